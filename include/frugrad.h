@@ -1,0 +1,395 @@
+/*
+ * frugrad.h - send a few percent of a gradient, keep the rest for later.
+ *
+ * The three objects of this library:
+ *
+ *   frug_config      what to do, parsed from one string ("frugrad,value=int8")
+ *   frug_layout      the tensors of a flat parameter buffer
+ *   frug_compressor  the state of one worker for one layout: what it has not sent yet
+ *
+ * One step of data-parallel training with P workers and any transport:
+ *
+ *   frug_compress(c, step, 0, n, grad, frame, cap, &len);     each worker
+ *   ... exchange the frames (all-gather) ...
+ *   frug_apply(c, frames, lens, P, lr / P, 0, 0, n, weights);  each worker
+ *
+ * The library never prints, exits or aborts. Functions return FRUG_OK or a
+ * negative frug_status; output parameters are written only on FRUG_OK.
+ * There is no global state but the log callback.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef FRUGRAD_H
+#define FRUGRAD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define FRUG_API __attribute__((visibility("default")))
+#else
+#define FRUG_API
+#endif
+
+/* ---- version, status, log ---------------------------------------------- */
+
+#define FRUG_VERSION_MAJOR 0
+#define FRUG_VERSION_MINOR 1
+#define FRUG_VERSION_PATCH 0
+
+/** The version of the library in use, as "major.minor.patch". */
+FRUG_API const char *frug_version(void);
+
+typedef enum frug_status {
+    FRUG_OK = 0,
+    FRUG_ERR_ARG = -1,          /* a null pointer, a range outside the layout, ... */
+    FRUG_ERR_MEMORY = -2,       /* the system has no memory left */
+    FRUG_ERR_CONFIG = -3,       /* the config string or FRUG_ISA is not understood */
+    FRUG_ERR_SHORT_BUFFER = -4, /* the destination has less room than the bound */
+    FRUG_ERR_FORMAT = -5,       /* received bytes break the wire format */
+    FRUG_ERR_CHECKSUM = -6,     /* received bytes were damaged on the way */
+    FRUG_ERR_VERSION = -7,      /* received bytes come from an unknown version */
+    FRUG_ERR_MISMATCH = -8      /* sound bytes, but for another layout or config */
+} frug_status;
+
+/** One short English phrase for a status. Never NULL. */
+FRUG_API const char *frug_status_text(frug_status status);
+
+/**
+ * Why the last failing call of this thread failed, as one sentence.
+ *
+ * Empty before the first failure. Valid until this thread's next failing call.
+ */
+FRUG_API const char *frug_last_error(void);
+
+typedef enum frug_log_level { FRUG_LOG_ERROR = 0, FRUG_LOG_WARN = 1, FRUG_LOG_INFO = 2 } frug_log_level;
+
+typedef void frug_log_fn(void *ctx, frug_log_level level, const char *message);
+
+/**
+ * Install the function that receives log messages; NULL (the default) drops them.
+ *
+ * An error is logged once, where it is first noticed.
+ * Threads: install before other calls; fn may then be called from any thread.
+ */
+FRUG_API void frug_set_log(frug_log_fn *fn, void *ctx);
+
+/**
+ * Name of the i-th instruction-set variant that runs on this CPU, best last
+ * ("ref", "neon", ...); NULL past the end.
+ */
+FRUG_API const char *frug_isa_at(size_t i);
+
+/**
+ * Name of the variant in use: the best one, or the one FRUG_ISA names in the
+ * environment. NULL when FRUG_ISA names one that does not run here.
+ */
+FRUG_API const char *frug_isa(void);
+
+/* ---- configuration ------------------------------------------------------ */
+
+/** One row of the option table: what the parser, the help and the man page read. */
+typedef struct frug_option {
+    const char *name;
+    const char *values;   /* the accepted words or numbers */
+    const char *fallback; /* what holds when the string does not mention it */
+    const char *help;
+} frug_option;
+
+/** A named config string. */
+typedef struct frug_preset {
+    const char *name;
+    const char *text;
+    const char *help;
+} frug_preset;
+
+/** The i-th option, or NULL past the end. */
+FRUG_API const frug_option *frug_option_at(size_t i);
+
+/** The i-th preset, or NULL past the end. */
+FRUG_API const frug_preset *frug_preset_at(size_t i);
+
+typedef struct frug_config frug_config;
+
+/**
+ * Parse a config string: [preset][,option=value]...
+ *
+ *   "frugrad"   "frugrad,schedule=constant:0.99,value=int8"   "residual=f32"
+ *
+ * A word that is not known gets FRUG_ERR_CONFIG; frug_last_error() then gives
+ * its position and the nearest known word. Later options win over earlier ones.
+ *
+ * Threads: a config is immutable and may be shared. Cost: O(length). Since 0.1.
+ */
+FRUG_API frug_status frug_config_create(const char *text, frug_config **config);
+
+FRUG_API void frug_config_destroy(frug_config *config);
+
+/**
+ * The config with every option spelled out, as a string that parses to itself.
+ * Owned by the config.
+ */
+FRUG_API const char *frug_config_text(const frug_config *config);
+
+/* ---- layout ------------------------------------------------------------- */
+
+/** What a tensor is for; methods that treat layers differently go by it. */
+typedef enum frug_role {
+    FRUG_ROLE_OTHER = 0,
+    FRUG_ROLE_CONV,
+    FRUG_ROLE_LINEAR,
+    FRUG_ROLE_EMBEDDING,
+    FRUG_ROLE_ATTN_Q,
+    FRUG_ROLE_ATTN_K,
+    FRUG_ROLE_ATTN_V,
+    FRUG_ROLE_ATTN_O,
+    FRUG_ROLE_NORM,
+    FRUG_ROLE_BIAS
+} frug_role;
+
+/** The name of a role ("conv", "attn_q", ...), or NULL if there is none such. */
+FRUG_API const char *frug_role_name(frug_role role);
+
+#define FRUG_MAX_DIMS 8
+#define FRUG_APPEND UINT64_MAX
+
+typedef struct frug_tensor {
+    size_t struct_size; /* sizeof(frug_tensor), set by FRUG_TENSOR_INIT */
+    const char *name;
+    frug_role role;
+    uint32_t ndim;                 /* 0 (a scalar) to FRUG_MAX_DIMS */
+    uint64_t shape[FRUG_MAX_DIMS]; /* row-major, the last one runs fastest */
+    uint64_t offset;               /* first element in the flat buffer; FRUG_APPEND = after the last tensor */
+} frug_tensor;
+
+#define FRUG_TENSOR_INIT                                                                                               \
+    {                                                                                                                  \
+        sizeof(frug_tensor), NULL, FRUG_ROLE_OTHER, 0, {0}, FRUG_APPEND                                                \
+    }
+
+typedef struct frug_layout frug_layout;
+
+FRUG_API frug_status frug_layout_create(frug_layout **layout);
+FRUG_API void frug_layout_destroy(frug_layout *layout);
+
+/**
+ * Add the next tensor of the flat buffer. The name is copied.
+ *
+ * Tensors come in rising offset and do not overlap; gaps are allowed and never
+ * touched. Returns FRUG_ERR_ARG for a missing name, too many dimensions, a size
+ * beyond 2^48 elements or an overlap; FRUG_ERR_MEMORY.
+ */
+FRUG_API frug_status frug_layout_add(frug_layout *layout, const frug_tensor *tensor);
+
+/** A layout of one two-dimensional tensor of n elements, for buffers without structure. */
+FRUG_API frug_status frug_layout_flat(uint64_t n, frug_layout **layout);
+
+/** Number of tensors. */
+FRUG_API size_t frug_layout_count(const frug_layout *layout);
+
+/** Length of the flat buffer: one past the last tensor's last element. */
+FRUG_API uint64_t frug_layout_elements(const frug_layout *layout);
+
+/** Describe tensor i, offset filled in; the name stays owned by the layout. */
+FRUG_API frug_status frug_layout_get(const frug_layout *layout, size_t i, frug_tensor *tensor);
+
+/* ---- compressor --------------------------------------------------------- */
+
+typedef struct frug_options {
+    size_t struct_size;   /* sizeof(frug_options), set by FRUG_OPTIONS_INIT */
+    int threads;          /* 0: as many as OpenMP would use */
+    uint64_t total_steps; /* length of training, for schedules; 0: schedules stand at their end */
+    uint32_t source;      /* this worker's rank, recorded in its frames */
+} frug_options;
+
+#define FRUG_OPTIONS_INIT                                                                                              \
+    {                                                                                                                  \
+        sizeof(frug_options), 0, 0, 0                                                                                  \
+    }
+
+typedef struct frug_compressor frug_compressor;
+
+/**
+ * Make the compressor of one worker. The layout and the config are copied.
+ *
+ *   options   NULL for the defaults
+ *
+ * Tensors of one dimension or below the option min_size travel dense.
+ * Memory: for every compressed parameter the bytes of the option residual
+ * (4, 2, 1.01 or 0.51; twice with feedback=dgc; none with feedback=none).
+ *
+ * Threads: one compressor per thread; it uses options->threads itself.
+ * Allocates: here and nowhere later. Returns FRUG_ERR_ARG, FRUG_ERR_CONFIG
+ * (FRUG_ISA), FRUG_ERR_MEMORY. Since 0.1.
+ */
+FRUG_API frug_status frug_compressor_create(const frug_config *config, const frug_layout *layout,
+                                            const frug_options *options, frug_compressor **compressor);
+
+FRUG_API void frug_compressor_destroy(frug_compressor *compressor);
+
+/**
+ * The most bytes frug_compress() can write for a range, at any step.
+ *
+ *   begin, count   a range of the flat buffer: it starts at the first element of
+ *                  a tensor or a multiple of the block length into it, and ends
+ *                  likewise or at the end of a tensor
+ *
+ * Returns FRUG_ERR_ARG for a range that cuts a block or leaves the layout.
+ */
+FRUG_API frug_status frug_compressor_bound(const frug_compressor *compressor, uint64_t begin, uint64_t count,
+                                           size_t *bytes);
+
+/**
+ * Fold one gradient range into what was left behind, pick what leaves now, and
+ * write it as one frame.
+ *
+ *   step   the optimiser step, from 0; drives the schedule and the rounding
+ *   grad   element begin of the flat gradient, so that a bucket needs no whole
+ *          gradient around it; count floats
+ *   dst    a dst of frug_compressor_bound() bytes cannot fail for room
+ *   *len   bytes written
+ *
+ * Call once per range and step, the ranges of a step in any order. A block with
+ * a NaN or an infinity is held back: zeros are sent, what was left behind stays
+ * as it was, and the frame and the statistics count it. On an error nothing of
+ * the compressor has changed.
+ *
+ * Deterministic: same inputs, same bytes, for any thread count and variant.
+ * Threads: one call at a time per compressor. Allocates: never. Cost: one pass
+ * over count elements. Returns FRUG_ERR_ARG, FRUG_ERR_SHORT_BUFFER. Since 0.1.
+ */
+FRUG_API frug_status frug_compress(frug_compressor *compressor, uint64_t step, uint64_t begin, uint64_t count,
+                                   const float *grad, void *dst, size_t cap, size_t *len);
+
+/**
+ * Add the scaled sum of several workers' frames to a dense range:
+ * dst[i] += scale * (frames[0][i] + frames[1][i] + ...), summed in that order.
+ *
+ *   frames, lens   count_frames frames of one range; untrusted, checked whole
+ *                  before the first element of dst changes
+ *   begin, count   the range that dst covers; every frame must lie inside it
+ *
+ * The frames carry their own codes: only the layout must be the same as the
+ * sender's. An element that no frame mentions keeps its bits.
+ *
+ * Deterministic, as frug_compress(). Threads: as there. Allocates: never.
+ * Returns FRUG_ERR_ARG, FRUG_ERR_FORMAT, FRUG_ERR_CHECKSUM, FRUG_ERR_VERSION,
+ * FRUG_ERR_MISMATCH. Since 0.1.
+ */
+FRUG_API frug_status frug_decompress_add(frug_compressor *compressor, const void *const *frames, const size_t *lens,
+                                         size_t count_frames, float scale, uint64_t begin, uint64_t count, float *dst);
+
+/**
+ * One step of stochastic gradient descent straight from the frames:
+ * w[i] = w[i] * (1 - decay) - rate * (frames[0][i] + frames[1][i] + ...).
+ *
+ *   rate    learning rate over the number of workers
+ *   decay   learning rate times weight decay; 0 leaves unmentioned weights' bits
+ *
+ * Everything else as frug_decompress_add(). Since 0.1.
+ */
+FRUG_API frug_status frug_apply(frug_compressor *compressor, const void *const *frames, const size_t *lens,
+                                size_t count_frames, float rate, float decay, uint64_t begin, uint64_t count,
+                                float *weights);
+
+/** Bytes that frug_compressor_save() writes. */
+FRUG_API size_t frug_compressor_state_size(const frug_compressor *compressor);
+
+/**
+ * Write all that a later run needs to go on bit for bit: what was left behind.
+ * Returns FRUG_ERR_ARG, FRUG_ERR_SHORT_BUFFER.
+ */
+FRUG_API frug_status frug_compressor_save(const frug_compressor *compressor, void *dst, size_t cap, size_t *len);
+
+/**
+ * Take up a saved state. The bytes are untrusted; on an error the compressor is
+ * as it was. Returns FRUG_ERR_ARG, FRUG_ERR_FORMAT, FRUG_ERR_CHECKSUM,
+ * FRUG_ERR_VERSION, FRUG_ERR_MISMATCH (another layout, block, feedback or
+ * residual format).
+ */
+FRUG_API frug_status frug_compressor_restore(frug_compressor *compressor, const void *src, size_t len);
+
+/**
+ * Copy what a range has left behind into dst, as floats. A dense tensor and
+ * feedback=none leave zeros. begin and count as in frug_compress().
+ */
+FRUG_API frug_status frug_compressor_residual(const frug_compressor *compressor, uint64_t begin, uint64_t count,
+                                              float *dst);
+
+typedef struct frug_stats {
+    size_t struct_size;      /* sizeof(frug_stats), set by the caller */
+    uint64_t calls;          /* frug_compress() calls */
+    uint64_t bytes_sent;     /* frame bytes written */
+    uint64_t bytes_dense;    /* what f32 gradients of the same ranges would take */
+    uint64_t entries_sent;   /* gradient entries written */
+    uint64_t entries_seen;   /* gradient entries read */
+    uint64_t blocks_held;    /* blocks held back for a NaN or an infinity */
+    double density_now;      /* entries sent / seen in the last call */
+    double density_mean;     /* the same over all calls */
+    double energy_kept_now;  /* sent / accumulated energy (sum of squares) in the last call */
+    double energy_kept_mean; /* the same over all calls */
+    double seconds_feedback; /* read, accumulate and mark candidates; thread time */
+    double seconds_select;
+    double seconds_encode;
+    double seconds_store;    /* put back what stays */
+    double seconds_checksum; /* wall time */
+    double seconds_compress; /* wall time of frug_compress() */
+    double seconds_decode;   /* wall time of frug_decompress_add() and frug_apply() */
+} frug_stats;
+
+/**
+ * Totals since creation. With stats=sample (the default) energy and stage times
+ * are estimates from every 64th batch of blocks; with stats=full they are exact.
+ */
+FRUG_API frug_status frug_compressor_stats(const frug_compressor *compressor, frug_stats *stats);
+
+/* ---- looking into a frame ----------------------------------------------- */
+
+typedef struct frug_frame_info {
+    size_t struct_size; /* sizeof(frug_frame_info), set by the caller */
+    uint32_t version;
+    uint32_t source;
+    uint64_t step;
+    uint64_t layout_hash;
+    uint64_t bytes;
+    uint64_t begin;    /* first element of the flat buffer the frame covers */
+    uint64_t count;    /* from there to the last one covered */
+    uint64_t entries;  /* gradient entries inside */
+    uint32_t sections; /* frug_frame_section() takes 0 .. sections - 1 */
+    uint32_t held;     /* blocks held back by the sender */
+} frug_frame_info;
+
+typedef struct frug_section_info {
+    size_t struct_size; /* sizeof(frug_section_info), set by the caller */
+    const char *index;  /* "none", "local", "bitmap" */
+    const char *value;  /* "f32", "bf16", "f16", "int8" */
+    uint32_t block;     /* elements per block */
+    uint32_t tensor;    /* number of the (first) tensor in the layout */
+    uint64_t begin;
+    uint64_t count;
+    uint64_t entries;
+    uint64_t bytes; /* of the section with its header */
+    double density; /* as the schedule set it */
+} frug_section_info;
+
+/**
+ * Check a frame whole (structure, lengths, checksum, indices) and describe it.
+ * Returns FRUG_ERR_ARG, FRUG_ERR_FORMAT, FRUG_ERR_CHECKSUM, FRUG_ERR_VERSION.
+ */
+FRUG_API frug_status frug_frame_check(const void *frame, size_t len, frug_frame_info *info);
+
+/** Describe section i of a frame that frug_frame_check() has passed. */
+FRUG_API frug_status frug_frame_section(const void *frame, size_t len, uint32_t i, frug_section_info *info);
+
+/** A number that two layouts share only if their tensors have the same names, shapes and offsets. */
+FRUG_API uint64_t frug_layout_hash(const frug_layout *layout);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,32 @@
+/* status.h - originate and forward errors. Whoever first decides that something is an error says why, once. */
+#ifndef FRUGI_STATUS_H
+#define FRUGI_STATUS_H
+
+#include "frugrad.h"
+
+#if defined(__GNUC__)
+#define FRUGI_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#else
+#define FRUGI_PRINTF(fmt, args)
+#endif
+
+/** Record why, log it, and return status. */
+frug_status frugi_fail(frug_status status, const char *format, ...) FRUGI_PRINTF(2, 3);
+
+/** Send a message to the log callback, if there is one. */
+void frugi_log(frug_log_level level, const char *format, ...) FRUGI_PRINTF(2, 3);
+
+#define FRUG_TRY(call)                                                                                                 \
+    do {                                                                                                               \
+        frug_status try_status_ = (call);                                                                              \
+        if (try_status_ != FRUG_OK)                                                                                    \
+            return try_status_;                                                                                        \
+    } while (0)
+
+#define FRUG_FAIL_IF(cond, status, ...)                                                                                \
+    do {                                                                                                               \
+        if (cond)                                                                                                      \
+            return frugi_fail((status), __VA_ARGS__);                                                                  \
+    } while (0)
+
+#endif

@@ -1,0 +1,27 @@
+/* commands.h - every command of the program, one const struct per file. */
+#ifndef FRUGI_COMMANDS_H
+#define FRUGI_COMMANDS_H
+
+#include "args.h"
+
+extern const frugi_command frugi_command_bench;      /* bench.c */
+extern const frugi_command frugi_command_demo;       /* demo.c */
+extern const frugi_command frugi_command_inspect;    /* inspect.c */
+extern const frugi_command frugi_command_compress;   /* compress.c */
+extern const frugi_command frugi_command_decompress; /* decompress.c */
+extern const frugi_command frugi_command_help;       /* help.c */
+extern const frugi_command frugi_command_man;        /* man.c */
+
+/** The i-th command in the order of the help, or NULL past the end. */
+const frugi_command *frugi_command_at(size_t i);
+
+/** The command of that name, or NULL. */
+const frugi_command *frugi_command_find(const char *name);
+
+/** Print what --help of a command prints, on stdout. */
+void frugi_help_command(const frugi_command *command);
+
+/** Print what frugrad --help prints, on stdout. */
+void frugi_help_program(void);
+
+#endif

@@ -1,0 +1,40 @@
+/* say.h - how the program speaks: one line per error, numbers a person can read. */
+#ifndef FRUGI_SAY_H
+#define FRUGI_SAY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define FRUGI_SAY_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#else
+#define FRUGI_SAY_PRINTF(fmt, args)
+#endif
+
+/** Print "frugrad: ..." and a line end on stderr. Returns FRUGI_EXIT_FAIL. */
+int frugi_error(const char *format, ...) FRUGI_SAY_PRINTF(1, 2);
+
+/** The same for a command line that is wrong. Returns FRUGI_EXIT_USAGE. */
+int frugi_usage_error(const char *format, ...) FRUGI_SAY_PRINTF(1, 2);
+
+/** Print "  hint: ..." on stderr, below an error. */
+void frugi_hint(const char *format, ...) FRUGI_SAY_PRINTF(1, 2);
+
+/** Print "frugrad: what: frug_last_error()" on stderr. Returns FRUGI_EXIT_FAIL. */
+int frugi_library_error(const char *what);
+
+/** Write a byte count as "1.50 MB" (powers of ten) into a buffer, and return it. */
+const char *frugi_bytes_text(uint64_t bytes, char *dst, size_t cap);
+
+/** Of a NULL-terminated list, the word most like the given one; NULL when none is near. */
+const char *frugi_nearest(const char *word, const char *const *words);
+
+/** Why a parser refused its input; one phrase without a full stop. */
+typedef struct frugi_why {
+    char text[256];
+} frugi_why;
+
+/** Record why, and return -1. */
+int frugi_because(frugi_why *why, const char *format, ...) FRUGI_SAY_PRINTF(2, 3);
+
+#endif

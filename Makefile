@@ -1,0 +1,56 @@
+# The few commands a person needs; the build itself is CMake (see CMakePresets.json).
+#   make demo      make test      make install PREFIX=/usr/local
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+SECONDS ?= 60
+JOBS    ?= $(shell nproc)
+
+# A jobserver of this make would only confuse the one that CMake starts.
+MAKEFLAGS += --no-print-directory
+unexport MAKEFLAGS
+
+build  = cmake --preset $(1) $(2) >/dev/null && cmake --build --preset $(1) --parallel $(JOBS) -- --quiet
+verify = ctest --preset $(1) --parallel $(JOBS) --output-on-failure
+
+.PHONY: all demo test install tsan fuzz format clean help
+
+all: ## build the release preset
+	@tools/install-deps.sh build
+	@$(call build,release)
+
+demo: all ## install what is missing, build, and run the main job
+	@build/release/frugrad demo
+
+test: ## install what is missing, build, and run all tests, plain and under ASan + UBSan
+	@tools/install-deps.sh build test
+	@$(call build,dev)
+	@$(call verify,dev)
+	@$(call build,asan)
+	@$(call verify,asan)
+	@$(call build,minimal)
+
+install: ## install library, header, program and man page under PREFIX (and DESTDIR)
+	@tools/install-deps.sh build
+	@$(call build,release,-DCMAKE_INSTALL_PREFIX=$(PREFIX))
+	@DESTDIR=$(DESTDIR) cmake --install build/release
+
+tsan: ## run all tests under ThreadSanitizer
+	@tools/install-deps.sh build test clang
+	@$(call build,tsan)
+	@$(call verify,tsan)
+
+fuzz: ## run every fuzz target for SECONDS seconds
+	@tools/install-deps.sh build clang
+	@$(call build,fuzz)
+	@tools/fuzz.sh build/fuzz $(SECONDS)
+
+format: ## format all C files
+	@tools/install-deps.sh format
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+clean: ## remove everything that was built
+	@rm -rf build
+
+help: ## say what there is
+	@sed -n 's/^\([a-z]*\):.*## /  make \1 - /p' Makefile

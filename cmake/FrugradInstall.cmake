@@ -1,0 +1,33 @@
+# What `make install` lays down: library, header, pkg-config and CMake package files, program, man page.
+include(CMakePackageConfigHelpers)
+
+install(TARGETS frugrad frugrad_static EXPORT frugradTargets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/include/frugrad.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+
+# The .pc file finds its prefix from its own place, so DESTDIR and a moved tree keep working.
+set(pc_dir ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
+file(RELATIVE_PATH pc_prefix ${pc_dir} ${CMAKE_INSTALL_PREFIX})
+file(RELATIVE_PATH pc_libdir ${CMAKE_INSTALL_PREFIX} ${CMAKE_INSTALL_FULL_LIBDIR})
+file(RELATIVE_PATH pc_includedir ${CMAKE_INSTALL_PREFIX} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+set(pc_private -lm)
+if(FRUGRAD_USE_OPENMP)
+    string(APPEND pc_private " ${OpenMP_C_FLAGS}")
+endif()
+configure_file(${PROJECT_SOURCE_DIR}/cmake/frugrad.pc.in ${PROJECT_BINARY_DIR}/frugrad.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/frugrad.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/frugrad)
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/frugradConfig.cmake.in
+                              ${PROJECT_BINARY_DIR}/frugradConfig.cmake INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/frugradConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(EXPORT frugradTargets NAMESPACE frugrad:: DESTINATION ${package_dir})
+install(FILES ${PROJECT_BINARY_DIR}/frugradConfig.cmake ${PROJECT_BINARY_DIR}/frugradConfigVersion.cmake
+        DESTINATION ${package_dir})
+
+if(TARGET frugrad_program)
+    install(TARGETS frugrad_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+if(TARGET frugrad_man)
+    install(FILES ${FRUGRAD_MAN_PAGE} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endif()

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Install the Debian packages that are missing for the groups named on the command line, and say so.
+# Does nothing, and needs no network, when nothing is missing.
+set -euo pipefail
+
+usage() {
+    echo "usage: tools/install-deps.sh GROUP...   (groups: build test clang format)" >&2
+    exit 2
+}
+
+packages_of() {
+    case "$1" in
+    build) echo gcc libc6-dev make cmake pkg-config libjansson-dev ;;
+    test) echo libcmocka-dev ;;
+    clang) echo clang libclang-rt-14-dev libomp-dev ;;
+    format) echo clang-format ;;
+    *) return 1 ;;
+    esac
+}
+
+installed() {
+    [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+[ $# -gt 0 ] || usage
+wanted=()
+for group in "$@"; do
+    list=$(packages_of "$group") || usage
+    read -ra packages <<<"$list"
+    wanted+=("${packages[@]}")
+done
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    echo "install-deps: this is not Debian; please see to the equivalents of: ${wanted[*]}" >&2
+    exit 0
+fi
+
+missing=()
+for package in "${wanted[@]}"; do
+    installed "$package" || missing+=("$package")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+if [ "$(id -u)" -ne 0 ]; then
+    echo "install-deps: missing packages; please run as root: apt-get install ${missing[*]}" >&2
+    exit 1
+fi
+echo "install-deps: installing from Debian: ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -qq --no-install-recommends "${missing[@]}" >/dev/null

@@ -1,0 +1,43 @@
+/* option_table.h - the one table of options: what users read, and how a value gets in and out of a config. */
+#ifndef FRUGI_OPTION_TABLE_H
+#define FRUGI_OPTION_TABLE_H
+
+#include "config/config.h"
+#include "config/word.h"
+
+#define FRUGI_VALUE_TEXT_MAX 128
+
+typedef struct frugi_option_row frugi_option_row;
+
+struct frugi_option_row {
+    frug_option option;
+
+    /* Read a value; on an error the config may be half changed and is thrown away. */
+    frug_status (*parse)(const frugi_option_row *row, frugi_word value, frug_config *config);
+
+    /* Write the value in force; NULL for a short form of another option. */
+    void (*print)(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]);
+
+    /* For options whose values are words: the number of the word in option.values. */
+    void (*set)(frug_config *config, size_t which);
+    size_t (*get)(const frug_config *config);
+
+    /* For options whose values are whole numbers: where in the config the uint64_t stands. */
+    size_t offset;
+};
+
+/** The i-th row, or NULL past the end. */
+const frugi_option_row *frugi_option_row_at(size_t i);
+
+/* schedule_option.c */
+frug_status frugi_parse_schedule(const frugi_option_row *row, frugi_word value, frug_config *config);
+frug_status frugi_parse_density(const frugi_option_row *row, frugi_word value, frug_config *config);
+void frugi_print_schedule(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]);
+
+/** The sparsity that a schedule ends with. */
+double frugi_final_sparsity(const frugi_schedule *schedule);
+
+/** Fail because a value is no number that the row accepts. */
+frug_status frugi_option_bad_number(const frugi_option_row *row, frugi_word value);
+
+#endif

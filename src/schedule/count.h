@@ -1,0 +1,51 @@
+/*
+ * count.h - how many entries each block sends when the density is no whole number of them.
+ *
+ * A density of 6 % of 256 is 15.36 entries. Block j sends floor((j+1) kappa) - floor(j kappa) of them:
+ * 15 or 16, never anything else, and exactly the right number over any run of blocks. The count is a
+ * pure function of kappa and j, so a receiver knows every payload's size without being told.
+ *
+ * kappa is in 32.32 fixed point. Products wrap modulo 2^64, which leaves the low 32 bits of each floor
+ * right; the difference of two neighbours is at most one block long, so it is exact for any 64-bit j.
+ * Callers shift j by the phase of the step, so that no block is favoured for long.
+ */
+#ifndef FRUGI_COUNT_H
+#define FRUGI_COUNT_H
+
+#include <stdint.h>
+
+/** Entries per block, rounded to the nearest 2^-32 and kept within 1 and the block length. */
+static inline uint64_t frugi_kappa(double density, uint32_t block) {
+    double scaled = density * (double)block * 4294967296.0 + 0.5;
+    uint64_t most = (uint64_t)block << 32;
+    if (!(scaled >= 4294967296.0))
+        return (uint64_t)1 << 32;
+    return scaled >= (double)most ? most : (uint64_t)scaled;
+}
+
+/** floor(j kappa), modulo 2^32. */
+static inline uint64_t frugi_count_before(uint64_t kappa, uint64_t j) {
+    return (j * kappa) >> 32;
+}
+
+/** Entries of block j: the whole number below or above kappa. */
+static inline uint32_t frugi_count(uint64_t kappa, uint64_t j) {
+    return (uint32_t)(frugi_count_before(kappa, j + 1) - frugi_count_before(kappa, j));
+}
+
+/** Entries of the blocks j0 .. j0 + nblocks - 1 together. Exact as long as the answer is below 2^64. */
+static inline uint64_t frugi_count_range(uint64_t kappa, uint64_t j0, uint64_t nblocks) {
+    uint64_t whole = kappa >> 32, part = kappa & UINT32_MAX;
+    uint64_t carried = (j0 * kappa) & UINT32_MAX;
+    uint64_t high = nblocks >> 32, low = nblocks & UINT32_MAX;
+    return nblocks * whole + high * part + ((low * part + carried) >> 32);
+}
+
+/** Entries of a last block of len < block elements, when a whole one would send k. */
+static inline uint32_t frugi_tail_count(uint32_t k, uint32_t len, uint32_t block) {
+    uint64_t share = ((uint64_t)k * len + block - 1) / block;
+    uint64_t least = share < 1 ? 1 : share;
+    return least > len ? len : (uint32_t)least;
+}
+
+#endif

@@ -1,0 +1,21 @@
+/* schedule.h - how many entries leave at a step. */
+#ifndef FRUGI_SCHEDULE_H
+#define FRUGI_SCHEDULE_H
+
+#include "config/config.h"
+
+/**
+ * The share of entries that leaves at a step, above 0 and at most 1.
+ *
+ *   step, total   the optimiser step and the length of training; steps past the
+ *                 end, and every step when total is 0, stand at the final value
+ *
+ * Deterministic: IEEE double additions, multiplications and divisions only, so
+ * every worker gets the same bits. Allocates: never. Cost: O(1).
+ */
+double frugi_schedule_density(const frugi_schedule *schedule, uint64_t step, uint64_t total);
+
+/** The density that training ends with. */
+double frugi_schedule_final_density(const frugi_schedule *schedule);
+
+#endif

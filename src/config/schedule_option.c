@@ -35,14 +35,15 @@ static int frugrad_valid(const double *arg) {
 }
 
 static const schedule_form forms[] = {
-    [FRUGI_SCHEDULE_CONSTANT] = {"constant", 1, 0, {0}, 0, constant_valid, "constant:S with 0 <= S < 1"},
-    [FRUGI_SCHEDULE_FRUGRAD] = {"frugrad",
-                                3,
-                                1,
-                                {0.5, 0.94, 0.5},
-                                1,
-                                frugrad_valid,
-                                "frugrad or frugrad:S0:SMAX:R with 0 <= S0 <= SMAX < 1, 0 < R <= 1"},
+    [FRUGI_SCHEDULE_CONSTANT] =
+        {.name = "constant", .args = 1, .valid = constant_valid, .last = 0, .rule = "constant:S with 0 <= S < 1"},
+    [FRUGI_SCHEDULE_FRUGRAD] = {.name = "frugrad",
+                                .args = 3,
+                                .optional = 1,
+                                .fallback = {0.5, 0.94, 0.5},
+                                .valid = frugrad_valid,
+                                .last = 1,
+                                .rule = "frugrad or frugrad:S0:SMAX:R with 0 <= S0 <= SMAX < 1, 0 < R <= 1"},
 };
 
 static const char *form_name(const void *ctx, size_t i, size_t *len) {

@@ -18,6 +18,9 @@ const frugi_command *frugi_command_at(size_t i);
 /** The command of that name, or NULL. */
 const frugi_command *frugi_command_find(const char *name);
 
+/** Say that there is no such command, and which one is near. Returns FRUGI_EXIT_USAGE. */
+int frugi_unknown_command(const char *name);
+
 /** Print what --help of a command prints, on stdout. */
 void frugi_help_command(const frugi_command *command);
 

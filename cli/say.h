@@ -26,6 +26,9 @@ int frugi_library_error(const char *what);
 /** Write a byte count as "1.50 MB" (powers of ten) into a buffer, and return it. */
 const char *frugi_bytes_text(uint64_t bytes, char *dst, size_t cap);
 
+/** Copy a name out of a file so that it is safe on a terminal: control characters become '?', a long end is cut. */
+const char *frugi_printable(const char *name, char *dst, size_t cap);
+
 /** Of a NULL-terminated list, the word most like the given one; NULL when none is near. */
 const char *frugi_nearest(const char *word, const char *const *words);
 

@@ -1,0 +1,252 @@
+/*
+ * Reading and writing whole files. Reading copies instead of mapping: a mapped
+ * file that shrinks under us would kill the program. Writing goes through a
+ * temporary file and rename, so that a full disk, a bad input found late or an
+ * interrupt never leaves half a file under the user's name.
+ */
+#include "files.h"
+#include "args.h"
+#include "say.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { SLOTS = 4, CHUNK = 1 << 30, FIRST_READ = 1 << 16 };
+
+/* Temporary files alive now. The signal handler reads them, so they are static and never freed. */
+static char slot_path[SLOTS][PATH_MAX];
+static volatile sig_atomic_t slot_used[SLOTS];
+
+static void remove_temporaries(int signal_number) {
+    for (int i = 0; i < SLOTS; i++)
+        if (slot_used[i])
+            unlink(slot_path[i]);
+    signal(signal_number, SIG_DFL);
+    raise(signal_number); /* so that the program ends the way the sender expects */
+}
+
+void frugi_files_start(void) {
+    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction old;
+    struct sigaction action = {.sa_handler = remove_temporaries};
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (sigaction(ends[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaction(ends[i], &action, NULL);
+    signal(SIGXFSZ, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+void frugi_bytes_free(frugi_bytes *bytes) {
+    free(bytes->data);
+    *bytes = (frugi_bytes){NULL, 0};
+}
+
+static int is_standard(const char *path) {
+    return strcmp(path, "-") == 0;
+}
+
+/* Read to the end of fd into a buffer that starts with room for the expected size. */
+static int read_all(int fd, const char *name, size_t expected, frugi_bytes *bytes) {
+    size_t cap = expected + 1, len = 0; /* one more, so that the end is seen without growing */
+    unsigned char *data = malloc(cap);
+    while (data != NULL) {
+        ssize_t got = read(fd, data + len, cap - len < CHUNK ? cap - len : CHUNK);
+        if (got == 0) {
+            *bytes = (frugi_bytes){data, len};
+            return FRUGI_EXIT_OK;
+        }
+        if (got < 0) {
+            if (errno == EINTR)
+                continue;
+            free(data);
+            return frugi_error("%s: cannot read: %s", name, strerror(errno));
+        }
+        len += (size_t)got;
+        if (len == cap) {
+            unsigned char *grown = cap > SIZE_MAX / 2 ? NULL : realloc(data, 2 * cap);
+            if (grown == NULL)
+                free(data);
+            data = grown;
+            cap *= 2;
+        }
+    }
+    return frugi_error("%s: not enough memory to read it (over %zu bytes)", name, cap - 1);
+}
+
+int frugi_file_read(const char *path, frugi_bytes *bytes) {
+    struct stat st;
+    if (is_standard(path))
+        return read_all(STDIN_FILENO, "standard input", FIRST_READ, bytes);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return frugi_error("%s: cannot open: %s", path, strerror(errno));
+    int code;
+    if (fstat(fd, &st) != 0)
+        code = frugi_error("%s: cannot open: %s", path, strerror(errno));
+    else if (S_ISDIR(st.st_mode))
+        code = frugi_error("%s: is a directory", path);
+    else
+        code = read_all(fd, path, st.st_size > 0 ? (size_t)st.st_size : FIRST_READ, bytes);
+    close(fd);
+    return code;
+}
+
+int frugi_file_exists(const char *path) {
+    struct stat st;
+    return !is_standard(path) && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+int frugi_file_same(const char *a, const char *b) {
+    struct stat sa, sb;
+    if (is_standard(a) || is_standard(b) || stat(a, &sa) != 0 || stat(b, &sb) != 0)
+        return 0;
+    return S_ISREG(sa.st_mode) && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
+}
+
+/* Make the temporary file beside the target. The name is in its slot before the file exists, for the signal handler. */
+static int open_temporary(frugi_writer *writer, mode_t mode) {
+    int slot = 0;
+    while (slot < SLOTS && slot_used[slot])
+        slot++;
+    if (slot == SLOTS)
+        return frugi_error("%s: too many files open for writing", writer->path);
+    const char *slash = strrchr(writer->target, '/');
+    int folder = slash == NULL ? 0 : (int)(slash - writer->target) + 1;
+    int length = snprintf(slot_path[slot], PATH_MAX, "%.*s.frugrad-XXXXXX", folder, writer->target);
+    if (length < 0 || length >= PATH_MAX)
+        return frugi_error("%s: cannot write: %s", writer->path, strerror(ENAMETOOLONG));
+    slot_used[slot] = 1;
+    writer->fd = mkstemp(slot_path[slot]);
+    if (writer->fd < 0) {
+        int cause = errno;
+        slot_used[slot] = 0;
+        return frugi_error("%s: cannot write: %s", writer->path, strerror(cause));
+    }
+    writer->tmp = slot_path[slot];
+    fchmod(writer->fd, mode); /* mkstemp makes private files; this one takes a public place */
+    return FRUGI_EXIT_OK;
+}
+
+static void release_slot(frugi_writer *writer) {
+    slot_used[(writer->tmp - slot_path[0]) / PATH_MAX] = 0;
+    writer->tmp = NULL;
+}
+
+static int open_direct(frugi_writer *writer) {
+    writer->fd = open(writer->path, O_WRONLY | O_CLOEXEC);
+    if (writer->fd < 0)
+        return frugi_error("%s: cannot write: %s", writer->path, strerror(errno));
+    return FRUGI_EXIT_OK;
+}
+
+static int open_path(frugi_writer *writer) {
+    struct stat st;
+    if (stat(writer->path, &st) == 0) {
+        if (S_ISDIR(st.st_mode))
+            return frugi_error("%s: cannot write: is a directory", writer->path);
+        if (!S_ISREG(st.st_mode))
+            return open_direct(writer);
+        writer->target = realpath(writer->path, NULL); /* a link stays a link, its file is replaced */
+        st.st_mode &= 0777;
+    } else {
+        mode_t mask = umask(0);
+        umask(mask);
+        st.st_mode = 0666 & ~mask;
+        writer->target = strdup(writer->path);
+    }
+    if (writer->target == NULL)
+        return frugi_error("%s: cannot write: %s", writer->path, strerror(errno));
+    return open_temporary(writer, st.st_mode);
+}
+
+int frugi_writer_open(const char *path, frugi_writer *writer) {
+    *writer = (frugi_writer)FRUGI_WRITER_CLOSED;
+    if (is_standard(path)) {
+        writer->path = strdup("standard output");
+        writer->fd = STDOUT_FILENO;
+        return FRUGI_EXIT_OK;
+    }
+    writer->path = strdup(path);
+    int code = writer->path == NULL ? frugi_error("%s: out of memory", path) : open_path(writer);
+    if (code != FRUGI_EXIT_OK)
+        frugi_writer_abort(writer);
+    return code;
+}
+
+int frugi_writer_put(frugi_writer *writer, const void *data, size_t len) {
+    const unsigned char *at = data;
+    while (len > 0) {
+        ssize_t put = write(writer->fd, at, len < CHUNK ? len : CHUNK);
+        if (put < 0 && errno != EINTR)
+            return frugi_error("%s: cannot write: %s", writer->path, strerror(errno));
+        if (put > 0) {
+            at += put;
+            len -= (size_t)put;
+        }
+    }
+    return FRUGI_EXIT_OK;
+}
+
+int frugi_writer_put_f32(frugi_writer *writer, const float *data, size_t count) {
+    unsigned char buffer[1 << 16];
+    while (count > 0) {
+        size_t some = count < sizeof buffer / 4 ? count : sizeof buffer / 4;
+        for (size_t i = 0; i < some; i++) {
+            uint32_t bits;
+            memcpy(&bits, data + i, 4);
+            for (unsigned b = 0; b < 4; b++)
+                buffer[4 * i + b] = (unsigned char)(bits >> 8 * b);
+        }
+        int code = frugi_writer_put(writer, buffer, 4 * some);
+        if (code != FRUGI_EXIT_OK)
+            return code;
+        data += some;
+        count -= some;
+    }
+    return FRUGI_EXIT_OK;
+}
+
+int frugi_writer_sync(frugi_writer *writer) {
+    if (writer->tmp != NULL && fsync(writer->fd) != 0)
+        return frugi_error("%s: cannot write: %s", writer->path, strerror(errno));
+    return FRUGI_EXIT_OK;
+}
+
+int frugi_writer_commit(frugi_writer *writer) {
+    int code = frugi_writer_sync(writer);
+    if (code == FRUGI_EXIT_OK && writer->fd != STDOUT_FILENO) {
+        int fd = writer->fd;
+        writer->fd = -1;
+        if (close(fd) != 0)
+            code = frugi_error("%s: cannot write: %s", writer->path, strerror(errno));
+    }
+    if (code == FRUGI_EXIT_OK && writer->tmp != NULL) {
+        if (rename(writer->tmp, writer->target) != 0)
+            code = frugi_error("%s: cannot write: %s", writer->path, strerror(errno));
+        else
+            release_slot(writer);
+    }
+    frugi_writer_abort(writer);
+    return code;
+}
+
+void frugi_writer_abort(frugi_writer *writer) {
+    if (writer->fd >= 0 && writer->fd != STDOUT_FILENO)
+        close(writer->fd);
+    if (writer->tmp != NULL) {
+        unlink(writer->tmp);
+        release_slot(writer);
+    }
+    free(writer->path);
+    free(writer->target);
+    *writer = (frugi_writer)FRUGI_WRITER_CLOSED;
+}

@@ -1,0 +1,63 @@
+/*
+ * files.h - whole files in and out. Every function that can fail says why on
+ * stderr and returns FRUGI_EXIT_FAIL; "-" is standard input or output.
+ */
+#ifndef FRUGI_FILES_H
+#define FRUGI_FILES_H
+
+#include <stddef.h>
+
+/** Bytes owned by whoever holds them. */
+typedef struct frugi_bytes {
+    unsigned char *data;
+    size_t len;
+} frugi_bytes;
+
+void frugi_bytes_free(frugi_bytes *bytes);
+
+/** Make failing writes return errors instead of killing the program, and interrupts remove temporary files. Once,
+ * first. */
+void frugi_files_start(void);
+
+/** Read a whole file. */
+int frugi_file_read(const char *path, frugi_bytes *bytes);
+
+/** Whether the path names a plain file, which writing would replace. */
+int frugi_file_exists(const char *path);
+
+/** Whether two paths name one existing file. */
+int frugi_file_same(const char *a, const char *b);
+
+/**
+ * A file that appears whole or not at all: the bytes go to a temporary file in
+ * the same directory, which frugi_writer_commit() renames. Pipes and devices
+ * are written straight away, as they cannot be renamed over.
+ */
+typedef struct frugi_writer {
+    char *path;      /* as given, for messages */
+    char *target;    /* what the temporary file will be renamed to; NULL when written directly */
+    const char *tmp; /* the temporary file, NULL when there is none */
+    int fd;          /* -1 when closed */
+} frugi_writer;
+
+#define FRUGI_WRITER_CLOSED                                                                                            \
+    { NULL, NULL, NULL, -1 }
+
+/** Start a file. On failure the writer is closed. */
+int frugi_writer_open(const char *path, frugi_writer *writer);
+
+int frugi_writer_put(frugi_writer *writer, const void *data, size_t len);
+
+/** Write floats as little-endian f32. */
+int frugi_writer_put_f32(frugi_writer *writer, const float *data, size_t count);
+
+/** See that all bytes are on the disk, so that only the rename is left. Optional before frugi_writer_commit(). */
+int frugi_writer_sync(frugi_writer *writer);
+
+/** Make the file appear. Closes the writer, also on failure. */
+int frugi_writer_commit(frugi_writer *writer);
+
+/** Drop the file, if the writer is still open. */
+void frugi_writer_abort(frugi_writer *writer);
+
+#endif

@@ -1,0 +1,44 @@
+/* safetensors.h - Hugging Face's safetensors files. */
+#ifndef FRUGI_SAFETENSORS_H
+#define FRUGI_SAFETENSORS_H
+
+#include "files.h"
+#include "tensors.h"
+
+#include <jansson.h>
+
+typedef struct frugi_safetensors {
+    frugi_item *item; /* in the order of their data */
+    size_t count;
+    json_t *metadata; /* the __metadata__ map, strings to strings; NULL when the file has none */
+} frugi_safetensors;
+
+/** Whether the bytes begin like a safetensors file. */
+int frugi_safetensors_is(const unsigned char *bytes, size_t len);
+
+/**
+ * Read the header of a safetensors file held in memory; the items point into the bytes.
+ *
+ * The bytes are untrusted. Refuses duplicate names, text that is not UTF-8,
+ * shapes that do not agree with the offsets, offsets that overlap, leave holes
+ * or leave the file, and a header over 100 MB. Returns 0, or -1 with the reason.
+ */
+int frugi_safetensors_parse(const unsigned char *bytes, size_t len, frugi_safetensors *file, frugi_why *why);
+
+void frugi_safetensors_free(frugi_safetensors *file);
+
+/** The item of that name, or NULL. */
+const frugi_item *frugi_safetensors_find(const frugi_safetensors *file, const char *name);
+
+/**
+ * Make everything that stands before the data: the length and the header, padded so that the data is 8-byte aligned.
+ *
+ *   item       dtype F32 or U8, name, shape and count; their data is to follow in this order
+ *   metadata   or NULL
+ *
+ * Returns 0, or -1 with the reason.
+ */
+int frugi_safetensors_header(const frugi_item *item, size_t count, json_t *metadata, frugi_bytes *header,
+                             frugi_why *why);
+
+#endif

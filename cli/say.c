@@ -1,0 +1,124 @@
+/*
+ * Error lines and readable numbers. Messages quote names out of files and
+ * command lines, so whatever could break the line or drive a terminal is
+ * replaced before it is printed.
+ */
+#include "say.h"
+#include "args.h"
+#include "frugrad.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static void make_printable(char *text) {
+    for (char *p = text; *p != '\0'; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            *p = '?';
+}
+
+static void say(const char *prefix, const char *format, va_list list) {
+    char line[1024];
+    vsnprintf(line, sizeof line, format, list);
+    make_printable(line);
+    fflush(stdout);
+    fprintf(stderr, "%s%s\n", prefix, line);
+}
+
+int frugi_error(const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    say("frugrad: ", format, list);
+    va_end(list);
+    return FRUGI_EXIT_FAIL;
+}
+
+int frugi_usage_error(const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    say("frugrad: ", format, list);
+    va_end(list);
+    return FRUGI_EXIT_USAGE;
+}
+
+void frugi_hint(const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    say("  hint: ", format, list);
+    va_end(list);
+}
+
+int frugi_library_error(const char *what) {
+    return frugi_error("%s: %s", what, frug_last_error());
+}
+
+const char *frugi_bytes_text(uint64_t bytes, char *dst, size_t cap) {
+    static const char *const unit[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+    double amount = (double)bytes;
+    size_t u = 0;
+    while (amount >= 999.995 && u + 1 < sizeof unit / sizeof *unit) {
+        amount /= 1000;
+        u++;
+    }
+    if (u == 0)
+        snprintf(dst, cap, "%u B", (unsigned)bytes);
+    else
+        snprintf(dst, cap, "%.2f %s", amount, unit[u]);
+    return dst;
+}
+
+const char *frugi_printable(const char *name, char *dst, size_t cap) {
+    snprintf(dst, cap, "%s", name);
+    make_printable(dst);
+    return dst;
+}
+
+enum { WORD_MAX = 40 };
+
+/* Levenshtein distance, one row at a time; words beyond WORD_MAX are not like anything. */
+static size_t distance(const char *a, const char *b) {
+    size_t row[WORD_MAX + 1];
+    size_t la = strlen(a), lb = strlen(b);
+    if (la > WORD_MAX || lb > WORD_MAX)
+        return WORD_MAX;
+    for (size_t j = 0; j <= lb; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= la; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= lb; j++) {
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[lb];
+}
+
+const char *frugi_nearest(const char *word, const char *const *words) {
+    const char *nearest = NULL;
+    size_t length = strlen(word);
+    size_t best = length / 2 + 1; /* at least half of the letters must agree */
+    for (; *words != NULL; words++) {
+        size_t d = distance(word, *words);
+        if (length >= 3 && strncmp(word, *words, length) == 0)
+            d = 1; /* an abbreviation */
+        if (d < best || (d == best && nearest == NULL && d < length)) {
+            best = d;
+            nearest = *words;
+        }
+    }
+    return nearest;
+}
+
+int frugi_because(frugi_why *why, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    vsnprintf(why->text, sizeof why->text, format, list);
+    va_end(list);
+    return -1;
+}

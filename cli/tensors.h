@@ -1,0 +1,53 @@
+/* tensors.h - tensors as files describe them: views into the bytes of a file that was read whole. */
+#ifndef FRUGI_TENSORS_H
+#define FRUGI_TENSORS_H
+
+#include "frugrad.h"
+#include "say.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/** Element types; those that frugi_item_to_f32() does not take only have a size. */
+typedef enum frugi_dtype {
+    FRUGI_F32,
+    FRUGI_F64,
+    FRUGI_F16,
+    FRUGI_BF16,
+    FRUGI_U8,
+    FRUGI_OTHER8,
+    FRUGI_OTHER16,
+    FRUGI_OTHER32,
+    FRUGI_OTHER64
+} frugi_dtype;
+
+typedef struct frugi_item {
+    char *name; /* owned */
+    frugi_dtype dtype;
+    int big_endian;
+    int fortran;                   /* the first index runs fastest */
+    uint32_t ndim;                 /* at most FRUG_MAX_DIMS */
+    uint64_t shape[FRUG_MAX_DIMS]; /* row-major, unless fortran */
+    uint64_t count;                /* product of the shape */
+    const unsigned char *data;     /* count elements inside the file's bytes */
+} frugi_item;
+
+/** Bytes of one element. */
+size_t frugi_dtype_size(frugi_dtype dtype);
+
+/** Set item->count from its shape, refusing products that no file can hold. Returns 0 or -1. */
+int frugi_item_count(frugi_item *item, frugi_why *why);
+
+/** Whether the numbers can become f32: F32, F64, F16 and BF16. */
+int frugi_item_is_float(const frugi_item *item);
+
+/** Convert to row-major f32; dst has item->count elements. The item must be float. */
+void frugi_item_to_f32(const frugi_item *item, float *dst);
+
+/** What a tensor is for, guessed from its name and its number of dimensions; see roles.c for the rules. */
+frug_role frugi_guess_role(const char *name, uint32_t ndim);
+
+/** The role of that name; FRUG_ROLE_OTHER when there is none. */
+frug_role frugi_role_of(const char *name);
+
+#endif

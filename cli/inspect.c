@@ -1,0 +1,160 @@
+/*
+ * frugrad inspect: what this machine offers, what a config string means, or what
+ * a payload holds. This file has the command, the machine and the config;
+ * inspect_file.c looks into payloads.
+ */
+#include "inspect.h"
+#include "commands.h"
+#include "frugrad.h"
+#include "json.h"
+#include "say.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+static int threads_in_use(void) {
+#ifdef _OPENMP
+    return omp_get_max_threads();
+#else
+    return 1;
+#endif
+}
+
+/* The CPU's name as Linux gives it on x86; other systems and ARM have none there, and the architecture must do. */
+static void cpu_name(char *dst, size_t cap) {
+    char line[256];
+    struct utsname name;
+    snprintf(dst, cap, "%s", uname(&name) == 0 ? name.machine : "unknown");
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        const char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) == 0 && colon != NULL) {
+            line[strcspn(line, "\n")] = '\0';
+            frugi_printable(colon + 1 + strspn(colon + 1, " "), dst, cap);
+            break;
+        }
+    }
+    if (file != NULL)
+        fclose(file);
+}
+
+static int machine_json(const char *cpu, long cpus) {
+    json_t *variants = json_array(), *presets = json_object();
+    const frug_preset *preset;
+    for (size_t i = 0; frug_isa_at(i) != NULL; i++)
+        json_array_append_new(variants, json_string(frug_isa_at(i)));
+    for (size_t i = 0; (preset = frug_preset_at(i)) != NULL; i++)
+        json_object_set_new(presets, preset->name, json_string(preset->text));
+    return frugi_json_print(json_pack("{s:s, s:o, s:I, s:o, s:s, s:i, s:o}", "version", frug_version(), "cpu",
+                                      frugi_json_text(cpu), "cpus", (json_int_t)cpus, "variants", variants, "variant",
+                                      frug_isa(), "threads", threads_in_use(), "presets", presets),
+                            JSON_INDENT(2), stdout);
+}
+
+static int machine_table(const char *cpu, long cpus) {
+    const char *variant, *environment = getenv("OMP_NUM_THREADS");
+    const frug_preset *preset;
+    printf("frugrad %s\n", frug_version());
+    printf("  cpu        %s, %ld online\n  variants  ", cpu, cpus);
+    for (size_t i = 0; (variant = frug_isa_at(i)) != NULL; i++)
+        printf(" %s%s", variant, strcmp(variant, frug_isa()) == 0 ? " (in use)" : "");
+    printf("\n  threads    %d (OMP_NUM_THREADS %s)\n\nPresets\n", threads_in_use(),
+           environment == NULL ? "is not set" : environment);
+    for (size_t i = 0; (preset = frug_preset_at(i)) != NULL; i++)
+        printf("  %-11s%s\n", preset->name, preset->help);
+    printf("\n`frugrad inspect --config PRESET` spells one out.\n");
+    return FRUGI_EXIT_OK;
+}
+
+int frugi_inspect_machine(int json) {
+    char cpu[128];
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    if (frug_isa() == NULL) {
+        const char *forced = getenv("FRUG_ISA");
+        return frugi_error("FRUG_ISA=%s: no such variant on this CPU", forced == NULL ? "" : forced);
+    }
+    cpu_name(cpu, sizeof cpu);
+    return (json ? machine_json : machine_table)(cpu, cpus);
+}
+
+/* The value that a spelled-out config gives an option; 0 when the option is only short for another. */
+static int value_of(const char *text, const char *option, char *dst, size_t cap) {
+    size_t length = strlen(option);
+    for (const char *at = text; at != NULL; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, option, length) == 0 && at[length] == '=') {
+            at += length + 1;
+            snprintf(dst, cap, "%.*s", (int)strcspn(at, ","), at);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int config_json(const char *text) {
+    json_t *list = json_array();
+    const frug_option *option;
+    char value[64];
+    for (size_t i = 0; (option = frug_option_at(i)) != NULL; i++)
+        if (value_of(text, option->name, value, sizeof value))
+            json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:s}", "option", option->name, "value", value,
+                                                  "default", option->fallback, "values", option->values, "help",
+                                                  option->help));
+    return frugi_json_print(json_pack("{s:s, s:o}", "config", text, "options", list), JSON_INDENT(2), stdout);
+}
+
+static int config_table(const char *text) {
+    const frug_option *option;
+    char value[64];
+    printf("%-10s %-16s %-32s %s\n", "option", "value", "accepted", "meaning");
+    for (size_t i = 0; (option = frug_option_at(i)) != NULL; i++)
+        printf("%-10s %-16s %-32s %s\n", option->name, value_of(text, option->name, value, sizeof value) ? value : "-",
+               option->values, option->help);
+    printf("\n%s\n", text);
+    return FRUGI_EXIT_OK;
+}
+
+int frugi_inspect_config(const char *text, int json) {
+    frug_config *config = NULL;
+    if (frug_config_create(text, &config) != FRUG_OK) {
+        frugi_library_error("--config");
+        return FRUGI_EXIT_USAGE;
+    }
+    int code = (json ? config_json : config_table)(frug_config_text(config));
+    frug_config_destroy(config);
+    return code;
+}
+
+static int run_inspect(const frugi_args *args) {
+    const char *config = frugi_arg(args, "config");
+    int json = frugi_arg_given(args, "json");
+    if (config != NULL && args->operand_count > 0)
+        return frugi_usage_error("inspect: a file and --config at once; give one of them");
+    if (config != NULL)
+        return frugi_inspect_config(config, json);
+    return args->operand_count > 0 ? frugi_inspect_file(args->operand[0], json) : frugi_inspect_machine(json);
+}
+
+static const frugi_opt options[] = {
+    {"config", 'c', "S", NULL, "spell out this config string"},
+    {"json", 0, NULL, NULL, "print JSON"},
+    {NULL, 0, NULL, NULL, NULL},
+};
+
+const frugi_command frugi_command_inspect = {
+    .name = "inspect",
+    .summary = "show the CPU and its variants, a config, or the content of a payload",
+    .operands = "[FILE]",
+    .max_operands = 1,
+    .about = "Without arguments: version, CPU, variants, threads and presets. FILE is a file of\n"
+             "frugrad compress, or a bare frame; it is checked whole before it is described.",
+    .options = options,
+    .run = run_inspect,
+};

@@ -1,0 +1,34 @@
+/* JSON output on top of jansson, for values that come from file names and divisions. */
+#include "json.h"
+#include "args.h"
+#include "say.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+json_t *frugi_json_text(const char *text) {
+    json_t *string = json_string(text);
+    if (string != NULL)
+        return string;
+    char *copy = strdup(text);
+    for (char *p = copy; copy != NULL && *p != '\0'; p++)
+        if ((unsigned char)*p >= 0x80)
+            *p = '?';
+    string = copy == NULL ? NULL : json_string(copy);
+    free(copy);
+    return string;
+}
+
+json_t *frugi_json_real(double number) {
+    return isfinite(number) ? json_real(number) : json_null();
+}
+
+int frugi_json_print(json_t *value, size_t flags, FILE *to) {
+    int bad = value == NULL || json_dumpf(value, to, flags | JSON_REAL_PRECISION(9)) != 0;
+    json_decref(value);
+    if (bad)
+        return frugi_error("cannot print JSON");
+    fputc('\n', to);
+    return FRUGI_EXIT_OK;
+}

@@ -13,7 +13,7 @@ unexport MAKEFLAGS
 build  = cmake --preset $(1) $(2) >/dev/null && cmake --build --preset $(1) --parallel $(JOBS) -- --quiet
 verify = ctest --preset $(1) --parallel $(JOBS) --output-on-failure
 
-.PHONY: all demo test install tsan fuzz format clean help
+.PHONY: all demo test install tsan cross-x86 fuzz format clean help
 
 all: ## build the release preset
 	@tools/install-deps.sh build
@@ -40,6 +40,12 @@ tsan: ## run all tests under ThreadSanitizer
 	@$(call build,tsan)
 	@$(call verify,tsan)
 
+cross-x86: ## on another architecture: build for x86-64 and run the tests under qemu
+	@tools/install-deps.sh build cross
+	@tools/cross-root.sh
+	@$(call build,cross-x86)
+	@$(call verify,cross-x86)
+
 fuzz: ## run every fuzz target for SECONDS seconds
 	@tools/install-deps.sh build clang
 	@$(call build,fuzz)
@@ -53,4 +59,4 @@ clean: ## remove everything that was built
 	@rm -rf build
 
 help: ## say what there is
-	@sed -n 's/^\([a-z]*\):.*## /  make \1 - /p' Makefile
+	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1 - /p' Makefile

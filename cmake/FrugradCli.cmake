@@ -7,28 +7,23 @@ file(GLOB cli_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cli/*.c)
 set(cli_main ${PROJECT_SOURCE_DIR}/cli/main.c)
 list(REMOVE_ITEM cli_sources ${cli_main})
 
-if(cli_sources)
-    add_library(frugrad_cli STATIC ${cli_sources})
-    target_include_directories(frugrad_cli PUBLIC ${PROJECT_SOURCE_DIR}/cli)
-    target_link_libraries(frugrad_cli PUBLIC frugrad_static PkgConfig::JANSSON m)
-    if(FRUGRAD_USE_OPENMP)
-        target_link_libraries(frugrad_cli PRIVATE OpenMP::OpenMP_C)
-    endif()
+add_library(frugrad_cli STATIC ${cli_sources})
+target_include_directories(frugrad_cli PUBLIC ${PROJECT_SOURCE_DIR}/cli)
+target_link_libraries(frugrad_cli PUBLIC frugrad_static PkgConfig::JANSSON m)
+if(FRUGRAD_USE_OPENMP)
+    target_link_libraries(frugrad_cli PRIVATE OpenMP::OpenMP_C)
 endif()
 
-if(EXISTS ${cli_main})
-    add_executable(frugrad_program ${cli_main})
-    target_link_libraries(frugrad_program PRIVATE frugrad_cli)
-    set_target_properties(frugrad_program PROPERTIES OUTPUT_NAME frugrad
-                          RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
+add_executable(frugrad_program ${cli_main})
+target_link_libraries(frugrad_program PRIVATE frugrad_cli)
+set_target_properties(frugrad_program PROPERTIES OUTPUT_NAME frugrad RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
 
-    # The program prints its own man page, from the same tables as its help.
-    if(NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR)
-        set(FRUGRAD_MAN_PAGE ${PROJECT_BINARY_DIR}/frugrad.1)
-        add_custom_command(OUTPUT ${FRUGRAD_MAN_PAGE}
-                           COMMAND frugrad_program man > ${FRUGRAD_MAN_PAGE}.part
-                           COMMAND ${CMAKE_COMMAND} -E rename ${FRUGRAD_MAN_PAGE}.part ${FRUGRAD_MAN_PAGE}
-                           DEPENDS frugrad_program VERBATIM)
-        add_custom_target(frugrad_man ALL DEPENDS ${FRUGRAD_MAN_PAGE})
-    endif()
+# The program prints its own man page, from the same tables as its help.
+if(NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR)
+    set(FRUGRAD_MAN_PAGE ${PROJECT_BINARY_DIR}/frugrad.1)
+    add_custom_command(OUTPUT ${FRUGRAD_MAN_PAGE}
+                       COMMAND frugrad_program man > ${FRUGRAD_MAN_PAGE}.part
+                       COMMAND ${CMAKE_COMMAND} -E rename ${FRUGRAD_MAN_PAGE}.part ${FRUGRAD_MAN_PAGE}
+                       DEPENDS frugrad_program VERBATIM)
+    add_custom_target(frugrad_man ALL DEPENDS ${FRUGRAD_MAN_PAGE})
 endif()

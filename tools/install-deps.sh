@@ -4,7 +4,7 @@
 set -euo pipefail
 
 usage() {
-    echo "usage: tools/install-deps.sh GROUP...   (groups: build test clang format)" >&2
+    echo "usage: tools/install-deps.sh GROUP...   (groups: build test clang format cross)" >&2
     exit 2
 }
 
@@ -14,6 +14,7 @@ packages_of() {
     test) echo libcmocka-dev ;;
     clang) echo clang libclang-rt-14-dev libomp-dev ;;
     format) echo clang-format ;;
+    cross) echo gcc-x86-64-linux-gnu libc6-dev-amd64-cross qemu-user ;;
     *) return 1 ;;
     esac
 }

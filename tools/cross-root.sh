@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Unpack the amd64 libraries that the tests need into build/cross-root, for the preset cross-x86 on a
+# machine of another architecture. Nothing is installed: apt works on lists and caches of its own.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+root=$PWD/build/cross-root
+[ ! -e "$root/complete" ] || exit 0
+apt=$root/apt
+mkdir -p "$apt/lists/partial" "$apt/archives/partial"
+options=(-qq -o APT::Architecture=amd64 -o APT::Architectures::=amd64 -o APT::Sandbox::User=root
+    -o Dir::State::lists="$apt/lists" -o Dir::Cache="$apt" -o Dir::State::status=/dev/null)
+
+echo "cross-root: fetching amd64 libraries from Debian: cmocka jansson"
+apt-get "${options[@]}" update
+cd "$apt/archives"
+apt-get "${options[@]}" download libcmocka-dev:amd64 libcmocka0:amd64 libjansson-dev:amd64 libjansson4:amd64
+for package in *.deb; do
+    dpkg-deb --extract "$package" "$root"
+done
+rm -rf "$apt"
+touch "$root/complete"

@@ -255,6 +255,7 @@ static void errors_name_word_position_and_nearest_word(void **state) {
                    "config: unknown option 'shedule' at position 9; did you mean 'schedule'?");
     assert_refused("select=hsit", "config: unknown value 'hsit' of select at position 8; did you mean 'hist'?");
     assert_refused("value=f32,value=fp16", "config: unknown value 'fp16' of value at position 17; did you mean 'f16'?");
+    assert_refused("value=fb16", "config: unknown value 'fb16' of value at position 7; did you mean 'bf16'?");
     assert_refused("block=255", "config: unknown value '255' of block at position 7; did you mean '256'?");
     assert_refused("frugrd", "config: unknown preset 'frugrd' at position 1; did you mean 'frugrad'?");
     assert_refused("schedule=constnat:0.9",
@@ -278,6 +279,7 @@ static void errors_explain_misplaced_items(void **state) {
     assert_refused("dgc,value=", "config: option 'value' at position 5 needs a value; accepted: f32|bf16|f16|int8");
     assert_refused("value=f32,dgc", "config: preset 'dgc' at position 11 must come first");
     assert_refused("dgc,", "config: option=value expected at position 5");
+    assert_refused("value=f32,", "config: option=value expected at position 11");
     assert_refused("dgc:", "config: option=value expected at position 5");
     assert_refused(",dgc", "config: option=value expected at position 1");
     assert_refused("value=f32,,seed=1", "config: option=value expected at position 11");
@@ -376,6 +378,15 @@ static void decimal_point_does_not_follow_the_locale(void **state) {
     setlocale(LC_NUMERIC, "C");
 }
 
+static void numbers_that_are_not_finite_are_not_read(void **state) {
+    (void)state;
+    double value = 7;
+    assert_false(frugi_read_double("1e999", 5, &value));
+    assert_false(frugi_read_double("-1e999", 6, &value));
+    assert_false(frugi_read_double("inf", 3, &value));
+    assert_true(value == 7);
+}
+
 static void written_numbers_are_short_and_read_back(void **state) {
     (void)state;
     static const struct {
@@ -418,6 +429,7 @@ int main(void) {
         cmocka_unit_test(overlong_text_is_refused),
         cmocka_unit_test(density_below_one_entry_per_block_is_warned_about),
         cmocka_unit_test(decimal_point_does_not_follow_the_locale),
+        cmocka_unit_test(numbers_that_are_not_finite_are_not_read),
         cmocka_unit_test(written_numbers_are_short_and_read_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

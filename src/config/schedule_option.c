@@ -84,12 +84,9 @@ frug_status frugi_parse_schedule(const frugi_option_row *row, frugi_word value, 
 
 frug_status frugi_parse_density(const frugi_option_row *row, frugi_word value, frug_config *config) {
     double density = 0;
-    frugi_schedule schedule = {FRUGI_SCHEDULE_CONSTANT, {0}};
-    if (!frugi_read_double(value.at, value.len, &density) || !(density > 0) || density > 1)
+    if (!frugi_read_double(value.at, value.len, &density) || !is_sparsity(1.0 - density))
         return frugi_option_bad_number(row, value);
-    schedule.arg[0] = 1.0 - density;
-    if (!is_sparsity(schedule.arg[0])) /* so small that 1 - density rounds to 1 */
-        return frugi_option_bad_number(row, value);
+    frugi_schedule schedule = {FRUGI_SCHEDULE_CONSTANT, {1.0 - density}};
     config->schedule = schedule;
     return FRUG_OK;
 }

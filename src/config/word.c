@@ -83,7 +83,7 @@ static const char *nearest(frugi_word word, frugi_choice_fn *choice, const void 
         if (len > WORD_MAX)
             continue;
         size_t d = distance(word.at, word.len, text, len);
-        if (d < best_distance && d < len) {
+        if (d < best_distance) {
             best = text;
             best_distance = d;
             *near_len = len;

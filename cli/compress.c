@@ -178,10 +178,8 @@ static int compress(const frugi_args *args, compress_job *job) {
         code = choose_output(args, job);
     if (code != FRUGI_EXIT_OK)
         return code;
-    if (frug_config_create(frugi_arg(args, "config"), &job->config) != FRUG_OK) {
-        frugi_library_error("--config");
-        return FRUGI_EXIT_USAGE;
-    }
+    if (frug_config_create(frugi_arg(args, "config"), &job->config) != FRUG_OK)
+        return frugi_config_error();
     code = frugi_gradient_load(job->in, (frugi_format)format, &job->gradient);
     if (code == FRUGI_EXIT_OK)
         code = make_frame(job);

@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { COLUMN = 26 };
+enum { COLUMN = 26, WIDTH = 80 };
 
 static void print_option(const frugi_opt *option) {
-    char left[80];
+    char left[80], right[400];
     char letter[8] = "    ";
     if (option->letter != 0)
         snprintf(letter, sizeof letter, "-%c, ", option->letter);
@@ -22,10 +22,10 @@ static void print_option(const frugi_opt *option) {
         printf("%s\n%*s", left, COLUMN, "");
     else
         printf("%-*s", COLUMN, left);
-    if (option->fallback != NULL && option->fallback[0] != '\0')
-        printf("%s [%s]\n", option->help, option->fallback);
-    else
-        printf("%s\n", option->help);
+    int has_fallback = option->fallback != NULL && option->fallback[0] != '\0';
+    snprintf(right, sizeof right, "%s%s%s%s", option->help, has_fallback ? " [" : "",
+             has_fallback ? option->fallback : "", has_fallback ? "]" : "");
+    frugi_print_wrapped(right, COLUMN, WIDTH);
 }
 
 void frugi_help_command(const frugi_command *command) {

@@ -68,7 +68,7 @@ static int machine_table(const char *cpu, long cpus) {
     printf("\n  threads    %d (OMP_NUM_THREADS %s)\n\nPresets\n", threads_in_use(),
            environment == NULL ? "is not set" : environment);
     for (size_t i = 0; (preset = frug_preset_at(i)) != NULL; i++)
-        printf("  %-11s%s\n", preset->name, preset->help);
+        printf("  %-15s%s\n", preset->name, preset->help);
     printf("\n`frugrad inspect --config PRESET` spells one out.\n");
     return FRUGI_EXIT_OK;
 }
@@ -113,20 +113,21 @@ static int config_json(const char *text) {
 static int config_table(const char *text) {
     const frug_option *option;
     char value[64];
-    printf("%-10s %-16s %-32s %s\n", "option", "value", "accepted", "meaning");
-    for (size_t i = 0; (option = frug_option_at(i)) != NULL; i++)
-        printf("%-10s %-16s %-32s %s\n", option->name, value_of(text, option->name, value, sizeof value) ? value : "-",
-               option->values, option->help);
+    for (size_t i = 0; (option = frug_option_at(i)) != NULL; i++) {
+        if (!value_of(text, option->name, value, sizeof value))
+            continue;
+        printf("%-10s%-18s", option->name, value);
+        frugi_print_wrapped(option->help, 28, 80);
+        printf("%28s(%s)\n", "", option->values);
+    }
     printf("\n%s\n", text);
     return FRUGI_EXIT_OK;
 }
 
 int frugi_inspect_config(const char *text, int json) {
     frug_config *config = NULL;
-    if (frug_config_create(text, &config) != FRUG_OK) {
-        frugi_library_error("--config");
-        return FRUGI_EXIT_USAGE;
-    }
+    if (frug_config_create(text, &config) != FRUG_OK)
+        return frugi_config_error();
     int code = (json ? config_json : config_table)(frug_config_text(config));
     frug_config_destroy(config);
     return code;

@@ -6,6 +6,7 @@
 #include "commands.h"
 #include "frugrad.h"
 
+#include <ctype.h>
 #include <stdio.h>
 
 /* roff takes '.' and ''' at the start of a line for requests, '\' for an escape and '-' for a hyphen. */
@@ -53,7 +54,8 @@ static void print_option(const frugi_opt *option) {
 
 static void print_command(const frugi_command *command) {
     printf(".SS frugrad %s %s\n", command->name, command->operands);
-    print_text(command->summary);
+    putchar(toupper((unsigned char)command->summary[0]));
+    print_text(command->summary + 1);
     fputs(".\n", stdout);
     if (command->about[0] != '\0') {
         fputs(".PP\n.nf\n", stdout);
@@ -72,12 +74,13 @@ static void print_config(void) {
          "Later options win over earlier ones.\n.SS Presets");
     for (size_t i = 0; (preset = frug_preset_at(i)) != NULL; i++) {
         printf(".TP\n\\fB%s\\fR\n", preset->name);
-        print_line(preset->help);
+        print_text(preset->help);
         if (preset->text[0] != '\0') {
-            fputs("Short for \\fB", stdout);
+            fputs("; short for \\fB", stdout);
             print_text(preset->text);
-            puts("\\fR.");
+            fputs("\\fR", stdout);
         }
+        putchar('\n');
     }
     puts(".SS Options");
     for (size_t i = 0; (option = frug_option_at(i)) != NULL; i++) {

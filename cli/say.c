@@ -52,6 +52,10 @@ int frugi_library_error(const char *what) {
     return frugi_error("%s: %s", what, frug_last_error());
 }
 
+int frugi_config_error(void) {
+    return frugi_usage_error("%s", frug_last_error()); /* which begins with "config:" already */
+}
+
 const char *frugi_bytes_text(uint64_t bytes, char *dst, size_t cap) {
     static const char *const unit[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
     double amount = (double)bytes;
@@ -71,6 +75,21 @@ const char *frugi_printable(const char *name, char *dst, size_t cap) {
     snprintf(dst, cap, "%s", name);
     make_printable(dst);
     return dst;
+}
+
+void frugi_print_wrapped(const char *text, int left, int right) {
+    int column = left;
+    while (*text != '\0') {
+        int length = (int)strcspn(text, " ");
+        if (column > left && column + 1 + length > right) {
+            printf("\n%*s", left, "");
+            column = left;
+        }
+        column += printf("%s%.*s", column > left ? " " : "", length, text);
+        text += length;
+        text += strspn(text, " ");
+    }
+    putchar('\n');
 }
 
 enum { WORD_MAX = 40 };

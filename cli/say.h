@@ -23,11 +23,17 @@ void frugi_hint(const char *format, ...) FRUGI_SAY_PRINTF(1, 2);
 /** Print "frugrad: what: frug_last_error()" on stderr. Returns FRUGI_EXIT_FAIL. */
 int frugi_library_error(const char *what);
 
+/** Print why the library refused a config string. Returns FRUGI_EXIT_USAGE. */
+int frugi_config_error(void);
+
 /** Write a byte count as "1.50 MB" (powers of ten) into a buffer, and return it. */
 const char *frugi_bytes_text(uint64_t bytes, char *dst, size_t cap);
 
 /** Copy a name out of a file so that it is safe on a terminal: control characters become '?', a long end is cut. */
 const char *frugi_printable(const char *name, char *dst, size_t cap);
+
+/** Print words on stdout between two columns, breaking lines; the first line begins where the cursor is. */
+void frugi_print_wrapped(const char *text, int left, int right);
 
 /** Of a NULL-terminated list, the word most like the given one; NULL when none is near. */
 const char *frugi_nearest(const char *word, const char *const *words);

@@ -1,0 +1,18 @@
+/* layout.h - the tensors of a flat parameter buffer, as the library keeps them. */
+#ifndef FRUGI_LAYOUT_H
+#define FRUGI_LAYOUT_H
+
+#include "frugrad.h"
+
+struct frug_layout {
+    frug_tensor *tensor; /* names owned; offsets rising */
+    size_t count, room;
+};
+
+/** Number of elements of a tensor that a layout has accepted. */
+uint64_t frugi_tensor_elements(const frug_tensor *tensor);
+
+/** Copy a layout with its names. */
+frug_status frugi_layout_copy(const frug_layout *layout, frug_layout **copy);
+
+#endif

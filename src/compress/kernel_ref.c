@@ -1,0 +1,48 @@
+/* kernel_ref.c - the reference stages for any block length, and the choice between variants. */
+#include "compress/kernel.h"
+
+#include "common/bits.h"
+#include "select/select.h"
+
+#include <string.h>
+
+static void accumulate(frugi_batch *b) {
+    size_t n = (size_t)b->blocks * b->block;
+    if (b->saved)
+        memcpy(b->saved, b->before, n * sizeof(float));
+    for (size_t i = 0; i < n; i++)
+        b->acc[i] = b->beta * b->before[i] + b->grad[i];
+}
+
+static bool all_finite(const float *x, uint32_t n) {
+    uint32_t largest = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t m = frugi_magnitude(x[i]);
+        largest = m > largest ? m : largest;
+    }
+    return largest < FRUGI_INF_BITS;
+}
+
+static void select_batch(frugi_batch *b) {
+    for (uint32_t i = 0; i < b->blocks; i++) {
+        const float *acc = b->acc + (size_t)i * b->block;
+        b->held[i] = !all_finite(acc, b->length);
+        if (!b->held[i])
+            frugi_select_ref(acc, b->length, b->k[i], b->select, b->idx + (size_t)i * b->block);
+    }
+}
+
+const frugi_kernel frugi_kernel_ref = {accumulate, select_batch};
+
+const frugi_kernel *frugi_kernel_for(frugi_isa isa, uint32_t block) {
+#if defined(__aarch64__)
+    if (isa == FRUGI_ISA_NEON && block == 256)
+        return &frugi_kernel_256_neon;
+#elif defined(__x86_64__)
+    if (isa >= FRUGI_ISA_AVX2 && block == 256)
+        return &frugi_kernel_256_avx2;
+#endif
+    (void)isa;
+    (void)block;
+    return &frugi_kernel_ref;
+}

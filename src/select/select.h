@@ -1,0 +1,23 @@
+/*
+ * select.h - which entries of a block leave.
+ *
+ * Both selectors pick exactly k entries and break ties towards the lower index;
+ * they differ in how finely they look. `exact` compares whole magnitudes; `hist`
+ * compares their upper halves (exponent and 7 bits of fraction), so that two
+ * entries closer than 1 % count as equal.
+ */
+#ifndef FRUGI_SELECT_H
+#define FRUGI_SELECT_H
+
+#include "config/config.h"
+
+/**
+ * The reference: k of n entries, their indices ascending.
+ *
+ *   1 <= k <= n <= 65536; a NaN or an infinity counts as largest
+ *
+ * Cost: O(31 n) comparisons, whatever the data. Allocates: never.
+ */
+void frugi_select_ref(const float *acc, uint32_t n, uint32_t k, frugi_selector how, uint16_t *idx);
+
+#endif

@@ -29,7 +29,7 @@ static const frugi_opt options[] = {
     {"density", 0, "SHARE", NULL, "the same as a share of all, instead of --k"},
     {"threads", 't', "COUNT", NULL, "threads; by default one, and the main cases with two as well"},
     {"rounds", 'r', "COUNT", NULL, "timed rounds of each case; 15, or 3 with --quick"},
-    {"dist", 0, "WORD", "gaussian", "generated gradients: gaussian, laplace, heavy, layers or sparse"},
+    {"dist", 0, "WORD", "gaussian", "generated gradients: gaussian, laplace, heavy, layers, sparse or ties"},
     {"grad", 'g', "FILE", NULL, "recorded gradients instead: a safetensors file with tensors step_0000, ..."},
     {"config", 'c', "STRING", NULL, "measure this config string instead of the table of cases"},
     {"case", 0, "TEXT", NULL, "only cases with this text in their names"},

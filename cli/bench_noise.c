@@ -12,7 +12,7 @@
 #define ROW   4096u
 #define SCALE 1e-3f
 
-const char *const frugi_dist_names[] = {"gaussian", "laplace", "heavy", "layers", "sparse", NULL};
+const char *const frugi_dist_names[] = {"gaussian", "laplace", "heavy", "layers", "sparse", "ties", NULL};
 
 static uint64_t mix(uint64_t x) {
     x += UINT64_C(0x9e3779b97f4a7c15);
@@ -53,9 +53,15 @@ static void sparse(uint64_t bits, float *x) {
         gaussian(bits, x);
 }
 
+/* Eight sizes and both signs: every block has several entries that equal its threshold. */
+static void ties(uint64_t bits, float *x) {
+    for (int i = 0; i < 2; i++, bits >>= 32)
+        x[i] = (float)(int)(bits & 7) * ((bits & 8) ? 0.25f : -0.25f);
+}
+
 static void (*const shapes[])(uint64_t bits, float *x) = {
     [FRUGI_DIST_GAUSSIAN] = gaussian, [FRUGI_DIST_LAPLACE] = laplace, [FRUGI_DIST_HEAVY] = heavy,
-    [FRUGI_DIST_LAYERS] = gaussian,   [FRUGI_DIST_SPARSE] = sparse,
+    [FRUGI_DIST_LAYERS] = gaussian,   [FRUGI_DIST_SPARSE] = sparse,   [FRUGI_DIST_TIES] = ties,
 };
 
 static void fill_row(frugi_dist dist, uint64_t seed, uint64_t row, uint64_t count, float *dst) {

@@ -9,7 +9,8 @@ typedef enum frugi_dist {
     FRUGI_DIST_LAPLACE,
     FRUGI_DIST_HEAVY,
     FRUGI_DIST_LAYERS,
-    FRUGI_DIST_SPARSE
+    FRUGI_DIST_SPARSE,
+    FRUGI_DIST_TIES
 } frugi_dist;
 
 /** The names of the distributions, in the order of the enumeration, ended by NULL. */

@@ -1,10 +1,10 @@
 /* bench_report.c - the rows of bench, as a table or as one JSON object a line. */
 #include "args.h"
 #include "bench.h"
+#include "json.h"
 #include "say.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,29 +81,23 @@ static void print_row(const frugi_bench *bench, const frugi_case *which, const f
 }
 
 static json_t *number_or_null(double number) {
-    return number < 0 ? json_null() : json_real(number);
+    return number < 0 ? json_null() : frugi_json_real(number);
 }
 
 static int print_json(const frugi_bench *bench, const frugi_case *which, const frugi_row *row, const figures *f) {
     struct utsname system;
     const char *isa = frug_isa();
     json_t *object = json_pack(
-        "{s:s, s:I, s:f, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:o, s:o, s:b, s:s, s:s, s:s, s:I, s:s, "
+        "{s:s, s:I, s:f, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:o, s:o, s:b, s:o, s:o, s:s, s:I, s:s, "
         "s:s}",
         "case", which->name, "n", (json_int_t)bench->n, "k", row->k, "block", (json_int_t)row->block, "threads",
         which->threads, "gbps", f->gbps, "limit_gbps", f->limit_gbps, "ratio", f->ratio, "ms_median", f->ms, "ms_min",
         f->ms_min, "limit_ms_median", f->limit_ms, "frame_bytes", (json_int_t)row->frame_bytes, "energy_kept",
         number_or_null(row->energy_kept), "energy_vs_exact", number_or_null(row->energy_vs_exact), "speedup",
-        number_or_null(f->speedup), "verified", !row->why[0], "config", which->config, "dist", bench->source.name,
-        "isa", isa ? isa : "?", "rounds", (json_int_t)row->rounds, "machine",
+        number_or_null(f->speedup), "verified", !row->why[0], "config", frugi_json_text(which->config), "dist",
+        frugi_json_text(bench->source.name), "isa", isa ? isa : "?", "rounds", (json_int_t)row->rounds, "machine",
         uname(&system) == 0 ? system.machine : "?", "version", frug_version());
-    char *line = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
-    if (line)
-        puts(line);
-    int ok = line != NULL;
-    free(line);
-    json_decref(object);
-    return ok ? FRUGI_EXIT_OK : frugi_error("cannot write case %s as JSON", which->name);
+    return frugi_json_print(object, JSON_COMPACT, stdout);
 }
 
 int frugi_report_row(const frugi_bench *bench, const frugi_case *which, const frugi_row *row) {

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# bench and demo run on a small gradient, every line of bench is a verified JSON object with the promised
+# fields, wrong command lines and unreadable recordings get one line and a non-zero exit. Speeds are not judged here.
+set -euo pipefail
+
+frugrad=${FRUGRAD:?the program to test}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+    echo "bench_smoke: $*" >&2
+    exit 1
+}
+
+# Runs a command line that must be refused with exit status $1 and one line on stderr with $2 in it (a hint may follow).
+refuses() {
+    local want=$1 text=$2 rc=0
+    shift 2
+    "$frugrad" "$@" >"$work/out" 2>"$work/err" || rc=$?
+    [ "$rc" -eq "$want" ] || fail "frugrad $*: exit status $rc, not $want"
+    [ "$(grep -vc '^  hint:' "$work/err")" -eq 1 ] || fail "frugrad $*: not one line of error: $(cat "$work/err")"
+    grep -qF -- "$text" "$work/err" || fail "frugrad $*: no '$text' in: $(cat "$work/err")"
+}
+
+"$frugrad" bench --quick --n 1000000 --json >"$work/bench.jsonl" || fail "bench fails"
+perl - "$work/bench.jsonl" <<'PL' || fail "the lines of bench are not as promised"
+my %rows;
+while (my $line = <>) {
+    my ($case) = $line =~ /^\{"case":"([^"]+)",.*\}$/ or die "not an object: $line";
+    my %row = $line =~ /"(\w+)":("[^"]*"|-?[0-9.]+(?:e[-+]?[0-9]+)?|true|false|null)(?=[,}])/g;
+    exists $row{$_} or die "$case has no $_" for qw(n k threads gbps limit_gbps ratio);
+    $row{$_} > 0 or die "$case: $_ is $row{$_}" for qw(k threads gbps limit_gbps ratio);
+    $row{n} == 1000000 or die "$case: n is $row{n}";
+    $row{verified} eq "true" or die "$case is not verified";
+    $rows{$case} //= \%row;
+}
+$rows{$_} or die "no case $_" for qw(compress/exact/f32 compress/hist/f32 compress/hist/int8 compress/exact/bf16
+    compress/hist/f32/feedback=dgc compress/exact/f32/B=4096 decode/4 decode/8 apply/4 frame-check checksum);
+my $main = $rows{"compress/hist/f32"};
+$main->{k} == 16 or die "K is $main->{k}";
+$main->{energy_vs_exact} >= 0.99 or die "only $main->{energy_vs_exact} of the energy";
+$main->{frame_bytes} <= 48 * 3907 + 1024 or die "a frame has $main->{frame_bytes} bytes";
+PL
+
+for dist in sparse ties heavy layers; do
+    "$frugrad" bench --quick --n 70001 --case /exact/f32 --dist $dist >"$work/table" || fail "bench --dist $dist fails"
+    grep -q '^compress/exact/f32 .* yes$' "$work/table" || fail "the table has no verified row: $(cat "$work/table")"
+done
+
+# Two recorded steps of 300 elements, then files that are none.
+perl - "$work" <<'PL'
+sub tensors {
+    my ($name, $cut, @steps) = @_;
+    my ($header, $data) = ("", "");
+    for my $i (0 .. $#steps) {
+        my ($count, $from) = (scalar @{$steps[$i]}, length $data);
+        $data .= pack "f<*", @{$steps[$i]};
+        $header .= sprintf '%s"step_%04d":{"dtype":"F32","shape":[%d],"data_offsets":[%d,%d]}', $i ? "," : "", $i,
+            $count, $from, length $data;
+    }
+    $header = "{$header}";
+    my $all = pack("Q<", length $header) . $header . $data;
+    open my $file, ">:raw", "$ARGV[0]/$name" or die $!;
+    print $file substr $all, 0, length($all) - $cut;
+    close $file or die $!;
+}
+my @ramp = map { ((37 * $_) % 101 - 50) / 64 } 0 .. 299;
+tensors("good", 0, [@ramp], [reverse @ramp]);
+tensors("cut", 5, [@ramp], [@ramp]);
+tensors("uneven", 0, [@ramp], [@ramp[1 .. 299]]);
+tensors("single", 0, [@ramp]);
+tensors("nan", 0, [@ramp], ["nan", @ramp[1 .. 299]]);
+PL
+"$frugrad" bench --quick --n 100000 --grad "$work/good" --case /exact/f32 --json >"$work/good.jsonl" || fail "bench --grad fails"
+grep -q '"verified":true' "$work/good.jsonl" || fail "recorded gradients do not verify"
+refuses 1 "$work/cut" bench --grad "$work/cut"
+refuses 1 "299 elements, not 300" bench --grad "$work/uneven"
+refuses 1 "fewer than two recorded steps" bench --grad "$work/single"
+refuses 1 "NaN" bench --grad "$work/nan"
+refuses 1 "$work/missing" bench --grad "$work/missing"
+refuses 2 "no case" bench --case nothing-like-this
+refuses 2 "give one of them" bench --k 16 --density 0.1
+refuses 2 "dist" bench --dist gausian
+refuses 1 "'selekt'" bench --quick --n 100000 --config selekt=hist --case compress
+
+"$frugrad" demo --n 1000000 --steps 3 >"$work/demo" || fail "demo fails: $(cat "$work/demo")"
+[ "$(grep -c '✔' "$work/demo")" -ge 5 ] || fail "demo shows fewer than five promises: $(cat "$work/demo")"
+if grep -q $'\033' "$work/demo"; then fail "demo writes colours into a file"; fi
+"$frugrad" demo --n 100000 --steps 1 --config dgc >"$work/demo" || fail "demo --config dgc fails: $(cat "$work/demo")"
+refuses 1 "'selekt'" demo --n 100000 --config selekt=hist
+
+echo "bench_smoke: bench and demo hold what they promise"

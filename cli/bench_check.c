@@ -139,9 +139,31 @@ static int was_sent(float decoded) {
     return !(decoded == 0.0f && signbit(decoded));
 }
 
-static int smaller(const void *a, const void *b) {
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
+/* Hoare's selection: afterwards the largest `top` stand last, in any order. */
+static void move_largest_last(float *x, uint64_t len, uint64_t top) {
+    uint64_t want = len - top, low = 0, high = len;
+    while (high - low > 1 && want > low && want < high) {
+        float pivot = x[low + (high - low) / 2];
+        uint64_t i = low, j = high - 1;
+        for (;;) {
+            while (x[i] < pivot)
+                i++;
+            while (x[j] > pivot)
+                j--;
+            if (i >= j)
+                break;
+            float swapped = x[i];
+            x[i++] = x[j];
+            x[j--] = swapped;
+        }
+        /* x[low .. i - 1] <= pivot <= x[i .. high - 1] */
+        if (want < i)
+            high = i;
+        else if (want > i)
+            low = i;
+        else
+            return;
+    }
 }
 
 /* Every kept one is at least as large as every dropped one, and of equals the first ones are kept. */
@@ -168,20 +190,20 @@ typedef struct energy {
     double all, sent, best;
 } energy;
 
-static void add_energy(const float *acc, const float *decoded, uint64_t len, float *sorted, energy *sum) {
+static void add_energy(const float *acc, const float *decoded, uint64_t len, float *sizes, energy *sum) {
     uint64_t sent = 0;
     for (uint64_t i = 0; i < len; i++) {
         double square = (double)acc[i] * (double)acc[i];
         sum->all += square;
-        sorted[i] = fabsf(acc[i]);
+        sizes[i] = fabsf(acc[i]);
         if (was_sent(decoded[i])) {
             sum->sent += square;
             sent++;
         }
     }
-    qsort(sorted, (size_t)len, sizeof *sorted, smaller);
+    move_largest_last(sizes, len, sent);
     for (uint64_t i = len - sent; i < len; i++)
-        sum->best += (double)sorted[i] * (double)sorted[i];
+        sum->best += (double)sizes[i] * (double)sizes[i];
 }
 
 /* By how much sent + left behind may miss the accumulator: one step of the residual's format. */
@@ -229,14 +251,14 @@ static int check_chunk(frugi_check *check, uint32_t chunk, const float *grad, co
                        frugi_verdict *verdict) {
     const frugi_rule *rule = &check->rule;
     uint64_t begin = check->begin[chunk], count = check->count[chunk];
-    float *acc = check->scratch, *sorted = acc + FRUGI_CHECK_CHUNK;
+    float *acc = check->scratch, *sizes = acc + FRUGI_CHECK_CHUNK;
     float *momentum = check->momentum + (size_t)chunk * FRUGI_CHECK_CHUNK;
     const float *decoded = check->decoded + begin;
     int bad = 0;
     accumulate(rule, check->before + (size_t)chunk * FRUGI_CHECK_CHUNK, momentum, grad + begin, count, acc);
     for (uint64_t i = 0; i < count && !bad; i += rule->block) {
         uint64_t len = count - i < rule->block ? count - i : rule->block;
-        add_energy(acc + i, decoded + i, len, sorted, sum);
+        add_energy(acc + i, decoded + i, len, sizes, sum);
         if (rule->exact)
             bad = check_largest(acc + i, decoded + i, len, begin + i, verdict);
         if (rule->keep != FRUGI_KEEP_NONE && !bad)

@@ -186,8 +186,7 @@ static int open_source(const frugi_args *args, frugi_bench *bench) {
     if (!bench->stream)
         return frugi_error("no memory for %llu elements", (unsigned long long)bench->n);
     /* Written here, so that no timed pass meets pages for the first time. */
-    for (uint64_t i = 0; i < bench->n; i++)
-        bench->stream[i] = 0.0f;
+    memcpy(bench->stream, frugi_source_step(&bench->source, 0), (size_t)bench->n * sizeof(float));
     return FRUGI_EXIT_OK;
 }
 

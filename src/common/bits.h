@@ -68,33 +68,40 @@ static inline uint16_t frugi_f32_f16(float x) {
     return (uint16_t)(sign | ((a - 0x38000000u) >> 13));
 }
 
-/* Little-endian loads and stores at any alignment. */
+/* Little-endian loads and stores at any alignment, in forms that compilers turn into one instruction each. */
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "bulk data is copied as it lies in memory, which needs a little-endian machine"
+#endif
 
 static inline uint16_t frugi_get16(const unsigned char *p) {
-    return (uint16_t)(p[0] | p[1] << 8);
+    uint16_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
 }
 
 static inline uint32_t frugi_get32(const unsigned char *p) {
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
 }
 
 static inline uint64_t frugi_get64(const unsigned char *p) {
-    return (uint64_t)frugi_get32(p) | (uint64_t)frugi_get32(p + 4) << 32;
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
 }
 
 static inline void frugi_put16(unsigned char *p, uint16_t v) {
-    p[0] = (unsigned char)v;
-    p[1] = (unsigned char)(v >> 8);
+    memcpy(p, &v, sizeof v);
 }
 
 static inline void frugi_put32(unsigned char *p, uint32_t v) {
-    frugi_put16(p, (uint16_t)v);
-    frugi_put16(p + 2, (uint16_t)(v >> 16));
+    memcpy(p, &v, sizeof v);
 }
 
 static inline void frugi_put64(unsigned char *p, uint64_t v) {
-    frugi_put32(p, (uint32_t)v);
-    frugi_put32(p + 4, (uint32_t)(v >> 32));
+    memcpy(p, &v, sizeof v);
 }
 
 #endif

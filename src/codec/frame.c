@@ -1,0 +1,128 @@
+/*
+ * frame.c - write, seal, open and walk frames. Received bytes are believed only as
+ * far as they have been checked: the header first, then every section header
+ * against the length, then the checksum, and the contents last.
+ */
+#include "codec/frame.h"
+
+#include "common/bits.h"
+#include "common/crc32c.h"
+#include "common/status.h"
+
+#define CRC_AT 44u
+#define PIECES_MOST 64
+
+static const unsigned char magic[4] = {'F', 'G', 'R', '1'};
+
+void frugi_frame_write(const frugi_frame *frame, unsigned char *dst) {
+    memcpy(dst, magic, 4);
+    dst[4] = FRUGI_FRAME_VERSION;
+    dst[5] = FRUGI_FRAME_HEADER;
+    frugi_put16(dst + 6, 0);
+    frugi_put64(dst + 8, frame->bytes);
+    frugi_put64(dst + 16, frame->step);
+    frugi_put64(dst + 24, frame->layout_hash);
+    frugi_put32(dst + 32, frame->source);
+    frugi_put32(dst + 36, frame->sections);
+    frugi_put32(dst + 40, frame->held);
+    frugi_put32(dst + CRC_AT, 0);
+}
+
+/* The checksum of what follows the header, in pieces where that pays. */
+static uint32_t body_crc(const unsigned char *body, uint64_t bytes, int threads) {
+    int pieces = bytes < 1 << 18 ? 1 : threads > PIECES_MOST ? PIECES_MOST : threads;
+    uint64_t piece = bytes / (uint64_t)pieces;
+    uint32_t crc[PIECES_MOST], joined = 0;
+#pragma omp parallel for num_threads(pieces) schedule(static, 1) if (pieces > 1)
+    for (int i = 0; i < pieces; i++) {
+        uint64_t from = piece * (uint64_t)i, to = i + 1 == pieces ? bytes : from + piece;
+        crc[i] = frugi_crc32c(0, body + from, to - from);
+    }
+    for (int i = 0; i < pieces; i++)
+        joined = frugi_crc32c_join(joined, crc[i], i + 1 == pieces ? bytes - piece * (uint64_t)i : piece);
+    return joined;
+}
+
+/* The checksum of a frame as it would be with a zero in the checksum's place. */
+static uint32_t frame_crc(const unsigned char *frame, uint64_t bytes, int threads) {
+    unsigned char header[FRUGI_FRAME_HEADER];
+    memcpy(header, frame, sizeof header);
+    frugi_put32(header + CRC_AT, 0);
+    uint64_t body = bytes - FRUGI_FRAME_HEADER;
+    return frugi_crc32c_join(frugi_crc32c(0, header, sizeof header),
+                             body_crc(frame + FRUGI_FRAME_HEADER, body, threads), body);
+}
+
+void frugi_frame_seal(unsigned char *frame, uint64_t bytes, int threads) {
+    frugi_put32(frame + CRC_AT, frame_crc(frame, bytes, threads));
+}
+
+static frug_status check_sections(const unsigned char *src, const frugi_frame *frame) {
+    uint64_t at = FRUGI_FRAME_HEADER, end = 0;
+    for (uint32_t i = 0; i < frame->sections; i++) {
+        frugi_section section;
+        FRUG_FAIL_IF(frame->bytes - at < FRUGI_SECTION_HEADER || !frugi_section_read(src + at, &section),
+                     FRUG_ERR_FORMAT, "frame: section %u at byte %llu has no valid header", (unsigned)i,
+                     (unsigned long long)at);
+        at += FRUGI_SECTION_HEADER;
+        FRUG_FAIL_IF(section.bytes > frame->bytes - at, FRUG_ERR_FORMAT,
+                     "frame: section %u says %llu bytes, the frame has %llu left", (unsigned)i,
+                     (unsigned long long)section.bytes, (unsigned long long)(frame->bytes - at));
+        FRUG_FAIL_IF(section.begin < end, FRUG_ERR_FORMAT, "frame: section %u overlaps the one before it", (unsigned)i);
+        end = section.begin + section.count;
+        at += section.bytes;
+    }
+    FRUG_FAIL_IF(at != frame->bytes, FRUG_ERR_FORMAT, "frame: %llu bytes follow the last section",
+                 (unsigned long long)(frame->bytes - at));
+    return FRUG_OK;
+}
+
+frug_status frugi_frame_open(const unsigned char *src, size_t len, int threads, frugi_frame *frame) {
+    FRUG_FAIL_IF(len < FRUGI_FRAME_HEADER, FRUG_ERR_FORMAT, "frame: %zu bytes are too few for a header of %u", len,
+                 FRUGI_FRAME_HEADER);
+    FRUG_FAIL_IF(memcmp(src, magic, 4) != 0, FRUG_ERR_FORMAT, "frame: it does not begin with FGR1");
+    FRUG_FAIL_IF(src[4] != FRUGI_FRAME_VERSION, FRUG_ERR_VERSION, "frame: format version %u, this library knows %u",
+                 (unsigned)src[4], FRUGI_FRAME_VERSION);
+    FRUG_FAIL_IF(src[5] != FRUGI_FRAME_HEADER || frugi_get16(src + 6) != 0, FRUG_ERR_FORMAT,
+                 "frame: unknown header length or flags");
+    frugi_frame read = {.bytes = frugi_get64(src + 8),
+                        .step = frugi_get64(src + 16),
+                        .layout_hash = frugi_get64(src + 24),
+                        .source = frugi_get32(src + 32),
+                        .sections = frugi_get32(src + 36),
+                        .held = frugi_get32(src + 40)};
+    FRUG_FAIL_IF(read.bytes != len, FRUG_ERR_FORMAT, "frame: its header says %llu bytes, there are %zu",
+                 (unsigned long long)read.bytes, len);
+    FRUG_TRY(check_sections(src, &read));
+    FRUG_FAIL_IF(frugi_get32(src + CRC_AT) != frame_crc(src, len, threads), FRUG_ERR_CHECKSUM,
+                 "frame: the checksum does not match; it was damaged");
+    *frame = read;
+    return FRUG_OK;
+}
+
+int frugi_frame_next(const unsigned char *src, const frugi_frame *frame, uint64_t *at, frugi_section *section,
+                     const unsigned char **payload) {
+    uint64_t here = *at ? *at : FRUGI_FRAME_HEADER;
+    if (here >= frame->bytes || !frugi_section_read(src + here, section))
+        return 0;
+    *payload = src + here + FRUGI_SECTION_HEADER;
+    *at = here + FRUGI_SECTION_HEADER + section->bytes;
+    return 1;
+}
+
+frug_status frugi_section_check(const frugi_section *s, const unsigned char *payload, uint64_t lo, uint64_t hi) {
+    uint32_t value_bytes = frugi_value_bytes(s->value), shared = frugi_value_scale_bytes(s->value);
+    frugi_place at = frugi_section_place(s, lo), end = {0};
+    int good = 1;
+    for (uint64_t b = lo; b < hi && good; b++, at = end) {
+        uint32_t k = frugi_section_k(s, b);
+        good = frugi_index_check(s->index, s->block, payload + at.index, k, frugi_section_length(s, b)) &&
+               frugi_value_check(s->value, payload + at.scale, payload + at.value, k);
+        end.scale = at.scale + shared;
+        end.index = at.index + frugi_index_bytes(s->index, s->block, 1, k);
+        end.value = at.value + (uint64_t)k * value_bytes;
+    }
+    FRUG_FAIL_IF(!good, FRUG_ERR_FORMAT, "frame: a block of tensor %u holds an invalid index or value",
+                 (unsigned)s->tensor);
+    return FRUG_OK;
+}

@@ -1,0 +1,46 @@
+/*
+ * frame.h - the envelope of a payload: a header, then sections in rising order. See docs/wire-format.md.
+ */
+#ifndef FRUGI_FRAME_H
+#define FRUGI_FRAME_H
+
+#include "codec/section.h"
+
+#define FRUGI_FRAME_HEADER 48u
+#define FRUGI_FRAME_VERSION 1u
+
+typedef struct frugi_frame {
+    uint64_t bytes; /* header, sections and all */
+    uint64_t step;
+    uint64_t layout_hash;
+    uint32_t source;
+    uint32_t sections;
+    uint32_t held;
+} frugi_frame;
+
+/** Write the header with a zero checksum; frugi_frame_seal() completes it. */
+void frugi_frame_write(const frugi_frame *frame, unsigned char *dst);
+
+/** Put the checksum of the whole frame in its place. threads > 1 sums pieces side by side. */
+void frugi_frame_seal(unsigned char *frame, uint64_t bytes, int threads);
+
+/**
+ * Check a received frame's header, lengths, section headers and checksum, but not
+ * yet what the sections hold.
+ */
+frug_status frugi_frame_open(const unsigned char *src, size_t len, int threads, frugi_frame *frame);
+
+/**
+ * Step through the sections of an open frame; *at starts at 0.
+ *
+ *   *payload   the section's payload
+ *
+ * Returns 0 after the last one.
+ */
+int frugi_frame_next(const unsigned char *src, const frugi_frame *frame, uint64_t *at, frugi_section *section,
+                     const unsigned char **payload);
+
+/** FRUG_ERR_FORMAT unless blocks lo .. hi - 1 of a section hold valid indices and finite values. */
+frug_status frugi_section_check(const frugi_section *section, const unsigned char *payload, uint64_t lo, uint64_t hi);
+
+#endif

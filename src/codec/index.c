@@ -1,0 +1,74 @@
+/* index.c - encode, decode and check the indices of a block. */
+#include "codec/index.h"
+
+#include "common/bits.h"
+
+static const char *const names[] = {"none", "local", "bitmap"};
+
+const char *frugi_index_name(uint32_t code) {
+    return code < sizeof names / sizeof *names ? names[code] : NULL;
+}
+
+uint64_t frugi_index_bytes(frugi_index code, uint32_t block, uint64_t blocks, uint64_t entries) {
+    switch (code) {
+    case FRUGI_INDEX_CODE_NONE: return 0;
+    case FRUGI_INDEX_CODE_LOCAL: return block > 256 ? 2 * entries : entries;
+    case FRUGI_INDEX_CODE_BITMAP: return blocks * (block / 8);
+    }
+    return 0;
+}
+
+void frugi_index_encode(frugi_index code, uint32_t block, const uint16_t *idx, uint32_t k, unsigned char *out) {
+    if (code == FRUGI_INDEX_CODE_BITMAP) {
+        memset(out, 0, block / 8);
+        for (uint32_t j = 0; j < k; j++)
+            out[idx[j] / 8] = (unsigned char)(out[idx[j] / 8] | 1u << (idx[j] % 8));
+    } else if (code == FRUGI_INDEX_CODE_LOCAL && block > 256) {
+        for (uint32_t j = 0; j < k; j++)
+            frugi_put16(out + 2 * j, idx[j]);
+    } else if (code == FRUGI_INDEX_CODE_LOCAL) {
+        for (uint32_t j = 0; j < k; j++)
+            out[j] = (unsigned char)idx[j];
+    }
+}
+
+static void decode_bitmap(uint32_t block, const unsigned char *in, uint16_t *idx) {
+    for (uint32_t w = 0; w < block; w += 64)
+        for (uint64_t bits = frugi_get64(in + w / 8); bits; bits &= bits - 1)
+            *idx++ = (uint16_t)(w + (uint32_t)__builtin_ctzll(bits));
+}
+
+void frugi_index_decode(frugi_index code, uint32_t block, const unsigned char *in, uint32_t k, uint16_t *idx) {
+    if (code == FRUGI_INDEX_CODE_BITMAP)
+        decode_bitmap(block, in, idx);
+    else
+        for (uint32_t j = 0; j < k; j++)
+            idx[j] = code == FRUGI_INDEX_CODE_NONE ? (uint16_t)j : block > 256 ? frugi_get16(in + 2 * j) : in[j];
+}
+
+static int check_bitmap(uint32_t block, const unsigned char *in, uint32_t k, uint32_t length) {
+    uint32_t count = 0, beyond = 0;
+    for (uint32_t w = 0; w < block; w += 64) {
+        uint64_t bits = frugi_get64(in + w / 8);
+        count += (uint32_t)__builtin_popcountll(bits);
+        if (w + 64 > length)
+            beyond |= (w >= length ? bits : bits >> (length - w)) != 0;
+    }
+    return count == k && !beyond;
+}
+
+int frugi_index_check(frugi_index code, uint32_t block, const unsigned char *in, uint32_t k, uint32_t length) {
+    uint32_t bad = 0;
+    if (code == FRUGI_INDEX_CODE_NONE)
+        return k == length;
+    if (code == FRUGI_INDEX_CODE_BITMAP)
+        return check_bitmap(block, in, k, length);
+    if (block > 256) {
+        for (uint32_t j = 1; j < k; j++)
+            bad |= frugi_get16(in + 2 * j) <= frugi_get16(in + 2 * j - 2);
+        return !bad && frugi_get16(in + 2 * k - 2) < length;
+    }
+    for (uint32_t j = 1; j < k; j++)
+        bad |= in[j] <= in[j - 1];
+    return !bad && in[k - 1] < length;
+}

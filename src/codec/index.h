@@ -1,0 +1,31 @@
+/*
+ * index.h - how the places of a block's entries travel.
+ *
+ *   none     every element is sent, in order
+ *   local    one byte per entry (two for blocks over 256), ascending
+ *   bitmap   one bit per element of the block, lowest first
+ */
+#ifndef FRUGI_INDEX_H
+#define FRUGI_INDEX_H
+
+#include "config/config.h"
+
+/* The numbers are those of the wire format. */
+typedef enum frugi_index { FRUGI_INDEX_CODE_NONE = 0, FRUGI_INDEX_CODE_LOCAL = 1, FRUGI_INDEX_CODE_BITMAP = 2 } frugi_index;
+
+/** Name of a code ("local"), or NULL for a number that is none. */
+const char *frugi_index_name(uint32_t code);
+
+/** Bytes for the indices of several blocks that send that many entries together. */
+uint64_t frugi_index_bytes(frugi_index code, uint32_t block, uint64_t blocks, uint64_t entries);
+
+/** Encode the k ascending indices of one block. local: k entries at out; bitmap: block / 8 bytes. */
+void frugi_index_encode(frugi_index code, uint32_t block, const uint16_t *idx, uint32_t k, unsigned char *out);
+
+/** Decode k indices of one block that frugi_index_check() has passed. */
+void frugi_index_decode(frugi_index code, uint32_t block, const unsigned char *in, uint32_t k, uint16_t *idx);
+
+/** Whether in holds exactly k ascending indices below length. */
+int frugi_index_check(frugi_index code, uint32_t block, const unsigned char *in, uint32_t k, uint32_t length);
+
+#endif

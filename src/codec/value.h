@@ -1,0 +1,39 @@
+/*
+ * value.h - how the values of a block travel.
+ *
+ *   f32    as it is
+ *   bf16   nearest
+ *   f16    nearest, times a power of two that the block shares (one signed byte)
+ *   int8   nearest of -127 .. 127 times a bf16 scale that the block shares
+ *
+ * All round to nearest, so that decoded + rest == original holds bit for bit
+ * (the difference of two floats within a factor of two of each other is exact).
+ */
+#ifndef FRUGI_VALUE_H
+#define FRUGI_VALUE_H
+
+#include "config/config.h"
+
+/** Name of a code ("bf16"), or NULL for a number that is none. */
+const char *frugi_value_name(uint32_t code);
+
+/** Bytes per value, and bytes per block for what its values share. */
+uint32_t frugi_value_bytes(frugi_value code);
+uint32_t frugi_value_scale_bytes(frugi_value code);
+
+/**
+ * Encode k finite values.
+ *
+ *   v       becomes what the code leaves over: original - decoded
+ *   scale   frugi_value_scale_bytes() bytes
+ *   out     k * frugi_value_bytes() bytes
+ */
+void frugi_value_encode(frugi_value code, float *v, uint32_t k, unsigned char *scale, unsigned char *out);
+
+/** Decode k values. Any bytes are safe; frugi_value_check() tells which are valid. */
+void frugi_value_decode(frugi_value code, const unsigned char *scale, const unsigned char *in, uint32_t k, float *v);
+
+/** Whether k encoded values are all finite and their scale is one that the encoder writes. */
+int frugi_value_check(frugi_value code, const unsigned char *scale, const unsigned char *in, uint64_t k);
+
+#endif

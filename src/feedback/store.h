@@ -1,0 +1,49 @@
+/*
+ * store.h - what is left behind, block by block, in 4, 2, 1 or half a byte per element.
+ *
+ *   f32    as it is
+ *   bf16   the upper half, rounded at random
+ *   int8   -127 .. 127 times the block's scale, rounded at random
+ *   int4   -7 .. 7 times the block's scale, rounded at random
+ *
+ * A scale is the block's largest magnitude over 127 (or 7), rounded up to bf16;
+ * |stored - true| <= scale. Random rounding keeps the expectation, so that small
+ * gradients are not lost for ever below half a scale; the random numbers depend on
+ * seed, step and block only. Blocks below 2^-119 are stored as zeros.
+ */
+#ifndef FRUGI_STORE_H
+#define FRUGI_STORE_H
+
+#include "config/config.h"
+
+typedef struct frugi_store {
+    frugi_residual format;
+    uint32_t block;
+    uint64_t blocks;
+    unsigned char *data; /* 64-byte aligned; block b starts at b * frugi_store_stride() */
+    uint16_t *scale;     /* bf16, one per block; NULL for f32 and bf16 */
+} frugi_store;
+
+/** Make a store of zeros. */
+frug_status frugi_store_create(frugi_residual format, uint32_t block, uint64_t blocks, frugi_store *store);
+void frugi_store_destroy(frugi_store *store);
+
+/** Bytes of one block's elements. */
+size_t frugi_store_stride(const frugi_store *store);
+
+/** Bytes of all elements and all scales. */
+size_t frugi_store_bytes(const frugi_store *store);
+
+/** The floats of an f32 store from block b on, to be changed in place. */
+float *frugi_store_floats(const frugi_store *store, uint64_t b);
+
+/** One block as floats. */
+void frugi_store_load(const frugi_store *store, uint64_t b, float *dst);
+
+/** Keep one block of finite floats; dice is a random number for this block and step. */
+void frugi_store_save(frugi_store *store, uint64_t b, const float *src, uint32_t dice);
+
+/** FRUG_ERR_FORMAT if a block could load as NaN or infinity: for states that come from outside. */
+frug_status frugi_store_check(const frugi_store *store);
+
+#endif

@@ -226,6 +226,8 @@ static int bench_run(const frugi_args *args) {
     frugi_bench bench = {0};
     int status = read_run(args, &bench, &l);
     if (status == FRUGI_EXIT_OK)
+        status = frugi_memory_suffices(bench.n);
+    if (status == FRUGI_EXIT_OK)
         status = open_source(args, &bench);
     if (status == FRUGI_EXIT_OK)
         status = run_all(&bench, &l);

@@ -21,6 +21,12 @@ typedef struct frugi_source {
     float *grad;     /* generated: steps x n; recorded: n, filled anew for each step */
 } frugi_source;
 
+/**
+ * See that bench and demo can hold what they need for n elements: about ten arrays. Systems that promise more memory
+ * than they have would kill the program later instead. Returns an exit status, after a line on stderr.
+ */
+int frugi_memory_suffices(uint64_t n);
+
 /** Make the gradients. Says why and returns an exit status when it cannot. Close it in either case. */
 int frugi_source_generate(frugi_source *source, frugi_dist dist, uint64_t n);
 

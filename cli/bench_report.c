@@ -108,7 +108,7 @@ int frugi_report_row(const frugi_bench *bench, const frugi_case *which, const fr
     else
         print_row(bench, which, row, &f);
     /* Cases take seconds; whoever watches, or reads a pipe, should see each one when it is there. */
-    if (fflush(stdout) != 0)
+    if (fflush(stdout) != 0 || ferror(stdout))
         return frugi_error("cannot write the results");
     return status;
 }

@@ -17,6 +17,17 @@
 
 #define GENERATED 4u
 
+int frugi_memory_suffices(uint64_t n) {
+    double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    double need = 10.0 * sizeof(float) * (double)n;
+    char need_text[32], have_text[32];
+    if (need <= have)
+        return FRUGI_EXIT_OK;
+    return frugi_error("%llu elements need about %s of memory, this machine has %s; give a smaller --n",
+                       (unsigned long long)n, frugi_bytes_text((uint64_t)need, need_text, sizeof need_text),
+                       frugi_bytes_text((uint64_t)have, have_text, sizeof have_text));
+}
+
 static float *floats(uint64_t count) {
     return count > SIZE_MAX / sizeof(float) ? NULL : malloc((size_t)count * sizeof(float));
 }

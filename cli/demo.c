@@ -162,7 +162,7 @@ static int run_parts(frugi_demo *demo) {
     if (status == FRUGI_EXIT_OK && demo->broken)
         status = frugi_error("a promise does not hold");
     printf("\n");
-    return fflush(stdout) == 0 ? status : frugi_error("cannot write the table");
+    return fflush(stdout) == 0 && !ferror(stdout) ? status : frugi_error("cannot write the table");
 }
 
 static int demo_run(const frugi_args *args) {
@@ -170,6 +170,8 @@ static int demo_run(const frugi_args *args) {
     int status = frugi_arg_u64(args, "n", 65536, UINT64_C(1) << 36, &demo.n);
     if (status == FRUGI_EXIT_OK)
         status = frugi_arg_u64(args, "steps", 1, 10000, &demo.steps);
+    if (status == FRUGI_EXIT_OK)
+        status = frugi_memory_suffices(demo.n);
     if (status != FRUGI_EXIT_OK)
         return status;
     demo.colour = isatty(STDOUT_FILENO) && !getenv("NO_COLOR");

@@ -78,11 +78,15 @@ refuses 1 "299 elements, not 300" bench --grad "$work/uneven"
 refuses 1 "fewer than two recorded steps" bench --grad "$work/single"
 refuses 1 "NaN" bench --grad "$work/nan"
 refuses 1 "$work/missing" bench --grad "$work/missing"
+refuses 1 "give a smaller --n" bench --n 68719476736
+refuses 1 "give a smaller --n" demo --n 68719476736
 refuses 2 "no case" bench --case nothing-like-this
 refuses 2 "give one of them" bench --k 16 --density 0.1
 refuses 2 "dist" bench --dist gausian
 refuses 1 "'selekt'" bench --quick --n 100000 --config selekt=hist --case compress
 
+if "$frugrad" demo --n 100000 --steps 1 >/dev/full 2>"$work/err"; then fail "demo does not notice a full disk"; fi
+if "$frugrad" bench --quick --n 100000 --case decode --json >/dev/full 2>"$work/err"; then fail "bench does not notice a full disk"; fi
 "$frugrad" demo --n 1000000 --steps 3 >"$work/demo" || fail "demo fails: $(cat "$work/demo")"
 [ "$(grep -c '✔' "$work/demo")" -ge 5 ] || fail "demo shows fewer than five promises: $(cat "$work/demo")"
 if grep -q $'\033' "$work/demo"; then fail "demo writes colours into a file"; fi

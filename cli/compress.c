@@ -35,7 +35,7 @@ static int choose_output(const frugi_args *args, compress_job *job) {
     size_t room = strlen(given == NULL ? job->in : given) + sizeof ".fgr";
     job->out = malloc(room);
     if (job->out == NULL)
-        return frugi_error("%s: not enough memory", job->in);
+        return frugi_error("%s: not enough memory", frugi_input_name(job->in));
     snprintf(job->out, room, "%s%s", given == NULL ? job->in : given, given == NULL ? ".fgr" : "");
     if (frugi_file_same(job->in, job->out))
         return frugi_error("%s: is input and output at once", job->out);
@@ -78,21 +78,21 @@ static int make_frame(compress_job *job) {
     uint64_t n = frug_layout_elements(job->gradient.layout);
     size_t cap = 0;
     if (frug_compressor_create(job->config, job->gradient.layout, NULL, &job->compressor) != FRUG_OK)
-        return frugi_library_error(job->in);
+        return frugi_library_error(frugi_input_name(job->in));
     int code = restore_residual(job);
     if (code != FRUGI_EXIT_OK)
         return code;
     if (frug_compressor_bound(job->compressor, 0, n, &cap) != FRUG_OK)
-        return frugi_library_error(job->in);
+        return frugi_library_error(frugi_input_name(job->in));
     job->frame.data = malloc(cap);
     if (job->frame.data == NULL)
-        return frugi_error("%s: not enough memory", job->in);
+        return frugi_error("%s: not enough memory", frugi_input_name(job->in));
     if (frug_compress(job->compressor, job->step, 0, n, job->gradient.data, job->frame.data, cap, &job->frame.len) !=
         FRUG_OK)
-        return frugi_library_error(job->in);
+        return frugi_library_error(frugi_input_name(job->in));
     job->stats.struct_size = sizeof job->stats;
     if (frug_compressor_stats(job->compressor, &job->stats) != FRUG_OK)
-        return frugi_library_error(job->in);
+        return frugi_library_error(frugi_input_name(job->in));
     return save_residual(job);
 }
 

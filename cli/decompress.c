@@ -101,6 +101,7 @@ static int decompress(const char *in, const char *out) {
     int code = frugi_file_read(in, &bytes);
     if (code != FRUGI_EXIT_OK)
         return code;
+    in = frugi_input_name(in);
     if (frugi_payload_parse(bytes.data, bytes.len, &payload, &why) != 0) {
         frugi_bytes_free(&bytes);
         return frugi_error("%s: %s", in, why.text);

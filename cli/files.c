@@ -54,6 +54,10 @@ static int is_standard(const char *path) {
     return strcmp(path, "-") == 0;
 }
 
+const char *frugi_input_name(const char *path) {
+    return is_standard(path) ? "standard input" : path;
+}
+
 /* Read to the end of fd into a buffer that starts with room for the expected size. */
 static int read_all(int fd, const char *name, size_t expected, frugi_bytes *bytes) {
     size_t cap = expected + 1, len = 0; /* one more, so that the end is seen without growing */
@@ -85,7 +89,7 @@ static int read_all(int fd, const char *name, size_t expected, frugi_bytes *byte
 int frugi_file_read(const char *path, frugi_bytes *bytes) {
     struct stat st;
     if (is_standard(path))
-        return read_all(STDIN_FILENO, "standard input", FIRST_READ, bytes);
+        return read_all(STDIN_FILENO, frugi_input_name(path), FIRST_READ, bytes);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return frugi_error("%s: cannot open: %s", path, strerror(errno));

@@ -19,6 +19,9 @@ void frugi_bytes_free(frugi_bytes *bytes);
  * first. */
 void frugi_files_start(void);
 
+/** What to call an input in messages: its path, or "standard input". */
+const char *frugi_input_name(const char *path);
+
 /** Read a whole file. */
 int frugi_file_read(const char *path, frugi_bytes *bytes);
 

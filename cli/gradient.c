@@ -129,7 +129,7 @@ int frugi_gradient_load(const char *path, frugi_format format, frugi_gradient *g
         return FRUGI_EXIT_OK;
     }
     frugi_gradient_free(&loaded);
-    frugi_error("%s: %s", path, why.text);
+    frugi_error("%s: %s", frugi_input_name(path), why.text);
     if (format == FRUGI_FORMAT_AUTO)
         frugi_hint("it was read as %s; --format names another", frugi_format_words[loaded.format]);
     return FRUGI_EXIT_FAIL;

@@ -129,6 +129,7 @@ int frugi_inspect_file(const char *path, int json) {
     int code = frugi_file_read(path, &bytes);
     if (code != FRUGI_EXIT_OK)
         return code;
+    path = frugi_input_name(path);
     frame_view view = {.frame = bytes.data, .len = bytes.len};
     if (!frugi_safetensors_is(bytes.data, bytes.len)) {
         code = inspect_frame(path, &view, json);

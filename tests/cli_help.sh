@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Every command explains itself, wrong words get the nearest right one, and the man page has it all.
+set -euo pipefail
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "cli_help: $*" >&2; exit 1; }
+
+"$FRUGRAD" --help >"$work/help"
+grep -q '^Usage: frugrad COMMAND' "$work/help" || fail "--help shows no usage"
+"$FRUGRAD" help | cmp -s - "$work/help" || fail "'help' and '--help' differ"
+"$FRUGRAD" --version | grep -Eq '^frugrad [0-9]+\.[0-9]+\.[0-9]+$' || fail "--version prints no version"
+"$FRUGRAD" man >"$work/frugrad.1"
+grep -q '^\.TH FRUGRAD 1' "$work/frugrad.1" || fail "'man' prints no man page"
+
+commands=$(sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' "$work/help")
+for wanted in bench demo inspect compress decompress help; do
+    grep -qx "$wanted" <<<"$commands" || fail "--help does not list $wanted"
+done
+for command in $commands; do
+    "$FRUGRAD" "$command" --help >"$work/$command" || fail "$command --help fails"
+    grep -q "^Usage: frugrad $command" "$work/$command" || fail "$command --help shows no usage"
+    "$FRUGRAD" help "$command" | cmp -s - "$work/$command" || fail "'help $command' and '$command --help' differ"
+    grep -q "^\.SS frugrad $command" "$work/frugrad.1" || fail "the man page does not have $command"
+    for option in $(grep -Eo '^ +(-[a-z], )?--[a-z-]+' "$work/$command" | grep -Eo -- '--.*' | grep -vx -- --help); do
+        grep -qF -- "\\fB${option//-/\\-}\\fR" "$work/frugrad.1" || fail "the man page does not have $command $option"
+    done
+done
+for name in $("$FRUGRAD" inspect --config "" --json | python3 -c '
+import json, sys
+print(*(option["option"] for option in json.load(sys.stdin)["options"]))'); do
+    grep -q "^\\\\fB$name\\\\fR=" "$work/frugrad.1" || fail "the man page does not have the config option $name"
+done
+if command -v groff >/dev/null; then
+    LC_ALL=C groff -man -Tascii -ww "$work/frugrad.1" 2>"$work/warnings" >/dev/null
+    [ ! -s "$work/warnings" ] || fail "groff warns about the man page: $(head -1 "$work/warnings")"
+fi
+
+# wrong ARGUMENTS... -- first line of stderr must match, exit status 2, nothing on stdout
+wrong() {
+    local pattern=$1 code=0
+    shift
+    "$FRUGRAD" "$@" >"$work/out" 2>"$work/err" || code=$?
+    [ "$code" = 2 ] || fail "'$*' exits with $code, not 2"
+    [ ! -s "$work/out" ] || fail "'$*' prints on stdout"
+    grep -q '^frugrad: ' "$work/err" || fail "'$*' gives no error line"
+    grep -Eq "$pattern" "$work/err" || fail "'$*' does not say '$pattern' but: $(cat "$work/err")"
+}
+wrong 'no command'
+wrong 'did you mean frugrad compress' compres x
+wrong 'did you mean frugrad inspect' insepct
+wrong "unknown command 'zzzzzzzz'" zzzzzzzz
+wrong "unknown command ''" ''
+wrong 'did you mean --config' compress x --confg=frugrad
+wrong "unknown option '-z'" compress x -z
+wrong '^frugrad: compress: --output needs a value' compress x -o
+wrong '^frugrad: compress: --json takes no value' compress x --json=1
+wrong '^frugrad: compress: IN missing' compress
+wrong "one word too many: 'b'" compress a b
+wrong 'did you mean safetensors' compress x --format safetensor
+wrong "'-1' is not a whole number" compress x --step -1
+wrong "'99999999999999999999' is not a whole number" compress x --step 99999999999999999999
+wrong "did you mean 'frugrad'" compress x --config fugrad
+wrong "did you mean 'value'" inspect --config valeu=f32
+wrong 'give one of them' inspect file --config frugrad
+wrong 'does not end in .fgr' decompress grad.npy
+echo "cli_help: all right"

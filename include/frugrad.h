@@ -155,7 +155,7 @@ typedef enum frug_role {
 FRUG_API const char *frug_role_name(frug_role role);
 
 #define FRUG_MAX_DIMS 8
-#define FRUG_APPEND UINT64_MAX
+#define FRUG_APPEND   UINT64_MAX
 
 typedef struct frug_tensor {
     size_t struct_size; /* sizeof(frug_tensor), set by FRUG_TENSOR_INIT */
@@ -167,9 +167,7 @@ typedef struct frug_tensor {
 } frug_tensor;
 
 #define FRUG_TENSOR_INIT                                                                                               \
-    {                                                                                                                  \
-        sizeof(frug_tensor), NULL, FRUG_ROLE_OTHER, 0, {0}, FRUG_APPEND                                                \
-    }
+    { sizeof(frug_tensor), NULL, FRUG_ROLE_OTHER, 0, {0}, FRUG_APPEND }
 
 typedef struct frug_layout frug_layout;
 
@@ -207,9 +205,7 @@ typedef struct frug_options {
 } frug_options;
 
 #define FRUG_OPTIONS_INIT                                                                                              \
-    {                                                                                                                  \
-        sizeof(frug_options), 0, 0, 0                                                                                  \
-    }
+    { sizeof(frug_options), 0, 0, 0 }
 
 typedef struct frug_compressor frug_compressor;
 
@@ -274,11 +270,12 @@ FRUG_API frug_status frug_compress(frug_compressor *compressor, uint64_t step, u
  *   begin, count   the range that dst covers; every frame must lie inside it
  *
  * The frames carry their own codes: only the layout must be the same as the
- * sender's. An element that no frame mentions keeps its bits.
+ * sender's. An element that no frame mentions keeps its value.
  *
- * Deterministic, as frug_compress(). Threads: as there. Allocates: never.
- * Returns FRUG_ERR_ARG, FRUG_ERR_FORMAT, FRUG_ERR_CHECKSUM, FRUG_ERR_VERSION,
- * FRUG_ERR_MISMATCH. Since 0.1.
+ * Deterministic, as frug_compress(). Threads: as there. Allocates: only when
+ * given more frames than ever before. Returns FRUG_ERR_ARG, FRUG_ERR_FORMAT,
+ * FRUG_ERR_CHECKSUM, FRUG_ERR_VERSION, FRUG_ERR_MISMATCH (another layout, or
+ * frames that cut the range differently), FRUG_ERR_MEMORY. Since 0.1.
  */
 FRUG_API frug_status frug_decompress_add(frug_compressor *compressor, const void *const *frames, const size_t *lens,
                                          size_t count_frames, float scale, uint64_t begin, uint64_t count, float *dst);
@@ -288,7 +285,7 @@ FRUG_API frug_status frug_decompress_add(frug_compressor *compressor, const void
  * w[i] = w[i] * (1 - decay) - rate * (frames[0][i] + frames[1][i] + ...).
  *
  *   rate    learning rate over the number of workers
- *   decay   learning rate times weight decay; 0 leaves unmentioned weights' bits
+ *   decay   learning rate times weight decay; 0 leaves unmentioned weights alone
  *
  * Everything else as frug_decompress_add(). Since 0.1.
  */

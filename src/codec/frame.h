@@ -6,7 +6,7 @@
 
 #include "codec/section.h"
 
-#define FRUGI_FRAME_HEADER 48u
+#define FRUGI_FRAME_HEADER  48u
 #define FRUGI_FRAME_VERSION 1u
 
 typedef struct frugi_frame {
@@ -40,7 +40,7 @@ frug_status frugi_frame_open(const unsigned char *src, size_t len, int threads, 
 int frugi_frame_next(const unsigned char *src, const frugi_frame *frame, uint64_t *at, frugi_section *section,
                      const unsigned char **payload);
 
-/** FRUG_ERR_FORMAT unless blocks lo .. hi - 1 of a section hold valid indices and finite values. */
-frug_status frugi_section_check(const frugi_section *section, const unsigned char *payload, uint64_t lo, uint64_t hi);
+/** Whether blocks lo .. hi - 1 of a section hold valid indices and finite values. */
+int frugi_section_check(const frugi_section *section, const unsigned char *payload, uint64_t lo, uint64_t hi);
 
 #endif

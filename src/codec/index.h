@@ -11,7 +11,11 @@
 #include "config/config.h"
 
 /* The numbers are those of the wire format. */
-typedef enum frugi_index { FRUGI_INDEX_CODE_NONE = 0, FRUGI_INDEX_CODE_LOCAL = 1, FRUGI_INDEX_CODE_BITMAP = 2 } frugi_index;
+typedef enum frugi_index {
+    FRUGI_INDEX_CODE_NONE = 0,
+    FRUGI_INDEX_CODE_LOCAL = 1,
+    FRUGI_INDEX_CODE_BITMAP = 2
+} frugi_index;
 
 /** Name of a code ("local"), or NULL for a number that is none. */
 const char *frugi_index_name(uint32_t code);

@@ -3,9 +3,9 @@
 
 #include "common/bits.h"
 
-#define F16_TOP 14         /* the largest value of a block gets this exponent: rounding up still fits */
-#define F16_LEAST (-114)   /* smallest shared power: 2^114 is still a float */
-#define ROUND 12582912.0f  /* 1.5 * 2^23: adding and taking it away rounds to the nearest even whole number */
+#define F16_TOP   14          /* the largest value of a block gets this exponent: rounding up still fits */
+#define F16_LEAST (-114)      /* smallest shared power: 2^114 is still a float */
+#define ROUND     12582912.0f /* 1.5 * 2^23: adding and taking it away rounds to the nearest even whole number */
 
 static const char *const names[] = {"f32", "bf16", "f16", "int8"};
 

@@ -12,7 +12,6 @@
 
 #define POLYNOMIAL 0x82f63b78u
 
-
 static uint32_t nibble_step(uint32_t state, unsigned char byte) {
     static const uint32_t table[16] = {0x00000000u, 0x105ec76fu, 0x20bd8edeu, 0x30e349b1u, 0x417b1dbcu, 0x5125dad3u,
                                        0x61c69362u, 0x7198540du, 0x82f63b78u, 0x92a8fc17u, 0xa24bb5a6u, 0xb21572c9u,

@@ -1,6 +1,6 @@
 /* crc32c_arm.c - CRC-32C with the instructions of ARMv8's CRC extension. */
 #include <arm_acle.h>
-#define WORD(state, w) __crc32cd((state), (w))
+#define WORD(state, w)  __crc32cd((state), (w))
 #define OCTET(state, b) __crc32cb((state), (b))
 #include "common/crc32c_lanes.h"
 

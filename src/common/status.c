@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #define FRUGI_STRINGIFY_(x) #x
-#define FRUGI_STRINGIFY(x) FRUGI_STRINGIFY_(x)
+#define FRUGI_STRINGIFY(x)  FRUGI_STRINGIFY_(x)
 
 static _Thread_local char last_error[512];
 static frug_log_fn *log_fn;

@@ -10,9 +10,10 @@
 #include "feedback/store.h"
 
 #include "common/bits.h"
+#include "common/memory.h"
 #include "common/status.h"
 
-#include <stdlib.h>
+#include <stdbool.h>
 
 #define SMALLEST_SCALE 0x0080u /* the smallest normal bf16: its inverse is finite */
 
@@ -23,11 +24,11 @@ static int zero_byte(frugi_residual format) {
 
 frug_status frugi_store_create(frugi_residual format, uint32_t block, uint64_t blocks, frugi_store *store) {
     frugi_store made = {.format = format, .block = block, .blocks = blocks};
+    bool scaled = format == FRUGI_RESIDUAL_INT8 || format == FRUGI_RESIDUAL_INT4;
     size_t bytes = (size_t)blocks * frugi_store_stride(&made);
-    made.data = aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
-    if (format == FRUGI_RESIDUAL_INT8 || format == FRUGI_RESIDUAL_INT4)
-        made.scale = calloc(blocks + 1, sizeof *made.scale);
-    if (!made.data || (!made.scale && (format == FRUGI_RESIDUAL_INT8 || format == FRUGI_RESIDUAL_INT4))) {
+    made.data = frugi_alloc(bytes);
+    made.scale = scaled ? frugi_alloc(blocks * sizeof *made.scale) : NULL;
+    if (!made.data || (scaled && !made.scale)) {
         frugi_store_destroy(&made);
         return frugi_fail(FRUG_ERR_MEMORY, "compressor: no memory for %llu blocks of residual",
                           (unsigned long long)blocks);
@@ -129,9 +130,7 @@ void frugi_store_load(const frugi_store *store, uint64_t b, float *dst) {
     case FRUGI_RESIDUAL_INT8:
         load_int8((const signed char *)data, store->block, frugi_bf16_f32(store->scale[b]), dst);
         break;
-    case FRUGI_RESIDUAL_INT4:
-        load_int4(data, store->block, frugi_bf16_f32(store->scale[b]), dst);
-        break;
+    case FRUGI_RESIDUAL_INT4: load_int4(data, store->block, frugi_bf16_f32(store->scale[b]), dst); break;
     }
 }
 
@@ -160,18 +159,35 @@ void frugi_store_save(frugi_store *store, uint64_t b, const float *src, uint32_t
         save_int4(data, store->block, src, inverse, dice);
 }
 
-frug_status frugi_store_check(const frugi_store *store) {
-    uint64_t n = store->blocks * store->block;
-    uint32_t bad = 0;
+static size_t element_bytes(const frugi_store *store) {
+    return (size_t)store->blocks * frugi_store_stride(store);
+}
+
+void frugi_store_export(const frugi_store *store, unsigned char *dst) {
+    if (store->data)
+        memcpy(dst, store->data, element_bytes(store));
     if (store->scale)
-        for (uint64_t b = 0; b < store->blocks; b++)
-            bad |= store->scale[b] >= 0x7f80u; /* negative, infinite or NaN */
-    else if (store->format == FRUGI_RESIDUAL_F32)
+        memcpy(dst + element_bytes(store), store->scale, (size_t)store->blocks * sizeof *store->scale);
+}
+
+void frugi_store_import(frugi_store *store, const unsigned char *src) {
+    if (store->data)
+        memcpy(store->data, src, element_bytes(store));
+    if (store->scale)
+        memcpy(store->scale, src + element_bytes(store), (size_t)store->blocks * sizeof *store->scale);
+}
+
+int frugi_store_check(const frugi_store *like, const unsigned char *src) {
+    uint64_t n = like->blocks * like->block;
+    uint32_t bad = 0;
+    if (like->scale)
+        for (uint64_t b = 0; b < like->blocks; b++)
+            bad |= frugi_get16(src + element_bytes(like) + 2 * b) >= 0x7f80u; /* negative, infinite or NaN */
+    else if (like->format == FRUGI_RESIDUAL_F32)
         for (uint64_t i = 0; i < n; i++)
-            bad |= (frugi_get32(store->data + 4 * i) & FRUGI_ABS_MASK) >= FRUGI_INF_BITS;
+            bad |= (frugi_get32(src + 4 * i) & FRUGI_ABS_MASK) >= FRUGI_INF_BITS;
     else
         for (uint64_t i = 0; i < n; i++)
-            bad |= (frugi_get16(store->data + 2 * i) & 0x7fffu) >= 0x7f80u;
-    FRUG_FAIL_IF(bad, FRUG_ERR_FORMAT, "state: it holds a NaN or an infinity");
-    return FRUG_OK;
+            bad |= (frugi_get16(src + 2 * i) & 0x7fffu) >= 0x7f80u;
+    return !bad;
 }

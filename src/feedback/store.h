@@ -43,7 +43,13 @@ void frugi_store_load(const frugi_store *store, uint64_t b, float *dst);
 /** Keep one block of finite floats; dice is a random number for this block and step. */
 void frugi_store_save(frugi_store *store, uint64_t b, const float *src, uint32_t dice);
 
-/** FRUG_ERR_FORMAT if a block could load as NaN or infinity: for states that come from outside. */
-frug_status frugi_store_check(const frugi_store *store);
+/** Copy elements, then scales, to dst; frugi_store_bytes() bytes. */
+void frugi_store_export(const frugi_store *store, unsigned char *dst);
+
+/** Whether exported bytes from outside, of a store like this one, hold no NaN and no infinity. */
+int frugi_store_check(const frugi_store *like, const unsigned char *src);
+
+/** Take over exported bytes that frugi_store_check() has passed. */
+void frugi_store_import(frugi_store *store, const unsigned char *src);
 
 #endif

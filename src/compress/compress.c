@@ -1,0 +1,348 @@
+/*
+ * compress.c - one pass over a gradient range: accumulate, select, encode, keep the rest.
+ *
+ * The sizes of all sections are known beforehand, so every batch of blocks knows where
+ * its bytes go and the threads share nothing but the frame they write into: each takes
+ * an equal run of batches. A batch stays in the first cache from the first stage to
+ * the last. Energy and stage times are taken from every SAMPLE-th batch only, which
+ * costs nothing measurable; stats=full takes them from all.
+ */
+#include "compress/compressor.h"
+
+#include "common/bits.h"
+#include "common/random.h"
+#include "common/status.h"
+#include "schedule/schedule.h"
+
+#define SAMPLE         64u
+#define WORTH_A_THREAD 65536u /* elements; below this starting threads costs more than it gives */
+#define MASK_BELOW     0.25   /* mask=auto clears momentum below this density only: above, it would vanish */
+
+/** One frug_compress() call. */
+typedef struct job {
+    frug_compressor *c;
+    uint64_t step, begin;
+    const float *grad; /* element begin */
+    unsigned char *frame;
+    bool mask; /* whether sent entries lose their momentum */
+} job;
+
+/** A batch in hand: blocks `at` .. at + blocks - 1 of a section. */
+typedef struct stretch {
+    const frugi_section *section;
+    unsigned char *payload;
+    uint64_t at;
+    uint64_t stored; /* number of its first block in the residual stores */
+    bool kept;       /* whether what is left over is kept at all */
+    float *acc;
+} stretch;
+
+static double energy(const float *x, size_t n) {
+    double sum[4] = {0};
+    for (size_t i = 0; i + 4 <= n; i += 4)
+        for (size_t j = 0; j < 4; j++)
+            sum[j] += (double)x[i + j] * (double)x[i + j];
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+/* The gradient of a batch; a short last block is filled up with zeros. */
+static const float *gradient_of(const job *j, frugi_worker *w, const stretch *s) {
+    const float *grad = j->grad + (s->section->begin - j->begin) + s->at * s->section->block;
+    uint32_t length = w->batch.length, block = s->section->block;
+    if (length == block)
+        return grad;
+    memcpy(w->padded, grad, length * sizeof *grad);
+    memset(w->padded + length, 0, (block - length) * sizeof *grad);
+    return w->padded;
+}
+
+/* DGC: momentum = mu * momentum + gradient, in scratch until the batch is known to be sound. */
+static const float *fold_momentum(const job *j, frugi_worker *w, const stretch *s, const float *grad) {
+    const frug_compressor *c = j->c;
+    float mu = (float)c->config.momentum;
+    for (uint32_t b = 0; b < w->batch.blocks; b++)
+        frugi_store_load(&c->momentum, s->stored + b, w->momentum + (size_t)b * c->config.block);
+    for (size_t i = 0; i < (size_t)w->batch.blocks * c->config.block; i++)
+        w->momentum[i] = mu * w->momentum[i] + grad[i];
+    return w->momentum;
+}
+
+/* Say where the batch reads and writes: in place for f32 residuals, in scratch for the others. */
+static void aim(const job *j, frugi_worker *w, stretch *s) {
+    frug_compressor *c = j->c;
+    frugi_batch *b = &w->batch;
+    const float *grad = gradient_of(j, w, s);
+    b->acc = w->acc;
+    b->saved = NULL;
+    b->beta = c->beta;
+    b->grad = grad;
+    if (!s->kept) {
+        b->before = grad;
+        b->grad = c->zeros;
+        b->beta = 1.0f;
+    } else {
+        if (c->config.feedback == FRUGI_FEEDBACK_DGC)
+            b->grad = fold_momentum(j, w, s, grad);
+        if (c->config.residual == FRUGI_RESIDUAL_F32) {
+            b->acc = frugi_store_floats(&c->residual, s->stored);
+            b->saved = w->saved;
+        } else {
+            for (uint32_t i = 0; i < b->blocks; i++)
+                frugi_store_load(&c->residual, s->stored + i, w->acc + (size_t)i * b->block);
+        }
+        b->before = b->acc;
+    }
+    s->acc = b->acc;
+}
+
+/* Everything leaves: no selection, only the check for what must not. */
+static void select_all(frugi_batch *b) {
+    for (uint32_t i = 0; i < b->blocks; i++) {
+        const float *acc = b->acc + (size_t)i * b->block;
+        uint32_t largest = 0;
+        for (uint32_t e = 0; e < b->length; e++) {
+            uint32_t m = frugi_magnitude(acc[e]);
+            largest = m > largest ? m : largest;
+        }
+        b->held[i] = largest >= FRUGI_INF_BITS;
+    }
+}
+
+/* A block that is held back sends zeros at its first k places. */
+static void encode_held(frugi_worker *w, const stretch *s, uint32_t i, frugi_place at) {
+    uint32_t k = w->batch.k[i], block = s->section->block;
+    uint16_t *idx = w->batch.idx + (size_t)i * block;
+    for (uint32_t e = 0; e < k; e++)
+        idx[e] = (uint16_t)e;
+    memset(w->values, 0, k * sizeof *w->values);
+    frugi_index_encode(s->section->index, block, idx, k, s->payload + at.index);
+    frugi_value_encode(s->section->value, w->values, k, s->payload + at.scale, s->payload + at.value);
+    if (w->batch.saved)
+        memcpy(s->acc + (size_t)i * block, w->batch.saved + (size_t)i * block, block * sizeof *s->acc);
+    w->tally.held++;
+}
+
+static void encode_block(frugi_worker *w, const stretch *s, uint32_t i, frugi_place at) {
+    const frugi_section *sec = s->section;
+    uint32_t k = w->batch.k[i];
+    float *acc = s->acc + (size_t)i * sec->block, *values = w->values;
+    if (sec->index == FRUGI_INDEX_CODE_NONE) {
+        frugi_value_encode(sec->value, acc, k, s->payload + at.scale, s->payload + at.value);
+        return;
+    }
+    const uint16_t *idx = w->batch.idx + (size_t)i * sec->block;
+    frugi_index_encode(sec->index, sec->block, idx, k, s->payload + at.index);
+    for (uint32_t e = 0; e < k; e++)
+        values[e] = acc[idx[e]];
+    frugi_value_encode(sec->value, values, k, s->payload + at.scale, s->payload + at.value);
+    for (uint32_t e = 0; e < k; e++)
+        acc[idx[e]] = values[e];
+}
+
+static void encode(frugi_worker *w, const stretch *s) {
+    const frugi_section *sec = s->section;
+    frugi_place at = frugi_section_place(sec, s->at);
+    uint32_t scale_bytes = frugi_value_scale_bytes(sec->value), value_bytes = frugi_value_bytes(sec->value);
+    for (uint32_t i = 0; i < w->batch.blocks; i++) {
+        uint32_t k = w->batch.k[i];
+        if (w->batch.held[i])
+            encode_held(w, s, i, at);
+        else
+            encode_block(w, s, i, at);
+        at.scale += scale_bytes;
+        at.index += frugi_index_bytes(sec->index, sec->block, 1, k);
+        at.value += (uint64_t)k * value_bytes;
+    }
+}
+
+static void keep(const job *j, frugi_worker *w, const stretch *s) {
+    frug_compressor *c = j->c;
+    bool dgc = c->config.feedback == FRUGI_FEEDBACK_DGC;
+    if (!s->kept || (c->config.residual == FRUGI_RESIDUAL_F32 && !dgc))
+        return;
+    for (uint32_t i = 0; i < w->batch.blocks; i++) {
+        if (w->batch.held[i])
+            continue;
+        uint64_t b = s->stored + i;
+        uint32_t dice = frugi_random(c->config.seed, j->step, b);
+        if (c->config.residual != FRUGI_RESIDUAL_F32)
+            frugi_store_save(&c->residual, b, s->acc + (size_t)i * w->batch.block, dice);
+        if (!dgc)
+            continue;
+        float *momentum = w->momentum + (size_t)i * w->batch.block;
+        const uint16_t *idx = w->batch.idx + (size_t)i * w->batch.block;
+        if (j->mask && s->section->index == FRUGI_INDEX_CODE_NONE)
+            memset(momentum, 0, w->batch.block * sizeof *momentum);
+        else if (j->mask)
+            for (uint32_t e = 0; e < w->batch.k[i]; e++)
+                momentum[idx[e]] = 0.0f;
+        frugi_store_save(&c->momentum, b, momentum, ~dice);
+    }
+}
+
+/* The four stages; weight is how many batches this one stands for in the statistics, or 0. */
+static void run_batch(const job *j, frugi_worker *w, stretch *s, double weight) {
+    frug_compressor *c = j->c;
+    const frugi_kernel *kernel = w->batch.length == w->batch.block ? c->kernel : &frugi_kernel_ref;
+    size_t n = (size_t)w->batch.blocks * w->batch.block;
+    double t0 = weight > 0 ? frugi_now() : 0;
+    aim(j, w, s);
+    kernel->accumulate(&w->batch);
+    double t1 = weight > 0 ? frugi_now() : 0, seen = weight > 0 ? energy(s->acc, n) : 0;
+    double t2 = weight > 0 ? frugi_now() : 0;
+    if (s->section->index == FRUGI_INDEX_CODE_NONE)
+        select_all(&w->batch);
+    else
+        kernel->select(&w->batch);
+    double t3 = weight > 0 ? frugi_now() : 0;
+    encode(w, s);
+    double t4 = weight > 0 ? frugi_now() : 0, left = weight > 0 ? energy(s->acc, n) : 0;
+    double t5 = weight > 0 ? frugi_now() : 0;
+    keep(j, w, s);
+    if (weight > 0) {
+        w->tally.feedback += weight * (t1 - t0);
+        w->tally.select += weight * (t3 - t2);
+        w->tally.encode += weight * (t4 - t3);
+        w->tally.store += weight * (frugi_now() - t5);
+        if (seen - seen == 0 && left - left == 0) { /* finite: no block was held */
+            w->tally.energy_seen += weight * seen;
+            w->tally.energy_left += weight * left;
+        }
+    }
+}
+
+/* Batch number n of a slice. */
+static void do_batch(const job *j, frugi_worker *w, const frugi_slice *slice, uint64_t n, double weight) {
+    frug_compressor *c = j->c;
+    const frugi_section *sec = &slice->section;
+    uint64_t whole = sec->count / sec->block, at = n * c->batch_most;
+    bool tail = at >= whole;
+    at = tail ? whole : at;
+    frugi_batch *b = &w->batch;
+    b->block = sec->block;
+    b->blocks = tail ? 1 : whole - at < c->batch_most ? (uint32_t)(whole - at) : c->batch_most;
+    b->length = tail ? sec->last_length : sec->block;
+    b->select = c->config.select;
+    b->idx = w->idx;
+    b->lag = &w->lag;
+    b->lanes = &w->lanes;
+    b->predict = c->predict + (slice->dense ? 0 : slice->stored + at);
+    for (uint32_t i = 0; i < b->blocks; i++)
+        b->k[i] = frugi_section_k(sec, at + i);
+    stretch s = {.section = sec,
+                 .payload = j->frame + slice->payload_at,
+                 .at = at,
+                 .stored = slice->stored + at,
+                 .kept = c->config.feedback != FRUGI_FEEDBACK_NONE && !slice->dense};
+    run_batch(j, w, &s, weight);
+}
+
+/* A thread's share: batches lo .. hi - 1 of all slices. */
+static void do_share(const job *j, frugi_worker *w, uint64_t lo, uint64_t hi, const frugi_cutting *cut) {
+    const frugi_slice *slice = j->c->slice, *end = slice + cut->slices;
+    uint64_t every = j->c->config.stats == FRUGI_STATS_FULL ? 1 : SAMPLE;
+    while (slice + 1 < end && slice[1].first_batch <= lo)
+        slice++;
+    for (uint64_t n = lo; n < hi; n++) {
+        while (slice + 1 < end && slice[1].first_batch <= n)
+            slice++;
+        uint64_t rest = cut->batches - n;
+        double weight = n % every == 0 ? (double)(rest < every ? rest : every) : 0;
+        do_batch(j, w, slice, n - slice->first_batch, weight);
+    }
+}
+
+static void clear_padding(const frugi_slice *slice, unsigned char *frame) {
+    const frugi_section *s = &slice->section;
+    unsigned char *payload = frame + slice->payload_at;
+    uint64_t scales = s->blocks * frugi_value_scale_bytes(s->value);
+    uint64_t indices = s->index_at + frugi_index_bytes(s->index, s->block, s->blocks, s->entries);
+    uint64_t values = s->value_at + s->entries * frugi_value_bytes(s->value);
+    memset(payload + scales, 0, s->index_at - scales);
+    memset(payload + indices, 0, s->value_at - indices);
+    memset(payload + values, 0, s->bytes - values);
+}
+
+static void do_all(const job *j, const frugi_cutting *cut, uint64_t count) {
+    frug_compressor *c = j->c;
+    uint64_t worth = count / WORTH_A_THREAD + 1;
+    int threads = worth < (uint64_t)c->threads ? (int)worth : c->threads;
+    for (int i = 0; i < c->threads; i++)
+        memset(&c->worker[i].tally, 0, sizeof c->worker[i].tally);
+#pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
+    for (int i = 0; i < threads; i++) {
+        uint64_t lo = cut->batches * (uint64_t)i / (uint64_t)threads;
+        uint64_t hi = cut->batches * ((uint64_t)i + 1) / (uint64_t)threads;
+        do_share(j, &c->worker[i], lo, hi, cut);
+    }
+}
+
+static void finish_frame(const job *j, const frugi_cutting *cut) {
+    frug_compressor *c = j->c;
+    frugi_frame frame = {.bytes = cut->bytes,
+                         .step = j->step,
+                         .layout_hash = c->layout_hash,
+                         .source = c->source,
+                         .sections = (uint32_t)cut->slices};
+    for (int i = 0; i < c->threads; i++)
+        frame.held += (uint32_t)c->worker[i].tally.held;
+    for (size_t i = 0; i < cut->slices; i++) {
+        frugi_section_write(&c->slice[i].section, j->frame + c->slice[i].payload_at - FRUGI_SECTION_HEADER);
+        clear_padding(&c->slice[i], j->frame);
+    }
+    frugi_frame_write(&frame, j->frame);
+    frugi_frame_seal(j->frame, cut->bytes, c->threads);
+}
+
+static void add_up(frug_compressor *c, const frugi_cutting *cut) {
+    frug_stats *t = &c->stats;
+    double seen = 0, left = 0;
+    uint64_t entries = 0, elements = 0;
+    for (int i = 0; i < c->threads; i++) {
+        const frugi_tally *w = &c->worker[i].tally;
+        seen += w->energy_seen;
+        left += w->energy_left;
+        t->seconds_feedback += w->feedback;
+        t->seconds_select += w->select;
+        t->seconds_encode += w->encode;
+        t->seconds_store += w->store;
+        t->blocks_held += w->held;
+    }
+    for (size_t i = 0; i < cut->slices; i++) {
+        entries += c->slice[i].section.entries;
+        elements += c->slice[i].section.count;
+    }
+    c->energy_seen += seen;
+    c->energy_left += left;
+    t->calls++;
+    t->bytes_sent += cut->bytes;
+    t->bytes_dense += 4 * elements;
+    t->entries_sent += entries;
+    t->entries_seen += elements;
+    t->density_now = elements ? (double)entries / (double)elements : 0;
+    t->density_mean = t->entries_seen ? (double)t->entries_sent / (double)t->entries_seen : 0;
+    t->energy_kept_now = seen > 0 ? 1 - left / seen : 0;
+    t->energy_kept_mean = c->energy_seen > 0 ? 1 - c->energy_left / c->energy_seen : 0;
+}
+
+frug_status frug_compress(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
+                          void *dst, size_t cap, size_t *len) {
+    FRUG_FAIL_IF(!c || (!grad && count) || !dst || !len, FRUG_ERR_ARG,
+                 "compress: no compressor, gradient, destination or place for the length");
+    double start = frugi_now(), density = frugi_schedule_density(&c->config.schedule, step, c->total_steps);
+    frugi_cutting cut;
+    FRUG_TRY(frugi_cut(c, begin, count, step, density, c->slice, &cut));
+    FRUG_FAIL_IF(cap < cut.bytes, FRUG_ERR_SHORT_BUFFER, "compress: %llu bytes to write, room for %zu",
+                 (unsigned long long)cut.bytes, cap);
+    bool mask = c->config.mask == FRUGI_MASK_ON || (c->config.mask == FRUGI_MASK_AUTO && density < MASK_BELOW);
+    job j = {.c = c, .step = step, .begin = begin, .grad = grad, .frame = dst, .mask = mask};
+    do_all(&j, &cut, count);
+    double sealing = frugi_now();
+    finish_frame(&j, &cut);
+    add_up(c, &cut);
+    double end = frugi_now();
+    c->stats.seconds_checksum += end - sealing;
+    c->stats.seconds_compress += end - start;
+    *len = cut.bytes;
+    return FRUG_OK;
+}

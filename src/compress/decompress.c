@@ -1,0 +1,238 @@
+/*
+ * decompress.c - sum the frames of several workers and apply the sum.
+ *
+ * Frames are checked whole before anything changes. Then a batch of blocks at a time is
+ * summed in the first cache, in the order of the frames, and added to its destination
+ * in one go, so that memory is passed over once however many workers there are, and
+ * every worker gets the same bits.
+ */
+#include "compress/compressor.h"
+
+#include "common/bits.h"
+#include "common/status.h"
+
+#include <stdlib.h>
+
+#define WORTH_A_THREAD 65536u /* elements */
+
+/** dst = keep * dst + gain * sum, element by element. */
+typedef struct target {
+    float *dst; /* element begin */
+    uint64_t begin, count;
+    float keep, gain;
+} target;
+
+static frug_status make_room(frug_compressor *c, size_t count) {
+    if (count <= c->cursors)
+        return FRUG_OK;
+    frugi_cursor *grown = realloc(c->cursor, count * sizeof *grown);
+    FRUG_FAIL_IF(!grown, FRUG_ERR_MEMORY, "decompress: no memory for %zu frames", count);
+    c->cursor = grown;
+    c->cursors = count;
+    return FRUG_OK;
+}
+
+static frug_status open_frame(frug_compressor *c, const void *src, size_t len, size_t number) {
+    frugi_cursor *cursor = &c->cursor[number];
+    FRUG_FAIL_IF(!src, FRUG_ERR_ARG, "decompress: frame %zu is missing", number);
+    cursor->src = src;
+    cursor->at = 0;
+    FRUG_TRY(frugi_frame_open(src, len, c->threads, &cursor->frame));
+    FRUG_FAIL_IF(cursor->frame.layout_hash != c->layout_hash, FRUG_ERR_MISMATCH,
+                 "decompress: frame %zu was made for another layout", number);
+    return FRUG_OK;
+}
+
+static int advance(frugi_cursor *cursor) {
+    return frugi_frame_next(cursor->src, &cursor->frame, &cursor->at, &cursor->section, &cursor->payload);
+}
+
+static int same_cut(const frugi_section *a, const frugi_section *b) {
+    return a->begin == b->begin && a->count == b->count && a->block == b->block;
+}
+
+static int threads_for(const frug_compressor *c, uint64_t elements) {
+    uint64_t worth = elements / WORTH_A_THREAD + 1;
+    return worth < (uint64_t)c->threads ? (int)worth : c->threads;
+}
+
+static int contents_are_valid(const frug_compressor *c, const frugi_cursor *cursor) {
+    const frugi_section *s = &cursor->section;
+    int threads = threads_for(c, s->count), good = 1;
+#pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(& : good) if (threads > 1)
+    for (int i = 0; i < threads; i++) {
+        uint64_t lo = s->blocks * (uint64_t)i / (uint64_t)threads;
+        uint64_t hi = s->blocks * ((uint64_t)i + 1) / (uint64_t)threads;
+        good &= frugi_section_check(s, cursor->payload, lo, hi);
+    }
+    return good;
+}
+
+/* Section by section through all frames: do they agree, and is what they hold sound? */
+static frug_status check_frames(frug_compressor *c, size_t count_frames, const target *t) {
+    const frugi_cursor *first = &c->cursor[0];
+    for (size_t i = 0; i < count_frames; i++)
+        FRUG_FAIL_IF(c->cursor[i].frame.sections != first->frame.sections, FRUG_ERR_MISMATCH,
+                     "decompress: frames 0 and %zu cut the range differently", i);
+    for (uint32_t n = 0; n < first->frame.sections; n++) {
+        for (size_t i = 0; i < count_frames; i++) {
+            frugi_cursor *cursor = &c->cursor[i];
+            const frugi_section *s = &cursor->section;
+            FRUG_FAIL_IF(!advance(cursor) || !same_cut(s, &first->section), FRUG_ERR_MISMATCH,
+                         "decompress: frames 0 and %zu cut the range differently", i);
+            FRUG_FAIL_IF(s->begin < t->begin || s->begin - t->begin > t->count ||
+                             s->count > t->count - (s->begin - t->begin) || s->tensor >= c->layout->count,
+                         FRUG_ERR_MISMATCH, "decompress: frame %zu reaches outside the range", i);
+            FRUG_FAIL_IF(!contents_are_valid(c, cursor), FRUG_ERR_FORMAT,
+                         "decompress: frame %zu holds an invalid index or value in tensor '%s'", i,
+                         c->layout->tensor[s->tensor].name);
+        }
+    }
+    for (size_t i = 0; i < count_frames; i++)
+        c->cursor[i].at = 0;
+    return FRUG_OK;
+}
+
+/* Add k decoded values to a block. */
+static void scatter(const frugi_section *s, const unsigned char *index, frugi_worker *w, uint32_t k, float *sum) {
+    if (s->index == FRUGI_INDEX_CODE_NONE) {
+        for (uint32_t e = 0; e < k; e++)
+            sum[e] += w->values[e];
+    } else if (s->index == FRUGI_INDEX_CODE_LOCAL && s->block <= 256) {
+        for (uint32_t e = 0; e < k; e++)
+            sum[index[e]] += w->values[e];
+    } else {
+        frugi_index_decode(s->index, s->block, index, k, w->idx);
+        for (uint32_t e = 0; e < k; e++)
+            sum[w->idx[e]] += w->values[e];
+    }
+}
+
+/* Add blocks lo .. hi - 1 of one frame's section to the sums. */
+static void add_frame(const frugi_cursor *cursor, frugi_worker *w, uint64_t lo, uint64_t hi) {
+    const frugi_section *s = &cursor->section;
+    uint32_t scale_bytes = frugi_value_scale_bytes(s->value), value_bytes = frugi_value_bytes(s->value);
+    frugi_place at = frugi_section_place(s, lo);
+    for (uint64_t b = lo; b < hi; b++) {
+        uint32_t k = frugi_section_k(s, b);
+        frugi_value_decode(s->value, cursor->payload + at.scale, cursor->payload + at.value, k, w->values);
+        scatter(s, cursor->payload + at.index, w, k, w->acc + (b - lo) * s->block);
+        at.scale += scale_bytes;
+        at.index += frugi_index_bytes(s->index, s->block, 1, k);
+        at.value += (uint64_t)k * value_bytes;
+    }
+}
+
+/* Blocks lo .. hi - 1 of the section that all cursors stand at; at most a batch. */
+static void sum_batch(const frug_compressor *c, frugi_worker *w, size_t count_frames, const target *t, uint64_t lo,
+                      uint64_t hi) {
+    const frugi_section *s = &c->cursor[0].section;
+    uint64_t from = lo * s->block, to = hi * s->block < s->count ? hi * s->block : s->count;
+    memset(w->acc, 0, (hi - lo) * s->block * sizeof *w->acc);
+    for (size_t i = 0; i < count_frames; i++)
+        add_frame(&c->cursor[i], w, lo, hi);
+    float *dst = t->dst + (s->begin - t->begin) + from, keep = t->keep, gain = t->gain;
+    for (uint64_t i = 0; i < to - from; i++)
+        dst[i] = keep * dst[i] + gain * w->acc[i];
+}
+
+static void sum_section(const frug_compressor *c, size_t count_frames, const target *t) {
+    const frugi_section *s = &c->cursor[0].section;
+    int threads = threads_for(c, s->count);
+    uint64_t batch = FRUGI_BATCH_ELEMENTS / s->block;
+#pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
+    for (int i = 0; i < threads; i++) {
+        uint64_t lo = s->blocks * (uint64_t)i / (uint64_t)threads;
+        uint64_t hi = s->blocks * ((uint64_t)i + 1) / (uint64_t)threads;
+        for (uint64_t b = lo; b < hi; b += batch)
+            sum_batch(c, &c->worker[i], count_frames, t, b, b + batch < hi ? b + batch : hi);
+    }
+}
+
+static frug_status combine(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,
+                           const target *t) {
+    FRUG_FAIL_IF(!c || (count_frames && (!frames || !lens)) || (!t->dst && t->count), FRUG_ERR_ARG,
+                 "decompress: no compressor, frames, lengths or destination");
+    uint64_t total = frug_layout_elements(c->layout);
+    FRUG_FAIL_IF(t->begin > total || t->count > total - t->begin, FRUG_ERR_ARG,
+                 "decompress: the range leaves the layout");
+    if (!count_frames)
+        return FRUG_OK;
+    double start = frugi_now();
+    FRUG_TRY(make_room(c, count_frames));
+    for (size_t i = 0; i < count_frames; i++)
+        FRUG_TRY(open_frame(c, frames[i], lens[i], i));
+    FRUG_TRY(check_frames(c, count_frames, t));
+    for (uint32_t n = 0; n < c->cursor[0].frame.sections; n++) {
+        for (size_t i = 0; i < count_frames; i++)
+            advance(&c->cursor[i]);
+        sum_section(c, count_frames, t);
+    }
+    c->stats.seconds_decode += frugi_now() - start;
+    return FRUG_OK;
+}
+
+frug_status frug_decompress_add(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,
+                                float scale, uint64_t begin, uint64_t count, float *dst) {
+    target t = {.dst = dst, .begin = begin, .count = count, .keep = 1.0f, .gain = scale};
+    return combine(c, frames, lens, count_frames, &t);
+}
+
+frug_status frug_apply(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,
+                       float rate, float decay, uint64_t begin, uint64_t count, float *weights) {
+    target t = {.dst = weights, .begin = begin, .count = count, .keep = 1.0f - decay, .gain = -rate};
+    return combine(c, frames, lens, count_frames, &t);
+}
+
+frug_status frug_frame_check(const void *frame, size_t len, frug_frame_info *info) {
+    FRUG_FAIL_IF(!frame || !info || info->struct_size < sizeof *info, FRUG_ERR_ARG,
+                 "frame: no bytes, no place for the result or its struct_size unset");
+    frugi_frame open;
+    FRUG_TRY(frugi_frame_open(frame, len, 1, &open));
+    frug_frame_info made = {.struct_size = sizeof made,
+                            .version = FRUGI_FRAME_VERSION,
+                            .source = open.source,
+                            .step = open.step,
+                            .layout_hash = open.layout_hash,
+                            .bytes = open.bytes,
+                            .sections = open.sections,
+                            .held = open.held};
+    frugi_section s;
+    const unsigned char *payload;
+    uint64_t at = 0, end = 0;
+    while (frugi_frame_next(frame, &open, &at, &s, &payload)) {
+        FRUG_FAIL_IF(!frugi_section_check(&s, payload, 0, s.blocks), FRUG_ERR_FORMAT,
+                     "frame: a block of tensor %u holds an invalid index or value", (unsigned)s.tensor);
+        made.begin = end ? made.begin : s.begin;
+        end = s.begin + s.count;
+        made.entries += s.entries;
+    }
+    made.count = end - made.begin;
+    *info = made;
+    return FRUG_OK;
+}
+
+frug_status frug_frame_section(const void *frame, size_t len, uint32_t i, frug_section_info *info) {
+    FRUG_FAIL_IF(!frame || !info || info->struct_size < sizeof *info, FRUG_ERR_ARG,
+                 "frame: no bytes, no place for the result or its struct_size unset");
+    frugi_frame open;
+    FRUG_TRY(frugi_frame_open(frame, len, 1, &open));
+    FRUG_FAIL_IF(i >= open.sections, FRUG_ERR_ARG, "frame: no section %u, there are %u", (unsigned)i,
+                 (unsigned)open.sections);
+    frugi_section s;
+    const unsigned char *payload;
+    uint64_t at = 0;
+    for (uint32_t n = 0; n <= i; n++)
+        frugi_frame_next(frame, &open, &at, &s, &payload);
+    *info = (frug_section_info){.struct_size = sizeof *info,
+                                .index = frugi_index_name(s.index),
+                                .value = frugi_value_name(s.value),
+                                .block = s.block,
+                                .tensor = s.tensor,
+                                .begin = s.begin,
+                                .count = s.count,
+                                .entries = s.entries,
+                                .bytes = s.bytes + FRUGI_SECTION_HEADER,
+                                .density = (double)s.kappa / ((double)s.block * 4294967296.0)};
+    return FRUG_OK;
+}

@@ -1,0 +1,57 @@
+/* fuzz_state.c - hostile saved states, as they are and with a checksum put right; then a step with whatever got in. */
+#include "common/bits.h"
+#include "common/crc32c.h"
+#include "frugrad.h"
+
+#include <stdlib.h>
+
+#define N 500u
+
+static frug_compressor *make(const char *text) {
+    frug_layout *layout = NULL;
+    frug_config *config = NULL;
+    frug_compressor *c = NULL;
+    frug_options options = FRUG_OPTIONS_INIT;
+    options.threads = 1;
+    if (frug_layout_flat(N, &layout) != FRUG_OK || frug_config_create(text, &config) != FRUG_OK ||
+        frug_compressor_create(config, layout, &options, &c) != FRUG_OK)
+        abort();
+    frug_config_destroy(config);
+    frug_layout_destroy(layout);
+    return c;
+}
+
+static void feed(frug_compressor *c, const unsigned char *bytes, size_t len) {
+    static const float grad[N];
+    unsigned char frame[8192];
+    size_t written;
+    if (frug_compressor_restore(c, bytes, len) != FRUG_OK)
+        return;
+    if (frug_compress(c, 0, 0, N, grad, frame, sizeof frame, &written) != FRUG_OK)
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const char *const texts[] = {"min_size=1", "min_size=1,residual=f32", "dgc,min_size=1,residual=bf16"};
+    static frug_compressor *c[3];
+    if (size < 48)
+        return 0;
+    frug_compressor **chosen = &c[data[7] % 3];
+    if (!*chosen)
+        *chosen = make(texts[data[7] % 3]);
+    feed(*chosen, data, size);
+    /* What an attacker would do: a header that fits, and a checksum over the rest as it is. */
+    size_t want = frug_compressor_state_size(*chosen), written;
+    unsigned char *state = malloc(want);
+    if (!state || frug_compressor_save(*chosen, state, want, &written) != FRUG_OK)
+        abort();
+    for (size_t i = 48; i < want; i++)
+        state[i] = data[(i - 48) % size];
+    frugi_put32(state + 12, 0);
+    frugi_put32(state + 12, frugi_crc32c(0, state, want));
+    feed(*chosen, state, want);
+    free(state);
+    return 0;
+}

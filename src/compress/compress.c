@@ -10,6 +10,7 @@
 #include "compress/compressor.h"
 
 #include "common/bits.h"
+#include "common/clock.h"
 #include "common/random.h"
 #include "common/status.h"
 #include "schedule/schedule.h"
@@ -185,25 +186,25 @@ static void run_batch(const job *j, frugi_worker *w, stretch *s, double weight) 
     frug_compressor *c = j->c;
     const frugi_kernel *kernel = w->batch.length == w->batch.block ? c->kernel : &frugi_kernel_ref;
     size_t n = (size_t)w->batch.blocks * w->batch.block;
-    double t0 = weight > 0 ? frugi_now() : 0;
+    double t0 = weight > 0 ? frugi_clock() : 0;
     aim(j, w, s);
     kernel->accumulate(&w->batch);
-    double t1 = weight > 0 ? frugi_now() : 0, seen = weight > 0 ? energy(s->acc, n) : 0;
-    double t2 = weight > 0 ? frugi_now() : 0;
+    double t1 = weight > 0 ? frugi_clock() : 0, seen = weight > 0 ? energy(s->acc, n) : 0;
+    double t2 = weight > 0 ? frugi_clock() : 0;
     if (s->section->index == FRUGI_INDEX_CODE_NONE)
         select_all(&w->batch);
     else
         kernel->select(&w->batch);
-    double t3 = weight > 0 ? frugi_now() : 0;
+    double t3 = weight > 0 ? frugi_clock() : 0;
     encode(w, s);
-    double t4 = weight > 0 ? frugi_now() : 0, left = weight > 0 ? energy(s->acc, n) : 0;
-    double t5 = weight > 0 ? frugi_now() : 0;
+    double t4 = weight > 0 ? frugi_clock() : 0, left = weight > 0 ? energy(s->acc, n) : 0;
+    double t5 = weight > 0 ? frugi_clock() : 0;
     keep(j, w, s);
     if (weight > 0) {
         w->tally.feedback += weight * (t1 - t0);
         w->tally.select += weight * (t3 - t2);
         w->tally.encode += weight * (t4 - t3);
-        w->tally.store += weight * (frugi_now() - t5);
+        w->tally.store += weight * (frugi_clock() - t5);
         if (seen - seen == 0 && left - left == 0) { /* finite: no block was held */
             w->tally.energy_seen += weight * seen;
             w->tally.energy_left += weight * left;
@@ -329,7 +330,7 @@ frug_status frug_compress(frug_compressor *c, uint64_t step, uint64_t begin, uin
                           void *dst, size_t cap, size_t *len) {
     FRUG_FAIL_IF(!c || (!grad && count) || !dst || !len, FRUG_ERR_ARG,
                  "compress: no compressor, gradient, destination or place for the length");
-    double start = frugi_now(), density = frugi_schedule_density(&c->config.schedule, step, c->total_steps);
+    double start = frugi_clock(), density = frugi_schedule_density(&c->config.schedule, step, c->total_steps);
     frugi_cutting cut;
     FRUG_TRY(frugi_cut(c, begin, count, step, density, c->slice, &cut));
     FRUG_FAIL_IF(cap < cut.bytes, FRUG_ERR_SHORT_BUFFER, "compress: %llu bytes to write, room for %zu",
@@ -337,10 +338,10 @@ frug_status frug_compress(frug_compressor *c, uint64_t step, uint64_t begin, uin
     bool mask = c->config.mask == FRUGI_MASK_ON || (c->config.mask == FRUGI_MASK_AUTO && density < MASK_BELOW);
     job j = {.c = c, .step = step, .begin = begin, .grad = grad, .frame = dst, .mask = mask};
     do_all(&j, &cut, count);
-    double sealing = frugi_now();
+    double sealing = frugi_clock();
     finish_frame(&j, &cut);
     add_up(c, &cut);
-    double end = frugi_now();
+    double end = frugi_clock();
     c->stats.seconds_checksum += end - sealing;
     c->stats.seconds_compress += end - start;
     *len = cut.bytes;

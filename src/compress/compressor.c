@@ -5,19 +5,11 @@
 #include "common/status.h"
 #include "schedule/schedule.h"
 
-#include <time.h>
-
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 
 #define THREADS_MOST 1024
-
-double frugi_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int thread_count(int wanted) {
 #ifdef _OPENMP

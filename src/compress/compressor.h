@@ -82,9 +82,6 @@ struct frug_compressor {
     double energy_seen, energy_left;
 };
 
-/** Monotonic seconds. */
-double frugi_now(void);
-
 /** How a range is cut. */
 typedef struct frugi_cutting {
     size_t slices;

@@ -9,6 +9,7 @@
 #include "compress/compressor.h"
 
 #include "common/bits.h"
+#include "common/clock.h"
 #include "common/status.h"
 
 #include <stdlib.h>
@@ -158,7 +159,7 @@ static frug_status combine(frug_compressor *c, const void *const *frames, const 
                  "decompress: the range leaves the layout");
     if (!count_frames)
         return FRUG_OK;
-    double start = frugi_now();
+    double start = frugi_clock();
     FRUG_TRY(make_room(c, count_frames));
     for (size_t i = 0; i < count_frames; i++)
         FRUG_TRY(open_frame(c, frames[i], lens[i], i));
@@ -168,7 +169,7 @@ static frug_status combine(frug_compressor *c, const void *const *frames, const 
             advance(&c->cursor[i]);
         sum_section(c, count_frames, t);
     }
-    c->stats.seconds_decode += frugi_now() - start;
+    c->stats.seconds_decode += frugi_clock() - start;
     return FRUG_OK;
 }
 

@@ -270,7 +270,7 @@ FRUG_API frug_status frug_compress(frug_compressor *compressor, uint64_t step, u
  *   begin, count   the range that dst covers; every frame must lie inside it
  *
  * The frames carry their own codes: only the layout must be the same as the
- * sender's. An element that no frame mentions keeps its value.
+ * sender's. An element that no frame mentions keeps its bits.
  *
  * Deterministic, as frug_compress(). Threads: as there. Allocates: only when
  * given more frames than ever before. Returns FRUG_ERR_ARG, FRUG_ERR_FORMAT,
@@ -285,7 +285,7 @@ FRUG_API frug_status frug_decompress_add(frug_compressor *compressor, const void
  * w[i] = w[i] * (1 - decay) - rate * (frames[0][i] + frames[1][i] + ...).
  *
  *   rate    learning rate over the number of workers
- *   decay   learning rate times weight decay; 0 leaves unmentioned weights alone
+ *   decay   learning rate times weight decay; 0 leaves unmentioned weights' bits
  *
  * Everything else as frug_decompress_add(). Since 0.1.
  */

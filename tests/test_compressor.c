@@ -378,6 +378,36 @@ static void short_residuals_stay_within_a_scale(void **state) {
     }
 }
 
+static void unmentioned_elements_keep_their_bits(void **state) {
+    (void)state;
+    frug_layout *layout = flat(N);
+    frug_compressor *c = make_compressor("value=f32", layout, NULL);
+    float *grad = bell_array(N, 8), *sent = test_calloc(N, sizeof(float)), *dst = test_malloc(N * sizeof(float));
+    size_t len;
+    unsigned char *frame = compress_range(c, 0, 0, N, grad, &len);
+    const void *frames[1] = {frame};
+    restore_range(c, frame, len, 0, N, sent);
+    for (int sign = 0; sign < 2; sign++) {
+        for (size_t i = 0; i < N; i++)
+            dst[i] = i % 2 ? -0.0f : 0.0f;
+        if (sign)
+            OK(frug_apply(c, frames, &len, 1, 0.5f, 0.0f, 0, N, dst));
+        else
+            OK(frug_decompress_add(c, frames, &len, 1, 0.5f, 0, N, dst));
+        for (size_t i = 0; i < N; i++)
+            if (sent[i] == 0.0f)
+                assert_true(signbit(dst[i]) == (i % 2 ? signbit(-0.0f) : 0));
+            else
+                assert_true(dst[i] == (sign ? -0.5f : 0.5f) * sent[i]);
+    }
+    test_free(frame);
+    test_free(grad);
+    test_free(sent);
+    test_free(dst);
+    frug_compressor_destroy(c);
+    frug_layout_destroy(layout);
+}
+
 static void wrong_calls_get_an_error_and_change_nothing(void **state) {
     (void)state;
     frug_layout *layout = flat(N);
@@ -532,6 +562,7 @@ int main(void) {
         cmocka_unit_test(a_saved_state_goes_on_bit_for_bit),
         cmocka_unit_test(a_damaged_or_foreign_state_changes_nothing),
         cmocka_unit_test(short_residuals_stay_within_a_scale),
+        cmocka_unit_test(unmentioned_elements_keep_their_bits),
         cmocka_unit_test(wrong_calls_get_an_error_and_change_nothing),
         cmocka_unit_test(mixed_layouts_keep_small_tensors_dense),
         cmocka_unit_test(payload_at_sixteen_of_256_is_48_bytes_a_block),

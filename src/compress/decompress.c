@@ -129,7 +129,10 @@ static void sum_batch(const frug_compressor *c, frugi_worker *w, size_t count_fr
                       uint64_t hi) {
     const frugi_section *s = &c->cursor[0].section;
     uint64_t from = lo * s->block, to = hi * s->block < s->count ? hi * s->block : s->count;
-    memset(w->acc, 0, (hi - lo) * s->block * sizeof *w->acc);
+    /* Sums start from the zero that, times gain, is -0: adding that changes no bits, not even those of -0. */
+    float nothing = t->gain < 0 ? 0.0f : -0.0f;
+    for (uint64_t i = 0; i < (hi - lo) * s->block; i++)
+        w->acc[i] = nothing;
     for (size_t i = 0; i < count_frames; i++)
         add_frame(&c->cursor[i], w, lo, hi);
     float *dst = t->dst + (s->begin - t->begin) + from, keep = t->keep, gain = t->gain;

@@ -283,8 +283,10 @@ static int check_counts(const frugi_check *check, frugi_verdict *verdict) {
         for (uint64_t i = 0; i < len; i++)
             sent += (uint64_t)was_sent(check->decoded[begin + i]);
         uint64_t least = (low * len + B - 1) / B, most = (high * len + B - 1) / B;
-        if (sent < least || sent > most)
-            return fail(verdict, "a block sent another number of entries than asked", begin);
+        if (sent > most)
+            return fail(verdict, "a block sent too many entries, or decoding changed one that was not sent", begin);
+        if (sent < least)
+            return fail(verdict, "a block sent too few entries", begin);
         entries += sent;
     }
     return entries == verdict->entries ? 0 : fail(verdict, "the frame counts other entries than it holds", entries);

@@ -264,7 +264,7 @@ static void a_bad_block_is_held_back(void **state) {
                 assert_true(isfinite(sent[i]) && isfinite(after[i]));
                 moved += sent[i] != 0.0f;
             }
-            assert_true(moved > N / 300); /* dgc sends one in 256 */
+            assert_true(moved > N / 100);
             frug_stats stats = {.struct_size = sizeof stats};
             frug_frame_info info = {.struct_size = sizeof info};
             OK(frug_compressor_stats(c, &stats));
@@ -396,7 +396,7 @@ static void unmentioned_elements_keep_their_bits(void **state) {
             OK(frug_decompress_add(c, frames, &len, 1, 0.5f, 0, N, dst));
         for (size_t i = 0; i < N; i++)
             if (sent[i] == 0.0f)
-                assert_true(signbit(dst[i]) == (i % 2 ? signbit(-0.0f) : 0));
+                assert_true(!signbit(dst[i]) == !(i % 2));
             else
                 assert_true(dst[i] == (sign ? -0.5f : 0.5f) * sent[i]);
     }

@@ -110,17 +110,42 @@ int frugi_frame_next(const unsigned char *src, const frugi_frame *frame, uint64_
     return 1;
 }
 
-int frugi_section_check(const frugi_section *s, const unsigned char *payload, uint64_t lo, uint64_t hi) {
-    uint32_t value_bytes = frugi_value_bytes(s->value), shared = frugi_value_scale_bytes(s->value);
-    frugi_place at = frugi_section_place(s, lo), end = {0};
-    int good = 1;
-    for (uint64_t b = lo; b < hi && good; b++, at = end) {
+/*
+ * One byte per index: within a block each rises above the one before. Looking at all neighbours at once
+ * and forgiving the falls where a new block starts is several times faster than block by block.
+ */
+static int bytes_rise(const frugi_section *s, const unsigned char *payload, uint64_t lo, uint64_t hi) {
+    uint64_t from = frugi_section_k_before(s, lo), at = from, forgiven = 0;
+    const unsigned char *index = payload + s->index_at;
+    int inside = 1;
+    for (uint64_t b = lo; b < hi; b++) {
         uint32_t k = frugi_section_k(s, b);
-        good = frugi_index_check(s->index, s->block, payload + at.index, k, frugi_section_length(s, b)) &&
-               frugi_value_check(s->value, payload + at.scale, payload + at.value, k);
-        end.scale = at.scale + shared;
-        end.index = at.index + frugi_index_bytes(s->index, s->block, 1, k);
-        end.value = at.value + (uint64_t)k * value_bytes;
+        forgiven += b > lo && index[at] <= index[at - 1];
+        at += k;
+        inside &= index[at - 1] < frugi_section_length(s, b);
+    }
+    return inside && frugi_index_falls(index + from + 1, at - from - 1) == forgiven;
+}
+
+static int indices_are_valid(const frugi_section *s, const unsigned char *payload, uint64_t lo, uint64_t hi) {
+    if (s->index == FRUGI_INDEX_CODE_NONE || lo >= hi)
+        return 1;
+    if (s->index == FRUGI_INDEX_CODE_LOCAL && s->block <= 256)
+        return bytes_rise(s, payload, lo, hi);
+    int good = 1;
+    uint64_t at = frugi_section_place(s, lo).index;
+    for (uint64_t b = lo; b < hi && good; b++) {
+        uint32_t k = frugi_section_k(s, b);
+        good = frugi_index_check(s->index, s->block, payload + at, k, frugi_section_length(s, b));
+        at += frugi_index_bytes(s->index, s->block, 1, k);
     }
     return good;
+}
+
+int frugi_section_check(const frugi_section *s, const unsigned char *payload, uint64_t lo, uint64_t hi) {
+    frugi_place from = frugi_section_place(s, lo);
+    uint64_t before = frugi_section_k_before(s, lo);
+    uint64_t entries = (hi == s->blocks ? s->entries : frugi_section_k_before(s, hi)) - before;
+    return indices_are_valid(s, payload, lo, hi) &&
+           frugi_value_check(s->value, payload + from.scale, hi - lo, payload + from.value, entries);
 }

@@ -72,3 +72,23 @@ int frugi_index_check(frugi_index code, uint32_t block, const unsigned char *in,
         bad |= in[j] <= in[j - 1];
     return !bad && in[k - 1] < length;
 }
+
+typedef unsigned char sixteen __attribute__((vector_size(16)));
+
+uint64_t frugi_index_falls(const unsigned char *in, uint64_t n) {
+    uint64_t falls = 0, at = 0;
+    while (at + 16 <= n) {
+        sixteen fell = {0}; /* a counter per lane; 255 rounds fit */
+        for (int round = 0; round < 255 && at + 16 <= n; round++, at += 16) {
+            sixteen here, before;
+            memcpy(&here, in + at, sizeof here);
+            memcpy(&before, in + at - 1, sizeof before);
+            fell -= (sixteen)(here <= before);
+        }
+        for (int i = 0; i < 16; i++)
+            falls += fell[i];
+    }
+    for (; at < n; at++)
+        falls += in[at] <= in[at - 1];
+    return falls;
+}

@@ -32,4 +32,7 @@ void frugi_index_decode(frugi_index code, uint32_t block, const unsigned char *i
 /** Whether in holds exactly k ascending indices below length. */
 int frugi_index_check(frugi_index code, uint32_t block, const unsigned char *in, uint32_t k, uint32_t length);
 
+/** How many of n neighbouring bytes do not rise above the one before; in[-1] is the one before in[0]. */
+uint64_t frugi_index_falls(const unsigned char *in, uint64_t n);
+
 #endif

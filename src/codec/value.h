@@ -30,10 +30,11 @@ uint32_t frugi_value_scale_bytes(frugi_value code);
  */
 void frugi_value_encode(frugi_value code, float *v, uint32_t k, unsigned char *scale, unsigned char *out);
 
-/** Decode k values. Any bytes are safe; frugi_value_check() tells which are valid. */
+/** Decode k values that frugi_value_check() has passed. */
 void frugi_value_decode(frugi_value code, const unsigned char *scale, const unsigned char *in, uint32_t k, float *v);
 
-/** Whether k encoded values are all finite and their scale is one that the encoder writes. */
-int frugi_value_check(frugi_value code, const unsigned char *scale, const unsigned char *in, uint64_t k);
+/** Whether all values of several blocks are finite and all scales ones that an encoder writes. */
+int frugi_value_check(frugi_value code, const unsigned char *scales, uint64_t blocks, const unsigned char *values,
+                      uint64_t entries);
 
 #endif

@@ -38,7 +38,7 @@ static inline float frugi_bf16_f32(uint16_t h) {
 static inline uint16_t frugi_f32_bf16(float x) {
     uint32_t u = frugi_f32_bits(x);
     uint32_t r = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-    return (uint16_t)((r & 0x7fffu) >= 0x7f80u ? r - 1u : r);
+    return (uint16_t)(r - ((r & 0x7fffu) >= 0x7f80u));
 }
 
 /** Smallest bf16 that is not below a finite x >= 0; the largest finite one above that. */

@@ -133,9 +133,11 @@ static void encode_block(frugi_worker *w, const stretch *s, uint32_t i, frugi_pl
     }
     const uint16_t *idx = w->batch.idx + (size_t)i * sec->block;
     frugi_index_encode(sec->index, sec->block, idx, k, s->payload + at.index);
+#pragma GCC unroll 4
     for (uint32_t e = 0; e < k; e++)
         values[e] = acc[idx[e]];
     frugi_value_encode(sec->value, values, k, s->payload + at.scale, s->payload + at.value);
+#pragma GCC unroll 4
     for (uint32_t e = 0; e < k; e++)
         acc[idx[e]] = values[e];
 }

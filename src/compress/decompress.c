@@ -94,14 +94,27 @@ static frug_status check_frames(frug_compressor *c, size_t count_frames, const t
     return FRUG_OK;
 }
 
+/* sum[index[e]] += v[e]. Indices of a block differ, so eight additions need not wait for each other. */
+static inline void scatter_bytes(const unsigned char *index, const float *v, uint32_t k, float *sum) {
+    uint32_t e = 0;
+    for (; e + 8 <= k; e += 8) {
+        uint64_t eight = frugi_get64(index + e);
+#pragma GCC unroll 8
+        for (uint32_t i = 0; i < 8; i++)
+            sum[(eight >> (8 * i)) & 255u] += v[e + i];
+    }
+    for (; e < k; e++)
+        sum[index[e]] += v[e];
+}
+
 /* Add k decoded values to a block. */
-static void scatter(const frugi_section *s, const unsigned char *index, frugi_worker *w, uint32_t k, float *sum) {
+static inline void scatter(const frugi_section *s, const unsigned char *index, frugi_worker *w, uint32_t k,
+                           float *sum) {
     if (s->index == FRUGI_INDEX_CODE_NONE) {
         for (uint32_t e = 0; e < k; e++)
             sum[e] += w->values[e];
     } else if (s->index == FRUGI_INDEX_CODE_LOCAL && s->block <= 256) {
-        for (uint32_t e = 0; e < k; e++)
-            sum[index[e]] += w->values[e];
+        scatter_bytes(index, w->values, k, sum);
     } else {
         frugi_index_decode(s->index, s->block, index, k, w->idx);
         for (uint32_t e = 0; e < k; e++)
@@ -124,20 +137,43 @@ static void add_frame(const frugi_cursor *cursor, frugi_worker *w, uint64_t lo, 
     }
 }
 
+typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
+
+/* dst = keep * dst + gain * sum; two lines of cache at a time, for the loop around four floats costs as much as they
+ * do. */
+static void finish(float *dst, const float *sum, uint64_t n, float keep, float gain) {
+    uint64_t i = 0;
+    for (; keep == 1.0f && i + 16 <= n; i += 16) {
+        four *d = (four *)(dst + i);
+        const four *s = (const four *)(sum + i);
+        four a = d[0] + s[0] * gain, b = d[1] + s[1] * gain, c = d[2] + s[2] * gain, e = d[3] + s[3] * gain;
+        d[0] = a;
+        d[1] = b;
+        d[2] = c;
+        d[3] = e;
+    }
+    for (; i < n; i++)
+        dst[i] = keep * dst[i] + gain * sum[i];
+}
+
+static void fill(float *dst, uint64_t n, float value) {
+    four v = {value, value, value, value};
+    for (uint64_t i = 0; i < n; i += 16) { /* n is whole blocks */
+        four *d = (four *)(dst + i);
+        d[0] = d[1] = d[2] = d[3] = v;
+    }
+}
+
 /* Blocks lo .. hi - 1 of the section that all cursors stand at; at most a batch. */
 static void sum_batch(const frug_compressor *c, frugi_worker *w, size_t count_frames, const target *t, uint64_t lo,
                       uint64_t hi) {
     const frugi_section *s = &c->cursor[0].section;
     uint64_t from = lo * s->block, to = hi * s->block < s->count ? hi * s->block : s->count;
     /* Sums start from the zero that, times gain, is -0: adding that changes no bits, not even those of -0. */
-    float nothing = t->gain < 0 ? 0.0f : -0.0f;
-    for (uint64_t i = 0; i < (hi - lo) * s->block; i++)
-        w->acc[i] = nothing;
+    fill(w->acc, (hi - lo) * s->block, t->gain < 0 ? 0.0f : -0.0f);
     for (size_t i = 0; i < count_frames; i++)
         add_frame(&c->cursor[i], w, lo, hi);
-    float *dst = t->dst + (s->begin - t->begin) + from, keep = t->keep, gain = t->gain;
-    for (uint64_t i = 0; i < to - from; i++)
-        dst[i] = keep * dst[i] + gain * w->acc[i];
+    finish(t->dst + (s->begin - t->begin) + from, w->acc, to - from, t->keep, t->gain);
 }
 
 static void sum_section(const frug_compressor *c, size_t count_frames, const target *t) {

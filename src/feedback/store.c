@@ -15,7 +15,7 @@
 
 #include <stdbool.h>
 
-#define SMALLEST_SCALE 0x0080u /* the smallest normal bf16: its inverse is finite */
+#define SMALLEST_SCALE 0x0880u /* 2^-110: 65536 over it is finite */
 
 /* The byte that means zero: int4 counts from -8. */
 static int zero_byte(frugi_residual format) {
@@ -72,16 +72,19 @@ static float largest_of(const float *x, uint32_t n) {
     return frugi_bits_f32(most);
 }
 
-/* Element i's share of the block's dice, in [0, 1). */
-static inline float dice_at(uint32_t dice, uint32_t i) {
-    return (float)((dice + i * 0x9e3779b9u) >> 8) * 0x1p-24f;
+/* Element i's share of the block's dice: sixteen bits. */
+static inline uint32_t dice_at(uint32_t dice, uint32_t i) {
+    return (dice + i * 0x9e3779b9u) >> 16;
 }
 
-/* x / scale as a whole number, rounded at random, within -most .. most. */
-static inline int32_t roll(float x, float inverse, uint32_t dice, uint32_t i, int32_t most) {
-    int32_t q = (int32_t)(x * inverse + dice_at(dice, i) + 128.0f) - 128;
-    q = q > most ? most : q;
-    return q < -most ? -most : q;
+/*
+ * x / scale as a whole number, rounded at random, within -most .. most, plus 128. inverse is 65536 / scale: the
+ * quotient is taken to sixteen binary places, the dice are added below the point, and what is below is cut off.
+ */
+static inline uint32_t roll(float x, float inverse, uint32_t dice, uint32_t i, uint32_t most) {
+    uint32_t q = ((uint32_t)(int32_t)(x * inverse + 8388608.0f) + dice_at(dice, i)) >> 16;
+    q = q > 128 + most ? 128 + most : q;
+    return q < 128 - most ? 128 - most : q;
 }
 
 static void load_bf16(const unsigned char *data, uint32_t n, float *dst) {
@@ -91,7 +94,7 @@ static void load_bf16(const unsigned char *data, uint32_t n, float *dst) {
 
 static void save_bf16(unsigned char *data, uint32_t n, const float *src, uint32_t dice) {
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t u = frugi_f32_bits(src[i]), r = (u + ((dice + i * 0x9e3779b9u) >> 16)) >> 16;
+        uint32_t u = frugi_f32_bits(src[i]), r = (u + dice_at(dice, i)) >> 16;
         r = (r & 0x7fffu) >= 0x7f80u ? u >> 16 : r;
         frugi_put16(data + 2 * i, (uint16_t)r);
     }
@@ -104,7 +107,7 @@ static void load_int8(const signed char *data, uint32_t n, float scale, float *d
 
 static void save_int8(signed char *data, uint32_t n, const float *src, float inverse, uint32_t dice) {
     for (uint32_t i = 0; i < n; i++)
-        data[i] = (signed char)roll(src[i], inverse, dice, i, 127);
+        data[i] = (signed char)(roll(src[i], inverse, dice, i, 127) - 128);
 }
 
 static void load_int4(const unsigned char *data, uint32_t n, float scale, float *dst) {
@@ -116,8 +119,8 @@ static void load_int4(const unsigned char *data, uint32_t n, float scale, float 
 
 static void save_int4(unsigned char *data, uint32_t n, const float *src, float inverse, uint32_t dice) {
     for (uint32_t i = 0; i < n / 2; i++) {
-        int32_t lo = roll(src[2 * i], inverse, dice, 2 * i, 7) + 8;
-        int32_t hi = roll(src[2 * i + 1], inverse, dice, 2 * i + 1, 7) + 8;
+        uint32_t lo = roll(src[2 * i], inverse, dice, 2 * i, 7) - 120;
+        uint32_t hi = roll(src[2 * i + 1], inverse, dice, 2 * i + 1, 7) - 120;
         data[i] = (unsigned char)(lo | hi << 4);
     }
 }
@@ -152,7 +155,7 @@ void frugi_store_save(frugi_store *store, uint64_t b, const float *src, uint32_t
         return;
     }
     store->scale[b] = scale;
-    float inverse = 1.0f / frugi_bf16_f32(scale);
+    float inverse = 65536.0f / frugi_bf16_f32(scale);
     if (store->format == FRUGI_RESIDUAL_INT8)
         save_int8((signed char *)data, store->block, src, inverse, dice);
     else

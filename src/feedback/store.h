@@ -9,7 +9,7 @@
  * A scale is the block's largest magnitude over 127 (or 7), rounded up to bf16;
  * |stored - true| <= scale. Random rounding keeps the expectation, so that small
  * gradients are not lost for ever below half a scale; the random numbers depend on
- * seed, step and block only. Blocks below 2^-119 are stored as zeros.
+ * seed, step and block only. Blocks below 2^-103 are stored as zeros.
  */
 #ifndef FRUGI_STORE_H
 #define FRUGI_STORE_H

@@ -82,7 +82,7 @@ static void values_leave_an_exact_rest(void **state) {
                     v[i] = ldexpf(next_float(&random), exponent - (round == 0 ? 0 : i % 30));
                 memcpy(rest, v, sizeof v);
                 frugi_value_encode((frugi_value)code, rest, 64, scale, bytes);
-                assert_true(frugi_value_check((frugi_value)code, scale, bytes, 64));
+                assert_true(frugi_value_check((frugi_value)code, scale, 1, bytes, 64));
                 frugi_value_decode((frugi_value)code, scale, bytes, 64, decoded);
                 for (int i = 0; i < 64; i++)
                     if (decoded[i] + rest[i] != v[i])

@@ -22,7 +22,7 @@ refuses() {
     grep -qF -- "$text" "$work/err" || fail "frugrad $*: no '$text' in: $(cat "$work/err")"
 }
 
-"$frugrad" bench --quick --n 1000000 --json >"$work/bench.jsonl" || fail "bench fails"
+"$frugrad" bench --quick --n 300000 --json >"$work/bench.jsonl" || fail "bench fails"
 perl - "$work/bench.jsonl" <<'PL' || fail "the lines of bench are not as promised"
 my %rows;
 while (my $line = <>) {
@@ -30,7 +30,7 @@ while (my $line = <>) {
     my %row = $line =~ /"(\w+)":("[^"]*"|-?[0-9.]+(?:e[-+]?[0-9]+)?|true|false|null)(?=[,}])/g;
     exists $row{$_} or die "$case has no $_" for qw(n k threads gbps limit_gbps ratio);
     $row{$_} > 0 or die "$case: $_ is $row{$_}" for qw(k threads gbps limit_gbps ratio);
-    $row{n} == 1000000 or die "$case: n is $row{n}";
+    $row{n} == 300000 or die "$case: n is $row{n}";
     $row{verified} eq "true" or die "$case is not verified";
     $rows{$case} //= \%row;
 }
@@ -39,10 +39,10 @@ $rows{$_} or die "no case $_" for qw(compress/exact/f32 compress/hist/f32 compre
 my $main = $rows{"compress/hist/f32"};
 $main->{k} == 16 or die "K is $main->{k}";
 $main->{energy_vs_exact} >= 0.99 or die "only $main->{energy_vs_exact} of the energy";
-$main->{frame_bytes} <= 48 * 3907 + 1024 or die "a frame has $main->{frame_bytes} bytes";
+$main->{frame_bytes} <= 48 * 1172 + 1024 or die "a frame has $main->{frame_bytes} bytes";
 PL
 
-for dist in sparse ties heavy layers; do
+for dist in sparse ties; do
     "$frugrad" bench --quick --n 70001 --case /exact/f32 --dist $dist >"$work/table" || fail "bench --dist $dist fails"
     grep -q '^compress/exact/f32 .* yes$' "$work/table" || fail "the table has no verified row: $(cat "$work/table")"
 done
@@ -87,7 +87,7 @@ refuses 1 "'selekt'" bench --quick --n 100000 --config selekt=hist --case compre
 
 if "$frugrad" demo --n 100000 --steps 1 >/dev/full 2>"$work/err"; then fail "demo does not notice a full disk"; fi
 if "$frugrad" bench --quick --n 100000 --case decode --json >/dev/full 2>"$work/err"; then fail "bench does not notice a full disk"; fi
-"$frugrad" demo --n 1000000 --steps 3 >"$work/demo" || fail "demo fails: $(cat "$work/demo")"
+"$frugrad" demo --n 300000 --steps 3 >"$work/demo" || fail "demo fails: $(cat "$work/demo")"
 [ "$(grep -c '✔' "$work/demo")" -ge 5 ] || fail "demo shows fewer than five promises: $(cat "$work/demo")"
 if grep -q $'\033' "$work/demo"; then fail "demo writes colours into a file"; fi
 "$frugrad" demo --n 100000 --steps 1 --config dgc >"$work/demo" || fail "demo --config dgc fails: $(cat "$work/demo")"

@@ -61,4 +61,12 @@ for section in payload["sections"]:
     section.pop("tensor")
 assert bare == payload and names[0] == "#0", (bare, payload)
 PY
+
+# The other commands once each, well and badly, where a sanitizer looks for leaks.
+"$FRUGRAD" decompress g.safetensors.fgr >/dev/null
+"$FRUGRAD" compress g.safetensors.fgr 2>err && fail "a payload is compressed again"
+head -c 500 g.safetensors.fgr >cut.fgr
+"$FRUGRAD" decompress cut.fgr 2>>err && fail "half a payload is restored"
+"$FRUGRAD" compress g.safetensors -r left -o /dev/full 2>>err && fail "a full disk takes a payload"
+[ "$(grep -c '^frugrad: ' err)" = 3 ] && ! grep -q Sanitizer err || fail "not three errors but: $(cat err)"
 echo "cli_inspect: all right"

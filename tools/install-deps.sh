@@ -11,7 +11,7 @@ usage() {
 packages_of() {
     case "$1" in
     build) echo gcc libc6-dev make cmake pkg-config libjansson-dev ;;
-    test) echo libcmocka-dev ;;
+    test) echo libcmocka-dev python3 ;;
     clang) echo clang libclang-rt-14-dev libomp-dev ;;
     format) echo clang-format ;;
     cross) echo gcc-x86-64-linux-gnu libc6-dev-amd64-cross qemu-user ;;

@@ -14,7 +14,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 
 typedef struct frame_view {
     const frugi_payload *payload; /* NULL for a bare frame */
@@ -23,12 +23,23 @@ typedef struct frame_view {
     frug_frame_info info;
 } frame_view;
 
-/* The name of a tensor, as long as its file tells. */
-static const char *tensor_name(const frame_view *view, uint32_t number, char *dst, size_t cap) {
+/* How many tensors a section covers: small ones that travel dense share one. */
+static uint32_t tensors_in(const frame_view *view, const frug_section_info *s) {
     frug_tensor tensor = FRUG_TENSOR_INIT;
-    if (view->payload != NULL && frug_layout_get(view->payload->gradient.layout, number, &tensor) == FRUG_OK)
+    uint32_t last = s->tensor;
+    while (view->payload != NULL &&
+           frug_layout_get(view->payload->gradient.layout, (size_t)last + 1, &tensor) == FRUG_OK &&
+           tensor.offset < s->begin + s->count)
+        last++;
+    return last - s->tensor + 1;
+}
+
+/* The name of a section's first tensor; a bare frame knows only its number. */
+static const char *tensor_name(const frame_view *view, const frug_section_info *s, char *dst, size_t cap) {
+    frug_tensor tensor = FRUG_TENSOR_INIT;
+    if (view->payload != NULL && frug_layout_get(view->payload->gradient.layout, s->tensor, &tensor) == FRUG_OK)
         return frugi_printable(tensor.name, dst, cap);
-    snprintf(dst, cap, "#%" PRIu32, number);
+    snprintf(dst, cap, "#%" PRIu32, s->tensor);
     return dst;
 }
 
@@ -47,12 +58,12 @@ static double share(uint64_t part, uint64_t whole) {
 
 static json_t *section_json(const frame_view *view, const frug_section_info *s) {
     char name[512];
-    return json_pack("{s:o, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:I}", "tensor",
-                     frugi_json_text(tensor_name(view, s->tensor, name, sizeof name)), "number", (json_int_t)s->tensor,
-                     "index", s->index, "value", s->value, "block", (json_int_t)s->block, "begin", (json_int_t)s->begin,
-                     "count", (json_int_t)s->count, "entries", (json_int_t)s->entries, "density",
-                     frugi_json_real(share(s->entries, s->count)), "density_set", frugi_json_real(s->density), "bytes",
-                     (json_int_t)s->bytes);
+    return json_pack("{s:o, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:I}", "tensor",
+                     frugi_json_text(tensor_name(view, s, name, sizeof name)), "number", (json_int_t)s->tensor,
+                     "tensors", (json_int_t)tensors_in(view, s), "index", s->index, "value", s->value, "block",
+                     (json_int_t)s->block, "begin", (json_int_t)s->begin, "count", (json_int_t)s->count, "entries",
+                     (json_int_t)s->entries, "density", frugi_json_real(share(s->entries, s->count)), "density_set",
+                     frugi_json_real(s->density), "bytes", (json_int_t)s->bytes);
 }
 
 static int print_json(const char *path, const frame_view *view) {
@@ -92,19 +103,27 @@ static void print_frame(const frame_view *view) {
         printf("config %s\n", frugi_printable(view->payload->config, config, sizeof config));
 }
 
+static void print_section(const frame_view *view, const frug_section_info *s) {
+    char name[28], more[16] = "";
+    uint32_t tensors = tensors_in(view, s);
+    if (tensors > 1)
+        snprintf(more, sizeof more, " +%" PRIu32, tensors - 1);
+    tensor_name(view, s, name, sizeof name);
+    printf("%s%-*s %-7s %-6s %5" PRIu32 " %12" PRIu64 " %12" PRIu64 " %8.3f%% %12" PRIu64 "\n", name,
+           (int)(32 - strlen(name)), more, s->index, s->value, s->block, s->count, s->entries,
+           100 * share(s->entries, s->count), s->bytes);
+}
+
 static int print_table(const char *path, const frame_view *view) {
     const frug_frame_info *f = &view->info;
-    char name[33];
     print_frame(view);
     printf("\n%-32s %-7s %-6s %5s %12s %12s %9s %12s\n", "tensor", "index", "value", "block", "count", "entries",
            "density", "bytes");
     for (uint32_t i = 0; i < f->sections; i++) {
-        frug_section_info s;
-        if (get_section(view, i, &s) != 0)
+        frug_section_info section;
+        if (get_section(view, i, &section) != 0)
             return frugi_library_error(path);
-        printf("%-32s %-7s %-6s %5" PRIu32 " %12" PRIu64 " %12" PRIu64 " %8.3f%% %12" PRIu64 "\n",
-               tensor_name(view, s.tensor, name, sizeof name), s.index, s.value, s.block, s.count, s.entries,
-               100 * share(s.entries, s.count), s.bytes);
+        print_section(view, &section);
     }
     printf("%-32s %-7s %-6s %5s %12" PRIu64 " %12" PRIu64 " %8.3f%% %12" PRIu64 "\n", "total", "", "", "", f->count,
            f->entries, 100 * share(f->entries, f->count), f->bytes);

@@ -29,7 +29,8 @@ assert {o["option"]: o["value"] for o in c["options"]}["value"] == "int8" and "v
 python3 - <<'PY'
 import json, struct
 entry = lambda shape, a, b: {"dtype": "F32", "shape": shape, "data_offsets": [a, b]}
-text = json.dumps({"fc.weight": entry([100, 100], 0, 40000), "fc.bias": entry([100], 40000, 40400)}).encode()
+text = json.dumps({"fc.weight": entry([100, 100], 0, 40000), "fc.bias": entry([60], 40000, 40240),
+                   "bn.weight": entry([40], 40240, 40400)}).encode()
 values = [((i * 2654435761) % 1000003) / 1000003 - 0.5 for i in range(10100)]
 open("g.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + struct.pack("<10100f", *values))
 PY
@@ -49,6 +50,7 @@ assert p["step"] == 7 and p["count"] == 10100 and p["bytes"] == len(raw) - 8 - l
 assert sum(s["entries"] for s in p["sections"]) == p["entries"] and sum(s["count"] for s in p["sections"]) == 10100, p
 assert p["sections"][0]["tensor"] == "fc.weight" and p["sections"][0]["density"] < 0.1, p
 assert p["sections"][-1]["tensor"] == "fc.bias" and p["sections"][-1]["density"] == 1, p
+assert sum(s["tensors"] for s in p["sections"]) == 3, p
 assert abs(p["ratio"] - 40400 / p["bytes"]) < 1e-6 and "block=" in p["config"], p
 PY
 "$FRUGRAD" inspect bare --json >bare.json
@@ -57,8 +59,9 @@ import json
 bare, payload = json.load(open("bare.json")), json.load(open("payload.json"))
 payload.pop("config")
 names = [s.pop("tensor") for s in bare["sections"]]
-for section in payload["sections"]:
-    section.pop("tensor")
+for section in bare["sections"] + payload["sections"]:
+    section.pop("tensor", None)
+    section.pop("tensors")
 assert bare == payload and names[0] == "#0", (bare, payload)
 PY
 

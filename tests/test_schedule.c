@@ -3,7 +3,7 @@
  *
  * Counts are compared with 128-bit arithmetic, which cannot wrap at the sizes used here.
  */
-#include "schedule/count.h"
+#include "common/count.h"
 #include "schedule/schedule.h"
 
 #include <setjmp.h>

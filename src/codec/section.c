@@ -2,7 +2,7 @@
 #include "codec/section.h"
 
 #include "common/bits.h"
-#include "schedule/count.h"
+#include "common/count.h"
 
 #define MOST_ELEMENTS ((uint64_t)1 << 48)
 

@@ -8,7 +8,7 @@
 #include "compress/compressor.h"
 
 #include "common/status.h"
-#include "schedule/count.h"
+#include "common/count.h"
 
 #define PHASES 16u /* the counts' pattern moves on by one block a step, so that no block is favoured */
 

@@ -10,6 +10,7 @@
 
 #include "common/bits.h"
 #include "common/clock.h"
+#include "common/count.h"
 #include "common/status.h"
 
 #include <stdlib.h>
@@ -107,14 +108,11 @@ static inline void scatter_bytes(const unsigned char *index, const float *v, uin
         sum[index[e]] += v[e];
 }
 
-/* Add k decoded values to a block. */
-static inline void scatter(const frugi_section *s, const unsigned char *index, frugi_worker *w, uint32_t k,
-                           float *sum) {
+/* The same for the other index codes. */
+static void scatter_any(const frugi_section *s, const unsigned char *index, frugi_worker *w, uint32_t k, float *sum) {
     if (s->index == FRUGI_INDEX_CODE_NONE) {
         for (uint32_t e = 0; e < k; e++)
             sum[e] += w->values[e];
-    } else if (s->index == FRUGI_INDEX_CODE_LOCAL && s->block <= 256) {
-        scatter_bytes(index, w->values, k, sum);
     } else {
         frugi_index_decode(s->index, s->block, index, k, w->idx);
         for (uint32_t e = 0; e < k; e++)
@@ -125,14 +123,25 @@ static inline void scatter(const frugi_section *s, const unsigned char *index, f
 /* Add blocks lo .. hi - 1 of one frame's section to the sums. */
 static void add_frame(const frugi_cursor *cursor, frugi_worker *w, uint64_t lo, uint64_t hi) {
     const frugi_section *s = &cursor->section;
-    uint32_t scale_bytes = frugi_value_scale_bytes(s->value), value_bytes = frugi_value_bytes(s->value);
+    const uint32_t scale_bytes = frugi_value_scale_bytes(s->value), value_bytes = frugi_value_bytes(s->value);
+    const bool bytes = s->index == FRUGI_INDEX_CODE_LOCAL && s->block <= 256;
+    const unsigned char *payload = cursor->payload;
+    float *values = w->values, *sum = w->acc;
     frugi_place at = frugi_section_place(s, lo);
-    for (uint64_t b = lo; b < hi; b++) {
-        uint32_t k = frugi_section_k(s, b);
-        frugi_value_decode(s->value, cursor->payload + at.scale, cursor->payload + at.value, k, w->values);
-        scatter(s, cursor->payload + at.index, w, k, w->acc + (b - lo) * s->block);
+    uint64_t walk = (s->first + lo) * s->kappa;
+    for (uint64_t b = lo; b < hi; b++, sum += s->block) {
+        uint32_t k = frugi_count_next(s->kappa, &walk);
+        if (b + 1 == s->blocks)
+            k = frugi_section_k(s, b);
+        frugi_value_decode(s->value, payload + at.scale, payload + at.value, k, values);
+        if (bytes) {
+            scatter_bytes(payload + at.index, values, k, sum);
+            at.index += k;
+        } else {
+            scatter_any(s, payload + at.index, w, k, sum);
+            at.index += frugi_index_bytes(s->index, s->block, 1, k);
+        }
         at.scale += scale_bytes;
-        at.index += frugi_index_bytes(s->index, s->block, 1, k);
         at.value += (uint64_t)k * value_bytes;
     }
 }

@@ -33,6 +33,15 @@ static inline uint32_t frugi_count(uint64_t kappa, uint64_t j) {
     return (uint32_t)(frugi_count_before(kappa, j + 1) - frugi_count_before(kappa, j));
 }
 
+/**
+ * Entries of the next block, for walks from block to block: *at starts as j0 * kappa (wrapping) and moves on.
+ */
+static inline uint32_t frugi_count_next(uint64_t kappa, uint64_t *at) {
+    uint64_t before = *at >> 32;
+    *at += kappa;
+    return (uint32_t)((*at >> 32) - before);
+}
+
 /** Entries of the blocks j0 .. j0 + nblocks - 1 together. Exact as long as the answer is below 2^64. */
 static inline uint64_t frugi_count_range(uint64_t kappa, uint64_t j0, uint64_t nblocks) {
     uint64_t whole = kappa >> 32, part = kappa & UINT32_MAX;

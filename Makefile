@@ -10,7 +10,7 @@ JOBS    ?= $(shell nproc)
 MAKEFLAGS += --no-print-directory
 unexport MAKEFLAGS
 
-build  = cmake --preset $(1) $(2) >/dev/null && cmake --build --preset $(1) --parallel $(JOBS) -- --quiet
+build  = cmake --preset $(1) $(2) >/dev/null && cmake --build --preset $(1) --parallel $(JOBS)
 verify = ctest --preset $(1) --parallel $(JOBS) --output-on-failure
 
 .PHONY: all demo test install tsan cross-x86 fuzz format clean help

@@ -24,7 +24,7 @@ static void crc32c_matches_known_sums(void **state) {
 
 static void crc32c_variants_and_pieces_agree(void **state) {
     (void)state;
-    enum { N = 40000 };
+    enum { N = 120000 };
     unsigned char *data = test_malloc(N);
     uint64_t random = 99;
     for (size_t i = 0; i < N; i++)

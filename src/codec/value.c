@@ -155,28 +155,36 @@ void frugi_value_decode(frugi_value code, const unsigned char *scale, const unsi
     }
 }
 
+/* The largest of some 16-bit numbers under a mask; in 16-bit arithmetic, so that eight go at a time. */
+static uint16_t largest_masked(const unsigned char *in, uint64_t n, uint16_t mask) {
+    uint16_t most = 0;
+    for (uint64_t j = 0; j < n; j++) {
+        uint16_t h = frugi_get16(in + 2 * j) & mask;
+        most = h > most ? h : most;
+    }
+    return most;
+}
+
+static uint32_t largest_magnitude(const unsigned char *in, uint64_t n) {
+    uint32_t most = 0;
+    for (uint64_t j = 0; j < n; j++) {
+        uint32_t m = frugi_get32(in + 4 * j) & FRUGI_ABS_MASK;
+        most = m > most ? m : most;
+    }
+    return most;
+}
+
 int frugi_value_check(frugi_value code, const unsigned char *scales, uint64_t blocks, const unsigned char *values,
                       uint64_t entries) {
-    uint32_t bad = 0;
+    int bad = 0;
     switch (code) {
-    case FRUGI_VALUE_F32:
-        for (uint64_t j = 0; j < entries; j++)
-            bad |= (frugi_get32(values + 4 * j) & FRUGI_ABS_MASK) >= FRUGI_INF_BITS;
-        break;
-    case FRUGI_VALUE_BF16:
-        for (uint64_t j = 0; j < entries; j++)
-            bad |= (frugi_get16(values + 2 * j) & 0x7fffu) >= 0x7f80u;
-        break;
+    case FRUGI_VALUE_F32: return largest_magnitude(values, entries) < FRUGI_INF_BITS;
+    case FRUGI_VALUE_BF16: return largest_masked(values, entries, 0x7fff) < 0x7f80u;
     case FRUGI_VALUE_F16:
         for (uint64_t b = 0; b < blocks; b++)
             bad |= (signed char)scales[b] < F16_LEAST || (signed char)scales[b] > 127 - F16_TOP;
-        for (uint64_t j = 0; j < entries; j++)
-            bad |= (frugi_get16(values + 2 * j) & 0x7c00u) == 0x7c00u;
-        break;
-    case FRUGI_VALUE_INT8:
-        for (uint64_t b = 0; b < blocks; b++)
-            bad |= frugi_get16(scales + 2 * b) >= 0x7f80u;
-        break;
+        return !bad && largest_masked(values, entries, 0x7c00) < 0x7c00u;
+    case FRUGI_VALUE_INT8: return largest_masked(scales, blocks, 0xffff) < 0x7f80u; /* finite and not negative */
     }
-    return !bad;
+    return 0;
 }

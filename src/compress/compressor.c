@@ -121,6 +121,7 @@ void frug_compressor_destroy(frug_compressor *c) {
     free(c->predict);
     free(c->zeros);
     free(c->cursor);
+    free(c->reader);
     free(c->slice);
     free(c->piece);
     frug_layout_destroy(c->layout);

@@ -35,6 +35,15 @@ typedef struct frugi_cursor {
     const unsigned char *payload;
 } frugi_cursor;
 
+/** One thread's place in a section of a received frame. */
+typedef struct frugi_reader {
+    const frugi_section *section;
+    const unsigned char *scale, *index, *value; /* of the next block */
+    uint64_t walk;                              /* for frugi_count_next() */
+    uint32_t scale_bytes, value_bytes;
+    bool bytes; /* indices are one byte each */
+} frugi_reader;
+
 /** What the threads of one call add up. */
 typedef struct frugi_tally {
     double energy_seen, energy_left;
@@ -77,6 +86,7 @@ struct frug_compressor {
     frugi_worker *worker; /* one per thread */
     frugi_slice *slice;   /* of the frame being written: room for one per piece and one more */
     frugi_cursor *cursor; /* one per frame of the most that came together so far */
+    frugi_reader *reader; /* as many for each thread */
     size_t cursors;
     frug_stats stats;
     double energy_seen, energy_left;

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 
 #define WORTH_A_THREAD 65536u /* elements */
+#define LINE           16u    /* floats in a line of cache */
 
 /** dst = keep * dst + gain * sum, element by element. */
 typedef struct target {
@@ -27,9 +28,17 @@ typedef struct target {
 static frug_status make_room(frug_compressor *c, size_t count) {
     if (count <= c->cursors)
         return FRUG_OK;
-    frugi_cursor *grown = realloc(c->cursor, count * sizeof *grown);
-    FRUG_FAIL_IF(!grown, FRUG_ERR_MEMORY, "decompress: no memory for %zu frames", count);
-    c->cursor = grown;
+    frugi_cursor *cursor = malloc(count * sizeof *cursor);
+    frugi_reader *reader = malloc((size_t)c->threads * count * sizeof *reader);
+    if (!cursor || !reader) {
+        free(cursor);
+        free(reader);
+        return frugi_fail(FRUG_ERR_MEMORY, "decompress: no memory for %zu frames", count);
+    }
+    free(c->cursor);
+    free(c->reader);
+    c->cursor = cursor;
+    c->reader = reader;
     c->cursors = count;
     return FRUG_OK;
 }
@@ -108,6 +117,21 @@ static inline void scatter_bytes(const unsigned char *index, const float *v, uin
         sum[index[e]] += v[e];
 }
 
+/* The same for bf16 values and k a multiple of eight, the usual case, without a copy in between. */
+static inline void scatter_bf16(const unsigned char *index, const unsigned char *value, uint32_t k, float *sum) {
+    for (uint32_t e = 0; e < k; e += 8) {
+        uint64_t eight = frugi_get64(index + e);
+        uint16_t h[8];
+        float v[8];
+        memcpy(h, value + 2 * e, sizeof h);
+        for (int i = 0; i < 8; i++)
+            v[i] = frugi_bf16_f32(h[i]);
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++)
+            sum[(eight >> (8 * i)) & 255u] += v[i];
+    }
+}
+
 /* The same for the other index codes. */
 static void scatter_any(const frugi_section *s, const unsigned char *index, frugi_worker *w, uint32_t k, float *sum) {
     if (s->index == FRUGI_INDEX_CODE_NONE) {
@@ -120,82 +144,106 @@ static void scatter_any(const frugi_section *s, const unsigned char *index, frug
     }
 }
 
-/* Add blocks lo .. hi - 1 of one frame's section to the sums. */
-static void add_frame(const frugi_cursor *cursor, frugi_worker *w, uint64_t lo, uint64_t hi) {
+static frugi_reader read_from(const frugi_cursor *cursor, uint64_t b) {
     const frugi_section *s = &cursor->section;
-    const uint32_t scale_bytes = frugi_value_scale_bytes(s->value), value_bytes = frugi_value_bytes(s->value);
-    const bool bytes = s->index == FRUGI_INDEX_CODE_LOCAL && s->block <= 256;
-    const unsigned char *payload = cursor->payload;
-    float *values = w->values, *sum = w->acc;
-    frugi_place at = frugi_section_place(s, lo);
-    uint64_t walk = (s->first + lo) * s->kappa;
-    for (uint64_t b = lo; b < hi; b++, sum += s->block) {
-        uint32_t k = frugi_count_next(s->kappa, &walk);
-        if (b + 1 == s->blocks)
-            k = frugi_section_k(s, b);
-        frugi_value_decode(s->value, payload + at.scale, payload + at.value, k, values);
-        if (bytes) {
-            scatter_bytes(payload + at.index, values, k, sum);
-            at.index += k;
-        } else {
-            scatter_any(s, payload + at.index, w, k, sum);
-            at.index += frugi_index_bytes(s->index, s->block, 1, k);
-        }
-        at.scale += scale_bytes;
-        at.value += (uint64_t)k * value_bytes;
+    frugi_place at = frugi_section_place(s, b);
+    frugi_reader r = {.section = s,
+                      .scale = cursor->payload + at.scale,
+                      .index = cursor->payload + at.index,
+                      .value = cursor->payload + at.value,
+                      .walk = (s->first + b) * s->kappa,
+                      .scale_bytes = frugi_value_scale_bytes(s->value),
+                      .value_bytes = frugi_value_bytes(s->value),
+                      .bytes = s->index == FRUGI_INDEX_CODE_LOCAL && s->block <= 256};
+    return r;
+}
+
+/* Add the next block of one frame, number b of the section, to the sum. */
+static inline void add_block(frugi_reader *r, frugi_worker *w, uint64_t b, float *sum) {
+    const frugi_section *s = r->section;
+    uint32_t k = frugi_count_next(s->kappa, &r->walk);
+    if (b + 1 == s->blocks)
+        k = frugi_section_k(s, b);
+    if (s->value == FRUGI_VALUE_BF16 && r->bytes && k % 8 == 0) {
+        scatter_bf16(r->index, r->value, k, sum);
+        r->index += k;
+        r->value += 2 * k;
+        return;
     }
+    frugi_value_decode(s->value, r->scale, r->value, k, w->values);
+    if (r->bytes) {
+        scatter_bytes(r->index, w->values, k, sum);
+        r->index += k;
+    } else {
+        scatter_any(s, r->index, w, k, sum);
+        r->index += frugi_index_bytes(s->index, s->block, 1, k);
+    }
+    r->scale += r->scale_bytes;
+    r->value += (size_t)k * r->value_bytes;
 }
 
 typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
 
-/* dst = keep * dst + gain * sum; two lines of cache at a time, for the loop around four floats costs as much as they
- * do. */
-static void finish(float *dst, const float *sum, uint64_t n, float keep, float gain) {
+/* The zero that, times gain, is -0: adding that changes no bits, not even those of -0. Sums start from it. */
+static float nothing_for(float gain) {
+    return gain < 0 ? 0.0f : -0.0f;
+}
+
+/* dst = keep * dst + gain * sum, and the sum back to nothing; a line of cache a round, for a loop costs as much as four
+ * floats. */
+static void finish(float *dst, float *sum, uint64_t n, float keep, float gain) {
+    const float nothing = nothing_for(gain);
+    const four blank = {nothing, nothing, nothing, nothing};
     uint64_t i = 0;
     for (; keep == 1.0f && i + 16 <= n; i += 16) {
-        four *d = (four *)(dst + i);
-        const four *s = (const four *)(sum + i);
+        four *d = (four *)(dst + i), *s = (four *)(sum + i);
         four a = d[0] + s[0] * gain, b = d[1] + s[1] * gain, c = d[2] + s[2] * gain, e = d[3] + s[3] * gain;
         d[0] = a;
         d[1] = b;
         d[2] = c;
         d[3] = e;
+        s[0] = s[1] = s[2] = s[3] = blank;
     }
-    for (; i < n; i++)
+    for (; i < n; i++) {
         dst[i] = keep * dst[i] + gain * sum[i];
-}
-
-static void fill(float *dst, uint64_t n, float value) {
-    four v = {value, value, value, value};
-    for (uint64_t i = 0; i < n; i += 16) { /* n is whole blocks */
-        four *d = (four *)(dst + i);
-        d[0] = d[1] = d[2] = d[3] = v;
+        sum[i] = nothing;
     }
 }
 
-/* Blocks lo .. hi - 1 of the section that all cursors stand at; at most a batch. */
-static void sum_batch(const frug_compressor *c, frugi_worker *w, size_t count_frames, const target *t, uint64_t lo,
+/* Ask for a quarter of a block of dst, which will be needed next; all at once would stall the sums. */
+static inline void fetch_quarter(const float *dst, uint32_t block, size_t quarter) {
+    if (quarter < 4)
+        for (uint32_t e = 0; e < block / 4; e += LINE)
+            __builtin_prefetch(dst + quarter * (block / 4) + e, 1, 3);
+}
+
+/* One thread's share: blocks lo .. hi - 1 of the section that all cursors stand at. */
+static void sum_share(const frug_compressor *c, int thread, size_t count_frames, const target *t, uint64_t lo,
                       uint64_t hi) {
+    frugi_worker *w = &c->worker[thread];
+    frugi_reader *reader = c->reader + (size_t)thread * c->cursors;
     const frugi_section *s = &c->cursor[0].section;
-    uint64_t from = lo * s->block, to = hi * s->block < s->count ? hi * s->block : s->count;
-    /* Sums start from the zero that, times gain, is -0: adding that changes no bits, not even those of -0. */
-    fill(w->acc, (hi - lo) * s->block, t->gain < 0 ? 0.0f : -0.0f);
+    float *sum = w->acc, *dst = t->dst + (s->begin - t->begin) + lo * s->block;
+    for (uint32_t e = 0; e < s->block; e++)
+        sum[e] = nothing_for(t->gain);
     for (size_t i = 0; i < count_frames; i++)
-        add_frame(&c->cursor[i], w, lo, hi);
-    finish(t->dst + (s->begin - t->begin) + from, w->acc, to - from, t->keep, t->gain);
+        reader[i] = read_from(&c->cursor[i], lo);
+    for (uint64_t b = lo; b < hi; b++, dst += s->block) {
+        for (size_t i = 0; i < count_frames; i++) {
+            fetch_quarter(dst + s->block, s->block, i);
+            add_block(&reader[i], w, b, sum);
+        }
+        finish(dst, sum, frugi_section_length(s, b), t->keep, t->gain);
+    }
 }
 
 static void sum_section(const frug_compressor *c, size_t count_frames, const target *t) {
-    const frugi_section *s = &c->cursor[0].section;
-    int threads = threads_for(c, s->count);
-    uint64_t batch = FRUGI_BATCH_ELEMENTS / s->block;
+    uint64_t blocks = c->cursor[0].section.blocks;
+    int threads = threads_for(c, c->cursor[0].section.count);
 #pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
-    for (int i = 0; i < threads; i++) {
-        uint64_t lo = s->blocks * (uint64_t)i / (uint64_t)threads;
-        uint64_t hi = s->blocks * ((uint64_t)i + 1) / (uint64_t)threads;
-        for (uint64_t b = lo; b < hi; b += batch)
-            sum_batch(c, &c->worker[i], count_frames, t, b, b + batch < hi ? b + batch : hi);
-    }
+    for (int i = 0; i < threads; i++)
+        sum_share(c, i, count_frames, t, blocks * (uint64_t)i / (uint64_t)threads,
+                  blocks * ((uint64_t)i + 1) / (uint64_t)threads);
 }
 
 static frug_status combine(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,

@@ -1,303 +1,376 @@
 /*
- * kernel_256.h - select 1 .. 256 of 256 without sorting; the body of the SIMD variants.
+ * kernel_256.h - select 1 .. 256 of 256 without sorting; the body of the SIMD
+ * variants.
  *
- * Which entries win is a pure function of the accumulator; a prediction only
- * decides how fast the answer is found:
+ * Take the 64 largest of four neighbours each. At least k entries reach the
+ * k-th largest of these, and of random or recorded gradients hardly more: 18
+ * for k = 16. So, for k up to FEW:
  *
- *  1. While accumulating, mark the entries that reach a guess somewhat below
- *     the block's threshold of last step. Some 1.7 k candidates pass. `lag` follows
- *     the low quantile of (this step's threshold - last step's), so that the guess is
- *     too high for about one block in thirty; that block is marked again lower down.
- *  2. Turn the marks into candidate indices by table, eight at a time, and lay the
- *     candidates out with one column per block: sixteen blocks then search their
- *     thresholds together, one byte lane each, with no reduction at all. A candidate's
- *     byte (its rank) is how far the upper half of its magnitude lies above the guess.
- *  3. Eight rounds of bisection; everything above the threshold wins, the rest
- *     comes from those on it: in index order (hist), or by whole magnitude (exact).
+ *  1. While accumulating, keep the maxima as one byte each: how far the upper
+ * half of the magnitude lies above (block maximum - 255), two octaves further
+ * down.
+ *  2. Find the k-th largest byte, for sixteen blocks at once: lay the bytes out
+ * with one column per block, so that bisection needs no sum across a vector.
+ *  3. List the groups that reach it (a table turns eight bits into indices) and
+ * give each of their elements (slots) a finer byte, counted from that bound.
+ *  4. Find the k-th largest of those in the same way; what reaches it wins. If
+ * more than k do, the entries on the threshold are compared by whole magnitude.
  *
- * NaN and infinity are never below the guess and have the largest ranks, so they need
- * no pass of their own. Whatever does not fit (a threshold beyond the byte's reach,
- * more than MOST candidates, many ties) goes to the reference selector.
+ * A larger k takes all 256 elements as slots, with coarser bytes that span
+ * eight octaves. Every loop has a fixed length and no prediction from earlier
+ * steps is needed, so speed hardly depends on the data. What does not fit (a
+ * threshold below the bytes' reach, too many groups or ties) goes a slower way
+ * that bisects the block alone.
+ *
+ * Stages run over all blocks one after the other: a stage that read at once
+ * what the one before wrote piecemeal would wait for the stores.
  *
  * The including file defines
- *   mark_sum(batch, block, guess, mark)   accumulate 256 elements; one bit per element not below guess
- *   mark_again(acc, guess, mark)          the same bits for what is accumulated
- *   rank_row(word, base, rank)            sixteen candidates to ranks: min(255, max(0, upper half - base))
- *   byte_counts(word)                     the number of set bits of each byte
- *   compact(src, bits, dst)               the bytes src[i] with bit i set, as u16
+ *   sum_block(batch, b)                    accumulate; set top[b] and group[b]
+ *   ahead(batch, b, part)                  fetch a quarter of what block b of
+ * the next batch will read transpose(src, stride, dst)            16 rows of 16
+ * bytes to 16 rows of 16 reach_64(key, t), reach_16(key, t)     one bit per
+ * byte that is at least t rank_quad(acc, list, bound, exact, top) 16 keys, none
+ * above top, for the elements of four groups rank_16(acc, base) 16 keys,
+ * coarser, for 16 elements in a row byte_counts(word)                      the
+ * number of set bits of each byte locate(list, slots, idx)               16
+ * slots of listed groups to element indices
  */
 #include "common/bits.h"
 #include "compress/kernel.h"
 #include "compress/kernel_table.h"
-#include "select/select.h"
 
 #include <string.h>
 
-#define MOST 248u       /* candidates per block; a count must fit a byte */
-#define MANY_TIES 16u   /* beyond this the reference is faster */
-#define TOP_BASE 0x7f00 /* leaves the keys of NaN and infinity above zero */
+#define FEW 24u          /* 28 groups and 112 slots at most */
+#define REACH 255u       /* the largest key */
+#define COARSE 1023u     /* what the largest coarse key stands for */
+#define FINE_TOP 32      /* highest bit of a slot's key when k is small */
+#define TIES 32u         /* more go the slow way */
+#define INF_HALF 0x7f80u /* upper half of infinity */
 
 typedef uint8_t lanes_u8 __attribute__((vector_size(16)));
 
-static inline __attribute__((always_inline)) lanes_u8 load_lanes(const uint8_t *p) {
-    lanes_u8 v;
-    memcpy(&v, p, sizeof v);
-    return v;
+INLINE lanes_u8 load_lanes(const uint8_t *p) {
+  lanes_u8 v;
+  memcpy(&v, p, sizeof v);
+  return v;
 }
 
-static inline __attribute__((always_inline)) uint32_t popcount_256(const uint64_t mark[4]) {
-    uint64_t bytes = byte_counts(mark[0]) + byte_counts(mark[1]) + byte_counts(mark[2]) + byte_counts(mark[3]);
-    /* A byte holds at most 32; pairs of bytes first, for eight of them may pass 255. */
-    bytes = (bytes & 0x00ff00ff00ff00ffu) + ((bytes >> 8) & 0x00ff00ff00ff00ffu);
-    return (uint32_t)((bytes * 0x0001000100010001u) >> 48);
-}
-
-/* The numbers of the set bits, ascending; writes up to 8 bytes past them. */
-static inline __attribute__((always_inline)) void expand(const uint64_t mark[4], uint8_t *dst) {
-    uint64_t offset = 0;
-#pragma GCC unroll 4
-    for (int w = 0; w < 4; w++) {
-        uint64_t x = mark[w], upto = byte_counts(x) * 0x0101010101010101u, before = upto << 8;
+/* The numbers of the set bits of x, from `start` on, ascending; writes up to 8
+ * bytes past them. Returns how many. */
+INLINE uint32_t expand(uint64_t x, uint8_t start, uint32_t bytes,
+                       uint8_t *dst) {
+  uint64_t upto = byte_counts(x) * 0x0101010101010101u, before = upto << 8,
+           offset = start * 0x0101010101010101u;
 #pragma GCC unroll 8
-        for (int i = 0; i < 64; i += 8) {
-            uint64_t eight = frugi_bit_places[(x >> i) & 255u] + offset;
-            memcpy(dst + ((before >> i) & 255u), &eight, 8);
-            offset += 0x0808080808080808u;
-            KEEP(offset); /* or the compiler builds 32 constants of four instructions each */
-        }
-        dst += upto >> 56;
-    }
+  for (uint32_t i = 0; i < 8 * bytes; i += 8) {
+    uint64_t eight = frugi_bit_places[(x >> i) & 255u] + offset;
+    memcpy(dst + ((before >> i) & 255u), &eight, 8);
+    offset += 0x0808080808080808u;
+    KEEP(offset); /* or the compiler builds constants of four instructions each
+                   */
+  }
+  return (uint32_t)(upto >> 56);
 }
 
-static inline __attribute__((always_inline)) float guess_above(uint16_t base) {
-    return frugi_bits_f32(((uint32_t)base + 1) << 16);
+/* ---- the slow way
+ * -------------------------------------------------------------------------------
+ */
+
+/* The k-th largest of 256. */
+static uint32_t bisect(const uint16_t *key, uint32_t k) {
+  uint32_t threshold = 0;
+  for (uint32_t bit = 0x8000; bit; bit >>= 1) {
+    uint16_t guess = (uint16_t)(threshold | bit), count = 0;
+    for (uint32_t i = 0; i < 256; i++)
+      count = (uint16_t)(count + (key[i] >= guess));
+    if (count >= k)
+      threshold |= bit;
+  }
+  return threshold;
 }
+
+/* rank[i] becomes 2 for those that win, 1 for those tied at the threshold, else
+ * 0. */
+static void rank_slowly(const float *acc, uint32_t k, bool exact,
+                        uint8_t *rank) {
+  uint16_t half[256], low[256];
+  uint32_t above = 0;
+  for (uint32_t i = 0; i < 256; i++)
+    half[i] = (uint16_t)(frugi_magnitude(acc[i]) >> 16);
+  uint32_t t = bisect(half, k), u = 0;
+  for (uint32_t i = 0; i < 256; i++) {
+    above += half[i] > t;
+    low[i] = exact && half[i] == t ? (uint16_t)frugi_f32_bits(acc[i]) : 0;
+  }
+  if (exact)
+    u = bisect(low, k - above);
+  for (uint32_t i = 0; i < 256; i++) {
+    bool more = half[i] > t, on_it = half[i] == t;
+    rank[i] =
+        (uint8_t)(more || (on_it && low[i] > u) ? 2 : on_it && low[i] == u);
+  }
+}
+
+static bool all_zero(const float *acc) {
+  uint32_t any = 0;
+  for (uint32_t i = 0; i < 256; i++)
+    any |= frugi_magnitude(acc[i]);
+  return any == 0;
+}
+
+static __attribute__((noinline)) void take_slowly(frugi_batch *batch,
+                                                  size_t b) {
+  const float *acc = batch->acc + 256 * b;
+  uint16_t *idx = batch->idx + 256 * b;
+  uint32_t k = batch->k[b], room = k, n = 0;
+  if (batch->lanes->top[b] == 0 && all_zero(acc)) {
+    for (uint32_t j = 0; j < k; j++)
+      idx[j] = (uint16_t)j;
+    return;
+  }
+  uint8_t rank[256], list[256 + 8];
+  rank_slowly(acc, k, batch->select == FRUGI_SELECT_EXACT, rank);
+  for (uint32_t w = 0; w < 4; w++)
+    room -= (uint32_t)__builtin_popcountll(reach_64(rank + 64 * w, 2));
+  for (uint32_t w = 0; w < 4; w++) {
+    uint64_t won = reach_64(rank + 64 * w, 2),
+             tied = reach_64(rank + 64 * w, 1) ^ won;
+    for (; tied && room; tied &= tied - 1, room--)
+      won |= tied & -tied;
+    n += expand(won, (uint8_t)(64 * w), 8, list + n);
+  }
+  for (uint32_t j = 0; j < k; j++)
+    idx[j] = list[j];
+}
+
+/* ---- stages
+ * -------------------------------------------------------------------------------------
+ */
 
 static void accumulate(frugi_batch *batch) {
-    frugi_lanes *s = batch->lanes;
-    int32_t lag = *batch->lag >> 4;
-    for (uint32_t b = 0; b < batch->blocks; b++) {
-        int32_t base = batch->predict[b] + lag;
-        s->base[b] = (uint16_t)(base < 0 ? 0 : base > TOP_BASE ? TOP_BASE : base);
-        mark_sum(batch, b, guess_above(s->base[b]), s->mark[b]);
-    }
+  for (size_t b = 0; b < batch->blocks; b++)
+    sum_block(batch, b);
 }
 
-/* Lower the guess until k entries reach it; the number that do. */
-static __attribute__((noinline)) uint32_t lower_guess(const float *acc, frugi_lanes *s, uint32_t b, uint32_t k) {
-    uint32_t found = 0;
-    for (int32_t drop = 64; found < k && s->base[b] > 0; drop *= 2) {
-        s->base[b] = (uint16_t)(s->base[b] > drop ? s->base[b] - drop : 0);
-        mark_again(acc, guess_above(s->base[b]), s->mark[b]);
-        found = popcount_256(s->mark[b]);
+/* The k-th largest key of every block, all blocks at once; `first` is the
+ * highest bit that may be set. */
+INLINE void search(frugi_lanes *s, size_t rows, int first, lanes_u8 k) {
+  lanes_u8 threshold = {0};
+  for (int bit = first; bit; bit >>= 1) {
+    lanes_u8 guess = threshold | (uint8_t)bit, c0 = {0}, c1 = {0}, c2 = {0},
+             c3 = {0};
+#pragma GCC unroll 1
+    for (size_t j = 0; j < rows; j += 16) {
+#pragma GCC unroll 4
+      for (size_t i = j; i < j + 16; i += 4) {
+        c0 -= (lanes_u8)(load_lanes(s->row[i]) >= guess);
+        c1 -= (lanes_u8)(load_lanes(s->row[i + 1]) >= guess);
+        c2 -= (lanes_u8)(load_lanes(s->row[i + 2]) >= guess);
+        c3 -= (lanes_u8)(load_lanes(s->row[i + 3]) >= guess);
+        KEEP_LANES(c0); /* or the four sums become one chain */
+        KEEP_LANES(c1);
+        KEEP_LANES(c2);
+        KEEP_LANES(c3);
+      }
     }
-    return found;
+    lanes_u8 enough = (lanes_u8)((c0 + c1) + (c2 + c3) >= k);
+    threshold = (guess & enough) | (threshold & ~enough);
+  }
+  memcpy(s->threshold, &threshold, sizeof threshold);
 }
 
-/* Candidates of one block into column b. Returns their number, or 0 when it must take the reference. */
-static inline __attribute__((always_inline)) uint32_t collect(frugi_batch *batch, uint32_t b) {
-    frugi_lanes *s = batch->lanes;
-    const float *acc = batch->acc + 256 * (size_t)b;
-    uint32_t found = popcount_256(s->mark[b]), k = batch->k[b];
-    if (__builtin_expect(found < k, 0)) {
-        found = lower_guess(acc, s, b, k);
-        *batch->lag -= 128;
-    } else {
-        *batch->lag += 4;
-    }
-    if (found > MOST || found < k)
-        return 0;
-    const uint8_t *candidate = s->candidate[b];
-    expand(s->mark[b], s->candidate[b]);
-    /* The same number of rounds for most blocks: a loop end that the CPU foresees is worth a few idle copies. */
-    uint32_t rows = found > 2 * k ? found : 2 * k;
-    float *column = &s->word[0][b];
-    for (uint32_t j = 0; j < rows; j += 8, candidate += 8, column += 8 * FRUGI_LANES) {
-        column[0 * FRUGI_LANES] = acc[candidate[0]];
-        column[1 * FRUGI_LANES] = acc[candidate[1]];
-        column[2 * FRUGI_LANES] = acc[candidate[2]];
-        column[3 * FRUGI_LANES] = acc[candidate[3]];
-        column[4 * FRUGI_LANES] = acc[candidate[4]];
-        column[5 * FRUGI_LANES] = acc[candidate[5]];
-        column[6 * FRUGI_LANES] = acc[candidate[6]];
-        column[7 * FRUGI_LANES] = acc[candidate[7]];
-    }
-    return found;
+INLINE void list_groups(frugi_batch *batch, uint32_t quads) {
+  frugi_lanes *s = batch->lanes;
+  for (size_t b = 0; b < batch->blocks; b++) {
+    uint8_t t = s->threshold[b];
+    uint32_t base = s->top[b] > REACH ? s->top[b] - REACH : 0;
+    ahead(batch, b, 0);
+    memset(s->list[b], 0,
+           32); /* what is past the end is read, though not used */
+    uint32_t n = expand(reach_64(s->group[b], t), 0, 8, s->list[b]);
+    s->found[b] = (uint16_t)n;
+    s->bound[b] = (uint16_t)(base + t);
+    s->odd[b] = n > 4 * quads || t == 0 || s->top[b] >= INF_HALF;
+  }
 }
 
-/* The ranks of all candidates; zero below a column's end, where what stands there is stale. Returns who has a 255. */
-static lanes_u8 rank_all(frugi_lanes *s, uint32_t rows) {
-    lanes_u8 found = load_lanes(s->found), row = {0}, wild = {0};
-    for (uint32_t j = 0; j < rows; j++, row += 1) {
-        rank_row(s->word[j], s->base, s->rank[j]);
-        lanes_u8 rank = load_lanes(s->rank[j]) & (lanes_u8)(row < found);
-        memcpy(s->rank[j], &rank, sizeof rank);
-        wild |= (lanes_u8)(rank == 255);
-    }
-    return wild;
-}
-
-/* The rank of each block's k-th largest candidate, all blocks at once. */
-static lanes_u8 search(const frugi_lanes *s, uint32_t rows, lanes_u8 k) {
-    lanes_u8 threshold = {0};
-    for (int bit = 128; bit; bit >>= 1) {
-        lanes_u8 guess = threshold | (uint8_t)bit, c0 = {0}, c1 = {0}, c2 = {0}, c3 = {0};
-        for (uint32_t j = 0; j < rows; j += 8) {
-            c0 -= (lanes_u8)(load_lanes(s->rank[j]) >= guess);
-            c1 -= (lanes_u8)(load_lanes(s->rank[j + 1]) >= guess);
-            c2 -= (lanes_u8)(load_lanes(s->rank[j + 2]) >= guess);
-            c3 -= (lanes_u8)(load_lanes(s->rank[j + 3]) >= guess);
-            c0 -= (lanes_u8)(load_lanes(s->rank[j + 4]) >= guess);
-            c1 -= (lanes_u8)(load_lanes(s->rank[j + 5]) >= guess);
-            c2 -= (lanes_u8)(load_lanes(s->rank[j + 6]) >= guess);
-            c3 -= (lanes_u8)(load_lanes(s->rank[j + 7]) >= guess);
-        }
-        lanes_u8 enough = (lanes_u8)((c0 + c1) + (c2 + c3) >= k);
-        threshold = (guess & enough) | (threshold & ~enough);
-    }
-    return threshold;
-}
-
-/* hist: all above the threshold, and those on it in index order until k. */
-static void win_in_order(frugi_lanes *s, uint32_t rows, lanes_u8 threshold, lanes_u8 k) {
-    lanes_u8 room = k;
-    for (uint32_t j = 0; j < rows; j++)
-        room += (lanes_u8)(load_lanes(s->rank[j]) > threshold);
-    for (uint32_t j = 0; j < rows; j += 8) {
-        lanes_u8 bits = {0};
-        for (uint32_t i = 0; i < 8; i++) {
-            lanes_u8 rank = load_lanes(s->rank[j + i]);
-            lanes_u8 on_it = (lanes_u8)(rank == threshold) & (lanes_u8)(room > 0);
-            room += on_it;
-            bits |= ((lanes_u8)(rank > threshold) | on_it) & (uint8_t)(1u << i);
-        }
-        memcpy(s->win[j / 8], &bits, sizeof bits);
-    }
-}
-
-/* exact: all that reach the threshold; what is too many is dropped later, by whole magnitude. */
-static void win_reaching(frugi_lanes *s, uint32_t rows, lanes_u8 threshold) {
-    for (uint32_t j = 0; j < rows; j += 8) {
-        lanes_u8 bits = {0};
-        for (uint32_t i = 0; i < 8; i++)
-            bits |= (lanes_u8)(load_lanes(s->rank[j + i]) >= threshold) & (uint8_t)(1u << i);
-        memcpy(s->win[j / 8], &bits, sizeof bits);
-    }
-}
-
-/* Drop the smallest of n until k are left; of equals the last goes first. */
-static __attribute__((noinline)) void drop_smallest(const float *acc, uint16_t *idx, uint32_t n, uint32_t k) {
-    uint32_t magnitude[256 + 8];
-    for (uint32_t j = 0; j < n; j++)
-        magnitude[j] = frugi_magnitude(acc[idx[j]]);
-    for (; n > k; n--) {
-        uint32_t least = magnitude[0], at = 0;
-        for (uint32_t j = 1; j < n; j++) {
-            at = magnitude[j] <= least ? j : at;
-            least = magnitude[j] <= least ? magnitude[j] : least;
-        }
-        for (uint32_t j = at; j + 1 < n; j++) {
-            idx[j] = idx[j + 1];
-            magnitude[j] = magnitude[j + 1];
-        }
-    }
-}
-
-static bool any_not_finite(const float *acc, const uint16_t *idx, uint32_t n) {
-    uint32_t largest = 0;
-    for (uint32_t j = 0; j < n; j++) {
-        uint32_t m = frugi_magnitude(acc[idx[j]]);
-        largest = m > largest ? m : largest;
-    }
-    return largest >= FRUGI_INF_BITS;
-}
-
-/* A block too sparse, too tied or too wild for the fast way. */
-static __attribute__((noinline)) void take_reference(frugi_batch *batch, uint32_t b) {
+INLINE void rank_listed(frugi_batch *batch, uint32_t quads, bool exact) {
+  frugi_lanes *s = batch->lanes;
+  const lanes_u8 place = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  for (size_t b = 0; b < batch->blocks; b++) {
     const float *acc = batch->acc + 256 * b;
+    uint32_t full = batch->k[b] / 4; /* so many quads are listed whole; beyond
+                                        the list's end is old stuff */
+#pragma GCC unroll 8
+    for (uint32_t q = 0; q < quads; q++) {
+      lanes_u8 key = rank_quad(acc, s->list[b] + 4 * q, s->bound[b], exact,
+                               2 * FINE_TOP - 1);
+      if (q >= full)
+        key &=
+            (lanes_u8)(place + (uint8_t)(16 * q) < (uint8_t)(4 * s->found[b]));
+      memcpy(s->slot[b] + 16 * q, &key, sizeof key);
+    }
+  }
+}
+
+INLINE void rank_all(frugi_batch *batch) {
+  frugi_lanes *s = batch->lanes;
+  for (size_t b = 0; b < batch->blocks; b++) {
+    uint16_t base = (uint16_t)(s->top[b] > COARSE ? s->top[b] - COARSE : 0);
+    for (size_t i = 0; i < 256; i += 16) {
+      lanes_u8 key = rank_16(batch->acc + 256 * b + i, base);
+      memcpy(s->slot[b] + i, &key, sizeof key);
+    }
+  }
+}
+
+/* The slots that reach the threshold. */
+INLINE void mark_slots(frugi_batch *batch, uint32_t quads) {
+  frugi_lanes *s = batch->lanes;
+  for (size_t b = 0; b < batch->blocks; b++) {
+    const uint8_t *slot = s->slot[b], t = s->threshold[b];
+    uint64_t counts = 0;
+    ahead(batch, b, 1);
+    for (uint32_t w = 0; w < (quads + 3) / 4; w++) {
+      if (4 * w + 4 <= quads) {
+        s->mark[b][w] = reach_64(slot + 64 * w, t);
+      } else {
+        s->mark[b][w] = 0;
+        for (uint32_t q = 4 * w; q < quads; q++)
+          s->mark[b][w] |= (uint64_t)reach_16(slot + 16 * q, t)
+                           << (16 * (q % 4));
+      }
+      counts += byte_counts(s->mark[b][w]);
+    }
+    /* A byte holds at most 32; pairs of bytes first, for eight of them may pass
+     * 255. */
+    counts =
+        (counts & 0x00ff00ff00ff00ffu) + ((counts >> 8) & 0x00ff00ff00ff00ffu);
+    s->found[b] = (uint16_t)((counts * 0x0001000100010001u) >> 48);
+  }
+}
+
+/* Unmark the smallest of those tied at the threshold until k are left; of
+ * equals the last goes first. */
+static __attribute__((noinline)) bool settle(frugi_batch *batch, size_t b,
+                                             uint32_t quads) {
+  frugi_lanes *s = batch->lanes;
+  const float *acc = batch->acc + 256 * b;
+  uint32_t magnitude[TIES], at[TIES],
+      n = 0, shift = batch->select == FRUGI_SELECT_EXACT ? 0 : 16;
+  uint8_t t = s->threshold[b];
+  for (uint32_t w = 0; w < (quads + 3) / 4; w++) {
+    uint64_t above =
+        t < 255 ? reach_64(s->slot[b] + 64 * w, (uint8_t)(t + 1)) : 0;
+    for (uint64_t tied = s->mark[b][w] & ~above; tied; tied &= tied - 1) {
+      if (n == TIES)
+        return false;
+      uint32_t j = 64 * w + (uint32_t)__builtin_ctzll(tied),
+               i = quads < 16 ? 4u * s->list[b][j / 4] + j % 4 : j;
+      magnitude[n] = frugi_magnitude(acc[i]) >> shift;
+      at[n++] = j;
+    }
+  }
+  for (uint32_t excess = s->found[b] - batch->k[b]; excess; excess--) {
+    uint32_t least = 0;
+    for (uint32_t j = 1; j < n; j++)
+      least = magnitude[j] <= magnitude[least] ? j : least;
+    s->mark[b][at[least] / 64] ^= 1ull << (at[least] % 64);
+    magnitude[least] = UINT32_MAX;
+  }
+  return true;
+}
+
+INLINE void settle_ties(frugi_batch *batch, uint32_t quads) {
+  frugi_lanes *s = batch->lanes;
+  for (size_t b = 0; b < batch->blocks; b++)
+    if (s->found[b] != batch->k[b] && !s->odd[b])
+      s->odd[b] = !settle(batch, b, quads);
+}
+
+INLINE void list_slots(frugi_batch *batch, uint32_t quads) {
+  frugi_lanes *s = batch->lanes;
+  for (size_t b = 0; b < batch->blocks; b++) {
+    uint32_t n = 0;
+    ahead(batch, b, 2);
+    for (uint32_t w = 0; 4 * w < quads; w++)
+      n += expand(s->mark[b][w], (uint8_t)(64 * w),
+                  quads - 4 * w < 4 ? 2 * (quads - 4 * w) : 8, s->win[b] + n);
+  }
+}
+
+INLINE void locate_winners(frugi_batch *batch, uint32_t quads) {
+  frugi_lanes *s = batch->lanes;
+  for (size_t b = 0; b < batch->blocks; b++) {
     uint16_t *idx = batch->idx + 256 * b;
-    uint32_t k = batch->k[b], least = FRUGI_ABS_MASK, lost = 0;
-    for (uint32_t i = 0; i < 256; i++)
-        lost |= frugi_magnitude(acc[i]) >= FRUGI_INF_BITS;
-    batch->held[b] = lost != 0;
-    if (lost)
-        return;
-    frugi_select_ref(acc, 256, k, batch->select, idx);
-    for (uint32_t j = 0; j < k; j++) {
-        uint32_t m = frugi_magnitude(acc[idx[j]]);
-        least = m < least ? m : least;
-    }
-    batch->predict[b] = (uint16_t)(least >> 16);
+    ahead(batch, b, 3);
+    if (quads < 16)
+      for (uint32_t j = 0; j < batch->k[b]; j += 16)
+        locate(s->list[b], s->win[b] + j, idx + j);
+    else
+      for (uint32_t j = 0; j < batch->k[b]; j++)
+        idx[j] = s->win[b][j];
+    batch->held[b] = s->top[b] >= INF_HALF;
+    if (__builtin_expect(s->odd[b], 0) && !batch->held[b])
+      take_slowly(batch, b);
+  }
 }
 
-/* Fewer than k entries differ from zero by an upper half: they all win, and the lowest of the rest fill up. */
-static bool take_sparse(frugi_batch *batch, uint32_t b) {
-    frugi_lanes *s = batch->lanes;
-    uint32_t k = batch->k[b], found = popcount_256(s->mark[b]), small = 0;
-    if (s->base[b] != 0 || found >= k)
-        return false;
-    const float *acc = batch->acc + 256 * b;
-    for (uint32_t i = 0; i < 256; i++) {
-        uint32_t m = frugi_magnitude(acc[i]);
-        small |= m < 0x10000u ? m : 0;
-    }
-    if (small && batch->select == FRUGI_SELECT_EXACT)
-        return false;
-    uint8_t list[256 + 8];
-    for (uint32_t w = 0; w < 4; w++)
-        for (; found < k && ~s->mark[b][w]; found++)
-            s->mark[b][w] |= s->mark[b][w] + 1; /* sets the lowest clear bit */
-    expand(s->mark[b], list);
-    for (uint32_t j = 0; j < k; j++)
-        batch->idx[256 * b + j] = list[j];
-    batch->held[b] = any_not_finite(acc, batch->idx + 256 * b, k);
-    batch->predict[b] = 0;
-    return true;
+INLINE void select_slots(frugi_batch *batch, uint32_t quads, int first,
+                         lanes_u8 k) {
+  frugi_lanes *s = batch->lanes;
+  for (uint32_t q = 0; q < quads; q++)
+    transpose(s->slot[0] + 16 * q, sizeof s->slot[0], s->row[16 * q]);
+  search(s, 16 * (size_t)quads, first, k);
+  mark_slots(batch, quads);
 }
 
-/* Turn block b's column of winners into its index list. */
-static inline __attribute__((always_inline)) void emit(frugi_batch *batch, uint32_t b, uint32_t rows) {
-    frugi_lanes *s = batch->lanes;
-    const float *acc = batch->acc + 256 * (size_t)b;
-    uint16_t *idx = batch->idx + 256 * (size_t)b;
-    uint32_t n = 0, k = batch->k[b];
-    for (uint32_t j = 0; j < rows; j += 8) {
-        uint8_t bits = s->win[j / 8][b];
-        compact(s->candidate[b] + j, bits, idx + n);
-        n += frugi_bit_count[bits];
-    }
-    if (__builtin_expect(s->threshold[b] == 255 || n - k > MANY_TIES, 0)) {
-        take_reference(batch, b);
-        return;
-    }
-    if (n > k)
-        drop_smallest(acc, idx, n, k);
-    batch->predict[b] = (uint16_t)(s->base[b] + s->threshold[b]);
-    batch->held[b] = s->wild[b] && any_not_finite(acc, idx, k);
+INLINE void finish(frugi_batch *batch, uint32_t quads) {
+  settle_ties(batch, quads);
+  list_slots(batch, quads);
+  locate_winners(batch, quads);
+}
+
+INLINE void select_few(frugi_batch *batch, uint32_t quads, bool exact,
+                       lanes_u8 k) {
+  frugi_lanes *s = batch->lanes;
+  for (uint32_t q = 0; q < 4; q++)
+    transpose(s->group[0] + 16 * q, sizeof s->group[0], s->row[16 * q]);
+  search(s, 64, 128, k);
+  list_groups(batch, quads);
+  rank_listed(batch, quads, exact);
+  select_slots(batch, quads, FINE_TOP, k);
+  finish(batch, quads);
+}
+
+static void select_many(frugi_batch *batch, lanes_u8 k) {
+  frugi_lanes *s = batch->lanes;
+  rank_all(batch);
+  select_slots(batch, 16, 128, k);
+  for (size_t b = 0; b < batch->blocks; b++)
+    s->odd[b] =
+        s->threshold[b] == 0 || batch->k[b] > 255 || s->top[b] >= INF_HALF;
+  finish(batch, 16);
 }
 
 static void select_batch(frugi_batch *batch) {
-    frugi_lanes *s = batch->lanes;
-    uint8_t k[FRUGI_LANES] = {0};
-    uint32_t rows = 8;
-    for (uint32_t b = 0; b < batch->blocks; b++) {
-        uint32_t found = collect(batch, b);
-        s->found[b] = (uint8_t)found;
-        k[b] = (uint8_t)batch->k[b];
-        rows = found > rows ? found : rows;
-    }
-    rows = (rows + 7) & ~7u;
-    lanes_u8 wild = rank_all(s, rows), threshold = search(s, rows, load_lanes(k));
-    memcpy(s->wild, &wild, sizeof wild);
-    memcpy(s->threshold, &threshold, sizeof threshold);
-    if (batch->select == FRUGI_SELECT_HIST)
-        win_in_order(s, rows, threshold, load_lanes(k));
-    else
-        win_reaching(s, rows, threshold);
-    for (uint32_t b = 0; b < batch->blocks; b++) {
-        if (s->found[b])
-            emit(batch, b, rows);
-        else if (!take_sparse(batch, b))
-            take_reference(batch, b);
-    }
+  uint8_t count[FRUGI_LANES] = {0};
+  uint32_t most = 0;
+  for (uint32_t b = 0; b < batch->blocks; b++) {
+    count[b] = (uint8_t)batch->k[b];
+    most = batch->k[b] > most ? batch->k[b] : most;
+  }
+  lanes_u8 k = load_lanes(count);
+  bool exact = batch->select == FRUGI_SELECT_EXACT;
+  if (most > FEW)
+    select_many(batch, k);
+  else if (most > 12 && most <= 16 &&
+           exact) /* the usual size gets its loops unrolled */
+    select_few(batch, 5, true, k);
+  else if (most > 12 && most <= 16)
+    select_few(batch, 5, false, k);
+  else
+    select_few(batch, most <= 12 ? 4 : (most + 7) / 4, exact, k);
 }

@@ -1,97 +1,178 @@
-/* kernel_256_neon.c - the 256-element kernel with NEON, part of every 64-bit ARM. */
+/* kernel_256_neon.c - the 256-element kernel with NEON, part of every 64-bit
+ * ARM. */
 #include "compress/kernel.h"
 #include "compress/kernel_table.h"
 
 #include <arm_neon.h>
 
 #define KEEP(x) __asm__("" : "+r"(x))
+#define KEEP_LANES(x) __asm__("" : "+w"(x))
 #define INLINE static inline __attribute__((always_inline))
 
-/* All ones where |x| < t. One instruction, which gcc 12 does not find by itself when t stays the same. */
-INLINE uint16x8_t below(float32x4_t t, float32x4_t x, float32x4_t y) {
-    uint32x4_t a, b;
-    __asm__("facgt %0.4s, %1.4s, %2.4s" : "=w"(a) : "w"(t), "w"(x));
-    __asm__("facgt %0.4s, %1.4s, %2.4s" : "=w"(b) : "w"(t), "w"(y));
-    return vuzp1q_u16(vreinterpretq_u16_u32(a), vreinterpretq_u16_u32(b));
+typedef uint8_t lanes_u8 __attribute__((vector_size(16)));
+
+INLINE uint16x8_t halves(float32x4_t a, float32x4_t b) {
+  return vbicq_u16(
+      vuzp2q_u16(vreinterpretq_u16_f32(a), vreinterpretq_u16_f32(b)),
+      vdupq_n_u16(0x8000));
 }
 
-/* Sixteen elements: their weight in the bit mask where they are not below the guess, else 0. */
-INLINE uint8x16_t weigh(float32x4_t a, float32x4_t b, float32x4_t c, float32x4_t d, float32x4_t guess) {
-    const uint8x16_t weight = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
-    uint8x16_t small =
-        vuzp1q_u8(vreinterpretq_u8_u16(below(guess, a, b)), vreinterpretq_u8_u16(below(guess, c, d)));
-    return vbicq_u8(weight, small);
+/* Sixteen elements. All loads come first, for the compiler cannot know that
+ * nothing overlaps. */
+INLINE uint16x8_t sum_16(const float *grad, const float *before, float *acc,
+                         float *saved, float32x4_t beta) {
+  float32x4_t e0 = vld1q_f32(before), e1 = vld1q_f32(before + 4);
+  float32x4_t e2 = vld1q_f32(before + 8), e3 = vld1q_f32(before + 12);
+  float32x4_t g0 = vld1q_f32(grad), g1 = vld1q_f32(grad + 4),
+              g2 = vld1q_f32(grad + 8), g3 = vld1q_f32(grad + 12);
+  if (saved) {
+    vst1q_f32(saved, e0);
+    vst1q_f32(saved + 4, e1);
+    vst1q_f32(saved + 8, e2);
+    vst1q_f32(saved + 12, e3);
+  }
+  g0 = vaddq_f32(vmulq_f32(beta, e0), g0);
+  g1 = vaddq_f32(vmulq_f32(beta, e1), g1);
+  g2 = vaddq_f32(vmulq_f32(beta, e2), g2);
+  g3 = vaddq_f32(vmulq_f32(beta, e3), g3);
+  vst1q_f32(acc, g0);
+  vst1q_f32(acc + 4, g1);
+  vst1q_f32(acc + 8, g2);
+  vst1q_f32(acc + 12, g3);
+  return vpmaxq_u16(halves(g0, g1), halves(g2, g3));
 }
 
-INLINE uint64_t bits_of(uint8x16_t w0, uint8x16_t w1, uint8x16_t w2, uint8x16_t w3) {
-    uint8x16_t sum = vpaddq_u8(vpaddq_u8(w0, w1), vpaddq_u8(w2, w3));
-    return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(sum, sum)), 0);
+INLINE void sum_block(frugi_batch *batch, size_t b) {
+  const float *grad = batch->grad + 256 * (size_t)b,
+              *before = batch->before + 256 * (size_t)b;
+  float *acc = batch->acc + 256 * (size_t)b;
+  float *saved = batch->saved ? batch->saved + 256 * (size_t)b : NULL;
+  const float32x4_t beta = vdupq_n_f32(batch->beta);
+  uint16x8_t m[8];
+#pragma GCC unroll 8
+  for (size_t i = 0; i < 8; i++) {
+    size_t o = 32 * i;
+    m[i] = vpmaxq_u16(
+        sum_16(grad + o, before + o, acc + o, saved ? saved + o : NULL, beta),
+        sum_16(grad + o + 16, before + o + 16, acc + o + 16,
+               saved ? saved + o + 16 : NULL, beta));
+  }
+  uint16x8_t x =
+      vmaxq_u16(vmaxq_u16(vmaxq_u16(m[0], m[1]), vmaxq_u16(m[2], m[3])),
+                vmaxq_u16(vmaxq_u16(m[4], m[5]), vmaxq_u16(m[6], m[7])));
+  uint16_t top = vmaxvq_u16(x);
+  batch->lanes->top[b] = top;
+  uint16x8_t base = vqsubq_u16(vdupq_n_u16(top), vdupq_n_u16(255));
+#pragma GCC unroll 4
+  for (size_t i = 0; i < 4; i++)
+    vst1q_u8(batch->lanes->group[b] + 16 * i,
+             vuzp1q_u8(vreinterpretq_u8_u16(vqsubq_u16(m[2 * i], base)),
+                       vreinterpretq_u8_u16(vqsubq_u16(m[2 * i + 1], base))));
 }
 
-/* Sixteen elements. All loads come first, for the compiler cannot know that nothing overlaps. */
-INLINE uint8x16_t sum_16(const float *grad, const float *before, float *acc, float *saved, float32x4_t beta,
-                         float32x4_t guess) {
-    float32x4_t e0 = vld1q_f32(before), e1 = vld1q_f32(before + 4);
-    float32x4_t e2 = vld1q_f32(before + 8), e3 = vld1q_f32(before + 12);
-    float32x4_t g0 = vld1q_f32(grad), g1 = vld1q_f32(grad + 4), g2 = vld1q_f32(grad + 8), g3 = vld1q_f32(grad + 12);
-    if (saved) {
-        vst1q_f32(saved, e0);
-        vst1q_f32(saved + 4, e1);
-        vst1q_f32(saved + 8, e2);
-        vst1q_f32(saved + 12, e3);
-    }
-    g0 = vaddq_f32(vmulq_f32(beta, e0), g0);
-    g1 = vaddq_f32(vmulq_f32(beta, e1), g1);
-    g2 = vaddq_f32(vmulq_f32(beta, e2), g2);
-    g3 = vaddq_f32(vmulq_f32(beta, e3), g3);
-    vst1q_f32(acc, g0);
-    vst1q_f32(acc + 4, g1);
-    vst1q_f32(acc + 8, g2);
-    vst1q_f32(acc + 12, g3);
-    return weigh(g0, g1, g2, g3, guess);
+static const uint8_t weights[16] = {1, 2, 4, 8, 16, 32, 64, 128,
+                                    1, 2, 4, 8, 16, 32, 64, 128};
+
+INLINE uint64_t reach_64(const uint8_t *key, uint8_t t_) {
+  const uint8x16_t t = vdupq_n_u8(t_), weight = vld1q_u8(weights);
+  uint8x16_t w0 = vandq_u8(weight, vcgeq_u8(vld1q_u8(key), t)),
+             w1 = vandq_u8(weight, vcgeq_u8(vld1q_u8(key + 16), t));
+  uint8x16_t w2 = vandq_u8(weight, vcgeq_u8(vld1q_u8(key + 32), t)),
+             w3 = vandq_u8(weight, vcgeq_u8(vld1q_u8(key + 48), t));
+  uint8x16_t sum = vpaddq_u8(vpaddq_u8(w0, w1), vpaddq_u8(w2, w3));
+  return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(sum, sum)), 0);
 }
 
-INLINE void mark_sum(frugi_batch *batch, uint32_t block, float guess_, uint64_t *mark) {
-    const float *grad = batch->grad + 256 * (size_t)block, *before = batch->before + 256 * (size_t)block;
-    float *acc = batch->acc + 256 * (size_t)block;
-    float *saved = batch->saved ? batch->saved + 256 * (size_t)block : NULL;
-    const float32x4_t beta = vdupq_n_f32(batch->beta), guess = vdupq_n_f32(guess_);
-    for (size_t i = 0; i < 256; i += 64) {
-        float *s = saved ? saved + i : NULL;
-        uint8x16_t w0 = sum_16(grad + i, before + i, acc + i, s, beta, guess);
-        uint8x16_t w1 = sum_16(grad + i + 16, before + i + 16, acc + i + 16, s ? s + 16 : s, beta, guess);
-        uint8x16_t w2 = sum_16(grad + i + 32, before + i + 32, acc + i + 32, s ? s + 32 : s, beta, guess);
-        uint8x16_t w3 = sum_16(grad + i + 48, before + i + 48, acc + i + 48, s ? s + 48 : s, beta, guess);
-        mark[i / 64] = bits_of(w0, w1, w2, w3);
-    }
+INLINE uint32_t reach_16(const uint8_t *key, uint8_t t) {
+  uint8x16_t w =
+      vandq_u8(vld1q_u8(weights), vcgeq_u8(vld1q_u8(key), vdupq_n_u8(t)));
+  w = vpaddq_u8(w, w);
+  w = vpaddq_u8(w, w);
+  w = vpaddq_u8(w, w);
+  return vgetq_lane_u16(vreinterpretq_u16_u8(w), 0);
 }
 
-INLINE uint8x16_t weigh_at(const float *x, float32x4_t guess) {
-    return weigh(vld1q_f32(x), vld1q_f32(x + 4), vld1q_f32(x + 8), vld1q_f32(x + 12), guess);
+INLINE uint8x16_t narrow(uint16x8_t x, uint16x8_t y) {
+  return vuzp1q_u8(vreinterpretq_u8_u16(x), vreinterpretq_u8_u16(y));
 }
 
-INLINE void mark_again(const float *acc, float guess_, uint64_t *mark) {
-    const float32x4_t guess = vdupq_n_f32(guess_);
-    for (size_t i = 0; i < 256; i += 64)
-        mark[i / 64] = bits_of(weigh_at(acc + i, guess), weigh_at(acc + i + 16, guess), weigh_at(acc + i + 32, guess),
-                               weigh_at(acc + i + 48, guess));
+/* Exact looks at one bit more than hist, for then fewer ties are left to
+ * settle. */
+INLINE lanes_u8 rank_quad(const float *acc, const uint8_t *list, uint16_t bound,
+                          bool exact, uint8_t top) {
+  float32x4_t a = vld1q_f32(acc + 4 * (size_t)list[0]),
+              b = vld1q_f32(acc + 4 * (size_t)list[1]);
+  float32x4_t c = vld1q_f32(acc + 4 * (size_t)list[2]),
+              d = vld1q_f32(acc + 4 * (size_t)list[3]);
+  if (exact) {
+    uint16x8_t under = vdupq_n_u16((uint16_t)(2 * bound - 1));
+    uint16x8_t x = vshrn_high_n_u32(vshrn_n_u32(vreinterpretq_u32_f32(a), 15),
+                                    vreinterpretq_u32_f32(b), 15);
+    uint16x8_t y = vshrn_high_n_u32(vshrn_n_u32(vreinterpretq_u32_f32(c), 15),
+                                    vreinterpretq_u32_f32(d), 15);
+    return (lanes_u8)vminq_u8(
+        vqmovn_high_u16(vqmovn_u16(vqsubq_u16(x, under)), vqsubq_u16(y, under)),
+        vdupq_n_u8(top));
+  }
+  uint16x8_t under = vdupq_n_u16((uint16_t)(bound - 1));
+  return (lanes_u8)vminq_u8(
+      narrow(vqsubq_u16(halves(a, b), under), vqsubq_u16(halves(c, d), under)),
+      vdupq_n_u8(top));
 }
 
-INLINE void rank_row(const float *word, const uint16_t *base, uint8_t *rank) {
-    const uint16x8_t sign = vdupq_n_u16(0x8000);
-    uint16x8_t x = vuzp2q_u16(vreinterpretq_u16_f32(vld1q_f32(word)), vreinterpretq_u16_f32(vld1q_f32(word + 4)));
-    uint16x8_t y = vuzp2q_u16(vreinterpretq_u16_f32(vld1q_f32(word + 8)), vreinterpretq_u16_f32(vld1q_f32(word + 12)));
-    x = vqsubq_u16(vbicq_u16(x, sign), vld1q_u16(base));
-    y = vqsubq_u16(vbicq_u16(y, sign), vld1q_u16(base + 8));
-    vst1q_u8(rank, vqmovn_high_u16(vqmovn_u16(x), y));
+INLINE lanes_u8 rank_16(const float *x, uint16_t base_) {
+  const uint16x8_t base = vdupq_n_u16(base_);
+  uint16x8_t a = vqsubq_u16(halves(vld1q_f32(x), vld1q_f32(x + 4)), base);
+  uint16x8_t b = vqsubq_u16(halves(vld1q_f32(x + 8), vld1q_f32(x + 12)), base);
+  return (lanes_u8)vshrn_high_n_u16(vshrn_n_u16(a, 2), b, 2);
+}
+
+/* Into the third cache: what comes closer gets in the way of the streams that
+ * the CPU sees by itself. */
+INLINE void ahead(const frugi_batch *batch, size_t b, size_t part) {
+  const float *grad = batch->grad + 256 * (batch->blocks + b) + 64 * part;
+  const float *before = batch->before + 256 * (batch->blocks + b) + 64 * part;
+#pragma GCC unroll 4
+  for (size_t i = 0; i < 64; i += 16) {
+    __builtin_prefetch(grad + i, 0, 1);
+    __builtin_prefetch(before + i, 0, 1);
+  }
+}
+
+#define ZIP(n, a, b)                                                           \
+  for (int i = 0; i < 8; i++) {                                                \
+    b[2 * i] = vzip1q_u8(a[i], a[i + 8]);                                      \
+    b[2 * i + 1] = vzip2q_u8(a[i], a[i + 8]);                                  \
+  }
+
+INLINE void transpose(const uint8_t *src, size_t stride, uint8_t *dst) {
+  uint8x16_t a[16], b[16];
+#pragma GCC unroll 16
+  for (size_t i = 0; i < 16; i++)
+    a[i] = vld1q_u8(src + stride * i);
+#pragma GCC unroll 8
+  ZIP(0, a, b)
+#pragma GCC unroll 8
+  ZIP(0, b, a)
+#pragma GCC unroll 8
+  ZIP(0, a, b)
+#pragma GCC unroll 8
+  ZIP(0, b, a)
+#pragma GCC unroll 16
+  for (size_t i = 0; i < 16; i++)
+    vst1q_u8(dst + 16 * i, a[i]);
 }
 
 INLINE uint64_t byte_counts(uint64_t word) {
-    return vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(vcreate_u8(word))), 0);
+  return vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(vcreate_u8(word))), 0);
 }
 
-INLINE void compact(const uint8_t *src, uint8_t bits, uint16_t *dst) {
-    vst1q_u16(dst, vmovl_u8(vtbl1_u8(vld1_u8(src), vcreate_u8(frugi_bit_places[bits]))));
+INLINE void locate(const uint8_t *list, const uint8_t *slots, uint16_t *idx) {
+  uint8x16x2_t groups = {{vld1q_u8(list), vld1q_u8(list + 16)}};
+  uint8x16_t slot = vld1q_u8(slots);
+  uint8x16_t at = vsliq_n_u8(slot, vqtbl2q_u8(groups, vshrq_n_u8(slot, 2)), 2);
+  vst1q_u16(idx, vmovl_u8(vget_low_u8(at)));
+  vst1q_u16(idx + 8, vmovl_high_u8(at));
 }
 
 #include "compress/kernel_256.h"

@@ -229,9 +229,11 @@ static void sealed_nonsense_is_refused(void **state) {
     frugi_frame_seal(frame, len, 1);
     assert_int_equal(frug_decompress_add(c, frames, &len, 1, 1.0f, 0, 600, dst), FRUG_ERR_FORMAT);
     index[1] = kept;
+    uint16_t scale = frugi_get16(frame + 96);
     frugi_put16(frame + 96, 0x7fc0); /* a NaN as scale */
     frugi_frame_seal(frame, len, 1);
     assert_int_equal(frug_decompress_add(c, frames, &len, 1, 1.0f, 0, 600, dst), FRUG_ERR_FORMAT);
+    frugi_put16(frame + 96, scale);
     frugi_put64(frame + 48 + 8, 1ull << 40); /* a section far outside */
     frugi_frame_seal(frame, len, 1);
     assert_int_equal(frug_decompress_add(c, frames, &len, 1, 1.0f, 0, 600, dst), FRUG_ERR_MISMATCH);

@@ -24,11 +24,14 @@ void frugi_frame_write(const frugi_frame *frame, unsigned char *dst);
 /** Put the checksum of the whole frame in its place. threads > 1 sums pieces side by side. */
 void frugi_frame_seal(unsigned char *frame, uint64_t bytes, int threads);
 
+/** Check a received frame's header, lengths and section headers, but not yet the rest. */
+frug_status frugi_frame_open(const unsigned char *src, size_t len, frugi_frame *frame);
+
 /**
- * Check a received frame's header, lengths, section headers and checksum, but not
- * yet what the sections hold.
+ * Check the rest of an open frame, in one pass over its bytes: the checksum, every index, every value.
+ * Returns FRUG_ERR_CHECKSUM or FRUG_ERR_FORMAT without logging, so that threads may call it.
  */
-frug_status frugi_frame_open(const unsigned char *src, size_t len, int threads, frugi_frame *frame);
+frug_status frugi_frame_verify(const unsigned char *src, const frugi_frame *frame);
 
 /**
  * Step through the sections of an open frame; *at starts at 0.
@@ -39,8 +42,5 @@ frug_status frugi_frame_open(const unsigned char *src, size_t len, int threads, 
  */
 int frugi_frame_next(const unsigned char *src, const frugi_frame *frame, uint64_t *at, frugi_section *section,
                      const unsigned char **payload);
-
-/** Whether blocks lo .. hi - 1 of a section hold valid indices and finite values. */
-int frugi_section_check(const frugi_section *section, const unsigned char *payload, uint64_t lo, uint64_t hi);
 
 #endif

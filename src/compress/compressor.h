@@ -30,6 +30,7 @@ typedef struct frugi_slice {
 typedef struct frugi_cursor {
     const unsigned char *src;
     frugi_frame frame;
+    frug_status verdict; /* of frugi_frame_verify() */
     uint64_t at;
     frugi_section section;
     const unsigned char *payload;

@@ -48,7 +48,7 @@ static frug_status open_frame(frug_compressor *c, const void *src, size_t len, s
     FRUG_FAIL_IF(!src, FRUG_ERR_ARG, "decompress: frame %zu is missing", number);
     cursor->src = src;
     cursor->at = 0;
-    FRUG_TRY(frugi_frame_open(src, len, c->threads, &cursor->frame));
+    FRUG_TRY(frugi_frame_open(src, len, &cursor->frame));
     FRUG_FAIL_IF(cursor->frame.layout_hash != c->layout_hash, FRUG_ERR_MISMATCH,
                  "decompress: frame %zu was made for another layout", number);
     return FRUG_OK;
@@ -67,19 +67,22 @@ static int threads_for(const frug_compressor *c, uint64_t elements) {
     return worth < (uint64_t)c->threads ? (int)worth : c->threads;
 }
 
-static int contents_are_valid(const frug_compressor *c, const frugi_cursor *cursor) {
-    const frugi_section *s = &cursor->section;
-    int threads = threads_for(c, s->count), good = 1;
-#pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(& : good) if (threads > 1)
-    for (int i = 0; i < threads; i++) {
-        uint64_t lo = s->blocks * (uint64_t)i / (uint64_t)threads;
-        uint64_t hi = s->blocks * ((uint64_t)i + 1) / (uint64_t)threads;
-        good &= frugi_section_check(s, cursor->payload, lo, hi);
+/* Checksum and contents of all frames, a frame per thread. */
+static frug_status verify_frames(frug_compressor *c, size_t count_frames) {
+    int threads = count_frames < (size_t)c->threads ? (int)count_frames : c->threads;
+    (void)threads; /* without OpenMP */
+#pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
+    for (size_t i = 0; i < count_frames; i++)
+        c->cursor[i].verdict = frugi_frame_verify(c->cursor[i].src, &c->cursor[i].frame);
+    for (size_t i = 0; i < count_frames; i++) {
+        frug_status verdict = c->cursor[i].verdict;
+        FRUG_FAIL_IF(verdict == FRUG_ERR_CHECKSUM, verdict, "decompress: frame %zu was damaged on the way", i);
+        FRUG_FAIL_IF(verdict != FRUG_OK, verdict, "decompress: frame %zu holds an invalid index or value", i);
     }
-    return good;
+    return FRUG_OK;
 }
 
-/* Section by section through all frames: do they agree, and is what they hold sound? */
+/* Section by section through all frames: do they agree, and do they stay inside the range? */
 static frug_status check_frames(frug_compressor *c, size_t count_frames, const target *t) {
     const frugi_cursor *first = &c->cursor[0];
     for (size_t i = 0; i < count_frames; i++)
@@ -94,9 +97,6 @@ static frug_status check_frames(frug_compressor *c, size_t count_frames, const t
             FRUG_FAIL_IF(s->begin < t->begin || s->begin - t->begin > t->count ||
                              s->count > t->count - (s->begin - t->begin) || s->tensor >= c->layout->count,
                          FRUG_ERR_MISMATCH, "decompress: frame %zu reaches outside the range", i);
-            FRUG_FAIL_IF(!contents_are_valid(c, cursor), FRUG_ERR_FORMAT,
-                         "decompress: frame %zu holds an invalid index or value in tensor '%s'", i,
-                         c->layout->tensor[s->tensor].name);
         }
     }
     for (size_t i = 0; i < count_frames; i++)
@@ -117,15 +117,18 @@ static inline void scatter_bytes(const unsigned char *index, const float *v, uin
         sum[index[e]] += v[e];
 }
 
+typedef uint16_t eight_u16 __attribute__((vector_size(16)));
+typedef uint32_t eight_u32 __attribute__((vector_size(32)));
+
 /* The same for bf16 values and k a multiple of eight, the usual case, without a copy in between. */
 static inline void scatter_bf16(const unsigned char *index, const unsigned char *value, uint32_t k, float *sum) {
     for (uint32_t e = 0; e < k; e += 8) {
         uint64_t eight = frugi_get64(index + e);
-        uint16_t h[8];
+        eight_u16 h;
+        memcpy(&h, value + 2 * e, sizeof h);
+        eight_u32 wide = __builtin_convertvector(h, eight_u32) << 16;
         float v[8];
-        memcpy(h, value + 2 * e, sizeof h);
-        for (int i = 0; i < 8; i++)
-            v[i] = frugi_bf16_f32(h[i]);
+        memcpy(v, &wide, sizeof v);
 #pragma GCC unroll 8
         for (int i = 0; i < 8; i++)
             sum[(eight >> (8 * i)) & 255u] += v[i];
@@ -210,31 +213,47 @@ static void finish(float *dst, float *sum, uint64_t n, float keep, float gain) {
     }
 }
 
-/* Ask for a quarter of a block of dst, which will be needed next; all at once would stall the sums. */
-static inline void fetch_quarter(const float *dst, uint32_t block, size_t quarter) {
-    if (quarter < 4)
-        for (uint32_t e = 0; e < block / 4; e += LINE)
-            __builtin_prefetch(dst + quarter * (block / 4) + e, 1, 3);
+/* A block that is summed and waits to be added to its destination. */
+typedef struct waiting {
+    float *dst, *sum;
+    uint32_t length, quarter;
+} waiting;
+
+static inline void finish_quarter(const waiting *p, uint32_t i, const target *t) {
+    uint32_t from = i * p->quarter, to = from + p->quarter < p->length ? from + p->quarter : p->length;
+    if (from < to)
+        finish(p->dst + from, p->sum + from, to - from, t->keep, t->gain);
 }
 
-/* One thread's share: blocks lo .. hi - 1 of the section that all cursors stand at. */
+/*
+ * One thread's share: blocks lo .. hi - 1 of the section that all cursors stand at. Summing a block keeps the CPU
+ * busy, finishing one keeps the memory busy: so each block is finished, in quarters, between the frames of the next.
+ */
 static void sum_share(const frug_compressor *c, int thread, size_t count_frames, const target *t, uint64_t lo,
                       uint64_t hi) {
     frugi_worker *w = &c->worker[thread];
     frugi_reader *reader = c->reader + (size_t)thread * c->cursors;
     const frugi_section *s = &c->cursor[0].section;
-    float *sum = w->acc, *dst = t->dst + (s->begin - t->begin) + lo * s->block;
+    float *sum = w->acc, *other = w->saved, *dst = t->dst + (s->begin - t->begin) + lo * s->block;
+    waiting before = {0};
     for (uint32_t e = 0; e < s->block; e++)
-        sum[e] = nothing_for(t->gain);
+        sum[e] = other[e] = nothing_for(t->gain);
     for (size_t i = 0; i < count_frames; i++)
         reader[i] = read_from(&c->cursor[i], lo);
     for (uint64_t b = lo; b < hi; b++, dst += s->block) {
         for (size_t i = 0; i < count_frames; i++) {
-            fetch_quarter(dst + s->block, s->block, i);
+            if (i < 4)
+                finish_quarter(&before, (uint32_t)i, t);
             add_block(&reader[i], w, b, sum);
         }
-        finish(dst, sum, frugi_section_length(s, b), t->keep, t->gain);
+        for (size_t i = count_frames; i < 4; i++)
+            finish_quarter(&before, (uint32_t)i, t);
+        before = (waiting){dst, sum, frugi_section_length(s, b), s->block / 4};
+        sum = other;
+        other = before.sum;
     }
+    for (uint32_t i = 0; i < 4; i++)
+        finish_quarter(&before, i, t);
 }
 
 static void sum_section(const frug_compressor *c, size_t count_frames, const target *t) {
@@ -259,6 +278,7 @@ static frug_status combine(frug_compressor *c, const void *const *frames, const 
     FRUG_TRY(make_room(c, count_frames));
     for (size_t i = 0; i < count_frames; i++)
         FRUG_TRY(open_frame(c, frames[i], lens[i], i));
+    FRUG_TRY(verify_frames(c, count_frames));
     FRUG_TRY(check_frames(c, count_frames, t));
     for (uint32_t n = 0; n < c->cursor[0].frame.sections; n++) {
         for (size_t i = 0; i < count_frames; i++)
@@ -285,7 +305,10 @@ frug_status frug_frame_check(const void *frame, size_t len, frug_frame_info *inf
     FRUG_FAIL_IF(!frame || !info || info->struct_size < sizeof *info, FRUG_ERR_ARG,
                  "frame: no bytes, no place for the result or its struct_size unset");
     frugi_frame open;
-    FRUG_TRY(frugi_frame_open(frame, len, 1, &open));
+    FRUG_TRY(frugi_frame_open(frame, len, &open));
+    frug_status verdict = frugi_frame_verify(frame, &open);
+    FRUG_FAIL_IF(verdict == FRUG_ERR_CHECKSUM, verdict, "frame: the checksum does not match; it was damaged");
+    FRUG_FAIL_IF(verdict != FRUG_OK, verdict, "frame: it holds an invalid index or value");
     frug_frame_info made = {.struct_size = sizeof made,
                             .version = FRUGI_FRAME_VERSION,
                             .source = open.source,
@@ -298,8 +321,6 @@ frug_status frug_frame_check(const void *frame, size_t len, frug_frame_info *inf
     const unsigned char *payload;
     uint64_t at = 0, end = 0;
     while (frugi_frame_next(frame, &open, &at, &s, &payload)) {
-        FRUG_FAIL_IF(!frugi_section_check(&s, payload, 0, s.blocks), FRUG_ERR_FORMAT,
-                     "frame: a block of tensor %u holds an invalid index or value", (unsigned)s.tensor);
         made.begin = end ? made.begin : s.begin;
         end = s.begin + s.count;
         made.entries += s.entries;
@@ -313,7 +334,7 @@ frug_status frug_frame_section(const void *frame, size_t len, uint32_t i, frug_s
     FRUG_FAIL_IF(!frame || !info || info->struct_size < sizeof *info, FRUG_ERR_ARG,
                  "frame: no bytes, no place for the result or its struct_size unset");
     frugi_frame open;
-    FRUG_TRY(frugi_frame_open(frame, len, 1, &open));
+    FRUG_TRY(frugi_frame_open(frame, len, &open));
     FRUG_FAIL_IF(i >= open.sections, FRUG_ERR_ARG, "frame: no section %u, there are %u", (unsigned)i,
                  (unsigned)open.sections);
     frugi_section s;

@@ -109,53 +109,103 @@ static void select_all(frugi_batch *b) {
     }
 }
 
-/* A block that is held back sends zeros at its first k places. */
-static void encode_held(frugi_worker *w, const stretch *s, uint32_t i, frugi_place at) {
+/* Everything is sent: the index lists that say so. */
+static void list_all(frugi_worker *w) {
+    for (uint32_t i = 0; i < w->batch.blocks; i++)
+        for (uint32_t e = 0; e < w->batch.length; e++)
+            w->batch.idx[(size_t)i * w->batch.block + e] = (uint16_t)e;
+}
+
+/* A block that is held back sends zeros at its first k places, and what it had comes back. */
+static void hold(frugi_worker *w, const stretch *s, uint32_t i) {
     uint32_t k = w->batch.k[i], block = s->section->block;
     uint16_t *idx = w->batch.idx + (size_t)i * block;
     for (uint32_t e = 0; e < k; e++)
         idx[e] = (uint16_t)e;
-    memset(w->values, 0, k * sizeof *w->values);
-    frugi_index_encode(s->section->index, block, idx, k, s->payload + at.index);
-    frugi_value_encode(s->section->value, w->values, k, s->payload + at.scale, s->payload + at.value);
     if (w->batch.saved)
         memcpy(s->acc + (size_t)i * block, w->batch.saved + (size_t)i * block, block * sizeof *s->acc);
     w->tally.held++;
 }
 
-static void encode_block(frugi_worker *w, const stretch *s, uint32_t i, frugi_place at) {
-    const frugi_section *sec = s->section;
-    uint32_t k = w->batch.k[i];
-    float *acc = s->acc + (size_t)i * sec->block, *values = w->values;
-    if (sec->index == FRUGI_INDEX_CODE_NONE) {
-        frugi_value_encode(sec->value, acc, k, s->payload + at.scale, s->payload + at.value);
-        return;
+/* Collect the entries of all blocks of the batch, in order. */
+static void gather(frugi_worker *w, const stretch *s) {
+    const frugi_batch *b = &w->batch;
+    float *values = w->values;
+    for (uint32_t i = 0; i < b->blocks; values += b->k[i++]) {
+        const uint16_t *idx = b->idx + (size_t)i * b->block;
+        const float *acc = s->acc + (size_t)i * b->block;
+        if (b->held[i]) {
+            memset(values, 0, b->k[i] * sizeof *values);
+            continue;
+        }
+#pragma GCC unroll 8
+        for (uint32_t e = 0; e < b->k[i]; e++)
+            values[e] = acc[idx[e]];
     }
-    const uint16_t *idx = w->batch.idx + (size_t)i * sec->block;
-    frugi_index_encode(sec->index, sec->block, idx, k, s->payload + at.index);
-#pragma GCC unroll 4
-    for (uint32_t e = 0; e < k; e++)
-        values[e] = acc[idx[e]];
-    frugi_value_encode(sec->value, values, k, s->payload + at.scale, s->payload + at.value);
-#pragma GCC unroll 4
-    for (uint32_t e = 0; e < k; e++)
-        acc[idx[e]] = values[e];
 }
 
+/* Put what the value code left over back in place. */
+static void scatter(frugi_worker *w, const stretch *s) {
+    const frugi_batch *b = &w->batch;
+    const float *values = w->values;
+    for (uint32_t i = 0; i < b->blocks; values += b->k[i++]) {
+        const uint16_t *idx = b->idx + (size_t)i * b->block;
+        float *acc = s->acc + (size_t)i * b->block;
+        if (b->held[i])
+            continue;
+#pragma GCC unroll 8
+        for (uint32_t e = 0; e < b->k[i]; e++)
+            acc[idx[e]] = values[e];
+    }
+}
+
+/* Values of a batch, from w->values or, where everything is sent, from the accumulators themselves. */
+static void encode_values(frugi_worker *w, const stretch *s, float *values, frugi_place at) {
+    const frugi_section *sec = s->section;
+    uint32_t shared = frugi_value_scale_bytes(sec->value), bytes = frugi_value_bytes(sec->value), all = 0;
+    for (uint32_t i = 0; i < w->batch.blocks; i++)
+        all += w->batch.k[i];
+    if (!shared) { /* nothing is shared by a block's values: the blocks are one run */
+        frugi_value_encode(sec->value, values, all, NULL, s->payload + at.value);
+        return;
+    }
+    for (uint32_t i = 0; i < w->batch.blocks; i++) {
+        uint32_t k = w->batch.k[i];
+        frugi_value_encode(sec->value, values, k, s->payload + at.scale, s->payload + at.value);
+        values += k;
+        at.scale += shared;
+        at.value += (uint64_t)k * bytes;
+    }
+}
+
+/*
+ * Stage by stage through the batch rather than block by block: single floats that were just written cannot be read
+ * back as vectors without waiting, and here they never are.
+ */
 static void encode(frugi_worker *w, const stretch *s) {
     const frugi_section *sec = s->section;
     frugi_place at = frugi_section_place(sec, s->at);
-    uint32_t scale_bytes = frugi_value_scale_bytes(sec->value), value_bytes = frugi_value_bytes(sec->value);
+    bool any_held = false;
+    for (uint32_t i = 0; i < w->batch.blocks; i++)
+        any_held |= w->batch.held[i];
+    for (uint32_t i = 0; any_held && i < w->batch.blocks; i++)
+        if (w->batch.held[i])
+            hold(w, s, i);
+    if (sec->index == FRUGI_INDEX_CODE_NONE && !any_held) {
+        encode_values(w, s, s->acc, at);
+        return;
+    }
+    if (sec->index == FRUGI_INDEX_CODE_NONE)
+        list_all(w);
+    gather(w, s);
+    uint64_t index_at = at.index;
     for (uint32_t i = 0; i < w->batch.blocks; i++) {
         uint32_t k = w->batch.k[i];
-        if (w->batch.held[i])
-            encode_held(w, s, i, at);
-        else
-            encode_block(w, s, i, at);
-        at.scale += scale_bytes;
-        at.index += frugi_index_bytes(sec->index, sec->block, 1, k);
-        at.value += (uint64_t)k * value_bytes;
+        frugi_index_encode(sec->index, sec->block, w->batch.idx + (size_t)i * sec->block, k, s->payload + index_at);
+        index_at += frugi_index_bytes(sec->index, sec->block, 1, k);
     }
+    encode_values(w, s, w->values, at);
+    scatter(w, s);
 }
 
 static void keep(const job *j, frugi_worker *w, const stretch *s) {

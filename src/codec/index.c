@@ -18,6 +18,21 @@ uint64_t frugi_index_bytes(frugi_index code, uint32_t block, uint64_t blocks, ui
     return 0;
 }
 
+typedef unsigned char sixteen __attribute__((vector_size(16)));
+typedef uint16_t sixteen_u16 __attribute__((vector_size(32)));
+
+static void encode_bytes(const uint16_t *idx, uint32_t k, unsigned char *out) {
+    uint32_t j = 0;
+    for (; j + 16 <= k; j += 16) {
+        sixteen_u16 wide;
+        memcpy(&wide, idx + j, sizeof wide);
+        sixteen narrow = __builtin_convertvector(wide, sixteen);
+        memcpy(out + j, &narrow, sizeof narrow);
+    }
+    for (; j < k; j++)
+        out[j] = (unsigned char)idx[j];
+}
+
 void frugi_index_encode(frugi_index code, uint32_t block, const uint16_t *idx, uint32_t k, unsigned char *out) {
     if (code == FRUGI_INDEX_CODE_BITMAP) {
         memset(out, 0, block / 8);
@@ -27,8 +42,7 @@ void frugi_index_encode(frugi_index code, uint32_t block, const uint16_t *idx, u
         for (uint32_t j = 0; j < k; j++)
             frugi_put16(out + 2 * j, idx[j]);
     } else if (code == FRUGI_INDEX_CODE_LOCAL) {
-        for (uint32_t j = 0; j < k; j++)
-            out[j] = (unsigned char)idx[j];
+        encode_bytes(idx, k, out);
     }
 }
 
@@ -72,8 +86,6 @@ int frugi_index_check(frugi_index code, uint32_t block, const unsigned char *in,
         bad |= in[j] <= in[j - 1];
     return !bad && in[k - 1] < length;
 }
-
-typedef unsigned char sixteen __attribute__((vector_size(16)));
 
 uint64_t frugi_index_falls(const unsigned char *in, uint64_t n) {
     uint64_t falls = 0, at = 0;

@@ -11,6 +11,7 @@
 
 #include "common/bits.h"
 #include "common/clock.h"
+#include "common/count.h"
 #include "common/random.h"
 #include "common/status.h"
 #include "schedule/schedule.h"
@@ -127,36 +128,46 @@ static void hold(frugi_worker *w, const stretch *s, uint32_t i) {
     w->tally.held++;
 }
 
-/* Collect the entries of all blocks of the batch, in order. */
+/* to[e] = from[idx[e]], eight at a time: a fixed number of rounds, which the compiler lays out flat. */
+static inline void collect(const float *from, const uint16_t *idx, uint32_t k, float *to) {
+    uint32_t e = 0;
+    for (; e + 8 <= k; e += 8)
+#pragma GCC unroll 8
+        for (uint32_t i = 0; i < 8; i++)
+            to[e + i] = from[idx[e + i]];
+    for (; e < k; e++)
+        to[e] = from[idx[e]];
+}
+
+/* to[idx[e]] = from[e], likewise. */
+static inline void spread(const float *from, const uint16_t *idx, uint32_t k, float *to) {
+    uint32_t e = 0;
+    for (; e + 8 <= k; e += 8)
+#pragma GCC unroll 8
+        for (uint32_t i = 0; i < 8; i++)
+            to[idx[e + i]] = from[e + i];
+    for (; e < k; e++)
+        to[idx[e]] = from[e];
+}
+
+/* The entries of all blocks of the batch, in order. */
 static void gather(frugi_worker *w, const stretch *s) {
     const frugi_batch *b = &w->batch;
     float *values = w->values;
-    for (uint32_t i = 0; i < b->blocks; values += b->k[i++]) {
-        const uint16_t *idx = b->idx + (size_t)i * b->block;
-        const float *acc = s->acc + (size_t)i * b->block;
-        if (b->held[i]) {
+    for (uint32_t i = 0; i < b->blocks; values += b->k[i++])
+        if (b->held[i])
             memset(values, 0, b->k[i] * sizeof *values);
-            continue;
-        }
-#pragma GCC unroll 8
-        for (uint32_t e = 0; e < b->k[i]; e++)
-            values[e] = acc[idx[e]];
-    }
+        else
+            collect(s->acc + (size_t)i * b->block, b->idx + (size_t)i * b->block, b->k[i], values);
 }
 
 /* Put what the value code left over back in place. */
 static void scatter(frugi_worker *w, const stretch *s) {
     const frugi_batch *b = &w->batch;
     const float *values = w->values;
-    for (uint32_t i = 0; i < b->blocks; values += b->k[i++]) {
-        const uint16_t *idx = b->idx + (size_t)i * b->block;
-        float *acc = s->acc + (size_t)i * b->block;
-        if (b->held[i])
-            continue;
-#pragma GCC unroll 8
-        for (uint32_t e = 0; e < b->k[i]; e++)
-            acc[idx[e]] = values[e];
-    }
+    for (uint32_t i = 0; i < b->blocks; values += b->k[i++])
+        if (!b->held[i])
+            spread(values, b->idx + (size_t)i * b->block, b->k[i], s->acc + (size_t)i * b->block);
 }
 
 /* Values of a batch, from w->values or, where everything is sent, from the accumulators themselves. */
@@ -280,8 +291,11 @@ static void do_batch(const job *j, frugi_worker *w, const frugi_slice *slice, ui
     b->lag = &w->lag;
     b->lanes = &w->lanes;
     b->predict = c->predict + (slice->dense ? 0 : slice->stored + at);
+    uint64_t walk = (sec->first + at) * sec->kappa;
     for (uint32_t i = 0; i < b->blocks; i++)
-        b->k[i] = frugi_section_k(sec, at + i);
+        b->k[i] = frugi_count_next(sec->kappa, &walk);
+    if (tail)
+        b->k[0] = frugi_section_k(sec, at);
     stretch s = {.section = sec,
                  .payload = j->frame + slice->payload_at,
                  .at = at,

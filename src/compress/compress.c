@@ -150,6 +150,25 @@ static inline void spread(const float *from, const uint16_t *idx, uint32_t k, fl
         to[idx[e]] = from[e];
 }
 
+/* f32 values of a batch go straight into the payload and leave nothing over. */
+static void move_f32(frugi_worker *w, const stretch *s, frugi_place at) {
+    const frugi_batch *b = &w->batch;
+    unsigned char *out = s->payload + at.value;
+    for (uint32_t i = 0; i < b->blocks; out += b->k[i++] * sizeof(float)) {
+        float *acc = s->acc + (size_t)i * b->block;
+        const uint16_t *idx = b->idx + (size_t)i * b->block;
+        if (b->held[i]) {
+            memset(out, 0, b->k[i] * sizeof(float));
+            continue;
+        }
+#pragma GCC unroll 4
+        for (uint32_t e = 0; e < b->k[i]; e++) {
+            memcpy(out + e * sizeof(float), &acc[idx[e]], sizeof(float));
+            acc[idx[e]] = 0.0f;
+        }
+    }
+}
+
 /* The entries of all blocks of the batch, in order. */
 static void gather(frugi_worker *w, const stretch *s) {
     const frugi_batch *b = &w->batch;
@@ -208,13 +227,17 @@ static void encode(frugi_worker *w, const stretch *s) {
     }
     if (sec->index == FRUGI_INDEX_CODE_NONE)
         list_all(w);
-    gather(w, s);
     uint64_t index_at = at.index;
     for (uint32_t i = 0; i < w->batch.blocks; i++) {
         uint32_t k = w->batch.k[i];
         frugi_index_encode(sec->index, sec->block, w->batch.idx + (size_t)i * sec->block, k, s->payload + index_at);
         index_at += frugi_index_bytes(sec->index, sec->block, 1, k);
     }
+    if (sec->value == FRUGI_VALUE_F32) {
+        move_f32(w, s, at);
+        return;
+    }
+    gather(w, s);
     encode_values(w, s, w->values, at);
     scatter(w, s);
 }

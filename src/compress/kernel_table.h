@@ -1,10 +1,14 @@
-/* kernel_table.h - where the set bits of a byte are: one byte per set bit, lowest first. */
+/* kernel_table.h - what the SIMD variants share: where the set bits of a byte are, and one byte per block. */
 #ifndef FRUGI_KERNEL_TABLE_H
 #define FRUGI_KERNEL_TABLE_H
 
 #include <stdint.h>
 
+#define INLINE static inline __attribute__((always_inline))
+
+typedef uint8_t lanes_u8 __attribute__((vector_size(16)));
+
+/** One byte per set bit, lowest first. */
 extern const uint64_t frugi_bit_places[256];
-extern const uint8_t frugi_bit_count[256];
 
 #endif

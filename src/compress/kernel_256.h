@@ -65,9 +65,9 @@ INLINE uint32_t expand(uint64_t x, uint8_t start, uint32_t bytes, uint8_t *dst) 
     return (uint32_t)(upto >> 56);
 }
 
-/* ---- the slow way ------------------------------------------------------------------------------- /
+/* ---- the slow way ---------------------------------------------------------------------------- */
 
-/* The k-th largest of 256. */
+        /* The k-th largest of 256. */
         static uint32_t bisect(const uint16_t *key, uint32_t k) {
             uint32_t threshold = 0;
             for (uint32_t bit = 0x8000; bit; bit >>= 1) {
@@ -129,9 +129,9 @@ INLINE uint32_t expand(uint64_t x, uint8_t start, uint32_t bytes, uint8_t *dst) 
                 idx[j] = list[j];
         }
 
-        /* ---- stages ------------------------------------------------------------------------------------- /
+        /* ---- stages ---------------------------------------------------------------------------------- */
 
-        static void accumulate(frugi_batch *batch) {
+        static void accumulate(frugi_batch * batch) {
             for (size_t b = 0; b < batch->blocks; b++)
                 sum_block(batch, b);
         }

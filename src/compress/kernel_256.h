@@ -42,7 +42,7 @@
 #define FEW      24u     /* 28 groups and 112 slots at most */
 #define REACH    255u    /* the largest key */
 #define COARSE   1023u   /* what the largest coarse key stands for */
-#define FINE_TOP 32      /* highest bit of a slot's key when k is small */
+#define FINE_TOP 64      /* highest bit of a slot's key when k is small */
 #define TIES     32u     /* more go the slow way */
 #define INF_HALF 0x7f80u /* upper half of infinity */
 
@@ -67,36 +67,46 @@ INLINE uint32_t expand(uint64_t x, uint8_t start, uint32_t bytes, uint8_t *dst) 
 
 /* ---- the slow way ---------------------------------------------------------------------------- */
 
+typedef uint16_t eight_u16 __attribute__((vector_size(16)));
+
+/* How many of 256 keys are at least t. */
+static uint32_t count_reaching(const uint16_t *key, uint16_t t) {
+    eight_u16 c[4] = {{0}}, v[4];
+    for (size_t i = 0; i < 256; i += 32) {
+        memcpy(v, key + i, sizeof v);
+        for (size_t j = 0; j < 4; j++) {
+            c[j] -= (eight_u16)(v[j] >= t);
+            KEEP_LANES(c[j]); /* or the four sums become one chain */
+        }
+    }
+    eight_u16 sum = (c[0] + c[1]) + (c[2] + c[3]);
+    return (uint32_t)(sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7]);
+}
+
 /* The k-th largest of 256. */
 static uint32_t bisect(const uint16_t *key, uint32_t k) {
     uint32_t threshold = 0;
-    for (uint32_t bit = 0x8000; bit; bit >>= 1) {
-        uint16_t guess = (uint16_t)(threshold | bit), count = 0;
-        for (uint32_t i = 0; i < 256; i++)
-            count = (uint16_t)(count + (key[i] >= guess));
-        if (count >= k)
+    for (uint32_t bit = 0x8000; bit; bit >>= 1)
+        if (count_reaching(key, (uint16_t)(threshold | bit)) >= k)
             threshold |= bit;
-    }
     return threshold;
 }
 
 /* rank[i] becomes 2 for those that win, 1 for those tied at the threshold, else 0. */
 static void rank_slowly(const float *acc, uint32_t k, bool exact, uint8_t *rank) {
-    uint16_t half[256], low[256];
-    uint32_t above = 0;
+    uint16_t half[256], low[256], any = 0;
     for (uint32_t i = 0; i < 256; i++)
         half[i] = (uint16_t)(frugi_magnitude(acc[i]) >> 16);
-    uint32_t t = bisect(half, k), u = 0;
+    uint16_t t = (uint16_t)bisect(half, k), u = 0;
     for (uint32_t i = 0; i < 256; i++) {
-        above += half[i] > t;
         low[i] = exact && half[i] == t ? (uint16_t)frugi_f32_bits(acc[i]) : 0;
+        any |= low[i];
     }
-    if (exact)
-        u = bisect(low, k - above);
-    for (uint32_t i = 0; i < 256; i++) {
-        bool more = half[i] > t, on_it = half[i] == t;
-        rank[i] = (uint8_t)(more || (on_it && low[i] > u) ? 2 : on_it && low[i] == u);
-    }
+    uint32_t above = count_reaching(half, (uint16_t)(t + 1));
+    if (any && count_reaching(half, t) > k)
+        u = (uint16_t)bisect(low, k - above);
+    for (uint32_t i = 0; i < 256; i++)
+        rank[i] = (uint8_t)((half[i] > t) * 2 + (half[i] == t) * ((low[i] > u) + (low[i] >= u)));
 }
 
 static bool all_zero(const float *acc) {

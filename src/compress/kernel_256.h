@@ -109,26 +109,25 @@ static void rank_slowly(const float *acc, uint32_t k, bool exact, uint8_t *rank)
         rank[i] = (uint8_t)((half[i] > t) * 2 + (half[i] == t) * ((low[i] > u) + (low[i] >= u)));
 }
 
-static bool all_zero(const float *acc) {
-    uint32_t any = 0;
-    for (uint32_t i = 0; i < 256; i++)
-        any |= frugi_magnitude(acc[i]);
-    return any == 0;
+static uint32_t count_winners(const uint8_t *rank) {
+    uint32_t n = 0;
+    for (uint32_t w = 0; w < 4; w++)
+        n += (uint32_t)__builtin_popcountll(reach_64(rank + 64 * w, 2));
+    return n;
 }
 
 static __attribute__((noinline)) void take_slowly(frugi_batch *batch, size_t b) {
     const float *acc = batch->acc + 256 * b;
     uint16_t *idx = batch->idx + 256 * b;
-    uint32_t k = batch->k[b], room = k, n = 0;
-    if (batch->lanes->top[b] == 0 && all_zero(acc)) {
-        for (uint32_t j = 0; j < k; j++)
-            idx[j] = (uint16_t)j;
-        return;
-    }
+    uint32_t k = batch->k[b], n = 0;
+    bool exact = batch->select == FRUGI_SELECT_EXACT;
     uint8_t rank[256], list[256 + 8];
-    rank_slowly(acc, k, batch->select == FRUGI_SELECT_EXACT, rank);
-    for (uint32_t w = 0; w < 4; w++)
-        room -= (uint32_t)__builtin_popcountll(reach_64(rank + 64 * w, 2));
+    /* Mostly the block is sparse: what is not zero wins, and zeros are tied. */
+    for (uint32_t i = 0; i < 256; i++)
+        rank[i] = frugi_magnitude(acc[i]) > (exact ? 0u : 0xffffu) ? 2 : 1;
+    if (count_winners(rank) > k)
+        rank_slowly(acc, k, exact, rank);
+    uint32_t room = k - count_winners(rank);
     for (uint32_t w = 0; w < 4; w++) {
         uint64_t won = reach_64(rank + 64 * w, 2), tied = reach_64(rank + 64 * w, 1) ^ won;
         for (; tied && room; tied &= tied - 1, room--)

@@ -3,9 +3,10 @@
 
 Selection that is tuned on gaussian noise fails on real gradients, whose scale differs from layer to layer and from
 row to row. This script trains a small model for some warm-up steps and then writes the gradients of the following
-consecutive steps into one safetensors file: tensors step_0000, step_0001, ... of shape [rows, 256], float32. Each
-parameter's piece is padded with zeros to a multiple of 256 elements, so that no row mixes two parameters; the
-metadata entry "layout" lists every parameter with its shape and its first row.
+consecutive steps into one safetensors file: tensors step_0000, step_0001, ... of shape [rows, 256], float32. Only
+parameters that the library compresses by default are kept: two dimensions or more and at least 4096 elements. Each
+one's piece is padded with zeros to a multiple of 256 elements, so that no row mixes two parameters; the metadata
+entry "layout" lists them with their shapes and first rows.
 
   record_gradients.py gpt      gpt.safetensors         3.3 M parameters, bytes of English text, AdamW
   record_gradients.py resnet20 resnet20.safetensors    0.27 M parameters, images, SGD with momentum
@@ -181,10 +182,15 @@ def resnet_task(data, batch):
     return model, optimiser, loss
 
 
+def compressed(model):
+    """The parameters that do not travel dense."""
+    return [(n, p) for n, p in model.named_parameters() if p.dim() >= 2 and p.numel() >= 4096]
+
+
 def flat_layout(model):
-    """Name, shape and first row of every parameter, and the number of rows in all."""
+    """Name, shape and first row of every kept parameter, and the number of rows in all."""
     layout, row = [], 0
-    for name, parameter in model.named_parameters():
+    for name, parameter in compressed(model):
         layout.append({"name": name, "shape": list(parameter.shape), "row": row})
         row += -(-parameter.numel() // ROW)
     return layout, row
@@ -192,7 +198,7 @@ def flat_layout(model):
 
 def flat_gradient(model, layout, rows):
     flat = np.zeros(rows * ROW, np.float32)
-    for piece, parameter in zip(layout, model.parameters()):
+    for piece, (_, parameter) in zip(layout, compressed(model)):
         start = piece["row"] * ROW
         flat[start : start + parameter.numel()] = parameter.grad.reshape(-1).numpy()
     return flat

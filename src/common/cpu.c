@@ -19,7 +19,7 @@
 #endif
 #endif
 
-static const char *const names[FRUGI_ISA_COUNT] = {"ref", "neon", "avx2", "avx512"};
+static const char *const names[FRUGI_ISA_COUNT] = {"ref", "neon", "avx2"};
 
 const char *frugi_isa_name(frugi_isa isa) {
     return names[isa];
@@ -32,9 +32,6 @@ bool frugi_isa_runs(frugi_isa isa) {
     case FRUGI_ISA_NEON: return true; /* part of the base architecture */
 #elif defined(__x86_64__)
     case FRUGI_ISA_AVX2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt");
-    case FRUGI_ISA_AVX512:
-        return frugi_isa_runs(FRUGI_ISA_AVX2) && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi2");
 #endif
     default: return false;
     }

@@ -311,9 +311,7 @@ static void do_batch(const job *j, frugi_worker *w, const frugi_slice *slice, ui
     b->length = tail ? sec->last_length : sec->block;
     b->select = c->config.select;
     b->idx = w->idx;
-    b->lag = &w->lag;
     b->lanes = &w->lanes;
-    b->predict = c->predict + (slice->dense ? 0 : slice->stored + at);
     uint64_t walk = (sec->first + at) * sec->kappa;
     for (uint32_t i = 0; i < b->blocks; i++)
         b->k[i] = frugi_count_next(sec->kappa, &walk);

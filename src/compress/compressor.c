@@ -58,9 +58,8 @@ static frug_status make_worker(frugi_worker *w) {
 static frug_status make_buffers(frug_compressor *c) {
     c->slice = calloc(c->pieces + 1, sizeof *c->slice);
     c->zeros = frugi_alloc(FRUGI_BATCH_ELEMENTS * sizeof *c->zeros);
-    c->predict = calloc(c->blocks + 1, sizeof *c->predict);
     c->worker = frugi_alloc((size_t)c->threads * sizeof *c->worker);
-    FRUG_FAIL_IF(!c->slice || !c->zeros || !c->predict || !c->worker, FRUG_ERR_MEMORY, "compressor: out of memory");
+    FRUG_FAIL_IF(!c->slice || !c->zeros || !c->worker, FRUG_ERR_MEMORY, "compressor: out of memory");
     for (int i = 0; i < c->threads; i++)
         FRUG_TRY(make_worker(&c->worker[i]));
     if (c->config.feedback != FRUGI_FEEDBACK_NONE)
@@ -118,7 +117,6 @@ void frug_compressor_destroy(frug_compressor *c) {
     free(c->worker);
     frugi_store_destroy(&c->residual);
     frugi_store_destroy(&c->momentum);
-    free(c->predict);
     free(c->zeros);
     free(c->cursor);
     free(c->reader);

@@ -56,7 +56,6 @@ typedef struct frugi_tally {
 typedef struct frugi_worker {
     frugi_batch batch;
     frugi_lanes lanes;
-    int32_t lag;
     frugi_tally tally;
     float *acc;      /* accumulators that are not changed in place */
     float *saved;    /* residuals as they were before */
@@ -82,7 +81,6 @@ struct frug_compressor {
     uint64_t blocks;      /* compressed ones */
     frugi_store residual; /* feedback other than none */
     frugi_store momentum; /* feedback=dgc */
-    uint16_t *predict;    /* one per compressed block */
     float *zeros;         /* a batch */
     frugi_worker *worker; /* one per thread */
     frugi_slice *slice;   /* of the frame being written: room for one per piece and one more */

@@ -34,8 +34,7 @@ typedef struct frugi_lanes {
 typedef struct frugi_batch {
     uint32_t block;      /* elements per block */
     uint32_t blocks;     /* 1 .. FRUGI_LANES */
-    uint32_t length;     /* elements of each block that count; below block only for a
-                            lone last block */
+    uint32_t length;     /* elements of each block that count; below block only for a lone last block */
     const float *grad;   /* new gradient, blocks in a row */
     const float *before; /* what was left behind, likewise; may be acc */
     float *acc;          /* becomes beta * before + grad */
@@ -43,13 +42,8 @@ typedef struct frugi_batch {
     float beta;
     frugi_selector select;
     uint32_t k[FRUGI_LANES];
-    bool held[FRUGI_LANES]; /* the block has a NaN or an infinity; its idx is not
-                               set */
+    bool held[FRUGI_LANES]; /* the block has a NaN or an infinity; its idx is not set */
     uint16_t *idx;          /* block b's k[b] indices start at idx + b * block */
-    uint16_t *predict;      /* per block, upper half of last step's threshold; steers
-                               speed only */
-    int32_t *lag;           /* where thresholds lie against predict, in sixteenths; steers
-                               speed only */
     frugi_lanes *lanes;
 } frugi_batch;
 
@@ -58,8 +52,7 @@ typedef struct frugi_kernel {
     void (*select)(frugi_batch *batch);
 } frugi_kernel;
 
-/** The variant for a block length; lone last blocks that are not full always
- * take the reference. */
+/** The variant for a block length; lone last blocks that are not full always take the reference. */
 const frugi_kernel *frugi_kernel_for(frugi_isa isa, uint32_t block);
 
 extern const frugi_kernel frugi_kernel_ref;

@@ -42,7 +42,7 @@
 #define FEW      24u     /* 28 groups and 112 slots at most */
 #define REACH    255u    /* the largest key */
 #define COARSE   1023u   /* what the largest coarse key stands for */
-#define FINE_TOP 64      /* highest bit of a slot's key when k is small */
+#define FINE_TOP 16      /* highest bit of a slot's key when k is small: the threshold is seldom further up */
 #define TIES     32u     /* more go the slow way */
 #define INF_HALF 0x7f80u /* upper half of infinity */
 

@@ -39,7 +39,7 @@ const frugi_kernel *frugi_kernel_for(frugi_isa isa, uint32_t block) {
     if (isa == FRUGI_ISA_NEON && block == 256)
         return &frugi_kernel_256_neon;
 #elif defined(__x86_64__)
-    if (isa >= FRUGI_ISA_AVX2 && block == 256)
+    if (isa == FRUGI_ISA_AVX2 && block == 256)
         return &frugi_kernel_256_avx2;
 #endif
     (void)isa;

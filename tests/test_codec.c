@@ -104,7 +104,7 @@ static void indices_round_trip(void **state) {
                 for (uint32_t i = 0; i < blocks[b] && n < k; i++)
                     if (next_random(&random) % (blocks[b] - i) < k - n)
                         idx[n++] = (uint16_t)i;
-                frugi_index_encode((frugi_index)code, blocks[b], idx, k, bytes);
+                frugi_index_encode((frugi_index)code, blocks[b], 1, &k, idx, bytes);
                 assert_true(frugi_index_check((frugi_index)code, blocks[b], bytes, k, blocks[b]));
                 assert_false(frugi_index_check((frugi_index)code, blocks[b], bytes, k, idx[k - 1]));
                 frugi_index_decode((frugi_index)code, blocks[b], bytes, k, back);

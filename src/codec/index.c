@@ -21,7 +21,7 @@ uint64_t frugi_index_bytes(frugi_index code, uint32_t block, uint64_t blocks, ui
 typedef unsigned char sixteen __attribute__((vector_size(16)));
 typedef uint16_t sixteen_u16 __attribute__((vector_size(32)));
 
-static void encode_bytes(const uint16_t *idx, uint32_t k, unsigned char *out) {
+static unsigned char *encode_bytes(const uint16_t *idx, uint32_t k, unsigned char *out) {
     uint32_t j = 0;
     for (; j + 16 <= k; j += 16) {
         sixteen_u16 wide;
@@ -31,18 +31,27 @@ static void encode_bytes(const uint16_t *idx, uint32_t k, unsigned char *out) {
     }
     for (; j < k; j++)
         out[j] = (unsigned char)idx[j];
+    return out + k;
 }
 
-void frugi_index_encode(frugi_index code, uint32_t block, const uint16_t *idx, uint32_t k, unsigned char *out) {
-    if (code == FRUGI_INDEX_CODE_BITMAP) {
-        memset(out, 0, block / 8);
-        for (uint32_t j = 0; j < k; j++)
-            out[idx[j] / 8] = (unsigned char)(out[idx[j] / 8] | 1u << (idx[j] % 8));
-    } else if (code == FRUGI_INDEX_CODE_LOCAL && block > 256) {
-        for (uint32_t j = 0; j < k; j++)
-            frugi_put16(out + 2 * j, idx[j]);
-    } else if (code == FRUGI_INDEX_CODE_LOCAL) {
-        encode_bytes(idx, k, out);
+static unsigned char *encode_bitmap(const uint16_t *idx, uint32_t k, uint32_t block, unsigned char *out) {
+    memset(out, 0, block / 8);
+    for (uint32_t j = 0; j < k; j++)
+        out[idx[j] / 8] = (unsigned char)(out[idx[j] / 8] | 1u << (idx[j] % 8));
+    return out + block / 8;
+}
+
+void frugi_index_encode(frugi_index code, uint32_t block, uint32_t blocks, const uint32_t *k, const uint16_t *idx,
+                        unsigned char *out) {
+    for (uint32_t b = 0; b < blocks; b++, idx += block) {
+        if (code == FRUGI_INDEX_CODE_BITMAP) {
+            out = encode_bitmap(idx, k[b], block, out);
+        } else if (code == FRUGI_INDEX_CODE_LOCAL && block <= 256) {
+            out = encode_bytes(idx, k[b], out);
+        } else if (code == FRUGI_INDEX_CODE_LOCAL) {
+            memcpy(out, idx, 2 * (size_t)k[b]);
+            out += 2 * (size_t)k[b];
+        }
     }
 }
 

@@ -23,8 +23,9 @@ const char *frugi_index_name(uint32_t code);
 /** Bytes for the indices of several blocks that send that many entries together. */
 uint64_t frugi_index_bytes(frugi_index code, uint32_t block, uint64_t blocks, uint64_t entries);
 
-/** Encode the k ascending indices of one block. local: k entries at out; bitmap: block / 8 bytes. */
-void frugi_index_encode(frugi_index code, uint32_t block, const uint16_t *idx, uint32_t k, unsigned char *out);
+/** Encode the ascending indices of some blocks: k[b] of them from idx + b * block on for block b. */
+void frugi_index_encode(frugi_index code, uint32_t block, uint32_t blocks, const uint32_t *k, const uint16_t *idx,
+                        unsigned char *out);
 
 /** Decode k indices of one block that frugi_index_check() has passed. */
 void frugi_index_decode(frugi_index code, uint32_t block, const unsigned char *in, uint32_t k, uint16_t *idx);

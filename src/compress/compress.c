@@ -227,12 +227,7 @@ static void encode(frugi_worker *w, const stretch *s) {
     }
     if (sec->index == FRUGI_INDEX_CODE_NONE)
         list_all(w);
-    uint64_t index_at = at.index;
-    for (uint32_t i = 0; i < w->batch.blocks; i++) {
-        uint32_t k = w->batch.k[i];
-        frugi_index_encode(sec->index, sec->block, w->batch.idx + (size_t)i * sec->block, k, s->payload + index_at);
-        index_at += frugi_index_bytes(sec->index, sec->block, 1, k);
-    }
+    frugi_index_encode(sec->index, sec->block, w->batch.blocks, w->batch.k, w->batch.idx, s->payload + at.index);
     if (sec->value == FRUGI_VALUE_F32) {
         move_f32(w, s, at);
         return;

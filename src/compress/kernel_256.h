@@ -39,10 +39,11 @@
 
 #include <string.h>
 
-#define FEW      24u     /* 28 groups and 112 slots at most */
-#define REACH    255u    /* the largest key */
-#define COARSE   1023u   /* what the largest coarse key stands for */
-#define FINE_TOP 16      /* highest bit of a slot's key when k is small: the threshold is seldom further up */
+#define FEW    24u   /* 28 groups and 112 slots at most */
+#define REACH  255u  /* the largest key */
+#define COARSE 1023u /* what the largest coarse key stands for */
+#define FINE_TOP(exact)                                                                                                \
+    ((exact) ? 64 : 32)  /* highest bit of a slot's key when k is small; thresholds are seldom higher */
 #define TIES     32u     /* more go the slow way */
 #define INF_HALF 0x7f80u /* upper half of infinity */
 
@@ -192,7 +193,7 @@ INLINE void rank_listed(frugi_batch *batch, uint32_t quads, bool exact) {
         uint32_t full = batch->k[b] / 4; /* so many quads are listed whole; beyond the list's end is old stuff */
 #pragma GCC unroll 8
         for (uint32_t q = 0; q < quads; q++) {
-            lanes_u8 key = rank_quad(acc, s->list[b] + 4 * q, s->bound[b], exact, 2 * FINE_TOP - 1);
+            lanes_u8 key = rank_quad(acc, s->list[b] + 4 * q, s->bound[b], exact, 2 * FINE_TOP(exact) - 1);
             if (q >= full)
                 key &= (lanes_u8)(place + (uint8_t)(16 * q) < (uint8_t)(4 * s->found[b]));
             memcpy(s->slot[b] + 16 * q, &key, sizeof key);
@@ -315,7 +316,7 @@ INLINE void select_few(frugi_batch *batch, uint32_t quads, bool exact, lanes_u8 
     search(s, 64, 128, k);
     list_groups(batch, quads);
     rank_listed(batch, quads, exact);
-    select_slots(batch, quads, FINE_TOP, k);
+    select_slots(batch, quads, FINE_TOP(exact), k);
     finish(batch, quads);
 }
 

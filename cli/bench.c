@@ -61,6 +61,8 @@ static void add_compress(list *l, const char *select, const char *residual, cons
 static void add_main_cases(list *l, int threads) {
     add_compress(l, "exact", "f32", "", l->density, "", threads);
     add_compress(l, "hist", "f32", "", l->density, "", threads);
+    add_compress(l, "exact", "f32", "/value=f32", l->density, ",value=f32", threads);
+    add_compress(l, "hist", "f32", "/value=f32", l->density, ",value=f32", threads);
     add_compress(l, "hist", "int8", "", l->density, "", threads);
 }
 
@@ -76,8 +78,7 @@ static void add_residuals(list *l, int threads) {
 static void add_sweeps(list *l, int threads) {
     static const int kept[] = {8, 16, 32, 64, 128};
     static const int blocks[] = {64, 128, 1024, 4096};
-    static const char *const others[] = {"value=f32",      "value=f16",    "value=int8",
-                                         "feedback=plain", "feedback=dgc", "feedback=none"};
+    static const char *const others[] = {"value=f16", "value=int8", "feedback=plain", "feedback=dgc", "feedback=none"};
     char suffix[32], more[32];
     for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
         double density = kept[i] / 256.0;

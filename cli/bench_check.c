@@ -209,8 +209,8 @@ static void add_energy(const float *acc, const float *decoded, uint64_t len, flo
 /* By how much sent + left behind may miss the accumulator: one step of the residual's format. */
 static float slack(const frugi_rule *rule, float rest, float largest) {
     switch (rule->store) {
-    case FRUGI_STORE_INT8: return largest * (1.02f / 127.0f) + FLT_MIN;
-    case FRUGI_STORE_INT4: return largest * (1.02f / 7.0f) + FLT_MIN;
+    case FRUGI_STORE_INT8: return largest * (1.02f / 126.0f) + FLT_MIN;
+    case FRUGI_STORE_INT4: return largest * (1.02f / 6.0f) + FLT_MIN;
     case FRUGI_STORE_BF16: return fabsf(rest) * 0x1p-7f + FLT_MIN;
     default: return 0.0f;
     }

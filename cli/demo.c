@@ -102,7 +102,7 @@ static const char *count_promise(const frugi_rule *rule) {
 static const char *mass_promise(const frugi_rule *rule) {
     switch (rule->store) {
     case FRUGI_STORE_INT8:
-        return "nothing is lost: sent + left behind is within 1/127 of the largest rest in its block";
+        return "nothing is lost: sent + left behind is within 1/126 of the largest rest in its block";
     case FRUGI_STORE_INT4: return "nothing is lost: sent + left behind is within 1/7 of the largest rest in its block";
     case FRUGI_STORE_BF16: return "nothing is lost: sent + left behind is within 1/128 of what was left";
     default: return "nothing is lost with an f32 residual: sent + left behind == accumulated, bit for bit";

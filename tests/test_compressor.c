@@ -352,7 +352,7 @@ static void short_residuals_stay_within_a_scale(void **state) {
     static const struct {
         const char *config;
         float levels;
-    } kinds[] = {{"feedback=merged,residual=int8,value=f32", 127.0f}, {"residual=int4,value=f32", 7.0f}};
+    } kinds[] = {{"feedback=merged,residual=int8,value=f32", 126.0f}, {"residual=int4,value=f32", 6.0f}};
     for (size_t k = 0; k < COUNT(kinds); k++) {
         frug_layout *layout = flat(N);
         frug_compressor *c = make_compressor(kinds[k].config, layout, NULL);

@@ -15,7 +15,11 @@
 
 #include <stdbool.h>
 
-#define SMALLEST_SCALE 0x0880u /* 2^-110: 65536 over it is finite */
+#define WEYL           0x9e3779b9u /* 2^32 over the golden ratio */
+#define FOUR_ON        (4u * WEYL)
+#define SMALLEST_SCALE 0x0880u /* 2^-110: 32768 over it is finite */
+#define INT8_LEVELS    126.0f  /* one less than a byte holds: rounding at random may go one further */
+#define INT4_LEVELS    6.0f
 
 /* The byte that means zero: int4 counts from -8. */
 static int zero_byte(frugi_residual format) {
@@ -72,31 +76,73 @@ static float largest_of(const float *x, uint32_t n) {
     return frugi_bits_f32(most);
 }
 
-/* Element i's share of the block's dice: sixteen bits. */
-static inline uint32_t dice_at(uint32_t dice, uint32_t i) {
-    return (dice + i * 0x9e3779b9u) >> 16;
+/* Vectors of sixteen bytes; a compiler's own attempts at the loops below are several times slower. */
+typedef float four_f32 __attribute__((vector_size(16)));
+typedef uint32_t four_u32 __attribute__((vector_size(16)));
+typedef uint16_t eight_u16 __attribute__((vector_size(16)));
+typedef unsigned char sixteen_u8 __attribute__((vector_size(16)));
+
+static inline four_u32 load_four(const float *x) {
+    four_u32 v;
+    memcpy(&v, x, sizeof v);
+    return v;
+}
+
+/* The lower halves of eight numbers, and of sixteen. */
+static inline eight_u16 lower_halves(four_u32 a, four_u32 b) {
+    return __builtin_shufflevector((eight_u16)a, (eight_u16)b, 0, 2, 4, 6, 8, 10, 12, 14);
+}
+
+static inline sixteen_u8 lower_bytes(eight_u16 a, eight_u16 b) {
+    return __builtin_shufflevector((sixteen_u8)a, (sixteen_u8)b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28,
+                                   30);
+}
+
+/* The dice of elements 0 .. 3; those of the next four are FOUR_ON further. */
+static inline four_u32 first_dice(uint32_t dice) {
+    four_u32 d = {dice, dice + WEYL, dice + 2 * WEYL, dice + 3 * WEYL};
+    return d;
 }
 
 /*
- * x / scale as a whole number, rounded at random, within -most .. most, plus 128. inverse is 65536 / scale: the
- * quotient is taken to sixteen binary places, the dice are added below the point, and what is below is cut off.
+ * x / scale as whole numbers, rounded at random. inverse is 32768 / scale, so that x * inverse is the quotient with
+ * fifteen binary places; adding 1.5 * 2^23 leaves it, rounded to a whole number, in the low bits of the sum. The
+ * dice are added below the point, and what is below the point is cut off. The low byte of the result is 128 too large:
+ * what is left of the number added.
  */
-static inline uint32_t roll(float x, float inverse, uint32_t dice, uint32_t i, uint32_t most) {
-    uint32_t q = ((uint32_t)(int32_t)(x * inverse + 8388608.0f) + dice_at(dice, i)) >> 16;
-    q = q > 128 + most ? 128 + most : q;
-    return q < 128 - most ? 128 - most : q;
+static inline four_u32 roll(const float *x, float inverse, four_u32 *dice) {
+    four_u32 sum = (four_u32)((four_f32)load_four(x) * inverse + 12582912.0f) + (*dice >> 17);
+    *dice += FOUR_ON;
+    return sum >> 15;
+}
+
+static inline eight_u16 roll_eight(const float *x, float inverse, four_u32 *dice) {
+    four_u32 a = roll(x, inverse, dice), b = roll(x + 4, inverse, dice);
+    return lower_halves(a, b);
 }
 
 static void load_bf16(const unsigned char *data, uint32_t n, float *dst) {
-    for (uint32_t i = 0; i < n; i++)
-        dst[i] = frugi_bf16_f32(frugi_get16(data + 2 * i));
+    for (uint32_t i = 0; i < n; i += 16) {
+        uint16_t h[16];
+        memcpy(h, data + 2 * i, sizeof h);
+        for (uint32_t j = 0; j < 16; j++)
+            dst[i + j] = frugi_bf16_f32(h[j]);
+    }
+}
+
+static inline four_u32 upper_rolled(const float *x, four_u32 *dice) {
+    four_u32 u = load_four(x), r = u + (*dice >> 16);
+    four_u32 wild = (four_u32)((r & FRUGI_ABS_MASK) >= FRUGI_INF_BITS); /* those keep their own upper half */
+    *dice += FOUR_ON;
+    return ((r & ~wild) | (u & wild)) >> 16;
 }
 
 static void save_bf16(unsigned char *data, uint32_t n, const float *src, uint32_t dice) {
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t u = frugi_f32_bits(src[i]), r = (u + dice_at(dice, i)) >> 16;
-        r = (r & 0x7fffu) >= 0x7f80u ? u >> 16 : r;
-        frugi_put16(data + 2 * i, (uint16_t)r);
+    four_u32 d = first_dice(dice);
+    for (uint32_t i = 0; i < n; i += 8) {
+        four_u32 a = upper_rolled(src + i, &d), b = upper_rolled(src + i + 4, &d);
+        eight_u16 h = lower_halves(a, b);
+        memcpy(data + 2 * i, &h, sizeof h);
     }
 }
 
@@ -106,8 +152,12 @@ static void load_int8(const signed char *data, uint32_t n, float scale, float *d
 }
 
 static void save_int8(signed char *data, uint32_t n, const float *src, float inverse, uint32_t dice) {
-    for (uint32_t i = 0; i < n; i++)
-        data[i] = (signed char)(roll(src[i], inverse, dice, i, 127) - 128);
+    four_u32 d = first_dice(dice);
+    for (uint32_t i = 0; i < n; i += 16) {
+        eight_u16 a = roll_eight(src + i, inverse, &d), b = roll_eight(src + i + 8, inverse, &d);
+        sixteen_u8 q = lower_bytes(a, b) - 128;
+        memcpy(data + i, &q, sizeof q);
+    }
 }
 
 static void load_int4(const unsigned char *data, uint32_t n, float scale, float *dst) {
@@ -118,10 +168,15 @@ static void load_int4(const unsigned char *data, uint32_t n, float scale, float 
 }
 
 static void save_int4(unsigned char *data, uint32_t n, const float *src, float inverse, uint32_t dice) {
-    for (uint32_t i = 0; i < n / 2; i++) {
-        uint32_t lo = roll(src[2 * i], inverse, dice, 2 * i, 7) - 120;
-        uint32_t hi = roll(src[2 * i + 1], inverse, dice, 2 * i + 1, 7) - 120;
-        data[i] = (unsigned char)(lo | hi << 4);
+    four_u32 d = first_dice(dice);
+    for (uint32_t i = 0; i < n; i += 16) {
+        eight_u16 a = roll_eight(src + i, inverse, &d), b = roll_eight(src + i + 8, inverse, &d);
+        sixteen_u8 q = lower_bytes(a, b) - 120; /* counted from -8 */
+        /* Two neighbours, a byte each, to the two halves of one byte. */
+        eight_u16 pair = (eight_u16)q;
+        eight_u16 both = (pair & 15u) | (pair >> 4);
+        sixteen_u8 packed = lower_bytes(both, both);
+        memcpy(data + i / 2, &packed, 8);
     }
 }
 
@@ -147,7 +202,7 @@ void frugi_store_save(frugi_store *store, uint64_t b, const float *src, uint32_t
         save_bf16(data, store->block, src, dice);
         return;
     }
-    float levels = store->format == FRUGI_RESIDUAL_INT8 ? 127.0f : 7.0f;
+    float levels = store->format == FRUGI_RESIDUAL_INT8 ? INT8_LEVELS : INT4_LEVELS;
     uint16_t scale = frugi_f32_bf16_up(largest_of(src, store->block) / levels);
     if (scale < SMALLEST_SCALE) {
         store->scale[b] = 0;
@@ -155,7 +210,7 @@ void frugi_store_save(frugi_store *store, uint64_t b, const float *src, uint32_t
         return;
     }
     store->scale[b] = scale;
-    float inverse = 65536.0f / frugi_bf16_f32(scale);
+    float inverse = 32768.0f / frugi_bf16_f32(scale);
     if (store->format == FRUGI_RESIDUAL_INT8)
         save_int8((signed char *)data, store->block, src, inverse, dice);
     else

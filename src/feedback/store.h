@@ -3,10 +3,10 @@
  *
  *   f32    as it is
  *   bf16   the upper half, rounded at random
- *   int8   -127 .. 127 times the block's scale, rounded at random
- *   int4   -7 .. 7 times the block's scale, rounded at random
+ *   int8   -126 .. 126 times the block's scale, rounded at random
+ *   int4   -6 .. 6 times the block's scale, rounded at random
  *
- * A scale is the block's largest magnitude over 127 (or 7), rounded up to bf16;
+ * A scale is the block's largest magnitude over 126 (or 6), rounded up to bf16;
  * |stored - true| <= scale. Random rounding keeps the expectation, so that small
  * gradients are not lost for ever below half a scale; the random numbers depend on
  * seed, step and block only. Blocks below 2^-103 are stored as zeros.

@@ -34,15 +34,6 @@ static float power_of_two(int e) {
     return frugi_bits_f32((uint32_t)(e + 127) << 23);
 }
 
-static float largest_of(const float *v, uint32_t k) {
-    uint32_t most = 0;
-    for (uint32_t j = 0; j < k; j++) {
-        uint32_t m = frugi_magnitude(v[j]);
-        most = m > most ? m : most;
-    }
-    return frugi_bits_f32(most);
-}
-
 /* Sixteen values at a time: write to out, leave the rest in v. */
 static void bf16_16(float *v, unsigned char *out, float unused) {
     float x[STEP];
@@ -99,14 +90,14 @@ static void encode_steps(void step(float *, unsigned char *, float), float *v, u
 
 /* The power of two that lets the block's largest value use f16 best. */
 static float f16_scale(const float *v, uint32_t k, unsigned char *scale) {
-    int e = (int)(frugi_f32_bits(largest_of(v, k)) >> 23) - 127 - F16_TOP;
+    int e = (int)(frugi_largest_magnitude(v, k) >> 23) - 127 - F16_TOP;
     e = e < F16_LEAST ? F16_LEAST : e;
     *scale = (unsigned char)e;
     return power_of_two(e);
 }
 
 static float int8_scale(const float *v, uint32_t k, unsigned char *scale) {
-    uint16_t h = frugi_f32_bf16_up(largest_of(v, k) / 127.0f);
+    uint16_t h = frugi_f32_bf16_up(frugi_bits_f32(frugi_largest_magnitude(v, k)) / 127.0f);
     frugi_put16(scale, h);
     return frugi_bf16_f32(h);
 }

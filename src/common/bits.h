@@ -30,6 +30,16 @@ static inline uint32_t frugi_magnitude(float x) {
     return frugi_f32_bits(x) & FRUGI_ABS_MASK;
 }
 
+/** The largest magnitude of n floats; FRUGI_INF_BITS or more if one is not finite. */
+static inline uint32_t frugi_largest_magnitude(const float *x, uint32_t n) {
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t m = frugi_magnitude(x[i]);
+        most = m > most ? m : most;
+    }
+    return most;
+}
+
 static inline float frugi_bf16_f32(uint16_t h) {
     return frugi_bits_f32((uint32_t)h << 16);
 }

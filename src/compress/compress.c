@@ -99,15 +99,8 @@ static void aim(const job *j, frugi_worker *w, stretch *s) {
 
 /* Everything leaves: no selection, only the check for what must not. */
 static void select_all(frugi_batch *b) {
-    for (uint32_t i = 0; i < b->blocks; i++) {
-        const float *acc = b->acc + (size_t)i * b->block;
-        uint32_t largest = 0;
-        for (uint32_t e = 0; e < b->length; e++) {
-            uint32_t m = frugi_magnitude(acc[e]);
-            largest = m > largest ? m : largest;
-        }
-        b->held[i] = largest >= FRUGI_INF_BITS;
-    }
+    for (uint32_t i = 0; i < b->blocks; i++)
+        b->held[i] = frugi_largest_magnitude(b->acc + (size_t)i * b->block, b->length) >= FRUGI_INF_BITS;
 }
 
 /* Everything is sent: the index lists that say so. */

@@ -14,19 +14,10 @@ static void accumulate(frugi_batch *b) {
         b->acc[i] = b->beta * b->before[i] + b->grad[i];
 }
 
-static bool all_finite(const float *x, uint32_t n) {
-    uint32_t largest = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t m = frugi_magnitude(x[i]);
-        largest = m > largest ? m : largest;
-    }
-    return largest < FRUGI_INF_BITS;
-}
-
 static void select_batch(frugi_batch *b) {
     for (uint32_t i = 0; i < b->blocks; i++) {
         const float *acc = b->acc + (size_t)i * b->block;
-        b->held[i] = !all_finite(acc, b->length);
+        b->held[i] = frugi_largest_magnitude(acc, b->length) >= FRUGI_INF_BITS;
         if (!b->held[i])
             frugi_select_ref(acc, b->length, b->k[i], b->select, b->idx + (size_t)i * b->block);
     }

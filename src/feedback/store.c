@@ -67,15 +67,6 @@ float *frugi_store_floats(const frugi_store *store, uint64_t b) {
     return (float *)(void *)(store->data + b * frugi_store_stride(store));
 }
 
-static float largest_of(const float *x, uint32_t n) {
-    uint32_t most = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t m = frugi_magnitude(x[i]);
-        most = m > most ? m : most;
-    }
-    return frugi_bits_f32(most);
-}
-
 /* Vectors of sixteen bytes; a compiler's own attempts at the loops below are several times slower. */
 typedef float four_f32 __attribute__((vector_size(16)));
 typedef uint32_t four_u32 __attribute__((vector_size(16)));
@@ -203,7 +194,7 @@ void frugi_store_save(frugi_store *store, uint64_t b, const float *src, uint32_t
         return;
     }
     float levels = store->format == FRUGI_RESIDUAL_INT8 ? INT8_LEVELS : INT4_LEVELS;
-    uint16_t scale = frugi_f32_bf16_up(largest_of(src, store->block) / levels);
+    uint16_t scale = frugi_f32_bf16_up(frugi_bits_f32(frugi_largest_magnitude(src, store->block)) / levels);
     if (scale < SMALLEST_SCALE) {
         store->scale[b] = 0;
         memset(data, zero_byte(store->format), frugi_store_stride(store));

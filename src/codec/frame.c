@@ -116,19 +116,17 @@ int frugi_frame_next(const unsigned char *src, const frugi_frame *frame, uint64_
  * and forgiving the falls where a new block starts is several times faster than block by block.
  */
 static int bytes_rise(const frugi_section *s, const unsigned char *payload, uint64_t lo, uint64_t hi) {
-    uint64_t from = frugi_section_k_before(s, lo), at = from, forgiven = 0, walk = (s->first + lo) * s->kappa;
     const unsigned char *index = payload + s->index_at;
+    uint64_t from = frugi_section_k_before(s, lo), at = from, falls = 0, walk = (s->first + lo) * s->kappa;
     int inside = 1;
-    for (uint64_t b = lo; b < hi; b++) {
-        uint32_t k = frugi_count_next(s->kappa, &walk);
-        forgiven += b > lo && index[at] <= index[at - 1];
-        if (b + 1 == s->blocks)
-            k = frugi_section_k(s, b);
-        at += k;
-        if (s->block < 256 || b + 1 == s->blocks) /* else a byte cannot be too large */
-            inside &= index[at - 1] < frugi_section_length(s, b);
+    for (uint64_t b = lo; b + 1 < hi; b++) {
+        at += frugi_count_next(s->kappa, &walk);
+        falls += index[at] <= index[at - 1];
+        inside &= index[at - 1] < s->block;
     }
-    return inside && frugi_index_falls(index + from + 1, at - from - 1) == forgiven;
+    at += frugi_section_k(s, hi - 1);
+    inside &= index[at - 1] < frugi_section_length(s, hi - 1);
+    return inside && frugi_index_falls(index + from + 1, at - from - 1) == falls;
 }
 
 static int indices_are_valid(const frugi_section *s, const unsigned char *payload, uint64_t lo, uint64_t hi) {

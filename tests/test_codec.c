@@ -273,6 +273,47 @@ static void frames_of_other_layouts_or_cuts_are_refused(void **state) {
     frug_layout_destroy(other);
 }
 
+/* Frames say how they are coded: workers with other codes, and a receiver with another config, understand each other.
+ */
+static void frames_with_different_codes_add_up(void **state) {
+    (void)state;
+    enum { N = 5 * 4096 + 777, P = 4 };
+    static const char *const texts[P] = {"index=bitmap,density=0.2,value=f16", "index=local,density=0.05,value=int8",
+                                         "density=1,value=bf16", "select=exact,density=0.5,value=f32"};
+    frug_layout *layout = NULL;
+    OK(frug_layout_flat(N, &layout));
+    for (int large = 0; large < 2; large++) {
+        frug_compressor *receiver = make_compressor("feedback=none,block=64", layout, NULL);
+        float *sum = test_calloc(N, sizeof(float)), *expect = test_calloc(N, sizeof(float));
+        float *one = test_calloc(N, sizeof(float));
+        unsigned char *frame[P];
+        const void *frames[P];
+        size_t lens[P];
+        for (int p = 0; p < P; p++) {
+            char config[128];
+            snprintf(config, sizeof config, "feedback=none,block=%s,%s", large ? "4096" : "256", texts[p]);
+            frug_compressor *c = make_compressor(config, layout, NULL);
+            float *grad = bell_array(N, (uint64_t)p + 40);
+            frames[p] = frame[p] = compress_range(c, 3, 0, N, grad, &lens[p]);
+            restore_range(receiver, frame[p], lens[p], 0, N, one);
+            for (size_t i = 0; i < N; i++)
+                expect[i] += one[i];
+            test_free(grad);
+            frug_compressor_destroy(c);
+        }
+        OK(frug_decompress_add(receiver, frames, lens, P, 1.0f, 0, N, sum));
+        for (size_t i = 0; i < N; i++)
+            assert_true(sum[i] == expect[i]);
+        for (int p = 0; p < P; p++)
+            test_free(frame[p]);
+        test_free(sum);
+        test_free(expect);
+        test_free(one);
+        frug_compressor_destroy(receiver);
+    }
+    frug_layout_destroy(layout);
+}
+
 /* The bytes themselves, so that no later version changes them without noticing. See docs/wire-format.md. */
 static void wire_bytes_stay_as_they_are(void **state) {
     (void)state;
@@ -313,6 +354,7 @@ int main(void) {
         cmocka_unit_test(every_truncation_is_refused),
         cmocka_unit_test(sealed_nonsense_is_refused),
         cmocka_unit_test(frames_of_other_layouts_or_cuts_are_refused),
+        cmocka_unit_test(frames_with_different_codes_add_up),
         cmocka_unit_test(wire_bytes_stay_as_they_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,9 +16,8 @@
 #include "common/status.h"
 #include "schedule/schedule.h"
 
-#define SAMPLE         64u
-#define WORTH_A_THREAD 65536u /* elements; below this starting threads costs more than it gives */
-#define MASK_BELOW     0.25   /* mask=auto clears momentum below this density only: above, it would vanish */
+#define SAMPLE     64u
+#define MASK_BELOW 0.25 /* mask=auto clears momentum below this density only: above, it would vanish */
 
 /** One frug_compress() call. */
 typedef struct job {
@@ -341,8 +340,7 @@ static void clear_padding(const frugi_slice *slice, unsigned char *frame) {
 
 static void do_all(const job *j, const frugi_cutting *cut, uint64_t count) {
     frug_compressor *c = j->c;
-    uint64_t worth = count / WORTH_A_THREAD + 1;
-    int threads = worth < (uint64_t)c->threads ? (int)worth : c->threads;
+    int threads = frugi_threads_for(c, count);
     for (int i = 0; i < c->threads; i++)
         memset(&c->worker[i].tally, 0, sizeof c->worker[i].tally);
 #pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)

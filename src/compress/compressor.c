@@ -9,7 +9,8 @@
 #include <omp.h>
 #endif
 
-#define THREADS_MOST 1024
+#define WORTH_A_THREAD 65536u /* elements; below this starting threads costs more than it gives */
+#define THREADS_MOST   1024
 
 static int thread_count(int wanted) {
 #ifdef _OPENMP
@@ -19,6 +20,11 @@ static int thread_count(int wanted) {
     (void)wanted;
     return 1;
 #endif
+}
+
+int frugi_threads_for(const frug_compressor *c, uint64_t elements) {
+    uint64_t worth = elements / WORTH_A_THREAD + 1;
+    return worth < (uint64_t)c->threads ? (int)worth : c->threads;
 }
 
 static frug_status list_pieces(frug_compressor *c) {

@@ -91,6 +91,9 @@ struct frug_compressor {
     double energy_seen, energy_left;
 };
 
+/** How many threads a number of elements is worth. */
+int frugi_threads_for(const frug_compressor *c, uint64_t elements);
+
 /** How a range is cut. */
 typedef struct frugi_cutting {
     size_t slices;

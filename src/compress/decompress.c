@@ -62,11 +62,6 @@ static int same_cut(const frugi_section *a, const frugi_section *b) {
     return a->begin == b->begin && a->count == b->count && a->block == b->block;
 }
 
-static int threads_for(const frug_compressor *c, uint64_t elements) {
-    uint64_t worth = elements / WORTH_A_THREAD + 1;
-    return worth < (uint64_t)c->threads ? (int)worth : c->threads;
-}
-
 /* Checksum and contents of all frames, a frame per thread. */
 static frug_status verify_frames(frug_compressor *c, size_t count_frames) {
     int threads = count_frames < (size_t)c->threads ? (int)count_frames : c->threads;
@@ -258,7 +253,7 @@ static void sum_share(const frug_compressor *c, int thread, size_t count_frames,
 
 static void sum_section(const frug_compressor *c, size_t count_frames, const target *t) {
     uint64_t blocks = c->cursor[0].section.blocks;
-    int threads = threads_for(c, c->cursor[0].section.count);
+    int threads = frugi_threads_for(c, c->cursor[0].section.count);
 #pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
     for (int i = 0; i < threads; i++)
         sum_share(c, i, count_frames, t, blocks * (uint64_t)i / (uint64_t)threads,
@@ -299,58 +294,4 @@ frug_status frug_apply(frug_compressor *c, const void *const *frames, const size
                        float rate, float decay, uint64_t begin, uint64_t count, float *weights) {
     target t = {.dst = weights, .begin = begin, .count = count, .keep = 1.0f - decay, .gain = -rate};
     return combine(c, frames, lens, count_frames, &t);
-}
-
-frug_status frug_frame_check(const void *frame, size_t len, frug_frame_info *info) {
-    FRUG_FAIL_IF(!frame || !info || info->struct_size < sizeof *info, FRUG_ERR_ARG,
-                 "frame: no bytes, no place for the result or its struct_size unset");
-    frugi_frame open;
-    FRUG_TRY(frugi_frame_open(frame, len, &open));
-    frug_status verdict = frugi_frame_verify(frame, &open);
-    FRUG_FAIL_IF(verdict == FRUG_ERR_CHECKSUM, verdict, "frame: the checksum does not match; it was damaged");
-    FRUG_FAIL_IF(verdict != FRUG_OK, verdict, "frame: it holds an invalid index or value");
-    frug_frame_info made = {.struct_size = sizeof made,
-                            .version = FRUGI_FRAME_VERSION,
-                            .source = open.source,
-                            .step = open.step,
-                            .layout_hash = open.layout_hash,
-                            .bytes = open.bytes,
-                            .sections = open.sections,
-                            .held = open.held};
-    frugi_section s;
-    const unsigned char *payload;
-    uint64_t at = 0, end = 0;
-    while (frugi_frame_next(frame, &open, &at, &s, &payload)) {
-        made.begin = end ? made.begin : s.begin;
-        end = s.begin + s.count;
-        made.entries += s.entries;
-    }
-    made.count = end - made.begin;
-    *info = made;
-    return FRUG_OK;
-}
-
-frug_status frug_frame_section(const void *frame, size_t len, uint32_t i, frug_section_info *info) {
-    FRUG_FAIL_IF(!frame || !info || info->struct_size < sizeof *info, FRUG_ERR_ARG,
-                 "frame: no bytes, no place for the result or its struct_size unset");
-    frugi_frame open;
-    FRUG_TRY(frugi_frame_open(frame, len, &open));
-    FRUG_FAIL_IF(i >= open.sections, FRUG_ERR_ARG, "frame: no section %u, there are %u", (unsigned)i,
-                 (unsigned)open.sections);
-    frugi_section s;
-    const unsigned char *payload;
-    uint64_t at = 0;
-    for (uint32_t n = 0; n <= i; n++)
-        frugi_frame_next(frame, &open, &at, &s, &payload);
-    *info = (frug_section_info){.struct_size = sizeof *info,
-                                .index = frugi_index_name(s.index),
-                                .value = frugi_value_name(s.value),
-                                .block = s.block,
-                                .tensor = s.tensor,
-                                .begin = s.begin,
-                                .count = s.count,
-                                .entries = s.entries,
-                                .bytes = s.bytes + FRUGI_SECTION_HEADER,
-                                .density = (double)s.kappa / ((double)s.block * 4294967296.0)};
-    return FRUG_OK;
 }

@@ -106,7 +106,7 @@ INLINE lanes_u8 rank_16(const float *x, uint16_t base_) {
     return (lanes_u8)_mm_packus_epi16(_mm_srli_epi16(a, 2), _mm_srli_epi16(b, 2));
 }
 
-/* Nothing: these CPUs find the streams again by themselves. */
+/* Nothing: whether fetching ahead pays was measured on ARM only. */
 INLINE void ahead(const frugi_batch *batch, size_t b, size_t part) {
     (void)batch, (void)b, (void)part;
 }

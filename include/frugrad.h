@@ -38,7 +38,7 @@ extern "C" {
 /* ---- version, status, log ---------------------------------------------- */
 
 #define FRUG_VERSION_MAJOR 0
-#define FRUG_VERSION_MINOR 1
+#define FRUG_VERSION_MINOR 2
 #define FRUG_VERSION_PATCH 0
 
 /** The version of the library in use, as "major.minor.patch". */
@@ -148,7 +148,8 @@ typedef enum frug_role {
     FRUG_ROLE_ATTN_V,
     FRUG_ROLE_ATTN_O,
     FRUG_ROLE_NORM,
-    FRUG_ROLE_BIAS
+    FRUG_ROLE_BIAS,
+    FRUG_ROLE_ATTN_QKV /* queries, keys and values of all heads in one tensor, one kind after the other */
 } frug_role;
 
 /** The name of a role ("conv", "attn_q", ...), or NULL if there is none such. */
@@ -164,10 +165,14 @@ typedef struct frug_tensor {
     uint32_t ndim;                 /* 0 (a scalar) to FRUG_MAX_DIMS */
     uint64_t shape[FRUG_MAX_DIMS]; /* row-major, the last one runs fastest */
     uint64_t offset;               /* first element in the flat buffer; FRUG_APPEND = after the last tensor */
+    uint32_t heads;                /* attention heads of queries; 0: unknown, or no attention */
+    uint32_t kv_heads;             /* heads of keys and values (grouped queries); 0: as many as heads */
+    uint32_t module;               /* tensors of one attention module share a number other than 0 */
+    uint32_t input_first;          /* 1: stored (in, out) as by GPT-2; 0: (out, in) as by PyTorch's Linear */
 } frug_tensor;
 
 #define FRUG_TENSOR_INIT                                                                                               \
-    { sizeof(frug_tensor), NULL, FRUG_ROLE_OTHER, 0, {0}, FRUG_APPEND }
+    { sizeof(frug_tensor), NULL, FRUG_ROLE_OTHER, 0, {0}, FRUG_APPEND, 0, 0, 0, 0 }
 
 typedef struct frug_layout frug_layout;
 
@@ -293,6 +298,42 @@ FRUG_API frug_status frug_apply(frug_compressor *compressor, const void *const *
                                 size_t count_frames, float rate, float decay, uint64_t begin, uint64_t count,
                                 float *weights);
 
+/** What a caller may know that a compressor cannot see. */
+typedef enum frug_signal {
+    FRUG_SIGNAL_NORM,        /* one number: the norm of the whole gradient, the same on all workers (norm=...) */
+    FRUG_SIGNAL_SENSITIVITY, /* one number for a tensor: what compressing it costs (layers=sensitivity) */
+    FRUG_SIGNAL_HEADS        /* one number per head of a tensor's module: attention entropy, gradient times output,
+                                or any other importance (score=given) */
+} frug_signal;
+
+/**
+ * Tell the compressor something before a step; it holds until it is told again.
+ *
+ *   tensor          number in the layout; ignored by FRUG_SIGNAL_NORM
+ *   values, count   finite numbers that are not negative; FRUG_SIGNAL_HEADS takes one per head (per group of
+ *                   heads that share keys and values)
+ *
+ * For workers to send alike they must be told alike. Returns FRUG_ERR_ARG. Since 0.2.
+ */
+FRUG_API frug_status frug_compressor_tell(frug_compressor *compressor, frug_signal signal, size_t tensor,
+                                          const double *values, size_t count);
+
+/** What a step would send of one tensor. */
+typedef struct frug_plan {
+    size_t struct_size;      /* sizeof(frug_plan), set by the caller */
+    int dense;               /* the tensor travels whole */
+    const char *unit;        /* "element", "row", ... */
+    uint64_t unit_h, unit_w; /* elements of a unit, down and across */
+    uint64_t units;
+    uint64_t segments; /* competitions; 0: the tensor competes with others */
+    uint64_t kept;     /* units to be sent; what rule=threshold and rule=probabilistic send depends on the data */
+    double density;    /* of the schedule, with all that changes it */
+} frug_plan;
+
+/** Say what a step would send of tensor i. Returns FRUG_ERR_ARG. Since 0.2. */
+FRUG_API frug_status frug_compressor_plan(const frug_compressor *compressor, uint64_t step, size_t tensor,
+                                          frug_plan *plan);
+
 /** Bytes that frug_compressor_save() writes. */
 FRUG_API size_t frug_compressor_state_size(const frug_compressor *compressor);
 
@@ -360,18 +401,28 @@ typedef struct frug_frame_info {
     uint32_t held;     /* blocks held back by the sender */
 } frug_frame_info;
 
+#define FRUG_INDEX_CODES 8
+
 typedef struct frug_section_info {
     size_t struct_size; /* sizeof(frug_section_info), set by the caller */
-    const char *index;  /* "none", "local", "bitmap" */
-    const char *value;  /* "f32", "bf16", "f16", "int8" */
-    uint32_t block;     /* elements per block */
+    const char *index;  /* "none", "local", "bitmap", "coo", "csr", "rle", "rice", "seeded" */
+    const char *value;  /* "f32", "bf16", "f16", "int8", "int4", "sign", "two_bit", "qsgd", "onebit" */
+    uint32_t block;     /* elements per block; 0 in a section by units */
     uint32_t tensor;    /* number of the (first) tensor in the layout */
     uint64_t begin;
     uint64_t count;
     uint64_t entries;
-    uint64_t bytes; /* of the section with its header */
-    double density; /* as the schedule set it */
+    uint64_t bytes;          /* of the section with its header */
+    double density;          /* as the schedule set it; of a section by units, the share of entries sent */
+    uint64_t unit_h, unit_w; /* elements of a unit, down and across; 1 and 1 in a section by blocks */
+    uint64_t units, kept;    /* how many there are and how many were sent */
+    /* Bytes that the same places would take in each index code, in the order of frug_index_code_at();
+     * UINT64_MAX where the code cannot say them. */
+    uint64_t index_bytes[FRUG_INDEX_CODES];
 } frug_section_info;
+
+/** The name of the i-th index code ("none", "local", ...), or NULL past FRUG_INDEX_CODES. */
+FRUG_API const char *frug_index_code_at(size_t i);
 
 /**
  * Check a frame whole (structure, lengths, checksum, indices) and describe it.

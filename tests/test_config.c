@@ -18,7 +18,7 @@
 
 #define DEFAULTS                                                                                                       \
     "block=256,select=hist,schedule=constant:0.9375,feedback=merged,beta=auto,momentum=0.9,mask=auto,residual=int8,"   \
-    "index=auto,value=bf16,min_size=4096,vectors=dense,seed=0,stats=sample"
+    "index=fixed,value=bf16,min_size=4096,vectors=dense,seed=0,stats=sample"
 
 static frug_config *parse(const char *text) {
     frug_config *config = NULL;

@@ -45,7 +45,7 @@ static uint64_t floor_of(uint64_t kappa, u128 j) {
 
 static void constant_schedule_never_moves(void **state) {
     (void)state;
-    frugi_schedule schedule = {FRUGI_SCHEDULE_CONSTANT, {0.9375}};
+    frugi_schedule schedule = {.kind = FRUGI_SCHEDULE_CONSTANT, .arg = {0.9375}};
     assert_true(frugi_schedule_density(&schedule, 0, 100) == 0.0625);
     assert_true(frugi_schedule_density(&schedule, 99, 100) == 0.0625);
     assert_true(frugi_schedule_density(&schedule, 7, 0) == 0.0625);
@@ -54,7 +54,7 @@ static void constant_schedule_never_moves(void **state) {
 
 static void frugrad_schedule_meets_its_end_points(void **state) {
     (void)state;
-    frugi_schedule schedule = {FRUGI_SCHEDULE_FRUGRAD, {0.5, 0.94, 0.5}};
+    frugi_schedule schedule = {.kind = FRUGI_SCHEDULE_FRUGRAD, .arg = {0.5, 0.94, 0.5}};
     assert_true(frugi_schedule_density(&schedule, 0, 1000) == 1 - 0.5);
     assert_true(frugi_schedule_density(&schedule, 250, 1000) == 1 - (0.5 + (0.94 - 0.5) * 0.5));
     assert_true(frugi_schedule_density(&schedule, 500, 1000) == 1 - 0.94);
@@ -68,7 +68,7 @@ static void frugrad_schedule_never_grows_denser(void **state) {
     (void)state;
     for (int round = 0; round < 200; round++) {
         double s0 = random_unit(), smax = s0 + (1 - s0) * random_unit() * 0.999;
-        frugi_schedule schedule = {FRUGI_SCHEDULE_FRUGRAD, {s0, smax, 1 - random_unit()}};
+        frugi_schedule schedule = {.kind = FRUGI_SCHEDULE_FRUGRAD, .arg = {s0, smax, 1 - random_unit()}};
         double before = 1 - s0;
         for (uint64_t step = 0; step <= 300; step++) {
             double now = frugi_schedule_density(&schedule, step, 300);

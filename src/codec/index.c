@@ -14,6 +14,7 @@ uint64_t frugi_index_bytes(frugi_index code, uint32_t block, uint64_t blocks, ui
     case FRUGI_INDEX_CODE_NONE: return 0;
     case FRUGI_INDEX_CODE_LOCAL: return block > 256 ? 2 * entries : entries;
     case FRUGI_INDEX_CODE_BITMAP: return blocks * (block / 8);
+    default: break; /* not in sections by blocks */
     }
     return 0;
 }

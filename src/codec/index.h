@@ -14,7 +14,12 @@
 typedef enum frugi_index {
     FRUGI_INDEX_CODE_NONE = 0,
     FRUGI_INDEX_CODE_LOCAL = 1,
-    FRUGI_INDEX_CODE_BITMAP = 2
+    FRUGI_INDEX_CODE_BITMAP = 2,
+    FRUGI_INDEX_CODE_COO = 3, /* these in sections by units only: unit_index.h */
+    FRUGI_INDEX_CODE_CSR = 4,
+    FRUGI_INDEX_CODE_RLE = 5,
+    FRUGI_INDEX_CODE_RICE = 6,
+    FRUGI_INDEX_CODE_SEEDED = 7
 } frugi_index;
 
 /** Name of a code ("local"), or NULL for a number that is none. */

@@ -33,6 +33,7 @@ int frugi_section_measure(frugi_section *s) {
         return 0;
     if (s->kappa < ((uint64_t)1 << 32) || s->kappa > most || (s->index == FRUGI_INDEX_CODE_NONE && s->kappa != most))
         return 0;
+    s->header = FRUGI_SECTION_HEADER;
     s->blocks = (s->count + s->block - 1) / s->block;
     s->last_length = (uint32_t)(s->count - (s->blocks - 1) * s->block);
     s->entries = frugi_section_k_before(s, s->blocks - 1) + frugi_section_k(s, s->blocks - 1);

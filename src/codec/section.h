@@ -1,32 +1,50 @@
 /*
- * section.h - one run of blocks inside a frame.
+ * section.h - one tensor, or part of one, inside a frame.
  *
- * A section covers `count` elements of the flat buffer from `begin` on, cut into
- * blocks. How many entries each block sends follows from kappa and the block's
- * number, so every length and every place inside the payload is known without
- * reading it. The payload is three arrays, each padded to four bytes:
- * what blocks share (scales), indices, values.
+ * A section covers `count` elements of the flat buffer from `begin` on. There are two kinds.
+ *
+ * By blocks: cut into blocks of elements. How many entries each block sends follows from kappa and the block's
+ * number, so every length and every place inside the payload is known without reading it.
+ *
+ * By units: seen as a matrix and cut into units (common/grid.h), of which any may be sent, each whole. The
+ * indices number units; the values are those of all sent units, one after the other, each row by row, and share
+ * scales in groups of `group` whatever unit they belong to. Several such sections in a row may cover the
+ * same elements; what they say adds up.
+ *
+ * Either payload is three arrays, each padded to four bytes: scales, indices, values.
  */
 #ifndef FRUGI_SECTION_H
 #define FRUGI_SECTION_H
 
 #include "codec/index.h"
 #include "codec/value.h"
+#include "common/grid.h"
 
-#define FRUGI_SECTION_HEADER 48u
+#define FRUGI_SECTION_HEADER      48u
+#define FRUGI_UNIT_SECTION_HEADER 96u
 
 typedef struct frugi_section {
     frugi_index index;
     frugi_value value;
-    uint32_t block;  /* elements per block */
+    uint32_t block;  /* elements per block; 0 in a section by units */
     uint32_t tensor; /* number of the first tensor in the layout */
     uint64_t begin, count;
+    /* By blocks. */
     uint64_t kappa; /* entries per block, 32.32 fixed point */
     uint64_t first; /* number of the first block, shifted by the step's phase */
+    /* By units. */
+    frugi_grid grid;      /* rows * cols == count */
+    uint64_t kept;        /* units sent, 1 .. units */
+    uint64_t key;         /* index code seeded: of the draw; otherwise 0 */
+    uint32_t group;       /* values that share a scale; 0: all of them; 0 as well where nothing is shared (f32, bf16) */
+    uint32_t levels;      /* value code qsgd: 1 .. 127; otherwise 0 */
+    uint32_t rice;        /* index code rice: low bits of a gap, 0 .. 31; otherwise 0 */
+    uint64_t index_bytes; /* of the index code's bytes before padding */
+    uint64_t entries;     /* elements of the kept units; worked out in a section by blocks */
     /* What follows is worked out by frugi_section_measure(). */
     uint64_t blocks;
-    uint32_t last_length; /* elements of the last block */
-    uint64_t entries;
+    uint32_t last_length;               /* elements of the last block */
+    uint32_t header;                    /* bytes of the header */
     uint64_t index_at, value_at, bytes; /* within the payload; scales stand at 0 */
 } frugi_section;
 
@@ -46,7 +64,7 @@ typedef struct frugi_place {
 } frugi_place;
 frugi_place frugi_section_place(const frugi_section *section, uint64_t b);
 
-/** The 48 bytes before a section's payload. */
+/** The section->header bytes before a section's payload. */
 void frugi_section_write(const frugi_section *section, unsigned char *header);
 
 /** Read and measure them. Returns 0 when they are not what an encoder writes. */

@@ -111,6 +111,7 @@ void frugi_value_encode(frugi_value code, float *v, uint32_t k, unsigned char *s
     case FRUGI_VALUE_BF16: encode_steps(bf16_16, v, k, out, 2, 0); break;
     case FRUGI_VALUE_F16: encode_steps(f16_16, v, k, out, 2, f16_scale(v, k, scale)); break;
     case FRUGI_VALUE_INT8: encode_steps(int8_16, v, k, out, 1, int8_scale(v, k, scale)); break;
+    default: break; /* not in sections by blocks */
     }
 }
 
@@ -143,6 +144,7 @@ void frugi_value_decode(frugi_value code, const unsigned char *scale, const unsi
             v[j] = (float)(signed char)in[j] * s;
         break;
     }
+    default: break;
     }
 }
 
@@ -176,6 +178,7 @@ int frugi_value_check(frugi_value code, const unsigned char *scales, uint64_t bl
             bad |= (signed char)scales[b] < F16_LEAST || (signed char)scales[b] > 127 - F16_TOP;
         return !bad && largest_masked(values, entries, 0x7c00) < 0x7c00u;
     case FRUGI_VALUE_INT8: return largest_masked(scales, blocks, 0xffff) < 0x7f80u; /* finite and not negative */
+    default: break;
     }
     return 0;
 }

@@ -8,8 +8,8 @@
 
 #define MOST_ELEMENTS ((uint64_t)1 << 48)
 
-static const char *const role_names[] = {"other",  "conv",   "linear", "embedding", "attn_q",
-                                         "attn_k", "attn_v", "attn_o", "norm",      "bias"};
+static const char *const role_names[] = {"other",  "conv",   "linear", "embedding", "attn_q",  "attn_k",
+                                         "attn_v", "attn_o", "norm",   "bias",      "attn_qkv"};
 
 const char *frug_role_name(frug_role role) {
     return (unsigned)role < sizeof role_names / sizeof *role_names ? role_names[role] : NULL;

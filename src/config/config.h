@@ -8,43 +8,168 @@
 
 #include "frugrad.h"
 
+/* ---- who competes, for what, and who wins ---- */
+
+/** Where the competition is held. */
+typedef enum frugi_segment {
+    FRUGI_SEGMENT_BLOCK,
+    FRUGI_SEGMENT_TENSOR,
+    FRUGI_SEGMENT_ALL,
+    FRUGI_SEGMENT_GROUP
+} frugi_segment;
+
+/** What is kept or dropped as one. */
+typedef enum frugi_unit {
+    FRUGI_UNIT_ELEMENT,
+    FRUGI_UNIT_RUN,
+    FRUGI_UNIT_TILE,
+    FRUGI_UNIT_ROW,
+    FRUGI_UNIT_COLUMN,
+    FRUGI_UNIT_CHANNEL,
+    FRUGI_UNIT_HEAD
+} frugi_unit;
+
+typedef enum frugi_rule {
+    FRUGI_RULE_TOPK,
+    FRUGI_RULE_THRESHOLD,
+    FRUGI_RULE_RANDOM,
+    FRUGI_RULE_PROBABILISTIC,
+    FRUGI_RULE_HYBRID,
+    FRUGI_RULE_LEARNED
+} frugi_rule;
+
+/** rule=threshold:... */
+typedef enum frugi_threshold {
+    FRUGI_THRESHOLD_ABSOLUTE,
+    FRUGI_THRESHOLD_PERCENTILE,
+    FRUGI_THRESHOLD_TRACK
+} frugi_threshold;
+
+/** What a unit of several elements weighs. */
+typedef enum frugi_score { FRUGI_SCORE_L2, FRUGI_SCORE_L1, FRUGI_SCORE_MAX, FRUGI_SCORE_GIVEN } frugi_score;
+
 typedef enum frugi_selector { FRUGI_SELECT_HIST, FRUGI_SELECT_EXACT } frugi_selector;
 
-typedef enum frugi_feedback { FRUGI_FEEDBACK_MERGED, FRUGI_FEEDBACK_PLAIN, FRUGI_FEEDBACK_DGC, FRUGI_FEEDBACK_NONE } frugi_feedback;
+/* ---- how many, and when ---- */
 
-typedef enum frugi_residual { FRUGI_RESIDUAL_INT8, FRUGI_RESIDUAL_INT4, FRUGI_RESIDUAL_BF16, FRUGI_RESIDUAL_F32 } frugi_residual;
+typedef enum frugi_schedule_kind {
+    FRUGI_SCHEDULE_CONSTANT,
+    FRUGI_SCHEDULE_FRUGRAD,
+    FRUGI_SCHEDULE_ANNEAL,
+    FRUGI_SCHEDULE_DGC,
+    FRUGI_SCHEDULE_RELAX,
+    FRUGI_SCHEDULE_PIECEWISE
+} frugi_schedule_kind;
 
-typedef enum frugi_mask { FRUGI_MASK_AUTO, FRUGI_MASK_ON, FRUGI_MASK_OFF } frugi_mask;
-
-typedef enum frugi_index_choice { FRUGI_INDEX_AUTO, FRUGI_INDEX_LOCAL, FRUGI_INDEX_BITMAP } frugi_index_choice;
-
-/* The numbers are those of the wire format. */
-typedef enum frugi_value { FRUGI_VALUE_F32 = 0, FRUGI_VALUE_BF16 = 1, FRUGI_VALUE_F16 = 2, FRUGI_VALUE_INT8 = 3 } frugi_value;
-
-typedef enum frugi_schedule_kind { FRUGI_SCHEDULE_CONSTANT, FRUGI_SCHEDULE_FRUGRAD } frugi_schedule_kind;
+#define FRUGI_SCHEDULE_ARGS 16
 
 /** schedule=kind[:number]...; the numbers mean what schedule.c says. */
 typedef struct frugi_schedule {
     frugi_schedule_kind kind;
-    double arg[3];
+    uint32_t args;
+    double arg[FRUGI_SCHEDULE_ARGS];
 } frugi_schedule;
+
+typedef enum frugi_layers {
+    FRUGI_LAYERS_EVEN,
+    FRUGI_LAYERS_ROLE,
+    FRUGI_LAYERS_BUDGET,
+    FRUGI_LAYERS_SENSITIVITY
+} frugi_layers;
+
+typedef enum frugi_norm_rule { FRUGI_NORM_OFF, FRUGI_NORM_FOLLOW, FRUGI_NORM_ACCORDION } frugi_norm_rule;
+
+/* ---- what stays behind ---- */
+
+typedef enum frugi_feedback {
+    FRUGI_FEEDBACK_MERGED,
+    FRUGI_FEEDBACK_PLAIN,
+    FRUGI_FEEDBACK_DGC,
+    FRUGI_FEEDBACK_NONE,
+    FRUGI_FEEDBACK_EF21
+} frugi_feedback;
+
+typedef enum frugi_residual {
+    FRUGI_RESIDUAL_INT8,
+    FRUGI_RESIDUAL_INT4,
+    FRUGI_RESIDUAL_BF16,
+    FRUGI_RESIDUAL_F32
+} frugi_residual;
+
+typedef enum frugi_mask { FRUGI_MASK_AUTO, FRUGI_MASK_ON, FRUGI_MASK_OFF } frugi_mask;
+
+/* ---- how it travels ---- */
+
+typedef enum frugi_index_choice {
+    FRUGI_INDEX_FIXED, /* the shorter of local and bitmap, known before a gradient is read */
+    FRUGI_INDEX_AUTO,  /* the shortest of all */
+    FRUGI_INDEX_LOCAL,
+    FRUGI_INDEX_BITMAP,
+    FRUGI_INDEX_COO,
+    FRUGI_INDEX_CSR,
+    FRUGI_INDEX_RLE,
+    FRUGI_INDEX_RICE
+} frugi_index_choice;
+
+/* The numbers are those of the wire format. */
+typedef enum frugi_value {
+    FRUGI_VALUE_F32 = 0,
+    FRUGI_VALUE_BF16 = 1,
+    FRUGI_VALUE_F16 = 2,
+    FRUGI_VALUE_INT8 = 3,
+    FRUGI_VALUE_INT4 = 4,
+    FRUGI_VALUE_SIGN = 5,
+    FRUGI_VALUE_TWO_BIT = 6,
+    FRUGI_VALUE_QSGD = 7,
+    FRUGI_VALUE_ONEBIT = 8
+} frugi_value;
+
+/** What value=qsgd divides a bucket by. */
+typedef enum frugi_qnorm { FRUGI_QNORM_L2, FRUGI_QNORM_MAX } frugi_qnorm;
 
 typedef enum frugi_stats_level { FRUGI_STATS_SAMPLE, FRUGI_STATS_FULL } frugi_stats_level;
 
-#define FRUGI_CONFIG_TEXT_MAX 512
+#define FRUGI_CONFIG_TEXT_MAX 1024
 
 struct frug_config {
-    uint32_t block; /* 64, 128, 256, 1024 or 4096 */
+    frugi_rule rule;
+    frugi_threshold threshold; /* of rule=threshold */
+    double threshold_at;       /* of threshold:absolute */
+    uint32_t hybrid_most;      /* of rule=hybrid: the most entries of a block */
+    uint64_t refresh, age;     /* of rule=learned: steps between new masks, and the most a unit may wait */
+    double rate;               /* of rule=learned: how fast scores follow */
+    frugi_segment segment;
+    uint32_t group_keep, group_of; /* segment=N:M */
+    uint32_t block;                /* 64, 128, 256, 1024 or 4096 */
+    frugi_unit unit;
+    uint32_t unit_h, unit_w; /* of a tile; a run is 1 x L */
+    frugi_score score;
     frugi_selector select;
+
     frugi_schedule schedule;
+    frugi_layers layers;
+    frugi_norm_rule norm;
+    int frequency;        /* blocks that send often may send more */
+    int strict;           /* what modifiers add in one tensor they take from the others */
+    uint64_t warmup;      /* steps that send everything, at the start */
+    uint64_t dense_every; /* and every so many steps after; 0: never */
+
     frugi_feedback feedback;
     double beta;     /* decay of the residual; "auto" is resolved: 0.95, or 0.99 from 98 % sparsity on */
     int beta_auto;   /* whether it was "auto" */
     double momentum; /* of feedback=dgc */
+    double theta;    /* of feedback=ef21: weight of the new gradient */
     frugi_mask mask;
+    double clip; /* the largest norm of a gradient; 0: any */
     frugi_residual residual;
+
     frugi_index_choice index;
     frugi_value value;
+    uint32_t bucket;   /* values that share a scale, where they are not cut by blocks; "auto" is resolved */
+    int bucket_auto;   /* whether it was "auto" */
+    uint32_t levels;   /* of value=qsgd */
+    frugi_qnorm qnorm; /* of value=qsgd */
+
     uint64_t min_size; /* smaller tensors travel dense */
     int vectors_dense; /* one-dimensional tensors travel dense */
     uint64_t seed;

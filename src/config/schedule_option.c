@@ -72,9 +72,9 @@ frug_status frugi_parse_schedule(const frugi_option_row *row, frugi_word value, 
     if (!frugi_word_find(name, form_name, NULL, &kind))
         return frugi_word_unknown(name, "value", " of schedule", form_name, NULL);
     const schedule_form *form = &forms[kind];
-    frugi_schedule schedule = {(frugi_schedule_kind)kind, {0}};
+    frugi_schedule schedule = {.kind = (frugi_schedule_kind)kind, .args = (uint32_t)form->args};
     if (name.len == value.len && form->optional)
-        memcpy(schedule.arg, form->fallback, sizeof schedule.arg);
+        memcpy(schedule.arg, form->fallback, sizeof form->fallback);
     else if (!read_args(form, rest, schedule.arg))
         return frugi_fail(FRUG_ERR_CONFIG, "config: bad value '%.*s' of schedule at position %zu; accepted: %s",
                           frugi_word_shown(value), value.at, value.position, form->rule);
@@ -86,7 +86,7 @@ frug_status frugi_parse_density(const frugi_option_row *row, frugi_word value, f
     double density = 0;
     if (!frugi_read_double(value.at, value.len, &density) || !is_sparsity(1.0 - density))
         return frugi_option_bad_number(row, value);
-    frugi_schedule schedule = {FRUGI_SCHEDULE_CONSTANT, {1.0 - density}};
+    frugi_schedule schedule = {.kind = FRUGI_SCHEDULE_CONSTANT, .args = 1, .arg = {1.0 - density}};
     config->schedule = schedule;
     return FRUG_OK;
 }

@@ -4,11 +4,12 @@
  * The sizes of all sections are known beforehand, so every batch of blocks knows where
  * its bytes go and the threads share nothing but the frame they write into: each takes
  * an equal run of batches. A batch stays in the first cache from the first stage to
- * the last. Energy and stage times are taken from every SAMPLE-th batch only, which
+ * the last. Energy and stage times are taken from every FRUGI_SAMPLE-th batch only, which
  * costs nothing measurable; stats=full takes them from all.
  */
 #include "compress/compressor.h"
 
+#include "codec/group.h"
 #include "common/bits.h"
 #include "common/clock.h"
 #include "common/count.h"
@@ -16,17 +17,9 @@
 #include "common/status.h"
 #include "schedule/schedule.h"
 
-#define SAMPLE     64u
-#define MASK_BELOW 0.25 /* mask=auto clears momentum below this density only: above, it would vanish */
+#include <math.h>
 
-/** One frug_compress() call. */
-typedef struct job {
-    frug_compressor *c;
-    uint64_t step, begin;
-    const float *grad; /* element begin */
-    unsigned char *frame;
-    bool mask; /* whether sent entries lose their momentum */
-} job;
+#define MASK_BELOW 0.25 /* mask=auto clears momentum below this density only: above, it would vanish */
 
 /** A batch in hand: blocks `at` .. at + blocks - 1 of a section. */
 typedef struct stretch {
@@ -38,38 +31,33 @@ typedef struct stretch {
     float *acc;
 } stretch;
 
-static double energy(const float *x, size_t n) {
-    double sum[4] = {0};
-    for (size_t i = 0; i + 4 <= n; i += 4)
-        for (size_t j = 0; j < 4; j++)
-            sum[j] += (double)x[i + j] * (double)x[i + j];
-    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
-}
-
-/* The gradient of a batch; a short last block is filled up with zeros. */
-static const float *gradient_of(const job *j, frugi_worker *w, const stretch *s) {
+/* The gradient of a batch; a short last block is filled up with zeros, a clipped one scaled. */
+static const float *gradient_of(const frugi_job *j, frugi_worker *w, const stretch *s) {
     const float *grad = j->grad + (s->section->begin - j->begin) + s->at * s->section->block;
-    uint32_t length = w->batch.length, block = s->section->block;
-    if (length == block)
+    uint32_t length = w->batch.length, block = s->section->block, n = w->batch.blocks * block;
+    if (length == block && j->gain == 1.0f)
         return grad;
-    memcpy(w->padded, grad, length * sizeof *grad);
-    memset(w->padded + length, 0, (block - length) * sizeof *grad);
+    uint32_t here = length == block ? n : length;
+    for (uint32_t i = 0; i < here; i++)
+        w->padded[i] = j->gain * grad[i];
+    memset(w->padded + here, 0, (n - here) * sizeof *grad);
     return w->padded;
 }
 
-/* DGC: momentum = mu * momentum + gradient, in scratch until the batch is known to be sound. */
-static const float *fold_momentum(const job *j, frugi_worker *w, const stretch *s, const float *grad) {
+/*
+ * The smoothed gradient after this step, in scratch until the batch is known to be sound. Returns what it adds to the
+ * accumulator: for dgc all of it, for ef21 how far it moves.
+ */
+static const float *smooth(const frugi_job *j, frugi_worker *w, const stretch *s, const float *grad) {
     const frug_compressor *c = j->c;
-    float mu = (float)c->config.momentum;
+    size_t n = (size_t)w->batch.blocks * c->config.block;
     for (uint32_t b = 0; b < w->batch.blocks; b++)
         frugi_store_load(&c->momentum, s->stored + b, w->momentum + (size_t)b * c->config.block);
-    for (size_t i = 0; i < (size_t)w->batch.blocks * c->config.block; i++)
-        w->momentum[i] = mu * w->momentum[i] + grad[i];
-    return w->momentum;
+    return frugi_smooth(c, w->momentum, w->padded, grad, n);
 }
 
 /* Say where the batch reads and writes: in place for f32 residuals, in scratch for the others. */
-static void aim(const job *j, frugi_worker *w, stretch *s) {
+static void aim(const frugi_job *j, frugi_worker *w, stretch *s) {
     frug_compressor *c = j->c;
     frugi_batch *b = &w->batch;
     const float *grad = gradient_of(j, w, s);
@@ -82,8 +70,8 @@ static void aim(const job *j, frugi_worker *w, stretch *s) {
         b->grad = c->zeros;
         b->beta = 1.0f;
     } else {
-        if (c->config.feedback == FRUGI_FEEDBACK_DGC)
-            b->grad = fold_momentum(j, w, s, grad);
+        if (frugi_has_momentum(c))
+            b->grad = smooth(j, w, s, grad);
         if (c->config.residual == FRUGI_RESIDUAL_F32) {
             b->acc = frugi_store_floats(&c->residual, s->stored);
             b->saved = w->saved;
@@ -229,10 +217,9 @@ static void encode(frugi_worker *w, const stretch *s) {
     scatter(w, s);
 }
 
-static void keep(const job *j, frugi_worker *w, const stretch *s) {
+static void keep(const frugi_job *j, frugi_worker *w, const stretch *s) {
     frug_compressor *c = j->c;
-    bool dgc = c->config.feedback == FRUGI_FEEDBACK_DGC;
-    if (!s->kept || (c->config.residual == FRUGI_RESIDUAL_F32 && !dgc))
+    if (!s->kept || (c->config.residual == FRUGI_RESIDUAL_F32 && !frugi_has_momentum(c)))
         return;
     for (uint32_t i = 0; i < w->batch.blocks; i++) {
         if (w->batch.held[i])
@@ -241,7 +228,7 @@ static void keep(const job *j, frugi_worker *w, const stretch *s) {
         uint32_t dice = frugi_random(c->config.seed, j->step, b);
         if (c->config.residual != FRUGI_RESIDUAL_F32)
             frugi_store_save(&c->residual, b, s->acc + (size_t)i * w->batch.block, dice);
-        if (!dgc)
+        if (!frugi_has_momentum(c))
             continue;
         float *momentum = w->momentum + (size_t)i * w->batch.block;
         const uint16_t *idx = w->batch.idx + (size_t)i * w->batch.block;
@@ -255,14 +242,14 @@ static void keep(const job *j, frugi_worker *w, const stretch *s) {
 }
 
 /* The four stages; weight is how many batches this one stands for in the statistics, or 0. */
-static void run_batch(const job *j, frugi_worker *w, stretch *s, double weight) {
+static void run_batch(const frugi_job *j, frugi_worker *w, stretch *s, double weight) {
     frug_compressor *c = j->c;
     const frugi_kernel *kernel = w->batch.length == w->batch.block ? c->kernel : &frugi_kernel_ref;
     size_t n = (size_t)w->batch.blocks * w->batch.block;
     double t0 = weight > 0 ? frugi_clock() : 0;
     aim(j, w, s);
     kernel->accumulate(&w->batch);
-    double t1 = weight > 0 ? frugi_clock() : 0, seen = weight > 0 ? energy(s->acc, n) : 0;
+    double t1 = weight > 0 ? frugi_clock() : 0, seen = weight > 0 ? frugi_energy(s->acc, n) : 0;
     double t2 = weight > 0 ? frugi_clock() : 0;
     if (s->section->index == FRUGI_INDEX_CODE_NONE)
         select_all(&w->batch);
@@ -270,7 +257,7 @@ static void run_batch(const job *j, frugi_worker *w, stretch *s, double weight) 
         kernel->select(&w->batch);
     double t3 = weight > 0 ? frugi_clock() : 0;
     encode(w, s);
-    double t4 = weight > 0 ? frugi_clock() : 0, left = weight > 0 ? energy(s->acc, n) : 0;
+    double t4 = weight > 0 ? frugi_clock() : 0, left = weight > 0 ? frugi_energy(s->acc, n) : 0;
     double t5 = weight > 0 ? frugi_clock() : 0;
     keep(j, w, s);
     if (weight > 0) {
@@ -286,7 +273,7 @@ static void run_batch(const job *j, frugi_worker *w, stretch *s, double weight) 
 }
 
 /* Batch number n of a slice. */
-static void do_batch(const job *j, frugi_worker *w, const frugi_slice *slice, uint64_t n, double weight) {
+static void do_batch(const frugi_job *j, frugi_worker *w, const frugi_slice *slice, uint64_t n, double weight) {
     frug_compressor *c = j->c;
     const frugi_section *sec = &slice->section;
     uint64_t whole = sec->count / sec->block, at = n * c->batch_most;
@@ -313,9 +300,9 @@ static void do_batch(const job *j, frugi_worker *w, const frugi_slice *slice, ui
 }
 
 /* A thread's share: batches lo .. hi - 1 of all slices. */
-static void do_share(const job *j, frugi_worker *w, uint64_t lo, uint64_t hi, const frugi_cutting *cut) {
+static void do_share(const frugi_job *j, frugi_worker *w, uint64_t lo, uint64_t hi, const frugi_cutting *cut) {
     const frugi_slice *slice = j->c->slice, *end = slice + cut->slices;
-    uint64_t every = j->c->config.stats == FRUGI_STATS_FULL ? 1 : SAMPLE;
+    uint64_t every = j->c->config.stats == FRUGI_STATS_FULL ? 1 : FRUGI_SAMPLE;
     while (slice + 1 < end && slice[1].first_batch <= lo)
         slice++;
     for (uint64_t n = lo; n < hi; n++) {
@@ -330,28 +317,32 @@ static void do_share(const job *j, frugi_worker *w, uint64_t lo, uint64_t hi, co
 static void clear_padding(const frugi_slice *slice, unsigned char *frame) {
     const frugi_section *s = &slice->section;
     unsigned char *payload = frame + slice->payload_at;
-    uint64_t scales = s->blocks * frugi_value_scale_bytes(s->value);
-    uint64_t indices = s->index_at + frugi_index_bytes(s->index, s->block, s->blocks, s->entries);
-    uint64_t values = s->value_at + s->entries * frugi_value_bytes(s->value);
+    uint64_t scales, indices, values;
+    if (s->block) {
+        scales = s->blocks * frugi_value_scale_bytes(s->value);
+        indices = s->index_at + frugi_index_bytes(s->index, s->block, s->blocks, s->entries);
+        values = s->value_at + s->entries * frugi_value_bytes(s->value);
+    } else {
+        scales = frugi_group_scale_bytes(s);
+        indices = s->index_at + s->index_bytes;
+        values = s->value_at + frugi_group_value_bytes(s);
+    }
     memset(payload + scales, 0, s->index_at - scales);
     memset(payload + indices, 0, s->value_at - indices);
     memset(payload + values, 0, s->bytes - values);
 }
 
-static void do_all(const job *j, const frugi_cutting *cut, uint64_t count) {
+static void do_all(const frugi_job *j, const frugi_cutting *cut) {
     frug_compressor *c = j->c;
-    int threads = frugi_threads_for(c, count);
-    for (int i = 0; i < c->threads; i++)
-        memset(&c->worker[i].tally, 0, sizeof c->worker[i].tally);
-#pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
-    for (int i = 0; i < threads; i++) {
-        uint64_t lo = cut->batches * (uint64_t)i / (uint64_t)threads;
-        uint64_t hi = cut->batches * ((uint64_t)i + 1) / (uint64_t)threads;
+#pragma omp parallel for num_threads(j->threads) schedule(static, 1) if (j->threads > 1)
+    for (int i = 0; i < j->threads; i++) {
+        uint64_t lo = cut->batches * (uint64_t)i / (uint64_t)j->threads;
+        uint64_t hi = cut->batches * ((uint64_t)i + 1) / (uint64_t)j->threads;
         do_share(j, &c->worker[i], lo, hi, cut);
     }
 }
 
-static void finish_frame(const job *j, const frugi_cutting *cut) {
+static void finish_frame(const frugi_job *j, const frugi_cutting *cut) {
     frug_compressor *c = j->c;
     frugi_frame frame = {.bytes = cut->bytes,
                          .step = j->step,
@@ -361,7 +352,7 @@ static void finish_frame(const job *j, const frugi_cutting *cut) {
     for (int i = 0; i < c->threads; i++)
         frame.held += (uint32_t)c->worker[i].tally.held;
     for (size_t i = 0; i < cut->slices; i++) {
-        frugi_section_write(&c->slice[i].section, j->frame + c->slice[i].payload_at - FRUGI_SECTION_HEADER);
+        frugi_section_write(&c->slice[i].section, j->frame + c->slice[i].payload_at - c->slice[i].section.header);
         clear_padding(&c->slice[i], j->frame);
     }
     frugi_frame_write(&frame, j->frame);
@@ -399,18 +390,116 @@ static void add_up(frug_compressor *c, const frugi_cutting *cut) {
     t->energy_kept_mean = c->energy_seen > 0 ? 1 - c->energy_left / c->energy_seen : 0;
 }
 
+/* The norm of a gradient range, NaN and infinities aside; in stretches of fixed length, so that threads do not matter.
+ */
+static double norm_of(const frugi_job *j) {
+    frug_compressor *c = j->c;
+    uint64_t stretches = (j->count + FRUGI_NORM_STRETCH - 1) / FRUGI_NORM_STRETCH;
+    double sum = 0;
+#pragma omp parallel for num_threads(j->threads) schedule(static) if (j->threads > 1)
+    for (uint64_t i = 0; i < stretches; i++) {
+        uint64_t from = i * FRUGI_NORM_STRETCH, rest = j->count - from;
+        double energy = frugi_energy(j->grad + from, rest < FRUGI_NORM_STRETCH ? rest : FRUGI_NORM_STRETCH);
+        c->partial[i] = energy - energy == 0 ? energy : 0;
+    }
+    for (uint64_t i = 0; i < stretches; i++)
+        sum += c->partial[i];
+    return sqrt(sum);
+}
+
+/* What the norm of the gradient changes: how much leaves, and how much of the gradient counts. */
+static void heed_norm(frugi_job *j) {
+    frug_compressor *c = j->c;
+    bool follow = c->config.norm != FRUGI_NORM_OFF, measure = c->config.clip > 0 || (follow && !c->norm_told);
+    double norm = measure ? norm_of(j) : 0;
+    if (follow)
+        frugi_control_norm(c->control, j->step, c->norm_told ? c->norm : norm);
+    if (c->config.clip > 0 && norm > c->config.clip)
+        j->gain = (float)(c->config.clip / norm);
+}
+
+/* mask=auto goes by the density of the schedule. */
+static bool masks(const frugi_job *j) {
+    const frug_compressor *c = j->c;
+    double density = j->all ? 1.0 : frugi_schedule_density(&c->config.schedule, j->step, c->total_steps);
+    return c->config.mask == FRUGI_MASK_ON || (c->config.mask == FRUGI_MASK_AUTO && density < MASK_BELOW);
+}
+
+/* Everything that can fail, before anything of the compressor changes. */
+static frug_status check_call(frugi_job *j, size_t cap, frugi_cutting *cut) {
+    frug_compressor *c = j->c;
+    uint64_t bytes = 0;
+    size_t first, end;
+    if (c->by_units && !j->all) {
+        FRUG_TRY(frugi_cut(c, j->begin, j->count, j->step, FRUGI_CUT_BOUND, NULL, cut));
+        FRUG_TRY(frugi_contests_of(c, j->begin, j->count, &first, &end));
+        FRUG_TRY(frugi_units_bound(c, j->begin, j->count, &bytes));
+        bytes += cut->bytes;
+    } else {
+        FRUG_TRY(frugi_cut(c, j->begin, j->count, j->step, j->all ? FRUGI_CUT_ALL : FRUGI_CUT_STEP, c->slice, cut));
+        bytes = cut->bytes;
+    }
+    FRUG_FAIL_IF(cap < bytes, FRUG_ERR_SHORT_BUFFER, "compress: up to %llu bytes to write, room for %zu",
+                 (unsigned long long)bytes, cap);
+    return FRUG_OK;
+}
+
+/* Sections by units: all accumulators first, then the choice, then the sections' places in the frame. */
+static void choose_units(const frugi_job *j, frugi_cutting *cut) {
+    frug_compressor *c = j->c;
+    frugi_tally *tally = &c->worker[0].tally;
+    size_t first, end;
+    double t0 = frugi_clock();
+    frugi_contests_of(c, j->begin, j->count, &first, &end);
+    frugi_accumulate(j);
+    double t1 = frugi_clock();
+    frugi_choose(j, first, end);
+    double t2 = frugi_clock();
+    frugi_cut(c, j->begin, j->count, j->step, FRUGI_CUT_STEP, c->slice, cut);
+    tally->feedback += t1 - t0;
+    tally->select += t2 - t1;
+    tally->encode += frugi_clock() - t2;
+}
+
+static void say_units(const frugi_job *j, const frugi_cutting *cut) {
+    frug_compressor *c = j->c;
+    frugi_tally *tally = &c->worker[0].tally;
+    double t0 = frugi_clock();
+    for (size_t i = 0; i < cut->slices; i++)
+        if (!c->slice[i].section.block)
+            frugi_units_encode(j, &c->slice[i]);
+    double t1 = frugi_clock();
+    frugi_put_back(j);
+    tally->encode += t1 - t0;
+    tally->store += frugi_clock() - t1;
+}
+
+static void run(frugi_job *j, frugi_cutting *cut) {
+    frug_compressor *c = j->c;
+    bool by_units = c->by_units && !j->all;
+    for (int i = 0; i < c->threads; i++)
+        memset(&c->worker[i].tally, 0, sizeof c->worker[i].tally);
+    if (by_units)
+        choose_units(j, cut);
+    do_all(j, cut);
+    if (by_units)
+        say_units(j, cut);
+}
+
 frug_status frug_compress(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
                           void *dst, size_t cap, size_t *len) {
     FRUG_FAIL_IF(!c || (!grad && count) || !dst || !len, FRUG_ERR_ARG,
                  "compress: no compressor, gradient, destination or place for the length");
-    double start = frugi_clock(), density = frugi_schedule_density(&c->config.schedule, step, c->total_steps);
+    double start = frugi_clock();
     frugi_cutting cut;
-    FRUG_TRY(frugi_cut(c, begin, count, step, density, c->slice, &cut));
-    FRUG_FAIL_IF(cap < cut.bytes, FRUG_ERR_SHORT_BUFFER, "compress: %llu bytes to write, room for %zu",
-                 (unsigned long long)cut.bytes, cap);
-    bool mask = c->config.mask == FRUGI_MASK_ON || (c->config.mask == FRUGI_MASK_AUTO && density < MASK_BELOW);
-    job j = {.c = c, .step = step, .begin = begin, .grad = grad, .frame = dst, .mask = mask};
-    do_all(&j, &cut, count);
+    frugi_job j = {.c = c, .step = step, .begin = begin, .count = count, .grad = grad, .frame = dst, .gain = 1.0f};
+    j.all = frugi_control_all(&c->config, step);
+    j.mask = masks(&j);
+    j.threads = frugi_threads_for(c, count);
+    FRUG_TRY(frugi_check_range(c, begin, count));
+    heed_norm(&j);
+    FRUG_TRY(check_call(&j, cap, &cut));
+    run(&j, &cut);
     double sealing = frugi_clock();
     finish_frame(&j, &cut);
     add_up(c, &cut);

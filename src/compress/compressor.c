@@ -3,7 +3,8 @@
 
 #include "common/memory.h"
 #include "common/status.h"
-#include "schedule/schedule.h"
+
+#include <float.h>
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -47,30 +48,49 @@ static frug_status list_pieces(frug_compressor *c) {
     return FRUG_OK;
 }
 
+/* The controller knows the compressed tensors only. */
+static frug_status make_control(frug_compressor *c) {
+    frugi_controlled *tensor = calloc(c->pieces + 1, sizeof *tensor);
+    size_t count = 0;
+    FRUG_FAIL_IF(!tensor, FRUG_ERR_MEMORY, "compressor: out of memory");
+    for (size_t i = 0; i < c->pieces; i++)
+        if (!c->piece[i].dense) {
+            c->piece[i].number = count;
+            tensor[count++] = (frugi_controlled){c->layout->tensor[c->piece[i].tensor].role, c->piece[i].count};
+        }
+    frug_status status = frugi_control_create(&c->config, tensor, count, c->total_steps, &c->control);
+    free(tensor);
+    return status;
+}
+
 /* One allocation per thread; the arrays start on cache lines of their own. */
-static frug_status make_worker(frugi_worker *w) {
-    size_t batch = FRUGI_BATCH_ELEMENTS, floats = 5 * batch;
-    w->memory = frugi_alloc(floats * sizeof(float) + batch * sizeof(uint16_t));
+static frug_status make_worker(const frug_compressor *c, frugi_worker *w) {
+    size_t batch = FRUGI_BATCH_ELEMENTS, stretch = c->config.bucket > batch ? c->config.bucket : batch;
+    size_t floats = 3 * batch + 2 * stretch;
+    w->memory = frugi_alloc(floats * sizeof(float) + batch * (sizeof(uint16_t) + sizeof(uint32_t)));
     FRUG_FAIL_IF(!w->memory, FRUG_ERR_MEMORY, "compressor: no memory for scratch");
     w->acc = w->memory;
     w->saved = w->acc + batch;
     w->momentum = w->saved + batch;
     w->padded = w->momentum + batch;
-    w->values = w->padded + batch;
-    w->idx = (uint16_t *)(void *)(w->values + batch);
+    w->values = w->padded + stretch;
+    w->units = (uint32_t *)(void *)(w->values + stretch);
+    w->idx = (uint16_t *)(void *)(w->units + batch);
     return FRUG_OK;
 }
 
 static frug_status make_buffers(frug_compressor *c) {
-    c->slice = calloc(c->pieces + 1, sizeof *c->slice);
+    uint64_t stretches = frug_layout_elements(c->layout) / FRUGI_NORM_STRETCH + 1;
+    c->slice = calloc(FRUGI_LAYERS * c->pieces + 1, sizeof *c->slice);
+    c->partial = calloc(stretches, sizeof *c->partial);
     c->zeros = frugi_alloc(FRUGI_BATCH_ELEMENTS * sizeof *c->zeros);
     c->worker = frugi_alloc((size_t)c->threads * sizeof *c->worker);
-    FRUG_FAIL_IF(!c->slice || !c->zeros || !c->worker, FRUG_ERR_MEMORY, "compressor: out of memory");
+    FRUG_FAIL_IF(!c->slice || !c->partial || !c->zeros || !c->worker, FRUG_ERR_MEMORY, "compressor: out of memory");
     for (int i = 0; i < c->threads; i++)
-        FRUG_TRY(make_worker(&c->worker[i]));
+        FRUG_TRY(make_worker(c, &c->worker[i]));
     if (c->config.feedback != FRUGI_FEEDBACK_NONE)
         FRUG_TRY(frugi_store_create(c->config.residual, c->config.block, c->blocks, &c->residual));
-    if (c->config.feedback == FRUGI_FEEDBACK_DGC)
+    if (frugi_has_momentum(c))
         FRUG_TRY(frugi_store_create(c->config.residual, c->config.block, c->blocks, &c->momentum));
     return FRUG_OK;
 }
@@ -94,6 +114,8 @@ static frug_status fill(frug_compressor *c, const frug_config *config, const fru
     FRUG_TRY(frugi_layout_copy(layout, &c->layout));
     c->layout_hash = frug_layout_hash(layout);
     FRUG_TRY(list_pieces(c));
+    FRUG_TRY(make_control(c));
+    FRUG_TRY(frugi_plan(c));
     return make_buffers(c);
 }
 
@@ -123,9 +145,14 @@ void frug_compressor_destroy(frug_compressor *c) {
     free(c->worker);
     frugi_store_destroy(&c->residual);
     frugi_store_destroy(&c->momentum);
+    frugi_plan_destroy(c);
+    frugi_control_destroy(c->control);
+    free(c->partial);
     free(c->zeros);
     free(c->cursor);
     free(c->reader);
+    free(c->voice);
+    free(c->listener);
     free(c->slice);
     free(c->piece);
     frug_layout_destroy(c->layout);
@@ -134,13 +161,62 @@ void frug_compressor_destroy(frug_compressor *c) {
 
 frug_status frug_compressor_bound(const frug_compressor *c, uint64_t begin, uint64_t count, size_t *bytes) {
     FRUG_FAIL_IF(!c || !bytes, FRUG_ERR_ARG, "bound: no compressor or no place for the result");
-    /* Schedules run one way, so the densest step is the first or the last. */
-    double first = frugi_schedule_density(&c->config.schedule, 0, c->total_steps);
-    double last = frugi_schedule_final_density(&c->config.schedule);
     frugi_cutting cut;
-    FRUG_TRY(frugi_cut(c, begin, count, 0, first > last ? first : last, NULL, &cut));
-    *bytes = cut.bytes;
+    uint64_t most = 0, units = 0;
+    FRUG_TRY(frugi_cut(c, begin, count, 0, FRUGI_CUT_BOUND, NULL, &cut));
+    if (c->by_units)
+        FRUG_TRY(frugi_units_bound(c, begin, count, &units));
+    most = cut.bytes + units;
+    if (c->config.warmup || c->config.dense_every) {
+        FRUG_TRY(frugi_cut(c, begin, count, 0, FRUGI_CUT_ALL, NULL, &cut));
+        most = cut.bytes > most ? cut.bytes : most;
+    }
+    *bytes = most;
     return FRUG_OK;
+}
+
+static frug_status tell_tensor(frug_compressor *c, frug_signal signal, size_t tensor, const double *values,
+                               size_t count) {
+    FRUG_FAIL_IF(tensor >= c->layout->count, FRUG_ERR_ARG, "tell: no tensor %zu, there are %zu", tensor,
+                 c->layout->count);
+    const char *name = c->layout->tensor[tensor].name;
+    const frugi_piece *p = c->piece;
+    while (p < c->piece + c->pieces && (p->tensor != tensor || p->dense))
+        p++;
+    FRUG_FAIL_IF(p == c->piece + c->pieces, FRUG_ERR_ARG, "tell: tensor '%s' travels dense", name);
+    if (signal == FRUG_SIGNAL_SENSITIVITY) {
+        FRUG_FAIL_IF(count != 1, FRUG_ERR_ARG, "tell: one number for the sensitivity of tensor '%s', not %zu", name,
+                     count);
+        frugi_control_weight(c->control, p->number, values[0]);
+        return FRUG_OK;
+    }
+    FRUG_FAIL_IF(!c->given || !c->contest[p->contest].heads, FRUG_ERR_ARG,
+                 "tell: tensor '%s' has no heads that compete by what they are given (unit=head,score=given)", name);
+    frugi_contest *k = &c->contest[p->contest];
+    FRUG_FAIL_IF(count != k->units, FRUG_ERR_ARG, "tell: %zu numbers for the %llu heads of tensor '%s'", count,
+                 (unsigned long long)k->units, name);
+    for (size_t i = 0; i < count; i++)
+        c->given[k->first_unit + i] = values[i] < FLT_MAX ? (float)values[i] : FLT_MAX;
+    k->told = true;
+    return FRUG_OK;
+}
+
+frug_status frug_compressor_tell(frug_compressor *c, frug_signal signal, size_t tensor, const double *values,
+                                 size_t count) {
+    FRUG_FAIL_IF(!c || !values || count == 0, FRUG_ERR_ARG, "tell: no compressor or no numbers");
+    for (size_t i = 0; i < count; i++)
+        FRUG_FAIL_IF(!(values[i] >= 0 && values[i] <= DBL_MAX), FRUG_ERR_ARG,
+                     "tell: number %zu is negative or not finite", i);
+    switch (signal) {
+    case FRUG_SIGNAL_NORM:
+        FRUG_FAIL_IF(count != 1, FRUG_ERR_ARG, "tell: one norm, not %zu", count);
+        c->norm_told = true;
+        c->norm = values[0];
+        return FRUG_OK;
+    case FRUG_SIGNAL_SENSITIVITY:
+    case FRUG_SIGNAL_HEADS: return tell_tensor(c, signal, tensor, values, count);
+    }
+    return frugi_fail(FRUG_ERR_ARG, "tell: unknown signal %d", (int)signal);
 }
 
 frug_status frug_compressor_stats(const frug_compressor *c, frug_stats *stats) {
@@ -154,7 +230,7 @@ frug_status frug_compressor_residual(const frug_compressor *c, uint64_t begin, u
     FRUG_FAIL_IF(!c || (!dst && count), FRUG_ERR_ARG, "residual: no compressor or no place for the result");
     frugi_cutting cut;
     uint64_t end = begin + count;
-    FRUG_TRY(frugi_cut(c, begin, count, 0, 1.0, NULL, &cut));
+    FRUG_TRY(frugi_cut(c, begin, count, 0, FRUGI_CUT_ALL, NULL, &cut));
     memset(dst, 0, count * sizeof *dst);
     if (c->config.feedback == FRUGI_FEEDBACK_NONE)
         return FRUG_OK;

@@ -10,8 +10,6 @@
 #include "common/status.h"
 #include "common/count.h"
 
-#define PHASES 16u /* the counts' pattern moves on by one block a step, so that no block is favoured */
-
 static frugi_index smallest_index(const frug_compressor *c, frugi_section *s) {
     if (s->kappa == (uint64_t)s->block << 32)
         return FRUGI_INDEX_CODE_NONE;
@@ -26,8 +24,16 @@ static frugi_index smallest_index(const frug_compressor *c, frugi_section *s) {
     return bitmap < local ? FRUGI_INDEX_CODE_BITMAP : FRUGI_INDEX_CODE_LOCAL;
 }
 
+/* The share of a piece that leaves. */
+static double density_of(const frug_compressor *c, const frugi_piece *p, uint64_t step, frugi_cut_for what) {
+    if (p->dense || what == FRUGI_CUT_ALL)
+        return 1.0;
+    return what == FRUGI_CUT_BOUND ? frugi_control_most(c->control, p->number)
+                                   : frugi_control_density(c->control, step, p->number);
+}
+
 static frugi_slice slice_of(const frug_compressor *c, const frugi_piece *p, uint64_t begin, uint64_t end, uint64_t step,
-                            double density) {
+                            frugi_cut_for what) {
     frugi_slice slice = {.dense = p->dense};
     frugi_section *s = &slice.section;
     s->block = c->config.block;
@@ -40,9 +46,9 @@ static frugi_slice slice_of(const frug_compressor *c, const frugi_piece *p, uint
         s->index = FRUGI_INDEX_CODE_NONE;
     } else {
         slice.stored = p->first_block + (begin - p->begin) / s->block;
-        s->kappa = frugi_kappa(density, s->block);
-        s->value = c->config.value;
-        s->first = slice.stored + step % PHASES;
+        s->kappa = frugi_kappa(density_of(c, p, step, what), s->block);
+        s->value = what == FRUGI_CUT_ALL ? FRUGI_VALUE_F32 : c->config.value;
+        s->first = slice.stored + step % FRUGI_PHASES;
         s->index = smallest_index(c, s);
     }
     return slice;
@@ -60,8 +66,7 @@ static frug_status check_cut(const frug_compressor *c, const frugi_piece *p, uin
     return FRUG_OK;
 }
 
-/* The first piece that ends after an element. */
-static size_t piece_at(const frug_compressor *c, uint64_t element) {
+size_t frugi_piece_at(const frug_compressor *c, uint64_t element) {
     size_t lo = 0, hi = c->pieces;
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
@@ -78,6 +83,8 @@ static bool touch(const frugi_slice *a, const frugi_slice *b) {
 }
 
 static uint64_t batches_of(const frug_compressor *c, const frugi_section *s) {
+    if (!s->block) /* by units: not in batches */
+        return 0;
     uint64_t whole = s->count / s->block;
     return (whole + c->batch_most - 1) / c->batch_most + (s->count % s->block != 0);
 }
@@ -91,7 +98,8 @@ static void append(const frug_compressor *c, frugi_slice slice, frugi_slice *las
         slice = *last;
     } else {
         cut->slices++;
-        cut->bytes += FRUGI_SECTION_HEADER;
+        frugi_section_measure(&slice.section);
+        cut->bytes += slice.section.header;
         slice.payload_at = cut->bytes;
         slice.first_batch = cut->batches;
     }
@@ -101,22 +109,44 @@ static void append(const frug_compressor *c, frugi_slice slice, frugi_slice *las
     *last = slice;
 }
 
-frug_status frugi_cut(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t step, double density,
-                      frugi_slice *slices, frugi_cutting *cutting) {
-    uint64_t end = begin + count, total = frug_layout_elements(c->layout);
+/* The sections by units of a piece, as they were chosen. */
+static void append_units(const frug_compressor *c, const frugi_piece *p, uint64_t step, frugi_slice *slices,
+                         frugi_slice *last, frugi_cutting *cut) {
+    frugi_slice made[FRUGI_LAYERS];
+    size_t n = frugi_units_sections(c, p, step, made);
+    for (size_t i = 0; i < n; i++) {
+        append(c, made[i], last, cut);
+        slices[cut->slices - 1] = *last;
+    }
+}
+
+frug_status frugi_check_range(const frug_compressor *c, uint64_t begin, uint64_t count) {
+    uint64_t total = frug_layout_elements(c->layout);
     FRUG_FAIL_IF(begin > total || count > total - begin, FRUG_ERR_ARG,
                  "range: elements %llu to %llu, the layout has %llu", (unsigned long long)begin,
-                 (unsigned long long)end, (unsigned long long)total);
+                 (unsigned long long)(begin + count), (unsigned long long)total);
+    return FRUG_OK;
+}
+
+frug_status frugi_cut(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t step, frugi_cut_for what,
+                      frugi_slice *slices, frugi_cutting *cutting) {
+    uint64_t end = begin + count;
+    FRUG_TRY(frugi_check_range(c, begin, count));
     frugi_cutting cut = {.bytes = FRUGI_FRAME_HEADER};
     frugi_slice last = {0};
-    for (size_t i = piece_at(c, begin); i < c->pieces && c->piece[i].begin < end; i++) {
+    for (size_t i = frugi_piece_at(c, begin); i < c->pieces && c->piece[i].begin < end; i++) {
         const frugi_piece *p = &c->piece[i];
         uint64_t from = p->begin < begin ? begin : p->begin;
         uint64_t to = p->begin + p->count > end ? end : p->begin + p->count;
         FRUG_TRY(check_cut(c, p, from, "start"));
         FRUG_TRY(check_cut(c, p, to, "end"));
-        frugi_slice slice = slice_of(c, p, from, to, step, density);
-        if (!slices && !p->dense)
+        if (c->by_units && !p->dense && what != FRUGI_CUT_ALL) {
+            if (what == FRUGI_CUT_STEP)
+                append_units(c, p, step, slices, &last, &cut);
+            continue;
+        }
+        frugi_slice slice = slice_of(c, p, from, to, step, what);
+        if (what == FRUGI_CUT_BOUND && !p->dense)
             round_up(&slice.section);
         append(c, slice, &last, &cut);
         if (slices)

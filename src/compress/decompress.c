@@ -18,27 +18,29 @@
 #define WORTH_A_THREAD 65536u /* elements */
 #define LINE           16u    /* floats in a line of cache */
 
-/** dst = keep * dst + gain * sum, element by element. */
-typedef struct target {
-    float *dst; /* element begin */
-    uint64_t begin, count;
-    float keep, gain;
-} target;
-
 static frug_status make_room(frug_compressor *c, size_t count) {
     if (count <= c->cursors)
         return FRUG_OK;
+    size_t voices = FRUGI_LAYERS * count;
     frugi_cursor *cursor = malloc(count * sizeof *cursor);
     frugi_reader *reader = malloc((size_t)c->threads * count * sizeof *reader);
-    if (!cursor || !reader) {
+    frugi_voice *voice = malloc(voices * sizeof *voice);
+    frugi_listener *listener = malloc((size_t)c->threads * voices * sizeof *listener);
+    if (!cursor || !reader || !voice || !listener) {
         free(cursor);
         free(reader);
+        free(voice);
+        free(listener);
         return frugi_fail(FRUG_ERR_MEMORY, "decompress: no memory for %zu frames", count);
     }
     free(c->cursor);
     free(c->reader);
+    free(c->voice);
+    free(c->listener);
     c->cursor = cursor;
     c->reader = reader;
+    c->voice = voice;
+    c->listener = listener;
     c->cursors = count;
     return FRUG_OK;
 }
@@ -54,12 +56,14 @@ static frug_status open_frame(frug_compressor *c, const void *src, size_t len, s
     return FRUG_OK;
 }
 
-static int advance(frugi_cursor *cursor) {
-    return frugi_frame_next(cursor->src, &cursor->frame, &cursor->at, &cursor->section, &cursor->payload);
+/* Stand at the next section, or past the last one. */
+static void advance(frugi_cursor *cursor) {
+    cursor->live = frugi_frame_next(cursor->src, &cursor->frame, &cursor->at, &cursor->section, &cursor->payload) != 0;
 }
 
 static int same_cut(const frugi_section *a, const frugi_section *b) {
-    return a->begin == b->begin && a->count == b->count && a->block == b->block;
+    return a->begin == b->begin && a->count == b->count && a->block == b->block &&
+           (a->block || (a->grid.rows == b->grid.rows && a->grid.h == b->grid.h && a->grid.w == b->grid.w));
 }
 
 /* Checksum and contents of all frames, a frame per thread. */
@@ -77,26 +81,70 @@ static frug_status verify_frames(frug_compressor *c, size_t count_frames) {
     return FRUG_OK;
 }
 
-/* Section by section through all frames: do they agree, and do they stay inside the range? */
-static frug_status check_frames(frug_compressor *c, size_t count_frames, const target *t) {
-    const frugi_cursor *first = &c->cursor[0];
+static frug_status check_section(const frug_compressor *c, const frugi_section *s, size_t frame,
+                                 const frugi_target *t) {
+    FRUG_FAIL_IF(s->begin < t->begin || s->begin - t->begin > t->count || s->count > t->count - (s->begin - t->begin) ||
+                     s->tensor >= c->layout->count,
+                 FRUG_ERR_MISMATCH, "decompress: frame %zu reaches outside the range", frame);
+    return FRUG_OK;
+}
+
+/* The first of all sections that the cursors stand at; NULL past the last one. */
+static const frugi_section *first_section(const frug_compressor *c, size_t count_frames) {
+    const frugi_section *first = NULL;
     for (size_t i = 0; i < count_frames; i++)
-        FRUG_FAIL_IF(c->cursor[i].frame.sections != first->frame.sections, FRUG_ERR_MISMATCH,
-                     "decompress: frames 0 and %zu cut the range differently", i);
-    for (uint32_t n = 0; n < first->frame.sections; n++) {
-        for (size_t i = 0; i < count_frames; i++) {
-            frugi_cursor *cursor = &c->cursor[i];
-            const frugi_section *s = &cursor->section;
-            FRUG_FAIL_IF(!advance(cursor) || !same_cut(s, &first->section), FRUG_ERR_MISMATCH,
-                         "decompress: frames 0 and %zu cut the range differently", i);
-            FRUG_FAIL_IF(s->begin < t->begin || s->begin - t->begin > t->count ||
-                             s->count > t->count - (s->begin - t->begin) || s->tensor >= c->layout->count,
-                         FRUG_ERR_MISMATCH, "decompress: frame %zu reaches outside the range", i);
+        if (c->cursor[i].live && (!first || c->cursor[i].section.begin < first->begin))
+            first = &c->cursor[i].section;
+    return first;
+}
+
+/*
+ * The sections by units that cover the same elements as `like`, of all frames in order: some frames may have none, or
+ * more than one. The cursors move past them.
+ */
+static frug_status gather_voices(frug_compressor *c, size_t count_frames, frugi_section like, size_t *voices) {
+    size_t n = 0;
+    for (size_t i = 0; i < count_frames; i++) {
+        frugi_cursor *cursor = &c->cursor[i];
+        for (size_t layers = 0; cursor->live && cursor->section.begin < like.begin + like.count; layers++) {
+            FRUG_FAIL_IF(!same_cut(&cursor->section, &like) || layers == FRUGI_LAYERS, FRUG_ERR_MISMATCH,
+                         "decompress: frame %zu cuts the range in another way than others", i);
+            c->voice[n++] = (frugi_voice){cursor->section, cursor->payload};
+            advance(cursor);
         }
     }
-    for (size_t i = 0; i < count_frames; i++)
-        c->cursor[i].at = 0;
+    *voices = n;
     return FRUG_OK;
+}
+
+/* Section by section through all frames: do they agree, and do they stay inside the range? */
+static frug_status check_frames(frug_compressor *c, size_t count_frames, const frugi_target *t) {
+    const frugi_section *first;
+    while ((first = first_section(c, count_frames))) {
+        frugi_section like = *first;
+        FRUG_TRY(check_section(c, &like, 0, t));
+        if (like.block) {
+            for (size_t i = 0; i < count_frames; i++) {
+                FRUG_FAIL_IF(!c->cursor[i].live || !same_cut(&c->cursor[i].section, &like), FRUG_ERR_MISMATCH,
+                             "decompress: frame %zu cuts the range in another way than others", i);
+                FRUG_TRY(check_section(c, &c->cursor[i].section, i, t));
+                advance(&c->cursor[i]);
+            }
+        } else {
+            size_t voices = 0;
+            FRUG_TRY(gather_voices(c, count_frames, like, &voices));
+            for (size_t i = 0; i < voices; i++)
+                FRUG_TRY(check_section(c, &c->voice[i].section, i, t));
+        }
+    }
+    return FRUG_OK;
+}
+
+static void rewind_frames(frug_compressor *c, size_t count_frames) {
+    for (size_t i = 0; i < count_frames; i++) {
+        c->cursor[i].at = 0;
+        advance(&c->cursor[i]);
+    }
 }
 
 /* sum[index[e]] += v[e]. Indices of a block differ, so eight additions need not wait for each other. */
@@ -182,15 +230,10 @@ static inline void add_block(frugi_reader *r, frugi_worker *w, uint64_t b, float
 
 typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
 
-/* The zero that, times gain, is -0: adding that changes no bits, not even those of -0. Sums start from it. */
-static float nothing_for(float gain) {
-    return gain < 0 ? 0.0f : -0.0f;
-}
-
 /* dst = keep * dst + gain * sum, and the sum back to nothing; a line of cache a round, for a loop costs as much as four
  * floats. */
-static void finish(float *dst, float *sum, uint64_t n, float keep, float gain) {
-    const float nothing = nothing_for(gain);
+void frugi_finish(float *dst, float *sum, uint64_t n, float keep, float gain) {
+    const float nothing = frugi_nothing(gain);
     const four blank = {nothing, nothing, nothing, nothing};
     uint64_t i = 0;
     for (; keep == 1.0f && i + 16 <= n; i += 16) {
@@ -214,17 +257,17 @@ typedef struct waiting {
     uint32_t length, quarter;
 } waiting;
 
-static inline void finish_quarter(const waiting *p, uint32_t i, const target *t) {
+static inline void finish_quarter(const waiting *p, uint32_t i, const frugi_target *t) {
     uint32_t from = i * p->quarter, to = from + p->quarter < p->length ? from + p->quarter : p->length;
     if (from < to)
-        finish(p->dst + from, p->sum + from, to - from, t->keep, t->gain);
+        frugi_finish(p->dst + from, p->sum + from, to - from, t->keep, t->gain);
 }
 
 /*
  * One thread's share: blocks lo .. hi - 1 of the section that all cursors stand at. Summing a block keeps the CPU
  * busy, finishing one keeps the memory busy: so each block is finished, in quarters, between the frames of the next.
  */
-static void sum_share(const frug_compressor *c, int thread, size_t count_frames, const target *t, uint64_t lo,
+static void sum_share(const frug_compressor *c, int thread, size_t count_frames, const frugi_target *t, uint64_t lo,
                       uint64_t hi) {
     frugi_worker *w = &c->worker[thread];
     frugi_reader *reader = c->reader + (size_t)thread * c->cursors;
@@ -232,7 +275,7 @@ static void sum_share(const frug_compressor *c, int thread, size_t count_frames,
     float *sum = w->acc, *other = w->saved, *dst = t->dst + (s->begin - t->begin) + lo * s->block;
     waiting before = {0};
     for (uint32_t e = 0; e < s->block; e++)
-        sum[e] = other[e] = nothing_for(t->gain);
+        sum[e] = other[e] = frugi_nothing(t->gain);
     for (size_t i = 0; i < count_frames; i++)
         reader[i] = read_from(&c->cursor[i], lo);
     for (uint64_t b = lo; b < hi; b++, dst += s->block) {
@@ -251,7 +294,7 @@ static void sum_share(const frug_compressor *c, int thread, size_t count_frames,
         finish_quarter(&before, i, t);
 }
 
-static void sum_section(const frug_compressor *c, size_t count_frames, const target *t) {
+static void sum_section(const frug_compressor *c, size_t count_frames, const frugi_target *t) {
     uint64_t blocks = c->cursor[0].section.blocks;
     int threads = frugi_threads_for(c, c->cursor[0].section.count);
 #pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
@@ -260,8 +303,20 @@ static void sum_section(const frug_compressor *c, size_t count_frames, const tar
                   blocks * ((uint64_t)i + 1) / (uint64_t)threads);
 }
 
+/* Tensors that no frame mentions decay as well. */
+static void decay_between(const frug_compressor *c, const frugi_target *t, uint64_t from, uint64_t to) {
+    if (t->keep == 1.0f)
+        return;
+    for (size_t i = frugi_piece_at(c, from); i < c->pieces && c->piece[i].begin < to; i++) {
+        const frugi_piece *p = &c->piece[i];
+        uint64_t end = p->begin + p->count < to ? p->begin + p->count : to;
+        for (uint64_t e = p->begin > from ? p->begin : from; e < end; e++)
+            t->dst[e - t->begin] *= t->keep;
+    }
+}
+
 static frug_status combine(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,
-                           const target *t) {
+                           const frugi_target *t) {
     FRUG_FAIL_IF(!c || (count_frames && (!frames || !lens)) || (!t->dst && t->count), FRUG_ERR_ARG,
                  "decompress: no compressor, frames, lengths or destination");
     uint64_t total = frug_layout_elements(c->layout);
@@ -274,24 +329,37 @@ static frug_status combine(frug_compressor *c, const void *const *frames, const 
     for (size_t i = 0; i < count_frames; i++)
         FRUG_TRY(open_frame(c, frames[i], lens[i], i));
     FRUG_TRY(verify_frames(c, count_frames));
+    rewind_frames(c, count_frames);
     FRUG_TRY(check_frames(c, count_frames, t));
-    for (uint32_t n = 0; n < c->cursor[0].frame.sections; n++) {
-        for (size_t i = 0; i < count_frames; i++)
-            advance(&c->cursor[i]);
-        sum_section(c, count_frames, t);
+    rewind_frames(c, count_frames);
+    const frugi_section *first;
+    uint64_t upto = t->begin;
+    while ((first = first_section(c, count_frames))) {
+        size_t voices = 0;
+        decay_between(c, t, upto, first->begin);
+        upto = first->begin + first->count;
+        if (first->block) {
+            sum_section(c, count_frames, t);
+            for (size_t i = 0; i < count_frames; i++)
+                advance(&c->cursor[i]);
+        } else {
+            FRUG_TRY(gather_voices(c, count_frames, *first, &voices));
+            frugi_sum_units(c, voices, t);
+        }
     }
+    decay_between(c, t, upto, t->begin + t->count);
     c->stats.seconds_decode += frugi_clock() - start;
     return FRUG_OK;
 }
 
 frug_status frug_decompress_add(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,
                                 float scale, uint64_t begin, uint64_t count, float *dst) {
-    target t = {.dst = dst, .begin = begin, .count = count, .keep = 1.0f, .gain = scale};
+    frugi_target t = {.dst = dst, .begin = begin, .count = count, .keep = 1.0f, .gain = scale};
     return combine(c, frames, lens, count_frames, &t);
 }
 
 frug_status frug_apply(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,
                        float rate, float decay, uint64_t begin, uint64_t count, float *weights) {
-    target t = {.dst = weights, .begin = begin, .count = count, .keep = 1.0f - decay, .gain = -rate};
+    frugi_target t = {.dst = weights, .begin = begin, .count = count, .keep = 1.0f - decay, .gain = -rate};
     return combine(c, frames, lens, count_frames, &t);
 }

@@ -2,6 +2,7 @@
 #include "group_sample.h"
 
 #include "common/crc32c.h"
+#include "common/random.h"
 
 #include <float.h>
 #include <math.h>
@@ -330,6 +331,59 @@ static void groups_of_qsgd_draw_differently(void **state) {
     free_sample(s);
 }
 
+/* Rotated numbers fill the unit interval evenly: 1000 chances of 0.3 come true 300 times, give or take 5. */
+static void qsgd_spreads_its_chances_along_a_group(void **state) {
+    (void)state;
+    enum { N = 1001 };
+    float v[N];
+    for (int i = 0; i < N; i++)
+        v[i] = i ? 0.3f : 1.0f;
+    sample *s = make_sample(make_section(FRUGI_VALUE_QSGD, N, 1, N), v);
+    s->how.norm = FRUGI_QNORM_MAX;
+    for (s->how.key = 0; s->how.key < 100; s->how.key++) {
+        int up = 0;
+        memcpy(s->rest, v, sizeof v);
+        frugi_group_encode(&s->section, &s->how, 0, N, s->rest, s->scales, s->values);
+        frugi_group_decode(&s->section, s->scales, s->values, 0, N, s->decoded);
+        for (int i = 1; i < N; i++)
+            up += s->decoded[i] > 0;
+        assert_in_range(up, 295, 305);
+    }
+    free_sample(s);
+}
+
+/* A value as large as the norm gets the last level, even with a draw that would lift it by a hair too much. */
+static void qsgd_never_exceeds_its_last_level(void **state) {
+    (void)state;
+    uint64_t key = 0, random = 18;
+    while (frugi_random(key, 0, 0) < 0xffffff00u - 0x2000u)
+        key++;
+    for (int round = 0; round < 20000; round++) {
+        float v = ldexpf(1 + fabsf(next_float(&random)), round % 250 - 125);
+        sample *s = make_sample(make_section(FRUGI_VALUE_QSGD, 1, level_choices[round % 7], 1), &v);
+        s->how.key = key;
+        frugi_group_encode(&s->section, &s->how, 0, 1, s->rest, s->scales, s->values);
+        frugi_group_decode(&s->section, s->scales, s->values, 0, 1, s->decoded);
+        assert_true(s->decoded[0] == v && s->rest[0] == 0);
+        free_sample(s);
+    }
+}
+
+static void qsgd_norms_are_rounded_up(void **state) {
+    (void)state;
+    float *v = bell_array(4000, 19);
+    sample *s = make_sample(make_section(FRUGI_VALUE_QSGD, 40, 7, 4000), v);
+    frugi_group_encode(&s->section, &s->how, 0, 4000, s->rest, s->scales, s->values);
+    for (int g = 0; g < 100; g++) {
+        double sum = 0, norm = (double)frugi_bits_f32(frugi_get32(s->scales + 4 * g));
+        for (int i = 40 * g; i < 40 * g + 40; i++)
+            sum += (double)v[i] * (double)v[i];
+        assert_true(norm >= sqrt(sum) * (1 - 1e-12) && norm <= sqrt(sum) * (1 + 0x1p-23 + 1e-12));
+    }
+    free_sample(s);
+    test_free(v);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_nine_codes_have_names),
@@ -345,6 +399,9 @@ int main(void) {
         cmocka_unit_test(onebit_leaves_sums_of_zero),
         cmocka_unit_test(qsgd_is_unbiased_and_keeps_its_bound),
         cmocka_unit_test(groups_of_qsgd_draw_differently),
+        cmocka_unit_test(qsgd_spreads_its_chances_along_a_group),
+        cmocka_unit_test(qsgd_never_exceeds_its_last_level),
+        cmocka_unit_test(qsgd_norms_are_rounded_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

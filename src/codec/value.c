@@ -14,7 +14,7 @@
 #define F16_LEAST (-114)      /* smallest shared power: 2^114 is still a float */
 #define ROUND     12582912.0f /* 1.5 * 2^23: adding and taking it away rounds to the nearest even whole number */
 
-static const char *const names[] = {"f32", "bf16", "f16", "int8"};
+static const char *const names[] = {"f32", "bf16", "f16", "int8", "int4", "sign", "two_bit", "qsgd", "onebit"};
 
 const char *frugi_value_name(uint32_t code) {
     return code < sizeof names / sizeof *names ? names[code] : NULL;
@@ -22,12 +22,12 @@ const char *frugi_value_name(uint32_t code) {
 
 uint32_t frugi_value_bytes(frugi_value code) {
     static const uint8_t bytes[] = {4, 2, 2, 1};
-    return bytes[code];
+    return code < sizeof bytes ? bytes[code] : 0;
 }
 
 uint32_t frugi_value_scale_bytes(frugi_value code) {
     static const uint8_t bytes[] = {0, 0, 1, 2};
-    return bytes[code];
+    return code < sizeof bytes ? bytes[code] : 0;
 }
 
 static float power_of_two(int e) {
@@ -49,10 +49,11 @@ static void bf16_16(float *v, unsigned char *out, float unused) {
 }
 
 static void f16_16(float *v, unsigned char *out, float up) {
-    uint16_t h[STEP];
-    float down = 1.0f / up; /* exact: a power of two */
+    uint16_t h[STEP], top = up < 0x1p113f ? 0x7800 : 0x77ff; /* 2^15, but 2^15 * 2^113 is no float */
+    float down = 1.0f / up;                                  /* exact: a power of two */
     for (int j = 0; j < STEP; j++) {
-        h[j] = frugi_f32_f16(v[j] * down);
+        uint16_t q = frugi_f32_f16(v[j] * down);
+        h[j] = (q & 0x7fff) > top ? (uint16_t)((q & 0x8000) | top) : q;
         v[j] -= frugi_f16_f32(h[j]) * up;
     }
     memcpy(out, h, sizeof h);

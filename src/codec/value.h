@@ -14,10 +14,10 @@
 
 #include "config/config.h"
 
-/** Name of a code ("bf16"), or NULL for a number that is none. */
+/** Name of a code ("bf16"), or NULL for a number that is none. The codes after int8 are those of group.h alone. */
 const char *frugi_value_name(uint32_t code);
 
-/** Bytes per value, and bytes per block for what its values share. */
+/** Bytes per value, and bytes per block for what its values share; 0 for a code that is not above. */
 uint32_t frugi_value_bytes(frugi_value code);
 uint32_t frugi_value_scale_bytes(frugi_value code);
 

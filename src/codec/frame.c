@@ -1,10 +1,12 @@
 /*
  * frame.c - write, seal, open, verify and walk frames. Received bytes are believed only
  * as far as they have been checked: the header first, then every section header against
- * the length, then checksum and contents in one pass.
+ * the length, then checksum and contents, for sections by blocks in one pass.
  */
 #include "codec/frame.h"
 
+#include "codec/group.h"
+#include "codec/unit_index.h"
 #include "common/bits.h"
 #include "common/count.h"
 #include "common/crc32c.h"
@@ -60,18 +62,31 @@ void frugi_frame_seal(unsigned char *frame, uint64_t bytes, int threads) {
     frugi_put32(frame + CRC_AT, frame_crc(frame, bytes, threads));
 }
 
+/* Whether two sections by units cover the same elements in the same way; what they say then adds up. */
+static int same_units(const frugi_section *a, const frugi_section *b) {
+    return !a->block && !b->block && a->begin == b->begin && a->count == b->count && a->grid.rows == b->grid.rows &&
+           a->grid.h == b->grid.h && a->grid.w == b->grid.w;
+}
+
+/* The header at the front of so many bytes, if there is one. */
+static int section_opens(const frugi_frame *frame, const unsigned char *src, uint64_t left, frugi_section *section) {
+    if (left < FRUGI_SECTION_HEADER || left < frugi_section_header(src) || !frugi_section_read(src, section))
+        return 0;
+    return section->block || frame->version > 1;
+}
+
 static frug_status check_sections(const unsigned char *src, const frugi_frame *frame) {
     uint64_t at = FRUGI_FRAME_HEADER, end = 0;
-    for (uint32_t i = 0; i < frame->sections; i++) {
-        frugi_section section;
-        FRUG_FAIL_IF(frame->bytes - at < FRUGI_SECTION_HEADER || !frugi_section_read(src + at, &section),
-                     FRUG_ERR_FORMAT, "frame: section %u at byte %llu has no valid header", (unsigned)i,
-                     (unsigned long long)at);
-        at += FRUGI_SECTION_HEADER;
+    frugi_section section, before = {.block = 1};
+    for (uint32_t i = 0; i < frame->sections; i++, before = section) {
+        FRUG_FAIL_IF(!section_opens(frame, src + at, frame->bytes - at, &section), FRUG_ERR_FORMAT,
+                     "frame: section %u at byte %llu has no valid header", (unsigned)i, (unsigned long long)at);
+        at += section.header;
         FRUG_FAIL_IF(section.bytes > frame->bytes - at, FRUG_ERR_FORMAT,
                      "frame: section %u says %llu bytes, the frame has %llu left", (unsigned)i,
                      (unsigned long long)section.bytes, (unsigned long long)(frame->bytes - at));
-        FRUG_FAIL_IF(section.begin < end, FRUG_ERR_FORMAT, "frame: section %u overlaps the one before it", (unsigned)i);
+        FRUG_FAIL_IF(section.begin < end && !same_units(&section, &before), FRUG_ERR_FORMAT,
+                     "frame: section %u overlaps the one before it", (unsigned)i);
         end = section.begin + section.count;
         at += section.bytes;
     }
@@ -84,11 +99,12 @@ frug_status frugi_frame_open(const unsigned char *src, size_t len, frugi_frame *
     FRUG_FAIL_IF(len < FRUGI_FRAME_HEADER, FRUG_ERR_FORMAT, "frame: %zu bytes are too few for a header of %u", len,
                  FRUGI_FRAME_HEADER);
     FRUG_FAIL_IF(memcmp(src, magic, 4) != 0, FRUG_ERR_FORMAT, "frame: it does not begin with FGR1");
-    FRUG_FAIL_IF(src[4] != FRUGI_FRAME_VERSION, FRUG_ERR_VERSION, "frame: format version %u, this library knows %u",
-                 (unsigned)src[4], FRUGI_FRAME_VERSION);
+    FRUG_FAIL_IF(src[4] < 1 || src[4] > FRUGI_FRAME_VERSION, FRUG_ERR_VERSION,
+                 "frame: format version %u, this library knows 1 to %u", (unsigned)src[4], FRUGI_FRAME_VERSION);
     FRUG_FAIL_IF(src[5] != FRUGI_FRAME_HEADER || frugi_get16(src + 6) != 0, FRUG_ERR_FORMAT,
                  "frame: unknown header length or flags");
-    frugi_frame read = {.bytes = frugi_get64(src + 8),
+    frugi_frame read = {.version = src[4],
+                        .bytes = frugi_get64(src + 8),
                         .step = frugi_get64(src + 16),
                         .layout_hash = frugi_get64(src + 24),
                         .source = frugi_get32(src + 32),
@@ -106,8 +122,8 @@ int frugi_frame_next(const unsigned char *src, const frugi_frame *frame, uint64_
     uint64_t here = *at ? *at : FRUGI_FRAME_HEADER;
     if (here >= frame->bytes || !frugi_section_read(src + here, section))
         return 0;
-    *payload = src + here + FRUGI_SECTION_HEADER;
-    *at = here + FRUGI_SECTION_HEADER + section->bytes;
+    *payload = src + here + section->header;
+    *at = here + section->header + section->bytes;
     return 1;
 }
 
@@ -170,6 +186,19 @@ static int verify_values(const frugi_section *s, const unsigned char *payload, u
     return good;
 }
 
+static int verify_blocks(const frugi_section *s, const unsigned char *payload, uint32_t *crc) {
+    *crc = frugi_crc32c(*crc, payload, s->index_at);
+    int good = frugi_value_check(s->value, payload, s->blocks, NULL, 0);
+    good &= verify_indices(s, payload, crc);
+    good &= verify_values(s, payload, crc);
+    return good;
+}
+
+static int verify_units(const frugi_section *s, const unsigned char *payload, uint32_t *crc) {
+    *crc = frugi_crc32c(*crc, payload, s->bytes);
+    return frugi_unit_index_check(s, payload + s->index_at) && frugi_group_check(s, payload, payload + s->value_at);
+}
+
 frug_status frugi_frame_verify(const unsigned char *src, const frugi_frame *frame) {
     unsigned char header[FRUGI_FRAME_HEADER];
     memcpy(header, src, sizeof header);
@@ -180,10 +209,8 @@ frug_status frugi_frame_verify(const unsigned char *src, const frugi_frame *fram
     uint64_t at = 0;
     int good = 1;
     while (frugi_frame_next(src, frame, &at, &s, &payload)) {
-        crc = frugi_crc32c(crc, payload - FRUGI_SECTION_HEADER, FRUGI_SECTION_HEADER + s.index_at);
-        good &= frugi_value_check(s.value, payload, s.blocks, NULL, 0);
-        good &= verify_indices(&s, payload, &crc);
-        good &= verify_values(&s, payload, &crc);
+        crc = frugi_crc32c(crc, payload - s.header, s.header);
+        good &= s.block ? verify_blocks(&s, payload, &crc) : verify_units(&s, payload, &crc);
     }
     if (crc != frugi_get32(src + CRC_AT))
         return FRUG_ERR_CHECKSUM;

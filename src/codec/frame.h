@@ -7,10 +7,11 @@
 #include "codec/section.h"
 
 #define FRUGI_FRAME_HEADER  48u
-#define FRUGI_FRAME_VERSION 1u
+#define FRUGI_FRAME_VERSION 2u /* written; 1, without sections by units, is read too */
 
 typedef struct frugi_frame {
-    uint64_t bytes; /* header, sections and all */
+    uint32_t version; /* of a received frame; a new one is always of FRUGI_FRAME_VERSION */
+    uint64_t bytes;   /* header, sections and all */
     uint64_t step;
     uint64_t layout_hash;
     uint32_t source;
@@ -28,7 +29,8 @@ void frugi_frame_seal(unsigned char *frame, uint64_t bytes, int threads);
 frug_status frugi_frame_open(const unsigned char *src, size_t len, frugi_frame *frame);
 
 /**
- * Check the rest of an open frame, in one pass over its bytes: the checksum, every index, every value.
+ * Check the rest of an open frame: the checksum, every index, every value. Cost: O(bytes), however much the frame
+ * claims to cover.
  * Returns FRUG_ERR_CHECKSUM or FRUG_ERR_FORMAT without logging, so that threads may call it.
  */
 frug_status frugi_frame_verify(const unsigned char *src, const frugi_frame *frame);

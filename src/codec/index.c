@@ -3,7 +3,7 @@
 
 #include "common/bits.h"
 
-static const char *const names[] = {"none", "local", "bitmap"};
+static const char *const names[] = {"none", "local", "bitmap", "coo", "csr", "rle", "rice", "seeded"};
 
 const char *frugi_index_name(uint32_t code) {
     return code < sizeof names / sizeof *names ? names[code] : NULL;

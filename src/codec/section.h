@@ -39,10 +39,10 @@ typedef struct frugi_section {
     uint32_t group;       /* values that share a scale; 0: all of them; 0 as well where nothing is shared (f32, bf16) */
     uint32_t levels;      /* value code qsgd: 1 .. 127; otherwise 0 */
     uint32_t rice;        /* index code rice: low bits of a gap, 0 .. 31; otherwise 0 */
-    uint64_t index_bytes; /* of the index code's bytes before padding */
+    uint64_t index_bytes; /* of the indices before padding; worked out in a section by blocks */
     uint64_t entries;     /* elements of the kept units; worked out in a section by blocks */
     /* What follows is worked out by frugi_section_measure(). */
-    uint64_t blocks;
+    uint64_t blocks;                    /* 0 in a section by units */
     uint32_t last_length;               /* elements of the last block */
     uint32_t header;                    /* bytes of the header */
     uint64_t index_at, value_at, bytes; /* within the payload; scales stand at 0 */
@@ -63,6 +63,9 @@ typedef struct frugi_place {
     uint64_t scale, index, value;
 } frugi_place;
 frugi_place frugi_section_place(const frugi_section *section, uint64_t b);
+
+/** Bytes of a header that begins with these four. */
+uint32_t frugi_section_header(const unsigned char *start);
 
 /** The section->header bytes before a section's payload. */
 void frugi_section_write(const frugi_section *section, unsigned char *header);

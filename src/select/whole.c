@@ -20,7 +20,9 @@
 #define SAMPLE_LEAST 64u
 #define SAMPLE_STEP  16u /* elements per sampled one, at least */
 #define DEVIATIONS   4.5
-#define MARGIN       3.0 /* in ranks, for samples so small that deviations say little */
+#define MARGIN       3.0   /* in ranks, for samples so small that deviations say little */
+#define FEW          8192u /* keys for which many bins would cost more than another round */
+#define FEW_BITS     8
 #define FINE_BITS    11
 
 /* Keys from .. from + width - 1, which hold the one looked for; `above` keys are larger than all of them. */
@@ -95,8 +97,9 @@ static void narrow_to_bin(bracket *b, const uint64_t *bin, uint32_t shift, uint6
 /* The cut at rank k, given all keys inside the bracket; these are moved about. */
 static frugi_cutoff pick(uint32_t *key, bracket b, uint64_t k) {
     while (b.width > 1) {
-        uint64_t bin[(uint32_t)1 << FINE_BITS] = {0}, n = b.inside, left = 0;
-        uint32_t shift = shift_to(b.width - 1, FINE_BITS), from = b.from;
+        uint64_t bin[(uint32_t)1 << FINE_BITS], n = b.inside, left = 0;
+        uint32_t shift = shift_to(b.width - 1, n < FEW ? FEW_BITS : FINE_BITS), from = b.from;
+        memset(bin, 0, (((b.width - 1) >> shift) + 1) * sizeof *bin);
         for (uint64_t i = 0; i < n; i++)
             bin[(key[i] - from) >> shift]++;
         narrow_to_bin(&b, bin, shift, k);

@@ -14,7 +14,8 @@
 
 /**
  * The unit for k entries of all spans together: the smallest bf16 (as a float) for which the sum of p is at most k.
- * 0 when fewer than k entries are not zero: then all of those are sure to leave.
+ * 0 when at most k entries are not zero: then all of those are sure to leave. INFINITY when no finite one is large
+ * enough, which takes magnitudes near the end of the floats: then none leaves.
  */
 float frugi_draw_unit(frugi_whole *whole, const frugi_span *span, size_t spans, uint64_t k, int threads);
 

@@ -17,7 +17,7 @@ void frugi_hybrid_claims(const frugi_span *span, uint32_t block, frugi_cutoff *c
 
 /**
  * Scale claims by how often blocks have sent lately (4-bit counters, sqrt((count + 1) / (mean + 1)), between 1/2 and
- * 2).
+ * 2), rounded to nearest and at most `most`. Counters take a byte each.
  */
 void frugi_hybrid_favour(uint16_t *claim, const uint8_t *often, uint64_t blocks, uint32_t most);
 

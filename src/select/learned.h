@@ -3,7 +3,8 @@
  * had to say since.
  *
  * Each unit has a score that moves by rate * (its energy / the mean energy - 1) a step. Every `refresh` steps the units
- * with the highest scores become the mask. A unit that has waited `age` steps is sent all the same.
+ * with the highest scores become the mask. A unit that has waited `age` steps is sent all the same, those that have
+ * waited longest first; so with k units a step none waits longer than age + ceil(units / k) - 1 steps.
  */
 #ifndef FRUGI_LEARNED_H
 #define FRUGI_LEARNED_H
@@ -23,9 +24,10 @@ frug_status frugi_learned_create(uint64_t units, frugi_learned *learned);
 void frugi_learned_destroy(frugi_learned *learned);
 
 /**
- * Learn from a step's energies and say which k units leave: those that have waited too long, lower numbers first,
- * then the mask's, then those with the highest scores among the rest; ascending. Returns k.
+ * Learn from a step's energies and say which k units leave: those that have waited for age steps, longest first, then
+ * the mask's and then the rest, highest scores first; lower numbers win ties. The list is ascending. Returns k.
  *
+ *   k         at most units
  *   energy    units floats, not negative
  *   scratch   units floats
  */

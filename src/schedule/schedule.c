@@ -72,7 +72,8 @@ static double dgc_sparsity(const frugi_schedule *schedule, double tau) {
     uint32_t stages = (uint32_t)arg[1];
     if (tau >= arg[2])
         return arg[0];
-    uint32_t stage = (uint32_t)(tau / arg[2] * arg[1]);
+    /* A hair more, so that a stage that starts at a whole step is not put off to the next by rounding. */
+    uint32_t stage = (uint32_t)(tau / arg[2] * arg[1] + 1e-9);
     stage = stage < stages ? stage : stages - 1;
     double sparsity = 1.0 - power(root(1.0 - arg[0], stages + 1), stage + 1);
     return sparsity < arg[0] ? sparsity : arg[0];

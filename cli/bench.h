@@ -60,7 +60,7 @@ typedef enum frugi_case_kind {
 
 typedef struct frugi_case {
     char name[64];
-    char config[512];
+    char config[2304]; /* the longest config string, and an option more */
     frugi_case_kind kind;
     int threads;
     int frames;  /* decode and apply: how many at once */

@@ -49,13 +49,22 @@ static int word_of(const char *text, const char *name, const char *const *words,
 
 /* The share held back at the end of training, which beta=auto goes by. */
 static double final_sparsity(const char *text) {
-    char value[64];
+    /* Which of the numbers after the schedule's name it is; that of piecewise is the last. */
+    static const struct {
+        const char *name;
+        int which;
+    } ends[] = {{"constant:", 1}, {"frugrad:", 2}, {"anneal:", 2}, {"dgc:", 1}, {"relax:", 4}, {"piecewise:", 16}};
+    char value[512];
+    int which = 0;
     if (value_of(text, "schedule", value, sizeof value) != 0)
         return 0;
-    const char *number = strchr(value, ':');
-    if (number && strncmp(value, "frugrad:", 8) == 0)
-        number = strchr(number + 1, ':');
-    return number ? atof(number + 1) : 0;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        if (strncmp(value, ends[i].name, strlen(ends[i].name)) == 0)
+            which = ends[i].which;
+    const char *number = value, *next;
+    for (; which > 0 && (next = strchr(number, ':')); which--)
+        number = next + 1;
+    return atof(number);
 }
 
 int frugi_rule_of(const frug_config *config, frugi_rule *rule) {

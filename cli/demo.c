@@ -134,7 +134,7 @@ static int play(frugi_demo *demo, const char *config, uint64_t steps, int shown)
 
 /* The same config with an f32 residual, for which the promise is the strict one. */
 static int play_f32(frugi_demo *demo) {
-    char config[1024];
+    char config[2304]; /* the longest config string, and an option more */
     frug_config *parsed = NULL;
     frugi_rule rule;
     if (frug_config_create(demo->config, &parsed) != FRUG_OK)

@@ -101,7 +101,7 @@ static int value_of(const char *text, const char *option, char *dst, size_t cap)
 static int config_json(const char *text) {
     json_t *list = json_array();
     const frug_option *option;
-    char value[64];
+    char value[512];
     for (size_t i = 0; (option = frug_option_at(i)) != NULL; i++)
         if (value_of(text, option->name, value, sizeof value))
             json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:s}", "option", option->name, "value", value,
@@ -110,15 +110,31 @@ static int config_json(const char *text) {
     return frugi_json_print(json_pack("{s:s, s:o}", "config", text, "options", list), JSON_INDENT(2), stdout);
 }
 
+/* The accepted values, broken after a '|' where they are long. */
+static void print_values(const char *values) {
+    int column = printf("%28s(", "");
+    while (*values != '\0') {
+        size_t length = strcspn(values, "|");
+        length += values[length] == '|';
+        if (column > 29 && column + (int)length > 79)
+            column = printf("\n%29s", "") - 1;
+        column += printf("%.*s", (int)length, values);
+        values += length;
+    }
+    puts(")");
+}
+
 static int config_table(const char *text) {
     const frug_option *option;
-    char value[64];
+    char value[512];
     for (size_t i = 0; (option = frug_option_at(i)) != NULL; i++) {
         if (!value_of(text, option->name, value, sizeof value))
             continue;
-        printf("%-10s%-18s", option->name, value);
+        printf("%-12s%-16s", option->name, value);
+        if (strlen(value) > 15) /* a long value has its line to itself */
+            printf("\n%28s", "");
         frugi_print_wrapped(option->help, 28, 80);
-        printf("%28s(%s)\n", "", option->values);
+        print_values(option->values);
     }
     printf("\n%s\n", text);
     return FRUGI_EXIT_OK;

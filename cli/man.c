@@ -9,7 +9,10 @@
 #include <ctype.h>
 #include <stdio.h>
 
-/* roff takes '.' and ''' at the start of a line for requests, '\' for an escape and '-' for a hyphen. */
+/*
+ * roff takes '.' and ''' at the start of a line for requests, '\' for an escape and '-' for a hyphen. Long lists of
+ * choices or options may be broken after '|' or ','.
+ */
 static void print_text(const char *text) {
     int line_start = 1;
     for (; *text != '\0'; text++) {
@@ -21,6 +24,8 @@ static void print_text(const char *text) {
             fputs("\\-", stdout);
         else
             putchar(*text);
+        if ((*text == '|' || *text == ',') && text[1] != ' ' && text[1] != '\0')
+            fputs("\\:", stdout);
         line_start = *text == '\n';
     }
 }
@@ -69,7 +74,7 @@ static void print_command(const frugi_command *command) {
 static void print_config(void) {
     const frug_option *option;
     const frug_preset *preset;
-    puts(".SH CONFIG STRINGS\n"
+    puts(".SH CONFIG STRINGS\n.na\n.nh\n"
          "\\fB[preset][,option=value]...\\fR \\- for example \\fBfrugrad,value=int8\\fR.\n"
          "Later options win over earlier ones.\n.SS Presets");
     for (size_t i = 0; (preset = frug_preset_at(i)) != NULL; i++) {

@@ -35,7 +35,7 @@ C
 cat >"$work/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.25)
 project(consumer C)
-find_package(frugrad 0.1 REQUIRED)
+find_package(frugrad 0.2 REQUIRED)
 add_executable(with_shared consumer.c)
 target_link_libraries(with_shared frugrad::frugrad)
 add_executable(with_static consumer.c)
@@ -45,7 +45,7 @@ CMAKE
 expect() {
     local said
     said=$("$@") || fail "$* failed"
-    [[ $said == *" block=4096,"*"value=int8"* ]] || fail "$* said: $said"
+    [[ $said == *",feedback=dgc,"*"value=int8"* ]] || fail "$* said: $said"
 }
 
 export PKG_CONFIG_PATH=$libdir/pkgconfig

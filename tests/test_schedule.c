@@ -79,6 +79,154 @@ static void frugrad_schedule_never_grows_denser(void **state) {
     }
 }
 
+/* arg of every kind at its defaults, as config/schedule_option.c has them */
+static const frugi_schedule anneal = {.kind = FRUGI_SCHEDULE_ANNEAL, .args = 2, .arg = {0.99, 0.9}};
+static const frugi_schedule relax = {.kind = FRUGI_SCHEDULE_RELAX, .args = 5, .arg = {0.5, 0.94, 0.5, 0.9, 0.1}};
+
+static void anneal_schedule_meets_its_end_points_and_never_grows_sparser(void **state) {
+    (void)state;
+    assert_true(frugi_schedule_density(&anneal, 0, 1000) == 1 - 0.99);
+    assert_true(frugi_schedule_density(&anneal, 1000, 1000) == 1 - 0.9);
+    assert_true(frugi_schedule_density(&anneal, 3, 0) == 1 - 0.9);
+    assert_true(frugi_schedule_final_density(&anneal) == 1 - 0.9);
+    assert_true(frugi_schedule_most_density(&anneal) == 1 - 0.9);
+    for (int round = 0; round < 200; round++) {
+        double s1 = random_unit() * 0.999, s0 = s1 + (1 - s1) * random_unit() * 0.999;
+        frugi_schedule schedule = {.kind = FRUGI_SCHEDULE_ANNEAL, .args = 2, .arg = {s0, s1}};
+        double before = 1 - s0;
+        for (uint64_t step = 0; step <= 300; step++) {
+            double now = frugi_schedule_density(&schedule, step, 300);
+            assert_true(now >= before && now <= 1 - s1);
+            before = now;
+        }
+        assert_true(before == 1 - s1);
+    }
+}
+
+/* Stage i of E sends final^((i + 1) / (E + 1)), so its (E + 1)-th power is final^(i + 1); compared to 1e-12, relative.
+ */
+static void dgc_schedule_has_stages_of_equal_ratio(void **state) {
+    (void)state;
+    for (int stages = 1; stages <= 100; stages += stages < 8 ? 1 : 23) {
+        double s = 0.5 + 0.4999 * random_unit(), r = 1 - 0.9 * random_unit();
+        frugi_schedule schedule = {.kind = FRUGI_SCHEDULE_DGC, .args = 3, .arg = {s, stages, r}};
+        double ending = 1 - s, before = 1;
+        for (int i = 0; i < stages; i++) {
+            /* The middle of stage i, in a training of a million steps. */
+            uint64_t step = (uint64_t)((i + 0.5) / stages * r * 1e6);
+            double now = frugi_schedule_density(&schedule, step, 1000000), left = 1, right = 1;
+            for (int j = 0; j <= stages; j++)
+                left *= now;
+            for (int j = 0; j <= i; j++)
+                right *= ending;
+            assert_true(left / right > 1 - 1e-10 && left / right < 1 + 1e-10);
+            assert_true(now < before && now > ending);
+            before = now;
+        }
+        assert_true(frugi_schedule_density(&schedule, (uint64_t)(r * 1e6) + 1, 1000000) == ending);
+        assert_true(frugi_schedule_final_density(&schedule) == ending);
+        assert_true(frugi_schedule_most_density(&schedule) == frugi_schedule_density(&schedule, 0, 7));
+    }
+}
+
+/* Published: 75, 93.75, 98.4375, 99.6 and 99.9 % held back, an epoch each; the powers of 1/4 are rounded there. */
+static void dgc_schedule_of_four_stages_is_the_published_one(void **state) {
+    (void)state;
+    static const double published[] = {0.25, 0.0625, 0.015625, 0.004, 0.001};
+    static const double five[] = {0.31623, 0.1, 0.031623, 0.01, 0.0031623, 0.001};
+    frugi_schedule schedule = {.kind = FRUGI_SCHEDULE_DGC, .args = 3, .arg = {0.999, 4, 0.4}};
+    for (uint64_t epoch = 0; epoch < 5; epoch++) {
+        double ratio = frugi_schedule_density(&schedule, epoch, 10) / published[epoch];
+        assert_true(ratio > 0.98 && ratio < 1.02);
+    }
+    schedule.arg[1] = 5;
+    schedule.arg[2] = 0.5;
+    for (uint64_t epoch = 0; epoch < 6; epoch++) {
+        double ratio = frugi_schedule_density(&schedule, epoch, 10) / five[epoch];
+        assert_true(ratio > 0.9999 && ratio < 1.0001);
+    }
+}
+
+static void dgc_schedule_never_grows_denser(void **state) {
+    (void)state;
+    static const double corner[] = {0, 0x1p-53, 0.5, 0.999, 1 - 0x1p-53};
+    for (int round = 0; round < 200; round++) {
+        double s = round < 5 ? corner[round] : random_unit(), before = 1;
+        frugi_schedule schedule = {
+            .kind = FRUGI_SCHEDULE_DGC, .args = 3, .arg = {s, (double)(1 + random_u64() % 100), 1 - random_unit()}};
+        for (uint64_t step = 0; step <= 100; step++) {
+            double now = frugi_schedule_density(&schedule, step, 100);
+            assert_true(now <= before && now >= 1 - s && now > 0);
+            before = now;
+        }
+        assert_true(before == 1 - s);
+    }
+}
+
+static void relax_schedule_rises_then_eases_off(void **state) {
+    (void)state;
+    frugi_schedule plain = {.kind = FRUGI_SCHEDULE_FRUGRAD, .args = 3, .arg = {0.5, 0.94, 0.5}};
+    double before = 0;
+    for (uint64_t step = 0; step <= 900; step++)
+        assert_true(frugi_schedule_density(&relax, step, 1000) == frugi_schedule_density(&plain, step, 1000));
+    for (uint64_t step = 900; step <= 1000; step++) {
+        double now = frugi_schedule_density(&relax, step, 1000);
+        assert_true(now >= before && now >= 1 - 0.94 && now <= 1 - 0.9);
+        before = now;
+    }
+    double middle = frugi_schedule_density(&relax, 950, 1000);
+    assert_true(middle > 0.08 - 1e-12 && middle < 0.08 + 1e-12);
+    assert_true(before == 1 - 0.9 && frugi_schedule_final_density(&relax) == 1 - 0.9);
+    assert_true(frugi_schedule_most_density(&relax) == 0.5);
+}
+
+static void piecewise_schedule_meets_its_points_and_is_flat_outside(void **state) {
+    (void)state;
+    frugi_schedule schedule = {.kind = FRUGI_SCHEDULE_PIECEWISE, .args = 6, .arg = {0.25, 0.9, 0.5, 0.3, 0.75, 0.99}};
+    assert_true(frugi_schedule_density(&schedule, 0, 100) == 1 - 0.9);
+    assert_true(frugi_schedule_density(&schedule, 25, 100) == 1 - 0.9);
+    assert_true(frugi_schedule_density(&schedule, 50, 100) == 1 - 0.3);
+    assert_true(frugi_schedule_density(&schedule, 75, 100) == 1 - 0.99);
+    assert_true(frugi_schedule_density(&schedule, 80, 100) == 1 - 0.99);
+    assert_true(frugi_schedule_final_density(&schedule) == 1 - 0.99);
+    assert_true(frugi_schedule_most_density(&schedule) == 1 - 0.3);
+    double middle = frugi_schedule_density(&schedule, 375, 1000);
+    assert_true(middle > 0.4 - 1e-12 && middle < 0.4 + 1e-12);
+}
+
+static frugi_schedule random_schedule(void) {
+    double a = random_unit() * 0.999, b = a + (0.9999 - a) * random_unit();
+    frugi_schedule s = {.kind = (frugi_schedule_kind)(random_u64() % 6)};
+    switch (s.kind) {
+    case FRUGI_SCHEDULE_CONSTANT: return (frugi_schedule){s.kind, 1, {a}};
+    case FRUGI_SCHEDULE_FRUGRAD: return (frugi_schedule){s.kind, 3, {a, b, 1 - random_unit()}};
+    case FRUGI_SCHEDULE_ANNEAL: return (frugi_schedule){s.kind, 2, {b, a}};
+    case FRUGI_SCHEDULE_DGC: return (frugi_schedule){s.kind, 3, {a, (double)(1 + random_u64() % 9), 0.3}};
+    case FRUGI_SCHEDULE_RELAX: return (frugi_schedule){s.kind, 5, {a, b, 0.4, b * random_unit(), 0.3}};
+    case FRUGI_SCHEDULE_PIECEWISE: break;
+    }
+    s.args = 2 * (2 + (uint32_t)(random_u64() % 7));
+    for (uint32_t i = 0; i < s.args; i += 2) {
+        s.arg[i] = (i + 1.9 * random_unit()) / s.args;
+        s.arg[i + 1] = random_unit() * 0.999;
+    }
+    return s;
+}
+
+static void no_step_is_denser_than_the_most(void **state) {
+    (void)state;
+    for (int round = 0; round < 2000; round++) {
+        frugi_schedule schedule = random_schedule();
+        double most = frugi_schedule_most_density(&schedule);
+        uint64_t total = random_u64() % 100;
+        assert_true(most <= 1);
+        for (uint64_t step = 0; step <= total + 1; step++) {
+            double density = frugi_schedule_density(&schedule, step, total);
+            assert_true(density > 0 && density <= most);
+        }
+    }
+}
+
 static void kappa_is_density_times_block_within_bounds(void **state) {
     (void)state;
     assert_int_equal(frugi_kappa(0.0625, 256), 16ull << 32);
@@ -171,6 +319,13 @@ int main(void) {
         cmocka_unit_test(constant_schedule_never_moves),
         cmocka_unit_test(frugrad_schedule_meets_its_end_points),
         cmocka_unit_test(frugrad_schedule_never_grows_denser),
+        cmocka_unit_test(anneal_schedule_meets_its_end_points_and_never_grows_sparser),
+        cmocka_unit_test(dgc_schedule_has_stages_of_equal_ratio),
+        cmocka_unit_test(dgc_schedule_of_four_stages_is_the_published_one),
+        cmocka_unit_test(dgc_schedule_never_grows_denser),
+        cmocka_unit_test(relax_schedule_rises_then_eases_off),
+        cmocka_unit_test(piecewise_schedule_meets_its_points_and_is_flat_outside),
+        cmocka_unit_test(no_step_is_denser_than_the_most),
         cmocka_unit_test(kappa_is_density_times_block_within_bounds),
         cmocka_unit_test(counts_are_kappa_rounded_down_or_up),
         cmocka_unit_test(counts_are_exact_at_the_largest_block_number),

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INPUT_MAX 1024
+#define INPUT_MAX FRUGI_CONFIG_TEXT_MAX
 
 static const char *option_name(const void *ctx, size_t i, size_t *len) {
     (void)ctx;
@@ -77,17 +77,32 @@ static frug_status parse_preset(frugi_word name, frug_config *config) {
     return text[0] ? parse_items(whole(text), config) : FRUG_OK;
 }
 
+/*
+ * The length of the preset's name that a text opens with. A name may hold a ':' itself ("2:4"), so known names are
+ * looked for first; an unknown one ends at ':' only where an option=value follows.
+ */
+static size_t preset_length(frugi_word text) {
+    size_t len = 0, item = strcspn(text.at, ",");
+    const char *name;
+    for (size_t i = 0; (name = frugi_preset_name(NULL, i, &len)); i++) {
+        if (len <= text.len && memcmp(name, text.at, len) == 0 && strchr(",:", text.at[len]))
+            return len;
+    }
+    return memchr(text.at, '=', item) ? strcspn(text.at, ",:") : item;
+}
+
 static frug_status parse_text(frugi_word rest, frug_config *config) {
-    size_t first = strcspn(rest.at, ",:=");
     if (rest.len == 0)
         return FRUG_OK;
+    size_t first = strcspn(rest.at, ",:=");
     if (rest.at[first] == '=' || first == 0)
         return parse_items(rest, config);
-    frugi_word name = {rest.at, first, rest.position};
+    frugi_word name = {rest.at, preset_length(rest), rest.position};
     FRUG_TRY(parse_preset(name, config));
-    if (first == rest.len)
+    if (name.len == rest.len)
         return FRUG_OK;
-    return parse_items((frugi_word){rest.at + first + 1, rest.len - first - 1, rest.position + first + 1}, config);
+    size_t taken = name.len + 1;
+    return parse_items((frugi_word){rest.at + taken, rest.len - taken, rest.position + taken}, config);
 }
 
 static frug_status check_characters(frugi_word text) {
@@ -112,10 +127,14 @@ static frug_status set_defaults(frug_config *config) {
 }
 
 static void resolve(frug_config *config) {
+    if (config->segment == FRUGI_SEGMENT_GROUP)
+        config->schedule = frugi_schedule_constant(1.0 - (double)config->group_keep / config->group_of);
     double sparsity = frugi_final_sparsity(&config->schedule);
     if (config->beta_auto)
         config->beta = sparsity >= 0.98 ? 0.99 : 0.95;
-    if ((1.0 - sparsity) * config->block < 1.0)
+    if (config->bucket_auto)
+        config->bucket = config->value == FRUGI_VALUE_QSGD || config->value == FRUGI_VALUE_ONEBIT ? 512 : 64;
+    if (config->segment == FRUGI_SEGMENT_BLOCK && (1.0 - sparsity) * config->block < 1.0)
         frugi_log(FRUG_LOG_WARN, "config: a block sends at least one entry, so density never falls below 1/%u",
                   config->block);
 }
@@ -137,6 +156,7 @@ static frug_status fill(const char *text, frug_config *config) {
     FRUG_TRY(set_defaults(config));
     FRUG_TRY(parse_text(whole(text), config));
     resolve(config);
+    FRUG_TRY(frugi_config_sense(config));
     write_text(config);
     return FRUG_OK;
 }

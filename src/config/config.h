@@ -129,7 +129,7 @@ typedef enum frugi_qnorm { FRUGI_QNORM_L2, FRUGI_QNORM_MAX } frugi_qnorm;
 
 typedef enum frugi_stats_level { FRUGI_STATS_SAMPLE, FRUGI_STATS_FULL } frugi_stats_level;
 
-#define FRUGI_CONFIG_TEXT_MAX 1024
+#define FRUGI_CONFIG_TEXT_MAX 2048
 
 struct frug_config {
     frugi_rule rule;

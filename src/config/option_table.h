@@ -5,7 +5,8 @@
 #include "config/config.h"
 #include "config/word.h"
 
-#define FRUGI_VALUE_TEXT_MAX 128
+/* Room for a piecewise schedule of eight points, each number at its longest. */
+#define FRUGI_VALUE_TEXT_MAX 448
 
 typedef struct frugi_option_row frugi_option_row;
 
@@ -22,8 +23,10 @@ struct frugi_option_row {
     void (*set)(frug_config *config, size_t which);
     size_t (*get)(const frug_config *config);
 
-    /* For options whose values are whole numbers: where in the config the uint64_t stands. */
+    /* For options whose values are numbers: where in the config the uint64_t or double stands, and, for the latter,
+     * whether one is accepted. */
     size_t offset;
+    int (*valid)(double);
 };
 
 /** The i-th row, or NULL past the end. */
@@ -36,6 +39,26 @@ void frugi_print_schedule(const frugi_option_row *row, const frug_config *config
 
 /** The sparsity that a schedule ends with. */
 double frugi_final_sparsity(const frugi_schedule *schedule);
+
+/** Always the same sparsity. */
+frugi_schedule frugi_schedule_constant(double sparsity);
+
+/* rule_option.c */
+frug_status frugi_parse_rule(const frugi_option_row *row, frugi_word value, frug_config *config);
+frug_status frugi_parse_segment(const frugi_option_row *row, frugi_word value, frug_config *config);
+frug_status frugi_parse_unit(const frugi_option_row *row, frugi_word value, frug_config *config);
+void frugi_print_rule(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]);
+void frugi_print_segment(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]);
+void frugi_print_unit(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]);
+
+/** The words of rule= and unit=, as they are numbered in config.h. */
+const char *frugi_rule_word(frugi_rule rule);
+const char *frugi_unit_word(frugi_unit unit);
+
+/* sense.c */
+
+/** Refuse options that contradict each other, with a sentence that says why. */
+frug_status frugi_config_sense(const frug_config *config);
 
 /** Fail because a value is no number that the row accepts. */
 frug_status frugi_option_bad_number(const frugi_option_row *row, frugi_word value);

@@ -9,8 +9,29 @@ static const frug_preset presets[] = {
     {"dense", "density=1,feedback=none,value=f32", "everything, as it is: the baseline"},
     {"frugrad-paper", "schedule=frugrad,select=hist,feedback=merged,residual=f32,value=f32",
      "the published method: 50 % rising to 94 % held back by half of training"},
-    {"dgc", "block=4096,schedule=constant:0.999,select=exact,feedback=dgc,residual=f32,value=f32",
-     "Deep Gradient Compression: 0.1 %, momentum correction in two buffers"},
+    {"topk", "segment=tensor,density=0.3,feedback=plain,residual=f32,index=coo,value=f32",
+     "the largest 30 % of each tensor, 32 bits for each place and value"},
+    {"randomk", "rule=random,segment=tensor,density=0.0625,feedback=none,value=f32",
+     "any 1/16, scaled up to be right on average; no places travel"},
+    {"dgc", "segment=tensor,schedule=dgc,feedback=dgc,mask=on,residual=f32,index=auto,value=f32",
+     "Deep Gradient Compression: 0.1 % after a warm-up, momentum correction in two buffers"},
+    {"threshold", "rule=threshold:track,segment=tensor,residual=f32,index=auto",
+     "all above a threshold that follows the density from step to step"},
+    {"qsgd", "density=1,feedback=none,value=qsgd,levels=127", "every value rounded at random to one of 255 levels"},
+    {"onebit", "density=1,feedback=plain,residual=f32,value=onebit",
+     "1-bit SGD: every value as one of two means, errors carried on"},
+    {"2:4", "segment=2:4", "the larger 2 of every 4 neighbours"},
+    {"rows", "segment=tensor,unit=row,density=0.25,residual=f32", "the heaviest quarter of each matrix's rows"},
+    {"channels", "segment=tensor,unit=channel,density=0.5,residual=f32",
+     "the heavier half of each convolution's output channels"},
+    {"heads", "segment=tensor,unit=head,density=0.5,residual=f32", "the heavier half of each attention module's heads"},
+    {"learned", "rule=learned,segment=tensor,unit=run:256,density=0.0625,residual=f32",
+     "runs of 256 by a mask that is learned and renewed every 200 steps"},
+    /* All tensors share one budget: what a method that moves entries between blocks can gain is largest there, since
+     * layers differ more in scale than blocks of a layer do. */
+    {"hybrid", "rule=hybrid,segment=all,residual=f32",
+     "the largest of all tensors, but at least 1 and at most 64 of every 256"},
+    {"anneal", "schedule=anneal", "99 % held back, falling to 90 %"},
 };
 
 const frug_preset *frug_preset_at(size_t i) {

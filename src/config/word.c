@@ -112,7 +112,7 @@ frug_status frugi_word_unknown(frugi_word word, const char *what, const char *of
     if (near)
         return frugi_fail(FRUG_ERR_CONFIG, "config: unknown %s '%.*s'%s at position %zu; did you mean '%.*s'?", what,
                           shown, word.at, of, word.position, (int)near_len, near);
-    char all[256];
+    char all[384];
     list_choices(choice, ctx, all, sizeof all);
     return frugi_fail(FRUG_ERR_CONFIG, "config: unknown %s '%.*s'%s at position %zu; accepted: %s", what, shown,
                       word.at, of, word.position, all);

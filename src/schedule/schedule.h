@@ -11,11 +11,15 @@
  *                 end, and every step when total is 0, stand at the final value
  *
  * Deterministic: IEEE double additions, multiplications and divisions only, so
- * every worker gets the same bits. Allocates: never. Cost: O(1).
+ * every worker gets the same bits. Allocates: never. Cost: O(1); about a
+ * microsecond during the warm-up of schedule=dgc.
  */
 double frugi_schedule_density(const frugi_schedule *schedule, uint64_t step, uint64_t total);
 
 /** The density that training ends with. */
 double frugi_schedule_final_density(const frugi_schedule *schedule);
+
+/** The largest density of any step, whatever the length of training. */
+double frugi_schedule_most_density(const frugi_schedule *schedule);
 
 #endif

@@ -27,6 +27,9 @@ typedef struct frugi_source {
  */
 int frugi_memory_suffices(uint64_t n);
 
+/** See that the machine has that many bytes. Otherwise one line on stderr says what needs them and, as a hint, why. */
+int frugi_memory_holds(double bytes, const char *what, const char *why);
+
 /** Make the gradients. Says why and returns an exit status when it cannot. Close it in either case. */
 int frugi_source_generate(frugi_source *source, frugi_dist dist, uint64_t n);
 

@@ -1,7 +1,7 @@
 /*
- * frugrad inspect: what this machine offers, what a config string means, or what
- * a payload holds. This file has the command, the machine and the config;
- * inspect_file.c looks into payloads.
+ * frugrad inspect: what this machine offers, what a config string means, what
+ * a payload holds, or what would be sent of a model. This file has the command, the machine and the config;
+ * inspect_file.c looks into payloads, inspect_model.c at models.
  */
 #include "inspect.h"
 #include "commands.h"
@@ -84,8 +84,7 @@ int frugi_inspect_machine(int json) {
     return (json ? machine_json : machine_table)(cpu, cpus);
 }
 
-/* The value that a spelled-out config gives an option; 0 when the option is only short for another. */
-static int value_of(const char *text, const char *option, char *dst, size_t cap) {
+int frugi_config_value(const char *text, const char *option, char *dst, size_t cap) {
     size_t length = strlen(option);
     for (const char *at = text; at != NULL; at = strchr(at, ',')) {
         at += *at == ',';
@@ -103,7 +102,7 @@ static int config_json(const char *text) {
     const frug_option *option;
     char value[64];
     for (size_t i = 0; (option = frug_option_at(i)) != NULL; i++)
-        if (value_of(text, option->name, value, sizeof value))
+        if (frugi_config_value(text, option->name, value, sizeof value))
             json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:s}", "option", option->name, "value", value,
                                                   "default", option->fallback, "values", option->values, "help",
                                                   option->help));
@@ -114,7 +113,7 @@ static int config_table(const char *text) {
     const frug_option *option;
     char value[64];
     for (size_t i = 0; (option = frug_option_at(i)) != NULL; i++) {
-        if (!value_of(text, option->name, value, sizeof value))
+        if (!frugi_config_value(text, option->name, value, sizeof value))
             continue;
         printf("%-10s%-18s", option->name, value);
         frugi_print_wrapped(option->help, 28, 80);
@@ -136,26 +135,40 @@ int frugi_inspect_config(const char *text, int json) {
 static int run_inspect(const frugi_args *args) {
     const char *config = frugi_arg(args, "config");
     int json = frugi_arg_given(args, "json");
-    if (config != NULL && args->operand_count > 0)
-        return frugi_usage_error("inspect: a file and --config at once; give one of them");
+    int model = frugi_arg_given(args, "model");
+    static const char *const of_model[] = {"heads", "step", "steps"};
+    if ((config != NULL || model) && args->operand_count > 0)
+        return frugi_usage_error("inspect: a file and --%s at once; give one of them", model ? "model" : "config");
+    for (size_t i = 0; i < sizeof of_model / sizeof *of_model; i++)
+        if (!model && frugi_arg_given(args, of_model[i]))
+            return frugi_usage_error("inspect: --%s says something about a model; give --model", of_model[i]);
+    if (model)
+        return frugi_inspect_model(args, config == NULL ? "frugrad" : config, json);
     if (config != NULL)
         return frugi_inspect_config(config, json);
     return args->operand_count > 0 ? frugi_inspect_file(args->operand[0], json) : frugi_inspect_machine(json);
 }
 
 static const frugi_opt options[] = {
-    {"config", 'c', "S", NULL, "spell out this config string"},
+    {"config", 'c', "S", NULL, "spell out this config string, or send a model by it"},
+    {"model", 'm', "NAME", NULL, "say what would be sent of a model: a name, or a file as compress takes it"},
+    {"heads", 0, "H[:KV]", NULL, "attention heads of a model that is a file, and of its keys and values"},
+    {"step", 's', "N", "0", "of a model: the optimiser step"},
+    {"steps", 0, "TOTAL", NULL, "of a model: how many there are; schedules stand at their end without"},
     {"json", 0, NULL, NULL, "print JSON"},
     {NULL, 0, NULL, NULL, NULL},
 };
 
 const frugi_command frugi_command_inspect = {
     .name = "inspect",
-    .summary = "show the CPU and its variants, a config, or the content of a payload",
+    .summary = "show the CPU and its variants, a config, a payload, or what is sent of a model",
     .operands = "[FILE]",
     .max_operands = 1,
     .about = "Without arguments: version, CPU, variants, threads and presets. FILE is a file of\n"
-             "frugrad compress, or a bare frame; it is checked whole before it is described.",
+             "frugrad compress, or a bare frame; it is checked whole before it is described.\n"
+             "With --model: what --config (or frugrad) would send of each tensor, from a trial step\n"
+             "on generated numbers or those of a file, with the bytes of every index code. Models:\n"
+             "resnet20, resnet18, resnet50, bert-base, gpt2, gpt2-medium and llama-1b.",
     .options = options,
     .run = run_inspect,
 };

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CASES_MAX 64
+#define CASES_MAX 128
 
 typedef struct list {
     frugi_case item[CASES_MAX];
@@ -112,6 +112,34 @@ static void add_receiving(list *l, const char *config, int threads) {
     add_case(l, FRUGI_CASE_CHECKSUM, "checksum", config, threads, 1);
 }
 
+/* One of each kind that the menu offers beside the largest of every block, on a matrix of 1024 columns. */
+static void add_menu(list *l, int threads) {
+    static const struct {
+        const char *name, *config; /* the density of the run is put before the config */
+    } menu[] = {
+        {"compress/threshold", "rule=threshold:track,segment=tensor,residual=f32"},
+        {"compress/random", "rule=random,segment=tensor,residual=f32"},
+        {"compress/hybrid", "rule=hybrid,segment=tensor,residual=f32"},
+        {"compress/tensor", "segment=tensor,residual=f32"},
+        {"compress/tensor/index=rice", "segment=tensor,residual=f32,index=rice"},
+        {"compress/rows", "unit=row,segment=tensor,residual=f32"},
+        {"compress/2:4", "segment=2:4,residual=f32"},
+        {"compress/value=int4", "value=int4,residual=f32"},
+        {"compress/qsgd", "density=1,value=qsgd,feedback=none"},
+        {"compress/onebit", "density=1,value=onebit,feedback=plain,residual=f32"},
+    };
+    char config[256];
+    for (size_t i = 0; i < sizeof menu / sizeof menu[0]; i++) {
+        size_t before = l->count;
+        snprintf(config, sizeof config, "density=%.10g,%s", l->density, menu[i].config);
+        add_case(l, FRUGI_CASE_COMPRESS, menu[i].name, config, threads, 0);
+        if (l->count > before)
+            l->item[before].columns = 1024;
+    }
+    snprintf(config, sizeof config, "density=%.10g,segment=tensor,feedback=none,value=f32,index=coo", l->density);
+    add_case(l, FRUGI_CASE_WHOLE, "topk/whole", config, threads, 0);
+}
+
 static void add_cases(list *l, int threads, int second) {
     char config[64];
     snprintf(config, sizeof config, "select=hist,density=%.10g", l->density);
@@ -127,6 +155,7 @@ static void add_cases(list *l, int threads, int second) {
         add_main_cases(l, 2);
     add_residuals(l, threads);
     add_sweeps(l, threads);
+    add_menu(l, threads);
     add_receiving(l, config, threads);
     if (second)
         add_case(l, FRUGI_CASE_DECODE, "decode/4", config, 2, 4);
@@ -199,6 +228,7 @@ static int run_case(frugi_bench *bench, const frugi_case *which, frugi_row *row)
     row->energy_kept = row->energy_vs_exact = -1;
     switch (which->kind) {
     case FRUGI_CASE_COMPRESS: status = frugi_bench_compress(bench, which, row); break;
+    case FRUGI_CASE_WHOLE: status = frugi_bench_whole(bench, which, row); break;
     case FRUGI_CASE_DECODE:
     case FRUGI_CASE_APPLY: status = frugi_bench_decode(bench, which, row); break;
     default: status = frugi_bench_check(bench, which, row);
@@ -244,8 +274,9 @@ const frugi_command frugi_command_bench = {
     .about = "Every case is timed in turn with the pass it is held against, in the same rounds, and its results are\n"
              "checked through the public interface. For compress, limit is the speed of e = beta * e + g over arrays\n"
              "of the same length and ratio the share of it that the whole call reaches; for decode and apply, limit\n"
-             "is one dense vector addition and ratio the time of two of them over the time of the call. A case\n"
-             "that does not verify makes the exit status 1.",
+             "is one dense vector addition and ratio the time of two of them over the time of the call. For\n"
+             "topk/whole, limit is std::nth_element and ratio says how many times faster the call is. A case that\n"
+             "does not verify makes the exit status 1.",
     .options = options,
     .run = bench_run,
 };

@@ -25,14 +25,13 @@ void frugi_nth_by_threshold(const float *x, uint64_t n, uint64_t k, void *scratc
     uint64_t ties = k;
     for (uint64_t i = 0; i < k; i++)
         ties -= sizes[i] > least;
-    /* Every element is written and most are written over: no branch to mispredict. */
     for (uint64_t i = 0, found = 0; i < n; i++) {
         const uint32_t size = size_of(x[i]);
-        const bool tied = size == least && ties > 0;
+        if (size < least || (size == least && ties == 0))
+            continue;
+        ties -= size == least;
         index[found] = static_cast<uint32_t>(i);
-        value[found] = x[i];
-        found += size > least || tied;
-        ties -= tied;
+        value[found++] = x[i];
     }
 }
 

@@ -12,7 +12,7 @@ extern "C" {
  * The places and values of the k largest magnitudes of x, by rising place; of equals the first ones.
  *
  *   scratch        n numbers of four bytes
- *   index, value   k + 1 each: one more than there will be
+ *   index, value   k each
  */
 typedef void frugi_nth_fn(const float *x, uint64_t n, uint64_t k, void *scratch, uint32_t *index, float *value);
 

@@ -33,10 +33,14 @@ static int open_contest(contest *c, const frugi_bench *bench, const frugi_case *
     size_t n = (size_t)bench->n;
     c->decoded = malloc(n * sizeof *c->decoded);
     c->scratch = malloc(n * sizeof(uint32_t));
-    c->index = malloc((n + 1) * sizeof *c->index);
-    c->value = malloc((n + 1) * sizeof *c->value);
+    c->index = malloc(n * sizeof *c->index);
+    c->value = malloc(n * sizeof *c->value);
     if (!c->decoded || !c->scratch || !c->index || !c->value)
         return frugi_error("no memory to select among %zu elements", n);
+    /* Written here, so that no timed pass meets pages for the first time. */
+    memset(c->scratch, 0, n * sizeof(uint32_t));
+    memset(c->index, 0, n * sizeof *c->index);
+    memset(c->value, 0, n * sizeof *c->value);
     return FRUGI_EXIT_OK;
 }
 

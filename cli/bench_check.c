@@ -47,18 +47,24 @@ static int word_of(const char *text, const char *name, const char *const *words,
     return -1;
 }
 
-/* The share held back at the end of training, which beta=auto goes by; negative for schedules that are not read here.
- */
+/* The share held back at the end of training, which beta=auto goes by. */
 static double final_sparsity(const char *text) {
+    /* Which of the numbers after the schedule's name it is; that of piecewise is the last. */
+    static const struct {
+        const char *name;
+        int which;
+    } ends[] = {{"constant:", 1}, {"frugrad:", 2}, {"anneal:", 2}, {"dgc:", 1}, {"relax:", 4}, {"piecewise:", 16}};
     char value[512];
+    int which = 0;
     if (value_of(text, "schedule", value, sizeof value) != 0)
-        return -1;
-    const char *number = strchr(value, ':');
-    if (number && strncmp(value, "frugrad:", 8) == 0)
-        number = strchr(number + 1, ':');
-    else if (strncmp(value, "constant:", 9) != 0)
-        number = NULL;
-    return number ? atof(number + 1) : -1;
+        return 0;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        if (strncmp(value, ends[i].name, strlen(ends[i].name)) == 0)
+            which = ends[i].which;
+    const char *number = value, *next;
+    for (; which > 0 && (next = strchr(number, ':')); which--)
+        number = next + 1;
+    return atof(number);
 }
 
 /* A value that may be missing: an older text has no such option. */
@@ -75,8 +81,7 @@ static void read_method(const char *text, frugi_rule *rule) {
                    says(text, "layers", "even") && says(text, "dense_every", "0") && says(text, "warmup", "0");
     rule->exact = rule->exact && rule->blocks;
     rule->repeats = value_of(text, "rule", value, sizeof value) == 0 && strcmp(value, "probabilistic") == 0;
-    rule->known = rule->keep != FRUGI_KEEP_EF21 && says(text, "clip", "0") &&
-                  (rule->keep != FRUGI_KEEP_MERGED || rule->beta >= 0);
+    rule->known = rule->keep != FRUGI_KEEP_EF21 && says(text, "clip", "0");
     for (size_t i = 0; i < sizeof coarse / sizeof coarse[0]; i++)
         rule->rounded |= value_of(text, "value", value, sizeof value) == 0 && strcmp(value, coarse[i]) == 0;
     rule->rounded |= rule->repeats;
@@ -95,14 +100,13 @@ int frugi_rule_of(const frug_config *config, frugi_rule *rule) {
         word_of(text, "feedback", keeps, &keep) || word_of(text, "residual", stores, &store) ||
         word_of(text, "mask", masks, &mask))
         return -1;
-    double held = final_sparsity(text);
     memset(rule, 0, sizeof *rule);
     rule->block = (uint32_t)strtoul(block, NULL, 10);
     rule->exact = select;
     rule->keep = (frugi_keep)keep;
     rule->store = (frugi_store)store;
     rule->mask = (frugi_masked)mask;
-    rule->beta = (float)(strcmp(beta, "auto") ? atof(beta) : held < 0 ? -1 : held >= 0.98 ? 0.99 : 0.95);
+    rule->beta = (float)(strcmp(beta, "auto") ? atof(beta) : final_sparsity(text) >= 0.98 ? 0.99 : 0.95);
     rule->momentum = (float)atof(momentum);
     read_method(text, rule);
     return rule->block ? 0 : -1;

@@ -84,7 +84,8 @@ int frugi_inspect_machine(int json) {
     return (json ? machine_json : machine_table)(cpu, cpus);
 }
 
-int frugi_config_value(const char *text, const char *option, char *dst, size_t cap) {
+/* The value that a spelled-out config gives an option; 0 when the option is only short for another. */
+static int value_of(const char *text, const char *option, char *dst, size_t cap) {
     size_t length = strlen(option);
     for (const char *at = text; at != NULL; at = strchr(at, ',')) {
         at += *at == ',';
@@ -102,7 +103,7 @@ static int config_json(const char *text) {
     const frug_option *option;
     char value[64];
     for (size_t i = 0; (option = frug_option_at(i)) != NULL; i++)
-        if (frugi_config_value(text, option->name, value, sizeof value))
+        if (value_of(text, option->name, value, sizeof value))
             json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:s}", "option", option->name, "value", value,
                                                   "default", option->fallback, "values", option->values, "help",
                                                   option->help));
@@ -113,7 +114,7 @@ static int config_table(const char *text) {
     const frug_option *option;
     char value[64];
     for (size_t i = 0; (option = frug_option_at(i)) != NULL; i++) {
-        if (!frugi_config_value(text, option->name, value, sizeof value))
+        if (!value_of(text, option->name, value, sizeof value))
             continue;
         printf("%-10s%-18s", option->name, value);
         frugi_print_wrapped(option->help, 28, 80);
@@ -130,6 +131,10 @@ int frugi_inspect_config(const char *text, int json) {
     int code = (json ? config_json : config_table)(frug_config_text(config));
     frug_config_destroy(config);
     return code;
+}
+
+int frugi_config_value(const char *text, const char *option, char *dst, size_t cap) {
+    return value_of(text, option, dst, cap);
 }
 
 static int run_inspect(const frugi_args *args) {

@@ -112,29 +112,34 @@ static void add_receiving(list *l, const char *config, int threads) {
     add_case(l, FRUGI_CASE_CHECKSUM, "checksum", config, threads, 1);
 }
 
-/* One of each kind that the menu offers beside the largest of every block, on a matrix of 1024 columns. */
+static void add_on_matrix(list *l, const char *name, const char *config, int threads) {
+    size_t before = l->count;
+    add_case(l, FRUGI_CASE_COMPRESS, name, config, threads, 0);
+    if (l->count > before)
+        l->item[before].columns = 1024;
+}
+
+/* Some of each kind that the menu offers beside the largest of every block, on a matrix of 1024 columns. */
 static void add_menu(list *l, int threads) {
-    static const struct {
-        const char *name, *config; /* the density of the run is put before the config */
-    } menu[] = {
-        {"compress/threshold", "rule=threshold:track,segment=tensor,residual=f32"},
-        {"compress/random", "rule=random,segment=tensor,residual=f32"},
-        {"compress/hybrid", "rule=hybrid,segment=tensor,residual=f32"},
-        {"compress/tensor", "segment=tensor,residual=f32"},
-        {"compress/tensor/index=rice", "segment=tensor,residual=f32,index=rice"},
-        {"compress/rows", "unit=row,segment=tensor,residual=f32"},
-        {"compress/2:4", "segment=2:4,residual=f32"},
-        {"compress/value=int4", "value=int4,residual=f32"},
-        {"compress/qsgd", "density=1,value=qsgd,feedback=none"},
-        {"compress/onebit", "density=1,value=onebit,feedback=plain,residual=f32"},
-    };
-    char config[256];
-    for (size_t i = 0; i < sizeof menu / sizeof menu[0]; i++) {
-        size_t before = l->count;
-        snprintf(config, sizeof config, "density=%.10g,%s", l->density, menu[i].config);
-        add_case(l, FRUGI_CASE_COMPRESS, menu[i].name, config, threads, 0);
-        if (l->count > before)
-            l->item[before].columns = 1024;
+    static const char *const presets[] = {"topk", "threshold", "randomk", "hybrid", "2:4",
+                                          "rows", "learned",   "dgc",     "qsgd",   "onebit"};
+    static const char *const others[] = {"random",
+                                         "rule=random,segment=tensor,residual=f32", /* names and configs */
+                                         "tensor",
+                                         "segment=tensor,residual=f32",
+                                         "tensor/index=rice",
+                                         "segment=tensor,residual=f32,index=rice",
+                                         "hist/f32/value=int4",
+                                         "value=int4,residual=f32"};
+    char name[64], config[256];
+    for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
+        snprintf(name, sizeof name, "compress/%s", presets[i]);
+        add_on_matrix(l, name, presets[i], threads);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i += 2) {
+        snprintf(name, sizeof name, "compress/%s", others[i]);
+        snprintf(config, sizeof config, "density=%.10g,%s", l->density, others[i + 1]);
+        add_on_matrix(l, name, config, threads);
     }
     snprintf(config, sizeof config, "density=%.10g,segment=tensor,feedback=none,value=f32,index=coo", l->density);
     add_case(l, FRUGI_CASE_WHOLE, "topk/whole", config, threads, 0);

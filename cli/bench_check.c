@@ -47,26 +47,6 @@ static int word_of(const char *text, const char *name, const char *const *words,
     return -1;
 }
 
-/* The share held back at the end of training, which beta=auto goes by. */
-static double final_sparsity(const char *text) {
-    /* Which of the numbers after the schedule's name it is; that of piecewise is the last. */
-    static const struct {
-        const char *name;
-        int which;
-    } ends[] = {{"constant:", 1}, {"frugrad:", 2}, {"anneal:", 2}, {"dgc:", 1}, {"relax:", 4}, {"piecewise:", 16}};
-    char value[512];
-    int which = 0;
-    if (value_of(text, "schedule", value, sizeof value) != 0)
-        return 0;
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        if (strncmp(value, ends[i].name, strlen(ends[i].name)) == 0)
-            which = ends[i].which;
-    const char *number = value, *next;
-    for (; which > 0 && (next = strchr(number, ':')); which--)
-        number = next + 1;
-    return atof(number);
-}
-
 /* A value that may be missing: an older text has no such option. */
 static int says(const char *text, const char *name, const char *expected) {
     char value[64];
@@ -85,6 +65,26 @@ static void read_method(const char *text, frugi_rule *rule) {
     for (size_t i = 0; i < sizeof coarse / sizeof coarse[0]; i++)
         rule->rounded |= value_of(text, "value", value, sizeof value) == 0 && strcmp(value, coarse[i]) == 0;
     rule->rounded |= rule->repeats;
+}
+
+/* The share held back at the end of training, which beta=auto goes by. */
+static double final_sparsity(const char *text) {
+    /* Which of the numbers after the schedule's name it is; that of piecewise is the last. */
+    static const struct {
+        const char *name;
+        int which;
+    } ends[] = {{"constant:", 1}, {"frugrad:", 2}, {"anneal:", 2}, {"dgc:", 1}, {"relax:", 4}, {"piecewise:", 16}};
+    char value[512];
+    int which = 0;
+    if (value_of(text, "schedule", value, sizeof value) != 0)
+        return 0;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        if (strncmp(value, ends[i].name, strlen(ends[i].name)) == 0)
+            which = ends[i].which;
+    const char *number = value, *next;
+    for (; which > 0 && (next = strchr(number, ':')); which--)
+        number = next + 1;
+    return atof(number);
 }
 
 int frugi_rule_of(const frug_config *config, frugi_rule *rule) {

@@ -36,9 +36,10 @@ while (my $line = <>) {
     $rows{$case} //= \%row;
 }
 $rows{$_} or die "no case $_" for qw(compress/exact/f32 compress/hist/f32 compress/hist/int8 compress/exact/bf16
-    compress/hist/f32/feedback=dgc compress/exact/f32/B=4096 compress/threshold compress/random compress/hybrid
-    compress/tensor compress/tensor/index=rice compress/rows compress/2:4 compress/value=int4 compress/qsgd
-    compress/onebit topk/whole decode/4 decode/8 apply/4 frame-check checksum);
+    compress/hist/f32/feedback=dgc compress/exact/f32/B=4096 compress/topk compress/threshold
+    compress/randomk compress/hybrid compress/2:4 compress/rows compress/learned compress/dgc compress/qsgd
+    compress/onebit compress/random compress/tensor compress/tensor/index=rice compress/hist/f32/value=int4
+    topk/whole decode/4 decode/8 apply/4 frame-check checksum);
 my $main = $rows{"compress/hist/f32"};
 $main->{k} == 16 or die "K is $main->{k}";
 $main->{energy_vs_exact} >= 0.99 or die "only $main->{energy_vs_exact} of the energy";

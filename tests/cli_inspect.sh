@@ -130,7 +130,7 @@ same unit=channel,segment=tensor,density=0.25,index=bitmap
 same unit=tile:8x8,segment=tensor,index=coo
 same rule=random,segment=tensor,value=bf16
 data rule=threshold:percentile,segment=tensor
-data rule=probabilistic,segment=tensor
+data rule=probabilistic,segment=tensor,feedback=none
 data rule=hybrid,segment=tensor
 same density=1,value=qsgd,feedback=none
 CONFIGS

@@ -123,22 +123,22 @@ static void add_on_matrix(list *l, const char *name, const char *config, int thr
 static void add_menu(list *l, int threads) {
     static const char *const presets[] = {"topk", "threshold", "randomk", "hybrid", "2:4",
                                           "rows", "learned",   "dgc",     "qsgd",   "onebit"};
-    static const char *const others[] = {"random",
-                                         "rule=random,segment=tensor,residual=f32", /* names and configs */
-                                         "tensor",
-                                         "segment=tensor,residual=f32",
-                                         "tensor/index=rice",
-                                         "segment=tensor,residual=f32,index=rice",
-                                         "hist/f32/value=int4",
-                                         "value=int4,residual=f32"};
+    static const struct {
+        const char *name, *config; /* behind the density of the run */
+    } others[] = {
+        {"random", "rule=random,segment=tensor,residual=f32"},
+        {"tensor", "segment=tensor,residual=f32"},
+        {"tensor/index=rice", "segment=tensor,residual=f32,index=rice"},
+        {"hist/f32/value=int4", "value=int4,residual=f32"},
+    };
     char name[64], config[256];
     for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
         snprintf(name, sizeof name, "compress/%s", presets[i]);
         add_on_matrix(l, name, presets[i], threads);
     }
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i += 2) {
-        snprintf(name, sizeof name, "compress/%s", others[i]);
-        snprintf(config, sizeof config, "density=%.10g,%s", l->density, others[i + 1]);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        snprintf(name, sizeof name, "compress/%s", others[i].name);
+        snprintf(config, sizeof config, "density=%.10g,%s", l->density, others[i].config);
         add_on_matrix(l, name, config, threads);
     }
     snprintf(config, sizeof config, "density=%.10g,segment=tensor,feedback=none,value=f32,index=coo", l->density);

@@ -22,11 +22,14 @@ static double bits_each(const frugi_survey *survey) {
 
 /* ---- tables ------------------------------------------------------------------------- */
 
-/* A name that is too long loses its beginning: layers differ at the end. */
+/* A name that is too long loses its ".weight", then its beginning: layers differ at the end. */
 static const char *fit_name(const char *name, char *dst, size_t width) {
+    static const char ending[] = ".weight";
     char whole[512];
     frugi_printable(name, whole, sizeof whole);
-    size_t length = strlen(whole);
+    size_t length = strlen(whole), tail = sizeof ending - 1;
+    if (length > width && length > tail && strcmp(whole + length - tail, ending) == 0)
+        whole[length -= tail] = '\0';
     if (length <= width)
         snprintf(dst, width + 1, "%s", whole);
     else
@@ -61,18 +64,35 @@ static void print_who(const frugi_sending *item) {
            item->sent);
 }
 
-static void print_bytes(const char *name, const frugi_sending *item) {
-    printf("%-26s %-6s", name, item->index == NULL ? "" : item->index);
+/* The columns of the second table: the index codes that can say at least one tensor's places. */
+typedef struct columns {
+    int shown[FRUG_INDEX_CODES];
+    size_t name; /* width of the first, which has the room that others leave */
+} columns;
+
+static columns choose_columns(const frugi_survey *survey) {
+    columns c = {.name = 26 + 10 * (FRUG_INDEX_CODES - 2)}; /* two codes take no bytes and have no column */
     for (size_t code = 0; code < FRUG_INDEX_CODES; code++) {
         const char *word = frug_index_code_at(code);
-        char text[24] = "-";
-        if (strcmp(word, "none") == 0 || strcmp(word, "seeded") == 0)
-            continue; /* they take no bytes */
-        if (item->index == NULL)
-            text[0] = '\0';
-        else if (item->by_code[code] != UINT64_MAX)
+        int takes_bytes = strcmp(word, "none") != 0 && strcmp(word, "seeded") != 0;
+        for (size_t i = 0; i < survey->count && takes_bytes; i++)
+            c.shown[code] |= !survey->item[i].plan.dense && survey->item[i].by_code[code] != UINT64_MAX;
+        c.name -= c.shown[code] ? 10 : 0;
+    }
+    return c;
+}
+
+static void print_bytes(const columns *c, const char *name, const frugi_sending *item) {
+    printf("%-*s %-6s", (int)c->name, name, item->index == NULL ? "" : item->index);
+    for (size_t code = 0; code < FRUG_INDEX_CODES; code++) {
+        char text[24] = "";
+        if (!c->shown[code])
+            continue;
+        if (item->index != NULL && item->by_code[code] == UINT64_MAX)
+            snprintf(text, sizeof text, "-");
+        else if (item->index != NULL)
             snprintf(text, sizeof text, "%" PRIu64, item->by_code[code]);
-        printf(" %8s%c", text, item->index != NULL && strcmp(item->index, word) == 0 ? '*' : ' ');
+        printf(" %8s%c", text, item->index != NULL && strcmp(item->index, frug_index_code_at(code)) == 0 ? '*' : ' ');
     }
     printf(" %9" PRIu64 " %9" PRIu64 " %6.1f\n", value_bytes(item), item->bytes, ratio(item->count, item->bytes));
 }
@@ -86,26 +106,25 @@ static void add_up(frugi_sending *sum, const frugi_sending *item) {
 
 static void print_byte_table(const frugi_survey *survey, size_t dense_tensors) {
     frugi_sending all = {.bytes = FRUGI_FRAME_HEADER, .header = FRUGI_FRAME_HEADER}, dense = {0};
-    char name[40];
-    printf("\n%-26s %-6s", "bytes by index code", "index");
-    for (size_t code = 0; code < FRUG_INDEX_CODES; code++) {
-        const char *word = frug_index_code_at(code);
-        if (strcmp(word, "none") != 0 && strcmp(word, "seeded") != 0)
-            printf(" %8s ", word);
-    }
+    columns c = choose_columns(survey);
+    char name[128];
+    printf("\n%-*s %-6s", (int)c.name, "bytes by index code", "index");
+    for (size_t code = 0; code < FRUG_INDEX_CODES; code++)
+        if (c.shown[code])
+            printf(" %8s ", frug_index_code_at(code));
     printf(" %9s %9s %6s\n", "values", "all", "ratio");
     for (size_t i = 0; i < survey->count; i++) {
         add_up(&all, &survey->item[i]);
         if (survey->item[i].plan.dense)
             add_up(&dense, &survey->item[i]);
         else
-            print_bytes(fit_name(survey->item[i].tensor.name, name, 26), &survey->item[i]);
+            print_bytes(&c, fit_name(survey->item[i].tensor.name, name, c.name), &survey->item[i]);
     }
     if (dense_tensors > 0) {
         snprintf(name, sizeof name, "%zu dense tensors", dense_tensors);
-        print_bytes(name, &dense);
+        print_bytes(&c, name, &dense);
     }
-    print_bytes("total", &all);
+    print_bytes(&c, "total", &all);
 }
 
 int frugi_survey_table(const frugi_survey *survey) {

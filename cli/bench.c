@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CASES_MAX 64
+#define CASES_MAX 128
 
 typedef struct list {
     frugi_case item[CASES_MAX];
@@ -112,6 +112,39 @@ static void add_receiving(list *l, const char *config, int threads) {
     add_case(l, FRUGI_CASE_CHECKSUM, "checksum", config, threads, 1);
 }
 
+static void add_on_matrix(list *l, const char *name, const char *config, int threads) {
+    size_t before = l->count;
+    add_case(l, FRUGI_CASE_COMPRESS, name, config, threads, 0);
+    if (l->count > before)
+        l->item[before].columns = 1024;
+}
+
+/* Some of each kind that the menu offers beside the largest of every block, on a matrix of 1024 columns. */
+static void add_menu(list *l, int threads) {
+    static const char *const presets[] = {"topk", "threshold", "randomk", "hybrid", "2:4",
+                                          "rows", "learned",   "dgc",     "qsgd",   "onebit"};
+    static const struct {
+        const char *name, *config; /* behind the density of the run */
+    } others[] = {
+        {"random", "rule=random,segment=tensor,residual=f32"},
+        {"tensor", "segment=tensor,residual=f32"},
+        {"tensor/index=rice", "segment=tensor,residual=f32,index=rice"},
+        {"hist/f32/value=int4", "value=int4,residual=f32"},
+    };
+    char name[64], config[256];
+    for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
+        snprintf(name, sizeof name, "compress/%s", presets[i]);
+        add_on_matrix(l, name, presets[i], threads);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        snprintf(name, sizeof name, "compress/%s", others[i].name);
+        snprintf(config, sizeof config, "density=%.10g,%s", l->density, others[i].config);
+        add_on_matrix(l, name, config, threads);
+    }
+    snprintf(config, sizeof config, "density=%.10g,segment=tensor,feedback=none,value=f32,index=coo", l->density);
+    add_case(l, FRUGI_CASE_WHOLE, "topk/whole", config, threads, 0);
+}
+
 static void add_cases(list *l, int threads, int second) {
     char config[64];
     snprintf(config, sizeof config, "select=hist,density=%.10g", l->density);
@@ -127,6 +160,7 @@ static void add_cases(list *l, int threads, int second) {
         add_main_cases(l, 2);
     add_residuals(l, threads);
     add_sweeps(l, threads);
+    add_menu(l, threads);
     add_receiving(l, config, threads);
     if (second)
         add_case(l, FRUGI_CASE_DECODE, "decode/4", config, 2, 4);
@@ -199,6 +233,7 @@ static int run_case(frugi_bench *bench, const frugi_case *which, frugi_row *row)
     row->energy_kept = row->energy_vs_exact = -1;
     switch (which->kind) {
     case FRUGI_CASE_COMPRESS: status = frugi_bench_compress(bench, which, row); break;
+    case FRUGI_CASE_WHOLE: status = frugi_bench_whole(bench, which, row); break;
     case FRUGI_CASE_DECODE:
     case FRUGI_CASE_APPLY: status = frugi_bench_decode(bench, which, row); break;
     default: status = frugi_bench_check(bench, which, row);
@@ -244,8 +279,9 @@ const frugi_command frugi_command_bench = {
     .about = "Every case is timed in turn with the pass it is held against, in the same rounds, and its results are\n"
              "checked through the public interface. For compress, limit is the speed of e = beta * e + g over arrays\n"
              "of the same length and ratio the share of it that the whole call reaches; for decode and apply, limit\n"
-             "is one dense vector addition and ratio the time of two of them over the time of the call. A case\n"
-             "that does not verify makes the exit status 1.",
+             "is one dense vector addition and ratio the time of two of them over the time of the call. For\n"
+             "topk/whole, limit is std::nth_element and ratio says how many times faster the call is. A case that\n"
+             "does not verify makes the exit status 1.",
     .options = options,
     .run = bench_run,
 };

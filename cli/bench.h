@@ -27,6 +27,9 @@ typedef struct frugi_source {
  */
 int frugi_memory_suffices(uint64_t n);
 
+/** See that the machine has that many bytes. Otherwise one line on stderr says what needs them and, as a hint, why. */
+int frugi_memory_holds(double bytes, const char *what, const char *why);
+
 /** Make the gradients. Says why and returns an exit status when it cannot. Close it in either case. */
 int frugi_source_generate(frugi_source *source, frugi_dist dist, uint64_t n);
 
@@ -52,6 +55,7 @@ typedef struct frugi_bench {
 
 typedef enum frugi_case_kind {
     FRUGI_CASE_COMPRESS,
+    FRUGI_CASE_WHOLE,
     FRUGI_CASE_DECODE,
     FRUGI_CASE_APPLY,
     FRUGI_CASE_CHECK,
@@ -63,8 +67,9 @@ typedef struct frugi_case {
     char config[2304]; /* the longest config string, and an option more */
     frugi_case_kind kind;
     int threads;
-    int frames;  /* decode and apply: how many at once */
-    float decay; /* apply */
+    int frames;       /* decode and apply: how many at once */
+    uint32_t columns; /* of the matrix that the elements make up; 0: one row */
+    float decay;      /* apply */
 } frugi_case;
 
 /** One line of the table; a negative number is one that the case does not have. */
@@ -82,10 +87,12 @@ typedef struct frugi_row {
     double energy_kept;
     double energy_vs_exact;
     char why[200]; /* what does not verify; empty when all does */
+    char note[80]; /* what else there is to say */
 } frugi_row;
 
 /** Time and verify one case. Returns an exit status after a line on stderr when it could not run. */
 int frugi_bench_compress(frugi_bench *bench, const frugi_case *which, frugi_row *row);
+int frugi_bench_whole(frugi_bench *bench, const frugi_case *which, frugi_row *row);
 int frugi_bench_decode(frugi_bench *bench, const frugi_case *which, frugi_row *row);
 int frugi_bench_check(frugi_bench *bench, const frugi_case *which, frugi_row *row);
 
@@ -105,6 +112,10 @@ typedef struct frugi_worker {
 
 /** Make a compressor for n elements in one tensor. Says why and returns an exit status when it cannot. */
 int frugi_worker_open(frugi_worker *worker, const char *config, uint64_t n, int threads);
+
+/** The same for a matrix of so many columns; what does not fill a row is a tensor of its own. 0: one row. */
+int frugi_worker_open_matrix(frugi_worker *worker, const char *config, uint64_t n, uint32_t columns, int threads);
+
 void frugi_worker_close(frugi_worker *worker);
 
 /** Compress one step into worker->frame. The same. */

@@ -47,6 +47,26 @@ static int word_of(const char *text, const char *name, const char *const *words,
     return -1;
 }
 
+/* A value that may be missing: an older text has no such option. */
+static int says(const char *text, const char *name, const char *expected) {
+    char value[64];
+    return value_of(text, name, value, sizeof value) != 0 || strcmp(value, expected) == 0;
+}
+
+/* What is sent and how, as far as it changes what can be checked. */
+static void read_method(const char *text, frugi_rule *rule) {
+    static const char *const coarse[] = {"int4", "sign", "two_bit", "qsgd", "onebit"};
+    char value[64];
+    rule->blocks = says(text, "rule", "topk") && says(text, "segment", "block") && says(text, "unit", "element") &&
+                   says(text, "layers", "even") && says(text, "dense_every", "0") && says(text, "warmup", "0");
+    rule->exact = rule->exact && rule->blocks;
+    rule->repeats = value_of(text, "rule", value, sizeof value) == 0 && strcmp(value, "probabilistic") == 0;
+    rule->known = rule->keep != FRUGI_KEEP_EF21 && says(text, "clip", "0");
+    for (size_t i = 0; i < sizeof coarse / sizeof coarse[0]; i++)
+        rule->rounded |= value_of(text, "value", value, sizeof value) == 0 && strcmp(value, coarse[i]) == 0;
+    rule->rounded |= rule->repeats;
+}
+
 /* The share held back at the end of training, which beta=auto goes by. */
 static double final_sparsity(const char *text) {
     /* Which of the numbers after the schedule's name it is; that of piecewise is the last. */
@@ -69,7 +89,7 @@ static double final_sparsity(const char *text) {
 
 int frugi_rule_of(const frug_config *config, frugi_rule *rule) {
     static const char *const selects[] = {"hist", "exact", NULL};
-    static const char *const keeps[] = {"merged", "plain", "dgc", "none", NULL};
+    static const char *const keeps[] = {"merged", "plain", "dgc", "none", "ef21", NULL};
     static const char *const stores[] = {"int8", "int4", "bf16", "f32", NULL};
     static const char *const masks[] = {"auto", "on", "off", NULL};
     const char *text = frug_config_text(config);
@@ -88,6 +108,7 @@ int frugi_rule_of(const frug_config *config, frugi_rule *rule) {
     rule->mask = (frugi_masked)mask;
     rule->beta = (float)(strcmp(beta, "auto") ? atof(beta) : final_sparsity(text) >= 0.98 ? 0.99 : 0.95);
     rule->momentum = (float)atof(momentum);
+    read_method(text, rule);
     return rule->block ? 0 : -1;
 }
 
@@ -144,7 +165,7 @@ void frugi_check_skipped(frugi_check *check) {
 
 /* ---- one block -------------------------------------------------------------- */
 
-static int was_sent(float decoded) {
+int frugi_was_sent(float decoded) {
     return !(decoded == 0.0f && signbit(decoded));
 }
 
@@ -180,12 +201,12 @@ static int check_largest(const float *acc, const float *decoded, uint64_t len, u
     float least = INFINITY;
     uint64_t last_least = 0;
     for (uint64_t i = 0; i < len; i++)
-        if (was_sent(decoded[i]) && fabsf(acc[i]) <= least) {
+        if (frugi_was_sent(decoded[i]) && fabsf(acc[i]) <= least) {
             least = fabsf(acc[i]);
             last_least = i;
         }
     for (uint64_t i = 0; i < len; i++) {
-        if (was_sent(decoded[i]) || fabsf(acc[i]) < least)
+        if (frugi_was_sent(decoded[i]) || fabsf(acc[i]) < least)
             continue;
         if (fabsf(acc[i]) > least)
             return fail(verdict, "a larger entry was left behind than one that was sent", at + i);
@@ -205,7 +226,7 @@ static void add_energy(const float *acc, const float *decoded, uint64_t len, flo
         double square = (double)acc[i] * (double)acc[i];
         sum->all += square;
         sizes[i] = fabsf(acc[i]);
-        if (was_sent(decoded[i])) {
+        if (frugi_was_sent(decoded[i])) {
             sum->sent += square;
             sent++;
         }
@@ -232,8 +253,10 @@ static int check_mass(const frugi_rule *rule, const float *acc, const float *dec
         largest = fmaxf(largest, fabsf(acc[i] - decoded[i]));
     for (uint64_t i = 0; i < len; i++) {
         float whole = decoded[i] + after[i];
-        if (rule->store == FRUGI_STORE_F32 ? whole != acc[i]
-                                           : !(fabsf(whole - acc[i]) <= slack(rule, acc[i] - decoded[i], largest)))
+        float allowed = slack(rule, acc[i] - decoded[i], largest);
+        if (rule->rounded)
+            allowed += 0x1p-22f * (fabsf(acc[i]) + fabsf(decoded[i]));
+        if (allowed > 0 ? !(fabsf(whole - acc[i]) <= allowed) : whole != acc[i])
             return fail(verdict, "sent + left behind is not what was accumulated", at + i);
     }
     return 0;
@@ -275,9 +298,19 @@ static int check_chunk(frugi_check *check, uint32_t chunk, const float *grad, co
     }
     int masked = rule->mask == FRUGI_MASKED_ON || (rule->mask == FRUGI_MASKED_AUTO && verdict->density < 0.25);
     for (uint64_t i = 0; i < count; i++)
-        if (masked && was_sent(decoded[i]))
+        if (masked && frugi_was_sent(decoded[i]))
             momentum[i] = 0.0f;
     return bad;
+}
+
+/* Other methods: the frame holds what it says. */
+static int check_total(const frugi_check *check, frugi_verdict *verdict) {
+    uint64_t sent = 0;
+    for (uint64_t i = 0; i < check->n; i++)
+        sent += (uint64_t)frugi_was_sent(check->decoded[i]);
+    if (sent == verdict->entries || (check->rule.repeats && sent < verdict->entries))
+        return 0;
+    return fail(verdict, "the frame counts other entries than it holds", sent);
 }
 
 /* Every block has as many as the density says: the whole number below or above, in a short last block its share. */
@@ -290,7 +323,7 @@ static int check_counts(const frugi_check *check, frugi_verdict *verdict) {
     for (uint64_t begin = 0; begin < check->n; begin += B) {
         uint64_t len = check->n - begin < B ? check->n - begin : B, sent = 0;
         for (uint64_t i = 0; i < len; i++)
-            sent += (uint64_t)was_sent(check->decoded[begin + i]);
+            sent += (uint64_t)frugi_was_sent(check->decoded[begin + i]);
         uint64_t least = (low * len + B - 1) / B, most = (high * len + B - 1) / B;
         if (sent > most)
             return fail(verdict, "a block sent too many entries, or decoding changed one that was not sent", begin);
@@ -311,7 +344,7 @@ static frug_status decode(frugi_check *check, frug_compressor *compressor, const
     if (status != FRUG_OK)
         return status;
     verdict->entries = info.entries;
-    verdict->density = section.density;
+    verdict->density = check->rule.blocks ? section.density : (double)info.entries / (double)check->n;
     if (info.held)
         fail(verdict, "a block of finite numbers was held back", 0);
     for (uint64_t i = 0; i < check->n; i++)
@@ -326,8 +359,8 @@ frug_status frugi_check_after(frugi_check *check, frug_compressor *compressor, c
     frug_status status = decode(check, compressor, frame, len, verdict);
     if (status != FRUG_OK)
         return status;
-    int bad = check_counts(check, verdict);
-    int knows_accumulator = check->rule.keep != FRUGI_KEEP_DGC || check->follows;
+    int bad = (check->rule.blocks ? check_counts : check_total)(check, verdict);
+    int knows_accumulator = check->rule.known && (check->rule.keep != FRUGI_KEEP_DGC || check->follows);
     for (uint32_t i = 0; i < check->chunks && !bad && knows_accumulator; i++) {
         float *after = check->scratch + 2 * FRUGI_CHECK_CHUNK;
         status = frug_compressor_residual(compressor, check->begin[i], check->count[i], after);
@@ -341,7 +374,25 @@ frug_status frugi_check_after(frugi_check *check, frug_compressor *compressor, c
     }
     verdict->energy_kept = sum.all > 0 ? sum.sent / sum.all : 1;
     verdict->energy_vs_exact = sum.best > 0 ? sum.sent / sum.best : 1;
-    if (!bad && verdict->energy_vs_exact < 0.99)
+    if (!check->rule.blocks)
+        verdict->energy_vs_exact = -1;
+    else if (!bad && verdict->energy_vs_exact < 0.99)
         fail(verdict, "less than 99 % of the energy of the largest entries was sent", 0);
     return FRUG_OK;
+}
+
+void frugi_check_whole(const float *x, const float *decoded, uint64_t n, uint64_t k, char *why, size_t cap) {
+    frugi_verdict verdict = {.entries = k};
+    uint64_t sent = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        if (!frugi_was_sent(decoded[i]))
+            continue;
+        sent++;
+        if (decoded[i] != x[i])
+            fail(&verdict, "a value changed on its way", i);
+    }
+    if (sent != k)
+        fail(&verdict, "the frame counts other entries than it holds", sent);
+    check_largest(x, decoded, n, 0, &verdict);
+    snprintf(why, cap, "%s", verdict.why);
 }

@@ -6,7 +6,8 @@
  *   frug_compress(c, ...)
  *   frugi_check_after(&check, c, grad, frame, len, &verdict)
  *
- * Counts are checked in every block, everything else in 64 stretches of 16384 elements.
+ * Counts are checked in every block, everything else in 64 stretches of 16384 elements. Of methods that do not pick the
+ * largest of every block, the frame and the sum of what is sent and left behind are checked.
  */
 #ifndef FRUGI_BENCH_CHECK_H
 #define FRUGI_BENCH_CHECK_H
@@ -16,14 +17,24 @@
 #define FRUGI_CHECK_CHUNK  16384u
 #define FRUGI_CHECK_CHUNKS 64u
 
-typedef enum frugi_keep { FRUGI_KEEP_MERGED, FRUGI_KEEP_PLAIN, FRUGI_KEEP_DGC, FRUGI_KEEP_NONE } frugi_keep;
+typedef enum frugi_keep {
+    FRUGI_KEEP_MERGED,
+    FRUGI_KEEP_PLAIN,
+    FRUGI_KEEP_DGC,
+    FRUGI_KEEP_NONE,
+    FRUGI_KEEP_EF21
+} frugi_keep;
 typedef enum frugi_store { FRUGI_STORE_INT8, FRUGI_STORE_INT4, FRUGI_STORE_BF16, FRUGI_STORE_F32 } frugi_store;
 typedef enum frugi_masked { FRUGI_MASKED_AUTO, FRUGI_MASKED_ON, FRUGI_MASKED_OFF } frugi_masked;
 
 /** What a config says, as far as the checks need it; words are numbered as in its option table. */
 typedef struct frugi_rule {
     uint32_t block;
-    int exact;
+    int blocks;  /* the largest of every block are sent */
+    int exact;   /* and exactly these */
+    int known;   /* what accumulates can be told from outside */
+    int rounded; /* values travel so coarsely that sent + left behind may be off by a rounding of their sum */
+    int repeats; /* an element may be sent twice, in parts */
     frugi_keep keep;
     frugi_store store;
     frugi_masked mask;
@@ -72,6 +83,12 @@ frug_status frugi_check_before(frugi_check *check, const frug_compressor *compre
  */
 frug_status frugi_check_after(frugi_check *check, frug_compressor *compressor, const float *grad, const void *frame,
                               size_t len, frugi_verdict *verdict);
+
+/** Whether an element that was -0 before decoding was mentioned by a frame. */
+int frugi_was_sent(float decoded);
+
+/** See that exactly k elements of x were sent, as they are: the largest, of equals the first. why is empty or says. */
+void frugi_check_whole(const float *x, const float *decoded, uint64_t n, uint64_t k, char *why, size_t cap);
 
 /** Some steps passed without these calls. */
 void frugi_check_skipped(frugi_check *check);

@@ -22,16 +22,39 @@ void frugi_stream(float *dst, float beta, const float *src, uint64_t n, int thre
         dst[i] = beta * dst[i] + src[i];
 }
 
-int frugi_worker_open(frugi_worker *worker, const char *config, uint64_t n, int threads) {
+static frug_status add_matrix(frug_layout *layout, const char *name, uint64_t rows, uint64_t columns) {
+    frug_tensor tensor = FRUG_TENSOR_INIT;
+    tensor.name = name;
+    tensor.role = FRUG_ROLE_LINEAR;
+    tensor.ndim = 2;
+    tensor.shape[0] = rows;
+    tensor.shape[1] = columns;
+    return rows > 0 && columns > 0 ? frug_layout_add(layout, &tensor) : FRUG_OK;
+}
+
+static frug_status make_layout(uint64_t n, uint32_t columns, frug_layout **layout) {
+    if (!columns)
+        return frug_layout_flat(n, layout);
+    frug_status status = frug_layout_create(layout);
+    if (status == FRUG_OK)
+        status = add_matrix(*layout, "matrix", n / columns, columns);
+    return status == FRUG_OK ? add_matrix(*layout, "rest", 1, n % columns) : status;
+}
+
+int frugi_worker_open_matrix(frugi_worker *worker, const char *config, uint64_t n, uint32_t columns, int threads) {
     frug_options options = FRUG_OPTIONS_INIT;
     options.threads = threads;
     memset(worker, 0, sizeof *worker);
-    if (frug_config_create(config, &worker->config) != FRUG_OK || frug_layout_flat(n, &worker->layout) != FRUG_OK ||
+    if (frug_config_create(config, &worker->config) != FRUG_OK || make_layout(n, columns, &worker->layout) != FRUG_OK ||
         frug_compressor_create(worker->config, worker->layout, &options, &worker->compressor) != FRUG_OK ||
         frug_compressor_bound(worker->compressor, 0, n, &worker->cap) != FRUG_OK)
         return frugi_library_error("cannot make a compressor");
     worker->frame = malloc(worker->cap);
     return worker->frame ? FRUGI_EXIT_OK : frugi_error("no memory for a frame of %zu bytes", worker->cap);
+}
+
+int frugi_worker_open(frugi_worker *worker, const char *config, uint64_t n, int threads) {
+    return frugi_worker_open_matrix(worker, config, n, 0, threads);
 }
 
 void frugi_worker_close(frugi_worker *worker) {
@@ -59,9 +82,9 @@ typedef struct pair {
 static int open_pair(pair *p, const frugi_bench *bench, const frugi_case *which) {
     memset(p, 0, sizeof *p);
     p->two = which->threads > 1;
-    int status = frugi_worker_open(&p->many, which->config, bench->n, which->threads);
+    int status = frugi_worker_open_matrix(&p->many, which->config, bench->n, which->columns, which->threads);
     if (status == FRUGI_EXIT_OK && p->two)
-        status = frugi_worker_open(&p->one, which->config, bench->n, 1);
+        status = frugi_worker_open_matrix(&p->one, which->config, bench->n, which->columns, 1);
     if (status == FRUGI_EXIT_OK && frugi_check_open(&p->check, p->many.config, bench->n) != 0)
         status = frugi_error("no memory to check %llu elements", (unsigned long long)bench->n);
     return status;

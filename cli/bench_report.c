@@ -75,9 +75,9 @@ static void print_row(const frugi_bench *bench, const frugi_case *which, const f
     text_or_dash(f->speedup, "x", speedup, sizeof speedup);
     text_or_dash(row->energy_kept, "%", energy, sizeof energy);
     text_or_dash(row->energy_vs_exact, "%", exact, sizeof exact);
-    printf("%-30s %9s %3d %8.3f %8.2f %8.2f %6.3f %7s %8.1f %7s %8s  %s\n", which->name, of, which->threads, f->ms,
+    printf("%-30s %9s %3d %8.3f %8.2f %8.2f %6.3f %7s %8.1f %7s %8s  %s%s%s\n", which->name, of, which->threads, f->ms,
            f->gbps, f->limit_gbps, f->ratio, speedup, row->frame_bytes / blocks, energy, exact,
-           row->why[0] ? "NO" : "yes");
+           row->why[0] ? "NO" : "yes", row->note[0] ? "  " : "", row->note);
 }
 
 static json_t *number_or_null(double number) {
@@ -89,14 +89,14 @@ static int print_json(const frugi_bench *bench, const frugi_case *which, const f
     const char *isa = frug_isa();
     json_t *object = json_pack(
         "{s:s, s:I, s:f, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:o, s:o, s:b, s:o, s:o, s:s, s:I, s:s, "
-        "s:s}",
+        "s:s, s:s}",
         "case", which->name, "n", (json_int_t)bench->n, "k", row->k, "block", (json_int_t)row->block, "threads",
         which->threads, "gbps", f->gbps, "limit_gbps", f->limit_gbps, "ratio", f->ratio, "ms_median", f->ms, "ms_min",
         f->ms_min, "limit_ms_median", f->limit_ms, "frame_bytes", (json_int_t)row->frame_bytes, "energy_kept",
         number_or_null(row->energy_kept), "energy_vs_exact", number_or_null(row->energy_vs_exact), "speedup",
         number_or_null(f->speedup), "verified", !row->why[0], "config", frugi_json_text(which->config), "dist",
         frugi_json_text(bench->source.name), "isa", isa ? isa : "?", "rounds", (json_int_t)row->rounds, "machine",
-        uname(&system) == 0 ? system.machine : "?", "version", frug_version());
+        uname(&system) == 0 ? system.machine : "?", "version", frug_version(), "note", row->note);
     return frugi_json_print(object, JSON_COMPACT, stdout);
 }
 

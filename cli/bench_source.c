@@ -17,15 +17,29 @@
 
 #define GENERATED 4u
 
-int frugi_memory_suffices(uint64_t n) {
+/* Returns whether it suffices; both amounts as text when it does not. */
+static int memory_has(double need, char need_text[32], char have_text[32]) {
     double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    double need = 10.0 * sizeof(float) * (double)n;
-    char need_text[32], have_text[32];
-    if (need <= have)
+    frugi_bytes_text((uint64_t)need, need_text, 32);
+    frugi_bytes_text((uint64_t)have, have_text, 32);
+    return need <= have;
+}
+
+int frugi_memory_suffices(uint64_t n) {
+    char need[32], have[32];
+    if (memory_has(10.0 * sizeof(float) * (double)n, need, have))
         return FRUGI_EXIT_OK;
     return frugi_error("%llu elements need about %s of memory, this machine has %s; give a smaller --n",
-                       (unsigned long long)n, frugi_bytes_text((uint64_t)need, need_text, sizeof need_text),
-                       frugi_bytes_text((uint64_t)have, have_text, sizeof have_text));
+                       (unsigned long long)n, need, have);
+}
+
+int frugi_memory_holds(double bytes, const char *what, const char *why) {
+    char need[32], have[32];
+    if (memory_has(bytes, need, have))
+        return FRUGI_EXIT_OK;
+    frugi_error("%s: needs about %s of memory, this machine has %s", what, need, have);
+    frugi_hint("%s", why);
+    return FRUGI_EXIT_FAIL;
 }
 
 static float *floats(uint64_t count) {

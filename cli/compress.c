@@ -171,16 +171,19 @@ static int print_summary(const compress_job *job, FILE *to) {
 
 static int compress(const frugi_args *args, compress_job *job) {
     int format = FRUGI_FORMAT_AUTO;
+    frugi_heads heads;
     int code = frugi_arg_word(args, "format", frugi_format_words, &format);
     if (code == FRUGI_EXIT_OK)
         code = frugi_arg_u64(args, "step", 0, INT64_MAX, &job->step);
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_heads_arg(args, &heads);
     if (code == FRUGI_EXIT_OK)
         code = choose_output(args, job);
     if (code != FRUGI_EXIT_OK)
         return code;
     if (frug_config_create(frugi_arg(args, "config"), &job->config) != FRUG_OK)
         return frugi_config_error();
-    code = frugi_gradient_load(job->in, (frugi_format)format, &job->gradient);
+    code = frugi_gradient_load(job->in, (frugi_format)format, heads, &job->gradient);
     if (code == FRUGI_EXIT_OK)
         code = make_frame(job);
     if (code == FRUGI_EXIT_OK)
@@ -209,6 +212,7 @@ static const frugi_opt options[] = {
     {"config", 'c', "S", "frugrad", "how to compress; see frugrad inspect --config"},
     {"format", 'f', "WORD", "auto", "what IN is: raw, npy, safetensors, or auto"},
     {"residual", 'r', "FILE", NULL, "what was left behind: read if it exists, written after"},
+    {"heads", 0, "H[:KV]", NULL, "attention heads of the model, and of keys and values where they are fewer"},
     {"step", 's', "N", "0", "the optimiser step"},
     {"json", 0, NULL, NULL, "print the summary as one JSON object"},
     {NULL, 0, NULL, NULL, NULL},

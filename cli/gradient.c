@@ -62,23 +62,33 @@ static int parse(frugi_format format, const frugi_bytes *bytes, frugi_safetensor
     return code != 0 ? code : single_item(item, file, why);
 }
 
-static int add_tensor(frug_layout *layout, const frugi_item *item, int as_row, frugi_why *why) {
-    frug_tensor tensor = FRUG_TENSOR_INIT;
-    tensor.name = item->name;
-    tensor.ndim = as_row ? 2 : item->ndim;
+static void describe_item(const frugi_item *item, int as_row, frug_tensor *tensor) {
+    *tensor = (frug_tensor)FRUG_TENSOR_INIT;
+    tensor->name = item->name;
+    tensor->ndim = as_row ? 2 : item->ndim;
+    memcpy(tensor->shape, item->shape, sizeof tensor->shape);
     if (as_row) {
-        tensor.shape[0] = 1;
-        tensor.shape[1] = item->count;
-    } else {
-        memcpy(tensor.shape, item->shape, sizeof tensor.shape);
+        tensor->shape[0] = 1;
+        tensor->shape[1] = item->count;
     }
-    tensor.role = as_row ? FRUG_ROLE_OTHER : frugi_guess_role(item->name, item->ndim);
-    if (frug_layout_add(layout, &tensor) != FRUG_OK)
-        return frugi_because(why, "tensor '%.80s': %s", item->name, frug_last_error());
+}
+
+static int add_tensors(const frugi_safetensors *file, frugi_heads heads, frug_tensor *tensors, frugi_gradient *gradient,
+                       frugi_why *why) {
+    for (size_t i = 0; i < file->count; i++) {
+        if (!frugi_item_is_float(&file->item[i]))
+            return frugi_because(why, "tensor '%.80s' holds no F32, F16, BF16 or F64 numbers", file->item[i].name);
+        describe_item(&file->item[i], gradient->reshaped, &tensors[i]);
+    }
+    if (!gradient->reshaped && frugi_guess_tensors(tensors, file->count, heads) != 0)
+        return frugi_because(why, "not enough memory");
+    for (size_t i = 0; i < file->count; i++)
+        if (frug_layout_add(gradient->layout, &tensors[i]) != FRUG_OK)
+            return frugi_because(why, "tensor '%.80s': %s", tensors[i].name, frug_last_error());
     return 0;
 }
 
-static int build_layout(const frugi_safetensors *file, frugi_gradient *gradient, frugi_why *why) {
+static int build_layout(const frugi_safetensors *file, frugi_heads heads, frugi_gradient *gradient, frugi_why *why) {
     gradient->reshaped = file->count == 1 && file->item[0].ndim < 2;
     if (gradient->reshaped) {
         gradient->ndim = file->item[0].ndim;
@@ -86,13 +96,11 @@ static int build_layout(const frugi_safetensors *file, frugi_gradient *gradient,
     }
     if (frug_layout_create(&gradient->layout) != FRUG_OK)
         return frugi_because(why, "%s", frug_last_error());
-    for (size_t i = 0; i < file->count; i++) {
-        if (!frugi_item_is_float(&file->item[i]))
-            return frugi_because(why, "tensor '%.80s' holds no F32, F16, BF16 or F64 numbers", file->item[i].name);
-        if (add_tensor(gradient->layout, &file->item[i], gradient->reshaped, why) != 0)
-            return -1;
-    }
-    return 0;
+    frug_tensor *tensors = calloc(file->count + 1, sizeof *tensors);
+    int code =
+        tensors == NULL ? frugi_because(why, "not enough memory") : add_tensors(file, heads, tensors, gradient, why);
+    free(tensors);
+    return code;
 }
 
 static int convert(const frugi_safetensors *file, frugi_gradient *gradient, frugi_why *why) {
@@ -109,7 +117,7 @@ static int convert(const frugi_safetensors *file, frugi_gradient *gradient, frug
     return 0;
 }
 
-int frugi_gradient_load(const char *path, frugi_format format, frugi_gradient *gradient) {
+int frugi_gradient_load(const char *path, frugi_format format, frugi_heads heads, frugi_gradient *gradient) {
     frugi_bytes bytes;
     frugi_why why;
     frugi_safetensors file = {NULL, 0, NULL};
@@ -119,7 +127,7 @@ int frugi_gradient_load(const char *path, frugi_format format, frugi_gradient *g
         return code;
     if (format == FRUGI_FORMAT_AUTO)
         loaded.format = find_format(path, &bytes);
-    int bad = parse(loaded.format, &bytes, &file, &why) != 0 || build_layout(&file, &loaded, &why) != 0 ||
+    int bad = parse(loaded.format, &bytes, &file, &why) != 0 || build_layout(&file, heads, &loaded, &why) != 0 ||
               convert(&file, &loaded, &why) != 0;
     loaded.metadata = json_incref(file.metadata);
     frugi_safetensors_free(&file);

@@ -33,9 +33,10 @@ typedef struct frugi_gradient {
  *
  * A file with a single tensor of one dimension becomes one row, so that it is
  * compressed: tensors of one dimension beside others are biases and travel dense.
+ * Roles and modules are guessed (roles.c); attention matrices get the heads.
  * Prints why it failed. Returns FRUGI_EXIT_OK or FRUGI_EXIT_FAIL.
  */
-int frugi_gradient_load(const char *path, frugi_format format, frugi_gradient *gradient);
+int frugi_gradient_load(const char *path, frugi_format format, frugi_heads heads, frugi_gradient *gradient);
 
 /** Write gradient->data to a file of gradient->format, as f32. As frugi_gradient_load(). */
 int frugi_gradient_store(const char *path, const frugi_gradient *gradient);

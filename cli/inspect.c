@@ -1,7 +1,7 @@
 /*
- * frugrad inspect: what this machine offers, what a config string means, or what
- * a payload holds. This file has the command, the machine and the config;
- * inspect_file.c looks into payloads.
+ * frugrad inspect: what this machine offers, what a config string means, what
+ * a payload holds, or what would be sent of a model. This file has the command, the machine and the config;
+ * inspect_file.c looks into payloads, inspect_model.c at models.
  */
 #include "inspect.h"
 #include "commands.h"
@@ -149,29 +149,47 @@ int frugi_inspect_config(const char *text, int json) {
     return code;
 }
 
+int frugi_config_value(const char *text, const char *option, char *dst, size_t cap) {
+    return value_of(text, option, dst, cap);
+}
+
 static int run_inspect(const frugi_args *args) {
     const char *config = frugi_arg(args, "config");
     int json = frugi_arg_given(args, "json");
-    if (config != NULL && args->operand_count > 0)
-        return frugi_usage_error("inspect: a file and --config at once; give one of them");
+    int model = frugi_arg_given(args, "model");
+    static const char *const of_model[] = {"heads", "step", "steps"};
+    if ((config != NULL || model) && args->operand_count > 0)
+        return frugi_usage_error("inspect: a file and --%s at once; give one of them", model ? "model" : "config");
+    for (size_t i = 0; i < sizeof of_model / sizeof *of_model; i++)
+        if (!model && frugi_arg_given(args, of_model[i]))
+            return frugi_usage_error("inspect: --%s says something about a model; give --model", of_model[i]);
+    if (model)
+        return frugi_inspect_model(args, config == NULL ? "frugrad" : config, json);
     if (config != NULL)
         return frugi_inspect_config(config, json);
     return args->operand_count > 0 ? frugi_inspect_file(args->operand[0], json) : frugi_inspect_machine(json);
 }
 
 static const frugi_opt options[] = {
-    {"config", 'c', "S", NULL, "spell out this config string"},
+    {"config", 'c', "S", NULL, "spell out this config string, or send a model by it"},
+    {"model", 'm', "NAME", NULL, "say what would be sent of a model: a name, or a file as compress takes it"},
+    {"heads", 0, "H[:KV]", NULL, "attention heads of a model that is a file, and of its keys and values"},
+    {"step", 's', "N", "0", "of a model: the optimiser step"},
+    {"steps", 0, "TOTAL", NULL, "of a model: how many there are; schedules stand at their end without"},
     {"json", 0, NULL, NULL, "print JSON"},
     {NULL, 0, NULL, NULL, NULL},
 };
 
 const frugi_command frugi_command_inspect = {
     .name = "inspect",
-    .summary = "show the CPU and its variants, a config, or the content of a payload",
+    .summary = "show the CPU and its variants, a config, a payload, or what is sent of a model",
     .operands = "[FILE]",
     .max_operands = 1,
     .about = "Without arguments: version, CPU, variants, threads and presets. FILE is a file of\n"
-             "frugrad compress, or a bare frame; it is checked whole before it is described.",
+             "frugrad compress, or a bare frame; it is checked whole before it is described.\n"
+             "With --model: what --config (or frugrad) would send of each tensor, from a trial step\n"
+             "on generated numbers or those of a file, with the bytes of every index code. Models:\n"
+             "resnet20, resnet18, resnet50, bert-base, gpt2, gpt2-medium and llama-1b.",
     .options = options,
     .run = run_inspect,
 };

@@ -2,18 +2,23 @@
  * What a tensor is for, guessed from its name as PyTorch, Hugging Face and GPT-2
  * checkpoints spell it. The first rule that fits wins:
  *
- *   one dimension or none   "bias" at the end: bias; "norm", "Norm", "ln", "bn" inside: norm; else other
+ *   one dimension or none   "bias" at the end: bias; "norm", "Norm", "ln", "bn", "downsample" inside: norm; else other
  *   three dimensions or more                                     conv
  *   "embed", "wte", "wpe" inside                                 embedding
+ *   "query_key_value"                                            linear: kinds alternate from head to head there
+ *   "c_attn", "in_proj", "qkv"                                   attn_qkv
  *   "q_proj", "query", "wq" / "k_proj", "key", "wk" / ...        attn_q / attn_k / attn_v
- *   "o_proj", "out_proj", "attention.output", "wo"               attn_o
+ *   "o_proj", "out_proj", "attn.c_proj", "attn.proj", "attention.output", "wo"   attn_o
  *   two dimensions                                               linear
  *
- * A wrong guess costs nothing today: roles steer later, layer-wise methods.
+ * Attention matrices share a module when their names agree up to the part that has "attn" or "attention" in it,
+ * or else up to the last number. How many heads there are no name tells: the command line does.
  */
+#include "args.h"
 #include "tensors.h"
 
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct role_rule {
@@ -22,16 +27,35 @@ typedef struct role_rule {
 } role_rule;
 
 static const role_rule matrix_rules[] = {
-    {"embed", FRUG_ROLE_EMBEDDING}, {"wte", FRUG_ROLE_EMBEDDING},   {"wpe", FRUG_ROLE_EMBEDDING},
-    {"q_proj", FRUG_ROLE_ATTN_Q},   {"query", FRUG_ROLE_ATTN_Q},    {"wq", FRUG_ROLE_ATTN_Q},
-    {"k_proj", FRUG_ROLE_ATTN_K},   {"key", FRUG_ROLE_ATTN_K},      {"wk", FRUG_ROLE_ATTN_K},
-    {"v_proj", FRUG_ROLE_ATTN_V},   {"value", FRUG_ROLE_ATTN_V},    {"wv", FRUG_ROLE_ATTN_V},
-    {"o_proj", FRUG_ROLE_ATTN_O},   {"out_proj", FRUG_ROLE_ATTN_O}, {"attention.output", FRUG_ROLE_ATTN_O},
+    {"embed", FRUG_ROLE_EMBEDDING},
+    {"wte", FRUG_ROLE_EMBEDDING},
+    {"wpe", FRUG_ROLE_EMBEDDING},
+    {"query_key_value", FRUG_ROLE_LINEAR},
+    {"c_attn", FRUG_ROLE_ATTN_QKV},
+    {"in_proj", FRUG_ROLE_ATTN_QKV},
+    {"qkv", FRUG_ROLE_ATTN_QKV},
+    {"q_proj", FRUG_ROLE_ATTN_Q},
+    {"query", FRUG_ROLE_ATTN_Q},
+    {"wq", FRUG_ROLE_ATTN_Q},
+    {"k_proj", FRUG_ROLE_ATTN_K},
+    {"key", FRUG_ROLE_ATTN_K},
+    {"wk", FRUG_ROLE_ATTN_K},
+    {"v_proj", FRUG_ROLE_ATTN_V},
+    {"value", FRUG_ROLE_ATTN_V},
+    {"wv", FRUG_ROLE_ATTN_V},
+    {"o_proj", FRUG_ROLE_ATTN_O},
+    {"out_proj", FRUG_ROLE_ATTN_O},
+    {"attention.output", FRUG_ROLE_ATTN_O},
+    {"attn.c_proj", FRUG_ROLE_ATTN_O},
+    {"attn.proj", FRUG_ROLE_ATTN_O},
     {"wo", FRUG_ROLE_ATTN_O},
 };
 
-static const role_rule vector_rules[] = {
-    {"norm", FRUG_ROLE_NORM}, {"Norm", FRUG_ROLE_NORM}, {"ln", FRUG_ROLE_NORM}, {"bn", FRUG_ROLE_NORM}};
+static const role_rule vector_rules[] = {{"norm", FRUG_ROLE_NORM},
+                                         {"Norm", FRUG_ROLE_NORM},
+                                         {"ln", FRUG_ROLE_NORM},
+                                         {"bn", FRUG_ROLE_NORM},
+                                         {"downsample", FRUG_ROLE_NORM}};
 
 static int is_letter(char c) {
     return isalpha((unsigned char)c);
@@ -71,4 +95,97 @@ frug_role frugi_role_of(const char *name) {
         if (strcmp(known, name) == 0)
             return (frug_role)role;
     return FRUG_ROLE_OTHER;
+}
+
+/* ---- what several tensors tell together ------------------------------------------------ */
+
+static int attends(const frug_tensor *t) {
+    return t->role == FRUG_ROLE_ATTN_QKV || (t->role >= FRUG_ROLE_ATTN_Q && t->role <= FRUG_ROLE_ATTN_O);
+}
+
+/* GPT-2 stores its matrices (in, out), its imitations (out, in): only the fused one, three times as long, shows it. */
+static int is_input_first(const frug_tensor *tensors, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (tensors[i].ndim == 2 && has_part(tensors[i].name, "c_attn"))
+            return tensors[i].shape[1] > tensors[i].shape[0];
+    return 0;
+}
+
+static int contains(const char *text, size_t length, const char *word) {
+    size_t letters = strlen(word);
+    for (size_t i = 0; i + letters <= length; i++)
+        if (strncmp(text + i, word, letters) == 0)
+            return 1;
+    return 0;
+}
+
+/* How much of a name its module goes by. */
+static size_t module_length(const char *name) {
+    size_t last = 0;
+    for (const char *part = name;;) {
+        size_t length = strcspn(part, "."), end = (size_t)(part - name) + length;
+        if (part[length] == '\0')
+            return last;
+        if (contains(part, length, "attn") || contains(part, length, "ttention")) /* Attention, too */
+            return end;
+        if (length > 0 && strspn(part, "0123456789") == length)
+            last = end;
+        part += length + 1;
+    }
+}
+
+typedef struct member {
+    frug_tensor *tensor;
+    size_t length;
+} member;
+
+static int by_module(const void *a, const void *b) {
+    const member *x = a, *y = b;
+    int order = strncmp(x->tensor->name, y->tensor->name, x->length < y->length ? x->length : y->length);
+    return order != 0 ? order : (x->length > y->length) - (x->length < y->length);
+}
+
+int frugi_guess_tensors(frug_tensor *tensors, size_t count, frugi_heads heads) {
+    member *members = malloc((count + 1) * sizeof *members);
+    size_t found = 0;
+    uint32_t module = 0, input_first = (uint32_t)is_input_first(tensors, count);
+    if (members == NULL)
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        frug_tensor *t = &tensors[i];
+        t->role = frugi_guess_role(t->name, t->ndim);
+        if (t->ndim == 2 && (has_part(t->name, "c_attn") || has_part(t->name, "c_proj") || has_part(t->name, "c_fc")))
+            t->input_first = input_first;
+        if (attends(t))
+            members[found++] = (member){t, module_length(t->name)};
+    }
+    qsort(members, found, sizeof *members, by_module);
+    for (size_t i = 0; i < found; i++) {
+        module += i == 0 || by_module(&members[i - 1], &members[i]) != 0;
+        members[i].tensor->module = module;
+        members[i].tensor->heads = heads.heads;
+        members[i].tensor->kv_heads = heads.kv_heads;
+    }
+    free(members);
+    return 0;
+}
+
+int frugi_heads_arg(const frugi_args *args, frugi_heads *heads) {
+    const char *text = frugi_arg(args, "heads");
+    unsigned long number[2] = {0, 0};
+    char *end = NULL;
+    *heads = (frugi_heads){0, 0};
+    if (text == NULL)
+        return FRUGI_EXIT_OK;
+    for (int i = 0; i < 2; i++, text = end + 1) {
+        number[i] = *text >= '0' && *text <= '9' ? strtoul(text, &end, 10) : 0;
+        if (number[i] < 1 || number[i] > 65536 || (*end != '\0' && (*end != ':' || i == 1)))
+            break;
+        if (*end == '\0') {
+            *heads = (frugi_heads){(uint32_t)number[0], (uint32_t)number[1]};
+            return FRUGI_EXIT_OK;
+        }
+    }
+    return frugi_usage_error("%s: --heads: '%s' is not H or H:KV, whole numbers from 1 to 65536", args->command->name,
+                             frugi_arg(args, "heads"));
 }

@@ -14,6 +14,24 @@ if(FRUGRAD_USE_OPENMP)
     target_link_libraries(frugrad_cli PRIVATE OpenMP::OpenMP_C)
 endif()
 
+# bench compares with std::nth_element where there is a C++ compiler. The one C++ file is compiled by hand: it needs no
+# C++ library at run time, so nothing else has to be linked the C++ way.
+if(NOT CMAKE_CROSSCOMPILING)
+    include(CheckLanguage)
+    check_language(CXX)
+endif()
+if(CMAKE_CXX_COMPILER)
+    set(nth_source ${PROJECT_SOURCE_DIR}/cli/bench_nth.cpp)
+    set(nth_object ${PROJECT_BINARY_DIR}/bench_nth${CMAKE_C_OUTPUT_EXTENSION})
+    add_custom_command(OUTPUT ${nth_object}
+                       COMMAND ${CMAKE_CXX_COMPILER} -std=c++17 -O3 -Wall -Wextra -fPIC -fno-exceptions -fno-rtti
+                               -c ${nth_source} -o ${nth_object}
+                       DEPENDS ${nth_source} ${PROJECT_SOURCE_DIR}/cli/bench_nth.h VERBATIM)
+    target_sources(frugrad_cli PRIVATE ${nth_object})
+    set_source_files_properties(${nth_object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+    target_compile_definitions(frugrad_cli PRIVATE FRUGI_HAVE_NTH)
+endif()
+
 add_executable(frugrad_program ${cli_main})
 target_link_libraries(frugrad_program PRIVATE frugrad_cli)
 set_target_properties(frugrad_program PROPERTIES OUTPUT_NAME frugrad RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})

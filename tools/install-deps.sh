@@ -4,7 +4,7 @@
 set -euo pipefail
 
 usage() {
-    echo "usage: tools/install-deps.sh GROUP...   (groups: build test clang format cross)" >&2
+    echo "usage: tools/install-deps.sh GROUP...   (groups: build test bench clang format cross)" >&2
     exit 2
 }
 
@@ -12,6 +12,7 @@ packages_of() {
     case "$1" in
     build) echo gcc libc6-dev make cmake pkg-config libjansson-dev ;;
     test) echo libcmocka-dev python3 ;;
+    bench) echo g++ ;; # optional: bench then compares with std::nth_element
     clang) echo clang libclang-rt-14-dev libomp-dev ;;
     format) echo clang-format ;;
     cross) echo gcc-x86-64-linux-gnu libc6-dev-amd64-cross qemu-user ;;

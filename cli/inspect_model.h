@@ -1,0 +1,38 @@
+/* inspect_model.h - what a config would send of a model, tensor by tensor: measured by inspect_model.c, printed by
+ * inspect_model_print.c. */
+#ifndef FRUGI_INSPECT_MODEL_H
+#define FRUGI_INSPECT_MODEL_H
+
+#include "frugrad.h"
+
+/** One tensor. Bytes are those of a trial step. */
+typedef struct frugi_sending {
+    frug_tensor tensor; /* its name belongs to the layout */
+    uint64_t count;     /* elements */
+    frug_plan plan;
+    uint32_t sections;    /* that speak of it; of several dense tensors in one section, the first has it */
+    const char *index;    /* the code in use; "mixed" when its sections use several */
+    const char *value;    /* likewise */
+    uint64_t sent;        /* units */
+    uint64_t entries;     /* elements */
+    uint64_t header;      /* bytes of its sections' headers */
+    uint64_t index_bytes; /* of the code in use */
+    uint64_t by_code[FRUG_INDEX_CODES]; /* what each code would take; UINT64_MAX: it cannot say them */
+    uint64_t bytes;                     /* of all; what is neither header nor index is values */
+} frugi_sending;
+
+typedef struct frugi_survey {
+    const char *model;
+    char *config; /* spelled out */
+    uint64_t step, steps;
+    uint64_t parameters, bytes; /* bytes of one frame for the whole model */
+    size_t count;
+    frugi_sending *item;
+} frugi_survey;
+
+#define FRUGI_FRAME_HEADER 48u /* docs/wire-format.md */
+
+int frugi_survey_table(const frugi_survey *survey);
+int frugi_survey_json(const frugi_survey *survey);
+
+#endif

@@ -47,8 +47,8 @@ static inline frug_compressor *make_compressor(const char *text, const frug_layo
                                                const frug_options *options) {
     frug_config *config = NULL;
     frug_compressor *c = NULL;
-    OK(frug_config_create(text, &config));
-    OK(frug_compressor_create(config, layout, options, &c));
+    if (frug_config_create(text, &config) != FRUG_OK || frug_compressor_create(config, layout, options, &c) != FRUG_OK)
+        fail_msg("%s: %s", text, frug_last_error());
     frug_config_destroy(config);
     return c;
 }

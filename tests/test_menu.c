@@ -84,7 +84,7 @@ static void n_of_m_sends_exactly_n_of_every_m(void **state) {
     float *grad = bell_array(6400, 2);
     for (size_t i = 0; i < COUNT(cases); i++) {
         char config[64];
-        snprintf(config, sizeof config, "segment=%u:%u,feedback=none", cases[i].n, cases[i].m);
+        snprintf(config, sizeof config, "segment=%u:%u,feedback=none,select=exact", cases[i].n, cases[i].m);
         float *sent = send_once(config, z, grad, 0, 0);
         for (uint32_t at = 0; at + cases[i].m <= 6400; at += cases[i].m) {
             assert_int_equal(count_sent(sent + at, cases[i].m), cases[i].n);
@@ -148,7 +148,7 @@ static void hybrid_keeps_the_budget_and_a_place_for_every_block(void **state) {
     for (size_t b = 0; b < 64; b++)
         for (size_t i = 0; i < 256; i++)
             grad[256 * b + i] *= b < 8 ? 10.0f : 1.0f;
-    float *sent = send_once("rule=hybrid:100,segment=tensor,density=0.0625,feedback=none", z, grad, 0, 0);
+    float *sent = send_once("rule=hybrid:100,segment=tensor,density=0.0625,feedback=none,select=exact", z, grad, 0, 0);
     assert_int_equal(count_sent(sent, n), n / 16);
     for (size_t b = 0; b < 64; b++) {
         assert_in_range(count_sent(sent + 256 * b, 256), 1, 100);
@@ -336,7 +336,7 @@ static void assert_unbiased(const char *config, size_t draws, double limit, doub
     options.threads = 1;
     frug_compressor *c = make_compressor(config, z, &options);
     float *grad = bell_array(N, 9), sent[N];
-    double sum[N] = {0}, squares[N] = {0}, error = 0;
+    double sum[N] = {0}, squares[N] = {0}, error = 0, least = 1e30;
     for (size_t i = 0; i < N; i += 5)
         grad[i] *= 6.0f;
     for (uint64_t step = 0; step < draws; step++) {
@@ -344,6 +344,7 @@ static void assert_unbiased(const char *config, size_t draws, double limit, doub
         unsigned char *frame = compress_range(c, step, 0, N, grad, &len);
         restore_range(c, frame, len, 0, N, sent);
         for (size_t i = 0; i < N; i++) {
+            least = sent[i] != 0 && fabs((double)sent[i]) < least ? fabs((double)sent[i]) : least;
             sum[i] += (double)sent[i];
             squares[i] += (double)sent[i] * (double)sent[i];
             error += ((double)sent[i] - (double)grad[i]) * ((double)sent[i] - (double)grad[i]);
@@ -352,7 +353,8 @@ static void assert_unbiased(const char *config, size_t draws, double limit, doub
     }
     for (size_t i = 0; i < N; i++) {
         double mean = sum[i] / (double)draws, variance = squares[i] / (double)draws - mean * mean;
-        double standard = sqrt((variance > 0 ? variance : 0) / (double)draws) + 1e-6;
+        variance = fmax(variance, fabs((double)grad[i]) * least); /* at least, where it is sent as something larger */
+        double standard = sqrt(variance / (double)draws) + 1e-6;
         if (fabs(mean - (double)grad[i]) > limit * standard)
             fail_msg("%s element %zu: mean %g, should be %g, standard error %g", config, i, mean, (double)grad[i],
                      standard);

@@ -57,7 +57,8 @@ static const char *const methods[] = {
     "rule=random,segment=tensor,unit=head,density=0.5",
     "segment=tensor,layers=role",
     "segment=tensor,layers=budget",
-    "segment=tensor,layers=budget,strict=on,norm=follow",
+    "segment=tensor,layers=budget,strict=on",
+    "segment=tensor,norm=follow",
     "segment=block,layers=role,norm=accordion",
     "segment=tensor,warmup=1,dense_every=3",
     "segment=block,warmup=1,dense_every=3",
@@ -71,6 +72,11 @@ static const char *const methods[] = {
 static const char *const feedbacks[] = {"merged", "plain", "dgc,mask=off", "ef21"};
 static const char *const values[] = {"f32", "bf16", "f16", "int8", "int4", "sign", "two_bit"};
 static const char *const indices[] = {"fixed", "auto", "local", "bitmap", "coo", "csr", "rle", "rice"};
+
+/* An unbiased draw sends more than there was of an entry; with feedback it would run away, and is refused. */
+static int refused(const char *config) {
+    return strstr(config, "probabilistic") && !strstr(config, "feedback=none");
+}
 
 /* ---- conservation ------------------------------------------------------------ */
 
@@ -144,7 +150,7 @@ static void free_model(model *m) {
 
 /* Codes that do not round to nearest leave the rounding of one subtraction. */
 static float tolerance(const char *config, float sent, float acc) {
-    static const char *const rough[] = {"value=sign", "value=two_bit", "value=qsgd", "value=onebit", "probabilistic"};
+    static const char *const rough[] = {"value=sign", "value=two_bit", "value=qsgd", "value=onebit"};
     for (size_t i = 0; i < COUNT(rough); i++)
         if (strstr(config, rough[i]))
             return 0x1p-22f * fmaxf(fabsf(sent), fabsf(acc));
@@ -152,6 +158,8 @@ static float tolerance(const char *config, float sent, float acc) {
 }
 
 static void check_conservation(const char *config, const frug_layout *z) {
+    if (refused(config))
+        return;
     frug_options options = FRUG_OPTIONS_INIT;
     options.threads = 1;
     frug_compressor *c = make_compressor(config, z, &options);
@@ -195,7 +203,7 @@ static void nothing_is_lost_by_any_method_with_any_feedback(void **state) {
 static void nothing_is_lost_by_any_code(void **state) {
     (void)state;
     static const char *const some[] = {"segment=tensor", "segment=all,unit=tile:4x4", "rule=hybrid,segment=tensor",
-                                       "segment=tensor,unit=head,density=0.5", "rule=probabilistic,segment=tensor"};
+                                       "segment=tensor,unit=head,density=0.5"};
     frug_layout *z = make_zoo(300);
     char config[256];
     for (size_t s = 0; s < COUNT(some); s++)
@@ -276,7 +284,10 @@ static void nothing_depends_on_threads_or_restarts(void **state) {
     char config[256];
     for (size_t i = 0; i < COUNT(methods); i++) {
         static const char *const kept[] = {"merged,residual=int8", "dgc,residual=f32", "none"};
-        snprintf(config, sizeof config, ALWAYS "value=bf16,%s,feedback=%s", methods[i], kept[i % COUNT(kept)]);
+        const char *feedback = strstr(methods[i], "probabilistic") ? "none" : kept[i % COUNT(kept)];
+        snprintf(config, sizeof config, ALWAYS "value=bf16,%s,feedback=%s", methods[i], feedback);
+        if (refused(config))
+            continue;
         uint64_t want = digest(config, z, 1, UINT64_MAX);
         if (digest(config, z, 3, UINT64_MAX) != want)
             fail_msg("%s: three threads send something else than one", config);
@@ -294,6 +305,8 @@ static void nothing_depends_on_the_variant(void **state) {
         snprintf(config, sizeof config, ALWAYS "value=int8,%s,feedback=merged,residual=bf16", methods[i]);
         if (strstr(methods[i], "value="))
             snprintf(config, sizeof config, ALWAYS "%s,feedback=merged,residual=bf16", methods[i]);
+        if (refused(config))
+            continue;
         uint64_t want = digest(config, z, 1, UINT64_MAX);
         for (size_t v = 0; frug_isa_at(v); v++) {
             assert_int_equal(setenv("FRUG_ISA", frug_isa_at(v), 1), 0);
@@ -363,6 +376,8 @@ static void a_block_with_a_nan_changes_nothing_else(void **state) {
     for (size_t i = 0; i < COUNT(methods); i++)
         for (size_t f = 0; f < COUNT(kept); f++) {
             snprintf(config, sizeof config, ALWAYS "%s,feedback=%s", methods[i], kept[f]);
+            if (refused(config))
+                continue;
             frug_compressor *c = make_compressor(config, z, NULL);
             for (uint64_t step = 0; step < 3; step++) {
                 float *grad = zoo_gradient(z, step + 1);
@@ -391,6 +406,8 @@ static void dense_steps_leave_nothing_behind(void **state) {
     char config[256];
     for (size_t i = 0; i < COUNT(methods); i++) {
         snprintf(config, sizeof config, ALWAYS "%s,feedback=merged,warmup=2,dense_every=4", methods[i]);
+        if (refused(config))
+            continue;
         frug_compressor *c = make_compressor(config, z, NULL);
         for (uint64_t step = 0; step < 9; step++) {
             float *grad = zoo_gradient(z, step + 1);
@@ -400,7 +417,7 @@ static void dense_steps_leave_nothing_behind(void **state) {
             double energy = 0;
             for (size_t e = 0; e < n; e++)
                 energy += (double)left[e] * (double)left[e];
-            int dense = step < 2 || step == 4 || step == 8;
+            int dense = step < 2 || step % 4 == 3;
             if ((energy == 0) != dense && !strstr(methods[i], "value=qsgd"))
                 fail_msg("%s step %d: %g is left", config, (int)step, energy);
             restore_range(c, frame, len, 0, n, sent);
@@ -481,6 +498,8 @@ static void a_buffer_below_the_bound_changes_nothing(void **state) {
     for (size_t i = 0; i < COUNT(methods); i++) {
         char config[256];
         snprintf(config, sizeof config, ALWAYS "%s,feedback=merged", methods[i]);
+        if (refused(config))
+            continue;
         frug_compressor *c = make_compressor(config, z, NULL);
         unsigned char small[64];
         size_t len = 7;

@@ -422,7 +422,8 @@ static void heed_norm(frugi_job *j) {
 static bool masks(const frugi_job *j) {
     const frug_compressor *c = j->c;
     double density = j->all ? 1.0 : frugi_schedule_density(&c->config.schedule, j->step, c->total_steps);
-    return c->config.mask == FRUGI_MASK_ON || (c->config.mask == FRUGI_MASK_AUTO && density < MASK_BELOW);
+    return c->config.feedback == FRUGI_FEEDBACK_DGC &&
+           (c->config.mask == FRUGI_MASK_ON || (c->config.mask == FRUGI_MASK_AUTO && density < MASK_BELOW));
 }
 
 /* Everything that can fail, before anything of the compressor changes. */

@@ -73,8 +73,9 @@ static frug_status check_strict(const frug_config *c) {
 }
 
 /*
- * An unbiased draw sends more than there was of an entry, and what stays behind then points the other way: with
- * feedback the residual grows without end (in a trial at density 1/16 by a factor of ten every 50 steps).
+ * An unbiased draw sends more than there was of an entry, and what stays behind then points the other way. In a trial
+ * with normal gradients at density 1/16 the residual grew about tenfold every 50 steps, and with a decay of 0.95 it
+ * levelled off near a thousand times the gradient.
  */
 static frug_status check_feedback(const frug_config *c) {
     FRUG_FAIL_IF(c->rule == FRUGI_RULE_PROBABILISTIC && c->feedback != FRUGI_FEEDBACK_NONE, FRUG_ERR_CONFIG,

@@ -119,7 +119,7 @@ static uint64_t wanted(const round *r) {
     const frug_compressor *c = r->j->c;
     uint64_t k = 0;
     for (size_t i = r->first; i < r->end; i++)
-        k += frugi_contest_count(&c->contest[i], frugi_contest_density(c, &c->contest[i], r->j->step));
+        k += frugi_contest_count(&c->contest[i], frugi_contest_density(c, &c->contest[i], c->density));
     return k;
 }
 
@@ -240,7 +240,7 @@ static void choose_top_of_segments(const round *r) {
         quota q = {.units = k->units, .length = (uint32_t)frugi_contest_segment(c, k)};
         q.segments = (k->units - 1) / q.length + 1;
         q.first = k->first_segment + r->j->step % FRUGI_PHASES;
-        q.kappa = frugi_kappa(frugi_contest_density(c, k, r->j->step), q.length);
+        q.kappa = frugi_kappa(frugi_contest_density(c, k, c->density), q.length);
         q.keep = c->config.segment == FRUGI_SEGMENT_GROUP ? c->config.group_keep : 0;
         if (!q.keep && q.kappa == (uint64_t)q.length << 32)
             take_all(r, i);
@@ -303,7 +303,7 @@ static void choose_at_random(const round *r) {
     const frug_compressor *c = r->j->c;
     for (size_t i = r->first; i < r->end; i++) {
         const frugi_contest *k = &c->contest[i];
-        uint64_t kept = frugi_contest_count(k, frugi_contest_density(c, k, r->j->step));
+        uint64_t kept = frugi_contest_count(k, frugi_contest_density(c, k, c->density));
         frugi_sample sample = frugi_sample_start(frugi_draw_key(c, r->j->step, i), k->units, kept);
         uint32_t *out = *r->list;
         for (uint64_t b = 0; b * FRUGI_SAMPLE_BLOCK < k->units; b++) {
@@ -365,7 +365,7 @@ static void choose_learned(const round *r) {
     frug_compressor *c = r->j->c;
     for (size_t i = r->first; i < r->end; i++) {
         frugi_contest *k = &c->contest[i];
-        uint64_t kept = frugi_contest_count(k, frugi_contest_density(c, k, r->j->step));
+        uint64_t kept = frugi_contest_count(k, frugi_contest_density(c, k, c->density));
         take(r, i,
              frugi_learned_step(&k->learned, c->whole, c->span[i].x, kept, r->j->step, c->config.refresh, c->config.age,
                                 c->config.rate, c->scratch, *r->list, r->j->threads));
@@ -398,6 +398,7 @@ static void share_budget(const frugi_job *j, size_t first, size_t end) {
             double share = (double)(reaching ? reaching : 1) / (double)c->span[spans].n;
             frugi_control_weight(c->control, piece_of(c, &c->contest[i], m)->number, share);
         }
+    frugi_control_densities(c->control, j->step, c->density);
 }
 
 void frugi_choose(const frugi_job *j, size_t first, size_t end) {

@@ -499,6 +499,7 @@ frug_status frug_compress(frug_compressor *c, uint64_t step, uint64_t begin, uin
     j.threads = frugi_threads_for(c, count);
     FRUG_TRY(frugi_check_range(c, begin, count));
     heed_norm(&j);
+    frugi_control_densities(c->control, step, c->density);
     FRUG_TRY(check_call(&j, cap, &cut));
     run(&j, &cut);
     double sealing = frugi_clock();

@@ -60,7 +60,10 @@ static frug_status make_control(frug_compressor *c) {
         }
     frug_status status = frugi_control_create(&c->config, tensor, count, c->total_steps, &c->control);
     free(tensor);
-    return status;
+    FRUG_TRY(status);
+    c->density = calloc(count + 1, sizeof *c->density);
+    FRUG_FAIL_IF(!c->density, FRUG_ERR_MEMORY, "compressor: out of memory");
+    return FRUG_OK;
 }
 
 /* One allocation per thread; the arrays start on cache lines of their own. */
@@ -147,6 +150,7 @@ void frug_compressor_destroy(frug_compressor *c) {
     frugi_store_destroy(&c->momentum);
     frugi_plan_destroy(c);
     frugi_control_destroy(c->control);
+    free(c->density);
     free(c->partial);
     free(c->zeros);
     free(c->cursor);

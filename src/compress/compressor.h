@@ -132,7 +132,8 @@ struct frug_compressor {
     size_t pieces;
     uint64_t blocks; /* compressed ones */
     frugi_control *control;
-    bool norm_told; /* the caller knows the norm of the whole gradient: */
+    double *density; /* of each compressed piece at this step */
+    bool norm_told;  /* the caller knows the norm of the whole gradient: */
     double norm;
     double *partial;      /* sums of squares of stretches of a gradient */
     frugi_store residual; /* feedback other than none */
@@ -236,9 +237,8 @@ size_t frugi_piece_at(const frug_compressor *c, uint64_t element);
 frug_status frugi_plan(frug_compressor *c);
 void frugi_plan_destroy(frug_compressor *c);
 
-/** The share of a contest's units that leaves at a step, or (most) at any step. */
-double frugi_contest_density(const frug_compressor *c, const frugi_contest *contest, uint64_t step);
-double frugi_contest_most(const frug_compressor *c, const frugi_contest *contest);
+/** The share of a contest's units that leaves, by the densities of its pieces. */
+double frugi_contest_density(const frug_compressor *c, const frugi_contest *contest, const double *density);
 
 /** Units of a contest that a density lets through: at least 1. */
 uint64_t frugi_contest_count(const frugi_contest *contest, double density);

@@ -25,11 +25,10 @@ static frugi_index smallest_index(const frug_compressor *c, frugi_section *s) {
 }
 
 /* The share of a piece that leaves. */
-static double density_of(const frug_compressor *c, const frugi_piece *p, uint64_t step, frugi_cut_for what) {
+static double density_of(const frug_compressor *c, const frugi_piece *p, frugi_cut_for what) {
     if (p->dense || what == FRUGI_CUT_ALL)
         return 1.0;
-    return what == FRUGI_CUT_BOUND ? frugi_control_most(c->control, p->number)
-                                   : frugi_control_density(c->control, step, p->number);
+    return what == FRUGI_CUT_BOUND ? frugi_control_most(c->control, p->number) : c->density[p->number];
 }
 
 static frugi_slice slice_of(const frug_compressor *c, const frugi_piece *p, uint64_t begin, uint64_t end, uint64_t step,
@@ -46,7 +45,7 @@ static frugi_slice slice_of(const frug_compressor *c, const frugi_piece *p, uint
         s->index = FRUGI_INDEX_CODE_NONE;
     } else {
         slice.stored = p->first_block + (begin - p->begin) / s->block;
-        s->kappa = frugi_kappa(density_of(c, p, step, what), s->block);
+        s->kappa = frugi_kappa(density_of(c, p, what), s->block);
         s->value = what == FRUGI_CUT_ALL ? FRUGI_VALUE_F32 : c->config.value;
         s->first = slice.stored + step % FRUGI_PHASES;
         s->index = smallest_index(c, s);

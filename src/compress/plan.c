@@ -147,21 +147,18 @@ uint64_t frugi_contest_segment(const frug_compressor *c, const frugi_contest *co
     }
 }
 
-static double mean_density(const frug_compressor *c, const frugi_contest *k, uint64_t step, bool most) {
+double frugi_contest_density(const frug_compressor *c, const frugi_contest *k, const double *density) {
     double sum = 0;
-    for (size_t i = 0; i < k->pieces; i++) {
-        size_t number = c->piece[c->member[k->first + i]].number;
-        sum += most ? frugi_control_most(c->control, number) : frugi_control_density(c->control, step, number);
-    }
+    for (size_t i = 0; i < k->pieces; i++)
+        sum += density[c->piece[c->member[k->first + i]].number];
     return sum / (double)k->pieces;
 }
 
-double frugi_contest_density(const frug_compressor *c, const frugi_contest *contest, uint64_t step) {
-    return mean_density(c, contest, step, false);
-}
-
-double frugi_contest_most(const frug_compressor *c, const frugi_contest *contest) {
-    return mean_density(c, contest, 0, true);
+static double most_density(const frug_compressor *c, const frugi_contest *k) {
+    double sum = 0;
+    for (size_t i = 0; i < k->pieces; i++)
+        sum += frugi_control_most(c->control, c->piece[c->member[k->first + i]].number);
+    return sum / (double)k->pieces;
 }
 
 uint64_t frugi_contest_count(const frugi_contest *contest, double density) {
@@ -173,7 +170,7 @@ uint64_t frugi_contest_count(const frugi_contest *contest, double density) {
 
 /* The most units of a contest that leave at a step; with segment=all, its part of the most of all. */
 static uint64_t most_kept(const frug_compressor *c, const frugi_contest *k) {
-    double density = frugi_contest_most(c, k);
+    double density = most_density(c, k);
     uint64_t count = frugi_contest_count(k, density), segment = frugi_contest_segment(c, k);
     uint64_t segments = (k->units - 1) / segment + 1, blocks = (k->units - 1) / c->config.block + 1;
     switch (c->config.rule) {
@@ -361,8 +358,14 @@ frug_status frugi_units_bound(const frug_compressor *c, uint64_t begin, uint64_t
 
 /* ---- what a step would send ---------------------------------------------- */
 
-static uint64_t planned(const frug_compressor *c, const frugi_contest *k, uint64_t step) {
-    double density = frugi_contest_density(c, k, step);
+static double planned_density(const frug_compressor *c, const frugi_contest *k, uint64_t step) {
+    double sum = 0;
+    for (size_t i = 0; i < k->pieces; i++)
+        sum += frugi_control_density(c->control, step, c->piece[c->member[k->first + i]].number);
+    return sum / (double)k->pieces;
+}
+
+static uint64_t planned(const frug_compressor *c, const frugi_contest *k, uint64_t step, double density) {
     uint64_t segment = frugi_contest_segment(c, k), whole = k->units / segment, rest = k->units % segment;
     if (c->config.rule == FRUGI_RULE_TOPK && c->config.segment == FRUGI_SEGMENT_BLOCK) {
         uint64_t kappa = frugi_kappa(density, c->config.block), first = k->first_segment + step % FRUGI_PHASES;
@@ -395,8 +398,8 @@ static void plan_units(const frug_compressor *c, const frugi_piece *p, uint64_t 
     plan->unit_w = p->grid.w;
     plan->units = p->grid.units;
     plan->segments = c->config.segment == FRUGI_SEGMENT_ALL ? 0 : (k->units - 1) / frugi_contest_segment(c, k) + 1;
-    plan->density = frugi_contest_density(c, k, step);
-    plan->kept = planned(c, k, step) * (p->grid.units / k->units);
+    plan->density = planned_density(c, k, step);
+    plan->kept = planned(c, k, step, plan->density) * (p->grid.units / k->units);
 }
 
 frug_status frug_compressor_plan(const frug_compressor *c, uint64_t step, size_t tensor, frug_plan *plan) {

@@ -261,35 +261,46 @@ static void other_spellings_are_refused(void **state) {
     }
 }
 
+/* The sampler's units, block by block, against those of a walk that skips what it can. */
+static void draw_travels(frugi_section *s, uint64_t kept, uint64_t key, uint64_t *random) {
+    uint64_t units = s->grid.units, n = 0;
+    uint32_t *list = test_malloc(units * sizeof *list), *back = test_malloc(units * sizeof *back);
+    s->index = FRUGI_INDEX_CODE_SEEDED;
+    s->kept = kept;
+    s->key = key;
+    s->entries = 0;
+    frugi_sample sample = frugi_sample_start(key, units, kept);
+    for (uint64_t b = 0; b * FRUGI_SAMPLE_BLOCK < units; b++) {
+        uint8_t place[FRUGI_SAMPLE_BLOCK];
+        uint32_t k = frugi_sample_draw(&sample, b, place);
+        for (uint32_t i = 0; i < k; i++, n++) {
+            list[n] = (uint32_t)(b * FRUGI_SAMPLE_BLOCK + place[i]);
+            assert_true(list[n] < units && (!n || list[n] > list[n - 1]));
+            s->entries += frugi_grid_size(&s->grid, list[n]);
+        }
+    }
+    assert_int_equal(n, kept);
+    assert_true(frugi_section_measure(s));
+    assert_true(frugi_unit_index_check(s, NULL));
+    assert_int_equal(walk_all(s, NULL, 1, random, back), kept);
+    assert_memory_equal(back, list, kept * sizeof *list);
+    test_free(list);
+    test_free(back);
+}
+
 static void seeded_walks_give_what_the_sampler_draws(void **state) {
     (void)state;
     uint64_t random = 12;
-    uint32_t *list = test_malloc(70000 * sizeof *list), *back = test_malloc(70000 * sizeof *back);
     for (int round = 0; round < 200; round++) {
         uint64_t units = 1 + next_random(&random) % (round % 2 ? 2000 : 20000);
-        uint64_t kept = 1 + next_random(&random) % (round % 3 ? units : 1 + units / 500), n = 0;
+        uint64_t kept = 1 + next_random(&random) % (round % 3 ? units : 1 + units / 500);
         frugi_section s = section_of(1, 2 * units - (round % 4 == 0), 1, 2);
-        s.index = FRUGI_INDEX_CODE_SEEDED;
-        s.kept = kept;
-        s.key = next_random(&random);
-        frugi_sample sample = frugi_sample_start(s.key, units, kept);
-        for (uint64_t b = 0; b * FRUGI_SAMPLE_BLOCK < units; b++) {
-            uint8_t place[FRUGI_SAMPLE_BLOCK];
-            uint32_t k = frugi_sample_draw(&sample, b, place);
-            for (uint32_t i = 0; i < k; i++, n++) {
-                list[n] = (uint32_t)(b * FRUGI_SAMPLE_BLOCK + place[i]);
-                assert_true(list[n] < units && (!n || list[n] > list[n - 1]));
-                s.entries += frugi_grid_size(&s.grid, list[n]);
-            }
-        }
-        assert_int_equal(n, kept);
-        assert_true(frugi_section_measure(&s));
-        assert_true(frugi_unit_index_check(&s, NULL));
-        assert_int_equal(walk_all(&s, NULL, 1, &random, back), kept);
-        assert_memory_equal(back, list, kept * sizeof *list);
+        draw_travels(&s, kept, next_random(&random), &random);
     }
-    test_free(list);
-    test_free(back);
+    for (int round = 0; round < 3000; round++) { /* so many that some draws fall exactly on the edge of a block */
+        frugi_section s = section_of(1, 768, 1, 1);
+        draw_travels(&s, 1 + (uint64_t)round % 3, next_random(&random), &random);
+    }
 }
 
 /*

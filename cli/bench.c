@@ -78,7 +78,8 @@ static void add_residuals(list *l, int threads) {
 static void add_sweeps(list *l, int threads) {
     static const int kept[] = {8, 16, 32, 64, 128};
     static const int blocks[] = {64, 128, 1024, 4096};
-    static const char *const others[] = {"value=f16", "value=int8", "feedback=plain", "feedback=dgc", "feedback=none"};
+    static const char *const others[] = {"value=f16",      "value=int8",   "value=int4",
+                                         "feedback=plain", "feedback=dgc", "feedback=none"};
     char suffix[32], more[32];
     for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
         double density = kept[i] / 256.0;
@@ -129,7 +130,6 @@ static void add_menu(list *l, int threads) {
         {"random", "rule=random,segment=tensor,residual=f32"},
         {"tensor", "segment=tensor,residual=f32"},
         {"tensor/index=rice", "segment=tensor,residual=f32,index=rice"},
-        {"hist/f32/value=int4", "value=int4,residual=f32"},
     };
     char name[64], config[256];
     for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {

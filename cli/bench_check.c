@@ -47,24 +47,23 @@ static int word_of(const char *text, const char *name, const char *const *words,
     return -1;
 }
 
-/* A value that may be missing: an older text has no such option. */
-static int says(const char *text, const char *name, const char *expected) {
+static int says(const char *text, const char *name, const char *word) {
     char value[64];
-    return value_of(text, name, value, sizeof value) != 0 || strcmp(value, expected) == 0;
+    return value_of(text, name, value, sizeof value) == 0 && strcmp(value, word) == 0;
 }
 
 /* What is sent and how, as far as it changes what can be checked. */
 static void read_method(const char *text, frugi_rule *rule) {
-    static const char *const coarse[] = {"int4", "sign", "two_bit", "qsgd", "onebit"};
-    char value[64];
+    int twice = says(text, "rule", "probabilistic"),
+        whole = says(text, "value", "qsgd") || says(text, "value", "onebit");
     rule->blocks = says(text, "rule", "topk") && says(text, "segment", "block") && says(text, "unit", "element") &&
-                   says(text, "layers", "even") && says(text, "dense_every", "0") && says(text, "warmup", "0");
+                   says(text, "layers", "even") && says(text, "norm", "off") && says(text, "dense_every", "0") &&
+                   says(text, "warmup", "0") && !whole;
     rule->exact = rule->exact && rule->blocks;
-    rule->repeats = value_of(text, "rule", value, sizeof value) == 0 && strcmp(value, "probabilistic") == 0;
+    rule->uncounted = twice || whole;
     rule->known = rule->keep != FRUGI_KEEP_EF21 && says(text, "clip", "0");
-    for (size_t i = 0; i < sizeof coarse / sizeof coarse[0]; i++)
-        rule->rounded |= value_of(text, "value", value, sizeof value) == 0 && strcmp(value, coarse[i]) == 0;
-    rule->rounded |= rule->repeats;
+    rule->rounded =
+        twice || whole || says(text, "value", "int4") || says(text, "value", "sign") || says(text, "value", "two_bit");
 }
 
 /* The share held back at the end of training, which beta=auto goes by. */
@@ -308,7 +307,7 @@ static int check_total(const frugi_check *check, frugi_verdict *verdict) {
     uint64_t sent = 0;
     for (uint64_t i = 0; i < check->n; i++)
         sent += (uint64_t)frugi_was_sent(check->decoded[i]);
-    if (sent == verdict->entries || (check->rule.repeats && sent < verdict->entries))
+    if (sent == verdict->entries || (check->rule.uncounted && sent < verdict->entries))
         return 0;
     return fail(verdict, "the frame counts other entries than it holds", sent);
 }

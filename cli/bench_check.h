@@ -30,11 +30,11 @@ typedef enum frugi_masked { FRUGI_MASKED_AUTO, FRUGI_MASKED_ON, FRUGI_MASKED_OFF
 /** What a config says, as far as the checks need it; words are numbered as in its option table. */
 typedef struct frugi_rule {
     uint32_t block;
-    int blocks;  /* the largest of every block are sent */
-    int exact;   /* and exactly these */
-    int known;   /* what accumulates can be told from outside */
-    int rounded; /* values travel so coarsely that sent + left behind may be off by a rounding of their sum */
-    int repeats; /* an element may be sent twice, in parts */
+    int blocks;    /* the largest of every block are sent */
+    int exact;     /* and exactly these */
+    int known;     /* what accumulates can be told from outside */
+    int rounded;   /* values travel so coarsely that sent + left behind may be off by a rounding of their sum */
+    int uncounted; /* what it sends does not show: elements may be sent twice, in parts, or as -0 */
     frugi_keep keep;
     frugi_store store;
     frugi_masked mask;

@@ -172,10 +172,10 @@ static void exact_when_the_bracket_holds_too_many(void **state) {
     uint64_t random = 10;
     float *x = test_malloc(n * sizeof *x);
     frugi_whole *whole = frugi_whole_create(2);
-    for (int kind = 0; kind < 2; kind++) {
+    for (int kind = 0; kind < 2; kind++) { /* inside the bracket, and outside */
         for (uint32_t i = 0; i < n; i++) {
             uint32_t r = (uint32_t)next_random(&random);
-            x[i] = kind == 0 ? 1.0f + (float)(r % 2) : frugi_bits_f32(0x3f800000u + (r % 16 ? 0 : r % 4096));
+            x[i] = frugi_bits_f32((kind == 0 ? 0x40200000u : 0x3f800000u) + (r % 16 ? 0 : r % 4096)); /* 2.5 or 1 */
         }
         for (uint64_t i = 0; i < 32768; i++) /* a sample of many values, so that the bracket is wide */
             x[sampled_place(i, n, 15)] = 0.5f + 4.0f * (float)i / 32768.0f;

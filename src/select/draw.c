@@ -115,7 +115,7 @@ static void add_up(const frugi_whole *whole, const float *x, uint64_t n, chances
 }
 
 /* A share's places, begin .. begin + n - 1, with a running sum that starts at `at`. */
-static void draw_share(const frugi_whole *whole, const float *x, uint64_t begin, uint64_t n, chances c, uint64_t at,
+static void draw_share(const frugi_whole *whole, const float *x, uint64_t begin, uint64_t n, chances c, uint32_t at,
                        uint32_t *sure, uint64_t *sures, uint32_t *drawn, uint64_t *draws) {
     uint32_t p[CHUNK], stage[FRUGI_WHOLE_STAGE]; /* staged, because lists have no room for a place too many */
     *sures = *draws = 0;
@@ -124,10 +124,9 @@ static void draw_share(const frugi_whole *whole, const float *x, uint64_t begin,
         int equal;
         find_chances(x + i, part, c, p);
         for (uint32_t j = 0; j < part; j++) {
-            uint64_t next = at + p[j];
             stage[got] = (uint32_t)i + j;
-            got += (next ^ at) >> 32 != 0;
-            at = next;
+            at += p[j];
+            got += at < p[j]; /* the sum has wrapped: it passed a whole number */
         }
         memcpy(drawn + *draws, stage, got * sizeof *drawn);
         *draws += got;
@@ -166,7 +165,7 @@ void frugi_draw(frugi_whole *whole, const frugi_span *span, float unit, uint32_t
         frugi_walk walk = frugi_walk_share(span, span->n, t, threads);
         const frugi_whole_share *share = &whole->share[t];
         uint64_t some, more;
-        draw_share(whole, span->x, walk.skip, walk.left, c, share->allowance, sure + share->first, &some,
+        draw_share(whole, span->x, walk.skip, walk.left, c, (uint32_t)share->allowance, sure + share->first, &some,
                    drawn + (share->allowance >> 32), &more);
     }
 }

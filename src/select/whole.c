@@ -4,8 +4,9 @@
  * A sample of up to 2^15 elements, one from each of as many equal stretches, says between which two keys the k-th
  * largest lies with near certainty (4.5 standard deviations of the sample's rank to each side). One pass counts what is
  * below the bracket and collects what is inside, about one percent; the answer is picked from those. When the counts
- * say that the bracket missed, or when too many were inside, they also say where to look instead: histograms of 2^15
- * bins narrow that down, at most three times, until one key is left or what is inside fits. So the answer is exact
+ * say that the bracket missed, as it does when many share the value of one of its ends, that value is tried next;
+ * failing that, or when too many were inside, the counts say where to look instead: histograms of 2^15 bins
+ * narrow that down, at most three times, until one key is left or what is inside fits. So the answer is exact
  * whatever the data, and luck only decides on the time. Cost: one pass and a little, plus one to emit.
  */
 #include "select/whole_scratch.h"
@@ -148,11 +149,13 @@ static bracket guess(frugi_whole *whole, const frugi_span *span, uint64_t n, uin
     take_sample(span, n, bits, sample);
     double share = (double)k / (double)n, rank = share * (double)size;
     double reach = DEVIATIONS * sqrt(rank * (1.0 - share)) + MARGIN;
-    uint32_t first = 0, end = FRUGI_INF_BITS;
+    uint32_t first = 0, end = FRUGI_INF_BITS; /* the ends themselves, which may have many equals, are left out */
     if (ceil(rank + reach) <= (double)size)
-        first = sample_rank(copy, sample, size, ceil(rank + reach));
+        first = sample_rank(copy, sample, size, ceil(rank + reach)) + 1;
     if (floor(rank - reach) >= 1.0)
-        end = sample_rank(copy, sample, size, floor(rank - reach)) + 1;
+        end = sample_rank(copy, sample, size, floor(rank - reach));
+    if (end <= first) /* hardly anything but equals */
+        return (bracket){.from = end, .width = 1};
     return (bracket){.from = first, .width = end - first};
 }
 
@@ -211,33 +214,45 @@ static void narrow(frugi_whole *whole, const frugi_span *span, uint64_t n, uint6
     narrow_to_bin(b, whole->bins, shift, k);
 }
 
-/* Where rank k must lie, now that the guess has been counted. Returns whether that is inside. */
-static int settle(bracket *b, uint64_t n, uint64_t k, uint64_t below, uint64_t inside) {
+/* Count the bracket and, if rank k is not inside, move on to where it must be, `above` and `inside` filled in. *edge:
+ * the key next to the bracket on that side. Returns whether all that is inside has been collected. */
+static int try_bracket(frugi_whole *whole, const frugi_span *span, uint64_t n, uint64_t k, bracket *b, uint32_t *edge,
+                       int threads) {
+    uint64_t below, inside;
+    int kept = gather(whole, span, n, *b, &below, &inside, threads);
     uint64_t above = n - below - inside;
+    uint32_t end = b->from + b->width;
     if (above >= k) {
-        b->from += b->width;
-        *b = (bracket){b->from, FRUGI_INF_BITS - b->from, 0, above};
-    } else if (above + inside < k)
-        *b = (bracket){0, b->from, above + inside, below};
-    else {
-        b->above = above;
-        b->inside = inside;
-        return 1;
+        *edge = end;
+        *b = (bracket){end, FRUGI_INF_BITS - end, 0, above};
+        return 0;
     }
-    return 0;
+    if (above + inside < k) {
+        *edge = b->from - 1;
+        *b = (bracket){0, b->from, above + inside, below};
+        return 0;
+    }
+    *edge = b->from;
+    b->above = above;
+    b->inside = inside;
+    return kept;
 }
 
 frugi_cutoff frugi_whole_cutoff(frugi_whole *whole, const frugi_span *span, size_t spans, uint64_t k, int threads) {
-    uint64_t n = frugi_whole_elements(span, spans), below, inside;
+    uint64_t n = frugi_whole_elements(span, spans);
     threads = frugi_whole_threads(whole, threads, n);
     bracket b = {0, FRUGI_INF_BITS, 0, n};
     if (n >= SAMPLE_LEAST * SAMPLE_STEP)
         b = guess(whole, span, n, k);
-    int kept = gather(whole, span, n, b, &below, &inside, threads);
-    kept &= settle(&b, n, k, below, inside);
+    uint32_t edge, guessed = b.from;
+    int kept = try_bracket(whole, span, n, k, &b, &edge, threads);
+    if (edge != guessed) { /* missed, most likely by a tie with one of the ends */
+        b = (bracket){.from = edge, .width = 1};
+        kept = try_bracket(whole, span, n, k, &b, &edge, threads);
+    }
     while (!kept && b.width > 1) {
         if (b.inside + FRUGI_WHOLE_SLACK <= FRUGI_WHOLE_ROOM / (uint64_t)threads)
-            kept = gather(whole, span, n, b, &below, &inside, threads);
+            kept = try_bracket(whole, span, n, k, &b, &edge, threads);
         else
             narrow(whole, span, n, k, &b, threads);
     }

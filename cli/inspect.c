@@ -166,7 +166,7 @@ static const frugi_opt options[] = {
 
 const frugi_command frugi_command_inspect = {
     .name = "inspect",
-    .summary = "show the CPU and its variants, a config, a payload, or what is sent of a model",
+    .summary = "show this machine, a config, a payload, or what is sent of a model",
     .operands = "[FILE]",
     .max_operands = 1,
     .about = "Without arguments: version, CPU, variants, threads and presets. FILE is a file of\n"

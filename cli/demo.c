@@ -52,7 +52,7 @@ static void print_step(const frugi_demo *demo, const frugi_worker *worker, uint6
                        double restore, const frugi_verdict *verdict) {
     char sent[32], dense[32], energy[16];
     uint64_t dense_bytes = demo->n * sizeof(float);
-    snprintf(energy, sizeof energy, "%.1f %%", 100.0 * verdict->energy_kept);
+    snprintf(energy, sizeof energy, verdict->energy_kept < 0 ? "-" : "%.1f %%", 100.0 * verdict->energy_kept);
     printf("  %4" PRIu64 "  %10s  %10s  %5.1fx  %6.2f %%  %8s  %8.1f ms  %5.1f GB/s  %7.1f ms\n", step,
            frugi_bytes_text(worker->len, sent, sizeof sent), frugi_bytes_text(dense_bytes, dense, sizeof dense),
            (double)dense_bytes / (double)worker->len, 100.0 * (double)verdict->entries / (double)demo->n, energy,
@@ -95,11 +95,18 @@ static void print_totals(const frugi_worker *worker) {
 /* ---- what the steps promise ------------------------------------------------------------ */
 
 static const char *count_promise(const frugi_rule *rule) {
+    if (!rule->blocks)
+        return rule->uncounted ? "every frame is sound and restores"
+                               : "every frame restores exactly the entries it counts";
+    if (!rule->known)
+        return "every block sent exactly K entries";
     return rule->exact ? "every block sent exactly K entries, the largest ones"
                        : "every block sent exactly K entries, with 99 % or more of the energy of the largest K";
 }
 
 static const char *mass_promise(const frugi_rule *rule) {
+    if (rule->store == FRUGI_STORE_F32 && rule->rounded)
+        return "nothing is lost with an f32 residual: sent + left behind == accumulated, up to rounding the sum";
     switch (rule->store) {
     case FRUGI_STORE_INT8:
         return "nothing is lost: sent + left behind is within 1/126 of the largest rest in its block";
@@ -125,7 +132,7 @@ static int play(frugi_demo *demo, const char *config, uint64_t steps, int shown)
         print_totals(&worker);
         frugi_demo_tell(demo, verdict.why, count_promise(&check.rule));
     }
-    if (status == FRUGI_EXIT_OK && check.rule.keep != FRUGI_KEEP_NONE)
+    if (status == FRUGI_EXIT_OK && check.rule.keep != FRUGI_KEEP_NONE && check.rule.known)
         frugi_demo_tell(demo, verdict.why, mass_promise(&check.rule));
     frugi_check_close(&check);
     frugi_worker_close(&worker);
@@ -142,7 +149,7 @@ static int play_f32(frugi_demo *demo) {
     snprintf(config, sizeof config, "%s,residual=f32", frug_config_text(parsed));
     int known = frugi_rule_of(parsed, &rule);
     frug_config_destroy(parsed);
-    if (known != 0 || rule.store == FRUGI_STORE_F32 || rule.keep == FRUGI_KEEP_NONE)
+    if (known != 0 || !rule.known || rule.store == FRUGI_STORE_F32 || rule.keep == FRUGI_KEEP_NONE)
         return FRUGI_EXIT_OK;
     return play(demo, config, TRIAL_STEPS, 0);
 }

@@ -182,14 +182,15 @@ static const frugi_opt options[] = {
 
 const frugi_command frugi_command_inspect = {
     .name = "inspect",
-    .summary = "show the CPU and its variants, a config, a payload, or what is sent of a model",
+    .summary = "show this machine, a config, a payload, or what is sent of a model",
     .operands = "[FILE]",
     .max_operands = 1,
     .about = "Without arguments: version, CPU, variants, threads and presets. FILE is a file of\n"
              "frugrad compress, or a bare frame; it is checked whole before it is described.\n"
              "With --model: what --config (or frugrad) would send of each tensor, from a trial step\n"
-             "on generated numbers or those of a file, with the bytes of every index code. Models:\n"
-             "resnet20, resnet18, resnet50, bert-base, gpt2, gpt2-medium and llama-1b.",
+             "on generated numbers or those of a file, with the bytes of every index code (* marks\n"
+             "the one in use; values are with their scales). Models: resnet20,\n"
+             "resnet18, resnet50, bert-base, gpt2, gpt2-medium and llama-1b.",
     .options = options,
     .run = run_inspect,
 };

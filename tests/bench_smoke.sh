@@ -99,6 +99,10 @@ if "$frugrad" bench --quick --n 100000 --case decode --json >/dev/full 2>"$work/
 [ "$(grep -c '✔' "$work/demo")" -ge 5 ] || fail "demo shows fewer than five promises: $(cat "$work/demo")"
 if grep -q $'\033' "$work/demo"; then fail "demo writes colours into a file"; fi
 "$frugrad" demo --n 100000 --steps 1 --config dgc >"$work/demo" || fail "demo --config dgc fails: $(cat "$work/demo")"
+for method in segment=tensor 2:4 onebit feedback=ef21; do
+    "$frugrad" demo --n 100000 --steps 1 --config $method >"$work/demo" || fail "demo --config $method fails: $(cat "$work/demo")"
+done
+if grep -q 'nothing is lost' "$work/demo"; then fail "demo promises what it cannot see: $(cat "$work/demo")"; fi
 refuses 1 "'selekt'" demo --n 100000 --config selekt=hist
 
 echo "bench_smoke: bench and demo hold what they promise"

@@ -23,24 +23,35 @@ static frug_compressor *make(const char *text) {
 
 static void feed(frug_compressor *c, const unsigned char *bytes, size_t len) {
     static const float grad[N];
-    unsigned char frame[8192];
+    static unsigned char frame[1 << 16];
     size_t written;
     if (frug_compressor_restore(c, bytes, len) != FRUG_OK)
         return;
     if (frug_compress(c, 0, 0, N, grad, frame, sizeof frame, &written) != FRUG_OK)
+        abort();
+    frug_frame_info info = {.struct_size = sizeof info};
+    if (frug_frame_check(frame, written, &info) != FRUG_OK)
         abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const char *const texts[] = {"min_size=1", "min_size=1,residual=f32", "dgc,min_size=1,residual=bf16"};
-    static frug_compressor *c[3];
+    static const char *const texts[] = {"min_size=1",
+                                        "min_size=1,residual=f32",
+                                        "dgc,segment=block,min_size=1,residual=bf16",
+                                        "dgc,min_size=1,density=0.1",
+                                        "threshold,min_size=1,norm=follow",
+                                        "learned,unit=run:16,min_size=1",
+                                        "hybrid,frequency=on,min_size=1,block=64,density=0.1",
+                                        "segment=tensor,feedback=ef21,residual=int4,min_size=1,layers=sensitivity"};
+    static frug_compressor *c[sizeof texts / sizeof *texts];
     if (size < 48)
         return 0;
-    frug_compressor **chosen = &c[data[7] % 3];
+    size_t which = data[size - 1] % (sizeof texts / sizeof *texts);
+    frug_compressor **chosen = &c[which];
     if (!*chosen)
-        *chosen = make(texts[data[7] % 3]);
+        *chosen = make(texts[which]);
     feed(*chosen, data, size);
     /* What an attacker would do: a header that fits, and a checksum over the rest as it is. */
     size_t want = frug_compressor_state_size(*chosen), written;

@@ -7,7 +7,7 @@
 
 #include "common/random.h"
 
-#include <string.h>
+#include <stdbool.h>
 
 #define PHASE_DRAW UINT64_MAX
 
@@ -35,16 +35,18 @@ uint32_t frugi_sample_draw(const frugi_sample *s, uint64_t b, uint8_t *place) {
         return 0;
     uint32_t n = s->units - from < FRUGI_SAMPLE_BLOCK ? (uint32_t)(s->units - from) : FRUGI_SAMPLE_BLOCK;
     uint32_t k = (uint32_t)(drawn_before(s, from + n) - drawn_before(s, from)), out = 0;
-    uint32_t draws = k > n / 2 ? n - k : k;
-    uint8_t taken[FRUGI_SAMPLE_BLOCK];
-    memset(taken, k > n / 2, sizeof taken);
+    bool out_instead = k > n / 2;
+    uint32_t draws = out_instead ? n - k : k;
+    uint64_t drawn[FRUGI_SAMPLE_BLOCK / 64] = {0};
     for (uint32_t j = n - draws; j < n; j++) {
         uint32_t at = (uint32_t)(((uint64_t)frugi_random(s->key, 2 + b, j) * (j + 1)) >> 32);
-        at = taken[at] == (k <= n / 2) ? j : at;
-        taken[at] = k <= n / 2;
+        at = drawn[at / 64] >> (at % 64) & 1 ? j : at;
+        drawn[at / 64] |= (uint64_t)1 << (at % 64);
     }
-    for (uint32_t i = 0; i < n; i++)
-        if (taken[i])
-            place[out++] = (uint8_t)i;
+    for (uint32_t w = 0; w < n; w += 64) {
+        uint64_t inside = n - w < 64 ? ((uint64_t)1 << (n - w)) - 1 : UINT64_MAX;
+        for (uint64_t bits = (out_instead ? ~drawn[w / 64] : drawn[w / 64]) & inside; bits; bits &= bits - 1)
+            place[out++] = (uint8_t)(w + (uint32_t)__builtin_ctzll(bits));
+    }
     return k;
 }

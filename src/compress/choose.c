@@ -12,6 +12,7 @@
 #include "common/sample.h"
 #include "schedule/schedule.h"
 #include "select/draw.h"
+#include "select/groups.h"
 #include "select/hybrid.h"
 #include "select/score.h"
 #include "select/select.h"
@@ -59,17 +60,17 @@ static void weigh(const frugi_job *j, size_t i) {
     frug_compressor *c = j->c;
     const frugi_contest *k = &c->contest[i];
     const frugi_piece *p = piece_of(c, k, 0);
-    bool element = p->grid.h == 1 && p->grid.w == 1 && !k->heads;
-    c->span[i].n = k->units;
-    c->span[i].x = c->score + k->first_unit;
+    bool learned = c->config.rule == FRUGI_RULE_LEARNED, single = p->grid.h == 1 && p->grid.w == 1 && !k->heads;
+    c->span[i] = (frugi_span){frugi_accumulated(j, p), k->units};
+    if (single && !learned)
+        return;
+    float *score = c->score + k->first_unit;
+    c->span[i].x = score;
     if (k->heads)
         score_heads(j, k);
-    else if (c->config.rule == FRUGI_RULE_LEARNED)
-        frugi_score_units(&p->grid, frugi_accumulated(j, p), FRUGI_SCORE_L2, c->score + k->first_unit, j->threads);
-    else if (element)
-        c->span[i].x = frugi_accumulated(j, p);
     else
-        frugi_score_units(&p->grid, frugi_accumulated(j, p), c->config.score, c->score + k->first_unit, j->threads);
+        frugi_score_units(&p->grid, frugi_accumulated(j, p), learned ? FRUGI_SCORE_L2 : c->config.score, score,
+                          j->threads);
 }
 
 /* ---- what is decided ------------------------------------------------------- */
@@ -222,7 +223,10 @@ static void choose_segments(const round *r, size_t i, const quota *q) {
         while (s < end) {
             uint64_t whole = q->units / q->length, left = (end < whole ? end : whole) - (s < whole ? s : whole);
             uint32_t n = left < c->batch_most ? (uint32_t)left : c->batch_most;
-            if (n && q->length == c->config.block) {
+            if (n && q->keep && q->length <= FRUGI_GROUPS_MOST) {
+                out = frugi_select_groups(x, s, s + left, q->length, q->keep, c->config.select, out);
+                s += left;
+            } else if (n && q->length == c->config.block) {
                 out = choose_batch(c, &c->worker[t], x, q, s, n, out);
                 s += n;
             } else {

@@ -23,19 +23,26 @@ static uint64_t entries_of(const frugi_grid *g, const uint32_t *list, uint64_t k
     return entries;
 }
 
-static frugi_index pick_index(frugi_index_choice choice, const frugi_index_sizes *sizes) {
+/* The code that was asked for, or the shortest for this list. */
+static void pick_index(frugi_index_choice choice, const uint32_t *list, frugi_section *s) {
     static const frugi_index code[] = {
         [FRUGI_INDEX_LOCAL] = FRUGI_INDEX_CODE_LOCAL, [FRUGI_INDEX_BITMAP] = FRUGI_INDEX_CODE_BITMAP,
         [FRUGI_INDEX_COO] = FRUGI_INDEX_CODE_COO,     [FRUGI_INDEX_CSR] = FRUGI_INDEX_CODE_CSR,
         [FRUGI_INDEX_RLE] = FRUGI_INDEX_CODE_RLE,     [FRUGI_INDEX_RICE] = FRUGI_INDEX_CODE_RICE,
     };
-    if (choice != FRUGI_INDEX_FIXED && choice != FRUGI_INDEX_AUTO)
-        return code[choice];
-    frugi_index best = FRUGI_INDEX_CODE_LOCAL;
+    bool asked = choice != FRUGI_INDEX_FIXED && choice != FRUGI_INDEX_AUTO;
     frugi_index last = choice == FRUGI_INDEX_FIXED ? FRUGI_INDEX_CODE_BITMAP : FRUGI_INDEX_CODE_RICE;
-    for (frugi_index i = FRUGI_INDEX_CODE_BITMAP; i <= last; i++)
-        best = sizes->bytes[i] < sizes->bytes[best] ? i : best;
-    return best;
+    uint64_t most = 0;
+    s->index = asked ? code[choice] : FRUGI_INDEX_CODE_LOCAL;
+    frugi_unit_index_bounds(s, &s->index_bytes, &most);
+    if (asked && s->index_bytes == most) /* the list makes no difference */
+        return;
+    frugi_index_sizes sizes;
+    frugi_unit_index_measure(&s->grid, list, s->kept, &sizes);
+    for (frugi_index i = FRUGI_INDEX_CODE_BITMAP; !asked && i <= last; i++)
+        s->index = sizes.bytes[i] < sizes.bytes[s->index] ? i : s->index;
+    s->index_bytes = sizes.bytes[s->index];
+    s->rice = s->index == FRUGI_INDEX_CODE_RICE ? sizes.rice : 0;
 }
 
 static bool shares_scales(frugi_value value) {
@@ -61,11 +68,7 @@ static frugi_slice section_of(const frug_compressor *c, const frugi_piece *p, ui
         s->index = FRUGI_INDEX_CODE_SEEDED;
         s->key = frugi_draw_key(c, step, p->contest);
     } else {
-        frugi_index_sizes sizes;
-        frugi_unit_index_measure(&p->grid, list, kept, &sizes);
-        s->index = pick_index(c->config.index, &sizes);
-        s->index_bytes = sizes.bytes[s->index];
-        s->rice = s->index == FRUGI_INDEX_CODE_RICE ? sizes.rice : 0;
+        pick_index(c->config.index, list, s);
     }
     frugi_section_measure(s);
     return slice;

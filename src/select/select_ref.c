@@ -13,7 +13,6 @@
 
 #define MOST 4096u /* the longest block */
 #define STEP 32u   /* keys counted in one go; arrays are filled up with zeros to a multiple */
-#define FEW  16u   /* so few are ranked against each other */
 
 typedef uint16_t eight_u16 __attribute__((vector_size(16)));
 
@@ -39,25 +38,7 @@ static uint16_t kth_largest(const uint16_t *key, uint32_t n, uint32_t k) {
     return threshold;
 }
 
-/* An entry leaves if fewer than k are larger, or equal and before it. */
-static void select_few(const float *acc, uint32_t n, uint32_t k, uint32_t eyes, uint16_t *idx) {
-    uint32_t key[FEW];
-    for (uint32_t i = 0; i < n; i++)
-        key[i] = frugi_magnitude(acc[i]) & eyes;
-    for (uint32_t i = 0, out = 0; i < n && out < k; i++) {
-        uint32_t ahead = 0;
-        for (uint32_t j = 0; j < n; j++)
-            ahead += (key[j] > key[i]) | ((key[j] == key[i]) & (j < i));
-        if (ahead < k)
-            idx[out++] = (uint16_t)i;
-    }
-}
-
 void frugi_select_ref(const float *acc, uint32_t n, uint32_t k, frugi_selector how, uint16_t *idx) {
-    if (n <= FEW) {
-        select_few(acc, n, k, how == FRUGI_SELECT_EXACT ? UINT32_MAX : 0xffff0000u, idx);
-        return;
-    }
     uint16_t upper[MOST + STEP], lower[MOST + STEP];
     for (uint32_t i = 0; i < n; i++) {
         upper[i] = (uint16_t)(frugi_magnitude(acc[i]) >> 16);

@@ -114,18 +114,34 @@ static void choose_rival(contest *c, const frugi_bench *bench, const float *grad
 
 #endif
 
+/* Seconds that the compressor has spent on selection so far: everything but reading, encoding and sealing. */
+static double selecting(const contest *c) {
+    frug_stats stats = {.struct_size = sizeof stats};
+    return frug_compressor_stats(c->worker.compressor, &stats) == FRUG_OK ? stats.seconds_select : 0;
+}
+
+/* How the selection alone compares, by the means of all rounds. */
+static void note_selection(double seconds, double rival, frugi_row *row) {
+    size_t used = strlen(row->note);
+    if (rival > 0 && seconds > 0)
+        snprintf(row->note + used, sizeof row->note - used, "; selection alone %.1f times", rival / seconds);
+}
+
 static int run_contest(contest *c, frugi_bench *bench, frugi_row *row) {
     const float *grad = frugi_source_step(&bench->source, 0);
     int status = check_frame(c, bench, grad, 0, row);
     if (status == FRUGI_EXIT_OK)
         choose_rival(c, bench, grad, row);
+    double before = selecting(c), rival = 0;
     for (size_t round = 0; round < bench->rounds && status == FRUGI_EXIT_OK; round++) {
         grad = frugi_source_step(&bench->source, round + 1);
         row->limit_seconds[round] = time_rival(c, bench, grad, c->rival);
+        rival += row->limit_seconds[round];
         double start = frugi_now();
         status = frugi_worker_step(&c->worker, round + 1, grad);
         row->seconds[round] = frugi_now() - start;
     }
+    note_selection(selecting(c) - before, rival, row);
     grad = frugi_source_step(&bench->source, bench->rounds + 1);
     return status == FRUGI_EXIT_OK ? check_frame(c, bench, grad, bench->rounds + 1, row) : status;
 }

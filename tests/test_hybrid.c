@@ -23,7 +23,7 @@ static void claims_are_what_the_cut_lets_through(void **state) {
                 for (int s = 0; s < 2; s++) {
                     uint16_t claim[700];
                     uint32_t *list = test_malloc((n + 1) * sizeof *list);
-                    uint64_t got = frugi_whole_emit(whole, &span[s], &same, list, 1), at = 0;
+                    uint64_t got = frugi_whole_emit(whole, &span[s], &same, list, NULL, 1), at = 0;
                     frugi_hybrid_claims(&span[s], 64, &cut, claim, threads);
                     assert_int_equal(cut.ties, same.ties);
                     for (uint64_t b = 0; b * 64 < span[s].n; b++) {

@@ -80,6 +80,7 @@ static float *draw_array(int kind, uint32_t n, uint64_t *random) {
 static void check(frugi_whole *whole, const float *x, uint64_t n, const uint32_t *sorted, uint64_t k, size_t spans,
                   int threads) {
     uint32_t *want = test_malloc(k * sizeof *want), *got = test_malloc((k + 1) * sizeof *got);
+    float *values = test_malloc(k * sizeof *values);
     expect_places(x, n, sorted, k, want);
     got[k] = GUARD;
     frugi_span span[8];
@@ -94,7 +95,7 @@ static void check(frugi_whole *whole, const float *x, uint64_t n, const uint32_t
     uint64_t reaching = frugi_whole_count(whole, span, spans, cut.key, threads);
     assert_true(reaching >= k && sorted[reaching - 1] == cut.key && (reaching == n || sorted[reaching] < cut.key));
     for (size_t s = 0; s < spans; s++) {
-        uint64_t more = frugi_whole_emit(whole, &span[s], &cut, got + out, threads);
+        uint64_t more = frugi_whole_emit(whole, &span[s], &cut, got + out, values + out, threads);
         for (uint64_t i = 0; i < more; i++)
             got[out + i] += (uint32_t)(span[s].x - x);
         out += more;
@@ -103,6 +104,9 @@ static void check(frugi_whole *whole, const float *x, uint64_t n, const uint32_t
     assert_int_equal(cut.ties, 0);
     assert_int_equal(got[k], GUARD);
     assert_memory_equal(got, want, k * sizeof *got);
+    for (uint64_t i = 0; i < k; i++)
+        assert_memory_equal(&values[i], &x[got[i]], sizeof *x);
+    test_free(values);
     test_free(want);
     test_free(got);
 }

@@ -60,9 +60,9 @@ static void weigh(const frugi_job *j, size_t i) {
     frug_compressor *c = j->c;
     const frugi_contest *k = &c->contest[i];
     const frugi_piece *p = piece_of(c, k, 0);
-    bool learned = c->config.rule == FRUGI_RULE_LEARNED, single = p->grid.h == 1 && p->grid.w == 1 && !k->heads;
+    bool learned = c->config.rule == FRUGI_RULE_LEARNED;
     c->span[i] = (frugi_span){frugi_accumulated(j, p), k->units};
-    if (single && !learned)
+    if (k->single)
         return;
     float *score = c->score + k->first_unit;
     c->span[i].x = score;
@@ -110,10 +110,18 @@ static void take_all(const round *r, size_t i) {
         piece_of(c, &c->contest[i], m)->kept = piece_of(c, &c->contest[i], m)->grid.units;
 }
 
-static void take_cut(const round *r, frugi_cutoff cut) {
+/* Elements are taken along with their places: they will not be nearer later. */
+static void take_emitted(const round *r, size_t i, frugi_cutoff *cut) {
     const frug_compressor *c = r->j->c;
+    float *values = c->contest[i].single ? c->taken + (*r->list - c->list) : NULL;
+    uint64_t kept = frugi_whole_emit(c->whole, &c->span[i], cut, *r->list, values, r->j->threads);
+    take(r, i, kept);
+    piece_of(c, &c->contest[i], 0)->values = values;
+}
+
+static void take_cut(const round *r, frugi_cutoff cut) {
     for (size_t i = r->first; i < r->end; i++)
-        take(r, i, frugi_whole_emit(c->whole, &c->span[i], &cut, *r->list, r->j->threads));
+        take_emitted(r, i, &cut);
 }
 
 static uint64_t wanted(const round *r) {
@@ -422,6 +430,7 @@ void frugi_choose(const frugi_job *j, size_t first, size_t end) {
         for (size_t m = 0; m < c->contest[i].pieces; m++) {
             frugi_piece *p = piece_of(c, &c->contest[i], m);
             p->list = p->drawn = NULL;
+            p->values = NULL;
             p->kept = p->draws = 0;
         }
         if (c->config.rule != FRUGI_RULE_RANDOM)

@@ -28,6 +28,7 @@ typedef struct frugi_piece {
     /* What leaves at this step, as frugi_choose() left it. */
     const uint32_t *list; /* units, ascending; NULL for all */
     uint64_t kept;
+    const float *values;   /* of the elements in list, where they are at hand; else NULL */
     const uint32_t *drawn; /* rule=probabilistic: elements that leave as plus or minus draw_unit */
     uint64_t draws;
     float draw_unit;
@@ -43,7 +44,8 @@ typedef struct frugi_contest {
     uint64_t first_unit;    /* units of the contests before: places in c->score */
     uint64_t first_segment; /* segments of the contests before */
     bool heads;
-    bool told; /* score=given: the caller has said what its heads weigh */
+    bool single; /* its units are elements, compared as they are */
+    bool told;   /* score=given: the caller has said what its heads weigh */
     uint32_t module;
     float level;           /* rule=threshold:track: the threshold in force; 0: none yet */
     frugi_learned learned; /* rule=learned */
@@ -58,6 +60,7 @@ typedef struct frugi_slice {
     uint64_t first_batch;     /* batches of the slices before */
     const frugi_piece *piece; /* of a section by units; what follows likewise */
     const uint32_t *list;     /* units sent; NULL for all */
+    const float *values;      /* the elements of list, where they are at hand; else NULL */
     float draw_unit;          /* not 0: they leave as plus or minus this */
 } frugi_slice;
 
@@ -152,6 +155,7 @@ struct frug_compressor {
     float *given;   /* what the caller says of heads; as score */
     float *scratch; /* one per unit that competes: rule=learned, unit=head */
     uint32_t *list; /* room for all units that leave */
+    float *taken;   /* the elements of list, where they were taken along */
     uint64_t list_room;
     uint64_t *claim_blocks; /* rule=hybrid: blocks of each contest */
     uint32_t *claim_last;   /* and elements of the last one */

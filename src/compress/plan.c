@@ -99,7 +99,12 @@ static frug_status join_contest(frug_compressor *c, frugi_piece *p) {
     while (at < c->contests && !(c->contest[at].heads && c->contest[at].module == t->module))
         at++;
     if (at == c->contests)
-        c->contest[c->contests++] = (frugi_contest){.units = units, .heads = heads, .module = t->module};
+        c->contest[c->contests++] = (frugi_contest){
+            .units = units,
+            .heads = heads,
+            .module = t->module,
+            .single = !heads && p->grid.h * p->grid.w == 1 && c->config.rule != FRUGI_RULE_LEARNED,
+        };
     FRUG_FAIL_IF(c->contest[at].units != units, FRUG_ERR_CONFIG,
                  "config: unit=head: the tensors of module %u disagree on the number of heads ('%s')", t->module,
                  t->name);
@@ -243,13 +248,14 @@ static frug_status make_arrays(frug_compressor *c) {
     }
     c->whole = frugi_whole_create(c->threads);
     c->list = malloc((c->config.rule == FRUGI_RULE_PROBABILISTIC ? 2 : 1) * (c->list_room + 1) * sizeof *c->list);
+    c->taken = malloc((c->list_room + 1) * sizeof *c->taken);
     c->held = calloc(c->blocks + 1, 1);
     c->work = in_place ? NULL : malloc((elements + 1) * sizeof *c->work);
     c->score = scores ? calloc(units + 1, sizeof *c->score) : NULL;
     c->given = scores && c->config.score == FRUGI_SCORE_GIVEN ? calloc(units + 1, sizeof *c->given) : NULL;
     c->scratch = scores ? calloc(widest + 1, sizeof *c->scratch) : NULL;
     c->sent = c->config.feedback == FRUGI_FEEDBACK_DGC ? calloc(elements + 1, 1) : NULL;
-    FRUG_FAIL_IF(!c->whole || !c->list || !c->held || (!in_place && !c->work) ||
+    FRUG_FAIL_IF(!c->whole || !c->list || !c->taken || !c->held || (!in_place && !c->work) ||
                      (scores && (!c->score || !c->scratch)) || (c->config.score == FRUGI_SCORE_GIVEN && !c->given) ||
                      (c->config.feedback == FRUGI_FEEDBACK_DGC && !c->sent),
                  FRUG_ERR_MEMORY, "compressor: no memory for the accumulators of %llu elements",
@@ -276,8 +282,9 @@ void frugi_plan_destroy(frug_compressor *c) {
     for (size_t i = 0; i < c->contests; i++)
         frugi_learned_destroy(&c->contest[i].learned);
     frugi_whole_destroy(c->whole);
-    void *const arrays[] = {c->contest, c->member,  c->span, c->list,         c->held,       c->work,  c->score,
-                            c->given,   c->scratch, c->sent, c->claim_blocks, c->claim_last, c->claim, c->often};
+    void *const arrays[] = {c->contest, c->taken,        c->member,     c->span,  c->list,
+                            c->held,    c->work,         c->score,      c->given, c->scratch,
+                            c->sent,    c->claim_blocks, c->claim_last, c->claim, c->often};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);
 }

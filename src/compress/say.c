@@ -78,6 +78,8 @@ size_t frugi_units_sections(const frug_compressor *c, const frugi_piece *p, uint
     size_t n = 0;
     if (p->kept)
         slice[n++] = section_of(c, p, step, p->list, p->kept, 0);
+    if (n)
+        slice[0].values = p->values;
     if (p->draws)
         slice[n++] = section_of(c, p, step, p->drawn, p->draws, p->draw_unit);
     return n;
@@ -193,7 +195,9 @@ static void do_stretch(const writing *w, frugi_worker *worker, place at, uint64_
         s.put = (float *)s.acc;
         s.sent = c->sent ? c->sent + slice->piece->first_block * c->config.block : NULL;
     }
-    if (elements)
+    if (slice->values)
+        memcpy(s.values, slice->values + from, n * sizeof *s.values);
+    else if (elements)
         take_elements(&s, slice->list + from, n);
     else if (whole)
         take_run(&s, from, 0, n);

@@ -32,8 +32,8 @@ static void flush(uint64_t *bin, uint64_t *totals) {
 
 /* Count n <= FLUSH elements from `begin` on into a thread's own bins. */
 static void fill_bins(const frugi_span *span, uint64_t begin, uint64_t n, uint64_t *bin) {
-    frugi_walk walk = {span, begin, n};
-    for (frugi_span piece = frugi_walk_next(&walk); piece.n; piece = frugi_walk_next(&walk))
+    frugi_whole_walk walk = {span, begin, n};
+    for (frugi_span piece = frugi_whole_walk_next(&walk); piece.n; piece = frugi_whole_walk_next(&walk))
         for (uint64_t i = 0; i < piece.n; i++) {
             uint32_t key = frugi_magnitude(piece.x[i]);
             bin[key >> 16] += (uint64_t)1 << LOW_BITS | (key & 0xffffu);
@@ -48,7 +48,7 @@ static void fill_totals(frugi_whole *whole, const frugi_span *span, uint64_t n, 
         uint64_t part = n - begin < most ? n - begin : most;
 #pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
         for (int t = 0; t < threads; t++) {
-            frugi_walk walk = frugi_walk_share(span, part, t, threads);
+            frugi_whole_walk walk = frugi_whole_walk_share(span, part, t, threads);
             fill_bins(span, begin + walk.skip, walk.left, whole->share[t].bin);
         }
         for (int t = 0; t < threads; t++)
@@ -146,7 +146,7 @@ void frugi_draw(frugi_whole *whole, const frugi_span *span, float unit, uint32_t
     }
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int t = 0; t < threads; t++) {
-        frugi_walk walk = frugi_walk_share(span, span->n, t, threads);
+        frugi_whole_walk walk = frugi_whole_walk_share(span, span->n, t, threads);
         frugi_whole_share *share = &whole->share[t];
         add_up(whole, span->x + walk.skip, walk.left, c, &share->below, &share->inside);
     }
@@ -162,7 +162,7 @@ void frugi_draw(frugi_whole *whole, const frugi_span *span, float unit, uint32_t
     *draws = at >> 32;
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int t = 0; t < threads; t++) {
-        frugi_walk walk = frugi_walk_share(span, span->n, t, threads);
+        frugi_whole_walk walk = frugi_whole_walk_share(span, span->n, t, threads);
         const frugi_whole_share *share = &whole->share[t];
         uint64_t some, more;
         draw_share(whole, span->x, walk.skip, walk.left, c, (uint32_t)share->allowance, sure + share->first, &some,

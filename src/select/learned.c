@@ -76,7 +76,7 @@ static uint64_t select_keys(frugi_whole *whole, const float *keys, uint64_t unit
                             int threads) {
     frugi_span span = {keys, units};
     frugi_cutoff cut = frugi_whole_cutoff(whole, &span, 1, k, threads);
-    return frugi_whole_emit(whole, &span, &cut, list, threads);
+    return frugi_whole_emit(whole, &span, &cut, list, NULL, threads);
 }
 
 /* The mask: the k highest scores. */

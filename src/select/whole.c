@@ -169,9 +169,9 @@ static int gather(frugi_whole *whole, const frugi_span *span, uint64_t n, bracke
 #pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
     for (int t = 0; t < threads; t++) {
         frugi_whole_share share = {.bin = whole->share[t].bin, .full = b.width == 1};
-        frugi_walk walk = frugi_walk_share(span, n, t, threads);
+        frugi_whole_walk walk = frugi_whole_walk_share(span, n, t, threads);
         uint32_t *key = whole->key + (uint64_t)t * room;
-        for (frugi_span piece = frugi_walk_next(&walk); piece.n; piece = frugi_walk_next(&walk)) {
+        for (frugi_span piece = frugi_whole_walk_next(&walk); piece.n; piece = frugi_whole_walk_next(&walk)) {
             uint64_t more = 0, free_room = share.full ? 0 : room - share.inside;
             share.below += whole->kernel->gather(piece.x, piece.n, b.from, b.width, key, free_room, &more);
             share.full |= more + FRUGI_WHOLE_SLACK > free_room;
@@ -200,8 +200,8 @@ static void narrow(frugi_whole *whole, const frugi_span *span, uint64_t n, uint6
     for (int t = 0; t < threads; t++) {
         uint64_t *bin = whole->share[t].bin;
         memset(bin, 0, FRUGI_WHOLE_BINS * sizeof *bin);
-        frugi_walk walk = frugi_walk_share(span, n, t, threads);
-        for (frugi_span piece = frugi_walk_next(&walk); piece.n; piece = frugi_walk_next(&walk))
+        frugi_whole_walk walk = frugi_whole_walk_share(span, n, t, threads);
+        for (frugi_span piece = frugi_whole_walk_next(&walk); piece.n; piece = frugi_whole_walk_next(&walk))
             for (uint64_t i = 0; i < piece.n; i++) {
                 uint32_t d = frugi_magnitude(piece.x[i]) - from;
                 if (d < width)
@@ -264,8 +264,8 @@ uint64_t frugi_whole_count(frugi_whole *whole, const frugi_span *span, size_t sp
     threads = frugi_whole_threads(whole, threads, n);
 #pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(+ : reaching) if (threads > 1)
     for (int t = 0; t < threads; t++) {
-        frugi_walk walk = frugi_walk_share(span, n, t, threads);
-        for (frugi_span piece = frugi_walk_next(&walk); piece.n; piece = frugi_walk_next(&walk))
+        frugi_whole_walk walk = frugi_whole_walk_share(span, n, t, threads);
+        for (frugi_span piece = frugi_whole_walk_next(&walk); piece.n; piece = frugi_whole_walk_next(&walk))
             reaching += whole->kernel->count(piece.x, piece.n, key);
     }
     return reaching;
@@ -288,7 +288,7 @@ static uint32_t emit_some(const float *x, uint32_t n, uint32_t base, uint32_t ke
 
 /* The winners of the places begin .. end - 1, of which no more than *ties equal the key. Returns how many. */
 static uint64_t emit_share(const frugi_whole *whole, const float *x, uint64_t begin, uint64_t end, uint32_t key,
-                           uint64_t *ties, uint32_t *list) {
+                           uint64_t *ties, uint32_t *list, float *values) {
     uint32_t stage[FRUGI_WHOLE_STAGE]; /* the kernel writes a little too far; the list may not have that room */
     uint64_t out = 0;
     for (uint64_t i = begin; i < end; i += FRUGI_WHOLE_CHUNK) {
@@ -304,6 +304,8 @@ static uint64_t emit_share(const frugi_whole *whole, const float *x, uint64_t be
             *ties -= same;
         }
         memcpy(list + out, stage, got * sizeof *list);
+        for (uint32_t e = 0; values && e < got; e++)
+            values[out + e] = x[stage[e]];
         out += got;
     }
     return out;
@@ -321,14 +323,15 @@ static void count_share(const frugi_whole *whole, const float *x, uint64_t begin
     }
 }
 
-uint64_t frugi_whole_emit(frugi_whole *whole, const frugi_span *span, frugi_cutoff *cut, uint32_t *list, int threads) {
+uint64_t frugi_whole_emit(frugi_whole *whole, const frugi_span *span, frugi_cutoff *cut, uint32_t *list, float *values,
+                          int threads) {
     threads = frugi_whole_threads(whole, threads, span->n);
     if (threads == 1)
-        return emit_share(whole, span->x, 0, span->n, cut->key, &cut->ties, list);
+        return emit_share(whole, span->x, 0, span->n, cut->key, &cut->ties, list, values);
     uint64_t out = 0;
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int t = 0; t < threads; t++) {
-        frugi_walk walk = frugi_walk_share(span, span->n, t, threads);
+        frugi_whole_walk walk = frugi_whole_walk_share(span, span->n, t, threads);
         frugi_whole_share *share = &whole->share[t];
         count_share(whole, span->x, walk.skip, walk.skip + walk.left, cut->key, &share->below, &share->inside);
     }
@@ -341,9 +344,10 @@ uint64_t frugi_whole_emit(frugi_whole *whole, const frugi_span *span, frugi_cuto
     }
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int t = 0; t < threads; t++) {
-        frugi_walk walk = frugi_walk_share(span, span->n, t, threads);
-        uint64_t ties = whole->share[t].allowance;
-        emit_share(whole, span->x, walk.skip, walk.skip + walk.left, cut->key, &ties, list + whole->share[t].first);
+        frugi_whole_walk walk = frugi_whole_walk_share(span, span->n, t, threads);
+        uint64_t ties = whole->share[t].allowance, first = whole->share[t].first;
+        emit_share(whole, span->x, walk.skip, walk.skip + walk.left, cut->key, &ties, list + first,
+                   values ? values + first : NULL);
     }
     return out;
 }

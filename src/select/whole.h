@@ -39,7 +39,10 @@ uint64_t frugi_whole_count(frugi_whole *whole, const frugi_span *span, size_t sp
 /**
  * The places of one span's winners, ascending: all magnitudes above cut->key and the first cut->ties that equal it.
  * cut->ties goes down by those taken. Returns how many. span->n < 2^32.
+ *
+ *   values   gets the winners themselves, while they are still in the cache; may be NULL
  */
-uint64_t frugi_whole_emit(frugi_whole *whole, const frugi_span *span, frugi_cutoff *cut, uint32_t *list, int threads);
+uint64_t frugi_whole_emit(frugi_whole *whole, const frugi_span *span, frugi_cutoff *cut, uint32_t *list, float *values,
+                          int threads);
 
 #endif

@@ -27,19 +27,19 @@ struct frugi_whole {
 };
 
 /** Stretches of a run of elements that may go over several spans. */
-typedef struct frugi_walk {
+typedef struct frugi_whole_walk {
     const frugi_span *span;
     uint64_t skip, left;
-} frugi_walk;
+} frugi_whole_walk;
 
 /** The part of a run of n elements from all spans that thread t of `threads` takes. */
-static inline frugi_walk frugi_walk_share(const frugi_span *span, uint64_t n, int t, int threads) {
+static inline frugi_whole_walk frugi_whole_walk_share(const frugi_span *span, uint64_t n, int t, int threads) {
     uint64_t part = n / (uint64_t)threads, more = n % (uint64_t)threads, i = (uint64_t)t;
-    return (frugi_walk){span, i * part + (i < more ? i : more), part + (i < more)};
+    return (frugi_whole_walk){span, i * part + (i < more ? i : more), part + (i < more)};
 }
 
 /** The next stretch, at most FRUGI_WHOLE_PIECE long; n is 0 at the end. */
-static inline frugi_span frugi_walk_next(frugi_walk *walk) {
+static inline frugi_span frugi_whole_walk_next(frugi_whole_walk *walk) {
     if (!walk->left)
         return (frugi_span){0};
     while (walk->skip >= walk->span->n)

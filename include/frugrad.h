@@ -53,7 +53,9 @@ typedef enum frug_status {
     FRUG_ERR_FORMAT = -5,       /* received bytes break the wire format */
     FRUG_ERR_CHECKSUM = -6,     /* received bytes were damaged on the way */
     FRUG_ERR_VERSION = -7,      /* received bytes come from an unknown version */
-    FRUG_ERR_MISMATCH = -8      /* sound bytes, but for another layout or config */
+    FRUG_ERR_MISMATCH = -8,     /* sound bytes, but for another layout or config */
+    FRUG_ERR_REMOTE = -9,       /* another worker failed, or workers disagree; all of them get this */
+    FRUG_ERR_COMM = -10         /* the transport failed, or a worker has not been heard of for too long */
 } frug_status;
 
 /** One short English phrase for a status. Never NULL. */
@@ -384,6 +386,114 @@ typedef struct frug_stats {
  * are estimates from every 64th batch of blocks; with stats=full they are exact.
  */
 FRUG_API frug_status frug_compressor_stats(const frug_compressor *compressor, frug_stats *stats);
+
+/* ---- workers: who there is, and how bytes get from one to another --------------- */
+
+/** A message on its way: `bytes` bytes at `data` from or to a peer. A transport keeps what it needs in `handle`. */
+typedef struct frug_message {
+    int peer;
+    int tag;     /* messages between two workers with the same tag arrive in the order they were posted */
+    int sending; /* 1: to the peer, 0: from the peer, which sends exactly as many bytes */
+    void *data;
+    size_t bytes;
+    void *handle;
+    int done;
+} frug_message;
+
+/**
+ * What a transport can do. MPI (frugrad_mpi.h) and threads come with the library; another one is a table like this.
+ * Functions return FRUG_OK or an error; none may block but `wait`.
+ */
+typedef struct frug_transport {
+    size_t struct_size; /* sizeof(frug_transport) */
+    const char *name;
+    frug_status (*post)(void *ctx, frug_message *message);     /* start it; data stays until it is done */
+    frug_status (*test)(void *ctx, frug_message *message);     /* set done if it is */
+    frug_status (*wait)(void *ctx, double seconds);            /* until something may have changed; or NULL */
+    frug_status (*allreduce)(void *ctx, float *x, uint64_t n); /* sum over all workers, in place; or NULL */
+    void (*abandon)(void *ctx, frug_message *message);         /* forget one that will not be done; or NULL */
+    void (*destroy)(void *ctx);                                /* or NULL */
+} frug_transport;
+
+typedef struct frug_comm frug_comm;
+
+/** A group of one. */
+FRUG_API frug_status frug_comm_self(frug_comm **comm);
+
+/**
+ * A group of workers that are threads of this process: one handle each, comms[0 .. size - 1].
+ * Each is used by one thread; the group lives until the last handle is destroyed.
+ */
+FRUG_API frug_status frug_comm_threads(int size, frug_comm **comms);
+
+/** A group over any transport, seen from one of its workers. On FRUG_OK the comm owns ctx. */
+FRUG_API frug_status frug_comm_create(const frug_transport *transport, void *ctx, int rank, int size, frug_comm **comm);
+FRUG_API void frug_comm_destroy(frug_comm *comm);
+
+FRUG_API int frug_comm_rank(const frug_comm *comm);
+FRUG_API int frug_comm_size(const frug_comm *comm);
+FRUG_API const char *frug_comm_transport(const frug_comm *comm);
+
+/**
+ * How long a worker waits for others before it gives up with FRUG_ERR_COMM; 60 seconds unless set.
+ * A worker that has been killed is noticed after that time at the latest.
+ */
+FRUG_API frug_status frug_comm_set_deadline(frug_comm *comm, double seconds);
+
+/* ---- reduce: the sum over all workers ------------------------------------------ */
+
+typedef struct frug_reducer frug_reducer;
+
+/**
+ * Make one worker's end of an exchange: a compressor, and the algorithm that the config's option reduce names.
+ *
+ *   options   as of frug_compressor_create(); the source is the worker's rank
+ *   comm      stays the caller's and must outlive the reducer
+ *
+ * Collective: all workers of the group call it, with the same config, layout and total_steps; where they differ, or the
+ * library's version does, every worker gets FRUG_ERR_REMOTE and the same words. Allocates: here and while
+ * buffers grow in the first steps. Since 0.2.
+ */
+FRUG_API frug_status frug_reducer_create(const frug_config *config, const frug_layout *layout,
+                                         const frug_options *options, frug_comm *comm, frug_reducer **reducer);
+FRUG_API void frug_reducer_destroy(frug_reducer *reducer);
+
+/**
+ * Compress this worker's gradient, exchange, and add the scaled sum of what all workers sent:
+ * dst[i] += scale * (worker 0's [i] + worker 1's [i] + ...). All workers add the same bits.
+ *
+ * Collective, step by step and range by range in the same order; begin, count and grad as in frug_compress().
+ * A worker that fails tells the others instead of leaving them waiting: they get FRUG_ERR_REMOTE, which names it.
+ * After an error the range of dst may have been changed in part.
+ *
+ * Threads: one call at a time per reducer. Returns also FRUG_ERR_COMM. Since 0.2.
+ */
+FRUG_API frug_status frug_reduce_add(frug_reducer *reducer, uint64_t step, uint64_t begin, uint64_t count,
+                                     const float *grad, float scale, float *dst);
+
+/** The same as a step of stochastic gradient descent; rate, decay and weights as in frug_apply(). */
+FRUG_API frug_status frug_reduce_apply(frug_reducer *reducer, uint64_t step, uint64_t begin, uint64_t count,
+                                       const float *grad, float rate, float decay, float *weights);
+
+/** The reducer's compressor, to save and restore its state or to look at its statistics. */
+FRUG_API frug_compressor *frug_reducer_compressor(frug_reducer *reducer);
+
+/** The name of the algorithm in use ("gather", ...). */
+FRUG_API const char *frug_reducer_algorithm(const frug_reducer *reducer);
+
+typedef struct frug_reduce_stats {
+    size_t struct_size; /* sizeof(frug_reduce_stats), set by the caller */
+    uint64_t calls;
+    uint64_t bytes_sent, bytes_received; /* payload, without what the transport adds */
+    double seconds_compress;
+    double seconds_wait;   /* for other workers to come to the same point */
+    double seconds_wire;   /* for payloads */
+    double seconds_decode; /* check, sum and apply */
+    double seconds_total;
+} frug_reduce_stats;
+
+/** Totals since creation. */
+FRUG_API frug_status frug_reducer_stats(const frug_reducer *reducer, frug_reduce_stats *stats);
 
 /* ---- looking into a frame ----------------------------------------------- */
 

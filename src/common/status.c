@@ -27,6 +27,8 @@ const char *frug_status_text(frug_status status) {
     case FRUG_ERR_CHECKSUM: return "damaged data";
     case FRUG_ERR_VERSION: return "unknown format version";
     case FRUG_ERR_MISMATCH: return "data made for another layout or configuration";
+    case FRUG_ERR_REMOTE: return "another worker failed";
+    case FRUG_ERR_COMM: return "communication failed";
     }
     return "unknown status";
 }

@@ -295,6 +295,14 @@ typedef struct frugi_target {
     float keep, gain;
 } frugi_target;
 
+/**
+ * The two halves of frug_decompress_add(): check frames whole, then add them up. In between nothing else of the
+ * compressor may be used.
+ */
+frug_status frugi_frames_open(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,
+                              const frugi_target *target);
+frug_status frugi_frames_sum(frug_compressor *c, size_t count_frames, const frugi_target *target);
+
 /** Add up sections by units of the same elements. */
 void frugi_sum_units(const frug_compressor *c, size_t voices, const frugi_target *target);
 

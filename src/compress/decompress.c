@@ -315,25 +315,25 @@ static void decay_between(const frug_compressor *c, const frugi_target *t, uint6
     }
 }
 
-static frug_status combine(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,
-                           const frugi_target *t) {
+frug_status frugi_frames_open(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,
+                              const frugi_target *t) {
     FRUG_FAIL_IF(!c || (count_frames && (!frames || !lens)) || (!t->dst && t->count), FRUG_ERR_ARG,
                  "decompress: no compressor, frames, lengths or destination");
     uint64_t total = frug_layout_elements(c->layout);
     FRUG_FAIL_IF(t->begin > total || t->count > total - t->begin, FRUG_ERR_ARG,
                  "decompress: the range leaves the layout");
-    if (!count_frames)
-        return FRUG_OK;
-    double start = frugi_clock();
     FRUG_TRY(make_room(c, count_frames));
     for (size_t i = 0; i < count_frames; i++)
         FRUG_TRY(open_frame(c, frames[i], lens[i], i));
     FRUG_TRY(verify_frames(c, count_frames));
     rewind_frames(c, count_frames);
-    FRUG_TRY(check_frames(c, count_frames, t));
-    rewind_frames(c, count_frames);
+    return check_frames(c, count_frames, t);
+}
+
+frug_status frugi_frames_sum(frug_compressor *c, size_t count_frames, const frugi_target *t) {
     const frugi_section *first;
     uint64_t upto = t->begin;
+    rewind_frames(c, count_frames);
     while ((first = first_section(c, count_frames))) {
         size_t voices = 0;
         decay_between(c, t, upto, first->begin);
@@ -348,6 +348,16 @@ static frug_status combine(frug_compressor *c, const void *const *frames, const 
         }
     }
     decay_between(c, t, upto, t->begin + t->count);
+    return FRUG_OK;
+}
+
+static frug_status combine(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,
+                           const frugi_target *t) {
+    double start = frugi_clock();
+    FRUG_TRY(frugi_frames_open(c, frames, lens, count_frames, t));
+    if (!count_frames)
+        return FRUG_OK;
+    FRUG_TRY(frugi_frames_sum(c, count_frames, t));
     c->stats.seconds_decode += frugi_clock() - start;
     return FRUG_OK;
 }

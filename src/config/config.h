@@ -127,6 +127,9 @@ typedef enum frugi_value {
 /** What value=qsgd divides a bucket by. */
 typedef enum frugi_qnorm { FRUGI_QNORM_L2, FRUGI_QNORM_MAX } frugi_qnorm;
 
+/** How workers add up what they send: reduce/. */
+typedef enum frugi_reduce { FRUGI_REDUCE_GATHER, FRUGI_REDUCE_DENSE } frugi_reduce;
+
 typedef enum frugi_stats_level { FRUGI_STATS_SAMPLE, FRUGI_STATS_FULL } frugi_stats_level;
 
 #define FRUGI_CONFIG_TEXT_MAX 2048
@@ -169,6 +172,8 @@ struct frug_config {
     int bucket_auto;   /* whether it was "auto" */
     uint32_t levels;   /* of value=qsgd */
     frugi_qnorm qnorm; /* of value=qsgd */
+
+    frugi_reduce reduce;
 
     uint64_t min_size; /* smaller tensors travel dense */
     int vectors_dense; /* one-dimensional tensors travel dense */

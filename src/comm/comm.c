@@ -1,0 +1,202 @@
+/* comm.c - groups over any transport: waiting, gathering, summing. */
+#include "comm/comm.h"
+
+#include "common/clock.h"
+#include "common/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define DEADLINE   60.0
+#define EAGER      50e-6  /* seconds of polling without sleep */
+#define SHORTEST   20e-6  /* the first sleep */
+#define LONGEST    500e-6 /* and the longest */
+#define RANKS_MOST (1 << 20)
+
+frug_status frug_comm_create(const frug_transport *transport, void *ctx, int rank, int size, frug_comm **comm) {
+    FRUG_FAIL_IF(!transport || !comm || transport->struct_size < sizeof *transport, FRUG_ERR_ARG,
+                 "comm: no transport, no place for the result or struct_size unset");
+    FRUG_FAIL_IF(!transport->post || !transport->test || !transport->name, FRUG_ERR_ARG,
+                 "comm: a transport needs a name, post and test");
+    FRUG_FAIL_IF(size < 1 || size > RANKS_MOST || rank < 0 || rank >= size, FRUG_ERR_ARG, "comm: rank %d of %d", rank,
+                 size);
+    frug_comm *made = calloc(1, sizeof *made);
+    FRUG_FAIL_IF(!made, FRUG_ERR_MEMORY, "comm: out of memory");
+    *made = (frug_comm){.transport = *transport, .ctx = ctx, .rank = rank, .size = size, .deadline = DEADLINE};
+    *comm = made;
+    return FRUG_OK;
+}
+
+void frug_comm_destroy(frug_comm *comm) {
+    if (!comm)
+        return;
+    if (comm->transport.destroy)
+        comm->transport.destroy(comm->ctx);
+    free(comm);
+}
+
+int frug_comm_rank(const frug_comm *comm) {
+    return comm ? comm->rank : -1;
+}
+
+int frug_comm_size(const frug_comm *comm) {
+    return comm ? comm->size : 0;
+}
+
+const char *frug_comm_transport(const frug_comm *comm) {
+    return comm ? comm->transport.name : NULL;
+}
+
+frug_status frug_comm_set_deadline(frug_comm *comm, double seconds) {
+    FRUG_FAIL_IF(!comm || !(seconds > 0), FRUG_ERR_ARG, "comm: no comm, or a deadline of %g seconds", seconds);
+    comm->deadline = seconds;
+    return FRUG_OK;
+}
+
+static frug_status broken(const frug_comm *comm, const frug_message *m, const char *what) {
+    return frugi_fail(FRUG_ERR_COMM, "comm: rank %d could not %s rank %d over %s", comm->rank, what, m->peer,
+                      comm->transport.name);
+}
+
+frug_status frugi_comm_post(frug_comm *comm, frug_message *m) {
+    m->done = 0;
+    m->handle = NULL;
+    if (comm->transport.post(comm->ctx, m) == FRUG_OK)
+        return FRUG_OK;
+    m->done = 1; /* nothing to abandon */
+    return broken(comm, m, m->sending ? "send to" : "receive from");
+}
+
+frug_status frugi_comm_test(frug_comm *comm, frug_message *messages, size_t n, size_t *done) {
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        frug_message *m = &messages[i];
+        if (!m->done && comm->transport.test(comm->ctx, m) != FRUG_OK)
+            return broken(comm, m, m->sending ? "send to" : "receive from");
+        count += m->done != 0;
+    }
+    *done = count;
+    return FRUG_OK;
+}
+
+void frugi_comm_abandon(frug_comm *comm, frug_message *messages, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!messages[i].done && comm->transport.abandon) {
+            comm->transport.abandon(comm->ctx, &messages[i]);
+            messages[i].done = 1;
+        }
+}
+
+/* A short sleep, longer each time; a transport that can wait for news does that instead. */
+static void rest(frug_comm *comm, double *pause) {
+    if (comm->transport.wait) {
+        comm->transport.wait(comm->ctx, 50e-3);
+        return;
+    }
+    struct timespec t = {.tv_nsec = (long)(*pause * 1e9)};
+    nanosleep(&t, NULL);
+    *pause = *pause * 2 < LONGEST ? *pause * 2 : LONGEST;
+}
+
+static frug_status too_late(const frug_comm *comm, const frug_message *messages, size_t n) {
+    size_t i = 0;
+    while (i + 1 < n && messages[i].done)
+        i++;
+    return frugi_fail(FRUG_ERR_COMM, "comm: rank %d heard nothing from rank %d for %g seconds; it may have ended",
+                      comm->rank, messages[i].peer, comm->deadline);
+}
+
+frug_status frugi_comm_wait(frug_comm *comm, frug_message *messages, size_t n) {
+    double start = frugi_clock(), news = start, pause = SHORTEST;
+    size_t done = 0, before = 0;
+    frug_status status = frugi_comm_test(comm, messages, n, &done);
+    while (status == FRUG_OK && done < n) {
+        double now = frugi_clock();
+        if (done > before) {
+            before = done;
+            news = now;
+            pause = SHORTEST;
+        }
+        if (now - news > comm->deadline)
+            status = too_late(comm, messages, n);
+        else if (now - news > EAGER)
+            rest(comm, &pause);
+        if (status == FRUG_OK)
+            status = frugi_comm_test(comm, messages, n, &done);
+    }
+    if (status != FRUG_OK)
+        frugi_comm_abandon(comm, messages, n);
+    return status;
+}
+
+frug_status frugi_comm_exchange(frug_comm *comm, frug_message *messages, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        frug_status status = frugi_comm_post(comm, &messages[i]);
+        if (status != FRUG_OK) {
+            frugi_comm_abandon(comm, messages, i);
+            return status;
+        }
+    }
+    return frugi_comm_wait(comm, messages, n);
+}
+
+frug_status frugi_comm_gather(frug_comm *comm, const void *mine, size_t bytes, void *all, frug_message *messages) {
+    unsigned char *to = all;
+    size_t n = 0;
+    memcpy(to + (size_t)comm->rank * bytes, mine, bytes);
+    for (int i = 1; i < comm->size; i++) {
+        int peer = (comm->rank + i) % comm->size;
+        messages[n++] =
+            (frug_message){.peer = peer, .tag = FRUGI_TAG_GATHER, .data = to + (size_t)peer * bytes, .bytes = bytes};
+    }
+    for (int i = 1; i < comm->size; i++)
+        messages[n++] = (frug_message){.peer = (comm->rank + comm->size - i) % comm->size,
+                                       .tag = FRUGI_TAG_GATHER,
+                                       .sending = 1,
+                                       .data = to + (size_t)comm->rank * bytes,
+                                       .bytes = bytes};
+    return frugi_comm_exchange(comm, messages, n);
+}
+
+/* First element of part i of n elements cut for a ring. */
+static uint64_t part(uint64_t n, int size, int i) {
+    return n / (uint64_t)size * (uint64_t)i + ((uint64_t)i < n % (uint64_t)size ? (uint64_t)i : n % (uint64_t)size);
+}
+
+/* Send part `out` to the next worker while part `in` comes from the one before, into `to`. */
+static frug_status pass_on(frug_comm *comm, float *x, uint64_t n, int out, int in, float *to) {
+    int next = (comm->rank + 1) % comm->size, before = (comm->rank + comm->size - 1) % comm->size;
+    uint64_t o = part(n, comm->size, out), i = part(n, comm->size, in);
+    frug_message m[2] = {{.peer = before, .tag = FRUGI_TAG_RING, .data = to},
+                         {.peer = next, .tag = FRUGI_TAG_RING, .sending = 1, .data = x + o}};
+    m[0].bytes = (part(n, comm->size, in + 1) - i) * sizeof *x;
+    m[1].bytes = (part(n, comm->size, out + 1) - o) * sizeof *x;
+    return frugi_comm_exchange(comm, m, 2);
+}
+
+static frug_status ring(frug_comm *comm, float *x, uint64_t n, float *scratch) {
+    int size = comm->size, rank = comm->rank;
+    for (int s = 0; s + 1 < size; s++) {
+        int out = (rank + size - s) % size, in = (rank + 2 * size - s - 1) % size;
+        FRUG_TRY(pass_on(comm, x, n, out, in, scratch));
+        uint64_t first = part(n, size, in), length = part(n, size, in + 1) - first;
+        for (uint64_t i = 0; i < length; i++)
+            x[first + i] = scratch[i] + x[first + i];
+    }
+    for (int s = 0; s + 1 < size; s++) {
+        int out = (rank + 1 + size - s) % size, in = (rank + size - s) % size;
+        FRUG_TRY(pass_on(comm, x, n, out, in, x + part(n, size, in)));
+    }
+    return FRUG_OK;
+}
+
+frug_status frugi_comm_allreduce(frug_comm *comm, float *x, uint64_t n, float *scratch) {
+    if (comm->size == 1)
+        return FRUG_OK;
+    if (!comm->transport.allreduce)
+        return ring(comm, x, n, scratch);
+    FRUG_FAIL_IF(comm->transport.allreduce(comm->ctx, x, n) != FRUG_OK, FRUG_ERR_COMM,
+                 "comm: rank %d could not sum over %s", comm->rank, comm->transport.name);
+    return FRUG_OK;
+}

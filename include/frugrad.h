@@ -407,6 +407,7 @@ typedef struct frug_message {
 typedef struct frug_transport {
     size_t struct_size; /* sizeof(frug_transport) */
     const char *name;
+    int any_thread; /* 1: may be called from any thread, one at a time; 0: only from the one that made it */
     frug_status (*post)(void *ctx, frug_message *message);     /* start it; data stays until it is done */
     frug_status (*test)(void *ctx, frug_message *message);     /* set done if it is */
     frug_status (*wait)(void *ctx, double seconds);            /* until something may have changed; or NULL */
@@ -475,6 +476,22 @@ FRUG_API frug_status frug_reduce_add(frug_reducer *reducer, uint64_t step, uint6
 FRUG_API frug_status frug_reduce_apply(frug_reducer *reducer, uint64_t step, uint64_t begin, uint64_t count,
                                        const float *grad, float rate, float decay, float *weights);
 
+/**
+ * Hand over a bucket as backward finishes it, and go on computing: compression, exchange and the update of the
+ * weights happen on a thread of the reducer's own, in the order of the calls.
+ *
+ *   grad, weights   belong to the reducer until frug_reducer_finish() returns
+ *
+ * Waits while four buckets are on their way, so memory in flight is bounded. Over a transport that may only be called
+ * from one thread (MPI_THREAD_FUNNELED) the bucket is reduced at once. Errors come from frug_reducer_finish(); buckets
+ * behind one that failed are dropped on this worker, and the others notice at their next exchange. Since 0.2.
+ */
+FRUG_API frug_status frug_reducer_submit(frug_reducer *reducer, uint64_t step, uint64_t begin, uint64_t count,
+                                         const float *grad, float rate, float decay, float *weights);
+
+/** Wait until all buckets handed over are done. Between submit and finish nothing else of the reducer may be used. */
+FRUG_API frug_status frug_reducer_finish(frug_reducer *reducer);
+
 /** The reducer's compressor, to save and restore its state or to look at its statistics. */
 FRUG_API frug_compressor *frug_reducer_compressor(frug_reducer *reducer);
 
@@ -490,6 +507,7 @@ typedef struct frug_reduce_stats {
     double seconds_wire;   /* for payloads */
     double seconds_decode; /* check, sum and apply */
     double seconds_total;
+    double seconds_blocked; /* of the thread that hands over buckets, waiting in submit and finish */
 } frug_reduce_stats;
 
 /** Totals since creation. */

@@ -177,6 +177,7 @@ static void leave(void *ctx) {
 
 static const frug_transport transport = {.struct_size = sizeof transport,
                                          .name = "threads",
+                                         .any_thread = 1,
                                          .post = post,
                                          .test = test,
                                          .wait = wait_for_bell,

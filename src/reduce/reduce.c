@@ -171,6 +171,7 @@ frug_status frug_reducer_create(const frug_config *config, const frug_layout *la
 void frug_reducer_destroy(frug_reducer *r) {
     if (!r)
         return;
+    frugi_async_end(r->async);
     if (r->algorithm && r->algorithm->destroy)
         r->algorithm->destroy(r);
     frug_compressor_destroy(r->compressor);

@@ -28,6 +28,10 @@ typedef struct frugi_exchange {
     frugi_target target;
 } frugi_exchange;
 
+#define FRUGI_BUCKETS 4u /* the most that wait to be reduced */
+
+typedef struct frugi_async frugi_async;
+
 /** Memory that grows and is kept. */
 typedef struct frugi_room {
     unsigned char *data;
@@ -52,11 +56,16 @@ struct frug_reducer {
     size_t *len;               /* likewise */
     frugi_room mine, theirs;   /* payloads */
     uint32_t phase;
-    void *own; /* the algorithm's */
+    void *own;              /* the algorithm's */
+    frugi_async *async;     /* NULL until a bucket is handed over */
+    double seconds_blocked; /* of the thread that hands over */
     frug_reduce_stats stats;
 };
 
 extern const frugi_algorithm frugi_reduce_dense, frugi_reduce_gather;
+
+/** Let the thread of async.c do what is left, and end it. */
+void frugi_async_end(frugi_async *async);
 
 /** See that there are so many bytes; what was there is lost when it grows. */
 frug_status frugi_room_for(frugi_room *room, size_t bytes);

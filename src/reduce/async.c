@@ -1,0 +1,131 @@
+/*
+ * async.c - hand over buckets and go on computing: a thread of the reducer's own takes them in order.
+ *
+ * The queue holds a fixed number of buckets; who hands over one more waits, which bounds the memory in flight. A
+ * transport that must be called from the thread that made it (any_thread is 0) has no such thread: then a bucket is
+ * reduced when it is handed over. After an error the buckets that wait are dropped, and frug_reducer_finish() says what
+ * happened.
+ */
+#include "reduce/reduce.h"
+
+#include "common/clock.h"
+#include "common/status.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ERROR_TEXT 512
+
+typedef struct bucket {
+    uint64_t step, begin, count;
+    const float *grad;
+    float rate, decay;
+    float *weights;
+} bucket;
+
+struct frugi_async {
+    frug_reducer *reducer;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bucket queue[FRUGI_BUCKETS];
+    size_t first, waiting; /* of the queue */
+    bool ending;
+    frug_status status; /* of the first bucket that failed */
+    char error[ERROR_TEXT];
+};
+
+static frug_status reduce(frug_reducer *r, const bucket *b) {
+    return frug_reduce_apply(r, b->step, b->begin, b->count, b->grad, b->rate, b->decay, b->weights);
+}
+
+/* The thread: one bucket after the other. The lock is free while it works. */
+static void *work(void *arg) {
+    frugi_async *a = arg;
+    pthread_mutex_lock(&a->lock);
+    while (!a->ending || a->waiting) {
+        if (!a->waiting) {
+            pthread_cond_wait(&a->changed, &a->lock);
+            continue;
+        }
+        bucket b = a->queue[a->first];
+        pthread_mutex_unlock(&a->lock);
+        frug_status status = a->status == FRUG_OK ? reduce(a->reducer, &b) : FRUG_OK;
+        pthread_mutex_lock(&a->lock);
+        if (status != FRUG_OK) {
+            a->status = status;
+            strncpy(a->error, frug_last_error(), sizeof a->error - 1);
+        }
+        a->first = (a->first + 1) % FRUGI_BUCKETS;
+        a->waiting--;
+        pthread_cond_broadcast(&a->changed);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return NULL;
+}
+
+static frug_status start(frug_reducer *r) {
+    frugi_async *a = calloc(1, sizeof *a);
+    FRUG_FAIL_IF(!a, FRUG_ERR_MEMORY, "reduce: out of memory");
+    a->reducer = r;
+    pthread_mutex_init(&a->lock, NULL);
+    pthread_cond_init(&a->changed, NULL);
+    if (pthread_create(&a->thread, NULL, work, a) != 0) {
+        free(a);
+        return frugi_fail(FRUG_ERR_MEMORY, "reduce: no thread for the exchange");
+    }
+    r->async = a;
+    return FRUG_OK;
+}
+
+void frugi_async_end(frugi_async *a) {
+    if (!a)
+        return;
+    pthread_mutex_lock(&a->lock);
+    a->ending = true;
+    pthread_cond_broadcast(&a->changed);
+    pthread_mutex_unlock(&a->lock);
+    pthread_join(a->thread, NULL);
+    pthread_cond_destroy(&a->changed);
+    pthread_mutex_destroy(&a->lock);
+    free(a);
+}
+
+frug_status frug_reducer_submit(frug_reducer *r, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
+                                float rate, float decay, float *weights) {
+    FRUG_FAIL_IF(!r, FRUG_ERR_ARG, "submit: no reducer");
+    bucket b = {step, begin, count, grad, rate, decay, weights};
+    if (!r->comm->transport.any_thread)
+        return reduce(r, &b);
+    if (!r->async)
+        FRUG_TRY(start(r));
+    frugi_async *a = r->async;
+    double since = frugi_clock();
+    pthread_mutex_lock(&a->lock);
+    while (a->waiting == FRUGI_BUCKETS)
+        pthread_cond_wait(&a->changed, &a->lock);
+    a->queue[(a->first + a->waiting++) % FRUGI_BUCKETS] = b;
+    r->seconds_blocked += frugi_clock() - since;
+    pthread_cond_broadcast(&a->changed);
+    pthread_mutex_unlock(&a->lock);
+    return FRUG_OK;
+}
+
+frug_status frug_reducer_finish(frug_reducer *r) {
+    FRUG_FAIL_IF(!r, FRUG_ERR_ARG, "finish: no reducer");
+    frugi_async *a = r->async;
+    if (!a)
+        return FRUG_OK;
+    double since = frugi_clock();
+    pthread_mutex_lock(&a->lock);
+    while (a->waiting)
+        pthread_cond_wait(&a->changed, &a->lock);
+    frug_status status = a->status;
+    char error[ERROR_TEXT];
+    memcpy(error, a->error, sizeof error);
+    a->status = FRUG_OK;
+    r->stats.seconds_blocked = r->seconds_blocked += frugi_clock() - since;
+    pthread_mutex_unlock(&a->lock);
+    return status == FRUG_OK ? FRUG_OK : frugi_fail(status, "%s", error);
+}

@@ -309,6 +309,39 @@ static void heads_compete_by_what_the_caller_says(void **state) {
     frug_layout_destroy(z);
 }
 
+/* What the caller says changes what is sent, and is refused where it could not. */
+static void norms_and_sensitivities_change_what_is_sent(void **state) {
+    (void)state;
+    frug_layout *z = make_zoo(300);
+    size_t n = frug_layout_elements(z), calm, wild, len;
+    float *grad = zoo_gradient(z, 14);
+    const double one = 1, four = 4, hundred = 100;
+    frug_compressor *c = make_compressor("segment=tensor,norm=follow,min_size=1", z, NULL);
+    for (uint64_t step = 0; step < 3; step++) {
+        OK(frug_compressor_tell(c, FRUG_SIGNAL_NORM, 0, &one, 1));
+        test_free(compress_range(c, step, 0, n, grad, &calm));
+    }
+    OK(frug_compressor_tell(c, FRUG_SIGNAL_NORM, 0, &four, 1));
+    test_free(compress_range(c, 3, 0, n, grad, &wild));
+    assert_true(wild > 2 * calm);
+    assert_int_equal(frug_compressor_tell(c, FRUG_SIGNAL_SENSITIVITY, 0, &one, 1), FRUG_ERR_ARG);
+    frug_compressor_destroy(c);
+    c = make_compressor("segment=tensor,layers=sensitivity,min_size=1", z, NULL);
+    frug_plan before = {.struct_size = sizeof before}, after = before;
+    OK(frug_compressor_plan(c, 0, 0, &before));
+    for (size_t i = 0; i < frug_layout_count(z); i++)
+        if (i != 2 && i != 8 && i != 11) /* vectors and the scalar travel dense */
+            OK(frug_compressor_tell(c, FRUG_SIGNAL_SENSITIVITY, i, i == 0 ? &hundred : &one, 1));
+    OK(frug_compressor_plan(c, 0, 0, &after));
+    assert_true(after.kept > 2 * before.kept);
+    test_free(compress_range(c, 0, 0, n, grad, &len));
+    assert_int_equal(frug_compressor_tell(c, FRUG_SIGNAL_SENSITIVITY, 2, &one, 1), FRUG_ERR_ARG);
+    assert_int_equal(frug_compressor_tell(c, FRUG_SIGNAL_NORM, 0, &one, 1), FRUG_ERR_ARG);
+    frug_compressor_destroy(c);
+    test_free(grad);
+    frug_layout_destroy(z);
+}
+
 static void heads_without_heads_are_refused(void **state) {
     (void)state;
     frug_layout *z = matrix(64, 100, FRUG_ROLE_LINEAR);
@@ -498,6 +531,7 @@ int main(void) {
         cmocka_unit_test(scores_decide_which_rows_leave),
         cmocka_unit_test(the_slices_of_a_head_move_together),
         cmocka_unit_test(heads_compete_by_what_the_caller_says),
+        cmocka_unit_test(norms_and_sensitivities_change_what_is_sent),
         cmocka_unit_test(heads_without_heads_are_refused),
         cmocka_unit_test(random_probabilistic_and_qsgd_are_unbiased),
         cmocka_unit_test(random_places_need_no_index_and_are_the_same_everywhere),

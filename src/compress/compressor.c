@@ -191,6 +191,8 @@ static frug_status tell_tensor(frug_compressor *c, frug_signal signal, size_t te
     if (signal == FRUG_SIGNAL_SENSITIVITY) {
         FRUG_FAIL_IF(count != 1, FRUG_ERR_ARG, "tell: one number for the sensitivity of tensor '%s', not %zu", name,
                      count);
+        FRUG_FAIL_IF(c->config.layers != FRUGI_LAYERS_SENSITIVITY, FRUG_ERR_ARG,
+                     "tell: sensitivities are for layers=sensitivity, which this config has not");
         frugi_control_weight(c->control, p->number, values[0]);
         return FRUG_OK;
     }
@@ -214,6 +216,8 @@ frug_status frug_compressor_tell(frug_compressor *c, frug_signal signal, size_t 
     switch (signal) {
     case FRUG_SIGNAL_NORM:
         FRUG_FAIL_IF(count != 1, FRUG_ERR_ARG, "tell: one norm, not %zu", count);
+        FRUG_FAIL_IF(c->config.norm == FRUGI_NORM_OFF, FRUG_ERR_ARG,
+                     "tell: norms are for norm=follow and norm=accordion, which this config has not");
         c->norm_told = true;
         c->norm = values[0];
         return FRUG_OK;

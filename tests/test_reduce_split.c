@@ -21,6 +21,7 @@ typedef struct task {
     uint64_t steps;
     uint64_t restart; /* at this step everyone saves, ends and begins anew; 0: never */
     float decay;
+    int threads; /* of each worker; 0: 1 */
     float *grad[CREW_MOST][STEPS];
     float *weights[CREW_MOST];
     float *left[CREW_MOST]; /* what each has not sent */
@@ -30,7 +31,7 @@ typedef struct task {
 static frug_status make_reducer(const task *t, frug_comm *comm, frug_reducer **r) {
     frug_config *config = NULL;
     frug_options options = FRUG_OPTIONS_INIT;
-    options.threads = 1;
+    options.threads = t->threads ? t->threads : 1;
     frug_status status = frug_config_create(t->config, &config);
     if (status == FRUG_OK)
         status = frug_reducer_create(config, t->layout, &options, comm, r);
@@ -157,7 +158,10 @@ static void all_workers_get_the_same_bits_and_nothing_is_lost(void **state) {
     frug_layout_destroy(z);
 }
 
-/* With decay, which must reach every weight once, and with what depends on the norm of the whole range. */
+/*
+ * With decay, which must reach every weight once, and with what depends on the norm of the whole range. Units that all
+ * workers have drawn alike are sent on whole without being asked to.
+ */
 static void union_of_f32_values_is_gather_bit_for_bit(void **state) {
     (void)state;
     static const char *const configs[] = {
@@ -165,6 +169,8 @@ static void union_of_f32_values_is_gather_bit_for_bit(void **state) {
         "value=f32,clip=3,norm=follow",
         "value=f32,segment=tensor,residual=f32,feedback=dgc",
         "value=f32,unit=head,segment=tensor,feedback=ef21",
+        "value=f32,rule=random,segment=tensor,down=2",
+        "value=f32,rule=random,unit=row,segment=tensor,feedback=none,down=1",
         "value=f32,warmup=1,vectors=sparse,min_size=1,block=64",
     };
     frug_layout *z = make_zoo(ROWS);
@@ -336,6 +342,25 @@ static void bytes_sent_are_those_of_the_formula(void **state) {
     frug_layout_destroy(z);
 }
 
+static void threads_change_no_bit(void **state) {
+    (void)state;
+    static const char *const configs[] = {"reduce=split", "reduce=split,down=union,segment=tensor,clip=100"};
+    frug_layout *z = make_zoo(3000);
+    for (size_t c = 0; c < COUNT(configs); c++) {
+        task t[2];
+        for (size_t i = 0; i < 2; i++) {
+            begin_task(&t[i], configs[c], z, 2, 2);
+            t[i].threads = i ? 3 : 1;
+            run_task(&t[i], 2);
+        }
+        assert_same_bits(t[0].weights[0], t[1].weights[0], t[0].n * sizeof(float));
+        assert_same_bits(t[0].left[1], t[1].left[1], t[0].n * sizeof(float));
+        end_task(&t[0], 2);
+        end_task(&t[1], 2);
+    }
+    frug_layout_destroy(z);
+}
+
 /* ---- who owns what ---------------------------------------------------------------------- */
 
 /* Blocks of a range, tensor by tensor. */
@@ -457,6 +482,7 @@ int main(void) {
         cmocka_unit_test(union_of_f32_values_is_gather_bit_for_bit),
         cmocka_unit_test(everything_in_f32_is_the_dense_sum_in_rank_order),
         cmocka_unit_test(a_restart_changes_no_bit),
+        cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(the_worked_example_holds),
         cmocka_unit_test(bytes_hardly_grow_with_workers),
         cmocka_unit_test(bytes_sent_are_those_of_the_formula),

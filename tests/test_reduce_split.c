@@ -146,7 +146,7 @@ static void all_workers_get_the_same_bits_and_nothing_is_lost(void **state) {
     };
     frug_layout *z = make_zoo(ROWS);
     for (size_t c = 0; c < COUNT(configs); c++)
-        for (size_t s = 0; s < COUNT(sizes); s++) {
+        for (size_t s = 0; s < COUNT(sizes); s += c < 4 ? 1 : 2) { /* fewer for the rarer ones */
             char config[256];
             task t;
             snprintf(config, sizeof config, "reduce=split,feedback=plain,residual=f32,%s", configs[c]);
@@ -175,7 +175,7 @@ static void union_of_f32_values_is_gather_bit_for_bit(void **state) {
     };
     frug_layout *z = make_zoo(ROWS);
     for (size_t c = 0; c < COUNT(configs); c++)
-        for (size_t s = 0; s < COUNT(sizes); s++) {
+        for (size_t s = c ? 1 : 0; s < COUNT(sizes); s += c ? 2 : 1) {
             char words[2][256];
             task t[2];
             for (size_t i = 0; i < 2; i++) {

@@ -34,6 +34,10 @@ static void options_that_contradict_each_other_are_refused_with_a_reason(void **
                                "for; raise MOST or lower the density"},
         {"segment=all,layers=role", "config: segment=all lets tensors compete for one budget, so layers=role has "
                                     "nothing to divide; choose layers=even or segment=tensor"},
+        {"segment=all,reduce=split",
+         "config: segment=all competes over all tensors, which no single owner sees; choose reduce=gather"},
+        {"layers=budget,reduce=split", "config: layers=budget looks for one threshold over all tensors, which no "
+                                       "single owner sees; choose reduce=gather"},
         {"2:4,norm=follow", "config: segment=2:4 fixes what every tensor sends; choose layers=even and norm=off"},
         {"2:4,layers=budget", "config: segment=2:4 fixes what every tensor sends; choose layers=even and norm=off"},
         {"rule=threshold:absolute:1,segment=all,norm=follow",

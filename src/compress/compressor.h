@@ -138,6 +138,8 @@ struct frug_compressor {
     double *density; /* of each compressed piece at this step */
     bool norm_told;  /* the caller knows the norm of the whole gradient: */
     double norm;
+    double norm_here;     /* of the range in hand, where an option asks for it */
+    bool norm_taken;      /* an exchange has taken it already */
     double *partial;      /* sums of squares of stretches of a gradient */
     frugi_store residual; /* feedback other than none */
     frugi_store momentum; /* feedback=dgc, and the smoothed gradient of feedback=ef21 */
@@ -271,6 +273,15 @@ const float *frugi_smooth(const frug_compressor *c, float *momentum, float *move
 /** Put back what stays after the values were taken. */
 void frugi_put_back(const frugi_job *j);
 
+/* norm.c */
+
+/** Let the norm of a gradient range decide how much leaves and how much counts. */
+void frugi_heed_norm(frugi_job *job);
+
+/** Take the norm of a whole range before its parts are compressed one by one, until it is dropped. */
+void frugi_norm_take(frug_compressor *c, uint64_t count, const float *grad);
+void frugi_norm_drop(frug_compressor *c);
+
 /* choose.c: which units leave. Fills list, kept, drawn, draws and draw_unit of the pieces of the contests first .. end
  * - 1. */
 void frugi_choose(const frugi_job *j, size_t first, size_t end);
@@ -302,6 +313,13 @@ typedef struct frugi_target {
 frug_status frugi_frames_open(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,
                               const frugi_target *target);
 frug_status frugi_frames_sum(frug_compressor *c, size_t count_frames, const frugi_target *target);
+
+/**
+ * The same for frames of which each covers a range of its own and has a target of its own.
+ */
+frug_status frugi_parts_open(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,
+                             const frugi_target *targets);
+frug_status frugi_parts_sum(frug_compressor *c, size_t count_frames, const frugi_target *targets);
 
 /** Add up sections by units of the same elements. */
 void frugi_sum_units(const frug_compressor *c, size_t voices, const frugi_target *target);

@@ -7,6 +7,7 @@
 #include "compress/nonzeros.h"
 
 #include "codec/group.h"
+#include "common/bits.h"
 #include "common/random.h"
 #include "common/status.h"
 
@@ -98,12 +99,15 @@ void frugi_residual_add(frug_compressor *c, uint64_t step, uint64_t begin, uint6
             uint64_t b = (e - p->begin) / block, first = p->begin + b * block,
                      stop = first + block < to ? first + block : to;
             float left[FRUGI_BATCH_ELEMENTS];
+            uint64_t here = e;
+            e = stop;
+            if (frugi_largest_magnitude(x + (here - begin), (uint32_t)(stop - here)) == 0)
+                continue; /* rounded once is enough */
             frugi_store_load(&c->residual, p->first_block + b, left);
-            for (uint64_t k = e; k < stop; k++)
+            for (uint64_t k = here; k < stop; k++)
                 left[k - first] += x[k - begin];
             frugi_store_save(&c->residual, p->first_block + b, left,
                              frugi_random(~c->config.seed, step, p->first_block + b));
-            e = stop;
         }
     }
 }

@@ -20,7 +20,7 @@ frug_status frugi_nonzeros_say(frug_compressor *c, uint64_t step, uint64_t begin
 
 /**
  * Add finite numbers to what a range has left behind: what an owner summed and did not send on. Tensors that travel
- * dense, and feedback=none, keep nothing.
+ * dense, and feedback=none, keep nothing. A block to which only zeros are added keeps its bits.
  */
 void frugi_residual_add(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, const float *x);
 

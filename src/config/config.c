@@ -119,6 +119,7 @@ static frug_status check_characters(frugi_word text) {
 
 static frug_status set_defaults(frug_config *config) {
     const frugi_option_row *row;
+    config->density_gain = 1.0;
     for (size_t i = 0; (row = frugi_option_row_at(i)); i++) {
         if (row->print) /* a short form of another option has no default of its own */
             FRUG_TRY(row->parse(row, whole(row->option.fallback), config));

@@ -128,7 +128,10 @@ typedef enum frugi_value {
 typedef enum frugi_qnorm { FRUGI_QNORM_L2, FRUGI_QNORM_MAX } frugi_qnorm;
 
 /** How workers add up what they send: reduce/. */
-typedef enum frugi_reduce { FRUGI_REDUCE_GATHER, FRUGI_REDUCE_DENSE } frugi_reduce;
+typedef enum frugi_reduce { FRUGI_REDUCE_GATHER, FRUGI_REDUCE_DENSE, FRUGI_REDUCE_SPLIT } frugi_reduce;
+
+/** What an owner sends on of a sum, in multiples of what a worker sends; or all of it: reduce/split.c. */
+typedef enum frugi_down { FRUGI_DOWN_1, FRUGI_DOWN_2, FRUGI_DOWN_4, FRUGI_DOWN_UNION } frugi_down;
 
 typedef enum frugi_stats_level { FRUGI_STATS_SAMPLE, FRUGI_STATS_FULL } frugi_stats_level;
 
@@ -174,11 +177,13 @@ struct frug_config {
     frugi_qnorm qnorm; /* of value=qsgd */
 
     frugi_reduce reduce;
+    frugi_down down; /* of reduce=split */
 
     uint64_t min_size; /* smaller tensors travel dense */
     int vectors_dense; /* one-dimensional tensors travel dense */
     uint64_t seed;
     frugi_stats_level stats;
+    double density_gain; /* every density times this, up to 1; 1 but on the way back of reduce=split; not in the text */
     char text[FRUGI_CONFIG_TEXT_MAX]; /* every option spelled out */
 };
 

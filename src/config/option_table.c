@@ -54,6 +54,7 @@ WORD_FIELD(index, frugi_index_choice)
 WORD_FIELD(value, frugi_value)
 WORD_FIELD(qnorm, frugi_qnorm)
 WORD_FIELD(reduce, frugi_reduce)
+WORD_FIELD(down, frugi_down)
 WORD_FIELD(stats, frugi_stats_level)
 
 static frug_status parse_word(const frugi_option_row *row, frugi_word value, frug_config *config) {
@@ -271,8 +272,15 @@ static const frugi_option_row rows[] = {
      WORDS(qnorm)},
 
     /* The rest. */
-    {{"reduce", "gather|dense", "gather", "how workers add up what they send: everything to everyone, or uncompressed"},
+    {{"reduce", "gather|dense|split", "gather",
+      "how workers add up what they send: everything to everyone, uncompressed, or each part to its owner, who sends "
+      "the "
+      "sum on"},
      WORDS(reduce)},
+    {{"down", "1|2|4|union", "2",
+      "what an owner sends on of its sum (reduce=split): so many times what a worker sends, while the rest joins what "
+      "the owner has left behind, or all that is not zero"},
+     WORDS(down)},
     {{"min_size", "a whole number", "4096", "tensors with fewer entries travel dense"}, COUNT(min_size)},
     {{"vectors", "dense|sparse", "dense", "how tensors of one dimension travel"}, WORDS(vectors)},
     {{"seed", "a whole number", "0", "seed of all that is random: draws, and the rounding of what stays behind"},

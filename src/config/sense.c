@@ -102,11 +102,22 @@ static frug_status check_codes(const frug_config *c) {
     return FRUG_OK;
 }
 
+static frug_status check_reduce(const frug_config *c) {
+    int split = c->reduce == FRUGI_REDUCE_SPLIT;
+    FRUG_FAIL_IF(split && c->segment == FRUGI_SEGMENT_ALL, FRUG_ERR_CONFIG,
+                 "config: segment=all competes over all tensors, which no single owner sees; choose reduce=gather");
+    FRUG_FAIL_IF(split && c->layers == FRUGI_LAYERS_BUDGET, FRUG_ERR_CONFIG,
+                 "config: layers=budget looks for one threshold over all tensors, which no single owner sees; choose "
+                 "reduce=gather");
+    return FRUG_OK;
+}
+
 frug_status frugi_config_sense(const frug_config *config) {
     FRUG_TRY(check_segment(config));
     FRUG_TRY(check_unit(config));
     FRUG_TRY(check_amount(config));
     FRUG_TRY(check_strict(config));
     FRUG_TRY(check_feedback(config));
+    FRUG_TRY(check_reduce(config));
     return check_codes(config);
 }

@@ -5,7 +5,8 @@
  * suggests (norm); control.h has the formula. A density is worked out anew whenever it is asked for, from a few numbers
  * that were told, so there is nothing that could be stale. strict=on looks for the common factor that brings the total
  * back to the schedule's by halving the bits of a double: the total rises with the factor, limits and rounding
- * included, so 63 passes over the tensors find it to the last bit.
+ * included, so 63 passes over the tensors find it to the last bit. Last, all is multiplied by the config's
+ * density_gain, which is 1 but where sums are selected from again.
  *
  * Cost: O(1) for one tensor; with layers=sensitivity one pass over all, with strict=on some sixty.
  */
@@ -208,16 +209,20 @@ static double strict_scale(const frugi_control *c, const step_state *s) {
     return scale;
 }
 
+static double gained(const frugi_control *c, double density) {
+    return clip(c->config.density_gain * density, 0, 1);
+}
+
 double frugi_control_density(const frugi_control *c, uint64_t step, size_t i) {
     step_state s = look(c, step);
-    return c->config.strict ? scaled_density(c, &s, strict_scale(c, &s), i) : loose_density(c, &s, i);
+    return gained(c, c->config.strict ? scaled_density(c, &s, strict_scale(c, &s), i) : loose_density(c, &s, i));
 }
 
 void frugi_control_densities(const frugi_control *c, uint64_t step, double *density) {
     step_state s = look(c, step);
     double scale = c->config.strict ? strict_scale(c, &s) : 1.0;
     for (size_t i = 0; i < c->count; i++)
-        density[i] = scaled_density(c, &s, scale, i);
+        density[i] = gained(c, scaled_density(c, &s, scale, i));
 }
 
 double frugi_control_most(const frugi_control *c, size_t i) {
@@ -226,8 +231,8 @@ double frugi_control_most(const frugi_control *c, size_t i) {
     if (c->config.strict || c->config.layers == FRUGI_LAYERS_BUDGET)
         return 1.0;
     if (c->config.layers == FRUGI_LAYERS_SENSITIVITY)
-        return clip(s.base * FACTOR_MOST * s.norm, 0, 1);
-    return loose_density(c, &s, i);
+        return gained(c, clip(s.base * FACTOR_MOST * s.norm, 0, 1));
+    return gained(c, loose_density(c, &s, i));
 }
 
 /* ---- state: the norm where it counts, then the weights where they do ---- */

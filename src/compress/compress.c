@@ -500,7 +500,12 @@ frug_status frug_compress(frug_compressor *c, uint64_t step, uint64_t begin, uin
     FRUG_TRY(frugi_check_range(c, begin, count));
     heed_norm(&j);
     frugi_control_densities(c->control, step, c->density);
-    FRUG_TRY(check_call(&j, cap, &cut));
+    frug_status status = check_call(&j, cap, &cut);
+    if (status != FRUG_OK) {
+        if (c->config.norm != FRUGI_NORM_OFF)
+            frugi_control_unsay(c->control);
+        return status;
+    }
     run(&j, &cut);
     double sealing = frugi_clock();
     finish_frame(&j, &cut);

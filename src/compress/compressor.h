@@ -256,6 +256,9 @@ frug_status frugi_contests_of(const frug_compressor *c, uint64_t begin, uint64_t
 /** The most bytes that the sections by units of a range can take. */
 frug_status frugi_units_bound(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t *bytes);
 
+/* norm.c: tell the controller the norm of the range, and set the gain that clips it. */
+void frugi_heed_norm(frugi_job *j);
+
 /* accumulate.c: fold a range into what was left behind, whole. */
 
 /** The accumulators of a piece after frugi_accumulate(). */

@@ -322,8 +322,10 @@ static frug_status combine(frug_compressor *c, const void *const *frames, const 
     uint64_t total = frug_layout_elements(c->layout);
     FRUG_FAIL_IF(t->begin > total || t->count > total - t->begin, FRUG_ERR_ARG,
                  "decompress: the range leaves the layout");
-    if (!count_frames)
+    if (!count_frames) {
+        decay_between(c, t, t->begin, t->begin + t->count);
         return FRUG_OK;
+    }
     double start = frugi_clock();
     FRUG_TRY(make_room(c, count_frames));
     for (size_t i = 0; i < count_frames; i++)

@@ -230,6 +230,106 @@ static void a_refused_step_says_nothing_of_norms(void **state) {
     frug_layout_destroy(z);
 }
 
+/* ---- gaps, norms, statistics --------------------------------------------------------------- */
+
+/* Two tensors with a gap between them, whatever stands there, and one entry that is a NaN: the rest is clipped. */
+static void clipping_looks_at_tensors_only_and_past_a_nan(void **state) {
+    (void)state;
+    static const char *const some[] = {"density=1", "segment=tensor,density=1",
+                                       "segment=block,norm=follow,density=0.9"};
+    frug_layout *z = NULL;
+    OK(frug_layout_create(&z));
+    zoo_add(z, "a", FRUG_ROLE_LINEAR, ZOO_SHAPE(16, 64), 0, 0, 0, 0);
+    frug_tensor t = FRUG_TENSOR_INIT;
+    t.name = "b";
+    t.ndim = 2;
+    t.shape[0] = 16;
+    t.shape[1] = 64;
+    t.offset = 1100;
+    OK(frug_layout_add(z, &t));
+    const size_t n = frug_layout_elements(z);
+    float *sent = test_calloc(n, sizeof(float));
+    for (size_t i = 0; i < COUNT(some); i++)
+        for (int gap = 0; gap < 2; gap++) {
+            char config[128];
+            snprintf(config, sizeof config, "min_size=1,clip=5,feedback=none,value=f32,%s", some[i]);
+            frug_compressor *c = make_compressor(config, z, NULL);
+            float *grad = bell_array(n, 3);
+            for (size_t e = 1024; e < 1100; e++)
+                grad[e] = gap ? NAN : 1e30f;
+            grad[7] = gap ? grad[7] : NAN;
+            size_t len;
+            unsigned char *frame = compress_range(c, 0, 0, n, grad, &len);
+            restore_range(c, frame, len, 0, n, sent);
+            double energy = 0;
+            for (size_t e = 0; e < n; e++)
+                energy += (double)sent[e] * (double)sent[e];
+            /* of 2048 entries, norm near 45, a block of 256 may be held and a tenth kept back */
+            if (!(energy > 0.75 * 25 && energy < 25.001))
+                fail_msg("%s: the energy sent is %g", config, energy);
+            test_free(frame);
+            test_free(grad);
+            frug_compressor_destroy(c);
+        }
+    test_free(sent);
+    frug_layout_destroy(z);
+}
+
+/* A tensor counts once, whether it takes no section or two. */
+static void statistics_count_every_entry_once(void **state) {
+    (void)state;
+    static const char *const some[] = {"frugrad", "rule=probabilistic,segment=all,feedback=none",
+                                       "rule=threshold:absolute:1e30,segment=tensor"};
+    frug_layout *z = make_zoo(60);
+    const size_t n = frug_layout_elements(z);
+    float *grad = zoo_gradient(z, 1);
+    for (size_t i = 0; i < COUNT(some); i++) {
+        char config[128];
+        snprintf(config, sizeof config, "%s,min_size=1", some[i]);
+        frug_compressor *c = make_compressor(config, z, NULL);
+        frug_stats stats = {.struct_size = sizeof stats};
+        size_t len;
+        test_free(compress_range(c, 0, 0, n, grad, &len));
+        OK(frug_compressor_stats(c, &stats));
+        assert_int_equal(stats.entries_seen, n);
+        assert_int_equal(stats.bytes_dense, 4 * n);
+        frug_compressor_destroy(c);
+    }
+    test_free(grad);
+    frug_layout_destroy(z);
+}
+
+static void weights_decay_without_a_frame(void **state) {
+    (void)state;
+    frug_layout *layout = NULL;
+    OK(frug_layout_flat(100, &layout));
+    frug_compressor *c = make_compressor("min_size=1", layout, NULL);
+    float w[100];
+    for (size_t i = 0; i < 100; i++)
+        w[i] = 2.0f;
+    OK(frug_apply(c, NULL, NULL, 0, 0.1f, 0.25f, 0, 100, w));
+    for (size_t i = 0; i < 100; i++)
+        assert_true(w[i] == 1.5f);
+    frug_compressor_destroy(c);
+    frug_layout_destroy(layout);
+}
+
+/* Most of all, a sensitivity must not pass for the share of a budget. */
+static void what_the_config_has_no_use_for_is_refused(void **state) {
+    (void)state;
+    const double two = 2;
+    frug_layout *z = make_zoo(60);
+    frug_compressor *c = make_compressor("segment=tensor,layers=budget,min_size=1", z, NULL);
+    assert_int_equal(frug_compressor_tell(c, FRUG_SIGNAL_SENSITIVITY, 0, &two, 1), FRUG_ERR_ARG);
+    assert_int_equal(frug_compressor_tell(c, FRUG_SIGNAL_NORM, 0, &two, 1), FRUG_ERR_ARG);
+    frug_compressor_destroy(c);
+    c = make_compressor("layers=sensitivity,norm=follow,min_size=1", z, NULL);
+    OK(frug_compressor_tell(c, FRUG_SIGNAL_SENSITIVITY, 0, &two, 1));
+    OK(frug_compressor_tell(c, FRUG_SIGNAL_NORM, 0, &two, 1));
+    frug_compressor_destroy(c);
+    frug_layout_destroy(z);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_tensor_may_take_what_is_meant_for_many),
@@ -238,6 +338,10 @@ int main(void) {
         cmocka_unit_test(a_held_block_masks_what_it_sent_and_nothing_later),
         cmocka_unit_test(plans_of_hybrid_know_its_limits),
         cmocka_unit_test(a_refused_step_says_nothing_of_norms),
+        cmocka_unit_test(clipping_looks_at_tensors_only_and_past_a_nan),
+        cmocka_unit_test(statistics_count_every_entry_once),
+        cmocka_unit_test(weights_decay_without_a_frame),
+        cmocka_unit_test(what_the_config_has_no_use_for_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

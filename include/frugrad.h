@@ -260,7 +260,10 @@ FRUG_API frug_status frug_compressor_bound(const frug_compressor *compressor, ui
  *   dst    a dst of frug_compressor_bound() bytes cannot fail for room
  *   *len   bytes written
  *
- * Call once per range and step, the ranges of a step in any order. A block with
+ * Call once per range and step, the ranges of a step in any order. The option clip
+ * goes by the norm of the range; so does the option norm, unless the compressor is
+ * told the norm of the whole (FRUG_SIGNAL_NORM), which a step of several ranges
+ * needs, because the last one is what the next step compares with. A block with
  * a NaN or an infinity is held back, and the frame and the statistics count it:
  * its gradient counts for nothing. Top-k within blocks of single entries then
  * sends zeros and leaves what was left behind as it was; other methods let that

@@ -410,10 +410,8 @@ static bool masks(const frugi_job *j) {
 static frug_status check_call(frugi_job *j, size_t cap, frugi_cutting *cut) {
     frug_compressor *c = j->c;
     uint64_t bytes = 0;
-    size_t first, end;
     if (c->by_units && !j->all) {
         FRUG_TRY(frugi_cut(c, j->begin, j->count, j->step, FRUGI_CUT_BOUND, NULL, cut));
-        FRUG_TRY(frugi_contests_of(c, j->begin, j->count, &first, &end));
         FRUG_TRY(frugi_units_bound(c, j->begin, j->count, &bytes));
         bytes += cut->bytes;
     } else {

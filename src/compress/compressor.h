@@ -166,7 +166,7 @@ struct frug_compressor {
 
     float *zeros;             /* a batch */
     frugi_worker *worker;     /* one per thread */
-    frugi_slice *slice;       /* of the frame being written: room for one per piece and one more */
+    frugi_slice *slice;       /* of the frame being written: room for FRUGI_LAYERS per piece and one more */
     frugi_cursor *cursor;     /* one per frame of the most that came together so far */
     frugi_reader *reader;     /* as many for each thread */
     frugi_voice *voice;       /* FRUGI_LAYERS per frame */

@@ -15,9 +15,6 @@
 
 #include <stdlib.h>
 
-#define WORTH_A_THREAD 65536u /* elements */
-#define LINE           16u    /* floats in a line of cache */
-
 static frug_status make_room(frug_compressor *c, size_t count) {
     if (count <= c->cursors)
         return FRUG_OK;

@@ -166,7 +166,7 @@ struct frug_compressor {
 
     float *zeros;             /* a batch */
     frugi_worker *worker;     /* one per thread */
-    frugi_slice *slice;       /* of the frame being written: room for one per piece and one more */
+    frugi_slice *slice;       /* of the frame being written: room for FRUGI_LAYERS per piece and one more */
     frugi_cursor *cursor;     /* one per frame of the most that came together so far */
     frugi_reader *reader;     /* as many for each thread */
     frugi_voice *voice;       /* FRUGI_LAYERS per frame */
@@ -255,6 +255,9 @@ frug_status frugi_contests_of(const frug_compressor *c, uint64_t begin, uint64_t
 
 /** The most bytes that the sections by units of a range can take. */
 frug_status frugi_units_bound(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t *bytes);
+
+/* norm.c: tell the controller the norm of the range, and set the gain that clips it. */
+void frugi_heed_norm(frugi_job *j);
 
 /* accumulate.c: fold a range into what was left behind, whole. */
 

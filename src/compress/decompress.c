@@ -15,9 +15,6 @@
 
 #include <stdlib.h>
 
-#define WORTH_A_THREAD 65536u /* elements */
-#define LINE           16u    /* floats in a line of cache */
-
 static frug_status make_room(frug_compressor *c, size_t count) {
     if (count <= c->cursors)
         return FRUG_OK;
@@ -322,8 +319,10 @@ static frug_status combine(frug_compressor *c, const void *const *frames, const 
     uint64_t total = frug_layout_elements(c->layout);
     FRUG_FAIL_IF(t->begin > total || t->count > total - t->begin, FRUG_ERR_ARG,
                  "decompress: the range leaves the layout");
-    if (!count_frames)
+    if (!count_frames) {
+        decay_between(c, t, t->begin, t->begin + t->count);
         return FRUG_OK;
+    }
     double start = frugi_clock();
     FRUG_TRY(make_room(c, count_frames));
     for (size_t i = 0; i < count_frames; i++)

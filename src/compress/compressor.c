@@ -193,8 +193,6 @@ static frug_status tell_tensor(frug_compressor *c, frug_signal signal, size_t te
                      "tell: what compressing tensor '%s' costs counts with layers=sensitivity only", name);
         FRUG_FAIL_IF(count != 1, FRUG_ERR_ARG, "tell: one number for the sensitivity of tensor '%s', not %zu", name,
                      count);
-        FRUG_FAIL_IF(c->config.layers != FRUGI_LAYERS_SENSITIVITY, FRUG_ERR_ARG,
-                     "tell: sensitivities are for layers=sensitivity, which this config has not");
         frugi_control_weight(c->control, p->number, values[0]);
         return FRUG_OK;
     }

@@ -223,7 +223,13 @@ typedef struct frug_compressor frug_compressor;
  *
  * Tensors of one dimension or below the option min_size travel dense.
  * Memory: for every compressed parameter the bytes of the option residual
- * (4, 2, 1.01 or 0.51; twice with feedback=dgc; none with feedback=none).
+ * (4, 2, 1.01 or 0.51; twice with feedback=dgc or ef21; none with feedback=none).
+ * Methods other than top-k within blocks of single entries look at whole tensors
+ * and take more: 4 bytes for every compressed parameter unless residual is f32
+ * (with feedback=none touched only when a gradient is clipped or holds a NaN), 1
+ * with feedback=dgc, 8 for every unit that can leave at a step (12 with
+ * rule=probabilistic), 8 for every unit of several entries, 9 more for every unit
+ * with rule=learned.
  *
  * Threads: one compressor per thread; it uses options->threads itself.
  * Allocates: here and nowhere later. Returns FRUG_ERR_ARG, FRUG_ERR_CONFIG
@@ -256,10 +262,14 @@ FRUG_API frug_status frug_compressor_bound(const frug_compressor *compressor, ui
  *   dst    a dst of frug_compressor_bound() bytes cannot fail for room
  *   *len   bytes written
  *
- * Call once per range and step, the ranges of a step in any order. A block with
- * a NaN or an infinity is held back: zeros are sent, what was left behind stays
- * as it was, and the frame and the statistics count it. On an error nothing of
- * the compressor has changed.
+ * Call once per range and step, the ranges of a step in any order. The option clip
+ * goes by the norm of the range; so does the option norm, unless the compressor is
+ * told the norm of the whole (FRUG_SIGNAL_NORM), which a step of several ranges
+ * needs, because the last one is what the next step compares with. A block with
+ * a NaN or an infinity is held back, and the frame and the statistics count it:
+ * its gradient counts for nothing. Top-k within blocks of single entries then
+ * sends zeros and leaves what was left behind as it was; other methods let that
+ * compete with the rest. On an error nothing of the compressor has changed.
  *
  * Deterministic: same inputs, same bytes, for any thread count and variant.
  * Threads: one call at a time per compressor. Allocates: never. Cost: one pass
@@ -315,7 +325,8 @@ typedef enum frug_signal {
  *   values, count   finite numbers that are not negative; FRUG_SIGNAL_HEADS takes one per head (per group of
  *                   heads that share keys and values)
  *
- * For workers to send alike they must be told alike. Returns FRUG_ERR_ARG. Since 0.2.
+ * For workers to send alike they must be told alike. Returns FRUG_ERR_ARG, also for
+ * what the config has no use for. Since 0.2.
  */
 FRUG_API frug_status frug_compressor_tell(frug_compressor *compressor, frug_signal signal, size_t tensor,
                                           const double *values, size_t count);
@@ -340,7 +351,9 @@ FRUG_API frug_status frug_compressor_plan(const frug_compressor *compressor, uin
 FRUG_API size_t frug_compressor_state_size(const frug_compressor *compressor);
 
 /**
- * Write all that a later run needs to go on bit for bit: what was left behind.
+ * Write all that a later run needs to go on bit for bit: what was left behind,
+ * what was learned and the sensitivities that were told. The norm and the weights
+ * of heads, where the caller tells them, are to be told again.
  * Returns FRUG_ERR_ARG, FRUG_ERR_SHORT_BUFFER.
  */
 FRUG_API frug_status frug_compressor_save(const frug_compressor *compressor, void *dst, size_t cap, size_t *len);

@@ -14,7 +14,6 @@
 #define STEP  16u
 #define WEYL  0x9e3779b9u /* 2^32 over the golden ratio */
 #define ROUND 12582912.0f /* 1.5 * 2^23: adding and taking it away rounds to the nearest even whole number */
-#define SIGN  (~FRUGI_ABS_MASK)
 
 typedef four_u32 fields_of(const frugi_group_scale *s, four_f32 x, four_u32 dice);
 typedef four_f32 values_of(const frugi_group_scale *s, four_u32 field);

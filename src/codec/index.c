@@ -102,19 +102,20 @@ int frugi_index_check(frugi_index code, uint32_t block, const unsigned char *in,
 }
 
 uint64_t frugi_index_falls(const unsigned char *in, uint64_t n) {
+    const unsigned char *previous = in - 1;
     uint64_t falls = 0, at = 0;
     while (at + 16 <= n) {
         sixteen fell = {0}; /* a counter per lane; 255 rounds fit */
         for (int round = 0; round < 255 && at + 16 <= n; round++, at += 16) {
             sixteen here, before;
             memcpy(&here, in + at, sizeof here);
-            memcpy(&before, in + at - 1, sizeof before);
+            memcpy(&before, previous + at, sizeof before);
             fell -= (sixteen)(here <= before);
         }
         for (int i = 0; i < 16; i++)
             falls += fell[i];
     }
     for (; at < n; at++)
-        falls += in[at] <= in[at - 1];
+        falls += in[at] <= previous[at];
     return falls;
 }

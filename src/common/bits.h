@@ -7,6 +7,7 @@
 #ifndef FRUGI_BITS_H
 #define FRUGI_BITS_H
 
+#include <float.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -28,6 +29,11 @@ static inline float frugi_bits_f32(uint32_t u) {
 /** Magnitudes compare as these integers do; NaN and infinity come out largest. */
 static inline uint32_t frugi_magnitude(float x) {
     return frugi_f32_bits(x) & FRUGI_ABS_MASK;
+}
+
+/** The largest float in place of an infinity; all else as it is. */
+static inline float frugi_tame(float x) {
+    return x > FLT_MAX ? FLT_MAX : x < -FLT_MAX ? -FLT_MAX : x;
 }
 
 /** The largest magnitude of n floats; FRUGI_INF_BITS or more if one is not finite. */

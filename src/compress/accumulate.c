@@ -159,9 +159,12 @@ static void keep_patch(const frugi_job *j, frugi_worker *w, const patch *p) {
     uint32_t block = c->config.block, dice = frugi_random(c->config.seed, j->step, p->stored);
     if (c->work)
         frugi_store_save(&c->residual, p->stored, c->work + p->stored * block, dice);
-    if (!frugi_has_momentum(c) || c->held[p->stored])
+    if (!frugi_has_momentum(c))
         return;
-    smooth(c, w, p->stored, gradient_of(j, w, p));
+    if (c->held[p->stored])
+        frugi_store_load(&c->momentum, p->stored, w->momentum);
+    else
+        smooth(c, w, p->stored, gradient_of(j, w, p));
     for (uint32_t i = 0; j->mask && i < block; i++)
         w->momentum[i] = c->sent[p->stored * block + i] ? 0.0f : w->momentum[i];
     frugi_store_save(&c->momentum, p->stored, w->momentum, ~dice);

@@ -180,12 +180,13 @@ static uint32_t quota_of(const quota *q, uint64_t s) {
 /* Of all segments before s. */
 static uint64_t quota_before(const quota *q, uint64_t s) {
     uint64_t sum = 0;
-    for (uint64_t i = 0; q->count && i < s; i++)
-        sum += q->count[i];
+    if (q->count) {
+        for (uint64_t i = 0; i < s; i++)
+            sum += q->count[i];
+        return sum;
+    }
     bool ends_short = s == q->segments && s > 0;
     uint64_t full = ends_short ? s - 1 : s;
-    if (q->count)
-        return sum;
     sum = q->keep ? full * q->keep : frugi_count_range(q->kappa, q->first, full);
     return sum + (ends_short ? quota_of(q, s - 1) : 0);
 }

@@ -357,10 +357,22 @@ static void finish_frame(const frugi_job *j, const frugi_cutting *cut) {
     frugi_frame_seal(j->frame, cut->bytes, c->threads);
 }
 
-static void add_up(frug_compressor *c, const frugi_cutting *cut) {
+/* Elements of the range, gaps aside; not those of its sections, which may be none or several of a tensor. */
+static uint64_t elements_of(const frugi_job *j) {
+    const frug_compressor *c = j->c;
+    uint64_t elements = 0, end = j->begin + j->count;
+    for (size_t i = frugi_piece_at(c, j->begin); i < c->pieces && c->piece[i].begin < end; i++) {
+        uint64_t from = c->piece[i].begin, to = from + c->piece[i].count;
+        elements += (to < end ? to : end) - (from > j->begin ? from : j->begin);
+    }
+    return elements;
+}
+
+static void add_up(const frugi_job *j, const frugi_cutting *cut) {
+    frug_compressor *c = j->c;
     frug_stats *t = &c->stats;
     double seen = 0, left = 0;
-    uint64_t entries = 0, elements = 0;
+    uint64_t entries = 0, elements = elements_of(j);
     for (int i = 0; i < c->threads; i++) {
         const frugi_tally *w = &c->worker[i].tally;
         seen += w->energy_seen;
@@ -371,10 +383,8 @@ static void add_up(frug_compressor *c, const frugi_cutting *cut) {
         t->seconds_store += w->store;
         t->blocks_held += w->held;
     }
-    for (size_t i = 0; i < cut->slices; i++) {
+    for (size_t i = 0; i < cut->slices; i++)
         entries += c->slice[i].section.entries;
-        elements += c->slice[i].section.count;
-    }
     c->energy_seen += seen;
     c->energy_left += left;
     t->calls++;
@@ -400,10 +410,8 @@ static bool masks(const frugi_job *j) {
 static frug_status check_call(frugi_job *j, size_t cap, frugi_cutting *cut) {
     frug_compressor *c = j->c;
     uint64_t bytes = 0;
-    size_t first, end;
     if (c->by_units && !j->all) {
         FRUG_TRY(frugi_cut(c, j->begin, j->count, j->step, FRUGI_CUT_BOUND, NULL, cut));
-        FRUG_TRY(frugi_contests_of(c, j->begin, j->count, &first, &end));
         FRUG_TRY(frugi_units_bound(c, j->begin, j->count, &bytes));
         bytes += cut->bytes;
     } else {
@@ -470,11 +478,16 @@ frug_status frug_compress(frug_compressor *c, uint64_t step, uint64_t begin, uin
     FRUG_TRY(frugi_check_range(c, begin, count));
     frugi_heed_norm(&j);
     frugi_control_densities(c->control, step, c->density);
-    FRUG_TRY(check_call(&j, cap, &cut));
+    frug_status status = check_call(&j, cap, &cut);
+    if (status != FRUG_OK) {
+        if (c->config.norm != FRUGI_NORM_OFF)
+            frugi_control_unsay(c->control);
+        return status;
+    }
     run(&j, &cut);
     double sealing = frugi_clock();
     finish_frame(&j, &cut);
-    add_up(c, &cut);
+    add_up(&j, &cut);
     double end = frugi_clock();
     c->stats.seconds_checksum += end - sealing;
     c->stats.seconds_compress += end - start;

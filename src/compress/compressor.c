@@ -189,10 +189,10 @@ static frug_status tell_tensor(frug_compressor *c, frug_signal signal, size_t te
         p++;
     FRUG_FAIL_IF(p == c->piece + c->pieces, FRUG_ERR_ARG, "tell: tensor '%s' travels dense", name);
     if (signal == FRUG_SIGNAL_SENSITIVITY) {
+        FRUG_FAIL_IF(c->config.layers != FRUGI_LAYERS_SENSITIVITY, FRUG_ERR_ARG,
+                     "tell: what compressing tensor '%s' costs counts with layers=sensitivity only", name);
         FRUG_FAIL_IF(count != 1, FRUG_ERR_ARG, "tell: one number for the sensitivity of tensor '%s', not %zu", name,
                      count);
-        FRUG_FAIL_IF(c->config.layers != FRUGI_LAYERS_SENSITIVITY, FRUG_ERR_ARG,
-                     "tell: sensitivities are for layers=sensitivity, which this config has not");
         frugi_control_weight(c->control, p->number, values[0]);
         return FRUG_OK;
     }
@@ -217,7 +217,7 @@ frug_status frug_compressor_tell(frug_compressor *c, frug_signal signal, size_t 
     case FRUG_SIGNAL_NORM:
         FRUG_FAIL_IF(count != 1, FRUG_ERR_ARG, "tell: one norm, not %zu", count);
         FRUG_FAIL_IF(c->config.norm == FRUGI_NORM_OFF, FRUG_ERR_ARG,
-                     "tell: norms are for norm=follow and norm=accordion, which this config has not");
+                     "tell: the norm counts with norm=follow or norm=accordion only");
         c->norm_told = true;
         c->norm = values[0];
         return FRUG_OK;

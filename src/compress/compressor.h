@@ -168,7 +168,7 @@ struct frug_compressor {
 
     float *zeros;             /* a batch */
     frugi_worker *worker;     /* one per thread */
-    frugi_slice *slice;       /* of the frame being written: room for one per piece and one more */
+    frugi_slice *slice;       /* of the frame being written: room for FRUGI_LAYERS per piece and one more */
     frugi_cursor *cursor;     /* one per frame of the most that came together so far */
     frugi_reader *reader;     /* as many for each thread */
     frugi_voice *voice;       /* FRUGI_LAYERS per frame */
@@ -279,7 +279,7 @@ void frugi_put_back(const frugi_job *j);
 void frugi_heed_norm(frugi_job *job);
 
 /** Take the norm of a whole range before its parts are compressed one by one, until it is dropped. */
-void frugi_norm_take(frug_compressor *c, uint64_t count, const float *grad);
+void frugi_norm_take(frug_compressor *c, uint64_t begin, uint64_t count, const float *grad);
 void frugi_norm_drop(frug_compressor *c);
 
 /* choose.c: which units leave. Fills list, kept, drawn, draws and draw_unit of the pieces of the contests first .. end

@@ -31,6 +31,13 @@ static double density_of(const frug_compressor *c, const frugi_piece *p, frugi_c
     return what == FRUGI_CUT_BOUND ? frugi_control_most(c->control, p->number) : c->density[p->number];
 }
 
+/* Whether every step sends everything. Others may need more bytes shortly below that, for the places. */
+static bool sends_all(const frug_compressor *c) {
+    const struct frug_config *f = &c->config;
+    return f->schedule.kind == FRUGI_SCHEDULE_CONSTANT && f->schedule.arg[0] == 0 && f->layers == FRUGI_LAYERS_EVEN &&
+           f->norm == FRUGI_NORM_OFF;
+}
+
 static frugi_slice slice_of(const frug_compressor *c, const frugi_piece *p, uint64_t begin, uint64_t end, uint64_t step,
                             frugi_cut_for what) {
     frugi_slice slice = {.dense = p->dense};
@@ -53,9 +60,11 @@ static frugi_slice slice_of(const frug_compressor *c, const frugi_piece *p, uint
     return slice;
 }
 
-/* A bound must hold at every step: as many entries as any phase can give. */
-static void round_up(frugi_section *s) {
+/* A bound must hold at every step: as many entries as any phase can give, and their places. */
+static void round_up(const frug_compressor *c, frugi_section *s) {
     s->kappa = (s->kappa + UINT32_MAX) & ~(uint64_t)UINT32_MAX;
+    if (s->index == FRUGI_INDEX_CODE_NONE && !sends_all(c))
+        s->index = c->config.index == FRUGI_INDEX_LOCAL ? FRUGI_INDEX_CODE_LOCAL : FRUGI_INDEX_CODE_BITMAP;
 }
 
 static frug_status check_cut(const frug_compressor *c, const frugi_piece *p, uint64_t at, const char *which) {
@@ -146,7 +155,7 @@ frug_status frugi_cut(const frug_compressor *c, uint64_t begin, uint64_t count, 
         }
         frugi_slice slice = slice_of(c, p, from, to, step, what);
         if (what == FRUGI_CUT_BOUND && !p->dense)
-            round_up(&slice.section);
+            round_up(c, &slice.section);
         append(c, slice, &last, &cut);
         if (slices)
             slices[cut.slices - 1] = last;

@@ -15,9 +15,6 @@
 
 #include <stdlib.h>
 
-#define WORTH_A_THREAD 65536u /* elements */
-#define LINE           16u    /* floats in a line of cache */
-
 static frug_status make_room(frug_compressor *c, size_t count) {
     if (count <= c->cursors)
         return FRUG_OK;
@@ -68,6 +65,8 @@ static int same_cut(const frugi_section *a, const frugi_section *b) {
 
 /* Checksum and contents of all frames, a frame per thread. */
 static frug_status verify_frames(frug_compressor *c, size_t count_frames) {
+    if (!count_frames)
+        return FRUG_OK;
     int threads = count_frames < (size_t)c->threads ? (int)count_frames : c->threads;
     (void)threads; /* without OpenMP */
 #pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
@@ -388,8 +387,6 @@ static frug_status combine(frug_compressor *c, const void *const *frames, const 
                            const frugi_target *t) {
     double start = frugi_clock();
     FRUG_TRY(frugi_frames_open(c, frames, lens, count_frames, t));
-    if (!count_frames)
-        return FRUG_OK;
     FRUG_TRY(frugi_frames_sum(c, count_frames, t));
     c->stats.seconds_decode += frugi_clock() - start;
     return FRUG_OK;

@@ -173,7 +173,10 @@ uint64_t frugi_contest_count(const frugi_contest *contest, double density) {
     return share < 1 ? 1 : (uint64_t)share;
 }
 
-/* The most units of a contest that leave at a step; with segment=all, its part of the most of all. */
+/*
+ * The most units of a contest that leave at a step. With segment=all this is what it adds to the most of all, which may
+ * well leave from another contest: it is not limited by its own units.
+ */
 static uint64_t most_kept(const frug_compressor *c, const frugi_contest *k) {
     double density = most_density(c, k);
     uint64_t count = frugi_contest_count(k, density), segment = frugi_contest_segment(c, k);
@@ -190,7 +193,7 @@ static uint64_t most_kept(const frug_compressor *c, const frugi_contest *k) {
     case FRUGI_RULE_HYBRID: count = count > blocks ? count : blocks; break;
     default: break;
     }
-    return at_most(count, k->units);
+    return c->config.segment == FRUGI_SEGMENT_ALL ? count : at_most(count, k->units);
 }
 
 /* ---- making -------------------------------------------------------------- */
@@ -238,6 +241,7 @@ static frug_status make_arrays(frug_compressor *c) {
         units += c->contest[i].units;
         c->list_room += most_kept(c, &c->contest[i]);
     }
+    c->list_room = at_most(c->list_room, units);
     for (size_t i = 0; i < c->pieces; i++) {
         const frugi_piece *p = &c->piece[i];
         if (p->dense)
@@ -341,8 +345,7 @@ static uint64_t value_bound(const frug_compressor *c, uint64_t entries) {
 
 frug_status frugi_units_bound(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t *bytes) {
     size_t first, end;
-    uint64_t total = 0, kept = 0, entries = 0, bitmap = 0;
-    bool all = c->config.segment == FRUGI_SEGMENT_ALL;
+    uint64_t total = 0, kept = 0, entries = 0, bitmap = 0, units = 0, elements = 0, largest = 0;
     FRUG_TRY(frugi_contests_of(c, begin, count, &first, &end));
     frugi_index_choice code = c->config.index == FRUGI_INDEX_FIXED ? FRUGI_INDEX_LOCAL : c->config.index;
     for (size_t i = first; i < end; i++) {
@@ -354,8 +357,15 @@ frug_status frugi_units_bound(const frug_compressor *c, uint64_t begin, uint64_t
             total += PIECE_FIXED + FRUGI_LAYERS * cost_of(code, &p->grid).fixed;
             bitmap += FRUGI_LAYERS * cost_of(FRUGI_INDEX_BITMAP, &p->grid).fixed;
             kept += most;
-            entries += all ? whole : at_most(whole, p->count);
+            entries += at_most(whole, p->count);
+            units += p->grid.units;
+            elements += p->count;
+            largest = p->grid.h * p->grid.w > largest ? p->grid.h * p->grid.w : largest;
         }
+    }
+    if (c->config.segment == FRUGI_SEGMENT_ALL) { /* they may all leave from the tensor with the largest units */
+        kept = at_most(kept, units);
+        entries = at_most(kept * largest, elements);
     }
     uint64_t each = cost_of(code, &(frugi_grid){0}).each * kept;
     bool may_choose = c->config.index == FRUGI_INDEX_AUTO || c->config.index == FRUGI_INDEX_FIXED;
@@ -372,6 +382,14 @@ static double planned_density(const frug_compressor *c, const frugi_contest *k, 
     return sum / (double)k->pieces;
 }
 
+/* What frugi_hybrid_settle() makes of a count. */
+static uint64_t settled(const frug_compressor *c, const frugi_contest *k, uint64_t count) {
+    size_t i = (size_t)(k - c->contest);
+    uint64_t blocks = c->claim_blocks[i], most = c->config.hybrid_most;
+    uint64_t room = (blocks - 1) * at_most(c->config.block, most) + at_most(c->claim_last[i], most);
+    return count >= k->units ? k->units : count < blocks ? blocks : at_most(count, room);
+}
+
 static uint64_t planned(const frug_compressor *c, const frugi_contest *k, uint64_t step, double density) {
     uint64_t segment = frugi_contest_segment(c, k), whole = k->units / segment, rest = k->units % segment;
     if (c->config.rule == FRUGI_RULE_TOPK && c->config.segment == FRUGI_SEGMENT_BLOCK) {
@@ -382,7 +400,8 @@ static uint64_t planned(const frug_compressor *c, const frugi_contest *k, uint64
     if (c->config.segment == FRUGI_SEGMENT_GROUP)
         return whole * c->config.group_keep +
                (rest ? frugi_tail_count(c->config.group_keep, (uint32_t)rest, c->config.group_of) : 0);
-    return frugi_contest_count(k, density);
+    uint64_t count = frugi_contest_count(k, density);
+    return c->config.rule == FRUGI_RULE_HYBRID ? settled(c, k, count) : count;
 }
 
 static void plan_blocks(const frug_compressor *c, const frugi_piece *p, uint64_t step, frug_plan *plan) {

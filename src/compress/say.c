@@ -177,7 +177,7 @@ static void encode_values(const writing *w, uint64_t from, uint64_t n, float *v,
     }
     memcpy(copy, v, n * sizeof *v);
     for (uint64_t i = 0; i < n; i++)
-        v[i] = unit == 0 ? w->gain * v[i] : frugi_f32_bits(v[i]) >> 31 ? -unit : unit;
+        v[i] = unit == 0 ? frugi_tame(w->gain * v[i]) : frugi_f32_bits(v[i]) >> 31 ? -unit : unit;
     for (uint64_t i = 0; i < n; i++)
         copy[i] -= v[i];
     frugi_group_encode(&slice->section, &w->how, from, n, v, w->scales, w->values);

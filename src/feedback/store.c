@@ -18,6 +18,7 @@
 #define WEYL           0x9e3779b9u /* 2^32 over the golden ratio */
 #define FOUR_ON        (4u * WEYL)
 #define SMALLEST_SCALE 0x0880u /* 2^-110: 32768 over it is finite */
+#define TAME_SCALE     0x7c00u /* 2^121: 128 times anything below it is finite */
 #define INT8_LEVELS    126.0f  /* one less than a byte holds: rounding at random may go one further */
 #define INT4_LEVELS    6.0f
 
@@ -181,6 +182,9 @@ void frugi_store_load(const frugi_store *store, uint64_t b, float *dst) {
         break;
     case FRUGI_RESIDUAL_INT4: load_int4(data, store->block, frugi_bf16_f32(store->scale[b]), dst); break;
     }
+    if (store->scale && store->scale[b] >= TAME_SCALE) /* rounding at random may have gone beyond the largest float */
+        for (uint32_t i = 0; i < store->block; i++)
+            dst[i] = frugi_tame(dst[i]);
 }
 
 void frugi_store_save(frugi_store *store, uint64_t b, const float *src, uint32_t dice) {

@@ -147,7 +147,7 @@ static frug_status compress_parts(frug_reducer *r, const frugi_exchange *x) {
         room += bound;
     }
     FRUG_TRY(frugi_room_for(&r->mine, room));
-    frugi_norm_take(c, x->count, x->grad);
+    frugi_norm_take(c, x->begin, x->count, x->grad);
     frug_status status = FRUG_OK;
     for (int i = 0; i < size && status == FRUG_OK; i++) {
         size_t len = 0;

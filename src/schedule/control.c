@@ -43,7 +43,7 @@ struct frugi_control {
     size_t count;
     frugi_controlled *tensor;
     double *weight;
-    norm_state norm;
+    norm_state norm, before; /* and as it was before it was last told */
 };
 
 static int is_amount(double x) {
@@ -91,6 +91,7 @@ int frugi_control_all(const frug_config *config, uint64_t step) {
 /* A second word about the same step replaces the first, so workers may repeat themselves. */
 void frugi_control_norm(frugi_control *c, uint64_t step, double norm) {
     norm_state *s = &c->norm;
+    c->before = *s;
     if (!is_amount(norm))
         return;
     if (s->told && s->step != step) {
@@ -102,6 +103,10 @@ void frugi_control_norm(frugi_control *c, uint64_t step, double norm) {
     s->told = s->told ? s->told : 1;
     s->step = step;
     s->norm = norm;
+}
+
+void frugi_control_unsay(frugi_control *c) {
+    c->norm = c->before;
 }
 
 void frugi_control_weight(frugi_control *c, size_t i, double weight) {

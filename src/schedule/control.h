@@ -37,6 +37,9 @@ int frugi_control_all(const frug_config *config, uint64_t step);
  * counts. Finite and not negative; others are ignored. */
 void frugi_control_norm(frugi_control *control, uint64_t step, double norm);
 
+/** Take the last word about the norm back, for a step that was refused. */
+void frugi_control_unsay(frugi_control *control);
+
 /** How sensitive tensor i is (layers=sensitivity), as a number that is not negative; or the density that a budget gives
  * it (layers=budget). */
 void frugi_control_weight(frugi_control *control, size_t i, double weight);

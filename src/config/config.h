@@ -128,7 +128,12 @@ typedef enum frugi_value {
 typedef enum frugi_qnorm { FRUGI_QNORM_L2, FRUGI_QNORM_MAX } frugi_qnorm;
 
 /** How workers add up what they send: reduce/. */
-typedef enum frugi_reduce { FRUGI_REDUCE_GATHER, FRUGI_REDUCE_DENSE } frugi_reduce;
+typedef enum frugi_reduce {
+    FRUGI_REDUCE_GATHER,
+    FRUGI_REDUCE_DENSE,
+    FRUGI_REDUCE_TREE,
+    FRUGI_REDUCE_NODES
+} frugi_reduce;
 
 typedef enum frugi_stats_level { FRUGI_STATS_SAMPLE, FRUGI_STATS_FULL } frugi_stats_level;
 
@@ -174,6 +179,7 @@ struct frug_config {
     frugi_qnorm qnorm; /* of value=qsgd */
 
     frugi_reduce reduce;
+    uint64_t node; /* of reduce=nodes: workers that share a machine; 0: unknown */
 
     uint64_t min_size; /* smaller tensors travel dense */
     int vectors_dense; /* one-dimensional tensors travel dense */

@@ -271,8 +271,12 @@ static const frugi_option_row rows[] = {
      WORDS(qnorm)},
 
     /* The rest. */
-    {{"reduce", "gather|dense", "gather", "how workers add up what they send: everything to everyone, or uncompressed"},
+    {{"reduce", "gather|dense|tree|nodes", "gather",
+      "how workers add up what they send: everything to everyone; uncompressed; sums of two, four, eight workers; or "
+      "dense inside a machine and sparse between machines"},
      WORDS(reduce)},
+    {{"node", "a whole number", "0", "workers that share a machine, for reduce=nodes: ranks 0 to node - 1, and so on"},
+     COUNT(node)},
     {{"min_size", "a whole number", "4096", "tensors with fewer entries travel dense"}, COUNT(min_size)},
     {{"vectors", "dense|sparse", "dense", "how tensors of one dimension travel"}, WORDS(vectors)},
     {{"seed", "a whole number", "0", "seed of all that is random: draws, and the rounding of what stays behind"},

@@ -102,11 +102,18 @@ static frug_status check_codes(const frug_config *c) {
     return FRUG_OK;
 }
 
+static frug_status check_reduce(const frug_config *c) {
+    FRUG_FAIL_IF(c->reduce == FRUGI_REDUCE_NODES && c->node == 0, FRUG_ERR_CONFIG,
+                 "config: reduce=nodes must know how many workers share a machine; say node=N");
+    return FRUG_OK;
+}
+
 frug_status frugi_config_sense(const frug_config *config) {
     FRUG_TRY(check_segment(config));
     FRUG_TRY(check_unit(config));
     FRUG_TRY(check_amount(config));
     FRUG_TRY(check_strict(config));
     FRUG_TRY(check_feedback(config));
-    return check_codes(config);
+    FRUG_TRY(check_codes(config));
+    return check_reduce(config);
 }

@@ -130,11 +130,10 @@ static void auto_bucket_follows_the_value_code(void **state) {
 static const char *company_of(const char *item) {
     static const struct {
         const char *item, *company;
-    } pairs[] = {{"value=qsgd", "density=1,"},
-                 {"value=onebit", "density=1,"},
-                 {"score=given", "unit=head,"},
-                 {"frequency=on", "rule=hybrid,segment=all,"},
-                 {"strict=on", "layers=role,"}};
+    } pairs[] = {{"value=qsgd", "density=1,"},   {"value=onebit", "density=1,"},
+                 {"score=given", "unit=head,"},  {"frequency=on", "rule=hybrid,segment=all,"},
+                 {"strict=on", "layers=role,"},  {"reduce=nodes", "node=2,"},
+                 {"reduce=shared", "value=f32,"}};
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         if (strcmp(pairs[i].item, item) == 0)
             return pairs[i].company;

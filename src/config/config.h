@@ -132,7 +132,8 @@ typedef enum frugi_reduce {
     FRUGI_REDUCE_GATHER,
     FRUGI_REDUCE_DENSE,
     FRUGI_REDUCE_TREE,
-    FRUGI_REDUCE_NODES
+    FRUGI_REDUCE_NODES,
+    FRUGI_REDUCE_SHARED
 } frugi_reduce;
 
 typedef enum frugi_stats_level { FRUGI_STATS_SAMPLE, FRUGI_STATS_FULL } frugi_stats_level;

@@ -271,9 +271,10 @@ static const frugi_option_row rows[] = {
      WORDS(qnorm)},
 
     /* The rest. */
-    {{"reduce", "gather|dense|tree|nodes", "gather",
-      "how workers add up what they send: everything to everyone; uncompressed; sums of two, four, eight workers; or "
-      "dense inside a machine and sparse between machines"},
+    {{"reduce", "gather|dense|tree|nodes|shared", "gather",
+      "how workers add up what they send: everything to everyone; uncompressed; sums of two, four, eight workers; "
+      "dense inside a machine and sparse between machines; or all at the same places, which one worker at a time "
+      "chooses"},
      WORDS(reduce)},
     {{"node", "a whole number", "0", "workers that share a machine, for reduce=nodes: ranks 0 to node - 1, and so on"},
      COUNT(node)},

@@ -105,6 +105,15 @@ static frug_status check_codes(const frug_config *c) {
 static frug_status check_reduce(const frug_config *c) {
     FRUG_FAIL_IF(c->reduce == FRUGI_REDUCE_NODES && c->node == 0, FRUG_ERR_CONFIG,
                  "config: reduce=nodes must know how many workers share a machine; say node=N");
+    FRUG_FAIL_IF(c->reduce == FRUGI_REDUCE_SHARED && c->value != FRUGI_VALUE_F32, FRUG_ERR_CONFIG,
+                 "config: reduce=shared adds values up on their way, as floats, so it needs value=f32, not value=%s",
+                 value_words[c->value]);
+    FRUG_FAIL_IF(c->reduce == FRUGI_REDUCE_SHARED &&
+                     (c->rule == FRUGI_RULE_PROBABILISTIC || c->rule == FRUGI_RULE_LEARNED),
+                 FRUG_ERR_CONFIG,
+                 "config: with reduce=shared a worker sends at places that another one chose, which rule=%s cannot; "
+                 "choose rule=topk, threshold, hybrid or random",
+                 frugi_rule_word(c->rule));
     return FRUG_OK;
 }
 

@@ -11,7 +11,7 @@
  *               Exact: nothing is selected twice.
  * Limitations:  P must be a multiple of n. What competes in a whole tensor is not cut, so with segment=tensor shards
  *               differ by a tensor or two; segment=all competes within a shard. A NaN holds back its block on a whole
- *               machine.
+ *               machine; clip and norm look at the gradient of a machine's shard.
  *
  * Example, 4 workers, node=2, two blocks of 2, 1 entry each:
  *     ranks 0, 1: 1 0 | 0 2 and 3 1 | 1 2 make 4 1 | 1 4: rank 0 sends (0: 4), rank 1 (3: 4);

@@ -56,7 +56,8 @@ struct frug_reducer {
     frug_reduce_stats stats;
 };
 
-extern const frugi_algorithm frugi_reduce_dense, frugi_reduce_gather, frugi_reduce_tree, frugi_reduce_nodes;
+extern const frugi_algorithm frugi_reduce_dense, frugi_reduce_gather, frugi_reduce_tree, frugi_reduce_nodes,
+    frugi_reduce_shared;
 
 /** See that there are so many bytes; what was there is lost when it grows. */
 frug_status frugi_room_for(frugi_room *room, size_t bytes);

@@ -185,11 +185,13 @@ static inline frug_status lesson_work(frug_comm *comm, void *shared) {
     frug_config *config = NULL;
     frug_layout *layout = NULL;
     frug_reducer *r = NULL;
+    frug_options options = FRUG_OPTIONS_INIT;
+    options.threads = 1;
     frug_status status = frug_config_create(l->config, &config);
     if (status == FRUG_OK)
         status = frug_layout_flat(l->n, &layout);
     if (status == FRUG_OK)
-        status = frug_reducer_create(config, layout, NULL, comm, &r);
+        status = frug_reducer_create(config, layout, &options, comm, &r);
     if (status == FRUG_OK)
         status = frug_reduce_add(r, 0, 0, l->n, l->grad + at, 1.0f, l->got + at);
     frug_reducer_destroy(r);

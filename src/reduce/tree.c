@@ -8,11 +8,11 @@
  *               the same two numbers, and floats do not mind the order of two, so all get the same bits. Sums begin at
  *               +0 and no -0 can come up, which a sparse frame could not tell from an absent element.
  * Cost:         two rounds of marks and 2 log2 P messages per worker. With N elements, of which a share d is sent by
- *               each, U(m) = N (1 - (1 - d)^m) non-zeros of m workers and 4 + a bytes for each (a: the index, 1/8 bit
- *               per element at most): sum over i < log2 P of min((4 + a) U(2^i), 4 N) bytes in and out, but the first
- *               at the price of the config's codes. Exact: nothing is selected twice.
- *               Memory: four times the range in floats.
- * Limitations:  for many workers the sums become dense, and log2 P dense messages are more than a dense ring's two.
+ *               each, U(m) = N (1 - (1 - d)^m) non-zeros of m workers and 4 + a bytes for each (a: the index, together
+ *               a bit per element at most): sum over i < log2 P of min((4 + a) U(2^i), 4 N) bytes in and out, but the
+ * first at the price of the config's codes. Exact: nothing is selected twice. Memory: four times the range in floats.
+ * Limitations:  sums travel as f32, so with shorter values it pays only where places overlap or are few. For many
+ *               workers the sums become dense, and log2 P dense messages are more than a dense ring's two.
  *
  * Example, 3 workers, 4 elements, 1 entry each: (0: 5), (2: 7) and (0: 1).
  *     rank 2 hands 1 0 0 0 to rank 0, which has 6 0 0 0 and swaps it with rank 1; both have 6 0 7 0, and rank 2 gets

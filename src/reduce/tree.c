@@ -9,8 +9,9 @@
  *               +0 and no -0 can come up, which a sparse frame could not tell from an absent element.
  * Cost:         two rounds of marks and 2 log2 P messages per worker. With N elements, of which a share d is sent by
  *               each, U(m) = N (1 - (1 - d)^m) non-zeros of m workers and 4 + a bytes for each (a: the index, together
- *               a bit per element at most): sum over i < log2 P of min((4 + a) U(2^i), 4 N) bytes in and out, but the
- * first at the price of the config's codes. Exact: nothing is selected twice. Memory: four times the range in floats.
+ *               a bit per element at most): sum over i < log2 P of min((4 + a) U(2^i), 4 N) bytes in and out, but
+ *               the first at the price of the config's codes. Exact: nothing is selected twice.
+ *               Memory: four times the range in floats.
  * Limitations:  sums travel as f32, so with shorter values it pays only where places overlap or are few. For many
  *               workers the sums become dense, and log2 P dense messages are more than a dense ring's two.
  *

@@ -9,7 +9,7 @@
     "rule=topk,segment=block,block=256,unit=element,score=l2,select=hist,schedule=constant:0.9375,layers=even,"        \
     "norm=off,frequency=off,strict=off,warmup=0,dense_every=0,feedback=merged,beta=auto,momentum=0.9,theta=0.1,"       \
     "mask=auto,clip=0,residual=int8,index=fixed,value=bf16,bucket=auto,levels=127,qnorm=l2,reduce=gather,down=2,"      \
-    "min_size=4096,"                                                                                                   \
+    "node=0,min_size=4096,"                                                                                            \
     "vectors=dense,seed=0,stats=sample"
 
 static void empty_string_means_the_defaults(void **state) {
@@ -129,11 +129,10 @@ static void auto_bucket_follows_the_value_code(void **state) {
 static const char *company_of(const char *item) {
     static const struct {
         const char *item, *company;
-    } pairs[] = {{"value=qsgd", "density=1,"},
-                 {"value=onebit", "density=1,"},
-                 {"score=given", "unit=head,"},
-                 {"frequency=on", "rule=hybrid,segment=all,"},
-                 {"strict=on", "layers=role,"}};
+    } pairs[] = {{"value=qsgd", "density=1,"},   {"value=onebit", "density=1,"},
+                 {"score=given", "unit=head,"},  {"frequency=on", "rule=hybrid,segment=all,"},
+                 {"strict=on", "layers=role,"},  {"reduce=nodes", "node=2,"},
+                 {"reduce=shared", "value=f32,"}};
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         if (strcmp(pairs[i].item, item) == 0)
             return pairs[i].company;

@@ -23,7 +23,8 @@ frug_status frug_comm_create(const frug_transport *transport, void *ctx, int ran
                  size);
     frug_comm *made = calloc(1, sizeof *made);
     FRUG_FAIL_IF(!made, FRUG_ERR_MEMORY, "comm: out of memory");
-    *made = (frug_comm){.transport = *transport, .ctx = ctx, .rank = rank, .size = size, .deadline = DEADLINE};
+    *made = (frug_comm){
+        .transport = *transport, .ctx = ctx, .rank = rank, .size = size, .known_as = rank, .deadline = DEADLINE};
     *comm = made;
     return FRUG_OK;
 }
@@ -55,7 +56,7 @@ frug_status frug_comm_set_deadline(frug_comm *comm, double seconds) {
 }
 
 static frug_status broken(const frug_comm *comm, const frug_message *m, const char *what) {
-    return frugi_fail(FRUG_ERR_COMM, "comm: rank %d could not %s rank %d over %s", comm->rank, what, m->peer,
+    return frugi_fail(FRUG_ERR_COMM, "comm: rank %d could not %s rank %d over %s", comm->known_as, what, m->peer,
                       comm->transport.name);
 }
 
@@ -104,7 +105,7 @@ static frug_status too_late(const frug_comm *comm, const frug_message *messages,
     while (i + 1 < n && messages[i].done)
         i++;
     return frugi_fail(FRUG_ERR_COMM, "comm: rank %d heard nothing from rank %d for %g seconds; it may have ended",
-                      comm->rank, messages[i].peer, comm->deadline);
+                      comm->known_as, messages[i].peer, comm->deadline);
 }
 
 frug_status frugi_comm_wait(frug_comm *comm, frug_message *messages, size_t n) {

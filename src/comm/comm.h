@@ -14,6 +14,7 @@ struct frug_comm {
     frug_transport transport;
     void *ctx;
     int rank, size;
+    int known_as;    /* the rank that error messages name: in a part of a group, that in the whole */
     double deadline; /* seconds */
 };
 

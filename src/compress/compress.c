@@ -15,9 +15,6 @@
 #include "common/count.h"
 #include "common/random.h"
 #include "common/status.h"
-#include "schedule/schedule.h"
-
-#define MASK_BELOW 0.25 /* mask=auto clears momentum below this density only: above, it would vanish */
 
 /** A batch in hand: blocks `at` .. at + blocks - 1 of a section. */
 typedef struct stretch {
@@ -398,14 +395,6 @@ static void add_up(const frugi_job *j, const frugi_cutting *cut) {
     t->energy_kept_mean = c->energy_seen > 0 ? 1 - c->energy_left / c->energy_seen : 0;
 }
 
-/* mask=auto goes by the density of the schedule. */
-static bool masks(const frugi_job *j) {
-    const frug_compressor *c = j->c;
-    double density = j->all ? 1.0 : frugi_schedule_density(&c->config.schedule, j->step, c->total_steps);
-    return c->config.feedback == FRUGI_FEEDBACK_DGC &&
-           (c->config.mask == FRUGI_MASK_ON || (c->config.mask == FRUGI_MASK_AUTO && density < MASK_BELOW));
-}
-
 /* Everything that can fail, before anything of the compressor changes. */
 static frug_status check_call(frugi_job *j, size_t cap, frugi_cutting *cut) {
     frug_compressor *c = j->c;
@@ -471,12 +460,8 @@ frug_status frug_compress(frug_compressor *c, uint64_t step, uint64_t begin, uin
                  "compress: no compressor, gradient, destination or place for the length");
     double start = frugi_clock();
     frugi_cutting cut;
-    frugi_job j = {.c = c, .step = step, .begin = begin, .count = count, .grad = grad, .frame = dst, .gain = 1.0f};
-    j.all = frugi_control_all(&c->config, step);
-    j.mask = masks(&j);
-    j.threads = frugi_threads_for(c, count);
-    FRUG_TRY(frugi_check_range(c, begin, count));
-    frugi_heed_norm(&j);
+    frugi_job j = {.c = c, .step = step, .begin = begin, .count = count, .grad = grad, .frame = dst};
+    FRUG_TRY(frugi_job_start(&j));
     frugi_control_densities(c->control, step, c->density);
     frug_status status = check_call(&j, cap, &cut);
     if (status != FRUG_OK) {

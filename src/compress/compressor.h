@@ -212,6 +212,9 @@ typedef struct frugi_job {
     int threads;
 } frugi_job;
 
+/** Work out the rest of a job from compressor, step, range and gradient. */
+frug_status frugi_job_start(frugi_job *job);
+
 /** How a range is cut. */
 typedef struct frugi_cutting {
     size_t slices;

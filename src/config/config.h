@@ -128,7 +128,14 @@ typedef enum frugi_value {
 typedef enum frugi_qnorm { FRUGI_QNORM_L2, FRUGI_QNORM_MAX } frugi_qnorm;
 
 /** How workers add up what they send: reduce/. */
-typedef enum frugi_reduce { FRUGI_REDUCE_GATHER, FRUGI_REDUCE_DENSE, FRUGI_REDUCE_SPLIT } frugi_reduce;
+typedef enum frugi_reduce {
+    FRUGI_REDUCE_GATHER,
+    FRUGI_REDUCE_DENSE,
+    FRUGI_REDUCE_SPLIT,
+    FRUGI_REDUCE_TREE,
+    FRUGI_REDUCE_NODES,
+    FRUGI_REDUCE_SHARED
+} frugi_reduce;
 
 /** What an owner sends on of a sum, in multiples of what a worker sends; or all of it: reduce/split.c. */
 typedef enum frugi_down { FRUGI_DOWN_1, FRUGI_DOWN_2, FRUGI_DOWN_4, FRUGI_DOWN_UNION } frugi_down;
@@ -178,6 +185,7 @@ struct frug_config {
 
     frugi_reduce reduce;
     frugi_down down; /* of reduce=split */
+    uint64_t node;   /* of reduce=nodes: workers that share a machine; 0: unknown */
 
     uint64_t min_size; /* smaller tensors travel dense */
     int vectors_dense; /* one-dimensional tensors travel dense */

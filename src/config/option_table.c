@@ -272,15 +272,18 @@ static const frugi_option_row rows[] = {
      WORDS(qnorm)},
 
     /* The rest. */
-    {{"reduce", "gather|dense|split", "gather",
-      "how workers add up what they send: everything to everyone, uncompressed, or each part to its owner, who sends "
-      "the "
-      "sum on"},
+    {{"reduce", "gather|dense|split|tree|nodes|shared", "gather",
+      "how workers add up what they send: everything to everyone; uncompressed; each part to its owner, who sends the "
+      "sum on; sums of two, four, eight workers; dense inside a machine and sparse between machines; or all at the "
+      "same "
+      "places, which one worker at a time chooses"},
      WORDS(reduce)},
     {{"down", "1|2|4|union", "2",
       "what an owner sends on of its sum (reduce=split): so many times what a worker sends, while the rest joins what "
       "the owner has left behind, or all that is not zero"},
      WORDS(down)},
+    {{"node", "a whole number", "0", "workers that share a machine, for reduce=nodes: ranks 0 to node - 1, and so on"},
+     COUNT(node)},
     {{"min_size", "a whole number", "4096", "tensors with fewer entries travel dense"}, COUNT(min_size)},
     {{"vectors", "dense|sparse", "dense", "how tensors of one dimension travel"}, WORDS(vectors)},
     {{"seed", "a whole number", "0", "seed of all that is random: draws, and the rounding of what stays behind"},

@@ -109,6 +109,17 @@ static frug_status check_reduce(const frug_config *c) {
     FRUG_FAIL_IF(split && c->layers == FRUGI_LAYERS_BUDGET, FRUG_ERR_CONFIG,
                  "config: layers=budget looks for one threshold over all tensors, which no single owner sees; choose "
                  "reduce=gather");
+    FRUG_FAIL_IF(c->reduce == FRUGI_REDUCE_NODES && c->node == 0, FRUG_ERR_CONFIG,
+                 "config: reduce=nodes must know how many workers share a machine; say node=N");
+    FRUG_FAIL_IF(c->reduce == FRUGI_REDUCE_SHARED && c->value != FRUGI_VALUE_F32, FRUG_ERR_CONFIG,
+                 "config: reduce=shared adds values up on their way, as floats, so it needs value=f32, not value=%s",
+                 value_words[c->value]);
+    FRUG_FAIL_IF(c->reduce == FRUGI_REDUCE_SHARED &&
+                     (c->rule == FRUGI_RULE_PROBABILISTIC || c->rule == FRUGI_RULE_LEARNED),
+                 FRUG_ERR_CONFIG,
+                 "config: with reduce=shared a worker sends at places that another one chose, which rule=%s cannot; "
+                 "choose rule=topk, threshold, hybrid or random",
+                 frugi_rule_word(c->rule));
     return FRUG_OK;
 }
 
@@ -118,6 +129,6 @@ frug_status frugi_config_sense(const frug_config *config) {
     FRUG_TRY(check_amount(config));
     FRUG_TRY(check_strict(config));
     FRUG_TRY(check_feedback(config));
-    FRUG_TRY(check_reduce(config));
-    return check_codes(config);
+    FRUG_TRY(check_codes(config));
+    return check_reduce(config);
 }

@@ -13,7 +13,8 @@
 #define MARK_BYTES 48u
 
 /* In the order of the option's words. */
-static const frugi_algorithm *const algorithms[] = {&frugi_reduce_gather, &frugi_reduce_dense, &frugi_reduce_split};
+static const frugi_algorithm *const algorithms[] = {&frugi_reduce_gather, &frugi_reduce_dense, &frugi_reduce_split,
+                                                    &frugi_reduce_tree,   &frugi_reduce_nodes, &frugi_reduce_shared};
 
 frug_status frugi_room_for(frugi_room *room, size_t bytes) {
     if (bytes <= room->bytes)

@@ -62,7 +62,8 @@ struct frug_reducer {
     frug_reduce_stats stats;
 };
 
-extern const frugi_algorithm frugi_reduce_dense, frugi_reduce_gather, frugi_reduce_split;
+extern const frugi_algorithm frugi_reduce_dense, frugi_reduce_gather, frugi_reduce_split, frugi_reduce_tree,
+    frugi_reduce_nodes, frugi_reduce_shared;
 
 /** Let the thread of async.c do what is left, and end it. */
 void frugi_async_end(frugi_async *async);

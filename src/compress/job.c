@@ -1,0 +1,25 @@
+/* job.c - what a call does besides its range: everything or a share, masked or not, clipped or not. */
+#include "compress/compressor.h"
+
+#include "common/status.h"
+#include "schedule/schedule.h"
+
+#define MASK_BELOW 0.25 /* mask=auto clears momentum below this density only: above, it would vanish */
+
+/* mask=auto goes by the density of the schedule. */
+static bool masks(const frugi_job *j) {
+    const frug_compressor *c = j->c;
+    double density = j->all ? 1.0 : frugi_schedule_density(&c->config.schedule, j->step, c->total_steps);
+    return c->config.feedback == FRUGI_FEEDBACK_DGC &&
+           (c->config.mask == FRUGI_MASK_ON || (c->config.mask == FRUGI_MASK_AUTO && density < MASK_BELOW));
+}
+
+frug_status frugi_job_start(frugi_job *j) {
+    FRUG_TRY(frugi_check_range(j->c, j->begin, j->count));
+    j->all = frugi_control_all(&j->c->config, j->step);
+    j->mask = masks(j);
+    j->threads = frugi_threads_for(j->c, j->count);
+    j->gain = 1.0f;
+    frugi_heed_norm(j);
+    return FRUG_OK;
+}

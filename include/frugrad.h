@@ -495,6 +495,44 @@ typedef struct frug_reduce_stats {
 /** Totals since creation. */
 FRUG_API frug_status frug_reducer_stats(const frug_reducer *reducer, frug_reduce_stats *stats);
 
+/* ---- gossip: workers that talk to neighbours only ------------------------------- */
+
+typedef struct frug_gossip frug_gossip;
+
+/**
+ * Make one worker's end of compressed gossip (CHOCO-SGD). The config's options topology, gamma and average_every say
+ * who talks to whom, how far a worker moves towards its neighbours, and how often all are averaged; all that selects
+ * and encodes holds as well, but nothing is left behind (as with feedback=none): what has not been sent is still the
+ * difference to what the neighbours know.
+ *
+ *   start   the weights that all workers start from, so that they need not be sent; NULL: neighbours know nothing yet
+ *   comm    stays the caller's and must outlive the gossip
+ *
+ * Collective: all workers call it with the same config, layout, total_steps and start; where they differ, all get
+ * FRUG_ERR_REMOTE. Memory: three floats per parameter. Allocates: here and while buffers grow in the first steps.
+ * Returns FRUG_ERR_CONFIG for a graph that this group cannot form, and for rule=random and rule=probabilistic, which
+ * send more than there is. Since 0.2.
+ */
+FRUG_API frug_status frug_gossip_create(const frug_config *config, const frug_layout *layout,
+                                        const frug_options *options, frug_comm *comm, const float *start,
+                                        frug_gossip **gossip);
+FRUG_API void frug_gossip_destroy(frug_gossip *gossip);
+
+/**
+ * Tell the neighbours how the weights have changed, hear the same from them, and move towards them. Call it after each
+ * local step of the optimiser; the mean over all workers stays as it is.
+ *
+ * All workers call it step by step. A worker that fails tells its neighbours, they tell theirs at the next step, and so
+ * on: all get an error, and the gossip has ended. Weights are changed only on FRUG_OK.
+ *
+ * Deterministic: same inputs on all workers, same bits. Threads: one call at a time. Returns FRUG_ERR_ARG,
+ * FRUG_ERR_REMOTE, FRUG_ERR_COMM, and the errors of frug_decompress_add(). Since 0.2.
+ */
+FRUG_API frug_status frug_gossip_step(frug_gossip *gossip, uint64_t step, float *weights);
+
+/** Totals since creation. */
+FRUG_API frug_status frug_gossip_stats(const frug_gossip *gossip, frug_reduce_stats *stats);
+
 /* ---- looking into a frame ----------------------------------------------- */
 
 typedef struct frug_frame_info {

@@ -130,6 +130,13 @@ typedef enum frugi_qnorm { FRUGI_QNORM_L2, FRUGI_QNORM_MAX } frugi_qnorm;
 /** How workers add up what they send: reduce/. */
 typedef enum frugi_reduce { FRUGI_REDUCE_GATHER, FRUGI_REDUCE_DENSE } frugi_reduce;
 
+/** Who talks to whom in gossip. */
+typedef enum frugi_topology_kind {
+    FRUGI_TOPOLOGY_RING,
+    FRUGI_TOPOLOGY_TORUS,
+    FRUGI_TOPOLOGY_RANDOM
+} frugi_topology_kind;
+
 typedef enum frugi_stats_level { FRUGI_STATS_SAMPLE, FRUGI_STATS_FULL } frugi_stats_level;
 
 #define FRUGI_CONFIG_TEXT_MAX 2048
@@ -174,6 +181,13 @@ struct frug_config {
     frugi_qnorm qnorm; /* of value=qsgd */
 
     frugi_reduce reduce;
+    uint64_t servers;   /* of a parameter server: ranks that serve */
+    uint64_t staleness; /* and steps that a worker may be ahead of the slowest */
+    frugi_topology_kind topology;
+    uint32_t degree;        /* of topology=random */
+    uint64_t graph_seed;    /* likewise */
+    double gamma;           /* of gossip: how far a worker moves towards its neighbours */
+    uint64_t average_every; /* and steps between averages over all workers; 0: never */
 
     uint64_t min_size; /* smaller tensors travel dense */
     int vectors_dense; /* one-dimensional tensors travel dense */

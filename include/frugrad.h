@@ -495,6 +495,73 @@ typedef struct frug_reduce_stats {
 /** Totals since creation. */
 FRUG_API frug_status frug_reducer_stats(const frug_reducer *reducer, frug_reduce_stats *stats);
 
+/* ---- parameter servers: push gradients, pull what all have changed ---------------- */
+
+/**
+ * Serve: the first ranks of the group, as many as the config's option servers says, each own a range of the weights;
+ * the others are workers (frug_client). Returns when every worker has left or fallen silent.
+ *
+ *   weights   the whole flat buffer; only the server's own range of it is read and changed. Workers start from it
+ *
+ * With staleness=0 a step is applied when every live worker's gradient of it is there, summed in the order of ranks:
+ * weights = (1 - decay) weights - rate / workers * sum. All workers then apply the same bits, and nothing depends on
+ * who came first. With staleness=N each gradient is applied as it comes, divided by the number of live workers, and a
+ * worker may be N steps ahead of the slowest; the result depends on the order of arrival, but servers and workers still
+ * apply the same bits in the same order.
+ *
+ * A worker that is silent for longer than the comm's deadline, or sends what cannot be accepted, is dropped with a
+ * warning in the log, and the others go on. It may come back with a higher epoch. So the deadline must be longer
+ * than a step takes a worker to compute.
+ *
+ * Memory: a float and a number per parameter of the range beside the weights, and the frames under way. Returns
+ * FRUG_ERR_ARG, FRUG_ERR_CONFIG, FRUG_ERR_MEMORY, FRUG_ERR_COMM (nobody has said goodbye). Since 0.2.
+ */
+FRUG_API frug_status frug_server_run(const frug_config *config, const frug_layout *layout, const frug_options *options,
+                                     frug_comm *comm, float *weights);
+
+typedef struct frug_client frug_client;
+
+/**
+ * Make a worker's end: a compressor with nothing left behind, known to all servers.
+ *
+ *   epoch     0, and higher each time the same rank comes back after a failure
+ *   weights   get the servers' current ones, whole
+ *   comm      stays the caller's and must outlive the client
+ *
+ * Config, layout and total_steps must be those of the servers. Returns FRUG_ERR_ARG, FRUG_ERR_CONFIG,
+ * FRUG_ERR_MEMORY, FRUG_ERR_REMOTE (a server refuses, and why), FRUG_ERR_COMM. Since 0.2.
+ */
+FRUG_API frug_status frug_client_create(const frug_config *config, const frug_layout *layout,
+                                        const frug_options *options, frug_comm *comm, uint64_t epoch, float *weights,
+                                        frug_client **client);
+FRUG_API void frug_client_destroy(frug_client *client);
+
+/** The step that the servers wait for, when the client was made: where a worker that comes back goes on. */
+FRUG_API uint64_t frug_client_start(const frug_client *client);
+
+/**
+ * Compress a whole gradient and hand it to the servers.
+ *
+ *   rate    learning rate; the servers divide by the number of workers. In step, the lowest rank's counts
+ *   decay   learning rate times weight decay
+ *
+ * Each push is followed by a pull. Pushing a step again sends the same frames again, and servers that have them ignore
+ * them. After an error but FRUG_ERR_ARG the client is of no more use: destroy it and make one with a higher epoch.
+ */
+FRUG_API frug_status frug_client_push(frug_client *client, uint64_t step, const float *grad, float rate, float decay);
+
+/** Wait until the step that was pushed last may be left behind, and apply what has changed since the last pull. */
+FRUG_API frug_status frug_client_pull(frug_client *client, float *weights);
+
+/** Say goodbye, so that nobody waits for this worker any more. */
+FRUG_API frug_status frug_client_leave(frug_client *client);
+
+/** The client's compressor, to tell it something or to look at its statistics. */
+FRUG_API frug_compressor *frug_client_compressor(frug_client *client);
+
+/** Totals since creation; seconds_wait is the time spent in pulls. */
+FRUG_API frug_status frug_client_stats(const frug_client *client, frug_reduce_stats *stats);
+
 /* ---- gossip: workers that talk to neighbours only ------------------------------- */
 
 typedef struct frug_gossip frug_gossip;

@@ -526,6 +526,111 @@ typedef struct frug_reduce_stats {
 /** Totals since creation. */
 FRUG_API frug_status frug_reducer_stats(const frug_reducer *reducer, frug_reduce_stats *stats);
 
+/* ---- parameter servers: push gradients, pull what all have changed ---------------- */
+
+/**
+ * Serve: the first ranks of the group, as many as the config's option servers says, each own a range of the weights;
+ * the others are workers (frug_client). Returns when every worker has left or fallen silent.
+ *
+ *   weights   the whole flat buffer; only the server's own range of it is read and changed. Workers start from it
+ *
+ * With staleness=0 a step is applied when every live worker's gradient of it is there, summed in the order of ranks:
+ * weights = (1 - decay) weights - rate / workers * sum. All workers then apply the same bits, and nothing depends on
+ * who came first. With staleness=N each gradient is applied as it comes, divided by the number of live workers, and a
+ * worker may be N steps ahead of the slowest; the result depends on the order of arrival, but servers and workers still
+ * apply the same bits in the same order.
+ *
+ * A worker that is silent for longer than the comm's deadline, or sends what cannot be accepted, is dropped with a
+ * warning in the log, and the others go on. It may come back with a higher epoch. So the deadline must be longer
+ * than a step takes a worker to compute.
+ *
+ * Memory: a float and a number per parameter of the range beside the weights, and the frames under way. Returns
+ * FRUG_ERR_ARG, FRUG_ERR_CONFIG, FRUG_ERR_MEMORY, FRUG_ERR_COMM (nobody has said goodbye). Since 0.2.
+ */
+FRUG_API frug_status frug_server_run(const frug_config *config, const frug_layout *layout, const frug_options *options,
+                                     frug_comm *comm, float *weights);
+
+typedef struct frug_client frug_client;
+
+/**
+ * Make a worker's end: a compressor with nothing left behind, known to all servers.
+ *
+ *   epoch     0, and higher each time the same rank comes back after a failure
+ *   weights   get the servers' current ones, whole
+ *   comm      stays the caller's and must outlive the client
+ *
+ * Config, layout and total_steps must be those of the servers. Returns FRUG_ERR_ARG, FRUG_ERR_CONFIG,
+ * FRUG_ERR_MEMORY, FRUG_ERR_REMOTE (a server refuses, and why), FRUG_ERR_COMM. Since 0.2.
+ */
+FRUG_API frug_status frug_client_create(const frug_config *config, const frug_layout *layout,
+                                        const frug_options *options, frug_comm *comm, uint64_t epoch, float *weights,
+                                        frug_client **client);
+FRUG_API void frug_client_destroy(frug_client *client);
+
+/** The step that the servers wait for, when the client was made: where a worker that comes back goes on. */
+FRUG_API uint64_t frug_client_start(const frug_client *client);
+
+/**
+ * Compress a whole gradient and hand it to the servers.
+ *
+ *   rate    learning rate; the servers divide by the number of workers. In step, the lowest rank's counts
+ *   decay   learning rate times weight decay
+ *
+ * Each push is followed by a pull. Pushing a step again sends the same frames again, and servers that have them ignore
+ * them. After an error but FRUG_ERR_ARG the client is of no more use: destroy it and make one with a higher epoch.
+ */
+FRUG_API frug_status frug_client_push(frug_client *client, uint64_t step, const float *grad, float rate, float decay);
+
+/** Wait until the step that was pushed last may be left behind, and apply what has changed since the last pull. */
+FRUG_API frug_status frug_client_pull(frug_client *client, float *weights);
+
+/** Say goodbye, so that nobody waits for this worker any more. */
+FRUG_API frug_status frug_client_leave(frug_client *client);
+
+/** The client's compressor, to tell it something or to look at its statistics. */
+FRUG_API frug_compressor *frug_client_compressor(frug_client *client);
+
+/** Totals since creation; seconds_wait is the time spent in pulls. */
+FRUG_API frug_status frug_client_stats(const frug_client *client, frug_reduce_stats *stats);
+
+/* ---- gossip: workers that talk to neighbours only ------------------------------- */
+
+typedef struct frug_gossip frug_gossip;
+
+/**
+ * Make one worker's end of compressed gossip (CHOCO-SGD). The config's options topology, gamma and average_every say
+ * who talks to whom, how far a worker moves towards its neighbours, and how often all are averaged; all that selects
+ * and encodes holds as well, but nothing is left behind (as with feedback=none): what has not been sent is still the
+ * difference to what the neighbours know.
+ *
+ *   start   the weights that all workers start from, so that they need not be sent; NULL: neighbours know nothing yet
+ *   comm    stays the caller's and must outlive the gossip
+ *
+ * Collective: all workers call it with the same config, layout, total_steps and start; where they differ, all get
+ * FRUG_ERR_REMOTE. Memory: three floats per parameter. Allocates: here and while buffers grow in the first steps.
+ * Returns FRUG_ERR_CONFIG for a graph that this group cannot form, and for rule=random and rule=probabilistic, which
+ * send more than there is. Since 0.2.
+ */
+FRUG_API frug_status frug_gossip_create(const frug_config *config, const frug_layout *layout,
+                                        const frug_options *options, frug_comm *comm, const float *start,
+                                        frug_gossip **gossip);
+FRUG_API void frug_gossip_destroy(frug_gossip *gossip);
+
+/**
+ * Tell the neighbours how the weights have changed, hear the same from them, and move towards them. Call it after each
+ * local step of the optimiser; the mean over all workers stays as it is.
+ *
+ * All workers call it step by step. A worker that fails tells its neighbours, they tell theirs at the next step, and so
+ * on: all get an error, and the gossip has ended. Weights are changed only on FRUG_OK.
+ *
+ * Deterministic: same inputs on all workers, same bits. Threads: one call at a time. Returns FRUG_ERR_ARG,
+ * FRUG_ERR_REMOTE, FRUG_ERR_COMM, and the errors of frug_decompress_add(). Since 0.2.
+ */
+FRUG_API frug_status frug_gossip_step(frug_gossip *gossip, uint64_t step, float *weights);
+
+/** Totals since creation. */
+FRUG_API frug_status frug_gossip_stats(const frug_gossip *gossip, frug_reduce_stats *stats);
+
 /* ---- looking into a frame ----------------------------------------------- */
 
 typedef struct frug_frame_info {

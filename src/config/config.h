@@ -140,6 +140,13 @@ typedef enum frugi_reduce {
 /** What an owner sends on of a sum, in multiples of what a worker sends; or all of it: reduce/split.c. */
 typedef enum frugi_down { FRUGI_DOWN_1, FRUGI_DOWN_2, FRUGI_DOWN_4, FRUGI_DOWN_UNION } frugi_down;
 
+/** Who talks to whom in gossip. */
+typedef enum frugi_topology_kind {
+    FRUGI_TOPOLOGY_RING,
+    FRUGI_TOPOLOGY_TORUS,
+    FRUGI_TOPOLOGY_RANDOM
+} frugi_topology_kind;
+
 typedef enum frugi_stats_level { FRUGI_STATS_SAMPLE, FRUGI_STATS_FULL } frugi_stats_level;
 
 #define FRUGI_CONFIG_TEXT_MAX 2048
@@ -184,8 +191,15 @@ struct frug_config {
     frugi_qnorm qnorm; /* of value=qsgd */
 
     frugi_reduce reduce;
-    frugi_down down; /* of reduce=split */
-    uint64_t node;   /* of reduce=nodes: workers that share a machine; 0: unknown */
+    frugi_down down;    /* of reduce=split */
+    uint64_t node;      /* of reduce=nodes: workers that share a machine; 0: unknown */
+    uint64_t servers;   /* of a parameter server: ranks that serve */
+    uint64_t staleness; /* and steps that a worker may be ahead of the slowest */
+    frugi_topology_kind topology;
+    uint32_t degree;        /* of topology=random */
+    uint64_t graph_seed;    /* likewise */
+    double gamma;           /* of gossip: how far a worker moves towards its neighbours */
+    uint64_t average_every; /* and steps between averages over all workers; 0: never */
 
     uint64_t min_size; /* smaller tensors travel dense */
     int vectors_dense; /* one-dimensional tensors travel dense */

@@ -275,8 +275,7 @@ static const frugi_option_row rows[] = {
     {{"reduce", "gather|dense|split|tree|nodes|shared", "gather",
       "how workers add up what they send: everything to everyone; uncompressed; each part to its owner, who sends the "
       "sum on; sums of two, four, eight workers; dense inside a machine and sparse between machines; or all at the "
-      "same "
-      "places, which one worker at a time chooses"},
+      "same places, which one worker at a time chooses"},
      WORDS(reduce)},
     {{"down", "1|2|4|union", "2",
       "what an owner sends on of its sum (reduce=split): so many times what a worker sends, while the rest joins what "
@@ -284,6 +283,21 @@ static const frugi_option_row rows[] = {
      WORDS(down)},
     {{"node", "a whole number", "0", "workers that share a machine, for reduce=nodes: ranks 0 to node - 1, and so on"},
      COUNT(node)},
+    {{"servers", "a whole number", "1", "ranks that serve, from 0 on, where there are parameter servers"},
+     COUNT(servers)},
+    {{"staleness", "a whole number", "0",
+      "steps that a worker of a parameter server may be ahead of the slowest; 0: all in step, and deterministic"},
+     COUNT(staleness)},
+    {{"topology", "ring|torus|random:D[:SEED]", "ring",
+      "who talks to whom in gossip: two neighbours, four, or D drawn from SEED (0)"},
+     .parse = frugi_parse_topology,
+     .print = frugi_print_topology},
+    {{"gamma", "above 0, up to 1", "0.2",
+      "how far a gossiping worker moves towards its neighbours; 1 only where everything is sent"},
+     REAL(gamma, above_zero_to_one)},
+    {{"average_every", "a whole number", "0",
+      "every so many steps, gossiping workers average over all (32 is usual); 0: never"},
+     COUNT(average_every)},
     {{"min_size", "a whole number", "4096", "tensors with fewer entries travel dense"}, COUNT(min_size)},
     {{"vectors", "dense|sparse", "dense", "how tensors of one dimension travel"}, WORDS(vectors)},
     {{"seed", "a whole number", "0", "seed of all that is random: draws, and the rounding of what stays behind"},

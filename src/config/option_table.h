@@ -51,6 +51,10 @@ void frugi_print_rule(const frugi_option_row *row, const frug_config *config, ch
 void frugi_print_segment(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]);
 void frugi_print_unit(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]);
 
+/* topology_option.c */
+frug_status frugi_parse_topology(const frugi_option_row *row, frugi_word value, frug_config *config);
+void frugi_print_topology(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]);
+
 /** The words of rule= and unit=, as they are numbered in config.h. */
 const char *frugi_rule_word(frugi_rule rule);
 const char *frugi_unit_word(frugi_unit unit);

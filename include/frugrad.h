@@ -508,7 +508,7 @@ typedef struct frug_scene {
     double node_latency, node_bandwidth; /* the same inside a node */
     double density;                      /* share of the entries that a worker sends */
     double payload;                      /* bytes of a worker's frame */
-    double down;         /* split, nodes, server: what is handed on of a sum, in multiples of density; 0: all of it */
+    double down;         /* split, server: what is handed on of a sum, in multiples of density; 0: all of it */
     double payload_down; /* bytes of frames with that many entries; 0: down * payload */
     double compress;     /* seconds a parameter: accumulate, select and encode */
     double decode;       /* seconds a parameter: the pass over what is added to */
@@ -529,7 +529,7 @@ typedef struct frug_forecast {
     double seconds_compress;
     double seconds_wire;
     double seconds_decode;
-    double seconds_exposed; /* of the wire: what computing does not hide */
+    double seconds_exposed; /* of the wire: what computing, and working on other chunks, do not hide */
     double seconds_step;    /* compute + compress + decode + exposed */
     double speedup;         /* over the step with algorithm dense */
 } frug_forecast;

@@ -271,7 +271,8 @@ static const frugi_option_row rows[] = {
      WORDS(qnorm)},
 
     /* The rest. */
-    {{"reduce", "gather|dense", "gather", "how workers add up what they send: everything to everyone, or uncompressed"},
+    {{"reduce", "gather|dense|auto", "gather",
+      "how workers add up what they send: everything to everyone, uncompressed, or what a short trial finds fastest"},
      WORDS(reduce)},
     {{"min_size", "a whole number", "4096", "tensors with fewer entries travel dense"}, COUNT(min_size)},
     {{"vectors", "dense|sparse", "dense", "how tensors of one dimension travel"}, WORDS(vectors)},

@@ -12,9 +12,11 @@
 
 #include <string.h>
 
-#define MARK_BYTES 48.0        /* what everyone tells everyone before and after an exchange */
-#define HEAD_BYTES 144.0       /* header of a frame and of a section in it */
-#define BACKWARD   (2.0 / 3.0) /* of computing: a backward pass costs twice a forward one, and it alone can hide */
+#define MARK_BYTES  48.0        /* what everyone tells everyone before and after an exchange */
+#define HEAD_BYTES  144.0       /* header of a frame and of a section in it */
+#define CHUNK_LEAST 262144.0    /* parameters: gather cuts a range into chunks of at least so many, */
+#define CHUNKS_MOST 16.0        /* and into so many at most */
+#define BACKWARD    (2.0 / 3.0) /* of computing: a backward pass costs twice a forward one, and it alone can hide */
 
 /** What an algorithm asks of one worker. */
 typedef struct load {
@@ -23,6 +25,7 @@ typedef struct load {
     double inside, inside_rounds;   /* bytes one way, and rounds, within a node */
     double compressed;              /* parameters */
     double passes, entries;         /* parameters passed over and entries added while decoding */
+    double chunks;                  /* that pass through compressing, the wire and decoding one behind the other */
 } load;
 
 static double least(double a, double b) {
@@ -85,13 +88,14 @@ static void dense(const frug_scene *s, load *l) {
     l->passes = n + n * (p - 1) / p;
 }
 
-/* Everyone's frame to everyone. */
+/* Everyone's frame to everyone, in chunks where the range is long: some are on the wire while others are worked on. */
 static void gather(const frug_scene *s, load *l) {
     double n = (double)s->params, p = s->workers;
     l->sent = l->received = l->busiest = (p - 1) * s->payload;
     l->rounds = 1;
     l->compressed = l->passes = n;
     l->entries = p * s->density * n;
+    l->chunks = n / CHUNK_LEAST < CHUNKS_MOST ? n / CHUNK_LEAST : CHUNKS_MOST;
 }
 
 /* Each worker owns a p-th of the parameters, sums what all send of it, and hands the sum on, whole or the largest. */
@@ -99,7 +103,7 @@ static void split(const frug_scene *s, load *l) {
     double n = (double)s->params, p = s->workers;
     sum d = handed_on(s, s->workers);
     l->sent = l->received = l->busiest = (p - 1) * (cut(s->payload, p) + cut(d.bytes, p));
-    l->rounds = 2;
+    l->rounds = 3; /* sizes, up, down */
     l->marks = 1;
     l->compressed = n + (s->down > 0 ? n / p : 0);
     l->passes = n + n / p;
@@ -133,21 +137,19 @@ static void tree(const frug_scene *s, load *l) {
 
 /*
  * Inside a node the gradients are summed dense, each worker keeping a share of the parameters; across nodes the workers
- * with the same share do a split; inside, everyone gets what its neighbours have.
+ * with the same share gather; inside, everyone gets the sums of its neighbours, dense.
  */
 static void nodes(const frug_scene *s, load *l) {
     double n = (double)s->params, per = s->per_node, m = (double)s->workers / per;
-    sum d = handed_on(s, s->workers / s->per_node);
-    double across = (m - 1) * (cut(s->payload / per, m) + cut(d.bytes / per, m));
-    l->inside = 4 * n * (per - 1) / per + (per - 1) * cut(d.bytes, per);
-    l->inside_rounds = per > 1 ? per : 0;
-    l->busiest = across;
-    l->sent = l->received = across + l->inside;
-    l->rounds = m > 1 ? 2 : 0;
-    l->marks = 2;
-    l->compressed = n / per + (s->down > 0 ? n / per / m : 0);
-    l->passes = n + n * (per - 1) / per + n / per / m;
-    l->entries = s->density * n / per + d.entries;
+    l->inside = 8 * n * (per - 1) / per;
+    l->inside_rounds = per > 1 ? 2 : 0;
+    l->busiest = (m - 1) * s->payload / per;
+    l->sent = l->received = l->busiest + l->inside;
+    l->rounds = m > 1 ? 1 : 0;
+    l->marks = 1;
+    l->compressed = n / per;
+    l->passes = n + n * (per - 1) / per + n / per;
+    l->entries = m * s->density * n / per;
 }
 
 /* Some of the workers serve: each sums its share for all, and everyone waits for its link: in, then out. */
@@ -190,8 +192,10 @@ static void run_model(size_t which, const frug_scene *s, frug_forecast *f) {
     f->bytes_busiest = l.busiest + l.inside;
     f->seconds_compress = l.compressed * s->compress;
     f->seconds_decode = l.passes * s->decode + l.entries * s->decode_entry;
-    double hidden = s->overlap ? least(f->seconds_wire, BACKWARD * s->compute) : 0;
-    f->seconds_exposed = f->seconds_wire - hidden;
+    /* Of the shorter of wire and work, chunks leave one chunk's share in the open; without them it is all of it. */
+    double work = f->seconds_compress + f->seconds_decode, shorter = least(f->seconds_wire, work);
+    double open = f->seconds_wire - shorter + shorter / (l.chunks > 1 ? l.chunks : 1);
+    f->seconds_exposed = open - (s->overlap ? least(open, BACKWARD * s->compute) : 0);
     f->seconds_step = s->compute + f->seconds_compress + f->seconds_decode + f->seconds_exposed;
 }
 

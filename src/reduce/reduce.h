@@ -37,6 +37,7 @@ typedef struct frugi_room {
 typedef struct frugi_algorithm {
     const char *name;
     frug_status (*create)(frug_reducer *r); /* or NULL */
+    frug_status (*settle)(frug_reducer *r); /* collective, once all agree: make another algorithm of it; or NULL */
     frug_status (*run)(frug_reducer *r, const frugi_exchange *exchange);
     void (*destroy)(frug_reducer *r); /* or NULL */
 } frugi_algorithm;
@@ -56,7 +57,10 @@ struct frug_reducer {
     frug_reduce_stats stats;
 };
 
-extern const frugi_algorithm frugi_reduce_dense, frugi_reduce_gather;
+extern const frugi_algorithm frugi_reduce_dense, frugi_reduce_gather, frugi_reduce_auto;
+
+/** The algorithm of that name, or NULL. */
+const frugi_algorithm *frugi_algorithm_named(const char *name);
 
 /** See that there are so many bytes; what was there is lost when it grows. */
 frug_status frugi_room_for(frugi_room *room, size_t bytes);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 typedef struct unit {
     const char *word;
@@ -51,6 +52,8 @@ static int bad_unit(const char *what, const char *text, const char *given, const
     else
         frugi_usage_error("%s: '%s': %s needs a unit", what, text, k->name);
     const char *nearest = given[0] ? frugi_nearest(given, words) : NULL;
+    for (size_t i = 0; i < count; i++) /* a wrong case is nearer than a missing letter */
+        nearest = strcasecmp(words[i], given) == 0 ? words[i] : nearest;
     if (nearest)
         frugi_hint("did you mean %.*s%s?", (int)(strlen(text) - strlen(given)), text, nearest);
     else

@@ -84,7 +84,7 @@ static int read_scene(const frugi_args *args, frug_scene *s) {
     return FRUGI_EXIT_OK;
 }
 
-/* Speeds that are given replace those measured; a decoding speed is taken as all for the pass over the parameters. */
+/* Speeds that are given replace those measured; decoding keeps the proportion of its parts. */
 static int given_speeds(const frugi_args *args, frugi_planned *plan) {
     double compress = 0, decode = 0;
     int status = FRUGI_EXIT_OK;
@@ -96,8 +96,10 @@ static int given_speeds(const frugi_args *args, frugi_planned *plan) {
         frugi_speed *v = &plan->speed[i];
         v->compress = compress > 0 ? 1 / compress : v->compress;
         if (decode > 0) {
-            v->decode = 1 / decode;
-            v->decode_entry = 0;
+            double factor = 1 / decode / frugi_speed_decode(v);
+            v->decode *= factor;
+            v->decode_frame *= factor;
+            v->decode_entry *= factor;
         }
     }
     return status;

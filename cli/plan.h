@@ -11,11 +11,16 @@
 /** What one config costs on this machine and on the wire; times in seconds. */
 typedef struct frugi_speed {
     char config[2304];
-    double density;                        /* entries over elements, as a frame says */
-    double payload;                        /* bytes of a frame, per element */
-    double down_two, down_four;            /* the same with twice and four times the entries */
-    double compress, decode, decode_entry; /* per element, per element, per entry */
+    double density;              /* entries over elements, as a frame says */
+    double payload;              /* bytes of a frame, per element */
+    double down_two, down_four;  /* the same with twice and four times the entries */
+    double compress;             /* per element */
+    double decode, decode_frame; /* per element: the pass, and every frame */
+    double decode_entry;         /* per entry */
 } frugi_speed;
+
+/** Seconds per element to decode one frame. */
+double frugi_speed_decode(const frugi_speed *speed);
 
 typedef struct frugi_planned {
     frug_scene scene;

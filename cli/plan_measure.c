@@ -16,6 +16,7 @@
 #define WARM     2u /* steps until the residual looks like one */
 #define TRIES    6u
 #define FRAMES   8u
+#define MANY     0.5 /* density of a frame with many entries */
 
 static double least(double a, double b) {
     return a < b ? a : b;
@@ -67,23 +68,59 @@ static int time_decode(frugi_worker *worker, size_t frames, float *dst, double *
     return FRUGI_EXIT_OK;
 }
 
+/* Seconds per element for the pass, and for each frame with its entries. */
+static int decode_speed(frugi_worker *worker, float *dst, double *pass, double *frame) {
+    double one, many, n = (double)ELEMENTS;
+    int status;
+    if ((status = time_decode(worker, 1, dst, &one)) || (status = time_decode(worker, FRAMES, dst, &many)))
+        return status;
+    *frame = many > one ? (many - one) / ((FRAMES - 1) * n) : 0;
+    *pass = one / n - *frame;
+    if (*pass < 0.05 * one / n)
+        *pass = 0.05 * one / n; /* noise may eat it up */
+    return FRUGI_EXIT_OK;
+}
+
 static int measure(frugi_worker *worker, const float *grad, float *dst, frugi_speed *speed) {
     frug_frame_info info = {.struct_size = sizeof info};
-    double compress, one, many;
+    double compress;
     int status;
-    if ((status = time_compress(worker, grad, &compress)) || (status = time_decode(worker, 1, dst, &one)) ||
-        (status = time_decode(worker, FRAMES, dst, &many)))
+    if ((status = time_compress(worker, grad, &compress)) ||
+        (status = decode_speed(worker, dst, &speed->decode, &speed->decode_frame)))
         return status;
     if (frug_frame_check(worker->frame, worker->len, &info) != FRUG_OK || info.entries == 0)
         return frugi_error("plan: '%s' sends nothing of a gaussian gradient", speed->config);
-    double n = (double)ELEMENTS, entries = (double)info.entries;
-    speed->density = least(entries / n, 1);
+    double n = (double)ELEMENTS;
+    speed->density = least((double)info.entries / n, 1);
     speed->payload = (double)worker->len / n;
     speed->compress = compress / n;
-    speed->decode_entry = many > one ? (many - one) / ((FRAMES - 1) * entries) : 0;
-    speed->decode = least(one, one - speed->decode_entry * entries);
-    speed->decode = (speed->decode > 0 ? speed->decode : 0) / n;
+    speed->decode_entry = 0;
     return FRUGI_EXIT_OK;
+}
+
+/* Tell the entries of a frame from the look through it, by one with many more: those of sums are like that. */
+static int measure_entries(const char *config, const float *grad, float *dst, frugi_speed *speed) {
+    char text[sizeof speed->config];
+    frugi_worker worker = {0};
+    double pass, frame = 0;
+    int status = with_density(config, MANY, text, sizeof text);
+    if (status == FRUGI_EXIT_OK)
+        status = frugi_worker_open(&worker, text, ELEMENTS, 0);
+    if (status == FRUGI_EXIT_OK)
+        status = frugi_worker_step(&worker, 0, grad);
+    if (status == FRUGI_EXIT_OK)
+        status = decode_speed(&worker, dst, &pass, &frame);
+    frugi_worker_close(&worker);
+    if (status == FRUGI_EXIT_OK && frame > speed->decode_frame && speed->density < MANY / 2) {
+        double most = speed->decode_frame / speed->density;
+        speed->decode_entry = least(most, (frame - speed->decode_frame) / (MANY - speed->density));
+        speed->decode_frame -= speed->decode_entry * speed->density;
+    }
+    return status;
+}
+
+double frugi_speed_decode(const frugi_speed *speed) {
+    return speed->decode + speed->decode_frame + speed->density * speed->decode_entry;
 }
 
 /* Bytes of a frame with so many times the entries. */
@@ -112,6 +149,8 @@ int frugi_speed_measure(const char *config, double density, frugi_speed *speed) 
     if (status == FRUGI_EXIT_OK)
         status = measure(&worker, grad, dst, speed);
     frugi_worker_close(&worker);
+    if (status == FRUGI_EXIT_OK && density > 0)
+        status = measure_entries(config, grad, dst, speed);
     if (status == FRUGI_EXIT_OK && density > 0) {
         if ((status = measure_down(config, 2, grad, speed, &speed->down_two)) == FRUGI_EXIT_OK)
             status = measure_down(config, 4, grad, speed, &speed->down_four);

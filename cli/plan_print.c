@@ -42,6 +42,7 @@ static int predict(const frugi_planned *plan, const frugi_speed *speed, const ch
     s.payload_down = n * (down > 3 ? speed->down_four : down > 1 ? speed->down_two : speed->payload);
     s.compress = speed->compress;
     s.decode = speed->decode;
+    s.decode_frame = speed->decode_frame;
     s.decode_entry = speed->decode_entry;
     l->forecast.struct_size = sizeof l->forecast;
     return frug_predict(algorithm, &s, &l->forecast) == FRUG_OK ? FRUGI_EXIT_OK : frugi_library_error("plan");
@@ -97,7 +98,7 @@ static void print_head(const frugi_planned *plan) {
     for (size_t i = 0; i < plan->speeds; i++) {
         const frugi_speed *v = &plan->speed[i];
         printf("  density %.3g %%: %.4g bytes a parameter; compress %.0f, decode %.0f million a second\n",
-               100 * v->density, v->payload, 1e-6 / v->compress, 1e-6 / (v->decode + v->density * v->decode_entry));
+               100 * v->density, v->payload, 1e-6 / v->compress, 1e-6 / frugi_speed_decode(v));
     }
     printf("\n  %-13s %8s  %11s %11s %10s %10s %10s %11s  %8s\n", "algorithm", "density", "sent", "received",
            "compress", "wire", "decode", "step", "speed-up");
@@ -122,12 +123,13 @@ static void verdict(const frugi_planned *plan, const line *lines, size_t count, 
     const char *exposed = time_text(dense->seconds_exposed, a, sizeof a), *step = time_text(dense->seconds_step, b, 24);
     if (best == lines || best->forecast.speedup < WORTH)
         snprintf(text, cap,
-                 "at %s dense takes %s of a %s step and nothing saves 5 %%: do not compress for the sake of speed",
-                 bandwidth_text(plan->scene.bandwidth, c, sizeof c), exposed, step);
+                 "at %s a dense step of %s waits %s for the wire, and nothing saves 5 %%: do not compress for speed",
+                 bandwidth_text(plan->scene.bandwidth, c, sizeof c), step, exposed);
     else
-        snprintf(text, cap,
-                 "dense takes %s of a %s step; %s at %.3g %% makes the step %.2f times faster, if training bears it",
-                 exposed, step, best->name, 100 * best->speed->density, best->forecast.speedup);
+        snprintf(
+            text, cap,
+            "a dense step of %s waits %s for the wire; %s at %.3g %% makes it %.2f times faster, if training bears it",
+            step, exposed, best->name, 100 * best->speed->density, best->forecast.speedup);
 }
 
 static int print_table(const frugi_planned *plan, const line *lines, size_t count) {
@@ -157,8 +159,9 @@ static json_t *json_line(const line *l) {
 }
 
 static json_t *json_speed(const frugi_speed *v) {
-    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f}", "config", v->config, "density", v->density, "payload_per_param",
-                     v->payload, "compress_seconds_per_param", v->compress, "decode_seconds_per_param", v->decode,
+    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "config", v->config, "density", v->density,
+                     "payload_per_param", v->payload, "compress_seconds_per_param", v->compress,
+                     "decode_seconds_per_param", v->decode, "decode_seconds_per_param_and_frame", v->decode_frame,
                      "decode_seconds_per_entry", v->decode_entry);
 }
 

@@ -512,13 +512,14 @@ typedef struct frug_scene {
     double payload_down; /* bytes of frames with that many entries; 0: down * payload */
     double compress;     /* seconds a parameter: accumulate, select and encode */
     double decode;       /* seconds a parameter: the pass over what is added to */
-    double decode_entry; /* seconds an entry: check, read and add it */
+    double decode_frame; /* seconds a parameter and frame: look through it */
+    double decode_entry; /* seconds an entry: add it */
     double compute;      /* of a step, without any exchange */
     int overlap;         /* buckets travel while the backward pass goes on */
 } frug_scene;
 
 #define FRUG_SCENE_INIT                                                                                                \
-    { sizeof(frug_scene), 0, 1, 1, 1, 0, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0 }
+    { sizeof(frug_scene), 0, 1, 1, 1, 0, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** What a step would cost. */
 typedef struct frug_forecast {

@@ -17,7 +17,7 @@ for row in dense gather split:1 split:2 split:4 split:union tree server:2 server
 done
 [ "$(grep -c '^  gather ' "$work/table")" = 3 ] || fail "not three densities unless asked for"
 ! grep -q '^  nodes' "$work/table" || fail "nodes of one worker are shown"
-grep -q '^verdict: dense takes .* at 0.1 % makes the step .* faster' "$work/table" ||
+grep -q '^verdict: a dense step of .* waits .* % makes it .* faster' "$work/table" ||
     fail "the verdict at 1 Gbit/s is: $(tail -1 "$work/table")"
 "$FRUGRAD" plan --per-node 4 $given | grep -q '^  nodes ' || fail "nodes of four workers are not shown"
 "$FRUGRAD" plan --bandwidth 100Gbit --compute 300ms --overlap --compress-speed 300M --decode-speed 2G |

@@ -180,13 +180,11 @@ static frug_status run_trial(trial *t, frug_scene *s) {
     FRUG_TRY(frug_frame_check(t->frame, t->len, &info));
     FRUG_TRY(time_decode(t, 1, &one));
     FRUG_TRY(time_decode(t, FRAMES, &many));
-    double entries = (double)(info.entries ? info.entries : 1);
-    s->density = least(entries / n, 1);
+    s->density = least((double)(info.entries ? info.entries : 1) / n, 1);
     s->payload = (double)t->len / n * (double)s->params;
     s->compress = compress / n;
-    s->decode_entry = many > one ? (many - one) / ((FRAMES - 1) * entries) : 0;
-    s->decode = least(one, many) / n - s->density * s->decode_entry;
-    s->decode = s->decode > 0 ? s->decode : 0;
+    s->decode_frame = many > one ? (many - one) / ((FRAMES - 1) * n) : 0; /* entries included, at this density */
+    s->decode = one / n > s->decode_frame ? one / n - s->decode_frame : 0;
     return FRUG_OK;
 }
 

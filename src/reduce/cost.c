@@ -2,7 +2,8 @@
  * cost.c - what a step with each algorithm costs, from a few measured numbers.
  *
  * The model: a worker sends and receives at its bandwidth at the same time; messages that wait for one another cost a
- * latency each; compressing costs time per parameter; decoding costs a pass over the parameters and time per entry.
+ * latency each; compressing costs time per parameter; decoding costs a pass over what is added to, a look through every
+ * frame, and time per entry.
  * Supports are taken as independent, so m of them have a union of 1 - (1 - density)^m, which real gradients undercut.
  * Only +, -, *, / are used: all machines get the same numbers, so reduce=auto decides alike wherever it runs.
  */
@@ -24,7 +25,7 @@ typedef struct load {
     double rounds, marks;           /* rounds of payloads, and of marks */
     double inside, inside_rounds;   /* bytes one way, and rounds, within a node */
     double compressed;              /* parameters */
-    double passes, entries;         /* parameters passed over and entries added while decoding */
+    double passes, frames, entries; /* decoding: parameters passed over, those of all frames, and entries added */
     double chunks;                  /* that pass through compressing, the wire and decoding one behind the other */
 } load;
 
@@ -94,6 +95,7 @@ static void gather(const frug_scene *s, load *l) {
     l->sent = l->received = l->busiest = (p - 1) * s->payload;
     l->rounds = 1;
     l->compressed = l->passes = n;
+    l->frames = p * n;
     l->entries = p * s->density * n;
     l->chunks = n / CHUNK_LEAST < CHUNKS_MOST ? n / CHUNK_LEAST : CHUNKS_MOST;
 }
@@ -107,6 +109,7 @@ static void split(const frug_scene *s, load *l) {
     l->marks = 1;
     l->compressed = n + (s->down > 0 ? n / p : 0);
     l->passes = n + n / p;
+    l->frames = 2 * n; /* p of a p-th of the parameters, and p parts of the sum */
     l->entries = s->density * n + d.entries;
 }
 
@@ -126,6 +129,7 @@ static void tree(const frug_scene *s, load *l) {
         uint32_t m = (uint32_t)((uint64_t)s->workers << i >> q);
         double u = frugi_union_density(s->density, m);
         path += m == 1 ? s->payload : frugi_sum_bytes(n, u);
+        l->frames += n;
         l->entries += u * n;
         l->passes += m == 1 ? 0 : n; /* to list what is not zero */
     }
@@ -149,6 +153,7 @@ static void nodes(const frug_scene *s, load *l) {
     l->marks = 1;
     l->compressed = n / per;
     l->passes = n + n * (per - 1) / per + n / per;
+    l->frames = m * n / per;
     l->entries = m * s->density * n / per;
 }
 
@@ -163,6 +168,7 @@ static void server(const frug_scene *s, load *l) {
     l->marks = 1;
     l->compressed = n + (s->down > 0 ? n / servers : 0);
     l->passes = n + n / servers;
+    l->frames = p * n / servers + n;
     l->entries = p * s->density * n / servers + d.entries;
 }
 
@@ -191,7 +197,7 @@ static void run_model(size_t which, const frug_scene *s, frug_forecast *f) {
     f->bytes_received = l.received;
     f->bytes_busiest = l.busiest + l.inside;
     f->seconds_compress = l.compressed * s->compress;
-    f->seconds_decode = l.passes * s->decode + l.entries * s->decode_entry;
+    f->seconds_decode = l.passes * s->decode + l.frames * s->decode_frame + l.entries * s->decode_entry;
     /* Of the shorter of wire and work, chunks leave one chunk's share in the open; without them it is all of it. */
     double work = f->seconds_compress + f->seconds_decode, shorter = least(f->seconds_wire, work);
     double open = f->seconds_wire - shorter + shorter / (l.chunks > 1 ? l.chunks : 1);
@@ -221,7 +227,7 @@ static frug_status check(const frug_scene *s) {
                      !sensible(s->payload_down, 1),
                  FRUG_ERR_ARG, "predict: a density is above 0 and at most 1, payloads and down are not negative");
     FRUG_FAIL_IF(!sensible(s->compress, 1) || !sensible(s->decode, 1) || !sensible(s->decode_entry, 1) ||
-                     !sensible(s->compute, 1),
+                     !sensible(s->decode_frame, 1) || !sensible(s->compute, 1),
                  FRUG_ERR_ARG, "predict: times must not be negative");
     return FRUG_OK;
 }

@@ -113,30 +113,43 @@ static void split(const frug_scene *s, load *l) {
     l->entries = s->density * n + d.entries;
 }
 
+/* What goes on in a tree that stands for m workers: a frame as it is, or a sum. */
+static sum said(const frug_scene *s, uint32_t m) {
+    double n = (double)s->params, u = frugi_union_density(s->density, m);
+    return (sum){m == 1 ? s->payload : frugi_sum_bytes(n, u), u * n};
+}
+
 /*
- * Recursive doubling: in round i sums over 2^i workers change places. Workers beyond a power of two hand their frame to
- * a partner before and get the sum after, so each of the 2^q that go on stands for p / 2^q workers on average.
+ * Recursive doubling: in round i sums over 2^i workers change places. The workers beyond a power of two hand their
+ * frame to the first ones before and get the sum after, so the first groups stand for twice as many workers, and one
+ * may for some number in between.
  */
 static void tree(const frug_scene *s, load *l) {
-    double n = (double)s->params, p = s->workers;
-    uint32_t q = 0;
-    while ((uint64_t)2 << q <= s->workers)
-        q++;
-    uint32_t power = (uint32_t)1 << q, beyond = s->workers - power;
-    double total = frugi_sum_bytes(n, frugi_union_density(s->density, s->workers)), path = 0;
+    double n = (double)s->params, p = s->workers, path = 0;
+    uint32_t power = 1, beyond;
+    while (power <= s->workers / 2)
+        power *= 2;
+    beyond = s->workers - power;
     l->compressed = l->passes = n;
-    for (uint32_t i = 0; i < q; i++) {
-        uint32_t m = (uint32_t)((uint64_t)s->workers << i >> q);
-        double u = frugi_union_density(s->density, m);
-        path += m == 1 ? s->payload : frugi_sum_bytes(n, u);
+    for (uint32_t m = 1; m < power; m *= 2) {
+        uint32_t groups = power / m, full = beyond / m, rest = beyond % m;
+        sum twice = said(s, 2 * m), once = said(s, m), between = said(s, m + rest);
+        double some = rest > 0, others = groups - full - some;
+        path += (full * twice.bytes + some * between.bytes + others * once.bytes) / groups;
+        l->entries += (full * twice.entries + some * between.entries + others * once.entries) / groups;
+        l->busiest += full ? twice.bytes : between.bytes; /* the first worker's */
         l->frames += n;
-        l->entries += u * n;
         l->passes += m == 1 ? 0 : n; /* to list what is not zero */
+        l->rounds += 2;              /* each payload follows its header */
     }
-    double extra = beyond / p * (s->payload + total);
-    l->sent = l->received = path * power / p + extra;
-    l->busiest = path + (beyond ? s->payload + total : 0);
-    l->rounds = 2 * (q + (beyond ? 2.0 : 0.0)); /* each payload follows its header */
+    if (beyond) {
+        double total = said(s, s->workers).bytes;
+        l->busiest += total;
+        l->sent = beyond / p * (s->payload + total);
+        l->rounds += 4;
+    }
+    l->sent += path * power / p;
+    l->received = l->sent;
 }
 
 /*

@@ -631,6 +631,57 @@ FRUG_API frug_status frug_gossip_step(frug_gossip *gossip, uint64_t step, float 
 /** Totals since creation. */
 FRUG_API frug_status frug_gossip_stats(const frug_gossip *gossip, frug_reduce_stats *stats);
 
+/* ---- predict: what an exchange would cost ----------------------------------- */
+
+/** Where training would run, and what a worker would send. Seconds and bytes; a bandwidth is in bytes a second. */
+typedef struct frug_scene {
+    size_t struct_size; /* sizeof(frug_scene), set by FRUG_SCENE_INIT */
+    uint64_t params;
+    uint32_t workers;
+    uint32_t per_node;                   /* workers that share a node (nodes); divides workers */
+    uint32_t servers;                    /* workers that also serve (server) */
+    double latency, bandwidth;           /* of a message between two workers; of one worker, each way at once */
+    double node_latency, node_bandwidth; /* the same inside a node */
+    double density;                      /* share of the entries that a worker sends */
+    double payload;                      /* bytes of a worker's frame */
+    double down;         /* split, server: what is handed on of a sum, in multiples of density; 0: all of it */
+    double payload_down; /* bytes of frames with that many entries; 0: down * payload */
+    double compress;     /* seconds a parameter: accumulate, select and encode */
+    double decode;       /* seconds a parameter: the pass over what is added to */
+    double decode_frame; /* seconds a parameter and frame: look through it */
+    double decode_entry; /* seconds an entry: add it */
+    double compute;      /* of a step, without any exchange */
+    int overlap;         /* buckets travel while the backward pass goes on */
+} frug_scene;
+
+#define FRUG_SCENE_INIT                                                                                                \
+    { sizeof(frug_scene), 0, 1, 1, 1, 0, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/** What a step would cost. */
+typedef struct frug_forecast {
+    size_t struct_size;                /* sizeof(frug_forecast), set by the caller */
+    double bytes_sent, bytes_received; /* of a worker, on average, without what the transport adds */
+    double bytes_busiest;              /* one way, of the worker that all others wait for */
+    double rounds;                     /* messages that must wait for one another */
+    double seconds_compress;
+    double seconds_wire;
+    double seconds_decode;
+    double seconds_exposed; /* of the wire: what computing, and working on other chunks, do not hide */
+    double seconds_step;    /* compute + compress + decode + exposed */
+    double speedup;         /* over the step with algorithm dense */
+} frug_forecast;
+
+/** The name of the i-th algorithm that can be predicted ("dense", "gather", ...), or NULL past the end. */
+FRUG_API const char *frug_predictable_at(size_t i);
+
+/**
+ * Predict a step with an algorithm. docs/scaling.md has the formulas; unions are those of independent supports.
+ *
+ * Deterministic; allocates: never. Cost: some hundred operations. Returns FRUG_ERR_ARG for an unknown name and for
+ * numbers that cannot be. Since 0.2.
+ */
+FRUG_API frug_status frug_predict(const char *algorithm, const frug_scene *scene, frug_forecast *forecast);
+
 /* ---- looking into a frame ----------------------------------------------- */
 
 typedef struct frug_frame_info {

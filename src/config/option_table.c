@@ -272,10 +272,10 @@ static const frugi_option_row rows[] = {
      WORDS(qnorm)},
 
     /* The rest. */
-    {{"reduce", "gather|dense|split|tree|nodes|shared", "gather",
+    {{"reduce", "gather|dense|split|tree|nodes|shared|auto", "gather",
       "how workers add up what they send: everything to everyone; uncompressed; each part to its owner, who sends the "
-      "sum on; sums of two, four, eight workers; dense inside a machine and sparse between machines; or all at the "
-      "same places, which one worker at a time chooses"},
+      "sum on; sums of two, four, eight workers; dense inside a machine and sparse between machines; all at the "
+      "same places, which one worker at a time chooses; or what a short trial finds fastest"},
      WORDS(reduce)},
     {{"down", "1|2|4|union", "2",
       "what an owner sends on of its sum (reduce=split): so many times what a worker sends, while the rest joins what "

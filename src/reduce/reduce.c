@@ -13,8 +13,17 @@
 #define MARK_BYTES 48u
 
 /* In the order of the option's words. */
-static const frugi_algorithm *const algorithms[] = {&frugi_reduce_gather, &frugi_reduce_dense, &frugi_reduce_split,
-                                                    &frugi_reduce_tree,   &frugi_reduce_nodes, &frugi_reduce_shared};
+static const frugi_algorithm *const algorithms[] = {
+    &frugi_reduce_gather, &frugi_reduce_dense,  &frugi_reduce_split, &frugi_reduce_tree,
+    &frugi_reduce_nodes,  &frugi_reduce_shared, &frugi_reduce_auto,
+};
+
+const frugi_algorithm *frugi_algorithm_named(const char *name) {
+    for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++)
+        if (strcmp(algorithms[i]->name, name) == 0)
+            return algorithms[i];
+    return NULL;
+}
 
 frug_status frugi_room_for(frugi_room *room, size_t bytes) {
     if (bytes <= room->bytes)
@@ -161,6 +170,8 @@ frug_status frug_reducer_create(const frug_config *config, const frug_layout *la
         if (status == FRUG_OK && r->algorithm->create)
             status = r->algorithm->create(r);
         status = agree(r, &own, status);
+        if (status == FRUG_OK && r->algorithm->settle)
+            status = r->algorithm->settle(r);
     }
     if (status == FRUG_OK)
         *reducer = r;

@@ -41,6 +41,7 @@ typedef struct frugi_room {
 typedef struct frugi_algorithm {
     const char *name;
     frug_status (*create)(frug_reducer *r); /* or NULL */
+    frug_status (*settle)(frug_reducer *r); /* collective, once all agree: make another algorithm of it; or NULL */
     frug_status (*run)(frug_reducer *r, const frugi_exchange *exchange);
     void (*destroy)(frug_reducer *r); /* or NULL */
 } frugi_algorithm;
@@ -63,10 +64,13 @@ struct frug_reducer {
 };
 
 extern const frugi_algorithm frugi_reduce_dense, frugi_reduce_gather, frugi_reduce_split, frugi_reduce_tree,
-    frugi_reduce_nodes, frugi_reduce_shared;
+    frugi_reduce_nodes, frugi_reduce_shared, frugi_reduce_auto;
 
 /** Let the thread of async.c do what is left, and end it. */
 void frugi_async_end(frugi_async *async);
+
+/** The algorithm of that name, or NULL. */
+const frugi_algorithm *frugi_algorithm_named(const char *name);
 
 /** See that there are so many bytes; what was there is lost when it grows. */
 frug_status frugi_room_for(frugi_room *room, size_t bytes);

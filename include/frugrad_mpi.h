@@ -25,7 +25,8 @@ extern "C" {
  * A group of workers: the processes of an MPI communicator, with their ranks in it.
  *
  *   mpi   an intra-communicator. It is duplicated, so no message of the caller can be taken for one of ours, and stays
- *         the caller's. Errors on the duplicate are returned, whatever the caller's error handler does.
+ *         the caller's. Errors on the duplicate are returned, whatever the caller's error handler does; but
+ *         MPICH takes errors of messages that have arrived to MPI_COMM_WORLD's handler, which by default ends the job.
  *
  * Collective: all processes of mpi call it, and all call frug_comm_destroy(), before MPI_Finalize().
  *

@@ -102,11 +102,13 @@ static frug_status send_and_expect(size_t sent, size_t expected) {
     return status;
 }
 
+/* MPICH tells of a message that is too long where MPI_COMM_WORLD's errors go. */
 static void a_message_of_another_length_than_asked_is_an_error(void **state) {
     (void)state;
     static const size_t lengths[][2] = {{100, 101}, {100, 99}, {0, 1}, {1, 0}, {2500, 2400}};
     if (job_size() < 2)
         return;
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         frug_status status = send_and_expect(lengths[i][0], lengths[i][1]);
         frug_status want = job_rank() == 1 ? FRUG_ERR_COMM : FRUG_OK;

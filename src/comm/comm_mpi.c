@@ -3,17 +3,26 @@
  *
  * A library of its own over the public header, so that frugrad itself needs no MPI. MPI counts in int: a longer message
  * travels as several pieces, which MPI delivers in order. Each piece has a record from a list of used ones, so a step
- * allocates nothing once the list has grown. MPI moves data only inside its own calls; whoever waits calls test over
- * and over, and that is what drives it.
+ * allocates nothing once the list has grown.
+ *
+ * MPI moves data only inside its own calls. While payloads are under way a waiting worker therefore calls over and over
+ * and merely lets others have the core in between: asleep, it would hold up a message that travels in fragments. Only
+ * when it waits for marks, that is for other workers to come, does it sleep.
  */
 #include "frugrad_mpi.h"
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <time.h>
 
 #ifndef PIECE_BYTES /* a test makes it small */
 #define PIECE_BYTES (1u << 30)
 #endif
+
+#define BULK     4096   /* bytes above which MPIs begin to send in fragments */
+#define SHORTEST 20000  /* nanoseconds: the first sleep */
+#define LONGEST  500000 /* and the longest */
 
 /** A part of a message that fits MPI's counts. */
 typedef struct piece {
@@ -25,7 +34,9 @@ typedef struct piece {
 typedef struct group {
     MPI_Comm mpi;
     piece *spare;
-    bool lost; /* a message was given up, so someone may be gone */
+    size_t bulk; /* pieces under way that are payload */
+    long pause;  /* the next sleep, in nanoseconds */
+    bool lost;   /* a message was given up, so someone may be gone */
 } group;
 
 static piece *new_piece(group *g) {
@@ -39,6 +50,8 @@ static piece *new_piece(group *g) {
 
 static piece *retire(group *g, piece *p) {
     piece *next = p->next;
+    g->bulk -= p->bytes > BULK;
+    g->pause = SHORTEST;
     p->next = g->spare;
     g->spare = p;
     return next;
@@ -80,6 +93,7 @@ static frug_status post(void *ctx, frug_message *m) {
             *p = (piece){.request = MPI_REQUEST_NULL, .bytes = (int)(left < PIECE_BYTES ? left : PIECE_BYTES)};
             *last = p;
             last = &p->next;
+            g->bulk += p->bytes > BULK;
             failed = m->sending ? MPI_Isend(data + at, p->bytes, MPI_BYTE, m->peer, m->tag, g->mpi, &p->request)
                                 : MPI_Irecv(data + at, p->bytes, MPI_BYTE, m->peer, m->tag, g->mpi, &p->request);
         }
@@ -107,6 +121,19 @@ static frug_status test(void *ctx, frug_message *m) {
         p = retire(g, p);
     }
     m->done = 1;
+    return FRUG_OK;
+}
+
+static frug_status wait_a_moment(void *ctx, double seconds) {
+    group *g = ctx;
+    (void)seconds;
+    if (g->bulk) {
+        sched_yield();
+        return FRUG_OK;
+    }
+    struct timespec t = {.tv_nsec = g->pause};
+    nanosleep(&t, NULL);
+    g->pause = g->pause * 2 < LONGEST ? g->pause * 2 : LONGEST;
     return FRUG_OK;
 }
 
@@ -139,6 +166,7 @@ static const frug_transport transport = {.struct_size = sizeof transport,
                                          .name = "mpi",
                                          .post = post,
                                          .test = test,
+                                         .wait = wait_a_moment,
                                          .allreduce = allreduce,
                                          .abandon = abandon,
                                          .destroy = destroy};
@@ -167,6 +195,7 @@ frug_status frug_comm_mpi(MPI_Comm mpi, frug_comm **comm) {
         free(g);
         return frug_transport_fail(FRUG_ERR_COMM, "mpi: the communicator could not be duplicated");
     }
+    g->pause = SHORTEST;
     MPI_Comm_set_errhandler(g->mpi, MPI_ERRORS_RETURN);
     MPI_Comm_rank(g->mpi, &rank);
     MPI_Comm_size(g->mpi, &size);

@@ -10,10 +10,10 @@ JOBS    ?= $(shell nproc)
 MAKEFLAGS += --no-print-directory
 unexport MAKEFLAGS
 
-build  = cmake --preset $(1) $(2) >/dev/null && cmake --build --preset $(1) --parallel $(JOBS)
+build  = cmake --preset $(1) $(2) >/dev/null && cmake --build --preset $(1) --parallel $(JOBS) $(if $(3),--target $(3))
 verify = ctest --preset $(1) --parallel $(JOBS) --output-on-failure
 
-.PHONY: all demo test install tsan cross-x86 fuzz format clean help
+.PHONY: all demo test install tsan mpich cross-x86 fuzz format clean help
 
 all: ## build the release preset
 	@tools/install-deps.sh build
@@ -23,7 +23,7 @@ demo: all ## install what is missing, build, and run the main job
 	@build/release/frugrad demo
 
 test: ## install what is missing, build, and run all tests, plain and under ASan + UBSan
-	@tools/install-deps.sh build test
+	@tools/install-deps.sh build test mpi
 	@$(call build,dev)
 	@$(call verify,dev)
 	@$(call build,asan)
@@ -39,6 +39,11 @@ tsan: ## run all tests under ThreadSanitizer
 	@tools/install-deps.sh build test clang
 	@$(call build,tsan)
 	@$(call verify,tsan)
+
+mpich: ## run the tests of the exchange over MPI with MPICH; make test does so with Open MPI
+	@tools/install-deps.sh build test mpich
+	@$(call build,mpich,,mpi_tests)
+	@$(call verify,mpich)
 
 cross-x86: ## on another architecture: build for x86-64 and run the tests under qemu
 	@tools/install-deps.sh build cross

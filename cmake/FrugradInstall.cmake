@@ -18,11 +18,22 @@ endif()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/frugrad.pc.in ${PROJECT_BINARY_DIR}/frugrad.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/frugrad.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
+if(TARGET frugrad_mpi)
+    configure_file(${PROJECT_SOURCE_DIR}/cmake/frugrad_mpi.pc.in ${PROJECT_BINARY_DIR}/frugrad_mpi.pc @ONLY)
+    install(FILES ${PROJECT_BINARY_DIR}/frugrad_mpi.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+    install(FILES ${PROJECT_SOURCE_DIR}/include/frugrad_mpi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+    install(TARGETS frugrad_mpi frugrad_mpi_static EXPORT frugradMpiTargets
+            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
+
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/frugrad)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/frugradConfig.cmake.in
                               ${PROJECT_BINARY_DIR}/frugradConfig.cmake INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/frugradConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(EXPORT frugradTargets NAMESPACE frugrad:: DESTINATION ${package_dir})
+if(TARGET frugrad_mpi)
+    install(EXPORT frugradMpiTargets NAMESPACE frugrad:: DESTINATION ${package_dir})
+endif()
 install(FILES ${PROJECT_BINARY_DIR}/frugradConfig.cmake ${PROJECT_BINARY_DIR}/frugradConfigVersion.cmake
         DESTINATION ${package_dir})
 

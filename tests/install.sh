@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # An installed FruGrad serves a program that finds it by pkg-config, shared and static, and one that
-# finds it by CMake; and the installed tree is complete.
+# finds it by CMake; and the installed tree is complete. Where frugrad_mpi was built ($MPICC), so does that.
 set -euo pipefail
 
 work=$(mktemp -d)
@@ -15,9 +15,11 @@ for file in bin/frugrad include/frugrad.h share/man/man1/frugrad.1; do
     [ -s "$prefix/$file" ] || fail "$file is missing"
 done
 "$prefix/bin/frugrad" --version | grep -q '^frugrad [0-9]' || fail "the installed program does not run"
-if nm -D --defined-only "$libdir/libfrugrad.so" | awk '{print $3}' | grep -v '^frug_'; then
-    fail "the shared library exports the names above, which are not public"
-fi
+for library in "$libdir"/libfrugrad*.so; do
+    if nm -D --defined-only "$library" | awk '{print $3}' | grep -v '^frug_'; then
+        fail "$library exports the names above, which are not public"
+    fi
+done
 
 cat >"$work/consumer.c" <<'C'
 #include <frugrad.h>
@@ -60,3 +62,31 @@ cmake -S "$work" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPIL
     cmake --build "$work/build" >>"$work/log" || { cat "$work/log"; fail "find_package(frugrad) failed"; }
 expect "$work/build/with_shared"
 expect "$work/build/with_static"
+
+[ -e "$libdir/libfrugrad_mpi.so" ] || exit 0
+cat >"$work/consumer.c" <<'C'
+#include <frugrad_mpi.h>
+#include <stdio.h>
+
+int main(void) {
+    frug_comm *comm;
+    printf("%s: %s\n", frug_status_text(frug_comm_mpi(MPI_COMM_WORLD, &comm)), frug_last_error());
+    return 0;
+}
+C
+sed -i -e 's/REQUIRED/REQUIRED COMPONENTS mpi/' -e 's/frugrad::frugrad/&_mpi/' "$work/CMakeLists.txt"
+
+expect_mpi() {
+    local said
+    said=$("$@") || fail "$* failed"
+    [[ $said == "invalid argument: "*"MPI is not running" ]] || fail "$* said: $said"
+}
+
+read -ra shared <<<"$(pkg-config --cflags --libs frugrad_mpi)"
+"$MPICC" "$work/consumer.c" -o "$work/by_pkg_config" "${shared[@]}"
+expect_mpi env LD_LIBRARY_PATH="$libdir" "$work/by_pkg_config"
+cmake -S "$work" -B "$work/build_mpi" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$CC" \
+    -DMPI_C_COMPILER="$MPICC" >"$work/log" &&
+    cmake --build "$work/build_mpi" >>"$work/log" || { cat "$work/log"; fail "find_package(frugrad COMPONENTS mpi) failed"; }
+expect_mpi "$work/build_mpi/with_shared"
+expect_mpi "$work/build_mpi/with_static"

@@ -4,7 +4,7 @@
 set -euo pipefail
 
 usage() {
-    echo "usage: tools/install-deps.sh GROUP...   (groups: build test bench clang format cross)" >&2
+    echo "usage: tools/install-deps.sh GROUP...   (groups: build test mpi mpich bench clang format cross)" >&2
     exit 2
 }
 
@@ -12,6 +12,8 @@ packages_of() {
     case "$1" in
     build) echo gcc libc6-dev make cmake pkg-config libjansson-dev ;;
     test) echo libcmocka-dev python3 ;;
+    mpi) echo libopenmpi-dev openmpi-bin ;;
+    mpich) echo libmpich-dev mpich ;; # stands beside Open MPI: mpicc.mpich, mpirun.mpich
     bench) echo g++ ;; # optional: bench then compares with std::nth_element
     clang) echo clang libclang-rt-14-dev libomp-dev ;;
     format) echo clang-format ;;

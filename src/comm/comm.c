@@ -37,6 +37,10 @@ void frug_comm_destroy(frug_comm *comm) {
     free(comm);
 }
 
+frug_status frug_transport_fail(frug_status status, const char *why) {
+    return frugi_fail(status, "%s", why ? why : frug_status_text(status));
+}
+
 int frug_comm_rank(const frug_comm *comm) {
     return comm ? comm->rank : -1;
 }

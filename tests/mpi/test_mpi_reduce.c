@@ -1,0 +1,239 @@
+/*
+ * test_mpi_reduce.c - every algorithm of the exchange with workers as processes: all ranks agree bit for bit, also with
+ * the same workers as threads; and trouble of one rank is an error of all.
+ *
+ * The algorithms are the words of the option reduce, so a new one is tested without a change here.
+ */
+#include "crew.h"
+#include "jobs.h"
+#include "zoo.h"
+
+#include <math.h>
+
+#define ROWS  40u
+#define STEPS 3u
+
+static frug_layout *zoo, *other_zoo;
+static size_t elements;
+static float *grad[CREW_MOST][STEPS];
+
+static int make_data(void **state) {
+    (void)state;
+    zoo = make_zoo(ROWS);
+    other_zoo = make_zoo(ROWS + 1);
+    elements = frug_layout_elements(zoo);
+    for (int i = 0; i < job_size(); i++)
+        for (uint64_t step = 0; step < STEPS; step++)
+            grad[i][step] = zoo_gradient(zoo, 100 * (uint64_t)i + step + 1);
+    return 0;
+}
+
+static int free_data(void **state) {
+    (void)state;
+    for (int i = 0; i < job_size(); i++)
+        for (uint64_t step = 0; step < STEPS; step++)
+            test_free(grad[i][step]);
+    frug_layout_destroy(zoo);
+    frug_layout_destroy(other_zoo);
+    return 0;
+}
+
+/** Word i of the option reduce; false past the end. */
+static bool algorithm_at(size_t i, char word[32]) {
+    const frug_option *o = NULL;
+    for (size_t k = 0; (o = frug_option_at(k)) && strcmp(o->name, "reduce") != 0; k++)
+        continue;
+    const char *at = o ? o->values : NULL;
+    for (; at && i > 0; i--)
+        at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL;
+    if (at)
+        snprintf(word, 32, "%.*s", (int)strcspn(at, "|:["), at);
+    return at != NULL;
+}
+
+/* ---- when all is well ------------------------------------------------------------- */
+
+typedef struct task {
+    const char *config;
+    float *weights[CREW_MOST];
+} task;
+
+static frug_status train(frug_comm *comm, void *shared) {
+    task *t = shared;
+    int rank = frug_comm_rank(comm);
+    frug_config *config = NULL;
+    frug_reducer *r = NULL;
+    frug_options options = FRUG_OPTIONS_INIT;
+    options.threads = 1;
+    frug_status status = frug_config_create(t->config, &config);
+    if (status == FRUG_OK)
+        status = frug_reducer_create(config, zoo, &options, comm, &r);
+    frug_config_destroy(config);
+    for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++)
+        status = frug_reduce_apply(r, step, 0, elements, grad[rank][step], 0.1f, 0.01f, t->weights[rank]);
+    frug_reducer_destroy(r);
+    return status;
+}
+
+static void fill_weights(float *weights) {
+    for (size_t i = 0; i < elements; i++)
+        weights[i] = (float)(i % 100) * 0.01f;
+}
+
+/* The same training by threads of this process; `weights` gets the result. */
+static frug_status train_by_threads(const char *config, float *weights) {
+    task t = {.config = config};
+    crew_member member[CREW_MOST];
+    for (int i = 0; i < job_size(); i++) {
+        t.weights[i] = i ? test_malloc(elements * sizeof(float)) : weights;
+        fill_weights(t.weights[i]);
+    }
+    crew(job_size(), train, &t, 20, member);
+    for (int i = 1; i < job_size(); i++)
+        test_free(t.weights[i]);
+    return member[0].status;
+}
+
+/* A sum by MPI_Allreduce() has its own order: three steps of up to 8 workers' gradients below 5 at rate 0.1. */
+static void compare(const char *config, const float *mine, const float *threads, bool summed_by_mpi) {
+    double most = 0;
+    bool same = memcmp(mine, threads, elements * sizeof *mine) == 0;
+    for (size_t i = 0; i < elements; i++) {
+        double apart = fabs((double)mine[i] - (double)threads[i]);
+        if (!(apart <= most))
+            most = apart;
+    }
+    all_fine(same || (summed_by_mpi && most < 1e-5), "%s differs by %g from the same with threads", config, most);
+}
+
+static void run_one(const char *config) {
+    frug_comm *comm = NULL;
+    meddler looker;
+    size_t bytes = elements * sizeof(float);
+    float *mine = test_malloc(bytes), *first = test_malloc(bytes);
+    task t = {.config = config};
+    fill_weights(mine);
+    t.weights[job_rank()] = mine;
+    frug_status status = frug_comm_mpi(MPI_COMM_WORLD, &comm);
+    all_fine(status == FRUG_OK, "%s", frug_last_error());
+    meddle(comm, &looker, NO_HARM);
+    frug_comm_set_deadline(comm, 20);
+    status = train(comm, &t);
+    int expected = job_rank() == 0 ? train_by_threads(config, first) : 0;
+    MPI_Bcast(&expected, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    MPI_Bcast(first, (int)bytes, MPI_BYTE, 0, MPI_COMM_WORLD);
+    frug_comm_destroy(comm);
+    all_fine((int)status == expected, "%s: %s; with threads: %s", config, frug_last_error(),
+             frug_status_text((frug_status)expected));
+    if (status == FRUG_OK) {
+        compare(config, mine, first, looker.sums > 0);
+        memcpy(first, mine, bytes);
+        MPI_Bcast(first, (int)bytes, MPI_BYTE, 0, MPI_COMM_WORLD);
+        all_fine(memcmp(mine, first, bytes) == 0, "%s has other bits than rank 0", config);
+    }
+    test_free(mine);
+    test_free(first);
+}
+
+static void all_ranks_get_the_same_bits_as_threads_do(void **state) {
+    (void)state;
+    char word[32], config[128];
+    size_t n = 0;
+    for (; algorithm_at(n, word); n++) {
+        snprintf(config, sizeof config, "frugrad,reduce=%s", word);
+        run_one(config);
+        snprintf(config, sizeof config, "reduce=%s,feedback=plain,residual=f32,segment=tensor,value=f32", word);
+        run_one(config);
+    }
+    assert_true(n >= 2);
+}
+
+/* ---- when it is not ------------------------------------------------------------------ */
+
+typedef enum trouble { NONE, OTHER_VERSION, OTHER_CONFIG, OTHER_LAYOUT, OTHER_STEP, BAD_RANGE, DAMAGE, SILENT } trouble;
+
+/* Rank 1 does something else than the others. */
+static frug_status stumble(frug_comm *comm, const char *text, trouble mine, float *dst) {
+    frug_config *config = NULL;
+    frug_reducer *r = NULL;
+    if (mine == SILENT)
+        return FRUG_OK;
+    frug_status status = frug_config_create(mine == OTHER_CONFIG ? "density=0.5" : text, &config);
+    if (status == FRUG_OK)
+        status = frug_reducer_create(config, mine == OTHER_LAYOUT ? other_zoo : zoo, NULL, comm, &r);
+    frug_config_destroy(config);
+    if (status == FRUG_OK)
+        status = frug_reduce_add(r, mine == OTHER_STEP ? 7 : 3, 0, elements + (mine == BAD_RANGE),
+                                 grad[frug_comm_rank(comm)][0], 1.0f, dst);
+    frug_reducer_destroy(r);
+    return status;
+}
+
+/* One kind of trouble, in a group of its own; its end says what every rank got. */
+static frug_status meet(const char *config, trouble what, char words[512]) {
+    static const harm harms[SILENT + 1] = {[OTHER_VERSION] = HARM_FIRST_MARK, [DAMAGE] = HARM_PAYLOAD};
+    frug_comm *comm = NULL;
+    meddler it;
+    float *dst = test_calloc(elements + 1, sizeof *dst);
+    trouble mine = job_rank() == 1 ? what : NONE;
+    frug_status status = frug_comm_mpi(MPI_COMM_WORLD, &comm);
+    all_fine(status == FRUG_OK, "%s", frug_last_error());
+    meddle(comm, &it, harms[mine]);
+    frug_comm_set_deadline(comm, what == SILENT ? 0.5 : 20);
+    status = stumble(comm, config, mine, dst);
+    snprintf(words, 512, "%s", frug_last_error());
+    MPI_Barrier(MPI_COMM_WORLD);
+    frug_comm_destroy(comm);
+    test_free(dst);
+    return status;
+}
+
+static void trouble_of_one_is_an_error_of_all_and_nobody_hangs(void **state) {
+    (void)state;
+    static const struct {
+        trouble what;
+        frug_status odd, others;
+        const char *words;
+    } cases[] = {
+        {OTHER_VERSION, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE, "different versions of the library"},
+        {OTHER_CONFIG, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE, "different config strings"},
+        {OTHER_LAYOUT, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE, "different layouts"},
+        {OTHER_STEP, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE, "at step 7"},
+        {BAD_RANGE, FRUG_ERR_ARG, FRUG_ERR_REMOTE, "rank 1 failed at step 3"},
+        {SILENT, FRUG_OK, FRUG_ERR_COMM, "heard nothing from rank 1"},
+    };
+    char config[64], words[512], word[32];
+    for (size_t n = 0; job_size() > 1 && algorithm_at(n, word); n++)
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            snprintf(config, sizeof config, "frugrad,reduce=%s", word);
+            frug_status status = meet(config, cases[i].what, words);
+            frug_status want = job_rank() == 1 ? cases[i].odd : cases[i].others;
+            all_fine(status == want, "%s, case %zu: %s", word, i, words);
+            all_fine(job_rank() == 1 || strstr(words, cases[i].words), "%s says '%s', not '%s'", word, words,
+                     cases[i].words);
+        }
+}
+
+/* Not the deadline's error either: the damage is noticed and told, nobody waits. */
+static void a_damaged_payload_is_an_error_of_all(void **state) {
+    (void)state;
+    char config[64], words[512], word[32];
+    for (size_t n = 0; job_size() > 1 && algorithm_at(n, word); n++) {
+        snprintf(config, sizeof config, "frugrad,reduce=%s", word);
+        frug_status status = meet(config, DAMAGE, words);
+        all_fine(status != FRUG_OK && status != FRUG_ERR_COMM, "%s: status %d, %s", word, status, words);
+    }
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_ranks_get_the_same_bits_as_threads_do),
+        cmocka_unit_test(trouble_of_one_is_an_error_of_all_and_nobody_hangs),
+        cmocka_unit_test(a_damaged_payload_is_an_error_of_all),
+    };
+    int level = 0; /* the threads of the comparison never call MPI */
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
+    int failed = job_size() > CREW_MOST || cmocka_run_group_tests(tests, make_data, free_data);
+    MPI_Finalize();
+    return failed;
+}

@@ -11,13 +11,13 @@
 #define STEPS    2u
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-/* Two matrices and what travels dense, with a gap between: 1.7 million elements, six chunks; no part is a whole number
- * of blocks. */
+/* Two matrices and what travels dense, with a gap between: 1.35 million elements, five chunks; no part is a whole
+ * number of blocks. */
 static frug_layout *make_layout(void) {
     static const struct {
         uint32_t ndim;
         uint64_t rows, columns, skip;
-    } tensors[] = {{2, 701, 703, 0}, {1, 3001, 1, 0}, {2, 5, 5, 777}, {2, 1101, 1103, 0}, {1, 17, 1, 3}};
+    } tensors[] = {{2, 701, 703, 0}, {1, 3001, 1, 0}, {2, 5, 5, 777}, {2, 921, 923, 0}, {1, 17, 1, 3}};
     frug_layout *layout = NULL;
     OK(frug_layout_create(&layout));
     for (size_t i = 0; i < COUNT(tensors); i++) {
@@ -141,10 +141,10 @@ static void chunks_give_the_bits_of_whole_frames(void **state) {
     } cases[] = {
         {"frugrad", 1, 0},
         {"frugrad", 2, 7},
-        {"residual=f32,feedback=plain", 5, 0},
-        {"density=0.3,index=auto,value=int8,block=1024", 3, 15},
+        {"residual=f32,feedback=plain", 4, 0},
+        {"density=0.3,index=auto,value=int8,block=1024", 2, 15},
         {"feedback=dgc,residual=int4,value=int4", 2, 0},
-        {"warmup=1", 3, 0},                    /* one step that sends everything, and one that does not */
+        {"warmup=1", 2, 0},                    /* one step that sends everything, and one that does not */
         {"clip=0.5", 2, 0},                    /* the rest goes in one frame: a chunk has another norm, */
         {"norm=follow", 2, 0},                 /* which also says how much leaves, */
         {"segment=tensor,residual=f32", 2, 0}, /* and what competes is a tensor */
@@ -226,7 +226,7 @@ static void check_mishap(const mishap *m, const crew_member *member, int size) {
 /* Chunks are added one by one: those before the damaged one have been, it and those behind have not. */
 static void check_untouched(const mishap *m, int chunk) {
     const float *w = m->task.weights[1];
-    size_t n = m->task.n, place = n / 6 * (size_t)chunk;
+    size_t n = m->task.n, place = n / 5 * (size_t)chunk;
     for (size_t e = place; e < n; e++)
         if (w[e] != (float)(e % 97) * 0.01f)
             fail_msg("element %zu of %zu was changed by a frame at or behind the damaged one", e, n);
@@ -238,7 +238,7 @@ static void trouble_half_way_is_an_error_of_all_and_nobody_hangs(void **state) {
     static const struct {
         trouble what;
         int nth;
-    } cases[] = {{DAMAGED, 1}, {DAMAGED, 5}, {DAMAGED, 12}, {BROKEN, 1}, {BROKEN, 8}};
+    } cases[] = {{DAMAGED, 1}, {DAMAGED, 10}, {BROKEN, 8}};
     frug_layout *layout = make_layout();
     for (size_t i = 0; i < COUNT(cases); i++) {
         mishap m = {{.config = "frugrad", .layout = layout}, cases[i].what, cases[i].nth};

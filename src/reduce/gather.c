@@ -231,27 +231,27 @@ static frug_status step_on(pipeline *p) {
         return say(p);
     if (p->added < p->compressed && all_done(p, slot_of(p, p->added)))
         return hear(p);
-    double start = frugi_clock();
-    FRUG_TRY(frugi_comm_wait_for(comm, p->message, p->messages, done + 1));
-    p->r->stats.seconds_wire += frugi_clock() - start;
-    return FRUG_OK;
+    return frugi_comm_wait_for(comm, p->message, p->messages, done + 1);
 }
 
+/* What is neither compression nor addition is the wire: waiting for it, and handing it bytes. */
 static frug_status exchange(pipeline *p) {
     frug_comm *comm = p->r->comm;
+    frug_reduce_stats *stats = &p->r->stats;
     frug_status status = FRUG_OK;
+    double start = frugi_clock(), busy = stats->seconds_compress + stats->seconds_decode;
     for (size_t i = 0; i < p->messages; i++)
         p->message[i].done = 1;
     for (size_t i = 0; i < WINDOW && i < p->chunks && status == FRUG_OK; i++)
         status = ask(p, i);
     while (p->added < p->chunks && status == FRUG_OK)
         status = step_on(p);
-    double start = frugi_clock();
     if (status == FRUG_OK)
         status = frugi_comm_wait(comm, p->message, p->messages);
     else
         frugi_comm_abandon(comm, p->message, p->messages);
-    p->r->stats.seconds_wire += frugi_clock() - start;
+    busy = stats->seconds_compress + stats->seconds_decode - busy;
+    stats->seconds_wire += frugi_clock() - start - busy;
     return status;
 }
 

@@ -9,15 +9,17 @@
 #include <stdbool.h>
 
 #define STEPS    2u
+#define SMALL    701u  /* rows of the second matrix: three chunks */
+#define LARGE    2701u /* ten: more than are in hand at a time */
+#define CHUNK    ((1u << 18) + 4096u)
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-/* Two matrices and what travels dense, with a gap between: 1.35 million elements, five chunks; no part is a whole
- * number of blocks. */
-static frug_layout *make_layout(void) {
-    static const struct {
+/* Two matrices and what travels dense, with a gap between; no part is a whole number of blocks. */
+static frug_layout *make_layout(uint64_t rows) {
+    const struct {
         uint32_t ndim;
         uint64_t rows, columns, skip;
-    } tensors[] = {{2, 701, 703, 0}, {1, 3001, 1, 0}, {2, 5, 5, 777}, {2, 921, 923, 0}, {1, 17, 1, 3}};
+    } tensors[] = {{2, 301, 703, 0}, {1, 3001, 1, 0}, {2, 5, 5, 777}, {2, rows, 923, 0}, {1, 17, 1, 3}};
     frug_layout *layout = NULL;
     OK(frug_layout_create(&layout));
     for (size_t i = 0; i < COUNT(tensors); i++) {
@@ -140,7 +142,7 @@ static void chunks_give_the_bits_of_whole_frames(void **state) {
         uint64_t first_step;
     } cases[] = {
         {"frugrad", 1, 0},
-        {"frugrad", 2, 7},
+        {"frugrad", 3, 7},
         {"residual=f32,feedback=plain", 4, 0},
         {"density=0.3,index=auto,value=int8,block=1024", 2, 15},
         {"feedback=dgc,residual=int4,value=int4", 2, 0},
@@ -149,18 +151,20 @@ static void chunks_give_the_bits_of_whole_frames(void **state) {
         {"norm=follow", 2, 0},                 /* which also says how much leaves, */
         {"segment=tensor,residual=f32", 2, 0}, /* and what competes is a tensor */
     };
-    frug_layout *layout = make_layout();
+    frug_layout *layout = make_layout(SMALL), *large = make_layout(LARGE);
+    run_and_compare((task){.config = "frugrad", .layout = large}, 2);
     for (size_t i = 0; i < COUNT(cases); i++) {
         task t = {.config = cases[i].config, .layout = layout, .first_step = cases[i].first_step};
         run_and_compare(t, cases[i].size);
     }
     frug_layout_destroy(layout);
+    frug_layout_destroy(large);
 }
 
 /* Told different things the workers send frames of different sizes, which no worker can know of another. */
 static void workers_that_send_unlike_amounts_still_agree(void **state) {
     (void)state;
-    frug_layout *layout = make_layout();
+    frug_layout *layout = make_layout(SMALL);
     task t = {.config = "layers=sensitivity,residual=f32", .layout = layout, .told = {1, 0, 9}};
     run_and_compare(t, 3);
     frug_layout_destroy(layout);
@@ -226,7 +230,7 @@ static void check_mishap(const mishap *m, const crew_member *member, int size) {
 /* Chunks are added one by one: those before the damaged one have been, it and those behind have not. */
 static void check_untouched(const mishap *m, int chunk) {
     const float *w = m->task.weights[1];
-    size_t n = m->task.n, place = n / 5 * (size_t)chunk;
+    size_t n = m->task.n, place = n / (n / CHUNK) * (size_t)chunk;
     for (size_t e = place; e < n; e++)
         if (w[e] != (float)(e % 97) * 0.01f)
             fail_msg("element %zu of %zu was changed by a frame at or behind the damaged one", e, n);
@@ -238,8 +242,8 @@ static void trouble_half_way_is_an_error_of_all_and_nobody_hangs(void **state) {
     static const struct {
         trouble what;
         int nth;
-    } cases[] = {{DAMAGED, 1}, {DAMAGED, 10}, {BROKEN, 8}};
-    frug_layout *layout = make_layout();
+    } cases[] = {{DAMAGED, 1}, {DAMAGED, 19}, {BROKEN, 8}};
+    frug_layout *layout = make_layout(LARGE);
     for (size_t i = 0; i < COUNT(cases); i++) {
         mishap m = {{.config = "frugrad", .layout = layout}, cases[i].what, cases[i].nth};
         crew_member member[CREW_MOST];

@@ -20,9 +20,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHUNKS_MOST 16u
+#define CHUNKS_MOST 32u
 #define CHUNK_LEAST (1u << 18) /* elements */
-#define WINDOW      4u         /* chunks in hand: compressed and not yet added up everywhere */
+#define WINDOW      8u         /* chunks in hand: compressed and not yet added up everywhere */
 
 /* ---- in one frame ------------------------------------------------------------------ */
 

@@ -30,7 +30,7 @@ static const frugi_opt options[] = {
     {"k", 'k', "COUNT", "16", "entries to send of every 256"},
     {"density", 0, "SHARE", NULL, "the same as a share of all, instead of --k"},
     {"threads", 't', "COUNT", NULL, "threads; by default one, and the main cases with two as well"},
-    {"rounds", 'r', "COUNT", NULL, "timed rounds of each case; 15, or 3 with --quick"},
+    {"rounds", 'r', "COUNT", NULL, "timed rounds of each case; 15, of reduce 9, or 3 with --quick"},
     {"workers", 'w', "COUNT", "4", "reduce: workers, each a thread; a job of several processes has its own number"},
     {"dist", 0, "WORD", "gaussian", "generated gradients: gaussian, laplace, heavy, layers, sparse or ties"},
     {"grad", 'g', "FILE", NULL, "recorded gradients instead: a safetensors file with tensors step_0000, ..."},

@@ -5,8 +5,10 @@
  */
 #include "args.h"
 #include "bench.h"
+#include "bench_reduce.h"
 #include "commands.h"
 #include "say.h"
+#include "team.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +30,8 @@ static const frugi_opt options[] = {
     {"k", 'k', "COUNT", "16", "entries to send of every 256"},
     {"density", 0, "SHARE", NULL, "the same as a share of all, instead of --k"},
     {"threads", 't', "COUNT", NULL, "threads; by default one, and the main cases with two as well"},
-    {"rounds", 'r', "COUNT", NULL, "timed rounds of each case; 15, or 3 with --quick"},
+    {"rounds", 'r', "COUNT", NULL, "timed rounds of each case; 15, of reduce 9, or 3 with --quick"},
+    {"workers", 'w', "COUNT", "4", "reduce: workers, each a thread; a job of several processes has its own number"},
     {"dist", 0, "WORD", "gaussian", "generated gradients: gaussian, laplace, heavy, layers, sparse or ties"},
     {"grad", 'g', "FILE", NULL, "recorded gradients instead: a safetensors file with tensors step_0000, ..."},
     {"config", 'c', "STRING", NULL, "measure this config string instead of the table of cases"},
@@ -257,9 +260,44 @@ static int run_all(frugi_bench *bench, const list *l) {
     return status == FRUGI_EXIT_OK && bench->failed ? FRUGI_EXIT_FAIL : status;
 }
 
+/* The exchange takes other cases and other defaults, but the same options as far as they go. */
+static int bench_reduce(const frugi_args *args) {
+    static const char *const other[] = {"dist", "grad"};
+    int quick = frugi_arg_given(args, "quick"), status;
+    const char *config = frugi_arg(args, "config");
+    uint64_t rounds = 0, threads = 0, workers = 0;
+    frugi_reduce_run run = {.json = frugi_arg_given(args, "json"), .filter = frugi_arg(args, "case")};
+    for (size_t i = 0; i < sizeof other / sizeof other[0]; i++)
+        if (frugi_arg_given(args, other[i]))
+            return frugi_usage_error("bench reduce takes no --%s", other[i]);
+    if ((status = read_count(args, "n", quick ? 2560000 : 25600000, 4096, UINT64_C(1) << 36, &run.n)) ||
+        (status = read_count(args, "rounds", quick ? 3 : 9, 1, FRUGI_REDUCE_ROUNDS_MAX, &rounds)) ||
+        (status = read_count(args, "threads", 1, 1, 1024, &threads)) ||
+        (status = frugi_arg_u64(args, "workers", 1, 256, &workers)) || (status = read_density(args, &run.density)))
+        return status;
+    run.rounds = (size_t)rounds;
+    run.threads = (int)threads;
+    run.workers = frugi_team_size((int)workers);
+    int density = !config || frugi_arg_given(args, "density") || frugi_arg_given(args, "k");
+    int length = density ? snprintf(run.base, sizeof run.base, "%s%sdensity=%.10g", config ? config : "residual=f32",
+                                    config && !*config ? "" : ",", run.density)
+                         : snprintf(run.base, sizeof run.base, "%s", config);
+    if (length < 0 || (size_t)length >= sizeof run.base)
+        return frugi_usage_error("--config is too long");
+    frug_config *parsed = NULL;
+    if (frug_config_create(run.base, &parsed) != FRUG_OK)
+        return frugi_config_error();
+    frug_config_destroy(parsed);
+    return frugi_bench_reduce(&run);
+}
+
 static int bench_run(const frugi_args *args) {
     static list l;
     frugi_bench bench = {0};
+    if (args->operand_count && strcmp(args->operand[0], "reduce") == 0)
+        return bench_reduce(args);
+    if (args->operand_count)
+        return frugi_usage_error("bench: '%s' is neither nothing nor reduce", args->operand[0]);
     int status = read_run(args, &bench, &l);
     if (status == FRUGI_EXIT_OK)
         status = frugi_memory_suffices(bench.n);
@@ -275,13 +313,18 @@ static int bench_run(const frugi_args *args) {
 const frugi_command frugi_command_bench = {
     .name = "bench",
     .summary = "measure compression against the speed of memory, and verify it",
-    .operands = "",
-    .about = "Every case is timed in turn with the pass it is held against, in the same rounds, and its results are\n"
-             "checked through the public interface. For compress, limit is the speed of e = beta * e + g over arrays\n"
-             "of the same length and ratio the share of it that the whole call reaches; for decode and apply, limit\n"
-             "is one dense vector addition and ratio the time of two of them over the time of the call. For\n"
-             "topk/whole, limit is std::nth_element and ratio says how many times faster the call is. A case that\n"
-             "does not verify makes the exit status 1.",
+    .operands = "[reduce]",
+    .max_operands = 1,
+    .about =
+        "Every case is timed in turn with the pass it is held against, in the same rounds, and its results are\n"
+        "checked through the public interface. For compress, limit is the speed of e = beta * e + g over arrays\n"
+        "of the same length and ratio the share of it that the whole call reaches; for decode and apply, limit\n"
+        "is one dense vector addition and ratio the time of two of them over the time of the call. For\n"
+        "topk/whole, limit is std::nth_element and ratio says how many times faster the call is. A case that\n"
+        "does not verify makes the exit status 1.\n\n"
+        "`bench reduce` measures whole exchanges between workers instead, from gradient to weights: every word of\n"
+        "the option reduce against the dense sum in the same rounds. By bytes is how many times less is sent, and\n"
+        "of that the share which arrives as time. frugrad-mpi is the same program for the processes of an MPI job.",
     .options = options,
     .run = bench_run,
 };

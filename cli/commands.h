@@ -13,6 +13,9 @@ extern const frugi_command frugi_command_plan;       /* plan.c */
 extern const frugi_command frugi_command_help;       /* help.c */
 extern const frugi_command frugi_command_man;        /* man.c */
 
+/** What main() does. Returns the exit status. */
+int frugi_program(int argc, char **argv);
+
 /** The i-th command in the order of the help, or NULL past the end. */
 const frugi_command *frugi_command_at(size_t i);
 

@@ -5,7 +5,8 @@ pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 
 file(GLOB cli_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cli/*.c)
 set(cli_main ${PROJECT_SOURCE_DIR}/cli/main.c)
-list(REMOVE_ITEM cli_sources ${cli_main})
+set(cli_main_mpi ${PROJECT_SOURCE_DIR}/cli/main_mpi.c)
+list(REMOVE_ITEM cli_sources ${cli_main} ${cli_main_mpi})
 
 add_library(frugrad_cli STATIC ${cli_sources})
 target_include_directories(frugrad_cli PUBLIC ${PROJECT_SOURCE_DIR}/cli)
@@ -35,6 +36,14 @@ endif()
 add_executable(frugrad_program ${cli_main})
 target_link_libraries(frugrad_program PRIVATE frugrad_cli)
 set_target_properties(frugrad_program PROPERTIES OUTPUT_NAME frugrad RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
+
+# The same program for the processes of an MPI job, where there is an MPI.
+if(TARGET frugrad_mpi_static)
+    add_executable(frugrad_mpi_program ${cli_main_mpi})
+    target_link_libraries(frugrad_mpi_program PRIVATE frugrad_cli frugrad_mpi_static)
+    set_target_properties(frugrad_mpi_program PROPERTIES OUTPUT_NAME frugrad-mpi
+                          RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
+endif()
 
 # The program prints its own man page, from the same tables as its help.
 if(NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR)

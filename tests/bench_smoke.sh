@@ -93,6 +93,30 @@ refuses 2 "give one of them" bench --k 16 --density 0.1
 refuses 2 "dist" bench --dist gausian
 refuses 1 "'selekt'" bench --quick --n 100000 --config selekt=hist --case compress
 
+# Whole exchanges: 600,000 elements go in chunks, 3 workers.
+"$frugrad" bench reduce --quick --n 600000 --workers 3 --json >"$work/reduce.jsonl" || fail "bench reduce fails"
+perl - "$work/reduce.jsonl" <<'PL' || fail "the lines of bench reduce are not as promised"
+my %rows;
+while (my $line = <>) {
+    my ($name) = $line =~ /^\{"reduce":"([^"]+)",.*\}$/ or die "not an object: $line";
+    $rows{$name} = {$line =~ /"(\w+)":("[^"]*"|-?[0-9.]+(?:e[-+]?[0-9]+)?|true|false|null)(?=[,}])/g};
+    next if exists $rows{$name}{skipped};
+    $rows{$name}{verified} eq "true" or die "$name is not verified";
+    $rows{$name}{ms_median} > 0 or die "$name takes no time";
+}
+$rows{dense}{bytes_sent} == 3200000 or die "dense sends $rows{dense}{bytes_sent}"; # 2 * 2/3 of 2.4 MB
+$rows{gather}{by_hand} eq "true" or die "gather is not compared with frames added by hand";
+my $frame = 600000 / 16 * 3; # two others get one byte of place and two of value for one entry in 16
+abs($rows{gather}{bytes_sent} - 2 * $frame) < 2000 or die "gather sends $rows{gather}{bytes_sent}";
+PL
+"$frugrad" bench reduce --quick --n 70000 --workers 2 --case gather --config topk >"$work/table" || fail "bench reduce --config topk fails"
+grep -q '^gather .* yes, by hand$' "$work/table" || fail "topk is not verified: $(cat "$work/table")"
+refuses 2 "selekt" bench reduce --n 100000 --config selekt=hist
+refuses 2 "neither nothing nor reduce" bench reduse
+refuses 2 "takes no --dist" bench reduce --dist ties
+refuses 2 "workers" bench reduce --workers 0
+refuses 1 "needs about" bench reduce --n 68719476736
+
 if "$frugrad" demo --n 100000 --steps 1 >/dev/full 2>"$work/err"; then fail "demo does not notice a full disk"; fi
 if "$frugrad" bench --quick --n 100000 --case decode --json >/dev/full 2>"$work/err"; then fail "bench does not notice a full disk"; fi
 "$frugrad" demo --n 300000 --steps 3 >"$work/demo" || fail "demo fails: $(cat "$work/demo")"

@@ -112,11 +112,11 @@ static frug_status too_late(const frug_comm *comm, const frug_message *messages,
                       comm->known_as, messages[i].peer, comm->deadline);
 }
 
-frug_status frugi_comm_wait(frug_comm *comm, frug_message *messages, size_t n) {
+frug_status frugi_comm_wait_for(frug_comm *comm, frug_message *messages, size_t n, size_t enough) {
     double start = frugi_clock(), news = start, pause = SHORTEST;
     size_t done = 0, before = 0;
     frug_status status = frugi_comm_test(comm, messages, n, &done);
-    while (status == FRUG_OK && done < n) {
+    while (status == FRUG_OK && done < enough) {
         double now = frugi_clock();
         if (done > before) {
             before = done;
@@ -133,6 +133,10 @@ frug_status frugi_comm_wait(frug_comm *comm, frug_message *messages, size_t n) {
     if (status != FRUG_OK)
         frugi_comm_abandon(comm, messages, n);
     return status;
+}
+
+frug_status frugi_comm_wait(frug_comm *comm, frug_message *messages, size_t n) {
+    return frugi_comm_wait_for(comm, messages, n, n);
 }
 
 frug_status frugi_comm_exchange(frug_comm *comm, frug_message *messages, size_t n) {

@@ -27,6 +27,9 @@ frug_status frugi_comm_test(frug_comm *comm, frug_message *messages, size_t n, s
 /** Wait for all of some started messages. On an error those not done are abandoned. */
 frug_status frugi_comm_wait(frug_comm *comm, frug_message *messages, size_t n);
 
+/** Wait until at least `enough` of some started messages are done; otherwise the same. */
+frug_status frugi_comm_wait_for(frug_comm *comm, frug_message *messages, size_t n, size_t enough);
+
 /** Start some messages and wait for all of them. */
 frug_status frugi_comm_exchange(frug_comm *comm, frug_message *messages, size_t n);
 

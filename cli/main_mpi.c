@@ -1,0 +1,34 @@
+/*
+ * frugrad-mpi - the same program as frugrad, as one process of an MPI job: `bench reduce` then measures the exchange
+ * between the processes. Only the first one prints results.
+ *
+ *   mpirun -np 4 frugrad-mpi bench reduce
+ */
+#include "commands.h"
+#include "frugrad_mpi.h"
+#include "say.h"
+#include "team.h"
+
+#include <stdio.h>
+
+int main(int argc, char **argv) {
+    int level = 0;
+    frug_comm *comm = NULL;
+    if (MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS)
+        return frugi_error("MPI does not start");
+    if (frug_comm_mpi(MPI_COMM_WORLD, &comm) != FRUG_OK) {
+        frugi_library_error("workers");
+        MPI_Abort(MPI_COMM_WORLD, FRUGI_EXIT_FAIL);
+    }
+    int code = FRUGI_EXIT_OK;
+    if (frug_comm_rank(comm) != 0 && !freopen("/dev/null", "w", stdout))
+        code = frugi_error("cannot open /dev/null");
+    frugi_team_join(comm);
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_program(argc, argv);
+    if (code != FRUGI_EXIT_OK) /* others may wait for this process, and messages may be under way */
+        MPI_Abort(MPI_COMM_WORLD, code);
+    frug_comm_destroy(comm);
+    MPI_Finalize();
+    return code;
+}

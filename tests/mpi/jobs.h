@@ -44,6 +44,8 @@ __attribute__((format(printf, 2, 3))) static inline void all_fine(bool fine, con
 /** What a meddler does to the first thing that it can do it to. */
 typedef enum harm { NO_HARM, HARM_FIRST_MARK, HARM_PAYLOAD } harm;
 
+#define SHORT 64 /* bytes; no more than that announce a payload. A length that is wrong ends in the deadline */
+
 /** A transport in front of another one. */
 typedef struct meddler {
     frug_transport inner;
@@ -73,9 +75,14 @@ static inline void flip_a_bit(meddler *it, void *data, size_t bytes) {
 static inline frug_status meddle_test(void *ctx, frug_message *m) {
     meddler *it = ctx;
     frug_status status = it->inner.test(it->ctx, m);
-    if (m->done && !m->sending && m->tag >= FRUGI_TAG_FIRST)
+    if (m->done && !m->sending && m->tag >= FRUGI_TAG_FIRST && m->bytes > SHORT)
         flip_a_bit(it, m->data, m->bytes);
     return status;
+}
+
+static inline frug_status meddle_wait(void *ctx, double seconds) {
+    meddler *it = ctx;
+    return it->inner.wait(it->ctx, seconds);
 }
 
 static inline frug_status meddle_allreduce(void *ctx, float *x, uint64_t n) {
@@ -101,6 +108,7 @@ static inline void meddle(frug_comm *comm, meddler *it, harm what) {
     *it = (meddler){.inner = comm->transport, .ctx = comm->ctx, .harm = what};
     comm->transport.post = meddle_post;
     comm->transport.test = meddle_test;
+    comm->transport.wait = meddle_wait;
     comm->transport.allreduce = meddle_allreduce;
     comm->transport.abandon = meddle_abandon;
     comm->transport.destroy = meddle_destroy;

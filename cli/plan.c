@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "quantity.h"
 #include "say.h"
+#include "team.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +27,8 @@ static const frugi_opt options[] = {
     {"overlap", 0, NULL, NULL, "buckets travel while the backward pass goes on"},
     {"compress-speed", 0, "COUNT", NULL, "parameters compressed a second, instead of measuring: 800M, ..."},
     {"decode-speed", 0, "COUNT", NULL, "parameters decoded a second from one frame, likewise"},
-    {"measure", 'm', NULL, NULL, "take latency and bandwidth from this machine: workers as threads"},
+    {"measure", 'm', NULL, NULL,
+     "take latency and bandwidth from this machine: threads, or under mpirun (frugrad-mpi) processes"},
     {"simulate", 's', NULL, NULL, "count bytes for up to 1024 workers, to check the formulas"},
     {"grad", 'g', "FILE", NULL, "with --simulate: recorded gradients, each step as a worker"},
     {"shared", 0, "SHARE", "0", "with --simulate: part of the entries that all workers send"},
@@ -123,8 +125,10 @@ static int measure_link(const frugi_args *args, frugi_planned *plan) {
         return frugi_usage_error("plan: --measure finds bandwidth and latency; give one or the other");
     if (plan->scene.workers > 256)
         return frugi_usage_error("plan: --measure: %u workers are too many threads; 256 at most", plan->scene.workers);
-    plan->link = "measured: threads of this machine";
-    return frugi_link_measure_threads((int)plan->scene.workers, &plan->scene.latency, &plan->scene.bandwidth);
+    plan->scene.workers = (uint32_t)frugi_team_size((int)plan->scene.workers);
+    plan->link =
+        frugi_team_joined() ? "measured between the processes of this job" : "measured: threads of this machine";
+    return frugi_link_measure_team((int)plan->scene.workers, &plan->scene.latency, &plan->scene.bandwidth);
 }
 
 static int plan_run(const frugi_args *args) {

@@ -48,8 +48,9 @@ int frugi_speed_measure(const char *config, double density, frugi_speed *speed);
  */
 frug_status frugi_link_measure(frug_comm *comm, double *latency, double *bandwidth);
 
-/** The same between this many threads of this machine. Returns an exit status. */
-int frugi_link_measure_threads(int workers, double *latency, double *bandwidth);
+/** The same between the workers of the team: as many threads as said, or the processes of the job. Returns an exit
+ * status. */
+int frugi_link_measure_team(int workers, double *latency, double *bandwidth);
 
 /* ---- plan_print.c ---------------------------------------------------------------- */
 

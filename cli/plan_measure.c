@@ -6,8 +6,8 @@
 #include "bench.h"
 #include "plan.h"
 #include "say.h"
+#include "team.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,6 +116,9 @@ static int measure_entries(const char *config, const float *grad, float *dst, fr
         speed->decode_entry = least(most, (frame - speed->decode_frame) / (MANY - speed->density));
         speed->decode_frame -= speed->decode_entry * speed->density;
     }
+    /* Differences of times: noise may take them below nothing. */
+    speed->decode = speed->decode > 0 ? speed->decode : 0;
+    speed->decode_frame = speed->decode_frame > 0 ? speed->decode_frame : 0;
     return status;
 }
 
@@ -216,54 +219,24 @@ frug_status frugi_link_measure(frug_comm *comm, double *latency, double *bandwid
     return status;
 }
 
-typedef struct seat {
-    pthread_t thread;
-    frug_comm *comm;
+typedef struct link {
     double latency, bandwidth;
-    frug_status status;
-    char error[512];
-} seat;
+} link;
 
-static void *sit(void *arg) {
-    seat *s = arg;
-    s->status = frugi_link_measure(s->comm, &s->latency, &s->bandwidth);
-    snprintf(s->error, sizeof s->error, "%s", frug_last_error());
-    return NULL;
+/* All workers measure; the first one's numbers count. */
+static int measure_member(frug_comm *comm, void *shared) {
+    link mine = {0};
+    if (frugi_link_measure(comm, &mine.latency, &mine.bandwidth) != FRUG_OK)
+        return frugi_error("plan: --measure: %s", frug_last_error());
+    if (frug_comm_rank(comm) == 0 || frugi_team_joined())
+        *(link *)shared = mine;
+    return FRUGI_EXIT_OK;
 }
 
-/* Threads that could not be started leave the others waiting, so they are given up together after the deadline. */
-static int seat_all(seat *seats, frug_comm **comms, int workers) {
-    int started = 0, code = FRUGI_EXIT_OK;
-    for (; started < workers; started++) {
-        seats[started].comm = comms[started];
-        if (frug_comm_set_deadline(comms[started], 10) != FRUG_OK ||
-            pthread_create(&seats[started].thread, NULL, sit, &seats[started]) != 0)
-            break;
-    }
-    for (int i = 0; i < started; i++)
-        pthread_join(seats[i].thread, NULL);
-    if (started < workers)
-        return frugi_error("plan: cannot start %d threads", workers);
-    for (int i = 0; i < workers && code == FRUGI_EXIT_OK; i++)
-        if (seats[i].status != FRUG_OK)
-            code = frugi_error("plan: --measure: %s", seats[i].error);
-    return code;
-}
-
-int frugi_link_measure_threads(int workers, double *latency, double *bandwidth) {
-    seat *seats = calloc((size_t)workers, sizeof *seats);
-    frug_comm **comms = calloc((size_t)workers, sizeof *comms);
-    int code = seats && comms ? FRUGI_EXIT_OK : frugi_error("no memory for %d threads", workers);
-    int made = code == FRUGI_EXIT_OK && frug_comm_threads(workers, comms) == FRUG_OK;
-    if (code == FRUGI_EXIT_OK)
-        code = made ? seat_all(seats, comms, workers) : frugi_library_error("plan");
-    if (code == FRUGI_EXIT_OK) {
-        *latency = seats[0].latency;
-        *bandwidth = seats[0].bandwidth;
-    }
-    for (int i = 0; made && i < workers; i++)
-        frug_comm_destroy(comms[i]);
-    free(seats);
-    free(comms);
+int frugi_link_measure_team(int workers, double *latency, double *bandwidth) {
+    link found = {0};
+    int code = frugi_team_run(workers, measure_member, &found);
+    *latency = found.latency;
+    *bandwidth = found.bandwidth;
     return code;
 }

@@ -14,7 +14,7 @@ libdir=$(dirname "$(find "$prefix" -name libfrugrad.a)")
 for file in bin/frugrad include/frugrad.h share/man/man1/frugrad.1; do
     [ -s "$prefix/$file" ] || fail "$file is missing"
 done
-"$prefix/bin/frugrad" --version | grep -q '^frugrad [0-9]' || fail "the installed program does not run"
+"$prefix/bin/frugrad" --version | grep '^frugrad [0-9]' >/dev/null || fail "the installed program does not run"
 if nm -D --defined-only "$libdir/libfrugrad.so" | awk '{print $3}' | grep -v '^frug_'; then
     fail "the shared library exports the names above, which are not public"
 fi

@@ -11,7 +11,7 @@ fail() { echo "cli_help: $*" >&2; exit 1; }
 "$FRUGRAD" --help >"$work/help"
 grep -q '^Usage: frugrad COMMAND' "$work/help" || fail "--help shows no usage"
 "$FRUGRAD" help | cmp -s - "$work/help" || fail "'help' and '--help' differ"
-"$FRUGRAD" --version | grep -Eq '^frugrad [0-9]+\.[0-9]+\.[0-9]+$' || fail "--version prints no version"
+"$FRUGRAD" --version | grep -E '^frugrad [0-9]+\.[0-9]+\.[0-9]+$' >/dev/null || fail "--version prints no version"
 "$FRUGRAD" man >"$work/frugrad.1"
 grep -q '^\.TH FRUGRAD 1' "$work/frugrad.1" || fail "'man' prints no man page"
 

@@ -14,7 +14,7 @@ libdir=$(dirname "$(find "$prefix" -name libfrugrad.a)")
 for file in bin/frugrad include/frugrad.h share/man/man1/frugrad.1; do
     [ -s "$prefix/$file" ] || fail "$file is missing"
 done
-"$prefix/bin/frugrad" --version | grep -q '^frugrad [0-9]' || fail "the installed program does not run"
+"$prefix/bin/frugrad" --version | grep '^frugrad [0-9]' >/dev/null || fail "the installed program does not run"
 for library in "$libdir"/libfrugrad*.so; do
     if nm -D --defined-only "$library" | awk '{print $3}' | grep -v '^frug_'; then
         fail "$library exports the names above, which are not public"

@@ -41,4 +41,4 @@ kill -TERM $script
 rc=0
 wait $script || rc=$?
 [ "$rc" -eq 143 ] || fail "exit status $rc of a run that was ended"
-! ip netns list | grep -q "^fg$script" || fail "namespaces of $script are left"
+! ip netns list | grep "^fg$script" >/dev/null || fail "namespaces of $script are left"

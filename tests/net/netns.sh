@@ -38,7 +38,7 @@ skip() {
 for tool in ip tc unshare mpirun; do
     command -v $tool >/dev/null || skip "no $tool"
 done
-mpirun --version 2>/dev/null | grep -q "Open MPI" || skip "mpirun is not Open MPI's"
+mpirun --version 2>/dev/null | grep "Open MPI" >/dev/null || skip "mpirun is not Open MPI's"
 
 prefix=fg$$ net=10.91.7
 dir=$(mktemp -d /tmp/$prefix.XXXX) || exit 1

@@ -529,6 +529,21 @@ typedef struct frug_reduce_stats {
 /** Totals since creation. */
 FRUG_API frug_status frug_reducer_stats(const frug_reducer *reducer, frug_reduce_stats *stats);
 
+#define FRUG_BUCKETS_KNOWN 64
+
+/** One exchange: a bucket handed over, or a call. */
+typedef struct frug_bucket_stats {
+    size_t struct_size; /* sizeof(frug_bucket_stats), set by the caller */
+    uint64_t step, begin, count;
+    frug_reduce_stats stats; /* of this exchange alone */
+} frug_bucket_stats;
+
+/**
+ * How one of the last FRUG_BUCKETS_KNOWN exchanges went: 0 is the latest. Returns FRUG_ERR_ARG where there is none.
+ * Adding up and applying are one pass, so decode has both.
+ */
+FRUG_API frug_status frug_reducer_bucket(const frug_reducer *reducer, size_t back, frug_bucket_stats *bucket);
+
 /* ---- parameter servers: push gradients, pull what all have changed ---------------- */
 
 /**

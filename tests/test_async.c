@@ -36,6 +36,21 @@ static frug_status step_of(frug_reducer *r, const task *t, int rank, uint64_t st
     return frug_reducer_finish(r);
 }
 
+/* The buckets add up to the totals, and each is known by its place. */
+static frug_status check_books(const frug_reducer *r, const task *t) {
+    frug_reduce_stats all = {.struct_size = sizeof all};
+    frug_bucket_stats b = {.struct_size = sizeof b};
+    frug_status status = frug_reducer_stats(r, &all);
+    uint64_t sent = 0, elements = 0, count = 0;
+    for (; status == FRUG_OK && frug_reducer_bucket(r, (size_t)count, &b) == FRUG_OK; count++) {
+        sent += b.stats.bytes_sent;
+        elements += b.count;
+    }
+    return status == FRUG_OK && sent == all.bytes_sent && count == all.calls && elements == STEPS * t->n && b.step == 0
+               ? FRUG_OK
+               : FRUG_ERR_MISMATCH;
+}
+
 static frug_status train(frug_comm *comm, void *shared) {
     task *t = shared;
     frug_config *config = NULL;
@@ -46,6 +61,8 @@ static frug_status train(frug_comm *comm, void *shared) {
     frug_config_destroy(config);
     for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++)
         status = step_of(r, t, frug_comm_rank(comm), step);
+    if (status == FRUG_OK)
+        status = check_books(r, t);
     frug_reducer_destroy(r);
     return status;
 }

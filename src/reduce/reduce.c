@@ -199,15 +199,46 @@ void frug_reducer_destroy(frug_reducer *r) {
 
 /* ---- running -------------------------------------------------------------------- */
 
+/* What an exchange has added to the totals. */
+static void remember(frug_reducer *r, const frugi_exchange *x, const frug_reduce_stats *before) {
+    const frug_reduce_stats *now = &r->stats;
+    r->bucket[before->calls % FRUG_BUCKETS_KNOWN] =
+        (frug_bucket_stats){.struct_size = sizeof(frug_bucket_stats),
+                            .step = x->step,
+                            .begin = x->begin,
+                            .count = x->count,
+                            .stats = {.struct_size = sizeof *now,
+                                      .calls = 1,
+                                      .bytes_sent = now->bytes_sent - before->bytes_sent,
+                                      .bytes_received = now->bytes_received - before->bytes_received,
+                                      .seconds_compress = now->seconds_compress - before->seconds_compress,
+                                      .seconds_wait = now->seconds_wait - before->seconds_wait,
+                                      .seconds_wire = now->seconds_wire - before->seconds_wire,
+                                      .seconds_decode = now->seconds_decode - before->seconds_decode,
+                                      .seconds_total = now->seconds_total - before->seconds_total}};
+}
+
+frug_status frug_reducer_bucket(const frug_reducer *r, size_t back, frug_bucket_stats *bucket) {
+    FRUG_FAIL_IF(!r || !bucket || bucket->struct_size < sizeof *bucket, FRUG_ERR_ARG,
+                 "reduce: no reducer, no place for the statistics or struct_size unset");
+    FRUG_FAIL_IF(back >= r->stats.calls || back >= FRUG_BUCKETS_KNOWN, FRUG_ERR_ARG,
+                 "reduce: of %llu exchanges the last %d are known, number %zu back is not",
+                 (unsigned long long)r->stats.calls, FRUG_BUCKETS_KNOWN, back);
+    *bucket = r->bucket[(r->stats.calls - 1 - back) % FRUG_BUCKETS_KNOWN];
+    return FRUG_OK;
+}
+
 static frug_status run(frug_reducer *r, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
                        frugi_target target) {
     FRUG_FAIL_IF(!r, FRUG_ERR_ARG, "reduce: no reducer");
     frugi_exchange x = {.step = step, .begin = begin, .count = count, .grad = grad, .target = target};
     double start = frugi_clock();
+    frug_reduce_stats before = r->stats;
     r->phase = 0;
     frug_status status = r->algorithm->run(r, &x);
     r->stats.calls++;
     r->stats.seconds_total += frugi_clock() - start;
+    remember(r, &x, &before);
     return status;
 }
 

@@ -61,6 +61,7 @@ struct frug_reducer {
     frugi_async *async;     /* NULL until a bucket is handed over */
     double seconds_blocked; /* of the thread that hands over */
     frug_reduce_stats stats;
+    frug_bucket_stats bucket[FRUG_BUCKETS_KNOWN]; /* of exchange number i at i modulo that */
 };
 
 extern const frugi_algorithm frugi_reduce_dense, frugi_reduce_gather, frugi_reduce_split, frugi_reduce_tree,

@@ -102,6 +102,54 @@ static void all_workers_get_the_same_bits_and_nothing_is_lost(void **state) {
     frug_layout_destroy(z);
 }
 
+/* ---- the examples at the head of gather.c and dense.c ----------------------------------- */
+
+typedef struct example {
+    const char *config;
+    uint64_t n;
+    float grad[3][4], dst[3][4];
+} example;
+
+static frug_status work_out(frug_comm *comm, void *shared) {
+    example *e = shared;
+    int rank = frug_comm_rank(comm);
+    frug_layout *layout = NULL;
+    frug_config *config = NULL;
+    frug_reducer *r = NULL;
+    frug_status status = frug_layout_flat(e->n, &layout);
+    if (status == FRUG_OK)
+        status = frug_config_create(e->config, &config);
+    if (status == FRUG_OK)
+        status = frug_reducer_create(config, layout, NULL, comm, &r);
+    if (status == FRUG_OK)
+        status = frug_reduce_add(r, 0, 0, e->n, e->grad[rank], 1.0f, e->dst[rank]);
+    frug_reducer_destroy(r);
+    frug_config_destroy(config);
+    frug_layout_destroy(layout);
+    return status;
+}
+
+static void the_worked_examples_hold(void **state) {
+    (void)state;
+    example gather = {"segment=1:4,feedback=none,value=f32,min_size=1,reduce=gather",
+                      4,
+                      {{5, 1, 0, 0}, {0, 0, 7, 1}, {1, 0.5f, 0, 0}},
+                      {{0}}},
+            dense = {"reduce=dense", 3, {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}}, {{0}}};
+    static const float of_gather[4] = {6, 0, 7, 0}, of_dense[4] = {12, 15, 18};
+    crew_member member[3];
+    crew(3, work_out, &gather, 20, member);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(member[i].status, FRUG_OK);
+        assert_same_bits(gather.dst[i], of_gather, sizeof of_gather);
+    }
+    crew(3, work_out, &dense, 20, member);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(member[i].status, FRUG_OK);
+        assert_same_bits(dense.dst[i], of_dense, sizeof of_dense);
+    }
+}
+
 /* ---- disagreement and failure -------------------------------------------------------- */
 
 typedef enum trouble { OTHER_CONFIG, OTHER_LAYOUT, OTHER_STEP, BAD_RANGE, SILENT } trouble;
@@ -167,6 +215,7 @@ static void trouble_of_one_is_an_error_of_all_and_nobody_hangs(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_workers_get_the_same_bits_and_nothing_is_lost),
+        cmocka_unit_test(the_worked_examples_hold),
         cmocka_unit_test(trouble_of_one_is_an_error_of_all_and_nobody_hangs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

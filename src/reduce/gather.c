@@ -9,7 +9,7 @@
  * Limitations:  beyond some 1 / (density * bytes per entry / 8) workers a dense sum sends less. Chunks need frames
  * whose sizes all workers know beforehand: sections by units, norm=... and clip=... go in one frame.
  *
- * Example, 3 workers, one block of 4, 1 entry each:
+ * Example, 3 workers, 1 of every 4 entries (segment=1:4):
  *     rank 0 sends (0: 5), rank 1 (2: 7), rank 2 (0: 1); everyone adds 6 0 7 0.
  */
 #include "reduce/reduce.h"

@@ -11,7 +11,7 @@ usage() {
 packages_of() {
     case "$1" in
     build) echo gcc libc6-dev make cmake pkg-config libjansson-dev ;;
-    test) echo libcmocka-dev python3 ;;
+    test) echo libcmocka-dev python3 iproute2 ;;
     mpi) echo libopenmpi-dev openmpi-bin ;;
     mpich) echo libmpich-dev mpich ;; # stands beside Open MPI: mpicc.mpich, mpirun.mpich
     bench) echo g++ ;; # optional: bench then compares with std::nth_element

@@ -499,8 +499,9 @@ FRUG_API frug_status frug_reduce_apply(frug_reducer *reducer, uint64_t step, uin
  *   grad, weights   belong to the reducer until frug_reducer_finish() returns
  *
  * Waits while four buckets are on their way, so memory in flight is bounded. Over a transport that may only be called
- * from one thread (MPI_THREAD_FUNNELED) the bucket is reduced at once. Errors come from frug_reducer_finish(); buckets
- * behind one that failed are dropped on this worker, and the others notice at their next exchange. Since 0.2.
+ * from one thread (any_thread is 0; so far MPI's) the bucket is reduced at once. Errors come from
+ * frug_reducer_finish(); buckets behind one that failed are dropped on this worker, and the others notice at their next
+ * exchange. Since 0.2.
  */
 FRUG_API frug_status frug_reducer_submit(frug_reducer *reducer, uint64_t step, uint64_t begin, uint64_t count,
                                          const float *grad, float rate, float decay, float *weights);

@@ -12,7 +12,7 @@
  * Example, 3 workers, 1 of every 4 entries (segment=1:4):
  *     rank 0 sends (0: 5), rank 1 (2: 7), rank 2 (0: 1); everyone adds 6 0 7 0.
  */
-#include "reduce/reduce.h"
+#include "reduce/parts.h"
 
 #include "common/clock.h"
 #include "common/status.h"
@@ -25,14 +25,6 @@
 #define WINDOW      8u         /* chunks in hand: compressed and not yet added up everywhere */
 
 /* ---- in one frame ------------------------------------------------------------------ */
-
-/* This worker's frame into r->mine. */
-static frug_status compress(frug_reducer *r, const frugi_exchange *x, size_t *len) {
-    size_t bound = 0;
-    FRUG_TRY(frug_compressor_bound(r->compressor, x->begin, x->count, &bound));
-    FRUG_TRY(frugi_room_for(&r->mine, bound));
-    return frug_compress(r->compressor, x->step, x->begin, x->count, x->grad, r->mine.data, r->mine.bytes, len);
-}
 
 /* Everyone's frame to everyone. */
 static frug_status swap(frug_reducer *r, size_t mine) {
@@ -65,7 +57,7 @@ static frug_status swap(frug_reducer *r, size_t mine) {
 static frug_status run_whole(frug_reducer *r, const frugi_exchange *x) {
     size_t mine = 0, size = (size_t)r->comm->size;
     double t0 = frugi_clock();
-    frug_status status = compress(r, x, &mine);
+    frug_status status = frugi_part_compress(r, x->step, x->begin, x->count, x->grad, &mine);
     double t1 = frugi_clock();
     FRUG_TRY(frugi_marks(r, x, status, mine, 0));
     double t2 = frugi_clock();

@@ -7,10 +7,10 @@
 #ifndef FRUGI_ARGS_H
 #define FRUGI_ARGS_H
 
+#include "say.h"
+
 #include <stddef.h>
 #include <stdint.h>
-
-enum { FRUGI_EXIT_OK = 0, FRUGI_EXIT_FAIL = 1, FRUGI_EXIT_USAGE = 2 };
 
 #define FRUGI_MAX_OPTIONS 32
 

@@ -3,6 +3,7 @@
 #define FRUGI_GRADIENT_H
 
 #include "frugrad.h"
+#include "roles.h"
 #include "tensors.h"
 
 #include <jansson.h>

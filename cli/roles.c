@@ -14,8 +14,10 @@
  * Attention matrices share a module when their names agree up to the part that has "attn" or "attention" in it,
  * or else up to the last number. How many heads there are no name tells: the command line does.
  */
+#include "roles.h"
+
 #include "args.h"
-#include "tensors.h"
+#include "say.h"
 
 #include <ctype.h>
 #include <stdlib.h>

@@ -1,7 +1,5 @@
 # The program frugrad: cli/main.c over the library frugrad_cli (everything else in cli/, so that
 # tests and fuzz targets can reach it), which sees the public header only.
-find_package(PkgConfig REQUIRED)
-pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 
 file(GLOB cli_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cli/*.c)
 set(cli_main ${PROJECT_SOURCE_DIR}/cli/main.c)
@@ -10,7 +8,7 @@ list(REMOVE_ITEM cli_sources ${cli_main} ${cli_main_mpi})
 
 add_library(frugrad_cli STATIC ${cli_sources})
 target_include_directories(frugrad_cli PUBLIC ${PROJECT_SOURCE_DIR}/cli)
-target_link_libraries(frugrad_cli PUBLIC frugrad_static PkgConfig::JANSSON m)
+target_link_libraries(frugrad_cli PUBLIC frugrad_train m)
 if(FRUGRAD_USE_OPENMP)
     target_link_libraries(frugrad_cli PRIVATE OpenMP::OpenMP_C)
 endif()

@@ -2,7 +2,7 @@
  * that heads can be found; what is guessed from the names of a file agrees with them. */
 #include "helpers.h"
 #include "cli/models.h"
-#include "cli/tensors.h"
+#include "cli/roles.h"
 
 #include <stdio.h>
 

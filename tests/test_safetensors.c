@@ -4,6 +4,7 @@
  * Inputs are copied into buffers of their exact size, so that a sanitizer sees any step beyond them.
  */
 #include "payload.h"
+#include "roles.h"
 #include "safetensors.h"
 
 #include <setjmp.h>

@@ -10,8 +10,8 @@ usage() {
 
 packages_of() {
     case "$1" in
-    build) echo gcc libc6-dev make cmake pkg-config libjansson-dev ;;
-    test) echo libcmocka-dev python3 iproute2 ;;
+    build) echo gcc libc6-dev make cmake pkg-config libjansson-dev zlib1g-dev liblzma-dev libopenblas-dev ;;
+    test) echo libcmocka-dev python3 iproute2 dataset-fashion-mnist ;;
     mpi) echo libopenmpi-dev openmpi-bin ;;
     mpich) echo libmpich-dev mpich ;; # stands beside Open MPI: mpicc.mpich, mpirun.mpich
     bench) echo g++ ;; # optional: bench then compares with std::nth_element

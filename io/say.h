@@ -5,6 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/** What functions of the program return, and the program to the shell. */
+enum { FRUGI_EXIT_OK = 0, FRUGI_EXIT_FAIL = 1, FRUGI_EXIT_USAGE = 2 };
+
 #if defined(__GNUC__)
 #define FRUGI_SAY_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #else

@@ -4,7 +4,6 @@
  */
 #include "team.h"
 
-#include "args.h"
 #include "say.h"
 
 #include <pthread.h>

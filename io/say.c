@@ -4,7 +4,6 @@
  * replaced before it is printed.
  */
 #include "say.h"
-#include "args.h"
 #include "frugrad.h"
 
 #include <stdarg.h>

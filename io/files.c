@@ -5,7 +5,6 @@
  * interrupt never leaves half a file under the user's name.
  */
 #include "files.h"
-#include "args.h"
 #include "say.h"
 
 #include <errno.h>

@@ -1,6 +1,5 @@
 /* JSON output on top of jansson, for values that come from file names and divisions. */
 #include "json.h"
-#include "args.h"
 #include "say.h"
 
 #include <math.h>

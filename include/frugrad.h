@@ -68,6 +68,12 @@ FRUG_API const char *frug_status_text(frug_status status);
  */
 FRUG_API const char *frug_last_error(void);
 
+/**
+ * Bytes of memory that this library holds in this process, and the most it has held; either may be NULL.
+ * What a transport such as MPI takes for itself is not in it. Since 0.2.
+ */
+FRUG_API void frug_memory(uint64_t *now, uint64_t *peak);
+
 typedef enum frug_log_level { FRUG_LOG_ERROR = 0, FRUG_LOG_WARN = 1, FRUG_LOG_INFO = 2 } frug_log_level;
 
 typedef void frug_log_fn(void *ctx, frug_log_level level, const char *message);
@@ -367,6 +373,15 @@ FRUG_API frug_status frug_compressor_save(const frug_compressor *compressor, voi
 FRUG_API frug_status frug_compressor_restore(frug_compressor *compressor, const void *src, size_t len);
 
 /**
+ * Replace what a range has left behind, as far as the residual's format can say it: src has what
+ * frug_compressor_residual() would give. With feedback=dgc the momentum of the range becomes zero.
+ * So residuals can be handed on to other workers. Dense tensors and feedback=none ignore it.
+ * Returns FRUG_ERR_ARG, also for NaN and infinities. Since 0.2.
+ */
+FRUG_API frug_status frug_compressor_put_residual(frug_compressor *compressor, uint64_t begin, uint64_t count,
+                                                  const float *src);
+
+/**
  * Copy what a range has left behind into dst, as floats. A dense tensor and
  * feedback=none leave zeros. begin and count as in frug_compress().
  */
@@ -457,6 +472,19 @@ FRUG_API const char *frug_comm_transport(const frug_comm *comm);
  */
 FRUG_API frug_status frug_comm_set_deadline(frug_comm *comm, double seconds);
 
+/**
+ * Bytes from one worker to another; the other calls the opposite with as many. Messages between two workers arrive in
+ * order. Not while a reducer of this group has buckets under way. Returns FRUG_ERR_ARG, FRUG_ERR_COMM. Since 0.2.
+ */
+FRUG_API frug_status frug_comm_send(frug_comm *comm, int peer, const void *data, size_t bytes);
+FRUG_API frug_status frug_comm_receive(frug_comm *comm, int peer, void *data, size_t bytes);
+
+/**
+ * Everyone gets everyone's `bytes` bytes, in rank order: all has size * bytes. Collective, so it makes workers meet.
+ * For short pieces: everyone sends to everyone. Otherwise as frug_comm_send().
+ */
+FRUG_API frug_status frug_comm_gather(frug_comm *comm, const void *mine, size_t bytes, void *all);
+
 /* ---- reduce: the sum over all workers ------------------------------------------ */
 
 typedef struct frug_reducer frug_reducer;
@@ -492,19 +520,37 @@ FRUG_API frug_status frug_reduce_add(frug_reducer *reducer, uint64_t step, uint6
 FRUG_API frug_status frug_reduce_apply(frug_reducer *reducer, uint64_t step, uint64_t begin, uint64_t count,
                                        const float *grad, float rate, float decay, float *weights);
 
+/** The same in place: grad becomes scale * (worker 0's + worker 1's + ...); gaps between tensors stay as they are. */
+FRUG_API frug_status frug_reduce_sum(frug_reducer *reducer, uint64_t step, uint64_t begin, uint64_t count, float *grad,
+                                     float scale);
+
+/** A bucket to hand over: a range of the gradient, and what is to become of the sum. */
+typedef struct frug_bucket {
+    size_t struct_size; /* sizeof(frug_bucket), set by FRUG_BUCKET_INIT */
+    uint64_t step, begin, count;
+    float *grad;       /* element begin; the reducer's until the bucket is done */
+    float *weights;    /* element begin: as frug_reduce_apply() with rate and decay; NULL: as frug_reduce_sum() */
+    float rate, decay; /* with weights */
+    float scale;       /* without */
+    /* Called when the bucket is done, in the order of hand-over, on the reducer's thread; or NULL. It must not call the
+     * reducer. status is that of the bucket: after an error those that wait are dropped with the same one. */
+    void (*done)(void *ctx, const struct frug_bucket *bucket, frug_status status);
+    void *ctx;
+} frug_bucket;
+
+#define FRUG_BUCKET_INIT                                                                                               \
+    { sizeof(frug_bucket), 0, 0, 0, NULL, NULL, 0, 0, 1, NULL, NULL }
+
 /**
- * Hand over a bucket as backward finishes it, and go on computing: compression, exchange and the update of the
- * weights happen on a thread of the reducer's own, in the order of the calls.
+ * Hand over a bucket as backward finishes it, and go on computing: compression, exchange and what becomes of the sum
+ * happen on a thread of the reducer's own, in the order of the calls.
  *
- *   grad, weights   belong to the reducer until frug_reducer_finish() returns
- *
- * Waits while four buckets are on their way, so memory in flight is bounded. Over a transport that may only be called
- * from one thread (any_thread is 0; so far MPI's) the bucket is reduced at once. Errors come from
- * frug_reducer_finish(); buckets behind one that failed are dropped on this worker, and the others notice at their next
- * exchange. Since 0.2.
+ * Waits while four buckets are on their way, so memory in flight is bounded. The bucket itself is copied. Over a
+ * transport that may only be called from one thread (any_thread is 0: MPI below MPI_THREAD_SERIALIZED) the bucket is
+ * reduced at once. Errors come from frug_reducer_finish(); buckets behind one that failed are dropped on this worker,
+ * and the others notice at their next exchange. Since 0.2.
  */
-FRUG_API frug_status frug_reducer_submit(frug_reducer *reducer, uint64_t step, uint64_t begin, uint64_t count,
-                                         const float *grad, float rate, float decay, float *weights);
+FRUG_API frug_status frug_reducer_submit(frug_reducer *reducer, const frug_bucket *bucket);
 
 /** Wait until all buckets handed over are done. Between submit and finish nothing else of the reducer may be used. */
 FRUG_API frug_status frug_reducer_finish(frug_reducer *reducer);
@@ -544,6 +590,60 @@ typedef struct frug_bucket_stats {
  * Adding up and applying are one pass, so decode has both.
  */
 FRUG_API frug_status frug_reducer_bucket(const frug_reducer *reducer, size_t back, frug_bucket_stats *bucket);
+
+/* ---- optimisers: what becomes of a sum -------------------------------------------- */
+
+/** One kind of optimiser and what may stand behind its name. */
+typedef struct frug_optimizer_kind {
+    const char *name;
+    const char *options; /* "momentum=0.9,nesterov=0,decay=0": names and what holds unless given */
+    const char *help;
+} frug_optimizer_kind;
+
+/** The i-th kind, or NULL past the end. */
+FRUG_API const frug_optimizer_kind *frug_optimizer_at(size_t i);
+
+typedef struct frug_optimizer frug_optimizer;
+
+/**
+ * Make an optimiser: name[:option=value[,option=value]...].
+ *
+ *   layout       the tensors, copied
+ *   compressor   tells which tensors travel whole (they get ordinary states where the others' momentum lives in the
+ *                residual); NULL: none does. Only looked at here
+ *
+ * Allocates: here and nowhere later. Returns FRUG_ERR_ARG, FRUG_ERR_CONFIG (a word that is not known, and the nearest
+ * one that is), FRUG_ERR_MEMORY. Since 0.2.
+ */
+FRUG_API frug_status frug_optimizer_create(const char *text, const frug_layout *layout,
+                                           const frug_compressor *compressor, frug_optimizer **optimizer);
+FRUG_API void frug_optimizer_destroy(frug_optimizer *optimizer);
+
+/** The optimiser with every option spelled out, as a text that makes the same one. */
+FRUG_API const char *frug_optimizer_text(const frug_optimizer *optimizer);
+
+/**
+ * Change the weights of one range by the mean gradient of all workers.
+ *
+ *   step      from 0; the same for all ranges of a step, each range once per step
+ *   grad      element begin; the mean over the workers, with zeros where nothing arrived
+ *   rate      learning rate of this step, in the terms of the ordinary optimiser: a merged one multiplies it by its
+ *             gain
+ *   weights   element begin
+ *
+ * begin and count as in frug_compress(). Deterministic: a function of the calls, so all workers stay the same.
+ * Threads: one call at a time. Allocates: never. Returns FRUG_ERR_ARG. Since 0.2.
+ */
+FRUG_API frug_status frug_optimizer_step(frug_optimizer *optimizer, uint64_t step, uint64_t begin, uint64_t count,
+                                         const float *grad, double rate, float *weights);
+
+/** What a merged optimiser multiplies the rate by; 1 for others. */
+FRUG_API double frug_optimizer_gain(const frug_optimizer *optimizer);
+
+/** State out and in, as with compressors: bit for bit, untrusted bytes, unchanged on an error. */
+FRUG_API size_t frug_optimizer_state_size(const frug_optimizer *optimizer);
+FRUG_API frug_status frug_optimizer_save(const frug_optimizer *optimizer, void *dst, size_t cap, size_t *len);
+FRUG_API frug_status frug_optimizer_restore(frug_optimizer *optimizer, const void *src, size_t len);
 
 /* ---- parameter servers: push gradients, pull what all have changed ---------------- */
 

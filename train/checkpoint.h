@@ -1,0 +1,62 @@
+/*
+ * checkpoint.h - a run on disk: one safetensors file per checkpoint, "step-000000120.safetensors".
+ *
+ * Weights and running statistics stand under their own names, so other tools open the file as a model. Beside them:
+ *
+ *   frugrad.residual.R   U8   the compressor of worker R (frug_compressor_save)
+ *   frugrad.optimizer    U8   frug_optimizer_save; the same on all workers, so it is there once
+ *
+ * and in the metadata what frugi_facts holds. Files appear whole or not at all: they are written beside, synced and
+ * renamed. Worker 0 does all reading and writing and sends the others their parts, so only its machine needs the disk.
+ */
+#ifndef FRUGI_CHECKPOINT_H
+#define FRUGI_CHECKPOINT_H
+
+#include "frugrad.h"
+#include "nn/graph.h"
+
+#include <jansson.h>
+
+/** What a checkpoint is made of, on one worker. */
+typedef struct frugi_state {
+    frug_comm *comm;
+    frugi_graph *graph;
+    frug_compressor *compressor; /* NULL: not saved, not restored */
+    frug_optimizer *optimizer;   /* likewise */
+} frugi_state;
+
+/**
+ * Write a checkpoint into a directory, which is made if it is not there, and remove old ones beyond `keep`. Collective.
+ *
+ *   facts   a flat map of strings to strings; only worker 0's counts
+ *   path    worker 0 gets the name of the file
+ *
+ * On an error (a full disk) every worker gets FRUGI_EXIT_FAIL, older checkpoints are still there, and nothing
+ * half-written is.
+ */
+int frugi_checkpoint_write(const char *directory, uint32_t keep, uint64_t step, const frugi_state *state, json_t *facts,
+                           char *path, size_t cap);
+
+/** An opened checkpoint; worker 0 has the file, the others wait for their parts. */
+typedef struct frugi_checkpoint frugi_checkpoint;
+
+/**
+ * Open a checkpoint, or the newest sound one of a directory (a damaged one is passed over with a warning). Collective.
+ * Every worker gets the facts (owned by the checkpoint).
+ */
+int frugi_checkpoint_open(const char *path, frug_comm *comm, frugi_checkpoint **checkpoint, json_t **facts,
+                          uint64_t *step);
+void frugi_checkpoint_close(frugi_checkpoint *checkpoint);
+
+/**
+ * Take up everything. Collective. A checkpoint of another number of workers is taken up too: each worker then starts
+ * from the mean of all residuals, so that what is still to be applied is the same in all; *redistributed says so.
+ */
+int frugi_checkpoint_restore(frugi_checkpoint *checkpoint, const frugi_state *state, bool *redistributed);
+
+/** Load weights alone, from any safetensors file with the usual names (prefixes "module.", "transformer.", "bert." and
+ * the like may be there or missing; tensors that the model does not have are ignored, those that the file does not have
+ * are an error unless they belong to the head of a model that is fine-tuned: then `fresh` of them stay as they are). */
+int frugi_weights_load(const char *path, frugi_graph *graph, uint32_t *fresh);
+
+#endif

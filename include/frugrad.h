@@ -632,7 +632,9 @@ FRUG_API const char *frug_optimizer_text(const frug_optimizer *optimizer);
  *             gain
  *   weights   element begin
  *
- * begin and count as in frug_compress(). Deterministic: a function of the calls, so all workers stay the same.
+ * A range begins and ends at a tensor or a multiple of 256 elements into one, whatever the compressor's block length.
+ * A block of 256 whose gradient holds a NaN, an infinity or a magnitude from 2^63 on is held back, weights and states.
+ * Deterministic: a function of the calls, so all workers stay the same.
  * Threads: one call at a time. Allocates: never. Returns FRUG_ERR_ARG. Since 0.2.
  */
 FRUG_API frug_status frug_optimizer_step(frug_optimizer *optimizer, uint64_t step, uint64_t begin, uint64_t count,

@@ -317,6 +317,23 @@ static void every_kind_spells_itself_out(void **state) {
     frug_optimizer_destroy(o);
 }
 
+/* docs/optimizers.md has a row for every kind, with its options as they are. */
+static void the_page_has_every_kind(void **state) {
+    (void)state;
+    static char page[1 << 16];
+    FILE *file = fopen(FRUG_TEST_DIR "/../docs/optimizers.md", "r");
+    assert_non_null(file);
+    page[fread(page, 1, sizeof page - 1, file)] = '\0';
+    fclose(file);
+    const frug_optimizer_kind *kind;
+    for (size_t i = 0; (kind = frug_optimizer_at(i)); i++) {
+        char row[512];
+        snprintf(row, sizeof row, "| `%s` | `%s` |", kind->name, kind->options);
+        if (!strstr(page, row))
+            fail_msg("docs/optimizers.md has no row '%s'", row);
+    }
+}
+
 static const struct {
     const char *text, *why;
 } refusals[] = {
@@ -374,6 +391,7 @@ int main(void) {
         cmocka_unit_test(forged_states_are_refused),
         cmocka_unit_test(forged_windows_are_refused),
         cmocka_unit_test(every_kind_spells_itself_out),
+        cmocka_unit_test(the_page_has_every_kind),
         cmocka_unit_test(what_is_not_understood_is_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,16 +1,18 @@
 /*
- * rate.h - how the learning rate goes over training: a factor between 0 and 1 for each step.
+ * rate.h - how the learning rate goes up and down in the course of training.
  *
- *   constant   cosine   linear   step:0.5,0.75:0.1 (times 0.1 at half and at three quarters)
+ *   constant            1 from beginning to end
+ *   cosine              half a wave, from 1 to 0
+ *   linear              a straight line from 1 to 0
+ *   step:0.5,0.75:0.1   times 0.1 after half of the steps, and again after three quarters
  *
- * each with ",warmup=N": N steps of linear rise first.
+ * Each takes ",warmup=STEPS" at its end: so many steps that rise in a straight line to 1. cosine and linear then fall
+ * over the steps that are left. The numbers are shares of the rate that the user names.
  */
 #ifndef FRUGI_RATE_H
 #define FRUGI_RATE_H
 
 #include <stdint.h>
-
-#define FRUGI_RATE_STEPS 8
 
 typedef enum frugi_rate_kind {
     FRUGI_RATE_CONSTANT,
@@ -19,17 +21,26 @@ typedef enum frugi_rate_kind {
     FRUGI_RATE_STEP
 } frugi_rate_kind;
 
+#define FRUGI_RATE_MARKS 8
+
 typedef struct frugi_rate {
     frugi_rate_kind kind;
     uint64_t warmup;
-    uint32_t count; /* of steps */
-    double at[FRUGI_RATE_STEPS], factor;
+    int marks; /* of a step schedule: */
+    double mark[FRUGI_RATE_MARKS];
+    double factor;
 } frugi_rate;
 
-/** Returns an exit status, after a line on stderr that names the word. */
+/** Read a schedule. Returns an exit status, after a line on stderr. */
 int frugi_rate_parse(const char *text, frugi_rate *rate);
 
-/** The factor of a step, from 0, of `total`. */
+/**
+ * The share of the rate that holds at a step, 0 to 1.
+ *
+ *   total   steps of the whole training; 0: not known, which leaves it at 1 after the warm-up
+ *
+ * The same bits on every machine: workers that multiply by it stay the same.
+ */
 double frugi_rate_at(const frugi_rate *rate, uint64_t step, uint64_t total);
 
 #endif

@@ -80,6 +80,8 @@ void frugi_roots_save(frug_optimizer *o, uint64_t block, const float *root, uint
     uint16_t scale = frugi_f32_bf16_up(largest / LEVELS);
     if (largest > 0 && scale < SMALLEST_SCALE)
         scale = SMALLEST_SCALE;
+    if (scale > LARGEST_SCALE) /* only what was restored can be that large; 255 times this scale still holds it */
+        scale = LARGEST_SCALE;
     o->scale[block] = scale;
     save_int8(at, root, scale ? 32768.0f / frugi_bf16_f32(scale) : 0, dice);
 }

@@ -1,0 +1,83 @@
+/*
+ * data.h - data sets: where they lie, how they are read, and batches out of them.
+ *
+ * A data set is opened once per process and shared by its workers; it is read-only afterwards. Which samples make a
+ * batch, and how they are changed (flips, crops, masks), is a pure function of (seed, epoch, place), so that nothing
+ * but the step has to be remembered to go on after a restart, and the same whatever the number of workers.
+ */
+#ifndef FRUGI_DATA_H
+#define FRUGI_DATA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/** What a model wants to be fed. */
+typedef enum frugi_task {
+    FRUGI_TASK_IMAGES,    /* an image, a class */
+    FRUGI_TASK_LANGUAGE,  /* T tokens, the T tokens that follow them */
+    FRUGI_TASK_SENTENCES, /* one or two sentences as [CLS] A [SEP] (B [SEP]), a class or (STS-B) a number */
+    FRUGI_TASK_MASKED     /* T tokens of which some are hidden, what they were */
+} frugi_task;
+
+typedef enum frugi_split { FRUGI_TRAIN, FRUGI_VALID, FRUGI_TEST, FRUGI_SPLITS } frugi_split;
+
+/** What the caller asks for; fields of other tasks are ignored. */
+typedef struct frugi_data_want {
+    frugi_task task;
+    const char
+        *path; /* "builtin", "fashion-mnist" (where Debian puts it), or a directory; what is inside is found out */
+    const char *tokens; /* language: "bytes", or the directory with GPT-2's encoder.json/vocab.bpe; sentences, masked:
+                           WordPiece vocabulary file; NULL: bytes, or tokenised files that lie in the directory */
+    const char *subset; /* GLUE task ("sst-2", "cola", "mrpc", "sts-b"); NULL: by the directory */
+    uint32_t length;    /* T, tokens per sample */
+    uint32_t channels, height, width; /* builtin images: what the model wants; otherwise ignored */
+    uint32_t classes;                 /* builtin */
+    uint32_t vocab;                   /* builtin tokens */
+    uint64_t samples;                 /* builtin: of the training split; 0: some thousand */
+    int augment;                      /* images: random crops (4 pixels of padding) and flips of training samples */
+    uint64_t seed;
+} frugi_data_want;
+
+/** What was found. */
+typedef struct frugi_data_info {
+    const char *name; /* "fashion-mnist", "cifar-10", "wikitext-2", ... for people */
+    frugi_task task;
+    uint32_t channels, height, width;
+    uint32_t classes; /* 1: a number is predicted, not a class */
+    uint32_t vocab;
+    uint32_t length;
+    uint64_t count[FRUGI_SPLITS]; /* samples; 0 where there is no such split */
+} frugi_data_info;
+
+/** Samples of one batch; the memory is the caller's (frugi_batch_create). */
+typedef struct frugi_batch {
+    uint32_t n;        /* samples */
+    float *pixels;     /* images: n x channels x height x width, normalised */
+    int32_t *tokens;   /* n x T; sentences are padded with 0 */
+    int32_t *segments; /* sentences, masked: n x T of 0 and 1 */
+    int32_t *lengths;  /* sentences, masked: n, tokens before the padding; language: T */
+    int32_t *targets;  /* images, sentences: n classes; language, masked: n x T ids, -1 where nothing is asked */
+    float *numbers;    /* sentences with classes == 1: n */
+} frugi_batch;
+
+typedef struct frugi_data frugi_data;
+
+/** Open a data set. Returns an exit status, after one line on stderr that names the file, the place in it and what was
+ * expected. */
+int frugi_data_open(const frugi_data_want *want, frugi_data **data);
+void frugi_data_close(frugi_data *data);
+const frugi_data_info *frugi_data_about(const frugi_data *data);
+
+/** Room for batches of at most n samples. Returns an exit status. */
+int frugi_batch_create(const frugi_data_info *info, uint32_t n, frugi_batch *batch);
+void frugi_batch_destroy(frugi_batch *batch);
+
+/**
+ * Fill a batch with samples first .. first + n - 1 of an epoch's order (batch->n = n). Training samples are shuffled
+ * anew every epoch and begin again from the front past the end; those of other splits come in their own order,
+ * unchanged. Any number of threads may call it.
+ */
+void frugi_data_batch(const frugi_data *data, frugi_split split, uint64_t epoch, uint64_t first, uint32_t n,
+                      frugi_batch *batch);
+
+#endif

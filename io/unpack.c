@@ -5,9 +5,7 @@
  * read to the end, as gzip and xz themselves do.
  */
 #include "unpack.h"
-#include "say.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <lzma.h>
 #include <stdio.h>
@@ -20,7 +18,7 @@ static const uint64_t dictionary_max = UINT64_C(256) << 20;
 
 /* What is being filled. */
 typedef struct sink {
-    const char *name;
+    frugi_why *why;
     unsigned char *data;
     size_t len, cap;
     uint64_t limit;
@@ -30,27 +28,27 @@ typedef struct sink {
  */
 static int widen(sink *to) {
     if (to->len > to->limit)
-        return frugi_error("%s: unpacks to more than %llu bytes, the most that is allowed here", to->name,
-                           (unsigned long long)to->limit);
+        return frugi_because(to->why, "unpacks to more than %llu bytes, the most that is allowed here",
+                             (unsigned long long)to->limit);
     if (to->len < to->cap)
-        return FRUGI_EXIT_OK;
+        return 0;
     uint64_t most = to->limit < SIZE_MAX ? to->limit + 1 : SIZE_MAX;
     uint64_t wanted = to->cap == 0 ? FIRST_ROOM : (uint64_t)to->cap * 2;
     size_t cap = (size_t)(wanted < most ? wanted : most);
     unsigned char *grown = realloc(to->data, cap);
     if (grown == NULL)
-        return frugi_error("%s: not enough memory to unpack it (over %zu bytes)", to->name, to->len);
+        return frugi_because(to->why, "not enough memory to unpack it (over %zu bytes)", to->len);
     to->data = grown;
     to->cap = cap;
-    return FRUGI_EXIT_OK;
+    return 0;
 }
 
 static int gzip_error(const sink *to, const z_stream *z, size_t offset, int code) {
     if (code == Z_MEM_ERROR)
-        return frugi_error("%s: not enough memory to unpack it", to->name);
+        return frugi_because(to->why, "not enough memory to unpack it");
     if (code == Z_OK || code == Z_BUF_ERROR)
-        return frugi_error("%s: byte %zu: the gzip data ends too early", to->name, offset);
-    return frugi_error("%s: byte %zu: expected gzip data (%s)", to->name, offset, z->msg ? z->msg : "damaged");
+        return frugi_because(to->why, "byte %zu: the gzip data ends too early", offset);
+    return frugi_because(to->why, "byte %zu: expected gzip data (%s)", offset, z->msg ? z->msg : "damaged");
 }
 
 /* zlib counts in 32 bits, so the input is handed over in pieces. */
@@ -63,8 +61,8 @@ static int run_gzip(z_stream *z, const frugi_bytes *packed, sink *to) {
             z->avail_in = (unsigned)piece;
             given += piece;
         }
-        if (widen(to) != FRUGI_EXIT_OK)
-            return FRUGI_EXIT_FAIL;
+        if (widen(to) != 0)
+            return -1;
         size_t room = to->cap - to->len < INT_MAX ? to->cap - to->len : INT_MAX;
         z->next_out = to->data + to->len;
         z->avail_out = (unsigned)room;
@@ -86,7 +84,7 @@ static int run_gzip(z_stream *z, const frugi_bytes *packed, sink *to) {
 static int unpack_gzip(const frugi_bytes *packed, sink *to) {
     z_stream z = {0};
     if (inflateInit2(&z, 15 + 16) != Z_OK)
-        return frugi_error("%s: not enough memory to unpack it", to->name);
+        return frugi_because(to->why, "not enough memory to unpack it");
     int code = run_gzip(&z, packed, to);
     inflateEnd(&z);
     return code;
@@ -95,32 +93,32 @@ static int unpack_gzip(const frugi_bytes *packed, sink *to) {
 static int xz_error(const sink *to, const frugi_bytes *packed, const lzma_stream *z, lzma_ret code) {
     size_t offset = packed->len - z->avail_in;
     switch (code) {
-    case LZMA_MEM_ERROR: return frugi_error("%s: not enough memory to unpack it", to->name);
+    case LZMA_MEM_ERROR: return frugi_because(to->why, "not enough memory to unpack it");
     case LZMA_MEMLIMIT_ERROR:
-        return frugi_error("%s: byte %zu: its dictionary wants more than %llu bytes of memory", to->name, offset,
-                           (unsigned long long)dictionary_max);
-    case LZMA_OPTIONS_ERROR: return frugi_error("%s: byte %zu: uses an unknown xz filter", to->name, offset);
-    case LZMA_BUF_ERROR: return frugi_error("%s: byte %zu: the xz data ends too early", to->name, offset);
-    case LZMA_FORMAT_ERROR: return frugi_error("%s: byte %zu: expected the start of an xz file", to->name, offset);
-    default: return frugi_error("%s: byte %zu: expected xz data, found damage", to->name, offset);
+        return frugi_because(to->why, "byte %zu: its dictionary wants more than %llu bytes of memory", offset,
+                             (unsigned long long)dictionary_max);
+    case LZMA_OPTIONS_ERROR: return frugi_because(to->why, "byte %zu: uses an unknown xz filter", offset);
+    case LZMA_BUF_ERROR: return frugi_because(to->why, "byte %zu: the xz data ends too early", offset);
+    case LZMA_FORMAT_ERROR: return frugi_because(to->why, "byte %zu: expected the start of an xz file", offset);
+    default: return frugi_because(to->why, "byte %zu: expected xz data, found damage", offset);
     }
 }
 
 static int unpack_xz(const frugi_bytes *packed, sink *to) {
     lzma_stream z = LZMA_STREAM_INIT;
     if (lzma_stream_decoder(&z, dictionary_max, LZMA_CONCATENATED) != LZMA_OK)
-        return frugi_error("%s: not enough memory to unpack it", to->name);
+        return frugi_because(to->why, "not enough memory to unpack it");
     z.next_in = packed->data;
     z.avail_in = packed->len;
     lzma_ret code = LZMA_OK;
-    int status = FRUGI_EXIT_OK;
-    while (code == LZMA_OK && (status = widen(to)) == FRUGI_EXIT_OK) {
+    int status = 0;
+    while (code == LZMA_OK && (status = widen(to)) == 0) {
         z.next_out = to->data + to->len;
         z.avail_out = to->cap - to->len;
         code = lzma_code(&z, LZMA_FINISH);
         to->len = to->cap - z.avail_out;
     }
-    if (status == FRUGI_EXIT_OK)
+    if (status == 0)
         status = code == LZMA_STREAM_END ? widen(to) : xz_error(to, packed, &z, code);
     lzma_end(&z);
     return status;
@@ -128,24 +126,23 @@ static int unpack_xz(const frugi_bytes *packed, sink *to) {
 
 static int copy_plain(const frugi_bytes *packed, sink *to) {
     if (packed->len > to->limit)
-        return frugi_error("%s: has %zu bytes, more than the %llu that are allowed here", to->name, packed->len,
-                           (unsigned long long)to->limit);
+        return frugi_because(to->why, "has %zu bytes, more than the %llu that are allowed here", packed->len,
+                             (unsigned long long)to->limit);
     to->data = malloc(packed->len + 1);
     if (to->data == NULL)
-        return frugi_error("%s: not enough memory", to->name);
+        return frugi_because(to->why, "not enough memory");
     if (packed->len > 0)
         memcpy(to->data, packed->data, packed->len);
     to->len = packed->len;
-    return FRUGI_EXIT_OK;
+    return 0;
 }
 
-int frugi_unpack(const char *name, frugi_packing packing, const frugi_bytes *packed, uint64_t limit,
-                 frugi_bytes *bytes) {
-    sink to = {.name = name, .limit = limit};
+int frugi_unpack(frugi_packing packing, const frugi_bytes *packed, uint64_t limit, frugi_bytes *bytes, frugi_why *why) {
+    sink to = {.why = why, .limit = limit};
     int status = packing == FRUGI_GZIP ? unpack_gzip(packed, &to)
                  : packing == FRUGI_XZ ? unpack_xz(packed, &to)
                                        : copy_plain(packed, &to);
-    if (status == FRUGI_EXIT_OK)
+    if (status == 0)
         *bytes = (frugi_bytes){to.data, to.len};
     else
         free(to.data);
@@ -163,6 +160,7 @@ frugi_packing frugi_packing_of(const char *path) {
 
 int frugi_unpack_file(const char *path, uint64_t limit, frugi_bytes *bytes) {
     frugi_bytes packed;
+    frugi_why why;
     frugi_packing packing = frugi_packing_of(path);
     if (frugi_file_read(path, &packed) != FRUGI_EXIT_OK)
         return FRUGI_EXIT_FAIL;
@@ -170,9 +168,9 @@ int frugi_unpack_file(const char *path, uint64_t limit, frugi_bytes *bytes) {
         *bytes = packed;
         return FRUGI_EXIT_OK;
     }
-    int status = frugi_unpack(path, packing, &packed, limit, bytes);
+    int bad = frugi_unpack(packing, &packed, limit, bytes, &why);
     frugi_bytes_free(&packed);
-    return status;
+    return bad ? frugi_error("%s: %s", path, why.text) : FRUGI_EXIT_OK;
 }
 
 char *frugi_unpack_find(const char *dir, const char *name) {

@@ -8,6 +8,7 @@
 #define FRUGI_UNPACK_H
 
 #include "files.h"
+#include "say.h"
 
 #include <stdint.h>
 
@@ -16,12 +17,10 @@ typedef enum frugi_packing { FRUGI_PLAIN, FRUGI_GZIP, FRUGI_XZ } frugi_packing;
 /** How a file is packed, by the end of its name. */
 frugi_packing frugi_packing_of(const char *path);
 
-/** Unpack bytes in memory into at most `limit` bytes; name is for messages. Returns an exit status, after one line on
- * stderr with the offset in the packed bytes. */
-int frugi_unpack(const char *name, frugi_packing packing, const frugi_bytes *packed, uint64_t limit,
-                 frugi_bytes *bytes);
+/** Unpack bytes in memory into at most `limit` bytes. Returns 0, or -1 and why, with the offset in the packed bytes. */
+int frugi_unpack(frugi_packing packing, const frugi_bytes *packed, uint64_t limit, frugi_bytes *bytes, frugi_why *why);
 
-/** Read a file and unpack it. */
+/** Read a file and unpack it. Returns an exit status, after one line on stderr. */
 int frugi_unpack_file(const char *path, uint64_t limit, frugi_bytes *bytes);
 
 /** Look for dir/name, dir/name.xz and dir/name.gz. Returns the first path that exists, the caller's to free, or NULL.

@@ -3,13 +3,16 @@
 
 Classes are ranges of code points: letters (L*), numbers (N*), white space, punctuation (P*), controls (Cc, Cf).
 Folding is what BERT's uncased vocabulary wants: lower case, canonical decomposition (NFD), no non-spacing marks (Mn).
-Hangul syllables are left out, as arithmetic decomposes them. Usage: tools/make_unicode.py > train/data/unicode_tables.inc
+Hangul syllables are left out, as arithmetic decomposes them.
+
+Usage: tools/make_unicode.py > train/data/unicode_tables.inc
 """
 import sys
 import unicodedata
 
 LAST = 0x110000
-WHITE = set([*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000])
+WHITE = {*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B)}
+WHITE |= {0x2028, 0x2029, 0x202F, 0x205F, 0x3000}
 CLASSES = [
     ("LETTER", lambda c: unicodedata.category(c)[0] == "L"),
     ("NUMBER", lambda c: unicodedata.category(c)[0] == "N"),

@@ -1,0 +1,27 @@
+/*
+ * fuzz_unpack.c - any bytes as a packed file; the first byte says which kind. What comes out must respect the limit;
+ * what is refused must say why.
+ */
+#include "unpack.h"
+
+#include <stdlib.h>
+
+enum { LIMIT = 1 << 20 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    frugi_why why = {""};
+    frugi_bytes bytes;
+    if (size == 0)
+        return 0;
+    const frugi_bytes packed = {(unsigned char *)(uintptr_t)(data + 1), size - 1};
+    if (frugi_unpack((frugi_packing)(data[0] % 3), &packed, LIMIT, &bytes, &why) == 0) {
+        if (bytes.len > LIMIT)
+            abort();
+        frugi_bytes_free(&bytes);
+    } else if (why.text[0] == '\0') {
+        abort();
+    }
+    return 0;
+}

@@ -262,8 +262,9 @@ static void test_what_cannot_go_together_is_refused(void **state) {
     model.vocab = 9;
     assert_int_not_equal(frugi_build_gpt2(&model, &info, g), FRUGI_EXIT_OK);
     model.vocab = 0;
-    info.task = FRUGI_TASK_MASKED;
+    model.hidden = 1u << 31;
     assert_int_not_equal(frugi_build_gpt2(&model, &info, g), FRUGI_EXIT_OK);
+    info.task = model.task = FRUGI_TASK_SENTENCES; /* no classes */
     assert_int_not_equal(frugi_build_bert(&model, &info, g), FRUGI_EXIT_OK);
     frugi_graph_destroy(g);
 }

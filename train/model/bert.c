@@ -77,9 +77,6 @@ static void masked_head(builder *b, frugi_value *x, frugi_value *tokens) {
 
 int frugi_build_bert(const frugi_model *model, const frugi_data_info *info, frugi_graph *g) {
     const uint32_t vocab = model->vocab ? model->vocab : info->vocab;
-    if (info->task != model->task)
-        return frugi_error("%s learns %s, and %s is something else", model->text,
-                           model->task == FRUGI_TASK_MASKED ? "masked text" : "classes of sentences", info->name);
     if (model->task == FRUGI_TASK_SENTENCES && !info->classes)
         return frugi_error("%s has no classes", info->name);
     if (frugi_transformer_misfit(model, info, vocab))

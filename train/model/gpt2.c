@@ -54,8 +54,6 @@ static frugi_value *block(builder *b, frugi_value *x) {
 
 int frugi_build_gpt2(const frugi_model *model, const frugi_data_info *info, frugi_graph *g) {
     const uint32_t vocab = model->vocab ? model->vocab : info->vocab;
-    if (info->task != FRUGI_TASK_LANGUAGE)
-        return frugi_error("%s learns text, and %s is not text", model->text, info->name);
     if (frugi_transformer_misfit(model, info, vocab))
         return FRUGI_EXIT_FAIL;
     frugi_embedding_shape shape = {info->length, model->hidden, vocab, model->length, 0, SPREAD};

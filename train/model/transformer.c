@@ -3,7 +3,11 @@
 
 #include "say.h"
 
+#define WIDEST (1u << 20) /* so that multiples of it are no trouble */
+
 int frugi_transformer_misfit(const frugi_model *model, const frugi_data_info *info, uint32_t vocab) {
+    if (model->hidden > WIDEST)
+        return frugi_error("%s: a width of %u is beyond %u", model->text, model->hidden, WIDEST);
     if (!model->heads || !model->hidden || model->hidden % model->heads)
         return frugi_error("%s: width %u cannot be shared by %u heads", model->text, model->hidden, model->heads);
     if (!info->length || info->length > model->length)

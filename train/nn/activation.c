@@ -2,7 +2,8 @@
  * activation.c - GELU in both of its forms, and tanh. Backward computes from the input again, so that the output may be
  * changed in place by what follows.
  *
- * Four elements at a time, past the end of the batch where it is no multiple of four: values lie on whole cache lines.
+ * Four elements at a time, past the end of the batch where it is no multiple of four: values lie on whole cache lines
+ * (the pixels of a batch do not; none of these stands directly behind them).
  */
 #include "nn/ops.h"
 

@@ -10,4 +10,7 @@ typedef int frugi_family(const frugi_model *model, const frugi_data_info *info, 
 frugi_family frugi_build_mlp, frugi_build_lenet, frugi_build_resnet_cifar, frugi_build_resnet; /* vision.c, resnet.c */
 frugi_family frugi_build_gpt2, frugi_build_bert;                                               /* gpt2.c, bert.c */
 
+/** For both of them: widths, lengths or vocabularies that cannot go together. Returns an exit status. */
+int frugi_transformer_misfit(const frugi_model *model, const frugi_data_info *info, uint32_t vocab);
+
 #endif

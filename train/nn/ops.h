@@ -97,7 +97,8 @@ frugi_value *frugi_op_dropout(frugi_graph *g, frugi_value *x, float rate);
 
 /**
  * Attention of all heads: q, k and v are (T, C) each; or k and v are NULL and q is (T, 3 C) with one behind the other.
- * causal: a token sees itself and what is before; otherwise tokens up to batch->lengths are seen.
+ * causal: a token sees itself and what is before; otherwise tokens up to batch->lengths are seen, and those behind
+ * come out as 0. q, k and v must be different values.
  */
 frugi_value *frugi_op_attention(frugi_graph *g, frugi_value *q, frugi_value *k, frugi_value *v, uint32_t heads,
                                 bool causal, float dropout);

@@ -206,7 +206,7 @@ void frugi_buckets_destroy(frugi_buckets *b) {
         return;
     pthread_cond_destroy(&b->changed);
     pthread_mutex_destroy(&b->lock);
-    frugi_drop(b->memory);
+    frugi_let_go(b->memory);
     free(b->bucket);
     free(b);
 }

@@ -99,7 +99,7 @@ static int one_step(frugi_worker *w, stride *s) {
     load_batch(w);
     w->times.data += frugi_seconds() - t0;
     bool lagging = clip > 0 && !exact_clip(w);
-    if (lagging && !frugi_clip_ready(&w->clip) && first_norm(w) != FRUGI_EXIT_OK)
+    if (lagging && w->clip.weight == 0 && first_norm(w) != FRUGI_EXIT_OK)
         return FRUGI_EXIT_FAIL;
     double factor = lagging ? frugi_clip_factor(&w->clip) : 1;
     s->rate = w->crew->base_rate * frugi_rate_at(&w->crew->rate, w->step, w->steps);

@@ -30,7 +30,7 @@ void *frugi_hold(frugi_use use, size_t bytes) {
     return p + LINE;
 }
 
-void frugi_drop(void *memory) {
+void frugi_let_go(void *memory) {
     if (!memory)
         return;
     unsigned char *p = (unsigned char *)memory - LINE;

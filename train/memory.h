@@ -21,7 +21,7 @@ typedef enum frugi_use {
 void *frugi_hold(frugi_use use, size_t bytes);
 
 /** Give it back; NULL is fine. */
-void frugi_drop(void *memory);
+void frugi_let_go(void *memory);
 
 /** Bytes held now, and the most ever, by this process. */
 uint64_t frugi_held(frugi_use use);

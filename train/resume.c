@@ -149,7 +149,8 @@ static int take_up(frugi_worker *w, frugi_checkpoint *checkpoint, const json_t *
             "only on average",
             get_text(facts, "workers"), w->size);
     const double clip[2] = {get_real(facts, "clip_a"), get_real(facts, "clip_b")};
-    frugi_clip_restore(&w->clip, clip);
+    if (!frugi_clip_restore(&w->clip, clip))
+        return frugi_error("%s: the checkpoint's norm is no norm", w->crew->job->resume);
     w->bytes_before = get_count(facts, "bytes_sent");
     w->dense_before = get_count(facts, "bytes_dense");
     w->entries_before = get_real(facts, "entries_sent");

@@ -106,13 +106,13 @@ int frugi_sample(frugi_graph *g, const frugi_sampling *how, const int32_t *text,
     if (count == 0)
         return frugi_error("a text to go on with has at least one token");
     sampler s = {.g = g, .how = how, .scores = scores};
-    s.tokens = frugi_take(FRUGI_USE_DATA, scores->dims[0] * sizeof *s.tokens);
-    s.targets = frugi_take(FRUGI_USE_DATA, scores->dims[0] * sizeof *s.targets);
-    s.choices = frugi_take(FRUGI_USE_DATA, scores->dims[1] * sizeof *s.choices);
+    s.tokens = frugi_hold(FRUGI_USE_DATA, scores->dims[0] * sizeof *s.tokens);
+    s.targets = frugi_hold(FRUGI_USE_DATA, scores->dims[0] * sizeof *s.targets);
+    s.choices = frugi_hold(FRUGI_USE_DATA, scores->dims[1] * sizeof *s.choices);
     int status = s.tokens && s.targets && s.choices ? run(&s, text, count, more, take, ctx)
                                                     : frugi_error("not enough memory to make text");
-    frugi_give(s.tokens);
-    frugi_give(s.targets);
-    frugi_give(s.choices);
+    frugi_let_go(s.tokens);
+    frugi_let_go(s.targets);
+    frugi_let_go(s.choices);
     return status;
 }

@@ -136,7 +136,7 @@ static int open_buckets(frugi_worker *w) {
                                .overlap = job->overlap};
     if (dense && want.bytes == 0)
         want.bytes = 25u << 20; /* what others take */
-    w->clip.limit = job->clip;
+    w->clip = frugi_clip_make(job->clip, FRUGI_CLIP_SMOOTH);
     w->step_seconds = calloc(FRUGI_STEPS_KNOWN, sizeof *w->step_seconds);
     return w->step_seconds ? frugi_buckets_create(&want, &w->buckets) : frugi_error("not enough memory");
 }

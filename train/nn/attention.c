@@ -232,7 +232,7 @@ static void attention_backward(frugi_graph *g, frugi_node *node) {
 
 static void attention_destroy(frugi_node *node) {
     attention *a = node->own;
-    frugi_give(a->shares);
+    frugi_let_go(a->shares);
     free(a);
 }
 
@@ -254,7 +254,7 @@ frugi_value *frugi_op_attention(frugi_graph *g, frugi_value *q, frugi_value *k, 
     *a = (attention){dims[0], dims[1], heads, dims[1] / heads, q->dims[1], packed, causal, dropout, NULL};
     size_t bytes = 0;
     bool fits = !__builtin_mul_overflow((size_t)g->most * heads * sizeof(float), a->T * a->T, &bytes);
-    a->shares = fits ? frugi_take(FRUGI_USE_ACTIVATIONS, bytes) : NULL;
+    a->shares = fits ? frugi_hold(FRUGI_USE_ACTIVATIONS, bytes) : NULL;
     g->broken |= !a->shares;
     frugi_work_need(g, 2 * BLOCK * a->T);
     return node->out;

@@ -129,8 +129,8 @@ static void embedding_backward(frugi_graph *g, frugi_node *node) {
 
 static void embedding_destroy(frugi_node *node) {
     embedding *e = node->own;
-    frugi_give(e->begin);
-    frugi_give(e->places);
+    frugi_let_go(e->begin);
+    frugi_let_go(e->places);
     free(e);
 }
 
@@ -150,8 +150,8 @@ frugi_value *frugi_op_embedding(frugi_graph *g, const char *name_token, const ch
     if (g->broken)
         return node->out;
     e->shape = shape;
-    e->begin = frugi_take(FRUGI_USE_ACTIVATIONS, ((size_t)shape.vocab + 1) * sizeof *e->begin);
-    e->places = frugi_take(FRUGI_USE_ACTIVATIONS, (size_t)g->most * shape.length * sizeof *e->places);
+    e->begin = frugi_hold(FRUGI_USE_ACTIVATIONS, ((size_t)shape.vocab + 1) * sizeof *e->begin);
+    e->places = frugi_hold(FRUGI_USE_ACTIVATIONS, (size_t)g->most * shape.length * sizeof *e->places);
     g->broken |= !e->begin || !e->places;
     node->param[TOKEN] = add_table(g, name_token, shape.vocab, &shape);
     node->param[POSITION] = add_table(g, name_position, shape.positions, &shape);
@@ -204,7 +204,7 @@ static void tied_backward(frugi_graph *g, frugi_node *node) {
 
 static void tied_destroy(frugi_node *node) {
     tied *t = node->own;
-    frugi_give(t->bias_grad);
+    frugi_let_go(t->bias_grad);
     free(t);
 }
 
@@ -234,7 +234,7 @@ frugi_value *frugi_op_tied(frugi_graph *g, const char *bias_name, frugi_value *x
     frugi_value_keep_grad(node->out);
     if (bias_name) {
         node->param[0] = frugi_param_add(g, bias_name, FRUG_ROLE_BIAS, 1, &vocab, FRUGI_INIT_ZERO, 0.0f);
-        t->bias_grad = frugi_take(FRUGI_USE_ACTIVATIONS, vocab * sizeof *t->bias_grad);
+        t->bias_grad = frugi_hold(FRUGI_USE_ACTIVATIONS, vocab * sizeof *t->bias_grad);
         g->broken |= !t->bias_grad;
     }
     return node->out;

@@ -55,12 +55,12 @@ void frugi_graph_destroy(frugi_graph *g) {
     for (frugi_buffer *b = g->buffers, *next; b; b = next) {
         next = b->next;
         free(b->name);
-        frugi_drop(b->data);
+        frugi_let_go(b->data);
         free(b);
     }
-    frugi_drop(g->weights);
-    frugi_drop(g->activations);
-    frugi_drop(g->work);
+    frugi_let_go(g->weights);
+    frugi_let_go(g->activations);
+    frugi_let_go(g->work);
     free(g);
 }
 
@@ -174,7 +174,7 @@ frugi_buffer *frugi_buffer_add(frugi_graph *g, const char *name, size_t count, f
         g->broken = true;
         if (b) {
             free(b->name);
-            frugi_drop(b->data);
+            frugi_let_go(b->data);
             free(b);
         }
         return &nothing;

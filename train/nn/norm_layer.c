@@ -142,9 +142,9 @@ static void norm_backward(frugi_graph *g, frugi_node *node) {
 
 static void norm_destroy(frugi_node *node) {
     norm *own = node->own;
-    frugi_give(own->mean);
-    frugi_give(own->scale);
-    frugi_give(own->sums);
+    frugi_let_go(own->mean);
+    frugi_let_go(own->scale);
+    frugi_let_go(own->sums);
     free(own);
 }
 
@@ -160,9 +160,9 @@ frugi_value *frugi_op_layer_norm(frugi_graph *g, const char *name, frugi_value *
     const size_t rows = g->most * (x->each / width);
     own->width = width;
     own->epsilon = epsilon;
-    own->mean = frugi_take(FRUGI_USE_ACTIVATIONS, rows * sizeof(float));
-    own->scale = frugi_take(FRUGI_USE_ACTIVATIONS, rows * sizeof(float));
-    own->sums = frugi_take(FRUGI_USE_ACTIVATIONS, PARTS * 2 * width * sizeof(float));
+    own->mean = frugi_hold(FRUGI_USE_ACTIVATIONS, rows * sizeof(float));
+    own->scale = frugi_hold(FRUGI_USE_ACTIVATIONS, rows * sizeof(float));
+    own->sums = frugi_hold(FRUGI_USE_ACTIVATIONS, PARTS * 2 * width * sizeof(float));
     g->broken |= !own->mean || !own->scale || !own->sums;
     char full[128];
     snprintf(full, sizeof full, "%s.weight", name);

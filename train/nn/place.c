@@ -92,7 +92,7 @@ static int lay_out(plan *p) {
     float *memory = frugi_hold(FRUGI_USE_ACTIVATIONS, (p->data + p->height) * sizeof(float));
     g->work = frugi_hold(FRUGI_USE_ACTIVATIONS, (size_t)g->threads * g->work_each * sizeof(float));
     if (!g->weights || !memory || !g->work) {
-        frugi_drop(memory);
+        frugi_let_go(memory);
         return frugi_error("not enough memory for the model with batches of %u", g->most);
     }
     g->activations = memory;

@@ -191,8 +191,10 @@ static inline double gradcheck_difference(gradcheck *c, uint32_t n, float *x) {
 static inline void gradcheck_compare(gradcheck *c, uint32_t n, const char *name, float *x, const float *grad,
                                      size_t count, double tolerance) {
     double scale = 1e-3;
-    for (size_t i = 0; i < count; i++)
-        scale = fmax(scale, fabs((double)grad[i]));
+    for (size_t i = 0; i < count; i++) { /* without fmax(), whose vectors gcc 12 stumbles over */
+        double size = fabs((double)grad[i]);
+        scale = size > scale ? size : scale;
+    }
     for (size_t probe = 0; probe < GRADCHECK_PROBES && probe < count; probe++) {
         size_t i = count <= GRADCHECK_PROBES ? probe : probe * (count - 1) / (GRADCHECK_PROBES - 1);
         double expected = gradcheck_difference(c, n, x + i), error = fabs((double)grad[i] - expected) / scale;

@@ -13,6 +13,9 @@ target_link_libraries(frugrad_io PUBLIC frugrad_static PkgConfig::JANSSON PkgCon
 
 file(GLOB train_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/train/*.c ${PROJECT_SOURCE_DIR}/train/*/*.c)
 add_library(frugrad_train STATIC ${train_sources})
+# Kernels that live on fused multiply-add and on 31 registers: gcc's first scheduling pass would spill them.
+set_source_files_properties(${PROJECT_SOURCE_DIR}/train/nn/conv_direct.c PROPERTIES COMPILE_OPTIONS
+                            "-ffp-contract=fast;$<$<C_COMPILER_ID:GNU>:-fno-schedule-insns>")
 target_include_directories(frugrad_train PUBLIC ${PROJECT_SOURCE_DIR}/train)
 target_link_libraries(frugrad_train PUBLIC frugrad_io PkgConfig::OPENBLAS)
 if(FRUGRAD_USE_OPENMP)

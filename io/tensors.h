@@ -29,7 +29,8 @@ typedef struct frugi_item {
     uint32_t ndim;                 /* at most FRUG_MAX_DIMS */
     uint64_t shape[FRUG_MAX_DIMS]; /* row-major, unless fortran */
     uint64_t count;                /* product of the shape */
-    const unsigned char *data;     /* count elements inside the file's bytes */
+    const unsigned char *data;     /* count elements inside the file's bytes; NULL where only the header was read */
+    uint64_t place;                /* safetensors: where in the file they begin, in bytes */
 } frugi_item;
 
 /** Bytes of one element. */

@@ -39,6 +39,9 @@ size_t frugi_dtype_size(frugi_dtype dtype);
 /** Set item->count from its shape, refusing products that no file can hold. Returns 0 or -1. */
 int frugi_item_count(frugi_item *item, frugi_why *why);
 
+/** Write a shape as "[64, 3, 3, 3]" into a buffer, and return it. */
+const char *frugi_shape_text(uint32_t ndim, const uint64_t *shape, char *dst, size_t cap);
+
 /** Whether the numbers can become f32: F32, F64, F16 and BF16. */
 int frugi_item_is_float(const frugi_item *item);
 

@@ -1,10 +1,10 @@
 /* comm.c - groups over any transport: waiting, gathering, summing. */
 #include "comm/comm.h"
 
+#include "common/memory.h"
 #include "common/clock.h"
 #include "common/status.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -21,7 +21,7 @@ frug_status frug_comm_create(const frug_transport *transport, void *ctx, int ran
                  "comm: a transport needs a name, post and test");
     FRUG_FAIL_IF(size < 1 || size > RANKS_MOST || rank < 0 || rank >= size, FRUG_ERR_ARG, "comm: rank %d of %d", rank,
                  size);
-    frug_comm *made = calloc(1, sizeof *made);
+    frug_comm *made = frugi_calloc(1, sizeof *made);
     FRUG_FAIL_IF(!made, FRUG_ERR_MEMORY, "comm: out of memory");
     *made = (frug_comm){
         .transport = *transport, .ctx = ctx, .rank = rank, .size = size, .known_as = rank, .deadline = DEADLINE};
@@ -34,8 +34,8 @@ void frug_comm_destroy(frug_comm *comm) {
         return;
     if (comm->transport.destroy)
         comm->transport.destroy(comm->ctx);
-    free(comm->message);
-    free(comm);
+    frugi_free(comm->message);
+    frugi_free(comm);
 }
 
 frug_status frug_transport_fail(frug_status status, const char *why) {
@@ -180,7 +180,7 @@ frug_status frug_comm_gather(frug_comm *comm, const void *mine, size_t bytes, vo
     FRUG_FAIL_IF(bytes > SIZE_MAX / (size_t)comm->size, FRUG_ERR_ARG, "gather: %zu bytes from each of %d workers",
                  bytes, comm->size);
     if (!comm->message)
-        comm->message = calloc(2 * (size_t)comm->size, sizeof *comm->message);
+        comm->message = frugi_calloc(2 * (size_t)comm->size, sizeof *comm->message);
     FRUG_FAIL_IF(!comm->message, FRUG_ERR_MEMORY, "gather: no memory for %d messages", 2 * comm->size);
     return gather(comm, FRUGI_TAG_MEET, bytes ? mine : &nothing, bytes, bytes ? all : &none, comm->message);
 }

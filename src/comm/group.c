@@ -1,9 +1,8 @@
 /* group.c - a transport that hands everything on to another one, with ranks and tags translated. */
 #include "comm/group.h"
 
+#include "common/memory.h"
 #include "common/status.h"
-
-#include <stdlib.h>
 
 typedef struct view {
     frug_comm *parent;
@@ -37,7 +36,7 @@ frug_status frugi_comm_part(frug_comm *parent, int first, int stride, int size, 
     int away = parent->rank - first;
     FRUG_FAIL_IF(stride < 1 || away < 0 || away % stride || away / stride >= size, FRUG_ERR_ARG,
                  "comm: rank %d is not one of %d from %d on in steps of %d", parent->rank, size, first, stride);
-    view *v = malloc(sizeof *v);
+    view *v = frugi_malloc(sizeof *v);
     FRUG_FAIL_IF(!v, FRUG_ERR_MEMORY, "comm: out of memory");
     *v = (view){.parent = parent, .first = first, .stride = stride, .tag = tag};
     frug_transport t = {.struct_size = sizeof t,
@@ -46,10 +45,10 @@ frug_status frugi_comm_part(frug_comm *parent, int first, int stride, int size, 
                         .test = test,
                         .wait = parent->transport.wait ? wait_for_news : NULL,
                         .abandon = parent->transport.abandon ? abandon : NULL,
-                        .destroy = free};
+                        .destroy = frugi_free};
     frug_status status = frug_comm_create(&t, v, away / stride, size, comm);
     if (status != FRUG_OK) {
-        free(v);
+        frugi_free(v);
         return status;
     }
     (*comm)->known_as = parent->known_as;

@@ -7,12 +7,12 @@
  */
 #include "comm/comm.h"
 
+#include "common/memory.h"
 #include "common/status.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -64,7 +64,7 @@ static note *new_note(hub *h) {
     if (n)
         h->spare = n->next;
     else
-        n = malloc(sizeof *n);
+        n = frugi_malloc(sizeof *n);
     return n;
 }
 
@@ -158,12 +158,12 @@ static void abandon(void *ctx, frug_message *m) {
 static void free_hub(hub *h) {
     for (note *n = h->spare; n; n = h->spare) {
         h->spare = n->next;
-        free(n);
+        frugi_free(n);
     }
     pthread_cond_destroy(&h->bell);
     pthread_mutex_destroy(&h->lock);
-    free(h->seat);
-    free(h);
+    frugi_free(h->seat);
+    frugi_free(h);
 }
 
 static void leave(void *ctx) {
@@ -185,11 +185,11 @@ static const frug_transport transport = {.struct_size = sizeof transport,
                                          .destroy = leave};
 
 static hub *make_hub(int size) {
-    hub *h = calloc(1, sizeof *h);
-    seat *seats = calloc((size_t)size, sizeof *seats);
+    hub *h = frugi_calloc(1, sizeof *h);
+    seat *seats = frugi_calloc((size_t)size, sizeof *seats);
     if (!h || !seats) {
-        free(h);
-        free(seats);
+        frugi_free(h);
+        frugi_free(seats);
         return NULL;
     }
     pthread_mutex_init(&h->lock, NULL);

@@ -1,9 +1,9 @@
 /* layout.c - names, shapes and places of the tensors in a flat parameter buffer. */
+#include "common/memory.h"
 #include "common/layout.h"
 
 #include "common/status.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define MOST_ELEMENTS ((uint64_t)1 << 48)
@@ -17,7 +17,7 @@ const char *frug_role_name(frug_role role) {
 
 frug_status frug_layout_create(frug_layout **layout) {
     FRUG_FAIL_IF(!layout, FRUG_ERR_ARG, "layout: no place for the result");
-    frug_layout *made = calloc(1, sizeof *made);
+    frug_layout *made = frugi_calloc(1, sizeof *made);
     FRUG_FAIL_IF(!made, FRUG_ERR_MEMORY, "layout: out of memory");
     *layout = made;
     return FRUG_OK;
@@ -27,9 +27,9 @@ void frug_layout_destroy(frug_layout *layout) {
     if (!layout)
         return;
     for (size_t i = 0; i < layout->count; i++)
-        free((char *)layout->tensor[i].name);
-    free(layout->tensor);
-    free(layout);
+        frugi_free((char *)layout->tensor[i].name);
+    frugi_free(layout->tensor);
+    frugi_free(layout);
 }
 
 /* Product of the dimensions, or more than MOST_ELEMENTS when it is too large. */
@@ -67,12 +67,12 @@ frug_status frug_layout_add(frug_layout *layout, const frug_tensor *tensor) {
     FRUG_TRY(check_tensor(layout, tensor, offset));
     if (layout->count == layout->room) {
         size_t room = layout->room ? 2 * layout->room : 16;
-        frug_tensor *grown = realloc(layout->tensor, room * sizeof *grown);
+        frug_tensor *grown = frugi_realloc(layout->tensor, room * sizeof *grown);
         FRUG_FAIL_IF(!grown, FRUG_ERR_MEMORY, "layout: out of memory");
         layout->tensor = grown;
         layout->room = room;
     }
-    char *name = strdup(tensor->name);
+    char *name = frugi_strdup(tensor->name);
     FRUG_FAIL_IF(!name, FRUG_ERR_MEMORY, "layout: out of memory");
     frug_tensor *slot = &layout->tensor[layout->count++];
     *slot = *tensor;

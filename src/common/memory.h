@@ -1,19 +1,22 @@
-/* memory.h - zeroed memory on cache lines of its own. */
+/*
+ * memory.h - all memory of the library comes from here and goes back here, so that frug_memory() can say how much there
+ * is. Each returns NULL where there is none; frugi_free() takes what any of them gave.
+ */
 #ifndef FRUGI_MEMORY_H
 #define FRUGI_MEMORY_H
 
-#include <stdlib.h>
-#include <string.h>
+#include <stddef.h>
 
 #define FRUGI_LINE 64u
 
-/** At least bytes zero bytes, aligned to a cache line, or NULL; freed by free(). */
-static inline void *frugi_alloc(size_t bytes) {
-    if (bytes > SIZE_MAX - 2 * FRUGI_LINE)
-        return NULL;
-    size_t rounded = (bytes / FRUGI_LINE + 1) * FRUGI_LINE;
-    void *p = aligned_alloc(FRUGI_LINE, rounded);
-    return p ? memset(p, 0, rounded) : NULL;
-}
+/** At least bytes zero bytes, aligned to a cache line. */
+void *frugi_alloc(size_t bytes);
+
+/** As the C library's, but counted. */
+void *frugi_malloc(size_t bytes);
+void *frugi_calloc(size_t count, size_t bytes);
+void *frugi_realloc(void *p, size_t bytes);
+char *frugi_strdup(const char *text);
+void frugi_free(void *p);
 
 #endif

@@ -5,6 +5,8 @@
 #include "common/status.h"
 
 #include <float.h>
+#include <stdlib.h>
+#include <string.h>
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -29,7 +31,7 @@ int frugi_threads_for(const frug_compressor *c, uint64_t elements) {
 }
 
 static frug_status list_pieces(frug_compressor *c) {
-    c->piece = calloc(c->layout->count + 1, sizeof *c->piece);
+    c->piece = frugi_calloc(c->layout->count + 1, sizeof *c->piece);
     FRUG_FAIL_IF(!c->piece, FRUG_ERR_MEMORY, "compressor: out of memory");
     for (size_t i = 0; i < c->layout->count; i++) {
         const frug_tensor *t = &c->layout->tensor[i];
@@ -50,7 +52,7 @@ static frug_status list_pieces(frug_compressor *c) {
 
 /* The controller knows the compressed tensors only. */
 static frug_status make_control(frug_compressor *c) {
-    frugi_controlled *tensor = calloc(c->pieces + 1, sizeof *tensor);
+    frugi_controlled *tensor = frugi_calloc(c->pieces + 1, sizeof *tensor);
     size_t count = 0;
     FRUG_FAIL_IF(!tensor, FRUG_ERR_MEMORY, "compressor: out of memory");
     for (size_t i = 0; i < c->pieces; i++)
@@ -59,9 +61,9 @@ static frug_status make_control(frug_compressor *c) {
             tensor[count++] = (frugi_controlled){c->layout->tensor[c->piece[i].tensor].role, c->piece[i].count};
         }
     frug_status status = frugi_control_create(&c->config, tensor, count, c->total_steps, &c->control);
-    free(tensor);
+    frugi_free(tensor);
     FRUG_TRY(status);
-    c->density = calloc(count + 1, sizeof *c->density);
+    c->density = frugi_calloc(count + 1, sizeof *c->density);
     FRUG_FAIL_IF(!c->density, FRUG_ERR_MEMORY, "compressor: out of memory");
     return FRUG_OK;
 }
@@ -84,8 +86,8 @@ static frug_status make_worker(const frug_compressor *c, frugi_worker *w) {
 
 static frug_status make_buffers(frug_compressor *c) {
     uint64_t stretches = frug_layout_elements(c->layout) / FRUGI_NORM_STRETCH + 1;
-    c->slice = calloc(FRUGI_LAYERS * c->pieces + 1, sizeof *c->slice);
-    c->partial = calloc(stretches, sizeof *c->partial);
+    c->slice = frugi_calloc(FRUGI_LAYERS * c->pieces + 1, sizeof *c->slice);
+    c->partial = frugi_calloc(stretches, sizeof *c->partial);
     c->zeros = frugi_alloc(FRUGI_BATCH_ELEMENTS * sizeof *c->zeros);
     c->worker = frugi_alloc((size_t)c->threads * sizeof *c->worker);
     FRUG_FAIL_IF(!c->slice || !c->partial || !c->zeros || !c->worker, FRUG_ERR_MEMORY, "compressor: out of memory");
@@ -130,7 +132,7 @@ frug_status frug_compressor_create(const frug_config *config, const frug_layout 
     FRUG_FAIL_IF(options && options->struct_size < sizeof *options, FRUG_ERR_ARG,
                  "compressor: start options with FRUG_OPTIONS_INIT");
     FRUG_FAIL_IF(options && options->threads < 0, FRUG_ERR_ARG, "compressor: %d threads", options->threads);
-    frug_compressor *c = calloc(1, sizeof *c);
+    frug_compressor *c = frugi_calloc(1, sizeof *c);
     FRUG_FAIL_IF(!c, FRUG_ERR_MEMORY, "compressor: out of memory");
     frug_status status = fill(c, config, layout, options ? options : &defaults);
     if (status == FRUG_OK)
@@ -144,23 +146,23 @@ void frug_compressor_destroy(frug_compressor *c) {
     if (!c)
         return;
     for (int i = 0; c->worker && i < c->threads; i++)
-        free(c->worker[i].memory);
-    free(c->worker);
+        frugi_free(c->worker[i].memory);
+    frugi_free(c->worker);
     frugi_store_destroy(&c->residual);
     frugi_store_destroy(&c->momentum);
     frugi_plan_destroy(c);
     frugi_control_destroy(c->control);
-    free(c->density);
-    free(c->partial);
-    free(c->zeros);
-    free(c->cursor);
-    free(c->reader);
-    free(c->voice);
-    free(c->listener);
-    free(c->slice);
-    free(c->piece);
+    frugi_free(c->density);
+    frugi_free(c->partial);
+    frugi_free(c->zeros);
+    frugi_free(c->cursor);
+    frugi_free(c->reader);
+    frugi_free(c->voice);
+    frugi_free(c->listener);
+    frugi_free(c->slice);
+    frugi_free(c->piece);
     frug_layout_destroy(c->layout);
-    free(c);
+    frugi_free(c);
 }
 
 frug_status frug_compressor_bound(const frug_compressor *c, uint64_t begin, uint64_t count, size_t *bytes) {

@@ -8,33 +8,33 @@
  */
 #include "compress/compressor.h"
 
+#include "common/memory.h"
 #include "common/bits.h"
 #include "common/clock.h"
 #include "common/count.h"
 #include "common/status.h"
 
 #include <stdbool.h>
-#include <stdlib.h>
 
 static frug_status make_room(frug_compressor *c, size_t count) {
     if (count <= c->cursors)
         return FRUG_OK;
     size_t voices = FRUGI_LAYERS * count;
-    frugi_cursor *cursor = malloc(count * sizeof *cursor);
-    frugi_reader *reader = malloc((size_t)c->threads * count * sizeof *reader);
-    frugi_voice *voice = malloc(voices * sizeof *voice);
-    frugi_listener *listener = malloc((size_t)c->threads * voices * sizeof *listener);
+    frugi_cursor *cursor = frugi_malloc(count * sizeof *cursor);
+    frugi_reader *reader = frugi_malloc((size_t)c->threads * count * sizeof *reader);
+    frugi_voice *voice = frugi_malloc(voices * sizeof *voice);
+    frugi_listener *listener = frugi_malloc((size_t)c->threads * voices * sizeof *listener);
     if (!cursor || !reader || !voice || !listener) {
-        free(cursor);
-        free(reader);
-        free(voice);
-        free(listener);
+        frugi_free(cursor);
+        frugi_free(reader);
+        frugi_free(voice);
+        frugi_free(listener);
         return frugi_fail(FRUG_ERR_MEMORY, "decompress: no memory for %zu frames", count);
     }
-    free(c->cursor);
-    free(c->reader);
-    free(c->voice);
-    free(c->listener);
+    frugi_free(c->cursor);
+    frugi_free(c->reader);
+    frugi_free(c->voice);
+    frugi_free(c->listener);
     c->cursor = cursor;
     c->reader = reader;
     c->voice = voice;

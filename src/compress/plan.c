@@ -199,9 +199,9 @@ static uint64_t most_kept(const frug_compressor *c, const frugi_contest *k) {
 /* ---- making -------------------------------------------------------------- */
 
 static frug_status make_contests(frug_compressor *c) {
-    c->contest = calloc(c->pieces + 1, sizeof *c->contest);
-    c->member = calloc(c->pieces + 1, sizeof *c->member);
-    c->span = calloc(c->pieces + 1, sizeof *c->span);
+    c->contest = frugi_calloc(c->pieces + 1, sizeof *c->contest);
+    c->member = frugi_calloc(c->pieces + 1, sizeof *c->member);
+    c->span = frugi_calloc(c->pieces + 1, sizeof *c->span);
     FRUG_FAIL_IF(!c->contest || !c->member || !c->span, FRUG_ERR_MEMORY, "compressor: out of memory");
     for (size_t i = 0; i < c->pieces; i++)
         if (!c->piece[i].dense) {
@@ -219,10 +219,10 @@ static frug_status make_memory(frug_compressor *c) {
         FRUG_TRY(frugi_learned_create(c->contest[i].units, &c->contest[i].learned));
     if (c->config.rule != FRUGI_RULE_HYBRID)
         return FRUG_OK;
-    c->claim = calloc(c->blocks + 1, sizeof *c->claim);
-    c->claim_blocks = calloc(c->contests + 1, sizeof *c->claim_blocks);
-    c->claim_last = calloc(c->contests + 1, sizeof *c->claim_last);
-    c->often = calloc(c->blocks + 1, sizeof *c->often);
+    c->claim = frugi_calloc(c->blocks + 1, sizeof *c->claim);
+    c->claim_blocks = frugi_calloc(c->contests + 1, sizeof *c->claim_blocks);
+    c->claim_last = frugi_calloc(c->contests + 1, sizeof *c->claim_last);
+    c->often = frugi_calloc(c->blocks + 1, sizeof *c->often);
     FRUG_FAIL_IF(!c->claim || !c->claim_blocks || !c->claim_last || !c->often, FRUG_ERR_MEMORY,
                  "compressor: out of memory");
     for (size_t i = 0; i < c->contests; i++) {
@@ -251,14 +251,14 @@ static frug_status make_arrays(frug_compressor *c) {
             c->list_room += p->grid.units;
     }
     c->whole = frugi_whole_create(c->threads);
-    c->list = malloc((c->config.rule == FRUGI_RULE_PROBABILISTIC ? 2 : 1) * (c->list_room + 1) * sizeof *c->list);
-    c->taken = malloc((c->list_room + 1) * sizeof *c->taken);
-    c->held = calloc(c->blocks + 1, 1);
-    c->work = in_place ? NULL : malloc((elements + 1) * sizeof *c->work);
-    c->score = scores ? calloc(units + 1, sizeof *c->score) : NULL;
-    c->given = scores && c->config.score == FRUGI_SCORE_GIVEN ? calloc(units + 1, sizeof *c->given) : NULL;
-    c->scratch = scores ? calloc(widest + 1, sizeof *c->scratch) : NULL;
-    c->sent = c->config.feedback == FRUGI_FEEDBACK_DGC ? calloc(elements + 1, 1) : NULL;
+    c->list = frugi_malloc((c->config.rule == FRUGI_RULE_PROBABILISTIC ? 2 : 1) * (c->list_room + 1) * sizeof *c->list);
+    c->taken = frugi_malloc((c->list_room + 1) * sizeof *c->taken);
+    c->held = frugi_calloc(c->blocks + 1, 1);
+    c->work = in_place ? NULL : frugi_malloc((elements + 1) * sizeof *c->work);
+    c->score = scores ? frugi_calloc(units + 1, sizeof *c->score) : NULL;
+    c->given = scores && c->config.score == FRUGI_SCORE_GIVEN ? frugi_calloc(units + 1, sizeof *c->given) : NULL;
+    c->scratch = scores ? frugi_calloc(widest + 1, sizeof *c->scratch) : NULL;
+    c->sent = c->config.feedback == FRUGI_FEEDBACK_DGC ? frugi_calloc(elements + 1, 1) : NULL;
     FRUG_FAIL_IF(!c->whole || !c->list || !c->taken || !c->held || (!in_place && !c->work) ||
                      (scores && (!c->score || !c->scratch)) || (c->config.score == FRUGI_SCORE_GIVEN && !c->given) ||
                      (c->config.feedback == FRUGI_FEEDBACK_DGC && !c->sent),
@@ -290,7 +290,7 @@ void frugi_plan_destroy(frug_compressor *c) {
                             c->held,    c->work,         c->score,      c->given, c->scratch,
                             c->sent,    c->claim_blocks, c->claim_last, c->claim, c->often};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        free(arrays[i]);
+        frugi_free(arrays[i]);
 }
 
 /* ---- ranges and bounds --------------------------------------------------- */

@@ -9,8 +9,9 @@
 #include "config/option_table.h"
 #include "config/presets.h"
 
+#include "common/memory.h"
+
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define INPUT_MAX FRUGI_CONFIG_TEXT_MAX
@@ -165,11 +166,11 @@ static frug_status fill(const char *text, frug_config *config) {
 frug_status frug_config_create(const char *text, frug_config **config) {
     FRUG_FAIL_IF(!text || !config, FRUG_ERR_ARG, "config: text and config must not be NULL");
     FRUG_TRY(check_characters((frugi_word){text, strnlen(text, INPUT_MAX + 1), 1}));
-    frug_config *made = calloc(1, sizeof *made);
+    frug_config *made = frugi_calloc(1, sizeof *made);
     FRUG_FAIL_IF(!made, FRUG_ERR_MEMORY, "config: out of memory");
     frug_status status = fill(text, made);
     if (status != FRUG_OK) {
-        free(made);
+        frugi_free(made);
         return status;
     }
     *config = made;
@@ -177,7 +178,7 @@ frug_status frug_config_create(const char *text, frug_config **config) {
 }
 
 void frug_config_destroy(frug_config *config) {
-    free(config);
+    frugi_free(config);
 }
 
 const char *frug_config_text(const frug_config *config) {

@@ -44,8 +44,8 @@ frug_status frugi_store_create(frugi_residual format, uint32_t block, uint64_t b
 }
 
 void frugi_store_destroy(frugi_store *store) {
-    free(store->data);
-    free(store->scale);
+    frugi_free(store->data);
+    frugi_free(store->scale);
     store->data = NULL;
     store->scale = NULL;
 }

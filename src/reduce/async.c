@@ -8,11 +8,11 @@
  */
 #include "reduce/reduce.h"
 
+#include "common/memory.h"
 #include "common/clock.h"
 #include "common/status.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define ERROR_TEXT 512
@@ -76,14 +76,14 @@ static void *work(void *arg) {
 }
 
 static frug_status start(frug_reducer *r) {
-    frugi_async *a = calloc(1, sizeof *a);
+    frugi_async *a = frugi_calloc(1, sizeof *a);
     FRUG_FAIL_IF(!a, FRUG_ERR_MEMORY, "reduce: out of memory");
     a->reducer = r;
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->changed, NULL);
     a->own_thread = r->comm->transport.any_thread != 0;
     if (a->own_thread && pthread_create(&a->thread, NULL, work, a) != 0) {
-        free(a);
+        frugi_free(a);
         return frugi_fail(FRUG_ERR_MEMORY, "reduce: no thread for the exchange");
     }
     r->async = a;
@@ -101,7 +101,7 @@ void frugi_async_end(frugi_async *a) {
         pthread_join(a->thread, NULL);
     pthread_cond_destroy(&a->changed);
     pthread_mutex_destroy(&a->lock);
-    free(a);
+    frugi_free(a);
 }
 
 /* Where no other thread may call the transport. Errors come out at the end here as well. */

@@ -14,11 +14,11 @@
 #include "reduce/cost.h"
 #include "reduce/reduce.h"
 
+#include "common/memory.h"
 #include "common/clock.h"
 #include "common/random.h"
 #include "common/status.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define MARKS    8
@@ -131,9 +131,9 @@ static frug_status open_trial(const frug_compressor *like, trial *t) {
     FRUG_TRY(make_layout(&t->layout));
     FRUG_TRY(frug_compressor_create(&like->config, t->layout, &options, &t->compressor));
     FRUG_TRY(frug_compressor_bound(t->compressor, 0, ELEMENTS, &t->cap));
-    t->frame = malloc(t->cap);
-    t->grad = malloc(ELEMENTS * sizeof *t->grad);
-    t->sum = calloc(ELEMENTS, sizeof *t->sum);
+    t->frame = frugi_malloc(t->cap);
+    t->grad = frugi_malloc(ELEMENTS * sizeof *t->grad);
+    t->sum = frugi_calloc(ELEMENTS, sizeof *t->sum);
     FRUG_FAIL_IF(!t->frame || !t->grad || !t->sum, FRUG_ERR_MEMORY, "reduce: no memory to try out compressing");
     make_up(t->grad);
     return FRUG_OK;
@@ -142,9 +142,9 @@ static frug_status open_trial(const frug_compressor *like, trial *t) {
 static void close_trial(trial *t) {
     frug_compressor_destroy(t->compressor);
     frug_layout_destroy(t->layout);
-    free(t->frame);
-    free(t->grad);
-    free(t->sum);
+    frugi_free(t->frame);
+    frugi_free(t->grad);
+    frugi_free(t->sum);
 }
 
 /* A step that is not one of those that send everything, if the config has others. */

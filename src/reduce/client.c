@@ -7,13 +7,12 @@
 #include "reduce/letter.h"
 #include "reduce/reduce.h"
 
+#include "common/memory.h"
 #include "common/bits.h"
 #include "common/clock.h"
 #include "common/crc32c.h"
 #include "common/status.h"
 #include "compress/nonzeros.h"
-
-#include <stdlib.h>
 
 /** A server, as this worker sees it. */
 typedef struct line {
@@ -259,8 +258,8 @@ frug_status frug_client_stats(const frug_client *k, frug_reduce_stats *stats) {
 static frug_status make_lines(frug_client *k) {
     size_t log = frugi_server_log(&k->c->config, k->comm);
     k->lines = (size_t)k->c->config.servers;
-    k->line = calloc(k->lines, sizeof *k->line);
-    k->message = calloc(3 * k->lines, sizeof *k->message);
+    k->line = frugi_calloc(k->lines, sizeof *k->line);
+    k->message = frugi_calloc(3 * k->lines, sizeof *k->message);
     FRUG_FAIL_IF(!k->line || !k->message, FRUG_ERR_MEMORY, "client: out of memory");
     for (size_t i = 0; i < k->lines; i++) {
         line *l = &k->line[i];
@@ -305,7 +304,7 @@ frug_status frug_client_create(const frug_config *config, const frug_layout *lay
                                frug_comm *comm, uint64_t epoch, float *weights, frug_client **client) {
     FRUG_FAIL_IF(!config || !layout || !comm || !weights || !client, FRUG_ERR_ARG,
                  "client: no config, layout, comm, weights or place for the result");
-    frug_client *k = calloc(1, sizeof *k);
+    frug_client *k = frugi_calloc(1, sizeof *k);
     FRUG_FAIL_IF(!k, FRUG_ERR_MEMORY, "client: out of memory");
     k->comm = comm;
     k->epoch = epoch;
@@ -322,11 +321,11 @@ void frug_client_destroy(frug_client *k) {
     if (!k)
         return;
     for (size_t i = 0; k->line && i < k->lines; i++) {
-        free(k->line[i].frame.data);
-        free(k->line[i].parcel.data);
+        frugi_free(k->line[i].frame.data);
+        frugi_free(k->line[i].parcel.data);
     }
-    free(k->line);
-    free(k->message);
+    frugi_free(k->line);
+    frugi_free(k->message);
     frug_compressor_destroy(k->c);
-    free(k);
+    frugi_free(k);
 }

@@ -14,10 +14,10 @@
  */
 #include "reduce/parts.h"
 
+#include "common/memory.h"
 #include "common/clock.h"
 #include "common/status.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define CHUNKS_MOST 32u
@@ -269,13 +269,13 @@ static frug_status run(frug_reducer *r, const frugi_exchange *x) {
 
 static frug_status create(frug_reducer *r) {
     size_t room = WINDOW * 2 * (size_t)r->comm->size;
-    r->own = calloc(room, sizeof(frug_message));
+    r->own = frugi_calloc(room, sizeof(frug_message));
     FRUG_FAIL_IF(!r->own, FRUG_ERR_MEMORY, "reduce: no memory for %zu messages", room);
     return FRUG_OK;
 }
 
 static void destroy(frug_reducer *r) {
-    free(r->own);
+    frugi_free(r->own);
 }
 
 const frugi_algorithm frugi_reduce_gather = {.name = "gather", .create = create, .run = run, .destroy = destroy};

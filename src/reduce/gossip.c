@@ -226,7 +226,7 @@ static frug_status make_edges(frug_gossip *g, const frug_config *config) {
     int rank = g->base->comm->rank;
     FRUG_TRY(frugi_topology_create(config, g->base->comm->size, &g->topology));
     g->edges = g->topology.degree[rank];
-    g->edge = calloc((size_t)g->edges + 1, sizeof *g->edge);
+    g->edge = frugi_calloc((size_t)g->edges + 1, sizeof *g->edge);
     FRUG_FAIL_IF(!g->edge, FRUG_ERR_MEMORY, "gossip: out of memory");
     for (int i = 0; i < g->edges; i++) {
         int other = g->topology.neighbour[rank * g->topology.most + i];
@@ -281,7 +281,7 @@ frug_status frug_gossip_create(const frug_config *config, const frug_layout *lay
                                frug_comm *comm, const float *start, frug_gossip **gossip) {
     FRUG_FAIL_IF(!config || !layout || !comm || !gossip, FRUG_ERR_ARG,
                  "gossip: no config, layout, comm or place for the result");
-    frug_gossip *g = calloc(1, sizeof *g);
+    frug_gossip *g = frugi_calloc(1, sizeof *g);
     FRUG_FAIL_IF(!g, FRUG_ERR_MEMORY, "gossip: out of memory");
     frug_config own = *config; /* its text stays, so that workers compare what they were given */
     own.feedback = FRUGI_FEEDBACK_NONE;
@@ -303,10 +303,10 @@ void frug_gossip_destroy(frug_gossip *g) {
         return;
     frug_reducer_destroy(g->base);
     frugi_topology_destroy(&g->topology);
-    free(g->edge);
-    free(g->hat);
-    free(g->gap);
-    free(g->work);
-    free(g->part);
-    free(g);
+    frugi_free(g->edge);
+    frugi_free(g->hat);
+    frugi_free(g->gap);
+    frugi_free(g->work);
+    frugi_free(g->part);
+    frugi_free(g);
 }

@@ -20,11 +20,11 @@
 #include "reduce/parts.h"
 
 #include "comm/group.h"
+#include "common/memory.h"
 #include "common/clock.h"
 #include "common/crc32c.h"
 #include "common/status.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define TAG_INSIDE 64
@@ -43,9 +43,9 @@ static frug_status create(frug_reducer *r) {
     uint64_t node = r->compressor->config.node, size = (uint64_t)r->comm->size;
     FRUG_FAIL_IF(size % node != 0, FRUG_ERR_ARG, "reduce: %llu workers do not fill machines of node=%llu",
                  (unsigned long long)size, (unsigned long long)node);
-    nodes *n = r->own = calloc(1, sizeof *n);
+    nodes *n = r->own = frugi_calloc(1, sizeof *n);
     FRUG_FAIL_IF(!n, FRUG_ERR_MEMORY, "reduce: out of memory");
-    n->cut = calloc(node + 1, sizeof *n->cut);
+    n->cut = frugi_calloc(node + 1, sizeof *n->cut);
     FRUG_FAIL_IF(!n->cut, FRUG_ERR_MEMORY, "reduce: out of memory");
     int each = (int)node, rank = r->comm->rank;
     FRUG_TRY(frugi_comm_part(r->comm, rank / each * each, 1, each, TAG_INSIDE, &n->inside));
@@ -57,11 +57,11 @@ static void destroy(frug_reducer *r) {
     if (n) {
         frug_comm_destroy(n->inside);
         frug_comm_destroy(n->across);
-        free(n->cut);
-        free(n->sum.data);
-        free(n->shard.data);
+        frugi_free(n->cut);
+        frugi_free(n->sum.data);
+        frugi_free(n->shard.data);
     }
-    free(n);
+    frugi_free(n);
 }
 
 /* ---- shards ------------------------------------------------------------------- */

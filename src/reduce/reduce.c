@@ -3,11 +3,11 @@
  */
 #include "reduce/reduce.h"
 
+#include "common/memory.h"
 #include "common/bits.h"
 #include "common/clock.h"
 #include "common/status.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define MARK_BYTES 48u
@@ -28,9 +28,9 @@ const frugi_algorithm *frugi_algorithm_named(const char *name) {
 frug_status frugi_room_for(frugi_room *room, size_t bytes) {
     if (bytes <= room->bytes)
         return FRUG_OK;
-    unsigned char *grown = malloc(bytes);
+    unsigned char *grown = frugi_malloc(bytes);
     FRUG_FAIL_IF(!grown, FRUG_ERR_MEMORY, "reduce: no memory for %zu bytes of payload", bytes);
-    free(room->data);
+    frugi_free(room->data);
     *room = (frugi_room){grown, bytes};
     return FRUG_OK;
 }
@@ -140,11 +140,11 @@ static frug_status agree(frug_reducer *r, const frug_options *options, frug_stat
 
 static frug_status make_room(frug_reducer *r) {
     size_t size = (size_t)r->comm->size;
-    r->mark = calloc(size, sizeof *r->mark);
-    r->wire_marks = calloc(size, MARK_BYTES);
-    r->message = calloc(4 * size + 4, sizeof *r->message);
-    r->frame = calloc(size, sizeof *r->frame);
-    r->len = calloc(size, sizeof *r->len);
+    r->mark = frugi_calloc(size, sizeof *r->mark);
+    r->wire_marks = frugi_calloc(size, MARK_BYTES);
+    r->message = frugi_calloc(4 * size + 4, sizeof *r->message);
+    r->frame = frugi_calloc(size, sizeof *r->frame);
+    r->len = frugi_calloc(size, sizeof *r->len);
     FRUG_FAIL_IF(!r->mark || !r->wire_marks || !r->message || !r->frame || !r->len, FRUG_ERR_MEMORY,
                  "reduce: no memory for a group of %zu", size);
     return FRUG_OK;
@@ -167,7 +167,7 @@ frug_status frug_reducer_create(const frug_config *config, const frug_layout *la
     if (options)
         own = *options;
     own.source = (uint32_t)comm->rank;
-    frug_reducer *r = calloc(1, sizeof *r);
+    frug_reducer *r = frugi_calloc(1, sizeof *r);
     FRUG_FAIL_IF(!r, FRUG_ERR_MEMORY, "reducer: out of memory");
     r->comm = comm;
     r->stats.struct_size = sizeof r->stats;
@@ -196,14 +196,14 @@ void frug_reducer_destroy(frug_reducer *r) {
     if (r->algorithm && r->algorithm->destroy)
         r->algorithm->destroy(r);
     frug_compressor_destroy(r->compressor);
-    free(r->mark);
-    free(r->wire_marks);
-    free(r->message);
-    free(r->frame);
-    free(r->len);
-    free(r->mine.data);
-    free(r->theirs.data);
-    free(r);
+    frugi_free(r->mark);
+    frugi_free(r->wire_marks);
+    frugi_free(r->message);
+    frugi_free(r->frame);
+    frugi_free(r->len);
+    frugi_free(r->mine.data);
+    frugi_free(r->theirs.data);
+    frugi_free(r);
 }
 
 /* ---- running -------------------------------------------------------------------- */

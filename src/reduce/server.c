@@ -22,6 +22,7 @@
 #include "common/status.h"
 
 #include <float.h>
+#include <string.h>
 #include <time.h>
 
 #define IDLE 10e-3 /* seconds that a server without news sleeps at most */
@@ -297,9 +298,9 @@ static frug_status make(server *s, const frug_config *config, const frug_layout 
     s->weights += s->begin;
     FRUG_TRY(frug_compressor_bound(s->c, s->begin, s->count, &s->bound));
     s->log_most = frugi_server_log(config, s->comm);
-    s->log = calloc(s->log_most, sizeof *s->log);
+    s->log = frugi_calloc(s->log_most, sizeof *s->log);
     s->workers = s->comm->size - (int)config->servers;
-    s->worker = calloc((size_t)s->workers, sizeof *s->worker);
+    s->worker = frugi_calloc((size_t)s->workers, sizeof *s->worker);
     s->sum = frugi_alloc(s->count * sizeof *s->sum);
     s->list = frugi_alloc((s->count + 1) * sizeof *s->list);
     FRUG_FAIL_IF(!s->log || !s->worker || !s->sum || !s->list, FRUG_ERR_MEMORY, "server: no memory for %llu weights",
@@ -318,15 +319,15 @@ static void end(server *s) {
         frugi_comm_abandon(s->comm, &w->hear, 1);
         frugi_comm_abandon(s->comm, &w->take, 1);
         frugi_comm_abandon(s->comm, w->answer, 2);
-        free(w->frame.data);
-        free(w->parcel.data);
+        frugi_free(w->frame.data);
+        frugi_free(w->parcel.data);
     }
     for (size_t i = 0; s->log && i < s->log_most; i++)
-        free(s->log[i].room.data);
-    free(s->log);
-    free(s->worker);
-    free(s->sum);
-    free(s->list);
+        frugi_free(s->log[i].room.data);
+    frugi_free(s->log);
+    frugi_free(s->worker);
+    frugi_free(s->sum);
+    frugi_free(s->list);
     frug_compressor_destroy(s->c);
 }
 

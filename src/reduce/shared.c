@@ -18,13 +18,13 @@
 #include "reduce/gaps.h"
 #include "reduce/parts.h"
 
+#include "common/memory.h"
 #include "common/clock.h"
 #include "common/crc32c.h"
 #include "common/status.h"
 #include "compress/take.h"
 
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct shared {
@@ -36,7 +36,7 @@ typedef struct shared {
 } shared;
 
 static frug_status create(frug_reducer *r) {
-    r->own = calloc(1, sizeof(shared));
+    r->own = frugi_calloc(1, sizeof(shared));
     FRUG_FAIL_IF(!r->own, FRUG_ERR_MEMORY, "reduce: out of memory");
     return FRUG_OK;
 }
@@ -44,11 +44,11 @@ static frug_status create(frug_reducer *r) {
 static void destroy(frug_reducer *r) {
     shared *s = r->own;
     if (s) {
-        free(s->sum.data);
-        free(s->place.data);
-        free(s->value.data);
+        frugi_free(s->sum.data);
+        frugi_free(s->place.data);
+        frugi_free(s->value.data);
     }
-    free(s);
+    frugi_free(s);
 }
 
 static uint32_t *places(const shared *s) {

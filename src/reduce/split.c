@@ -26,12 +26,12 @@
 #include "reduce/owners.h"
 #include "reduce/reduce.h"
 
+#include "common/memory.h"
 #include "common/bits.h"
 #include "common/clock.h"
 #include "common/status.h"
 #include "compress/nonzeros.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define TAG_SIZE FRUGI_TAG_FIRST
@@ -90,23 +90,23 @@ static frug_status make_down(const frug_reducer *r, split *s) {
     options.total_steps = up->total_steps;
     options.source = up->source;
     FRUG_TRY(frug_compressor_create(&config, up->layout, &options, &s->down));
-    s->control = malloc(frugi_control_bytes(up->control) + 1);
+    s->control = frugi_malloc(frugi_control_bytes(up->control) + 1);
     FRUG_FAIL_IF(!s->control, FRUG_ERR_MEMORY, "reduce: out of memory");
     return FRUG_OK;
 }
 
 static frug_status create(frug_reducer *r) {
     size_t size = (size_t)r->comm->size;
-    split *s = calloc(1, sizeof *s);
+    split *s = frugi_calloc(1, sizeof *s);
     FRUG_FAIL_IF(!s, FRUG_ERR_MEMORY, "reduce: out of memory");
     r->own = s;
-    s->cut = calloc(size + 1, sizeof *s->cut);
-    s->at = calloc(size, sizeof *s->at);
-    s->out = calloc(size, sizeof *s->out);
-    s->in = calloc(size, sizeof *s->in);
-    s->target = calloc(size, sizeof *s->target);
-    s->part_frame = calloc(size, sizeof *s->part_frame);
-    s->part_len = calloc(size, sizeof *s->part_len);
+    s->cut = frugi_calloc(size + 1, sizeof *s->cut);
+    s->at = frugi_calloc(size, sizeof *s->at);
+    s->out = frugi_calloc(size, sizeof *s->out);
+    s->in = frugi_calloc(size, sizeof *s->in);
+    s->target = frugi_calloc(size, sizeof *s->target);
+    s->part_frame = frugi_calloc(size, sizeof *s->part_frame);
+    s->part_len = frugi_calloc(size, sizeof *s->part_len);
     FRUG_FAIL_IF(!s->cut || !s->at || !s->out || !s->in || !s->target || !s->part_frame || !s->part_len,
                  FRUG_ERR_MEMORY, "reduce: no memory for a group of %zu", size);
     return r->compressor->config.down == FRUGI_DOWN_UNION ? FRUG_OK : make_down(r, s);
@@ -120,8 +120,8 @@ static void destroy(frug_reducer *r) {
     void *const arrays[] = {s->control, s->cut,        s->at,       s->out,      s->in,
                             s->target,  s->part_frame, s->part_len, s->sum.data, s->list.data};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        free(arrays[i]);
-    free(s);
+        frugi_free(arrays[i]);
+    frugi_free(s);
 }
 
 /* ---- the way to the owners ------------------------------------------------------ */

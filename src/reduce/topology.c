@@ -8,6 +8,7 @@
  */
 #include "reduce/topology.h"
 
+#include "common/memory.h"
 #include "common/random.h"
 #include "common/status.h"
 
@@ -103,8 +104,8 @@ static bool connected(const frugi_topology *t, int *list, bool *seen) {
 }
 
 static frug_status make_random(frugi_topology *t, int degree, uint64_t seed) {
-    int *list = calloc((size_t)t->size, sizeof *list);
-    bool *seen = calloc((size_t)t->size, sizeof *seen), whole = false;
+    int *list = frugi_calloc((size_t)t->size, sizeof *list);
+    bool *seen = frugi_calloc((size_t)t->size, sizeof *seen), whole = false;
     for (uint64_t attempt = 0; list && seen && !whole && attempt <= TRIES; attempt++) {
         make_circle(t, degree);
         if (attempt < TRIES)
@@ -112,8 +113,8 @@ static frug_status make_random(frugi_topology *t, int degree, uint64_t seed) {
         whole = connected(t, list, seen);
     }
     bool memory = list && seen;
-    free(list);
-    free(seen);
+    frugi_free(list);
+    frugi_free(seen);
     FRUG_FAIL_IF(!memory, FRUG_ERR_MEMORY, "topology: no memory for %d workers", t->size);
     FRUG_FAIL_IF(!whole, FRUG_ERR_CONFIG, "topology: with one neighbour each, %d workers cannot hear of each other",
                  t->size);
@@ -152,8 +153,8 @@ static frug_status fill(const frug_config *config, int degree, frugi_topology *t
 frug_status frugi_topology_create(const frug_config *config, int size, frugi_topology *topology) {
     int degree = degree_of(config, size);
     frugi_topology t = {.size = size, .most = degree};
-    t.degree = calloc((size_t)size, sizeof *t.degree);
-    t.neighbour = calloc((size_t)size * (size_t)(degree + 1), sizeof *t.neighbour);
+    t.degree = frugi_calloc((size_t)size, sizeof *t.degree);
+    t.neighbour = frugi_calloc((size_t)size * (size_t)(degree + 1), sizeof *t.neighbour);
     frug_status status = fill(config, degree, &t);
     if (status == FRUG_OK)
         *topology = t;
@@ -163,8 +164,8 @@ frug_status frugi_topology_create(const frug_config *config, int size, frugi_top
 }
 
 void frugi_topology_destroy(frugi_topology *t) {
-    free(t->degree);
-    free(t->neighbour);
+    frugi_free(t->degree);
+    frugi_free(t->neighbour);
     *t = (frugi_topology){0};
 }
 

@@ -21,6 +21,7 @@
  */
 #include "reduce/parts.h"
 
+#include "common/memory.h"
 #include "common/bits.h"
 #include "common/clock.h"
 #include "common/crc32c.h"
@@ -28,7 +29,6 @@
 #include "compress/nonzeros.h"
 
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define HEADER 16u /* before each message: kind and bytes */
@@ -47,7 +47,7 @@ typedef struct tree {
 } tree;
 
 static frug_status create(frug_reducer *r) {
-    r->own = calloc(1, sizeof(tree));
+    r->own = frugi_calloc(1, sizeof(tree));
     FRUG_FAIL_IF(!r->own, FRUG_ERR_MEMORY, "reduce: out of memory");
     return FRUG_OK;
 }
@@ -55,10 +55,10 @@ static frug_status create(frug_reducer *r) {
 static void destroy(frug_reducer *r) {
     tree *t = r->own;
     if (t) {
-        free(t->sum.data);
-        free(t->list.data);
+        frugi_free(t->sum.data);
+        frugi_free(t->list.data);
     }
-    free(t);
+    frugi_free(t);
 }
 
 /* All that can go wrong on this worker alone, before it promises anything to another. */

@@ -12,13 +12,13 @@
  */
 #include "schedule/control.h"
 
+#include "common/memory.h"
 #include "common/bits.h"
 #include "common/status.h"
 #include "schedule/schedule.h"
 
 #include <float.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define FACTOR_MOST       4.0
@@ -56,13 +56,13 @@ static double clip(double x, double low, double high) {
 
 frug_status frugi_control_create(const frug_config *config, const frugi_controlled *tensor, size_t count,
                                  uint64_t total_steps, frugi_control **control) {
-    frugi_control *c = calloc(1, sizeof *c);
+    frugi_control *c = frugi_calloc(1, sizeof *c);
     FRUG_FAIL_IF(!c, FRUG_ERR_MEMORY, "control: out of memory");
     c->config = *config;
     c->total_steps = total_steps;
     c->count = count;
-    c->tensor = calloc(count + 1, sizeof *c->tensor);
-    c->weight = calloc(count + 1, sizeof *c->weight);
+    c->tensor = frugi_calloc(count + 1, sizeof *c->tensor);
+    c->weight = frugi_calloc(count + 1, sizeof *c->weight);
     if (!c->tensor || !c->weight) {
         frugi_control_destroy(c);
         return frugi_fail(FRUG_ERR_MEMORY, "control: out of memory");
@@ -78,9 +78,9 @@ frug_status frugi_control_create(const frug_config *config, const frugi_controll
 void frugi_control_destroy(frugi_control *c) {
     if (!c)
         return;
-    free(c->tensor);
-    free(c->weight);
-    free(c);
+    frugi_free(c->tensor);
+    frugi_free(c->weight);
+    frugi_free(c);
 }
 
 int frugi_control_all(const frug_config *config, uint64_t step) {

@@ -36,9 +36,9 @@ frug_status frugi_learned_create(uint64_t units, frugi_learned *learned) {
 }
 
 void frugi_learned_destroy(frugi_learned *learned) {
-    free(learned->score);
-    free(learned->waited);
-    free(learned->mask);
+    frugi_free(learned->score);
+    frugi_free(learned->waited);
+    frugi_free(learned->mask);
     *learned = (frugi_learned){0};
 }
 

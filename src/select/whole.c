@@ -66,11 +66,11 @@ frugi_whole *frugi_whole_create(int threads) {
 void frugi_whole_destroy(frugi_whole *whole) {
     if (!whole)
         return;
-    free(whole->share);
-    free(whole->bins);
-    free(whole->key);
-    free(whole->totals);
-    free(whole);
+    frugi_free(whole->share);
+    frugi_free(whole->bins);
+    frugi_free(whole->key);
+    frugi_free(whole->totals);
+    frugi_free(whole);
 }
 
 /* ---- among few ------------------------------------------------------------------------------- */

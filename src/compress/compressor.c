@@ -235,27 +235,3 @@ frug_status frug_compressor_stats(const frug_compressor *c, frug_stats *stats) {
     *stats = c->stats;
     return FRUG_OK;
 }
-
-frug_status frug_compressor_residual(const frug_compressor *c, uint64_t begin, uint64_t count, float *dst) {
-    FRUG_FAIL_IF(!c || (!dst && count), FRUG_ERR_ARG, "residual: no compressor or no place for the result");
-    frugi_cutting cut;
-    uint64_t end = begin + count;
-    FRUG_TRY(frugi_cut(c, begin, count, 0, FRUGI_CUT_ALL, NULL, &cut));
-    memset(dst, 0, count * sizeof *dst);
-    if (c->config.feedback == FRUGI_FEEDBACK_NONE)
-        return FRUG_OK;
-    float block[FRUGI_BATCH_ELEMENTS];
-    for (size_t i = 0; i < c->pieces; i++) {
-        const frugi_piece *p = &c->piece[i];
-        if (p->dense || p->begin + p->count <= begin || p->begin >= end)
-            continue;
-        uint64_t from = p->begin < begin ? begin : p->begin;
-        uint64_t to = p->begin + p->count > end ? end : p->begin + p->count;
-        for (uint64_t at = from; at < to; at += c->config.block) {
-            uint64_t n = to - at < c->config.block ? to - at : c->config.block;
-            frugi_store_load(&c->residual, p->first_block + (at - p->begin) / c->config.block, block);
-            memcpy(dst + (at - begin), block, n * sizeof *dst);
-        }
-    }
-    return FRUG_OK;
-}

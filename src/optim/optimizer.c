@@ -38,7 +38,7 @@ static bool travels_whole(const frug_compressor *c, uint64_t element) {
 }
 
 static frug_status make_parts(frug_optimizer *o, const frug_compressor *c) {
-    o->part = calloc(o->layout->count + 1, sizeof *o->part);
+    o->part = frugi_calloc(o->layout->count + 1, sizeof *o->part);
     FRUG_FAIL_IF(!o->part, FRUG_ERR_MEMORY, "optimizer: no memory for %zu tensors", o->layout->count);
     for (size_t i = 0; i < o->layout->count; i++) {
         const frug_tensor *t = &o->layout->tensor[i];
@@ -121,7 +121,7 @@ frug_status frug_optimizer_create(const char *text, const frug_layout *layout, c
                                   frug_optimizer **optimizer) {
     FRUG_FAIL_IF(!text || !layout || !optimizer, FRUG_ERR_ARG,
                  "optimizer: no text, no layout or no place for the result");
-    frug_optimizer *made = calloc(1, sizeof *made);
+    frug_optimizer *made = frugi_calloc(1, sizeof *made);
     FRUG_FAIL_IF(!made, FRUG_ERR_MEMORY, "optimizer: out of memory");
     frug_status status = fill(made, text, layout, compressor);
     if (status == FRUG_OK)
@@ -135,9 +135,9 @@ void frug_optimizer_destroy(frug_optimizer *o) {
     if (!o)
         return;
     frug_layout_destroy(o->layout);
-    free(o->part);
-    free(o->arena);
-    free(o);
+    frugi_free(o->part);
+    frugi_free(o->arena);
+    frugi_free(o);
 }
 
 const char *frug_optimizer_text(const frug_optimizer *o) {

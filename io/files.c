@@ -7,6 +7,7 @@
 #include "files.h"
 #include "say.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -15,8 +16,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define TEMPORARY_PREFIX ".frugrad-"
 
 enum { SLOTS = 4, CHUNK = 1 << 30, FIRST_READ = 1 << 16 };
 
@@ -124,7 +128,7 @@ static int open_temporary(frugi_writer *writer, mode_t mode) {
         return frugi_error("%s: too many files open for writing", writer->path);
     const char *slash = strrchr(writer->target, '/');
     int folder = slash == NULL ? 0 : (int)(slash - writer->target) + 1;
-    int length = snprintf(slot_path[slot], PATH_MAX, "%.*s.frugrad-XXXXXX", folder, writer->target);
+    int length = snprintf(slot_path[slot], PATH_MAX, "%.*s" TEMPORARY_PREFIX "XXXXXX", folder, writer->target);
     if (length < 0 || length >= PATH_MAX)
         return frugi_error("%s: cannot write: %s", writer->path, strerror(ENAMETOOLONG));
     slot_used[slot] = 1;
@@ -135,7 +139,8 @@ static int open_temporary(frugi_writer *writer, mode_t mode) {
         return frugi_error("%s: cannot write: %s", writer->path, strerror(cause));
     }
     writer->tmp = slot_path[slot];
-    fchmod(writer->fd, mode); /* mkstemp makes private files; this one takes a public place */
+    flock(writer->fd, LOCK_EX | LOCK_NB); /* a lock ends with its process: frugi_folder_clean() sees who is gone */
+    fchmod(writer->fd, mode);             /* mkstemp makes private files; this one takes a public place */
     return FRUGI_EXIT_OK;
 }
 
@@ -224,6 +229,19 @@ int frugi_writer_sync(frugi_writer *writer) {
     return FRUGI_EXIT_OK;
 }
 
+/* Have the names in the directory of a path on the disk. File systems that cannot do it keep their own order. */
+static void sync_folder_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    size_t length = slash == NULL ? 0 : (size_t)(slash - path) + 1;
+    char *folder = slash == NULL ? strdup(".") : strndup(path, length);
+    int fd = folder == NULL ? -1 : open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    free(folder);
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
+}
+
 int frugi_writer_commit(frugi_writer *writer) {
     int code = frugi_writer_sync(writer);
     if (code == FRUGI_EXIT_OK && writer->fd != STDOUT_FILENO) {
@@ -235,8 +253,10 @@ int frugi_writer_commit(frugi_writer *writer) {
     if (code == FRUGI_EXIT_OK && writer->tmp != NULL) {
         if (rename(writer->tmp, writer->target) != 0)
             code = frugi_error("%s: cannot write: %s", writer->path, strerror(errno));
-        else
+        else {
             release_slot(writer);
+            sync_folder_of(writer->target);
+        }
     }
     frugi_writer_abort(writer);
     return code;
@@ -252,4 +272,51 @@ void frugi_writer_abort(frugi_writer *writer) {
     free(writer->path);
     free(writer->target);
     *writer = (frugi_writer)FRUGI_WRITER_CLOSED;
+}
+
+int frugi_folder_make(const char *path) {
+    struct stat st;
+    char *part = strdup(path);
+    if (part == NULL)
+        return frugi_error("%s: out of memory", path);
+    int bad = 0;
+    for (char *p = part + (*part == '/'); !bad; p++) {
+        char end = *p;
+        if (end != '/' && end != '\0')
+            continue;
+        *p = '\0';
+        if (mkdir(part, 0777) == 0)
+            sync_folder_of(part);
+        else if (errno != EEXIST)
+            bad = errno;
+        *p = end;
+        if (end == '\0')
+            break;
+    }
+    free(part);
+    if (stat(path, &st) == 0 && !S_ISDIR(st.st_mode))
+        bad = ENOTDIR;
+    return bad ? frugi_error("%s: cannot make the directory: %s", path, strerror(bad)) : FRUGI_EXIT_OK;
+}
+
+/* Whether a temporary file has nobody writing it. */
+static int is_abandoned(int folder, const char *name) {
+    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return 0;
+    int free_to_take = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    close(fd);
+    return free_to_take;
+}
+
+void frugi_folder_clean(const char *path) {
+    const size_t prefix = sizeof TEMPORARY_PREFIX - 1, random_letters = 6;
+    DIR *folder = opendir(path);
+    if (folder == NULL)
+        return;
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;)
+        if (strncmp(entry->d_name, TEMPORARY_PREFIX, prefix) == 0 && strlen(entry->d_name) == prefix + random_letters &&
+            is_abandoned(dirfd(folder), entry->d_name))
+            unlinkat(dirfd(folder), entry->d_name, 0);
+    closedir(folder);
 }

@@ -57,10 +57,16 @@ int frugi_writer_put_f32(frugi_writer *writer, const float *data, size_t count);
 /** See that all bytes are on the disk, so that only the rename is left. Optional before frugi_writer_commit(). */
 int frugi_writer_sync(frugi_writer *writer);
 
-/** Make the file appear. Closes the writer, also on failure. */
+/** Make the file appear, and see that its name is on the disk too. Closes the writer, also on failure. */
 int frugi_writer_commit(frugi_writer *writer);
 
 /** Drop the file, if the writer is still open. */
 void frugi_writer_abort(frugi_writer *writer);
+
+/** Make a directory and those above it, where they are not there yet. */
+int frugi_folder_make(const char *path);
+
+/** Remove the temporary files that writers which were killed have left in a directory; those in use stay. */
+void frugi_folder_clean(const char *path);
 
 #endif

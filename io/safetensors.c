@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LENGTH_BYTES = 8 };
+enum { LENGTH_BYTES = FRUGI_SAFETENSORS_LENGTH };
 
 #define HEADER_MAX   UINT64_C(100000000)
 #define METADATA_KEY "__metadata__"
@@ -127,8 +127,8 @@ static int by_place(const void *a, const void *b) {
     return strcmp(x->item.name, y->item.name);
 }
 
-/* Sort the tensors by place and see that they tile the data. */
-static int check_places(placed_item *placed, size_t count, const unsigned char *data, uint64_t len, frugi_why *why) {
+/* Sort the tensors by place and see that they tile the data, which begins at `first` of the file and has len bytes. */
+static int check_places(placed_item *placed, size_t count, uint64_t first, uint64_t len, frugi_why *why) {
     uint64_t at = 0;
     if (count > 1)
         qsort(placed, count, sizeof *placed, by_place);
@@ -138,7 +138,7 @@ static int check_places(placed_item *placed, size_t count, const unsigned char *
                                  placed[i].begin < at ? "overlaps another's" : "leaves a hole before it");
         if (placed[i].end > len)
             return frugi_because(why, "the data of tensor '%.80s' ends outside the file", placed[i].item.name);
-        placed[i].item.data = data + at;
+        placed[i].item.place = first + at;
         at = placed[i].end;
     }
     if (at != len)
@@ -173,14 +173,14 @@ static int keep_items(const placed_item *placed, size_t count, frugi_safetensors
     return 0;
 }
 
-static int read_root(json_t *root, const unsigned char *data, uint64_t len, frugi_safetensors *file, frugi_why *why) {
+static int read_root(json_t *root, uint64_t first, uint64_t len, frugi_safetensors *file, frugi_why *why) {
     size_t count = 0;
     placed_item *placed = calloc(json_object_size(root) + 1, sizeof *placed);
     if (placed == NULL)
         return frugi_because(why, "not enough memory");
     int code = read_entries(root, placed, &count, file, why);
     if (code == 0)
-        code = check_places(placed, count, data, len, why);
+        code = check_places(placed, count, first, len, why);
     if (code == 0)
         code = keep_items(placed, count, file, why);
     for (size_t i = 0; code != 0 && i < count; i++)
@@ -189,28 +189,52 @@ static int read_root(json_t *root, const unsigned char *data, uint64_t len, frug
     return code;
 }
 
-int frugi_safetensors_parse(const unsigned char *bytes, size_t len, frugi_safetensors *file, frugi_why *why) {
+uint64_t frugi_safetensors_head_bytes(const unsigned char *bytes, size_t len, uint64_t file_len, frugi_why *why) {
+    if (len < LENGTH_BYTES || file_len < LENGTH_BYTES) {
+        frugi_because(why, "is too short for a safetensors file");
+        return 0;
+    }
+    uint64_t header = header_length(bytes);
+    if (header > HEADER_MAX) {
+        frugi_because(why, "the safetensors header claims %" PRIu64 " bytes; the limit is 100 MB", header);
+        return 0;
+    }
+    if (header > file_len - LENGTH_BYTES) {
+        frugi_because(why, "ends inside the safetensors header");
+        return 0;
+    }
+    return LENGTH_BYTES + header;
+}
+
+int frugi_safetensors_parse_head(const unsigned char *bytes, size_t len, uint64_t file_len, frugi_safetensors *file,
+                                 frugi_why *why) {
     json_error_t error;
     frugi_safetensors parsed = {NULL, 0, NULL};
-    if (len < LENGTH_BYTES)
-        return frugi_because(why, "is too short for a safetensors file");
-    uint64_t header = header_length(bytes);
-    if (header > HEADER_MAX)
-        return frugi_because(why, "the safetensors header claims %" PRIu64 " bytes; the limit is 100 MB", header);
-    if (header > len - LENGTH_BYTES)
+    uint64_t head = frugi_safetensors_head_bytes(bytes, len, file_len, why);
+    if (head == 0)
+        return -1;
+    if (head > len)
         return frugi_because(why, "ends inside the safetensors header");
-    json_t *root = json_loadb((const char *)bytes + LENGTH_BYTES, (size_t)header, JSON_REJECT_DUPLICATES, &error);
+    json_t *root =
+        json_loadb((const char *)bytes + LENGTH_BYTES, (size_t)head - LENGTH_BYTES, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL)
         return frugi_because(why, "safetensors header: %s", error.text);
-    int code = !json_is_object(root)
-                   ? frugi_because(why, "the safetensors header is not a JSON object")
-                   : read_root(root, bytes + LENGTH_BYTES + header, len - LENGTH_BYTES - header, &parsed, why);
+    int code = !json_is_object(root) ? frugi_because(why, "the safetensors header is not a JSON object")
+                                     : read_root(root, head, file_len - head, &parsed, why);
     json_decref(root);
     if (code != 0)
         json_decref(parsed.metadata);
     else
         *file = parsed;
     return code;
+}
+
+int frugi_safetensors_parse(const unsigned char *bytes, size_t len, frugi_safetensors *file, frugi_why *why) {
+    if (frugi_safetensors_parse_head(bytes, len, len, file, why) != 0)
+        return -1;
+    for (size_t i = 0; i < file->count; i++)
+        file->item[i].data = bytes + file->item[i].place;
+    return 0;
 }
 
 void frugi_safetensors_free(frugi_safetensors *file) {

@@ -7,6 +7,9 @@
 
 #include <jansson.h>
 
+/** Bytes that hold the length of the header. */
+#define FRUGI_SAFETENSORS_LENGTH 8
+
 typedef struct frugi_safetensors {
     frugi_item *item; /* in the order of their data */
     size_t count;
@@ -24,6 +27,18 @@ int frugi_safetensors_is(const unsigned char *bytes, size_t len);
  * or leave the file, and a header over 100 MB. Returns 0, or -1 with the reason.
  */
 int frugi_safetensors_parse(const unsigned char *bytes, size_t len, frugi_safetensors *file, frugi_why *why);
+
+/**
+ * The same with the header alone in memory, for files that are read piece by piece.
+ *
+ *   bytes, len   the beginning of the file; FRUGI_SAFETENSORS_LENGTH bytes tell how much is needed
+ *   file_len     of the whole file
+ */
+int frugi_safetensors_parse_head(const unsigned char *bytes, size_t len, uint64_t file_len, frugi_safetensors *file,
+                                 frugi_why *why);
+
+/** Bytes from the beginning of the file to the data; 0 with the reason where the header cannot be. */
+uint64_t frugi_safetensors_head_bytes(const unsigned char *bytes, size_t len, uint64_t file_len, frugi_why *why);
 
 void frugi_safetensors_free(frugi_safetensors *file);
 

@@ -5,6 +5,8 @@
  */
 #include "tensors.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 size_t frugi_dtype_size(frugi_dtype dtype) {
@@ -38,6 +40,15 @@ int frugi_item_count(frugi_item *item, frugi_why *why) {
     }
     item->count = count;
     return 0;
+}
+
+const char *frugi_shape_text(uint32_t ndim, const uint64_t *shape, char *dst, size_t cap) {
+    size_t at = 0;
+    for (uint32_t d = 0; d < ndim && at < cap; d++)
+        at += (size_t)snprintf(dst + at, cap - at, "%s%" PRIu64, d == 0 ? "[" : ", ", shape[d]);
+    if (at < cap)
+        snprintf(dst + at, cap - at, "%s]", ndim == 0 ? "[" : "");
+    return dst;
 }
 
 static uint64_t load(const unsigned char *src, size_t size, int big_endian) {

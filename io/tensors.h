@@ -29,7 +29,8 @@ typedef struct frugi_item {
     uint32_t ndim;                 /* at most FRUG_MAX_DIMS */
     uint64_t shape[FRUG_MAX_DIMS]; /* row-major, unless fortran */
     uint64_t count;                /* product of the shape */
-    const unsigned char *data;     /* count elements inside the file's bytes */
+    const unsigned char *data;     /* count elements inside the file's bytes; NULL where only the header was read */
+    uint64_t place;                /* safetensors: where in the file they begin, in bytes */
 } frugi_item;
 
 /** Bytes of one element. */
@@ -37,6 +38,9 @@ size_t frugi_dtype_size(frugi_dtype dtype);
 
 /** Set item->count from its shape, refusing products that no file can hold. Returns 0 or -1. */
 int frugi_item_count(frugi_item *item, frugi_why *why);
+
+/** Write a shape as "[64, 3, 3, 3]" into a buffer, and return it. */
+const char *frugi_shape_text(uint32_t ndim, const uint64_t *shape, char *dst, size_t cap);
 
 /** Whether the numbers can become f32: F32, F64, F16 and BF16. */
 int frugi_item_is_float(const frugi_item *item);

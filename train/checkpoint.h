@@ -3,11 +3,14 @@
  *
  * Weights and running statistics stand under their own names, so other tools open the file as a model. Beside them:
  *
- *   frugrad.residual.R   U8   the compressor of worker R (frug_compressor_save)
+ *   frugrad.buffers.R    F32  running statistics of worker R, one after the other; worker 0's have their own names
  *   frugrad.optimizer    U8   frug_optimizer_save; the same on all workers, so it is there once
+ *   frugrad.residual.R   U8   the compressor of worker R (frug_compressor_save)
+ *   frugrad.checksum     U8   CRC-32C of all bytes before it
  *
- * and in the metadata what frugi_facts holds. Files appear whole or not at all: they are written beside, synced and
- * renamed. Worker 0 does all reading and writing and sends the others their parts, so only its machine needs the disk.
+ * and in the metadata the caller's facts and frugrad.step, frugrad.workers, frugrad.format. Files appear whole or not
+ * at all: they are written beside, synced and renamed. Worker 0 does all reading and writing and sends the others their
+ * parts, so only its machine needs the disk.
  */
 #ifndef FRUGI_CHECKPOINT_H
 #define FRUGI_CHECKPOINT_H
@@ -16,6 +19,7 @@
 #include "nn/graph.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 
 /** What a checkpoint is made of, on one worker. */
 typedef struct frugi_state {
@@ -28,8 +32,9 @@ typedef struct frugi_state {
 /**
  * Write a checkpoint into a directory, which is made if it is not there, and remove old ones beyond `keep`. Collective.
  *
- *   facts   a flat map of strings to strings; only worker 0's counts
- *   path    worker 0 gets the name of the file
+ *   keep    checkpoints up to this step that stay; 0: all
+ *   facts   a flat map of strings to strings (others are left out), or NULL; only worker 0's counts
+ *   path    worker 0 gets the name of the file; or NULL
  *
  * On an error (a full disk) every worker gets FRUGI_EXIT_FAIL, older checkpoints are still there, and nothing
  * half-written is.
@@ -50,13 +55,20 @@ void frugi_checkpoint_close(frugi_checkpoint *checkpoint);
 
 /**
  * Take up everything. Collective. A checkpoint of another number of workers is taken up too: each worker then starts
- * from the mean of all residuals, so that what is still to be applied is the same in all; *redistributed says so.
+ * from the mean of all residuals, so that what is still to be applied is the same in all, and from worker 0's running
+ * statistics; *redistributed says so. After an error the state is of no use.
  */
 int frugi_checkpoint_restore(frugi_checkpoint *checkpoint, const frugi_state *state, bool *redistributed);
 
-/** Load weights alone, from any safetensors file with the usual names (prefixes "module.", "transformer.", "bert." and
- * the like may be there or missing; tensors that the model does not have are ignored, those that the file does not have
- * are an error unless they belong to the head of a model that is fine-tuned: then `fresh` of them stay as they are). */
+/**
+ * Load weights and running statistics alone, from any safetensors file with the usual names. F32, F64, F16 and BF16 are
+ * converted.
+ *
+ * Prefixes ("module.", "model.", "transformer.", "bert.") may be there or missing, and LayerNorm.gamma and beta are
+ * understood. Tensors that the model does not have are ignored. Those that the file does not have, or has in another
+ * shape, are an error, unless they belong to the head of a model that is to be fine-tuned (classifier, fc, linear,
+ * score, pooler, cls): they stay as they are, and *fresh counts them. Every worker calls it for itself.
+ */
 int frugi_weights_load(const char *path, frugi_graph *graph, uint32_t *fresh);
 
 #endif

@@ -1,0 +1,122 @@
+/*
+ * fuzz_checkpoint.c - hostile checkpoints into a small model.
+ *
+ * An input is used in three ways: as a file, as it is; as a header in front of data that fits no model but has a right
+ * checksum; and as changes (place, new byte) to a sound checkpoint, whose checksum is put right again. What opens is
+ * taken up, and serves as a file of weights as well. Nothing may be touched outside its bounds.
+ */
+#include "checkpoint.h"
+#include "checksum.h"
+#include "files.h"
+#include "memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { DATA_BYTES = 64, SUM_BYTES = 4 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static char folder[] = "/tmp/frugrad-fuzz-XXXXXX";
+static char path[64];
+static frugi_state state;
+static frugi_bytes sound;
+
+static void must(int good) {
+    if (!good)
+        abort();
+}
+
+static void remove_all(void) {
+    unlink(path);
+    rmdir(folder);
+}
+
+static void make_state(void) {
+    frug_layout *layout = NULL;
+    frug_config *config = NULL;
+    frug_options options = FRUG_OPTIONS_INIT;
+    options.threads = 1;
+    frugi_graph *g = frugi_graph_create(1, 1);
+    must(g != NULL);
+    frugi_param_add(g, "w", FRUG_ROLE_LINEAR, 2, (const uint64_t[]){4, 16}, FRUGI_INIT_ONE, 0);
+    frugi_param_add(g, "fc.b", FRUG_ROLE_BIAS, 1, (const uint64_t[]){3}, FRUGI_INIT_ONE, 0);
+    frugi_buffer_add(g, "v", 2, 1.0f);
+    g->weights = frugi_hold(FRUGI_USE_WEIGHTS, (size_t)g->elements * sizeof *g->weights);
+    for (frugi_param *p = g->params; p; p = p->next)
+        p->w = g->weights + p->tensor.offset;
+    state.graph = g;
+    must(frugi_graph_layout(g, &layout) == 0 && frug_comm_self(&state.comm) == FRUG_OK &&
+         frug_config_create("min_size=1", &config) == FRUG_OK &&
+         frug_compressor_create(config, layout, &options, &state.compressor) == FRUG_OK &&
+         frug_optimizer_create("sgd", layout, NULL, &state.optimizer) == FRUG_OK);
+    frug_config_destroy(config);
+    frug_layout_destroy(layout);
+}
+
+static void start(void) {
+    must(mkdtemp(folder) != NULL);
+    make_state();
+    must(frugi_checkpoint_write(folder, 0, 0, &state, NULL, path, sizeof path) == 0);
+    must(frugi_file_read(path, &sound) == 0);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/input", folder);
+    atexit(remove_all);
+}
+
+static void feed(const unsigned char *bytes, size_t len) {
+    frugi_checkpoint *checkpoint = NULL;
+    json_t *facts = NULL;
+    uint64_t step;
+    uint32_t fresh;
+    bool redistributed;
+    FILE *file = fopen(path, "wb");
+    must(file != NULL && fwrite(bytes, 1, len, file) == len && fclose(file) == 0);
+    if (frugi_checkpoint_open(path, state.comm, &checkpoint, &facts, &step) == 0) {
+        must(json_is_object(facts));
+        frugi_checkpoint_restore(checkpoint, &state, &redistributed);
+        frugi_checkpoint_close(checkpoint);
+    }
+    frugi_weights_load(path, state.graph, &fresh);
+}
+
+static void put_sum(unsigned char *bytes, size_t len) {
+    uint32_t sum = frugi_checksum(0, bytes, len - SUM_BYTES);
+    for (unsigned i = 0; i < SUM_BYTES; i++)
+        bytes[len - SUM_BYTES + i] = (unsigned char)(sum >> 8 * i);
+}
+
+static void feed_as_header(const uint8_t *data, size_t size) {
+    size_t len = 8 + size + DATA_BYTES;
+    unsigned char *bytes = calloc(1, len);
+    must(bytes != NULL);
+    for (unsigned i = 0; i < 8; i++)
+        bytes[i] = (unsigned char)((uint64_t)size >> 8 * i);
+    if (size > 0)
+        memcpy(bytes + 8, data, size);
+    put_sum(bytes, len);
+    feed(bytes, len);
+    free(bytes);
+}
+
+static void feed_as_changes(const uint8_t *data, size_t size) {
+    unsigned char *bytes = malloc(sound.len);
+    must(bytes != NULL);
+    memcpy(bytes, sound.data, sound.len);
+    for (size_t i = 0; i + 3 <= size; i += 3)
+        bytes[(data[i] | (size_t)data[i + 1] << 8) % sound.len] = data[i + 2];
+    put_sum(bytes, sound.len);
+    feed(bytes, sound.len);
+    free(bytes);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (sound.data == NULL)
+        start();
+    feed(data, size);
+    feed_as_header(data, size);
+    feed_as_changes(data, size);
+    return 0;
+}

@@ -18,15 +18,21 @@
 #include <string.h>
 
 #define GRADIENTS 2u /* of each worker, in turn */
-#define PIECES    4u /* a hash of 64 bits as exact floats */
-#define SHARED    8u /* numbers that workers tell each other at once */
+
+/** What a worker tells the others. */
+typedef struct account {
+    double seconds; /* of an exchange */
+    uint64_t hash;  /* of the weights after it */
+    uint64_t sent;  /* per exchange */
+    double compress, wait, wire, decode;
+} account;
 
 /** One worker. */
 typedef struct hand {
     const frugi_reduce_run *run;
     frug_comm *comm;
     int rank, size;
-    frugi_share share;
+    account *all; /* everyone's last one */
     frug_layout *layout;
     frug_reducer *reducer[FRUGI_REDUCE_MOST];
     frugi_reduce_row *row;
@@ -58,9 +64,10 @@ static uint64_t hash_of(const float *x, uint64_t n) {
     return hash;
 }
 
-static void to_pieces(uint64_t hash, float *piece) {
-    for (size_t i = 0; i < PIECES; i++)
-        piece[i] = (float)((hash >> (16 * i)) & 0xffffu);
+/* Tell everyone, and hear everyone: h->all. Makes workers meet. */
+static int tell(hand *h, account mine) {
+    return frug_comm_gather(h->comm, &mine, sizeof mine, h->all) == FRUG_OK ? FRUGI_EXIT_OK
+                                                                            : frugi_library_error("workers");
 }
 
 /* ---- the algorithms ------------------------------------------------------------------ */
@@ -111,14 +118,12 @@ static const float *gradient(const hand *h, uint64_t step) {
 
 /* All workers must hold the same weights; *slowest gets the longest time of any. */
 static int compare(hand *h, size_t i, double seconds, uint64_t step, double *slowest) {
-    float numbers[SHARED] = {(float)seconds};
-    to_pieces(hash_of(h->weights, h->run->n), numbers + 1);
-    int status = frugi_share_round(&h->share, numbers);
+    account mine = {.seconds = seconds, .hash = hash_of(h->weights, h->run->n)};
+    int status = tell(h, mine);
     *slowest = 0;
     for (int p = 0; p < h->size && status == FRUGI_EXIT_OK; p++) {
-        const float *theirs = h->share.all + (size_t)p * SHARED;
-        *slowest = fmax(*slowest, (double)theirs[0]);
-        if (memcmp(theirs + 1, h->share.all + 1, PIECES * sizeof *theirs) != 0 && !h->row[i].wrong[0])
+        *slowest = fmax(*slowest, h->all[p].seconds);
+        if (h->all[p].hash != h->all[0].hash && !h->row[i].wrong[0])
             snprintf(h->row[i].wrong, sizeof h->row[i].wrong, "workers 0 and %d have different weights at step %llu", p,
                      (unsigned long long)step);
     }
@@ -126,8 +131,7 @@ static int compare(hand *h, size_t i, double seconds, uint64_t step, double *slo
 }
 
 static int exchange(hand *h, size_t i, uint64_t step, double *seconds) {
-    float none[SHARED] = {0};
-    int status = frugi_share_round(&h->share, none); /* all set out together */
+    int status = tell(h, (account){0}); /* all set out together */
     if (status != FRUGI_EXIT_OK)
         return status;
     double start = frugi_now();
@@ -205,21 +209,20 @@ static int collect(hand *h, size_t i, frug_reduce_stats before) {
     frug_reduce_stats s = stats_of(h, i);
     double rounds = (double)h->run->rounds;
     uint64_t bytes = (s.bytes_sent - before.bytes_sent) / h->run->rounds;
-    float numbers[SHARED] = {(float)(bytes >> 20),
-                             (float)(bytes & 0xfffffu),
-                             (float)((s.seconds_compress - before.seconds_compress) / rounds),
-                             (float)((s.seconds_wait - before.seconds_wait) / rounds),
-                             (float)((s.seconds_wire - before.seconds_wire) / rounds),
-                             (float)((s.seconds_decode - before.seconds_decode) / rounds)};
+    account mine = {.sent = bytes,
+                    .compress = (s.seconds_compress - before.seconds_compress) / rounds,
+                    .wait = (s.seconds_wait - before.seconds_wait) / rounds,
+                    .wire = (s.seconds_wire - before.seconds_wire) / rounds,
+                    .decode = (s.seconds_decode - before.seconds_decode) / rounds};
     frugi_reduce_row *row = &h->row[i];
-    int status = frugi_share_round(&h->share, numbers);
+    int status = tell(h, mine);
     for (int p = 0; p < h->size && status == FRUGI_EXIT_OK; p++) {
-        const float *theirs = h->share.all + (size_t)p * SHARED;
-        row->sent = fmax(row->sent, (double)theirs[0] * 0x1p20 + (double)theirs[1]);
-        row->compress += (double)theirs[2] / h->size;
-        row->wait += (double)theirs[3] / h->size;
-        row->wire += (double)theirs[4] / h->size;
-        row->decode += (double)theirs[5] / h->size;
+        const account *theirs = &h->all[p];
+        row->sent = fmax(row->sent, (double)theirs->sent);
+        row->compress += theirs->compress / h->size;
+        row->wait += theirs->wait / h->size;
+        row->wire += theirs->wire / h->size;
+        row->decode += theirs->decode / h->size;
     }
     return status;
 }
@@ -247,18 +250,17 @@ static int prepare(hand *h) {
     h->row = calloc(FRUGI_REDUCE_MOST, sizeof *h->row);
     h->grad = malloc(GRADIENTS * (size_t)n * sizeof(float));
     h->weights = calloc((size_t)n, sizeof(float));
-    if (!h->row || !h->grad || !h->weights)
+    h->all = calloc((size_t)h->size, sizeof *h->all);
+    if (!h->row || !h->grad || !h->weights || !h->all)
         return frugi_error("no memory for %llu elements", (unsigned long long)n);
     for (size_t i = 0; i < GRADIENTS; i++)
         frugi_noise(FRUGI_DIST_GAUSSIAN, seed_of(h->rank, i), n, h->grad + i * n);
     if (frug_layout_flat(n, &h->layout) != FRUG_OK)
         return frugi_library_error("layout");
-    int status = frugi_share_open(&h->share, h->comm, SHARED);
-    if (status == FRUGI_EXIT_OK)
-        list_rows(h);
+    list_rows(h);
     for (size_t i = 0; i < h->rows; i++)
         open_reducer(h, i);
-    return status;
+    return FRUGI_EXIT_OK;
 }
 
 static int work(frug_comm *comm, void *shared) {
@@ -270,8 +272,8 @@ static int work(frug_comm *comm, void *shared) {
         status = frugi_reduce_print(h.run, frug_comm_transport(comm), h.row, h.rows);
     for (size_t i = 0; i < h.rows; i++)
         frug_reducer_destroy(h.reducer[i]);
-    frugi_share_close(&h.share);
     frug_layout_destroy(h.layout);
+    free(h.all);
     free(h.row);
     free(h.grad);
     free(h.weights);

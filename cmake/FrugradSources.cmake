@@ -26,6 +26,10 @@ function(frugrad_library_sources out)
     frugrad_variant(sources _arm "${arm}" -march=armv8-a+crc)
     frugrad_variant(sources _avx2 "${x86}" ${avx2_flags})
     frugrad_variant(sources _x86 "${x86}" -msse4.2 -mpclmul)
+    # Square roots become vector instructions only where nobody asks them for errno.
+    set(optim ${sources})
+    list(FILTER optim INCLUDE REGEX "/src/optim/")
+    set_source_files_properties(${optim} PROPERTIES COMPILE_OPTIONS -fno-math-errno)
     set(${out} ${sources} PARENT_SCOPE)
 endfunction()
 

@@ -547,8 +547,9 @@ typedef struct frug_bucket {
  *
  * Waits while four buckets are on their way, so memory in flight is bounded. The bucket itself is copied. Over a
  * transport that may only be called from one thread (any_thread is 0: MPI below MPI_THREAD_SERIALIZED) the bucket is
- * reduced at once. Errors come from frug_reducer_finish(); buckets behind one that failed are dropped on this worker,
- * and the others notice at their next exchange. Since 0.2.
+ * reduced at once; over MPI at MPI_THREAD_SERIALIZED the caller must not call MPI until the finish. Errors come from
+ * frug_reducer_finish(); buckets behind one that failed are dropped on this worker, and the others notice at their next
+ * exchange. Since 0.2.
  */
 FRUG_API frug_status frug_reducer_submit(frug_reducer *reducer, const frug_bucket *bucket);
 

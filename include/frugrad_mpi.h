@@ -1,7 +1,7 @@
 /*
  * frugrad_mpi.h - workers that are the processes of an MPI job.
  *
- *   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
+ *   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
  *   frug_comm_mpi(MPI_COMM_WORLD, &comm);
  *   frug_reducer_create(config, layout, NULL, comm, &reducer);
  *
@@ -39,10 +39,12 @@ extern "C" {
  *     before and after the sum.
  *
  * Deterministic: messages are delivered as they are; the order of a sum by MPI_Allreduce() is MPI's.
- * Threads: MPI_THREAD_FUNNELED or better; only the thread that calls into a group calls MPI. Groups used by several
- * threads at the same time need MPI_THREAD_MULTIPLE. Allocates: a few words per message under way, used again.
- * Returns FRUG_ERR_ARG (no communicator, an inter-communicator, MPI not initialised or finalised), FRUG_ERR_COMM,
- * FRUG_ERR_MEMORY. Since 0.2.
+ * Threads: MPI_THREAD_FUNNELED or better; only the thread that calls into a group calls MPI. With MPI_THREAD_SERIALIZED
+ * or better buckets that are handed over (frug_reducer_submit()) travel on a thread of the reducer's own: between that
+ * and frug_reducer_finish() the caller may then call MPI itself only with MPI_THREAD_MULTIPLE. Below, a bucket is
+ * exchanged when it is handed over. Groups used by several threads at the same time need MPI_THREAD_MULTIPLE.
+ * Allocates: a few words per message under way, used again. Returns FRUG_ERR_ARG (no communicator, an
+ * inter-communicator, MPI not initialised or finalised), FRUG_ERR_COMM, FRUG_ERR_MEMORY. Since 0.2.
  */
 FRUG_API frug_status frug_comm_mpi(MPI_Comm mpi, frug_comm **comm);
 

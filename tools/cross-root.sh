@@ -11,12 +11,20 @@ mkdir -p "$apt/lists/partial" "$apt/archives/partial"
 options=(-qq -o APT::Architecture=amd64 -o APT::Architectures::=amd64 -o APT::Sandbox::User=root
     -o Dir::State::lists="$apt/lists" -o Dir::Cache="$apt" -o Dir::State::status=/dev/null)
 
-echo "cross-root: fetching amd64 libraries from Debian: cmocka jansson"
+echo "cross-root: fetching amd64 libraries from Debian: cmocka jansson zlib lzma openblas"
 apt-get "${options[@]}" update
 cd "$apt/archives"
-apt-get "${options[@]}" download libcmocka-dev:amd64 libcmocka0:amd64 libjansson-dev:amd64 libjansson4:amd64
+packages=(libcmocka-dev libcmocka0 libjansson-dev libjansson4 zlib1g-dev zlib1g liblzma-dev liblzma5
+    libopenblas-pthread-dev libopenblas0-pthread libgfortran5 libquadmath0)
+apt-get "${options[@]}" download "${packages[@]/%/:amd64}"
 for package in *.deb; do
     dpkg-deb --extract "$package" "$root"
+done
+# What Debian 12 still keeps in /lib joins the rest, so that its links, which are absolute, can be made to hold here.
+libs=$root/usr/lib/x86_64-linux-gnu
+cp -a "$root"/lib/x86_64-linux-gnu/. "$libs"
+find "$libs" -maxdepth 1 -type l -lname '/lib/*' | while read -r link; do
+    ln -sf "$(basename "$(readlink "$link")")" "$link"
 done
 rm -rf "$apt"
 touch "$root/complete"

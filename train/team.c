@@ -1,14 +1,10 @@
-/*
- * team.c - start workers and let them tell each other numbers. The numbers travel by the library's own uncompressed
- * sum: every worker puts its own in its own places and zeros elsewhere.
- */
+/* team.c - start workers: threads that set out together, or this process where it is one of a job. */
 #include "team.h"
 
 #include "say.h"
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define DEADLINE 600.0 /* seconds: the slowest links take a minute for a dense gradient */
 
@@ -92,35 +88,4 @@ int frugi_team_run(int workers, frugi_team_fn *work, void *shared) {
     free(comm);
     free(m);
     return status;
-}
-
-int frugi_share_open(frugi_share *share, frug_comm *comm, size_t each) {
-    size_t n = (size_t)frug_comm_size(comm) * each;
-    *share =
-        (frugi_share){.comm = comm, .each = each, .mine = calloc(n, sizeof(float)), .all = calloc(n, sizeof(float))};
-    frug_config *config = NULL;
-    frug_layout *layout = NULL;
-    if (!share->mine || !share->all)
-        return frugi_error("no memory for %zu numbers", n);
-    int failed = frug_config_create("reduce=dense", &config) != FRUG_OK || frug_layout_flat(n, &layout) != FRUG_OK ||
-                 frug_reducer_create(config, layout, NULL, comm, &share->reducer) != FRUG_OK;
-    frug_config_destroy(config);
-    frug_layout_destroy(layout);
-    return failed ? frugi_library_error("workers") : FRUGI_EXIT_OK;
-}
-
-void frugi_share_close(frugi_share *share) {
-    frug_reducer_destroy(share->reducer);
-    free(share->mine);
-    free(share->all);
-    *share = (frugi_share){0};
-}
-
-int frugi_share_round(frugi_share *share, const float *numbers) {
-    size_t n = (size_t)frug_comm_size(share->comm) * share->each;
-    memcpy(share->mine + (size_t)frug_comm_rank(share->comm) * share->each, numbers, share->each * sizeof *numbers);
-    memset(share->all, 0, n * sizeof *share->all);
-    if (frug_reduce_add(share->reducer, 0, 0, n, share->mine, 1.0f, share->all) != FRUG_OK)
-        return frugi_library_error("workers");
-    return FRUGI_EXIT_OK;
 }

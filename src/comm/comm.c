@@ -34,6 +34,7 @@ void frug_comm_destroy(frug_comm *comm) {
         return;
     if (comm->transport.destroy)
         comm->transport.destroy(comm->ctx);
+    free(comm->message);
     free(comm);
 }
 
@@ -150,22 +151,56 @@ frug_status frugi_comm_exchange(frug_comm *comm, frug_message *messages, size_t 
     return frugi_comm_wait(comm, messages, n);
 }
 
-frug_status frugi_comm_gather(frug_comm *comm, const void *mine, size_t bytes, void *all, frug_message *messages) {
+static frug_status gather(frug_comm *comm, int tag, const void *mine, size_t bytes, void *all, frug_message *messages) {
     unsigned char *to = all;
     size_t n = 0;
     memcpy(to + (size_t)comm->rank * bytes, mine, bytes);
     for (int i = 1; i < comm->size; i++) {
         int peer = (comm->rank + i) % comm->size;
-        messages[n++] =
-            (frug_message){.peer = peer, .tag = FRUGI_TAG_GATHER, .data = to + (size_t)peer * bytes, .bytes = bytes};
+        messages[n++] = (frug_message){.peer = peer, .tag = tag, .data = to + (size_t)peer * bytes, .bytes = bytes};
     }
     for (int i = 1; i < comm->size; i++)
         messages[n++] = (frug_message){.peer = (comm->rank + comm->size - i) % comm->size,
-                                       .tag = FRUGI_TAG_GATHER,
+                                       .tag = tag,
                                        .sending = 1,
                                        .data = to + (size_t)comm->rank * bytes,
                                        .bytes = bytes};
     return frugi_comm_exchange(comm, messages, n);
+}
+
+frug_status frugi_comm_gather(frug_comm *comm, const void *mine, size_t bytes, void *all, frug_message *messages) {
+    return gather(comm, FRUGI_TAG_GATHER, mine, bytes, all, messages);
+}
+
+frug_status frug_comm_gather(frug_comm *comm, const void *mine, size_t bytes, void *all) {
+    static const char nothing = 0;
+    char none = 0;
+    FRUG_FAIL_IF(!comm || (bytes && (!mine || !all)), FRUG_ERR_ARG,
+                 "gather: no comm, nothing to give or no place for what comes");
+    FRUG_FAIL_IF(bytes > SIZE_MAX / (size_t)comm->size, FRUG_ERR_ARG, "gather: %zu bytes from each of %d workers",
+                 bytes, comm->size);
+    if (!comm->message)
+        comm->message = calloc(2 * (size_t)comm->size, sizeof *comm->message);
+    FRUG_FAIL_IF(!comm->message, FRUG_ERR_MEMORY, "gather: no memory for %d messages", 2 * comm->size);
+    return gather(comm, FRUGI_TAG_MEET, bytes ? mine : &nothing, bytes, bytes ? all : &none, comm->message);
+}
+
+/* One message to or from another worker. */
+static frug_status pass(frug_comm *comm, int peer, int sending, void *data, size_t bytes) {
+    const char *what = sending ? "send" : "receive";
+    FRUG_FAIL_IF(!comm || (bytes && !data), FRUG_ERR_ARG, "%s: no comm or no data", what);
+    FRUG_FAIL_IF(peer < 0 || peer >= comm->size || peer == comm->rank, FRUG_ERR_ARG,
+                 "%s: rank %d has no peer %d in a group of %d", what, comm->rank, peer, comm->size);
+    frug_message m = {.peer = peer, .tag = FRUGI_TAG_CALLER, .sending = sending, .data = data, .bytes = bytes};
+    return frugi_comm_exchange(comm, &m, 1);
+}
+
+frug_status frug_comm_send(frug_comm *comm, int peer, const void *data, size_t bytes) {
+    return pass(comm, peer, 1, (void *)(uintptr_t)data, bytes);
+}
+
+frug_status frug_comm_receive(frug_comm *comm, int peer, void *data, size_t bytes) {
+    return pass(comm, peer, 0, data, bytes);
 }
 
 /* First element of part i of n elements cut for a ring. */

@@ -14,8 +14,9 @@ struct frug_comm {
     frug_transport transport;
     void *ctx;
     int rank, size;
-    int known_as;    /* the rank that error messages name: in a part of a group, that in the whole */
-    double deadline; /* seconds */
+    int known_as;          /* the rank that error messages name: in a part of a group, that in the whole */
+    double deadline;       /* seconds */
+    frug_message *message; /* room for frug_comm_gather(); NULL until its first call */
 };
 
 /** Start a message. */
@@ -38,6 +39,8 @@ void frugi_comm_abandon(frug_comm *comm, frug_message *messages, size_t n);
 
 #define FRUGI_TAG_GATHER 1 /* tags below 16 are the collective operations' own */
 #define FRUGI_TAG_RING   2
+#define FRUGI_TAG_CALLER 3 /* frug_comm_send() and frug_comm_receive() */
+#define FRUGI_TAG_MEET   4 /* frug_comm_gather() */
 #define FRUGI_TAG_FIRST  16
 
 /**

@@ -5,9 +5,11 @@
  * travels as several pieces, which MPI delivers in order. Each piece has a record from a list of used ones, so a step
  * allocates nothing once the list has grown.
  *
- * MPI moves data only inside its own calls. While payloads are under way a waiting worker therefore calls over and over
- * and merely lets others have the core in between: asleep, it would hold up a message that travels in fragments. Only
- * when it waits for marks, that is for other workers to come, does it sleep.
+ * MPI moves data only inside its own calls, so a worker that sleeps may hold up a message that travels in fragments;
+ * one that calls over and over takes the core from those who compute while a bucket is on its way. So it sleeps, but
+ * while payloads are under way for no longer than the buffers in between last: 200 us are 25 KB at 1 Gbit/s, and
+ * sockets hold more than 100 KB. Measured with four workers on two cores, exchanges of 25.6 M parameters take as long
+ * as when nobody slept, at 1 Gbit/s and over shared memory.
  */
 #include "frugrad_mpi.h"
 
@@ -23,6 +25,8 @@
 #define BULK     4096   /* bytes above which MPIs begin to send in fragments */
 #define SHORTEST 20000  /* nanoseconds: the first sleep */
 #define LONGEST  500000 /* and the longest */
+#define YIELDS   4      /* that come before a sleep while payloads are under way */
+#define HURRIED  200000 /* the longest sleep then */
 
 /** A part of a message that fits MPI's counts. */
 typedef struct piece {
@@ -36,6 +40,7 @@ typedef struct group {
     piece *spare;
     size_t bulk; /* pieces under way that are payload */
     long pause;  /* the next sleep, in nanoseconds */
+    int yields;  /* since the last piece was done */
     bool lost;   /* a message was given up, so someone may be gone */
 } group;
 
@@ -52,6 +57,7 @@ static piece *retire(group *g, piece *p) {
     piece *next = p->next;
     g->bulk -= p->bytes > BULK;
     g->pause = SHORTEST;
+    g->yields = 0;
     p->next = g->spare;
     g->spare = p;
     return next;
@@ -127,11 +133,13 @@ static frug_status test(void *ctx, frug_message *m) {
 static frug_status wait_a_moment(void *ctx, double seconds) {
     group *g = ctx;
     (void)seconds;
-    if (g->bulk) {
+    if (g->bulk && g->yields < YIELDS) {
+        g->yields++;
         sched_yield();
         return FRUG_OK;
     }
-    struct timespec t = {.tv_nsec = g->pause};
+    long longest = g->bulk ? HURRIED : LONGEST;
+    struct timespec t = {.tv_nsec = g->pause < longest ? g->pause : longest};
     nanosleep(&t, NULL);
     g->pause = g->pause * 2 < LONGEST ? g->pause * 2 : LONGEST;
     return FRUG_OK;
@@ -162,14 +170,14 @@ static void destroy(void *ctx) {
     free(g);
 }
 
-static const frug_transport transport = {.struct_size = sizeof transport,
-                                         .name = "mpi",
-                                         .post = post,
-                                         .test = test,
-                                         .wait = wait_a_moment,
-                                         .allreduce = allreduce,
-                                         .abandon = abandon,
-                                         .destroy = destroy};
+static const frug_transport one_thread = {.struct_size = sizeof(frug_transport),
+                                          .name = "mpi",
+                                          .post = post,
+                                          .test = test,
+                                          .wait = wait_a_moment,
+                                          .allreduce = allreduce,
+                                          .abandon = abandon,
+                                          .destroy = destroy};
 
 /* MPI aborts on calls before its start and after its end; those it must not see. */
 static frug_status check(MPI_Comm mpi, frug_comm **comm) {
@@ -184,7 +192,7 @@ static frug_status check(MPI_Comm mpi, frug_comm **comm) {
 }
 
 frug_status frug_comm_mpi(MPI_Comm mpi, frug_comm **comm) {
-    int rank = 0, size = 0;
+    int rank = 0, size = 0, level = MPI_THREAD_SINGLE;
     frug_status status = check(mpi, comm);
     if (status != FRUG_OK)
         return status;
@@ -199,6 +207,8 @@ frug_status frug_comm_mpi(MPI_Comm mpi, frug_comm **comm) {
     MPI_Comm_set_errhandler(g->mpi, MPI_ERRORS_RETURN);
     MPI_Comm_rank(g->mpi, &rank);
     MPI_Comm_size(g->mpi, &size);
+    frug_transport transport = one_thread;
+    transport.any_thread = MPI_Query_thread(&level) == MPI_SUCCESS && level >= MPI_THREAD_SERIALIZED;
     status = frug_comm_create(&transport, g, rank, size, comm);
     if (status != FRUG_OK)
         destroy(g);

@@ -302,7 +302,7 @@ void frugi_units_encode(const frugi_job *j, const frugi_slice *slice);
 
 /* sum_units.c */
 
-/** dst = keep * dst + gain * sum, element by element. */
+/** dst = keep * dst + gain * sum, element by element; with keep 0 what dst holds counts for nothing, even a NaN. */
 typedef struct frugi_target {
     float *dst; /* element begin */
     uint64_t begin, count;
@@ -327,7 +327,7 @@ frug_status frugi_parts_sum(frug_compressor *c, size_t count_frames, const frugi
 /** Add up sections by units of the same elements. */
 void frugi_sum_units(const frug_compressor *c, size_t voices, const frugi_target *target);
 
-/** dst = keep * dst + gain * sum, and the sum back to nothing (frugi_nothing()). */
+/** dst = keep * dst + gain * sum as in frugi_target, and the sum back to nothing (frugi_nothing()). */
 void frugi_finish(float *dst, float *sum, uint64_t n, float keep, float gain);
 
 /** The zero that, times gain, is -0: adding that changes no bits, not even those of -0. Sums start from it. */

@@ -13,6 +13,7 @@
 #include "common/count.h"
 #include "common/status.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 static frug_status make_room(frug_compressor *c, size_t count) {
@@ -229,23 +230,34 @@ static inline void add_block(frugi_reader *r, frugi_worker *w, uint64_t b, float
 
 typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
 
-/* dst = keep * dst + gain * sum, and the sum back to nothing; a line of cache a round, for a loop costs as much as four
- * floats. */
-void frugi_finish(float *dst, float *sum, uint64_t n, float keep, float gain) {
+/* For keep 1, or 0: a line of cache a round, for a loop costs as much as four floats. Returns how many are done. */
+static inline uint64_t finish_lines(float *dst, float *sum, uint64_t n, bool fresh, float gain) {
     const float nothing = frugi_nothing(gain);
-    const four blank = {nothing, nothing, nothing, nothing};
+    const four blank = {nothing, nothing, nothing, nothing}, zero = {0};
     uint64_t i = 0;
-    for (; keep == 1.0f && i + 16 <= n; i += 16) {
+    for (; i + 16 <= n; i += 16) {
         four *d = (four *)(dst + i), *s = (four *)(sum + i);
-        four a = d[0] + s[0] * gain, b = d[1] + s[1] * gain, c = d[2] + s[2] * gain, e = d[3] + s[3] * gain;
+        four a = (fresh ? zero : d[0]) + s[0] * gain, b = (fresh ? zero : d[1]) + s[1] * gain;
+        four c = (fresh ? zero : d[2]) + s[2] * gain, e = (fresh ? zero : d[3]) + s[3] * gain;
         d[0] = a;
         d[1] = b;
         d[2] = c;
         d[3] = e;
         s[0] = s[1] = s[2] = s[3] = blank;
     }
+    return i;
+}
+
+void frugi_finish(float *dst, float *sum, uint64_t n, float keep, float gain) {
+    const float nothing = frugi_nothing(gain);
+    uint64_t i = 0;
+    if (keep == 1.0f)
+        i = finish_lines(dst, sum, n, false, gain);
+    else if (keep == 0.0f)
+        i = finish_lines(dst, sum, n, true, gain);
     for (; i < n; i++) {
-        dst[i] = keep * dst[i] + gain * sum[i];
+        float base = keep == 0.0f ? 0.0f : keep * dst[i];
+        dst[i] = base + gain * sum[i];
         sum[i] = nothing;
     }
 }
@@ -310,7 +322,7 @@ static void decay_between(const frug_compressor *c, const frugi_target *t, uint6
         const frugi_piece *p = &c->piece[i];
         uint64_t end = p->begin + p->count < to ? p->begin + p->count : to;
         for (uint64_t e = p->begin > from ? p->begin : from; e < end; e++)
-            t->dst[e - t->begin] *= t->keep;
+            t->dst[e - t->begin] = t->keep == 0.0f ? 0.0f : t->dst[e - t->begin] * t->keep;
     }
 }
 

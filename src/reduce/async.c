@@ -4,7 +4,7 @@
  * The queue holds a fixed number of buckets; who hands over one more waits, which bounds the memory in flight. A
  * transport that must be called from the thread that made it (any_thread is 0) has no such thread: then a bucket is
  * reduced when it is handed over. After an error the buckets that wait are dropped, and frug_reducer_finish() says what
- * happened.
+ * happened. Either way each bucket that was taken has its end told once, in order, while no lock is held.
  */
 #include "reduce/reduce.h"
 
@@ -17,27 +17,38 @@
 
 #define ERROR_TEXT 512
 
-typedef struct bucket {
-    uint64_t step, begin, count;
-    const float *grad;
-    float rate, decay;
-    float *weights;
-} bucket;
-
 struct frugi_async {
     frug_reducer *reducer;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bucket queue[FRUGI_BUCKETS];
+    frug_bucket queue[FRUGI_BUCKETS];
     size_t first, waiting; /* of the queue */
-    bool ending;
+    bool own_thread, ending;
     frug_status status; /* of the first bucket that failed */
     char error[ERROR_TEXT];
 };
 
-static frug_status reduce(frug_reducer *r, const bucket *b) {
-    return frug_reduce_apply(r, b->step, b->begin, b->count, b->grad, b->rate, b->decay, b->weights);
+static frug_status reduce(frug_reducer *r, const frug_bucket *b) {
+    if (b->weights)
+        return frug_reduce_apply(r, b->step, b->begin, b->count, b->grad, b->rate, b->decay, b->weights);
+    return frug_reduce_sum(r, b->step, b->begin, b->count, b->grad, b->scale);
+}
+
+static void tell(const frug_bucket *b, frug_status status) {
+    if (b->done)
+        b->done(b->ctx, b, status);
+}
+
+/*
+ * The first error is kept; what comes of the buckets behind it is the same one. Only who reduces writes it while
+ * buckets wait, and finish() while none do.
+ */
+static void note(frugi_async *a, frug_status status) {
+    if (a->status != FRUG_OK || status == FRUG_OK)
+        return;
+    a->status = status;
+    strncpy(a->error, frug_last_error(), sizeof a->error - 1);
 }
 
 /* The thread: one bucket after the other. The lock is free while it works. */
@@ -49,14 +60,13 @@ static void *work(void *arg) {
             pthread_cond_wait(&a->changed, &a->lock);
             continue;
         }
-        bucket b = a->queue[a->first];
+        frug_bucket b = a->queue[a->first];
+        frug_status status = a->status;
         pthread_mutex_unlock(&a->lock);
-        frug_status status = a->status == FRUG_OK ? reduce(a->reducer, &b) : FRUG_OK;
+        if (status == FRUG_OK)
+            note(a, status = reduce(a->reducer, &b));
+        tell(&b, status);
         pthread_mutex_lock(&a->lock);
-        if (status != FRUG_OK) {
-            a->status = status;
-            strncpy(a->error, frug_last_error(), sizeof a->error - 1);
-        }
         a->first = (a->first + 1) % FRUGI_BUCKETS;
         a->waiting--;
         pthread_cond_broadcast(&a->changed);
@@ -71,7 +81,8 @@ static frug_status start(frug_reducer *r) {
     a->reducer = r;
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->changed, NULL);
-    if (pthread_create(&a->thread, NULL, work, a) != 0) {
+    a->own_thread = r->comm->transport.any_thread != 0;
+    if (a->own_thread && pthread_create(&a->thread, NULL, work, a) != 0) {
         free(a);
         return frugi_fail(FRUG_ERR_MEMORY, "reduce: no thread for the exchange");
     }
@@ -86,26 +97,36 @@ void frugi_async_end(frugi_async *a) {
     a->ending = true;
     pthread_cond_broadcast(&a->changed);
     pthread_mutex_unlock(&a->lock);
-    pthread_join(a->thread, NULL);
+    if (a->own_thread)
+        pthread_join(a->thread, NULL);
     pthread_cond_destroy(&a->changed);
     pthread_mutex_destroy(&a->lock);
     free(a);
 }
 
-frug_status frug_reducer_submit(frug_reducer *r, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
-                                float rate, float decay, float *weights) {
-    FRUG_FAIL_IF(!r, FRUG_ERR_ARG, "submit: no reducer");
-    bucket b = {step, begin, count, grad, rate, decay, weights};
-    if (!r->comm->transport.any_thread)
-        return reduce(r, &b);
+/* Where no other thread may call the transport. Errors come out at the end here as well. */
+static void reduce_now(frugi_async *a, const frug_bucket *b) {
+    frug_status status = a->status == FRUG_OK ? reduce(a->reducer, b) : a->status;
+    note(a, status);
+    tell(b, status);
+}
+
+frug_status frug_reducer_submit(frug_reducer *r, const frug_bucket *bucket) {
+    FRUG_FAIL_IF(!r || !bucket || bucket->struct_size < sizeof *bucket, FRUG_ERR_ARG,
+                 "submit: no reducer, no bucket or struct_size unset");
     if (!r->async)
         FRUG_TRY(start(r));
     frugi_async *a = r->async;
     double since = frugi_clock();
+    if (!a->own_thread) {
+        reduce_now(a, bucket);
+        r->seconds_blocked += frugi_clock() - since;
+        return FRUG_OK;
+    }
     pthread_mutex_lock(&a->lock);
     while (a->waiting == FRUGI_BUCKETS)
         pthread_cond_wait(&a->changed, &a->lock);
-    a->queue[(a->first + a->waiting++) % FRUGI_BUCKETS] = b;
+    a->queue[(a->first + a->waiting++) % FRUGI_BUCKETS] = *bucket;
     r->seconds_blocked += frugi_clock() - since;
     pthread_cond_broadcast(&a->changed);
     pthread_mutex_unlock(&a->lock);

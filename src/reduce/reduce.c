@@ -150,6 +150,15 @@ static frug_status make_room(frug_reducer *r) {
     return FRUG_OK;
 }
 
+/* Where nothing is ever compressed nothing is left behind, and no memory is taken for it. */
+static frug_status make_compressor(const frug_config *config, const frug_layout *layout, const frug_options *options,
+                                   frug_reducer *r) {
+    struct frug_config own = *config;
+    if (own.reduce == FRUGI_REDUCE_DENSE)
+        own.feedback = FRUGI_FEEDBACK_NONE;
+    return frug_compressor_create(&own, layout, options, &r->compressor);
+}
+
 frug_status frug_reducer_create(const frug_config *config, const frug_layout *layout, const frug_options *options,
                                 frug_comm *comm, frug_reducer **reducer) {
     frug_options own = FRUG_OPTIONS_INIT;
@@ -165,7 +174,7 @@ frug_status frug_reducer_create(const frug_config *config, const frug_layout *la
     frug_status status = make_room(r);
     if (status == FRUG_OK) {
         /* From here on an error is told to the others, who would wait otherwise. */
-        status = frug_compressor_create(config, layout, &own, &r->compressor);
+        status = make_compressor(config, layout, &own, r);
         r->algorithm = algorithms[config->reduce];
         if (status == FRUG_OK && r->algorithm->create)
             status = r->algorithm->create(r);
@@ -251,6 +260,11 @@ frug_status frug_reduce_add(frug_reducer *r, uint64_t step, uint64_t begin, uint
 frug_status frug_reduce_apply(frug_reducer *r, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
                               float rate, float decay, float *weights) {
     frugi_target t = {.dst = weights, .begin = begin, .count = count, .keep = 1.0f - decay, .gain = -rate};
+    return run(r, step, begin, count, grad, t);
+}
+
+frug_status frug_reduce_sum(frug_reducer *r, uint64_t step, uint64_t begin, uint64_t count, float *grad, float scale) {
+    frugi_target t = {.dst = grad, .begin = begin, .count = count, .keep = 0.0f, .gain = scale};
     return run(r, step, begin, count, grad, t);
 }
 

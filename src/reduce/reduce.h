@@ -24,7 +24,7 @@ typedef struct frugi_mark {
 /** One exchange. */
 typedef struct frugi_exchange {
     uint64_t step, begin, count;
-    const float *grad;
+    const float *grad; /* read before anything of its range is written: the target may be the same (keep is 0 then) */
     frugi_target target;
 } frugi_exchange;
 

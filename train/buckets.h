@@ -1,0 +1,63 @@
+/*
+ * buckets.h - where the gradients of parameters go: a sink that gathers tiles into buckets and sends each bucket off as
+ * soon as it is full.
+ *
+ * A bucket is a range of the flat parameter buffer: several small parameters, or some rows of a large one. When all its
+ * tiles are there its norm is taken, it is clipped, exchanged, and the optimiser changes the weights of the range; then
+ * its memory serves the next bucket. So of the whole gradient only two or three buckets exist at a time. Dense training
+ * is the exception: there the gradient is the memory that is summed in place (gradients as views of buckets), as
+ * other systems do it, and buckets are cut out of it.
+ */
+#ifndef FRUGI_BUCKETS_H
+#define FRUGI_BUCKETS_H
+
+#include "frugrad.h"
+#include "nn/graph.h"
+
+typedef struct frugi_buckets frugi_buckets;
+
+/** What the buckets of one worker are for. Nothing is owned. */
+typedef struct frugi_buckets_want {
+    frugi_graph *graph;
+    frug_reducer *reducer; /* NULL: no exchange; the optimiser gets this worker's own gradient */
+    frug_optimizer *optimizer;
+    int workers;
+    uint64_t bytes; /* of a bucket, about; 0: a 64th of the parameters, from 1 MiB to 25 MiB */
+    bool whole;     /* the gradient exists whole (dense training) */
+    bool late;      /* with whole: update only in frugi_buckets_end(), because the norm must be known before */
+    bool overlap;   /* exchange on a thread of its own */
+} frugi_buckets_want;
+
+/** Plan buckets and take their memory; sets tile and bucket of the graph's parameters. Returns an exit status. */
+int frugi_buckets_create(const frugi_buckets_want *want, frugi_buckets **buckets);
+void frugi_buckets_destroy(frugi_buckets *b);
+
+/** How many there are. */
+size_t frugi_buckets_count(const frugi_buckets *b);
+
+/** The sink for frugi_graph_backward(). */
+frugi_sink *frugi_buckets_sink(frugi_buckets *b);
+
+/**
+ * Set out for a step: the next backward pass fills the buckets.
+ *
+ *   factor   gradients are multiplied by it (clipping)
+ *   measure  only take the norm: nothing is exchanged and no weight changes
+ */
+void frugi_buckets_begin(frugi_buckets *b, uint64_t step, double rate, float factor, bool measure);
+
+/** Wait until all is done. late_clip: with `late`, the norm to clip the mean gradient to; 0: none. */
+frug_status frugi_buckets_end(frugi_buckets *b, double late_clip);
+
+/** The squared norm of this worker's gradient before clipping; with `late`, that of the mean. After
+ * frugi_buckets_end(). */
+double frugi_buckets_norm2(const frugi_buckets *b);
+
+/** The factor that was applied by a late clip in the last step; 1: none. */
+double frugi_buckets_clipped(const frugi_buckets *b);
+
+/** Seconds so far that backward waited for memory or for the end, and that the optimiser took. */
+double frugi_buckets_blocked(const frugi_buckets *b);
+double frugi_buckets_optimizer_seconds(const frugi_buckets *b);
+
+#endif

@@ -1,0 +1,13 @@
+/* clock.h - seconds since some moment, never going back. */
+#ifndef FRUGI_TRAIN_CLOCK_H
+#define FRUGI_TRAIN_CLOCK_H
+
+#include <time.h>
+
+static inline double frugi_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+#endif

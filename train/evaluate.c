@@ -1,0 +1,87 @@
+/*
+ * evaluate.c - how good a model is on a split. The workers share the batches; running statistics are those of worker 0,
+ * as only its are saved.
+ */
+#include "worker.h"
+
+#include "say.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+frugi_split frugi_worker_split(const frugi_worker *w, bool at_end) {
+    const uint64_t *count = frugi_data_about(w->crew->data)->count;
+    if (at_end)
+        return count[FRUGI_TEST] ? FRUGI_TEST : count[FRUGI_VALID] ? FRUGI_VALID : FRUGI_TRAIN;
+    return count[FRUGI_VALID] ? FRUGI_VALID : count[FRUGI_TEST] ? FRUGI_TEST : FRUGI_TRAIN;
+}
+
+static frug_status share_buffers(const frugi_worker *w) {
+    frug_status status = FRUG_OK;
+    for (frugi_buffer *b = w->graph->buffers; b && status == FRUG_OK; b = b->next)
+        for (int r = 1; r < w->size && status == FRUG_OK; r++) {
+            if (w->rank == 0)
+                status = frug_comm_send(w->comm, r, b->data, b->count * sizeof *b->data);
+            else if (w->rank == r)
+                status = frug_comm_receive(w->comm, 0, b->data, b->count * sizeof *b->data);
+        }
+    return status;
+}
+
+static void add_score(frugi_score *sum, const frugi_score *s) {
+    sum->loss += s->loss;
+    sum->asked += s->asked;
+    sum->right += s->right;
+    for (int i = 0; i < 5; i++)
+        sum->sums[i] += s->sums[i];
+}
+
+static void score_share(frugi_worker *w, frugi_split split, frugi_score *sum) {
+    uint64_t count = frugi_data_about(w->crew->data)->count[split], most = w->crew->job->eval_batches;
+    uint32_t n = w->crew->batch;
+    uint64_t batches = (count + n - 1) / n, every = (uint64_t)w->size;
+    if (most && batches > most * every)
+        batches = most * every;
+    for (uint64_t i = (uint64_t)w->rank; i < batches; i += every) {
+        uint32_t here = count - i * n < n ? (uint32_t)(count - i * n) : n;
+        frugi_data_batch(w->crew->data, split, 0, i * n, here, &w->batch);
+        frugi_graph_forward(w->graph, &w->batch, false);
+        add_score(sum, &w->graph->score);
+    }
+}
+
+static double correlation(const frugi_score *s) {
+    double n = s->asked, x = s->sums[0], y = s->sums[1], xx = s->sums[2], yy = s->sums[3], xy = s->sums[4];
+    double spread = sqrt((n * xx - x * x) * (n * yy - y * y));
+    return spread > 0 ? (n * xy - x * y) / spread : 0;
+}
+
+static frugi_quality judge(const frugi_worker *w, frugi_split split, const frugi_score *s) {
+    const frugi_data_info *info = frugi_data_about(w->crew->data);
+    bool tokens = info->task == FRUGI_TASK_LANGUAGE || info->task == FRUGI_TASK_MASKED;
+    bool numbers = info->task == FRUGI_TASK_SENTENCES && info->classes == 1;
+    double asked = s->asked > 0 ? s->asked : 1;
+    return (frugi_quality){.split = split,
+                           .step = w->step,
+                           .loss = s->loss / asked,
+                           .accuracy = numbers ? (double)NAN : s->right / asked,
+                           .perplexity = tokens ? exp(s->loss / asked) : (double)NAN,
+                           .correlation = numbers ? correlation(s) : (double)NAN,
+                           .asked = s->asked};
+}
+
+int frugi_worker_evaluate(frugi_worker *w, frugi_split split, frugi_quality *quality) {
+    frugi_score mine = {0}, sum = {0}, *all = calloc((size_t)w->size, sizeof *all);
+    frug_status status = all ? share_buffers(w) : FRUG_ERR_MEMORY;
+    if (status == FRUG_OK) {
+        score_share(w, split, &mine);
+        status = frug_comm_gather(w->comm, &mine, sizeof mine, all);
+    }
+    for (int i = 0; status == FRUG_OK && i < w->size; i++)
+        add_score(&sum, &all[i]);
+    free(all);
+    if (status != FRUG_OK)
+        return frugi_worker_error(w, "evaluation", status);
+    *quality = judge(w, split, &sum);
+    return FRUGI_EXIT_OK;
+}

@@ -1,0 +1,210 @@
+/*
+ * job.c - a job from beginning to end: read what is asked, open the data once, let every worker do its part, and
+ * report.
+ */
+#include "job.h"
+
+#include "checkpoint.h"
+#include "memory.h"
+#include "say.h"
+#include "team.h"
+#include "worker.h"
+
+#include <cblas.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/** What holds for a kind of task unless the job says otherwise. */
+typedef struct usual {
+    uint32_t batch;
+    double rate;
+    const char *dense, *merged; /* optimisers */
+} usual;
+
+static const usual usual_of[] = {
+    [FRUGI_TASK_IMAGES] = {32, 0.05, "sgd:momentum=0.9,decay=5e-3", "merged:momentum=0.9,decay=5e-3"},
+    [FRUGI_TASK_LANGUAGE] = {8, 1e-3, "adamw:beta2=0.95,decay=0.1", "adam-merged:beta2=0.95,decay=0.1"},
+    [FRUGI_TASK_SENTENCES] = {16, 5e-5, "adamw:decay=0.01", "adam-merged:decay=0.01"},
+    [FRUGI_TASK_MASKED] = {16, 5e-4, "adamw:decay=0.01", "adam-merged:decay=0.01"},
+};
+
+/* Where the residual holds the momentum too, the optimiser must not have one. */
+static int pick_optimizer(frugi_crew *crew) {
+    const frugi_job *job = crew->job;
+    const usual *u = &usual_of[crew->model.task];
+    frug_config *config = NULL;
+    if (frug_config_create(job->method, &config) != FRUG_OK)
+        return frugi_config_error();
+    bool merged = strstr(frug_config_text(config), "feedback=merged") != NULL;
+    bool dense = strstr(frug_config_text(config), "reduce=dense") != NULL;
+    snprintf(crew->report->config, sizeof crew->report->config, "%s", frug_config_text(config));
+    frug_config_destroy(config);
+    const char *text = job->optimizer ? job->optimizer : merged && !dense && !job->alone ? u->merged : u->dense;
+    if (strlen(text) >= sizeof crew->optimizer)
+        return frugi_usage_error("--optimizer: '%s' is too long", text);
+    snprintf(crew->optimizer, sizeof crew->optimizer, "%s", text);
+    return FRUGI_EXIT_OK;
+}
+
+static int open_data(frugi_crew *crew) {
+    const frugi_job *job = crew->job;
+    const frugi_model *m = &crew->model;
+    frugi_data_want want = {.task = m->task,
+                            .path = job->data,
+                            .tokens = job->tokens,
+                            .subset = job->subset,
+                            .length = m->length,
+                            .channels = m->channels,
+                            .height = m->height,
+                            .width = m->width,
+                            .classes = m->classes,
+                            .vocab = m->vocab,
+                            .samples = job->samples,
+                            .augment = job->augment,
+                            .seed = job->seed};
+    return frugi_data_open(&want, &crew->data);
+}
+
+static int open_crew(frugi_crew *crew) {
+    const frugi_job *job = crew->job;
+    openblas_set_num_threads(1);
+    int status = frugi_model_parse(job->model, &crew->model);
+    if (status != FRUGI_EXIT_OK)
+        return status;
+    const usual *u = &usual_of[crew->model.task];
+    crew->batch = job->batch ? job->batch : u->batch;
+    crew->base_rate = job->rate > 0 ? job->rate : u->rate;
+    status = frugi_rate_parse(job->schedule, &crew->rate);
+    if (status == FRUGI_EXIT_OK)
+        status = pick_optimizer(crew);
+    if (status == FRUGI_EXIT_OK)
+        status = open_data(crew);
+    if (status == FRUGI_EXIT_OK && frugi_data_about(crew->data)->count[FRUGI_TRAIN] == 0 && !crew->quality)
+        status = frugi_error("%s: no training samples", job->data);
+    return status;
+}
+
+/* ---- the report ---- */
+
+static int by_size(const void *a, const void *b) {
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+static void report_times(const frugi_worker *w, frugi_report *r) {
+    double steps = w->steps_here ? (double)w->steps_here : 1, ms = 1000 / steps;
+    frug_reduce_stats s = {.struct_size = sizeof s};
+    if (w->reducer)
+        frug_reducer_stats(w->reducer, &s);
+    size_t known = w->steps_here < FRUGI_STEPS_KNOWN ? (size_t)w->steps_here : FRUGI_STEPS_KNOWN;
+    qsort(w->step_seconds, known, sizeof *w->step_seconds, by_size);
+    r->step_ms = known ? 1000.0 * (double)w->step_seconds[known / 2] : 0;
+    r->seconds = w->times.total;
+    r->ms_data = ms * w->times.data;
+    r->ms_forward = ms * w->times.forward;
+    r->ms_blocked = ms * frugi_buckets_blocked(w->buckets);
+    r->ms_backward = ms * w->times.backward - r->ms_blocked;
+    r->ms_optimizer = ms * frugi_buckets_optimizer_seconds(w->buckets);
+    r->ms_compress = ms * s.seconds_compress;
+    r->ms_wait = ms * s.seconds_wait;
+    r->ms_wire = ms * s.seconds_wire;
+    r->ms_decode = ms * s.seconds_decode;
+}
+
+static void report_memory(frugi_report *r) {
+    uint64_t library = 0, here = frugi_team_joined() ? 1 : r->workers;
+    struct rusage usage;
+    frug_memory(NULL, &library);
+    r->weight_bytes = frugi_held_most(FRUGI_USE_WEIGHTS) / here;
+    r->gradient_bytes = frugi_held_most(FRUGI_USE_GRADIENTS) / here;
+    r->library_bytes = (library + frugi_held_most(FRUGI_USE_EXCHANGE)) / here;
+    r->activation_bytes = frugi_held_most(FRUGI_USE_ACTIVATIONS) / here;
+    r->model_state_bytes = r->weight_bytes + r->gradient_bytes + r->library_bytes;
+    if (getrusage(RUSAGE_SELF, &usage) == 0)
+        r->peak_rss_bytes = (uint64_t)usage.ru_maxrss * 1024;
+}
+
+/* What is known before the first step. */
+static void report_terms(const frugi_worker *w, frugi_report *r) {
+    r->steps = w->steps;
+    r->step = w->step;
+    r->workers = (uint32_t)w->size;
+    r->batch = w->crew->batch;
+    r->params = 0;
+    for (const frugi_param *p = w->graph->params; p; p = p->next)
+        r->params += (uint64_t)p->rows * p->cols;
+    r->gain = frug_optimizer_gain(w->optimizer);
+    snprintf(r->algorithm, sizeof r->algorithm, "%s", w->reducer ? frug_reducer_algorithm(w->reducer) : "none");
+    snprintf(r->optimizer, sizeof r->optimizer, "%s", frug_optimizer_text(w->optimizer));
+}
+
+static void report_end(const frugi_worker *w, frugi_report *r) {
+    frugi_traffic t = frugi_worker_traffic(w);
+    r->step = w->step;
+    r->bytes_sent = t.bytes;
+    r->bytes_dense = t.dense;
+    r->density_mean = t.seen > 0 ? t.entries / t.seen : 1;
+    r->train_loss = w->loss_tail_count > 0 ? w->loss_tail / w->loss_tail_count : (double)NAN;
+    r->interrupted = w->interrupted;
+    report_times(w, r);
+    report_memory(r);
+}
+
+/* ---- what each worker does ---- */
+
+static int train(frug_comm *comm, void *shared) {
+    frugi_crew *crew = shared;
+    frugi_worker w;
+    int status = frugi_worker_open(&w, crew, comm, true);
+    if (status == FRUGI_EXIT_OK && crew->job->resume)
+        status = frugi_worker_agree(&w, frugi_worker_resume(&w));
+    if (status == FRUGI_EXIT_OK) {
+        if (w.rank == 0) {
+            report_terms(&w, crew->report);
+            if (crew->watch && crew->watch->begin)
+                crew->watch->begin(crew->watch->ctx, crew->report, w.step);
+        }
+        status = frugi_worker_train(&w);
+        if (w.rank == 0)
+            report_end(&w, crew->report);
+    }
+    frugi_worker_close(&w);
+    return status;
+}
+
+static int evaluate(frug_comm *comm, void *shared) {
+    frugi_crew *crew = shared;
+    frugi_worker w;
+    frugi_quality quality;
+    int status = frugi_worker_open(&w, crew, comm, false);
+    if (status == FRUGI_EXIT_OK && crew->job->resume)
+        status = frugi_worker_agree(&w, frugi_worker_load(&w));
+    if (status == FRUGI_EXIT_OK)
+        status = frugi_worker_evaluate(&w, crew->split, &quality);
+    if (status == FRUGI_EXIT_OK && w.rank == 0)
+        *crew->quality = quality;
+    frugi_worker_close(&w);
+    return status;
+}
+
+static int run(frugi_crew *crew, frugi_team_fn *work) {
+    *crew->report = (frugi_report){.quality.loss = (double)NAN};
+    int status = open_crew(crew);
+    if (status == FRUGI_EXIT_OK)
+        status = frugi_team_run((int)crew->job->workers, work, crew);
+    frugi_data_close(crew->data);
+    return status;
+}
+
+int frugi_job_train(const frugi_job *job, const frugi_watch *watch, frugi_report *report) {
+    frugi_crew crew = {.job = job, .watch = watch, .report = report};
+    return run(&crew, train);
+}
+
+int frugi_job_eval(const frugi_job *job, frugi_split split, frugi_quality *quality, frugi_report *report) {
+    frugi_crew crew = {.job = job, .report = report, .split = split, .quality = quality};
+    return run(&crew, evaluate);
+}

@@ -1,0 +1,202 @@
+/*
+ * loop.c - the steps of training: a batch, forward, backward into the buckets, and what all workers have to know of it.
+ *
+ * After each step the workers exchange a handful of numbers (loss, norm, whether someone was asked to stop), so that
+ * all clip, log and stop alike. Everything random is a function of the step, so nothing else has to be remembered.
+ */
+#include "worker.h"
+
+#include "clock.h"
+#include "say.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TAIL 10u /* the last tenth of the steps makes the training loss of the report */
+
+static volatile sig_atomic_t asked_to_stop;
+
+void frugi_job_interrupt(void) {
+    asked_to_stop = 1;
+}
+
+/** What a worker tells the others after a step. */
+typedef struct told {
+    double loss, asked, right, norm2, stop;
+} told;
+
+/** One step as it goes. */
+typedef struct stride {
+    told sum; /* over all workers */
+    double rate, clipped, seconds;
+    frugi_traffic before;
+} stride;
+
+static int share(frugi_worker *w, told mine, told *sum) {
+    told *all = calloc((size_t)w->size, sizeof *all);
+    frug_status status = all ? frug_comm_gather(w->comm, &mine, sizeof mine, all) : FRUG_ERR_MEMORY;
+    *sum = (told){0};
+    for (int i = 0; status == FRUG_OK && i < w->size; i++) {
+        sum->loss += all[i].loss;
+        sum->asked += all[i].asked;
+        sum->right += all[i].right;
+        sum->norm2 += all[i].norm2;
+        sum->stop += all[i].stop;
+    }
+    free(all);
+    return status == FRUG_OK ? FRUGI_EXIT_OK : frugi_worker_error(w, "after a step", status);
+}
+
+static void load_batch(frugi_worker *w) {
+    uint64_t epoch = w->step / w->per_epoch, place = w->step % w->per_epoch;
+    uint32_t n = w->crew->batch;
+    uint64_t first = (place * (uint64_t)w->size + (uint64_t)w->rank) * n;
+    frugi_data_batch(w->crew->data, FRUGI_TRAIN, epoch, first, n, &w->batch);
+}
+
+/* Forward and backward; the buckets do the rest. */
+static frug_status compute(frugi_worker *w, double rate, float factor, double late_clip) {
+    double t0 = frugi_seconds();
+    w->graph->step = w->step;
+    frugi_graph_forward(w->graph, &w->batch, true);
+    double t1 = frugi_seconds();
+    w->times.forward += t1 - t0;
+    frugi_buckets_begin(w->buckets, w->step, rate, factor, false);
+    frugi_graph_backward(w->graph, frugi_buckets_sink(w->buckets));
+    frug_status status = frugi_buckets_end(w->buckets, late_clip);
+    w->times.backward += frugi_seconds() - t1;
+    return status;
+}
+
+/* The first step knows no norm yet: it takes one before it begins in earnest. */
+static int first_norm(frugi_worker *w) {
+    told sum;
+    frugi_graph_forward(w->graph, &w->batch, true);
+    frugi_buckets_begin(w->buckets, w->step, 0, 1, true);
+    frugi_graph_backward(w->graph, frugi_buckets_sink(w->buckets));
+    frugi_buckets_end(w->buckets, 0);
+    int status = share(w, (told){.norm2 = frugi_buckets_norm2(w->buckets)}, &sum);
+    if (status == FRUGI_EXIT_OK)
+        frugi_clip_tell(&w->clip, sqrt(sum.norm2 / w->size));
+    return status;
+}
+
+static bool exact_clip(const frugi_worker *w) {
+    return w->reducer && strcmp(frug_reducer_algorithm(w->reducer), "dense") == 0;
+}
+
+/* Methods that follow the norm of the gradient are told that of the last step; others have no use for it. */
+static void tell_norm(frugi_worker *w, double norm) {
+    if (w->reducer && strstr(frug_config_text(w->config), "norm=off") == NULL)
+        frug_compressor_tell(frug_reducer_compressor(w->reducer), FRUG_SIGNAL_NORM, 0, &norm, 1);
+}
+
+static int one_step(frugi_worker *w, stride *s) {
+    double clip = w->crew->job->clip, t0 = frugi_seconds();
+    s->before = frugi_worker_traffic(w);
+    load_batch(w);
+    w->times.data += frugi_seconds() - t0;
+    bool lagging = clip > 0 && !exact_clip(w);
+    if (lagging && !frugi_clip_ready(&w->clip) && first_norm(w) != FRUGI_EXIT_OK)
+        return FRUGI_EXIT_FAIL;
+    double factor = lagging ? frugi_clip_factor(&w->clip) : 1;
+    s->rate = w->crew->base_rate * frugi_rate_at(&w->crew->rate, w->step, w->steps);
+    frug_status status = compute(w, s->rate, (float)factor, clip);
+    if (status != FRUG_OK)
+        return frugi_worker_error(w, "exchange", status);
+    double asked = w->graph->score.asked > 0 ? w->graph->score.asked : 1;
+    told mine = {w->graph->score.loss / asked, asked, w->graph->score.right, frugi_buckets_norm2(w->buckets),
+                 asked_to_stop};
+    if (share(w, mine, &s->sum) != FRUGI_EXIT_OK)
+        return FRUGI_EXIT_FAIL;
+    s->clipped = lagging ? factor : frugi_buckets_clipped(w->buckets);
+    frugi_clip_tell(&w->clip, sqrt(s->sum.norm2 / w->size));
+    tell_norm(w, sqrt(s->sum.norm2 / w->size));
+    s->seconds = frugi_seconds() - t0;
+    w->times.total += s->seconds;
+    return FRUGI_EXIT_OK;
+}
+
+static void watch_step(frugi_worker *w, const stride *s) {
+    const frugi_watch *watch = w->crew->watch;
+    frugi_traffic now = frugi_worker_traffic(w);
+    double seen = now.seen - s->before.seen, done = (double)w->steps_here, mean = w->times.total / done;
+    frugi_progress p = {
+        .step = w->step,
+        .steps = w->steps,
+        .epoch = (double)w->step / (double)w->per_epoch,
+        .loss = s->sum.loss / w->size,
+        .right = s->sum.right / s->sum.asked,
+        .rate = s->rate,
+        .gain = frug_optimizer_gain(w->optimizer),
+        .norm = sqrt(s->sum.norm2 / w->size),
+        .clipped = s->clipped,
+        .density = seen > 0 ? (now.entries - s->before.entries) / seen : 1,
+        .seconds = s->seconds,
+        .bytes_sent = now.bytes,
+        .bytes_dense = now.dense,
+        .samples_per_second = (double)w->crew->batch * w->size / s->seconds,
+        .seconds_left = mean * (double)(w->steps - w->step),
+    };
+    if (watch && watch->step)
+        watch->step(watch->ctx, &p);
+}
+
+static void note_step(frugi_worker *w, const stride *s) {
+    w->step_seconds[w->steps_here++ % FRUGI_STEPS_KNOWN] = (float)s->seconds;
+    if (w->step >= w->steps - w->steps / TAIL - 1) {
+        w->loss_tail += s->sum.loss / w->size;
+        w->loss_tail_count++;
+    }
+    w->step++;
+    if (w->rank == 0)
+        watch_step(w, s);
+}
+
+static bool due(const frugi_worker *w, uint64_t every) {
+    return w->step % (every ? every : w->per_epoch) == 0;
+}
+
+static int look(frugi_worker *w) {
+    const frugi_watch *watch = w->crew->watch;
+    frugi_quality quality;
+    int status = frugi_worker_evaluate(w, frugi_worker_split(w, w->step == w->steps), &quality);
+    if (status == FRUGI_EXIT_OK && w->rank == 0) {
+        w->crew->report->quality = quality;
+        if (watch && watch->quality)
+            watch->quality(watch->ctx, &quality);
+    }
+    return status;
+}
+
+/* Evaluation and checkpoint, where the step or the end calls for them. */
+static int pause_after(frugi_worker *w) {
+    const frugi_job *job = w->crew->job;
+    bool end = w->step == w->steps;
+    int status = FRUGI_EXIT_OK;
+    if (job->eval && !w->interrupted && (end || due(w, job->eval_every)))
+        status = look(w);
+    if (status == FRUGI_EXIT_OK && job->save && (end || w->interrupted || due(w, job->save_every)))
+        status = frugi_worker_save(w);
+    return status;
+}
+
+int frugi_worker_train(frugi_worker *w) {
+    int status = FRUGI_EXIT_OK;
+    while (status == FRUGI_EXIT_OK && w->step < w->steps && !w->interrupted) {
+        stride s = {0};
+        status = one_step(w, &s);
+        if (status != FRUGI_EXIT_OK)
+            break;
+        note_step(w, &s);
+        if (!isfinite(s.sum.loss))
+            return w->rank == 0 ? frugi_error("the loss is not finite after step %llu; a lower --rate may help",
+                                              (unsigned long long)w->step)
+                                : FRUGI_EXIT_FAIL;
+        w->interrupted = s.sum.stop > 0 && w->step < w->steps;
+        status = pause_after(w);
+    }
+    return status;
+}

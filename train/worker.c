@@ -1,0 +1,188 @@
+/*
+ * worker.c - making a worker out of a job, seeing that all workers want the same, and giving everything back.
+ */
+#include "worker.h"
+
+#include "checkpoint.h"
+#include "say.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int frugi_worker_error(const frugi_worker *w, const char *what, frug_status status) {
+    if (status == FRUG_ERR_REMOTE && w->rank != 0)
+        return FRUGI_EXIT_FAIL;
+    return frugi_library_error(what);
+}
+
+int frugi_worker_agree(const frugi_worker *w, int status) {
+    int *all = calloc((size_t)w->size, sizeof *all);
+    frug_status heard = all ? frug_comm_gather(w->comm, &status, sizeof status, all) : FRUG_ERR_MEMORY;
+    for (int i = 0; heard == FRUG_OK && i < w->size; i++)
+        status = all[i] > status ? all[i] : status;
+    free(all);
+    return heard == FRUG_OK ? status : frugi_worker_error(w, "workers", heard);
+}
+
+static uint64_t hash_text(const char *text) {
+    uint64_t h = 0xcbf29ce484222325u;
+    for (; *text; text++)
+        h = (h ^ (unsigned char)*text) * 0x100000001b3u;
+    return h;
+}
+
+/** What must be the same on all workers, and how the command line calls it. */
+typedef struct article {
+    const char *option;
+    uint64_t value;
+} article;
+
+#define ARTICLES 12
+
+static void list_articles(const frugi_worker *w, article *a) {
+    const frugi_crew *crew = w->crew;
+    const frugi_job *job = crew->job;
+    const frugi_data_info *info = frugi_data_about(crew->data);
+    uint64_t rate_bits, clip_bits;
+    memcpy(&rate_bits, &crew->base_rate, sizeof rate_bits);
+    memcpy(&clip_bits, &job->clip, sizeof clip_bits);
+    const article all[ARTICLES] = {
+        {"--model", hash_text(crew->model.text)},
+        {"--data", hash_text(info->name) ^ info->count[FRUGI_TRAIN]},
+        {"--method", hash_text(job->method)},
+        {"--optimizer", hash_text(crew->optimizer)},
+        {"--schedule", hash_text(job->schedule)},
+        {"--rate", rate_bits},
+        {"--clip", clip_bits},
+        {"--batch", crew->batch},
+        {"--seed", job->seed},
+        {"--steps or --epochs", w->steps},
+        {"--eval-every", job->eval ? job->eval_every : UINT64_MAX},
+        {"--save or --save-every", job->save ? job->save_every : UINT64_MAX},
+    };
+    memcpy(a, all, sizeof all);
+}
+
+/* Workers of an MPI job may have been started with different words. */
+static int agree_on_job(const frugi_worker *w) {
+    article mine[ARTICLES];
+    uint64_t value[ARTICLES], *all = calloc((size_t)w->size * ARTICLES, sizeof *all);
+    list_articles(w, mine);
+    for (int i = 0; i < ARTICLES; i++)
+        value[i] = mine[i].value;
+    frug_status heard = all ? frug_comm_gather(w->comm, value, sizeof value, all) : FRUG_ERR_MEMORY;
+    int status = heard == FRUG_OK ? FRUGI_EXIT_OK : frugi_worker_error(w, "workers", heard);
+    for (int i = 0; status == FRUGI_EXIT_OK && i < ARTICLES; i++)
+        for (int r = 1; status == FRUGI_EXIT_OK && r < w->size; r++)
+            if (all[r * ARTICLES + i] != all[i])
+                status = frugi_error("workers 0 and %d were started with different values of %s", r, mine[i].option);
+    free(all);
+    return status;
+}
+
+static void count_steps(frugi_worker *w) {
+    const frugi_job *job = w->crew->job;
+    uint64_t samples = frugi_data_about(w->crew->data)->count[FRUGI_TRAIN];
+    w->per_epoch = samples / ((uint64_t)w->crew->batch * (uint64_t)w->size);
+    w->per_epoch = w->per_epoch ? w->per_epoch : 1;
+    w->steps = job->steps ? job->steps : (uint64_t)(job->epochs * (double)w->per_epoch + 0.5);
+    w->steps = w->steps ? w->steps : 1;
+}
+
+static int open_model(frugi_worker *w) {
+    const frugi_job *job = w->crew->job;
+    const frugi_data_info *info = frugi_data_about(w->crew->data);
+    int status = frugi_model_build(&w->crew->model, info, w->crew->batch, (int)job->threads, &w->graph);
+    if (status == FRUGI_EXIT_OK)
+        status = frugi_graph_layout(w->graph, &w->layout);
+    if (status == FRUGI_EXIT_OK)
+        status = frugi_batch_create(info, w->crew->batch, &w->batch);
+    if (status != FRUGI_EXIT_OK)
+        return status;
+    w->graph->seed = job->seed;
+    w->graph->worker = (uint64_t)w->rank;
+    frugi_graph_init(w->graph, job->seed);
+    uint32_t fresh = 0;
+    return job->weights ? frugi_weights_load(job->weights, w->graph, &fresh) : FRUGI_EXIT_OK;
+}
+
+static int open_exchange(frugi_worker *w) {
+    const frugi_job *job = w->crew->job;
+    frug_options options = FRUG_OPTIONS_INIT;
+    options.threads = 1;
+    options.total_steps = w->steps;
+    if (frug_config_create(job->method, &w->config) != FRUG_OK)
+        return frugi_config_error();
+    frug_status status =
+        job->alone ? FRUG_OK : frug_reducer_create(w->config, w->layout, &options, w->comm, &w->reducer);
+    if (status != FRUG_OK)
+        return frugi_worker_error(w, "exchange", status);
+    frug_compressor *c = w->reducer ? frug_reducer_compressor(w->reducer) : NULL;
+    return frug_optimizer_create(w->crew->optimizer, w->layout, c, &w->optimizer) == FRUG_OK
+               ? FRUGI_EXIT_OK
+               : frugi_library_error("--optimizer");
+}
+
+static int open_buckets(frugi_worker *w) {
+    const frugi_job *job = w->crew->job;
+    bool dense = w->reducer && strcmp(frug_reducer_algorithm(w->reducer), "dense") == 0;
+    frugi_buckets_want want = {.graph = w->graph,
+                               .reducer = w->reducer,
+                               .optimizer = w->optimizer,
+                               .workers = job->alone ? 1 : w->size,
+                               .bytes = job->bucket_bytes,
+                               .whole = dense,
+                               .late = dense && job->clip > 0,
+                               .overlap = job->overlap};
+    if (dense && want.bytes == 0)
+        want.bytes = 25u << 20; /* what others take */
+    w->clip.limit = job->clip;
+    w->step_seconds = calloc(FRUGI_STEPS_KNOWN, sizeof *w->step_seconds);
+    return w->step_seconds ? frugi_buckets_create(&want, &w->buckets) : frugi_error("not enough memory");
+}
+
+/* Each part is open on all workers before the next begins, so that nobody waits for one who has failed. */
+int frugi_worker_open(frugi_worker *w, frugi_crew *crew, frug_comm *comm, bool training) {
+    *w = (frugi_worker){.crew = crew, .comm = comm, .rank = frug_comm_rank(comm), .size = frug_comm_size(comm)};
+    count_steps(w);
+    int status = agree_on_job(w);
+    if (status == FRUGI_EXIT_OK)
+        status = frugi_worker_agree(w, open_model(w));
+    if (status == FRUGI_EXIT_OK && training)
+        status = frugi_worker_agree(w, open_exchange(w));
+    if (status == FRUGI_EXIT_OK && training)
+        status = frugi_worker_agree(w, open_buckets(w));
+    return status;
+}
+
+void frugi_worker_close(frugi_worker *w) {
+    frugi_buckets_destroy(w->buckets);
+    frug_optimizer_destroy(w->optimizer);
+    frug_reducer_destroy(w->reducer);
+    frug_config_destroy(w->config);
+    frug_layout_destroy(w->layout);
+    frugi_batch_destroy(&w->batch);
+    frugi_graph_destroy(w->graph);
+    free(w->step_seconds);
+}
+
+frugi_traffic frugi_worker_traffic(const frugi_worker *w) {
+    frugi_traffic t = {w->bytes_before, w->dense_before, w->entries_before, w->seen_before};
+    frug_reduce_stats exchange = {.struct_size = sizeof exchange};
+    frug_stats stats = {.struct_size = sizeof stats};
+    if (!w->reducer)
+        return t;
+    frug_reducer_stats(w->reducer, &exchange);
+    frug_compressor_stats(frug_reducer_compressor(w->reducer), &stats);
+    uint64_t here = w->steps_here * (uint64_t)frug_layout_elements(w->layout), P = (uint64_t)w->size;
+    if (w->size > 1) { /* what a ring would send */
+        t.bytes += exchange.bytes_sent;
+        t.dense += 2 * here * sizeof(float) / P * (P - 1);
+    } else { /* nothing travels: what would be handed out */
+        t.bytes += stats.calls ? stats.bytes_sent : here * sizeof(float);
+        t.dense += here * sizeof(float);
+    }
+    t.entries += stats.calls ? (double)stats.entries_sent : (double)here;
+    t.seen += stats.calls ? (double)stats.entries_seen : (double)here;
+    return t;
+}

@@ -1,0 +1,95 @@
+/*
+ * worker.h - one worker of a job: its model, its end of the exchange, its place in the data. What the files of the
+ * trainer's loop share: worker.c (making one), loop.c (steps), evaluate.c, resume.c (checkpoints).
+ */
+#ifndef FRUGI_WORKER_H
+#define FRUGI_WORKER_H
+
+#include "buckets.h"
+#include "clip.h"
+#include "job.h"
+#include "model/model.h"
+#include "rate.h"
+
+/** What all workers of a process share; read-only while they work, but for what worker 0 writes. */
+typedef struct frugi_crew {
+    const frugi_job *job;
+    const frugi_watch *watch;
+    frugi_report *report;
+    frugi_model model;
+    frugi_data *data;
+    frugi_rate rate;
+    double base_rate;
+    uint32_t batch;
+    char optimizer[160];
+    /* of an evaluation without training */
+    frugi_split split;
+    frugi_quality *quality;
+} frugi_crew;
+
+/** Seconds of the parts of all steps. */
+typedef struct frugi_times {
+    double data, forward, backward, total;
+} frugi_times;
+
+typedef struct frugi_worker {
+    frugi_crew *crew;
+    frug_comm *comm;
+    int rank, size;
+    frugi_graph *graph;
+    frug_config *config;
+    frug_layout *layout;
+    frug_reducer *reducer;
+    frug_optimizer *optimizer;
+    frugi_buckets *buckets;
+    frugi_batch batch;
+    frugi_clip clip;
+    uint64_t step, steps, per_epoch;     /* done, in all, of an epoch */
+    uint64_t bytes_before, dense_before; /* sent by the run that this one goes on */
+    double entries_before, seen_before;  /* likewise */
+    frugi_times times;
+    float *step_seconds;               /* of the last steps, a ring of FRUGI_STEPS_KNOWN */
+    uint64_t steps_here;               /* of this run */
+    double loss_tail, loss_tail_count; /* the last tenth */
+    bool interrupted;
+} frugi_worker;
+
+#define FRUGI_STEPS_KNOWN 4096u
+
+/** Everything a worker needs, from the job. Collective. Returns an exit status; close it in either case. */
+int frugi_worker_open(frugi_worker *w, frugi_crew *crew, frug_comm *comm, bool training);
+void frugi_worker_close(frugi_worker *w);
+
+/** Whether all workers are well: the worst of their statuses, known to all. Collective. */
+int frugi_worker_agree(const frugi_worker *w, int status);
+
+/** Report a failure of the library: once, by the worker that noticed, or for those who were told by worker 0. */
+int frugi_worker_error(const frugi_worker *w, const char *what, frug_status status);
+
+/** All steps that are left. Collective. */
+int frugi_worker_train(frugi_worker *w);
+
+/** How good the model is on a split; every worker gets the answer. Collective. */
+int frugi_worker_evaluate(frugi_worker *w, frugi_split split, frugi_quality *quality);
+
+/** The split that quality is judged by: during training, and at the end. */
+frugi_split frugi_worker_split(const frugi_worker *w, bool at_end);
+
+/** Write a checkpoint into the job's directory. Collective. */
+int frugi_worker_save(frugi_worker *w);
+
+/** Go on where a checkpoint stands. Collective. */
+int frugi_worker_resume(frugi_worker *w);
+
+/** Take the weights of a checkpoint and nothing else. Collective. */
+int frugi_worker_load(frugi_worker *w);
+
+/** Bytes sent and what dense gradients would have taken, entries sent and seen; with the run before. */
+typedef struct frugi_traffic {
+    uint64_t bytes, dense;
+    double entries, seen;
+} frugi_traffic;
+
+frugi_traffic frugi_worker_traffic(const frugi_worker *w);
+
+#endif

@@ -47,27 +47,31 @@ typedef struct piece {
 
 enum { PIECES = 7 };
 
+static void describe_speed(const frugi_view *v, double speed, char *dst, size_t cap) {
+    char count[40];
+    const char *unit = frugi_request_unit(v->request);
+    if (speed >= 10 && speed < 1e15)
+        snprintf(dst, cap, "  %s %s/s", frugi_count_text((uint64_t)(speed + 0.5), count, sizeof count), unit);
+    else if (speed >= 0 && speed < 10)
+        snprintf(dst, cap, "  %.1f %s/s", speed, unit);
+}
+
 static void describe(const frugi_view *v, const frugi_progress *p, piece part[PIECES]) {
-    char a[40];
-    memset(part, 0, PIECES * sizeof *part);
     static const int order[PIECES] = {5, 1, 3, 6, 4, 7, 2};
+    char text[40];
     for (int i = 0; i < PIECES; i++)
-        part[i].order = order[i];
+        part[i] = (piece){.order = order[i]};
     snprintf(part[0].text, sizeof part[0].text, "  epoch %.2f", p->epoch);
     snprintf(part[1].text, sizeof part[1].text, "  loss %.*f", fabs(p->loss) < 10 ? 3 : 1, p->loss);
-    if (p->samples_per_second >= 0 && p->samples_per_second < 1e15)
-        snprintf(part[2].text, sizeof part[2].text, "  %s %s/s",
-                 p->samples_per_second < 10 ? (snprintf(a, sizeof a, "%.1f", p->samples_per_second), a)
-                                            : frugi_count_text((uint64_t)(p->samples_per_second + 0.5), a, sizeof a),
-                 frugi_request_unit(v->request));
+    describe_speed(v, p->samples_per_second, part[2].text, sizeof part[2].text);
     if (p->bytes_dense > 0) {
         snprintf(part[3].text, sizeof part[3].text, "  density %.1f %%", 100 * p->density);
-        snprintf(part[4].text, sizeof part[4].text, "  sent %s", frugi_bytes_text(p->bytes_sent, a, sizeof a));
+        snprintf(part[4].text, sizeof part[4].text, "  sent %s", frugi_bytes_text(p->bytes_sent, text, sizeof text));
         snprintf(part[5].text, sizeof part[5].text, " (%.1f %% of dense)",
                  100 * (double)p->bytes_sent / (double)p->bytes_dense);
     }
     if (p->step < p->steps && isfinite(p->seconds_left))
-        snprintf(part[6].text, sizeof part[6].text, "  %s left", frugi_clock_text(p->seconds_left, a, sizeof a));
+        snprintf(part[6].text, sizeof part[6].text, "  %s left", frugi_clock_text(p->seconds_left, text, sizeof text));
 }
 
 /* Join the parts that fit into `room` columns. */

@@ -172,14 +172,14 @@ static void close_tile(frugi_sink *sink, const frugi_param *p, size_t first);
 
 static int take_memory(frugi_buckets *b) {
     if (b->want.whole) {
-        b->memory = frugi_take(FRUGI_USE_GRADIENTS, (size_t)b->want.graph->elements * sizeof(float));
+        b->memory = frugi_hold(FRUGI_USE_GRADIENTS, (size_t)b->want.graph->elements * sizeof(float));
         return b->memory ? 0 : -1;
     }
     size_t open = most_open(b), slots = open + (b->count > open ? SPARE : 0);
     size_t each = (size_t)(b->longest + 15) / 16 * 16;
     if (slots > MOST_SLOTS)
         return -1;
-    b->memory = frugi_take(FRUGI_USE_GRADIENTS, slots * each * sizeof(float));
+    b->memory = frugi_hold(FRUGI_USE_GRADIENTS, slots * each * sizeof(float));
     for (b->slots = 0; b->memory && b->slots < slots; b->slots++)
         b->idle[b->idles++] = b->memory + b->slots * each;
     return b->memory ? 0 : -1;
@@ -206,7 +206,7 @@ void frugi_buckets_destroy(frugi_buckets *b) {
         return;
     pthread_cond_destroy(&b->changed);
     pthread_mutex_destroy(&b->lock);
-    frugi_give(b->memory);
+    frugi_drop(b->memory);
     free(b->bucket);
     free(b);
 }

@@ -158,7 +158,7 @@ static void report_end(const frugi_worker *w, frugi_report *r) {
 static int train(frug_comm *comm, void *shared) {
     frugi_crew *crew = shared;
     frugi_worker w;
-    int status = frugi_worker_open(&w, crew, comm, true);
+    int status = frugi_worker_begin(&w, crew, comm, true);
     if (status == FRUGI_EXIT_OK && crew->job->resume)
         status = frugi_worker_agree(&w, frugi_worker_resume(&w));
     if (status == FRUGI_EXIT_OK) {
@@ -171,7 +171,7 @@ static int train(frug_comm *comm, void *shared) {
         if (w.rank == 0)
             report_end(&w, crew->report);
     }
-    frugi_worker_close(&w);
+    frugi_worker_end(&w);
     return status;
 }
 
@@ -179,14 +179,14 @@ static int evaluate(frug_comm *comm, void *shared) {
     frugi_crew *crew = shared;
     frugi_worker w;
     frugi_quality quality;
-    int status = frugi_worker_open(&w, crew, comm, false);
+    int status = frugi_worker_begin(&w, crew, comm, false);
     if (status == FRUGI_EXIT_OK && crew->job->resume)
         status = frugi_worker_agree(&w, frugi_worker_load(&w));
     if (status == FRUGI_EXIT_OK)
         status = frugi_worker_evaluate(&w, crew->split, &quality);
     if (status == FRUGI_EXIT_OK && w.rank == 0)
         *crew->quality = quality;
-    frugi_worker_close(&w);
+    frugi_worker_end(&w);
     return status;
 }
 

@@ -14,7 +14,7 @@ typedef struct head {
 
 static _Atomic uint64_t now[FRUGI_USES], most[FRUGI_USES];
 
-void *frugi_take(frugi_use use, size_t bytes) {
+void *frugi_hold(frugi_use use, size_t bytes) {
     if (bytes > SIZE_MAX - 3 * LINE)
         return NULL;
     size_t rounded = (bytes / LINE + 2) * LINE;
@@ -30,7 +30,7 @@ void *frugi_take(frugi_use use, size_t bytes) {
     return p + LINE;
 }
 
-void frugi_give(void *memory) {
+void frugi_drop(void *memory) {
     if (!memory)
         return;
     unsigned char *p = (unsigned char *)memory - LINE;

@@ -18,10 +18,10 @@ typedef enum frugi_use {
 } frugi_use;
 
 /** Zeroed, aligned to 64 bytes. NULL without memory. */
-void *frugi_take(frugi_use use, size_t bytes);
+void *frugi_hold(frugi_use use, size_t bytes);
 
 /** Give it back; NULL is fine. */
-void frugi_give(void *memory);
+void frugi_drop(void *memory);
 
 /** Bytes held now, and the most ever, by this process. */
 uint64_t frugi_held(frugi_use use);

@@ -142,7 +142,7 @@ static int open_buckets(frugi_worker *w) {
 }
 
 /* Each part is open on all workers before the next begins, so that nobody waits for one who has failed. */
-int frugi_worker_open(frugi_worker *w, frugi_crew *crew, frug_comm *comm, bool training) {
+int frugi_worker_begin(frugi_worker *w, frugi_crew *crew, frug_comm *comm, bool training) {
     *w = (frugi_worker){.crew = crew, .comm = comm, .rank = frug_comm_rank(comm), .size = frug_comm_size(comm)};
     count_steps(w);
     int status = agree_on_job(w);
@@ -155,7 +155,7 @@ int frugi_worker_open(frugi_worker *w, frugi_crew *crew, frug_comm *comm, bool t
     return status;
 }
 
-void frugi_worker_close(frugi_worker *w) {
+void frugi_worker_end(frugi_worker *w) {
     frugi_buckets_destroy(w->buckets);
     frug_optimizer_destroy(w->optimizer);
     frug_reducer_destroy(w->reducer);

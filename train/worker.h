@@ -57,8 +57,8 @@ typedef struct frugi_worker {
 #define FRUGI_STEPS_KNOWN 4096u
 
 /** Everything a worker needs, from the job. Collective. Returns an exit status; close it in either case. */
-int frugi_worker_open(frugi_worker *w, frugi_crew *crew, frug_comm *comm, bool training);
-void frugi_worker_close(frugi_worker *w);
+int frugi_worker_begin(frugi_worker *w, frugi_crew *crew, frug_comm *comm, bool training);
+void frugi_worker_end(frugi_worker *w);
 
 /** Whether all workers are well: the worst of their statuses, known to all. Collective. */
 int frugi_worker_agree(const frugi_worker *w, int status);

@@ -55,12 +55,12 @@ void frugi_graph_destroy(frugi_graph *g) {
     for (frugi_buffer *b = g->buffers, *next; b; b = next) {
         next = b->next;
         free(b->name);
-        frugi_give(b->data);
+        frugi_drop(b->data);
         free(b);
     }
-    frugi_give(g->weights);
-    frugi_give(g->activations);
-    frugi_give(g->work);
+    frugi_drop(g->weights);
+    frugi_drop(g->activations);
+    frugi_drop(g->work);
     free(g);
 }
 
@@ -167,14 +167,14 @@ frugi_buffer *frugi_buffer_add(frugi_graph *g, const char *name, size_t count, f
     frugi_buffer *b = calloc(1, sizeof *b);
     if (b) {
         b->name = strdup(name);
-        b->data = frugi_take(FRUGI_USE_WEIGHTS, count * sizeof *b->data);
+        b->data = frugi_hold(FRUGI_USE_WEIGHTS, count * sizeof *b->data);
     }
     if (!b || !b->name || !b->data) {
         static frugi_buffer nothing;
         g->broken = true;
         if (b) {
             free(b->name);
-            frugi_give(b->data);
+            frugi_drop(b->data);
             free(b);
         }
         return &nothing;

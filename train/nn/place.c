@@ -88,11 +88,11 @@ static void place(plan *p) {
 static int lay_out(plan *p) {
     frugi_graph *g = p->g;
     place(p);
-    g->weights = frugi_take(FRUGI_USE_WEIGHTS, (size_t)g->elements * sizeof(float));
-    float *memory = frugi_take(FRUGI_USE_ACTIVATIONS, (p->data + p->height) * sizeof(float));
-    g->work = frugi_take(FRUGI_USE_ACTIVATIONS, (size_t)g->threads * g->work_each * sizeof(float));
+    g->weights = frugi_hold(FRUGI_USE_WEIGHTS, (size_t)g->elements * sizeof(float));
+    float *memory = frugi_hold(FRUGI_USE_ACTIVATIONS, (p->data + p->height) * sizeof(float));
+    g->work = frugi_hold(FRUGI_USE_ACTIVATIONS, (size_t)g->threads * g->work_each * sizeof(float));
     if (!g->weights || !memory || !g->work) {
-        frugi_give(memory);
+        frugi_drop(memory);
         return frugi_error("not enough memory for the model with batches of %u", g->most);
     }
     g->activations = memory;

@@ -19,7 +19,8 @@ all: ## build the release preset
 	@tools/install-deps.sh build
 	@$(call build,release)
 
-demo: all ## install what is missing, build, and run the main job
+demo: all ## install what is missing, build, and train on Fashion-MNIST with dense gradients and with FruGrad
+	@tools/install-deps.sh demo || echo "make demo: going on without the data set"
 	@build/release/frugrad demo
 
 test: ## install what is missing, build, and run all tests, plain and under ASan + UBSan

@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int row_of_name(const frugi_opt *options, const char *name, size_t length) {
+int frugi_args_row(const frugi_command *command, const char *name, size_t length) {
+    const frugi_opt *options = command->options;
     for (int i = 0; options[i].name != NULL; i++)
         if (strlen(options[i].name) == length && memcmp(options[i].name, name, length) == 0)
             return i;
@@ -27,15 +28,18 @@ static int row_of_letter(const frugi_opt *options, char letter) {
     return -1;
 }
 
-static int unknown_option(const frugi_command *command, const char *word, size_t length) {
+const char *frugi_args_nearest(const frugi_command *command, const char *word) {
     const char *names[FRUGI_MAX_OPTIONS + 2];
-    char given[64];
     size_t count = 0;
     for (; command->options[count].name != NULL; count++)
         names[count] = command->options[count].name;
     names[count++] = "help";
     names[count] = NULL;
+    return frugi_nearest(word, names);
+}
 
+static int unknown_option(const frugi_command *command, const char *word, size_t length) {
+    char given[64];
     frugi_usage_error("%s: unknown option '%.*s'", command->name, (int)length, word);
     while (length > 0 && *word == '-') {
         word++;
@@ -45,7 +49,7 @@ static int unknown_option(const frugi_command *command, const char *word, size_t
         length = sizeof given - 1;
     memcpy(given, word, length);
     given[length] = '\0';
-    const char *nearest = frugi_nearest(given, names);
+    const char *nearest = frugi_args_nearest(command, given);
     if (nearest != NULL)
         frugi_hint("did you mean --%s?", nearest);
     else
@@ -60,7 +64,7 @@ static int take_option(const frugi_command *command, int argc, char **argv, int 
     int row;
     if (word[1] == '-') {
         size_t length = strcspn(word + 2, "=");
-        row = row_of_name(command->options, word + 2, length);
+        row = frugi_args_row(command, word + 2, length);
         if (row < 0)
             return unknown_option(command, word, length + 2);
         if (word[2 + length] == '=')
@@ -75,7 +79,9 @@ static int take_option(const frugi_command *command, int argc, char **argv, int 
     const frugi_opt *option = &command->options[row];
     if (option->arg == NULL && value != NULL)
         return frugi_usage_error("%s: --%s takes no value ('%s')", command->name, option->name, word);
-    if (option->arg != NULL && value == NULL) {
+    if (option->arg != NULL && value == NULL && option->arg[0] == '[') {
+        value = *at + 1 < argc && argv[*at + 1][0] != '-' ? argv[++*at] : "";
+    } else if (option->arg != NULL && value == NULL) {
         if (*at + 1 >= argc)
             return frugi_usage_error("%s: --%s needs a value (%s)", command->name, option->name, option->arg);
         value = argv[++*at];
@@ -125,7 +131,7 @@ int frugi_args_parse(const frugi_command *command, int argc, char **argv, frugi_
 }
 
 static int row_of(const frugi_args *args, const char *name) {
-    int row = row_of_name(args->command->options, name, strlen(name));
+    int row = frugi_args_row(args->command, name, strlen(name));
     assert(row >= 0 && row < FRUGI_MAX_OPTIONS);
     return row;
 }

@@ -12,13 +12,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FRUGI_MAX_OPTIONS 32
+#define FRUGI_MAX_OPTIONS 48
 
 /** One row of an option table; a row with name NULL ends the table. */
 typedef struct frugi_opt {
     const char *name;     /* long name without dashes */
     char letter;          /* short name, or 0 */
-    const char *arg;      /* what its argument is called in the help; NULL for a switch */
+    const char *arg;      /* what its argument is called in the help; NULL for a switch. "[PATH]": may be left out */
     const char *fallback; /* the value when not given; NULL for none */
     const char *help;
 } frugi_opt;
@@ -33,6 +33,7 @@ typedef struct frugi_command {
     size_t max_operands;      /* checked before run() */
     const char *about;        /* a paragraph for the help and the man page; lines break where it says */
     const frugi_opt *options; /* without --help, which every command has */
+    void (*more)(void);       /* prints further lines of the help, below the options; NULL for none */
     int hidden;               /* not listed by --help */
     int (*run)(const frugi_args *args);
 } frugi_command;
@@ -48,6 +49,7 @@ struct frugi_args {
 /**
  * Read a command line: --name=value, --name value, -n value, -nvalue, operands
  * in between, `--` ends the options. The operands are moved to the front of argv.
+ * A value that may be left out is taken from the next word unless that begins with a dash; "" without one.
  *
  *   argc, argv   what follows the command's name
  *   *want_help   set when --help or -h is there; nothing else is then checked
@@ -58,6 +60,12 @@ int frugi_args_parse(const frugi_command *command, int argc, char **argv, frugi_
 
 /** The value of an option or its fallback; NULL when it has neither. The name must be in the table. */
 const char *frugi_arg(const frugi_args *args, const char *name);
+
+/** The row of an option in the command's table; -1 where there is none. The name need not end at its length. */
+int frugi_args_row(const frugi_command *command, const char *name, size_t length);
+
+/** The option's name most like a word; NULL when none is near. */
+const char *frugi_args_nearest(const frugi_command *command, const char *word);
 
 /** Whether the command line has the option: for switches and for "was it given". */
 int frugi_arg_given(const frugi_args *args, const char *name);

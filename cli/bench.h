@@ -22,7 +22,7 @@ typedef struct frugi_source {
 } frugi_source;
 
 /**
- * See that bench and demo can hold what they need for n elements: about ten arrays. Systems that promise more memory
+ * See that bench can hold what it needs for n elements: about ten arrays. Systems that promise more memory
  * than they have would kill the program later instead. Returns an exit status, after a line on stderr.
  */
 int frugi_memory_suffices(uint64_t n);

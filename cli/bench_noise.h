@@ -1,4 +1,4 @@
-/* bench_noise.h - generated gradients for bench and demo. */
+/* bench_noise.h - generated gradients for bench. */
 #ifndef FRUGI_BENCH_NOISE_H
 #define FRUGI_BENCH_NOISE_H
 

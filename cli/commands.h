@@ -4,6 +4,9 @@
 
 #include "args.h"
 
+extern const frugi_command frugi_command_train;      /* train.c */
+extern const frugi_command frugi_command_eval;       /* eval.c */
+extern const frugi_command frugi_command_sample;     /* sample.c */
 extern const frugi_command frugi_command_bench;      /* bench.c */
 extern const frugi_command frugi_command_demo;       /* demo.c */
 extern const frugi_command frugi_command_inspect;    /* inspect.c */

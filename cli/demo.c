@@ -1,203 +1,202 @@
 /*
- * demo.c - `frugrad demo`: compress and restore a generated gradient over several steps, and show what was sent and
- * what was checked. The gradient is gaussian with a scale that differs from row to row, as between the
- * rows of real layers. Every step is checked as bench does it; demo_trials.c tries the other promises.
+ * demo.c - `frugrad demo`: the same model trained twice, with dense gradients and with FruGrad, and the two side by
+ * side. Each run is a `frugrad train` of its own, in a process of its own, so that memory is counted apart, and so that
+ * what is shown is what anybody can type.
  */
-#include "args.h"
 #include "commands.h"
-#include "demo.h"
+#include "files.h"
 #include "say.h"
+#include "show.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <jansson.h>
+#include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#define TRIAL_STEPS 3u
+#define DEBIAN_IMAGES "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz"
+
+extern char **environ;
 
 static const frugi_opt options[] = {
-    {"n", 'n', "COUNT", "25000000", "elements of the gradient"},
-    {"steps", 's', "COUNT", "8", "training steps to play"},
-    {"config", 'c', "STRING", "frugrad", "config string of the compressor"},
+    {"model", 'm', "MODEL", "lenet", "what to train: any model for images"},
+    {"data", 'd', "DIR", NULL, "data set [fashion-mnist where Debian's package is installed, otherwise builtin]"},
+    {"method", 0, "CONFIG", "frugrad", "what to compare with dense gradients"},
+    {"workers", 'w', "COUNT", "4", "workers, as threads"},
+    {"steps", 's', "COUNT", "900", "steps of each run"},
+    {"seed", 0, "NUMBER", "1", "of both runs"},
     {NULL, 0, NULL, NULL, NULL},
 };
 
-const float *frugi_demo_gradient(frugi_demo *demo, uint64_t step) {
-    frugi_noise(FRUGI_DIST_LAYERS, step, demo->n, demo->grad);
-    return demo->grad;
-}
+/** One of the two runs. */
+typedef struct outcome {
+    const char *name;
+    json_t *summary;
+} outcome;
 
-void frugi_demo_tell(frugi_demo *demo, const char *why, const char *promise) {
-    const char *on = !demo->colour ? "" : why[0] ? "\033[31m" : "\033[32m", *off = demo->colour ? "\033[0m" : "";
-    if (why[0])
-        printf("  %s✘ %s: %s%s\n", on, promise, why, off);
-    else
-        printf("  %s✔%s %s\n", on, off, promise);
-    fflush(stdout);
-    demo->broken |= why[0] != '\0';
-}
+/* ---- one run ------------------------------------------------------------------------------ */
 
-/* ---- the steps --------------------------------------------------------------------- */
-
-static void print_head(const frugi_demo *demo, const frugi_worker *worker) {
-    const char *isa = frug_isa(), *bold = demo->colour ? "\033[1m" : "", *off = demo->colour ? "\033[0m" : "";
-    printf("\n%sFruGrad %s%s: a gradient of %" PRIu64 " elements, %" PRIu64 " steps, variant %s\n  %s\n\n", bold,
-           frug_version(), off, demo->n, demo->steps, isa ? isa : "?", frug_config_text(worker->config));
-    printf("  %s%4s  %10s  %10s  %6s  %8s  %8s  %11s  %10s  %10s%s\n", bold, "step", "sent", "dense", "less", "entries",
-           "energy", "compress", "", "restore", off);
-}
-
-static void print_step(const frugi_demo *demo, const frugi_worker *worker, uint64_t step, double compress,
-                       double restore, const frugi_verdict *verdict) {
-    char sent[32], dense[32], energy[16];
-    uint64_t dense_bytes = demo->n * sizeof(float);
-    snprintf(energy, sizeof energy, verdict->energy_kept < 0 ? "-" : "%.1f %%", 100.0 * verdict->energy_kept);
-    printf("  %4" PRIu64 "  %10s  %10s  %5.1fx  %6.2f %%  %8s  %8.1f ms  %5.1f GB/s  %7.1f ms\n", step,
-           frugi_bytes_text(worker->len, sent, sizeof sent), frugi_bytes_text(dense_bytes, dense, sizeof dense),
-           (double)dense_bytes / (double)worker->len, 100.0 * (double)verdict->entries / (double)demo->n, energy,
-           1e3 * compress, (double)dense_bytes / compress / 1e9, 1e3 * restore);
-    fflush(stdout);
-}
-
-static int play_step(frugi_demo *demo, frugi_worker *worker, frugi_check *check, uint64_t step, int shown,
-                     frugi_verdict *verdict) {
-    const float *grad = frugi_demo_gradient(demo, step);
-    if (frugi_check_before(check, worker->compressor) != FRUG_OK)
-        return frugi_library_error("cannot read the residual");
-    double start = frugi_now();
-    int status = frugi_worker_step(worker, step, grad);
-    double compressed = frugi_now();
-    if (status != FRUGI_EXIT_OK)
-        return status;
-    const void *frame = worker->frame;
-    if (frug_decompress_add(worker->compressor, &frame, &worker->len, 1, 1.0f, 0, demo->n, demo->restored) != FRUG_OK)
-        return frugi_library_error("cannot restore");
-    double restored = frugi_now();
-    if (frugi_check_after(check, worker->compressor, grad, worker->frame, worker->len, verdict) != FRUG_OK)
-        return frugi_library_error("cannot read back what was compressed");
-    if (shown)
-        print_step(demo, worker, step, compressed - start, restored - compressed, verdict);
-    return FRUGI_EXIT_OK;
-}
-
-static void print_totals(const frugi_worker *worker) {
-    frug_stats stats = {.struct_size = sizeof stats};
-    char sent[32], dense[32];
-    if (frug_compressor_stats(worker->compressor, &stats) != FRUG_OK || stats.bytes_sent == 0)
-        return;
-    printf("\n  in all %s sent instead of %s: %.1f times less, %.2f %% of the entries\n\n",
-           frugi_bytes_text(stats.bytes_sent, sent, sizeof sent),
-           frugi_bytes_text(stats.bytes_dense, dense, sizeof dense),
-           (double)stats.bytes_dense / (double)stats.bytes_sent, 100 * stats.density_mean);
-}
-
-/* ---- what the steps promise ------------------------------------------------------------ */
-
-static const char *count_promise(const frugi_rule *rule) {
-    if (!rule->blocks)
-        return rule->uncounted ? "every frame is sound and restores"
-                               : "every frame restores exactly the entries it counts";
-    if (!rule->known)
-        return "every block sent exactly K entries";
-    return rule->exact ? "every block sent exactly K entries, the largest ones"
-                       : "every block sent exactly K entries, with 99 % or more of the energy of the largest K";
-}
-
-static const char *mass_promise(const frugi_rule *rule) {
-    if (rule->store == FRUGI_STORE_F32 && rule->rounded)
-        return "nothing is lost with an f32 residual: sent + left behind == accumulated, up to rounding the sum";
-    switch (rule->store) {
-    case FRUGI_STORE_INT8:
-        return "nothing is lost: sent + left behind is within 1/126 of the largest rest in its block";
-    case FRUGI_STORE_INT4: return "nothing is lost: sent + left behind is within 1/7 of the largest rest in its block";
-    case FRUGI_STORE_BF16: return "nothing is lost: sent + left behind is within 1/128 of what was left";
-    default: return "nothing is lost with an f32 residual: sent + left behind == accumulated, bit for bit";
+/* Read a child's standard output to its end. The most it may be is far more than a summary. */
+static size_t read_output(int fd, char *dst, size_t cap) {
+    size_t used = 0;
+    while (used < cap) {
+        ssize_t got = read(fd, dst + used, cap - used);
+        if (got == 0 || (got < 0 && errno != EINTR))
+            break;
+        used += got > 0 ? (size_t)got : 0;
     }
+    return used;
 }
 
-/* Plays some steps from the start. One verdict covers both promises: what fails is in its words. */
-static int play(frugi_demo *demo, const char *config, uint64_t steps, int shown) {
-    frugi_worker worker;
-    frugi_check check = {0};
-    frugi_verdict verdict = {0};
-    int status = frugi_worker_open(&worker, config, demo->n, 0);
-    if (status == FRUGI_EXIT_OK && frugi_check_open(&check, worker.config, demo->n) != 0)
-        status = frugi_error("no memory to check %" PRIu64 " elements", demo->n);
-    if (status == FRUGI_EXIT_OK && shown)
-        print_head(demo, &worker);
-    for (uint64_t step = 0; step < steps && status == FRUGI_EXIT_OK && !verdict.why[0]; step++)
-        status = play_step(demo, &worker, &check, step, shown, &verdict);
-    if (status == FRUGI_EXIT_OK && shown) {
-        print_totals(&worker);
-        frugi_demo_tell(demo, verdict.why, count_promise(&check.rule));
+/* Start this program once more, with its standard output in a pipe and with signals as they usually are. */
+static int start(char *const argv[], int fd[2], pid_t *child) {
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t usual;
+    sigemptyset(&usual);
+    sigaddset(&usual, SIGINT);
+    sigaddset(&usual, SIGTERM);
+    if (pipe(fd) != 0)
+        return frugi_error("cannot make a pipe: %s", strerror(errno));
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, fd[1], STDOUT_FILENO);
+    posix_spawn_file_actions_addclose(&actions, fd[0]);
+    posix_spawn_file_actions_addclose(&actions, fd[1]);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigdefault(&attributes, &usual);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+    int cause = posix_spawn(child, "/proc/self/exe", &actions, &attributes, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    close(fd[1]);
+    if (cause == 0)
+        return FRUGI_EXIT_OK;
+    close(fd[0]);
+    return frugi_error("cannot start frugrad train: %s", strerror(cause));
+}
+
+static int wait_for(pid_t child) {
+    int state = 0;
+    while (waitpid(child, &state, 0) < 0)
+        if (errno != EINTR)
+            return frugi_error("lost the training process: %s", strerror(errno));
+    if (WIFEXITED(state))
+        return WEXITSTATUS(state);
+    return frugi_error("the training process was ended by signal %d", WTERMSIG(state));
+}
+
+static int train(char *const argv[], json_t **summary) {
+    static char output[1 << 16];
+    int fd[2];
+    pid_t child = 0;
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
+    sigaction(SIGINT, &ignore, &before); /* Ctrl-C is for the child, which says what becomes of it */
+    int status = start(argv, fd, &child);
+    if (status == FRUGI_EXIT_OK) {
+        size_t length = read_output(fd[0], output, sizeof output);
+        close(fd[0]);
+        status = wait_for(child);
+        *summary = status == FRUGI_EXIT_OK ? json_loadb(output, length, 0, NULL) : NULL;
+        if (status == FRUGI_EXIT_OK && *summary == NULL)
+            status = frugi_error("the training process printed no summary");
     }
-    if (status == FRUGI_EXIT_OK && check.rule.keep != FRUGI_KEEP_NONE && check.rule.known)
-        frugi_demo_tell(demo, verdict.why, mass_promise(&check.rule));
-    frugi_check_close(&check);
-    frugi_worker_close(&worker);
+    sigaction(SIGINT, &before, NULL);
     return status;
 }
 
-/* The same config with an f32 residual, for which the promise is the strict one. */
-static int play_f32(frugi_demo *demo) {
-    char config[2304]; /* the longest config string, and an option more */
-    frug_config *parsed = NULL;
-    frugi_rule rule;
-    if (frug_config_create(demo->config, &parsed) != FRUG_OK)
-        return frugi_library_error("--config");
-    snprintf(config, sizeof config, "%s,residual=f32", frug_config_text(parsed));
-    int known = frugi_rule_of(parsed, &rule);
-    frug_config_destroy(parsed);
-    if (known != 0 || !rule.known || rule.store == FRUGI_STORE_F32 || rule.keep == FRUGI_KEEP_NONE)
-        return FRUGI_EXIT_OK;
-    return play(demo, config, TRIAL_STEPS, 0);
+static int play(const frugi_args *args, const char *data, outcome *run) {
+    const char *words[] = {"frugrad",   "train", "--model",  frugi_arg(args, "model"),
+                           "--data",    data,    "--method", run->name,
+                           "--workers", NULL,    "--steps",  NULL,
+                           "--seed",    NULL,    "--json",   NULL};
+    words[9] = frugi_arg(args, "workers");
+    words[11] = frugi_arg(args, "steps");
+    words[13] = frugi_arg(args, "seed");
+    printf("$");
+    for (size_t i = 0; i < 14; i++)
+        printf(" %s", words[i]);
+    printf("\n");
+    fflush(stdout);
+    return train((char *const *)words, &run->summary);
 }
 
-/* ---- the command --------------------------------------------------------------------------- */
+/* ---- side by side ----------------------------------------------------------------------------- */
 
-static int run_parts(frugi_demo *demo) {
-    int status = play(demo, demo->config, demo->steps, 1);
-    if (status == FRUGI_EXIT_OK)
-        status = play_f32(demo);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_demo_damage(demo);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_demo_restart(demo);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_demo_same_bytes(demo);
-    if (status == FRUGI_EXIT_OK && demo->broken)
-        status = frugi_error("a promise does not hold");
+static double number(const outcome *run, const char *key) {
+    return json_number_value(json_object_get(run->summary, key));
+}
+
+static void row(const char *what, const char *a, const char *b, const char *remark) {
+    printf("  %-22s %12s %12s%s%s\n", what, a, b, remark[0] ? "   " : "", remark);
+}
+
+static void row_share(const char *what, const char *key, const outcome run[2], int decimals) {
+    char a[32], b[32];
+    snprintf(a, sizeof a, "%.*f %%", decimals, 100 * number(&run[0], key));
+    snprintf(b, sizeof b, "%.*f %%", decimals, 100 * number(&run[1], key));
+    row(what, a, b, "");
+}
+
+static void row_bytes(const char *what, const char *key, const outcome run[2], const char *remark) {
+    char a[32], b[32], text[64] = "";
+    double x = number(&run[0], key), y = number(&run[1], key);
+    if (remark != NULL && x > 0 && y > 0)
+        snprintf(text, sizeof text, remark, x / y);
+    row(what, frugi_bytes_text((uint64_t)x, a, sizeof a), frugi_bytes_text((uint64_t)y, b, sizeof b), text);
+}
+
+static void row_real(const char *what, const char *key, const outcome run[2], const char *format) {
+    char a[32], b[32];
+    snprintf(a, sizeof a, format, number(&run[0], key));
+    snprintf(b, sizeof b, format, number(&run[1], key));
+    row(what, a, b, "");
+}
+
+static void compare(const outcome run[2]) {
     printf("\n");
-    return fflush(stdout) == 0 && !ferror(stdout) ? status : frugi_error("cannot write the table");
+    row("", run[0].name, run[1].name, "");
+    row_share("accuracy (test)", "accuracy", run, 2);
+    row_real("loss (test)", "loss", run, "%.4f");
+    row_bytes("sent by each worker", "bytes_sent", run, "%.1f times less");
+    row_share("density", "density_mean", run, 2);
+    row_bytes("model state", "model_state_bytes", run, "%.2f times less");
+    row_real("step (median)", "step_ms", run, "%.1f ms");
+    row_bytes("peak memory", "peak_rss_bytes", run, NULL);
+    printf("\n");
 }
 
 static int demo_run(const frugi_args *args) {
-    frugi_demo demo = {.config = frugi_arg(args, "config")};
-    int status = frugi_arg_u64(args, "n", 65536, UINT64_C(1) << 36, &demo.n);
+    outcome run[2] = {{.name = "dense"}, {.name = frugi_arg(args, "method")}};
+    const char *data = frugi_arg(args, "data");
+    int status = FRUGI_EXIT_OK;
+    if (data == NULL && access(DEBIAN_IMAGES, R_OK) == 0) {
+        data = "fashion-mnist";
+    } else if (data == NULL) {
+        data = "builtin";
+        printf("Fashion-MNIST is not installed (Debian: dataset-fashion-mnist); made-up images take its place.\n");
+    }
+    printf("One model, trained with dense gradients and with %s; each run sees the same samples.\n", run[1].name);
+    for (int i = 0; i < 2 && status == FRUGI_EXIT_OK; i++)
+        status = play(args, data, &run[i]);
     if (status == FRUGI_EXIT_OK)
-        status = frugi_arg_u64(args, "steps", 1, 10000, &demo.steps);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_memory_suffices(demo.n);
-    if (status != FRUGI_EXIT_OK)
-        return status;
-    demo.colour = isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
-    demo.grad = malloc((size_t)demo.n * sizeof(float));
-    demo.restored = calloc((size_t)demo.n, sizeof(float));
-    status = demo.grad && demo.restored ? run_parts(&demo) : frugi_error("no memory for %" PRIu64 " elements", demo.n);
-    free(demo.grad);
-    free(demo.restored);
+        compare(run);
+    json_decref(run[0].summary);
+    json_decref(run[1].summary);
     return status;
 }
 
 const frugi_command frugi_command_demo = {
     .name = "demo",
-    .summary = "compress and restore a generated gradient, and show what holds",
+    .summary = "train a small model with dense gradients and with FruGrad, and compare",
     .operands = "",
-    .about = "Plays some training steps with a generated gradient and prints, for each, the bytes sent, the share of\n"
-             "the entries and of the energy in them, and the speed. Then it tries what the library promises:\n"
-             "exactly K entries a block, nothing lost, damaged frames refused, and the same bytes after a restart,\n"
-             "for any number of threads and on every variant of this CPU. A broken promise makes the exit status 1.",
+    .about = "Trains for about a minute on two cores: Fashion-MNIST where it is installed, four workers, first with\n"
+             "dense gradients and then with FruGrad. Then it says what each sent, how good the models are, and what\n"
+             "time and memory they took.",
     .options = options,
     .run = demo_run,
 };

@@ -39,6 +39,8 @@ void frugi_help_command(const frugi_command *command) {
     for (const frugi_opt *option = command->options; option->name != NULL; option++)
         print_option(option);
     print_option(&help);
+    if (command->more != NULL)
+        command->more();
 }
 
 void frugi_help_program(void) {

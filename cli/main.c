@@ -1,6 +1,8 @@
 /* frugrad - the command line of libfrugrad. */
 #include "commands.h"
+#include "launch.h"
 
 int main(int argc, char **argv) {
-    return frugi_program(argc, argv);
+    int code = frugi_launch(argv);
+    return code == FRUGI_EXIT_OK ? frugi_program(argc, argv) : code;
 }

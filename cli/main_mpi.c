@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "frugrad_mpi.h"
 #include "say.h"
+#include "stop.h"
 #include "team.h"
 
 #include <stdio.h>
@@ -27,7 +28,8 @@ int main(int argc, char **argv) {
     frugi_team_join(comm);
     if (code == FRUGI_EXIT_OK)
         code = frugi_program(argc, argv);
-    if (code != FRUGI_EXIT_OK) /* others may wait for this process, and messages may be under way */
+    if (code != FRUGI_EXIT_OK &&
+        code != FRUGI_EXIT_STOPPED) /* others may wait for this process, and messages may be under way */
         MPI_Abort(MPI_COMM_WORLD, code);
     frug_comm_destroy(comm);
     MPI_Finalize();

@@ -5,6 +5,7 @@
  */
 #include "commands.h"
 #include "frugrad.h"
+#include "model/model.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -99,6 +100,28 @@ static void print_config(void) {
     }
 }
 
+static void print_kind(const char *name, const char *options, const char *help) {
+    printf(".TP\n\\fB%s\\fR", name);
+    if (options != NULL && options[0] != '\0') {
+        fputs("[:\\fI", stdout);
+        print_text(options);
+        fputs("\\fR]", stdout);
+    }
+    putchar('\n');
+    print_line(help);
+}
+
+static void print_kinds(void) {
+    const frugi_model_kind *model;
+    const frug_optimizer_kind *optimizer;
+    puts(".SH MODELS\n.na\n.nh");
+    for (size_t i = 0; (model = frugi_model_kind_at(i)) != NULL; i++)
+        print_kind(model->name, model->options, model->help);
+    puts(".SH OPTIMISERS\n.na\n.nh");
+    for (size_t i = 0; (optimizer = frug_optimizer_at(i)) != NULL; i++)
+        print_kind(optimizer->name, optimizer->options, optimizer->help);
+}
+
 static int run_man(const frugi_args *args) {
     const frugi_command *command;
     (void)args;
@@ -110,11 +133,13 @@ static int run_man(const frugi_args *args) {
     for (size_t i = 0; (command = frugi_command_at(i)) != NULL; i++)
         if (!command->hidden)
             print_command(command);
+    print_kinds();
     print_config();
     puts(".SH ENVIRONMENT\n.TP\n\\fBFRUG_ISA\\fR\n"
          "Use this instruction-set variant instead of the best one; \\fBfrugrad inspect\\fR lists them.\n"
          ".TP\n\\fBOMP_NUM_THREADS\\fR\nHow many threads to use.\n"
-         ".SH EXIT STATUS\n0 if all went well, 1 after a failure, 2 if the command line is wrong.");
+         ".SH EXIT STATUS\n0 if all went well, 1 after a failure, 2 if the command line is wrong, 130 if training was "
+         "interrupted.");
     return FRUGI_EXIT_OK;
 }
 

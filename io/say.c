@@ -16,11 +16,19 @@ static void make_printable(char *text) {
             *p = '?';
 }
 
+static void (*clear_first)(void);
+
+void frugi_say_first(void (*clear)(void)) {
+    clear_first = clear;
+}
+
 static void say(const char *prefix, const char *format, va_list list) {
     char line[1024];
     vsnprintf(line, sizeof line, format, list);
     make_printable(line);
     fflush(stdout);
+    if (clear_first)
+        clear_first();
     fprintf(stderr, "%s%s\n", prefix, line);
 }
 

@@ -23,6 +23,9 @@ int frugi_usage_error(const char *format, ...) FRUGI_SAY_PRINTF(1, 2);
 /** Print "  hint: ..." on stderr, below an error. */
 void frugi_hint(const char *format, ...) FRUGI_SAY_PRINTF(1, 2);
 
+/** Call this before every line that the functions above print, to clear the way: a progress bar. NULL for nothing. */
+void frugi_say_first(void (*clear)(void));
+
 /** Print "frugrad: what: frug_last_error()" on stderr. Returns FRUGI_EXIT_FAIL. */
 int frugi_library_error(const char *what);
 

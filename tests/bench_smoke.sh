@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# bench and demo run on a small gradient, every line of bench is a verified JSON object with the promised
+# bench runs on a small gradient, every line of bench is a verified JSON object with the promised
 # fields, wrong command lines and unreadable recordings get one line and a non-zero exit. Speeds are not judged here.
 set -euo pipefail
 
@@ -87,7 +87,6 @@ refuses 1 "fewer than two recorded steps" bench --grad "$work/single"
 refuses 1 "NaN" bench --grad "$work/nan"
 refuses 1 "$work/missing" bench --grad "$work/missing"
 refuses 1 "give a smaller --n" bench --n 68719476736
-refuses 1 "give a smaller --n" demo --n 68719476736
 refuses 2 "no case" bench --case nothing-like-this
 refuses 2 "give one of them" bench --k 16 --density 0.1
 refuses 2 "dist" bench --dist gausian
@@ -117,16 +116,6 @@ refuses 2 "takes no --dist" bench reduce --dist ties
 refuses 2 "workers" bench reduce --workers 0
 refuses 1 "needs about" bench reduce --n 68719476736
 
-if "$frugrad" demo --n 100000 --steps 1 >/dev/full 2>"$work/err"; then fail "demo does not notice a full disk"; fi
 if "$frugrad" bench --quick --n 100000 --case decode --json >/dev/full 2>"$work/err"; then fail "bench does not notice a full disk"; fi
-"$frugrad" demo --n 300000 --steps 3 >"$work/demo" || fail "demo fails: $(cat "$work/demo")"
-[ "$(grep -c '✔' "$work/demo")" -ge 5 ] || fail "demo shows fewer than five promises: $(cat "$work/demo")"
-if grep -q $'\033' "$work/demo"; then fail "demo writes colours into a file"; fi
-"$frugrad" demo --n 100000 --steps 1 --config dgc >"$work/demo" || fail "demo --config dgc fails: $(cat "$work/demo")"
-for method in segment=tensor 2:4 onebit feedback=ef21; do
-    "$frugrad" demo --n 100000 --steps 1 --config $method >"$work/demo" || fail "demo --config $method fails: $(cat "$work/demo")"
-done
-if grep -q 'nothing is lost' "$work/demo"; then fail "demo promises what it cannot see: $(cat "$work/demo")"; fi
-refuses 1 "'selekt'" demo --n 100000 --config selekt=hist
 
-echo "bench_smoke: bench and demo hold what they promise"
+echo "bench_smoke: bench holds what it promises"

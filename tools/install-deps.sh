@@ -4,13 +4,14 @@
 set -euo pipefail
 
 usage() {
-    echo "usage: tools/install-deps.sh GROUP...   (groups: build test mpi mpich bench clang format cross)" >&2
+    echo "usage: tools/install-deps.sh GROUP...   (groups: build demo test mpi mpich bench clang format cross)" >&2
     exit 2
 }
 
 packages_of() {
     case "$1" in
     build) echo gcc libc6-dev make cmake pkg-config libjansson-dev zlib1g-dev liblzma-dev libopenblas-dev ;;
+    demo) echo dataset-fashion-mnist ;; # without it the demo makes up its images
     test) echo libcmocka-dev python3 iproute2 dataset-fashion-mnist ;;
     mpi) echo libopenmpi-dev openmpi-bin ;;
     mpich) echo libmpich-dev mpich ;; # stands beside Open MPI: mpicc.mpich, mpirun.mpich

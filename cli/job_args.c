@@ -1,0 +1,297 @@
+/*
+ * job_args.c - from options to a job: tables of which option fills which field, and the few rules between them.
+ */
+#define _GNU_SOURCE /* sched_getaffinity */
+#include "job_args.h"
+
+#include "quantity.h"
+#include "settings.h"
+#include "team.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { WORKERS_MOST = 1024, THREADS_MOST = 1024 };
+
+static int has(const frugi_args *args, const char *name) {
+    return frugi_args_row(args->command, name, strlen(name)) >= 0;
+}
+
+static int given(const frugi_args *args, const char *name) {
+    return has(args, name) && frugi_arg_given(args, name);
+}
+
+/* ---- fields ----------------------------------------------------------------------------- */
+
+typedef struct field {
+    const char *name;
+    size_t offset; /* in frugi_job */
+    double min, max;
+} field;
+
+#define FIELD(name, member, min, max)                                                                                  \
+    { name, offsetof(frugi_job, member), min, max }
+
+static const field texts[] = {
+    FIELD("model", model, 0, 0),       FIELD("data", data, 0, 0),       FIELD("tokens", tokens, 0, 0),
+    FIELD("subset", subset, 0, 0),     FIELD("method", method, 0, 0),   FIELD("optimizer", optimizer, 0, 0),
+    FIELD("schedule", schedule, 0, 0), FIELD("weights", weights, 0, 0), FIELD("save", save, 0, 0),
+    FIELD("resume", resume, 0, 0),
+};
+static const field small[] = {
+    FIELD("workers", workers, 1, WORKERS_MOST),
+    FIELD("threads", threads, 1, THREADS_MOST),
+    FIELD("batch", batch, 1, 1 << 20),
+    FIELD("eval-batches", eval_batches, 1, 1 << 30),
+    FIELD("keep", keep, 1, 1 << 20),
+};
+static const field large[] = {
+    FIELD("steps", steps, 1, 1e15),           FIELD("seed", seed, 0, 9007199254740992.0),
+    FIELD("eval-every", eval_every, 1, 1e15), FIELD("save-every", save_every, 1, 1e15),
+    FIELD("samples", samples, 1, 1e9),
+};
+static const field reals[] = {
+    FIELD("rate", rate, 1e-12, 1e6),
+    FIELD("clip", clip, 0, 1e12),
+    FIELD("epochs", epochs, 1e-6, 1e9),
+};
+
+#define COUNT(table) (sizeof(table) / sizeof *(table))
+
+static void *place(frugi_job *job, const field *f) {
+    return (char *)job + f->offset;
+}
+
+/* An option that has no value keeps the field as it is. */
+static int valued(const frugi_args *args, const field *f) {
+    return has(args, f->name) && frugi_arg(args, f->name) != NULL;
+}
+
+static int read_numbers(const frugi_args *args, frugi_job *job) {
+    int code = FRUGI_EXIT_OK;
+    for (size_t i = 0; i < COUNT(small) && code == FRUGI_EXIT_OK; i++) {
+        uint64_t number = 0;
+        if (!valued(args, &small[i]))
+            continue;
+        code = frugi_arg_u64(args, small[i].name, (uint64_t)small[i].min, (uint64_t)small[i].max, &number);
+        *(uint32_t *)place(job, &small[i]) = (uint32_t)number;
+    }
+    for (size_t i = 0; i < COUNT(large) && code == FRUGI_EXIT_OK; i++)
+        if (valued(args, &large[i]))
+            code = frugi_arg_u64(args, large[i].name, (uint64_t)large[i].min, (uint64_t)large[i].max,
+                                 place(job, &large[i]));
+    for (size_t i = 0; i < COUNT(reals) && code == FRUGI_EXIT_OK; i++)
+        if (valued(args, &reals[i]))
+            code = frugi_arg_double(args, reals[i].name, reals[i].min, reals[i].max, place(job, &reals[i]));
+    double bytes = 0;
+    if (code == FRUGI_EXIT_OK && has(args, "bucket") && frugi_arg(args, "bucket") != NULL)
+        code = frugi_arg_quantity(args, "bucket", FRUGI_MEASURE_COUNT, 1024, 1e12, &bytes);
+    job->bucket_bytes = (uint64_t)bytes;
+    return code;
+}
+
+static int read_fields(const frugi_args *args, frugi_job *job) {
+    for (size_t i = 0; i < COUNT(texts); i++)
+        if (valued(args, &texts[i]))
+            *(const char **)place(job, &texts[i]) = frugi_arg(args, texts[i].name);
+    job->augment = !given(args, "no-augment");
+    job->overlap = !given(args, "no-overlap");
+    job->alone = given(args, "alone");
+    job->eval = !given(args, "no-eval");
+    return read_numbers(args, job);
+}
+
+/* ---- rules between them ------------------------------------------------------------------- */
+
+/* Cores of this worker: mpirun gives each process its own or all of them to all; threads share what there is. */
+static uint32_t cores_each(uint32_t workers) {
+    cpu_set_t set;
+    long online = sysconf(_SC_NPROCESSORS_ONLN), ours = online;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        ours = CPU_COUNT(&set);
+    long sharing = (long)workers;
+    if (frugi_team_joined()) {
+        const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+        local = local != NULL ? local : getenv("MPI_LOCALNRANKS");
+        sharing = ours < online ? 1 : local != NULL ? atol(local) : frugi_team_size(1);
+    }
+    long each = sharing > 0 ? ours / sharing : 1;
+    return each < 1 ? 1 : each > THREADS_MOST ? THREADS_MOST : (uint32_t)each;
+}
+
+/* --steps and --epochs say the same thing; what the command line says wins over the file. */
+static int settle_length(frugi_request *r) {
+    if (!given(&r->args, "steps") || !given(&r->args, "epochs"))
+        return FRUGI_EXIT_OK;
+    int typed_steps = given(r->line, "steps"), typed_epochs = given(r->line, "epochs");
+    if (typed_steps == typed_epochs)
+        return frugi_usage_error("%s: --steps and --epochs both say how long to train; give one of them",
+                                 r->line->command->name);
+    if (typed_epochs)
+        r->job.steps = 0;
+    return FRUGI_EXIT_OK;
+}
+
+static int is_directory(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* A bare --resume goes on in the directory of --save, and a run that goes on from a directory saves there too. */
+static int settle_places(frugi_request *r) {
+    frugi_job *job = &r->job;
+    const char *name = r->line->command->name;
+    if (job->resume != NULL && job->resume[0] == '\0') {
+        job->resume = job->save;
+        if (job->resume == NULL) {
+            frugi_usage_error("%s: --resume of what?", name);
+            frugi_hint("give a checkpoint or a directory of them, or --save DIR with it");
+            return FRUGI_EXIT_USAGE;
+        }
+    }
+    if (has(&r->args, "save") && job->save == NULL && job->resume != NULL && is_directory(job->resume))
+        job->save = job->resume;
+    if (job->resume != NULL && job->weights != NULL)
+        return frugi_usage_error("%s: --weights and --resume both say what to start from; give one of them", name);
+    if (given(&r->args, "save-every") && job->save == NULL)
+        return frugi_usage_error("%s: --save-every needs --save DIR", name);
+    return FRUGI_EXIT_OK;
+}
+
+static int check_words(frugi_request *r) {
+    frug_config *config = NULL;
+    if (r->job.model == NULL) {
+        frugi_usage_error("%s: --model missing", r->line->command->name);
+        frugi_hint("frugrad help train lists the models");
+        return FRUGI_EXIT_USAGE;
+    }
+    int code = frugi_model_parse(r->job.model, &r->model);
+    if (code != FRUGI_EXIT_OK)
+        return code;
+    if (frug_config_create(r->job.method, &config) != FRUG_OK)
+        return frugi_config_error();
+    frug_config_destroy(config);
+    return FRUGI_EXIT_OK;
+}
+
+int frugi_request_open(const frugi_args *args, frugi_request *r) {
+    *r = (frugi_request){.line = args,
+                         .args = *args,
+                         .job = {.data = "builtin",
+                                 .method = "frugrad",
+                                 .schedule = "constant",
+                                 .epochs = 1,
+                                 .seed = 1,
+                                 .workers = 1,
+                                 .keep = 1}};
+    int code = FRUGI_EXIT_OK;
+    if (given(args, "config"))
+        code = frugi_settings_add(frugi_arg(args, "config"), &r->args, &r->text);
+    if (code == FRUGI_EXIT_OK)
+        code = read_fields(&r->args, &r->job);
+    if (code == FRUGI_EXIT_OK)
+        code = settle_length(r);
+    if (code == FRUGI_EXIT_OK)
+        code = settle_places(r);
+    if (code == FRUGI_EXIT_OK)
+        code = check_words(r);
+    if (r->job.threads == 0)
+        r->job.threads = cores_each(r->job.workers);
+    return code;
+}
+
+void frugi_request_close(frugi_request *r) {
+    free(r->text);
+    r->text = NULL;
+}
+
+/* ---- words ----------------------------------------------------------------------------------- */
+
+const char *frugi_request_unit(const frugi_request *r) {
+    return r->model.task == FRUGI_TASK_IMAGES ? "img" : r->model.task == FRUGI_TASK_SENTENCES ? "sentences" : "seq";
+}
+
+/** Text that grows in a buffer of the caller and stops at its end. */
+typedef struct writing {
+    char *dst;
+    size_t cap, used;
+} writing;
+
+static void put(writing *w, char c) {
+    if (w->used + 1 < w->cap)
+        w->dst[w->used++] = c;
+    w->dst[w->used] = '\0';
+}
+
+/* A word as a shell wants it: in quotes unless all of it is harmless. */
+static void put_word(writing *w, const char *word) {
+    static const char harmless[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,+@%";
+    int quote = word[0] == '\0' || word[strspn(word, harmless)] != '\0';
+    put(w, ' ');
+    if (quote)
+        put(w, '\'');
+    for (const char *p = word; *p != '\0'; p++) {
+        for (const char *q = quote && *p == '\'' ? "'\\'" : ""; *q != '\0'; q++)
+            put(w, *q);
+        put(w, *p);
+    }
+    if (quote)
+        put(w, '\'');
+}
+
+const char *frugi_request_again(const frugi_request *r, char *dst, size_t cap) {
+    const frugi_opt *options = r->line->command->options;
+    char start[64] = "frugrad", name[72];
+    if (frugi_team_joined())
+        snprintf(start, sizeof start, "mpirun -n %d frugrad", frugi_team_size(1));
+    writing w = {dst, cap, 0};
+    w.used = (size_t)snprintf(dst, cap, "%s %s", start, r->line->command->name);
+    for (int i = 0; options[i].name != NULL; i++) {
+        if (!r->line->given[i] || strcmp(options[i].name, "resume") == 0)
+            continue;
+        snprintf(name, sizeof name, "--%s", options[i].name);
+        put_word(&w, name);
+        if (options[i].arg != NULL)
+            put_word(&w, r->line->value[i]);
+    }
+    put_word(&w, "--resume");
+    if (r->job.save != NULL)
+        put_word(&w, r->job.save);
+    return dst;
+}
+
+/* ---- the end of the help ------------------------------------------------------------------------- */
+
+enum { NAME_COLUMN = 16, WIDTH = 80 };
+
+static void print_row(const char *name, const char *help, const char *options) {
+    char text[1024];
+    snprintf(text, sizeof text, "%s%s%s", help, options != NULL && options[0] != '\0' ? "; " : "",
+             options != NULL ? options : "");
+    printf("  %-*s", NAME_COLUMN - 3, name);
+    printf(" ");
+    frugi_print_wrapped(text, NAME_COLUMN, WIDTH);
+}
+
+void frugi_help_models(void) {
+    const frugi_model_kind *kind;
+    printf("\nModels (NAME or NAME:option=value,...):\n");
+    for (size_t i = 0; (kind = frugi_model_kind_at(i)) != NULL; i++)
+        print_row(kind->name, kind->help, kind->options);
+}
+
+void frugi_help_training(void) {
+    const frug_optimizer_kind *kind;
+    const frug_preset *preset;
+    frugi_help_models();
+    printf("\nOptimisers (NAME or NAME:option=value,...):\n");
+    for (size_t i = 0; (kind = frug_optimizer_at(i)) != NULL; i++)
+        print_row(kind->name, kind->help, kind->options);
+    printf("\nMethods (PRESET or PRESET,option=value,...; `frugrad inspect --config PRESET` tells more):\n");
+    for (size_t i = 0; (preset = frug_preset_at(i)) != NULL; i++)
+        print_row(preset->name, preset->help, NULL);
+}

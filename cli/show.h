@@ -1,0 +1,29 @@
+/* show.h - how a run is shown: one line on stderr that is redrawn, lines above it, and numbers a person can read. */
+#ifndef FRUGI_SHOW_H
+#define FRUGI_SHOW_H
+
+#include "say.h"
+
+/** Whether stderr is a terminal on which a line can be redrawn. */
+int frugi_show_terminal(void);
+
+/** Columns of that terminal. */
+size_t frugi_show_width(void);
+
+/** Draw the line, in place of the one before; it must fit. Any thread. frugi_say_first(frugi_show_clear)
+ * makes messages clear it. */
+void frugi_show_bar(const char *line);
+
+/** Take the line away. */
+void frugi_show_clear(void);
+
+/** Print a line that stays. */
+void frugi_show_line(const char *format, ...) FRUGI_SAY_PRINTF(1, 2);
+
+/** Write a count as "1,234,567". Returns dst. */
+const char *frugi_count_text(uint64_t count, char *dst, size_t cap);
+
+/** Write a time as "2:13" or "1:02:13". Returns dst. */
+const char *frugi_clock_text(double seconds, char *dst, size_t cap);
+
+#endif

@@ -1,0 +1,230 @@
+/*
+ * train_summary.c - results in two forms from one report. Times are means per step; those of the exchange may overlap
+ * with backward, so they are not parts of the step but stand beside it.
+ */
+#include "train_summary.h"
+
+#include "json.h"
+#include "show.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LABEL = 14 };
+
+const char *frugi_split_name(frugi_split split) {
+    static const char *const names[FRUGI_SPLITS] = {"train", "valid", "test"};
+    return names[split < FRUGI_SPLITS ? split : FRUGI_TEST];
+}
+
+int frugi_quality_known(const frugi_quality *quality) {
+    return isfinite(quality->loss);
+}
+
+const char *frugi_quality_text(const frugi_quality *q, char *dst, size_t cap) {
+    if (isfinite(q->perplexity))
+        snprintf(dst, cap, "perplexity %.2f", q->perplexity);
+    else if (isfinite(q->correlation))
+        snprintf(dst, cap, "correlation %.4f", q->correlation);
+    else
+        snprintf(dst, cap, "accuracy %.2f %%", 100 * q->accuracy);
+    return dst;
+}
+
+/* ---- for people ----------------------------------------------------------------------------- */
+
+static void label(const char *name) {
+    printf("  %-*s", LABEL, name);
+}
+
+static void print_quality(const frugi_report *r) {
+    char text[64], asked[32];
+    const frugi_quality *q = &r->quality;
+    if (frugi_quality_known(q)) {
+        frugi_quality_text(q, text, sizeof text);
+        char *number = strchr(text, ' ');
+        *number++ = '\0';
+        label(text);
+        printf("%s (%s split, %s answers)\n", number, frugi_split_name(q->split),
+               frugi_count_text((uint64_t)q->asked, asked, sizeof asked));
+        label("loss");
+        printf("%.4f (while training %.4f)\n", q->loss, r->train_loss);
+    } else {
+        label("loss");
+        printf("%.4f while training; not evaluated\n", r->train_loss);
+    }
+}
+
+static void print_traffic(const frugi_report *r) {
+    char sent[32], dense[32];
+    label("sent");
+    if (r->bytes_sent == 0) {
+        printf("nothing\n");
+        return;
+    }
+    printf("%s instead of %s by each worker: %.1f %%, %.1f times less\n",
+           frugi_bytes_text(r->bytes_sent, sent, sizeof sent), frugi_bytes_text(r->bytes_dense, dense, sizeof dense),
+           100 * (double)r->bytes_sent / (double)r->bytes_dense, (double)r->bytes_dense / (double)r->bytes_sent);
+    label("density");
+    printf("%.2f %% of the entries, exchanged by %s\n", 100 * r->density_mean, r->algorithm);
+}
+
+static void print_times(const frugi_report *r) {
+    label("step");
+    printf("%.1f ms (median); means: data %.1f, forward %.1f, backward %.1f, blocked %.1f\n", r->step_ms, r->ms_data,
+           r->ms_forward, r->ms_backward, r->ms_blocked);
+    label("exchange");
+    printf("%.1f ms: compress %.1f, wait %.1f, wire %.1f, decode %.1f; optimiser %.1f\n",
+           r->ms_compress + r->ms_wait + r->ms_wire + r->ms_decode, r->ms_compress, r->ms_wait, r->ms_wire,
+           r->ms_decode, r->ms_optimizer);
+}
+
+static void print_memory(const frugi_report *r) {
+    char a[32], b[32], c[32], d[32];
+    label("model state");
+    printf("%s a worker at most: weights %s, gradients %s, library %s\n",
+           frugi_bytes_text(r->model_state_bytes, a, sizeof a), frugi_bytes_text(r->weight_bytes, b, sizeof b),
+           frugi_bytes_text(r->gradient_bytes, c, sizeof c), frugi_bytes_text(r->library_bytes, d, sizeof d));
+    label("memory");
+    printf("%s for the process at most; activations %s a worker\n", frugi_bytes_text(r->peak_rss_bytes, a, sizeof a),
+           frugi_bytes_text(r->activation_bytes, b, sizeof b));
+}
+
+static void print_setting(const frugi_request *request, const frugi_report *r) {
+    label("method");
+    frugi_print_wrapped(request->job.method, LABEL + 2, 100);
+    label("optimiser");
+    printf("%s\n", r->optimizer);
+    if (r->gain < 1 || r->gain > 1) {
+        label("gain");
+        printf("merged momentum: the learning rate was multiplied by %.4g\n", r->gain);
+    }
+    if (r->checkpoint[0] != '\0') {
+        label("checkpoint");
+        printf("%s\n", r->checkpoint);
+    }
+}
+
+void frugi_summary_print(const frugi_request *request, const frugi_report *r) {
+    const frugi_job *job = &request->job;
+    char params[32], count[32], time[32];
+    printf("\n%s (%s parameters) on %s: %s steps of %" PRIu32 " x %" PRIu32 " in %s%s\n\n", job->model,
+           frugi_count_text(r->params, params, sizeof params), job->data,
+           frugi_count_text(r->step, count, sizeof count), r->workers, r->batch,
+           frugi_clock_text(r->seconds, time, sizeof time), r->interrupted ? ", then interrupted" : "");
+    print_quality(r);
+    print_traffic(r);
+    print_times(r);
+    print_memory(r);
+    print_setting(request, r);
+    printf("\n");
+}
+
+void frugi_verdict_print(const frugi_request *request, const frugi_quality *q, const frugi_report *r) {
+    char text[64], asked[32], params[32];
+    printf("%s (%s parameters) on %s, %s split, %s answers: %s", request->job.model,
+           frugi_count_text(r->params, params, sizeof params), request->job.data, frugi_split_name(q->split),
+           frugi_count_text((uint64_t)q->asked, asked, sizeof asked), frugi_quality_text(q, text, sizeof text));
+    if (isfinite(q->accuracy) && !isfinite(q->perplexity))
+        printf(" (error %.2f %%)", 100 * (1 - q->accuracy));
+    printf(", loss %.4f\n", q->loss);
+}
+
+/* ---- for programs ----------------------------------------------------------------------------- */
+
+static void set_count(json_t *to, const char *name, uint64_t count) {
+    json_object_set_new(to, name, json_integer((json_int_t)count));
+}
+
+static void set_real(json_t *to, const char *name, double number) {
+    json_object_set_new(to, name, frugi_json_real(number));
+}
+
+static void set_text(json_t *to, const char *name, const char *text) {
+    json_object_set_new(to, name, text == NULL || text[0] == '\0' ? json_null() : frugi_json_text(text));
+}
+
+static void set_quality(json_t *to, const frugi_quality *q) {
+    int known = frugi_quality_known(q);
+    set_real(to, "accuracy", known ? q->accuracy : NAN);
+    set_real(to, "perplexity", known ? q->perplexity : NAN);
+    set_real(to, "correlation", known ? q->correlation : NAN);
+    set_real(to, "loss", q->loss);
+    set_text(to, "split", known ? frugi_split_name(q->split) : NULL);
+    set_real(to, "answers", known ? q->asked : 0);
+}
+
+static void set_asked(json_t *to, const frugi_request *request, const frugi_report *r) {
+    const frugi_job *job = &request->job;
+    set_text(to, "version", frug_version());
+    set_text(to, "model", job->model);
+    set_text(to, "data", job->data);
+    set_count(to, "seed", job->seed);
+    set_count(to, "workers", r->workers);
+    set_count(to, "threads", job->threads);
+    set_count(to, "batch", r->batch);
+    set_count(to, "params", r->params);
+}
+
+static void set_memory(json_t *to, const frugi_report *r) {
+    set_count(to, "model_state_bytes", r->model_state_bytes);
+    set_count(to, "weight_bytes", r->weight_bytes);
+    set_count(to, "gradient_bytes", r->gradient_bytes);
+    set_count(to, "library_bytes", r->library_bytes);
+    set_count(to, "activation_bytes", r->activation_bytes);
+    set_count(to, "peak_rss_bytes", r->peak_rss_bytes);
+}
+
+static json_t *times_of(const frugi_report *r) {
+    json_t *times = json_object();
+    set_real(times, "data", r->ms_data);
+    set_real(times, "forward", r->ms_forward);
+    set_real(times, "backward", r->ms_backward);
+    set_real(times, "blocked", r->ms_blocked);
+    set_real(times, "compress", r->ms_compress);
+    set_real(times, "wait", r->ms_wait);
+    set_real(times, "wire", r->ms_wire);
+    set_real(times, "decode", r->ms_decode);
+    set_real(times, "optimizer", r->ms_optimizer);
+    return times;
+}
+
+int frugi_summary_json(const frugi_request *request, const frugi_report *r) {
+    json_t *all = json_object();
+    set_quality(all, &r->quality);
+    set_real(all, "train_loss", r->train_loss);
+    set_count(all, "bytes_sent", r->bytes_sent);
+    set_count(all, "bytes_dense", r->bytes_dense);
+    set_real(all, "density_mean", r->density_mean);
+    set_memory(all, r);
+    set_real(all, "seconds", r->seconds);
+    set_real(all, "step_ms", r->step_ms);
+    json_object_set_new(all, "time_ms", times_of(r));
+    set_count(all, "step", r->step);
+    set_count(all, "steps", r->steps);
+    set_asked(all, request, r);
+    set_text(all, "method", request->job.method);
+    set_text(all, "config", r->config);
+    set_text(all, "algorithm", r->algorithm);
+    set_text(all, "optimizer", r->optimizer);
+    set_text(all, "schedule", request->job.schedule);
+    set_real(all, "rate", request->job.rate > 0 ? request->job.rate : NAN); /* null: the model's own */
+    set_real(all, "clip", request->job.clip);
+    set_real(all, "gain", r->gain);
+    json_object_set_new(all, "interrupted", json_boolean(r->interrupted));
+    set_text(all, "checkpoint", r->checkpoint);
+    return frugi_json_print(all, JSON_INDENT(2), stdout);
+}
+
+int frugi_verdict_json(const frugi_request *request, const frugi_quality *q, const frugi_report *r) {
+    json_t *all = json_object();
+    set_quality(all, q);
+    set_real(all, "error", isfinite(q->accuracy) ? 1 - q->accuracy : NAN);
+    set_asked(all, request, r);
+    set_text(all, "weights", request->job.weights != NULL ? request->job.weights : request->job.resume);
+    set_real(all, "seconds", r->seconds);
+    set_memory(all, r);
+    return frugi_json_print(all, JSON_INDENT(2), stdout);
+}

@@ -1,0 +1,149 @@
+#!/usr/bin/env bash
+# `frugrad train` learns, says so for people and for programs, and goes on after Ctrl-C and after kill -9 with the same
+# bits as a run that was never stopped; threads and MPI processes give the same weights; `frugrad eval` agrees.
+set -euo pipefail
+# A leak check costs seconds per process on ARM; the last lines make it once.
+leaks=${ASAN_OPTIONS:-}
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+fail() { echo "cli_train: $*" >&2; exit 1; }
+
+steps=600
+common="--model mlp --samples 2000 --batch 16 --rate 0.02"
+last=step-$(printf %09d $steps).safetensors
+
+# -- a whole run: JSON and nothing else on stdout, plain lines on stderr, a line of metrics for every step
+"$FRUGRAD" train $common --workers 2 --steps $steps --save whole --save-every 200 --keep 2 --metrics whole.jsonl \
+    --tensorboard board --json >whole.json 2>whole.err || fail "a run fails: $(cat whole.err)"
+python3 - $steps <<'PY' || fail "the summary or the metrics are not as promised"
+import json, os, sys
+
+steps = int(sys.argv[1])
+summary = json.load(open("whole.json"))
+for name in """accuracy loss train_loss bytes_sent bytes_dense density_mean model_state_bytes weight_bytes
+        gradient_bytes library_bytes activation_bytes peak_rss_bytes step_ms seconds time_ms config method seed steps
+        step workers batch threads params optimizer algorithm gain checkpoint""".split():
+    assert summary[name] is not None, name
+for name in "data forward backward blocked compress wait wire decode optimizer".split():
+    assert summary["time_ms"][name] >= 0, (name, summary["time_ms"])
+assert summary["perplexity"] is None and summary["correlation"] is None and summary["interrupted"] is False, summary
+assert (summary["step"], summary["steps"], summary["workers"], summary["seed"]) == (steps, steps, 2, 1), summary
+assert 0 < summary["bytes_sent"] < 0.5 * summary["bytes_dense"], summary
+assert 0 < summary["density_mean"] < 0.2, summary
+assert summary["model_state_bytes"] >= summary["weight_bytes"] >= 4 * summary["params"], summary
+assert summary["peak_rss_bytes"] > summary["model_state_bytes"], summary
+assert summary["accuracy"] > 0.3, summary  # ten classes: chance is 0.1
+
+lines = [json.loads(line) for line in open("whole.jsonl")]
+taken = [line for line in lines if line["kind"] == "step"]
+assert [line["step"] for line in taken] == list(range(1, steps + 1)), "not every step has its line"
+first, end = (sum(line["loss"] for line in part) / 20 for part in (taken[:20], taken[-20:]))
+assert end < 0.8 * first, f"the loss goes from {first} to {end}"
+judged = [line for line in lines if line["kind"] != "step"]
+assert judged and abs(judged[-1]["accuracy"] - summary["accuracy"]) < 1e-12, judged[-1:]
+assert any("tfevents" in name for name in os.listdir("board")), os.listdir("board")
+PY
+grep -q "^step 1 of $steps " whole.err || fail "the first step is not shown: $(cat whole.err)"
+grep -q "^step $steps of $steps " whole.err || fail "the last step is not shown: $(cat whole.err)"
+grep -q '^after step .*accuracy .* %, loss ' whole.err || fail "no evaluation is shown: $(cat whole.err)"
+if grep -q $'[\r\033]' whole.err; then fail "a bar is drawn where there is no terminal"; fi
+[ "$(ls whole)" = "$(printf '%s\n' step-000000400.safetensors $last)" ] || fail "--keep 2 leaves: $(ls whole)"
+
+# -- the same from a file of options, over which the command line wins
+cat >run.conf <<CONF
+# how the first run was started
+model = mlp
+--samples 2000
+batch 16        # of each worker
+rate=0.02
+workers = 3
+steps = $steps
+save = file
+quiet = yes
+CONF
+"$FRUGRAD" train --config run.conf --workers 2 >file.txt 2>file.err || fail "--config fails: $(cat file.err)"
+[ ! -s file.err ] || fail "quiet = yes is not: $(cat file.err)"
+cmp -s whole/$last file/$last || fail "options out of a file give other weights"
+for word in accuracy loss sent density step exchange 'model state' memory method optimiser checkpoint; do
+    grep -q "^  $word  *" file.txt || fail "the summary has no $word: $(cat file.txt)"
+done
+
+# -- Ctrl-C: a checkpoint, how to go on, exit status 130; then the same bits
+arguments="$common --workers 2 --steps $steps --save-every 200"
+begin() { # begin DIR: start a run and wait until it is under way
+    env --default-signal=INT "$FRUGRAD" train $arguments --save $1 --metrics $1.jsonl >$1.txt 2>$1.err &
+    child=$!
+    for _ in $(seq 2000); do
+        [ "$(cat $1.jsonl 2>/dev/null | wc -l)" -lt 5 ] || return 0
+        sleep 0.01
+    done
+    fail "the run does not get under way: $(cat $1.err)"
+}
+same_end() { # same_end DIR: it holds what the run without a break holds
+    cmp -s whole/$last $1/$last || fail "$1: the weights after a break are not those of a run without one"
+    python3 - $1.jsonl $steps <<'PY' || fail "$1: steps are missing or double in the metrics"
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+assert [line["step"] for line in lines if line["kind"] == "step"] == list(range(1, int(sys.argv[2]) + 1))
+PY
+}
+begin stopped
+kill -INT $child
+code=0
+wait $child || code=$?
+[ $code = 130 ] || fail "Ctrl-C: exit status $code, not 130: $(cat stopped.err)"
+grep -q 'interrupted after step .*; to go on:$' stopped.err || fail "Ctrl-C: $(cat stopped.err)"
+again=$(sed -n 's/^  frugrad train /train /p' stopped.err)
+[ -n "$again" ] || fail "Ctrl-C does not say how to go on: $(cat stopped.err)"
+eval "\"\$FRUGRAD\" $again" >again.txt 2>again.err || fail "'$again' fails: $(cat again.err)"
+grep -q 'going on after step' again.err || fail "it does not say that it goes on: $(cat again.err)"
+same_end stopped
+
+# -- kill -9, at any moment: the newest whole checkpoint is there, or none yet
+begin killed
+until ls killed/step-*.safetensors >/dev/null 2>&1 || ! kill -0 $child 2>/dev/null; do sleep 0.01; done
+kill -9 $child 2>/dev/null || true
+wait $child 2>/dev/null || true
+"$FRUGRAD" train $arguments --save killed --resume --metrics killed.jsonl >killed.txt 2>killed.err ||
+    fail "going on after kill -9 fails: $(cat killed.err)"
+same_end killed
+
+# -- evaluation finds what the run found
+"$FRUGRAD" eval --model mlp --samples 2000 --data builtin --weights whole/$last --json >eval.json
+"$FRUGRAD" eval --model mlp --samples 2000 --data builtin --resume whole/$last --workers 2 >eval.txt
+python3 - <<'PY' || fail "eval does not find what the run found: $(cat eval.json eval.txt)"
+import json
+run, found = json.load(open("whole.json")), json.load(open("eval.json"))
+assert found["accuracy"] == run["accuracy"] and abs(found["loss"] - run["loss"]) < 1e-6 * run["loss"], (found, run)
+assert abs(found["error"] + found["accuracy"] - 1) < 1e-12 and found["split"] == "test", found
+assert "accuracy %.2f %%" % (100 * run["accuracy"]) in open("eval.txt").read()
+PY
+
+# -- MPI: the program finds frugrad-mpi; processes give the bits of threads; those that disagree are told and end
+mpi=$(dirname "$FRUGRAD")/frugrad-mpi
+if [ -x "$mpi" ] && command -v mpirun >/dev/null; then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    timeout 60 mpirun -n 2 "$FRUGRAD" train $arguments --save mpi --json >mpi.json 2>mpi.err ||
+        fail "mpirun fails: $(cat mpi.err)"
+    python3 -c 'import json; assert json.load(open("mpi.json"))["workers"] == 2' || fail "mpirun: $(cat mpi.json)"
+    cmp -s whole/$last mpi/$last || fail "processes give other weights than threads"
+    for other in '--seed 2' '--batch 8' '--method dense'; do
+        code=0
+        timeout 60 mpirun -n 1 "$FRUGRAD" train --model mlp --samples 2000 --steps 9 : \
+            -n 1 "$FRUGRAD" train --model mlp --samples 2000 --steps 9 $other >odd.txt 2>odd.err || code=$?
+        [ $code != 0 ] && [ $code != 124 ] || fail "workers with another $other: exit status $code"
+        grep -q "^frugrad: workers 0 and 1 .*different values of ${other% *}" odd.err ||
+            fail "workers with another $other are told: $(cat odd.err)"
+    done
+else
+    echo "cli_train: no MPI here; processes are not tried"
+    code=0
+    OMPI_COMM_WORLD_SIZE=2 "$FRUGRAD" train $common 2>odd.err || code=$?
+    [ $code = 1 ] && grep -q 'one of 2 processes of an MPI job' odd.err || fail "without frugrad-mpi: $(cat odd.err)"
+fi
+
+ASAN_OPTIONS=$leaks "$FRUGRAD" train --model mlp --samples 500 --steps 5 --workers 2 --quiet >/dev/null
+echo "cli_train: all right"

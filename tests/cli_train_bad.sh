@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# Whatever is wrong with what train, eval and sample are told, there is one clear line, exit status 1 or 2, and nothing on
+# stdout.
+set -euo pipefail
+# A leak check costs seconds per process on ARM; the last lines make it once.
+leaks=${ASAN_OPTIONS:-}
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+fail() { echo "cli_train_bad: $*" >&2; exit 1; }
+
+# wrong STATUS PATTERN ARGUMENTS... -- one line (and hints) on stderr that matches, that status, nothing on stdout
+wrong() {
+    local status=$1 pattern=$2 code=0
+    shift 2
+    "$FRUGRAD" "$@" >out 2>err || code=$?
+    [ "$code" = "$status" ] || fail "'$*' exits with $code, not $status: $(cat err)"
+    [ ! -s out ] || fail "'$*' prints on stdout: $(cat out)"
+    [ "$(grep -vc '^  hint: ' err)" = 1 ] || fail "'$*': not one line but: $(cat err)"
+    grep -Eq -- "$pattern" err || fail "'$*' does not say '$pattern' but: $(cat err)"
+}
+train() { wrong "$1" "$2" train --model mlp --samples 500 --steps 2 --quiet "${@:3}"; }
+
+# -- the command line
+wrong 2 -- '--model missing' train
+wrong 2 'did you mean --workers' train --model mlp --workes 2
+wrong 2 "one word too many: 'mlp'" train mlp
+train 2 "'0' is not a whole number from 1" --workers 0
+train 2 "'0' is not a whole number from 1" --batch 0
+train 2 "'nan' is not a number" --rate nan
+train 2 "'-1' is not a number" --clip -1
+train 2 "'Q' is no unit" --bucket 1Q
+train 2 'give one of them' --epochs 1
+train 2 'give one of them' --weights a --resume b
+train 2 -- '--resume of what' --resume
+train 2 -- '--save-every needs --save' --save-every 3
+train 2 "did you mean 'frugrad'" --method fugrad
+train 2 "'feedbak'" --method frugrad,feedbak=none
+
+# -- words that only the trainer knows; it may call them wrong either way
+either() {
+    local code=0
+    "$FRUGRAD" "${@:2}" >out 2>err || code=$?
+    [ "$code" = 1 ] || [ "$code" = 2 ] || fail "'${*:2}' exits with $code: $(cat err)"
+    wrong "$code" "$@"
+}
+either 'lenett.*|mean .?lenet' train --model lenett --steps 1
+grep -q 'lenet\b' err || fail "lenett: lenet is not named: $(cat err)"
+either 'sideways' train --model mlp --steps 1 --samples 500 --schedule sideways --quiet
+either 'sgdd' train --model mlp --steps 1 --samples 500 --optimizer sgdd --quiet
+either 'layerz' train --model gpt2:layerz=3 --steps 1
+
+# -- files of options
+line() {
+    printf '%s\n' "${@:2}" >run.conf
+    wrong 2 "$1" train --config run.conf
+}
+line "run.conf: line 3: train has no option 'workes'" 'model = mlp' '# fine' 'workes = 3'
+grep -q 'did you mean workers?' err || fail "no hint: $(cat err)"
+line 'run.conf: line 2: batch needs a value' 'model = mlp' 'batch ='
+line "run.conf: line 1: 'no-eval' is a switch: yes or no, not 'perhaps'" 'no-eval = perhaps' 'model = mlp'
+line 'run.conf: line 1: a file cannot name another one' 'config = other.conf'
+line "'many' is not a whole number" 'model = mlp' 'workers = many'
+wrong 1 'none.conf: cannot open' train --config none.conf
+printf 'model = mlp\n\0\n' >run.conf
+wrong 1 'run.conf: byte 12 is zero' train --config run.conf
+
+# -- data
+train 1 'no/such/place' --data no/such/place
+mkdir empty
+train 1 'empty' --data empty
+mkdir cut
+printf '\0\0\10\3\0\0\0\5\0\0\0\34\0\0\0\34short' >cut/train-images-idx3-ubyte
+printf '\0\0\10\1\0\0\0\5abcde' >cut/train-labels-idx1-ubyte
+cp cut/train-images-idx3-ubyte cut/t10k-images-idx3-ubyte
+cp cut/train-labels-idx1-ubyte cut/t10k-labels-idx1-ubyte
+train 1 'cut/.*idx' --data cut
+
+# -- weights and checkpoints
+"$FRUGRAD" train --model mlp --samples 500 --steps 2 --save good --quiet >/dev/null
+good=good/step-000000002.safetensors
+train 1 'no/such' --resume no/such
+train 1 'no/such.safetensors' --weights no/such.safetensors
+head -c 1000 $good >cut.safetensors
+train 1 'cut.safetensors' --resume cut.safetensors
+train 1 'cut.safetensors' --weights cut.safetensors
+train 1 'empty' --resume empty
+train 1 '--seed' --resume $good --seed 2
+train 1 '--batch' --resume $good --batch 7
+train 1 '--method' --resume $good --method topk
+wrong 1 '--model|good' train --model lenet --samples 500 --steps 3 --quiet --resume $good
+touch file
+train 1 'file' --save file/under
+train 1 'metrics' --metrics empty/no/metrics
+
+# -- results that cannot be written
+for option in --json ''; do
+    code=0
+    "$FRUGRAD" train --model mlp --samples 500 --steps 1 --quiet $option >/dev/full 2>err || code=$?
+    [ $code = 1 ] || fail "a full disk under '$option' gives exit status $code"
+done
+
+# -- eval and sample
+wrong 2 '--model missing' eval
+wrong 2 '--weights FILE or --resume FILE missing' eval --model mlp --data builtin
+wrong 2 '--data DIR missing' eval --model mlp --weights $good
+wrong 2 'did you mean test' eval --model mlp --weights $good --data builtin --split tst
+wrong 1 'no/such' eval --model mlp --weights no/such --data builtin
+either 'good' eval --model lenet --weights $good --data builtin
+
+code=0
+ASAN_OPTIONS=$leaks "$FRUGRAD" train --model mlp --samples 500 --steps 3 --resume cut.safetensors 2>err || code=$?
+[ $code = 1 ] || fail "leaks: $(cat err)"
+echo "cli_train_bad: all right"

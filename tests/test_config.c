@@ -168,7 +168,7 @@ static void every_row_accepts_what_it_advertises(void **state) {
 static void preset_strings_hold_what_they_name(void **state) {
     (void)state;
     assert_same("frugrad", "");
-    assert_same("dense", "schedule=constant:0,feedback=none,value=f32");
+    assert_same("dense", "schedule=constant:0,feedback=none,value=f32,reduce=dense");
     assert_same("frugrad-paper", "schedule=frugrad:0.5:0.94:0.5,select=hist,feedback=merged,residual=f32,value=f32");
     assert_same("topk", "segment=tensor,density=0.3,feedback=plain,residual=f32,index=coo,value=f32");
     assert_same("dgc",

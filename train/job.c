@@ -127,15 +127,20 @@ static void report_memory(frugi_report *r) {
         r->peak_rss_bytes = (uint64_t)usage.ru_maxrss * 1024;
 }
 
+static uint64_t count_params(const frugi_worker *w) {
+    uint64_t params = 0;
+    for (const frugi_param *p = w->graph->params; p; p = p->next)
+        params += (uint64_t)p->rows * p->cols;
+    return params;
+}
+
 /* What is known before the first step. */
 static void report_terms(const frugi_worker *w, frugi_report *r) {
+    r->params = count_params(w);
     r->steps = w->steps;
     r->step = w->step;
     r->workers = (uint32_t)w->size;
     r->batch = w->crew->batch;
-    r->params = 0;
-    for (const frugi_param *p = w->graph->params; p; p = p->next)
-        r->params += (uint64_t)p->rows * p->cols;
     r->gain = frug_optimizer_gain(w->optimizer);
     snprintf(r->algorithm, sizeof r->algorithm, "%s", w->reducer ? frug_reducer_algorithm(w->reducer) : "none");
     snprintf(r->optimizer, sizeof r->optimizer, "%s", frug_optimizer_text(w->optimizer));
@@ -183,9 +188,14 @@ static int evaluate(frug_comm *comm, void *shared) {
     if (status == FRUGI_EXIT_OK && crew->job->resume)
         status = frugi_worker_agree(&w, frugi_worker_load(&w));
     if (status == FRUGI_EXIT_OK)
-        status = frugi_worker_evaluate(&w, crew->split, &quality);
-    if (status == FRUGI_EXIT_OK && w.rank == 0)
+        status = frugi_worker_evaluate(&w, crew->split == FRUGI_SPLITS ? frugi_worker_split(&w, true) : crew->split,
+                                       &quality);
+    if (status == FRUGI_EXIT_OK && w.rank == 0) {
         *crew->quality = quality;
+        crew->report->params = count_params(&w);
+        crew->report->workers = (uint32_t)w.size;
+        crew->report->batch = crew->batch;
+    }
     frugi_worker_end(&w);
     return status;
 }

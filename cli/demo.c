@@ -35,7 +35,7 @@ static const frugi_opt options[] = {
 
 /** One of the two runs. */
 typedef struct outcome {
-    const char *name;
+    const char *name, *method;
     json_t *summary;
 } outcome;
 
@@ -111,7 +111,7 @@ static int train(char *const argv[], json_t **summary) {
 
 static int play(const frugi_args *args, const char *data, outcome *run) {
     const char *words[] = {"frugrad",   "train", "--model",  frugi_arg(args, "model"),
-                           "--data",    data,    "--method", run->name,
+                           "--data",    data,    "--method", run->method,
                            "--workers", NULL,    "--steps",  NULL,
                            "--seed",    NULL,    "--json",   NULL};
     words[9] = frugi_arg(args, "workers");
@@ -171,7 +171,8 @@ static void compare(const outcome run[2]) {
 }
 
 static int demo_run(const frugi_args *args) {
-    outcome run[2] = {{.name = "dense"}, {.name = frugi_arg(args, "method")}};
+    outcome run[2] = {{.name = "dense", .method = "dense,reduce=dense"},
+                      {.name = frugi_arg(args, "method"), .method = frugi_arg(args, "method")}};
     const char *data = frugi_arg(args, "data");
     int status = FRUGI_EXIT_OK;
     if (data == NULL && access(DEBIAN_IMAGES, R_OK) == 0) {

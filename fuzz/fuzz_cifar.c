@@ -1,5 +1,5 @@
 /* fuzz_cifar.c - any bytes as a file of CIFAR-10 records. What is accepted has whole records with labels below ten. */
-#include "pictures.h"
+#include "data/pictures.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* fuzz_idx.c - any bytes as an idx file of images and of labels. What is accepted must fill the file to its end. */
-#include "pictures.h"
+#include "data/pictures.h"
 
 #include <stdlib.h>
 

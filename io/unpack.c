@@ -1,7 +1,7 @@
 /*
  * Unpacking whole files with zlib and liblzma. Both are driven alike: a buffer that doubles whenever it is full, up to
  * the limit, so that the memory taken is never more than twice what has come out. The .xz decoder may be asked for big
- * dictionaries by a hostile header; it gets at most DICTIONARY_MAX for that. Files of several members or streams are
+ * dictionaries by a hostile header; it gets at most dictionary_max for that. Files of several members or streams are
  * read to the end, as gzip and xz themselves do.
  */
 #include "unpack.h"

@@ -2,7 +2,7 @@
  * test_data_builtin.c - procedural data: the same every time, of any size, and as hard as they claim to be: who knows
  * the rule gets (nearly) all right, a linear model does not. Models here are small and deterministic.
  */
-#include "data.h"
+#include "data/data.h"
 #include "say.h"
 
 #include <math.h>

@@ -2,9 +2,9 @@
  * test_data_images.c - orders are permutations; idx and CIFAR files give the pixels and labels they hold, moved only
  * where asked; wrong ones are refused with file, place and expectation; the real sets are what they are known to be.
  */
-#include "data.h"
-#include "order.h"
-#include "pictures.h"
+#include "data/data.h"
+#include "data/order.h"
+#include "data/pictures.h"
 #include "random.h"
 
 #include <math.h>

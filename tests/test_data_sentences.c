@@ -2,9 +2,9 @@
  * test_data_sentences.c - GLUE's tables become [CLS] A [SEP] B [SEP] with segments, cut longest first; labels are what
  * the rows say; wrong tables are refused with row and byte; the real ones have their official numbers of rows.
  */
-#include "data.h"
+#include "data/data.h"
 #include "say.h"
-#include "tsv.h"
+#include "data/tsv.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
  * test_data_text.c - text for language models and masked models: every token is asked for once an epoch, targets follow
  * their tokens, hidden tokens are hidden by the rule, and wrong files are refused with a place.
  */
-#include "data.h"
+#include "data/data.h"
 #include "say.h"
 
 #include <math.h>

@@ -2,10 +2,10 @@
  * test_tokens_bpe.c - GPT-2's byte-level BPE: words are cut by its rule, pairs are joined by rank, text comes back from
  * tokens byte for byte, broken files are refused with a place, and all of WikiText-2 becomes the ids of the oracle.
  */
-#include "bpe.h"
+#include "data/bpe.h"
 #include "random.h"
-#include "tokens.h"
-#include "unicode.h"
+#include "data/tokens.h"
+#include "data/unicode.h"
 #include "unpack.h"
 
 #include <setjmp.h>

@@ -2,10 +2,10 @@
  * test_tokens_wordpiece.c - BERT's WordPiece: how text becomes words, how words become pieces, and the ids of GLUE's
  * rows as the oracle has them.
  */
-#include "tsv.h"
-#include "unicode.h"
+#include "data/tsv.h"
+#include "data/unicode.h"
 #include "unpack.h"
-#include "wordpiece.h"
+#include "data/wordpiece.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

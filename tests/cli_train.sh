@@ -163,5 +163,14 @@ else
     [ $code = 1 ] && grep -q 'one of 2 processes of an MPI job' odd.err || fail "without frugrad-mpi: $(cat odd.err)"
 fi
 
+# -- the demo, in short
+"$FRUGRAD" demo --data builtin --model mlp --steps 30 --workers 2 >demo.txt 2>demo.err || fail "demo: $(cat demo.err)"
+for row in accuracy loss sent density 'model state' step; do
+    grep -q "^  $row" demo.txt || fail "the demo does not compare $row: $(cat demo.txt)"
+done
+code=0
+"$FRUGRAD" demo --data no/such >demo.txt 2>demo.err || code=$?
+[ $code = 1 ] && grep -q 'no/such' demo.err || fail "a demo without data: $code $(cat demo.err)"
+
 ASAN_OPTIONS=$leaks "$FRUGRAD" train --model mlp --samples 500 --steps 5 --workers 2 --quiet >/dev/null
 echo "cli_train: all right"

@@ -6,7 +6,7 @@
 static const frugi_opt options[] = {
     {"model", 'm', "MODEL", NULL, "what the weights are of; listed below"},
     {"weights", 0, "FILE", NULL, "safetensors file with the names of Hugging Face, torchvision or the trainer"},
-    {"resume", 0, "FILE", NULL, "a checkpoint of the trainer, instead of --weights"},
+    {"resume", 0, "PATH", NULL, "a checkpoint of the trainer or a directory of them, instead of --weights"},
     {"data", 'd', "DIR", NULL, "directory of the data set, fashion-mnist or builtin"},
     {"tokens", 0, "WHAT", NULL,
      "text: bytes, a directory with GPT-2's encoder.json and vocab.bpe, or a WordPiece vocabulary"},
@@ -24,7 +24,7 @@ static const frugi_opt options[] = {
 
 static int check(const frugi_request *request) {
     if (request->job.weights == NULL && request->job.resume == NULL)
-        return frugi_usage_error("eval: --weights FILE or --resume FILE missing");
+        return frugi_usage_error("eval: --weights FILE or --resume PATH missing");
     if (frugi_arg(&request->args, "data") == NULL)
         return frugi_usage_error("eval: --data DIR missing");
     return FRUGI_EXIT_OK;

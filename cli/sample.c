@@ -3,22 +3,24 @@
  * may end inside a character, which the next ones complete.
  */
 #include "sample.h"
-#include "checkpoint.h"
+#include "checkpoint_parts.h"
 #include "commands.h"
 #include "data/tokens.h"
 #include "job_args.h"
 
 #include <cblas.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { LENGTH_MOST = 1 << 20, TOP_MOST = 1 << 24 };
 
 static const frugi_opt options[] = {
     {"model", 'm', "MODEL", NULL, "a language model, gpt2 of some size; listed below"},
     {"weights", 0, "FILE", NULL, "safetensors file with the names of Hugging Face or the trainer"},
-    {"resume", 0, "FILE", NULL, "a checkpoint of the trainer, instead of --weights"},
+    {"resume", 0, "PATH", NULL, "a checkpoint of the trainer or a directory of them, instead of --weights"},
     {"tokens", 0, "WHAT", "bytes",
      "what the model was trained on: bytes, or a directory with GPT-2's encoder.json and vocab.bpe"},
     {"prompt", 'p', "TEXT", "", "what to go on with"},
@@ -49,7 +51,7 @@ static int read_words(const frugi_args *args, session *s) {
     if (status == FRUGI_EXIT_OK && s->request.model.task != FRUGI_TASK_LANGUAGE)
         status = frugi_usage_error("sample: %s is not a language model; take a gpt2", s->request.job.model);
     if (status == FRUGI_EXIT_OK && s->request.job.weights == NULL && s->request.job.resume == NULL)
-        status = frugi_usage_error("sample: --weights FILE or --resume FILE missing");
+        status = frugi_usage_error("sample: --weights FILE or --resume PATH missing");
     if (status == FRUGI_EXIT_OK)
         status = frugi_arg_u64(args, "length", 1, LENGTH_MOST, &s->more);
     if (status == FRUGI_EXIT_OK)
@@ -83,6 +85,21 @@ static int read_prompt(session *s) {
     return FRUGI_EXIT_OK;
 }
 
+/* What to load: a file as it is, the newest checkpoint of a directory. */
+static int find_weights(const frugi_job *job, char *path, size_t cap) {
+    struct stat st;
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    const char *given = job->weights != NULL ? job->weights : job->resume;
+    if (job->weights != NULL || stat(given, &st) != 0 || !S_ISDIR(st.st_mode))
+        return snprintf(path, cap, "%s", given) < (int)cap ? FRUGI_EXIT_OK : frugi_error("%s: too long a name", given);
+    int status = frugi_checkpoint_list(given, &steps, &count);
+    if (status == FRUGI_EXIT_OK && (count == 0 || !frugi_checkpoint_name(given, steps[0], path, cap)))
+        status = frugi_error("%s: no checkpoint is in it", given);
+    free(steps);
+    return status;
+}
+
 /* Built for no more tokens than will be there: each new one costs a pass over all. */
 static int build(session *s) {
     const frugi_job *job = &s->request.job;
@@ -93,10 +110,13 @@ static int build(session *s) {
                             .task = FRUGI_TASK_LANGUAGE,
                             .vocab = frugi_tokens_vocab(s->tokens),
                             .length = length < model->length ? (uint32_t)length : model->length};
+    char path[PATH_MAX];
     uint32_t fresh = 0;
-    int status = frugi_model_build(model, &info, 1, (int)job->threads, &s->graph);
+    int status = find_weights(job, path, sizeof path);
     if (status == FRUGI_EXIT_OK)
-        status = frugi_weights_load(job->weights != NULL ? job->weights : job->resume, s->graph, &fresh);
+        status = frugi_model_build(model, &info, 1, (int)job->threads, &s->graph);
+    if (status == FRUGI_EXIT_OK)
+        status = frugi_weights_load(path, s->graph, &fresh);
     return status;
 }
 

@@ -7,14 +7,18 @@
 #include "events.h"
 #include "metrics.h"
 #include "show.h"
+#include "team.h"
 #include "train_summary.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define REDRAW 0.1 /* seconds */
 #define REPEAT 5.0 /* between plain lines */
@@ -230,8 +234,19 @@ static void quality(void *ctx, const frugi_quality *q) {
                         frugi_quality_text(q, text, sizeof text), q->loss, frugi_split_name(q->split));
 }
 
+/* Whether metrics have a place, before the work begins: which of the lines there stay is known only when it does. */
+static int check_place(const char *path) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return frugi_error("%s: cannot write: %s", path, strerror(errno));
+    close(fd);
+    return FRUGI_EXIT_OK;
+}
+
 int frugi_view_open(const frugi_request *request, int quiet, const char *metrics, const char *tensorboard,
                     frugi_view **view) {
+    if (metrics != NULL && frugi_team_rank() == 0 && check_place(metrics) != FRUGI_EXIT_OK)
+        return FRUGI_EXIT_FAIL;
     frugi_view *v = calloc(1, sizeof *v);
     if (v == NULL)
         return frugi_error("no memory");

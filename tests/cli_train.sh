@@ -122,6 +122,24 @@ assert abs(found["error"] + found["accuracy"] - 1) < 1e-12 and found["split"] ==
 assert "accuracy %.2f %%" % (100 * run["accuracy"]) in open("eval.txt").read()
 PY
 
+# -- a language model learns a text by heart, has a perplexity, and writes what it has learnt
+mkdir text # 25 letters over and over: windows of 32 begin at each of them
+python3 -c 'print("the cat sat on the mats. " * 2000)' >text/train.txt
+cp text/train.txt text/test.txt
+"$FRUGRAD" train --model gpt2:layers=1,width=32,heads=2,length=32 --data text --tokens bytes --steps 200 --rate 0.01 \
+    --eval-batches 4 --save words --json --quiet >words.json || fail "a language model does not train"
+write="sample --model gpt2:layers=1,width=32,heads=2,length=32 --resume words --prompt the --length 60"
+"$FRUGRAD" $write --temperature 0 >written || fail "sample fails"
+"$FRUGRAD" $write --seed 3 >one
+"$FRUGRAD" $write --seed 3 >two
+cmp -s one two || fail "the same seed writes another text"
+python3 - <<'PY' || fail "the language model has not learnt: $(cat words.json written)"
+import json
+words = json.load(open("words.json"))
+assert words["perplexity"] < 3 and words["split"] == "test", words
+assert "on the mats. the cat sat" in open("written").read()
+PY
+
 # -- MPI: the program finds frugrad-mpi; processes give the bits of threads; those that disagree are told and end
 mpi=$(dirname "$FRUGRAD")/frugrad-mpi
 if [ -x "$mpi" ] && command -v mpirun >/dev/null; then
@@ -144,6 +162,15 @@ else
     OMPI_COMM_WORLD_SIZE=2 "$FRUGRAD" train $common 2>odd.err || code=$?
     [ $code = 1 ] && grep -q 'one of 2 processes of an MPI job' odd.err || fail "without frugrad-mpi: $(cat odd.err)"
 fi
+
+# -- the demo, in short
+"$FRUGRAD" demo --data builtin --model mlp --steps 30 --workers 2 >demo.txt 2>demo.err || fail "demo: $(cat demo.err)"
+for row in accuracy loss sent density 'model state' step; do
+    grep -q "^  $row" demo.txt || fail "the demo does not compare $row: $(cat demo.txt)"
+done
+code=0
+"$FRUGRAD" demo --data no/such >demo.txt 2>demo.err || code=$?
+[ $code = 1 ] && grep -q 'no/such' demo.err || fail "a demo without data: $code $(cat demo.err)"
 
 ASAN_OPTIONS=$leaks "$FRUGRAD" train --model mlp --samples 500 --steps 5 --workers 2 --quiet >/dev/null
 echo "cli_train: all right"

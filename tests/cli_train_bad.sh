@@ -104,11 +104,18 @@ done
 
 # -- eval and sample
 wrong 2 '--model missing' eval
-wrong 2 '--weights FILE or --resume FILE missing' eval --model mlp --data builtin
+wrong 2 '--weights FILE or --resume PATH missing' eval --model mlp --data builtin
 wrong 2 '--data DIR missing' eval --model mlp --weights $good
 wrong 2 'did you mean test' eval --model mlp --weights $good --data builtin --split tst
 wrong 1 'no/such' eval --model mlp --weights no/such --data builtin
 either 'good' eval --model lenet --weights $good --data builtin
+wrong 2 'mlp is not a language model' sample --model mlp --weights $good
+wrong 2 '--weights FILE or --resume PATH missing' sample --model gpt2-nano
+wrong 2 "'-1' is not a number" sample --model gpt2-nano --weights $good --temperature -1
+wrong 1 'no/such' sample --model gpt2-nano --weights no/such
+wrong 1 'no/such' sample --model gpt2-nano --weights $good --tokens no/such
+wrong 1 'empty' sample --model gpt2-nano --resume empty
+wrong 1 'good' sample --model gpt2-nano --weights $good
 
 code=0
 ASAN_OPTIONS=$leaks "$FRUGRAD" train --model mlp --samples 500 --steps 3 --resume cut.safetensors 2>err || code=$?

@@ -127,20 +127,19 @@ static void report_memory(frugi_report *r) {
         r->peak_rss_bytes = (uint64_t)usage.ru_maxrss * 1024;
 }
 
-static uint64_t count_params(const frugi_worker *w) {
-    uint64_t params = 0;
+static void report_size(const frugi_worker *w, frugi_report *r) {
+    r->workers = (uint32_t)w->size;
+    r->batch = w->crew->batch;
+    r->params = 0;
     for (const frugi_param *p = w->graph->params; p; p = p->next)
-        params += (uint64_t)p->rows * p->cols;
-    return params;
+        r->params += (uint64_t)p->rows * p->cols;
 }
 
 /* What is known before the first step. */
 static void report_terms(const frugi_worker *w, frugi_report *r) {
-    r->params = count_params(w);
+    report_size(w, r);
     r->steps = w->steps;
     r->step = w->step;
-    r->workers = (uint32_t)w->size;
-    r->batch = w->crew->batch;
     r->gain = frug_optimizer_gain(w->optimizer);
     snprintf(r->algorithm, sizeof r->algorithm, "%s", w->reducer ? frug_reducer_algorithm(w->reducer) : "none");
     snprintf(r->optimizer, sizeof r->optimizer, "%s", frug_optimizer_text(w->optimizer));
@@ -187,14 +186,15 @@ static int evaluate(frug_comm *comm, void *shared) {
     int status = frugi_worker_begin(&w, crew, comm, false);
     if (status == FRUGI_EXIT_OK && crew->job->resume)
         status = frugi_worker_agree(&w, frugi_worker_load(&w));
+    frugi_split split = crew->split == FRUGI_SPLITS ? frugi_worker_split(&w, true) : crew->split;
+    if (status == FRUGI_EXIT_OK && frugi_data_about(crew->data)->count[split] == 0)
+        status = w.rank == 0 ? frugi_error("%s: nothing is in that split", crew->job->data) : FRUGI_EXIT_FAIL;
     if (status == FRUGI_EXIT_OK)
-        status = frugi_worker_evaluate(&w, crew->split == FRUGI_SPLITS ? frugi_worker_split(&w, true) : crew->split,
-                                       &quality);
+        status = frugi_worker_evaluate(&w, split, &quality);
     if (status == FRUGI_EXIT_OK && w.rank == 0) {
         *crew->quality = quality;
-        crew->report->params = count_params(&w);
-        crew->report->workers = (uint32_t)w.size;
-        crew->report->batch = crew->batch;
+        report_size(&w, crew->report);
+        report_memory(crew->report);
     }
     frugi_worker_end(&w);
     return status;

@@ -111,7 +111,8 @@ typedef struct frugi_watch {
 /** Train. Returns an exit status, after a line on stderr. report is filled in either case as far as it goes. */
 int frugi_job_train(const frugi_job *job, const frugi_watch *watch, frugi_report *report);
 
-/** Evaluate weights (job->weights, or job->resume) on a split, without training; FRUGI_SPLITS: that of a run's end. */
+/** Evaluate weights (job->weights, or job->resume) on a split, without training; FRUGI_SPLITS: on the one that a run is
+ * judged by at its end. */
 int frugi_job_eval(const frugi_job *job, frugi_split split, frugi_quality *quality, frugi_report *report);
 
 /** Ask all running jobs of this process to stop after the step: for signal handlers. */

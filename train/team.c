@@ -22,6 +22,10 @@ int frugi_team_size(int fallback) {
     return joined ? frug_comm_size(joined) : fallback;
 }
 
+int frugi_team_rank(void) {
+    return joined ? frug_comm_rank(joined) : 0;
+}
+
 /** The threads set out together, or not at all when one cannot be started: the others would wait for it. */
 typedef struct gate {
     pthread_mutex_t lock; /* held until all stand at the gate */

@@ -16,6 +16,9 @@ int frugi_team_joined(void);
 /** Workers of the group, or `fallback` where this process is alone. */
 int frugi_team_size(int fallback);
 
+/** This process's number in the group; 0 where it is alone. */
+int frugi_team_rank(void);
+
 /** What one worker does. Returns an exit status, after a line on stderr. */
 typedef int frugi_team_fn(frug_comm *comm, void *shared);
 

@@ -117,6 +117,24 @@ refuses 2 "takes no --dist" bench reduce --dist ties
 refuses 2 "workers" bench reduce --workers 0
 refuses 1 "needs about" bench reduce --n 68719476736
 
+# Sparse recovery: every case verified, and Batch-OMP faster than the naive one even on a busy machine.
+"$frugrad" bench recover --quick --json >"$work/recover.jsonl" || fail "bench recover fails"
+perl - "$work/recover.jsonl" <<'PL' || fail "the lines of bench recover are not as promised"
+my %rows;
+while (my $line = <>) {
+    my ($name) = $line =~ /^\{"recover":"([^"]+)",.*\}$/ or die "not an object: $line";
+    $rows{$name} = {$line =~ /"(\w+)":("[^"]*"|-?[0-9.]+(?:e[-+]?[0-9]+)?|true|false|null)(?=[,}])/g};
+    $rows{$name}{verified} eq "true" or die "$name is not verified";
+    $rows{$name}{ms_chunk} > 0 or die "$name takes no time";
+}
+keys %rows == 11 or die scalar(keys %rows) . " cases";
+$rows{batch}{faster} > 1 or die "Batch-OMP is $rows{batch}{faster} times as fast as the naive pursuit";
+$rows{"large/implicit"}{matrix_bytes} < 10000 or die "the implicit matrix takes $rows{'large/implicit'}{matrix_bytes}";
+PL
+refuses 2 "takes no --dist" bench recover --dist ties
+refuses 2 "no case" bench recover --case nothing-like-this
+refuses 2 "rounds" bench recover --rounds 0
+
 if "$frugrad" demo --n 100000 --steps 1 >/dev/full 2>"$work/err"; then fail "demo does not notice a full disk"; fi
 if "$frugrad" bench --quick --n 100000 --case decode --json >/dev/full 2>"$work/err"; then fail "bench does not notice a full disk"; fi
 "$frugrad" demo --n 300000 --steps 3 >"$work/demo" || fail "demo fails: $(cat "$work/demo")"

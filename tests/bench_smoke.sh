@@ -117,7 +117,7 @@ refuses 2 "takes no --dist" bench reduce --dist ties
 refuses 2 "workers" bench reduce --workers 0
 refuses 1 "needs about" bench reduce --n 68719476736
 
-# Sparse recovery: every case verified, and Batch-OMP faster than the naive one even on a busy machine.
+# Sparse recovery: every case verified; times are left to machines that do nothing else.
 "$frugrad" bench recover --quick --json >"$work/recover.jsonl" || fail "bench recover fails"
 perl - "$work/recover.jsonl" <<'PL' || fail "the lines of bench recover are not as promised"
 my %rows;
@@ -128,7 +128,6 @@ while (my $line = <>) {
     $rows{$name}{ms_chunk} > 0 or die "$name takes no time";
 }
 keys %rows == 11 or die scalar(keys %rows) . " cases";
-$rows{batch}{faster} > 1 or die "Batch-OMP is $rows{batch}{faster} times as fast as the naive pursuit";
 $rows{"large/implicit"}{matrix_bytes} < 10000 or die "the implicit matrix takes $rows{'large/implicit'}{matrix_bytes}";
 PL
 refuses 2 "takes no --dist" bench recover --dist ties

@@ -1,9 +1,9 @@
 /*
  * bench_recover.c - `frugrad bench recover`: how fast sparse vectors come back from their measurements. The cases of a
- * size take turns in every round and solve the same problems: vectors with s entries at random places, normal in size.
- * What they find is checked: naive and Batch-OMP agree on every place, residuals are orthogonal to the columns in use,
- * rounds repeat each other bit for bit, and the matrix without storage recovers as much as the stored one, within
- * noise.
+ * size take turns in every round and solve the same problems: vectors with s entries at random places, normal in size,
+ * or with the s largest of many, as in a running mean. What they find is checked: naive and Batch-OMP agree on every
+ * place, residuals are orthogonal to the columns in use, rounds repeat each other bit for bit, and the matrix without
+ * storage recovers as much as the stored one, within noise.
  *
  * Recovery has no public interface of its own, so this is the one file of the program that looks into src/.
  */
@@ -31,9 +31,10 @@ typedef struct which {
     uint32_t atoms, wide; /* columns a pass; columns in all, in multiples of s */
 } which;
 
-/* One size: a chunk of a compressed 4096 x 32 gradient, and one too large for A^T A. */
+/* A chunk of a compressed 4096 x 32 gradient, the same with what a running mean gathers, one too large for A^T A. */
 typedef struct size {
     uint32_t d, s, k;
+    uint32_t tail; /* entries besides the s largest, all of a power law; 0: only s, of normal size */
     uint32_t chunks, quick_chunks;
     which item[CASES_MOST];
     size_t count;
@@ -43,6 +44,7 @@ static const size sizes[] = {
     {2048,
      31,
      217,
+     0,
      64,
      8,
      {{"naive", NULL, NULL, "naive", FRUGI_MATRIX_GAUSSIAN, FRUGI_RECOVER_NAIVE, 1, 1},
@@ -53,9 +55,22 @@ static const size sizes[] = {
       {"implicit/residual", NULL, "naive", "naive", FRUGI_MATRIX_HADAMARD, FRUGI_RECOVER_RESIDUAL, 1, 1},
       {"implicit/gomp4-wide", NULL, "naive", "naive", FRUGI_MATRIX_HADAMARD, FRUGI_RECOVER_RESIDUAL, 4, 2}},
      7},
+    {2048,
+     31,
+     217,
+     400,
+     64,
+     8,
+     {{"tail/batch", NULL, NULL, "tail/batch", FRUGI_MATRIX_GAUSSIAN, FRUGI_RECOVER_GRAM, 1, 1},
+      {"tail/gomp4", NULL, NULL, "tail/batch", FRUGI_MATRIX_GAUSSIAN, FRUGI_RECOVER_GRAM, 4, 1},
+      {"tail/gomp4-wide", NULL, NULL, "tail/batch", FRUGI_MATRIX_GAUSSIAN, FRUGI_RECOVER_GRAM, 4, 2},
+      {"tail/implicit", NULL, "tail/batch", "tail/batch", FRUGI_MATRIX_HADAMARD, FRUGI_RECOVER_RESIDUAL, 1, 1},
+      {"tail/implicit/gomp4", NULL, "tail/gomp4", "tail/batch", FRUGI_MATRIX_HADAMARD, FRUGI_RECOVER_RESIDUAL, 4, 1}},
+     5},
     {65536,
      31,
      310,
+     0,
      8,
      2,
      {{"large/explicit", NULL, NULL, "large/explicit", FRUGI_MATRIX_GAUSSIAN, FRUGI_RECOVER_RESIDUAL, 1, 1},
@@ -85,7 +100,8 @@ typedef struct field {
     uint32_t chunks;
     frugi_matrix *matrix[2]; /* by kind */
     float *p[2];
-    uint32_t *truth; /* chunks x s */
+    uint32_t entries; /* of a vector: s and the tail */
+    uint32_t *truth;  /* chunks x entries, the s to be found first */
     float *amount;
     contender *contender;
 } field;
@@ -103,17 +119,28 @@ static uint64_t next_random(uint64_t *state) {
     return *state;
 }
 
-/* s different places for every chunk. */
+/* Different places for the entries of every chunk. */
 static void draw_places(const field *f) {
     uint64_t random = 0x2545f4914f6cdd1du;
-    uint32_t s = f->size->s;
-    for (uint32_t c = 0; c < f->chunks; c++)
-        for (uint32_t n = 0; n < s;) {
-            uint32_t at = (uint32_t)(next_random(&random) >> 24) % f->size->d, *chunk = f->truth + (size_t)c * s, i = 0;
+    for (uint32_t c = 0; c < f->chunks; c++) {
+        uint32_t *chunk = f->truth + (size_t)c * f->entries;
+        for (uint32_t n = 0; n < f->entries;) {
+            uint32_t at = (uint32_t)(next_random(&random) >> 24) % f->size->d, i = 0;
             while (i < n && chunk[i] != at)
                 i++;
             if (i == n)
                 chunk[n++] = at;
+        }
+    }
+}
+
+/* Normal numbers, or with a tail their signs on a falling power law. */
+static void draw_amounts(const field *f) {
+    frugi_noise(FRUGI_DIST_GAUSSIAN, 1, (uint64_t)f->chunks * f->entries, f->amount);
+    for (uint32_t c = 0; c < f->chunks && f->size->tail; c++)
+        for (uint32_t i = 0; i < f->entries; i++) {
+            float *amount = &f->amount[(size_t)c * f->entries + i];
+            *amount = copysignf((float)pow(1.0 + i / 4.0, -1.2), *amount);
         }
 }
 
@@ -129,8 +156,8 @@ static int open_matrix(field *f, frugi_matrix_kind kind) {
     if (!work)
         return frugi_error("no memory for %u columns", z->d);
     for (uint32_t c = 0; c < f->chunks; c++)
-        frugi_matrix_apply(f->matrix[kind], f->truth + (size_t)c * z->s, f->amount + (size_t)c * z->s, z->s, work,
-                           f->p[kind] + (size_t)c * z->k);
+        frugi_matrix_apply(f->matrix[kind], f->truth + (size_t)c * f->entries, f->amount + (size_t)c * f->entries,
+                           f->entries, work, f->p[kind] + (size_t)c * z->k);
     free(work);
     return FRUGI_EXIT_OK;
 }
@@ -161,13 +188,12 @@ static int open_contender(const field *f, const which *is, contender *c) {
 }
 
 static int open_field(field *f) {
-    uint64_t entries = (uint64_t)f->chunks * f->size->s;
-    f->truth = array(entries, sizeof *f->truth);
-    f->amount = array(entries, sizeof *f->amount);
+    f->truth = array((uint64_t)f->chunks * f->entries, sizeof *f->truth);
+    f->amount = array((uint64_t)f->chunks * f->entries, sizeof *f->amount);
     f->contender = calloc(CASES_MOST, sizeof *f->contender);
     if (!f->truth || !f->amount || !f->contender)
         return frugi_error("no memory for %u chunks", f->chunks);
-    frugi_noise(FRUGI_DIST_GAUSSIAN, 1, entries, f->amount);
+    draw_amounts(f);
     draw_places(f);
     int status = open_matrix(f, FRUGI_MATRIX_GAUSSIAN);
     if (status == FRUGI_EXIT_OK)
@@ -239,7 +265,7 @@ static void count_found(const field *f, contender *c) {
         uint32_t hits = 0;
         for (uint32_t i = 0; i < c->count[chunk]; i++)
             for (uint32_t m = 0; m < s; m++)
-                hits += c->index[(size_t)chunk * s + i] == f->truth[(size_t)chunk * s + m];
+                hits += c->index[(size_t)chunk * s + i] == f->truth[(size_t)chunk * f->entries + m];
         all += hits;
         whole += hits == s;
     }
@@ -325,6 +351,7 @@ static int wanted(const frugi_recover_bench *run, const size *z) {
 
 static int run_size(const frugi_recover_bench *run, const size *z) {
     field f = {.run = run, .size = z, .chunks = run->quick ? z->quick_chunks : z->chunks};
+    f.entries = z->s + z->tail;
     int status = open_field(&f);
     if (status == FRUGI_EXIT_OK)
         status = run_rounds(&f);

@@ -127,7 +127,7 @@ while (my $line = <>) {
     $rows{$name}{verified} eq "true" or die "$name is not verified";
     $rows{$name}{ms_chunk} > 0 or die "$name takes no time";
 }
-keys %rows == 11 or die scalar(keys %rows) . " cases";
+keys %rows == 16 or die scalar(keys %rows) . " cases";
 $rows{"large/implicit"}{matrix_bytes} < 10000 or die "the implicit matrix takes $rows{'large/implicit'}{matrix_bytes}";
 PL
 refuses 2 "takes no --dist" bench recover --dist ties

@@ -388,6 +388,7 @@ static void test_hostile_plans(void **state) {
                     {{FRUGI_MATRIX_HADAMARD, 1, UINT32_MAX, 1, 1}, "columns"},
                     {{FRUGI_MATRIX_GAUSSIAN, UINT32_MAX, 1 << 28, 1, 1}, "rows"},
                     {{FRUGI_MATRIX_GAUSSIAN, 1, 4, 1, 0}, "0 threads"},
+                    {{FRUGI_MATRIX_GAUSSIAN, 1, 4, 1, 1025}, "1025 threads"},
                     {{(frugi_matrix_kind)7, 1, 4, 1, 1}, "kind 7"}};
     static const struct {
         frugi_recover_plan plan;

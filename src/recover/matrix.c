@@ -15,6 +15,7 @@
 
 #define COLUMNS_MOST (1u << 28)
 #define ROWS_MOST    (1u << 24)
+#define THREADS_MOST 1024
 
 static uint32_t round_up(uint32_t n, uint32_t to) {
     return (n + to - 1) / to * to;
@@ -31,7 +32,7 @@ static frug_status check_plan(const frugi_matrix_plan *plan) {
                  ROWS_MOST);
     FRUG_FAIL_IF(plan->k > plan->d, FRUG_ERR_ARG, "matrix: %u rows for %u columns would measure more than there is",
                  plan->k, plan->d);
-    FRUG_FAIL_IF(plan->threads < 1, FRUG_ERR_ARG, "matrix: %d threads", plan->threads);
+    FRUG_FAIL_IF(plan->threads < 1 || plan->threads > THREADS_MOST, FRUG_ERR_ARG, "matrix: %d threads", plan->threads);
     return FRUG_OK;
 }
 

@@ -5,6 +5,7 @@
  */
 #include "args.h"
 #include "bench.h"
+#include "bench_recover.h"
 #include "bench_reduce.h"
 #include "commands.h"
 #include "say.h"
@@ -296,8 +297,10 @@ static int bench_run(const frugi_args *args) {
     frugi_bench bench = {0};
     if (args->operand_count && strcmp(args->operand[0], "reduce") == 0)
         return bench_reduce(args);
+    if (args->operand_count && strcmp(args->operand[0], "recover") == 0)
+        return frugi_bench_recover(args);
     if (args->operand_count)
-        return frugi_usage_error("bench: '%s' is neither nothing nor reduce", args->operand[0]);
+        return frugi_usage_error("bench: '%s' is neither nothing nor reduce nor recover", args->operand[0]);
     int status = read_run(args, &bench, &l);
     if (status == FRUGI_EXIT_OK)
         status = frugi_memory_suffices(bench.n);
@@ -313,7 +316,7 @@ static int bench_run(const frugi_args *args) {
 const frugi_command frugi_command_bench = {
     .name = "bench",
     .summary = "measure compression against the speed of memory, and verify it",
-    .operands = "[reduce]",
+    .operands = "[reduce|recover]",
     .max_operands = 1,
     .about =
         "Every case is timed in turn with the pass it is held against, in the same rounds, and its results are\n"
@@ -324,7 +327,10 @@ const frugi_command frugi_command_bench = {
         "does not verify makes the exit status 1.\n\n"
         "`bench reduce` measures whole exchanges between workers instead, from gradient to weights: every word of\n"
         "the option reduce against the dense sum in the same rounds. By bytes is how many times less is sent, and\n"
-        "of that the share which arrives as time. frugrad-mpi is the same program for the processes of an MPI job.",
+        "of that the share which arrives as time. frugrad-mpi is the same program for the processes of an MPI job.\n\n"
+        "`bench recover` measures sparse recovery: matching pursuit by several ways and two measurement matrices, in\n"
+        "milliseconds for a chunk, against the naive one and against the stored matrix in the same rounds. Found\n"
+        "is the share of true places that came back.",
     .options = options,
     .run = bench_run,
 };

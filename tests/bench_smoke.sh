@@ -116,6 +116,23 @@ refuses 2 "takes no --dist" bench reduce --dist ties
 refuses 2 "workers" bench reduce --workers 0
 refuses 1 "needs about" bench reduce --n 68719476736
 
+# Sparse recovery: every case verified; times are left to machines that do nothing else.
+"$frugrad" bench recover --quick --json >"$work/recover.jsonl" || fail "bench recover fails"
+perl - "$work/recover.jsonl" <<'PL' || fail "the lines of bench recover are not as promised"
+my %rows;
+while (my $line = <>) {
+    my ($name) = $line =~ /^\{"recover":"([^"]+)",.*\}$/ or die "not an object: $line";
+    $rows{$name} = {$line =~ /"(\w+)":("[^"]*"|-?[0-9.]+(?:e[-+]?[0-9]+)?|true|false|null)(?=[,}])/g};
+    $rows{$name}{verified} eq "true" or die "$name is not verified";
+    $rows{$name}{ms_chunk} > 0 or die "$name takes no time";
+}
+keys %rows == 16 or die scalar(keys %rows) . " cases";
+$rows{"large/implicit"}{matrix_bytes} < 10000 or die "the implicit matrix takes $rows{'large/implicit'}{matrix_bytes}";
+PL
+refuses 2 "takes no --dist" bench recover --dist ties
+refuses 2 "no case" bench recover --case nothing-like-this
+refuses 2 "rounds" bench recover --rounds 0
+
 if "$frugrad" bench --quick --n 100000 --case decode --json >/dev/full 2>"$work/err"; then fail "bench does not notice a full disk"; fi
 
 echo "bench_smoke: bench holds what it promises"

@@ -178,7 +178,7 @@ static void compare(const outcome run[2]) {
 }
 
 static int demo_run(const frugi_args *args) {
-    outcome run[2] = {{.name = "dense", .method = "dense,reduce=dense"},
+    outcome run[2] = {{.name = "dense", .method = "dense"},
                       {.name = frugi_arg(args, "method"), .method = frugi_arg(args, "method")}};
     const char *data = frugi_arg(args, "data");
     int status = FRUGI_EXIT_OK;

@@ -52,7 +52,7 @@ static const field small[] = {
 static const field large[] = {
     FIELD("steps", steps, 1, 1e15),           FIELD("seed", seed, 0, 9007199254740992.0),
     FIELD("eval-every", eval_every, 1, 1e15), FIELD("save-every", save_every, 1, 1e15),
-    FIELD("samples", samples, 1, 1e9),
+    FIELD("samples", samples, 1, 1e9),        FIELD("hold-out", hold_out, 1, 1e9),
 };
 static const field reals[] = {
     FIELD("rate", rate, 1e-12, 1e6),

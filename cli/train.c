@@ -19,7 +19,7 @@ static const frugi_opt options[] = {
      "text: bytes, a directory with GPT-2's encoder.json and vocab.bpe, or a WordPiece vocabulary"},
     {"subset", 0, "TASK", NULL, "task of GLUE: sst-2, cola, mrpc, sts-b"},
     {"method", 0, "CONFIG", "frugrad",
-     "how gradients are compressed: a config string of the library; dense,reduce=dense: not at all, added up in a "
+     "how gradients are compressed: a config string of the library; dense: not at all, added up in a "
      "ring"},
     {"config", 'c', "FILE", NULL, "more options, one a line as `option = value`; the command line wins"},
     {"workers", 'w', "COUNT", "1", "workers, as threads; mpirun says how many where it starts them"},
@@ -47,6 +47,9 @@ static const frugi_opt options[] = {
     {"tensorboard", 0, "DIR", NULL, "write the same as event files of TensorBoard"},
     {"bucket", 0, "BYTES", NULL, "gradients are handed over in buckets of so much, as 1M or 25M [by the model]"},
     {"samples", 0, "COUNT", NULL, "builtin data: how many to train on [some thousand]"},
+    {"hold-out", 0, "COUNT", NULL,
+     "judge by the last so many training samples, which are not trained on, instead of the test split: for choosing a "
+     "rate"},
     {"no-augment", 0, NULL, NULL, "images: neither crop nor flip them"},
     {"no-overlap", 0, NULL, NULL, "exchange after backward, not while it goes on"},
     {"alone", 0, NULL, NULL, "exchange nothing: what a step takes without it"},
@@ -115,7 +118,7 @@ const frugi_command frugi_command_train = {
              "Ctrl-C stops after the step, writes a checkpoint if there is a --save, and says how to go on.\n"
              "\n"
              "  frugrad train --model lenet --data fashion-mnist --workers 4 --epochs 3\n"
-             "  frugrad train --model resnet20 --data cifar-10/ --method dense,reduce=dense --save runs/a\n"
+             "  frugrad train --model resnet20 --data cifar-10/ --method dense --save runs/a\n"
              "  frugrad train --model gpt2-nano --data wikitext-2/ --tokens bytes --steps 1000 --metrics log.jsonl\n"
              "  mpirun -n 8 frugrad train --config run.conf --save runs/b --resume",
     .options = options,

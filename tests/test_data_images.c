@@ -326,13 +326,52 @@ static void cifar_10_is_as_published(void **state) {
     frugi_data_close(data);
 }
 
+/* What is held out is never trained on and never moved; together the two splits are the training samples. */
+static void held_out_samples_are_the_last_and_unmoved(void **state) {
+    enum { KEPT = 3 };
+    char place[PLACE_MAX];
+    frugi_batch all, kept;
+    (void)state;
+    place_make(place, "fashion-mnist");
+    write_idx(place, 0, TRAIN, TRAIN);
+    write_idx(place, 1, TEST, TEST);
+    frugi_data_want want = {.task = FRUGI_TASK_IMAGES, .path = place, .augment = 1, .seed = 5, .hold_out = KEPT};
+    frugi_data *data = NULL, *plain = open_images(place, 0);
+    assert_int_equal(frugi_data_open(&want, &data), FRUGI_EXIT_OK);
+    const frugi_data_info *info = frugi_data_about(data);
+    assert_int_equal(info->count[FRUGI_TRAIN], TRAIN - KEPT);
+    assert_int_equal(info->count[FRUGI_VALID], KEPT);
+    assert_int_equal(frugi_batch_create(info, TRAIN, &all), FRUGI_EXIT_OK);
+    assert_int_equal(frugi_batch_create(info, KEPT, &kept), FRUGI_EXIT_OK);
+    frugi_data_batch(data, FRUGI_VALID, 0, 0, KEPT, &kept);
+    frugi_data_batch(plain, FRUGI_TRAIN, 0, 0, TRAIN, &all);
+    size_t size = (size_t)info->height * info->width, found = 0;
+    for (size_t i = 0; i < KEPT; i++)
+        for (size_t j = 0; j < TRAIN; j++)
+            found += memcmp(kept.pixels + i * size, all.pixels + j * size, size * sizeof(float)) == 0;
+    assert_int_equal(found, KEPT);
+    want.hold_out = TRAIN;
+    caught c;
+    frugi_data *none = NULL;
+    catch_begin(&c);
+    int status = frugi_data_open(&want, &none);
+    catch_end(&c);
+    assert_int_equal(status, FRUGI_EXIT_FAIL);
+    assert_non_null(strstr(c.text, "cannot hold out"));
+    frugi_batch_destroy(&all);
+    frugi_batch_destroy(&kept);
+    frugi_data_close(data);
+    frugi_data_close(plain);
+    place_remove(place);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(orders_are_permutations),       cmocka_unit_test(orders_are_random),
         cmocka_unit_test(idx_images_are_normalised),     cmocka_unit_test(other_idx_sets_are_measured),
         cmocka_unit_test(wrong_idx_files_are_refused),   cmocka_unit_test(cifar_images_are_moved_in_training_only),
         cmocka_unit_test(wrong_cifar_files_are_refused), cmocka_unit_test(fashion_mnist_is_as_published),
-        cmocka_unit_test(cifar_10_is_as_published),
+        cmocka_unit_test(cifar_10_is_as_published),      cmocka_unit_test(held_out_samples_are_the_last_and_unmoved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,6 +63,7 @@ static int open_data(frugi_crew *crew) {
                             .classes = m->classes,
                             .vocab = m->vocab,
                             .samples = job->samples,
+                            .hold_out = job->hold_out,
                             .augment = job->augment,
                             .seed = job->seed};
     return frugi_data_open(&want, &crew->data);

@@ -37,6 +37,7 @@ typedef struct frugi_job {
     uint64_t save_every;   /* steps; 0: at the end of every epoch */
     uint32_t keep;         /* checkpoints */
     uint64_t bucket_bytes; /* 0: by the size of the model */
+    uint64_t hold_out;     /* training samples to judge by instead of the test split; 0: none */
     uint64_t samples;      /* builtin data: how many; 0: its default */
     bool augment;
     bool overlap; /* exchange while backward goes on */

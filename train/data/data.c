@@ -67,6 +67,20 @@ static int open_source(const frugi_data_want *want, frugi_data *data) {
     }
 }
 
+static int hold_out(const frugi_data_want *want, frugi_data *data) {
+    uint64_t *count = data->info.count;
+    if (want->hold_out == 0)
+        return FRUGI_EXIT_OK;
+    if (count[FRUGI_VALID] != 0)
+        return frugi_error("%s: has a validation split, so nothing need be held out", want->path);
+    if (want->hold_out >= count[FRUGI_TRAIN])
+        return frugi_error("%s: cannot hold out %llu of %llu training samples", want->path,
+                           (unsigned long long)want->hold_out, (unsigned long long)count[FRUGI_TRAIN]);
+    data->hold_out = count[FRUGI_VALID] = want->hold_out;
+    count[FRUGI_TRAIN] -= want->hold_out;
+    return FRUGI_EXIT_OK;
+}
+
 int frugi_data_open(const frugi_data_want *want, frugi_data **out) {
     frugi_data *data = calloc(1, sizeof *data);
     if (data == NULL)
@@ -79,6 +93,8 @@ int frugi_data_open(const frugi_data_want *want, frugi_data **out) {
     int status = open_source(want, data);
     if (status == FRUGI_EXIT_OK && data->info.count[FRUGI_TRAIN] == 0)
         status = frugi_error("%s: expected training data for at least one sample, found none", want->path);
+    if (status == FRUGI_EXIT_OK)
+        status = hold_out(want, data);
     if (status == FRUGI_EXIT_OK)
         *out = data;
     else
@@ -141,9 +157,11 @@ void frugi_data_batch(const frugi_data *data, frugi_split split, uint64_t epoch,
     uint64_t count = data->info.count[split];
     batch->n = count == 0 ? 0 : n;
     for (uint32_t i = 0; i < batch->n; i++) {
-        frugi_place place = {split, epoch, (first + i) % count};
+        frugi_place place = {.split = split, .epoch = epoch, .index = (first + i) % count};
         if (split == FRUGI_TRAIN)
             place.index = frugi_order(data->seed, epoch, count, place.index);
+        if (split == FRUGI_VALID && data->hold_out)
+            place = (frugi_place){FRUGI_TRAIN, epoch, data->info.count[FRUGI_TRAIN] + place.index, 1};
         data->source->sample(data, place, batch, i);
     }
 }

@@ -35,6 +35,7 @@ typedef struct frugi_data_want {
     uint32_t vocab;                   /* builtin tokens */
     uint64_t samples;                 /* builtin: of the training split; 0: some thousand */
     int augment;                      /* images: random crops (4 pixels of padding) and flips of training samples */
+    uint64_t hold_out; /* make a validation split of the last so many training samples; only where there is none */
     uint64_t seed;
 } frugi_data_want;
 

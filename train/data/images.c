@@ -32,7 +32,7 @@ static void close_images(void *state) {
 }
 
 frugi_move frugi_augment(const frugi_data *data, frugi_place place) {
-    if (!data->augment || place.split != FRUGI_TRAIN)
+    if (!data->augment || place.split != FRUGI_TRAIN || place.kept_back)
         return (frugi_move){0, 0, 0};
     uint64_t bits = frugi_random(data->seed, FRUGI_STREAM_AUGMENT | place.epoch << 8, place.index);
     uint32_t high = (uint32_t)(bits >> 32), low = (uint32_t)bits >> 1;

@@ -14,6 +14,7 @@ typedef struct frugi_place {
     frugi_split split;
     uint64_t epoch;
     uint64_t index; /* in the split's own order, below its count */
+    int kept_back;  /* a training sample that serves for validation: unchanged */
 } frugi_place;
 
 typedef struct frugi_source {
@@ -27,6 +28,7 @@ struct frugi_data {
     char name[64];
     uint64_t seed;
     int augment;
+    uint64_t hold_out; /* training samples, the last ones, that make the validation split */
     const frugi_source *source;
     void *state;
 };

@@ -162,7 +162,7 @@ static int add_row(glue *s, frugi_split split, uint64_t count, row add, frugi_wh
 
 static int read_table(glue_reader *r, frugi_split split, frugi_data *data, frugi_why *why) {
     glue *s = data->state;
-    row next;
+    row next = {0};
     int got;
     if (find_columns(r, why) != 0)
         return -1;

@@ -29,6 +29,7 @@ def arguments():
     p.add_argument("--model", default="lenet")
     p.add_argument("--data", default="fashion-mnist")
     p.add_argument("--epochs", type=float, default=8)
+    p.add_argument("--steps", type=int, help="instead of epochs")
     p.add_argument("--workers", type=int, default=4)
     p.add_argument("--batch", type=int, default=32)
     p.add_argument("--schedule", default="cosine,warmup=200")
@@ -46,8 +47,9 @@ def arguments():
 
 def run(a, name, config, rate, seed, held):
     command = [a.frugrad, "train", "--model", a.model, "--data", a.data, "--workers", str(a.workers), "--threads", "1",
-               "--batch", str(a.batch), "--epochs", str(a.epochs), "--schedule", a.schedule, "--method", config,
+               "--batch", str(a.batch), "--schedule", a.schedule, "--method", config,
                "--rate", str(rate), "--seed", str(seed), "--eval-every", "1000000000", "--json", "--quiet", *a.extra.split()]
+    command += ["--steps", str(a.steps)] if a.steps else ["--epochs", str(a.epochs)]
     if held and a.hold_out:
         command += ["--hold-out", str(a.hold_out)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -92,10 +94,13 @@ def main():
 
     mean = {n: [r[a.judge] for r in final if r["name"] == n and a.judge in r] for n in best}
     dense = statistics.mean(mean["dense"]) if mean.get("dense") else None
-    print(f"{a.model} on {a.data}, {a.workers} workers x {a.batch}, {a.epochs:g} epochs, seeds {a.seeds}\n")
+    print(f"{a.model} on {a.data}, {a.workers} workers x {a.batch}, {f'{a.steps} steps' if a.steps else f'{a.epochs:g} epochs'}, seeds {a.seeds}\n")
     print(f"| method | rate | test {a.judge}, mean (lowest to highest) | of dense | bytes of dense | density |")
     print("|---|---:|---|---:|---:|---:|")
     for n, acc in mean.items():
+        if not acc:
+            print(f"| {n} | {best[n]:g} | failed | | | |")
+            continue
         rows = [r for r in final if r["name"] == n]
         share = f"{statistics.mean(acc) / dense:.4f}" if dense else ""
         print(f"| {n} | {best[n]:g} | {statistics.mean(acc):.4f} ({min(acc):.4f} to {max(acc):.4f}) | {share} | "

@@ -211,7 +211,9 @@ static int run(frugi_crew *crew, frugi_team_fn *work) {
 
 int frugi_job_train(const frugi_job *job, const frugi_watch *watch, frugi_report *report) {
     frugi_crew crew = {.job = job, .watch = watch, .report = report};
-    return run(&crew, train);
+    int status = run(&crew, train);
+    frugi_worker_forget_interrupt();
+    return status;
 }
 
 int frugi_job_eval(const frugi_job *job, frugi_split split, frugi_quality *quality, frugi_report *report) {

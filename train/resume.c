@@ -74,6 +74,7 @@ static json_t *gather_facts(const frugi_worker *w) {
     set_count(facts, "bytes_dense", traffic.dense);
     set_real(facts, "entries_sent", traffic.entries);
     set_real(facts, "entries_seen", traffic.seen);
+    set_real(facts, "norm", w->norm);
     set_real(facts, "clip_a", clip[0]);
     set_real(facts, "clip_b", clip[1]);
     return facts;
@@ -151,6 +152,7 @@ static int take_up(frugi_worker *w, frugi_checkpoint *checkpoint, const json_t *
     const double clip[2] = {get_real(facts, "clip_a"), get_real(facts, "clip_b")};
     if (!frugi_clip_restore(&w->clip, clip))
         return frugi_error("%s: the checkpoint's norm is no norm", w->crew->job->resume);
+    frugi_worker_tell_norm(w, json_object_get(facts, "norm") ? get_real(facts, "norm") : -1);
     w->bytes_before = get_count(facts, "bytes_sent");
     w->dense_before = get_count(facts, "bytes_dense");
     w->entries_before = get_real(facts, "entries_sent");

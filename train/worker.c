@@ -89,6 +89,25 @@ static void count_steps(frugi_worker *w) {
     w->steps = w->steps ? w->steps : 1;
 }
 
+static size_t buffer_floats(const frugi_worker *w) {
+    size_t count = 0;
+    for (const frugi_buffer *b = w->graph->buffers; b; b = b->next)
+        count += b->count;
+    return count;
+}
+
+void frugi_worker_put_aside(frugi_worker *w) {
+    float *to = w->aside;
+    for (const frugi_buffer *b = w->graph->buffers; b; to += b->count, b = b->next)
+        memcpy(to, b->data, b->count * sizeof *to);
+}
+
+void frugi_worker_put_back(frugi_worker *w) {
+    const float *from = w->aside;
+    for (frugi_buffer *b = w->graph->buffers; b; from += b->count, b = b->next)
+        memcpy(b->data, from, b->count * sizeof *from);
+}
+
 static int open_model(frugi_worker *w) {
     const frugi_job *job = w->crew->job;
     const frugi_data_info *info = frugi_data_about(w->crew->data);
@@ -99,6 +118,9 @@ static int open_model(frugi_worker *w) {
         status = frugi_batch_create(info, w->crew->batch, &w->batch);
     if (status != FRUGI_EXIT_OK)
         return status;
+    w->aside = calloc(buffer_floats(w) + 1, sizeof *w->aside);
+    if (!w->aside)
+        return frugi_error("not enough memory");
     w->graph->seed = job->seed;
     w->graph->worker = (uint64_t)w->rank;
     frugi_graph_init(w->graph, job->seed);
@@ -143,7 +165,7 @@ static int open_buckets(frugi_worker *w) {
 
 /* Each part is open on all workers before the next begins, so that nobody waits for one who has failed. */
 int frugi_worker_begin(frugi_worker *w, frugi_crew *crew, frug_comm *comm, bool training) {
-    *w = (frugi_worker){.crew = crew, .comm = comm, .rank = frug_comm_rank(comm), .size = frug_comm_size(comm)};
+    *w = (frugi_worker){.crew = crew, .comm = comm, .rank = frug_comm_rank(comm), .size = frug_comm_size(comm), .norm = -1};
     count_steps(w);
     int status = agree_on_job(w);
     if (status == FRUGI_EXIT_OK)
@@ -163,6 +185,7 @@ void frugi_worker_end(frugi_worker *w) {
     frug_layout_destroy(w->layout);
     frugi_batch_destroy(&w->batch);
     frugi_graph_destroy(w->graph);
+    free(w->aside);
     free(w->step_seconds);
 }
 
@@ -174,10 +197,10 @@ frugi_traffic frugi_worker_traffic(const frugi_worker *w) {
         return t;
     frug_reducer_stats(w->reducer, &exchange);
     frug_compressor_stats(frug_reducer_compressor(w->reducer), &stats);
-    uint64_t here = w->steps_here * (uint64_t)frug_layout_elements(w->layout), P = (uint64_t)w->size;
-    if (w->size > 1) { /* what a ring would send */
+    uint64_t elements = frug_layout_elements(w->layout), here = w->steps_here * elements, P = (uint64_t)w->size;
+    if (w->size > 1) { /* what a ring would send; rounded step by step, so that breaks do not change the sum */
         t.bytes += exchange.bytes_sent;
-        t.dense += 2 * here * sizeof(float) / P * (P - 1);
+        t.dense += w->steps_here * (2 * elements * sizeof(float) * (P - 1) / P);
     } else { /* nothing travels: what would be handed out */
         t.bytes += stats.calls ? stats.bytes_sent : here * sizeof(float);
         t.dense += here * sizeof(float);

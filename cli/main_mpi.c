@@ -11,6 +11,21 @@
 #include "team.h"
 
 #include <stdio.h>
+#include <time.h>
+
+/* Where all have failed together, let the one that says why do so before anybody ends the job. */
+static void wait_for_others(void) {
+    const struct timespec nap = {0, 1000000};
+    MPI_Request request;
+    int met = 0;
+    if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS)
+        return;
+    for (int naps = 0; naps < 1000 && !met; naps++) {
+        nanosleep(&nap, NULL);
+        if (MPI_Test(&request, &met, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            return;
+    }
+}
 
 int main(int argc, char **argv) {
     int level = 0;
@@ -28,9 +43,10 @@ int main(int argc, char **argv) {
     frugi_team_join(comm);
     if (code == FRUGI_EXIT_OK)
         code = frugi_program(argc, argv);
-    if (code != FRUGI_EXIT_OK &&
-        code != FRUGI_EXIT_STOPPED) /* others may wait for this process, and messages may be under way */
-        MPI_Abort(MPI_COMM_WORLD, code);
+    if (code != FRUGI_EXIT_OK && code != FRUGI_EXIT_STOPPED) {
+        wait_for_others();
+        MPI_Abort(MPI_COMM_WORLD, code); /* others may wait for this process, and messages may be under way */
+    }
     frug_comm_destroy(comm);
     MPI_Finalize();
     return code;

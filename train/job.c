@@ -164,7 +164,7 @@ static int train(frug_comm *comm, void *shared) {
     frugi_worker w;
     int status = frugi_worker_begin(&w, crew, comm, true);
     if (status == FRUGI_EXIT_OK && crew->job->resume)
-        status = frugi_worker_agree(&w, frugi_worker_resume(&w));
+        status = frugi_worker_together(&w, frugi_worker_resume);
     if (status == FRUGI_EXIT_OK) {
         if (w.rank == 0) {
             report_terms(&w, crew->report);
@@ -185,7 +185,7 @@ static int evaluate(frug_comm *comm, void *shared) {
     frugi_quality quality;
     int status = frugi_worker_begin(&w, crew, comm, false);
     if (status == FRUGI_EXIT_OK && crew->job->resume)
-        status = frugi_worker_agree(&w, frugi_worker_load(&w));
+        status = frugi_worker_together(&w, frugi_worker_load);
     frugi_split split = crew->split == FRUGI_SPLITS ? frugi_worker_split(&w, true) : crew->split;
     if (status == FRUGI_EXIT_OK && frugi_data_about(crew->data)->count[split] == 0)
         status = w.rank == 0 ? frugi_error("%s: nothing is in that split", crew->job->data) : FRUGI_EXIT_FAIL;
@@ -202,7 +202,8 @@ static int evaluate(frug_comm *comm, void *shared) {
 
 static int run(frugi_crew *crew, frugi_team_fn *work) {
     *crew->report = (frugi_report){.quality.loss = (double)NAN};
-    int status = open_crew(crew);
+    frugi_say_hold();
+    int status = frugi_team_agree_joined(open_crew(crew));
     if (status == FRUGI_EXIT_OK)
         status = frugi_team_run((int)crew->job->workers, work, crew);
     frugi_data_close(crew->data);

@@ -192,7 +192,8 @@ static int pause_after(frugi_worker *w) {
 }
 
 int frugi_worker_train(frugi_worker *w) {
-    int status = FRUGI_EXIT_OK;
+    /* A run that was already at its end still says how good it is. */
+    int status = w->step == w->steps && w->crew->job->eval ? look(w) : FRUGI_EXIT_OK;
     while (status == FRUGI_EXIT_OK && w->step < w->steps && !w->interrupted) {
         stride s = {0};
         status = one_step(w, &s);

@@ -4,7 +4,9 @@
 #include "worker.h"
 
 #include "checkpoint.h"
+#include "checksum.h"
 #include "say.h"
+#include "team.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +17,9 @@ int frugi_worker_error(const frugi_worker *w, const char *what, frug_status stat
     return frugi_library_error(what);
 }
 
-int frugi_worker_agree(const frugi_worker *w, int status) {
-    int *all = calloc((size_t)w->size, sizeof *all);
-    frug_status heard = all ? frug_comm_gather(w->comm, &status, sizeof status, all) : FRUG_ERR_MEMORY;
-    for (int i = 0; heard == FRUG_OK && i < w->size; i++)
-        status = all[i] > status ? all[i] : status;
-    free(all);
-    return heard == FRUG_OK ? status : frugi_worker_error(w, "workers", heard);
+int frugi_worker_together(frugi_worker *w, int (*part)(frugi_worker *w)) {
+    frugi_say_hold();
+    return frugi_team_agree(w->comm, part(w));
 }
 
 static uint64_t hash_text(const char *text) {
@@ -37,7 +35,7 @@ typedef struct article {
     uint64_t value;
 } article;
 
-#define ARTICLES 12
+#define ARTICLES 17
 
 static void list_articles(const frugi_worker *w, article *a) {
     const frugi_crew *crew = w->crew;
@@ -59,12 +57,17 @@ static void list_articles(const frugi_worker *w, article *a) {
         {"--steps or --epochs", w->steps},
         {"--eval-every", job->eval ? job->eval_every : UINT64_MAX},
         {"--save or --save-every", job->save ? job->save_every : UINT64_MAX},
+        {"--eval-batches", job->eval_batches},
+        {"--bucket", job->bucket_bytes},
+        {"--resume", job->resume != NULL},
+        {"--no-augment", !job->augment},
+        {"--alone", job->alone},
     };
     memcpy(a, all, sizeof all);
 }
 
 /* Workers of an MPI job may have been started with different words. */
-static int agree_on_job(const frugi_worker *w) {
+static int agree_on_job(frugi_worker *w) {
     article mine[ARTICLES];
     uint64_t value[ARTICLES], *all = calloc((size_t)w->size * ARTICLES, sizeof *all);
     list_articles(w, mine);
@@ -76,6 +79,19 @@ static int agree_on_job(const frugi_worker *w) {
         for (int r = 1; status == FRUGI_EXIT_OK && r < w->size; r++)
             if (all[r * ARTICLES + i] != all[i])
                 status = frugi_error("workers 0 and %d were started with different values of %s", r, mine[i].option);
+    free(all);
+    return status;
+}
+
+/* Files of weights may differ between machines, and nothing later would tell. */
+static int agree_on_weights(frugi_worker *w) {
+    uint32_t mine = frugi_checksum(0, w->graph->weights, (size_t)w->graph->elements * sizeof(float));
+    uint32_t *all = calloc((size_t)w->size, sizeof *all);
+    frug_status heard = all ? frug_comm_gather(w->comm, &mine, sizeof mine, all) : FRUG_ERR_MEMORY;
+    int status = heard == FRUG_OK ? FRUGI_EXIT_OK : frugi_worker_error(w, "workers", heard);
+    for (int r = 1; status == FRUGI_EXIT_OK && r < w->size; r++)
+        if (all[r] != all[0])
+            status = frugi_error("workers 0 and %d begin with different weights", r);
     free(all);
     return status;
 }
@@ -165,15 +181,18 @@ static int open_buckets(frugi_worker *w) {
 
 /* Each part is open on all workers before the next begins, so that nobody waits for one who has failed. */
 int frugi_worker_begin(frugi_worker *w, frugi_crew *crew, frug_comm *comm, bool training) {
-    *w = (frugi_worker){.crew = crew, .comm = comm, .rank = frug_comm_rank(comm), .size = frug_comm_size(comm), .norm = -1};
+    *w = (frugi_worker){
+        .crew = crew, .comm = comm, .rank = frug_comm_rank(comm), .size = frug_comm_size(comm), .norm = -1};
     count_steps(w);
-    int status = agree_on_job(w);
+    int status = frugi_worker_together(w, agree_on_job);
     if (status == FRUGI_EXIT_OK)
-        status = frugi_worker_agree(w, open_model(w));
+        status = frugi_worker_together(w, open_model);
+    if (status == FRUGI_EXIT_OK && w->size > 1)
+        status = frugi_worker_together(w, agree_on_weights);
     if (status == FRUGI_EXIT_OK && training)
-        status = frugi_worker_agree(w, open_exchange(w));
+        status = frugi_worker_together(w, open_exchange);
     if (status == FRUGI_EXIT_OK && training)
-        status = frugi_worker_agree(w, open_buckets(w));
+        status = frugi_worker_together(w, open_buckets);
     return status;
 }
 

@@ -45,8 +45,8 @@ typedef struct frugi_worker {
     frugi_batch batch;
     float *aside; /* running statistics that will be put back */
     frugi_clip clip;
-    double norm; /* of the last step's gradient, for methods that follow it; below 0: not known */
-    uint64_t step, steps, per_epoch;     /* done, in all, of an epoch */
+    double norm;                     /* of the last step's gradient, for methods that follow it; below 0: not known */
+    uint64_t step, steps, per_epoch; /* done, in all, of an epoch */
     uint64_t bytes_before, dense_before; /* sent by the run that this one goes on */
     double entries_before, seen_before;  /* likewise */
     frugi_times times;
@@ -62,8 +62,8 @@ typedef struct frugi_worker {
 int frugi_worker_begin(frugi_worker *w, frugi_crew *crew, frug_comm *comm, bool training);
 void frugi_worker_end(frugi_worker *w);
 
-/** Whether all workers are well: the worst of their statuses, known to all. Collective. */
-int frugi_worker_agree(const frugi_worker *w, int status);
+/** Let all workers do a part and hear whether all are well: the worst status, known to all, said once. Collective. */
+int frugi_worker_together(frugi_worker *w, int (*part)(frugi_worker *w));
 
 /** Report a failure of the library: once, by the worker that noticed, or for those who were told by worker 0. */
 int frugi_worker_error(const frugi_worker *w, const char *what, frug_status status);

@@ -207,5 +207,7 @@ int frugi_worker_train(frugi_worker *w) {
         w->interrupted = s.sum.stop > 0 && w->step < w->steps;
         status = pause_after(w);
     }
+    if (status == FRUGI_EXIT_OK && w->size > 1 && w->reducer)
+        status = frugi_worker_together(w, frugi_worker_same_weights);
     return status;
 }

@@ -83,15 +83,18 @@ static int agree_on_job(frugi_worker *w) {
     return status;
 }
 
-/* Files of weights may differ between machines, and nothing later would tell. */
-static int agree_on_weights(frugi_worker *w) {
-    uint32_t mine = frugi_checksum(0, w->graph->weights, (size_t)w->graph->elements * sizeof(float));
+/* Files of weights may differ between machines, and so may arithmetic; nothing else would tell. */
+int frugi_worker_same_weights(frugi_worker *w) {
+    uint32_t mine = 0;
+    for (const frugi_param *p = w->graph->params; p; p = p->next)
+        mine = frugi_checksum(mine, p->w, p->rows * p->cols * sizeof *p->w);
     uint32_t *all = calloc((size_t)w->size, sizeof *all);
     frug_status heard = all ? frug_comm_gather(w->comm, &mine, sizeof mine, all) : FRUG_ERR_MEMORY;
     int status = heard == FRUG_OK ? FRUGI_EXIT_OK : frugi_worker_error(w, "workers", heard);
     for (int r = 1; status == FRUGI_EXIT_OK && r < w->size; r++)
         if (all[r] != all[0])
-            status = frugi_error("workers 0 and %d begin with different weights", r);
+            status = frugi_error("workers 0 and %d have different weights %s", r,
+                                 w->steps_here ? "after training" : "to begin with");
     free(all);
     return status;
 }
@@ -188,7 +191,7 @@ int frugi_worker_begin(frugi_worker *w, frugi_crew *crew, frug_comm *comm, bool 
     if (status == FRUGI_EXIT_OK)
         status = frugi_worker_together(w, open_model);
     if (status == FRUGI_EXIT_OK && w->size > 1)
-        status = frugi_worker_together(w, agree_on_weights);
+        status = frugi_worker_together(w, frugi_worker_same_weights);
     if (status == FRUGI_EXIT_OK && training)
         status = frugi_worker_together(w, open_exchange);
     if (status == FRUGI_EXIT_OK && training)

@@ -68,6 +68,9 @@ int frugi_worker_together(frugi_worker *w, int (*part)(frugi_worker *w));
 /** Report a failure of the library: once, by the worker that noticed, or for those who were told by worker 0. */
 int frugi_worker_error(const frugi_worker *w, const char *what, frug_status status);
 
+/** See that all workers hold the same weights. Collective. */
+int frugi_worker_same_weights(frugi_worker *w);
+
 /** All steps that are left. Collective. */
 int frugi_worker_train(frugi_worker *w);
 

@@ -156,6 +156,13 @@ assert words["perplexity"] < 3 and words["split"] == "test", words
 assert "on the mats. the cat sat" in open("written").read()
 PY
 
+# -- a head that a file of weights lacks begins afresh, and that is said, once
+tiny=layers=1,width=16,heads=2,length=16
+"$FRUGRAD" train --model bert-mlm-mini:$tiny --samples 64 --steps 2 --save hidden --quiet >tiny.txt || fail "BERT"
+"$FRUGRAD" train --model bert-mini:$tiny --samples 64 --steps 2 --workers 2 --weights hidden/step-000000002.safetensors \
+    --quiet >tiny.txt 2>tiny.err || fail "fine-tuning: $(cat tiny.err)"
+[ "$(grep -c 'lacks 4 of the model' tiny.err)" = 1 ] || fail "a fresh head is not told of: $(cat tiny.err)"
+
 # -- MPI: the program finds frugrad-mpi; processes give the bits of threads; those that disagree are told and end
 mpi=$(dirname "$FRUGRAD")/frugrad-mpi
 if [ -x "$mpi" ] && command -v mpirun >/dev/null; then

@@ -127,6 +127,15 @@ void frugi_worker_put_back(frugi_worker *w) {
         memcpy(b->data, from, b->count * sizeof *from);
 }
 
+static int load_weights(frugi_worker *w) {
+    const char *path = w->crew->job->weights;
+    uint32_t fresh = 0;
+    int status = frugi_weights_load(path, w->graph, &fresh);
+    if (status == FRUGI_EXIT_OK && fresh > 0)
+        frugi_hint("%s lacks %u of the model's tensors, all of its head: they begin as random numbers", path, fresh);
+    return status;
+}
+
 static int open_model(frugi_worker *w) {
     const frugi_job *job = w->crew->job;
     const frugi_data_info *info = frugi_data_about(w->crew->data);
@@ -143,8 +152,7 @@ static int open_model(frugi_worker *w) {
     w->graph->seed = job->seed;
     w->graph->worker = (uint64_t)w->rank;
     frugi_graph_init(w->graph, job->seed);
-    uint32_t fresh = 0;
-    return job->weights ? frugi_weights_load(job->weights, w->graph, &fresh) : FRUGI_EXIT_OK;
+    return job->weights ? load_weights(w) : FRUGI_EXIT_OK;
 }
 
 static int open_exchange(frugi_worker *w) {

@@ -257,7 +257,8 @@ static double length_of_step(const char *method, double clip, double told[2]) {
 
 static void norms_are_what_is_applied(void **state) {
     (void)state;
-    static const char *const methods[] = {"dense,reduce=dense", "dense"}; /* clipped exactly; by a mean of norms */
+    static const char *const methods[] = {"dense,reduce=dense",
+                                          "dense,reduce=gather"}; /* exactly; by a mean of norms */
     for (size_t i = 0; i < 2; i++) {
         double told[2], length = length_of_step(methods[i], 0, told);
         assert_true(fabs(length - told[0]) < 1e-4 * length); /* weights are floats: their change has fewer digits */
@@ -402,12 +403,30 @@ static void quality_is_the_weights_alone(void **state) {
     }
 }
 
+/* Pictures are judged as they are, those that were trained on too. */
+static void judged_pictures_are_not_moved(void **state) {
+    (void)state;
+    frugi_job job = small_job("lenet", "frugrad", 1);
+    frugi_report report;
+    frugi_quality q[2];
+    job.save = under("run");
+    train(&job, NULL);
+    job.resume = under("run");
+    for (int i = 0; i < 2; i++) {
+        job.augment = i;
+        assert_int_equal(frugi_job_eval(&job, FRUGI_TRAIN, &q[i], &report), FRUGI_EXIT_OK);
+    }
+    assert_true(q[0].asked == 60 && q[0].loss == q[1].loss);
+    remove_run("run");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_hold_the_same_weights), cmocka_unit_test(workers_make_one_large_batch),
         cmocka_unit_test(norms_are_what_is_applied),     cmocka_unit_test(breaks_change_nothing),
         cmocka_unit_test(interrupted_and_gone_on),       cmocka_unit_test(another_number_of_workers),
         cmocka_unit_test(looking_changes_nothing),       cmocka_unit_test(quality_is_the_weights_alone),
+        cmocka_unit_test(judged_pictures_are_not_moved),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -63,7 +63,7 @@ static int open_data(frugi_crew *crew) {
                             .classes = m->classes,
                             .vocab = m->vocab,
                             .samples = job->samples,
-                            .augment = job->augment,
+                            .augment = job->augment && !crew->quality, /* what is judged is not moved */
                             .seed = job->seed};
     return frugi_data_open(&want, &crew->data);
 }

@@ -191,6 +191,12 @@ static int pause_after(frugi_worker *w) {
     return status;
 }
 
+/* Units that are cut off at zero hide weights that are no numbers from the loss, but not from the gradient. */
+static int say_not_finite(const frugi_worker *w, const char *what) {
+    return frugi_error("the %s is not finite after step %llu; a lower --rate may help", what,
+                       (unsigned long long)w->step);
+}
+
 int frugi_worker_train(frugi_worker *w) {
     /* A run that was already at its end still says how good it is. */
     int status = w->step == w->steps && w->crew->job->eval ? look(w) : FRUGI_EXIT_OK;
@@ -200,10 +206,8 @@ int frugi_worker_train(frugi_worker *w) {
         if (status != FRUGI_EXIT_OK)
             break;
         note_step(w, &s);
-        if (!isfinite(s.sum.loss))
-            return w->rank == 0 ? frugi_error("the loss is not finite after step %llu; a lower --rate may help",
-                                              (unsigned long long)w->step)
-                                : FRUGI_EXIT_FAIL;
+        if (!isfinite(s.sum.loss) || !isfinite(s.sum.norm2))
+            return w->rank == 0 ? say_not_finite(w, isfinite(s.sum.loss) ? "gradient" : "loss") : FRUGI_EXIT_FAIL;
         w->interrupted = s.sum.stop > 0 && w->step < w->steps;
         status = pause_after(w);
     }

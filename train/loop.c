@@ -167,6 +167,12 @@ static bool due(const frugi_worker *w, uint64_t every) {
     return w->step % (every ? every : w->per_epoch) == 0;
 }
 
+/* Units that are cut off at zero hide weights that are no numbers from the loss, but not from the gradient. */
+static int say_not_finite(const frugi_worker *w, const char *what) {
+    return frugi_error("the %s is not finite after step %llu; a lower --rate may help", what,
+                       (unsigned long long)w->step);
+}
+
 static int look(frugi_worker *w) {
     const frugi_watch *watch = w->crew->watch;
     frugi_quality quality;
@@ -176,6 +182,8 @@ static int look(frugi_worker *w) {
         if (watch && watch->quality)
             watch->quality(watch->ctx, &quality);
     }
+    if (status == FRUGI_EXIT_OK && !isfinite(quality.loss))
+        return w->rank == 0 ? say_not_finite(w, "loss of the evaluation") : FRUGI_EXIT_FAIL;
     return status;
 }
 
@@ -189,12 +197,6 @@ static int pause_after(frugi_worker *w) {
     if (status == FRUGI_EXIT_OK && job->save && (end || w->interrupted || due(w, job->save_every)))
         status = frugi_worker_save(w);
     return status;
-}
-
-/* Units that are cut off at zero hide weights that are no numbers from the loss, but not from the gradient. */
-static int say_not_finite(const frugi_worker *w, const char *what) {
-    return frugi_error("the %s is not finite after step %llu; a lower --rate may help", what,
-                       (unsigned long long)w->step);
 }
 
 int frugi_worker_train(frugi_worker *w) {

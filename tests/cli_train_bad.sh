@@ -32,6 +32,7 @@ train 2 "'0' is not a whole number from 1" --batch 0
 train 2 "'nan' is not a number" --rate nan
 train 2 "'-1' is not a number" --clip -1
 train 2 "'Q' is no unit" --bucket 1Q
+train 2 "'1' is out of range: 1024 to" --bucket 1
 train 2 'give one of them' --epochs 1
 train 2 'give one of them' --weights a --resume b
 train 2 -- '--resume of what' --resume

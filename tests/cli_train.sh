@@ -117,7 +117,7 @@ arguments="$plain --weights whole/$last"
 begin weighted
 kill -INT $child
 wait $child || true
-again=$(sed -n 's/^  frugrad train /train /p' weighted.err)
+again="$(sed -n 's/^  frugrad train /train /p' weighted.err) --steps 1" # which are over: it is enough that it begins
 eval "\"\$FRUGRAD\" $again" >again.txt 2>again.err || fail "'$again' fails: $(cat again.err)"
 printf '%s\n' model=mlp samples=2000 "weights=whole/$last" save=filed quiet=yes >weights.conf
 "$FRUGRAD" train --config weights.conf --steps 2 >again.txt 2>again.err || fail "$(cat again.err)"

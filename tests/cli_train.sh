@@ -176,6 +176,10 @@ if [ -x "$mpi" ] && command -v mpirun >/dev/null; then
     [ $code != 0 ] && [ $code != 124 ] && [ "$(grep -c '^frugrad: ' odd.err)" = 1 ] ||
         fail "a loss that is not finite is not told once: $code $(cat odd.err)"
     code=0
+    timeout 60 mpirun -n 3 "$FRUGRAD" train --model mlp --bogus >odd.txt 2>odd.err || code=$?
+    [ $code = 2 ] && [ "$(grep -c '^frugrad: ' odd.err)" = 1 ] ||
+        fail "a wrong command line is not told once: $code $(cat odd.err)"
+    code=0
     timeout 60 mpirun -n 3 "$FRUGRAD" train --model mlp --data no/such >odd.txt 2>odd.err || code=$?
     [ $code != 0 ] && [ $code != 124 ] && [ "$(grep -c '^frugrad: no/such' odd.err)" = 1 ] ||
         fail "data that is missing is not told once: $code $(cat odd.err)"

@@ -155,6 +155,8 @@ static int settle_places(frugi_request *r) {
     }
     if (has(&r->args, "save") && job->save == NULL && job->resume != NULL && is_directory(job->resume))
         job->save = job->resume;
+    if (given(r->line, "resume") && !given(r->line, "weights"))
+        job->weights = NULL; /* a file says how the run began, the command line that it goes on */
     if (job->resume != NULL && job->weights != NULL)
         return frugi_usage_error("%s: --weights and --resume both say what to start from; give one of them", name);
     if (given(&r->args, "save-every") && job->save == NULL)
@@ -251,8 +253,8 @@ const char *frugi_request_again(const frugi_request *r, char *dst, size_t cap) {
     writing w = {dst, cap, 0};
     w.used = (size_t)snprintf(dst, cap, "%s %s", start, r->line->command->name);
     for (int i = 0; options[i].name != NULL; i++) {
-        if (!r->line->given[i] || strcmp(options[i].name, "resume") == 0)
-            continue;
+        if (!r->line->given[i] || strcmp(options[i].name, "resume") == 0 || strcmp(options[i].name, "weights") == 0)
+            continue; /* a run that goes on has its weights */
         snprintf(name, sizeof name, "--%s", options[i].name);
         put_word(&w, name);
         if (options[i].arg != NULL)

@@ -80,7 +80,8 @@ int frugi_quantity(const char *what, const char *text, frugi_measure measure, do
         if (strcmp(k->unit[i].word, text + length) == 0) {
             value *= k->unit[i].factor;
             if (!(value >= min && value <= max))
-                return frugi_usage_error("%s: '%s' is out of range", what, text);
+                return frugi_usage_error("%s: '%s' is out of range: %g to %g%s", what, text, min / k->unit[i].factor,
+                                         max / k->unit[i].factor, k->unit[i].word);
             *number = value;
             return FRUGI_EXIT_OK;
         }

@@ -50,7 +50,10 @@ static void print_quality(const frugi_report *r) {
         printf("%s (%s split, %s answers)\n", number, frugi_split_name(q->split),
                frugi_count_text((uint64_t)q->asked, asked, sizeof asked));
         label("loss");
-        printf("%.4f (while training %.4f)\n", q->loss, r->train_loss);
+        printf("%.4f", q->loss);
+        if (isfinite(r->train_loss))
+            printf(" (while training %.4f)", r->train_loss);
+        printf("\n");
     } else {
         label("loss");
         printf("%.4f while training; not evaluated\n", r->train_loss);

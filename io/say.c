@@ -18,6 +18,39 @@ static void make_printable(char *text) {
 
 static void (*clear_first)(void);
 
+/** What a thread has said and nobody has heard. */
+static _Thread_local struct {
+    int on;
+    size_t used;
+    char text[4096];
+} held;
+
+static void keep(const char *prefix, const char *line) {
+    size_t room = sizeof held.text - held.used;
+    int length = snprintf(held.text + held.used, room, "%s%s\n", prefix, line);
+    if (length > 0 && (size_t)length < room)
+        held.used += (size_t)length;
+    held.text[held.used] = '\0';
+}
+
+static void print(const char *prefix, const char *line, const char *end) {
+    fflush(stdout);
+    if (clear_first)
+        clear_first();
+    fprintf(stderr, "%s%s%s", prefix, line, end);
+}
+
+void frugi_say_hold(void) {
+    held.on = 1;
+}
+
+void frugi_say_release(int aloud) {
+    if (aloud && held.used > 0)
+        print("", held.text, "");
+    held.on = 0;
+    held.used = 0;
+}
+
 void frugi_say_first(void (*clear)(void)) {
     clear_first = clear;
 }
@@ -26,10 +59,10 @@ static void say(const char *prefix, const char *format, va_list list) {
     char line[1024];
     vsnprintf(line, sizeof line, format, list);
     make_printable(line);
-    fflush(stdout);
-    if (clear_first)
-        clear_first();
-    fprintf(stderr, "%s%s\n", prefix, line);
+    if (held.on)
+        keep(prefix, line);
+    else
+        print(prefix, line, "\n");
 }
 
 int frugi_error(const char *format, ...) {

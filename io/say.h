@@ -26,6 +26,13 @@ void frugi_hint(const char *format, ...) FRUGI_SAY_PRINTF(1, 2);
 /** Call this before every line that the functions above print, to clear the way: a progress bar. NULL for nothing. */
 void frugi_say_first(void (*clear)(void));
 
+/**
+ * Keep what the calling thread says from now on until the release, which prints it or drops it: of workers that all
+ * fail for the same reason one speaks. Some thousand bytes are kept.
+ */
+void frugi_say_hold(void);
+void frugi_say_release(int aloud);
+
 /** Print "frugrad: what: frug_last_error()" on stderr. Returns FRUGI_EXIT_FAIL. */
 int frugi_library_error(const char *what);
 

@@ -111,6 +111,22 @@ wait $child 2>/dev/null || true
     fail "going on after kill -9 fails: $(cat killed.err)"
 same_end killed
 
+# -- weights are what a run begins with: the command that goes on leaves them out, and --resume wins over a file's
+plain=$arguments
+arguments="$plain --weights whole/$last"
+begin weighted
+kill -INT $child
+wait $child || true
+again="$(sed -n 's/^  frugrad train /train /p' weighted.err) --steps 1" # which are over: it is enough that it begins
+eval "\"\$FRUGRAD\" $again" >again.txt 2>again.err || fail "'$again' fails: $(cat again.err)"
+printf '%s\n' model=mlp samples=2000 "weights=whole/$last" save=filed quiet=yes >weights.conf
+"$FRUGRAD" train --config weights.conf --steps 2 >again.txt 2>again.err || fail "$(cat again.err)"
+"$FRUGRAD" train --config weights.conf --steps 2 --resume >again.txt 2>again.err ||
+    fail "--resume over a file with weights: $(cat again.err)"
+grep -q 'no step is left' again.err && grep -q '^  accuracy' again.txt ||
+    fail "a run that is at its end does not say so, or not how good it is: $(cat again.err again.txt)"
+arguments=$plain
+
 # -- evaluation finds what the run found
 "$FRUGRAD" eval --model mlp --samples 2000 --data builtin --weights whole/$last --json >eval.json
 "$FRUGRAD" eval --model mlp --samples 2000 --data builtin --resume whole/$last --workers 2 >eval.txt
@@ -140,6 +156,13 @@ assert words["perplexity"] < 3 and words["split"] == "test", words
 assert "on the mats. the cat sat" in open("written").read()
 PY
 
+# -- a head that a file of weights lacks begins afresh, and that is said, once
+tiny=layers=1,width=16,heads=2,length=16
+"$FRUGRAD" train --model bert-mlm-mini:$tiny --samples 64 --steps 2 --save hidden --quiet >tiny.txt || fail "BERT"
+"$FRUGRAD" train --model bert-mini:$tiny --samples 64 --steps 2 --workers 2 --weights hidden/step-000000002.safetensors \
+    --quiet >tiny.txt 2>tiny.err || fail "fine-tuning: $(cat tiny.err)"
+[ "$(grep -c 'lacks 4 of the model' tiny.err)" = 1 ] || fail "a fresh head is not told of: $(cat tiny.err)"
+
 # -- MPI: the program finds frugrad-mpi; processes give the bits of threads; those that disagree are told and end
 mpi=$(dirname "$FRUGRAD")/frugrad-mpi
 if [ -x "$mpi" ] && command -v mpirun >/dev/null; then
@@ -148,7 +171,24 @@ if [ -x "$mpi" ] && command -v mpirun >/dev/null; then
         fail "mpirun fails: $(cat mpi.err)"
     python3 -c 'import json; assert json.load(open("mpi.json"))["workers"] == 2' || fail "mpirun: $(cat mpi.json)"
     cmp -s whole/$last mpi/$last || fail "processes give other weights than threads"
-    for other in '--seed 2' '--batch 8' '--method dense'; do
+    code=0
+    timeout 60 mpirun -n 3 "$FRUGRAD" train --model mlp --samples 500 --steps 9 --rate 1e6 >odd.txt 2>odd.err || code=$?
+    [ $code != 0 ] && [ $code != 124 ] && [ "$(grep -c '^frugrad: ' odd.err)" = 1 ] ||
+        fail "a loss that is not finite is not told once: $code $(cat odd.err)"
+    code=0
+    timeout 60 mpirun -n 3 "$FRUGRAD" train --model mlp --bogus >odd.txt 2>odd.err || code=$?
+    [ $code = 2 ] && [ "$(grep -c '^frugrad: ' odd.err)" = 1 ] ||
+        fail "a wrong command line is not told once: $code $(cat odd.err)"
+    code=0
+    timeout 60 mpirun -n 3 "$FRUGRAD" train --model mlp --data no/such >odd.txt 2>odd.err || code=$?
+    [ $code != 0 ] && [ $code != 124 ] && [ "$(grep -c '^frugrad: no/such' odd.err)" = 1 ] ||
+        fail "data that is missing is not told once: $code $(cat odd.err)"
+    code=0
+    timeout 60 mpirun -n 1 "$FRUGRAD" train --model mlp --samples 2000 --steps 9 : \
+        -n 1 "$FRUGRAD" train --model mlp --samples 2000 --steps 9 --weights whole/$last >odd.txt 2>odd.err || code=$?
+    [ $code != 0 ] && [ $code != 124 ] && grep -q '^frugrad: workers 0 and 1 have different weights' odd.err ||
+        fail "workers with other weights: $code $(cat odd.err)"
+    for other in '--seed 2' '--batch 8' '--method dense' '--bucket 4096' '--eval-batches 2'; do
         code=0
         timeout 60 mpirun -n 1 "$FRUGRAD" train --model mlp --samples 2000 --steps 9 : \
             -n 1 "$FRUGRAD" train --model mlp --samples 2000 --steps 9 $other >odd.txt 2>odd.err || code=$?

@@ -32,12 +32,22 @@ train 2 "'0' is not a whole number from 1" --batch 0
 train 2 "'nan' is not a number" --rate nan
 train 2 "'-1' is not a number" --clip -1
 train 2 "'Q' is no unit" --bucket 1Q
+train 2 "'1' is out of range: 1024 to" --bucket 1
 train 2 'give one of them' --epochs 1
 train 2 'give one of them' --weights a --resume b
 train 2 -- '--resume of what' --resume
 train 2 -- '--save-every needs --save' --save-every 3
 train 2 "did you mean 'frugrad'" --method fugrad
 train 2 "'feedbak'" --method frugrad,feedbak=none
+
+# -- what all workers refuse is said once
+train 1 'unit=head' --workers 3 --method heads
+train 1 'holds no momentum' --workers 3 --method topk --optimizer merged
+train 1 'the loss is not finite' --workers 3 --rate 1e6 --steps 9
+wrong 1 'the gradient is not finite' train --model lenet --samples 100 --batch 4 --workers 3 --rate 1e6 --steps 9 --quiet
+wrong 1 'evaluation is not finite' train --model mlp --samples 100 --batch 4 --workers 2 --rate 1e6 --steps 2 --quiet
+wrong 1 'is to know 300 tokens|train.txt' train --model gpt2-nano:vocab=300 --data . --steps 1
+wrong 1 'layers=2000: expected a whole number from 1 to 1024' train --model gpt2:layers=2000 --steps 1
 
 # -- words that only the trainer knows; it may call them wrong either way
 either() {
@@ -89,6 +99,10 @@ train 1 'cut.safetensors' --weights cut.safetensors
 train 1 'empty' --resume empty
 train 1 '--seed' --resume $good --seed 2
 train 1 '--batch' --resume $good --batch 7
+train 1 '--rate 0.05, not 0.3$' --resume $good --rate 0.3
+train 1 '--samples 500, not 400$' --resume $good --samples 400
+train 1 '--no-augment' --resume $good --no-augment
+train 1 '--method block=256, not block=1024$' --resume $good --method frugrad,block=1024
 train 1 '--method' --resume $good --method topk
 wrong 1 '--model|good' train --model lenet --samples 500 --steps 3 --quiet --resume $good
 touch file

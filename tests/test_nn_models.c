@@ -167,7 +167,9 @@ static void names_and_options(void **state) {
         assert_string_equal(m.name, frugi_model_kind_at(i)->name);
         assert_string_equal(m.text, m.name);
     }
-    assert_int_equal(frugi_model_parse("gpt2:layers=4,width=256,heads=8,length=96,dropout=0.25", &m), FRUGI_EXIT_OK);
+    assert_int_equal(frugi_model_parse("gpt2:layers=4,width=256,heads=8,length=96,dropout=0.25,vocab=50257", &m),
+                     FRUGI_EXIT_OK);
+    assert_int_equal(m.vocab, 50257);
     assert_int_equal(m.layers, 4);
     assert_int_equal(m.hidden, 256);
     assert_int_equal(m.heads, 8);
@@ -194,6 +196,7 @@ static void help_tells_the_truth(void **state) {
         assert_int_equal(plain.hidden, spelled.hidden);
         assert_int_equal(plain.heads, spelled.heads);
         assert_int_equal(plain.length, spelled.length);
+        assert_int_equal(plain.vocab, spelled.vocab);
         assert_true(plain.dropout == spelled.dropout);
     }
 }
@@ -210,6 +213,9 @@ static void wrong_names_are_refused(void **state) {
                                         "gpt2:layers=-1",
                                         "gpt2:layers=3x",
                                         "gpt2:layers=99999999999999999999",
+                                        "gpt2:layers=1025",
+                                        "gpt2:vocab=1048577",
+                                        "gpt2:vocab=-5",
                                         "gpt2:width=100,heads=3",
                                         "gpt2:dropout=1",
                                         "gpt2:dropout=nan",
@@ -240,6 +246,7 @@ static void data_that_does_not_fit(void **state) {
         {"mlp", {.name = "nothing", .channels = 1, .height = 0, .width = 9, .classes = 5}},
         {"lenet", {.name = "small", .channels = 1, .height = 12, .width = 11, .classes = 10}},
         {"resnet20", {.name = "small", .channels = 3, .height = 7, .width = 32, .classes = 10}},
+        {"gpt2-nano:vocab=300", {.name = "bytes", .task = FRUGI_TASK_LANGUAGE, .length = 64, .vocab = 256}},
         {"resnet50", {.name = "small", .channels = 3, .height = 31, .width = 32, .classes = 10}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -276,11 +283,35 @@ static void sizes_are_the_published(void **state) {
     }
 }
 
+/* Products of what may be asked for do not fit 64 bits: an error, not a small piece of memory. */
+static void beyond_all_memory(void **state) {
+    (void)state;
+    static const struct {
+        const char *model;
+        frugi_data_info info;
+    } cases[] = {
+        {"gpt2:layers=1024,width=65536,heads=1,length=65536,vocab=1048576",
+         {.name = "any", .task = FRUGI_TASK_LANGUAGE, .length = 65536, .vocab = 1048576}},
+        {"bert-mini:layers=1,width=65536,heads=65536,length=65536",
+         {.name = "any", .task = FRUGI_TASK_SENTENCES, .length = 65536, .vocab = 300, .classes = 2}},
+        {"resnet50", {.name = "any", .channels = 1024, .height = 1 << 14, .width = 1 << 14, .classes = 65535}},
+        {"mlp", {.name = "any", .channels = UINT32_MAX, .height = UINT32_MAX, .width = UINT32_MAX, .classes = 2}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        frugi_model m;
+        frugi_graph *g = NULL;
+        assert_int_equal(frugi_model_parse(cases[i].model, &m), FRUGI_EXIT_OK);
+        assert_int_equal(frugi_model_build(&m, &cases[i].info, UINT32_MAX, 2, &g), FRUGI_EXIT_FAIL);
+        assert_null(g);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_agree_with_pytorch), cmocka_unit_test(names_and_options),
         cmocka_unit_test(help_tells_the_truth),     cmocka_unit_test(wrong_names_are_refused),
         cmocka_unit_test(data_that_does_not_fit),   cmocka_unit_test(sizes_are_the_published),
+        cmocka_unit_test(beyond_all_memory),
     };
     return cmocka_run_group_tests(tests, one_blas_thread, NULL);
 }

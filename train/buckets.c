@@ -336,9 +336,11 @@ static void send_off(frugi_buckets *b, const bucket *k, float *memory) {
     frug_status status = FRUG_OK;
     if (!b->want.reducer)
         bucket_done(b, &out, FRUG_OK);
-    else if (b->want.overlap)
+    else if (b->want.overlap) {
         status = frug_reducer_submit(b->want.reducer, &out);
-    else {
+        if (status != FRUG_OK)
+            return_slot(b, memory); /* not taken, so nobody else will */
+    } else {
         status = frug_reduce_sum(b->want.reducer, out.step, out.begin, out.count, out.grad, out.scale);
         bucket_done(b, &out, status);
     }

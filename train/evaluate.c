@@ -1,6 +1,7 @@
 /*
  * evaluate.c - how good a model is on a split. The workers share the batches; running statistics are those of worker 0,
- * as only its are saved.
+ * which are those of the file that is kept. Afterwards each worker has its own again: training must not depend on how
+ * often one looks.
  */
 #include "worker.h"
 
@@ -74,6 +75,7 @@ static frugi_quality judge(const frugi_worker *w, frugi_split split, const frugi
 
 int frugi_worker_evaluate(frugi_worker *w, frugi_split split, frugi_quality *quality) {
     frugi_score mine = {0}, sum = {0}, *all = calloc((size_t)w->size, sizeof *all);
+    frugi_worker_put_aside(w);
     frug_status status = all ? share_buffers(w) : FRUG_ERR_MEMORY;
     if (status == FRUG_OK) {
         score_share(w, split, &mine);
@@ -81,6 +83,7 @@ int frugi_worker_evaluate(frugi_worker *w, frugi_split split, frugi_quality *qua
     }
     for (int i = 0; status == FRUG_OK && i < w->size; i++)
         add_score(&sum, &all[i]);
+    frugi_worker_put_back(w);
     free(all);
     if (status != FRUG_OK)
         return frugi_worker_error(w, "evaluation", status);

@@ -64,7 +64,7 @@ static int open_data(frugi_crew *crew) {
                             .vocab = m->vocab,
                             .samples = job->samples,
                             .hold_out = job->hold_out,
-                            .augment = job->augment,
+                            .augment = job->augment && !crew->quality, /* what is judged is not moved */
                             .seed = job->seed};
     return frugi_data_open(&want, &crew->data);
 }
@@ -165,7 +165,7 @@ static int train(frug_comm *comm, void *shared) {
     frugi_worker w;
     int status = frugi_worker_begin(&w, crew, comm, true);
     if (status == FRUGI_EXIT_OK && crew->job->resume)
-        status = frugi_worker_agree(&w, frugi_worker_resume(&w));
+        status = frugi_worker_together(&w, frugi_worker_resume);
     if (status == FRUGI_EXIT_OK) {
         if (w.rank == 0) {
             report_terms(&w, crew->report);
@@ -186,7 +186,7 @@ static int evaluate(frug_comm *comm, void *shared) {
     frugi_quality quality;
     int status = frugi_worker_begin(&w, crew, comm, false);
     if (status == FRUGI_EXIT_OK && crew->job->resume)
-        status = frugi_worker_agree(&w, frugi_worker_load(&w));
+        status = frugi_worker_together(&w, frugi_worker_load);
     frugi_split split = crew->split == FRUGI_SPLITS ? frugi_worker_split(&w, true) : crew->split;
     if (status == FRUGI_EXIT_OK && frugi_data_about(crew->data)->count[split] == 0)
         status = w.rank == 0 ? frugi_error("%s: nothing is in that split", crew->job->data) : FRUGI_EXIT_FAIL;
@@ -203,7 +203,8 @@ static int evaluate(frug_comm *comm, void *shared) {
 
 static int run(frugi_crew *crew, frugi_team_fn *work) {
     *crew->report = (frugi_report){.quality.loss = (double)NAN};
-    int status = open_crew(crew);
+    frugi_say_hold();
+    int status = frugi_team_agree_joined(open_crew(crew));
     if (status == FRUGI_EXIT_OK)
         status = frugi_team_run((int)crew->job->workers, work, crew);
     frugi_data_close(crew->data);
@@ -212,7 +213,9 @@ static int run(frugi_crew *crew, frugi_team_fn *work) {
 
 int frugi_job_train(const frugi_job *job, const frugi_watch *watch, frugi_report *report) {
     frugi_crew crew = {.job = job, .watch = watch, .report = report};
-    return run(&crew, train);
+    int status = run(&crew, train);
+    frugi_worker_forget_interrupt();
+    return status;
 }
 
 int frugi_job_eval(const frugi_job *job, frugi_split split, frugi_quality *quality, frugi_report *report) {

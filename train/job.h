@@ -97,7 +97,7 @@ typedef struct frugi_report {
     double ms_optimizer;
     double gain;          /* of merged momentum */
     bool interrupted;     /* by a signal; a checkpoint was written if there is a place for it */
-    char checkpoint[512]; /* the last one written; empty: none */
+    char checkpoint[4096]; /* the last one written; empty: none */
 } frugi_report;
 
 /** Called on worker 0 of process 0 only, from its thread; any may be NULL. */

@@ -10,16 +10,20 @@
 #include "say.h"
 
 #include <math.h>
-#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define TAIL 10u /* the last tenth of the steps makes the training loss of the report */
 
-static volatile sig_atomic_t asked_to_stop;
+static _Atomic int asked_to_stop; /* lock-free: set by handlers of signals, read by all workers */
 
 void frugi_job_interrupt(void) {
-    asked_to_stop = 1;
+    atomic_store(&asked_to_stop, 1);
+}
+
+void frugi_worker_forget_interrupt(void) {
+    atomic_store(&asked_to_stop, 0);
 }
 
 /** What a worker tells the others after a step. */
@@ -73,10 +77,13 @@ static frug_status compute(frugi_worker *w, double rate, float factor, double la
 /* The first step knows no norm yet: it takes one before it begins in earnest. */
 static int first_norm(frugi_worker *w) {
     told sum;
+    w->graph->step = w->step;
+    frugi_worker_put_aside(w); /* the batch will count once, when it is trained on */
     frugi_graph_forward(w->graph, &w->batch, true);
     frugi_buckets_begin(w->buckets, w->step, 0, 1, true);
     frugi_graph_backward(w->graph, frugi_buckets_sink(w->buckets));
     frugi_buckets_end(w->buckets, 0);
+    frugi_worker_put_back(w);
     int status = share(w, (told){.norm2 = frugi_buckets_norm2(w->buckets)}, &sum);
     if (status == FRUGI_EXIT_OK)
         frugi_clip_tell(&w->clip, sqrt(sum.norm2 / w->size));
@@ -87,9 +94,9 @@ static bool exact_clip(const frugi_worker *w) {
     return w->reducer && strcmp(frug_reducer_algorithm(w->reducer), "dense") == 0;
 }
 
-/* Methods that follow the norm of the gradient are told that of the last step; others have no use for it. */
-static void tell_norm(frugi_worker *w, double norm) {
-    if (w->reducer && strstr(frug_config_text(w->config), "norm=off") == NULL)
+void frugi_worker_tell_norm(frugi_worker *w, double norm) {
+    w->norm = norm;
+    if (norm >= 0 && w->reducer && strstr(frug_config_text(w->config), "norm=off") == NULL)
         frug_compressor_tell(frug_reducer_compressor(w->reducer), FRUG_SIGNAL_NORM, 0, &norm, 1);
 }
 
@@ -108,12 +115,12 @@ static int one_step(frugi_worker *w, stride *s) {
         return frugi_worker_error(w, "exchange", status);
     double asked = w->graph->score.asked > 0 ? w->graph->score.asked : 1;
     told mine = {w->graph->score.loss / asked, asked, w->graph->score.right, frugi_buckets_norm2(w->buckets),
-                 asked_to_stop};
+                 atomic_load(&asked_to_stop)};
     if (share(w, mine, &s->sum) != FRUGI_EXIT_OK)
         return FRUGI_EXIT_FAIL;
     s->clipped = lagging ? factor : frugi_buckets_clipped(w->buckets);
     frugi_clip_tell(&w->clip, sqrt(s->sum.norm2 / w->size));
-    tell_norm(w, sqrt(s->sum.norm2 / w->size));
+    frugi_worker_tell_norm(w, sqrt(s->sum.norm2 / w->size));
     s->seconds = frugi_seconds() - t0;
     w->times.total += s->seconds;
     return FRUGI_EXIT_OK;
@@ -146,7 +153,8 @@ static void watch_step(frugi_worker *w, const stride *s) {
 
 static void note_step(frugi_worker *w, const stride *s) {
     w->step_seconds[w->steps_here++ % FRUGI_STEPS_KNOWN] = (float)s->seconds;
-    if (w->step >= w->steps - w->steps / TAIL - 1) {
+    uint64_t tail = w->steps / TAIL ? w->steps / TAIL : 1;
+    if (w->step + tail >= w->steps) {
         w->loss_tail += s->sum.loss / w->size;
         w->loss_tail_count++;
     }
@@ -159,6 +167,12 @@ static bool due(const frugi_worker *w, uint64_t every) {
     return w->step % (every ? every : w->per_epoch) == 0;
 }
 
+/* Units that are cut off at zero hide weights that are no numbers from the loss, but not from the gradient. */
+static int say_not_finite(const frugi_worker *w, const char *what) {
+    return frugi_error("the %s is not finite after step %llu; a lower --rate may help", what,
+                       (unsigned long long)w->step);
+}
+
 static int look(frugi_worker *w) {
     const frugi_watch *watch = w->crew->watch;
     frugi_quality quality;
@@ -168,6 +182,8 @@ static int look(frugi_worker *w) {
         if (watch && watch->quality)
             watch->quality(watch->ctx, &quality);
     }
+    if (status == FRUGI_EXIT_OK && !isfinite(quality.loss))
+        return w->rank == 0 ? say_not_finite(w, "loss of the evaluation") : FRUGI_EXIT_FAIL;
     return status;
 }
 
@@ -184,19 +200,20 @@ static int pause_after(frugi_worker *w) {
 }
 
 int frugi_worker_train(frugi_worker *w) {
-    int status = FRUGI_EXIT_OK;
+    /* A run that was already at its end still says how good it is. */
+    int status = w->step == w->steps && w->crew->job->eval ? look(w) : FRUGI_EXIT_OK;
     while (status == FRUGI_EXIT_OK && w->step < w->steps && !w->interrupted) {
         stride s = {0};
         status = one_step(w, &s);
         if (status != FRUGI_EXIT_OK)
             break;
         note_step(w, &s);
-        if (!isfinite(s.sum.loss))
-            return w->rank == 0 ? frugi_error("the loss is not finite after step %llu; a lower --rate may help",
-                                              (unsigned long long)w->step)
-                                : FRUGI_EXIT_FAIL;
+        if (!isfinite(s.sum.loss) || !isfinite(s.sum.norm2))
+            return w->rank == 0 ? say_not_finite(w, isfinite(s.sum.loss) ? "gradient" : "loss") : FRUGI_EXIT_FAIL;
         w->interrupted = s.sum.stop > 0 && w->step < w->steps;
         status = pause_after(w);
     }
+    if (status == FRUGI_EXIT_OK && w->size > 1 && w->reducer)
+        status = frugi_worker_together(w, frugi_worker_same_weights);
     return status;
 }

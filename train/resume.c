@@ -24,10 +24,14 @@ static void set_count(json_t *facts, const char *key, uint64_t value) {
     set_text(facts, key, text);
 }
 
-/* In hexadecimal, so that every bit comes back. */
+/* As short as it may be for every bit to come back. */
 static void set_real(json_t *facts, const char *key, double value) {
     char text[64];
-    snprintf(text, sizeof text, "%a", value);
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
     set_text(facts, key, text);
 }
 
@@ -56,6 +60,8 @@ static void set_terms(json_t *facts, const frugi_worker *w) {
     set_real(facts, "clip", crew->job->clip);
     set_count(facts, "batch", crew->batch);
     set_count(facts, "seed", crew->job->seed);
+    set_count(facts, "samples", frugi_data_about(crew->data)->count[FRUGI_TRAIN]);
+    set_text(facts, "no-augment", crew->job->augment ? "no" : "yes");
 }
 
 static json_t *gather_facts(const frugi_worker *w) {
@@ -74,6 +80,7 @@ static json_t *gather_facts(const frugi_worker *w) {
     set_count(facts, "bytes_dense", traffic.dense);
     set_real(facts, "entries_sent", traffic.entries);
     set_real(facts, "entries_seen", traffic.seen);
+    set_real(facts, "norm", w->norm);
     set_real(facts, "clip_a", clip[0]);
     set_real(facts, "clip_b", clip[1]);
     return facts;
@@ -98,18 +105,31 @@ int frugi_worker_save(frugi_worker *w) {
     return status;
 }
 
+/* Of a list like a=1,b=2, the piece in which it first differs from another; lists are too long for a line. */
+static const char *odd_piece(const char *list, const char *other, char *dst, size_t cap) {
+    size_t begin = 0, i = 0;
+    for (; list[i] && list[i] == other[i]; i++)
+        if (list[i] == ',' || list[i] == ':')
+            begin = i + 1;
+    snprintf(dst, cap, "%.*s", (int)strcspn(list + begin, ","), list + begin);
+    return dst;
+}
+
+static int refuse_term(const frugi_worker *w, const char *key, const char *theirs, const char *ours) {
+    char a[128], b[128];
+    return w->rank == 0 ? frugi_error("%s: the checkpoint was made with --%s %s, not %s", w->crew->job->resume, key,
+                                      odd_piece(theirs, ours, a, sizeof a), odd_piece(ours, theirs, b, sizeof b))
+                        : FRUGI_EXIT_FAIL;
+}
+
 static int check_terms(const frugi_worker *w, const json_t *facts) {
     json_t *mine = json_object(), *value;
     const char *key;
     int status = FRUGI_EXIT_OK;
     set_terms(mine, w);
     json_object_foreach(mine, key, value) {
-        if (status == FRUGI_EXIT_OK && strcmp(json_string_value(value), get_text(facts, key)) != 0) {
-            status = FRUGI_EXIT_FAIL;
-            if (w->rank == 0)
-                frugi_error("%s: the checkpoint was made with --%s %s, not %s", w->crew->job->resume, key,
-                            get_text(facts, key), json_string_value(value));
-        }
+        if (status == FRUGI_EXIT_OK && strcmp(json_string_value(value), get_text(facts, key)) != 0)
+            status = refuse_term(w, key, get_text(facts, key), json_string_value(value));
     }
     json_decref(mine);
     return status;
@@ -124,12 +144,19 @@ static int find_place(frugi_worker *w, const json_t *facts, uint64_t step) {
         return FRUGI_EXIT_FAIL;
     }
     w->step = step;
-    if (per_epoch != w->per_epoch)
+    if (per_epoch != w->per_epoch) {
         w->step = (uint64_t)((double)step / (double)per_epoch * (double)w->per_epoch + 0.5);
-    else if (steps != w->steps && w->rank == 0)
+        if (w->rank == 0)
+            frugi_hint(
+                "step %llu of the checkpoint's %llu is step %llu of this run's %llu, at the same place of the data",
+                (unsigned long long)step, (unsigned long long)steps, (unsigned long long)w->step,
+                (unsigned long long)w->steps);
+    } else if (steps != w->steps && w->rank == 0)
         frugi_hint("the checkpoint's run was to have %llu steps, this one has %llu: schedules change",
                    (unsigned long long)steps, (unsigned long long)w->steps);
     w->step = w->step < w->steps ? w->step : w->steps;
+    if (w->step == w->steps && w->rank == 0)
+        frugi_hint("no step is left to take; a larger --steps or --epochs would train on");
     return FRUGI_EXIT_OK;
 }
 
@@ -151,6 +178,7 @@ static int take_up(frugi_worker *w, frugi_checkpoint *checkpoint, const json_t *
     const double clip[2] = {get_real(facts, "clip_a"), get_real(facts, "clip_b")};
     if (!frugi_clip_restore(&w->clip, clip))
         return frugi_error("%s: the checkpoint's norm is no norm", w->crew->job->resume);
+    frugi_worker_tell_norm(w, json_object_get(facts, "norm") ? get_real(facts, "norm") : -1);
     w->bytes_before = get_count(facts, "bytes_sent");
     w->dense_before = get_count(facts, "bytes_dense");
     w->entries_before = get_real(facts, "entries_sent");

@@ -26,6 +26,27 @@ int frugi_team_rank(void) {
     return joined ? frug_comm_rank(joined) : 0;
 }
 
+int frugi_team_agree(frug_comm *comm, int status) {
+    int size = frug_comm_size(comm), first = 0, worst = FRUGI_EXIT_OK, *all = calloc((size_t)size, sizeof *all);
+    frug_status heard = all ? frug_comm_gather(comm, &status, sizeof status, all) : FRUG_ERR_MEMORY;
+    for (int i = size - 1; heard == FRUG_OK && i >= 0; i--) {
+        worst = all[i] > worst ? all[i] : worst;
+        first = all[i] != FRUGI_EXIT_OK ? i : first;
+    }
+    free(all);
+    frugi_say_release(heard != FRUG_OK || frug_comm_rank(comm) == first);
+    return heard == FRUG_OK ? worst : frugi_library_error("workers");
+}
+
+int frugi_team_agree_joined(int status) {
+    if (joined) {
+        frug_comm_set_deadline(joined, DEADLINE);
+        return frugi_team_agree(joined, status);
+    }
+    frugi_say_release(1);
+    return status;
+}
+
 /** The threads set out together, or not at all when one cannot be started: the others would wait for it. */
 typedef struct gate {
     pthread_mutex_t lock; /* held until all stand at the gate */

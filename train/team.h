@@ -19,6 +19,15 @@ int frugi_team_size(int fallback);
 /** This process's number in the group; 0 where it is alone. */
 int frugi_team_rank(void);
 
+/**
+ * Hear how the workers of a group do: all get the worst exit status. Of what they have held back (io/say.h) the first
+ * that failed prints its own, or worker 0 where none did. Collective; returns FRUGI_EXIT_FAIL when they do not meet.
+ */
+int frugi_team_agree(frug_comm *comm, int status);
+
+/** The same over the group that this process has joined; where it is alone its own status, printed. */
+int frugi_team_agree_joined(int status);
+
 /** What one worker does. Returns an exit status, after a line on stderr. */
 typedef int frugi_team_fn(frug_comm *comm, void *shared);
 

@@ -4,7 +4,9 @@
 #include "worker.h"
 
 #include "checkpoint.h"
+#include "checksum.h"
 #include "say.h"
+#include "team.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +17,9 @@ int frugi_worker_error(const frugi_worker *w, const char *what, frug_status stat
     return frugi_library_error(what);
 }
 
-int frugi_worker_agree(const frugi_worker *w, int status) {
-    int *all = calloc((size_t)w->size, sizeof *all);
-    frug_status heard = all ? frug_comm_gather(w->comm, &status, sizeof status, all) : FRUG_ERR_MEMORY;
-    for (int i = 0; heard == FRUG_OK && i < w->size; i++)
-        status = all[i] > status ? all[i] : status;
-    free(all);
-    return heard == FRUG_OK ? status : frugi_worker_error(w, "workers", heard);
+int frugi_worker_together(frugi_worker *w, int (*part)(frugi_worker *w)) {
+    frugi_say_hold();
+    return frugi_team_agree(w->comm, part(w));
 }
 
 static uint64_t hash_text(const char *text) {
@@ -37,7 +35,7 @@ typedef struct article {
     uint64_t value;
 } article;
 
-#define ARTICLES 12
+#define ARTICLES 17
 
 static void list_articles(const frugi_worker *w, article *a) {
     const frugi_crew *crew = w->crew;
@@ -59,12 +57,17 @@ static void list_articles(const frugi_worker *w, article *a) {
         {"--steps or --epochs", w->steps},
         {"--eval-every", job->eval ? job->eval_every : UINT64_MAX},
         {"--save or --save-every", job->save ? job->save_every : UINT64_MAX},
+        {"--eval-batches", job->eval_batches},
+        {"--bucket", job->bucket_bytes},
+        {"--resume", job->resume != NULL},
+        {"--no-augment", !job->augment},
+        {"--alone", job->alone},
     };
     memcpy(a, all, sizeof all);
 }
 
 /* Workers of an MPI job may have been started with different words. */
-static int agree_on_job(const frugi_worker *w) {
+static int agree_on_job(frugi_worker *w) {
     article mine[ARTICLES];
     uint64_t value[ARTICLES], *all = calloc((size_t)w->size * ARTICLES, sizeof *all);
     list_articles(w, mine);
@@ -80,6 +83,22 @@ static int agree_on_job(const frugi_worker *w) {
     return status;
 }
 
+/* Files of weights may differ between machines, and so may arithmetic; nothing else would tell. */
+int frugi_worker_same_weights(frugi_worker *w) {
+    uint32_t mine = 0;
+    for (const frugi_param *p = w->graph->params; p; p = p->next)
+        mine = frugi_checksum(mine, p->w, p->rows * p->cols * sizeof *p->w);
+    uint32_t *all = calloc((size_t)w->size, sizeof *all);
+    frug_status heard = all ? frug_comm_gather(w->comm, &mine, sizeof mine, all) : FRUG_ERR_MEMORY;
+    int status = heard == FRUG_OK ? FRUGI_EXIT_OK : frugi_worker_error(w, "workers", heard);
+    for (int r = 1; status == FRUGI_EXIT_OK && r < w->size; r++)
+        if (all[r] != all[0])
+            status = frugi_error("workers 0 and %d have different weights %s", r,
+                                 w->steps_here ? "after training" : "to begin with");
+    free(all);
+    return status;
+}
+
 static void count_steps(frugi_worker *w) {
     const frugi_job *job = w->crew->job;
     uint64_t samples = frugi_data_about(w->crew->data)->count[FRUGI_TRAIN];
@@ -87,6 +106,34 @@ static void count_steps(frugi_worker *w) {
     w->per_epoch = w->per_epoch ? w->per_epoch : 1;
     w->steps = job->steps ? job->steps : (uint64_t)(job->epochs * (double)w->per_epoch + 0.5);
     w->steps = w->steps ? w->steps : 1;
+}
+
+static size_t buffer_floats(const frugi_worker *w) {
+    size_t count = 0;
+    for (const frugi_buffer *b = w->graph->buffers; b; b = b->next)
+        count += b->count;
+    return count;
+}
+
+void frugi_worker_put_aside(frugi_worker *w) {
+    float *to = w->aside;
+    for (const frugi_buffer *b = w->graph->buffers; b; to += b->count, b = b->next)
+        memcpy(to, b->data, b->count * sizeof *to);
+}
+
+void frugi_worker_put_back(frugi_worker *w) {
+    const float *from = w->aside;
+    for (frugi_buffer *b = w->graph->buffers; b; from += b->count, b = b->next)
+        memcpy(b->data, from, b->count * sizeof *from);
+}
+
+static int load_weights(frugi_worker *w) {
+    const char *path = w->crew->job->weights;
+    uint32_t fresh = 0;
+    int status = frugi_weights_load(path, w->graph, &fresh);
+    if (status == FRUGI_EXIT_OK && fresh > 0)
+        frugi_hint("%s lacks %u of the model's tensors, all of its head: they begin as random numbers", path, fresh);
+    return status;
 }
 
 static int open_model(frugi_worker *w) {
@@ -99,11 +146,13 @@ static int open_model(frugi_worker *w) {
         status = frugi_batch_create(info, w->crew->batch, &w->batch);
     if (status != FRUGI_EXIT_OK)
         return status;
+    w->aside = calloc(buffer_floats(w) + 1, sizeof *w->aside);
+    if (!w->aside)
+        return frugi_error("not enough memory");
     w->graph->seed = job->seed;
     w->graph->worker = (uint64_t)w->rank;
     frugi_graph_init(w->graph, job->seed);
-    uint32_t fresh = 0;
-    return job->weights ? frugi_weights_load(job->weights, w->graph, &fresh) : FRUGI_EXIT_OK;
+    return job->weights ? load_weights(w) : FRUGI_EXIT_OK;
 }
 
 static int open_exchange(frugi_worker *w) {
@@ -143,15 +192,18 @@ static int open_buckets(frugi_worker *w) {
 
 /* Each part is open on all workers before the next begins, so that nobody waits for one who has failed. */
 int frugi_worker_begin(frugi_worker *w, frugi_crew *crew, frug_comm *comm, bool training) {
-    *w = (frugi_worker){.crew = crew, .comm = comm, .rank = frug_comm_rank(comm), .size = frug_comm_size(comm)};
+    *w = (frugi_worker){
+        .crew = crew, .comm = comm, .rank = frug_comm_rank(comm), .size = frug_comm_size(comm), .norm = -1};
     count_steps(w);
-    int status = agree_on_job(w);
+    int status = frugi_worker_together(w, agree_on_job);
     if (status == FRUGI_EXIT_OK)
-        status = frugi_worker_agree(w, open_model(w));
+        status = frugi_worker_together(w, open_model);
+    if (status == FRUGI_EXIT_OK && w->size > 1)
+        status = frugi_worker_together(w, frugi_worker_same_weights);
     if (status == FRUGI_EXIT_OK && training)
-        status = frugi_worker_agree(w, open_exchange(w));
+        status = frugi_worker_together(w, open_exchange);
     if (status == FRUGI_EXIT_OK && training)
-        status = frugi_worker_agree(w, open_buckets(w));
+        status = frugi_worker_together(w, open_buckets);
     return status;
 }
 
@@ -163,6 +215,7 @@ void frugi_worker_end(frugi_worker *w) {
     frug_layout_destroy(w->layout);
     frugi_batch_destroy(&w->batch);
     frugi_graph_destroy(w->graph);
+    free(w->aside);
     free(w->step_seconds);
 }
 
@@ -174,10 +227,10 @@ frugi_traffic frugi_worker_traffic(const frugi_worker *w) {
         return t;
     frug_reducer_stats(w->reducer, &exchange);
     frug_compressor_stats(frug_reducer_compressor(w->reducer), &stats);
-    uint64_t here = w->steps_here * (uint64_t)frug_layout_elements(w->layout), P = (uint64_t)w->size;
-    if (w->size > 1) { /* what a ring would send */
+    uint64_t elements = frug_layout_elements(w->layout), here = w->steps_here * elements, P = (uint64_t)w->size;
+    if (w->size > 1) { /* what a ring would send; rounded step by step, so that breaks do not change the sum */
         t.bytes += exchange.bytes_sent;
-        t.dense += 2 * here * sizeof(float) / P * (P - 1);
+        t.dense += w->steps_here * (2 * elements * sizeof(float) * (P - 1) / P);
     } else { /* nothing travels: what would be handed out */
         t.bytes += stats.calls ? stats.bytes_sent : here * sizeof(float);
         t.dense += here * sizeof(float);

@@ -43,8 +43,10 @@ typedef struct frugi_worker {
     frug_optimizer *optimizer;
     frugi_buckets *buckets;
     frugi_batch batch;
+    float *aside; /* running statistics that will be put back */
     frugi_clip clip;
-    uint64_t step, steps, per_epoch;     /* done, in all, of an epoch */
+    double norm;                     /* of the last step's gradient, for methods that follow it; below 0: not known */
+    uint64_t step, steps, per_epoch; /* done, in all, of an epoch */
     uint64_t bytes_before, dense_before; /* sent by the run that this one goes on */
     double entries_before, seen_before;  /* likewise */
     frugi_times times;
@@ -60,14 +62,20 @@ typedef struct frugi_worker {
 int frugi_worker_begin(frugi_worker *w, frugi_crew *crew, frug_comm *comm, bool training);
 void frugi_worker_end(frugi_worker *w);
 
-/** Whether all workers are well: the worst of their statuses, known to all. Collective. */
-int frugi_worker_agree(const frugi_worker *w, int status);
+/** Let all workers do a part and hear whether all are well: the worst status, known to all, said once. Collective. */
+int frugi_worker_together(frugi_worker *w, int (*part)(frugi_worker *w));
 
 /** Report a failure of the library: once, by the worker that noticed, or for those who were told by worker 0. */
 int frugi_worker_error(const frugi_worker *w, const char *what, frug_status status);
 
+/** See that all workers hold the same weights. Collective. */
+int frugi_worker_same_weights(frugi_worker *w);
+
 /** All steps that are left. Collective. */
 int frugi_worker_train(frugi_worker *w);
+
+/** What frugi_job_interrupt() asked for was done: the next job is not meant. */
+void frugi_worker_forget_interrupt(void);
 
 /** How good the model is on a split; every worker gets the answer. Collective. */
 int frugi_worker_evaluate(frugi_worker *w, frugi_split split, frugi_quality *quality);
@@ -83,6 +91,13 @@ int frugi_worker_resume(frugi_worker *w);
 
 /** Take the weights of a checkpoint and nothing else. Collective. */
 int frugi_worker_load(frugi_worker *w);
+
+/** Note the running statistics, and have them back as they were: for passes that must leave no trace. */
+void frugi_worker_put_aside(frugi_worker *w);
+void frugi_worker_put_back(frugi_worker *w);
+
+/** Methods that follow the norm of the gradient are told that of the last step; others have no use for it. */
+void frugi_worker_tell_norm(frugi_worker *w, double norm);
 
 /** Bytes sent and what dense gradients would have taken, entries sent and seen; with the run before. */
 typedef struct frugi_traffic {

@@ -10,11 +10,12 @@
 #include "say.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define OPTIONS(layers, width, heads, length, dropout)                                                                 \
-    "layers=" #layers ",width=" #width ",heads=" #heads ",length=" #length ",dropout=" #dropout
+    "layers=" #layers ",width=" #width ",heads=" #heads ",length=" #length ",dropout=" #dropout ",vocab=0"
 #define TRANSFORMER(name, kind, task, layers, width, heads, length, dropout, help)                                     \
     {                                                                                                                  \
         {name, OPTIONS(layers, width, heads, length, dropout), help}, frugi_build_##kind, {                            \
@@ -86,14 +87,28 @@ static int refuse_name(const char *name) {
 
 /* ---- options ---- */
 
-/* A whole number of 1 to 65,536: no transformer has more of anything, and products of two fit. */
-static int take_count(const char *key, const char *value, uint32_t *into) {
+/** An option that is a whole number. No transformer has more of anything, and products of two fit. */
+typedef struct count_option {
+    const char *key;
+    size_t offset; /* in frugi_model */
+    unsigned long least, most;
+} count_option;
+
+static const count_option count_options[] = {
+    {"layers", offsetof(frugi_model, layers), 1, 1024},  {"width", offsetof(frugi_model, hidden), 1, 65536},
+    {"heads", offsetof(frugi_model, heads), 1, 65536},   {"length", offsetof(frugi_model, length), 1, 65536},
+    {"vocab", offsetof(frugi_model, vocab), 0, 1 << 20},
+};
+enum { COUNT_OPTIONS = sizeof count_options / sizeof *count_options };
+
+static int take_count(const count_option *option, const char *value, frugi_model *model) {
     char *end;
     errno = 0;
     unsigned long n = strtoul(value, &end, 10);
-    if (*value < '0' || *value > '9' || *end || errno || n < 1 || n > 65536)
-        return frugi_error("model option %s=%s: expected a whole number from 1 to 65536", key, value);
-    *into = (uint32_t)n;
+    if (*value < '0' || *value > '9' || *end || errno || n < option->least || n > option->most)
+        return frugi_error("model option %s=%s: expected a whole number from %lu to %lu", option->key, value,
+                           option->least, option->most);
+    *(uint32_t *)((char *)model + option->offset) = (uint32_t)n;
     return FRUGI_EXIT_OK;
 }
 
@@ -107,16 +122,16 @@ static int take_rate(const char *key, const char *value, double *into) {
 }
 
 static int take_option(const char *key, const char *value, frugi_model *model) {
-    static const char *const keys[] = {"layers", "width", "heads", "length", "dropout", NULL};
-    uint32_t *counts[] = {&model->layers, &model->hidden, &model->heads, &model->length};
-    for (size_t i = 0; i < 4; i++)
-        if (strcmp(key, keys[i]) == 0)
-            return take_count(key, value, counts[i]);
-    if (strcmp(key, keys[4]) == 0)
+    static const char *const keys[] = {"layers", "width", "heads", "length", "vocab", "dropout", NULL};
+    for (size_t i = 0; i < COUNT_OPTIONS; i++)
+        if (strcmp(key, count_options[i].key) == 0)
+            return take_count(&count_options[i], value, model);
+    if (strcmp(key, "dropout") == 0)
         return take_rate(key, value, &model->dropout);
     const char *near = frugi_nearest(key, keys);
     return near ? frugi_error("%s has no option '%s'; did you mean '%s'?", model->name, key, near)
-                : frugi_error("%s has no option '%s'; it has layers, width, heads, length, dropout", model->name, key);
+                : frugi_error("%s has no option '%s'; it has layers, width, heads, length, dropout, vocab", model->name,
+                              key);
 }
 
 /* options: "key=value,key=value", which is cut into pieces. */
@@ -169,6 +184,9 @@ static int check_data(const frugi_model *model, const frugi_data_info *info) {
     if (model->task != info->task)
         return frugi_error("%s learns from %s, and %s is %s", model->text, wants[model->task], info->name,
                            wants[info->task]);
+    if (model->vocab && model->vocab != info->vocab)
+        return frugi_error("%s is to know %u tokens, and %s has %u; vocab= is for builtin data", model->text,
+                           model->vocab, info->name, info->vocab);
     if (model->task != FRUGI_TASK_IMAGES)
         return FRUGI_EXIT_OK;
     if (info->channels < 1 || info->height < 1 || info->width < 1 || info->classes < 2)

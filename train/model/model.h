@@ -24,7 +24,7 @@ typedef struct frugi_model {
 /** One model in the list that --help prints. */
 typedef struct frugi_model_kind {
     const char *name;
-    const char *options; /* "layers=12,width=768,heads=12,length=1024,dropout=0.1"; NULL: none */
+    const char *options; /* "layers=12,width=768,heads=12,length=1024,dropout=0.1,vocab=0"; NULL: none */
     const char *help;
 } frugi_model_kind;
 

@@ -151,7 +151,9 @@ frugi_value *frugi_op_embedding(frugi_graph *g, const char *name_token, const ch
         return node->out;
     e->shape = shape;
     e->begin = frugi_hold(FRUGI_USE_ACTIVATIONS, ((size_t)shape.vocab + 1) * sizeof *e->begin);
-    e->places = frugi_hold(FRUGI_USE_ACTIVATIONS, (size_t)g->most * shape.length * sizeof *e->places);
+    size_t tokens = (size_t)g->most * shape.length;
+    if (tokens <= INT32_MAX) /* rows of a batch are counted in 32 bits, here and in BLAS */
+        e->places = frugi_hold(FRUGI_USE_ACTIVATIONS, tokens * sizeof *e->places);
     g->broken |= !e->begin || !e->places;
     node->param[TOKEN] = add_table(g, name_token, shape.vocab, &shape);
     node->param[POSITION] = add_table(g, name_position, shape.positions, &shape);

@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINE 16u /* floats of a cache line */
+#define LINE         16u               /* floats of a cache line */
+#define MOST_WEIGHTS ((size_t)1 << 48) /* far more than any machine has, and one tensor more does not overflow */
 
 static size_t rounded(size_t floats) {
     return (floats + LINE - 1) / LINE * LINE;
@@ -70,8 +71,10 @@ static frugi_value *add_value(frugi_graph *g, uint32_t ndim, const uint32_t *dim
         return NULL;
     v->ndim = ndim;
     v->each = 1;
-    for (uint32_t i = 0; i < ndim; i++)
-        v->each *= v->dims[i] = dims[i];
+    for (uint32_t i = 0; i < ndim; i++) {
+        v->dims[i] = dims[i];
+        g->broken |= __builtin_mul_overflow(v->each, (size_t)dims[i], &v->each);
+    }
     v->wants_grad = true;
     v->made = v->last = g->nodes;
     v->next = g->values;
@@ -152,10 +155,12 @@ frugi_param *frugi_param_add(frugi_graph *g, const char *name, frug_role role, u
     p->cols = 1;
     for (uint32_t i = 0; i < ndim; i++) {
         p->tensor.shape[i] = shape[i];
-        p->cols *= i ? (size_t)shape[i] : 1;
+        g->broken |= i && __builtin_mul_overflow(p->cols, (size_t)shape[i], &p->cols);
     }
+    size_t count = 0;
+    g->broken |= __builtin_mul_overflow(p->rows, p->cols, &count) || count > MOST_WEIGHTS || g->elements > MOST_WEIGHTS;
     p->tensor.offset = g->elements;
-    g->elements += rounded(p->rows * p->cols);
+    g->elements += g->broken ? 0 : rounded(count);
     p->init = init;
     p->spread = spread;
     *(g->params_end ? &g->params_end->next : &g->params) = p;

@@ -113,7 +113,7 @@ struct frugi_graph {
     float *weights;
     float *activations, *work;
     size_t work_each; /* floats of work space per thread */
-    bool broken;      /* a builder ran out of memory */
+    bool broken;      /* a builder ran out of memory, or of numbers to count it */
 };
 
 /** An empty graph. NULL without memory. */

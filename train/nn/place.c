@@ -9,6 +9,8 @@
 
 #include <stdlib.h>
 
+#define MOST_FLOATS ((size_t)1 << 48) /* far more than any machine has, and a value more does not overflow */
+
 typedef struct stay {
     size_t begin, end; /* floats */
     frugi_value *value;
@@ -20,16 +22,25 @@ typedef struct plan {
     stay *living; /* ascending */
     size_t count, room;
     size_t height; /* floats of gradients */
+    bool too_large;
 } plan;
 
-static size_t floats_of(const plan *p, const frugi_value *v) {
-    return ((size_t)p->g->most * v->each + 15) / 16 * 16;
+/* Of a value for the whole batch; 0, and the plan is no good, where that is beyond all measure. */
+static size_t floats_of(plan *p, const frugi_value *v) {
+    size_t floats;
+    if (__builtin_mul_overflow((size_t)p->g->most, v->each, &floats) || floats > MOST_FLOATS || p->data > MOST_FLOATS ||
+        p->height > MOST_FLOATS) {
+        p->too_large = true;
+        return 0;
+    }
+    return (floats + 15) / 16 * 16;
 }
 
 static void place_data(plan *p) {
     for (frugi_value *v = p->g->values; v; v = v->next)
         if (!v->alias && !v->external) {
-            v->data = p->g->activations + p->data; /* a base of NULL the first time, when only lengths count */
+            if (p->g->activations) /* the first time only lengths count */
+                v->data = p->g->activations + p->data;
             p->data += floats_of(p, v);
         }
 }
@@ -88,6 +99,8 @@ static void place(plan *p) {
 static int lay_out(plan *p) {
     frugi_graph *g = p->g;
     place(p);
+    if (p->too_large)
+        return frugi_error("the model with batches of %u is too large for any memory", g->most);
     g->weights = frugi_hold(FRUGI_USE_WEIGHTS, (size_t)g->elements * sizeof(float));
     float *memory = frugi_hold(FRUGI_USE_ACTIVATIONS, (p->data + p->height) * sizeof(float));
     g->work = frugi_hold(FRUGI_USE_ACTIVATIONS, (size_t)g->threads * g->work_each * sizeof(float));
@@ -115,7 +128,7 @@ int frugi_graph_finish(frugi_graph *g) {
     p.living = calloc(p.room + 1, sizeof *p.living);
     if (!p.living || g->broken) {
         free(p.living);
-        return frugi_error("not enough memory for the model");
+        return frugi_error("not enough memory for the model with batches of %u", g->most);
     }
     int status = lay_out(&p);
     free(p.living);

@@ -62,6 +62,10 @@ void frugi_move_lora(frug_optimizer *o, const frugi_move *move, const frugi_tune
         return;
     memcpy(before, own, n * sizeof *own);
     frugi_move_adam(move, all->mean + t->moment_at, all->square + t->moment_at, own, grad, (uint32_t)n, keep);
+    if (!all_below(own, n, FRUGI_OPTIM_HELD)) { /* a rate without reason */
+        memcpy(own, before, n * sizeof *own);
+        return;
+    }
     for (size_t i = 0; i < n; i++)
         grad[i] = own[i] - before[i];
     /* B' A' - B A = (B' - B) A' + B (A' - A): no difference of large products. */

@@ -82,7 +82,7 @@ static const option_row rows[] = {
     {"alpha", ROW_REAL, AT(alpha), 1e-6, 1e6, "1e-6 to 1e6"},
     {"targets", ROW_TARGETS, AT(targets), 0, 0, "qv, attention, linear, all, or a pattern of names with * and ?"},
     {"others", ROW_WORD, AT(others_adamw), 0, 0, "frozen|adamw"},
-    {"threads", ROW_COUNT, AT(threads), 1, 1024, "1 to 1024"},
+    {"threads", ROW_COUNT, AT(threads), 1, 64, "1 to 64"},
 };
 
 const frug_optimizer_kind *frug_optimizer_at(size_t i) {

@@ -8,6 +8,8 @@
  */
 #include "optim/target.h"
 
+#include "common/bits.h"
+
 #include <string.h>
 
 /* How many of the tensor's s largest are in each chunk, into counts. */
@@ -47,6 +49,14 @@ static void settle(const frugi_tuned *t, uint64_t s, const uint32_t *counts, uin
         level[most_lacking(t, counts, level)]++;
 }
 
+/* A chunk whose numbers got out of hand, which only a forged state can do, begins anew. */
+static void measure_chunk(const frugi_solver *solver, const frugi_entries *x, uint64_t at, uint32_t chunk, float *work,
+                          float *state) {
+    (void)frugi_matrix_apply(solver->matrix, x->index + at, x->value + at, x->count[chunk], work, state);
+    if (frugi_largest_magnitude(state, solver->k) >= FRUGI_TARGET_LARGE)
+        memset(state, 0, solver->k * sizeof *state);
+}
+
 /* Write one moment anew: kept where the share is what it was, measured where it is not. level has the new shares. */
 static void measure_anew(frug_optimizer *o, const frugi_tuned *t, const uint8_t *old, const float *kept,
                          const frugi_entries *x, float *state) {
@@ -59,7 +69,7 @@ static void measure_anew(frug_optimizer *o, const frugi_tuned *t, const uint8_t 
         if (level == old[j])
             memcpy(state, kept, (size_t)level * each * sizeof *state);
         else if (solver)
-            (void)frugi_matrix_apply(solver->matrix, x->index + at, x->value + at, x->count[j], work->span, state);
+            measure_chunk(solver, x, at, j, work->span, state);
         state += (uint64_t)level * each;
         kept += (uint64_t)old[j] * each;
         at += (uint64_t)old[j] * t->unit;

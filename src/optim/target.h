@@ -15,6 +15,7 @@
 #include "select/whole.h"
 
 #define FRUGI_TARGET_HELD   0x53800000u /* 2^40 as bits: a gradient with more is not used, its squares might overflow */
+#define FRUGI_TARGET_LARGE  0x76800000u /* 2^110 as bits: no measurement gets there */
 #define FRUGI_TARGET_LEVELS 16u         /* how many shares a chunk may get; four are an even share */
 
 typedef struct frugi_tuned {

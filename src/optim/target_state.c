@@ -39,11 +39,12 @@ static bool levels_are_sound(const frugi_tuned *t, uint64_t s, const uint8_t *le
     return sound && (sum == s || sum == 0);
 }
 
-static bool floats_are_sound(const unsigned char *x, uint64_t n, bool negative) {
+/* Magnitudes below a bound, and numbers below 0 only where there may be some. */
+static bool floats_are_sound(const unsigned char *x, uint64_t n, bool negative, uint32_t bound) {
     const uint32_t mask = negative ? FRUGI_ABS_MASK : UINT32_MAX;
     uint32_t bad = 0;
     for (uint64_t i = 0; i < n; i++)
-        bad |= (frugi_get32(x + 4 * i) & mask) >= FRUGI_INF_BITS;
+        bad |= (frugi_get32(x + 4 * i) & mask) >= bound;
     return !bad;
 }
 
@@ -55,8 +56,11 @@ bool frugi_targets_are_sound(const frug_optimizer *o, const unsigned char *arena
 #define IN(pointer) (arena + ((const unsigned char *)(pointer) - (const unsigned char *)o->arena))
     const unsigned char *mean = IN(all->mean), *square = IN(all->square);
     bool measured = o->options.s && o->options.kind != FRUGI_OPTIM_TABLE;
-    bool sound = floats_are_sound(mean, all->moments, true) && floats_are_sound(square, all->moments, measured) &&
-                 floats_are_sound(IN(all->basis), all->bases, true);
+    const uint32_t large = measured ? FRUGI_TARGET_LARGE : FRUGI_INF_BITS;
+    const uint32_t longest = o->options.kind == FRUGI_OPTIM_LORA ? FRUGI_OPTIM_HELD : 0x3f810000u; /* 1 and rounding */
+    bool sound = floats_are_sound(mean, all->moments, true, large) &&
+                 floats_are_sound(square, all->moments, measured, large) &&
+                 floats_are_sound(IN(all->basis), all->bases, true, longest);
     for (size_t i = 0; i < all->count && sound; i++) {
         const frugi_tuned *t = &all->target[i];
         const unsigned char *index = t->wide ? IN(all->wide + t->index_at) : IN(all->narrow + t->index_at);

@@ -293,6 +293,63 @@ static void a_full_table_forgets_the_smallest(void **state) {
     frug_optimizer_destroy(o);
 }
 
+/* A gradient with heavy tails whose sizes drift: the cube of a bell times a size that changes a little every step. */
+static void drifting_gradient(float *g, float *size, uint64_t t) {
+    uint64_t state = t * 0x9e3779b97f4a7c15u + 3;
+    for (size_t i = 0; i < D; i++) {
+        float x = next_bell(&state), y = next_bell(&state);
+        size[i] = t == 0 ? y * y * y : 0.99f * size[i] + 0.14f * y * y * y;
+        g[i] = size[i] * (0.5f + x);
+    }
+}
+
+/* The mean cosine between the steps of an optimiser and those of AdamW on the 32 largest entries of 2048, steps 20-60.
+ */
+static double likeness(const char *text) {
+    frug_optimizer *o = single_optimizer(text, 32, 64);
+    static adam a;
+    static float g[D], size[D], w[D];
+    static double before[D];
+    double sum = 0;
+    memset(&a, 0, sizeof a);
+    memset(w, 0, sizeof w);
+    for (uint64_t t = 0; t < 60; t++) {
+        float was[D];
+        double along = 0, own = 0, other = 0;
+        drifting_gradient(g, size, t);
+        memcpy(was, w, sizeof w);
+        memcpy(before, a.w, sizeof before);
+        OK(frug_optimizer_step(o, t, 0, D, g, 0.01, w));
+        keep_largest(g, D, 1, 32);
+        adam_step(&a, g, D, t, 0.01);
+        for (size_t i = 0; i < D; i++) {
+            double x = (double)w[i] - (double)was[i], y = a.w[i] - before[i];
+            along += x * y;
+            own += x * x;
+            other += y * y;
+        }
+        sum += t < 20 ? 0 : along / sqrt(own * other) / 40;
+    }
+    frug_optimizer_destroy(o);
+    return sum;
+}
+
+/* On a made-up stream, in the same bytes, the table moves weights more like sparse AdamW than what is recovered. */
+static void a_table_is_nearer_to_adamw_than_a_sketch(void **state) {
+    (void)state;
+    static const int kappas[] = {5, 7, 10, 14};
+    for (size_t k = 0; k < 4; k++) {
+        char text[3][64];
+        snprintf(text[0], sizeof text[0], "sgc:s=32,kappa=%d,method=batch", kappas[k]);
+        snprintf(text[1], sizeof text[1], "sgc:s=32,kappa=%d", kappas[k]);
+        snprintf(text[2], sizeof text[2], "table:s=32,kappa=%d,c=1", kappas[k]);
+        double batch = likeness(text[0]), four = likeness(text[1]), table = likeness(text[2]);
+        print_message("kappa %2d: cosine to sparse AdamW: batch %.3f, gomp4 %.3f, table %.3f\n", kappas[k], batch, four,
+                      table);
+        assert_true(table > batch + 0.1 && table > four + 0.1);
+    }
+}
+
 /* ---- lora ------------------------------------------------------------------------ */
 
 #define RANK 3u
@@ -454,6 +511,7 @@ int main(void) {
         cmocka_unit_test(cesgc_is_mesgc_of_the_projection),
         cmocka_unit_test(a_table_with_room_is_adamw_on_the_largest),
         cmocka_unit_test(a_full_table_forgets_the_smallest),
+        cmocka_unit_test(a_table_is_nearer_to_adamw_than_a_sketch),
         cmocka_unit_test(lora_trains_two_factors),
         cmocka_unit_test(lora_begins_at_the_input_side),
         cmocka_unit_test(galore_of_full_rank_is_adamw_up_to_rotation),

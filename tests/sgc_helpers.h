@@ -6,6 +6,8 @@
 
 #include "optim/target.h"
 
+#include <math.h>
+
 /* q (24 x 50), a gap of 7, bias (50), v (60 x 20), k (20 x 30, stored input first), mlp (16 x 20). */
 #define Q      0u
 #define Q_N    1200u
@@ -79,6 +81,24 @@ static inline frug_optimizer *single_optimizer(const char *text, uint64_t rows, 
         fail_msg("%s: %s", text, frug_last_error());
     frug_layout_destroy(layout);
     return o;
+}
+
+/* ---- a reference: tensors of D elements ---- */
+
+#define D 2048u
+
+/** AdamW on whatever gradient it is given, in double. */
+typedef struct adam {
+    double m[D], v[D], w[D];
+} adam;
+
+static inline void adam_step(adam *a, const float *g, size_t n, uint64_t step, double rate) {
+    double t = (double)step + 1;
+    for (size_t i = 0; i < n; i++) {
+        a->m[i] = 0.9 * a->m[i] + 0.1 * (double)g[i];
+        a->v[i] = 0.999 * a->v[i] + 0.001 * (double)g[i] * (double)g[i];
+        a->w[i] -= rate * a->m[i] / (1 - pow(0.9, t)) / (sqrt(a->v[i] / (1 - pow(0.999, t))) + 1e-8);
+    }
 }
 
 #endif

@@ -155,12 +155,49 @@ static void apollo_scales_channels_or_tensors(void **state) {
     }
 }
 
+/* A gradient that is suddenly a hundred times larger: norms of steps grow by 1.01 a step at most, here to 1e-4. */
+static void apollo_limits_the_growth_of_steps(void **state) {
+    (void)state;
+    frug_optimizer *o = single_optimizer("apollo:rank=16", 64, 32),
+                   *free_one = single_optimizer("apollo:rank=16,growth=1e9", 64, 32);
+    float *w = bell_array(D, 1), *x = bell_array(D, 1), g[D];
+    double last = 0, last_free = 0, jump = 0;
+    for (uint64_t t = 0; t < 12; t++) {
+        double norm = 0, norm_free = 0;
+        float before[D], before_free[D];
+        memcpy(before, w, sizeof before);
+        memcpy(before_free, x, sizeof before_free);
+        sparse_gradient(g, D, t, 1);
+        for (size_t i = 0; i < D; i++)
+            g[i] *= t < 6 ? 0.01f : 1.0f;
+        OK(frug_optimizer_step(o, t, 0, D, g, 0.1, w));
+        OK(frug_optimizer_step(free_one, t, 0, D, g, 0.1, x));
+        for (size_t i = 0; i < D; i++) {
+            norm += pow((double)w[i] - (double)before[i], 2);
+            norm_free += pow((double)x[i] - (double)before_free[i], 2);
+        }
+        if (t > 0) {
+            assert_true(sqrt(norm) <= 1.01 * last * (1 + 1e-4));
+            jump = fmax(jump, sqrt(norm_free) / last_free);
+        }
+        last = sqrt(norm);
+        last_free = sqrt(norm_free);
+    }
+    if (!(jump > 1.1))
+        fail_msg("the longest jump is %g", jump); /* without the limit there is something to limit */
+    test_free(w);
+    test_free(x);
+    frug_optimizer_destroy(o);
+    frug_optimizer_destroy(free_one);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lora_trains_two_factors),
         cmocka_unit_test(lora_begins_at_the_input_side),
         cmocka_unit_test(galore_of_full_rank_is_adamw_up_to_rotation),
         cmocka_unit_test(apollo_scales_channels_or_tensors),
+        cmocka_unit_test(apollo_limits_the_growth_of_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

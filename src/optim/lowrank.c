@@ -6,7 +6,8 @@
  * (Zhao et al., 2024): AdamW on the gradient projected to its leading singular vectors, which are renewed now and then;
  * means are not turned with them, as there. apollo (Zhu et al., 2024): the gradient itself, each row or column along
  * the longer side scaled by how much AdamW changes the length of its random projection. Signs take the place of normal
- * numbers: they preserve lengths as well and are drawn anew at every step instead of being stored.
+ * numbers: they preserve lengths as well and are drawn anew at every step instead of being stored. As there, the norm
+ * of a step is at most 1.01 times that of the one before.
  */
 #include "optim/target.h"
 
@@ -14,6 +15,7 @@
 #include "common/random.h"
 #include "optim/product.h"
 
+#include <float.h>
 #include <math.h>
 
 #define SEED_LORA   0x6c6f7261u
@@ -134,15 +136,36 @@ static void scale_factors(const frugi_tuned *t, bool together, const float *r, c
         factor[e] = factor[far - 1];
 }
 
+/*
+ * What the step is multiplied by so that its norm is at most `growth` times that of the step before, which is kept in
+ * *last. Nothing limits a step after none or one of zeros.
+ */
+static float limit_growth(const frugi_tuned *t, const float *g, const float *factor, double gain, double growth,
+                          float *last) {
+    double sum = 0;
+    for (size_t i = 0; i < t->side.rows; i++)
+        for (size_t j = 0; j < t->side.cols; j++) {
+            double step = (double)factor[t->side.tall ? i : j] * (double)g[i * t->side.cols + j];
+            sum += step * step;
+        }
+    double norm = gain * sqrt(sum), most = growth * (double)*last;
+    double cut = *last > 0 && norm > most ? most / norm : 1;
+    norm *= cut;
+    *last = norm < (double)FLT_MAX ? (float)norm : 0.0f;
+    return (float)cut;
+}
+
 void frugi_move_apollo(frug_optimizer *o, const frugi_move *move, const frugi_tuned *t, const float *g, float *w,
                        float keep) {
     frugi_target_work *work = &o->targets->work;
     const size_t rows = t->side.rows, cols = t->side.cols;
-    const float rate = move->adam_rate * (float)o->options.scale;
     draw_signs(work->near, t->rank, t->side.near, t->tensor, move->step / o->options.refresh);
     frugi_to_far(&t->side, work->near, t->rank, g, work->far, (int)o->options.threads);
     adam(o, move, t);
     scale_factors(t, o->options.per_tensor != 0, work->far, work->step, work->factor);
+    const float cut =
+        limit_growth(t, g, work->factor, (double)move->mean_gain, o->options.growth, o->targets->basis + t->basis_at);
+    const float rate = move->adam_rate * (float)o->options.scale * cut;
     for (size_t i = 0; i < rows; i++)
         for (size_t j = 0; j < cols; j++)
             w[i * cols + j] = keep * w[i * cols + j] - rate * work->factor[t->side.tall ? i : j] * g[i * cols + j];

@@ -217,6 +217,7 @@ static frugi_move plan_move(const frug_optimizer *o, uint64_t step, double rate)
         .eps = (float)f->eps,
         .adam_rate = (float)(rate / correct1),
         .root_gain = (float)(1 / sqrt(correct2)),
+        .mean_gain = (float)(1 / correct1),
     };
     if (frugi_has_targets(f) && f->beta2 > 0) { /* an infinity makes it 0, which is no bound */
         double least = 1 / (correct1 * sqrt(longest_step2(f->beta1, f->beta2, t)));

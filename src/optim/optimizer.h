@@ -48,7 +48,7 @@ typedef struct frugi_optim_options {
     /* Of those that look at whole tensors; numbers are for each tensor. */
     uint64_t s, kappa, c, rank, refresh, adaptive, threads;
     uint64_t explicit_matrix, atoms4, per_tensor, others_adamw; /* numbers of words */
-    double scale, alpha;
+    double scale, alpha, growth;
     char targets[FRUGI_OPTIM_TARGETS];
 } frugi_optim_options;
 
@@ -86,6 +86,7 @@ typedef struct frugi_move {
     float adam_rate;                /* rate over the bias correction of the mean */
     float root_gain;                /* 1 over the root of the correction of the mean square */
     float window_rate, window_root; /* the same for as many steps as the window reaches back */
+    float mean_gain;                /* 1 over the bias correction of the mean */
     float least_root;               /* least root_gain * root of the mean square, for a mean of 1 */
 } frugi_move;
 

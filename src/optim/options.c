@@ -39,7 +39,7 @@ static const frug_optimizer_kind kinds[] = {
     {"lora", "rank=8,alpha=16," OF_TARGETS, "w = w0 + alpha / rank B A; A and B are trained by AdamW"},
     {"galore", "rank=32,refresh=200,scale=0.25," OF_TARGETS,
      "AdamW on the gradient projected to its leading singular vectors"},
-    {"apollo", "rank=32,refresh=200,per=channel,scale=1," OF_TARGETS,
+    {"apollo", "rank=32,refresh=200,per=channel,growth=1.01,scale=1," OF_TARGETS,
      "the gradient, scaled by how AdamW would scale a random projection of it"},
 };
 
@@ -78,6 +78,7 @@ static const option_row rows[] = {
     {"matrix", ROW_WORD, AT(explicit_matrix), 0, 0, "implicit|explicit"},
     {"method", ROW_WORD, AT(atoms4), 0, 0, "batch|gomp4"},
     {"per", ROW_WORD, AT(per_tensor), 0, 0, "channel|tensor"},
+    {"growth", ROW_REAL, AT(growth), 1, 1e9, "1 to 1e9"},
     {"scale", ROW_REAL, AT(scale), 1e-6, 1e6, "1e-6 to 1e6"},
     {"alpha", ROW_REAL, AT(alpha), 1e-6, 1e6, "1e-6 to 1e6"},
     {"targets", ROW_TARGETS, AT(targets), 0, 0, "qv, attention, linear, all, or a pattern of names with * and ?"},

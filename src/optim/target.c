@@ -57,7 +57,7 @@ static frug_status plan_rank(const frugi_optim_options *f, frugi_tuned *t, const
                  "config: rank=%llu is above the %zu of tensor '%s' (%zu x %zu)", (unsigned long long)f->rank,
                  t->side.near, name, t->side.rows, t->side.cols);
     t->rank = (uint32_t)f->rank;
-    t->bases = f->kind == FRUGI_OPTIM_APOLLO ? 0
+    t->bases = f->kind == FRUGI_OPTIM_APOLLO ? 1 /* the last step's norm */
                : f->kind == FRUGI_OPTIM_LORA ? (uint64_t)t->rank * (t->side.rows + t->side.cols)
                                              : (uint64_t)t->rank * t->side.near;
     t->moments = f->kind == FRUGI_OPTIM_LORA ? t->bases : (uint64_t)t->rank * t->side.far;

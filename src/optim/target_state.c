@@ -57,10 +57,12 @@ bool frugi_targets_are_sound(const frug_optimizer *o, const unsigned char *arena
     const unsigned char *mean = IN(all->mean), *square = IN(all->square);
     bool measured = o->options.s && o->options.kind != FRUGI_OPTIM_TABLE;
     const uint32_t large = measured ? FRUGI_TARGET_LARGE : FRUGI_INF_BITS;
-    const uint32_t longest = o->options.kind == FRUGI_OPTIM_LORA ? FRUGI_OPTIM_HELD : 0x3f810000u; /* 1 and rounding */
+    const uint32_t longest = o->options.kind == FRUGI_OPTIM_LORA     ? FRUGI_OPTIM_HELD
+                             : o->options.kind == FRUGI_OPTIM_APOLLO ? FRUGI_INF_BITS
+                                                                     : 0x3f810000u; /* 1 and rounding */
     bool sound = floats_are_sound(mean, all->moments, true, large) &&
                  floats_are_sound(square, all->moments, measured, large) &&
-                 floats_are_sound(IN(all->basis), all->bases, true, longest);
+                 floats_are_sound(IN(all->basis), all->bases, o->options.kind != FRUGI_OPTIM_APOLLO, longest);
     for (size_t i = 0; i < all->count && sound; i++) {
         const frugi_tuned *t = &all->target[i];
         const unsigned char *index = t->wide ? IN(all->wide + t->index_at) : IN(all->narrow + t->index_at);

@@ -632,7 +632,8 @@ FRUG_API const char *frug_optimizer_text(const frug_optimizer *optimizer);
  *             gain
  *   weights   element begin
  *
- * A range begins and ends at a tensor or a multiple of 256 elements into one, whatever the compressor's block length.
+ * A range begins and ends at a tensor or a multiple of 256 elements into one, whatever the compressor's block length;
+ * within a tensor only where frug_optimizer_cuts() says so. A tensor moved as a whole is held back as a whole.
  * A block of 256 whose gradient holds a NaN, an infinity or a magnitude from 2^63 on is held back, weights and states.
  * Deterministic: a function of the calls, so all workers stay the same.
  * Threads: one call at a time. Allocates: never. Returns FRUG_ERR_ARG. Since 0.2.
@@ -642,6 +643,18 @@ FRUG_API frug_status frug_optimizer_step(frug_optimizer *optimizer, uint64_t ste
 
 /** What a merged optimiser multiplies the rate by; 1 for others. */
 FRUG_API double frug_optimizer_gain(const frug_optimizer *optimizer);
+
+/**
+ * Whether a range may end within a tensor: 1, or 0 for one that the optimiser looks at as a whole. Then a range that
+ * cuts it is refused. Since 0.2.
+ */
+FRUG_API int frug_optimizer_cuts(const frug_optimizer *optimizer, size_t tensor);
+
+/**
+ * How many numbers the optimiser keeps about gradients: two a parameter for AdamW, 2 kappa s a tensor for sgc.
+ * Bases, factors, places and scales are not counted; frug_optimizer_state_size() has everything. Since 0.2.
+ */
+FRUG_API uint64_t frug_optimizer_states(const frug_optimizer *optimizer);
 
 /** State out and in, as with compressors: bit for bit, untrusted bytes, unchanged on an error. */
 FRUG_API size_t frug_optimizer_state_size(const frug_optimizer *optimizer);

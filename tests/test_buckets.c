@@ -178,6 +178,22 @@ static void methods_that_need_whole_tensors_get_them(void **state) {
     end_rig(&r);
 }
 
+/* Its target is not cut, another tensor still is. */
+static void optimisers_that_need_whole_tensors_get_them(void **state) {
+    (void)state;
+    rig r = make_rig(NULL, "table:s=64,c=8,targets=p5,others=adamw", (frugi_buckets_want){.bytes = 64 << 10});
+    size_t number = 0, cut = 0;
+    for (const frugi_param *p = r.g->params; p; p = p->next, number++) {
+        cut += p->tile < p->rows;
+        assert_int_equal(frug_optimizer_cuts(r.optimizer, number), strcmp(p->tensor.name, "p5") != 0);
+        if (strcmp(p->tensor.name, "p5") == 0)
+            assert_int_equal(p->tile, p->rows);
+    }
+    assert_int_equal(cut, 1);
+    step(&r, 1, 0);
+    end_rig(&r);
+}
+
 static void a_late_clip_is_exact(void **state) {
     (void)state;
     rig r = make_rig("dense", "sgd:momentum=0", (frugi_buckets_want){.whole = true, .late = true, .overlap = true});
@@ -204,6 +220,7 @@ int main(void) {
         cmocka_unit_test(every_way_gives_the_gradient),
         cmocka_unit_test(tiles_end_on_blocks_and_memory_is_bounded),
         cmocka_unit_test(methods_that_need_whole_tensors_get_them),
+        cmocka_unit_test(optimisers_that_need_whole_tensors_get_them),
         cmocka_unit_test(a_late_clip_is_exact),
         cmocka_unit_test(measuring_changes_nothing),
     };

@@ -78,10 +78,10 @@ static size_t tile_rows(const frugi_param *p, uint64_t most) {
     return rows > step ? rows : step;
 }
 
-/* A method that looks at whole tensors refuses a part of one. */
-static bool may_cut(const frugi_buckets *b, const frugi_param *p, size_t rows) {
+/* A method or an optimiser that looks at whole tensors refuses a part of one. */
+static bool may_cut(const frugi_buckets *b, const frugi_param *p, size_t number, size_t rows) {
     size_t bytes;
-    if (b->want.whole)
+    if (b->want.whole || !frug_optimizer_cuts(b->want.optimizer, number))
         return false;
     if (!b->want.reducer)
         return true;
@@ -97,7 +97,7 @@ static int plan_tiles(frugi_buckets *b, frugi_param *p) {
     return 0;
 }
 
-/* params: from the last to the first. Small ones that lie side by side share a bucket. */
+/* params: from the last to the first of the layout. Small ones that lie side by side share a bucket. */
 static int plan(frugi_buckets *b, frugi_param **params, size_t count, uint64_t most) {
     bool open = false; /* the last bucket takes more */
     for (size_t i = 0; i < count; i++) {
@@ -106,7 +106,7 @@ static int plan(frugi_buckets *b, frugi_param **params, size_t count, uint64_t m
         p->tile = p->rows;
         if (size > most) {
             size_t rows = tile_rows(p, most);
-            if (rows < p->rows && may_cut(b, p, rows))
+            if (rows < p->rows && may_cut(b, p, count - 1 - i, rows))
                 p->tile = rows;
             open = false;
         }

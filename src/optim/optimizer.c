@@ -11,25 +11,40 @@
 #include "common/memory.h"
 #include "common/status.h"
 #include "compress/compressor.h"
+#include "optim/target.h"
 
 #include <math.h>
 
 /* ---- making one ----------------------------------------------------------- */
 
-static frugi_way way_of(const frugi_optim_options *options, bool whole) {
+static frugi_way way_of(const frugi_optim_options *options, bool whole, const frug_tensor *tensor) {
     frugi_way plain = options->momentum > 0 ? FRUGI_WAY_MOMENTUM : FRUGI_WAY_DIRECT;
+    if (frugi_has_targets(options))
+        return frugi_is_target(options, tensor) ? FRUGI_WAY_TARGET
+               : options->others_adamw          ? FRUGI_WAY_ADAM
+                                                : FRUGI_WAY_FROZEN;
     switch (options->kind) {
     case FRUGI_OPTIM_SGD: return plain;
     case FRUGI_OPTIM_ADAMW: return FRUGI_WAY_ADAM;
     case FRUGI_OPTIM_MERGED: return whole ? plain : FRUGI_WAY_DIRECT;
     case FRUGI_OPTIM_ADAM_MERGED: return whole ? FRUGI_WAY_ADAM : FRUGI_WAY_ROOT;
     case FRUGI_OPTIM_MICROADAM: return whole ? FRUGI_WAY_ADAM : FRUGI_WAY_WINDOW;
+    default: return FRUGI_WAY_DIRECT;
     }
-    return FRUGI_WAY_DIRECT;
 }
 
 static uint64_t blocks_of(uint64_t count) {
     return count / FRUGI_OPTIM_BLOCK + (count % FRUGI_OPTIM_BLOCK != 0);
+}
+
+/* What a part takes of its way's count. */
+static uint64_t used_by(const frugi_part *p) {
+    switch (p->way) {
+    case FRUGI_WAY_ROOT:
+    case FRUGI_WAY_WINDOW: return blocks_of(p->count);
+    case FRUGI_WAY_TARGET: return 1;
+    default: return p->count;
+    }
 }
 
 /* The compressor's own word, and not its plan for a step: warm-up sends everything whole, but for a while only. */
@@ -48,10 +63,12 @@ static frug_status make_parts(frug_optimizer *o, const frug_compressor *c) {
         frugi_part *p = &o->part[o->parts++];
         *p = (frugi_part){.begin = t->offset, .count = n, .tensor = (uint32_t)i, .whole = travels_whole(c, t->offset)};
         p->decays = o->options.decay > 0 && (t->ndim >= 2 || o->options.decay_all);
-        p->way = way_of(&o->options, p->whole);
+        p->way = way_of(&o->options, p->whole, t);
         p->at = o->used[p->way];
-        o->used[p->way] += p->way >= FRUGI_WAY_ROOT ? blocks_of(n) : n;
+        o->used[p->way] += used_by(p);
         o->shape_hash = o->shape_hash * 0x100000001b3u + (uint64_t)p->way + 1;
+        if (p->way == FRUGI_WAY_TARGET)
+            FRUG_TRY(frugi_target_add(o, t, (uint32_t)i));
     }
     return FRUG_OK;
 }
@@ -73,7 +90,7 @@ static size_t arrange(frug_optimizer *o) {
     TAKE(o->index, lists * f->entries);
     TAKE(o->count, lists);
 #undef TAKE
-    return used;
+    return used + frugi_targets_arrange(o->targets, at ? at + used : NULL);
 }
 
 /* By squaring: the last bit of pow() differs between C libraries. */
@@ -105,6 +122,7 @@ static frug_status fill(frug_optimizer *o, const char *text, const frug_layout *
     FRUG_FAIL_IF(c && c->layout_hash != o->layout_hash, FRUG_ERR_ARG, "optimizer: the compressor has another layout");
     FRUG_TRY(decide_gain(o, c));
     FRUG_TRY(make_parts(o, c));
+    FRUG_TRY(frugi_targets_reserve(o));
     frugi_optim_print(&o->options, o->text);
     for (uint32_t age = 0; age < o->options.window; age++) {
         o->age1[age] = (float)((1 - o->options.beta1) * power(o->options.beta1, age));
@@ -114,6 +132,7 @@ static frug_status fill(frug_optimizer *o, const char *text, const frug_layout *
     o->arena = frugi_alloc(o->arena_bytes);
     FRUG_FAIL_IF(!o->arena, FRUG_ERR_MEMORY, "optimizer: no memory for %zu bytes of state", o->arena_bytes);
     arrange(o);
+    frugi_targets_begin(o);
     return FRUG_OK;
 }
 
@@ -135,6 +154,7 @@ void frug_optimizer_destroy(frug_optimizer *o) {
     if (!o)
         return;
     frug_layout_destroy(o->layout);
+    frugi_targets_destroy(o->targets);
     frugi_free(o->part);
     frugi_free(o->arena);
     frugi_free(o);
@@ -148,7 +168,34 @@ double frug_optimizer_gain(const frug_optimizer *o) {
     return o ? o->gain : 1;
 }
 
+int frug_optimizer_cuts(const frug_optimizer *o, size_t tensor) {
+    for (size_t i = 0; o && i < o->parts; i++)
+        if (o->part[i].tensor == tensor)
+            return o->part[i].way != FRUGI_WAY_TARGET;
+    return 1;
+}
+
+uint64_t frug_optimizer_states(const frug_optimizer *o) {
+    if (!o)
+        return 0;
+    uint64_t whole = o->targets ? 2 * o->targets->moments : 0;
+    return o->used[FRUGI_WAY_MOMENTUM] + 2 * o->used[FRUGI_WAY_ADAM] + whole +
+           FRUGI_OPTIM_BLOCK * o->used[FRUGI_WAY_ROOT] +
+           o->used[FRUGI_WAY_WINDOW] * o->options.window * o->options.entries;
+}
+
 /* ---- moving weights ------------------------------------------------------- */
+
+/*
+ * The square of the longest step that AdamW can take, in multiples of the rate: with weights a_i of the mean and b_i of
+ * the mean square, both of sum one, (sum a_i x_i)^2 <= (sum b_i x_i^2) (sum a_i^2 / b_i). Infinite for beta2 = 0.
+ */
+static double longest_step2(double beta1, double beta2, uint64_t t) {
+    double ratio = beta1 * beta1 / beta2;
+    double terms = fabs(ratio - 1) < 1e-9 ? (double)t : (power(ratio, t) - 1) / (ratio - 1);
+    double correct1 = 1 - power(beta1, t), correct2 = 1 - power(beta2, t), first = (1 - beta1) / correct1;
+    return first * first / ((1 - beta2) / correct2) * terms;
+}
 
 /* Everything that depends on step and rate, worked out in double and rounded once. */
 static frugi_move plan_move(const frug_optimizer *o, uint64_t step, double rate) {
@@ -170,7 +217,12 @@ static frugi_move plan_move(const frug_optimizer *o, uint64_t step, double rate)
         .eps = (float)f->eps,
         .adam_rate = (float)(rate / correct1),
         .root_gain = (float)(1 / sqrt(correct2)),
+        .mean_gain = (float)(1 / correct1),
     };
+    if (frugi_has_targets(f) && f->beta2 > 0) { /* an infinity makes it 0, which is no bound */
+        double least = 1 / (correct1 * sqrt(longest_step2(f->beta1, f->beta2, t)));
+        move.least_root = least < 1e30 ? (float)least : 0.0f;
+    }
     if (seen) {
         move.window_rate = (float)(rate / (1 - power(f->beta1, seen)));
         move.window_root = (float)(1 / sqrt(1 - power(f->beta2, seen)));
@@ -199,6 +251,7 @@ static void move_block(frug_optimizer *o, const frugi_move *move, const frugi_pa
     case FRUGI_WAY_ADAM: frugi_move_adam(move, o->mean + first, o->square + first, w, g, n, keep); break;
     case FRUGI_WAY_ROOT: frugi_move_root(o, move, block, w, g, n, keep); break;
     case FRUGI_WAY_WINDOW: frugi_move_window(o, move, block, w, g, n, keep); break;
+    default: break;
     }
 }
 
@@ -206,6 +259,10 @@ static frug_status check_cut(const frug_optimizer *o, uint64_t at, const char *w
     for (size_t i = 0; i < o->parts; i++) {
         const frugi_part *p = &o->part[i];
         bool inside = at > p->begin && at < p->begin + p->count;
+        FRUG_FAIL_IF(inside && p->way == FRUGI_WAY_TARGET, FRUG_ERR_ARG,
+                     "range: its %s at element %llu cuts tensor '%s', which %s moves as a whole", which,
+                     (unsigned long long)at, o->layout->tensor[p->tensor].name,
+                     frug_optimizer_at(o->options.kind)->name);
         FRUG_FAIL_IF(inside && (at - p->begin) % FRUGI_OPTIM_BLOCK != 0, FRUG_ERR_ARG,
                      "range: its %s at element %llu cuts a block of %u in tensor '%s'", which, (unsigned long long)at,
                      FRUGI_OPTIM_BLOCK, o->layout->tensor[p->tensor].name);
@@ -233,6 +290,13 @@ frug_status frug_optimizer_step(frug_optimizer *o, uint64_t step, uint64_t begin
         const frugi_part *p = &o->part[i];
         uint64_t from = p->begin > begin ? p->begin : begin;
         uint64_t end = p->begin + p->count < begin + count ? p->begin + p->count : begin + count;
+        if (from >= end || p->way == FRUGI_WAY_FROZEN)
+            continue;
+        if (p->way == FRUGI_WAY_TARGET) {
+            frugi_target_move(o, &move, &o->targets->target[p->at], grad + (from - begin), weights + (from - begin),
+                              p->decays ? move.keep : 1.0f);
+            continue;
+        }
         for (uint64_t at = from; at < end; at += FRUGI_OPTIM_BLOCK) {
             uint32_t n = end - at < FRUGI_OPTIM_BLOCK ? (uint32_t)(end - at) : FRUGI_OPTIM_BLOCK;
             move_block(o, &move, p, at - p->begin, n, grad + (at - begin), weights + (at - begin));

@@ -12,18 +12,28 @@
 
 #include <stdbool.h>
 
-#define FRUGI_OPTIM_BLOCK  256u /* elements that share a scale, a list and a decision to hold back; ranges end there */
-#define FRUGI_OPTIM_WINDOW 64u  /* the longest window */
-#define FRUGI_OPTIM_TEXT   512u
-#define FRUGI_OPTIM_HELD   0x5f000000u /* 2^63 as bits: a gradient from there on, an infinity or a NaN is not used */
+#define FRUGI_OPTIM_BLOCK   256u /* elements that share a scale, a list and a decision to hold back; ranges end there */
+#define FRUGI_OPTIM_WINDOW  64u  /* the longest window */
+#define FRUGI_OPTIM_TEXT    512u
+#define FRUGI_OPTIM_TARGETS 64u
+#define FRUGI_OPTIM_HELD    0x5f000000u /* 2^63 as bits: a gradient from there on, an infinity or a NaN is not used */
 
 typedef enum frugi_optim {
     FRUGI_OPTIM_SGD,
     FRUGI_OPTIM_ADAMW,
     FRUGI_OPTIM_MERGED,
     FRUGI_OPTIM_ADAM_MERGED,
-    FRUGI_OPTIM_MICROADAM
+    FRUGI_OPTIM_MICROADAM,
+    FRUGI_OPTIM_SGC,
+    FRUGI_OPTIM_MESGC,
+    FRUGI_OPTIM_CESGC,
+    FRUGI_OPTIM_TABLE,
+    FRUGI_OPTIM_LORA,
+    FRUGI_OPTIM_GALORE,
+    FRUGI_OPTIM_APOLLO
 } frugi_optim;
+
+typedef struct frugi_targets frugi_targets;
 
 /** How a state is stored; the order is that of the words of the option state. */
 typedef enum frugi_optim_state { FRUGI_STATE_F32, FRUGI_STATE_BF16, FRUGI_STATE_INT8 } frugi_optim_state;
@@ -35,6 +45,11 @@ typedef struct frugi_optim_options {
     uint64_t nesterov, coupled, decay_all;
     uint64_t state; /* frugi_optim_state */
     uint64_t window, entries;
+    /* Of those that look at whole tensors; numbers are for each tensor. */
+    uint64_t s, kappa, c, rank, refresh, adaptive, threads;
+    uint64_t explicit_matrix, atoms4, per_tensor, others_adamw; /* numbers of words */
+    double scale, alpha, growth;
+    char targets[FRUGI_OPTIM_TARGETS];
 } frugi_optim_options;
 
 typedef enum frugi_way {
@@ -42,14 +57,17 @@ typedef enum frugi_way {
     FRUGI_WAY_MOMENTUM, /* a float: the momentum */
     FRUGI_WAY_ADAM,     /* two floats: means of the gradient and of its square */
     FRUGI_WAY_ROOT,     /* the root of the mean square, short */
-    FRUGI_WAY_WINDOW    /* the last lists of what arrived */
+    FRUGI_WAY_WINDOW,   /* the last lists of what arrived */
+    FRUGI_WAY_FROZEN,   /* does not move */
+    FRUGI_WAY_TARGET    /* as a whole: target.h */
 } frugi_way;
 
-#define FRUGI_WAYS 5
+#define FRUGI_WAYS 7
 
 typedef struct frugi_part {
     uint64_t begin, count;
-    uint64_t at; /* of its state: floats, or for the last two ways blocks, of the parts before that go the same way */
+    uint64_t at; /* of its state: floats, for roots and windows blocks, of the parts before that go the same way; number
+                    of its target */
     uint32_t tensor;
     frugi_way way;
     bool decays;
@@ -68,6 +86,8 @@ typedef struct frugi_move {
     float adam_rate;                /* rate over the bias correction of the mean */
     float root_gain;                /* 1 over the root of the correction of the mean square */
     float window_rate, window_root; /* the same for as many steps as the window reaches back */
+    float mean_gain;                /* 1 over the bias correction of the mean */
+    float least_root;               /* least root_gain * root of the mean square, for a mean of 1 */
 } frugi_move;
 
 struct frug_optimizer {
@@ -90,6 +110,7 @@ struct frug_optimizer {
     uint16_t *scale;      /* their scales: bf16, one per block; int8 only */
     unsigned char *value; /* FRUGI_WAY_WINDOW: for each block, for each place in the window, room for entries values */
     uint8_t *index, *count; /* likewise: where they are, ascending, and how many */
+    frugi_targets *targets; /* FRUGI_WAY_TARGET; NULL: there are none */
 };
 
 /** Read name[:option=value[,option=value]...]. The text is untrusted. */

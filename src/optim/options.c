@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define OF_TARGETS "beta1=0.9,beta2=0.999,eps=1e-08,decay=0,targets=qv,others=frozen,threads=1"
+
 static const frug_optimizer_kind kinds[] = {
     {"sgd", "momentum=0.9,nesterov=0,coupled=0,decay=0,decay_all=0",
      "momentum as in PyTorch: u = momentum u + g, w -= rate u; coupled=1 adds decay w to g, as torch.optim.SGD does"},
@@ -26,9 +28,22 @@ static const frug_optimizer_kind kinds[] = {
      "travel whole get AdamW"},
     {"microadam", "window=10,entries=16,state=bf16,beta1=0.9,beta2=0.999,eps=1e-08,decay=0,decay_all=0",
      "both means are worked out from what arrived in the last steps; tensors that travel whole get AdamW"},
+    {"sgc", "s=448,kappa=7,matrix=implicit,method=gomp4,scale=1," OF_TARGETS,
+     "both states of AdamW of the s largest entries as kappa s measurements each, recovered by matching pursuit"},
+    {"mesgc", "s=448,kappa=7,c=64,adaptive=0,refresh=200,matrix=implicit,method=gomp4,scale=1," OF_TARGETS,
+     "sgc on c chunks of a tensor, each with s / c entries; adaptive=1 shares s out where gradients are large"},
+    {"cesgc", "s=448,kappa=7,c=16,adaptive=0,rank=32,refresh=200,matrix=implicit,method=gomp4,scale=0.25," OF_TARGETS,
+     "mesgc on the gradient projected to its leading singular vectors"},
+    {"table", "s=448,kappa=7,c=64,scale=1," OF_TARGETS,
+     "both states of AdamW of the entries that were among the s largest, as a table in the bytes of mesgc's states"},
+    {"lora", "rank=8,alpha=16," OF_TARGETS, "w = w0 + alpha / rank B A; A and B are trained by AdamW"},
+    {"galore", "rank=32,refresh=200,scale=0.25," OF_TARGETS,
+     "AdamW on the gradient projected to its leading singular vectors"},
+    {"apollo", "rank=32,refresh=200,per=channel,growth=1.01,scale=1," OF_TARGETS,
+     "the gradient, scaled by how AdamW would scale a random projection of it"},
 };
 
-typedef enum row_type { ROW_REAL, ROW_COUNT, ROW_WORD, ROW_GAIN } row_type;
+typedef enum row_type { ROW_REAL, ROW_COUNT, ROW_WORD, ROW_GAIN, ROW_TARGETS } row_type;
 
 typedef struct option_row {
     const char *name;
@@ -54,6 +69,21 @@ static const option_row rows[] = {
     {"window", ROW_COUNT, AT(window), 1, FRUGI_OPTIM_WINDOW, "1 to 64"},
     {"entries", ROW_COUNT, AT(entries), 1, 255, "1 to 255"},
     {"state", ROW_WORD, AT(state), 0, 0, "f32|bf16|int8"},
+    {"s", ROW_COUNT, AT(s), 1, 1 << 24, "1 to 16777216"},
+    {"kappa", ROW_COUNT, AT(kappa), 2, 64, "2 to 64"},
+    {"c", ROW_COUNT, AT(c), 1, 1 << 24, "1 to 16777216"},
+    {"adaptive", ROW_COUNT, AT(adaptive), 0, 1, "0 or 1"},
+    {"rank", ROW_COUNT, AT(rank), 1, 4096, "1 to 4096"},
+    {"refresh", ROW_COUNT, AT(refresh), 1, 1e9, "1 to 1e9"},
+    {"matrix", ROW_WORD, AT(explicit_matrix), 0, 0, "implicit|explicit"},
+    {"method", ROW_WORD, AT(atoms4), 0, 0, "batch|gomp4"},
+    {"per", ROW_WORD, AT(per_tensor), 0, 0, "channel|tensor"},
+    {"growth", ROW_REAL, AT(growth), 1, 1e9, "1 to 1e9"},
+    {"scale", ROW_REAL, AT(scale), 1e-6, 1e6, "1e-6 to 1e6"},
+    {"alpha", ROW_REAL, AT(alpha), 1e-6, 1e6, "1e-6 to 1e6"},
+    {"targets", ROW_TARGETS, AT(targets), 0, 0, "qv, attention, linear, all, or a pattern of names with * and ?"},
+    {"others", ROW_WORD, AT(others_adamw), 0, 0, "frozen|adamw"},
+    {"threads", ROW_COUNT, AT(threads), 1, 64, "1 to 64"},
 };
 
 const frug_optimizer_kind *frug_optimizer_at(size_t i) {
@@ -121,6 +151,12 @@ static bool read_value(const option_row *row, frugi_word value, void *field) {
         count = which;
         memcpy(field, &count, sizeof count);
         return true;
+    case ROW_TARGETS:
+        if (value.len >= FRUGI_OPTIM_TARGETS)
+            return false;
+        memset(field, 0, FRUGI_OPTIM_TARGETS);
+        memcpy(field, value.at, value.len);
+        return true;
     }
     return false;
 }
@@ -162,6 +198,11 @@ static frug_status check_sense(const frugi_optim_options *o) {
     FRUG_FAIL_IF(o->decay_all && o->decay == 0, FRUG_ERR_CONFIG, "config: decay_all=1 does nothing without decay");
     FRUG_FAIL_IF(o->kind == FRUGI_OPTIM_MICROADAM && o->state == FRUGI_STATE_INT8, FRUG_ERR_CONFIG,
                  "config: microadam has no state=int8; accepted: f32 bf16");
+    FRUG_FAIL_IF(o->adaptive && o->c == 1, FRUG_ERR_CONFIG, "config: adaptive=1 needs more than one chunk");
+    FRUG_FAIL_IF(o->adaptive && o->explicit_matrix, FRUG_ERR_CONFIG,
+                 "config: adaptive=1 needs a matrix for every share, which only matrix=implicit has room for");
+    FRUG_FAIL_IF(o->c && o->s % o->c != 0, FRUG_ERR_CONFIG,
+                 "config: s=%" PRIu64 " entries cannot be shared out among c=%" PRIu64 " chunks evenly", o->s, o->c);
     return FRUG_OK;
 }
 
@@ -185,7 +226,7 @@ frug_status frugi_optim_parse(const char *text, frugi_optim_options *options) {
     if (!frugi_word_find(name, kind_name, NULL, &which))
         return frugi_word_unknown(name, "optimizer", "", kind_name, NULL);
     const frug_optimizer_kind *kind = &kinds[which];
-    frugi_optim_options read = {.kind = (frugi_optim)which};
+    frugi_optim_options read = {.kind = (frugi_optim)which, .c = which == FRUGI_OPTIM_SGC};
     FRUG_TRY(parse_items(kind, (frugi_word){kind->options, strlen(kind->options), 1}, &read));
     if (name.at + name.len != rest.at)
         FRUG_TRY(parse_items(kind, rest, &read));
@@ -194,9 +235,11 @@ frug_status frugi_optim_parse(const char *text, frugi_optim_options *options) {
     return FRUG_OK;
 }
 
+#define PRINTED (FRUGI_OPTIM_TARGETS > FRUGI_NUMBER_TEXT_MAX ? FRUGI_OPTIM_TARGETS : FRUGI_NUMBER_TEXT_MAX)
+
 /* ---- printing ------------------------------------------------------------ */
 
-static void print_value(const option_row *row, const frugi_optim_options *options, char text[FRUGI_NUMBER_TEXT_MAX]) {
+static void print_value(const option_row *row, const frugi_optim_options *options, char text[PRINTED]) {
     const char *field = (const char *)options + row->offset;
     double real = 0;
     uint64_t count = 0;
@@ -204,18 +247,22 @@ static void print_value(const option_row *row, const frugi_optim_options *option
     if (row->type == ROW_REAL || row->type == ROW_GAIN) {
         memcpy(&real, field, sizeof real);
         if (row->type == ROW_GAIN && real == 0)
-            snprintf(text, FRUGI_NUMBER_TEXT_MAX, "auto");
+            snprintf(text, PRINTED, "auto");
         else
             frugi_write_double(real, text);
         return;
     }
+    if (row->type == ROW_TARGETS) {
+        snprintf(text, PRINTED, "%s", field);
+        return;
+    }
     memcpy(&count, field, sizeof count);
     if (row->type == ROW_COUNT) {
-        snprintf(text, FRUGI_NUMBER_TEXT_MAX, "%" PRIu64, count);
+        snprintf(text, PRINTED, "%" PRIu64, count);
         return;
     }
     const char *word = frugi_choice_of_text(row->accepted, count, &len);
-    snprintf(text, FRUGI_NUMBER_TEXT_MAX, "%.*s", (int)len, word);
+    snprintf(text, PRINTED, "%.*s", (int)len, word);
 }
 
 void frugi_optim_print(const frugi_optim_options *options, char text[FRUGI_OPTIM_TEXT]) {
@@ -223,7 +270,7 @@ void frugi_optim_print(const frugi_optim_options *options, char text[FRUGI_OPTIM
     size_t used = (size_t)snprintf(text, FRUGI_OPTIM_TEXT, "%s", kind->name), len = 0;
     const char *name;
     for (size_t i = 0; (name = kind_option(kind, i, &len)); i++) {
-        char value[FRUGI_NUMBER_TEXT_MAX];
+        char value[PRINTED];
         print_value(find_row((frugi_word){name, len, 1}), options, value);
         used +=
             (size_t)snprintf(text + used, FRUGI_OPTIM_TEXT - used, "%s%.*s=%s", i ? "," : ":", (int)len, name, value);

@@ -4,7 +4,7 @@
  *   12 checksum u32 (this field zero)   16 layout hash u64   24 length u64   32 ways hash u64
  * The last one tells which tensors had which kind of state. Rates of decay may change between a run and the next.
  */
-#include "optim/optimizer.h"
+#include "optim/target.h"
 
 #include "common/bits.h"
 #include "common/crc32c.h"
@@ -92,6 +92,8 @@ frug_status frug_optimizer_restore(frug_optimizer *o, const void *src, size_t le
                  "state: it holds a root that no step leaves behind");
     FRUG_FAIL_IF(!frugi_window_is_sound(o, in(o, arena, o->value), in(o, arena, o->index), in(o, arena, o->count)),
                  FRUG_ERR_FORMAT, "state: it holds a list that no step leaves behind");
+    FRUG_FAIL_IF(!frugi_targets_are_sound(o, arena), FRUG_ERR_FORMAT,
+                 "state: it holds a number, a place or a share that no step leaves behind");
     memcpy(o->arena, arena, o->arena_bytes);
     return FRUG_OK;
 }

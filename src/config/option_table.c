@@ -277,7 +277,7 @@ static const frugi_option_row rows[] = {
       "sum on; sums of two, four, eight workers; dense inside a machine and sparse between machines; all at the "
       "same places, which one worker at a time chooses; or what a short trial finds fastest"},
      WORDS(reduce)},
-    {{"down", "1|2|4|union", "2",
+    {{"down", "1|2|4|union", "union",
       "what an owner sends on of its sum (reduce=split): so many times what a worker sends, while the rest joins what "
       "the owner has left behind, or all that is not zero"},
      WORDS(down)},

@@ -84,7 +84,7 @@ static inline frug_status work(service *t, frug_comm *comm) {
     frug_client *client = NULL;
     bool back = false;
     frug_status status = make_client(t, comm, 0, &client);
-    if (t->all_pushed) /* nobody is ahead of one who has not come yet */
+    if (t->all_pushed && t->staleness) /* nobody is ahead of one who has not come yet */
         pthread_barrier_wait(t->all_pushed);
     for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++) {
         if (me == 1 && step == 2 && t->what == VANISH)

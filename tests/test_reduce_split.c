@@ -218,11 +218,11 @@ static void everything_in_f32_is_the_dense_sum_in_rank_order(void **state) {
 static void a_restart_changes_no_bit(void **state) {
     (void)state;
     static const char *const configs[] = {
-        "reduce=split",
-        "reduce=split,rule=threshold:track,segment=tensor,norm=follow",
-        "reduce=split,rule=learned:2:3:0.1,segment=tensor",
-        "reduce=split,rule=hybrid,segment=tensor,frequency=on,norm=accordion",
-        "reduce=split,rule=probabilistic,segment=tensor,feedback=none",
+        "reduce=split,down=2",
+        "reduce=split,down=2,rule=threshold:track,segment=tensor,norm=follow",
+        "reduce=split,down=2,rule=learned:2:3:0.1,segment=tensor",
+        "reduce=split,down=2,rule=hybrid,segment=tensor,frequency=on,norm=accordion",
+        "reduce=split,down=2,rule=probabilistic,segment=tensor,feedback=none",
     };
     frug_layout *z = make_zoo(ROWS);
     for (size_t c = 0; c < COUNT(configs); c++) {
@@ -297,9 +297,9 @@ static void bytes_hardly_grow_with_workers(void **state) {
     frug_layout *layout = one_tensor(500, 512);
     float *grad = bell_array(frug_layout_elements(layout) + CREW_MOST, 7);
     uint64_t gather = bytes_per_worker(layout, "reduce=gather", 8, grad);
-    uint64_t split[3] = {bytes_per_worker(layout, "reduce=split", 4, grad),
-                         bytes_per_worker(layout, "reduce=split", 8, grad),
-                         bytes_per_worker(layout, "reduce=split", 16, grad)};
+    uint64_t split[3] = {bytes_per_worker(layout, "reduce=split,down=2", 4, grad),
+                         bytes_per_worker(layout, "reduce=split,down=2", 8, grad),
+                         bytes_per_worker(layout, "reduce=split,down=2", 16, grad)};
     if ((double)split[1] > 0.45 * (double)gather || (double)split[2] >= 1.3 * (double)split[0])
         fail_msg("gather %llu, split %llu, %llu and %llu", (unsigned long long)gather, (unsigned long long)split[0],
                  (unsigned long long)split[1], (unsigned long long)split[2]);
@@ -344,7 +344,7 @@ static void bytes_sent_are_those_of_the_formula(void **state) {
 
 static void threads_change_no_bit(void **state) {
     (void)state;
-    static const char *const configs[] = {"reduce=split", "reduce=split,down=union,segment=tensor,clip=100"};
+    static const char *const configs[] = {"reduce=split,down=2", "reduce=split,down=union,segment=tensor,clip=100"};
     frug_layout *z = make_zoo(3000);
     for (size_t c = 0; c < COUNT(configs); c++) {
         task t[2];
@@ -446,7 +446,7 @@ static void an_overflow_at_one_owner_is_an_error_of_all(void **state) {
     frug_layout *layout = one_tensor(16, 512);
     crew_member member[3];
     task t;
-    begin_task(&t, "reduce=split", layout, 3, 1);
+    begin_task(&t, "reduce=split,down=2", layout, 3, 1);
     for (int p = 0; p < 3; p++)
         t.grad[p][0][t.n - 1] = 3e38f;
     crew(3, train, &t, 20, member);
@@ -465,7 +465,7 @@ static void one_without_a_gradient_is_an_error_of_all(void **state) {
     frug_layout *layout = one_tensor(16, 512);
     crew_member member[3];
     task t;
-    begin_task(&t, "reduce=split", layout, 3, 1);
+    begin_task(&t, "reduce=split,down=2", layout, 3, 1);
     float *kept = t.grad[1][0];
     t.grad[1][0] = NULL;
     crew(3, train, &t, 20, member);

@@ -95,8 +95,8 @@ typedef struct frugi_report {
     double ms_data, ms_forward, ms_backward, ms_blocked; /* ms_backward without ms_blocked: waiting for the exchange */
     double ms_compress, ms_wait, ms_wire, ms_decode;     /* of the exchange, which may overlap with backward */
     double ms_optimizer;
-    double gain;          /* of merged momentum */
-    bool interrupted;     /* by a signal; a checkpoint was written if there is a place for it */
+    double gain;           /* of merged momentum */
+    bool interrupted;      /* by a signal; a checkpoint was written if there is a place for it */
     char checkpoint[4096]; /* the last one written; empty: none */
 } frugi_report;
 

@@ -26,8 +26,8 @@ static void *count(void *p) {
     uint_fast64_t bytes = SIZE_OF(p);
     uint_fast64_t now = atomic_fetch_add_explicit(&held, bytes, memory_order_relaxed) + bytes;
     uint_fast64_t seen = atomic_load_explicit(&most, memory_order_relaxed);
-    while (now > seen && !atomic_compare_exchange_weak_explicit(&most, &seen, now, memory_order_relaxed,
-                                                                memory_order_relaxed))
+    while (now > seen &&
+           !atomic_compare_exchange_weak_explicit(&most, &seen, now, memory_order_relaxed, memory_order_relaxed))
         ;
     return p;
 }

@@ -656,6 +656,46 @@ FRUG_API int frug_optimizer_cuts(const frug_optimizer *optimizer, size_t tensor)
  */
 FRUG_API uint64_t frug_optimizer_states(const frug_optimizer *optimizer);
 
+/**
+ * What a worker has to hand over of its gradient of a range at a step, in floats. A tensor that stands still takes
+ * none; a target of sgc, mesgc and cesgc takes 2 kappa s measurements, but at the steps at which its basis or its
+ * shares are renewed, and all else takes the gradient itself. Ranges as in frug_optimizer_step(). Since 0.2.
+ */
+FRUG_API uint64_t frug_optimizer_wants(const frug_optimizer *optimizer, uint64_t step, uint64_t begin, uint64_t count);
+
+/**
+ * Measure a worker's own gradient of a range: what frug_optimizer_wants() counts, tensor by tensor.
+ *
+ * Workers add up what this writes, divide by their number and go on with frug_optimizer_step_measured(). Means of
+ * measurements of gradients are exact; those of squares are means over the workers' squares, no less than the square
+ * of the mean gradient. A gradient that would be held back becomes NaN, so that all workers hold it back.
+ *
+ *   grad       element begin
+ *   measured   room for frug_optimizer_wants() floats
+ *
+ * Does not change the optimiser's state. Deterministic. Threads: one call at a time. Allocates: never. Returns
+ * FRUG_ERR_ARG. Since 0.2.
+ */
+FRUG_API frug_status frug_optimizer_measure(frug_optimizer *optimizer, uint64_t step, uint64_t begin, uint64_t count,
+                                            const float *grad, float *measured);
+
+/**
+ * Change the weights of one range by the mean of all workers' measurements. With one worker, measuring and then this
+ * gives the bits that frug_optimizer_step() gives. Since 0.2.
+ */
+FRUG_API frug_status frug_optimizer_step_measured(frug_optimizer *optimizer, uint64_t step, uint64_t begin,
+                                                  uint64_t count, const float *measured, double rate, float *weights);
+
+/** Where an optimiser's time went since it was made; of those that look at whole tensors. */
+typedef struct frug_optimizer_times {
+    size_t struct_size;     /* sizeof(frug_optimizer_times), set by the caller */
+    double seconds_project; /* bases, projections, selections and measurements */
+    double seconds_recover; /* from measurements back to entries; table: looking entries up and letting them go */
+    double seconds_apply;   /* all else: means and weights */
+} frug_optimizer_times;
+
+FRUG_API frug_status frug_optimizer_time(const frug_optimizer *optimizer, frug_optimizer_times *times);
+
 /** State out and in, as with compressors: bit for bit, untrusted bytes, unchanged on an error. */
 FRUG_API size_t frug_optimizer_state_size(const frug_optimizer *optimizer);
 FRUG_API frug_status frug_optimizer_save(const frug_optimizer *optimizer, void *dst, size_t cap, size_t *len);

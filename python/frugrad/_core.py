@@ -1,0 +1,224 @@
+"""The library's objects over bare addresses: what the faces for NumPy and PyTorch share.
+
+An address is an integer (``array.ctypes.data``, ``tensor.data_ptr()``); whoever passes one sees to it that the memory is
+float32, contiguous, long enough and alive during the call.
+"""
+
+import ctypes
+from ctypes import byref, c_size_t, c_uint64, c_void_p
+from typing import Iterable, NamedTuple, Optional, Sequence, Tuple
+
+from . import _lib
+from ._lib import Owned, lib
+
+
+class Tensor(NamedTuple):
+    """One tensor of a flat buffer."""
+
+    name: str
+    shape: Tuple[int, ...]
+    role: str = "other"
+    offset: Optional[int] = None  # None: after the last one
+    heads: int = 0
+    kv_heads: int = 0
+    module: int = 0
+    input_first: bool = False
+
+    @property
+    def elements(self) -> int:
+        count = 1
+        for n in self.shape:
+            count *= n
+        return count
+
+
+def _role_names() -> Tuple[str, ...]:
+    names = []
+    while True:
+        name = lib.frug_role_name(len(names))
+        if name is None:
+            return tuple(names)
+        names.append(name.decode())
+
+
+ROLES = _role_names()
+
+
+class Config(Owned):
+    """What to do with a gradient: ``[preset][,option=value]...``"""
+
+    _destroy = "frug_config_destroy"
+
+    def __init__(self, text: str = "frugrad"):
+        super().__init__(lib.frug_config_create, text.encode())
+
+    @property
+    def text(self) -> str:
+        """Every option spelled out."""
+        return lib.frug_config_text(self.handle).decode()
+
+    def option(self, name: str) -> str:
+        """The value of one option."""
+        for part in self.text.split(","):
+            key, _, value = part.partition("=")
+            if key == name:
+                return value
+        raise KeyError(name)
+
+
+class Layout(Owned):
+    """The tensors of a flat buffer, in rising offset."""
+
+    _destroy = "frug_layout_destroy"
+
+    def __init__(self, tensors: Iterable[Tensor]):
+        super().__init__(lib.frug_layout_create)
+        for t in tensors:
+            if t.role not in ROLES:
+                raise ValueError(f"{t.name}: '{t.role}' is no role; there are {', '.join(ROLES)}")
+            if len(t.shape) > _lib.MAX_DIMS:
+                raise ValueError(f"{t.name} has {len(t.shape)} dimensions; {_lib.MAX_DIMS} are the most")
+            raw = _lib.Tensor(name=t.name.encode(), role=ROLES.index(t.role), ndim=len(t.shape),
+                              shape=(c_uint64 * _lib.MAX_DIMS)(*t.shape),
+                              offset=_lib.APPEND if t.offset is None else t.offset, heads=t.heads,
+                              kv_heads=t.kv_heads, module=t.module, input_first=int(t.input_first))
+            lib.frug_layout_add(self.handle, byref(raw))
+
+    def __len__(self) -> int:
+        return lib.frug_layout_count(self.handle)
+
+    def __getitem__(self, i: int) -> Tensor:
+        raw = _lib.Tensor()
+        if not 0 <= i < len(self):
+            raise IndexError(i)
+        lib.frug_layout_get(self.handle, i, byref(raw))
+        return Tensor(raw.name.decode(), tuple(raw.shape[:raw.ndim]), ROLES[raw.role], raw.offset, raw.heads,
+                      raw.kv_heads, raw.module, bool(raw.input_first))
+
+    @property
+    def elements(self) -> int:
+        return lib.frug_layout_elements(self.handle)
+
+    @property
+    def hash(self) -> int:
+        return lib.frug_layout_hash(self.handle)
+
+
+def _saved(size, save, handle) -> bytes:
+    room = size(handle)
+    buffer, length = ctypes.create_string_buffer(room), c_size_t()
+    save(handle, ctypes.addressof(buffer), room, byref(length))
+    return buffer.raw[:length.value]
+
+
+def _restore(restore, handle, state: bytes) -> None:
+    state = bytes(state)
+    restore(handle, ctypes.cast(ctypes.c_char_p(state), c_void_p), len(state))
+
+
+class Compressor(Owned):
+    """One worker's compressor over addresses."""
+
+    _destroy = "frug_compressor_destroy"
+
+    def __init__(self, config: Config, layout: Layout, total_steps: int = 0, threads: int = 1, source: int = 0):
+        self.config, self.layout = config, layout
+        options = _lib.Options(threads=threads, total_steps=total_steps, source=source)
+        super().__init__(lib.frug_compressor_create, config.handle, layout.handle, byref(options))
+
+    def bound(self, begin: int, count: int) -> int:
+        """The most bytes a range can take, at any step."""
+        size = c_size_t()
+        lib.frug_compressor_bound(self.handle, begin, count, byref(size))
+        return size.value
+
+    def compress(self, step: int, begin: int, count: int, grad: int, dst: int, room: int) -> int:
+        """Write one frame and return its length."""
+        length = c_size_t()
+        lib.frug_compress(self.handle, step, begin, count, grad, dst, room, byref(length))
+        return length.value
+
+    def decompress_add(self, frames: Sequence[int], lengths: Sequence[int], scale: float, begin: int, count: int,
+                       dst: int) -> None:
+        """dst += scale * (sum of the frames)."""
+        n = len(frames)
+        lib.frug_decompress_add(self.handle, (c_void_p * n)(*frames), (c_size_t * n)(*lengths), n, scale, begin, count,
+                                dst)
+
+    def apply(self, frames: Sequence[int], lengths: Sequence[int], rate: float, decay: float, begin: int, count: int,
+              weights: int) -> None:
+        """weights = weights * (1 - decay) - rate * (sum of the frames)."""
+        n = len(frames)
+        lib.frug_apply(self.handle, (c_void_p * n)(*frames), (c_size_t * n)(*lengths), n, rate, decay, begin, count,
+                       weights)
+
+    def residual(self, begin: int, count: int, dst: int) -> None:
+        lib.frug_compressor_residual(self.handle, begin, count, dst)
+
+    def put_residual(self, begin: int, count: int, src: int) -> None:
+        lib.frug_compressor_put_residual(self.handle, begin, count, src)
+
+    def plan(self, step: int, tensor: int) -> dict:
+        """What a step would send of one tensor."""
+        plan = _lib.Plan()
+        lib.frug_compressor_plan(self.handle, step, tensor, byref(plan))
+        return dict(plan.as_dict(), unit=plan.unit.decode())
+
+    def save(self) -> bytes:
+        return _saved(lib.frug_compressor_state_size, lib.frug_compressor_save, self.handle)
+
+    def restore(self, state: bytes) -> None:
+        _restore(lib.frug_compressor_restore, self.handle, state)
+
+    def stats(self) -> dict:
+        stats = _lib.Stats()
+        lib.frug_compressor_stats(self.handle, byref(stats))
+        return stats.as_dict()
+
+
+class Optimizer(Owned):
+    """One of the library's optimisers over addresses."""
+
+    _destroy = "frug_optimizer_destroy"
+
+    def __init__(self, text: str, layout: Layout, compressor: Optional[Compressor] = None):
+        self.layout = layout
+        super().__init__(lib.frug_optimizer_create, text.encode(), layout.handle,
+                         compressor.handle if compressor else None)
+
+    @property
+    def text(self) -> str:
+        return lib.frug_optimizer_text(self.handle).decode()
+
+    @property
+    def states(self) -> int:
+        """How many numbers are kept about gradients."""
+        return lib.frug_optimizer_states(self.handle)
+
+    @property
+    def gain(self) -> float:
+        return lib.frug_optimizer_gain(self.handle)
+
+    def step(self, step: int, begin: int, count: int, grad: int, rate: float, weights: int) -> None:
+        lib.frug_optimizer_step(self.handle, step, begin, count, grad, rate, weights)
+
+    def wants(self, step: int, begin: int, count: int) -> int:
+        """How many floats a worker hands over of a range."""
+        return lib.frug_optimizer_wants(self.handle, step, begin, count)
+
+    def measure(self, step: int, begin: int, count: int, grad: int, measured: int) -> None:
+        lib.frug_optimizer_measure(self.handle, step, begin, count, grad, measured)
+
+    def step_measured(self, step: int, begin: int, count: int, measured: int, rate: float, weights: int) -> None:
+        lib.frug_optimizer_step_measured(self.handle, step, begin, count, measured, rate, weights)
+
+    def times(self) -> dict:
+        times = _lib.OptimizerTimes()
+        lib.frug_optimizer_time(self.handle, byref(times))
+        return times.as_dict()
+
+    def save(self) -> bytes:
+        return _saved(lib.frug_optimizer_state_size, lib.frug_optimizer_save, self.handle)
+
+    def restore(self, state: bytes) -> None:
+        _restore(lib.frug_optimizer_restore, self.handle, state)

@@ -1,0 +1,222 @@
+"""The C library as Python sees it: where it is found, its structures, its functions, its errors.
+
+Nothing here knows about arrays or PyTorch; pointers are integers. ctypes releases the interpreter's lock while a call
+runs, so compression and waiting do not stop other threads.
+"""
+
+import ctypes
+import os
+from ctypes import (CDLL, POINTER, Structure, byref, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32, c_uint64,
+                    c_void_p)
+from pathlib import Path
+from typing import List
+
+VERSION = "0.2"  # major.minor of the library this package goes with
+
+MAX_DIMS = 8
+APPEND = 2**64 - 1
+INDEX_CODES = 8
+
+
+class FrugradError(RuntimeError):
+    """A call of the library failed; the text is the library's own sentence."""
+
+
+class ConfigError(FrugradError, ValueError):
+    """A config string or an optimiser's text was not understood."""
+
+
+class FormatError(FrugradError, ValueError):
+    """Bytes from outside are not what they should be: damaged, cut short, or of another version."""
+
+
+class MismatchError(FrugradError, ValueError):
+    """Sound bytes, but for another layout or config."""
+
+
+_ERRORS = {-1: FrugradError, -2: MemoryError, -3: ConfigError, -5: FormatError, -6: FormatError, -7: FormatError,
+           -8: MismatchError}
+
+
+class Sized(Structure):
+    """A structure whose first field is its size, as the library wants it."""
+
+    def __init__(self, **values):
+        super().__init__(**values)
+        self.struct_size = ctypes.sizeof(self)
+
+    def as_dict(self) -> dict:
+        return {name: getattr(self, name) for name, *_ in self._fields_ if name != "struct_size"}
+
+
+class Tensor(Sized):
+    _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("role", c_int), ("ndim", c_uint32),
+                ("shape", c_uint64 * MAX_DIMS), ("offset", c_uint64), ("heads", c_uint32), ("kv_heads", c_uint32),
+                ("module", c_uint32), ("input_first", c_uint32)]
+
+
+class Options(Sized):
+    _fields_ = [("struct_size", c_size_t), ("threads", c_int), ("total_steps", c_uint64), ("source", c_uint32)]
+
+
+class Plan(Sized):
+    _fields_ = [("struct_size", c_size_t), ("dense", c_int), ("unit", c_char_p), ("unit_h", c_uint64),
+                ("unit_w", c_uint64), ("units", c_uint64), ("segments", c_uint64), ("kept", c_uint64),
+                ("density", c_double)]
+
+
+class Stats(Sized):
+    _fields_ = [("struct_size", c_size_t), ("calls", c_uint64), ("bytes_sent", c_uint64), ("bytes_dense", c_uint64),
+                ("entries_sent", c_uint64), ("entries_seen", c_uint64), ("blocks_held", c_uint64),
+                ("density_now", c_double), ("density_mean", c_double), ("energy_kept_now", c_double),
+                ("energy_kept_mean", c_double), ("seconds_feedback", c_double), ("seconds_select", c_double),
+                ("seconds_encode", c_double), ("seconds_store", c_double), ("seconds_checksum", c_double),
+                ("seconds_compress", c_double), ("seconds_decode", c_double)]
+
+
+class OptimizerTimes(Sized):
+    _fields_ = [("struct_size", c_size_t), ("seconds_project", c_double), ("seconds_recover", c_double),
+                ("seconds_apply", c_double)]
+
+
+class FrameInfo(Sized):
+    _fields_ = [("struct_size", c_size_t), ("version", c_uint32), ("source", c_uint32), ("step", c_uint64),
+                ("layout_hash", c_uint64), ("bytes", c_uint64), ("begin", c_uint64), ("count", c_uint64),
+                ("entries", c_uint64), ("sections", c_uint32), ("held", c_uint32)]
+
+
+class SectionInfo(Sized):
+    _fields_ = [("struct_size", c_size_t), ("index", c_char_p), ("value", c_char_p), ("block", c_uint32),
+                ("tensor", c_uint32), ("begin", c_uint64), ("count", c_uint64), ("entries", c_uint64),
+                ("bytes", c_uint64), ("density", c_double), ("unit_h", c_uint64), ("unit_w", c_uint64),
+                ("units", c_uint64), ("kept", c_uint64), ("index_bytes", c_uint64 * INDEX_CODES)]
+
+
+class NamedText(Structure):
+    """A row of the tables of options, presets and optimisers: all are names and texts."""
+
+    _fields_ = [("name", c_char_p), ("first", c_char_p), ("second", c_char_p), ("third", c_char_p)]
+
+
+# name: (arguments, result). "status" is checked, and an error becomes an exception.
+_OBJECT, _ADDRESS = c_void_p, c_void_p
+_OUT = POINTER(c_void_p)
+_FUNCTIONS = {
+    "frug_version": ([], c_char_p),
+    "frug_status_text": ([c_int], c_char_p),
+    "frug_last_error": ([], c_char_p),
+    "frug_memory": ([POINTER(c_uint64), POINTER(c_uint64)], None),
+    "frug_isa": ([], c_char_p),
+    "frug_option_at": ([c_size_t], POINTER(NamedText)),
+    "frug_preset_at": ([c_size_t], POINTER(NamedText)),
+    "frug_role_name": ([c_int], c_char_p),
+    "frug_index_code_at": ([c_size_t], c_char_p),
+    "frug_config_create": ([c_char_p, _OUT], "status"),
+    "frug_config_destroy": ([_OBJECT], None),
+    "frug_config_text": ([_OBJECT], c_char_p),
+    "frug_layout_create": ([_OUT], "status"),
+    "frug_layout_destroy": ([_OBJECT], None),
+    "frug_layout_add": ([_OBJECT, POINTER(Tensor)], "status"),
+    "frug_layout_count": ([_OBJECT], c_size_t),
+    "frug_layout_elements": ([_OBJECT], c_uint64),
+    "frug_layout_get": ([_OBJECT, c_size_t, POINTER(Tensor)], "status"),
+    "frug_layout_hash": ([_OBJECT], c_uint64),
+    "frug_compressor_create": ([_OBJECT, _OBJECT, POINTER(Options), _OUT], "status"),
+    "frug_compressor_destroy": ([_OBJECT], None),
+    "frug_compressor_bound": ([_OBJECT, c_uint64, c_uint64, POINTER(c_size_t)], "status"),
+    "frug_compress": ([_OBJECT, c_uint64, c_uint64, c_uint64, _ADDRESS, _ADDRESS, c_size_t, POINTER(c_size_t)],
+                      "status"),
+    "frug_decompress_add": ([_OBJECT, POINTER(c_void_p), POINTER(c_size_t), c_size_t, c_float, c_uint64, c_uint64,
+                             _ADDRESS], "status"),
+    "frug_apply": ([_OBJECT, POINTER(c_void_p), POINTER(c_size_t), c_size_t, c_float, c_float, c_uint64, c_uint64,
+                    _ADDRESS], "status"),
+    "frug_compressor_tell": ([_OBJECT, c_int, c_size_t, POINTER(c_double), c_size_t], "status"),
+    "frug_compressor_plan": ([_OBJECT, c_uint64, c_size_t, POINTER(Plan)], "status"),
+    "frug_compressor_state_size": ([_OBJECT], c_size_t),
+    "frug_compressor_save": ([_OBJECT, _ADDRESS, c_size_t, POINTER(c_size_t)], "status"),
+    "frug_compressor_restore": ([_OBJECT, _ADDRESS, c_size_t], "status"),
+    "frug_compressor_put_residual": ([_OBJECT, c_uint64, c_uint64, _ADDRESS], "status"),
+    "frug_compressor_residual": ([_OBJECT, c_uint64, c_uint64, _ADDRESS], "status"),
+    "frug_compressor_stats": ([_OBJECT, POINTER(Stats)], "status"),
+    "frug_optimizer_at": ([c_size_t], POINTER(NamedText)),
+    "frug_optimizer_create": ([c_char_p, _OBJECT, _OBJECT, _OUT], "status"),
+    "frug_optimizer_destroy": ([_OBJECT], None),
+    "frug_optimizer_text": ([_OBJECT], c_char_p),
+    "frug_optimizer_step": ([_OBJECT, c_uint64, c_uint64, c_uint64, _ADDRESS, c_double, _ADDRESS], "status"),
+    "frug_optimizer_wants": ([_OBJECT, c_uint64, c_uint64, c_uint64], c_uint64),
+    "frug_optimizer_measure": ([_OBJECT, c_uint64, c_uint64, c_uint64, _ADDRESS, _ADDRESS], "status"),
+    "frug_optimizer_step_measured": ([_OBJECT, c_uint64, c_uint64, c_uint64, _ADDRESS, c_double, _ADDRESS], "status"),
+    "frug_optimizer_gain": ([_OBJECT], c_double),
+    "frug_optimizer_cuts": ([_OBJECT, c_size_t], c_int),
+    "frug_optimizer_states": ([_OBJECT], c_uint64),
+    "frug_optimizer_time": ([_OBJECT, POINTER(OptimizerTimes)], "status"),
+    "frug_optimizer_state_size": ([_OBJECT], c_size_t),
+    "frug_optimizer_save": ([_OBJECT, _ADDRESS, c_size_t, POINTER(c_size_t)], "status"),
+    "frug_optimizer_restore": ([_OBJECT, _ADDRESS, c_size_t], "status"),
+    "frug_frame_check": ([_ADDRESS, c_size_t, POINTER(FrameInfo)], "status"),
+    "frug_frame_section": ([_ADDRESS, c_size_t, c_uint32, POINTER(SectionInfo)], "status"),
+}
+
+
+def _candidates() -> List[str]:
+    """Where the library may be, best first."""
+    named = os.environ.get("FRUGRAD_LIBRARY")
+    if named:
+        return [named]
+    carried = sorted(str(path) for path in (Path(__file__).parent / "lib").glob("libfrugrad.so*"))
+    return carried[:1] + ["libfrugrad.so." + VERSION, "libfrugrad.so"]
+
+
+def _open() -> CDLL:
+    reasons = []
+    for name in _candidates():
+        try:
+            return CDLL(name)
+        except OSError as error:
+            reasons.append(str(error))
+    raise ImportError("libfrugrad was not found: install this package with its library (pip install .), install the library"
+                      " (make install), or name it in FRUGRAD_LIBRARY. " + "; ".join(reasons))
+
+
+def _check(status: int, _function, _arguments) -> None:
+    if status != 0:
+        raise _ERRORS.get(status, FrugradError)(lib.frug_last_error().decode(errors="replace"))
+
+
+def _load() -> CDLL:
+    library = _open()
+    library.frug_version.restype = c_char_p
+    version = library.frug_version().decode()
+    if version.rsplit(".", 1)[0] != VERSION:
+        raise ImportError(f"libfrugrad is version {version}, and this package wants {VERSION}")
+    for name, (arguments, result) in _FUNCTIONS.items():
+        function = getattr(library, name)
+        function.argtypes = arguments
+        function.restype = c_int if result == "status" else result
+        if result == "status":
+            function.errcheck = _check
+    return library
+
+
+lib = _load()
+
+
+class Owned:
+    """An object of the library, destroyed with its Python object."""
+
+    _destroy = ""
+
+    def __init__(self, create, *arguments):
+        handle = c_void_p()
+        create(*arguments, byref(handle))
+        self.handle = handle.value
+
+    def __del__(self):
+        handle, self.handle = getattr(self, "handle", None), None
+        if handle and lib is not None:
+            getattr(lib, self._destroy)(handle)
+
+
+def version() -> str:
+    """The version of the library in use."""
+    return lib.frug_version().decode()

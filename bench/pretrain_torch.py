@@ -381,7 +381,8 @@ def main():
         model = f"{MODELS[name]}:layers={a.layers},width={a.width},heads={a.heads},length={task.length}"
         tokens = "bytes" if name == "gpt2" else os.path.join(a.data, TEXTS["vocab"])
         row = {"model": model, "file": path, "params": sum(t.numel() for t in weights.values()),
-               "valid_loss": round(loss, 6), "torch": torch.__version__, "device": torch.cuda.get_device_name() if a.device == "cuda" else "cpu",
+               "valid_loss": round(loss, 6), "torch": torch.__version__,
+               "device": torch.cuda.get_device_name() if a.device == "cuda" else "cpu",
                "batch": a.batch, "rate": a.rate, "decay": a.decay, "dropout": a.dropout, "seed": a.seed, **row}
         print(json.dumps(row), flush=True)
         print(f"  frugrad eval --model {model} --weights {path} --data {os.path.join(a.data, 'wikitext-2')} "

@@ -17,7 +17,7 @@ static const frugi_opt options[] = {
      "the model wants it"},
     {"tokens", 0, "WHAT", NULL,
      "text: bytes, a directory with GPT-2's encoder.json and vocab.bpe, or a WordPiece vocabulary"},
-    {"subset", 0, "TASK", NULL, "sentences: sst-2, cola, mrpc, sts-b, boolq, arc-easy, arc-challenge"},
+    {"subset", 0, "TASK", NULL, "task of GLUE: sst-2, cola, mrpc, sts-b"},
     {"method", 0, "CONFIG", "frugrad",
      "how gradients are compressed: a config string of the library; dense: not at all, added up in a "
      "ring"},

@@ -54,13 +54,14 @@ RATES = {
 MIDDLE = {"lora": 8192, "galore": 6144, "apollo": 6144, **{m: 2048 for m in SKETCHES_ALL}}
 # Numbers of states, the most telling first. Rank 1 of LoRA takes 4,096 for the queries and values of both models
 # (2 (128 + 128) for each of 8 matrices; 2 (128 + 384) for each of 4), rank 1 of GaLore and Apollo 2,048 and 3,072.
-# 6,144 states of a sketch are as many bytes as rank 1 of LoRA, which also keeps its factors.
+# 6,144 states of a sketch are as many bytes as rank 1 of LoRA, which also keeps its factors. The time that sgc takes to
+# recover grows with the square of its entries and more: beyond 8,192 states it would take longer than all else.
 WAVES = [
     {"lora": [4096], "galore": [6144], "apollo": [6144], **{m: [4096, 1024] for m in SKETCHES_ALL}},
-    {"lora": [16384], "galore": [18432], "apollo": [18432], **{m: [256, 16384] for m in SKETCHES_ALL}},
+    {"lora": [16384], "galore": [18432], "apollo": [18432], **{m: [256, 16384] for m in SKETCHES_ALL}, "sgc": [256]},
     {"lora": [8192, 32768], "galore": [3072, 36864], "apollo": [3072, 36864],
      **{m: [6144, 512, 2048] for m in SKETCHES_ALL}},
-    {m: [8192, 32768] for m in SKETCHES_ALL},
+    {**{m: [8192, 32768] for m in SKETCHES_ALL}, "sgc": [8192]},
 ]
 KAPPAS, KAPPA_S = [5, 6, 7, 8, 10, 14], 16
 CHUNKS, CHUNKS_S = [1, 2, 4, 8, 16], 32

@@ -11,7 +11,7 @@ the best is the first or last of them, the next one out too. With the best one e
 three seeds and judged by the test split. A run is one process with one thread; --jobs of them go on at a time. The
 output has one line of JSON per run, what was asked for as "job" and what the program said as "result"; runs that are in
 the file are not run again, so what was cut short goes on. After --seconds no run is started. Runs are ordered so that
-what is there when time is up is whole: all methods of one task at few points, then the next task, then more points.
+what is there when time is up is whole: all methods at few points before more points, two tasks before the others.
 
 Methods with an option `scale` keep the rate, by which AdamW moves a classifier's head, and the scale is tuned; the
 others (full, lora) tune the rate. "head" moves nothing but the head, and of a language model nothing at all: what
@@ -272,19 +272,17 @@ def special_jobs(a, rows, suite, task):
 
 
 def wanted(a, rows):
-    """All jobs that can be run as things stand, the most telling first."""
+    """All jobs that can be run as things stand, the most telling first: the ends of the curves of the first two tasks,
+    their special suites, the other tasks, and then points in between."""
+    first, others = a.tasks[:2], a.tasks[2:]
+    order = [(first, 0), (first, 1), None, (others, 0)]
+    order += [(tasks, wave + (tasks is first)) for wave in range(1, len(WAVES)) for tasks in (first, others)]
     jobs = []
-    if "curves" in a.suite:
-        for task in a.tasks:
-            jobs += curve_jobs(a, rows, task, 0)
-    for suite in a.suite:
-        if suite != "curves":
-            for task in a.tasks[:2]:
-                jobs += special_jobs(a, rows, suite, task)
-    if "curves" in a.suite:
-        for wave in range(1, len(WAVES)):
-            for task in a.tasks:
-                jobs += curve_jobs(a, rows, task, wave)
+    for item in order:
+        if item is None:
+            jobs += [j for s in a.suite if s != "curves" for task in first for j in special_jobs(a, rows, s, task)]
+        elif "curves" in a.suite and item[1] < len(WAVES):
+            jobs += [j for task in item[0] for j in curve_jobs(a, rows, task, item[1])]
     return jobs
 
 

@@ -283,7 +283,7 @@ def wanted(a, rows):
             jobs += [j for s in a.suite if s != "curves" for task in first for j in special_jobs(a, rows, s, task)]
         elif "curves" in a.suite and item[1] < len(WAVES):
             jobs += [j for task in item[0] for j in curve_jobs(a, rows, task, item[1])]
-    return jobs
+    return list({key(j): j for j in jobs}.values())  # suites may want the same search
 
 
 def all_runs(a):

@@ -128,8 +128,8 @@ static void wrong_tables_are_refused(void **state) {
     assert_refused("CoLA", NULL, "", "row 1, byte 0: expected a row");
     assert_refused("CoLA", NULL, "\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\n",
                    "at most 32 columns");
-    assert_refused("what", NULL, "", "expected a directory called SST-2, CoLA, MRPC or STS-B");
-    assert_refused("what", "mnli", "", "'mnli' is no task of GLUE known here");
+    assert_refused("what", NULL, "", "expected a directory called SST-2, CoLA, MRPC, STS-B or BoolQ");
+    assert_refused("what", "mnli", "", "'mnli' is no task known here");
 }
 
 static void numbers_are_read_by_hand(void **state) {

@@ -4,6 +4,7 @@
  */
 #include "order.h"
 #include "say.h"
+#include "sentences.h"
 #include "source.h"
 #include "unpack.h"
 
@@ -62,7 +63,9 @@ static int open_source(const frugi_data_want *want, frugi_data *data) {
     switch (want->task) {
     case FRUGI_TASK_IMAGES: return open_images(want, data);
     case FRUGI_TASK_LANGUAGE: return frugi_text_open(want, data);
-    case FRUGI_TASK_SENTENCES: return frugi_glue_open(want, data);
+    case FRUGI_TASK_SENTENCES:
+        return frugi_qa_knows(frugi_sentences_task(want, data)) ? frugi_qa_open(want, data)
+                                                                : frugi_glue_open(want, data);
     default: return frugi_masked_open(want, data);
     }
 }

@@ -28,7 +28,8 @@ typedef struct frugi_data_want {
         *path; /* "builtin", "fashion-mnist" (where Debian puts it), or a directory; what is inside is found out */
     const char *tokens; /* language: "bytes", or the directory with GPT-2's encoder.json/vocab.bpe; sentences, masked:
                            WordPiece vocabulary file; NULL: bytes, or tokenised files that lie in the directory */
-    const char *subset; /* GLUE task ("sst-2", "cola", "mrpc", "sts-b"); NULL: by the directory */
+    const char *subset; /* sentences: "sst-2", "cola", "mrpc", "sts-b", "boolq", "arc-easy", "arc-challenge"; NULL: by
+                           the directory */
     uint32_t length;    /* T, tokens per sample */
     uint32_t channels, height, width; /* builtin images: what the model wants; otherwise ignored */
     uint32_t classes;                 /* builtin */

@@ -45,6 +45,10 @@ int frugi_cifar_open(const char *dir, frugi_data *data);
 int frugi_text_open(const frugi_data_want *want, frugi_data *data);
 int frugi_masked_open(const frugi_data_want *want, frugi_data *data);
 int frugi_glue_open(const frugi_data_want *want, frugi_data *data);
+int frugi_qa_open(const frugi_data_want *want, frugi_data *data);
+
+/** Whether frugi_qa_open() knows a task by this name; all others are GLUE's. */
+int frugi_qa_knows(const char *name);
 
 /** How a training image is moved; {0} for others. */
 typedef struct frugi_move {

@@ -306,12 +306,37 @@ static void test_shares_are_those_of_the_library(void **state) {
 
 /* ---- recordings that are none ---- */
 
+typedef struct bad_recording {
+    const char *names[4], *why;
+    uint64_t last_shape[2]; /* the others are 32 x 32 */
+} bad_recording;
+
+/* A file with these tensors at path, full of zeros; where a NaN is to be found, it is the last number. */
+static void write_recording(const bad_recording *bad, const char *path) {
+    static float numbers[4 * 1024];
+    frugi_item item[4] = {0};
+    frugi_bytes header;
+    frugi_why why;
+    size_t n = 0;
+    for (; n < 4 && bad->names[n]; n++) {
+        item[n] = (frugi_item){.name = (char *)(uintptr_t)bad->names[n], .dtype = FRUGI_F32, .ndim = 2};
+        item[n].shape[0] = item[n].shape[1] = 32;
+        item[n].count = 1024;
+    }
+    memcpy(item[n - 1].shape, bad->last_shape, sizeof bad->last_shape);
+    numbers[n * 1024 - 1] = strcmp(bad->why, "a NaN") == 0 ? NAN : 0;
+    assert_int_equal(frugi_safetensors_header(item, n, NULL, &header, &why), 0);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(header.data, 1, header.len, file), header.len);
+    assert_int_equal(fwrite(numbers, 4096, n, file), n);
+    assert_int_equal(fclose(file), 0);
+    frugi_bytes_free(&header);
+}
+
 static void test_bad_recordings(void **state) {
     (void)state;
-    static const struct {
-        const char *names[5], *why;
-        uint64_t last_shape[2];
-    } bad[] = {
+    static const bad_recording bad[] = {
         {{"step_0000"}, "is not named", {32, 32}},
         {{"0/x", "1/x", "2/x", "/x"}, "is not named", {32, 32}},
         {{"0/x", "1/x", "2/x", "3/"}, "is not named", {32, 32}},
@@ -320,31 +345,14 @@ static void test_bad_recordings(void **state) {
         {{"0/x", "1/x", "2/x", "3/y"}, "no matrix", {32, 32}},
         {{"0/x", "1/x", "2/x", "3/x"}, "a NaN", {32, 32}},
     };
-    static float numbers[4 * 1024];
     for (size_t b = 0; b < sizeof bad / sizeof bad[0]; b++) {
-        frugi_item item[4] = {0};
-        frugi_bytes header;
-        frugi_why why;
-        size_t n = 0;
-        for (; n < 4 && bad[b].names[n]; n++) {
-            item[n] = (frugi_item){.name = (char *)(uintptr_t)bad[b].names[n], .dtype = FRUGI_F32, .ndim = 2};
-            item[n].shape[0] = item[n].shape[1] = 32;
-            item[n].count = 1024;
-        }
-        memcpy(item[n - 1].shape, bad[b].last_shape, sizeof bad[b].last_shape);
-        numbers[n * 1024 - 1] = strcmp(bad[b].why, "a NaN") == 0 ? NAN : 1;
-        assert_int_equal(frugi_safetensors_header(item, n, NULL, &header, &why), 0);
         char place[PLACE_MAX], path[PLACE_MAX + 8];
-        place_make(place, "bad");
-        snprintf(path, sizeof path, "%s/x", place);
-        FILE *file = fopen(path, "wb");
-        assert_non_null(file);
-        assert_int_equal(fwrite(header.data, 1, header.len, file), header.len);
-        assert_int_equal(fwrite(numbers, 4096, n, file), n);
-        assert_int_equal(fclose(file), 0);
         frugi_recording r;
         float *all = NULL;
         caught said;
+        place_make(place, "bad");
+        snprintf(path, sizeof path, "%s/x", place);
+        write_recording(&bad[b], path);
         catch_begin(&said);
         int status = frugi_recording_open(path, &r);
         if (status == FRUGI_EXIT_OK)
@@ -352,7 +360,6 @@ static void test_bad_recordings(void **state) {
         frugi_recording_close(&r);
         const char *text = catch_end(&said);
         place_remove(place);
-        frugi_bytes_free(&header);
         assert_null(all);
         if (status != FRUGI_EXIT_FAIL || !strstr(text, bad[b].why))
             fail_msg("case %zu: status %d, '%s' without '%s'", b, status, text, bad[b].why);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Record mini-batch gradients of real training runs, for `frugrad bench --grad`.
+"""Record mini-batch gradients of real training runs, for `frugrad bench --grad` and `bench recover --gradients`.
 
 Selection that is tuned on gaussian noise fails on real gradients, whose scale differs from layer to layer and from
 row to row. This script trains a small model for some warm-up steps and then writes the gradients of the following
@@ -11,11 +11,17 @@ entry "layout" lists them with their shapes and first rows.
   record_gradients.py gpt      gpt.safetensors         3.3 M parameters, bytes of English text, AdamW
   record_gradients.py resnet20 resnet20.safetensors    0.27 M parameters, images, SGD with momentum
 
+With --tensors PATTERN the matrices of those names are recorded one by one instead, as <step>/<name> in bf16, which is
+what `frugrad bench recover --gradients` reads; queries, keys and values become matrices of their own (q, k, v):
+
+  record_gradients.py gpt v.safetensors --width 64 --layers 2 --tensors 'layers.1.attention.v.weight' --steps 40
+
 Needs PyTorch (Debian: python3-torch) and, for resnet20, images: Debian's dataset-fashion-mnist, or --data DIR with
 the CIFAR-10 binary files (data_batch_1.bin, also xz-compressed).
 """
 
 import argparse
+import fnmatch
 import glob
 import gzip
 import json
@@ -116,12 +122,12 @@ class ResNet20(nn.Module):
 
 def load_text(data):
     """All text of the first source that has enough, as one tensor of bytes."""
-    patterns = [os.path.join(data, "*")] if data else TEXT_GLOBS
+    patterns = [data if os.path.isfile(data) else os.path.join(data, "*")] if data else TEXT_GLOBS
     text = b""
     for pattern in patterns:
         for path in sorted({os.path.realpath(p) for p in glob.glob(pattern)}):
-            if os.path.isfile(path) and not path.endswith((".gz", ".xz")):
-                with open(path, "rb") as file:
+            if os.path.isfile(path) and not path.endswith(".gz"):
+                with (lzma.open(path) if path.endswith(".xz") else open(path, "rb")) as file:
                     text += file.read()
         if len(text) >= 200_000:
             break
@@ -156,9 +162,9 @@ def load_images(data):
     sys.exit("record_gradients: no images; install dataset-fashion-mnist or give --data DIR with CIFAR-10 binaries")
 
 
-def gpt_task(data, batch):
+def gpt_task(data, batch, width, layers):
     text, context = load_text(data), 128
-    model = Gpt(context=context)
+    model = Gpt(width, layers, context=context)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
     def loss():
@@ -204,27 +210,66 @@ def flat_gradient(model, layout, rows):
     return flat
 
 
-def record(task, warmup, steps):
+def matrices(model, pattern):
+    """Names and gradients of the matrices that the pattern names, q, k and v each on their own."""
+    for name, parameter in model.named_parameters():
+        pieces = [(name, parameter.grad)]
+        if name.endswith("qkv.weight"):
+            pieces = zip((name.replace("qkv", part) for part in "qkv"), parameter.grad.chunk(3))
+        for piece, gradient in pieces:
+            if gradient.dim() >= 2 and fnmatch.fnmatchcase(piece, pattern):
+                yield piece, gradient
+
+
+def train(task, warmup, steps, keep):
+    """Take warm-up steps, then call keep(step, model) for every one of `steps`, before the weights move."""
     model, optimiser, loss_of = task
-    layout, rows = flat_layout(model)
-    gradients = []
     for step in range(warmup + steps):
         optimiser.zero_grad()
         loss = loss_of()
         loss.backward()
         if step >= warmup:
-            gradients.append(flat_gradient(model, layout, rows))
+            keep(step - warmup, model)
         optimiser.step()
         if step % 10 == 0 or step == warmup + steps - 1:
             print(f"step {step:4d}  loss {loss.item():.3f}", file=sys.stderr, flush=True)
-    return layout, rows, gradients
+
+
+def record_flat(task, warmup, steps):
+    """Tensors step_0000, ... of all compressed parameters, and what the metadata says about them."""
+    layout, rows = flat_layout(task[0])
+    tensors = {}
+
+    def keep(step, model):
+        tensors[f"step_{step:04d}"] = flat_gradient(model, layout, rows).reshape(rows, ROW)
+
+    train(task, warmup, steps, keep)
+    return tensors, {
+        "padding": f"each parameter's piece is padded with zeros to a multiple of {ROW} elements",
+        "layout": json.dumps(layout, separators=(",", ":")),
+    }
+
+
+def record_matrices(task, warmup, steps, pattern):
+    """Tensors <step>/<name>, rounded to bf16 and held as its 16 bits, and what the metadata says about them."""
+    tensors = {}
+
+    def keep(step, model):
+        for name, gradient in matrices(model, pattern):
+            tensors[f"{step}/{name}"] = gradient.bfloat16().contiguous().view(torch.int16).numpy().copy()
+
+    train(task, warmup, steps, keep)
+    if not tensors:
+        sys.exit(f"record_gradients: no matrix is named like {pattern}")
+    return tensors, {"rounding": "gradients were rounded to bf16"}
 
 
 def write_safetensors(path, tensors, metadata):
-    """tensors: name -> C-contiguous float32 array. Written beside path and renamed, so path is whole or absent."""
+    """tensors: name -> C-contiguous array, float32 or int16 for the bits of bf16. Written beside path and renamed, so path is whole or absent."""
     header, offset = {"__metadata__": metadata}, 0
     for name, array in tensors.items():
-        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [offset, offset + array.nbytes]}
+        dtype = "BF16" if array.dtype == np.int16 else "F32"
+        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [offset, offset + array.nbytes]}
         offset += array.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -234,7 +279,7 @@ def write_safetensors(path, tensors, metadata):
         with os.fdopen(handle, "wb") as file:
             file.write(struct.pack("<Q", len(text)) + text)
             for array in tensors.values():
-                file.write(array.astype("<f4", copy=False).tobytes())
+                file.write(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
         os.chmod(part, 0o644)
         os.replace(part, path)
     except BaseException:
@@ -246,37 +291,44 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("model", choices=["gpt", "resnet20"])
     parser.add_argument("output", help="the safetensors file to write")
-    parser.add_argument("--data", help="folder with text files (gpt) or CIFAR-10 binaries (resnet20)")
+    parser.add_argument("--data", help="text, a file or a folder of files (gpt), or a folder of CIFAR-10 binaries (resnet20)")
+    parser.add_argument("--tensors", metavar="PATTERN", help="record these matrices one by one, for bench recover")
+    parser.add_argument("--width", type=int, default=256, help="of gpt (default 256)")
+    parser.add_argument("--layers", type=int, default=4, help="of gpt (default 4)")
     parser.add_argument("--warmup", type=int, default=50, help="steps before the first recorded one (default 50)")
     parser.add_argument("--steps", type=int, default=12, help="steps to record (default 12)")
     parser.add_argument("--batch", type=int, default=0, help="sequences or images a step (default 8 or 64)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    if args.steps < 1 or args.warmup < 0 or args.batch < 0 or args.threads < 1:
-        parser.error("--steps and --threads must be at least 1, --warmup and --batch at least 0")
+    if min(args.steps, args.threads, args.layers) < 1 or args.warmup < 0 or args.batch < 0:
+        parser.error("--steps, --threads and --layers must be at least 1, --warmup and --batch at least 0")
+    if args.width < 4 or args.width % 4:
+        parser.error("--width must be a multiple of 4")
     # Debian's oneDNN has no fast kernels on aarch64: training is 2-3 times faster without it.
     torch.backends.mkldnn.enabled = False
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     if args.model == "gpt":
-        task = gpt_task(args.data, args.batch or 8)
+        task = gpt_task(args.data, args.batch or 8, args.width, args.layers)
     else:
         task = resnet_task(args.data, args.batch or 64)
-    layout, rows, gradients = record(task, args.warmup, args.steps)
-    metadata = {
-        "model": args.model,
-        "padding": f"each parameter's piece is padded with zeros to a multiple of {ROW} elements",
-        "warmup_steps": str(args.warmup),
-        "torch": torch.__version__,
-        "layout": json.dumps(layout, separators=(",", ":")),
-    }
-    tensors = {f"step_{i:04d}": g.reshape(rows, ROW) for i, g in enumerate(gradients)}
+    if args.tensors:
+        tensors, about = record_matrices(task, args.warmup, args.steps, args.tensors)
+    else:
+        tensors, about = record_flat(task, args.warmup, args.steps)
+    metadata = {"model": args.model, "warmup_steps": str(args.warmup), "torch": torch.__version__, **about}
+    metadata.update(seed=str(args.seed), batch=str(args.batch or {"gpt": 8, "resnet20": 64}[args.model]))
+    if args.data:
+        metadata["data"] = os.path.basename(os.path.normpath(args.data))
+    if args.model == "gpt":
+        metadata.update(width=str(args.width), layers=str(args.layers))
     try:
         write_safetensors(args.output, tensors, metadata)
     except OSError as error:
         sys.exit(f"record_gradients: cannot write {args.output}: {error.strerror}")
-    print(f"{args.output}: {len(tensors)} steps of {rows} x {ROW} elements", file=sys.stderr)
+    shape = " x ".join(str(n) for n in next(iter(tensors.values())).shape)
+    print(f"{args.output}: {len(tensors)} tensors, the first of {shape} elements", file=sys.stderr)
 
 
 if __name__ == "__main__":

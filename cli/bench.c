@@ -35,6 +35,9 @@ static const frugi_opt options[] = {
     {"workers", 'w', "COUNT", "4", "reduce: workers, each a thread; a job of several processes has its own number"},
     {"dist", 0, "WORD", "gaussian", "generated gradients: gaussian, laplace, heavy, layers, sparse or ties"},
     {"grad", 'g', "FILE", NULL, "recorded gradients instead: a safetensors file with tensors step_0000, ..."},
+    {"gradients", 0, "FILE", NULL, "recover: gradients recorded a tensor at a time, as <step>/<name>: a study of them"},
+    {"s", 's', "COUNT", NULL, "recover --gradients: entries taken of a tensor's gradient; 31 of every 2048"},
+    {"chunk", 0, "COUNT", "2048", "recover --gradients: elements of a chunk"},
     {"config", 'c', "STRING", NULL, "measure this config string instead of the table of cases"},
     {"case", 0, "TEXT", NULL, "only cases with this text in their names"},
     {"quick", 'q', NULL, NULL, "a short run, to see that all is well"},
@@ -263,7 +266,7 @@ static int run_all(frugi_bench *bench, const list *l) {
 
 /* The exchange takes other cases and other defaults, but the same options as far as they go. */
 static int bench_reduce(const frugi_args *args) {
-    static const char *const other[] = {"dist", "grad"};
+    static const char *const other[] = {"dist", "grad", "gradients", "s", "chunk"};
     int quick = frugi_arg_given(args, "quick"), status;
     const char *config = frugi_arg(args, "config");
     uint64_t rounds = 0, threads = 0, workers = 0;
@@ -292,6 +295,15 @@ static int bench_reduce(const frugi_args *args) {
     return frugi_bench_reduce(&run);
 }
 
+/* Options that only `bench recover` has. */
+static int refuse_recover_options(const frugi_args *args) {
+    static const char *const other[] = {"gradients", "s", "chunk"};
+    for (size_t i = 0; i < sizeof other / sizeof other[0]; i++)
+        if (frugi_arg_given(args, other[i]))
+            return frugi_usage_error("--%s is for bench recover", other[i]);
+    return FRUGI_EXIT_OK;
+}
+
 static int bench_run(const frugi_args *args) {
     static list l;
     frugi_bench bench = {0};
@@ -301,7 +313,9 @@ static int bench_run(const frugi_args *args) {
         return frugi_bench_recover(args);
     if (args->operand_count)
         return frugi_usage_error("bench: '%s' is neither nothing nor reduce nor recover", args->operand[0]);
-    int status = read_run(args, &bench, &l);
+    int status = refuse_recover_options(args);
+    if (status == FRUGI_EXIT_OK)
+        status = read_run(args, &bench, &l);
     if (status == FRUGI_EXIT_OK)
         status = frugi_memory_suffices(bench.n);
     if (status == FRUGI_EXIT_OK)
@@ -330,7 +344,9 @@ const frugi_command frugi_command_bench = {
         "of that the share which arrives as time. frugrad-mpi is the same program for the processes of an MPI job.\n\n"
         "`bench recover` measures sparse recovery: matching pursuit by several ways and two measurement matrices, in\n"
         "milliseconds for a chunk, against the naive one and against the stored matrix in the same rounds. Found\n"
-        "is the share of true places that came back.",
+        "is the share of true places that came back. With --gradients it is a study of recorded gradients instead:\n"
+        "how much sketches and tables of several sizes, fed step by step, know of AdamW's means, and how near their\n"
+        "steps are to AdamW's on the same chosen entries and on the whole gradient.",
     .options = options,
     .run = bench_run,
 };

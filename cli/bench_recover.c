@@ -9,6 +9,7 @@
  */
 #include "bench_recover.h"
 
+#include "bench_gradients.h"
 #include "bench_noise.h"
 #include "say.h"
 
@@ -361,13 +362,23 @@ static int run_size(const frugi_recover_bench *run, const size *z) {
     return status;
 }
 
-static int read_run(const frugi_args *args, frugi_recover_bench *run) {
+static int refuse_options(const frugi_args *args) {
     static const char *const other[] = {"n", "k", "density", "workers", "dist", "grad", "config"};
-    uint64_t rounds = 7, threads = 1;
-    int status = FRUGI_EXIT_OK;
     for (size_t i = 0; i < sizeof other / sizeof other[0]; i++)
         if (frugi_arg_given(args, other[i]))
             return frugi_usage_error("bench recover takes no --%s", other[i]);
+    if (!frugi_arg_given(args, "gradients") && (frugi_arg_given(args, "s") || frugi_arg_given(args, "chunk")))
+        return frugi_usage_error("--s and --chunk are for bench recover --gradients");
+#ifndef _OPENMP
+    if (frugi_arg_given(args, "threads") && strcmp(frugi_arg(args, "threads"), "1") != 0)
+        return frugi_usage_error("--threads: this program was built without OpenMP");
+#endif
+    return FRUGI_EXIT_OK;
+}
+
+static int read_run(const frugi_args *args, frugi_recover_bench *run) {
+    uint64_t rounds = 7, threads = 1;
+    int status = FRUGI_EXIT_OK;
     run->quick = frugi_arg_given(args, "quick");
     run->json = frugi_arg_given(args, "json");
     run->filter = frugi_arg(args, "case");
@@ -378,16 +389,16 @@ static int read_run(const frugi_args *args, frugi_recover_bench *run) {
         status = frugi_arg_u64(args, "threads", 1, 1024, &threads);
     run->rounds = (size_t)rounds;
     run->threads = (int)threads;
-#ifndef _OPENMP
-    if (threads > 1)
-        return frugi_usage_error("--threads %d: this program was built without OpenMP", (int)threads);
-#endif
     return status;
 }
 
 int frugi_bench_recover(const frugi_args *args) {
     frugi_recover_bench run = {0};
-    int status = read_run(args, &run), any = 0, failed = 0;
+    int status = refuse_options(args), any = 0, failed = 0;
+    if (status == FRUGI_EXIT_OK && frugi_arg_given(args, "gradients"))
+        return frugi_bench_gradients(args);
+    if (status == FRUGI_EXIT_OK)
+        status = read_run(args, &run);
     if (status != FRUGI_EXIT_OK)
         return status;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)

@@ -133,6 +133,35 @@ refuses 2 "takes no --dist" bench recover --dist ties
 refuses 2 "no case" bench recover --case nothing-like-this
 refuses 2 "rounds" bench recover --rounds 0
 
+# Recorded gradients: every case is there and verified, and figures keep the order that they must have.
+recording=$(dirname "$0")/data/gradients.safetensors
+"$frugrad" bench recover --gradients "$recording" --quick --json >"$work/gradients.jsonl" || fail "bench recover --gradients fails"
+perl - "$work/gradients.jsonl" <<'PL' || fail "the lines of bench recover --gradients are not as promised"
+my %rows;
+while (my $line = <>) {
+    my ($name) = $line =~ /^\{"gradients":"([^"]+)",.*\}$/ or die "not an object: $line";
+    $rows{$name} = {$line =~ /"(\w+)":("[^"]*"|-?[0-9.]+(?:e[-+]?[0-9]+)?|true|false|null)(?=[,}])/g};
+    $rows{$name}{verified} eq "true" or die "$name is not verified";
+    $rows{$name}{$_} >= 0 && $rows{$name}{$_} <= 1.0001 or die "$name: $_ is $rows{$name}{$_}" for qw(found energy overlap);
+    $rows{$name}{error} >= $rows{$name}{error_best} * 0.9999 or $name =~ /^(table|sparse)/ or die "$name is better than the best";
+}
+keys %rows == 39 or die scalar(keys %rows) . " cases";
+my $exact = $rows{"sparse-adamw"};
+$exact->{error} == 0 && $exact->{found} == 1 && $exact->{cosine} > 0.999999 or die "AdamW is not AdamW";
+abs($rows{"table/14"}{cosine} - 1) < 1e-5 or die "a table that forgets nothing is not AdamW: $rows{'table/14'}{cosine}";
+$rows{"chunks/1"}{overlap} == 1 or die "one chunk does not take the largest of all";
+$rows{"implicit/batch/7"}{bytes} == 8 * 7 * 62 or die "states take $rows{'implicit/batch/7'}{bytes}";
+PL
+"$frugrad" bench recover --gradients "$recording" --quick --case table --s 40 --chunk 1024 >"$work/table" || fail "a study with --s fails"
+grep -q '^table/14  *4  *40 ' "$work/table" || fail "--s and --chunk do nothing: $(cat "$work/table")"
+refuses 2 "is for bench recover" bench --gradients "$recording"
+refuses 2 "takes no --chunk" bench reduce --chunk 64
+refuses 2 "for bench recover --gradients" bench recover --s 31
+refuses 2 "takes no --rounds" bench recover --gradients "$recording" --rounds 2
+refuses 2 "too many for kappa=14" bench recover --gradients "$recording" --s 1000
+refuses 2 "no case" bench recover --gradients "$recording" --case nothing-like-this
+refuses 1 "cannot" bench recover --gradients "$work/none.safetensors"
+
 if "$frugrad" bench --quick --n 100000 --case decode --json >/dev/full 2>"$work/err"; then fail "bench does not notice a full disk"; fi
 
 echo "bench_smoke: bench holds what it promises"

@@ -82,7 +82,8 @@ class Dtypes(unittest.TestCase):
         wanted = frugrad.Compressor((96, 64)).compress(base, 0)
         wide = np.zeros((96, 128), np.float32)
         wide[:, ::2] = base
-        for other in (base.astype(np.float64), np.asfortranarray(base), wide[:, ::2], base.astype(">f4"), base.tolist()):
+        for other in (base.astype(np.float64), np.asfortranarray(base), wide[:, ::2], base.astype(">f4"),
+                      base.tolist()):
             self.assertEqual(frugrad.Compressor((96, 64)).compress(other, 0), wanted)
         halves = base.astype(np.float16)
         self.assertEqual(frugrad.Compressor((96, 64)).compress(halves, 0),

@@ -230,17 +230,17 @@ def stored(e: np.ndarray, form: str, dice: int) -> np.ndarray:
     """A whole block of what is left, as it is read again."""
     if form == "f32":
         return e
-    rolled = np.array([(dice + i * 0x9e3779b9) % 2**32 for i in range(len(e))], np.uint64)
+    rolled = (np.uint64(dice) + np.arange(len(e), dtype=np.uint64) * np.uint64(0x9e3779b9)) % np.uint64(2**32)
     if form == "bf16":
         own = bits(e).astype(np.uint64)
-        moved = own + (rolled >> 16)
+        moved = own + (rolled >> np.uint64(16))
         return from_bf16(np.where(moved & 0x7fffffff >= 0x7f800000, own, moved) >> 16)
     levels = {"int8": 126, "int4": 6}[form]
     scale = from_bf16(np.array([bf16_above(np.abs(e).max() / np.float32(levels))]))[0]
     if scale < 2.0**-110:
         return np.zeros_like(e)
     r = np.rint(e * (np.float32(2**15) / scale)).astype(np.int64)
-    number = (r + (rolled >> 17).astype(np.int64)) >> 15
+    number = (r + (rolled >> np.uint64(17)).astype(np.int64)) >> 15
     with np.errstate(over="ignore"):
         return np.clip(number.astype(np.float32) * scale, -LARGEST, LARGEST)
 

@@ -4,11 +4,15 @@
  * The plan goes through the parameters from the last to the first, as the backward pass does. A parameter that is
  * larger than a bucket is cut into tiles of rows that end on block boundaries, each a bucket of its own. The memory of
  * full buckets comes back from the reducer's thread; who needs more than there is waits for it.
+ *
+ * The optimiser is called by the reducer's thread (a bucket has arrived) and by the backward pass (measure one), so a
+ * lock keeps the two apart.
  */
 #include "buckets.h"
 
 #include "clock.h"
 #include "memory.h"
+#include "record.h"
 #include "say.h"
 
 #include <math.h>
@@ -25,7 +29,10 @@
 typedef struct bucket {
     uint64_t begin, count;
     size_t tiles, closed;
-    float *memory; /* NULL: not open */
+    float *memory;     /* NULL: not open */
+    uint64_t at, some; /* its measurements: where in the vector, and how many; none: it has no measurements */
+    bool targets;      /* the optimiser looks at its tensors as a whole */
+    bool measured;     /* this step's measurements are in the vector */
 } bucket;
 
 struct frugi_buckets {
@@ -34,16 +41,17 @@ struct frugi_buckets {
     bucket *bucket;
     size_t count, room;
     uint64_t longest;
-    float *memory;
+    float *memory, *vector;
     float *idle[MOST_SLOTS]; /* memory that waits for a bucket */
     size_t idles, slots;
-    pthread_mutex_t lock;
+    pthread_mutex_t lock, optimizer_lock;
     pthread_cond_t changed;
-    uint64_t step;
+    pthread_t owner; /* whose backward pass it is */
+    uint64_t step, handed;
     double rate;
     float factor;
     bool measure;
-    double norm2, clipped, blocked, optimizer_seconds;
+    double norm2, clipped, blocked, optimizer_seconds, inline_seconds;
     _Atomic int failed; /* a frug_status: of an exchange that was not handed over, or of the optimiser */
 };
 
@@ -89,12 +97,22 @@ static bool may_cut(const frugi_buckets *b, const frugi_param *p, size_t number,
            FRUG_OK;
 }
 
-static int plan_tiles(frugi_buckets *b, frugi_param *p) {
+static int plan_tiles(frugi_buckets *b, frugi_param *p, bool target) {
     p->bucket = b->count;
-    for (size_t row = 0; row < p->rows; row += p->tile)
-        if (!add_bucket(b, p->tensor.offset + row * p->cols, frugi_tile_rows(p, row) * p->cols, 1))
+    for (size_t row = 0; row < p->rows; row += p->tile) {
+        bucket *k = add_bucket(b, p->tensor.offset + row * p->cols, frugi_tile_rows(p, row) * p->cols, 1);
+        if (!k)
             return -1;
+        k->targets = target;
+    }
     return 0;
+}
+
+/* Whether the last bucket takes another parameter, in front of all that it has: nothing frozen may lie between, and
+ * what is measured keeps to itself. */
+static bool joins(const bucket *last, const frugi_param *p, bool target, uint64_t most) {
+    const frugi_param *after = p->next;
+    return !(after && after->frozen) && last->targets == target && last->begin + last->count - p->tensor.offset <= most;
 }
 
 /* params: from the last to the first of the layout. Small ones that lie side by side share a bucket. */
@@ -103,6 +121,7 @@ static int plan(frugi_buckets *b, frugi_param **params, size_t count, uint64_t m
     for (size_t i = 0; i < count; i++) {
         frugi_param *p = params[i];
         uint64_t size = (uint64_t)p->rows * p->cols;
+        bool target = !frug_optimizer_cuts(b->want.optimizer, count - 1 - i);
         p->tile = p->rows;
         if (size > most) {
             size_t rows = tile_rows(p, most);
@@ -111,14 +130,14 @@ static int plan(frugi_buckets *b, frugi_param **params, size_t count, uint64_t m
             open = false;
         }
         bucket *last = open ? &b->bucket[b->count - 1] : NULL;
-        if (last && last->begin + last->count - p->tensor.offset <= most) {
+        if (last && joins(last, p, target, most)) {
             last->count += last->begin - p->tensor.offset;
             last->begin = p->tensor.offset;
             last->tiles++;
             p->bucket = b->count - 1;
             b->longest = b->longest > last->count ? b->longest : last->count;
         } else {
-            if (plan_tiles(b, p) != 0)
+            if (plan_tiles(b, p, target) != 0)
                 return -1;
             open = size <= most;
         }
@@ -132,7 +151,7 @@ static size_t most_open(frugi_buckets *b) {
     for (const frugi_node *node = b->want.graph->last; node; node = node->previous)
         for (int i = 0; i < 3; i++) {
             const frugi_param *p = node->param[i];
-            for (size_t row = 0; p && row < p->rows; row += p->tile) {
+            for (size_t row = 0; p && !p->frozen && row < p->rows; row += p->tile) {
                 bucket *k = &b->bucket[p->bucket + row / p->tile];
                 open += k->closed == 0;
                 most = open > most ? open : most;
@@ -148,13 +167,14 @@ static int plan_all(frugi_buckets *b) {
     const frugi_graph *g = b->want.graph;
     size_t count = 0;
     for (const frugi_param *p = g->params; p; p = p->next)
-        count++;
+        count += !p->frozen;
     frugi_param **params = calloc(count + 1, sizeof *params);
     if (!params)
         return -1;
     size_t i = count;
     for (frugi_param *p = g->params; p; p = p->next)
-        params[--i] = p;
+        if (!p->frozen)
+            params[--i] = p;
     uint64_t bytes = b->want.bytes;
     if (bytes == 0) {
         bytes = 4 * g->elements / 64;
@@ -163,6 +183,31 @@ static int plan_all(frugi_buckets *b) {
     int status = plan(b, params, count, bytes / sizeof(float) ? bytes / sizeof(float) : 1);
     free(params);
     return status;
+}
+
+/* The first step may be one of renewal, the second is as most are. */
+uint64_t frugi_buckets_short(const frug_optimizer *optimizer, size_t number, uint64_t begin, uint64_t count) {
+    uint64_t wants = frug_optimizer_cuts(optimizer, number) ? count : frug_optimizer_wants(optimizer, 1, begin, count);
+    return wants < count ? wants : 0;
+}
+
+/* Where the measurements of buckets lie in the vector. */
+static int plan_measured(frugi_buckets *b) {
+    uint64_t at = 0;
+    size_t number = 0;
+    for (const frugi_param *p = b->want.graph->params; p && b->want.measured; p = p->next) {
+        if (p->frozen)
+            continue;
+        uint64_t some = frugi_buckets_short(b->want.optimizer, number++, p->tensor.offset, (uint64_t)p->rows * p->cols);
+        bucket *k = &b->bucket[p->bucket];
+        k->at = k->some ? k->at : at;
+        k->some += some;
+        at += some;
+    }
+    if (at > b->want.measured)
+        return -1;
+    b->vector = b->want.measured ? frugi_hold(FRUGI_USE_GRADIENTS, (size_t)b->want.measured * sizeof(float)) : NULL;
+    return b->want.measured && !b->vector ? -1 : 0;
 }
 
 /* ---- life ---- */
@@ -192,8 +237,9 @@ int frugi_buckets_create(const frugi_buckets_want *want, frugi_buckets **buckets
     b->want = *want;
     b->sink = (frugi_sink){open_tile, close_tile};
     pthread_mutex_init(&b->lock, NULL);
+    pthread_mutex_init(&b->optimizer_lock, NULL);
     pthread_cond_init(&b->changed, NULL);
-    if (plan_all(b) != 0 || take_memory(b) != 0) {
+    if (plan_all(b) != 0 || plan_measured(b) != 0 || take_memory(b) != 0) {
         frugi_buckets_destroy(b);
         return frugi_error("not enough memory for buckets of gradients");
     }
@@ -206,7 +252,9 @@ void frugi_buckets_destroy(frugi_buckets *b) {
         return;
     pthread_cond_destroy(&b->changed);
     pthread_mutex_destroy(&b->lock);
+    pthread_mutex_destroy(&b->optimizer_lock);
     frugi_let_go(b->memory);
+    frugi_let_go(b->vector);
     free(b->bucket);
     free(b);
 }
@@ -235,6 +283,14 @@ double frugi_buckets_optimizer_seconds(const frugi_buckets *b) {
     return b->optimizer_seconds;
 }
 
+double frugi_buckets_inline_seconds(const frugi_buckets *b) {
+    return b->inline_seconds;
+}
+
+uint64_t frugi_buckets_handed(const frugi_buckets *b) {
+    return b->handed;
+}
+
 /* ---- a step ---- */
 
 void frugi_buckets_begin(frugi_buckets *b, uint64_t step, double rate, float factor, bool measure) {
@@ -244,6 +300,7 @@ void frugi_buckets_begin(frugi_buckets *b, uint64_t step, double rate, float fac
     b->measure = measure;
     b->norm2 = 0;
     b->clipped = 1;
+    b->owner = pthread_self();
 }
 
 static float *take_slot(frugi_buckets *b) {
@@ -276,13 +333,28 @@ static float *open_tile(frugi_sink *sink, const frugi_param *p, size_t first) {
     return k->memory + (p->tensor.offset + first * p->cols - k->begin);
 }
 
-static void update(frugi_buckets *b, uint64_t begin, uint64_t count, const float *mean) {
+/** What the optimiser is asked to do; with the lock. */
+typedef enum ask { ASK_MOVE, ASK_MOVE_MEASURED, ASK_MEASURE } ask;
+
+static void ask_optimizer(frugi_buckets *b, ask what, uint64_t begin, uint64_t count, const float *from, float *to) {
+    frug_optimizer *o = b->want.optimizer;
+    float *weights = b->want.graph->weights + begin;
     double since = frugi_seconds();
-    frug_status status =
-        frug_optimizer_step(b->want.optimizer, b->step, begin, count, mean, b->rate, b->want.graph->weights + begin);
+    pthread_mutex_lock(&b->optimizer_lock);
+    frug_status status = what == ASK_MOVE ? frug_optimizer_step(o, b->step, begin, count, from, b->rate, weights)
+                         : what == ASK_MEASURE
+                             ? frug_optimizer_measure(o, b->step, begin, count, from, to)
+                             : frug_optimizer_step_measured(o, b->step, begin, count, from, b->rate, weights);
     if (status != FRUG_OK && b->failed == FRUG_OK)
         b->failed = status;
-    b->optimizer_seconds += frugi_seconds() - since;
+    double seconds = frugi_seconds() - since;
+    b->optimizer_seconds += seconds;
+    b->inline_seconds += pthread_equal(pthread_self(), b->owner) ? seconds : 0;
+    pthread_mutex_unlock(&b->optimizer_lock);
+}
+
+static void update(frugi_buckets *b, uint64_t begin, uint64_t count, const float *mean) {
+    ask_optimizer(b, ASK_MOVE, begin, count, mean, NULL);
 }
 
 /* On the reducer's thread: the bucket holds the mean over all workers. */
@@ -318,10 +390,48 @@ static double weigh(frugi_buckets *b, const bucket *k, float *memory, float fact
         uint64_t from = p->tensor.offset, to = from + (uint64_t)p->rows * p->cols;
         from = from > k->begin ? from : k->begin;
         to = to < end ? to : end;
-        if (from < to)
+        if (from < to && !p->frozen)
             norm2 += norm_and_scale(memory + (from - k->begin), to - from, factor);
     }
     return norm2;
+}
+
+/* What this step's optimiser wants of the bucket; whether that is its usual measurements. */
+static bool wants_measured(frugi_buckets *b, const bucket *k) {
+    if (!b->want.counted)
+        return false;
+    pthread_mutex_lock(&b->optimizer_lock);
+    uint64_t wants = frug_optimizer_wants(b->want.optimizer, b->step, k->begin, k->count);
+    pthread_mutex_unlock(&b->optimizer_lock);
+    b->handed += wants;
+    return b->want.reducer && k->some && wants == k->some;
+}
+
+static void measure(frugi_buckets *b, bucket *k, float *memory) {
+    ask_optimizer(b, ASK_MEASURE, k->begin, k->count, memory, b->vector + k->at);
+    k->measured = true;
+    return_slot(b, memory);
+}
+
+/* All measurements, once all are there; a step that has none sends none. */
+static frug_status exchange_measured(frugi_buckets *b) {
+    frug_status status = FRUG_OK;
+    bool any = false;
+    for (size_t i = 0; i < b->count; i++)
+        any |= b->bucket[i].measured;
+    if (any) {
+        double since = frugi_seconds();
+        status = frug_reduce_sum(b->want.reducer, b->step, b->want.measured_at, b->want.measured, b->vector,
+                                 1.0f / (float)b->want.workers);
+        b->inline_seconds += frugi_seconds() - since;
+    }
+    for (size_t i = 0; i < b->count; i++) {
+        bucket *k = &b->bucket[i];
+        if (k->measured && status == FRUG_OK)
+            ask_optimizer(b, ASK_MOVE_MEASURED, k->begin, k->count, b->vector + k->at, NULL);
+        k->measured = false;
+    }
+    return status;
 }
 
 static void send_off(frugi_buckets *b, const bucket *k, float *memory) {
@@ -356,11 +466,15 @@ static void close_tile(frugi_sink *sink, const frugi_param *p, size_t first) {
     float *memory = k->memory;
     k->closed = 0;
     k->memory = NULL;
+    if (b->want.record && !b->measure)
+        frugi_record_put(b->want.record, b->step, k->begin, k->count, memory);
     double norm2 = weigh(b, k, memory, b->factor);
     if (!b->want.late || b->measure)
         b->norm2 += norm2;
     if (b->measure || b->failed != FRUG_OK)
         return_slot(b, memory);
+    else if (wants_measured(b, k))
+        measure(b, k, memory);
     else
         send_off(b, k, memory);
 }
@@ -388,6 +502,8 @@ frug_status frugi_buckets_end(frugi_buckets *b, double late_clip) {
     }
     if (status == FRUG_OK && b->want.late && !b->measure)
         update_late(b, late_clip);
-    b->failed = FRUG_OK;
-    return status;
+    if (status == FRUG_OK)
+        status = exchange_measured(b);
+    frug_status failed = (frug_status)atomic_exchange(&b->failed, FRUG_OK); /* the optimiser may have, since */
+    return status == FRUG_OK ? failed : status;
 }

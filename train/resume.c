@@ -48,13 +48,25 @@ static double get_real(const json_t *facts, const char *key) {
     return strtod(get_text(facts, key), NULL);
 }
 
+/* Threads do not change a bit, and a run may go on with others. */
+static void set_optimizer(json_t *facts, const frugi_worker *w) {
+    char text[FRUGI_TUNE_TEXT];
+    snprintf(text, sizeof text, "%s", frug_optimizer_text(w->optimizer));
+    char *threads = strstr(text, ",threads=");
+    if (threads)
+        *threads = '\0';
+    set_text(facts, "optimizer", text);
+}
+
 /* The facts that a run to go on must share, in the words of the command line. */
 static void set_terms(json_t *facts, const frugi_worker *w) {
     const frugi_crew *crew = w->crew;
     set_text(facts, "model", crew->model.text);
     set_text(facts, "data", frugi_data_about(crew->data)->name);
     set_text(facts, "method", frug_config_text(w->config));
-    set_text(facts, "optimizer", frug_optimizer_text(w->optimizer));
+    set_optimizer(facts, w);
+    if (crew->job->tune)
+        set_text(facts, "head", crew->job->tune->head);
     set_text(facts, "schedule", crew->job->schedule);
     set_real(facts, "rate", crew->base_rate);
     set_real(facts, "clip", crew->job->clip);
@@ -87,7 +99,8 @@ static json_t *gather_facts(const frugi_worker *w) {
 }
 
 static frugi_state state_of(const frugi_worker *w) {
-    return (frugi_state){w->comm, w->graph, w->reducer ? frug_reducer_compressor(w->reducer) : NULL, w->optimizer};
+    bool residual = w->reducer && !w->crew->job->tune; /* what is sent whole leaves nothing behind */
+    return (frugi_state){w->comm, w->graph, residual ? frug_reducer_compressor(w->reducer) : NULL, w->optimizer};
 }
 
 int frugi_worker_save(frugi_worker *w) {

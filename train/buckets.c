@@ -185,27 +185,18 @@ static int plan_all(frugi_buckets *b) {
     return status;
 }
 
-/* The first step may be one of renewal, the second is as most are. */
-uint64_t frugi_buckets_short(const frug_optimizer *optimizer, size_t number, uint64_t begin, uint64_t count) {
-    uint64_t wants = frug_optimizer_cuts(optimizer, number) ? count : frug_optimizer_wants(optimizer, 1, begin, count);
-    return wants < count ? wants : 0;
-}
-
 /* Where the measurements of buckets lie in the vector. */
 static int plan_measured(frugi_buckets *b) {
     uint64_t at = 0;
-    size_t number = 0;
     for (const frugi_param *p = b->want.graph->params; p && b->want.measured; p = p->next) {
-        if (p->frozen)
+        if (p->frozen || p->head)
             continue;
-        uint64_t some = frugi_buckets_short(b->want.optimizer, number++, p->tensor.offset, (uint64_t)p->rows * p->cols);
+        uint64_t some = b->want.measured_each < (uint64_t)p->rows * p->cols ? b->want.measured_each : 0;
         bucket *k = &b->bucket[p->bucket];
         k->at = k->some ? k->at : at;
         k->some += some;
         at += some;
     }
-    if (at > b->want.measured)
-        return -1;
     b->vector = b->want.measured ? frugi_hold(FRUGI_USE_GRADIENTS, (size_t)b->want.measured * sizeof(float)) : NULL;
     return b->want.measured && !b->vector ? -1 : 0;
 }

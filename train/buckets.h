@@ -33,12 +33,10 @@ typedef struct frugi_buckets_want {
     bool overlap;   /* exchange on a thread of its own */
     /* Fine-tuning: */
     uint64_t measured_at, measured; /* where the reducer's layout has room for measurements, and for how many */
+    uint64_t measured_each;         /* what a target takes at most steps in place of a longer gradient */
     bool counted;                   /* count what the optimiser wants to be handed over */
     frugi_record *record;           /* gets the gradients as they are; or NULL */
 } frugi_buckets_want;
-
-/** How many measurements a tensor of the optimiser takes in place of its gradient; 0: it takes the gradient. */
-uint64_t frugi_buckets_short(const frug_optimizer *optimizer, size_t number, uint64_t begin, uint64_t count);
 
 /** Plan buckets and take their memory; sets tile and bucket of the graph's parameters. Returns an exit status. */
 int frugi_buckets_create(const frugi_buckets_want *want, frugi_buckets **buckets);

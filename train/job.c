@@ -130,7 +130,7 @@ static void report_tuning(const frugi_worker *w, frugi_report *r) {
     t->ms_backward = r->ms_backward - ms * frugi_buckets_inline_seconds(w->buckets);
     t->ms_project = ms * times.seconds_project;
     t->ms_recover = ms * times.seconds_recover;
-    t->ms_apply = ms * times.seconds_apply;
+    t->ms_apply = r->ms_optimizer - t->ms_project - t->ms_recover; /* with the head's AdamW */
     t->ms_exchange = r->ms_compress + r->ms_wait + r->ms_wire + r->ms_decode;
     double rest =
         ms * r->seconds - r->ms_forward - t->ms_backward - t->ms_project - t->ms_recover - t->ms_apply - t->ms_exchange;

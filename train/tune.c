@@ -8,7 +8,6 @@
  */
 #include "tune.h"
 
-#include "buckets.h"
 #include "checkpoint.h"
 #include "say.h"
 
@@ -32,16 +31,22 @@ const char *frugi_tune_kind_at(size_t i) {
     return NULL;
 }
 
-/* The default of a kind's option; 0: it has no such option. */
-static uint64_t usual(const char *name, const char *option) {
+/* What stands behind a kind's option; NULL: it has no such option. */
+static const char *default_of(const char *name, const char *option) {
     const frug_optimizer_kind *kind;
     size_t length = strlen(option);
     for (size_t k = 0; (kind = frug_optimizer_at(k)); k++)
         if (strcmp(kind->name, name) == 0)
             for (const char *at = kind->options; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
                 if (strncmp(at, option, length) == 0 && at[length] == '=')
-                    return strtoull(at + length + 1, NULL, 10);
-    return 0;
+                    return at + length + 1;
+    return NULL;
+}
+
+/* The same as a number; 0: none. */
+static uint64_t usual(const char *name, const char *option) {
+    const char *text = default_of(name, option);
+    return text ? strtoull(text, NULL, 10) : 0;
 }
 
 static bool is(const frugi_tune *tune, const char *kind) {
@@ -261,12 +266,15 @@ int frugi_tune_layout(const frugi_graph *graph, uint64_t measured, uint64_t *mea
     return FRUGI_EXIT_OK;
 }
 
-uint64_t frugi_tune_measured(const frugi_graph *graph, const frug_optimizer *optimizer) {
+/* Whoever has a matrix measures: both states of every target, as many numbers as it keeps. */
+uint64_t frugi_tune_measured_each(const frugi_tune *tune, const frugi_tuning *tuning) {
+    return default_of(tune->kind, "matrix") ? tuning->states / tuning->targets : 0;
+}
+
+uint64_t frugi_tune_measured(const frugi_graph *graph, uint64_t each) {
     uint64_t sum = 0;
-    size_t number = 0;
     for (const frugi_param *p = graph->params; p; p = p->next)
-        if (!p->frozen)
-            sum += frugi_buckets_short(optimizer, number++, p->tensor.offset, elements_of(p));
+        sum += !p->frozen && !p->head && each < elements_of(p) ? each : 0;
     return sum;
 }
 

@@ -53,8 +53,11 @@ int frugi_tune_plan(const frugi_tune *tune, frugi_task task, uint32_t threads, f
  */
 int frugi_tune_layout(const frugi_graph *graph, uint64_t measured, uint64_t *measured_at, frug_layout **layout);
 
-/** How many measurements all targets together hand over at most steps in place of their gradients. */
-uint64_t frugi_tune_measured(const frugi_graph *graph, const frug_optimizer *optimizer);
+/** How many measurements a target hands over at most steps in place of a longer gradient; 0: the kind has none. */
+uint64_t frugi_tune_measured_each(const frugi_tune *tune, const frugi_tuning *tuning);
+
+/** The same of all targets together. */
+uint64_t frugi_tune_measured(const frugi_graph *graph, uint64_t each);
 
 /** A number that differs where anything that is asked for does. */
 uint64_t frugi_tune_hash(const frugi_tune *tune);

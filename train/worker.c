@@ -175,7 +175,8 @@ static int open_tuning(frugi_worker *w) {
         return frugi_config_error();
     if (job->alone || w->size == 1)
         return FRUGI_EXIT_OK;
-    w->measured = frugi_tune_measured(w->graph, w->optimizer);
+    w->measured_each = frugi_tune_measured_each(job->tune, &w->tuning);
+    w->measured = frugi_tune_measured(w->graph, w->measured_each);
     int status = frugi_tune_layout(w->graph, w->measured, &w->measured_at, &layout);
     if (status == FRUGI_EXIT_OK) {
         frug_status made = frug_reducer_create(w->config, layout, &options, w->comm, &w->reducer);
@@ -225,6 +226,7 @@ static int open_buckets(frugi_worker *w) {
                                .overlap = job->overlap,
                                .measured_at = w->measured_at,
                                .measured = w->measured,
+                               .measured_each = w->measured_each,
                                .counted = job->tune != NULL};
     if (open_record(w) != FRUGI_EXIT_OK)
         return FRUGI_EXIT_FAIL;

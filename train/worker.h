@@ -46,7 +46,8 @@ typedef struct frugi_worker {
     /* Fine-tuning: */
     char optimizer_text[FRUGI_TUNE_TEXT];
     frugi_tuning tuning;
-    uint64_t measured_at, measured; /* where the exchange has room for measurements, and for how many */
+    /* Where the exchange has room for measurements, for how many, and those of a target. */
+    uint64_t measured_at, measured, measured_each;
     frugi_record *record;
     frugi_batch batch;
     float *aside; /* running statistics that will be put back */

@@ -130,6 +130,8 @@ static const char *odd_piece(const char *list, const char *other, char *dst, siz
 
 static int refuse_term(const frugi_worker *w, const char *key, const char *theirs, const char *ours) {
     char a[128], b[128];
+    if (w->crew->job->tune && strcmp(key, "optimizer") == 0)
+        key = "method"; /* whose word it is there */
     return w->rank == 0 ? frugi_error("%s: the checkpoint was made with --%s %s, not %s", w->crew->job->resume, key,
                                       odd_piece(theirs, ours, a, sizeof a), odd_piece(ours, theirs, b, sizeof b))
                         : FRUGI_EXIT_FAIL;

@@ -48,12 +48,12 @@ static double get_real(const json_t *facts, const char *key) {
     return strtod(get_text(facts, key), NULL);
 }
 
-/* Threads do not change a bit, and a run may go on with others. */
+/* Fine-tuning names the worker's threads to the optimiser; they do not change a bit, and a run may go on with others. */
 static void set_optimizer(json_t *facts, const frugi_worker *w) {
     char text[FRUGI_TUNE_TEXT];
     snprintf(text, sizeof text, "%s", frug_optimizer_text(w->optimizer));
     char *threads = strstr(text, ",threads=");
-    if (threads)
+    if (threads && w->crew->job->tune)
         *threads = '\0';
     set_text(facts, "optimizer", text);
 }

@@ -42,8 +42,7 @@ const frugi_command frugi_command_finetune = {
              "for sgc, mesgc and cesgc is 2 kappa s numbers a tensor. Progress, summary, checkpoints and Ctrl-C are\n"
              "those of `frugrad train`.\n"
              "\n"
-             "  frugrad finetune --model bert-base --weights bert.safetensors --data glue/ --subset sst-2 --tokens "
-             "vocab.txt\n"
+             "  frugrad finetune --model bert-base --weights bert.safetensors --data glue/SST-2/ --tokens vocab.txt\n"
              "  frugrad finetune --model gpt2-small --weights gpt2.safetensors --data wikitext-2/ --tokens gpt2/ \\\n"
              "      --method cesgc --states 150000 --steps 500\n"
              "  frugrad finetune --config run.conf --method lora --rank 4 --save runs/c --resume",

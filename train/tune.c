@@ -139,13 +139,17 @@ static uint64_t states_each(const frugi_tune *tune, const frugi_graph *graph, ui
     return sum;
 }
 
+/* Chunks share entries evenly. Of the numbers of chunks from three quarters of the usual on, the one that leaves the
+ * fewest entries over. */
 static numbers entries_for(const frugi_tune *tune, uint64_t s) {
     uint64_t most = usual(tune->kind, "c"), each = most ? usual(tune->kind, "s") / most : 1;
     numbers n = {.s = s};
     if (most == 0) /* sgc has no chunks */
         return n;
-    n.c = s / each ? s / each : 1;
-    n.c = tune->chunks ? tune->chunks : n.c < most ? n.c : most;
+    most = s / each < most ? s / each : most;
+    n.c = tune->chunks ? tune->chunks : most ? most : 1;
+    for (uint64_t c = n.c; !tune->chunks && 4 * c >= 3 * most && c > 1; c--)
+        n.c = s % c < s % n.c ? c : n.c;
     n.s -= n.s % n.c;
     return n;
 }

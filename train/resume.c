@@ -48,7 +48,8 @@ static double get_real(const json_t *facts, const char *key) {
     return strtod(get_text(facts, key), NULL);
 }
 
-/* Fine-tuning names the worker's threads to the optimiser; they do not change a bit, and a run may go on with others. */
+/* Fine-tuning names the worker's threads to the optimiser; they do not change a bit, and a run may go on with others.
+ */
 static void set_optimizer(json_t *facts, const frugi_worker *w) {
     char text[FRUGI_TUNE_TEXT];
     snprintf(text, sizeof text, "%s", frug_optimizer_text(w->optimizer));
@@ -186,10 +187,8 @@ static int take_up(frugi_worker *w, frugi_checkpoint *checkpoint, const json_t *
     if (status != FRUGI_EXIT_OK)
         return status;
     if (redistributed && w->rank == 0)
-        frugi_hint(
-            "the checkpoint has %s workers, this run %d: residuals were shared out anew, and the run is the same "
-            "only on average",
-            get_text(facts, "workers"), w->size);
+        frugi_hint("the checkpoint has %s workers, this run %d: %sthe run is the same only on average",
+                   get_text(facts, "workers"), w->size, state.compressor ? "residuals were shared out anew, and " : "");
     const double clip[2] = {get_real(facts, "clip_a"), get_real(facts, "clip_b")};
     if (!frugi_clip_restore(&w->clip, clip))
         return frugi_error("%s: the checkpoint's norm is no norm", w->crew->job->resume);

@@ -5,6 +5,7 @@
 #include "args.h"
 
 extern const frugi_command frugi_command_train;      /* train.c */
+extern const frugi_command frugi_command_finetune;   /* finetune.c */
 extern const frugi_command frugi_command_eval;       /* eval.c */
 extern const frugi_command frugi_command_sample;     /* sample.c */
 extern const frugi_command frugi_command_bench;      /* bench.c */

@@ -159,6 +159,11 @@ static int settle_places(frugi_request *r) {
         job->weights = NULL; /* a file says how the run began, the command line that it goes on */
     if (job->resume != NULL && job->weights != NULL)
         return frugi_usage_error("%s: --weights and --resume both say what to start from; give one of them", name);
+    if (job->tune != NULL && job->resume == NULL && job->weights == NULL) {
+        frugi_usage_error("%s: --weights missing", name);
+        frugi_hint("fine-tuning starts from a safetensors file, or goes on with --resume");
+        return FRUGI_EXIT_USAGE;
+    }
     if (given(&r->args, "save-every") && job->save == NULL)
         return frugi_usage_error("%s: --save-every needs --save DIR", name);
     return FRUGI_EXIT_OK;
@@ -168,7 +173,7 @@ static int check_words(frugi_request *r) {
     frug_config *config = NULL;
     if (r->job.model == NULL) {
         frugi_usage_error("%s: --model missing", r->line->command->name);
-        frugi_hint("frugrad help train lists the models");
+        frugi_hint("frugrad help %s lists the models", r->line->command->name);
         return FRUGI_EXIT_USAGE;
     }
     int code = frugi_model_parse(r->job.model, &r->model);
@@ -195,6 +200,8 @@ int frugi_request_open(const frugi_args *args, frugi_request *r) {
         code = frugi_settings_add(frugi_arg(args, "config"), &r->args, &r->text);
     if (code == FRUGI_EXIT_OK)
         code = read_fields(&r->args, &r->job);
+    if (code == FRUGI_EXIT_OK && has(args, "targets"))
+        code = frugi_request_tune(r);
     if (code == FRUGI_EXIT_OK)
         code = settle_length(r);
     if (code == FRUGI_EXIT_OK)
@@ -215,6 +222,10 @@ void frugi_request_close(frugi_request *r) {
 
 const char *frugi_request_unit(const frugi_request *r) {
     return r->model.task == FRUGI_TASK_IMAGES ? "img" : r->model.task == FRUGI_TASK_SENTENCES ? "sentences" : "seq";
+}
+
+const char *frugi_request_method(const frugi_request *r) {
+    return r->job.tune != NULL ? r->tune.kind : r->job.method;
 }
 
 /** Text that grows in a buffer of the caller and stops at its end. */
@@ -284,6 +295,16 @@ void frugi_help_models(void) {
     printf("\nModels (NAME or NAME:option=value,...):\n");
     for (size_t i = 0; (kind = frugi_model_kind_at(i)) != NULL; i++)
         print_row(kind->name, kind->help, kind->options);
+}
+
+void frugi_help_tuning(void) {
+    const frug_optimizer_kind *kind;
+    frugi_help_models();
+    printf("\nMethods, and the library's options that they have:\n");
+    print_row(frugi_tune_kind_at(0), "AdamW on the targets, as a measure for the others", NULL);
+    for (size_t i = 0; (kind = frug_optimizer_at(i)) != NULL; i++)
+        if (strstr(kind->options, "targets=") != NULL)
+            print_row(kind->name, kind->help, kind->options);
 }
 
 void frugi_help_training(void) {

@@ -60,6 +60,37 @@ static void print_quality(const frugi_report *r) {
     }
 }
 
+/* Fine-tuning: how good it was, and what moved. */
+static void print_tuning(const frugi_request *request, const frugi_report *r) {
+    const frugi_tuning *t = &r->tuning;
+    char text[64], params[32], states[32], bytes[32];
+    if (frugi_quality_known(&r->before)) {
+        label("before");
+        printf("%s, loss %.4f\n", frugi_quality_text(&r->before, text, sizeof text), r->before.loss);
+    }
+    label("moved");
+    printf("%" PRIu32 " target%s (%s), %s parameters", t->targets, t->targets == 1 ? "" : "s", request->tune.targets,
+           frugi_count_text(t->target_params, params, sizeof params));
+    if (t->heads > 0)
+        printf("; head: %" PRIu32 " tensors, %s parameters", t->heads,
+               frugi_count_text(t->head_params, params, sizeof params));
+    printf("\n");
+    label("states");
+    printf("%s", frugi_count_text(t->states, states, sizeof states));
+    if (t->heads > 0)
+        printf(", of the head %s", frugi_count_text(t->head_states, states, sizeof states));
+    printf("; the optimiser's state takes %s\n", frugi_bytes_text(t->optimizer_bytes, bytes, sizeof bytes));
+}
+
+static void print_tuning_times(const frugi_report *r) {
+    const frugi_tuning *t = &r->tuning;
+    label("step");
+    printf("%.1f ms (median); means: forward %.1f, backward %.1f, project %.1f, recover %.1f, apply %.1f, exchange "
+           "%.1f, other %.1f\n",
+           r->step_ms, r->ms_forward, t->ms_backward, t->ms_project, t->ms_recover, t->ms_apply, t->ms_exchange,
+           t->ms_other);
+}
+
 static void print_traffic(const frugi_report *r) {
     char sent[32], dense[32];
     label("sent");
@@ -97,9 +128,9 @@ static void print_memory(const frugi_report *r) {
 
 static void print_setting(const frugi_request *request, const frugi_report *r) {
     label("method");
-    frugi_print_wrapped(request->job.method, LABEL + 2, 100);
+    frugi_print_wrapped(frugi_request_method(request), LABEL + 2, 100);
     label("optimiser");
-    printf("%s\n", r->optimizer);
+    frugi_print_wrapped(r->optimizer, LABEL + 2, 100);
     if (r->gain < 1 || r->gain > 1) {
         label("gain");
         printf("merged momentum: the learning rate was multiplied by %.4g\n", r->gain);
@@ -118,8 +149,13 @@ void frugi_summary_print(const frugi_request *request, const frugi_report *r) {
            frugi_count_text(r->step, count, sizeof count), r->workers, r->batch,
            frugi_clock_text(r->seconds, time, sizeof time), r->interrupted ? ", then interrupted" : "");
     print_quality(r);
+    if (job->tune != NULL)
+        print_tuning(request, r);
     print_traffic(r);
-    print_times(r);
+    if (job->tune != NULL)
+        print_tuning_times(r);
+    else
+        print_times(r);
     print_memory(r);
     print_setting(request, r);
     printf("\n");
@@ -194,6 +230,28 @@ static json_t *times_of(const frugi_report *r) {
     return times;
 }
 
+static void set_tuning(json_t *to, const frugi_request *request, const frugi_report *r) {
+    const frugi_tuning *t = &r->tuning;
+    json_t *before = json_object(), *times = json_object_get(to, "time_ms");
+    set_quality(before, &r->before);
+    json_object_set_new(to, "before", before);
+    set_text(to, "targets", request->tune.targets);
+    set_count(to, "target_count", t->targets);
+    set_text(to, "first_target", t->first);
+    set_count(to, "target_params", t->target_params);
+    set_count(to, "head_count", t->heads);
+    set_count(to, "head_params", t->head_params);
+    set_count(to, "states", t->states);
+    set_count(to, "head_states", t->head_states);
+    set_count(to, "optimizer_bytes", t->optimizer_bytes);
+    set_real(times, "backward", t->ms_backward);
+    set_real(times, "project", t->ms_project);
+    set_real(times, "recover", t->ms_recover);
+    set_real(times, "apply", t->ms_apply);
+    set_real(times, "exchange", t->ms_exchange);
+    set_real(times, "other", t->ms_other);
+}
+
 int frugi_summary_json(const frugi_request *request, const frugi_report *r) {
     json_t *all = json_object();
     set_quality(all, &r->quality);
@@ -205,10 +263,12 @@ int frugi_summary_json(const frugi_request *request, const frugi_report *r) {
     set_real(all, "seconds", r->seconds);
     set_real(all, "step_ms", r->step_ms);
     json_object_set_new(all, "time_ms", times_of(r));
+    if (request->job.tune != NULL)
+        set_tuning(all, request, r);
     set_count(all, "step", r->step);
     set_count(all, "steps", r->steps);
     set_asked(all, request, r);
-    set_text(all, "method", request->job.method);
+    set_text(all, "method", frugi_request_method(request));
     set_text(all, "config", r->config);
     set_text(all, "algorithm", r->algorithm);
     set_text(all, "optimizer", r->optimizer);

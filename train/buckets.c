@@ -1,189 +1,24 @@
 /*
- * buckets.c - planning buckets, lending their memory to the backward pass, and what becomes of a full one.
+ * buckets.c - lending the memory of buckets to the backward pass, and what becomes of a full one. The memory of full
+ * buckets comes back from the reducer's thread; who needs more than there is waits for it.
  *
- * The plan goes through the parameters from the last to the first, as the backward pass does. A parameter that is
- * larger than a bucket is cut into tiles of rows that end on block boundaries, each a bucket of its own. The memory of
- * full buckets comes back from the reducer's thread; who needs more than there is waits for it.
+ * The optimiser is called by the reducer's thread (a bucket has arrived) and by the backward pass (measure one), so a
+ * lock keeps the two apart.
  */
-#include "buckets.h"
+#include "buckets_inside.h"
 
 #include "clock.h"
 #include "memory.h"
+#include "record.h"
 #include "say.h"
 
 #include <math.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
-
-#define BLOCK      256u /* tiles end on multiples: the longest block that cuts rows */
-#define SMALLEST   (1u << 20)
-#define LARGEST    (25u << 20)
-#define SPARE      1u /* buckets on their way while others fill */
-#define MOST_SLOTS 64u
-
-typedef struct bucket {
-    uint64_t begin, count;
-    size_t tiles, closed;
-    float *memory; /* NULL: not open */
-} bucket;
-
-struct frugi_buckets {
-    frugi_sink sink; /* first, so that a sink is its buckets */
-    frugi_buckets_want want;
-    bucket *bucket;
-    size_t count, room;
-    uint64_t longest;
-    float *memory;
-    float *idle[MOST_SLOTS]; /* memory that waits for a bucket */
-    size_t idles, slots;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    uint64_t step;
-    double rate;
-    float factor;
-    bool measure;
-    double norm2, clipped, blocked, optimizer_seconds;
-    _Atomic int failed; /* a frug_status: of an exchange that was not handed over, or of the optimiser */
-};
-
-/* ---- the plan ---- */
-
-static bucket *add_bucket(frugi_buckets *b, uint64_t begin, uint64_t count, size_t tiles) {
-    if (b->count == b->room) {
-        size_t room = 2 * b->room + 64;
-        bucket *grown = realloc(b->bucket, room * sizeof *grown);
-        if (!grown)
-            return NULL;
-        b->bucket = grown;
-        b->room = room;
-    }
-    b->bucket[b->count] = (bucket){.begin = begin, .count = count, .tiles = tiles};
-    b->longest = b->longest > count ? b->longest : count;
-    return &b->bucket[b->count++];
-}
-
-static size_t common_divisor(size_t a, size_t c) {
-    while (c) {
-        size_t rest = a % c;
-        a = c;
-        c = rest;
-    }
-    return a;
-}
-
-/* Rows of a tile of at most `most` elements, or of as few as end on a block boundary. */
-static size_t tile_rows(const frugi_param *p, uint64_t most) {
-    size_t step = BLOCK / common_divisor(p->cols, BLOCK), rows = (size_t)(most / p->cols) / step * step;
-    return rows > step ? rows : step;
-}
-
-/* A method or an optimiser that looks at whole tensors refuses a part of one. */
-static bool may_cut(const frugi_buckets *b, const frugi_param *p, size_t number, size_t rows) {
-    size_t bytes;
-    if (b->want.whole || !frug_optimizer_cuts(b->want.optimizer, number))
-        return false;
-    if (!b->want.reducer)
-        return true;
-    return frug_compressor_bound(frug_reducer_compressor(b->want.reducer), p->tensor.offset, rows * p->cols, &bytes) ==
-           FRUG_OK;
-}
-
-static int plan_tiles(frugi_buckets *b, frugi_param *p) {
-    p->bucket = b->count;
-    for (size_t row = 0; row < p->rows; row += p->tile)
-        if (!add_bucket(b, p->tensor.offset + row * p->cols, frugi_tile_rows(p, row) * p->cols, 1))
-            return -1;
-    return 0;
-}
-
-/* params: from the last to the first of the layout. Small ones that lie side by side share a bucket. */
-static int plan(frugi_buckets *b, frugi_param **params, size_t count, uint64_t most) {
-    bool open = false; /* the last bucket takes more */
-    for (size_t i = 0; i < count; i++) {
-        frugi_param *p = params[i];
-        uint64_t size = (uint64_t)p->rows * p->cols;
-        p->tile = p->rows;
-        if (size > most) {
-            size_t rows = tile_rows(p, most);
-            if (rows < p->rows && may_cut(b, p, count - 1 - i, rows))
-                p->tile = rows;
-            open = false;
-        }
-        bucket *last = open ? &b->bucket[b->count - 1] : NULL;
-        if (last && last->begin + last->count - p->tensor.offset <= most) {
-            last->count += last->begin - p->tensor.offset;
-            last->begin = p->tensor.offset;
-            last->tiles++;
-            p->bucket = b->count - 1;
-            b->longest = b->longest > last->count ? b->longest : last->count;
-        } else {
-            if (plan_tiles(b, p) != 0)
-                return -1;
-            open = size <= most;
-        }
-    }
-    return 0;
-}
-
-/* How many buckets stand open at once in a backward pass, which comes to the nodes from the last to the first. */
-static size_t most_open(frugi_buckets *b) {
-    size_t open = 0, most = 1;
-    for (const frugi_node *node = b->want.graph->last; node; node = node->previous)
-        for (int i = 0; i < 3; i++) {
-            const frugi_param *p = node->param[i];
-            for (size_t row = 0; p && row < p->rows; row += p->tile) {
-                bucket *k = &b->bucket[p->bucket + row / p->tile];
-                open += k->closed == 0;
-                most = open > most ? open : most;
-                open -= ++k->closed == k->tiles;
-            }
-        }
-    for (size_t i = 0; i < b->count; i++)
-        b->bucket[i].closed = 0;
-    return most;
-}
-
-static int plan_all(frugi_buckets *b) {
-    const frugi_graph *g = b->want.graph;
-    size_t count = 0;
-    for (const frugi_param *p = g->params; p; p = p->next)
-        count++;
-    frugi_param **params = calloc(count + 1, sizeof *params);
-    if (!params)
-        return -1;
-    size_t i = count;
-    for (frugi_param *p = g->params; p; p = p->next)
-        params[--i] = p;
-    uint64_t bytes = b->want.bytes;
-    if (bytes == 0) {
-        bytes = 4 * g->elements / 64;
-        bytes = bytes < SMALLEST ? SMALLEST : bytes > LARGEST ? LARGEST : bytes;
-    }
-    int status = plan(b, params, count, bytes / sizeof(float) ? bytes / sizeof(float) : 1);
-    free(params);
-    return status;
-}
 
 /* ---- life ---- */
 
 static float *open_tile(frugi_sink *sink, const frugi_param *p, size_t first);
 static void close_tile(frugi_sink *sink, const frugi_param *p, size_t first);
-
-static int take_memory(frugi_buckets *b) {
-    if (b->want.whole) {
-        b->memory = frugi_hold(FRUGI_USE_GRADIENTS, (size_t)b->want.graph->elements * sizeof(float));
-        return b->memory ? 0 : -1;
-    }
-    size_t open = most_open(b), slots = open + (b->count > open ? SPARE : 0);
-    size_t each = (size_t)(b->longest + 15) / 16 * 16;
-    if (slots > MOST_SLOTS)
-        return -1;
-    b->memory = frugi_hold(FRUGI_USE_GRADIENTS, slots * each * sizeof(float));
-    for (b->slots = 0; b->memory && b->slots < slots; b->slots++)
-        b->idle[b->idles++] = b->memory + b->slots * each;
-    return b->memory ? 0 : -1;
-}
 
 int frugi_buckets_create(const frugi_buckets_want *want, frugi_buckets **buckets) {
     frugi_buckets *b = calloc(1, sizeof *b);
@@ -192,8 +27,9 @@ int frugi_buckets_create(const frugi_buckets_want *want, frugi_buckets **buckets
     b->want = *want;
     b->sink = (frugi_sink){open_tile, close_tile};
     pthread_mutex_init(&b->lock, NULL);
+    pthread_mutex_init(&b->optimizer_lock, NULL);
     pthread_cond_init(&b->changed, NULL);
-    if (plan_all(b) != 0 || take_memory(b) != 0) {
+    if (frugi_buckets_plan(b) != 0 || frugi_buckets_take_memory(b) != 0) {
         frugi_buckets_destroy(b);
         return frugi_error("not enough memory for buckets of gradients");
     }
@@ -206,7 +42,9 @@ void frugi_buckets_destroy(frugi_buckets *b) {
         return;
     pthread_cond_destroy(&b->changed);
     pthread_mutex_destroy(&b->lock);
+    pthread_mutex_destroy(&b->optimizer_lock);
     frugi_let_go(b->memory);
+    frugi_let_go(b->vector);
     free(b->bucket);
     free(b);
 }
@@ -235,6 +73,14 @@ double frugi_buckets_optimizer_seconds(const frugi_buckets *b) {
     return b->optimizer_seconds;
 }
 
+double frugi_buckets_inline_seconds(const frugi_buckets *b) {
+    return b->inline_seconds;
+}
+
+uint64_t frugi_buckets_handed(const frugi_buckets *b) {
+    return b->handed;
+}
+
 /* ---- a step ---- */
 
 void frugi_buckets_begin(frugi_buckets *b, uint64_t step, double rate, float factor, bool measure) {
@@ -244,6 +90,7 @@ void frugi_buckets_begin(frugi_buckets *b, uint64_t step, double rate, float fac
     b->measure = measure;
     b->norm2 = 0;
     b->clipped = 1;
+    b->owner = pthread_self();
 }
 
 static float *take_slot(frugi_buckets *b) {
@@ -270,19 +117,34 @@ static void return_slot(frugi_buckets *b, float *memory) {
 
 static float *open_tile(frugi_sink *sink, const frugi_param *p, size_t first) {
     frugi_buckets *b = (frugi_buckets *)sink;
-    bucket *k = &b->bucket[p->bucket + first / p->tile];
+    frugi_bucket *k = &b->bucket[p->bucket + first / p->tile];
     if (!k->memory)
         k->memory = b->want.whole ? b->memory + k->begin : take_slot(b);
     return k->memory + (p->tensor.offset + first * p->cols - k->begin);
 }
 
-static void update(frugi_buckets *b, uint64_t begin, uint64_t count, const float *mean) {
+/** What the optimiser is asked to do; with the lock. */
+typedef enum ask { ASK_MOVE, ASK_MOVE_MEASURED, ASK_MEASURE } ask;
+
+static void ask_optimizer(frugi_buckets *b, ask what, uint64_t begin, uint64_t count, const float *from, float *to) {
+    frug_optimizer *o = b->want.optimizer;
+    float *weights = b->want.graph->weights + begin;
     double since = frugi_seconds();
-    frug_status status =
-        frug_optimizer_step(b->want.optimizer, b->step, begin, count, mean, b->rate, b->want.graph->weights + begin);
+    pthread_mutex_lock(&b->optimizer_lock);
+    frug_status status = what == ASK_MOVE ? frug_optimizer_step(o, b->step, begin, count, from, b->rate, weights)
+                         : what == ASK_MEASURE
+                             ? frug_optimizer_measure(o, b->step, begin, count, from, to)
+                             : frug_optimizer_step_measured(o, b->step, begin, count, from, b->rate, weights);
     if (status != FRUG_OK && b->failed == FRUG_OK)
         b->failed = status;
-    b->optimizer_seconds += frugi_seconds() - since;
+    double seconds = frugi_seconds() - since;
+    b->optimizer_seconds += seconds;
+    b->inline_seconds += pthread_equal(pthread_self(), b->owner) ? seconds : 0;
+    pthread_mutex_unlock(&b->optimizer_lock);
+}
+
+static void update(frugi_buckets *b, uint64_t begin, uint64_t count, const float *mean) {
+    ask_optimizer(b, ASK_MOVE, begin, count, mean, NULL);
 }
 
 /* On the reducer's thread: the bucket holds the mean over all workers. */
@@ -311,20 +173,58 @@ static double norm_and_scale(float *x, uint64_t n, float factor) {
 }
 
 /* The parameters of a bucket, without the gaps between them, where memory holds anything. */
-static double weigh(frugi_buckets *b, const bucket *k, float *memory, float factor) {
+static double weigh(frugi_buckets *b, const frugi_bucket *k, float *memory, float factor) {
     double norm2 = 0;
     uint64_t end = k->begin + k->count;
     for (const frugi_param *p = b->want.graph->params; p; p = p->next) {
         uint64_t from = p->tensor.offset, to = from + (uint64_t)p->rows * p->cols;
         from = from > k->begin ? from : k->begin;
         to = to < end ? to : end;
-        if (from < to)
+        if (from < to && !p->frozen)
             norm2 += norm_and_scale(memory + (from - k->begin), to - from, factor);
     }
     return norm2;
 }
 
-static void send_off(frugi_buckets *b, const bucket *k, float *memory) {
+/* What this step's optimiser wants of the bucket; whether that is its usual measurements. */
+static bool wants_measured(frugi_buckets *b, const frugi_bucket *k) {
+    if (!b->want.counted)
+        return false;
+    pthread_mutex_lock(&b->optimizer_lock);
+    uint64_t wants = frug_optimizer_wants(b->want.optimizer, b->step, k->begin, k->count);
+    pthread_mutex_unlock(&b->optimizer_lock);
+    b->handed += wants;
+    return b->want.reducer && k->some && wants == k->some;
+}
+
+static void measure(frugi_buckets *b, frugi_bucket *k, float *memory) {
+    ask_optimizer(b, ASK_MEASURE, k->begin, k->count, memory, b->vector + k->at);
+    k->measured = true;
+    return_slot(b, memory);
+}
+
+/* All measurements, once all are there; a step that has none sends none. */
+static frug_status exchange_measured(frugi_buckets *b) {
+    frug_status status = FRUG_OK;
+    bool any = false;
+    for (size_t i = 0; i < b->count; i++)
+        any |= b->bucket[i].measured;
+    if (any) {
+        double since = frugi_seconds();
+        status = frug_reduce_sum(b->want.reducer, b->step, b->want.measured_at, b->want.measured, b->vector,
+                                 1.0f / (float)b->want.workers);
+        b->inline_seconds += frugi_seconds() - since;
+    }
+    for (size_t i = 0; i < b->count; i++) {
+        frugi_bucket *k = &b->bucket[i];
+        if (k->measured && status == FRUG_OK)
+            ask_optimizer(b, ASK_MOVE_MEASURED, k->begin, k->count, b->vector + k->at, NULL);
+        k->measured = false;
+    }
+    return status;
+}
+
+static void send_off(frugi_buckets *b, const frugi_bucket *k, float *memory) {
     frug_bucket out = FRUG_BUCKET_INIT;
     out.step = b->step;
     out.begin = k->begin;
@@ -350,17 +250,21 @@ static void send_off(frugi_buckets *b, const bucket *k, float *memory) {
 
 static void close_tile(frugi_sink *sink, const frugi_param *p, size_t first) {
     frugi_buckets *b = (frugi_buckets *)sink;
-    bucket *k = &b->bucket[p->bucket + first / p->tile];
+    frugi_bucket *k = &b->bucket[p->bucket + first / p->tile];
     if (++k->closed < k->tiles)
         return;
     float *memory = k->memory;
     k->closed = 0;
     k->memory = NULL;
+    if (b->want.record && !b->measure)
+        frugi_record_put(b->want.record, b->step, k->begin, k->count, memory);
     double norm2 = weigh(b, k, memory, b->factor);
     if (!b->want.late || b->measure)
         b->norm2 += norm2;
     if (b->measure || b->failed != FRUG_OK)
         return_slot(b, memory);
+    else if (wants_measured(b, k))
+        measure(b, k, memory);
     else
         send_off(b, k, memory);
 }
@@ -371,7 +275,7 @@ static void update_late(frugi_buckets *b, double clip) {
     double norm = sqrt(b->norm2);
     b->clipped = clip > 0 && norm > clip ? clip / norm : 1;
     for (size_t i = 0; i < b->count; i++) {
-        const bucket *k = &b->bucket[i];
+        const frugi_bucket *k = &b->bucket[i];
         if (b->clipped < 1)
             weigh(b, k, b->memory + k->begin, (float)b->clipped);
         update(b, k->begin, k->count, b->memory + k->begin);
@@ -388,6 +292,8 @@ frug_status frugi_buckets_end(frugi_buckets *b, double late_clip) {
     }
     if (status == FRUG_OK && b->want.late && !b->measure)
         update_late(b, late_clip);
-    b->failed = FRUG_OK;
-    return status;
+    if (status == FRUG_OK)
+        status = exchange_measured(b);
+    frug_status failed = (frug_status)atomic_exchange(&b->failed, FRUG_OK); /* the optimiser may have, since */
+    return status == FRUG_OK ? failed : status;
 }

@@ -7,6 +7,10 @@
  * its memory serves the next bucket. So of the whole gradient only two or three buckets exist at a time. Dense training
  * is the exception: there the gradient is the memory that is summed in place (gradients as views of buckets), as
  * other systems do it, and buckets are cut out of it.
+ *
+ * Parameters that are frozen have no place in any bucket. Of a bucket whose tensors the optimiser takes by measurements
+ * only those are kept, in one vector that is exchanged at the end of the backward pass; the gradient's memory is free
+ * at once. At steps at which the optimiser wants the gradient itself, the bucket goes the way of all others.
  */
 #ifndef FRUGI_BUCKETS_H
 #define FRUGI_BUCKETS_H
@@ -15,6 +19,7 @@
 #include "nn/graph.h"
 
 typedef struct frugi_buckets frugi_buckets;
+typedef struct frugi_record frugi_record;
 
 /** What the buckets of one worker are for. Nothing is owned. */
 typedef struct frugi_buckets_want {
@@ -26,6 +31,11 @@ typedef struct frugi_buckets_want {
     bool whole;     /* the gradient exists whole (dense training) */
     bool late;      /* with whole: update only in frugi_buckets_end(), because the norm must be known before */
     bool overlap;   /* exchange on a thread of its own */
+    /* Fine-tuning: */
+    uint64_t measured_at, measured; /* where the reducer's layout has room for measurements, and for how many */
+    uint64_t measured_each;         /* what a target takes at most steps in place of a longer gradient */
+    bool counted;                   /* count what the optimiser wants to be handed over */
+    frugi_record *record;           /* gets the gradients as they are; or NULL */
 } frugi_buckets_want;
 
 /** Plan buckets and take their memory; sets tile and bucket of the graph's parameters. Returns an exit status. */
@@ -59,5 +69,11 @@ double frugi_buckets_clipped(const frugi_buckets *b);
 /** Seconds so far that backward waited for memory or for the end, and that the optimiser took. */
 double frugi_buckets_blocked(const frugi_buckets *b);
 double frugi_buckets_optimizer_seconds(const frugi_buckets *b);
+
+/** Seconds so far of optimiser and exchange on the thread of the backward pass. */
+double frugi_buckets_inline_seconds(const frugi_buckets *b);
+
+/** With `counted`: floats so far that this worker had to hand over. */
+uint64_t frugi_buckets_handed(const frugi_buckets *b);
 
 #endif

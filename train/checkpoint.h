@@ -71,4 +71,7 @@ int frugi_checkpoint_restore(frugi_checkpoint *checkpoint, const frugi_state *st
  */
 int frugi_weights_load(const char *path, frugi_graph *graph, uint32_t *fresh);
 
+/** Whether a name is that of a layer that a fine-tuned model makes anew: a classifier, a pooler. */
+bool frugi_weights_is_head(const char *name);
+
 #endif

@@ -31,6 +31,11 @@ static const usual usual_of[] = {
     [FRUGI_TASK_MASKED] = {16, 5e-4, "adamw:decay=0.01", "adam-merged:decay=0.01"},
 };
 
+/* Fine-tuning moves what has learned already: AdamW takes it gently, methods with few states need larger steps. */
+static double usual_rate(const frugi_job *job, frugi_task task) {
+    return !job->tune ? usual_of[task].rate : strcmp(job->tune->kind, "full") == 0 ? 5e-5 : 2e-4;
+}
+
 /* Where the residual holds the momentum too, the optimiser must not have one. */
 static int pick_optimizer(frugi_crew *crew) {
     const frugi_job *job = crew->job;
@@ -77,7 +82,7 @@ static int open_crew(frugi_crew *crew) {
         return status;
     const usual *u = &usual_of[crew->model.task];
     crew->batch = job->batch ? job->batch : u->batch;
-    crew->base_rate = job->rate > 0 ? job->rate : u->rate;
+    crew->base_rate = job->rate > 0 ? job->rate : usual_rate(job, crew->model.task);
     status = frugi_rate_parse(job->schedule, &crew->rate);
     if (status == FRUGI_EXIT_OK)
         status = pick_optimizer(crew);
@@ -115,6 +120,23 @@ static void report_times(const frugi_worker *w, frugi_report *r) {
     r->ms_decode = ms * s.seconds_decode;
 }
 
+/* Optimiser and exchange happen within backward, unless they have a thread of their own. */
+static void report_tuning(const frugi_worker *w, frugi_report *r) {
+    double ms = 1000 / (w->steps_here ? (double)w->steps_here : 1);
+    frug_optimizer_times times = {.struct_size = sizeof times};
+    frugi_tuning *t = &r->tuning;
+    *t = w->tuning;
+    frug_optimizer_time(w->optimizer, &times);
+    t->ms_backward = r->ms_backward - ms * frugi_buckets_inline_seconds(w->buckets);
+    t->ms_project = ms * times.seconds_project;
+    t->ms_recover = ms * times.seconds_recover;
+    t->ms_apply = r->ms_optimizer - t->ms_project - t->ms_recover; /* with the head's AdamW */
+    t->ms_exchange = r->ms_compress + r->ms_wait + r->ms_wire + r->ms_decode;
+    double rest =
+        ms * r->seconds - r->ms_forward - t->ms_backward - t->ms_project - t->ms_recover - t->ms_apply - t->ms_exchange;
+    t->ms_other = rest > 0 ? rest : 0;
+}
+
 static void report_memory(frugi_report *r) {
     uint64_t library = 0, here = frugi_team_joined() ? 1 : r->workers;
     struct rusage usage;
@@ -144,6 +166,7 @@ static void report_terms(const frugi_worker *w, frugi_report *r) {
     r->gain = frug_optimizer_gain(w->optimizer);
     snprintf(r->algorithm, sizeof r->algorithm, "%s", w->reducer ? frug_reducer_algorithm(w->reducer) : "none");
     snprintf(r->optimizer, sizeof r->optimizer, "%s", frug_optimizer_text(w->optimizer));
+    r->tuning = w->tuning;
 }
 
 static void report_end(const frugi_worker *w, frugi_report *r) {
@@ -155,6 +178,8 @@ static void report_end(const frugi_worker *w, frugi_report *r) {
     r->train_loss = w->loss_tail_count > 0 ? w->loss_tail / w->loss_tail_count : (double)NAN;
     r->interrupted = w->interrupted;
     report_times(w, r);
+    if (w->crew->job->tune)
+        report_tuning(w, r);
     report_memory(r);
 }
 
@@ -202,7 +227,7 @@ static int evaluate(frug_comm *comm, void *shared) {
 }
 
 static int run(frugi_crew *crew, frugi_team_fn *work) {
-    *crew->report = (frugi_report){.quality.loss = (double)NAN};
+    *crew->report = (frugi_report){.quality.loss = (double)NAN, .before.loss = (double)NAN};
     frugi_say_hold();
     int status = frugi_team_agree_joined(open_crew(crew));
     if (status == FRUGI_EXIT_OK)

@@ -9,6 +9,7 @@
 
 #include "data/data.h"
 #include "frugrad.h"
+#include "tune.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -43,6 +44,8 @@ typedef struct frugi_job {
     bool overlap; /* exchange while backward goes on */
     bool alone;   /* do not exchange at all: what the exchange costs */
     bool eval;    /* false: no evaluation at all, for timing */
+    /* Fine-tuning; NULL: everything is trained. Says what `optimizer` would; `method` is dense then. */
+    const frugi_tune *tune;
 } frugi_job;
 
 /** How it stands after a step. */
@@ -76,12 +79,14 @@ typedef struct frugi_quality {
 /** What came out. */
 typedef struct frugi_report {
     frugi_quality quality; /* after the last step; loss NAN when not evaluated */
+    frugi_quality before;  /* fine-tuning: before the first step; likewise */
+    frugi_tuning tuning;   /* fine-tuning: what moved */
     double train_loss;     /* mean over the last tenth of the steps, at least one */
     uint64_t step, steps;
     uint64_t params;
     uint32_t workers, batch;
     char algorithm[32];               /* of the exchange */
-    char optimizer[160];              /* spelled out */
+    char optimizer[FRUGI_TUNE_TEXT];  /* spelled out */
     char config[1024];                /* of the library, spelled out */
     uint64_t bytes_sent, bytes_dense; /* of one worker */
     double density_mean;

@@ -91,7 +91,7 @@ static int first_norm(frugi_worker *w) {
 }
 
 static bool exact_clip(const frugi_worker *w) {
-    return w->reducer && strcmp(frug_reducer_algorithm(w->reducer), "dense") == 0;
+    return !w->crew->job->tune && w->reducer && strcmp(frug_reducer_algorithm(w->reducer), "dense") == 0;
 }
 
 void frugi_worker_tell_norm(frugi_worker *w, double norm) {
@@ -173,12 +173,12 @@ static int say_not_finite(const frugi_worker *w, const char *what) {
                        (unsigned long long)w->step);
 }
 
-static int look(frugi_worker *w) {
+static int look(frugi_worker *w, bool at_end, frugi_quality *to) {
     const frugi_watch *watch = w->crew->watch;
     frugi_quality quality;
-    int status = frugi_worker_evaluate(w, frugi_worker_split(w, w->step == w->steps), &quality);
+    int status = frugi_worker_evaluate(w, frugi_worker_split(w, at_end), &quality);
     if (status == FRUGI_EXIT_OK && w->rank == 0) {
-        w->crew->report->quality = quality;
+        *to = quality;
         if (watch && watch->quality)
             watch->quality(watch->ctx, &quality);
     }
@@ -193,15 +193,35 @@ static int pause_after(frugi_worker *w) {
     bool end = w->step == w->steps;
     int status = FRUGI_EXIT_OK;
     if (job->eval && !w->interrupted && (end || due(w, job->eval_every)))
-        status = look(w);
+        status = look(w, end, &w->crew->report->quality);
     if (status == FRUGI_EXIT_OK && job->save && (end || w->interrupted || due(w, job->save_every)))
         status = frugi_worker_save(w);
     return status;
 }
 
+/* A run that was already at its end still says how good it is, and one that fine-tunes how good it was. */
+static int look_first(frugi_worker *w) {
+    const frugi_job *job = w->crew->job;
+    if (job->eval && w->step == w->steps)
+        return look(w, true, &w->crew->report->quality);
+    return job->eval && job->tune && w->step == 0 ? look(w, true, &w->crew->report->before) : FRUGI_EXIT_OK;
+}
+
+static int write_record(frugi_worker *w) {
+    const frugi_crew *crew = w->crew;
+    if (!w->record)
+        return FRUGI_EXIT_OK;
+    json_t *facts = json_object();
+    json_object_set_new(facts, "model", json_string(crew->model.text));
+    json_object_set_new(facts, "data", json_string(frugi_data_about(crew->data)->name));
+    json_object_set_new(facts, "optimizer", json_string(frug_optimizer_text(w->optimizer)));
+    int status = frugi_record_write(w->record, crew->job->tune->record, facts);
+    json_decref(facts);
+    return status;
+}
+
 int frugi_worker_train(frugi_worker *w) {
-    /* A run that was already at its end still says how good it is. */
-    int status = w->step == w->steps && w->crew->job->eval ? look(w) : FRUGI_EXIT_OK;
+    int status = look_first(w);
     while (status == FRUGI_EXIT_OK && w->step < w->steps && !w->interrupted) {
         stride s = {0};
         status = one_step(w, &s);
@@ -215,5 +235,7 @@ int frugi_worker_train(frugi_worker *w) {
     }
     if (status == FRUGI_EXIT_OK && w->size > 1 && w->reducer)
         status = frugi_worker_together(w, frugi_worker_same_weights);
+    if (status == FRUGI_EXIT_OK && w->crew->job->tune)
+        status = frugi_worker_together(w, write_record);
     return status;
 }

@@ -48,13 +48,26 @@ static double get_real(const json_t *facts, const char *key) {
     return strtod(get_text(facts, key), NULL);
 }
 
+/* Fine-tuning names the worker's threads to the optimiser; they do not change a bit, and a run may go on with others.
+ */
+static void set_optimizer(json_t *facts, const frugi_worker *w) {
+    char text[FRUGI_TUNE_TEXT];
+    snprintf(text, sizeof text, "%s", frug_optimizer_text(w->optimizer));
+    char *threads = strstr(text, ",threads=");
+    if (threads && w->crew->job->tune)
+        *threads = '\0';
+    set_text(facts, "optimizer", text);
+}
+
 /* The facts that a run to go on must share, in the words of the command line. */
 static void set_terms(json_t *facts, const frugi_worker *w) {
     const frugi_crew *crew = w->crew;
     set_text(facts, "model", crew->model.text);
     set_text(facts, "data", frugi_data_about(crew->data)->name);
     set_text(facts, "method", frug_config_text(w->config));
-    set_text(facts, "optimizer", frug_optimizer_text(w->optimizer));
+    set_optimizer(facts, w);
+    if (crew->job->tune)
+        set_text(facts, "head", crew->job->tune->head);
     set_text(facts, "schedule", crew->job->schedule);
     set_real(facts, "rate", crew->base_rate);
     set_real(facts, "clip", crew->job->clip);
@@ -87,7 +100,8 @@ static json_t *gather_facts(const frugi_worker *w) {
 }
 
 static frugi_state state_of(const frugi_worker *w) {
-    return (frugi_state){w->comm, w->graph, w->reducer ? frug_reducer_compressor(w->reducer) : NULL, w->optimizer};
+    bool residual = w->reducer && !w->crew->job->tune; /* what is sent whole leaves nothing behind */
+    return (frugi_state){w->comm, w->graph, residual ? frug_reducer_compressor(w->reducer) : NULL, w->optimizer};
 }
 
 int frugi_worker_save(frugi_worker *w) {
@@ -117,6 +131,8 @@ static const char *odd_piece(const char *list, const char *other, char *dst, siz
 
 static int refuse_term(const frugi_worker *w, const char *key, const char *theirs, const char *ours) {
     char a[128], b[128];
+    if (w->crew->job->tune && strcmp(key, "optimizer") == 0)
+        key = "method"; /* whose word it is there */
     return w->rank == 0 ? frugi_error("%s: the checkpoint was made with --%s %s, not %s", w->crew->job->resume, key,
                                       odd_piece(theirs, ours, a, sizeof a), odd_piece(ours, theirs, b, sizeof b))
                         : FRUGI_EXIT_FAIL;
@@ -171,10 +187,8 @@ static int take_up(frugi_worker *w, frugi_checkpoint *checkpoint, const json_t *
     if (status != FRUGI_EXIT_OK)
         return status;
     if (redistributed && w->rank == 0)
-        frugi_hint(
-            "the checkpoint has %s workers, this run %d: residuals were shared out anew, and the run is the same "
-            "only on average",
-            get_text(facts, "workers"), w->size);
+        frugi_hint("the checkpoint has %s workers, this run %d: %sthe run is the same only on average",
+                   get_text(facts, "workers"), w->size, state.compressor ? "residuals were shared out anew, and " : "");
     const double clip[2] = {get_real(facts, "clip_a"), get_real(facts, "clip_b")};
     if (!frugi_clip_restore(&w->clip, clip))
         return frugi_error("%s: the checkpoint's norm is no norm", w->crew->job->resume);

@@ -59,7 +59,7 @@ static bool same_name(plain_name a, plain_name b) {
 }
 
 /* Layers that a fine-tuned model makes anew. */
-static bool is_head(const char *name) {
+bool frugi_weights_is_head(const char *name) {
     static const char *const heads[] = {"classifier.", "fc.", "linear.", "score.", "pooler.", "cls."};
     plain_name p = plain(name);
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
@@ -94,7 +94,7 @@ static int load_tensor(const frugi_tensor_file *file, const wanted *want, uint32
         return FRUGI_EXIT_FAIL;
     bool same = item != NULL && item->ndim == want->ndim &&
                 memcmp(item->shape, want->shape, want->ndim * sizeof *want->shape) == 0;
-    if (!same && is_head(want->name)) {
+    if (!same && frugi_weights_is_head(want->name)) {
         ++*fresh;
         return FRUGI_EXIT_OK;
     }

@@ -35,7 +35,7 @@ typedef struct article {
     uint64_t value;
 } article;
 
-#define ARTICLES 17
+#define ARTICLES 18
 
 static void list_articles(const frugi_worker *w, article *a) {
     const frugi_crew *crew = w->crew;
@@ -62,6 +62,7 @@ static void list_articles(const frugi_worker *w, article *a) {
         {"--resume", job->resume != NULL},
         {"--no-augment", !job->augment},
         {"--alone", job->alone},
+        {"an option of fine-tuning", job->tune ? frugi_tune_hash(job->tune) : 0},
     };
     memcpy(a, all, sizeof all);
 }
@@ -140,8 +141,11 @@ static int open_model(frugi_worker *w) {
     const frugi_job *job = w->crew->job;
     const frugi_data_info *info = frugi_data_about(w->crew->data);
     int status = frugi_model_build(&w->crew->model, info, w->crew->batch, (int)job->threads, &w->graph);
+    if (status == FRUGI_EXIT_OK && job->tune)
+        status = frugi_tune_plan(job->tune, w->crew->model.task, job->threads, w->graph, w->optimizer_text, &w->tuning);
     if (status == FRUGI_EXIT_OK)
-        status = frugi_graph_layout(w->graph, &w->layout);
+        status =
+            job->tune ? frugi_tune_layout(w->graph, 0, NULL, &w->layout) : frugi_graph_layout(w->graph, &w->layout);
     if (status == FRUGI_EXIT_OK)
         status = frugi_batch_create(info, w->crew->batch, &w->batch);
     if (status != FRUGI_EXIT_OK)
@@ -155,11 +159,48 @@ static int open_model(frugi_worker *w) {
     return job->weights ? load_weights(w) : FRUGI_EXIT_OK;
 }
 
+/* Fine-tuning: workers add up gradients as they are, and measurements behind them. */
+static int open_tuning(frugi_worker *w) {
+    const frugi_job *job = w->crew->job;
+    frug_options options = FRUG_OPTIONS_INIT;
+    frug_layout *layout = NULL;
+    options.threads = 1;
+    options.total_steps = w->steps;
+    if (frug_optimizer_create(w->optimizer_text, w->layout, NULL, &w->optimizer) != FRUG_OK)
+        return frugi_library_error("--method");
+    w->tuning.head_states = 2 * w->tuning.head_params;
+    w->tuning.states = frug_optimizer_states(w->optimizer) - w->tuning.head_states;
+    w->tuning.optimizer_bytes = frug_optimizer_state_size(w->optimizer);
+    if (frug_config_create(job->method, &w->config) != FRUG_OK)
+        return frugi_config_error();
+    if (job->alone || w->size == 1)
+        return FRUGI_EXIT_OK;
+    w->measured_each = frugi_tune_measured_each(job->tune, &w->tuning);
+    w->measured = frugi_tune_measured(w->graph, w->measured_each);
+    int status = frugi_tune_layout(w->graph, w->measured, &w->measured_at, &layout);
+    if (status == FRUGI_EXIT_OK) {
+        frug_status made = frug_reducer_create(w->config, layout, &options, w->comm, &w->reducer);
+        status = made == FRUG_OK ? FRUGI_EXIT_OK : frugi_worker_error(w, "exchange", made);
+    }
+    frug_layout_destroy(layout);
+    return status;
+}
+
+static int open_record(frugi_worker *w) {
+    const frugi_tune *tune = w->crew->job->tune;
+    if (!tune || !tune->record || w->rank != 0)
+        return FRUGI_EXIT_OK;
+    return frugi_record_create(w->graph, tune->record_tensor ? tune->record_tensor : w->tuning.first,
+                               tune->record_steps, &w->record);
+}
+
 static int open_exchange(frugi_worker *w) {
     const frugi_job *job = w->crew->job;
     frug_options options = FRUG_OPTIONS_INIT;
     options.threads = 1;
     options.total_steps = w->steps;
+    if (job->tune)
+        return open_tuning(w);
     if (frug_config_create(job->method, &w->config) != FRUG_OK)
         return frugi_config_error();
     frug_status status =
@@ -174,7 +215,7 @@ static int open_exchange(frugi_worker *w) {
 
 static int open_buckets(frugi_worker *w) {
     const frugi_job *job = w->crew->job;
-    bool dense = w->reducer && strcmp(frug_reducer_algorithm(w->reducer), "dense") == 0;
+    bool dense = !job->tune && w->reducer && strcmp(frug_reducer_algorithm(w->reducer), "dense") == 0;
     frugi_buckets_want want = {.graph = w->graph,
                                .reducer = w->reducer,
                                .optimizer = w->optimizer,
@@ -182,7 +223,14 @@ static int open_buckets(frugi_worker *w) {
                                .bytes = job->bucket_bytes,
                                .whole = dense,
                                .late = dense && job->clip > 0,
-                               .overlap = job->overlap};
+                               .overlap = job->overlap,
+                               .measured_at = w->measured_at,
+                               .measured = w->measured,
+                               .measured_each = w->measured_each,
+                               .counted = job->tune != NULL};
+    if (open_record(w) != FRUGI_EXIT_OK)
+        return FRUGI_EXIT_FAIL;
+    want.record = w->record;
     if (dense && want.bytes == 0)
         want.bytes = 25u << 20; /* what others take */
     w->clip = frugi_clip_make(job->clip, FRUGI_CLIP_SMOOTH);
@@ -209,6 +257,7 @@ int frugi_worker_begin(frugi_worker *w, frugi_crew *crew, frug_comm *comm, bool 
 
 void frugi_worker_end(frugi_worker *w) {
     frugi_buckets_destroy(w->buckets);
+    frugi_record_destroy(w->record);
     frug_optimizer_destroy(w->optimizer);
     frug_reducer_destroy(w->reducer);
     frug_config_destroy(w->config);
@@ -219,10 +268,36 @@ void frugi_worker_end(frugi_worker *w) {
     free(w->step_seconds);
 }
 
+uint64_t frugi_worker_moving(const frugi_worker *w) {
+    uint64_t sum = 0;
+    for (const frugi_param *p = w->graph->params; p; p = p->next)
+        sum += p->frozen ? 0 : (uint64_t)p->rows * p->cols;
+    return sum;
+}
+
+/* Of fine-tuning. Dense is what the gradients of the tensors that move would take. */
+static frugi_traffic tuning_traffic(const frugi_worker *w, frugi_traffic t) {
+    frug_reduce_stats exchange = {.struct_size = sizeof exchange};
+    uint64_t moving = frugi_worker_moving(w), handed = frugi_buckets_handed(w->buckets), P = (uint64_t)w->size;
+    if (w->reducer) {
+        frug_reducer_stats(w->reducer, &exchange);
+        t.bytes += exchange.bytes_sent;
+        t.dense += w->steps_here * (2 * moving * sizeof(float) * (P - 1) / P);
+    } else {
+        t.bytes += handed * sizeof(float);
+        t.dense += w->steps_here * moving * sizeof(float);
+    }
+    t.entries += (double)handed;
+    t.seen += (double)(w->steps_here * moving);
+    return t;
+}
+
 frugi_traffic frugi_worker_traffic(const frugi_worker *w) {
     frugi_traffic t = {w->bytes_before, w->dense_before, w->entries_before, w->seen_before};
     frug_reduce_stats exchange = {.struct_size = sizeof exchange};
     frug_stats stats = {.struct_size = sizeof stats};
+    if (w->crew->job->tune && !w->crew->job->alone)
+        return tuning_traffic(w, t);
     if (!w->reducer)
         return t;
     frug_reducer_stats(w->reducer, &exchange);

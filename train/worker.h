@@ -10,6 +10,7 @@
 #include "job.h"
 #include "model/model.h"
 #include "rate.h"
+#include "record.h"
 
 /** What all workers of a process share; read-only while they work, but for what worker 0 writes. */
 typedef struct frugi_crew {
@@ -21,7 +22,7 @@ typedef struct frugi_crew {
     frugi_rate rate;
     double base_rate;
     uint32_t batch;
-    char optimizer[160];
+    char optimizer[FRUGI_TUNE_TEXT]; /* fine-tuning: made by each worker, from its model */
     /* of an evaluation without training */
     frugi_split split;
     frugi_quality *quality;
@@ -42,6 +43,12 @@ typedef struct frugi_worker {
     frug_reducer *reducer;
     frug_optimizer *optimizer;
     frugi_buckets *buckets;
+    /* Fine-tuning: */
+    char optimizer_text[FRUGI_TUNE_TEXT];
+    frugi_tuning tuning;
+    /* Where the exchange has room for measurements, for how many, and those of a target. */
+    uint64_t measured_at, measured, measured_each;
+    frugi_record *record;
     frugi_batch batch;
     float *aside; /* running statistics that will be put back */
     frugi_clip clip;
@@ -76,6 +83,9 @@ int frugi_worker_train(frugi_worker *w);
 
 /** What frugi_job_interrupt() asked for was done: the next job is not meant. */
 void frugi_worker_forget_interrupt(void);
+
+/** Parameters that move. */
+uint64_t frugi_worker_moving(const frugi_worker *w);
 
 /** How good the model is on a split; every worker gets the answer. Collective. */
 int frugi_worker_evaluate(frugi_worker *w, frugi_split split, frugi_quality *quality);

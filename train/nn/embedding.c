@@ -116,10 +116,11 @@ static void token_tile(frugi_graph *g, const frugi_node *node, float *tile, size
 static void embedding_backward(frugi_graph *g, frugi_node *node) {
     static void (*const make[])(frugi_graph *, const frugi_node *, float *, size_t,
                                 size_t) = {[TOKEN] = token_tile, [POSITION] = position_tile, [SEGMENT] = segment_tile};
-    sort_places(g, node->own);
+    if (!node->param[TOKEN]->frozen)
+        sort_places(g, node->own);
     for (int i = SEGMENT; i >= TOKEN; i--) {
         const frugi_param *p = node->param[i];
-        for (size_t first = p ? frugi_tile_last(p) + p->tile : 0; first > 0;) {
+        for (size_t first = p && !p->frozen ? frugi_tile_last(p) + p->tile : 0; first > 0;) {
             first -= p->tile;
             make[i](g, node, g->sink->open(g->sink, p, first), first, frugi_tile_rows(p, first));
             g->sink->close(g->sink, p, first);
@@ -198,7 +199,7 @@ static void tied_backward(frugi_graph *g, frugi_node *node) {
         frugi_matrix a = {node->out->grad, vocab, false}, b = {t->table->w, C, false};
         frugi_gemm(g->threads, rows, C, vocab, 1.0f, a, b, add ? 1.0f : 0.0f, dx, C);
     }
-    if (node->param[0]) {
+    if (node->param[0] && !node->param[0]->frozen) {
         sum_rows(g, node->out->grad, rows, vocab, t->bias_grad);
         frugi_tiles_copy(g, node->param[0], t->bias_grad);
     }

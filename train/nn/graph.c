@@ -225,7 +225,7 @@ void frugi_graph_backward(frugi_graph *g, frugi_sink *sink) {
     for (frugi_value *v = g->values; v; v = v->next)
         v->written = false;
     for (frugi_node *node = g->last; node; node = node->previous)
-        if (node->op->backward)
+        if (node->op->backward && !node->idle)
             node->op->backward(g, node);
     g->sink = NULL;
 }
@@ -267,7 +267,7 @@ int frugi_graph_layout(const frugi_graph *g, frug_layout **layout) {
     frug_layout *made = NULL;
     frug_status status = frug_layout_create(&made);
     for (const frugi_param *p = g->params; p && status == FRUG_OK; p = p->next)
-        status = frug_layout_add(made, &p->tensor);
+        status = p->frozen ? FRUG_OK : frug_layout_add(made, &p->tensor);
     if (status != FRUG_OK) {
         frug_layout_destroy(made);
         return frugi_library_error("model");

@@ -53,6 +53,8 @@ typedef struct frugi_param {
     size_t tile;       /* rows of one tile; all of them unless the planner of buckets says less */
     size_t bucket;     /* the planner's: number of the bucket of the first tile */
     float *w;          /* rows x cols */
+    bool head;         /* fine-tuning: moves beside the targets, by AdamW */
+    bool frozen;       /* never moves: no gradient of it is made, and no bucket holds it */
     struct frugi_param *next;
 } frugi_param;
 
@@ -77,6 +79,7 @@ struct frugi_node {
     frugi_param *param[3];
     void *own; /* the operation's: sizes, options, what forward keeps for backward; from malloc */
     uint32_t number;
+    bool idle; /* backward passes it by: nothing that moves is here or below */
     frugi_node *next, *previous;
 };
 
@@ -165,10 +168,16 @@ static inline size_t frugi_tile_rows(const frugi_param *p, size_t first) {
 /** Lay out memory: weights, activations and their gradients. Returns an exit status, after a line on stderr. */
 int frugi_graph_finish(frugi_graph *g);
 
+/**
+ * After parameters of a finished graph were marked as frozen: find the nodes that backward need not come to, and the
+ * values whose gradients nobody wants any more. The other gradients keep their bits.
+ */
+void frugi_graph_freeze(frugi_graph *g);
+
 /** Fill the weights by each parameter's init; the same numbers for the same seed. */
 void frugi_graph_init(frugi_graph *g, uint64_t seed);
 
-/** The parameters as a layout. Returns an exit status. */
+/** The parameters that move as a layout; offsets are those of the flat buffer. Returns an exit status. */
 int frugi_graph_layout(const frugi_graph *g, frug_layout **layout);
 
 frugi_param *frugi_param_find(const frugi_graph *g, const char *name);
@@ -177,7 +186,7 @@ frugi_buffer *frugi_buffer_find(const frugi_graph *g, const char *name);
 /** Run all nodes over a batch. The last node's value is the output; loss nodes add to g->score, which starts from 0. */
 void frugi_graph_forward(frugi_graph *g, const frugi_batch *batch, bool training);
 
-/** After a forward pass with training: all gradients, into the sink. */
+/** After a forward pass with training: the gradients of all parameters that move, into the sink. */
 void frugi_graph_backward(frugi_graph *g, frugi_sink *sink);
 
 #endif

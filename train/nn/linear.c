@@ -88,8 +88,10 @@ static void weight_gradient(frugi_graph *g, frugi_node *node, size_t first) {
 static void linear_backward(frugi_graph *g, frugi_node *node) {
     const frugi_param *p = node->param[0];
     input_gradient(g, node);
-    if (node->param[1])
+    if (node->param[1] && !node->param[1]->frozen)
         bias_gradient(g, node);
+    if (p->frozen)
+        return;
     for (size_t end = frugi_tile_last(p) + p->tile; end > 0; end -= p->tile) /* from the end of the buffer */
         weight_gradient(g, node, end - p->tile);
 }

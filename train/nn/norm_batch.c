@@ -147,6 +147,8 @@ static void norm_backward(frugi_graph *g, frugi_node *node) {
             norm_input(g, node, c, dx, add);
     }
     for (int i = 1; i >= 0; i--) {
+        if (node->param[i]->frozen)
+            continue;
         float *dw = g->sink->open(g->sink, node->param[i], 0);
         for (uint32_t c = 0; c < x->dims[0]; c++)
             dw[c] = i ? m->of[c].dy : m->of[c].dyx;

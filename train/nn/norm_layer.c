@@ -113,6 +113,7 @@ static void row_input(const row *r) {
 static void norm_backward(frugi_graph *g, frugi_node *node) {
     const norm *own = node->own;
     const size_t C = own->width, rows = rows_of(g, node);
+    const bool still = node->param[0]->frozen && node->param[1]->frozen;
     bool add = false;
     float *dx = frugi_grad_of(node, 0, &add);
 #pragma omp parallel for num_threads(g->threads) schedule(static)
@@ -128,11 +129,14 @@ static void norm_backward(frugi_graph *g, frugi_node *node) {
                      own->scale[i],
                      add,
                      C};
-            row_params(&r, dw, db);
+            if (!still)
+                row_params(&r, dw, db);
             if (dx)
                 row_input(&r);
         }
     }
+    if (still)
+        return;
     for (size_t part = 1; part < PARTS; part++)
         for (size_t c = 0; c < 2 * C; c++)
             own->sums[c] += own->sums[part * 2 * C + c];

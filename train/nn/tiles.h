@@ -11,9 +11,9 @@ static inline size_t frugi_tile_last(const frugi_param *p) {
     return (p->rows - 1) / p->tile * p->tile;
 }
 
-/** Give the sink all of a parameter's gradient. */
+/** Give the sink all of a parameter's gradient, unless it is frozen. */
 static inline void frugi_tiles_copy(frugi_graph *g, const frugi_param *p, const float *grad) {
-    for (size_t first = frugi_tile_last(p) + p->tile; first > 0;) {
+    for (size_t first = p->frozen ? 0 : frugi_tile_last(p) + p->tile; first > 0;) {
         first -= p->tile;
         float *tile = g->sink->open(g->sink, p, first);
         memcpy(tile, grad + first * p->cols, frugi_tile_rows(p, first) * p->cols * sizeof *tile);

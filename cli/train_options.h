@@ -1,0 +1,58 @@
+/*
+ * train_options.h - rows of option tables that train and finetune share, in groups, so that the two say the same in the
+ * same words.
+ */
+#ifndef FRUGI_TRAIN_OPTIONS_H
+#define FRUGI_TRAIN_OPTIONS_H
+
+#define FRUGI_OPTIONS_DATA                                                                                             \
+    {"data", 'd', "DIR", "builtin",                                                                                    \
+     "directory of the data set; what is in it is found out. fashion-mnist: where Debian puts it; builtin: made up, "  \
+     "as the model wants it"},                                                                                         \
+        {"tokens", 0, "WHAT", NULL,                                                                                    \
+         "text: bytes, a directory with GPT-2's encoder.json and vocab.bpe, or a WordPiece vocabulary"},               \
+    {                                                                                                                  \
+        "subset", 0, "TASK", NULL, "task of GLUE: sst-2, cola, mrpc, sts-b"                                            \
+    }
+
+#define FRUGI_OPTIONS_RUN                                                                                              \
+    {"config", 'c', "FILE", NULL, "more options, one a line as `option = value`; the command line wins"},              \
+        {"workers", 'w', "COUNT", "1", "workers, as threads; mpirun says how many where it starts them"},              \
+        {"threads", 't', "COUNT", NULL, "threads of each worker [the cores, shared out]"},                             \
+        {"batch", 'b', "COUNT", NULL, "samples of each worker in a step [by the model]"},                              \
+        {"epochs", 'e', "NUMBER", "1", "how often to go through the data"}, {                                          \
+        "steps", 's', "COUNT", NULL, "how many steps to take, instead of --epochs"                                     \
+    }
+
+#define FRUGI_OPTIONS_RATE                                                                                             \
+    {"schedule", 0, "TEXT", "cosine",                                                                                  \
+     "of the learning rate: constant, cosine, linear or step:0.5,0.75:0.1, each with ,warmup=STEPS"},                  \
+        {"clip", 0, "NORM", NULL, "cut gradients to this norm [no limit]"}, {                                          \
+        "seed", 0, "NUMBER", "1", "of everything random: the same seed, the same weights"                              \
+    }
+
+#define FRUGI_OPTIONS_PLACES                                                                                           \
+    {"save", 0, "DIR", NULL, "directory for checkpoints [none are written]"},                                          \
+        {"save-every", 0, "STEPS", NULL, "how often [at the end of every epoch]"},                                     \
+        {"keep", 0, "COUNT", "3", "how many checkpoints stay"},                                                        \
+        {"resume", 0, "[PATH]", NULL,                                                                                  \
+         "go on from a checkpoint, or from the newest one in a directory [that of --save]; the other options must be " \
+         "those of the first run"},                                                                                    \
+        {"eval-every", 0, "STEPS", NULL, "how often to evaluate [at the end of every epoch]"},                         \
+        {"eval-batches", 0, "COUNT", NULL, "batches of each worker to evaluate on at most [all]"},                     \
+        {"no-eval", 0, NULL, NULL, "do not evaluate at all"},                                                          \
+        {"metrics", 0, "FILE", NULL, "write every step and evaluation as a line of JSON"},                             \
+        {"tensorboard", 0, "DIR", NULL, "write the same as event files of TensorBoard"},                               \
+        {"bucket", 0, "BYTES", NULL, "gradients are handed over in buckets of so much, as 1M or 25M [by the model]"},  \
+        {"samples", 0, "COUNT", NULL, "builtin data: how many to train on [some thousand]"},                           \
+        {"hold-out", 0, "COUNT", NULL,                                                                                 \
+         "judge by the last so many training samples, which are not trained on, instead of the test split: for "       \
+         "choosing a rate"},                                                                                           \
+        {"no-augment", 0, NULL, NULL, "images: neither crop nor flip them"},                                           \
+        {"no-overlap", 0, NULL, NULL, "exchange after backward, not while it goes on"},                                \
+        {"alone", 0, NULL, NULL, "exchange nothing: what a step takes without it"},                                    \
+        {"json", 'j', NULL, NULL, "print the summary as one JSON object"}, {                                           \
+        "quiet", 'q', NULL, NULL, "show no progress"                                                                   \
+    }
+
+#endif

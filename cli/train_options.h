@@ -12,7 +12,7 @@
         {"tokens", 0, "WHAT", NULL,                                                                                    \
          "text: bytes, a directory with GPT-2's encoder.json and vocab.bpe, or a WordPiece vocabulary"},               \
     {                                                                                                                  \
-        "subset", 0, "TASK", NULL, "task of GLUE: sst-2, cola, mrpc, sts-b"                                            \
+        "subset", 0, "TASK", NULL, "sentences: sst-2, cola, mrpc, sts-b, boolq, arc-easy, arc-challenge"               \
     }
 
 #define FRUGI_OPTIONS_RUN                                                                                              \

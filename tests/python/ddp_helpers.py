@@ -1,5 +1,6 @@
 """What the tests of the hook share: a group with a short deadline, small models, and data that every rank can make."""
 
+import atexit
 import gzip
 import os
 from datetime import timedelta
@@ -22,6 +23,7 @@ def begin(seconds: int = 20) -> None:
     torch.set_num_threads(1)
     dist._DEFAULT_FIRST_BUCKET_BYTES = 20000  # else all of a small model is one bucket
     dist.init_process_group("gloo", timeout=timedelta(seconds=seconds))
+    atexit.register(dist.destroy_process_group)  # gloo's threads may abort a process that ends without
 
 
 def mlp(seed: int = 0) -> nn.Module:

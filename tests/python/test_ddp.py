@@ -46,7 +46,8 @@ def split_and_gather():
     """Weights after six steps of each, for methods by blocks and by units."""
     begin()
     results = []
-    for config in ("value=f32", "threshold,value=f32,feedback=plain", "value=f32,schedule=frugrad:0.5:0.94:0.5"):
+    for config in ("value=f32,feedback=plain", "threshold,value=f32,feedback=plain",
+                   "value=f32,schedule=frugrad:0.5:0.94:0.5"):
         weights = []
         for reduce in ("gather", "split"):
             model = mlp()
@@ -54,7 +55,7 @@ def split_and_gather():
             weights.append(flat(model))
         results.append(torch.equal(*weights))
     model = mlp()
-    state = DDPState(model, "reduce=split,down=2,residual=f32,value=f32", start_iter=0)
+    state = DDPState(model, "reduce=split,down=2,residual=f32,value=f32,feedback=plain", start_iter=0)
     train(wrap(model, state), range(6))
     weights = [torch.zeros_like(flat(model)) for _ in range(WORLD)]
     dist.all_gather(weights, flat(model))
@@ -106,14 +107,24 @@ class Results(unittest.TestCase):
 
 
 class Configs(unittest.TestCase):
-    def test_the_hook_has_its_own_feedback_unless_told(self):
-        self.assertEqual(DDPState().config.option("feedback"), "plain")
-        self.assertEqual(DDPState(config="frugrad,density=0.01").config.option("feedback"), "plain")
-        self.assertEqual(DDPState(config="randomk").config.option("feedback"), "none")
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            self.assertEqual(DDPState(config="feedback=merged").config.option("feedback"), "merged")
-        self.assertIn("momentum", str(caught[0].message))
+    def test_feedback_goes_with_the_optimiser(self):
+        sgd, adam = torch.optim.SGD, torch.optim.AdamW
+        model = mlp()
+        for optimizer, feedback in ((None, "none"), (sgd(model.parameters(), lr=1, momentum=0.9), "none"),
+                                    (sgd(model.parameters(), lr=1), "merged"), (adam(model.parameters()), "none"),
+                                    (adam(model.parameters(), betas=(0.0, 0.999)), "merged")):
+            for config in ("frugrad", "frugrad,density=0.01", "anneal", "value=int8"):
+                state = DDPState(config=config, optimizer=optimizer)
+                self.assertEqual(state.config.option("feedback"), feedback)
+        self.assertEqual(DDPState(config="topk").config.option("feedback"), "plain")
+
+    def test_two_momenta_are_warned_of(self):
+        model = mlp()
+        for momentum, warned in ((0.9, 1), (0, 0)):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                DDPState(config="feedback=merged", optimizer=torch.optim.SGD(model.parameters(), lr=1, momentum=momentum))
+            self.assertEqual(len([w for w in caught if "momentum" in str(w.message)]), warned)
 
     def test_what_the_hook_cannot_do_is_refused_with_what_it_can(self):
         with self.assertRaisesRegex(ValueError, "reduce=gather, split, dense"):
@@ -121,7 +132,7 @@ class Configs(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "ef21"):
             DDPState(config="feedback=ef21")
         with self.assertRaisesRegex(ValueError, "down=union"):
-            DDPState(config="dgc,reduce=split,down=2")
+            DDPState(config="rule=random,segment=tensor,reduce=split,down=2")
         with self.assertRaises(frugrad.ConfigError):
             DDPState(config="frugrat")
         with self.assertRaises(TypeError):

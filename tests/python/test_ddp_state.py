@@ -14,8 +14,8 @@ def resume():
     """Eight steps in one go, and four and four with everything made anew between them: the same bits?"""
     begin()
     results = []
-    for config in ("frugrad", "feedback=plain,residual=f32,reduce=split", "dgc", "threshold",
-                   "learned,unit=run:16,rule=learned:3:9:0.1"):
+    for config in ("frugrad", "feedback=plain,residual=int8", "feedback=plain,residual=f32,reduce=split", "dgc", "threshold,feedback=plain",
+                   "learned,feedback=plain,unit=run:16,rule=learned:3:9:0.1"):
         whole = mlp()
         train(wrap(whole, DDPState(whole, config, total_steps=8)), range(8))
         first = mlp()
@@ -42,10 +42,10 @@ def without_model():
     """Without a model parameters have numbers; a state is taken up after the dense iterations."""
     begin()
     model = mlp()
-    state = DDPState(config="residual=f32")
+    state = DDPState(config="feedback=plain,residual=f32")
     train(wrap(model, state), range(5))
     before = state.residuals()
-    again = DDPState(config="residual=f32")
+    again = DDPState(config="feedback=plain,residual=f32")
     again.load_state_dict(state.state_dict())
     ddp = wrap(model, again)
     train(ddp, range(5, 7), lr=0.0)  # dense
@@ -59,7 +59,7 @@ def moved_buckets():
     """Wrapped anew with other buckets, then with a layer that was frozen before: residuals by name."""
     begin()
     results = []
-    for config, room in (("residual=f32", 0.0), ("residual=int8", 0.02)):
+    for config, room in (("feedback=plain,residual=f32", 0.0), ("feedback=plain,residual=int8", 0.02)):
         model = mlp()
         model[4].weight.requires_grad_(False)
         state = DDPState(model, config, start_iter=0)
@@ -90,7 +90,7 @@ def save(folder):
     """Train two or more ranks; save each rank's state, and all in one; return the mean of what is owed."""
     begin()
     model = mlp()
-    state = DDPState(model, "residual=f32", start_iter=1)
+    state = DDPState(model, "feedback=plain,residual=f32", start_iter=1)
     train(wrap(model, state), range(4))
     torch.save(state.state_dict(), os.path.join(folder, f"{RANK}.pt"))
     whole = state.state_dict(all_ranks=True)
@@ -105,7 +105,7 @@ def load(folder, ranks, how):
     begin()
     model = mlp()
     model.load_state_dict(torch.load(os.path.join(folder, "model.pt")))
-    state = DDPState(model, "residual=f32", start_iter=1)
+    state = DDPState(model, "feedback=plain,residual=f32", start_iter=1)
     if how == "each":
         state.load_state_dict([torch.load(os.path.join(folder, f"{r}.pt")) for r in range(int(ranks))])
     else:

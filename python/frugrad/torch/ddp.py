@@ -53,15 +53,20 @@ class DDPState:
 
     model          the model (or the DDP around it). With it, parameters have names and roles, and a run that is resumed
                    from a checkpoint goes on bit for bit. Without it they are numbered in the order of DDP's buckets
-    config         what to send, as in docs/methods.md: ``[preset][,option=value]...``. Where neither the preset nor an
-                   option says otherwise the hook takes ``feedback=plain``: the optimiser has the momentum, so
-                   the residual must not have one too. ``feedback=merged`` belongs to an optimiser without momentum
-                   (``SGD(momentum=0)``, Adam with betas=(0, ...)) at a learning rate 1 / (1 - momentum) times as large.
-                   ``reduce`` may be gather, split or dense
+    config         what to send, as in docs/methods.md: ``[preset][,option=value]...``; ``reduce`` may be gather, split or
+                   dense. Where neither the preset nor an option names a feedback the hook takes ``feedback=none``,
+                   or ``feedback=merged`` where the optimiser is given and has no momentum (see below)
+    optimizer      the optimiser, if it exists already; only looked at
     total_steps    the length of training in optimiser steps, for schedules; 0: schedules stand at their end
     process_group  the one that DDP has; None: the default group
     start_iter     so many iterations at the start are averaged dense, since DDP rebuilds its buckets after the first
     threads        threads that a compressor may use
+
+    Momentum. An optimiser's momentum and a residual both carry old gradients on, and together they overshoot. Best is to
+    leave it to the residual, which costs a byte a parameter: an optimiser without momentum (``SGD(momentum=0)`` at 1 / (1 -
+    momentum) times the rate; ``AdamW(betas=(0, 0.999))`` at the same rate), named as ``optimizer=``. With an optimiser
+    left as it is, sending the largest entries and forgetting the rest (``feedback=none``) does better than an undecayed
+    residual (``feedback=plain``) for Adam and for deep networks. docs/pytorch.md has the numbers.
 
     One state serves one DDP; a model that is wrapped again may keep it. The hook returns the mean over all ranks, in the
     bucket's dtype; gradients in other types than float32 (bf16, f16, float64) are compressed as float32. Gradients on a
@@ -73,13 +78,14 @@ class DDPState:
     """
 
     def __init__(self, model: Optional[torch.nn.Module] = None, config: str = "frugrad", *, total_steps: int = 0,
-                 process_group=None, start_iter: int = 2, threads: int = 1):
+                 optimizer: Optional[torch.optim.Optimizer] = None, process_group=None, start_iter: int = 2,
+                 threads: int = 1):
         if isinstance(model, str):
             raise TypeError("the first argument is the model; give the config as config=...")
         if start_iter < 0 or total_steps < 0:
             raise ValueError("start_iter and total_steps are not negative")
-        self.config = Config(hook_config(config))
-        check(self.config)
+        self.config = Config(hook_config(config, optimizer))
+        check(self.config, optimizer)
         self.total_steps, self.start_iter, self.threads = total_steps, start_iter, threads
         self.step = 0  # iterations so far, dense ones included
         self._group, self._exchange = process_group, None

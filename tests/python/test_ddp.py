@@ -123,7 +123,8 @@ class Configs(unittest.TestCase):
         for momentum, warned in ((0.9, 1), (0, 0)):
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                DDPState(config="feedback=merged", optimizer=torch.optim.SGD(model.parameters(), lr=1, momentum=momentum))
+                optimizer = torch.optim.SGD(model.parameters(), lr=1, momentum=momentum)
+                DDPState(config="feedback=merged", optimizer=optimizer)
             self.assertEqual(len([w for w in caught if "momentum" in str(w.message)]), warned)
 
     def test_what_the_hook_cannot_do_is_refused_with_what_it_can(self):

@@ -14,7 +14,8 @@ def resume():
     """Eight steps in one go, and four and four with everything made anew between them: the same bits?"""
     begin()
     results = []
-    for config in ("frugrad", "feedback=plain,residual=int8", "feedback=plain,residual=f32,reduce=split", "dgc", "threshold,feedback=plain",
+    for config in ("frugrad", "feedback=plain,residual=int8", "feedback=plain,residual=f32,reduce=split", "dgc",
+                   "threshold,feedback=plain",
                    "learned,feedback=plain,unit=run:16,rule=learned:3:9:0.1"):
         whole = mlp()
         train(wrap(whole, DDPState(whole, config, total_steps=8)), range(8))

@@ -60,8 +60,8 @@ def take_up(engine: Engine, state: dict, rank: int, world: int) -> None:
         raise ValueError(f"the state holds ranks {sorted(ranks)}, but not {rank}: load what this rank has saved, all of"
                          " them as a list, or one made by state_dict(all_ranks=True)")
     if not same and len(ranks) != state["world"]:
-        raise ValueError(f"{state['world']} ranks saved this state, and {world} load it: that takes the states of all of"
-                         f" them, as a list or from state_dict(all_ranks=True); here are {sorted(ranks)}")
+        raise ValueError(f"{state['world']} ranks saved this state, and {world} load it: that takes the states of all"
+                         f" of them, as a list or from state_dict(all_ranks=True); here are {sorted(ranks)}")
     old = Engine(Config(state["config"]), tensors_of(state), state["total_steps"], 1, rank)
     if same and old.layout.hash == engine.layout.hash and old.config.text == engine.config.text:
         engine.compressor.restore(_bytes(ranks[rank]))

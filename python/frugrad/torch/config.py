@@ -13,15 +13,15 @@ _OWN_MOMENTUM = ("merged", "dgc")
 
 
 def has_momentum(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether an optimiser of PyTorch smooths gradients itself: SGD and others by momentum, Adam and its kin by beta1."""
+    """Whether an optimiser smooths gradients itself: SGD and others by momentum, Adam and its kin by beta1."""
     return any(group.get("momentum", 0) or group.get("betas", (0,))[0] for group in optimizer.param_groups)
 
 
 def hook_config(text: str, optimizer: Optional[torch.optim.Optimizer]) -> str:
     """The config with a feedback where neither the preset nor an option names one.
 
-    The library's default, feedback=merged, keeps the momentum in the residual, and goes with an optimiser that has none.
-    Where the optimiser has one, or is not known, it is feedback=none.
+    The library's default, feedback=merged, keeps the momentum in the residual, and goes with an optimiser that has
+    none. Where the optimiser has one, or is not known, it is feedback=none.
     """
     parts = text.split(",")
     named = parts + [preset.text for preset in presets() if preset.name == parts[0].strip()]
@@ -40,6 +40,6 @@ def check(config: Config, optimizer: Optional[torch.optim.Optimizer]) -> None:
     if feedback == "ef21":
         raise ValueError("feedback=ef21 is not for the hook, which takes feedback=none, merged, plain, dgc")
     if feedback in _OWN_MOMENTUM and (optimizer is None or has_momentum(optimizer)):
-        warnings.warn(f"feedback={feedback} holds the momentum itself: give the optimiser none (SGD: momentum=0, and ten"
-                      " times the learning rate where it was 0.9; Adam: betas=(0, ...)), and name it to DDPState as"
+        warnings.warn(f"feedback={feedback} holds the momentum itself: give the optimiser none (SGD: momentum=0, and"
+                      " ten times the learning rate where it was 0.9; Adam: betas=(0, ...)), and name it to DDPState as"
                       " optimizer=...", stacklevel=3)

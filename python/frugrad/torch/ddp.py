@@ -53,8 +53,8 @@ class DDPState:
 
     model          the model (or the DDP around it). With it, parameters have names and roles, and a run that is resumed
                    from a checkpoint goes on bit for bit. Without it they are numbered in the order of DDP's buckets
-    config         what to send, as in docs/methods.md: ``[preset][,option=value]...``; ``reduce`` may be gather, split or
-                   dense. Where neither the preset nor an option names a feedback the hook takes ``feedback=none``,
+    config         what to send, as in docs/methods.md: ``[preset][,option=value]...``; ``reduce`` may be gather, split
+                   or dense. Where neither the preset nor an option names a feedback the hook takes ``feedback=none``,
                    or ``feedback=merged`` where the optimiser is given and has no momentum (see below)
     optimizer      the optimiser, if it exists already; only looked at
     total_steps    the length of training in optimiser steps, for schedules; 0: schedules stand at their end
@@ -62,19 +62,19 @@ class DDPState:
     start_iter     so many iterations at the start are averaged dense, since DDP rebuilds its buckets after the first
     threads        threads that a compressor may use
 
-    Momentum. An optimiser's momentum and a residual both carry old gradients on, and together they overshoot. Best is to
-    leave it to the residual, which costs a byte a parameter: an optimiser without momentum (``SGD(momentum=0)`` at 1 / (1 -
-    momentum) times the rate; ``AdamW(betas=(0, 0.999))`` at the same rate), named as ``optimizer=``. With an optimiser
-    left as it is, sending the largest entries and forgetting the rest (``feedback=none``) does better than an undecayed
-    residual (``feedback=plain``) for Adam and for deep networks. docs/pytorch.md has the numbers.
+    Momentum. An optimiser's momentum and a residual both carry old gradients on, and together they overshoot. Best is
+    to leave it to the residual, which costs a byte a parameter: an optimiser without momentum (``SGD(momentum=0)`` at
+    1 / (1 - momentum) times the rate; ``AdamW(betas=(0, 0.999))`` at the same rate), named as ``optimizer=``. With an
+    optimiser left as it is, sending the largest entries and forgetting the rest (``feedback=none``) is the default;
+    an undecayed residual (``feedback=plain``) did worse with Adam. docs/ddp-feedback.md has the numbers.
 
-    One state serves one DDP; a model that is wrapped again may keep it. The hook returns the mean over all ranks, in the
-    bucket's dtype; gradients in other types than float32 (bf16, f16, float64) are compressed as float32. Gradients on a
+    One state serves one DDP; a model that is wrapped again may keep it. The hook returns the mean over all ranks, in
+    the bucket's dtype; gradients in other types than float32 (bf16, f16, float64) are compressed as float32. Gradients on a
     GPU are compressed on the host. Accumulation under ``no_sync()`` does not call the hook and needs no care. With
     ``find_unused_parameters`` DDP leaves the gradient of a parameter that no rank has used as it was: what the hook
     sends of it in that step, left over from earlier ones, is lost.
 
-    A rank whose compression fails takes part in the rest of the step, and tells why: backward() then raises on all ranks.
+    A rank whose compression fails takes part in the rest of the step and tells why: backward() then raises on all.
     """
 
     def __init__(self, model: Optional[torch.nn.Module] = None, config: str = "frugrad", *, total_steps: int = 0,
@@ -117,7 +117,7 @@ class DDPState:
         world = self._exchange.size if self._exchange else 1
         if self._engine is None:
             if self._loaded is not None:
-                return dict(self._loaded)
+                return dict(self._loaded, step=self.step)
             return checkpoint.pack(self.config.text, self.step, self.total_steps, [], {}, world)
         mine = checkpoint.raw(self._engine)
         if all_ranks:
@@ -130,8 +130,8 @@ class DDPState:
         """Take up what ``state_dict()`` gave: this rank's, one with all ranks, or a list of all ranks' states.
 
         With as many ranks as before, the same config and the model given, training goes on bit for bit, from the first
-        iteration on compressed. Buckets may differ. With another number of ranks every new rank gets the mean of what the
-        old ones had not sent: the mean over ranks, which is what was going to change the weights, stays the same up to
+        iteration on compressed. Buckets may differ. With another number of ranks every new rank gets the mean of what
+        the old ones had not sent: the mean over ranks, which is what was going to change the weights, stays the same up to
         the rounding of the residual's format. Parameters go by their names.
         """
         self._drain()
@@ -156,7 +156,7 @@ class DDPState:
         bytes_sent, bytes_dense   what this rank has handed over, and what float32 gradients would have been
         ratio                     the second over the first
         density, energy           share of the entries that were sent, and of the energy (squares); of compressed steps
-        seconds                   compress, wait (for the exchange, behind backward), decode, python (of the hook itself)
+        seconds                   compress, wait (for the exchange, behind backward), decode, python (of the hook)
         buckets                   the same for each bucket
         """
         self._drain()
@@ -269,8 +269,8 @@ class DDPState:
         found = self._known.get(id(parameter))
         if found is None:
             if self._model is not None:
-                raise ValueError(f"DDP has a parameter of shape {tuple(parameter.shape)} that the model given to DDPState"
-                                 " does not have")
+                raise ValueError(f"DDP has a parameter of shape {tuple(parameter.shape)} that the model given to"
+                                 " DDPState does not have")
             found = Tensor(str(len(self._named)), tuple(parameter.shape))
             self._known[id(parameter)], self._named[id(parameter)] = found, parameter
         if len(found.shape) > 8:
@@ -282,6 +282,7 @@ class DDPState:
         if self._engine is None:
             self._engine = self._first_engine(tensors)
         elif any(t.elements and t.name not in self._engine.places for t in tensors):
+            self._turn()
             self._finisher.drain()
             new = [t for t in tensors if t.elements and t.name not in self._engine.places]
             self._engine = self._engine.extended(new)

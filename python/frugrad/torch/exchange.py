@@ -1,7 +1,7 @@
 """Collectives over c10d, as the hook and the streaming optimiser use them.
 
-Frames are bytes in host memory. A group of gloo sends them from there; one of NCCL can send from the GPU only, so frames
-take the way over a buffer there. Payload buffers are the caller's and live until the handle has been waited for.
+Frames are bytes in host memory. A group of gloo sends them from there; one of NCCL can send from the GPU only, so
+frames take the way over a buffer there. Payload buffers are the caller's and live until the handle has been waited for.
 """
 
 import warnings

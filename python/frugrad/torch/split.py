@@ -1,8 +1,8 @@
 """reduce=split for one bucket: each rank owns a part of it, adds up everyone's frames of that part, and tells all.
 
-First the frames of part r go from every rank to rank r; then what rank r has added up goes to every rank. With down=union
-that is all that is not zero, exact, so the result is that of reduce=gather; with down=1, 2 or 4 the owner selects again,
-and what it drops joins its own residual. The second half of a bucket begins when the next bucket is handed over (or at
+First the frames of part r go from every rank to rank r; then what rank r has added up goes to every rank. With
+down=union that is all that is not zero, exact, so the result is that of reduce=gather; with down=1, 2 or 4 the owner
+selects again, and what it drops joins its own residual. The second half of a bucket begins when the next bucket is handed over (or at
 once behind the last one), so that all ranks begin all collectives in the same order.
 """
 
@@ -12,7 +12,7 @@ import torch
 
 from .._core import Compressor, Config, Layout, Tensor
 from .engine import Engine, Range
-from .exchange import Exchange, Handle
+from .exchange import Exchange
 from .gather import Frames, aligned
 from .pipeline import Clock, RemoteError, Times, failure_in, mark_failure
 
@@ -28,8 +28,8 @@ def second_config(config: Config) -> Optional[Config]:
         return None
     kind, _, held = config.option("schedule").partition(":")
     if config.option("rule") != "topk" or kind != "constant" or config.option("feedback") == "dgc":
-        raise ValueError(f"reduce=split,down={down} in the hook takes rule=topk, a constant schedule and a feedback other"
-                         " than dgc; take down=union")
+        raise ValueError(f"reduce=split,down={down} in the hook takes rule=topk, a constant schedule and a feedback"
+                         " other than dgc; take down=union")
     density = min(1.0, int(down) * (1.0 - float(held)))
     return Config(f"{config.text},density={density},feedback=none,dense_every=0,warmup=0")
 
@@ -95,7 +95,8 @@ class _Sum:
         if not self.count:
             return
         if self.again is None:
-            self.reader.decompress_add([address], lengths[:1], scale, 0, self.count, target.data_ptr() + 4 * self.offset)
+            self.reader.decompress_add([address], lengths[:1], scale, 0, self.count,
+                                       target.data_ptr() + 4 * self.offset)
             return
         for r, n in zip(self.part, lengths):
             with self.engine.lock:

@@ -69,12 +69,15 @@ class DDPState:
     an undecayed residual (``feedback=plain``) did worse with Adam. docs/ddp-feedback.md has the numbers.
 
     One state serves one DDP; a model that is wrapped again may keep it. The hook returns the mean over all ranks, in
-    the bucket's dtype; gradients in other types than float32 (bf16, f16, float64) are compressed as float32. Gradients on a
-    GPU are compressed on the host. Accumulation under ``no_sync()`` does not call the hook and needs no care. With
+    the bucket's dtype; gradients in other types than float32 (bf16, f16, float64) are compressed as float32. Gradients
+    on a GPU are compressed on the host. Accumulation under ``no_sync()`` does not call the hook and needs no care. With
     ``find_unused_parameters`` DDP leaves the gradient of a parameter that no rank has used as it was: what the hook
-    sends of it in that step, left over from earlier ones, is lost.
+    sends of it in that step, left over from earlier ones, is lost. Methods that compare tensors (segment=all,
+    layers=budget) and ``clip`` go by the bucket; unit=head wants all of an attention module in one, so raise DDP's
+    bucket_cap_mb there.
 
-    A rank whose compression fails takes part in the rest of the step and tells why: backward() then raises on all.
+    A rank whose compression fails takes part in the rest of the step and tells why: backward() then raises on all, and
+    so does every later one until a state is loaded.
     """
 
     def __init__(self, model: Optional[torch.nn.Module] = None, config: str = "frugrad", *, total_steps: int = 0,
@@ -131,8 +134,8 @@ class DDPState:
 
         With as many ranks as before, the same config and the model given, training goes on bit for bit, from the first
         iteration on compressed. Buckets may differ. With another number of ranks every new rank gets the mean of what
-        the old ones had not sent: the mean over ranks, which is what was going to change the weights, stays the same up to
-        the rounding of the residual's format. Parameters go by their names.
+        the old ones had not sent: the mean over ranks, which is what was going to change the weights, stays the same up
+        to the rounding of the residual's format. Parameters go by their names.
         """
         self._drain()
         whole = checkpoint.merged(state)

@@ -1,7 +1,8 @@
 """The compressor of one worker behind a hook: which parameters it knows, and what it has not sent yet.
 
 Parameters have a fixed place in one layout, whatever DDP's buckets are: a bucket is one or more ranges of it. So a
-bucket rebuild moves nothing. Only a parameter never seen before makes a new layout, and what was left behind is carried over.
+bucket rebuild moves nothing. Only a parameter never seen before makes a new layout, and what was left behind is
+carried over.
 """
 
 import threading

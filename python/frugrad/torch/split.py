@@ -2,8 +2,8 @@
 
 First the frames of part r go from every rank to rank r; then what rank r has added up goes to every rank. With
 down=union that is all that is not zero, exact, so the result is that of reduce=gather; with down=1, 2 or 4 the owner
-selects again, and what it drops joins its own residual. The second half of a bucket begins when the next bucket is handed over (or at
-once behind the last one), so that all ranks begin all collectives in the same order.
+selects again, and what it drops joins its own residual. The second half of a bucket begins when the next bucket
+is handed over (or at once behind the last one), so that all ranks begin all collectives in the same order.
 """
 
 from typing import List, Optional, Sequence

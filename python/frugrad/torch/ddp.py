@@ -19,7 +19,7 @@ from .config import check, hook_config
 from .engine import Engine, by_blocks
 from .exchange import Exchange
 from .gather import GatherBucket
-from .pipeline import Finisher, Times
+from .pipeline import Clock, Finisher, Times
 from .roles import describe
 from .split import SplitBucket, second_config
 
@@ -215,13 +215,18 @@ class DDPState:
     def _dense(self, plan: _Plan, buffer: torch.Tensor) -> torch.futures.Future:
         """The mean as DDP itself makes it; types that gloo cannot add up go as float32."""
         plan.times.bytes_sent += buffer.numel() * buffer.element_size()
-        on_host = self._exchange.device.type == "cpu"
-        if on_host and (buffer.is_cuda or buffer.dtype not in (torch.float32, torch.float64)):
-            floats = plan.floats(buffer).div_(self._exchange.size)
-            work = self._exchange.sum(floats)
-            return self._finisher.submit(lambda: (work.wait(), buffer.copy_(floats), _settle(buffer)), buffer)
-        buffer.div_(self._exchange.size)
-        return self._exchange.sum(buffer).get_future().then(lambda future: future.value()[0])
+        if self._exchange.device.type != "cpu":
+            buffer.div_(self._exchange.size)
+            return self._exchange.sum(buffer).get_future().then(lambda future: future.value()[0])
+        native = not buffer.is_cuda and buffer.dtype in (torch.float32, torch.float64)
+        values = (buffer if native else plan.floats(buffer)).div_(self._exchange.size)
+        work = self._exchange.sum(values)
+
+        def end() -> None:  # not on a thread of gloo's, which must not run Python when the interpreter ends
+            with Clock(plan.times, "wait"):
+                work.wait()
+
+        return self._finisher.submit(lambda: self._finish(end, (), buffer, values), buffer)
 
     def _compressed(self, plan: _Plan, buffer: torch.Tensor, last: bool) -> torch.futures.Future:
         if plan.exchange is None:

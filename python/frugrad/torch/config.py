@@ -1,0 +1,45 @@
+"""Config strings as the hook takes them: a feedback that goes with the optimiser, and what a hook cannot do."""
+
+import warnings
+from typing import Optional
+
+import torch
+
+from .._core import Config
+from .._tables import presets
+
+_REDUCE = ("gather", "split", "dense")
+_OWN_MOMENTUM = ("merged", "dgc")
+
+
+def has_momentum(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether an optimiser smooths gradients itself: SGD and others by momentum, Adam and its kin by beta1."""
+    return any(group.get("momentum", 0) or group.get("betas", (0,))[0] for group in optimizer.param_groups)
+
+
+def hook_config(text: str, optimizer: Optional[torch.optim.Optimizer]) -> str:
+    """The config with a feedback where neither the preset nor an option names one.
+
+    The library's default, feedback=merged, keeps the momentum in the residual, and goes with an optimiser that has
+    none. Where the optimiser has one, or is not known, it is feedback=none.
+    """
+    parts = text.split(",")
+    named = parts + [preset.text for preset in presets() if preset.name == parts[0].strip()]
+    if any("feedback=" in part or "beta=" in part for part in named):
+        return text
+    feedback = "feedback=none" if optimizer is None or has_momentum(optimizer) else "feedback=merged"
+    return f"{text},{feedback}" if text.strip() else feedback
+
+
+def check(config: Config, optimizer: Optional[torch.optim.Optimizer]) -> None:
+    """Refuse what the hook does not do, and warn of what is easily got wrong."""
+    feedback = config.option("feedback")
+    if config.option("reduce") not in _REDUCE:
+        raise ValueError(f"reduce={config.option('reduce')} is not for the hook, which takes reduce="
+                         + ", ".join(_REDUCE))
+    if feedback == "ef21":
+        raise ValueError("feedback=ef21 is not for the hook, which takes feedback=none, merged, plain, dgc")
+    if feedback in _OWN_MOMENTUM and (optimizer is None or has_momentum(optimizer)):
+        warnings.warn(f"feedback={feedback} holds the momentum itself: give the optimiser none (SGD: momentum=0, and"
+                      " ten times the learning rate where it was 0.9; Adam: betas=(0, ...)), and name it to DDPState as"
+                      " optimizer=...", stacklevel=3)

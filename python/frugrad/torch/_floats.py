@@ -18,17 +18,24 @@ def say_once(text: str) -> None:
 
 def as_floats(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor itself where it is float32, contiguous and on the host; otherwise a copy that is."""
+    if tensor.dtype is torch.float32 and tensor.is_contiguous() and tensor.device.type == "cpu":
+        return tensor
     return tensor.detach().to(device="cpu", dtype=torch.float32).contiguous()
+
+
+def _touch(tensor: torch.Tensor) -> None:
+    tensor.view(-1)[:0].zero_()  # changes nothing but the version that autograd compares
+
+
+_changed = getattr(torch.autograd.graph, "increment_version", _touch)
 
 
 def put_back(tensor: torch.Tensor, floats: torch.Tensor) -> None:
     """After the library has changed as_floats(tensor): have the tensor, and autograd, know of it. Wants no_grad."""
-    if floats.data_ptr() != tensor.data_ptr():
-        tensor.copy_(floats)  # rounds to nearest where the tensor is shorter
-    elif tensor.dim():
-        tensor[:0].zero_()  # changes nothing but the version that autograd compares
+    if floats is tensor:
+        _changed(tensor)
     else:
-        tensor.add_(0)
+        tensor.copy_(floats)  # rounds to nearest where the tensor is shorter
 
 
 def check_parameter(p: torch.Tensor, name: str) -> None:

@@ -58,7 +58,9 @@ class _Part:
     def _text(self, group: Dict[str, Any], threads: int) -> str:
         given = {_NAMES[name]: group[name] for name in _NAMES if group[name] is not None}
         given.update(beta1=float(group["betas"][0]), beta2=float(group["betas"][1]), eps=float(group["eps"]),
-                     decay=float(group["weight_decay"]), decay_all=1, threads=threads, targets="all")
+                     decay=float(group["weight_decay"]), threads=threads, targets="all")
+        if group["weight_decay"]:
+            given["decay_all"] = 1
         options = [f"{name}={value}" for name, value in given.items() if name in _KNOWN[self.kind]]
         if self.kind == group["variant"] and group["options"]:
             options.append(group["options"])
@@ -149,8 +151,8 @@ class SGC(torch.optim.Optimizer):
             try:
                 part.adopt(group, self._threads)
             except FrugradError as error:
-                shapes = ", ".join(f"{i}: {tuple(p.shape)}" for i, p in enumerate(part.params))
-                raise type(error)(f"group {number}: {error} (tensors of variant {part.kind}: {shapes})") from None
+                shapes = ", ".join(sorted({"x".join(map(str, p.shape)) for p in part.params}))
+                raise type(error)(f"group {number}: {error} (parameters of {shapes})") from None
         return parts
 
     # ---- a step

@@ -274,18 +274,19 @@ class SGC(torch.optim.Optimizer):
         before = self.param_groups, self.state
         super().load_state_dict(state_dict)
         try:
-            loaded = [self._loaded(number, group) for number, group in enumerate(self.param_groups)]
+            loaded = [self._loaded(number, group, before[0][number]["variant"])
+                      for number, group in enumerate(self.param_groups)]
         except Exception:
             self.param_groups, self.state = before
             raise
         self._parts = loaded
 
-    def _loaded(self, number: int, group: Dict[str, Any]) -> List[_Part]:
+    def _loaded(self, number: int, group: Dict[str, Any], variant: str) -> List[_Part]:
         """A group's optimisers as saved."""
-        saved = group.pop(_STATE, None)
-        parts = self._make_parts(group, number)
-        if saved is None or set(saved) != {part.kind for part in parts}:
-            raise ValueError(f"group {number}: the state is not one of SGC with the same variant and min_size")
+        saved = group.pop(_STATE, {})
+        parts = self._make_parts(group, number) if group.get("variant") == variant else []
+        if not parts or set(saved) != {part.kind for part in parts}:
+            raise ValueError(f"group {number}: the state is not one of SGC(variant='{variant}') with the same min_size")
         for part in parts:
             part.optimizer.restore(tensor_bytes(saved[part.kind]))
             part.steps = [int(self.state[p].get("step", 0)) for p in part.params]

@@ -13,7 +13,7 @@ def say_once(text: str) -> None:
     """Warn, but only the first time in this process."""
     if text not in _said:
         _said.add(text)
-        warnings.warn(text, stacklevel=3)
+        warnings.warn(text, stacklevel=4)
 
 
 def as_floats(tensor: torch.Tensor) -> torch.Tensor:
@@ -43,10 +43,10 @@ def check_parameter(p: torch.Tensor, name: str) -> None:
     if not p.is_floating_point():
         raise TypeError(f"{name} is {p.dtype}; only real floating-point parameters can be moved")
     if p.device.type != "cpu":
-        say_once(f"{name} is on {p.device}: gradients and weights are copied to the host and back at every step")
+        say_once(f"parameters on {p.device.type}: gradients and weights are copied to the host and back at every step")
     if p.dtype in (torch.float16, torch.bfloat16):
-        say_once(f"{name} is {p.dtype}: weights are rounded to it after every step, which loses changes of less than "
-                 "half a unit in the last place; keep weights in float32 and use autocast where that matters")
+        say_once(f"parameters in {p.dtype} are rounded after every step, which loses changes of less than half a unit in "
+                 "the last place; keep weights in float32 and use autocast where that matters")
 
 
 def check_gradient(grad: torch.Tensor, name: str) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from .. import _core
 from .._lib import FrugradError, lib
+from .._tables import optimizers
 from . import _group
 from ._floats import as_floats, bytes_tensor, check_gradient, check_parameter, put_back, tensor_bytes
 
@@ -19,18 +20,9 @@ _VARIANTS = ("table", "mesgc", "cesgc", "sgc", "lora", "galore", "apollo", "adam
 _STATE = "frugrad"  # where a group's states are in a state_dict
 
 
-def _known(kind: str) -> Tuple[str, ...]:
-    """The options of one of the library's kinds."""
-    i = 0
-    while lib.frug_optimizer_at(i):
-        row = lib.frug_optimizer_at(i)[0]
-        if row.name.decode() == kind:
-            return tuple(part.partition("=")[0] for part in row.first.decode().split(","))
-        i += 1
-    raise ValueError(f"variant '{kind}' is unknown; there are {', '.join(_VARIANTS)}")
-
-
-_KNOWN = {variant: _known(variant) for variant in _VARIANTS}
+# The options that each variant has.
+_KNOWN = {kind.name: tuple(part.partition("=")[0] for part in kind.options.split(","))
+          for kind in optimizers() if kind.name in _VARIANTS}
 
 
 class _Part:

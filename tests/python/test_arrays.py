@@ -82,7 +82,8 @@ class Dtypes(unittest.TestCase):
         wanted = frugrad.Compressor((96, 64)).compress(base, 0)
         wide = np.zeros((96, 128), np.float32)
         wide[:, ::2] = base
-        for other in (base.astype(np.float64), np.asfortranarray(base), wide[:, ::2], base.astype(">f4"), base.tolist()):
+        for other in (base.astype(np.float64), np.asfortranarray(base), wide[:, ::2], base.astype(">f4"),
+                      base.tolist()):
             self.assertEqual(frugrad.Compressor((96, 64)).compress(other, 0), wanted)
         halves = base.astype(np.float16)
         self.assertEqual(frugrad.Compressor((96, 64)).compress(halves, 0),
@@ -150,6 +151,12 @@ class Package(unittest.TestCase):
         lines = (support.SOURCE / "include" / "frugrad.h").read_text().splitlines()
         numbers = [line.split()[2] for line in lines if line.startswith("#define FRUG_VERSION_")]
         self.assertEqual(frugrad.__version__, ".".join(numbers))
+
+    def test_the_example_of_the_page_runs(self):
+        page = (support.SOURCE / "docs" / "python.md").read_text(encoding="utf-8")
+        code = page.split("```python\n")[1].split("```")[0]
+        said = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True).stdout
+        self.assertRegex(said, r"^\d+ bytes instead of 2048000\n$")
 
     def test_the_package_imports_without_numpy(self):
         code = ("import sys; sys.modules['numpy'] = None; import frugrad; print(frugrad.presets()[0].name)\n"

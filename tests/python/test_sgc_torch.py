@@ -321,8 +321,9 @@ class Example(unittest.TestCase):
     def test_fine_tuning_runs_as_documented(self):
         script = support.SOURCE / "examples" / "torch_finetune_sgc.py"
         options = "--steps 12 --width 64 --s 128 --variants table cesgc".split()
-        done = subprocess.run([sys.executable, str(script), *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
-        self.assertEqual(done.returncode, 0, done.stdout.decode())
+        done = subprocess.run([sys.executable, str(script), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr.decode())
         head, *rows = done.stdout.decode().splitlines()
         before = float(head.split()[-1])
         states = {}

@@ -1,4 +1,12 @@
 # What `make install` lays down: library, header, pkg-config and CMake package files, program, man page.
+if(SKBUILD)
+    # A Python wheel carries the library alone, and no symbolic links: one file without a version in its name.
+    set_property(TARGET frugrad PROPERTY VERSION)
+    set_property(TARGET frugrad PROPERTY SOVERSION)
+    install(TARGETS frugrad LIBRARY DESTINATION frugrad/lib COMPONENT python)
+    return()
+endif()
+
 include(CMakePackageConfigHelpers)
 
 install(TARGETS frugrad frugrad_static EXPORT frugradTargets

@@ -63,6 +63,10 @@ cmake -S "$work" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPIL
 expect "$work/build/with_shared"
 expect "$work/build/with_static"
 
+said=$(cd "$work" && env -u FRUGRAD_LIBRARY LD_LIBRARY_PATH="$libdir" PYTHONPATH="$FRUGRAD_SOURCE/python" \
+    python3 -B -c 'import frugrad; print(frugrad.Config("dgc").text)') || fail "Python does not find the library"
+[[ $said == *",feedback=dgc,"* ]] || fail "Python says: $said"
+
 [ -e "$libdir/libfrugrad_mpi.so" ] || exit 0
 cat >"$work/consumer.c" <<'C'
 #include <frugrad_mpi.h>

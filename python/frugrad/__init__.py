@@ -1,9 +1,34 @@
 """FruGrad: data-parallel training that sends a few percent of the gradient.
 
-``frugrad.torch`` has the hook for DistributedDataParallel and the optimisers; this module needs no framework.
+``frugrad.torch`` has the hook for DistributedDataParallel and the optimisers. This module needs no framework, and
+``frugrad.Compressor`` nothing but NumPy:
+
+    compressor = frugrad.Compressor((1000, 512), "frugrad", rank=rank)
+    frame = compressor.compress(gradient, step)        # bytes; exchange them any way you like
+    mean = compressor.decompress(frames_of_all_workers)
 """
 
-from ._core import ROLES, Config, Layout, Tensor
-from ._lib import ConfigError, FormatError, FrugradError, MismatchError, version
+from typing import TYPE_CHECKING
 
-__all__ = ["Config", "ConfigError", "FormatError", "FrugradError", "Layout", "MismatchError", "ROLES", "Tensor", "version"]
+from ._core import ROLES, Config, Layout, Tensor
+from ._frames import inspect
+from ._lib import ConfigError, FormatError, FrugradError, MismatchError, version
+from ._payload import Payload, read_payload, write_payload
+from ._tables import Option, OptimizerKind, Preset, optimizers, options, presets
+
+if TYPE_CHECKING:
+    from ._arrays import Compressor
+
+__version__ = version()
+
+__all__ = ["Compressor", "Config", "ConfigError", "FormatError", "FrugradError", "Layout", "MismatchError", "Option",
+           "OptimizerKind", "Payload", "Preset", "ROLES", "Tensor", "inspect", "optimizers", "options", "presets",
+           "read_payload", "version", "write_payload"]
+
+
+def __getattr__(name: str):
+    if name == "Compressor":  # the only one that needs NumPy
+        from ._arrays import Compressor
+
+        return Compressor
+    raise AttributeError(f"module 'frugrad' has no attribute '{name}'")

@@ -1,10 +1,11 @@
 """The library's objects over bare addresses: what the faces for NumPy and PyTorch share.
 
-An address is an integer (``array.ctypes.data``, ``tensor.data_ptr()``); whoever passes one sees to it that the memory is
-float32, contiguous, long enough and alive during the call.
+An address is an integer (``array.ctypes.data``, ``tensor.data_ptr()``); whoever passes one sees to it that the memory
+is float32, contiguous, long enough and alive during the call.
 """
 
 import ctypes
+import operator
 from ctypes import byref, c_size_t, c_uint64, c_void_p
 from typing import Iterable, NamedTuple, Optional, Sequence, Tuple
 
@@ -32,6 +33,36 @@ class Tensor(NamedTuple):
         return count
 
 
+def number(value: int, bits: int, what: str) -> int:
+    """A whole number that fits; ctypes would cut off what does not."""
+    value = operator.index(value)
+    if not 0 <= value < 2**bits:
+        raise ValueError(f"{what} is {value}; it must lie between 0 and 2^{bits} - 1")
+    return value
+
+
+def c_text(value: str, what: str) -> bytes:
+    """A text for C, which ends at a zero byte."""
+    if "\0" in value:
+        raise ValueError(f"{what} has a zero byte in it")
+    return value.encode()
+
+
+def as_bytes(buffer, what: str) -> bytes:
+    """Bytes as they are, a copy of any other buffer."""
+    if type(buffer) is bytes:
+        return buffer
+    try:
+        return memoryview(buffer).tobytes()
+    except TypeError:
+        raise TypeError(f"{what} must be bytes or a buffer of bytes, not {type(buffer).__name__}") from None
+
+
+def address(buffer: bytes) -> int:
+    """Where bytes lie; they must be kept alive."""
+    return ctypes.cast(ctypes.c_char_p(buffer), c_void_p).value
+
+
 def _role_names() -> Tuple[str, ...]:
     names = []
     while True:
@@ -50,7 +81,7 @@ class Config(Owned):
     _destroy = "frug_config_destroy"
 
     def __init__(self, text: str = "frugrad"):
-        super().__init__(lib.frug_config_create, text.encode())
+        super().__init__(lib.frug_config_create, c_text(text, "the config"))
 
     @property
     def text(self) -> str:
@@ -78,10 +109,13 @@ class Layout(Owned):
                 raise ValueError(f"{t.name}: '{t.role}' is no role; there are {', '.join(ROLES)}")
             if len(t.shape) > _lib.MAX_DIMS:
                 raise ValueError(f"{t.name} has {len(t.shape)} dimensions; {_lib.MAX_DIMS} are the most")
-            raw = _lib.Tensor(name=t.name.encode(), role=ROLES.index(t.role), ndim=len(t.shape),
-                              shape=(c_uint64 * _lib.MAX_DIMS)(*t.shape),
-                              offset=_lib.APPEND if t.offset is None else t.offset, heads=t.heads,
-                              kv_heads=t.kv_heads, module=t.module, input_first=int(t.input_first))
+            shape = [number(n, 64, f"{t.name}: an extent") for n in t.shape]
+            raw = _lib.Tensor(name=c_text(t.name, "a tensor's name"), role=ROLES.index(t.role), ndim=len(shape),
+                              shape=(c_uint64 * _lib.MAX_DIMS)(*shape),
+                              offset=_lib.APPEND if t.offset is None else number(t.offset, 64, f"{t.name}: the offset"),
+                              heads=number(t.heads, 32, f"{t.name}: heads"),
+                              kv_heads=number(t.kv_heads, 32, f"{t.name}: kv_heads"),
+                              module=number(t.module, 32, f"{t.name}: the module"), input_first=int(t.input_first))
             lib.frug_layout_add(self.handle, byref(raw))
 
     def __len__(self) -> int:
@@ -112,8 +146,8 @@ def _saved(size, save, handle) -> bytes:
 
 
 def _restore(restore, handle, state: bytes) -> None:
-    state = bytes(state)
-    restore(handle, ctypes.cast(ctypes.c_char_p(state), c_void_p), len(state))
+    state = as_bytes(state, "a state")
+    restore(handle, address(state), len(state))
 
 
 class Compressor(Owned):
@@ -123,7 +157,9 @@ class Compressor(Owned):
 
     def __init__(self, config: Config, layout: Layout, total_steps: int = 0, threads: int = 1, source: int = 0):
         self.config, self.layout = config, layout
-        options = _lib.Options(threads=threads, total_steps=total_steps, source=source)
+        options = _lib.Options(threads=number(threads, 31, "threads"),
+                               total_steps=number(total_steps, 64, "total_steps"),
+                               source=number(source, 32, "the rank"))
         super().__init__(lib.frug_compressor_create, config.handle, layout.handle, byref(options))
 
     def bound(self, begin: int, count: int) -> int:
@@ -183,7 +219,7 @@ class Optimizer(Owned):
 
     def __init__(self, text: str, layout: Layout, compressor: Optional[Compressor] = None):
         self.layout = layout
-        super().__init__(lib.frug_optimizer_create, text.encode(), layout.handle,
+        super().__init__(lib.frug_optimizer_create, c_text(text, "the optimiser"), layout.handle,
                          compressor.handle if compressor else None)
 
     @property

@@ -92,10 +92,16 @@ class SectionInfo(Sized):
                 ("units", c_uint64), ("kept", c_uint64), ("index_bytes", c_uint64 * INDEX_CODES)]
 
 
-class NamedText(Structure):
-    """A row of the tables of options, presets and optimisers: all are names and texts."""
+class Option(Structure):
+    _fields_ = [("name", c_char_p), ("values", c_char_p), ("fallback", c_char_p), ("help", c_char_p)]
 
-    _fields_ = [("name", c_char_p), ("first", c_char_p), ("second", c_char_p), ("third", c_char_p)]
+
+class Preset(Structure):
+    _fields_ = [("name", c_char_p), ("text", c_char_p), ("help", c_char_p)]
+
+
+class OptimizerKind(Structure):
+    _fields_ = [("name", c_char_p), ("options", c_char_p), ("help", c_char_p)]
 
 
 # name: (arguments, result). "status" is checked, and an error becomes an exception.
@@ -107,8 +113,8 @@ _FUNCTIONS = {
     "frug_last_error": ([], c_char_p),
     "frug_memory": ([POINTER(c_uint64), POINTER(c_uint64)], None),
     "frug_isa": ([], c_char_p),
-    "frug_option_at": ([c_size_t], POINTER(NamedText)),
-    "frug_preset_at": ([c_size_t], POINTER(NamedText)),
+    "frug_option_at": ([c_size_t], POINTER(Option)),
+    "frug_preset_at": ([c_size_t], POINTER(Preset)),
     "frug_role_name": ([c_int], c_char_p),
     "frug_index_code_at": ([c_size_t], c_char_p),
     "frug_config_create": ([c_char_p, _OUT], "status"),
@@ -138,7 +144,7 @@ _FUNCTIONS = {
     "frug_compressor_put_residual": ([_OBJECT, c_uint64, c_uint64, _ADDRESS], "status"),
     "frug_compressor_residual": ([_OBJECT, c_uint64, c_uint64, _ADDRESS], "status"),
     "frug_compressor_stats": ([_OBJECT, POINTER(Stats)], "status"),
-    "frug_optimizer_at": ([c_size_t], POINTER(NamedText)),
+    "frug_optimizer_at": ([c_size_t], POINTER(OptimizerKind)),
     "frug_optimizer_create": ([c_char_p, _OBJECT, _OBJECT, _OUT], "status"),
     "frug_optimizer_destroy": ([_OBJECT], None),
     "frug_optimizer_text": ([_OBJECT], c_char_p),
@@ -174,8 +180,8 @@ def _open() -> CDLL:
             return CDLL(name)
         except OSError as error:
             reasons.append(str(error))
-    raise ImportError("libfrugrad was not found: install this package with its library (pip install .), install the library"
-                      " (make install), or name it in FRUGRAD_LIBRARY. " + "; ".join(reasons))
+    raise ImportError("libfrugrad was not found: install this package with its library (pip install .), install the"
+                      " library (make install), or name it in FRUGRAD_LIBRARY. " + "; ".join(reasons))
 
 
 def _check(status: int, _function, _arguments) -> None:
@@ -190,7 +196,9 @@ def _load() -> CDLL:
     if version.rsplit(".", 1)[0] != VERSION:
         raise ImportError(f"libfrugrad is version {version}, and this package wants {VERSION}")
     for name, (arguments, result) in _FUNCTIONS.items():
-        function = getattr(library, name)
+        function = getattr(library, name, None)
+        if function is None:
+            raise ImportError(f"libfrugrad {version} has no {name}: it is older than this package")
         function.argtypes = arguments
         function.restype = c_int if result == "status" else result
         if result == "status":

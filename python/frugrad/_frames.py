@@ -1,0 +1,39 @@
+"""Looking into frames."""
+
+from ctypes import byref
+from typing import Any, Dict
+
+from . import _lib
+from ._core import address, as_bytes
+from ._lib import lib
+
+
+def _section(frame: bytes, i: int, codes: tuple) -> Dict[str, Any]:
+    info = _lib.SectionInfo()
+    lib.frug_frame_section(address(frame), len(frame), i, byref(info))
+    said = info.as_dict()
+    sizes = [None if size == 2**64 - 1 else size for size in info.index_bytes]
+    return dict(said, index=info.index.decode(), value=info.value.decode(), index_bytes=dict(zip(codes, sizes)))
+
+
+def inspect(frame) -> Dict[str, Any]:
+    """Check a frame whole and say what it holds.
+
+    frame   bytes, or a Payload, whose tensors then name the sections
+
+    The result has version, source (the sender's rank), step, layout_hash, bytes, begin, count, entries, held (blocks
+    held back for a NaN), ratio (bytes of the same range as f32 over bytes) and sections, a list of dicts: index, value
+    (the codes), block, tensor, begin, count, entries, bytes, density, unit_h, unit_w, units, kept and index_bytes (what
+    the same places would take in each index code; None where it cannot say them). Raises FormatError.
+    """
+    tensors = getattr(frame, "tensors", None)
+    data = as_bytes(frame if tensors is None else frame.frame, "a frame")
+    info = _lib.FrameInfo()
+    lib.frug_frame_check(address(data), len(data), byref(info))
+    codes = tuple(lib.frug_index_code_at(i).decode() for i in range(_lib.INDEX_CODES))
+    sections = [_section(data, i, codes) for i in range(info.sections)]
+    if tensors is not None:
+        for section in sections:
+            if section["tensor"] < len(tensors):
+                section["name"] = tensors[section["tensor"]].name
+    return dict(info.as_dict(), ratio=4 * info.count / info.bytes, sections=sections)

@@ -1,0 +1,54 @@
+"""The library's tables: what a config or an optimiser's text may say."""
+
+from typing import List, NamedTuple
+
+from ._lib import lib
+
+
+class Option(NamedTuple):
+    """An option of a config string."""
+
+    name: str
+    values: str  # the words or numbers it takes
+    default: str
+    help: str
+
+
+class Preset(NamedTuple):
+    """A named config."""
+
+    name: str
+    text: str  # the options it stands for
+    help: str
+
+
+class OptimizerKind(NamedTuple):
+    """An optimiser, and the options that may stand behind its name."""
+
+    name: str
+    options: str  # with their defaults
+    help: str
+
+
+def _rows(at, made) -> list:
+    rows = []
+    while True:
+        row = at(len(rows))
+        if not row:
+            return rows
+        rows.append(made(*(getattr(row.contents, name).decode() for name, _ in row.contents._fields_)))
+
+
+def options() -> List[Option]:
+    """All options of a config."""
+    return _rows(lib.frug_option_at, Option)
+
+
+def presets() -> List[Preset]:
+    """All presets."""
+    return _rows(lib.frug_preset_at, Preset)
+
+
+def optimizers() -> List[OptimizerKind]:
+    """All optimisers."""
+    return _rows(lib.frug_optimizer_at, OptimizerKind)

@@ -1,0 +1,96 @@
+"""Bytes from outside: whatever they are, the answer is FormatError or MismatchError, or a sound result."""
+
+import random
+import struct
+import unittest
+
+import support
+
+np = support.need("numpy")
+import frugrad
+
+CONFIGS = ["frugrad", "value=int8,index=bitmap", "segment=tensor,index=rice,value=int4", "rule=random,feedback=none",
+           "density=1,value=qsgd,feedback=none", "segment=tensor,unit=row,index=csr,value=f32", "value=f16"]
+SHAPES = {"weight": (70, 80), "bias": (33,), "more": (41, 130)}
+
+
+def crc32c(data):
+    """Bit by bit, from the definition; these are short frames."""
+    crc = 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    return crc ^ 0xffffffff
+
+
+def sealed(frame):
+    """A frame with a length and a checksum that are right, so that what lies behind them is looked at."""
+    frame = bytearray(frame)
+    frame[8:16], frame[44:48] = struct.pack("<Q", len(frame)), bytes(4)
+    frame[44:48] = struct.pack("<I", crc32c(frame))
+    return bytes(frame)
+
+
+def damaged(dice, data):
+    data = bytearray(data)
+    for _ in range(dice.choice([1, 1, 2, 8])):
+        at = dice.randrange(len(data)) if dice.random() < 0.3 else min(dice.randrange(160), len(data) - 1)
+        data[at] = dice.choice([0, 1, 0x7f, 0x80, 0xff, dice.randrange(256)])
+    if dice.random() < 0.2:
+        del data[dice.randrange(len(data)):]
+    return bytes(data)
+
+
+class Frames(unittest.TestCase):
+    def test_damaged_frames_are_refused_or_sound(self):
+        dice, refused, rng = random.Random(7), 0, np.random.default_rng(7)
+        for config in CONFIGS:
+            compressor = frugrad.Compressor(SHAPES, config)
+            frame = compressor.compress({n: rng.standard_normal(s) for n, s in SHAPES.items()}, 3)
+            self.assertEqual(sealed(frame), frame)
+            for i in range(60):
+                bad = damaged(dice, frame)
+                if i % 2 and len(bad) >= 48:
+                    bad = sealed(bad)
+                refused += not self.survives(compressor, bad)
+        self.assertGreater(refused, 300)  # of 420: most damage is seen
+
+    def survives(self, compressor, frame):
+        try:
+            frugrad.inspect(frame)
+            arrays = compressor.decompress([frame])
+        except (frugrad.FormatError, frugrad.MismatchError) as error:
+            self.assertTrue(str(error))
+            return False
+        self.assertTrue(all(np.isfinite(a).all() for a in arrays.values()))
+        return True
+
+    def test_noise_and_nothing(self):
+        compressor, dice = frugrad.Compressor(SHAPES), random.Random(8)
+        noise = [dice.randbytes(dice.randrange(200)) for _ in range(50)]
+        for bad in [b"", b"F", b"FGR1", bytes(48), bytes(100)] + noise:
+            with self.assertRaises(frugrad.FormatError):
+                frugrad.inspect(bad)
+            with self.assertRaises(frugrad.FormatError):
+                compressor.decompress([bad])
+
+    def test_one_bad_frame_of_several_changes_nothing(self):
+        compressor = frugrad.Compressor((64, 128))
+        good = compressor.compress(np.ones((64, 128)), 0)
+        out = np.full((64, 128), 5, np.float32)
+        with self.assertRaises(frugrad.FormatError):
+            compressor.decompress([good, good[:-1]], out=out)
+        self.assertTrue((out == 5).all())
+
+
+class States(unittest.TestCase):
+    def test_damaged_states_are_refused_and_change_nothing(self):
+        compressor, dice = frugrad.Compressor((64, 128)), random.Random(9)
+        compressor.compress(np.random.default_rng(9).standard_normal((64, 128)), 0)
+        state = compressor.save()
+        for bad in [b"", state[:-1], state + b"\0"] + [damaged(dice, state) for _ in range(50)]:
+            if bad != state:
+                with self.assertRaises((frugrad.FormatError, frugrad.MismatchError)):
+                    compressor.restore(bad)
+        self.assertEqual(compressor.save(), state)

@@ -1,0 +1,38 @@
+"""Groups of processes end, whatever their members do."""
+
+import os
+import time
+import unittest
+
+import support
+
+
+def say_rank(word):
+    print("rank", os.environ["RANK"], word)
+    return [int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])]
+
+
+def one_fails_and_others_wait():
+    if os.environ["RANK"] == "1":
+        raise RuntimeError("on purpose")
+    time.sleep(100)
+
+
+class Groups(unittest.TestCase):
+    def test_values_and_words_come_back(self):
+        workers = support.torchrun(3, say_rank, args=["hello"])
+        self.assertEqual(support.values(workers), [[0, 3], [1, 3], [2, 3]])
+        self.assertIn("rank 2 hello", workers[2].output)
+
+    def test_nobody_waits_for_ever(self):
+        start = time.monotonic()
+        workers = support.torchrun(2, one_fails_and_others_wait, timeout=60, grace=0.5)
+        self.assertLess(time.monotonic() - start, 30)
+        self.assertEqual([workers[0].code, workers[1].code], [None, 1])
+        self.assertIn("on purpose", workers[1].output)
+        with self.assertRaisesRegex(AssertionError, "on purpose"):
+            support.values(workers)
+
+    def test_a_missing_module_skips(self):
+        with self.assertRaisesRegex(unittest.SkipTest, "no_such_module_at_all is missing"):
+            support.need("no_such_module_at_all")

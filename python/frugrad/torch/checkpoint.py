@@ -1,0 +1,75 @@
+"""What a hook's state looks like in a checkpoint, and how it is taken up, also by another number of ranks.
+
+A checkpoint holds what each rank had not sent yet, in the compressor's own format (about a byte a parameter with the
+default residual=int8), together with the names and shapes that it goes by.
+"""
+
+import ctypes
+import warnings
+from typing import List, Sequence, Union
+
+import torch
+
+from .._core import Config, Tensor
+from .engine import Engine
+
+_VERSION = 1
+
+
+def pack(config: str, step: int, total_steps: int, tensors: Sequence[Tensor], ranks: dict, world: int) -> dict:
+    return {"frugrad": _VERSION, "config": config, "step": step, "total_steps": total_steps, "world": world,
+            "tensors": [tuple(tensor) for tensor in tensors], "ranks": ranks}
+
+
+def merged(states: Union[dict, Sequence[dict]]) -> dict:
+    """One state of the states that ranks have saved each for itself."""
+    states = [states] if isinstance(states, dict) else list(states)
+    for state in states:
+        if not isinstance(state, dict) or state.get("frugrad") != _VERSION:
+            raise ValueError("this is no state of a frugrad.torch.DDPState, or one of another version")
+    whole = dict(states[0], ranks={})
+    for state in states:
+        for key in ("config", "step", "world", "tensors"):
+            if state[key] != whole[key]:
+                raise ValueError(f"the states of different ranks do not belong together: they differ in '{key}'")
+        whole["ranks"].update(state["ranks"])
+    return whole
+
+
+def raw(engine: Engine) -> torch.Tensor:
+    """A compressor's state as a tensor of bytes."""
+    return torch.frombuffer(bytearray(engine.compressor.save()), dtype=torch.uint8)
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    tensor = tensor.cpu().contiguous()
+    return ctypes.string_at(tensor.data_ptr(), tensor.numel())
+
+
+def tensors_of(state: dict) -> List[Tensor]:
+    return [Tensor(*row) for row in state["tensors"]]
+
+
+def take_up(engine: Engine, state: dict, rank: int, world: int) -> None:
+    """Give an engine what a state holds for this rank."""
+    ranks = state["ranks"]
+    if not ranks:
+        return
+    same = world == state["world"]
+    if same and rank not in ranks:
+        raise ValueError(f"the state holds ranks {sorted(ranks)}, but not {rank}: load what this rank has saved, all of"
+                         " them as a list, or one made by state_dict(all_ranks=True)")
+    if not same and len(ranks) != state["world"]:
+        raise ValueError(f"{state['world']} ranks saved this state, and {world} load it: that takes the states of all of"
+                         f" them, as a list or from state_dict(all_ranks=True); here are {sorted(ranks)}")
+    old = Engine(Config(state["config"]), tensors_of(state), state["total_steps"], 1, rank)
+    if same and old.layout.hash == engine.layout.hash and old.config.text == engine.config.text:
+        engine.compressor.restore(_bytes(ranks[rank]))
+        return
+    missing: List[str] = []
+    for member in [rank] if same else sorted(ranks):
+        old.compressor.restore(_bytes(ranks[member]))
+        missing = engine.take(old, 1.0 if same else 1.0 / len(ranks))
+    if missing:
+        warnings.warn("what these parameters had not sent yet is dropped, since the model does not have them in that"
+                      f" shape any more: {', '.join(missing)}")

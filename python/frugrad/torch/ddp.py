@@ -1,0 +1,330 @@
+"""A communication hook for DistributedDataParallel that sends a few percent of the gradient.
+
+    state = frugrad.torch.DDPState(model, total_steps=10000)
+    ddp = DistributedDataParallel(model)
+    ddp.register_comm_hook(state, frugrad.torch.hook)
+"""
+
+import hashlib
+import operator
+import warnings
+from time import perf_counter
+from typing import Dict, List, Optional, Sequence, Union
+
+import torch
+
+from .._core import Compressor, Config, Tensor
+from . import checkpoint
+from .config import check, hook_config
+from .engine import Engine, by_blocks
+from .exchange import Exchange
+from .gather import GatherBucket
+from .pipeline import Finisher, Times
+from .roles import describe
+from .split import SplitBucket, second_config
+
+
+class _Plan:
+    """What is kept of a bucket between steps."""
+
+    def __init__(self, params: List[torch.Tensor], buffer: torch.Tensor, times: Times):
+        self.params, self.times = params, times
+        self.address, self.numel, self.dtype = buffer.data_ptr(), buffer.numel(), buffer.dtype
+        self.bytes = 4 * buffer.numel()
+        self.exchange = None  # GatherBucket or SplitBucket
+        self.stage: Optional[torch.Tensor] = None
+
+    def fits(self, params: List[torch.Tensor], buffer: torch.Tensor) -> bool:
+        return (buffer.data_ptr() == self.address and buffer.numel() == self.numel and buffer.dtype == self.dtype
+                and len(params) == len(self.params) and all(map(operator.is_, params, self.params)))
+
+    def floats(self, buffer: torch.Tensor) -> torch.Tensor:
+        """The bucket as float32 in host memory: itself, or a copy that is made again at every step."""
+        if buffer.dtype == torch.float32 and not buffer.is_cuda:
+            return buffer
+        if self.stage is None:
+            self.stage = torch.empty(buffer.numel(), dtype=torch.float32, pin_memory=buffer.is_cuda)
+        self.stage.copy_(buffer)
+        return self.stage
+
+
+class DDPState:
+    """What one worker's hook remembers: for ``ddp.register_comm_hook(state, frugrad.torch.hook)``.
+
+    model          the model (or the DDP around it). With it, parameters have names and roles, and a run that is resumed
+                   from a checkpoint goes on bit for bit. Without it they are numbered in the order of DDP's buckets
+    config         what to send, as in docs/methods.md: ``[preset][,option=value]...``. Where neither the preset nor an
+                   option says otherwise the hook takes ``feedback=plain``: the optimiser has the momentum, so
+                   the residual must not have one too. ``feedback=merged`` belongs to an optimiser without momentum
+                   (``SGD(momentum=0)``, Adam with betas=(0, ...)) at a learning rate 1 / (1 - momentum) times as large.
+                   ``reduce`` may be gather, split or dense
+    total_steps    the length of training in optimiser steps, for schedules; 0: schedules stand at their end
+    process_group  the one that DDP has; None: the default group
+    start_iter     so many iterations at the start are averaged dense, since DDP rebuilds its buckets after the first
+    threads        threads that a compressor may use
+
+    One state serves one DDP; a model that is wrapped again may keep it. The hook returns the mean over all ranks, in the
+    bucket's dtype; gradients in other types than float32 (bf16, f16, float64) are compressed as float32. Gradients on a
+    GPU are compressed on the host. Accumulation under ``no_sync()`` does not call the hook and needs no care. With
+    ``find_unused_parameters`` DDP leaves the gradient of a parameter that no rank has used as it was: what the hook
+    sends of it in that step, left over from earlier ones, is lost.
+
+    A rank whose compression fails takes part in the rest of the step, and tells why: backward() then raises on all ranks.
+    """
+
+    def __init__(self, model: Optional[torch.nn.Module] = None, config: str = "frugrad", *, total_steps: int = 0,
+                 process_group=None, start_iter: int = 2, threads: int = 1):
+        if isinstance(model, str):
+            raise TypeError("the first argument is the model; give the config as config=...")
+        if start_iter < 0 or total_steps < 0:
+            raise ValueError("start_iter and total_steps are not negative")
+        self.config = Config(hook_config(config))
+        check(self.config)
+        self.total_steps, self.start_iter, self.threads = total_steps, start_iter, threads
+        self.step = 0  # iterations so far, dense ones included
+        self._group, self._exchange = process_group, None
+        self._model = getattr(model, "module", model) if _is_ddp(model) else model
+        self._known: Dict[int, Tensor] = describe(self._model) if model is not None else {}
+        self._named: Dict[int, torch.Tensor] = {}  # parameters seen without a model; kept so that ids stay theirs
+        self._fixed, self._again = by_blocks(self.config), second_config(self.config)
+        self._reduce = self.config.option("reduce")
+        self._dense_left = start_iter
+        self._plans: Dict[int, _Plan] = {}
+        self._times: Dict[int, Times] = {}
+        self._engine: Optional[Engine] = None
+        self._selector: Optional[Compressor] = None
+        self._loaded: Optional[dict] = None
+        self._finisher: Optional[Finisher] = None
+        self._turning = None
+        self._error: Optional[BaseException] = None
+        self._told = False
+
+    # ---- checkpoints
+
+    def state_dict(self, all_ranks: bool = False) -> dict:
+        """What a checkpoint needs: this rank's residuals, the step and the config; tensors and plain values only.
+
+        Every rank saves its own, or with ``all_ranks=True`` (collective: all ranks call it) each gets all of them, so
+        that one rank can write one file. Not while a backward pass is under way.
+        """
+        self._drain()
+        world = self._exchange.size if self._exchange else 1
+        if self._engine is None:
+            if self._loaded is not None:
+                return dict(self._loaded)
+            return checkpoint.pack(self.config.text, self.step, self.total_steps, [], {}, world)
+        mine = checkpoint.raw(self._engine)
+        if all_ranks:
+            ranks = dict(enumerate(self._exchange.gather_bytes(mine)))
+        else:
+            ranks = {self._exchange.rank: mine}
+        return checkpoint.pack(self.config.text, self.step, self.total_steps, self._engine.tensors, ranks, world)
+
+    def load_state_dict(self, state: Union[dict, Sequence[dict]]) -> None:
+        """Take up what ``state_dict()`` gave: this rank's, one with all ranks, or a list of all ranks' states.
+
+        With as many ranks as before, the same config and the model given, training goes on bit for bit, from the first
+        iteration on compressed. Buckets may differ. With another number of ranks every new rank gets the mean of what the
+        old ones had not sent: the mean over ranks, which is what was going to change the weights, stays the same up to
+        the rounding of the residual's format. Parameters go by their names.
+        """
+        self._drain()
+        whole = checkpoint.merged(state)
+        self.step, self._loaded = whole["step"], whole
+        self._engine, self._selector, self._turning, self._error = None, None, None, None
+        self._plans.clear()
+        self._dense_left = 0 if whole["ranks"] and self._known and self._model is not None else self.start_iter
+
+    def residuals(self) -> Dict[str, torch.Tensor]:
+        """What this rank has not sent yet, by parameter, as float32; empty while everything is sent dense."""
+        self._drain()
+        if self._engine is None:
+            return {}
+        return {t.name: self._engine.residual(t.name).view(t.shape) for t in self._engine.tensors}
+
+    # ---- accounting
+
+    def stats(self) -> dict:
+        """Totals since this state was made.
+
+        bytes_sent, bytes_dense   what this rank has handed over, and what float32 gradients would have been
+        ratio                     the second over the first
+        density, energy           share of the entries that were sent, and of the energy (squares); of compressed steps
+        seconds                   compress, wait (for the exchange, behind backward), decode, python (of the hook itself)
+        buckets                   the same for each bucket
+        """
+        self._drain()
+        rows = [dict(self._times[i].as_dict(), bucket=i) for i in sorted(self._times)]
+        total = {key: sum(row[key] for row in rows) for key in Times.__slots__}
+        inner = self._engine.compressor.stats() if self._engine else {}
+        return {"step": self.step, "bytes_sent": total["bytes_sent"], "bytes_dense": total["bytes_dense"],
+                "ratio": total["bytes_dense"] / total["bytes_sent"] if total["bytes_sent"] else 1.0,
+                "density": inner.get("density_mean", 1.0), "energy": inner.get("energy_kept_mean", 1.0),
+                "blocks_held": inner.get("blocks_held", 0),
+                "seconds": {key: total[key] for key in ("compress", "wait", "decode", "python")}, "buckets": rows}
+
+    # ---- the hook
+
+    def reduce(self, bucket) -> torch.futures.Future:
+        """Exchange one bucket: what ``frugrad.torch.hook`` calls."""
+        begun = perf_counter()
+        if self._exchange is None:
+            self._meet()
+        buffer, index = bucket.buffer(), bucket.index()
+        params, plan = bucket.parameters(), self._plans.get(index)
+        if plan is None or not plan.fits(params, buffer):
+            plan = self._plans[index] = self._new_plan(index, params, buffer)
+        times = plan.times
+        times.calls += 1
+        times.bytes_dense += plan.bytes
+        inside = times.compress + times.wait
+        if self._dense_left > 0 or self._reduce == "dense":
+            future = self._dense(plan, buffer)
+        else:
+            future = self._compressed(plan, buffer, bucket.is_last())
+        if bucket.is_last():
+            self.step += 1
+            self._dense_left = max(0, self._dense_left - 1)
+        times.python += perf_counter() - begun - (times.compress + times.wait - inside)
+        return future
+
+    def _meet(self) -> None:
+        """At the first bucket: see that all ranks mean to do the same."""
+        self._exchange = Exchange(self._group)
+        text = f"{self.config.text} {self.total_steps} {self.step} {self._dense_left} {self._model is None}"
+        self._exchange.agree([_number(text)], "config, total_steps, start_iter, step, or whether a model was given")
+        self._finisher = Finisher()
+
+    def _new_plan(self, index: int, params: List[torch.Tensor], buffer: torch.Tensor) -> _Plan:
+        if buffer.layout != torch.strided:
+            raise TypeError("the hook takes no sparse gradients: make embeddings with sparse=False")
+        if buffer.is_cuda and not self._told:
+            self._told = True
+            warnings.warn("frugrad compresses on the host: gradients are copied from the GPU and back")
+        return _Plan(params, buffer, self._times.setdefault(index, Times()))
+
+    def _dense(self, plan: _Plan, buffer: torch.Tensor) -> torch.futures.Future:
+        """The mean as DDP itself makes it; types that gloo cannot add up go as float32."""
+        plan.times.bytes_sent += buffer.numel() * buffer.element_size()
+        on_host = self._exchange.device.type == "cpu"
+        if on_host and (buffer.is_cuda or buffer.dtype not in (torch.float32, torch.float64)):
+            floats = plan.floats(buffer).div_(self._exchange.size)
+            work = self._exchange.sum(floats)
+            return self._finisher.submit(lambda: (work.wait(), buffer.copy_(floats), _settle(buffer)), buffer)
+        buffer.div_(self._exchange.size)
+        return self._exchange.sum(buffer).get_future().then(lambda future: future.value()[0])
+
+    def _compressed(self, plan: _Plan, buffer: torch.Tensor, last: bool) -> torch.futures.Future:
+        if plan.exchange is None:
+            plan.exchange = self._exchange_of(plan)
+        floats, times, exchange = plan.floats(buffer), plan.times, plan.exchange
+        if self._reduce == "gather":
+            handle = exchange.begin(self.step, floats, times, self._error)
+            self._error = exchange.error
+            return self._finisher.submit(lambda: self._finish(exchange.end, (handle, floats, times), buffer, floats),
+                                         buffer)
+        self._turn()
+        exchange.begin(self.step, floats, times, self._error)
+        self._error = exchange.error
+        # The future is made now, the job runs once the second half has begun.
+        future, release = self._finisher.hold(
+            lambda: self._finish(exchange.end, (floats, times), buffer, floats), buffer)
+        self._turning = (exchange, times, release)
+        if last:
+            self._turn()
+        return future
+
+    def _turn(self) -> None:
+        """Begin the second half of the bucket before this one (reduce=split)."""
+        if self._turning is not None:
+            (exchange, times, release), self._turning = self._turning, None
+            exchange.turn(times)
+            release()
+
+    @staticmethod
+    def _finish(end, arguments, buffer: torch.Tensor, floats: torch.Tensor) -> None:
+        end(*arguments)
+        if floats is not buffer:
+            buffer.copy_(floats)
+            _settle(buffer)
+
+    # ---- parameters
+
+    def _exchange_of(self, plan: _Plan):
+        tensors = [self._describe(p) for p in plan.params]
+        self._learn(tensors)
+        ranges = self._engine.ranges([t.name for t in tensors if t.elements])
+        if self._reduce == "gather":
+            return GatherBucket(self._engine, self._exchange, ranges, self._fixed)
+        sizes = [t.elements for t in tensors if t.elements]
+        return SplitBucket(self._engine, self._exchange, ranges, sizes, self._fixed, self._again, self._selector)
+
+    def _describe(self, parameter: torch.Tensor) -> Tensor:
+        found = self._known.get(id(parameter))
+        if found is None:
+            if self._model is not None:
+                raise ValueError(f"DDP has a parameter of shape {tuple(parameter.shape)} that the model given to DDPState"
+                                 " does not have")
+            found = Tensor(str(len(self._named)), tuple(parameter.shape))
+            self._known[id(parameter)], self._named[id(parameter)] = found, parameter
+        if len(found.shape) > 8:
+            found = found._replace(shape=(found.shape[0], found.elements // found.shape[0]))
+        return found
+
+    def _learn(self, tensors: Sequence[Tensor]) -> None:
+        """See that the engine knows these parameters, and all ranks know the same ones."""
+        if self._engine is None:
+            self._engine = self._first_engine(tensors)
+        elif any(t.elements and t.name not in self._engine.places for t in tensors):
+            self._finisher.drain()
+            new = [t for t in tensors if t.elements and t.name not in self._engine.places]
+            self._engine = self._engine.extended(new)
+            for plan in self._plans.values():
+                plan.exchange = None
+        else:
+            return
+        if self._again is not None:
+            self._selector = Compressor(self._again, self._engine.layout, threads=self.threads,
+                                        source=self._exchange.rank)
+        self._exchange.agree([_number(f"{self._engine.layout.hash}")], "parameters: names, shapes or order")
+
+    def _first_engine(self, tensors: Sequence[Tensor]) -> Engine:
+        """An engine for all that was seen in dense iterations, or in a checkpoint."""
+        seen = [self._describe(p) for i in sorted(self._plans) for p in self._plans[i].params]
+        names = {t.name for t in seen} | {t.name for t in tensors}
+        if self._loaded is not None:
+            saved = checkpoint.tensors_of(self._loaded)
+            present = {t.name: t.shape for t in (self._known.values() if self._model is not None else seen)}
+            known = [t for t in saved if present.get(t.name) == t.shape]
+            seen = known + [t for t in seen if t.name not in {k.name for k in known}]
+            names |= {t.name for t in known}
+        seen += [t for t in tensors if t.name not in {s.name for s in seen}]
+        engine = Engine(self.config, [t._replace(offset=None) for t in seen if t.elements and t.name in names],
+                        self.total_steps, self.threads, self._exchange.rank)
+        if self._loaded is not None:
+            checkpoint.take_up(engine, self._loaded, self._exchange.rank, self._exchange.size)
+            self._loaded = None
+        return engine
+
+    def _drain(self) -> None:
+        if self._finisher is not None:
+            self._finisher.drain()
+
+
+def hook(state: DDPState, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """For ``ddp.register_comm_hook(state, frugrad.torch.hook)``: the mean of what all ranks send of a bucket."""
+    return state.reduce(bucket)
+
+
+def _is_ddp(model) -> bool:
+    return isinstance(model, torch.nn.parallel.DistributedDataParallel)
+
+
+def _settle(buffer: torch.Tensor) -> None:
+    """Let a copy to a GPU end before anyone is told that it is there."""
+    if buffer.is_cuda:
+        torch.cuda.current_stream(buffer.device).synchronize()
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")

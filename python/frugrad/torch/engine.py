@@ -1,0 +1,92 @@
+"""The compressor of one worker behind a hook: which parameters it knows, and what it has not sent yet.
+
+Parameters have a fixed place in one layout, whatever DDP's buckets are: a bucket is one or more ranges of it. So a bucket
+rebuild moves nothing. Only a parameter never seen before makes a new layout, and what was left behind is carried over.
+"""
+
+import threading
+from typing import Dict, List, NamedTuple, Sequence
+
+import torch
+
+from .._core import Compressor, Config, Layout, Tensor
+
+
+class Range(NamedTuple):
+    """A piece of a bucket that is also a piece of the layout."""
+
+    begin: int  # in the layout
+    count: int
+    offset: int  # in the bucket
+
+
+def by_blocks(config: Config) -> bool:
+    """Whether tensors may be cut at blocks, and frames of a range are equally long on all workers."""
+    return (config.option("rule") == "topk" and config.option("segment") == "block"
+            and config.option("unit") == "element" and config.option("index") in ("fixed", "local", "bitmap")
+            and config.option("value") in ("f32", "bf16", "f16", "int8") and config.option("layers") != "budget"
+            and config.option("norm") == "off")
+
+
+class Engine:
+    """A compressor, and another one without memory for decoding, which may happen on another thread."""
+
+    def __init__(self, config: Config, tensors: Sequence[Tensor], total_steps: int, threads: int, rank: int):
+        self.config, self.tensors = config, list(tensors)
+        self.total_steps, self.threads, self.rank = total_steps, threads, rank
+        self.layout = Layout(self.tensors)
+        self.compressor = Compressor(config, self.layout, total_steps, threads, rank)
+        self.decoder = Compressor(Config("feedback=none"), self.layout, threads=threads)
+        self.lock = threading.Lock()  # of the decoder
+        self.places: Dict[str, Range] = {}
+        for i, tensor in enumerate(self.tensors):
+            self.places[tensor.name] = Range(self.layout[i].offset, tensor.elements, 0)
+
+    def extended(self, tensors: Sequence[Tensor]) -> "Engine":
+        """An engine that knows more parameters, with all that this one has left behind."""
+        grown = Engine(self.config, self.tensors + list(tensors), self.total_steps, self.threads, self.rank)
+        grown.take(self, 1.0)
+        return grown
+
+    def ranges(self, names: Sequence[str]) -> List[Range]:
+        """Where the parameters of a bucket are: neighbours in both are one range."""
+        found: List[Range] = []
+        offset = 0
+        for name in names:
+            place = self.places[name]
+            if found and found[-1].begin + found[-1].count == place.begin:
+                found[-1] = found[-1]._replace(count=found[-1].count + place.count)
+            else:
+                found.append(Range(place.begin, place.count, offset))
+            offset += place.count
+        return found
+
+    def residual(self, name: str) -> torch.Tensor:
+        """What a parameter has left behind, flat."""
+        place = self.places[name]
+        values = torch.zeros(place.count)
+        if place.count:
+            self.compressor.residual(place.begin, place.count, values.data_ptr())
+        return values
+
+    def add_residual(self, begin: int, values: torch.Tensor) -> None:
+        """Add to what a range has left behind."""
+        held = torch.zeros_like(values)
+        self.compressor.residual(begin, values.numel(), held.data_ptr())
+        held += values
+        self.compressor.put_residual(begin, values.numel(), held.data_ptr())
+
+    def take(self, other: "Engine", share: float) -> List[str]:
+        """Add a share of what another engine has left behind; returns names that are not here in the same shape."""
+        missing = []
+        mine = {tensor.name: tensor for tensor in self.tensors}
+        for tensor in other.tensors:
+            if tensor.name not in mine or mine[tensor.name].elements != tensor.elements:
+                missing.append(tensor.name)
+            elif tensor.elements:
+                self.add_residual(self.places[tensor.name].begin, other.residual(tensor.name).mul_(share))
+        return missing
+
+    def probe(self) -> Compressor:
+        """A compressor whose frames are as long as this one's, where all workers' are."""
+        return Compressor(Config(self.config.text + ",feedback=none"), self.layout, self.total_steps, 1, self.rank)

@@ -1,0 +1,113 @@
+"""Collectives over c10d, as the hook and the streaming optimiser use them.
+
+Frames are bytes in host memory. A group of gloo sends them from there; one of NCCL can send from the GPU only, so frames
+take the way over a buffer there. Payload buffers are the caller's and live until the handle has been waited for.
+"""
+
+import warnings
+from typing import List, Optional, Sequence
+
+import torch
+import torch.distributed as dist
+
+
+class Handle:
+    """A collective under way. ``wait()`` returns when its result is in the caller's memory, and raises if it failed."""
+
+    def __init__(self, work=None, source: Optional[torch.Tensor] = None, target: Optional[torch.Tensor] = None):
+        self._work, self._source, self._target = work, source, target
+
+    def wait(self) -> None:
+        if self._work is not None:
+            self._work.wait()
+        if self._source is not None:
+            self._target.copy_(self._source)  # from the GPU; blocks until it is there
+        self._work = self._source = None
+
+
+class Exchange:
+    """One process group as a channel for bytes. All ranks make the same calls in the same order."""
+
+    def __init__(self, group=None):
+        if not dist.is_initialized():
+            raise RuntimeError("torch.distributed has no process group yet: call init_process_group() first")
+        self.group = group if group is not None else dist.group.WORLD
+        self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
+        self.device = _device(self.group)
+        self._into = True  # gather into one tensor; gloo before PyTorch 2 cannot
+
+    def gather(self, mine: torch.Tensor, out: torch.Tensor) -> Handle:
+        """Everyone's bytes to everyone, in rank order: ``out`` has size times as many as ``mine``. All send as many."""
+        if self.size == 1:
+            out.copy_(mine)
+            return Handle()
+        sent, got = self._there(mine), self._room(out)
+        return self._handle(self._gather(sent, got), got, out)
+
+    def scatter(self, mine: torch.Tensor, sizes: Sequence[int], out: torch.Tensor, out_sizes: Sequence[int]) -> Handle:
+        """All to all: piece r of ``mine``, sizes[r] bytes, goes to rank r; piece r of ``out`` comes from there."""
+        if self.size == 1:
+            out.copy_(mine)
+            return Handle()
+        sent, got = self._there(mine), self._room(out)
+        work = dist.all_to_all_single(got, sent, list(out_sizes), list(sizes), group=self.group, async_op=True)
+        return self._handle(work, got, out)
+
+    def gather_numbers(self, numbers: Sequence[int]) -> List[List[int]]:
+        """A few whole numbers of every rank, in rank order. Blocks."""
+        mine = torch.tensor(list(numbers), dtype=torch.int64)
+        out = torch.empty(self.size * len(mine), dtype=torch.int64)
+        self.gather(mine, out).wait()
+        return out.view(self.size, -1).tolist()
+
+    def gather_bytes(self, mine: torch.Tensor) -> List[torch.Tensor]:
+        """Byte tensors of different lengths from every rank. Blocks."""
+        lengths = [row[0] for row in self.gather_numbers([mine.numel()])]
+        padded = torch.zeros(max(lengths), dtype=torch.uint8)
+        padded[:mine.numel()] = mine
+        out = torch.empty(self.size * len(padded), dtype=torch.uint8)
+        self.gather(padded, out).wait()
+        return [row[:n].clone() for row, n in zip(out.view(self.size, -1), lengths)]
+
+    def sum(self, tensor: torch.Tensor):
+        """All-reduce in place; the tensor is where the group wants it. Returns c10d's Work."""
+        return dist.all_reduce(tensor, group=self.group, async_op=True)
+
+    def agree(self, numbers: Sequence[int], what: str) -> None:
+        """Raise on all ranks alike where they do not have the same numbers."""
+        rows = self.gather_numbers(numbers)
+        others = [rank for rank, row in enumerate(rows) if row != rows[0]]
+        if others:
+            raise RuntimeError(f"ranks differ in {what}: {', '.join(map(str, others))} from rank 0")
+
+    def _gather(self, sent: torch.Tensor, got: torch.Tensor):
+        if self._into:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    return dist.all_gather_into_tensor(got, sent, group=self.group, async_op=True)
+            except RuntimeError as error:
+                if "no support" not in str(error):
+                    raise
+                self._into = False  # refused before anything was sent, and by all ranks alike
+        return dist.all_gather(list(got.view(self.size, -1).unbind()), sent, group=self.group, async_op=True)
+
+    def _there(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor if self.device.type == tensor.device.type else tensor.to(self.device, non_blocking=True)
+
+    def _room(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor if self.device.type == tensor.device.type else torch.empty_like(tensor, device=self.device)
+
+    @staticmethod
+    def _handle(work, got: torch.Tensor, out: torch.Tensor) -> Handle:
+        return Handle(work) if got is out else Handle(work, got, out)
+
+
+def _device(group) -> torch.device:
+    """Where a group wants its tensors: the host if it can, else this process's GPU."""
+    kinds = getattr(group, "_device_types", None)
+    if kinds is None:
+        kinds = [torch.device("cuda" if dist.get_backend(group) == "nccl" else "cpu")]
+    if any(kind.type == "cpu" for kind in kinds):
+        return torch.device("cpu")
+    return torch.device(kinds[0].type, torch.cuda.current_device())

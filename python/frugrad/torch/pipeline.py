@@ -1,0 +1,120 @@
+"""Exchanges under way, and the thread that ends them in the order in which they began.
+
+A step that fails on one rank must not leave the others waiting. So a rank whose compressor fails still takes part, with
+a frame that says why, and all ranks raise the same error where the bucket's future is waited for.
+"""
+
+import queue
+import threading
+import weakref
+from time import perf_counter
+from typing import Callable, Optional, Tuple
+
+import torch
+
+_MARK = b"FAIL"
+
+
+class RemoteError(RuntimeError):
+    """Another rank failed, and told why."""
+
+
+def mark_failure(frame: torch.Tensor, error: BaseException) -> None:
+    """Make a frame say that its sender failed."""
+    frame.zero_()
+    text = (_MARK + f"{type(error).__name__}: {error}".encode())[:max(frame.numel() - 1, 0)]
+    if text:
+        frame[:len(text)] = torch.tensor(list(text), dtype=torch.uint8)
+
+
+def failure_in(frame: torch.Tensor) -> Optional[str]:
+    """What a frame says of its sender's failure."""
+    start = bytes(frame[:512].tolist())
+    return start[len(_MARK):].split(b"\0")[0].decode(errors="replace") if start.startswith(_MARK) else None
+
+
+class Finisher:
+    """One thread, first in, first out."""
+
+    def __init__(self):
+        self._jobs: "queue.SimpleQueue" = queue.SimpleQueue()
+        thread = threading.Thread(target=_run, args=(self._jobs,), name="frugrad", daemon=True)
+        thread.start()
+        # Also at exit: a thread that is inside PyTorch when the interpreter ends takes the process down.
+        weakref.finalize(self, _stop, self._jobs, thread)
+
+    def submit(self, job: Callable[[], None], result: torch.Tensor) -> torch.futures.Future:
+        """Run a job later; the future gets ``result``, or the job's exception."""
+        future, release = self.hold(job, result)
+        release()
+        return future
+
+    def hold(self, job: Callable[[], None],
+             result: torch.Tensor) -> Tuple[torch.futures.Future, Callable[[], None]]:
+        """The same for a job that is not ready yet: it waits in line from the call of the second result on."""
+        devices = [result.device] if result.is_cuda else []
+        done, outcome = torch.futures.Future(devices=devices), []
+
+        def unwrap(_):
+            # An exception of a callback reaches DDP as an error; set_exception() would be an odd value to it.
+            if outcome[0] is not None:
+                raise outcome[0]
+            return result
+
+        return done.then(unwrap), lambda: self._jobs.put((job, done, outcome))
+
+    def drain(self) -> None:
+        """Wait until all jobs are done."""
+        met = threading.Event()
+        self._jobs.put((met.set, None, []))
+        met.wait()
+
+
+def _run(jobs: "queue.SimpleQueue") -> None:
+    while True:
+        item = jobs.get()
+        if item is None:
+            return
+        job, done, outcome = item
+        try:
+            job()
+            outcome.append(None)
+        except BaseException as error:  # whatever it is belongs to whoever waits for the bucket
+            outcome.append(error)
+        if done is not None:
+            done.set_result(None)
+        del item, job, done, outcome
+
+
+def _stop(jobs: "queue.SimpleQueue", thread: threading.Thread) -> None:
+    jobs.put(None)
+    if threading.current_thread() is not thread:
+        thread.join()
+
+
+class Times:
+    """Where a bucket's time went, in seconds, and its bytes."""
+
+    __slots__ = ("calls", "bytes_sent", "bytes_dense", "compress", "wait", "decode", "python")
+
+    def __init__(self):
+        self.calls = self.bytes_sent = self.bytes_dense = 0
+        self.compress = self.wait = self.decode = self.python = 0.0
+
+    def as_dict(self) -> dict:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class Clock:
+    """Adds the time of a block to one field of a Times."""
+
+    __slots__ = ("times", "field", "begun")
+
+    def __init__(self, times: Times, field: str):
+        self.times, self.field = times, field
+
+    def __enter__(self):
+        self.begun = perf_counter()
+
+    def __exit__(self, *_):
+        setattr(self.times, self.field, getattr(self.times, self.field) + perf_counter() - self.begun)

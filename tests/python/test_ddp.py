@@ -1,0 +1,132 @@
+"""The hook's results: the bits of dense averaging where everything is sent, the same from gather and split."""
+
+import unittest
+import warnings
+
+import support
+from ddp_helpers import WORLD, batch, begin, dist, flat, mlp, nn, torch, train, wrap
+
+import frugrad
+from frugrad.torch import DDPState
+
+EVERYTHING = ["density=1,value=f32,feedback=none", "topk,density=1,feedback=none", "dense",
+              "density=1,value=f32,feedback=none,reduce=split"]
+
+
+def everything_is_sent():
+    """Three steps with each config: weights equal those of DDP without a hook?"""
+    begin()
+    results = []
+    for config in EVERYTHING:
+        plain, hooked = mlp(), mlp()
+        train(wrap(plain), range(3))
+        train(wrap(hooked, DDPState(hooked, config, start_iter=0)), range(3))
+        results.append(torch.equal(flat(plain), flat(hooked)))
+    return results
+
+
+def mean_of_three():
+    """One step of three ranks: gradients equal the sum in rank order times a third?"""
+    begin()
+    model = mlp()
+    ddp = wrap(model, DDPState(model, EVERYTHING[0], start_iter=0))
+    x, y = batch(0)
+    nn.functional.cross_entropy(ddp(x), y).backward()
+    sums = [torch.zeros_like(p) for p in model.parameters()]
+    for rank in range(WORLD):
+        other = mlp()
+        x, y = batch(0, rank)
+        nn.functional.cross_entropy(other(x), y).backward()
+        sums = [s + p.grad for s, p in zip(sums, other.parameters())]
+    third = torch.tensor(1.0 / 3.0)
+    return all(torch.equal(s * third, p.grad) for s, p in zip(sums, model.parameters()))
+
+
+def split_and_gather():
+    """Weights after six steps of each, for methods by blocks and by units."""
+    begin()
+    results = []
+    for config in ("value=f32", "threshold,value=f32,feedback=plain", "value=f32,schedule=frugrad:0.5:0.94:0.5"):
+        weights = []
+        for reduce in ("gather", "split"):
+            model = mlp()
+            train(wrap(model, DDPState(model, f"{config},reduce={reduce}", start_iter=1, total_steps=6)), range(6))
+            weights.append(flat(model))
+        results.append(torch.equal(*weights))
+    model = mlp()
+    state = DDPState(model, "reduce=split,down=2,residual=f32,value=f32", start_iter=0)
+    train(wrap(model, state), range(6))
+    weights = [torch.zeros_like(flat(model)) for _ in range(WORLD)]
+    dist.all_gather(weights, flat(model))
+    return results + [all(torch.equal(w, weights[0]) for w in weights)]
+
+
+def nothing_is_lost():
+    """With down=2 and momentum-free SGD: weights have moved by the mean of gradients less what is left behind?"""
+    begin()
+    errors = []
+    for config in ("value=f32,residual=f32,feedback=plain",
+                   "value=f32,residual=f32,feedback=plain,reduce=split,down=2"):
+        model = mlp()
+        state = DDPState(model, config, start_iter=1)
+        ddp = wrap(model, state)
+        start, seen = flat(model), torch.zeros_like(flat(model))
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        for step in range(8):
+            x, y = batch(step)
+            with ddp.no_sync():  # the rank's own gradient
+                nn.functional.cross_entropy(ddp(x), y).mul(0.01).backward()
+            own = torch.cat([p.grad.flatten() for p in model.parameters()])
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(ddp(x), y).mul(0.01).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            seen += own
+        left = state.residuals()
+        owed = torch.cat([left[name].flatten() for name, _ in model.named_parameters()])
+        total = seen - owed
+        dist.all_reduce(total)
+        errors.append((start - flat(model) - total / WORLD).abs().max().item())
+    return errors
+
+
+class Results(unittest.TestCase):
+    def test_everything_sent_is_dense_averaging_bit_for_bit(self):
+        self.assertEqual(support.values(support.torchrun(2, everything_is_sent)), [[True] * len(EVERYTHING)] * 2)
+
+    def test_three_ranks_add_up_in_their_order(self):
+        self.assertEqual(support.values(support.torchrun(3, mean_of_three)), [True] * 3)
+
+    def test_split_gives_the_bits_of_gather(self):
+        self.assertEqual(support.values(support.torchrun(3, split_and_gather)), [[True] * 4] * 3)
+
+    def test_what_has_not_moved_weights_is_in_the_residuals(self):
+        for errors in support.values(support.torchrun(2, nothing_is_lost)):
+            self.assertLess(max(errors), 2e-6)
+
+
+class Configs(unittest.TestCase):
+    def test_the_hook_has_its_own_feedback_unless_told(self):
+        self.assertEqual(DDPState().config.option("feedback"), "plain")
+        self.assertEqual(DDPState(config="frugrad,density=0.01").config.option("feedback"), "plain")
+        self.assertEqual(DDPState(config="randomk").config.option("feedback"), "none")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self.assertEqual(DDPState(config="feedback=merged").config.option("feedback"), "merged")
+        self.assertIn("momentum", str(caught[0].message))
+
+    def test_what_the_hook_cannot_do_is_refused_with_what_it_can(self):
+        with self.assertRaisesRegex(ValueError, "reduce=gather, split, dense"):
+            DDPState(config="reduce=nodes,node=2")
+        with self.assertRaisesRegex(ValueError, "ef21"):
+            DDPState(config="feedback=ef21")
+        with self.assertRaisesRegex(ValueError, "down=union"):
+            DDPState(config="dgc,reduce=split,down=2")
+        with self.assertRaises(frugrad.ConfigError):
+            DDPState(config="frugrat")
+        with self.assertRaises(TypeError):
+            DDPState("frugrad")
+
+
+if __name__ == "__main__":
+    unittest.main()

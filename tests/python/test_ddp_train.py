@@ -1,0 +1,61 @@
+"""A small network on real images learns through the hook as with dense gradients, at a fraction of the bytes."""
+
+import unittest
+
+import support
+from ddp_helpers import RANK, begin, fashion, nn, torch, wrap
+
+from frugrad.torch import DDPState
+
+STEPS = 100
+
+
+def network():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Conv2d(1, 16, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2, padding=1),
+                         nn.ReLU(), nn.Flatten(), nn.Linear(1568, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+def held_out_loss(model, ddp):
+    images, labels = fashion("train", 4096)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
+    draw = torch.Generator().manual_seed(RANK)
+    for _ in range(STEPS):
+        pick = torch.randint(0, len(images), (16,), generator=draw)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(ddp(images[pick]), labels[pick]).backward()
+        optimizer.step()
+    images, labels = fashion("t10k", 1000)
+    with torch.no_grad():
+        return nn.functional.cross_entropy(model(images), labels).item()
+
+
+def dense_and_hook():
+    """Loss on images that were not seen, of both; and bytes against dense."""
+    begin()
+    dense = network()
+    without = held_out_loss(dense, wrap(dense, bucket_cap_mb=0.2))
+    model = network()
+    state = DDPState(model, total_steps=STEPS)
+    return [without, held_out_loss(model, wrap(model, state, bucket_cap_mb=0.2)), state.stats()["ratio"]]
+
+
+class Training(unittest.TestCase):
+    def check(self, ranks):
+        fashion("t10k", 1)
+        results = support.values(support.torchrun(ranks, dense_and_hook))
+        for dense, hooked, ratio in results:
+            self.assertLess(dense, 0.9)
+            self.assertLess(hooked, dense + 0.15)
+            self.assertGreater(ratio, 8)
+        self.assertEqual(results, [results[0]] * ranks)
+
+    def test_two_ranks_learn_as_with_dense_gradients(self):
+        self.check(2)
+
+    def test_three_ranks_learn_as_with_dense_gradients(self):
+        self.check(3)
+
+
+if __name__ == "__main__":
+    unittest.main()

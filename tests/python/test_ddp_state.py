@@ -1,0 +1,173 @@
+"""Checkpoints of the hook's state, bucket rebuilds, and changed numbers of ranks: what was not sent yet is kept."""
+
+import os
+import tempfile
+import unittest
+
+import support
+from ddp_helpers import RANK, WORLD, begin, dist, flat, mlp, torch, train, wrap
+
+from frugrad.torch import DDPState
+
+
+def resume():
+    """Eight steps in one go, and four and four with everything made anew between them: the same bits?"""
+    begin()
+    results = []
+    for config in ("frugrad", "feedback=plain,residual=f32,reduce=split", "dgc", "threshold",
+                   "learned,unit=run:16,rule=learned:3:9:0.1"):
+        whole = mlp()
+        train(wrap(whole, DDPState(whole, config, total_steps=8)), range(8))
+        first = mlp()
+        state = DDPState(first, config, total_steps=8)
+        _, optimizer = train(wrap(first, state), range(4))
+        saved = {"model": first.state_dict(), "optimizer": optimizer.state_dict(), "hook": state.state_dict()}
+        with tempfile.TemporaryFile() as file:
+            torch.save(saved, file)
+            file.seek(0)
+            saved = torch.load(file)
+        second = mlp(1)
+        second.load_state_dict(saved["model"])
+        state = DDPState(second, config, total_steps=8)
+        state.load_state_dict(saved["hook"])
+        ddp = wrap(second, state, bucket_cap_mb=0.3)
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
+        optimizer.load_state_dict(saved["optimizer"])
+        train(ddp, range(4, 8), optimizer=optimizer)
+        results.append([config, state.step, torch.equal(flat(whole), flat(second))])
+    return results
+
+
+def without_model():
+    """Without a model parameters have numbers; a state is taken up after the dense iterations."""
+    begin()
+    model = mlp()
+    state = DDPState(config="residual=f32")
+    train(wrap(model, state), range(5))
+    before = state.residuals()
+    again = DDPState(config="residual=f32")
+    again.load_state_dict(state.state_dict())
+    ddp = wrap(model, again)
+    train(ddp, range(5, 7), lr=0.0)  # dense
+    step, kept = again.step, again.state_dict()["ranks"][RANK]
+    same = torch.equal(kept, state.state_dict()["ranks"][RANK])
+    train(ddp, range(7, 8), lr=0.0)
+    return [step, same, sorted(before), sorted(again.residuals())]
+
+
+def moved_buckets():
+    """Wrapped anew with other buckets, then with a layer that was frozen before: residuals by name."""
+    begin()
+    results = []
+    for config, room in (("residual=f32", 0.0), ("residual=int8", 0.02)):
+        model = mlp()
+        model[4].weight.requires_grad_(False)
+        state = DDPState(model, config, start_iter=0)
+        train(wrap(model, state), range(3))
+        before = state.residuals()
+        ddp = wrap(model, state, bucket_cap_mb=25)
+        train(ddp, range(3, 4))
+        plain = state.residuals()
+        model[4].weight.requires_grad_(True)
+        ddp = wrap(model, state, bucket_cap_mb=25)
+        state._exchange_of(_plan(state, model))  # what the first bucket does before it is compressed
+        after = state.residuals()
+        moved = max((plain[name] - after[name]).abs().max().item() for name in plain)
+        largest = max(r.abs().max().item() for r in plain.values())
+        train(ddp, range(4, 6))
+        results.append([len(before), len(after), moved <= room * largest, largest > 0])
+    return results
+
+
+def _plan(state, model):
+    class Plan:
+        params = list(model.parameters())[::-1]
+    state._plans.clear()
+    return Plan
+
+
+def save(folder):
+    """Train two or more ranks; save each rank's state, and all in one; return the mean of what is owed."""
+    begin()
+    model = mlp()
+    state = DDPState(model, "residual=f32", start_iter=1)
+    train(wrap(model, state), range(4))
+    torch.save(state.state_dict(), os.path.join(folder, f"{RANK}.pt"))
+    whole = state.state_dict(all_ranks=True)
+    if RANK == 0:
+        torch.save(whole, os.path.join(folder, "all.pt"))
+        torch.save(model.state_dict(), os.path.join(folder, "model.pt"))
+    return _owed(state)
+
+
+def load(folder, ranks, how):
+    """Take up the states of so many ranks by this group; what is owed now? Then go on, and save in one piece."""
+    begin()
+    model = mlp()
+    model.load_state_dict(torch.load(os.path.join(folder, "model.pt")))
+    state = DDPState(model, "residual=f32", start_iter=1)
+    if how == "each":
+        state.load_state_dict([torch.load(os.path.join(folder, f"{r}.pt")) for r in range(int(ranks))])
+    else:
+        state.load_state_dict(torch.load(os.path.join(folder, "all.pt")))
+    ddp = wrap(model, state)
+    state._meet()
+    state._learn([state._describe(p) for p in model.parameters()])
+    owed = _owed(state)
+    train(ddp, range(4, 6))
+    whole = state.state_dict(all_ranks=True)
+    if RANK == 0:
+        torch.save(whole, os.path.join(folder, "all.pt"))
+        torch.save(model.state_dict(), os.path.join(folder, "model.pt"))
+    return [owed, _owed(state), state.step]
+
+
+def _owed(state):
+    """The mean over ranks of what is left behind, as a few sums: by parameter, plain and with alternating signs."""
+    sums = []
+    for name, values in sorted(state.residuals().items()):
+        signs = torch.ones(values.numel(), dtype=torch.float64)
+        signs[::2] = -1
+        sums += [values.double().sum().item(), (values.flatten().double() * signs).sum().item()]
+    total = torch.tensor(sums, dtype=torch.float64)
+    dist.all_reduce(total)
+    return (total / WORLD).tolist()
+
+
+class States(unittest.TestCase):
+    def near(self, a, b):
+        self.assertGreater(max(map(abs, a)), 1e-3)
+        self.assertEqual(len(a), len(b))
+        for x, y in zip(a, b):
+            self.assertLess(abs(x - y), 1e-6 * max(map(abs, a)) + 1e-7)
+
+    def test_resuming_is_bit_exact(self):
+        for rank in support.values(support.torchrun(2, resume)):
+            for config, step, same in rank:
+                self.assertEqual((config, step, same), (config, 8, True))
+
+    def test_numbered_parameters_are_taken_up_too(self):
+        for step, same, before, after in support.values(support.torchrun(2, without_model)):
+            self.assertEqual((step, same), (7, True))
+            self.assertEqual(before, after)
+
+    def test_buckets_may_change(self):
+        for rank in support.values(support.torchrun(2, moved_buckets)):
+            self.assertEqual(rank, [[5, 6, True, True]] * 2)
+
+    def test_two_ranks_to_three_to_one_owe_the_same(self):
+        with tempfile.TemporaryDirectory() as folder:
+            owed = support.values(support.torchrun(2, save, args=[folder]))[0]
+            three, owed_then, step = support.values(support.torchrun(3, load, args=[folder, 2, "each"]))[0]
+            self.near(owed, three)
+            self.assertEqual(step, 6)
+            one, _, _ = support.values(support.torchrun(1, load, args=[folder, 3, "all"]))[0]
+            self.near(owed_then, one)
+
+    def test_a_state_that_does_not_fit_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "no state"):
+            DDPState().load_state_dict({"step": 3})
+
+
+if __name__ == "__main__":
+    unittest.main()

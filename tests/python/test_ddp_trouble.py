@@ -1,0 +1,93 @@
+"""A rank that fails, or means to do something else, is an error on all ranks, and nobody waits for ever."""
+
+import os
+import time
+import unittest
+
+import support
+from ddp_helpers import RANK, begin, dist, mlp, nn, torch, train, wrap
+
+from frugrad.torch import DDPState
+
+CONFIGS = ("frugrad", "threshold", "reduce=split", "threshold,reduce=split")
+
+
+def one_fails():
+    """Rank 1's compressor fails in the second bucket of the third step. What does each rank say, and can they go on?"""
+    begin()
+    said = []
+    for config in CONFIGS:
+        model = mlp()
+        state = DDPState(model, config, start_iter=1)
+        ddp = wrap(model, state)
+        train(ddp, range(2))
+        if RANK == 1:
+            def fail(*_):
+                raise MemoryError("no room on purpose")
+            state._plans[1].exchange.frames.compress = fail
+        try:
+            train(ddp, range(2, 3))
+            said.append("nothing")
+        except Exception as error:
+            said.append(str(error).split("\n")[0])
+        dist.barrier()  # no collective is left over
+    return said
+
+
+def one_raises_in_forward():
+    """The usual accident: a rank dies between two steps. The others' backward must end with an error."""
+    begin(seconds=5)
+    model = mlp()
+    ddp = wrap(model, DDPState(model, start_iter=1))
+    train(ddp, range(2))
+    if RANK == 1:
+        os._exit(0)
+    start = time.monotonic()
+    try:
+        train(ddp, range(2, 4))
+    except Exception as error:
+        return [type(error).__name__, time.monotonic() - start]
+    return ["nothing", 0]
+
+
+def different(what):
+    """Ranks that do not agree on what to do."""
+    begin()
+    model = mlp()
+    state = DDPState(None if what == "model" and RANK else model,
+                     "value=f32" if what == "config" and RANK else "frugrad",
+                     total_steps=RANK if what == "total_steps" else 9, start_iter=0)
+    if what == "names" and RANK:
+        model = nn.Sequential(*model, nn.Identity())
+        renamed = nn.Module()
+        renamed.inner = model
+        state = DDPState(renamed, total_steps=9, start_iter=0)
+    try:
+        train(wrap(model, state), range(1))
+    except RuntimeError as error:
+        return str(error).split("\n")[0]
+    return "nothing"
+
+
+class Trouble(unittest.TestCase):
+    def test_a_rank_that_fails_tells_the_others(self):
+        for rank, said in enumerate(support.values(support.torchrun(3, one_fails))):
+            self.assertEqual(len(said), len(CONFIGS))
+            for text in said:
+                self.assertIn("no room on purpose", text)
+                self.assertEqual("rank 1 failed" in text, rank != 1)
+
+    def test_a_rank_that_dies_is_noticed(self):
+        workers = support.torchrun(2, one_raises_in_forward, timeout=40)
+        kind, seconds = workers[0].value
+        self.assertNotEqual(kind, "nothing")
+        self.assertLess(seconds, 15)
+
+    def test_ranks_that_differ_are_told(self):
+        for what, words in (("config", "config"), ("total_steps", "total_steps"), ("model", "model"), ("names", "names")):
+            for said in support.values(support.torchrun(2, different, args=[what])):
+                self.assertRegex(said, f"ranks differ in .*{words}")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -5,10 +5,10 @@
     bench/ddp_net.py --world 2                               over loopback
     bench/ddp_net.py --world 2 --overhead                    what the hook costs where the link costs nothing
 
-All methods train the same weights in the same processes: each has a DDP wrapper of its own, and they take turns. A step is
-forward, backward with the exchange, and SGD at a rate too small to matter. A turn is as slow as its slowest process. Bytes
-are what a process sent through its interface, as the kernel counts them. "same" says whether all processes held the same
-gradients, bit for bit. GRACE is run from a copy of its source (github.com/sands-lab/grace), the way its examples do it.
+All methods train the same weights in the same processes: each has a DDP wrapper of its own, and they take turns. A step
+is forward, backward with the exchange, and SGD at a rate too small to matter. A turn is as slow as its slowest process.
+Bytes are what a process sent through its interface, as the kernel counts them. "same": all processes held the same
+gradients. GRACE is run from a copy of its source (github.com/sands-lab/grace), the way its examples do it.
 """
 import argparse
 import contextlib
@@ -33,9 +33,9 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
 
-FRUGRAD = "frugrad,feedback=plain,residual=f32,schedule=constant:"
-CONFIGS = {"frugrad-94": FRUGRAD + "0.9375", "frugrad-94-int8": FRUGRAD + "0.9375,value=int8",
-           "frugrad-99": FRUGRAD + "0.99", "frugrad-99-int8": FRUGRAD + "0.99,value=int8"}
+CONFIGS = {"frugrad-94": "frugrad", "frugrad-94-f32": "frugrad,residual=f32", "frugrad-94-int8": "frugrad,value=int8",
+           "frugrad-99": "frugrad,schedule=constant:0.99",
+           "frugrad-99-int8": "frugrad,schedule=constant:0.99,value=int8"}
 METHODS = ["none", "dense", "fp16", "bf16", "powersgd-1", "powersgd-2", "powersgd-4", "topk-94", "topk-99", "grace-94",
            "grace-99"] + list(CONFIGS)
 DENSITY = {"94": 0.0625, "99": 0.01}
@@ -74,7 +74,7 @@ class GPT(nn.Module):
 
 
 class TopK:
-    """The largest of each bucket with their 32-bit places, all-gathered, and error feedback: Top-K as one writes it in torch."""
+    """Top-K as one writes it in torch: the largest of a bucket and their places, all-gathered, with error feedback."""
 
     def __init__(self, density):
         self.density, self.residual = density, {}
@@ -102,8 +102,8 @@ class TopK:
 
 
 class PowerSGD:
-    """PyTorch's hook, one bucket after the other in a thread beside backward. As it is, it waits for collectives in gloo's
-    two threads: with two buckets under way both wait, and nobody is left to do the work."""
+    """PyTorch's hook, one bucket after the other in a thread beside backward. As it is, it waits for collectives in
+    gloo's two threads: with two buckets under way both wait, and nobody is left to do the work."""
 
     def __init__(self, rank):
         from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook  # needs NumPy
@@ -206,7 +206,8 @@ def bf16_travels():
 
 
 def wanted(a):
-    names = a.methods.split(",") if a.methods else ["dense", "frugrad-94", "frugrad-99"] if a.overhead else list(METHODS)
+    names = ["dense", "frugrad-94", "frugrad-94-f32", "frugrad-99"] if a.overhead else METHODS
+    names = a.methods.split(",") if a.methods else names
     for name in names:
         if name not in METHODS:
             raise SystemExit(f"ddp_net: '{name}' is no method; there are {', '.join(METHODS)}")
@@ -259,12 +260,13 @@ def measure(a):
 
 
 def per_bucket(steps):
-    """Microseconds of Python a bucket: first what the hook's own clock says, then what a bucket of 64 x 64 takes beyond a
-    hook that does nothing, in a group of one process; that has two small exchanges and the library's work in it."""
+    """Microseconds a bucket of 64 x 64 takes in a group of one process: Python by the hook's own clock, and all that it
+    adds to a step and to its processor time beyond a hook that does nothing, compression and threads included."""
     import frugrad.torch
     alone, buckets = dist.new_group([0]), [0]
     if dist.get_rank() != 0:
         return None
+    dist._DEFAULT_FIRST_BUCKET_BYTES = 1  # the first bucket would have 1 MB, whatever bucket_cap_mb says
 
     def nothing(_, bucket):
         buckets[0] += 1
@@ -273,7 +275,7 @@ def per_bucket(steps):
         return future
 
     def wrapped(state, hook):
-        net = DDP(nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(64))), bucket_cap_mb=0.0157,
+        net = DDP(nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(64))), bucket_cap_mb=0.015,
                   process_group=alone)
         net.register_comm_hook(state(net) if state else None, hook)
         return net
@@ -289,13 +291,15 @@ def per_bucket(steps):
         if step == 6:
             before, buckets[0] = states[0].stats(), 0
         for net, took in zip(nets, times):
-            start = time.perf_counter()
+            start, busy = time.perf_counter(), time.process_time()
             net(x).sum().backward()
-            took.append(time.perf_counter() - start)
+            took.append((time.perf_counter() - start, time.process_time() - busy))
     after = states[0].stats()
     python = (after["seconds"]["python"] - before["seconds"]["python"]) / buckets[0]
-    whole = (statistics.median(times[1][6:]) - statistics.median(times[0][6:])) / (buckets[0] / steps)
-    return {"us_python": round(1e6 * python, 1), "us_whole": round(1e6 * whole, 1)}
+    wall, cpu = ((statistics.median(t[i] for t in times[1][6:]) - statistics.median(t[i] for t in times[0][6:]))
+                 / (buckets[0] / steps) for i in (0, 1))
+    return {"buckets": buckets[0] // steps, "us_python": round(1e6 * python, 1), "us_wall": round(1e6 * wall, 1),
+            "us_cpu": round(1e6 * cpu, 1)}
 
 
 def say(text):
@@ -308,12 +312,13 @@ def table(lines):
     median = {r["method"]: r["ms_median"] for r in rows}
     print(f"{head['params'] / 1e6:.1f} M parameters, {head['world']} processes, link {head['rate']}, "
           f"{head['tokens_per_process']} tokens a process, torch {head['torch']}, {head['machine']}\n")
-    print("| method | step ms, median (min to max) | times faster than dense | of the rate without exchange | MB sent | same |")
+    print("| method | step ms, median (min to max) | times faster than dense | of the rate alone | MB sent | same |")
     print("|---|---:|---:|---:|---:|---|")
     for r in rows:
         alone = f"{median['none'] / r['ms_median']:.0%}" if "none" in median else ""
-        print(f"| {r['method']} | {r['ms_median']:.0f} ({r['ms_min']:.0f} to {r['ms_max']:.0f}) | {r.get('times_dense', '')} | "
-              f"{alone} | {r['bytes'] / 1e6:.1f} | {'yes' if r['same'] else '-' if r['method'] == 'none' else 'NO'} |")
+        spread = f"{r['ms_median']:.0f} ({r['ms_min']:.0f} to {r['ms_max']:.0f})"
+        print(f"| {r['method']} | {spread} | {r.get('times_dense', '')} | {alone} | {r['bytes'] / 1e6:.2f} | "
+              f"{'yes' if r['same'] else '-' if r['method'] == 'none' else 'NO'} |")
     for name, why in head["left_out"].items():
         print(f"\n{name} left out: {why}")
 
@@ -328,8 +333,8 @@ def worker(a):
     if dist.get_rank() == 0:
         table(lines)
         if a.overhead:
-            print(f"\nmicroseconds a bucket: {lines[0]['us_python']} of Python; {lines[0]['us_whole']} beyond a hook that does "
-                  "nothing, exchange and compression of 4096 entries included")
+            print("\nmicroseconds for each of {buckets} buckets: {us_python} of Python; {us_wall} in all, {us_cpu} of "
+                  "processor time".format(**lines[0]))
         if a.out:
             with open(a.out, "w", encoding="utf-8") as file:
                 file.writelines(json.dumps(line) + "\n" for line in lines)

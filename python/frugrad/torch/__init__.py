@@ -1,5 +1,7 @@
 """FruGrad in PyTorch: a communication hook for DistributedDataParallel, and optimisers."""
 
 from .ddp import DDPState, hook
+from .sgc import SGC
+from .streaming import StreamingOptimizer
 
-__all__ = ["DDPState", "hook"]
+__all__ = ["DDPState", "SGC", "StreamingOptimizer", "hook"]

@@ -1,0 +1,297 @@
+"""Optimisers with few states for fine-tuning, as a torch.optim.Optimizer: the SGC family of docs/sgc.md.
+
+A param group is at most two optimisers of the library, so that what one needs to work in is there once: one that moves
+matrices as a whole, and AdamW for the rest. Parameters are ranges of theirs.
+"""
+
+import time
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
+
+import torch
+
+from .. import _core
+from .._lib import FrugradError, lib
+from .._tables import optimizers
+from . import _group
+from ._floats import as_floats, bytes_tensor, check_gradient, check_parameter, put_back, tensor_bytes
+
+_NAMES = {"s": "s", "kappa": "kappa", "chunks": "c", "rank": "rank", "refresh": "refresh", "scale": "scale"}
+_VARIANTS = ("table", "mesgc", "cesgc", "sgc", "lora", "galore", "apollo", "adamw")
+_STATE = "frugrad"  # where a group's states are in a state_dict
+
+
+# The options that each variant has.
+_KNOWN = {kind.name: tuple(part.partition("=")[0] for part in kind.options.split(","))
+          for kind in optimizers() if kind.name in _VARIANTS}
+
+
+class _Part:
+    """The parameters of a group that go one way: an optimiser of the library with a range for each."""
+
+    def __init__(self, kind: str, params: List[torch.Tensor]):
+        self.kind, self.params = kind, params
+        self.layout = _core.Layout(_core.Tensor(str(i), tuple(p.shape)) for i, p in enumerate(params))
+        self.begins = [self.layout[i].offset for i in range(len(params))]
+        self.counts = [p.numel() for p in params]
+        self.steps = [0] * len(params)
+        self.spec: tuple = ()
+        self.optimizer: Optional[_core.Optimizer] = None
+
+    def adopt(self, group: Dict[str, Any], threads: int) -> None:
+        """Be what the group says now; states stay."""
+        spec = (group["betas"], group["eps"], group["weight_decay"], *(group[name] for name in _NAMES), group["options"])
+        if spec == self.spec:
+            return
+        made = _core.Optimizer(self._text(group, threads), self.layout)
+        if self.optimizer is not None:
+            made.restore(self.optimizer.save())
+        self.spec, self.optimizer = spec, made
+
+    def _text(self, group: Dict[str, Any], threads: int) -> str:
+        given = {_NAMES[name]: group[name] for name in _NAMES if group[name] is not None}
+        given.update(beta1=float(group["betas"][0]), beta2=float(group["betas"][1]), eps=float(group["eps"]),
+                     decay=float(group["weight_decay"]), threads=threads, targets="all")
+        if group["weight_decay"]:
+            given["decay_all"] = 1
+        options = [f"{name}={value}" for name, value in given.items() if name in _KNOWN[self.kind]]
+        if self.kind == group["variant"] and group["options"]:
+            options.append(group["options"])
+        return self.kind + ":" + ",".join(options)
+
+
+class _Due(NamedTuple):
+    """A parameter that moves in this step."""
+
+    part: _Part
+    i: int
+    rate: float
+    wants: int = 0
+
+
+class SGC(torch.optim.Optimizer):
+    """Fine-tune with an optimiser whose states do not grow with the model.
+
+    Matrices (two dimensions or more, at least ``min_size`` entries) are moved by ``variant``; everything else in the same
+    group gets AdamW with the same betas, eps, rate and decay. ``variant="adamw"`` gives a whole group to AdamW. Freeze
+    what is not to move with ``requires_grad_(False)``, or leave it out of the groups.
+
+    variant       "table" (the default; docs/sgc.md says why), "mesgc", "cesgc", "sgc", "lora", "galore", "apollo", "adamw"
+    s, kappa      entries taken of a matrix at a step, and what is kept for each: 2 kappa s numbers a matrix
+    chunks        pieces of a matrix that are handled apart ("table", "mesgc", "cesgc")
+    rank, refresh of the projection, and steps after which it is renewed ("cesgc", "galore", "apollo"; rank: "lora")
+    scale         what steps are multiplied by
+    options       more of the library's options for the variant, e.g. "adaptive=1" or "method=batch"
+    weight_decay  decoupled, of every parameter in the group, as torch.optim.AdamW has it
+    threads       of recovery and products; None: as many as torch uses. Bits do not depend on it
+
+    None leaves the library's choice. All but min_size, threads and data_parallel may differ from group to group; options
+    that a group inherits and its variant does not have are ignored there, those it was given itself are refused.
+
+    A matrix whose gradient holds a NaN or an infinity is held back, so GradScaler may skip steps or not. Weights that
+    are not float32, contiguous and on the host are copied there and back; those in float16 and bfloat16 are rounded after
+    each step, and no longer copy of them is kept.
+
+    data_parallel=True averages over ``process_group`` (None: the default one) inside step(): do not wrap the model in
+    DistributedDataParallel as well, and do not clip, because gradients stay local. What travels is 2 kappa s measurements
+    a matrix for "sgc", "mesgc" and "cesgc" (but at the steps that renew the basis) and the gradient for everything else,
+    "table" included. The weights are those of the group's first process when the optimiser is made. Every process calls
+    step() equally often; a parameter moves if any of them has a gradient for it.
+    """
+
+    def __init__(self, params: Iterable, lr: float = 1e-3, variant: str = "table", s: Optional[int] = None,
+                 kappa: Optional[int] = None, chunks: Optional[int] = None, rank: Optional[int] = None,
+                 refresh: Optional[int] = None, scale: Optional[float] = None,
+                 betas: Tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
+                 options: str = "", min_size: int = 4096, threads: Optional[int] = None, data_parallel: bool = False,
+                 process_group: Optional[Any] = None):
+        self._min_size, self._threads = min_size, threads or torch.get_num_threads()
+        self._parts: List[List[_Part]] = []
+        self._exchange = _group.Group(process_group) if data_parallel or process_group is not None else None
+        self._step_supports_amp_scaling = self._exchange is not None  # a step that one skips must not leave others waiting
+        self._sent = self._dense = 0
+        self._seconds = 0.0
+        given = dict(s=s, kappa=kappa, chunks=chunks, rank=rank, refresh=refresh, scale=scale)
+        _check_options(variant, given)
+        super().__init__(params, dict(given, lr=lr, variant=variant, betas=tuple(betas), eps=eps,
+                                      weight_decay=weight_decay, options=options))
+        if self._exchange:
+            with torch.no_grad():
+                self._exchange.broadcast([p for group in self.param_groups for p in group["params"]])
+
+    def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        variant = param_group.get("variant", self.defaults["variant"])
+        _check_options(variant, param_group)
+        if variant != self.defaults["variant"]:
+            param_group.setdefault("options", "")
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        try:
+            self._parts.append(self._make_parts(group, len(self.param_groups) - 1))
+        except Exception:
+            self.param_groups.pop()
+            raise
+
+    def _make_parts(self, group: Dict[str, Any], number: int) -> List[_Part]:
+        ways: Dict[str, List[torch.Tensor]] = {}
+        for i, p in enumerate(group["params"]):
+            check_parameter(p, f"parameter {i} of group {number}")
+            large = p.dim() >= 2 and p.numel() >= self._min_size
+            if p.numel():
+                ways.setdefault(group["variant"] if large else "adamw", []).append(p)
+        parts = [_Part(kind, params) for kind, params in ways.items()]
+        for part in parts:
+            try:
+                part.adopt(group, self._threads)
+            except FrugradError as error:
+                shapes = ", ".join(sorted({"x".join(map(str, p.shape)) for p in part.params}))
+                raise type(error)(f"group {number}: {error} (parameters of {shapes})") from None
+        return parts
+
+    # ---- a step
+
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
+        """Move the weights. With data_parallel all processes of the group call it."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with torch.no_grad():
+            if self._exchange:
+                self._step_together()
+            else:
+                self._step_alone()
+        return loss
+
+    def _step_alone(self) -> None:
+        for group, parts in zip(self.param_groups, self._parts):
+            rate = float(group["lr"])
+            for part in parts:
+                part.adopt(group, self._threads)
+                move = part.optimizer.step
+                for i, p in enumerate(part.params):
+                    if p.grad is None:
+                        continue
+                    check_gradient(p.grad, f"parameter {i}")
+                    grad, weights = as_floats(p.grad), as_floats(p)
+                    move(part.steps[i], part.begins[i], part.counts[i], grad.data_ptr(), rate, weights.data_ptr())
+                    part.steps[i] += 1
+                    put_back(p, weights)
+
+    def _due(self) -> List[_Due]:
+        due = []
+        for group, parts in zip(self.param_groups, self._parts):
+            for part in parts:
+                part.adopt(group, self._threads)
+                for i in range(len(part.params)):
+                    wants = part.optimizer.wants(part.steps[i], part.begins[i], part.counts[i])
+                    due.append(_Due(part, i, float(group["lr"]), wants))
+        return due
+
+    def _step_together(self) -> None:
+        """One sum over all: measurements, then a number for every parameter: who has a gradient, then: who overflowed."""
+        due = self._due()
+        flat = torch.zeros(sum(d.wants for d in due) + len(due) + 1)
+        scale, infinite = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
+        tail = flat.numel() - len(due) - 1
+        flat[-1] = 0.0 if infinite is None else float(infinite)
+        at = 0
+        for number, d in enumerate(due):
+            p = d.part.params[d.i]
+            if p.grad is not None:
+                check_gradient(p.grad, f"parameter {d.i}")
+                grad = as_floats(p.grad if scale is None else p.grad.float() / float(scale))
+                d.part.optimizer.measure(d.part.steps[d.i], d.part.begins[d.i], d.part.counts[d.i], grad.data_ptr(),
+                                         flat.data_ptr() + 4 * at)
+                flat[tail + number] = 1.0
+            at += d.wants
+        begin = time.perf_counter()
+        flat = self._exchange.mean(flat)
+        self._seconds += time.perf_counter() - begin
+        self._sent += 4 * flat.numel()
+        self._dense += 4 * sum(d.part.counts[d.i] for d in due)
+        if flat[-1] == 0:
+            self._move_by(due, flat, flat[tail:].tolist())
+
+    def _move_by(self, due: List[_Due], flat: torch.Tensor, has: List[float]) -> None:
+        at = 0
+        for number, d in enumerate(due):
+            if has[number] > 0:
+                p = d.part.params[d.i]
+                weights = as_floats(p)
+                d.part.optimizer.step_measured(d.part.steps[d.i], d.part.begins[d.i], d.part.counts[d.i],
+                                               flat.data_ptr() + 4 * at, d.rate, weights.data_ptr())
+                d.part.steps[d.i] += 1
+                put_back(p, weights)
+            at += d.wants
+
+    # ---- what it holds
+
+    def _all(self) -> Iterable[_Part]:
+        return (part for parts in self._parts for part in parts)
+
+    @property
+    def states(self) -> int:
+        """How many numbers are kept about gradients; AdamW would keep two a parameter."""
+        return sum(part.optimizer.states for part in self._all())
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of all that is kept from step to step, places and bases included."""
+        return sum(lib.frug_optimizer_state_size(part.optimizer.handle) for part in self._all())
+
+    def times(self) -> Dict[str, float]:
+        """Seconds since the optimiser was made: matrices by stage, and the exchange of data_parallel."""
+        total = {"seconds_project": 0.0, "seconds_recover": 0.0, "seconds_apply": 0.0}
+        for part in self._all():
+            for name, value in part.optimizer.times().items():
+                total[name] += value
+        return dict(total, seconds_exchange=self._seconds)
+
+    def traffic(self) -> Dict[str, int]:
+        """With data_parallel: bytes handed to the exchange so far, and what gradients in float32 would have been."""
+        return {"bytes_sent": self._sent, "bytes_dense": self._dense}
+
+    def state_dict(self) -> Dict[str, Any]:
+        """torch's form. States are byte tensors, one or two in each param group, and every parameter has its step."""
+        for part in self._all():
+            for p, step in zip(part.params, part.steps):
+                self.state[p]["step"] = step
+        state = super().state_dict()
+        for group, parts in zip(state["param_groups"], self._parts):
+            group[_STATE] = {part.kind: bytes_tensor(part.optimizer.save()) for part in parts}
+        return state
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Go on from a state_dict() of the same groups, bit for bit. On an error nothing has changed."""
+        before = self.param_groups, self.state
+        super().load_state_dict(state_dict)
+        try:
+            loaded = [self._loaded(number, group, before[0][number]["variant"])
+                      for number, group in enumerate(self.param_groups)]
+        except Exception:
+            self.param_groups, self.state = before
+            raise
+        self._parts = loaded
+
+    def _loaded(self, number: int, group: Dict[str, Any], variant: str) -> List[_Part]:
+        """A group's optimisers as saved."""
+        saved = group.pop(_STATE, {})
+        parts = self._make_parts(group, number) if group.get("variant") == variant else []
+        if not parts or set(saved) != {part.kind for part in parts}:
+            raise ValueError(f"group {number}: the state is not one of SGC(variant='{variant}') with the same min_size")
+        for part in parts:
+            part.optimizer.restore(tensor_bytes(saved[part.kind]))
+            part.steps = [int(self.state[p].get("step", 0)) for p in part.params]
+        return parts
+
+    def __getstate__(self) -> Dict[str, Any]:
+        raise TypeError("SGC holds memory of the library and cannot be copied or pickled; use state_dict()")
+
+
+def _check_options(variant: str, given: Dict[str, Any]) -> None:
+    if variant not in _KNOWN:
+        raise ValueError(f"variant '{variant}' is unknown; there are {', '.join(_VARIANTS)}")
+    for name, option in _NAMES.items():
+        if given.get(name) is not None and option not in _KNOWN[variant]:
+            fitting = [v for v in _VARIANTS if option in _KNOWN[v]]
+            raise ValueError(f"variant '{variant}' has no {name}; {', '.join(fitting)} have")

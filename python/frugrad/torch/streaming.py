@@ -1,0 +1,356 @@
+"""Training without a whole gradient: each parameter's gradient is compressed and freed in backward as soon as it is there.
+
+What is left of it is a frame of some percent, which travels while backward goes on, and the residual, a byte for each
+entry, which is momentum too (docs/optimizers.md: merged). A param group is one compressor and one optimiser of the
+library; parameters are ranges of theirs, large ones cut into tiles, so that no buffer is as large as a layer.
+"""
+
+import contextlib
+import weakref
+import zlib
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+
+import torch
+
+from .. import _core
+from .._lib import FrugradError
+from ._floats import as_floats, bytes_tensor, check_gradient, check_parameter, put_back, tensor_bytes
+from ._group import Gathering, Group
+
+_STATE = "frugrad"  # where a group's state is in a state_dict
+_TILE = 1 << 20  # entries compressed at a time; a multiple of every block length
+_BUCKET = 1 << 20  # entries whose frames travel together, or one parameter
+
+
+class _Part:
+    """A param group: its compressor, its optimiser and its parameters."""
+
+    def __init__(self, group: Dict[str, Any], names: List[str], own: "StreamingOptimizer"):
+        params = [p for p in group["params"] if p.requires_grad and p.numel()]
+        self.layout = _core.Layout(_core.Tensor(names[i], tuple(p.shape)) for i, p in enumerate(params))
+        self.compressor = _core.Compressor(own.config, self.layout, own.total_steps, own.threads, own.group.rank)
+        self.step = 0
+        self.spec: tuple = ()
+        self.optimizer: Optional[_core.Optimizer] = None
+        self.kind = own.optimizer
+        self.params = [_Streamed(p, self, i) for i, p in enumerate(params)]
+        self.adopt(group)
+
+    def adopt(self, group: Dict[str, Any]) -> None:
+        """Take the group's decay as it is now; states stay."""
+        decay = float(group["weight_decay"])
+        if self.spec == (decay,):
+            return
+        text = self.kind + (":" if ":" not in self.kind else ",") + f"decay={decay}" + (",decay_all=1" if decay else "")
+        made = _core.Optimizer(text, self.layout, self.compressor)
+        if self.optimizer is not None:
+            made.restore(self.optimizer.save())
+        self.spec, self.optimizer = (decay,), made
+
+
+class _Streamed:
+    """A parameter: where it lies in its group, how it is cut, and what backward has left of its gradient."""
+
+    def __init__(self, p: torch.Tensor, part: _Part, i: int):
+        self.p, self.part, self.name = p, part, part.layout[i].name
+        begin, count = part.layout[i].offset, p.numel()
+        self.tiles = [(begin + at, min(_TILE, count - at)) for at in range(0, count, _TILE)]
+        try:
+            part.compressor.bound(*self.tiles[0])
+        except FrugradError:  # methods that look at whole tensors
+            self.tiles = [(begin, count)]
+        self.bound = max(part.compressor.bound(*tile) for tile in self.tiles)
+        self.frames: Optional[List[torch.Tensor]] = None  # one a tile, once the gradient has been seen
+
+    def compress(self, grad: Optional[torch.Tensor], scratch: torch.Tensor) -> None:
+        """Turn a gradient, None for zeros, into frames."""
+        flat = None if grad is None else grad.detach().reshape(-1)
+        first, frames = self.tiles[0][0], []
+        for begin, count in self.tiles:
+            piece = torch.zeros(count) if flat is None else as_floats(flat[begin - first:begin - first + count])
+            n = self.part.compressor.compress(self.part.step, begin, count, piece.data_ptr(), scratch.data_ptr(),
+                                              scratch.numel())
+            frames.append(scratch[:n].clone())
+        self.frames = frames
+
+    def move(self, frames: List[List[torch.Tensor]], rate: float, mean: torch.Tensor) -> None:
+        """Change the weights by the mean of all processes' frames: for each tile, a frame of each."""
+        weights = as_floats(self.p)
+        first, part = self.tiles[0][0], self.part
+        for (begin, count), own in zip(self.tiles, frames):
+            mean[:count].zero_()
+            part.compressor.decompress_add([f.data_ptr() for f in own], [f.numel() for f in own], 1 / len(own), begin,
+                                           count, mean.data_ptr())
+            part.optimizer.step(part.step, begin, count, mean.data_ptr(), rate, weights.data_ptr() + 4 * (begin - first))
+        put_back(self.p, weights)
+
+
+class StreamingOptimizer(torch.optim.Optimizer):
+    """An optimiser that takes gradients out of backward one by one, so that they never exist all at once::
+
+        opt = frugrad.torch.StreamingOptimizer(model.named_parameters(), lr=0.1)
+        for x, y in data:
+            loss(model(x), y).backward()     # gradients are compressed, sent and freed here
+            opt.step()                       # weights change here
+
+    params        parameters, named parameters, or param groups of either with their own lr and weight_decay. Those with
+                  requires_grad=False when the optimiser is made are left alone
+    config        how to compress, as for the hook; feedback=merged (the default) goes with "merged" and "adam-merged"
+    optimizer     "merged": SGD with momentum 0.9, which lives in the residual; rates are those of torch.optim.SGD.
+                  "adam-merged": Adam with one byte more a parameter; or any of docs/optimizers.md, with options
+    weight_decay  decoupled, of every parameter in the group
+    total_steps   length of training, for configs with a schedule
+    process_group trains data-parallel over it; None: over the default group where torch.distributed is initialised.
+                  Do not wrap the model in DistributedDataParallel as well. The first process's weights are handed to all;
+                  buffers (as of BatchNorm) are not. Every process runs as many steps
+
+    Memory besides weights and activations, with the defaults: 1 byte a parameter (2 with adam-merged), frames of 0.19
+    bytes a parameter and process, one layer's gradient.
+
+    ``p.grad`` is None after backward, so gradients cannot be clipped or scaled (GradScaler) by the usual tools; the config
+    has clip= for each tensor's norm, and autocast to bfloat16 needs no scaler. To add up several backward passes, put all
+    but the last into ``with opt.accumulate():``. A parameter that backward does not reach counts as a gradient of zero, so
+    what it had left behind goes on being sent. Weights that are not float32, contiguous and on the host are copied.
+    """
+
+    def __init__(self, params: Iterable, lr: float = 0.1, config: str = "frugrad", optimizer: str = "merged",
+                 weight_decay: float = 0.0, total_steps: int = 0, threads: Optional[int] = None,
+                 process_group: Optional[Any] = None):
+        self.config, self.optimizer, self.total_steps = _core.Config(config), optimizer, total_steps
+        self.group, self.threads = Group(process_group), threads or torch.get_num_threads()
+        self._parts: List[_Part] = []
+        self._hooks: List[Any] = []
+        self._names: Dict[torch.Tensor, str] = {}
+        self._accumulating = False
+        self._forget_plan()
+        groups = list(params)
+        if groups and not isinstance(groups[0], dict):
+            groups = [{"params": groups}]
+        super().__init__([self._unnamed(group) for group in groups], dict(lr=lr, weight_decay=weight_decay))
+        with torch.no_grad():
+            self.group.broadcast([p for group in self.param_groups for p in group["params"]])
+
+    def _unnamed(self, group: Dict[str, Any]) -> Dict[str, Any]:
+        """Keep names apart: torch before 2.6 does not take them."""
+        params = group["params"]
+        given = [params] if isinstance(params, torch.Tensor) else list(params)
+        for item in given:
+            if isinstance(item, tuple):
+                self._names[item[1]] = str(item[0])
+        return dict(group, params=[item[1] if isinstance(item, tuple) else item for item in given])
+
+    def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        """Between steps only."""
+        self._refuse_midway("add_param_group()")
+        super().add_param_group(self._unnamed(param_group))
+        group, number = self.param_groups[-1], len(self.param_groups) - 1
+        try:
+            moving = [p for p in group["params"] if p.requires_grad and p.numel()]
+            names = [self._names.get(p, f"group{number}.{i}") for i, p in enumerate(moving)]
+            for p, name in zip(moving, names):
+                check_parameter(p, name)
+            part = _Part(group, names, self)
+        except Exception:
+            self.param_groups.pop()
+            raise
+        self._parts.append(part)
+        self._hooks += [_on_gradient(s.p, _Hook(self, s)) for s in part.params]
+        self._forget_plan()
+
+    # ---- backward
+
+    def _forget_plan(self) -> None:
+        self._streamed = [s for part in self._parts for s in part.params]
+        self._scratch = torch.empty(max((s.bound for s in self._streamed), default=0), dtype=torch.uint8)
+        self._came: List[_Streamed] = []  # in the order of this step's backward
+        self._buckets: List[List[_Streamed]] = []  # who travels with whom; empty: not known before the first step
+        self._sent: List[Gathering] = []
+
+    @contextlib.contextmanager
+    def accumulate(self) -> Iterator[None]:
+        """Backward passes in here add up in p.grad as usual; the next one outside takes the sums."""
+        self._accumulating, before = True, self._accumulating
+        try:
+            yield
+        finally:
+            self._accumulating = before
+
+    def _gradient(self, s: _Streamed) -> None:
+        """Backward has finished a parameter's gradient."""
+        if self._accumulating or s.p.grad is None:
+            return
+        if s.frames is not None:
+            raise RuntimeError(f"{s.name} has got a second gradient before step(): call step() after each backward(), put"
+                               " all backwards of a step but the last into accumulate(), and use checkpoints with"
+                               " use_reentrant=False")
+        check_gradient(s.p.grad, s.name)
+        with torch.no_grad():
+            s.compress(s.p.grad, self._scratch)
+            s.p.grad = None
+            self._came.append(s)
+            self._send()
+
+    def _send(self) -> None:
+        """Send off the buckets that are complete, in the order of the plan; bytes follow one bucket after lengths."""
+        while len(self._sent) < len(self._buckets):
+            bucket = self._buckets[len(self._sent)]
+            if any(s.frames is None for s in bucket):
+                return
+            gathering = Gathering(self.group.exchange, _packed([frame for s in bucket for frame in s.frames]))
+            if self._sent:
+                self._sent[-1].post()
+            self._sent.append(gathering)
+            for s in bucket:
+                s.frames = []
+
+    # ---- step
+
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
+        """Change the weights by what all processes have sent. All of them call it."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with torch.no_grad():
+            for s in self._streamed:
+                if s.frames is None:
+                    s.compress(s.p.grad, self._scratch)
+                    s.p.grad = None
+                    self._came.append(s)
+            self._move_all()
+        self._came.clear()
+        for part in self._parts:
+            part.step += 1
+        return loss
+
+    def _move_all(self) -> None:
+        rates = {}
+        for group, part in zip(self.param_groups, self._parts):
+            part.adopt(group)
+            rates[part] = float(group["lr"])
+        mean = torch.empty(max((tile[1] for s in self._streamed for tile in s.tiles), default=0))
+        if self.group.size == 1:
+            for s in self._came:
+                s.move([[frame] for frame in s.frames], rates[s.part], mean)
+                s.frames = None
+            return
+        if not self._buckets:
+            self._plan()
+        self._send()
+        if self._sent:
+            self._sent[-1].post()
+        for bucket in self._buckets:
+            packed = [_unpacked(each, sum(len(s.tiles) for s in bucket)) for each in self._sent.pop(0).wait()]
+            tiles = iter(zip(*packed))
+            for s in bucket:
+                s.move([list(next(tiles)) for _ in s.tiles], rates[s.part], mean)
+                s.frames = None
+
+    def _plan(self) -> None:
+        """At the first step: check that all processes train the same, and take the first one's order for all."""
+        exchange = self.group.exchange
+        told = [len(self._streamed), zlib.crc32(self.config.text.encode()), zlib.crc32(self.optimizer.encode())]
+        exchange.agree(told, "the number of parameters, the config or the optimizer")
+        exchange.agree([part.layout.hash >> 1 for part in self._parts], "names or shapes of parameters")
+        number = {s: i for i, s in enumerate(self._streamed)}
+        order = exchange.gather_numbers([number[s] for s in self._came])[0]
+        taken = _BUCKET
+        for s in (self._streamed[i] for i in order):
+            if taken >= _BUCKET:
+                self._buckets.append([])
+                taken = 0
+            self._buckets[-1].append(s)
+            taken += s.p.numel()
+
+    # ---- what it holds
+
+    def stats(self) -> Dict[str, float]:
+        """Totals of this process since it began: what was sent, and what whole gradients would have been."""
+        each = [part.compressor.stats() for part in self._parts]
+        names = ("bytes_sent", "bytes_dense", "entries_sent", "entries_seen", "blocks_held", "seconds_compress",
+                 "seconds_decode")
+        return {name: sum(stats[name] for stats in each) for name in names}
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of all that is kept from step to step."""
+        return sum(len(part.compressor.save()) + len(part.optimizer.save()) for part in self._parts)
+
+    def _refuse_midway(self, what: str) -> None:
+        if self._came:
+            raise RuntimeError(f"{what} between backward() and step(): gradients are under way")
+
+    def state_dict(self) -> Dict[str, Any]:
+        """torch's form, with a group's states as byte tensors. Residuals are this process's own: each saves its own."""
+        self._refuse_midway("state_dict()")
+        state = super().state_dict()
+        for group, part in zip(state["param_groups"], self._parts):
+            group[_STATE] = {"step": part.step, "residual": bytes_tensor(part.compressor.save()),
+                             "optimizer": bytes_tensor(part.optimizer.save())}
+        return state
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Go on from this process's state_dict(), bit for bit."""
+        self._refuse_midway("load_state_dict()")
+        super().load_state_dict(state_dict)
+        for number, (group, part) in enumerate(zip(self.param_groups, self._parts)):
+            saved = group.pop(_STATE, None)
+            if saved is None:
+                raise ValueError(f"group {number}: the state is not one of StreamingOptimizer")
+            part.adopt(group)
+            part.compressor.restore(tensor_bytes(saved["residual"]))
+            part.optimizer.restore(tensor_bytes(saved["optimizer"]))
+            part.step = int(saved["step"])
+
+    def close(self) -> None:
+        """Leave gradients in p.grad from now on."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+
+    def __getstate__(self) -> Dict[str, Any]:
+        raise TypeError("StreamingOptimizer holds memory of the library and cannot be copied or pickled; use state_dict()")
+
+
+class _Hook:
+    """What autograd calls. It does not keep the optimiser alive: gradients of one that is gone stay where they are."""
+
+    def __init__(self, optimizer: StreamingOptimizer, streamed: _Streamed):
+        self.optimizer, self.streamed = weakref.ref(optimizer), weakref.ref(streamed)
+
+    def __call__(self, *_: Any) -> None:
+        optimizer, streamed = self.optimizer(), self.streamed()
+        if optimizer is not None and streamed is not None:
+            optimizer._gradient(streamed)
+
+
+class _NodeHook:
+    """A hook on the node that accumulates a gradient, for torch before 2.1; the node must be kept."""
+
+    def __init__(self, p: torch.Tensor, hook: Callable):
+        with torch.enable_grad():
+            self.node = p.expand_as(p).grad_fn.next_functions[0][0]
+        self.handle = self.node.register_hook(hook)
+
+    def remove(self) -> None:
+        self.handle.remove()
+
+
+def _on_gradient(p: torch.Tensor, hook: Callable) -> Any:
+    """Have a hook called when backward has put all of a gradient into p.grad."""
+    if hasattr(p, "register_post_accumulate_grad_hook"):
+        return p.register_post_accumulate_grad_hook(hook)
+    return _NodeHook(p, hook)
+
+
+def _packed(frames: List[torch.Tensor]) -> torch.Tensor:
+    """Frames one behind the other, and their lengths before them."""
+    lengths = torch.tensor([frame.numel() for frame in frames]).view(torch.uint8)
+    return torch.cat([lengths, *frames])
+
+
+def _unpacked(message: torch.Tensor, count: int) -> Tuple[torch.Tensor, ...]:
+    lengths = message[:8 * count].clone().view(torch.int64).tolist()
+    if min(lengths) < 0 or 8 * count + sum(lengths) > message.numel():
+        raise RuntimeError("a message of another process is damaged")
+    return message[8 * count:8 * count + sum(lengths)].split(lengths)

@@ -367,7 +367,7 @@ def main():
     p.add_argument("--rate", default="none", help="what the links carry: 1gbit; ddp_net.sh sets it up [none: no limit]")
     p.add_argument("--rounds", type=int, default=5, help="turns of each method [5]")
     p.add_argument("--steps", type=int, default=2, help="steps of a turn [2]")
-    p.add_argument("--warm", type=int, default=5, help="steps of each method beforehand [5]")
+    p.add_argument("--warm", type=int, default=4, help="steps of each method beforehand [4]")
     p.add_argument("--tokens", type=int, default=64, help="tokens of each process in a step [64]")
     p.add_argument("--width", type=int, default=512, help="width of the GPT [512]")
     p.add_argument("--layers", type=int, default=8, help="its layers [8: 25 M parameters]")

@@ -49,7 +49,8 @@ class Examples(unittest.TestCase):
             self.assertIn("step 8 of 8", said)
             a, b = torch.load(whole), torch.load(halves)
         for key, value in a["model"].items():
-            self.assertTrue(torch.equal(value, b["model"][key]), f"{key} differs by {(value - b['model'][key]).abs().max()}")
+            other = b["model"][key]
+            self.assertTrue(torch.equal(value, other), f"{key} differs by {(value - other).abs().max()}")
 
     def test_language_model_learns_and_sends_little(self):
         said = run("torch_lm.py", "--steps", "40", "--width", "64", "--layers", "2", "--batch", "8", "--length", "32",
@@ -58,14 +59,23 @@ class Examples(unittest.TestCase):
         sent, dense = number(r"sent ([\d.]+) MB", said), number(r"MB of ([\d.]+)", said)
         self.assertLess(sent, 0.2 * dense, said)
 
+    def test_fine_tuning_learns_with_fewer_states(self):
+        done = subprocess.run([sys.executable, str(EXAMPLES / "torch_finetune_sgc.py"), "--steps", "40"], timeout=100,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        before = number(r"loss, from ([\d.]+)", done.stdout)
+        rows = {line.split()[0]: line.split() for line in done.stdout.splitlines()}
+        self.assertLess(int(rows["table"][1]), int(rows["adamw"][1]) / 10, done.stdout)
+        self.assertLess(float(rows["table"][-1]), before - 0.3, done.stdout)
+
     def test_without_the_hook(self):
         self.assertIn("sent 1/1.0 ", self.images("--steps", "2", "--dense"))
         self.assertIn("sent all", run("torch_lm.py", "--steps", "2", "--width", "32", "--layers", "1", "--dense"))
 
     def test_help_and_length(self):
         for path in sorted(EXAMPLES.glob("torch_*.py")):
-            done = subprocess.run([sys.executable, str(path), "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                  universal_newlines=True, timeout=100)
+            done = subprocess.run([sys.executable, str(path), "--help"], stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, universal_newlines=True, timeout=100)
             self.assertEqual(done.returncode, 0, done.stdout)
             self.assertIn("usage:", done.stdout)
             self.assertLess(len(path.read_text().splitlines()), 100, path.name)

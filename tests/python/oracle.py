@@ -5,6 +5,7 @@ block by block; slow.
 """
 
 import struct
+from functools import lru_cache
 from typing import List, NamedTuple, Tuple
 
 import numpy as np
@@ -63,6 +64,7 @@ def _crc_table() -> List[int]:
 _CRC = _crc_table()
 
 
+@lru_cache(maxsize=4)  # a frame is sealed and then checked
 def crc32c(data: bytes) -> int:
     crc = 0xffffffff
     for byte in data:

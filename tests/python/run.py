@@ -12,7 +12,11 @@ import unittest
 
 
 def run(name: str) -> int:
-    suite = unittest.defaultTestLoader.loadTestsFromName(name)
+    try:
+        suite = unittest.defaultTestLoader.loadTestsFromName(name)
+    except unittest.SkipTest as reason:
+        print(f"skipped: {name}: {reason}")
+        return 77
     result = unittest.TextTestRunner(verbosity=2).run(suite)
     for test, reason in result.skipped:
         print(f"skipped: {test}: {reason}")

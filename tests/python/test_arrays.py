@@ -152,6 +152,12 @@ class Package(unittest.TestCase):
         numbers = [line.split()[2] for line in lines if line.startswith("#define FRUG_VERSION_")]
         self.assertEqual(frugrad.__version__, ".".join(numbers))
 
+    def test_the_example_of_the_page_runs(self):
+        page = (support.SOURCE / "docs" / "python.md").read_text(encoding="utf-8")
+        code = page.split("```python\n")[1].split("```")[0]
+        said = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True).stdout
+        self.assertRegex(said, r"^\d+ bytes instead of 2048000\n$")
+
     def test_the_package_imports_without_numpy(self):
         code = ("import sys; sys.modules['numpy'] = None; import frugrad; print(frugrad.presets()[0].name)\n"
                 "try: frugrad.Compressor\nexcept ImportError as error: print(error)")

@@ -8,27 +8,18 @@ import support
 
 np = support.need("numpy")
 import frugrad
+import oracle
 
 CONFIGS = ["frugrad", "value=int8,index=bitmap", "segment=tensor,index=rice,value=int4", "rule=random,feedback=none",
            "density=1,value=qsgd,feedback=none", "segment=tensor,unit=row,index=csr,value=f32", "value=f16"]
 SHAPES = {"weight": (70, 80), "bias": (33,), "more": (41, 130)}
 
 
-def crc32c(data):
-    """Bit by bit, from the definition; these are short frames."""
-    crc = 0xffffffff
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
-    return crc ^ 0xffffffff
-
-
 def sealed(frame):
     """A frame with a length and a checksum that are right, so that what lies behind them is looked at."""
     frame = bytearray(frame)
     frame[8:16], frame[44:48] = struct.pack("<Q", len(frame)), bytes(4)
-    frame[44:48] = struct.pack("<I", crc32c(frame))
+    frame[44:48] = struct.pack("<I", oracle.crc32c(bytes(frame)))
     return bytes(frame)
 
 

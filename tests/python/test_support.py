@@ -1,8 +1,12 @@
 """Groups of processes end, whatever their members do."""
 
 import os
+import subprocess
+import sys
+import tempfile
 import time
 import unittest
+from pathlib import Path
 
 import support
 
@@ -36,3 +40,12 @@ class Groups(unittest.TestCase):
     def test_a_missing_module_skips(self):
         with self.assertRaisesRegex(unittest.SkipTest, "no_such_module_at_all is missing"):
             support.need("no_such_module_at_all")
+
+    def test_a_module_that_needs_it_is_reported_as_skipped(self):
+        with tempfile.TemporaryDirectory(prefix="frugrad-test-") as folder:
+            Path(folder, "test_needy.py").write_text("import support\nsupport.need('no_such_module_at_all')\n")
+            env = dict(os.environ, PYTHONPATH=os.pathsep.join([str(support.HERE), folder]))
+            done = subprocess.run([sys.executable, "-B", str(support.HERE / "run.py"), "test_needy"], env=env,
+                                  capture_output=True, text=True)
+        self.assertEqual(done.returncode, 77, done.stderr)
+        self.assertIn("skipped: test_needy: no_such_module_at_all is missing", done.stdout)

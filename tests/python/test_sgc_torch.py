@@ -2,6 +2,8 @@
 
 import hashlib
 import io
+import subprocess
+import sys
 import time
 import unittest
 import warnings
@@ -210,7 +212,8 @@ class Behaviour(unittest.TestCase):
             whole.append(time.perf_counter() - begin)
             begin = time.perf_counter()
             for i, p in enumerate(params):
-                lib.frug_optimizer_step(part.optimizer.handle, 99, part.begins[i], 4, p.grad.data_ptr(), 0.0, p.data_ptr())
+                lib.frug_optimizer_step(part.optimizer.handle, 99, part.begins[i], 4, p.grad.data_ptr(), 0.0,
+                                        p.data_ptr())
             bare.append(time.perf_counter() - begin)
         self.assertLess((min(whole) - min(bare)) / len(params), 50e-6)
 
@@ -312,6 +315,24 @@ class Together(unittest.TestCase):
         matrices, vectors, flags = 2 * 2 * 7 * 448, 64 + 128, 4 + 1
         self.assertEqual(first["mesgc"]["bytes_sent"], 4 * 4 * (matrices + vectors + flags))
         self.assertEqual(first["table"]["bytes_sent"], first["table"]["bytes_dense"] + 4 * 4 * flags)
+
+
+class Example(unittest.TestCase):
+    def test_fine_tuning_runs_as_documented(self):
+        script = support.SOURCE / "examples" / "torch_finetune_sgc.py"
+        options = "--steps 12 --width 64 --s 128 --variants table cesgc".split()
+        done = subprocess.run([sys.executable, str(script), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr.decode())
+        head, *rows = done.stdout.decode().splitlines()
+        before = float(head.split()[-1])
+        states = {}
+        for row in rows:
+            kind, count, _, _, loss = row.split()
+            states[kind] = int(count)
+            self.assertLess(float(loss), before, kind)
+        self.assertEqual(list(states), ["adamw", "table", "cesgc"])
+        self.assertLess(10 * states["table"], states["adamw"])
 
 
 if __name__ == "__main__":

@@ -45,8 +45,8 @@ def check_parameter(p: torch.Tensor, name: str) -> None:
     if p.device.type != "cpu":
         say_once(f"parameters on {p.device.type}: gradients and weights are copied to the host and back at every step")
     if p.dtype in (torch.float16, torch.bfloat16):
-        say_once(f"parameters in {p.dtype} are rounded after every step, which loses changes of less than half a unit in "
-                 "the last place; keep weights in float32 and use autocast where that matters")
+        say_once(f"parameters in {p.dtype} are rounded after every step, which loses changes of less than half a unit"
+                 " in the last place; keep weights in float32 and use autocast where that matters")
 
 
 def check_gradient(grad: torch.Tensor, name: str) -> None:

@@ -39,7 +39,8 @@ class _Part:
 
     def adopt(self, group: Dict[str, Any], threads: int) -> None:
         """Be what the group says now; states stay."""
-        spec = (group["betas"], group["eps"], group["weight_decay"], *(group[name] for name in _NAMES), group["options"])
+        names = (*_NAMES, "betas", "eps", "weight_decay", "options")
+        spec = tuple(group[name] for name in names)
         if spec == self.spec:
             return
         made = _core.Optimizer(self._text(group, threads), self.layout)
@@ -71,11 +72,11 @@ class _Due(NamedTuple):
 class SGC(torch.optim.Optimizer):
     """Fine-tune with an optimiser whose states do not grow with the model.
 
-    Matrices (two dimensions or more, at least ``min_size`` entries) are moved by ``variant``; everything else in the same
-    group gets AdamW with the same betas, eps, rate and decay. ``variant="adamw"`` gives a whole group to AdamW. Freeze
-    what is not to move with ``requires_grad_(False)``, or leave it out of the groups.
+    Matrices (two dimensions or more, at least ``min_size`` entries) are moved by ``variant``; everything else in the
+    same group gets AdamW with the same betas, eps, rate and decay. ``variant="adamw"`` gives a whole group to AdamW.
+    Freeze what is not to move with ``requires_grad_(False)``, or leave it out of the groups.
 
-    variant       "table" (the default; docs/sgc.md says why), "mesgc", "cesgc", "sgc", "lora", "galore", "apollo", "adamw"
+    variant       "table", "mesgc", "cesgc", "sgc", "lora", "galore", "apollo" or "adamw"; docs/sgc.md has which to take
     s, kappa      entries taken of a matrix at a step, and what is kept for each: 2 kappa s numbers a matrix
     chunks        pieces of a matrix that are handled apart ("table", "mesgc", "cesgc")
     rank, refresh of the projection, and steps after which it is renewed ("cesgc", "galore", "apollo"; rank: "lora")
@@ -84,18 +85,19 @@ class SGC(torch.optim.Optimizer):
     weight_decay  decoupled, of every parameter in the group, as torch.optim.AdamW has it
     threads       of recovery and products; None: as many as torch uses. Bits do not depend on it
 
-    None leaves the library's choice. All but min_size, threads and data_parallel may differ from group to group; options
-    that a group inherits and its variant does not have are ignored there, those it was given itself are refused.
+    None leaves the library's choice. All but min_size, threads and data_parallel may differ from group to group;
+    options that a group inherits and its variant does not have are ignored there, those it was given are refused.
 
     A matrix whose gradient holds a NaN or an infinity is held back, so GradScaler may skip steps or not. Weights that
-    are not float32, contiguous and on the host are copied there and back; those in float16 and bfloat16 are rounded after
-    each step, and no longer copy of them is kept.
+    are not float32, contiguous and on the host are copied there and back; those in float16 and bfloat16 are rounded
+    after each step, and no longer copy of them is kept.
 
     data_parallel=True averages over ``process_group`` (None: the default one) inside step(): do not wrap the model in
-    DistributedDataParallel as well, and do not clip, because gradients stay local. What travels is 2 kappa s measurements
-    a matrix for "sgc", "mesgc" and "cesgc" (but at the steps that renew the basis) and the gradient for everything else,
-    "table" included. The weights are those of the group's first process when the optimiser is made. Every process calls
-    step() equally often; a parameter moves if any of them has a gradient for it.
+    DistributedDataParallel as well, and do not clip, because gradients stay local. What travels is 2 kappa s
+    measurements a matrix for "sgc", "mesgc" and "cesgc" (but at the steps that renew the basis) and the gradient for
+    everything else, "table" included: with "table" rather take DistributedDataParallel and frugrad.torch.hook. The
+    first process's weights are handed to all when the optimiser is made. Every process calls step() equally often; a
+    parameter moves if any of them has a gradient for it.
     """
 
     def __init__(self, params: Iterable, lr: float = 1e-3, variant: str = "table", s: Optional[int] = None,
@@ -107,7 +109,8 @@ class SGC(torch.optim.Optimizer):
         self._min_size, self._threads = min_size, threads or torch.get_num_threads()
         self._parts: List[List[_Part]] = []
         self._exchange = _group.Group(process_group) if data_parallel or process_group is not None else None
-        self._step_supports_amp_scaling = self._exchange is not None  # a step that one skips must not leave others waiting
+        # GradScaler then leaves it to step() to skip: where one process overflows, others must not wait for it.
+        self._step_supports_amp_scaling = self._exchange is not None
         self._sent = self._dense = 0
         self._seconds = 0.0
         given = dict(s=s, kappa=kappa, chunks=chunks, rank=rank, refresh=refresh, scale=scale)
@@ -188,7 +191,7 @@ class SGC(torch.optim.Optimizer):
         return due
 
     def _step_together(self) -> None:
-        """One sum over all: measurements, then a number for every parameter: who has a gradient, then: who overflowed."""
+        """One sum over all: measurements, a number for each parameter (who has a gradient), and one for overflow."""
         due = self._due()
         flat = torch.zeros(sum(d.wants for d in due) + len(due) + 1)
         scale, infinite = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
@@ -276,8 +279,8 @@ class SGC(torch.optim.Optimizer):
     def _loaded(self, number: int, group: Dict[str, Any], variant: str) -> List[_Part]:
         """A group's optimisers as saved."""
         saved = group.pop(_STATE, {})
-        parts = self._make_parts(group, number) if group.get("variant") == variant else []
-        if not parts or set(saved) != {part.kind for part in parts}:
+        parts = self._make_parts(group, number) if group.get("variant") == variant else None
+        if parts is None or set(saved) != {part.kind for part in parts}:
             raise ValueError(f"group {number}: the state is not one of SGC(variant='{variant}') with the same min_size")
         for part in parts:
             part.optimizer.restore(tensor_bytes(saved[part.kind]))

@@ -1,4 +1,4 @@
-"""Training without a whole gradient: each parameter's gradient is compressed and freed in backward as soon as it is there.
+"""Training without a whole gradient: each parameter's is compressed and freed in backward as soon as it is there.
 
 What is left of it is a frame of some percent, which travels while backward goes on, and the residual, a byte for each
 entry, which is momentum too (docs/optimizers.md: merged). A param group is one compressor and one optimiser of the
@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tupl
 import torch
 
 from .. import _core
-from .._lib import FrugradError
+from .._lib import FrugradError, lib
 from ._floats import as_floats, bytes_tensor, check_gradient, check_parameter, put_back, tensor_bytes
 from ._group import Gathering, Group
 
@@ -81,7 +81,8 @@ class _Streamed:
             mean[:count].zero_()
             part.compressor.decompress_add([f.data_ptr() for f in own], [f.numel() for f in own], 1 / len(own), begin,
                                            count, mean.data_ptr())
-            part.optimizer.step(part.step, begin, count, mean.data_ptr(), rate, weights.data_ptr() + 4 * (begin - first))
+            part.optimizer.step(part.step, begin, count, mean.data_ptr(), rate,
+                                weights.data_ptr() + 4 * (begin - first))
         put_back(self.p, weights)
 
 
@@ -101,16 +102,17 @@ class StreamingOptimizer(torch.optim.Optimizer):
     weight_decay  decoupled, of every parameter in the group
     total_steps   length of training, for configs with a schedule
     process_group trains data-parallel over it; None: over the default group where torch.distributed is initialised.
-                  Do not wrap the model in DistributedDataParallel as well. The first process's weights are handed to all;
-                  buffers (as of BatchNorm) are not. Every process runs as many steps
+                  Do not wrap the model in DistributedDataParallel as well. The first process's weights are handed to
+                  all; buffers (as of BatchNorm) are not. Every process runs as many steps
 
     Memory besides weights and activations, with the defaults: 1 byte a parameter (2 with adam-merged), frames of 0.19
     bytes a parameter and process, one layer's gradient.
 
-    ``p.grad`` is None after backward, so gradients cannot be clipped or scaled (GradScaler) by the usual tools; the config
-    has clip= for each tensor's norm, and autocast to bfloat16 needs no scaler. To add up several backward passes, put all
-    but the last into ``with opt.accumulate():``. A parameter that backward does not reach counts as a gradient of zero, so
-    what it had left behind goes on being sent. Weights that are not float32, contiguous and on the host are copied.
+    ``p.grad`` is None after backward, so gradients cannot be clipped or scaled (GradScaler) by the usual tools; the
+    config has clip= for the norm of each tensor (each million entries of a large one), and autocast to bfloat16 needs
+    no scaler. To add up several backward passes, put all but the last into ``with opt.accumulate():``. A parameter that
+    backward does not reach counts as a gradient of zero, so what it had left behind goes on being sent. Weights that
+    are not float32, contiguous and on the host are copied there and back, and rounded where they are shorter.
     """
 
     def __init__(self, params: Iterable, lr: float = 0.1, config: str = "frugrad", optimizer: str = "merged",
@@ -180,8 +182,8 @@ class StreamingOptimizer(torch.optim.Optimizer):
         if self._accumulating or s.p.grad is None:
             return
         if s.frames is not None:
-            raise RuntimeError(f"{s.name} has got a second gradient before step(): call step() after each backward(), put"
-                               " all backwards of a step but the last into accumulate(), and use checkpoints with"
+            raise RuntimeError(f"{s.name} has got a second gradient before step(): call step() after each backward(),"
+                               " put all backwards of a step but the last into accumulate(), and use checkpoints with"
                                " use_reentrant=False")
         check_gradient(s.p.grad, s.name)
         with torch.no_grad():
@@ -274,7 +276,8 @@ class StreamingOptimizer(torch.optim.Optimizer):
     @property
     def state_bytes(self) -> int:
         """Bytes of all that is kept from step to step."""
-        return sum(len(part.compressor.save()) + len(part.optimizer.save()) for part in self._parts)
+        return sum(lib.frug_compressor_state_size(part.compressor.handle)
+                   + lib.frug_optimizer_state_size(part.optimizer.handle) for part in self._parts)
 
     def _refuse_midway(self, what: str) -> None:
         if self._came:
@@ -290,13 +293,13 @@ class StreamingOptimizer(torch.optim.Optimizer):
         return state
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Go on from this process's state_dict(), bit for bit."""
+        """Go on from this process's state_dict(), bit for bit: same groups, config and optimizer."""
         self._refuse_midway("load_state_dict()")
+        if any(_STATE not in group for group in state_dict["param_groups"]):
+            raise ValueError("the state is not one of StreamingOptimizer")
         super().load_state_dict(state_dict)
-        for number, (group, part) in enumerate(zip(self.param_groups, self._parts)):
-            saved = group.pop(_STATE, None)
-            if saved is None:
-                raise ValueError(f"group {number}: the state is not one of StreamingOptimizer")
+        for group, part in zip(self.param_groups, self._parts):
+            saved = group.pop(_STATE)
             part.adopt(group)
             part.compressor.restore(tensor_bytes(saved["residual"]))
             part.optimizer.restore(tensor_bytes(saved["optimizer"]))
@@ -309,7 +312,8 @@ class StreamingOptimizer(torch.optim.Optimizer):
         self._hooks.clear()
 
     def __getstate__(self) -> Dict[str, Any]:
-        raise TypeError("StreamingOptimizer holds memory of the library and cannot be copied or pickled; use state_dict()")
+        raise TypeError("StreamingOptimizer holds memory of the library and cannot be copied or pickled; use"
+                        " state_dict()")
 
 
 class _Hook:

@@ -42,3 +42,11 @@ rc=0
 wait $script || rc=$?
 [ "$rc" -eq 143 ] || fail "exit status $rc of a run that was ended"
 ! ip netns list | grep "^fg$script" >/dev/null || fail "namespaces of $script are left"
+
+# As torchrun would start it; one process that fails ends the others.
+said=$("$net/netns.sh" -q -t -p 2 sh -c 'echo "$RANK of $WORLD_SIZE at $MASTER_ADDR"' | sort)
+[ "$said" = "0 of 2 at 10.91.7.1
+1 of 2 at 10.91.7.1" ] || fail "-t said: $said"
+rc=0
+"$net/netns.sh" -q -t -p 2 sh -c '[ "$RANK" = 0 ] || exit 3; exec sleep 60' >/dev/null 2>&1 || rc=$?
+[ "$rc" -eq 3 ] || fail "exit status $rc where one process ends with 3"

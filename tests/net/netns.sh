@@ -1,11 +1,12 @@
 #!/bin/bash
-# netns.sh - an MPI job over slow links, on one machine.
+# netns.sh - an MPI or PyTorch job over slow links, on one machine.
 #
-#   netns.sh [-p WORKERS] [-r RATE] [-q] [-- MPIRUN-OPTION...] PROGRAM [ARGUMENT...]
+#   netns.sh [-p WORKERS] [-r RATE] [-q] [-t] [-- MPIRUN-OPTION...] PROGRAM [ARGUMENT...]
 #
 #   -p   network namespaces, one process in each [4]
 #   -r   what each link carries, both ways, in the words of tc: 1gbit, 100mbit; 0: all it can [1gbit]
 #   -q   do not say how many bytes each link carried
+#   -t   without MPI: start the program in each namespace with the variables that torchrun sets
 #
 # Every worker is a namespace with a link to a switch, which is a namespace too, so nothing appears outside. Both ends
 # of a link are held to the rate, the sender's by its own side and the receiver's by the switch. Each worker has a
@@ -13,16 +14,17 @@
 # ring, which suits long vectors best; what Open MPI would choose by itself takes half as long again.
 #
 # Everything is taken down at the end, whatever the end is. Only processes in the namespaces made here are ever ended.
-# Exit status: the program's; 77 where this machine does not allow it (root, ip, tc and Open MPI are needed).
+# Exit status: the program's; 77 where this machine does not allow it (root, ip, tc and, without -t, Open MPI are needed).
 set -u
 
-workers=4 rate=1gbit quiet=0
-while getopts p:r:q option; do
+workers=4 rate=1gbit quiet=0 torch=0
+while getopts p:r:qt option; do
     case $option in
         p) workers=$OPTARG ;;
         r) rate=$OPTARG ;;
         q) quiet=1 ;;
-        *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+        t) torch=1 ;;
+        *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
 done
 shift $((OPTIND - 1))
@@ -35,10 +37,12 @@ skip() {
 [ $# -gt 0 ] || { echo "netns: no program given" >&2; exit 2; }
 [ "$workers" -ge 1 ] 2>/dev/null && [ "$workers" -le 200 ] || { echo "netns: $workers workers?" >&2; exit 2; }
 [ "$(id -u)" = 0 ] || skip "needs root"
-for tool in ip tc unshare mpirun; do
-    command -v $tool >/dev/null || skip "no $tool"
+tools=(ip tc unshare)
+[ $torch = 1 ] || tools+=(mpirun)
+for tool in "${tools[@]}"; do
+    command -v "$tool" >/dev/null || skip "no $tool"
 done
-mpirun --version 2>/dev/null | grep "Open MPI" >/dev/null || skip "mpirun is not Open MPI's"
+[ $torch = 1 ] || mpirun --version 2>/dev/null | grep "Open MPI" >/dev/null || skip "mpirun is not Open MPI's"
 
 prefix=fg$$ net=10.91.7
 dir=$(mktemp -d /tmp/$prefix.XXXX) || exit 1
@@ -110,16 +114,33 @@ sent() {
     ip netns exec $prefix$1 cat /sys/class/net/eth0/statistics/tx_bytes
 }
 
-TMPDIR=$dir/0 ip netns exec ${prefix}0 unshare --uts sh -c "hostname ${prefix}0; exec \"\$@\"" sh \
-    mpirun --allow-run-as-root --oversubscribe --bind-to none -np "$workers" -H "$hosts" \
-    --mca plm_rsh_agent "$dir/agent" --mca plm_rsh_no_tree_spawn 1 --mca orte_keep_fqdn_hostnames 1 \
-    --mca oob_tcp_if_include $net.0/24 --mca btl_tcp_if_include $net.0/24 --mca btl self,tcp --mca pml ob1 \
-    --mca mpi_yield_when_idle 1 --mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_allreduce_algorithm 4 \
-    "$@" </dev/null &
-job=$!
-wait $job
-status=$?
-job=
+# run_torch PROGRAM...: ends as soon as one worker fails; the others are taken down with the namespaces.
+run_torch() {
+    for ((i = 0; i < workers; i++)); do
+        RANK=$i LOCAL_RANK=0 WORLD_SIZE=$workers MASTER_ADDR=$net.1 MASTER_PORT=29500 GLOO_SOCKET_IFNAME=eth0 TMPDIR=$dir/$i \
+            ip netns exec $prefix$i "$@" </dev/null &
+    done
+    status=0
+    for ((i = 0; i < workers && status == 0; i++)); do
+        wait -n
+        status=$?
+    done
+}
+
+run_mpi() {
+    TMPDIR=$dir/0 ip netns exec ${prefix}0 unshare --uts sh -c "hostname ${prefix}0; exec \"\$@\"" sh \
+        mpirun --allow-run-as-root --oversubscribe --bind-to none -np "$workers" -H "$hosts" \
+        --mca plm_rsh_agent "$dir/agent" --mca plm_rsh_no_tree_spawn 1 --mca orte_keep_fqdn_hostnames 1 \
+        --mca oob_tcp_if_include $net.0/24 --mca btl_tcp_if_include $net.0/24 --mca btl self,tcp --mca pml ob1 \
+        --mca mpi_yield_when_idle 1 --mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_allreduce_algorithm 4 \
+        "$@" </dev/null &
+    job=$!
+    wait $job
+    status=$?
+    job=
+}
+
+if [ $torch = 1 ]; then run_torch "$@"; else run_mpi "$@"; fi
 if [ $quiet = 0 ]; then
     for ((i = 0; i < workers; i++)); do echo "netns: worker $i sent $(sent $i) bytes" >&2; done
 fi

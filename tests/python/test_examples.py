@@ -1,0 +1,85 @@
+"""The examples run as documented, in two processes: they learn, send little and go on from a checkpoint."""
+
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import support
+
+torch = support.need("torch")
+if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+    raise unittest.SkipTest("this PyTorch has no gloo")
+
+EXAMPLES = support.SOURCE / "examples"
+
+
+def run(name, *args):
+    """What rank 0 of an example printed; the others print nothing."""
+    workers = support.torchrun(2, EXAMPLES / name, timeout=100, args=args)
+    support.values(workers)
+    return workers[0].output
+
+
+def number(pattern, text):
+    found = re.findall(pattern, text)
+    if not found:
+        raise AssertionError(f"no '{pattern}' in: {text}")
+    return float(found[-1])
+
+
+class Examples(unittest.TestCase):
+    def images(self, *args):
+        return run("torch_ddp.py", "--data", "/nowhere", "--epochs", "1", *args)
+
+    def test_image_classification_learns_and_sends_little(self):
+        said = self.images("--rate", "0.02", "--batch", "32")
+        self.assertGreater(number(r"accuracy ([\d.]+)", said), 0.5, said)  # chance is 0.1
+        # 64 steps, 2 of them dense: 64 / (2 + 62 / 20.7) = 12.8 is the most.
+        self.assertGreater(number(r"sent 1/([\d.]+)", said), 5, said)
+
+    def test_image_classification_goes_on_from_a_checkpoint(self):
+        with tempfile.TemporaryDirectory() as folder:
+            whole, halves = str(Path(folder, "whole.pt")), str(Path(folder, "halves.pt"))
+            self.images("--steps", "8", "--checkpoint", whole)
+            self.images("--steps", "5", "--checkpoint", halves)
+            said = self.images("--steps", "8", "--checkpoint", halves)
+            self.assertIn("step 8 of 8", said)
+            a, b = torch.load(whole), torch.load(halves)
+        for key, value in a["model"].items():
+            other = b["model"][key]
+            self.assertTrue(torch.equal(value, other), f"{key} differs by {(value - other).abs().max()}")
+
+    def test_language_model_learns_and_sends_little(self):
+        said = run("torch_lm.py", "--steps", "40", "--width", "64", "--layers", "2", "--batch", "8", "--length", "32",
+                   "--rate", "0.01")
+        self.assertLess(number(r"held-out text ([\d.]+)", said), 4.5, said)  # log 256 = 5.5
+        sent, dense = number(r"sent ([\d.]+) MB", said), number(r"MB of ([\d.]+)", said)
+        self.assertLess(sent, 0.2 * dense, said)
+
+    def test_fine_tuning_learns_with_fewer_states(self):
+        done = subprocess.run([sys.executable, str(EXAMPLES / "torch_finetune_sgc.py"), "--steps", "40"], timeout=100,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        before = number(r"loss, from ([\d.]+)", done.stdout)
+        rows = {line.split()[0]: line.split() for line in done.stdout.splitlines()}
+        self.assertLess(int(rows["table"][1]), int(rows["adamw"][1]) / 10, done.stdout)
+        self.assertLess(float(rows["table"][-1]), before - 0.3, done.stdout)
+
+    def test_without_the_hook(self):
+        self.assertIn("sent 1/1.0 ", self.images("--steps", "2", "--dense"))
+        self.assertIn("sent all", run("torch_lm.py", "--steps", "2", "--width", "32", "--layers", "1", "--dense"))
+
+    def test_help_and_length(self):
+        for path in sorted(EXAMPLES.glob("torch_*.py")):
+            done = subprocess.run([sys.executable, str(path), "--help"], stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, universal_newlines=True, timeout=100)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertIn("usage:", done.stdout)
+            self.assertLess(len(path.read_text().splitlines()), 100, path.name)
+
+
+if __name__ == "__main__":
+    unittest.main()

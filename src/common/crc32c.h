@@ -2,6 +2,8 @@
 #ifndef FRUGI_CRC32C_H
 #define FRUGI_CRC32C_H
 
+#include "common/status.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +22,6 @@ uint32_t frugi_crc32c_x86(uint32_t state, const unsigned char *p, size_t len);
 uint32_t frugi_crc32c_times(uint32_t a, uint32_t b);
 
 /** The register after len zero bytes. */
-uint32_t frugi_crc32c_shift(uint32_t state, uint64_t len);
+FRUGI_SHARED uint32_t frugi_crc32c_shift(uint32_t state, uint64_t len);
 
 #endif

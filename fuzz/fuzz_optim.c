@@ -1,7 +1,8 @@
 /*
  * fuzz_optim.c - hostile texts of optimisers, and hostile states for those that get made: the input is a text, a line
  * end, and bytes, taken as a state as they are and as the inside of one whose header and checksum are right. Then steps
- * with whatever got in: what they leave behind must be a state that is accepted again.
+ * with whatever got in, and steps by the bytes taken as measurements: what they leave behind must be a state that is
+ * accepted again.
  */
 #include "common/bits.h"
 #include "common/crc32c.h"
@@ -39,6 +40,20 @@ static void set_up(void) {
     frug_config_destroy(config);
 }
 
+/* No target wants more than two numbers an element. */
+static void feed_measured(frug_optimizer *o, const unsigned char *bytes, size_t len, float *weights) {
+    static float measured[2 * N];
+    for (uint64_t step = 3; len >= 4 && step < 6; step++) {
+        uint64_t n = frug_optimizer_wants(o, step, 0, N);
+        if (n > 2 * N)
+            abort();
+        for (uint64_t i = 0; i < n; i++)
+            memcpy(&measured[i], bytes + (4 * i + step) % (len - 3), 4);
+        if (frug_optimizer_step_measured(o, step, 0, N, measured, 0.01, weights) != FRUG_OK)
+            abort();
+    }
+}
+
 static void feed(frug_optimizer *o, const unsigned char *bytes, size_t len) {
     static float grad[N], weights[N];
     if (frug_optimizer_restore(o, bytes, len) != FRUG_OK)
@@ -48,6 +63,7 @@ static void feed(frug_optimizer *o, const unsigned char *bytes, size_t len) {
     for (uint64_t step = 0; step < 3; step++)
         if (frug_optimizer_step(o, step, 0, N, grad, 0.01, weights) != FRUG_OK)
             abort();
+    feed_measured(o, bytes, len, weights);
     memset(weights, 0, sizeof weights);
 }
 

@@ -660,19 +660,22 @@ FRUG_API uint64_t frug_optimizer_states(const frug_optimizer *optimizer);
 /**
  * What a worker has to hand over of its gradient of a range at a step, in floats. A tensor that stands still takes
  * none; a target of sgc, mesgc and cesgc takes 2 kappa s measurements, but at the steps at which its basis or its
- * shares are renewed, and all else takes the gradient itself. Ranges as in frug_optimizer_step(). Since 0.2.
+ * shares are renewed, and all else takes the gradient itself. Ranges as in frug_optimizer_step(); 0 for one that is
+ * refused there. Which steps renew is read from the state: ask before the step is made. Since 0.2.
  */
 FRUG_API uint64_t frug_optimizer_wants(const frug_optimizer *optimizer, uint64_t step, uint64_t begin, uint64_t count);
 
 /**
- * Measure a worker's own gradient of a range: what frug_optimizer_wants() counts, tensor by tensor.
+ * Measure a worker's own gradient of a range: what frug_optimizer_wants() counts, tensor by tensor in the order of the
+ * layout; of a target that is measured, measurements of the gradient and then of its squares, chunk by chunk.
  *
  * Workers add up what this writes, divide by their number and go on with frug_optimizer_step_measured(). Means of
  * measurements of gradients are exact; those of squares are means over the workers' squares, no less than the square
- * of the mean gradient. A gradient that would be held back becomes NaN, so that all workers hold it back.
+ * of the mean gradient. A gradient that would be held back is measured as NaN, so that all workers hold it back; one
+ * that is handed over as it is gets judged by the mean.
  *
  *   grad       element begin
- *   measured   room for frug_optimizer_wants() floats
+ *   measured   room for frug_optimizer_wants() floats; may be NULL where that is 0
  *
  * Does not change the optimiser's state. Deterministic. Threads: one call at a time. Allocates: never. Returns
  * FRUG_ERR_ARG. Since 0.2.
@@ -682,7 +685,8 @@ FRUG_API frug_status frug_optimizer_measure(frug_optimizer *optimizer, uint64_t 
 
 /**
  * Change the weights of one range by the mean of all workers' measurements. With one worker, measuring and then this
- * gives the bits that frug_optimizer_step() gives. Since 0.2.
+ * gives the bits that frug_optimizer_step() gives. Measurements are not trusted: a target with a NaN, an infinity or a
+ * magnitude from 2^109 on among its own is held back. Since 0.2.
  */
 FRUG_API frug_status frug_optimizer_step_measured(frug_optimizer *optimizer, uint64_t step, uint64_t begin,
                                                   uint64_t count, const float *measured, double rate, float *weights);
@@ -695,6 +699,7 @@ typedef struct frug_optimizer_times {
     double seconds_apply;   /* all else: means and weights */
 } frug_optimizer_times;
 
+/** Totals since creation, of steps and measuring; 0 for kinds that look at no tensor whole. Since 0.2. */
 FRUG_API frug_status frug_optimizer_time(const frug_optimizer *optimizer, frug_optimizer_times *times);
 
 /** State out and in, as with compressors: bit for bit, untrusted bytes, unchanged on an error. */

@@ -176,7 +176,7 @@ static const struct {
 } choices[] = {
     {"qv", 1, 1, 0, 0},        {"attention", 1, 1, 1, 0}, {"linear", 1, 1, 1, 1}, {"all", 1, 1, 1, 1},
     {"layer.0.*", 1, 1, 1, 0}, {"*.?", 1, 1, 1, 0},       {"*1*", 0, 0, 0, 1},    {"layer.0.v", 0, 1, 0, 0},
-    {"*.*.*l*p", 0, 0, 0, 1},  {"?????.0.k", 0, 0, 1, 0},
+    {"*.*.*l*p", 0, 0, 0, 1},  {"?????.0.k", 0, 0, 1, 0}, {"qv+*.k", 1, 1, 1, 0}, {"*.q+*mlp+*.q", 1, 0, 0, 1},
 };
 
 static void targets_are_chosen_by_role_or_name(void **state) {
@@ -202,6 +202,65 @@ static void targets_are_chosen_by_role_or_name(void **state) {
     }
     test_free(adamw);
     assert_int_equal(frug_optimizer_cuts(NULL, 0), 1);
+}
+
+/* The named ones move as AdamW moves them, all else but the targets stands still. */
+static void others_are_chosen_by_name(void **state) {
+    (void)state;
+    static const struct {
+        const char *others;
+        int bias, k, mlp;
+    } named[] = {{"frozen", 0, 0, 0}, {"adamw", 1, 1, 1},    {"*bias", 1, 0, 0},      {"layer.1*+*.k", 0, 1, 1},
+                 {"*", 1, 1, 1},      {"layer.0*", 1, 1, 0}, {"layer.?.m??", 0, 0, 1}};
+    float *adamw = bell_array(TUNE_N, 5), *start = bell_array(TUNE_N, 5);
+    frug_optimizer *o = tuned_optimizer("adamw:decay=0");
+    run_steps(o, 0, 3, adamw);
+    frug_optimizer_destroy(o);
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "table:s=16,c=4,others=%s", named[i].others);
+        o = tuned_optimizer(text);
+        frug_optimizer *again = tuned_optimizer(frug_optimizer_text(o));
+        assert_string_equal(frug_optimizer_text(o), frug_optimizer_text(again));
+        assert_int_equal(frug_optimizer_states(o), frug_optimizer_states(again));
+        frug_optimizer_destroy(again);
+        float *w = bell_array(TUNE_N, 5);
+        run_steps(o, 0, 3, w);
+        const int moves[] = {named[i].bias, named[i].k, named[i].mlp};
+        const size_t at[] = {BIAS, K, MLP}, n[] = {50, K_N, MLP_N};
+        for (size_t j = 0; j < 3; j++)
+            assert_same_bits(w + at[j], (moves[j] ? adamw : start) + at[j], n[j] * sizeof *w);
+        assert_true(memcmp(w, start, Q_N * sizeof *w) != 0);
+        test_free(w);
+        frug_optimizer_destroy(o);
+    }
+    test_free(adamw);
+    test_free(start);
+}
+
+/* Both lists as long as they may be, and every number with as many digits as it can have: it is still spelled out. */
+static void the_longest_text_fits(void **state) {
+    (void)state;
+    char targets[100] = "*.q", others[100] = "*bias", text[512];
+    while (strlen(targets) < 95)
+        strcat(targets, "+*.v");
+    while (strlen(others) < 95)
+        strcat(others, "+*bias");
+    const char *real = "1.2345678901234567e-05";
+    snprintf(text, sizeof text,
+             "cesgc:s=16,kappa=5,c=4,rank=6,matrix=explicit,refresh=1000000000,scale=%s,beta1=%s,beta2=%s,eps=%s,"
+             "decay=%s,targets=%s,others=%s,threads=64",
+             real, real, real, real, real, targets, others);
+    frug_optimizer *o = tuned_optimizer(text), *again = tuned_optimizer(frug_optimizer_text(o));
+    assert_string_equal(frug_optimizer_text(o), frug_optimizer_text(again));
+    assert_non_null(strstr(frug_optimizer_text(o), others));
+    assert_non_null(strstr(frug_optimizer_text(o), ",threads=64"));
+    frug_optimizer_destroy(o);
+    frug_optimizer_destroy(again);
+    snprintf(text, sizeof text, "table:targets=*%s", targets);
+    frug_layout *layout = tune_layout();
+    assert_int_equal(frug_optimizer_create(text, layout, NULL, &o), FRUG_ERR_CONFIG);
+    frug_layout_destroy(layout);
 }
 
 /* ---- bad input ---------------------------------------------------------------------- */
@@ -283,6 +342,13 @@ static const struct {
     {"sgc:targets=", "config: option 'targets' at position 5 needs a value; accepted: qv, attention, linear"},
     {"sgc:targets=layer.7.*", "config: targets=layer.7.*: no tensor of two dimensions in this layout is one; accepted"},
     {"sgc:targets=*bias", "config: targets=*bias: no tensor of two dimensions in this layout is one; accepted"},
+    {"sgc:targets=qv+layer.7.*+*.k", "config: targets=layer.7.*: no tensor of two dimensions in this layout is one"},
+    {"sgc:targets=qv++*.k", "config: bad value 'qv++*.k' of targets at position 13; accepted: qv, attention, linear"},
+    {"sgc:targets=+qv", "config: bad value '+qv' of targets at position 13"},
+    {"sgc:others=*bias+", "config: bad value '*bias+' of others at position 12; accepted: frozen, adamw, or patterns"},
+    {"sgc:s=24,others=*bias+classifier*",
+     "config: others=classifier*: no tensor in this layout is called that, or it is a target; accepted: frozen"},
+    {"sgc:s=24,others=*.q", "config: others=*.q: no tensor in this layout is called that, or it is a target"},
     {"table:kappa=1", "config: bad value '1' of kappa at position 13; accepted: 2 to 64"},
 };
 
@@ -420,6 +486,8 @@ int main(void) {
         cmocka_unit_test(a_restart_gives_the_same_bits),
         cmocka_unit_test(partitions_give_the_same_bits),
         cmocka_unit_test(targets_are_chosen_by_role_or_name),
+        cmocka_unit_test(others_are_chosen_by_name),
+        cmocka_unit_test(the_longest_text_fits),
         cmocka_unit_test(a_bad_tensor_is_held_back),
         cmocka_unit_test(extreme_gradients_leave_finite_states),
         cmocka_unit_test(bad_numbers_are_refused),

@@ -33,15 +33,6 @@ void frugi_lora_begin(frug_optimizer *o, const frugi_tuned *t) {
         factor[i] = (float)(int32_t)frugi_random(SEED_LORA, t->tensor, i) * 0x1p-31f * bound;
 }
 
-static bool all_below(const float *x, uint64_t n, uint32_t bits) {
-    uint32_t most = 0;
-    for (uint64_t i = 0; i < n; i++) {
-        uint32_t own = frugi_magnitude(x[i]);
-        most = own > most ? own : most;
-    }
-    return most < bits;
-}
-
 static void add_product(const frugi_tuned *t, const float *by_row, const float *by_col, float factor, float *w,
                         int threads) {
     frugi_product p = {by_row, 1, t->side.rows, by_col, t->side.cols, t->side.rows, t->side.cols, t->rank};
@@ -60,11 +51,12 @@ void frugi_move_lora(frug_optimizer *o, const frugi_move *move, const frugi_tune
     frugi_multiply_rows(own, t->rank, g, rows, cols, grad + first, threads);
     for (size_t i = first; i < n; i++)
         grad[i] *= factor;
-    if (!all_below(grad, n, FRUGI_OPTIM_HELD))
+    frugi_lap_ends(all, FRUGI_LAP_PROJECT);
+    if (!frugi_all_below(grad, n, FRUGI_OPTIM_HELD))
         return;
     memcpy(before, own, n * sizeof *own);
     frugi_move_adam(move, all->mean + t->moment_at, all->square + t->moment_at, own, grad, (uint32_t)n, keep);
-    if (!all_below(own, n, FRUGI_OPTIM_HELD)) { /* a rate without reason */
+    if (!frugi_all_below(own, n, FRUGI_OPTIM_HELD)) { /* a rate without reason */
         memcpy(own, before, n * sizeof *own);
         return;
     }
@@ -77,14 +69,19 @@ void frugi_move_lora(frug_optimizer *o, const frugi_move *move, const frugi_tune
 
 /* ---- galore -------------------------------------------------------------- */
 
-void frugi_project(frug_optimizer *o, const frugi_move *move, const frugi_tuned *t, const float *g) {
-    frugi_target_work *work = &o->targets->work;
-    float *basis = o->targets->basis + t->basis_at;
-    const int threads = (int)o->options.threads;
+bool frugi_basis_is_due(const frug_optimizer *o, const frugi_tuned *t, uint64_t step) {
+    const float *basis = o->targets->basis + t->basis_at;
     bool none = true; /* no step yet, or all were held back: a basis has rows of length one */
     for (size_t i = 0; i < t->side.near && none; i++)
         none = basis[i] == 0;
-    if (none || move->step % o->options.refresh == 0)
+    return none || step % o->options.refresh == 0;
+}
+
+void frugi_project(frug_optimizer *o, uint64_t step, const frugi_tuned *t, const float *g) {
+    frugi_target_work *work = &o->targets->work;
+    float *basis = o->targets->basis + t->basis_at;
+    const int threads = (int)o->options.threads;
+    if (frugi_basis_is_due(o, t, step))
         frugi_basis(&t->side, g, t->rank, SEED_BASIS, work->basis, basis, threads);
     frugi_to_far(&t->side, basis, t->rank, g, work->far, threads);
 }
@@ -102,7 +99,8 @@ static void adam(frug_optimizer *o, const frugi_move *move, const frugi_tuned *t
 
 void frugi_move_galore(frug_optimizer *o, const frugi_move *move, const frugi_tuned *t, const float *g, float *w,
                        float keep) {
-    frugi_project(o, move, t, g);
+    frugi_project(o, move->step, t, g);
+    frugi_lap_ends(o->targets, FRUGI_LAP_PROJECT);
     adam(o, move, t);
     frugi_from_both(&t->side, o->targets->basis + t->basis_at, o->targets->work.step, t->rank, keep,
                     -move->adam_rate * (float)o->options.scale, w, (int)o->options.threads);
@@ -161,6 +159,7 @@ void frugi_move_apollo(frug_optimizer *o, const frugi_move *move, const frugi_tu
     const size_t rows = t->side.rows, cols = t->side.cols;
     draw_signs(work->near, t->rank, t->side.near, t->tensor, move->step / o->options.refresh);
     frugi_to_far(&t->side, work->near, t->rank, g, work->far, (int)o->options.threads);
+    frugi_lap_ends(o->targets, FRUGI_LAP_PROJECT);
     adam(o, move, t);
     scale_factors(t, o->options.per_tensor != 0, work->far, work->step, work->factor);
     const float cut =

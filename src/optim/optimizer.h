@@ -12,11 +12,11 @@
 
 #include <stdbool.h>
 
-#define FRUGI_OPTIM_BLOCK   256u /* elements that share a scale, a list and a decision to hold back; ranges end there */
-#define FRUGI_OPTIM_WINDOW  64u  /* the longest window */
-#define FRUGI_OPTIM_TEXT    512u
-#define FRUGI_OPTIM_TARGETS 64u
-#define FRUGI_OPTIM_HELD    0x5f000000u /* 2^63 as bits: a gradient from there on, an infinity or a NaN is not used */
+#define FRUGI_OPTIM_BLOCK  256u /* elements that share a scale, a list and a decision to hold back; ranges end there */
+#define FRUGI_OPTIM_WINDOW 64u  /* the longest window */
+#define FRUGI_OPTIM_TEXT   512u
+#define FRUGI_OPTIM_NAMES  96u         /* of a list of patterns; two of them and all numbers fit FRUGI_OPTIM_TEXT */
+#define FRUGI_OPTIM_HELD   0x5f000000u /* 2^63 as bits: a gradient from there on, an infinity or a NaN is not used */
 
 typedef enum frugi_optim {
     FRUGI_OPTIM_SGD,
@@ -47,9 +47,9 @@ typedef struct frugi_optim_options {
     uint64_t window, entries;
     /* Of those that look at whole tensors; numbers are for each tensor. */
     uint64_t s, kappa, c, rank, refresh, adaptive, threads;
-    uint64_t explicit_matrix, atoms4, per_tensor, others_adamw; /* numbers of words */
+    uint64_t explicit_matrix, atoms4, per_tensor; /* numbers of words */
     double scale, alpha, growth;
-    char targets[FRUGI_OPTIM_TARGETS];
+    char targets[FRUGI_OPTIM_NAMES], others[FRUGI_OPTIM_NAMES];
 } frugi_optim_options;
 
 typedef enum frugi_way {
@@ -73,6 +73,12 @@ typedef struct frugi_part {
     bool decays;
     bool whole; /* travels whole */
 } frugi_part;
+
+/** What a range has of a part. */
+typedef struct frugi_stretch {
+    const frugi_part *part;
+    uint64_t from, count; /* from: in the flat buffer */
+} frugi_stretch;
 
 /** What one call of frug_optimizer_step() does to every element: all that depends on step and rate. */
 typedef struct frugi_move {
@@ -118,6 +124,24 @@ frug_status frugi_optim_parse(const char *text, frugi_optim_options *options);
 
 /** Spell every option out. */
 void frugi_optim_print(const frugi_optim_options *options, char text[FRUGI_OPTIM_TEXT]);
+
+/** base^n by squaring: the last bit of pow() differs between C libraries. */
+static inline double frugi_power(double base, uint64_t n) {
+    double result = 1;
+    for (; n; n >>= 1, base *= base)
+        if (n & 1)
+            result *= base;
+    return result;
+}
+
+/** Whether a range lies in the layout and cuts nothing that may not be cut. */
+frug_status frugi_range_check(const frug_optimizer *o, uint64_t begin, uint64_t count);
+
+/** The next stretch of a range that moves, in the order of the layout; *next is 0 before the first. */
+bool frugi_stretch_next(const frug_optimizer *o, uint64_t begin, uint64_t count, size_t *next, frugi_stretch *stretch);
+
+/** Floats that a worker hands over of a stretch at a step. */
+uint64_t frugi_stretch_wants(const frug_optimizer *o, uint64_t step, const frugi_stretch *stretch);
 
 /** Bytes of one stored root or value. */
 static inline size_t frugi_state_bytes(uint64_t state) {

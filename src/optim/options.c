@@ -5,7 +5,7 @@
  * is read by the same parser as the user's text, so the two cannot disagree. Options of the same name mean the same
  * everywhere, so there is one row for each.
  */
-#include "optim/optimizer.h"
+#include "optim/target.h"
 
 #include "config/number.h"
 #include "config/word.h"
@@ -43,7 +43,7 @@ static const frug_optimizer_kind kinds[] = {
      "the gradient, scaled by how AdamW would scale a random projection of it"},
 };
 
-typedef enum row_type { ROW_REAL, ROW_COUNT, ROW_WORD, ROW_GAIN, ROW_TARGETS } row_type;
+typedef enum row_type { ROW_REAL, ROW_COUNT, ROW_WORD, ROW_GAIN, ROW_NAMES } row_type;
 
 typedef struct option_row {
     const char *name;
@@ -81,8 +81,8 @@ static const option_row rows[] = {
     {"growth", ROW_REAL, AT(growth), 1, 1e9, "1 to 1e9"},
     {"scale", ROW_REAL, AT(scale), 1e-6, 1e6, "1e-6 to 1e6"},
     {"alpha", ROW_REAL, AT(alpha), 1e-6, 1e6, "1e-6 to 1e6"},
-    {"targets", ROW_TARGETS, AT(targets), 0, 0, "qv, attention, linear, all, or a pattern of names with * and ?"},
-    {"others", ROW_WORD, AT(others_adamw), 0, 0, "frozen|adamw"},
+    {"targets", ROW_NAMES, AT(targets), 0, 0, FRUGI_TARGET_WORDS},
+    {"others", ROW_NAMES, AT(others), 0, 0, FRUGI_OTHER_WORDS},
     {"threads", ROW_COUNT, AT(threads), 1, 64, "1 to 64"},
 };
 
@@ -127,6 +127,17 @@ static const option_row *find_row(frugi_word name) {
 
 /* ---- reading ------------------------------------------------------------- */
 
+/* Of a list joined by +. */
+static bool has_empty_item(frugi_word list) {
+    bool empty = true;
+    for (size_t i = 0; i < list.len; i++) {
+        if (list.at[i] == '+' && empty)
+            return true;
+        empty = list.at[i] == '+';
+    }
+    return empty;
+}
+
 static bool read_value(const option_row *row, frugi_word value, void *field) {
     double real = 0;
     uint64_t count = 0;
@@ -151,10 +162,10 @@ static bool read_value(const option_row *row, frugi_word value, void *field) {
         count = which;
         memcpy(field, &count, sizeof count);
         return true;
-    case ROW_TARGETS:
-        if (value.len >= FRUGI_OPTIM_TARGETS)
+    case ROW_NAMES:
+        if (value.len >= FRUGI_OPTIM_NAMES || has_empty_item(value))
             return false;
-        memset(field, 0, FRUGI_OPTIM_TARGETS);
+        memset(field, 0, FRUGI_OPTIM_NAMES);
         memcpy(field, value.at, value.len);
         return true;
     }
@@ -235,7 +246,7 @@ frug_status frugi_optim_parse(const char *text, frugi_optim_options *options) {
     return FRUG_OK;
 }
 
-#define PRINTED (FRUGI_OPTIM_TARGETS > FRUGI_NUMBER_TEXT_MAX ? FRUGI_OPTIM_TARGETS : FRUGI_NUMBER_TEXT_MAX)
+#define PRINTED (FRUGI_OPTIM_NAMES > FRUGI_NUMBER_TEXT_MAX ? FRUGI_OPTIM_NAMES : FRUGI_NUMBER_TEXT_MAX)
 
 /* ---- printing ------------------------------------------------------------ */
 
@@ -252,7 +263,7 @@ static void print_value(const option_row *row, const frugi_optim_options *option
             frugi_write_double(real, text);
         return;
     }
-    if (row->type == ROW_TARGETS) {
+    if (row->type == ROW_NAMES) {
         snprintf(text, PRINTED, "%s", field);
         return;
     }

@@ -7,8 +7,9 @@
 
 #include "recover/lanes.h"
 
-#define TALL 4u
-#define WIDE 16u
+#define TALL  4u
+#define WIDE  16u
+#define GROUP 8u /* rows of a large matrix that pass by together */
 
 typedef struct store {
     float keep, factor;
@@ -76,22 +77,23 @@ static float finish(frugi_four lanes, const float *x, const float *g, size_t fro
     return sum;
 }
 
-/* Products of four rows of x and one of g. */
-static void four_dots(const float *x, const float *g, size_t cols, float *y, size_t stride) {
-    frugi_four s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
-    const float *x1 = x + cols, *x2 = x1 + cols, *x3 = x2 + cols;
+/* Products of four rows of x and two of g. */
+static void eight_dots(const float *x, const float *g, size_t cols, float *y, size_t stride) {
+    frugi_four sum[4][2] = {{{0}}};
+    const float *h = g + cols;
     size_t j = 0;
     for (; j + 4 <= cols; j += 4) {
-        frugi_four v = frugi_load(g + j);
-        s0 += frugi_load(x + j) * v;
-        s1 += frugi_load(x1 + j) * v;
-        s2 += frugi_load(x2 + j) * v;
-        s3 += frugi_load(x3 + j) * v;
+        frugi_four a = frugi_load(g + j), b = frugi_load(h + j);
+        for (size_t i = 0; i < 4; i++) {
+            frugi_four own = frugi_load(x + i * cols + j);
+            sum[i][0] += own * a;
+            sum[i][1] += own * b;
+        }
     }
-    y[0] = finish(s0, x, g, j, cols);
-    y[stride] = finish(s1, x1, g, j, cols);
-    y[2 * stride] = finish(s2, x2, g, j, cols);
-    y[3 * stride] = finish(s3, x3, g, j, cols);
+    for (size_t i = 0; i < 4; i++) {
+        y[i * stride] = finish(sum[i][0], x + i * cols, g, j, cols);
+        y[i * stride + 1] = finish(sum[i][1], x + i * cols, h, j, cols);
+    }
 }
 
 static void one_dot(const float *x, const float *g, size_t cols, float *y) {
@@ -102,14 +104,24 @@ static void one_dot(const float *x, const float *g, size_t cols, float *y) {
     *y = finish(s, x, g, j, cols);
 }
 
+/* Four rows of x stay in the first cache while all of a group of g pass by. */
+static void group_dots(const float *x, size_t k, const float *g, size_t rows, size_t cols, float *y, size_t stride) {
+    for (size_t i = 0; i < k; i += 4) {
+        size_t row = 0;
+        for (; i + 4 <= k && row + 2 <= rows; row += 2)
+            eight_dots(x + i * cols, g + row * cols, cols, y + i * stride + row, stride);
+        for (; row < rows; row++)
+            for (size_t e = i; e < i + 4 && e < k; e++)
+                one_dot(x + e * cols, g + row * cols, cols, y + e * stride + row);
+    }
+}
+
 void frugi_multiply_rows(const float *x, size_t k, const float *g, size_t rows, size_t cols, float *y, int threads) {
+    const size_t groups = (rows + GROUP - 1) / GROUP;
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (size_t row = 0; row < rows; row++) {
-        size_t i = 0;
-        for (; i + 4 <= k; i += 4)
-            four_dots(x + i * cols, g + row * cols, cols, y + i * rows + row, rows);
-        for (; i < k; i++)
-            one_dot(x + i * cols, g + row * cols, cols, y + i * rows + row);
+    for (size_t group = 0; group < groups; group++) {
+        size_t row = group * GROUP, n = rows - row < GROUP ? rows - row : GROUP;
+        group_dots(x, k, g + row * cols, n, cols, y + row, rows);
     }
     (void)threads;
 }

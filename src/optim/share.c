@@ -76,29 +76,32 @@ static void measure_anew(frug_optimizer *o, const frugi_tuned *t, const uint8_t 
     }
 }
 
-void frugi_share_out(frug_optimizer *o, const frugi_move *move, const frugi_tuned *t, const float *g) {
+bool frugi_shares_are_due(const frug_optimizer *o, const frugi_tuned *t, uint64_t step) {
+    const uint8_t *level = o->targets->level + t->level_at;
+    bool none = true; /* no step yet, or all were held back */
+    for (uint32_t j = 0; j < t->c; j++)
+        none &= level[j] == 0;
+    return none || step % o->options.refresh == 0;
+}
+
+void frugi_share_out(frug_optimizer *o, const frugi_tuned *t, const float *g) {
     frugi_targets *all = o->targets;
     frugi_target_work *work = &all->work;
     uint8_t *level = all->level + t->level_at, *next = work->level;
-    float *mean = all->mean + t->moment_at, *square = all->square + t->moment_at;
-    bool none = true;
-    for (uint32_t j = 0; j < t->c; j++)
-        none &= level[j] == 0;
-    if (!none && move->step % o->options.refresh != 0)
-        return;
+    float *mean = all->mean + t->moment_at, *square = all->square + t->moment_at, *kept = work->measured;
     count_largest(o, t, g, work->x.count);
     settle(t, o->options.s, work->x.count, next);
     if (memcmp(level, next, t->c) == 0)
         return;
     frugi_recover_chunks(o, t, mean, &work->x);
     frugi_recover_chunks(o, t, square, &work->y);
-    memcpy(work->kept, mean, t->moments * sizeof *mean);
-    memcpy(work->kept + t->moments, square, t->moments * sizeof *square);
+    memcpy(kept, mean, t->moments * sizeof *mean);
+    memcpy(kept + t->moments, square, t->moments * sizeof *square);
     for (uint32_t j = 0; j < t->c; j++) { /* from here on the new shares hold, and next has the old ones */
         uint8_t old = level[j];
         level[j] = next[j];
         next[j] = old;
     }
-    measure_anew(o, t, next, work->kept, &work->x, mean);
-    measure_anew(o, t, next, work->kept + t->moments, &work->y, square);
+    measure_anew(o, t, next, kept, &work->x, mean);
+    measure_anew(o, t, next, kept + t->moments, &work->y, square);
 }

@@ -51,28 +51,38 @@ void frugi_recover_chunks(frug_optimizer *o, const frugi_tuned *t, const float *
 
 /* ---- measuring ----------------------------------------------------------- */
 
-static void add_measured(frugi_target_work *work, const frugi_solver *solver, float beta, float rest, float *state) {
-    (void)frugi_matrix_apply(solver->matrix, work->x.index, work->x.value, solver->s, work->span, work->p);
-    for (uint32_t i = 0; i < solver->k; i++)
-        state[i] = beta * state[i] + rest * work->p[i];
-}
-
-static void measure(frug_optimizer *o, const frugi_move *move, const frugi_tuned *t, const float *g) {
+static void measure(frug_optimizer *o, const frugi_tuned *t, const float *g, float *p, float *q) {
     frugi_target_work *work = &o->targets->work;
-    float *mean = o->targets->mean + t->moment_at, *square = o->targets->square + t->moment_at;
+    const frugi_entries *x = &work->x;
     for (uint32_t j = 0; j < t->c; j++) {
         const frugi_solver *solver = frugi_chunk_solver(o, t, j);
         uint64_t from = frugi_chunk_at(t, j), len = frugi_chunk_at(t, j + 1) - from;
         if (!solver)
             continue;
-        frugi_largest(work, g + from, len, solver->s, work->x.index, work->x.value);
-        add_measured(work, solver, move->beta1, move->rest1, mean);
+        /* Cannot fail: places come from the chunk, which is no longer than the matrix. */
+        frugi_largest(work, g + from, len, solver->s, x->index, x->value);
+        (void)frugi_matrix_apply(solver->matrix, x->index, x->value, solver->s, work->span, p);
         for (uint32_t i = 0; i < solver->s; i++)
-            work->x.value[i] *= work->x.value[i];
-        add_measured(work, solver, move->beta2, move->rest2, square);
-        mean += solver->k;
-        square += solver->k;
+            x->value[i] *= x->value[i];
+        (void)frugi_matrix_apply(solver->matrix, x->index, x->value, solver->s, work->span, q);
+        p += solver->k;
+        q += solver->k;
     }
+}
+
+bool frugi_sketch_renews(const frug_optimizer *o, const frugi_tuned *t, uint64_t step) {
+    return (t->rank && frugi_basis_is_due(o, t, step)) || (o->options.adaptive && frugi_shares_are_due(o, t, step));
+}
+
+void frugi_sketch_measure(frug_optimizer *o, uint64_t step, const frugi_tuned *t, const float *g, float *measured) {
+    if (t->rank) {
+        frugi_project(o, step, t, g);
+        g = o->targets->work.far;
+    }
+    if (o->options.adaptive && frugi_shares_are_due(o, t, step))
+        frugi_share_out(o, t, g);
+    measure(o, t, g, measured, measured + t->moments);
+    frugi_lap_ends(o->targets, FRUGI_LAP_PROJECT);
 }
 
 /* ---- moving -------------------------------------------------------------- */
@@ -135,16 +145,21 @@ static void apply(frug_optimizer *o, const frugi_move *move, const frugi_tuned *
     }
 }
 
-void frugi_move_sketch(frug_optimizer *o, const frugi_move *move, const frugi_tuned *t, const float *g, float *w) {
+static void add_measured(float *state, const float *measured, uint64_t n, float beta, float rest) {
+    for (uint64_t i = 0; i < n; i++)
+        state[i] = beta * state[i] + rest * measured[i];
+}
+
+void frugi_move_sketch(frug_optimizer *o, const frugi_move *move, const frugi_tuned *t, const float *measured,
+                       float *w) {
     frugi_targets *all = o->targets;
-    if (t->rank) {
-        frugi_project(o, move, t, g);
-        g = all->work.far;
-    }
-    if (o->options.adaptive)
-        frugi_share_out(o, move, t, g);
-    measure(o, move, t, g);
-    frugi_recover_chunks(o, t, all->mean + t->moment_at, &all->work.x);
-    frugi_recover_chunks(o, t, all->square + t->moment_at, &all->work.y);
+    float *mean = all->mean + t->moment_at, *square = all->square + t->moment_at;
+    add_measured(mean, measured, t->moments, move->beta1, move->rest1);
+    add_measured(square, measured + t->moments, t->moments, move->beta2, move->rest2);
+    frugi_lap_ends(all, FRUGI_LAP_APPLY);
+    frugi_recover_chunks(o, t, mean, &all->work.x);
+    frugi_recover_chunks(o, t, square, &all->work.y);
+    frugi_lap_ends(all, FRUGI_LAP_RECOVER);
     apply(o, move, t, w);
+    frugi_lap_ends(all, FRUGI_LAP_APPLY);
 }

@@ -111,10 +111,14 @@ void frugi_move_table(frug_optimizer *o, const frugi_move *move, const frugi_tun
         uint64_t from = frugi_chunk_at(t, j);
         const chunk c = chunk_of(o->targets, t, j);
         frugi_largest(work, g + from, frugi_chunk_at(t, j + 1) - from, t->s, work->x.index, work->x.value);
+        frugi_lap_ends(o->targets, FRUGI_LAP_PROJECT);
         uint32_t n = merge(move, work, &c, t->s);
+        frugi_lap_ends(o->targets, FRUGI_LAP_RECOVER);
         for (uint32_t i = 0; i < n; i++)
             w[from + work->place[i]] -= rate * (work->mean[i] / (sqrtf(work->square[i]) * move->root_gain + move->eps));
+        frugi_lap_ends(o->targets, FRUGI_LAP_APPLY);
         write_back(work, &c, evict(work, &c, t->s, n));
+        frugi_lap_ends(o->targets, FRUGI_LAP_RECOVER);
     }
 }
 

@@ -1,5 +1,5 @@
 /*
- * target.c - which tensors an optimiser of whole tensors moves, what it keeps about each, and where that lies.
+ * target.c - what an optimiser of whole tensors keeps about each of its targets, where that lies, and room to work in.
  *
  * All numbers are checked here, with a sentence that names the tensor, so that a step cannot fail. Solvers are shared
  * by targets of the same chunk length, as the paper shares its matrix.
@@ -9,46 +9,6 @@
 #include "common/bits.h"
 #include "common/memory.h"
 #include "common/status.h"
-
-/* ---- which --------------------------------------------------------------- */
-
-/* A pattern with * (anything) and ? (one character), in time linear in pattern times name. */
-static bool matches(const char *pattern, const char *name) {
-    const char *star = NULL, *resume = NULL;
-    while (*name) {
-        if (*pattern == '*') {
-            star = pattern++;
-            resume = name;
-        } else if (*pattern == '?' || *pattern == *name) {
-            pattern++;
-            name++;
-        } else if (star) {
-            pattern = star + 1;
-            name = ++resume;
-        } else {
-            return false;
-        }
-    }
-    while (*pattern == '*')
-        pattern++;
-    return *pattern == '\0';
-}
-
-bool frugi_is_target(const frugi_optim_options *options, const frug_tensor *tensor) {
-    const char *which = options->targets;
-    const frug_role role = tensor->role;
-    const bool qv = role == FRUG_ROLE_ATTN_Q || role == FRUG_ROLE_ATTN_V || role == FRUG_ROLE_ATTN_QKV;
-    const bool attention = qv || role == FRUG_ROLE_ATTN_K || role == FRUG_ROLE_ATTN_O;
-    if (tensor->ndim < 2)
-        return false;
-    if (strcmp(which, "qv") == 0)
-        return qv;
-    if (strcmp(which, "attention") == 0)
-        return attention;
-    if (strcmp(which, "linear") == 0)
-        return attention || role == FRUG_ROLE_LINEAR;
-    return strcmp(which, "all") == 0 || matches(which, tensor->name);
-}
 
 /* ---- its numbers --------------------------------------------------------- */
 
@@ -209,19 +169,17 @@ static bool reserve_entries(frugi_entries *e, uint64_t s, uint64_t c) {
 
 static bool reserve_sparse(frugi_targets *all, const frugi_optim_options *f, const frugi_tuned *t) {
     frugi_target_work *w = &all->work;
-    uint64_t span = 0, entries = 0, most = 0;
+    uint64_t span = 0, entries = 0;
     bool ok = reserve_entries(&w->x, f->s, f->c) && reserve_entries(&w->y, f->s, f->c);
     for (size_t i = 0; i < all->solvers; i++) {
         uint64_t own = frugi_matrix_span(all->solver[i].matrix);
         span = own > span ? own : span;
-        most = all->solver[i].k > most ? all->solver[i].k : most;
     }
     for (size_t i = 0; i < all->count; i++)
         entries = t[i].room > entries ? t[i].room : entries;
     entries += entries ? t->s : 0;
     w->span = room(span, 1, sizeof *w->span, &ok);
-    w->p = room(most, 1, sizeof *w->p, &ok);
-    w->kept = room(f->adaptive ? 2 * f->kappa * f->s : 0, 1, sizeof *w->kept, &ok);
+    w->measured = room(frugi_is_sketch(f) ? 2 * f->kappa * f->s : 0, 1, sizeof *w->measured, &ok);
     w->level = room(f->adaptive ? f->c : 0, 1, sizeof *w->level, &ok);
     w->mean = room(entries, 2, sizeof *w->mean, &ok);
     w->square = room(entries, 1, sizeof *w->square, &ok);
@@ -255,11 +213,7 @@ frug_status frugi_targets_reserve(frug_optimizer *o) {
     const frugi_optim_options *f = &o->options;
     if (!frugi_has_targets(f))
         return FRUG_OK;
-    FRUG_FAIL_IF(!o->targets, FRUG_ERR_CONFIG,
-                 "config: targets=%s: no tensor of two dimensions in this layout is one; accepted: qv, attention, "
-                 "linear, all, or a pattern of names with * and ?",
-                 f->targets);
-    if (f->s && f->kind != FRUGI_OPTIM_TABLE)
+    if (frugi_is_sketch(f))
         FRUG_TRY(make_solvers(o));
     bool ok =
         (!f->s || reserve_sparse(o->targets, f, o->targets->target)) && (!f->rank || reserve_projection(o->targets, f));
@@ -271,9 +225,9 @@ void frugi_targets_destroy(frugi_targets *all) {
     if (!all)
         return;
     frugi_target_work *w = &all->work;
-    void *const held[] = {w->x.index, w->x.value, w->x.count, w->y.index, w->y.value, w->y.count,
-                          w->span,    w->p,       w->kept,    w->level,   w->far,     w->step,
-                          w->near,    w->factor,  w->basis,   w->mean,    w->square,  w->place};
+    void *const held[] = {w->x.index, w->x.value,  w->x.count, w->y.index, w->y.value, w->y.count,
+                          w->span,    w->measured, w->level,   w->far,     w->step,    w->near,
+                          w->factor,  w->basis,    w->mean,    w->square,  w->place};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
         frugi_free(held[i]);
     frugi_whole_destroy(w->whole);

@@ -15,8 +15,13 @@
 #include "select/whole.h"
 
 #define FRUGI_TARGET_HELD   0x53800000u /* 2^40 as bits: a gradient with more is not used, its squares might overflow */
-#define FRUGI_TARGET_LARGE  0x76800000u /* 2^110 as bits: no measurement gets there */
+#define FRUGI_TARGET_LARGE  0x76800000u /* 2^110 as bits: no mean of measurements gets there */
+#define FRUGI_TARGET_LARGER 0x76000000u /* 2^109 as bits: measurements from there on are not used */
 #define FRUGI_TARGET_LEVELS 16u         /* how many shares a chunk may get; four are an even share */
+
+/* What the options targets and others accept, for messages. */
+#define FRUGI_TARGET_WORDS "qv, attention, linear, all, or patterns of names with * and ?, joined by +"
+#define FRUGI_OTHER_WORDS  "frozen, adamw, or patterns of names with * and ?, joined by +"
 
 typedef struct frugi_tuned {
     uint32_t tensor;
@@ -50,8 +55,7 @@ typedef struct frugi_target_work {
     frugi_whole *whole;
     frugi_entries x, y; /* s entries, c counts */
     float *span;        /* what a solver's matrix wants */
-    float *p;           /* k */
-    float *kept;        /* adaptive: both moments of a target while they are measured anew */
+    float *measured;    /* 2 kappa s: measurements; before that, both moments while shares change */
     uint8_t *level;     /* adaptive: shares to be */
     float *far, *step;  /* rank x far: projection, and what becomes of it. lora: both factors' gradient, both factors */
     float *near;        /* apollo: rank x near signs */
@@ -60,6 +64,11 @@ typedef struct frugi_target_work {
     float *mean, *square; /* table: a chunk's entries and the new ones */
     uint32_t *place;
 } frugi_target_work;
+
+/** What a target's time is spent on. */
+typedef enum frugi_lap { FRUGI_LAP_PROJECT, FRUGI_LAP_RECOVER, FRUGI_LAP_APPLY } frugi_lap;
+
+#define FRUGI_LAPS 3
 
 struct frugi_targets {
     frugi_tuned *target;
@@ -73,6 +82,7 @@ struct frugi_targets {
     uint16_t *narrow;
     uint8_t *level;
     frugi_target_work work;
+    double since, seconds[FRUGI_LAPS]; /* since: when the lap that is under way began */
 };
 
 /** Whether the optimiser's kind has targets at all. */
@@ -80,8 +90,17 @@ static inline bool frugi_has_targets(const frugi_optim_options *options) {
     return options->kind >= FRUGI_OPTIM_SGC;
 }
 
-/** Whether a tensor is one of the option targets. */
+/** Whether measurements are kept about its targets. */
+static inline bool frugi_is_sketch(const frugi_optim_options *options) {
+    return options->kind >= FRUGI_OPTIM_SGC && options->kind <= FRUGI_OPTIM_CESGC;
+}
+
+/** Whether a tensor is one of the option targets; and whether one that is not gets AdamW. */
 bool frugi_is_target(const frugi_optim_options *options, const frug_tensor *tensor);
+bool frugi_is_other(const frugi_optim_options *options, const frug_tensor *tensor);
+
+/** Refuse names in the options targets and others that nothing in the layout has. */
+frug_status frugi_names_check(const frugi_optim_options *options, const frug_layout *layout);
 
 /** Work the numbers of a target out, check them and add it. */
 frug_status frugi_target_add(frug_optimizer *o, const frug_tensor *tensor, uint32_t number);
@@ -109,11 +128,34 @@ static inline uint64_t frugi_chunk_most(const frugi_tuned *t) {
 /** The n entries of x with the largest magnitudes, ascending. */
 void frugi_largest(frugi_target_work *work, const float *x, uint64_t len, uint32_t n, uint32_t *index, float *value);
 
-/* ---- how a target moves: one call a step, g finite ---- */
+/** Whether all magnitudes are below a bound, given as bits; a NaN never is. */
+bool frugi_all_below(const float *x, uint64_t n, uint32_t bits);
+
+/** Count the time since the last call, or since the target's turn began, as time of this lap. */
+void frugi_lap_ends(frugi_targets *all, frugi_lap lap);
+
+/* ---- how a target moves: one call a step ---- */
 
 void frugi_target_move(frug_optimizer *o, const frugi_move *move, const frugi_tuned *t, const float *g, float *w,
                        float keep);
-void frugi_move_sketch(frug_optimizer *o, const frugi_move *move, const frugi_tuned *t, const float *g, float *w);
+
+/** The target whose measurements a worker hands over of a stretch, NULL where it hands over the gradient. */
+const frugi_tuned *frugi_stretch_sketch(const frug_optimizer *o, uint64_t step, const frugi_stretch *stretch);
+
+/** The two halves of a step of a sketch at which nothing is renewed. measured: 2 t->moments, of p and then of q. */
+void frugi_target_measure(frug_optimizer *o, uint64_t step, const frugi_tuned *t, const float *g, float *measured);
+void frugi_target_move_measured(frug_optimizer *o, const frugi_move *move, const frugi_tuned *t, const float *measured,
+                                float *w, float keep);
+
+/* ---- the same for each kind: all numbers are finite ---- */
+
+/** Whether the basis or the shares of a target are made or renewed at a step. */
+bool frugi_sketch_renews(const frug_optimizer *o, const frugi_tuned *t, uint64_t step);
+
+/** Renew what is due, and measure. Without anything due no state changes. */
+void frugi_sketch_measure(frug_optimizer *o, uint64_t step, const frugi_tuned *t, const float *g, float *measured);
+void frugi_move_sketch(frug_optimizer *o, const frugi_move *move, const frugi_tuned *t, const float *measured,
+                       float *w);
 void frugi_move_table(frug_optimizer *o, const frugi_move *move, const frugi_tuned *t, const float *g, float *w);
 void frugi_move_lora(frug_optimizer *o, const frugi_move *move, const frugi_tuned *t, const float *g, float *w,
                      float keep);
@@ -122,14 +164,20 @@ void frugi_move_galore(frug_optimizer *o, const frugi_move *move, const frugi_tu
 void frugi_move_apollo(frug_optimizer *o, const frugi_move *move, const frugi_tuned *t, const float *g, float *w,
                        float keep);
 
-/** Make or renew the basis of a target when it is time, and put g's projection into work.far. */
-void frugi_project(frug_optimizer *o, const frugi_move *move, const frugi_tuned *t, const float *g);
+/** Whether a target has no basis yet, or gets a new one at a step. */
+bool frugi_basis_is_due(const frug_optimizer *o, const frugi_tuned *t, uint64_t step);
+
+/** Make or renew the basis of a target when it is due, and put g's projection into work.far. */
+void frugi_project(frug_optimizer *o, uint64_t step, const frugi_tuned *t, const float *g);
 
 /** lora: draw the factor that does not begin at zero. */
 void frugi_lora_begin(frug_optimizer *o, const frugi_tuned *t);
 
-/** Give chunks their shares of s when it is time, and bring their states to the new lengths. */
-void frugi_share_out(frug_optimizer *o, const frugi_move *move, const frugi_tuned *t, const float *g);
+/** Whether chunks have no shares yet, or get new ones at a step. */
+bool frugi_shares_are_due(const frug_optimizer *o, const frugi_tuned *t, uint64_t step);
+
+/** Give chunks their shares of s, and bring their states to the new lengths. */
+void frugi_share_out(frug_optimizer *o, const frugi_tuned *t, const float *g);
 
 /** Recover the sparse vectors behind all chunks' measurements p. */
 void frugi_recover_chunks(frug_optimizer *o, const frugi_tuned *t, const float *p, const frugi_entries *out);

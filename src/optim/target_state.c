@@ -1,6 +1,6 @@
 /*
- * target_state.c - the states of whole tensors in the arena, whether saved ones are sound, and how a target moves: it
- * is looked at once, held back whole where a number is not to be used, and handed to its kind.
+ * target_state.c - the states of whole tensors in the arena, and whether saved ones are sound: nothing is taken that no
+ * step could have left behind.
  */
 #include "optim/target.h"
 
@@ -25,8 +25,6 @@ void frugi_targets_begin(frug_optimizer *o) {
     for (size_t i = 0; o->targets && o->options.kind == FRUGI_OPTIM_LORA && i < o->targets->count; i++)
         frugi_lora_begin(o, &o->targets->target[i]);
 }
-
-/* ---- saved states -------------------------------------------------------- */
 
 /* The whole of s is shared out, or nothing yet; no chunk has more than it may. */
 static bool levels_are_sound(const frugi_tuned *t, uint64_t s, const uint8_t *level) {
@@ -73,38 +71,4 @@ bool frugi_targets_are_sound(const frug_optimizer *o, const unsigned char *arena
     }
 #undef IN
     return sound;
-}
-
-/* ---- moving -------------------------------------------------------------- */
-
-void frugi_largest(frugi_target_work *work, const float *x, uint64_t len, uint32_t n, uint32_t *index, float *value) {
-    const frugi_span span = {x, len};
-    frugi_cutoff cut = frugi_whole_cutoff(work->whole, &span, 1, n, 1);
-    frugi_whole_emit(work->whole, &span, &cut, index, value, 1);
-}
-
-static bool usable(const float *g, uint64_t n) {
-    uint32_t most = 0;
-    for (uint64_t at = 0; at < n && most < FRUGI_TARGET_HELD; at += 1u << 20) {
-        uint32_t own = frugi_largest_magnitude(g + at, n - at < 1u << 20 ? (uint32_t)(n - at) : 1u << 20);
-        most = own > most ? own : most;
-    }
-    return most < FRUGI_TARGET_HELD;
-}
-
-void frugi_target_move(frug_optimizer *o, const frugi_move *move, const frugi_tuned *t, const float *g, float *w,
-                       float keep) {
-    const uint64_t n = (uint64_t)t->side.rows * t->side.cols;
-    if (!usable(g, n))
-        return;
-    if (keep != 1.0f && o->options.s) /* the others decay in the same pass as they move */
-        for (uint64_t i = 0; i < n; i++)
-            w[i] *= keep;
-    switch (o->options.kind) {
-    case FRUGI_OPTIM_TABLE: frugi_move_table(o, move, t, g, w); break;
-    case FRUGI_OPTIM_LORA: frugi_move_lora(o, move, t, g, w, keep); break;
-    case FRUGI_OPTIM_GALORE: frugi_move_galore(o, move, t, g, w, keep); break;
-    case FRUGI_OPTIM_APOLLO: frugi_move_apollo(o, move, t, g, w, keep); break;
-    default: frugi_move_sketch(o, move, t, g, w); break;
-    }
 }

@@ -8,6 +8,7 @@
  */
 #include "recover/matrix.h"
 
+#include "common/bits.h"
 #include "common/random.h"
 #include "common/sample.h"
 #include "recover/lanes.h"
@@ -146,10 +147,20 @@ static float signed_unit(const frugi_matrix *a, uint32_t j) {
     return a->sign[j / 32] >> (j % 32) & 1 ? -a->unit : a->unit;
 }
 
+/* v, or -v where the parity of bits is odd. Shifts, because no vector of parities is in any instruction set. */
+FRUGI_INLINED float flip_by_parity(float v, uint32_t bits) {
+    bits ^= bits >> 16;
+    bits ^= bits >> 8;
+    bits ^= bits >> 4;
+    bits ^= bits >> 2;
+    bits ^= bits >> 1;
+    return frugi_bits_f32(frugi_f32_bits(v) ^ bits << 31);
+}
+
 void frugi_hadamard_column(const frugi_matrix *a, uint32_t j, float *column) {
     float unit = signed_unit(a, j);
     for (uint32_t t = 0; t < a->plan.k; t++)
-        column[t] = __builtin_parity(a->row[t] & j) ? -unit : unit;
+        column[t] = flip_by_parity(unit, a->row[t] & j);
     memset(column + a->plan.k, 0, (a->stride - a->plan.k) * sizeof *column);
 }
 
@@ -174,6 +185,6 @@ void frugi_hadamard_apply(const frugi_matrix *a, const uint32_t *index, const fl
     for (uint32_t i = 0; i < n; i++) {
         float v = value[i] * signed_unit(a, index[i]);
         for (uint32_t t = 0; t < a->plan.k; t++)
-            p[t] += __builtin_parity(a->row[t] & index[i]) ? -v : v;
+            p[t] += flip_by_parity(v, a->row[t] & index[i]);
     }
 }

@@ -81,11 +81,11 @@ static frug_layout *make_layout(int which) {
         add(layout, "b", 1, 1, 77, FRUG_APPEND);
         add(layout, "c", 2, 37, 131, FRUG_APPEND);
         add(layout, "d", 2, 8, 129, 16384 + 77 + 4847 + 3);
-        add(layout, "e", 2, 1024, 300, FRUG_APPEND);
+        add(layout, "e", 2, 64, 300, FRUG_APPEND);
     } else {
         for (int i = 0; i < 60; i++) {
             snprintf(name, sizeof name, "t%d", i);
-            add(layout, name, 2, 5 + (uint64_t)i, 211, FRUG_APPEND);
+            add(layout, name, 2, 5 + (uint64_t)i % 9, 211, FRUG_APPEND);
             snprintf(name, sizeof name, "v%d", i);
             add(layout, name, 1, 1, 3 + (uint64_t)i, FRUG_APPEND);
         }
@@ -101,6 +101,7 @@ typedef struct worker {
 } worker;
 
 typedef struct scene {
+    const char *text;
     frug_layout *layout;
     uint64_t n;
     size_t room;
@@ -113,6 +114,7 @@ static void open_scene(scene *s, const char *text, int which) {
     frug_config *config;
     frug_options options = FRUG_OPTIONS_INIT;
     options.total_steps = STEPS;
+    s->text = text;
     s->layout = make_layout(which);
     s->n = frug_layout_elements(s->layout);
     assert_int_equal(frug_config_create(text, &config), FRUG_OK);
@@ -157,10 +159,12 @@ static void compress_both(scene *s, worker *w, uint64_t step, kind k) {
                      FRUG_OK);
     assert_int_equal(cpu_len, gpu_len);
     from_device(s->back, w->gpu_frame, gpu_len);
-    for (size_t i = 0; i < gpu_len; i++)
-        if (s->back[i] != w->cpu_frame[i])
-            fail_msg("step %d, data %d: byte %zu of %zu is %02x on the GPU, %02x on the CPU", (int)step, (int)k, i,
-                     gpu_len, s->back[i], w->cpu_frame[i]);
+    for (size_t i = 48; i < gpu_len + 48; i++) { /* the checksum last: it differs whenever anything does */
+        size_t at = i % gpu_len;
+        if (s->back[at] != w->cpu_frame[at])
+            fail_msg("%s, step %d, data %d: byte %zu of %zu is %02x on the GPU, %02x on the CPU", s->text, (int)step,
+                     (int)k, at, gpu_len, s->back[at], w->cpu_frame[at]);
+    }
     w->len = gpu_len;
 }
 

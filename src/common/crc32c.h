@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /** The checksum of len bytes appended to those that gave crc; start with 0. */
-uint32_t frugi_crc32c(uint32_t crc, const void *data, size_t len);
+FRUGI_SHARED uint32_t frugi_crc32c(uint32_t crc, const void *data, size_t len);
 
 /** The checksum of A followed by B, from those of A and of B and the length of B. */
 uint32_t frugi_crc32c_join(uint32_t crc_a, uint32_t crc_b, uint64_t len_b);

@@ -173,7 +173,12 @@ static frug_status cut_range(frug_cuda *g, uint64_t step, uint64_t begin, uint64
                          .source = g->plan->source,
                          .sections = (uint32_t)r->cut.slices};
     frugi_frame_write(&frame, r->frame.header);
-    r->frame.bytes = r->cut.bytes;
+    uint64_t body = r->cut.bytes - FRUGI_GPU_HEADER;
+    const uint32_t one = 0x80000000u; /* x^0 */
+    r->frame.base = frugi_crc32c_shift(~frugi_crc32c(0, r->frame.header, FRUGI_GPU_HEADER), body);
+    r->frame.source = frame.source;
+    r->frame.source_power = frugi_crc32c_shift(one, body + FRUGI_GPU_HEADER - 32);
+    r->frame.held_power = frugi_crc32c_shift(one, body + FRUGI_GPU_HEADER - 40);
     return FRUG_OK;
 }
 
@@ -183,6 +188,7 @@ static frugi_gpu_slice to_gpu(const frugi_slice *slice) {
                              .count = s->count,
                              .kappa = s->kappa,
                              .first = s->first,
+                             .carried = (uint32_t)(s->first * s->kappa),
                              .stored = slice->stored,
                              .payload_at = slice->payload_at,
                              .index_at = s->index_at,
@@ -243,7 +249,7 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, uint64_t begin, uint
     }
     const unsigned char *frame = dst;
     TRY_CUDA("checksum", frugi_gpu_crc_launch(&frame, 1, r.cut.bytes, g->powers, g->desk, stream));
-    TRY_CUDA("seal", frugi_gpu_seal_launch(&r.frame, dst, g->desk, g->powers, stream));
+    TRY_CUDA("seal", frugi_gpu_seal_launch(&r.frame, dst, g->desk, stream));
     *len = r.cut.bytes;
     return FRUG_OK;
 }
@@ -252,7 +258,7 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, uint64_t begin, uint
 static frug_status check_frames(frug_cuda *g, const range *r, frugi_gpu_sum *sum, frug_stream stream) {
     FRUG_TRY(clear_desk(g, stream));
     TRY_CUDA("checksum", frugi_gpu_crc_launch(sum->frame, sum->frames, r->cut.bytes, g->powers, g->desk, stream));
-    TRY_CUDA("check", frugi_gpu_judge_launch(&r->frame, sum, g->desk, g->powers, stream));
+    TRY_CUDA("check", frugi_gpu_judge_launch(&r->frame, sum, g->desk, stream));
     for (size_t at = 0; at < r->cut.slices;) {
         at = fill_table(g, &r->cut, at, &sum->table);
         TRY_CUDA("check", frugi_gpu_check_launch(sum, g->processors, stream));

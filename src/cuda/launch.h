@@ -23,12 +23,13 @@ extern "C" {
 typedef struct frugi_gpu_slice {
     uint64_t begin, count; /* elements of the flat buffer */
     uint64_t kappa, first;
+    uint32_t carried; /* of first * kappa: what is below the point */
+    uint32_t tensor;
     uint64_t stored;
     uint64_t payload_at; /* in the frame */
     uint64_t index_at, value_at, bytes;
     uint32_t blocks_before; /* of the slices before, in this launch */
     uint32_t blocks;
-    uint32_t tensor;
     uint8_t index, value, dense, last; /* last: elements of the last block less one */
 } frugi_gpu_slice;
 
@@ -67,10 +68,14 @@ typedef struct frugi_gpu_press {
     uint32_t value, residual_format, kept, hist; /* kept: a residual takes part */
 } frugi_gpu_press;
 
-/** The header of a frame as it must be, but for source, held and checksum. */
+/**
+ * The header of a frame as it must be, but for source, held and checksum; and what a checksum is made of that the
+ * bytes behind the header do not change: the header's part with this source and nothing held, and the powers that move
+ * other values of the two fields to the end of the frame.
+ */
 typedef struct frugi_gpu_frame {
     unsigned char header[FRUGI_GPU_HEADER];
-    uint64_t bytes;
+    uint32_t base, source, source_power, held_power;
 } frugi_gpu_frame;
 
 typedef struct frugi_gpu_sum {
@@ -91,12 +96,12 @@ cudaError_t frugi_gpu_crc_launch(const unsigned char *const *frame, uint32_t fra
                                  const frugi_gpu_powers *powers, frugi_gpu_desk *desk, cudaStream_t stream);
 
 /** Write a frame's header. */
-cudaError_t frugi_gpu_seal_launch(const frugi_gpu_frame *what, unsigned char *frame, frugi_gpu_desk *desk,
-                                  const frugi_gpu_powers *powers, cudaStream_t stream);
+cudaError_t frugi_gpu_seal_launch(const frugi_gpu_frame *what, unsigned char *frame, const frugi_gpu_desk *desk,
+                                  cudaStream_t stream);
 
 /** See whether the headers of frames, and their checksums, are what they must be. */
 cudaError_t frugi_gpu_judge_launch(const frugi_gpu_frame *what, const frugi_gpu_sum *sum, const frugi_gpu_desk *desk,
-                                   const frugi_gpu_powers *powers, cudaStream_t stream);
+                                   cudaStream_t stream);
 
 /** See whether the sections' headers, indices and values of a table are. */
 cudaError_t frugi_gpu_check_launch(const frugi_gpu_sum *sum, int processors, cudaStream_t stream);

@@ -9,14 +9,14 @@
  */
 #include "cuda/warp.cuh"
 
-#include "codec/index.h"
-#include "codec/value.h"
 #include "common/random.h"
 #include "feedback/store.h"
 
 #define WARPS         8 /* of a thread block */
 #define RESIDUAL_NONE 4
-#define REACH         1024u /* upper halves this far below the largest are tried first: eight powers of two */
+#define REACH         1024u /* without a guess, upper halves this far below the largest are tried: eight powers of two */
+#define FIRST_STRIDE  6u    /* from a guess: some percent of a magnitude */
+#define STAGE         12    /* floats of a lane in shared memory: eight, and room that spreads lanes over the banks */
 
 /* ---- what was left behind ----------------------------------------------------------------------- */
 
@@ -167,45 +167,68 @@ static __device__ inline uint32_t first_of(uint32_t mask, uint32_t most) {
     return kept;
 }
 
+/* Where the search ended: reach of the block's magnitudes are at least threshold, beyond of them above it. */
+typedef struct found {
+    int32_t threshold;
+    uint32_t reach, beyond;
+} found;
+
+/*
+ * The threshold in the upper halves. It tends to be near that of the block before (*guess), so the search starts there and
+ * takes longer and longer steps until it has gone too far; then it halves. Only the time depends on the guess.
+ */
+static __device__ inline found search_upper(const int32_t m[8], uint32_t most, const frugi_spot &at, uint32_t *guess) {
+    uint32_t pair[4], lo = 0, hi = (most >> 16) + 1, reach = at.length, beyond = 0, stride = FIRST_STRIDE;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        pair[i] = __byte_perm((uint32_t)m[2 * i], (uint32_t)m[2 * i + 1], 0x7632);
+    uint32_t mid = *guess > 0 && *guess < hi ? *guess : hi > REACH ? hi - REACH : hi / 2;
+    while (hi - lo > 1 && reach != at.k) {
+        uint32_t count = count_upper(pair, mid), half;
+        if (count >= at.k) {
+            lo = mid, reach = count, half = (lo + hi) / 2;
+            mid = min(half, lo + stride);
+        } else {
+            hi = mid, beyond = count, half = (lo + hi) / 2;
+            mid = hi > stride ? max(half, hi - stride) : half;
+        }
+        stride *= 4;
+    }
+    *guess = lo;
+    return {(int32_t)(lo << 16), reach, beyond};
+}
+
+static __device__ inline void search_lower(const int32_t m[8], uint32_t k, found *f) {
+    int32_t above = f->threshold + 0x10000;
+    while (above - f->threshold > 1 && f->reach != k) {
+        int32_t between = f->threshold + (above - f->threshold) / 2;
+        uint32_t count = count_whole(m, between);
+        if (count >= k)
+            f->threshold = between, f->reach = count;
+        else
+            above = between, f->beyond = count;
+    }
+}
+
 /*
  * The k largest of a block, as a mask of this lane's elements. m: magnitudes, -1 behind the last element; with hist
  * their lower halves are zero.
  */
-static __device__ inline uint32_t select(const int32_t m[8], uint32_t most, uint32_t length, uint32_t k, bool hist) {
-    uint32_t pair[4], lo = 0, hi = (most >> 16) + 1, reach = length, beyond = 0;
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        pair[i] = __byte_perm((uint32_t)m[2 * i], (uint32_t)m[2 * i + 1], 0x7632);
-    uint32_t mid = hi > REACH ? hi - REACH : hi / 2;
-    while (hi - lo > 1 && reach != k) { /* reach at least lo: k or more; reach hi: beyond, fewer */
-        uint32_t count = count_upper(pair, mid);
-        if (count >= k)
-            lo = mid, reach = count;
-        else
-            hi = mid, beyond = count;
-        mid = (lo + hi) / 2;
-    }
-    int32_t threshold = (int32_t)(lo << 16);
-    if (reach != k && !hist) {
-        int32_t above = (int32_t)((lo + 1) << 16);
-        while (above - threshold > 1 && reach != k) {
-            int32_t between = threshold + (above - threshold) / 2;
-            uint32_t count = count_whole(m, between);
-            if (count >= k)
-                threshold = between, reach = count;
-            else
-                above = between, beyond = count;
-        }
-    }
+static __device__ inline uint32_t select(const int32_t m[8], uint32_t most, const frugi_spot &at, bool hist,
+                                         uint32_t *guess) {
+    found f = search_upper(m, most, at, guess);
+    if (f.reach != at.k && !hist)
+        search_lower(m, at.k, &f);
     uint32_t over = 0, on = 0;
 #pragma unroll
-    for (int i = 0; i < FRUGI_EACH; i++) {
-        over |= (uint32_t)(m[i] >= threshold) << i;
-        on |= (uint32_t)(m[i] == threshold) << i;
-    }
-    if (reach == k)
+    for (int i = 0; i < FRUGI_EACH; i++)
+        over |= (uint32_t)(m[i] >= f.threshold) << i;
+    if (f.reach == at.k)
         return over;
-    return (over & ~on) | first_of(on, k - beyond);
+#pragma unroll
+    for (int i = 0; i < FRUGI_EACH; i++)
+        on |= (uint32_t)(m[i] == f.threshold) << i;
+    return (over & ~on) | first_of(on, at.k - f.beyond);
 }
 
 /* ---- how it is said ---------------------------------------------------------------------------------- */
@@ -227,10 +250,6 @@ template <int VALUE> static __device__ inline float say(unsigned char *values, u
     return __fsub_rn(x, __fmul_rn(n, scale));
 }
 
-static __device__ inline uint32_t value_bytes(int value) {
-    return value == FRUGI_VALUE_F32 ? 4u : value == FRUGI_VALUE_BF16 ? 2u : 1u;
-}
-
 /* The places of a block as bits: two lanes make a byte. */
 static __device__ inline void say_bitmap(unsigned char *to, uint32_t mask) {
     uint32_t lane = frugi_lane(), next = __shfl_down_sync(FRUGI_ALL_LANES, mask, 1);
@@ -240,57 +259,84 @@ static __device__ inline void say_bitmap(unsigned char *to, uint32_t mask) {
     }
 }
 
-/* All entries of a block into the frame; x keeps what stays. A block that is held back says zeros. */
+/*
+ * All entries of a block into the frame; x keeps what stays. A lane has few of them, so it goes through those it has; for
+ * that its elements lie in shared memory, where they can be found by number.
+ */
 template <int VALUE>
-static __device__ inline void encode(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b, uint32_t mask,
-                                     uint32_t most, float x[8]) {
-    unsigned char *payload = p.frame + s->payload_at;
-    uint64_t before = frugi_count_range(s->kappa, s->first, b);
-    unsigned char *values = payload + s->value_at + before * value_bytes(VALUE), *index = payload + s->index_at;
+static __device__ inline void encode(const frugi_gpu_press &p, const frugi_gpu_slice *s, const frugi_spot &at,
+                                     uint32_t mask, uint32_t most, float x[8], float *stage) {
+    unsigned char *payload = p.frame + s->payload_at, *index = payload + s->index_at;
+    unsigned char *values = payload + s->value_at + at.before * frugi_gpu_value_bytes(VALUE);
+    uint32_t lane = frugi_lane();
     float scale = 0;
     if (VALUE == FRUGI_VALUE_INT8) {
         uint16_t h = frugi_f32_bf16_up(__fdiv_rn(frugi_bits_f32(most), 127.0f));
         h = h < FRUGI_INT8_MOST ? h : FRUGI_INT8_MOST;
         scale = frugi_bf16_f32(h);
-        if (frugi_lane() == 0)
-            reinterpret_cast<uint16_t *>(payload)[b] = h;
+        if (lane == 0)
+            reinterpret_cast<uint16_t *>(payload)[at.b] = h;
     }
     if (s->index == FRUGI_INDEX_CODE_BITMAP)
-        say_bitmap(index + (uint64_t)b * 32, mask);
-    bool bytes = s->index == FRUGI_INDEX_CODE_LOCAL;
-    index += before;
+        say_bitmap(index + (uint64_t)at.b * 32, mask);
+    unsigned char *places = s->index == FRUGI_INDEX_CODE_LOCAL ? index + at.before : NULL;
     uint32_t total, sums = sum_before(__popc(mask & 15u) | __popc(mask >> 4) << 16, &total);
-    uint32_t rank[2] = {sums & 0xffffu, (total & 0xffffu) + (sums >> 16)};
-#pragma unroll
-    for (int i = 0; i < FRUGI_EACH; i++)
-        if (mask >> i & 1u) {
-            uint32_t r = rank[i >> 2]++;
-            if (bytes)
-                index[r] = (unsigned char)frugi_place_of(frugi_lane(), i);
-            x[i] = say<VALUE>(values, r, x[i], scale);
-        }
+    uint32_t low = sums & 0xffffu, high = (total & 0xffffu) + (sums >> 16);
+    float4 *four = reinterpret_cast<float4 *>(stage + lane * STAGE);
+    four[0] = make_float4(x[0], x[1], x[2], x[3]);
+    four[1] = make_float4(x[4], x[5], x[6], x[7]);
+    for (; mask; mask &= mask - 1) {
+        uint32_t i = (uint32_t)__ffs((int)mask) - 1, rank = i < 4 ? low++ : high++;
+        if (places)
+            places[rank] = (unsigned char)frugi_place_of(lane, (int)i);
+        float *one = stage + lane * STAGE + i;
+        *one = say<VALUE>(values, rank, *one, scale);
+    }
+    __syncwarp();
+    float4 a = four[0], b = four[1];
+    x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
+    x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
 }
 
 /* ---- a block ----------------------------------------------------------------------------------------- */
 
 /* A block that holds a NaN or an infinity: zeros at its first k places, and what was left behind stays as it was. */
 template <int VALUE>
-static __device__ inline void hold(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b, uint32_t k) {
+static __device__ void hold(const frugi_gpu_press &p, const frugi_gpu_slice *s, const frugi_spot &at, float *stage) {
     float zero[FRUGI_EACH] = {0};
     uint32_t mask = 0;
 #pragma unroll
     for (int i = 0; i < FRUGI_EACH; i++)
-        mask |= (uint32_t)(frugi_place_of(frugi_lane(), i) < k) << i;
-    encode<VALUE>(p, s, b, mask, 0, zero);
+        mask |= (uint32_t)(frugi_place_of(frugi_lane(), i) < at.k) << i;
+    encode<VALUE>(p, s, at, mask, 0, zero, stage);
     if (frugi_lane() == 0)
         atomicAdd(&p.desk->held, 1u);
 }
 
+/* What blocks are compared by. */
+static __device__ inline void magnitudes(const float x[8], uint32_t length, bool hist, int32_t m[8]) {
+#pragma unroll
+    for (int i = 0; i < FRUGI_EACH; i++)
+        m[i] = (int32_t)frugi_magnitude(x[i]);
+    if (hist) {
+#pragma unroll
+        for (int i = 0; i < FRUGI_EACH; i++)
+            m[i] &= (int32_t)0xffff0000;
+    }
+    if (length < FRUGI_GPU_BLOCK) {
+#pragma unroll
+        for (int i = 0; i < FRUGI_EACH; i++)
+            m[i] = frugi_place_of(frugi_lane(), i) < length ? m[i] : -1;
+    }
+}
+
 template <int VALUE, int FORMAT>
-static __device__ inline void press_block(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b) {
-    uint32_t length = frugi_length_of(s, b), k = frugi_entries_of(s, b), lane = frugi_lane();
+static __device__ inline void press_block(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b, float *stage,
+                                          uint32_t *guess) {
+    frugi_spot at = frugi_spot_of(s, b);
     float x[FRUGI_EACH];
-    frugi_load_block(p.grad + (s->begin - p.begin) + (uint64_t)b * 256, length, x);
+    int32_t m[FRUGI_EACH];
+    frugi_load_block(p.grad + (s->begin - p.begin) + (uint64_t)b * 256, at.length, x);
     if (FORMAT == RESIDUAL_NONE) {
 #pragma unroll
         for (int i = 0; i < FRUGI_EACH; i++)
@@ -304,16 +350,11 @@ static __device__ inline void press_block(const frugi_gpu_press &p, const frugi_
     }
     uint32_t most = largest(x);
     if (most >= FRUGI_INF_BITS) {
-        hold<VALUE>(p, s, b, k);
+        hold<VALUE>(p, s, at, stage);
         return;
     }
-    int32_t m[FRUGI_EACH];
-#pragma unroll
-    for (int i = 0; i < FRUGI_EACH; i++) {
-        m[i] = (int32_t)(frugi_magnitude(x[i]) & (p.hist ? 0xffff0000u : 0xffffffffu));
-        m[i] = frugi_place_of(lane, i) < length ? m[i] : -1;
-    }
-    encode<VALUE>(p, s, b, select(m, most, length, k, p.hist), most, x);
+    magnitudes(x, at.length, p.hist, m);
+    encode<VALUE>(p, s, at, select(m, most, at, p.hist, guess), most, x, stage);
     if (FORMAT != RESIDUAL_NONE)
         save_residual<FORMAT>(p, s->stored + b, x);
 }
@@ -326,7 +367,8 @@ static __device__ inline void put(unsigned char *to, uint64_t v, int bytes) {
 /* The header of a section, and zeros where its arrays are padded. */
 static __device__ void write_header(const frugi_gpu_slice *s, unsigned char *frame) {
     unsigned char *payload = frame + s->payload_at, *h = payload - FRUGI_GPU_HEADER;
-    uint64_t entries = frugi_count_range(s->kappa, s->first, s->blocks - 1) + frugi_entries_of(s, s->blocks - 1);
+    frugi_spot end = frugi_spot_of(s, s->blocks - 1);
+    uint64_t entries = end.before + end.k;
     uint64_t scales = s->value == FRUGI_VALUE_INT8 ? 2ull * s->blocks : 0;
     uint64_t indices = s->index == FRUGI_INDEX_CODE_LOCAL    ? entries
                        : s->index == FRUGI_INDEX_CODE_BITMAP ? 32ull * s->blocks
@@ -344,22 +386,24 @@ static __device__ void write_header(const frugi_gpu_slice *s, unsigned char *fra
         payload[i] = 0;
     for (uint64_t i = s->index_at + indices; i < s->value_at; i++)
         payload[i] = 0;
-    for (uint64_t i = s->value_at + entries * value_bytes(s->value); i < s->bytes; i++)
+    for (uint64_t i = s->value_at + entries * frugi_gpu_value_bytes(s->value); i < s->bytes; i++)
         payload[i] = 0;
 }
 
 template <int VALUE, int FORMAT>
 static __global__ void __launch_bounds__(32 * WARPS) press_kernel(const __grid_constant__ frugi_gpu_press p) {
-    uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS;
+    __shared__ __align__(16) float stages[WARPS][32 * STAGE];
+    uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS, guess = 0;
+    float *stage = stages[threadIdx.x / 32];
     for (uint32_t n = warp; n < p.table.blocks; n += warps) {
         const frugi_gpu_slice *s = frugi_slice_of(p.table, n);
         uint32_t b = n - s->blocks_before;
         if (b == 0 && frugi_lane() == 0)
             write_header(s, p.frame);
         if (s->dense)
-            press_block<FRUGI_VALUE_F32, RESIDUAL_NONE>(p, s, b);
+            press_block<FRUGI_VALUE_F32, RESIDUAL_NONE>(p, s, b, stage, &guess);
         else
-            press_block<VALUE, FORMAT>(p, s, b);
+            press_block<VALUE, FORMAT>(p, s, b, stage, &guess);
     }
 }
 

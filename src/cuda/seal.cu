@@ -12,7 +12,9 @@
 #define POLYNOMIAL 0x82f63b78u
 #define RUN_WORDS  16u
 #define PAGE       (256u * 64u)
-#define CRC_AT     44
+#define SOURCE_AT  8u /* words of the header */
+#define HELD_AT    10u
+#define CRC_AT     11u
 
 /* a times b modulo the polynomial, bit 31 holding x^0: crc32c.c. */
 static __device__ uint32_t times(uint32_t a, uint32_t b) {
@@ -85,75 +87,42 @@ cudaError_t frugi_gpu_crc_launch(const unsigned char *const *frame, uint32_t fra
     return cudaGetLastError();
 }
 
-/* A state moved past so many bytes, a multiple of four. */
-static __device__ uint32_t shift(uint32_t state, uint64_t bytes, const frugi_gpu_powers *powers) {
-    state = times(powers->run[bytes / 64 & 255u], state);
-    state = times(powers->page[bytes / PAGE & 255u], state);
-    state = times(powers->book[bytes / PAGE >> 8], state);
-    for (uint32_t i = 0; i < bytes % 64; i++)
-        state = byte_step(state);
-    return state;
-}
-
-/* The checksum of a whole frame: the header as it is to be, with a zero for the checksum, and the body's. */
-static __device__ uint32_t frame_crc(const unsigned char *header, uint32_t body, uint64_t bytes,
-                                     const frugi_gpu_powers *powers) {
-    uint32_t state = 0xffffffffu;
-    for (int i = 0; i < (int)FRUGI_GPU_HEADER; i++)
-        state = byte_step(state ^ (i < CRC_AT ? header[i] : 0u));
-    return ~(shift(state, bytes - FRUGI_GPU_HEADER, powers) ^ body);
-}
-
-static __device__ void put32(unsigned char *to, uint32_t v) {
-    for (int i = 0; i < 4; i++)
-        to[i] = (unsigned char)(v >> (8 * i));
-}
-
-static __device__ uint32_t get32(const unsigned char *p) {
-    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+/* The checksum of a whole frame, from what its header says and the sum over what follows. */
+static __device__ uint32_t frame_crc(const frugi_gpu_frame &what, uint32_t source, uint32_t held, uint32_t body) {
+    return ~(what.base ^ times(what.source_power, source ^ what.source) ^ times(what.held_power, held) ^ body);
 }
 
 static __global__ void seal_kernel(const __grid_constant__ frugi_gpu_frame what, unsigned char *frame,
-                                   frugi_gpu_desk *desk, const frugi_gpu_powers *powers) {
-    unsigned char header[FRUGI_GPU_HEADER];
-    for (int i = 0; i < (int)FRUGI_GPU_HEADER; i++)
-        header[i] = what.header[i];
-    put32(header + 40, desk->held);
-    put32(header + CRC_AT, frame_crc(header, desk->crc[0], what.bytes, powers));
-    for (int i = 0; i < (int)FRUGI_GPU_HEADER; i++)
-        frame[i] = header[i];
+                                   const frugi_gpu_desk *desk) {
+    uint32_t *to = reinterpret_cast<uint32_t *>(frame), lane = frugi_lane();
+    uint32_t crc = frame_crc(what, what.source, desk->held, desk->crc[0]);
+    if (lane < FRUGI_GPU_HEADER / 4)
+        to[lane] = lane == HELD_AT ? desk->held : lane == CRC_AT ? crc : reinterpret_cast<const uint32_t *>(what.header)[lane];
 }
 
-cudaError_t frugi_gpu_seal_launch(const frugi_gpu_frame *what, unsigned char *frame, frugi_gpu_desk *desk,
-                                  const frugi_gpu_powers *powers, cudaStream_t stream) {
-    seal_kernel<<<1, 1, 0, stream>>>(*what, frame, desk, powers);
+cudaError_t frugi_gpu_seal_launch(const frugi_gpu_frame *what, unsigned char *frame, const frugi_gpu_desk *desk,
+                                  cudaStream_t stream) {
+    seal_kernel<<<1, 32, 0, stream>>>(*what, frame, desk);
     return cudaGetLastError();
 }
 
-/* Fields that may differ between workers: source, how many blocks were held back, checksum. */
-static __device__ bool may_differ(int i) {
-    return (i >= 32 && i < 36) || i >= 40;
-}
-
 static __global__ void judge_kernel(const __grid_constant__ frugi_gpu_frame what, const __grid_constant__ frames_of all,
-                                    const frugi_gpu_desk *desk, const frugi_gpu_powers *powers,
-                                    frugi_gpu_verdict *verdict) {
-    const unsigned char *frame = all.frame[blockIdx.x];
-    bool same = true;
-    for (int i = 0; i < (int)FRUGI_GPU_HEADER; i++)
-        same = same && (may_differ(i) || frame[i] == what.header[i]);
+                                    const frugi_gpu_desk *desk, frugi_gpu_verdict *verdict) {
+    const uint32_t *frame = reinterpret_cast<const uint32_t *>(all.frame[blockIdx.x]), lane = frugi_lane();
+    bool free = lane >= FRUGI_GPU_HEADER / 4 || lane == SOURCE_AT || lane == HELD_AT || lane == CRC_AT;
+    bool same = __all_sync(FRUGI_ALL_LANES, free || frame[lane] == reinterpret_cast<const uint32_t *>(what.header)[lane]);
     int status = !same ? FRUG_ERR_MISMATCH : FRUG_OK;
-    if (same && frame_crc(frame, desk->crc[blockIdx.x], what.bytes, powers) != get32(frame + CRC_AT))
+    if (same && frame_crc(what, frame[SOURCE_AT], frame[HELD_AT], desk->crc[blockIdx.x]) != frame[CRC_AT])
         status = FRUG_ERR_CHECKSUM;
-    if (status != FRUG_OK && atomicCAS(&verdict->status, 0, status) == 0)
+    if (lane == 0 && status != FRUG_OK && atomicCAS(&verdict->status, 0, status) == 0)
         verdict->frame = blockIdx.x;
 }
 
 cudaError_t frugi_gpu_judge_launch(const frugi_gpu_frame *what, const frugi_gpu_sum *sum, const frugi_gpu_desk *desk,
-                                   const frugi_gpu_powers *powers, cudaStream_t stream) {
+                                   cudaStream_t stream) {
     frames_of all;
     for (uint32_t i = 0; i < sum->frames; i++)
         all.frame[i] = sum->frame[i];
-    judge_kernel<<<sum->frames, 1, 0, stream>>>(*what, all, desk, powers, sum->verdict);
+    judge_kernel<<<sum->frames, 32, 0, stream>>>(*what, all, desk, sum->verdict);
     return cudaGetLastError();
 }

@@ -7,8 +7,6 @@
  */
 #include "cuda/warp.cuh"
 
-#include "codec/index.h"
-#include "codec/value.h"
 #include "frugrad.h"
 
 #define WARPS 8
@@ -16,10 +14,6 @@
 static __device__ void accuse(frugi_gpu_verdict *verdict, int status, uint32_t frame) {
     if (atomicCAS(&verdict->status, 0, status) == 0)
         verdict->frame = frame;
-}
-
-static __device__ inline uint32_t value_bytes(uint32_t value) {
-    return value == FRUGI_VALUE_F32 ? 4u : value == FRUGI_VALUE_BF16 ? 2u : 1u;
 }
 
 static __device__ bool says(const unsigned char *at, uint64_t v, int bytes) {
@@ -35,43 +29,42 @@ static __device__ bool header_is(const frugi_gpu_slice *s, const unsigned char *
            says(h + 32, s->first, 8) && says(h + 40, s->bytes, 8);
 }
 
-/* Whether the places of a block rise and stay inside it, and its values are finite. Every lane gets the answer. */
-static __device__ bool block_is_sound(const frugi_gpu_slice *s, const unsigned char *payload, uint32_t b) {
-    uint32_t k = frugi_entries_of(s, b), length = frugi_length_of(s, b), lane = frugi_lane();
-    uint64_t before = frugi_count_range(s->kappa, s->first, b);
+/* Whether the places of a block rise and stay inside it, and its values are finite, as far as a lane sees. */
+static __device__ inline bool block_is_sound(const frugi_gpu_slice *s, const frugi_spot &at, const unsigned char *payload) {
+    uint32_t lane = frugi_lane();
     bool good = true;
     if (s->index == FRUGI_INDEX_CODE_LOCAL) {
-        const unsigned char *index = payload + s->index_at + before;
-        for (uint32_t e = lane; e < k; e += 32)
-            good = good && index[e] < length && (e == 0 || index[e - 1] < index[e]);
+        const unsigned char *index = payload + s->index_at + at.before;
+        for (uint32_t e = lane; e < at.k; e += 32)
+            good = good && index[e] < at.length && (e == 0 || index[e - 1] < index[e]);
     } else if (s->index == FRUGI_INDEX_CODE_BITMAP) {
-        uint32_t byte = payload[s->index_at + (uint64_t)b * 32 + lane], first = lane * 8;
-        uint32_t beyond = first >= length ? byte : length - first >= 8 ? 0 : byte >> (length - first);
-        good = beyond == 0 && __reduce_add_sync(FRUGI_ALL_LANES, __popc(byte)) == k;
+        uint32_t byte = payload[s->index_at + (uint64_t)at.b * 32 + lane], first = lane * 8;
+        uint32_t beyond = first >= at.length ? byte : at.length - first >= 8 ? 0 : byte >> (at.length - first);
+        good = __reduce_add_sync(FRUGI_ALL_LANES, __popc(byte)) == at.k && beyond == 0;
     }
-    const unsigned char *values = payload + s->value_at + before * value_bytes(s->value);
+    const unsigned char *values = payload + s->value_at + at.before * frugi_gpu_value_bytes(s->value);
     if (s->value == FRUGI_VALUE_INT8)
-        good = good && reinterpret_cast<const uint16_t *>(payload)[b] <= FRUGI_INT8_MOST;
-    else
-        for (uint32_t e = lane; e < k; e += 32) {
-            uint32_t bits = s->value == FRUGI_VALUE_F32
-                                ? reinterpret_cast<const uint32_t *>(values)[e]
-                                : (uint32_t) reinterpret_cast<const uint16_t *>(values)[e] << 16;
-            good = good && (bits & FRUGI_ABS_MASK) < FRUGI_INF_BITS;
-        }
-    return __all_sync(FRUGI_ALL_LANES, good);
+        return good && reinterpret_cast<const uint16_t *>(payload)[at.b] <= FRUGI_INT8_MOST;
+    for (uint32_t e = lane; e < at.k; e += 32) {
+        uint32_t bits = s->value == FRUGI_VALUE_F32 ? reinterpret_cast<const uint32_t *>(values)[e]
+                                                    : (uint32_t) reinterpret_cast<const uint16_t *>(values)[e] << 16;
+        good = good && (bits & FRUGI_ABS_MASK) < FRUGI_INF_BITS;
+    }
+    return good;
 }
 
 static __global__ void check_kernel(const __grid_constant__ frugi_gpu_sum sum) {
-    uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS, frame = blockIdx.y;
+    uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS;
     for (uint32_t n = warp; n < sum.table.blocks; n += warps) {
         const frugi_gpu_slice *s = frugi_slice_of(sum.table, n);
-        const unsigned char *payload = sum.frame[frame] + s->payload_at;
-        uint32_t b = n - s->blocks_before;
-        if (b == 0 && frugi_lane() == 0 && !header_is(s, payload - FRUGI_GPU_HEADER))
-            accuse(sum.verdict, FRUG_ERR_MISMATCH, frame);
-        if (!block_is_sound(s, payload, b) && frugi_lane() == 0)
-            accuse(sum.verdict, FRUG_ERR_FORMAT, frame);
+        frugi_spot at = frugi_spot_of(s, n - s->blocks_before);
+        for (uint32_t f = 0; f < sum.frames; f++) {
+            const unsigned char *payload = sum.frame[f] + s->payload_at;
+            if (!block_is_sound(s, at, payload))
+                accuse(sum.verdict, FRUG_ERR_FORMAT, f);
+            if (at.b == 0 && frugi_lane() == 0 && !header_is(s, payload - FRUGI_GPU_HEADER))
+                accuse(sum.verdict, FRUG_ERR_MISMATCH, f);
+        }
     }
 }
 
@@ -87,26 +80,54 @@ static __device__ void list_bits(const unsigned char *bitmap, unsigned char *ind
     __syncwarp();
 }
 
+static __device__ inline float value_of(const frugi_gpu_slice *s, const unsigned char *values, uint32_t e, float scale) {
+    if (s->value == FRUGI_VALUE_F32)
+        return reinterpret_cast<const float *>(values)[e];
+    if (s->value == FRUGI_VALUE_BF16)
+        return frugi_bf16_f32(reinterpret_cast<const uint16_t *>(values)[e]);
+    return __fmul_rn((float)(signed char)values[e], scale);
+}
+
+static __device__ inline float scale_of(const frugi_gpu_slice *s, const unsigned char *payload, uint32_t b) {
+    return s->value == FRUGI_VALUE_INT8 ? frugi_bf16_f32(reinterpret_cast<const uint16_t *>(payload)[b]) : 0.0f;
+}
+
 /* Add one frame's block to the sum in shared memory. Places of a block differ, so lanes never meet. */
-static __device__ inline void add_block(const frugi_gpu_slice *s, const unsigned char *payload, uint32_t b, float *sum,
-                                        unsigned char *listed) {
-    uint32_t k = frugi_entries_of(s, b), lane = frugi_lane();
-    uint64_t before = frugi_count_range(s->kappa, s->first, b);
-    const unsigned char *values = payload + s->value_at + before * value_bytes(s->value);
-    const unsigned char *index = payload + s->index_at + before;
+static __device__ inline void add_block(const frugi_gpu_slice *s, const frugi_spot &at, const unsigned char *payload,
+                                        float *sum, unsigned char *listed) {
+    const unsigned char *values = payload + s->value_at + at.before * frugi_gpu_value_bytes(s->value);
+    const unsigned char *index = payload + s->index_at + at.before;
     if (s->index == FRUGI_INDEX_CODE_BITMAP) {
-        list_bits(payload + s->index_at + (uint64_t)b * 32, listed);
+        list_bits(payload + s->index_at + (uint64_t)at.b * 32, listed);
         index = listed;
     }
-    float scale = s->value == FRUGI_VALUE_INT8 ? frugi_bf16_f32(reinterpret_cast<const uint16_t *>(payload)[b]) : 0.0f;
-    for (uint32_t e = lane; e < k; e += 32) {
-        uint32_t at = s->index == FRUGI_INDEX_CODE_NONE ? e : index[e];
-        float v = s->value == FRUGI_VALUE_F32    ? reinterpret_cast<const float *>(values)[e]
-                  : s->value == FRUGI_VALUE_BF16 ? frugi_bf16_f32(reinterpret_cast<const uint16_t *>(values)[e])
-                                                 : __fmul_rn((float)(signed char)values[e], scale);
-        sum[at] = __fadd_rn(sum[at], v);
+    float scale = scale_of(s, payload, at.b);
+    for (uint32_t e = frugi_lane(); e < at.k; e += 32) {
+        uint32_t place = s->index == FRUGI_INDEX_CODE_NONE ? e : index[e];
+        sum[place] = __fadd_rn(sum[place], value_of(s, values, e, scale));
     }
     __syncwarp();
+}
+
+/* The same for four frames with at most 32 entries a block, and places as bytes: all are fetched before one is added. */
+static __device__ inline void add_four(const frugi_gpu_slice *s, const frugi_spot &at,
+                                       const unsigned char *const *frame, float *sum) {
+    uint64_t value = s->value_at + at.before * frugi_gpu_value_bytes(s->value), index = s->index_at + at.before;
+    uint32_t lane = frugi_lane(), place[4];
+    bool mine = lane < at.k;
+    float v[4];
+#pragma unroll
+    for (int f = 0; f < 4; f++) {
+        const unsigned char *payload = frame[f] + s->payload_at;
+        place[f] = mine ? payload[index + lane] : 0;
+        v[f] = mine ? value_of(s, payload + value, lane, scale_of(s, payload, at.b)) : 0.0f;
+    }
+#pragma unroll
+    for (int f = 0; f < 4; f++) {
+        if (mine)
+            sum[place[f]] = __fadd_rn(sum[place[f]], v[f]);
+        __syncwarp();
+    }
 }
 
 /* dst = keep * dst + gain * sum; sums start from the zero that changes no bits: decompress.c. */
@@ -119,8 +140,9 @@ static __global__ void __launch_bounds__(32 * WARPS) sum_kernel(const __grid_con
         return;
     for (uint32_t n = warp; n < all.table.blocks; n += warps) {
         const frugi_gpu_slice *s = frugi_slice_of(all.table, n);
-        uint32_t b = n - s->blocks_before, length = frugi_length_of(s, b);
-        float *dst = all.dst + (s->begin - all.begin) + (uint64_t)b * 256;
+        frugi_spot at = frugi_spot_of(s, n - s->blocks_before);
+        uint32_t length = at.length, f = 0;
+        float *dst = all.dst + (s->begin - all.begin) + (uint64_t)at.b * 256;
         float x[FRUGI_EACH];
         if (all.keep != 0.0f)
             frugi_load_block(dst, length, x);
@@ -128,8 +150,11 @@ static __global__ void __launch_bounds__(32 * WARPS) sum_kernel(const __grid_con
         for (int i = 0; i < FRUGI_EACH; i++)
             sum[frugi_place_of(lane, i)] = nothing;
         __syncwarp();
-        for (uint32_t f = 0; f < all.frames; f++)
-            add_block(s, all.frame[f] + s->payload_at, b, sum, lists[threadIdx.x / 32]);
+        if (at.k <= 32 && s->index == FRUGI_INDEX_CODE_LOCAL)
+            for (; f + 4 <= all.frames; f += 4)
+                add_four(s, at, all.frame + f, sum);
+        for (; f < all.frames; f++)
+            add_block(s, at, all.frame[f] + s->payload_at, sum, lists[threadIdx.x / 32]);
 #pragma unroll
         for (int i = 0; i < FRUGI_EACH; i++) {
             float base = all.keep == 0.0f ? 0.0f : all.keep == 1.0f ? x[i] : __fmul_rn(all.keep, x[i]);
@@ -155,7 +180,7 @@ static uint32_t grid_for(const frugi_gpu_sum *sum, int processors) {
 }
 
 cudaError_t frugi_gpu_check_launch(const frugi_gpu_sum *sum, int processors, cudaStream_t stream) {
-    check_kernel<<<dim3(grid_for(sum, processors), sum->frames), 32 * WARPS, 0, stream>>>(*sum);
+    check_kernel<<<grid_for(sum, processors), 32 * WARPS, 0, stream>>>(*sum);
     return cudaGetLastError();
 }
 

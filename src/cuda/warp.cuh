@@ -7,6 +7,8 @@
 #ifndef FRUGI_WARP_CUH
 #define FRUGI_WARP_CUH
 
+#include "codec/index.h"
+#include "codec/value.h"
 #include "common/bits.h"
 #include "common/count.h"
 #include "cuda/launch.h"
@@ -40,10 +42,28 @@ static __device__ inline uint32_t frugi_length_of(const frugi_gpu_slice *s, uint
     return b + 1 == s->blocks ? s->last + 1u : FRUGI_GPU_BLOCK;
 }
 
-/** Entries of block b. */
-static __device__ inline uint32_t frugi_entries_of(const frugi_gpu_slice *s, uint32_t b) {
-    uint32_t k = frugi_count(s->kappa, s->first + b), length = frugi_length_of(s, b);
-    return length < FRUGI_GPU_BLOCK ? frugi_tail_count(k, length, FRUGI_GPU_BLOCK) : k;
+/** Entries of all blocks before block b, as frugi_count_range() counts them. */
+static __device__ inline uint64_t frugi_entries_before(const frugi_gpu_slice *s, uint32_t b) {
+    uint32_t whole = (uint32_t)(s->kappa >> 32), part = (uint32_t)s->kappa;
+    return (uint64_t)b * whole + (((uint64_t)b * part + s->carried) >> 32);
+}
+
+/** A block of a slice: where it stands in the section's arrays, and how many entries and elements it has. */
+typedef struct frugi_spot {
+    uint64_t before;
+    uint32_t b, k, length;
+} frugi_spot;
+
+static __device__ inline frugi_spot frugi_spot_of(const frugi_gpu_slice *s, uint32_t b) {
+    frugi_spot at = {frugi_entries_before(s, b), b, 0, frugi_length_of(s, b)};
+    at.k = (uint32_t)(frugi_entries_before(s, b + 1) - at.before);
+    if (at.length < FRUGI_GPU_BLOCK)
+        at.k = frugi_tail_count(at.k, at.length, FRUGI_GPU_BLOCK);
+    return at;
+}
+
+static __device__ inline uint32_t frugi_gpu_value_bytes(uint32_t value) {
+    return value == FRUGI_VALUE_F32 ? 4u : value == FRUGI_VALUE_BF16 ? 2u : 1u;
 }
 
 /** Four floats at an address that may be any multiple of four bytes. */

@@ -85,7 +85,7 @@ static frug_layout *make_layout(int which) {
     } else {
         for (int i = 0; i < 60; i++) {
             snprintf(name, sizeof name, "t%d", i);
-            add(layout, name, 2, 5 + (uint64_t)i % 9, 211, FRUG_APPEND);
+            add(layout, name, 2, which == 1 ? 5 + (uint64_t)i % 9 : 5 + (uint64_t)i, 211, FRUG_APPEND);
             snprintf(name, sizeof name, "v%d", i);
             add(layout, name, 1, 1, 3 + (uint64_t)i, FRUG_APPEND);
         }
@@ -240,6 +240,7 @@ static void test_parity(void **unused) {
                 if (number++ % skip == 0)
                     parity(text, (v + r + m) % 2);
             }
+    parity("frugrad,value=int8,residual=f32,feedback=plain,schedule=constant:0.99,min_size=1", 2);
     for (int v = 0; v < 3; v++) {
         snprintf(text, sizeof text, "frugrad,value=%s,feedback=none", values[v]);
         parity(text, v % 2);

@@ -6,13 +6,14 @@ set(CMAKE_C_EXTENSIONS ON) # gnu17: the POSIX declarations are visible without f
 set(CMAKE_C_VISIBILITY_PRESET hidden)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
-add_compile_options(-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wvla)
+set(plain $<COMPILE_LANGUAGE:C,CXX>) # flags that nvcc does not know
+add_compile_options("$<${plain}:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wshadow;-Wvla>")
 if(FRUGRAD_WERROR)
-    add_compile_options(-Werror)
+    add_compile_options($<${plain}:-Werror>)
 endif()
 
 # Variants of a kernel must agree bit for bit, so a*b+c is never fused behind our back.
-add_compile_options(-ffp-contract=off)
+add_compile_options($<${plain}:-ffp-contract=off> $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>)
 
 if(FRUGRAD_SANITIZE)
     add_compile_options(-fsanitize=${FRUGRAD_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
@@ -36,5 +37,5 @@ elseif(FRUGRAD_OPENMP STREQUAL "AUTO")
     set(FRUGRAD_USE_OPENMP ${OpenMP_C_FOUND})
 endif()
 if(NOT FRUGRAD_USE_OPENMP)
-    add_compile_options(-Wno-unknown-pragmas)
+    add_compile_options($<${plain}:-Wno-unknown-pragmas>)
 endif()

@@ -34,6 +34,11 @@ if(TARGET frugrad_mpi)
             LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 
+if(TARGET frugrad_cuda)
+    install(FILES ${PROJECT_SOURCE_DIR}/include/frugrad_cuda.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+    install(TARGETS frugrad_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
+
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/frugrad)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/frugradConfig.cmake.in
                               ${PROJECT_BINARY_DIR}/frugradConfig.cmake INSTALL_DESTINATION ${package_dir})

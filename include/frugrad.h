@@ -55,7 +55,8 @@ typedef enum frug_status {
     FRUG_ERR_VERSION = -7,      /* received bytes come from an unknown version */
     FRUG_ERR_MISMATCH = -8,     /* sound bytes, but for another layout or config */
     FRUG_ERR_REMOTE = -9,       /* another worker failed, or workers disagree; all of them get this */
-    FRUG_ERR_COMM = -10         /* the transport failed, or a worker has not been heard of for too long */
+    FRUG_ERR_COMM = -10,        /* the transport failed, or a worker has not been heard of for too long */
+    FRUG_ERR_DEVICE = -11       /* a GPU, or its driver, failed */
 } frug_status;
 
 /** One short English phrase for a status. Never NULL. */

@@ -5,6 +5,7 @@
 #define FRUGI_FRAME_H
 
 #include "codec/section.h"
+#include "common/status.h"
 
 #define FRUGI_FRAME_HEADER  48u
 #define FRUGI_FRAME_VERSION 2u /* written; 1, without sections by units, is read too */
@@ -20,7 +21,7 @@ typedef struct frugi_frame {
 } frugi_frame;
 
 /** Write the header with a zero checksum; frugi_frame_seal() completes it. */
-void frugi_frame_write(const frugi_frame *frame, unsigned char *dst);
+FRUGI_SHARED void frugi_frame_write(const frugi_frame *frame, unsigned char *dst);
 
 /** Put the checksum of the whole frame in its place. threads > 1 sums pieces side by side. */
 void frugi_frame_seal(unsigned char *frame, uint64_t bytes, int threads);

@@ -10,10 +10,8 @@
 #include "common/bits.h"
 
 #define STEP      16
-#define F16_TOP   14          /* the largest value of a block gets this exponent: rounding up still fits */
-#define F16_LEAST (-114)      /* smallest shared power: 2^114 is still a float */
-#define INT8_MOST 0x7c01u     /* the largest scale, a bf16: 127 times it is still a float */
-#define ROUND     12582912.0f /* 1.5 * 2^23: adding and taking it away rounds to the nearest even whole number */
+#define F16_TOP   14     /* the largest value of a block gets this exponent: rounding up still fits */
+#define F16_LEAST (-114) /* smallest shared power: 2^114 is still a float */
 
 static const char *const names[] = {"f32", "bf16", "f16", "int8", "int4", "sign", "two_bit", "qsgd", "onebit"};
 
@@ -66,7 +64,7 @@ static void int8_16(float *v, unsigned char *out, float scale) {
     memcpy(x, v, sizeof x);
     for (int j = 0; j < STEP; j++) {
         /* Dividing, not multiplying by an inverse: a quotient below one half must stay below it. */
-        float n = (x[j] / divisor + ROUND) - ROUND;
+        float n = (x[j] / divisor + FRUGI_ROUND) - FRUGI_ROUND;
         n = n > 127.0f ? 127.0f : n < -127.0f ? -127.0f : n;
         q[j] = (signed char)n;
         x[j] -= n * scale;
@@ -100,7 +98,7 @@ static float f16_scale(const float *v, uint32_t k, unsigned char *scale) {
 
 static float int8_scale(const float *v, uint32_t k, unsigned char *scale) {
     uint16_t h = frugi_f32_bf16_up(frugi_bits_f32(frugi_largest_magnitude(v, k)) / 127.0f);
-    h = h < INT8_MOST ? h : INT8_MOST;
+    h = h < FRUGI_INT8_MOST ? h : FRUGI_INT8_MOST;
     frugi_put16(scale, h);
     return frugi_bf16_f32(h);
 }
@@ -181,7 +179,7 @@ int frugi_value_check(frugi_value code, const unsigned char *scales, uint64_t bl
             bad |= (signed char)scales[b] < F16_LEAST || (signed char)scales[b] > 127 - F16_TOP;
         return !bad && largest_masked(values, entries, 0x7c00) < 0x7c00u;
     case FRUGI_VALUE_INT8:
-        return largest_masked(scales, blocks, 0xffff) <= INT8_MOST; /* not negative, and nothing overflows */
+        return largest_masked(scales, blocks, 0xffff) <= FRUGI_INT8_MOST; /* not negative, and nothing overflows */
     default: break;
     }
     return 0;

@@ -7,6 +7,8 @@
 #ifndef FRUGI_BITS_H
 #define FRUGI_BITS_H
 
+#include "common/both.h"
+
 #include <float.h>
 #include <stdint.h>
 #include <string.h>
@@ -14,30 +16,30 @@
 #define FRUGI_ABS_MASK 0x7fffffffu
 #define FRUGI_INF_BITS 0x7f800000u
 
-static inline uint32_t frugi_f32_bits(float x) {
+FRUGI_BOTH uint32_t frugi_f32_bits(float x) {
     uint32_t u;
     memcpy(&u, &x, sizeof u);
     return u;
 }
 
-static inline float frugi_bits_f32(uint32_t u) {
+FRUGI_BOTH float frugi_bits_f32(uint32_t u) {
     float x;
     memcpy(&x, &u, sizeof x);
     return x;
 }
 
 /** Magnitudes compare as these integers do; NaN and infinity come out largest. */
-static inline uint32_t frugi_magnitude(float x) {
+FRUGI_BOTH uint32_t frugi_magnitude(float x) {
     return frugi_f32_bits(x) & FRUGI_ABS_MASK;
 }
 
 /** The largest float in place of an infinity; all else as it is. */
-static inline float frugi_tame(float x) {
+FRUGI_BOTH float frugi_tame(float x) {
     return x > FLT_MAX ? FLT_MAX : x < -FLT_MAX ? -FLT_MAX : x;
 }
 
 /** The largest magnitude of n floats; FRUGI_INF_BITS or more if one is not finite. */
-static inline uint32_t frugi_largest_magnitude(const float *x, uint32_t n) {
+FRUGI_BOTH uint32_t frugi_largest_magnitude(const float *x, uint32_t n) {
     uint32_t most = 0;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t m = frugi_magnitude(x[i]);
@@ -46,25 +48,25 @@ static inline uint32_t frugi_largest_magnitude(const float *x, uint32_t n) {
     return most;
 }
 
-static inline float frugi_bf16_f32(uint16_t h) {
+FRUGI_BOTH float frugi_bf16_f32(uint16_t h) {
     return frugi_bits_f32((uint32_t)h << 16);
 }
 
 /** Nearest bf16 of a finite x; one that would round to infinity stays at the largest finite value. */
-static inline uint16_t frugi_f32_bf16(float x) {
+FRUGI_BOTH uint16_t frugi_f32_bf16(float x) {
     uint32_t u = frugi_f32_bits(x);
     uint32_t r = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
     return (uint16_t)(r - ((r & 0x7fffu) >= 0x7f80u));
 }
 
 /** Smallest bf16 that is not below a finite x >= 0; the largest finite one above that. */
-static inline uint16_t frugi_f32_bf16_up(float x) {
+FRUGI_BOTH uint16_t frugi_f32_bf16_up(float x) {
     uint32_t r = (frugi_f32_bits(x) + 0xffffu) >> 16;
     return (uint16_t)(r >= 0x7f80u ? 0x7f7fu : r);
 }
 
 /** Value of a finite f16. */
-static inline float frugi_f16_f32(uint16_t h) {
+FRUGI_BOTH float frugi_f16_f32(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
     uint32_t exponent = (h >> 10) & 31u, fraction = h & 1023u;
     if (exponent == 0) /* zero and subnormals: fraction * 2^-24, exact in f32 */
@@ -73,7 +75,7 @@ static inline float frugi_f16_f32(uint16_t h) {
 }
 
 /** Nearest f16 of an x with |x| < 65520. */
-static inline uint16_t frugi_f32_f16(float x) {
+FRUGI_BOTH uint16_t frugi_f32_f16(float x) {
     uint32_t u = frugi_f32_bits(x), a = u & FRUGI_ABS_MASK;
     uint16_t sign = (uint16_t)((u >> 16) & 0x8000u);
     if (a < 0x38800000u) { /* below 2^-14: adding 2^-1 lines the bits of 2^-24 up with f32's last one */
@@ -90,33 +92,33 @@ static inline uint16_t frugi_f32_f16(float x) {
 #error "bulk data is copied as it lies in memory, which needs a little-endian machine"
 #endif
 
-static inline uint16_t frugi_get16(const unsigned char *p) {
+FRUGI_BOTH uint16_t frugi_get16(const unsigned char *p) {
     uint16_t v;
     memcpy(&v, p, sizeof v);
     return v;
 }
 
-static inline uint32_t frugi_get32(const unsigned char *p) {
+FRUGI_BOTH uint32_t frugi_get32(const unsigned char *p) {
     uint32_t v;
     memcpy(&v, p, sizeof v);
     return v;
 }
 
-static inline uint64_t frugi_get64(const unsigned char *p) {
+FRUGI_BOTH uint64_t frugi_get64(const unsigned char *p) {
     uint64_t v;
     memcpy(&v, p, sizeof v);
     return v;
 }
 
-static inline void frugi_put16(unsigned char *p, uint16_t v) {
+FRUGI_BOTH void frugi_put16(unsigned char *p, uint16_t v) {
     memcpy(p, &v, sizeof v);
 }
 
-static inline void frugi_put32(unsigned char *p, uint32_t v) {
+FRUGI_BOTH void frugi_put32(unsigned char *p, uint32_t v) {
     memcpy(p, &v, sizeof v);
 }
 
-static inline void frugi_put64(unsigned char *p, uint64_t v) {
+FRUGI_BOTH void frugi_put64(unsigned char *p, uint64_t v) {
     memcpy(p, &v, sizeof v);
 }
 

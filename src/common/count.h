@@ -12,10 +12,12 @@
 #ifndef FRUGI_COUNT_H
 #define FRUGI_COUNT_H
 
+#include "common/both.h"
+
 #include <stdint.h>
 
 /** Entries per block, rounded to the nearest 2^-32 and kept within 1 and the block length. */
-static inline uint64_t frugi_kappa(double density, uint32_t block) {
+FRUGI_BOTH uint64_t frugi_kappa(double density, uint32_t block) {
     double scaled = density * (double)block * 4294967296.0 + 0.5;
     uint64_t most = (uint64_t)block << 32;
     if (!(scaled >= 4294967296.0))
@@ -24,26 +26,26 @@ static inline uint64_t frugi_kappa(double density, uint32_t block) {
 }
 
 /** floor(j kappa), modulo 2^32. */
-static inline uint64_t frugi_count_before(uint64_t kappa, uint64_t j) {
+FRUGI_BOTH uint64_t frugi_count_before(uint64_t kappa, uint64_t j) {
     return (j * kappa) >> 32;
 }
 
 /** Entries of block j: the whole number below or above kappa. */
-static inline uint32_t frugi_count(uint64_t kappa, uint64_t j) {
+FRUGI_BOTH uint32_t frugi_count(uint64_t kappa, uint64_t j) {
     return (uint32_t)(frugi_count_before(kappa, j + 1) - frugi_count_before(kappa, j));
 }
 
 /**
  * Entries of the next block, for walks from block to block: *at starts as j0 * kappa (wrapping) and moves on.
  */
-static inline uint32_t frugi_count_next(uint64_t kappa, uint64_t *at) {
+FRUGI_BOTH uint32_t frugi_count_next(uint64_t kappa, uint64_t *at) {
     uint64_t before = *at >> 32;
     *at += kappa;
     return (uint32_t)((*at >> 32) - before);
 }
 
 /** Entries of the blocks j0 .. j0 + nblocks - 1 together. Exact as long as the answer is below 2^64. */
-static inline uint64_t frugi_count_range(uint64_t kappa, uint64_t j0, uint64_t nblocks) {
+FRUGI_BOTH uint64_t frugi_count_range(uint64_t kappa, uint64_t j0, uint64_t nblocks) {
     uint64_t whole = kappa >> 32, part = kappa & UINT32_MAX;
     uint64_t carried = (j0 * kappa) & UINT32_MAX;
     uint64_t high = nblocks >> 32, low = nblocks & UINT32_MAX;
@@ -51,7 +53,7 @@ static inline uint64_t frugi_count_range(uint64_t kappa, uint64_t j0, uint64_t n
 }
 
 /** Entries of a last block of len < block elements, when a whole one would send k. */
-static inline uint32_t frugi_tail_count(uint32_t k, uint32_t len, uint32_t block) {
+FRUGI_BOTH uint32_t frugi_tail_count(uint32_t k, uint32_t len, uint32_t block) {
     uint64_t share = ((uint64_t)k * len + block - 1) / block;
     uint64_t least = share < 1 ? 1 : share;
     return least > len ? len : (uint32_t)least;

@@ -2,11 +2,13 @@
 #ifndef FRUGI_CRC32C_H
 #define FRUGI_CRC32C_H
 
+#include "common/status.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
 /** The checksum of len bytes appended to those that gave crc; start with 0. */
-uint32_t frugi_crc32c(uint32_t crc, const void *data, size_t len);
+FRUGI_SHARED uint32_t frugi_crc32c(uint32_t crc, const void *data, size_t len);
 
 /** The checksum of A followed by B, from those of A and of B and the length of B. */
 uint32_t frugi_crc32c_join(uint32_t crc_a, uint32_t crc_b, uint64_t len_b);
@@ -20,6 +22,6 @@ uint32_t frugi_crc32c_x86(uint32_t state, const unsigned char *p, size_t len);
 uint32_t frugi_crc32c_times(uint32_t a, uint32_t b);
 
 /** The register after len zero bytes. */
-uint32_t frugi_crc32c_shift(uint32_t state, uint64_t len);
+FRUGI_SHARED uint32_t frugi_crc32c_shift(uint32_t state, uint64_t len);
 
 #endif

@@ -7,9 +7,11 @@
 #ifndef FRUGI_RANDOM_H
 #define FRUGI_RANDOM_H
 
+#include "common/both.h"
+
 #include <stdint.h>
 
-static inline uint32_t frugi_random(uint64_t seed, uint64_t step, uint64_t block) {
+FRUGI_BOTH uint32_t frugi_random(uint64_t seed, uint64_t step, uint64_t block) {
     uint64_t mixed = (seed ^ (step * 0x9e3779b97f4a7c15u));
     uint32_t key = (uint32_t)(mixed ^ (mixed >> 32)), lo = (uint32_t)block, hi = (uint32_t)(block >> 32);
     for (int round = 0; round < 10; round++) {

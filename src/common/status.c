@@ -29,6 +29,7 @@ const char *frug_status_text(frug_status status) {
     case FRUG_ERR_MISMATCH: return "data made for another layout or configuration";
     case FRUG_ERR_REMOTE: return "another worker failed";
     case FRUG_ERR_COMM: return "communication failed";
+    case FRUG_ERR_DEVICE: return "a device failed";
     }
     return "unknown status";
 }

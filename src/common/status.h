@@ -10,8 +10,11 @@
 #define FRUGI_PRINTF(fmt, args)
 #endif
 
+/** Not for programs, but for the libraries that stand beside this one and are built with it. */
+#define FRUGI_SHARED FRUG_API
+
 /** Record why, log it, and return status. */
-frug_status frugi_fail(frug_status status, const char *format, ...) FRUGI_PRINTF(2, 3);
+FRUGI_SHARED frug_status frugi_fail(frug_status status, const char *format, ...) FRUGI_PRINTF(2, 3);
 
 /** Send a message to the log callback, if there is one. */
 void frugi_log(frug_log_level level, const char *format, ...) FRUGI_PRINTF(2, 3);

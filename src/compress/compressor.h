@@ -236,6 +236,10 @@ typedef enum frugi_cut_for {
 frug_status frugi_cut(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t step, frugi_cut_for what,
                       frugi_slice *slices, frugi_cutting *cutting);
 
+/** Cut a range into c->slice as a step does that goes by no norm; *all: everything leaves. For other processors. */
+FRUGI_SHARED frug_status frugi_cut_step(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, bool *all,
+                                        frugi_cutting *cut);
+
 /** Whether a range lies inside the layout. */
 frug_status frugi_check_range(const frug_compressor *c, uint64_t begin, uint64_t count);
 

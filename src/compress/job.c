@@ -23,3 +23,10 @@ frug_status frugi_job_start(frugi_job *j) {
     frugi_heed_norm(j);
     return FRUG_OK;
 }
+
+frug_status frugi_cut_step(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, bool *all,
+                           frugi_cutting *cut) {
+    *all = frugi_control_all(&c->config, step);
+    frugi_control_densities(c->control, step, c->density);
+    return frugi_cut(c, begin, count, step, *all ? FRUGI_CUT_ALL : FRUGI_CUT_STEP, c->slice, cut);
+}

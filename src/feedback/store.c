@@ -15,12 +15,7 @@
 
 #include <stdbool.h>
 
-#define WEYL           0x9e3779b9u /* 2^32 over the golden ratio */
-#define FOUR_ON        (4u * WEYL)
-#define SMALLEST_SCALE 0x0880u /* 2^-110: 32768 over it is finite */
-#define TAME_SCALE     0x7c00u /* 2^121: 128 times anything below it is finite */
-#define INT8_LEVELS    126.0f  /* one less than a byte holds: rounding at random may go one further */
-#define INT4_LEVELS    6.0f
+#define FOUR_ON (4u * FRUGI_WEYL)
 
 /* The byte that means zero: int4 counts from -8. */
 static int zero_byte(frugi_residual format) {
@@ -92,7 +87,7 @@ static inline sixteen_u8 lower_bytes(eight_u16 a, eight_u16 b) {
 
 /* The dice of elements 0 .. 3; those of the next four are FOUR_ON further. */
 static inline four_u32 first_dice(uint32_t dice) {
-    four_u32 d = {dice, dice + WEYL, dice + 2 * WEYL, dice + 3 * WEYL};
+    four_u32 d = {dice, dice + FRUGI_WEYL, dice + 2 * FRUGI_WEYL, dice + 3 * FRUGI_WEYL};
     return d;
 }
 
@@ -103,7 +98,7 @@ static inline four_u32 first_dice(uint32_t dice) {
  * what is left of the number added.
  */
 static inline four_u32 roll(const float *x, float inverse, four_u32 *dice) {
-    four_u32 sum = (four_u32)((four_f32)load_four(x) * inverse + 12582912.0f) + (*dice >> 17);
+    four_u32 sum = (four_u32)((four_f32)load_four(x) * inverse + FRUGI_ROLL) + (*dice >> 17);
     *dice += FOUR_ON;
     return sum >> 15;
 }
@@ -182,7 +177,8 @@ void frugi_store_load(const frugi_store *store, uint64_t b, float *dst) {
         break;
     case FRUGI_RESIDUAL_INT4: load_int4(data, store->block, frugi_bf16_f32(store->scale[b]), dst); break;
     }
-    if (store->scale && store->scale[b] >= TAME_SCALE) /* rounding at random may have gone beyond the largest float */
+    if (store->scale &&
+        store->scale[b] >= FRUGI_STORE_TAME) /* rounding at random may have gone beyond the largest float */
         for (uint32_t i = 0; i < store->block; i++)
             dst[i] = frugi_tame(dst[i]);
 }
@@ -197,9 +193,9 @@ void frugi_store_save(frugi_store *store, uint64_t b, const float *src, uint32_t
         save_bf16(data, store->block, src, dice);
         return;
     }
-    float levels = store->format == FRUGI_RESIDUAL_INT8 ? INT8_LEVELS : INT4_LEVELS;
+    float levels = store->format == FRUGI_RESIDUAL_INT8 ? FRUGI_INT8_LEVELS : FRUGI_INT4_LEVELS;
     uint16_t scale = frugi_f32_bf16_up(frugi_bits_f32(frugi_largest_magnitude(src, store->block)) / levels);
-    if (scale < SMALLEST_SCALE) {
+    if (scale < FRUGI_STORE_LEAST) {
         store->scale[b] = 0;
         memset(data, zero_byte(store->format), frugi_store_stride(store));
         return;

@@ -1,0 +1,92 @@
+"""The library's compressor for GPUs over bare addresses, where libfrugrad_cuda is there.
+
+It is looked for beside libfrugrad, and loaded when first asked for. Addresses are those of the current device; a stream
+is the integer that ``torch.cuda.Stream.cuda_stream`` is.
+"""
+
+import ctypes
+import os
+from ctypes import POINTER, byref, c_float, c_int, c_size_t, c_uint64, c_void_p
+from typing import Optional, Sequence
+
+from . import _lib
+from ._core import Compressor, Config, Layout
+from ._lib import Owned
+
+_FUNCTIONS = {
+    "frug_cuda_create": [c_void_p, c_void_p, POINTER(_lib.Options), POINTER(c_void_p)],
+    "frug_cuda_bound": [c_void_p, c_uint64, c_uint64, POINTER(c_size_t)],
+    "frug_cuda_compress": [c_void_p, c_uint64, c_uint64, c_uint64, c_void_p, c_void_p, c_size_t, POINTER(c_size_t),
+                           c_void_p],
+    "frug_cuda_decompress_add": [c_void_p, c_uint64, POINTER(c_void_p), c_size_t, c_float, c_uint64, c_uint64, c_void_p,
+                                 c_void_p],
+    "frug_cuda_verdict": [c_void_p, c_void_p],
+    "frug_cuda_to_host": [c_void_p, c_void_p],
+    "frug_cuda_from_host": [c_void_p, c_void_p],
+}
+
+_loaded: Optional[ctypes.CDLL] = None
+
+
+def _beside(name: str) -> str:
+    folder, base = os.path.split(name)
+    return os.path.join(folder, base.replace("libfrugrad.so", "libfrugrad_cuda.so", 1))
+
+
+def library() -> ctypes.CDLL:
+    """libfrugrad_cuda; ImportError where there is none."""
+    global _loaded
+    if _loaded is None:
+        try:
+            loaded = ctypes.CDLL(_beside(_lib.lib._name))
+        except OSError as error:
+            raise ImportError(f"libfrugrad_cuda is not there: {error}") from None
+        loaded.frug_cuda_destroy.argtypes = [c_void_p]
+        loaded.frug_cuda_destroy.restype = None
+        for name, arguments in _FUNCTIONS.items():
+            function = getattr(loaded, name)
+            function.argtypes, function.restype, function.errcheck = arguments, c_int, _lib._check
+        _loaded = loaded
+    return _loaded
+
+
+class CudaCompressor(Owned):
+    """One worker's compressor on the current device."""
+
+    def __init__(self, config: Config, layout: Layout, total_steps: int = 0, source: int = 0):
+        self.config, self.layout, self.lib = config, layout, library()
+        options = _lib.Options(total_steps=total_steps, source=source)
+        super().__init__(self.lib.frug_cuda_create, config.handle, layout.handle, byref(options))
+
+    def __del__(self):
+        handle, self.handle = getattr(self, "handle", None), None
+        if handle:
+            self.lib.frug_cuda_destroy(handle)
+
+    def bound(self, begin: int, count: int) -> int:
+        size = c_size_t()
+        self.lib.frug_cuda_bound(self.handle, begin, count, byref(size))
+        return size.value
+
+    def compress(self, step: int, begin: int, count: int, grad: int, dst: int, room: int, stream: int = 0) -> int:
+        """Put one frame onto the stream; its length is known at once."""
+        length = c_size_t()
+        self.lib.frug_cuda_compress(self.handle, step, begin, count, grad, dst, room, byref(length), stream)
+        return length.value
+
+    def decompress_add(self, step: int, frames: Sequence[int], scale: float, begin: int, count: int, dst: int,
+                       stream: int = 0) -> None:
+        """dst += scale * (sum of the frames)."""
+        n = len(frames)
+        self.lib.frug_cuda_decompress_add(self.handle, step, (c_void_p * n)(*frames), n, scale, begin, count, dst,
+                                          stream)
+
+    def verdict(self, stream: int = 0) -> None:
+        """Wait for the stream; raise if a frame was not what it had to be."""
+        self.lib.frug_cuda_verdict(self.handle, stream)
+
+    def to_host(self, compressor: Compressor) -> None:
+        self.lib.frug_cuda_to_host(self.handle, compressor.handle)
+
+    def from_host(self, compressor: Compressor) -> None:
+        self.lib.frug_cuda_from_host(self.handle, compressor.handle)

@@ -1,0 +1,116 @@
+/*
+ * launch.h - what the host side of the GPU's compressor hands to its kernels.
+ *
+ * Everything a launch needs travels as its argument: tables of slices, addresses of frames. So nothing is copied, no
+ * memory has to outlive the call, and a stream that is being captured into a graph records all of it.
+ */
+#ifndef FRUGI_LAUNCH_H
+#define FRUGI_LAUNCH_H
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FRUGI_GPU_BLOCK  256u /* the only block length there is a kernel for */
+#define FRUGI_GPU_SLICES 40u  /* in one launch */
+#define FRUGI_GPU_FRAMES 64u  /* in one sum */
+#define FRUGI_GPU_HEADER 48u  /* bytes of a frame's and of a section's header */
+
+/** A section by blocks of a frame: codec/section.h and compressor.h have the words. */
+typedef struct frugi_gpu_slice {
+    uint64_t begin, count; /* elements of the flat buffer */
+    uint64_t kappa, first;
+    uint32_t carried; /* of first * kappa: what is below the point */
+    uint32_t tensor;
+    uint64_t stored;
+    uint64_t payload_at; /* in the frame */
+    uint64_t index_at, value_at, bytes;
+    uint32_t blocks_before; /* of the slices before, in this launch */
+    uint32_t blocks;
+    uint8_t index, value, dense, last; /* last: elements of the last block less one */
+} frugi_gpu_slice;
+
+typedef struct frugi_gpu_table {
+    frugi_gpu_slice slice[FRUGI_GPU_SLICES];
+    uint32_t slices;
+    uint32_t blocks; /* of all slices */
+} frugi_gpu_table;
+
+/** Powers of x that move a checksum past as many bytes: i runs of 64, of 16 KiB, of 4 MiB. */
+typedef struct frugi_gpu_powers {
+    uint32_t run[256], page[256], book[256];
+} frugi_gpu_powers;
+
+/** What kernels of one compressor tell each other; all zeros at the beginning of a call. */
+typedef struct frugi_gpu_desk {
+    uint32_t held;                  /* blocks held back */
+    uint32_t crc[FRUGI_GPU_FRAMES]; /* of the frames' bodies, without inversions */
+} frugi_gpu_desk;
+
+/** The outcome of sums so far: 0, or the negative frug_status of the first thing that was wrong. */
+typedef struct frugi_gpu_verdict {
+    int32_t status;
+    uint32_t frame;
+} frugi_gpu_verdict;
+
+typedef struct frugi_gpu_press {
+    frugi_gpu_table table;
+    const float *grad; /* element begin */
+    unsigned char *frame;
+    unsigned char *residual;
+    uint16_t *scale;
+    frugi_gpu_desk *desk;
+    uint64_t begin, step, seed;
+    float beta;
+    uint32_t value, residual_format, kept, hist; /* kept: a residual takes part */
+} frugi_gpu_press;
+
+/**
+ * The header of a frame as it must be, but for source, held and checksum; and what a checksum is made of that the
+ * bytes behind the header do not change: the header's part with this source and nothing held, and the powers that move
+ * other values of the two fields to the end of the frame.
+ */
+typedef struct frugi_gpu_frame {
+    unsigned char header[FRUGI_GPU_HEADER];
+    uint32_t base, source, source_power, held_power;
+} frugi_gpu_frame;
+
+typedef struct frugi_gpu_sum {
+    frugi_gpu_table table;
+    const unsigned char *frame[FRUGI_GPU_FRAMES];
+    uint32_t frames;
+    float *dst; /* element begin */
+    uint64_t begin;
+    float keep, gain;
+    frugi_gpu_verdict *verdict;
+} frugi_gpu_sum;
+
+/** Accumulate, select, encode and keep all blocks of a table; and write the sections' headers. */
+cudaError_t frugi_gpu_press_launch(const frugi_gpu_press *press, int processors, cudaStream_t stream);
+
+/** Add up the checksums of frames' bodies on the desk, at crc[0] and on. All are of one length. */
+cudaError_t frugi_gpu_crc_launch(const unsigned char *const *frame, uint32_t frames, uint64_t bytes,
+                                 const frugi_gpu_powers *powers, frugi_gpu_desk *desk, cudaStream_t stream);
+
+/** Write a frame's header. */
+cudaError_t frugi_gpu_seal_launch(const frugi_gpu_frame *what, unsigned char *frame, const frugi_gpu_desk *desk,
+                                  cudaStream_t stream);
+
+/** See whether the headers of frames, and their checksums, are what they must be. */
+cudaError_t frugi_gpu_judge_launch(const frugi_gpu_frame *what, const frugi_gpu_sum *sum, const frugi_gpu_desk *desk,
+                                   cudaStream_t stream);
+
+/** See whether the sections' headers, indices and values of a table are. */
+cudaError_t frugi_gpu_check_launch(const frugi_gpu_sum *sum, int processors, cudaStream_t stream);
+
+/** dst = keep * dst + gain * (sum of the frames), if nothing was wrong so far. */
+cudaError_t frugi_gpu_sum_launch(const frugi_gpu_sum *sum, int processors, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

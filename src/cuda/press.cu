@@ -1,0 +1,440 @@
+/*
+ * press.cu - one pass over a gradient on a GPU: accumulate, select, encode, keep the rest. A warp takes a block.
+ *
+ * The threshold is found by bisection on magnitudes as integers. The upper halves come first, two to a register: one
+ * instruction of recent GPUs compares both with the threshold and leaves a one for each that reaches it. Most blocks
+ * are settled there, when exactly k reach; the others go on with the lower halves, and ties go to the lower place.
+ * Ranks within the block are a prefix sum over the lanes, so each lane knows where its entries go. What is computed,
+ * and in which order, is what compress.c and its kernels do, so that frames and residuals are the same bytes.
+ */
+#include "cuda/warp.cuh"
+
+#include "common/random.h"
+#include "feedback/store.h"
+
+#define WARPS         8 /* of a thread block */
+#define RESIDUAL_NONE 4
+#define REACH         1024u /* without a guess, upper halves this far below the largest are tried: eight powers of two */
+#define FIRST_STRIDE  6u    /* from a guess: some percent of a magnitude */
+#define STAGE         12    /* floats of a lane in shared memory: eight, and room that spreads lanes over the banks */
+
+/* ---- what was left behind ----------------------------------------------------------------------- */
+
+template <int FORMAT> static __device__ inline void load_residual(const frugi_gpu_press &p, uint64_t b, float x[8]) {
+    uint32_t lane = frugi_lane();
+    const unsigned char *at = p.residual;
+    if (FORMAT == FRUGI_RESIDUAL_F32) {
+        const float *from = reinterpret_cast<const float *>(at) + b * 256;
+        frugi_load_four(from + lane * 4, true, x);
+        frugi_load_four(from + 128 + lane * 4, true, x + 4);
+        return;
+    }
+    if (FORMAT == FRUGI_RESIDUAL_BF16) {
+        const uint2 *from = reinterpret_cast<const uint2 *>(at + b * 512);
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            uint2 v = __ldcs(from + j * 32 + lane);
+            x[4 * j] = frugi_bits_f32(v.x << 16), x[4 * j + 1] = frugi_bits_f32(v.x & 0xffff0000u);
+            x[4 * j + 2] = frugi_bits_f32(v.y << 16), x[4 * j + 3] = frugi_bits_f32(v.y & 0xffff0000u);
+        }
+        return;
+    }
+    uint16_t bits = p.scale[b];
+    float scale = frugi_bf16_f32(bits);
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        if (FORMAT == FRUGI_RESIDUAL_INT8) {
+            uint32_t v = __ldcs(reinterpret_cast<const unsigned int *>(at + b * 256) + j * 32 + lane);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                x[4 * j + i] = __fmul_rn((float)(signed char)(v >> (8 * i)), scale);
+        } else {
+            uint32_t v = __ldcs(reinterpret_cast<const unsigned short *>(at + b * 128) + j * 32 + lane);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                x[4 * j + i] = __fmul_rn((float)((int)((v >> (4 * i)) & 15u) - 8), scale);
+        }
+    }
+    if (bits >= FRUGI_STORE_TAME)
+        for (int i = 0; i < FRUGI_EACH; i++)
+            x[i] = frugi_tame(x[i]);
+}
+
+static __device__ inline uint32_t largest(const float x[8]) {
+    uint32_t most = 0;
+#pragma unroll
+    for (int i = 0; i < FRUGI_EACH; i++)
+        most = max(most, frugi_magnitude(x[i]));
+    return __reduce_max_sync(FRUGI_ALL_LANES, most);
+}
+
+/* x / scale with fifteen binary places, the dice added below the point, and cut off there: see store.c. */
+static __device__ inline uint32_t roll(float x, float inverse, uint32_t dice) {
+    return (frugi_f32_bits(__fadd_rn(__fmul_rn(x, inverse), FRUGI_ROLL)) + (dice >> 17)) >> 15;
+}
+
+static __device__ inline uint32_t upper_rolled(float x, uint32_t dice) {
+    uint32_t u = frugi_f32_bits(x), r = u + (dice >> 16);
+    return ((r & FRUGI_ABS_MASK) >= FRUGI_INF_BITS ? u : r) >> 16;
+}
+
+template <int FORMAT>
+static __device__ inline void save_residual(const frugi_gpu_press &p, uint64_t b, const float x[8]) {
+    uint32_t lane = frugi_lane();
+    unsigned char *at = p.residual;
+    if (FORMAT == FRUGI_RESIDUAL_F32) {
+        float4 *to = reinterpret_cast<float4 *>(at) + b * 64;
+        __stcs(to + lane, make_float4(x[0], x[1], x[2], x[3]));
+        __stcs(to + 32 + lane, make_float4(x[4], x[5], x[6], x[7]));
+        return;
+    }
+    uint32_t dice = frugi_random(p.seed, p.step, b) + lane * (4u * FRUGI_WEYL);
+    if (FORMAT == FRUGI_RESIDUAL_BF16) {
+        uint2 *to = reinterpret_cast<uint2 *>(at + b * 512);
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            uint32_t h[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                h[i] = upper_rolled(x[4 * j + i], dice + (uint32_t)(128 * j + i) * FRUGI_WEYL);
+            __stcs(to + j * 32 + lane, make_uint2(h[0] | h[1] << 16, h[2] | h[3] << 16));
+        }
+        return;
+    }
+    const bool wide = FORMAT == FRUGI_RESIDUAL_INT8;
+    uint16_t scale =
+        frugi_f32_bf16_up(__fdiv_rn(frugi_bits_f32(largest(x)), wide ? FRUGI_INT8_LEVELS : FRUGI_INT4_LEVELS));
+    bool nothing = scale < FRUGI_STORE_LEAST;
+    float inverse = nothing ? 0.0f : __fdiv_rn(32768.0f, frugi_bf16_f32(scale));
+    if (lane == 0)
+        p.scale[b] = nothing ? 0 : scale;
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        uint32_t packed = 0;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            uint32_t q = roll(x[4 * j + i], inverse, dice + (uint32_t)(128 * j + i) * FRUGI_WEYL);
+            packed |= wide ? ((q - 128u) & 255u) << (8 * i) : ((q - 120u) & 15u) << (4 * i);
+        }
+        if (wide)
+            __stcs(reinterpret_cast<unsigned int *>(at + b * 256) + j * 32 + lane, nothing ? 0u : packed);
+        else
+            __stcs(reinterpret_cast<unsigned short *>(at + b * 128) + j * 32 + lane,
+                   (unsigned short)(nothing ? 0x8888u : packed));
+    }
+}
+
+/* ---- who leaves ------------------------------------------------------------------------------------ */
+
+/* How many of the block's upper halves, two to a register, are at least t > 0. */
+static __device__ inline uint32_t count_upper(const uint32_t pair[4], uint32_t t) {
+    uint32_t less = ((1u - t) & 0xffffu) * 0x10001u, sum = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        sum += __viaddmin_s16x2_relu(pair[i], less, 0x00010001u);
+    sum = __reduce_add_sync(FRUGI_ALL_LANES, sum);
+    return (sum & 0xffffu) + (sum >> 16);
+}
+
+static __device__ inline uint32_t count_whole(const int32_t m[8], int32_t t) {
+    uint32_t sum = 0;
+#pragma unroll
+    for (int i = 0; i < FRUGI_EACH; i++)
+        sum += m[i] >= t;
+    return __reduce_add_sync(FRUGI_ALL_LANES, sum);
+}
+
+/* Sums over the lanes before this one, of two numbers below 2^16 at once; *total: of all lanes. */
+static __device__ inline uint32_t sum_before(uint32_t two, uint32_t *total) {
+    uint32_t sum = two, lane = frugi_lane();
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+        uint32_t other = __shfl_up_sync(FRUGI_ALL_LANES, sum, d);
+        sum += lane >= (uint32_t)d ? other : 0;
+    }
+    *total = __shfl_sync(FRUGI_ALL_LANES, sum, 31);
+    return sum - two;
+}
+
+/* Of the elements in mask, those with the lowest places, `most` of them in the block. */
+static __device__ inline uint32_t first_of(uint32_t mask, uint32_t most) {
+    uint32_t total, before = sum_before(__popc(mask & 15u) | __popc(mask >> 4) << 16, &total), kept = 0;
+    uint32_t rank[2] = {before & 0xffffu, (total & 0xffffu) + (before >> 16)};
+#pragma unroll
+    for (int i = 0; i < FRUGI_EACH; i++)
+        if (mask >> i & 1u)
+            kept |= (uint32_t)(rank[i >> 2]++ < most) << i;
+    return kept;
+}
+
+/* Where the search ended: reach of the block's magnitudes are at least threshold, beyond of them above it. */
+typedef struct found {
+    int32_t threshold;
+    uint32_t reach, beyond;
+} found;
+
+/*
+ * The threshold in the upper halves. It tends to be near that of the block before (*guess), so the search starts there and
+ * takes longer and longer steps until it has gone too far; then it halves. Only the time depends on the guess.
+ */
+static __device__ inline found search_upper(const int32_t m[8], uint32_t most, const frugi_spot &at, uint32_t *guess) {
+    uint32_t pair[4], lo = 0, hi = (most >> 16) + 1, reach = at.length, beyond = 0, stride = FIRST_STRIDE;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        pair[i] = __byte_perm((uint32_t)m[2 * i], (uint32_t)m[2 * i + 1], 0x7632);
+    uint32_t mid = *guess > 0 && *guess < hi ? *guess : hi > REACH ? hi - REACH : hi / 2;
+    while (hi - lo > 1 && reach != at.k) {
+        uint32_t count = count_upper(pair, mid), half;
+        if (count >= at.k) {
+            lo = mid, reach = count, half = (lo + hi) / 2;
+            mid = min(half, lo + stride);
+        } else {
+            hi = mid, beyond = count, half = (lo + hi) / 2;
+            mid = hi > stride ? max(half, hi - stride) : half;
+        }
+        stride *= 4;
+    }
+    *guess = lo;
+    return {(int32_t)(lo << 16), reach, beyond};
+}
+
+static __device__ inline void search_lower(const int32_t m[8], uint32_t k, found *f) {
+    int32_t above = f->threshold + 0x10000;
+    while (above - f->threshold > 1 && f->reach != k) {
+        int32_t between = f->threshold + (above - f->threshold) / 2;
+        uint32_t count = count_whole(m, between);
+        if (count >= k)
+            f->threshold = between, f->reach = count;
+        else
+            above = between, f->beyond = count;
+    }
+}
+
+/*
+ * The k largest of a block, as a mask of this lane's elements. m: magnitudes, -1 behind the last element; with hist
+ * their lower halves are zero.
+ */
+static __device__ inline uint32_t select(const int32_t m[8], uint32_t most, const frugi_spot &at, bool hist,
+                                         uint32_t *guess) {
+    found f = search_upper(m, most, at, guess);
+    if (f.reach != at.k && !hist)
+        search_lower(m, at.k, &f);
+    uint32_t over = 0, on = 0;
+#pragma unroll
+    for (int i = 0; i < FRUGI_EACH; i++)
+        over |= (uint32_t)(m[i] >= f.threshold) << i;
+    if (f.reach == at.k)
+        return over;
+#pragma unroll
+    for (int i = 0; i < FRUGI_EACH; i++)
+        on |= (uint32_t)(m[i] == f.threshold) << i;
+    return (over & ~on) | first_of(on, at.k - f.beyond);
+}
+
+/* ---- how it is said ---------------------------------------------------------------------------------- */
+
+/* One entry into the frame; returns what the code leaves over. */
+template <int VALUE> static __device__ inline float say(unsigned char *values, uint32_t rank, float x, float scale) {
+    if (VALUE == FRUGI_VALUE_F32) {
+        reinterpret_cast<float *>(values)[rank] = x;
+        return 0.0f;
+    }
+    if (VALUE == FRUGI_VALUE_BF16) {
+        uint16_t h = frugi_f32_bf16(x);
+        reinterpret_cast<uint16_t *>(values)[rank] = h;
+        return __fsub_rn(x, frugi_bf16_f32(h));
+    }
+    float n = __fsub_rn(__fadd_rn(__fdiv_rn(x, scale > 0 ? scale : 1.0f), FRUGI_ROUND), FRUGI_ROUND);
+    n = n > 127.0f ? 127.0f : n < -127.0f ? -127.0f : n;
+    values[rank] = (unsigned char)(signed char)n;
+    return __fsub_rn(x, __fmul_rn(n, scale));
+}
+
+/* The places of a block as bits: two lanes make a byte. */
+static __device__ inline void say_bitmap(unsigned char *to, uint32_t mask) {
+    uint32_t lane = frugi_lane(), next = __shfl_down_sync(FRUGI_ALL_LANES, mask, 1);
+    if (lane % 2 == 0) {
+        to[lane / 2] = (unsigned char)((mask & 15u) | (next & 15u) << 4);
+        to[16 + lane / 2] = (unsigned char)((mask >> 4) | (next >> 4) << 4);
+    }
+}
+
+/*
+ * All entries of a block into the frame; x keeps what stays. A lane has few of them, so it goes through those it has; for
+ * that its elements lie in shared memory, where they can be found by number.
+ */
+template <int VALUE>
+static __device__ inline void encode(const frugi_gpu_press &p, const frugi_gpu_slice *s, const frugi_spot &at,
+                                     uint32_t mask, uint32_t most, float x[8], float *stage) {
+    unsigned char *payload = p.frame + s->payload_at, *index = payload + s->index_at;
+    unsigned char *values = payload + s->value_at + at.before * frugi_gpu_value_bytes(VALUE);
+    uint32_t lane = frugi_lane();
+    float scale = 0;
+    if (VALUE == FRUGI_VALUE_INT8) {
+        uint16_t h = frugi_f32_bf16_up(__fdiv_rn(frugi_bits_f32(most), 127.0f));
+        h = h < FRUGI_INT8_MOST ? h : FRUGI_INT8_MOST;
+        scale = frugi_bf16_f32(h);
+        if (lane == 0)
+            reinterpret_cast<uint16_t *>(payload)[at.b] = h;
+    }
+    if (s->index == FRUGI_INDEX_CODE_BITMAP)
+        say_bitmap(index + (uint64_t)at.b * 32, mask);
+    unsigned char *places = s->index == FRUGI_INDEX_CODE_LOCAL ? index + at.before : NULL;
+    uint32_t total, sums = sum_before(__popc(mask & 15u) | __popc(mask >> 4) << 16, &total);
+    uint32_t low = sums & 0xffffu, high = (total & 0xffffu) + (sums >> 16);
+    float4 *four = reinterpret_cast<float4 *>(stage + lane * STAGE);
+    four[0] = make_float4(x[0], x[1], x[2], x[3]);
+    four[1] = make_float4(x[4], x[5], x[6], x[7]);
+    for (; mask; mask &= mask - 1) {
+        uint32_t i = (uint32_t)__ffs((int)mask) - 1, rank = i < 4 ? low++ : high++;
+        if (places)
+            places[rank] = (unsigned char)frugi_place_of(lane, (int)i);
+        float *one = stage + lane * STAGE + i;
+        *one = say<VALUE>(values, rank, *one, scale);
+    }
+    __syncwarp();
+    float4 a = four[0], b = four[1];
+    x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
+    x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+}
+
+/* ---- a block ----------------------------------------------------------------------------------------- */
+
+/* A block that holds a NaN or an infinity: zeros at its first k places, and what was left behind stays as it was. */
+template <int VALUE>
+static __device__ void hold(const frugi_gpu_press &p, const frugi_gpu_slice *s, const frugi_spot &at, float *stage) {
+    float zero[FRUGI_EACH] = {0};
+    uint32_t mask = 0;
+#pragma unroll
+    for (int i = 0; i < FRUGI_EACH; i++)
+        mask |= (uint32_t)(frugi_place_of(frugi_lane(), i) < at.k) << i;
+    encode<VALUE>(p, s, at, mask, 0, zero, stage);
+    if (frugi_lane() == 0)
+        atomicAdd(&p.desk->held, 1u);
+}
+
+/* What blocks are compared by. */
+static __device__ inline void magnitudes(const float x[8], uint32_t length, bool hist, int32_t m[8]) {
+#pragma unroll
+    for (int i = 0; i < FRUGI_EACH; i++)
+        m[i] = (int32_t)frugi_magnitude(x[i]);
+    if (hist) {
+#pragma unroll
+        for (int i = 0; i < FRUGI_EACH; i++)
+            m[i] &= (int32_t)0xffff0000;
+    }
+    if (length < FRUGI_GPU_BLOCK) {
+#pragma unroll
+        for (int i = 0; i < FRUGI_EACH; i++)
+            m[i] = frugi_place_of(frugi_lane(), i) < length ? m[i] : -1;
+    }
+}
+
+template <int VALUE, int FORMAT>
+static __device__ inline void press_block(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b, float *stage,
+                                          uint32_t *guess) {
+    frugi_spot at = frugi_spot_of(s, b);
+    float x[FRUGI_EACH];
+    int32_t m[FRUGI_EACH];
+    frugi_load_block(p.grad + (s->begin - p.begin) + (uint64_t)b * 256, at.length, x);
+    if (FORMAT == RESIDUAL_NONE) {
+#pragma unroll
+        for (int i = 0; i < FRUGI_EACH; i++)
+            x[i] = __fadd_rn(x[i], 0.0f); /* -0 becomes 0, as on the CPU */
+    } else {
+        float before[FRUGI_EACH];
+        load_residual<FORMAT>(p, s->stored + b, before);
+#pragma unroll
+        for (int i = 0; i < FRUGI_EACH; i++)
+            x[i] = __fadd_rn(__fmul_rn(p.beta, before[i]), x[i]);
+    }
+    uint32_t most = largest(x);
+    if (most >= FRUGI_INF_BITS) {
+        hold<VALUE>(p, s, at, stage);
+        return;
+    }
+    magnitudes(x, at.length, p.hist, m);
+    encode<VALUE>(p, s, at, select(m, most, at, p.hist, guess), most, x, stage);
+    if (FORMAT != RESIDUAL_NONE)
+        save_residual<FORMAT>(p, s->stored + b, x);
+}
+
+static __device__ inline void put(unsigned char *to, uint64_t v, int bytes) {
+    for (int i = 0; i < bytes; i++)
+        to[i] = (unsigned char)(v >> (8 * i));
+}
+
+/* The header of a section, and zeros where its arrays are padded. */
+static __device__ void write_header(const frugi_gpu_slice *s, unsigned char *frame) {
+    unsigned char *payload = frame + s->payload_at, *h = payload - FRUGI_GPU_HEADER;
+    frugi_spot end = frugi_spot_of(s, s->blocks - 1);
+    uint64_t entries = end.before + end.k;
+    uint64_t scales = s->value == FRUGI_VALUE_INT8 ? 2ull * s->blocks : 0;
+    uint64_t indices = s->index == FRUGI_INDEX_CODE_LOCAL    ? entries
+                       : s->index == FRUGI_INDEX_CODE_BITMAP ? 32ull * s->blocks
+                                                             : 0;
+    h[0] = s->index;
+    h[1] = s->value;
+    put(h + 2, FRUGI_GPU_BLOCK, 2);
+    put(h + 4, s->tensor, 4);
+    put(h + 8, s->begin, 8);
+    put(h + 16, s->count, 8);
+    put(h + 24, s->kappa, 8);
+    put(h + 32, s->first, 8);
+    put(h + 40, s->bytes, 8);
+    for (uint64_t i = scales; i < s->index_at; i++)
+        payload[i] = 0;
+    for (uint64_t i = s->index_at + indices; i < s->value_at; i++)
+        payload[i] = 0;
+    for (uint64_t i = s->value_at + entries * frugi_gpu_value_bytes(s->value); i < s->bytes; i++)
+        payload[i] = 0;
+}
+
+template <int VALUE, int FORMAT>
+static __global__ void __launch_bounds__(32 * WARPS) press_kernel(const __grid_constant__ frugi_gpu_press p) {
+    __shared__ __align__(16) float stages[WARPS][32 * STAGE];
+    uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS, guess = 0;
+    float *stage = stages[threadIdx.x / 32];
+    for (uint32_t n = warp; n < p.table.blocks; n += warps) {
+        const frugi_gpu_slice *s = frugi_slice_of(p.table, n);
+        uint32_t b = n - s->blocks_before;
+        if (b == 0 && frugi_lane() == 0)
+            write_header(s, p.frame);
+        if (s->dense)
+            press_block<FRUGI_VALUE_F32, RESIDUAL_NONE>(p, s, b, stage, &guess);
+        else
+            press_block<VALUE, FORMAT>(p, s, b, stage, &guess);
+    }
+}
+
+template <int VALUE, int FORMAT>
+static cudaError_t launch(const frugi_gpu_press *p, int processors, cudaStream_t stream) {
+    int each = 0;
+    cudaError_t error =
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, press_kernel<VALUE, FORMAT>, 32 * WARPS, 0);
+    if (error != cudaSuccess)
+        return error;
+    uint32_t wanted = (p->table.blocks + WARPS - 1) / WARPS, most = (uint32_t)(each * processors);
+    uint32_t grid = wanted < most ? wanted : most;
+    press_kernel<VALUE, FORMAT><<<grid, 32 * WARPS, 0, stream>>>(*p);
+    return cudaGetLastError();
+}
+
+template <int VALUE> static cudaError_t by_format(const frugi_gpu_press *p, int processors, cudaStream_t stream) {
+    if (!p->kept)
+        return launch<VALUE, RESIDUAL_NONE>(p, processors, stream);
+    switch (p->residual_format) {
+    case FRUGI_RESIDUAL_INT8: return launch<VALUE, FRUGI_RESIDUAL_INT8>(p, processors, stream);
+    case FRUGI_RESIDUAL_INT4: return launch<VALUE, FRUGI_RESIDUAL_INT4>(p, processors, stream);
+    case FRUGI_RESIDUAL_BF16: return launch<VALUE, FRUGI_RESIDUAL_BF16>(p, processors, stream);
+    default: return launch<VALUE, FRUGI_RESIDUAL_F32>(p, processors, stream);
+    }
+}
+
+cudaError_t frugi_gpu_press_launch(const frugi_gpu_press *p, int processors, cudaStream_t stream) {
+    switch (p->value) {
+    case FRUGI_VALUE_BF16: return by_format<FRUGI_VALUE_BF16>(p, processors, stream);
+    case FRUGI_VALUE_INT8: return by_format<FRUGI_VALUE_INT8>(p, processors, stream);
+    default: return by_format<FRUGI_VALUE_F32>(p, processors, stream);
+    }
+}

@@ -1,0 +1,96 @@
+/*
+ * warp.cuh - a block of 256 in the registers of a warp.
+ *
+ * Lane l holds elements 4l .. 4l+3 and 128+4l .. 128+4l+3, so that every load and store of a warp is one run of memory.
+ * Arithmetic is written with the functions that round once and are never fused: the CPU's bits are the measure.
+ */
+#ifndef FRUGI_WARP_CUH
+#define FRUGI_WARP_CUH
+
+#include "codec/index.h"
+#include "codec/value.h"
+#include "common/bits.h"
+#include "common/count.h"
+#include "cuda/launch.h"
+
+#define FRUGI_ALL_LANES 0xffffffffu
+#define FRUGI_EACH      8 /* elements of a lane */
+
+static __device__ inline uint32_t frugi_lane() {
+    return threadIdx.x & 31u;
+}
+
+/** The place in the block of a lane's element i. */
+static __device__ inline uint32_t frugi_place_of(uint32_t lane, int i) {
+    return (uint32_t)(i >> 2) * 128u + lane * 4u + (uint32_t)(i & 3);
+}
+
+/** The slice that has block number n of a launch. */
+static __device__ inline const frugi_gpu_slice *frugi_slice_of(const frugi_gpu_table &table, uint32_t n) {
+    uint32_t lo = 0, hi = table.slices;
+    while (hi - lo > 1) {
+        uint32_t mid = (lo + hi) / 2;
+        if (table.slice[mid].blocks_before <= n)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return &table.slice[lo];
+}
+
+static __device__ inline uint32_t frugi_length_of(const frugi_gpu_slice *s, uint32_t b) {
+    return b + 1 == s->blocks ? s->last + 1u : FRUGI_GPU_BLOCK;
+}
+
+/** Entries of all blocks before block b, as frugi_count_range() counts them. */
+static __device__ inline uint64_t frugi_entries_before(const frugi_gpu_slice *s, uint32_t b) {
+    uint32_t whole = (uint32_t)(s->kappa >> 32), part = (uint32_t)s->kappa;
+    return (uint64_t)b * whole + (((uint64_t)b * part + s->carried) >> 32);
+}
+
+/** A block of a slice: where it stands in the section's arrays, and how many entries and elements it has. */
+typedef struct frugi_spot {
+    uint64_t before;
+    uint32_t b, k, length;
+} frugi_spot;
+
+static __device__ inline frugi_spot frugi_spot_of(const frugi_gpu_slice *s, uint32_t b) {
+    frugi_spot at = {frugi_entries_before(s, b), b, 0, frugi_length_of(s, b)};
+    at.k = (uint32_t)(frugi_entries_before(s, b + 1) - at.before);
+    if (at.length < FRUGI_GPU_BLOCK)
+        at.k = frugi_tail_count(at.k, at.length, FRUGI_GPU_BLOCK);
+    return at;
+}
+
+static __device__ inline uint32_t frugi_gpu_value_bytes(uint32_t value) {
+    return value == FRUGI_VALUE_F32 ? 4u : value == FRUGI_VALUE_BF16 ? 2u : 1u;
+}
+
+/** Four floats at an address that may be any multiple of four bytes. */
+static __device__ inline void frugi_load_four(const float *p, bool aligned, float x[4]) {
+    if (aligned) {
+        float4 v = __ldcs(reinterpret_cast<const float4 *>(p));
+        x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+    } else {
+        for (int i = 0; i < 4; i++)
+            x[i] = __ldcs(p + i);
+    }
+}
+
+/** A lane's share of `length` floats at p; zeros behind them. */
+static __device__ inline void frugi_load_block(const float *p, uint32_t length, float x[FRUGI_EACH]) {
+    uint32_t lane = frugi_lane();
+    if (length == FRUGI_GPU_BLOCK) {
+        bool aligned = (reinterpret_cast<uintptr_t>(p) & 15u) == 0;
+        frugi_load_four(p + lane * 4, aligned, x);
+        frugi_load_four(p + 128 + lane * 4, aligned, x + 4);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < FRUGI_EACH; i++) {
+        uint32_t at = frugi_place_of(lane, i);
+        x[i] = at < length ? p[at] : 0.0f;
+    }
+}
+
+#endif

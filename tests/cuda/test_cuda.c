@@ -1,0 +1,359 @@
+/*
+ * The GPU against the CPU, byte for byte: frames, residuals and sums, over every configuration there is a kernel for,
+ * layouts with tails, gaps and dense tensors, and data with ties, NaN, infinities, denormals and nothing at all. And
+ * frames that are not what they should be. Skipped (exit status 77) where there is no device.
+ */
+#include "frugrad_cuda.h"
+
+#include <cuda_runtime_api.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { WORKERS = 3, STEPS = 5 };
+
+static uint64_t state = 1;
+
+static uint32_t draw(void) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (uint32_t)(state >> 16);
+}
+
+static float even(void) {
+    return ((float)(draw() >> 8) + 0.5f) / 16777216.0f;
+}
+
+typedef enum kind { HEAVY, TIES, SPARSE, WILD, TINY, HUGE_ONES, KINDS } kind;
+
+static float sample(kind k) {
+    float u = even(), sign = draw() & 1 ? 1.0f : -1.0f;
+    switch (k) {
+    case HEAVY: return sign * (u * u * u * u + 1e-3f * even()) / (0.01f + even());
+    case TIES: return sign * (float)(draw() % 5) * 0.25f;
+    case SPARSE: return draw() % 50 ? (draw() & 1 ? 0.0f : -0.0f) : sign * u;
+    case WILD: return draw() % 700 == 0 ? NAN : draw() % 700 == 0 ? sign * INFINITY : sign * u;
+    case TINY: return sign * u * 1e-41f;
+    default: return sign * u * 3.4e38f;
+    }
+}
+
+static void *on_device(size_t bytes) {
+    void *p = NULL;
+    assert_int_equal(cudaMalloc(&p, bytes + 16), cudaSuccess);
+    return p;
+}
+
+static void to_device(void *to, const void *from, size_t bytes) {
+    assert_int_equal(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), cudaSuccess);
+}
+
+static void from_device(void *to, const void *from, size_t bytes) {
+    assert_int_equal(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost), cudaSuccess);
+}
+
+static void add(frug_layout *layout, const char *name, uint32_t ndim, uint64_t rows, uint64_t cols, uint64_t offset) {
+    frug_tensor t = FRUG_TENSOR_INIT;
+    t.name = name;
+    t.ndim = ndim;
+    t.shape[0] = ndim == 1 ? rows * cols : rows;
+    t.shape[1] = cols;
+    t.offset = offset;
+    assert_int_equal(frug_layout_add(layout, &t), FRUG_OK);
+}
+
+/* Tails of every kind, vectors that travel whole, a gap, tensors at addresses no float4 can have; more slices than a
+ * launch. */
+static frug_layout *make_layout(int which) {
+    frug_layout *layout;
+    char name[16];
+    assert_int_equal(frug_layout_create(&layout), FRUG_OK);
+    if (which == 0) {
+        add(layout, "a", 2, 64, 256, FRUG_APPEND);
+        add(layout, "b", 1, 1, 77, FRUG_APPEND);
+        add(layout, "c", 2, 37, 131, FRUG_APPEND);
+        add(layout, "d", 2, 8, 129, 16384 + 77 + 4847 + 3);
+        add(layout, "e", 2, 64, 300, FRUG_APPEND);
+    } else {
+        for (int i = 0; i < 60; i++) {
+            snprintf(name, sizeof name, "t%d", i);
+            add(layout, name, 2, which == 1 ? 5 + (uint64_t)i % 9 : 5 + (uint64_t)i, 211, FRUG_APPEND);
+            snprintf(name, sizeof name, "v%d", i);
+            add(layout, name, 1, 1, 3 + (uint64_t)i, FRUG_APPEND);
+        }
+    }
+    return layout;
+}
+
+typedef struct worker {
+    frug_compressor *cpu;
+    frug_cuda *gpu;
+    unsigned char *cpu_frame, *gpu_frame;
+    size_t len;
+} worker;
+
+typedef struct scene {
+    const char *text;
+    frug_layout *layout;
+    uint64_t n;
+    size_t room;
+    worker w[WORKERS];
+    float *grad, *gpu_grad, *dst, *gpu_dst;
+    unsigned char *back;
+} scene;
+
+static void open_scene(scene *s, const char *text, int which) {
+    frug_config *config;
+    frug_options options = FRUG_OPTIONS_INIT;
+    options.total_steps = STEPS;
+    s->text = text;
+    s->layout = make_layout(which);
+    s->n = frug_layout_elements(s->layout);
+    assert_int_equal(frug_config_create(text, &config), FRUG_OK);
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        options.source = i;
+        assert_int_equal(frug_compressor_create(config, s->layout, &options, &s->w[i].cpu), FRUG_OK);
+        assert_int_equal(frug_cuda_create(config, s->layout, &options, &s->w[i].gpu), FRUG_OK);
+        assert_int_equal(frug_cuda_bound(s->w[i].gpu, 0, s->n, &s->room), FRUG_OK);
+        s->w[i].cpu_frame = calloc(1, s->room);
+        s->w[i].gpu_frame = on_device(s->room);
+    }
+    frug_config_destroy(config);
+    s->grad = malloc(s->n * sizeof(float));
+    s->dst = malloc(s->n * sizeof(float));
+    s->gpu_grad = on_device(s->n * sizeof(float));
+    s->gpu_dst = on_device(s->n * sizeof(float));
+    s->back = malloc(s->room > s->n * sizeof(float) ? s->room : s->n * sizeof(float));
+}
+
+static void close_scene(scene *s) {
+    for (int i = 0; i < WORKERS; i++) {
+        frug_compressor_destroy(s->w[i].cpu);
+        frug_cuda_destroy(s->w[i].gpu);
+        free(s->w[i].cpu_frame);
+        cudaFree(s->w[i].gpu_frame);
+    }
+    frug_layout_destroy(s->layout);
+    free(s->grad);
+    free(s->dst);
+    free(s->back);
+    cudaFree(s->gpu_grad);
+    cudaFree(s->gpu_dst);
+}
+
+static void compress_both(scene *s, worker *w, uint64_t step, kind k) {
+    size_t cpu_len, gpu_len;
+    for (uint64_t i = 0; i < s->n; i++)
+        s->grad[i] = sample(k);
+    to_device(s->gpu_grad, s->grad, s->n * sizeof(float));
+    assert_int_equal(frug_compress(w->cpu, step, 0, s->n, s->grad, w->cpu_frame, s->room, &cpu_len), FRUG_OK);
+    assert_int_equal(frug_cuda_compress(w->gpu, step, 0, s->n, s->gpu_grad, w->gpu_frame, s->room, &gpu_len, NULL),
+                     FRUG_OK);
+    assert_int_equal(cpu_len, gpu_len);
+    from_device(s->back, w->gpu_frame, gpu_len);
+    for (size_t i = 48; i < gpu_len + 48; i++) { /* the checksum last: it differs whenever anything does */
+        size_t at = i % gpu_len;
+        if (s->back[at] != w->cpu_frame[at])
+            fail_msg("%s, step %d, data %d: byte %zu of %zu is %02x on the GPU, %02x on the CPU", s->text, (int)step,
+                     (int)k, at, gpu_len, s->back[at], w->cpu_frame[at]);
+    }
+    w->len = gpu_len;
+}
+
+/* What was left behind, through a compressor on the CPU; put back as it was. */
+static void compare_states(scene *s, worker *w) {
+    size_t size = frug_compressor_state_size(w->cpu), len;
+    unsigned char *mine = malloc(size), *other = malloc(size);
+    assert_int_equal(frug_compressor_save(w->cpu, mine, size, &len), FRUG_OK);
+    assert_int_equal(frug_cuda_to_host(w->gpu, w->cpu), FRUG_OK);
+    assert_int_equal(frug_compressor_save(w->cpu, other, size, &len), FRUG_OK);
+    assert_memory_equal(mine, other, len);
+    assert_int_equal(frug_cuda_from_host(w->gpu, w->cpu), FRUG_OK);
+    free(mine);
+    free(other);
+    (void)s;
+}
+
+static void sum_both(scene *s, uint64_t step, int apply) {
+    const void *cpu[WORKERS], *gpu[WORKERS];
+    size_t lens[WORKERS];
+    for (int i = 0; i < WORKERS; i++) {
+        cpu[i] = s->w[i].cpu_frame;
+        gpu[i] = s->w[i].gpu_frame;
+        lens[i] = s->w[i].len;
+    }
+    for (uint64_t i = 0; i < s->n; i++)
+        s->dst[i] = draw() % 9 ? sample(HEAVY) : -0.0f;
+    to_device(s->gpu_dst, s->dst, s->n * sizeof(float));
+    if (apply) {
+        assert_int_equal(frug_apply(s->w[0].cpu, cpu, lens, WORKERS, 0.1f, 0.01f, 0, s->n, s->dst), FRUG_OK);
+        assert_int_equal(frug_cuda_apply(s->w[0].gpu, step, gpu, WORKERS, 0.1f, 0.01f, 0, s->n, s->gpu_dst, NULL),
+                         FRUG_OK);
+    } else {
+        assert_int_equal(frug_decompress_add(s->w[0].cpu, cpu, lens, WORKERS, 1.0f / 3, 0, s->n, s->dst), FRUG_OK);
+        assert_int_equal(frug_cuda_decompress_add(s->w[0].gpu, step, gpu, WORKERS, 1.0f / 3, 0, s->n, s->gpu_dst, NULL),
+                         FRUG_OK);
+    }
+    assert_int_equal(frug_cuda_verdict(s->w[0].gpu, NULL), FRUG_OK);
+    from_device(s->back, s->gpu_dst, s->n * sizeof(float));
+    assert_memory_equal(s->back, s->dst, s->n * sizeof(float));
+}
+
+static void parity(const char *text, int which) {
+    scene s;
+    open_scene(&s, text, which);
+    for (int k = 0; k < KINDS; k++)
+        for (uint64_t step = 0; step < STEPS; step++) {
+            for (int i = 0; i < WORKERS; i++)
+                compress_both(&s, &s.w[i], step, (kind)k);
+            if (k != HUGE_ONES) /* sums of them overflow, which both do, but not always alike */
+                sum_both(&s, step, (int)step % 2);
+            compare_states(&s, &s.w[step % WORKERS]);
+        }
+    close_scene(&s);
+}
+
+static void test_parity(void **unused) {
+    static const char *const values[] = {"f32", "bf16", "int8"}, *const residuals[] = {"f32", "bf16", "int8", "int4"};
+    static const char *const more[] = {"feedback=merged",
+                                       "feedback=plain,select=hist",
+                                       "feedback=merged,index=bitmap,schedule=constant:0.5",
+                                       "feedback=plain,schedule=constant:0.99,min_size=1",
+                                       "feedback=merged,schedule=frugrad:0.5:0.94:0.5",
+                                       "feedback=plain,warmup=2,schedule=constant:0"};
+    char text[160];
+    const char *every = getenv("FRUG_TEST_EVERY"); /* fewer of them, for tools that slow everything down */
+    int skip = every ? atoi(every) : 1, number = 0;
+    (void)unused;
+    for (int v = 0; v < 3; v++)
+        for (int r = 0; r < 4; r++)
+            for (int m = 0; m < 6; m++) {
+                snprintf(text, sizeof text, "frugrad,value=%s,residual=%s,%s", values[v], residuals[r], more[m]);
+                if (number++ % skip == 0)
+                    parity(text, (v + r + m) % 2);
+            }
+    parity("frugrad,value=int8,residual=f32,feedback=plain,schedule=constant:0.99,min_size=1", 2);
+    for (int v = 0; v < 3; v++) {
+        snprintf(text, sizeof text, "frugrad,value=%s,feedback=none", values[v]);
+        parity(text, v % 2);
+    }
+}
+
+/* Ranges, as buckets are: each tensor by itself, at addresses of any alignment. */
+static void test_ranges(void **unused) {
+    scene s;
+    frug_tensor t = FRUG_TENSOR_INIT;
+    size_t cpu_len, gpu_len;
+    (void)unused;
+    open_scene(&s, "frugrad", 0);
+    worker *w = &s.w[0];
+    for (uint64_t i = 0; i < s.n; i++)
+        s.grad[i] = sample(HEAVY);
+    to_device(s.gpu_grad, s.grad, s.n * sizeof(float));
+    for (uint64_t step = 0; step < STEPS; step++)
+        for (size_t i = frug_layout_count(s.layout); i-- > 0;) {
+            frug_layout_get(s.layout, i, &t);
+            uint64_t count = t.ndim == 1 ? t.shape[0] : t.shape[0] * t.shape[1];
+            assert_int_equal(
+                frug_compress(w->cpu, step, t.offset, count, s.grad + t.offset, w->cpu_frame, s.room, &cpu_len),
+                FRUG_OK);
+            assert_int_equal(frug_cuda_compress(w->gpu, step, t.offset, count, s.gpu_grad + t.offset, w->gpu_frame + 4,
+                                                s.room, &gpu_len, NULL),
+                             FRUG_OK);
+            assert_int_equal(cpu_len, gpu_len);
+            from_device(s.back, w->gpu_frame + 4, gpu_len);
+            assert_memory_equal(s.back, w->cpu_frame, gpu_len);
+        }
+    close_scene(&s);
+}
+
+/* Damaged frames change nothing; the verdict says what was wrong, once. */
+static void test_bad_frames(void **unused) {
+    scene s;
+    (void)unused;
+    open_scene(&s, "frugrad", 0);
+    for (int i = 0; i < WORKERS; i++)
+        compress_both(&s, &s.w[i], 0, HEAVY);
+    const void *gpu[WORKERS] = {s.w[0].gpu_frame, s.w[1].gpu_frame, s.w[2].gpu_frame};
+    memset(s.dst, 0, s.n * sizeof(float));
+    for (int round = 0; round < 300; round++) {
+        size_t at = round < 200 ? (size_t)round : draw() % s.w[1].len;
+        unsigned char good, bad;
+        from_device(&good, s.w[1].gpu_frame + at, 1);
+        bad = (unsigned char)(good ^ (1u << draw() % 8));
+        to_device(s.w[1].gpu_frame + at, &bad, 1);
+        to_device(s.gpu_dst, s.dst, s.n * sizeof(float));
+        assert_int_equal(frug_cuda_decompress_add(s.w[0].gpu, 0, gpu, WORKERS, 1, 0, s.n, s.gpu_dst, NULL), FRUG_OK);
+        assert_int_not_equal(frug_cuda_verdict(s.w[0].gpu, NULL), FRUG_OK);
+        assert_int_equal(frug_cuda_verdict(s.w[0].gpu, NULL), FRUG_OK);
+        from_device(s.back, s.gpu_dst, s.n * sizeof(float));
+        assert_memory_equal(s.back, s.dst, s.n * sizeof(float));
+        to_device(s.w[1].gpu_frame + at, &good, 1);
+    }
+    assert_int_equal(frug_cuda_decompress_add(s.w[0].gpu, 1, gpu, WORKERS, 1, 0, s.n, s.gpu_dst, NULL), FRUG_OK);
+    assert_int_equal(frug_cuda_verdict(s.w[0].gpu, NULL), FRUG_ERR_MISMATCH); /* another step's */
+    close_scene(&s);
+}
+
+static void test_refusals(void **unused) {
+    static const char *const bad[] = {"dgc", "topk", "frugrad,value=f16", "frugrad,clip=1", "frugrad,block=64", "2:4"};
+    (void)unused;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        frug_config *config;
+        frug_layout *layout = make_layout(0);
+        frug_cuda *gpu;
+        assert_int_equal(frug_config_create(bad[i], &config), FRUG_OK);
+        assert_int_equal(frug_cuda_create(config, layout, NULL, &gpu), FRUG_ERR_CONFIG);
+        frug_config_destroy(config);
+        frug_layout_destroy(layout);
+    }
+}
+
+/* A captured call does what the call does. */
+static void test_graph(void **unused) {
+    scene s;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t run;
+    size_t len;
+    (void)unused;
+    open_scene(&s, "frugrad,residual=f32", 1);
+    worker *w = &s.w[0];
+    compress_both(&s, w, 0, HEAVY);
+    assert_int_equal(cudaStreamCreate(&stream), cudaSuccess);
+    assert_int_equal(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+    assert_int_equal(frug_cuda_compress(w->gpu, 1, 0, s.n, s.gpu_grad, w->gpu_frame, s.room, &len, stream), FRUG_OK);
+    assert_int_equal(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+    assert_int_equal(cudaGraphInstantiate(&run, graph, 0), cudaSuccess);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(cudaGraphLaunch(run, stream), cudaSuccess);
+        assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
+        assert_int_equal(frug_compress(w->cpu, 1, 0, s.n, s.grad, w->cpu_frame, s.room, &len), FRUG_OK);
+        from_device(s.back, w->gpu_frame, len);
+        assert_memory_equal(s.back, w->cpu_frame, len);
+    }
+    cudaGraphExecDestroy(run);
+    cudaGraphDestroy(graph);
+    cudaStreamDestroy(stream);
+    close_scene(&s);
+}
+
+int main(void) {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+        puts("test_cuda: no device here, 5 tests skipped");
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_parity), cmocka_unit_test(test_ranges),
+                                       cmocka_unit_test(test_bad_frames), cmocka_unit_test(test_refusals),
+                                       cmocka_unit_test(test_graph)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -28,14 +28,14 @@ import subprocess
 import sys
 import time
 
-BERT = "bert-mini:layers=4,width=128,heads=4,length=64,dropout=0"
+BERT = "bert-mini:layers=4,width=128,heads=4,length={},dropout=0"  # weights for 64 places serve fewer as well
 GPT2 = "gpt2:layers=4,width=128,heads=4,length=128,dropout=0"
 TASKS = {
     "lm": {"model": GPT2, "weights": "gpt2-bytes.safetensors", "metric": "perplexity", "batch": 8, "targets": 4,
            "eval_batches": 64},  # 65,536 bytes, the same for all
-    "sst-2": {"model": BERT, "weights": "bert.safetensors", "metric": "accuracy", "batch": 16, "targets": 8},
-    "boolq": {"model": BERT, "weights": "bert.safetensors", "metric": "accuracy", "batch": 16, "targets": 8},
-    "mrpc": {"model": BERT, "weights": "bert.safetensors", "metric": "accuracy", "batch": 16, "targets": 8},
+    "sst-2": {"model": BERT.format(32), "weights": "bert.safetensors", "metric": "accuracy", "batch": 16, "targets": 8},
+    "boolq": {"model": BERT.format(64), "weights": "bert.safetensors", "metric": "accuracy", "batch": 8, "targets": 8},
+    "mrpc": {"model": BERT.format(64), "weights": "bert.safetensors", "metric": "accuracy", "batch": 16, "targets": 8},
 }
 VOCABULARY = "tokenizers/bert_base_uncased_vocab.txt"
 HOLD_OUT = {"boolq": 400}
@@ -77,6 +77,7 @@ def arguments():
     p.add_argument("--suite", default="curves", help="curves,kappa,chunks")
     p.add_argument("--tasks", default=",".join(TASKS))
     p.add_argument("--methods", default=",".join(METHODS[:-1]), help=f"of {','.join(METHODS)} [all but the last]")
+    p.add_argument("--waves", type=int, default=len(WAVES), help="how many of the groups of points, the most telling first")
     p.add_argument("--steps", type=int, default=300)
     p.add_argument("--seeds", default="1,2,3")
     p.add_argument("--schedule", default="linear,warmup=20")
@@ -281,7 +282,7 @@ def wanted(a, rows):
     for item in order:
         if item is None:
             jobs += [j for s in a.suite if s != "curves" for task in first for j in special_jobs(a, rows, s, task)]
-        elif "curves" in a.suite and item[1] < len(WAVES):
+        elif "curves" in a.suite and item[1] < min(len(WAVES), a.waves):
             jobs += [j for task in item[0] for j in curve_jobs(a, rows, task, item[1])]
     return list({key(j): j for j in jobs}.values())  # suites may want the same search
 

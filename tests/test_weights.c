@@ -194,6 +194,24 @@ static void heads_may_be_missing_or_of_another_shape(void **state) {
     expect_loaded(t, 4, 1);
 }
 
+static void shorter_models_take_the_first_places(void **state) {
+    (void)state;
+    static float weights[6];
+    frugi_graph *g = frugi_graph_create(1, 1);
+    frugi_param *p =
+        frugi_param_add(g, "wpe.weight", FRUG_ROLE_EMBEDDING, 2, (const uint64_t[]){2, 3}, FRUGI_INIT_ZERO, 0);
+    uint32_t fresh = 9;
+    p->w = weights;
+    write_file((const file_tensor[]){{"transformer.wpe.weight", FRUGI_F16, 2, {5, 3}, 7}}, 1);
+    assert_int_equal(frugi_weights_load(file_path, g, &fresh), FRUGI_EXIT_OK);
+    assert_int_equal(fresh, 0);
+    for (int i = 0; i < 6; i++)
+        assert_float_equal(weights[i], 7.0f + (float)i, 0);
+    write_file((const file_tensor[]){{"wpe.weight", FRUGI_F16, 2, {1, 3}, 7}}, 1); /* too few places */
+    assert_int_not_equal(frugi_weights_load(file_path, g, &fresh), FRUGI_EXIT_OK);
+    frugi_graph_destroy(g);
+}
+
 static void what_does_not_fit_is_refused_in_words(void **state) {
     file_tensor t[6];
     (void)state;
@@ -258,6 +276,7 @@ int main(void) {
         cmocka_unit_test(all_float_types_are_converted),
         cmocka_unit_test(what_the_model_lacks_is_ignored),
         cmocka_unit_test(heads_may_be_missing_or_of_another_shape),
+        cmocka_unit_test(shorter_models_take_the_first_places),
         cmocka_unit_test(what_does_not_fit_is_refused_in_words),
         cmocka_unit_test(a_file_that_is_cut_off_is_refused),
         cmocka_unit_test(a_real_file_is_read),

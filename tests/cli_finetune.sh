@@ -32,12 +32,27 @@ done
 python3 - <<'PY' || fail "a method does not learn, or does not say what it did"
 import json
 
+
+def memory(method, text, n=32, m=96):
+    """Bytes of the states of one n x m target, as docs/sgc.md has them."""
+    o = dict(x.split("=") for x in text.split(":")[1].split(","))
+    s, kappa, c, rank = (int(o.get(x, 1)) for x in ("s", "kappa", "c", "rank"))
+    return {
+        "full": 8 * n * m,
+        "lora": 12 * rank * (n + m),
+        "galore": 8 * rank * max(n, m) + 4 * rank * min(n, m),
+        "apollo": 8 * rank * max(n, m) + 4,
+        "cesgc": 8 * kappa * s + 4 * rank * min(n, m),
+        "table": 10 * c * (8 * kappa * s // (10 * c)),
+    }.get(method, 8 * kappa * s)
+
+
 for method in "full lora galore apollo sgc mesgc cesgc table".split():
     r = json.load(open(method + ".json"))
     assert r["method"] == method and r["targets"] == "qv" and r["target_count"] == 1 and r["head_count"] == 0, r
     assert r["perplexity"] < r["before"]["perplexity"], (method, r["perplexity"], r["before"])
     assert r["states"] == 2 * 32 * 96 if method == "full" else 500 <= r["states"] <= 1000, (method, r["states"])
-    assert r["optimizer_bytes"] >= 4 * r["states"] and r["peak_rss_bytes"] > r["model_state_bytes"], r
+    assert r["optimizer_bytes"] == 40 + memory(method, r["optimizer"]) and r["peak_rss_bytes"] > r["model_state_bytes"], r
     for name in "forward backward project recover apply exchange other".split():
         assert r["time_ms"][name] >= 0, (method, r["time_ms"])
     measures = "sgc" in method
@@ -89,6 +104,12 @@ else
     echo "cli_finetune: no MPI here; processes are not tried"
 fi
 
+# -- a run that has no step left records nothing, and leaves an earlier recording alone
+cp grads.safetensors kept.safetensors
+"$FRUGRAD" finetune $arguments --save whole --resume --record kept.safetensors --quiet >/dev/null 2>kept.err ||
+    fail "a run that is at its end: $(cat kept.err)"
+cmp -s grads.safetensors kept.safetensors || fail "a recording is lost to a run without steps"
+
 # -- what cannot be is refused with one line that names it
 refuse() { # refuse STATUS PATTERN ARGUMENTS...
     local want=$1 pattern=$2 code=0
@@ -110,9 +131,14 @@ refuse 2 'full keeps two states' $base --weights $begun --method full --states 1
 refuse 2 '--states and --rank both' $base --weights $begun --method galore --states 1000 --rank 2
 refuse 1 '--targets: .*no tensor' $base --weights $begun --targets 'nothing*'
 refuse 2 'is no pattern' $base --weights $begun --targets 'a,b'
+refuse 1 'kappa s = 49 states are more than the 16 numbers' $base --weights $begun --method table
+refuse 1 "--head: no tensor of this model is called 'nothing\*'" $base --weights $begun --head 'nothing*'
+refuse 2 "'others' is what --head says" $base --weights $begun --optimizer-options decay=0.1,others=frozen
+refuse 2 "'kappa' is what --kappa says" $base --weights $begun --states 500 --optimizer-options kappa=14
+refuse 2 "'s' is what --states says" $base --weights $begun --states 500 --optimizer-options s=90
 refuse 1 "'kappa'" $base --weights $begun --method lora --kappa 5
 refuse 1 'rank=99 is above' $base --weights $begun --method galore --rank 99
-refuse 1 '--record-tensor' $base --weights $begun --record x --record-tensor '*.key.weight'
+refuse 1 '--record-tensor' $base --weights $begun --states 500 --record x --record-tensor '*.key.weight'
 refuse 2 'need --record FILE' $base --weights $begun --record-steps 3
 refuse 1 'made with --method cesgc:s=17, not galore:rank=3' $arguments --save whole --resume --method galore
 [ ! -e x ] || fail "a file was written for nothing"

@@ -335,6 +335,8 @@ static const struct {
      "config: adaptive=1: chunks of 150 in tensor 'layer.0.q' have no room for s=40 entries in all"},
     {"cesgc:s=16,c=4,rank=21", "config: rank=21 is above the 20 of tensor 'layer.0.v' (60 x 20)"},
     {"cesgc:s=64,c=4,rank=1", "config: s=64 in 4 chunks is not sparse: 16 entries of 12 in tensor 'layer.0.q'"},
+    {"table:s=200,c=1",
+     "config: kappa s = 1400 states are more than the 1200 numbers of a chunk of tensor 'layer.0.q'"},
     {"lora:rank=25", "config: rank=25 is above the 24 of tensor 'layer.0.q' (24 x 50)"},
     {"lora:rank=0", "config: bad value '0' of rank at position 11; accepted: 1 to 4096"},
     {"galore:rank=4,kappa=7", "config: unknown option 'kappa' of galore"},

@@ -117,7 +117,12 @@ static int write_file(const frugi_record *r, const char *path, const frugi_bytes
     return code;
 }
 
+/* A run that was already at its end leaves an earlier recording alone. */
 int frugi_record_write(const frugi_record *r, const char *path, json_t *facts) {
+    if (r->first == UINT64_MAX) {
+        frugi_hint("%s: not written, because there was no step to record", path);
+        return FRUGI_EXIT_OK;
+    }
     size_t most = r->count * (size_t)r->steps;
     frugi_item *items = calloc(most, sizeof *items);
     frugi_bytes header = {NULL, 0};

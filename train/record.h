@@ -9,8 +9,6 @@
 
 #include <jansson.h>
 
-#define FRUGI_RECORD_STEPS 64u /* unless said otherwise */
-
 /**
  * Get ready. All is held in memory until it is written.
  *

@@ -103,6 +103,9 @@ static int find_moving(const frugi_tune *tune, frugi_task task, frugi_graph *gra
         status = frugi_library_error("--targets");
     frug_optimizer_destroy(asked);
     frug_layout_destroy(layout);
+    if (status == FRUGI_EXIT_OK && tuned->heads == 0 && strcmp(tune->head, "auto") != 0 &&
+        strcmp(tune->head, "none") != 0)
+        status = frugi_error("--head: no tensor of this model is called '%s'", tune->head);
     if (status == FRUGI_EXIT_OK && tuned->targets == 0)
         status = frugi_error("--targets %s: all that it names is in the head", tune->targets);
     if (status == FRUGI_EXIT_OK)
@@ -201,6 +204,22 @@ static void put_count(writing *w, const char *name, uint64_t count) {
         put(w, name, value);
 }
 
+/* What another option of the command says is not said here: the plan above would not know, and the last word would
+ * hold. s is said by the number of states, where there is one. */
+static int check_options(const frugi_tune *tune) {
+    static const char *const taken[][2] = {{"targets", "--targets"}, {"others", "--head"},     {"kappa", "--kappa"},
+                                           {"c", "--chunks"},        {"rank", "--rank"},       {"refresh", "--refresh"},
+                                           {"scale", "--scale"},     {"threads", "--threads"}, {"s", "--states"}};
+    const size_t count = sizeof taken / sizeof *taken - (tune->states == 0);
+    for (const char *at = tune->options; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        for (size_t i = 0, length; i < count; i++) {
+            length = strlen(taken[i][0]);
+            if (strncmp(at, taken[i][0], length) == 0 && at[length] == '=')
+                return frugi_usage_error("--optimizer-options: '%s' is what %s says", taken[i][0], taken[i][1]);
+        }
+    return FRUGI_EXIT_OK;
+}
+
 static int spell(const frugi_tune *tune, const numbers *n, uint32_t threads, bool head, char text[FRUGI_TUNE_TEXT]) {
     bool full = is(tune, FULL);
     char scale[32];
@@ -228,7 +247,9 @@ int frugi_tune_plan(const frugi_tune *tune, frugi_task task, uint32_t threads, f
                     char text[FRUGI_TUNE_TEXT], frugi_tuning *tuned) {
     numbers n = {0};
     *tuned = (frugi_tuning){0};
-    int status = find_moving(tune, task, graph, tuned);
+    int status = check_options(tune);
+    if (status == FRUGI_EXIT_OK)
+        status = find_moving(tune, task, graph, tuned);
     if (status == FRUGI_EXIT_OK)
         status = count_states(tune, graph, &n);
     return status == FRUGI_EXIT_OK ? spell(tune, &n, threads, tuned->heads > 0, text) : status;

@@ -51,14 +51,14 @@ static frug_status plan_chunks(const frugi_optim_options *f, frugi_tuned *t, con
     FRUG_FAIL_IF(t->s >= shortest, FRUG_ERR_CONFIG,
                  "config: s=%llu in %u chunks is not sparse: %u entries of %llu in tensor '%s'",
                  (unsigned long long)f->s, t->c, t->s, (unsigned long long)shortest, name);
-    FRUG_FAIL_IF(!table && t->k > shortest, FRUG_ERR_CONFIG,
-                 "config: kappa s = %u measurements are more than the %llu numbers of a chunk of tensor '%s'", t->k,
-                 (unsigned long long)shortest, name);
+    FRUG_FAIL_IF(t->k > shortest, FRUG_ERR_CONFIG,
+                 "config: kappa s = %u %s are more than the %llu numbers of a chunk of tensor '%s'", t->k,
+                 table ? "states" : "measurements", (unsigned long long)shortest, name);
     FRUG_FAIL_IF(!table && frugi_chunk_most(t) > 1u << 28, FRUG_ERR_CONFIG,
                  "config: chunks of %llu in tensor '%s' are too long; at most 2^28: take more chunks",
                  (unsigned long long)frugi_chunk_most(t), name);
     t->wide = frugi_chunk_most(t) > 65536;
-    t->room = table ? 8 * t->k / (t->wide ? 12 : 10) : 0;
+    t->room = table ? (uint32_t)(UINT64_C(8) * t->k / (t->wide ? 12 : 10)) : 0;
     t->moments = (uint64_t)t->c * (table ? t->room : t->k);
     return f->adaptive ? plan_shares(f, t, name) : FRUG_OK;
 }

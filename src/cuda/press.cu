@@ -192,7 +192,7 @@ static __device__ inline found search_upper(const int32_t m[8], uint32_t most, c
             hi = mid, beyond = count, half = (lo + hi) / 2;
             mid = hi > stride ? max(half, hi - stride) : half;
         }
-        stride *= 4;
+        stride = min(4 * stride, 0x10000u); /* no upper half is further away, and four times that is no overflow */
     }
     *guess = lo;
     return {(int32_t)(lo << 16), reach, beyond};

@@ -224,7 +224,7 @@ static void parity(const char *text, int which) {
 static void test_parity(void **unused) {
     static const char *const values[] = {"f32", "bf16", "int8"}, *const residuals[] = {"f32", "bf16", "int8", "int4"};
     static const char *const more[] = {"feedback=merged",
-                                       "feedback=plain,select=hist",
+                                       "feedback=plain,select=exact", /* hist is what presets take */
                                        "feedback=merged,index=bitmap,schedule=constant:0.5",
                                        "feedback=plain,schedule=constant:0.99,min_size=1",
                                        "feedback=merged,schedule=frugrad:0.5:0.94:0.5",

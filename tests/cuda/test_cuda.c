@@ -306,7 +306,8 @@ static void test_bad_frames(void **unused) {
 }
 
 static void test_refusals(void **unused) {
-    static const char *const bad[] = {"dgc", "topk", "frugrad,value=f16", "frugrad,clip=1", "frugrad,block=64", "2:4"};
+    static const char *const bad[] = {
+        "dgc", "topk", "frugrad,value=f16", "frugrad,clip=1", "frugrad,block=64", "2:4", "frugrad,layers=sensitivity"};
     (void)unused;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         frug_config *config;

@@ -6,16 +6,18 @@ elseif(FRUGRAD_CUDA STREQUAL "OFF" OR (FRUGRAD_CUDA STREQUAL "AUTO" AND CMAKE_CR
 endif()
 include(CheckLanguage)
 check_language(CUDA)
-if(NOT CMAKE_CUDA_COMPILER AND FRUGRAD_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "FRUGRAD_CUDA=ON, but there is no nvcc")
-elseif(NOT CMAKE_CUDA_COMPILER)
+if(CMAKE_CUDA_COMPILER)
+    find_package(CUDAToolkit 12.1 QUIET) # before that, arguments of a kernel were 4 KiB at most
+endif()
+if(NOT CUDAToolkit_FOUND AND FRUGRAD_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "FRUGRAD_CUDA=ON, but there is no nvcc, or none of CUDA 12.1 or later")
+elseif(NOT CUDAToolkit_FOUND)
     return()
 endif()
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES all-major)
+    set(CMAKE_CUDA_ARCHITECTURES 80 90) # sums over a warp in one instruction came with 80
 endif()
 enable_language(CUDA)
-find_package(CUDAToolkit REQUIRED)
 set(CMAKE_CUDA_STANDARD 17)
 set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
 

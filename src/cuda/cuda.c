@@ -50,6 +50,8 @@ static frug_status check_config(const struct frug_config *f, const frug_compress
                  "cuda: there are kernels for feedback=merged, plain and none only");
     FRUG_FAIL_IF(f->clip > 0 || f->norm != FRUGI_NORM_OFF, FRUG_ERR_CONFIG,
                  "cuda: clip and norm need the norm of a gradient, which is not taken on the device");
+    FRUG_FAIL_IF(f->layers == FRUGI_LAYERS_SENSITIVITY, FRUG_ERR_CONFIG,
+                 "cuda: layers=sensitivity goes by what a compressor is told, and this one cannot be told anything");
     return FRUG_OK;
 }
 
@@ -112,6 +114,7 @@ static frug_status fill(frug_cuda *g, const frug_config *config, const frug_layo
     TRY_CUDA("memory", cudaMalloc((void **)&g->desk, sizeof *g->desk));
     TRY_CUDA("memory", cudaMalloc((void **)&g->verdict, sizeof *g->verdict));
     TRY_CUDA("verdict", cudaMemset(g->verdict, 0, sizeof *g->verdict));
+    TRY_CUDA("device", cudaDeviceSynchronize()); /* streams need not wait for the default one, where all this went */
     return FRUG_OK;
 }
 
@@ -313,7 +316,7 @@ frug_status frug_cuda_verdict(frug_cuda *g, frug_stream stream) {
     TRY_CUDA("verdict", cudaStreamSynchronize(stream));
     if (found.status == FRUG_OK)
         return FRUG_OK;
-    TRY_CUDA("verdict", cudaMemset(g->verdict, 0, sizeof *g->verdict));
+    TRY_CUDA("verdict", cudaMemsetAsync(g->verdict, 0, sizeof *g->verdict, stream));
     frug_status status = (frug_status)found.status;
     FRUG_FAIL_IF(status == FRUG_ERR_CHECKSUM, status, "cuda: frame %u was damaged on the way", found.frame);
     FRUG_FAIL_IF(status == FRUG_ERR_FORMAT, status, "cuda: frame %u holds an invalid index or value", found.frame);
@@ -344,6 +347,7 @@ static frug_status move_state(const frug_cuda *g, const frug_compressor *c, enum
     if (has_scales(g))
         TRY_CUDA("state", cudaMemcpy(out ? (void *)c->residual.scale : (void *)g->scale,
                                      out ? (void *)g->scale : (void *)c->residual.scale, scales, way));
+    TRY_CUDA("state", cudaDeviceSynchronize()); /* a copy to the device may return before it is there */
     return FRUG_OK;
 }
 

@@ -192,7 +192,7 @@ static __device__ inline found search_upper(const int32_t m[8], uint32_t most, c
             hi = mid, beyond = count, half = (lo + hi) / 2;
             mid = hi > stride ? max(half, hi - stride) : half;
         }
-        stride *= 4;
+        stride = min(4 * stride, 0x10000u); /* no upper half is further away, and four times that is no overflow */
     }
     *guess = lo;
     return {(int32_t)(lo << 16), reach, beyond};
@@ -260,18 +260,30 @@ static __device__ inline void say_bitmap(unsigned char *to, uint32_t mask) {
 }
 
 /*
+ * The largest magnitude among the elements in mask. With hist that need not be the block's: it may share its upper half
+ * with entries at lower places, which go first.
+ */
+static __device__ inline uint32_t largest_of(const float x[8], uint32_t mask) {
+    uint32_t most = 0;
+#pragma unroll
+    for (int i = 0; i < FRUGI_EACH; i++)
+        most = max(most, mask >> i & 1u ? frugi_magnitude(x[i]) : 0u);
+    return __reduce_max_sync(FRUGI_ALL_LANES, most);
+}
+
+/*
  * All entries of a block into the frame; x keeps what stays. A lane has few of them, so it goes through those it has; for
  * that its elements lie in shared memory, where they can be found by number.
  */
 template <int VALUE>
 static __device__ inline void encode(const frugi_gpu_press &p, const frugi_gpu_slice *s, const frugi_spot &at,
-                                     uint32_t mask, uint32_t most, float x[8], float *stage) {
+                                     uint32_t mask, float x[8], float *stage) {
     unsigned char *payload = p.frame + s->payload_at, *index = payload + s->index_at;
     unsigned char *values = payload + s->value_at + at.before * frugi_gpu_value_bytes(VALUE);
     uint32_t lane = frugi_lane();
     float scale = 0;
     if (VALUE == FRUGI_VALUE_INT8) {
-        uint16_t h = frugi_f32_bf16_up(__fdiv_rn(frugi_bits_f32(most), 127.0f));
+        uint16_t h = frugi_f32_bf16_up(__fdiv_rn(frugi_bits_f32(largest_of(x, mask)), 127.0f));
         h = h < FRUGI_INT8_MOST ? h : FRUGI_INT8_MOST;
         scale = frugi_bf16_f32(h);
         if (lane == 0)
@@ -308,7 +320,7 @@ static __device__ void hold(const frugi_gpu_press &p, const frugi_gpu_slice *s, 
 #pragma unroll
     for (int i = 0; i < FRUGI_EACH; i++)
         mask |= (uint32_t)(frugi_place_of(frugi_lane(), i) < at.k) << i;
-    encode<VALUE>(p, s, at, mask, 0, zero, stage);
+    encode<VALUE>(p, s, at, mask, zero, stage);
     if (frugi_lane() == 0)
         atomicAdd(&p.desk->held, 1u);
 }
@@ -354,7 +366,7 @@ static __device__ inline void press_block(const frugi_gpu_press &p, const frugi_
         return;
     }
     magnitudes(x, at.length, p.hist, m);
-    encode<VALUE>(p, s, at, select(m, most, at, p.hist, guess), most, x, stage);
+    encode<VALUE>(p, s, at, select(m, most, at, p.hist, guess), x, stage);
     if (FORMAT != RESIDUAL_NONE)
         save_residual<FORMAT>(p, s->stored + b, x);
 }

@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-enum { WORKERS = 3, STEPS = 5 };
+enum { WORKERS = 5, STEPS = 5 }; /* frames are added up four at a time, and one by one */
 
 static uint64_t state = 1;
 
@@ -224,7 +224,7 @@ static void parity(const char *text, int which) {
 static void test_parity(void **unused) {
     static const char *const values[] = {"f32", "bf16", "int8"}, *const residuals[] = {"f32", "bf16", "int8", "int4"};
     static const char *const more[] = {"feedback=merged",
-                                       "feedback=plain,select=hist",
+                                       "feedback=plain,select=exact", /* hist is what presets take */
                                        "feedback=merged,index=bitmap,schedule=constant:0.5",
                                        "feedback=plain,schedule=constant:0.99,min_size=1",
                                        "feedback=merged,schedule=frugrad:0.5:0.94:0.5",
@@ -282,7 +282,9 @@ static void test_bad_frames(void **unused) {
     open_scene(&s, "frugrad", 0);
     for (int i = 0; i < WORKERS; i++)
         compress_both(&s, &s.w[i], 0, HEAVY);
-    const void *gpu[WORKERS] = {s.w[0].gpu_frame, s.w[1].gpu_frame, s.w[2].gpu_frame};
+    const void *gpu[WORKERS];
+    for (int i = 0; i < WORKERS; i++)
+        gpu[i] = s.w[i].gpu_frame;
     memset(s.dst, 0, s.n * sizeof(float));
     for (int round = 0; round < 300; round++) {
         size_t at = round < 200 ? (size_t)round : draw() % s.w[1].len;
@@ -304,7 +306,8 @@ static void test_bad_frames(void **unused) {
 }
 
 static void test_refusals(void **unused) {
-    static const char *const bad[] = {"dgc", "topk", "frugrad,value=f16", "frugrad,clip=1", "frugrad,block=64", "2:4"};
+    static const char *const bad[] = {
+        "dgc", "topk", "frugrad,value=f16", "frugrad,clip=1", "frugrad,block=64", "2:4", "frugrad,layers=sensitivity"};
     (void)unused;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         frug_config *config;

@@ -277,6 +277,14 @@ class States(unittest.TestCase):
             copy.deepcopy(SGC(model().parameters()))
 
 
+def in_two(net, **options):
+    """An optimiser that got its second group later."""
+    params = list(net.parameters())
+    opt = SGC(params[:2], lr=1e-3, **options)
+    opt.add_param_group({"params": params[2:]})
+    return opt
+
+
 def together():
     """Two processes that have the same data, then other data, then one of them has no gradient."""
     import torch.distributed as dist
@@ -284,9 +292,9 @@ def together():
     rank, out = dist.get_rank(), {}
     for variant in ("mesgc", "cesgc", "table"):
         net, alone = model(rank), model(0)
-        opt = SGC(net.parameters(), lr=1e-3, variant=variant, data_parallel=True)
+        opt = in_two(net, variant=variant, data_parallel=True)
         train(net, opt, range(4))
-        train(alone, SGC(alone.parameters(), lr=1e-3, variant=variant), range(4))
+        train(alone, in_two(alone, variant=variant), range(4))
         same = bits(net) == bits(alone)
         traffic = opt.traffic()
         train(net, opt, range(10 + 10 * rank, 15 + 10 * rank))

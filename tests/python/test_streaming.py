@@ -275,6 +275,20 @@ def apart():
     return ""
 
 
+def added():
+    """Weights of a group that is added later differ at first."""
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    net = Net(dist.get_rank())
+    params = list(net.parameters())
+    opt = StreamingOptimizer(params[:2])
+    train(net, opt, range(2))
+    opt.add_param_group({"params": params[2:]})
+    train(net, opt, range(2))
+    dist.destroy_process_group()
+    return bits(net)
+
+
 class Together(unittest.TestCase):
     def check(self, size, kinds):
         every = support.values(support.torchrun(size, together, args=[kinds]))
@@ -291,6 +305,9 @@ class Together(unittest.TestCase):
 
     def test_three_processes(self):
         self.check(3, 1)
+
+    def test_a_group_that_is_added_later_is_the_same_on_all(self):
+        self.assertEqual(len(set(support.values(support.torchrun(2, added)))), 1)
 
     def test_processes_that_differ_all_say_so(self):
         for text in support.values(support.torchrun(2, apart)):

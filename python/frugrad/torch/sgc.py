@@ -96,7 +96,7 @@ class SGC(torch.optim.Optimizer):
     DistributedDataParallel as well, and do not clip, because gradients stay local. What travels is 2 kappa s
     measurements a matrix for "sgc", "mesgc" and "cesgc" (but at the steps that renew the basis) and the gradient for
     everything else, "table" included: with "table" rather take DistributedDataParallel and frugrad.torch.hook. The
-    first process's weights are handed to all when the optimiser is made. Every process calls step() equally often; a
+    first process's weights are handed to all when a group is added. Every process calls step() equally often; a
     parameter moves if any of them has a gradient for it.
     """
 
@@ -117,9 +117,6 @@ class SGC(torch.optim.Optimizer):
         _check_options(variant, given)
         super().__init__(params, dict(given, lr=lr, variant=variant, betas=tuple(betas), eps=eps,
                                       weight_decay=weight_decay, options=options))
-        if self._exchange:
-            with torch.no_grad():
-                self._exchange.broadcast([p for group in self.param_groups for p in group["params"]])
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         variant = param_group.get("variant", self.defaults["variant"])
@@ -133,6 +130,9 @@ class SGC(torch.optim.Optimizer):
         except Exception:
             self.param_groups.pop()
             raise
+        if self._exchange:
+            with torch.no_grad():
+                self._exchange.broadcast(group["params"])
 
     def _make_parts(self, group: Dict[str, Any], number: int) -> List[_Part]:
         ways: Dict[str, List[torch.Tensor]] = {}

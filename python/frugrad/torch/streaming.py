@@ -129,8 +129,6 @@ class StreamingOptimizer(torch.optim.Optimizer):
         if groups and not isinstance(groups[0], dict):
             groups = [{"params": groups}]
         super().__init__([self._unnamed(group) for group in groups], dict(lr=lr, weight_decay=weight_decay))
-        with torch.no_grad():
-            self.group.broadcast([p for group in self.param_groups for p in group["params"]])
 
     def _unnamed(self, group: Dict[str, Any]) -> Dict[str, Any]:
         """Keep names apart: torch before 2.6 does not take them."""
@@ -142,7 +140,7 @@ class StreamingOptimizer(torch.optim.Optimizer):
         return dict(group, params=[item[1] if isinstance(item, tuple) else item for item in given])
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
-        """Between steps only."""
+        """Between steps only, and on all processes."""
         self._refuse_midway("add_param_group()")
         super().add_param_group(self._unnamed(param_group))
         group, number = self.param_groups[-1], len(self.param_groups) - 1
@@ -155,6 +153,8 @@ class StreamingOptimizer(torch.optim.Optimizer):
         except Exception:
             self.param_groups.pop()
             raise
+        with torch.no_grad():
+            self.group.broadcast(group["params"])
         self._parts.append(part)
         self._hooks += [_on_gradient(s.p, _Hook(self, s)) for s in part.params]
         self._forget_plan()

@@ -1,6 +1,7 @@
 """What models and scripts do to a hook: unused and frozen parameters, accumulation, dtypes, tiny buckets, NaNs."""
 
 import unittest
+import warnings
 
 import support
 from ddp_helpers import WORLD, RANK, batch, begin, dist, flat, mlp, nn, torch, train, wrap
@@ -44,6 +45,48 @@ def unused():
     static.left = static.right
     train(wrap(static, DDPState(static), static_graph=True), range(5))
     return results + [alike(static)]
+
+
+class Tied(nn.Module):
+    """The first and the last matrix but one are the same parameter."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.middle, self.again = (nn.Linear(64, 64, bias=False) for _ in range(3))
+        self.again.weight, self.last = self.first.weight, nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.last(self.again(torch.relu(self.middle(self.first(x)))))
+
+
+def options_of_ddp():
+    begin()
+    results = []
+    for options in ({"gradient_as_bucket_view": True}, {"gradient_as_bucket_view": True, "static_graph": True}):
+        dense = Tied()
+        train(wrap(dense, **options), range(4))
+        for config in (EXACT, EXACT + ",reduce=split", "frugrad"):
+            hooked = Tied()
+            state = DDPState(hooked, config)
+            train(wrap(hooked, state, **options), range(4))
+            results += [alike(hooked), config == "frugrad" or torch.equal(flat(dense), flat(hooked)),
+                        sorted(state.residuals()) == sorted(name for name, _ in hooked.named_parameters())]
+    return results
+
+
+def warnings_shown():
+    """A script's own warning, at one place in every step: Python shows it once, also with the hook."""
+    begin()
+    model = mlp()
+    ddp = wrap(model, DDPState(model, start_iter=0))
+    train(ddp, range(1))
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("default")
+        for step in range(3):
+            train(ddp, [step])
+            warnings.warn("mine")
+    return [[str(w.message) for w in shown].count("mine") == 1]
 
 
 def accumulated():
@@ -157,6 +200,12 @@ class Cases(unittest.TestCase):
 
     def test_parameters_may_be_unused(self):
         self.all_true(unused)
+
+    def test_gradients_may_be_views_graphs_static_and_weights_tied(self):
+        self.all_true(options_of_ddp)
+
+    def test_warnings_of_others_are_shown_as_ever(self):
+        self.all_true(warnings_shown)
 
     def test_gradients_may_be_accumulated(self):
         self.assertEqual(support.values(support.torchrun(2, accumulated)), [[True, 4, True]] * 2)

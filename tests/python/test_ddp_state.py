@@ -56,6 +56,18 @@ def without_model():
     return [step, same, sorted(before), sorted(again.residuals())]
 
 
+def saved_again():
+    """Each rank loads its own state; saved before anything was taken up, all of them are in one."""
+    begin()
+    model = mlp()
+    state = DDPState(model, "feedback=plain", start_iter=0)
+    train(wrap(model, state), range(2))
+    whole, again = state.state_dict(all_ranks=True), DDPState(model, "feedback=plain")
+    again.load_state_dict(state.state_dict())
+    ranks = again.state_dict(all_ranks=True)["ranks"]
+    return [sorted(ranks), all(torch.equal(ranks[r], whole["ranks"][r]) for r in ranks), state.stats()["feedback"]]
+
+
 def moved_buckets():
     """Wrapped anew with other buckets, then with a layer that was frozen before: residuals by name."""
     begin()
@@ -151,6 +163,9 @@ class States(unittest.TestCase):
         for step, same, before, after in support.values(support.torchrun(2, without_model)):
             self.assertEqual((step, same), (7, True))
             self.assertEqual(before, after)
+
+    def test_a_state_just_loaded_is_saved_whole(self):
+        self.assertEqual(support.values(support.torchrun(2, saved_again)), [[[0, 1], True, "plain"]] * 2)
 
     def test_buckets_may_change(self):
         for rank in support.values(support.torchrun(2, moved_buckets)):

@@ -120,7 +120,7 @@ class DDPState:
         world = self._exchange.size if self._exchange else 1
         if self._engine is None:
             if self._loaded is not None:
-                return dict(self._loaded, step=self.step)
+                return dict(self._loaded, step=self.step, ranks=self._loaded_ranks(all_ranks))
             return checkpoint.pack(self.config.text, self.step, self.total_steps, [], {}, world)
         mine = checkpoint.raw(self._engine)
         if all_ranks:
@@ -128,6 +128,15 @@ class DDPState:
         else:
             ranks = {self._exchange.rank: mine}
         return checkpoint.pack(self.config.text, self.step, self.total_steps, self._engine.tensors, ranks, world)
+
+    def _loaded_ranks(self, all_ranks: bool) -> dict:
+        """What was loaded and has not been taken up yet; each rank may have loaded its own only."""
+        ranks = self._loaded["ranks"]
+        if not all_ranks or not ranks or len(ranks) == self._loaded["world"]:
+            return ranks
+        exchange = self._exchange or Exchange(self._group)
+        rows = exchange.gather_numbers([min(ranks)])
+        return dict(zip((row[0] for row in rows), exchange.gather_bytes(ranks[min(ranks)])))
 
     def load_state_dict(self, state: Union[dict, Sequence[dict]]) -> None:
         """Take up what ``state_dict()`` gave: this rank's, one with all ranks, or a list of all ranks' states.
@@ -158,6 +167,7 @@ class DDPState:
 
         bytes_sent, bytes_dense   what this rank has handed over, and what float32 gradients would have been
         ratio                     the second over the first
+        feedback                  what becomes of entries that are not sent: with "none" they are forgotten
         density, energy           share of the entries that were sent, and of the energy (squares); of compressed steps
         seconds                   compress, wait (for the exchange, behind backward), decode, python (of the hook)
         buckets                   the same for each bucket
@@ -169,7 +179,7 @@ class DDPState:
         return {"step": self.step, "bytes_sent": total["bytes_sent"], "bytes_dense": total["bytes_dense"],
                 "ratio": total["bytes_dense"] / total["bytes_sent"] if total["bytes_sent"] else 1.0,
                 "density": inner.get("density_mean", 1.0), "energy": inner.get("energy_kept_mean", 1.0),
-                "blocks_held": inner.get("blocks_held", 0),
+                "blocks_held": inner.get("blocks_held", 0), "feedback": self.config.option("feedback"),
                 "seconds": {key: total[key] for key in ("compress", "wait", "decode", "python")}, "buckets": rows}
 
     # ---- the hook

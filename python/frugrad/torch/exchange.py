@@ -4,11 +4,15 @@ Frames are bytes in host memory. A group of gloo sends them from there; one of N
 frames take the way over a buffer there. Payload buffers are the caller's and live until the handle has been waited for.
 """
 
+import time
 import warnings
+import weakref
 from typing import List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
+
+_PARTING = 0.1  # seconds
 
 
 class Handle:
@@ -34,7 +38,12 @@ class Exchange:
         self.group = group if group is not None else dist.group.WORLD
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.device = _device(self.group)
-        self._into = True  # gather into one tensor; gloo before PyTorch 2 cannot
+        self._into: Optional[bool] = None  # gather into one tensor; gloo before PyTorch 2 cannot. None: not tried yet
+        # A thread of gloo lets go of a collective's tensors only after it has been waited for. If it is the last to
+        # hold one that Python knew, it wants the interpreter's lock, and aborts the process once the interpreter has
+        # begun to end. So behind the last collective, and at exit, it gets a moment for that.
+        if self.size > 1 and self.device.type == "cpu":
+            weakref.finalize(self, time.sleep, _PARTING)
 
     def gather(self, mine: torch.Tensor, out: torch.Tensor) -> Handle:
         """Everyone's bytes to everyone, in rank order: ``out`` has size times as many as ``mine``. All send as many."""
@@ -81,15 +90,19 @@ class Exchange:
             raise RuntimeError(f"ranks differ in {what}: {', '.join(map(str, others))} from rank 0")
 
     def _gather(self, sent: torch.Tensor, got: torch.Tensor):
-        if self._into:
+        if self._into is None:
             try:
-                with warnings.catch_warnings():
+                with warnings.catch_warnings():  # once only: it makes Python forget which warnings it has shown
                     warnings.simplefilter("ignore")
-                    return dist.all_gather_into_tensor(got, sent, group=self.group, async_op=True)
+                    work = dist.all_gather_into_tensor(got, sent, group=self.group, async_op=True)
+                self._into = True
+                return work
             except RuntimeError as error:
                 if "no support" not in str(error):
                     raise
                 self._into = False  # refused before anything was sent, and by all ranks alike
+        if self._into:
+            return dist.all_gather_into_tensor(got, sent, group=self.group, async_op=True)
         return dist.all_gather(list(got.view(self.size, -1).unbind()), sent, group=self.group, async_op=True)
 
     def _there(self, tensor: torch.Tensor) -> torch.Tensor:

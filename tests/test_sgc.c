@@ -13,7 +13,7 @@ static void keep_largest(float *g, size_t n, size_t c, size_t s) {
     memcpy(was, g, n * sizeof *g);
     for (size_t i = 0; i < n; i++) {
         size_t above = 0;
-        for (size_t j = i / len * len; j < (i / len + 1) * len; j++)
+        for (size_t j = i / len * len; j < (i / len + 1) * len && above < s; j++)
             above += fabsf(was[j]) > fabsf(was[i]) || (fabsf(was[j]) == fabsf(was[i]) && j < i);
         if (above >= s)
             g[i] = 0;

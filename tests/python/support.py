@@ -5,10 +5,12 @@ skips everything is reported as skipped; `python3 -m unittest discover tests/pyt
 PYTHONPATH=python and FRUGRAD_LIBRARY, or an installed package.
 """
 
+import atexit
 import importlib
 import json
 import os
 import random
+import select
 import signal
 import socket
 import subprocess
@@ -54,42 +56,105 @@ def free_port() -> int:
 
 
 def torchrun(n: int, what: Union[Callable, str, Path], timeout: float = 60, grace: float = 30,
-             args: Sequence[str] = (), env: Optional[Dict[str, str]] = None) -> List[Worker]:
+             args: Sequence[str] = (), env: Optional[Dict[str, str]] = None, fresh: bool = False) -> List[Worker]:
     """Run n processes as torchrun would, for the backend gloo on the loopback; none outlives the call.
 
     what     a function of a test module's top level, called with args as strings, or the path of a script
     timeout  seconds for all of them
     grace    seconds that the others may go on after one has failed
+    fresh    whether each is an interpreter of its own, which takes seconds more and orders sets in its own way, as
+             with torchrun; else they are copies of one that has imported PyTorch (see nursery.py)
     """
-    if callable(what):
-        command = [str(HERE / "run.py"), "--worker", what.__module__, what.__qualname__]
-    else:
-        command = [str(what)]
-    common = dict(os.environ, WORLD_SIZE=str(n), LOCAL_WORLD_SIZE=str(n), MASTER_ADDR="127.0.0.1",
-                  MASTER_PORT=str(free_port()), GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1", PYTHONUNBUFFERED="1")
-    common["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    common.update(env or {})
+    argv = ["--worker", what.__module__, what.__qualname__] if callable(what) else [str(what)]
+    argv += map(str, args)
+    common = dict(_environment(), WORLD_SIZE=str(n), LOCAL_WORLD_SIZE=str(n), MASTER_ADDR="127.0.0.1",
+                  MASTER_PORT=str(free_port()), GLOO_SOCKET_IFNAME="lo", **(env or {}))
     with tempfile.TemporaryDirectory(prefix="frugrad-test-") as folder:
-        processes = []
+        workers = [dict(argv=argv, output=f"{folder}/{rank}.out",
+                        env=dict(common, RANK=str(rank), LOCAL_RANK=str(rank),
+                                 FRUGRAD_TEST_VALUE=f"{folder}/{rank}.json")) for rank in range(n)]
+        group = (_Interpreters if fresh else _Copies)(workers)
         try:
-            for rank in range(n):
-                own = dict(common, RANK=str(rank), LOCAL_RANK=str(rank), FRUGRAD_TEST_VALUE=f"{folder}/{rank}.json")
-                with open(f"{folder}/{rank}.out", "wb") as output:
-                    processes.append(subprocess.Popen([sys.executable, *command, *map(str, args)], env=own,
-                                                      stdin=subprocess.DEVNULL, stdout=output,
-                                                      stderr=subprocess.STDOUT, start_new_session=True))
-            codes = _wait(processes, timeout, grace)
+            codes = _wait(group, timeout, grace)
         finally:
-            for process in processes:
-                _end(process)
+            group.end()
         return [Worker(rank, codes[rank], Path(folder, f"{rank}.out").read_text(errors="replace"),
                        _value(Path(folder, f"{rank}.json"))) for rank in range(n)]
 
 
-def _wait(processes: List[subprocess.Popen], timeout: float, grace: float) -> List[Optional[int]]:
+def _environment() -> Dict[str, str]:
+    path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    return dict(os.environ, OMP_NUM_THREADS="1", PYTHONUNBUFFERED="1", PYTHONPATH=path)
+
+
+class _Interpreters:
+    """A group of processes, each started from nothing."""
+
+    def __init__(self, workers: List[Dict[str, Any]]):
+        self.processes = []
+        for worker in workers:
+            script = [str(HERE / "run.py")] if worker["argv"][0] == "--worker" else []
+            with open(worker["output"], "wb") as output:
+                self.processes.append(subprocess.Popen([sys.executable, *script, *worker["argv"]], env=worker["env"],
+                                                       stdin=subprocess.DEVNULL, stdout=output,
+                                                       stderr=subprocess.STDOUT, start_new_session=True))
+
+    def codes(self, seconds: float) -> List[Optional[int]]:
+        """The exit status of each, None where it still runs; may wait so long for news."""
+        time.sleep(seconds)
+        return [process.poll() for process in self.processes]
+
+    def end(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+class _Copies:
+    """A group of processes that are copies of the nursery."""
+
+    nursery: Optional[subprocess.Popen] = None  # lives as long as the tests do: it ends at the end of its stdin
+
+    def __init__(self, workers: List[Dict[str, Any]]):
+        if _Copies.nursery is None:
+            _Copies.nursery = subprocess.Popen([sys.executable, "-B", str(HERE / "nursery.py")], env=_environment(),
+                                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+            atexit.register(_Copies.nursery.communicate)
+        _Copies.nursery.stdin.write(json.dumps(workers).encode() + b"\n")
+        _Copies.nursery.stdin.flush()
+        self.left = dict(enumerate(self._answer()))
+        self.ended: List[Optional[int]] = [None] * len(workers)
+
+    @staticmethod
+    def _answer() -> List[int]:
+        """One line; read byte by byte, so that select() knows whether there is more."""
+        line = b""
+        while not line.endswith(b"\n"):
+            byte = os.read(_Copies.nursery.stdout.fileno(), 1)
+            if not byte:
+                raise RuntimeError("the nursery died")
+            line += byte
+        return json.loads(line)
+
+    def codes(self, seconds: float) -> List[Optional[int]]:
+        while self.left and select.select([_Copies.nursery.stdout], [], [], seconds)[0]:
+            rank, code = self._answer()
+            del self.left[rank]
+            self.ended[rank] = code
+        return list(self.ended)
+
+    def end(self) -> None:
+        for pid in self.left.values():
+            os.killpg(pid, signal.SIGKILL)
+        while self.left:
+            self.codes(1)
+
+
+def _wait(group: Union[_Interpreters, _Copies], timeout: float, grace: float) -> List[Optional[int]]:
     end = time.monotonic() + timeout
     while True:
-        codes = [process.poll() for process in processes]
+        codes = group.codes(0.02)
         if None not in codes:
             return codes
         if any(codes):
@@ -97,13 +162,6 @@ def _wait(processes: List[subprocess.Popen], timeout: float, grace: float) -> Li
             grace = timeout  # only the first failure counts
         if time.monotonic() >= end:
             return codes
-        time.sleep(0.02)
-
-
-def _end(process: subprocess.Popen) -> None:
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def _value(path: Path) -> Any:

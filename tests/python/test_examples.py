@@ -1,6 +1,8 @@
 """The examples run as documented, in two processes: they learn, send little and go on from a checkpoint."""
 
+import gzip
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -16,11 +18,24 @@ if not torch.distributed.is_available() or not torch.distributed.is_gloo_availab
 EXAMPLES = support.SOURCE / "examples"
 
 
-def run(name, *args):
+def run(name, *args, fresh=False):
     """What rank 0 of an example printed; the others print nothing."""
-    workers = support.torchrun(2, EXAMPLES / name, timeout=100, args=args)
+    workers = support.torchrun(2, EXAMPLES / name, timeout=100, args=args, fresh=fresh)
     support.values(workers)
     return workers[0].output
+
+
+def small_data(folder):
+    """Few images in the files of Fashion-MNIST, half noise and half the pattern of their class."""
+    g = torch.Generator().manual_seed(1)
+    patterns = torch.randint(128, (10, 784), generator=g)
+    for part, n in (("train", 1024), ("t10k", 256)):
+        classes = torch.randint(10, (n,), generator=g)
+        images = patterns[classes] + torch.randint(128, (n, 784), generator=g)
+        for kind, header, content in (("images-idx3", struct.pack(">4i", 2051, n, 28, 28), images.flatten()),
+                                      ("labels-idx1", struct.pack(">2i", 2049, n), classes)):
+            with gzip.open(Path(folder, f"{part}-{kind}-ubyte.gz"), "wb", compresslevel=1) as file:
+                file.write(header + bytes(content.tolist()))
 
 
 def number(pattern, text):
@@ -31,11 +46,13 @@ def number(pattern, text):
 
 
 class Examples(unittest.TestCase):
-    def images(self, *args):
-        return run("torch_ddp.py", "--data", "/nowhere", "--epochs", "1", *args)
+    def images(self, *args, data="/nowhere", fresh=False):
+        return run("torch_ddp.py", "--data", data, "--batch", "16", *args, fresh=fresh)
 
     def test_image_classification_learns_and_sends_little(self):
-        said = self.images("--rate", "0.02", "--batch", "32")
+        with tempfile.TemporaryDirectory() as folder:
+            small_data(folder)
+            said = self.images("--rate", "0.02", "--epochs", "2", data=folder, fresh=True)
         self.assertGreater(number(r"accuracy ([\d.]+)", said), 0.5, said)  # chance is 0.1
         # 64 steps, 2 of them dense: 64 / (2 + 62 / 20.7) = 12.8 is the most.
         self.assertGreater(number(r"sent 1/([\d.]+)", said), 5, said)
@@ -43,9 +60,10 @@ class Examples(unittest.TestCase):
     def test_image_classification_goes_on_from_a_checkpoint(self):
         with tempfile.TemporaryDirectory() as folder:
             whole, halves = str(Path(folder, "whole.pt")), str(Path(folder, "halves.pt"))
-            self.images("--steps", "8", "--checkpoint", whole)
-            self.images("--steps", "5", "--checkpoint", halves)
-            said = self.images("--steps", "8", "--checkpoint", halves)
+            small_data(folder)
+            self.images("--steps", "8", "--checkpoint", whole, data=folder)
+            self.images("--steps", "5", "--checkpoint", halves, data=folder)
+            said = self.images("--steps", "8", "--checkpoint", halves, data=folder)
             self.assertIn("step 8 of 8", said)
             a, b = torch.load(whole), torch.load(halves)
         for key, value in a["model"].items():
@@ -69,15 +87,14 @@ class Examples(unittest.TestCase):
         self.assertLess(float(rows["table"][-1]), before - 0.3, done.stdout)
 
     def test_without_the_hook(self):
-        self.assertIn("sent 1/1.0 ", self.images("--steps", "2", "--dense"))
+        self.assertIn("sent 1/1.0 ", self.images("--steps", "2", "--dense"))  # images are made up
         self.assertIn("sent all", run("torch_lm.py", "--steps", "2", "--width", "32", "--layers", "1", "--dense"))
 
     def test_help_and_length(self):
         for path in sorted(EXAMPLES.glob("torch_*.py")):
-            done = subprocess.run([sys.executable, str(path), "--help"], stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, universal_newlines=True, timeout=100)
-            self.assertEqual(done.returncode, 0, done.stdout)
-            self.assertIn("usage:", done.stdout)
+            worker = support.torchrun(1, path, args=["--help"])[0]
+            self.assertEqual(worker.code, 0, worker.output)
+            self.assertIn("usage:", worker.output)
             self.assertLess(len(path.read_text().splitlines()), 100, path.name)
 
 

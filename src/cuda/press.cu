@@ -421,14 +421,14 @@ static __global__ void __launch_bounds__(32 * WARPS) press_kernel(const __grid_c
 
 template <int VALUE, int FORMAT>
 static cudaError_t launch(const frugi_gpu_press *p, int processors, cudaStream_t stream) {
+    auto kernel = press_kernel<VALUE, FORMAT>;
     int each = 0;
-    cudaError_t error =
-        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, press_kernel<VALUE, FORMAT>, 32 * WARPS, 0);
+    cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, 32 * WARPS, 0);
     if (error != cudaSuccess)
         return error;
     uint32_t wanted = (p->table.blocks + WARPS - 1) / WARPS, most = (uint32_t)(each * processors);
     uint32_t grid = wanted < most ? wanted : most;
-    press_kernel<VALUE, FORMAT><<<grid, 32 * WARPS, 0, stream>>>(*p);
+    FRUGI_LAUNCH(kernel, grid, 32 * WARPS, stream, *p);
     return cudaGetLastError();
 }
 

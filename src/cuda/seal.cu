@@ -83,7 +83,8 @@ cudaError_t frugi_gpu_crc_launch(const unsigned char *const *frame, uint32_t fra
         all.frame[i] = frame[i];
     if (body == 0)
         return cudaSuccess;
-    crc_kernel<<<dim3((uint32_t)((body + PAGE - 1) / PAGE), frames), 256, 0, stream>>>(all, body / 4, powers, desk);
+    dim3 grid((uint32_t)((body + PAGE - 1) / PAGE), frames);
+    FRUGI_LAUNCH(crc_kernel, grid, 256, stream, all, body / 4, powers, desk);
     return cudaGetLastError();
 }
 
@@ -102,7 +103,7 @@ static __global__ void seal_kernel(const __grid_constant__ frugi_gpu_frame what,
 
 cudaError_t frugi_gpu_seal_launch(const frugi_gpu_frame *what, unsigned char *frame, const frugi_gpu_desk *desk,
                                   cudaStream_t stream) {
-    seal_kernel<<<1, 32, 0, stream>>>(*what, frame, desk);
+    FRUGI_LAUNCH(seal_kernel, 1, 32, stream, *what, frame, desk);
     return cudaGetLastError();
 }
 
@@ -123,6 +124,6 @@ cudaError_t frugi_gpu_judge_launch(const frugi_gpu_frame *what, const frugi_gpu_
     frames_of all;
     for (uint32_t i = 0; i < sum->frames; i++)
         all.frame[i] = sum->frame[i];
-    judge_kernel<<<sum->frames, 32, 0, stream>>>(*what, all, desk, sum->verdict);
+    FRUGI_LAUNCH(judge_kernel, sum->frames, 32, stream, *what, all, desk, sum->verdict);
     return cudaGetLastError();
 }

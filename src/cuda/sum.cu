@@ -203,11 +203,11 @@ static uint32_t grid_for(const frugi_gpu_sum *sum, int processors) {
 }
 
 cudaError_t frugi_gpu_check_launch(const frugi_gpu_sum *sum, int processors, cudaStream_t stream) {
-    check_kernel<<<grid_for(sum, processors), 32 * WARPS, 0, stream>>>(*sum);
+    FRUGI_LAUNCH(check_kernel, grid_for(sum, processors), 32 * WARPS, stream, *sum);
     return cudaGetLastError();
 }
 
 cudaError_t frugi_gpu_sum_launch(const frugi_gpu_sum *sum, int processors, cudaStream_t stream) {
-    sum_kernel<<<grid_for(sum, processors), 32 * WARPS, 0, stream>>>(*sum);
+    FRUGI_LAUNCH(sum_kernel, grid_for(sum, processors), 32 * WARPS, stream, *sum);
     return cudaGetLastError();
 }

@@ -13,6 +13,11 @@
 #include "common/count.h"
 #include "cuda/launch.h"
 
+/** Put a kernel onto a stream. tests/cuda/emulator runs it on a CPU instead, where there is no such syntax. */
+#ifndef FRUGI_LAUNCH
+#define FRUGI_LAUNCH(kernel, grid, threads, stream, ...) kernel<<<grid, threads, 0, stream>>>(__VA_ARGS__)
+#endif
+
 #define FRUGI_ALL_LANES 0xffffffffu
 #define FRUGI_EACH      8 /* elements of a lane */
 

@@ -13,7 +13,7 @@ unexport MAKEFLAGS
 build  = cmake --preset $(1) $(2) >/dev/null && cmake --build --preset $(1) --parallel $(JOBS) $(if $(3),--target $(3))
 verify = ctest --preset $(1) --parallel $(JOBS) --output-on-failure
 
-.PHONY: all demo test install tsan mpich cross-x86 fuzz format clean help
+.PHONY: all demo test install tsan mpich torch cross-x86 fuzz format clean help
 
 all: ## build the release preset
 	@tools/install-deps.sh build
@@ -45,6 +45,13 @@ mpich: ## run the tests of the exchange over MPI with MPICH; make test does so w
 	@tools/install-deps.sh build test mpich
 	@$(call build,mpich,,mpi_tests)
 	@$(call verify,mpich)
+
+torch: ## run the Python tests with the current PyTorch from PyPI, in a virtual environment of build/
+	@tools/install-deps.sh build test torch
+	@/usr/bin/python3 -m venv build/torch && build/torch/bin/pip install --quiet numpy torch
+	@$(call build,dev,-DFRUGRAD_PYTHON=$(CURDIR)/build/torch/bin/python)
+	@$(call verify,dev) -R '^python_'
+	@cmake --preset dev -UFRUGRAD_PYTHON >/dev/null
 
 cross-x86: ## on another architecture: build for x86-64 and run the tests under qemu
 	@tools/install-deps.sh build cross

@@ -459,14 +459,15 @@ def panel(task, cells, axis, x0, y0):
     return out
 
 
-def draw(rows, path):
-    found = groups(rows, "curves")
+def draw(rows, path, tasks):
+    found = {task: group for task, group in groups(rows, "curves").items() if task in tasks}
+    methods = {row["job"]["method"] for row in rows.values()}
     step_x, step_y = LEFT + WIDE + 20, TOP + HIGH + 34
     out = []
     for i, task in enumerate(t for t in TASKS if t in found):
         for j, axis in enumerate(("states", "bytes")):
             out += panel(task, found[task], axis, j * step_x, 26 + i * step_y)
-    for i, method in enumerate(METHODS[2:]):
+    for i, method in enumerate(m for m in METHODS[2:] if m in methods):
         out.append(f'<circle cx="{LEFT + 6 + 100 * i}" cy="14" r="4" fill="{COLOURS[method]}"/>'
                    f'<text x="{LEFT + 15 + 100 * i}" y="18" class="a">{method}</text>')
     style = ("text{font:12px sans-serif;fill:#808080}.t{font-size:13px;font-weight:600}.e{text-anchor:end}"
@@ -486,7 +487,7 @@ def main():
         if a.table:
             print_tables(rows)
         if a.svg:
-            draw(rows, a.svg)
+            draw(rows, a.svg, a.tasks)
     else:
         prepare(a)
         run_all(a, rows)

@@ -790,7 +790,7 @@ typedef struct frug_gossip frug_gossip;
  * Collective: all workers call it with the same config, layout, total_steps and start; where they differ, all get
  * FRUG_ERR_REMOTE. Memory: three floats per parameter. Allocates: here and while buffers grow in the first steps.
  * Returns FRUG_ERR_CONFIG for a graph that this group cannot form, and for rule=random and rule=probabilistic, which
- * send more than there is. Since 0.2.
+ * send more than there is; the config may say reduce=gossip, and need not. Since 0.2.
  */
 FRUG_API frug_status frug_gossip_create(const frug_config *config, const frug_layout *layout,
                                         const frug_options *options, frug_comm *comm, const float *start,
@@ -809,7 +809,10 @@ FRUG_API void frug_gossip_destroy(frug_gossip *gossip);
  */
 FRUG_API frug_status frug_gossip_step(frug_gossip *gossip, uint64_t step, float *weights);
 
-/** Totals since creation. */
+/** The gossip's compressor, to look at its statistics. Since 0.2. */
+FRUG_API frug_compressor *frug_gossip_compressor(frug_gossip *gossip);
+
+/** Totals since creation; an average over all counts as a ring would send it. */
 FRUG_API frug_status frug_gossip_stats(const frug_gossip *gossip, frug_reduce_stats *stats);
 
 /* ---- predict: what an exchange would cost ----------------------------------- */

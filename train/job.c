@@ -54,6 +54,21 @@ static int pick_optimizer(frugi_crew *crew) {
     return FRUGI_EXIT_OK;
 }
 
+/* Workers that gossip have weights, momenta and knowledge of each other of their own, which no checkpoint holds. */
+static int check_gossip(const frugi_crew *crew) {
+    const frugi_job *job = crew->job;
+    if (!strstr(crew->report->config, "reduce=gossip") || crew->quality || job->alone)
+        return FRUGI_EXIT_OK;
+    if (job->resume)
+        return frugi_error(
+            "--resume: a run with reduce=gossip cannot go on: its workers differ, and a checkpoint holds "
+            "their mean; --weights begins a new run from one");
+    if (job->save && job->save_every)
+        return frugi_error("--save-every: with reduce=gossip workers differ until the end, so there is one checkpoint, "
+                           "of their mean, then; leave this option out");
+    return FRUGI_EXIT_OK;
+}
+
 static int open_data(frugi_crew *crew) {
     const frugi_job *job = crew->job;
     const frugi_model *m = &crew->model;
@@ -87,6 +102,8 @@ static int open_crew(frugi_crew *crew) {
     if (status == FRUGI_EXIT_OK)
         status = pick_optimizer(crew);
     if (status == FRUGI_EXIT_OK)
+        status = check_gossip(crew);
+    if (status == FRUGI_EXIT_OK)
         status = open_data(crew);
     if (status == FRUGI_EXIT_OK && frugi_data_about(crew->data)->count[FRUGI_TRAIN] == 0 && !crew->quality)
         status = frugi_error("%s: no training samples", job->data);
@@ -103,8 +120,7 @@ static int by_size(const void *a, const void *b) {
 static void report_times(const frugi_worker *w, frugi_report *r) {
     double steps = w->steps_here ? (double)w->steps_here : 1, ms = 1000 / steps;
     frug_reduce_stats s = {.struct_size = sizeof s};
-    if (w->reducer)
-        frug_reducer_stats(w->reducer, &s);
+    frugi_worker_exchanged(w, &s);
     size_t known = w->steps_here < FRUGI_STEPS_KNOWN ? (size_t)w->steps_here : FRUGI_STEPS_KNOWN;
     qsort(w->step_seconds, known, sizeof *w->step_seconds, by_size);
     r->step_ms = known ? 1000.0 * (double)w->step_seconds[known / 2] : 0;
@@ -164,7 +180,10 @@ static void report_terms(const frugi_worker *w, frugi_report *r) {
     r->steps = w->steps;
     r->step = w->step;
     r->gain = frug_optimizer_gain(w->optimizer);
-    snprintf(r->algorithm, sizeof r->algorithm, "%s", w->reducer ? frug_reducer_algorithm(w->reducer) : "none");
+    snprintf(r->algorithm, sizeof r->algorithm, "%s",
+             w->reducer  ? frug_reducer_algorithm(w->reducer)
+             : w->gossip ? "gossip"
+                         : "none");
     snprintf(r->optimizer, sizeof r->optimizer, "%s", frug_optimizer_text(w->optimizer));
     r->tuning = w->tuning;
 }

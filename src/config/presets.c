@@ -32,6 +32,8 @@ static const frug_preset presets[] = {
     {"hybrid", "rule=hybrid,segment=all,residual=f32",
      "the largest of all tensors, but at least 1 and at most 64 of every 256"},
     {"anneal", "schedule=anneal", "99 % held back, falling to 90 %"},
+    {"gsgd", "reduce=gossip,segment=tensor,density=0.4,feedback=none,index=auto,value=f32",
+     "gossip SGD: each steps by itself and tells two neighbours 40 % of how its weights have changed"},
 };
 
 const frug_preset *frug_preset_at(size_t i) {

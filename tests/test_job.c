@@ -277,6 +277,42 @@ static void gossip_is_judged_by_the_mean(void **state) {
     remove_run("once");
 }
 
+/* ---- what goes with a method ------------------------------------------------------------------------- */
+
+static void note_rate(void *ctx, const frugi_progress *p) {
+    *(double *)ctx = p->rate;
+}
+
+static void optimizers_go_with_the_method(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *method, *optimizer;
+        double rate;
+        bool alone;
+    } ways[] = {{"mlp", "demo", "sign:", 1e-3, false},
+                {"mlp", "demo,density=0.01", "sign:", 1e-3, false},
+                {"mlp", "demo", "sgd:", 0.05, true},
+                {"mlp", "demo,feedback=none", "sgd:", 0.05, false},
+                {"mlp", "block=4096,density=0.0078125,beta=0.999", "merged:", 0.05, false},
+                {"mlp", "gsgd", "sgd:", 0.05, false},
+                {"gpt2-nano", "demo", "sign:", 1e-3, false},
+                {"gpt2-nano", "frugrad", "adam-merged:", 1e-3, false},
+                {"gpt2-nano", "gsgd", "adamw:", 1e-3, false}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        double rate = 0;
+        const frugi_watch watch = {.ctx = &rate, .step = note_rate};
+        frugi_job job = small_job(ways[i].model, ways[i].method, 2);
+        job.rate = 0; /* what suits */
+        job.schedule = "constant";
+        job.steps = 1;
+        job.eval = false;
+        job.alone = ways[i].alone;
+        frugi_report report = train(&job, &watch);
+        if (strncmp(report.optimizer, ways[i].optimizer, strlen(ways[i].optimizer)) != 0 || rate != ways[i].rate)
+            fail_msg("%s, %s: %s at %g", ways[i].model, ways[i].method, report.optimizer, rate);
+    }
+}
+
 /* ---- norms and clipping ------------------------------------------------------------------------- */
 
 static void note_norm(void *ctx, const frugi_progress *p) {
@@ -493,6 +529,7 @@ int main(void) {
         cmocka_unit_test(judged_pictures_are_not_moved),
         cmocka_unit_test(gossip_with_everything_told_is_the_mean_gradient),
         cmocka_unit_test(gossip_is_judged_by_the_mean),
+        cmocka_unit_test(optimizers_go_with_the_method),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -21,19 +21,30 @@
 typedef struct usual {
     uint32_t batch;
     double rate;
-    const char *dense, *merged; /* optimisers */
+    const char *dense, *merged, *sign; /* optimisers */
 } usual;
 
 static const usual usual_of[] = {
-    [FRUGI_TASK_IMAGES] = {32, 0.05, "sgd:momentum=0.9,decay=5e-3", "merged:momentum=0.9,decay=5e-3"},
-    [FRUGI_TASK_LANGUAGE] = {8, 1e-3, "adamw:beta2=0.95,decay=0.1", "adam-merged:beta2=0.95,decay=0.1"},
-    [FRUGI_TASK_SENTENCES] = {16, 5e-5, "adamw:decay=0.01", "adam-merged:decay=0.01"},
-    [FRUGI_TASK_MASKED] = {16, 5e-4, "adamw:decay=0.01", "adam-merged:decay=0.01"},
+    [FRUGI_TASK_IMAGES] = {32, 0.05, "sgd:momentum=0.9,decay=5e-3", "merged:momentum=0.9,decay=5e-3", "sign:decay=0.1"},
+    [FRUGI_TASK_LANGUAGE] = {8, 1e-3, "adamw:beta2=0.95,decay=0.1", "adam-merged:beta2=0.95,decay=0.1",
+                             "sign:decay=0.1"},
+    [FRUGI_TASK_SENTENCES] = {16, 5e-5, "adamw:decay=0.01", "adam-merged:decay=0.01", "sign:decay=0.01"},
+    [FRUGI_TASK_MASKED] = {16, 5e-4, "adamw:decay=0.01", "adam-merged:decay=0.01", "sign:decay=0.01"},
 };
 
+#define SIGN_RATE 1e-3 /* images: a step is as long as the rate says, whatever the gradient */
+
 /* Fine-tuning moves what has learned already: AdamW takes it gently, methods with few states need larger steps. */
-static double usual_rate(const frugi_job *job, frugi_task task) {
+static double usual_rate(const frugi_crew *crew, frugi_task task) {
+    const frugi_job *job = crew->job;
+    if (task == FRUGI_TASK_IMAGES && strncmp(crew->optimizer, "sign", 4) == 0)
+        return SIGN_RATE;
     return !job->tune ? usual_of[task].rate : strcmp(job->tune->kind, "full") == 0 ? 5e-5 : 2e-4;
+}
+
+/* A method is known by its preset's name where its options do not tell it from others. */
+static bool is_demo(const char *method) {
+    return strcspn(method, ",") == 4 && strncmp(method, "demo", 4) == 0;
 }
 
 /* Where the residual holds the momentum too, the optimiser must not have one. */
@@ -47,7 +58,10 @@ static int pick_optimizer(frugi_crew *crew) {
     bool dense = strstr(frug_config_text(config), "reduce=dense") != NULL;
     snprintf(crew->report->config, sizeof crew->report->config, "%s", frug_config_text(config));
     frug_config_destroy(config);
-    const char *text = job->optimizer ? job->optimizer : merged && !dense && !job->alone ? u->merged : u->dense;
+    const char *text = job->optimizer                   ? job->optimizer
+                       : !merged || dense || job->alone ? u->dense
+                       : is_demo(job->method)           ? u->sign
+                                                        : u->merged;
     if (strlen(text) >= sizeof crew->optimizer)
         return frugi_usage_error("--optimizer: '%s' is too long", text);
     snprintf(crew->optimizer, sizeof crew->optimizer, "%s", text);
@@ -97,10 +111,10 @@ static int open_crew(frugi_crew *crew) {
         return status;
     const usual *u = &usual_of[crew->model.task];
     crew->batch = job->batch ? job->batch : u->batch;
-    crew->base_rate = job->rate > 0 ? job->rate : usual_rate(job, crew->model.task);
     status = frugi_rate_parse(job->schedule, &crew->rate);
     if (status == FRUGI_EXIT_OK)
         status = pick_optimizer(crew);
+    crew->base_rate = job->rate > 0 ? job->rate : usual_rate(crew, crew->model.task);
     if (status == FRUGI_EXIT_OK)
         status = check_gossip(crew);
     if (status == FRUGI_EXIT_OK)

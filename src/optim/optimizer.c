@@ -19,6 +19,7 @@ static frugi_way way_of(const frugi_optim_options *options, bool whole, const fr
     case FRUGI_OPTIM_ADAMW: return FRUGI_WAY_ADAM;
     case FRUGI_OPTIM_MERGED: return whole ? plain : FRUGI_WAY_DIRECT;
     case FRUGI_OPTIM_ADAM_MERGED: return whole ? FRUGI_WAY_ADAM : FRUGI_WAY_ROOT;
+    case FRUGI_OPTIM_SIGN: return whole ? FRUGI_WAY_ADAM : FRUGI_WAY_SIGN;
     case FRUGI_OPTIM_MICROADAM: return whole ? FRUGI_WAY_ADAM : FRUGI_WAY_WINDOW;
     default: return FRUGI_WAY_DIRECT;
     }

@@ -30,7 +30,8 @@ typedef enum frugi_optim {
     FRUGI_OPTIM_TABLE,
     FRUGI_OPTIM_LORA,
     FRUGI_OPTIM_GALORE,
-    FRUGI_OPTIM_APOLLO
+    FRUGI_OPTIM_APOLLO,
+    FRUGI_OPTIM_SIGN
 } frugi_optim;
 
 typedef struct frugi_targets frugi_targets;
@@ -59,10 +60,11 @@ typedef enum frugi_way {
     FRUGI_WAY_ROOT,     /* the root of the mean square, short */
     FRUGI_WAY_WINDOW,   /* the last lists of what arrived */
     FRUGI_WAY_FROZEN,   /* does not move */
-    FRUGI_WAY_TARGET    /* as a whole: target.h */
+    FRUGI_WAY_TARGET,   /* as a whole: target.h */
+    FRUGI_WAY_SIGN      /* w -= rate sign(g): no state */
 } frugi_way;
 
-#define FRUGI_WAYS 7
+#define FRUGI_WAYS 8
 
 typedef struct frugi_part {
     uint64_t begin, count;
@@ -150,6 +152,7 @@ static inline size_t frugi_state_bytes(uint64_t state) {
 
 /* The ways, a block each: n <= FRUGI_OPTIM_BLOCK elements of w and g; keep is what decay leaves of a weight. */
 void frugi_move_direct(float *restrict w, const float *restrict g, uint32_t n, float keep, float rate);
+void frugi_move_sign(float *restrict w, const float *restrict g, uint32_t n, float keep, float rate);
 void frugi_move_momentum(const frugi_move *move, bool nesterov, float *restrict u, float *restrict w,
                          const float *restrict g, uint32_t n, float keep);
 void frugi_move_adam(const frugi_move *move, float *restrict m, float *restrict v, float *restrict w,

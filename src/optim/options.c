@@ -41,6 +41,8 @@ static const frug_optimizer_kind kinds[] = {
      "AdamW on the gradient projected to its leading singular vectors"},
     {"apollo", "rank=32,refresh=200,per=channel,growth=1.01,scale=1," OF_TARGETS,
      "the gradient, scaled by how AdamW would scale a random projection of it"},
+    {"sign", "beta1=0.9,beta2=0.95,eps=1e-08,decay=0.01,decay_all=0",
+     "the sign of what arrived, as DeMo has it: w -= rate sign(g), no state; tensors that travel whole get AdamW"},
 };
 
 typedef enum row_type { ROW_REAL, ROW_COUNT, ROW_WORD, ROW_GAIN, ROW_NAMES } row_type;

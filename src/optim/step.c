@@ -76,6 +76,7 @@ static void move_block(frug_optimizer *o, const frugi_move *move, const frugi_pa
         break;
     case FRUGI_WAY_ADAM: frugi_move_adam(move, o->mean + first, o->square + first, w, g, n, keep); break;
     case FRUGI_WAY_ROOT: frugi_move_root(o, move, block, w, g, n, keep); break;
+    case FRUGI_WAY_SIGN: frugi_move_sign(w, g, n, keep, move->rate); break;
     case FRUGI_WAY_WINDOW: frugi_move_window(o, move, block, w, g, n, keep); break;
     default: break;
     }

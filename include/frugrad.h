@@ -612,7 +612,8 @@ typedef struct frug_optimizer frug_optimizer;
  *
  *   layout       the tensors, copied
  *   compressor   tells which tensors travel whole (they get ordinary states where the others' momentum lives in the
- *                residual); NULL: none does. Only looked at here
+ *                residual), and how dense what arrives will be (inertia=auto). NULL: none travels whole. Only
+ *                looked at here
  *
  * Allocates: here and nowhere later. Returns FRUG_ERR_ARG, FRUG_ERR_CONFIG (a word that is not known, and the nearest
  * one that is), FRUG_ERR_MEMORY. Since 0.2.
@@ -641,6 +642,12 @@ FRUG_API const char *frug_optimizer_text(const frug_optimizer *optimizer);
  */
 FRUG_API frug_status frug_optimizer_step(frug_optimizer *optimizer, uint64_t step, uint64_t begin, uint64_t count,
                                          const float *grad, double rate, float *weights);
+
+/**
+ * Say which step comes next. A velocity (inertia=auto) that no step from there on needs is let go, as the first such
+ * step would do: so what is saved before a step and what goes on from there are of one size. Since 0.2.
+ */
+FRUG_API frug_status frug_optimizer_seek(frug_optimizer *optimizer, uint64_t step);
 
 /** What a merged optimiser multiplies the rate by; 1 for others. */
 FRUG_API double frug_optimizer_gain(const frug_optimizer *optimizer);

@@ -381,6 +381,8 @@ static void breaks_change_nothing(void **state) {
         {"lenet", "frugrad", "microadam", 0.5, 2},
         {"resnet20", "frugrad", NULL, 0.5, 3}, /* running statistics; bytes that three do not divide */
         {"gpt2-nano", "topk", "adamw", 0, 2},
+        {"mlp", "frugrad-paper", "merged:inertia=auto", 0, 2}, /* the velocity has been let go by then */
+        {"mlp", "schedule=frugrad:0.5:0.94:1", "adam-merged:inertia=auto", 0, 2}, /* and here it has not */
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         frugi_job job = small_job(ways[i].model, ways[i].method, ways[i].workers);

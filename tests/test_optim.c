@@ -308,9 +308,9 @@ static void partitions_give_the_same_bits(void **state) {
  * CRC-32C of weights and state after 25 steps, on the machine they were first run on (aarch64, gcc 12): every other
  * compiler, processor and vector width must get the same.
  */
-static const uint32_t known_bits[EVERY_OPTIMIZER] = {0xf0791e50u, 0xd3a6f164u, 0x456cf85bu, 0x35c024ccu,
-                                                     0xe52b09cfu, 0x91a2dff4u, 0x58344d67u, 0xc6bb52d4u,
-                                                     0xbdc885bcu, 0xaba24312u, 0x1b9af7dcu, 0x36c2f60cu};
+static const uint32_t known_bits[EVERY_OPTIMIZER] = {0xf0791e50u, 0xd3a6f164u, 0x456cf85bu, 0x35c024ccu, 0xe52b09cfu,
+                                                     0x91a2dff4u, 0x58344d67u, 0xc6bb52d4u, 0xbdc885bcu, 0xaba24312u,
+                                                     0x1b9af7dcu, 0x36c2f60cu, 0x08a067c5u, 0x5c9fdee6u};
 
 static void bits_are_the_same_everywhere(void **state) {
     (void)state;

@@ -109,6 +109,8 @@ static void states_take_what_is_documented(void **state) {
                 {"adamw", 8},
                 {"sign", 0},
                 {"merged", 0},
+                {"merged:inertia=0.5", 4},
+                {"adam-merged:inertia=0.5", 5 + 2.0 / B},
                 {"adam-merged", 1 + 2.0 / B},
                 {"adam-merged:state=bf16", 2},
                 {"adam-merged:state=f32", 4},

@@ -82,7 +82,7 @@ static void add_row(hand *h, const char *word, size_t length) {
     h->rows++;
 }
 
-/* One row for each word of the option reduce, dense first: the others are held against it. */
+/* One row for each word of the option reduce that is a sum, dense first: the others are held against it. */
 static void list_rows(hand *h) {
     const frug_option *option = NULL;
     for (size_t i = 0; (option = frug_option_at(i)) && strcmp(option->name, "reduce") != 0; i++)
@@ -93,7 +93,8 @@ static void list_rows(hand *h) {
         size_t length = strcspn(word, "|:");
         char name[sizeof h->row->name] = "";
         snprintf(name, sizeof name, "%.*s", (int)length, word);
-        if (strcmp(name, "dense") != 0 && (!h->run->filter || strstr(name, h->run->filter)))
+        if (strcmp(name, "dense") != 0 && strcmp(name, "gossip") != 0 &&
+            (!h->run->filter || strstr(name, h->run->filter)))
             add_row(h, name, length);
     }
 }

@@ -30,8 +30,10 @@ static const frugi_opt options[] = {
 static void say_how_to_go_on(const frugi_request *request, const frugi_report *report) {
     char again[4096];
     if (report->checkpoint[0] == '\0') {
-        frugi_error("interrupted after step %" PRIu64 " of %" PRIu64 "; nothing was saved, for want of --save DIR",
-                    report->step, report->steps);
+        frugi_error("interrupted after step %" PRIu64 " of %" PRIu64 "; nothing was saved%s", report->step,
+                    report->steps,
+                    frugi_arg_given(&request->args, "save") ? ": workers that gossip have a checkpoint only at the end"
+                                                            : ", for want of --save DIR");
         return;
     }
     frugi_error("interrupted after step %" PRIu64 " of %" PRIu64 "; to go on:", report->step, report->steps);

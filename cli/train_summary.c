@@ -102,7 +102,8 @@ static void print_traffic(const frugi_report *r) {
            frugi_bytes_text(r->bytes_sent, sent, sizeof sent), frugi_bytes_text(r->bytes_dense, dense, sizeof dense),
            100 * (double)r->bytes_sent / (double)r->bytes_dense, (double)r->bytes_dense / (double)r->bytes_sent);
     label("density");
-    printf("%.2f %% of the entries, exchanged by %s\n", 100 * r->density_mean, r->algorithm);
+    printf("%.2f %% of the entries, exchanged by %s%s\n", 100 * r->density_mean, r->algorithm,
+           strcmp(r->algorithm, "gossip") == 0 ? "; judged is the mean of all workers" : "");
 }
 
 static void print_times(const frugi_report *r) {

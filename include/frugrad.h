@@ -612,7 +612,8 @@ typedef struct frug_optimizer frug_optimizer;
  *
  *   layout       the tensors, copied
  *   compressor   tells which tensors travel whole (they get ordinary states where the others' momentum lives in the
- *                residual); NULL: none does. Only looked at here
+ *                residual), and how dense what arrives will be (inertia=auto). NULL: none travels whole. Only
+ *                looked at here
  *
  * Allocates: here and nowhere later. Returns FRUG_ERR_ARG, FRUG_ERR_CONFIG (a word that is not known, and the nearest
  * one that is), FRUG_ERR_MEMORY. Since 0.2.
@@ -641,6 +642,12 @@ FRUG_API const char *frug_optimizer_text(const frug_optimizer *optimizer);
  */
 FRUG_API frug_status frug_optimizer_step(frug_optimizer *optimizer, uint64_t step, uint64_t begin, uint64_t count,
                                          const float *grad, double rate, float *weights);
+
+/**
+ * Say which step comes next. A velocity (inertia=auto) that no step from there on needs is let go, as the first such
+ * step would do: so what is saved before a step and what goes on from there are of one size. Since 0.2.
+ */
+FRUG_API frug_status frug_optimizer_seek(frug_optimizer *optimizer, uint64_t step);
 
 /** What a merged optimiser multiplies the rate by; 1 for others. */
 FRUG_API double frug_optimizer_gain(const frug_optimizer *optimizer);
@@ -790,7 +797,7 @@ typedef struct frug_gossip frug_gossip;
  * Collective: all workers call it with the same config, layout, total_steps and start; where they differ, all get
  * FRUG_ERR_REMOTE. Memory: three floats per parameter. Allocates: here and while buffers grow in the first steps.
  * Returns FRUG_ERR_CONFIG for a graph that this group cannot form, and for rule=random and rule=probabilistic, which
- * send more than there is. Since 0.2.
+ * send more than there is; the config may say reduce=gossip, and need not. Since 0.2.
  */
 FRUG_API frug_status frug_gossip_create(const frug_config *config, const frug_layout *layout,
                                         const frug_options *options, frug_comm *comm, const float *start,
@@ -809,7 +816,10 @@ FRUG_API void frug_gossip_destroy(frug_gossip *gossip);
  */
 FRUG_API frug_status frug_gossip_step(frug_gossip *gossip, uint64_t step, float *weights);
 
-/** Totals since creation. */
+/** The gossip's compressor, to look at its statistics. Since 0.2. */
+FRUG_API frug_compressor *frug_gossip_compressor(frug_gossip *gossip);
+
+/** Totals since creation; an average over all counts as a ring would send it. */
 FRUG_API frug_status frug_gossip_stats(const frug_gossip *gossip, frug_reduce_stats *stats);
 
 /* ---- predict: what an exchange would cost ----------------------------------- */

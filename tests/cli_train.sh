@@ -171,6 +171,12 @@ if [ -x "$mpi" ] && command -v mpirun >/dev/null; then
         fail "mpirun fails: $(cat mpi.err)"
     python3 -c 'import json; assert json.load(open("mpi.json"))["workers"] == 2' || fail "mpirun: $(cat mpi.json)"
     cmp -s whole/$last mpi/$last || fail "processes give other weights than threads"
+    gossip="$common --steps 60 --method gsgd --eval-every 20 --quiet"
+    "$FRUGRAD" train $gossip --workers 3 --save gossip >gossip.txt || fail "gossip"
+    grep -q 'by gossip; judged is the mean of all workers' gossip.txt || fail "gossip: $(cat gossip.txt)"
+    timeout 60 mpirun -n 3 "$FRUGRAD" train $gossip --save gossip-mpi >gossip.txt 2>mpi.err || fail "$(cat mpi.err)"
+    cmp -s gossip/step-000000060.safetensors gossip-mpi/step-000000060.safetensors ||
+        fail "processes that gossip give other weights than threads"
     code=0
     timeout 60 mpirun -n 3 "$FRUGRAD" train --model mlp --samples 500 --steps 9 --rate 1e6 >odd.txt 2>odd.err || code=$?
     [ $code != 0 ] && [ $code != 124 ] && [ "$(grep -c '^frugrad: ' odd.err)" = 1 ] ||

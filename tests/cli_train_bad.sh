@@ -49,6 +49,11 @@ wrong 1 'evaluation is not finite' train --model mlp --samples 100 --batch 4 --w
 wrong 1 'is to know 300 tokens|train.txt' train --model gpt2-nano:vocab=300 --data . --steps 1
 wrong 1 'layers=2000: expected a whole number from 1 to 1024' train --model gpt2:layers=2000 --steps 1
 
+# -- workers that gossip differ until the end, and a checkpoint has one set of weights
+train 1 '--resume: a run with reduce=gossip cannot go on' --workers 2 --method gsgd --save gossip --resume gossip
+train 1 '--save-every: with reduce=gossip' --workers 2 --method gsgd --save gossip --save-every 1
+train 2 'choose feedback=none' --method gsgd,feedback=merged
+
 # -- words that only the trainer knows; it may call them wrong either way
 either() {
     local code=0

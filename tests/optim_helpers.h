@@ -21,7 +21,10 @@ static const char *const every_optimizer[] = {"sgd",
                                               "adam-merged:state=bf16,beta2=0.999",
                                               "adam-merged:state=f32,decay=0",
                                               "microadam",
-                                              "microadam:window=3,entries=5,state=f32,decay=0.1"};
+                                              "microadam:window=3,entries=5,state=f32,decay=0.1",
+                                              "sign:decay=0.1",
+                                              "merged:inertia=0.5",
+                                              "adam-merged:inertia=0.9"};
 
 #define EVERY_OPTIMIZER (sizeof every_optimizer / sizeof *every_optimizer)
 

@@ -129,10 +129,10 @@ static void auto_bucket_follows_the_value_code(void **state) {
 static const char *company_of(const char *item) {
     static const struct {
         const char *item, *company;
-    } pairs[] = {{"value=qsgd", "density=1,"},   {"value=onebit", "density=1,"},
-                 {"score=given", "unit=head,"},  {"frequency=on", "rule=hybrid,segment=all,"},
-                 {"strict=on", "layers=role,"},  {"reduce=nodes", "node=2,"},
-                 {"reduce=shared", "value=f32,"}};
+    } pairs[] = {{"value=qsgd", "density=1,"},    {"value=onebit", "density=1,"},
+                 {"score=given", "unit=head,"},   {"frequency=on", "rule=hybrid,segment=all,"},
+                 {"strict=on", "layers=role,"},   {"reduce=nodes", "node=2,"},
+                 {"reduce=shared", "value=f32,"}, {"reduce=gossip", "feedback=none,"}};
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         if (strcmp(pairs[i].item, item) == 0)
             return pairs[i].company;
@@ -175,9 +175,11 @@ static void preset_strings_hold_what_they_name(void **state) {
                 "segment=tensor,schedule=dgc:0.999:5:0.1,feedback=dgc,mask=on,residual=f32,value=f32,index=auto");
     assert_same("2:4", "segment=2:4,schedule=constant:0.5");
     assert_same("anneal", "schedule=anneal:0.99:0.9");
-    static const char *const wanted[] = {"dense",  "frugrad", "frugrad-paper", "topk",  "randomk",  "dgc",
-                                         "qsgd",   "onebit",  "2:4",           "rows",  "channels", "heads",
-                                         "hybrid", "learned", "threshold",     "anneal"};
+    assert_same("demo", "block=4096,schedule=constant:0.9921875,beta=0.999,residual=f32,value=f32");
+    assert_same("gsgd", "reduce=gossip,segment=tensor,schedule=constant:0.6,feedback=none,index=auto,value=f32");
+    static const char *const wanted[] = {"dense",  "frugrad", "frugrad-paper", "topk",   "randomk",  "dgc",
+                                         "qsgd",   "onebit",  "2:4",           "rows",   "channels", "heads",
+                                         "hybrid", "learned", "threshold",     "anneal", "gsgd",     "demo"};
     size_t count = 0;
     const frug_preset *preset;
     for (; (preset = frug_preset_at(count)); count++)
@@ -255,7 +257,7 @@ static void errors_list_what_is_accepted_when_nothing_is_near(void **state) {
     (void)state;
     assert_refused("zzzzzz",
                    "config: unknown preset 'zzzzzz' at position 1; accepted: frugrad dense frugrad-paper topk randomk "
-                   "dgc threshold qsgd onebit 2:4 rows channels heads learned hybrid anneal");
+                   "dgc threshold qsgd onebit 2:4 rows channels heads learned hybrid anneal demo gsgd");
     assert_refused("mask=perhaps", "config: unknown value 'perhaps' of mask at position 6; accepted: auto on off");
     assert_refused("dense,momentum=1", "config: bad value '1' of momentum at position 16; accepted: 0 to below 1");
     assert_refused("levels=128", "config: bad value '128' of levels at position 8; accepted: 1 to 127");

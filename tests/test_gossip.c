@@ -302,6 +302,42 @@ static void a_common_start_need_not_be_sent(void **state) {
     frug_layout_destroy(z);
 }
 
+/* A frame for each neighbour, and every fourth step what a ring all-reduce of the weights sends. */
+static void averages_are_counted_as_a_ring_sends_them(void **state) {
+    (void)state;
+    frug_layout *z = make_zoo(4);
+    task without = make_task("feedback=none", z, 5, 8), with = make_task("average_every=4,feedback=none", z, 5, 8);
+    run_task(&without, 5);
+    run_task(&with, 5);
+    uint64_t bytes = with.n * sizeof(float);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(with.bytes[i], without.bytes[i] + 2 * 2 * (bytes - bytes / 5));
+    end_task(&without, 5);
+    end_task(&with, 5);
+    frug_layout_destroy(z);
+}
+
+/* Workers that gossip have no sum to hand out; the refusal comes before anybody waits. */
+static void reducers_refuse_gossip(void **state) {
+    (void)state;
+    frug_layout *z = make_zoo(1);
+    frug_config *config = NULL;
+    frug_comm *comm = NULL;
+    frug_reducer *r = NULL;
+    OK(frug_config_create("gsgd", &config));
+    OK(frug_comm_self(&comm));
+    assert_int_equal(frug_reducer_create(config, z, NULL, comm, &r), FRUG_ERR_CONFIG);
+    assert_non_null(strstr(frug_last_error(), "frug_gossip_create()"));
+    assert_null(r);
+    frug_gossip *g = NULL;
+    OK(frug_gossip_create(config, z, NULL, comm, NULL, &g));
+    assert_non_null(frug_gossip_compressor(g));
+    frug_gossip_destroy(g);
+    frug_comm_destroy(comm);
+    frug_config_destroy(config);
+    frug_layout_destroy(z);
+}
+
 /* The example at the head of gossip.c: 2 and 6 make 4 and 4. */
 static void two_workers_meet_in_the_middle(void **state) {
     (void)state;
@@ -389,6 +425,8 @@ int main(void) {
         cmocka_unit_test(everything_sent_equals_plain_mixing),
         cmocka_unit_test(workers_draw_together_geometrically),
         cmocka_unit_test(gossip_is_deterministic_and_averages_when_asked),
+        cmocka_unit_test(averages_are_counted_as_a_ring_sends_them),
+        cmocka_unit_test(reducers_refuse_gossip),
         cmocka_unit_test(a_common_start_need_not_be_sent),
         cmocka_unit_test(two_workers_meet_in_the_middle),
         cmocka_unit_test(cost_does_not_grow_with_the_group),

@@ -217,6 +217,102 @@ static void workers_make_one_large_batch(void **state) {
     free_looks(&one);
 }
 
+/* ---- gossip -------------------------------------------------------------------------------------- */
+
+/* Two that tell everything and go all the way have the mean of their weights after each step; without momentum that is
+ * a step by the mean gradient. At density 0.4 they do not meet on the way, but they do at the end. */
+static void gossip_with_everything_told_is_the_mean_gradient(void **state) {
+    (void)state;
+    static const char *const methods[] = {"dense", "gsgd,density=1,gamma=1", "gsgd"};
+    looked_at l[3] = {0};
+    for (size_t i = 0; i < 3; i++) {
+        frugi_job job = small_job("lenet", methods[i], 2);
+        job.optimizer = "sgd:momentum=0,decay=5e-3";
+        job.rate = 0.1;
+        job.eval = false;
+        train_and_look(&job, &l[i]);
+        assert_memory_equal(l[i].weights[0], l[i].weights[1], l[i].elements * sizeof(float));
+    }
+    float largest = 0, apart = 0, sparse = 0;
+    for (size_t k = 0; k < l[0].elements; k++) {
+        largest = fmaxf(largest, fabsf(l[0].weights[0][k]));
+        apart = fmaxf(apart, fabsf(l[0].weights[0][k] - l[1].weights[0][k]));
+        sparse = fmaxf(sparse, fabsf(l[0].weights[0][k] - l[2].weights[0][k]));
+    }
+    if (!(apart < 1e-5f * largest && sparse > 10 * apart))
+        fail_msg("weights up to %g differ by %g, at density 0.4 by %g", (double)largest, (double)apart, (double)sparse);
+    for (size_t i = 0; i < 3; i++)
+        free_looks(&l[i]);
+}
+
+/* What is judged and kept is the mean, running statistics too; looking on the way leaves no trace. */
+static void gossip_is_judged_by_the_mean(void **state) {
+    (void)state;
+    frugi_report told[2];
+    for (uint32_t often = 0; often < 2; often++) {
+        frugi_job job = small_job("resnet20", "gsgd", 3);
+        job.batch = 2;
+        job.rate = 0.05;
+        job.steps = 4;
+        job.eval_every = often ? 2 : 1000000;
+        job.save_every = 0;
+        job.save = under(often ? "often" : "once");
+        told[often] = train(&job, NULL);
+        assert_string_equal(told[often].algorithm, "gossip");
+        assert_int_equal(told[often].step, 4);
+    }
+    same_files(file_of("often", 4), file_of("once", 4), "looking");
+    frugi_job job = small_job("resnet20", "gsgd", 1);
+    frugi_report report;
+    frugi_quality q;
+    job.resume = file_of("once", 4);
+    assert_int_equal(frugi_job_eval(&job, FRUGI_SPLITS, &q, &report), FRUGI_EXIT_OK);
+    if (!(fabs(q.loss - told[0].quality.loss) < 1e-5 * q.loss))
+        fail_msg("the file has loss %.9g, the run said %.9g", q.loss, told[0].quality.loss);
+    assert_true(told[0].bytes_sent == told[1].bytes_sent && told[0].density_mean < 0.45);
+    assert_true(told[0].bytes_sent >
+                4 * 2 * 4 * told[0].params * 4 / 10); /* 40 % of floats to each of two neighbours */
+    assert_true(told[0].bytes_sent < 4 * 2 * 4 * told[0].params * 5 / 10);
+    remove_run("often");
+    remove_run("once");
+}
+
+/* ---- what goes with a method ------------------------------------------------------------------------- */
+
+static void note_rate(void *ctx, const frugi_progress *p) {
+    *(double *)ctx = p->rate;
+}
+
+static void optimizers_go_with_the_method(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *method, *optimizer;
+        double rate;
+        bool alone;
+    } ways[] = {{"mlp", "demo", "sign:", 1e-3, false},
+                {"mlp", "demo,density=0.01", "sign:", 1e-3, false},
+                {"mlp", "demo", "sgd:", 0.05, true},
+                {"mlp", "demo,feedback=none", "sgd:", 0.05, false},
+                {"mlp", "block=4096,density=0.0078125,beta=0.999", "merged:", 0.05, false},
+                {"mlp", "gsgd", "sgd:", 0.05, false},
+                {"gpt2-nano", "demo", "sign:", 1e-3, false},
+                {"gpt2-nano", "frugrad", "adam-merged:", 1e-3, false},
+                {"gpt2-nano", "gsgd", "adamw:", 1e-3, false}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        double rate = 0;
+        const frugi_watch watch = {.ctx = &rate, .step = note_rate};
+        frugi_job job = small_job(ways[i].model, ways[i].method, 2);
+        job.rate = 0; /* what suits */
+        job.schedule = "constant";
+        job.steps = 1;
+        job.eval = false;
+        job.alone = ways[i].alone;
+        frugi_report report = train(&job, &watch);
+        if (strncmp(report.optimizer, ways[i].optimizer, strlen(ways[i].optimizer)) != 0 || rate != ways[i].rate)
+            fail_msg("%s, %s: %s at %g", ways[i].model, ways[i].method, report.optimizer, rate);
+    }
+}
+
 /* ---- norms and clipping ------------------------------------------------------------------------- */
 
 static void note_norm(void *ctx, const frugi_progress *p) {
@@ -285,6 +381,8 @@ static void breaks_change_nothing(void **state) {
         {"lenet", "frugrad", "microadam", 0.5, 2},
         {"resnet20", "frugrad", NULL, 0.5, 3}, /* running statistics; bytes that three do not divide */
         {"gpt2-nano", "topk", "adamw", 0, 2},
+        {"mlp", "frugrad-paper", "merged:inertia=auto", 0, 2}, /* the velocity has been let go by then */
+        {"mlp", "schedule=frugrad:0.5:0.94:1", "adam-merged:inertia=auto", 0, 2}, /* and here it has not */
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         frugi_job job = small_job(ways[i].model, ways[i].method, ways[i].workers);
@@ -422,11 +520,18 @@ static void judged_pictures_are_not_moved(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(workers_hold_the_same_weights), cmocka_unit_test(workers_make_one_large_batch),
-        cmocka_unit_test(norms_are_what_is_applied),     cmocka_unit_test(breaks_change_nothing),
-        cmocka_unit_test(interrupted_and_gone_on),       cmocka_unit_test(another_number_of_workers),
-        cmocka_unit_test(looking_changes_nothing),       cmocka_unit_test(quality_is_the_weights_alone),
+        cmocka_unit_test(workers_hold_the_same_weights),
+        cmocka_unit_test(workers_make_one_large_batch),
+        cmocka_unit_test(norms_are_what_is_applied),
+        cmocka_unit_test(breaks_change_nothing),
+        cmocka_unit_test(interrupted_and_gone_on),
+        cmocka_unit_test(another_number_of_workers),
+        cmocka_unit_test(looking_changes_nothing),
+        cmocka_unit_test(quality_is_the_weights_alone),
         cmocka_unit_test(judged_pictures_are_not_moved),
+        cmocka_unit_test(gossip_with_everything_told_is_the_mean_gradient),
+        cmocka_unit_test(gossip_is_judged_by_the_mean),
+        cmocka_unit_test(optimizers_go_with_the_method),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -107,7 +107,10 @@ static void states_take_what_is_documented(void **state) {
     } want[] = {{"sgd:momentum=0", 0},
                 {"sgd", 4},
                 {"adamw", 8},
+                {"sign", 0},
                 {"merged", 0},
+                {"merged:inertia=0.5", 4},
+                {"adam-merged:inertia=0.5", 5 + 2.0 / B},
                 {"adam-merged", 1 + 2.0 / B},
                 {"adam-merged:state=bf16", 2},
                 {"adam-merged:state=f32", 4},
@@ -328,7 +331,7 @@ static void every_kind_spells_itself_out(void **state) {
         assert_true(strlen(kind->help) > 0);
         frug_optimizer_destroy(o);
     }
-    assert_int_equal(kinds, 12);
+    assert_int_equal(kinds, 13);
     frug_optimizer *o = flat_optimizer("sgd:decay=0.1,momentum=0.5,momentum=0.8", 10); /* the later one wins */
     assert_string_equal(frug_optimizer_text(o), "sgd:momentum=0.8,nesterov=0,coupled=0,decay=0.1,decay_all=0");
     frug_optimizer_destroy(o);
@@ -355,7 +358,7 @@ static const struct {
     const char *text, *why;
 } refusals[] = {
     {"", "config: unknown optimizer '' at position 1; accepted: sgd adamw merged adam-merged microadam "
-         "sgc mesgc cesgc table lora galore apollo"},
+         "sgc mesgc cesgc table lora galore apollo sign"},
     {"sdg", "config: unknown optimizer 'sdg' at position 1; did you mean 'sgd'?"},
     {"adamw ", "config: byte 0x20 at position 6 is not allowed"},
     {"sgd:", "config: option=value expected at position 5"},

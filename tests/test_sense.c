@@ -38,6 +38,10 @@ static void options_that_contradict_each_other_are_refused_with_a_reason(void **
          "config: segment=all competes over all tensors, which no single owner sees; choose reduce=gather"},
         {"layers=budget,reduce=split", "config: layers=budget looks for one threshold over all tensors, which no "
                                        "single owner sees; choose reduce=gather"},
+        {"reduce=gossip", "config: with reduce=gossip what is not sent is still in the weights, and nothing else stays "
+                          "behind; choose feedback=none"},
+        {"gsgd,rule=random", "config: rule=random sends more than there is of an entry, which workers that track each "
+                             "other (reduce=gossip) cannot bear; choose another rule"},
         {"2:4,norm=follow", "config: segment=2:4 fixes what every tensor sends; choose layers=even and norm=off"},
         {"2:4,layers=budget", "config: segment=2:4 fixes what every tensor sends; choose layers=even and norm=off"},
         {"rule=threshold:absolute:1,segment=all,norm=follow",

@@ -1,7 +1,7 @@
 /*
  * evaluate.c - how good a model is on a split. The workers share the batches; running statistics are those of worker 0,
- * which are those of the file that is kept. Afterwards each worker has its own again: training must not depend on how
- * often one looks.
+ * which are those of the file that is kept. Where workers gossip, the mean of all is judged, weights and running
+ * statistics. Afterwards each worker has its own again: training must not depend on how often one looks.
  */
 #include "worker.h"
 
@@ -9,6 +9,9 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+
+#define PIECE 4096u /* floats that travel at once */
 
 frugi_split frugi_worker_split(const frugi_worker *w, bool at_end) {
     const uint64_t *count = frugi_data_about(w->crew->data)->count;
@@ -29,6 +32,48 @@ static frug_status share_buffers(const frugi_worker *w) {
                 status = frug_comm_receive(w->comm, 0, b->data, b->count * sizeof *b->data);
         }
     return status;
+}
+
+/* One buffer after the other, summed up by worker 0 in the order of ranks, so that threads and processes agree. */
+static frug_status mean_of(const frugi_worker *w, float *x, size_t count) {
+    float piece[PIECE];
+    frug_status status = FRUG_OK;
+    for (size_t at = 0; at < count && status == FRUG_OK; at += PIECE) {
+        size_t n = count - at < PIECE ? count - at : PIECE;
+        for (int r = 1; w->rank == 0 && r < w->size && status == FRUG_OK; r++) {
+            status = frug_comm_receive(w->comm, r, piece, n * sizeof *x);
+            for (size_t i = 0; i < n && status == FRUG_OK; i++)
+                x[at + i] += piece[i];
+        }
+        for (size_t i = 0; i < n && w->rank == 0; i++)
+            x[at + i] /= (float)w->size;
+        for (int r = 1; w->rank == 0 && r < w->size && status == FRUG_OK; r++)
+            status = frug_comm_send(w->comm, r, x + at, n * sizeof *x);
+        if (w->rank > 0)
+            status = frug_comm_send(w->comm, 0, x + at, n * sizeof *x);
+        if (w->rank > 0 && status == FRUG_OK)
+            status = frug_comm_receive(w->comm, 0, x + at, n * sizeof *x);
+    }
+    return status;
+}
+
+frug_status frugi_worker_mean(frugi_worker *w) {
+    frug_status status = mean_of(w, w->graph->weights, (size_t)w->graph->elements);
+    for (frugi_buffer *b = w->graph->buffers; b && status == FRUG_OK; b = b->next)
+        status = mean_of(w, b->data, b->count);
+    return status;
+}
+
+/* The mean of all in place of this worker's own weights, which are kept; at the end they are the mean already. */
+static frug_status judge_mean(frugi_worker *w, float **own) {
+    size_t bytes = (size_t)w->graph->elements * sizeof **own;
+    if (w->step == w->steps)
+        return FRUG_OK;
+    *own = malloc(bytes);
+    if (!*own)
+        return FRUG_ERR_MEMORY;
+    memcpy(*own, w->graph->weights, bytes);
+    return frugi_worker_mean(w);
 }
 
 static void add_score(frugi_score *sum, const frugi_score *s) {
@@ -75,8 +120,9 @@ static frugi_quality judge(const frugi_worker *w, frugi_split split, const frugi
 
 int frugi_worker_evaluate(frugi_worker *w, frugi_split split, frugi_quality *quality) {
     frugi_score mine = {0}, sum = {0}, *all = calloc((size_t)w->size, sizeof *all);
+    float *own = NULL;
     frugi_worker_put_aside(w);
-    frug_status status = all ? share_buffers(w) : FRUG_ERR_MEMORY;
+    frug_status status = !all ? FRUG_ERR_MEMORY : w->gossip ? judge_mean(w, &own) : share_buffers(w);
     if (status == FRUG_OK) {
         score_share(w, split, &mine);
         status = frug_comm_gather(w->comm, &mine, sizeof mine, all);
@@ -84,6 +130,9 @@ int frugi_worker_evaluate(frugi_worker *w, frugi_split split, frugi_quality *qua
     for (int i = 0; status == FRUG_OK && i < w->size; i++)
         add_score(&sum, &all[i]);
     frugi_worker_put_back(w);
+    if (own)
+        memcpy(w->graph->weights, own, (size_t)w->graph->elements * sizeof *own);
+    free(own);
     free(all);
     if (status != FRUG_OK)
         return frugi_worker_error(w, "evaluation", status);

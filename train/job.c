@@ -21,19 +21,30 @@
 typedef struct usual {
     uint32_t batch;
     double rate;
-    const char *dense, *merged; /* optimisers */
+    const char *dense, *merged, *sign; /* optimisers */
 } usual;
 
 static const usual usual_of[] = {
-    [FRUGI_TASK_IMAGES] = {32, 0.05, "sgd:momentum=0.9,decay=5e-3", "merged:momentum=0.9,decay=5e-3"},
-    [FRUGI_TASK_LANGUAGE] = {8, 1e-3, "adamw:beta2=0.95,decay=0.1", "adam-merged:beta2=0.95,decay=0.1"},
-    [FRUGI_TASK_SENTENCES] = {16, 5e-5, "adamw:decay=0.01", "adam-merged:decay=0.01"},
-    [FRUGI_TASK_MASKED] = {16, 5e-4, "adamw:decay=0.01", "adam-merged:decay=0.01"},
+    [FRUGI_TASK_IMAGES] = {32, 0.05, "sgd:momentum=0.9,decay=5e-3", "merged:momentum=0.9,decay=5e-3", "sign:decay=0.1"},
+    [FRUGI_TASK_LANGUAGE] = {8, 1e-3, "adamw:beta2=0.95,decay=0.1", "adam-merged:beta2=0.95,decay=0.1",
+                             "sign:decay=0.1"},
+    [FRUGI_TASK_SENTENCES] = {16, 5e-5, "adamw:decay=0.01", "adam-merged:decay=0.01", "sign:decay=0.01"},
+    [FRUGI_TASK_MASKED] = {16, 5e-4, "adamw:decay=0.01", "adam-merged:decay=0.01", "sign:decay=0.01"},
 };
 
+#define SIGN_RATE 1e-3 /* images: a step is as long as the rate says, whatever the gradient */
+
 /* Fine-tuning moves what has learned already: AdamW takes it gently, methods with few states need larger steps. */
-static double usual_rate(const frugi_job *job, frugi_task task) {
+static double usual_rate(const frugi_crew *crew, frugi_task task) {
+    const frugi_job *job = crew->job;
+    if (task == FRUGI_TASK_IMAGES && strncmp(crew->optimizer, "sign", 4) == 0)
+        return SIGN_RATE;
     return !job->tune ? usual_of[task].rate : strcmp(job->tune->kind, "full") == 0 ? 5e-5 : 2e-4;
+}
+
+/* A method is known by its preset's name where its options do not tell it from others. */
+static bool is_demo(const char *method) {
+    return strcspn(method, ",") == 4 && strncmp(method, "demo", 4) == 0;
 }
 
 /* Where the residual holds the momentum too, the optimiser must not have one. */
@@ -47,10 +58,28 @@ static int pick_optimizer(frugi_crew *crew) {
     bool dense = strstr(frug_config_text(config), "reduce=dense") != NULL;
     snprintf(crew->report->config, sizeof crew->report->config, "%s", frug_config_text(config));
     frug_config_destroy(config);
-    const char *text = job->optimizer ? job->optimizer : merged && !dense && !job->alone ? u->merged : u->dense;
+    const char *text = job->optimizer                   ? job->optimizer
+                       : !merged || dense || job->alone ? u->dense
+                       : is_demo(job->method)           ? u->sign
+                                                        : u->merged;
     if (strlen(text) >= sizeof crew->optimizer)
         return frugi_usage_error("--optimizer: '%s' is too long", text);
     snprintf(crew->optimizer, sizeof crew->optimizer, "%s", text);
+    return FRUGI_EXIT_OK;
+}
+
+/* Workers that gossip have weights, momenta and knowledge of each other of their own, which no checkpoint holds. */
+static int check_gossip(const frugi_crew *crew) {
+    const frugi_job *job = crew->job;
+    if (!strstr(crew->report->config, "reduce=gossip") || crew->quality || job->alone)
+        return FRUGI_EXIT_OK;
+    if (job->resume)
+        return frugi_error(
+            "--resume: a run with reduce=gossip cannot go on: its workers differ, and a checkpoint holds "
+            "their mean; --weights begins a new run from one");
+    if (job->save && job->save_every)
+        return frugi_error("--save-every: with reduce=gossip workers differ until the end, so there is one checkpoint, "
+                           "of their mean, then; leave this option out");
     return FRUGI_EXIT_OK;
 }
 
@@ -82,10 +111,12 @@ static int open_crew(frugi_crew *crew) {
         return status;
     const usual *u = &usual_of[crew->model.task];
     crew->batch = job->batch ? job->batch : u->batch;
-    crew->base_rate = job->rate > 0 ? job->rate : usual_rate(job, crew->model.task);
     status = frugi_rate_parse(job->schedule, &crew->rate);
     if (status == FRUGI_EXIT_OK)
         status = pick_optimizer(crew);
+    crew->base_rate = job->rate > 0 ? job->rate : usual_rate(crew, crew->model.task);
+    if (status == FRUGI_EXIT_OK)
+        status = check_gossip(crew);
     if (status == FRUGI_EXIT_OK)
         status = open_data(crew);
     if (status == FRUGI_EXIT_OK && frugi_data_about(crew->data)->count[FRUGI_TRAIN] == 0 && !crew->quality)
@@ -103,8 +134,7 @@ static int by_size(const void *a, const void *b) {
 static void report_times(const frugi_worker *w, frugi_report *r) {
     double steps = w->steps_here ? (double)w->steps_here : 1, ms = 1000 / steps;
     frug_reduce_stats s = {.struct_size = sizeof s};
-    if (w->reducer)
-        frug_reducer_stats(w->reducer, &s);
+    frugi_worker_exchanged(w, &s);
     size_t known = w->steps_here < FRUGI_STEPS_KNOWN ? (size_t)w->steps_here : FRUGI_STEPS_KNOWN;
     qsort(w->step_seconds, known, sizeof *w->step_seconds, by_size);
     r->step_ms = known ? 1000.0 * (double)w->step_seconds[known / 2] : 0;
@@ -164,7 +194,10 @@ static void report_terms(const frugi_worker *w, frugi_report *r) {
     r->steps = w->steps;
     r->step = w->step;
     r->gain = frug_optimizer_gain(w->optimizer);
-    snprintf(r->algorithm, sizeof r->algorithm, "%s", w->reducer ? frug_reducer_algorithm(w->reducer) : "none");
+    snprintf(r->algorithm, sizeof r->algorithm, "%s",
+             w->reducer  ? frug_reducer_algorithm(w->reducer)
+             : w->gossip ? "gossip"
+                         : "none");
     snprintf(r->optimizer, sizeof r->optimizer, "%s", frug_optimizer_text(w->optimizer));
     r->tuning = w->tuning;
 }

@@ -111,6 +111,8 @@ static int one_step(frugi_worker *w, stride *s) {
     double factor = lagging ? frugi_clip_factor(&w->clip) : 1;
     s->rate = w->crew->base_rate * frugi_rate_at(&w->crew->rate, w->step, w->steps);
     frug_status status = compute(w, s->rate, (float)factor, clip);
+    if (status == FRUG_OK && w->gossip)
+        status = frug_gossip_step(w->gossip, w->step, w->graph->weights);
     if (status != FRUG_OK)
         return frugi_worker_error(w, "exchange", status);
     double asked = w->graph->score.asked > 0 ? w->graph->score.asked : 1;
@@ -191,10 +193,11 @@ static int look(frugi_worker *w, bool at_end, frugi_quality *to) {
 static int pause_after(frugi_worker *w) {
     const frugi_job *job = w->crew->job;
     bool end = w->step == w->steps;
-    int status = FRUGI_EXIT_OK;
-    if (job->eval && !w->interrupted && (end || due(w, job->eval_every)))
+    frug_status settled = w->gossip && end ? frugi_worker_mean(w) : FRUG_OK; /* the result is the mean of all */
+    int status = settled == FRUG_OK ? FRUGI_EXIT_OK : frugi_worker_error(w, "mean of all workers", settled);
+    if (status == FRUGI_EXIT_OK && job->eval && !w->interrupted && (end || due(w, job->eval_every)))
         status = look(w, end, &w->crew->report->quality);
-    if (status == FRUGI_EXIT_OK && job->save && (end || w->interrupted || due(w, job->save_every)))
+    if (status == FRUGI_EXIT_OK && job->save && (end || (!w->gossip && (w->interrupted || due(w, job->save_every)))))
         status = frugi_worker_save(w);
     return status;
 }
@@ -233,7 +236,7 @@ int frugi_worker_train(frugi_worker *w) {
         w->interrupted = s.sum.stop > 0 && w->step < w->steps;
         status = pause_after(w);
     }
-    if (status == FRUGI_EXIT_OK && w->size > 1 && w->reducer)
+    if (status == FRUGI_EXIT_OK && w->size > 1 && (w->reducer || (w->gossip && !w->interrupted)))
         status = frugi_worker_together(w, frugi_worker_same_weights);
     if (status == FRUGI_EXIT_OK && w->crew->job->tune)
         status = frugi_worker_together(w, write_record);

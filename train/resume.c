@@ -107,6 +107,7 @@ static frugi_state state_of(const frugi_worker *w) {
 int frugi_worker_save(frugi_worker *w) {
     const frugi_crew *crew = w->crew;
     frugi_state state = state_of(w);
+    frug_optimizer_seek(w->optimizer, w->step);
     json_t *facts = gather_facts(w);
     char path[sizeof crew->report->checkpoint] = "";
     int status = frugi_checkpoint_write(crew->job->save, crew->job->keep, w->step, &state, facts, path, sizeof path);
@@ -182,6 +183,8 @@ static int take_up(frugi_worker *w, frugi_checkpoint *checkpoint, const json_t *
     int status = check_terms(w, facts);
     if (status == FRUGI_EXIT_OK)
         status = find_place(w, facts, step);
+    if (status == FRUGI_EXIT_OK)
+        frug_optimizer_seek(w->optimizer, w->step); /* what the run before had let go is not in the file */
     if (status == FRUGI_EXIT_OK)
         status = frugi_checkpoint_restore(checkpoint, &state, &redistributed);
     if (status != FRUGI_EXIT_OK)

@@ -203,8 +203,11 @@ static int open_exchange(frugi_worker *w) {
         return open_tuning(w);
     if (frug_config_create(job->method, &w->config) != FRUG_OK)
         return frugi_config_error();
-    frug_status status =
-        job->alone ? FRUG_OK : frug_reducer_create(w->config, w->layout, &options, w->comm, &w->reducer);
+    frug_status status = FRUG_OK;
+    if (!job->alone && strstr(frug_config_text(w->config), "reduce=gossip"))
+        status = frug_gossip_create(w->config, w->layout, &options, w->comm, w->graph->weights, &w->gossip);
+    else if (!job->alone)
+        status = frug_reducer_create(w->config, w->layout, &options, w->comm, &w->reducer);
     if (status != FRUG_OK)
         return frugi_worker_error(w, "exchange", status);
     frug_compressor *c = w->reducer ? frug_reducer_compressor(w->reducer) : NULL;
@@ -219,7 +222,7 @@ static int open_buckets(frugi_worker *w) {
     frugi_buckets_want want = {.graph = w->graph,
                                .reducer = w->reducer,
                                .optimizer = w->optimizer,
-                               .workers = job->alone ? 1 : w->size,
+                               .workers = w->reducer ? w->size : 1,
                                .bytes = job->bucket_bytes,
                                .whole = dense,
                                .late = dense && job->clip > 0,
@@ -260,6 +263,7 @@ void frugi_worker_end(frugi_worker *w) {
     frugi_record_destroy(w->record);
     frug_optimizer_destroy(w->optimizer);
     frug_reducer_destroy(w->reducer);
+    frug_gossip_destroy(w->gossip);
     frug_config_destroy(w->config);
     frug_layout_destroy(w->layout);
     frugi_batch_destroy(&w->batch);
@@ -292,16 +296,23 @@ static frugi_traffic tuning_traffic(const frugi_worker *w, frugi_traffic t) {
     return t;
 }
 
+void frugi_worker_exchanged(const frugi_worker *w, frug_reduce_stats *stats) {
+    if (w->reducer)
+        frug_reducer_stats(w->reducer, stats);
+    else if (w->gossip)
+        frug_gossip_stats(w->gossip, stats);
+}
+
 frugi_traffic frugi_worker_traffic(const frugi_worker *w) {
     frugi_traffic t = {w->bytes_before, w->dense_before, w->entries_before, w->seen_before};
     frug_reduce_stats exchange = {.struct_size = sizeof exchange};
     frug_stats stats = {.struct_size = sizeof stats};
     if (w->crew->job->tune && !w->crew->job->alone)
         return tuning_traffic(w, t);
-    if (!w->reducer)
+    if (!w->reducer && !w->gossip)
         return t;
-    frug_reducer_stats(w->reducer, &exchange);
-    frug_compressor_stats(frug_reducer_compressor(w->reducer), &stats);
+    frugi_worker_exchanged(w, &exchange);
+    frug_compressor_stats(w->reducer ? frug_reducer_compressor(w->reducer) : frug_gossip_compressor(w->gossip), &stats);
     uint64_t elements = frug_layout_elements(w->layout), here = w->steps_here * elements, P = (uint64_t)w->size;
     if (w->size > 1) { /* what a ring would send; rounded step by step, so that breaks do not change the sum */
         t.bytes += exchange.bytes_sent;

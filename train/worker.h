@@ -40,7 +40,8 @@ typedef struct frugi_worker {
     frugi_graph *graph;
     frug_config *config;
     frug_layout *layout;
-    frug_reducer *reducer;
+    frug_reducer *reducer; /* NULL: --alone, or gossip */
+    frug_gossip *gossip;   /* workers step by themselves, and their weights differ until the end: gossip.c */
     frug_optimizer *optimizer;
     frugi_buckets *buckets;
     /* Fine-tuning: */
@@ -87,7 +88,11 @@ void frugi_worker_forget_interrupt(void);
 /** Parameters that move. */
 uint64_t frugi_worker_moving(const frugi_worker *w);
 
-/** How good the model is on a split; every worker gets the answer. Collective. */
+/** Have the mean over all workers as weights, and as running statistics. Collective. */
+frug_status frugi_worker_mean(frugi_worker *w);
+
+/** How good the model is on a split; every worker gets the answer. Of workers that gossip, the mean is judged.
+ * Collective. */
 int frugi_worker_evaluate(frugi_worker *w, frugi_split split, frugi_quality *quality);
 
 /** The split that quality is judged by: during training, and at the end. */
@@ -114,6 +119,9 @@ typedef struct frugi_traffic {
     uint64_t bytes, dense;
     double entries, seen;
 } frugi_traffic;
+
+/** What the exchange sent and where its time went; stays as it is where there is none. */
+void frugi_worker_exchanged(const frugi_worker *w, frug_reduce_stats *stats);
 
 frugi_traffic frugi_worker_traffic(const frugi_worker *w);
 

@@ -135,7 +135,8 @@ typedef enum frugi_reduce {
     FRUGI_REDUCE_TREE,
     FRUGI_REDUCE_NODES,
     FRUGI_REDUCE_SHARED,
-    FRUGI_REDUCE_AUTO
+    FRUGI_REDUCE_AUTO,
+    FRUGI_REDUCE_GOSSIP /* not at all: weights are averaged with neighbours */
 } frugi_reduce;
 
 /** What an owner sends on of a sum, in multiples of what a worker sends; or all of it: reduce/split.c. */

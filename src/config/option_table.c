@@ -272,10 +272,11 @@ static const frugi_option_row rows[] = {
      WORDS(qnorm)},
 
     /* The rest. */
-    {{"reduce", "gather|dense|split|tree|nodes|shared|auto", "gather",
+    {{"reduce", "gather|dense|split|tree|nodes|shared|auto|gossip", "gather",
       "how workers add up what they send: everything to everyone; uncompressed; each part to its owner, who sends the "
       "sum on; sums of two, four, eight workers; dense inside a machine and sparse between machines; all at the "
-      "same places, which one worker at a time chooses; or what a short trial finds fastest"},
+      "same places, which one worker at a time chooses; what a short trial finds fastest; or not at all: each steps "
+      "by itself, and weights are averaged with neighbours"},
      WORDS(reduce)},
     {{"down", "1|2|4|union", "union",
       "what an owner sends on of its sum (reduce=split): so many times what a worker sends, while the rest joins what "

@@ -32,6 +32,10 @@ static const frug_preset presets[] = {
     {"hybrid", "rule=hybrid,segment=all,residual=f32",
      "the largest of all tensors, but at least 1 and at most 64 of every 256"},
     {"anneal", "schedule=anneal", "99 % held back, falling to 90 %"},
+    {"demo", "block=4096,density=0.0078125,feedback=merged,beta=0.999,residual=f32,value=f32",
+     "after DeMo, without its cosine transform: 32 of every 4096; goes with the optimiser sign"},
+    {"gsgd", "reduce=gossip,segment=tensor,density=0.4,feedback=none,index=auto,value=f32",
+     "gossip SGD: each steps by itself and tells two neighbours 40 % of how its weights have changed"},
 };
 
 const frug_preset *frug_preset_at(size_t i) {

@@ -120,6 +120,15 @@ static frug_status check_reduce(const frug_config *c) {
                  "config: with reduce=shared a worker sends at places that another one chose, which rule=%s cannot; "
                  "choose rule=topk, threshold, hybrid or random",
                  frugi_rule_word(c->rule));
+    FRUG_FAIL_IF(c->reduce == FRUGI_REDUCE_GOSSIP && c->feedback != FRUGI_FEEDBACK_NONE, FRUG_ERR_CONFIG,
+                 "config: with reduce=gossip what is not sent is still in the weights, and nothing else stays behind; "
+                 "choose feedback=none");
+    FRUG_FAIL_IF(c->reduce == FRUGI_REDUCE_GOSSIP &&
+                     (c->rule == FRUGI_RULE_RANDOM || c->rule == FRUGI_RULE_PROBABILISTIC),
+                 FRUG_ERR_CONFIG,
+                 "config: rule=%s sends more than there is of an entry, which workers that track each other "
+                 "(reduce=gossip) cannot bear; choose another rule",
+                 frugi_rule_word(c->rule));
     return FRUG_OK;
 }
 

@@ -1,7 +1,7 @@
 /*
- * dense.c - the ways whose state is plain floats: none, momentum, Adam. One pass, element by element; the compiler
- * turns the loops into vectors of whatever width there is. Only + - * / and square roots, each rounded once, so every
- * machine gets the same bits.
+ * dense.c - the ways whose state is plain floats: none (also signs), momentum, Adam. One pass, element by element; the
+ * compiler turns the loops into vectors of whatever width there is. Only + - * / and square roots, each rounded once,
+ * so every machine gets the same bits.
  */
 #include "optim/optimizer.h"
 
@@ -10,6 +10,12 @@
 void frugi_move_direct(float *restrict w, const float *restrict g, uint32_t n, float keep, float rate) {
     for (uint32_t i = 0; i < n; i++)
         w[i] = w[i] * keep - rate * g[i];
+}
+
+/* Nothing arrived, or what did cancels out: nothing moves. */
+void frugi_move_sign(float *restrict w, const float *restrict g, uint32_t n, float keep, float rate) {
+    for (uint32_t i = 0; i < n; i++)
+        w[i] = w[i] * keep - rate * (float)((g[i] > 0) - (g[i] < 0));
 }
 
 void frugi_move_momentum(const frugi_move *move, bool nesterov, float *restrict u, float *restrict w,

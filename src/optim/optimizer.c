@@ -19,6 +19,7 @@ static frugi_way way_of(const frugi_optim_options *options, bool whole, const fr
     case FRUGI_OPTIM_ADAMW: return FRUGI_WAY_ADAM;
     case FRUGI_OPTIM_MERGED: return whole ? plain : FRUGI_WAY_DIRECT;
     case FRUGI_OPTIM_ADAM_MERGED: return whole ? FRUGI_WAY_ADAM : FRUGI_WAY_ROOT;
+    case FRUGI_OPTIM_SIGN: return whole ? FRUGI_WAY_ADAM : FRUGI_WAY_SIGN;
     case FRUGI_OPTIM_MICROADAM: return whole ? FRUGI_WAY_ADAM : FRUGI_WAY_WINDOW;
     default: return FRUGI_WAY_DIRECT;
     }
@@ -116,7 +117,7 @@ static frug_status fill(frug_optimizer *o, const char *text, const frug_layout *
     FRUG_FAIL_IF(!o->arena, FRUG_ERR_MEMORY, "optimizer: no memory for %zu bytes of state", o->arena_bytes);
     arrange(o);
     frugi_targets_begin(o);
-    return FRUG_OK;
+    return frugi_inertia_begin(o, c);
 }
 
 frug_status frug_optimizer_create(const char *text, const frug_layout *layout, const frug_compressor *compressor,
@@ -138,6 +139,7 @@ void frug_optimizer_destroy(frug_optimizer *o) {
         return;
     frug_layout_destroy(o->layout);
     frugi_targets_destroy(o->targets);
+    frugi_inertia_end(o);
     frugi_free(o->part);
     frugi_free(o->arena);
     frugi_free(o);
@@ -163,6 +165,6 @@ uint64_t frug_optimizer_states(const frug_optimizer *o) {
         return 0;
     uint64_t whole = o->targets ? 2 * o->targets->moments : 0;
     return o->used[FRUGI_WAY_MOMENTUM] + 2 * o->used[FRUGI_WAY_ADAM] + whole +
-           FRUGI_OPTIM_BLOCK * o->used[FRUGI_WAY_ROOT] +
+           (o->inertia.velocity ? o->inertia.floats : 0) + FRUGI_OPTIM_BLOCK * o->used[FRUGI_WAY_ROOT] +
            o->used[FRUGI_WAY_WINDOW] * o->options.window * o->options.entries;
 }

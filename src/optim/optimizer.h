@@ -9,6 +9,7 @@
 #define FRUGI_OPTIMIZER_H
 
 #include "common/layout.h"
+#include "config/config.h"
 
 #include <stdbool.h>
 
@@ -30,7 +31,8 @@ typedef enum frugi_optim {
     FRUGI_OPTIM_TABLE,
     FRUGI_OPTIM_LORA,
     FRUGI_OPTIM_GALORE,
-    FRUGI_OPTIM_APOLLO
+    FRUGI_OPTIM_APOLLO,
+    FRUGI_OPTIM_SIGN
 } frugi_optim;
 
 typedef struct frugi_targets frugi_targets;
@@ -41,7 +43,8 @@ typedef enum frugi_optim_state { FRUGI_STATE_F32, FRUGI_STATE_BF16, FRUGI_STATE_
 typedef struct frugi_optim_options {
     frugi_optim kind;
     double momentum, beta1, beta2, eps, decay;
-    double gain; /* 0: auto */
+    double gain;    /* 0: auto */
+    double inertia; /* 0: off; below 0: auto */
     uint64_t nesterov, coupled, decay_all;
     uint64_t state; /* frugi_optim_state */
     uint64_t window, entries;
@@ -59,10 +62,25 @@ typedef enum frugi_way {
     FRUGI_WAY_ROOT,     /* the root of the mean square, short */
     FRUGI_WAY_WINDOW,   /* the last lists of what arrived */
     FRUGI_WAY_FROZEN,   /* does not move */
-    FRUGI_WAY_TARGET    /* as a whole: target.h */
+    FRUGI_WAY_TARGET,   /* as a whole: target.h */
+    FRUGI_WAY_SIGN      /* w -= rate sign(g): no state */
 } frugi_way;
 
-#define FRUGI_WAYS 7
+#define FRUGI_WAYS 8
+
+/** A velocity beside the momentum in the residual: inertia.c. */
+typedef struct frugi_inertia {
+    float *velocity; /* of compressed tensors, as their part's `at` says; NULL: none, or let go */
+    uint64_t floats;
+    bool fixed; /* a number, and not the schedule, says its momentum */
+    double momentum, beta;
+    frugi_schedule schedule;
+    uint64_t total, warmup;
+    uint64_t end; /* the first step that does without */
+    /* Of one step, known - 1: its momentum, and the product of all up to it. */
+    uint64_t known;
+    double now, product;
+} frugi_inertia;
 
 typedef struct frugi_part {
     uint64_t begin, count;
@@ -93,6 +111,9 @@ typedef struct frugi_move {
     float root_gain;                /* 1 over the root of the correction of the mean square */
     float window_rate, window_root; /* the same for as many steps as the window reaches back */
     float mean_gain;                /* 1 over the bias correction of the mean */
+    float inertia, inertia_rest;    /* momentum of the velocity, and what is left to 1 */
+    float inertia_rate;             /* learning rate of a velocity that adds gradients up */
+    float inertia_gain;             /* 1 over the bias correction of one that is a mean */
     float least_root;               /* least root_gain * root of the mean square, for a mean of 1 */
 } frugi_move;
 
@@ -107,6 +128,7 @@ struct frug_optimizer {
     uint64_t used[FRUGI_WAYS];                                /* floats or blocks of all parts of a way */
     float age1[FRUGI_OPTIM_WINDOW], age2[FRUGI_OPTIM_WINDOW]; /* what an entry of so many steps ago weighs */
 
+    frugi_inertia inertia;
     void *arena;
     size_t arena_bytes;
     /* In the arena, in this order. */
@@ -150,6 +172,7 @@ static inline size_t frugi_state_bytes(uint64_t state) {
 
 /* The ways, a block each: n <= FRUGI_OPTIM_BLOCK elements of w and g; keep is what decay leaves of a weight. */
 void frugi_move_direct(float *restrict w, const float *restrict g, uint32_t n, float keep, float rate);
+void frugi_move_sign(float *restrict w, const float *restrict g, uint32_t n, float keep, float rate);
 void frugi_move_momentum(const frugi_move *move, bool nesterov, float *restrict u, float *restrict w,
                          const float *restrict g, uint32_t n, float keep);
 void frugi_move_adam(const frugi_move *move, float *restrict m, float *restrict v, float *restrict w,
@@ -158,6 +181,17 @@ void frugi_move_root(frug_optimizer *o, const frugi_move *move, uint64_t block, 
                      const float *restrict g, uint32_t n, float keep);
 void frugi_move_window(frug_optimizer *o, const frugi_move *move, uint64_t block, float *restrict w,
                        const float *restrict g, uint32_t n, float keep);
+
+/* With a velocity u, or a mean m of which the one without bias goes to `mean`. */
+void frugi_move_inertia(const frugi_move *move, float *restrict u, float *restrict w, const float *restrict g,
+                        uint32_t n, float keep);
+void frugi_move_mean(const frugi_move *move, float *restrict m, const float *restrict g, uint32_t n,
+                     float *restrict mean);
+
+/** Make the velocity, if one is asked for and needed; go to a step, from which on it may not be; let it go. */
+frug_status frugi_inertia_begin(frug_optimizer *o, const frug_compressor *compressor);
+void frugi_inertia_seek(frug_optimizer *o, uint64_t step);
+void frugi_inertia_end(frug_optimizer *o);
 
 /** Keep the roots of a block, and take them out again. dice: a random number of this block and step. */
 void frugi_roots_save(frug_optimizer *o, uint64_t block, const float *root, uint32_t dice);

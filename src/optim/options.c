@@ -20,10 +20,10 @@ static const frug_optimizer_kind kinds[] = {
     {"sgd", "momentum=0.9,nesterov=0,coupled=0,decay=0,decay_all=0",
      "momentum as in PyTorch: u = momentum u + g, w -= rate u; coupled=1 adds decay w to g, as torch.optim.SGD does"},
     {"adamw", "beta1=0.9,beta2=0.999,eps=1e-08,decay=0.01,decay_all=0", "AdamW as in PyTorch, states in f32"},
-    {"merged", "momentum=0.9,gain=auto,decay=0,decay_all=0",
+    {"merged", "momentum=0.9,gain=auto,inertia=off,decay=0,decay_all=0",
      "the compressor's residual holds the momentum (feedback=merged): w -= rate gain g, gain = 1 / (1 - momentum); "
      "tensors that travel whole have a momentum of their own"},
-    {"adam-merged", "beta1=0.9,beta2=0.95,eps=1e-08,gain=1,state=int8,decay=0.01,decay_all=0",
+    {"adam-merged", "beta1=0.9,beta2=0.95,eps=1e-08,gain=1,state=int8,inertia=off,decay=0.01,decay_all=0",
      "the residual holds the momentum, the optimiser the root of the mean square, in about a byte; tensors that "
      "travel whole get AdamW"},
     {"microadam", "window=10,entries=16,state=bf16,beta1=0.9,beta2=0.999,eps=1e-08,decay=0,decay_all=0",
@@ -41,9 +41,11 @@ static const frug_optimizer_kind kinds[] = {
      "AdamW on the gradient projected to its leading singular vectors"},
     {"apollo", "rank=32,refresh=200,per=channel,growth=1.01,scale=1," OF_TARGETS,
      "the gradient, scaled by how AdamW would scale a random projection of it"},
+    {"sign", "beta1=0.9,beta2=0.95,eps=1e-08,decay=0.01,decay_all=0",
+     "the sign of what arrived, as DeMo has it: w -= rate sign(g), no state; tensors that travel whole get AdamW"},
 };
 
-typedef enum row_type { ROW_REAL, ROW_COUNT, ROW_WORD, ROW_GAIN, ROW_NAMES } row_type;
+typedef enum row_type { ROW_REAL, ROW_COUNT, ROW_WORD, ROW_GAIN, ROW_INERTIA, ROW_NAMES } row_type;
 
 typedef struct option_row {
     const char *name;
@@ -63,6 +65,7 @@ static const option_row rows[] = {
     {"eps", ROW_REAL, AT(eps), 1e-30, 1, "1e-30 to 1"},
     {"decay", ROW_REAL, AT(decay), 0, 1000, "0 to 1000"},
     {"gain", ROW_GAIN, AT(gain), 1e-6, 1e6, "auto, or 1e-6 to 1e6"},
+    {"inertia", ROW_INERTIA, AT(inertia), 0, 0.999999, "off, auto, or 0 to 0.999999"},
     {"nesterov", ROW_COUNT, AT(nesterov), 0, 1, "0 or 1"},
     {"coupled", ROW_COUNT, AT(coupled), 0, 1, "0 or 1"},
     {"decay_all", ROW_COUNT, AT(decay_all), 0, 1, "0 or 1"},
@@ -144,9 +147,12 @@ static bool read_value(const option_row *row, frugi_word value, void *field) {
     size_t which = 0;
     switch (row->type) {
     case ROW_GAIN:
+    case ROW_INERTIA:
     case ROW_REAL:
         if (row->type == ROW_GAIN && frugi_word_is(value, "auto"))
             real = 0;
+        else if (row->type == ROW_INERTIA && (frugi_word_is(value, "auto") || frugi_word_is(value, "off")))
+            real = frugi_word_is(value, "auto") ? -1 : 0;
         else if (!frugi_read_double(value.at, value.len, &real) || real < row->least || real > row->most)
             return false;
         memcpy(field, &real, sizeof real);
@@ -205,6 +211,9 @@ static frug_status parse_items(const frug_optimizer_kind *kind, frugi_word rest,
 /* Options that would do nothing are refused, because an experiment with a silent option lies. */
 static frug_status check_sense(const frugi_optim_options *o) {
     FRUG_FAIL_IF(o->nesterov && o->momentum == 0, FRUG_ERR_CONFIG, "config: nesterov=1 needs a momentum");
+    FRUG_FAIL_IF(o->inertia < 0 && (o->kind == FRUGI_OPTIM_MERGED ? o->momentum : o->beta1) == 0, FRUG_ERR_CONFIG,
+                 "config: inertia=auto makes up for a momentum, and %s is 0",
+                 o->kind == FRUGI_OPTIM_MERGED ? "momentum" : "beta1");
     FRUG_FAIL_IF(o->coupled && o->decay == 0, FRUG_ERR_CONFIG, "config: coupled=1 does nothing without decay");
     FRUG_FAIL_IF(o->decay_all && o->decay == 0, FRUG_ERR_CONFIG, "config: decay_all=1 does nothing without decay");
     FRUG_FAIL_IF(o->kind == FRUGI_OPTIM_MICROADAM && o->state == FRUGI_STATE_INT8, FRUG_ERR_CONFIG,
@@ -255,10 +264,12 @@ static void print_value(const option_row *row, const frugi_optim_options *option
     double real = 0;
     uint64_t count = 0;
     size_t len = 0;
-    if (row->type == ROW_REAL || row->type == ROW_GAIN) {
+    if (row->type == ROW_REAL || row->type == ROW_GAIN || row->type == ROW_INERTIA) {
         memcpy(&real, field, sizeof real);
-        if (row->type == ROW_GAIN && real == 0)
+        if ((row->type == ROW_GAIN && real == 0) || real < 0)
             snprintf(text, PRINTED, "auto");
+        else if (row->type == ROW_INERTIA && real == 0)
+            snprintf(text, PRINTED, "off");
         else
             frugi_write_double(real, text);
         return;

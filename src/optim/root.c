@@ -90,11 +90,16 @@ void frugi_move_root(frug_optimizer *o, const frugi_move *move, uint64_t block, 
                      const float *restrict g, uint32_t n, float keep) {
     const float beta2 = move->beta2, rest2 = move->rest2;
     const float rate = move->merged, root_gain = move->root_gain, eps = move->eps;
-    float root[FRUGI_OPTIM_BLOCK];
+    float root[FRUGI_OPTIM_BLOCK], averaged[FRUGI_OPTIM_BLOCK];
+    const float *mean = g;
+    if (o->inertia.velocity) {
+        frugi_move_mean(move, o->inertia.velocity + block * FRUGI_OPTIM_BLOCK, g, n, averaged);
+        mean = averaged;
+    }
     frugi_roots_load(o, block, root);
     for (uint32_t i = 0; i < n; i++) {
         root[i] = sqrtf(beta2 * (root[i] * root[i]) + rest2 * (g[i] * g[i]));
-        w[i] = w[i] * keep - rate * (g[i] / (root[i] * root_gain + eps));
+        w[i] = w[i] * keep - rate * (mean[i] / (root[i] * root_gain + eps));
     }
     frugi_roots_save(o, block, root, frugi_random(SEED, move->step, block));
 }

@@ -1,7 +1,7 @@
 /*
- * state.c - save and restore what an optimiser remembers: a header of 40 bytes and the arena as it is. Little-endian.
- *   0  "FGO1"   4 version u8 (1)   5 kind u8   6 state u8   7 zero   8 window u16   10 entries u16
- *   12 checksum u32 (this field zero)   16 layout hash u64   24 length u64   32 ways hash u64
+ * state.c - save and restore what an optimiser remembers: a header of 40 bytes, the arena as it is, and the velocity
+ * where there is one. Little-endian. 0  "FGO1"   4 version u8 (1)   5 kind u8   6 state u8   7 velocity u8 (0 or 1)   8
+ * window u16   10 entries u16 12 checksum u32 (this field zero)   16 layout hash u64   24 length u64   32 ways hash u64
  * The last one tells which tensors had which kind of state. Rates of decay may change between a run and the next.
  */
 #include "optim/target.h"
@@ -14,8 +14,12 @@
 #define VERSION 1u
 #define CRC_AT  12u
 
+static size_t velocity_bytes(const frug_optimizer *o) {
+    return o->inertia.velocity ? (size_t)o->inertia.floats * sizeof *o->inertia.velocity : 0;
+}
+
 size_t frug_optimizer_state_size(const frug_optimizer *o) {
-    return o ? HEADER + o->arena_bytes : 0;
+    return o ? HEADER + o->arena_bytes + velocity_bytes(o) : 0;
 }
 
 static void write_header(const frug_optimizer *o, unsigned char *h) {
@@ -24,6 +28,7 @@ static void write_header(const frug_optimizer *o, unsigned char *h) {
     h[4] = VERSION;
     h[5] = (unsigned char)o->options.kind;
     h[6] = (unsigned char)o->options.state;
+    h[7] = o->inertia.velocity != NULL;
     frugi_put16(h + 8, (uint16_t)o->options.window);
     frugi_put16(h + 10, (uint16_t)o->options.entries);
     frugi_put64(h + 16, o->layout_hash);
@@ -45,6 +50,8 @@ frug_status frug_optimizer_save(const frug_optimizer *o, void *dst, size_t cap, 
     unsigned char *out = dst;
     write_header(o, out);
     memcpy(out + HEADER, o->arena, o->arena_bytes);
+    if (o->inertia.velocity)
+        memcpy(out + HEADER + o->arena_bytes, o->inertia.velocity, velocity_bytes(o));
     frugi_put32(out + CRC_AT, state_crc(out, size));
     *len = size;
     return FRUG_OK;
@@ -60,9 +67,14 @@ static frug_status check_header(const frug_optimizer *o, const unsigned char *sr
                  "state: the checksum does not match; it was damaged");
     unsigned char want[HEADER];
     write_header(o, want);
+    if (src[7] == 0) { /* it was let go, and will be here */
+        want[7] = 0;
+        frugi_put64(want + 24, HEADER + o->arena_bytes);
+    }
     frugi_put32(want + CRC_AT, frugi_get32(src + CRC_AT));
     FRUG_FAIL_IF(memcmp(want, src, HEADER) != 0, FRUG_ERR_MISMATCH,
-                 "state: it was made for another layout or optimizer, or other tensors travelled whole");
+                 "state: it was made for another layout or optimizer, or other tensors travelled whole%s",
+                 src[7] && !o->inertia.velocity ? ", or it has a velocity and this one none" : "");
     return FRUG_OK;
 }
 
@@ -94,6 +106,14 @@ frug_status frug_optimizer_restore(frug_optimizer *o, const void *src, size_t le
                  FRUG_ERR_FORMAT, "state: it holds a list that no step leaves behind");
     FRUG_FAIL_IF(!frugi_targets_are_sound(o, arena), FRUG_ERR_FORMAT,
                  "state: it holds a number, a place or a share that no step leaves behind");
+    const unsigned char *velocity = arena + o->arena_bytes;
+    bool moving = len > HEADER + o->arena_bytes;
+    FRUG_FAIL_IF(moving && !floats_are_sound(velocity, o->inertia.floats, true), FRUG_ERR_FORMAT,
+                 "state: it holds a velocity that is a NaN or an infinity");
     memcpy(o->arena, arena, o->arena_bytes);
+    if (moving)
+        memcpy(o->inertia.velocity, velocity, velocity_bytes(o));
+    else
+        frugi_inertia_end(o);
     return FRUG_OK;
 }

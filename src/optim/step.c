@@ -49,6 +49,12 @@ static frugi_move plan_move(const frug_optimizer *o, uint64_t step, double rate)
         double least = 1 / (correct1 * sqrt(longest_step2(f->beta1, f->beta2, t)));
         move.least_root = least < 1e30 ? (float)least : 0.0f;
     }
+    if (o->inertia.velocity) {
+        move.inertia = (float)o->inertia.now;
+        move.inertia_rest = (float)(1 - o->inertia.now);
+        move.inertia_rate = (float)(rate * o->gain * (1 - o->inertia.now));
+        move.inertia_gain = (float)(1 / (1 - o->inertia.product));
+    }
     if (seen) {
         move.window_rate = (float)(rate / (1 - frugi_power(f->beta1, seen)));
         move.window_root = (float)(1 / sqrt(1 - frugi_power(f->beta2, seen)));
@@ -70,12 +76,18 @@ static void move_block(frug_optimizer *o, const frugi_move *move, const frugi_pa
     if (frugi_largest_magnitude(g, n) >= FRUGI_OPTIM_HELD)
         return;
     switch (p->way) {
-    case FRUGI_WAY_DIRECT: frugi_move_direct(w, g, n, keep, p->whole ? move->rate : move->merged); break;
+    case FRUGI_WAY_DIRECT:
+        if (o->inertia.velocity && !p->whole)
+            frugi_move_inertia(move, o->inertia.velocity + first, w, g, n, keep);
+        else
+            frugi_move_direct(w, g, n, keep, p->whole ? move->rate : move->merged);
+        break;
     case FRUGI_WAY_MOMENTUM:
         frugi_move_momentum(move, o->options.nesterov != 0, o->momentum + first, w, g, n, keep);
         break;
     case FRUGI_WAY_ADAM: frugi_move_adam(move, o->mean + first, o->square + first, w, g, n, keep); break;
     case FRUGI_WAY_ROOT: frugi_move_root(o, move, block, w, g, n, keep); break;
+    case FRUGI_WAY_SIGN: frugi_move_sign(w, g, n, keep, move->rate); break;
     case FRUGI_WAY_WINDOW: frugi_move_window(o, move, block, w, g, n, keep); break;
     default: break;
     }
@@ -142,6 +154,7 @@ frug_status frug_optimizer_step(frug_optimizer *o, uint64_t step, uint64_t begin
                                 double rate, float *weights) {
     FRUG_FAIL_IF(!grad, FRUG_ERR_ARG, "step: no gradient");
     FRUG_TRY(check_step(o, begin, count, rate, weights));
+    frugi_inertia_seek(o, step);
     const frugi_move move = plan_move(o, step, rate);
     frugi_stretch stretch;
     for (size_t next = 0; frugi_stretch_next(o, begin, count, &next, &stretch);)
@@ -153,6 +166,7 @@ frug_status frug_optimizer_step_measured(frug_optimizer *o, uint64_t step, uint6
                                          const float *measured, double rate, float *weights) {
     FRUG_TRY(check_step(o, begin, count, rate, weights));
     FRUG_FAIL_IF(!measured && frug_optimizer_wants(o, step, begin, count), FRUG_ERR_ARG, "step: nothing measured");
+    frugi_inertia_seek(o, step);
     const frugi_move move = plan_move(o, step, rate);
     frugi_stretch stretch;
     for (size_t next = 0; frugi_stretch_next(o, begin, count, &next, &stretch);) {

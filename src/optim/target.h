@@ -87,7 +87,7 @@ struct frugi_targets {
 
 /** Whether the optimiser's kind has targets at all. */
 static inline bool frugi_has_targets(const frugi_optim_options *options) {
-    return options->kind >= FRUGI_OPTIM_SGC;
+    return options->kind >= FRUGI_OPTIM_SGC && options->kind <= FRUGI_OPTIM_APOLLO;
 }
 
 /** Whether measurements are kept about its targets. */

@@ -169,6 +169,9 @@ static frug_status average(frug_gossip *g, uint64_t step, float *x) {
     FRUG_TRY(frugi_marks(r, &all, FRUG_OK, 0, 0));
     memcpy(g->work, x, g->n * sizeof *x);
     FRUG_TRY(frugi_comm_allreduce(r->comm, g->work, g->n, g->part));
+    size_t bytes = (size_t)g->n * sizeof *x, moved = 2 * (bytes - bytes / (size_t)r->comm->size); /* as reduce=dense */
+    r->stats.bytes_sent += moved;
+    r->stats.bytes_received += moved;
     for (size_t p = 0; p < c->pieces; p++)
         for (uint64_t i = c->piece[p].begin; i < c->piece[p].begin + c->piece[p].count; i++)
             x[i] = share * g->work[i];
@@ -213,6 +216,10 @@ frug_status frug_gossip_step(frug_gossip *g, uint64_t step, float *weights) {
     g->base->stats.calls++;
     g->base->stats.seconds_total += frugi_clock() - start;
     return status;
+}
+
+frug_compressor *frug_gossip_compressor(frug_gossip *g) {
+    return g ? g->base->compressor : NULL;
 }
 
 frug_status frug_gossip_stats(const frug_gossip *g, frug_reduce_stats *stats) {

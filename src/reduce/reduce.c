@@ -154,6 +154,8 @@ static frug_status make_room(frug_reducer *r) {
 static frug_status make_compressor(const frug_config *config, const frug_layout *layout, const frug_options *options,
                                    frug_reducer *r) {
     struct frug_config own = *config;
+    FRUG_FAIL_IF(own.reduce == FRUGI_REDUCE_GOSSIP, FRUG_ERR_CONFIG,
+                 "config: with reduce=gossip workers have no sum of gradients: frug_gossip_create() makes their ends");
     if (own.reduce == FRUGI_REDUCE_DENSE)
         own.feedback = FRUGI_FEEDBACK_NONE;
     return frug_compressor_create(&own, layout, options, &r->compressor);
@@ -175,7 +177,7 @@ frug_status frug_reducer_create(const frug_config *config, const frug_layout *la
     if (status == FRUG_OK) {
         /* From here on an error is told to the others, who would wait otherwise. */
         status = make_compressor(config, layout, &own, r);
-        r->algorithm = algorithms[config->reduce];
+        r->algorithm = status == FRUG_OK ? algorithms[config->reduce] : NULL;
         if (status == FRUG_OK && r->algorithm->create)
             status = r->algorithm->create(r);
         status = agree(r, &own, status);

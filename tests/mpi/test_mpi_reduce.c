@@ -38,7 +38,7 @@ static int free_data(void **state) {
     return 0;
 }
 
-/** Word i of the option reduce; false past the end. */
+/** Word i of the option reduce; false past the end of those that are sums: gossip is the last word. */
 static bool algorithm_at(size_t i, char word[32]) {
     const frug_option *o = NULL;
     for (size_t k = 0; (o = frug_option_at(k)) && strcmp(o->name, "reduce") != 0; k++)
@@ -48,7 +48,7 @@ static bool algorithm_at(size_t i, char word[32]) {
         at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL;
     if (at)
         snprintf(word, 32, "%.*s", (int)strcspn(at, "|:["), at);
-    return at != NULL;
+    return at != NULL && strcmp(word, "gossip") != 0;
 }
 
 /* What an algorithm needs besides its name. */

@@ -7,7 +7,8 @@
 
 #define DEFAULTS                                                                                                       \
     "rule=topk,segment=block,block=256,unit=element,score=l2,select=hist,schedule=constant:0.9375,layers=even,"        \
-    "norm=off,frequency=off,strict=off,warmup=0,dense_every=0,feedback=merged,beta=auto,momentum=0.9,theta=0.1,"       \
+    "norm=off,frequency=off,strict=off,warmup=0,dense_every=0,feedback=merged,beta=auto,hold=off,momentum=0.9,theta="  \
+    "0.1,"                                                                                                             \
     "mask=auto,clip=0,residual=int8,index=fixed,value=bf16,bucket=auto,levels=127,qnorm=l2,reduce=gather,down=union,"  \
     "node=0,servers=1,staleness=0,topology=ring,gamma=0.2,average_every=0,min_size=4096,"                              \
     "vectors=dense,seed=0,stats=sample"

@@ -66,6 +66,8 @@ static const char *const methods[] = {
     "segment=block,warmup=1,dense_every=3",
     "segment=tensor,clip=5",
     "segment=block,clip=5",
+    "segment=block,schedule=frugrad,hold=auto",
+    "segment=tensor,unit=run:16,hold=0.5",
     "density=1,value=qsgd",
     "density=1,value=qsgd,levels=7,bucket=64,qnorm=max",
     "density=1,value=onebit",
@@ -77,6 +79,8 @@ static const char *const indices[] = {"fixed", "auto", "local", "bitmap", "coo",
 
 /* An unbiased draw sends more than there was of an entry; with feedback it would run away, and is refused. */
 static int refused(const char *config) {
+    if (strstr(config, "hold=") && !strstr(config, "feedback=merged"))
+        return 1;
     return strstr(config, "probabilistic") && !strstr(config, "feedback=none");
 }
 
@@ -160,7 +164,7 @@ static float tolerance(const char *config) {
 }
 
 static void check_conservation(const char *config, const frug_layout *z) {
-    if (refused(config))
+    if (refused(config) || strstr(config, "hold=")) /* what is held is in both: tested by itself */
         return;
     frug_options options = FRUG_OPTIONS_INIT;
     options.threads = 1;
@@ -249,6 +253,89 @@ static void masking_clears_the_momentum_of_what_was_sent(void **state) {
     frug_layout_destroy(z);
 }
 
+/* hold: at density d a sent accumulator a leaves as (1 - beta h) a and stays as h a, the others stay as they are. */
+static void check_holding(const char *config, const frug_layout *z, float hold) {
+    frug_compressor *c = make_compressor(config, z, NULL);
+    model m = make_model(z, config);
+    float *sent = test_calloc(m.n, sizeof(float));
+    size_t whole = 0;
+    for (uint64_t step = 0; step < 4; step++) {
+        float *grad = zoo_gradient(z, step + 1);
+        size_t len;
+        unsigned char *frame = compress_range(c, step, 0, m.n, grad, &len);
+        restore_range(c, frame, len, 0, m.n, sent);
+        accumulate(&m, grad);
+        OK(frug_compressor_residual(c, 0, m.n, m.left));
+        for (size_t i = 0; i < m.n; i++) {
+            float part = m.dense[i] ? 1.0f : 1.0f - 0.95f * hold, stays = m.dense[i] ? 0.0f : hold * m.acc[i];
+            whole += sent[i] != 0 && !m.dense[i];
+            if (sent[i] != 0 ? fabsf(sent[i] - part * m.acc[i]) > 1e-6f * fabsf(m.acc[i]) ||
+                                   fabsf(m.left[i] - stays) > 1e-6f * fabsf(m.acc[i])
+                             : m.left[i] != m.acc[i])
+                fail_msg("%s step %d element %zu: %a of %a, %a stays", config, (int)step, i, (double)sent[i],
+                         (double)m.acc[i], (double)m.left[i]);
+        }
+        test_free(frame);
+        test_free(grad);
+    }
+    assert_true(whole > 0);
+    test_free(sent);
+    free_model(&m);
+    frug_compressor_destroy(c);
+}
+
+/* hold=auto: 1 - (1 - 0.9 / 0.95) / d, but not below 0. */
+static void holding_sends_a_part_and_keeps_a_share(void **state) {
+    (void)state;
+    static const char *const some[] = {"segment=block", "segment=tensor", "segment=tensor,unit=tile:4x4",
+                                       "rule=random,segment=tensor"};
+    static const struct {
+        const char *text;
+        float hold;
+    } cases[] = {{"density=0.25,hold=0.5", 0.5f},       {"density=0.25,hold=1", 1.0f},
+                 {"density=1,hold=0.25", 0.25f},        {"density=0.5,hold=auto", 0.894737f},
+                 {"density=0.25,hold=auto", 0.789474f}, {"density=0.0625,hold=auto", 0.157895f},
+                 {"density=0.05,hold=auto", 0.0f}};
+    frug_layout *z = make_zoo(SMALL);
+    char config[256];
+    for (size_t i = 0; i < COUNT(cases); i++)
+        for (size_t s = 0; s < COUNT(some); s++) {
+            snprintf(config, sizeof config, ALWAYS "residual=f32,beta=0.95,feedback=merged,value=f32,%s,%s", some[s],
+                     cases[i].text);
+            check_holding(config, z, cases[i].hold);
+        }
+    frug_layout_destroy(z);
+}
+
+/* At density 1 hold=auto is momentum: the sum of ten steps is that of u = 0.9 u + g, times 1 - 0.9; to 1e-5. */
+static void holding_everything_is_momentum(void **state) {
+    (void)state;
+    frug_layout *z = make_zoo(SMALL);
+    const size_t n = frug_layout_elements(z);
+    frug_compressor *c = make_compressor(
+        ALWAYS "density=1,hold=auto,beta=0.95,residual=f32,value=f32,vectors=sparse,min_size=0", z, NULL);
+    float *sent = test_calloc(n, sizeof(float));
+    double *u = test_calloc(n, sizeof *u), miss = 0, all = 0;
+    for (uint64_t step = 0; step < 10; step++) {
+        float *grad = zoo_gradient(z, step + 1);
+        size_t len;
+        unsigned char *frame = compress_range(c, step, 0, n, grad, &len);
+        restore_range(c, frame, len, 0, n, sent);
+        for (size_t i = 0; i < n; i++) {
+            u[i] = 0.9 * u[i] + (double)grad[i];
+            miss += pow((double)sent[i] - 0.1 * u[i], 2);
+            all += pow(0.1 * u[i], 2);
+        }
+        test_free(frame);
+        test_free(grad);
+    }
+    assert_true(all > 1 && miss < 1e-10 * all);
+    test_free(u);
+    test_free(sent);
+    frug_compressor_destroy(c);
+    frug_layout_destroy(z);
+}
+
 /* ---- the same bytes, always --------------------------------------------------- */
 
 /** The checksum of all frames of some steps; a restart after `restart` steps. */
@@ -287,7 +374,9 @@ static void nothing_depends_on_threads_or_restarts(void **state) {
     char config[256];
     for (size_t i = 0; i < COUNT(methods); i++) {
         static const char *const kept[] = {"merged,residual=int8", "dgc,residual=f32", "none"};
-        const char *feedback = strstr(methods[i], "probabilistic") ? "none" : kept[i % COUNT(kept)];
+        const char *feedback = strstr(methods[i], "probabilistic") ? "none"
+                               : strstr(methods[i], "hold=")       ? kept[0]
+                                                                   : kept[i % COUNT(kept)];
         snprintf(config, sizeof config, ALWAYS "value=bf16,%s,feedback=%s", methods[i], feedback);
         if (refused(config))
             continue;
@@ -334,6 +423,8 @@ static void frames_of_several_workers_add_up(void **state) {
     char config[256];
     for (size_t m = 0; m < COUNT(methods); m++) {
         snprintf(config, sizeof config, ALWAYS "%s,feedback=none", methods[m]);
+        if (refused(config))
+            continue;
         const void *frames[WORKERS];
         size_t lens[WORKERS];
         frug_compressor *c = NULL;
@@ -524,6 +615,8 @@ int main(void) {
         cmocka_unit_test(nothing_is_lost_by_any_method_with_any_feedback),
         cmocka_unit_test(nothing_is_lost_by_any_code),
         cmocka_unit_test(masking_clears_the_momentum_of_what_was_sent),
+        cmocka_unit_test(holding_sends_a_part_and_keeps_a_share),
+        cmocka_unit_test(holding_everything_is_momentum),
         cmocka_unit_test(nothing_depends_on_threads_or_restarts),
         cmocka_unit_test(nothing_depends_on_the_variant),
         cmocka_unit_test(frames_of_several_workers_add_up),

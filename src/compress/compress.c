@@ -184,11 +184,30 @@ static void encode_values(frugi_worker *w, const stretch *s, float *values, frug
 }
 
 /*
+ * hold: what is sent is a part of an entry, and a share of the entry stays beside what the value code leaves over. All
+ * gradients still leave with a weight of 1 in the long run where they are always sent: part + part (beta hold) + ...
+ */
+static void encode_part(const frugi_job *j, frugi_worker *w, const stretch *s, frugi_place at) {
+    float *stays = w->padded; /* the gradient in it is in the accumulators by now */
+    uint32_t all = 0;
+    for (uint32_t i = 0; i < w->batch.blocks; i++)
+        all += w->batch.k[i];
+    for (uint32_t e = 0; e < all; e++) {
+        stays[e] = j->hold * w->values[e];
+        w->values[e] *= j->part;
+    }
+    encode_values(w, s, w->values, at);
+    for (uint32_t e = 0; e < all; e++)
+        w->values[e] += stays[e];
+}
+
+/*
  * Stage by stage through the batch rather than block by block: single floats that were just written cannot be read
  * back as vectors without waiting, and here they never are.
  */
-static void encode(frugi_worker *w, const stretch *s) {
+static void encode(const frugi_job *j, frugi_worker *w, const stretch *s) {
     const frugi_section *sec = s->section;
+    bool part = s->kept && j->hold > 0;
     frugi_place at = frugi_section_place(sec, s->at);
     bool any_held = false;
     for (uint32_t i = 0; i < w->batch.blocks; i++)
@@ -196,19 +215,22 @@ static void encode(frugi_worker *w, const stretch *s) {
     for (uint32_t i = 0; any_held && i < w->batch.blocks; i++)
         if (w->batch.held[i])
             hold(w, s, i);
-    if (sec->index == FRUGI_INDEX_CODE_NONE && !any_held) {
+    if (sec->index == FRUGI_INDEX_CODE_NONE && !any_held && !part) {
         encode_values(w, s, s->acc, at);
         return;
     }
     if (sec->index == FRUGI_INDEX_CODE_NONE)
         list_all(w);
     frugi_index_encode(sec->index, sec->block, w->batch.blocks, w->batch.k, w->batch.idx, s->payload + at.index);
-    if (sec->value == FRUGI_VALUE_F32) {
+    if (sec->value == FRUGI_VALUE_F32 && !part) {
         move_f32(w, s, at);
         return;
     }
     gather(w, s);
-    encode_values(w, s, w->values, at);
+    if (part)
+        encode_part(j, w, s, at);
+    else
+        encode_values(w, s, w->values, at);
     scatter(w, s);
 }
 
@@ -251,7 +273,7 @@ static void run_batch(const frugi_job *j, frugi_worker *w, stretch *s, double we
     else
         kernel->select(&w->batch);
     double t3 = weight > 0 ? frugi_clock() : 0;
-    encode(w, s);
+    encode(j, w, s);
     double t4 = weight > 0 ? frugi_clock() : 0, left = weight > 0 ? frugi_energy(s->acc, n) : 0;
     double t5 = weight > 0 ? frugi_clock() : 0;
     keep(j, w, s);

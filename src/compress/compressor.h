@@ -208,6 +208,8 @@ typedef struct frugi_job {
     unsigned char *frame;
     bool all;   /* everything leaves: warm-up, or a periodic dense step */
     bool mask;  /* whether sent entries lose their momentum */
+    float hold; /* share of a sent entry that stays */
+    float part; /* share of an entry that is sent: 1 - beta hold */
     float gain; /* of the gradient: below 1 when it is clipped */
     int threads;
 } frugi_job;

@@ -1,4 +1,4 @@
-/* job.c - what a call does besides its range: everything or a share, masked or not, clipped or not. */
+/* job.c - what a call does besides its range: everything or a share, masked or not, held or not, clipped or not. */
 #include "compress/compressor.h"
 
 #include "common/status.h"
@@ -6,18 +6,32 @@
 
 #define MASK_BELOW 0.25 /* mask=auto clears momentum below this density only: above, it would vanish */
 
-/* mask=auto goes by the density of the schedule. */
-static bool masks(const frugi_job *j) {
+/*
+ * The share of a sent entry that stays. An accumulator is multiplied by beta at every step, and by the share besides
+ * when it is sent, at a density of d therefore by beta (1 - d (1 - share)) on average. With hold=auto that is the
+ * momentum.
+ */
+static double held_share(const frug_compressor *c, double density) {
+    if (!c->config.hold_auto)
+        return c->config.hold;
+    double share = 1.0 - (1.0 - c->config.momentum / c->config.beta) / density;
+    return share < 0 || c->config.beta == 0 ? 0 : share > 1 ? 1 : share;
+}
+
+/* mask=auto and hold=auto go by the density of the schedule. */
+static void heed_density(frugi_job *j) {
     const frug_compressor *c = j->c;
     double density = j->all ? 1.0 : frugi_schedule_density(&c->config.schedule, j->step, c->total_steps);
-    return c->config.feedback == FRUGI_FEEDBACK_DGC &&
-           (c->config.mask == FRUGI_MASK_ON || (c->config.mask == FRUGI_MASK_AUTO && density < MASK_BELOW));
+    j->hold = j->all ? 0.0f : (float)held_share(c, density);
+    j->part = 1.0f - c->beta * j->hold;
+    j->mask = c->config.feedback == FRUGI_FEEDBACK_DGC &&
+              (c->config.mask == FRUGI_MASK_ON || (c->config.mask == FRUGI_MASK_AUTO && density < MASK_BELOW));
 }
 
 frug_status frugi_job_start(frugi_job *j) {
     FRUG_TRY(frugi_check_range(j->c, j->begin, j->count));
     j->all = frugi_control_all(&j->c->config, j->step);
-    j->mask = masks(j);
+    heed_density(j);
     j->threads = frugi_threads_for(j->c, j->count);
     j->gain = 1.0f;
     frugi_heed_norm(j);

@@ -163,7 +163,8 @@ typedef struct writing {
     const frugi_job *j;
     const frugi_slice *slice;
     frugi_group_how how;
-    float gain; /* rule=random without feedback: makes up for what is not sent */
+    float gain; /* rule=random without feedback: makes up for what is not sent; hold: the part that is */
+    float stay; /* hold: the share that stays */
     unsigned char *scales, *values;
 } writing;
 
@@ -171,7 +172,7 @@ typedef struct writing {
 static void encode_values(const writing *w, uint64_t from, uint64_t n, float *v, float *copy) {
     const frugi_slice *slice = w->slice;
     float unit = slice->draw_unit;
-    if (unit == 0 && w->gain == 1.0f) {
+    if (unit == 0 && w->gain == 1.0f && w->stay == 0) {
         frugi_group_encode(&slice->section, &w->how, from, n, v, w->scales, w->values);
         return;
     }
@@ -179,7 +180,7 @@ static void encode_values(const writing *w, uint64_t from, uint64_t n, float *v,
     for (uint64_t i = 0; i < n; i++)
         v[i] = unit == 0 ? frugi_tame(w->gain * v[i]) : frugi_f32_bits(v[i]) >> 31 ? -unit : unit;
     for (uint64_t i = 0; i < n; i++)
-        copy[i] -= v[i];
+        copy[i] = w->stay > 0 ? w->stay * copy[i] : copy[i] - v[i];
     frugi_group_encode(&slice->section, &w->how, from, n, v, w->scales, w->values);
     for (uint64_t i = 0; i < n; i++)
         v[i] += copy[i];
@@ -248,7 +249,8 @@ void frugi_units_encode(const frugi_job *j, const frugi_slice *slice) {
     writing w = {.j = j, .slice = slice, .scales = payload, .values = payload + s->value_at};
     w.how.norm = c->config.qnorm;
     w.how.key = frugi_draw_key(c, j->step, slice->piece->number) ^ ((uint64_t)c->source * 0x9e3779b97f4a7c15u);
-    w.gain = makes_up ? (float)((double)s->grid.units / (double)s->kept) : 1.0f;
+    w.gain = makes_up ? (float)((double)s->grid.units / (double)s->kept) : j->part;
+    w.stay = j->hold;
     if (slice->draw_unit != 0)
         frugi_put16(payload, frugi_f32_bf16(slice->draw_unit));
     frugi_unit_index_encode(s, slice->list, payload + s->index_at);

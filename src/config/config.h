@@ -179,7 +179,9 @@ struct frug_config {
     frugi_feedback feedback;
     double beta;     /* decay of the residual; "auto" is resolved: 0.95, or 0.99 from 98 % sparsity on */
     int beta_auto;   /* whether it was "auto" */
-    double momentum; /* of feedback=dgc */
+    double momentum; /* of feedback=dgc; of hold=auto, what is to be kept up */
+    double hold;     /* of feedback=merged: the share of a sent entry that stays, unless hold_auto */
+    int hold_auto;   /* as much as keeps the momentum at every density */
     double theta;    /* of feedback=ef21: weight of the new gradient */
     frugi_mask mask;
     double clip; /* the largest norm of a gradient; 0: any */

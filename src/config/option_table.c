@@ -113,6 +113,27 @@ static void print_beta(const frugi_option_row *row, const frug_config *config, c
         frugi_write_double(config->beta, text);
 }
 
+/* What auto means depends on the density of a step: job.c. */
+static frug_status parse_hold(const frugi_option_row *row, frugi_word value, frug_config *config) {
+    double hold = 0;
+    config->hold_auto = frugi_word_is(value, "auto");
+    config->hold = 0;
+    if (config->hold_auto || frugi_word_is(value, "off"))
+        return FRUG_OK;
+    if (!frugi_read_double(value.at, value.len, &hold) || hold < 0 || hold > 1)
+        return frugi_option_bad_number(row, value);
+    config->hold = hold;
+    return FRUG_OK;
+}
+
+static void print_hold(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]) {
+    (void)row;
+    if (config->hold_auto || config->hold == 0)
+        snprintf(text, FRUGI_VALUE_TEXT_MAX, config->hold_auto ? "auto" : "off");
+    else
+        frugi_write_double(config->hold, text);
+}
+
 static int below_one(double x) {
     return x >= 0 && x < 1;
 }
@@ -242,7 +263,13 @@ static const frugi_option_row rows[] = {
       "decay of the buffer of feedback=merged; auto is 0.95, or 0.99 when 98 % or more is held back"},
      .parse = parse_beta,
      .print = print_beta},
-    {{"momentum", "0 to below 1", "0.9", "momentum of feedback=dgc"}, REAL(momentum, below_one)},
+    {{"hold", "off, auto, or 0 to 1", "off",
+      "share of a sent entry that stays in the buffer of feedback=merged and is sent again; auto: as much as keeps the "
+      "momentum up at any density"},
+     .parse = parse_hold,
+     .print = print_hold},
+    {{"momentum", "0 to below 1", "0.9", "momentum of feedback=dgc, and the one that hold=auto keeps up"},
+     REAL(momentum, below_one)},
     {{"theta", "above 0, up to 1", "0.1", "weight of the new gradient in feedback=ef21"},
      REAL(theta, above_zero_to_one)},
     {{"mask", "auto|on|off", "auto", "clear the momentum of what was sent (feedback=dgc); auto: below density 0.25"},

@@ -50,6 +50,7 @@ static frug_status check_config(const struct frug_config *f, const frug_compress
                  "cuda: there are kernels for feedback=merged, plain and none only");
     FRUG_FAIL_IF(f->clip > 0 || f->norm != FRUGI_NORM_OFF, FRUG_ERR_CONFIG,
                  "cuda: clip and norm need the norm of a gradient, which is not taken on the device");
+    FRUG_FAIL_IF(f->hold_auto || f->hold > 0, FRUG_ERR_CONFIG, "cuda: there is no kernel for hold; choose hold=off");
     FRUG_FAIL_IF(f->layers == FRUGI_LAYERS_SENSITIVITY, FRUG_ERR_CONFIG,
                  "cuda: layers=sensitivity goes by what a compressor is told, and this one cannot be told anything");
     return FRUG_OK;

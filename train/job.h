@@ -40,6 +40,7 @@ typedef struct frugi_job {
     uint64_t bucket_bytes; /* 0: by the size of the model */
     uint64_t hold_out;     /* training samples to judge by instead of the test split; 0: none */
     uint64_t samples;      /* builtin data: how many; 0: its default */
+    bool judge_valid; /* at its end a run is judged by the validation split, not by the test split */
     bool augment;
     bool overlap; /* exchange while backward goes on */
     bool alone;   /* do not exchange at all: what the exchange costs */

@@ -69,7 +69,7 @@ typedef struct frugi_outcome {
     frugi_run run;
     double value;  /* of the task's metric; NAN where it failed or diverged */
     bool diverged; /* which is an outcome, and the worst one */
-    bool refused;  /* the trainer took it for a wrong command line: no other run of this place would work */
+    bool refused;  /* no other run of this place makes sense: the command line is wrong, or a search has a hole */
     double seconds;
 } frugi_outcome;
 

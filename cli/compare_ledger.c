@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct frugi_ledger {
@@ -141,6 +142,7 @@ static int load(frugi_compare *c, bool to_write) {
 }
 
 int frugi_ledger_open(frugi_compare *c, bool to_write) {
+    struct stat st;
     frugi_ledger *l = calloc(1, sizeof *l);
     if (l == NULL)
         return frugi_error("out of memory");
@@ -151,6 +153,8 @@ int frugi_ledger_open(frugi_compare *c, bool to_write) {
         return FRUGI_EXIT_OK;
     if (l->fd < 0)
         return frugi_error("%s: cannot open: %s", l->path, strerror(errno));
+    if (fstat(l->fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return frugi_error("%s: not a plain file", l->path);
     if (to_write && flock(l->fd, LOCK_EX | LOCK_NB) != 0)
         return frugi_error("%s: in use by another comparison", l->path);
     return load(c, to_write);

@@ -94,7 +94,7 @@ static void set_error(const frugi_ended *e, json_t *record, frugi_outcome *o) {
     else
         last_words(e->files->err, said, sizeof said);
     o->diverged = e->status == FRUGI_EXIT_FAIL && strstr(said, "is not finite") != NULL;
-    o->refused = e->status == FRUGI_EXIT_USAGE;
+    o->refused = !o->diverged && (e->status == FRUGI_EXIT_USAGE || e->run->tune);
     json_object_set_new(record, "status", json_integer(e->status));
     json_object_set_new(record, "error", frugi_json_text(said));
     if (o->diverged)

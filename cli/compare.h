@@ -163,7 +163,7 @@ json_t *frugi_record_make(const frugi_compare *c, const frugi_ended *ended, frug
 
 /* ---- compare_curve.c: metrics, made short ---- */
 
-/** Add "curve" and "evals" to a record, out of a file of metrics; where it cannot be read, neither. */
+/** Add "curve", "evals" and "layers" to a record, out of a file of metrics; where it cannot be read, neither. */
 void frugi_curve_add(const char *path, const char *metric, json_t *record);
 
 /* ---- compare_search.c: which run is next ---- */

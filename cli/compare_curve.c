@@ -1,6 +1,6 @@
 /*
  * compare_curve.c - metrics of a run made short: at most 60 points, each the mean loss of as many steps, and all
- * evaluations. Two passes over the file: how many steps there are says how many make a point.
+ * evaluations and looks at the tensors. Two passes over the file: how many steps there are says how many make a point.
  */
 #include "compare.h"
 
@@ -62,6 +62,7 @@ typedef struct walk {
     double seconds, bytes, loss;
     json_int_t step;
     columns curve, evals;
+    json_t *names, *layer_steps, *layers; /* of tensors; NULL: none */
 } walk;
 
 static void count_line(walk *w, const json_t *line) {
@@ -74,6 +75,16 @@ static void end_point(walk *w) {
     w->in_group = 0;
 }
 
+static void take_layers(walk *w, const json_t *line) {
+    if (w->layers == NULL) {
+        w->names = json_incref(json_object_get(line, "names"));
+        w->layer_steps = json_array();
+        w->layers = json_array();
+    }
+    json_array_append(w->layer_steps, json_object_get(line, "step"));
+    json_array_append(w->layers, json_object_get(line, "density"));
+}
+
 static void take_line(walk *w, const json_t *line) {
     const json_t *value = json_object_get(line, w->metric);
     if (is_step(line)) {
@@ -83,6 +94,8 @@ static void take_line(walk *w, const json_t *line) {
         w->loss += number(line, "loss");
         if (++w->in_group == w->group)
             end_point(w);
+    } else if (json_is_array(json_object_get(line, "density"))) {
+        take_layers(w, line);
     } else if (json_is_number(value)) {
         columns_add(&w->evals, w->step, w->seconds, w->bytes, json_number_value(value));
         json_array_append(w->evals.split, json_object_get(line, "kind"));
@@ -118,4 +131,8 @@ void frugi_curve_add(const char *path, const char *metric, json_t *record) {
         end_point(&w);
     columns_give(&w.curve, record, "curve", "loss");
     columns_give(&w.evals, record, "evals", "value");
+    if (w.layers != NULL)
+        json_object_set_new(
+            record, "layers",
+            json_pack("{s:o, s:o, s:o}", "names", w.names, "steps", w.layer_steps, "density", w.layers));
 }

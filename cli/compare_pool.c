@@ -107,6 +107,8 @@ static int begin(pool *p, slot *s, const frugi_run *run) {
     frugi_words_add(&words, "--json", NULL);
     frugi_words_add(&words, "--quiet", NULL);
     frugi_words_add(&words, "--metrics", s->files.metrics);
+    if (!run->tune && run->seed == 1)
+        frugi_words_add(&words, "--metrics-layers", NULL);
     s->run = *run;
     s->start = now();
     strftime(s->begun, sizeof s->begun, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &utc));

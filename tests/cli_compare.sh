@@ -90,6 +90,14 @@ for r in runs:
     assert curve["step"][-1] == 100 and curve["bytes"][-1] == r["result"]["bytes_sent"], curve
     assert all(a < b for a, b in zip(curve["seconds"], curve["seconds"][1:])), curve
     assert evals["step"][-1] == 100 and evals["value"][-1] == r["result"]["accuracy"], evals
+    layers = r.get("layers")
+    assert (layers is not None) == (r["seed"] == 1), r.keys()
+    if layers:
+        assert layers["steps"][0] == 1 and layers["steps"][-1] == 100, layers["steps"]
+        assert [len(row) for row in layers["density"]] == [len(layers["names"])] * len(layers["steps"]), layers
+        share = dict(zip(layers["names"], layers["density"][-1]))
+        most = max(layers["density"][-1]), min(layers["density"][-1])
+        assert most == {"dense": (1, 1), "frugrad": (1, 0.0625)}.get(r["method"], (1, most[1])), (r["method"], share)
     assert "--metrics" not in r["command"] and "--seed %d" % r["seed"] in r["command"], r["command"]
 
 runs = read("b/runs.jsonl")

@@ -6,6 +6,7 @@
  */
 #include "worker.h"
 
+#include "layers.h"
 #include "clock.h"
 #include "say.h"
 
@@ -149,6 +150,7 @@ static void watch_step(frugi_worker *w, const stride *s) {
     };
     if (watch && watch->step)
         watch->step(watch->ctx, &p);
+    frugi_layers_tell(w);
 }
 
 static void note_step(frugi_worker *w, const stride *s) {

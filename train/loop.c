@@ -6,8 +6,8 @@
  */
 #include "worker.h"
 
-#include "layers.h"
 #include "clock.h"
+#include "layers.h"
 #include "say.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /*
  * compare_suites.c - what can be compared: tables of tasks, by size, and of methods, by suite. A middle rate is one at
  * which dense training does well; every method's search begins there, since merged momentum takes rates in ordinary
- * terms. Steps are chosen for one core: a run of size smoke takes a second, of size small about 20, of size full
- * minutes to an hour.
+ * terms. Language models are wide enough for all their matrices to be compressed (min_size). Steps are chosen for one
+ * core: a run of size smoke takes a second, of size small about 20, of size full minutes to an hour.
  */
 #include "compare.h"
 
@@ -27,7 +27,7 @@ static const frugi_compare_task tasks[SIZES][4] = {
          .rate = 0.02,
          .sign_rate = 1e-3},
         {.id = "gpt2-rules",
-         .model = "gpt2-nano:layers=2,vocab=64",
+         .model = "gpt2-nano:layers=2,width=64,heads=4,length=32,vocab=64",
          .family = FRUGI_LANGUAGE,
          .schedule = "cosine,warmup=5",
          .samples = 1000,
@@ -52,7 +52,7 @@ static const frugi_compare_task tasks[SIZES][4] = {
          .rate = 0.05,
          .sign_rate = 1e-3},
         {.id = "gpt2-wikitext2",
-         .model = "gpt2-nano",
+         .model = "gpt2-nano:layers=2,width=64,heads=4",
          .family = FRUGI_LANGUAGE,
          .folder = "wikitext-2",
          .tokens = "bytes",

@@ -242,7 +242,7 @@ static void make_sparsity(frugi_suite *s) {
         {.id = "frugrad", .label = "FruGrad", .config = "frugrad"},
         {.id = "topk", .label = "top-k", .config = "topk"},
         {.id = "randomk", .label = "random-k", .config = "randomk"},
-        {.id = "dgc", .label = "DGC", .config = "dgc", .mover = FRUGI_MOVER_MERGED},
+        {.id = "dgc", .label = "DGC", .config = "dgc,mask=auto", .mover = FRUGI_MOVER_MERGED},
         {.id = "none", .label = "no feedback", .config = "frugrad,feedback=none"},
     };
     add(s, &paper[0]);

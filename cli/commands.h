@@ -9,6 +9,7 @@ extern const frugi_command frugi_command_finetune;   /* finetune.c */
 extern const frugi_command frugi_command_eval;       /* eval.c */
 extern const frugi_command frugi_command_sample;     /* sample.c */
 extern const frugi_command frugi_command_bench;      /* bench.c */
+extern const frugi_command frugi_command_compare;    /* compare.c */
 extern const frugi_command frugi_command_demo;       /* demo.c */
 extern const frugi_command frugi_command_inspect;    /* inspect.c */
 extern const frugi_command frugi_command_compress;   /* compress.c */

@@ -7,12 +7,12 @@
 #include "commands.h"
 #include "frugrad.h"
 #include "json.h"
+#include "machine.h"
 #include "say.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #ifdef _OPENMP
@@ -25,24 +25,6 @@ static int threads_in_use(void) {
 #else
     return 1;
 #endif
-}
-
-/* The CPU's name as Linux gives it on x86; other systems and ARM have none there, and the architecture must do. */
-static void cpu_name(char *dst, size_t cap) {
-    char line[256];
-    struct utsname name;
-    snprintf(dst, cap, "%s", uname(&name) == 0 ? name.machine : "unknown");
-    FILE *file = fopen("/proc/cpuinfo", "r");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-        const char *colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) == 0 && colon != NULL) {
-            line[strcspn(line, "\n")] = '\0';
-            frugi_printable(colon + 1 + strspn(colon + 1, " "), dst, cap);
-            break;
-        }
-    }
-    if (file != NULL)
-        fclose(file);
 }
 
 static int machine_json(const char *cpu, long cpus) {
@@ -80,7 +62,7 @@ int frugi_inspect_machine(int json) {
         const char *forced = getenv("FRUG_ISA");
         return frugi_error("FRUG_ISA=%s: no such variant on this CPU", forced == NULL ? "" : forced);
     }
-    cpu_name(cpu, sizeof cpu);
+    frugi_machine_cpu(cpu, sizeof cpu);
     return (json ? machine_json : machine_table)(cpu, cpus);
 }
 

@@ -6,6 +6,7 @@
 
 #include "quantity.h"
 #include "settings.h"
+#include "shell.h"
 #include "team.h"
 
 #include <sched.h>
@@ -94,6 +95,14 @@ static int read_numbers(const frugi_args *args, frugi_job *job) {
     return code;
 }
 
+static int read_judge(const frugi_args *args, frugi_job *job) {
+    static const char *const splits[] = {"test", "valid", NULL};
+    int which = 0;
+    int code = has(args, "judge") ? frugi_arg_word(args, "judge", splits, &which) : FRUGI_EXIT_OK;
+    job->judge_valid = which == 1;
+    return code;
+}
+
 static int read_fields(const frugi_args *args, frugi_job *job) {
     for (size_t i = 0; i < COUNT(texts); i++)
         if (valued(args, &texts[i]))
@@ -102,7 +111,7 @@ static int read_fields(const frugi_args *args, frugi_job *job) {
     job->overlap = !given(args, "no-overlap");
     job->alone = given(args, "alone");
     job->eval = !given(args, "no-eval");
-    return read_numbers(args, job);
+    return read_judge(args, job) == FRUGI_EXIT_OK ? read_numbers(args, job) : FRUGI_EXIT_USAGE;
 }
 
 /* ---- rules between them ------------------------------------------------------------------- */
@@ -228,52 +237,24 @@ const char *frugi_request_method(const frugi_request *r) {
     return r->job.tune != NULL ? r->tune.kind : r->job.method;
 }
 
-/** Text that grows in a buffer of the caller and stops at its end. */
-typedef struct writing {
-    char *dst;
-    size_t cap, used;
-} writing;
-
-static void put(writing *w, char c) {
-    if (w->used + 1 < w->cap)
-        w->dst[w->used++] = c;
-    w->dst[w->used] = '\0';
-}
-
-/* A word as a shell wants it: in quotes unless all of it is harmless. */
-static void put_word(writing *w, const char *word) {
-    static const char harmless[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,+@%";
-    int quote = word[0] == '\0' || word[strspn(word, harmless)] != '\0';
-    put(w, ' ');
-    if (quote)
-        put(w, '\'');
-    for (const char *p = word; *p != '\0'; p++) {
-        for (const char *q = quote && *p == '\'' ? "'\\'" : ""; *q != '\0'; q++)
-            put(w, *q);
-        put(w, *p);
-    }
-    if (quote)
-        put(w, '\'');
-}
-
 const char *frugi_request_again(const frugi_request *r, char *dst, size_t cap) {
     const frugi_opt *options = r->line->command->options;
     char start[64] = "frugrad", name[72];
     if (frugi_team_joined())
         snprintf(start, sizeof start, "mpirun -n %d frugrad", frugi_team_size(1));
-    writing w = {dst, cap, 0};
+    frugi_writing w = {dst, cap, 0};
     w.used = (size_t)snprintf(dst, cap, "%s %s", start, r->line->command->name);
     for (int i = 0; options[i].name != NULL; i++) {
         if (!r->line->given[i] || strcmp(options[i].name, "resume") == 0 || strcmp(options[i].name, "weights") == 0)
             continue; /* a run that goes on has its weights */
         snprintf(name, sizeof name, "--%s", options[i].name);
-        put_word(&w, name);
+        frugi_put_word(&w, name);
         if (options[i].arg != NULL)
-            put_word(&w, r->line->value[i]);
+            frugi_put_word(&w, r->line->value[i]);
     }
-    put_word(&w, "--resume");
+    frugi_put_word(&w, "--resume");
     if (r->job.save != NULL)
-        put_word(&w, r->job.save);
+        frugi_put_word(&w, r->job.save);
     return dst;
 }
 

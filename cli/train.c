@@ -24,6 +24,7 @@ static const frugi_opt options[] = {
     FRUGI_OPTIONS_RATE,
     {"weights", 0, "FILE", NULL, "safetensors file to start from [random weights]"},
     FRUGI_OPTIONS_PLACES,
+    {"metrics-layers", 0, NULL, NULL, "metrics: also what share of each tensor leaves, at some 16 of the steps"},
     {NULL, 0, NULL, NULL, NULL},
 };
 
@@ -55,6 +56,8 @@ static int conclude(const frugi_request *request, const frugi_report *report) {
 
 static int train(const frugi_request *request) {
     const frugi_args *args = &request->args;
+    if (args->command == &frugi_command_train && frugi_arg_given(args, "metrics-layers") && !frugi_arg(args, "metrics"))
+        return frugi_usage_error("train: --metrics-layers needs --metrics FILE");
     frugi_view *view = NULL;
     frugi_report report = {0};
     int status = frugi_view_open(request, frugi_arg_given(args, "quiet"), frugi_arg(args, "metrics"),

@@ -48,6 +48,8 @@
         {"hold-out", 0, "COUNT", NULL,                                                                                 \
          "judge by the last so many training samples, which are not trained on, instead of the test split: for "       \
          "choosing a rate"},                                                                                           \
+        {"judge", 0, "SPLIT", "test",                                                                                  \
+         "by which split a run is judged at its end: test, or valid, so that a rate is not chosen by the test split"}, \
         {"no-augment", 0, NULL, NULL, "images: neither crop nor flip them"},                                           \
         {"no-overlap", 0, NULL, NULL, "exchange after backward, not while it goes on"},                                \
         {"alone", 0, NULL, NULL, "exchange nothing: what a step takes without it"},                                    \

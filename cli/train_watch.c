@@ -5,6 +5,7 @@
 #include "train_watch.h"
 
 #include "events.h"
+#include "json.h"
 #include "metrics.h"
 #include "show.h"
 #include "team.h"
@@ -235,6 +236,24 @@ static void quality(void *ctx, const frugi_quality *q) {
                         frugi_quality_text(q, text, sizeof text), q->loss, frugi_split_name(q->split));
 }
 
+/* Tensors as rows of a picture: names once would be shorter, but a line should say all by itself. */
+static void layers(void *ctx, uint64_t at, const char *const *name, const double *share, size_t count) {
+    frugi_view *v = ctx;
+    if (v->metrics == NULL)
+        return;
+    json_t *line = json_object(), *names = json_array(), *shares = json_array();
+    for (size_t i = 0; i < count; i++) {
+        json_array_append_new(names, frugi_json_text(name[i]));
+        json_array_append_new(shares, frugi_json_real(share[i]));
+    }
+    json_object_set_new(line, "kind", json_string("layers"));
+    json_object_set_new(line, "step", json_integer((json_int_t)at));
+    json_object_set_new(line, "names", names);
+    json_object_set_new(line, "density", shares);
+    if (frugi_metrics_put(v->metrics, line) != FRUGI_EXIT_OK)
+        drop_metrics(v);
+}
+
 /* Whether metrics have a place, before the work begins: which of the lines there stay is known only when it does. */
 static int check_place(const char *path) {
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -262,7 +281,11 @@ int frugi_view_open(const frugi_request *request, int quiet, const char *metrics
 }
 
 frugi_watch frugi_view_watch(frugi_view *view) {
-    return (frugi_watch){.ctx = view, .begin = begin, .step = step, .quality = quality};
+    const frugi_args *args = &view->request->args;
+    bool wanted = frugi_args_row(args->command, "metrics-layers", strlen("metrics-layers")) >= 0 &&
+                  frugi_arg_given(args, "metrics-layers");
+    return (frugi_watch){
+        .ctx = view, .begin = begin, .step = step, .quality = quality, .layers = wanted ? layers : NULL};
 }
 
 int frugi_view_close(frugi_view *v) {

@@ -36,6 +36,8 @@ train 2 "'1' is out of range: 1024 to" --bucket 1
 train 2 'give one of them' --epochs 1
 train 2 'give one of them' --weights a --resume b
 train 2 -- '--resume of what' --resume
+train 2 "'tst'" --judge tst
+train 2 'needs --metrics FILE' --metrics-layers
 train 2 -- '--save-every needs --save' --save-every 3
 train 2 "did you mean 'frugrad'" --method fugrad
 train 2 "'feedbak'" --method frugrad,feedbak=none

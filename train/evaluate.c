@@ -17,7 +17,7 @@ frugi_split frugi_worker_split(const frugi_worker *w, bool at_end) {
     const uint64_t *count = frugi_data_about(w->crew->data)->count;
     if (w->crew->job->hold_out)
         return FRUGI_VALID;
-    if (at_end)
+    if (at_end && !w->crew->job->judge_valid)
         return count[FRUGI_TEST] ? FRUGI_TEST : count[FRUGI_VALID] ? FRUGI_VALID : FRUGI_TRAIN;
     return count[FRUGI_VALID] ? FRUGI_VALID : count[FRUGI_TEST] ? FRUGI_TEST : FRUGI_TRAIN;
 }

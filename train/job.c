@@ -121,6 +121,8 @@ static int open_crew(frugi_crew *crew) {
         status = open_data(crew);
     if (status == FRUGI_EXIT_OK && frugi_data_about(crew->data)->count[FRUGI_TRAIN] == 0 && !crew->quality)
         status = frugi_error("%s: no training samples", job->data);
+    if (status == FRUGI_EXIT_OK && job->judge_valid && frugi_data_about(crew->data)->count[FRUGI_VALID] == 0)
+        status = frugi_error("%s: has no validation split to be judged by; --hold-out COUNT makes one", job->data);
     return status;
 }
 

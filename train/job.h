@@ -40,6 +40,7 @@ typedef struct frugi_job {
     uint64_t bucket_bytes; /* 0: by the size of the model */
     uint64_t hold_out;     /* training samples to judge by instead of the test split; 0: none */
     uint64_t samples;      /* builtin data: how many; 0: its default */
+    bool judge_valid;      /* at its end a run is judged by the validation split, not by the test split */
     bool augment;
     bool overlap; /* exchange while backward goes on */
     bool alone;   /* do not exchange at all: what the exchange costs */
@@ -111,6 +112,8 @@ typedef struct frugi_watch {
     void (*begin)(void *ctx, const frugi_report *so_far, uint64_t resumed_at); /* config, params, steps ... are known */
     void (*step)(void *ctx, const frugi_progress *progress);
     void (*quality)(void *ctx, const frugi_quality *quality);
+    /* what share of each tensor left, at some steps */
+    void (*layers)(void *ctx, uint64_t step, const char *const *name, const double *share, size_t count);
     void (*saved)(void *ctx, const char *path, uint64_t step);
 } frugi_watch;
 

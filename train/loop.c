@@ -7,6 +7,7 @@
 #include "worker.h"
 
 #include "clock.h"
+#include "layers.h"
 #include "say.h"
 
 #include <math.h>
@@ -151,6 +152,7 @@ static void watch_step(frugi_worker *w, const stride *s) {
     };
     if (watch && watch->step)
         watch->step(watch->ctx, &p);
+    frugi_layers_tell(w);
 }
 
 static void note_step(frugi_worker *w, const stride *s) {

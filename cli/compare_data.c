@@ -1,0 +1,116 @@
+/*
+ * compare_data.c - where the data of a comparison is. CIFAR-10 as .xz takes longer to unpack than a short run takes, so
+ * it is unpacked once, into the directory of the comparison; recorded commands name what was given.
+ */
+#include "compare.h"
+
+#include "files.h"
+#include "unpack.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { PATH_MOST = 1500, FILE_MOST = 1 << 28 };
+
+static bool is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* Where a task's data is; false where it is not. */
+static bool find(frugi_compare *c, size_t i) {
+    const frugi_compare_task *t = &c->suite.task[i];
+    char *to = c->folder[i];
+    size_t cap = sizeof c->folder[i];
+    if (t->folder == NULL) {
+        snprintf(to, cap, "builtin");
+        return true;
+    }
+    if (c->data != NULL) {
+        snprintf(to, cap, "%s/%s", c->data, t->folder);
+        if (is_folder(to))
+            return true;
+    }
+    snprintf(to, cap, "%s", t->elsewhere != NULL ? t->elsewhere : "");
+    return t->elsewhere != NULL;
+}
+
+static void drop(frugi_compare *c, size_t i) {
+    size_t after = c->suite.tasks - i - 1;
+    memmove(&c->suite.task[i], &c->suite.task[i + 1], after * sizeof c->suite.task[0]);
+    c->suite.tasks--;
+}
+
+int frugi_compare_find_data(frugi_compare *c, bool asked_for) {
+    if (c->data != NULL && strlen(c->data) > PATH_MOST)
+        return frugi_usage_error("compare: --data: longer than %d bytes", PATH_MOST);
+    for (size_t i = 0; i < c->suite.tasks;) {
+        if (find(c, i)) {
+            i++;
+            continue;
+        }
+        const frugi_compare_task *t = &c->suite.task[i];
+        if (c->data == NULL || asked_for || c->suite.tasks == 1) {
+            frugi_error("task %s needs data in %s/%s", t->id, c->data != NULL ? c->data : "--data DIR", t->folder);
+            frugi_hint("--size smoke needs none");
+            return FRUGI_EXIT_FAIL;
+        }
+        frugi_error("task %s is left out: there is no %s/%s", t->id, c->data, t->folder);
+        drop(c, i);
+    }
+    return FRUGI_EXIT_OK;
+}
+
+/* ---- unpacking -------------------------------------------------------------------------------------- */
+
+static int unpack_file(const char *from, const char *to) {
+    frugi_bytes bytes = {NULL, 0};
+    frugi_writer writer = FRUGI_WRITER_CLOSED;
+    if (frugi_file_exists(to))
+        return FRUGI_EXIT_OK;
+    int code = frugi_unpack_file(from, FILE_MOST, &bytes);
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_writer_open(to, &writer);
+    if (code == FRUGI_EXIT_OK) {
+        code = frugi_writer_put(&writer, bytes.data, bytes.len);
+        if (code == FRUGI_EXIT_OK)
+            code = frugi_writer_commit(&writer);
+        else
+            frugi_writer_abort(&writer);
+    }
+    frugi_bytes_free(&bytes);
+    return code;
+}
+
+static int unpack_cifar(const char *from, char *to, size_t cap) {
+    static const char *const names[] = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
+                                        "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"};
+    char path[4300];
+    int code = frugi_folder_make(to);
+    for (size_t i = 0; i < sizeof names / sizeof *names && code == FRUGI_EXIT_OK; i++) {
+        char *packed = frugi_unpack_find(from, names[i]);
+        if (packed == NULL || frugi_packing_of(packed) == FRUGI_PLAIN) {
+            free(packed);
+            snprintf(to, cap, "%s", ""); /* nothing to unpack, or not as expected: let the trainer say so */
+            return FRUGI_EXIT_OK;
+        }
+        snprintf(path, sizeof path, "%s/%s", to, names[i]);
+        code = unpack_file(packed, path);
+        free(packed);
+    }
+    return code;
+}
+
+int frugi_compare_unpack(frugi_compare *c) {
+    int code = FRUGI_EXIT_OK;
+    for (size_t i = 0; i < c->suite.tasks && code == FRUGI_EXIT_OK; i++) {
+        const char *name = c->suite.task[i].folder;
+        if (name == NULL || strcmp(name, "cifar10") != 0)
+            continue;
+        snprintf(c->unpacked[i], sizeof c->unpacked[i], "%s/work/%s", c->out, name);
+        code = unpack_cifar(c->folder[i], c->unpacked[i], sizeof c->unpacked[i]);
+    }
+    return code;
+}

@@ -1,0 +1,293 @@
+/*
+ * compare_suites.c - what can be compared: tables of tasks, by size, and of methods, by suite. A middle rate is one at
+ * which dense training does well; every method's search begins there, since merged momentum takes rates in ordinary
+ * terms. Language models are wide enough for all their matrices to be compressed (min_size). Steps are chosen for one
+ * core: a run of size smoke takes a second, of size small about 20, of size full minutes to an hour.
+ */
+#include "compare.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *const frugi_suite_names[] = {"paper", "ablation", "sparsity", "structured", "scaling", NULL};
+const char *const frugi_size_names[] = {"smoke", "small", "full", NULL};
+
+enum { SIZES = 3 };
+
+static const frugi_compare_task tasks[SIZES][4] = {
+    {
+        {.id = "mlp-stripes",
+         .model = "mlp",
+         .family = FRUGI_VISION,
+         .schedule = "cosine,warmup=10",
+         .samples = 2000,
+         .batch = 16,
+         .steps = 100,
+         .evals = 2,
+         .rate = 0.02,
+         .sign_rate = 1e-3},
+        {.id = "gpt2-rules",
+         .model = "gpt2-nano:layers=2,width=64,heads=4,length=32,vocab=64",
+         .family = FRUGI_LANGUAGE,
+         .schedule = "cosine,warmup=5",
+         .samples = 1000,
+         .batch = 4,
+         .steps = 40,
+         .evals = 2,
+         .eval_batches = 4,
+         .rate = 5e-3,
+         .sign_rate = 2e-3},
+    },
+    {
+        {.id = "lenet-fashion",
+         .model = "lenet",
+         .family = FRUGI_VISION,
+         .folder = "fashion-mnist",
+         .elsewhere = "fashion-mnist",
+         .schedule = "cosine,warmup=100",
+         .batch = 32,
+         .steps = 800,
+         .evals = 4,
+         .hold_out = 5000,
+         .rate = 0.05,
+         .sign_rate = 1e-3},
+        {.id = "gpt2-wikitext2",
+         .model = "gpt2-nano:layers=2,width=64,heads=4",
+         .family = FRUGI_LANGUAGE,
+         .folder = "wikitext-2",
+         .tokens = "bytes",
+         .schedule = "cosine,warmup=40",
+         .batch = 8,
+         .steps = 400,
+         .evals = 4,
+         .eval_batches = 24,
+         .rate = 5e-3,
+         .sign_rate = 1e-3},
+        {.id = "bert-sst2",
+         .model = "bert-mini:layers=2,width=64,heads=2,length=32",
+         .family = FRUGI_SENTENCES,
+         .folder = "glue/SST-2",
+         .tokens = "tokenizers/bert_base_uncased_vocab.txt",
+         .schedule = "linear,warmup=30",
+         .batch = 8,
+         .steps = 300,
+         .evals = 4,
+         .rate = 1e-3,
+         .sign_rate = 3e-4},
+        {.id = "resnet20-cifar10",
+         .model = "resnet20",
+         .family = FRUGI_VISION,
+         .folder = "cifar10",
+         .schedule = "cosine,warmup=20",
+         .batch = 8,
+         .steps = 120,
+         .evals = 1,
+         .eval_batches = 64,
+         .hold_out = 5000,
+         .rate = 0.05,
+         .sign_rate = 1e-3},
+    },
+    {
+        {.id = "lenet-fashion",
+         .model = "lenet",
+         .family = FRUGI_VISION,
+         .folder = "fashion-mnist",
+         .elsewhere = "fashion-mnist",
+         .schedule = "cosine,warmup=200",
+         .batch = 32,
+         .steps = 7500,
+         .evals = 10,
+         .hold_out = 5000,
+         .rate = 0.05,
+         .sign_rate = 1e-3},
+        {.id = "gpt2-wikitext2",
+         .model = "gpt2-micro",
+         .family = FRUGI_LANGUAGE,
+         .folder = "wikitext-2",
+         .tokens = "bytes",
+         .schedule = "cosine,warmup=100",
+         .batch = 8,
+         .steps = 3000,
+         .evals = 10,
+         .eval_batches = 64,
+         .rate = 2e-3,
+         .sign_rate = 5e-4},
+        {.id = "bert-sst2",
+         .model = "bert-mini:layers=2,width=128,heads=2,length=32",
+         .family = FRUGI_SENTENCES,
+         .folder = "glue/SST-2",
+         .tokens = "tokenizers/bert_base_uncased_vocab.txt",
+         .schedule = "linear,warmup=100",
+         .batch = 8,
+         .steps = 4000,
+         .evals = 10,
+         .rate = 5e-4,
+         .sign_rate = 1e-4},
+        {.id = "resnet20-cifar10",
+         .model = "resnet20",
+         .family = FRUGI_VISION,
+         .folder = "cifar10",
+         .schedule = "cosine,warmup=200",
+         .batch = 32,
+         .steps = 7800,
+         .evals = 10,
+         .hold_out = 5000,
+         .rate = 0.1,
+         .sign_rate = 1e-3},
+    },
+};
+
+const char *frugi_task_family(const frugi_compare_task *task) {
+    return task->family == FRUGI_VISION ? "vision" : task->family == FRUGI_LANGUAGE ? "language" : "sentences";
+}
+
+const char *frugi_task_metric(const frugi_compare_task *task) {
+    return task->family == FRUGI_LANGUAGE ? "perplexity" : "accuracy";
+}
+
+/* ---- methods -------------------------------------------------------------------------------------- */
+
+/** A row of the tables below; scale 0 is 1, families 0 is all of them. */
+typedef struct row {
+    const char *id, *label, *config;
+    frugi_mover mover;
+    unsigned families;
+    double scale;
+    uint32_t workers;
+} row;
+
+static const row paper[] = {
+    {.id = "dense", .label = "dense", .config = "dense"},
+    {.id = "topk", .label = "top-k 30 %", .config = "topk"},
+    {.id = "qsgd", .label = "QSGD 8 bits", .config = "qsgd"},
+    {.id = "gsgd", .label = "gossip SGD", .config = "gsgd"},
+    {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad"},
+    {.id = "frugrad-paper", .label = "FruGrad as published, 50 to 94 %", .config = "frugrad-paper"},
+    {.id = "dgc", .label = "DGC 99.9 %", .config = "dgc", .mover = FRUGI_MOVER_MERGED},
+    {.id = "onebit", .label = "1-bit SGD", .config = "onebit"},
+    {.id = "randomk", .label = "random-k 94 %", .config = "randomk"},
+    {.id = "demo", .label = "DeMo without its transform", .config = "demo", .mover = FRUGI_MOVER_SIGN},
+    {.id = "frugrad-99", .label = "FruGrad 99 %", .config = "frugrad,schedule=constant:0.99"},
+    {.id = "no-feedback", .label = "94 %, rest forgotten", .config = "frugrad,feedback=none"},
+    {.id = NULL},
+};
+
+/* The means over a run are 0.83 of schedule=frugrad and 0.945 of schedule=anneal. */
+static const row ablation[] = {
+    {.id = "dense", .label = "dense", .config = "dense"},
+    {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad"},
+    {.id = "plain-momentum", .label = "residual not decayed, momentum after it", .config = "frugrad,feedback=plain"},
+    {.id = "plain-sgd",
+     .label = "residual not decayed, no momentum",
+     .config = "frugrad,feedback=plain",
+     .mover = FRUGI_MOVER_PLAIN,
+     .scale = 10},
+    {.id = "no-feedback", .label = "no error feedback", .config = "frugrad,feedback=none"},
+    {.id = "progressive", .label = "50 rising to 94 %", .config = "frugrad,schedule=frugrad"},
+    {.id = "static-0.83", .label = "83 %: the mean of 50 to 94 %", .config = "frugrad,schedule=constant:0.83"},
+    {.id = "anneal", .label = "99 falling to 90 %", .config = "frugrad,schedule=anneal"},
+    {.id = "static-0.945", .label = "94.5 %: the mean of 99 to 90 %", .config = "frugrad,schedule=constant:0.945"},
+    {.id = "block-64", .label = "blocks of 64", .config = "frugrad,block=64"},
+    {.id = "block-128", .label = "blocks of 128", .config = "frugrad,block=128"},
+    {.id = "block-1024", .label = "blocks of 1024", .config = "frugrad,block=1024"},
+    {.id = "block-4096", .label = "blocks of 4096", .config = "frugrad,block=4096"},
+    {.id = "select-exact", .label = "exact selection, not by histogram", .config = "frugrad,select=exact"},
+    {.id = "residual-f32", .label = "residual f32", .config = "frugrad,residual=f32"},
+    {.id = "residual-bf16", .label = "residual bf16", .config = "frugrad,residual=bf16"},
+    {.id = "residual-int4", .label = "residual int4", .config = "frugrad,residual=int4"},
+    {.id = "split-1", .label = "selected again at owners, 1 k", .config = "frugrad,reduce=split,down=1"},
+    {.id = "split-2", .label = "selected again at owners, 2 k", .config = "frugrad,reduce=split,down=2"},
+    {.id = "split-4", .label = "selected again at owners, 4 k", .config = "frugrad,reduce=split,down=4"},
+    {.id = "split-union", .label = "owners hand on the union", .config = "frugrad,reduce=split,down=union"},
+    {.id = NULL},
+};
+
+static const row structured[] = {
+    {.id = "dense", .label = "dense", .config = "dense"},
+    {.id = "frugrad", .label = "single entries, 16 of 256", .config = "frugrad"},
+    {.id = "rows", .label = "rows, 1/16", .config = "rows,density=0.0625"},
+    {.id = "channels", .label = "channels, 1/16", .config = "channels,density=0.0625"},
+    {.id = "heads",
+     .label = "heads, 1/16 (at least one)",
+     .config = "heads,density=0.0625",
+     .families = FRUGI_LANGUAGE | FRUGI_SENTENCES},
+    {.id = "tiles",
+     .label = "tiles of 16 x 16, 1/16",
+     .config = "frugrad,segment=tensor,unit=tile:16x16,residual=f32,density=0.0625"},
+    {.id = "learned", .label = "runs of 256, learned, 1/16", .config = "learned"},
+    {.id = "2-of-4", .label = "2 of 4: half of all", .config = "2:4"},
+    {.id = NULL},
+};
+
+static void add(frugi_suite *s, const row *r) {
+    frugi_method *m = &s->method[s->methods++];
+    *m = (frugi_method){.mover = r->mover,
+                        .families = r->families ? r->families : FRUGI_ANY,
+                        .scale = r->scale > 0 ? r->scale : 1,
+                        .workers = r->workers};
+    snprintf(m->id, sizeof m->id, "%s", r->id);
+    snprintf(m->label, sizeof m->label, "%s", r->label);
+    snprintf(m->config, sizeof m->config, "%s", r->config);
+}
+
+static void add_all(frugi_suite *s, const row *rows) {
+    for (; rows->id != NULL; rows++)
+        add(s, rows);
+}
+
+/* Blocks of 256 hold one entry at least, 0.4 %: from 99.5 % on they have to be larger. */
+static void make_sparsity(frugi_suite *s) {
+    static const double shares[] = {0.5, 0.75, 0.9, 0.94, 0.97, 0.99, 0.995, 0.999};
+    static const row kinds[] = {
+        {.id = "frugrad", .label = "FruGrad", .config = "frugrad"},
+        {.id = "topk", .label = "top-k", .config = "topk"},
+        {.id = "randomk", .label = "random-k", .config = "randomk"},
+        {.id = "dgc", .label = "DGC", .config = "dgc,mask=auto", .mover = FRUGI_MOVER_MERGED},
+        {.id = "none", .label = "no feedback", .config = "frugrad,feedback=none"},
+    };
+    add(s, &paper[0]);
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
+        for (size_t j = 0; j < sizeof kinds / sizeof *kinds; j++) {
+            char id[40], label[64], config[160];
+            bool large = shares[i] > 0.99 && strncmp(kinds[j].config, "frugrad", 7) == 0;
+            snprintf(id, sizeof id, "%s-%g", kinds[j].id, shares[i]);
+            snprintf(label, sizeof label, "%s %g %%", kinds[j].label, 100 * shares[i]);
+            snprintf(config, sizeof config, "%s,schedule=constant:%g%s", kinds[j].config, shares[i],
+                     large ? ",block=4096" : "");
+            row r = kinds[j];
+            r.id = id, r.label = label, r.config = config;
+            add(s, &r);
+        }
+}
+
+static void make_scaling(frugi_suite *s) {
+    static const row kinds[] = {
+        {.id = "dense", .label = "dense", .config = "dense", .workers = 4},
+        {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad"},
+        {.id = "split", .label = "FruGrad 94 %, split", .config = "frugrad,reduce=split"},
+    };
+    add(s, &kinds[0]); /* four workers: what the others are measured by */
+    for (uint32_t workers = 1; workers <= 8; workers *= 2)
+        for (size_t j = workers == 4 ? 1 : 0; j < sizeof kinds / sizeof *kinds; j++) {
+            char id[40], label[64];
+            snprintf(id, sizeof id, "%s-w%u", kinds[j].id, workers);
+            snprintf(label, sizeof label, "%s, %u worker%s", kinds[j].label, workers, workers == 1 ? "" : "s");
+            row r = kinds[j];
+            r.id = id, r.label = label, r.workers = workers;
+            add(s, &r);
+        }
+}
+
+void frugi_suite_make(int name, int size, frugi_suite *s) {
+    *s = (frugi_suite){.name = frugi_suite_names[name], .size = frugi_size_names[size]};
+    for (size_t i = 0; i < 4; i++)
+        if (tasks[size][i].id != NULL)
+            s->task[s->tasks++] = tasks[size][i];
+    switch (name) {
+    case 0: add_all(s, paper); break;
+    case 1: add_all(s, ablation); break;
+    case 2: make_sparsity(s); break;
+    case 3: add_all(s, structured); break;
+    default: make_scaling(s); break;
+    }
+}

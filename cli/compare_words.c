@@ -1,0 +1,108 @@
+/*
+ * compare_words.c - the command line of a run. All that decides its result is in it, so a recorded run is one of these
+ * words again, and anybody can type it.
+ */
+#include "compare.h"
+
+#include "shell.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { WORKERS_USUAL = 4 };
+
+void frugi_words_add(frugi_words *w, const char *word, const char *value) {
+    const char *both[2] = {word, value};
+    for (int i = 0; i < 2 && both[i] != NULL; i++) {
+        size_t length = strlen(both[i]) + 1;
+        if (w->count >= FRUGI_WORDS_MOST || length > sizeof w->text - w->used)
+            return; /* paths are 4096 bytes at most, and there are few of them */
+        w->word[w->count++] = memcpy(w->text + w->used, both[i], length);
+        w->used += length;
+    }
+    w->word[w->count] = NULL;
+}
+
+static void add_number(frugi_words *w, const char *word, uint64_t number) {
+    char text[24];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)number);
+    frugi_words_add(w, word, text);
+}
+
+static void add_optimizer(frugi_words *w, const frugi_compare_task *t, const frugi_method *m) {
+    static const char *const merged[] = {"merged:momentum=0.9,decay=5e-3", "adam-merged:beta2=0.95,decay=0.1",
+                                         "adam-merged:decay=0.01"};
+    static const char *const plain[] = {"sgd:momentum=0,decay=5e-3", "adamw:beta1=0,beta2=0.95,decay=0.1",
+                                        "adamw:beta1=0,decay=0.01"};
+    int at = t->family == FRUGI_VISION ? 0 : t->family == FRUGI_LANGUAGE ? 1 : 2;
+    if (m->mover == FRUGI_MOVER_MERGED)
+        frugi_words_add(w, "--optimizer", merged[at]);
+    else if (m->mover == FRUGI_MOVER_PLAIN)
+        frugi_words_add(w, "--optimizer", plain[at]);
+}
+
+static void add_data(frugi_words *w, const frugi_compare *c, size_t task, bool unpacked) {
+    const frugi_compare_task *t = &c->suite.task[task];
+    char path[4096];
+    unpacked = unpacked && c->unpacked[task][0] != '\0';
+    frugi_words_add(w, "--data", unpacked ? c->unpacked[task] : c->folder[task]);
+    if (t->tokens != NULL && strcmp(t->tokens, "bytes") != 0) {
+        snprintf(path, sizeof path, "%s/%s", c->data, t->tokens);
+        frugi_words_add(w, "--tokens", path);
+    } else if (t->tokens != NULL) {
+        frugi_words_add(w, "--tokens", t->tokens);
+    }
+    if (t->samples > 0)
+        add_number(w, "--samples", t->samples);
+}
+
+/* A search is judged by samples that are neither trained on nor tested on; only tests show how it went on the way. */
+static void add_judge(frugi_words *w, const frugi_compare_task *t, bool tune) {
+    uint32_t parts = tune ? 0 : t->evals;
+    add_number(w, "--eval-every", parts > 0 ? (t->steps + parts) / (parts + 1) : 1000000000);
+    if (t->eval_batches > 0)
+        add_number(w, "--eval-batches", t->eval_batches);
+    if (tune && t->hold_out > 0)
+        add_number(w, "--hold-out", t->hold_out);
+    else if (tune)
+        frugi_words_add(w, "--judge", "valid");
+}
+
+/* As many samples a step, whatever the number of workers. */
+static uint32_t batch_of(const frugi_compare_task *t, uint32_t workers) {
+    uint32_t batch = t->batch * WORKERS_USUAL / workers;
+    return batch > 0 ? batch : 1;
+}
+
+void frugi_words_of(const frugi_compare *c, const frugi_run *run, bool unpacked, frugi_words *w) {
+    const frugi_compare_task *t = &c->suite.task[run->task];
+    const frugi_method *m = &c->suite.method[run->method];
+    uint32_t workers = m->workers ? m->workers : c->workers;
+    char rate[32];
+    *w = (frugi_words){.count = 0};
+    frugi_words_add(w, "frugrad", "train");
+    frugi_words_add(w, "--model", t->model);
+    add_data(w, c, run->task, unpacked);
+    frugi_words_add(w, "--method", m->config);
+    add_optimizer(w, t, m);
+    snprintf(rate, sizeof rate, "%g", run->rate);
+    frugi_words_add(w, "--rate", rate);
+    frugi_words_add(w, "--schedule", t->schedule);
+    add_number(w, "--workers", workers);
+    add_number(w, "--threads", 1);
+    add_number(w, "--batch", batch_of(t, workers));
+    add_number(w, "--steps", t->steps);
+    add_number(w, "--seed", run->seed);
+    if (t->family == FRUGI_VISION)
+        frugi_words_add(w, "--no-augment", NULL);
+    add_judge(w, t, run->tune);
+}
+
+const char *frugi_words_text(const frugi_words *w, char *dst, size_t cap) {
+    frugi_writing to = {dst, cap, 0};
+    to.used = (size_t)snprintf(dst, cap, "%s", w->word[0]);
+    for (size_t i = 1; i < w->count; i++)
+        frugi_put_word(&to, w->word[i]);
+    return dst;
+}

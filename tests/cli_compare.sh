@@ -1,0 +1,164 @@
+#!/usr/bin/env bash
+# `frugrad compare` runs every method of a suite once, goes on after Ctrl-C and after kill -9 without repeating a run,
+# leaves no child behind, records failures and goes on, and says what is wrong with what it is told.
+set -euo pipefail
+# A leak check costs seconds per process on ARM; the last lines make it once.
+leaks=${ASAN_OPTIONS:-}
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+fail() { echo "cli_compare: $*" >&2; exit 1; }
+
+compare="$FRUGRAD compare --suite paper --size smoke --tasks mlp-stripes --methods dense,frugrad,frugrad-99"
+
+# lines COUNT: wait until runs.jsonl of a comparison has so many
+lines() {
+    for _ in $(seq 1200); do
+        [ -f "$1/runs.jsonl" ] && [ "$(wc -l <"$1/runs.jsonl")" -ge "$2" ] && return
+        sleep 0.05
+    done
+    fail "no $2 runs in a minute"
+}
+
+# nobody DIR: no child that writes there is left
+nobody() {
+    for _ in $(seq 100); do
+        pgrep -f -- "--metrics $1/work" >left || return 0
+        sleep 0.05
+    done
+    fail "children are left: $(cat left)"
+}
+
+# -- the plan names every run, starts none and writes nothing
+$compare --seeds 2 --rates 3 --plan --out a >plan
+[ ! -e a ] || fail "--plan writes"
+[ "$(grep -c '^frugrad train .*--judge valid' plan)" = 9 ] || fail "the plan has not 9 searches: $(cat plan)"
+[ "$(grep -c '^frugrad train .*# at the best rate' plan)" = 6 ] || fail "the plan has not 6 tests: $(cat plan)"
+tail -1 plan | grep -q '^# 15 runs' || fail "the plan does not say 15 runs: $(tail -1 plan)"
+
+# -- Ctrl-C, then kill -9 and half a line, then the rest
+$compare --seeds 2 --jobs 1 --out a >out 2>err &
+pid=$!
+lines a 1
+kill -INT $pid
+code=0
+wait $pid || code=$?
+[ $code = 130 ] || fail "after Ctrl-C the status is $code: $(cat err)"
+grep -q 'interrupted; . runs are left' err || fail "Ctrl-C is not told: $(cat err)"
+nobody a
+before=$(wc -l <a/runs.jsonl)
+$compare --seeds 2 --jobs 1 --out a >out 2>err &
+pid=$!
+lines a $((before + 1))
+if $compare --seeds 2 --out a >out2 2>err2; then fail "two comparisons write one file"; fi
+grep -q 'in use' err2 || fail "it is not said that the file is in use: $(cat err2)"
+kill -9 $pid
+{ wait $pid || true; } 2>wait.err
+nobody a
+printf '{"format":1,"kind":"run","suite":"pap' >>a/runs.jsonl
+cp a/runs.jsonl before.jsonl
+$compare --seeds 2 --jobs 2 --out a >out 2>err || fail "going on fails: $(cat err)"
+cp a/runs.jsonl whole.jsonl
+$compare --seeds 2 --jobs 2 --out a >out 2>err || fail "where all is done, it fails: $(cat err)"
+cmp -s a/runs.jsonl whole.jsonl || fail "what is done is done again"
+grep -Eq 'mlp-stripes +FruGrad 99 % +accuracy [01]\.[0-9]+ .* 2 seeds' out || fail "no line of FruGrad 99 %: $(cat out)"
+[ -z "$(ls a/work)" ] || fail "files of runs that went well stay: $(ls a/work)"
+
+# -- a search: the test is at the best rate, which is inside unless it went out twice; refused methods are recorded
+code=0
+"$FRUGRAD" compare --tasks gpt2-rules --methods dense,randomk --rates 2 --out b >out 2>err || fail "a search fails: $(cat err)"
+python3 - <<'PY' || fail "the records are not as promised"
+import json
+
+def read(path):
+    return [json.loads(line) for line in open(path, encoding="utf-8")]
+
+kept = open("before.jsonl", encoding="utf-8").read().splitlines()[:-1]
+assert open("a/runs.jsonl", encoding="utf-8").read().splitlines()[: len(kept)] == kept, "what was there has changed"
+runs = read("a/runs.jsonl")
+keys = sorted((r["method"], r["phase"], r["seed"]) for r in runs)
+assert keys == sorted((m, "test", s) for m in ("dense", "frugrad", "frugrad-99") for s in (1, 2)), keys
+for r in runs:
+    assert (r["format"], r["kind"], r["suite"], r["size"], r["family"]) == (1, "run", "paper", "smoke", "vision"), r
+    assert r["metric"] == "accuracy" and r["result"]["accuracy"] > 0.3, r["result"]
+    assert r["result"]["workers"] == 4 and r["result"]["threads"] == 1 and r["result"]["split"] == "test", r["result"]
+    assert r["environment"]["cores"] >= 1 and r["environment"]["version"], r["environment"]
+    curve, evals = r["curve"], r["evals"]
+    assert len(curve["step"]) == len(curve["loss"]) == len(curve["bytes"]) == len(curve["seconds"]) <= 60, curve
+    assert curve["step"][-1] == 100 and curve["bytes"][-1] == r["result"]["bytes_sent"], curve
+    assert all(a < b for a, b in zip(curve["seconds"], curve["seconds"][1:])), curve
+    assert evals["step"][-1] == 100 and evals["value"][-1] == r["result"]["accuracy"], evals
+    layers = r.get("layers")
+    assert (layers is not None) == (r["seed"] == 1), r.keys()
+    if layers:
+        assert layers["steps"][0] == 1 and layers["steps"][-1] == 100, layers["steps"]
+        assert [len(row) for row in layers["density"]] == [len(layers["names"])] * len(layers["steps"]), layers
+        share = dict(zip(layers["names"], layers["density"][-1]))
+        most = max(layers["density"][-1]), min(layers["density"][-1])
+        assert most == {"dense": (1, 1), "frugrad": (1, 0.0625)}.get(r["method"], (1, most[1])), (r["method"], share)
+    assert "--metrics" not in r["command"] and "--seed %d" % r["seed"] in r["command"], r["command"]
+
+runs = read("b/runs.jsonl")
+for method in ("dense", "randomk"):
+    tune = {r["rate"]: r["result"]["perplexity"] for r in runs if r["method"] == method and r["phase"] == "tune"}
+    (test,) = [r for r in runs if r["method"] == method and r["phase"] == "test"]
+    assert test["rate"] == min(tune, key=tune.get), (test["rate"], tune)
+    rates = sorted(tune)
+    assert 2 <= len(rates) <= 4 and all(2 < b / a < 3 for a, b in zip(rates, rates[1:])), rates
+    assert len(rates) == 4 or rates[0] < test["rate"] < rates[-1], (test["rate"], rates)
+    assert all(r["result"]["split"] == "valid" and r["seed"] == 100 for r in runs if r["phase"] == "tune"), runs
+PY
+
+# -- a run that cannot be is recorded, and the others go on; a run that failed is tried again
+"$FRUGRAD" compare --suite structured --tasks gpt2-rules --methods heads,rows --workers 1 --out c >out 2>err || fail "$(cat err)"
+sed 's/"result":{.*/"status":1,"error":"no memory"}/' c/runs.jsonl >d.jsonl
+mkdir d && cp d.jsonl d/runs.jsonl
+"$FRUGRAD" compare --suite structured --tasks gpt2-rules --methods heads,rows --workers 1 --out d >out 2>err || fail "$(cat err)"
+[ "$(wc -l <d/runs.jsonl)" = 4 ] || fail "what failed is not tried again: $(cat d/runs.jsonl)"
+
+# -- time that is up, and words that are wrong
+$compare --seconds 0 --out e >out 2>err || fail "--seconds 0 fails: $(cat err)"
+grep -q 'time is up; 3 runs are left' err || fail "it is not said that time is up: $(cat err)"
+
+# wrong STATUS PATTERN ARGUMENTS... -- one line (and hints) on stderr that matches, that status, nothing on stdout
+wrong() {
+    local status=$1 pattern=$2 code=0
+    shift 2
+    "$FRUGRAD" compare "$@" >out 2>err || code=$?
+    [ "$code" = "$status" ] || fail "'$*' exits with $code, not $status: $(cat err)"
+    [ ! -s out ] || fail "'$*' prints on stdout: $(cat out)"
+    [ "$(grep -vc '^  hint: ' err)" = 1 ] || fail "'$*': not one line but: $(cat err)"
+    grep -Eq -- "$pattern" err || fail "'$*' does not say '$pattern' but: $(cat err)"
+}
+wrong 2 -- '--out DIR missing'
+wrong 2 'papr' --suite papr --out f
+wrong 2 'smal' --size smal --out f
+wrong 2 'did you mean frugrad-99' --methods dense,frugrad-9 --out f
+wrong 2 "has no ''" --methods '' --out f
+wrong 2 "has no 'lenet'" --tasks lenet --out f
+wrong 2 "'0' is not a whole number" --seeds 0 --out f
+wrong 2 "'-1' is not a number" --seconds -1 --out f
+wrong 1 'needs data in --data DIR/wikitext-2' --size small --out f
+wrong 1 'needs data in \./glue/SST-2' --size small --tasks bert-sst2 --data . --out f
+
+# -- a file that is not ours is refused, with the line, and stays as it is
+good=$(head -1 a/runs.jsonl)
+n=0
+for bad in 'no json' '[1]' '{"format":2,"kind":"run"}' '{"format":1}' '{"format":1,"kind":"run","suite":7}' \
+    '{"format":1,"kind":"run","suite":"paper","size":"smoke","task":"mlp-stripes","method":"dense","phase":"test","command":"x","seed":1,"rate":"?"}' \
+    '{"format":1,"format":1,"kind":"speed"}' $'{"format":1,"kind":"r\xff"}' "$(printf '[%.0s' {1..5000})"; do
+    n=$((n + 1))
+    mkdir "g$n"
+    printf '%s\n%s\n' "$good" "$bad" >"g$n/runs.jsonl"
+    cp "g$n/runs.jsonl" was
+    wrong 1 'runs.jsonl: line 2: ' --out "g$n"
+    cmp -s "g$n/runs.jsonl" was || fail "a file that is refused is changed: $bad"
+done
+mkdir h
+ln -s /dev/zero h/runs.jsonl # which has no end
+wrong 1 'runs.jsonl: not a plain file' --out h
+
+ASAN_OPTIONS=$leaks "$FRUGRAD" compare --plan --out a >out 2>err || fail "leaks: $(cat err)"
+echo "cli_compare: all right"

@@ -21,7 +21,7 @@ static const frugi_opt options[] = {
     {"suite", 0, "NAME", "paper",
      "what to compare: paper (the published methods), ablation (FruGrad without its parts), sparsity (50 to 99.9 % "
      "held "
-     "back), structured (rows, channels, heads, tiles), scaling (1 to 8 workers)"},
+     "back), structured (rows, channels, heads, tiles), scaling (1 to 8 workers), momentum (where it lives)"},
     {"size", 0, "NAME", "smoke",
      "smoke: seconds, no data needed; small: about an hour on two cores for the paper's methods; full: days"},
     {"data", 'd', "DIR", NULL,

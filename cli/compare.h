@@ -41,6 +41,7 @@ typedef struct frugi_compare_task {
 /** A way to exchange gradients. */
 typedef struct frugi_method {
     char id[40], label[64], config[160];
+    char inertia[8]; /* of the optimiser of merged momentum; "": as the trainer has it */
     frugi_mover mover;
     unsigned families;
     double scale;     /* of the middle rate, of vision tasks */

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *const frugi_suite_names[] = {"paper", "ablation", "sparsity", "structured", "scaling", NULL};
+const char *const frugi_suite_names[] = {"paper", "ablation", "sparsity", "structured", "scaling", "momentum", NULL};
 const char *const frugi_size_names[] = {"smoke", "small", "full", NULL};
 
 enum { SIZES = 3 };
@@ -149,7 +149,7 @@ const char *frugi_task_metric(const frugi_compare_task *task) {
 
 /** A row of the tables below; scale 0 is 1, families 0 is all of them. */
 typedef struct row {
-    const char *id, *label, *config;
+    const char *id, *label, *config, *inertia;
     frugi_mover mover;
     unsigned families;
     double scale;
@@ -219,6 +219,27 @@ static const row structured[] = {
     {.id = NULL},
 };
 
+#define INERTIA(text) .inertia = text, .mover = FRUGI_MOVER_MERGED
+
+/* Where momentum lives: in the residual alone, in what is held of it, or at the receiver besides. */
+static const row momentum[] = {
+    {.id = "dense", .label = "dense", .config = "dense"},
+    {.id = "94", .label = "94 %", .config = "frugrad"},
+    {.id = "94-hold", .label = "94 %, hold", .config = "frugrad,hold=auto"},
+    {.id = "94-inertia-0.5", .label = "94 %, inertia 0.5", .config = "frugrad", INERTIA("0.5")},
+    {.id = "94-inertia-0.7", .label = "94 %, inertia 0.7", .config = "frugrad", INERTIA("0.7")},
+    {.id = "94-inertia-0.9", .label = "94 %, inertia 0.9", .config = "frugrad", INERTIA("0.9")},
+    {.id = "94-none", .label = "94 %, no feedback", .config = "frugrad,feedback=none"},
+    {.id = "rising", .label = "50 to 94 %", .config = "frugrad,schedule=frugrad"},
+    {.id = "rising-hold", .label = "50 to 94 %, hold", .config = "frugrad,schedule=frugrad,hold=auto"},
+    {.id = "rising-inertia", .label = "50 to 94 %, inertia", .config = "frugrad,schedule=frugrad", INERTIA("auto")},
+    {.id = "rising-none", .label = "50 to 94 %, no feedback", .config = "frugrad,schedule=frugrad,feedback=none"},
+    {.id = "99", .label = "99 %", .config = "frugrad,schedule=constant:0.99"},
+    {.id = "99-inertia-0.5", .label = "99 %, inertia 0.5", .config = "frugrad,schedule=constant:0.99", INERTIA("0.5")},
+    {.id = "99-inertia-0.9", .label = "99 %, inertia 0.9", .config = "frugrad,schedule=constant:0.99", INERTIA("0.9")},
+    {.id = NULL},
+};
+
 static void add(frugi_suite *s, const row *r) {
     frugi_method *m = &s->method[s->methods++];
     *m = (frugi_method){.mover = r->mover,
@@ -228,6 +249,7 @@ static void add(frugi_suite *s, const row *r) {
     snprintf(m->id, sizeof m->id, "%s", r->id);
     snprintf(m->label, sizeof m->label, "%s", r->label);
     snprintf(m->config, sizeof m->config, "%s", r->config);
+    snprintf(m->inertia, sizeof m->inertia, "%s", r->inertia ? r->inertia : "");
 }
 
 static void add_all(frugi_suite *s, const row *rows) {
@@ -288,6 +310,7 @@ void frugi_suite_make(int name, int size, frugi_suite *s) {
     case 1: add_all(s, ablation); break;
     case 2: make_sparsity(s); break;
     case 3: add_all(s, structured); break;
-    default: make_scaling(s); break;
+    case 4: make_scaling(s); break;
+    default: add_all(s, momentum); break;
     }
 }

@@ -36,7 +36,11 @@ static void add_optimizer(frugi_words *w, const frugi_compare_task *t, const fru
     static const char *const plain[] = {"sgd:momentum=0,decay=5e-3", "adamw:beta1=0,beta2=0.95,decay=0.1",
                                         "adamw:beta1=0,decay=0.01"};
     int at = t->family == FRUGI_VISION ? 0 : t->family == FRUGI_LANGUAGE ? 1 : 2;
-    if (m->mover == FRUGI_MOVER_MERGED)
+    if (m->mover == FRUGI_MOVER_MERGED && m->inertia[0] != '\0') {
+        char text[64];
+        snprintf(text, sizeof text, "%s,inertia=%s", merged[at], m->inertia);
+        frugi_words_add(w, "--optimizer", text);
+    } else if (m->mover == FRUGI_MOVER_MERGED)
         frugi_words_add(w, "--optimizer", merged[at]);
     else if (m->mover == FRUGI_MOVER_PLAIN)
         frugi_words_add(w, "--optimizer", plain[at]);

@@ -42,7 +42,7 @@ static bool text_is(const json_t *record, const char *key, const char *expected)
     return text != NULL && strcmp(text, expected) == 0;
 }
 
-/* Which row of a table, whose ids are so many bytes apart, has the record's id; -1: none. */
+/* Which row of its table a record is about; -1: none. */
 static long task_of(const frugi_suite *s, const json_t *record) {
     for (size_t i = 0; i < s->tasks; i++)
         if (text_is(record, "task", s->task[i].id))

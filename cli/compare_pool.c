@@ -280,8 +280,9 @@ int frugi_pool_run(frugi_compare *c) {
     /* Threads of several runs share the cores: those that wait must not take them from those that work. */
     setenv("OMP_WAIT_POLICY", "passive", 0);
     setenv("OPENBLAS_NUM_THREADS", "1", 0);
-    for (int i = 0; i < SIGNALS; i++)
-        sigaction(signals[i], &action, &before[i]);
+    for (int i = 0; i < SIGNALS; i++) /* nohup, and a shell's background, have some ignored */
+        if (sigaction(signals[i], NULL, &before[i]) == 0 && before[i].sa_handler != SIG_IGN)
+            sigaction(signals[i], &action, NULL);
     frugi_say_first(frugi_show_clear);
     int code = work(p);
     frugi_say_first(NULL);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `frugrad compare` runs every method of a suite once, goes on after Ctrl-C and after kill -9 without repeating a run,
-# leaves no child behind, records failures and goes on, and says what is wrong with what it is told.
+# `frugrad compare` runs every method of a suite once, goes on after a signal and after kill -9 without repeating a run,
+# leaves no child behind, records a run that diverges and goes on, and says what is wrong with what it is told.
 set -euo pipefail
 # A leak check costs seconds per process on ARM; the last lines make it once.
 leaks=${ASAN_OPTIONS:-}
@@ -38,15 +38,15 @@ $compare --seeds 2 --rates 3 --plan --out a >plan
 [ "$(grep -c '^frugrad train .*# at the best rate' plan)" = 6 ] || fail "the plan has not 6 tests: $(cat plan)"
 tail -1 plan | grep -q '^# 15 runs' || fail "the plan does not say 15 runs: $(tail -1 plan)"
 
-# -- Ctrl-C, then kill -9 and half a line, then the rest
+# -- a signal (a shell's background does not hear Ctrl-C itself), then kill -9 and half a line, then the rest
 $compare --seeds 2 --jobs 1 --out a >out 2>err &
 pid=$!
 lines a 1
-kill -INT $pid
+kill -TERM $pid
 code=0
 wait $pid || code=$?
-[ $code = 130 ] || fail "after Ctrl-C the status is $code: $(cat err)"
-grep -q 'interrupted; . runs are left' err || fail "Ctrl-C is not told: $(cat err)"
+[ $code = 130 ] || fail "after a signal the status is $code: $(cat err)"
+grep -q 'interrupted; . runs are left' err || fail "a signal is not told: $(cat err)"
 nobody a
 before=$(wc -l <a/runs.jsonl)
 $compare --seeds 2 --jobs 1 --out a >out 2>err &
@@ -66,8 +66,7 @@ cmp -s a/runs.jsonl whole.jsonl || fail "what is done is done again"
 grep -Eq 'mlp-stripes +FruGrad 99 % +accuracy [01]\.[0-9]+ .* 2 seeds' out || fail "no line of FruGrad 99 %: $(cat out)"
 [ -z "$(ls a/work)" ] || fail "files of runs that went well stay: $(ls a/work)"
 
-# -- a search: the test is at the best rate, which is inside unless it went out twice; refused methods are recorded
-code=0
+# -- a search: the test is at the best rate, which is inside unless it went out twice
 "$FRUGRAD" compare --tasks gpt2-rules --methods dense,randomk --rates 2 --out b >out 2>err || fail "a search fails: $(cat err)"
 python3 - <<'PY' || fail "the records are not as promised"
 import json
@@ -111,12 +110,30 @@ for method in ("dense", "randomk"):
     assert all(r["result"]["split"] == "valid" and r["seed"] == 100 for r in runs if r["phase"] == "tune"), runs
 PY
 
-# -- a run that cannot be is recorded, and the others go on; a run that failed is tried again
+# -- a run that failed is tried again
 "$FRUGRAD" compare --suite structured --tasks gpt2-rules --methods heads,rows --workers 1 --out c >out 2>err || fail "$(cat err)"
 sed 's/"result":{.*/"status":1,"error":"no memory"}/' c/runs.jsonl >d.jsonl
 mkdir d && cp d.jsonl d/runs.jsonl
 "$FRUGRAD" compare --suite structured --tasks gpt2-rules --methods heads,rows --workers 1 --out d >out 2>err || fail "$(cat err)"
 [ "$(wc -l <d/runs.jsonl)" = 4 ] || fail "what failed is not tried again: $(cat d/runs.jsonl)"
+
+# -- a run that diverges is recorded as such, and is the worst: the search goes down from there
+python3 - <<'PY' || fail "a run that diverged does not count as one"
+import json, subprocess, os
+
+runs = [json.loads(line) for line in open("b/runs.jsonl", encoding="utf-8")]
+os.mkdir("i")
+with open("i/runs.jsonl", "w", encoding="utf-8") as file:
+    for r in runs:
+        if r["method"] == "dense" and r["phase"] == "tune" and r["rate"] in (0.002, 0.005):
+            del r["result"]
+            file.write(json.dumps(dict(r, status=1, error="the loss is not finite", diverged=True)) + "\n")
+subprocess.run([os.environ["FRUGRAD"], "compare", "--tasks", "gpt2-rules", "--methods", "dense", "--rates", "2", "--out", "i"],
+               check=True, capture_output=True)
+runs = [json.loads(line) for line in open("i/runs.jsonl", encoding="utf-8")]
+assert [r.get("diverged") for r in runs[:2]] == [True, True] and len(runs) >= 4, [(r["phase"], r["rate"]) for r in runs]
+assert runs[2]["phase"] == "tune" and runs[2]["rate"] < min(r["rate"] for r in runs[:2]), runs[2]["rate"]
+PY
 
 # -- time that is up, and words that are wrong
 $compare --seconds 0 --out e >out 2>err || fail "--seconds 0 fails: $(cat err)"

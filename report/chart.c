@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LETTER 6.7 /* pixels of a letter of the common faces, on the safe side */
+
 /* ---- axes ------------------------------------------------------------------------------------ */
 
 bool frugi_axis_shows(const frugi_axis *axis, double number) {
@@ -52,6 +54,8 @@ static void tick_log(frugi_axis *axis, int most) {
     double span = log10(axis->high / axis->low);
     int every = (int)ceil(span / most);
     if (span >= 1.8 || axis->unit == FRUGI_UNIT_HELD) {
+        if (axis->unit == FRUGI_UNIT_HELD)
+            add_tick(axis, 2); /* 50 %, as the powers leave the most used half of the axis bare */
         for (int i = from; i <= to; i += every > 0 ? every : 1)
             add_tick(axis, pow(10, i));
         return;
@@ -59,6 +63,14 @@ static void tick_log(frugi_axis *axis, int most) {
     for (int i = from; i <= to; i++)
         for (size_t k = 0; k < (span > 0.6 ? 3u : 8u); k++)
             add_tick(axis, pow(10, i) * (span > 0.6 ? fine[k] : finer[k]));
+}
+
+static void keep_inside(frugi_axis *axis) {
+    int kept = 0;
+    for (int i = 0; i < axis->ticks; i++)
+        if (axis->tick[i] >= axis->low && axis->tick[i] <= axis->high)
+            axis->tick[kept++] = axis->tick[i];
+    axis->ticks = kept;
 }
 
 void frugi_axis_finish(frugi_axis *axis, int most) {
@@ -72,8 +84,10 @@ void frugi_axis_finish(frugi_axis *axis, int most) {
     bool whole = !axis->log && axis->low >= 0 && low - room < 0;
     axis->low = whole ? 0 : unplace(axis, low - room);
     axis->high = unplace(axis, high + room);
-    if (axis->ticks > 0)
+    if (axis->ticks > 0) {
+        keep_inside(axis);
         return;
+    }
     if (axis->log)
         tick_log(axis, most);
     if (axis->ticks < 2) { /* too narrow for round powers */
@@ -153,11 +167,11 @@ void frugi_plot_frame(const frugi_plot *plot) {
 /* ---- labels ------------------------------------------------------------------------------------ */
 
 double frugi_label_width(const char *text) {
-    return 6.4 * (double)frugi_text_columns(text);
+    return LETTER * (double)frugi_text_columns(text);
 }
 
 const char *frugi_label_cut(const char *text, double width, char *dst, size_t cap) {
-    size_t most = width > 12 ? (size_t)(width / 6.4) : 1, columns = 0, len = 0;
+    size_t most = width > 12 ? (size_t)(width / LETTER) : 1, columns = 0, len = 0;
     if (frugi_text_columns(text) <= most && strlen(text) < cap) {
         snprintf(dst, cap, "%s", text);
         return dst;

@@ -1,7 +1,7 @@
 /*
- * Lines: losses, evaluations, scaling, sparsity. Names stand at the ends of the lines, moved apart, with a thin
- * connection where they had to move. Losses that explode would flatten all others, so the upper edge is at most a
- * little above where the lines begin, and what goes beyond is cut off by an inner svg element.
+ * Lines: losses, evaluations, scaling, sparsity. Names stand at the ends of the lines, moved apart, each with a sample
+ * of its line, and joined to it where it ends near the edge. Losses that explode would flatten all others, so the upper
+ * edge is at most a little above where the lines begin, and what goes beyond is cut off by an inner svg element.
  */
 #include "charts.h"
 
@@ -10,6 +10,8 @@
 #include <stdlib.h>
 
 #define LABEL_GAP 14.0
+
+enum { NEAR = 45, SWATCH = 16 };
 
 frugi_axis frugi_metric_axis(const char *metric) {
     frugi_axis axis = {FRUGI_AXIS_EMPTY};
@@ -102,10 +104,14 @@ static void draw_names(const frugi_plot *plot, const frugi_line *line, size_t co
         const frugi_line *l = &line[which[k]];
         int colour = frugi_series_colour(l->series);
         snprintf(name, sizeof name, "%.*s", (int)l->name_len, l->name);
-        frugi_put(plot->to, "<path class=\"s%d\" style=\"stroke-width:.7;opacity:.6\" d=\"M%.1f %.1fL%.1f %.1fh4\"/>",
-                  colour, end[k] + 5, want[k], fmax(plot->right + 8, end[k] + 5), y[k]);
-        frugi_put(plot->to, "<text class=\"f%d\" x=\"%.1f\" y=\"%.1f\">", colour, plot->right + 15, y[k] + 4);
-        frugi_put_escaped(plot->to, frugi_label_cut(name, FRUGI_CHART_WIDTH - plot->right - 16, cut, sizeof cut));
+        if (end[k] > plot->right - NEAR)
+            frugi_put(plot->to, "<path class=\"s%d\" style=\"stroke-width:.7;opacity:.6\" d=\"M%.1f %.1fL%.1f %.1f\"/>",
+                      colour, end[k] + 5, want[k], plot->right + 8, y[k]);
+        frugi_put(plot->to, "<path class=\"s%d\" stroke-dasharray=\"%s\" d=\"M%.1f %.1fh%d\"/>", colour,
+                  frugi_series_dashes(l->series), plot->right + 8, y[k], SWATCH);
+        frugi_put(plot->to, "<text class=\"f%d\" x=\"%.1f\" y=\"%.1f\">", colour, plot->right + 12 + SWATCH, y[k] + 4);
+        frugi_put_escaped(plot->to,
+                          frugi_label_cut(name, FRUGI_CHART_WIDTH - plot->right - 12 - SWATCH, cut, sizeof cut));
         frugi_put_raw(plot->to, "</text>\n");
     }
     free(y);
@@ -142,10 +148,10 @@ bool frugi_draw_lines(frugi_text *to, const char *title, frugi_axis x, frugi_axi
     see_lines(&x, &y, line, count, &widest);
     if (x.low > x.high)
         return false;
-    frugi_axis_finish(&x, 5);
+    frugi_axis_finish(&x, 6);
     frugi_axis_finish(&y, 6);
     double high = fmax(230, LABEL_GAP * (double)count);
-    frugi_plot plot = {to, x, y, 52, FRUGI_CHART_WIDTH - 20 - fmin(widest, 130), 26, 26 + high};
+    frugi_plot plot = {to, x, y, 52, FRUGI_CHART_WIDTH - 14 - SWATCH - fmin(widest, 124), 26, 26 + high};
     frugi_chart_begin(to, title, plot.bottom + 44, alone);
     frugi_plot_frame(&plot);
     double left = plot.left - 6, top = plot.top - 6, wide = plot.right - left + 8, tall = plot.bottom - top + 2;

@@ -49,7 +49,7 @@ static box place_name(scene *s, double x, double y, double width) {
             double left = k < 2 ? x + 8 : k < 4 ? x - 8 - width : x - width / 2;
             double middle = k == 4 ? y - far - 3 : k == 5 ? y + far + 3 : k % 2 == 0 ? y - dy : y + dy;
             box b = {left, middle - NAME_HIGH / 2.0, left + width, middle + NAME_HIGH / 2.0};
-            double now = cost(s, &b) + 0.0;
+            double now = cost(s, &b);
             if (now < least) {
                 least = now;
                 best = b;
@@ -88,7 +88,14 @@ static void draw_name(scene *s, size_t i) {
     if (fabs(middle - y) > 20)
         frugi_put(s->plot.to, "<path class=\"s%d\" style=\"stroke-width:.7;opacity:.6\" d=\"M%.1f %.1fL%.1f %.1f\"/>",
                   frugi_series_colour(i), x, y, edge, middle);
-    frugi_put(s->plot.to, "<text class=\"f%d\" x=\"%.1f\" y=\"%.1f\">", frugi_series_colour(i), b.x0, middle + 4);
+    frugi_put(s->plot.to, "<text class=\"f%d\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", frugi_series_colour(i),
+              b.x0 > x   ? b.x0
+              : b.x1 < x ? b.x1
+                         : (b.x0 + b.x1) / 2,
+              middle + 4,
+              b.x0 > x   ? "start"
+              : b.x1 < x ? "end"
+                         : "middle");
     frugi_put_escaped(s->plot.to, name);
     frugi_put_raw(s->plot.to, "</text>\n");
 }

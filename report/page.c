@@ -37,14 +37,16 @@ static const char style[] =
     "table{border-collapse:collapse;width:100%;font-size:.875rem;font-variant-numeric:tabular-nums}\n"
     "th,td{padding:6px 10px;text-align:right;white-space:nowrap;border-bottom:1px solid var(--grid)}\n"
     "thead th{color:var(--dim);font-weight:600;vertical-align:bottom;white-space:normal;min-width:4.2em}\n"
-    "tbody th{font-weight:600;position:sticky;left:0;background:var(--bg)}\n"
+    "tbody th{font-weight:600;position:sticky;left:0;background:var(--bg);max-width:15em;min-width:9em;"
+    "white-space:normal;overflow-wrap:anywhere}\n"
     "th:first-child{text-align:left}\ntbody tr:last-child>*{border-bottom:0}\n"
     ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:28px 32px;margin:22px "
     "0}\n"
     "figure{margin:0;min-width:0}\nsvg.chart{display:block;width:100%;max-width:540px;height:auto}\n"
     "details{margin:12px 0}\nsummary{cursor:pointer;color:var(--dim)}\n"
     "pre{overflow-x:auto;font-size:.8rem;padding:10px;border:1px solid var(--grid);border-radius:6px}\n"
-    "@media (max-width:520px){main{padding:16px 12px 40px}dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:6px}}\n"
+    "@media (max-width:520px){main{padding:16px 12px 40px}dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:6px}"
+    "tbody th{max-width:9em;min-width:6.5em}}\n"
     "@media print{.scroll{overflow:visible}}\n";
 
 /* ---- the top ------------------------------------------------------------------------------------ */
@@ -83,7 +85,7 @@ static void put_machines(const frugi_findings *f, frugi_text *to) {
     size_t shown = 0;
     for (size_t i = 0; i < f->runs->count && shown < 8; i++) {
         const frugi_run *run = &f->runs->run[i];
-        bool known = !in_report(f, run);
+        bool known = !in_report(f, run) || (run->machine.cpu == NULL && run->machine.version == NULL);
         for (size_t k = 0; k < i && !known; k++)
             known = in_report(f, &f->runs->run[k]) && same_machine(&f->runs->run[k].machine, &run->machine);
         if (known)
@@ -91,6 +93,7 @@ static void put_machines(const frugi_findings *f, frugi_text *to) {
         frugi_put_raw(to, shown++ > 0 ? "<br>" : "");
         put_machine(&run->machine, to);
     }
+    frugi_put_raw(to, shown == 0 ? "not recorded" : "");
 }
 
 static void put_dates(const frugi_findings *f, frugi_text *to) {
@@ -109,7 +112,7 @@ static void put_dates(const frugi_findings *f, frugi_text *to) {
     }
 }
 
-/* Seeds of test runs, each once; `most` of them. */
+/* Seeds of test runs, each once. */
 static void put_seeds(const frugi_findings *f, frugi_text *to) {
     size_t shown = 0;
     for (size_t i = 0; i < f->runs->count; i++) {
@@ -171,11 +174,28 @@ static void put_top(const frugi_findings *f, frugi_text *to) {
 
 /* ---- panels --------------------------------------------------------------------------------------- */
 
+/** A list of sentences, of which those beyond the first ones are folded away. */
+typedef struct list {
+    frugi_text *to;
+    size_t count;
+} list;
+
+enum { SENTENCES = 10 };
+
 static void take_verdict(void *user, bool loss, const char *sentence) {
-    frugi_text *to = user;
-    frugi_put_raw(to, loss ? "<li class=\"loss\">" : "<li>");
-    frugi_put_escaped(to, sentence);
-    frugi_put_raw(to, "</li>\n");
+    list *l = user;
+    if (l->count++ == SENTENCES)
+        frugi_put_raw(l->to, "</ul>\n<details><summary>More of these</summary>\n<ul class=\"verdict\">\n");
+    frugi_put_raw(l->to, loss ? "<li class=\"loss\">" : "<li>");
+    frugi_put_escaped(l->to, sentence);
+    frugi_put_raw(l->to, "</li>\n");
+}
+
+static void put_verdicts(const frugi_panel *panel, frugi_text *to) {
+    list l = {to, 0};
+    frugi_put_raw(to, "<ul class=\"verdict\">\n");
+    frugi_verdicts(panel, take_verdict, &l);
+    frugi_put_raw(to, l.count > SENTENCES ? "</ul></details>\n" : "</ul>\n");
 }
 
 static int take_chart(void *user, const frugi_panel *panel, const frugi_chart *chart) {
@@ -214,10 +234,9 @@ static int put_panel(const frugi_findings *f, size_t i, frugi_text *to) {
     frugi_panel_name(panel, &name);
     frugi_put(to, "<section id=\"p%zu\">\n<h2>", i + 1);
     frugi_put_escaped(to, name.data == NULL ? "" : name.data);
-    frugi_put_raw(to, "</h2>\n<ul class=\"verdict\">\n");
+    frugi_put_raw(to, "</h2>\n");
     frugi_text_free(&name);
-    frugi_verdicts(panel, take_verdict, to);
-    frugi_put_raw(to, "</ul>\n");
+    put_verdicts(panel, to);
     frugi_table_panel(panel, FRUGI_TABLE_HTML, to);
     frugi_put_raw(to, "<div class=\"charts\">\n");
     int status = frugi_charts(f, panel, false, take_chart, to);

@@ -36,7 +36,7 @@ static void set_value(frugi_grid *grid, const frugi_panel *panel, const frugi_ce
 
 static void set_share(frugi_grid *grid, size_t column, double share) {
     char text[32];
-    if (share < 0.0995)
+    if (share < 0.00995)
         frugi_grid_set(grid, column, "%s %%", frugi_number_text(100 * share, 2, text, sizeof text));
     else if (!isnan(share))
         frugi_grid_set(grid, column, "%.1f %%", 100 * share);

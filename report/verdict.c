@@ -1,6 +1,6 @@
 /*
  * Verdicts. Nothing here is written by hand: every sentence has its condition. Two means are called the same when they
- * differ by less than the larger of the two standard deviations; with one seed nothing is.
+ * differ by less than the larger of the two standard deviations; with one seed nothing is, and the sentence says so.
  */
 #include "verdict.h"
 
@@ -12,7 +12,7 @@
 
 static const char *share_text(double share, char *dst, size_t cap) {
     char text[32];
-    if (share < 0.0995)
+    if (share < 0.00995)
         snprintf(dst, cap, "%s %%", frugi_number_text(100 * share, 2, text, sizeof text));
     else
         snprintf(dst, cap, "%.1f %%", 100 * share);
@@ -59,8 +59,8 @@ static const frugi_cell *rival_of(const frugi_panel *panel, const frugi_cell *ce
     const frugi_cell *best = NULL;
     for (size_t i = 0; i < panel->count; i++) {
         const frugi_cell *other = &panel->cell[i];
-        if (other->dense || other->ours || !(other->bytes_total <= cell->bytes_total) ||
-            !(lead(panel, other, cell) > spread_of(cell, other)))
+        if (other->dense || other->ours || other->workers < cell->workers || other->workers > cell->workers ||
+            !(other->bytes_total <= cell->bytes_total) || !(lead(panel, other, cell) > spread_of(cell, other)))
             continue;
         if (best == NULL || lead(panel, other, best) > 0)
             best = other;
@@ -86,9 +86,11 @@ static void tell_losses(const frugi_panel *panel, const frugi_cell *cell, frugi_
         tell(&s, true, take, user);
     }
     if (dense != NULL && lead(panel, dense, cell) > spread_of(cell, dense)) {
-        frugi_put(&s, "%s is behind dense by more than the spread: %s instead of %s", cell->label,
+        frugi_put(&s, "%s is behind dense%s: %s instead of %s", cell->label,
+                  spread_of(cell, dense) > 0 ? " by more than the spread" : "",
                   frugi_metric_text(panel->metric, cell->mean, text, sizeof text),
                   frugi_metric_text(panel->metric, dense->mean, other, sizeof other));
+        frugi_put_raw(&s, spread_of(cell, dense) > 0 ? "" : " (too few seeds to know the spread)");
         tell(&s, true, take, user);
     }
     if (dense != NULL && cell->step_ms > 1.05 * dense->step_ms) {

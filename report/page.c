@@ -46,7 +46,7 @@ static const char style[] =
     "details{margin:12px 0}\nsummary{cursor:pointer;color:var(--dim)}\n"
     "pre{overflow-x:auto;font-size:.8rem;padding:10px;border:1px solid var(--grid);border-radius:6px}\n"
     "@media (max-width:520px){main{padding:16px 12px 40px}dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:6px}"
-    "tbody th{max-width:9em;min-width:6.5em}}\n"
+    "tbody th{max-width:9em;min-width:7.5em}}\n"
     "@media print{.scroll{overflow:visible}}\n";
 
 /* ---- the top ------------------------------------------------------------------------------------ */
@@ -157,9 +157,9 @@ static void put_compared(const frugi_findings *f, frugi_text *to) {
 
 static void put_top(const frugi_findings *f, frugi_text *to) {
     frugi_put_raw(to,
-                  "<h1>FruGrad: comparison of methods</h1>\n<p class=\"dim\">Learning rates were searched with the "
-                  "same effort for every method; numbers are means over the test seeds at the best rate, \xc2\xb1 one "
-                  "standard deviation. Bytes are those that one worker sends.</p>\n<dl>\n<dt>Compared</dt><dd>");
+                  "<h1>FruGrad: comparison of methods</h1>\n<p class=\"dim\">Numbers are means over the test seeds at "
+                  "the rate that the tune runs found best, \xc2\xb1 one standard deviation. Bytes are those that one "
+                  "worker sends.</p>\n<dl>\n<dt>Compared</dt><dd>");
     put_compared(f, to);
     frugi_put_raw(to, "</dd>\n<dt>Machine</dt><dd>");
     put_machines(f, to);
@@ -214,6 +214,23 @@ static int take_chart(void *user, const frugi_panel *panel, const frugi_chart *c
     return FRUGI_EXIT_OK;
 }
 
+/* How hard the rates were searched, which decides whether the comparison is fair. */
+static void put_effort(const frugi_panel *panel, frugi_text *to) {
+    size_t least = SIZE_MAX, most = 0;
+    for (size_t i = 0; i < panel->count; i++) {
+        least = panel->cell[i].tune_runs < least ? panel->cell[i].tune_runs : least;
+        most = panel->cell[i].tune_runs > most ? panel->cell[i].tune_runs : most;
+    }
+    frugi_put_raw(to, "<p class=\"dim\">Learning rates: ");
+    if (most == 0)
+        frugi_put_raw(to, "not searched");
+    else if (least == most)
+        frugi_put(to, "searched with %zu runs for every method", most);
+    else
+        frugi_put(to, "searched with %zu to %zu runs, not as many for every method", least, most);
+    frugi_put_raw(to, ".</p>\n");
+}
+
 static void put_commands(const frugi_findings *f, const frugi_panel *panel, frugi_text *to) {
     frugi_put_raw(to, "<details><summary>Commands of the first test run of each method</summary><pre>");
     for (size_t c = 0; c < panel->count; c++)
@@ -238,6 +255,7 @@ static int put_panel(const frugi_findings *f, size_t i, frugi_text *to) {
     frugi_text_free(&name);
     put_verdicts(panel, to);
     frugi_table_panel(panel, FRUGI_TABLE_HTML, to);
+    put_effort(panel, to);
     frugi_put_raw(to, "<div class=\"charts\">\n");
     int status = frugi_charts(f, panel, false, take_chart, to);
     frugi_put_raw(to, "</div>\n");

@@ -100,6 +100,8 @@ for name in ("quality-bytes", "quality-bytes-curves", "loss-bytes", "loss-time",
 sparsity = open(os.path.join(work, "svg", "sparsity-small-resnet20-cifar10-sparsity.svg"), encoding="utf-8").read()
 assert all(word in sparsity for word in (">50 %<", ">90 %<", ">99 %<", ">99.9 %<", ">FruGrad<", ">no feedback<")), sparsity
 PY
+grep -q 'searched with 2 runs for every method' "$work/page.html" || fail "the page does not say how rates were searched"
+grep -q 'searched with 0 to 3 runs, not as many' "$work/sample.html" || fail "unequal searches are not told"
 "$FRUGRAD" report "$work/sample.jsonl" --suite scaling >"$work/out"
 [ "$(grep -c ': resnet20' "$work/out")" = 1 ] || fail "--suite shows another suite: $(cat "$work/out")"
 

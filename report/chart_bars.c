@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NAMES = 118, ROW = 34, ROW_MEMORY = 26, TOP = 46, ENDS = 58 };
+enum { NAMES = 152, ROW = 34, ROW_MEMORY = 26, TOP = 46, ENDS = 58 };
 
 /* Names of the segments with their colours, in as many lines as they take; returns where the next thing can begin. */
 static double draw_legend(frugi_text *to, const char *const *name, const int *colour, size_t count) {

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { NAME_HIGH = 13 };
+enum { NAME_HIGH = 13, CROWD = 14 };
 
 typedef struct box {
     double x0, y0, x1, y1;
@@ -40,10 +40,25 @@ static double cost(const scene *s, const box *b) {
     return sum;
 }
 
+/* The nearest free place anywhere in the chart; the given one where there is none. */
+static box search_all(const scene *s, double x, double y, double width, box best) {
+    double nearest = 1e300;
+    for (double middle = s->plot.top; middle < s->plot.bottom - NAME_HIGH / 2.0; middle += 7)
+        for (double left = s->plot.left + 2; left + width < FRUGI_CHART_WIDTH - 2; left += 10) {
+            box b = {left, middle - NAME_HIGH / 2.0, left + width, middle + NAME_HIGH / 2.0};
+            double dx = fmax(fmax(left - x, x - left - width), 0), dy = middle - y, far = dx * dx + dy * dy;
+            if (far < nearest && !(cost(s, &b) > 0)) {
+                nearest = far;
+                best = b;
+            }
+        }
+    return best;
+}
+
 static box place_name(scene *s, double x, double y, double width) {
     box best = {0, 0, 0, 0};
     double least = 1e300;
-    for (int ring = 0; ring < 9 && least > 0; ring++)
+    for (int ring = 0; ring < 3 && least > 0; ring++)
         for (int k = 0; k < 6 && least > 0; k++) {
             double far = 8 + 12.0 * ring, dy = ring * 13.0;
             double left = k < 2 ? x + 8 : k < 4 ? x - 8 - width : x - width / 2;
@@ -55,6 +70,8 @@ static box place_name(scene *s, double x, double y, double width) {
                 best = b;
             }
         }
+    if (least > 0)
+        best = search_all(s, x, y, width, best);
     s->taken[s->count++] = best;
     return best;
 }
@@ -82,10 +99,10 @@ static void draw_name(scene *s, size_t i) {
     const frugi_cell *cell = &s->panel->cell[i];
     char name[200];
     double x = frugi_plot_x(&s->plot, cell->bytes_total), y = frugi_plot_y(&s->plot, cell->mean);
-    frugi_label_cut(cell->label, 150, name, sizeof name);
+    frugi_label_cut(cell->label, s->panel->count > CROWD ? 125 : 150, name, sizeof name);
     box b = place_name(s, x, y, frugi_label_width(name));
     double middle = (b.y0 + b.y1) / 2, edge = b.x0 > x ? b.x0 - 1 : b.x1 < x ? b.x1 + 1 : x;
-    if (fabs(middle - y) > 20)
+    if (fabs(middle - y) > 20 || b.x0 > x + 20 || b.x1 < x - 20)
         frugi_put(s->plot.to, "<path class=\"s%d\" style=\"stroke-width:.7;opacity:.6\" d=\"M%.1f %.1fL%.1f %.1f\"/>",
                   frugi_series_colour(i), x, y, edge, middle);
     frugi_put(s->plot.to, "<text class=\"f%d\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", frugi_series_colour(i),
@@ -120,7 +137,8 @@ static void take_points(scene *s) {
 bool frugi_draw_points(frugi_text *to, const char *title, const frugi_panel *panel, bool alone) {
     frugi_axis x = {
         .title = "bytes sent by one worker, whole run", .log = true, .unit = FRUGI_UNIT_BYTES, FRUGI_AXIS_EMPTY};
-    scene s = {.plot = {to, x, frugi_metric_axis(panel->metric), 52, FRUGI_CHART_WIDTH - 14, 26, 26 + 240},
+    scene s = {.plot = {to, x, frugi_metric_axis(panel->metric), 52, FRUGI_CHART_WIDTH - 14, 26,
+                        26 + 240 + (panel->count > CROWD ? 80 : 0)},
                .panel = panel};
     for (size_t i = 0; i < panel->count; i++) {
         const frugi_cell *cell = &panel->cell[i];

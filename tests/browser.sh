@@ -82,13 +82,13 @@ look wide-dark 1280,2400 0 14181d
 look phone-light 390,2400 1 ffffff
 look phone-dark 390,2400 0 14181d
 
-# -- on a phone nothing but a box that scrolls is wider than the window. The policy of the page forbids scripts, so it is
-#    shown in a frame of one that measures it.
+# -- on a phone nothing but a box that scrolls is wider than the window. The policy of the page forbids scripts, so
+#    a copy without it is measured.
 sed '/Content-Security-Policy/d' "$work/page.html" >"$work/open.html"
 cat >>"$work/open.html" <<'HTML'
 <script>document.title = "width " + document.documentElement.scrollWidth + " of " + innerWidth</script>
 HTML
-browse "$work/open.html" --window-size=500,900 --dump-dom >"$work/dom"
+browse "$work/open.html" --window-size=390,900 --dump-dom >"$work/dom"
 grep -Eo '<title>width [0-9]+ of [0-9]+' "$work/dom" >"$work/width" || fail "the page cannot be measured"
 read -r _ is _ of <"$work/width"
 [ "$is" -le "$of" ] || fail "the page is $is wide in a window of $of"

@@ -24,7 +24,8 @@ BYTES = 1.08e6
 def run(suite, task, metric, method, label, phase, seed, rate, value, share, workers=4, density=None, **more):
     steps = 400
     loss = lambda i: 0.2 + 2.1 * math.exp(-4 * i / 60) + (0.9 - min(value, 0.9)) + 0.02 * random.random()
-    curve = {"step": [i * steps // 60 for i in range(1, 61)], "seconds": [round(0.2 * i + share * i / 10, 3) for i in range(1, 61)],
+    curve = {"step": [i * steps // 60 for i in range(1, 61)],
+             "seconds": [round(0.2 * i + share * i / 10, 3) for i in range(1, 61)],
              "bytes": [int(BYTES * share * steps * i / 60) for i in range(1, 61)],
              "loss": [round(loss(i), 4) for i in range(1, 61)]}
     evals = {"step": [], "seconds": [], "bytes": [], "value": []}
@@ -35,12 +36,13 @@ def run(suite, task, metric, method, label, phase, seed, rate, value, share, wor
         evals["value"].append(round(value * part if metric == "accuracy" else value / part, 4))
     record = {"format": 1, "kind": "run", "suite": suite, "size": "small", "task": task, "family": "vision",
               "metric": metric, "method": method, "label": label, "phase": phase, "seed": seed, "rate": rate,
-              "command": "frugrad train --method " + method, "environment": MACHINE, "begun": "2026-11-15T14:%02d:00Z" % seed,
-              "seconds": 12.5,
-              "result": {metric: value, "loss": 0.3, "bytes_sent": int(BYTES * share * steps), "bytes_dense": int(BYTES * steps),
-                         "density_mean": density if density is not None else min(1, share), "step": steps, "steps": steps,
-                         "workers": workers, "params": 270000, "model_state_bytes": int(4e6 + 1e6 * (1 - share)),
-                         "weight_bytes": 1080000, "gradient_bytes": 1080000, "library_bytes": int(1.84e6 + 1e6 * (1 - share)),
+              "command": "frugrad train --method " + method, "environment": MACHINE,
+              "begun": "2026-11-15T14:%02d:00Z" % seed, "seconds": 12.5,
+              "result": {metric: value, "loss": 0.3, "bytes_sent": int(BYTES * share * steps),
+                         "bytes_dense": int(BYTES * steps), "step": steps, "steps": steps, "workers": workers,
+                         "density_mean": density if density is not None else min(1, share), "params": 270000,
+                         "model_state_bytes": int(4e6 + 1e6 * (1 - share)), "weight_bytes": 1080000,
+                         "gradient_bytes": 1080000, "library_bytes": int(1.84e6 + 1e6 * (1 - share)),
                          "step_ms": round(50 / workers + 3 * share, 3),
                          "time_ms": {"data": 1.2, "forward": 9.5, "backward": 21.25, "blocked": 14 * share + 0.4,
                                      "compress": 2.5 * (share < 1), "wait": 1.1, "wire": 18 * share + 0.2,
@@ -52,8 +54,8 @@ def run(suite, task, metric, method, label, phase, seed, rate, value, share, wor
 
 
 def layers():
-    names = ["conv1.weight"] + ["layer%d.%d.conv%d.weight" % (a, b, c) for a in (1, 2, 3) for b in (0, 1, 2) for c in (1, 2)]
-    names.append("fc.weight")
+    names = ["layer%d.%d.conv%d.weight" % (a, b, c) for a in (1, 2, 3) for b in (0, 1, 2) for c in (1, 2)]
+    names = ["conv1.weight", *names, "fc.weight"]
     steps = list(range(0, 400, 20))
     density = [[round(min(1, max(0.01, 0.25 * math.exp(-t / 5) * (1.5 if i < 3 else 1) + 0.01 * (i % 4))), 4)
                 for i in range(len(names))] for t in range(len(steps))]
@@ -72,24 +74,25 @@ def main():
             run("paper", "gpt2-wikitext2", "perplexity", method, label, "test", seed, 0.001,
                 round(25 + 150 * (0.914 - value) + 0.2 * seed, 3), share)
     print(json.dumps({"format": 1, "kind": "run", "suite": "paper", "size": "small", "task": "resnet20-cifar10",
-                      "metric": "accuracy", "method": "signsgd", "label": "signSGD", "phase": "test", "seed": 1, "rate": 0.1,
-                      "status": 1, "error": "the loss is no longer a number"}))
-    for method, label, ms in (("dense", "dense", 90.0), ("frugrad", "FruGrad 94 %", 40.0), ("alone", "no exchange", 36.0)):
-        print(json.dumps({"format": 1, "kind": "speed", "suite": "paper", "method": method, "label": label, "model": "resnet20",
-                          "workers": 4, "link": "1 Gbit/s", "step_ms": [ms - 1, ms, ms + 5], "environment": MACHINE,
+                      "metric": "accuracy", "method": "signsgd", "label": "signSGD", "phase": "test", "seed": 1,
+                      "rate": 0.1, "status": 1, "error": "the loss is no longer a number"}))
+    speeds = (("dense", "dense", 90.0), ("frugrad", "FruGrad 94 %", 40.0), ("alone", "no exchange", 36.0))
+    for method, label, ms in speeds:
+        print(json.dumps({"format": 1, "kind": "speed", "suite": "paper", "method": method, "label": label,
+                          "model": "resnet20", "workers": 4, "link": "1 Gbit/s", "step_ms": [ms - 1, ms, ms + 5], "environment": MACHINE,
                           "command": "mpirun"}))
     for method, label, share in (("dense", "dense", 1.0), ("frugrad", "FruGrad 94 %", 0.06), ("split", "split", 0.04)):
         for workers in (1, 2, 4, 8):
-            run("scaling", "resnet20-cifar10", "accuracy", "%s-w%d" % (method, workers), "%s, %d workers" % (label, workers),
-                "test", 1, 0.1, 0.914 - 0.002 * workers * (share < 1), share * (workers - 1) / workers, workers)
+            run("scaling", "resnet20-cifar10", "accuracy", "%s-w%d" % (method, workers),
+                "%s, %d workers" % (label, workers), "test", 1, 0.1, 0.914 - 0.002 * workers * (share < 1), share * (workers - 1) / workers, workers)
     run("sparsity", "resnet20-cifar10", "accuracy", "dense", "dense", "test", 1, 0.1, 0.914, 1.0)
     for method, label, fall in (("frugrad", "FruGrad", 0.01), ("topk", "top-k", 0.02), ("randomk", "random-k", 0.12),
                                 ("dgc", "DGC", 0.013), ("none", "no feedback", 0.07)):
         for held in (0.5, 0.75, 0.9, 0.94, 0.97, 0.99, 0.995, 0.999):
             for seed in (1, 2):
-                run("sparsity", "resnet20-cifar10", "accuracy", "%s-%g" % (method, held), "%s %g %%" % (label, 100 * held),
-                    "test", seed, 0.1, round(0.914 - fall * math.log10(1 / (1 - held)) + 0.002 * seed, 4), 2 * (1 - held),
-                    density=1 - held)
+                value = round(0.914 - fall * math.log10(1 / (1 - held)) + 0.002 * seed, 4)
+                run("sparsity", "resnet20-cifar10", "accuracy", "%s-%g" % (method, held),
+                    "%s %g %%" % (label, 100 * held), "test", seed, 0.1, value, 2 * (1 - held), density=1 - held)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 /* Tables of recorded runs: which columns there are, and how a number is written. What is not known stays blank. */
 #include "tables.h"
 
-#include "grid.h"
+#include "sheet.h"
 
 #include <math.h>
 #include <string.h>
@@ -18,95 +18,95 @@ const char *frugi_metric_text(const char *metric, double value, char *dst, size_
     return dst;
 }
 
-static void set_value(frugi_grid *grid, const frugi_panel *panel, const frugi_cell *cell) {
+static void set_value(frugi_sheet *sheet, const frugi_panel *panel, const frugi_cell *cell) {
     char mean[32], sd[32];
     if (isnan(cell->mean)) {
-        frugi_grid_set(grid, VALUE, "%s", cell->failed > 0 ? "diverged" : "not yet");
+        frugi_sheet_set(sheet, VALUE, "%s", cell->failed > 0 ? "diverged" : "not yet");
         return;
     }
     frugi_metric_text(panel->metric, cell->mean, mean, sizeof mean);
     if (isnan(cell->sd)) {
-        frugi_grid_set(grid, VALUE, "%s", mean);
+        frugi_sheet_set(sheet, VALUE, "%s", mean);
         return;
     }
     frugi_metric_text(panel->metric, cell->sd, sd, sizeof sd);
     mean[strcspn(mean, " ")] = '\0';
-    frugi_grid_set(grid, VALUE, "%s \xc2\xb1 %s", mean, sd);
+    frugi_sheet_set(sheet, VALUE, "%s \xc2\xb1 %s", mean, sd);
 }
 
-static void set_share(frugi_grid *grid, size_t column, double share) {
+static void set_share(frugi_sheet *sheet, size_t column, double share) {
     char text[32];
     if (share < 0.00995)
-        frugi_grid_set(grid, column, "%s %%", frugi_number_text(100 * share, 2, text, sizeof text));
+        frugi_sheet_set(sheet, column, "%s %%", frugi_number_text(100 * share, 2, text, sizeof text));
     else if (!isnan(share))
-        frugi_grid_set(grid, column, "%.1f %%", 100 * share);
+        frugi_sheet_set(sheet, column, "%.1f %%", 100 * share);
 }
 
-static void set_bytes(frugi_grid *grid, size_t column, double bytes) {
+static void set_bytes(frugi_sheet *sheet, size_t column, double bytes) {
     char text[32];
     if (bytes >= 0 && bytes <= 1e18)
-        frugi_grid_set(grid, column, "%s", frugi_bytes_text((uint64_t)(bytes + 0.5), text, sizeof text));
+        frugi_sheet_set(sheet, column, "%s", frugi_bytes_text((uint64_t)(bytes + 0.5), text, sizeof text));
 }
 
-static void add_cell(frugi_grid *grid, const frugi_panel *panel, const frugi_cell *cell, bool workers) {
+static void add_cell(frugi_sheet *sheet, const frugi_panel *panel, const frugi_cell *cell, bool workers) {
     char text[32];
-    frugi_grid_row(grid);
-    frugi_grid_set(grid, METHOD, "%s", cell->label);
+    frugi_sheet_row(sheet);
+    frugi_sheet_set(sheet, METHOD, "%s", cell->label);
     if (workers && !isnan(cell->workers))
-        frugi_grid_set(grid, WORKERS, "%.0f", cell->workers);
+        frugi_sheet_set(sheet, WORKERS, "%.0f", cell->workers);
     if (!isnan(cell->rate))
-        frugi_grid_set(grid, RATE, "%s", frugi_number_text(cell->rate, 3, text, sizeof text));
-    set_value(grid, panel, cell);
-    set_share(grid, OF_DENSE, cell->of_dense);
-    set_share(grid, DENSITY, cell->density);
-    set_bytes(grid, BYTES_STEP, cell->bytes_step);
-    set_bytes(grid, BYTES, cell->bytes_total);
-    set_share(grid, OF_BYTES, cell->bytes_of_dense);
-    set_share(grid, STATE, cell->state_of_dense);
+        frugi_sheet_set(sheet, RATE, "%s", frugi_number_text(cell->rate, 3, text, sizeof text));
+    set_value(sheet, panel, cell);
+    set_share(sheet, OF_DENSE, cell->of_dense);
+    set_share(sheet, DENSITY, cell->density);
+    set_bytes(sheet, BYTES_STEP, cell->bytes_step);
+    set_bytes(sheet, BYTES, cell->bytes_total);
+    set_share(sheet, OF_BYTES, cell->bytes_of_dense);
+    set_share(sheet, STATE, cell->state_of_dense);
     if (!isnan(cell->step_ms))
-        frugi_grid_set(grid, STEP, "%.1f", cell->step_ms);
+        frugi_sheet_set(sheet, STEP, "%.1f", cell->step_ms);
     if (!isnan(cell->speedup))
-        frugi_grid_set(grid, SPEEDUP, "%.2f\xc3\x97 at %s", cell->speedup, cell->link);
+        frugi_sheet_set(sheet, SPEEDUP, "%.2f\xc3\x97 at %s", cell->speedup, cell->link);
     if (cell->failed > 0)
-        frugi_grid_set(grid, SEEDS, "%zu of %zu", cell->seeds, cell->seeds + cell->failed);
+        frugi_sheet_set(sheet, SEEDS, "%zu of %zu", cell->seeds, cell->seeds + cell->failed);
     else
-        frugi_grid_set(grid, SEEDS, "%zu", cell->seeds);
+        frugi_sheet_set(sheet, SEEDS, "%zu", cell->seeds);
 }
 
 void frugi_table_panel(const frugi_panel *panel, frugi_table_style style, frugi_text *to) {
-    frugi_grid grid = {.head = {"method", "workers", "rate", panel->metric, "of dense", "density", "bytes/step",
-                                "bytes", "of dense bytes", "state vs dense", "step ms", "speed-up", "seeds"},
-                       .columns = SEEDS + 1};
+    frugi_sheet sheet = {.head = {"method", "workers", "rate", panel->metric, "of dense", "density", "bytes/step",
+                                  "bytes", "of dense bytes", "state vs dense", "step ms", "speed-up", "seeds"},
+                         .columns = SEEDS + 1};
     bool workers = false;
     for (size_t i = 1; i < panel->count; i++)
         workers |= panel->cell[i].workers > panel->cell[0].workers || panel->cell[i].workers < panel->cell[0].workers;
     for (size_t i = 0; i < panel->count; i++)
-        add_cell(&grid, panel, &panel->cell[i], workers);
-    frugi_grid_put(&grid, style, to);
-    frugi_grid_free(&grid);
+        add_cell(&sheet, panel, &panel->cell[i], workers);
+    frugi_sheet_put(&sheet, style, to);
+    frugi_sheet_free(&sheet);
 }
 
 bool frugi_table_speeds(const frugi_runs *runs, const char *suite, frugi_table_style style, frugi_text *to) {
-    frugi_grid grid = {.head = {"method", "model", "workers", "link", "step ms", "speed-up"}, .columns = 6};
+    frugi_sheet sheet = {.head = {"method", "model", "workers", "link", "step ms", "speed-up"}, .columns = 6};
     for (size_t i = 0; i < runs->timings; i++) {
         const frugi_timing *t = &runs->timing[i];
         double speedup = frugi_speedup(runs, t);
         if (suite != NULL && strcmp(suite, t->suite) != 0)
             continue;
-        frugi_grid_row(&grid);
-        frugi_grid_set(&grid, 0, "%s", t->label);
-        frugi_grid_set(&grid, 1, "%s", t->model);
+        frugi_sheet_row(&sheet);
+        frugi_sheet_set(&sheet, 0, "%s", t->label);
+        frugi_sheet_set(&sheet, 1, "%s", t->model);
         if (!isnan(t->workers))
-            frugi_grid_set(&grid, 2, "%.0f", t->workers);
-        frugi_grid_set(&grid, 3, "%s", t->link);
-        frugi_grid_set(&grid, 4, "%.1f", t->step_ms);
+            frugi_sheet_set(&sheet, 2, "%.0f", t->workers);
+        frugi_sheet_set(&sheet, 3, "%s", t->link);
+        frugi_sheet_set(&sheet, 4, "%.1f", t->step_ms);
         if (!isnan(speedup))
-            frugi_grid_set(&grid, 5, "%.2f\xc3\x97", speedup);
+            frugi_sheet_set(&sheet, 5, "%.2f\xc3\x97", speedup);
     }
-    bool any = grid.rows > 0;
+    bool any = sheet.rows > 0;
     if (any)
-        frugi_grid_put(&grid, style, to);
-    frugi_grid_free(&grid);
+        frugi_sheet_put(&sheet, style, to);
+    frugi_sheet_free(&sheet);
     return any;
 }
 

@@ -15,6 +15,7 @@ extern const frugi_command frugi_command_inspect;    /* inspect.c */
 extern const frugi_command frugi_command_compress;   /* compress.c */
 extern const frugi_command frugi_command_decompress; /* decompress.c */
 extern const frugi_command frugi_command_plan;       /* plan.c */
+extern const frugi_command frugi_command_report;     /* report.c */
 extern const frugi_command frugi_command_help;       /* help.c */
 extern const frugi_command frugi_command_man;        /* man.c */
 

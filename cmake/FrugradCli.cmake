@@ -8,7 +8,7 @@ list(REMOVE_ITEM cli_sources ${cli_main} ${cli_main_mpi})
 
 add_library(frugrad_cli STATIC ${cli_sources})
 target_include_directories(frugrad_cli PUBLIC ${PROJECT_SOURCE_DIR}/cli)
-target_link_libraries(frugrad_cli PUBLIC frugrad_train m)
+target_link_libraries(frugrad_cli PUBLIC frugrad_train frugrad_report m)
 # Sparse recovery has no public interface of its own: its benchmark alone looks into src/.
 set_source_files_properties(${PROJECT_SOURCE_DIR}/cli/bench_recover.c PROPERTIES
                             INCLUDE_DIRECTORIES ${PROJECT_SOURCE_DIR}/src)

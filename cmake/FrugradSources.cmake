@@ -34,11 +34,11 @@ function(frugrad_library_sources out)
     set(${out} ${sources} PARENT_SCOPE)
 endfunction()
 
-# Whether a test or fuzz target includes a header of cli/, io/ or train/, and so has to be linked with frugrad_cli.
+# Whether a test or fuzz target includes a header of cli/, io/, report/ or train/, and so has to be linked with frugrad_cli.
 function(frugrad_uses_cli source out)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
     file(GLOB paths ${PROJECT_SOURCE_DIR}/cli/*.h ${PROJECT_SOURCE_DIR}/io/*.h ${PROJECT_SOURCE_DIR}/train/*.h
-         ${PROJECT_SOURCE_DIR}/train/*/*.h)
+         ${PROJECT_SOURCE_DIR}/train/*/*.h ${PROJECT_SOURCE_DIR}/report/*.h)
     foreach(path ${paths})
         get_filename_component(name ${path} NAME)
         list(APPEND headers ${name})

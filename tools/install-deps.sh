@@ -12,7 +12,7 @@ packages_of() {
     case "$1" in
     build) echo gcc libc6-dev make cmake pkg-config libjansson-dev zlib1g-dev liblzma-dev libopenblas-dev ;;
     demo) echo dataset-fashion-mnist ;; # without it the demo makes up its images
-    test) echo g++ libcmocka-dev python3 python3-numpy python3-torch iproute2 dataset-fashion-mnist ;;
+    test) echo g++ libcmocka-dev python3 python3-numpy python3-torch iproute2 dataset-fashion-mnist chromium librsvg2-bin ;;
     mpi) echo libopenmpi-dev openmpi-bin ;;
     mpich) echo libmpich-dev mpich ;; # stands beside Open MPI: mpicc.mpich, mpirun.mpich
     torch) echo python3-venv ;;

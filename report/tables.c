@@ -1,0 +1,154 @@
+/* Tables of recorded runs: which columns there are, and how a number is written. What is not known stays blank. */
+#include "tables.h"
+
+#include "sheet.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { METHOD, WORKERS, RATE, VALUE, OF_DENSE, DENSITY, BYTES_STEP, BYTES, OF_BYTES, STATE, STEP, SPEEDUP, SEEDS };
+
+const char *frugi_metric_text(const char *metric, double value, char *dst, size_t cap) {
+    if (strcmp(metric, "accuracy") == 0)
+        snprintf(dst, cap, "%.2f %%", 100 * value);
+    else if (strcmp(metric, "correlation") == 0)
+        snprintf(dst, cap, "%.4f", value);
+    else
+        snprintf(dst, cap, value < 1e6 ? "%.2f" : "%.3g", value);
+    return dst;
+}
+
+static void set_value(frugi_sheet *sheet, const frugi_panel *panel, const frugi_cell *cell) {
+    char mean[32], sd[32];
+    if (isnan(cell->mean)) {
+        frugi_sheet_set(sheet, VALUE, "%s", cell->failed > 0 ? "diverged" : "not yet");
+        return;
+    }
+    frugi_metric_text(panel->metric, cell->mean, mean, sizeof mean);
+    if (isnan(cell->sd)) {
+        frugi_sheet_set(sheet, VALUE, "%s", mean);
+        return;
+    }
+    frugi_metric_text(panel->metric, cell->sd, sd, sizeof sd);
+    mean[strcspn(mean, " ")] = '\0';
+    frugi_sheet_set(sheet, VALUE, "%s \xc2\xb1 %s", mean, sd);
+}
+
+static void set_share(frugi_sheet *sheet, size_t column, double share) {
+    char text[32];
+    if (share < 0.00995)
+        frugi_sheet_set(sheet, column, "%s %%", frugi_number_text(100 * share, 2, text, sizeof text));
+    else if (!isnan(share))
+        frugi_sheet_set(sheet, column, "%.1f %%", 100 * share);
+}
+
+static void set_bytes(frugi_sheet *sheet, size_t column, double bytes) {
+    char text[32];
+    if (bytes >= 0 && bytes <= 1e18)
+        frugi_sheet_set(sheet, column, "%s", frugi_bytes_text((uint64_t)(bytes + 0.5), text, sizeof text));
+}
+
+static void add_cell(frugi_sheet *sheet, const frugi_panel *panel, const frugi_cell *cell, bool workers) {
+    char text[32];
+    frugi_sheet_row(sheet);
+    frugi_sheet_set(sheet, METHOD, "%s", cell->label);
+    if (workers && !isnan(cell->workers))
+        frugi_sheet_set(sheet, WORKERS, "%.0f", cell->workers);
+    if (!isnan(cell->rate))
+        frugi_sheet_set(sheet, RATE, "%s", frugi_number_text(cell->rate, 3, text, sizeof text));
+    set_value(sheet, panel, cell);
+    set_share(sheet, OF_DENSE, cell->of_dense);
+    set_share(sheet, DENSITY, cell->density);
+    set_bytes(sheet, BYTES_STEP, cell->bytes_step);
+    set_bytes(sheet, BYTES, cell->bytes_total);
+    set_share(sheet, OF_BYTES, cell->bytes_of_dense);
+    set_share(sheet, STATE, cell->state_of_dense);
+    if (!isnan(cell->step_ms))
+        frugi_sheet_set(sheet, STEP, "%.1f", cell->step_ms);
+    if (!isnan(cell->speedup))
+        frugi_sheet_set(sheet, SPEEDUP, "%.2f\xc3\x97 at %s", cell->speedup, cell->link);
+    if (cell->failed > 0)
+        frugi_sheet_set(sheet, SEEDS, "%zu of %zu", cell->seeds, cell->seeds + cell->failed);
+    else
+        frugi_sheet_set(sheet, SEEDS, "%zu", cell->seeds);
+}
+
+void frugi_table_panel(const frugi_panel *panel, frugi_table_style style, frugi_text *to) {
+    frugi_sheet sheet = {.head = {"method", "workers", "rate", panel->metric, "of dense", "density", "bytes/step",
+                                  "bytes", "of dense bytes", "state vs dense", "step ms", "speed-up", "seeds"},
+                         .columns = SEEDS + 1};
+    bool workers = false;
+    for (size_t i = 1; i < panel->count; i++)
+        workers |= panel->cell[i].workers > panel->cell[0].workers || panel->cell[i].workers < panel->cell[0].workers;
+    for (size_t i = 0; i < panel->count; i++)
+        add_cell(&sheet, panel, &panel->cell[i], workers);
+    frugi_sheet_put(&sheet, style, to);
+    frugi_sheet_free(&sheet);
+}
+
+bool frugi_table_speeds(const frugi_runs *runs, const char *suite, frugi_table_style style, frugi_text *to) {
+    frugi_sheet sheet = {.head = {"method", "model", "workers", "link", "step ms", "speed-up"}, .columns = 6};
+    for (size_t i = 0; i < runs->timings; i++) {
+        const frugi_timing *t = &runs->timing[i];
+        double speedup = frugi_speedup(runs, t);
+        if (suite != NULL && strcmp(suite, t->suite) != 0)
+            continue;
+        frugi_sheet_row(&sheet);
+        frugi_sheet_set(&sheet, 0, "%s", t->label);
+        frugi_sheet_set(&sheet, 1, "%s", t->model);
+        if (!isnan(t->workers))
+            frugi_sheet_set(&sheet, 2, "%.0f", t->workers);
+        frugi_sheet_set(&sheet, 3, "%s", t->link);
+        frugi_sheet_set(&sheet, 4, "%.1f", t->step_ms);
+        if (!isnan(speedup))
+            frugi_sheet_set(&sheet, 5, "%.2f\xc3\x97", speedup);
+    }
+    bool any = sheet.rows > 0;
+    if (any)
+        frugi_sheet_put(&sheet, style, to);
+    frugi_sheet_free(&sheet);
+    return any;
+}
+
+void frugi_panel_name(const frugi_panel *panel, frugi_text *to) {
+    char text[200];
+    frugi_put(to, "%s", frugi_printable(panel->suite, text, sizeof text));
+    if (panel->size[0] != '\0')
+        frugi_put(to, " (%s)", frugi_printable(panel->size, text, sizeof text));
+    frugi_put(to, ": %s", frugi_printable(panel->task, text, sizeof text));
+}
+
+void frugi_tables_put(const frugi_findings *findings, frugi_table_style style, frugi_text *to) {
+    frugi_text speeds = {0};
+    const char *mark = style == FRUGI_TABLE_MARKDOWN ? "### " : "";
+    for (size_t i = 0; i < findings->count; i++) {
+        frugi_put(to, "%s%s", i > 0 ? "\n" : "", mark);
+        frugi_panel_name(&findings->panel[i], to);
+        frugi_put_raw(to, "\n\n");
+        frugi_table_panel(&findings->panel[i], style, to);
+    }
+    if (frugi_table_speeds(findings->runs, findings->suite, style, &speeds) && speeds.data != NULL)
+        frugi_put(to, "%s%sStep times over a network\n\n%s", findings->count > 0 ? "\n" : "", mark, speeds.data);
+    to->failed |= speeds.failed;
+    frugi_text_free(&speeds);
+}
+
+int frugi_report_tables(const char *dir, bool markdown, FILE *out) {
+    frugi_runs runs = {0};
+    frugi_findings findings = {0};
+    frugi_text text = {0};
+    int status = frugi_runs_read(&runs, dir);
+    if (status == FRUGI_EXIT_OK)
+        status = frugi_findings_make(&runs, NULL, &findings);
+    if (status == FRUGI_EXIT_OK) {
+        frugi_tables_put(&findings, markdown ? FRUGI_TABLE_MARKDOWN : FRUGI_TABLE_PLAIN, &text);
+        if (text.failed)
+            status = frugi_error("out of memory");
+        else if (text.len > 0)
+            fwrite(text.data, 1, text.len, out);
+    }
+    frugi_text_free(&text);
+    frugi_findings_free(&findings);
+    frugi_runs_free(&runs);
+    return status;
+}

@@ -1,0 +1,34 @@
+/* tables.h - recorded runs as tables: aligned text, Markdown, or the rows of a page. */
+#ifndef FRUGI_REPORT_TABLES_H
+#define FRUGI_REPORT_TABLES_H
+
+#include "stats.h"
+#include "text.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/**
+ * Read DIR/runs.jsonl (or a file) and print one table for each suite and task, and one of speeds where there are any.
+ * Returns FRUGI_EXIT_OK, or FRUGI_EXIT_FAIL after one line on stderr.
+ */
+int frugi_report_tables(const char *dir, bool markdown, FILE *out);
+
+typedef enum { FRUGI_TABLE_PLAIN, FRUGI_TABLE_MARKDOWN, FRUGI_TABLE_HTML } frugi_table_style;
+
+/** The tables of findings that are there already, with their titles. */
+void frugi_tables_put(const frugi_findings *findings, frugi_table_style style, frugi_text *to);
+
+/** One panel's table alone. */
+void frugi_table_panel(const frugi_panel *panel, frugi_table_style style, frugi_text *to);
+
+/** The table of speeds of a suite (NULL: of all); nothing where there are none. Returns whether there were. */
+bool frugi_table_speeds(const frugi_runs *runs, const char *suite, frugi_table_style style, frugi_text *to);
+
+/** A panel's name: "paper (small): resnet20-cifar10". */
+void frugi_panel_name(const frugi_panel *panel, frugi_text *to);
+
+/** The metric of a cell as people read it: 91.23 %, 24.51. */
+const char *frugi_metric_text(const char *metric, double value, char *dst, size_t cap);
+
+#endif

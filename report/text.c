@@ -1,0 +1,117 @@
+/*
+ * Text that grows by doubling. Everything untrusted goes through frugi_put_escaped(), which is the only place that
+ * knows about markup; control characters cannot be written in XML 1.0 at all, so they are replaced and not escaped.
+ */
+#include "text.h"
+
+#include "files.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int make_room(frugi_text *to, size_t more) {
+    if (to->failed)
+        return -1;
+    if (to->cap - to->len > more)
+        return 0;
+    size_t cap = 2 * to->cap + more + 1024;
+    char *data = realloc(to->data, cap);
+    if (data == NULL) {
+        to->failed = 1;
+        return -1;
+    }
+    to->data = data;
+    to->cap = cap;
+    return 0;
+}
+
+static void put_bytes(frugi_text *to, const char *bytes, size_t len) {
+    if (make_room(to, len) != 0)
+        return;
+    memcpy(to->data + to->len, bytes, len);
+    to->len += len;
+    to->data[to->len] = '\0';
+}
+
+void frugi_put(frugi_text *to, const char *format, ...) {
+    va_list list, again;
+    va_start(list, format);
+    va_copy(again, list);
+    int len = vsnprintf(NULL, 0, format, list);
+    if (len >= 0 && make_room(to, (size_t)len) == 0) {
+        vsnprintf(to->data + to->len, (size_t)len + 1, format, again);
+        to->len += (size_t)len;
+    }
+    va_end(again);
+    va_end(list);
+}
+
+void frugi_put_raw(frugi_text *to, const char *text) {
+    put_bytes(to, text, strlen(text));
+}
+
+void frugi_put_escaped(frugi_text *to, const char *text) {
+    static const char marks[] = "&<>\"'";
+    static const char *const names[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
+    for (const char *p = text; *p != '\0'; p++) {
+        const char *mark = strchr(marks, *p);
+        int odd = strncmp(p, "\xef\xbf\xbe", 3) == 0 || strncmp(p, "\xef\xbf\xbf", 3) == 0;
+        if (mark != NULL) {
+            frugi_put_raw(to, names[mark - marks]);
+        } else if (odd) {
+            put_bytes(to, "?", 1);
+            p += 2;
+        } else if (*p == '\n' || *p == '\t') {
+            put_bytes(to, " ", 1);
+        } else if ((unsigned char)*p < 0x20 || *p == 0x7f) {
+            put_bytes(to, "?", 1);
+        } else {
+            put_bytes(to, p, 1);
+        }
+    }
+}
+
+void frugi_text_free(frugi_text *text) {
+    free(text->data);
+    *text = (frugi_text){0};
+}
+
+int frugi_text_save(const frugi_text *text, const char *path) {
+    frugi_writer writer = FRUGI_WRITER_CLOSED;
+    if (text->failed)
+        return frugi_error("%s: out of memory", path);
+    int status = frugi_writer_open(path, &writer);
+    if (status == FRUGI_EXIT_OK && (status = frugi_writer_put(&writer, text->data, text->len)) == FRUGI_EXIT_OK)
+        status = frugi_writer_commit(&writer);
+    else
+        frugi_writer_abort(&writer);
+    return status;
+}
+
+size_t frugi_text_columns(const char *text) {
+    size_t columns = 0;
+    for (; *text != '\0'; text++)
+        columns += ((unsigned char)*text & 0xc0) != 0x80;
+    return columns;
+}
+
+const char *frugi_number_text(double number, int digits, char *dst, size_t cap) {
+    int places = digits - 1;
+    if (fabs(number) > 0)
+        places = digits - 1 - (int)floor(log10(fabs(number)) + 1e-9);
+    places = places < 0 ? 0 : places > 12 ? 12 : places;
+    snprintf(dst, cap, "%.*f", places, number);
+    if (strchr(dst, '.') != NULL) {
+        char *end = dst + strlen(dst);
+        while (end[-1] == '0')
+            *--end = '\0';
+        if (end[-1] == '.')
+            end[-1] = '\0';
+    }
+    if (strcmp(dst, "-0") == 0)
+        snprintf(dst, cap, "0");
+    return dst;
+}

@@ -58,7 +58,12 @@ def library() -> ctypes.CDLL:
 
 def emulated() -> bool:
     """Whether FRUGRAD_CUDA_LIBRARY names a library whose device is the host."""
-    return bool(os.environ.get("FRUGRAD_CUDA_LIBRARY")) and hasattr(library(), "frug_cuda_emulated")
+    if not os.environ.get("FRUGRAD_CUDA_LIBRARY"):
+        return False
+    try:
+        return hasattr(library(), "frug_cuda_emulated")
+    except ImportError:
+        return False
 
 
 def can_keep() -> bool:

@@ -363,7 +363,7 @@ class DDPState:
             found = found._replace(shape=(found.shape[0], found.elements // found.shape[0]))
         return found
 
-    def _learn(self, tensors: Sequence[Tensor], device: torch.device) -> None:
+    def _learn(self, tensors: Sequence[Tensor], device: torch.device = torch.device("cpu")) -> None:
         """See that the engine knows these parameters, and all ranks know the same ones."""
         if self._engine is None:
             self._engine = self._first_engine(tensors, device)
@@ -407,6 +407,8 @@ class DDPState:
         if device.type != "cuda" and not _cuda.emulated():
             return Engine(*arguments)
         try:
+            if device.type == "cuda" and _cuda.emulated():
+                raise ImportError("the library that FRUGRAD_CUDA_LIBRARY names has no GPU")
             if not self._fixed:
                 raise ConfigError("frames of this config differ in length")
             if self._exchange.size > _cuda.MOST_FRAMES:

@@ -30,8 +30,9 @@ def mark_failure(frame: torch.Tensor, error: BaseException) -> None:
 
 def failure_in(frame: torch.Tensor) -> Optional[str]:
     """What a frame says of its sender's failure."""
-    start = bytes(frame[:512].tolist())
-    return start[len(_MARK):].split(b"\0")[0].decode(errors="replace") if start.startswith(_MARK) else None
+    if bytes(frame[:len(_MARK)].tolist()) != _MARK:
+        return None
+    return bytes(frame[len(_MARK):512].tolist()).split(b"\0")[0].decode(errors="replace")
 
 
 class Finisher:

@@ -96,12 +96,13 @@ def equal(one, other):
 
 
 def same_bits(kind):
-    """Five steps with each config on the device and on the host: gradients and states."""
+    """Four steps with each config on the device and on the host: gradients and states."""
     begin(kind)
     results = []
-    for config in ALIKE + (KEPT if _cuda.can_keep() else ()):
+    configs = ALIKE + (KEPT if _cuda.can_keep() else ())
+    for config in configs[1::3] if kind == "streams" else configs:
         there, here = Run(config, kind), Run(config, kind, on_host=True)
-        same = [equal(there.step(i), here.step(i)) for i in range(5)]
+        same = [equal(there.step(i), here.step(i)) for i in range(4)]
         states = [run.state.state_dict()["ranks"][RANK] for run in (there, here)]
         results.append([config, there.where() and not here.where(), same, torch.equal(*states),
                         there.state.stats()["bytes_sent"] > 0])
@@ -253,7 +254,7 @@ class Cases:
     def test_the_bits_of_the_cpu(self):
         for results in self.run_all(same_bits):
             for config, there, same, states, sent in results:
-                self.assertEqual([there, same, states, sent], [True, [True] * 5, True, True], config)
+                self.assertEqual([there, same, states, sent], [True, [True] * 4, True, True], config)
 
     def test_other_types(self):
         for results in self.run_all(other_types):

@@ -42,14 +42,14 @@ def alike(one, other):
 class OnAGPU(unittest.TestCase):
     def sgc(self, device, dtype, **options):
         params = parameters(device, dtype)
-        optimizer = frugrad.torch.SGC(params, lr=1e-2, min_size=1024, **options)
+        optimizer = frugrad.torch.SGC(params, lr=1e-2, min_size=4096, **options)
         for step in range(5):
             for p, g in zip(params, given(step)):
                 p.grad = g.to(device, dtype)
             optimizer.step()
             if step == 2:  # a checkpoint that goes over the other device
                 saved = optimizer.state_dict()
-                optimizer = frugrad.torch.SGC(params, lr=1e-2, min_size=1024, **options)
+                optimizer = frugrad.torch.SGC(params, lr=1e-2, min_size=4096, **options)
                 optimizer.load_state_dict(saved)
         return [p.detach() for p in params], states(optimizer)
 

@@ -3,15 +3,17 @@
 
     export FRUGRAD_LIBRARY=build/release/libfrugrad.so PYTHONPATH=python
     python3 bench/train_gpu.py --data DATA --task resnet50 gpt2 --out results/train-gpu.jsonl
-    torchrun --nproc_per_node 2 bench/train_gpu.py --ddp --data DATA --task gpt2 --steps 60 --out results/train-gpu-ddp.jsonl
+    torchrun --nproc_per_node 2 bench/train_gpu.py --ddp --data DATA --task gpt2 --steps 60 --out results/ddp-gpu.jsonl
 
-One process plays all workers: their batches go through the model one after the other, each worker has a compressor of its
-own on the GPU and sends frames, and the mean of the frames moves the weights. Tensors of one dimension travel whole.
-With --ddp there are as many processes as torchrun starts, on one GPU over gloo, with DistributedDataParallel and the hook.
-A run that --out has already is not made again. --tiny makes models and data small, to try the program without a GPU.
+One process plays all workers: their batches go through the model one after the other, each worker has a compressor of
+its own on the GPU and sends frames, and the mean of the frames moves the weights. Tensors of one dimension travel
+whole. With --ddp there are as many processes as torchrun starts, on one GPU over gloo, with DistributedDataParallel and
+the hook. A run that --out has already is not made again. --tiny makes models and data small, to try the program without
+a GPU.
 
-Methods: dense; none:S, merged:S, plain:S (the feedback, and the share S that is not sent). With merged the optimiser has
-no momentum of its own: ResNet-50 w -= rate / (1 - 0.9) * mean, GPT-2 Adam without a first moment (docs/optimizers.md).
+Methods: dense; none:S, merged:S, plain:S (the feedback, and the share S that is not sent). With merged the optimiser
+has no momentum of its own: ResNet-50 w -= rate / (1 - 0.9) * mean, GPT-2 Adam without a first moment
+(docs/optimizers.md).
 """
 
 import argparse
@@ -481,7 +483,8 @@ def machine() -> dict:
         except (OSError, subprocess.CalledProcessError):
             return ""
     return {"machine": torch.cuda.get_device_name() if CUDA else "cpu", "torch": torch.__version__,
-            "cuda": torch.version.cuda, "driver": said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+            "cuda": torch.version.cuda,
+            "driver": said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
             "commit": os.environ.get("FRUGRAD_COMMIT") or said("git", "describe", "--always", "--dirty")}
 
 
@@ -512,7 +515,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--steps", type=int, default=0, help="0: 8 epochs of CIFAR-10, 400 steps of GPT-2")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no run, and end the running, after so many")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no run, and end it, after so many")
     parser.add_argument("--out", type=Path, default=Path("train-gpu.jsonl"))
     parser.add_argument("--ddp", action="store_true")
     parser.add_argument("--tiny", action="store_true")

@@ -14,14 +14,15 @@ import support
 from ddp_helpers import RANK, WORLD, atexit, dist, nn, torch
 
 from frugrad import _cuda
-from frugrad.torch import DDPState, hook
+from frugrad.torch import DDPState, gather, hook
 from frugrad.torch.engine import Engine
 
 EMULATED = os.environ.get("FRUGRAD_CUDA_EMULATED", "")
 SHAPES = ((300, 70), (513,), (64, 3, 3, 3), (1000, 41), (5,), (129, 128), (2, 3))
 ALIKE = ("feedback=merged", "feedback=plain,value=int8", "feedback=none,value=f32", "schedule=constant:0.99",
-         "schedule=constant:0.999,feedback=plain", "feedback=plain,residual=f32,index=bitmap", "warmup=2,feedback=plain",
-         "feedback=plain,residual=int4,select=exact", "frugrad-paper", "reduce=split,feedback=plain,value=f32",
+         "schedule=constant:0.999,feedback=plain", "feedback=plain,residual=f32,index=bitmap",
+         "warmup=2,feedback=plain", "feedback=plain,residual=int4,select=exact", "frugrad-paper",
+         "reduce=split,feedback=plain,value=f32",
          "reduce=split,feedback=plain,schedule=constant:0.99", "reduce=split,schedule=frugrad:0.5:0.94:0.5",
          "reduce=split,warmup=2")
 KEPT = ("reduce=split,down=2,feedback=plain,residual=f32,value=f32", "reduce=split,down=1,feedback=plain")
@@ -67,7 +68,7 @@ class Run:
         """Gradients after one backward, on the host."""
         self.model.zero_grad(set_to_none=True)
         self.ddp([g.to(self.device, self.dtype) for g in given(step, RANK, spoil)]).backward()
-        return [w.grad.cpu() for w in self.model.w]
+        return [w.grad.cpu() for w in self.model.w if w.grad is not None]
 
     def where(self):
         return self.state.stats()["device"] != "cpu" or type(self.state._engine).__name__ == "DeviceEngine"
@@ -107,6 +108,48 @@ def same_bits(kind):
         results.append([config, there.where() and not here.where(), same, torch.equal(*states),
                         there.state.stats()["bytes_sent"] > 0])
     return results
+
+
+def large_buckets(kind):
+    """Frames of a bucket that is cut into ranges, as one of gigabytes is: the bits of those of whole ones."""
+    begin(kind)
+    results, most = [], gather._MOST
+    for config in ("feedback=plain,schedule=constant:0.97", "reduce=split,feedback=plain,schedule=constant:0.97"):
+        there, here = Run(config, kind), Run(config, kind, on_host=True)
+        for i in range(3):
+            gather._MOST = 9000
+            cut = there.step(i)
+            gather._MOST = most
+            results.append(equal(cut, here.step(i)))
+        results.append(max(len(plan.exchange.ranges) for plan in there.state._plans.values()) > 4 and there.where())
+    return results
+
+
+def grown(kind):
+    """Wrapped anew with other buckets and a tensor that was frozen before: what was left behind is kept."""
+    begin(kind)
+    results, runs = [], []
+    for on_host in (False, True):
+        run = Run("feedback=plain,residual=f32", kind, on_host, start_iter=0)
+        group = run.ddp.process_group
+        for i in range(4):
+            run.model.w[3].requires_grad_(i > 1)
+            if i in (0, 2):
+                run.wrap(group, cap=0.05 * (i + 1))
+            run.step(i)
+        runs.append(run)
+    left = [run.state.residuals() for run in runs]
+    results.append(sorted(left[0]) == sorted(left[1]))
+    results += [torch.equal(left[0][name], left[1][name]) and bool(left[0]["w.3"].any()) for name in left[0]]
+    return results
+
+
+def mixed(kind):
+    """The first rank on the device, the other one on the host."""
+    begin(kind)
+    run, here = Run("feedback=plain", kind, on_host=RANK > 0), Run("feedback=plain", kind, on_host=True)
+    same = [equal(run.step(i), here.step(i)) for i in range(4)]
+    return [all(same), run.where() == (RANK == 0)]
 
 
 def other_types(kind):
@@ -248,13 +291,26 @@ class Cases:
     kind, ranks, env = "", 2, {}
 
     def run_all(self, function, timeout=240):
-        return support.values(support.torchrun(self.ranks, function, args=[self.kind], env=self.env, timeout=timeout,
-                                               fresh=self.kind in ("gloo", "nccl")))
+        return support.values(support.torchrun(self.ranks, function, args=[self.kind], env=self.env, timeout=timeout))
 
     def test_the_bits_of_the_cpu(self):
         for results in self.run_all(same_bits):
             for config, there, same, states, sent in results:
                 self.assertEqual([there, same, states, sent], [True, [True] * 4, True, True], config)
+
+    def test_large_buckets(self):
+        for results in self.run_all(large_buckets):
+            self.assertEqual(results, [True] * 8)
+
+    def test_what_was_left_behind_moves_on(self):
+        for results in self.run_all(grown):
+            self.assertEqual(results, [True] * (1 + len(SHAPES)))
+
+    def test_ranks_with_and_without_a_gpu(self):
+        if self.kind != "emulated":
+            self.skipTest("one device for all")
+        for results in self.run_all(mixed):
+            self.assertEqual(results, [True, True])
 
     def test_other_types(self):
         for results in self.run_all(other_types):

@@ -196,7 +196,8 @@ class DDPState:
                 "ratio": total["bytes_dense"] / total["bytes_sent"] if total["bytes_sent"] else 1.0,
                 "density": inner.get("density_mean", 1.0), "energy": inner.get("energy_kept_mean", 1.0),
                 "blocks_held": inner.get("blocks_held", 0),
-                "device": str(self._engine.place.device) if isinstance(self._engine, DeviceEngine) else "cpu", "feedback": self.config.option("feedback"),
+                "device": str(self._engine.place.device) if isinstance(self._engine, DeviceEngine) else "cpu",
+                "feedback": self.config.option("feedback"),
                 "seconds": {key: total[key] for key in ("compress", "wait", "decode", "python")}, "buckets": rows}
 
     # ---- the hook

@@ -78,6 +78,7 @@ class Leg:
         self.exchange, self.place, self.direct = exchange, place, direct
         self.sent = self.got = self._from = self._to = place.room(0)
         self._event = self._handle = None
+        self.expected = 0
 
     def fit(self, sent: torch.Tensor, expected: int) -> None:
         """What is sent, and how much will come."""
@@ -118,7 +119,7 @@ class Leg:
 
     def complain(self, frames: int, look: bool = False) -> None:
         """Raise what a rank that failed says; with NCCL only if told to look, since that waits for the device."""
-        if self.direct and not look:
+        if not self.expected or (self.direct and not look):
             return
         for rank, frame in enumerate((self.got if self.direct else self._to)[:self.expected].view(frames, -1)):
             text = failure_in(frame[:512].cpu())

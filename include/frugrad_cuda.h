@@ -46,7 +46,8 @@ FRUG_API frug_status frug_cuda_bound(const frug_cuda *cuda, uint64_t begin, uint
  * As frug_compress(), on the device that the compressor was made on.
  *
  *   grad, dst   memory of that device; dst at a multiple of four bytes
- *   *len        is right when the call returns, though the bytes are written later
+ *   *len        is right when the call returns, though the bytes are written later; also with FRUG_ERR_SHORT_BUFFER,
+ *               so that a call with cap 0 asks how long a frame will be and does nothing else
  *
  * Threads: one call at a time. Calls on different streams must not overlap on the device. Returns FRUG_ERR_ARG,
  * FRUG_ERR_SHORT_BUFFER, FRUG_ERR_DEVICE. Since 0.2.

@@ -1,7 +1,8 @@
 """The library's compressor for GPUs over bare addresses, where libfrugrad_cuda is there.
 
-It is looked for beside libfrugrad, and loaded when first asked for. Addresses are those of the current device; a stream
-is the integer that ``torch.cuda.Stream.cuda_stream`` is.
+It is looked for beside libfrugrad, or where FRUGRAD_CUDA_LIBRARY says, and loaded when first asked for. Addresses are
+those of the current device; a stream is the integer that ``torch.cuda.Stream.cuda_stream`` is. A library that emulates
+the device (tests/cuda/emulator) takes addresses of the host, and 0 for every stream.
 """
 
 import ctypes
@@ -25,6 +26,10 @@ _FUNCTIONS = {
     "frug_cuda_from_host": [c_void_p, c_void_p],
 }
 
+_LATER = {"frug_cuda_keep": [c_void_p, c_uint64, c_uint64, c_uint64, c_void_p, c_void_p]}  # not in every 0.2
+
+MOST_FRAMES = 64  # that can be added up at once
+
 _loaded: Optional[ctypes.CDLL] = None
 
 
@@ -38,16 +43,32 @@ def library() -> ctypes.CDLL:
     global _loaded
     if _loaded is None:
         try:
-            loaded = ctypes.CDLL(_beside(_lib.lib._name))
+            loaded = ctypes.CDLL(os.environ.get("FRUGRAD_CUDA_LIBRARY") or _beside(_lib.lib._name))
         except OSError as error:
             raise ImportError(f"libfrugrad_cuda is not there: {error}") from None
         loaded.frug_cuda_destroy.argtypes = [c_void_p]
         loaded.frug_cuda_destroy.restype = None
-        for name, arguments in _FUNCTIONS.items():
+        later = {name: arguments for name, arguments in _LATER.items() if hasattr(loaded, name)}
+        for name, arguments in {**_FUNCTIONS, **later}.items():
             function = getattr(loaded, name)
             function.argtypes, function.restype, function.errcheck = arguments, c_int, _lib._check
         _loaded = loaded
     return _loaded
+
+
+def emulated() -> bool:
+    """Whether FRUGRAD_CUDA_LIBRARY names a library whose device is the host."""
+    if not os.environ.get("FRUGRAD_CUDA_LIBRARY"):
+        return False
+    try:
+        return hasattr(library(), "frug_cuda_emulated")
+    except ImportError:
+        return False
+
+
+def can_keep() -> bool:
+    """Whether CudaCompressor.keep() is there."""
+    return hasattr(library(), "frug_cuda_keep")
 
 
 class CudaCompressor(Owned):
@@ -68,6 +89,16 @@ class CudaCompressor(Owned):
         self.lib.frug_cuda_bound(self.handle, begin, count, byref(size))
         return size.value
 
+    def length(self, step: int, begin: int, count: int) -> int:
+        """How long a frame of a range is at a step."""
+        length = c_size_t()
+        try:
+            self.lib.frug_cuda_compress(self.handle, step, begin, count, 16, 16, 0, byref(length), 0)
+        except _lib.FrugradError:
+            if not length.value:  # another reason than that there is no room
+                raise
+        return length.value
+
     def compress(self, step: int, begin: int, count: int, grad: int, dst: int, room: int, stream: int = 0) -> int:
         """Put one frame onto the stream; its length is known at once."""
         length = c_size_t()
@@ -80,6 +111,10 @@ class CudaCompressor(Owned):
         n = len(frames)
         self.lib.frug_cuda_decompress_add(self.handle, step, (c_void_p * n)(*frames), n, scale, begin, count, dst,
                                           stream)
+
+    def keep(self, step: int, begin: int, count: int, values: int, stream: int = 0) -> None:
+        """Add values to what a range has left behind."""
+        self.lib.frug_cuda_keep(self.handle, step, begin, count, values, stream)
 
     def verdict(self, stream: int = 0) -> None:
         """Wait for the stream; raise if a frame was not what it had to be."""

@@ -231,6 +231,7 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, uint64_t begin, uint
     FRUG_FAIL_IF((uintptr_t)dst % 4 != 0, FRUG_ERR_ARG, "cuda: the destination is not at a multiple of four bytes");
     range r;
     FRUG_TRY(cut_range(g, step, begin, count, &r));
+    *len = r.cut.bytes; /* also where there is no room for it */
     FRUG_FAIL_IF(cap < r.cut.bytes, FRUG_ERR_SHORT_BUFFER, "cuda: %llu bytes to write, room for %zu",
                  (unsigned long long)r.cut.bytes, cap);
     frugi_gpu_press press = {.grad = grad,
@@ -254,7 +255,6 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, uint64_t begin, uint
     const unsigned char *frame = dst;
     TRY_CUDA("checksum", frugi_gpu_crc_launch(&frame, 1, r.cut.bytes, g->powers, g->desk, stream));
     TRY_CUDA("seal", frugi_gpu_seal_launch(&r.frame, dst, g->desk, stream));
-    *len = r.cut.bytes;
     return FRUG_OK;
 }
 

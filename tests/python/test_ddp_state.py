@@ -94,6 +94,7 @@ def moved_buckets():
 
 def _plan(state, model):
     class Plan:
+        device = torch.device("cpu")
         params = list(model.parameters())[::-1]
     state._plans.clear()
     return Plan

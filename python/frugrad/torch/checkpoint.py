@@ -38,7 +38,7 @@ def merged(states: Union[dict, Sequence[dict]]) -> dict:
 
 def raw(engine: Engine) -> torch.Tensor:
     """A compressor's state as a tensor of bytes."""
-    return torch.frombuffer(bytearray(engine.compressor.save()), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(engine.save()), dtype=torch.uint8)
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
@@ -64,11 +64,11 @@ def take_up(engine: Engine, state: dict, rank: int, world: int) -> None:
                          f" of them, as a list or from state_dict(all_ranks=True); here are {sorted(ranks)}")
     old = Engine(Config(state["config"]), tensors_of(state), state["total_steps"], 1, rank)
     if same and old.layout.hash == engine.layout.hash and old.config.text == engine.config.text:
-        engine.compressor.restore(_bytes(ranks[rank]))
+        engine.restore(_bytes(ranks[rank]))
         return
     missing: List[str] = []
     for member in [rank] if same else sorted(ranks):
-        old.compressor.restore(_bytes(ranks[member]))
+        old.restore(_bytes(ranks[member]))
         missing = engine.take(old, 1.0 if same else 1.0 / len(ranks))
     if missing:
         warnings.warn("what these parameters had not sent yet is dropped, since the model does not have them in that"

@@ -13,12 +13,16 @@ from typing import Dict, List, Optional, Sequence, Union
 
 import torch
 
+from .. import _cuda
 from .._core import Compressor, Config, Tensor
+from .._lib import ConfigError
 from . import checkpoint
 from .config import check, hook_config
+from .device import DeviceEngine, Place
+from .device_exchange import DeviceGather, DeviceSplit
 from .engine import Engine, by_blocks
 from .exchange import Exchange
-from .gather import GatherBucket
+from .gather import GatherBucket, limited
 from .pipeline import Clock, Finisher, Times
 from .roles import describe
 from .split import SplitBucket, second_config
@@ -31,19 +35,21 @@ class _Plan:
         self.params, self.times = params, times
         self.address, self.numel, self.dtype = buffer.data_ptr(), buffer.numel(), buffer.dtype
         self.bytes = 4 * buffer.numel()
-        self.exchange = None  # GatherBucket or SplitBucket
+        self.device = buffer.device
+        self.exchange = None  # GatherBucket, SplitBucket, or the same on a device
         self.stage: Optional[torch.Tensor] = None
 
     def fits(self, params: List[torch.Tensor], buffer: torch.Tensor) -> bool:
         return (buffer.data_ptr() == self.address and buffer.numel() == self.numel and buffer.dtype == self.dtype
                 and len(params) == len(self.params) and all(map(operator.is_, params, self.params)))
 
-    def floats(self, buffer: torch.Tensor) -> torch.Tensor:
-        """The bucket as float32 in host memory: itself, or a copy that is made again at every step."""
-        if buffer.dtype == torch.float32 and not buffer.is_cuda:
+    def floats(self, buffer: torch.Tensor, device: torch.device = torch.device("cpu")) -> torch.Tensor:
+        """The bucket as float32 on the host or another device: itself, or a copy that is made again at every step."""
+        if buffer.dtype == torch.float32 and buffer.device == device:
             return buffer
-        if self.stage is None:
-            self.stage = torch.empty(buffer.numel(), dtype=torch.float32, pin_memory=buffer.is_cuda)
+        if self.stage is None or self.stage.device != device:
+            self.stage = torch.empty(buffer.numel(), dtype=torch.float32, device=device,
+                                     pin_memory=buffer.is_cuda and device.type == "cpu")
         self.stage.copy_(buffer)
         return self.stage
 
@@ -70,14 +76,16 @@ class DDPState:
 
     One state serves one DDP; a model that is wrapped again may keep it. The hook returns the mean over all ranks, in
     the bucket's dtype; gradients in other types than float32 (bf16, f16, float64) are compressed as float32. Gradients
-    on a GPU are compressed on the host. Accumulation under ``no_sync()`` does not call the hook and needs no care. With
+    on a GPU are compressed there, where libfrugrad_cuda is at hand and takes the config, and on the host otherwise,
+    which is said once. Accumulation under ``no_sync()`` does not call the hook and needs no care. With
     ``find_unused_parameters`` DDP leaves the gradient of a parameter that no rank has used as it was: what the hook
     sends of it in that step, left over from earlier ones, is lost. Methods that compare tensors (segment=all,
     layers=budget) and ``clip`` go by the bucket; unit=head wants all of an attention module in one, so raise DDP's
     bucket_cap_mb there.
 
     A rank whose compression fails takes part in the rest of the step and tells why: backward() then raises on all, and
-    so does every later one until a state is loaded.
+    so does every later one until a state is loaded. With NCCL it is the next backward() that raises, so that no step
+    waits for the GPU; so it is on a GPU when a frame was damaged on the way. The gradient of such a step is zero.
     """
 
     def __init__(self, model: Optional[torch.nn.Module] = None, config: str = "frugrad", *, total_steps: int = 0,
@@ -107,6 +115,8 @@ class DDPState:
         self._turning = None
         self._error: Optional[BaseException] = None
         self._told = False
+        self._direct: Optional[bool] = None  # whether frames go from device to device; None: not known yet
+        self._begins = True  # the next bucket is the first of a step
 
     # ---- checkpoints
 
@@ -117,6 +127,7 @@ class DDPState:
         that one rank can write one file. Not while a backward pass is under way.
         """
         self._drain()
+        self._judge()
         world = self._exchange.size if self._exchange else 1
         if self._engine is None:
             if self._loaded is not None:
@@ -158,7 +169,7 @@ class DDPState:
         self._drain()
         if self._engine is None:
             return {}
-        return {t.name: self._engine.residual(t.name).view(t.shape) for t in self._engine.tensors}
+        return self._engine.residuals()
 
     # ---- accounting
 
@@ -169,17 +180,24 @@ class DDPState:
         ratio                     the second over the first
         feedback                  what becomes of entries that are not sent: with "none" they are forgotten
         density, energy           share of the entries that were sent, and of the energy (squares); of compressed steps
+        device                    where frames are made: "cpu", or a GPU
         seconds                   compress, wait (for the exchange, behind backward), decode, python (of the hook)
         buckets                   the same for each bucket
+
+        On a GPU energy and blocks_held are None, since kernels do not count them, and seconds are those of the host,
+        which does not wait for what it puts onto streams.
         """
         self._drain()
+        self._judge()
         rows = [dict(self._times[i].as_dict(), bucket=i) for i in sorted(self._times)]
         total = {key: sum(row[key] for row in rows) for key in Times.__slots__}
-        inner = self._engine.compressor.stats() if self._engine else {}
+        inner = self._engine.stats() if self._engine else {}
         return {"step": self.step, "bytes_sent": total["bytes_sent"], "bytes_dense": total["bytes_dense"],
                 "ratio": total["bytes_dense"] / total["bytes_sent"] if total["bytes_sent"] else 1.0,
                 "density": inner.get("density_mean", 1.0), "energy": inner.get("energy_kept_mean", 1.0),
-                "blocks_held": inner.get("blocks_held", 0), "feedback": self.config.option("feedback"),
+                "blocks_held": inner.get("blocks_held", 0),
+                "device": str(self._engine.place.device) if isinstance(self._engine, DeviceEngine) else "cpu",
+                "feedback": self.config.option("feedback"),
                 "seconds": {key: total[key] for key in ("compress", "wait", "decode", "python")}, "buckets": rows}
 
     # ---- the hook
@@ -189,6 +207,9 @@ class DDPState:
         begun = perf_counter()
         if self._exchange is None:
             self._meet()
+        if self._begins:
+            self._begins = False
+            self._judge()
         buffer, index = bucket.buffer(), bucket.index()
         params, plan = bucket.parameters(), self._plans.get(index)
         if plan is None or not plan.fits(params, buffer):
@@ -203,6 +224,7 @@ class DDPState:
             future = self._compressed(plan, buffer, bucket.is_last())
         if bucket.is_last():
             self.step += 1
+            self._begins = True
             self._dense_left = max(0, self._dense_left - 1)
         times.python += perf_counter() - begun - (times.compress + times.wait - inside)
         return future
@@ -217,9 +239,6 @@ class DDPState:
     def _new_plan(self, index: int, params: List[torch.Tensor], buffer: torch.Tensor) -> _Plan:
         if buffer.layout != torch.strided:
             raise TypeError("the hook takes no sparse gradients: make embeddings with sparse=False")
-        if buffer.is_cuda and not self._told:
-            self._told = True
-            warnings.warn("frugrad compresses on the host: gradients are copied from the GPU and back")
         return _Plan(params, buffer, self._times.setdefault(index, Times()))
 
     def _dense(self, plan: _Plan, buffer: torch.Tensor) -> torch.futures.Future:
@@ -241,6 +260,8 @@ class DDPState:
     def _compressed(self, plan: _Plan, buffer: torch.Tensor, last: bool) -> torch.futures.Future:
         if plan.exchange is None:
             plan.exchange = self._exchange_of(plan)
+        if isinstance(self._engine, DeviceEngine):
+            return self._on_device(plan, buffer, last)
         floats, times, exchange = plan.floats(buffer), plan.times, plan.exchange
         if self._reduce == "gather":
             handle = exchange.begin(self.step, floats, times, self._error)
@@ -258,11 +279,52 @@ class DDPState:
             self._turn()
         return future
 
+    def _on_device(self, plan: _Plan, buffer: torch.Tensor, last: bool) -> torch.futures.Future:
+        """The same with frames made there. Where they go over the host, that is done when the next bucket comes."""
+        place, times, exchange = self._engine.place, plan.times, plan.exchange
+        with place.pressing():
+            floats = plan.floats(buffer, place.device)
+            exchange.begin(self.step, floats, times, self._error)
+        self._error = exchange.error
+        self._turn()
+        exchange.send()
+        future, release = self._finisher.hold(lambda: self._finish_there(exchange, buffer, floats, times), buffer,
+                                              place.summing, self._direct)
+        self._turning = (exchange, times, release)
+        if last or (self._direct and self._reduce == "gather"):
+            self._turn()
+        if last:
+            self._engine.count(self.step)
+        return future
+
+    @staticmethod
+    def _finish_there(exchange, buffer: torch.Tensor, floats: torch.Tensor, times: Times) -> None:
+        exchange.end(floats, times)
+        if floats is not buffer:
+            buffer.copy_(floats, non_blocking=True)
+
+    def _judge(self) -> None:
+        """On a device: raise what was wrong with the frames of the step before. That step has ended with a gradient of
+        zeros, and with NCCL all ranks raise here, so that none is left waiting."""
+        if not isinstance(self._engine, DeviceEngine):
+            return
+        if self._direct and self._error is not None:
+            raise self._error
+        try:
+            self._engine.verdict()
+        except ValueError as error:
+            for plan in self._plans.values():
+                if plan.exchange is not None:
+                    plan.exchange.explain()
+            raise type(error)(f"step {self.step - 1}: {error}") from None
+
     def _turn(self) -> None:
         """Begin the second half of the bucket before this one (reduce=split)."""
         if self._turning is not None:
             (exchange, times, release), self._turning = self._turning, None
             exchange.turn(times)
+            if self._direct and self._error is None:
+                self._error = exchange.error
             release()
 
     @staticmethod
@@ -276,11 +338,18 @@ class DDPState:
 
     def _exchange_of(self, plan: _Plan):
         tensors = [self._describe(p) for p in plan.params]
-        self._learn(tensors)
+        self._learn(tensors, plan.device)
         ranges = self._engine.ranges([t.name for t in tensors if t.elements])
+        sizes = [t.elements for t in tensors if t.elements]
+        ranges = limited(ranges, sizes) if self._fixed else ranges
+        if isinstance(self._engine, DeviceEngine):
+            if self._direct is None:
+                self._direct = self._exchange.device.type == "cuda"
+            if self._reduce == "gather":
+                return DeviceGather(self._engine, self._exchange, ranges, self._direct)
+            return DeviceSplit(self._engine, self._exchange, ranges, sizes, self._direct, self._again)
         if self._reduce == "gather":
             return GatherBucket(self._engine, self._exchange, ranges, self._fixed)
-        sizes = [t.elements for t in tensors if t.elements]
         return SplitBucket(self._engine, self._exchange, ranges, sizes, self._fixed, self._again, self._selector)
 
     def _describe(self, parameter: torch.Tensor) -> Tensor:
@@ -295,10 +364,10 @@ class DDPState:
             found = found._replace(shape=(found.shape[0], found.elements // found.shape[0]))
         return found
 
-    def _learn(self, tensors: Sequence[Tensor]) -> None:
+    def _learn(self, tensors: Sequence[Tensor], device: torch.device = torch.device("cpu")) -> None:
         """See that the engine knows these parameters, and all ranks know the same ones."""
         if self._engine is None:
-            self._engine = self._first_engine(tensors)
+            self._engine = self._first_engine(tensors, device)
         elif any(t.elements and t.name not in self._engine.places for t in tensors):
             self._turn()
             self._finisher.drain()
@@ -308,12 +377,15 @@ class DDPState:
                 plan.exchange = None
         else:
             return
-        if self._again is not None:
+        there = isinstance(self._engine, DeviceEngine)
+        if self._again is not None and not there:
             self._selector = Compressor(self._again, self._engine.layout, threads=self.threads,
                                         source=self._exchange.rank)
         self._exchange.agree([_number(f"{self._engine.layout.hash}")], "parameters: names, shapes or order")
+        if self._reduce == "split":
+            self._exchange.agree([int(there)], "whether they compress on a GPU")
 
-    def _first_engine(self, tensors: Sequence[Tensor]) -> Engine:
+    def _first_engine(self, tensors: Sequence[Tensor], device: torch.device) -> Engine:
         """An engine for all that was seen in dense iterations, or in a checkpoint."""
         seen = [self._describe(p) for i in sorted(self._plans) for p in self._plans[i].params]
         names = {t.name for t in seen} | {t.name for t in tensors}
@@ -324,12 +396,32 @@ class DDPState:
             seen = known + [t for t in seen if t.name not in {k.name for k in known}]
             names |= {t.name for t in known}
         seen += [t for t in tensors if t.name not in {s.name for s in seen}]
-        engine = Engine(self.config, [t._replace(offset=None) for t in seen if t.elements and t.name in names],
-                        self.total_steps, self.threads, self._exchange.rank)
+        engine = self._make_engine([t._replace(offset=None) for t in seen if t.elements and t.name in names], device)
         if self._loaded is not None:
             checkpoint.take_up(engine, self._loaded, self._exchange.rank, self._exchange.size)
             self._loaded = None
         return engine
+
+    def _make_engine(self, tensors: Sequence[Tensor], device: torch.device) -> Engine:
+        """On the GPU where the buckets are, if the library can; else on the host, and say why."""
+        arguments = self.config, tensors, self.total_steps, self.threads, self._exchange.rank
+        if device.type != "cuda" and not _cuda.emulated():
+            return Engine(*arguments)
+        try:
+            if device.type == "cuda" and _cuda.emulated():
+                raise ImportError("the library that FRUGRAD_CUDA_LIBRARY names has no GPU")
+            if not self._fixed:
+                raise ConfigError("frames of this config differ in length")
+            if self._exchange.size > _cuda.MOST_FRAMES:
+                raise ConfigError(f"there are more than {_cuda.MOST_FRAMES} ranks")
+            if self._again is not None and self.config.option("feedback") != "none" and not _cuda.can_keep():
+                raise ConfigError("libfrugrad_cuda has no frug_cuda_keep: it is older than this package")
+            return DeviceEngine(Place(device), *arguments)
+        except (ConfigError, ImportError) as error:
+            if not self._told:
+                self._told = True
+                warnings.warn(f"frugrad compresses on the host: gradients are copied from the GPU and back ({error})")
+            return Engine(*arguments)
 
     def _drain(self) -> None:
         if self._finisher is not None:

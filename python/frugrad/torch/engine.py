@@ -5,8 +5,9 @@ bucket rebuild moves nothing. Only a parameter never seen before makes a new lay
 carried over.
 """
 
+import contextlib
 import threading
-from typing import Dict, List, NamedTuple, Sequence
+from typing import Dict, Iterator, List, NamedTuple, Sequence
 
 import torch
 
@@ -36,18 +37,39 @@ class Engine:
         self.config, self.tensors = config, list(tensors)
         self.total_steps, self.threads, self.rank = total_steps, threads, rank
         self.layout = Layout(self.tensors)
-        self.compressor = Compressor(config, self.layout, total_steps, threads, rank)
-        self.decoder = Compressor(Config("feedback=none"), self.layout, threads=threads)
-        self.lock = threading.Lock()  # of the decoder
         self.places: Dict[str, Range] = {}
         for i, tensor in enumerate(self.tensors):
             self.places[tensor.name] = Range(self.layout[i].offset, tensor.elements, 0)
+        self._make()
+
+    def _make(self) -> None:
+        self.compressor = self._twin()
+        self.decoder = Compressor(Config("feedback=none"), self.layout, threads=self.threads)
+        self.lock = threading.Lock()  # of the decoder
+
+    def _twin(self) -> Compressor:
+        return Compressor(self.config, self.layout, self.total_steps, self.threads, self.rank)
+
+    def seen(self) -> Compressor:
+        """A compressor on the host with what was left behind, to look at."""
+        return self.compressor
+
+    @contextlib.contextmanager
+    def edited(self) -> Iterator[Compressor]:
+        """The same to be changed."""
+        yield self.compressor
+
+    def stats(self) -> dict:
+        return self.compressor.stats()
 
     def extended(self, tensors: Sequence[Tensor]) -> "Engine":
         """An engine that knows more parameters, with all that this one has left behind."""
-        grown = Engine(self.config, self.tensors + list(tensors), self.total_steps, self.threads, self.rank)
+        grown = self._like(self.tensors + list(tensors))
         grown.take(self, 1.0)
         return grown
+
+    def _like(self, tensors: Sequence[Tensor]) -> "Engine":
+        return Engine(self.config, tensors, self.total_steps, self.threads, self.rank)
 
     def ranges(self, names: Sequence[str]) -> List[Range]:
         """Where the parameters of a bucket are: neighbours in both are one range."""
@@ -62,32 +84,49 @@ class Engine:
             offset += place.count
         return found
 
-    def residual(self, name: str) -> torch.Tensor:
-        """What a parameter has left behind, flat."""
+    def residuals(self) -> Dict[str, torch.Tensor]:
+        """What each parameter has left behind."""
+        compressor = self.seen()
+        return {t.name: self._residual(compressor, t.name).view(t.shape) for t in self.tensors}
+
+    def _residual(self, compressor: Compressor, name: str) -> torch.Tensor:
         place = self.places[name]
         values = torch.zeros(place.count)
         if place.count:
-            self.compressor.residual(place.begin, place.count, values.data_ptr())
+            compressor.residual(place.begin, place.count, values.data_ptr())
         return values
 
     def add_residual(self, begin: int, values: torch.Tensor) -> None:
         """Add to what a range has left behind."""
-        held = torch.zeros_like(values)
-        self.compressor.residual(begin, values.numel(), held.data_ptr())
-        held += values
-        self.compressor.put_residual(begin, values.numel(), held.data_ptr())
+        with self.edited() as compressor:
+            _add(compressor, begin, values)
 
     def take(self, other: "Engine", share: float) -> List[str]:
         """Add a share of what another engine has left behind; returns names that are not here in the same shape."""
-        missing = []
+        missing, source = [], other.seen()
         mine = {tensor.name: tensor for tensor in self.tensors}
-        for tensor in other.tensors:
-            if tensor.name not in mine or mine[tensor.name].elements != tensor.elements:
-                missing.append(tensor.name)
-            elif tensor.elements:
-                self.add_residual(self.places[tensor.name].begin, other.residual(tensor.name).mul_(share))
+        with self.edited() as compressor:
+            for tensor in other.tensors:
+                if tensor.name not in mine or mine[tensor.name].elements != tensor.elements:
+                    missing.append(tensor.name)
+                elif tensor.elements:
+                    _add(compressor, self.places[tensor.name].begin, other._residual(source, tensor.name).mul_(share))
         return missing
+
+    def save(self) -> bytes:
+        return self.seen().save()
+
+    def restore(self, state: bytes) -> None:
+        with self.edited() as compressor:
+            compressor.restore(state)
 
     def probe(self) -> Compressor:
         """A compressor whose frames are as long as this one's, where all workers' are."""
         return Compressor(Config(self.config.text + ",feedback=none"), self.layout, self.total_steps, 1, self.rank)
+
+
+def _add(compressor: Compressor, begin: int, values: torch.Tensor) -> None:
+    held = torch.zeros_like(values)
+    compressor.residual(begin, values.numel(), held.data_ptr())
+    held += values
+    compressor.put_residual(begin, values.numel(), held.data_ptr())

@@ -1,7 +1,8 @@
 """Collectives over c10d, as the hook and the streaming optimiser use them.
 
-Frames are bytes in host memory. A group of gloo sends them from there; one of NCCL can send from the GPU only, so
-frames take the way over a buffer there. Payload buffers are the caller's and live until the handle has been waited for.
+Frames are bytes in host memory, or with NCCL on the GPU. A group of gloo sends from the host; one of NCCL can send
+from the GPU only, so what lies on the host takes the way over a buffer there. Payload buffers are the caller's and live
+until the handle has been waited for.
 """
 
 import time
@@ -38,6 +39,7 @@ class Exchange:
         self.group = group if group is not None else dist.group.WORLD
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.device = _device(self.group)
+        self._alone = self.size == 1 and self.device.type == "cpu"
         self._into: Optional[bool] = None  # gather into one tensor; gloo before PyTorch 2 cannot. None: not tried yet
         # A thread of gloo lets go of a collective's tensors only after it has been waited for. If it is the last to
         # hold one that Python knew, it wants the interpreter's lock, and aborts the process once the interpreter has
@@ -47,7 +49,7 @@ class Exchange:
 
     def gather(self, mine: torch.Tensor, out: torch.Tensor) -> Handle:
         """Everyone's bytes to everyone, in rank order: ``out`` has size times as many as ``mine``. All send as many."""
-        if self.size == 1:
+        if self._alone:
             out.copy_(mine)
             return Handle()
         sent, got = self._there(mine), self._room(out)
@@ -55,7 +57,7 @@ class Exchange:
 
     def scatter(self, mine: torch.Tensor, sizes: Sequence[int], out: torch.Tensor, out_sizes: Sequence[int]) -> Handle:
         """All to all: piece r of ``mine``, sizes[r] bytes, goes to rank r; piece r of ``out`` comes from there."""
-        if self.size == 1:
+        if self._alone:
             out.copy_(mine)
             return Handle()
         sent, got = self._there(mine), self._room(out)

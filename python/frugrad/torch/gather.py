@@ -15,11 +15,36 @@ from .exchange import Exchange, Handle
 from .pipeline import Clock, RemoteError, Times, failure_in, mark_failure
 
 _ALIGN = 16
+_MOST = 1 << 27  # entries
 _TEXT = 512  # bytes to say why one has failed, where frames have no agreed length
 
 
 def aligned(n: int) -> int:
     return -(-n // _ALIGN) * _ALIGN
+
+
+def limited(ranges: Sequence[Range], sizes: Sequence[int]) -> List[Range]:
+    """Ranges none of whose frames comes near the most that a GPU's kernels take, 2^30 bytes."""
+    parts = -(-sum(sizes) // _MOST)
+    return [r for part in cut(ranges, sizes, parts, 4096) for r in part] if parts > 1 else list(ranges)
+
+
+def cut(ranges: Sequence[Range], sizes: Sequence[int], parts: int, block: int) -> List[List[Range]]:
+    """Divide a bucket: at multiples of the block into a tensor, or with block 0 between tensors."""
+    total, starts = sum(sizes), []
+    at = 0
+    for size in sizes:
+        starts.append(at)
+        at += size
+    cuts = [0]
+    for part in range(1, parts):
+        goal = total * part // parts
+        start = max((s for s in starts if s <= goal), default=0)
+        cuts.append(max(cuts[-1], start + (goal - start) // block * block if block else start))
+    cuts.append(total)
+    return [[Range(r.begin + max(low - r.offset, 0), min(high, r.offset + r.count) - max(low, r.offset),
+                   max(low, r.offset)) for r in ranges if r.offset < high and r.offset + r.count > low]
+            for low, high in zip(cuts, cuts[1:])]
 
 
 class Frames:

@@ -4,11 +4,12 @@ A step that fails on one rank must not leave the others waiting. So a rank whose
 a frame that says why, and all ranks raise the same error where the bucket's future is waited for.
 """
 
+import contextlib
 import queue
 import threading
 import weakref
 from time import perf_counter
-from typing import Callable, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 import torch
 
@@ -29,8 +30,9 @@ def mark_failure(frame: torch.Tensor, error: BaseException) -> None:
 
 def failure_in(frame: torch.Tensor) -> Optional[str]:
     """What a frame says of its sender's failure."""
-    start = bytes(frame[:512].tolist())
-    return start[len(_MARK):].split(b"\0")[0].decode(errors="replace") if start.startswith(_MARK) else None
+    if bytes(frame[:len(_MARK)].tolist()) != _MARK:
+        return None
+    return bytes(frame[len(_MARK):512].tolist()).split(b"\0")[0].decode(errors="replace")
 
 
 class Finisher:
@@ -49,9 +51,13 @@ class Finisher:
         release()
         return future
 
-    def hold(self, job: Callable[[], None],
-             result: torch.Tensor) -> Tuple[torch.futures.Future, Callable[[], None]]:
-        """The same for a job that is not ready yet: it waits in line from the call of the second result on."""
+    def hold(self, job: Callable[[], None], result: torch.Tensor, around: Callable[[], Any] = contextlib.nullcontext,
+             here: bool = False) -> Tuple[torch.futures.Future, Callable[[], None]]:
+        """The same for a job that is not ready yet: it waits in line from the call of the second result on.
+
+        around   a context for the job. If it sets a stream, whoever waits for the future lets his own wait for that one
+        here     that call does the job itself, because it only puts work onto streams
+        """
         devices = [result.device] if result.is_cuda else []
         done, outcome = torch.futures.Future(devices=devices), []
 
@@ -61,12 +67,13 @@ class Finisher:
                 raise outcome[0]
             return result
 
-        return done.then(unwrap), lambda: self._jobs.put((job, done, outcome))
+        item = (job, done, outcome, result, around)
+        return done.then(unwrap), (lambda: _do(item)) if here else (lambda: self._jobs.put(item))
 
     def drain(self) -> None:
         """Wait until all jobs are done."""
         met = threading.Event()
-        self._jobs.put((met.set, None, []))
+        self._jobs.put((met.set, None, [], None, contextlib.nullcontext))
         met.wait()
 
 
@@ -75,15 +82,20 @@ def _run(jobs: "queue.SimpleQueue") -> None:
         item = jobs.get()
         if item is None:
             return
-        job, done, outcome = item
+        _do(item)
+        del item
+
+
+def _do(item: tuple) -> None:
+    job, done, outcome, result, around = item
+    with around():
         try:
             job()
             outcome.append(None)
         except BaseException as error:  # whatever it is belongs to whoever waits for the bucket
             outcome.append(error)
         if done is not None:
-            done.set_result(None)
-        del item, job, done, outcome
+            done.set_result(result if outcome[0] is None else None)  # on a GPU: also a mark on the current stream
 
 
 def _stop(jobs: "queue.SimpleQueue", thread: threading.Thread) -> None:

@@ -13,7 +13,7 @@ import torch
 from .._core import Compressor, Config, Layout, Tensor
 from .engine import Engine, Range
 from .exchange import Exchange
-from .gather import Frames, aligned
+from .gather import Frames, aligned, cut
 from .pipeline import Clock, RemoteError, Times, failure_in, mark_failure
 
 _UNION = "rule=threshold:absolute:1.4e-45,segment=tensor,density=1,feedback=none,value=f32,index=auto,min_size=0," \
@@ -32,24 +32,6 @@ def second_config(config: Config) -> Optional[Config]:
                          " other than dgc; take down=union")
     density = min(1.0, int(down) * (1.0 - float(held)))
     return Config(f"{config.text},density={density},feedback=none,dense_every=0,warmup=0")
-
-
-def cut(ranges: Sequence[Range], sizes: Sequence[int], parts: int, block: int) -> List[List[Range]]:
-    """Divide a bucket among owners: at multiples of the block into a tensor, or with block 0 between tensors."""
-    total, starts = sum(sizes), []
-    at = 0
-    for size in sizes:
-        starts.append(at)
-        at += size
-    cuts = [0]
-    for part in range(1, parts):
-        goal = total * part // parts
-        start = max((s for s in starts if s <= goal), default=0)
-        cuts.append(max(cuts[-1], start + (goal - start) // block * block if block else start))
-    cuts.append(total)
-    return [[Range(r.begin + max(low - r.offset, 0), min(high, r.offset + r.count) - max(low, r.offset),
-                   max(low, r.offset)) for r in ranges if r.offset < high and r.offset + r.count > low]
-            for low, high in zip(cuts, cuts[1:])]
 
 
 class _Sum:

@@ -14,6 +14,7 @@
  */
 #include "device.h"
 
+#include <mutex>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -207,7 +208,14 @@ void __syncthreads() {
     wait(&everyone, threads);
 }
 
+/* For Python: memory of the device is that of the host, and streams are all NULL. */
+extern "C" __attribute__((visibility("default"))) int frug_cuda_emulated(void) {
+    return 1;
+}
+
 void emulate(dim3 grid, unsigned count, const std::function<void()> &lane) {
+    static std::mutex device; /* there is one, and threads of the host take turns */
+    std::lock_guard<std::mutex> turn(device);
     if (count == 0 || count > MOST || count % 32 != 0)
         give_up("blocks have 32 to 256 threads, in whole warps");
     for (; made < count; made++)

@@ -1,0 +1,257 @@
+"""reduce=gather and reduce=split for one bucket whose frames are made and added up on a GPU.
+
+As gather.py and split.py, but frames have lengths that are known beforehand, and work is only put onto streams.
+``begin`` compresses, ``send`` and ``turn`` start collectives, in the same order on all ranks, and ``end`` adds up.
+"""
+
+from typing import Dict, List, Optional, Sequence
+
+import torch
+
+from .._core import Config
+from .device import DeviceEngine, Leg
+from .engine import Range
+from .exchange import Exchange
+from .gather import aligned, cut
+from .pipeline import Clock, Times, mark_failure
+
+_PHASES = 16  # steps after which fractions of an entry a block repeat
+_TEXT = 64  # bytes to say why one has failed, at least
+
+
+class _Bucket:
+    """What both have: the frames of some ranges one behind the other, and a first leg for them."""
+
+    def __init__(self, engine: DeviceEngine, exchange: Exchange, ranges: Sequence[Range], direct: bool):
+        self.engine, self.place, self.exchange, self.direct = engine, engine.place, exchange, direct
+        self.frames, self.ranges = self, list(ranges)
+        self.memory = self.place.room(sum(aligned(engine.compressor.bound(r.begin, r.count)) for r in ranges))
+        self.memory.zero_()
+        self.first = Leg(exchange, self.place, direct)
+        self.error: Optional[BaseException] = None
+
+    def compress(self, step: int, grad: int) -> List[int]:
+        """Compress the bucket at address grad; returns each frame's length."""
+        compressor, stream = self.engine.compressor, self.place.stream()
+        lengths, at, end = [], self.memory.data_ptr(), self.memory.data_ptr() + self.memory.numel()
+        for begin, count, offset in self.ranges:
+            lengths.append(compressor.compress(step, begin, count, grad + 4 * offset, at, end - at, stream))
+            at += aligned(lengths[-1])
+        return lengths
+
+    def _press(self, step: int, source: torch.Tensor, times: Times, error: Optional[BaseException]) -> List[int]:
+        lengths = None
+        if error is None:
+            try:
+                with Clock(times, "compress"):
+                    lengths = self.frames.compress(step, source.data_ptr())
+                times.bytes_sent += sum(lengths)
+            except Exception as failed:
+                error = failed
+        self.step, self.error = step, error
+        return lengths if lengths is not None else self.engine.lengths(self.engine.probe(), step, self.ranges)
+
+    def _add(self, compressor, frames: Sequence[int], scale: float, r: Range, target: int) -> None:
+        with self.engine.lock:
+            compressor.decompress_add(self.step, frames, scale, r.begin, r.count, target, self.place.stream())
+
+    def _own(self) -> None:
+        """Raise this rank's error, where all ranks hear of it in this step."""
+        if self.error is not None and not self.direct:
+            raise self.error
+
+
+class DeviceGather(_Bucket):
+    """Every rank's frames to every rank."""
+
+    def begin(self, step: int, source: torch.Tensor, times: Times, error: Optional[BaseException]) -> None:
+        self.lengths = self._press(step, source, times, error)
+        self.stride = sum(map(aligned, self.lengths))
+        self.first.fit(self.memory[:self.stride], self.stride * self.exchange.size)
+        if self.error is not None:
+            mark_failure(self.first.sent, self.error)
+        self.first.pack()
+
+    def send(self) -> None:
+        pass
+
+    def turn(self, times: Times) -> None:
+        with Clock(times, "wait"), self.place.pressing(behind=False):
+            self.first.start()
+
+    def end(self, target: torch.Tensor, times: Times) -> None:
+        """Make ``target`` the mean over all ranks."""
+        with Clock(times, "wait"):
+            self.first.arrive()
+        self._own()
+        self.first.complain(self.exchange.size)
+        with Clock(times, "decode"):
+            target.zero_()
+            size, at = self.exchange.size, self.first.got.data_ptr()
+            for r, length in zip(self.ranges, self.lengths):
+                frames = [at + rank * self.stride for rank in range(size)]
+                self._add(self.engine.decoder, frames, 1.0 / size, r, target.data_ptr() + 4 * r.offset)
+                at += aligned(length)
+
+    def explain(self) -> None:
+        """Raise what a rank that failed says, after a verdict."""
+        if self.first.direct and self.first.got.numel():
+            self.first.complain(self.exchange.size, look=True)
+
+
+class DeviceSplit(_Bucket):
+    """Each rank owns a part, adds up everyone's frames of it, and tells all."""
+
+    def __init__(self, engine: DeviceEngine, exchange: Exchange, ranges: Sequence[Range], sizes: Sequence[int],
+                 direct: bool, again: Optional[Config]):
+        self.parts = cut(ranges, sizes, exchange.size, int(engine.config.option("block")))
+        super().__init__(engine, exchange, [r for part in self.parts for r in part], direct)
+        self.mine, self.again = self.parts[exchange.rank], again
+        self.total = self.place.room(sum(r.count for r in self.mine), torch.float32)
+        self.second, self.room = Leg(exchange, self.place, direct), self.place.room(0)
+        self.tails = _Tails(self, sizes) if again is None else None
+        self.keeps = again is not None and engine.config.option("feedback") != "none"
+        self._known: Dict[int, List[List[int]]] = {}  # the owners' lengths, where steps repeat them
+
+    def begin(self, step: int, source: torch.Tensor, times: Times, error: Optional[BaseException]) -> None:
+        lengths = self._press(step, source, times, error)
+        self._prepare(step)
+        self.up, at = [], 0
+        for part in self.parts:
+            self.up.append(lengths[at:at + len(part)])
+            at += len(part)
+        self.sizes = [sum(map(aligned, row)) for row in self.up]
+        self.first.fit(self.memory[:sum(self.sizes)], self.sizes[self.exchange.rank] * self.exchange.size)
+        if self.error is not None:
+            for piece in self.first.sent.split(self.sizes):
+                mark_failure(piece, self.error)
+        self.first.pack()
+
+    def _prepare(self, step: int) -> None:
+        """How long the owners' frames are."""
+        self.selector = self.engine.selector(step, self.again, self.exchange.size)
+        phase = step % _PHASES
+        if phase not in self._known or not self.engine.steady:
+            self._known[phase] = [self.engine.lengths(self.selector, step, part) for part in self.parts]
+        self.down = self._known[phase]
+        self.framed = max(_TEXT, max(sum(map(aligned, row)) for row in self.down))
+        self.stride = self.framed + (self.tails.bytes if self.tails else 0)
+        if self.room.numel() < self.stride:
+            self.room = self.place.room(self.stride)
+            self.room.zero_()
+        self.second.fit(self.room[:self.stride], self.stride * self.exchange.size)
+
+    def send(self) -> None:
+        with self.place.pressing(behind=False):
+            self.first.start(self.sizes, [self.sizes[self.exchange.rank]] * self.exchange.size)
+
+    def turn(self, times: Times) -> None:
+        """Add up the own part, and start telling all."""
+        with self.place.summing():
+            with Clock(times, "wait"):
+                self.first.arrive()
+            try:
+                if self.error is not None:
+                    raise self.error
+                if self.sizes[self.exchange.rank]:
+                    self.first.complain(self.exchange.size)
+                with Clock(times, "decode"):
+                    self._add_up()
+                with Clock(times, "compress"):
+                    self._select(times)
+            except Exception as failed:
+                self.error = failed
+                self.second.sent.zero_()
+                mark_failure(self.second.sent[:self.framed], failed)
+            self.second.pack()
+            with Clock(times, "wait"):
+                self.second.start()
+
+    def _add_up(self) -> None:
+        rank, size = self.exchange.rank, self.exchange.size
+        self.total.zero_()
+        at = self.first.got.data_ptr()
+        for r, length in zip(self.mine, self.up[rank]):
+            self._add(self.engine.decoder, [at + i * self.sizes[rank] for i in range(size)], 1.0, r, self._at(r))
+            at += aligned(length)
+
+    def _at(self, r: Range) -> int:
+        """Where a range of the own part is in the sums."""
+        return self.total.data_ptr() + 4 * (r.offset - self.mine[0].offset)
+
+    def _select(self, times: Times) -> None:
+        at, end = self.room.data_ptr(), self.room.data_ptr() + self.room.numel()
+        for r in self.mine:
+            with self.engine.lock:
+                length = self.selector.compress(self.step, r.begin, r.count, self._at(r), at, end - at,
+                                                self.place.stream())
+            if self.keeps:
+                self._add(self.selector, [at], -1.0, r, self._at(r))
+            times.bytes_sent += length
+            at += aligned(length)
+        if self.keeps and self.mine:
+            self._keep()
+        elif self.tails:
+            self.tails.write(self.total, self.room[self.framed:self.stride])
+
+    def _keep(self) -> None:
+        """What was dropped joins the own residual, which is the compressing stream's."""
+        done = self.place.mark()
+        with self.place.pressing(behind=False):
+            self.place.follow(done)
+            for r in self.mine:
+                self.engine.compressor.keep(self.step, r.begin, r.count, self._at(r), self.place.stream())
+
+    def end(self, target: torch.Tensor, times: Times) -> None:
+        """Make ``target`` the mean over all ranks."""
+        with Clock(times, "wait"):
+            self.second.arrive()
+        self._own()
+        self.second.complain(self.exchange.size)
+        with Clock(times, "decode"):
+            target.zero_()
+            for rank, part in enumerate(self.parts):
+                at = self.second.got.data_ptr() + rank * self.stride
+                for r, length in zip(part, self.down[rank]):
+                    self._add(self.selector, [at], 1.0 / self.exchange.size, r, target.data_ptr() + 4 * r.offset)
+                    at += aligned(length)
+            if self.tails:
+                rows = self.second.got[:self.second.expected].view(self.exchange.size, self.stride)
+                self.tails.read(rows[:, self.framed:], 1.0 / self.exchange.size, target)
+
+    def explain(self) -> None:
+        """Raise what a rank that failed says, after a verdict."""
+        if self.first.direct and self.second.got.numel():
+            if self.sizes[self.exchange.rank]:
+                self.first.complain(self.exchange.size, look=True)
+            self.second.complain(self.exchange.size, look=True)
+
+
+class _Tails:
+    """The ends of tensors that are no whole block, as they are: of them a selection by whole counts may drop some."""
+
+    def __init__(self, bucket: DeviceSplit, sizes: Sequence[int]):
+        block, starts, at = int(bucket.engine.config.option("block")), [], 0
+        for size in sizes:
+            starts.append((at + size // block * block, at + size))
+            at += size
+        device, parts = bucket.place.device, []
+        for part in bucket.parts:
+            low, high = (part[0].offset, part[-1].offset + part[-1].count) if part else (0, 0)
+            parts.append([i for begin, end in starts if low <= begin < high for i in range(begin, end)])
+        self.counts, mine = list(map(len, parts)), parts[bucket.exchange.rank]
+        self.bytes = aligned(4 * max(self.counts))
+        first = bucket.mine[0].offset if bucket.mine else 0
+        self._mine = torch.tensor([i - first for i in mine], dtype=torch.int64, device=device)
+        self._all = [torch.tensor(part, dtype=torch.int64, device=device) for part in parts]
+
+    def write(self, total: torch.Tensor, room: torch.Tensor) -> None:
+        """The own sums."""
+        if len(self._mine):
+            room.view(torch.float32)[:len(self._mine)] = total[self._mine]
+
+    def read(self, rows: torch.Tensor, scale: float, target: torch.Tensor) -> None:
+        """Everyone's."""
+        for row, count, places in zip(rows, self.counts, self._all):
+            if count:
+                target[places] = row.view(torch.float32)[:count] * scale + 0.0

@@ -7,6 +7,7 @@
 
 #include "commands.h"
 #include "files.h"
+#include "report/tables.h"
 #include "show.h"
 #include "stop.h"
 
@@ -152,7 +153,7 @@ static int understand(const frugi_args *args, frugi_compare *c) {
 
 /* ---- before ------------------------------------------------------------------------------------------- */
 
-static void print_command(const frugi_compare *c, const frugi_run *run, const char *end) {
+static void print_command(const frugi_compare *c, const frugi_trial *run, const char *end) {
     char text[8192];
     frugi_words words;
     if (frugi_search_find(c, run) != NULL)
@@ -166,12 +167,12 @@ static void print_place(const frugi_compare *c, size_t task, size_t method) {
     bool known = frugi_search_best(c, task, method, &rate);
     printf("# %s, %s: %s\n", c->suite.task[task].id, c->suite.method[method].id, c->suite.method[method].label);
     for (int i = 0; c->rates > 1 && i < (int)c->rates; i++) {
-        frugi_run run = {task, method, true, FRUGI_TUNE_SEED, frugi_search_rate(c, task, method, i)};
+        frugi_trial run = {task, method, true, FRUGI_TUNE_SEED, frugi_search_rate(c, task, method, i)};
         print_command(c, &run, "");
     }
     for (uint32_t seed = 1; seed <= c->seeds; seed++) {
-        frugi_run run = {task, method, false, seed,
-                         known ? rate : frugi_search_rate(c, task, method, (int)c->rates / 2)};
+        frugi_trial run = {task, method, false, seed,
+                           known ? rate : frugi_search_rate(c, task, method, (int)c->rates / 2)};
         print_command(c, &run, known ? "" : "   # at the best rate");
     }
 }
@@ -193,38 +194,11 @@ static void print_plan(const frugi_compare *c) {
 
 /* ---- after -------------------------------------------------------------------------------------------- */
 
-/* A line for every place: mean over its seeds, and from how many to how many. */
-static void print_place_result(const frugi_compare *c, size_t task, size_t method) {
-    double rate = 0, sum = 0, least = INFINITY, most = -INFINITY;
-    uint32_t count = 0, diverged = 0;
-    const frugi_compare_task *t = &c->suite.task[task];
-    int decimals = t->family == FRUGI_LANGUAGE ? 3 : 4;
-    bool known = frugi_search_best(c, task, method, &rate);
-    for (uint32_t seed = 1; known && seed <= c->seeds; seed++) {
-        frugi_run run = {task, method, false, seed, rate};
-        const frugi_outcome *o = frugi_search_find(c, &run);
-        diverged += o != NULL && o->diverged;
-        if (o == NULL || isnan(o->value))
-            continue;
-        sum += o->value;
-        least = fmin(least, o->value);
-        most = fmax(most, o->value);
-        count++;
-    }
-    printf("  %-18s %-34s", t->id, c->suite.method[method].label);
-    if (count > 0)
-        printf(" %s %.*f (%.*f to %.*f, %u seed%s) at rate %g", frugi_task_metric(t), decimals, sum / count, decimals,
-               least, decimals, most, count, count == 1 ? "" : "s", rate);
-    printf("%s\n", diverged > 0 ? " diverged" : count > 0 ? "" : " not tested");
-}
-
 static int conclude(const frugi_compare *c, int code) {
     double seconds = 0;
     size_t left = frugi_search_left(c, &seconds);
-    for (size_t task = 0; task < c->suite.tasks; task++)
-        for (size_t method = 0; method < c->suite.methods; method++)
-            if (frugi_search_has(c, task, method))
-                print_place_result(c, task, method);
+    if (frugi_report_tables(c->out, false, stdout) != FRUGI_EXIT_OK && code == FRUGI_EXIT_OK)
+        code = FRUGI_EXIT_FAIL;
     if (code == FRUGI_EXIT_STOPPED)
         frugi_error("interrupted; %zu run%s left. The same command goes on", left, left == 1 ? " is" : "s are");
     else if (left > 0)

@@ -58,16 +58,16 @@ typedef struct frugi_suite {
 } frugi_suite;
 
 /** One run: a place in the suite's tables, and what differs between runs of that place. */
-typedef struct frugi_run {
+typedef struct frugi_trial {
     size_t task, method;
     bool tune; /* a search of the rate; otherwise a test */
     uint32_t seed;
     double rate;
-} frugi_run;
+} frugi_trial;
 
 /** What came out of a run. */
 typedef struct frugi_outcome {
-    frugi_run run;
+    frugi_trial run;
     double value;  /* of the task's metric; NAN where it failed or diverged */
     bool diverged; /* which is an outcome, and the worst one */
     bool refused;  /* no other run of this place makes sense: the command line is wrong, or a search has a hole */
@@ -114,7 +114,7 @@ typedef struct frugi_words {
 } frugi_words;
 
 /** The words of a run, without those that only say where its output goes. */
-void frugi_words_of(const frugi_compare *c, const frugi_run *run, bool unpacked, frugi_words *words);
+void frugi_words_of(const frugi_compare *c, const frugi_trial *run, bool unpacked, frugi_words *words);
 
 /** Add a word and its value; NULL for a switch. */
 void frugi_words_add(frugi_words *words, const char *word, const char *value);
@@ -152,7 +152,7 @@ typedef struct frugi_run_files {
 
 /** What is known when a child has ended. */
 typedef struct frugi_ended {
-    const frugi_run *run;
+    const frugi_trial *run;
     const frugi_run_files *files;
     const char *begun; /* UTC */
     double seconds;
@@ -170,10 +170,10 @@ void frugi_curve_add(const char *path, const char *metric, json_t *record);
 /* ---- compare_search.c: which run is next ---- */
 
 /** Whether a run is going on now. */
-typedef bool frugi_is_running(const void *pool, const frugi_run *run);
+typedef bool frugi_is_running(const void *pool, const frugi_trial *run);
 
 /** The next run to start. Returns false where there is none now: all are done, or wait for those that are running. */
-bool frugi_search_next(const frugi_compare *c, frugi_is_running *is_running, const void *pool, frugi_run *run);
+bool frugi_search_next(const frugi_compare *c, frugi_is_running *is_running, const void *pool, frugi_trial *run);
 
 /** The best rate of a place; false while it is not known. */
 bool frugi_search_best(const frugi_compare *c, size_t task, size_t method, double *rate);
@@ -189,7 +189,7 @@ double frugi_search_rate(const frugi_compare *c, size_t task, size_t method, int
 bool frugi_search_has(const frugi_compare *c, size_t task, size_t method);
 
 /** The outcome of a run, or NULL. */
-const frugi_outcome *frugi_search_find(const frugi_compare *c, const frugi_run *run);
+const frugi_outcome *frugi_search_find(const frugi_compare *c, const frugi_trial *run);
 
 enum { FRUGI_TUNE_SEED = 100 };
 

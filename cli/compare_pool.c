@@ -29,7 +29,7 @@ enum { JOBS_MOST = 256, SIGNALS = 3 };
 /** A place for a child. */
 typedef struct slot {
     pid_t pid; /* 0: free */
-    frugi_run run;
+    frugi_trial run;
     frugi_run_files files;
     char begun[32];
     double start;
@@ -56,10 +56,10 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static bool is_running(const void *ctx, const frugi_run *run) {
+static bool is_running(const void *ctx, const frugi_trial *run) {
     const pool *p = ctx;
     for (size_t i = 0; i < p->c->jobs; i++) {
-        const frugi_run *r = &p->slot[i].run;
+        const frugi_trial *r = &p->slot[i].run;
         if (p->slot[i].pid > 0 && r->task == run->task && r->method == run->method && r->tune == run->tune &&
             r->seed == run->seed && fabs(r->rate - run->rate) <= 1e-6 * run->rate)
             return true;
@@ -69,7 +69,7 @@ static bool is_running(const void *ctx, const frugi_run *run) {
 
 /* ---- a child begins ---------------------------------------------------------------------------------- */
 
-static void name_files(const frugi_compare *c, const frugi_run *run, frugi_run_files *files) {
+static void name_files(const frugi_compare *c, const frugi_trial *run, frugi_run_files *files) {
     char stem[4160];
     snprintf(stem, sizeof stem, "%.3900s/work/%s.%s.%s.%g.%u", c->out, c->suite.task[run->task].id,
              c->suite.method[run->method].id, run->tune ? "tune" : "test", run->rate, run->seed);
@@ -98,7 +98,7 @@ static _Noreturn void become(const slot *s, char *const argv[], pid_t parent) {
     _exit(127);
 }
 
-static int begin(pool *p, slot *s, const frugi_run *run) {
+static int begin(pool *p, slot *s, const frugi_trial *run) {
     frugi_words words;
     time_t at = time(NULL);
     struct tm utc;
@@ -238,7 +238,7 @@ static void end_children(pool *p) {
 }
 
 static int start_some(pool *p) {
-    frugi_run run;
+    frugi_trial run;
     int code = FRUGI_EXIT_OK;
     for (size_t i = 0; i < p->c->jobs && code == FRUGI_EXIT_OK; i++)
         if (p->slot[i].pid == 0 && frugi_search_next(p->c, is_running, p, &run))

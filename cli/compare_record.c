@@ -56,11 +56,12 @@ static json_t *environment(void) {
     frugi_machine_cpu(cpu, sizeof cpu);
     if (uname(&name) == 0)
         snprintf(system, sizeof system, "%s %s %s", name.sysname, name.release, name.machine);
-    return json_pack("{s:s, s:n, s:o, s:I, s:o}", "version", frug_version(), "commit", "cpu", frugi_json_text(cpu),
-                     "cores", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "system", frugi_json_text(system));
+    return json_pack("{s:s, s:s?, s:o, s:I, s:o}", "version", frug_version(), "commit", getenv("FRUGRAD_COMMIT"), "cpu",
+                     frugi_json_text(cpu), "cores", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "system",
+                     frugi_json_text(system));
 }
 
-static void set_asked(const frugi_compare *c, const frugi_run *run, json_t *record) {
+static void set_asked(const frugi_compare *c, const frugi_trial *run, json_t *record) {
     const frugi_compare_task *t = &c->suite.task[run->task];
     const frugi_method *m = &c->suite.method[run->method];
     const struct {

@@ -37,13 +37,13 @@ static bool same_rate(double a, double b) {
     return fabs(a - b) <= 1e-6 * fabs(b);
 }
 
-static bool same_run(const frugi_run *a, const frugi_run *b) {
+static bool same_run(const frugi_trial *a, const frugi_trial *b) {
     return a->task == b->task && a->method == b->method && a->tune == b->tune && a->seed == b->seed &&
            same_rate(a->rate, b->rate);
 }
 
 /* The last outcome counts: what failed may have been tried again. */
-const frugi_outcome *frugi_search_find(const frugi_compare *c, const frugi_run *run) {
+const frugi_outcome *frugi_search_find(const frugi_compare *c, const frugi_trial *run) {
     for (size_t i = c->outcomes; i > 0; i--)
         if (same_run(&c->outcome[i - 1].run, run))
             return &c->outcome[i - 1];
@@ -66,13 +66,13 @@ typedef struct search {
     bool done;       /* all are known, and no other is wanted */
 } search;
 
-static frugi_run tune_run(const frugi_compare *c, size_t task, size_t method, int i) {
-    return (frugi_run){task, method, true, FRUGI_TUNE_SEED, frugi_search_rate(c, task, method, i)};
+static frugi_trial tune_run(const frugi_compare *c, size_t task, size_t method, int i) {
+    return (frugi_trial){task, method, true, FRUGI_TUNE_SEED, frugi_search_rate(c, task, method, i)};
 }
 
 /* How good a rate is; what failed or diverged is the worst. false: not known yet. */
 static bool merit(const frugi_compare *c, size_t task, size_t method, int i, double *value) {
-    frugi_run run = tune_run(c, task, method, i);
+    frugi_trial run = tune_run(c, task, method, i);
     const frugi_outcome *o = frugi_search_find(c, &run);
     bool lower = c->suite.task[task].family == FRUGI_LANGUAGE;
     if (o != NULL)
@@ -113,18 +113,18 @@ bool frugi_search_best(const frugi_compare *c, size_t task, size_t method, doubl
     return s.done;
 }
 
-static bool wanted(const frugi_compare *c, frugi_is_running *is_running, const void *pool, const frugi_run *run) {
+static bool wanted(const frugi_compare *c, frugi_is_running *is_running, const void *pool, const frugi_trial *run) {
     return frugi_search_find(c, run) == NULL && !is_running(pool, run);
 }
 
 /* The next run of a place, up to a seed. */
 static bool next_of(const frugi_compare *c, frugi_is_running *is_running, const void *pool, size_t task, size_t method,
-                    uint32_t seed, frugi_run *run) {
+                    uint32_t seed, frugi_trial *run) {
     double rate = 0;
     if (!frugi_search_has(c, task, method) || is_refused(c, task, method))
         return false;
     if (frugi_search_best(c, task, method, &rate)) {
-        *run = (frugi_run){task, method, false, seed, rate};
+        *run = (frugi_trial){task, method, false, seed, rate};
         return wanted(c, is_running, pool, run);
     }
     search s = search_of(c, task, method);
@@ -136,7 +136,7 @@ static bool next_of(const frugi_compare *c, frugi_is_running *is_running, const 
     return false;
 }
 
-bool frugi_search_next(const frugi_compare *c, frugi_is_running *is_running, const void *pool, frugi_run *run) {
+bool frugi_search_next(const frugi_compare *c, frugi_is_running *is_running, const void *pool, frugi_trial *run) {
     for (uint32_t seed = 1; seed <= c->seeds; seed++)
         for (size_t task = 0; task < c->suite.tasks; task++)
             for (size_t method = 0; method < c->suite.methods; method++)
@@ -154,13 +154,13 @@ static size_t left_of(const frugi_compare *c, size_t task, size_t method) {
     if (!frugi_search_best(c, task, method, &rate)) {
         search s = search_of(c, task, method);
         for (int i = s.first; i <= s.last; i++) {
-            frugi_run run = tune_run(c, task, method, i);
+            frugi_trial run = tune_run(c, task, method, i);
             left += frugi_search_find(c, &run) == NULL;
         }
         return left + c->seeds;
     }
     for (uint32_t seed = 1; seed <= c->seeds; seed++) {
-        frugi_run run = {task, method, false, seed, rate};
+        frugi_trial run = {task, method, false, seed, rate};
         left += frugi_search_find(c, &run) == NULL;
     }
     return left;

@@ -78,7 +78,7 @@ static uint32_t batch_of(const frugi_compare_task *t, uint32_t workers) {
     return batch > 0 ? batch : 1;
 }
 
-void frugi_words_of(const frugi_compare *c, const frugi_run *run, bool unpacked, frugi_words *w) {
+void frugi_words_of(const frugi_compare *c, const frugi_trial *run, bool unpacked, frugi_words *w) {
     const frugi_compare_task *t = &c->suite.task[run->task];
     const frugi_method *m = &c->suite.method[run->method];
     uint32_t workers = m->workers ? m->workers : c->workers;

@@ -21,7 +21,7 @@ const char *frugi_metric_text(const char *metric, double value, char *dst, size_
 static void set_value(frugi_sheet *sheet, const frugi_panel *panel, const frugi_cell *cell) {
     char mean[32], sd[32];
     if (isnan(cell->mean)) {
-        frugi_sheet_set(sheet, VALUE, "%s", cell->failed > 0 ? "diverged" : "not yet");
+        frugi_sheet_set(sheet, VALUE, "%s", cell->failed > 0 ? "failed" : "not yet");
         return;
     }
     frugi_metric_text(panel->metric, cell->mean, mean, sizeof mean);

@@ -75,6 +75,18 @@ FRUG_API frug_status frug_cuda_apply(frug_cuda *cuda, uint64_t step, const void 
                                      frug_stream stream);
 
 /**
+ * Add numbers to what a range has left behind: what the owner of a part has summed and did not send on, say. Ranges as
+ * of frug_cuda_compress(), at most one call for a range and step, after its frame was made.
+ *
+ *   values   memory of the device, element begin first; finite
+ *
+ * Tensors that travel dense, and feedback=none, keep nothing. A block to which only zeros are added keeps its bits, and
+ * so does one whose sum is not finite. Returns FRUG_ERR_ARG, FRUG_ERR_DEVICE. Since 0.2.
+ */
+FRUG_API frug_status frug_cuda_keep(frug_cuda *cuda, uint64_t step, uint64_t begin, uint64_t count, const float *values,
+                                    frug_stream stream);
+
+/**
  * Wait for the stream, and say whether all frames since the last verdict were sound: FRUG_OK, or FRUG_ERR_CHECKSUM,
  * FRUG_ERR_FORMAT, FRUG_ERR_MISMATCH for the first that was not.
  */

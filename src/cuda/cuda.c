@@ -8,36 +8,16 @@
 #include "frugrad_cuda.h"
 
 #include "common/crc32c.h"
-#include "common/status.h"
-#include "compress/compressor.h"
-#include "cuda/launch.h"
+#include "cuda/cuda.h"
 
 #include <stdlib.h>
 
 #define FRAME_MOST ((uint64_t)1 << 30) /* as far as the tables of powers reach */
 
-struct frug_cuda {
-    struct frug_config config;
-    frug_compressor *plan;
-    int device, processors;
-    unsigned char *residual; /* on the device, as everything below */
-    uint16_t *scale;
-    frugi_gpu_powers *powers;
-    frugi_gpu_desk *desk;
-    frugi_gpu_verdict *verdict;
-};
-
-static frug_status device_failed(const char *what, cudaError_t error) {
+frug_status frugi_cuda_failed(const char *what, cudaError_t error) {
     return frugi_fail(error == cudaErrorMemoryAllocation ? FRUG_ERR_MEMORY : FRUG_ERR_DEVICE, "cuda: %s: %s", what,
                       cudaGetErrorString(error));
 }
-
-#define TRY_CUDA(what, call)                                                                                           \
-    do {                                                                                                               \
-        cudaError_t try_error_ = (call);                                                                               \
-        if (try_error_ != cudaSuccess)                                                                                 \
-            return device_failed((what), try_error_);                                                                  \
-    } while (0)
 
 /* ---- making one ------------------------------------------------------------------------------------ */
 
@@ -69,14 +49,10 @@ static bool has_scales(const frug_cuda *g) {
     return g->config.residual == FRUGI_RESIDUAL_INT8 || g->config.residual == FRUGI_RESIDUAL_INT4;
 }
 
-static bool keeps(const frug_cuda *g) {
-    return g->config.feedback != FRUGI_FEEDBACK_NONE && g->plan->blocks > 0;
-}
-
 static frug_status make_residual(frug_cuda *g) {
     uint64_t blocks = g->plan->blocks;
     size_t bytes = (size_t)blocks * block_bytes(g->config.residual);
-    if (!keeps(g))
+    if (!frugi_cuda_keeps(g))
         return FRUG_OK;
     TRY_CUDA("memory for the residual", cudaMalloc((void **)&g->residual, bytes));
     TRY_CUDA("residual", cudaMemset(g->residual, g->config.residual == FRUGI_RESIDUAL_INT4 ? 0x88 : 0, bytes));
@@ -157,7 +133,7 @@ typedef struct range {
     bool all; /* everything leaves */
 } range;
 
-static frug_status on_its_device(const frug_cuda *g) {
+frug_status frugi_cuda_here(const frug_cuda *g) {
     int device;
     TRY_CUDA("device", cudaGetDevice(&device));
     FRUG_FAIL_IF(device != g->device, FRUG_ERR_ARG, "cuda: the compressor is on device %d, the current one is %d",
@@ -166,7 +142,7 @@ static frug_status on_its_device(const frug_cuda *g) {
 }
 
 static frug_status cut_range(frug_cuda *g, uint64_t step, uint64_t begin, uint64_t count, range *r) {
-    FRUG_TRY(on_its_device(g));
+    FRUG_TRY(frugi_cuda_here(g));
     FRUG_TRY(frugi_cut_step(g->plan, step, begin, count, &r->all, &r->cut));
     FRUG_FAIL_IF(r->cut.bytes > FRAME_MOST, FRUG_ERR_ARG, "cuda: a frame of %llu bytes; %llu are the most",
                  (unsigned long long)r->cut.bytes, (unsigned long long)FRAME_MOST);
@@ -205,8 +181,7 @@ static frugi_gpu_slice to_gpu(const frugi_slice *slice) {
                              .last = (uint8_t)(s->last_length - 1)};
 }
 
-/* The next slices of a cut range, as many as go into one launch; returns where to go on. */
-static size_t fill_table(const frug_cuda *g, const frugi_cutting *cut, size_t from, frugi_gpu_table *table) {
+size_t frugi_cuda_table(const frug_cuda *g, const frugi_cutting *cut, size_t from, frugi_gpu_table *table) {
     table->slices = 0;
     table->blocks = 0;
     for (; from < cut->slices && table->slices < FRUGI_GPU_SLICES; from++) {
@@ -243,11 +218,11 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, uint64_t begin, uint
                              .beta = g->config.feedback == FRUGI_FEEDBACK_MERGED ? (float)g->config.beta : 1.0f,
                              .value = r.all ? FRUGI_VALUE_F32 : (uint32_t)g->config.value,
                              .residual_format = (uint32_t)g->config.residual,
-                             .kept = keeps(g),
+                             .kept = frugi_cuda_keeps(g),
                              .hist = g->config.select == FRUGI_SELECT_HIST};
     FRUG_TRY(clear_desk(g, stream));
     for (size_t at = 0; at < r.cut.slices;) {
-        at = fill_table(g, &r.cut, at, &press.table);
+        at = frugi_cuda_table(g, &r.cut, at, &press.table);
         TRY_CUDA("compress", frugi_gpu_press_launch(&press, g->processors, stream));
     }
     const unsigned char *frame = dst;
@@ -263,7 +238,7 @@ static frug_status check_frames(frug_cuda *g, const range *r, frugi_gpu_sum *sum
     TRY_CUDA("checksum", frugi_gpu_crc_launch(sum->frame, sum->frames, r->cut.bytes, g->powers, g->desk, stream));
     TRY_CUDA("check", frugi_gpu_judge_launch(&r->frame, sum, g->desk, stream));
     for (size_t at = 0; at < r->cut.slices;) {
-        at = fill_table(g, &r->cut, at, &sum->table);
+        at = frugi_cuda_table(g, &r->cut, at, &sum->table);
         TRY_CUDA("check", frugi_gpu_check_launch(sum, g->processors, stream));
     }
     return FRUG_OK;
@@ -291,7 +266,7 @@ static frug_status combine(frug_cuda *g, uint64_t step, const void *const *frame
     if (count_frames)
         FRUG_TRY(check_frames(g, &r, &sum, stream));
     for (size_t at = 0; at < r.cut.slices;) {
-        at = fill_table(g, &r.cut, at, &sum.table);
+        at = frugi_cuda_table(g, &r.cut, at, &sum.table);
         TRY_CUDA("sum", frugi_gpu_sum_launch(&sum, g->processors, stream));
     }
     return FRUG_OK;
@@ -331,12 +306,12 @@ static frug_status check_twin(const frug_cuda *g, const frug_compressor *c) {
                      c->config.residual != g->config.residual || c->config.block != g->config.block ||
                      c->blocks != g->plan->blocks || c->config.min_size != g->config.min_size,
                  FRUG_ERR_MISMATCH, "cuda: the compressors differ in layout, feedback, residual or min_size");
-    return on_its_device(g);
+    return frugi_cuda_here(g);
 }
 
 static frug_status move_state(const frug_cuda *g, const frug_compressor *c, enum cudaMemcpyKind way) {
     FRUG_TRY(check_twin(g, c));
-    if (!keeps(g))
+    if (!frugi_cuda_keeps(g))
         return FRUG_OK;
     size_t bytes = (size_t)g->plan->blocks * block_bytes(g->config.residual),
            scales = g->plan->blocks * sizeof(uint16_t);

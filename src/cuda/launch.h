@@ -68,6 +68,15 @@ typedef struct frugi_gpu_press {
     uint32_t value, residual_format, kept, hist; /* kept: a residual takes part */
 } frugi_gpu_press;
 
+typedef struct frugi_gpu_keep {
+    frugi_gpu_table table;
+    const float *values; /* element begin */
+    unsigned char *residual;
+    uint16_t *scale;
+    uint64_t begin, step, seed;
+    uint32_t residual_format;
+} frugi_gpu_keep;
+
 /**
  * The header of a frame as it must be, but for source, held and checksum; and what a checksum is made of that the
  * bytes behind the header do not change: the header's part with this source and nothing held, and the powers that move
@@ -90,6 +99,9 @@ typedef struct frugi_gpu_sum {
 
 /** Accumulate, select, encode and keep all blocks of a table; and write the sections' headers. */
 cudaError_t frugi_gpu_press_launch(const frugi_gpu_press *press, int processors, cudaStream_t stream);
+
+/** Add numbers to what the blocks of a table have left behind. */
+cudaError_t frugi_gpu_keep_launch(const frugi_gpu_keep *keep, int processors, cudaStream_t stream);
 
 /** Add up the checksums of frames' bodies on the desk, at crc[0] and on. All are of one length. */
 cudaError_t frugi_gpu_crc_launch(const unsigned char *const *frame, uint32_t frames, uint64_t bytes,

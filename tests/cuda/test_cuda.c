@@ -6,6 +6,8 @@
  */
 #include "frugrad_cuda.h"
 
+#include "compress/nonzeros.h"
+
 #include <cuda_runtime_api.h>
 #include <math.h>
 #include <setjmp.h>
@@ -211,6 +213,17 @@ static void sum_both(scene *s, uint64_t step, int apply) {
     assert_memory_equal(s->back, s->dst, s->n * sizeof(float));
 }
 
+/* Put some numbers back, of any size, and of some stretches none. */
+static void keep_both(scene *s, worker *w, uint64_t step, uint64_t begin, uint64_t count, kind k) {
+    for (uint64_t i = 0; i < count; i++) {
+        bool none = (i / 300 + step) % 3 == 0;
+        s->grad[i] = none ? 0.0f : sample(k == WILD ? HEAVY : k);
+    }
+    to_device(s->gpu_grad, s->grad, count * sizeof(float));
+    frugi_residual_add(w->cpu, step, begin, count, s->grad);
+    assert_int_equal(frug_cuda_keep(w->gpu, step, begin, count, s->gpu_grad, NULL), FRUG_OK);
+}
+
 static void parity(const char *text, int which) {
     scene s;
     open_scene(&s, text, which);
@@ -220,6 +233,7 @@ static void parity(const char *text, int which) {
                 compress_both(&s, &s.w[i], step, (kind)k);
             if (k != HUGE_ONES) /* sums of them overflow, which both do, but not always alike */
                 sum_both(&s, step, (int)step % 2);
+            keep_both(&s, &s.w[step % WORKERS], step, 0, s.n, (kind)k);
             compare_states(&s, &s.w[step % WORKERS]);
         }
     close_scene(&s);
@@ -275,6 +289,10 @@ static void test_ranges(void **unused) {
             from_device(s.back, w->gpu_frame + 4, gpu_len);
             assert_memory_equal(s.back, w->cpu_frame, gpu_len);
         }
+    keep_both(&s, w, 7, 0, 16384 + 77, HEAVY);
+    keep_both(&s, w, 8, 1024, 512, HEAVY); /* within a tensor */
+    compare_states(&s, w);
+    assert_int_equal(frug_cuda_keep(w->gpu, 9, 1000, 512, s.gpu_grad, NULL), FRUG_ERR_ARG);
     close_scene(&s);
 }
 

@@ -1,0 +1,43 @@
+/* cuda.h - the GPU's compressor, as the files of its host side share it. */
+#ifndef FRUGI_CUDA_H
+#define FRUGI_CUDA_H
+
+#include "frugrad_cuda.h"
+
+#include "common/status.h"
+#include "compress/compressor.h"
+#include "cuda/launch.h"
+
+struct frug_cuda {
+    struct frug_config config;
+    frug_compressor *plan;
+    int device, processors;
+    unsigned char *residual; /* on the device, as everything below */
+    uint16_t *scale;
+    frugi_gpu_powers *powers;
+    frugi_gpu_desk *desk;
+    frugi_gpu_verdict *verdict;
+};
+
+/** A status and a sentence for an error of the runtime. */
+frug_status frugi_cuda_failed(const char *what, cudaError_t error);
+
+#define TRY_CUDA(what, call)                                                                                           \
+    do {                                                                                                               \
+        cudaError_t try_error_ = (call);                                                                               \
+        if (try_error_ != cudaSuccess)                                                                                 \
+            return frugi_cuda_failed((what), try_error_);                                                              \
+    } while (0)
+
+/** Whether the current device is the compressor's. */
+frug_status frugi_cuda_here(const frug_cuda *cuda);
+
+/** Whether anything is left behind at all. */
+static inline bool frugi_cuda_keeps(const frug_cuda *g) {
+    return g->config.feedback != FRUGI_FEEDBACK_NONE && g->plan->blocks > 0;
+}
+
+/** The next slices of a cut range, as many as go into one launch; returns where to go on. */
+size_t frugi_cuda_table(const frug_cuda *cuda, const frugi_cutting *cut, size_t from, frugi_gpu_table *table);
+
+#endif

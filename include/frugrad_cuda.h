@@ -10,7 +10,7 @@
  * graph repeats the step it was captured with.
  *
  * What there is: top-k within blocks of 256 (select exact or hist), values f32, bf16 and int8, places as bytes or
- * bitmaps, feedback none, plain and merged, residuals in every format, every schedule. What needs more (clip, norm,
+ * bitmaps, feedback none, plain and merged, residuals in every format, every schedule, clip. What needs more (norm,
  * layers=sensitivity, units other than elements, dgc, ef21, f16) is refused when the compressor is made.
  *
  * Link with libfrugrad_cuda. SPDX-License-Identifier: Apache-2.0
@@ -84,6 +84,17 @@ FRUG_API frug_status frug_cuda_apply(frug_cuda *cuda, uint64_t step, const void 
  * so does one whose sum is not finite. Returns FRUG_ERR_ARG, FRUG_ERR_DEVICE. Since 0.2.
  */
 FRUG_API frug_status frug_cuda_keep(frug_cuda *cuda, uint64_t step, uint64_t begin, uint64_t count, const float *values,
+                                    frug_stream stream);
+
+/**
+ * The Euclidean norm of a gradient range, as clip and norm take it on the CPU: bit for bit, what is not finite aside.
+ *
+ *   grad   memory of the device, element begin first
+ *   norm   one double there, or in memory of the host that the device can write
+ *
+ * For schedules on the host: wait for the stream, then read it. Returns FRUG_ERR_ARG, FRUG_ERR_DEVICE. Since 0.2.
+ */
+FRUG_API frug_status frug_cuda_norm(frug_cuda *cuda, uint64_t begin, uint64_t count, const float *grad, double *norm,
                                     frug_stream stream);
 
 /**

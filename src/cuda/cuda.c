@@ -28,8 +28,8 @@ static frug_status check_config(const struct frug_config *f, const frug_compress
                  FRUG_ERR_CONFIG, "cuda: there are kernels for value=f32, bf16 and int8 only");
     FRUG_FAIL_IF(f->feedback == FRUGI_FEEDBACK_DGC || f->feedback == FRUGI_FEEDBACK_EF21, FRUG_ERR_CONFIG,
                  "cuda: there are kernels for feedback=merged, plain and none only");
-    FRUG_FAIL_IF(f->clip > 0 || f->norm != FRUGI_NORM_OFF, FRUG_ERR_CONFIG,
-                 "cuda: clip and norm need the norm of a gradient, which is not taken on the device");
+    FRUG_FAIL_IF(f->norm != FRUGI_NORM_OFF, FRUG_ERR_CONFIG,
+                 "cuda: with norm the lengths of frames depend on the gradient; here they are known before it is read");
     FRUG_FAIL_IF(f->layers == FRUGI_LAYERS_SENSITIVITY, FRUG_ERR_CONFIG,
                  "cuda: layers=sensitivity goes by what a compressor is told, and this one cannot be told anything");
     return FRUG_OK;
@@ -87,6 +87,7 @@ static frug_status fill(frug_cuda *g, const frug_config *config, const frug_layo
     TRY_CUDA("device", cudaDeviceGetAttribute(&g->processors, cudaDevAttrMultiProcessorCount, g->device));
     FRUG_TRY(make_residual(g));
     FRUG_TRY(make_powers(g));
+    FRUG_TRY(frugi_cuda_norm_make(g));
     TRY_CUDA("memory", cudaMalloc((void **)&g->desk, sizeof *g->desk));
     TRY_CUDA("memory", cudaMalloc((void **)&g->verdict, sizeof *g->verdict));
     TRY_CUDA("verdict", cudaMemset(g->verdict, 0, sizeof *g->verdict));
@@ -115,6 +116,8 @@ void frug_cuda_destroy(frug_cuda *g) {
     cudaFree(g->powers);
     cudaFree(g->desk);
     cudaFree(g->verdict);
+    cudaFree(g->piece);
+    cudaFree(g->partial);
     frug_compressor_destroy(g->plan);
     free(g);
 }
@@ -221,6 +224,7 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, uint64_t begin, uint
                              .kept = frugi_cuda_keeps(g),
                              .hist = g->config.select == FRUGI_SELECT_HIST};
     FRUG_TRY(clear_desk(g, stream));
+    FRUG_TRY(frugi_cuda_clip(g, &press, count, stream));
     for (size_t at = 0; at < r.cut.slices;) {
         at = frugi_cuda_table(g, &r.cut, at, &press.table);
         TRY_CUDA("compress", frugi_gpu_press_launch(&press, g->processors, stream));

@@ -17,6 +17,8 @@ struct frug_cuda {
     frugi_gpu_powers *powers;
     frugi_gpu_desk *desk;
     frugi_gpu_verdict *verdict;
+    frugi_gpu_span *piece; /* all tensors */
+    double *partial;       /* sums of squares, for norms */
 };
 
 /** A status and a sentence for an error of the runtime. */
@@ -39,5 +41,13 @@ static inline bool frugi_cuda_keeps(const frug_cuda *g) {
 
 /** The next slices of a cut range, as many as go into one launch; returns where to go on. */
 size_t frugi_cuda_table(const frug_cuda *cuda, const frugi_cutting *cut, size_t from, frugi_gpu_table *table);
+
+/* norm.c */
+
+/** Memory for norms, freed with the compressor. */
+frug_status frugi_cuda_norm_make(frug_cuda *cuda);
+
+/** Have a gradient range scaled as clip says, when it is read. */
+frug_status frugi_cuda_clip(frug_cuda *cuda, frugi_gpu_press *press, uint64_t count, frug_stream stream);
 
 #endif

@@ -48,6 +48,7 @@ typedef struct frugi_gpu_powers {
 typedef struct frugi_gpu_desk {
     uint32_t held;                  /* blocks held back */
     uint32_t crc[FRUGI_GPU_FRAMES]; /* of the frames' bodies, without inversions */
+    float gain;                     /* of a clipped gradient */
 } frugi_gpu_desk;
 
 /** The outcome of sums so far: 0, or the negative frug_status of the first thing that was wrong. */
@@ -59,6 +60,7 @@ typedef struct frugi_gpu_verdict {
 typedef struct frugi_gpu_press {
     frugi_gpu_table table;
     const float *grad; /* element begin */
+    const float *gain; /* of the gradient, on the device; NULL: 1 */
     unsigned char *frame;
     unsigned char *residual;
     uint16_t *scale;
@@ -76,6 +78,21 @@ typedef struct frugi_gpu_keep {
     uint64_t begin, step, seed;
     uint32_t residual_format;
 } frugi_gpu_keep;
+
+typedef struct frugi_gpu_span {
+    uint64_t begin, end; /* elements of the flat buffer */
+} frugi_gpu_span;
+
+typedef struct frugi_gpu_norm {
+    const float *grad; /* element begin */
+    const frugi_gpu_span *piece;
+    uint64_t begin, count;
+    uint32_t pieces, stretch, stretches;
+    double *partial; /* one per stretch */
+    double *result;  /* NULL: nobody asks */
+    double clip;
+    float *gain; /* NULL: nothing is clipped */
+} frugi_gpu_norm;
 
 /**
  * The header of a frame as it must be, but for source, held and checksum; and what a checksum is made of that the
@@ -99,6 +116,9 @@ typedef struct frugi_gpu_sum {
 
 /** Accumulate, select, encode and keep all blocks of a table; and write the sections' headers. */
 cudaError_t frugi_gpu_press_launch(const frugi_gpu_press *press, int processors, cudaStream_t stream);
+
+/** The norm of a range, and the factor that brings it down to `clip`. */
+cudaError_t frugi_gpu_norm_launch(const frugi_gpu_norm *norm, int processors, cudaStream_t stream);
 
 /** Add numbers to what the blocks of a table have left behind. */
 cudaError_t frugi_gpu_keep_launch(const frugi_gpu_keep *keep, int processors, cudaStream_t stream);

@@ -233,6 +233,12 @@ static __device__ inline void magnitudes(const float x[8], uint32_t length, bool
     }
 }
 
+static __device__ inline void clip(float gain, float x[8]) {
+#pragma unroll
+    for (int i = 0; i < FRUGI_EACH; i++)
+        x[i] = __fmul_rn(gain, x[i]);
+}
+
 template <int VALUE, int FORMAT>
 static __device__ inline void press_block(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b, float *stage,
                                           uint32_t *guess) {
@@ -240,6 +246,8 @@ static __device__ inline void press_block(const frugi_gpu_press &p, const frugi_
     float x[FRUGI_EACH];
     int32_t m[FRUGI_EACH];
     frugi_load_block(p.grad + (s->begin - p.begin) + (uint64_t)b * 256, at.length, x);
+    if (p.gain)
+        clip(*p.gain, x);
     if (FORMAT == RESIDUAL_NONE) {
 #pragma unroll
         for (int i = 0; i < FRUGI_EACH; i++)

@@ -262,6 +262,8 @@ static void test_parity(void **unused) {
         snprintf(text, sizeof text, "frugrad,value=%s,feedback=none,min_size=600", values[v]);
         parity(text, v % 2);
     }
+    parity("frugrad,clip=20,min_size=600", 0);
+    parity("frugrad,clip=1e30,residual=f32,value=f32,feedback=plain", 1);
 }
 
 /* Ranges, as buckets are: each tensor by itself, at addresses of any alignment. */
@@ -296,6 +298,32 @@ static void test_ranges(void **unused) {
     close_scene(&s);
 }
 
+/* The norm of ranges that begin and end within tensors and gaps, too. */
+static void test_norm(void **unused) {
+    scene s;
+    double norm, *gpu_norm = on_device(sizeof norm);
+    (void)unused;
+    for (int which = 0; which < 3; which += 2) {
+        open_scene(&s, "frugrad,clip=1", which);
+        worker *w = &s.w[0];
+        for (int k = 0; k < KINDS; k++)
+            for (int part = 0; part < 3; part++) {
+                uint64_t begin = part == 1 ? s.n / 3 : 0, count = part == 2 ? 0 : s.n - begin - (uint64_t)part * 5;
+                for (uint64_t i = 0; i < count; i++)
+                    s.grad[i] = sample((kind)k);
+                to_device(s.gpu_grad, s.grad, count * sizeof(float));
+                frugi_norm_take(w->cpu, begin, count, s.grad);
+                assert_int_equal(frug_cuda_norm(w->gpu, begin, count, s.gpu_grad, gpu_norm, NULL), FRUG_OK);
+                from_device(&norm, gpu_norm, sizeof norm);
+                assert_memory_equal(&norm, &w->cpu->norm_here, sizeof norm);
+                frugi_norm_drop(w->cpu);
+            }
+        assert_int_equal(frug_cuda_norm(w->gpu, 1, s.n, s.gpu_grad, gpu_norm, NULL), FRUG_ERR_ARG);
+        close_scene(&s);
+    }
+    cudaFree(gpu_norm);
+}
+
 /* Damaged frames change nothing; the verdict says what was wrong, once. */
 static void test_bad_frames(void **unused) {
     scene s;
@@ -327,8 +355,13 @@ static void test_bad_frames(void **unused) {
 }
 
 static void test_refusals(void **unused) {
-    static const char *const bad[] = {
-        "dgc", "topk", "frugrad,value=f16", "frugrad,clip=1", "frugrad,block=64", "2:4", "frugrad,layers=sensitivity"};
+    static const char *const bad[] = {"dgc",
+                                      "topk",
+                                      "frugrad,value=f16",
+                                      "frugrad,norm=follow",
+                                      "frugrad,block=64",
+                                      "2:4",
+                                      "frugrad,layers=sensitivity"};
     (void)unused;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         frug_config *config;
@@ -382,8 +415,8 @@ int main(void) {
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parity),     cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_bad_frames), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_parity),   cmocka_unit_test(test_ranges), cmocka_unit_test(test_bad_frames),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_norm),
 #ifndef CUDA_EMULATED
         cmocka_unit_test(test_graph),
 #endif

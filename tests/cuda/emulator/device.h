@@ -10,6 +10,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 
 using std::max;
@@ -154,6 +155,22 @@ static inline float __fmul_rn(float a, float b) {
 
 static inline float __fdiv_rn(float a, float b) {
     return a / b;
+}
+
+static inline double __dadd_rn(double a, double b) {
+    return a + b;
+}
+
+static inline double __dmul_rn(double a, double b) {
+    return a * b;
+}
+
+static inline double __ddiv_rn(double a, double b) {
+    return a / b;
+}
+
+static inline double __dsqrt_rn(double a) {
+    return std::sqrt(a);
 }
 
 /** Four bytes of the eight in y:x, each named by four bits of the selector. */

@@ -22,10 +22,13 @@ frug_status frugi_cuda_failed(const char *what, cudaError_t error) {
 /* ---- making one ------------------------------------------------------------------------------------ */
 
 static frug_status check_config(const struct frug_config *f, const frug_compressor *plan) {
-    FRUG_FAIL_IF(plan->by_units || f->block != FRUGI_GPU_BLOCK, FRUG_ERR_CONFIG,
-                 "cuda: there are kernels for the largest of blocks of 256 entries only");
-    FRUG_FAIL_IF(f->value != FRUGI_VALUE_F32 && f->value != FRUGI_VALUE_BF16 && f->value != FRUGI_VALUE_INT8,
-                 FRUG_ERR_CONFIG, "cuda: there are kernels for value=f32, bf16 and int8 only");
+    bool qsgd = f->value == FRUGI_VALUE_QSGD && f->unit == FRUGI_UNIT_ELEMENT && f->segment != FRUGI_SEGMENT_GROUP;
+    FRUG_FAIL_IF(qsgd && f->feedback != FRUGI_FEEDBACK_NONE, FRUG_ERR_CONFIG,
+                 "cuda: there are kernels for value=qsgd with feedback=none only");
+    FRUG_FAIL_IF((plan->by_units && !qsgd) || f->block != FRUGI_GPU_BLOCK, FRUG_ERR_CONFIG,
+                 "cuda: there are kernels for the largest of blocks of 256 entries, and value=qsgd, only");
+    FRUG_FAIL_IF(!qsgd && f->value != FRUGI_VALUE_F32 && f->value != FRUGI_VALUE_BF16 && f->value != FRUGI_VALUE_INT8,
+                 FRUG_ERR_CONFIG, "cuda: there are kernels for value=f32, bf16, int8 and qsgd only");
     FRUG_FAIL_IF(f->feedback == FRUGI_FEEDBACK_DGC || f->feedback == FRUGI_FEEDBACK_EF21, FRUG_ERR_CONFIG,
                  "cuda: there are kernels for feedback=merged, plain and none only");
     FRUG_FAIL_IF(f->norm != FRUGI_NORM_OFF, FRUG_ERR_CONFIG,
@@ -88,6 +91,7 @@ static frug_status fill(frug_cuda *g, const frug_config *config, const frug_layo
     FRUG_TRY(make_residual(g));
     FRUG_TRY(make_powers(g));
     FRUG_TRY(frugi_cuda_norm_make(g));
+    FRUG_TRY(frugi_cuda_qsgd_make(g));
     TRY_CUDA("memory", cudaMalloc((void **)&g->desk, sizeof *g->desk));
     TRY_CUDA("memory", cudaMalloc((void **)&g->verdict, sizeof *g->verdict));
     TRY_CUDA("verdict", cudaMemset(g->verdict, 0, sizeof *g->verdict));
@@ -118,6 +122,7 @@ void frug_cuda_destroy(frug_cuda *g) {
     cudaFree(g->verdict);
     cudaFree(g->piece);
     cudaFree(g->partial);
+    cudaFree(g->held);
     frug_compressor_destroy(g->plan);
     free(g);
 }
@@ -147,6 +152,7 @@ frug_status frugi_cuda_here(const frug_cuda *g) {
 static frug_status cut_range(frug_cuda *g, uint64_t step, uint64_t begin, uint64_t count, range *r) {
     FRUG_TRY(frugi_cuda_here(g));
     FRUG_TRY(frugi_cut_step(g->plan, step, begin, count, &r->all, &r->cut));
+    FRUG_TRY(frugi_cuda_qsgd_fits(g, &r->cut, begin, count));
     FRUG_FAIL_IF(r->cut.bytes > FRAME_MOST, FRUG_ERR_ARG, "cuda: a frame of %llu bytes; %llu are the most",
                  (unsigned long long)r->cut.bytes, (unsigned long long)FRAME_MOST);
     frugi_frame frame = {.bytes = r->cut.bytes,
@@ -188,6 +194,8 @@ size_t frugi_cuda_table(const frug_cuda *g, const frugi_cutting *cut, size_t fro
     table->slices = 0;
     table->blocks = 0;
     for (; from < cut->slices && table->slices < FRUGI_GPU_SLICES; from++) {
+        if (!g->plan->slice[from].section.block) /* by units: qsgd.c */
+            continue;
         frugi_gpu_slice *s = &table->slice[table->slices++];
         *s = to_gpu(&g->plan->slice[from]);
         s->blocks_before = table->blocks;
@@ -227,8 +235,10 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, uint64_t begin, uint
     FRUG_TRY(frugi_cuda_clip(g, &press, count, stream));
     for (size_t at = 0; at < r.cut.slices;) {
         at = frugi_cuda_table(g, &r.cut, at, &press.table);
-        TRY_CUDA("compress", frugi_gpu_press_launch(&press, g->processors, stream));
+        if (press.table.slices)
+            TRY_CUDA("compress", frugi_gpu_press_launch(&press, g->processors, stream));
     }
+    FRUG_TRY(frugi_cuda_qsgd_press(g, &r.cut, &press, stream));
     const unsigned char *frame = dst;
     TRY_CUDA("checksum", frugi_gpu_crc_launch(&frame, 1, r.cut.bytes, g->powers, g->desk, stream));
     TRY_CUDA("seal", frugi_gpu_seal_launch(&r.frame, dst, g->desk, stream));
@@ -237,15 +247,16 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, uint64_t begin, uint
 }
 
 /* All that is wrong with frames, before the first element of dst changes. */
-static frug_status check_frames(frug_cuda *g, const range *r, frugi_gpu_sum *sum, frug_stream stream) {
+static frug_status check_frames(frug_cuda *g, const range *r, uint64_t step, frugi_gpu_sum *sum, frug_stream stream) {
     FRUG_TRY(clear_desk(g, stream));
     TRY_CUDA("checksum", frugi_gpu_crc_launch(sum->frame, sum->frames, r->cut.bytes, g->powers, g->desk, stream));
     TRY_CUDA("check", frugi_gpu_judge_launch(&r->frame, sum, g->desk, stream));
     for (size_t at = 0; at < r->cut.slices;) {
         at = frugi_cuda_table(g, &r->cut, at, &sum->table);
-        TRY_CUDA("check", frugi_gpu_check_launch(sum, g->processors, stream));
+        if (sum->table.slices)
+            TRY_CUDA("check", frugi_gpu_check_launch(sum, g->processors, stream));
     }
-    return FRUG_OK;
+    return frugi_cuda_qsgd_sum(g, &r->cut, step, sum, true, stream);
 }
 
 static frug_status combine(frug_cuda *g, uint64_t step, const void *const *frames, size_t count_frames,
@@ -268,12 +279,13 @@ static frug_status combine(frug_cuda *g, uint64_t step, const void *const *frame
     }
     FRUG_TRY(cut_range(g, step, t->begin, t->count, &r));
     if (count_frames)
-        FRUG_TRY(check_frames(g, &r, &sum, stream));
+        FRUG_TRY(check_frames(g, &r, step, &sum, stream));
     for (size_t at = 0; at < r.cut.slices;) {
         at = frugi_cuda_table(g, &r.cut, at, &sum.table);
-        TRY_CUDA("sum", frugi_gpu_sum_launch(&sum, g->processors, stream));
+        if (sum.table.slices)
+            TRY_CUDA("sum", frugi_gpu_sum_launch(&sum, g->processors, stream));
     }
-    return FRUG_OK;
+    return frugi_cuda_qsgd_sum(g, &r.cut, step, &sum, false, stream);
 }
 
 frug_status frug_cuda_decompress_add(frug_cuda *g, uint64_t step, const void *const *frames, size_t count_frames,

@@ -19,6 +19,7 @@ struct frug_cuda {
     frugi_gpu_verdict *verdict;
     frugi_gpu_span *piece; /* all tensors */
     double *partial;       /* sums of squares, for norms */
+    unsigned char *held;   /* value=qsgd: blocks held back */
 };
 
 /** A status and a sentence for an error of the runtime. */
@@ -49,5 +50,21 @@ frug_status frugi_cuda_norm_make(frug_cuda *cuda);
 
 /** Have a gradient range scaled as clip says, when it is read. */
 frug_status frugi_cuda_clip(frug_cuda *cuda, frugi_gpu_press *press, uint64_t count, frug_stream stream);
+
+/* qsgd.c: sections by units. Where a range has none, these do nothing. */
+
+/** Make the plan send everything; memory for blocks held back, freed with the compressor. */
+frug_status frugi_cuda_qsgd_make(frug_cuda *cuda);
+
+/** Whether a range that was cut cuts no tensor that has to be whole. */
+frug_status frugi_cuda_qsgd_fits(const frug_cuda *cuda, const frugi_cutting *cut, uint64_t begin, uint64_t count);
+
+/** Put the sections into a frame. */
+frug_status frugi_cuda_qsgd_press(frug_cuda *cuda, const frugi_cutting *cut, const frugi_gpu_press *press,
+                                  frug_stream stream);
+
+/** Check those of received frames, or add them up. */
+frug_status frugi_cuda_qsgd_sum(const frug_cuda *cuda, const frugi_cutting *cut, uint64_t step,
+                                const frugi_gpu_sum *sum, bool only_check, frug_stream stream);
 
 #endif

@@ -14,10 +14,11 @@
 extern "C" {
 #endif
 
-#define FRUGI_GPU_BLOCK  256u /* the only block length there is a kernel for */
-#define FRUGI_GPU_SLICES 40u  /* in one launch */
-#define FRUGI_GPU_FRAMES 64u  /* in one sum */
-#define FRUGI_GPU_HEADER 48u  /* bytes of a frame's and of a section's header */
+#define FRUGI_GPU_BLOCK        256u /* the only block length there is a kernel for */
+#define FRUGI_GPU_SLICES       40u  /* in one launch */
+#define FRUGI_GPU_FRAMES       64u  /* in one sum */
+#define FRUGI_GPU_HEADER       48u  /* bytes of a frame's and of a section's header */
+#define FRUGI_GPU_UNITS_HEADER 96u  /* bytes of the header of a section by units */
 
 /** A section by blocks of a frame: codec/section.h and compressor.h have the words. */
 typedef struct frugi_gpu_slice {
@@ -94,6 +95,44 @@ typedef struct frugi_gpu_norm {
     float *gain; /* NULL: nothing is clipped */
 } frugi_gpu_norm;
 
+/** A section by units of value=qsgd: a whole tensor, in groups that share a norm. */
+typedef struct frugi_gpu_run {
+    unsigned char header[FRUGI_GPU_UNITS_HEADER];
+    uint64_t begin, count;
+    uint64_t payload_at; /* in the frame */
+    uint64_t value_at, bytes;
+    uint64_t key;    /* of the random numbers */
+    uint64_t stored; /* number of its first block */
+    uint32_t groups, groups_before;
+} frugi_gpu_run;
+
+typedef struct frugi_gpu_runs {
+    frugi_gpu_run run[FRUGI_GPU_SLICES];
+    uint32_t runs, groups;         /* groups of all runs */
+    uint32_t group, levels, width; /* values of a group; bits of a field */
+} frugi_gpu_runs;
+
+typedef struct frugi_gpu_quant {
+    frugi_gpu_runs runs;
+    const float *grad; /* element begin */
+    const float *gain; /* as of frugi_gpu_press */
+    unsigned char *frame;
+    unsigned char *held; /* one for each block */
+    frugi_gpu_desk *desk;
+    uint64_t begin;
+    uint32_t largest; /* norms are largest magnitudes */
+} frugi_gpu_quant;
+
+typedef struct frugi_gpu_quant_sum {
+    frugi_gpu_runs runs;
+    const unsigned char *frame[FRUGI_GPU_FRAMES];
+    uint32_t frames;
+    float *dst; /* element begin */
+    uint64_t begin;
+    float keep, gain;
+    frugi_gpu_verdict *verdict;
+} frugi_gpu_quant_sum;
+
 /**
  * The header of a frame as it must be, but for source, held and checksum; and what a checksum is made of that the
  * bytes behind the header do not change: the header's part with this source and nothing held, and the powers that move
@@ -140,6 +179,11 @@ cudaError_t frugi_gpu_check_launch(const frugi_gpu_sum *sum, int processors, cud
 
 /** dst = keep * dst + gain * (sum of the frames), if nothing was wrong so far. */
 cudaError_t frugi_gpu_sum_launch(const frugi_gpu_sum *sum, int processors, cudaStream_t stream);
+
+/** The same three for sections of value=qsgd: encode them, check them, add them up. */
+cudaError_t frugi_gpu_quant_launch(const frugi_gpu_quant *quant, int processors, cudaStream_t stream);
+cudaError_t frugi_gpu_quant_check_launch(const frugi_gpu_quant_sum *sum, int processors, cudaStream_t stream);
+cudaError_t frugi_gpu_quant_sum_launch(const frugi_gpu_quant_sum *sum, int processors, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -262,17 +262,23 @@ static void test_parity(void **unused) {
         snprintf(text, sizeof text, "frugrad,value=%s,feedback=none,min_size=600", values[v]);
         parity(text, v % 2);
     }
+    static const char *const whole[] = {"qsgd,min_size=600",
+                                        "qsgd,min_size=600,levels=7,qnorm=max,bucket=64",
+                                        "qsgd,min_size=600,levels=5,bucket=264,clip=20",
+                                        "qsgd,min_size=1,levels=1,bucket=8,seed=77",
+                                        "qsgd,min_size=600,levels=100,bucket=65536,qnorm=max,clip=1",
+                                        "qsgd,min_size=600,levels=31,warmup=2,segment=tensor"};
+    for (int i = 0; i < 6; i++)
+        parity(whole[i], i % 2);
     parity("frugrad,clip=20,min_size=600", 0);
     parity("frugrad,clip=1e30,residual=f32,value=f32,feedback=plain", 1);
 }
 
 /* Ranges, as buckets are: each tensor by itself, at addresses of any alignment. */
-static void test_ranges(void **unused) {
-    scene s;
+static void ranges(scene *opened) {
+    scene s = *opened;
     frug_tensor t = FRUG_TENSOR_INIT;
     size_t cpu_len, gpu_len;
-    (void)unused;
-    open_scene(&s, "frugrad", 0);
     worker *w = &s.w[0];
     for (uint64_t i = 0; i < s.n; i++)
         s.grad[i] = sample(HEAVY);
@@ -291,10 +297,25 @@ static void test_ranges(void **unused) {
             from_device(s.back, w->gpu_frame + 4, gpu_len);
             assert_memory_equal(s.back, w->cpu_frame, gpu_len);
         }
+}
+
+static void test_ranges(void **unused) {
+    scene s;
+    size_t len;
+    (void)unused;
+    open_scene(&s, "frugrad", 0);
+    worker *w = &s.w[0];
+    ranges(&s);
     keep_both(&s, w, 7, 0, 16384 + 77, HEAVY);
     keep_both(&s, w, 8, 1024, 512, HEAVY); /* within a tensor */
     compare_states(&s, w);
     assert_int_equal(frug_cuda_keep(w->gpu, 9, 1000, 512, s.gpu_grad, NULL), FRUG_ERR_ARG);
+    close_scene(&s);
+    open_scene(&s, "qsgd,clip=3", 0);
+    ranges(&s);
+    assert_int_equal(
+        frug_cuda_compress(s.w[0].gpu, 9, 0, 1024, s.gpu_grad, s.w[0].gpu_frame, s.room, &len, NULL), /* not whole */
+        FRUG_ERR_ARG);
     close_scene(&s);
 }
 
@@ -325,10 +346,9 @@ static void test_norm(void **unused) {
 }
 
 /* Damaged frames change nothing; the verdict says what was wrong, once. */
-static void test_bad_frames(void **unused) {
+static void bad_frames(const char *text) {
     scene s;
-    (void)unused;
-    open_scene(&s, "frugrad", 0);
+    open_scene(&s, text, 0);
     for (int i = 0; i < WORKERS; i++)
         compress_both(&s, &s.w[i], 0, HEAVY);
     const void *gpu[WORKERS];
@@ -352,6 +372,12 @@ static void test_bad_frames(void **unused) {
     assert_int_equal(frug_cuda_decompress_add(s.w[0].gpu, 1, gpu, WORKERS, 1, 0, s.n, s.gpu_dst, NULL), FRUG_OK);
     assert_int_equal(frug_cuda_verdict(s.w[0].gpu, NULL), FRUG_ERR_MISMATCH); /* another step's */
     close_scene(&s);
+}
+
+static void test_bad_frames(void **unused) {
+    (void)unused;
+    bad_frames("frugrad");
+    bad_frames("qsgd,levels=5,bucket=264");
 }
 
 static void test_refusals(void **unused) {

@@ -9,9 +9,9 @@
  * gradient is read, and all workers' frames of a step have the same one. Streams may be captured into graphs, but a
  * graph repeats the step it was captured with.
  *
- * What there is: top-k within blocks of 256 (select exact or hist), values f32, bf16 and int8, places as bytes or
- * bitmaps, feedback none, plain and merged, residuals in every format, every schedule, clip; and value=qsgd without
- * feedback. What needs more (norm, layers=sensitivity, units other than elements, dgc, ef21, f16) is refused when the
+ * What there is: top-k within blocks of 256 (select exact or hist), values f32, bf16, f16 and int8, places as bytes
+ * or bitmaps, feedback none, plain and merged, residuals in every format, every schedule, clip; and value=qsgd without
+ * feedback. What needs more (norm, layers=sensitivity, units other than elements, dgc, ef21) is refused when the
  * compressor is made.
  *
  * Link with libfrugrad_cuda. SPDX-License-Identifier: Apache-2.0

@@ -26,9 +26,8 @@ static frug_status check_config(const struct frug_config *f, const frug_compress
     FRUG_FAIL_IF(qsgd && f->feedback != FRUGI_FEEDBACK_NONE, FRUG_ERR_CONFIG,
                  "cuda: there are kernels for value=qsgd with feedback=none only");
     FRUG_FAIL_IF((plan->by_units && !qsgd) || f->block != FRUGI_GPU_BLOCK, FRUG_ERR_CONFIG,
-                 "cuda: there are kernels for the largest of blocks of 256 entries, and value=qsgd, only");
-    FRUG_FAIL_IF(!qsgd && f->value != FRUGI_VALUE_F32 && f->value != FRUGI_VALUE_BF16 && f->value != FRUGI_VALUE_INT8,
-                 FRUG_ERR_CONFIG, "cuda: there are kernels for value=f32, bf16, int8 and qsgd only");
+                 "cuda: there are kernels for the largest of blocks of 256 entries as f32, bf16, f16 or int8, and for "
+                 "value=qsgd, only");
     FRUG_FAIL_IF(f->feedback == FRUGI_FEEDBACK_DGC || f->feedback == FRUGI_FEEDBACK_EF21, FRUG_ERR_CONFIG,
                  "cuda: there are kernels for feedback=merged, plain and none only");
     FRUG_FAIL_IF(f->norm != FRUGI_NORM_OFF, FRUG_ERR_CONFIG,

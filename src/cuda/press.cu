@@ -135,6 +135,13 @@ template <int VALUE> static __device__ inline float say(unsigned char *values, u
         reinterpret_cast<uint16_t *>(values)[rank] = h;
         return __fsub_rn(x, frugi_bf16_f32(h));
     }
+    if (VALUE == FRUGI_VALUE_F16) {
+        uint16_t top = scale < 0x1p113f ? 0x7800 : 0x77ff; /* 2^15, but 2^15 * 2^113 is no float */
+        uint16_t h = frugi_f32_f16(__fmul_rn(x, __fdiv_rn(1.0f, scale)));
+        h = (h & 0x7fff) > top ? (uint16_t)((h & 0x8000) | top) : h;
+        reinterpret_cast<uint16_t *>(values)[rank] = h;
+        return __fsub_rn(x, __fmul_rn(frugi_f16_f32(h), scale));
+    }
     float n = __fsub_rn(__fadd_rn(__fdiv_rn(x, scale > 0 ? scale : 1.0f), FRUGI_ROUND), FRUGI_ROUND);
     n = n > 127.0f ? 127.0f : n < -127.0f ? -127.0f : n;
     values[rank] = (unsigned char)(signed char)n;
@@ -179,6 +186,12 @@ static __device__ inline void encode(const frugi_gpu_press &p, const frugi_gpu_s
         scale = frugi_bf16_f32(h);
         if (lane == 0)
             reinterpret_cast<uint16_t *>(payload)[at.b] = h;
+    }
+    if (VALUE == FRUGI_VALUE_F16) {
+        int e = max((int)(largest_of(x, mask) >> 23) - 127 - FRUGI_F16_TOP, FRUGI_F16_LEAST);
+        scale = frugi_power_of_two(e);
+        if (lane == 0)
+            payload[at.b] = (unsigned char)e;
     }
     if (s->index == FRUGI_INDEX_CODE_BITMAP)
         say_bitmap(index + (uint64_t)at.b * 32, mask);
@@ -280,7 +293,7 @@ static __device__ void write_header(const frugi_gpu_slice *s, unsigned char *fra
     unsigned char *payload = frame + s->payload_at, *h = payload - FRUGI_GPU_HEADER;
     frugi_spot end = frugi_spot_of(s, s->blocks - 1);
     uint64_t entries = end.before + end.k;
-    uint64_t scales = s->value == FRUGI_VALUE_INT8 ? 2ull * s->blocks : 0;
+    uint64_t scales = s->value == FRUGI_VALUE_INT8 ? 2ull * s->blocks : s->value == FRUGI_VALUE_F16 ? s->blocks : 0;
     uint64_t indices = s->index == FRUGI_INDEX_CODE_LOCAL    ? entries
                        : s->index == FRUGI_INDEX_CODE_BITMAP ? 32ull * s->blocks
                                                              : 0;
@@ -345,6 +358,7 @@ template <int VALUE> static cudaError_t by_format(const frugi_gpu_press *p, int 
 cudaError_t frugi_gpu_press_launch(const frugi_gpu_press *p, int processors, cudaStream_t stream) {
     switch (p->value) {
     case FRUGI_VALUE_BF16: return by_format<FRUGI_VALUE_BF16>(p, processors, stream);
+    case FRUGI_VALUE_F16: return by_format<FRUGI_VALUE_F16>(p, processors, stream);
     case FRUGI_VALUE_INT8: return by_format<FRUGI_VALUE_INT8>(p, processors, stream);
     default: return by_format<FRUGI_VALUE_F32>(p, processors, stream);
     }

@@ -30,6 +30,8 @@ static __device__ bool header_is(const frugi_gpu_slice *s, const unsigned char *
 }
 
 static __device__ inline bool finite(const frugi_gpu_slice *s, const unsigned char *values, uint32_t e) {
+    if (s->value == FRUGI_VALUE_F16)
+        return (reinterpret_cast<const uint16_t *>(values)[e] & 0x7c00u) != 0x7c00u;
     uint32_t bits = s->value == FRUGI_VALUE_F32 ? reinterpret_cast<const uint32_t *>(values)[e]
                                                 : (uint32_t) reinterpret_cast<const uint16_t *>(values)[e] << 16;
     return (bits & FRUGI_ABS_MASK) < FRUGI_INF_BITS;
@@ -52,6 +54,10 @@ static __device__ inline bool block_is_sound(const frugi_gpu_slice *s, const fru
     }
     if (s->value == FRUGI_VALUE_INT8)
         return good && reinterpret_cast<const uint16_t *>(payload)[at.b] <= FRUGI_INT8_MOST;
+    if (s->value == FRUGI_VALUE_F16) {
+        int power = (signed char)payload[at.b];
+        good &= power >= FRUGI_F16_LEAST && power <= 127 - FRUGI_F16_TOP;
+    }
 #pragma unroll 4
     for (uint32_t e = lane; e < at.k; e += 32)
         good &= finite(s, values, e);
@@ -98,10 +104,14 @@ static __device__ inline float value_of(const frugi_gpu_slice *s, const unsigned
         return reinterpret_cast<const float *>(values)[e];
     if (s->value == FRUGI_VALUE_BF16)
         return frugi_bf16_f32(reinterpret_cast<const uint16_t *>(values)[e]);
+    if (s->value == FRUGI_VALUE_F16)
+        return __fmul_rn(frugi_f16_f32(reinterpret_cast<const uint16_t *>(values)[e]), scale);
     return __fmul_rn((float)(signed char)values[e], scale);
 }
 
 static __device__ inline float scale_of(const frugi_gpu_slice *s, const unsigned char *payload, uint32_t b) {
+    if (s->value == FRUGI_VALUE_F16)
+        return frugi_power_of_two((signed char)payload[b]);
     return s->value == FRUGI_VALUE_INT8 ? frugi_bf16_f32(reinterpret_cast<const uint16_t *>(payload)[b]) : 0.0f;
 }
 

@@ -240,7 +240,8 @@ static void parity(const char *text, int which) {
 }
 
 static void test_parity(void **unused) {
-    static const char *const values[] = {"f32", "bf16", "int8"}, *const residuals[] = {"f32", "bf16", "int8", "int4"};
+    static const char *const values[] = {"f32", "bf16", "int8", "f16"}, *const residuals[] = {"f32", "bf16", "int8",
+                                                                                              "int4"};
     static const char *const more[] = {"feedback=merged,min_size=600",
                                        "feedback=plain,select=exact,min_size=600", /* hist is what presets take */
                                        "feedback=merged,index=bitmap,schedule=constant:0.5,min_size=600",
@@ -250,7 +251,7 @@ static void test_parity(void **unused) {
     char text[160];
     int number = 0;
     (void)unused;
-    for (int v = 0; v < 3; v++)
+    for (int v = 0; v < 4; v++)
         for (int r = 0; r < 4; r++)
             for (int m = 0; m < 6; m++) {
                 snprintf(text, sizeof text, "frugrad,value=%s,residual=%s,%s", values[v], residuals[r], more[m]);
@@ -258,7 +259,7 @@ static void test_parity(void **unused) {
                     parity(text, (v + r + m) % 2);
             }
     parity("frugrad,value=int8,residual=f32,feedback=plain,schedule=constant:0.99,min_size=1", 2);
-    for (int v = 0; v < 3; v++) {
+    for (int v = 0; v < 4; v++) {
         snprintf(text, sizeof text, "frugrad,value=%s,feedback=none,min_size=600", values[v]);
         parity(text, v % 2);
     }
@@ -383,7 +384,7 @@ static void test_bad_frames(void **unused) {
 static void test_refusals(void **unused) {
     static const char *const bad[] = {"dgc",
                                       "topk",
-                                      "frugrad,value=f16",
+                                      "frugrad,value=int4",
                                       "frugrad,norm=follow",
                                       "frugrad,block=64",
                                       "2:4",

@@ -403,21 +403,20 @@ static void test_refusals(void **unused) {
 
 #ifndef CUDA_EMULATED
 /* A captured call does what the call does. */
-static void test_graph(void **unused) {
+static void graph(const char *text) {
     scene s;
     cudaStream_t stream;
-    cudaGraph_t graph;
+    cudaGraph_t captured;
     cudaGraphExec_t run;
     size_t len;
-    (void)unused;
-    open_scene(&s, "frugrad,residual=f32", 1);
+    open_scene(&s, text, 1);
     worker *w = &s.w[0];
     compress_both(&s, w, 0, HEAVY);
     assert_int_equal(cudaStreamCreate(&stream), cudaSuccess);
     assert_int_equal(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
     assert_int_equal(frug_cuda_compress(w->gpu, 1, 0, s.n, s.gpu_grad, w->gpu_frame, s.room, &len, stream), FRUG_OK);
-    assert_int_equal(cudaStreamEndCapture(stream, &graph), cudaSuccess);
-    assert_int_equal(cudaGraphInstantiate(&run, graph, 0), cudaSuccess);
+    assert_int_equal(cudaStreamEndCapture(stream, &captured), cudaSuccess);
+    assert_int_equal(cudaGraphInstantiate(&run, captured, 0), cudaSuccess);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(cudaGraphLaunch(run, stream), cudaSuccess);
         assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
@@ -426,9 +425,15 @@ static void test_graph(void **unused) {
         assert_memory_equal(s.back, w->cpu_frame, len);
     }
     cudaGraphExecDestroy(run);
-    cudaGraphDestroy(graph);
+    cudaGraphDestroy(captured);
     cudaStreamDestroy(stream);
     close_scene(&s);
+}
+
+static void test_graph(void **unused) {
+    (void)unused;
+    graph("frugrad,residual=f32");
+    graph("qsgd,clip=1");
 }
 #endif
 

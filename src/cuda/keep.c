@@ -16,7 +16,7 @@ frug_status frug_cuda_keep(frug_cuda *g, uint64_t step, uint64_t begin, uint64_t
                            .scale = g->scale,
                            .begin = begin,
                            .step = step,
-                           .seed = ~g->config.seed, /* the rounding of this step's frame has used up the other one */
+                           .seed = ~g->config.seed, /* as frugi_residual_add() draws */
                            .residual_format = (uint32_t)g->config.residual};
     for (size_t at = 0; frugi_cuda_keeps(g) && at < cut.slices;) {
         at = frugi_cuda_table(g, &cut, at, &keep.table);

@@ -12,6 +12,7 @@
 #include "compress/compressor.h"
 #include "cuda/launch.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #define FRAME_MOST ((uint64_t)1 << 30) /* as far as the tables of powers reach */
@@ -22,7 +23,7 @@ struct frug_cuda {
     int device, processors;
     unsigned char *residual; /* on the device, as everything below */
     uint16_t *scale;
-    frugi_gpu_powers *powers;
+    frugi_gpu_crc *crc;
     frugi_gpu_desk *desk;
     frugi_gpu_verdict *verdict;
 };
@@ -87,16 +88,22 @@ static frug_status make_residual(frug_cuda *g) {
     return FRUG_OK;
 }
 
-static frug_status make_powers(frug_cuda *g) {
-    frugi_gpu_powers powers;
-    const uint32_t one = 0x80000000u; /* x^0 */
-    for (uint64_t i = 0; i < 256; i++) {
-        powers.run[i] = frugi_crc32c_shift(one, i * 64);
-        powers.page[i] = frugi_crc32c_shift(one, i * 64 * 256);
-        powers.book[i] = frugi_crc32c_shift(one, i * 64 * 256 * 256);
+static frug_status make_tables(frug_cuda *g) {
+    static_assert(sizeof(frugi_gpu_crc) == 4 * (1024 + 1024 + 3584), "no padding");
+    frugi_gpu_crc *t = malloc(sizeof *t);
+    FRUG_FAIL_IF(!t, FRUG_ERR_MEMORY, "cuda: out of memory");
+    for (uint32_t i = 0; i < 1024; i++) {
+        t->step[i / 256][i % 256] = frugi_crc32c_shift((i % 256) << (i / 256 * 8), 128);
+        t->lane[i / 32][i % 32] = frugi_crc32c_shift(1u << i / 32, 4 * (32 - i % 32));
     }
-    TRY_CUDA("memory", cudaMalloc((void **)&g->powers, sizeof powers));
-    TRY_CUDA("tables", cudaMemcpy(g->powers, &powers, sizeof powers, cudaMemcpyHostToDevice));
+    for (uint32_t i = 0; i < 3584; i++)
+        t->power[i / 512][i / 32 % 16][i % 32] =
+            frugi_crc32c_shift(1u << i % 32, (uint64_t)(i / 32 % 16) << (4 * (i / 512) + 2));
+    cudaError_t error = cudaMalloc((void **)&g->crc, sizeof *t);
+    if (error == cudaSuccess)
+        error = cudaMemcpy(g->crc, t, sizeof *t, cudaMemcpyHostToDevice);
+    free(t);
+    TRY_CUDA("tables", error);
     return FRUG_OK;
 }
 
@@ -110,9 +117,10 @@ static frug_status fill(frug_cuda *g, const frug_config *config, const frug_layo
     TRY_CUDA("no device", cudaGetDevice(&g->device));
     TRY_CUDA("device", cudaDeviceGetAttribute(&g->processors, cudaDevAttrMultiProcessorCount, g->device));
     FRUG_TRY(make_residual(g));
-    FRUG_TRY(make_powers(g));
+    FRUG_TRY(make_tables(g));
     TRY_CUDA("memory", cudaMalloc((void **)&g->desk, sizeof *g->desk));
     TRY_CUDA("memory", cudaMalloc((void **)&g->verdict, sizeof *g->verdict));
+    TRY_CUDA("memory", cudaMemset(g->desk, 0, sizeof *g->desk));
     TRY_CUDA("verdict", cudaMemset(g->verdict, 0, sizeof *g->verdict));
     TRY_CUDA("device", cudaDeviceSynchronize()); /* streams need not wait for the default one, where all this went */
     return FRUG_OK;
@@ -136,7 +144,7 @@ void frug_cuda_destroy(frug_cuda *g) {
         return;
     cudaFree(g->residual);
     cudaFree(g->scale);
-    cudaFree(g->powers);
+    cudaFree(g->crc);
     cudaFree(g->desk);
     cudaFree(g->verdict);
     frug_compressor_destroy(g->plan);
@@ -218,11 +226,6 @@ static size_t fill_table(const frug_cuda *g, const frugi_cutting *cut, size_t fr
     return from;
 }
 
-static frug_status clear_desk(frug_cuda *g, frug_stream stream) {
-    TRY_CUDA("compress", cudaMemsetAsync(g->desk, 0, sizeof *g->desk, stream));
-    return FRUG_OK;
-}
-
 frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
                                void *dst, size_t cap, size_t *len, frug_stream stream) {
     FRUG_FAIL_IF(!g || (!grad && count) || !dst || !len, FRUG_ERR_ARG,
@@ -237,6 +240,9 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, uint64_t begin, uint
                              .residual = g->residual,
                              .scale = g->scale,
                              .desk = g->desk,
+                             .crc = g->crc,
+                             .what = r.frame,
+                             .bytes = (uint32_t)r.cut.bytes,
                              .begin = begin,
                              .step = step,
                              .seed = g->config.seed,
@@ -245,22 +251,20 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, uint64_t begin, uint
                              .residual_format = (uint32_t)g->config.residual,
                              .kept = keeps(g),
                              .hist = g->config.select == FRUGI_SELECT_HIST};
-    FRUG_TRY(clear_desk(g, stream));
     for (size_t at = 0; at < r.cut.slices;) {
         at = fill_table(g, &r.cut, at, &press.table);
+        press.last = at == r.cut.slices;
         TRY_CUDA("compress", frugi_gpu_press_launch(&press, g->processors, stream));
     }
-    const unsigned char *frame = dst;
-    TRY_CUDA("checksum", frugi_gpu_crc_launch(&frame, 1, r.cut.bytes, g->powers, g->desk, stream));
-    TRY_CUDA("seal", frugi_gpu_seal_launch(&r.frame, dst, g->desk, stream));
+    if (r.cut.slices == 0)
+        TRY_CUDA("seal", frugi_gpu_seal_launch(&r.frame, dst, g->desk, stream));
     *len = r.cut.bytes;
     return FRUG_OK;
 }
 
 /* All that is wrong with frames, before the first element of dst changes. */
 static frug_status check_frames(frug_cuda *g, const range *r, frugi_gpu_sum *sum, frug_stream stream) {
-    FRUG_TRY(clear_desk(g, stream));
-    TRY_CUDA("checksum", frugi_gpu_crc_launch(sum->frame, sum->frames, r->cut.bytes, g->powers, g->desk, stream));
+    TRY_CUDA("checksum", frugi_gpu_crc_launch(sum->frame, sum->frames, r->cut.bytes, g->crc, g->desk, stream));
     TRY_CUDA("check", frugi_gpu_judge_launch(&r->frame, sum, g->desk, stream));
     for (size_t at = 0; at < r->cut.slices;) {
         at = fill_table(g, &r->cut, at, &sum->table);

@@ -7,11 +7,20 @@
  * Ranks within the block are a prefix sum over the lanes, so each lane knows where its entries go. What is computed,
  * and in which order, is what compress.c and its kernels do, so that frames and residuals are the same bytes.
  */
-#include "cuda/warp.cuh"
+#include "cuda/crc.cuh"
 
 #include "common/random.h"
 #include "feedback/store.h"
 
+#ifndef PRESS_AHEAD
+#define PRESS_AHEAD 1 /* whether the next block is fetched before this one is searched */
+#endif
+#ifndef PRESS_LEAST
+#define PRESS_LEAST 4 /* thread blocks of a multiprocessor that registers must do for */
+#endif
+#ifndef PRESS_RUN
+#define PRESS_RUN 64u /* blocks that a warp takes one after the other, at most */
+#endif
 #define WARPS         8 /* of a thread block */
 #define RESIDUAL_NONE 4
 #define REACH         1024u /* without a guess, upper halves this far below the largest are tried: eight powers of two */
@@ -20,42 +29,65 @@
 
 /* ---- what was left behind ----------------------------------------------------------------------- */
 
-template <int FORMAT> static __device__ inline void load_residual(const frugi_gpu_press &p, uint64_t b, float x[8]) {
+/* A block as it lies in memory: the gradient, and what was left behind in its format. */
+typedef struct raw {
+    float grad[FRUGI_EACH];
+    uint32_t left[FRUGI_EACH];
+    uint16_t scale;
+} raw;
+
+template <int FORMAT> static __device__ inline void fetch_residual(const frugi_gpu_press &p, uint64_t b, raw *r) {
     uint32_t lane = frugi_lane();
     const unsigned char *at = p.residual;
-    if (FORMAT == FRUGI_RESIDUAL_F32) {
-        const float *from = reinterpret_cast<const float *>(at) + b * 256;
-        frugi_load_four(from + lane * 4, true, x);
-        frugi_load_four(from + 128 + lane * 4, true, x + 4);
-        return;
-    }
-    if (FORMAT == FRUGI_RESIDUAL_BF16) {
-        const uint2 *from = reinterpret_cast<const uint2 *>(at + b * 512);
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            uint2 v = __ldcs(from + j * 32 + lane);
-            x[4 * j] = frugi_bits_f32(v.x << 16), x[4 * j + 1] = frugi_bits_f32(v.x & 0xffff0000u);
-            x[4 * j + 2] = frugi_bits_f32(v.y << 16), x[4 * j + 3] = frugi_bits_f32(v.y & 0xffff0000u);
-        }
-        return;
-    }
-    uint16_t bits = p.scale[b];
-    float scale = frugi_bf16_f32(bits);
 #pragma unroll
     for (int j = 0; j < 2; j++) {
-        if (FORMAT == FRUGI_RESIDUAL_INT8) {
-            uint32_t v = __ldcs(reinterpret_cast<const unsigned int *>(at + b * 256) + j * 32 + lane);
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                x[4 * j + i] = __fmul_rn((float)(signed char)(v >> (8 * i)), scale);
+        if (FORMAT == FRUGI_RESIDUAL_F32) {
+            uint4 v = __ldcs(reinterpret_cast<const uint4 *>(at + b * 1024) + j * 32 + lane);
+            r->left[4 * j] = v.x, r->left[4 * j + 1] = v.y, r->left[4 * j + 2] = v.z, r->left[4 * j + 3] = v.w;
+        } else if (FORMAT == FRUGI_RESIDUAL_BF16) {
+            uint2 v = __ldcs(reinterpret_cast<const uint2 *>(at + b * 512) + j * 32 + lane);
+            r->left[2 * j] = v.x, r->left[2 * j + 1] = v.y;
+        } else if (FORMAT == FRUGI_RESIDUAL_INT8) {
+            r->left[j] = __ldcs(reinterpret_cast<const unsigned int *>(at + b * 256) + j * 32 + lane);
         } else {
-            uint32_t v = __ldcs(reinterpret_cast<const unsigned short *>(at + b * 128) + j * 32 + lane);
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                x[4 * j + i] = __fmul_rn((float)((int)((v >> (4 * i)) & 15u) - 8), scale);
+            r->left[j] = __ldcs(reinterpret_cast<const unsigned short *>(at + b * 128) + j * 32 + lane);
         }
     }
-    if (bits >= FRUGI_STORE_TAME)
+    if (FORMAT == FRUGI_RESIDUAL_INT8 || FORMAT == FRUGI_RESIDUAL_INT4)
+        r->scale = p.scale[b];
+}
+
+template <int FORMAT>
+static __device__ inline void fetch(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b, raw *r) {
+    frugi_load_block(p.grad + (s->begin - p.begin) + (uint64_t)b * 256, frugi_length_of(s, b), r->grad);
+    if (FORMAT != RESIDUAL_NONE)
+        fetch_residual<FORMAT>(p, s->stored + b, r);
+}
+
+/* A number of eight bits with 128 added, or of four bits, as a float without a conversion: 2^23 + n, less 2^23 + zero.
+ */
+static __device__ inline float small(uint32_t n, float zero) {
+    return __fsub_rn(frugi_bits_f32(0x4b000000u | n), zero);
+}
+
+template <int FORMAT> static __device__ inline void unpack(const raw &r, float x[8]) {
+    if (FORMAT == FRUGI_RESIDUAL_F32 || FORMAT == FRUGI_RESIDUAL_BF16) {
+#pragma unroll
+        for (int i = 0; i < FRUGI_EACH; i++)
+            x[i] = frugi_bits_f32(FORMAT == FRUGI_RESIDUAL_F32 ? r.left[i]
+                                  : i % 2                      ? r.left[i / 2] & 0xffff0000u
+                                                               : r.left[i / 2] << 16);
+        return;
+    }
+    float scale = frugi_bf16_f32(r.scale);
+#pragma unroll
+    for (int i = 0; i < FRUGI_EACH; i++) {
+        uint32_t v = r.left[i / 4];
+        float n = FORMAT == FRUGI_RESIDUAL_INT8 ? small(__byte_perm(v ^ 0x80808080u, 0, 0x4440u + i % 4), 8388736.0f)
+                                                : small(v >> 4 * (i % 4) & 15u, 8388616.0f);
+        x[i] = __fmul_rn(n, scale);
+    }
+    if (r.scale >= FRUGI_STORE_TAME)
         for (int i = 0; i < FRUGI_EACH; i++)
             x[i] = frugi_tame(x[i]);
 }
@@ -174,8 +206,8 @@ typedef struct found {
 } found;
 
 /*
- * The threshold in the upper halves. It tends to be near that of the block before (*guess), so the search starts there and
- * takes longer and longer steps until it has gone too far; then it halves. Only the time depends on the guess.
+ * The threshold in the upper halves. It tends to be near that of the block before (*guess), so the search starts there
+ * and takes longer and longer steps until it has gone too far; then it halves. Only the time depends on the guess.
  */
 static __device__ inline found search_upper(const int32_t m[8], uint32_t most, const frugi_spot &at, uint32_t *guess) {
     uint32_t pair[4], lo = 0, hi = (most >> 16) + 1, reach = at.length, beyond = 0, stride = FIRST_STRIDE;
@@ -272,8 +304,8 @@ static __device__ inline uint32_t largest_of(const float x[8], uint32_t mask) {
 }
 
 /*
- * All entries of a block into the frame; x keeps what stays. A lane has few of them, so it goes through those it has; for
- * that its elements lie in shared memory, where they can be found by number.
+ * All entries of a block into the frame; x keeps what stays. A lane has few of them, so it goes through those it has;
+ * for that its elements lie in shared memory, where they can be found by number.
  */
 template <int VALUE>
 static __device__ inline void encode(const frugi_gpu_press &p, const frugi_gpu_slice *s, const frugi_spot &at,
@@ -343,22 +375,19 @@ static __device__ inline void magnitudes(const float x[8], uint32_t length, bool
 }
 
 template <int VALUE, int FORMAT>
-static __device__ inline void press_block(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b, float *stage,
-                                          uint32_t *guess) {
-    frugi_spot at = frugi_spot_of(s, b);
+static __device__ inline void press_block(const frugi_gpu_press &p, const frugi_gpu_slice *s, const frugi_spot &at,
+                                          const raw &r, float *stage, uint32_t *guess) {
     float x[FRUGI_EACH];
     int32_t m[FRUGI_EACH];
-    frugi_load_block(p.grad + (s->begin - p.begin) + (uint64_t)b * 256, at.length, x);
     if (FORMAT == RESIDUAL_NONE) {
 #pragma unroll
         for (int i = 0; i < FRUGI_EACH; i++)
-            x[i] = __fadd_rn(x[i], 0.0f); /* -0 becomes 0, as on the CPU */
+            x[i] = __fadd_rn(r.grad[i], 0.0f); /* -0 becomes 0, as on the CPU */
     } else {
-        float before[FRUGI_EACH];
-        load_residual<FORMAT>(p, s->stored + b, before);
+        unpack<FORMAT>(r, x);
 #pragma unroll
         for (int i = 0; i < FRUGI_EACH; i++)
-            x[i] = __fadd_rn(__fmul_rn(p.beta, before[i]), x[i]);
+            x[i] = __fadd_rn(__fmul_rn(p.beta, x[i]), r.grad[i]);
     }
     uint32_t most = largest(x);
     if (most >= FRUGI_INF_BITS) {
@@ -368,7 +397,7 @@ static __device__ inline void press_block(const frugi_gpu_press &p, const frugi_
     magnitudes(x, at.length, p.hist, m);
     encode<VALUE>(p, s, at, select(m, most, at, p.hist, guess), x, stage);
     if (FORMAT != RESIDUAL_NONE)
-        save_residual<FORMAT>(p, s->stored + b, x);
+        save_residual<FORMAT>(p, s->stored + at.b, x);
 }
 
 static __device__ inline void put(unsigned char *to, uint64_t v, int bytes) {
@@ -402,20 +431,123 @@ static __device__ void write_header(const frugi_gpu_slice *s, unsigned char *fra
         payload[i] = 0;
 }
 
+/* ---- a run of blocks ---------------------------------------------------------------------------------- */
+
+/* What a warp has written of a section's arrays, as far as it is in the checksum. */
+typedef struct tracks {
+    frugi_track scales, places, values;
+} tracks;
+
+/* Where the arrays stand before block b. */
+template <int VALUE> static __device__ inline tracks tracks_at(const frugi_gpu_slice *s, uint32_t b, uint64_t before) {
+    uint64_t index = s->payload_at + s->index_at;
+    if (s->index == FRUGI_INDEX_CODE_LOCAL)
+        index += before;
+    else if (s->index == FRUGI_INDEX_CODE_BITMAP)
+        index += 32ull * b;
+    return {frugi_track_at(s->payload_at + (VALUE == FRUGI_VALUE_INT8 ? 2ull * b : 0)), frugi_track_at(index),
+            frugi_track_at(s->payload_at + s->value_at + before * frugi_gpu_value_bytes(VALUE))};
+}
+
+typedef const uint32_t crc_table[4][256];
+
+template <int VALUE>
+static __device__ inline void tracks_on(tracks *t, const frugi_gpu_slice *s, crc_table &table,
+                                        const unsigned char *frame, uint32_t b, uint64_t before) {
+    tracks end = tracks_at<VALUE>(s, b, before);
+    if (VALUE == FRUGI_VALUE_INT8)
+        frugi_track_on(&t->scales, table, frame, end.scales.first);
+    frugi_track_on(&t->places, table, frame, end.places.first);
+    frugi_track_on(&t->values, table, frame, end.values.first);
+}
+
+template <int VALUE>
+static __device__ inline uint32_t tracks_end(const frugi_gpu_press &p, const tracks &t, const frugi_gpu_slice *s,
+                                             crc_table &table, uint32_t b, uint64_t before) {
+    tracks end = tracks_at<VALUE>(s, b, before);
+    uint32_t sum = 0;
+    if (VALUE == FRUGI_VALUE_INT8)
+        sum = frugi_track_end(t.scales, table, p.crc, p.frame, end.scales.first, p.bytes);
+    sum ^= frugi_track_end(t.places, table, p.crc, p.frame, end.places.first, p.bytes);
+    return sum ^ frugi_track_end(t.values, table, p.crc, p.frame, end.values.first, p.bytes);
+}
+
+/* Blocks b .. end - 1 of a slice; returns what their bytes add to the frame's checksum. */
 template <int VALUE, int FORMAT>
-static __global__ void __launch_bounds__(32 * WARPS) press_kernel(const __grid_constant__ frugi_gpu_press p) {
+static __device__ inline uint32_t press_run(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b,
+                                            uint32_t end, crc_table &table, float *stage, uint32_t *guess) {
+    frugi_spot at = frugi_spot_of(s, b);
+    tracks t = tracks_at<VALUE>(s, b, at.before);
+    raw next;
+    if (PRESS_AHEAD)
+        fetch<FORMAT>(p, s, b, &next);
+    for (;;) {
+        raw now = next;
+        if (!PRESS_AHEAD)
+            fetch<FORMAT>(p, s, b, &now);
+        else if (b + 1 < end)
+            fetch<FORMAT>(p, s, b + 1, &next);
+        press_block<VALUE, FORMAT>(p, s, at, now, stage, guess);
+        __syncwarp();
+        if (++b == end)
+            break;
+        at = frugi_spot_of(s, b);
+        tracks_on<VALUE>(&t, s, table, p.frame, b, at.before);
+    }
+    tracks_on<VALUE>(&t, s, table, p.frame, b, at.before + at.k);
+    return tracks_end<VALUE>(p, t, s, table, b, at.before + at.k);
+}
+
+/* The header of a section; what it adds to the checksum. The padding is zeros, which add nothing. */
+static __device__ uint32_t press_header(const frugi_gpu_press &p, const frugi_gpu_slice *s, crc_table &table) {
+    if (frugi_lane() == 0)
+        write_header(s, p.frame);
+    __syncwarp();
+    frugi_track t = frugi_track_at(s->payload_at - FRUGI_GPU_HEADER);
+    return frugi_track_end(t, table, p.crc, p.frame, (uint32_t)s->payload_at, p.bytes);
+}
+
+/* All that a warp of the grid takes. */
+template <int VALUE, int FORMAT>
+static __device__ inline uint32_t press_warp(const frugi_gpu_press &p, crc_table &table, float *stage) {
+    uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS, guess = 0, sum = 0;
+    for (uint64_t first = (uint64_t)warp * p.run; first < p.table.blocks; first += (uint64_t)warps * p.run) {
+        uint32_t left = p.table.blocks - (uint32_t)first, end = (uint32_t)first + (left < p.run ? left : p.run);
+        for (uint32_t n = (uint32_t)first; n < end;) {
+            const frugi_gpu_slice *s = frugi_slice_of(p.table, n);
+            uint32_t b = n - s->blocks_before, most = s->blocks - b, take = end - n < most ? end - n : most;
+            if (b == 0)
+                sum ^= press_header(p, s, table);
+            sum ^= s->dense ? press_run<FRUGI_VALUE_F32, RESIDUAL_NONE>(p, s, b, b + take, table, stage, &guess)
+                            : press_run<VALUE, FORMAT>(p, s, b, b + take, table, stage, &guess);
+            n += take;
+        }
+    }
+    return sum;
+}
+
+/* The last thread block of the last launch writes the header. */
+template <int VALUE, int FORMAT>
+static __global__ void __launch_bounds__(32 * WARPS, PRESS_LEAST)
+    press_kernel(const __grid_constant__ frugi_gpu_press p) {
     __shared__ __align__(16) float stages[WARPS][32 * STAGE];
-    uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS, guess = 0;
-    float *stage = stages[threadIdx.x / 32];
-    for (uint32_t n = warp; n < p.table.blocks; n += warps) {
-        const frugi_gpu_slice *s = frugi_slice_of(p.table, n);
-        uint32_t b = n - s->blocks_before;
-        if (b == 0 && frugi_lane() == 0)
-            write_header(s, p.frame);
-        if (s->dense)
-            press_block<FRUGI_VALUE_F32, RESIDUAL_NONE>(p, s, b, stage, &guess);
-        else
-            press_block<VALUE, FORMAT>(p, s, b, stage, &guess);
+    __shared__ uint32_t table[4][256], sum, ticket;
+    if (threadIdx.x == 0)
+        sum = 0;
+    frugi_crc_tables(table, p.crc);
+    uint32_t part = press_warp<VALUE, FORMAT>(p, table, stages[threadIdx.x / 32]);
+    if (frugi_lane() == 0)
+        atomicXor(&sum, part);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        atomicXor(&p.desk->crc[0], sum);
+        __threadfence();
+        ticket = p.last ? atomicAdd(&p.desk->done, 1u) : gridDim.x;
+    }
+    __syncthreads();
+    if (ticket + 1 == gridDim.x && threadIdx.x < 32) {
+        __threadfence();
+        frugi_seal(p.what, p.frame, p.desk);
     }
 }
 
@@ -427,8 +559,10 @@ static cudaError_t launch(const frugi_gpu_press *p, int processors, cudaStream_t
     if (error != cudaSuccess)
         return error;
     uint32_t wanted = (p->table.blocks + WARPS - 1) / WARPS, most = (uint32_t)(each * processors);
-    uint32_t grid = wanted < most ? wanted : most;
-    FRUGI_LAUNCH(kernel, grid, 32 * WARPS, stream, *p);
+    uint32_t grid = wanted < most ? wanted : most, even = (wanted + grid - 1) / grid;
+    frugi_gpu_press whole = *p;
+    whole.run = even < PRESS_RUN ? even : PRESS_RUN;
+    FRUGI_LAUNCH(kernel, grid, 32 * WARPS, stream, whole);
     return cudaGetLastError();
 }
 

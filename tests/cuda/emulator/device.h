@@ -19,7 +19,7 @@ using std::min;
 #define __host__
 #define __global__
 #define __grid_constant__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __shared__   static /* thread blocks run one after the other */
 #define __align__(n) __attribute__((aligned(n)))
 
@@ -31,6 +31,10 @@ struct dim3 {
 
 struct alignas(16) float4 {
     float x, y, z, w;
+};
+
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
 };
 
 struct alignas(8) uint2 {
@@ -118,6 +122,13 @@ static inline int atomicCAS(int *at, int expected, int value) {
 
 template <class T> static inline T __ldcs(const T *at) {
     return *at;
+}
+
+template <class T> static inline T __ldcg(const T *at) {
+    return *at;
+}
+
+static inline void __threadfence() {
 }
 
 template <class T> static inline void __stcs(T *at, T value) {

@@ -29,38 +29,33 @@ static __device__ inline uint32_t frugi_crc_step(const uint32_t table[4][256], u
     return table[0][state & 255u] ^ table[1][state >> 8 & 255u] ^ table[2][state >> 16 & 255u] ^ table[3][state >> 24];
 }
 
-/** Some bytes of a frame, on the way through them: offsets in the frame. */
+/** Some bytes of a frame, on the way through them. */
 typedef struct frugi_track {
     uint32_t state;
-    uint32_t first; /* byte that belongs to it */
-    uint32_t at;    /* group to take next: a multiple of four */
+    uint32_t at; /* where to go on, in the frame; no multiple of four only at the beginning */
 } frugi_track;
 
-static __device__ inline frugi_track frugi_track_at(uint64_t first) {
-    return {0, (uint32_t)first, (uint32_t)first & ~3u};
-}
-
-/** This lane's word of the group at `at`, without bytes before the first. */
-static __device__ inline uint32_t frugi_track_word(const frugi_track &t, const unsigned char *frame, uint32_t at) {
-    at += 4 * frugi_lane();
-    uint32_t word = __ldcg(reinterpret_cast<const unsigned int *>(frame + at));
-    return at < t.first ? word & ~0u << 8 * (t.first - at) : word;
+/** This lane's word of the group at `at`, without bytes before it. */
+static __device__ inline uint32_t frugi_track_word(const unsigned char *frame, uint32_t at) {
+    uint32_t lane = frugi_lane();
+    uint32_t word = __ldcg(reinterpret_cast<const unsigned int *>(frame + (at & ~3u)) + lane);
+    return lane == 0 ? word & ~0u << 8 * (at & 3u) : word;
 }
 
 /** Go through all whole groups of the bytes before `end`, which this warp has written or nobody writes. */
 static __device__ inline void frugi_track_on(frugi_track *t, const uint32_t table[4][256], const unsigned char *frame,
-                                             uint64_t end) {
-    for (; t->at + 4 * FRUGI_GROUP <= (uint32_t)end; t->at += 4 * FRUGI_GROUP) {
+                                             uint32_t end) {
+    for (; (t->at & ~3u) + 4 * FRUGI_GROUP <= end; t->at = (t->at & ~3u) + 4 * FRUGI_GROUP) {
         uint32_t word[4];
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++)
-            word[i] = frugi_track_word(*t, frame, t->at + i * FRUGI_GROUP);
+            word[i] = frugi_track_word(frame, i ? (t->at & ~3u) + i * FRUGI_GROUP : t->at);
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++)
             t->state = frugi_crc_step(table, t->state) ^ word[i];
     }
-    for (; t->at + FRUGI_GROUP <= (uint32_t)end; t->at += FRUGI_GROUP)
-        t->state = frugi_crc_step(table, t->state) ^ frugi_track_word(*t, frame, t->at);
+    for (; (t->at & ~3u) + FRUGI_GROUP <= end; t->at = (t->at & ~3u) + FRUGI_GROUP)
+        t->state = frugi_crc_step(table, t->state) ^ frugi_track_word(frame, t->at);
 }
 
 /** A checksum, the same in all lanes, moved past as many words. */
@@ -76,13 +71,14 @@ static __device__ inline uint32_t frugi_crc_move(const frugi_gpu_crc *crc, uint3
 }
 
 /** Take the rest, less than a group; what all these bytes add to the checksum of a frame of so many. */
-static __device__ uint32_t frugi_track_end(frugi_track t, const uint32_t table[4][256], const frugi_gpu_crc *crc,
-                                           const unsigned char *frame, uint32_t end, uint32_t bytes) {
-    uint32_t rest = (end - t.at + 3) / 4, lane = frugi_lane(), at = t.at + 4 * lane, sum = 0;
+static __device__ __noinline__ uint32_t frugi_track_end(frugi_track t, const uint32_t table[4][256],
+                                                        const frugi_gpu_crc *crc, const unsigned char *frame,
+                                                        uint32_t end, uint32_t bytes) {
+    uint32_t from = t.at & ~3u, rest = end > from ? (end - from + 3) / 4 : 0, lane = frugi_lane(), sum = 0;
     if (lane < rest) {
-        uint32_t word = frugi_track_word(t, frame, t.at);
-        if (at + 4 > end)
-            word &= ~0u >> 8 * (at + 4 - end);
+        uint32_t word = frugi_track_word(frame, t.at), after = from + 4 * lane + 4;
+        if (after > end)
+            word &= ~0u >> 8 * (after - end);
         t.state = frugi_crc_step(table, t.state) ^ word;
     }
     uint32_t place = (lane - rest) & 31u; /* the last word met is the last lane's */
@@ -90,11 +86,11 @@ static __device__ uint32_t frugi_track_end(frugi_track t, const uint32_t table[4
     for (int i = 0; i < 32; i++)
         sum ^= t.state >> i & 1u ? crc->lane[i][place] : 0u;
     sum = __reduce_xor_sync(FRUGI_ALL_LANES, sum);
-    return frugi_crc_move(crc, sum, (bytes - t.at) / 4 - rest);
+    return frugi_crc_move(crc, sum, (bytes - from) / 4 - rest);
 }
 
 /* a times b modulo the polynomial, bit 31 holding x^0: crc32c.c. */
-static __device__ inline uint32_t frugi_crc_times(uint32_t a, uint32_t b) {
+static __device__ __noinline__ uint32_t frugi_crc_times(uint32_t a, uint32_t b) {
     uint32_t product = 0;
     for (int i = 0; i < 32; i++) {
         product ^= b & (0u - (a >> 31));

@@ -9,11 +9,15 @@
  */
 #include "cuda/crc.cuh"
 
+#ifdef __CUDACC__
+#include <cuda_pipeline.h>
+#endif
+
 #include "common/random.h"
 #include "feedback/store.h"
 
 #ifndef PRESS_AHEAD
-#define PRESS_AHEAD 1 /* whether the next block is fetched before this one is searched */
+#define PRESS_AHEAD 2 /* the next block is fetched before this one is searched: 0 not, 1 into registers, 2 shared memory */
 #endif
 #ifndef PRESS_LEAST
 #define PRESS_LEAST 4 /* thread blocks of a multiprocessor that registers must do for */
@@ -21,6 +25,7 @@
 #ifndef PRESS_RUN
 #define PRESS_RUN 64u /* blocks that a warp takes one after the other, at most */
 #endif
+#define TRAY (PRESS_AHEAD == 2 ? 128 : 1) /* a block's gradient and residual, of a warp */
 #define WARPS         8 /* of a thread block */
 #define RESIDUAL_NONE 4
 #define REACH         1024u /* without a guess, upper halves this far below the largest are tried: eight powers of two */
@@ -62,6 +67,65 @@ static __device__ inline void fetch(const frugi_gpu_press &p, const frugi_gpu_sl
     frugi_load_block(p.grad + (s->begin - p.begin) + (uint64_t)b * 256, frugi_length_of(s, b), r->grad);
     if (FORMAT != RESIDUAL_NONE)
         fetch_residual<FORMAT>(p, s->stored + b, r);
+}
+
+/* The same by way of shared memory, where nothing has to wait for it: order now, receive later. A lane reads what it
+ * ordered itself. */
+static __device__ inline bool can_order(const float *grad, uint32_t length) {
+    return length == FRUGI_GPU_BLOCK && (reinterpret_cast<uintptr_t>(grad) & 15u) == 0;
+}
+
+template <int FORMAT>
+static __device__ inline void order(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b, uint4 *tray) {
+    const float *grad = p.grad + (s->begin - p.begin) + (uint64_t)b * 256;
+    const unsigned char *left = p.residual + (s->stored + b) * (FORMAT == FRUGI_RESIDUAL_F32    ? 1024
+                                                                : FORMAT == FRUGI_RESIDUAL_BF16 ? 512
+                                                                                                : 256);
+    uint32_t lane = frugi_lane();
+    if (can_order(grad, frugi_length_of(s, b))) {
+#pragma unroll
+        for (uint32_t j = lane; j < 64; j += 32) {
+            __pipeline_memcpy_async(tray + j, grad + 4 * j, 16);
+            if (FORMAT == FRUGI_RESIDUAL_F32)
+                __pipeline_memcpy_async(tray + 64 + j, left + 16 * j, 16);
+            if (FORMAT == FRUGI_RESIDUAL_BF16)
+                __pipeline_memcpy_async(reinterpret_cast<uint2 *>(tray + 64) + j, left + 8 * j, 8);
+            if (FORMAT == FRUGI_RESIDUAL_INT8)
+                __pipeline_memcpy_async(reinterpret_cast<uint32_t *>(tray + 64) + j, left + 4 * j, 4);
+        }
+    }
+    __pipeline_commit();
+}
+
+template <int FORMAT>
+static __device__ inline void receive(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b,
+                                      const uint4 *tray, raw *r) {
+    if (!can_order(p.grad + (s->begin - p.begin) + (uint64_t)b * 256, frugi_length_of(s, b))) {
+        fetch<FORMAT>(p, s, b, r);
+        return;
+    }
+    uint32_t lane = frugi_lane();
+    if (FORMAT == FRUGI_RESIDUAL_INT4)
+        fetch_residual<FORMAT>(p, s->stored + b, r);
+    if (FORMAT == FRUGI_RESIDUAL_INT8)
+        r->scale = p.scale[s->stored + b];
+    __pipeline_wait_prior(0);
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t j = 32 * i + lane;
+        float4 g = reinterpret_cast<const float4 *>(tray)[j];
+        r->grad[4 * i] = g.x, r->grad[4 * i + 1] = g.y, r->grad[4 * i + 2] = g.z, r->grad[4 * i + 3] = g.w;
+        if (FORMAT == FRUGI_RESIDUAL_F32) {
+            uint4 v = tray[64 + j];
+            r->left[4 * i] = v.x, r->left[4 * i + 1] = v.y, r->left[4 * i + 2] = v.z, r->left[4 * i + 3] = v.w;
+        }
+        if (FORMAT == FRUGI_RESIDUAL_BF16) {
+            uint2 v = reinterpret_cast<const uint2 *>(tray + 64)[j];
+            r->left[2 * i] = v.x, r->left[2 * i + 1] = v.y;
+        }
+        if (FORMAT == FRUGI_RESIDUAL_INT8)
+            r->left[i] = reinterpret_cast<const uint32_t *>(tray + 64)[j];
+    }
 }
 
 /* A number of eight bits with 128 added, or of four bits, as a float without a conversion: 2^23 + n, less 2^23 + zero.
@@ -344,17 +408,17 @@ static __device__ inline void encode(const frugi_gpu_press &p, const frugi_gpu_s
 
 /* ---- a block ----------------------------------------------------------------------------------------- */
 
-/* A block that holds a NaN or an infinity: zeros at its first k places, and what was left behind stays as it was. */
-template <int VALUE>
-static __device__ void hold(const frugi_gpu_press &p, const frugi_gpu_slice *s, const frugi_spot &at, float *stage) {
-    float zero[FRUGI_EACH] = {0};
+/* A block that holds a NaN or an infinity sends zeros at its first k places, and what was left behind stays as it was. */
+static __device__ inline uint32_t hold(const frugi_gpu_press &p, uint32_t k, float x[8]) {
     uint32_t mask = 0;
 #pragma unroll
-    for (int i = 0; i < FRUGI_EACH; i++)
-        mask |= (uint32_t)(frugi_place_of(frugi_lane(), i) < at.k) << i;
-    encode<VALUE>(p, s, at, mask, zero, stage);
+    for (int i = 0; i < FRUGI_EACH; i++) {
+        x[i] = 0.0f;
+        mask |= (uint32_t)(frugi_place_of(frugi_lane(), i) < k) << i;
+    }
     if (frugi_lane() == 0)
         atomicAdd(&p.desk->held, 1u);
+    return mask;
 }
 
 /* What blocks are compared by. */
@@ -389,14 +453,16 @@ static __device__ inline void press_block(const frugi_gpu_press &p, const frugi_
         for (int i = 0; i < FRUGI_EACH; i++)
             x[i] = __fadd_rn(__fmul_rn(p.beta, x[i]), r.grad[i]);
     }
-    uint32_t most = largest(x);
-    if (most >= FRUGI_INF_BITS) {
-        hold<VALUE>(p, s, at, stage);
-        return;
+    uint32_t most = largest(x), mask;
+    bool held = most >= FRUGI_INF_BITS;
+    if (held) {
+        mask = hold(p, at.k, x);
+    } else {
+        magnitudes(x, at.length, p.hist, m);
+        mask = select(m, most, at, p.hist, guess);
     }
-    magnitudes(x, at.length, p.hist, m);
-    encode<VALUE>(p, s, at, select(m, most, at, p.hist, guess), x, stage);
-    if (FORMAT != RESIDUAL_NONE)
+    encode<VALUE>(p, s, at, mask, x, stage);
+    if (FORMAT != RESIDUAL_NONE && !held)
         save_residual<FORMAT>(p, s->stored + at.b, x);
 }
 
@@ -406,7 +472,7 @@ static __device__ inline void put(unsigned char *to, uint64_t v, int bytes) {
 }
 
 /* The header of a section, and zeros where its arrays are padded. */
-static __device__ void write_header(const frugi_gpu_slice *s, unsigned char *frame) {
+static __device__ __noinline__ void write_header(const frugi_gpu_slice *s, unsigned char *frame) {
     unsigned char *payload = frame + s->payload_at, *h = payload - FRUGI_GPU_HEADER;
     frugi_spot end = frugi_spot_of(s, s->blocks - 1);
     uint64_t entries = end.before + end.k;
@@ -439,77 +505,91 @@ typedef struct tracks {
 } tracks;
 
 /* Where the arrays stand before block b. */
-template <int VALUE> static __device__ inline tracks tracks_at(const frugi_gpu_slice *s, uint32_t b, uint64_t before) {
-    uint64_t index = s->payload_at + s->index_at;
-    if (s->index == FRUGI_INDEX_CODE_LOCAL)
-        index += before;
-    else if (s->index == FRUGI_INDEX_CODE_BITMAP)
-        index += 32ull * b;
-    return {frugi_track_at(s->payload_at + (VALUE == FRUGI_VALUE_INT8 ? 2ull * b : 0)), frugi_track_at(index),
-            frugi_track_at(s->payload_at + s->value_at + before * frugi_gpu_value_bytes(VALUE))};
+template <int VALUE>
+static __device__ inline tracks tracks_at(const frugi_gpu_slice *s, uint32_t b, uint32_t before) {
+    uint32_t payload = (uint32_t)s->payload_at, index = payload + (uint32_t)s->index_at;
+    index += s->index == FRUGI_INDEX_CODE_LOCAL ? before : s->index == FRUGI_INDEX_CODE_BITMAP ? 32 * b : 0;
+    return {{0, payload + (VALUE == FRUGI_VALUE_INT8 ? 2 * b : 0)},
+            {0, index},
+            {0, payload + (uint32_t)s->value_at + before * frugi_gpu_value_bytes(VALUE)}};
 }
 
 typedef const uint32_t crc_table[4][256];
 
 template <int VALUE>
 static __device__ inline void tracks_on(tracks *t, const frugi_gpu_slice *s, crc_table &table,
-                                        const unsigned char *frame, uint32_t b, uint64_t before) {
+                                        const unsigned char *frame, uint32_t b, uint32_t before) {
     tracks end = tracks_at<VALUE>(s, b, before);
     if (VALUE == FRUGI_VALUE_INT8)
-        frugi_track_on(&t->scales, table, frame, end.scales.first);
-    frugi_track_on(&t->places, table, frame, end.places.first);
-    frugi_track_on(&t->values, table, frame, end.values.first);
+        frugi_track_on(&t->scales, table, frame, end.scales.at);
+    frugi_track_on(&t->places, table, frame, end.places.at);
+    frugi_track_on(&t->values, table, frame, end.values.at);
 }
 
 template <int VALUE>
 static __device__ inline uint32_t tracks_end(const frugi_gpu_press &p, const tracks &t, const frugi_gpu_slice *s,
-                                             crc_table &table, uint32_t b, uint64_t before) {
+                                             crc_table &table, uint32_t b, uint32_t before) {
     tracks end = tracks_at<VALUE>(s, b, before);
     uint32_t sum = 0;
     if (VALUE == FRUGI_VALUE_INT8)
-        sum = frugi_track_end(t.scales, table, p.crc, p.frame, end.scales.first, p.bytes);
-    sum ^= frugi_track_end(t.places, table, p.crc, p.frame, end.places.first, p.bytes);
-    return sum ^ frugi_track_end(t.values, table, p.crc, p.frame, end.values.first, p.bytes);
+        sum = frugi_track_end(t.scales, table, p.crc, p.frame, end.scales.at, p.bytes);
+    sum ^= frugi_track_end(t.places, table, p.crc, p.frame, end.places.at, p.bytes);
+    return sum ^ frugi_track_end(t.values, table, p.crc, p.frame, end.values.at, p.bytes);
 }
 
 /* Blocks b .. end - 1 of a slice; returns what their bytes add to the frame's checksum. */
 template <int VALUE, int FORMAT>
 static __device__ inline uint32_t press_run(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b,
-                                            uint32_t end, crc_table &table, float *stage, uint32_t *guess) {
+                                            uint32_t end, crc_table &table, float *stage, uint4 *tray, uint32_t *guess) {
     frugi_spot at = frugi_spot_of(s, b);
-    tracks t = tracks_at<VALUE>(s, b, at.before);
+    tracks t = tracks_at<VALUE>(s, b, (uint32_t)at.before);
     raw next;
-    if (PRESS_AHEAD)
+    if (PRESS_AHEAD == 1)
         fetch<FORMAT>(p, s, b, &next);
+    if (PRESS_AHEAD == 2)
+        order<FORMAT>(p, s, b, tray);
     for (;;) {
         raw now = next;
-        if (!PRESS_AHEAD)
+        if (PRESS_AHEAD == 0)
             fetch<FORMAT>(p, s, b, &now);
-        else if (b + 1 < end)
+        if (PRESS_AHEAD == 1 && b + 1 < end)
             fetch<FORMAT>(p, s, b + 1, &next);
+        if (PRESS_AHEAD == 2) {
+            receive<FORMAT>(p, s, b, tray, &now);
+            if (b + 1 < end)
+                order<FORMAT>(p, s, b + 1, tray);
+        }
         press_block<VALUE, FORMAT>(p, s, at, now, stage, guess);
         __syncwarp();
         if (++b == end)
             break;
         at = frugi_spot_of(s, b);
-        tracks_on<VALUE>(&t, s, table, p.frame, b, at.before);
+        tracks_on<VALUE>(&t, s, table, p.frame, b, (uint32_t)at.before);
     }
-    tracks_on<VALUE>(&t, s, table, p.frame, b, at.before + at.k);
-    return tracks_end<VALUE>(p, t, s, table, b, at.before + at.k);
+    uint32_t after = (uint32_t)at.before + at.k;
+    tracks_on<VALUE>(&t, s, table, p.frame, b, after);
+    return tracks_end<VALUE>(p, t, s, table, b, after);
+}
+
+/* The same for blocks of which everything leaves. */
+static __device__ __noinline__ uint32_t press_dense(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b,
+                                                    uint32_t end, crc_table &table, float *stage, uint4 *tray) {
+    uint32_t guess = 0;
+    return press_run<FRUGI_VALUE_F32, RESIDUAL_NONE>(p, s, b, end, table, stage, tray, &guess);
 }
 
 /* The header of a section; what it adds to the checksum. The padding is zeros, which add nothing. */
-static __device__ uint32_t press_header(const frugi_gpu_press &p, const frugi_gpu_slice *s, crc_table &table) {
+static __device__ __noinline__ uint32_t press_header(const frugi_gpu_press &p, const frugi_gpu_slice *s, crc_table &table) {
     if (frugi_lane() == 0)
         write_header(s, p.frame);
     __syncwarp();
-    frugi_track t = frugi_track_at(s->payload_at - FRUGI_GPU_HEADER);
+    frugi_track t = {0, (uint32_t)s->payload_at - FRUGI_GPU_HEADER};
     return frugi_track_end(t, table, p.crc, p.frame, (uint32_t)s->payload_at, p.bytes);
 }
 
 /* All that a warp of the grid takes. */
 template <int VALUE, int FORMAT>
-static __device__ inline uint32_t press_warp(const frugi_gpu_press &p, crc_table &table, float *stage) {
+static __device__ inline uint32_t press_warp(const frugi_gpu_press &p, crc_table &table, float *stage, uint4 *tray) {
     uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS, guess = 0, sum = 0;
     for (uint64_t first = (uint64_t)warp * p.run; first < p.table.blocks; first += (uint64_t)warps * p.run) {
         uint32_t left = p.table.blocks - (uint32_t)first, end = (uint32_t)first + (left < p.run ? left : p.run);
@@ -518,8 +598,8 @@ static __device__ inline uint32_t press_warp(const frugi_gpu_press &p, crc_table
             uint32_t b = n - s->blocks_before, most = s->blocks - b, take = end - n < most ? end - n : most;
             if (b == 0)
                 sum ^= press_header(p, s, table);
-            sum ^= s->dense ? press_run<FRUGI_VALUE_F32, RESIDUAL_NONE>(p, s, b, b + take, table, stage, &guess)
-                            : press_run<VALUE, FORMAT>(p, s, b, b + take, table, stage, &guess);
+            sum ^= s->dense ? press_dense(p, s, b, b + take, table, stage, tray)
+                            : press_run<VALUE, FORMAT>(p, s, b, b + take, table, stage, tray, &guess);
             n += take;
         }
     }
@@ -531,11 +611,12 @@ template <int VALUE, int FORMAT>
 static __global__ void __launch_bounds__(32 * WARPS, PRESS_LEAST)
     press_kernel(const __grid_constant__ frugi_gpu_press p) {
     __shared__ __align__(16) float stages[WARPS][32 * STAGE];
+    __shared__ __align__(16) uint4 trays[WARPS][TRAY];
     __shared__ uint32_t table[4][256], sum, ticket;
     if (threadIdx.x == 0)
         sum = 0;
     frugi_crc_tables(table, p.crc);
-    uint32_t part = press_warp<VALUE, FORMAT>(p, table, stages[threadIdx.x / 32]);
+    uint32_t part = press_warp<VALUE, FORMAT>(p, table, stages[threadIdx.x / 32], trays[threadIdx.x / 32]);
     if (frugi_lane() == 0)
         atomicXor(&sum, part);
     __syncthreads();

@@ -32,7 +32,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
     if (from < bytes) {
         const unsigned char *frame = all.frame[blockIdx.y];
         uint32_t end = bytes - from < CRC_PART ? bytes : from + CRC_PART;
-        frugi_track t = frugi_track_at(from);
+        frugi_track t = {0, from};
         frugi_track_on(&t, table, frame, end);
         uint32_t part = frugi_track_end(t, table, crc, frame, end, bytes);
         if (frugi_lane() == 0)

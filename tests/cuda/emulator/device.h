@@ -18,6 +18,7 @@ using std::min;
 #define __device__
 #define __host__
 #define __global__
+#define __noinline__
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __shared__   static /* thread blocks run one after the other */
@@ -129,6 +130,16 @@ template <class T> static inline T __ldcg(const T *at) {
 }
 
 static inline void __threadfence() {
+}
+
+static inline void __pipeline_memcpy_async(void *to, const void *from, size_t bytes) {
+    __builtin_memcpy(to, from, bytes);
+}
+
+static inline void __pipeline_commit() {
+}
+
+static inline void __pipeline_wait_prior(int) {
 }
 
 template <class T> static inline void __stcs(T *at, T value) {

@@ -262,11 +262,11 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, uint64_t begin, uint
     return FRUG_OK;
 }
 
-/* All that is wrong with frames, before the first element of dst changes. */
+/* What is wrong with frames, before the first element of dst changes: all of it, or what the sum does not see. */
 static frug_status check_frames(frug_cuda *g, const range *r, frugi_gpu_sum *sum, frug_stream stream) {
     TRY_CUDA("checksum", frugi_gpu_crc_launch(sum->frame, sum->frames, r->cut.bytes, g->crc, g->desk, stream));
     TRY_CUDA("check", frugi_gpu_judge_launch(&r->frame, sum, g->desk, stream));
-    for (size_t at = 0; at < r->cut.slices;) {
+    for (size_t at = 0; sum->checked && at < r->cut.slices;) {
         at = fill_table(g, &r->cut, at, &sum->table);
         TRY_CUDA("check", frugi_gpu_check_launch(sum, g->processors, stream));
     }
@@ -274,7 +274,7 @@ static frug_status check_frames(frug_cuda *g, const range *r, frugi_gpu_sum *sum
 }
 
 static frug_status combine(frug_cuda *g, uint64_t step, const void *const *frames, size_t count_frames,
-                           const frugi_target *t, frug_stream stream) {
+                           const frugi_target *t, bool check_first, frug_stream stream) {
     FRUG_FAIL_IF(!g || (!frames && count_frames) || (!t->dst && t->count), FRUG_ERR_ARG,
                  "cuda: no compressor, no frames or no destination");
     FRUG_FAIL_IF(count_frames > FRUGI_GPU_FRAMES, FRUG_ERR_ARG, "cuda: %zu frames; %u are the most at once",
@@ -285,7 +285,8 @@ static frug_status combine(frug_cuda *g, uint64_t step, const void *const *frame
                          .begin = t->begin,
                          .keep = t->keep,
                          .gain = t->gain,
-                         .verdict = g->verdict};
+                         .verdict = g->verdict,
+                         .checked = check_first};
     for (size_t i = 0; i < count_frames; i++) {
         FRUG_FAIL_IF(!frames[i] || (uintptr_t)frames[i] % 4 != 0, FRUG_ERR_ARG,
                      "cuda: frame %zu is missing or not at a multiple of four bytes", i);
@@ -304,13 +305,13 @@ static frug_status combine(frug_cuda *g, uint64_t step, const void *const *frame
 frug_status frug_cuda_decompress_add(frug_cuda *g, uint64_t step, const void *const *frames, size_t count_frames,
                                      float scale, uint64_t begin, uint64_t count, float *dst, frug_stream stream) {
     frugi_target t = {.dst = dst, .begin = begin, .count = count, .keep = 1.0f, .gain = scale};
-    return combine(g, step, frames, count_frames, &t, stream);
+    return combine(g, step, frames, count_frames, &t, false, stream);
 }
 
 frug_status frug_cuda_apply(frug_cuda *g, uint64_t step, const void *const *frames, size_t count_frames, float rate,
                             float decay, uint64_t begin, uint64_t count, float *weights, frug_stream stream) {
     frugi_target t = {.dst = weights, .begin = begin, .count = count, .keep = 1.0f - decay, .gain = -rate};
-    return combine(g, step, frames, count_frames, &t, stream);
+    return combine(g, step, frames, count_frames, &t, true, stream);
 }
 
 frug_status frug_cuda_verdict(frug_cuda *g, frug_stream stream) {

@@ -100,6 +100,7 @@ typedef struct frugi_gpu_sum {
     uint64_t begin;
     float keep, gain;
     frugi_gpu_verdict *verdict;
+    uint32_t checked; /* by check_launch; otherwise the sum checks as it goes */
 } frugi_gpu_sum;
 
 /** Accumulate, select, encode and keep all blocks of a table; write the sections' headers and, last, the frame's. */

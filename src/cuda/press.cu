@@ -648,6 +648,10 @@ static cudaError_t launch(const frugi_gpu_press *p, int processors, cudaStream_t
 }
 
 template <int VALUE> static cudaError_t by_format(const frugi_gpu_press *p, int processors, cudaStream_t stream) {
+#ifdef PRESS_FEW /* for bench/cuda_variants.sh */
+    return p->residual_format == FRUGI_RESIDUAL_INT8 ? launch<VALUE, FRUGI_RESIDUAL_INT8>(p, processors, stream)
+                                                     : launch<VALUE, FRUGI_RESIDUAL_F32>(p, processors, stream);
+#else
     if (!p->kept)
         return launch<VALUE, RESIDUAL_NONE>(p, processors, stream);
     switch (p->residual_format) {
@@ -656,12 +660,15 @@ template <int VALUE> static cudaError_t by_format(const frugi_gpu_press *p, int 
     case FRUGI_RESIDUAL_BF16: return launch<VALUE, FRUGI_RESIDUAL_BF16>(p, processors, stream);
     default: return launch<VALUE, FRUGI_RESIDUAL_F32>(p, processors, stream);
     }
+#endif
 }
 
 cudaError_t frugi_gpu_press_launch(const frugi_gpu_press *p, int processors, cudaStream_t stream) {
     switch (p->value) {
     case FRUGI_VALUE_BF16: return by_format<FRUGI_VALUE_BF16>(p, processors, stream);
+#ifndef PRESS_FEW
     case FRUGI_VALUE_INT8: return by_format<FRUGI_VALUE_INT8>(p, processors, stream);
+#endif
     default: return by_format<FRUGI_VALUE_F32>(p, processors, stream);
     }
 }

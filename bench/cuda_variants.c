@@ -103,7 +103,8 @@ static void make_gradient(void) {
         s ^= s << 13, s ^= s >> 7, s ^= s << 17;
         x[i] = (float)((int)(s & 0xffff) + (int)(s >> 16 & 0xffff) + (int)(s >> 32 & 0xffff) + (int)(s >> 48) - 131070);
     }
-    must(cudaMalloc((void **)&grad, N * sizeof *x) != cudaSuccess || cudaMalloc((void **)&other, N * sizeof *x) != cudaSuccess,
+    must(cudaMalloc((void **)&grad, N * sizeof *x) != cudaSuccess ||
+             cudaMalloc((void **)&other, N * sizeof *x) != cudaSuccess,
          "memory");
     cudaMemcpy(grad, x, N * sizeof *x, cudaMemcpyHostToDevice);
     cudaMemset(other, 0, N * sizeof *x);

@@ -21,10 +21,11 @@ mkdir -p "$O"
 jobs=()
 c="gcc -std=gnu17 -O3 -fPIC -fopenmp -ffp-contract=off -fno-math-errno -fvisibility=hidden -Isrc -Iinclude"
 for f in src/*/*.c; do
-    case $f in
-    *comm_mpi* | *_neon* | *_arm.c | src/cuda/*) continue ;;
+    case $(uname -m)$f in
+    *comm_mpi* | x86_64*_neon* | x86_64*_arm.c | aarch64*_avx2.c | aarch64*_x86.c | *src/cuda/*) continue ;;
     *_avx2.c) flags="-mavx2 -mfma -mf16c -mbmi -mbmi2 -mlzcnt -mpopcnt" ;;
     *_x86.c) flags="-msse4.2 -mpclmul" ;;
+    *_arm.c) flags="-march=armv8-a+crc+crypto" ;;
     *) flags="" ;;
     esac
     $c $flags -c "$f" -o "$O/c_$(basename "$f" .c)_$(basename "$(dirname "$f")").o" &

@@ -17,7 +17,8 @@
 #include "feedback/store.h"
 
 #ifndef PRESS_AHEAD
-#define PRESS_AHEAD 2 /* the next block is fetched before this one is searched: 0 not, 1 into registers, 2 shared memory */
+#define PRESS_AHEAD                                                                                                    \
+    2 /* the next block is fetched before this one is searched: 0 not, 1 into registers, 2 shared memory */
 #endif
 #ifndef PRESS_LEAST
 #define PRESS_LEAST 4 /* thread blocks of a multiprocessor that registers must do for */
@@ -25,8 +26,8 @@
 #ifndef PRESS_RUN
 #define PRESS_RUN 64u /* blocks that a warp takes one after the other, at most */
 #endif
-#define TRAY (PRESS_AHEAD == 2 ? 128 : 1) /* a block's gradient and residual, of a warp */
-#define WARPS         8 /* of a thread block */
+#define TRAY          (PRESS_AHEAD == 2 ? 128 : 1) /* a block's gradient and residual, of a warp */
+#define WARPS         8                            /* of a thread block */
 #define RESIDUAL_NONE 4
 #define REACH         1024u /* without a guess, upper halves this far below the largest are tried: eight powers of two */
 #define FIRST_STRIDE  6u    /* from a guess: some percent of a magnitude */
@@ -98,8 +99,8 @@ static __device__ inline void order(const frugi_gpu_press &p, const frugi_gpu_sl
 }
 
 template <int FORMAT>
-static __device__ inline void receive(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b,
-                                      const uint4 *tray, raw *r) {
+static __device__ inline void receive(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b, const uint4 *tray,
+                                      raw *r) {
     if (!can_order(p.grad + (s->begin - p.begin) + (uint64_t)b * 256, frugi_length_of(s, b))) {
         fetch<FORMAT>(p, s, b, r);
         return;
@@ -408,7 +409,8 @@ static __device__ inline void encode(const frugi_gpu_press &p, const frugi_gpu_s
 
 /* ---- a block ----------------------------------------------------------------------------------------- */
 
-/* A block that holds a NaN or an infinity sends zeros at its first k places, and what was left behind stays as it was. */
+/* A block that holds a NaN or an infinity sends zeros at its first k places, and what was left behind stays as it was.
+ */
 static __device__ inline uint32_t hold(const frugi_gpu_press &p, uint32_t k, float x[8]) {
     uint32_t mask = 0;
 #pragma unroll
@@ -505,8 +507,7 @@ typedef struct tracks {
 } tracks;
 
 /* Where the arrays stand before block b. */
-template <int VALUE>
-static __device__ inline tracks tracks_at(const frugi_gpu_slice *s, uint32_t b, uint32_t before) {
+template <int VALUE> static __device__ inline tracks tracks_at(const frugi_gpu_slice *s, uint32_t b, uint32_t before) {
     uint32_t payload = (uint32_t)s->payload_at, index = payload + (uint32_t)s->index_at;
     index += s->index == FRUGI_INDEX_CODE_LOCAL ? before : s->index == FRUGI_INDEX_CODE_BITMAP ? 32 * b : 0;
     return {{0, payload + (VALUE == FRUGI_VALUE_INT8 ? 2 * b : 0)},
@@ -540,7 +541,8 @@ static __device__ inline uint32_t tracks_end(const frugi_gpu_press &p, const tra
 /* Blocks b .. end - 1 of a slice; returns what their bytes add to the frame's checksum. */
 template <int VALUE, int FORMAT>
 static __device__ inline uint32_t press_run(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b,
-                                            uint32_t end, crc_table &table, float *stage, uint4 *tray, uint32_t *guess) {
+                                            uint32_t end, crc_table &table, float *stage, uint4 *tray,
+                                            uint32_t *guess) {
     frugi_spot at = frugi_spot_of(s, b);
     tracks t = tracks_at<VALUE>(s, b, (uint32_t)at.before);
     raw next;
@@ -579,7 +581,8 @@ static __device__ __noinline__ uint32_t press_dense(const frugi_gpu_press &p, co
 }
 
 /* The header of a section; what it adds to the checksum. The padding is zeros, which add nothing. */
-static __device__ __noinline__ uint32_t press_header(const frugi_gpu_press &p, const frugi_gpu_slice *s, crc_table &table) {
+static __device__ __noinline__ uint32_t press_header(const frugi_gpu_press &p, const frugi_gpu_slice *s,
+                                                     crc_table &table) {
     if (frugi_lane() == 0)
         write_header(s, p.frame);
     __syncwarp();
@@ -640,9 +643,10 @@ static cudaError_t launch(const frugi_gpu_press *p, int processors, cudaStream_t
     if (error != cudaSuccess)
         return error;
     uint32_t wanted = (p->table.blocks + WARPS - 1) / WARPS, most = (uint32_t)(each * processors);
-    uint32_t grid = wanted < most ? wanted : most, even = (wanted + grid - 1) / grid;
+    uint32_t grid = wanted < most ? wanted : most, share = (wanted + grid - 1) / grid;
+    uint32_t runs = (share + PRESS_RUN - 1) / PRESS_RUN; /* of equal length, so that warps end together */
     frugi_gpu_press whole = *p;
-    whole.run = even < PRESS_RUN ? even : PRESS_RUN;
+    whole.run = (share + runs - 1) / runs;
     FRUGI_LAUNCH(kernel, grid, 32 * WARPS, stream, whole);
     return cudaGetLastError();
 }

@@ -42,7 +42,8 @@ static __device__ inline bool finite(const frugi_gpu_slice *s, const unsigned ch
 }
 
 /* Whether the places of a block rise and stay inside it, and its values are finite, as far as a lane sees. */
-static __device__ inline bool block_is_sound(const frugi_gpu_slice *s, const frugi_spot &at, const unsigned char *payload) {
+static __device__ inline bool block_is_sound(const frugi_gpu_slice *s, const frugi_spot &at,
+                                             const unsigned char *payload) {
     const unsigned char *values = payload + s->value_at + at.before * frugi_gpu_value_bytes(s->value);
     uint32_t lane = frugi_lane();
     bool good = true;
@@ -103,7 +104,8 @@ static __device__ void list_bits(const unsigned char *bitmap, unsigned char *ind
     __syncwarp();
 }
 
-static __device__ inline float value_of(const frugi_gpu_slice *s, const unsigned char *values, uint32_t e, float scale) {
+static __device__ inline float value_of(const frugi_gpu_slice *s, const unsigned char *values, uint32_t e,
+                                        float scale) {
     if (s->value == FRUGI_VALUE_F32)
         return reinterpret_cast<const float *>(values)[e];
     if (s->value == FRUGI_VALUE_BF16)
@@ -177,9 +179,8 @@ static __device__ inline uint32_t add_many(const frugi_gpu_sum &all, const frugi
         uint32_t before = __shfl_up_sync(FRUGI_ALL_LANES, place[i], 1);
         bool mine = place[i] < 256, finite = VALUE == FRUGI_VALUE_INT8 ? scale[i] <= FRUGI_INT8_MOST
                                                                        : (bits[i] & FRUGI_ABS_MASK) < FRUGI_INF_BITS;
-        float v = VALUE == FRUGI_VALUE_INT8
-                      ? __fmul_rn((float)(signed char)bits[i], frugi_bf16_f32((uint16_t)scale[i]))
-                      : frugi_bits_f32(bits[i]);
+        float v = VALUE == FRUGI_VALUE_INT8 ? __fmul_rn((float)(signed char)bits[i], frugi_bf16_f32((uint16_t)scale[i]))
+                                            : frugi_bits_f32(bits[i]);
         bad |= (uint32_t)(mine && !(finite && place[i] < at.length && (e == 0 || before < place[i]))) << i;
 #pragma unroll
         for (uint32_t h = 0; h < EACH; h++) {

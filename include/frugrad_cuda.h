@@ -63,14 +63,16 @@ FRUG_API frug_status frug_cuda_compress(frug_cuda *cuda, uint64_t step, uint64_t
  *   frames   an array on the host of addresses on the device: frames of this step and range, each as long as
  *            frug_cuda_compress() says, at multiples of four bytes, of workers with the same config
  *
- * Bytes are untrusted: frames are checked whole first. If one is not what it must be, dst stays as it is, and so do
- * those of all later calls, until frug_cuda_verdict() has told. Since 0.2.
+ * Bytes are untrusted. Headers and checksums are checked first: if one is not what it must be, dst stays as it is. Places
+ * and values are checked while they are added: a frame that is wrong there though its checksum is right, which no
+ * damage on the way makes, leaves dst worthless, but nothing outside of it changes. Either way the dst of all later
+ * calls stay as they are until frug_cuda_verdict() has told. Since 0.2.
  */
 FRUG_API frug_status frug_cuda_decompress_add(frug_cuda *cuda, uint64_t step, const void *const *frames,
                                               size_t count_frames, float scale, uint64_t begin, uint64_t count,
                                               float *dst, frug_stream stream);
 
-/** One step of stochastic gradient descent straight from the frames, as frug_apply(). */
+/** One step of stochastic gradient descent straight from the frames, as frug_apply(). Checks all before it changes any. */
 FRUG_API frug_status frug_cuda_apply(frug_cuda *cuda, uint64_t step, const void *const *frames, size_t count_frames,
                                      float rate, float decay, uint64_t begin, uint64_t count, float *weights,
                                      frug_stream stream);

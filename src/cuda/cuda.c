@@ -10,6 +10,7 @@
 #include "common/crc32c.h"
 #include "cuda/cuda.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #define FRAME_MOST ((uint64_t)1 << 30) /* as far as the tables of powers reach */
@@ -65,16 +66,22 @@ static frug_status make_residual(frug_cuda *g) {
     return FRUG_OK;
 }
 
-static frug_status make_powers(frug_cuda *g) {
-    frugi_gpu_powers powers;
-    const uint32_t one = 0x80000000u; /* x^0 */
-    for (uint64_t i = 0; i < 256; i++) {
-        powers.run[i] = frugi_crc32c_shift(one, i * 64);
-        powers.page[i] = frugi_crc32c_shift(one, i * 64 * 256);
-        powers.book[i] = frugi_crc32c_shift(one, i * 64 * 256 * 256);
+static frug_status make_tables(frug_cuda *g) {
+    static_assert(sizeof(frugi_gpu_crc) == 4 * (1024 + 1024 + 3584), "no padding");
+    frugi_gpu_crc *t = malloc(sizeof *t);
+    FRUG_FAIL_IF(!t, FRUG_ERR_MEMORY, "cuda: out of memory");
+    for (uint32_t i = 0; i < 1024; i++) {
+        t->step[i / 256][i % 256] = frugi_crc32c_shift((i % 256) << (i / 256 * 8), 128);
+        t->lane[i / 32][i % 32] = frugi_crc32c_shift(1u << i / 32, 4 * (32 - i % 32));
     }
-    TRY_CUDA("memory", cudaMalloc((void **)&g->powers, sizeof powers));
-    TRY_CUDA("tables", cudaMemcpy(g->powers, &powers, sizeof powers, cudaMemcpyHostToDevice));
+    for (uint32_t i = 0; i < 3584; i++)
+        t->power[i / 512][i / 32 % 16][i % 32] =
+            frugi_crc32c_shift(1u << i % 32, (uint64_t)(i / 32 % 16) << (4 * (i / 512) + 2));
+    cudaError_t error = cudaMalloc((void **)&g->crc, sizeof *t);
+    if (error == cudaSuccess)
+        error = cudaMemcpy(g->crc, t, sizeof *t, cudaMemcpyHostToDevice);
+    free(t);
+    TRY_CUDA("tables", error);
     return FRUG_OK;
 }
 
@@ -88,11 +95,12 @@ static frug_status fill(frug_cuda *g, const frug_config *config, const frug_layo
     TRY_CUDA("no device", cudaGetDevice(&g->device));
     TRY_CUDA("device", cudaDeviceGetAttribute(&g->processors, cudaDevAttrMultiProcessorCount, g->device));
     FRUG_TRY(make_residual(g));
-    FRUG_TRY(make_powers(g));
+    FRUG_TRY(make_tables(g));
     FRUG_TRY(frugi_cuda_norm_make(g));
     FRUG_TRY(frugi_cuda_qsgd_make(g));
     TRY_CUDA("memory", cudaMalloc((void **)&g->desk, sizeof *g->desk));
     TRY_CUDA("memory", cudaMalloc((void **)&g->verdict, sizeof *g->verdict));
+    TRY_CUDA("memory", cudaMemset(g->desk, 0, sizeof *g->desk));
     TRY_CUDA("verdict", cudaMemset(g->verdict, 0, sizeof *g->verdict));
     TRY_CUDA("device", cudaDeviceSynchronize()); /* streams need not wait for the default one, where all this went */
     return FRUG_OK;
@@ -116,7 +124,7 @@ void frug_cuda_destroy(frug_cuda *g) {
         return;
     cudaFree(g->residual);
     cudaFree(g->scale);
-    cudaFree(g->powers);
+    cudaFree(g->crc);
     cudaFree(g->desk);
     cudaFree(g->verdict);
     cudaFree(g->piece);
@@ -203,11 +211,6 @@ size_t frugi_cuda_table(const frug_cuda *g, const frugi_cutting *cut, size_t fro
     return from;
 }
 
-static frug_status clear_desk(frug_cuda *g, frug_stream stream) {
-    TRY_CUDA("compress", cudaMemsetAsync(g->desk, 0, sizeof *g->desk, stream));
-    return FRUG_OK;
-}
-
 frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
                                void *dst, size_t cap, size_t *len, frug_stream stream) {
     FRUG_FAIL_IF(!g || (!grad && count) || !dst || !len, FRUG_ERR_ARG,
@@ -222,6 +225,9 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, uint64_t begin, uint
                              .residual = g->residual,
                              .scale = g->scale,
                              .desk = g->desk,
+                             .crc = g->crc,
+                             .what = r.frame,
+                             .bytes = (uint32_t)r.cut.bytes,
                              .begin = begin,
                              .step = step,
                              .seed = g->config.seed,
@@ -230,27 +236,27 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, uint64_t begin, uint
                              .residual_format = (uint32_t)g->config.residual,
                              .kept = frugi_cuda_keeps(g),
                              .hist = g->config.select == FRUGI_SELECT_HIST};
-    FRUG_TRY(clear_desk(g, stream));
+    bool units = g->plan->by_units && !r.all;
     FRUG_TRY(frugi_cuda_clip(g, &press, count, stream));
     for (size_t at = 0; at < r.cut.slices;) {
         at = frugi_cuda_table(g, &r.cut, at, &press.table);
+        press.last = at == r.cut.slices && !units;
         if (press.table.slices)
             TRY_CUDA("compress", frugi_gpu_press_launch(&press, g->processors, stream));
     }
-    FRUG_TRY(frugi_cuda_qsgd_press(g, &r.cut, &press, stream));
-    const unsigned char *frame = dst;
-    TRY_CUDA("checksum", frugi_gpu_crc_launch(&frame, 1, r.cut.bytes, g->powers, g->desk, stream));
-    TRY_CUDA("seal", frugi_gpu_seal_launch(&r.frame, dst, g->desk, stream));
+    if (units)
+        FRUG_TRY(frugi_cuda_qsgd_press(g, &r.cut, &press, stream));
+    if (units || r.cut.slices == 0)
+        TRY_CUDA("seal", frugi_gpu_seal_launch(&r.frame, dst, g->desk, stream));
     *len = r.cut.bytes;
     return FRUG_OK;
 }
 
-/* All that is wrong with frames, before the first element of dst changes. */
+/* What is wrong with frames, before the first element of dst changes: all of it, or what the sum does not see. */
 static frug_status check_frames(frug_cuda *g, const range *r, uint64_t step, frugi_gpu_sum *sum, frug_stream stream) {
-    FRUG_TRY(clear_desk(g, stream));
-    TRY_CUDA("checksum", frugi_gpu_crc_launch(sum->frame, sum->frames, r->cut.bytes, g->powers, g->desk, stream));
+    TRY_CUDA("checksum", frugi_gpu_crc_launch(sum->frame, sum->frames, r->cut.bytes, g->crc, g->desk, stream));
     TRY_CUDA("check", frugi_gpu_judge_launch(&r->frame, sum, g->desk, stream));
-    for (size_t at = 0; at < r->cut.slices;) {
+    for (size_t at = 0; sum->checked && at < r->cut.slices;) {
         at = frugi_cuda_table(g, &r->cut, at, &sum->table);
         if (sum->table.slices)
             TRY_CUDA("check", frugi_gpu_check_launch(sum, g->processors, stream));
@@ -259,7 +265,7 @@ static frug_status check_frames(frug_cuda *g, const range *r, uint64_t step, fru
 }
 
 static frug_status combine(frug_cuda *g, uint64_t step, const void *const *frames, size_t count_frames,
-                           const frugi_target *t, frug_stream stream) {
+                           const frugi_target *t, bool check_first, frug_stream stream) {
     FRUG_FAIL_IF(!g || (!frames && count_frames) || (!t->dst && t->count), FRUG_ERR_ARG,
                  "cuda: no compressor, no frames or no destination");
     FRUG_FAIL_IF(count_frames > FRUGI_GPU_FRAMES, FRUG_ERR_ARG, "cuda: %zu frames; %u are the most at once",
@@ -270,7 +276,8 @@ static frug_status combine(frug_cuda *g, uint64_t step, const void *const *frame
                          .begin = t->begin,
                          .keep = t->keep,
                          .gain = t->gain,
-                         .verdict = g->verdict};
+                         .verdict = g->verdict,
+                         .checked = check_first};
     for (size_t i = 0; i < count_frames; i++) {
         FRUG_FAIL_IF(!frames[i] || (uintptr_t)frames[i] % 4 != 0, FRUG_ERR_ARG,
                      "cuda: frame %zu is missing or not at a multiple of four bytes", i);
@@ -290,13 +297,13 @@ static frug_status combine(frug_cuda *g, uint64_t step, const void *const *frame
 frug_status frug_cuda_decompress_add(frug_cuda *g, uint64_t step, const void *const *frames, size_t count_frames,
                                      float scale, uint64_t begin, uint64_t count, float *dst, frug_stream stream) {
     frugi_target t = {.dst = dst, .begin = begin, .count = count, .keep = 1.0f, .gain = scale};
-    return combine(g, step, frames, count_frames, &t, stream);
+    return combine(g, step, frames, count_frames, &t, false, stream);
 }
 
 frug_status frug_cuda_apply(frug_cuda *g, uint64_t step, const void *const *frames, size_t count_frames, float rate,
                             float decay, uint64_t begin, uint64_t count, float *weights, frug_stream stream) {
     frugi_target t = {.dst = weights, .begin = begin, .count = count, .keep = 1.0f - decay, .gain = -rate};
-    return combine(g, step, frames, count_frames, &t, stream);
+    return combine(g, step, frames, count_frames, &t, true, stream);
 }
 
 frug_status frug_cuda_verdict(frug_cuda *g, frug_stream stream) {

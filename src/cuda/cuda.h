@@ -14,7 +14,7 @@ struct frug_cuda {
     int device, processors;
     unsigned char *residual; /* on the device, as everything below */
     uint16_t *scale;
-    frugi_gpu_powers *powers;
+    frugi_gpu_crc *crc;
     frugi_gpu_desk *desk;
     frugi_gpu_verdict *verdict;
     frugi_gpu_span *piece; /* all tensors */
@@ -51,7 +51,7 @@ frug_status frugi_cuda_norm_make(frug_cuda *cuda);
 /** Have a gradient range scaled as clip says, when it is read. */
 frug_status frugi_cuda_clip(frug_cuda *cuda, frugi_gpu_press *press, uint64_t count, frug_stream stream);
 
-/* qsgd.c: sections by units. Where a range has none, these do nothing. */
+/* qsgd.c: sections by units. Where a range has none, sums do nothing. */
 
 /** Make the plan send everything; memory for blocks held back, freed with the compressor. */
 frug_status frugi_cuda_qsgd_make(frug_cuda *cuda);
@@ -59,7 +59,7 @@ frug_status frugi_cuda_qsgd_make(frug_cuda *cuda);
 /** Whether a range that was cut cuts no tensor that has to be whole. */
 frug_status frugi_cuda_qsgd_fits(const frug_cuda *cuda, const frugi_cutting *cut, uint64_t begin, uint64_t count);
 
-/** Put the sections into a frame. */
+/** Put the sections into a frame, and take the checksum of all of it. */
 frug_status frugi_cuda_qsgd_press(frug_cuda *cuda, const frugi_cutting *cut, const frugi_gpu_press *press,
                                   frug_stream stream);
 

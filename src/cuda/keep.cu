@@ -6,6 +6,8 @@
  */
 #include "cuda/residual.cuh"
 
+#include "common/random.h"
+
 #define WARPS 8
 
 template <int FORMAT>
@@ -21,7 +23,7 @@ static __device__ inline void keep_block(const frugi_gpu_keep &p, const frugi_gp
         if (frugi_place_of(lane, i) < length)
             left[i] = __fadd_rn(left[i], x[i]);
     if (largest(left) < FRUGI_INF_BITS)
-        save_residual<FORMAT>(p, s->stored + b, left);
+        save_residual<FORMAT>(p, s->stored + b, frugi_random(p.seed, p.step, s->stored + b), left);
 }
 
 template <int FORMAT>

@@ -40,13 +40,22 @@ typedef struct frugi_gpu_table {
     uint32_t blocks; /* of all slices */
 } frugi_gpu_table;
 
-/** Powers of x that move a checksum past as many bytes: i runs of 64, of 16 KiB, of 4 MiB. */
-typedef struct frugi_gpu_powers {
-    uint32_t run[256], page[256], book[256];
-} frugi_gpu_powers;
+/**
+ * Tables of checksums: a checksum is linear, so tables hold what bits or bytes of it become when it is moved.
+ *
+ *   step    the bytes of a checksum, moved past 128 bytes
+ *   lane    the bits of a checksum, moved past lane l's word of a group and those behind it, 32 - l words
+ *   power   the bits of a checksum, moved past d * 16^j words
+ */
+typedef struct frugi_gpu_crc {
+    uint32_t step[4][256];
+    uint32_t lane[32][32];
+    uint32_t power[7][16][32];
+} frugi_gpu_crc;
 
-/** What kernels of one compressor tell each other; all zeros at the beginning of a call. */
+/** What kernels of one compressor tell each other; all zeros between calls: the last to read it clears it. */
 typedef struct frugi_gpu_desk {
+    uint32_t done;                  /* thread blocks that have finished */
     uint32_t held;                  /* blocks held back */
     uint32_t crc[FRUGI_GPU_FRAMES]; /* of the frames' bodies, without inversions */
     float gain;                     /* of a clipped gradient */
@@ -57,6 +66,16 @@ typedef struct frugi_gpu_verdict {
     int32_t status;
     uint32_t frame;
 } frugi_gpu_verdict;
+
+/**
+ * The header of a frame as it must be, but for source, held and checksum; and what a checksum is made of that the
+ * bytes behind the header do not change: the header's part with this source and nothing held, and the powers that move
+ * other values of the two fields to the end of the frame.
+ */
+typedef struct frugi_gpu_frame {
+    unsigned char header[FRUGI_GPU_HEADER];
+    uint32_t base, source, source_power, held_power;
+} frugi_gpu_frame;
 
 typedef struct frugi_gpu_press {
     frugi_gpu_table table;
@@ -69,6 +88,11 @@ typedef struct frugi_gpu_press {
     uint64_t begin, step, seed;
     float beta;
     uint32_t value, residual_format, kept, hist; /* kept: a residual takes part */
+    const frugi_gpu_crc *crc;
+    frugi_gpu_frame what;
+    uint32_t bytes; /* of the frame */
+    uint32_t last;  /* no launch follows: write the frame's header */
+    uint32_t run;   /* blocks that a warp takes one after the other */
 } frugi_gpu_press;
 
 typedef struct frugi_gpu_keep {
@@ -133,16 +157,6 @@ typedef struct frugi_gpu_quant_sum {
     frugi_gpu_verdict *verdict;
 } frugi_gpu_quant_sum;
 
-/**
- * The header of a frame as it must be, but for source, held and checksum; and what a checksum is made of that the
- * bytes behind the header do not change: the header's part with this source and nothing held, and the powers that move
- * other values of the two fields to the end of the frame.
- */
-typedef struct frugi_gpu_frame {
-    unsigned char header[FRUGI_GPU_HEADER];
-    uint32_t base, source, source_power, held_power;
-} frugi_gpu_frame;
-
 typedef struct frugi_gpu_sum {
     frugi_gpu_table table;
     const unsigned char *frame[FRUGI_GPU_FRAMES];
@@ -151,9 +165,10 @@ typedef struct frugi_gpu_sum {
     uint64_t begin;
     float keep, gain;
     frugi_gpu_verdict *verdict;
+    uint32_t checked; /* by check_launch; otherwise the sum checks as it goes */
 } frugi_gpu_sum;
 
-/** Accumulate, select, encode and keep all blocks of a table; and write the sections' headers. */
+/** Accumulate, select, encode and keep all blocks of a table; write the sections' headers and, last, the frame's. */
 cudaError_t frugi_gpu_press_launch(const frugi_gpu_press *press, int processors, cudaStream_t stream);
 
 /** The norm of a range, and the factor that brings it down to `clip`. */
@@ -164,14 +179,14 @@ cudaError_t frugi_gpu_keep_launch(const frugi_gpu_keep *keep, int processors, cu
 
 /** Add up the checksums of frames' bodies on the desk, at crc[0] and on. All are of one length. */
 cudaError_t frugi_gpu_crc_launch(const unsigned char *const *frame, uint32_t frames, uint64_t bytes,
-                                 const frugi_gpu_powers *powers, frugi_gpu_desk *desk, cudaStream_t stream);
+                                 const frugi_gpu_crc *crc, frugi_gpu_desk *desk, cudaStream_t stream);
 
-/** Write a frame's header. */
-cudaError_t frugi_gpu_seal_launch(const frugi_gpu_frame *what, unsigned char *frame, const frugi_gpu_desk *desk,
+/** Write the header of a frame that no press_launch was the last of. */
+cudaError_t frugi_gpu_seal_launch(const frugi_gpu_frame *what, unsigned char *frame, frugi_gpu_desk *desk,
                                   cudaStream_t stream);
 
 /** See whether the headers of frames, and their checksums, are what they must be. */
-cudaError_t frugi_gpu_judge_launch(const frugi_gpu_frame *what, const frugi_gpu_sum *sum, const frugi_gpu_desk *desk,
+cudaError_t frugi_gpu_judge_launch(const frugi_gpu_frame *what, const frugi_gpu_sum *sum, frugi_gpu_desk *desk,
                                    cudaStream_t stream);
 
 /** See whether the sections' headers, indices and values of a table are. */

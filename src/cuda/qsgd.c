@@ -84,6 +84,9 @@ frug_status frugi_cuda_qsgd_press(frug_cuda *g, const frugi_cutting *cut, const 
         if (quant.runs.runs)
             TRY_CUDA("compress", frugi_gpu_quant_launch(&quant, g->processors, stream));
     }
+    const unsigned char *frame = press->frame; /* checksums of the sections by blocks are there, but others follow */
+    TRY_CUDA("checksum", cudaMemsetAsync(g->desk->crc, 0, sizeof *g->desk->crc, stream));
+    TRY_CUDA("checksum", frugi_gpu_crc_launch(&frame, 1, press->bytes, g->crc, g->desk, stream));
     return FRUG_OK;
 }
 

@@ -1,14 +1,13 @@
 /*
  * residual.cuh - what was left behind, between its four formats and the registers of a warp: feedback/store.c on a GPU.
  *
- * ARGS are the arguments of a kernel: residual, scale, seed and step are looked for there.
+ * ARGS are the arguments of a kernel: residual and scale are looked for there.
  */
 #ifndef FRUGI_RESIDUAL_CUH
 #define FRUGI_RESIDUAL_CUH
 
 #include "cuda/warp.cuh"
 
-#include "common/random.h"
 #include "feedback/store.h"
 
 /** Block b as floats: a lane's share. */
@@ -71,9 +70,9 @@ static __device__ inline uint32_t upper_rolled(float x, uint32_t dice) {
     return ((r & FRUGI_ABS_MASK) >= FRUGI_INF_BITS ? u : r) >> 16;
 }
 
-/** Keep block b, rounded at random by seed, step and block. */
+/** Keep block b, rounded at random; dice: the block's random number. */
 template <int FORMAT, class ARGS>
-static __device__ inline void save_residual(const ARGS &p, uint64_t b, const float x[8]) {
+static __device__ inline void save_residual(const ARGS &p, uint64_t b, uint32_t dice, const float x[8]) {
     uint32_t lane = frugi_lane();
     unsigned char *at = p.residual;
     if (FORMAT == FRUGI_RESIDUAL_F32) {
@@ -82,7 +81,7 @@ static __device__ inline void save_residual(const ARGS &p, uint64_t b, const flo
         __stcs(to + 32 + lane, make_float4(x[4], x[5], x[6], x[7]));
         return;
     }
-    uint32_t dice = frugi_random(p.seed, p.step, b) + lane * (4u * FRUGI_WEYL);
+    dice += lane * (4u * FRUGI_WEYL);
     if (FORMAT == FRUGI_RESIDUAL_BF16) {
         uint2 *to = reinterpret_cast<uint2 *>(at + b * 512);
 #pragma unroll

@@ -176,7 +176,7 @@ static __device__ inline uint32_t upper_rolled(float x, uint32_t dice) {
 }
 
 template <int FORMAT>
-static __device__ inline void save_residual(const frugi_gpu_press &p, uint64_t b, const float x[8]) {
+static __device__ inline void save_residual(const frugi_gpu_press &p, uint64_t b, uint32_t dice, const float x[8]) {
     uint32_t lane = frugi_lane();
     unsigned char *at = p.residual;
     if (FORMAT == FRUGI_RESIDUAL_F32) {
@@ -185,7 +185,7 @@ static __device__ inline void save_residual(const frugi_gpu_press &p, uint64_t b
         __stcs(to + 32 + lane, make_float4(x[4], x[5], x[6], x[7]));
         return;
     }
-    uint32_t dice = frugi_random(p.seed, p.step, b) + lane * (4u * FRUGI_WEYL);
+    dice += lane * (4u * FRUGI_WEYL);
     if (FORMAT == FRUGI_RESIDUAL_BF16) {
         uint2 *to = reinterpret_cast<uint2 *>(at + b * 512);
 #pragma unroll
@@ -442,7 +442,7 @@ static __device__ inline void magnitudes(const float x[8], uint32_t length, bool
 
 template <int VALUE, int FORMAT>
 static __device__ inline void press_block(const frugi_gpu_press &p, const frugi_gpu_slice *s, const frugi_spot &at,
-                                          const raw &r, float *stage, uint32_t *guess) {
+                                          const raw &r, uint32_t dice, float *stage, uint32_t *guess) {
     float x[FRUGI_EACH];
     int32_t m[FRUGI_EACH];
     if (FORMAT == RESIDUAL_NONE) {
@@ -465,7 +465,7 @@ static __device__ inline void press_block(const frugi_gpu_press &p, const frugi_
     }
     encode<VALUE>(p, s, at, mask, x, stage);
     if (FORMAT != RESIDUAL_NONE && !held)
-        save_residual<FORMAT>(p, s->stored + at.b, x);
+        save_residual<FORMAT>(p, s->stored + at.b, dice, x);
 }
 
 static __device__ inline void put(unsigned char *to, uint64_t v, int bytes) {
@@ -545,6 +545,8 @@ static __device__ inline uint32_t press_run(const frugi_gpu_press &p, const frug
                                             uint32_t *guess) {
     frugi_spot at = frugi_spot_of(s, b);
     tracks t = tracks_at<VALUE>(s, b, (uint32_t)at.before);
+    const bool ROLLS = FORMAT != RESIDUAL_NONE && FORMAT != FRUGI_RESIDUAL_F32;
+    uint32_t many = 0, rolled = 32; /* random numbers: each lane draws that of another block */
     raw next;
     if (PRESS_AHEAD == 1)
         fetch<FORMAT>(p, s, b, &next);
@@ -561,7 +563,10 @@ static __device__ inline uint32_t press_run(const frugi_gpu_press &p, const frug
             if (b + 1 < end)
                 order<FORMAT>(p, s, b + 1, tray);
         }
-        press_block<VALUE, FORMAT>(p, s, at, now, stage, guess);
+        if (ROLLS && rolled == 32)
+            many = frugi_random(p.seed, p.step, s->stored + b + frugi_lane()), rolled = 0;
+        uint32_t dice = ROLLS ? __shfl_sync(FRUGI_ALL_LANES, many, (int)rolled++) : 0;
+        press_block<VALUE, FORMAT>(p, s, at, now, dice, stage, guess);
         __syncwarp();
         if (++b == end)
             break;

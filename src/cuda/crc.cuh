@@ -45,6 +45,7 @@ static __device__ inline uint32_t frugi_track_word(const unsigned char *frame, u
 /** Go through all whole groups of the bytes before `end`, which this warp has written or nobody writes. */
 static __device__ inline void frugi_track_on(frugi_track *t, const uint32_t table[4][256], const unsigned char *frame,
                                              uint32_t end) {
+#pragma unroll 1
     for (; (t->at & ~3u) + 4 * FRUGI_GROUP <= end; t->at = (t->at & ~3u) + 4 * FRUGI_GROUP) {
         uint32_t word[4];
 #pragma unroll
@@ -54,6 +55,7 @@ static __device__ inline void frugi_track_on(frugi_track *t, const uint32_t tabl
         for (uint32_t i = 0; i < 4; i++)
             t->state = frugi_crc_step(table, t->state) ^ word[i];
     }
+#pragma unroll 1
     for (; (t->at & ~3u) + FRUGI_GROUP <= end; t->at = (t->at & ~3u) + FRUGI_GROUP)
         t->state = frugi_crc_step(table, t->state) ^ frugi_track_word(frame, t->at);
 }

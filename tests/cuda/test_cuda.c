@@ -381,6 +381,66 @@ static void test_bad_frames(void **unused) {
     bad_frames("qsgd,levels=5,bucket=264");
 }
 
+/* As a frame carries it: over all of it, with zeros in its own place. */
+static void seal(unsigned char *frame, size_t len) {
+    uint32_t crc = ~0u;
+    memset(frame + 44, 0, 4);
+    for (size_t i = 0; i < len; i++) {
+        crc ^= frame[i];
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (0x82f63b78u & (0u - (crc & 1u)));
+    }
+    for (int i = 0; i < 4; i++)
+        frame[44 + i] = (unsigned char)(~crc >> (8 * i));
+}
+
+/* Frames that somebody made to be wrong, with the right checksum: weights stay as they are, sums stay within dst. */
+static void crafted(const char *text, size_t at, unsigned char what, frug_status expected) {
+    scene s;
+    const void *gpu[WORKERS];
+    open_scene(&s, text, 0);
+    for (int i = 0; i < WORKERS; i++) {
+        compress_both(&s, &s.w[i], 0, HEAVY);
+        gpu[i] = s.w[i].gpu_frame;
+    }
+    unsigned char *frame = s.w[3].cpu_frame;
+    seal(frame, s.w[3].len);
+    from_device(s.back, s.w[3].gpu_frame, s.w[3].len);
+    assert_memory_equal(s.back, frame, s.w[3].len);
+    assert_int_not_equal(frame[at], what);
+    frame[at] = what;
+    seal(frame, s.w[3].len);
+    to_device(s.w[3].gpu_frame, frame, s.w[3].len);
+    memset(s.dst, 0, s.n * sizeof(float));
+    to_device(s.gpu_dst, s.dst, s.n * sizeof(float));
+    assert_int_equal(frug_cuda_apply(s.w[0].gpu, 0, gpu, WORKERS, 1, 0, 0, s.n, s.gpu_dst, NULL), FRUG_OK);
+    assert_int_equal(frug_cuda_verdict(s.w[0].gpu, NULL), expected);
+    from_device(s.back, s.gpu_dst, s.n * sizeof(float));
+    assert_memory_equal(s.back, s.dst, s.n * sizeof(float));
+    assert_int_equal(frug_cuda_decompress_add(s.w[0].gpu, 0, gpu, WORKERS, 1, 0, s.n, s.gpu_dst, NULL), FRUG_OK);
+    assert_int_equal(frug_cuda_verdict(s.w[0].gpu, NULL), expected);
+    close_scene(&s);
+}
+
+static void test_crafted_frames(void **unused) {
+    const size_t payload = 96; /* frame and section have 48 bytes of header */
+    (void)unused;
+    for (int i = 0; i < 3;
+         i++) { /* places of the first block that do not rise: by halves of a warp, whole, one by one */
+        static const char *const density[] = {"0.94", "0.9", "0.7"};
+        char text[80];
+        snprintf(text, sizeof text, "frugrad,value=f32,schedule=constant:%s", density[i]);
+        crafted(text, payload, 255, FRUG_ERR_FORMAT);
+        crafted(text, payload + 9, 0, FRUG_ERR_FORMAT);
+    }
+    crafted("frugrad,value=f32,schedule=constant:0.94", 48 + 4, 77, FRUG_ERR_MISMATCH);       /* another tensor */
+    crafted("frugrad,value=int8,schedule=constant:0.94", payload + 1, 0x7f, FRUG_ERR_FORMAT); /* a scale beyond all */
+    crafted("qsgd,levels=5", 48 + 4, 77, FRUG_ERR_MISMATCH);
+    crafted("qsgd,levels=5", 48 + 96 + 3, 0xff, FRUG_ERR_FORMAT);                        /* a norm below nothing */
+    crafted("qsgd,levels=5", 48 + 96 + 4 * 32, 0xff, FRUG_ERR_FORMAT);                   /* a level beyond the last */
+    crafted("frugrad,value=f16,schedule=constant:0.94", payload, 0x7f, FRUG_ERR_FORMAT); /* a power beyond all */
+}
+
 static void test_refusals(void **unused) {
     static const char *const bad[] = {"dgc",
                                       "topk",
@@ -447,8 +507,8 @@ int main(void) {
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parity),   cmocka_unit_test(test_ranges), cmocka_unit_test(test_bad_frames),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_parity),         cmocka_unit_test(test_ranges),   cmocka_unit_test(test_bad_frames),
+        cmocka_unit_test(test_crafted_frames), cmocka_unit_test(test_refusals), cmocka_unit_test(test_norm),
 #ifndef CUDA_EMULATED
         cmocka_unit_test(test_graph),
 #endif

@@ -19,8 +19,8 @@ endfunction()
 
 function(frugrad_library_sources out)
     file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*/*.c)
-    list(REMOVE_ITEM sources ${PROJECT_SOURCE_DIR}/src/comm/comm_mpi.c # libraries of their own: FrugradMpi.cmake,
-         ${PROJECT_SOURCE_DIR}/src/cuda/cuda.c) # FrugradCuda.cmake
+    list(REMOVE_ITEM sources ${PROJECT_SOURCE_DIR}/src/comm/comm_mpi.c) # libraries of their own: FrugradMpi.cmake,
+    list(FILTER sources EXCLUDE REGEX "/src/cuda/")                     # FrugradCuda.cmake
     set(arm "aarch64|arm64")
     set(x86 "x86_64|AMD64|amd64")
     frugrad_variant(sources _neon "${arm}")

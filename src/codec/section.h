@@ -19,6 +19,7 @@
 #include "codec/index.h"
 #include "codec/value.h"
 #include "common/grid.h"
+#include "common/status.h"
 
 #define FRUGI_SECTION_HEADER      48u
 #define FRUGI_UNIT_SECTION_HEADER 96u
@@ -68,7 +69,7 @@ frugi_place frugi_section_place(const frugi_section *section, uint64_t b);
 uint32_t frugi_section_header(const unsigned char *start);
 
 /** The section->header bytes before a section's payload. */
-void frugi_section_write(const frugi_section *section, unsigned char *header);
+FRUGI_SHARED void frugi_section_write(const frugi_section *section, unsigned char *header);
 
 /** Read and measure them. Returns 0 when they are not what an encoder writes. */
 int frugi_section_read(const unsigned char *header, frugi_section *section);

@@ -9,9 +9,7 @@
 
 #include "common/bits.h"
 
-#define STEP      16
-#define F16_TOP   14     /* the largest value of a block gets this exponent: rounding up still fits */
-#define F16_LEAST (-114) /* smallest shared power: 2^114 is still a float */
+#define STEP 16
 
 static const char *const names[] = {"f32", "bf16", "f16", "int8", "int4", "sign", "two_bit", "qsgd", "onebit"};
 
@@ -90,8 +88,8 @@ static void encode_steps(void step(float *, unsigned char *, float), float *v, u
 
 /* The power of two that lets the block's largest value use f16 best. */
 static float f16_scale(const float *v, uint32_t k, unsigned char *scale) {
-    int e = (int)(frugi_largest_magnitude(v, k) >> 23) - 127 - F16_TOP;
-    e = e < F16_LEAST ? F16_LEAST : e;
+    int e = (int)(frugi_largest_magnitude(v, k) >> 23) - 127 - FRUGI_F16_TOP;
+    e = e < FRUGI_F16_LEAST ? FRUGI_F16_LEAST : e;
     *scale = (unsigned char)e;
     return power_of_two(e);
 }
@@ -176,7 +174,7 @@ int frugi_value_check(frugi_value code, const unsigned char *scales, uint64_t bl
     case FRUGI_VALUE_BF16: return largest_masked(values, entries, 0x7fff) < 0x7f80u;
     case FRUGI_VALUE_F16:
         for (uint64_t b = 0; b < blocks; b++)
-            bad |= (signed char)scales[b] < F16_LEAST || (signed char)scales[b] > 127 - F16_TOP;
+            bad |= (signed char)scales[b] < FRUGI_F16_LEAST || (signed char)scales[b] > 127 - FRUGI_F16_TOP;
         return !bad && largest_masked(values, entries, 0x7c00) < 0x7c00u;
     case FRUGI_VALUE_INT8:
         return largest_masked(scales, blocks, 0xffff) <= FRUGI_INT8_MOST; /* not negative, and nothing overflows */

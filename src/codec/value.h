@@ -15,6 +15,8 @@
 #include "config/config.h"
 
 #define FRUGI_INT8_MOST 0x7c01u     /* the largest scale, a bf16: 127 times it is still a float */
+#define FRUGI_F16_TOP   14          /* the largest value of a block gets this exponent: rounding up still fits */
+#define FRUGI_F16_LEAST (-114)      /* smallest shared power: 2^114 is still a float */
 #define FRUGI_ROUND     12582912.0f /* 1.5 * 2^23: adding and taking it away rounds to the nearest even whole number */
 
 /** Name of a code ("bf16"), or NULL for a number that is none. The codes after int8 are those of group.h alone. */

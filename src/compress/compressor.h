@@ -288,8 +288,8 @@ void frugi_put_back(const frugi_job *j);
 void frugi_heed_norm(frugi_job *job);
 
 /** Take the norm of a whole range before its parts are compressed one by one, until it is dropped. */
-void frugi_norm_take(frug_compressor *c, uint64_t begin, uint64_t count, const float *grad);
-void frugi_norm_drop(frug_compressor *c);
+FRUGI_SHARED void frugi_norm_take(frug_compressor *c, uint64_t begin, uint64_t count, const float *grad);
+FRUGI_SHARED void frugi_norm_drop(frug_compressor *c);
 
 /* choose.c: which units leave. Fills list, kept, drawn, draws and draw_unit of the pieces of the contests first .. end
  * - 1. */

@@ -106,6 +106,8 @@ void frugi_residual_add(frug_compressor *c, uint64_t step, uint64_t begin, uint6
             frugi_store_load(&c->residual, p->first_block + b, left);
             for (uint64_t k = here; k < stop; k++)
                 left[k - first] += x[k - begin];
+            if (frugi_largest_magnitude(left, block) >= FRUGI_INF_BITS)
+                continue; /* an infinity would hold the block back for ever */
             frugi_store_save(&c->residual, p->first_block + b, left,
                              frugi_random(~c->config.seed, step, p->first_block + b));
         }

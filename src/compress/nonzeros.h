@@ -20,8 +20,9 @@ frug_status frugi_nonzeros_say(frug_compressor *c, uint64_t step, uint64_t begin
 
 /**
  * Add finite numbers to what a range has left behind: what an owner summed and did not send on. Tensors that travel
- * dense, and feedback=none, keep nothing. A block to which only zeros are added keeps its bits.
+ * dense, and feedback=none, keep nothing. A block to which only zeros are added keeps its bits, and so
+ * does one whose sum is not finite.
  */
-void frugi_residual_add(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, const float *x);
+FRUGI_SHARED void frugi_residual_add(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, const float *x);
 
 #endif

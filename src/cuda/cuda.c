@@ -8,48 +8,31 @@
 #include "frugrad_cuda.h"
 
 #include "common/crc32c.h"
-#include "common/status.h"
-#include "compress/compressor.h"
-#include "cuda/launch.h"
+#include "cuda/cuda.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #define FRAME_MOST ((uint64_t)1 << 30) /* as far as the tables of powers reach */
 
-struct frug_cuda {
-    struct frug_config config;
-    frug_compressor *plan;
-    int device, processors;
-    unsigned char *residual; /* on the device, as everything below */
-    uint16_t *scale;
-    frugi_gpu_powers *powers;
-    frugi_gpu_desk *desk;
-    frugi_gpu_verdict *verdict;
-};
-
-static frug_status device_failed(const char *what, cudaError_t error) {
+frug_status frugi_cuda_failed(const char *what, cudaError_t error) {
     return frugi_fail(error == cudaErrorMemoryAllocation ? FRUG_ERR_MEMORY : FRUG_ERR_DEVICE, "cuda: %s: %s", what,
                       cudaGetErrorString(error));
 }
 
-#define TRY_CUDA(what, call)                                                                                           \
-    do {                                                                                                               \
-        cudaError_t try_error_ = (call);                                                                               \
-        if (try_error_ != cudaSuccess)                                                                                 \
-            return device_failed((what), try_error_);                                                                  \
-    } while (0)
-
 /* ---- making one ------------------------------------------------------------------------------------ */
 
 static frug_status check_config(const struct frug_config *f, const frug_compressor *plan) {
-    FRUG_FAIL_IF(plan->by_units || f->block != FRUGI_GPU_BLOCK, FRUG_ERR_CONFIG,
-                 "cuda: there are kernels for the largest of blocks of 256 entries only");
-    FRUG_FAIL_IF(f->value != FRUGI_VALUE_F32 && f->value != FRUGI_VALUE_BF16 && f->value != FRUGI_VALUE_INT8,
-                 FRUG_ERR_CONFIG, "cuda: there are kernels for value=f32, bf16 and int8 only");
+    bool qsgd = f->value == FRUGI_VALUE_QSGD && f->unit == FRUGI_UNIT_ELEMENT && f->segment != FRUGI_SEGMENT_GROUP;
+    FRUG_FAIL_IF(qsgd && f->feedback != FRUGI_FEEDBACK_NONE, FRUG_ERR_CONFIG,
+                 "cuda: there are kernels for value=qsgd with feedback=none only");
+    FRUG_FAIL_IF((plan->by_units && !qsgd) || f->block != FRUGI_GPU_BLOCK, FRUG_ERR_CONFIG,
+                 "cuda: there are kernels for the largest of blocks of 256 entries as f32, bf16, f16 or int8, and for "
+                 "value=qsgd, only");
     FRUG_FAIL_IF(f->feedback == FRUGI_FEEDBACK_DGC || f->feedback == FRUGI_FEEDBACK_EF21, FRUG_ERR_CONFIG,
                  "cuda: there are kernels for feedback=merged, plain and none only");
-    FRUG_FAIL_IF(f->clip > 0 || f->norm != FRUGI_NORM_OFF, FRUG_ERR_CONFIG,
-                 "cuda: clip and norm need the norm of a gradient, which is not taken on the device");
+    FRUG_FAIL_IF(f->norm != FRUGI_NORM_OFF, FRUG_ERR_CONFIG,
+                 "cuda: with norm the lengths of frames depend on the gradient; here they are known before it is read");
     FRUG_FAIL_IF(f->hold_auto || f->hold > 0, FRUG_ERR_CONFIG, "cuda: there is no kernel for hold; choose hold=off");
     FRUG_FAIL_IF(f->layers == FRUGI_LAYERS_SENSITIVITY, FRUG_ERR_CONFIG,
                  "cuda: layers=sensitivity goes by what a compressor is told, and this one cannot be told anything");
@@ -70,14 +53,10 @@ static bool has_scales(const frug_cuda *g) {
     return g->config.residual == FRUGI_RESIDUAL_INT8 || g->config.residual == FRUGI_RESIDUAL_INT4;
 }
 
-static bool keeps(const frug_cuda *g) {
-    return g->config.feedback != FRUGI_FEEDBACK_NONE && g->plan->blocks > 0;
-}
-
 static frug_status make_residual(frug_cuda *g) {
     uint64_t blocks = g->plan->blocks;
     size_t bytes = (size_t)blocks * block_bytes(g->config.residual);
-    if (!keeps(g))
+    if (!frugi_cuda_keeps(g))
         return FRUG_OK;
     TRY_CUDA("memory for the residual", cudaMalloc((void **)&g->residual, bytes));
     TRY_CUDA("residual", cudaMemset(g->residual, g->config.residual == FRUGI_RESIDUAL_INT4 ? 0x88 : 0, bytes));
@@ -88,16 +67,22 @@ static frug_status make_residual(frug_cuda *g) {
     return FRUG_OK;
 }
 
-static frug_status make_powers(frug_cuda *g) {
-    frugi_gpu_powers powers;
-    const uint32_t one = 0x80000000u; /* x^0 */
-    for (uint64_t i = 0; i < 256; i++) {
-        powers.run[i] = frugi_crc32c_shift(one, i * 64);
-        powers.page[i] = frugi_crc32c_shift(one, i * 64 * 256);
-        powers.book[i] = frugi_crc32c_shift(one, i * 64 * 256 * 256);
+static frug_status make_tables(frug_cuda *g) {
+    static_assert(sizeof(frugi_gpu_crc) == 4 * (1024 + 1024 + 3584), "no padding");
+    frugi_gpu_crc *t = malloc(sizeof *t);
+    FRUG_FAIL_IF(!t, FRUG_ERR_MEMORY, "cuda: out of memory");
+    for (uint32_t i = 0; i < 1024; i++) {
+        t->step[i / 256][i % 256] = frugi_crc32c_shift((i % 256) << (i / 256 * 8), 128);
+        t->lane[i / 32][i % 32] = frugi_crc32c_shift(1u << i / 32, 4 * (32 - i % 32));
     }
-    TRY_CUDA("memory", cudaMalloc((void **)&g->powers, sizeof powers));
-    TRY_CUDA("tables", cudaMemcpy(g->powers, &powers, sizeof powers, cudaMemcpyHostToDevice));
+    for (uint32_t i = 0; i < 3584; i++)
+        t->power[i / 512][i / 32 % 16][i % 32] =
+            frugi_crc32c_shift(1u << i % 32, (uint64_t)(i / 32 % 16) << (4 * (i / 512) + 2));
+    cudaError_t error = cudaMalloc((void **)&g->crc, sizeof *t);
+    if (error == cudaSuccess)
+        error = cudaMemcpy(g->crc, t, sizeof *t, cudaMemcpyHostToDevice);
+    free(t);
+    TRY_CUDA("tables", error);
     return FRUG_OK;
 }
 
@@ -111,9 +96,12 @@ static frug_status fill(frug_cuda *g, const frug_config *config, const frug_layo
     TRY_CUDA("no device", cudaGetDevice(&g->device));
     TRY_CUDA("device", cudaDeviceGetAttribute(&g->processors, cudaDevAttrMultiProcessorCount, g->device));
     FRUG_TRY(make_residual(g));
-    FRUG_TRY(make_powers(g));
+    FRUG_TRY(make_tables(g));
+    FRUG_TRY(frugi_cuda_norm_make(g));
+    FRUG_TRY(frugi_cuda_qsgd_make(g));
     TRY_CUDA("memory", cudaMalloc((void **)&g->desk, sizeof *g->desk));
     TRY_CUDA("memory", cudaMalloc((void **)&g->verdict, sizeof *g->verdict));
+    TRY_CUDA("memory", cudaMemset(g->desk, 0, sizeof *g->desk));
     TRY_CUDA("verdict", cudaMemset(g->verdict, 0, sizeof *g->verdict));
     TRY_CUDA("device", cudaDeviceSynchronize()); /* streams need not wait for the default one, where all this went */
     return FRUG_OK;
@@ -137,9 +125,12 @@ void frug_cuda_destroy(frug_cuda *g) {
         return;
     cudaFree(g->residual);
     cudaFree(g->scale);
-    cudaFree(g->powers);
+    cudaFree(g->crc);
     cudaFree(g->desk);
     cudaFree(g->verdict);
+    cudaFree(g->piece);
+    cudaFree(g->partial);
+    cudaFree(g->held);
     frug_compressor_destroy(g->plan);
     free(g);
 }
@@ -158,7 +149,7 @@ typedef struct range {
     bool all; /* everything leaves */
 } range;
 
-static frug_status on_its_device(const frug_cuda *g) {
+frug_status frugi_cuda_here(const frug_cuda *g) {
     int device;
     TRY_CUDA("device", cudaGetDevice(&device));
     FRUG_FAIL_IF(device != g->device, FRUG_ERR_ARG, "cuda: the compressor is on device %d, the current one is %d",
@@ -167,8 +158,9 @@ static frug_status on_its_device(const frug_cuda *g) {
 }
 
 static frug_status cut_range(frug_cuda *g, uint64_t step, uint64_t begin, uint64_t count, range *r) {
-    FRUG_TRY(on_its_device(g));
+    FRUG_TRY(frugi_cuda_here(g));
     FRUG_TRY(frugi_cut_step(g->plan, step, begin, count, &r->all, &r->cut));
+    FRUG_TRY(frugi_cuda_qsgd_fits(g, &r->cut, begin, count));
     FRUG_FAIL_IF(r->cut.bytes > FRAME_MOST, FRUG_ERR_ARG, "cuda: a frame of %llu bytes; %llu are the most",
                  (unsigned long long)r->cut.bytes, (unsigned long long)FRAME_MOST);
     frugi_frame frame = {.bytes = r->cut.bytes,
@@ -206,22 +198,18 @@ static frugi_gpu_slice to_gpu(const frugi_slice *slice) {
                              .last = (uint8_t)(s->last_length - 1)};
 }
 
-/* The next slices of a cut range, as many as go into one launch; returns where to go on. */
-static size_t fill_table(const frug_cuda *g, const frugi_cutting *cut, size_t from, frugi_gpu_table *table) {
+size_t frugi_cuda_table(const frug_cuda *g, const frugi_cutting *cut, size_t from, frugi_gpu_table *table) {
     table->slices = 0;
     table->blocks = 0;
     for (; from < cut->slices && table->slices < FRUGI_GPU_SLICES; from++) {
+        if (!g->plan->slice[from].section.block) /* by units: qsgd.c */
+            continue;
         frugi_gpu_slice *s = &table->slice[table->slices++];
         *s = to_gpu(&g->plan->slice[from]);
         s->blocks_before = table->blocks;
         table->blocks += s->blocks;
     }
     return from;
-}
-
-static frug_status clear_desk(frug_cuda *g, frug_stream stream) {
-    TRY_CUDA("compress", cudaMemsetAsync(g->desk, 0, sizeof *g->desk, stream));
-    return FRUG_OK;
 }
 
 frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
@@ -239,39 +227,46 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, uint64_t begin, uint
                              .residual = g->residual,
                              .scale = g->scale,
                              .desk = g->desk,
+                             .crc = g->crc,
+                             .what = r.frame,
+                             .bytes = (uint32_t)r.cut.bytes,
                              .begin = begin,
                              .step = step,
                              .seed = g->config.seed,
                              .beta = g->config.feedback == FRUGI_FEEDBACK_MERGED ? (float)g->config.beta : 1.0f,
                              .value = r.all ? FRUGI_VALUE_F32 : (uint32_t)g->config.value,
                              .residual_format = (uint32_t)g->config.residual,
-                             .kept = keeps(g),
+                             .kept = frugi_cuda_keeps(g),
                              .hist = g->config.select == FRUGI_SELECT_HIST};
-    FRUG_TRY(clear_desk(g, stream));
+    bool units = g->plan->by_units && !r.all;
+    FRUG_TRY(frugi_cuda_clip(g, &press, count, stream));
     for (size_t at = 0; at < r.cut.slices;) {
-        at = fill_table(g, &r.cut, at, &press.table);
-        TRY_CUDA("compress", frugi_gpu_press_launch(&press, g->processors, stream));
+        at = frugi_cuda_table(g, &r.cut, at, &press.table);
+        press.last = at == r.cut.slices && !units;
+        if (press.table.slices)
+            TRY_CUDA("compress", frugi_gpu_press_launch(&press, g->processors, stream));
     }
-    const unsigned char *frame = dst;
-    TRY_CUDA("checksum", frugi_gpu_crc_launch(&frame, 1, r.cut.bytes, g->powers, g->desk, stream));
-    TRY_CUDA("seal", frugi_gpu_seal_launch(&r.frame, dst, g->desk, stream));
+    if (units)
+        FRUG_TRY(frugi_cuda_qsgd_press(g, &r.cut, &press, stream));
+    if (units || r.cut.slices == 0)
+        TRY_CUDA("seal", frugi_gpu_seal_launch(&r.frame, dst, g->desk, stream));
     return FRUG_OK;
 }
 
-/* All that is wrong with frames, before the first element of dst changes. */
-static frug_status check_frames(frug_cuda *g, const range *r, frugi_gpu_sum *sum, frug_stream stream) {
-    FRUG_TRY(clear_desk(g, stream));
-    TRY_CUDA("checksum", frugi_gpu_crc_launch(sum->frame, sum->frames, r->cut.bytes, g->powers, g->desk, stream));
+/* What is wrong with frames, before the first element of dst changes: all of it, or what the sum does not see. */
+static frug_status check_frames(frug_cuda *g, const range *r, uint64_t step, frugi_gpu_sum *sum, frug_stream stream) {
+    TRY_CUDA("checksum", frugi_gpu_crc_launch(sum->frame, sum->frames, r->cut.bytes, g->crc, g->desk, stream));
     TRY_CUDA("check", frugi_gpu_judge_launch(&r->frame, sum, g->desk, stream));
-    for (size_t at = 0; at < r->cut.slices;) {
-        at = fill_table(g, &r->cut, at, &sum->table);
-        TRY_CUDA("check", frugi_gpu_check_launch(sum, g->processors, stream));
+    for (size_t at = 0; sum->checked && at < r->cut.slices;) {
+        at = frugi_cuda_table(g, &r->cut, at, &sum->table);
+        if (sum->table.slices)
+            TRY_CUDA("check", frugi_gpu_check_launch(sum, g->processors, stream));
     }
-    return FRUG_OK;
+    return frugi_cuda_qsgd_sum(g, &r->cut, step, sum, true, stream);
 }
 
 static frug_status combine(frug_cuda *g, uint64_t step, const void *const *frames, size_t count_frames,
-                           const frugi_target *t, frug_stream stream) {
+                           const frugi_target *t, bool check_first, frug_stream stream) {
     FRUG_FAIL_IF(!g || (!frames && count_frames) || (!t->dst && t->count), FRUG_ERR_ARG,
                  "cuda: no compressor, no frames or no destination");
     FRUG_FAIL_IF(count_frames > FRUGI_GPU_FRAMES, FRUG_ERR_ARG, "cuda: %zu frames; %u are the most at once",
@@ -282,7 +277,8 @@ static frug_status combine(frug_cuda *g, uint64_t step, const void *const *frame
                          .begin = t->begin,
                          .keep = t->keep,
                          .gain = t->gain,
-                         .verdict = g->verdict};
+                         .verdict = g->verdict,
+                         .checked = check_first};
     for (size_t i = 0; i < count_frames; i++) {
         FRUG_FAIL_IF(!frames[i] || (uintptr_t)frames[i] % 4 != 0, FRUG_ERR_ARG,
                      "cuda: frame %zu is missing or not at a multiple of four bytes", i);
@@ -290,24 +286,25 @@ static frug_status combine(frug_cuda *g, uint64_t step, const void *const *frame
     }
     FRUG_TRY(cut_range(g, step, t->begin, t->count, &r));
     if (count_frames)
-        FRUG_TRY(check_frames(g, &r, &sum, stream));
+        FRUG_TRY(check_frames(g, &r, step, &sum, stream));
     for (size_t at = 0; at < r.cut.slices;) {
-        at = fill_table(g, &r.cut, at, &sum.table);
-        TRY_CUDA("sum", frugi_gpu_sum_launch(&sum, g->processors, stream));
+        at = frugi_cuda_table(g, &r.cut, at, &sum.table);
+        if (sum.table.slices)
+            TRY_CUDA("sum", frugi_gpu_sum_launch(&sum, g->processors, stream));
     }
-    return FRUG_OK;
+    return frugi_cuda_qsgd_sum(g, &r.cut, step, &sum, false, stream);
 }
 
 frug_status frug_cuda_decompress_add(frug_cuda *g, uint64_t step, const void *const *frames, size_t count_frames,
                                      float scale, uint64_t begin, uint64_t count, float *dst, frug_stream stream) {
     frugi_target t = {.dst = dst, .begin = begin, .count = count, .keep = 1.0f, .gain = scale};
-    return combine(g, step, frames, count_frames, &t, stream);
+    return combine(g, step, frames, count_frames, &t, false, stream);
 }
 
 frug_status frug_cuda_apply(frug_cuda *g, uint64_t step, const void *const *frames, size_t count_frames, float rate,
                             float decay, uint64_t begin, uint64_t count, float *weights, frug_stream stream) {
     frugi_target t = {.dst = weights, .begin = begin, .count = count, .keep = 1.0f - decay, .gain = -rate};
-    return combine(g, step, frames, count_frames, &t, stream);
+    return combine(g, step, frames, count_frames, &t, true, stream);
 }
 
 frug_status frug_cuda_verdict(frug_cuda *g, frug_stream stream) {
@@ -332,12 +329,12 @@ static frug_status check_twin(const frug_cuda *g, const frug_compressor *c) {
                      c->config.residual != g->config.residual || c->config.block != g->config.block ||
                      c->blocks != g->plan->blocks || c->config.min_size != g->config.min_size,
                  FRUG_ERR_MISMATCH, "cuda: the compressors differ in layout, feedback, residual or min_size");
-    return on_its_device(g);
+    return frugi_cuda_here(g);
 }
 
 static frug_status move_state(const frug_cuda *g, const frug_compressor *c, enum cudaMemcpyKind way) {
     FRUG_TRY(check_twin(g, c));
-    if (!keeps(g))
+    if (!frugi_cuda_keeps(g))
         return FRUG_OK;
     size_t bytes = (size_t)g->plan->blocks * block_bytes(g->config.residual),
            scales = g->plan->blocks * sizeof(uint16_t);

@@ -10,6 +10,12 @@
 #include "frugrad.h"
 
 #define WARPS 8
+#ifndef SUM_HALVES
+#define SUM_HALVES 1 /* whether two frames with at most 16 entries a block share a load */
+#endif
+#ifndef SUM_LEAST
+#define SUM_LEAST 5 /* thread blocks of a multiprocessor that registers must do for */
+#endif
 
 static __device__ void accuse(frugi_gpu_verdict *verdict, int status, uint32_t frame) {
     if (atomicCAS(&verdict->status, 0, status) == 0)
@@ -30,13 +36,16 @@ static __device__ bool header_is(const frugi_gpu_slice *s, const unsigned char *
 }
 
 static __device__ inline bool finite(const frugi_gpu_slice *s, const unsigned char *values, uint32_t e) {
+    if (s->value == FRUGI_VALUE_F16)
+        return (reinterpret_cast<const uint16_t *>(values)[e] & 0x7c00u) != 0x7c00u;
     uint32_t bits = s->value == FRUGI_VALUE_F32 ? reinterpret_cast<const uint32_t *>(values)[e]
                                                 : (uint32_t) reinterpret_cast<const uint16_t *>(values)[e] << 16;
     return (bits & FRUGI_ABS_MASK) < FRUGI_INF_BITS;
 }
 
 /* Whether the places of a block rise and stay inside it, and its values are finite, as far as a lane sees. */
-static __device__ inline bool block_is_sound(const frugi_gpu_slice *s, const frugi_spot &at, const unsigned char *payload) {
+static __device__ inline bool block_is_sound(const frugi_gpu_slice *s, const frugi_spot &at,
+                                             const unsigned char *payload) {
     const unsigned char *values = payload + s->value_at + at.before * frugi_gpu_value_bytes(s->value);
     uint32_t lane = frugi_lane();
     bool good = true;
@@ -52,10 +61,20 @@ static __device__ inline bool block_is_sound(const frugi_gpu_slice *s, const fru
     }
     if (s->value == FRUGI_VALUE_INT8)
         return good && reinterpret_cast<const uint16_t *>(payload)[at.b] <= FRUGI_INT8_MOST;
+    if (s->value == FRUGI_VALUE_F16) {
+        int power = (signed char)payload[at.b];
+        good &= power >= FRUGI_F16_LEAST && power <= 127 - FRUGI_F16_TOP;
+    }
 #pragma unroll 4
     for (uint32_t e = lane; e < at.k; e += 32)
         good &= finite(s, values, e);
     return good;
+}
+
+static __device__ __noinline__ void check_headers(const frugi_gpu_sum &sum, const frugi_gpu_slice *s) {
+    for (uint32_t f = frugi_lane(); f < sum.frames; f += 32)
+        if (!header_is(s, sum.frame[f] + s->payload_at - FRUGI_GPU_HEADER))
+            accuse(sum.verdict, FRUG_ERR_MISMATCH, f);
 }
 
 /* Frames go four at a time, so that their loads need not wait for each other. */
@@ -75,9 +94,7 @@ static __global__ void __launch_bounds__(32 * WARPS) check_kernel(const __grid_c
                     accuse(sum.verdict, FRUG_ERR_FORMAT, f + i);
         }
         if (at.b == 0)
-            for (uint32_t f = frugi_lane(); f < sum.frames; f += 32)
-                if (!header_is(s, sum.frame[f] + s->payload_at - FRUGI_GPU_HEADER))
-                    accuse(sum.verdict, FRUG_ERR_MISMATCH, f);
+            check_headers(sum, s);
     }
 }
 
@@ -93,15 +110,20 @@ static __device__ void list_bits(const unsigned char *bitmap, unsigned char *ind
     __syncwarp();
 }
 
-static __device__ inline float value_of(const frugi_gpu_slice *s, const unsigned char *values, uint32_t e, float scale) {
+static __device__ inline float value_of(const frugi_gpu_slice *s, const unsigned char *values, uint32_t e,
+                                        float scale) {
     if (s->value == FRUGI_VALUE_F32)
         return reinterpret_cast<const float *>(values)[e];
     if (s->value == FRUGI_VALUE_BF16)
         return frugi_bf16_f32(reinterpret_cast<const uint16_t *>(values)[e]);
+    if (s->value == FRUGI_VALUE_F16)
+        return __fmul_rn(frugi_f16_f32(reinterpret_cast<const uint16_t *>(values)[e]), scale);
     return __fmul_rn((float)(signed char)values[e], scale);
 }
 
 static __device__ inline float scale_of(const frugi_gpu_slice *s, const unsigned char *payload, uint32_t b) {
+    if (s->value == FRUGI_VALUE_F16)
+        return frugi_power_of_two((signed char)payload[b]);
     return s->value == FRUGI_VALUE_INT8 ? frugi_bf16_f32(reinterpret_cast<const uint16_t *>(payload)[b]) : 0.0f;
 }
 
@@ -132,82 +154,148 @@ static __device__ inline void add_block(const frugi_gpu_slice *s, const frugi_sp
     __syncwarp();
 }
 
-/* The same for four frames with at most 32 entries a block, and places as bytes: all are fetched before one is added. */
-static __device__ inline void add_four(const frugi_gpu_slice *s, const frugi_spot &at,
-                                       const unsigned char *const *frame, float *sum) {
-    uint64_t value = s->value_at + at.before * frugi_gpu_value_bytes(s->value), index = s->index_at + at.before;
-    uint32_t lane = frugi_lane(), place[4];
-    bool mine = lane < at.k;
-    float v[4];
+/* The bits of a value, and the float it stands for. */
+template <int VALUE> static __device__ inline uint32_t value_bits(const unsigned char *values, uint32_t e) {
+    return VALUE == FRUGI_VALUE_F32    ? reinterpret_cast<const uint32_t *>(values)[e]
+           : VALUE == FRUGI_VALUE_BF16 ? (uint32_t) reinterpret_cast<const uint16_t *>(values)[e] << 16
+                                       : (uint32_t)values[e];
+}
+
+#define LOADS 4 /* of a lane before the first is used */
+
+/*
+ * The same for several frames with at most 32 entries a block, and places as bytes: all are fetched before one is
+ * added. With EACH = 2 half a warp takes a frame of at most 16 entries. Returns a bit for every load that was wrong.
+ */
+template <int VALUE, int EACH>
+static __device__ inline uint32_t add_many(const frugi_gpu_sum &all, const frugi_gpu_slice *s, const frugi_spot &at,
+                                           uint32_t first, float *sum) {
+    uint64_t value = s->payload_at + s->value_at + at.before * frugi_gpu_value_bytes(VALUE);
+    uint64_t index = s->payload_at + s->index_at + at.before;
+    uint32_t half = frugi_lane() / (32 / EACH), e = frugi_lane() % (32 / EACH), place[LOADS], bits[LOADS], bad = 0;
+    uint32_t scale[LOADS];
 #pragma unroll
-    for (int f = 0; f < 4; f++) {
-        const unsigned char *payload = frame[f] + s->payload_at;
-        place[f] = mine ? payload[index + lane] : 0;
-        v[f] = mine ? value_of(s, payload + value, lane, scale_of(s, payload, at.b)) : 0.0f;
+    for (uint32_t i = 0; i < LOADS; i++) {
+        uint32_t f = first + i * EACH + half;
+        bool mine = e < at.k && f < all.frames;
+        const unsigned char *frame = all.frame[mine ? f : 0];
+        place[i] = mine ? frame[index + e] : 256;
+        bits[i] = mine ? value_bits<VALUE>(frame + value, e) : 0;
+        if (VALUE == FRUGI_VALUE_INT8)
+            scale[i] = mine ? reinterpret_cast<const uint16_t *>(frame + s->payload_at)[at.b] : 0;
     }
 #pragma unroll
-    for (int f = 0; f < 4; f++) {
-        if (mine)
-            sum[place[f]] = __fadd_rn(sum[place[f]], v[f]);
-        __syncwarp();
+    for (uint32_t i = 0; i < LOADS; i++) {
+        uint32_t before = __shfl_up_sync(FRUGI_ALL_LANES, place[i], 1);
+        bool mine = place[i] < 256, finite = VALUE == FRUGI_VALUE_INT8 ? scale[i] <= FRUGI_INT8_MOST
+                                                                       : (bits[i] & FRUGI_ABS_MASK) < FRUGI_INF_BITS;
+        float v = VALUE == FRUGI_VALUE_INT8 ? __fmul_rn((float)(signed char)bits[i], frugi_bf16_f32((uint16_t)scale[i]))
+                                            : frugi_bits_f32(bits[i]);
+        bad |= (uint32_t)(mine && !(finite && place[i] < at.length && (e == 0 || before < place[i]))) << i;
+#pragma unroll
+        for (uint32_t h = 0; h < EACH; h++) {
+            if (mine && half == h)
+                sum[place[i]] = __fadd_rn(sum[place[i]], v);
+            __syncwarp();
+        }
+    }
+    return bad;
+}
+
+template <int VALUE>
+static __device__ inline void add_small(const frugi_gpu_sum &all, const frugi_gpu_slice *s, const frugi_spot &at,
+                                        float *sum) {
+    bool halves = SUM_HALVES && at.k <= 16;
+    uint32_t each = halves ? 2 : 1;
+    for (uint32_t f = 0; f < all.frames; f += LOADS * each) {
+        uint32_t bad = halves ? add_many<VALUE, 2>(all, s, at, f, sum) : add_many<VALUE, 1>(all, s, at, f, sum);
+        if (bad)
+            accuse(all.verdict, FRUG_ERR_FORMAT,
+                   f + ((uint32_t)__ffs((int)bad) - 1) * each + (halves ? frugi_lane() / 16 : 0));
     }
 }
 
-/* dst = keep * dst + gain * sum; sums start from the zero that changes no bits: decompress.c. */
-static __global__ void __launch_bounds__(32 * WARPS) sum_kernel(const __grid_constant__ frugi_gpu_sum all) {
+/* All frames' parts of a block, onto the sum; sections' headers are looked at where they begin. */
+template <bool CHECKED>
+static __device__ inline void add_frames(const frugi_gpu_sum &all, const frugi_gpu_slice *s, const frugi_spot &at,
+                                         float *sum, unsigned char *listed) {
+    if (!CHECKED && at.b == 0)
+        check_headers(all, s);
+    if (at.k <= 32 && s->index == FRUGI_INDEX_CODE_LOCAL && s->value != FRUGI_VALUE_F16) {
+        if (s->value == FRUGI_VALUE_F32)
+            add_small<FRUGI_VALUE_F32>(all, s, at, sum);
+        else if (s->value == FRUGI_VALUE_BF16)
+            add_small<FRUGI_VALUE_BF16>(all, s, at, sum);
+        else
+            add_small<FRUGI_VALUE_INT8>(all, s, at, sum);
+        return;
+    }
+    for (uint32_t f = 0; f < all.frames; f++) {
+        if (!CHECKED && !block_is_sound(s, at, all.frame[f] + s->payload_at))
+            accuse(all.verdict, FRUG_ERR_FORMAT, f);
+        add_block(s, at, all.frame[f] + s->payload_at, sum, listed);
+    }
+}
+
+/*
+ * dst = keep * dst + gain * sum; sums start from the zero that changes no bits: decompress.c. Places are bytes, so that
+ * whatever an unchecked frame says stays within the block.
+ */
+template <bool CHECKED>
+static __global__ void __launch_bounds__(32 * WARPS, SUM_LEAST) sum_kernel(const __grid_constant__ frugi_gpu_sum all) {
     __shared__ __align__(16) float sums[WARPS][FRUGI_GPU_BLOCK];
     __shared__ unsigned char lists[WARPS][FRUGI_GPU_BLOCK];
     uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS, lane = frugi_lane();
     float *sum = sums[threadIdx.x / 32], nothing = all.gain < 0 ? 0.0f : -0.0f;
+    float4 *four = reinterpret_cast<float4 *>(sum);
     if (all.verdict->status != 0)
         return;
     for (uint32_t n = warp; n < all.table.blocks; n += warps) {
         const frugi_gpu_slice *s = frugi_slice_of(all.table, n);
         frugi_spot at = frugi_spot_of(s, n - s->blocks_before);
-        uint32_t length = at.length, f = 0;
         float *dst = all.dst + (s->begin - all.begin) + (uint64_t)at.b * 256;
         float x[FRUGI_EACH];
         if (all.keep != 0.0f)
-            frugi_load_block(dst, length, x);
-#pragma unroll
-        for (int i = 0; i < FRUGI_EACH; i++)
-            sum[frugi_place_of(lane, i)] = nothing;
+            frugi_load_block(dst, at.length, x);
+        four[lane] = four[32 + lane] = make_float4(nothing, nothing, nothing, nothing);
         __syncwarp();
-        if (at.k <= 32 && s->index == FRUGI_INDEX_CODE_LOCAL)
-            for (; f + 4 <= all.frames; f += 4)
-                add_four(s, at, all.frame + f, sum);
-        for (; f < all.frames; f++)
-            add_block(s, at, all.frame[f] + s->payload_at, sum, lists[threadIdx.x / 32]);
+        add_frames<CHECKED>(all, s, at, sum, lists[threadIdx.x / 32]);
+        float4 low = four[lane], high = four[32 + lane];
+        float y[FRUGI_EACH] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
         for (int i = 0; i < FRUGI_EACH; i++) {
             float base = all.keep == 0.0f ? 0.0f : all.keep == 1.0f ? x[i] : __fmul_rn(all.keep, x[i]);
-            x[i] = __fadd_rn(base, __fmul_rn(all.gain, sum[frugi_place_of(lane, i)]));
+            x[i] = __fadd_rn(base, __fmul_rn(all.gain, y[i]));
         }
-        bool whole = length == FRUGI_GPU_BLOCK && (reinterpret_cast<uintptr_t>(dst) & 15u) == 0;
-        if (whole) {
-            reinterpret_cast<float4 *>(dst)[lane] = make_float4(x[0], x[1], x[2], x[3]);
-            reinterpret_cast<float4 *>(dst)[32 + lane] = make_float4(x[4], x[5], x[6], x[7]);
+        if (at.length == FRUGI_GPU_BLOCK && (reinterpret_cast<uintptr_t>(dst) & 15u) == 0) {
+            __stcs(reinterpret_cast<float4 *>(dst) + lane, make_float4(x[0], x[1], x[2], x[3]));
+            __stcs(reinterpret_cast<float4 *>(dst) + 32 + lane, make_float4(x[4], x[5], x[6], x[7]));
         } else {
 #pragma unroll
             for (int i = 0; i < FRUGI_EACH; i++)
-                if (frugi_place_of(lane, i) < length)
+                if (frugi_place_of(lane, i) < at.length)
                     dst[frugi_place_of(lane, i)] = x[i];
         }
         __syncwarp();
     }
 }
 
-static uint32_t grid_for(const frugi_gpu_sum *sum, int processors) {
-    uint32_t wanted = (sum->table.blocks + WARPS - 1) / WARPS, most = (uint32_t)processors * 8u;
-    return wanted < most ? wanted : most;
+typedef void kernel_of(const frugi_gpu_sum);
+
+static cudaError_t launch(kernel_of *kernel, const frugi_gpu_sum *sum, int processors, cudaStream_t stream) {
+    int each = 0;
+    cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, 32 * WARPS, 0);
+    if (error != cudaSuccess)
+        return error;
+    uint32_t wanted = (sum->table.blocks + WARPS - 1) / WARPS, most = (uint32_t)(each * processors);
+    FRUGI_LAUNCH(kernel, wanted < most ? wanted : most, 32 * WARPS, stream, *sum);
+    return cudaGetLastError();
 }
 
 cudaError_t frugi_gpu_check_launch(const frugi_gpu_sum *sum, int processors, cudaStream_t stream) {
-    FRUGI_LAUNCH(check_kernel, grid_for(sum, processors), 32 * WARPS, stream, *sum);
-    return cudaGetLastError();
+    return launch(check_kernel, sum, processors, stream);
 }
 
 cudaError_t frugi_gpu_sum_launch(const frugi_gpu_sum *sum, int processors, cudaStream_t stream) {
-    FRUGI_LAUNCH(sum_kernel, grid_for(sum, processors), 32 * WARPS, stream, *sum);
-    return cudaGetLastError();
+    return launch(sum->checked ? sum_kernel<true> : sum_kernel<false>, sum, processors, stream);
 }

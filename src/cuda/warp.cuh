@@ -68,7 +68,12 @@ static __device__ inline frugi_spot frugi_spot_of(const frugi_gpu_slice *s, uint
 }
 
 static __device__ inline uint32_t frugi_gpu_value_bytes(uint32_t value) {
-    return value == FRUGI_VALUE_F32 ? 4u : value == FRUGI_VALUE_BF16 ? 2u : 1u;
+    return value == FRUGI_VALUE_F32 ? 4u : value == FRUGI_VALUE_INT8 ? 1u : 2u;
+}
+
+/** The power of two that the f16 of a block share, -126 .. 127. */
+static __device__ inline float frugi_power_of_two(int e) {
+    return frugi_bits_f32((uint32_t)(e + 127) << 23);
 }
 
 /** Four floats at an address that may be any multiple of four bytes. */

@@ -6,6 +6,8 @@
  */
 #include "frugrad_cuda.h"
 
+#include "compress/nonzeros.h"
+
 #include <cuda_runtime_api.h>
 #include <math.h>
 #include <setjmp.h>
@@ -211,6 +213,17 @@ static void sum_both(scene *s, uint64_t step, int apply) {
     assert_memory_equal(s->back, s->dst, s->n * sizeof(float));
 }
 
+/* Put some numbers back, of any size, and of some stretches none. */
+static void keep_both(scene *s, worker *w, uint64_t step, uint64_t begin, uint64_t count, kind k) {
+    for (uint64_t i = 0; i < count; i++) {
+        bool none = (i / 300 + step) % 3 == 0;
+        s->grad[i] = none ? 0.0f : sample(k == WILD ? HEAVY : k);
+    }
+    to_device(s->gpu_grad, s->grad, count * sizeof(float));
+    frugi_residual_add(w->cpu, step, begin, count, s->grad);
+    assert_int_equal(frug_cuda_keep(w->gpu, step, begin, count, s->gpu_grad, NULL), FRUG_OK);
+}
+
 static void parity(const char *text, int which) {
     scene s;
     open_scene(&s, text, which);
@@ -220,13 +233,15 @@ static void parity(const char *text, int which) {
                 compress_both(&s, &s.w[i], step, (kind)k);
             if (k != HUGE_ONES) /* sums of them overflow, which both do, but not always alike */
                 sum_both(&s, step, (int)step % 2);
+            keep_both(&s, &s.w[step % WORKERS], step, 0, s.n, (kind)k);
             compare_states(&s, &s.w[step % WORKERS]);
         }
     close_scene(&s);
 }
 
 static void test_parity(void **unused) {
-    static const char *const values[] = {"f32", "bf16", "int8"}, *const residuals[] = {"f32", "bf16", "int8", "int4"};
+    static const char *const values[] = {"f32", "bf16", "int8", "f16"}, *const residuals[] = {"f32", "bf16", "int8",
+                                                                                              "int4"};
     static const char *const more[] = {"feedback=merged,min_size=600",
                                        "feedback=plain,select=exact,min_size=600", /* hist is what presets take */
                                        "feedback=merged,index=bitmap,schedule=constant:0.5,min_size=600",
@@ -236,7 +251,7 @@ static void test_parity(void **unused) {
     char text[160];
     int number = 0;
     (void)unused;
-    for (int v = 0; v < 3; v++)
+    for (int v = 0; v < 4; v++)
         for (int r = 0; r < 4; r++)
             for (int m = 0; m < 6; m++) {
                 snprintf(text, sizeof text, "frugrad,value=%s,residual=%s,%s", values[v], residuals[r], more[m]);
@@ -244,19 +259,27 @@ static void test_parity(void **unused) {
                     parity(text, (v + r + m) % 2);
             }
     parity("frugrad,value=int8,residual=f32,feedback=plain,schedule=constant:0.99,min_size=1", 2);
-    for (int v = 0; v < 3; v++) {
+    for (int v = 0; v < 4; v++) {
         snprintf(text, sizeof text, "frugrad,value=%s,feedback=none,min_size=600", values[v]);
         parity(text, v % 2);
     }
+    static const char *const whole[] = {"qsgd,min_size=600",
+                                        "qsgd,min_size=600,levels=7,qnorm=max,bucket=64",
+                                        "qsgd,min_size=600,levels=5,bucket=264,clip=20",
+                                        "qsgd,min_size=1,levels=1,bucket=8,seed=77",
+                                        "qsgd,min_size=600,levels=100,bucket=65536,qnorm=max,clip=1",
+                                        "qsgd,min_size=600,levels=31,warmup=2,segment=tensor"};
+    for (int i = 0; i < 6; i++)
+        parity(whole[i], i % 2);
+    parity("frugrad,clip=20,min_size=600", 0);
+    parity("frugrad,clip=1e30,residual=f32,value=f32,feedback=plain", 1);
 }
 
 /* Ranges, as buckets are: each tensor by itself, at addresses of any alignment. */
-static void test_ranges(void **unused) {
-    scene s;
+static void ranges(scene *opened) {
+    scene s = *opened;
     frug_tensor t = FRUG_TENSOR_INIT;
     size_t cpu_len, gpu_len;
-    (void)unused;
-    open_scene(&s, "frugrad", 0);
     worker *w = &s.w[0];
     for (uint64_t i = 0; i < s.n; i++)
         s.grad[i] = sample(HEAVY);
@@ -275,21 +298,65 @@ static void test_ranges(void **unused) {
             from_device(s.back, w->gpu_frame + 4, gpu_len);
             assert_memory_equal(s.back, w->cpu_frame, gpu_len);
         }
+}
+
+static void test_ranges(void **unused) {
+    scene s;
+    size_t len;
+    (void)unused;
+    open_scene(&s, "frugrad", 0);
+    worker *w = &s.w[0];
+    ranges(&s);
+    keep_both(&s, w, 7, 0, 16384 + 77, HEAVY);
+    keep_both(&s, w, 8, 1024, 512, HEAVY); /* within a tensor */
+    compare_states(&s, w);
+    assert_int_equal(frug_cuda_keep(w->gpu, 9, 1000, 512, s.gpu_grad, NULL), FRUG_ERR_ARG);
+    close_scene(&s);
+    open_scene(&s, "qsgd,clip=3", 0);
+    ranges(&s);
+    assert_int_equal(
+        frug_cuda_compress(s.w[0].gpu, 9, 0, 1024, s.gpu_grad, s.w[0].gpu_frame, s.room, &len, NULL), /* not whole */
+        FRUG_ERR_ARG);
     close_scene(&s);
 }
 
-/* Damaged frames change nothing; the verdict says what was wrong, once. */
-static void test_bad_frames(void **unused) {
+/* The norm of ranges that begin and end within tensors and gaps, too. */
+static void test_norm(void **unused) {
     scene s;
+    double norm, *gpu_norm = on_device(sizeof norm);
     (void)unused;
-    open_scene(&s, "frugrad", 0);
+    for (int which = 0; which < 3; which += 2) {
+        open_scene(&s, "frugrad,clip=1", which);
+        worker *w = &s.w[0];
+        for (int k = 0; k < KINDS; k++)
+            for (int part = 0; part < 3; part++) {
+                uint64_t begin = part == 1 ? s.n / 3 : 0, count = part == 2 ? 0 : s.n - begin - (uint64_t)part * 5;
+                for (uint64_t i = 0; i < count; i++)
+                    s.grad[i] = sample((kind)k);
+                to_device(s.gpu_grad, s.grad, count * sizeof(float));
+                frugi_norm_take(w->cpu, begin, count, s.grad);
+                assert_int_equal(frug_cuda_norm(w->gpu, begin, count, s.gpu_grad, gpu_norm, NULL), FRUG_OK);
+                from_device(&norm, gpu_norm, sizeof norm);
+                assert_memory_equal(&norm, &w->cpu->norm_here, sizeof norm);
+                frugi_norm_drop(w->cpu);
+            }
+        assert_int_equal(frug_cuda_norm(w->gpu, 1, s.n, s.gpu_grad, gpu_norm, NULL), FRUG_ERR_ARG);
+        close_scene(&s);
+    }
+    cudaFree(gpu_norm);
+}
+
+/* Damaged frames change nothing; the verdict says what was wrong, once. */
+static void bad_frames(const char *text) {
+    scene s;
+    open_scene(&s, text, 0);
     for (int i = 0; i < WORKERS; i++)
         compress_both(&s, &s.w[i], 0, HEAVY);
     const void *gpu[WORKERS];
     for (int i = 0; i < WORKERS; i++)
         gpu[i] = s.w[i].gpu_frame;
     memset(s.dst, 0, s.n * sizeof(float));
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0; round < 300; round += (int)stride) {
         size_t at = round < 200 ? (size_t)round : draw() % s.w[1].len;
         unsigned char good, bad;
         from_device(&good, s.w[1].gpu_frame + at, 1);
@@ -308,9 +375,80 @@ static void test_bad_frames(void **unused) {
     close_scene(&s);
 }
 
+static void test_bad_frames(void **unused) {
+    (void)unused;
+    bad_frames("frugrad");
+    bad_frames("qsgd,levels=5,bucket=264");
+}
+
+/* As a frame carries it: over all of it, with zeros in its own place. */
+static void seal(unsigned char *frame, size_t len) {
+    uint32_t crc = ~0u;
+    memset(frame + 44, 0, 4);
+    for (size_t i = 0; i < len; i++) {
+        crc ^= frame[i];
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (0x82f63b78u & (0u - (crc & 1u)));
+    }
+    for (int i = 0; i < 4; i++)
+        frame[44 + i] = (unsigned char)(~crc >> (8 * i));
+}
+
+/* Frames that somebody made to be wrong, with the right checksum: weights stay as they are, sums stay within dst. */
+static void crafted(const char *text, size_t at, unsigned char what, frug_status expected) {
+    scene s;
+    const void *gpu[WORKERS];
+    open_scene(&s, text, 0);
+    for (int i = 0; i < WORKERS; i++) {
+        compress_both(&s, &s.w[i], 0, HEAVY);
+        gpu[i] = s.w[i].gpu_frame;
+    }
+    unsigned char *frame = s.w[3].cpu_frame;
+    seal(frame, s.w[3].len);
+    from_device(s.back, s.w[3].gpu_frame, s.w[3].len);
+    assert_memory_equal(s.back, frame, s.w[3].len);
+    assert_int_not_equal(frame[at], what);
+    frame[at] = what;
+    seal(frame, s.w[3].len);
+    to_device(s.w[3].gpu_frame, frame, s.w[3].len);
+    memset(s.dst, 0, s.n * sizeof(float));
+    to_device(s.gpu_dst, s.dst, s.n * sizeof(float));
+    assert_int_equal(frug_cuda_apply(s.w[0].gpu, 0, gpu, WORKERS, 1, 0, 0, s.n, s.gpu_dst, NULL), FRUG_OK);
+    assert_int_equal(frug_cuda_verdict(s.w[0].gpu, NULL), expected);
+    from_device(s.back, s.gpu_dst, s.n * sizeof(float));
+    assert_memory_equal(s.back, s.dst, s.n * sizeof(float));
+    assert_int_equal(frug_cuda_decompress_add(s.w[0].gpu, 0, gpu, WORKERS, 1, 0, s.n, s.gpu_dst, NULL), FRUG_OK);
+    assert_int_equal(frug_cuda_verdict(s.w[0].gpu, NULL), expected);
+    close_scene(&s);
+}
+
+static void test_crafted_frames(void **unused) {
+    const size_t payload = 96; /* frame and section have 48 bytes of header */
+    (void)unused;
+    for (int i = 0; i < 3;
+         i++) { /* places of the first block that do not rise: by halves of a warp, whole, one by one */
+        static const char *const density[] = {"0.94", "0.9", "0.7"};
+        char text[80];
+        snprintf(text, sizeof text, "frugrad,value=f32,schedule=constant:%s", density[i]);
+        crafted(text, payload, 255, FRUG_ERR_FORMAT);
+        crafted(text, payload + 9, 0, FRUG_ERR_FORMAT);
+    }
+    crafted("frugrad,value=f32,schedule=constant:0.94", 48 + 4, 77, FRUG_ERR_MISMATCH);       /* another tensor */
+    crafted("frugrad,value=int8,schedule=constant:0.94", payload + 1, 0x7f, FRUG_ERR_FORMAT); /* a scale beyond all */
+    crafted("qsgd,levels=5", 48 + 4, 77, FRUG_ERR_MISMATCH);
+    crafted("qsgd,levels=5", 48 + 96 + 3, 0xff, FRUG_ERR_FORMAT);                        /* a norm below nothing */
+    crafted("qsgd,levels=5", 48 + 96 + 4 * 32, 0xff, FRUG_ERR_FORMAT);                   /* a level beyond the last */
+    crafted("frugrad,value=f16,schedule=constant:0.94", payload, 0x7f, FRUG_ERR_FORMAT); /* a power beyond all */
+}
+
 static void test_refusals(void **unused) {
-    static const char *const bad[] = {
-        "dgc", "topk", "frugrad,value=f16", "frugrad,clip=1", "frugrad,block=64", "2:4", "frugrad,layers=sensitivity"};
+    static const char *const bad[] = {"dgc",
+                                      "topk",
+                                      "frugrad,value=int4",
+                                      "frugrad,norm=follow",
+                                      "frugrad,block=64",
+                                      "2:4",
+                                      "frugrad,layers=sensitivity"};
     (void)unused;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         frug_config *config;
@@ -325,21 +463,20 @@ static void test_refusals(void **unused) {
 
 #ifndef CUDA_EMULATED
 /* A captured call does what the call does. */
-static void test_graph(void **unused) {
+static void graph(const char *text) {
     scene s;
     cudaStream_t stream;
-    cudaGraph_t graph;
+    cudaGraph_t captured;
     cudaGraphExec_t run;
     size_t len;
-    (void)unused;
-    open_scene(&s, "frugrad,residual=f32", 1);
+    open_scene(&s, text, 1);
     worker *w = &s.w[0];
     compress_both(&s, w, 0, HEAVY);
     assert_int_equal(cudaStreamCreate(&stream), cudaSuccess);
     assert_int_equal(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
     assert_int_equal(frug_cuda_compress(w->gpu, 1, 0, s.n, s.gpu_grad, w->gpu_frame, s.room, &len, stream), FRUG_OK);
-    assert_int_equal(cudaStreamEndCapture(stream, &graph), cudaSuccess);
-    assert_int_equal(cudaGraphInstantiate(&run, graph, 0), cudaSuccess);
+    assert_int_equal(cudaStreamEndCapture(stream, &captured), cudaSuccess);
+    assert_int_equal(cudaGraphInstantiate(&run, captured, 0), cudaSuccess);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(cudaGraphLaunch(run, stream), cudaSuccess);
         assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
@@ -348,9 +485,15 @@ static void test_graph(void **unused) {
         assert_memory_equal(s.back, w->cpu_frame, len);
     }
     cudaGraphExecDestroy(run);
-    cudaGraphDestroy(graph);
+    cudaGraphDestroy(captured);
     cudaStreamDestroy(stream);
     close_scene(&s);
+}
+
+static void test_graph(void **unused) {
+    (void)unused;
+    graph("frugrad,residual=f32");
+    graph("qsgd,clip=1");
 }
 #endif
 
@@ -364,8 +507,8 @@ int main(void) {
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parity),     cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_bad_frames), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_parity),         cmocka_unit_test(test_ranges),   cmocka_unit_test(test_bad_frames),
+        cmocka_unit_test(test_crafted_frames), cmocka_unit_test(test_refusals), cmocka_unit_test(test_norm),
 #ifndef CUDA_EMULATED
         cmocka_unit_test(test_graph),
 #endif

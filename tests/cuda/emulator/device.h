@@ -10,6 +10,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 
 using std::max;
@@ -18,8 +19,9 @@ using std::min;
 #define __device__
 #define __host__
 #define __global__
+#define __noinline__
 #define __grid_constant__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __shared__   static /* thread blocks run one after the other */
 #define __align__(n) __attribute__((aligned(n)))
 
@@ -31,6 +33,10 @@ struct dim3 {
 
 struct alignas(16) float4 {
     float x, y, z, w;
+};
+
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
 };
 
 struct alignas(8) uint2 {
@@ -120,6 +126,23 @@ template <class T> static inline T __ldcs(const T *at) {
     return *at;
 }
 
+template <class T> static inline T __ldcg(const T *at) {
+    return *at;
+}
+
+static inline void __threadfence() {
+}
+
+static inline void __pipeline_memcpy_async(void *to, const void *from, size_t bytes) {
+    __builtin_memcpy(to, from, bytes);
+}
+
+static inline void __pipeline_commit() {
+}
+
+static inline void __pipeline_wait_prior(int) {
+}
+
 template <class T> static inline void __stcs(T *at, T value) {
     *at = value;
 }
@@ -154,6 +177,22 @@ static inline float __fmul_rn(float a, float b) {
 
 static inline float __fdiv_rn(float a, float b) {
     return a / b;
+}
+
+static inline double __dadd_rn(double a, double b) {
+    return a + b;
+}
+
+static inline double __dmul_rn(double a, double b) {
+    return a * b;
+}
+
+static inline double __ddiv_rn(double a, double b) {
+    return a / b;
+}
+
+static inline double __dsqrt_rn(double a) {
+    return std::sqrt(a);
 }
 
 /** Four bytes of the eight in y:x, each named by four bits of the selector. */

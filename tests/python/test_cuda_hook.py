@@ -25,7 +25,7 @@ ALIKE = ("feedback=merged", "feedback=plain,value=int8", "feedback=none,value=f3
          "reduce=split,feedback=plain,value=f32",
          "reduce=split,feedback=plain,schedule=constant:0.99", "reduce=split,schedule=frugrad:0.5:0.94:0.5",
          "reduce=split,warmup=2")
-KEPT = ("reduce=split,down=2,feedback=plain,residual=f32,value=f32", "reduce=split,down=1,feedback=plain")
+KEPT = ("reduce=split,down=2,feedback=plain,residual=f32,value=f32", "reduce=split,down=1,feedback=plain,residual=f32")
 
 
 class Fixed(nn.Module):
@@ -215,7 +215,7 @@ def fallback(kind):
     """A config that kernels do not take: one note, with the reason, and the host's bits."""
     begin(kind)
     results = []
-    for config, reason in (("clip=1,feedback=none", "norm"), ("threshold", "length"), ("block=1024", "256")):
+    for config, reason in (("hold=auto,feedback=merged", "hold"), ("threshold", "length"), ("block=1024", "256")):
         there, here = Run(config, kind), Run(config, kind, on_host=True)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

@@ -13,7 +13,7 @@ a GPU.
 
 Methods: dense; none:S, merged:S, plain:S (the feedback, and the share S that is not sent). With merged the optimiser
 has no momentum of its own: ResNet-50 w -= rate / (1 - 0.9) * mean, GPT-2 Adam without a first moment
-(docs/optimizers.md).
+(docs/optimizers.md); inertia:S is merged with a momentum of 0.5 at the receiver besides.
 """
 
 import argparse
@@ -267,15 +267,15 @@ class Flat:
 class Mover:
     """SGD with momentum 0.9 or AdamW (0.9, 0.95), on the mean; with ``merged`` matrices have no momentum here."""
 
-    def __init__(self, flat: Flat, kind: str, merged: bool):
+    def __init__(self, flat: Flat, kind: str, merged: bool, inertia: float):
         self.flat, self.kind, self.merged, self.t = flat, kind, merged, 0
         self.first = torch.zeros_like(flat.grad)
         self.second = torch.zeros_like(flat.grad) if kind == "adamw" else None
         self.decay = flat.matrix.float() * (0.1 if kind == "adamw" else 5e-4)
         ones = torch.ones_like(flat.grad)
         if merged:  # momentum of matrices is in the residuals; what travels whole has its own
-            self.mu = torch.where(flat.matrix, 0.0, 0.9)
-            self.gain = torch.where(flat.matrix, 10.0, 1.0) if kind == "sgd" else ones
+            self.mu = torch.where(flat.matrix, inertia, 0.9)
+            self.gain = torch.where(flat.matrix, 10.0 * (1 - inertia), 1.0) if kind == "sgd" else ones
         else:
             self.mu, self.gain = 0.9 * ones, ones
 
@@ -356,8 +356,8 @@ def rate_at(peak: float, step: int, steps: int) -> float:
 def parse(method: str) -> Tuple[str, float]:
     """Feedback and sparsity of a method."""
     feedback, _, share = method.partition(":")
-    if feedback not in ("dense", "none", "plain", "merged") or (feedback == "dense") == bool(share):
-        raise SystemExit(f"'{method}' is no method: dense, none:S, plain:S or merged:S")
+    if feedback not in ("dense", "none", "plain", "merged", "inertia") or (feedback == "dense") == bool(share):
+        raise SystemExit(f"'{method}' is no method: dense, none:S, plain:S, merged:S or inertia:S")
     return feedback, float(share or 0)
 
 
@@ -372,11 +372,13 @@ def autocast():
 def train(task, method: str, rate: float, seed: int, args) -> dict:
     """One run, all workers in this process."""
     feedback, sparsity = parse(method)
+    inertia = 0.5 if feedback == "inertia" else 0.0
+    feedback = "merged" if feedback == "inertia" else feedback
     torch.manual_seed(seed)
     model = task.model()
     flat = Flat(model)
     steps = args.steps or task.steps(args.workers)
-    mover = Mover(flat, task.optimizer, feedback == "merged")
+    mover = Mover(flat, task.optimizer, feedback == "merged", inertia)
     workers = Workers(flat, config_of(feedback, sparsity), args.workers, steps) if feedback != "dense" else None
     total = torch.zeros_like(flat.grad) if workers is None else None
     task.start(seed)

@@ -1,7 +1,7 @@
 /*
- * compare.c - `frugrad compare`: many runs of `frugrad train`, method by method and task by task, each method with its
- * own search of the learning rate, and a table of what came out. It can be stopped at any time and goes on where it
- * was.
+ * compare.c - `frugrad compare`: many runs of `frugrad train` or `frugrad finetune`, method by method and task by task,
+ * each method with its own search of the learning rate, and a table of what came out. It can be stopped at any time and
+ * goes on where it was.
  */
 #include "compare.h"
 
@@ -21,18 +21,20 @@
 static const frugi_opt options[] = {
     {"suite", 0, "NAME", "paper",
      "what to compare: paper (the published methods), ablation (FruGrad without its parts), sparsity (50 to 99.9 % "
-     "held "
-     "back), structured (rows, channels, heads, tiles), scaling (1 to 8 workers), momentum (where it lives)"},
+     "held back), structured (rows, channels, heads, tiles), scaling (1 to 8 workers), momentum (where it lives), sgc "
+     "(fine-tuning with few optimiser states)"},
     {"size", 0, "NAME", "smoke",
      "smoke: seconds, no data needed; small: about an hour on two cores for the paper's methods; full: days"},
     {"data", 'd', "DIR", NULL,
-     "directory with fashion-mnist/, cifar10/, wikitext-2/, glue/SST-2/ and tokenizers/, as far as there are such"},
+     "directory with fashion-mnist/, cifar10/, wikitext-2/, glue/SST-2/, boolq/ and tokenizers/, as far as there are "
+     "such"},
+    {"weights", 0, "DIR", NULL, "suite sgc: directory with gpt2-bytes.safetensors and bert.safetensors"},
     {"out", 'o', "DIR", NULL, "directory for runs.jsonl, a line for every run; runs that are there are not repeated"},
     {"tasks", 0, "LIST", NULL, "only these, as lenet-fashion,bert-sst2 [all]"},
     {"methods", 0, "LIST", NULL, "only these, as dense,frugrad,topk [all]"},
     {"seeds", 0, "COUNT", NULL, "test runs of each method and task [3; smoke 1]"},
     {"rates", 0, "COUNT", NULL, "learning rates of each search [3; smoke 1: the task's own, without a search]"},
-    {"workers", 'w', "COUNT", "4", "workers of a run, as threads"},
+    {"workers", 'w', "COUNT", NULL, "workers of a run, as threads [4; suite sgc 1]"},
     {"jobs", 0, "COUNT", NULL, "runs at a time [the cores]"},
     {"seconds", 0, "NUMBER", NULL, "start no run after so many seconds [no limit]"},
     {"plan", 0, NULL, NULL, "only print the commands that would be run"},
@@ -119,7 +121,7 @@ static int read_numbers(const frugi_args *args, bool smoke, frugi_compare *c) {
     if (code == FRUGI_EXIT_OK)
         code = read_count(args, "rates", COUNT_MOST, smoke ? 1 : 3, &c->rates);
     if (code == FRUGI_EXIT_OK)
-        code = read_count(args, "workers", COUNT_MOST, 4, &c->workers);
+        code = read_count(args, "workers", COUNT_MOST, c->suite.tunes ? 1 : 4, &c->workers);
     if (code == FRUGI_EXIT_OK)
         code = read_count(args, "jobs", JOBS_MOST, (uint32_t)cores, &c->jobs);
     if (code == FRUGI_EXIT_OK && frugi_arg(args, "seconds") != NULL)
@@ -137,6 +139,7 @@ static int understand(const frugi_args *args, frugi_compare *c) {
     frugi_suite_make(suite, size, &c->suite);
     c->data = frugi_arg(args, "data");
     c->out = frugi_arg(args, "out");
+    c->weights = frugi_arg(args, "weights");
     code = read_numbers(args, size == 0, c);
     if (code == FRUGI_EXIT_OK)
         code = keep_tasks(&c->suite, frugi_arg(args, "tasks"));
@@ -144,7 +147,7 @@ static int understand(const frugi_args *args, frugi_compare *c) {
         code = keep_methods(&c->suite, frugi_arg(args, "methods"));
     if (code == FRUGI_EXIT_OK && c->out == NULL && !frugi_arg_given(args, "plan"))
         code = frugi_usage_error("compare: --out DIR missing");
-    if (code == FRUGI_EXIT_OK && c->out != NULL && strlen(c->out) > 3800)
+    if (code == FRUGI_EXIT_OK && c->out != NULL && strlen(c->out) > (c->suite.tunes ? 1500 : 3800))
         code = frugi_usage_error("compare: --out: too long");
     if (code == FRUGI_EXIT_OK)
         code = frugi_compare_find_data(c, frugi_arg_given(args, "tasks"));
@@ -164,15 +167,15 @@ static void print_command(const frugi_compare *c, const frugi_trial *run, const 
 
 static void print_place(const frugi_compare *c, size_t task, size_t method) {
     double rate = 0;
+    int rates = (int)frugi_search_rates(c, task, method);
     bool known = frugi_search_best(c, task, method, &rate);
     printf("# %s, %s: %s\n", c->suite.task[task].id, c->suite.method[method].id, c->suite.method[method].label);
-    for (int i = 0; c->rates > 1 && i < (int)c->rates; i++) {
+    for (int i = 0; rates > 1 && i < rates; i++) {
         frugi_trial run = {task, method, true, FRUGI_TUNE_SEED, frugi_search_rate(c, task, method, i)};
         print_command(c, &run, "");
     }
     for (uint32_t seed = 1; seed <= c->seeds; seed++) {
-        frugi_trial run = {task, method, false, seed,
-                           known ? rate : frugi_search_rate(c, task, method, (int)c->rates / 2)};
+        frugi_trial run = {task, method, false, seed, known ? rate : frugi_search_rate(c, task, method, rates / 2)};
         print_command(c, &run, known ? "" : "   # at the best rate");
     }
 }
@@ -181,10 +184,17 @@ static void print_plan(const frugi_compare *c) {
     double seconds = 0;
     char clock[32];
     size_t left = frugi_search_left(c, &seconds);
-    for (size_t task = 0; task < c->suite.tasks; task++)
+    for (size_t task = 0; task < c->suite.tasks; task++) {
+        if (c->suite.task[task].before != NULL) {
+            char text[8192];
+            frugi_words words;
+            frugi_words_before(c, task, &words);
+            printf("# before: %s\n", frugi_words_text(&words, text, sizeof text));
+        }
         for (size_t method = 0; method < c->suite.methods; method++)
             if (frugi_search_has(c, task, method))
                 print_place(c, task, method);
+    }
     printf("# %zu run%s, and more where a best rate is at the edge of its search; %zu are there already", left,
            left == 1 ? "" : "s", c->outcomes);
     if (isfinite(seconds))
@@ -221,6 +231,8 @@ static int compare(frugi_compare *c) {
         code = frugi_ledger_open(c, true);
     if (code == FRUGI_EXIT_OK)
         code = frugi_compare_unpack(c);
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_compare_before(c);
     return code == FRUGI_EXIT_OK ? conclude(c, frugi_pool_run(c)) : code;
 }
 
@@ -241,13 +253,15 @@ const frugi_command frugi_command_compare = {
     .summary = "train the same models with many methods, and compare",
     .operands = "",
     .about =
-        "Every run is a `frugrad train` of its own. Each method and task gets the same search of the learning rate,\n"
+        "Every run is a `frugrad train` (suite sgc: `frugrad finetune`) of its own. Each method and task gets the same "
+        "search of the learning rate,\n"
         "judged by samples that are held out, then tests at the best rate. Ctrl-C, a power cut or --seconds end it\n"
         "at any time; the same command goes on. A run that diverges or fails is recorded, and the others go on.\n"
         "\n"
         "  frugrad compare --out runs/smoke\n"
         "  frugrad compare --suite paper --size small --data data/ --out runs/paper\n"
-        "  frugrad compare --suite sparsity --size small --data data/ --out runs/sparsity --tasks lenet-fashion",
+        "  frugrad compare --suite sparsity --size small --data data/ --out runs/sparsity --tasks lenet-fashion\n"
+        "  frugrad compare --suite sgc --size small --data data/ --weights weights/ --out runs/sgc",
     .options = options,
     .run = compare_run,
 };

@@ -19,7 +19,9 @@ typedef enum frugi_mover {
     FRUGI_MOVER_AUTO,   /* the trainer's choice */
     FRUGI_MOVER_MERGED, /* what goes with momentum in the compressor, though feedback is not merged */
     FRUGI_MOVER_PLAIN,  /* none of its own momentum */
-    FRUGI_MOVER_SIGN    /* the trainer's choice, which steps by signs: another range of rates */
+    FRUGI_MOVER_SIGN,   /* the trainer's choice, which steps by signs: another range of rates */
+    FRUGI_MOVER_SCALE,  /* finetune: the head has its rate, and what is searched is the scale of the targets' steps */
+    FRUGI_MOVER_HEAD    /* finetune: nothing but the head moves */
 } frugi_mover;
 
 enum { FRUGI_TASKS_MOST = 8, FRUGI_METHODS_MOST = 64 };
@@ -31,6 +33,10 @@ typedef struct frugi_compare_task {
     const char *folder;    /* below --data; NULL: builtin */
     const char *elsewhere; /* the trainer's name for the same data where there is no such folder; or NULL */
     const char *tokens;    /* "bytes", or a file below --data; NULL: none */
+    const char *subset;    /* the trainer's name of a task of sentences; or NULL */
+    bool text;             /* what is read is the sentences in the folder, as a text */
+    const char *weights;   /* finetune: a file below --weights; NULL: what `before` has learned */
+    const char *before;    /* finetune: a model that is trained first, on builtin data; or NULL */
     const char *schedule;
     uint32_t batch; /* of each of 4 workers; others share the same samples a step */
     uint32_t steps, samples, eval_batches, evals;
@@ -46,11 +52,14 @@ typedef struct frugi_method {
     unsigned families;
     double scale;     /* of the middle rate, of vision tasks */
     uint32_t workers; /* 0: as many as --workers says */
+    double middle;    /* of the search; 0: the task's */
+    uint64_t states;  /* finetune: 0: the method has no choice */
 } frugi_method;
 
 /** What is compared. */
 typedef struct frugi_suite {
     const char *name, *size;
+    bool tunes; /* runs are `frugrad finetune` */
     frugi_compare_task task[FRUGI_TASKS_MOST];
     size_t tasks;
     frugi_method method[FRUGI_METHODS_MOST];
@@ -80,6 +89,7 @@ typedef struct frugi_ledger frugi_ledger;
 typedef struct frugi_compare {
     frugi_suite suite;
     const char *data, *out; /* directories as typed; data may be NULL */
+    const char *weights;    /* the same; NULL: none */
     uint32_t workers, rates, seeds, jobs;
     double seconds;                        /* after which nothing is started */
     char folder[FRUGI_TASKS_MOST][4096];   /* a task's --data, as typed */
@@ -119,6 +129,12 @@ void frugi_words_of(const frugi_compare *c, const frugi_trial *run, bool unpacke
 /** Add a word and its value; NULL for a switch. */
 void frugi_words_add(frugi_words *words, const char *word, const char *value);
 
+/** The words that make the weights which a task's runs begin with; for a task that trains a model first. */
+void frugi_words_before(const frugi_compare *c, size_t task, frugi_words *words);
+
+/** The file of weights that runs of a task begin with. Returns dst. */
+const char *frugi_words_weights(const frugi_compare *c, size_t task, char *dst, size_t cap);
+
 /** The same words for a shell. Returns dst. */
 const char *frugi_words_text(const frugi_words *words, char *dst, size_t cap);
 
@@ -129,6 +145,14 @@ int frugi_compare_find_data(frugi_compare *c, bool asked_for);
 
 /** Unpack once what takes long to unpack. */
 int frugi_compare_unpack(frugi_compare *c);
+
+/* ---- compare_tune.c: what runs of finetune begin with ---- */
+
+/** Write the sentences of SST-2 in a folder as a text, one file for each split. */
+int frugi_compare_text(const char *from, const char *to);
+
+/** Train, once, the models that tasks begin with and that are in no file. */
+int frugi_compare_before(const frugi_compare *c);
 
 /* ---- compare_ledger.c: runs.jsonl ---- */
 
@@ -182,7 +206,10 @@ bool frugi_search_best(const frugi_compare *c, size_t task, size_t method, doubl
  * nothing has been timed. */
 size_t frugi_search_left(const frugi_compare *c, double *seconds);
 
-/** The i-th rate of the search as it is first planned. */
+/** How many rates the search of a place has as it is first planned; 1: there is none. */
+uint32_t frugi_search_rates(const frugi_compare *c, size_t task, size_t method);
+
+/** The i-th of them. */
 double frugi_search_rate(const frugi_compare *c, size_t task, size_t method, int i);
 
 /** Whether the suite has this place: heads are for transformers. */

@@ -1,6 +1,6 @@
 /*
- * compare_data.c - where the data of a comparison is. CIFAR-10 as .xz takes longer to unpack than a short run takes, so
- * it is unpacked once, into the directory of the comparison; recorded commands name what was given.
+ * compare_data.c - where the data and weights of a comparison are. CIFAR-10 as .xz takes longer to unpack than a short
+ * run takes, so it is unpacked once, into the directory of the comparison; recorded commands name what was given.
  */
 #include "compare.h"
 
@@ -30,11 +30,29 @@ static bool find(frugi_compare *c, size_t i) {
     }
     if (c->data != NULL) {
         snprintf(to, cap, "%s/%s", c->data, t->folder);
-        if (is_folder(to))
+        bool found = is_folder(to);
+        if (found && t->text)
+            snprintf(to, cap, "%s/work/text", c->out != NULL ? c->out : "DIR");
+        if (found)
             return true;
     }
     snprintf(to, cap, "%s", t->elsewhere != NULL ? t->elsewhere : "");
     return t->elsewhere != NULL;
+}
+
+/* Weights are not looked for elsewhere, nor is a task left out for want of them. */
+static int find_weights(const frugi_compare *c, size_t i) {
+    const frugi_compare_task *t = &c->suite.task[i];
+    char path[4200];
+    if (!c->suite.tunes || t->weights == NULL)
+        return FRUGI_EXIT_OK;
+    if (c->weights != NULL && strlen(c->weights) > PATH_MOST)
+        return frugi_usage_error("compare: --weights: longer than %d bytes", PATH_MOST);
+    if (c->weights != NULL && frugi_file_exists(frugi_words_weights(c, i, path, sizeof path)))
+        return FRUGI_EXIT_OK;
+    frugi_error("task %s needs %s/%s", t->id, c->weights != NULL ? c->weights : "--weights DIR", t->weights);
+    frugi_hint("--size smoke needs none; bench/pretrain_torch.py makes it");
+    return FRUGI_EXIT_FAIL;
 }
 
 static void drop(frugi_compare *c, size_t i) {
@@ -60,7 +78,10 @@ int frugi_compare_find_data(frugi_compare *c, bool asked_for) {
         frugi_error("task %s is left out: there is no %s/%s", t->id, c->data, t->folder);
         drop(c, i);
     }
-    return FRUGI_EXIT_OK;
+    int code = FRUGI_EXIT_OK;
+    for (size_t i = 0; i < c->suite.tasks && code == FRUGI_EXIT_OK; i++)
+        code = find_weights(c, i);
+    return code;
 }
 
 /* ---- unpacking -------------------------------------------------------------------------------------- */
@@ -107,6 +128,12 @@ int frugi_compare_unpack(frugi_compare *c) {
     int code = FRUGI_EXIT_OK;
     for (size_t i = 0; i < c->suite.tasks && code == FRUGI_EXIT_OK; i++) {
         const char *name = c->suite.task[i].folder;
+        if (c->suite.task[i].text) {
+            char from[4096];
+            snprintf(from, sizeof from, "%s/%s", c->data, name);
+            code = frugi_compare_text(from, c->folder[i]);
+            continue;
+        }
         if (name == NULL || strcmp(name, "cifar10") != 0)
             continue;
         snprintf(c->unpacked[i], sizeof c->unpacked[i], "%s/work/%s", c->out, name);

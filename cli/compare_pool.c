@@ -107,7 +107,7 @@ static int begin(pool *p, slot *s, const frugi_trial *run) {
     frugi_words_add(&words, "--json", NULL);
     frugi_words_add(&words, "--quiet", NULL);
     frugi_words_add(&words, "--metrics", s->files.metrics);
-    if (!run->tune && run->seed == 1)
+    if (!run->tune && run->seed == 1 && !p->c->suite.tunes)
         frugi_words_add(&words, "--metrics-layers", NULL);
     s->run = *run;
     s->start = now();

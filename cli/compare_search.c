@@ -21,15 +21,23 @@ bool frugi_search_has(const frugi_compare *c, size_t task, size_t method) {
     return (c->suite.method[method].families & c->suite.task[task].family) != 0;
 }
 
+/* A language model has no head: there is nothing to search where nothing but the head moves. */
+uint32_t frugi_search_rates(const frugi_compare *c, size_t task, size_t method) {
+    bool nothing = c->suite.method[method].mover == FRUGI_MOVER_HEAD && c->suite.task[task].family == FRUGI_LANGUAGE;
+    return nothing ? 1 : c->rates;
+}
+
 /* Rates have two digits, so that what is typed, recorded and compared is the same number. */
 double frugi_search_rate(const frugi_compare *c, size_t task, size_t method, int i) {
     const frugi_compare_task *t = &c->suite.task[task];
     const frugi_method *m = &c->suite.method[method];
     double middle = m->mover == FRUGI_MOVER_SIGN ? t->sign_rate : t->rate;
     char text[32];
+    if (m->middle > 0)
+        middle = m->middle;
     if (t->family == FRUGI_VISION)
         middle *= m->scale;
-    snprintf(text, sizeof text, "%.1e", middle * pow(FACTOR, i - (int)c->rates / 2));
+    snprintf(text, sizeof text, "%.1e", middle * pow(FACTOR, i - (int)frugi_search_rates(c, task, method) / 2));
     return strtod(text, NULL);
 }
 
@@ -82,7 +90,7 @@ static bool merit(const frugi_compare *c, size_t task, size_t method, int i, dou
 
 /* Of equals the lowest rate wins, so that a search in which all diverge goes down. */
 static search search_of(const frugi_compare *c, size_t task, size_t method) {
-    search s = {0, (int)c->rates - 1, 0, false};
+    search s = {0, (int)frugi_search_rates(c, task, method) - 1, 0, false};
     for (int further = 0;; further++) {
         double best = 0, value;
         for (int i = s.first; i <= s.last; i++) {
@@ -106,7 +114,7 @@ static search search_of(const frugi_compare *c, size_t task, size_t method) {
 
 bool frugi_search_best(const frugi_compare *c, size_t task, size_t method, double *rate) {
     search s = {0, 0, 0, true};
-    if (c->rates > 1)
+    if (frugi_search_rates(c, task, method) > 1)
         s = search_of(c, task, method);
     if (s.done)
         *rate = frugi_search_rate(c, task, method, s.best);

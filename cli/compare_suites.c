@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *const frugi_suite_names[] = {"paper", "ablation", "sparsity", "structured", "scaling", "momentum", NULL};
+const char *const frugi_suite_names[] = {"paper",   "ablation", "sparsity", "structured",
+                                         "scaling", "momentum", "sgc",      NULL};
 const char *const frugi_size_names[] = {"smoke", "small", "full", NULL};
 
 enum { SIZES = 3 };
@@ -137,6 +138,61 @@ static const frugi_compare_task tasks[SIZES][4] = {
     },
 };
 
+/* Fine-tuning: tasks and rates of bench/finetune_curves.py. A BERT with weights for 64 places serves fewer as well. */
+#define TUNED_BERT(places) "bert-mini:layers=4,width=128,heads=4,length=" places ",dropout=0"
+#define TUNED_TASKS(count, plan)                                                                                       \
+    {.id = "lm",                                                                                                       \
+     .model = "gpt2:layers=4,width=128,heads=4,length=128,dropout=0",                                                  \
+     .weights = "gpt2-bytes.safetensors",                                                                              \
+     .family = FRUGI_LANGUAGE,                                                                                         \
+     .folder = "glue/SST-2",                                                                                           \
+     .text = true,                                                                                                     \
+     .tokens = "bytes",                                                                                                \
+     .schedule = plan,                                                                                                 \
+     .batch = 2,                                                                                                       \
+     .steps = count,                                                                                                   \
+     .eval_batches = 64},                                                                                              \
+        {.id = "sst-2",                                                                                                \
+         .model = TUNED_BERT("32"),                                                                                    \
+         .weights = "bert.safetensors",                                                                                \
+         .family = FRUGI_SENTENCES,                                                                                    \
+         .folder = "glue/SST-2",                                                                                       \
+         .subset = "sst-2",                                                                                            \
+         .tokens = "tokenizers/bert_base_uncased_vocab.txt",                                                           \
+         .schedule = plan,                                                                                             \
+         .batch = 4,                                                                                                   \
+         .steps = count},                                                                                              \
+    {                                                                                                                  \
+        .id = "boolq", .model = TUNED_BERT("64"), .weights = "bert.safetensors", .family = FRUGI_SENTENCES,            \
+        .folder = "boolq", .subset = "boolq", .tokens = "tokenizers/bert_base_uncased_vocab.txt", .schedule = plan,    \
+        .batch = 2, .steps = count, .hold_out = 400                                                                    \
+    }
+
+static const frugi_compare_task tuned_tasks[SIZES][4] = {
+    {
+        {.id = "gpt2-rules",
+         .model = "gpt2-nano:layers=2,width=64,heads=4,length=32,vocab=64",
+         .before = "gpt2-nano:layers=2,width=64,heads=4,length=32,vocab=64",
+         .family = FRUGI_LANGUAGE,
+         .schedule = "linear,warmup=2",
+         .samples = 1000,
+         .batch = 2,
+         .steps = 20,
+         .eval_batches = 8},
+        {.id = "bert-words",
+         .model = "bert-mini:layers=2,width=64,heads=2,length=32",
+         .before = "bert-mlm-mini:layers=2,width=64,heads=2,length=32",
+         .family = FRUGI_SENTENCES,
+         .schedule = "linear,warmup=2",
+         .samples = 1000,
+         .batch = 2,
+         .steps = 20,
+         .eval_batches = 8},
+    },
+    {TUNED_TASKS(300, "linear,warmup=20")},
+    {TUNED_TASKS(2000, "linear,warmup=100")},
+};
+
 const char *frugi_task_family(const frugi_compare_task *task) {
     return task->family == FRUGI_VISION ? "vision" : task->family == FRUGI_LANGUAGE ? "language" : "sentences";
 }
@@ -154,6 +210,8 @@ typedef struct row {
     unsigned families;
     double scale;
     uint32_t workers;
+    double middle;
+    uint64_t states;
 } row;
 
 static const row paper[] = {
@@ -245,7 +303,9 @@ static void add(frugi_suite *s, const row *r) {
     *m = (frugi_method){.mover = r->mover,
                         .families = r->families ? r->families : FRUGI_ANY,
                         .scale = r->scale > 0 ? r->scale : 1,
-                        .workers = r->workers};
+                        .workers = r->workers,
+                        .middle = r->middle,
+                        .states = r->states};
     snprintf(m->id, sizeof m->id, "%s", r->id);
     snprintf(m->label, sizeof m->label, "%s", r->label);
     snprintf(m->config, sizeof m->config, "%s", r->config);
@@ -282,6 +342,18 @@ static void make_sparsity(frugi_suite *s) {
         }
 }
 
+/* A method of finetune; the number of states, where it has one, is part of its id. */
+static void add_states(frugi_suite *s, const row *kind) {
+    char id[40], label[64];
+    row r = *kind;
+    if (r.states > 0) {
+        snprintf(id, sizeof id, "%s-%llu", kind->id, (unsigned long long)r.states);
+        snprintf(label, sizeof label, "%s %llu", kind->id, (unsigned long long)r.states);
+        r.id = id, r.label = label;
+    }
+    add(s, &r);
+}
+
 static void make_scaling(frugi_suite *s) {
     static const row kinds[] = {
         {.id = "dense", .label = "dense", .config = "dense", .workers = 4},
@@ -300,17 +372,43 @@ static void make_scaling(frugi_suite *s) {
         }
 }
 
+/* What the numbers of states are about: rank 1 of LoRA takes 4,096 of them for both models, of GaLore and APOLLO 2,048
+ * and 3,072. "head" keeps a table that moves nothing. */
+static void make_sgc(frugi_suite *s) {
+    static const row kinds[] = {
+        {.id = "full", .label = "AdamW", .config = "full", .middle = 1e-3},
+        {.id = "head", .label = "head alone", .config = "table", .middle = 1e-3, .mover = FRUGI_MOVER_HEAD},
+        {.id = "lora", .config = "lora", .states = 4096, .middle = 3e-3},
+        {.id = "galore", .config = "galore", .states = 6144, .middle = 1, .mover = FRUGI_MOVER_SCALE},
+        {.id = "apollo", .config = "apollo", .states = 6144, .middle = 1, .mover = FRUGI_MOVER_SCALE},
+    };
+    static const char *const sketches[] = {"sgc", "mesgc", "cesgc", "table"};
+    static const uint64_t counts[] = {4096, 1024};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        add_states(s, &kinds[i]);
+    for (size_t i = 0; i < sizeof sketches / sizeof *sketches; i++)
+        for (size_t k = 0; k < sizeof counts / sizeof *counts; k++)
+            add_states(s, &(row){.id = sketches[i],
+                                 .config = sketches[i],
+                                 .states = counts[k],
+                                 .middle = 3,
+                                 .mover = FRUGI_MOVER_SCALE});
+}
+
 void frugi_suite_make(int name, int size, frugi_suite *s) {
-    *s = (frugi_suite){.name = frugi_suite_names[name], .size = frugi_size_names[size]};
+    bool tunes = strcmp(frugi_suite_names[name], "sgc") == 0;
+    const frugi_compare_task *all = tunes ? tuned_tasks[size] : tasks[size];
+    *s = (frugi_suite){.name = frugi_suite_names[name], .size = frugi_size_names[size], .tunes = tunes};
     for (size_t i = 0; i < 4; i++)
-        if (tasks[size][i].id != NULL)
-            s->task[s->tasks++] = tasks[size][i];
+        if (all[i].id != NULL)
+            s->task[s->tasks++] = all[i];
     switch (name) {
     case 0: add_all(s, paper); break;
     case 1: add_all(s, ablation); break;
     case 2: make_sparsity(s); break;
     case 3: add_all(s, structured); break;
     case 4: make_scaling(s); break;
-    default: add_all(s, momentum); break;
+    case 5: add_all(s, momentum); break;
+    default: make_sgc(s); break;
     }
 }

@@ -11,6 +11,12 @@
 
 enum { WORKERS_USUAL = 4 };
 
+/* Of the head, where the scale is searched; and a scale by which targets stay where they are, the least there is. */
+static const char head_rate[] = "0.001", no_scale[] = "1e-6";
+
+/* How models that are fine-tuned without any file begin. */
+enum { BEFORE_STEPS = 40 };
+
 void frugi_words_add(frugi_words *w, const char *word, const char *value) {
     const char *both[2] = {word, value};
     for (int i = 0; i < 2 && both[i] != NULL; i++) {
@@ -56,8 +62,51 @@ static void add_data(frugi_words *w, const frugi_compare *c, size_t task, bool u
     } else if (t->tokens != NULL) {
         frugi_words_add(w, "--tokens", t->tokens);
     }
+    if (t->subset != NULL)
+        frugi_words_add(w, "--subset", t->subset);
     if (t->samples > 0)
         add_number(w, "--samples", t->samples);
+}
+
+static const char *before_folder(const frugi_compare *c, size_t task, char *dst, size_t cap) {
+    snprintf(dst, cap, "%s/work/before-%s", c->out != NULL ? c->out : "DIR", c->suite.task[task].id);
+    return dst;
+}
+
+const char *frugi_words_weights(const frugi_compare *c, size_t task, char *dst, size_t cap) {
+    const frugi_compare_task *t = &c->suite.task[task];
+    char folder[4096];
+    if (t->weights != NULL)
+        snprintf(dst, cap, "%s/%s", c->weights, t->weights);
+    else
+        snprintf(dst, cap, "%.4000s/step-%09d.safetensors", before_folder(c, task, folder, sizeof folder),
+                 BEFORE_STEPS);
+    return dst;
+}
+
+void frugi_words_before(const frugi_compare *c, size_t task, frugi_words *w) {
+    const frugi_compare_task *t = &c->suite.task[task];
+    char folder[4096];
+    *w = (frugi_words){.count = 0};
+    frugi_words_add(w, "frugrad", "train");
+    frugi_words_add(w, "--model", t->before);
+    add_number(w, "--samples", t->samples);
+    frugi_words_add(w, "--rate", "0.005");
+    add_number(w, "--threads", 1);
+    add_number(w, "--batch", 16);
+    add_number(w, "--steps", BEFORE_STEPS);
+    frugi_words_add(w, "--no-eval", NULL);
+    frugi_words_add(w, "--save", before_folder(c, task, folder, sizeof folder));
+}
+
+static void add_tuning(frugi_words *w, const frugi_method *m, const char *searched) {
+    bool scaled = m->mover == FRUGI_MOVER_SCALE;
+    if (m->states > 0)
+        add_number(w, "--states", m->states);
+    frugi_words_add(w, "--targets", "qv");
+    if (scaled || m->mover == FRUGI_MOVER_HEAD)
+        frugi_words_add(w, "--scale", scaled ? searched : no_scale);
+    frugi_words_add(w, "--rate", scaled ? head_rate : searched);
 }
 
 /* A search is judged by samples that are neither trained on nor tested on; only tests show how it went on the way. */
@@ -82,15 +131,21 @@ void frugi_words_of(const frugi_compare *c, const frugi_trial *run, bool unpacke
     const frugi_compare_task *t = &c->suite.task[run->task];
     const frugi_method *m = &c->suite.method[run->method];
     uint32_t workers = m->workers ? m->workers : c->workers;
-    char rate[32];
+    char rate[32], weights[4200];
     *w = (frugi_words){.count = 0};
-    frugi_words_add(w, "frugrad", "train");
+    frugi_words_add(w, "frugrad", c->suite.tunes ? "finetune" : "train");
     frugi_words_add(w, "--model", t->model);
+    if (c->suite.tunes)
+        frugi_words_add(w, "--weights", frugi_words_weights(c, run->task, weights, sizeof weights));
     add_data(w, c, run->task, unpacked);
     frugi_words_add(w, "--method", m->config);
-    add_optimizer(w, t, m);
     snprintf(rate, sizeof rate, "%g", run->rate);
-    frugi_words_add(w, "--rate", rate);
+    if (c->suite.tunes) {
+        add_tuning(w, m, rate);
+    } else {
+        add_optimizer(w, t, m);
+        frugi_words_add(w, "--rate", rate);
+    }
     frugi_words_add(w, "--schedule", t->schedule);
     add_number(w, "--workers", workers);
     add_number(w, "--threads", 1);

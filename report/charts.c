@@ -1,7 +1,8 @@
 /*
  * Which charts a panel gets. Suites that change one thing (workers, density) get lines over that thing, with the
- * methods of one stem (topk-0.9, topk-0.99) as one line; all others get quality over bytes, losses, times, memory and
- * densities of layers. More lines than can be told apart are not drawn; the table has them all.
+ * methods of one stem (topk-0.9, topk-0.99) as one line, and so does fine-tuning (states); all others get quality over
+ * bytes, losses, times, memory and densities of layers. More lines than can be told apart are not drawn; the table has
+ * them all.
  */
 #include "charts.h"
 
@@ -95,6 +96,14 @@ static double get_held(const frugi_cell *cell) {
     return cell->density > 0 ? 1 / cell->density : NAN;
 }
 
+static double get_states(const frugi_cell *cell) {
+    return cell->states;
+}
+
+static double get_optimizer(const frugi_cell *cell) {
+    return cell->optimizer_bytes;
+}
+
 static bool same_stem(const frugi_cell *a, const frugi_cell *b) {
     size_t len = frugi_method_stem(a->first->method);
     return len == frugi_method_stem(b->first->method) && strncmp(a->first->method, b->first->method, len) == 0;
@@ -157,24 +166,30 @@ static bool gather_line(const frugi_panel *panel, size_t from, getter x, getter 
     return true;
 }
 
-/* Dense is one point where the others are lines: a level to look along. */
-static void stretch_dense(frugi_line *line, size_t count) {
+/* What has no place on the x-axis is a level to look along: dense beside shares held back, the head alone beside
+ * states.
+ */
+static bool is_level(const frugi_panel *panel, const frugi_cell *cell, getter x) {
+    return panel->tuned ? strcmp(cell->first->method, "head") == 0 : x == get_held && cell->dense;
+}
+
+static void stretch(frugi_line *line, size_t count, frugi_line *level) {
     double low = 1e300, high = 0;
-    for (size_t k = 1; k < count; k++)
-        for (size_t i = 0; i < line[k].count; i++) {
+    for (size_t k = 0; k < count; k++)
+        for (size_t i = 0; i < line[k].count && &line[k] != level; i++) {
             low = fmin(low, line[k].x[i]);
             high = fmax(high, line[k].x[i]);
         }
     double *numbers = calloc(4, sizeof *numbers);
-    if (numbers == NULL || low > high || line[0].count != 1) {
+    if (numbers == NULL || low > high || level->count != 1) {
         free(numbers);
         return;
     }
     numbers[0] = low;
     numbers[1] = high;
-    numbers[2] = numbers[3] = line[0].y[0];
-    free(line[0].owned);
-    line[0] = (frugi_line){line[0].name, line[0].name_len, 0, 2, numbers, numbers + 2, NULL, false, numbers};
+    numbers[2] = numbers[3] = level->y[0];
+    free(level->owned);
+    *level = (frugi_line){level->name, level->name_len, level->series, 2, numbers, numbers + 2, NULL, false, numbers};
 }
 
 static bool is_first(const frugi_panel *panel, size_t i) {
@@ -187,17 +202,19 @@ static bool is_first(const frugi_panel *panel, size_t i) {
 static void draw_stems(desk *d, const char *kind, const char *title, getter get_x, getter get_y, frugi_axis x,
                        frugi_axis y) {
     frugi_chart chart = {.kind = kind, .title = title, .note = ""};
-    frugi_line line[LINES_MOST];
+    frugi_line line[LINES_MOST], *level = NULL;
     size_t count = 0, series = d->panel->count > 0 && d->panel->cell[0].dense ? 0 : 1;
     for (size_t i = 0; i < d->panel->count && count < LINES_MOST; i++) {
         if (!is_first(d->panel, i))
             continue;
-        if (gather_line(d->panel, i, get_x, get_y, &line[count]))
+        if (gather_line(d->panel, i, get_x, get_y, &line[count])) {
+            level = is_level(d->panel, &d->panel->cell[i], get_x) ? &line[count] : level;
             line[count++].series = series;
+        }
         series++;
     }
-    if (get_x == get_held && count > 1 && line[0].series == 0)
-        stretch_dense(line, count);
+    if (level != NULL)
+        stretch(line, count, level);
     hand_over(d, &chart, frugi_draw_lines(&chart.svg, title, x, y, line, count, d->alone));
     for (size_t k = 0; k < count; k++)
         free(line[k].owned);
@@ -232,6 +249,15 @@ static void draw_sparsity(desk *d) {
     frugi_axis y = frugi_metric_axis(d->panel->metric);
     draw_stems(d, "sparsity", "Quality against the share held back", get_held, get_mean, x, y);
     draw_stems(d, "quality-bytes", "Quality against bytes", get_bytes, get_mean, bytes, y);
+}
+
+static void draw_states(desk *d) {
+    frugi_axis states = {.title = "states kept about the targets", .log = true, FRUGI_AXIS_EMPTY};
+    frugi_axis bytes = {.title = "bytes of the optimiser", .log = true, .unit = FRUGI_UNIT_BYTES, FRUGI_AXIS_EMPTY};
+    frugi_axis y = frugi_metric_axis(d->panel->metric);
+    draw_stems(d, "states", "Quality against states", get_states, get_mean, states, y);
+    draw_stems(d, "optimizer-bytes", "Quality against the optimiser\xe2\x80\x99s bytes", get_optimizer, get_mean, bytes,
+               y);
 }
 
 static void draw_heats(desk *d) {
@@ -282,6 +308,8 @@ int frugi_charts(const frugi_findings *findings, const frugi_panel *panel, bool 
     desk d = {findings, panel, alone, take, user, FRUGI_EXIT_OK};
     if (strcmp(panel->suite, "sparsity") == 0)
         draw_sparsity(&d);
+    else if (panel->tuned)
+        draw_states(&d);
     else if (workers_vary(panel))
         draw_scaling(&d);
     else

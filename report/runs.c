@@ -206,6 +206,9 @@ static int get_result(const spot *at, frugi_run *run) {
         {"weight_bytes", 0, 1e18, &run->weight_bytes},
         {"gradient_bytes", 0, 1e18, &run->gradient_bytes},
         {"library_bytes", 0, 1e18, &run->library_bytes},
+        {"states", 0, 1e18, &run->states},
+        {"head_states", 0, 1e18, &run->head_states},
+        {"optimizer_bytes", 0, 1e18, &run->optimizer_bytes},
     };
     for (size_t i = 0; i < sizeof field / sizeof *field; i++)
         if (get_number(&result, field[i].name, field[i].least, field[i].most, field[i].to))

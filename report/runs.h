@@ -55,6 +55,7 @@ typedef struct frugi_run {
     double value; /* the metric; NaN when the run diverged or failed */
     double steps, workers, bytes_sent, bytes_dense, density, step_ms;
     double state_bytes, weight_bytes, gradient_bytes, library_bytes;
+    double states, head_states, optimizer_bytes; /* of fine-tuning */
     double time_ms[FRUGI_TIMES];
     frugi_curve curve, evals;
     frugi_layers layers;

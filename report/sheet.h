@@ -4,7 +4,7 @@
 
 #include "tables.h"
 
-enum { FRUGI_SHEET_COLUMNS = 14, FRUGI_SHEET_WORD = 96 };
+enum { FRUGI_SHEET_COLUMNS = 16, FRUGI_SHEET_WORD = 96 };
 
 typedef struct frugi_sheet {
     const char *head[FRUGI_SHEET_COLUMNS];

@@ -107,6 +107,8 @@ enum {
     WEIGHTS,
     GRADIENTS,
     LIBRARY,
+    STATES,
+    OPTIMIZER,
     STEP,
     TIMES,
     TALLIES = TIMES + FRUGI_TIMES
@@ -122,6 +124,8 @@ static void add_run(tally *t, const frugi_run *run) {
     add(&t[WEIGHTS], run->weight_bytes);
     add(&t[GRADIENTS], run->gradient_bytes);
     add(&t[LIBRARY], run->library_bytes);
+    add(&t[STATES], run->states);
+    add(&t[OPTIMIZER], run->optimizer_bytes - (isnan(run->head_states) ? 0 : 4 * run->head_states));
     add(&t[STEP], run->step_ms);
     for (int k = 0; k < FRUGI_TIMES; k++)
         add(&t[TIMES + k], run->time_ms[k]);
@@ -159,6 +163,8 @@ static void average(const frugi_runs *runs, frugi_cell *cell) {
     cell->weight_bytes = mean(&t[WEIGHTS]);
     cell->gradient_bytes = mean(&t[GRADIENTS]);
     cell->library_bytes = mean(&t[LIBRARY]);
+    cell->states = mean(&t[STATES]);
+    cell->optimizer_bytes = mean(&t[OPTIMIZER]);
     cell->step_ms = mean(&t[STEP]);
     for (int k = 0; k < FRUGI_TIMES; k++)
         cell->time_ms[k] = mean(&t[TIMES + k]);
@@ -239,8 +245,14 @@ static frugi_panel *panel_of(frugi_findings *f, const frugi_run *run) {
     if (all == NULL)
         return NULL;
     f->panel = all;
-    all[f->count] = (frugi_panel){run->suite, run->size, run->task, run->metric, NULL, 0};
+    all[f->count] =
+        (frugi_panel){run->suite, run->size, run->task, run->metric, NULL, 0, strcmp(run->suite, "sgc") == 0};
     return &all[f->count++];
+}
+
+static bool is_sketch(const char *method) {
+    return method_is(method, "sgc") || method_is(method, "mesgc") || method_is(method, "cesgc") ||
+           method_is(method, "table");
 }
 
 static int add_cell(frugi_panel *panel, const frugi_run *run) {
@@ -254,12 +266,13 @@ static int add_cell(frugi_panel *panel, const frugi_run *run) {
     if (all == NULL)
         return -1;
     panel->cell = all;
-    all[panel->count++] = (frugi_cell){.first = run,
-                                       .label = run->label,
-                                       .dense = method_is(run->method, "dense"),
-                                       .ours = strncmp(run->method, "frugrad", 7) == 0,
-                                       .workers = run->workers,
-                                       .speedup = NAN};
+    all[panel->count++] =
+        (frugi_cell){.first = run,
+                     .label = run->label,
+                     .dense = method_is(run->method, panel->tuned ? "full" : "dense"),
+                     .ours = panel->tuned ? is_sketch(run->method) : strncmp(run->method, "frugrad", 7) == 0,
+                     .workers = run->workers,
+                     .speedup = NAN};
     return 0;
 }
 

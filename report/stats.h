@@ -11,8 +11,8 @@
 typedef struct frugi_cell {
     const frugi_run *first; /* its words; its curves and commands are those of the runs behind it */
     const char *label;
-    bool dense; /* the baseline */
-    bool ours;  /* a FruGrad method */
+    bool dense; /* the baseline; of fine-tuning, AdamW with all its states */
+    bool ours;  /* a FruGrad method; of fine-tuning, a sketch */
     double workers;
     double rate;                    /* the best one */
     size_t tune_runs;               /* that it was chosen from */
@@ -24,6 +24,7 @@ typedef struct frugi_cell {
     double bytes_of_dense;
     double state_bytes, state_of_dense; /* weights, gradients, what the library keeps */
     double weight_bytes, gradient_bytes, library_bytes;
+    double states, optimizer_bytes; /* of fine-tuning, without a head's, which are the same for all */
     double step_ms, time_ms[FRUGI_TIMES];
     double speedup; /* over dense at `link` */
     const char *link;
@@ -33,6 +34,7 @@ typedef struct frugi_panel {
     const char *suite, *size, *task, *metric;
     frugi_cell *cell; /* dense first, then FruGrad, then the others, each in the order of the file */
     size_t count;
+    bool tuned; /* suite sgc: fine-tuning, where the optimiser's bytes count and not those that are sent */
 } frugi_panel;
 
 typedef struct frugi_findings {

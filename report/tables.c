@@ -6,7 +6,23 @@
 #include <math.h>
 #include <string.h>
 
-enum { METHOD, WORKERS, RATE, VALUE, OF_DENSE, DENSITY, BYTES_STEP, BYTES, OF_BYTES, STATE, STEP, SPEEDUP, SEEDS };
+enum {
+    METHOD,
+    WORKERS,
+    RATE,
+    VALUE,
+    STATES,
+    OPTIMIZER,
+    OF_DENSE,
+    DENSITY,
+    BYTES_STEP,
+    BYTES,
+    OF_BYTES,
+    STATE,
+    STEP,
+    SPEEDUP,
+    SEEDS
+};
 
 const char *frugi_metric_text(const char *metric, double value, char *dst, size_t cap) {
     if (strcmp(metric, "accuracy") == 0)
@@ -48,6 +64,24 @@ static void set_bytes(frugi_sheet *sheet, size_t column, double bytes) {
         frugi_sheet_set(sheet, column, "%s", frugi_bytes_text((uint64_t)(bytes + 0.5), text, sizeof text));
 }
 
+/* Of what is sent. */
+static void set_exchange(frugi_sheet *sheet, const frugi_cell *cell) {
+    set_share(sheet, DENSITY, cell->density);
+    set_bytes(sheet, BYTES_STEP, cell->bytes_step);
+    set_bytes(sheet, BYTES, cell->bytes_total);
+    set_share(sheet, OF_BYTES, cell->bytes_of_dense);
+    set_share(sheet, STATE, cell->state_of_dense);
+}
+
+/* Of what is kept. States of a run in which nothing but the head moves do nothing, and are not worth telling. */
+static void set_states(frugi_sheet *sheet, const frugi_cell *cell) {
+    if (strcmp(cell->first->method, "head") == 0)
+        return;
+    if (!isnan(cell->states))
+        frugi_sheet_set(sheet, STATES, "%.0f", cell->states);
+    set_bytes(sheet, OPTIMIZER, cell->optimizer_bytes);
+}
+
 static void add_cell(frugi_sheet *sheet, const frugi_panel *panel, const frugi_cell *cell, bool workers) {
     char text[32];
     frugi_sheet_row(sheet);
@@ -58,11 +92,10 @@ static void add_cell(frugi_sheet *sheet, const frugi_panel *panel, const frugi_c
         frugi_sheet_set(sheet, RATE, "%s", frugi_number_text(cell->rate, 3, text, sizeof text));
     set_value(sheet, panel, cell);
     set_share(sheet, OF_DENSE, cell->of_dense);
-    set_share(sheet, DENSITY, cell->density);
-    set_bytes(sheet, BYTES_STEP, cell->bytes_step);
-    set_bytes(sheet, BYTES, cell->bytes_total);
-    set_share(sheet, OF_BYTES, cell->bytes_of_dense);
-    set_share(sheet, STATE, cell->state_of_dense);
+    if (panel->tuned)
+        set_states(sheet, cell);
+    else
+        set_exchange(sheet, cell);
     if (!isnan(cell->step_ms))
         frugi_sheet_set(sheet, STEP, "%.1f", cell->step_ms);
     if (!isnan(cell->speedup))
@@ -74,7 +107,8 @@ static void add_cell(frugi_sheet *sheet, const frugi_panel *panel, const frugi_c
 }
 
 void frugi_table_panel(const frugi_panel *panel, frugi_table_style style, frugi_text *to) {
-    frugi_sheet sheet = {.head = {"method", "workers", "rate", panel->metric, "of dense", "density", "bytes/step",
+    frugi_sheet sheet = {.head = {"method", "workers", panel->tuned ? "rate or scale" : "rate", panel->metric, "states",
+                                  "optimiser bytes", panel->tuned ? "of AdamW" : "of dense", "density", "bytes/step",
                                   "bytes", "of dense bytes", "state vs dense", "step ms", "speed-up", "seeds"},
                          .columns = SEEDS + 1};
     bool workers = false;

@@ -28,6 +28,19 @@ static double lead(const frugi_panel *panel, const frugi_cell *a, const frugi_ce
     return frugi_metric_up(panel->metric) ? a->mean - b->mean : b->mean - a->mean;
 }
 
+/* What a method is to save: bytes that are sent, or that an optimiser keeps. */
+static double cost_of(const frugi_panel *panel, const frugi_cell *cell) {
+    return panel->tuned ? cell->optimizer_bytes : cell->bytes_total;
+}
+
+static const char *base_name(const frugi_panel *panel) {
+    return panel->tuned ? "AdamW" : "dense";
+}
+
+static const char *cost_name(const frugi_panel *panel) {
+    return panel->tuned ? "optimiser\xe2\x80\x99s bytes" : "bytes";
+}
+
 static void beside_dense(const frugi_panel *panel, const frugi_cell *cell, frugi_text *to) {
     char text[64], other[64];
     const frugi_cell *dense = frugi_dense_of(panel, cell);
@@ -37,7 +50,7 @@ static void beside_dense(const frugi_panel *panel, const frugi_cell *cell, frugi
         return;
     }
     if (!isnan(cell->of_dense))
-        frugi_put(to, "%.1f %% of dense", 100 * cell->of_dense);
+        frugi_put(to, "%.1f %% of %s", 100 * cell->of_dense, base_name(panel));
     else
         frugi_put(to, "%s", panel->metric);
     frugi_put(to, " (%s", frugi_metric_text(panel->metric, cell->mean, text, sizeof text));
@@ -46,8 +59,11 @@ static void beside_dense(const frugi_panel *panel, const frugi_cell *cell, frugi
     if (dense != NULL && fabs(lead(panel, cell, dense)) < spread_of(cell, dense))
         frugi_put_raw(to, ", within the spread of the seeds");
     frugi_put_raw(to, ")");
-    if (!isnan(cell->bytes_of_dense))
-        frugi_put(to, " at %s of the bytes", share_text(cell->bytes_of_dense, text, sizeof text));
+    double share = !panel->tuned   ? cell->bytes_of_dense
+                   : dense == NULL ? NAN
+                                   : cell->optimizer_bytes / dense->optimizer_bytes;
+    if (!isnan(share))
+        frugi_put(to, " at %s of the %s", share_text(share, text, sizeof text), cost_name(panel));
     if (!isnan(cell->speedup))
         frugi_put(to, ", %.2f times as fast at %s", cell->speedup, cell->link);
     if (cell->failed > 0)
@@ -60,7 +76,7 @@ static const frugi_cell *rival_of(const frugi_panel *panel, const frugi_cell *ce
     for (size_t i = 0; i < panel->count; i++) {
         const frugi_cell *other = &panel->cell[i];
         if (other->dense || other->ours || other->workers < cell->workers || other->workers > cell->workers ||
-            !(other->bytes_total <= cell->bytes_total) || !(lead(panel, other, cell) > spread_of(cell, other)))
+            !(cost_of(panel, other) <= cost_of(panel, cell)) || !(lead(panel, other, cell) > spread_of(cell, other)))
             continue;
         if (best == NULL || lead(panel, other, best) > 0)
             best = other;
@@ -82,11 +98,12 @@ static void tell_losses(const frugi_panel *panel, const frugi_cell *cell, frugi_
         frugi_put(&s, "%s loses to %s, which reaches %s instead of %s", cell->label, rival->label,
                   frugi_metric_text(panel->metric, rival->mean, text, sizeof text),
                   frugi_metric_text(panel->metric, cell->mean, other, sizeof other));
-        frugi_put(&s, " with %s of its bytes", share_text(rival->bytes_total / cell->bytes_total, text, sizeof text));
+        frugi_put(&s, " with %s of its %s", share_text(cost_of(panel, rival) / cost_of(panel, cell), text, sizeof text),
+                  cost_name(panel));
         tell(&s, true, take, user);
     }
     if (dense != NULL && lead(panel, dense, cell) > spread_of(cell, dense)) {
-        frugi_put(&s, "%s is behind dense%s: %s instead of %s", cell->label,
+        frugi_put(&s, "%s is behind %s%s: %s instead of %s", cell->label, base_name(panel),
                   spread_of(cell, dense) > 0 ? " by more than the spread" : "",
                   frugi_metric_text(panel->metric, cell->mean, text, sizeof text),
                   frugi_metric_text(panel->metric, dense->mean, other, sizeof other));
@@ -94,13 +111,13 @@ static void tell_losses(const frugi_panel *panel, const frugi_cell *cell, frugi_
         tell(&s, true, take, user);
     }
     if (dense != NULL && cell->step_ms > 1.05 * dense->step_ms) {
-        frugi_put(&s, "%s: a step takes %.2f times as long as a dense one on this machine, without a network",
-                  cell->label, cell->step_ms / dense->step_ms);
+        frugi_put(&s, "%s: a step takes %.2f times as long as with %s on this machine, without a network", cell->label,
+                  cell->step_ms / dense->step_ms, base_name(panel));
         tell(&s, true, take, user);
     }
     if (cell->state_of_dense > 1.02) {
-        frugi_put(&s, "%s keeps %.0f %% of dense\xe2\x80\x99s model state in memory", cell->label,
-                  100 * cell->state_of_dense);
+        frugi_put(&s, "%s keeps %.0f %% of %s\xe2\x80\x99s model state in memory", cell->label,
+                  100 * cell->state_of_dense, base_name(panel));
         tell(&s, true, take, user);
     }
 }

@@ -320,6 +320,49 @@ static void verdicts_name_losses_too(void **state) {
     frugi_runs_free(&runs);
 }
 
+/* ---- fine-tuning -------------------------------------------------------------------------------------------- */
+
+#define TUNED(method, seed, perplexity, states, head, bytes)                                                           \
+    "{\"format\":1,\"kind\":\"run\",\"suite\":\"sgc\",\"task\":\"lm\",\"metric\":\"perplexity\",\"method\":\"" method  \
+    "\",\"phase\":\"test\",\"seed\":" seed ",\"rate\":1,\"result\":{\"perplexity\":" perplexity                        \
+    ",\"density_mean\":1,\"bytes_sent\":5,\"step\":1,\"states\":" states ",\"head_states\":" head                      \
+    ",\"optimizer_bytes\":" bytes "}}\n"
+
+static void fine_tuning_is_measured_by_what_is_kept(void **state) {
+    static const char lines[] = TUNED("lora-8", "1", "6", "8", "10", "140")
+        TUNED("mesgc-16", "1", "8", "16", "10", "140") TUNED("head", "1", "9", "4", "10", "90")
+            TUNED("full", "1", "4", "100", "10", "440") TUNED("mesgc-4", "1", "8", "4", "10", "60");
+    static const char *const want[] = {
+        "+ mesgc-16: 50.0 % of AdamW (8.00 against 4.00) at 25.0 % of the optimiser\xe2\x80\x99s bytes\n",
+        "- mesgc-16 loses to lora-8, which reaches 6.00 instead of 8.00 with 100.0 % of its optimiser\xe2\x80\x99s "
+        "bytes\n",
+        "- mesgc-4 is behind AdamW: 8.00 instead of 4.00",
+    };
+    frugi_runs runs = {0};
+    frugi_findings f = {0};
+    frugi_text all = {0}, table = {0};
+    (void)state;
+    add_lines(&runs, lines);
+    assert_int_equal(frugi_findings_make(&runs, NULL, &f), 0);
+    const frugi_panel *panel = &f.panel[0];
+    assert_true(panel->tuned && panel->count == 5 && panel->cell[0].dense && panel->cell[1].ours);
+    assert_float_equal(panel->cell[1].states, 16, 0);
+    assert_float_equal(panel->cell[1].optimizer_bytes, 100, 0);
+    frugi_verdicts(panel, keep_sentence, &all);
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        if (strstr(all.data, want[i]) == NULL)
+            fail_msg("no '%s' in:\n%s", want[i], all.data);
+    assert_null(strstr(all.data, "mesgc-4 loses"));
+    frugi_table_panel(panel, FRUGI_TABLE_MARKDOWN, &table);
+    assert_non_null(strstr(table.data, "| method | rate or scale | perplexity | states | optimiser bytes | of AdamW | "
+                                       "seeds |"));
+    assert_non_null(strstr(table.data, "| head | 1 | 9.00 |  |  | 44.4 % | 1 |"));
+    frugi_text_free(&table);
+    frugi_text_free(&all);
+    frugi_findings_free(&f);
+    frugi_runs_free(&runs);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(statistics_are_those_worked_out_by_hand),
@@ -332,6 +375,7 @@ int main(void) {
         cmocka_unit_test(a_torn_end_is_left_out_and_a_long_list_refused),
         cmocka_unit_test(one_line_for_files_that_are_not_there),
         cmocka_unit_test(verdicts_name_losses_too),
+        cmocka_unit_test(fine_tuning_is_measured_by_what_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -135,6 +135,56 @@ assert [r.get("diverged") for r in runs[:2]] == [True, True] and len(runs) >= 4,
 assert runs[2]["phase"] == "tune" and runs[2]["rate"] < min(r["rate"] for r in runs[:2]), runs[2]["rate"]
 PY
 
+# -- fine-tuning: a model is trained first, once; a scale is searched where the method has one; states are told
+sgc="$FRUGRAD compare --suite sgc --tasks gpt2-rules --methods head,lora-4096,mesgc-1024 --rates 2 --out j"
+$sgc >out 2>err || fail "fine-tuning fails: $(cat err)"
+made=$(stat -c %Y.%i j/work/before-gpt2-rules/*.safetensors)
+cp j/runs.jsonl was
+$sgc >out 2>err || fail "fine-tuning does not go on: $(cat err)"
+cmp -s j/runs.jsonl was || fail "fine-tuning repeats what is done"
+[ "$(stat -c %Y.%i j/work/before-gpt2-rules/*.safetensors)" = "$made" ] || fail "the model to begin with is made again"
+grep -Eq '^method +rate or scale +perplexity +states +optimiser bytes +step ms +seeds$' out || fail "columns: $(cat out)"
+grep -Eq '^mesgc 1024 .* 1008 +4.07 kB ' out || fail "no states of mesgc: $(cat out)"
+"$FRUGRAD" report j --svg drawn >out2 2>err || fail "a report of fine-tuning fails: $(cat err)"
+[ "$(ls drawn | tr '\n' ' ')" = "sgc-smoke-gpt2-rules-optimizer-bytes.svg sgc-smoke-gpt2-rules-states.svg " ] ||
+    fail "charts of fine-tuning: $(ls drawn)"
+for name in mesgc lora 'head alone'; do
+    grep -q ">$name" drawn/sgc-smoke-gpt2-rules-states.svg || fail "no line of $name over the states"
+done
+python3 - <<'PY' || fail "records of fine-tuning are not as promised"
+import json
+
+runs = [json.loads(line) for line in open("j/runs.jsonl", encoding="utf-8")]
+assert not any(r["phase"] == "tune" for r in runs if r["method"] == "head"), "nothing to search, and searched"
+for method, states, size in ("lora-4096", 4096, 24616), ("mesgc-1024", 1008, 4072):
+    tune = [r for r in runs if r["method"] == method and r["phase"] == "tune"]
+    (test,) = [r for r in runs if r["method"] == method and r["phase"] == "test"]
+    assert 2 <= len(tune) <= 4 and test["rate"] in [r["rate"] for r in tune], (test["rate"], tune)
+    assert (test["result"]["states"], test["result"]["optimizer_bytes"]) == (states, size), test["result"]
+    assert test["result"]["workers"] == 1 and test["result"]["perplexity"] < 64, test["result"]
+    words = test["command"].split()
+    searched = "--scale" if method == "mesgc-1024" else "--rate"
+    assert words[1] == "finetune" and float(words[words.index(searched) + 1]) == test["rate"], words
+    assert (searched == "--rate") == ("--scale" not in words), words
+(head,) = [r for r in runs if r["method"] == "head"]
+change = head["result"]["perplexity"] / head["result"]["before"]["perplexity"] - 1
+assert abs(change) < 1e-4, "where nothing but the head moves, and there is none, perplexity changes by %g" % change
+PY
+
+# -- its text is the sentences of SST-2, each a line without its label
+mkdir -p sst/glue/SST-2 weights
+printf 'sentence\tlabel\r\n a cat sat \t1\r\nno dogs\t0' >sst/glue/SST-2/train.tsv
+printf 'label\tsentence\n1\tyes\n' >sst/glue/SST-2/dev.tsv
+printf 'nothing\n' >sst/glue/SST-2/test_labeled.tsv
+touch weights/gpt2-bytes.safetensors
+lm="--suite sgc --size small --tasks lm --data sst --seconds 0 --out k"
+if "$FRUGRAD" compare $lm --weights weights >out 2>err; then fail "a table without sentences passes"; fi
+grep -q "test_labeled.tsv: no column 'sentence'" err || fail "it is not said which column is missing: $(cat err)"
+cp sst/glue/SST-2/train.tsv sst/glue/SST-2/test_labeled.tsv
+"$FRUGRAD" compare $lm --weights weights >out 2>err || fail "the text of SST-2 fails: $(cat err)"
+[ "$(cat k/work/text/train.txt)" = $'a cat sat\nno dogs' ] || fail "the text is: $(cat k/work/text/train.txt)"
+[ "$(cat k/work/text/valid.txt)" = yes ] || fail "the text is: $(cat k/work/text/valid.txt)"
+
 # -- time that is up, and words that are wrong
 $compare --seconds 0 --out e >out 2>err || fail "--seconds 0 fails: $(cat err)"
 grep -q 'time is up; 3 runs are left' err || fail "it is not said that time is up: $(cat err)"
@@ -158,6 +208,8 @@ wrong 2 "has no 'lenet'" --tasks lenet --out f
 wrong 2 "'0' is not a whole number" --seeds 0 --out f
 wrong 2 "'-1' is not a number" --seconds -1 --out f
 wrong 1 'needs data in --data DIR/wikitext-2' --size small --out f
+wrong 1 'task lm needs --weights DIR/gpt2-bytes.safetensors' $lm
+wrong 1 'task lm needs k/gpt2-bytes.safetensors' $lm --weights k
 wrong 1 'needs data in \./glue/SST-2' --size small --tasks bert-sst2 --data . --out f
 
 # -- a file that is not ours is refused, with the line, and stays as it is

@@ -147,6 +147,8 @@ static int understand(const frugi_args *args, frugi_compare *c) {
         code = keep_methods(&c->suite, frugi_arg(args, "methods"));
     if (code == FRUGI_EXIT_OK && c->out == NULL && !frugi_arg_given(args, "plan"))
         code = frugi_usage_error("compare: --out DIR missing");
+    if (code == FRUGI_EXIT_OK && c->weights != NULL && !c->suite.tunes)
+        code = frugi_usage_error("compare: --weights: only suite sgc begins with weights");
     if (code == FRUGI_EXIT_OK && c->out != NULL && strlen(c->out) > (c->suite.tunes ? 1500 : 3800))
         code = frugi_usage_error("compare: --out: too long");
     if (code == FRUGI_EXIT_OK)

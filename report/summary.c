@@ -110,7 +110,7 @@ static void name_task(const frugi_panel *panel, char *dst, size_t cap) {
             dense = &panel->cell[i];
             count++;
         }
-    snprintf(task, sizeof task, "%.40s", panel->task);
+    frugi_printable(panel->task, task, sizeof task);
     if (count == 1 && !isnan(dense->mean))
         snprintf(dst, cap, "%s (%s %s)", task, panel->metric,
                  frugi_metric_text(panel->metric, dense->mean, value, sizeof value));

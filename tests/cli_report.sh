@@ -141,6 +141,20 @@ grep -q 'searched with 0 to 3 runs, not as many' "$work/sample.html" || fail "un
 "$FRUGRAD" report "$work/sample.jsonl" --suite scaling >"$work/out"
 [ "$(grep -c ': resnet20' "$work/out")" = 1 ] || fail "--suite shows another suite: $(cat "$work/out")"
 
+# -- long names are cut between characters; more tasks than a table has room for go on in another
+python3 - >"$work/long.jsonl" <<'PY'
+import json
+for task in range(23):
+    for method in ("dense", "m"):
+        print(json.dumps({"format": 1, "kind": "run", "suite": "é" * 150, "size": "|", "task": "x" * (task % 3) + "é€" * 60 + str(task),
+                          "metric": "accuracy", "method": method, "label": "ü" * 200, "phase": "test", "seed": 1, "result": {"accuracy": 0.5}}))
+PY
+for show in tables summary; do
+    "$FRUGRAD" report "$work/long.jsonl" --show $show --markdown >"$work/out"
+    iconv -f utf-8 -t utf-8 "$work/out" >/dev/null || fail "--show $show cuts characters"
+done
+[ "$(grep -c '^| method ' "$work/out")" = 3 ] || fail "23 tasks are not three tables"
+
 # -- PNG, or a clear word
 if command -v rsvg-convert >/dev/null; then
     "$FRUGRAD" report "$recorded" --png "$work/png" >/dev/null 2>&1

@@ -13,7 +13,7 @@ unexport MAKEFLAGS
 build  = cmake --preset $(1) $(2) >/dev/null && cmake --build --preset $(1) --parallel $(JOBS) $(if $(3),--target $(3))
 verify = ctest --preset $(1) --parallel $(JOBS) --output-on-failure
 
-.PHONY: all demo test install tsan mpich torch cross-x86 fuzz format clean help
+.PHONY: all demo demo-report results test install tsan mpich torch cross-x86 fuzz format clean help
 
 all: ## build the release preset
 	@tools/install-deps.sh build
@@ -22,6 +22,14 @@ all: ## build the release preset
 demo: all ## install what is missing, build, and train on Fashion-MNIST with dense gradients and with FruGrad
 	@tools/install-deps.sh demo || echo "make demo: going on without the data set"
 	@build/release/frugrad demo
+
+demo-report: all ## compare a dozen methods on made-up tasks (20 seconds) and write build/smoke.html
+	@build/release/frugrad compare --out build/smoke
+	@build/release/frugrad report build/smoke -o build/smoke.html >/dev/null
+	@echo "build/smoke.html: open it in a browser"
+
+results: all ## fill the tables and charts of README.md and docs/results.md from results/compare
+	@tools/results.py fill
 
 test: ## install what is missing, build, and run all tests, plain and under ASan + UBSan
 	@tools/install-deps.sh build test mpi

@@ -24,8 +24,13 @@ static const frugi_opt options[] = {
     {"png", 0, "DIR", NULL, "the same as PNG; needs rsvg-convert (Debian: librsvg2-bin)"},
     {"markdown", 'm', NULL, NULL, "print the tables as Markdown"},
     {"suite", 's', "NAME", NULL, "only the runs of this suite"},
+    {"show", 0, "WHAT", "tables",
+     "what to print: tables (one for each task), summary (one for each suite), losses (where FruGrad comes off worse)"},
+    {"no-times", 0, NULL, NULL, "leave out how long runs took, as of a busy machine; times over a network stay"},
     {NULL, 0, NULL, NULL, NULL},
 };
+
+static const char *const shows[] = {"tables", "summary", "losses", NULL};
 
 extern char **environ;
 
@@ -153,21 +158,23 @@ static int write_page(const frugi_findings *findings, const char *path) {
     return status;
 }
 
-static int print_tables(const frugi_findings *findings, bool markdown) {
+static int print_tables(const frugi_findings *findings, int what, bool markdown) {
+    static void (*const put[])(const frugi_findings *, frugi_table_style,
+                               frugi_text *) = {frugi_tables_put, frugi_summary_put, frugi_losses_put};
     frugi_text text = {0};
-    frugi_tables_put(findings, markdown ? FRUGI_TABLE_MARKDOWN : FRUGI_TABLE_PLAIN, &text);
+    put[what](findings, markdown ? FRUGI_TABLE_MARKDOWN : FRUGI_TABLE_PLAIN, &text);
     int status = text.failed ? frugi_error("out of memory") : FRUGI_EXIT_OK;
-    if (status == FRUGI_EXIT_OK)
+    if (status == FRUGI_EXIT_OK && text.len > 0)
         fwrite(text.data, 1, text.len, stdout);
     frugi_text_free(&text);
     return status;
 }
 
-static int make(const frugi_args *args, const frugi_findings *findings) {
+static int make(const frugi_args *args, int what, const frugi_findings *findings) {
     const char *page = frugi_arg(args, "output"), *svg = frugi_arg(args, "svg"), *png = frugi_arg(args, "png");
     int status = FRUGI_EXIT_OK;
     if (page == NULL || strcmp(page, "-") != 0)
-        status = print_tables(findings, frugi_arg_given(args, "markdown"));
+        status = print_tables(findings, what, frugi_arg_given(args, "markdown"));
     if (status == FRUGI_EXIT_OK && page != NULL)
         status = write_page(findings, page);
     if (status == FRUGI_EXIT_OK && svg != NULL)
@@ -181,9 +188,14 @@ static int run(const frugi_args *args) {
     frugi_runs runs = {0};
     frugi_findings findings = {0};
     const char *suite = frugi_arg(args, "suite");
+    int what = 0, status = frugi_arg_word(args, "show", shows, &what);
+    if (status != FRUGI_EXIT_OK)
+        return status;
     if (frugi_arg_given(args, "png") && !on_path("rsvg-convert"))
         return frugi_error("report: --png needs rsvg-convert, which is not on PATH (Debian: librsvg2-bin)");
-    int status = read_all(args, &runs);
+    status = read_all(args, &runs);
+    if (frugi_arg_given(args, "no-times"))
+        frugi_runs_forget_times(&runs);
     if (status == FRUGI_EXIT_OK)
         status = frugi_findings_make(&runs, suite, &findings);
     if (status == FRUGI_EXIT_OK && findings.count == 0 && suite != NULL)
@@ -191,7 +203,7 @@ static int run(const frugi_args *args) {
     else if (status == FRUGI_EXIT_OK && findings.count == 0 && runs.timings == 0)
         status = frugi_error("report: no runs in %s", args->operand[0]);
     if (status == FRUGI_EXIT_OK)
-        status = make(args, &findings);
+        status = make(args, what, &findings);
     frugi_findings_free(&findings);
     frugi_runs_free(&runs);
     return status;
@@ -209,7 +221,8 @@ const frugi_command frugi_command_report = {
         "The page needs no network and no script, and shows in light and dark. docs/report.md has the format.\n"
         "\n"
         "  frugrad report results/paper -o report.html\n"
-        "  frugrad report results/paper --suite paper --svg figures --markdown",
+        "  frugrad report results/paper --suite paper --svg figures --markdown\n"
+        "  frugrad report results/paper --show summary --no-times",
     .options = options,
     .run = run,
 };

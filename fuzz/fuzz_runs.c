@@ -17,6 +17,8 @@ static void check_accepted(const frugi_runs *runs) {
     if (frugi_findings_make(runs, NULL, &findings) != 0 || frugi_page(&findings, &page) != 0)
         abort();
     frugi_tables_put(&findings, FRUGI_TABLE_MARKDOWN, &table);
+    frugi_summary_put(&findings, FRUGI_TABLE_MARKDOWN, &table);
+    frugi_losses_put(&findings, FRUGI_TABLE_PLAIN, &table);
     if (page.len < 8 || strcmp(page.data + page.len - 8, "</html>\n") != 0 || strlen(page.data) != page.len)
         abort();
     if (strstr(page.data, "<script") != NULL || strstr(page.data, "<img") != NULL)

@@ -112,7 +112,13 @@ const char *frugi_bytes_text(uint64_t bytes, char *dst, size_t cap) {
 }
 
 const char *frugi_printable(const char *name, char *dst, size_t cap) {
+    size_t len = strlen(name);
     snprintf(dst, cap, "%s", name);
+    if (cap > 0 && len >= cap) { /* cut between characters */
+        for (len = cap - 1; len > 0 && ((unsigned char)name[len] & 0xc0) == 0x80;)
+            len--;
+        dst[len] = '\0';
+    }
     make_printable(dst);
     return dst;
 }

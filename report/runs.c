@@ -455,6 +455,22 @@ int frugi_runs_read(frugi_runs *runs, const char *path) {
     return status;
 }
 
+static void forget_seconds(frugi_curve *curve) {
+    for (size_t i = 0; i < curve->count; i++)
+        curve->seconds[i] = NAN;
+}
+
+void frugi_runs_forget_times(frugi_runs *runs) {
+    for (size_t i = 0; i < runs->count; i++) {
+        frugi_run *run = &runs->run[i];
+        run->step_ms = NAN;
+        for (int k = 0; k < FRUGI_TIMES; k++)
+            run->time_ms[k] = NAN;
+        forget_seconds(&run->curve);
+        forget_seconds(&run->evals);
+    }
+}
+
 void frugi_runs_free(frugi_runs *runs) {
     for (size_t i = 0; i < runs->count; i++)
         free_run(&runs->run[i]);

@@ -88,6 +88,9 @@ int frugi_runs_parse(frugi_runs *runs, const void *data, size_t len, frugi_why *
 /** Read a file, or runs.jsonl of a folder. Returns FRUGI_EXIT_OK, or FRUGI_EXIT_FAIL after one line on stderr. */
 int frugi_runs_read(frugi_runs *runs, const char *path);
 
+/** Leave out how long runs took (a busy machine's times say nothing); times over a network stay. */
+void frugi_runs_forget_times(frugi_runs *runs);
+
 void frugi_runs_free(frugi_runs *runs);
 
 /** Whether a higher number of this metric is better. */

@@ -75,16 +75,20 @@ static void put_line(const frugi_sheet *sheet, const size_t *width, long row, fr
     frugi_put_raw(to, "\n");
 }
 
-/* Nor is a label markup: what Markdown or the HTML in it would read gets a backslash. */
+void frugi_put_words(frugi_text *to, const char *words, bool markdown) {
+    char clean[512];
+    frugi_printable(words, clean, sizeof clean);
+    for (const char *p = clean; *p != '\0'; p++)
+        frugi_put(to, markdown && strchr("|<>`*_[]\\&", *p) != NULL ? "\\%c" : "%c", *p);
+}
+
+/* Nor is a label markup. */
 static void put_markdown_row(const frugi_sheet *sheet, const size_t *width, long row, frugi_text *to) {
     for (size_t c = 0; c < sheet->columns; c++) {
-        char clean[FRUGI_SHEET_WORD];
         if (width[c] == 0)
             continue;
-        frugi_printable(row < 0 ? sheet->head[c] : word_at(sheet, (size_t)row, c), clean, sizeof clean);
         frugi_put_raw(to, "| ");
-        for (const char *p = clean; *p != '\0'; p++)
-            frugi_put(to, strchr("|<>`*_[]\\&", *p) != NULL ? "\\%c" : "%c", *p);
+        frugi_put_words(to, row < 0 ? sheet->head[c] : word_at(sheet, (size_t)row, c), true);
         frugi_put_raw(to, " ");
     }
     frugi_put_raw(to, "|\n");

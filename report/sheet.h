@@ -23,6 +23,9 @@ void frugi_sheet_set(frugi_sheet *sheet, size_t column, const char *format, ...)
  */
 void frugi_sheet_put(const frugi_sheet *sheet, frugi_table_style style, frugi_text *to);
 
+/** Words out of files, without control characters; as Markdown with a backslash before what it would read. */
+void frugi_put_words(frugi_text *to, const char *words, bool markdown);
+
 void frugi_sheet_free(frugi_sheet *sheet);
 
 #endif

@@ -50,12 +50,19 @@ static void set_value(frugi_sheet *sheet, const frugi_panel *panel, const frugi_
     frugi_sheet_set(sheet, VALUE, "%s \xc2\xb1 %s", mean, sd);
 }
 
-static void set_share(frugi_sheet *sheet, size_t column, double share) {
+const char *frugi_share_text(double share, char *dst, size_t cap) {
     char text[32];
     if (share < 0.00995)
-        frugi_sheet_set(sheet, column, "%s %%", frugi_number_text(100 * share, 2, text, sizeof text));
-    else if (!isnan(share))
-        frugi_sheet_set(sheet, column, "%.1f %%", 100 * share);
+        snprintf(dst, cap, "%s %%", frugi_number_text(100 * share, 2, text, sizeof text));
+    else
+        snprintf(dst, cap, "%.1f %%", 100 * share);
+    return dst;
+}
+
+static void set_share(frugi_sheet *sheet, size_t column, double share) {
+    char text[32];
+    if (!isnan(share))
+        frugi_sheet_set(sheet, column, "%s", frugi_share_text(share, text, sizeof text));
 }
 
 static void set_bytes(frugi_sheet *sheet, size_t column, double bytes) {

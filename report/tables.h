@@ -19,6 +19,12 @@ typedef enum { FRUGI_TABLE_PLAIN, FRUGI_TABLE_MARKDOWN, FRUGI_TABLE_HTML } frugi
 /** The tables of findings that are there already, with their titles. */
 void frugi_tables_put(const frugi_findings *findings, frugi_table_style style, frugi_text *to);
 
+/** One table for each suite and size: methods, and quality relative to dense on every task. HTML is not made. */
+void frugi_summary_put(const frugi_findings *findings, frugi_table_style style, frugi_text *to);
+
+/** The sentences in which FruGrad comes off worse, panel by panel. */
+void frugi_losses_put(const frugi_findings *findings, frugi_table_style style, frugi_text *to);
+
 /** One panel's table alone. */
 void frugi_table_panel(const frugi_panel *panel, frugi_table_style style, frugi_text *to);
 
@@ -30,5 +36,8 @@ void frugi_panel_name(const frugi_panel *panel, frugi_text *to);
 
 /** The metric of a cell as people read it: 91.23 %, 24.51. */
 const char *frugi_metric_text(const char *metric, double value, char *dst, size_t cap);
+
+/** A share as people read it: 6.2 %, 0.13 %. */
+const char *frugi_share_text(double share, char *dst, size_t cap);
 
 #endif

@@ -10,15 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *share_text(double share, char *dst, size_t cap) {
-    char text[32];
-    if (share < 0.00995)
-        snprintf(dst, cap, "%s %%", frugi_number_text(100 * share, 2, text, sizeof text));
-    else
-        snprintf(dst, cap, "%.1f %%", 100 * share);
-    return dst;
-}
-
 static double spread_of(const frugi_cell *a, const frugi_cell *b) {
     return fmax(isnan(a->sd) ? 0 : a->sd, isnan(b->sd) ? 0 : b->sd);
 }
@@ -63,7 +54,7 @@ static void beside_dense(const frugi_panel *panel, const frugi_cell *cell, frugi
                    : dense == NULL ? NAN
                                    : cell->optimizer_bytes / dense->optimizer_bytes;
     if (!isnan(share))
-        frugi_put(to, " at %s of the %s", share_text(share, text, sizeof text), cost_name(panel));
+        frugi_put(to, " at %s of the %s", frugi_share_text(share, text, sizeof text), cost_name(panel));
     if (!isnan(cell->speedup))
         frugi_put(to, ", %.2f times as fast at %s", cell->speedup, cell->link);
     if (cell->failed > 0)
@@ -98,8 +89,8 @@ static void tell_losses(const frugi_panel *panel, const frugi_cell *cell, frugi_
         frugi_put(&s, "%s loses to %s, which reaches %s instead of %s", cell->label, rival->label,
                   frugi_metric_text(panel->metric, rival->mean, text, sizeof text),
                   frugi_metric_text(panel->metric, cell->mean, other, sizeof other));
-        frugi_put(&s, " with %s of its %s", share_text(cost_of(panel, rival) / cost_of(panel, cell), text, sizeof text),
-                  cost_name(panel));
+        frugi_put(&s, " with %s of its %s",
+                  frugi_share_text(cost_of(panel, rival) / cost_of(panel, cell), text, sizeof text), cost_name(panel));
         tell(&s, true, take, user);
     }
     if (dense != NULL && lead(panel, dense, cell) > spread_of(cell, dense)) {

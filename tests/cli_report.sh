@@ -57,6 +57,42 @@ for (task, metric, method, label), results in tests.items():
 assert cells == 8, cells
 PY
 
+# -- a suite as one table, worked out once more; no times
+"$FRUGRAD" report "$recorded" --show summary --markdown >"$work/summary"
+"$FRUGRAD" report "$recorded" --show losses --no-times >"$work/losses"
+"$FRUGRAD" report "$recorded" --no-times -o "$work/timeless.html" --svg "$work/timeless" >"$work/out" 2>"$work/err"
+grep -q ' step ms ' "$work/table" && ! grep -q ' step ms ' "$work/out" || fail "--no-times leaves times in the table"
+! ls "$work"/timeless/*-time.svg >/dev/null 2>&1 || fail "--no-times draws times"
+! grep -q 'as long as a dense' "$work/losses" "$work/timeless.html" || fail "--no-times leaves times in sentences"
+python3 - "$recorded" "$work/summary" "$work/losses" "$work/timeless.html" <<'PY'
+import html, json, re, statistics, sys
+runs = [json.loads(line) for line in open(sys.argv[1])]
+summary, losses, page = (open(path, encoding="utf-8").read() for path in sys.argv[2:])
+def cell(task, method):
+    mine = [r for r in runs if (r["task"], r["method"]) == (task, method)]
+    tune = [r for r in mine if r["phase"] == "tune"]
+    best = max(tune, key=lambda r: r["result"]["accuracy"])["rate"] if tune else None
+    values = [r["result"][r["metric"]] for r in mine if r["phase"] == "test" and r["rate"] == best]
+    return (statistics.mean(values), statistics.stdev(values), mine[0]) if values else None
+rows = [[word.strip() for word in line.strip("|").split("|")] for line in summary.split("\n") if line.startswith("| ")]
+tasks, checked = [word.split(" ")[0] for word in rows[0][4:-1]], 0
+for row in rows[1:]:
+    for task, word in zip(tasks, row[4:-1]):
+        (method,) = {r["method"] for r in runs if r["label"] == row[0]}
+        found = cell(task, method)
+        assert (found is None) == (word == ""), (row, task)
+        if found is None:
+            continue
+        dense = cell(task, "dense")[0]
+        mean, sd, run = found
+        share, spread = (mean / dense, sd / dense) if run["metric"] == "accuracy" else (dense / mean, dense * sd / mean ** 2)
+        assert word == "%.1f ± %.1f %%" % (100 * share, 100 * spread), (row, task, share, spread)
+        checked += 1
+assert checked == 8 and [row[-1] for row in rows[1:]] == ["2"] * (len(rows) - 1), (checked, rows)
+told = [html.unescape(text) for text in re.findall(r'<li class="loss">(.*?)</li>', page)]
+assert told and [line[2:] for line in losses.split("\n") if line.startswith("- ")] == told, (losses, told)
+PY
+
 # -- everything there is to show; nothing is fetched, nothing runs
 "$FRUGRAD" report "$work/sample.jsonl" -o "$work/sample.html" --svg "$work/svg" >"$work/sample.table" 2>"$work/err"
 grep -q '^20 charts in ' "$work/err" || fail "not 20 charts: $(cat "$work/err")"
@@ -105,6 +141,20 @@ grep -q 'searched with 0 to 3 runs, not as many' "$work/sample.html" || fail "un
 "$FRUGRAD" report "$work/sample.jsonl" --suite scaling >"$work/out"
 [ "$(grep -c ': resnet20' "$work/out")" = 1 ] || fail "--suite shows another suite: $(cat "$work/out")"
 
+# -- long names are cut between characters; more tasks than a table has room for go on in another
+python3 - >"$work/long.jsonl" <<'PY'
+import json
+for task in range(23):
+    for method in ("dense", "m"):
+        print(json.dumps({"format": 1, "kind": "run", "suite": "é" * 150, "size": "|", "task": "x" * (task % 3) + "é€" * 60 + str(task),
+                          "metric": "accuracy", "method": method, "label": "ü" * 200, "phase": "test", "seed": 1, "result": {"accuracy": 0.5}}))
+PY
+for show in tables summary; do
+    "$FRUGRAD" report "$work/long.jsonl" --show $show --markdown >"$work/out"
+    iconv -f utf-8 -t utf-8 "$work/out" >/dev/null || fail "--show $show cuts characters"
+done
+[ "$(grep -c '^| method ' "$work/out")" = 3 ] || fail "23 tasks are not three tables"
+
 # -- PNG, or a clear word
 if command -v rsvg-convert >/dev/null; then
     "$FRUGRAD" report "$recorded" --png "$work/png" >/dev/null 2>&1
@@ -131,6 +181,7 @@ head -c 300 /dev/zero | tr '\0' '[' >"$work/deep.jsonl"
 echo >>"$work/deep.jsonl"
 lines=$(wc -l <"$recorded")
 wrong 2 'DIR\|FILE' -o x
+wrong 2 'summary' --show sumary "$recorded"
 wrong 1 "$work/empty/runs.jsonl" "$work/empty"
 wrong 1 'no runs in' "$work/nothing.jsonl"
 wrong 1 "missing.jsonl: line $((lines + 1)): task is missing" "$work/missing.jsonl"

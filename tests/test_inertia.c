@@ -264,6 +264,8 @@ static void what_it_cannot_go_by_is_refused(void **state) {
         {"adam-merged:inertia=auto,beta1=0", "frugrad", "beta1 is 0"},
         {"merged:inertia=1", "frugrad", "accepted: off, auto, or 0 to 0.999999"},
         {"merged:inertia=-1", "frugrad", "accepted: off, auto, or 0 to 0.999999"},
+        {"merged:inertia=auto", "frugrad,hold=auto", "count it twice"},
+        {"adam-merged:inertia=0.5", "frugrad,hold=0.5", "count it twice"},
         {"sgd:inertia=auto", "frugrad", "unknown option 'inertia'"},
     };
     frug_layout *layout = flat();

@@ -81,6 +81,10 @@ void frugi_inertia_end(frug_optimizer *o) {
     o->inertia.velocity = NULL;
 }
 
+bool frugi_inertia_lasts(const frug_optimizer *o) {
+    return o->inertia.velocity && o->inertia.end == ALWAYS;
+}
+
 /* The product of all momenta up to this step tells what the weights of a mean have not added up to yet. */
 void frugi_inertia_seek(frug_optimizer *o, uint64_t step) {
     frugi_inertia *i = &o->inertia;

@@ -159,6 +159,10 @@ wrong 2 "'0' is not a whole number" --seeds 0 --out f
 wrong 2 "'-1' is not a number" --seconds -1 --out f
 wrong 1 'needs data in --data DIR/wikitext-2' --size small --out f
 wrong 1 'needs data in \./glue/SST-2' --size small --tasks bert-sst2 --data . --out f
+# what chooses a rate must not test it: official GLUE has no labels of its test rows
+mkdir -p official/glue/SST-2
+printf 'sentence\tlabel\ngood\t1\nbad\t0\n' | tee official/glue/SST-2/train.tsv >official/glue/SST-2/dev.tsv
+wrong 1 'with test_labeled.tsv' --size small --tasks bert-sst2 --data official --out f
 
 # -- a file that is not ours is refused, with the line, and stays as it is
 good=$(head -1 a/runs.jsonl)

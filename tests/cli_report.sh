@@ -105,6 +105,20 @@ grep -q 'searched with 0 to 3 runs, not as many' "$work/sample.html" || fail "un
 "$FRUGRAD" report "$work/sample.jsonl" --suite scaling >"$work/out"
 [ "$(grep -c ': resnet20' "$work/out")" = 1 ] || fail "--suite shows another suite: $(cat "$work/out")"
 
+# -- long labels are cut between characters: all files are UTF-8
+python3 - "$recorded" "$work/long.jsonl" <<'PY'
+import json, sys
+with open(sys.argv[2], "w", encoding="utf-8") as file:
+    for line in open(sys.argv[1], encoding="utf-8"):
+        run = json.loads(line)
+        run["label"] = "x" * len(run["method"]) + "\u00e9\u4e2d" * 90
+        file.write(json.dumps(run) + "\n")
+PY
+"$FRUGRAD" report "$work/long.jsonl" -o "$work/long.html" --svg "$work/long" >"$work/out" 2>"$work/err"
+for file in "$work"/long.html "$work"/long/*.svg "$work/out"; do
+    iconv -f UTF-8 -t UTF-16 "$file" >/dev/null || fail "$file is not UTF-8"
+done
+
 # -- PNG, or a clear word
 if command -v rsvg-convert >/dev/null; then
     "$FRUGRAD" report "$recorded" --png "$work/png" >/dev/null 2>&1

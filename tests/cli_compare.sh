@@ -139,6 +139,20 @@ PY
 $compare --seconds 0 --out e >out 2>err || fail "--seconds 0 fails: $(cat err)"
 grep -q 'time is up; 3 runs are left' err || fail "it is not said that time is up: $(cat err)"
 
+# -- a disk that is full is not a matter of time, and leaves no half a line
+mkdir full
+for i in $(seq 1020); do
+    printf '{"format":1,"kind":"speed","suite":"s","method":"m","model":"m","link":"%08d","step_ms":[1]}\n' "$i"
+done >full.jsonl
+cp full.jsonl full/runs.jsonl
+room=$(($(wc -c <full.jsonl) / 1024 + 1))
+code=0
+(trap '' XFSZ; ulimit -f $room; $compare --jobs 1 --out full >out 2>err) || code=$?
+[ $code = 1 ] || fail "a full disk exits with $code: $(cat err)"
+grep -q 'runs.jsonl: cannot write' err || fail "a full disk is not told: $(cat err)"
+if grep -q 'time is up' err; then fail "a full disk is called time: $(cat err)"; fi
+cmp -s full.jsonl full/runs.jsonl || fail "a full disk leaves half a line"
+
 # wrong STATUS PATTERN ARGUMENTS... -- one line (and hints) on stderr that matches, that status, nothing on stdout
 wrong() {
     local status=$1 pattern=$2 code=0

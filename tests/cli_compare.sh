@@ -117,6 +117,15 @@ mkdir d && cp d.jsonl d/runs.jsonl
 "$FRUGRAD" compare --suite structured --tasks gpt2-rules --methods heads,rows --workers 1 --out d >out 2>err || fail "$(cat err)"
 [ "$(wc -l <d/runs.jsonl)" = 4 ] || fail "what failed is not tried again: $(cat d/runs.jsonl)"
 
+# -- runs by another command are not taken for these, but a report would: that is told
+mkdir j
+sed 's/--steps 100/--steps 90/' a/runs.jsonl >j/runs.jsonl
+$compare --seeds 2 --plan --out j >out 2>err
+grep -q '6 runs of these methods by other commands' err || fail "runs by other commands are not told: $(cat err)"
+tail -1 out | grep -q '^# 6 runs' || fail "runs by other commands count: $(tail -1 out)"
+$compare --seeds 2 --plan --out a >out 2>err
+[ ! -s err ] || fail "runs by this command are called others: $(cat err)"
+
 # -- a run that diverges is recorded as such, and is the worst: the search goes down from there
 python3 - <<'PY' || fail "a run that diverged does not count as one"
 import json, subprocess, os

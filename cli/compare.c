@@ -214,7 +214,8 @@ static int conclude(const frugi_compare *c, int code) {
     if (code == FRUGI_EXIT_STOPPED)
         frugi_error("interrupted; %zu run%s left. The same command goes on", left, left == 1 ? " is" : "s are");
     else if (left > 0)
-        frugi_error("time is up; %zu run%s left. The same command goes on", left, left == 1 ? " is" : "s are");
+        frugi_error("%s; %zu run%s left. The same command goes on", code == FRUGI_EXIT_OK ? "time is up" : "not whole",
+                    left, left == 1 ? " is" : "s are");
     return code;
 }
 

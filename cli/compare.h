@@ -29,8 +29,9 @@ enum { FRUGI_TASKS_MOST = 8, FRUGI_METHODS_MOST = 64 };
 /** A model and what it learns. */
 typedef struct frugi_compare_task {
     const char *id, *model;
-    unsigned family;       /* one of the bits above */
-    const char *folder;    /* below --data; NULL: builtin */
+    unsigned family;    /* one of the bits above */
+    const char *folder; /* below --data; NULL: builtin */
+    const char *test;   /* a file that must be in it: without, tests would go by what the search has gone by; or NULL */
     const char *elsewhere; /* the trainer's name for the same data where there is no such folder; or NULL */
     const char *tokens;    /* "bytes", or a file below --data; NULL: none */
     const char *subset;    /* the trainer's name of a task of sentences; or NULL */

@@ -19,6 +19,13 @@ static bool is_folder(const char *path) {
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+static bool has_test(const frugi_compare_task *t, const char *folder) {
+    char *path = t->test == NULL ? NULL : frugi_unpack_find(folder, t->test);
+    bool found = t->test == NULL || path != NULL;
+    free(path);
+    return found;
+}
+
 /* Where a task's data is; false where it is not. */
 static bool find(frugi_compare *c, size_t i) {
     const frugi_compare_task *t = &c->suite.task[i];
@@ -30,7 +37,7 @@ static bool find(frugi_compare *c, size_t i) {
     }
     if (c->data != NULL) {
         snprintf(to, cap, "%s/%s", c->data, t->folder);
-        bool found = is_folder(to);
+        bool found = is_folder(to) && has_test(t, to);
         if (found && t->text)
             snprintf(to, cap, "%s/work/text", c->out != NULL ? c->out : "DIR");
         if (found)
@@ -71,11 +78,13 @@ int frugi_compare_find_data(frugi_compare *c, bool asked_for) {
         }
         const frugi_compare_task *t = &c->suite.task[i];
         if (c->data == NULL || asked_for || c->suite.tasks == 1) {
-            frugi_error("task %s needs data in %s/%s", t->id, c->data != NULL ? c->data : "--data DIR", t->folder);
+            frugi_error("task %s needs data in %s/%s%s%s", t->id, c->data != NULL ? c->data : "--data DIR", t->folder,
+                        t->test != NULL ? ", with " : "", t->test != NULL ? t->test : "");
             frugi_hint("--size smoke needs none");
             return FRUGI_EXIT_FAIL;
         }
-        frugi_error("task %s is left out: there is no %s/%s", t->id, c->data, t->folder);
+        frugi_error("task %s is left out: there is no %s/%s%s%s", t->id, c->data, t->folder,
+                    t->test != NULL ? ", or it has no " : "", t->test != NULL ? t->test : "");
         drop(c, i);
     }
     int code = FRUGI_EXIT_OK;

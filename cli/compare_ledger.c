@@ -20,6 +20,7 @@
 struct frugi_ledger {
     char path[4200];
     int fd;
+    size_t others; /* runs of this comparison's places by other commands */
 };
 
 int frugi_outcome_add(frugi_compare *c, const frugi_outcome *outcome) {
@@ -99,8 +100,10 @@ static int take(frugi_compare *c, const json_t *record) {
                        .diverged = diverged,
                        .seconds = json_number_value(json_object_get(record, "seconds"))};
     frugi_words_of(c, &o.run, false, &words);
-    if (!text_is(record, "command", frugi_words_text(&words, command, sizeof command)))
+    if (!text_is(record, "command", frugi_words_text(&words, command, sizeof command))) {
+        c->ledger->others++;
         return FRUGI_EXIT_OK;
+    }
     return frugi_outcome_add(c, &o);
 }
 
@@ -137,6 +140,9 @@ static int load(frugi_compare *c, bool to_write) {
         code = read_lines(c, &bytes, &whole);
     if (code == FRUGI_EXIT_OK && to_write && whole < bytes.len && ftruncate(l->fd, (off_t)whole) != 0)
         code = frugi_error("%s: ends in half a line, which cannot be cut off: %s", l->path, strerror(errno));
+    if (code == FRUGI_EXIT_OK && l->others > 0)
+        frugi_hint("%s: %zu run%s of these methods by other commands than today's; reports count them too", l->path,
+                   l->others, l->others == 1 ? "" : "s");
     frugi_bytes_free(&bytes);
     return code;
 }

@@ -100,6 +100,10 @@ static int read_judge(const frugi_args *args, frugi_job *job) {
     int which = 0;
     int code = has(args, "judge") ? frugi_arg_word(args, "judge", splits, &which) : FRUGI_EXIT_OK;
     job->judge_valid = which == 1;
+    job->judge_test = which == 0 && given(args, "judge");
+    if (code == FRUGI_EXIT_OK && job->judge_test && given(args, "hold-out"))
+        code = frugi_usage_error("%s: --judge test and --hold-out both say what to judge by; give one of them",
+                                 args->command->name);
     return code;
 }
 

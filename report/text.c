@@ -1,6 +1,7 @@
 /*
  * Text that grows by doubling. Everything untrusted goes through frugi_put_escaped(), which is the only place that
- * knows about markup; control characters cannot be written in XML 1.0 at all, so they are replaced and not escaped.
+ * knows about markup; control characters cannot be written in XML 1.0 at all, so they are replaced and not escaped. Nor
+ * can a character that a buffer on the way has cut in the middle, so what is left of it is dropped.
  */
 #include "text.h"
 
@@ -8,6 +9,7 @@
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +55,16 @@ void frugi_put_raw(frugi_text *to, const char *text) {
     put_bytes(to, text, strlen(text));
 }
 
+/* Whether the character at p lacks bytes at its end: words are UTF-8, but may have been cut. */
+static bool is_cut(const char *p) {
+    unsigned char lead = (unsigned char)*p;
+    int more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : lead >= 0xc0 ? 1 : 0;
+    for (int i = 1; i <= more; i++)
+        if (((unsigned char)p[i] & 0xc0) != 0x80)
+            return true;
+    return false;
+}
+
 void frugi_put_escaped(frugi_text *to, const char *text) {
     static const char marks[] = "&<>\"'";
     static const char *const names[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
@@ -68,6 +80,9 @@ void frugi_put_escaped(frugi_text *to, const char *text) {
             put_bytes(to, " ", 1);
         } else if ((unsigned char)*p < 0x20 || *p == 0x7f) {
             put_bytes(to, "?", 1);
+        } else if (is_cut(p)) {
+            while (((unsigned char)p[1] & 0xc0) == 0x80)
+                p++;
         } else {
             put_bytes(to, p, 1);
         }

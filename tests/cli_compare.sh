@@ -117,6 +117,15 @@ mkdir d && cp d.jsonl d/runs.jsonl
 "$FRUGRAD" compare --suite structured --tasks gpt2-rules --methods heads,rows --workers 1 --out d >out 2>err || fail "$(cat err)"
 [ "$(wc -l <d/runs.jsonl)" = 4 ] || fail "what failed is not tried again: $(cat d/runs.jsonl)"
 
+# -- runs by another command are not taken for these, but a report would: that is told
+mkdir j
+sed 's/--steps 100/--steps 90/' a/runs.jsonl >j/runs.jsonl
+$compare --seeds 2 --plan --out j >out 2>err
+grep -q '6 runs of these methods by other commands' err || fail "runs by other commands are not told: $(cat err)"
+tail -1 out | grep -q '^# 6 runs' || fail "runs by other commands count: $(tail -1 out)"
+$compare --seeds 2 --plan --out a >out 2>err
+[ ! -s err ] || fail "runs by this command are called others: $(cat err)"
+
 # -- a run that diverges is recorded as such, and is the worst: the search goes down from there
 python3 - <<'PY' || fail "a run that diverged does not count as one"
 import json, subprocess, os
@@ -189,6 +198,20 @@ cp sst/glue/SST-2/train.tsv sst/glue/SST-2/test_labeled.tsv
 $compare --seconds 0 --out e >out 2>err || fail "--seconds 0 fails: $(cat err)"
 grep -q 'time is up; 3 runs are left' err || fail "it is not said that time is up: $(cat err)"
 
+# -- a disk that is full is not a matter of time, and leaves no half a line
+mkdir full
+for i in $(seq 1020); do
+    printf '{"format":1,"kind":"speed","suite":"s","method":"m","model":"m","link":"%08d","step_ms":[1]}\n' "$i"
+done >full.jsonl
+cp full.jsonl full/runs.jsonl
+room=$(($(wc -c <full.jsonl) / 1024 + 1))
+code=0
+(trap '' XFSZ; ulimit -f $room; $compare --jobs 1 --out full >out 2>err) || code=$?
+[ $code = 1 ] || fail "a full disk exits with $code: $(cat err)"
+grep -q 'runs.jsonl: cannot write' err || fail "a full disk is not told: $(cat err)"
+if grep -q 'time is up' err; then fail "a full disk is called time: $(cat err)"; fi
+cmp -s full.jsonl full/runs.jsonl || fail "a full disk leaves half a line"
+
 # wrong STATUS PATTERN ARGUMENTS... -- one line (and hints) on stderr that matches, that status, nothing on stdout
 wrong() {
     local status=$1 pattern=$2 code=0
@@ -212,6 +235,10 @@ wrong 2 'only suite sgc' --weights k --out f
 wrong 1 'task lm needs --weights DIR/gpt2-bytes.safetensors' $lm
 wrong 1 'task lm needs k/gpt2-bytes.safetensors' $lm --weights k
 wrong 1 'needs data in \./glue/SST-2' --size small --tasks bert-sst2 --data . --out f
+# what chooses a rate must not test it: official GLUE has no labels of its test rows
+mkdir -p official/glue/SST-2
+printf 'sentence\tlabel\ngood\t1\nbad\t0\n' | tee official/glue/SST-2/train.tsv >official/glue/SST-2/dev.tsv
+wrong 1 'with test_labeled.tsv' --size small --tasks bert-sst2 --data official --out f
 
 # -- a file that is not ours is refused, with the line, and stays as it is
 good=$(head -1 a/runs.jsonl)

@@ -155,6 +155,20 @@ for show in tables summary; do
 done
 [ "$(grep -c '^| method ' "$work/out")" = 3 ] || fail "23 tasks are not three tables"
 
+# -- long labels are cut between characters: all files are UTF-8
+python3 - "$recorded" "$work/long.jsonl" <<'PY'
+import json, sys
+with open(sys.argv[2], "w", encoding="utf-8") as file:
+    for line in open(sys.argv[1], encoding="utf-8"):
+        run = json.loads(line)
+        run["label"] = "x" * len(run["method"]) + "\u00e9\u4e2d" * 90
+        file.write(json.dumps(run) + "\n")
+PY
+"$FRUGRAD" report "$work/long.jsonl" -o "$work/long.html" --svg "$work/long" >"$work/out" 2>"$work/err"
+for file in "$work"/long.html "$work"/long/*.svg "$work/out"; do
+    iconv -f UTF-8 -t UTF-16 "$file" >/dev/null || fail "$file is not UTF-8"
+done
+
 # -- PNG, or a clear word
 if command -v rsvg-convert >/dev/null; then
     "$FRUGRAD" report "$recorded" --png "$work/png" >/dev/null 2>&1

@@ -51,6 +51,13 @@ wrong 1 'evaluation is not finite' train --model mlp --samples 100 --batch 4 --w
 wrong 1 'is to know 300 tokens|train.txt' train --model gpt2-nano:vocab=300 --data . --steps 1
 wrong 1 'layers=2000: expected a whole number from 1 to 1024' train --model gpt2:layers=2000 --steps 1
 
+# -- who asks for the test split is not judged by another one
+mkdir notest
+printf '%0999d' 1 | tee notest/train.txt >notest/valid.txt
+wrong 1 'notest: has no test split' train --model gpt2-nano:layers=1 --data notest --tokens bytes --judge test --steps 1
+train 2 'give one of them' --judge test --hold-out 10
+train 1 'has a validation split' --judge valid --hold-out 10
+
 # -- workers that gossip differ until the end, and a checkpoint has one set of weights
 train 1 '--resume: a run with reduce=gossip cannot go on' --workers 2 --method gsgd --save gossip --resume gossip
 train 1 '--save-every: with reduce=gossip' --workers 2 --method gsgd --save gossip --save-every 1

@@ -252,6 +252,26 @@ static void states_that_do_not_fit_are_refused(void **state) {
     frug_optimizer_destroy(none);
 }
 
+/* A constant inertia is never let go, so a state without a velocity is another optimiser's, and would silence it. */
+static void a_constant_one_is_not_silenced(void **state) {
+    (void)state;
+    static const char *const texts[][2] = {{"merged", "merged:inertia=0.5"},
+                                           {"adam-merged", "adam-merged:inertia=0.5"},
+                                           {"merged", "merged:inertia=auto"}};
+    static const char *const configs[] = {PAPER, PAPER, "density=1"};
+    for (size_t k = 0; k < 3; k++) {
+        frug_optimizer *a = optimizer_of(texts[k][0], configs[k], STEPS);
+        frug_optimizer *b = optimizer_of(texts[k][1], configs[k], STEPS);
+        size_t len = 0;
+        unsigned char *bytes = saved_optimizer(a, &len);
+        assert_int_equal(frug_optimizer_restore(b, bytes, len), FRUG_ERR_MISMATCH);
+        assert_non_null(strstr(frug_last_error(), "this one keeps a velocity"));
+        test_free(bytes);
+        frug_optimizer_destroy(a);
+        frug_optimizer_destroy(b);
+    }
+}
+
 static void what_it_cannot_go_by_is_refused(void **state) {
     (void)state;
     static const struct {
@@ -264,6 +284,8 @@ static void what_it_cannot_go_by_is_refused(void **state) {
         {"adam-merged:inertia=auto,beta1=0", "frugrad", "beta1 is 0"},
         {"merged:inertia=1", "frugrad", "accepted: off, auto, or 0 to 0.999999"},
         {"merged:inertia=-1", "frugrad", "accepted: off, auto, or 0 to 0.999999"},
+        {"merged:inertia=auto", "frugrad,hold=auto", "count it twice"},
+        {"adam-merged:inertia=0.5", "frugrad,hold=0.5", "count it twice"},
         {"sgd:inertia=auto", "frugrad", "unknown option 'inertia'"},
     };
     frug_layout *layout = flat();
@@ -293,6 +315,7 @@ int main(void) {
         cmocka_unit_test(what_is_let_go_is_given_back),
         cmocka_unit_test(a_restart_goes_on_bit_for_bit),
         cmocka_unit_test(states_that_do_not_fit_are_refused),
+        cmocka_unit_test(a_constant_one_is_not_silenced),
         cmocka_unit_test(what_it_cannot_go_by_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

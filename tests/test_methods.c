@@ -307,6 +307,53 @@ static void holding_sends_a_part_and_keeps_a_share(void **state) {
     frug_layout_destroy(z);
 }
 
+/*
+ * Short residuals round what is held like everything else: by less than 1 / 126 of the largest that stays anywhere
+ * (int8), and to neither side: the errors of four steps add up to less than five times their standard deviation.
+ */
+static void what_is_held_is_rounded_fairly(void **state) {
+    (void)state;
+    static const char *const some[] = {"segment=block", "segment=tensor", "segment=tensor,unit=run:16",
+                                       "rule=random,segment=tensor", "rule=random,segment=tensor,unit=row"};
+    frug_layout *z = make_zoo(SMALL);
+    for (size_t s = 0; s < COUNT(some); s++) {
+        char config[256];
+        snprintf(config, sizeof config,
+                 ALWAYS "residual=int8,beta=0.95,feedback=merged,value=f32,density=0.25,hold=0.5,%s", some[s]);
+        frug_compressor *c = make_compressor(config, z, NULL);
+        model m = make_model(z, config);
+        float *sent = test_calloc(m.n, sizeof(float));
+        double sum = 0, squares = 0, worst = 0, most = 0;
+        for (uint64_t step = 0; step < 4; step++) {
+            float *grad = zoo_gradient(z, step + 1);
+            size_t len;
+            unsigned char *frame = compress_range(c, step, 0, m.n, grad, &len);
+            restore_range(c, frame, len, 0, m.n, sent);
+            accumulate(&m, grad);
+            OK(frug_compressor_residual(c, 0, m.n, m.left));
+            for (size_t i = 0; i < m.n; i++) {
+                if (m.dense[i])
+                    continue;
+                double want = (sent[i] != 0 ? 0.5 : 1.0) * (double)m.acc[i], error = (double)m.left[i] - want;
+                sum += error;
+                squares += error * error;
+                worst = fmax(worst, fabs(error));
+                most = fmax(most, fabs(want));
+                if (sent[i] != 0 && fabs((double)sent[i] - 0.525 * (double)m.acc[i]) > 1e-6 * fabs((double)m.acc[i]))
+                    fail_msg("%s: %a of %a is sent", config, (double)sent[i], (double)m.acc[i]);
+            }
+            test_free(frame);
+            test_free(grad);
+        }
+        if (squares == 0 || worst > most / 126 || fabs(sum) > 5 * sqrt(squares))
+            fail_msg("%s: errors of up to %g of %g add up to %g, %g expected", config, worst, most, sum, sqrt(squares));
+        test_free(sent);
+        free_model(&m);
+        frug_compressor_destroy(c);
+    }
+    frug_layout_destroy(z);
+}
+
 /* At density 1 hold=auto is momentum: the sum of ten steps is that of u = 0.9 u + g, times 1 - 0.9; to 1e-5. */
 static void holding_everything_is_momentum(void **state) {
     (void)state;
@@ -616,6 +663,7 @@ int main(void) {
         cmocka_unit_test(nothing_is_lost_by_any_code),
         cmocka_unit_test(masking_clears_the_momentum_of_what_was_sent),
         cmocka_unit_test(holding_sends_a_part_and_keeps_a_share),
+        cmocka_unit_test(what_is_held_is_rounded_fairly),
         cmocka_unit_test(holding_everything_is_momentum),
         cmocka_unit_test(nothing_depends_on_threads_or_restarts),
         cmocka_unit_test(nothing_depends_on_the_variant),

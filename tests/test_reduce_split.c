@@ -214,6 +214,30 @@ static void everything_in_f32_is_the_dense_sum_in_rank_order(void **state) {
     frug_layout_destroy(z);
 }
 
+/* hold is for the way to the owners: of one worker the way back, twice as dense, has all of what was sent. */
+static void owners_hold_nothing(void **state) {
+    (void)state;
+    static const char *const configs[] = {"segment=block", "segment=tensor", "segment=tensor,unit=row",
+                                          "segment=tensor,rule=random"};
+    frug_layout *z = make_zoo(ROWS);
+    for (size_t c = 0; c < COUNT(configs); c++) {
+        char words[2][256];
+        task t[2];
+        for (size_t i = 0; i < 2; i++) {
+            snprintf(words[i], sizeof words[i], "reduce=%s,value=f32,residual=f32,density=0.25,hold=0.5,%s",
+                     i ? "split,down=2" : "gather", configs[c]);
+            begin_task(&t[i], words[i], z, 1, STEPS);
+            run_task(&t[i], 1);
+        }
+        if (memcmp(t[0].weights[0], t[1].weights[0], t[0].n * sizeof(float)) != 0 ||
+            memcmp(t[0].left[0], t[1].left[0], t[0].n * sizeof(float)) != 0)
+            fail_msg("%s: not what gather does", words[1]);
+        end_task(&t[0], 1);
+        end_task(&t[1], 1);
+    }
+    frug_layout_destroy(z);
+}
+
 /* What the way back decides must follow from the state of the one compressor that is saved. */
 static void a_restart_changes_no_bit(void **state) {
     (void)state;
@@ -481,6 +505,7 @@ int main(void) {
         cmocka_unit_test(all_workers_get_the_same_bits_and_nothing_is_lost),
         cmocka_unit_test(union_of_f32_values_is_gather_bit_for_bit),
         cmocka_unit_test(everything_in_f32_is_the_dense_sum_in_rank_order),
+        cmocka_unit_test(owners_hold_nothing),
         cmocka_unit_test(a_restart_changes_no_bit),
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(the_worked_example_holds),

@@ -2,6 +2,8 @@
 #include "crew.h"
 #include "zoo.h"
 
+#include "compress/nonzeros.h"
+
 #include <math.h>
 #include <stdio.h>
 
@@ -300,6 +302,31 @@ static void all_workers_go_on_bit_for_bit(void **state) {
     frug_layout_destroy(z);
 }
 
+/*
+ * What an owner puts back is rounded by draws of its own: at the step whose draws frug_compressor_put_residual() has
+ * (the last there is) the same numbers must not be rounded alike.
+ */
+static void what_is_put_back_has_its_own_draws(void **state) {
+    (void)state;
+    frug_layout *z = make_zoo(ROWS);
+    uint64_t n = frug_layout_elements(z);
+    float *grad = zoo_gradient(z, 1), *put = test_calloc(n, sizeof(float)), *added = test_calloc(n, sizeof(float));
+    frug_compressor *a = make_compressor("min_size=1,residual=int8", z, NULL);
+    frug_compressor *b = make_compressor("min_size=1,residual=int8", z, NULL);
+    OK(frug_compressor_put_residual(a, 0, n, grad));
+    frugi_residual_add(b, UINT64_MAX, 0, n, grad);
+    OK(frug_compressor_residual(a, 0, n, put));
+    OK(frug_compressor_residual(b, 0, n, added));
+    assert_near(z, put, added, 1.01 / 126);
+    assert_memory_not_equal(put, added, n * sizeof(float));
+    frug_compressor_destroy(a);
+    frug_compressor_destroy(b);
+    test_free(grad);
+    test_free(put);
+    test_free(added);
+    frug_layout_destroy(z);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_taken_out_can_be_put_in),
@@ -308,6 +335,7 @@ int main(void) {
         cmocka_unit_test(a_part_is_replaced_and_nothing_else),
         cmocka_unit_test(momentum_goes_with_it),
         cmocka_unit_test(all_workers_go_on_bit_for_bit),
+        cmocka_unit_test(what_is_put_back_has_its_own_draws),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

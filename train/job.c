@@ -123,6 +123,8 @@ static int open_crew(frugi_crew *crew) {
         status = frugi_error("%s: no training samples", job->data);
     if (status == FRUGI_EXIT_OK && job->judge_valid && frugi_data_about(crew->data)->count[FRUGI_VALID] == 0)
         status = frugi_error("%s: has no validation split to be judged by; --hold-out COUNT makes one", job->data);
+    if (status == FRUGI_EXIT_OK && job->judge_test && frugi_data_about(crew->data)->count[FRUGI_TEST] == 0)
+        status = frugi_error("%s: has no test split to be judged by", job->data);
     return status;
 }
 

@@ -41,6 +41,7 @@ typedef struct frugi_job {
     uint64_t hold_out;     /* training samples to judge by instead of the test split; 0: none */
     uint64_t samples;      /* builtin data: how many; 0: its default */
     bool judge_valid;      /* at its end a run is judged by the validation split, not by the test split */
+    bool judge_test;       /* and by the test split, or not at all */
     bool augment;
     bool overlap; /* exchange while backward goes on */
     bool alone;   /* do not exchange at all: what the exchange costs */

@@ -11,6 +11,9 @@
 
 #include <stdint.h>
 
+/* A seed's other draws: seed ^ this. Not ~seed: the halves are folded into one key, and two complements cancel out. */
+#define FRUGI_OTHER_DRAWS 0xd1b54a32d192ed03u
+
 FRUGI_BOTH uint32_t frugi_random(uint64_t seed, uint64_t step, uint64_t block) {
     uint64_t mixed = (seed ^ (step * 0x9e3779b97f4a7c15u));
     uint32_t key = (uint32_t)(mixed ^ (mixed >> 32)), lo = (uint32_t)block, hi = (uint32_t)(block >> 32);

@@ -9,9 +9,11 @@
 /*
  * The share of a sent entry that stays. An accumulator is multiplied by beta at every step, and by the share besides
  * when it is sent, at a density of d therefore by beta (1 - d (1 - share)) on average. With hold=auto that is the
- * momentum.
+ * momentum. Nothing stays where nothing is kept: an owner's way back has the config of the way to it, less feedback.
  */
 static double held_share(const frug_compressor *c, double density) {
+    if (c->config.feedback != FRUGI_FEEDBACK_MERGED)
+        return 0;
     if (!c->config.hold_auto)
         return c->config.hold;
     double share = 1.0 - (1.0 - c->config.momentum / c->config.beta) / density;

@@ -109,7 +109,7 @@ void frugi_residual_add(frug_compressor *c, uint64_t step, uint64_t begin, uint6
             if (frugi_largest_magnitude(left, block) >= FRUGI_INF_BITS)
                 continue; /* an infinity would hold the block back for ever */
             frugi_store_save(&c->residual, p->first_block + b, left,
-                             frugi_random(~c->config.seed, step, p->first_block + b));
+                             frugi_random(c->config.seed ^ FRUGI_OTHER_DRAWS, step, p->first_block + b));
         }
     }
 }

@@ -89,6 +89,8 @@ static frug_status check_feedback(const frug_config *c) {
                  "choose hold=off");
     FRUG_FAIL_IF((c->hold_auto || c->hold > 0) && c->reduce == FRUGI_REDUCE_SHARED, FRUG_ERR_CONFIG,
                  "config: with reduce=shared all that stands at a chosen place leaves; choose hold=off");
+    FRUG_FAIL_IF(!c->hold_auto && c->hold * c->beta >= 1, FRUG_ERR_CONFIG,
+                 "config: with hold=1 and beta=1 nothing would ever leave; lower one of them");
     return FRUG_OK;
 }
 

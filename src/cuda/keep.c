@@ -4,6 +4,8 @@
  */
 #include "cuda/cuda.h"
 
+#include "common/random.h"
+
 frug_status frug_cuda_keep(frug_cuda *g, uint64_t step, uint64_t begin, uint64_t count, const float *values,
                            frug_stream stream) {
     FRUG_FAIL_IF(!g || (!values && count), FRUG_ERR_ARG, "cuda: no compressor or no numbers");
@@ -16,7 +18,7 @@ frug_status frug_cuda_keep(frug_cuda *g, uint64_t step, uint64_t begin, uint64_t
                            .scale = g->scale,
                            .begin = begin,
                            .step = step,
-                           .seed = ~g->config.seed, /* as frugi_residual_add() draws */
+                           .seed = g->config.seed ^ FRUGI_OTHER_DRAWS, /* as frugi_residual_add() draws */
                            .residual_format = (uint32_t)g->config.residual};
     for (size_t at = 0; frugi_cuda_keeps(g) && at < cut.slices;) {
         at = frugi_cuda_table(g, &cut, at, &keep.table);

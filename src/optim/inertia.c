@@ -56,6 +56,9 @@ frug_status frugi_inertia_begin(frug_optimizer *o, const frug_compressor *c) {
     FRUG_FAIL_IF(!i->fixed && (!c || c->config.feedback != FRUGI_FEEDBACK_MERGED), FRUG_ERR_CONFIG,
                  "config: inertia=auto goes by how long a compressor with feedback=merged keeps entries waiting, and "
                  "there is none; say a number or off");
+    FRUG_FAIL_IF(c && (c->config.hold_auto || c->config.hold > 0), FRUG_ERR_CONFIG,
+                 "config: the compressor's hold keeps momentum up already, and inertia would count it twice; choose "
+                 "hold=off or inertia=off");
     if (c) {
         i->beta = c->config.beta;
         i->schedule = c->config.schedule;
@@ -76,6 +79,10 @@ frug_status frugi_inertia_begin(frug_optimizer *o, const frug_compressor *c) {
 void frugi_inertia_end(frug_optimizer *o) {
     frugi_free(o->inertia.velocity);
     o->inertia.velocity = NULL;
+}
+
+bool frugi_inertia_lasts(const frug_optimizer *o) {
+    return o->inertia.velocity && o->inertia.end == ALWAYS;
 }
 
 /* The product of all momenta up to this step tells what the weights of a mean have not added up to yet. */

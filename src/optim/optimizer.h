@@ -192,6 +192,7 @@ void frugi_move_mean(const frugi_move *move, float *restrict m, const float *res
 frug_status frugi_inertia_begin(frug_optimizer *o, const frug_compressor *compressor);
 void frugi_inertia_seek(frug_optimizer *o, uint64_t step);
 void frugi_inertia_end(frug_optimizer *o);
+bool frugi_inertia_lasts(const frug_optimizer *o); /* it is there, and is never let go */
 
 /** Keep the roots of a block, and take them out again. dice: a random number of this block and step. */
 void frugi_roots_save(frug_optimizer *o, uint64_t block, const float *root, uint32_t dice);

@@ -67,14 +67,17 @@ static frug_status check_header(const frug_optimizer *o, const unsigned char *sr
                  "state: the checksum does not match; it was damaged");
     unsigned char want[HEADER];
     write_header(o, want);
-    if (src[7] == 0) { /* it was let go, and will be here */
+    bool lasting = frugi_inertia_lasts(o);
+    if (src[7] == 0 && !lasting) { /* it was let go, and will be here */
         want[7] = 0;
         frugi_put64(want + 24, HEADER + o->arena_bytes);
     }
     frugi_put32(want + CRC_AT, frugi_get32(src + CRC_AT));
     FRUG_FAIL_IF(memcmp(want, src, HEADER) != 0, FRUG_ERR_MISMATCH,
                  "state: it was made for another layout or optimizer, or other tensors travelled whole%s",
-                 src[7] && !o->inertia.velocity ? ", or it has a velocity and this one none" : "");
+                 src[7] && !o->inertia.velocity ? ", or it has a velocity and this one none"
+                 : !src[7] && lasting           ? ", or it has no velocity, and this one keeps a velocity for good"
+                                                : "");
     return FRUG_OK;
 }
 

@@ -30,6 +30,7 @@
 #include "common/memory.h"
 #include "common/bits.h"
 #include "common/clock.h"
+#include "common/random.h"
 #include "common/status.h"
 #include "compress/nonzeros.h"
 
@@ -68,7 +69,7 @@ static struct frug_config way_back(const struct frug_config *up) {
     c.feedback = FRUGI_FEEDBACK_NONE;
     c.clip = 0;
     c.frequency = 0;
-    c.seed = ~up->seed;
+    c.seed = up->seed ^ FRUGI_OTHER_DRAWS;
     c.hybrid_most = up->hybrid_most < up->block / down ? up->hybrid_most * down : up->block;
     if (up->threshold == FRUGI_THRESHOLD_TRACK)
         c.threshold = FRUGI_THRESHOLD_PERCENTILE;

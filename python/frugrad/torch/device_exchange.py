@@ -24,7 +24,7 @@ class _Bucket:
 
     def __init__(self, engine: DeviceEngine, exchange: Exchange, ranges: Sequence[Range], direct: bool):
         self.engine, self.place, self.exchange, self.direct = engine, engine.place, exchange, direct
-        self.frames, self.ranges = self, list(ranges)
+        self.ranges = list(ranges)
         self.memory = self.place.room(sum(aligned(engine.compressor.bound(r.begin, r.count)) for r in ranges))
         self.memory.zero_()
         self.first = Leg(exchange, self.place, direct)
@@ -44,7 +44,7 @@ class _Bucket:
         if error is None:
             try:
                 with Clock(times, "compress"):
-                    lengths = self.frames.compress(step, source.data_ptr())
+                    lengths = self.compress(step, source.data_ptr())
                 times.bytes_sent += sum(lengths)
             except Exception as failed:
                 error = failed

@@ -23,7 +23,7 @@ from .device_exchange import DeviceGather, DeviceSplit
 from .engine import Engine, by_blocks
 from .exchange import Exchange
 from .gather import GatherBucket, limited
-from .pipeline import Clock, Finisher, Times
+from .pipeline import Clock, Finisher, RemoteError, Times
 from .roles import describe
 from .split import SplitBucket, second_config
 
@@ -208,8 +208,8 @@ class DDPState:
         if self._exchange is None:
             self._meet()
         if self._begins:
-            self._begins = False
             self._judge()
+            self._begins = False
         buffer, index = bucket.buffer(), bucket.index()
         params, plan = bucket.parameters(), self._plans.get(index)
         if plan is None or not plan.fits(params, buffer):
@@ -313,9 +313,13 @@ class DDPState:
         try:
             self._engine.verdict()
         except ValueError as error:
-            for plan in self._plans.values():
-                if plan.exchange is not None:
-                    plan.exchange.explain()
+            try:
+                for plan in self._plans.values():
+                    if plan.exchange is not None:
+                        plan.exchange.explain()
+            except RemoteError as failed:  # the rank that failed raises until a state is loaded, and so does this one
+                self._error = failed
+                raise
             raise type(error)(f"step {self.step - 1}: {error}") from None
 
     def _turn(self) -> None:

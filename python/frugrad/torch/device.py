@@ -145,9 +145,18 @@ class DeviceEngine(Engine):
                        and not int(self.config.option("warmup")) and not int(self.config.option("dense_every")))
         self._selectors: Dict[str, CudaCompressor] = {}
         self._steps, self._last, self._sum = 0, None, 0.0
+        self._untold: Optional[ValueError] = None  # what an engine before this one has found
 
     def _like(self, tensors) -> "DeviceEngine":
         return DeviceEngine(self.place, self.config, tensors, self.total_steps, self.threads, self.rank)
+
+    def extended(self, tensors) -> "DeviceEngine":
+        grown = super().extended(tensors)
+        try:
+            self.verdict()
+        except ValueError as error:
+            grown._untold = error
+        return grown
 
     def seen(self) -> Compressor:
         twin = self._twin()
@@ -189,9 +198,15 @@ class DeviceEngine(Engine):
 
     def verdict(self) -> None:
         """Wait, and raise if a frame since the last verdict was not what it had to be."""
+        found, self._untold = self._untold, None
         with self.lock, self.place.summing():
-            for compressor in (self.decoder, *self._selectors.values()):
-                compressor.verdict(self.place.stream())
+            for compressor in (self.decoder, *self._selectors.values()):  # all are asked, so that none tells later
+                try:
+                    compressor.verdict(self.place.stream())
+                except ValueError as error:
+                    found = found or error
+        if found is not None:
+            raise found
 
     def count(self, step: int) -> None:
         """A step was compressed."""

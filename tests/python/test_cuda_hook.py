@@ -344,6 +344,25 @@ def damaged_twice(kind):
     return said
 
 
+def damaged_and_kept(kind):
+    """An owner's frame of the first bucket is damaged: what other buckets leave behind does not change by that."""
+    begin(kind)
+    left = []
+    for spoiled in (False, True):
+        run = Run("reduce=split,down=1,feedback=plain,residual=f32", kind, start_iter=0)
+        for i in range(2):
+            run.step(i)
+        leg = run.state._plans[0].exchange.second
+
+        def spoil(leg=leg, arrive=leg.arrive):
+            arrive()
+            leg.got[100] ^= spoiled
+        leg.arrive = spoil
+        run.step(2)
+        left.append(run.state.residuals())
+    return [torch.equal(left[0][name], left[1][name]) for name in left[0]]
+
+
 def let_go(kind):
     """What a device holds is free as soon as a state is loaded."""
     begin(kind)
@@ -448,6 +467,10 @@ class Cases:
         for said in self.run_all(damaged_twice):
             self.assertRegex(said[0], "step 2: .*damaged")
             self.assertEqual(said[1:], ["nothing"] * 2)
+
+    def test_damage_leaves_residuals_alone(self):
+        for same in self.run_all(damaged_and_kept):
+            self.assertEqual(same, [True] * len(SHAPES))
 
     def test_a_loaded_state_lets_go_of_the_old_one(self):
         self.assertEqual(self.run_all(let_go), [True] * self.ranks)

@@ -8,7 +8,7 @@ them. With the emulated library (frugrad._cuda) the device is the host, and stre
 import contextlib
 import math
 import threading
-from typing import Dict, Iterator, List, Optional, Sequence
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -143,7 +143,7 @@ class DeviceEngine(Engine):
         self.lock = threading.Lock()  # of the decoder and the selectors
         self.steady = (self.config.option("schedule").startswith("constant")
                        and not int(self.config.option("warmup")) and not int(self.config.option("dense_every")))
-        self._selectors: Dict[str, CudaCompressor] = {}
+        self._selectors: Dict[Tuple[str, bool], CudaCompressor] = {}
         self._steps, self._last, self._sum = 0, None, 0.0
         self._untold: Optional[ValueError] = None  # what an engine before this one has found
 
@@ -179,13 +179,16 @@ class DeviceEngine(Engine):
         with self.lock, self.place.here():
             return [compressor.length(step, r.begin, r.count) for r in ranges]
 
-    def selector(self, step: int, again: Optional[Config], size: int) -> CudaCompressor:
-        """What an owner of reduce=split selects by: ``again``, or with None what holds all that so many ranks send."""
+    def selector(self, step: int, again: Optional[Config], size: int, own: bool = False) -> CudaCompressor:
+        """What an owner of reduce=split selects by: ``again``, or with None what holds all that so many ranks send.
+
+        ``own``: one that reads no other rank's frames, since it would add up nothing after a bad one.
+        """
         text = again.text if again is not None else self._union(step, size)
-        if text not in self._selectors:
+        if (text, own) not in self._selectors:
             with self.place.here():
-                self._selectors[text] = CudaCompressor(Config(text), self.layout, self.total_steps, self.rank)
-        return self._selectors[text]
+                self._selectors[text, own] = CudaCompressor(Config(text), self.layout, self.total_steps, self.rank)
+        return self._selectors[text, own]
 
     def _union(self, step: int, size: int) -> str:
         # Counts in a block may be fractions, carried from block to block; whole ones leave room in every block.

@@ -85,7 +85,8 @@ class DDPState:
 
     A rank whose compression fails takes part in the rest of the step and tells why: backward() then raises on all, and
     so does every later one until a state is loaded. With NCCL it is the next backward() that raises, so that no step
-    waits for the GPU; so it is on a GPU when a frame was damaged on the way. The gradient of such a step is zero.
+    waits for the GPU; so it is on a GPU when a frame was damaged on the way, on the ranks that it came to. The gradient
+    of such a step is zero from the bucket concerned on.
     """
 
     def __init__(self, model: Optional[torch.nn.Module] = None, config: str = "frugrad", *, total_steps: int = 0,
@@ -305,7 +306,7 @@ class DDPState:
 
     def _judge(self) -> None:
         """On a device: raise what was wrong with the frames of the step before. That step has ended with a gradient of
-        zeros, and with NCCL all ranks raise here, so that none is left waiting."""
+        zeros, and where a rank failed with NCCL all ranks raise here, so that none is left waiting."""
         if not isinstance(self._engine, DeviceEngine):
             return
         if self._direct and self._error is not None:

@@ -60,6 +60,11 @@ class Place:
         if event is not None:
             torch.cuda.current_stream(self.device).wait_event(event)
 
+    def borrow(self, tensor: torch.Tensor) -> None:
+        """The current stream uses a tensor that may be let go of before it is done."""
+        if self.cuda:
+            tensor.record_stream(torch.cuda.current_stream(self.device))
+
     def room(self, n: int, dtype: torch.dtype = torch.uint8) -> torch.Tensor:
         return torch.empty(n, dtype=dtype, device=self.device)
 

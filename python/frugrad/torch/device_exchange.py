@@ -200,6 +200,7 @@ class DeviceSplit(_Bucket):
         done = self.place.mark()
         with self.place.pressing(behind=False):
             self.place.follow(done)
+            self.place.borrow(self.total)  # nobody else waits for this
             for r in self.mine:
                 self.engine.compressor.keep(self.step, r.begin, r.count, self._at(r), self.place.stream())
 

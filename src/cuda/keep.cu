@@ -13,11 +13,13 @@
 template <int FORMAT>
 static __device__ inline void keep_block(const frugi_gpu_keep &p, const frugi_gpu_slice *s, uint32_t b) {
     float x[FRUGI_EACH], left[FRUGI_EACH];
+    raw kept;
     uint32_t length = frugi_length_of(s, b), lane = frugi_lane();
     frugi_load_block(p.values + (s->begin - p.begin) + (uint64_t)b * 256, length, x);
     if (largest(x) == 0)
         return;
-    load_residual<FORMAT>(p, s->stored + b, left);
+    fetch_residual<FORMAT>(p, s->stored + b, &kept);
+    unpack<FORMAT>(kept, left);
 #pragma unroll
     for (int i = 0; i < FRUGI_EACH; i++)
         if (frugi_place_of(lane, i) < length)

@@ -1,5 +1,7 @@
 /*
- * residual.cuh - what was left behind, between its four formats and the registers of a warp: feedback/store.c on a GPU.
+ * residual.cuh - a block of a gradient and what was left behind of it before, on their way into the registers of a
+ * warp, and back. Residuals have four formats; those of fewer bits are rounded by dice: this is feedback/store.c on a
+ * GPU.
  *
  * ARGS are the arguments of a kernel: residual and scale are looked for there.
  */
@@ -10,43 +12,135 @@
 
 #include "feedback/store.h"
 
-/** Block b as floats: a lane's share. */
-template <int FORMAT, class ARGS> static __device__ inline void load_residual(const ARGS &p, uint64_t b, float x[8]) {
+#ifdef __CUDACC__
+#include <cuda_pipeline.h>
+#endif
+
+#ifndef PRESS_AHEAD
+#define PRESS_AHEAD                                                                                                    \
+    2 /* the next block is fetched before this one is searched: 0 not, 1 into registers, 2 shared memory */
+#endif
+#define TRAY          (PRESS_AHEAD == 2 ? 128 : 1) /* a block's gradient and residual, of a warp */
+#define RESIDUAL_NONE 4
+
+/* A block as it lies in memory: the gradient, and what was left behind in its format. */
+typedef struct raw {
+    float grad[FRUGI_EACH];
+    uint32_t left[FRUGI_EACH];
+    uint16_t scale;
+} raw;
+
+template <int FORMAT, class ARGS> static __device__ inline void fetch_residual(const ARGS &p, uint64_t b, raw *r) {
     uint32_t lane = frugi_lane();
     const unsigned char *at = p.residual;
-    if (FORMAT == FRUGI_RESIDUAL_F32) {
-        const float *from = reinterpret_cast<const float *>(at) + b * 256;
-        frugi_load_four(from + lane * 4, true, x);
-        frugi_load_four(from + 128 + lane * 4, true, x + 4);
-        return;
-    }
-    if (FORMAT == FRUGI_RESIDUAL_BF16) {
-        const uint2 *from = reinterpret_cast<const uint2 *>(at + b * 512);
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            uint2 v = __ldcs(from + j * 32 + lane);
-            x[4 * j] = frugi_bits_f32(v.x << 16), x[4 * j + 1] = frugi_bits_f32(v.x & 0xffff0000u);
-            x[4 * j + 2] = frugi_bits_f32(v.y << 16), x[4 * j + 3] = frugi_bits_f32(v.y & 0xffff0000u);
-        }
-        return;
-    }
-    uint16_t bits = p.scale[b];
-    float scale = frugi_bf16_f32(bits);
 #pragma unroll
     for (int j = 0; j < 2; j++) {
-        if (FORMAT == FRUGI_RESIDUAL_INT8) {
-            uint32_t v = __ldcs(reinterpret_cast<const unsigned int *>(at + b * 256) + j * 32 + lane);
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                x[4 * j + i] = __fmul_rn((float)(signed char)(v >> (8 * i)), scale);
+        if (FORMAT == FRUGI_RESIDUAL_F32) {
+            uint4 v = __ldcs(reinterpret_cast<const uint4 *>(at + b * 1024) + j * 32 + lane);
+            r->left[4 * j] = v.x, r->left[4 * j + 1] = v.y, r->left[4 * j + 2] = v.z, r->left[4 * j + 3] = v.w;
+        } else if (FORMAT == FRUGI_RESIDUAL_BF16) {
+            uint2 v = __ldcs(reinterpret_cast<const uint2 *>(at + b * 512) + j * 32 + lane);
+            r->left[2 * j] = v.x, r->left[2 * j + 1] = v.y;
+        } else if (FORMAT == FRUGI_RESIDUAL_INT8) {
+            r->left[j] = __ldcs(reinterpret_cast<const unsigned int *>(at + b * 256) + j * 32 + lane);
         } else {
-            uint32_t v = __ldcs(reinterpret_cast<const unsigned short *>(at + b * 128) + j * 32 + lane);
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                x[4 * j + i] = __fmul_rn((float)((int)((v >> (4 * i)) & 15u) - 8), scale);
+            r->left[j] = __ldcs(reinterpret_cast<const unsigned short *>(at + b * 128) + j * 32 + lane);
         }
     }
-    if (bits >= FRUGI_STORE_TAME)
+    if (FORMAT == FRUGI_RESIDUAL_INT8 || FORMAT == FRUGI_RESIDUAL_INT4)
+        r->scale = p.scale[b];
+}
+
+template <int FORMAT>
+static __device__ inline void fetch(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b, raw *r) {
+    frugi_load_block(p.grad + (s->begin - p.begin) + (uint64_t)b * 256, frugi_length_of(s, b), r->grad);
+    if (FORMAT != RESIDUAL_NONE)
+        fetch_residual<FORMAT>(p, s->stored + b, r);
+}
+
+/* The same by way of shared memory, where nothing has to wait for it: order now, receive later. A lane reads what it
+ * ordered itself. */
+static __device__ inline bool can_order(const float *grad, uint32_t length) {
+    return length == FRUGI_GPU_BLOCK && (reinterpret_cast<uintptr_t>(grad) & 15u) == 0;
+}
+
+template <int FORMAT>
+static __device__ inline void order(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b, uint4 *tray) {
+    const float *grad = p.grad + (s->begin - p.begin) + (uint64_t)b * 256;
+    const unsigned char *left = p.residual + (s->stored + b) * (FORMAT == FRUGI_RESIDUAL_F32    ? 1024
+                                                                : FORMAT == FRUGI_RESIDUAL_BF16 ? 512
+                                                                                                : 256);
+    uint32_t lane = frugi_lane();
+    if (can_order(grad, frugi_length_of(s, b))) {
+#pragma unroll
+        for (uint32_t j = lane; j < 64; j += 32) {
+            __pipeline_memcpy_async(tray + j, grad + 4 * j, 16);
+            if (FORMAT == FRUGI_RESIDUAL_F32)
+                __pipeline_memcpy_async(tray + 64 + j, left + 16 * j, 16);
+            if (FORMAT == FRUGI_RESIDUAL_BF16)
+                __pipeline_memcpy_async(reinterpret_cast<uint2 *>(tray + 64) + j, left + 8 * j, 8);
+            if (FORMAT == FRUGI_RESIDUAL_INT8)
+                __pipeline_memcpy_async(reinterpret_cast<uint32_t *>(tray + 64) + j, left + 4 * j, 4);
+        }
+    }
+    __pipeline_commit();
+}
+
+template <int FORMAT>
+static __device__ inline void receive(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b, const uint4 *tray,
+                                      raw *r) {
+    if (!can_order(p.grad + (s->begin - p.begin) + (uint64_t)b * 256, frugi_length_of(s, b))) {
+        fetch<FORMAT>(p, s, b, r);
+        return;
+    }
+    uint32_t lane = frugi_lane();
+    if (FORMAT == FRUGI_RESIDUAL_INT4)
+        fetch_residual<FORMAT>(p, s->stored + b, r);
+    if (FORMAT == FRUGI_RESIDUAL_INT8)
+        r->scale = p.scale[s->stored + b];
+    __pipeline_wait_prior(0);
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t j = 32 * i + lane;
+        float4 g = reinterpret_cast<const float4 *>(tray)[j];
+        r->grad[4 * i] = g.x, r->grad[4 * i + 1] = g.y, r->grad[4 * i + 2] = g.z, r->grad[4 * i + 3] = g.w;
+        if (FORMAT == FRUGI_RESIDUAL_F32) {
+            uint4 v = tray[64 + j];
+            r->left[4 * i] = v.x, r->left[4 * i + 1] = v.y, r->left[4 * i + 2] = v.z, r->left[4 * i + 3] = v.w;
+        }
+        if (FORMAT == FRUGI_RESIDUAL_BF16) {
+            uint2 v = reinterpret_cast<const uint2 *>(tray + 64)[j];
+            r->left[2 * i] = v.x, r->left[2 * i + 1] = v.y;
+        }
+        if (FORMAT == FRUGI_RESIDUAL_INT8)
+            r->left[i] = reinterpret_cast<const uint32_t *>(tray + 64)[j];
+    }
+}
+
+/* A number of eight bits with 128 added, or of four bits, as a float without a conversion: 2^23 + n, less 2^23 + zero.
+ */
+static __device__ inline float small(uint32_t n, float zero) {
+    return __fsub_rn(frugi_bits_f32(0x4b000000u | n), zero);
+}
+
+template <int FORMAT> static __device__ inline void unpack(const raw &r, float x[8]) {
+    if (FORMAT == FRUGI_RESIDUAL_F32 || FORMAT == FRUGI_RESIDUAL_BF16) {
+#pragma unroll
+        for (int i = 0; i < FRUGI_EACH; i++)
+            x[i] = frugi_bits_f32(FORMAT == FRUGI_RESIDUAL_F32 ? r.left[i]
+                                  : i % 2                      ? r.left[i / 2] & 0xffff0000u
+                                                               : r.left[i / 2] << 16);
+        return;
+    }
+    float scale = frugi_bf16_f32(r.scale);
+#pragma unroll
+    for (int i = 0; i < FRUGI_EACH; i++) {
+        uint32_t v = r.left[i / 4];
+        float n = FORMAT == FRUGI_RESIDUAL_INT8 ? small(__byte_perm(v ^ 0x80808080u, 0, 0x4440u + i % 4), 8388736.0f)
+                                                : small(v >> 4 * (i % 4) & 15u, 8388616.0f);
+        x[i] = __fmul_rn(n, scale);
+    }
+    if (r.scale >= FRUGI_STORE_TAME)
         for (int i = 0; i < FRUGI_EACH; i++)
             x[i] = frugi_tame(x[i]);
 }

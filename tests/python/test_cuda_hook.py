@@ -5,16 +5,19 @@ and the one of NCCL, where work is only put onto streams. Where there is one: gl
 and NCCL with one process a GPU. Gradients are fixed numbers, so that nothing depends on how a GPU computes a model.
 """
 
+import functools
+import gc
 import os
 import unittest
 import warnings
+import weakref
 from datetime import timedelta
 
 import support
 from ddp_helpers import RANK, WORLD, atexit, dist, nn, torch
 
 from frugrad import _cuda
-from frugrad.torch import DDPState, gather, hook
+from frugrad.torch import DDPState, device, gather, hook
 from frugrad.torch.engine import Engine
 
 EMULATED = os.environ.get("FRUGRAD_CUDA_EMULATED", "")
@@ -60,8 +63,8 @@ class Run:
             self.state._direct = True
         self.wrap(group)
 
-    def wrap(self, group=None, cap=0.05):
-        self.ddp = nn.parallel.DistributedDataParallel(self.model, bucket_cap_mb=cap, process_group=group)
+    def wrap(self, group=None, cap=0.05, **options):
+        self.ddp = nn.parallel.DistributedDataParallel(self.model, bucket_cap_mb=cap, process_group=group, **options)
         self.ddp.register_comm_hook(self.state, hook)
 
     def step(self, step, spoil=None):
@@ -271,6 +274,108 @@ def damaged(kind):
     return [any(not g.any() for g in before), said, all(bool(g.any()) for g in run.step(4))]
 
 
+def told_again(kind):
+    """After a rank has failed every backward raises on all, until a state is loaded."""
+    begin(kind, seconds=10)
+    said = []
+    run = Run("feedback=plain", kind, start_iter=0)
+    for i in range(2):
+        run.step(i)
+    saved = run.state.state_dict()
+    if RANK == WORLD - 1:
+        def fail(*_):
+            raise MemoryError("no room on purpose")
+        run.state._plans[1].exchange.compress = fail
+    for i in range(2, 6):
+        try:
+            run.step(i)
+            said.append("nothing")
+        except Exception as error:
+            said.append(str(error).split("\n")[0])
+            run.wrap()  # DDP itself wants that after an error
+    run.state.load_state_dict(saved)
+    return [said, all(bool(g.any()) for g in run.step(2))]
+
+
+def damaged_early(kind):
+    """The same in the first bucket of all, before the other buckets' parameters are known."""
+    begin(kind)
+    arrive, calls = device.Leg.arrive, []
+
+    def spoil(leg):
+        arrive(leg)
+        calls.append(leg)
+        if len(calls) == 1:
+            leg.got[100] ^= 1
+    run = Run("feedback=plain", kind, start_iter=0)
+    run.wrap(find_unused_parameters=True)  # else all is one bucket at first
+    device.Leg.arrive = spoil
+    run.step(0)
+    try:
+        run.step(1)
+    except Exception as error:
+        return str(error).split("\n")[0]
+    return f"nothing, {len(calls)} buckets"
+
+
+def damaged_twice(kind):
+    """The same on both ways of reduce=split in one step: it is told once."""
+    begin(kind)
+    run = Run("reduce=split,feedback=plain", kind, start_iter=0)
+    for i in range(2):
+        run.step(i)
+    legs = [getattr(run.state._plans[1].exchange, way) for way in ("first", "second")]
+
+    def spoil(leg, arrive):
+        arrive()
+        leg.got[100] ^= 1
+    for leg in legs:
+        leg.arrive = functools.partial(spoil, leg, leg.arrive)
+    run.step(2)
+    for leg in legs:
+        del leg.arrive
+    said = []
+    for i in range(3, 6):
+        try:
+            said.append("nothing" if all(bool(g.any()) for g in run.step(i)) else "zeros")
+        except Exception as error:
+            said.append(str(error).split("\n")[0])
+            run.wrap()
+    return said
+
+
+def damaged_and_kept(kind):
+    """An owner's frame of the first bucket is damaged: what other buckets leave behind does not change by that."""
+    begin(kind)
+    left = []
+    for spoiled in (False, True):
+        run = Run("reduce=split,down=1,feedback=plain,residual=f32", kind, start_iter=0)
+        for i in range(2):
+            run.step(i)
+        leg = run.state._plans[0].exchange.second
+
+        def spoil(leg=leg, arrive=leg.arrive):
+            arrive()
+            leg.got[100] ^= spoiled
+        leg.arrive = spoil
+        run.step(2)
+        left.append(run.state.residuals())
+    return [torch.equal(left[0][name], left[1][name]) for name in left[0]]
+
+
+def let_go(kind):
+    """What a device holds is free as soon as a state is loaded."""
+    begin(kind)
+    run = Run("feedback=plain", kind, start_iter=0)
+    for i in range(2):
+        run.step(i)
+    gc.collect()
+    gc.disable()
+    engine = weakref.ref(run.state._engine)
+    run.state.load_state_dict(run.state.state_dict())
+    return engine() is None
+
+
 def died(kind):
     """A rank dies between two steps: the other's backward ends with an error."""
     begin(kind, seconds=5)
@@ -347,6 +452,28 @@ class Cases:
         for zeros, said, on in self.run_all(damaged):
             self.assertTrue(zeros and on)
             self.assertRegex(said, "step 2: .*damaged")
+
+    def test_all_raise_until_a_state_is_loaded(self):
+        late = self.kind in ("streams", "nccl")
+        for said, on in self.run_all(told_again):
+            self.assertEqual(["no room on purpose" in text for text in said], [not late, True, True, True], said)
+            self.assertTrue(on)
+
+    def test_damage_is_told_though_parameters_follow(self):
+        for said in self.run_all(damaged_early):
+            self.assertRegex(said, "step 0: .*damaged")
+
+    def test_damage_on_both_ways_is_told_once(self):
+        for said in self.run_all(damaged_twice):
+            self.assertRegex(said[0], "step 2: .*damaged")
+            self.assertEqual(said[1:], ["nothing"] * 2)
+
+    def test_damage_leaves_residuals_alone(self):
+        for same in self.run_all(damaged_and_kept):
+            self.assertEqual(same, [True] * len(SHAPES))
+
+    def test_a_loaded_state_lets_go_of_the_old_one(self):
+        self.assertEqual(self.run_all(let_go), [True] * self.ranks)
 
     def test_a_rank_that_dies_is_noticed(self):
         if self.ranks == 1 or self.kind == "nccl":

@@ -23,7 +23,7 @@ from .device_exchange import DeviceGather, DeviceSplit
 from .engine import Engine, by_blocks
 from .exchange import Exchange
 from .gather import GatherBucket, limited
-from .pipeline import Clock, Finisher, Times
+from .pipeline import Clock, Finisher, RemoteError, Times
 from .roles import describe
 from .split import SplitBucket, second_config
 
@@ -85,7 +85,8 @@ class DDPState:
 
     A rank whose compression fails takes part in the rest of the step and tells why: backward() then raises on all, and
     so does every later one until a state is loaded. With NCCL it is the next backward() that raises, so that no step
-    waits for the GPU; so it is on a GPU when a frame was damaged on the way. The gradient of such a step is zero.
+    waits for the GPU; so it is on a GPU when a frame was damaged on the way, on the ranks that it came to. The gradient
+    of such a step is zero from the bucket concerned on.
     """
 
     def __init__(self, model: Optional[torch.nn.Module] = None, config: str = "frugrad", *, total_steps: int = 0,
@@ -208,8 +209,8 @@ class DDPState:
         if self._exchange is None:
             self._meet()
         if self._begins:
-            self._begins = False
             self._judge()
+            self._begins = False
         buffer, index = bucket.buffer(), bucket.index()
         params, plan = bucket.parameters(), self._plans.get(index)
         if plan is None or not plan.fits(params, buffer):
@@ -305,7 +306,7 @@ class DDPState:
 
     def _judge(self) -> None:
         """On a device: raise what was wrong with the frames of the step before. That step has ended with a gradient of
-        zeros, and with NCCL all ranks raise here, so that none is left waiting."""
+        zeros, and where a rank failed with NCCL all ranks raise here, so that none is left waiting."""
         if not isinstance(self._engine, DeviceEngine):
             return
         if self._direct and self._error is not None:
@@ -313,9 +314,13 @@ class DDPState:
         try:
             self._engine.verdict()
         except ValueError as error:
-            for plan in self._plans.values():
-                if plan.exchange is not None:
-                    plan.exchange.explain()
+            try:
+                for plan in self._plans.values():
+                    if plan.exchange is not None:
+                        plan.exchange.explain()
+            except RemoteError as failed:  # the rank that failed raises until a state is loaded, and so does this one
+                self._error = failed
+                raise
             raise type(error)(f"step {self.step - 1}: {error}") from None
 
     def _turn(self) -> None:

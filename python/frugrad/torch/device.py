@@ -8,7 +8,7 @@ them. With the emulated library (frugrad._cuda) the device is the host, and stre
 import contextlib
 import math
 import threading
-from typing import Dict, Iterator, List, Optional, Sequence
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -59,6 +59,11 @@ class Place:
         """Let the current stream wait for such a point."""
         if event is not None:
             torch.cuda.current_stream(self.device).wait_event(event)
+
+    def borrow(self, tensor: torch.Tensor) -> None:
+        """The current stream uses a tensor that may be let go of before it is done."""
+        if self.cuda:
+            tensor.record_stream(torch.cuda.current_stream(self.device))
 
     def room(self, n: int, dtype: torch.dtype = torch.uint8) -> torch.Tensor:
         return torch.empty(n, dtype=dtype, device=self.device)
@@ -143,11 +148,20 @@ class DeviceEngine(Engine):
         self.lock = threading.Lock()  # of the decoder and the selectors
         self.steady = (self.config.option("schedule").startswith("constant")
                        and not int(self.config.option("warmup")) and not int(self.config.option("dense_every")))
-        self._selectors: Dict[str, CudaCompressor] = {}
+        self._selectors: Dict[Tuple[str, bool], CudaCompressor] = {}
         self._steps, self._last, self._sum = 0, None, 0.0
+        self._untold: Optional[ValueError] = None  # what an engine before this one has found
 
     def _like(self, tensors) -> "DeviceEngine":
         return DeviceEngine(self.place, self.config, tensors, self.total_steps, self.threads, self.rank)
+
+    def extended(self, tensors) -> "DeviceEngine":
+        grown = super().extended(tensors)
+        try:
+            self.verdict()
+        except ValueError as error:
+            grown._untold = error
+        return grown
 
     def seen(self) -> Compressor:
         twin = self._twin()
@@ -170,13 +184,16 @@ class DeviceEngine(Engine):
         with self.lock, self.place.here():
             return [compressor.length(step, r.begin, r.count) for r in ranges]
 
-    def selector(self, step: int, again: Optional[Config], size: int) -> CudaCompressor:
-        """What an owner of reduce=split selects by: ``again``, or with None what holds all that so many ranks send."""
+    def selector(self, step: int, again: Optional[Config], size: int, own: bool = False) -> CudaCompressor:
+        """What an owner of reduce=split selects by: ``again``, or with None what holds all that so many ranks send.
+
+        ``own``: one that reads no other rank's frames, since it would add up nothing after a bad one.
+        """
         text = again.text if again is not None else self._union(step, size)
-        if text not in self._selectors:
+        if (text, own) not in self._selectors:
             with self.place.here():
-                self._selectors[text] = CudaCompressor(Config(text), self.layout, self.total_steps, self.rank)
-        return self._selectors[text]
+                self._selectors[text, own] = CudaCompressor(Config(text), self.layout, self.total_steps, self.rank)
+        return self._selectors[text, own]
 
     def _union(self, step: int, size: int) -> str:
         # Counts in a block may be fractions, carried from block to block; whole ones leave room in every block.
@@ -189,9 +206,15 @@ class DeviceEngine(Engine):
 
     def verdict(self) -> None:
         """Wait, and raise if a frame since the last verdict was not what it had to be."""
+        found, self._untold = self._untold, None
         with self.lock, self.place.summing():
-            for compressor in (self.decoder, *self._selectors.values()):
-                compressor.verdict(self.place.stream())
+            for compressor in (self.decoder, *self._selectors.values()):  # all are asked, so that none tells later
+                try:
+                    compressor.verdict(self.place.stream())
+                except ValueError as error:
+                    found = found or error
+        if found is not None:
+            raise found
 
     def count(self, step: int) -> None:
         """A step was compressed."""

@@ -24,7 +24,7 @@ class _Bucket:
 
     def __init__(self, engine: DeviceEngine, exchange: Exchange, ranges: Sequence[Range], direct: bool):
         self.engine, self.place, self.exchange, self.direct = engine, engine.place, exchange, direct
-        self.frames, self.ranges = self, list(ranges)
+        self.ranges = list(ranges)
         self.memory = self.place.room(sum(aligned(engine.compressor.bound(r.begin, r.count)) for r in ranges))
         self.memory.zero_()
         self.first = Leg(exchange, self.place, direct)
@@ -44,7 +44,7 @@ class _Bucket:
         if error is None:
             try:
                 with Clock(times, "compress"):
-                    lengths = self.frames.compress(step, source.data_ptr())
+                    lengths = self.compress(step, source.data_ptr())
                 times.bytes_sent += sum(lengths)
             except Exception as failed:
                 error = failed
@@ -130,6 +130,7 @@ class DeviceSplit(_Bucket):
     def _prepare(self, step: int) -> None:
         """How long the owners' frames are."""
         self.selector = self.engine.selector(step, self.again, self.exchange.size)
+        self.writer = self.engine.selector(step, self.again, self.exchange.size, own=self.keeps)
         phase = step % _PHASES
         if phase not in self._known or not self.engine.steady:
             self._known[phase] = [self.engine.lengths(self.selector, step, part) for part in self.parts]
@@ -183,10 +184,10 @@ class DeviceSplit(_Bucket):
         at, end = self.room.data_ptr(), self.room.data_ptr() + self.room.numel()
         for r in self.mine:
             with self.engine.lock:
-                length = self.selector.compress(self.step, r.begin, r.count, self._at(r), at, end - at,
-                                                self.place.stream())
+                length = self.writer.compress(self.step, r.begin, r.count, self._at(r), at, end - at,
+                                              self.place.stream())
             if self.keeps:
-                self._add(self.selector, [at], -1.0, r, self._at(r))
+                self._add(self.writer, [at], -1.0, r, self._at(r))
             times.bytes_sent += length
             at += aligned(length)
         if self.keeps and self.mine:
@@ -199,6 +200,7 @@ class DeviceSplit(_Bucket):
         done = self.place.mark()
         with self.place.pressing(behind=False):
             self.place.follow(done)
+            self.place.borrow(self.total)  # nobody else waits for this
             for r in self.mine:
                 self.engine.compressor.keep(self.step, r.begin, r.count, self._at(r), self.place.stream())
 

@@ -11,14 +11,10 @@
 
 #include "common/random.h"
 
-#ifndef PRESS_LEAST
-#define PRESS_LEAST 4 /* thread blocks of a multiprocessor that registers must do for */
-#endif
-#ifndef PRESS_RUN
-#define PRESS_RUN 64u /* blocks that a warp takes one after the other, at most */
-#endif
-#define WARPS 8  /* of a thread block */
-#define STAGE 12 /* floats of a lane in shared memory: eight, and room that spreads lanes over the banks */
+#define LEAST 3   /* thread blocks of a multiprocessor that registers must do for; 4 and 5 were slower */
+#define RUN   64u /* blocks that a warp takes one after the other, at most */
+#define WARPS 8   /* of a thread block */
+#define STAGE 12  /* floats of a lane in shared memory: eight, and room that spreads lanes over the banks */
 
 /* ---- how it is said ---------------------------------------------------------------------------------- */
 
@@ -257,28 +253,17 @@ static __device__ inline void clip(float gain, float x[8]) {
 /* Blocks b .. end - 1 of a slice; returns what their bytes add to the frame's checksum. */
 template <int VALUE, int FORMAT>
 static __device__ inline uint32_t press_run(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b,
-                                            uint32_t end, crc_table &table, float *stage, uint4 *tray,
-                                            uint32_t *guess) {
+                                            uint32_t end, crc_table &table, float *stage, uint32_t *guess) {
     frugi_spot at = frugi_spot_of(s, b);
     tracks t = tracks_at<VALUE>(s, b, (uint32_t)at.before);
     const bool ROLLS = FORMAT != RESIDUAL_NONE && FORMAT != FRUGI_RESIDUAL_F32;
     uint32_t many = 0, rolled = 32; /* random numbers: each lane draws that of another block */
-    raw next;
-    if (PRESS_AHEAD == 1)
-        fetch<FORMAT>(p, s, b, &next);
-    if (PRESS_AHEAD == 2)
-        order<FORMAT>(p, s, b, tray);
+    raw next; /* on its way while this block is searched */
+    fetch<FORMAT>(p, s, b, &next);
     for (;;) {
         raw now = next;
-        if (PRESS_AHEAD == 0)
-            fetch<FORMAT>(p, s, b, &now);
-        if (PRESS_AHEAD == 1 && b + 1 < end)
+        if (b + 1 < end)
             fetch<FORMAT>(p, s, b + 1, &next);
-        if (PRESS_AHEAD == 2) {
-            receive<FORMAT>(p, s, b, tray, &now);
-            if (b + 1 < end)
-                order<FORMAT>(p, s, b + 1, tray);
-        }
         if (ROLLS && rolled == 32)
             many = frugi_random(p.seed, p.step, s->stored + b + frugi_lane()), rolled = 0;
         uint32_t dice = ROLLS ? __shfl_sync(FRUGI_ALL_LANES, many, (int)rolled++) : 0;
@@ -298,9 +283,9 @@ static __device__ inline uint32_t press_run(const frugi_gpu_press &p, const frug
 
 /* The same for blocks of which everything leaves. */
 static __device__ __noinline__ uint32_t press_dense(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b,
-                                                    uint32_t end, crc_table &table, float *stage, uint4 *tray) {
+                                                    uint32_t end, crc_table &table, float *stage) {
     uint32_t guess = 0;
-    return press_run<FRUGI_VALUE_F32, RESIDUAL_NONE>(p, s, b, end, table, stage, tray, &guess);
+    return press_run<FRUGI_VALUE_F32, RESIDUAL_NONE>(p, s, b, end, table, stage, &guess);
 }
 
 /* The header of a section; what it adds to the checksum. The padding is zeros, which add nothing. */
@@ -315,7 +300,7 @@ static __device__ __noinline__ uint32_t press_header(const frugi_gpu_press &p, c
 
 /* All that a warp of the grid takes. */
 template <int VALUE, int FORMAT>
-static __device__ inline uint32_t press_warp(const frugi_gpu_press &p, crc_table &table, float *stage, uint4 *tray) {
+static __device__ inline uint32_t press_warp(const frugi_gpu_press &p, crc_table &table, float *stage) {
     uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS, guess = 0, sum = 0;
     for (uint64_t first = (uint64_t)warp * p.run; first < p.table.blocks; first += (uint64_t)warps * p.run) {
         uint32_t left = p.table.blocks - (uint32_t)first, end = (uint32_t)first + (left < p.run ? left : p.run);
@@ -324,8 +309,8 @@ static __device__ inline uint32_t press_warp(const frugi_gpu_press &p, crc_table
             uint32_t b = n - s->blocks_before, most = s->blocks - b, take = end - n < most ? end - n : most;
             if (b == 0)
                 sum ^= press_header(p, s, table);
-            sum ^= s->dense ? press_dense(p, s, b, b + take, table, stage, tray)
-                            : press_run<VALUE, FORMAT>(p, s, b, b + take, table, stage, tray, &guess);
+            sum ^= s->dense ? press_dense(p, s, b, b + take, table, stage)
+                            : press_run<VALUE, FORMAT>(p, s, b, b + take, table, stage, &guess);
             n += take;
         }
     }
@@ -334,15 +319,14 @@ static __device__ inline uint32_t press_warp(const frugi_gpu_press &p, crc_table
 
 /* The last thread block of the last launch writes the header. */
 template <int VALUE, int FORMAT>
-static __global__ void __launch_bounds__(32 * WARPS, PRESS_LEAST)
+static __global__ void __launch_bounds__(32 * WARPS, LEAST)
     press_kernel(const __grid_constant__ frugi_gpu_press p) {
     __shared__ __align__(16) float stages[WARPS][32 * STAGE];
-    __shared__ __align__(16) uint4 trays[WARPS][TRAY];
     __shared__ uint32_t table[4][256], sum, ticket;
     if (threadIdx.x == 0)
         sum = 0;
     frugi_crc_tables(table, p.crc);
-    uint32_t part = press_warp<VALUE, FORMAT>(p, table, stages[threadIdx.x / 32], trays[threadIdx.x / 32]);
+    uint32_t part = press_warp<VALUE, FORMAT>(p, table, stages[threadIdx.x / 32]);
     if (frugi_lane() == 0)
         atomicXor(&sum, part);
     __syncthreads();
@@ -367,7 +351,7 @@ static cudaError_t launch(const frugi_gpu_press *p, int processors, cudaStream_t
         return error;
     uint32_t wanted = (p->table.blocks + WARPS - 1) / WARPS, most = (uint32_t)(each * processors);
     uint32_t grid = wanted < most ? wanted : most, share = (wanted + grid - 1) / grid;
-    uint32_t runs = (share + PRESS_RUN - 1) / PRESS_RUN; /* of equal length, so that warps end together */
+    uint32_t runs = (share + RUN - 1) / RUN; /* of equal length, so that warps end together */
     frugi_gpu_press whole = *p;
     whole.run = (share + runs - 1) / runs;
     FRUGI_LAUNCH(kernel, grid, 32 * WARPS, stream, whole);
@@ -375,10 +359,6 @@ static cudaError_t launch(const frugi_gpu_press *p, int processors, cudaStream_t
 }
 
 template <int VALUE> static cudaError_t by_format(const frugi_gpu_press *p, int processors, cudaStream_t stream) {
-#ifdef PRESS_FEW /* for bench/cuda_variants.sh */
-    return p->residual_format == FRUGI_RESIDUAL_INT8 ? launch<VALUE, FRUGI_RESIDUAL_INT8>(p, processors, stream)
-                                                     : launch<VALUE, FRUGI_RESIDUAL_F32>(p, processors, stream);
-#else
     if (!p->kept)
         return launch<VALUE, RESIDUAL_NONE>(p, processors, stream);
     switch (p->residual_format) {
@@ -387,16 +367,13 @@ template <int VALUE> static cudaError_t by_format(const frugi_gpu_press *p, int 
     case FRUGI_RESIDUAL_BF16: return launch<VALUE, FRUGI_RESIDUAL_BF16>(p, processors, stream);
     default: return launch<VALUE, FRUGI_RESIDUAL_F32>(p, processors, stream);
     }
-#endif
 }
 
 cudaError_t frugi_gpu_press_launch(const frugi_gpu_press *p, int processors, cudaStream_t stream) {
     switch (p->value) {
     case FRUGI_VALUE_BF16: return by_format<FRUGI_VALUE_BF16>(p, processors, stream);
-#ifndef PRESS_FEW
     case FRUGI_VALUE_F16: return by_format<FRUGI_VALUE_F16>(p, processors, stream);
     case FRUGI_VALUE_INT8: return by_format<FRUGI_VALUE_INT8>(p, processors, stream);
-#endif
     default: return by_format<FRUGI_VALUE_F32>(p, processors, stream);
     }
 }

@@ -12,15 +12,6 @@
 
 #include "feedback/store.h"
 
-#ifdef __CUDACC__
-#include <cuda_pipeline.h>
-#endif
-
-#ifndef PRESS_AHEAD
-#define PRESS_AHEAD                                                                                                    \
-    2 /* the next block is fetched before this one is searched: 0 not, 1 into registers, 2 shared memory */
-#endif
-#define TRAY          (PRESS_AHEAD == 2 ? 128 : 1) /* a block's gradient and residual, of a warp */
 #define RESIDUAL_NONE 4
 
 /* A block as it lies in memory: the gradient, and what was left behind in its format. */
@@ -56,65 +47,6 @@ static __device__ inline void fetch(const frugi_gpu_press &p, const frugi_gpu_sl
     frugi_load_block(p.grad + (s->begin - p.begin) + (uint64_t)b * 256, frugi_length_of(s, b), r->grad);
     if (FORMAT != RESIDUAL_NONE)
         fetch_residual<FORMAT>(p, s->stored + b, r);
-}
-
-/* The same by way of shared memory, where nothing has to wait for it: order now, receive later. A lane reads what it
- * ordered itself. */
-static __device__ inline bool can_order(const float *grad, uint32_t length) {
-    return length == FRUGI_GPU_BLOCK && (reinterpret_cast<uintptr_t>(grad) & 15u) == 0;
-}
-
-template <int FORMAT>
-static __device__ inline void order(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b, uint4 *tray) {
-    const float *grad = p.grad + (s->begin - p.begin) + (uint64_t)b * 256;
-    const unsigned char *left = p.residual + (s->stored + b) * (FORMAT == FRUGI_RESIDUAL_F32    ? 1024
-                                                                : FORMAT == FRUGI_RESIDUAL_BF16 ? 512
-                                                                                                : 256);
-    uint32_t lane = frugi_lane();
-    if (can_order(grad, frugi_length_of(s, b))) {
-#pragma unroll
-        for (uint32_t j = lane; j < 64; j += 32) {
-            __pipeline_memcpy_async(tray + j, grad + 4 * j, 16);
-            if (FORMAT == FRUGI_RESIDUAL_F32)
-                __pipeline_memcpy_async(tray + 64 + j, left + 16 * j, 16);
-            if (FORMAT == FRUGI_RESIDUAL_BF16)
-                __pipeline_memcpy_async(reinterpret_cast<uint2 *>(tray + 64) + j, left + 8 * j, 8);
-            if (FORMAT == FRUGI_RESIDUAL_INT8)
-                __pipeline_memcpy_async(reinterpret_cast<uint32_t *>(tray + 64) + j, left + 4 * j, 4);
-        }
-    }
-    __pipeline_commit();
-}
-
-template <int FORMAT>
-static __device__ inline void receive(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b, const uint4 *tray,
-                                      raw *r) {
-    if (!can_order(p.grad + (s->begin - p.begin) + (uint64_t)b * 256, frugi_length_of(s, b))) {
-        fetch<FORMAT>(p, s, b, r);
-        return;
-    }
-    uint32_t lane = frugi_lane();
-    if (FORMAT == FRUGI_RESIDUAL_INT4)
-        fetch_residual<FORMAT>(p, s->stored + b, r);
-    if (FORMAT == FRUGI_RESIDUAL_INT8)
-        r->scale = p.scale[s->stored + b];
-    __pipeline_wait_prior(0);
-#pragma unroll
-    for (uint32_t i = 0; i < 2; i++) {
-        uint32_t j = 32 * i + lane;
-        float4 g = reinterpret_cast<const float4 *>(tray)[j];
-        r->grad[4 * i] = g.x, r->grad[4 * i + 1] = g.y, r->grad[4 * i + 2] = g.z, r->grad[4 * i + 3] = g.w;
-        if (FORMAT == FRUGI_RESIDUAL_F32) {
-            uint4 v = tray[64 + j];
-            r->left[4 * i] = v.x, r->left[4 * i + 1] = v.y, r->left[4 * i + 2] = v.z, r->left[4 * i + 3] = v.w;
-        }
-        if (FORMAT == FRUGI_RESIDUAL_BF16) {
-            uint2 v = reinterpret_cast<const uint2 *>(tray + 64)[j];
-            r->left[2 * i] = v.x, r->left[2 * i + 1] = v.y;
-        }
-        if (FORMAT == FRUGI_RESIDUAL_INT8)
-            r->left[i] = reinterpret_cast<const uint32_t *>(tray + 64)[j];
-    }
 }
 
 /* A number of eight bits with 128 added, or of four bits, as a float without a conversion: 2^23 + n, less 2^23 + zero.

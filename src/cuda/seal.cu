@@ -7,9 +7,7 @@
 #include "frugrad.h"
 
 #define WARPS 8
-#ifndef CRC_PART
 #define CRC_PART 8192u /* bytes of a warp */
-#endif
 
 typedef struct frames_of {
     const unsigned char *frame[FRUGI_GPU_FRAMES];

@@ -10,12 +10,7 @@
 #include "frugrad.h"
 
 #define WARPS 8
-#ifndef SUM_HALVES
-#define SUM_HALVES 1 /* whether two frames with at most 16 entries a block share a load */
-#endif
-#ifndef SUM_LEAST
-#define SUM_LEAST 5 /* thread blocks of a multiprocessor that registers must do for */
-#endif
+#define LEAST 4 /* thread blocks of a multiprocessor that registers must do for */
 
 static __device__ void accuse(frugi_gpu_verdict *verdict, int status, uint32_t frame) {
     if (atomicCAS(&verdict->status, 0, status) == 0)
@@ -205,7 +200,7 @@ static __device__ inline uint32_t add_many(const frugi_gpu_sum &all, const frugi
 template <int VALUE>
 static __device__ inline void add_small(const frugi_gpu_sum &all, const frugi_gpu_slice *s, const frugi_spot &at,
                                         float *sum) {
-    bool halves = SUM_HALVES && at.k <= 16;
+    bool halves = at.k <= 16; /* two frames share a load */
     uint32_t each = halves ? 2 : 1;
     for (uint32_t f = 0; f < all.frames; f += LOADS * each) {
         uint32_t bad = halves ? add_many<VALUE, 2>(all, s, at, f, sum) : add_many<VALUE, 1>(all, s, at, f, sum);
@@ -242,7 +237,7 @@ static __device__ inline void add_frames(const frugi_gpu_sum &all, const frugi_g
  * whatever an unchecked frame says stays within the block.
  */
 template <bool CHECKED>
-static __global__ void __launch_bounds__(32 * WARPS, SUM_LEAST) sum_kernel(const __grid_constant__ frugi_gpu_sum all) {
+static __global__ void __launch_bounds__(32 * WARPS, LEAST) sum_kernel(const __grid_constant__ frugi_gpu_sum all) {
     __shared__ __align__(16) float sums[WARPS][FRUGI_GPU_BLOCK];
     __shared__ unsigned char lists[WARPS][FRUGI_GPU_BLOCK];
     uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS, lane = frugi_lane();

@@ -133,16 +133,6 @@ template <class T> static inline T __ldcg(const T *at) {
 static inline void __threadfence() {
 }
 
-static inline void __pipeline_memcpy_async(void *to, const void *from, size_t bytes) {
-    __builtin_memcpy(to, from, bytes);
-}
-
-static inline void __pipeline_commit() {
-}
-
-static inline void __pipeline_wait_prior(int) {
-}
-
 template <class T> static inline void __stcs(T *at, T value) {
     *at = value;
 }

@@ -35,11 +35,20 @@ typedef struct frugi_track {
     uint32_t at; /* where to go on, in the frame; no multiple of four only at the beginning */
 } frugi_track;
 
+/** The bytes from .. to - 1 of a word, with zeros for the others, which another warp may be writing. */
+static __device__ __noinline__ uint32_t frugi_part_word(const unsigned char *frame, uint32_t from, uint32_t to) {
+    uint32_t word = 0;
+    for (uint32_t at = from; at < to; at++)
+        word |= (uint32_t)__ldcg(frame + at) << 8 * (at & 3u);
+    return word;
+}
+
 /** This lane's word of the group at `at`, without bytes before it. */
 static __device__ inline uint32_t frugi_track_word(const unsigned char *frame, uint32_t at) {
-    uint32_t lane = frugi_lane();
-    uint32_t word = __ldcg(reinterpret_cast<const unsigned int *>(frame + (at & ~3u)) + lane);
-    return lane == 0 ? word & ~0u << 8 * (at & 3u) : word;
+    uint32_t lane = frugi_lane(), from = at & ~3u;
+    if (lane == 0 && from != at)
+        return frugi_part_word(frame, at, from + 4);
+    return __ldcg(reinterpret_cast<const unsigned int *>(frame + from) + lane);
 }
 
 /** Go through all whole groups of the bytes before `end`, which this warp has written or nobody writes. */
@@ -78,9 +87,8 @@ static __device__ __noinline__ uint32_t frugi_track_end(frugi_track t, const uin
                                                         uint32_t end, uint32_t bytes) {
     uint32_t from = t.at & ~3u, rest = end > from ? (end - from + 3) / 4 : 0, lane = frugi_lane(), sum = 0;
     if (lane < rest) {
-        uint32_t word = frugi_track_word(frame, t.at), after = from + 4 * lane + 4;
-        if (after > end)
-            word &= ~0u >> 8 * (after - end);
+        uint32_t first = lane == 0 ? t.at : from + 4 * lane, after = from + 4 * lane + 4;
+        uint32_t word = after > end ? frugi_part_word(frame, first, end) : frugi_track_word(frame, t.at);
         t.state = frugi_crc_step(table, t.state) ^ word;
     }
     uint32_t place = (lane - rest) & 31u; /* the last word met is the last lane's */

@@ -224,6 +224,7 @@ static const row paper[] = {
     {.id = "qsgd", .label = "QSGD 8 bits", .config = "qsgd"},
     {.id = "gsgd", .label = "gossip SGD", .config = "gsgd"},
     {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad"},
+    {.id = "frugrad-hold", .label = "FruGrad 94 %, hold", .config = "frugrad,hold=auto", .families = FRUGI_VISION},
     {.id = "frugrad-paper", .label = "FruGrad as published, 50 to 94 %", .config = "frugrad-paper"},
     {.id = "dgc", .label = "DGC 99.9 %", .config = "dgc", .mover = FRUGI_MOVER_MERGED},
     {.id = "onebit", .label = "1-bit SGD", .config = "onebit"},

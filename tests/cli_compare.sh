@@ -145,16 +145,16 @@ assert runs[2]["phase"] == "tune" and runs[2]["rate"] < min(r["rate"] for r in r
 PY
 
 # -- fine-tuning: a model is trained first, once; a scale is searched where the method has one; states are told
-sgc="$FRUGRAD compare --suite sgc --tasks gpt2-rules --methods head,lora-4096,mesgc-1024 --rates 2 --out j"
+sgc="$FRUGRAD compare --suite sgc --tasks gpt2-rules --methods head,lora-4096,mesgc-1024 --rates 2 --out tuned"
 $sgc >out 2>err || fail "fine-tuning fails: $(cat err)"
-made=$(stat -c %Y.%i j/work/before-gpt2-rules/*.safetensors)
-cp j/runs.jsonl was
+made=$(stat -c %Y.%i tuned/work/before-gpt2-rules/*.safetensors)
+cp tuned/runs.jsonl was
 $sgc >out 2>err || fail "fine-tuning does not go on: $(cat err)"
-cmp -s j/runs.jsonl was || fail "fine-tuning repeats what is done"
-[ "$(stat -c %Y.%i j/work/before-gpt2-rules/*.safetensors)" = "$made" ] || fail "the model to begin with is made again"
+cmp -s tuned/runs.jsonl was || fail "fine-tuning repeats what is done"
+[ "$(stat -c %Y.%i tuned/work/before-gpt2-rules/*.safetensors)" = "$made" ] || fail "the model to begin with is made again"
 grep -Eq '^method +rate or scale +perplexity +states +optimiser bytes +step ms +seeds$' out || fail "columns: $(cat out)"
 grep -Eq '^mesgc 1024 .* 1008 +4.07 kB ' out || fail "no states of mesgc: $(cat out)"
-"$FRUGRAD" report j --svg drawn >out2 2>err || fail "a report of fine-tuning fails: $(cat err)"
+"$FRUGRAD" report tuned --svg drawn >out2 2>err || fail "a report of fine-tuning fails: $(cat err)"
 [ "$(ls drawn | tr '\n' ' ')" = "sgc-smoke-gpt2-rules-optimizer-bytes.svg sgc-smoke-gpt2-rules-states.svg " ] ||
     fail "charts of fine-tuning: $(ls drawn)"
 for name in mesgc lora 'head alone'; do
@@ -163,7 +163,7 @@ done
 python3 - <<'PY' || fail "records of fine-tuning are not as promised"
 import json
 
-runs = [json.loads(line) for line in open("j/runs.jsonl", encoding="utf-8")]
+runs = [json.loads(line) for line in open("tuned/runs.jsonl", encoding="utf-8")]
 assert not any(r["phase"] == "tune" for r in runs if r["method"] == "head"), "nothing to search, and searched"
 for method, states, size in ("lora-4096", 4096, 24616), ("mesgc-1024", 1008, 4072):
     tune = [r for r in runs if r["method"] == method and r["phase"] == "tune"]

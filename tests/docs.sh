@@ -60,7 +60,7 @@ for program, test in sorted(cited):
     if not os.path.exists(path) or f"cmocka_unit_test({test})" not in read("tests", program + ".c"):
         wrong.append(f"methods.md names {program}:{test}, which does not exist")
 
-for page in ["README.md", "CONTRIBUTING.md"] + [f"docs/{n}" for n in sorted(os.listdir(os.path.join(source, "docs")))]:
+for page in ["README.md", "CONTRIBUTING.md"] + [f"docs/{n}" for n in sorted(os.listdir(os.path.join(source, "docs"))) if n.endswith(".md")]:
     text = read(page)
     for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
         if not os.path.exists(os.path.join(source, os.path.dirname(page), link)):

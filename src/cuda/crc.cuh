@@ -81,22 +81,27 @@ static __device__ inline uint32_t frugi_crc_move(const frugi_gpu_crc *crc, uint3
     return state;
 }
 
+/** What lanes have met, the first `rest` of them a word more than the others, with so many words behind, as one. */
+static __device__ inline uint32_t frugi_crc_end(const frugi_gpu_crc *crc, uint32_t state, uint32_t rest,
+                                                uint32_t behind) {
+    uint32_t place = (frugi_lane() - rest) & 31u, sum = 0; /* the last word met is the last lane's */
+#pragma unroll 8
+    for (int i = 0; i < 32; i++)
+        sum ^= state >> i & 1u ? crc->lane[i][place] : 0u;
+    return frugi_crc_move(crc, __reduce_xor_sync(FRUGI_ALL_LANES, sum), behind);
+}
+
 /** Take the rest, less than a group; what all these bytes add to the checksum of a frame of so many. */
 static __device__ __noinline__ uint32_t frugi_track_end(frugi_track t, const uint32_t table[4][256],
                                                         const frugi_gpu_crc *crc, const unsigned char *frame,
                                                         uint32_t end, uint32_t bytes) {
-    uint32_t from = t.at & ~3u, rest = end > from ? (end - from + 3) / 4 : 0, lane = frugi_lane(), sum = 0;
+    uint32_t from = t.at & ~3u, rest = end > from ? (end - from + 3) / 4 : 0, lane = frugi_lane();
     if (lane < rest) {
         uint32_t first = lane == 0 ? t.at : from + 4 * lane, after = from + 4 * lane + 4;
         uint32_t word = after > end ? frugi_part_word(frame, first, end) : frugi_track_word(frame, t.at);
         t.state = frugi_crc_step(table, t.state) ^ word;
     }
-    uint32_t place = (lane - rest) & 31u; /* the last word met is the last lane's */
-#pragma unroll 8
-    for (int i = 0; i < 32; i++)
-        sum ^= t.state >> i & 1u ? crc->lane[i][place] : 0u;
-    sum = __reduce_xor_sync(FRUGI_ALL_LANES, sum);
-    return frugi_crc_move(crc, sum, (bytes - from) / 4 - rest);
+    return frugi_crc_end(crc, t.state, rest, (bytes - from) / 4 - rest);
 }
 
 /* a times b modulo the polynomial, bit 31 holding x^0: crc32c.c. */

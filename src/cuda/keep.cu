@@ -18,14 +18,15 @@ static __device__ inline void keep_block(const frugi_gpu_keep &p, const frugi_gp
     frugi_load_block(p.values + (s->begin - p.begin) + (uint64_t)b * 256, length, x);
     if (largest(x) == 0)
         return;
-    fetch_residual<FORMAT>(p, s->stored + b, &kept);
+    shelf where = shelf_behind<FORMAT>({p.residual, p.scale}, s->stored + b);
+    fetch_residual<FORMAT>(where, &kept);
     unpack<FORMAT>(kept, left);
 #pragma unroll
     for (int i = 0; i < FRUGI_EACH; i++)
         if (frugi_place_of(lane, i) < length)
             left[i] = __fadd_rn(left[i], x[i]);
     if (largest(left) < FRUGI_INF_BITS)
-        save_residual<FORMAT>(p, s->stored + b, frugi_random(p.seed, p.step, s->stored + b), left);
+        save_residual<FORMAT>(where, frugi_random(p.seed, p.step, s->stored + b), left);
 }
 
 template <int FORMAT>

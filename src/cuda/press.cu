@@ -5,7 +5,7 @@
  * lanes, so each lane knows where its entries go. What is computed, and in which order, is what compress.c and its
  * kernels do, so that frames and residuals are the same bytes.
  */
-#include "cuda/crc.cuh"
+#include "cuda/pen.cuh"
 #include "cuda/residual.cuh"
 #include "cuda/select.cuh"
 
@@ -14,11 +14,15 @@
 #define LEAST 3   /* thread blocks of a multiprocessor that registers must do for; 4 and 5 were slower */
 #define RUN   64u /* blocks that a warp takes one after the other, at most */
 #define WARPS 8   /* of a thread block */
-#define STAGE 12  /* floats of a lane in shared memory: eight, and room that spreads lanes over the banks */
 
 /* ---- how it is said ---------------------------------------------------------------------------------- */
 
-/* One entry into the frame; returns what the code leaves over. */
+/* Of a block, for what its values share. */
+static __device__ inline uint32_t scale_bytes(uint32_t value) {
+    return value == FRUGI_VALUE_INT8 ? 2u : value == FRUGI_VALUE_F16 ? 1u : 0u;
+}
+
+/* One entry; returns what the code leaves over. */
 template <int VALUE> static __device__ inline float say(unsigned char *values, uint32_t rank, float x, float scale) {
     if (VALUE == FRUGI_VALUE_F32) {
         reinterpret_cast<float *>(values)[rank] = x;
@@ -63,49 +67,75 @@ static __device__ inline uint32_t largest_of(const float x[8], uint32_t mask) {
     return __reduce_max_sync(FRUGI_ALL_LANES, most);
 }
 
-/*
- * All entries of a block into the frame; x keeps what stays. A lane has few of them, so it goes through those it has;
- * for that its elements lie in shared memory, where they can be found by number.
- */
+/* The arrays of a section, as far as a warp has written them. */
+typedef struct pens {
+    frugi_pen scales, places, values;
+} pens;
+
+/* What a warp has in shared memory: a block, and what waits to be written. */
+typedef struct __align__(16) paper {
+    float stage[FRUGI_GPU_BLOCK];
+    uint32_t scales[FRUGI_PEN_WORDS(2)], places[FRUGI_PEN_WORDS(256)], values[FRUGI_PEN_WORDS(1024)];
+} paper;
+
+/* What the values of a block share, said before them. */
 template <int VALUE>
-static __device__ inline void encode(const frugi_gpu_press &p, const frugi_gpu_slice *s, const frugi_spot &at,
-                                     uint32_t mask, float x[8], float *stage) {
-    unsigned char *payload = p.frame + s->payload_at, *index = payload + s->index_at;
-    unsigned char *values = payload + s->value_at + at.before * frugi_gpu_value_bytes(VALUE);
-    uint32_t lane = frugi_lane();
-    float scale = 0;
+static __device__ inline float say_scale(const float x[8], uint32_t mask, frugi_pen *pen, uint32_t *page) {
+    unsigned char *to = reinterpret_cast<unsigned char *>(page) + pen->fill;
+    pen->fill += scale_bytes(VALUE);
     if (VALUE == FRUGI_VALUE_INT8) {
         uint16_t h = frugi_f32_bf16_up(__fdiv_rn(frugi_bits_f32(largest_of(x, mask)), 127.0f));
         h = h < FRUGI_INT8_MOST ? h : FRUGI_INT8_MOST;
-        scale = frugi_bf16_f32(h);
-        if (lane == 0)
-            reinterpret_cast<uint16_t *>(payload)[at.b] = h;
+        if (frugi_lane() == 0)
+            *reinterpret_cast<uint16_t *>(to) = h;
+        return frugi_bf16_f32(h);
     }
     if (VALUE == FRUGI_VALUE_F16) {
         int e = max((int)(largest_of(x, mask) >> 23) - 127 - FRUGI_F16_TOP, FRUGI_F16_LEAST);
-        scale = frugi_power_of_two(e);
-        if (lane == 0)
-            payload[at.b] = (unsigned char)e;
+        if (frugi_lane() == 0)
+            *to = (unsigned char)e;
+        return frugi_power_of_two(e);
     }
-    if (s->index == FRUGI_INDEX_CODE_BITMAP)
-        say_bitmap(index + (uint64_t)at.b * 32, mask);
-    unsigned char *places = s->index == FRUGI_INDEX_CODE_LOCAL ? index + at.before : NULL;
-    uint32_t total, sums = sum_before(__popc(mask & 15u) | __popc(mask >> 4) << 16, &total);
-    uint32_t low = sums & 0xffffu, high = (total & 0xffffu) + (sums >> 16);
-    float4 *four = reinterpret_cast<float4 *>(stage + lane * STAGE);
-    four[0] = make_float4(x[0], x[1], x[2], x[3]);
-    four[1] = make_float4(x[4], x[5], x[6], x[7]);
-    for (; mask; mask &= mask - 1) {
-        uint32_t i = (uint32_t)__ffs((int)mask) - 1, rank = i < 4 ? low++ : high++;
-        if (places)
-            places[rank] = (unsigned char)frugi_place_of(lane, (int)i);
-        float *one = stage + lane * STAGE + i;
-        *one = say<VALUE>(values, rank, *one, scale);
+    return 0;
+}
+
+/* The places of a lane's elements in mask, in the order of the block. */
+static __device__ inline void say_places(unsigned char *to, uint32_t mask) {
+    uint32_t total, sums = sum_before(__popc(mask & 15u) | __popc(mask >> 4) << 16, &total), lane = frugi_lane();
+    unsigned char *half[2] = {to + (sums & 0xffffu), to + (total & 0xffffu) + (sums >> 16)};
+#pragma unroll
+    for (int i = 0; i < FRUGI_EACH; i++)
+        if (mask >> i & 1u)
+            *half[i >> 2]++ = (unsigned char)frugi_place_of(lane, i);
+}
+
+/*
+ * All entries of a block; x keeps what stays. Lanes have unlike numbers of them, so they are shared out: first come the
+ * places, as bytes, and by them each lane finds every 32nd entry. A bitmap is put over them afterwards.
+ */
+template <int VALUE>
+static __device__ inline void encode(uint32_t index, uint32_t k, uint32_t mask, float x[8], pens *pen, paper *page) {
+    float scale = say_scale<VALUE>(x, mask, &pen->scales, page->scales);
+    unsigned char *places = reinterpret_cast<unsigned char *>(page->places) + pen->places.fill;
+    unsigned char *values = reinterpret_cast<unsigned char *>(page->values) + pen->values.fill;
+    uint32_t lane = frugi_lane();
+    float4 *four = reinterpret_cast<float4 *>(page->stage);
+    four[lane] = make_float4(x[0], x[1], x[2], x[3]);
+    four[32 + lane] = make_float4(x[4], x[5], x[6], x[7]);
+    say_places(places, mask);
+    __syncwarp();
+    for (uint32_t e = lane; e < k; e += 32) {
+        float *one = page->stage + places[e];
+        *one = say<VALUE>(values, e, *one, scale);
     }
     __syncwarp();
-    float4 a = four[0], b = four[1];
+    float4 a = four[lane], b = four[32 + lane];
     x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
     x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+    if (index == FRUGI_INDEX_CODE_BITMAP)
+        say_bitmap(places, mask);
+    pen->places.fill += index == FRUGI_INDEX_CODE_LOCAL ? k : index == FRUGI_INDEX_CODE_BITMAP ? 32 : 0;
+    pen->values.fill += k * frugi_gpu_value_bytes(VALUE);
 }
 
 /* ---- a block ----------------------------------------------------------------------------------------- */
@@ -124,54 +154,47 @@ static __device__ inline uint32_t hold(const frugi_gpu_press &p, uint32_t k, flo
     return mask;
 }
 
-/* What blocks are compared by. */
-static __device__ inline void magnitudes(const float x[8], uint32_t length, bool hist, int32_t m[8]) {
+/* Where a block and its residual lie. */
+typedef struct source {
+    const float *grad;
+    shelf kept;
+} source;
+
+template <int FORMAT> static __device__ inline source source_of(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b) {
+    return {p.grad + (s->begin - p.begin) + (uint64_t)b * 256, shelf_behind<FORMAT>({p.residual, p.scale}, s->stored + b)};
+}
+
+template <int FORMAT> static __device__ inline source source_behind(const source &first) {
+    return {first.grad + FRUGI_GPU_BLOCK, shelf_behind<FORMAT>(first.kept, 1)};
+}
+
+template <int FORMAT> static __device__ inline void fetch(const source &from, uint32_t length, raw *r) {
+    frugi_load_block(from.grad, length, r->grad);
+    fetch_residual<FORMAT>(from.kept, r);
+}
+
+/* The gradient, and what was left behind before. */
+template <int FORMAT>
+static __device__ inline void accumulate(const frugi_gpu_press &p, const raw &r, float gain, float x[8]) {
+    unpack<FORMAT>(r, x);
 #pragma unroll
     for (int i = 0; i < FRUGI_EACH; i++)
-        m[i] = (int32_t)frugi_magnitude(x[i]);
-    if (hist) {
-#pragma unroll
-        for (int i = 0; i < FRUGI_EACH; i++)
-            m[i] &= (int32_t)0xffff0000;
-    }
-    if (length < FRUGI_GPU_BLOCK) {
-#pragma unroll
-        for (int i = 0; i < FRUGI_EACH; i++)
-            m[i] = frugi_place_of(frugi_lane(), i) < length ? m[i] : -1;
-    }
+        x[i] = __fadd_rn(__fmul_rn(p.beta, x[i]), __fmul_rn(gain, r.grad[i]));
 }
 
 template <int VALUE, int FORMAT>
 static __device__ inline void press_block(const frugi_gpu_press &p, const frugi_gpu_slice *s, const frugi_spot &at,
-                                          const raw &r, uint32_t dice, float *stage, uint32_t *guess) {
-    float x[FRUGI_EACH];
-    int32_t m[FRUGI_EACH];
-    if (FORMAT == RESIDUAL_NONE) {
-#pragma unroll
-        for (int i = 0; i < FRUGI_EACH; i++)
-            x[i] = __fadd_rn(r.grad[i], 0.0f); /* -0 becomes 0, as on the CPU */
-    } else {
-        unpack<FORMAT>(r, x);
-#pragma unroll
-        for (int i = 0; i < FRUGI_EACH; i++)
-            x[i] = __fadd_rn(__fmul_rn(p.beta, x[i]), r.grad[i]);
-    }
+                                          const shelf &kept, float x[8], uint32_t dice, pens *pen, paper *page,
+                                          uint32_t *guess) {
     uint32_t most = largest(x), mask;
     bool held = most >= FRUGI_INF_BITS;
-    if (held) {
+    if (held)
         mask = hold(p, at.k, x);
-    } else {
-        magnitudes(x, at.length, p.hist, m);
-        mask = select(m, most, at, p.hist, guess);
-    }
-    encode<VALUE>(p, s, at, mask, x, stage);
+    else
+        mask = select(x, most, at, p.hist, guess);
+    encode<VALUE>(s->index, at.k, mask, x, pen, page);
     if (FORMAT != RESIDUAL_NONE && !held)
-        save_residual<FORMAT>(p, s->stored + at.b, dice, x);
-}
-
-/* Of a block, for what its values share. */
-static __device__ inline uint32_t scale_bytes(uint32_t value) {
-    return value == FRUGI_VALUE_INT8 ? 2u : value == FRUGI_VALUE_F16 ? 1u : 0u;
+        save_residual<FORMAT>(kept, dice, x);
 }
 
 static __device__ inline void put(unsigned char *to, uint64_t v, int bytes) {
@@ -207,85 +230,76 @@ static __device__ __noinline__ void write_header(const frugi_gpu_slice *s, unsig
 
 /* ---- a run of blocks ---------------------------------------------------------------------------------- */
 
-/* What a warp has written of a section's arrays, as far as it is in the checksum. */
-typedef struct tracks {
-    frugi_track scales, places, values;
-} tracks;
-
-/* Where the arrays stand before block b. */
-template <int VALUE> static __device__ inline tracks tracks_at(const frugi_gpu_slice *s, uint32_t b, uint32_t before) {
-    uint32_t payload = (uint32_t)s->payload_at, index = payload + (uint32_t)s->index_at;
-    index += s->index == FRUGI_INDEX_CODE_LOCAL ? before : s->index == FRUGI_INDEX_CODE_BITMAP ? 32 * b : 0;
-    return {{0, payload + scale_bytes(VALUE) * b},
-            {0, index},
-            {0, payload + (uint32_t)s->value_at + before * frugi_gpu_value_bytes(VALUE)}};
-}
-
 typedef const uint32_t crc_table[4][256];
 
+/* Where the arrays stand before block b. */
 template <int VALUE>
-static __device__ inline void tracks_on(tracks *t, const frugi_gpu_slice *s, crc_table &table,
-                                        const unsigned char *frame, uint32_t b, uint32_t before) {
-    tracks end = tracks_at<VALUE>(s, b, before);
-    if (scale_bytes(VALUE))
-        frugi_track_on(&t->scales, table, frame, end.scales.at);
-    frugi_track_on(&t->places, table, frame, end.places.at);
-    frugi_track_on(&t->values, table, frame, end.values.at);
+static __device__ inline pens pens_at(const frugi_gpu_slice *s, uint32_t b, uint32_t before, paper *page) {
+    uint32_t payload = (uint32_t)s->payload_at, index = payload + (uint32_t)s->index_at;
+    index += s->index == FRUGI_INDEX_CODE_LOCAL ? before : s->index == FRUGI_INDEX_CODE_BITMAP ? 32 * b : 0;
+    uint32_t value = payload + (uint32_t)s->value_at + before * frugi_gpu_value_bytes(VALUE);
+    pens all = {frugi_pen_at(payload + scale_bytes(VALUE) * b, page->scales), frugi_pen_at(index, page->places),
+                frugi_pen_at(value, page->values)};
+    __syncwarp();
+    return all;
 }
 
 template <int VALUE>
-static __device__ inline uint32_t tracks_end(const frugi_gpu_press &p, const tracks &t, const frugi_gpu_slice *s,
-                                             crc_table &table, uint32_t b, uint32_t before) {
-    tracks end = tracks_at<VALUE>(s, b, before);
+static __device__ inline void pens_on(pens *pen, paper *page, crc_table &table, unsigned char *frame) {
+    __syncwarp();
+    if (scale_bytes(VALUE))
+        frugi_pen_on(&pen->scales, page->scales, table, frame);
+    frugi_pen_on(&pen->places, page->places, table, frame);
+    frugi_pen_on(&pen->values, page->values, table, frame);
+}
+
+/* What all they have written adds to the frame's checksum. */
+template <int VALUE>
+static __device__ inline uint32_t pens_end(const frugi_gpu_press &p, const pens &pen, const paper *page,
+                                           crc_table &table) {
     uint32_t sum = 0;
     if (scale_bytes(VALUE))
-        sum = frugi_track_end(t.scales, table, p.crc, p.frame, end.scales.at, p.bytes);
-    sum ^= frugi_track_end(t.places, table, p.crc, p.frame, end.places.at, p.bytes);
-    return sum ^ frugi_track_end(t.values, table, p.crc, p.frame, end.values.at, p.bytes);
-}
-
-static __device__ inline void clip(float gain, float x[8]) {
-#pragma unroll
-    for (int i = 0; i < FRUGI_EACH; i++)
-        x[i] = __fmul_rn(gain, x[i]);
+        sum = frugi_pen_end(pen.scales, page->scales, table, p.crc, p.frame, p.bytes);
+    sum ^= frugi_pen_end(pen.places, page->places, table, p.crc, p.frame, p.bytes);
+    return sum ^ frugi_pen_end(pen.values, page->values, table, p.crc, p.frame, p.bytes);
 }
 
 /* Blocks b .. end - 1 of a slice; returns what their bytes add to the frame's checksum. */
 template <int VALUE, int FORMAT>
-static __device__ inline uint32_t press_run(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b,
-                                            uint32_t end, crc_table &table, float *stage, uint32_t *guess) {
+static __device__ inline uint32_t press_run(const frugi_gpu_press &p, const frugi_gpu_slice *slice, uint32_t b,
+                                            uint32_t end, crc_table &table, paper *page, uint32_t *guess) {
+    const frugi_gpu_slice mine = *slice, *s = &mine; /* in registers: stores may not change it */
     frugi_spot at = frugi_spot_of(s, b);
-    tracks t = tracks_at<VALUE>(s, b, (uint32_t)at.before);
+    pens pen = pens_at<VALUE>(s, b, (uint32_t)at.before, page);
     const bool ROLLS = FORMAT != RESIDUAL_NONE && FORMAT != FRUGI_RESIDUAL_F32;
     uint32_t many = 0, rolled = 32; /* random numbers: each lane draws that of another block */
-    raw next; /* on its way while this block is searched */
-    fetch<FORMAT>(p, s, b, &next);
+    float gain = p.gain ? *p.gain : 1.0f;
+    source from = source_of<FORMAT>(p, s, b);
+    raw next; /* on its way while the block before is searched */
+    fetch<FORMAT>(from, at.length, &next);
     for (;;) {
-        raw now = next;
+        float x[FRUGI_EACH];
+        accumulate<FORMAT>(p, next, gain, x);
+        source behind = source_behind<FORMAT>(from);
         if (b + 1 < end)
-            fetch<FORMAT>(p, s, b + 1, &next);
+            fetch<FORMAT>(behind, frugi_length_of(s, b + 1), &next);
         if (ROLLS && rolled == 32)
             many = frugi_random(p.seed, p.step, s->stored + b + frugi_lane()), rolled = 0;
         uint32_t dice = ROLLS ? __shfl_sync(FRUGI_ALL_LANES, many, (int)rolled++) : 0;
-        if (p.gain)
-            clip(*p.gain, now.grad);
-        press_block<VALUE, FORMAT>(p, s, at, now, dice, stage, guess);
-        __syncwarp();
+        press_block<VALUE, FORMAT>(p, s, at, from.kept, x, dice, &pen, page, guess);
+        pens_on<VALUE>(&pen, page, table, p.frame);
         if (++b == end)
-            break;
-        at = frugi_spot_of(s, b);
-        tracks_on<VALUE>(&t, s, table, p.frame, b, (uint32_t)at.before);
+            return pens_end<VALUE>(p, pen, page, table);
+        frugi_spot_next(s, &at);
+        from = behind;
     }
-    uint32_t after = (uint32_t)at.before + at.k;
-    tracks_on<VALUE>(&t, s, table, p.frame, b, after);
-    return tracks_end<VALUE>(p, t, s, table, b, after);
 }
 
 /* The same for blocks of which everything leaves. */
 static __device__ __noinline__ uint32_t press_dense(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b,
-                                                    uint32_t end, crc_table &table, float *stage) {
+                                                    uint32_t end, crc_table &table, paper *page) {
     uint32_t guess = 0;
-    return press_run<FRUGI_VALUE_F32, RESIDUAL_NONE>(p, s, b, end, table, stage, &guess);
+    return press_run<FRUGI_VALUE_F32, RESIDUAL_NONE>(p, s, b, end, table, page, &guess);
 }
 
 /* The header of a section; what it adds to the checksum. The padding is zeros, which add nothing. */
@@ -300,7 +314,7 @@ static __device__ __noinline__ uint32_t press_header(const frugi_gpu_press &p, c
 
 /* All that a warp of the grid takes. */
 template <int VALUE, int FORMAT>
-static __device__ inline uint32_t press_warp(const frugi_gpu_press &p, crc_table &table, float *stage) {
+static __device__ inline uint32_t press_warp(const frugi_gpu_press &p, crc_table &table, paper *page) {
     uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS, guess = 0, sum = 0;
     for (uint64_t first = (uint64_t)warp * p.run; first < p.table.blocks; first += (uint64_t)warps * p.run) {
         uint32_t left = p.table.blocks - (uint32_t)first, end = (uint32_t)first + (left < p.run ? left : p.run);
@@ -309,8 +323,8 @@ static __device__ inline uint32_t press_warp(const frugi_gpu_press &p, crc_table
             uint32_t b = n - s->blocks_before, most = s->blocks - b, take = end - n < most ? end - n : most;
             if (b == 0)
                 sum ^= press_header(p, s, table);
-            sum ^= s->dense ? press_dense(p, s, b, b + take, table, stage)
-                            : press_run<VALUE, FORMAT>(p, s, b, b + take, table, stage, &guess);
+            sum ^= s->dense ? press_dense(p, s, b, b + take, table, page)
+                            : press_run<VALUE, FORMAT>(p, s, b, b + take, table, page, &guess);
             n += take;
         }
     }
@@ -321,12 +335,12 @@ static __device__ inline uint32_t press_warp(const frugi_gpu_press &p, crc_table
 template <int VALUE, int FORMAT>
 static __global__ void __launch_bounds__(32 * WARPS, LEAST)
     press_kernel(const __grid_constant__ frugi_gpu_press p) {
-    __shared__ __align__(16) float stages[WARPS][32 * STAGE];
+    __shared__ paper pages[WARPS];
     __shared__ uint32_t table[4][256], sum, ticket;
     if (threadIdx.x == 0)
         sum = 0;
     frugi_crc_tables(table, p.crc);
-    uint32_t part = press_warp<VALUE, FORMAT>(p, table, stages[threadIdx.x / 32]);
+    uint32_t part = press_warp<VALUE, FORMAT>(p, table, &pages[threadIdx.x / 32]);
     if (frugi_lane() == 0)
         atomicXor(&sum, part);
     __syncthreads();

@@ -2,8 +2,6 @@
  * residual.cuh - a block of a gradient and what was left behind of it before, on their way into the registers of a
  * warp, and back. Residuals have four formats; those of fewer bits are rounded by dice: this is feedback/store.c on a
  * GPU.
- *
- * ARGS are the arguments of a kernel: residual and scale are looked for there.
  */
 #ifndef FRUGI_RESIDUAL_CUH
 #define FRUGI_RESIDUAL_CUH
@@ -21,32 +19,44 @@ typedef struct raw {
     uint16_t scale;
 } raw;
 
-template <int FORMAT, class ARGS> static __device__ inline void fetch_residual(const ARGS &p, uint64_t b, raw *r) {
+/* Where a block's residual lies, and its scale, where the format has one. */
+typedef struct shelf {
+    unsigned char *residual;
+    uint16_t *scale;
+} shelf;
+
+/* Bytes of a block's residual. */
+template <int FORMAT> static __device__ constexpr uint32_t shelf_bytes() {
+    return FORMAT == FRUGI_RESIDUAL_F32    ? 1024u
+           : FORMAT == FRUGI_RESIDUAL_BF16 ? 512u
+           : FORMAT == FRUGI_RESIDUAL_INT8 ? 256u
+           : FORMAT == FRUGI_RESIDUAL_INT4 ? 128u
+                                           : 0u;
+}
+
+/* The shelf that is so many blocks behind another. */
+template <int FORMAT> static __device__ inline shelf shelf_behind(const shelf &first, uint64_t blocks) {
+    return {first.residual + blocks * shelf_bytes<FORMAT>(), first.scale + blocks};
+}
+
+template <int FORMAT> static __device__ inline void fetch_residual(const shelf &from, raw *r) {
     uint32_t lane = frugi_lane();
-    const unsigned char *at = p.residual;
 #pragma unroll
     for (int j = 0; j < 2; j++) {
         if (FORMAT == FRUGI_RESIDUAL_F32) {
-            uint4 v = __ldcs(reinterpret_cast<const uint4 *>(at + b * 1024) + j * 32 + lane);
+            uint4 v = __ldcs(reinterpret_cast<const uint4 *>(from.residual) + j * 32 + lane);
             r->left[4 * j] = v.x, r->left[4 * j + 1] = v.y, r->left[4 * j + 2] = v.z, r->left[4 * j + 3] = v.w;
         } else if (FORMAT == FRUGI_RESIDUAL_BF16) {
-            uint2 v = __ldcs(reinterpret_cast<const uint2 *>(at + b * 512) + j * 32 + lane);
+            uint2 v = __ldcs(reinterpret_cast<const uint2 *>(from.residual) + j * 32 + lane);
             r->left[2 * j] = v.x, r->left[2 * j + 1] = v.y;
         } else if (FORMAT == FRUGI_RESIDUAL_INT8) {
-            r->left[j] = __ldcs(reinterpret_cast<const unsigned int *>(at + b * 256) + j * 32 + lane);
-        } else {
-            r->left[j] = __ldcs(reinterpret_cast<const unsigned short *>(at + b * 128) + j * 32 + lane);
+            r->left[j] = __ldcs(reinterpret_cast<const unsigned int *>(from.residual) + j * 32 + lane);
+        } else if (FORMAT == FRUGI_RESIDUAL_INT4) {
+            r->left[j] = __ldcs(reinterpret_cast<const unsigned short *>(from.residual) + j * 32 + lane);
         }
     }
     if (FORMAT == FRUGI_RESIDUAL_INT8 || FORMAT == FRUGI_RESIDUAL_INT4)
-        r->scale = p.scale[b];
-}
-
-template <int FORMAT>
-static __device__ inline void fetch(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b, raw *r) {
-    frugi_load_block(p.grad + (s->begin - p.begin) + (uint64_t)b * 256, frugi_length_of(s, b), r->grad);
-    if (FORMAT != RESIDUAL_NONE)
-        fetch_residual<FORMAT>(p, s->stored + b, r);
+        r->scale = *from.scale;
 }
 
 /* A number of eight bits with 128 added, or of four bits, as a float without a conversion: 2^23 + n, less 2^23 + zero.
@@ -56,6 +66,12 @@ static __device__ inline float small(uint32_t n, float zero) {
 }
 
 template <int FORMAT> static __device__ inline void unpack(const raw &r, float x[8]) {
+    if (FORMAT == RESIDUAL_NONE) {
+#pragma unroll
+        for (int i = 0; i < FRUGI_EACH; i++)
+            x[i] = 0.0f;
+        return;
+    }
     if (FORMAT == FRUGI_RESIDUAL_F32 || FORMAT == FRUGI_RESIDUAL_BF16) {
 #pragma unroll
         for (int i = 0; i < FRUGI_EACH; i++)
@@ -96,20 +112,20 @@ static __device__ inline uint32_t upper_rolled(float x, uint32_t dice) {
     return ((r & FRUGI_ABS_MASK) >= FRUGI_INF_BITS ? u : r) >> 16;
 }
 
-/** Keep block b, rounded at random; dice: the block's random number. */
-template <int FORMAT, class ARGS>
-static __device__ inline void save_residual(const ARGS &p, uint64_t b, uint32_t dice, const float x[8]) {
+/** Keep a block, rounded at random; dice: the block's random number. */
+template <int FORMAT>
+static __device__ inline void save_residual(const shelf &where, uint32_t dice, const float x[8]) {
     uint32_t lane = frugi_lane();
-    unsigned char *at = p.residual;
+    unsigned char *at = where.residual;
     if (FORMAT == FRUGI_RESIDUAL_F32) {
-        float4 *to = reinterpret_cast<float4 *>(at) + b * 64;
+        float4 *to = reinterpret_cast<float4 *>(at);
         __stcs(to + lane, make_float4(x[0], x[1], x[2], x[3]));
         __stcs(to + 32 + lane, make_float4(x[4], x[5], x[6], x[7]));
         return;
     }
     dice += lane * (4u * FRUGI_WEYL);
     if (FORMAT == FRUGI_RESIDUAL_BF16) {
-        uint2 *to = reinterpret_cast<uint2 *>(at + b * 512);
+        uint2 *to = reinterpret_cast<uint2 *>(at);
 #pragma unroll
         for (int j = 0; j < 2; j++) {
             uint32_t h[4];
@@ -126,7 +142,7 @@ static __device__ inline void save_residual(const ARGS &p, uint64_t b, uint32_t 
     bool nothing = scale < FRUGI_STORE_LEAST;
     float inverse = nothing ? 0.0f : __fdiv_rn(32768.0f, frugi_bf16_f32(scale));
     if (lane == 0)
-        p.scale[b] = nothing ? 0 : scale;
+        *where.scale = nothing ? 0 : scale;
 #pragma unroll
     for (int j = 0; j < 2; j++) {
         uint32_t packed = 0;
@@ -136,9 +152,9 @@ static __device__ inline void save_residual(const ARGS &p, uint64_t b, uint32_t 
             packed |= wide ? ((q - 128u) & 255u) << (8 * i) : ((q - 120u) & 15u) << (4 * i);
         }
         if (wide)
-            __stcs(reinterpret_cast<unsigned int *>(at + b * 256) + j * 32 + lane, nothing ? 0u : packed);
+            __stcs(reinterpret_cast<unsigned int *>(at) + j * 32 + lane, nothing ? 0u : packed);
         else
-            __stcs(reinterpret_cast<unsigned short *>(at + b * 128) + j * 32 + lane,
+            __stcs(reinterpret_cast<unsigned short *>(at) + j * 32 + lane,
                    (unsigned short)(nothing ? 0x8888u : packed));
     }
 }

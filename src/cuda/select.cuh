@@ -11,24 +11,44 @@
 #include "cuda/warp.cuh"
 
 #define REACH        1024u /* without a guess, upper halves this far below the largest are tried: eight powers of two */
-#define FIRST_STRIDE 6u    /* from a guess: some percent of a magnitude */
+#define FIRST_STRIDE 6    /* from a guess: some percent of a magnitude */
+
+/* What makes t > 0 one, in both halves of a register, when it is added. */
+static __device__ inline uint32_t less_of(uint32_t t) {
+    return __byte_perm(1u - t, 0, 0x1010);
+}
+
+/* Ones for those of two upper halves that are at least what `less` was made of. */
+static __device__ inline uint32_t reach_upper(uint32_t pair, uint32_t less) {
+    return __viaddmin_s16x2_relu(pair, less, 0x00010001u);
+}
 
 /* How many of the block's upper halves, two to a register, are at least t > 0. */
 static __device__ inline uint32_t count_upper(const uint32_t pair[4], uint32_t t) {
-    uint32_t less = ((1u - t) & 0xffffu) * 0x10001u, sum = 0;
+    uint32_t less = less_of(t), sum = 0;
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        sum += __viaddmin_s16x2_relu(pair[i], less, 0x00010001u);
+        sum += reach_upper(pair[i], less);
     sum = __reduce_add_sync(FRUGI_ALL_LANES, sum);
     return (sum & 0xffffu) + (sum >> 16);
 }
 
-static __device__ inline uint32_t count_whole(const int32_t m[8], int32_t t) {
-    uint32_t sum = 0;
+/* The same ones as a mask of this lane's elements. */
+static __device__ inline uint32_t mask_upper(const uint32_t pair[4], uint32_t t) {
+    uint32_t less = less_of(t), mask = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        mask |= reach_upper(pair[i], less) << 2 * i; /* even elements from bit 0 on, odd ones from bit 16 on */
+    return (mask | mask >> 15) & 255u;
+}
+
+/* This lane's elements that are at least t, finite, in magnitude: floats compare as their bits do. */
+static __device__ inline uint32_t reaching(const float x[8], uint32_t t) {
+    uint32_t mask = 0;
 #pragma unroll
     for (int i = 0; i < FRUGI_EACH; i++)
-        sum += m[i] >= t;
-    return __reduce_add_sync(FRUGI_ALL_LANES, sum);
+        mask |= fabsf(x[i]) >= frugi_bits_f32(t) ? 1u << i : 0u;
+    return mask;
 }
 
 /* Sums over the lanes before this one, of two numbers below 2^16 at once; *total: of all lanes. */
@@ -54,68 +74,70 @@ static __device__ inline uint32_t first_of(uint32_t mask, uint32_t most) {
     return kept;
 }
 
-/* Where the search ended: reach of the block's magnitudes are at least threshold, beyond of them above it. */
-typedef struct found {
-    int32_t threshold;
-    uint32_t reach, beyond;
-} found;
-
 /*
- * The threshold in the upper halves. It tends to be near that of the block before (*guess), so the search starts there
- * and takes longer and longer steps until it has gone too far; then it halves. Only the time depends on the guess.
+ * The threshold in the upper halves, into *guess: one that exactly k > 0 reach, or else the last that more do. It tends to be near
+ * that of the block before (*guess), so the search starts there and takes longer and longer steps until it has gone too
+ * far; then it halves. Only the time depends on the guess.
  */
-static __device__ inline found search_upper(const int32_t m[8], uint32_t most, const frugi_spot &at, uint32_t *guess) {
-    uint32_t pair[4], lo = 0, hi = (most >> 16) + 1, reach = at.length, beyond = 0, stride = FIRST_STRIDE;
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        pair[i] = __byte_perm((uint32_t)m[2 * i], (uint32_t)m[2 * i + 1], 0x7632);
+static __device__ inline bool search_upper(const uint32_t pair[4], uint32_t most, uint32_t k, uint32_t *guess) {
+    uint32_t lo = 0, hi = (most >> 16) + 1;
+    int32_t stride = FIRST_STRIDE;
     uint32_t mid = *guess > 0 && *guess < hi ? *guess : hi > REACH ? hi - REACH : hi / 2;
-    while (hi - lo > 1 && reach != at.k) {
-        uint32_t count = count_upper(pair, mid), half;
-        if (count >= at.k) {
-            lo = mid, reach = count, half = (lo + hi) / 2;
-            mid = min(half, lo + stride);
-        } else {
-            hi = mid, beyond = count, half = (lo + hi) / 2;
-            mid = hi > stride ? max(half, hi - stride) : half;
+    while (hi - lo > 1) {
+        uint32_t count = count_upper(pair, mid);
+        if (count == k) {
+            *guess = mid;
+            return true;
         }
-        stride = min(4 * stride, 0x10000u); /* no upper half is further away, and four times that is no overflow */
+        lo = count > k ? mid : lo;
+        hi = count > k ? hi : mid;
+        mid += (uint32_t)min(max((int32_t)((lo + hi) / 2 - mid), -stride), stride);
+        stride = min(4 * stride, 0x10000); /* no upper half is further away, and four times that is no overflow */
     }
     *guess = lo;
-    return {(int32_t)(lo << 16), reach, beyond};
+    return false;
 }
 
-static __device__ inline void search_lower(const int32_t m[8], uint32_t k, found *f) {
-    int32_t above = f->threshold + 0x10000;
-    while (above - f->threshold > 1 && f->reach != k) {
-        int32_t between = f->threshold + (above - f->threshold) / 2;
-        uint32_t count = count_whole(m, between);
-        if (count >= k)
-            f->threshold = between, f->reach = count;
-        else
-            above = between, f->beyond = count;
+/* The last magnitude from t on, with the same upper half, that at least k reach. */
+static __device__ inline uint32_t search_lower(const float x[8], uint32_t t, uint32_t k) {
+    uint32_t above = t + 0x10000u;
+    while (above - t > 1) {
+        uint32_t between = t + (above - t) / 2;
+        uint32_t count = __reduce_add_sync(FRUGI_ALL_LANES, (uint32_t)__popc(reaching(x, between)));
+        t = count >= k ? between : t;
+        above = count >= k ? above : between;
+        if (count == k)
+            break;
     }
+    return t;
+}
+
+/* The elements of a lane that are there at all. */
+static __device__ inline uint32_t present(uint32_t length) {
+    uint32_t mask = 0;
+#pragma unroll
+    for (int i = 0; i < FRUGI_EACH; i++)
+        mask |= (uint32_t)(frugi_place_of(frugi_lane(), i) < length) << i;
+    return mask;
 }
 
 /*
- * The k largest of a block, as a mask of this lane's elements. m: magnitudes, -1 behind the last element; with hist
- * their lower halves are zero.
+ * The k largest of a block of finite numbers, as a mask of this lane's elements; behind the last there are zeros. With
+ * hist, magnitudes are the same where their upper halves are.
  */
-static __device__ inline uint32_t select(const int32_t m[8], uint32_t most, const frugi_spot &at, bool hist,
+static __device__ inline uint32_t select(const float x[8], uint32_t most, const frugi_spot &at, bool hist,
                                          uint32_t *guess) {
-    found f = search_upper(m, most, at, guess);
-    if (f.reach != at.k && !hist)
-        search_lower(m, at.k, &f);
-    uint32_t over = 0, on = 0;
+    uint32_t pair[4];
+    if (at.k == 0 || at.k == at.length)
+        return at.k ? present(at.length) : 0;
 #pragma unroll
-    for (int i = 0; i < FRUGI_EACH; i++)
-        over |= (uint32_t)(m[i] >= f.threshold) << i;
-    if (f.reach == at.k)
-        return over;
-#pragma unroll
-    for (int i = 0; i < FRUGI_EACH; i++)
-        on |= (uint32_t)(m[i] == f.threshold) << i;
-    return (over & ~on) | first_of(on, at.k - f.beyond);
+    for (int i = 0; i < 4; i++)
+        pair[i] = __byte_perm(frugi_f32_bits(x[2 * i]), frugi_f32_bits(x[2 * i + 1]), 0x7632) & 0x7fff7fffu;
+    if (search_upper(pair, most, at.k, guess))
+        return mask_upper(pair, *guess);
+    uint32_t t = hist ? *guess << 16 : search_lower(x, *guess << 16, at.k);
+    uint32_t beyond = reaching(x, t + (hist ? 0x10000u : 1u)), on = reaching(x, t) & ~beyond & present(at.length);
+    return beyond | first_of(on, at.k - __reduce_add_sync(FRUGI_ALL_LANES, (uint32_t)__popc(beyond)));
 }
 
 #endif

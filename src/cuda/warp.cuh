@@ -57,14 +57,31 @@ static __device__ inline uint64_t frugi_entries_before(const frugi_gpu_slice *s,
 typedef struct frugi_spot {
     uint64_t before;
     uint32_t b, k, length;
+    uint32_t below; /* of the entries before it: what is below the point */
 } frugi_spot;
 
+/* The last block of a slice may be shorter than the others. */
+static __device__ inline void frugi_spot_end(const frugi_gpu_slice *s, frugi_spot *at) {
+    at->length = frugi_length_of(s, at->b);
+    if (at->length < FRUGI_GPU_BLOCK)
+        at->k = frugi_tail_count(at->k, at->length, FRUGI_GPU_BLOCK);
+}
+
 static __device__ inline frugi_spot frugi_spot_of(const frugi_gpu_slice *s, uint32_t b) {
-    frugi_spot at = {frugi_entries_before(s, b), b, 0, frugi_length_of(s, b)};
+    frugi_spot at = {frugi_entries_before(s, b), b, 0, 0, (uint32_t)s->kappa * b + s->carried};
     at.k = (uint32_t)(frugi_entries_before(s, b + 1) - at.before);
-    if (at.length < FRUGI_GPU_BLOCK)
-        at.k = frugi_tail_count(at.k, at.length, FRUGI_GPU_BLOCK);
+    frugi_spot_end(s, &at);
     return at;
+}
+
+/** The block behind a whole one. */
+static __device__ inline void frugi_spot_next(const frugi_gpu_slice *s, frugi_spot *at) {
+    uint32_t part = (uint32_t)s->kappa;
+    at->before += at->k;
+    at->b++;
+    at->below += part;
+    at->k = (uint32_t)(s->kappa >> 32) + (at->below + part < part);
+    frugi_spot_end(s, at);
 }
 
 static __device__ inline uint32_t frugi_gpu_value_bytes(uint32_t value) {
@@ -87,19 +104,18 @@ static __device__ inline void frugi_load_four(const float *p, bool aligned, floa
     }
 }
 
-/** A lane's share of `length` floats at p; zeros behind them. */
+/** A lane's share of `length` floats at p, which may be any multiple of four bytes; zeros behind them. */
 static __device__ inline void frugi_load_block(const float *p, uint32_t length, float x[FRUGI_EACH]) {
     uint32_t lane = frugi_lane();
-    if (length == FRUGI_GPU_BLOCK) {
-        bool aligned = (reinterpret_cast<uintptr_t>(p) & 15u) == 0;
-        frugi_load_four(p + lane * 4, aligned, x);
-        frugi_load_four(p + 128 + lane * 4, aligned, x + 4);
+    if (length == FRUGI_GPU_BLOCK && (reinterpret_cast<uintptr_t>(p) & 15u) == 0) {
+        frugi_load_four(p + lane * 4, true, x);
+        frugi_load_four(p + 128 + lane * 4, true, x + 4);
         return;
     }
 #pragma unroll
     for (int i = 0; i < FRUGI_EACH; i++) {
         uint32_t at = frugi_place_of(lane, i);
-        x[i] = at < length ? p[at] : 0.0f;
+        x[i] = at < length ? __ldcs(p + at) : 0.0f;
     }
 }
 

@@ -219,7 +219,7 @@ static __device__ inline void add_small(const frugi_gpu_sum &all, const frugi_gp
 #define MAPS 4
 typedef struct maps {
     __align__(16) uint32_t word[MAPS][8];
-    __align__(8) unsigned char before[MAPS][8];
+    __align__(16) uint32_t before[MAPS][8];
 } maps;
 
 /* Put them there; whether this lane's word stays inside the block and, if it is the last, there are as many entries. */
@@ -233,21 +233,22 @@ static __device__ inline bool take_maps(maps *m, uint32_t word, const frugi_spot
     uint32_t room = at.length > 32 * w ? at.length - 32 * w : 0;
     bool inside = room >= 32 || word >> room == 0, all = w < 7 || before == at.k;
     m->word[lane / 8][w] = word;
-    m->before[lane / 8][w] = (unsigned char)(before - count);
+    m->before[lane / 8][w] = before - count;
     return inside && all;
 }
 
 /* Add a block's entries, which are on the stage, where its bitmap says: lane l has elements l, 32 + l, .. */
 static __device__ inline void add_map(const maps *m, uint32_t i, const float *stage, float sum[FRUGI_EACH]) {
     uint32_t lane = frugi_lane(), below = (1u << lane) - 1;
-    uint4 low = reinterpret_cast<const uint4 *>(m->word[i])[0], high = reinterpret_cast<const uint4 *>(m->word[i])[1];
-    uint2 before = *reinterpret_cast<const uint2 *>(m->before[i]);
-    uint32_t word[FRUGI_EACH] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
-    for (int j = 0; j < FRUGI_EACH; j++) {
-        uint32_t first = (j < 4 ? before.x : before.y) >> 8 * (j % 4) & 255u;
-        if (word[j] >> lane & 1u)
-            sum[j] = __fadd_rn(sum[j], stage[first + (uint32_t)__popc(word[j] & below)]);
+    for (int half = 0; half < 2; half++) {
+        uint4 four = reinterpret_cast<const uint4 *>(m->word[i])[half];
+        uint4 first = reinterpret_cast<const uint4 *>(m->before[i])[half];
+        const uint32_t word[4] = {four.x, four.y, four.z, four.w}, before[4] = {first.x, first.y, first.z, first.w};
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            if (word[j] >> lane & 1u)
+                sum[4 * half + j] = __fadd_rn(sum[4 * half + j], stage[before[j] + (uint32_t)__popc(word[j] & below)]);
     }
 }
 
@@ -362,12 +363,14 @@ static __global__ void __launch_bounds__(32 * WARPS, MAPPED ? LEAST_MAPPED : LEA
         const frugi_gpu_slice *s = frugi_slice_of(all.table, n);
         frugi_spot at = frugi_spot_of(s, n - s->blocks_before);
         float *dst = all.dst + (s->begin - all.begin) + (uint64_t)at.b * 256;
-        float x[FRUGI_EACH];
-        if (all.keep != 0.0f)
+        float x[FRUGI_EACH] = {};
+        if (all.keep != 0.0f && !MAPPED)
             frugi_load_block(dst, at.length, x);
         four[lane] = four[32 + lane] = make_float4(nothing, nothing, nothing, nothing);
         __syncwarp();
         add_frames<CHECKED, MAPPED>(all, s, at, sum, &all_maps[MAPPED ? threadIdx.x / 32 : 0]);
+        if (all.keep != 0.0f && MAPPED) /* not before: registers are for what comes from frames */
+            frugi_load_block(dst, at.length, x);
         float4 low = four[lane], high = four[32 + lane];
         float y[FRUGI_EACH] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll

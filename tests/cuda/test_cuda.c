@@ -365,7 +365,7 @@ static void test_crafted_frames(void **unused) {
     const size_t payload = 96; /* frame and section have 48 bytes of header */
     (void)unused;
     for (int i = 0; i < 3;
-         i++) { /* places of the first block that do not rise: by halves of a warp, whole, one by one */
+         i++) { /* places of the first block that do not rise, by halves of a warp and whole; too many or few bits */
         static const char *const density[] = {"0.94", "0.9", "0.7"};
         char text[80];
         snprintf(text, sizeof text, "frugrad,value=f32,schedule=constant:%s", density[i]);
@@ -378,6 +378,9 @@ static void test_crafted_frames(void **unused) {
     crafted("qsgd,levels=5", 48 + 96 + 3, 0xff, FRUG_ERR_FORMAT);                        /* a norm below nothing */
     crafted("qsgd,levels=5", 48 + 96 + 4 * 32, 0xff, FRUG_ERR_FORMAT);                   /* a level beyond the last */
     crafted("frugrad,value=f16,schedule=constant:0.94", payload, 0x7f, FRUG_ERR_FORMAT); /* a power beyond all */
+    crafted("frugrad,value=f16,schedule=constant:0.7", payload, 0x7f, FRUG_ERR_FORMAT);  /* with bitmaps */
+    crafted("frugrad,value=int8,schedule=constant:0.6", payload + 1, 0x7f, FRUG_ERR_FORMAT);
+    crafted("frugrad,value=bf16,schedule=constant:0.3", payload + 31, 0x00, FRUG_ERR_FORMAT); /* entries are missing */
 }
 
 static void test_refusals(void **unused) {

@@ -302,7 +302,7 @@ static void test_checksums(void **unused) {
     static const int stretches[] = {0, 1, 2, 7, 8, 9, 17}, ends[] = {-132, -128, -124, -4, 0, 4, 124, 128, 132};
     letter l;
     (void)unused;
-    for (int i = 0; i < 63; i++) {
+    for (int i = 0; i < 63; i += every > 1 ? 4 : 1) {
         size_t shift = 4 * (size_t)(i * 5 % 32), lead = (128 - (shift + 48) % 128) % 128;
         int64_t words = (stretches[i / 9] * 5120 + (int64_t)lead + ends[i % 9] - 48) / 4;
         write_letter(&l, words > 0 ? (uint64_t)words : (uint64_t)i + 1, shift);

@@ -255,7 +255,8 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, uint64_t begin, uint
 
 /* What is wrong with frames, before the first element of dst changes: all of it, or what the sum does not see. */
 static frug_status check_frames(frug_cuda *g, const range *r, uint64_t step, frugi_gpu_sum *sum, frug_stream stream) {
-    TRY_CUDA("checksum", frugi_gpu_crc_launch(sum->frame, sum->frames, r->cut.bytes, g->crc, g->desk, stream));
+    TRY_CUDA("checksum",
+             frugi_gpu_crc_launch(sum->frame, sum->frames, r->cut.bytes, g->crc, g->desk, g->processors, stream));
     TRY_CUDA("check", frugi_gpu_judge_launch(&r->frame, sum, g->desk, stream));
     for (size_t at = 0; sum->checked && at < r->cut.slices;) {
         at = frugi_cuda_table(g, &r->cut, at, &sum->table);

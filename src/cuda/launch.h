@@ -179,7 +179,7 @@ cudaError_t frugi_gpu_keep_launch(const frugi_gpu_keep *keep, int processors, cu
 
 /** Add up the checksums of frames' bodies on the desk, at crc[0] and on. All are of one length. */
 cudaError_t frugi_gpu_crc_launch(const unsigned char *const *frame, uint32_t frames, uint64_t bytes,
-                                 const frugi_gpu_crc *crc, frugi_gpu_desk *desk, cudaStream_t stream);
+                                 const frugi_gpu_crc *crc, frugi_gpu_desk *desk, int processors, cudaStream_t stream);
 
 /** Write the header of a frame that no press_launch was the last of. */
 cudaError_t frugi_gpu_seal_launch(const frugi_gpu_frame *what, unsigned char *frame, frugi_gpu_desk *desk,

@@ -86,7 +86,7 @@ frug_status frugi_cuda_qsgd_press(frug_cuda *g, const frugi_cutting *cut, const 
     }
     const unsigned char *frame = press->frame; /* checksums of the sections by blocks are there, but others follow */
     TRY_CUDA("checksum", cudaMemsetAsync(g->desk->crc, 0, sizeof *g->desk->crc, stream));
-    TRY_CUDA("checksum", frugi_gpu_crc_launch(&frame, 1, press->bytes, g->crc, g->desk, stream));
+    TRY_CUDA("checksum", frugi_gpu_crc_launch(&frame, 1, press->bytes, g->crc, g->desk, g->processors, stream));
     return FRUG_OK;
 }
 

@@ -11,6 +11,9 @@
 
 #define WARPS 8
 #define LEAST 4 /* thread blocks of a multiprocessor that registers must do for */
+#ifndef LEAST_MAPPED
+#define LEAST_MAPPED 3 /* where there are bitmaps */
+#endif
 
 static __device__ void accuse(frugi_gpu_verdict *verdict, int status, uint32_t frame) {
     if (atomicCAS(&verdict->status, 0, status) == 0)
@@ -93,18 +96,6 @@ static __global__ void __launch_bounds__(32 * WARPS) check_kernel(const __grid_c
     }
 }
 
-/* The places of a bitmap as bytes, in shared memory. */
-static __device__ void list_bits(const unsigned char *bitmap, unsigned char *index) {
-    uint32_t lane = frugi_lane(), byte = bitmap[lane], count = __popc(byte), before = count;
-    for (int d = 1; d < 32; d *= 2) {
-        uint32_t other = __shfl_up_sync(FRUGI_ALL_LANES, before, d);
-        before += lane >= (uint32_t)d ? other : 0;
-    }
-    for (before -= count; byte; byte &= byte - 1)
-        index[before++] = (unsigned char)(lane * 8 + (uint32_t)__ffs((int)byte) - 1);
-    __syncwarp();
-}
-
 static __device__ inline float value_of(const frugi_gpu_slice *s, const unsigned char *values, uint32_t e,
                                         float scale) {
     if (s->value == FRUGI_VALUE_F32)
@@ -124,13 +115,9 @@ static __device__ inline float scale_of(const frugi_gpu_slice *s, const unsigned
 
 /* Add one frame's block to the sum in shared memory. Places of a block differ, so lanes never meet. */
 static __device__ inline void add_block(const frugi_gpu_slice *s, const frugi_spot &at, const unsigned char *payload,
-                                        float *sum, unsigned char *listed) {
+                                        float *sum) {
     const unsigned char *values = payload + s->value_at + at.before * frugi_gpu_value_bytes(s->value);
     const unsigned char *index = payload + s->index_at + at.before;
-    if (s->index == FRUGI_INDEX_CODE_BITMAP) {
-        list_bits(payload + s->index_at + (uint64_t)at.b * 32, listed);
-        index = listed;
-    }
     float scale = scale_of(s, payload, at.b);
     for (uint32_t first = frugi_lane(); first < at.k; first += 128) { /* four loads at a time */
         uint32_t place[4];
@@ -149,11 +136,32 @@ static __device__ inline void add_block(const frugi_gpu_slice *s, const frugi_sp
     __syncwarp();
 }
 
-/* The bits of a value, and the float it stands for. */
+/* The bits of a value and of its block's scale; what they stand for, and whether that is a number. */
 template <int VALUE> static __device__ inline uint32_t value_bits(const unsigned char *values, uint32_t e) {
     return VALUE == FRUGI_VALUE_F32    ? reinterpret_cast<const uint32_t *>(values)[e]
-           : VALUE == FRUGI_VALUE_BF16 ? (uint32_t) reinterpret_cast<const uint16_t *>(values)[e] << 16
-                                       : (uint32_t)values[e];
+           : VALUE == FRUGI_VALUE_INT8 ? (uint32_t)values[e]
+           : VALUE == FRUGI_VALUE_F16  ? (uint32_t) reinterpret_cast<const uint16_t *>(values)[e]
+                                       : (uint32_t) reinterpret_cast<const uint16_t *>(values)[e] << 16;
+}
+
+template <int VALUE> static __device__ inline uint32_t scale_bits(const unsigned char *payload, uint32_t b) {
+    return VALUE == FRUGI_VALUE_INT8  ? (uint32_t) reinterpret_cast<const uint16_t *>(payload)[b]
+           : VALUE == FRUGI_VALUE_F16 ? (uint32_t)payload[b]
+                                      : 0;
+}
+
+template <int VALUE> static __device__ inline float value_from(uint32_t bits, uint32_t scale) {
+    return VALUE == FRUGI_VALUE_INT8  ? __fmul_rn((float)(signed char)bits, frugi_bf16_f32((uint16_t)scale))
+           : VALUE == FRUGI_VALUE_F16 ? __fmul_rn(frugi_f16_f32((uint16_t)bits), frugi_power_of_two((signed char)scale))
+                                      : frugi_bits_f32(bits);
+}
+
+template <int VALUE> static __device__ inline bool is_number(uint32_t bits, uint32_t scale) {
+    int power = (signed char)scale;
+    return VALUE == FRUGI_VALUE_INT8 ? scale <= FRUGI_INT8_MOST
+           : VALUE == FRUGI_VALUE_F16
+               ? (bits & 0x7c00u) != 0x7c00u && power >= FRUGI_F16_LEAST && power <= 127 - FRUGI_F16_TOP
+               : (bits & FRUGI_ABS_MASK) < FRUGI_INF_BITS;
 }
 
 #define LOADS 4 /* of a lane before the first is used */
@@ -176,17 +184,14 @@ static __device__ inline uint32_t add_many(const frugi_gpu_sum &all, const frugi
         const unsigned char *frame = all.frame[mine ? f : 0];
         place[i] = mine ? frame[index + e] : 256;
         bits[i] = mine ? value_bits<VALUE>(frame + value, e) : 0;
-        if (VALUE == FRUGI_VALUE_INT8)
-            scale[i] = mine ? reinterpret_cast<const uint16_t *>(frame + s->payload_at)[at.b] : 0;
+        scale[i] = mine ? scale_bits<VALUE>(frame + s->payload_at, at.b) : 0;
     }
 #pragma unroll
     for (uint32_t i = 0; i < LOADS; i++) {
         uint32_t before = __shfl_up_sync(FRUGI_ALL_LANES, place[i], 1);
-        bool mine = place[i] < 256, finite = VALUE == FRUGI_VALUE_INT8 ? scale[i] <= FRUGI_INT8_MOST
-                                                                       : (bits[i] & FRUGI_ABS_MASK) < FRUGI_INF_BITS;
-        float v = VALUE == FRUGI_VALUE_INT8 ? __fmul_rn((float)(signed char)bits[i], frugi_bf16_f32((uint16_t)scale[i]))
-                                            : frugi_bits_f32(bits[i]);
-        bad |= (uint32_t)(mine && !(finite && place[i] < at.length && (e == 0 || before < place[i]))) << i;
+        bool mine = place[i] < 256, number = is_number<VALUE>(bits[i], scale[i]);
+        float v = value_from<VALUE>(bits[i], scale[i]);
+        bad |= (uint32_t)(mine && !(number && place[i] < at.length && (e == 0 || before < place[i]))) << i;
 #pragma unroll
         for (uint32_t h = 0; h < EACH; h++) {
             if (mine && half == h)
@@ -210,25 +215,133 @@ static __device__ inline void add_small(const frugi_gpu_sum &all, const frugi_gp
     }
 }
 
+/* The bitmaps of a block in four frames, a word to a lane, and the entries before each word. */
+#define MAPS 4
+typedef struct maps {
+    __align__(16) uint32_t word[MAPS][8];
+    __align__(16) uint32_t before[MAPS][8];
+} maps;
+
+/* Put them there; whether this lane's word stays inside the block and, if it is the last, there are as many entries. */
+static __device__ inline bool take_maps(maps *m, uint32_t word, const frugi_spot &at) {
+    uint32_t lane = frugi_lane(), w = lane % 8, count = (uint32_t)__popc(word), before = count;
+#pragma unroll
+    for (uint32_t d = 1; d < 8; d *= 2) {
+        uint32_t other = __shfl_up_sync(FRUGI_ALL_LANES, before, d);
+        before += w >= d ? other : 0;
+    }
+    uint32_t room = at.length > 32 * w ? at.length - 32 * w : 0;
+    bool inside = room >= 32 || word >> room == 0, all = w < 7 || before == at.k;
+    m->word[lane / 8][w] = word;
+    m->before[lane / 8][w] = before - count;
+    return inside && all;
+}
+
+/* Add a block's entries, which are on the stage, where its bitmap says: lane l has elements l, 32 + l, .. */
+static __device__ inline void add_map(const maps *m, uint32_t i, const float *stage, float sum[FRUGI_EACH]) {
+    uint32_t lane = frugi_lane(), below = (1u << lane) - 1;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        uint4 four = reinterpret_cast<const uint4 *>(m->word[i])[half];
+        uint4 first = reinterpret_cast<const uint4 *>(m->before[i])[half];
+        const uint32_t word[4] = {four.x, four.y, four.z, four.w}, before[4] = {first.x, first.y, first.z, first.w};
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            if (word[j] >> lane & 1u)
+                sum[4 * half + j] = __fadd_rn(sum[4 * half + j], stage[before[j] + (uint32_t)__popc(word[j] & below)]);
+    }
+}
+
+/*
+ * The blocks of four frames with bitmaps, and at most 32 * ROWS entries: what is needed is fetched together, as it lies
+ * in memory, before the first is added. Returns a bit for every frame that was wrong.
+ */
+template <int VALUE, int ROWS>
+static __device__ inline uint32_t add_maps(const frugi_gpu_sum &all, const frugi_gpu_slice *s, const frugi_spot &at,
+                                           uint32_t first, float sum[FRUGI_EACH], float *stage, maps *m) {
+    constexpr uint32_t few = ROWS > 4 ? 2 : MAPS; /* frames, so that registers suffice */
+    uint64_t value = s->payload_at + s->value_at + at.before * frugi_gpu_value_bytes(VALUE);
+    uint32_t lane = frugi_lane(), mine = first + lane / 8, bits[few][ROWS], scale[few], bad = 0;
+    const unsigned char *map = all.frame[mine < all.frames ? mine : 0] + s->payload_at + s->index_at + at.b * 32ull;
+    uint32_t word = reinterpret_cast<const uint32_t *>(map)[lane % 8];
+#pragma unroll
+    for (uint32_t i = 0; i < MAPS; i++) {
+        if (first + i >= all.frames)
+            break;
+#pragma unroll
+        for (uint32_t j = 0; j < few && i % few == 0; j++) {
+            bool here = first + i + j < all.frames;
+            const unsigned char *frame = all.frame[here ? first + i + j : 0];
+            scale[j] = scale_bits<VALUE>(frame + s->payload_at, at.b);
+#pragma unroll
+            for (uint32_t r = 0; r < ROWS; r++)
+                bits[j][r] = here && lane + 32 * r < at.k ? value_bits<VALUE>(frame + value, lane + 32 * r) : 0;
+        }
+        if (i == 0)
+            bad = (uint32_t)(!take_maps(m, word, at) && mine < all.frames) << lane / 8;
+        bool number = true;
+#pragma unroll
+        for (uint32_t r = 0; r < ROWS; r++) {
+            number &= is_number<VALUE>(bits[i % few][r], scale[i % few]);
+            stage[lane + 32 * r] = value_from<VALUE>(bits[i % few][r], scale[i % few]);
+        }
+        bad |= (uint32_t)!number << i;
+        __syncwarp();
+        add_map(m, i, stage, sum);
+        __syncwarp();
+    }
+    return bad;
+}
+
+/* The same for all frames: sums are in registers, and the memory where they will be is the stage. */
+template <int VALUE>
+static __device__ inline void add_mapped(const frugi_gpu_sum &all, const frugi_gpu_slice *s, const frugi_spot &at,
+                                         float *stage, maps *m) {
+    float sum[FRUGI_EACH];
+#pragma unroll
+    for (uint32_t j = 0; j < FRUGI_EACH; j++)
+        sum[j] = stage[32 * j + frugi_lane()];
+    __syncwarp();
+    for (uint32_t f = 0; f < all.frames; f += MAPS) {
+        uint32_t bad = at.k <= 64    ? add_maps<VALUE, 2>(all, s, at, f, sum, stage, m)
+                       : at.k <= 128 ? add_maps<VALUE, 4>(all, s, at, f, sum, stage, m)
+                                     : add_maps<VALUE, 8>(all, s, at, f, sum, stage, m);
+        if (bad)
+            accuse(all.verdict, FRUG_ERR_FORMAT, f + (uint32_t)__ffs((int)bad) - 1);
+    }
+#pragma unroll
+    for (uint32_t j = 0; j < FRUGI_EACH; j++)
+        stage[32 * j + frugi_lane()] = sum[j];
+    __syncwarp();
+}
+
+template <int VALUE, bool MAPPED>
+static __device__ inline void add_together(const frugi_gpu_sum &all, const frugi_gpu_slice *s, const frugi_spot &at,
+                                           float *sum, maps *m) {
+    if (MAPPED && s->index == FRUGI_INDEX_CODE_BITMAP)
+        add_mapped<VALUE>(all, s, at, sum, m);
+    else
+        add_small<VALUE>(all, s, at, sum);
+}
+
 /* All frames' parts of a block, onto the sum; sections' headers are looked at where they begin. */
-template <bool CHECKED>
+template <bool CHECKED, bool MAPPED>
 static __device__ inline void add_frames(const frugi_gpu_sum &all, const frugi_gpu_slice *s, const frugi_spot &at,
-                                         float *sum, unsigned char *listed) {
+                                         float *sum, maps *m) {
     if (!CHECKED && at.b == 0)
         check_headers(all, s);
-    if (at.k <= 32 && s->index == FRUGI_INDEX_CODE_LOCAL && s->value != FRUGI_VALUE_F16) {
-        if (s->value == FRUGI_VALUE_F32)
-            add_small<FRUGI_VALUE_F32>(all, s, at, sum);
-        else if (s->value == FRUGI_VALUE_BF16)
-            add_small<FRUGI_VALUE_BF16>(all, s, at, sum);
-        else
-            add_small<FRUGI_VALUE_INT8>(all, s, at, sum);
-        return;
+    if ((MAPPED && s->index == FRUGI_INDEX_CODE_BITMAP) || (s->index == FRUGI_INDEX_CODE_LOCAL && at.k <= 32)) {
+        switch (s->value) {
+        case FRUGI_VALUE_F32: return add_together<FRUGI_VALUE_F32, MAPPED>(all, s, at, sum, m);
+        case FRUGI_VALUE_BF16: return add_together<FRUGI_VALUE_BF16, MAPPED>(all, s, at, sum, m);
+        case FRUGI_VALUE_F16: return add_together<FRUGI_VALUE_F16, MAPPED>(all, s, at, sum, m);
+        default: return add_together<FRUGI_VALUE_INT8, MAPPED>(all, s, at, sum, m);
+        }
     }
     for (uint32_t f = 0; f < all.frames; f++) {
         if (!CHECKED && !block_is_sound(s, at, all.frame[f] + s->payload_at))
             accuse(all.verdict, FRUG_ERR_FORMAT, f);
-        add_block(s, at, all.frame[f] + s->payload_at, sum, listed);
+        add_block(s, at, all.frame[f] + s->payload_at, sum);
     }
 }
 
@@ -236,10 +349,11 @@ static __device__ inline void add_frames(const frugi_gpu_sum &all, const frugi_g
  * dst = keep * dst + gain * sum; sums start from the zero that changes no bits: decompress.c. Places are bytes, so that
  * whatever an unchecked frame says stays within the block.
  */
-template <bool CHECKED>
-static __global__ void __launch_bounds__(32 * WARPS, LEAST) sum_kernel(const __grid_constant__ frugi_gpu_sum all) {
+template <bool CHECKED, bool MAPPED>
+static __global__ void __launch_bounds__(32 * WARPS, MAPPED ? LEAST_MAPPED : LEAST)
+    sum_kernel(const __grid_constant__ frugi_gpu_sum all) {
     __shared__ __align__(16) float sums[WARPS][FRUGI_GPU_BLOCK];
-    __shared__ unsigned char lists[WARPS][FRUGI_GPU_BLOCK];
+    __shared__ maps all_maps[MAPPED ? WARPS : 1];
     uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS, lane = frugi_lane();
     float *sum = sums[threadIdx.x / 32], nothing = all.gain < 0 ? 0.0f : -0.0f;
     float4 *four = reinterpret_cast<float4 *>(sum);
@@ -249,12 +363,14 @@ static __global__ void __launch_bounds__(32 * WARPS, LEAST) sum_kernel(const __g
         const frugi_gpu_slice *s = frugi_slice_of(all.table, n);
         frugi_spot at = frugi_spot_of(s, n - s->blocks_before);
         float *dst = all.dst + (s->begin - all.begin) + (uint64_t)at.b * 256;
-        float x[FRUGI_EACH];
-        if (all.keep != 0.0f)
+        float x[FRUGI_EACH] = {};
+        if (all.keep != 0.0f && !MAPPED)
             frugi_load_block(dst, at.length, x);
         four[lane] = four[32 + lane] = make_float4(nothing, nothing, nothing, nothing);
         __syncwarp();
-        add_frames<CHECKED>(all, s, at, sum, lists[threadIdx.x / 32]);
+        add_frames<CHECKED, MAPPED>(all, s, at, sum, &all_maps[MAPPED ? threadIdx.x / 32 : 0]);
+        if (all.keep != 0.0f && MAPPED) /* not before: registers are for what comes from frames */
+            frugi_load_block(dst, at.length, x);
         float4 low = four[lane], high = four[32 + lane];
         float y[FRUGI_EACH] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
@@ -292,5 +408,10 @@ cudaError_t frugi_gpu_check_launch(const frugi_gpu_sum *sum, int processors, cud
 }
 
 cudaError_t frugi_gpu_sum_launch(const frugi_gpu_sum *sum, int processors, cudaStream_t stream) {
-    return launch(sum->checked ? sum_kernel<true> : sum_kernel<false>, sum, processors, stream);
+    bool mapped = false;
+    for (uint32_t i = 0; i < sum->table.slices; i++)
+        mapped |= sum->table.slice[i].index == FRUGI_INDEX_CODE_BITMAP;
+    if (mapped)
+        return launch(sum->checked ? sum_kernel<true, true> : sum_kernel<false, true>, sum, processors, stream);
+    return launch(sum->checked ? sum_kernel<true, false> : sum_kernel<false, false>, sum, processors, stream);
 }

@@ -236,6 +236,90 @@ static void test_bad_frames(void **unused) {
     bad_frames("qsgd,levels=5,bucket=264");
 }
 
+/* One vector that travels whole, so that its frame has about as many bytes as are asked for; at any address. */
+typedef struct letter {
+    frug_layout *layout;
+    frug_cuda *gpu;
+    uint64_t n;
+    size_t len;
+    unsigned char *room, *frame; /* on the device */
+    float *gpu_dst;
+} letter;
+
+static void write_letter(letter *l, uint64_t n, size_t shift) {
+    frug_config *config;
+    frug_compressor *cpu;
+    assert_int_equal(frug_layout_create(&l->layout), FRUG_OK);
+    add(l->layout, "v", 1, 1, n, FRUG_APPEND);
+    assert_int_equal(frug_config_create("frugrad,feedback=none", &config), FRUG_OK);
+    assert_int_equal(frug_compressor_create(config, l->layout, NULL, &cpu), FRUG_OK);
+    assert_int_equal(frug_cuda_create(config, l->layout, NULL, &l->gpu), FRUG_OK);
+    size_t room = 4 * n + 256;
+    unsigned char *frame = malloc(room);
+    float *grad = malloc(n * sizeof *grad), *zeros = calloc(n, sizeof *zeros);
+    for (uint64_t i = 0; i < n; i++)
+        grad[i] = sample(HEAVY);
+    assert_int_equal(frug_compress(cpu, 0, 0, n, grad, frame, room, &l->len), FRUG_OK);
+    l->n = n;
+    l->room = on_device(room + shift);
+    l->frame = l->room + shift;
+    l->gpu_dst = on_device(n * sizeof(float));
+    to_device(l->frame, frame, l->len);
+    to_device(l->gpu_dst, zeros, n * sizeof(float));
+    free(frame);
+    free(grad);
+    free(zeros);
+    frug_compressor_destroy(cpu);
+    frug_config_destroy(config);
+}
+
+static frug_status read_letter(letter *l, size_t times) {
+    const void *frames[64];
+    for (size_t i = 0; i < times; i++)
+        frames[i] = l->frame;
+    assert_int_equal(frug_cuda_decompress_add(l->gpu, 0, frames, times, 1, 0, l->n, l->gpu_dst, NULL), FRUG_OK);
+    return frug_cuda_verdict(l->gpu, NULL);
+}
+
+static void damage(letter *l, size_t at, size_t times) {
+    unsigned char good, bad;
+    from_device(&good, l->frame + at, 1);
+    bad = (unsigned char)(good ^ (1u << draw() % 8));
+    to_device(l->frame + at, &bad, 1);
+    assert_int_equal(read_letter(l, times), FRUG_ERR_CHECKSUM);
+    to_device(l->frame + at, &good, 1);
+}
+
+static void destroy_letter(letter *l) {
+    frug_cuda_destroy(l->gpu);
+    frug_layout_destroy(l->layout);
+    cudaFree(l->room);
+    cudaFree(l->gpu_dst);
+}
+
+/* Bodies that end a word or a line before, at and behind stretches of a warp, and several of them; any address. */
+static void test_checksums(void **unused) {
+    static const int stretches[] = {0, 1, 2, 7, 8, 9, 17}, ends[] = {-132, -128, -124, -4, 0, 4, 124, 128, 132};
+    letter l;
+    (void)unused;
+    for (int i = 0; i < 63; i += every > 1 ? 4 : 1) {
+        size_t shift = 4 * (size_t)(i * 5 % 32), lead = (128 - (shift + 48) % 128) % 128;
+        int64_t words = (stretches[i / 9] * 5120 + (int64_t)lead + ends[i % 9] - 48) / 4;
+        write_letter(&l, words > 0 ? (uint64_t)words : (uint64_t)i + 1, shift);
+        assert_int_equal(read_letter(&l, 1), FRUG_OK);
+        assert_int_equal(read_letter(&l, 5), FRUG_OK);
+        for (size_t at = 48 + 48; at < l.len; at += 1 + draw() % (l.len / 8))
+            damage(&l, at, 5);
+        damage(&l, l.len - 1 - draw() % 4, 1);
+        destroy_letter(&l);
+    }
+    write_letter(&l, 100003, 36); /* of so many frames each warp gets several stretches, on any device */
+    assert_int_equal(read_letter(&l, 64), FRUG_OK);
+    for (int i = 0; i < 40; i++)
+        damage(&l, 96 + draw() % (l.len - 96), i % 8 ? 1 : 64);
+    destroy_letter(&l);
+}
+
 /* As a frame carries it: over all of it, with zeros in its own place. */
 static void seal(unsigned char *frame, size_t len) {
     uint32_t crc = ~0u;
@@ -281,7 +365,7 @@ static void test_crafted_frames(void **unused) {
     const size_t payload = 96; /* frame and section have 48 bytes of header */
     (void)unused;
     for (int i = 0; i < 3;
-         i++) { /* places of the first block that do not rise: by halves of a warp, whole, one by one */
+         i++) { /* places of the first block that do not rise, by halves of a warp and whole; too many or few bits */
         static const char *const density[] = {"0.94", "0.9", "0.7"};
         char text[80];
         snprintf(text, sizeof text, "frugrad,value=f32,schedule=constant:%s", density[i]);
@@ -294,6 +378,9 @@ static void test_crafted_frames(void **unused) {
     crafted("qsgd,levels=5", 48 + 96 + 3, 0xff, FRUG_ERR_FORMAT);                        /* a norm below nothing */
     crafted("qsgd,levels=5", 48 + 96 + 4 * 32, 0xff, FRUG_ERR_FORMAT);                   /* a level beyond the last */
     crafted("frugrad,value=f16,schedule=constant:0.94", payload, 0x7f, FRUG_ERR_FORMAT); /* a power beyond all */
+    crafted("frugrad,value=f16,schedule=constant:0.7", payload, 0x7f, FRUG_ERR_FORMAT);  /* with bitmaps */
+    crafted("frugrad,value=int8,schedule=constant:0.6", payload + 1, 0x7f, FRUG_ERR_FORMAT);
+    crafted("frugrad,value=bf16,schedule=constant:0.3", payload + 31, 0x00, FRUG_ERR_FORMAT); /* entries are missing */
 }
 
 static void test_refusals(void **unused) {
@@ -362,8 +449,9 @@ int main(void) {
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parity),         cmocka_unit_test(test_ranges),   cmocka_unit_test(test_bad_frames),
-        cmocka_unit_test(test_crafted_frames), cmocka_unit_test(test_refusals), cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_checksums),  cmocka_unit_test(test_parity),         cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_bad_frames), cmocka_unit_test(test_crafted_frames), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_norm),
 #ifndef CUDA_EMULATED
         cmocka_unit_test(test_graph),
 #endif

@@ -1,6 +1,5 @@
-"""Hugging Face Accelerate and its Trainer, in two processes over gloo: as docs/pytorch.md says, with the real packages."""
+"""Hugging Face Accelerate and Trainer in two processes over gloo, as docs/pytorch.md says, with the real packages."""
 
-import json
 import os
 import tempfile
 import unittest
@@ -11,7 +10,7 @@ torch = support.need("torch")
 support.need("accelerate")
 from accelerate import Accelerator  # noqa: E402
 from accelerate.utils import DistributedDataParallelKwargs  # noqa: E402
-from ddp_helpers import RANK, batch, dist, flat, mlp, nn  # noqa: E402
+from ddp_helpers import batch, dist, flat, mlp, nn  # noqa: E402
 
 import frugrad.torch  # noqa: E402
 
@@ -153,9 +152,6 @@ class Accelerate(unittest.TestCase):
             self.assertGreater(ratio, 5)
             self.assertEqual((feedback, same), ("none", True))  # AdamW was seen through Accelerate's wrapper
             self.assertEqual(names, sorted(name for name, _ in mlp().named_parameters()))
-
-    def test_learns(self):
-        self.check_learning("no", "no")
 
     def test_learns_in_bf16(self):
         self.check_learning("bf16", "no")

@@ -1,4 +1,4 @@
-"""Hugging Face Accelerate: the hook on a model that ``Accelerator.prepare()`` has wrapped, and its state in checkpoints.
+"""Hugging Face Accelerate: the hook on a model that ``prepare()`` has wrapped, and its state in checkpoints.
 
 Accelerate's own way to hooks, the ``comm_hook`` of DistributedDataParallelKwargs, is a list of PyTorch's, and the class
 cannot be derived from: an Accelerator looks handlers up by their exact class. So the hook is registered on what

@@ -59,8 +59,7 @@ torch: ## run the Python tests with the current PyTorch and Accelerate from PyPI
 	@[ -x build/torch/bin/python ] || /usr/bin/python3 -m venv build/torch
 	@build/torch/bin/pip install --quiet numpy torch accelerate transformers
 	@$(call build,dev,-DFRUGRAD_PYTHON=$(CURDIR)/build/torch/bin/python)
-	@$(call verify,dev) -R '^python_'
-	@cmake --preset dev -UFRUGRAD_PYTHON >/dev/null
+	@$(call verify,dev) -R '^python_'; status=$$?; cmake --preset dev -UFRUGRAD_PYTHON >/dev/null; exit $$status
 
 cross-x86: ## on another architecture: build for x86-64 and run the tests under qemu
 	@tools/install-deps.sh build cross

@@ -54,13 +54,12 @@ mpich: ## run the tests of the exchange over MPI with MPICH; make test does so w
 	@$(call build,mpich,,mpi_tests)
 	@$(call verify,mpich)
 
-torch: ## run the Python tests with the current PyTorch from PyPI, in a virtual environment of build/
+torch: ## run the Python tests with the current PyTorch and Accelerate from PyPI, in a virtual environment of build/
 	@tools/install-deps.sh build test torch
 	@[ -x build/torch/bin/python ] || /usr/bin/python3 -m venv build/torch
-	@build/torch/bin/pip install --quiet numpy torch
+	@build/torch/bin/pip install --quiet numpy torch accelerate transformers
 	@$(call build,dev,-DFRUGRAD_PYTHON=$(CURDIR)/build/torch/bin/python)
-	@$(call verify,dev) -R '^python_'
-	@cmake --preset dev -UFRUGRAD_PYTHON >/dev/null
+	@$(call verify,dev) -R '^python_'; status=$$?; cmake --preset dev -UFRUGRAD_PYTHON >/dev/null; exit $$status
 
 cross-x86: ## on another architecture: build for x86-64 and run the tests under qemu
 	@tools/install-deps.sh build cross

@@ -101,7 +101,8 @@ class DDPState:
         self.total_steps, self.start_iter, self.threads = total_steps, start_iter, threads
         self.step = 0  # iterations so far, dense ones included
         self._group, self._exchange = process_group, None
-        self._model = getattr(model, "module", model) if _is_ddp(model) else model
+        model = uncompiled(model)
+        self._model = uncompiled(model.module) if _is_ddp(model) else model
         self._known: Dict[int, Tensor] = describe(self._model) if model is not None else {}
         self._named: Dict[int, torch.Tensor] = {}  # parameters seen without a model; kept so that ids stay theirs
         self._fixed, self._again = by_blocks(self.config), second_config(self.config)
@@ -436,6 +437,11 @@ class DDPState:
 def hook(state: DDPState, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """For ``ddp.register_comm_hook(state, frugrad.torch.hook)``: the mean of what all ranks send of a bucket."""
     return state.reduce(bucket)
+
+
+def uncompiled(model):
+    """The model in what torch.compile() returned: names of parameters do not depend on it."""
+    return getattr(model, "_orig_mod", model)
 
 
 def _is_ddp(model) -> bool:

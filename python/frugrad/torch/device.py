@@ -16,7 +16,7 @@ from .._core import Compressor, Config
 from .._cuda import CudaCompressor
 from .engine import Engine, Range
 from .exchange import Exchange
-from .pipeline import RemoteError, failure_in
+from .pipeline import raise_failure
 
 
 class Place:
@@ -126,10 +126,8 @@ class Leg:
         """Raise what a rank that failed says; with NCCL only if told to look, since that waits for the device."""
         if not self.expected or (self.direct and not look):
             return
-        for rank, frame in enumerate((self.got if self.direct else self._to)[:self.expected].view(frames, -1)):
-            text = failure_in(frame[:512].cpu())
-            if text is not None:
-                raise RemoteError(f"rank {rank} failed: {text}")
+        rows = (self.got if self.direct else self._to)[:self.expected].view(frames, -1)
+        raise_failure(row[:512].cpu() for row in rows)
 
 
 class DeviceEngine(Engine):

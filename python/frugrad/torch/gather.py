@@ -5,18 +5,18 @@ frames may differ in length from rank to rank, lengths are exchanged first, and 
 """
 
 from ctypes import c_size_t, c_void_p
-from typing import List, Optional, Sequence
+from typing import List, Optional, Sequence, Tuple
 
 import torch
 
 from .._lib import lib
 from .engine import Engine, Range
 from .exchange import Exchange, Handle
-from .pipeline import Clock, RemoteError, Times, failure_in, mark_failure
+from .pipeline import Clock, Times, mark_failure, raise_failure
 
 _ALIGN = 16
 _MOST = 1 << 27  # entries
-_TEXT = 512  # bytes to say why one has failed, where frames have no agreed length
+TEXT = 512  # bytes to say why one has failed, where frames have no agreed length
 
 
 def aligned(n: int) -> int:
@@ -55,6 +55,24 @@ class Frames:
         room = sum(aligned(engine.compressor.bound(r.begin, r.count)) for r in ranges)
         self.memory = torch.zeros(room, dtype=torch.uint8)
         self._length = c_size_t()
+
+    def begin(self, exchange: Exchange, fixed: bool, step: int, source: torch.Tensor, times: Times,
+              error: Optional[BaseException]) -> Tuple[List[List[int]], Optional[BaseException]]:
+        """Compress, unless this rank has failed before: every rank's lengths, and what is wrong here, if anything.
+
+        Lengths that are not fixed are exchanged, and are -1 where a rank has failed.
+        """
+        lengths = [-1] * len(self.ranges)
+        if error is None:
+            try:
+                with Clock(times, "compress"):
+                    lengths = self.compress(step, source.data_ptr())
+                times.bytes_sent += sum(lengths)
+            except Exception as failed:
+                error = failed
+        if not fixed:
+            return exchange.gather_numbers(lengths), error
+        return [lengths if error is None else self.probe(step)] * exchange.size, error
 
     def compress(self, step: int, grad: int) -> List[int]:
         """Compress the bucket at address grad; returns each frame's length."""
@@ -99,32 +117,17 @@ class GatherBucket:
 
     def begin(self, step: int, source: torch.Tensor, times: Times, error: Optional[BaseException]) -> Handle:
         """Compress and start sending; ``error``: this rank has failed before, and says so instead."""
-        lengths = None
-        if error is None:
-            try:
-                with Clock(times, "compress"):
-                    lengths = self.frames.compress(step, source.data_ptr())
-            except Exception as failed:
-                error = failed
-        self.error = error
-        rows = self._rows(step, lengths, error)
+        rows, self.error = self.frames.begin(self.exchange, self.fixed, step, source, times, error)
         self._prepare(rows)
-        if error is not None:
-            mark_failure(self.sent, error)
-        times.bytes_sent += sum(lengths or ())
+        if self.error is not None:
+            mark_failure(self.sent, self.error)
         return self.exchange.gather(self.sent, self.got)
-
-    def _rows(self, step: int, lengths: Optional[List[int]], error) -> List[List[int]]:
-        """Every rank's lengths, or -1 where one has failed."""
-        if self.fixed:
-            return [lengths if error is None else self.frames.probe(step)] * self.exchange.size
-        return self.exchange.gather_numbers([-1] * len(self.frames.ranges) if error is not None else lengths)
 
     def _prepare(self, rows: List[List[int]]) -> None:
         if rows == self._key:
             return
         failed = any(length < 0 for row in rows for length in row)
-        stride = _TEXT if failed else max(sum(map(aligned, row)) for row in rows)
+        stride = TEXT if failed else max(sum(map(aligned, row)) for row in rows)
         size = self.exchange.size
         if self.received is None or self.received.numel() < stride * size:
             self.received = torch.empty(stride * size, dtype=torch.uint8)
@@ -156,7 +159,4 @@ class GatherBucket:
 
     def _explain(self) -> None:
         """Raise what a rank that failed says, if one did."""
-        for rank, frame in enumerate(self.got.view(self.exchange.size, -1)):
-            text = failure_in(frame)
-            if text is not None:
-                raise RemoteError(f"rank {rank} failed: {text}")
+        raise_failure(self.got.view(self.exchange.size, -1))

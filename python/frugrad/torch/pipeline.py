@@ -9,7 +9,7 @@ import queue
 import threading
 import weakref
 from time import perf_counter
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Iterable, Optional, Tuple
 
 import torch
 
@@ -33,6 +33,14 @@ def failure_in(frame: torch.Tensor) -> Optional[str]:
     if bytes(frame[:len(_MARK)].tolist()) != _MARK:
         return None
     return bytes(frame[len(_MARK):512].tolist()).split(b"\0")[0].decode(errors="replace")
+
+
+def raise_failure(frames: Iterable[torch.Tensor]) -> None:
+    """Raise what a rank that failed says in its frame, if one did; frames are in the order of ranks."""
+    for rank, frame in enumerate(frames):
+        text = failure_in(frame)
+        if text is not None:
+            raise RemoteError(f"rank {rank} failed: {text}") from None
 
 
 class Finisher:

@@ -13,12 +13,11 @@ import torch
 from .._core import Compressor, Config, Layout, Tensor
 from .engine import Engine, Range
 from .exchange import Exchange
-from .gather import Frames, aligned, cut
-from .pipeline import Clock, RemoteError, Times, failure_in, mark_failure
+from .gather import TEXT, Frames, aligned, cut
+from .pipeline import Clock, RemoteError, Times, mark_failure, raise_failure
 
 _UNION = "rule=threshold:absolute:1.4e-45,segment=tensor,density=1,feedback=none,value=f32,index=auto,min_size=0," \
          "vectors=sparse"
-_TEXT = 512
 
 
 def second_config(config: Config) -> Optional[Config]:
@@ -100,33 +99,22 @@ class SplitBucket:
         self.mine = self.sums[rank]
         self.total = torch.zeros(self.mine.count)
         self.most = max(len(part) for part in self.parts)
-        self.room = torch.zeros(max(aligned(self.mine.room()), _TEXT), dtype=torch.uint8)
+        self.room = torch.zeros(max(aligned(self.mine.room()), TEXT), dtype=torch.uint8)
 
     def begin(self, step: int, source: torch.Tensor, times: Times, error: Optional[BaseException]) -> None:
         """Compress, and send every owner its part."""
-        lengths = [-1] * len(self.frames.ranges)
-        if error is None:
-            try:
-                with Clock(times, "compress"):
-                    lengths = self.frames.compress(step, source.data_ptr())
-            except Exception as failed:
-                error = failed
-        self.step, self.error, self.failed = step, error, error is not None
-        size, rank = self.exchange.size, self.exchange.rank
-        self.rows = [self.frames.probe(step) if self.failed and self.fixed else lengths] * size
-        if not self.fixed:
-            self.rows = self.exchange.gather_numbers(lengths)
-            self.failed = any(n < 0 for row in self.rows for n in row)
-            if self.failed:
-                return
+        self.rows, self.error = self.frames.begin(self.exchange, self.fixed, step, source, times, error)
+        self.step, rank = step, self.exchange.rank
+        self.failed = self.error is not None or any(n < 0 for row in self.rows for n in row)
+        if self.failed and not self.fixed:
+            return
         sizes = [sum(map(aligned, row)) for row in self._by_part(self.rows[rank])]
         self.out_sizes = [sum(map(aligned, self._by_part(row)[rank])) for row in self.rows]
         sent = self.frames.memory[:sum(sizes)]
-        if error is not None:
+        if self.error is not None:
             for piece in sent.split(sizes):
-                mark_failure(piece, error)
+                mark_failure(piece, self.error)
         self.got = torch.empty(sum(self.out_sizes), dtype=torch.uint8)
-        times.bytes_sent += sum(lengths) if error is None else 0
         self.handle = self.exchange.scatter(sent, sizes, self.got, self.out_sizes)
 
     def turn(self, times: Times) -> None:
@@ -147,7 +135,7 @@ class SplitBucket:
                 self.error = failed
         self.down = self.exchange.gather_numbers(lengths)
         failed = any(n < 0 for row in self.down for n in row)
-        self.stride = _TEXT if failed else max(sum(map(aligned, row)) for row in self.down)
+        self.stride = TEXT if failed else max(sum(map(aligned, row)) for row in self.down)
         sent = self.room[:self.stride]
         if sent.numel() < self.stride:
             sent = torch.cat([sent, torch.zeros(self.stride - sent.numel(), dtype=torch.uint8)])
@@ -191,16 +179,11 @@ class SplitBucket:
                                                        self.total.data_ptr() + 4 * (r.offset - self.mine.offset))
                 at = [a + aligned(n) for a, n in zip(at, lengths)]
         except ValueError:
-            for rank, piece in enumerate(pieces):
-                if failure_in(piece) is not None:
-                    raise RemoteError(f"rank {rank} failed: {failure_in(piece)}") from None
+            raise_failure(pieces)
             raise
 
     def _raise(self) -> None:
         if self.error is not None:
             raise self.error
-        for rank, frame in enumerate(self.out.view(self.exchange.size, -1)):
-            text = failure_in(frame)
-            if text is not None:
-                raise RemoteError(f"rank {rank} failed: {text}")
+        raise_failure(self.out.view(self.exchange.size, -1))
         raise RemoteError("another rank failed")

@@ -206,10 +206,15 @@ static void print_plan(const frugi_compare *c) {
 
 /* ---- after -------------------------------------------------------------------------------------------- */
 
+/* What else is in the file is of other tasks, methods or commands: `frugrad report` shows it. */
+static bool is_ours(const void *user, const frugi_run *run) {
+    return frugi_ledger_has(user, run->record);
+}
+
 static int conclude(const frugi_compare *c, int code) {
     double seconds = 0;
     size_t left = frugi_search_left(c, &seconds);
-    if (frugi_report_tables(c->out, false, stdout) != FRUGI_EXIT_OK && code == FRUGI_EXIT_OK)
+    if (frugi_report_tables(c->out, is_ours, c, stdout) != FRUGI_EXIT_OK && code == FRUGI_EXIT_OK)
         code = FRUGI_EXIT_FAIL;
     if (code == FRUGI_EXIT_STOPPED)
         frugi_error("interrupted; %zu run%s left. The same command goes on", left, left == 1 ? " is" : "s are");

@@ -162,6 +162,9 @@ int frugi_compare_before(const frugi_compare *c);
 int frugi_ledger_open(frugi_compare *c, bool to_write);
 void frugi_ledger_close(frugi_compare *c);
 
+/** Whether a record is of a run of this comparison, by the command that would be run today. */
+bool frugi_ledger_has(const frugi_compare *c, const json_t *record);
+
 /** Append a record, on the disk when this returns, and drop it. */
 int frugi_ledger_put(frugi_compare *c, json_t *record);
 

@@ -97,19 +97,11 @@ int frugi_compare_find_data(frugi_compare *c, bool asked_for) {
 
 static int unpack_file(const char *from, const char *to) {
     frugi_bytes bytes = {NULL, 0};
-    frugi_writer writer = FRUGI_WRITER_CLOSED;
     if (frugi_file_exists(to))
         return FRUGI_EXIT_OK;
     int code = frugi_unpack_file(from, FILE_MOST, &bytes);
     if (code == FRUGI_EXIT_OK)
-        code = frugi_writer_open(to, &writer);
-    if (code == FRUGI_EXIT_OK) {
-        code = frugi_writer_put(&writer, bytes.data, bytes.len);
-        if (code == FRUGI_EXIT_OK)
-            code = frugi_writer_commit(&writer);
-        else
-            frugi_writer_abort(&writer);
-    }
+        code = frugi_file_write(to, bytes.data, bytes.len);
     frugi_bytes_free(&bytes);
     return code;
 }

@@ -80,30 +80,46 @@ static const char *check_record(const json_t *record) {
     return NULL;
 }
 
-/* A record of this comparison becomes an outcome, if its command is the one that would be run today. Failures are tried
- * again; a run that diverged is no failure. */
-static int take(frugi_compare *c, const json_t *record) {
+/* The place of a record in this comparison; false: it has none. */
+static bool place_of(const frugi_compare *c, const json_t *record, frugi_trial *run) {
     const frugi_suite *s = &c->suite;
     long task = task_of(s, record), method = method_of(s, record);
     json_int_t seed = json_integer_value(json_object_get(record, "seed"));
-    bool diverged = json_is_true(json_object_get(record, "diverged"));
-    const json_t *result = json_object_get(record, "result");
+    if (!text_is(record, "kind", "run") || !text_is(record, "suite", s->name) || !text_is(record, "size", s->size) ||
+        task < 0 || method < 0 || seed < 0 || seed > UINT32_MAX)
+        return false;
+    *run = (frugi_trial){(size_t)task, (size_t)method, text_is(record, "phase", "tune"), (uint32_t)seed,
+                         json_number_value(json_object_get(record, "rate"))};
+    return true;
+}
+
+/* Whether the command of a record is the one that would be run today. */
+static bool is_todays(const frugi_compare *c, const json_t *record, const frugi_trial *run) {
     char command[8192];
     frugi_words words;
-    if (!text_is(record, "kind", "run") || !text_is(record, "suite", s->name) || !text_is(record, "size", s->size) ||
-        task < 0 || method < 0 || seed < 0 || seed > UINT32_MAX || (result == NULL && !diverged))
+    frugi_words_of(c, run, false, &words);
+    return text_is(record, "command", frugi_words_text(&words, command, sizeof command));
+}
+
+bool frugi_ledger_has(const frugi_compare *c, const json_t *record) {
+    frugi_trial run;
+    return place_of(c, record, &run) && is_todays(c, record, &run);
+}
+
+/* A record of this comparison becomes an outcome, if its command is today's. Failures are tried again; a run that
+ * diverged is no failure. */
+static int take(frugi_compare *c, const json_t *record) {
+    bool diverged = json_is_true(json_object_get(record, "diverged"));
+    const json_t *result = json_object_get(record, "result");
+    frugi_outcome o = {.diverged = diverged, .seconds = json_number_value(json_object_get(record, "seconds"))};
+    if (!place_of(c, record, &o.run) || (result == NULL && !diverged))
         return FRUGI_EXIT_OK;
-    const json_t *value = json_object_get(result, frugi_task_metric(&s->task[task]));
-    frugi_outcome o = {.run = {(size_t)task, (size_t)method, text_is(record, "phase", "tune"), (uint32_t)seed,
-                               json_number_value(json_object_get(record, "rate"))},
-                       .value = json_is_number(value) ? json_number_value(value) : NAN,
-                       .diverged = diverged,
-                       .seconds = json_number_value(json_object_get(record, "seconds"))};
-    frugi_words_of(c, &o.run, false, &words);
-    if (!text_is(record, "command", frugi_words_text(&words, command, sizeof command))) {
+    if (!is_todays(c, record, &o.run)) {
         c->ledger->others++;
         return FRUGI_EXIT_OK;
     }
+    const json_t *value = json_object_get(result, frugi_task_metric(&c->suite.task[o.run.task]));
+    o.value = json_is_number(value) ? json_number_value(value) : NAN;
     return frugi_outcome_add(c, &o);
 }
 
@@ -141,8 +157,8 @@ static int load(frugi_compare *c, bool to_write) {
     if (code == FRUGI_EXIT_OK && to_write && whole < bytes.len && ftruncate(l->fd, (off_t)whole) != 0)
         code = frugi_error("%s: ends in half a line, which cannot be cut off: %s", l->path, strerror(errno));
     if (code == FRUGI_EXIT_OK && l->others > 0)
-        frugi_hint("%s: %zu run%s of these methods by other commands than today's; reports count them too", l->path,
-                   l->others, l->others == 1 ? "" : "s");
+        frugi_hint("%s: %zu run%s of these methods by other commands than today's; they count for nothing here",
+                   l->path, l->others, l->others == 1 ? "" : "s");
     frugi_bytes_free(&bytes);
     return code;
 }

@@ -76,7 +76,6 @@ static bool keep_sentences(frugi_bytes *bytes) {
 
 static int make_text(const char *from, const char *table, const char *path) {
     frugi_bytes bytes = {NULL, 0};
-    frugi_writer writer = FRUGI_WRITER_CLOSED;
     if (frugi_file_exists(path))
         return FRUGI_EXIT_OK;
     char *packed = frugi_unpack_find(from, table);
@@ -86,14 +85,7 @@ static int make_text(const char *from, const char *table, const char *path) {
     if (code == FRUGI_EXIT_OK && !keep_sentences(&bytes))
         code = frugi_error("%s: no column 'sentence'", packed);
     if (code == FRUGI_EXIT_OK)
-        code = frugi_writer_open(path, &writer);
-    if (code == FRUGI_EXIT_OK) {
-        code = frugi_writer_put(&writer, bytes.data, bytes.len);
-        if (code == FRUGI_EXIT_OK)
-            code = frugi_writer_commit(&writer);
-        else
-            frugi_writer_abort(&writer);
-    }
+        code = frugi_file_write(path, bytes.data, bytes.len);
     free(packed);
     frugi_bytes_free(&bytes);
     return code;

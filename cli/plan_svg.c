@@ -115,7 +115,6 @@ static void draw(page *p, const frugi_tally *tally, size_t count) {
 
 int frugi_plan_svg(const char *path, const frugi_tally *tally, size_t count) {
     static page p;
-    frugi_writer writer = FRUGI_WRITER_CLOSED;
     p.len = 0;
     put(&p,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" font-size=\"12\">\n"
@@ -124,10 +123,5 @@ int frugi_plan_svg(const char *path, const frugi_tally *tally, size_t count) {
         WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT);
     draw(&p, tally, count);
     put(&p, "</svg>\n");
-    int status = frugi_writer_open(path, &writer);
-    if (status == FRUGI_EXIT_OK && (status = frugi_writer_put(&writer, p.text, p.len)) == FRUGI_EXIT_OK)
-        status = frugi_writer_commit(&writer);
-    else
-        frugi_writer_abort(&writer);
-    return status;
+    return frugi_file_write(path, p.text, p.len);
 }

@@ -16,7 +16,7 @@ endif()
 add_compile_options($<${plain}:-ffp-contract=off> $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>)
 
 if(FRUGRAD_SANITIZE)
-    add_compile_options(-fsanitize=${FRUGRAD_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+    add_compile_options(-fsanitize=${FRUGRAD_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
     add_link_options(-fsanitize=${FRUGRAD_SANITIZE})
 endif()
 if(FRUGRAD_FUZZ)

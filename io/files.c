@@ -274,6 +274,17 @@ void frugi_writer_abort(frugi_writer *writer) {
     *writer = (frugi_writer)FRUGI_WRITER_CLOSED;
 }
 
+int frugi_file_write(const char *path, const void *data, size_t len) {
+    frugi_writer writer;
+    int code = frugi_writer_open(path, &writer);
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_writer_put(&writer, data, len);
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_writer_commit(&writer);
+    frugi_writer_abort(&writer);
+    return code;
+}
+
 int frugi_folder_make(const char *path) {
     struct stat st;
     char *part = strdup(path);

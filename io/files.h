@@ -63,6 +63,9 @@ int frugi_writer_commit(frugi_writer *writer);
 /** Drop the file, if the writer is still open. */
 void frugi_writer_abort(frugi_writer *writer);
 
+/** Write a whole file, as a writer does. */
+int frugi_file_write(const char *path, const void *data, size_t len);
+
 /** Make a directory and those above it, where they are not there yet. */
 int frugi_folder_make(const char *path);
 

@@ -52,7 +52,7 @@ static const char style[] =
 /* ---- the top ------------------------------------------------------------------------------------ */
 
 static bool in_report(const frugi_findings *f, const frugi_run *run) {
-    return f->suite == NULL || strcmp(f->suite, run->suite) == 0;
+    return !run->stale && (f->suite == NULL || strcmp(f->suite, run->suite) == 0);
 }
 
 static bool same_word(const char *a, const char *b) {

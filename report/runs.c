@@ -6,6 +6,7 @@
 #include "runs.h"
 
 #include "files.h"
+#include "recipe.h"
 
 #include <float.h>
 #include <limits.h>
@@ -344,6 +345,12 @@ static int add_run(frugi_runs *runs, const spot *at, json_t *record) {
         return -1;
     }
     runs->run = all;
+    if (runs->wanted != NULL && !runs->wanted(runs->user, &run)) {
+        free_run(&run);
+        return 0;
+    }
+    run.number = runs->records++;
+    run.recipe = frugi_recipe_of(run.command);
     while (i < runs->count && !same_run(&runs->run[i], &run))
         i++;
     if (i < runs->count)
@@ -437,6 +444,7 @@ int frugi_runs_parse(frugi_runs *runs, const void *data, size_t len, frugi_why *
             return refuse(why, number);
         at += length + (stop != NULL);
     }
+    frugi_runs_settle(runs);
     return 0;
 }
 

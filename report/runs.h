@@ -49,7 +49,10 @@ typedef struct frugi_run {
     json_t *record;
     const char *suite, *size, *task, *family, *metric, *method, *label, *command, *begun, *error;
     frugi_machine machine;
-    bool test; /* or one that looks for a rate */
+    size_t number;   /* of the records read before it */
+    uint64_t recipe; /* see recipe.h */
+    bool stale;      /* made by another recipe than the last of its kind: it counts nowhere */
+    bool test;       /* or one that looks for a rate */
     uint64_t seed;
     double rate;
     double value; /* the metric; NaN when the run diverged or failed */
@@ -69,17 +72,24 @@ typedef struct frugi_timing {
     double workers, step_ms; /* the median */
 } frugi_timing;
 
+/** Whether a run is one of those that somebody asks about. */
+typedef bool frugi_wanted(const void *user, const frugi_run *run);
+
 typedef struct frugi_runs {
+    frugi_wanted *wanted; /* others are passed over as they are read; NULL: all are wanted */
+    const void *user;     /* what it is called with */
     frugi_run *run;
     size_t count, cap;
     frugi_timing *timing;
     size_t timings, timings_cap;
-    int torn; /* a file ended in the middle of a line, which was left out */
+    size_t records; /* runs that were read, also those that others have replaced */
+    int torn;       /* a file ended in the middle of a line, which was left out */
 } frugi_runs;
 
 /**
- * Read records out of memory and add them to a set, which begins as {0}. Of runs with the same suite, size, task,
- * method, workers, phase, seed and rate the last one stays. What is not known is ignored.
+ * Read records out of memory and add them to a set, which begins as {0}, or with `wanted` alone. Of runs with the same
+ * suite, size, task, method, workers, phase, seed and rate the last one stays, and those made by another command than
+ * the last of its method are marked as stale. What is not known is ignored.
  *
  * Returns 0, or -1 and why, beginning with the line. The set can be freed and nothing else after that.
  */

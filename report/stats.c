@@ -27,7 +27,7 @@ static bool same_number(double a, double b) {
 static bool of_cell(const frugi_run *cell, const frugi_run *run) {
     return strcmp(cell->suite, run->suite) == 0 && strcmp(cell->size, run->size) == 0 &&
            strcmp(cell->task, run->task) == 0 && strcmp(cell->method, run->method) == 0 &&
-           (isnan(cell->workers) || isnan(run->workers) || same_number(cell->workers, run->workers));
+           (isnan(cell->workers) || isnan(run->workers) || same_number(cell->workers, run->workers)) && !run->stale;
 }
 
 bool frugi_run_counts(const frugi_cell *cell, const frugi_run *run) {
@@ -54,7 +54,7 @@ static double worth(const frugi_runs *runs, const frugi_cell *cell, double rate)
 
 /* The best tuned rate, if it was tested; otherwise the rate of the last test. */
 static void choose_rate(const frugi_runs *runs, frugi_cell *cell) {
-    double best = -INFINITY, tuned = NAN, last = cell->first->rate;
+    double best = -INFINITY, tuned = NAN, last = cell->first->rate, low = INFINITY, high = -INFINITY;
     bool any = false, tested = false;
     for (size_t i = 0; i < runs->count; i++) {
         const frugi_run *run = &runs->run[i];
@@ -66,6 +66,8 @@ static void choose_rate(const frugi_runs *runs, frugi_cell *cell) {
         }
         double now = worth(runs, cell, run->rate);
         cell->tune_runs++;
+        low = fmin(low, run->rate);
+        high = fmax(high, run->rate);
         if (!any || now > best) {
             best = now;
             tuned = run->rate;
@@ -76,6 +78,7 @@ static void choose_rate(const frugi_runs *runs, frugi_cell *cell) {
     for (size_t i = 0; i < runs->count && any; i++)
         tested |= frugi_run_counts(cell, &runs->run[i]);
     cell->rate = tested ? tuned : last;
+    cell->edge = tested && low < high && (tuned <= low || tuned >= high);
 }
 
 /* ---- means ---------------------------------------------------------------------------------------- */
@@ -246,7 +249,7 @@ static frugi_panel *panel_of(frugi_findings *f, const frugi_run *run) {
         return NULL;
     f->panel = all;
     all[f->count] =
-        (frugi_panel){run->suite, run->size, run->task, run->metric, NULL, 0, strcmp(run->suite, "sgc") == 0};
+        (frugi_panel){run->suite, run->size, run->task, run->metric, NULL, 0, 0, strcmp(run->suite, "sgc") == 0};
     return &all[f->count++];
 }
 
@@ -301,6 +304,10 @@ int frugi_findings_make(const frugi_runs *runs, const char *suite, frugi_finding
         if (suite != NULL && strcmp(suite, run->suite) != 0)
             continue;
         frugi_panel *panel = panel_of(findings, run);
+        if (panel != NULL && run->stale) {
+            panel->stale++;
+            continue;
+        }
         if (panel == NULL || add_cell(panel, run) != 0) {
             frugi_findings_free(findings);
             return frugi_error("out of memory");

@@ -15,6 +15,7 @@ typedef struct frugi_cell {
     bool ours;  /* a FruGrad method; of fine-tuning, a sketch */
     double workers;
     double rate;                    /* the best one */
+    bool edge;                      /* no rate beyond it was tried: a better one may lie there */
     size_t tune_runs;               /* that it was chosen from */
     size_t seeds, failed;           /* test runs with a value, and those that diverged or failed */
     double mean, sd;                /* of the metric; sd is NaN for a single seed */
@@ -34,7 +35,8 @@ typedef struct frugi_panel {
     const char *suite, *size, *task, *metric;
     frugi_cell *cell; /* dense first, then FruGrad, then the others, each in the order of the file */
     size_t count;
-    bool tuned; /* suite sgc: fine-tuning, where the optimiser's bytes count and not those that are sent */
+    size_t stale; /* runs by other commands than the last of their method, which do not count */
+    bool tuned;   /* suite sgc: fine-tuning, where the optimiser's bytes count and not those that are sent */
 } frugi_panel;
 
 typedef struct frugi_findings {

@@ -96,7 +96,8 @@ static void add_cell(frugi_sheet *sheet, const frugi_panel *panel, const frugi_c
     if (workers && !isnan(cell->workers))
         frugi_sheet_set(sheet, WORKERS, "%.0f", cell->workers);
     if (!isnan(cell->rate))
-        frugi_sheet_set(sheet, RATE, "%s", frugi_number_text(cell->rate, 3, text, sizeof text));
+        frugi_sheet_set(sheet, RATE, "%s%s", frugi_number_text(cell->rate, 3, text, sizeof text),
+                        cell->edge ? "*" : "");
     set_value(sheet, panel, cell);
     set_share(sheet, OF_DENSE, cell->of_dense);
     if (panel->tuned)
@@ -113,6 +114,27 @@ static void add_cell(frugi_sheet *sheet, const frugi_panel *panel, const frugi_c
         frugi_sheet_set(sheet, SEEDS, "%zu", cell->seeds);
 }
 
+/* What a reader of the numbers above must know. */
+static void put_note(frugi_table_style style, const char *note, frugi_text *to) {
+    frugi_put_raw(to, style == FRUGI_TABLE_HTML ? "<p class=\"dim\">" : "\n");
+    frugi_put_words(to, note, style == FRUGI_TABLE_MARKDOWN);
+    frugi_put_raw(to, style == FRUGI_TABLE_HTML ? "</p>\n" : "\n");
+}
+
+static void put_notes(const frugi_panel *panel, frugi_table_style style, frugi_text *to) {
+    char note[160];
+    bool edge = false;
+    for (size_t i = 0; i < panel->count; i++)
+        edge |= panel->cell[i].edge;
+    if (edge)
+        put_note(style, "* the lowest or the highest that was tried was the best: a better one may lie beyond", to);
+    if (panel->stale > 0) {
+        snprintf(note, sizeof note, "%zu run%s left out: made by another command than the last of the same method",
+                 panel->stale, panel->stale == 1 ? " is" : "s are");
+        put_note(style, note, to);
+    }
+}
+
 void frugi_table_panel(const frugi_panel *panel, frugi_table_style style, frugi_text *to) {
     frugi_sheet sheet = {.head = {"method", "workers", panel->tuned ? "rate or scale" : "rate", panel->metric, "states",
                                   "optimiser bytes", panel->tuned ? "of AdamW" : "of dense", "density", "bytes/step",
@@ -124,6 +146,7 @@ void frugi_table_panel(const frugi_panel *panel, frugi_table_style style, frugi_
     for (size_t i = 0; i < panel->count; i++)
         add_cell(&sheet, panel, &panel->cell[i], workers);
     frugi_sheet_put(&sheet, style, to);
+    put_notes(panel, style, to);
     frugi_sheet_free(&sheet);
 }
 
@@ -174,15 +197,15 @@ void frugi_tables_put(const frugi_findings *findings, frugi_table_style style, f
     frugi_text_free(&speeds);
 }
 
-int frugi_report_tables(const char *dir, bool markdown, FILE *out) {
-    frugi_runs runs = {0};
+int frugi_report_tables(const char *dir, frugi_wanted *wanted, const void *user, FILE *out) {
+    frugi_runs runs = {.wanted = wanted, .user = user};
     frugi_findings findings = {0};
     frugi_text text = {0};
     int status = frugi_runs_read(&runs, dir);
     if (status == FRUGI_EXIT_OK)
         status = frugi_findings_make(&runs, NULL, &findings);
     if (status == FRUGI_EXIT_OK) {
-        frugi_tables_put(&findings, markdown ? FRUGI_TABLE_MARKDOWN : FRUGI_TABLE_PLAIN, &text);
+        frugi_tables_put(&findings, FRUGI_TABLE_PLAIN, &text);
         if (text.failed)
             status = frugi_error("out of memory");
         else if (text.len > 0)

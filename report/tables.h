@@ -9,10 +9,10 @@
 #include <stdio.h>
 
 /**
- * Read DIR/runs.jsonl (or a file) and print one table for each suite and task, and one of speeds where there are any.
- * Returns FRUGI_EXIT_OK, or FRUGI_EXIT_FAIL after one line on stderr.
+ * Read DIR/runs.jsonl (or a file) and print one table for each suite and task of those runs that are wanted (NULL:
+ * all), and one of speeds where there are any. Returns FRUGI_EXIT_OK, or FRUGI_EXIT_FAIL after one line on stderr.
  */
-int frugi_report_tables(const char *dir, bool markdown, FILE *out);
+int frugi_report_tables(const char *dir, frugi_wanted *wanted, const void *user, FILE *out);
 
 typedef enum { FRUGI_TABLE_PLAIN, FRUGI_TABLE_MARKDOWN, FRUGI_TABLE_HTML } frugi_table_style;
 

@@ -95,15 +95,9 @@ void frugi_text_free(frugi_text *text) {
 }
 
 int frugi_text_save(const frugi_text *text, const char *path) {
-    frugi_writer writer = FRUGI_WRITER_CLOSED;
     if (text->failed)
         return frugi_error("%s: out of memory", path);
-    int status = frugi_writer_open(path, &writer);
-    if (status == FRUGI_EXIT_OK && (status = frugi_writer_put(&writer, text->data, text->len)) == FRUGI_EXIT_OK)
-        status = frugi_writer_commit(&writer);
-    else
-        frugi_writer_abort(&writer);
-    return status;
+    return frugi_file_write(path, text->data, text->len);
 }
 
 size_t frugi_text_columns(const char *text) {

@@ -6,6 +6,7 @@
 #include "zoo.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
@@ -84,6 +85,43 @@ static int refused(const char *config) {
     return strstr(config, "probabilistic") && !strstr(config, "feedback=none");
 }
 
+/** A compressor on its way over the zoo, a gradient a step, and what a receiver takes out of each frame. */
+typedef struct walk {
+    const frug_layout *z;
+    frug_compressor *c;
+    size_t n, len;
+    uint64_t step;
+    float *grad, *sent;
+    unsigned char *frame;
+} walk;
+
+static walk begin_walk(const char *config, const frug_layout *z, const frug_options *options) {
+    walk w = {.z = z, .c = make_compressor(config, z, options), .n = frug_layout_elements(z), .step = UINT64_MAX};
+    w.sent = test_calloc(w.n, sizeof *w.sent);
+    return w;
+}
+
+/* Go to the next step; wild: with what is no number in two of its places. */
+static void walk_on(walk *w, bool wild) {
+    test_free(w->frame);
+    test_free(w->grad);
+    w->step++;
+    w->grad = zoo_gradient(w->z, w->step + 1);
+    if (wild) {
+        w->grad[700] = NAN;
+        w->grad[SMALL * 64 + 3] = INFINITY;
+    }
+    w->frame = compress_range(w->c, w->step, 0, w->n, w->grad, &w->len);
+    restore_range(w->c, w->frame, w->len, 0, w->n, w->sent); /* refuses what is not finite */
+}
+
+static void end_walk(walk *w) {
+    test_free(w->frame);
+    test_free(w->grad);
+    test_free(w->sent);
+    frug_compressor_destroy(w->c);
+}
+
 /* ---- conservation ------------------------------------------------------------ */
 
 /** What the accumulator of each element must be, worked out step by step beside the compressor. */
@@ -154,6 +192,13 @@ static void free_model(model *m) {
     test_free(m->dense);
 }
 
+/* A step of both; what the compressor has left goes into the model. */
+static void step_with(model *m, walk *w) {
+    walk_on(w, false);
+    accumulate(m, w->grad);
+    OK(frug_compressor_residual(w->c, 0, w->n, m->left));
+}
+
 /* Codes that do not round to nearest leave the rounding of one subtraction: so much of the larger number. */
 static float tolerance(const char *config) {
     static const char *const rough[] = {"value=sign", "value=two_bit", "value=qsgd", "value=onebit"};
@@ -168,30 +213,21 @@ static void check_conservation(const char *config, const frug_layout *z) {
         return;
     frug_options options = FRUG_OPTIONS_INIT;
     options.threads = 1;
-    frug_compressor *c = make_compressor(config, z, &options);
+    walk w = begin_walk(config, z, &options);
     model m = make_model(z, config);
-    float *sent = test_calloc(m.n, sizeof(float));
     const float share = tolerance(config);
-    for (uint64_t step = 0; step < 4; step++) {
-        float *grad = zoo_gradient(z, step + 1);
-        size_t len;
-        unsigned char *frame = compress_range(c, step, 0, m.n, grad, &len);
+    for (int step = 0; step < 4; step++) {
+        step_with(&m, &w);
         frug_frame_info info = {.struct_size = sizeof info};
-        OK(frug_frame_check(frame, len, &info));
-        assert_int_equal(info.bytes, len);
-        restore_range(c, frame, len, 0, m.n, sent);
-        accumulate(&m, grad);
-        OK(frug_compressor_residual(c, 0, m.n, m.left));
+        OK(frug_frame_check(w.frame, w.len, &info));
+        assert_int_equal(info.bytes, w.len);
         for (size_t i = 0; i < m.n; i++)
-            if (!(fabsf(sent[i] + m.left[i] - m.acc[i]) <= share * fmaxf(fabsf(sent[i]), fabsf(m.acc[i]))))
-                fail_msg("%s step %d element %zu: %a + %a is not %a", config, (int)step, i, (double)sent[i],
+            if (!(fabsf(w.sent[i] + m.left[i] - m.acc[i]) <= share * fmaxf(fabsf(w.sent[i]), fabsf(m.acc[i]))))
+                fail_msg("%s step %d element %zu: %a + %a is not %a", config, step, i, (double)w.sent[i],
                          (double)m.left[i], (double)m.acc[i]);
-        test_free(frame);
-        test_free(grad);
     }
-    test_free(sent);
     free_model(&m);
-    frug_compressor_destroy(c);
+    end_walk(&w);
 }
 
 static void nothing_is_lost_by_any_method_with_any_feedback(void **state) {
@@ -227,61 +263,46 @@ static void nothing_is_lost_by_any_code(void **state) {
 static void masking_clears_the_momentum_of_what_was_sent(void **state) {
     (void)state;
     frug_layout *z = make_zoo(SMALL);
-    const size_t n = frug_layout_elements(z);
-    frug_compressor *c = make_compressor(ALWAYS "segment=tensor,feedback=dgc,mask=on,residual=f32,value=f32", z, NULL);
-    float *u = test_calloc(n, sizeof(float)), *v = test_calloc(n, sizeof(float)), *sent = test_calloc(n, sizeof(float));
-    for (uint64_t step = 0; step < 4; step++) {
-        float *grad = zoo_gradient(z, step + 1);
-        size_t len;
-        unsigned char *frame = compress_range(c, step, 0, n, grad, &len);
-        restore_range(c, frame, len, 0, n, sent);
+    walk w = begin_walk(ALWAYS "segment=tensor,feedback=dgc,mask=on,residual=f32,value=f32", z, NULL);
+    float *u = test_calloc(w.n, sizeof(float)), *v = test_calloc(w.n, sizeof(float));
+    for (int step = 0; step < 4; step++) {
+        walk_on(&w, false);
         for (size_t i = 0; i < SMALL * 64; i++) { /* the embedding */
-            u[i] = 0.9f * u[i] + grad[i];
+            u[i] = 0.9f * u[i] + w.grad[i];
             v[i] += u[i];
-            if (sent[i] != 0) {
-                assert_true(sent[i] == v[i]);
+            if (w.sent[i] != 0) {
+                assert_true(w.sent[i] == v[i]);
                 u[i] = v[i] = 0;
             }
         }
-        test_free(frame);
-        test_free(grad);
     }
     test_free(u);
     test_free(v);
-    test_free(sent);
-    frug_compressor_destroy(c);
+    end_walk(&w);
     frug_layout_destroy(z);
 }
 
 /* hold: at density d a sent accumulator a leaves as (1 - beta h) a and stays as h a, the others stay as they are. */
 static void check_holding(const char *config, const frug_layout *z, float hold) {
-    frug_compressor *c = make_compressor(config, z, NULL);
+    walk w = begin_walk(config, z, NULL);
     model m = make_model(z, config);
-    float *sent = test_calloc(m.n, sizeof(float));
+    const float *sent = w.sent;
     size_t whole = 0;
-    for (uint64_t step = 0; step < 4; step++) {
-        float *grad = zoo_gradient(z, step + 1);
-        size_t len;
-        unsigned char *frame = compress_range(c, step, 0, m.n, grad, &len);
-        restore_range(c, frame, len, 0, m.n, sent);
-        accumulate(&m, grad);
-        OK(frug_compressor_residual(c, 0, m.n, m.left));
+    for (int step = 0; step < 4; step++) {
+        step_with(&m, &w);
         for (size_t i = 0; i < m.n; i++) {
             float part = m.dense[i] ? 1.0f : 1.0f - 0.95f * hold, stays = m.dense[i] ? 0.0f : hold * m.acc[i];
             whole += sent[i] != 0 && !m.dense[i];
             if (sent[i] != 0 ? fabsf(sent[i] - part * m.acc[i]) > 1e-6f * fabsf(m.acc[i]) ||
                                    fabsf(m.left[i] - stays) > 1e-6f * fabsf(m.acc[i])
                              : m.left[i] != m.acc[i])
-                fail_msg("%s step %d element %zu: %a of %a, %a stays", config, (int)step, i, (double)sent[i],
+                fail_msg("%s step %d element %zu: %a of %a, %a stays", config, step, i, (double)sent[i],
                          (double)m.acc[i], (double)m.left[i]);
         }
-        test_free(frame);
-        test_free(grad);
     }
     assert_true(whole > 0);
-    test_free(sent);
     free_model(&m);
-    frug_compressor_destroy(c);
+    end_walk(&w);
 }
 
 /* hold=auto: 1 - (1 - 0.9 / 0.95) / d, but not below 0. */
@@ -320,17 +341,12 @@ static void what_is_held_is_rounded_fairly(void **state) {
         char config[256];
         snprintf(config, sizeof config,
                  ALWAYS "residual=int8,beta=0.95,feedback=merged,value=f32,density=0.25,hold=0.5,%s", some[s]);
-        frug_compressor *c = make_compressor(config, z, NULL);
+        walk w = begin_walk(config, z, NULL);
         model m = make_model(z, config);
-        float *sent = test_calloc(m.n, sizeof(float));
+        const float *sent = w.sent;
         double sum = 0, squares = 0, worst = 0, most = 0;
-        for (uint64_t step = 0; step < 4; step++) {
-            float *grad = zoo_gradient(z, step + 1);
-            size_t len;
-            unsigned char *frame = compress_range(c, step, 0, m.n, grad, &len);
-            restore_range(c, frame, len, 0, m.n, sent);
-            accumulate(&m, grad);
-            OK(frug_compressor_residual(c, 0, m.n, m.left));
+        for (int step = 0; step < 4; step++) {
+            step_with(&m, &w);
             for (size_t i = 0; i < m.n; i++) {
                 if (m.dense[i])
                     continue;
@@ -342,14 +358,11 @@ static void what_is_held_is_rounded_fairly(void **state) {
                 if (sent[i] != 0 && fabs((double)sent[i] - 0.525 * (double)m.acc[i]) > 1e-6 * fabs((double)m.acc[i]))
                     fail_msg("%s: %a of %a is sent", config, (double)sent[i], (double)m.acc[i]);
             }
-            test_free(frame);
-            test_free(grad);
         }
         if (squares == 0 || worst > most / 126 || fabs(sum) > 5 * sqrt(squares))
             fail_msg("%s: errors of up to %g of %g add up to %g, %g expected", config, worst, most, sum, sqrt(squares));
-        test_free(sent);
         free_model(&m);
-        frug_compressor_destroy(c);
+        end_walk(&w);
     }
     frug_layout_destroy(z);
 }
@@ -358,28 +371,20 @@ static void what_is_held_is_rounded_fairly(void **state) {
 static void holding_everything_is_momentum(void **state) {
     (void)state;
     frug_layout *z = make_zoo(SMALL);
-    const size_t n = frug_layout_elements(z);
-    frug_compressor *c = make_compressor(
-        ALWAYS "density=1,hold=auto,beta=0.95,residual=f32,value=f32,vectors=sparse,min_size=0", z, NULL);
-    float *sent = test_calloc(n, sizeof(float));
-    double *u = test_calloc(n, sizeof *u), miss = 0, all = 0;
-    for (uint64_t step = 0; step < 10; step++) {
-        float *grad = zoo_gradient(z, step + 1);
-        size_t len;
-        unsigned char *frame = compress_range(c, step, 0, n, grad, &len);
-        restore_range(c, frame, len, 0, n, sent);
-        for (size_t i = 0; i < n; i++) {
-            u[i] = 0.9 * u[i] + (double)grad[i];
-            miss += pow((double)sent[i] - 0.1 * u[i], 2);
+    walk w =
+        begin_walk(ALWAYS "density=1,hold=auto,beta=0.95,residual=f32,value=f32,vectors=sparse,min_size=0", z, NULL);
+    double *u = test_calloc(w.n, sizeof *u), miss = 0, all = 0;
+    for (int step = 0; step < 10; step++) {
+        walk_on(&w, false);
+        for (size_t i = 0; i < w.n; i++) {
+            u[i] = 0.9 * u[i] + (double)w.grad[i];
+            miss += pow((double)w.sent[i] - 0.1 * u[i], 2);
             all += pow(0.1 * u[i], 2);
         }
-        test_free(frame);
-        test_free(grad);
     }
     assert_true(all > 1 && miss < 1e-10 * all);
     test_free(u);
-    test_free(sent);
-    frug_compressor_destroy(c);
+    end_walk(&w);
     frug_layout_destroy(z);
 }
 
@@ -511,31 +516,21 @@ static void a_block_with_a_nan_changes_nothing_else(void **state) {
     (void)state;
     static const char *const kept[] = {"merged,residual=f32", "dgc,mask=off,residual=f32", "none"};
     frug_layout *z = make_zoo(SMALL);
-    const size_t n = frug_layout_elements(z);
-    float *sent = test_calloc(n, sizeof(float));
     char config[256];
     for (size_t i = 0; i < COUNT(methods); i++)
         for (size_t f = 0; f < COUNT(kept); f++) {
             snprintf(config, sizeof config, ALWAYS "%s,feedback=%s", methods[i], kept[f]);
             if (refused(config))
                 continue;
-            frug_compressor *c = make_compressor(config, z, NULL);
-            for (uint64_t step = 0; step < 3; step++) {
-                float *grad = zoo_gradient(z, step + 1);
-                grad[700] = step == 1 ? NAN : grad[700];
-                grad[SMALL * 64 + 3] = step == 1 ? INFINITY : grad[SMALL * 64 + 3];
-                size_t len;
-                unsigned char *frame = compress_range(c, step, 0, n, grad, &len);
-                restore_range(c, frame, len, 0, n, sent); /* refuses what is not finite */
+            walk w = begin_walk(config, z, NULL);
+            for (int step = 0; step < 3; step++) {
+                walk_on(&w, step == 1);
                 frug_frame_info info = {.struct_size = sizeof info};
-                OK(frug_frame_check(frame, len, &info));
+                OK(frug_frame_check(w.frame, w.len, &info));
                 assert_int_equal(info.held > 0, step == 1);
-                test_free(frame);
-                test_free(grad);
             }
-            frug_compressor_destroy(c);
+            end_walk(&w);
         }
-    test_free(sent);
     frug_layout_destroy(z);
 }
 
@@ -543,35 +538,29 @@ static void dense_steps_leave_nothing_behind(void **state) {
     (void)state;
     frug_layout *z = make_zoo(SMALL);
     const size_t n = frug_layout_elements(z);
-    float *left = test_calloc(n, sizeof(float)), *sent = test_calloc(n, sizeof(float));
+    float *left = test_calloc(n, sizeof(float));
     char config[256];
     for (size_t i = 0; i < COUNT(methods); i++) {
         snprintf(config, sizeof config, ALWAYS "%s,feedback=merged,warmup=2,dense_every=4", methods[i]);
         if (refused(config))
             continue;
-        frug_compressor *c = make_compressor(config, z, NULL);
-        for (uint64_t step = 0; step < 9; step++) {
-            float *grad = zoo_gradient(z, step + 1);
-            size_t len;
-            unsigned char *frame = compress_range(c, step, 0, n, grad, &len);
-            OK(frug_compressor_residual(c, 0, n, left));
+        walk w = begin_walk(config, z, NULL);
+        for (int step = 0; step < 9; step++) {
+            walk_on(&w, false);
+            OK(frug_compressor_residual(w.c, 0, n, left));
             double energy = 0;
             for (size_t e = 0; e < n; e++)
                 energy += (double)left[e] * (double)left[e];
             int dense = step < 2 || step % 4 == 3;
             if ((energy == 0) != dense && !strstr(methods[i], "value=qsgd"))
-                fail_msg("%s step %d: %g is left", config, (int)step, energy);
-            restore_range(c, frame, len, 0, n, sent);
+                fail_msg("%s step %d: %g is left", config, step, energy);
             const size_t exact = step < 2 && !strstr(config, "clip") ? n : 0;
             for (size_t e = 0; e < exact; e++)
-                assert_true(sent[e] == grad[e]);
-            test_free(frame);
-            test_free(grad);
+                assert_true(w.sent[e] == w.grad[e]);
         }
-        frug_compressor_destroy(c);
+        end_walk(&w);
     }
     test_free(left);
-    test_free(sent);
     frug_layout_destroy(z);
 }
 

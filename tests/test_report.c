@@ -81,6 +81,93 @@ static void statistics_are_those_worked_out_by_hand(void **state) {
     frugi_runs_free(&runs);
 }
 
+#define BY(command, result) result ",\"command\":\"" command "\""
+
+static const frugi_cell *find_cell(const frugi_findings *f, const char *method) {
+    for (size_t i = 0; i < f->panel[0].count; i++)
+        if (strcmp(f->panel[0].cell[i].first->method, method) == 0)
+            return &f->panel[0].cell[i];
+    fail_msg("no method %s", method);
+    return NULL;
+}
+
+/* A rate that is the lowest or the highest of its search is marked, in every form of a table; one inside is not. */
+static void a_best_rate_at_the_edge_is_marked(void **state) {
+    static const char lines[] = RUN("low", "tune", "1", "0.1", RESULT("0.9", "90", "300"))
+        RUN("low", "tune", "1", "0.2", RESULT("0.8", "90", "300"))
+            RUN("low", "test", "1", "0.1", RESULT("0.9", "90", "300"))
+                RUN("high", "tune", "1", "0.1", RESULT("0.8", "90", "300"))
+                    RUN("high", "tune", "1", "0.2", RESULT("0.9", "90", "300"))
+                        RUN("high", "test", "1", "0.2", RESULT("0.9", "90", "300"));
+    static const char inside[] = RUN("low", "tune", "1", "0.05", RESULT("0.7", "90", "300"))
+        RUN("high", "tune", "1", "0.4", "\"error\":\"the loss is not finite\",\"status\":1")
+            RUN("once", "test", "1", "0.4", RESULT("0.9", "90", "300"));
+    frugi_runs runs = {0};
+    frugi_findings f = {0};
+    frugi_text plain = {0}, markdown = {0}, page = {0}, without = {0};
+    (void)state;
+    add_lines(&runs, lines);
+    assert_int_equal(frugi_findings_make(&runs, NULL, &f), 0);
+    assert_true(find_cell(&f, "low")->edge && find_cell(&f, "high")->edge);
+    frugi_table_panel(&f.panel[0], FRUGI_TABLE_PLAIN, &plain);
+    frugi_table_panel(&f.panel[0], FRUGI_TABLE_MARKDOWN, &markdown);
+    frugi_table_panel(&f.panel[0], FRUGI_TABLE_HTML, &page);
+    assert_non_null(strstr(plain.data, " 0.1* "));
+    assert_non_null(strstr(plain.data, " 0.2* "));
+    assert_non_null(strstr(plain.data, "\n\n* the lowest or the highest that was tried"));
+    assert_non_null(strstr(markdown.data, "| 0.2\\* |"));
+    assert_non_null(strstr(page.data, "<td>0.2*</td>"));
+    assert_non_null(strstr(page.data, "<p class=\"dim\">* the lowest"));
+    frugi_findings_free(&f);
+    add_lines(&runs, inside);
+    assert_int_equal(frugi_findings_make(&runs, NULL, &f), 0);
+    frugi_table_panel(&f.panel[0], FRUGI_TABLE_PLAIN, &without);
+    assert_null(strchr(without.data, '*'));
+    frugi_findings_free(&f);
+    frugi_runs_free(&runs);
+    frugi_text_free(&plain);
+    frugi_text_free(&markdown);
+    frugi_text_free(&page);
+    frugi_text_free(&without);
+}
+
+/* The last command of a method stands: what another one made is left out, and told. Seeds, rates, ways of judging and
+ * folders make no other command; nor does a method with other workers stand in for this one. */
+static void runs_by_an_older_command_do_not_count(void **state) {
+    static const char lines[] =
+        RUN("topk", "test", "1", "0.1",
+            BY("frugrad train --data /a/mnist --rate 0.1 --steps 90 --seed 1", RESULT("0.10", "90", "300")))
+            RUN("topk", "test", "2", "0.1",
+                BY("frugrad train --data /a/mnist --rate 0.1 --steps 90 --seed 2", RESULT("0.20", "90", "300")))
+                RUN("topk", "test", "3", "0.1",
+                    BY("frugrad train --data /a/mnist --rate 0.1 --steps 90 --seed 3",
+                       "\"error\":\"no memory\",\"status\":1"))
+                    RUN("dense", "test", "1", "0.1", BY("frugrad train --steps 90", RESULT("0.8", "90", "300")))
+                        RUN("topk", "tune", "9", "0.1",
+                            BY("frugrad train --data b/mnist --rate 0.1 --steps 100 --seed 9 --judge valid",
+                               RESULT("0.5", "90", "300")))
+                            RUN("topk", "test", "1", "0.1",
+                                BY("frugrad train --data mnist --rate 0.1 --steps 100 --seed 1",
+                                   RESULT("0.60", "90", "300")));
+    frugi_runs runs = {0};
+    frugi_findings f = {0};
+    frugi_text text = {0};
+    (void)state;
+    add_lines(&runs, lines);
+    assert_int_equal(frugi_findings_make(&runs, NULL, &f), 0);
+    const frugi_cell *topk = find_cell(&f, "topk");
+    assert_int_equal(topk->seeds, 1);
+    assert_int_equal(topk->failed, 0);
+    assert_float_equal(topk->mean, 0.60, 1e-12);
+    assert_int_equal(find_cell(&f, "dense")->seeds, 1);
+    assert_int_equal(f.panel[0].stale, 2);
+    frugi_tables_put(&f, FRUGI_TABLE_PLAIN, &text);
+    assert_non_null(strstr(text.data, "\n2 runs are left out: made by another command than the last"));
+    frugi_text_free(&text);
+    frugi_findings_free(&f);
+    frugi_runs_free(&runs);
+}
+
 static void of_perplexities_the_lower_is_better(void **state) {
     static const char lines[] =
         "{\"format\":1,\"kind\":\"run\",\"suite\":\"s\",\"task\":\"t\",\"metric\":\"perplexity\",\"method\":\"a\","
@@ -274,7 +361,7 @@ static void one_line_for_files_that_are_not_there(void **state) {
     FILE *null = fopen("/dev/null", "w");
     (void)state;
     listen_to_errors(&said);
-    int code = frugi_report_tables("/nowhere/at/all", false, null);
+    int code = frugi_report_tables("/nowhere/at/all", NULL, NULL, null);
     stop_listening(&said);
     fclose(null);
     assert_int_equal(code, 1);
@@ -366,6 +453,8 @@ static void fine_tuning_is_measured_by_what_is_kept(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(statistics_are_those_worked_out_by_hand),
+        cmocka_unit_test(a_best_rate_at_the_edge_is_marked),
+        cmocka_unit_test(runs_by_an_older_command_do_not_count),
         cmocka_unit_test(of_perplexities_the_lower_is_better),
         cmocka_unit_test(curves_are_averaged_where_their_steps_agree),
         cmocka_unit_test(stems_of_methods),

@@ -1,0 +1,79 @@
+/*
+ * A method of a suite may change between two comparisons that share a file: more steps, another option. Means over both
+ * would be of nothing that anybody has run, so the last run of a place says what the others must have done. Commands
+ * are compared without the words that differ between runs of one place, and without folders, which differ between
+ * machines.
+ */
+#include "recipe.h"
+
+#include <math.h>
+#include <string.h>
+
+static bool word_is(const char *word, size_t len, const char *text) {
+    return strlen(text) == len && memcmp(word, text, len) == 0;
+}
+
+/* Options whose values differ between the runs of a place: what is searched, and how searches and tests are judged. */
+static bool differs(const char *word, size_t len) {
+    static const char *const options[] = {"--seed", "--rate", "--scale", "--eval-every", "--hold-out", "--judge"};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (word_is(word, len, options[i]))
+            return true;
+    return false;
+}
+
+static uint64_t fold(uint64_t hash, const char *word, size_t len) {
+    for (size_t i = 0; i < len; i++)
+        hash = (hash ^ (unsigned char)word[i]) * 0x100000001b3u;
+    return (hash ^ ' ') * 0x100000001b3u;
+}
+
+uint64_t frugi_recipe_of(const char *command) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    bool skip = false;
+    if (command == NULL)
+        return 0;
+    for (size_t len; *command != '\0'; command += len) {
+        len = strcspn(command, " ");
+        size_t from = len;
+        while (from > 0 && command[from - 1] != '/')
+            from--;
+        bool value = skip;
+        skip = len == 0 ? skip : !value && differs(command, len);
+        if (len > 0 && !value && !skip)
+            hash = fold(hash, command + from, len - from);
+        len += command[len] == ' ';
+    }
+    return hash == 0 ? 1 : hash;
+}
+
+static bool same_place(const frugi_run *a, const frugi_run *b) {
+    return strcmp(a->method, b->method) == 0 && strcmp(a->task, b->task) == 0 && strcmp(a->suite, b->suite) == 0 &&
+           strcmp(a->size, b->size) == 0;
+}
+
+/* A run that failed does not say how many workers it had, but others of its recipe do. */
+static double workers_of(const frugi_runs *runs, const frugi_run *run) {
+    double workers = run->workers;
+    for (size_t i = 0; i < runs->count && isnan(workers); i++)
+        if (runs->run[i].recipe == run->recipe && same_place(&runs->run[i], run))
+            workers = runs->run[i].workers;
+    return workers;
+}
+
+static bool has_later(const frugi_runs *runs, const frugi_run *run) {
+    const frugi_run *last = run;
+    double workers = workers_of(runs, run);
+    for (size_t i = 0; i < runs->count; i++) {
+        const frugi_run *other = &runs->run[i];
+        bool apart = other->workers < workers || other->workers > workers; /* neither, where one is not known */
+        if (other->number > last->number && other->recipe != 0 && !apart && same_place(other, run))
+            last = other;
+    }
+    return run->recipe != 0 && last->recipe != run->recipe;
+}
+
+void frugi_runs_settle(frugi_runs *runs) {
+    for (size_t i = 0; i < runs->count; i++)
+        runs->run[i].stale = has_later(runs, &runs->run[i]);
+}

@@ -19,8 +19,8 @@ static __device__ inline void keep_block(const frugi_gpu_keep &p, const frugi_gp
     if (largest(x) == 0)
         return;
     shelf where = shelf_behind<FORMAT>({p.residual, p.scale}, s->stored + b);
-    take_residual<FORMAT>(where.residual, &kept);
-    unpack<FORMAT>(kept, has_scale<FORMAT>() ? *where.scale : 0, left);
+    fetch_residual<FORMAT>(where, &kept);
+    unpack<FORMAT>(kept, left);
 #pragma unroll
     for (int i = 0; i < FRUGI_EACH; i++)
         if (frugi_place_of(lane, i) < length)

@@ -6,12 +6,12 @@
  * kernels do, so that frames and residuals are the same bytes.
  */
 #include "cuda/pen.cuh"
+#include "cuda/residual.cuh"
 #include "cuda/select.cuh"
-#include "cuda/tray.cuh"
 
 #include "common/random.h"
 
-#define LEAST 4   /* thread blocks of a multiprocessor that registers must do for */
+#define LEAST 3   /* thread blocks of a multiprocessor that registers must do for; 4 and 5 were slower */
 #define RUN   64u /* blocks that a warp takes one after the other, at most */
 #define WARPS 8   /* of a thread block */
 
@@ -72,9 +72,8 @@ typedef struct pens {
     frugi_pen scales, places, values;
 } pens;
 
-/* What a warp has in shared memory: the next block, this one, and what waits to be written. */
+/* What a warp has in shared memory: a block, and what waits to be written. */
 typedef struct __align__(16) paper {
-    tray next;
     float stage[FRUGI_GPU_BLOCK];
     uint32_t scales[FRUGI_PEN_WORDS(2)], places[FRUGI_PEN_WORDS(256)], values[FRUGI_PEN_WORDS(1024)];
 } paper;
@@ -155,11 +154,29 @@ static __device__ inline uint32_t hold(const frugi_gpu_press &p, uint32_t k, flo
     return mask;
 }
 
+/* Where a block and its residual lie. */
+typedef struct source {
+    const float *grad;
+    shelf kept;
+} source;
+
+template <int FORMAT> static __device__ inline source source_of(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b) {
+    return {p.grad + (s->begin - p.begin) + (uint64_t)b * 256, shelf_behind<FORMAT>({p.residual, p.scale}, s->stored + b)};
+}
+
+template <int FORMAT> static __device__ inline source source_behind(const source &first) {
+    return {first.grad + FRUGI_GPU_BLOCK, shelf_behind<FORMAT>(first.kept, 1)};
+}
+
+template <int FORMAT> static __device__ inline void fetch(const source &from, uint32_t length, raw *r) {
+    frugi_load_block(from.grad, length, r->grad);
+    fetch_residual<FORMAT>(from.kept, r);
+}
+
 /* The gradient, and what was left behind before. */
 template <int FORMAT>
-static __device__ inline void accumulate(const frugi_gpu_press &p, const raw &r, uint16_t scale, float gain,
-                                         float x[8]) {
-    unpack<FORMAT>(r, scale, x);
+static __device__ inline void accumulate(const frugi_gpu_press &p, const raw &r, float gain, float x[8]) {
+    unpack<FORMAT>(r, x);
 #pragma unroll
     for (int i = 0; i < FRUGI_EACH; i++)
         x[i] = __fadd_rn(__fmul_rn(p.beta, x[i]), __fmul_rn(gain, r.grad[i]));
@@ -258,19 +275,14 @@ static __device__ inline uint32_t press_run(const frugi_gpu_press &p, const frug
     uint32_t many = 0, rolled = 32; /* random numbers: each lane draws that of another block */
     float gain = p.gain ? *p.gain : 1.0f;
     source from = source_of<FORMAT>(p, s, b);
-    uint16_t scale = 0, next_scale = has_scale<FORMAT>() ? *from.kept.scale : 0;
-    tray_fill<FORMAT>(&page->next, from, at.length);
+    raw next; /* on its way while the block before is searched */
+    fetch<FORMAT>(from, at.length, &next);
     for (;;) {
-        raw r;
         float x[FRUGI_EACH];
-        tray_take<FORMAT>(&page->next, &r);
-        scale = next_scale;
+        accumulate<FORMAT>(p, next, gain, x);
         source behind = source_behind<FORMAT>(from);
-        if (b + 1 < end) {
-            tray_fill<FORMAT>(&page->next, behind, frugi_length_of(s, b + 1));
-            next_scale = has_scale<FORMAT>() ? *behind.kept.scale : 0;
-        }
-        accumulate<FORMAT>(p, r, scale, gain, x);
+        if (b + 1 < end)
+            fetch<FORMAT>(behind, frugi_length_of(s, b + 1), &next);
         if (ROLLS && rolled == 32)
             many = frugi_random(p.seed, p.step, s->stored + b + frugi_lane()), rolled = 0;
         uint32_t dice = ROLLS ? __shfl_sync(FRUGI_ALL_LANES, many, (int)rolled++) : 0;

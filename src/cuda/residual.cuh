@@ -16,6 +16,7 @@
 typedef struct raw {
     float grad[FRUGI_EACH];
     uint32_t left[FRUGI_EACH];
+    uint16_t scale;
 } raw;
 
 /* Where a block's residual lies, and its scale, where the format has one. */
@@ -23,10 +24,6 @@ typedef struct shelf {
     unsigned char *residual;
     uint16_t *scale;
 } shelf;
-
-template <int FORMAT> static __device__ constexpr bool has_scale() {
-    return FORMAT == FRUGI_RESIDUAL_INT8 || FORMAT == FRUGI_RESIDUAL_INT4;
-}
 
 /* Bytes of a block's residual. */
 template <int FORMAT> static __device__ constexpr uint32_t shelf_bytes() {
@@ -42,23 +39,24 @@ template <int FORMAT> static __device__ inline shelf shelf_behind(const shelf &f
     return {first.residual + blocks * shelf_bytes<FORMAT>(), first.scale + blocks};
 }
 
-/* A lane's share of a block's residual, as it lies in memory. */
-template <int FORMAT> static __device__ inline void take_residual(const unsigned char *from, raw *r) {
+template <int FORMAT> static __device__ inline void fetch_residual(const shelf &from, raw *r) {
     uint32_t lane = frugi_lane();
 #pragma unroll
     for (int j = 0; j < 2; j++) {
         if (FORMAT == FRUGI_RESIDUAL_F32) {
-            uint4 v = reinterpret_cast<const uint4 *>(from)[j * 32 + lane];
+            uint4 v = __ldcs(reinterpret_cast<const uint4 *>(from.residual) + j * 32 + lane);
             r->left[4 * j] = v.x, r->left[4 * j + 1] = v.y, r->left[4 * j + 2] = v.z, r->left[4 * j + 3] = v.w;
         } else if (FORMAT == FRUGI_RESIDUAL_BF16) {
-            uint2 v = reinterpret_cast<const uint2 *>(from)[j * 32 + lane];
+            uint2 v = __ldcs(reinterpret_cast<const uint2 *>(from.residual) + j * 32 + lane);
             r->left[2 * j] = v.x, r->left[2 * j + 1] = v.y;
         } else if (FORMAT == FRUGI_RESIDUAL_INT8) {
-            r->left[j] = reinterpret_cast<const uint32_t *>(from)[j * 32 + lane];
+            r->left[j] = __ldcs(reinterpret_cast<const unsigned int *>(from.residual) + j * 32 + lane);
         } else if (FORMAT == FRUGI_RESIDUAL_INT4) {
-            r->left[j] = reinterpret_cast<const uint16_t *>(from)[j * 32 + lane];
+            r->left[j] = __ldcs(reinterpret_cast<const unsigned short *>(from.residual) + j * 32 + lane);
         }
     }
+    if (FORMAT == FRUGI_RESIDUAL_INT8 || FORMAT == FRUGI_RESIDUAL_INT4)
+        r->scale = *from.scale;
 }
 
 /* A number of eight bits with 128 added, or of four bits, as a float without a conversion: 2^23 + n, less 2^23 + zero.
@@ -67,8 +65,7 @@ static __device__ inline float small(uint32_t n, float zero) {
     return __fsub_rn(frugi_bits_f32(0x4b000000u | n), zero);
 }
 
-/* What was left behind; the scale is that of its shelf, where the format has one. */
-template <int FORMAT> static __device__ inline void unpack(const raw &r, uint16_t of_block, float x[8]) {
+template <int FORMAT> static __device__ inline void unpack(const raw &r, float x[8]) {
     if (FORMAT == RESIDUAL_NONE) {
 #pragma unroll
         for (int i = 0; i < FRUGI_EACH; i++)
@@ -83,7 +80,7 @@ template <int FORMAT> static __device__ inline void unpack(const raw &r, uint16_
                                                                : r.left[i / 2] << 16);
         return;
     }
-    float scale = frugi_bf16_f32(of_block);
+    float scale = frugi_bf16_f32(r.scale);
 #pragma unroll
     for (int i = 0; i < FRUGI_EACH; i++) {
         uint32_t v = r.left[i / 4];
@@ -91,7 +88,7 @@ template <int FORMAT> static __device__ inline void unpack(const raw &r, uint16_
                                                 : small(v >> 4 * (i % 4) & 15u, 8388616.0f);
         x[i] = __fmul_rn(n, scale);
     }
-    if (of_block >= FRUGI_STORE_TAME)
+    if (r.scale >= FRUGI_STORE_TAME)
         for (int i = 0; i < FRUGI_EACH; i++)
             x[i] = frugi_tame(x[i]);
 }

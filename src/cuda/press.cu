@@ -175,11 +175,18 @@ template <int FORMAT> static __device__ inline void fetch(const source &from, ui
 
 /* The gradient, and what was left behind before. */
 template <int FORMAT>
-static __device__ inline void accumulate(const frugi_gpu_press &p, const raw &r, float gain, float x[8]) {
-    unpack<FORMAT>(r, x);
+static __device__ inline void accumulate(const frugi_gpu_press &p, raw *r, float x[8]) {
+    if (p.gain) {
+        float gain = *p.gain;
+        __syncwarp(); /* a branch: otherwise everybody is made to multiply */
+#pragma unroll
+        for (int i = 0; i < FRUGI_EACH; i++)
+            r->grad[i] = __fmul_rn(gain, r->grad[i]);
+    }
+    unpack<FORMAT>(*r, x);
 #pragma unroll
     for (int i = 0; i < FRUGI_EACH; i++)
-        x[i] = __fadd_rn(__fmul_rn(p.beta, x[i]), __fmul_rn(gain, r.grad[i]));
+        x[i] = __fadd_rn(__fmul_rn(p.beta, x[i]), r->grad[i]);
 }
 
 template <int VALUE, int FORMAT>
@@ -273,13 +280,12 @@ static __device__ inline uint32_t press_run(const frugi_gpu_press &p, const frug
     pens pen = pens_at<VALUE>(s, b, (uint32_t)at.before, page);
     const bool ROLLS = FORMAT != RESIDUAL_NONE && FORMAT != FRUGI_RESIDUAL_F32;
     uint32_t many = 0, rolled = 32; /* random numbers: each lane draws that of another block */
-    float gain = p.gain ? *p.gain : 1.0f;
     source from = source_of<FORMAT>(p, s, b);
     raw next; /* on its way while the block before is searched */
     fetch<FORMAT>(from, at.length, &next);
     for (;;) {
         float x[FRUGI_EACH];
-        accumulate<FORMAT>(p, next, gain, x);
+        accumulate<FORMAT>(p, &next, x);
         source behind = source_behind<FORMAT>(from);
         if (b + 1 < end)
             fetch<FORMAT>(behind, frugi_length_of(s, b + 1), &next);

@@ -16,14 +16,10 @@
 #include "frugrad.h"
 
 #define WARPS 8
-#ifndef CRC_AHEAD
-#define CRC_AHEAD 20 /* words of a lane on the way, while as many are taken */
-#endif
-#ifndef CRC_LEAST
-#define CRC_LEAST 2 /* thread blocks of a multiprocessor that registers must do for */
-#endif
-#define WINDOW  40
-#define STRETCH (WINDOW * FRUGI_GROUP) /* bytes of a warp */
+#define CRC_AHEAD 10 /* words of a lane on the way, while as many are taken */
+#define CRC_LEAST 3  /* thread blocks of a multiprocessor that registers must do for */
+#define WINDOW    40
+#define STRETCH   (WINDOW * FRUGI_GROUP) /* bytes of a warp */
 
 typedef struct frames_of {
     const unsigned char *frame[FRUGI_GPU_FRAMES];

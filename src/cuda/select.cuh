@@ -11,7 +11,7 @@
 #include "cuda/warp.cuh"
 
 #define REACH        1024u /* without a guess, upper halves this far below the largest are tried: eight powers of two */
-#define FIRST_STRIDE 6    /* from a guess: some percent of a magnitude */
+#define FIRST_STRIDE 12    /* from a guess: some percent of a magnitude */
 
 /* What makes t > 0 one, in both halves of a register, when it is added. */
 static __device__ inline uint32_t less_of(uint32_t t) {
@@ -135,8 +135,15 @@ static __device__ inline uint32_t select(const float x[8], uint32_t most, const 
         pair[i] = __byte_perm(frugi_f32_bits(x[2 * i]), frugi_f32_bits(x[2 * i + 1]), 0x7632) & 0x7fff7fffu;
     if (search_upper(pair, most, at.k, guess))
         return mask_upper(pair, *guess);
-    uint32_t t = hist ? *guess << 16 : search_lower(x, *guess << 16, at.k);
-    uint32_t beyond = reaching(x, t + (hist ? 0x10000u : 1u)), on = reaching(x, t) & ~beyond & present(at.length);
+    uint32_t beyond, on, t = *guess; /* what is there for certain, and what comes into question */
+    if (hist && t > 0) {
+        beyond = mask_upper(pair, t + 1);
+        on = mask_upper(pair, t) & ~beyond;
+    } else {
+        t = hist ? 0 : search_lower(x, t << 16, at.k);
+        beyond = reaching(x, t + (hist ? 0x10000u : 1u));
+        on = reaching(x, t) & ~beyond & present(at.length);
+    }
     return beyond | first_of(on, at.k - __reduce_add_sync(FRUGI_ALL_LANES, (uint32_t)__popc(beyond)));
 }
 

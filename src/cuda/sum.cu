@@ -11,9 +11,6 @@
 
 #define WARPS 8
 #define LEAST 4 /* thread blocks of a multiprocessor that registers must do for */
-#ifndef LEAST_MAPPED
-#define LEAST_MAPPED 3 /* where there are bitmaps */
-#endif
 
 static __device__ void accuse(frugi_gpu_verdict *verdict, int status, uint32_t frame) {
     if (atomicCAS(&verdict->status, 0, status) == 0)
@@ -350,7 +347,7 @@ static __device__ inline void add_frames(const frugi_gpu_sum &all, const frugi_g
  * whatever an unchecked frame says stays within the block.
  */
 template <bool CHECKED, bool MAPPED>
-static __global__ void __launch_bounds__(32 * WARPS, MAPPED ? LEAST_MAPPED : LEAST)
+static __global__ void __launch_bounds__(32 * WARPS, LEAST)
     sum_kernel(const __grid_constant__ frugi_gpu_sum all) {
     __shared__ __align__(16) float sums[WARPS][FRUGI_GPU_BLOCK];
     __shared__ maps all_maps[MAPPED ? WARPS : 1];

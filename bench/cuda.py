@@ -73,7 +73,7 @@ def cases(n: int, kind: str, k: int, residual: str, value: str):
 def measure(args, n: int, kind: str, k: int, residual: str, value: str) -> dict:
     work, moved, c = cases(n, kind, k, residual, value)
     times = {name: [] for name in work}
-    times.update({"copy queued": [], "compress queued": [], "add8 queued": [], "dense add queued": []})
+    times.update({name + " queued": [] for name in work})
     for round_ in range(args.rounds + 3):
         for name, run in work.items():
             if name.endswith("topk") and round_ > 8:
@@ -81,7 +81,6 @@ def measure(args, n: int, kind: str, k: int, residual: str, value: str) -> dict:
             t = timed(run)
             if round_ >= 3:
                 times[name].append(t)
-            if name + " queued" in times and round_ >= 3:
                 times[name + " queued"].append(timed(run, work["copy"]))
     c.verdict()
     row = {name + "_us": round(statistics.median(t), 2) for name, t in times.items()}
@@ -93,6 +92,7 @@ def measure(args, n: int, kind: str, k: int, residual: str, value: str) -> dict:
     for name in ("topk", "block topk"):
         if name + "_us" in row:
             row[name + "_over"] = round(row[name + "_us"] / row["compress_us"], 2)
+            row[name + "_over_queued"] = round(row[name + " queued_us"] / row["compress queued_us"], 2)
     return row
 
 

@@ -110,7 +110,7 @@ static __device__ inline float scale_of(const frugi_gpu_slice *s, const unsigned
     return s->value == FRUGI_VALUE_INT8 ? frugi_bf16_f32(reinterpret_cast<const uint16_t *>(payload)[b]) : 0.0f;
 }
 
-/* Add one frame's block to the sum in shared memory. Places of a block differ, so lanes never meet. */
+/* Add a sound block of one frame to the sum in shared memory. Its places differ, so lanes never meet. */
 static __device__ inline void add_block(const frugi_gpu_slice *s, const frugi_spot &at, const unsigned char *payload,
                                         float *sum) {
     const unsigned char *values = payload + s->value_at + at.before * frugi_gpu_value_bytes(s->value);
@@ -165,7 +165,8 @@ template <int VALUE> static __device__ inline bool is_number(uint32_t bits, uint
 
 /*
  * The same for several frames with at most 32 entries a block, and places as bytes: all are fetched before one is
- * added. With EACH = 2 half a warp takes a frame of at most 16 entries. Returns a bit for every load that was wrong.
+ * added. With EACH = 2 half a warp takes a frame of at most 16 entries. Returns a bit for every load that was wrong;
+ * then nothing is added, because in such a frame places may be the same.
  */
 template <int VALUE, int EACH>
 static __device__ inline uint32_t add_many(const frugi_gpu_sum &all, const frugi_gpu_slice *s, const frugi_spot &at,
@@ -187,11 +188,16 @@ static __device__ inline uint32_t add_many(const frugi_gpu_sum &all, const frugi
     for (uint32_t i = 0; i < LOADS; i++) {
         uint32_t before = __shfl_up_sync(FRUGI_ALL_LANES, place[i], 1);
         bool mine = place[i] < 256, number = is_number<VALUE>(bits[i], scale[i]);
-        float v = value_from<VALUE>(bits[i], scale[i]);
         bad |= (uint32_t)(mine && !(number && place[i] < at.length && (e == 0 || before < place[i]))) << i;
+    }
+    if (!__all_sync(FRUGI_ALL_LANES, bad == 0))
+        return bad;
+#pragma unroll
+    for (uint32_t i = 0; i < LOADS; i++) {
+        float v = value_from<VALUE>(bits[i], scale[i]);
 #pragma unroll
         for (uint32_t h = 0; h < EACH; h++) {
-            if (mine && half == h)
+            if (place[i] < 256 && half == h)
                 sum[place[i]] = __fadd_rn(sum[place[i]], v);
             __syncwarp();
         }
@@ -336,9 +342,11 @@ static __device__ inline void add_frames(const frugi_gpu_sum &all, const frugi_g
         }
     }
     for (uint32_t f = 0; f < all.frames; f++) {
-        if (!CHECKED && !block_is_sound(s, at, all.frame[f] + s->payload_at))
+        bool good = CHECKED || block_is_sound(s, at, all.frame[f] + s->payload_at);
+        if (!good)
             accuse(all.verdict, FRUG_ERR_FORMAT, f);
-        add_block(s, at, all.frame[f] + s->payload_at, sum);
+        if (CHECKED || __all_sync(FRUGI_ALL_LANES, good))
+            add_block(s, at, all.frame[f] + s->payload_at, sum);
     }
 }
 

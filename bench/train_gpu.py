@@ -265,10 +265,10 @@ class Flat:
 
 
 class Mover:
-    """SGD with momentum 0.9 or AdamW (0.9, 0.95), on the mean; with ``merged`` matrices have no momentum here."""
+    """SGD with momentum 0.9 or AdamW (0.9, beta2), on the mean; with ``merged`` matrices have no momentum here."""
 
-    def __init__(self, flat: Flat, kind: str, merged: bool, inertia: float):
-        self.flat, self.kind, self.merged, self.t = flat, kind, merged, 0
+    def __init__(self, flat: Flat, kind: str, merged: bool, inertia: float, beta2: float):
+        self.flat, self.kind, self.merged, self.beta2, self.t = flat, kind, merged, beta2, 0
         self.first = torch.zeros_like(flat.grad)
         self.second = torch.zeros_like(flat.grad) if kind == "adamw" else None
         self.decay = flat.matrix.float() * (0.1 if kind == "adamw" else 5e-4)
@@ -288,8 +288,8 @@ class Mover:
             w.addcmul_(self.first, self.gain, value=-rate)
             return
         self.first.mul_(self.mu).addcmul_(1 - self.mu, g)
-        self.second.mul_(0.95).addcmul_(g, g, value=0.05)
-        root = (self.second / (1 - 0.95 ** self.t)).sqrt_().add_(1e-8)
+        self.second.mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
+        root = (self.second / (1 - self.beta2 ** self.t)).sqrt_().add_(1e-8)
         w.addcdiv_(self.first / (1 - self.mu ** self.t), root, value=-rate)
 
 
@@ -378,7 +378,7 @@ def train(task, method: str, rate: float, seed: int, args) -> dict:
     model = task.model()
     flat = Flat(model)
     steps = args.steps or task.steps(args.workers)
-    mover = Mover(flat, task.optimizer, feedback == "merged", inertia)
+    mover = Mover(flat, task.optimizer, feedback == "merged", inertia, args.beta2)
     workers = Workers(flat, config_of(feedback, sparsity), args.workers, steps) if feedback != "dense" else None
     total = torch.zeros_like(flat.grad) if workers is None else None
     task.start(seed)
@@ -439,7 +439,7 @@ def train_ddp(task, method: str, rate: float, seed: int, args) -> dict:
     if task.optimizer == "sgd":
         optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.0 if merged else 0.9, weight_decay=5e-4)
     else:
-        optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.0 if merged else 0.9, 0.95),
+        optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.0 if merged else 0.9, args.beta2),
                                       weight_decay=0.1)
     steps = args.steps or task.steps(size)
     state = None
@@ -497,14 +497,15 @@ def done_before(path: Path) -> set:
         try:
             row = json.loads(line)
             if row["steps"] == row["planned"] or not math.isfinite(row["train_loss"]):
-                found.add(key_of(row["task"], row["method"], row["rate"], row["seed"], row.get("ddp", False)))
+                found.add(key_of(row["task"], row["method"], row["rate"], row["seed"], row.get("ddp", False),
+                                 row.get("beta2", 0.95)))
         except (ValueError, KeyError):
             continue
     return found
 
 
-def key_of(task: str, method: str, rate: float, seed: int, ddp: bool) -> tuple:
-    return task, method, float(f"{rate:g}"), seed, ddp
+def key_of(task: str, method: str, rate: float, seed: int, ddp: bool, beta2: float) -> tuple:
+    return task, method, float(f"{rate:g}"), seed, ddp, beta2
 
 
 def main() -> None:
@@ -515,6 +516,7 @@ def main() -> None:
                                                          "merged:0.9375", "merged:0.99", "merged:0.999"])
     parser.add_argument("--rates", type=float, nargs="+", default=[1.0], help="times the task's own rate")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--beta2", type=float, default=0.95, help="of AdamW")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--steps", type=int, default=0, help="0: 8 epochs of CIFAR-10, 400 steps of GPT-2")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no run, and end it, after so many")
@@ -539,11 +541,12 @@ def main() -> None:
             for method in args.methods:
                 for times in args.rates:
                     rate = task.rate * times
-                    if key_of(name, method, rate, seed, args.ddp) in have or (args.stop() and not args.ddp):
+                    if key_of(name, method, rate, seed, args.ddp, args.beta2) in have or (args.stop() and not args.ddp):
                         continue
                     row = (train_ddp if args.ddp else train)(task, method, rate, seed, args)
                     if rank == 0:
-                        row = dict(task=name, method=method, seed=seed, rate=float(f"{rate:g}"), **row, **said)
+                        row = dict(task=name, method=method, seed=seed, rate=float(f"{rate:g}"), beta2=args.beta2,
+                                   **row, **said)
                         print(json.dumps(row), flush=True)
                         with open(args.out, "a", encoding="utf-8") as out:
                             out.write(json.dumps(row) + "\n")

@@ -11,9 +11,10 @@ whole. With --ddp there are as many processes as torchrun starts, on one GPU ove
 the hook. A run that --out has already is not made again. --tiny makes models and data small, to try the program without
 a GPU.
 
-Methods: dense; none:S, merged:S, plain:S (the feedback, and the share S that is not sent). With merged the optimiser
-has no momentum of its own: ResNet-50 w -= rate / (1 - 0.9) * mean, GPT-2 Adam without a first moment
-(docs/optimizers.md); inertia:S is merged with a momentum of 0.5 at the receiver besides.
+Methods: dense; none:S, merged:S, plain:S (the feedback, and the share S that is not sent; merged:S:B with the momentum
+B instead of the one that goes with S). With merged the optimiser has no momentum of its own: ResNet-50 w -= rate /
+(1 - 0.9) * mean, GPT-2 Adam without a first moment (docs/optimizers.md); inertia:S is merged with a momentum of 0.5 at
+the receiver besides.
 """
 
 import argparse
@@ -353,16 +354,16 @@ def rate_at(peak: float, step: int, steps: int) -> float:
     return peak * (0.05 + 0.475 * (1 + math.cos(math.pi * (step - rise) / max(1, steps - rise))))
 
 
-def parse(method: str) -> Tuple[str, float]:
-    """Feedback and sparsity of a method."""
-    feedback, _, share = method.partition(":")
+def parse(method: str) -> Tuple[str, float, str]:
+    """Feedback, sparsity and, where it is said, beta of a method."""
+    feedback, share, beta = (method.split(":") + ["", ""])[:3]
     if feedback not in ("dense", "none", "plain", "merged", "inertia") or (feedback == "dense") == bool(share):
-        raise SystemExit(f"'{method}' is no method: dense, none:S, plain:S, merged:S or inertia:S")
-    return feedback, float(share or 0)
+        raise SystemExit(f"'{method}' is no method: dense, none:S, plain:S, merged:S[:BETA] or inertia:S[:BETA]")
+    return feedback, float(share or 0), beta or "auto"
 
 
-def config_of(feedback: str, sparsity: float) -> str:
-    return f"frugrad,feedback={feedback},schedule=constant:{sparsity},reduce=gather"
+def config_of(feedback: str, sparsity: float, beta: str) -> str:
+    return f"frugrad,feedback={feedback},beta={beta},schedule=constant:{sparsity},reduce=gather"
 
 
 def autocast():
@@ -371,7 +372,7 @@ def autocast():
 
 def train(task, method: str, rate: float, seed: int, args) -> dict:
     """One run, all workers in this process."""
-    feedback, sparsity = parse(method)
+    feedback, sparsity, beta = parse(method)
     inertia = 0.5 if feedback == "inertia" else 0.0
     feedback = "merged" if feedback == "inertia" else feedback
     torch.manual_seed(seed)
@@ -379,7 +380,7 @@ def train(task, method: str, rate: float, seed: int, args) -> dict:
     flat = Flat(model)
     steps = args.steps or task.steps(args.workers)
     mover = Mover(flat, task.optimizer, feedback == "merged", inertia, args.beta2)
-    workers = Workers(flat, config_of(feedback, sparsity), args.workers, steps) if feedback != "dense" else None
+    workers = Workers(flat, config_of(feedback, sparsity, beta), args.workers, steps) if feedback != "dense" else None
     total = torch.zeros_like(flat.grad) if workers is None else None
     task.start(seed)
     timer, curve, losses, begun = Timer(), [], torch.zeros((), device=DEVICE), time.perf_counter()
@@ -430,7 +431,7 @@ def train_ddp(task, method: str, rate: float, seed: int, args) -> dict:
     """One run of this rank with DistributedDataParallel and the hook."""
     import torch.distributed as dist
     from frugrad.torch import DDPState, hook
-    feedback, sparsity = parse(method)
+    feedback, sparsity, beta = parse(method)
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(seed)
     model = task.model()
@@ -444,7 +445,7 @@ def train_ddp(task, method: str, rate: float, seed: int, args) -> dict:
     steps = args.steps or task.steps(size)
     state = None
     if feedback != "dense":
-        state = DDPState(model, config_of(feedback, sparsity), total_steps=steps, optimizer=optimizer)
+        state = DDPState(model, config_of(feedback, sparsity, beta), total_steps=steps, optimizer=optimizer)
         ddp.register_comm_hook(state, hook)
     task.start(1000 * seed + rank)
     curve, losses, begun = [], torch.zeros((), device=DEVICE), time.perf_counter()

@@ -7,6 +7,7 @@
 #include "recipe.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool word_is(const char *word, size_t len, const char *text) {
@@ -52,22 +53,22 @@ static bool same_place(const frugi_run *a, const frugi_run *b) {
            strcmp(a->size, b->size) == 0;
 }
 
-/* A run that failed does not say how many workers it had, but others of its recipe do. */
-static double workers_of(const frugi_runs *runs, const frugi_run *run) {
-    double workers = run->workers;
-    for (size_t i = 0; i < runs->count && isnan(workers); i++)
-        if (runs->run[i].recipe == run->recipe && same_place(&runs->run[i], run))
-            workers = runs->run[i].workers;
-    return workers;
+/* A run that failed has no result that says how many workers it had, but its command does. */
+static double workers_of(const frugi_run *run) {
+    static const char option[] = " --workers ";
+    const char *at = isnan(run->workers) && run->command != NULL ? strstr(run->command, option) : NULL;
+    return at == NULL ? run->workers : strtod(at + strlen(option), NULL);
 }
 
 static bool has_later(const frugi_runs *runs, const frugi_run *run) {
     const frugi_run *last = run;
-    double workers = workers_of(runs, run);
+    double workers = workers_of(run);
     for (size_t i = 0; i < runs->count; i++) {
         const frugi_run *other = &runs->run[i];
-        bool apart = other->workers < workers || other->workers > workers; /* neither, where one is not known */
-        if (other->number > last->number && other->recipe != 0 && !apart && same_place(other, run))
+        if (other->number <= last->number || other->recipe == 0 || !same_place(other, run))
+            continue;
+        double others = workers_of(other);
+        if (!(others < workers || others > workers)) /* a number that is not known may be the same */
             last = other;
     }
     return run->recipe != 0 && last->recipe != run->recipe;

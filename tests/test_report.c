@@ -168,6 +168,25 @@ static void runs_by_an_older_command_do_not_count(void **state) {
     frugi_runs_free(&runs);
 }
 
+/* A run that failed says by its command alone how many workers it had: it is no later run of methods with others. */
+static void a_failure_with_other_workers_leaves_runs_alone(void **state) {
+    static const char lines[] =
+        RUN("topk", "test", "1", "0.1", BY("frugrad train --workers 4 --seed 1", RESULT("0.50", "90", "300")))
+            RUN("topk", "test", "2", "0.1", BY("frugrad train --workers 4 --seed 2", RESULT("0.70", "90", "300")))
+                RUN("topk", "test", "3", "0.1",
+                    BY("frugrad train --workers 2 --seed 3", "\"error\":\"no memory\",\"status\":1"));
+    frugi_runs runs = {0};
+    frugi_findings f = {0};
+    (void)state;
+    add_lines(&runs, lines);
+    assert_int_equal(frugi_findings_make(&runs, NULL, &f), 0);
+    assert_int_equal(f.panel[0].stale, 0);
+    assert_int_equal(find_cell(&f, "topk")->seeds, 2);
+    assert_float_equal(find_cell(&f, "topk")->mean, 0.60, 1e-12);
+    frugi_findings_free(&f);
+    frugi_runs_free(&runs);
+}
+
 static void of_perplexities_the_lower_is_better(void **state) {
     static const char lines[] =
         "{\"format\":1,\"kind\":\"run\",\"suite\":\"s\",\"task\":\"t\",\"metric\":\"perplexity\",\"method\":\"a\","
@@ -455,6 +474,7 @@ int main(void) {
         cmocka_unit_test(statistics_are_those_worked_out_by_hand),
         cmocka_unit_test(a_best_rate_at_the_edge_is_marked),
         cmocka_unit_test(runs_by_an_older_command_do_not_count),
+        cmocka_unit_test(a_failure_with_other_workers_leaves_runs_alone),
         cmocka_unit_test(of_perplexities_the_lower_is_better),
         cmocka_unit_test(curves_are_averaged_where_their_steps_agree),
         cmocka_unit_test(stems_of_methods),

@@ -25,8 +25,20 @@ static bool differs(const char *word, size_t len) {
 
 static uint64_t fold(uint64_t hash, const char *word, size_t len) {
     for (size_t i = 0; i < len; i++)
-        hash = (hash ^ (unsigned char)word[i]) * 0x100000001b3u;
+        hash = word[i] == '\'' ? hash : (hash ^ (unsigned char)word[i]) * 0x100000001b3u;
     return (hash ^ ' ') * 0x100000001b3u;
+}
+
+/* Up to the next space that a shell would take for one: folders may have some in their names. */
+static size_t word_length(const char *word) {
+    size_t len = 0;
+    for (bool quoted = false; word[len] != '\0' && (quoted || word[len] != ' '); len++) {
+        if (word[len] == '\'')
+            quoted = !quoted;
+        else if (word[len] == '\\' && !quoted && word[len + 1] != '\0')
+            len++;
+    }
+    return len;
 }
 
 uint64_t frugi_recipe_of(const char *command) {
@@ -35,7 +47,7 @@ uint64_t frugi_recipe_of(const char *command) {
     if (command == NULL)
         return 0;
     for (size_t len; *command != '\0'; command += len) {
-        len = strcspn(command, " ");
+        len = word_length(command);
         size_t from = len;
         while (from > 0 && command[from - 1] != '/')
             from--;

@@ -7,6 +7,7 @@
 #include "recipe.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool word_is(const char *word, size_t len, const char *text) {
@@ -24,8 +25,20 @@ static bool differs(const char *word, size_t len) {
 
 static uint64_t fold(uint64_t hash, const char *word, size_t len) {
     for (size_t i = 0; i < len; i++)
-        hash = (hash ^ (unsigned char)word[i]) * 0x100000001b3u;
+        hash = word[i] == '\'' ? hash : (hash ^ (unsigned char)word[i]) * 0x100000001b3u;
     return (hash ^ ' ') * 0x100000001b3u;
+}
+
+/* Up to the next space that a shell would take for one: folders may have some in their names. */
+static size_t word_length(const char *word) {
+    size_t len = 0;
+    for (bool quoted = false; word[len] != '\0' && (quoted || word[len] != ' '); len++) {
+        if (word[len] == '\'')
+            quoted = !quoted;
+        else if (word[len] == '\\' && !quoted && word[len + 1] != '\0')
+            len++;
+    }
+    return len;
 }
 
 uint64_t frugi_recipe_of(const char *command) {
@@ -34,7 +47,7 @@ uint64_t frugi_recipe_of(const char *command) {
     if (command == NULL)
         return 0;
     for (size_t len; *command != '\0'; command += len) {
-        len = strcspn(command, " ");
+        len = word_length(command);
         size_t from = len;
         while (from > 0 && command[from - 1] != '/')
             from--;
@@ -52,22 +65,22 @@ static bool same_place(const frugi_run *a, const frugi_run *b) {
            strcmp(a->size, b->size) == 0;
 }
 
-/* A run that failed does not say how many workers it had, but others of its recipe do. */
-static double workers_of(const frugi_runs *runs, const frugi_run *run) {
-    double workers = run->workers;
-    for (size_t i = 0; i < runs->count && isnan(workers); i++)
-        if (runs->run[i].recipe == run->recipe && same_place(&runs->run[i], run))
-            workers = runs->run[i].workers;
-    return workers;
+/* A run that failed has no result that says how many workers it had, but its command does. */
+static double workers_of(const frugi_run *run) {
+    static const char option[] = " --workers ";
+    const char *at = isnan(run->workers) && run->command != NULL ? strstr(run->command, option) : NULL;
+    return at == NULL ? run->workers : strtod(at + strlen(option), NULL);
 }
 
 static bool has_later(const frugi_runs *runs, const frugi_run *run) {
     const frugi_run *last = run;
-    double workers = workers_of(runs, run);
+    double workers = workers_of(run);
     for (size_t i = 0; i < runs->count; i++) {
         const frugi_run *other = &runs->run[i];
-        bool apart = other->workers < workers || other->workers > workers; /* neither, where one is not known */
-        if (other->number > last->number && other->recipe != 0 && !apart && same_place(other, run))
+        if (other->number <= last->number || other->recipe == 0 || !same_place(other, run))
+            continue;
+        double others = workers_of(other);
+        if (!(others < workers || others > workers)) /* a number that is not known may be the same */
             last = other;
     }
     return run->recipe != 0 && last->recipe != run->recipe;

@@ -116,7 +116,7 @@ mkdir d && cp d.jsonl d/runs.jsonl
 "$FRUGRAD" compare --suite structured --tasks gpt2-rules --methods heads --workers 1 --out d >out 2>err || fail "$(cat err)"
 [ "$(wc -l <d/runs.jsonl)" = 2 ] || fail "what failed is not tried again: $(cat d/runs.jsonl)"
 
-# -- runs by another command are not taken for these, but a report would: that is told
+# -- runs by another command are not taken for these, nor are they in the table: that is told
 mkdir j
 sed 's/--steps 100/--steps 90/' a/runs.jsonl >j/runs.jsonl
 $compare --seeds 2 --plan --out j >out 2>err

@@ -5,6 +5,7 @@
 #include "checkpoint_helpers.h"
 #include "report/charts.h"
 #include "report/page.h"
+#include "report/recipe.h"
 #include "report/runs.h"
 #include "report/stats.h"
 #include "report/tables.h"
@@ -164,6 +165,35 @@ static void runs_by_an_older_command_do_not_count(void **state) {
     frugi_tables_put(&f, FRUGI_TABLE_PLAIN, &text);
     assert_non_null(strstr(text.data, "\n2 runs are left out: made by another command than the last"));
     frugi_text_free(&text);
+    frugi_findings_free(&f);
+    frugi_runs_free(&runs);
+}
+
+/* Folders make no other recipe, also where a shell needs quotes around them; what stands in them does. */
+static void recipes_do_not_depend_on_folders(void **state) {
+    uint64_t plain = frugi_recipe_of("frugrad train --data mnist --steps 90");
+    (void)state;
+    assert_true(plain == frugi_recipe_of("frugrad train --data /a/mnist --steps 90"));
+    assert_true(plain == frugi_recipe_of("frugrad train --data '/my data/of '\\''98/mnist' --steps 90 --seed 3"));
+    assert_true(plain != frugi_recipe_of("frugrad train --data '/my data/cifar' --steps 90"));
+    assert_true(frugi_recipe_of("a 'b c") != 0); /* a quote that does not end */
+}
+
+/* A run that failed says by its command alone how many workers it had: it is no later run of methods with others. */
+static void a_failure_with_other_workers_leaves_runs_alone(void **state) {
+    static const char lines[] =
+        RUN("topk", "test", "1", "0.1", BY("frugrad train --workers 4 --seed 1", RESULT("0.50", "90", "300")))
+            RUN("topk", "test", "2", "0.1", BY("frugrad train --workers 4 --seed 2", RESULT("0.70", "90", "300")))
+                RUN("topk", "test", "3", "0.1",
+                    BY("frugrad train --workers 2 --seed 3", "\"error\":\"no memory\",\"status\":1"));
+    frugi_runs runs = {0};
+    frugi_findings f = {0};
+    (void)state;
+    add_lines(&runs, lines);
+    assert_int_equal(frugi_findings_make(&runs, NULL, &f), 0);
+    assert_int_equal(f.panel[0].stale, 0);
+    assert_int_equal(find_cell(&f, "topk")->seeds, 2);
+    assert_float_equal(find_cell(&f, "topk")->mean, 0.60, 1e-12);
     frugi_findings_free(&f);
     frugi_runs_free(&runs);
 }
@@ -455,6 +485,8 @@ int main(void) {
         cmocka_unit_test(statistics_are_those_worked_out_by_hand),
         cmocka_unit_test(a_best_rate_at_the_edge_is_marked),
         cmocka_unit_test(runs_by_an_older_command_do_not_count),
+        cmocka_unit_test(recipes_do_not_depend_on_folders),
+        cmocka_unit_test(a_failure_with_other_workers_leaves_runs_alone),
         cmocka_unit_test(of_perplexities_the_lower_is_better),
         cmocka_unit_test(curves_are_averaged_where_their_steps_agree),
         cmocka_unit_test(stems_of_methods),

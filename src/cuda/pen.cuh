@@ -10,8 +10,8 @@
 
 #include "cuda/crc.cuh"
 
-/** Words of shared memory for a pen that is handed at most so many bytes at a time. */
-#define FRUGI_PEN_WORDS(bytes) ((FRUGI_GROUP + (bytes) + 3u) / 4u)
+/** Words of shared memory for a pen that is handed at most so many bytes at a time: whole groups, as they are moved. */
+#define FRUGI_PEN_WORDS(bytes) (((FRUGI_GROUP - 1u + (bytes)) / FRUGI_GROUP + 1u) * (FRUGI_GROUP / 4u))
 
 typedef struct frugi_pen {
     uint32_t state; /* of the checksum, this lane's */

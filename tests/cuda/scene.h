@@ -75,7 +75,7 @@ static void add(frug_layout *layout, const char *name, uint32_t ndim, uint64_t r
 }
 
 /* Tails of every kind, vectors that travel whole, a gap, tensors at addresses no float4 can have; more slices than a
- * launch. */
+ * launch; a tensor (3) of which a warp of the emulator gets 64 blocks in a row. */
 static frug_layout *make_layout(int which) {
     frug_layout *layout;
     char name[16];
@@ -86,6 +86,9 @@ static frug_layout *make_layout(int which) {
         add(layout, "c", 2, 37, 131, FRUG_APPEND);
         add(layout, "d", 2, 8, 129, 16384 + 77 + 4847 + 3);
         add(layout, "e", 2, 64, 300, FRUG_APPEND);
+    } else if (which == 3) {
+        add(layout, "v", 1, 1, 77, FRUG_APPEND);
+        add(layout, "a", 2, 1973, 263, FRUG_APPEND);
     } else {
         for (int i = 0; i < 60; i++) {
             snprintf(name, sizeof name, "t%d", i);

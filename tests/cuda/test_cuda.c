@@ -130,6 +130,22 @@ static void test_parity(void **unused) {
     parity("frugrad,clip=1e30,residual=f32,value=f32,feedback=plain", 1);
 }
 
+/* As many blocks in a row as a warp ever takes: scales fill a group of the checksum, random numbers are drawn again. */
+static void test_long_runs(void **unused) {
+    static const char *const texts[] = {"frugrad,value=int8,residual=int8,feedback=merged,select=exact",
+                                        "frugrad,value=f16,residual=int4,feedback=plain,schedule=constant:0.5",
+                                        "frugrad,value=bf16,residual=bf16,feedback=plain,schedule=constant:0.999"};
+    scene s;
+    (void)unused;
+    for (int i = 0; i < 3; i++) {
+        open_scene(&s, texts[i], 3);
+        for (uint64_t step = 0; step < 2; step++)
+            compress_both(&s, &s.w[0], step, HEAVY);
+        compare_states(&s, &s.w[0]);
+        close_scene(&s);
+    }
+}
+
 /* Ranges, as buckets are: each tensor by itself, at addresses of any alignment. */
 static void ranges(scene *opened) {
     scene s = *opened;
@@ -451,7 +467,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_checksums),  cmocka_unit_test(test_parity),         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_bad_frames), cmocka_unit_test(test_crafted_frames), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_norm),       cmocka_unit_test(test_long_runs),
 #ifndef CUDA_EMULATED
         cmocka_unit_test(test_graph),
 #endif

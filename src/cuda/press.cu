@@ -160,8 +160,10 @@ typedef struct source {
     shelf kept;
 } source;
 
-template <int FORMAT> static __device__ inline source source_of(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b) {
-    return {p.grad + (s->begin - p.begin) + (uint64_t)b * 256, shelf_behind<FORMAT>({p.residual, p.scale}, s->stored + b)};
+template <int FORMAT>
+static __device__ inline source source_of(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b) {
+    return {p.grad + (s->begin - p.begin) + (uint64_t)b * FRUGI_GPU_BLOCK,
+            shelf_behind<FORMAT>({p.residual, p.scale}, s->stored + b)};
 }
 
 template <int FORMAT> static __device__ inline source source_behind(const source &first) {

@@ -75,9 +75,9 @@ static __device__ inline uint32_t first_of(uint32_t mask, uint32_t most) {
 }
 
 /*
- * The threshold in the upper halves, into *guess: one that exactly k > 0 reach, or else the last that more do. It tends to be near
- * that of the block before (*guess), so the search starts there and takes longer and longer steps until it has gone too
- * far; then it halves. Only the time depends on the guess.
+ * The threshold in the upper halves, into *guess: one that exactly k > 0 reach, or else the last that more do. It tends
+ * to be near that of the block before (*guess), so the search starts there and takes longer and longer steps until it
+ * has gone too far; then it halves. Only the time depends on the guess.
  */
 static __device__ inline bool search_upper(const uint32_t pair[4], uint32_t most, uint32_t k, uint32_t *guess) {
     uint32_t lo = 0, hi = (most >> 16) + 1;

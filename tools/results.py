@@ -140,9 +140,9 @@ def slim(args: argparse.Namespace) -> None:
                 last.pop(key_of(record), None)
                 last[key_of(record)] = record
             else:
-                speeds.append(plain(record))
+                speeds.append(record)
     layers: set = set()
-    kept = [slim_record(record, args, layers) for record in last.values()] + speeds
+    kept = [slim_record(record, args, layers) for record in list(last.values()) + speeds]
     if not kept:
         fail("no records")
     text = "".join(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n" for record in kept)

@@ -3,7 +3,7 @@
  *
  * Bytes are put into shared memory, at any place and by any lane. As soon as there are 128 of them they go to the
  * frame, a word from each lane, and into the checksum on the way. Writing entries to where they belong in the frame,
- * and reading it again for the checksum, took up to a quarter of all the time.
+ * and reading it again for the checksum, took up to a sixth of all the time.
  */
 #ifndef FRUGI_PEN_CUH
 #define FRUGI_PEN_CUH

@@ -1,9 +1,9 @@
 /*
  * press.cu - one pass over a gradient on a GPU: accumulate, select, encode, keep the rest. A warp takes a block.
  *
- * residual.cuh loads and keeps what stays, select.cuh says who leaves. Ranks within the block are a prefix sum over the
- * lanes, so each lane knows where its entries go. What is computed, and in which order, is what compress.c and its
- * kernels do, so that frames and residuals are the same bytes.
+ * residual.cuh loads and keeps what stays, select.cuh says who leaves, pen.cuh writes it. Ranks within the block are a
+ * prefix sum over the lanes. What is computed, and in which order, is what compress.c and its kernels do, so that
+ * frames and residuals are the same bytes.
  */
 #include "cuda/pen.cuh"
 #include "cuda/residual.cuh"

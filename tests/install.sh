@@ -15,7 +15,7 @@ for file in bin/frugrad include/frugrad.h share/man/man1/frugrad.1; do
     [ -s "$prefix/$file" ] || fail "$file is missing"
 done
 "$prefix/bin/frugrad" --version | grep '^frugrad [0-9]' >/dev/null || fail "the installed program does not run"
-shared='frug_|frugi_(cut_step|fail|frame_write|section_write|crc32c|crc32c_shift|residual_add|norm_take|norm_drop)$'
+shared='frug_|frugi_(cut_step|held_share|fail|frame_write|section_write|crc32c|crc32c_shift|residual_add|norm_take|norm_drop)$'
 # The latter are for libfrugrad_cuda and its test alone.
 for library in "$libdir"/libfrugrad*.so; do
     if nm -D --defined-only "$library" | awk '{print $3}' | grep -v -E "^($shared)"; then

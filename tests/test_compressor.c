@@ -518,6 +518,30 @@ static void payload_at_sixteen_of_256_is_48_bytes_a_block(void **state) {
     frug_layout_destroy(layout);
 }
 
+/* At one entry of 1024, each of four blocks sends one at every fourth step. */
+static void blocks_take_turns_below_one_entry(void **state) {
+    (void)state;
+    enum { BLOCKS = 4, ALL = BLOCKS * 256 };
+    frug_layout *layout = flat(ALL);
+    frug_compressor *c = make_compressor("density=0.0009765625,value=f32,residual=f32,feedback=plain,min_size=1", layout, NULL);
+    float *grad = bell_array(ALL, 1), sent[ALL];
+    int from[BLOCKS] = {0};
+    for (uint64_t step = 0; step < 8; step++) {
+        size_t len;
+        unsigned char *frame = compress_range(c, step, 0, ALL, grad, &len);
+        assert_int_equal(len, 96 + 4 + 4);
+        restore_range(c, frame, len, 0, ALL, sent);
+        for (int i = 0; i < ALL; i++)
+            from[i / 256] += sent[i] != 0;
+        test_free(frame);
+    }
+    for (int b = 0; b < BLOCKS; b++)
+        assert_int_equal(from[b], 2);
+    test_free(grad);
+    frug_compressor_destroy(c);
+    frug_layout_destroy(layout);
+}
+
 static void statistics_add_up(void **state) {
     (void)state;
     frug_layout *layout = flat(256 * 4096);
@@ -570,6 +594,7 @@ int main(void) {
         cmocka_unit_test(wrong_calls_get_an_error_and_change_nothing),
         cmocka_unit_test(mixed_layouts_keep_small_tensors_dense),
         cmocka_unit_test(payload_at_sixteen_of_256_is_48_bytes_a_block),
+        cmocka_unit_test(blocks_take_turns_below_one_entry),
         cmocka_unit_test(statistics_add_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

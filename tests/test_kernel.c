@@ -123,7 +123,7 @@ static const struct distribution {
     {"only infinity", only_infinity},
 };
 
-static const uint32_t counts[] = {1,  2,  3,  8,  12, 13,  15,  16,  17,  20,  23,  24,
+static const uint32_t counts[] = {0,  1,  2,  3,  8,  12,  13,  15,  16,  17,  20,  23, 24,
                                   25, 31, 32, 63, 64, 100, 128, 200, 248, 249, 255, 256};
 
 #define NDISTRIBUTIONS (sizeof distributions / sizeof *distributions)
@@ -243,7 +243,7 @@ static void mixed_counts_and_dirty_scratch(side *ref, side *fast) {
                                        round % 2 ? FRUGI_SELECT_EXACT : FRUGI_SELECT_HIST);
         uint32_t most = counts[next_random(&random) % NCOUNTS];
         for (uint32_t i = 0; i < FRUGI_LANES; i++)
-            shape.k[i] = 1 + (uint32_t)(next_random(&random) % most);
+            shape.k[i] = (uint32_t)(next_random(&random) % (most + 1));
         if (round % 3 == 0)
             memset(&fast->lanes, round & 255, sizeof fast->lanes);
         compare_steps(ref, fast, &distributions[next_random(&random) % NDISTRIBUTIONS], shape, round % 2 == 0);

@@ -18,6 +18,7 @@
 static const char *const methods[] = {
     "segment=block",
     "segment=block,block=64,index=auto",
+    "segment=block,density=0.001",
     "segment=block,value=int4",
     "segment=tensor",
     "segment=tensor,density=0.001",

@@ -232,15 +232,17 @@ static void kappa_is_density_times_block_within_bounds(void **state) {
     assert_int_equal(frugi_kappa(0.0625, 256), 16ull << 32);
     assert_int_equal(frugi_kappa(1, 4096), 4096ull << 32);
     assert_int_equal(frugi_kappa(1.5, 64), 64ull << 32);
-    assert_int_equal(frugi_kappa(0.001, 256), 1ull << 32);
-    assert_int_equal(frugi_kappa(0, 64), 1ull << 32);
-    assert_int_equal(frugi_kappa(-1, 64), 1ull << 32);
+    assert_int_equal(frugi_kappa(0.25 / 256, 256), 1ull << 30);
+    assert_int_equal(frugi_kappa(0, 64), 1ull << 28);
+    assert_int_equal(frugi_kappa(-1, 64), 1ull << 28);
+    assert_int_equal(frugi_kappa_one(0.001, 256), 1ull << 32);
+    assert_int_equal(frugi_kappa_one(0.0625, 256), 16ull << 32);
     assert_int_equal(frugi_kappa(0.06, 256), 65970697667); /* 15.36 * 2^32 = 65970697666.56 */
     for (size_t b = 0; b < NBLOCKS; b++) {
         for (int i = 0; i < 1000; i++) {
             double density = random_unit();
             double exact = density * blocks[b];
-            double error = (double)frugi_kappa(density, blocks[b]) / 4294967296.0 - (exact < 1 ? 1 : exact);
+            double error = (double)frugi_kappa(density, blocks[b]) / 4294967296.0 - (exact < 0.0625 ? 0.0625 : exact);
             assert_true(error <= 0x1p-33 && error >= -0x1p-33);
         }
     }
@@ -253,8 +255,19 @@ static void counts_are_kappa_rounded_down_or_up(void **state) {
         uint64_t kappa = random_kappa(block), j = random_block_number();
         uint32_t count = frugi_count(kappa, j);
         uint64_t down = kappa >> 32, up = down + ((kappa & UINT32_MAX) != 0);
-        assert_true(count >= down && count <= up && count >= 1 && count <= block);
+        assert_true(count >= down && count <= up && count <= block);
         assert_int_equal(count, floor_of(kappa, (u128)j + 1) - floor_of(kappa, j));
+    }
+}
+
+static void every_block_has_its_turn_within_all_phases(void **state) {
+    (void)state;
+    for (int i = 0; i < 10000; i++) {
+        uint64_t kappa = FRUGI_KAPPA_LEAST + random_u64() % (1ull << 32), block = random_block_number();
+        uint32_t entries = 0;
+        for (uint64_t step = 0; step < FRUGI_PHASES; step++)
+            entries += frugi_count(kappa, block + step);
+        assert_true(entries >= 1);
     }
 }
 
@@ -303,6 +316,7 @@ static void tail_keeps_its_share_and_at_least_one(void **state) {
     assert_int_equal(frugi_tail_count(256, 3, 256), 3);
     assert_int_equal(frugi_tail_count(4096, 4095, 4096), 4095);
     assert_int_equal(frugi_tail_count(7, 0, 64), 0);
+    assert_int_equal(frugi_tail_count(0, 63, 64), 0);
     for (size_t b = 0; b < NBLOCKS; b++) {
         for (int i = 0; i < 2000; i++) {
             uint32_t block = blocks[b], k = 1 + (uint32_t)(random_u64() % block);
@@ -328,6 +342,7 @@ int main(void) {
         cmocka_unit_test(no_step_is_denser_than_the_most),
         cmocka_unit_test(kappa_is_density_times_block_within_bounds),
         cmocka_unit_test(counts_are_kappa_rounded_down_or_up),
+        cmocka_unit_test(every_block_has_its_turn_within_all_phases),
         cmocka_unit_test(counts_are_exact_at_the_largest_block_number),
         cmocka_unit_test(range_count_is_the_sum_of_its_blocks),
         cmocka_unit_test(range_count_is_exact_beyond_32_bits),

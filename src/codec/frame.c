@@ -128,7 +128,7 @@ int frugi_frame_next(const unsigned char *src, const frugi_frame *frame, uint64_
 }
 
 /*
- * One byte per index: within a block each rises above the one before. Looking at all neighbours at once
+ * One byte per index, at least one in each block: within a block each rises above the one before. Looking at all neighbours at once
  * and forgiving the falls where a new block starts is several times faster than block by block.
  */
 static int bytes_rise(const frugi_section *s, const unsigned char *payload, uint64_t lo, uint64_t hi) {
@@ -148,7 +148,7 @@ static int bytes_rise(const frugi_section *s, const unsigned char *payload, uint
 static int indices_are_valid(const frugi_section *s, const unsigned char *payload, uint64_t lo, uint64_t hi) {
     if (s->index == FRUGI_INDEX_CODE_NONE || lo >= hi)
         return 1;
-    if (s->index == FRUGI_INDEX_CODE_LOCAL && s->block <= 256)
+    if (s->index == FRUGI_INDEX_CODE_LOCAL && s->block <= 256 && s->kappa >> 32)
         return bytes_rise(s, payload, lo, hi);
     int good = 1;
     uint64_t at = frugi_section_place(s, lo).index;

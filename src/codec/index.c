@@ -91,6 +91,8 @@ int frugi_index_check(frugi_index code, uint32_t block, const unsigned char *in,
         return k == length;
     if (code == FRUGI_INDEX_CODE_BITMAP)
         return check_bitmap(block, in, k, length);
+    if (k == 0)
+        return 1;
     if (block > 256) {
         for (uint32_t j = 1; j < k; j++)
             bad |= frugi_get16(in + 2 * j) <= frugi_get16(in + 2 * j - 2);

@@ -7,7 +7,8 @@
  *
  * kappa is in 32.32 fixed point. Products wrap modulo 2^64, which leaves the low 32 bits of each floor
  * right; the difference of two neighbours is at most one block long, so it is exact for any 64-bit j.
- * Callers shift j by the phase of the step, so that no block is favoured for long.
+ * Callers shift j by the phase of the step, so that no block is favoured for long. Below one entry a block, blocks
+ * take turns: with kappa = 1/4 a block sends one at every fourth step.
  */
 #ifndef FRUGI_COUNT_H
 #define FRUGI_COUNT_H
@@ -16,13 +17,22 @@
 
 #include <stdint.h>
 
-/** Entries per block, rounded to the nearest 2^-32 and kept within 1 and the block length. */
+#define FRUGI_PHASES      16u                                 /* the counts' pattern moves on by one block a step */
+#define FRUGI_KAPPA_LEAST (((uint64_t)1 << 32) / FRUGI_PHASES) /* every block has its turn within all phases */
+
+/** Entries per block, rounded to the nearest 2^-32 and kept within the least and the block length. */
 FRUGI_BOTH uint64_t frugi_kappa(double density, uint32_t block) {
     double scaled = density * (double)block * 4294967296.0 + 0.5;
     uint64_t most = (uint64_t)block << 32;
-    if (!(scaled >= 4294967296.0))
-        return (uint64_t)1 << 32;
+    if (!(scaled >= (double)FRUGI_KAPPA_LEAST))
+        return FRUGI_KAPPA_LEAST;
     return scaled >= (double)most ? most : (uint64_t)scaled;
+}
+
+/** The same where every block sends something. */
+FRUGI_BOTH uint64_t frugi_kappa_one(double density, uint32_t block) {
+    uint64_t kappa = frugi_kappa(density, block), one = (uint64_t)1 << 32;
+    return kappa < one ? one : kappa;
 }
 
 /** floor(j kappa), modulo 2^32. */
@@ -52,11 +62,9 @@ FRUGI_BOTH uint64_t frugi_count_range(uint64_t kappa, uint64_t j0, uint64_t nblo
     return nblocks * whole + high * part + ((low * part + carried) >> 32);
 }
 
-/** Entries of a last block of len < block elements, when a whole one would send k. */
+/** Entries of a last block of len < block elements, when a whole one would send k: at least one where k is. */
 FRUGI_BOTH uint32_t frugi_tail_count(uint32_t k, uint32_t len, uint32_t block) {
-    uint64_t share = ((uint64_t)k * len + block - 1) / block;
-    uint64_t least = share < 1 ? 1 : share;
-    return least > len ? len : (uint32_t)least;
+    return (uint32_t)(((uint64_t)k * len + block - 1) / block);
 }
 
 #endif

@@ -253,7 +253,7 @@ static void choose_top_of_segments(const round *r) {
         quota q = {.units = k->units, .length = (uint32_t)frugi_contest_segment(c, k)};
         q.segments = (k->units - 1) / q.length + 1;
         q.first = k->first_segment + r->j->step % FRUGI_PHASES;
-        q.kappa = frugi_kappa(frugi_contest_density(c, k, c->density), q.length);
+        q.kappa = frugi_kappa_one(frugi_contest_density(c, k, c->density), q.length);
         q.keep = c->config.segment == FRUGI_SEGMENT_GROUP ? c->config.group_keep : 0;
         if (!q.keep && q.kappa == (uint64_t)q.length << 32)
             take_all(r, i);

@@ -12,7 +12,6 @@
 #include "select/whole.h"
 
 #define FRUGI_BATCH_ELEMENTS 4096u /* the most in a batch, and the largest block */
-#define FRUGI_PHASES         16u   /* the counts' pattern moves on by one block a step, so that no block is favoured */
 #define FRUGI_SAMPLE         64u   /* statistics look at one batch, block or stretch in so many */
 
 /** A tensor with at least one element, as the compressor sees it. */
@@ -216,6 +215,9 @@ typedef struct frugi_job {
 
 /** Work out the rest of a job from compressor, step, range and gradient. */
 frug_status frugi_job_start(frugi_job *job);
+
+/** The share of an entry that stays when it is sent at a step (hold). */
+FRUGI_SHARED float frugi_held_share(const struct frug_config *config, uint64_t step, uint64_t total_steps);
 
 /** How a range is cut. */
 typedef struct frugi_cutting {

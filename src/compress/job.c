@@ -7,24 +7,24 @@
 #define MASK_BELOW 0.25 /* mask=auto clears momentum below this density only: above, it would vanish */
 
 /*
- * The share of a sent entry that stays. An accumulator is multiplied by beta at every step, and by the share besides
- * when it is sent, at a density of d therefore by beta (1 - d (1 - share)) on average. With hold=auto that is the
- * momentum. Nothing stays where nothing is kept: an owner's way back has the config of the way to it, less feedback.
+ * An accumulator is multiplied by beta at every step, and by the share besides when it is sent, at a density of d
+ * therefore by beta (1 - d (1 - share)) on average. With hold=auto that is the momentum. Nothing stays where nothing is
+ * kept: an owner's way back has the config of the way to it, less feedback.
  */
-static double held_share(const frug_compressor *c, double density) {
-    if (c->config.feedback != FRUGI_FEEDBACK_MERGED)
+float frugi_held_share(const struct frug_config *f, uint64_t step, uint64_t total_steps) {
+    if (f->feedback != FRUGI_FEEDBACK_MERGED || frugi_control_all(f, step))
         return 0;
-    if (!c->config.hold_auto)
-        return c->config.hold;
-    double share = 1.0 - (1.0 - c->config.momentum / c->config.beta) / density;
-    return share < 0 || c->config.beta == 0 ? 0 : share > 1 ? 1 : share;
+    if (!f->hold_auto)
+        return (float)f->hold;
+    double share = 1.0 - (1.0 - f->momentum / f->beta) / frugi_schedule_density(&f->schedule, step, total_steps);
+    return share < 0 || f->beta == 0 ? 0 : share > 1 ? 1 : (float)share;
 }
 
 /* mask=auto and hold=auto go by the density of the schedule. */
 static void heed_density(frugi_job *j) {
     const frug_compressor *c = j->c;
     double density = j->all ? 1.0 : frugi_schedule_density(&c->config.schedule, j->step, c->total_steps);
-    j->hold = j->all ? 0.0f : (float)held_share(c, density);
+    j->hold = frugi_held_share(&c->config, j->step, c->total_steps);
     j->part = 1.0f - c->beta * j->hold;
     j->mask = c->config.feedback == FRUGI_FEEDBACK_DGC &&
               (c->config.mask == FRUGI_MASK_ON || (c->config.mask == FRUGI_MASK_AUTO && density < MASK_BELOW));

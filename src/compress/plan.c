@@ -184,7 +184,7 @@ static uint64_t most_kept(const frug_compressor *c, const frugi_contest *k) {
     switch (c->config.rule) {
     case FRUGI_RULE_TOPK:
         if (c->config.segment == FRUGI_SEGMENT_BLOCK)
-            count = segments * ((frugi_kappa(density, c->config.block) + UINT32_MAX) >> 32);
+            count = segments * ((frugi_kappa_one(density, c->config.block) + UINT32_MAX) >> 32);
         if (c->config.segment == FRUGI_SEGMENT_GROUP)
             count = segments * c->config.group_keep;
         break;
@@ -393,7 +393,7 @@ static uint64_t settled(const frug_compressor *c, const frugi_contest *k, uint64
 static uint64_t planned(const frug_compressor *c, const frugi_contest *k, uint64_t step, double density) {
     uint64_t segment = frugi_contest_segment(c, k), whole = k->units / segment, rest = k->units % segment;
     if (c->config.rule == FRUGI_RULE_TOPK && c->config.segment == FRUGI_SEGMENT_BLOCK) {
-        uint64_t kappa = frugi_kappa(density, c->config.block), first = k->first_segment + step % FRUGI_PHASES;
+        uint64_t kappa = frugi_kappa_one(density, c->config.block), first = k->first_segment + step % FRUGI_PHASES;
         uint32_t last = rest ? frugi_tail_count(frugi_count(kappa, first + whole), (uint32_t)rest, c->config.block) : 0;
         return frugi_count_range(kappa, first, whole) + last;
     }

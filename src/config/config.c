@@ -9,6 +9,7 @@
 #include "config/option_table.h"
 #include "config/presets.h"
 
+#include "common/count.h"
 #include "common/memory.h"
 
 #include <stdio.h>
@@ -136,9 +137,10 @@ static void resolve(frug_config *config) {
         config->beta = sparsity >= 0.98 ? 0.99 : 0.95;
     if (config->bucket_auto)
         config->bucket = config->value == FRUGI_VALUE_QSGD || config->value == FRUGI_VALUE_ONEBIT ? 512 : 64;
-    if (config->segment == FRUGI_SEGMENT_BLOCK && (1.0 - sparsity) * config->block < 1.0)
-        frugi_log(FRUG_LOG_WARN, "config: a block sends at least one entry, so density never falls below 1/%u",
-                  config->block);
+    if (config->segment == FRUGI_SEGMENT_BLOCK && (1.0 - sparsity) * config->block * FRUGI_PHASES < 1.0)
+        frugi_log(FRUG_LOG_WARN,
+                  "config: a block sends an entry every %u steps at least, so density never falls below 1/%u",
+                  FRUGI_PHASES, config->block * FRUGI_PHASES);
 }
 
 static void write_text(frug_config *config) {

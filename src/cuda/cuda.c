@@ -33,7 +33,6 @@ static frug_status check_config(const struct frug_config *f, const frug_compress
                  "cuda: there are kernels for feedback=merged, plain and none only");
     FRUG_FAIL_IF(f->norm != FRUGI_NORM_OFF, FRUG_ERR_CONFIG,
                  "cuda: with norm the lengths of frames depend on the gradient; here they are known before it is read");
-    FRUG_FAIL_IF(f->hold_auto || f->hold > 0, FRUG_ERR_CONFIG, "cuda: there is no kernel for hold; choose hold=off");
     FRUG_FAIL_IF(f->layers == FRUGI_LAYERS_SENSITIVITY, FRUG_ERR_CONFIG,
                  "cuda: layers=sensitivity goes by what a compressor is told, and this one cannot be told anything");
     return FRUG_OK;
@@ -239,6 +238,8 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, uint64_t begin, uint
                              .kept = frugi_cuda_keeps(g),
                              .hist = g->config.select == FRUGI_SELECT_HIST};
     bool units = g->plan->by_units && !r.all;
+    press.hold = frugi_held_share(&g->config, step, g->plan->total_steps);
+    press.part = 1.0f - press.beta * press.hold;
     FRUG_TRY(frugi_cuda_clip(g, &press, count, stream));
     for (size_t at = 0; at < r.cut.slices;) {
         at = frugi_cuda_table(g, &r.cut, at, &press.table);

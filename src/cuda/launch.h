@@ -86,7 +86,7 @@ typedef struct frugi_gpu_press {
     uint16_t *scale;
     frugi_gpu_desk *desk;
     uint64_t begin, step, seed;
-    float beta;
+    float beta, hold, part; /* hold: of what is sent, that share stays, and a part leaves */
     uint32_t value, residual_format, kept, hist; /* kept: a residual takes part */
     const frugi_gpu_crc *crc;
     frugi_gpu_frame what;

@@ -78,20 +78,21 @@ typedef struct __align__(16) paper {
     uint32_t scales[FRUGI_PEN_WORDS(2)], places[FRUGI_PEN_WORDS(256)], values[FRUGI_PEN_WORDS(1024)];
 } paper;
 
-/* What the values of a block share, said before them. */
+/* What the values of a block share, said before them; of each, that part leaves. */
 template <int VALUE>
-static __device__ inline float say_scale(const float x[8], uint32_t mask, frugi_pen *pen, uint32_t *page) {
+static __device__ inline float say_scale(const float x[8], uint32_t mask, float part, frugi_pen *pen, uint32_t *page) {
     unsigned char *to = reinterpret_cast<unsigned char *>(page) + pen->fill;
+    float most = scale_bytes(VALUE) ? __fmul_rn(part, frugi_bits_f32(largest_of(x, mask))) : 0.0f;
     pen->fill += scale_bytes(VALUE);
     if (VALUE == FRUGI_VALUE_INT8) {
-        uint16_t h = frugi_f32_bf16_up(__fdiv_rn(frugi_bits_f32(largest_of(x, mask)), 127.0f));
+        uint16_t h = frugi_f32_bf16_up(__fdiv_rn(most, 127.0f));
         h = h < FRUGI_INT8_MOST ? h : FRUGI_INT8_MOST;
         if (frugi_lane() == 0)
             *reinterpret_cast<uint16_t *>(to) = h;
         return frugi_bf16_f32(h);
     }
     if (VALUE == FRUGI_VALUE_F16) {
-        int e = max((int)(largest_of(x, mask) >> 23) - 127 - FRUGI_F16_TOP, FRUGI_F16_LEAST);
+        int e = max((int)(frugi_f32_bits(most) >> 23) - 127 - FRUGI_F16_TOP, FRUGI_F16_LEAST);
         if (frugi_lane() == 0)
             *to = (unsigned char)e;
         return frugi_power_of_two(e);
@@ -109,13 +110,24 @@ static __device__ inline void say_places(unsigned char *to, uint32_t mask) {
             *half[i >> 2]++ = (unsigned char)frugi_place_of(lane, i);
 }
 
+/* One entry, of which a share may stay; returns all that stays. */
+template <int VALUE>
+static __device__ inline float say_part(const frugi_gpu_press &p, unsigned char *values, uint32_t rank, float x,
+                                        float scale) {
+    if (p.hold > 0.0f)
+        return __fadd_rn(say<VALUE>(values, rank, __fmul_rn(p.part, x), scale), __fmul_rn(p.hold, x));
+    return say<VALUE>(values, rank, x, scale);
+}
+
 /*
  * All entries of a block; x keeps what stays. Lanes have unlike numbers of them, so they are shared out: first come the
  * places, as bytes, and by them each lane finds every 32nd entry. A bitmap is put over them afterwards.
  */
-template <int VALUE>
-static __device__ inline void encode(uint32_t index, uint32_t k, uint32_t mask, float x[8], pens *pen, paper *page) {
-    float scale = say_scale<VALUE>(x, mask, &pen->scales, page->scales);
+template <int VALUE, int FORMAT>
+static __device__ inline void encode(const frugi_gpu_press &p, uint32_t index, uint32_t k, uint32_t mask, float x[8],
+                                     pens *pen, paper *page) {
+    const bool KEPT = FORMAT != RESIDUAL_NONE;
+    float scale = say_scale<VALUE>(x, mask, KEPT ? p.part : 1.0f, &pen->scales, page->scales);
     unsigned char *places = reinterpret_cast<unsigned char *>(page->places) + pen->places.fill;
     unsigned char *values = reinterpret_cast<unsigned char *>(page->values) + pen->values.fill;
     uint32_t lane = frugi_lane();
@@ -126,7 +138,7 @@ static __device__ inline void encode(uint32_t index, uint32_t k, uint32_t mask, 
     __syncwarp();
     for (uint32_t e = lane; e < k; e += 32) {
         float *one = page->stage + places[e];
-        *one = say<VALUE>(values, e, *one, scale);
+        *one = KEPT ? say_part<VALUE>(p, values, e, *one, scale) : say<VALUE>(values, e, *one, scale);
     }
     __syncwarp();
     float4 a = four[lane], b = four[32 + lane];
@@ -201,7 +213,7 @@ static __device__ inline void press_block(const frugi_gpu_press &p, const frugi_
         mask = hold(p, at.k, x);
     else
         mask = select(x, most, at, p.hist, guess);
-    encode<VALUE>(s->index, at.k, mask, x, pen, page);
+    encode<VALUE, FORMAT>(p, s->index, at.k, mask, x, pen, page);
     if (FORMAT != RESIDUAL_NONE && !held)
         save_residual<FORMAT>(kept, dice, x);
 }

@@ -102,13 +102,15 @@ static void test_parity(void **unused) {
                                        "feedback=merged,index=bitmap,schedule=constant:0.5,min_size=600",
                                        "feedback=plain,schedule=constant:0.99,min_size=1",
                                        "feedback=merged,schedule=frugrad:0.5:0.94:0.5,min_size=600",
-                                       "feedback=plain,warmup=2,schedule=constant:0"};
+                                       "feedback=plain,warmup=2,schedule=constant:0",
+                                       "feedback=merged,schedule=constant:0.999,min_size=1",
+                                       "feedback=merged,hold=auto,schedule=frugrad:0:0.94:0.5,min_size=600"};
     char text[160];
     int number = 0;
     (void)unused;
     for (int v = 0; v < 4; v++)
         for (int r = 0; r < 4; r++)
-            for (int m = 0; m < 6; m++) {
+            for (int m = 0; m < 8; m++) {
                 snprintf(text, sizeof text, "frugrad,value=%s,residual=%s,%s", values[v], residuals[r], more[m]);
                 if (number++ % every == 0)
                     parity(text, (v + r + m) % 2);

@@ -127,7 +127,7 @@ class Section(NamedTuple):
         for b, length in enumerate(self.lengths):
             j = self.first + b
             k = (((j + 1) * self.kappa >> 32) - (j * self.kappa >> 32)) % 2**32
-            ks.append(k if length == self.block else min(max(1, -(-k * length // self.block)), length))
+            ks.append(k if length == self.block else -(-k * length // self.block))
         return ks
 
 
@@ -142,7 +142,7 @@ def encode_values(code: int, v: np.ndarray) -> Tuple[bytes, bytes, np.ndarray]:
     if code == VALUES["bf16"]:
         half = to_bf16(v)
         return b"", half.astype("<u2").tobytes(), from_bf16(half)
-    most = np.abs(v).max()
+    most = np.abs(v).max(initial=np.float32(0))
     if code == VALUES["f16"]:
         e = max((int(bits(np.array([most]))[0]) >> 23) - 127 - 14, -114)
         half = np.ldexp(v, -e).astype(np.float16)
@@ -258,7 +258,7 @@ class Compressor:
                  min_size: int = 4096, seed: int = 0):
         self.tensors, self.rank, self.block, self.beta = tensors, rank, block, np.float32(beta)
         self.select, self.value, self.residual, self.seed = select, VALUES[value], residual, seed
-        self.kappa = int(min(max(density * block * 2**32 + 0.5, 2**32), block * 2**32))
+        self.kappa = int(min(max(density * block * 2**32 + 0.5, 2**28), block * 2**32))
         self.compressed = [len(t.shape) > 1 and t.elements >= min_size for t in tensors]
         self.elements = max((t.offset + t.elements for t in tensors), default=0)
         self.left = np.zeros(self.elements, np.float32)

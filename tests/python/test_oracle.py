@@ -25,6 +25,7 @@ METHODS = {
     "value=f16,beta=0.5": {"value": "f16", "beta": 0.5},
     "schedule=constant:0.94,block=64": {"density": 1 - 0.94, "block": 64},
     "schedule=constant:0.99,block=4096,beta=0.95": {"density": 1 - 0.99, "block": 4096},
+    "schedule=constant:0.999,beta=0.95,value=int8": {"density": 1 - 0.999, "value": "int8"},
     "density=0.25": {"density": 0.25},
     "density=0.125": {"density": 0.125},  # places take the same bytes both ways
     "density=1,value=f32": {"density": 1, "value": "f32"},

@@ -23,7 +23,7 @@ enum { WORKERS = 5, STEPS = 5 }; /* frames are added up four at a time, and one 
 /* FRUG_TEST_EVERY: one configuration in so many, fewer steps and less data, for tools that slow everything down. */
 static int every = 1;
 static uint64_t stride = 1, columns = 211;
-static uint64_t rows = 1973; /* FRUG_TEST_LARGE: of layout 3 more, so that a warp of a large GPU has several blocks too */
+static uint64_t tall = 1973; /* FRUG_TEST_LARGE: of layout 3 more, so that a warp of a large GPU has several blocks too */
 static uint64_t state = 1;
 
 static uint32_t draw(void) {
@@ -89,7 +89,7 @@ static frug_layout *make_layout(int which) {
         add(layout, "e", 2, 64, 300, FRUG_APPEND);
     } else if (which == 3) {
         add(layout, "v", 1, 1, 77, FRUG_APPEND);
-        add(layout, "a", 2, rows, 263, FRUG_APPEND);
+        add(layout, "a", 2, tall, 263, FRUG_APPEND);
     } else {
         for (int i = 0; i < 60; i++) {
             snprintf(name, sizeof name, "t%d", i);

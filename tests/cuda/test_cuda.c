@@ -463,7 +463,7 @@ int main(void) {
     if (thinned && atoi(thinned) > 1)
         every = atoi(thinned), stride = 3, columns = 67;
     if (getenv("FRUG_TEST_LARGE"))
-        rows *= 120; /* 62 M elements */
+        tall *= 120; /* 62 M elements */
     if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
         puts("test_cuda: no device here, all tests skipped");
         return 77;

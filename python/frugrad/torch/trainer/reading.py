@@ -1,5 +1,6 @@
 """Files of data, packed or not, and BERT's WordPiece."""
 
+import functools
 import gzip
 import lzma
 import unicodedata
@@ -32,6 +33,7 @@ def read(folder: Path, name: str) -> bytearray:
         raise Failed(f"{found[0]}: cannot read: {error}") from None
 
 
+@functools.lru_cache(maxsize=4096)
 def _apart(char: str) -> bool:
     """Whether a character is a word of its own: punctuation, and Chinese."""
     code = ord(char)
@@ -72,9 +74,7 @@ class WordPiece:
         if not text.isascii():
             text = unicodedata.normalize("NFD", text)
             text = "".join(c for c in text if unicodedata.category(c) not in ("Mn", "Cf", "Cc", "Co") or c in "\t\n\r")
-        text = text.lower()
-        return "".join(f" {c} " if not c.isalnum() and _apart(c) or ord(c) > 0x33FF and _apart(c) else c
-                       for c in text).split()
+        return "".join(f" {c} " if _apart(c) else c for c in text.lower()).split()
 
     def _spell(self, word: str) -> List[int]:
         ids, at = [], 0

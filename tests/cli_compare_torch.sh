@@ -14,7 +14,8 @@ mkdir -p data/cifar10 data/wikitext-2 data/glue/SST-2 data/tokenizers bin
 printf 'image' | tee data/cifar10/test_batch.bin >data/cifar10/data_batch_1.bin
 touch data/wikitext-2/test.gpt2bpe.u16.xz data/glue/SST-2/test_labeled.tsv
 
-# A Python that knows the module: dense is best at the middle rate, no-feedback diverges at the highest, topk is refused.
+# A Python that knows the module: dense is best at the middle rate, no-feedback diverges at the highest, topk is
+# refused.
 cat >bin/fake <<'PY'
 #!/usr/bin/env python3
 import atexit, json, os, sys

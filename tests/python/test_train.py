@@ -1,4 +1,4 @@
-"""frugrad.torch.train: small models learn, the summary is that of `frugrad train`, and what is asked wrongly is said."""
+"""frugrad.torch.train: small models learn, the summary is that of `frugrad train`, and wrong words are told."""
 
 import contextlib
 import io
@@ -29,8 +29,8 @@ from frugrad.torch.trainer.workers import make_planner  # noqa: E402
 DATA = Path(os.environ.get("FRUGRAD_DATA") or support.SOURCE.parent / "shared" / "data")
 GPT2, BERT = "gpt2-small:layers=1,width=32,heads=2,length=16,dropout=0", "bert-small:layers=1,width=32,heads=2,length=8"
 FIELDS = """accuracy perplexity loss split answers train_loss bytes_sent bytes_dense density_mean model_state_bytes
-weight_bytes gradient_bytes library_bytes seconds step_ms time_ms step steps model data seed workers threads batch params
-method config algorithm optimizer schedule rate clip gain version device torch driver max_memory_allocated""".split()
+weight_bytes gradient_bytes library_bytes seconds step_ms time_ms step steps model data seed workers threads batch
+params method config algorithm optimizer schedule rate clip gain version device torch driver max_memory_allocated""".split()
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "film", "a", "##s", "."]
 
 

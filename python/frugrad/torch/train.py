@@ -7,7 +7,8 @@
 Options, the summary and the metrics are those of `frugrad train`, as far as they are here. One process plays all
 workers: their batches go through the model one after the other, each has a compressor of its own, and the mean of their
 frames moves the weights. Frames are made and added up on the GPU where its kernels take the method, and on the host
-otherwise, which is said. Without a GPU everything runs on the host, in float32. `frugrad compare --size full` runs this.
+otherwise, which is said. Without a GPU everything runs on the host, in float32. `frugrad compare --size full` starts
+this.
 """
 
 import argparse
@@ -57,7 +58,7 @@ def _positive(text: str) -> float:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python3 -m frugrad.torch.train", description=__doc__.split("\n")[0], allow_abbrev=False)
     add = parser.add_argument
-    add("--model", required=True, help="resnet18, resnet50, gpt2-small, bert-small, with options as gpt2-small:layers=2")
+    add("--model", required=True, help="resnet18, resnet50, gpt2-small, bert-small; options as gpt2-small:layers=2")
     add("--data", required=True, help="directory with CIFAR-10's binary files, WikiText-2 or SST-2, also as .xz")
     add("--tokens", help="texts: bytes, or none for GPT-2's tokens as files; sentences: a WordPiece vocabulary")
     add("--method", default="frugrad", help="config string, as in docs/methods.md [frugrad]")

@@ -150,6 +150,7 @@ class Run:
         if len(bad):
             raise Failed(f"the loss is not finite after step {self.looked + int(bad[0]) + 1}; a lower --rate may help")
         self.looked = done
+        self.clock.settle()
 
     def _judge(self, done: int) -> Score:
         """Write down the steps so far, and look how good the model is."""
@@ -169,14 +170,14 @@ class Run:
         plan, losses = self.plan, self.losses[self.told:done].tolist()
         samples, sent = plan.workers * plan.batch, sum(self.sent[:self.told])
         per_epoch = self.task.per_epoch(samples)
-        self.clock.settle()
         for step, loss in enumerate(losses, self.told + 1):
             seconds = self.clock.steps[step - 1] / 1e3
             sent += self.sent[step - 1]
             self.log.put("step", step, epoch=step / per_epoch, loss=loss,
                          rate=plan.rate * plan.schedule.at(step - 1, plan.steps), gain=self.mover.gain,
-                         density=self.densities[step - 1], bytes_sent=sent, bytes_dense=step * self.exchange.dense_bytes,
-                         seconds=seconds, samples_per_second=samples / seconds)
+                         density=self.densities[step - 1], bytes_sent=sent,
+                         bytes_dense=step * self.exchange.dense_bytes, seconds=seconds,
+                         samples_per_second=samples / seconds)
             if plan.layers and self._layers_due(step):
                 self.log.put("layers", step, names=self.flat.names,
                              density=shares(self.planner, step - 1, len(self.flat.names)))

@@ -1,7 +1,7 @@
 """Optimisers over flat buffers, by the library's formulas (docs/optimizers.md), on any device.
 
-The library itself reads the text, so options mean what they mean there, and tells the gain. Moments are float32 here, whatever
-``state`` adam-merged was to have: shorter ones are formats of the library's own optimiser.
+The library itself reads the text, so options mean what they mean there, and tells the gain. Moments are float32 here,
+whatever ``state`` adam-merged was to have: shorter ones are formats of the library's own optimiser.
 """
 
 import re
@@ -72,7 +72,8 @@ class _Part:
         self.second.mul_(self.beta2).addcmul_(self.g, self.g, value=1 - self.beta2)
         root = self.second.sqrt().div_((1 - self.beta2 ** t) ** 0.5).add_(self.eps)
         if self.kind == "adamw":
-            mean, unbias, gain = self.first.mul_(self.beta1).add_(self.g, alpha=1 - self.beta1), 1 - self.beta1 ** t, 1.0
+            mean = self.first.mul_(self.beta1).add_(self.g, alpha=1 - self.beta1)
+            unbias, gain = 1 - self.beta1 ** t, 1.0
         elif self.inertial:
             mean, unbias = self.first.mul_(inertia).add_(self.g, alpha=1 - inertia), 1 - left
         else:

@@ -54,7 +54,8 @@ class WordPiece:
         while lines and not lines[-1].strip():
             lines.pop()
         self.pieces = {line.rstrip("\r"): i for i, line in enumerate(lines)}
-        self.size, self._known = len(lines), {}  # type: int, Dict[str, List[int]]
+        self.size = len(lines)
+        self._known: Dict[str, List[int]] = {}
         missing = [name for name in ("[UNK]", "[CLS]", "[SEP]") if name not in self.pieces]
         if missing:
             raise Failed(f"{path}: no WordPiece vocabulary: there is no line '{missing[0]}'")

@@ -26,7 +26,7 @@ class Score(NamedTuple):
 
 
 class Task:
-    """What all tasks share. Subclasses say what is in a split (``_read``) and make batches of samples (``_samples``)."""
+    """What all tasks share. Subclasses say what is in a split (``_read``) and make batches of it (``_samples``)."""
 
     rate, at_once, files = 0.0, 64, {}  # type: float, int, Dict[str, str]
 

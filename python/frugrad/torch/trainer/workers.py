@@ -65,7 +65,8 @@ class Frames(Exchange):
         super().__init__(flat, workers)
         self.each, self.planner = each, planner
         room = each[0].bound(0, flat.n) + 15 & ~15
-        self.frames = [torch.zeros(room, dtype=torch.uint8, device=device) for _ in each]
+        make = torch.empty if device.type == "cpu" else torch.zeros
+        self.frames = [make(room, dtype=torch.uint8, device=device) for _ in each]
         self.lengths, self._densities = [0] * workers, {}
         # What one worker keeps between steps, and everybody's frames, which it holds while it adds them up.
         self.state_bytes = lib.frug_compressor_state_size(planner.handle)

@@ -30,7 +30,8 @@ DATA = Path(os.environ.get("FRUGRAD_DATA") or support.SOURCE.parent / "shared" /
 GPT2, BERT = "gpt2-small:layers=1,width=32,heads=2,length=16,dropout=0", "bert-small:layers=1,width=32,heads=2,length=8"
 FIELDS = """accuracy perplexity loss split answers train_loss bytes_sent bytes_dense density_mean model_state_bytes
 weight_bytes gradient_bytes library_bytes seconds step_ms time_ms step steps model data seed workers threads batch
-params method config algorithm optimizer schedule rate clip gain version device torch driver max_memory_allocated""".split()
+params method config algorithm optimizer schedule rate clip gain version device torch driver
+max_memory_allocated""".split()
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "film", "a", "##s", "."]
 
 
@@ -95,8 +96,8 @@ class Learning(Case):
             self.assertLess(said["loss"], 0.75 * begins, method)
             self.assertAlmostEqual(said["perplexity"], math.exp(said["loss"]), places=5)
             self.assertEqual((said["split"], said["device"]), ("test", "cpu"))
-        said = self.images(steps=30)
-        self.assertLess(said["train_loss"], 0.8 * math.log(10))
+        said = self.images(steps=20)
+        self.assertLess(said["train_loss"], 0.9 * math.log(10))
         said = self.run_main("--model", BERT, "--data", self.folder / "SST-2", "--tokens", self.folder / "vocab.txt",
                              "--steps", 40, "--batch", 8, "--workers", 2, "--rate", 5e-3)
         self.assertEqual((said["accuracy"], said["answers"]), (1.0, 20))

@@ -24,7 +24,8 @@ static const frugi_opt options[] = {
      "held back), structured (rows, channels, heads, tiles), scaling (1 to 8 workers), momentum (where it lives), sgc "
      "(fine-tuning with few optimiser states)"},
     {"size", 0, "NAME", "smoke",
-     "smoke: seconds, no data needed; small: about an hour on two cores for the paper's methods; full: days"},
+     "smoke: seconds, no data needed; small: about an hour on two cores for the paper's methods; full: hours on a GPU, "
+     "through PyTorch"},
     {"data", 'd', "DIR", NULL,
      "directory with fashion-mnist/, cifar10/, wikitext-2/, glue/SST-2/, boolq/ and tokenizers/, as far as there are "
      "such"},
@@ -35,7 +36,7 @@ static const frugi_opt options[] = {
     {"seeds", 0, "COUNT", NULL, "test runs of each method and task [3; smoke 1]"},
     {"rates", 0, "COUNT", NULL, "learning rates of each search [3; smoke 1: the task's own, without a search]"},
     {"workers", 'w', "COUNT", NULL, "workers of a run, as threads [4; suite sgc 1]"},
-    {"jobs", 0, "COUNT", NULL, "runs at a time [the cores]"},
+    {"jobs", 0, "COUNT", NULL, "runs at a time [the cores; full 1]"},
     {"seconds", 0, "NUMBER", NULL, "start no run after so many seconds [no limit]"},
     {"plan", 0, NULL, NULL, "only print the commands that would be run"},
     {NULL, 0, NULL, NULL, NULL},
@@ -123,7 +124,7 @@ static int read_numbers(const frugi_args *args, bool smoke, frugi_compare *c) {
     if (code == FRUGI_EXIT_OK)
         code = read_count(args, "workers", COUNT_MOST, c->suite.tunes ? 1 : 4, &c->workers);
     if (code == FRUGI_EXIT_OK)
-        code = read_count(args, "jobs", JOBS_MOST, (uint32_t)cores, &c->jobs);
+        code = read_count(args, "jobs", JOBS_MOST, c->suite.task[0].trainer != NULL ? 1 : (uint32_t)cores, &c->jobs);
     if (code == FRUGI_EXIT_OK && frugi_arg(args, "seconds") != NULL)
         code = frugi_arg_double(args, "seconds", 0, 1e9, &c->seconds);
     return code;
@@ -238,6 +239,8 @@ static int compare(frugi_compare *c) {
     if (code == FRUGI_EXIT_OK)
         code = frugi_ledger_open(c, true);
     if (code == FRUGI_EXIT_OK)
+        code = frugi_compare_trainers(c);
+    if (code == FRUGI_EXIT_OK)
         code = frugi_compare_unpack(c);
     if (code == FRUGI_EXIT_OK)
         code = frugi_compare_before(c);
@@ -261,15 +264,17 @@ const frugi_command frugi_command_compare = {
     .summary = "train the same models with many methods, and compare",
     .operands = "",
     .about =
-        "Every run is a `frugrad train` (suite sgc: `frugrad finetune`) of its own. Each method and task gets the same "
-        "search of the learning rate,\n"
-        "judged by samples that are held out, then tests at the best rate. Ctrl-C, a power cut or --seconds end it\n"
-        "at any time; the same command goes on. A run that diverges or fails is recorded, and the others go on.\n"
+        "Every run is a `frugrad train` of its own; of suite sgc a `frugrad finetune`, of size full a\n"
+        "`python3 -m frugrad.torch.train`, which trains on a GPU through PyTorch ($FRUGRAD_PYTHON is another Python).\n"
+        "Each method and task gets the same search of the learning rate, judged by samples that are held out, then\n"
+        "tests at the best rate. Ctrl-C, a power cut or --seconds end it at any time; the same command goes on. A run\n"
+        "that diverges or fails is recorded, and the others go on.\n"
         "\n"
         "  frugrad compare --out runs/smoke\n"
         "  frugrad compare --suite paper --size small --data data/ --out runs/paper\n"
         "  frugrad compare --suite sparsity --size small --data data/ --out runs/sparsity --tasks lenet-fashion\n"
-        "  frugrad compare --suite sgc --size small --data data/ --weights weights/ --out runs/sgc",
+        "  frugrad compare --suite sgc --size small --data data/ --weights weights/ --out runs/sgc\n"
+        "  frugrad compare --suite paper --size full --data data/ --out runs/full",
     .options = options,
     .run = compare_run,
 };

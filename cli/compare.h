@@ -26,12 +26,16 @@ typedef enum frugi_mover {
 
 enum { FRUGI_TASKS_MOST = 8, FRUGI_METHODS_MOST = 64 };
 
+/** What trains on a GPU: a module of Python. */
+#define FRUGI_TORCH "frugrad.torch.train"
+
 /** A model and what it learns. */
 typedef struct frugi_compare_task {
     const char *id, *model;
-    unsigned family;    /* one of the bits above */
-    const char *folder; /* below --data; NULL: builtin */
-    const char *test;   /* a file that must be in it: without, tests would go by what the search has gone by; or NULL */
+    const char *trainer; /* NULL: this program; otherwise the module that Python runs */
+    unsigned family;     /* one of the bits above */
+    const char *folder;  /* below --data; NULL: builtin */
+    const char *test; /* a file that must be in it: without, tests would go by what the search has gone by; or NULL */
     const char *elsewhere; /* the trainer's name for the same data where there is no such folder; or NULL */
     const char *tokens;    /* "bytes", or a file below --data; NULL: none */
     const char *subset;    /* the trainer's name of a task of sentences; or NULL */
@@ -155,6 +159,15 @@ int frugi_compare_text(const char *from, const char *to);
 /** Train, once, the models that tasks begin with and that are in no file. */
 int frugi_compare_before(const frugi_compare *c);
 
+/* ---- compare_torch.c: runs of Python ---- */
+
+/** The program that runs modules: $FRUGRAD_PYTHON, or python3. */
+const char *frugi_compare_python(void);
+
+/** Whether all the tasks' trainers are there. A comparison should say once that one is not, and not fail at every run.
+ */
+int frugi_compare_trainers(const frugi_compare *c);
+
 /* ---- compare_ledger.c: runs.jsonl ---- */
 
 /** Take what is in DIR/runs.jsonl of this comparison as outcomes; where there is no such file, nothing. To write,
@@ -186,6 +199,9 @@ typedef struct frugi_ended {
     double seconds;
     int status; /* exit status, 128 + signal */
 } frugi_ended;
+
+/** The last line of a file of messages, without hints, safe on a terminal. */
+void frugi_last_words(const char *path, char *dst, size_t cap);
 
 /** Make the record of a run and its outcome. Returns NULL when out of memory. */
 json_t *frugi_record_make(const frugi_compare *c, const frugi_ended *ended, frugi_outcome *outcome);

@@ -1,7 +1,7 @@
 /*
- * compare_pool.c - runs as children of this program, some at a time. A child is this program's own file once more, with
- * its output in files, in a process group of its own, so that Ctrl-C reaches this program alone, which then ends its
- * children by their ids; and should this program be killed, the system ends them.
+ * compare_pool.c - runs as children of this program, some at a time. A child is this program's own file once more, or
+ * Python, with its output in files, in a process group of its own, so that Ctrl-C reaches this program alone, which
+ * then ends its children by their ids; and should this program be killed, the system ends them.
  */
 #include "compare.h"
 
@@ -80,7 +80,7 @@ static void name_files(const frugi_compare *c, const frugi_trial *run, frugi_run
 
 /* Only calls that are safe after fork() in a program with threads. Exit status 127: the program could not be started.
  */
-static _Noreturn void become(const slot *s, char *const argv[], pid_t parent) {
+static _Noreturn void become(const slot *s, char *const argv[], bool python, pid_t parent) {
     int in = open("/dev/null", O_RDONLY);
     int out = open(s->files.out, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     int err = open(s->files.err, O_WRONLY | O_CREAT | O_TRUNC, 0666);
@@ -94,7 +94,10 @@ static _Noreturn void become(const slot *s, char *const argv[], pid_t parent) {
     dup2(in, STDIN_FILENO);
     dup2(out, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
-    execv("/proc/self/exe", argv);
+    if (python)
+        execvp(argv[0], argv);
+    else
+        execv("/proc/self/exe", argv);
     _exit(127);
 }
 
@@ -102,8 +105,11 @@ static int begin(pool *p, slot *s, const frugi_trial *run) {
     frugi_words words;
     time_t at = time(NULL);
     struct tm utc;
+    bool python = p->c->suite.task[run->task].trainer != NULL;
     name_files(p->c, run, &s->files);
     frugi_words_of(p->c, run, true, &words);
+    if (python)
+        words.word[0] = frugi_compare_python(); /* an environment of Python is found by this word */
     frugi_words_add(&words, "--json", NULL);
     frugi_words_add(&words, "--quiet", NULL);
     frugi_words_add(&words, "--metrics", s->files.metrics);
@@ -117,7 +123,7 @@ static int begin(pool *p, slot *s, const frugi_trial *run) {
     if (pid < 0)
         return frugi_error("cannot start a process: %s", strerror(errno));
     if (pid == 0)
-        become(s, (char *const *)(uintptr_t)words.word, self);
+        become(s, (char *const *)(uintptr_t)words.word, python, self);
     s->pid = pid;
     p->running++;
     return FRUGI_EXIT_OK;

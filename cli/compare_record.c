@@ -20,8 +20,7 @@
 
 enum { OUTPUT_MOST = 1 << 20, SAID_MOST = 400 };
 
-/* The last line of a file of messages, without hints, safe on a terminal. */
-static void last_words(const char *path, char *dst, size_t cap) {
+void frugi_last_words(const char *path, char *dst, size_t cap) {
     char line[1024], last[1024] = "ended without a word";
     FILE *file = fopen(path, "rbe");
     while (file != NULL && fgets(line, sizeof line, file) != NULL) {
@@ -93,7 +92,7 @@ static void set_error(const frugi_ended *e, json_t *record, frugi_outcome *o) {
     if (e->status > 128)
         snprintf(said, sizeof said, "ended by signal %d", e->status - 128);
     else
-        last_words(e->files->err, said, sizeof said);
+        frugi_last_words(e->files->err, said, sizeof said);
     o->diverged = e->status == FRUGI_EXIT_FAIL && strstr(said, "is not finite") != NULL;
     o->refused = !o->diverged && (e->status == FRUGI_EXIT_USAGE || e->run->tune);
     json_object_set_new(record, "status", json_integer(e->status));

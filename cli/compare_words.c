@@ -11,6 +11,10 @@
 
 enum { WORKERS_USUAL = 4 };
 
+/* Threads of a run's compressors on the host: runs of this program share the cores, while on a GPU there is one at a
+ * time. They do not change what comes out. */
+enum { THREADS = 1, THREADS_TORCH = 16 };
+
 /* Of the head, where the scale is searched; and a scale by which targets stay where they are, the least there is. */
 static const char head_rate[] = "0.001", no_scale[] = "1e-6";
 
@@ -133,7 +137,12 @@ void frugi_words_of(const frugi_compare *c, const frugi_trial *run, bool unpacke
     uint32_t workers = m->workers ? m->workers : c->workers;
     char rate[32], weights[4200];
     *w = (frugi_words){.count = 0};
-    frugi_words_add(w, "frugrad", c->suite.tunes ? "finetune" : "train");
+    if (t->trainer != NULL) {
+        frugi_words_add(w, "python3", "-m");
+        frugi_words_add(w, t->trainer, NULL);
+    } else {
+        frugi_words_add(w, "frugrad", c->suite.tunes ? "finetune" : "train");
+    }
     frugi_words_add(w, "--model", t->model);
     if (c->suite.tunes)
         frugi_words_add(w, "--weights", frugi_words_weights(c, run->task, weights, sizeof weights));
@@ -148,11 +157,11 @@ void frugi_words_of(const frugi_compare *c, const frugi_trial *run, bool unpacke
     }
     frugi_words_add(w, "--schedule", t->schedule);
     add_number(w, "--workers", workers);
-    add_number(w, "--threads", 1);
+    add_number(w, "--threads", t->trainer != NULL ? THREADS_TORCH : THREADS);
     add_number(w, "--batch", batch_of(t, workers));
     add_number(w, "--steps", t->steps);
     add_number(w, "--seed", run->seed);
-    if (t->family == FRUGI_VISION)
+    if (t->family == FRUGI_VISION && t->trainer == NULL)
         frugi_words_add(w, "--no-augment", NULL);
     add_judge(w, t, run->tune);
 }

@@ -1,0 +1,202 @@
+"""Train a model with compressed gradients through PyTorch, on a GPU where there is one: python3 -m frugrad.torch.train
+
+    python3 -m frugrad.torch.train --model resnet18 --data data/cifar10 --workers 4 --batch 128 --steps 980 --rate 0.1
+    python3 -m frugrad.torch.train --model gpt2-small:length=512,dropout=0 --data data/wikitext-2 --steps 600
+    python3 -m frugrad.torch.train --model bert-small:length=64 --data data/glue/SST-2 --tokens vocab.txt --steps 1000
+
+Options, the summary and the metrics are those of `frugrad train`, as far as they are here. One process plays all
+workers: their batches go through the model one after the other, each has a compressor of its own, and the mean of their
+frames moves the weights. Frames are made and added up on the GPU where its kernels take the method, and on the host
+otherwise, which is said. Without a GPU everything runs on the host, in float32. `frugrad compare --size full` starts
+this.
+"""
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+from typing import List, Optional
+
+import torch
+
+from .._lib import FrugradError, lib
+from .trainer import Failed, Refused
+from .trainer.flat import Flat
+from .trainer.loop import Course, Plan, Run
+from .trainer.models import parse_model
+from .trainer.movers import Mover, usual_optimizer
+from .trainer.rates import parse_schedule
+from .trainer.tasks import Task, open_task
+from .trainer.watch import Log, perplexity_of
+from .trainer.workers import Exchange, make_exchange, make_planner, read_config
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str):
+        raise Refused(message)
+
+
+def _count(least: int, most: int):
+    def read(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from {least} to {most}")
+        return int(text)
+    return read
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number above 0")
+    return number
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python3 -m frugrad.torch.train", description=__doc__.split("\n")[0], allow_abbrev=False)
+    add = parser.add_argument
+    add("--model", required=True, help="resnet18, resnet50, gpt2-small, bert-small; options as gpt2-small:layers=2")
+    add("--data", required=True, help="directory with CIFAR-10's binary files, WikiText-2 or SST-2, also as .xz")
+    add("--tokens", help="texts: bytes, or none for GPT-2's tokens as files; sentences: a WordPiece vocabulary")
+    add("--method", default="frugrad", help="config string, as in docs/methods.md [frugrad]")
+    add("--optimizer", help="sgd, adamw, merged, adam-merged, sign, with options [what goes with the method]")
+    add("--rate", type=_positive, help="[0.05 images, 1e-3 texts, 5e-5 sentences]")
+    add("--schedule", default="cosine", help="cosine, linear or constant, with ,warmup=STEPS [cosine]")
+    add("--clip", type=_positive, default=0.0, help="limit of the gradient's norm [none]")
+    add("--workers", type=_count(1, 1024), default=4)
+    add("--threads", type=_count(1, 1024), default=torch.get_num_threads(), help="of the host")
+    add("--batch", type=_count(1, 1 << 20), default=0, help="of each worker [32 images, 8 windows, 16 sentences]")
+    add("--steps", type=_count(1, 10**9), required=True)
+    add("--seed", type=_count(0, 2**31 - 1), default=1)
+    add("--eval-every", type=_count(1, 10**9), default=0, help="steps between evaluations [an epoch]")
+    add("--eval-batches", type=_count(1, 10**9), default=0, help="of each worker, in an evaluation [all]")
+    add("--hold-out", type=_count(1, 10**9), default=0, help="so many training samples stand in for the test split")
+    add("--judge", choices=("valid", "test"), default="", help="which split judges the run at its end")
+    add("--no-augment", action="store_true", help="images as they are")
+    add("--json", action="store_true", help="print the summary as one JSON object")
+    add("--quiet", action="store_true", help="say nothing on the way")
+    add("--metrics", metavar="FILE", help="a line of JSON for each step and each evaluation")
+    add("--metrics-layers", action="store_true", help="and at some steps what each tensor sends")
+    return parser
+
+
+def _check(args, task: Task) -> None:
+    if args.hold_out and args.judge == "test":
+        raise Refused("--judge: with --hold-out the held-out samples judge the run, not the test split")
+    if args.judge and not task.has(args.judge):
+        raise Failed(f"{args.data}: has no {args.judge} split to be judged by")
+
+
+def _driver() -> Optional[str]:
+    try:
+        return subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], check=True,
+                              capture_output=True, text=True, timeout=20).stdout.split("\n")[0].strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _memory(model: torch.nn.Module, flat: Flat, exchange: Exchange, mover: Mover) -> dict:
+    """Of ONE worker, though the process holds the frames and residuals of all: weights, the gradient, the optimiser,
+    the residual and all workers' frames. Differs from `frugrad train`, whose gradient never exists whole, so that
+    gradient_bytes is some buckets there, which counts the library's scratch memory, and whose adam-merged keeps its
+    root in a byte."""
+    weights = 4 * flat.n + sum(b.numel() * b.element_size() for b in model.buffers())
+    library = mover.bytes + exchange.state_bytes
+    return {"model_state_bytes": weights + 4 * flat.n + library, "weight_bytes": weights,
+            "gradient_bytes": 4 * flat.n, "library_bytes": library}
+
+
+def _summary(args, course: Course, run: Run, seconds: float, text: str) -> dict:
+    gpu, score, language = run.device.type == "cuda", course.score, run.language
+    return {
+        "accuracy": score.accuracy, "perplexity": perplexity_of(score.loss) if language else None, "correlation": None,
+        "loss": score.loss, "split": course.split, "answers": score.asked, "train_loss": course.train_loss,
+        "bytes_sent": course.sent, "bytes_dense": course.dense, "density_mean": course.density,
+        **_memory(run.model, run.flat, run.exchange, run.mover), "seconds": seconds, "step_ms": run.clock.median,
+        "time_ms": run.clock.means(), "step": args.steps, "steps": args.steps,
+        "version": lib.frug_version().decode(), "model": args.model, "data": args.data, "seed": args.seed,
+        "workers": args.workers, "threads": args.threads, "batch": args.batch, "params": run.flat.n,
+        "method": args.method, "config": text, "algorithm": run.exchange.name, "optimizer": run.mover.text,
+        "schedule": args.schedule, "rate": args.rate, "clip": args.clip, "gain": run.mover.gain, "interrupted": False,
+        "checkpoint": None, "device": torch.cuda.get_device_name() if gpu else "cpu", "torch": torch.__version__,
+        "driver": _driver() if gpu else None,
+        "max_memory_allocated": torch.cuda.max_memory_allocated() if gpu else 0,
+    }
+
+
+def _print(summary: dict) -> None:
+    """The same for people."""
+    best = (f"perplexity {summary['perplexity']:.2f}" if summary["perplexity"] is not None
+            else f"accuracy {100 * summary['accuracy']:.2f} %")
+    share = 100 * summary["bytes_sent"] / max(1, summary["bytes_dense"])
+    print(f"{summary['model']} ({summary['params']} parameters) on {summary['data']}: {summary['steps']} steps of"
+          f" {summary['workers']} x {summary['batch']} in {summary['seconds']:.1f} s\n"
+          f"  {best} ({summary['split']} split), loss {summary['loss']:.4f} (while training"
+          f" {summary['train_loss']:.4f})\n"
+          f"  sent {summary['bytes_sent']} bytes by each worker: {share:.1f} % of dense;"
+          f" {100 * summary['density_mean']:.2f} % of the entries\n"
+          f"  step {summary['step_ms']:.1f} ms of all workers one after the other; {summary['algorithm']};"
+          f" {summary['device']}\n"
+          f"  method {summary['config']}\n  optimiser {summary['optimizer']}")
+
+
+def train(args) -> dict:
+    """Run what the command line asks for, and return the summary."""
+    config, schedule, named = read_config(args.method), parse_schedule(args.schedule), parse_model(args.model)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.set_num_threads(args.threads)
+    if device.type == "cuda":
+        torch.backends.cudnn.benchmark = True
+        torch.set_float32_matmul_precision("high")
+    task = open_task(named, args, device)
+    _check(args, task)
+    args.batch = args.batch or {"images": 32, "language": 8, "sentences": 16}[named.task]
+    args.rate = args.rate or task.rate
+    torch.manual_seed(args.seed)
+    model = named.build(task.vocab).to(device)
+    flat = Flat(model, config, device)
+    planner = make_planner(config, flat, args.steps)
+    mover = Mover(args.optimizer or usual_optimizer(named.task, args.method, config), flat, planner, args.steps)
+    exchange = make_exchange(flat, planner, args.workers, args.steps, args.threads)
+    log = Log(args.metrics, args.quiet)
+    log.say(f"training {args.model} ({flat.n} parameters) on {args.data}: {args.steps} steps of {args.workers} x"
+            f" {args.batch}\nmethod {args.method}, optimiser {mover.text}, exchange {exchange.name}, device {device}")
+    plan = Plan(args.steps, args.workers, args.batch, args.rate, schedule, args.eval_every, args.eval_batches,
+                args.judge, args.metrics_layers and config.option("reduce") != "dense")
+    run = Run(plan, model, task, flat, exchange, mover, args.clip, planner, log, named.task == "language")
+    try:
+        course = run.go()
+    finally:
+        log.close()
+    return _summary(args, course, run, sum(run.clock.steps) / 1e3, config.text)
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    """Exit status: 0, 1 after a failure, 2 if the command line is wrong, 130 after an interruption."""
+    try:
+        args = _parser().parse_args(argv)
+        summary = train(args)
+    except Refused as error:
+        print(f"frugrad: {error}", file=sys.stderr)
+        return 2
+    except (Failed, FrugradError) as error:
+        print(f"frugrad: {error}", file=sys.stderr)
+        return 1
+    except torch.cuda.OutOfMemoryError if hasattr(torch.cuda, "OutOfMemoryError") else MemoryError as error:
+        print(f"frugrad: no memory: {str(error).splitlines()[0]}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("frugrad: interrupted", file=sys.stderr)
+        return 130
+    if args.json:
+        print(json.dumps(summary, indent=2))
+    else:
+        _print(summary)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

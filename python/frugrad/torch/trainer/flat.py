@@ -1,0 +1,52 @@
+"""Weights and gradients of a model as one buffer each, in an order in which tensors of a kind lie side by side."""
+
+from typing import List, NamedTuple
+
+import torch
+
+from ..._core import Config, Layout
+from ..roles import describe
+
+
+class Group(NamedTuple):
+    """A range of the buffers in which all tensors are treated alike."""
+
+    begin: int
+    end: int
+    compressed: bool  # otherwise its tensors travel whole
+    decays: bool  # weight decay is for matrices
+
+
+class Flat:
+    """``weights`` and ``grad`` of a model, whose parameters become views of them.
+
+    Compressed tensors come first, then those that travel whole (small ones and, unless the config says otherwise, those
+    of one dimension), so optimisers need no masks and keep only what each kind needs.
+    """
+
+    def __init__(self, model: torch.nn.Module, config: Config, device: torch.device):
+        least, dense = int(config.option("min_size")), config.option("vectors") == "dense"
+        known = describe(model)
+
+        def kind(p: torch.Tensor):
+            return p.numel() < least or (p.dim() < 2 and dense), p.dim() < 2
+
+        params = sorted(model.parameters(), key=kind)
+        self.n = sum(p.numel() for p in params)
+        self.weights, self.grad = (torch.zeros(self.n, device=device) for _ in range(2))
+        self.layout = Layout([known[id(p)] for p in params])
+        self.names = [known[id(p)].name for p in params]
+        self.sizes = [p.numel() for p in params]
+        self.groups: List[Group] = []
+        at = 0
+        for p in params:
+            end, (whole, vector) = at + p.numel(), kind(p)
+            view = self.weights[at:end].view(p.shape)
+            view.copy_(p.data)
+            p.data, p.grad = view, self.grad[at:end].view(p.shape)
+            last = self.groups[-1] if self.groups else None
+            if last is not None and (last.compressed, last.decays) == (not whole, not vector):
+                self.groups[-1] = last._replace(end=end)
+            else:
+                self.groups.append(Group(at, end, not whole, not vector))
+            at = end

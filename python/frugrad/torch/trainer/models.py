@@ -1,0 +1,215 @@
+"""Models by name: residual networks for small images, GPT-2, and a BERT that tells classes of sentences.
+
+A name may have options behind a colon, as ``gpt2-small:layers=2,width=64``. Modules and attributes are called what
+``frugrad.torch.roles`` knows, so that attention heads are found.
+"""
+
+import math
+from typing import Callable, Dict, List, NamedTuple, Optional
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from . import Refused
+
+
+class Model(NamedTuple):
+    """A model that can be built."""
+
+    name: str
+    task: str  # images, language or sentences
+    options: Dict[str, float]
+    make: Callable[..., nn.Module]
+
+    def build(self, vocab: int) -> nn.Module:
+        return self.make(vocab, **self.options)
+
+
+# ---- images
+
+class Residual(nn.Module):
+    """Two convolutions of 3 x 3, or, where ``wide`` is 4, one of them between two of 1 x 1."""
+
+    def __init__(self, inside: int, width: int, stride: int, wide: int):
+        super().__init__()
+        outside = wide * width
+        if wide == 1:
+            shape = [(inside, width, 3, stride), (width, outside, 3, 1)]
+        else:
+            shape = [(inside, width, 1, 1), (width, width, 3, stride), (width, outside, 1, 1)]
+        layers: List[nn.Module] = []
+        for a, b, kernel, step in shape:
+            layers += [nn.Conv2d(a, b, kernel, step, kernel // 2, bias=False), nn.BatchNorm2d(b), nn.ReLU(inplace=True)]
+        self.body = nn.Sequential(*layers[:-1])
+        self.short: nn.Module = nn.Identity()
+        if stride != 1 or inside != outside:
+            self.short = nn.Sequential(nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside))
+        nn.init.zeros_(self.body[-1].weight)  # a block begins as its short cut
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(self.body(x) + self.short(x), inplace=True)
+
+
+def _resnet(depth: List[int], wide: int) -> Callable[..., nn.Module]:
+    def make(_: int, width: int) -> nn.Module:
+        """With the stem for small images: 3 x 3, stride 1, no pooling; ten classes."""
+        layers: List[nn.Module] = [nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width),
+                                   nn.ReLU(inplace=True)]
+        inside = width
+        for stage, blocks in enumerate(depth):
+            for i in range(blocks):
+                layers.append(Residual(inside, width << stage, 2 if stage and i == 0 else 1, wide))
+                inside = wide * (width << stage)
+        model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inside, 10))
+        for module in model.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        return model
+    return make
+
+
+# ---- transformers
+
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: Optional[torch.Tensor], dropout: float,
+           causal: bool) -> torch.Tensor:
+    """Attention; ``seen`` says which keys count, None: all, or with ``causal`` those up to the query."""
+    if hasattr(F, "scaled_dot_product_attention"):
+        return F.scaled_dot_product_attention(q, k, v, seen, dropout, causal)
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    if causal:
+        seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
+    if seen is not None:
+        scores = scores.masked_fill(~seen, -math.inf)
+    return F.dropout(scores.softmax(-1), dropout) @ v
+
+
+def _heads(x: torch.Tensor, heads: int) -> torch.Tensor:
+    return x.view(x.shape[0], x.shape[1], heads, -1).transpose(1, 2)
+
+
+def _linear(a: int, b: int, std: float) -> nn.Linear:
+    linear = nn.Linear(a, b)
+    nn.init.normal_(linear.weight, std=std)
+    nn.init.zeros_(linear.bias)
+    return linear
+
+
+def _table(rows: int, width: int, std: float = 0.02) -> nn.Embedding:
+    table = nn.Embedding(rows, width)
+    nn.init.normal_(table.weight, std=std)
+    return table
+
+
+class CausalAttention(nn.Module):
+    def __init__(self, width: int, heads: int, layers: int, dropout: float):
+        super().__init__()
+        self.num_heads, self.dropout = heads, dropout
+        self.qkv, self.o = _linear(width, 3 * width, 0.02), _linear(width, width, 0.02 / math.sqrt(2 * layers))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (_heads(y, self.num_heads) for y in self.qkv(x).split(x.shape[2], 2))
+        y = attend(q, k, v, None, self.dropout if self.training else 0.0, True)
+        return self.o(y.transpose(1, 2).reshape(x.shape))
+
+
+class GPT2Block(nn.Module):
+    def __init__(self, width: int, heads: int, layers: int, dropout: float):
+        super().__init__()
+        self.ln1, self.ln2, self.drop = nn.LayerNorm(width), nn.LayerNorm(width), nn.Dropout(dropout)
+        self.attention = CausalAttention(width, heads, layers, dropout)
+        self.up, self.down = _linear(width, 4 * width, 0.02), _linear(4 * width, width, 0.02 / math.sqrt(2 * layers))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.drop(self.attention(self.ln1(x)))
+        return x + self.drop(self.down(F.gelu(self.up(self.ln2(x)), approximate="tanh")))
+
+
+class GPT2(nn.Module):
+    """As published, 124 M parameters with its vocabulary; embeddings tied. Gives scores of the next token."""
+
+    def __init__(self, vocab: int, layers: int, width: int, heads: int, length: int, dropout: float):
+        super().__init__()
+        self.wte, self.wpe = _table(vocab, width), _table(length, width, 0.01)
+        self.blocks = nn.ModuleList(GPT2Block(width, heads, layers, dropout) for _ in range(layers))
+        self.ln, self.drop = nn.LayerNorm(width), nn.Dropout(dropout)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.drop(self.wte(ids) + self.wpe.weight[:ids.shape[1]])
+        for block in self.blocks:
+            x = block(x)
+        return F.linear(self.ln(x), self.wte.weight)
+
+
+class BertAttention(nn.Module):
+    def __init__(self, width: int, heads: int, dropout: float):
+        super().__init__()
+        self.num_heads, self.dropout = heads, dropout
+        self.query, self.key, self.value, self.o_proj = (_linear(width, width, 0.02) for _ in range(4))
+
+    def forward(self, x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+        q, k, v = (_heads(part(x), self.num_heads) for part in (self.query, self.key, self.value))
+        y = attend(q, k, v, seen, self.dropout if self.training else 0.0, False)
+        return self.o_proj(y.transpose(1, 2).reshape(x.shape))
+
+
+class BertLayer(nn.Module):
+    def __init__(self, width: int, heads: int, dropout: float):
+        super().__init__()
+        self.attention, self.drop = BertAttention(width, heads, dropout), nn.Dropout(dropout)
+        self.ln1, self.ln2 = nn.LayerNorm(width, eps=1e-12), nn.LayerNorm(width, eps=1e-12)
+        self.up, self.down = _linear(width, 4 * width, 0.02), _linear(4 * width, width, 0.02)
+
+    def forward(self, x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+        x = self.ln1(x + self.drop(self.attention(x, seen)))
+        return self.ln2(x + self.drop(self.down(F.gelu(self.up(x)))))
+
+
+class Bert(nn.Module):
+    """BERT with a pooled first token and two classes; places of token 0 are padding."""
+
+    def __init__(self, vocab: int, layers: int, width: int, heads: int, length: int, dropout: float):
+        super().__init__()
+        self.words, self.places = _table(vocab, width), _table(length, width)
+        self.ln, self.drop = nn.LayerNorm(width, eps=1e-12), nn.Dropout(dropout)
+        self.layers = nn.ModuleList(BertLayer(width, heads, dropout) for _ in range(layers))
+        self.pooler, self.classifier = _linear(width, width, 0.02), _linear(width, 2, 0.02)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        seen = (ids != 0)[:, None, None, :]
+        x = self.drop(self.ln(self.words(ids) + self.places.weight[:ids.shape[1]]))
+        for layer in self.layers:
+            x = layer(x, seen)
+        return self.classifier(self.drop(torch.tanh(self.pooler(x[:, 0]))))
+
+
+# ---- names
+
+_TABLE = {
+    "resnet18": ("images", _resnet([2, 2, 2, 2], 1), {"width": 64}),
+    "resnet50": ("images", _resnet([3, 4, 6, 3], 4), {"width": 64}),
+    "gpt2-small": ("language", GPT2, {"layers": 12, "width": 768, "heads": 12, "length": 1024, "dropout": 0.1}),
+    "bert-small": ("sentences", Bert, {"layers": 4, "width": 512, "heads": 8, "length": 128, "dropout": 0.1}),
+}
+
+
+def parse_model(text: str) -> Model:
+    """A model by its name and options; Refused where there is no such thing."""
+    name, _, rest = text.partition(":")
+    if name not in _TABLE:
+        raise Refused(f"--model: there is no '{name}'; there are {', '.join(_TABLE)}")
+    task, make, usual = _TABLE[name]
+    options = dict(usual)
+    for part in rest.split(",") if rest else ():
+        key, _, value = part.partition("=")
+        if key not in options:
+            raise Refused(f"--model: {name} has no option '{key}'; it has {', '.join(options)}")
+        try:
+            options[key] = float(value) if key == "dropout" else int(value)
+        except ValueError:
+            raise Refused(f"--model: {key}: '{value}' is not a number") from None
+        if not (0 <= options[key] < 1 if key == "dropout" else 1 <= options[key] <= 1 << 20):
+            raise Refused(f"--model: {key}={value} is out of range")
+    if "heads" in options and options["width"] % options["heads"]:
+        raise Refused(f"--model: a width of {options['width']} is no whole number of {options['heads']} heads")
+    return Model(name, task, options, make)

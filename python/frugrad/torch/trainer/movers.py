@@ -1,0 +1,145 @@
+"""Optimisers over flat buffers, by the library's formulas (docs/optimizers.md), on any device.
+
+The library itself reads the text, so options mean what they mean there, and tells the gain. Moments are float32 here,
+whatever ``state`` adam-merged was to have: shorter ones are formats of the library's own optimiser.
+"""
+
+import re
+from typing import Dict, List, Optional, Tuple
+
+import torch
+
+from ..._core import Compressor, Config, Optimizer
+from ..._lib import ConfigError
+from . import Refused
+from .flat import Flat, Group
+
+_USUAL = {  # dense, merged, sign: as `frugrad train` has them
+    "images": ("sgd:momentum=0.9,decay=5e-3", "merged:momentum=0.9,decay=5e-3", "sign:decay=0.1"),
+    "language": ("adamw:beta2=0.95,decay=0.1", "adam-merged:beta2=0.95,decay=0.1", "sign:decay=0.1"),
+    "sentences": ("adamw:decay=0.01", "adam-merged:decay=0.01", "sign:decay=0.01"),
+}
+_KINDS = ("sgd", "adamw", "merged", "adam-merged", "sign")
+_LIMIT = 0.5  # inertia=auto: below, the velocity is not worth its memory
+
+
+def usual_optimizer(task: str, method: str, config: Config) -> str:
+    """What goes with a method: where the residual holds the momentum, the optimiser must not have one."""
+    dense, merged, sign = _USUAL[task]
+    if config.option("feedback") != "merged" or config.option("reduce") == "dense":
+        return dense
+    return sign if method.split(",")[0].strip() == "demo" else merged
+
+
+def _number(text: str) -> float:
+    return {"off": 0.0, "auto": -1.0}[text] if text in ("off", "auto") else float(text)
+
+
+class _Part:
+    """A group's moments and how it moves."""
+
+    def __init__(self, flat: Flat, group: Group, kind: str, options: Dict[str, str], velocity: bool):
+        self.w, self.g = flat.weights[group.begin:group.end], flat.grad[group.begin:group.end]
+        self.decay = _number(options["decay"]) if group.decays else 0.0
+        if not group.compressed:  # no residual holds its momentum
+            kind = {"merged": "sgd", "adam-merged": "adamw", "sign": "adamw"}.get(kind, kind)
+        self.kind, self.inertial = kind, velocity and group.compressed
+        self.mu, self.beta1 = float(options.get("momentum", 0.9)), float(options.get("beta1", 0.9))
+        self.beta2, self.eps = float(options.get("beta2", 0.95)), float(options.get("eps", 1e-8))
+        first = (kind == "sgd" and self.mu > 0) or kind == "adamw" or self.inertial
+        self.first = torch.zeros_like(self.g) if first else None
+        self.second = torch.zeros_like(self.g) if kind in ("adamw", "adam-merged") else None
+        self.most = sum(4 * len(x) for x in (self.first, self.second) if x is not None)
+
+    def step(self, t: int, rate: float, gain: float, inertia: float, left: float) -> None:
+        """t from 1 on; ``left`` is the product of all inertia so far."""
+        if self.decay:
+            self.w.mul_(1 - rate * self.decay)
+        if self.inertial and inertia == 0 and left == 0:
+            self.first, self.inertial = None, False
+        if self.kind == "sign":
+            self.w.add_(self.g.sign(), alpha=-rate)
+        elif self.kind == "sgd":
+            self.w.add_(self.g if self.first is None else self.first.mul_(self.mu).add_(self.g), alpha=-rate)
+        elif self.kind == "merged" and not self.inertial:
+            self.w.add_(self.g, alpha=-rate * gain)
+        elif self.kind == "merged":
+            self.w.add_(self.first.mul_(inertia).add_(self.g), alpha=-rate * gain * (1 - inertia))
+        else:
+            self._adam(t, rate, gain, inertia, left)
+
+    def _adam(self, t: int, rate: float, gain: float, inertia: float, left: float) -> None:
+        self.second.mul_(self.beta2).addcmul_(self.g, self.g, value=1 - self.beta2)
+        root = self.second.sqrt().div_((1 - self.beta2 ** t) ** 0.5).add_(self.eps)
+        if self.kind == "adamw":
+            mean = self.first.mul_(self.beta1).add_(self.g, alpha=1 - self.beta1)
+            unbias, gain = 1 - self.beta1 ** t, 1.0
+        elif self.inertial:
+            mean, unbias = self.first.mul_(inertia).add_(self.g, alpha=1 - inertia), 1 - left
+        else:
+            mean, unbias = self.g, 1.0
+        self.w.addcdiv_(mean, root, value=-rate * gain / unbias)
+
+
+class Mover:
+    """Moves a model's weights by the mean that lies in ``flat.grad``."""
+
+    def __init__(self, text: str, flat: Flat, planner: Compressor, steps: int):
+        kind = text.split(":")[0]
+        if kind not in _KINDS:
+            raise Refused(f"--optimizer: '{kind}' is not for this trainer, which has {', '.join(_KINDS)}")
+        try:
+            asked = Optimizer(text, flat.layout, planner)
+        except ConfigError as error:
+            raise Refused(f"--optimizer: {error}") from None
+        self.text, self.gain = re.sub(r"state=\w+", "state=f32", asked.text), asked.gain
+        options = dict(part.split("=", 1) for part in self.text.partition(":")[2].split(","))
+        for name in ("nesterov", "coupled", "decay_all"):
+            if _number(options.get(name, "0")):
+                raise Refused(f"--optimizer: {name}=1 is not for this trainer")
+        self.inertia = _Inertia(kind, options, planner, flat, steps)
+        self.parts = [_Part(flat, group, kind, options, self.inertia.used) for group in flat.groups]
+        self.t = 0
+
+    def step(self, rate: float) -> None:
+        inertia, left = self.inertia.next(self.t)
+        self.t += 1
+        for part in self.parts:
+            part.step(self.t, rate, self.gain, inertia, left)
+
+    @property
+    def bytes(self) -> int:
+        """The most that it has held."""
+        return sum(part.most for part in self.parts)
+
+
+class _Inertia:
+    """The momentum at the receiver, of each step."""
+
+    def __init__(self, kind: str, options: Dict[str, str], planner: Compressor, flat: Flat, steps: int):
+        asked = _number(options.get("inertia", "off"))
+        self.fixed: Optional[float] = asked if asked >= 0 else None
+        self.wanted: List[float] = []
+        self.product, self.end = 1.0, steps
+        if self.fixed is None:
+            mu = float(options["momentum" if kind == "merged" else "beta1"])
+            self._plan(mu, planner, flat, steps)
+        self.used = self.fixed > 0 if self.fixed is not None else self.end > 0
+
+    def _plan(self, mu: float, planner: Compressor, flat: Flat, steps: int) -> None:
+        some = next((i for i in range(len(flat.names)) if not planner.plan(0, i)["dense"]), None)
+        density = [planner.plan(step, some)["density"] if some is not None else 1.0 for step in range(steps)]
+        beta = planner.config.option("beta")
+        stays = (0.99 if density[-1] <= 0.02 else 0.95) if beta == "auto" else float(beta)
+        for d in density:
+            wait = stays * (1 - d)
+            missing = mu / (1 - mu) - wait / (1 - wait) if wait < 1 else 0.0
+            self.wanted.append(mu if wait == 0 else max(0.0, missing / (1 + missing)))
+        self.end = max((i + 1 for i, x in enumerate(self.wanted) if x > _LIMIT), default=0)
+
+    def next(self, step: int) -> Tuple[float, float]:
+        if not self.used or step >= self.end:
+            return 0.0, 0.0
+        now = self.fixed if self.fixed is not None else self.wanted[step]
+        self.product *= now
+        return now, self.product

@@ -1,0 +1,120 @@
+"""A run while it goes on: times of its parts, lines of metrics, and lines for people."""
+
+import contextlib
+import json
+import math
+import statistics
+import sys
+import time
+from typing import Dict, Iterator, List, Optional, Tuple
+
+import torch
+
+from . import Failed
+from .tasks import Score
+
+PARTS = ("data", "forward", "backward", "blocked", "compress", "wait", "wire", "decode", "optimizer")
+
+
+class Clock:
+    """Milliseconds of steps and of their parts. On a GPU by events, which nobody waits for before ``settle``."""
+
+    def __init__(self, gpu: bool):
+        self.gpu = gpu
+        self.parts: Dict[str, float] = dict.fromkeys(PARTS, 0.0)
+        self.steps: List[float] = []
+        self._marks: List[Tuple[str, object, object]] = []
+        self._begun = self._now()
+
+    def _now(self):
+        if not self.gpu:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _between(self, a, b) -> float:
+        return a.elapsed_time(b) if self.gpu else 1e3 * (b - a)
+
+    @contextlib.contextmanager
+    def __call__(self, part: str) -> Iterator[None]:
+        begun = self._now()
+        yield
+        self._marks.append((part, begun, self._now()))
+
+    def begin(self) -> None:
+        """What was done since the last step, as an evaluation, belongs to none."""
+        self._begun = self._now()
+
+    def step(self) -> None:
+        end = self._now()
+        self._marks.append(("", self._begun, end))
+        self._begun = end
+
+    def settle(self) -> None:
+        """Wait for the device and take the times of all that is over."""
+        if self.gpu:
+            torch.cuda.synchronize()
+        for part, a, b in self._marks:
+            if part:
+                self.parts[part] += self._between(a, b)
+            else:
+                self.steps.append(max(self._between(a, b), 1e-6))
+        self._marks.clear()
+
+    def means(self) -> Dict[str, float]:
+        return {part: total / max(1, len(self.steps)) for part, total in self.parts.items()}
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.steps) if self.steps else 0.0
+
+
+class Log:
+    """Metrics, a line for each step and each evaluation, as `frugrad train` writes them; and, unless quiet, stderr."""
+
+    def __init__(self, path: Optional[str], quiet: bool):
+        self.quiet, self.path, self.file = quiet, path, None
+        if path is not None:
+            try:
+                self.file = open(path, "w", encoding="utf-8")
+            except OSError as error:
+                raise Failed(f"{path}: cannot write: {error.strerror}") from None
+
+    def put(self, kind: str, step: int, **numbers: object) -> None:
+        """A line; numbers without a value are left out."""
+        if self.file is None:
+            return
+        kept = {name: x for name, x in numbers.items() if not isinstance(x, float) or math.isfinite(x)}
+        try:
+            self.file.write(json.dumps(dict(kind=kind, step=step, **kept)) + "\n")
+        except OSError as error:
+            raise Failed(f"{self.path}: cannot write: {error.strerror}") from None
+
+    def score(self, split: str, step: int, score: Score, language: bool) -> None:
+        perplexity = perplexity_of(score.loss) if language else math.nan
+        self.put(split, step, loss=score.loss, accuracy=score.accuracy, perplexity=perplexity)
+        self.flush()
+        what = f"perplexity {perplexity:.2f}" if language else f"accuracy {100 * score.accuracy:.2f} %"
+        self.say(f"after step {step}: {what}, loss {score.loss:.4f} on the {split} split")
+
+    def say(self, line: str) -> None:
+        if not self.quiet:
+            print(line, file=sys.stderr, flush=True)
+
+    def flush(self) -> None:
+        if self.file is not None:
+            try:
+                self.file.flush()
+            except OSError as error:
+                raise Failed(f"{self.path}: cannot write: {error.strerror}") from None
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.flush()
+            self.file.close()
+            self.file = None
+
+
+def perplexity_of(loss: float) -> float:
+    return math.exp(loss) if loss < 700 else math.inf

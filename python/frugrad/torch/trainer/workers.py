@@ -1,0 +1,172 @@
+"""The workers of a run, all played by one process: what each sends of its gradient, and the mean of it.
+
+An exchange takes ``flat.grad`` of one worker after the other and leaves the mean there. Bytes are what one worker would
+put on the wire: a frame to each of the others, or its part of a ring.
+"""
+
+import sys
+from typing import List
+
+import torch
+
+from ... import _cuda
+from ..._core import Compressor, Config
+from ..._lib import ConfigError, FrugradError, lib
+from . import Failed, Refused
+from .flat import Flat
+
+
+def read_config(text: str) -> Config:
+    """A method that is a mean of frames; Refused where it is none."""
+    try:
+        config = Config(text)
+    except ConfigError as error:
+        raise Refused(f"--method: {error}") from None
+    reduce = config.option("reduce")
+    if reduce not in ("gather", "dense"):
+        raise Refused(f"--method: reduce={reduce} is no mean of all workers' frames; this trainer plays the workers in"
+                      " one process and takes reduce=gather and dense. `frugrad train` has all of them")
+    if config.option("feedback") == "ef21" and reduce != "dense":
+        raise Refused("--method: feedback=ef21 is not for this trainer: its receivers remember what came before")
+    return config
+
+
+class Exchange:
+    """Whole gradients, added up."""
+
+    name = "dense"
+
+    def __init__(self, flat: Flat, workers: int):
+        self.flat, self.workers = flat, workers
+        self.dense_bytes = 8 * flat.n * (workers - 1) // workers  # of a step of a ring
+        self.density, self.sent = 1.0, self.dense_bytes  # of the last step
+        self.state_bytes = 0  # of one worker
+        self.total = torch.zeros_like(flat.grad) if type(self) is Exchange and workers > 1 else None
+
+    def take(self, worker: int, step: int) -> None:
+        """The gradient of a worker is there."""
+        if self.total is not None:
+            self.total.add_(self.flat.grad)
+
+    def mean(self, step: int) -> None:
+        """Leave the mean in place of the last worker's gradient."""
+        if self.total is not None:
+            torch.mul(self.total, 1 / self.workers, out=self.flat.grad)
+            self.total.zero_()
+
+    def check(self) -> None:
+        """Raise where something went wrong on the device since the last time."""
+
+
+class Frames(Exchange):
+    """What all exchanges of frames share: a compressor and a frame of each worker."""
+
+    def __init__(self, flat: Flat, workers: int, each: List, planner: Compressor, device: torch.device):
+        super().__init__(flat, workers)
+        self.each, self.planner = each, planner
+        room = each[0].bound(0, flat.n) + 15 & ~15
+        make = torch.empty if device.type == "cpu" else torch.zeros
+        self.frames = [make(room, dtype=torch.uint8, device=device) for _ in each]
+        self.lengths, self._densities = [0] * workers, {}
+        # What one worker keeps between steps, and everybody's frames, which it holds while it adds them up.
+        self.state_bytes = lib.frug_compressor_state_size(planner.handle)
+        self.most = 0
+
+    def _count(self, density: float) -> None:
+        self.sent, self.density = self.lengths[0] * (self.workers - 1), density
+        if sum(self.lengths) > self.most:
+            self.state_bytes += sum(self.lengths) - self.most
+            self.most = sum(self.lengths)
+
+
+class DeviceFrames(Frames):
+    """Frames made and added up on the GPU, or by the emulator on the host."""
+
+    name = "gather, frames made on the GPU"
+
+    def __init__(self, flat: Flat, workers: int, planner: Compressor, steps: int):
+        if workers > _cuda.MOST_FRAMES:
+            raise ConfigError(f"there are more than {_cuda.MOST_FRAMES} workers")
+        each = [_cuda.CudaCompressor(planner.config, flat.layout, steps, i) for i in range(workers)]
+        super().__init__(flat, workers, each, planner, flat.grad.device)
+
+    def _stream(self) -> int:
+        return torch.cuda.current_stream().cuda_stream if self.flat.grad.is_cuda else 0
+
+    def take(self, worker: int, step: int) -> None:
+        frame = self.frames[worker]
+        self.lengths[worker] = self.each[worker].compress(step, 0, self.flat.n, self.flat.grad.data_ptr(),
+                                                          frame.data_ptr(), frame.numel(), self._stream())
+
+    def mean(self, step: int) -> None:
+        self.flat.grad.zero_()
+        self.each[0].decompress_add(step, [f.data_ptr() for f in self.frames], 1 / self.workers, 0, self.flat.n,
+                                    self.flat.grad.data_ptr(), self._stream())
+        if self.lengths[0] not in self._densities:  # lengths follow from densities here
+            self._densities[self.lengths[0]] = sum(x * n for x, n in zip(shares(self.planner, step, len(
+                self.flat.sizes)), self.flat.sizes)) / self.flat.n
+        self._count(self._densities[self.lengths[0]])
+
+    def check(self) -> None:
+        for compressor in self.each:
+            compressor.verdict(self._stream())
+
+
+class HostFrames(Frames):
+    """Frames made and added up on the host; gradients of a GPU are copied there and back."""
+
+    name = "gather"
+
+    def __init__(self, flat: Flat, workers: int, planner: Compressor, steps: int, threads: int):
+        each = [Compressor(planner.config, flat.layout, steps, threads, i) for i in range(workers)]
+        super().__init__(flat, workers, each, planner, torch.device("cpu"))
+        gpu = flat.grad.is_cuda
+        self.values = torch.empty(flat.n, pin_memory=True) if gpu else flat.grad
+        self.name = "gather, frames made on the host" if gpu else self.name
+
+    def take(self, worker: int, step: int) -> None:
+        if self.values is not self.flat.grad:
+            self.values.copy_(self.flat.grad)
+        frame = self.frames[worker]
+        self.lengths[worker] = self.each[worker].compress(step, 0, self.flat.n, self.values.data_ptr(),
+                                                          frame.data_ptr(), frame.numel())
+
+    def mean(self, step: int) -> None:
+        self.values.zero_()
+        self.each[0].decompress_add([f.data_ptr() for f in self.frames], self.lengths, 1 / self.workers, 0,
+                                    self.flat.n, self.values.data_ptr())
+        if self.values is not self.flat.grad:
+            self.flat.grad.copy_(self.values)
+        self._count(self.each[0].stats()["density_now"])
+
+
+def shares(planner: Compressor, step: int, tensors: int) -> List[float]:
+    """What a step is to send of each tensor; where the data decides, the density that it aims at."""
+    plans = [planner.plan(step, i) for i in range(tensors)]
+    return [1.0 if p["dense"] else p["kept"] / p["units"] if p["segments"] and p["kept"] else p["density"]
+            for p in plans]
+
+
+def make_planner(config: Config, flat: Flat, steps: int) -> Compressor:
+    """A compressor on the host that is only asked about plans."""
+    try:
+        return Compressor(config, flat.layout, steps)
+    except ConfigError as error:
+        raise Refused(f"--method: {error}") from None
+
+
+def make_exchange(flat: Flat, planner: Compressor, workers: int, steps: int, threads: int) -> Exchange:
+    """Frames made on the GPU where there is one whose kernels take the config; on the host otherwise."""
+    if planner.config.option("reduce") == "dense":
+        return Exchange(flat, workers)
+    gpu = flat.grad.is_cuda
+    try:
+        if gpu or _cuda.emulated():
+            if gpu and _cuda.emulated():
+                raise ImportError("the library that FRUGRAD_CUDA_LIBRARY names has no GPU")
+            return DeviceFrames(flat, workers, planner, steps)
+    except (ConfigError, ImportError) as error:
+        print(f"frugrad: frames are made on the host: {error}", file=sys.stderr)
+    except FrugradError as error:
+        raise Failed(f"no compressor on the GPU: {error}") from None
+    return HostFrames(flat, workers, planner, steps, threads)

@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# `frugrad compare --size full` starts Python for every run, one at a time, with the words that are recorded; takes its
+# summary and metrics as those of `frugrad train`; and says once, before all, when PyTorch cannot be loaded. The Python
+# here is a script that trains nothing; tests/python/test_train.py has the trainer.
+set -euo pipefail
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+fail() { echo "cli_compare_torch: $*" >&2; exit 1; }
+
+mkdir -p data/cifar10 data/wikitext-2 data/glue/SST-2 data/tokenizers bin
+printf 'image' | tee data/cifar10/test_batch.bin >data/cifar10/data_batch_1.bin
+touch data/wikitext-2/test.gpt2bpe.u16.xz data/glue/SST-2/test_labeled.tsv
+
+# A Python that knows the module: dense is best at the middle rate, no-feedback diverges at the highest, topk is
+# refused.
+cat >bin/fake <<'PY'
+#!/usr/bin/env python3
+import atexit, json, os, sys
+
+words = sys.argv[1:]
+if words[:1] == ["-c"]:
+    sys.exit(0 if words[1] == "import frugrad.torch.train" else 1)
+assert words[:2] == ["-m", "frugrad.torch.train"], words
+assert sys.argv[0].endswith("/bin/fake"), sys.argv
+os.mkdir("alone")  # one at a time: there is one GPU
+atexit.register(os.rmdir, "alone")
+with open(os.environ["STARTED"], "a") as file:
+    file.write(" ".join(words[2:]) + "\n")
+switches = ("--json", "--quiet", "--metrics-layers")
+rest = [word for word in words[2:] if word not in switches]
+asked = dict(zip(rest[::2], rest[1::2]))
+assert "--json" in words and "--quiet" in words and set(map(len, (rest[::2], rest[1::2]))) == {len(rest) // 2}, words
+rate, steps, seed = float(asked["--rate"]), int(asked["--steps"]), int(asked["--seed"])
+if asked["--method"] == "topk":
+    print("frugrad: --method: not here", file=sys.stderr)
+    sys.exit(2)
+if asked["--method"] == "frugrad,feedback=none" and rate > 0.1:
+    print("a warning\nfrugrad: the loss is not finite after step 3; a lower --rate may help", file=sys.stderr)
+    sys.exit(1)
+dense = 1000 * steps
+sent = dense if asked["--method"] == "dense" else dense // 10
+value = 0.9 - abs(rate - 0.1) - 0.001 * seed
+with open(asked["--metrics"], "w") as file:
+    for step in range(1, steps + 1):
+        print(json.dumps({"kind": "step", "step": step, "loss": 1 / step, "seconds": 0.01,
+                          "bytes_sent": sent * step // steps, "bytes_dense": 1000 * step}), file=file)
+        if "--metrics-layers" in words and step == 1:
+            print(json.dumps({"kind": "layers", "step": 1, "names": ["a"], "density": [0.0625]}), file=file)
+    print(json.dumps({"kind": "test", "step": steps, "loss": 1, "accuracy": value, "perplexity": 10 + rate}), file=file)
+print(json.dumps({"accuracy": value, "perplexity": 10 + rate, "loss": 1, "split": "test", "step": steps, "workers": 4,
+                  "bytes_sent": sent, "bytes_dense": dense, "density_mean": sent / dense, "step_ms": 10,
+                  "model_state_bytes": 160, "weight_bytes": 40, "gradient_bytes": 40, "library_bytes": 80,
+                  "time_ms": {"forward": 3, "backward": 5, "compress": 1}, "device": "none"}, indent=2))
+PY
+chmod +x bin/fake
+export FRUGRAD_PYTHON=$work/bin/fake STARTED=$work/started
+full="$FRUGRAD compare --suite paper --size full --data data"
+
+# -- the plan: three tasks, all of them by Python, no method that is no mean of frames
+$full --plan >plan 2>err || fail "--plan fails: $(cat err)"
+grep -v '^#' plan >commands
+if grep -v '^python3 -m frugrad.torch.train --model ' commands; then fail "a command is not Python's"; fi
+for task in resnet18-cifar10 gpt2-wikitext2 bert-sst2; do
+    grep -q "^# $task, dense: " plan || fail "no $task in the plan"
+done
+! grep -q 'gsgd' plan || fail "gossip is in the plan, which the trainer refuses"
+[ ! -e started ] || fail "--plan starts Python"
+for suite in ablation scaling; do
+    "$FRUGRAD" compare --suite $suite --size full --data data --plan >plan.$suite
+    ! grep -q 'reduce=split' plan.$suite || fail "reduce=split is in suite $suite"
+done
+"$FRUGRAD" compare --suite sgc --size full --weights data --data data --plan >plan.sgc 2>err &&
+    fail "suite sgc of size full needs no weights"
+grep -q 'gpt2-bytes.safetensors' err || fail "suite sgc is not as it was: $(cat err)"
+"$FRUGRAD" compare --suite paper --size small --tasks bert-sst2 --data data --plan >plan.small
+if grep -v '^#' plan.small | grep -qv '^frugrad train'; then fail "size small starts Python"; fi
+
+# -- runs: searches, tests, one that diverges, one that is refused
+code=0
+$full --tasks resnet18-cifar10 --methods dense,topk,frugrad,no-feedback --seeds 2 --out a >out 2>err || code=$?
+[ $code = 1 ] || fail "with a refused method the status is $code: $(cat err)"
+grep -q '1 run failed; what they said is in a/work' err || fail "a refused run is not told: $(cat err)"
+grep -Eq '^FruGrad 94 % +0\.1 +89\.85 ± .* 2$' out || fail "no line of FruGrad: $(cat out)"
+python3 - <<'PY' || fail "the records are not as promised"
+import json
+
+runs = [json.loads(line) for line in open("a/runs.jsonl", encoding="utf-8")]
+started = open("started").read().splitlines()
+assert len(runs) == len(started), (len(runs), len(started))
+for r in runs:
+    assert (r["suite"], r["size"], r["task"], r["metric"]) == ("paper", "full", "resnet18-cifar10", "accuracy"), r
+    words = r["command"].split()
+    assert words[:4] == ["python3", "-m", "frugrad.torch.train", "--model"] and "fake" not in r["command"], words
+    assert not {"--metrics", "--json", "--no-augment", "--samples"} & set(words), words
+    assert words[words.index("--data") + 1] == "data/cifar10", words
+    assert ("--hold-out" in words) == (r["phase"] == "tune") and "--judge" not in words, words
+    assert any(line.startswith(" ".join(words[3:]) + " ") for line in started), words
+    if "result" in r:
+        assert r["result"]["device"] == "none" and len(r["curve"]["step"]) <= 60 and r["evals"]["step"] == [980], r
+        assert ("layers" in r) == (r["phase"] == "test" and r["seed"] == 1), r.keys()
+tests = {(r["method"], r["seed"], r["rate"]) for r in runs if r["phase"] == "test"}
+assert tests == {(m, s, 0.1) for m in ("dense", "frugrad", "no-feedback") for s in (1, 2)}, tests
+diverged = {(r["method"], r["rate"]) for r in runs if r.get("diverged")}
+assert diverged == {("no-feedback", 0.25)}, diverged
+(refused,) = [r for r in runs if r["method"] == "topk"]
+assert (refused["status"], refused["error"]) == (2, "--method: not here"), refused
+PY
+"$FRUGRAD" report a --no-times >report 2>err || fail "a report fails: $(cat err)"
+grep -q 'FruGrad 94 %' report || fail "a report without FruGrad: $(cat report)"
+cp started before
+$full --tasks resnet18-cifar10 --methods dense,frugrad,no-feedback --seeds 2 --out a >out 2>err || fail "$(cat err)"
+cmp -s started before || fail "what is done is done again"
+
+# -- a language model's words: tokens are files, and a search goes by the validation split
+$full --tasks gpt2-wikitext2 --methods dense --rates 2 --seeds 1 --out b >out 2>err || fail "gpt2 fails: $(cat err)"
+tail -1 started >last
+grep -q -- '--model gpt2-small:length=512,dropout=0 --data data/wikitext-2 --method dense' last || fail "$(cat last)"
+grep -q -- '--judge valid' started || fail "a search of GPT-2 is not judged by the validation split"
+
+# -- no PyTorch is told once, and nothing is started
+printf '#!/bin/sh\necho "ModuleNotFoundError: No module named '"'torch'"'" >&2\nexit 1\n' >bin/bare
+chmod +x bin/bare
+without() {
+    local code=0
+    FRUGRAD_PYTHON=$1 $full --out c >out 2>err || code=$?
+    [ $code = 1 ] || fail "without PyTorch the status is $code: $(cat err)"
+    [ "$(grep -vc '^  hint: ' err)" = 1 ] || fail "not one line but: $(cat err)"
+    grep -q "$2" err || fail "it is not said that '$2': $(cat err)"
+    [ ! -s c/runs.jsonl ] || fail "runs without PyTorch are recorded"
+    [ -z "$(ls c/work)" ] || fail "files stay: $(ls c/work)"
+}
+without "$work/bin/bare" "bare cannot load that: ModuleNotFoundError: No module named 'torch'"
+without "$work/bin/nothing" 'it cannot be started'
+echo "cli_compare_torch: all right"

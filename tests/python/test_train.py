@@ -1,0 +1,314 @@
+"""frugrad.torch.train: small models learn, the summary is that of `frugrad train`, and wrong words are told."""
+
+import contextlib
+import io
+import json
+import lzma
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import support
+
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # on the host, also where there is a GPU
+torch = support.need("torch")
+
+from frugrad._core import Config, Optimizer  # noqa: E402
+from frugrad.torch import train  # noqa: E402
+from frugrad.torch.trainer.flat import Flat  # noqa: E402
+from frugrad.torch.trainer.loop import Clip  # noqa: E402
+from frugrad.torch.trainer.movers import Mover  # noqa: E402
+from frugrad.torch.trainer.rates import parse_schedule  # noqa: E402
+from frugrad.torch.trainer.reading import WordPiece  # noqa: E402
+from frugrad.torch.trainer.workers import make_planner  # noqa: E402
+
+DATA = Path(os.environ.get("FRUGRAD_DATA") or support.SOURCE.parent / "shared" / "data")
+GPT2, BERT = "gpt2-small:layers=1,width=32,heads=2,length=16,dropout=0", "bert-small:layers=1,width=32,heads=2,length=8"
+FIELDS = """accuracy perplexity loss split answers train_loss bytes_sent bytes_dense density_mean model_state_bytes
+weight_bytes gradient_bytes library_bytes seconds step_ms time_ms step steps model data seed workers threads batch
+params method config algorithm optimizer schedule rate clip gain version device torch driver
+max_memory_allocated""".split()
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "film", "a", "##s", "."]
+
+
+def write_data(folder: Path) -> None:
+    """Images whose brightness is their label, a text of few words, and sentences that say what their label is."""
+    dice = torch.Generator().manual_seed(7)
+    for part in ("cifar10", "text", "SST-2"):
+        (folder / part).mkdir()
+    for name, count in (("data_batch_1.bin", 96), ("test_batch.bin", 32)):
+        labels = torch.randint(0, 10, (count, 1), generator=dice)
+        pixels = 25 * labels + torch.randint(0, 20, (count, 3072), generator=dice)
+        raw = torch.cat([labels, pixels], 1).to(torch.uint8).flatten().tolist()
+        (folder / "cifar10" / name).write_bytes(bytes(raw))
+    for name, count in (("train", 300), ("valid", 20), ("test", 20)):
+        chosen = torch.randint(0, 3, (count,), generator=dice).tolist()
+        (folder / "text" / f"{name}.txt").write_text("".join(("the cat sat. ", "a dog ran. ", "so it was. ")[i]
+                                                             for i in chosen))
+        tokens = torch.randint(0, 50, (400,), generator=dice).tolist()
+        with lzma.open(folder / "text" / f"{name}.gpt2bpe.u16.xz", "wb") as file:
+            file.write(b"".join(t.to_bytes(2, "little") for t in tokens))
+    for name, count in (("train", 120), ("dev", 20), ("test_labeled", 20)):
+        labels = torch.randint(0, 2, (count,), generator=dice).tolist()
+        rows = [f"a {('bad', 'good')[label]} film{'s' * (i % 2)} .\t{label}" for i, label in enumerate(labels)]
+        (folder / "SST-2" / f"{name}.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+
+
+class Case(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.room = tempfile.TemporaryDirectory(prefix="frugrad-test-")
+        cls.folder = Path(cls.room.name)
+        write_data(cls.folder)
+        cls.addClassCleanup(cls.room.cleanup)
+        cls.addClassCleanup(torch.set_num_threads, torch.get_num_threads())
+
+    def run_main(self, *words: str, code: int = 0):
+        """What a command printed: the summary, or where it fails its last line on stderr."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = train.main([*map(str, words), "--json", "--quiet", "--threads", "1"])
+        self.assertEqual(status, code, err.getvalue())
+        if code:
+            self.assertEqual(out.getvalue(), "")
+            return err.getvalue().splitlines()[-1]
+        return json.loads(out.getvalue())
+
+    def images(self, *words: str, code: int = 0, steps: int = 8, data: str = "cifar10"):
+        return self.run_main("--model", "resnet18:width=4", "--data", self.folder / data, "--steps", steps, "--batch",
+                             8, "--workers", 2, "--rate", 0.05, "--no-augment", *words, code=code)
+
+    def text(self, *words: str, code: int = 0, steps: int = 30):
+        return self.run_main("--model", GPT2, "--data", self.folder / "text", "--tokens", "bytes", "--steps", steps,
+                             "--batch", 4, "--rate", 1e-2, *words, code=code)
+
+
+class Learning(Case):
+    def test_losses_fall(self):
+        begins = math.log(256)
+        for method in "frugrad", "dense", "topk", "dgc --optimizer adam-merged", "demo":
+            said = self.text("--method", *method.split(), "--schedule", "linear,warmup=3")
+            self.assertLess(said["loss"], 0.75 * begins, method)
+            self.assertAlmostEqual(said["perplexity"], math.exp(said["loss"]), places=5)
+            self.assertEqual((said["split"], said["device"]), ("test", "cpu"))
+        said = self.images(steps=20)
+        self.assertLess(said["train_loss"], 0.9 * math.log(10))
+        said = self.run_main("--model", BERT, "--data", self.folder / "SST-2", "--tokens", self.folder / "vocab.txt",
+                             "--steps", 40, "--batch", 8, "--workers", 2, "--rate", 5e-3)
+        self.assertEqual((said["accuracy"], said["answers"]), (1.0, 20))
+        said = self.run_main("--model", GPT2, "--data", self.folder / "text", "--steps", 3, "--batch", 2)
+        self.assertEqual(said["params"], 50257 * 32 + 16 * 32 + 12 * 32 * 32 + 13 * 32 + 2 * 32)
+
+    def test_frames_of_everything_are_dense(self):
+        for model in self.images, self.text:
+            dense = model("--method", "dense", steps=8)
+            whole = model("--method", "frugrad,density=1,feedback=none,value=f32", steps=8)
+            self.assertAlmostEqual(dense["train_loss"], whole["train_loss"], delta=1e-3)
+            self.assertAlmostEqual(dense["loss"], whole["loss"], delta=2e-3)
+            self.assertEqual((dense["density_mean"], whole["density_mean"]), (1, 1))
+            self.assertGreater(whole["bytes_sent"], dense["bytes_sent"] * 0.99)
+
+    def test_a_seed_is_a_run(self):
+        first, again, other = (self.text("--seed", seed, steps=6) for seed in (3, 3, 4))
+        self.assertEqual(first["loss"], again["loss"])
+        self.assertNotEqual(first["loss"], other["loss"])
+        few, many = (self.text("--method", "dense", "--workers", n, "--batch", 8 // n, steps=4) for n in (1, 4))
+        self.assertAlmostEqual(few["loss"], many["loss"], delta=1e-4)  # as many workers, the same samples
+        self.assertEqual((few["bytes_sent"], few["bytes_dense"]), (0, 0))
+
+    def test_augmented_images_differ(self):
+        base = ["--model", "resnet18:width=4", "--data", self.folder / "cifar10", "--steps", 2, "--batch", 8]
+        self.assertNotEqual(self.run_main(*base)["train_loss"], self.run_main(*base, "--no-augment")["train_loss"])
+
+    def test_a_loss_that_is_no_number_ends_a_run(self):
+        said = self.text("--method", "dense", "--optimizer", "sgd", "--rate", "1e30", code=1)
+        self.assertIn("is not finite after step", said)
+
+
+class Judging(Case):
+    def test_the_test_split_stays_shut(self):
+        shut = self.folder / "shut"
+        shut.mkdir()
+        (shut / "data_batch_1.bin").write_bytes((self.folder / "cifar10" / "data_batch_1.bin").read_bytes())
+        (shut / "test_batch.bin").write_bytes(b"not to be read")
+        said = self.images("--hold-out", 16, "--eval-every", 2, data="shut", steps=4)
+        self.assertEqual((said["split"], said["answers"]), ("valid", 16))
+        self.assertIn("test_batch.bin", self.images(data="shut", steps=1, code=1))
+        self.assertIn("not the test split", self.images("--hold-out", 16, "--judge", "test", data="shut", code=2))
+        self.assertIn("cannot hold out", self.images("--hold-out", 96, data="shut", code=1))
+        test = self.folder / "text" / "test.txt"
+        was = test.read_bytes()
+        test.write_bytes(b"")
+        try:
+            said = self.text("--judge", "valid", steps=2)
+            self.assertIn("test.txt", self.text(steps=1, code=1))
+        finally:
+            test.write_bytes(was)
+        valid = len((self.folder / "text" / "valid.txt").read_bytes())
+        self.assertEqual((said["split"], said["answers"]), ("valid", valid - 1))  # every byte but the first
+        held = self.text("--hold-out", 8, "--eval-batches", 1, "--workers", 2, "--batch", 2, steps=1)
+        self.assertEqual((held["split"], held["answers"]), ("valid", 4 * 16))
+        self.assertIn("no valid split", self.images("--judge", "valid", steps=1, code=1))
+
+    def test_the_summary_and_the_metrics(self):
+        log = self.folder / "log"
+        said = self.text("--metrics", log, "--metrics-layers", "--eval-every", 4, "--clip", 1, "--workers", 4, steps=10)
+        self.assertEqual([name for name in FIELDS if name not in said], [])
+        self.assertEqual(said["bytes_dense"], 10 * 2 * 3 * said["params"])  # 2 (P - 1) / P floats
+        self.assertEqual(said["bytes_sent"] % 30, 0)
+        self.assertEqual(said["config"], Config("frugrad").text)
+        self.assertEqual(said["model_state_bytes"],
+                         said["weight_bytes"] + said["gradient_bytes"] + said["library_bytes"])
+        self.assertTrue(all(said["time_ms"][part] > 0 for part in ("forward", "backward", "compress", "decode")))
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        steps = [line for line in lines if line["kind"] == "step"]
+        self.assertEqual([line["step"] for line in steps], list(range(1, 11)))
+        self.assertEqual(steps[-1]["bytes_sent"], said["bytes_sent"])
+        self.assertTrue(all(line["seconds"] > 0 for line in steps))
+        kinds = [line["kind"] for line in lines if line["kind"] != "layers"]
+        self.assertEqual(kinds, ["step"] * 4 + ["valid"] + ["step"] * 4 + ["valid"] + ["step"] * 2 + ["test"])
+        self.assertEqual(lines[-1]["perplexity"], said["perplexity"])
+        layers = [line for line in lines if line["kind"] == "layers"]
+        self.assertEqual((layers[0]["step"], layers[-1]["step"]), (1, 10))
+        self.assertEqual(dict(zip(layers[0]["names"], layers[0]["density"]))["wte.weight"], 0.0625)
+
+    def test_memory_is_of_one_worker(self):
+        one, four = (self.text("--method", "frugrad", "--workers", n, "--batch", 8 // n, steps=2) for n in (1, 4))
+        frame = four["bytes_sent"] // 6
+        self.assertEqual(four["library_bytes"] - one["library_bytes"], 3 * frame)
+
+    def test_wrong_words(self):
+        for words, pattern in (
+            (["--method", "gsgd"], "reduce=gossip is no mean"),
+            (["--method", "frugrad,reduce=split,down=2"], "reduce=split is no mean"),
+            (["--method", "frugrad,feedback=ef21"], "ef21"),
+            (["--method", "frugrad,wrong=1"], "unknown option 'wrong'"),
+            (["--optimizer", "microadam"], "microadam"),
+            (["--optimizer", "sgd:nesterov=1"], "nesterov"),
+            (["--optimizer", "adamw:wrong=1"], "unknown option 'wrong'"),
+            (["--schedule", "cosine,cool=3"], "cosine,cool=3"),
+            (["--model", "gpt3"], "no 'gpt3'"),
+            (["--model", "gpt2-small:layers=x"], "'x' is not a number"),
+            (["--model", "gpt2-small:deep=2"], "no option 'deep'"),
+            (["--model", "gpt2-small:width=30,heads=4"], "no whole number"),
+            (["--workers", "0"], "'0' is not a whole number"),
+            (["--rate", "-1"], "'-1' is not a number above 0"),
+            (["--tokens", "letters"], "letters"),
+            (["--augment-not"], "--augment-not"),
+        ):
+            said = self.text(*words, code=2)
+            self.assertTrue(said.startswith("frugrad: ") and pattern in said, said)
+        self.assertIn("required: --model", self.run_main("--data", ".", "--steps", 1, code=2))
+        self.assertIn("no such directory", self.text("--data", self.folder / "nothing", code=1))
+        self.assertIn("fewer than a step takes", self.text("--batch", "100000", code=1))
+        self.assertIn("cannot write", self.text("--metrics", self.folder / "no" / "log", code=1))
+
+
+class Parts(unittest.TestCase):
+    def test_optimisers_are_the_library_s(self):
+        for text, method in (("sgd:momentum=0.9,decay=5e-3", "dense"), ("sgd:momentum=0", "dense"),
+                             ("adamw:beta2=0.95,decay=0.1", "dense"), ("merged:decay=5e-3", "frugrad"),
+                             ("merged:inertia=0.5", "frugrad"), ("merged", "dgc"), ("sign:decay=0.1", "demo"),
+                             ("adam-merged:beta2=0.95,decay=0.1,state=f32", "frugrad"),
+                             ("adam-merged:inertia=0.7,state=f32", "frugrad"),
+                             ("merged:inertia=auto", "frugrad,schedule=frugrad"),
+                             ("adam-merged:inertia=auto,state=f32", "frugrad,schedule=frugrad")):
+            torch.manual_seed(1)
+            model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.LayerNorm(128), torch.nn.Linear(128, 8))
+            config = Config(method)
+            flat = Flat(model, config, torch.device("cpu"))
+            planner = make_planner(config, flat, 30)
+            mover, weights = Mover(text, flat, planner, 30), flat.weights.clone()
+            reference = Optimizer(text, flat.layout, planner)
+            for step in range(30):
+                flat.grad.copy_(torch.randn(flat.n))
+                flat.grad[:8192][torch.rand(8192) > 0.1] = 0
+                reference.step(step, 0, flat.n, flat.grad.data_ptr(), 0.01, weights.data_ptr())
+                mover.step(0.01)
+            self.assertLess(float((weights - flat.weights).abs().max()), 1e-6, (text, method))
+
+    def test_parameters_are_views_in_groups(self):
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(64, 128))
+        before = [p.detach().clone() for p in model.parameters()]
+        flat = Flat(model, Config("frugrad"), torch.device("cpu"))
+        self.assertTrue(all(torch.equal(a, b) for a, b in zip(before, model.parameters())))
+        self.assertEqual([tuple(group) for group in flat.groups],
+                         [(0, 8192, True, True), (8192, 8208, False, True), (8208, 8340, False, False)])
+        flat.weights.zero_()
+        self.assertEqual(sum(float(p.detach().abs().sum()) for p in model.parameters()), 0)
+        model[1](torch.ones(1, 64)).sum().backward()
+        self.assertEqual(float(flat.grad.sum()), 8192 + 128)
+
+    def test_schedules(self):
+        cosine = parse_schedule("cosine,warmup=4")
+        for step, factor in ((0, 0.25), (3, 1), (4, 1), (54, 0.5), (103, 0.5 + 0.5 * math.cos(math.pi * 0.99))):
+            self.assertAlmostEqual(cosine.at(step, 104), factor, places=12)
+        self.assertEqual([parse_schedule("linear").at(step, 4) for step in range(4)], [1, 0.75, 0.5, 0.25])
+        self.assertEqual(parse_schedule("constant").at(7, 8), 1)
+
+    def test_clipping(self):
+        flat = Flat(torch.nn.Linear(8, 8), Config("frugrad"), torch.device("cpu"))
+        whole = Clip(0.5, flat, True)
+        for size, norm in ((3.0, 0.5), (0.01, 0.01 * math.sqrt(72))):
+            flat.grad.fill_(size)
+            whole.before()
+            whole.after(1)
+            self.assertAlmostEqual(float(flat.grad.norm()), norm, places=5)
+        lagging = Clip(0.5, flat, False)
+        norms = []
+        for size in (1.0, 2.0):
+            flat.grad.fill_(size)
+            lagging.before()
+            norms.append(float(flat.grad.norm()))
+            lagging.after(1)
+        self.assertAlmostEqual(norms[0], 0.5, places=5)
+        self.assertAlmostEqual(norms[1], 1.0, places=5)  # by the norm of the step before
+
+    def test_pieces_of_words(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "vocab")
+            path.write_text("\n".join(WORDS) + "\n")
+            pieces = WordPiece(path)
+        said = [WORDS[i] for i in pieces.encode("A  Good\tfilms.bäd (x)")]
+        self.assertEqual(said, ["a", "good", "film", "##s", ".", "bad", "[UNK]", "[UNK]", "[UNK]"])
+
+    def test_pieces_of_words_are_bert_s(self):
+        vocab, oracle = DATA / "tokenizers/bert_base_uncased_vocab.txt", DATA / "tokenizers/oracle"
+        if not oracle.is_dir():
+            self.skipTest(f"no {oracle}")
+        pieces = WordPiece(vocab)
+        with lzma.open(oracle / "bert_CoLA.dev.ids.txt.xz", "rt") as file:
+            wanted = [[int(i) for i in line.split()] for line in file]
+        with lzma.open(DATA / "glue/CoLA/dev.tsv.xz", "rt", encoding="utf-8") as file:
+            texts = [line.rstrip("\n").split("\t")[3] for line in file]
+        self.assertEqual([[101, *pieces.encode(text), 102] for text in texts], wanted)
+
+
+class OnADevice(Case):
+    def test_frames_of_kernels_are_those_of_the_host(self):
+        emulator = os.environ.get("FRUGRAD_CUDA_EMULATED")
+        if not emulator:
+            self.skipTest("no emulated kernels")
+        base = ["--steps", "3", "--eval-batches", "1"]
+        words = [sys.executable, "-B", "-m", "frugrad.torch.train", "--model", GPT2, "--data",
+                 str(self.folder / "text"), "--tokens", "bytes", "--batch", "4", "--rate", "1e-2", "--threads", "1",
+                 "--json", "--quiet"]
+        env = dict(os.environ, FRUGRAD_CUDA_LIBRARY=emulator)
+        ran = subprocess.run(words + base, env=env, capture_output=True, text=True, timeout=120)
+        self.assertEqual((ran.returncode, ran.stderr), (0, ""))
+        there, here = json.loads(ran.stdout), self.text("--eval-batches", 1, steps=3)
+        self.assertEqual(there["algorithm"], "gather, frames made on the GPU")
+        for name in ("loss", "train_loss", "bytes_sent", "density_mean", "model_state_bytes"):
+            self.assertEqual(there[name], here[name], name)
+        ran = subprocess.run(words + base + ["--method", "topk"], env=env, capture_output=True, text=True, timeout=120)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertRegex(ran.stderr, "^frugrad: frames are made on the host: .*\n$")
+
+
+if __name__ == "__main__":
+    unittest.main()

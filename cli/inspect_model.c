@@ -78,12 +78,12 @@ static int open_config(trial *t, const char *text) {
     char *without;
     if (frug_config_create(text, &given) != FRUG_OK)
         return frugi_config_error();
-    size_t room = strlen(frug_config_text(given)) + sizeof ",feedback=none";
+    size_t room = strlen(frug_config_text(given)) + sizeof ",feedback=none,hold=off";
     t->survey.config = strdup(frug_config_text(given));
     frug_config_destroy(given);
     if (t->survey.config == NULL || (without = malloc(room)) == NULL)
         return frugi_error("%s: not enough memory", t->survey.model);
-    snprintf(without, room, "%s,feedback=none", t->survey.config);
+    snprintf(without, room, "%s,feedback=none,hold=off", t->survey.config);
     frug_status status = frug_config_create(without, &t->config);
     free(without);
     return status == FRUG_OK ? FRUGI_EXIT_OK : frugi_config_error();

@@ -178,9 +178,11 @@ static void preset_strings_hold_what_they_name(void **state) {
     assert_same("anneal", "schedule=anneal:0.99:0.9");
     assert_same("demo", "block=4096,schedule=constant:0.9921875,beta=0.999,residual=f32,value=f32");
     assert_same("gsgd", "reduce=gossip,segment=tensor,schedule=constant:0.6,feedback=none,index=auto,value=f32");
+    assert_same("frugrad-64", "block=64,hold=auto");
     static const char *const wanted[] = {"dense",  "frugrad", "frugrad-paper", "topk",   "randomk",  "dgc",
                                          "qsgd",   "onebit",  "2:4",           "rows",   "channels", "heads",
-                                         "hybrid", "learned", "threshold",     "anneal", "gsgd",     "demo"};
+                                         "hybrid", "learned", "threshold",     "anneal", "gsgd",     "demo",
+                                         "frugrad-64"};
     size_t count = 0;
     const frug_preset *preset;
     for (; (preset = frug_preset_at(count)); count++)
@@ -257,8 +259,8 @@ static void errors_name_word_position_and_nearest_word(void **state) {
 static void errors_list_what_is_accepted_when_nothing_is_near(void **state) {
     (void)state;
     assert_refused("zzzzzz",
-                   "config: unknown preset 'zzzzzz' at position 1; accepted: frugrad dense frugrad-paper topk randomk "
-                   "dgc threshold qsgd onebit 2:4 rows channels heads learned hybrid anneal demo gsgd");
+                   "config: unknown preset 'zzzzzz' at position 1; accepted: frugrad frugrad-64 dense frugrad-paper "
+                   "topk randomk dgc threshold qsgd onebit 2:4 rows channels heads learned hybrid anneal demo gsgd");
     assert_refused("mask=perhaps", "config: unknown value 'perhaps' of mask at position 6; accepted: auto on off");
     assert_refused("dense,momentum=1", "config: bad value '1' of momentum at position 16; accepted: 0 to below 1");
     assert_refused("levels=128", "config: bad value '128' of levels at position 8; accepted: 1 to 127");
@@ -412,14 +414,14 @@ static void count_warnings(void *ctx, frug_log_level level, const char *message)
         ++*(int *)ctx;
 }
 
-static void density_below_one_entry_per_block_is_warned_about(void **state) {
+static void density_below_one_entry_in_all_phases_is_warned_about(void **state) {
     (void)state;
     int warnings = 0;
     frug_set_log(count_warnings, &warnings);
-    frug_config_destroy(parse("density=0.01"));
+    frug_config_destroy(parse("density=0.00025"));
     frug_config_destroy(parse("dgc"));
     assert_int_equal(warnings, 0);
-    frug_config_destroy(parse("density=0.001"));
+    frug_config_destroy(parse("density=0.0002"));
     frug_set_log(NULL, NULL);
     assert_int_equal(warnings, 1);
 }
@@ -441,7 +443,7 @@ int main(void) {
         cmocka_unit_test(errors_explain_misplaced_items),
         cmocka_unit_test(numbers_out_of_range_or_form_are_refused),
         cmocka_unit_test(overlong_text_is_refused),
-        cmocka_unit_test(density_below_one_entry_per_block_is_warned_about),
+        cmocka_unit_test(density_below_one_entry_in_all_phases_is_warned_about),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

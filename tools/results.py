@@ -11,6 +11,7 @@ What stands between these marks is replaced; all else in a page is kept:
   <!-- results: paper tables -->           a table for each task
   <!-- results: paper losses -->           sentences in which FruGrad comes off worse
   <!-- results: paper charts KIND... -->   charts of these kinds, as files in docs/results/
+  <!-- results: paper@full -->             the same of results/full/*.jsonl: what was trained on a GPU
   <!-- results: files -->                  the files, their runs and machines
   <!-- /results -->
 
@@ -26,7 +27,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, Iterable, List, Tuple
 
 PAGES = ("README.md", os.path.join("docs", "results.md"))
 CHARTS = os.path.join("docs", "results")
@@ -162,11 +163,11 @@ def save(path: str, text: str) -> None:
 
 
 class Book:
-    """All records under results/compare, and what `frugrad report` makes of them."""
+    """All records of a folder under results, and what `frugrad report` makes of them."""
 
-    def __init__(self, root: str, program: str):
+    def __init__(self, root: str, program: str, folder: str):
         self.root, self.program = root, program
-        self.files = sorted(glob.glob(os.path.join(root, "results", "compare", "*.jsonl")))
+        self.files = sorted(glob.glob(os.path.join(root, "results", folder, "*.jsonl")))
         self.records = {path: read_records(path) for path in self.files}
         self.suites = {record["suite"] for records in self.records.values() for record in records}
         self.charts: Dict[str, str] = {}
@@ -215,21 +216,22 @@ class Book:
         return "\n".join(lines)
 
     def list_files(self) -> str:
-        rows = ["| file | runs | failed | machine | version | commit |", "|---|---:|---:|---|---|---|"]
+        """Rows of a table."""
+        rows = ""
         for path, records in self.records.items():
             runs = [record for record in records if record.get("kind") == "run"]
             machines = [record.get("environment") or {} for record in records]
+            devices = listed((run.get("result") or {}).get("device") for run in runs)
+            machine = listed(f"{m.get('cores', '?')} cores, {m.get('cpu') or '?'}, {m.get('system') or '?'}" for m in machines)
             cells = [f"`{os.path.relpath(path, self.root)}`", str(len(runs)), str(sum("error" in run for run in runs)),
-                     listed(f"{m.get('cores', '?')} cores, {m.get('cpu') or '?'}, {m.get('system') or '?'}" for m in machines),
+                     f"{devices}; {machine}" if devices else machine,
                      listed(m.get("version") for m in machines), listed(m.get("commit") for m in machines)]
-            rows.append("| " + " | ".join(cells) + " |")
-        return "\n".join(rows) + "\n"
+            rows += "| " + " | ".join(cells) + " |\n"
+        return rows
 
     def region(self, words: List[str], page: str) -> str:
         """What belongs between the marks."""
         what = words[1] if len(words) > 1 else "summary"
-        if words == ["files"]:
-            return self.list_files() if self.files else "No runs are recorded yet.\n"
         if not words or what not in ("summary", "tables", "losses", "charts") or (len(words) > 2) != (what == "charts"):
             fail(f"{page}: a mark that nobody knows: {' '.join(words)}")
         if words[0] not in self.suites:
@@ -237,9 +239,6 @@ class Book:
         if what == "charts":
             return self.draw(words[0], words[2:], page)
         return self.tables(words[0], what) or "None.\n"
-
-    def page(self, page: str, text: str) -> str:
-        return MARKS.sub(lambda mark: mark.group(1) + self.region(mark.group(2).split(), page) + mark.group(3), text)
 
 
 def listed(words: Any) -> str:
@@ -253,9 +252,21 @@ def same_chart(a: str, b: str) -> bool:
     return NUMBER.sub("#", a) == NUMBER.sub("#", b) and all(abs(float(x) - float(y)) < 0.15 for x, y in numbers)
 
 
+def region(books: Dict[str, Book], words: List[str], page: str) -> str:
+    """What belongs between marks, from the book that they name."""
+    if words == ["files"]:
+        rows = "".join(book.list_files() for book in books.values())
+        head = "| file | runs | failed | machine | version | commit |\n|---|---:|---:|---|---|---|\n"
+        return head + rows if rows else "No runs are recorded yet.\n"
+    suite, _, folder = (words or [""])[0].partition("@")
+    if (folder or "compare") not in books:
+        fail(f"{page}: a mark that nobody knows: {' '.join(words)}")
+    return books[folder or "compare"].region([suite] + words[1:], page)
+
+
 def fill(args: argparse.Namespace) -> None:
     program = args.program or os.environ.get("FRUGRAD") or os.path.join(args.root, "build", "release", "frugrad")
-    book = Book(args.root, program)
+    books = {folder: Book(args.root, program, folder) for folder in ("compare", "full")}
     wrong = []
     for page in PAGES:
         path = os.path.join(args.root, page)
@@ -263,32 +274,33 @@ def fill(args: argparse.Namespace) -> None:
             text = file.read()
         if text.count("<!-- results: ") != len(MARKS.findall(text)):
             fail(f"{page}: a mark <!-- results: ... --> without its <!-- /results -->")
-        made = book.page(page, text)
+        made = MARKS.sub(lambda mark: mark[1] + region(books, mark[2].split(), page) + mark[3], text)
         if made != text and args.check:
             wrong.append(page)
         elif made != text:
             save(path, made)
-    wrong += put_charts(book, os.path.join(args.root, CHARTS), args.check)
+    wrong += put_charts(books.values(), os.path.join(args.root, CHARTS), args.check)
     if wrong:
         fail(f"not what results/ says: {', '.join(wrong)} (make results)")
 
 
-def put_charts(book: Book, folder: str, check: bool) -> List[str]:
+def put_charts(books: Iterable[Book], folder: str, check: bool) -> List[str]:
     """Write the charts that pages show, remove those that none does; or name those that are not as they should be."""
+    charts = {name: book.charts[name] for book in books for name in book.used}
     there = {os.path.basename(path) for path in glob.glob(os.path.join(folder, "*.svg"))}
     wrong = []
-    for name in sorted(there | book.used):
+    for name in sorted(there | set(charts)):
         path, old = os.path.join(folder, name), None
         if name in there:
             with open(path, encoding="utf-8") as file:
                 old = file.read()
-        if name in book.used and old is not None and same_chart(old, book.charts[name]):
+        if name in charts and old is not None and same_chart(old, charts[name]):
             continue
         if check:
             wrong.append(os.path.join(CHARTS, name))
-        elif name in book.used:
+        elif name in charts:
             os.makedirs(folder, exist_ok=True)
-            save(path, book.charts[name])
+            save(path, charts[name])
         else:
             os.remove(path)
     return wrong

@@ -28,6 +28,8 @@ def hook_config(text: str, optimizer: Optional[torch.optim.Optimizer]) -> str:
     if any("feedback=" in part or "beta=" in part for part in named):
         return text
     feedback = "feedback=none" if optimizer is None or has_momentum(optimizer) else "feedback=merged"
+    if feedback == "feedback=none" and any("hold=" in part for part in named) and "hold=" not in text:
+        feedback += ",hold=off"  # the preset's, which goes with merged
     return f"{text},{feedback}" if text.strip() else feedback
 
 

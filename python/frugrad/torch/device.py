@@ -14,7 +14,7 @@ import torch
 
 from .._core import Compressor, Config
 from .._cuda import CudaCompressor
-from .engine import Engine, Range
+from .engine import FORGETFUL, Engine, Range
 from .exchange import Exchange
 from .pipeline import raise_failure
 
@@ -138,7 +138,7 @@ class DeviceEngine(Engine):
         super().__init__(*arguments)
 
     def _make(self) -> None:
-        plain = Config(self.config.text + ",feedback=none")
+        plain = Config(self.config.text + FORGETFUL)
         with self.place.here():
             self.compressor = CudaCompressor(self.config, self.layout, self.total_steps, self.rank)
             self.decoder = CudaCompressor(plain, self.layout, self.total_steps, self.rank)
@@ -197,7 +197,7 @@ class DeviceEngine(Engine):
         # Counts in a block may be fractions, carried from block to block; whole ones leave room in every block.
         most = max((p["density"] for p in self._plan(step) if not p["dense"]), default=1.0)
         density = min(1.0, size * math.ceil(256 * most - 1e-6) / 256)
-        return f"{self.config.text},schedule=constant:{1 - density},layers=even,feedback=none,value=f32"
+        return f"{self.config.text},schedule=constant:{1 - density},layers=even,value=f32{FORGETFUL}"
 
     def _plan(self, step: int) -> List[dict]:
         return [self.planner.plan(step, i) for i in range(len(self.tensors))]

@@ -22,6 +22,9 @@ class Range(NamedTuple):
     offset: int  # in the bucket
 
 
+FORGETFUL = ",feedback=none,hold=off"  # behind a config: the same, but nothing stays behind
+
+
 def by_blocks(config: Config) -> bool:
     """Whether tensors may be cut at blocks, and frames of a range are equally long on all workers."""
     return (config.option("rule") == "topk" and config.option("segment") == "block"
@@ -122,7 +125,7 @@ class Engine:
 
     def probe(self) -> Compressor:
         """A compressor whose frames are as long as this one's, where all workers' are."""
-        return Compressor(Config(self.config.text + ",feedback=none"), self.layout, self.total_steps, 1, self.rank)
+        return Compressor(Config(self.config.text + FORGETFUL), self.layout, self.total_steps, 1, self.rank)
 
 
 def _add(compressor: Compressor, begin: int, values: torch.Tensor) -> None:

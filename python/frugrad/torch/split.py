@@ -11,7 +11,7 @@ from typing import List, Optional, Sequence
 import torch
 
 from .._core import Compressor, Config, Layout, Tensor
-from .engine import Engine, Range
+from .engine import FORGETFUL, Engine, Range
 from .exchange import Exchange
 from .gather import TEXT, Frames, aligned, cut
 from .pipeline import Clock, RemoteError, Times, mark_failure, raise_failure
@@ -30,7 +30,7 @@ def second_config(config: Config) -> Optional[Config]:
         raise ValueError(f"reduce=split,down={down} in the hook takes rule=topk, a constant schedule and a feedback"
                          " other than dgc; take down=union")
     density = min(1.0, int(down) * (1.0 - float(held)))
-    return Config(f"{config.text},density={density},feedback=none,dense_every=0,warmup=0")
+    return Config(f"{config.text},density={density},dense_every=0,warmup=0{FORGETFUL}")
 
 
 class _Sum:

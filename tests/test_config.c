@@ -178,11 +178,12 @@ static void preset_strings_hold_what_they_name(void **state) {
     assert_same("anneal", "schedule=anneal:0.99:0.9");
     assert_same("demo", "block=4096,schedule=constant:0.9921875,beta=0.999,residual=f32,value=f32");
     assert_same("gsgd", "reduce=gossip,segment=tensor,schedule=constant:0.6,feedback=none,index=auto,value=f32");
-    assert_same("frugrad-64", "block=64,hold=auto");
+    assert_same("frugrad-sgd", "hold=auto");
+    assert_same("frugrad-adam", "block=64");
     static const char *const wanted[] = {"dense",  "frugrad", "frugrad-paper", "topk",   "randomk",  "dgc",
                                          "qsgd",   "onebit",  "2:4",           "rows",   "channels", "heads",
                                          "hybrid", "learned", "threshold",     "anneal", "gsgd",     "demo",
-                                         "frugrad-64"};
+                                         "frugrad-sgd", "frugrad-adam"};
     size_t count = 0;
     const frug_preset *preset;
     for (; (preset = frug_preset_at(count)); count++)
@@ -259,8 +260,8 @@ static void errors_name_word_position_and_nearest_word(void **state) {
 static void errors_list_what_is_accepted_when_nothing_is_near(void **state) {
     (void)state;
     assert_refused("zzzzzz",
-                   "config: unknown preset 'zzzzzz' at position 1; accepted: frugrad frugrad-64 dense frugrad-paper "
-                   "topk randomk dgc threshold qsgd onebit 2:4 rows channels heads learned hybrid anneal demo gsgd");
+                   "config: unknown preset 'zzzzzz' at position 1; accepted: frugrad frugrad-sgd frugrad-adam dense "
+                   "frugrad-paper topk randomk dgc threshold qsgd onebit 2:4 rows channels heads learned hybrid anneal demo gsgd");
     assert_refused("mask=perhaps", "config: unknown value 'perhaps' of mask at position 6; accepted: auto on off");
     assert_refused("dense,momentum=1", "config: bad value '1' of momentum at position 16; accepted: 0 to below 1");
     assert_refused("levels=128", "config: bad value '128' of levels at position 8; accepted: 1 to 127");

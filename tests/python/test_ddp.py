@@ -117,7 +117,7 @@ class Configs(unittest.TestCase):
                 state = DDPState(config=config, optimizer=optimizer)
                 self.assertEqual(state.config.option("feedback"), feedback)
         self.assertEqual(DDPState(config="topk").config.option("feedback"), "plain")
-        self.assertEqual(DDPState(config="frugrad-64").config.option("hold"), "off")  # as there is nothing to hold in
+        self.assertEqual(DDPState(config="frugrad-sgd").config.option("hold"), "off")  # as there is nothing to hold in
 
     def test_two_momenta_are_warned_of(self):
         model = mlp()

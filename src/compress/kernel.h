@@ -28,6 +28,7 @@ typedef struct frugi_lanes {
     uint16_t bound[FRUGI_LANES];       /* upper half of a magnitude that at least k entries reach */
     uint16_t found[FRUGI_LANES];       /* groups listed, then slots marked */
     uint8_t threshold[FRUGI_LANES];    /* key of the k-th largest */
+    uint8_t reached[FRUGI_LANES];      /* how many reach that key */
     bool odd[FRUGI_LANES];             /* the block must go the slow way */
 } frugi_lanes;
 

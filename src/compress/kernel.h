@@ -16,7 +16,7 @@
 
 #define FRUGI_LANES 16u
 
-/** Scratch of the 256-element variants. A key is a byte that says how far a magnitude lies above some bound. */
+/** Scratch of the SIMD variants. A key is a byte that says how far a magnitude lies above some bound. */
 typedef struct frugi_lanes {
     uint8_t row[256][FRUGI_LANES];     /* keys in search, one column per block */
     uint8_t group[FRUGI_LANES][64];    /* keys of the largest of four neighbours */
@@ -57,7 +57,7 @@ typedef struct frugi_kernel {
 const frugi_kernel *frugi_kernel_for(frugi_isa isa, uint32_t block);
 
 extern const frugi_kernel frugi_kernel_ref;
-extern const frugi_kernel frugi_kernel_256_neon;
-extern const frugi_kernel frugi_kernel_256_avx2;
+extern const frugi_kernel frugi_kernel_64_neon, frugi_kernel_128_neon, frugi_kernel_256_neon;
+extern const frugi_kernel frugi_kernel_64_avx2, frugi_kernel_128_avx2, frugi_kernel_256_avx2;
 
 #endif

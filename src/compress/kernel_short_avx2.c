@@ -14,7 +14,7 @@ INLINE __m256i rank_below(__m256i top, __m256i a, __m256i b) {
     return _mm256_permutevar8x32_epi32(_mm256_xor_si256(down, _mm256_set1_epi8(-1)), order);
 }
 
-INLINE void sum_block(frugi_batch *batch, size_t b, size_t block) {
+INLINE void sum_block(const frugi_batch *batch, size_t b, size_t block) {
     const float *grad = batch->grad + block * b, *before = batch->before + block * b;
     float *acc = batch->acc + block * b, *saved = batch->saved ? batch->saved + block * b : NULL;
     const __m256 beta = _mm256_set1_ps(batch->beta);

@@ -10,7 +10,7 @@ INLINE uint8x16_t rank_below(uint16x8_t top, uint16x8_t a, uint16x8_t b) {
     return vmvnq_u8(vminq_u8(one, vqaddq_u8(many, vdupq_n_u8(STEPS_ONE))));
 }
 
-INLINE void sum_block(frugi_batch *batch, size_t b, size_t block) {
+INLINE void sum_block(const frugi_batch *batch, size_t b, size_t block) {
     const float *grad = batch->grad + block * b, *before = batch->before + block * b;
     float *acc = batch->acc + block * b, *saved = batch->saved ? batch->saved + block * b : NULL;
     const float32x4_t beta = vdupq_n_f32(batch->beta);
@@ -22,11 +22,13 @@ INLINE void sum_block(frugi_batch *batch, size_t b, size_t block) {
         half[i] = sum_16(grad + o, before + o, acc + o, saved ? saved + o : NULL, beta);
         most = vmaxq_u16(most, vmaxq_u16(half[i].val[0], half[i].val[1]));
     }
-    batch->lanes->top[b] = vmaxvq_u16(most);
-    const uint16x8_t top = vdupq_n_u16(vmaxvq_u16(most));
+#pragma GCC unroll 3
+    for (int i = 0; i < 3; i++) /* in the end it is in all places, and never left the vector registers */
+        most = vpmaxq_u16(most, most);
+    vst1q_lane_u16(&batch->lanes->top[b], most, 0);
 #pragma GCC unroll 8
     for (size_t i = 0; i < block / 16; i++)
-        vst1q_u8(batch->lanes->slot[b] + 16 * i, rank_below(top, half[i].val[0], half[i].val[1]));
+        vst1q_u8(batch->lanes->slot[b] + 16 * i, rank_below(most, half[i].val[0], half[i].val[1]));
 }
 
 #include "compress/kernel_short.h"

@@ -95,7 +95,7 @@ static __attribute__((noinline)) void take_slowly(frugi_batch *batch, size_t b, 
     uint16_t *idx = batch->idx + block * b;
     uint32_t k = batch->k[b], n = 0;
     bool exact = batch->select == FRUGI_SELECT_EXACT;
-    uint8_t rank[BLOCK_MOST], list[BLOCK_MOST + 8];
+    uint8_t rank[BLOCK_MOST] = {0}, list[BLOCK_MOST + 8];
     /* Mostly the block is sparse: what is not zero wins, and zeros are tied. */
     for (uint32_t i = 0; i < block; i++)
         rank[i] = frugi_magnitude(acc[i]) > (exact ? 0u : 0xffffu) ? 2 : 1;

@@ -76,8 +76,12 @@ INLINE void select_short(frugi_batch *batch, uint32_t block) {
 
 INLINE void sum_short(frugi_batch *batch, size_t block) {
     const frugi_batch own = *batch; /* which bytes that are written cannot change, as far as the compiler knows */
-    for (size_t b = 0; b < own.blocks; b++)
-        sum_block(&own, b, block);
+    if (own.saved)                  /* asked once, not for every few elements */
+        for (size_t b = 0; b < own.blocks; b++)
+            sum_block(&own, b, block);
+    else
+        for (size_t b = 0; b < own.blocks; b++)
+            sum_block(&own, b, block);
 }
 
 static void accumulate_64(frugi_batch *batch) {

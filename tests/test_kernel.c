@@ -12,9 +12,12 @@
 #include <math.h>
 #include <stdio.h>
 
-#define BLOCK  256u
-#define LENGTH (FRUGI_LANES * BLOCK)
-#define STEPS  4
+#define BLOCK_MOST 256u
+#define LENGTH     (FRUGI_LANES * BLOCK_MOST)
+#define STEPS      4
+
+static const uint32_t lengths[] = {64, 128, 256}; /* of blocks that have variants */
+static uint32_t block = BLOCK_MOST;               /* the length in hand */
 
 typedef float draw(uint32_t i, uint64_t *random);
 
@@ -46,7 +49,7 @@ static float all_zero(uint32_t i, uint64_t *random) {
 
 static float sparse(uint32_t i, uint64_t *random) {
     float u = next_float(random);
-    return i % 40 == i / BLOCK ? u : 0.0f;
+    return i % 40 == i / block ? u : 0.0f;
 }
 
 static float denormal(uint32_t i, uint64_t *random) {
@@ -76,13 +79,18 @@ static float all_exponents(uint32_t i, uint64_t *random) {
     return ldexpf(next_float(random), (int)(next_random(random) % 250) - 125);
 }
 
+static float ten_octaves(uint32_t i, uint64_t *random) {
+    (void)i;
+    return ldexpf(1 + next_float(random), -(int)(next_random(random) % 10));
+}
+
 static float large_neighbours(uint32_t i, uint64_t *random) {
     return next_float(random) * (i / 8 % 5 ? 0.01f : 1.0f);
 }
 
 static float rising(uint32_t i, uint64_t *random) {
     (void)random;
-    return (float)(i % BLOCK);
+    return (float)(i % block);
 }
 
 static float with_nan(uint32_t i, uint64_t *random) {
@@ -97,7 +105,7 @@ static float with_infinity(uint32_t i, uint64_t *random) {
 
 static float only_infinity(uint32_t i, uint64_t *random) {
     (void)random;
-    return i / BLOCK % 2 ? INFINITY : 1.0f;
+    return i / block % 2 ? INFINITY : 1.0f;
 }
 
 static const struct distribution {
@@ -116,6 +124,7 @@ static const struct distribution {
     {"huge", huge},
     {"alternating", alternating},
     {"all exponents", all_exponents},
+    {"ten octaves", ten_octaves},
     {"large neighbours", large_neighbours},
     {"rising", rising},
     {"with NaN", with_nan},
@@ -123,11 +132,12 @@ static const struct distribution {
     {"only infinity", only_infinity},
 };
 
-static const uint32_t counts[] = {0,  1,  2,  3,  8,  12,  13,  15,  16,  17,  20,  23, 24,
-                                  25, 31, 32, 63, 64, 100, 128, 200, 248, 249, 255, 256};
+static const uint32_t counts[] = {0,  1,  2,  3,  4,  8,  12,  13,  15,  16,  17,  20,  23,
+                                  24, 25, 31, 32, 63, 64, 100, 128, 200, 248, 249, 255, 256};
 
 #define NDISTRIBUTIONS (sizeof distributions / sizeof *distributions)
 #define NCOUNTS        (sizeof counts / sizeof *counts)
+#define NLENGTHS       (sizeof lengths / sizeof *lengths)
 
 /* What one variant works on. */
 typedef struct side {
@@ -153,18 +163,18 @@ static void run(side *s, const float *grad, bool in_place, frugi_batch shape) {
     s->kernel->select(&s->batch);
     if (!in_place) {
         memcpy(s->saved, s->residual, sizeof s->saved);
-        memcpy(s->residual, out, shape.blocks * BLOCK * sizeof *out);
+        memcpy(s->residual, out, shape.blocks * block * sizeof *out);
     }
 }
 
 static void compare(const side *a, const side *b, const char *what) {
-    size_t n = a->batch.blocks * BLOCK;
+    size_t n = a->batch.blocks * block;
     if (memcmp(a->residual, b->residual, n * sizeof(float)) || memcmp(a->saved, b->saved, n * sizeof(float)))
         fail_msg("%s: the sums differ", what);
     for (uint32_t i = 0; i < a->batch.blocks; i++) {
         if (a->batch.held[i] != b->batch.held[i])
             fail_msg("%s: block %u is held by one only", what, i);
-        if (!a->batch.held[i] && memcmp(a->idx + BLOCK * i, b->idx + BLOCK * i, a->batch.k[i] * sizeof *a->idx))
+        if (!a->batch.held[i] && memcmp(a->idx + block * i, b->idx + block * i, a->batch.k[i] * sizeof *a->idx))
             fail_msg("%s: block %u has other winners", what, i);
     }
 }
@@ -172,12 +182,12 @@ static void compare(const side *a, const side *b, const char *what) {
 /* What the caller of the kernel does with the winners, and with a block that is held. */
 static void clear_winners(side *s) {
     for (uint32_t i = 0; i < s->batch.blocks; i++) {
-        float *x = s->residual + BLOCK * i;
+        float *x = s->residual + block * i;
         if (s->batch.held[i])
-            memcpy(x, s->saved + BLOCK * i, BLOCK * sizeof *x);
+            memcpy(x, s->saved + block * i, block * sizeof *x);
         else
             for (uint32_t j = 0; j < s->batch.k[i]; j++)
-                x[s->idx[BLOCK * i + j]] = 0.0f;
+                x[s->idx[block * i + j]] = 0.0f;
     }
 }
 
@@ -201,7 +211,7 @@ static void compare_steps(side *ref, side *fast, const struct distribution *d, f
 }
 
 static frugi_batch make_shape(uint32_t k, uint32_t blocks, frugi_selector select) {
-    frugi_batch shape = {.block = BLOCK, .blocks = blocks, .length = BLOCK, .beta = 0.9375f, .select = select};
+    frugi_batch shape = {.block = block, .blocks = blocks, .length = block, .beta = 0.9375f, .select = select};
     for (uint32_t i = 0; i < FRUGI_LANES; i++)
         shape.k[i] = k;
     return shape;
@@ -210,19 +220,20 @@ static frugi_batch make_shape(uint32_t k, uint32_t blocks, frugi_selector select
 /* Runs `test` for every variant that this machine has. */
 static void for_each_variant(void (*test)(side *ref, side *fast)) {
     static side ref, fast;
-    for (frugi_isa isa = FRUGI_ISA_REF + 1; isa < FRUGI_ISA_COUNT; isa++) {
-        if (!frugi_isa_runs(isa))
-            continue;
-        ref.kernel = &frugi_kernel_ref;
-        fast.kernel = frugi_kernel_for(isa, BLOCK);
-        print_message("%s\n", frugi_isa_name(isa));
-        test(&ref, &fast);
-    }
+    for (frugi_isa isa = FRUGI_ISA_REF + 1; isa < FRUGI_ISA_COUNT; isa++)
+        for (size_t i = 0; i < NLENGTHS && frugi_isa_runs(isa); i++) {
+            block = lengths[i];
+            ref.kernel = &frugi_kernel_ref;
+            fast.kernel = frugi_kernel_for(isa, block);
+            print_message("%s, blocks of %u\n", frugi_isa_name(isa), block);
+            assert_ptr_not_equal(fast.kernel, ref.kernel);
+            test(&ref, &fast);
+        }
 }
 
 static void every_distribution_and_count(side *ref, side *fast) {
     for (size_t d = 0; d < NDISTRIBUTIONS; d++)
-        for (size_t i = 0; i < NCOUNTS; i++)
+        for (size_t i = 0; i < NCOUNTS && counts[i] <= block; i++)
             for (int how = 0; how < 2; how++)
                 compare_steps(ref, fast, &distributions[d],
                               make_shape(counts[i], FRUGI_LANES, how ? FRUGI_SELECT_EXACT : FRUGI_SELECT_HIST),
@@ -232,7 +243,7 @@ static void every_distribution_and_count(side *ref, side *fast) {
 static void every_batch_size(side *ref, side *fast) {
     for (uint32_t blocks = 1; blocks <= FRUGI_LANES; blocks++)
         for (size_t d = 0; d < NDISTRIBUTIONS; d++)
-            compare_steps(ref, fast, &distributions[d], make_shape(16, blocks, FRUGI_SELECT_EXACT), true);
+            compare_steps(ref, fast, &distributions[d], make_shape(block / 16, blocks, FRUGI_SELECT_EXACT), true);
 }
 
 /* Scratch is whatever the last batch left, or anything at all. */
@@ -242,6 +253,7 @@ static void mixed_counts_and_dirty_scratch(side *ref, side *fast) {
         frugi_batch shape = make_shape(1, 1 + (uint32_t)(next_random(&random) % FRUGI_LANES),
                                        round % 2 ? FRUGI_SELECT_EXACT : FRUGI_SELECT_HIST);
         uint32_t most = counts[next_random(&random) % NCOUNTS];
+        most = most < block ? most : block;
         for (uint32_t i = 0; i < FRUGI_LANES; i++)
             shape.k[i] = (uint32_t)(next_random(&random) % (most + 1));
         if (round % 3 == 0)
@@ -265,25 +277,29 @@ static void variants_agree_on_mixed_counts_whatever_the_scratch_holds(void **sta
     for_each_variant(mixed_counts_and_dirty_scratch);
 }
 
+static void check_held(side *s) {
+    static float grad[LENGTH];
+    memset(s->residual, 0, sizeof s->residual);
+    memset(grad, 0, sizeof grad);
+    grad[3 * block] = NAN;
+    grad[5 * block + block - 1] = -INFINITY;
+    grad[7 * block + 50] = 3.4e38f;
+    run(s, grad, true, make_shape(16, FRUGI_LANES, FRUGI_SELECT_EXACT));
+    for (uint32_t i = 0; i < FRUGI_LANES; i++)
+        assert_int_equal(s->batch.held[i], i == 3 || i == 5);
+    assert_int_equal(s->idx[7 * block + 15], 50);
+}
+
 /* The table above proves nothing about held blocks if none is. */
 static void only_blocks_with_nan_or_infinity_are_held(void **state) {
     (void)state;
     static side s;
-    static float grad[LENGTH];
-    for (frugi_isa isa = FRUGI_ISA_REF; isa < FRUGI_ISA_COUNT; isa++) {
-        if (!frugi_isa_runs(isa))
-            continue;
-        memset(&s, 0, sizeof s);
-        memset(grad, 0, sizeof grad);
-        grad[3 * BLOCK] = NAN;
-        grad[5 * BLOCK + 255] = -INFINITY;
-        grad[7 * BLOCK + 100] = 3.4e38f;
-        s.kernel = frugi_kernel_for(isa, BLOCK);
-        run(&s, grad, true, make_shape(16, FRUGI_LANES, FRUGI_SELECT_EXACT));
-        for (uint32_t i = 0; i < FRUGI_LANES; i++)
-            assert_int_equal(s.batch.held[i], i == 3 || i == 5);
-        assert_int_equal(s.idx[7 * BLOCK + 15], 100);
-    }
+    for (frugi_isa isa = FRUGI_ISA_REF; isa < FRUGI_ISA_COUNT; isa++)
+        for (size_t i = 0; i < NLENGTHS && frugi_isa_runs(isa); i++) {
+            block = lengths[i];
+            s.kernel = frugi_kernel_for(isa, block);
+            check_held(&s);
+        }
 }
 
 int main(void) {

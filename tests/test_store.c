@@ -101,6 +101,37 @@ static void rounding_is_unbiased(void **state) {
     }
 }
 
+static void a_run_is_stored_as_its_blocks_are_and_what_is_skipped_stays(void **state) {
+    (void)state;
+    enum { RUN = 7 };
+    static float x[RUN * B], y[B], z[B];
+    uint64_t random = 16;
+    for (size_t f = 0; f < 4; f++) {
+        frugi_store a = make(formats[f], RUN + 2), b = make(formats[f], RUN + 2);
+        for (int round = 0; round < 2; round++) {
+            uint32_t dice[RUN];
+            bool skip[RUN];
+            for (uint32_t i = 0; i < RUN; i++) {
+                float size = i == 3 ? 0x1p-120f : (float)(i + 1); /* stored as zeros, or with a scale */
+                for (uint32_t e = 0; e < B; e++)
+                    x[i * B + e] = size * next_bell(&random);
+                dice[i] = (uint32_t)next_random(&random);
+                skip[i] = round == 1 && i % 3 == 1;
+                if (!skip[i])
+                    frugi_store_save(&b, 1 + i, x + i * B, dice[i]);
+            }
+            frugi_store_save_run(&a, 1, RUN, skip, x, dice);
+            for (uint32_t i = 0; i < RUN + 2; i++) {
+                frugi_store_load(&a, i, y);
+                frugi_store_load(&b, i, z);
+                assert_memory_equal(y, z, sizeof y);
+            }
+        }
+        frugi_store_destroy(&a);
+        frugi_store_destroy(&b);
+    }
+}
+
 static void exported_bytes_come_back(void **state) {
     (void)state;
     uint64_t random = 15;
@@ -132,8 +163,11 @@ static void exported_bytes_come_back(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_new_store_is_zero),         cmocka_unit_test(bytes_per_element_are_as_promised),
-        cmocka_unit_test(errors_stay_below_one_scale), cmocka_unit_test(rounding_is_unbiased),
+        cmocka_unit_test(a_new_store_is_zero),
+        cmocka_unit_test(bytes_per_element_are_as_promised),
+        cmocka_unit_test(errors_stay_below_one_scale),
+        cmocka_unit_test(rounding_is_unbiased),
+        cmocka_unit_test(a_run_is_stored_as_its_blocks_are_and_what_is_skipped_stays),
         cmocka_unit_test(exported_bytes_come_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -234,28 +234,34 @@ static void encode(const frugi_job *j, frugi_worker *w, const stretch *s) {
     scatter(w, s);
 }
 
+static void keep_momentum(const frugi_job *j, frugi_worker *w, const stretch *s, const uint32_t *dice) {
+    uint32_t other[FRUGI_LANES], block = w->batch.block;
+    for (uint32_t i = 0; i < w->batch.blocks; i++) {
+        float *momentum = w->momentum + (size_t)i * block;
+        const uint16_t *idx = w->batch.idx + (size_t)i * block;
+        other[i] = ~dice[i];
+        if (w->batch.held[i] || !j->mask)
+            continue;
+        if (s->section->index == FRUGI_INDEX_CODE_NONE)
+            memset(momentum, 0, block * sizeof *momentum);
+        else
+            for (uint32_t e = 0; e < w->batch.k[i]; e++)
+                momentum[idx[e]] = 0.0f;
+    }
+    frugi_store_save_run(&j->c->momentum, s->stored, w->batch.blocks, w->batch.held, w->momentum, other);
+}
+
 static void keep(const frugi_job *j, frugi_worker *w, const stretch *s) {
     frug_compressor *c = j->c;
     if (!s->kept || (c->config.residual == FRUGI_RESIDUAL_F32 && !frugi_has_momentum(c)))
         return;
-    for (uint32_t i = 0; i < w->batch.blocks; i++) {
-        if (w->batch.held[i])
-            continue;
-        uint64_t b = s->stored + i;
-        uint32_t dice = frugi_random(c->config.seed, j->step, b);
-        if (c->config.residual != FRUGI_RESIDUAL_F32)
-            frugi_store_save(&c->residual, b, s->acc + (size_t)i * w->batch.block, dice);
-        if (!frugi_has_momentum(c))
-            continue;
-        float *momentum = w->momentum + (size_t)i * w->batch.block;
-        const uint16_t *idx = w->batch.idx + (size_t)i * w->batch.block;
-        if (j->mask && s->section->index == FRUGI_INDEX_CODE_NONE)
-            memset(momentum, 0, w->batch.block * sizeof *momentum);
-        else if (j->mask)
-            for (uint32_t e = 0; e < w->batch.k[i]; e++)
-                momentum[idx[e]] = 0.0f;
-        frugi_store_save(&c->momentum, b, momentum, ~dice);
-    }
+    uint32_t dice[FRUGI_LANES];
+    for (uint32_t i = 0; i < w->batch.blocks; i++)
+        dice[i] = frugi_random(c->config.seed, j->step, s->stored + i);
+    if (c->config.residual != FRUGI_RESIDUAL_F32)
+        frugi_store_save_run(&c->residual, s->stored, w->batch.blocks, w->batch.held, s->acc, dice);
+    if (frugi_has_momentum(c))
+        keep_momentum(j, w, s, dice);
 }
 
 /* The four stages; weight is how many batches this one stands for in the statistics, or 0. */

@@ -16,7 +16,7 @@
 
 #define FRUGI_LANES 16u
 
-/** Scratch of the 256-element variants. A key is a byte that says how far a magnitude lies above some bound. */
+/** Scratch of the SIMD variants. A key is a byte that says how far a magnitude lies above some bound. */
 typedef struct frugi_lanes {
     uint8_t row[256][FRUGI_LANES];     /* keys in search, one column per block */
     uint8_t group[FRUGI_LANES][64];    /* keys of the largest of four neighbours */
@@ -28,6 +28,7 @@ typedef struct frugi_lanes {
     uint16_t bound[FRUGI_LANES];       /* upper half of a magnitude that at least k entries reach */
     uint16_t found[FRUGI_LANES];       /* groups listed, then slots marked */
     uint8_t threshold[FRUGI_LANES];    /* key of the k-th largest */
+    uint8_t reached[FRUGI_LANES];      /* how many reach that key */
     bool odd[FRUGI_LANES];             /* the block must go the slow way */
 } frugi_lanes;
 
@@ -56,7 +57,7 @@ typedef struct frugi_kernel {
 const frugi_kernel *frugi_kernel_for(frugi_isa isa, uint32_t block);
 
 extern const frugi_kernel frugi_kernel_ref;
-extern const frugi_kernel frugi_kernel_256_neon;
-extern const frugi_kernel frugi_kernel_256_avx2;
+extern const frugi_kernel frugi_kernel_64_neon, frugi_kernel_128_neon, frugi_kernel_256_neon;
+extern const frugi_kernel frugi_kernel_64_avx2, frugi_kernel_128_avx2, frugi_kernel_256_avx2;
 
 #endif

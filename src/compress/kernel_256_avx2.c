@@ -1,29 +1,5 @@
 /* kernel_256_avx2.c - the 256-element kernel with AVX2. */
-#include "compress/kernel.h"
-#include "compress/kernel_table.h"
-
-#include <immintrin.h>
-
-#define KEEP(x)       __asm__("" : "+r"(x))
-#define KEEP_LANES(x) __asm__("" : "+x"(x))
-
-INLINE __m128i load(const void *p) {
-    return _mm_loadu_si128((const __m128i *)p);
-}
-
-INLINE void store(void *p, __m128i v) {
-    _mm_storeu_si128((__m128i *)p, v);
-}
-
-/* Eight elements, accumulated: the upper halves of their magnitudes. */
-INLINE __m256i sum_8(const float *grad, const float *before, float *acc, float *saved, __m256 beta) {
-    __m256 e = _mm256_loadu_ps(before), g = _mm256_loadu_ps(grad);
-    if (saved)
-        _mm256_storeu_ps(saved, e);
-    g = _mm256_add_ps(_mm256_mul_ps(beta, e), g);
-    _mm256_storeu_ps(acc, g);
-    return _mm256_srli_epi32(_mm256_slli_epi32(_mm256_castps_si256(g), 1), 17);
-}
+#include "compress/kernel_avx2.h"
 
 /* The larger of two neighbours, for those of a and then those of b in each half. */
 INLINE __m256i pair_max(__m256i a, __m256i b) {
@@ -57,9 +33,7 @@ INLINE void sum_block(frugi_batch *batch, size_t b) {
         m[i] = sum_64(grad + o, before + o, acc + o, saved ? saved + o : NULL, beta);
     }
     __m256i x = _mm256_max_epu16(_mm256_max_epu16(m[0], m[1]), _mm256_max_epu16(m[2], m[3]));
-    __m128i y = _mm_max_epu16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
-    y = _mm_minpos_epu16(_mm_xor_si128(y, _mm_set1_epi16(-1))); /* the CPU finds the least only */
-    uint16_t top = (uint16_t)~_mm_cvtsi128_si32(y);
+    uint16_t top = largest(x);
     batch->lanes->top[b] = top;
     const __m256i base = _mm256_set1_epi16((short)(top > 255 ? top - 255 : 0));
     for (size_t i = 0; i < 4; i++) {
@@ -67,15 +41,6 @@ INLINE void sum_block(frugi_batch *batch, size_t b) {
         __m128i even = _mm256_castsi256_si128(key), odd = _mm256_extracti128_si256(key, 1);
         store(batch->lanes->group[b] + 16 * i, _mm_or_si128(even, _mm_slli_epi16(odd, 8)));
     }
-}
-
-INLINE uint32_t reach_32(const uint8_t *key, uint8_t t) {
-    __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)key);
-    return (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(x, _mm256_set1_epi8((char)t)), x));
-}
-
-INLINE uint64_t reach_64(const uint8_t *key, uint8_t t) {
-    return (uint64_t)reach_32(key + 32, t) << 32 | reach_32(key, t);
 }
 
 INLINE uint32_t reach_16(const uint8_t *key, uint8_t t) {
@@ -104,39 +69,6 @@ INLINE lanes_u8 rank_16(const float *x, uint16_t base_) {
     const __m128i base = _mm_set1_epi16((short)base_);
     __m128i a = _mm_subs_epu16(upper_8(x, x + 4, 16), base), b = _mm_subs_epu16(upper_8(x + 8, x + 12, 16), base);
     return (lanes_u8)_mm_packus_epi16(_mm_srli_epi16(a, 2), _mm_srli_epi16(b, 2));
-}
-
-/* Nothing: whether fetching ahead pays was measured on ARM only. */
-INLINE void ahead(const frugi_batch *batch, size_t b, size_t part) {
-    (void)batch, (void)b, (void)part;
-}
-
-INLINE void zip(const __m128i *a, __m128i *b) {
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) {
-        b[2 * i] = _mm_unpacklo_epi8(a[i], a[i + 8]);
-        b[2 * i + 1] = _mm_unpackhi_epi8(a[i], a[i + 8]);
-    }
-}
-
-INLINE void transpose(const uint8_t *src, size_t stride, uint8_t *dst) {
-    __m128i a[16], b[16];
-#pragma GCC unroll 16
-    for (size_t i = 0; i < 16; i++)
-        a[i] = load(src + stride * i);
-    zip(a, b);
-    zip(b, a);
-    zip(a, b);
-    zip(b, a);
-#pragma GCC unroll 16
-    for (size_t i = 0; i < 16; i++)
-        store(dst + 16 * i, a[i]);
-}
-
-INLINE uint64_t byte_counts(uint64_t x) {
-    x -= (x >> 1) & 0x5555555555555555u;
-    x = (x & 0x3333333333333333u) + ((x >> 2) & 0x3333333333333333u);
-    return (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fu;
 }
 
 INLINE void locate(const uint8_t *list, const uint8_t *slots, uint16_t *idx) {

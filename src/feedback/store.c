@@ -183,29 +183,59 @@ void frugi_store_load(const frugi_store *store, uint64_t b, float *dst) {
             dst[i] = frugi_tame(dst[i]);
 }
 
-void frugi_store_save(frugi_store *store, uint64_t b, const float *src, uint32_t dice) {
-    unsigned char *data = store->data + b * frugi_store_stride(store);
-    if (store->format == FRUGI_RESIDUAL_F32) {
-        memcpy(data, src, store->block * sizeof *src);
-        return;
+/* Of a block, 64 at a time, which compilers lay out flat. */
+static uint32_t largest_magnitude(const float *src, uint32_t n) {
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < n; i += 64) {
+        uint32_t here = frugi_largest_magnitude(src + i, 64);
+        most = here > most ? here : most;
     }
-    if (store->format == FRUGI_RESIDUAL_BF16) {
-        save_bf16(data, store->block, src, dice);
-        return;
-    }
+    return most;
+}
+
+/* The scale of a block; 0 for one that is stored as zeros. */
+static uint16_t scale_for(const frugi_store *store, const float *src) {
     float levels = store->format == FRUGI_RESIDUAL_INT8 ? FRUGI_INT8_LEVELS : FRUGI_INT4_LEVELS;
-    uint16_t scale = frugi_f32_bf16_up(frugi_bits_f32(frugi_largest_magnitude(src, store->block)) / levels);
-    if (scale < FRUGI_STORE_LEAST) {
-        store->scale[b] = 0;
+    uint16_t scale = frugi_f32_bf16_up(frugi_bits_f32(largest_magnitude(src, store->block)) / levels);
+    return scale < FRUGI_STORE_LEAST ? 0 : scale;
+}
+
+/* A block whose scale is in the store already. */
+static void save_scaled(frugi_store *store, uint64_t b, const float *src, uint32_t dice) {
+    unsigned char *data = store->data + b * frugi_store_stride(store);
+    if (!store->scale[b]) {
         memset(data, zero_byte(store->format), frugi_store_stride(store));
         return;
     }
-    store->scale[b] = scale;
-    float inverse = 32768.0f / frugi_bf16_f32(scale);
+    float inverse = 32768.0f / frugi_bf16_f32(store->scale[b]);
     if (store->format == FRUGI_RESIDUAL_INT8)
         save_int8((signed char *)data, store->block, src, inverse, dice);
     else
         save_int4(data, store->block, src, inverse, dice);
+}
+
+void frugi_store_save(frugi_store *store, uint64_t b, const float *src, uint32_t dice) {
+    const bool none = false;
+    frugi_store_save_run(store, b, 1, &none, src, &dice);
+}
+
+void frugi_store_save_run(frugi_store *store, uint64_t b, uint32_t blocks, const bool *skip, const float *src,
+                          const uint32_t *dice) {
+    size_t stride = frugi_store_stride(store), block = store->block;
+    unsigned char *data = store->data + b * stride;
+    for (uint32_t i = 0; store->scale && i < blocks; i++)
+        if (!skip[i])
+            store->scale[b + i] = scale_for(store, src + i * block);
+    for (uint32_t i = 0; i < blocks; i++) {
+        if (skip[i])
+            continue;
+        if (store->scale)
+            save_scaled(store, b + i, src + i * block, dice[i]);
+        else if (store->format == FRUGI_RESIDUAL_BF16)
+            save_bf16(data + i * stride, store->block, src + i * block, dice[i]);
+        else
+            memcpy(data + i * stride, src + i * block, stride);
+    }
 }
 
 static size_t element_bytes(const frugi_store *store) {

@@ -16,6 +16,8 @@
 
 #include "config/config.h"
 
+#include <stdbool.h>
+
 /* What the arithmetic of stored blocks goes by, on any processor. */
 #define FRUGI_WEYL        0x9e3779b9u /* 2^32 over the golden ratio */
 #define FRUGI_ROLL        12582912.0f /* 1.5 * 2^23: adding it leaves a whole number in the low bits */
@@ -50,6 +52,13 @@ void frugi_store_load(const frugi_store *store, uint64_t b, float *dst);
 
 /** Keep one block of finite floats; dice is a random number for this block and step. */
 void frugi_store_save(frugi_store *store, uint64_t b, const float *src, uint32_t dice);
+
+/**
+ * Keep neighbouring blocks, from block b on, except those to be skipped; one random number each. The scales of all are
+ * worked out first: done block by block, each block would wait for its own.
+ */
+void frugi_store_save_run(frugi_store *store, uint64_t b, uint32_t blocks, const bool *skip, const float *src,
+                          const uint32_t *dice);
 
 /** Copy elements, then scales, to dst; frugi_store_bytes() bytes. */
 void frugi_store_export(const frugi_store *store, unsigned char *dst);

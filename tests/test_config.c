@@ -179,7 +179,7 @@ static void preset_strings_hold_what_they_name(void **state) {
     assert_same("demo", "block=4096,schedule=constant:0.9921875,beta=0.999,residual=f32,value=f32");
     assert_same("gsgd", "reduce=gossip,segment=tensor,schedule=constant:0.6,feedback=none,index=auto,value=f32");
     assert_same("frugrad-sgd", "hold=auto");
-    assert_same("frugrad-adam", "block=64");
+    assert_same("frugrad-adam", "block=64,beta=0.95");
     static const char *const wanted[] = {"dense",  "frugrad", "frugrad-paper", "topk",   "randomk",  "dgc",
                                          "qsgd",   "onebit",  "2:4",           "rows",   "channels", "heads",
                                          "hybrid", "learned", "threshold",     "anneal", "gsgd",     "demo",

@@ -51,7 +51,7 @@ void emulate(dim3 grid, unsigned threads, const std::function<void()> &lane);
 #define FRUGI_LAUNCH(kernel, grid, threads, stream, ...) emulate(grid, threads, [&] { kernel(__VA_ARGS__); })
 
 /** Where threads wait for each other. Those of a warp must all come to the same one. */
-enum emulator_call { SYNC_WARP, REDUCE_MAX, REDUCE_ADD, REDUCE_XOR, ALL, SHUFFLE, SHUFFLE_UP, SHUFFLE_DOWN };
+enum emulator_call { SYNC_WARP, REDUCE_MAX, REDUCE_ADD, REDUCE_XOR, REDUCE_OR, ALL, SHUFFLE, SHUFFLE_UP, SHUFFLE_DOWN };
 
 /** Wait for the warp; returns what each of its lanes has brought. */
 const uint32_t *emulator_meet(emulator_call call, uint32_t mask, uint32_t value);
@@ -81,6 +81,14 @@ static inline uint32_t __reduce_xor_sync(uint32_t mask, uint32_t value) {
     for (int i = 0; i < 32; i++)
         sum ^= all[i];
     return sum;
+}
+
+static inline uint32_t __reduce_or_sync(uint32_t mask, uint32_t value) {
+    const uint32_t *all = emulator_meet(REDUCE_OR, mask, value);
+    uint32_t any = 0;
+    for (int i = 0; i < 32; i++)
+        any |= all[i];
+    return any;
 }
 
 static inline int __all_sync(uint32_t mask, int value) {

@@ -10,19 +10,20 @@
 
 #define WARPS 8
 
+/* A bit for every block of a stretch of whose number, known to its lane, that is true. */
+template <int BLOCK> static __device__ inline uint32_t blocks_where(bool mine) {
+    uint32_t lane = frugi_lane();
+    return __reduce_or_sync(FRUGI_ALL_LANES, lane < FRUGI_BLOCKS<BLOCK> && mine ? 1u << lane : 0u);
+}
+
 template <int FORMAT, int BLOCK>
 static __device__ inline void keep_stretch(const frugi_gpu_keep &p, const frugi_gpu_slice *s, uint32_t b) {
-    const int OWN = FRUGI_OWN<BLOCK>;
     float x[FRUGI_EACH], left[FRUGI_EACH];
     raw<BLOCK> kept;
-    uint32_t length = frugi_length_of<BLOCK>(s, b), lane = frugi_lane(), added[OWN], most[OWN], dice[OWN];
-    bool keep[OWN], any = false;
+    uint32_t length = frugi_length_of<BLOCK>(s, b), lane = frugi_lane(), dice[FRUGI_OWN<BLOCK>];
     frugi_load_block(p.values + (s->begin - p.begin) + (uint64_t)b * BLOCK, length, x);
-    largest<BLOCK>(x, added);
-#pragma unroll
-    for (int j = 0; j < OWN; j++)
-        any |= added[j] != 0;
-    if (__all_sync(FRUGI_ALL_LANES, !any))
+    uint32_t keep = blocks_where<BLOCK>(largest<BLOCK>(x) != 0);
+    if (keep == 0)
         return;
     shelf where = shelf_behind<FORMAT, BLOCK>({p.residual, p.scale}, s->stored + b);
     fetch_residual<FORMAT, BLOCK>(where, length, &kept);
@@ -31,13 +32,12 @@ static __device__ inline void keep_stretch(const frugi_gpu_keep &p, const frugi_
     for (int i = 0; i < FRUGI_EACH; i++)
         if (frugi_place_of(lane, i) < length)
             left[i] = __fadd_rn(left[i], x[i]);
-    largest<BLOCK>(left, most);
+    keep &= blocks_where<BLOCK>(largest<BLOCK>(left) < FRUGI_INF_BITS);
 #pragma unroll
-    for (int j = 0; j < OWN; j++) {
-        keep[j] = added[j] != 0 && most[j] < FRUGI_INF_BITS;
+    for (int j = 0; j < FRUGI_OWN<BLOCK>; j++)
         dice[j] = frugi_random(p.seed, p.step, s->stored + b + frugi_own_block<BLOCK>(j));
-    }
-    save_residual<FORMAT, BLOCK>(where, dice, keep, left);
+    if (keep != 0)
+        save_residual<FORMAT, BLOCK>(where, dice, keep, left);
 }
 
 template <int FORMAT, int BLOCK>

@@ -1,23 +1,31 @@
 /*
  * narrow.cuh - the k largest of each block of a stretch of short ones, by a warp, for all of them at once.
  *
- * The same search as of select.cuh. A register holds the upper halves of two elements, one of each of the lane's two
- * blocks, so that one instruction compares both with the thresholds of their blocks; one sum over the warp counts for
- * all blocks of the stretch, each in its field. Every block has its own bounds. One that is settled stays where it is
- * until the last is.
+ * The same search as of select.cuh, with everything in pairs: a register has a number of each of the lane's two blocks
+ * in its halves, and one instruction of recent GPUs adds or compares both. So are the upper halves of the elements, the
+ * thresholds and their bounds, and one sum over the warp counts for all blocks of the stretch, each in its field. A
+ * block that is settled stays where it is until the last is.
  */
 #ifndef FRUGI_NARROW_CUH
 #define FRUGI_NARROW_CUH
 
 #include "cuda/select.cuh"
 
-/* A number of each of a lane's blocks, in the two halves of a register. */
-static __device__ inline uint32_t two_of(const uint32_t n[2]) {
-    return __byte_perm(n[0], n[1], 0x5410);
+#define BOTH        0x00010001u
+#define MOST_STRIDE (0x3fffu * BOTH) /* four times that is no overflow */
+
+/* The halves of a register that are one, filled with ones. */
+static __device__ inline uint32_t filled(uint32_t ones) {
+    return ones * 0xffffu;
 }
 
-static __device__ inline uint32_t half_of(uint32_t two, int j) {
-    return j ? two >> 16 : two & 0xffffu;
+/* One pair's halves where the mask is set, the other's elsewhere. */
+static __device__ inline uint32_t either(uint32_t mask, uint32_t a, uint32_t b) {
+    return (a & mask) | (b & ~mask);
+}
+
+static __device__ inline uint32_t half_of(uint32_t pair, int j) {
+    return j ? pair >> 16 : pair & 0xffffu;
 }
 
 /* Where the fields of a lane's blocks begin: the first, and the other 16 bits further. */
@@ -30,49 +38,57 @@ template <int BLOCK> static __device__ inline uint32_t own_fields(uint32_t all) 
     return BLOCK == 64 ? all >> field_at<64>() & 0x00ff00ffu : all;
 }
 
-/* Sums over the lanes of a block of two numbers at once, one of each of a lane's blocks; at most BLOCK in all. */
-template <int BLOCK> static __device__ inline uint32_t sum_each(uint32_t two) {
-    return own_fields<BLOCK>(__reduce_add_sync(FRUGI_ALL_LANES, two << field_at<BLOCK>()));
+/* Sums over the lanes of a block, at most BLOCK in all. */
+template <int BLOCK> static __device__ inline uint32_t sum_each(uint32_t pair) {
+    return own_fields<BLOCK>(__reduce_add_sync(FRUGI_ALL_LANES, pair << field_at<BLOCK>()));
 }
 
-/* What makes t[j] one in half j when it is added. */
-static __device__ inline uint32_t less_of_each(const uint32_t t[2]) {
-    const uint32_t less[2] = {1u - t[0], 1u - t[1]};
-    return two_of(less);
+/* The largest over the lanes of a block. */
+template <int BLOCK> static __device__ inline uint32_t most_each(uint32_t pair) {
+    if (BLOCK == 128)
+        return __reduce_max_sync(FRUGI_ALL_LANES, pair & 0xffffu) | __reduce_max_sync(FRUGI_ALL_LANES, pair >> 16)
+                                                                        << 16;
+#pragma unroll
+    for (int d = 8; d > 0; d /= 2)
+        pair = __vmaxs2(pair, __shfl_xor_sync(FRUGI_ALL_LANES, pair, d));
+    return pair;
 }
 
-/* How many of the upper halves of a lane's blocks are at least t[j], in half j. */
-template <int BLOCK> static __device__ inline uint32_t count_each(const uint32_t pair[4], const uint32_t t[2]) {
+/* The upper halves of a lane's magnitudes: element i of both blocks. */
+static __device__ inline void upper_of(const float x[8], uint32_t upper[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        upper[i] = __byte_perm(frugi_f32_bits(x[i]), frugi_f32_bits(x[4 + i]), 0x7632) & 0x7fff7fffu;
+}
+
+/* What makes t one when it is added. */
+static __device__ inline uint32_t less_of_each(uint32_t t) {
+    return __vadd2(~t, 2 * BOTH);
+}
+
+/* How many of the upper halves are at least t. */
+template <int BLOCK> static __device__ inline uint32_t count_each(const uint32_t upper[4], uint32_t t) {
     uint32_t less = less_of_each(t), sum = 0;
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        sum += reach_upper(pair[i], less);
+        sum += reach_upper(upper[i], less);
     return sum_each<BLOCK>(sum);
 }
 
 /* The same ones as a mask of this lane's elements. */
-static __device__ inline uint32_t mask_each(const uint32_t pair[4], const uint32_t t[2]) {
+static __device__ inline uint32_t mask_each(const uint32_t upper[4], uint32_t t) {
     uint32_t less = less_of_each(t), mask = 0;
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        mask |= reach_upper(pair[i], less) << i; /* elements of the second block from bit 16 on */
+        mask |= reach_upper(upper[i], less) << i; /* elements of the second block from bit 16 on */
     return (mask | mask >> 12) & 255u;
-}
-
-/* This lane's elements that are at least t[j], finite, in magnitude. */
-static __device__ inline uint32_t reaching_each(const float x[8], const uint32_t t[2]) {
-    uint32_t mask = 0;
-#pragma unroll
-    for (int i = 0; i < FRUGI_EACH; i++)
-        mask |= fabsf(x[i]) >= frugi_bits_f32(t[i / 4]) ? 1u << i : 0u;
-    return mask;
 }
 
 static __device__ inline uint32_t ones_each(uint32_t mask) {
     return (uint32_t)__popc(mask & 15u) | (uint32_t)__popc(mask >> 4) << 16;
 }
 
-/* Of the elements in mask, those with the lowest places, most[j] of them in block j. */
+/* Of the elements in mask, those with the lowest places, as many as `most` says for each block. */
 template <int BLOCK> static __device__ inline uint32_t first_of_each(uint32_t mask, uint32_t most) {
     uint32_t own = ones_each(mask), sum = own, lane = frugi_lane() % FRUGI_SPAN<BLOCK>, kept = 0;
 #pragma unroll
@@ -89,92 +105,91 @@ template <int BLOCK> static __device__ inline uint32_t first_of_each(uint32_t ma
 }
 
 /*
- * The thresholds in the upper halves: ones that exactly k[j] reach, or else the last that more do. The search starts at
- * t, 0 where everything is wanted, and above all where nothing is. Returns how many reach them, exactly known where it
- * is k[j].
+ * Thresholds in the upper halves, from *t on and into it: such that exactly k reach, or else the last that more do.
+ * Returns how many reach where it is k, and another number elsewhere. The steps are those of search_upper().
  */
 template <int BLOCK>
-static __device__ inline uint32_t search_upper_each(const uint32_t pair[4], const uint32_t most[2], const uint32_t k[2],
-                                                    uint32_t t[2]) {
-    uint32_t lo[2] = {0, 0}, hi[2] = {(most[0] >> 16) + 1, (most[1] >> 16) + 1}, count;
-    int32_t stride = FIRST_STRIDE;
+static __device__ inline uint32_t search_upper_each(const uint32_t upper[4], uint32_t most, uint32_t k, uint32_t *t) {
+    uint32_t lo = 0, hi = most + BOTH, stride = FIRST_STRIDE * BOTH, count, at_least = less_of_each(k);
     bool settled;
     do {
-        count = count_each<BLOCK>(pair, t);
-        settled = true;
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            uint32_t here = half_of(count, j);
-            lo[j] = here >= k[j] ? t[j] : lo[j];
-            hi[j] = here > k[j] ? hi[j] : here == k[j] ? t[j] + 1 : t[j];
-            settled &= hi[j] - lo[j] <= 1;
-            t[j] += (uint32_t)min(max((int32_t)((lo[j] + hi[j]) / 2 - t[j]), -stride), stride);
-        }
-        stride = min(4 * stride, 0x10000);
+        count = count_each<BLOCK>(upper, *t);
+        uint32_t enough = reach_upper(count, at_least), more = reach_upper(count, less_of_each(k + BOTH));
+        lo = either(filled(enough), *t, lo);
+        hi = either(filled(more), hi, *t + enough - more); /* where it is k: the next */
+        settled = ((hi - lo) & ~BOTH) == 0;
+        uint32_t middle = (lo + hi) >> 1 & 0x7fff7fffu;
+        *t = __viaddmin_u16x2(*t, stride, __viaddmax_s16x2(*t, 0x10000u - stride, middle));
+        stride = __vminu2(stride << 2, MOST_STRIDE);
     } while (!__all_sync(FRUGI_ALL_LANES, settled));
     return count;
 }
 
-/* The last magnitudes from t[j] on, with the same upper half, that at least k[j] reach; where exact, they are found. */
+/* This lane's elements that are at least t[j], finite, in magnitude. */
+static __device__ inline uint32_t reaching_each(const float x[8], const uint32_t t[2]) {
+    uint32_t mask = 0;
+#pragma unroll
+    for (int i = 0; i < FRUGI_EACH; i++)
+        mask |= fabsf(x[i]) >= frugi_bits_f32(t[i / 4]) ? 1u << i : 0u;
+    return mask;
+}
+
+/*
+ * The last magnitudes from t[j] on, with the same upper half, that at least k[j] reach; where t[j] is not open, it is
+ * that already.
+ */
 template <int BLOCK>
-static __device__ inline void search_lower_each(const float x[8], const uint32_t k[2], const bool exact[2],
-                                                uint32_t t[2]) {
-    uint32_t above[2] = {t[0] + (exact[0] ? 1u : 0x10000u), t[1] + (exact[1] ? 1u : 0x10000u)};
+static __device__ inline void search_lower_each(const float x[8], uint32_t k, const bool open[2], uint32_t t[2]) {
+    uint32_t above[2] = {t[0] + (open[0] ? 0x10000u : 1u), t[1] + (open[1] ? 0x10000u : 1u)};
     while (!__all_sync(FRUGI_ALL_LANES, above[0] - t[0] <= 1 && above[1] - t[1] <= 1)) {
         const uint32_t between[2] = {t[0] + (above[0] - t[0]) / 2, t[1] + (above[1] - t[1]) / 2};
         uint32_t count = sum_each<BLOCK>(ones_each(reaching_each(x, between)));
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            uint32_t here = half_of(count, j);
-            t[j] = here >= k[j] ? between[j] : t[j];
-            above[j] = here > k[j] ? above[j] : here == k[j] ? between[j] + 1 : between[j];
+            uint32_t here = half_of(count, j), wanted = half_of(k, j);
+            t[j] = here >= wanted ? between[j] : t[j];
+            above[j] = here > wanted ? above[j] : here == wanted ? between[j] + 1 : between[j];
         }
     }
 }
 
-/* Where to begin: near the threshold of another block of this place; nowhere where all or none are wanted. */
+/* The k largest of blocks of which more reach t where it is `open`, and k elsewhere. */
 template <int BLOCK>
-static __device__ inline void begin_each(const uint32_t most[2], const uint32_t k[2], const uint32_t guess[2],
-                                         uint32_t t[2]) {
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-        uint32_t hi = (most[j] >> 16) + 1;
-        t[j] = guess[j] > 0 && guess[j] < hi ? guess[j] : hi > REACH ? hi - REACH : hi / 2;
-        t[j] = k[j] == 0 ? hi : k[j] == BLOCK ? 0 : t[j];
-    }
-}
-
-/* The k largest of each block of finite numbers, as select() of select.cuh finds them. */
-template <int BLOCK>
-static __device__ inline uint32_t select_each(const float x[8], const uint32_t most[2], const frugi_spot &at, bool hist,
-                                              uint32_t guess[2]) {
-    uint32_t pair[4], t[2], wanted = own_fields<BLOCK>(frugi_counts_of<BLOCK>(at));
-    const uint32_t k[2] = {half_of(wanted, 0), half_of(wanted, 1)};
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        pair[i] = __byte_perm(frugi_f32_bits(x[i]), frugi_f32_bits(x[4 + i]), 0x7632) & 0x7fff7fffu;
-    begin_each<BLOCK>(most, k, guess, t);
-    uint32_t count = search_upper_each<BLOCK>(pair, most, k, t);
-#pragma unroll
-    for (int j = 0; j < 2; j++)
-        guess[j] = k[j] ? t[j] : guess[j];
-    if (__all_sync(FRUGI_ALL_LANES, count == wanted))
-        return mask_each(pair, t);
-    const bool exact[2] = {half_of(count, 0) == k[0], half_of(count, 1) == k[1]};
+static __device__ inline uint32_t settle_each(const float x[8], const uint32_t upper[4], const frugi_spot &at,
+                                              uint32_t k, uint32_t t, uint32_t open, bool hist) {
     uint32_t beyond, on; /* what is there for certain, and what comes into question */
     if (hist) {
-        const uint32_t next[2] = {t[0] + !exact[0], t[1] + !exact[1]};
-        beyond = mask_each(pair, next);
-        on = mask_each(pair, t);
+        beyond = mask_each(upper, t + open);
+        on = mask_each(upper, t);
     } else {
-        t[0] <<= 16, t[1] <<= 16;
-        search_lower_each<BLOCK>(x, k, exact, t);
-        const uint32_t next[2] = {t[0] + !exact[0], t[1] + !exact[1]};
+        const bool is_open[2] = {half_of(open, 0) != 0, half_of(open, 1) != 0};
+        uint32_t whole[2] = {t << 16, t & 0xffff0000u};
+        search_lower_each<BLOCK>(x, k, is_open, whole);
+        const uint32_t next[2] = {whole[0] + is_open[0], whole[1] + is_open[1]};
         beyond = reaching_each(x, next);
-        on = reaching_each(x, t);
+        on = reaching_each(x, whole);
     }
     on &= ~beyond & present(at.length);
-    return beyond | first_of_each<BLOCK>(on, wanted - sum_each<BLOCK>(ones_each(beyond)));
+    return beyond | first_of_each<BLOCK>(on, k - sum_each<BLOCK>(ones_each(beyond)));
+}
+
+/*
+ * The k largest of each block of finite numbers, as a mask of this lane's elements. most: the largest upper halves;
+ * guess: thresholds of blocks before, near which the search starts.
+ */
+template <int BLOCK>
+static __device__ inline uint32_t select_each(const float x[8], const uint32_t upper[4], uint32_t most,
+                                              const frugi_spot &at, bool hist, uint32_t *guess) {
+    if (at.k == 0 || at.k == at.length)
+        return at.k ? present(at.length) : 0;
+    uint32_t k = own_fields<BLOCK>(frugi_counts_of<BLOCK>(at)), some = filled(reach_upper(k, 0));
+    uint32_t t =
+        either(some, __vminu2(__vmaxu2(*guess, BOTH), most), most + BOTH); /* where none are wanted, none reach */
+    uint32_t count = search_upper_each<BLOCK>(upper, most, k, &t);
+    *guess = either(some, t, *guess);
+    if (__all_sync(FRUGI_ALL_LANES, count == k))
+        return mask_each(upper, t);
+    return settle_each<BLOCK>(x, upper, at, k, t, reach_upper(count ^ k, 0), hist);
 }
 
 #endif

@@ -61,19 +61,15 @@ static __device__ inline void say_bitmap(unsigned char *to, uint32_t mask) {
 }
 
 /*
- * The largest magnitudes among a lane's blocks' elements in mask. With hist that need not be the block's: it may share
- * its upper half with entries at lower places, which go first.
+ * The largest magnitude among the elements in mask, of block lane % FRUGI_BLOCKS. With hist that need not be the
+ * block's: it may share its upper half with entries at lower places, which go first.
  */
-template <int BLOCK>
-static __device__ inline void largest_of(const float x[8], uint32_t mask, uint32_t most[FRUGI_OWN<BLOCK>]) {
+template <int BLOCK> static __device__ inline uint32_t largest_of(const float x[8], uint32_t mask) {
+    uint32_t most[FRUGI_OWN<BLOCK>] = {};
 #pragma unroll
-    for (int j = 0; j < FRUGI_OWN<BLOCK>; j++) {
-        most[j] = 0;
-#pragma unroll
-        for (int i = j * FRUGI_SHARE<BLOCK>; i < (j + 1) * FRUGI_SHARE<BLOCK>; i++)
-            most[j] = max(most[j], mask >> i & 1u ? frugi_magnitude(x[i]) : 0u);
-    }
-    most_of_lanes<BLOCK>(most);
+    for (int i = 0; i < FRUGI_EACH; i++)
+        most[i / FRUGI_SHARE<BLOCK>] = max(most[i / FRUGI_SHARE<BLOCK>], mask >> i & 1u ? frugi_magnitude(x[i]) : 0u);
+    return most_of_lanes<BLOCK>(most);
 }
 
 /* The arrays of a section, as far as a warp has written them. */
@@ -112,22 +108,16 @@ static __device__ inline float say_scale(const float x[8], uint32_t mask, uint32
     if (scale_bytes(VALUE) == 0)
         return 0;
     unsigned char *to = reinterpret_cast<unsigned char *>(page->scales) + pen->fill;
-    uint32_t most[FRUGI_OWN<BLOCK>], bits;
-    float scale = 0;
-    largest_of<BLOCK>(x, mask, most);
+    uint32_t lane = frugi_lane(), bits;
+    float scale = scale_for_values<VALUE>(__fmul_rn(part, frugi_bits_f32(largest_of<BLOCK>(x, mask))), &bits);
     pen->fill += scale_bytes(VALUE) * (BLOCK == 256 ? 1 : (length + BLOCK - 1) / BLOCK);
-#pragma unroll
-    for (int j = 0; j < FRUGI_OWN<BLOCK>; j++) {
-        scale = scale_for_values<VALUE>(__fmul_rn(part, frugi_bits_f32(most[j])), &bits);
-        uint32_t number = frugi_own_block<BLOCK>(j);
-        if (frugi_lane() % FRUGI_SPAN<BLOCK> != 0)
-            continue;
+    if (lane < FRUGI_BLOCKS<BLOCK>) {
         if (VALUE == FRUGI_VALUE_INT8)
-            reinterpret_cast<uint16_t *>(to)[number] = (uint16_t)bits;
+            reinterpret_cast<uint16_t *>(to)[lane] = (uint16_t)bits;
         else
-            to[number] = (unsigned char)bits;
+            to[lane] = (unsigned char)bits;
         if (BLOCK < 256)
-            page->shared[number] = scale;
+            page->shared[lane] = scale;
     }
     return scale;
 }
@@ -244,39 +234,48 @@ static __device__ inline void accumulate(const frugi_gpu_press &p, raw<BLOCK> *r
         x[i] = __fadd_rn(__fmul_rn(p.beta, x[i]), r->grad[i]);
 }
 
-/* Hold back those of a lane's short blocks that must be: zeros, of which the first are the largest. */
-template <int BLOCK>
-static __device__ inline void hold_each(const frugi_gpu_press &p, uint32_t most[2], bool keep[2], float x[8]) {
-    uint32_t held = 0;
+/* Hold back those short blocks that must be: zeros, of which the first are the largest. A bit for each of them. */
+template <int BLOCK> static __device__ inline uint32_t hold_each(const frugi_gpu_press &p, uint32_t most) {
+    uint32_t mine = 0;
 #pragma unroll
-    for (int i = 0; i < FRUGI_EACH; i++)
-        x[i] = keep[i / 4] ? x[i] : 0.0f;
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-        held += !keep[j];
-        most[j] = keep[j] ? most[j] : 0;
-    }
-    if (frugi_lane() % FRUGI_SPAN<BLOCK> == 0 && held)
-        atomicAdd(&p.desk->held, held);
+    for (int j = 0; j < 2; j++)
+        mine |= (uint32_t)(half_of(most, j) >= FRUGI_INF_BITS >> 16) << frugi_own_block<BLOCK>(j);
+    uint32_t held = __reduce_or_sync(FRUGI_ALL_LANES, mine);
+    if (frugi_lane() == 0)
+        atomicAdd(&p.desk->held, (uint32_t)__popc(held));
+    return held;
 }
 
-/* The entries of a stretch as a mask of this lane's elements; keep: whether what stays of its blocks is to be kept. */
+/* The entries of a stretch of short blocks, as below. */
 template <int BLOCK>
-static __device__ inline uint32_t choose(const frugi_gpu_press &p, const frugi_spot &at, float x[8], bool *keep,
-                                         uint32_t *guess) {
-    uint32_t most[FRUGI_OWN<BLOCK>];
-    bool all = true;
-    largest<BLOCK>(x, most);
+static __device__ inline uint32_t choose_each(const frugi_gpu_press &p, const frugi_spot &at, float x[8],
+                                              uint32_t *keep, uint32_t *guess) {
+    uint32_t upper[4], blocks = (at.length + BLOCK - 1) / BLOCK;
+    upper_of(x, upper);
+    uint32_t most = most_each<BLOCK>(__vmaxs2(__vmaxs2(upper[0], upper[1]), __vmaxs2(upper[2], upper[3])));
+    *keep = (1u << blocks) - 1u;
+    if (!__all_sync(FRUGI_ALL_LANES, reach_upper(most, less_of_each((FRUGI_INF_BITS >> 16) * BOTH)) == 0)) {
+        uint32_t held = hold_each<BLOCK>(p, most);
+        *keep &= ~held;
 #pragma unroll
-    for (int j = 0; j < FRUGI_OWN<BLOCK>; j++)
-        all &= keep[j] = most[j] < FRUGI_INF_BITS;
-    if constexpr (BLOCK == 256) {
-        return all ? select(x, most[0], at, p.hist, guess) : hold(p, at.k, x);
+        for (int i = 0; i < FRUGI_EACH; i++)
+            x[i] = held >> frugi_own_block<BLOCK>(i / 4) & 1u ? 0.0f : x[i];
+        upper_of(x, upper);
+        most = either(filled(reach_upper(most, less_of_each((FRUGI_INF_BITS >> 16) * BOTH))), 0, most);
+    }
+    return select_each<BLOCK>(x, upper, most, at, p.hist, guess);
+}
+
+/* The entries of a stretch as a mask of this lane's elements; keep: a bit for each block of which the rest is kept. */
+template <int BLOCK>
+static __device__ inline uint32_t choose(const frugi_gpu_press &p, const frugi_spot &at, float x[8], uint32_t *keep,
+                                         uint32_t *guess) {
+    if constexpr (BLOCK < 256) {
+        return choose_each<BLOCK>(p, at, x, keep, guess);
     } else {
-        if (!all)
-            hold_each<BLOCK>(p, most, keep, x);
-        __syncwarp();
-        return select_each<BLOCK>(x, most, at, p.hist, guess);
+        uint32_t most = largest<256>(x);
+        *keep = most < FRUGI_INF_BITS;
+        return *keep ? select(x, most, at, p.hist, guess) : hold(p, at.k, x);
     }
 }
 
@@ -284,15 +283,10 @@ template <int VALUE, int FORMAT, int BLOCK>
 static __device__ inline void press_stretch(const frugi_gpu_press &p, const frugi_gpu_slice *s, const frugi_spot &at,
                                             const shelf &kept, float x[8], const uint32_t *dice, pens *pen, paper *page,
                                             uint32_t *guess) {
-    bool keep[FRUGI_OWN<BLOCK>];
-    uint32_t mask = choose<BLOCK>(p, at, x, keep, guess);
+    uint32_t keep, mask = choose<BLOCK>(p, at, x, &keep, guess);
     encode<VALUE, FORMAT, BLOCK>(p, s->index, at, mask, x, pen, page);
-    if (FORMAT != RESIDUAL_NONE && (BLOCK < 256 || keep[0])) {
-#pragma unroll
-        for (int j = 0; j < FRUGI_OWN<BLOCK>; j++)
-            keep[j] &= is_there<BLOCK>(j, at.length);
+    if (FORMAT != RESIDUAL_NONE && keep)
         save_residual<FORMAT, BLOCK>(kept, dice, keep, x);
-    }
 }
 
 static __device__ inline void put(unsigned char *to, uint64_t v, int bytes) {
@@ -414,8 +408,8 @@ static __device__ inline uint32_t press_run(const frugi_gpu_press &p, const frug
 template <int BLOCK>
 static __device__ __noinline__ uint32_t press_dense(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b,
                                                     uint32_t end, crc_table &table, paper *page) {
-    uint32_t guess[FRUGI_OWN<BLOCK>] = {};
-    return press_run<FRUGI_VALUE_F32, RESIDUAL_NONE, BLOCK>(p, s, b, end, table, page, guess);
+    uint32_t guess = 0;
+    return press_run<FRUGI_VALUE_F32, RESIDUAL_NONE, BLOCK>(p, s, b, end, table, page, &guess);
 }
 
 /* The header of a section; what it adds to the checksum. The padding is zeros, which add nothing. */
@@ -432,8 +426,7 @@ static __device__ __noinline__ uint32_t press_header(const frugi_gpu_press &p, c
 /* All that a warp of the grid takes. */
 template <int VALUE, int FORMAT, int BLOCK>
 static __device__ inline uint32_t press_warp(const frugi_gpu_press &p, crc_table &table, paper *page) {
-    uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS, sum = 0;
-    uint32_t guess[FRUGI_OWN<BLOCK>] = {};
+    uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS, guess = 0, sum = 0;
     for (uint64_t first = (uint64_t)warp * p.run; first < p.table.stretches; first += (uint64_t)warps * p.run) {
         uint32_t left = p.table.stretches - (uint32_t)first, end = (uint32_t)first + (left < p.run ? left : p.run);
         for (uint32_t n = (uint32_t)first; n < end;) {
@@ -443,7 +436,7 @@ static __device__ inline uint32_t press_warp(const frugi_gpu_press &p, crc_table
             if (b == 0)
                 sum ^= press_header<BLOCK>(p, s, table);
             sum ^= s->dense ? press_dense<BLOCK>(p, s, b, behind, table, page)
-                            : press_run<VALUE, FORMAT, BLOCK>(p, s, b, behind, table, page, guess);
+                            : press_run<VALUE, FORMAT, BLOCK>(p, s, b, behind, table, page, &guess);
             n += take;
         }
     }

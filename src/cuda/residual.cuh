@@ -115,31 +115,28 @@ template <int FORMAT, int BLOCK> static __device__ inline void unpack(const raw<
     }
 }
 
-/* What a lane brings for each of its blocks, as the largest of all lanes that have a part in the block. */
-template <int BLOCK> static __device__ inline void most_of_lanes(uint32_t most[FRUGI_OWN<BLOCK>]) {
+/*
+ * What a lane brings for each of its blocks, as the largest of all lanes that have a part in the block: that of block
+ * lane % FRUGI_BLOCKS of the stretch, so that what is made of it is made once.
+ */
+template <int BLOCK> static __device__ inline uint32_t most_of_lanes(const uint32_t most[FRUGI_OWN<BLOCK>]) {
+    uint32_t all[4], lane = frugi_lane();
 #pragma unroll
-    for (int j = 0; j < FRUGI_OWN<BLOCK>; j++) {
-        if (BLOCK > 64) {
-            most[j] = __reduce_max_sync(FRUGI_ALL_LANES, most[j]);
-        } else {
-            bool upper = frugi_lane() >= 16;
-            uint32_t low = __reduce_max_sync(FRUGI_ALL_LANES, upper ? 0u : most[j]);
-            uint32_t high = __reduce_max_sync(FRUGI_ALL_LANES, upper ? most[j] : 0u);
-            most[j] = upper ? high : low;
-        }
+    for (int i = 0; i < (int)FRUGI_BLOCKS<BLOCK>; i++) {
+        uint32_t mine = BLOCK > 64 || lane / 16 == (uint32_t)i % 2 ? most[BLOCK > 64 ? i : i / 2] : 0u;
+        all[i] = __reduce_max_sync(FRUGI_ALL_LANES, mine);
     }
+    uint32_t low = BLOCK < 256 && lane % 2 ? all[1] : all[0];
+    return BLOCK == 64 && lane & 2u ? (lane % 2 ? all[3] : all[2]) : low;
 }
 
-/** The largest magnitudes of a lane's blocks. */
-template <int BLOCK> static __device__ inline void largest(const float x[8], uint32_t most[FRUGI_OWN<BLOCK>]) {
+/** The largest magnitude of block lane % FRUGI_BLOCKS of a stretch. */
+template <int BLOCK> static __device__ inline uint32_t largest(const float x[8]) {
+    uint32_t most[FRUGI_OWN<BLOCK>] = {};
 #pragma unroll
-    for (int j = 0; j < FRUGI_OWN<BLOCK>; j++) {
-        most[j] = 0;
-#pragma unroll
-        for (int i = 0; i < FRUGI_SHARE<BLOCK>; i++)
-            most[j] = max(most[j], frugi_magnitude(x[j * FRUGI_SHARE<BLOCK> + i]));
-    }
-    most_of_lanes<BLOCK>(most);
+    for (int i = 0; i < FRUGI_EACH; i++)
+        most[i / FRUGI_SHARE<BLOCK>] = max(most[i / FRUGI_SHARE<BLOCK>], frugi_magnitude(x[i]));
+    return most_of_lanes<BLOCK>(most);
 }
 
 /* x / scale with fifteen binary places, the dice added below the point, and cut off there: see store.c. */
@@ -186,30 +183,29 @@ static __device__ inline void save_four(unsigned char *to, int j, uint32_t dice,
 }
 
 /**
- * Keep a stretch; dice: the random numbers of a lane's blocks. Blocks that are not to be kept stay as they were. All
- * lanes must come.
+ * Keep a stretch; dice: the random numbers of a lane's blocks; keep: a bit for every block that is to be kept. The
+ * others stay as they were. All lanes must come.
  */
 template <int FORMAT, int BLOCK>
-static __device__ inline void save_residual(const shelf &where, const uint32_t dice[FRUGI_OWN<BLOCK>],
-                                            const bool keep[FRUGI_OWN<BLOCK>], const float x[8]) {
+static __device__ inline void save_residual(const shelf &where, const uint32_t dice[FRUGI_OWN<BLOCK>], uint32_t keep,
+                                            const float x[8]) {
     const int OWN = FRUGI_OWN<BLOCK>;
-    uint32_t lane = frugi_lane() % FRUGI_SPAN<BLOCK>, most[OWN];
-    float inverse[OWN] = {};
+    uint32_t lane = frugi_lane();
+    float inverse = 0;
     if (FORMAT == FRUGI_RESIDUAL_INT8 || FORMAT == FRUGI_RESIDUAL_INT4) {
-        largest<BLOCK>(x, most);
-#pragma unroll
-        for (int j = 0; j < OWN; j++) {
-            uint16_t scale = scale_for<FORMAT>(most[j], &inverse[j]);
-            if (lane == 0 && keep[j])
-                where.scale[frugi_own_block<BLOCK>(j)] = scale;
-        }
+        uint16_t scale = scale_for<FORMAT>(largest<BLOCK>(x), &inverse);
+        if (lane < FRUGI_BLOCKS<BLOCK> && (BLOCK == 256 || keep >> lane & 1u))
+            where.scale[lane] = scale;
     }
 #pragma unroll
     for (int j = 0; j < 2; j++) {
-        const int own = j % OWN;
-        uint32_t first = dice[own] + lane * (4u * FRUGI_WEYL) + (uint32_t)(OWN == 1 ? 128 * j : 0) * FRUGI_WEYL;
-        if (keep[own])
-            save_four<FORMAT>(where.residual, j, first, inverse[own], x + 4 * j);
+        uint32_t block = frugi_own_block<BLOCK>(j % OWN), turns = lane % FRUGI_SPAN<BLOCK> * 4u;
+        uint32_t first = dice[j % OWN] + turns * FRUGI_WEYL + (uint32_t)(OWN == 1 ? 128 * j : 0) * FRUGI_WEYL;
+        float mine = inverse;
+        if (BLOCK < 256 && (FORMAT == FRUGI_RESIDUAL_INT8 || FORMAT == FRUGI_RESIDUAL_INT4))
+            mine = frugi_bits_f32(__shfl_sync(FRUGI_ALL_LANES, frugi_f32_bits(inverse), (int)block));
+        if (BLOCK == 256 || keep >> block & 1u)
+            save_four<FORMAT>(where.residual, j, first, mine, x + 4 * j);
     }
 }
 

@@ -84,13 +84,14 @@ typedef struct frugi_spot {
 
 /* Its entries and elements. The last block of a slice may be shorter than the others. */
 template <int BLOCK> static __device__ inline void frugi_spot_end(const frugi_gpu_slice *s, frugi_spot *at) {
-    uint32_t whole = (uint32_t)(s->kappa >> 32), part = (uint32_t)s->kappa;
+    uint32_t whole = (uint32_t)(s->kappa >> 32), part = (uint32_t)s->kappa, below = at->below;
     at->length = frugi_length_of<BLOCK>(s, at->b);
     at->k = at->starts = 0;
 #pragma unroll
     for (uint32_t i = 0; i < FRUGI_BLOCKS<BLOCK>; i++) {
-        uint32_t end = (i + 1) * whole + (uint32_t)(((uint64_t)(i + 1) * part + at->below) >> 32);
-        uint32_t k = end - at->k, here = i == 0 || at->length > i * BLOCK ? at->length - i * BLOCK : 0;
+        uint32_t next = below + part, k = whole + (next < part);
+        uint32_t here = i == 0 || at->length > i * BLOCK ? at->length - i * BLOCK : 0;
+        below = next;
         if (i > 0)
             at->starts |= at->k << (int)i * FRUGI_FIELD<BLOCK> % 32;
         at->k += here < BLOCK ? frugi_tail_count(k, here, BLOCK) : k;

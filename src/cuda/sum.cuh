@@ -327,7 +327,10 @@ static __device__ inline uint32_t add_maps(const frugi_gpu_sum &all, const frugi
     uint32_t word = 0;
     if (BLOCK == 256 || lane % 8 * 32 / BLOCK * BLOCK < at.length)
         word = reinterpret_cast<const uint32_t *>(map)[lane % 8];
-    uint32_t scales = SHORT ? take_scales<VALUE, BLOCK>(all, s, at, first) : 0;
+    uint32_t scales = SHORT ? take_scales<VALUE, BLOCK>(all, s, at, first) : 0, blocks = 0; /* of this lane's rows */
+#pragma unroll
+    for (uint32_t r = 0; r < ROWS && SHORT; r++)
+        blocks |= frugi_block_of<BLOCK>(at, lane + 32 * r) << 2 * r;
 #pragma unroll
     for (uint32_t i = 0; i < MAPS; i++) {
         if (first + i >= all.frames)
@@ -347,8 +350,8 @@ static __device__ inline uint32_t add_maps(const frugi_gpu_sum &all, const frugi
 #pragma unroll
         for (uint32_t r = 0; r < ROWS; r++) {
             if (SHORT)
-                scale[i % few] = __shfl_sync(FRUGI_ALL_LANES, scales,
-                                             i * FRUGI_BLOCKS<BLOCK> + frugi_block_of<BLOCK>(at, lane + 32 * r));
+                scale[i % few] =
+                    __shfl_sync(FRUGI_ALL_LANES, scales, (int)(i * FRUGI_BLOCKS<BLOCK> + (blocks >> 2 * r & 3u)));
             number &= is_number<VALUE>(bits[i % few][r], scale[i % few]);
             stage[lane + 32 * r] = value_from<VALUE>(bits[i % few][r], scale[i % few]);
         }

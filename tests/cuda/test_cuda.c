@@ -335,8 +335,13 @@ static void seal(unsigned char *frame, size_t len) {
         frame[44 + i] = (unsigned char)(~crc >> (8 * i));
 }
 
-/* Clear a bit of a byte that has one, and set one of another that has room. */
-static void move_bit(unsigned char *from, unsigned char *to) {
+/* Take a bit from a bitmap of so many bytes that has one, and set one of the next that has room. */
+static void move_bit(unsigned char *map, size_t bytes) {
+    unsigned char *from = map, *to = map + bytes;
+    while (from + 1 < map + bytes && *from == 0)
+        from++;
+    while (to + 1 < map + 2 * bytes && *to == 255)
+        to++;
     assert_true(*from != 0 && *to != 255);
     *from = (unsigned char)(*from & (*from - 1));
     *to = (unsigned char)(*to | (*to + 1));
@@ -344,7 +349,7 @@ static void move_bit(unsigned char *from, unsigned char *to) {
 
 /*
  * Frames that somebody made to be wrong, with the right checksum: weights stay as they are, sums stay within dst. A
- * byte becomes another; or, with -n, the one that is n behind it gets one of its bits.
+ * byte becomes another; or, with -n, the bitmap of n bytes there hands a bit on to the next.
  */
 static void crafted(const char *text, size_t at, int what, frug_status expected) {
     scene s;
@@ -359,7 +364,7 @@ static void crafted(const char *text, size_t at, int what, frug_status expected)
     from_device(s.back, s.w[3].gpu_frame, s.w[3].len);
     assert_memory_equal(s.back, frame, s.w[3].len);
     if (what < 0)
-        move_bit(frame + at, frame + at - what);
+        move_bit(frame + at, (size_t)-what);
     else
         assert_int_not_equal(frame[at], what), frame[at] = (unsigned char)what;
     seal(frame, s.w[3].len);
@@ -402,15 +407,15 @@ static void test_crafted_short(void **unused) {
     const size_t payload = 96;
     (void)unused;
     for (int i = 0; i < 3; i++) { /* up to 16, 32 and more entries of a stretch */
-        static const char *const density[] = {"0.94", "0.88", "0.876"}, *const block[] = {"64", "64", "128"};
+        static const char *const density[] = {"0.94", "0.88", "0.8,index=local"}, *const block[] = {"64", "64", "128"};
         char text[80];
         snprintf(text, sizeof text, "frugrad,block=%s,value=f32,schedule=constant:%s", block[i], density[i]);
         crafted(text, payload + 2, atoi(block[i]), FRUG_ERR_FORMAT);
         crafted(text, payload + 9, 0, FRUG_ERR_FORMAT);
         crafted(text, 48 + 3, 1, FRUG_ERR_MISMATCH); /* blocks of 256 and more */
     }
-    crafted("frugrad,block=64,value=f32,schedule=constant:0.6", payload + 7, -1, FRUG_ERR_FORMAT);
-    crafted("frugrad,block=128,value=bf16,schedule=constant:0.4", payload + 15, -1, FRUG_ERR_FORMAT);
+    crafted("frugrad,block=64,value=f32,schedule=constant:0.6", payload, -8, FRUG_ERR_FORMAT);
+    crafted("frugrad,block=128,value=bf16,schedule=constant:0.4", payload, -16, FRUG_ERR_FORMAT);
     crafted("frugrad,block=64,value=int8,schedule=constant:0.94", payload + 2 * 3 + 1, 0x7f, FRUG_ERR_FORMAT);
     crafted("frugrad,block=128,value=f16,schedule=constant:0.94", payload + 1, 0x7f, FRUG_ERR_FORMAT);
     crafted("frugrad,block=64,value=f16,schedule=constant:0.7", payload + 3, 0x7f, FRUG_ERR_FORMAT);

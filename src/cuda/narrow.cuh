@@ -45,12 +45,14 @@ template <int BLOCK> static __device__ inline uint32_t sum_each(uint32_t pair) {
 
 /* The largest over the lanes of a block. */
 template <int BLOCK> static __device__ inline uint32_t most_each(uint32_t pair) {
-    if (BLOCK == 128)
-        return __reduce_max_sync(FRUGI_ALL_LANES, pair & 0xffffu) | __reduce_max_sync(FRUGI_ALL_LANES, pair >> 16)
+    if (BLOCK == 128) {
+        pair = __reduce_max_sync(FRUGI_ALL_LANES, pair & 0xffffu) | __reduce_max_sync(FRUGI_ALL_LANES, pair >> 16)
                                                                         << 16;
+    } else {
 #pragma unroll
-    for (int d = 8; d > 0; d /= 2)
-        pair = __vmaxs2(pair, __shfl_xor_sync(FRUGI_ALL_LANES, pair, d));
+        for (int d = 8; d > 0; d /= 2)
+            pair = __vmaxs2(pair, __shfl_xor_sync(FRUGI_ALL_LANES, pair, d));
+    }
     return pair;
 }
 

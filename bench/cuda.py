@@ -39,11 +39,12 @@ def data(n: int, kind: str) -> torch.Tensor:
     return x
 
 
-def cases(n: int, kind: str, k: int, residual: str, value: str):
+def cases(n: int, kind: str, k: int, residual: str, value: str, block: int):
     grad, stream = data(n, kind), torch.cuda.current_stream().cuda_stream
     other = torch.empty_like(grad)
     layout = Layout([Tensor("w", (n // 1024, 1024))])
-    c = CudaCompressor(Config(f"frugrad,residual={residual},value={value},schedule=constant:{1 - k / 256}"), layout)
+    c = CudaCompressor(Config(f"frugrad,block={block},residual={residual},value={value},schedule=constant:{1 - k / 256}"),
+                       layout)
     frame = torch.zeros(c.bound(0, n), dtype=torch.uint8, device="cuda")
     frames = [torch.zeros_like(frame) for _ in range(8)]
     length = [c.compress(0, 0, n, grad.data_ptr(), f.data_ptr(), f.numel(), stream) for f in frames][0]
@@ -60,9 +61,9 @@ def cases(n: int, kind: str, k: int, residual: str, value: str):
         torch.topk(grad.abs(), n * k // 256, sorted=False)
 
     def blocks():
-        torch.topk(grad.view(-1, 256).abs(), k, dim=1, sorted=False)
+        torch.topk(grad.view(-1, block).abs(), max(1, k * block // 256), dim=1, sorted=False)
 
-    kept = {"f32": 4, "bf16": 2, "int8": 1 + 2 / 256, "int4": 0.5 + 2 / 256}[residual]
+    kept = {"f32": 4, "bf16": 2, "int8": 1 + 2 / block, "int4": 0.5 + 2 / block}[residual]
     moved = n * (4 + 2 * kept) + length
     work = {"copy": lambda: other.copy_(grad), "compress": press, "add8": add_frames, "dense add": lambda: other.add_(grad)}
     if residual == "f32" and value == "f32":
@@ -71,7 +72,7 @@ def cases(n: int, kind: str, k: int, residual: str, value: str):
 
 
 def measure(args, n: int, kind: str, k: int, residual: str, value: str) -> dict:
-    work, moved, c = cases(n, kind, k, residual, value)
+    work, moved, c = cases(n, kind, k, residual, value, args.block)
     times = {name: [] for name in work}
     times.update({name + " queued": [] for name in work})
     for round_ in range(args.rounds + 3):
@@ -87,7 +88,7 @@ def measure(args, n: int, kind: str, k: int, residual: str, value: str) -> dict:
     limit = row["copy_us"] * moved / (8 * n)
     row["of_limit_queued"] = round(row["copy queued_us"] * moved / (8 * n) / row["compress queued_us"], 3)
     row["add8_over_dense_queued"] = round(row["add8 queued_us"] / row["dense add queued_us"], 3)
-    row.update(n=n, data=kind, k=k, residual=residual, value=value, limit_us=round(limit, 2),
+    row.update(n=n, data=kind, k=k, block=args.block, residual=residual, value=value, limit_us=round(limit, 2),
                of_limit=round(limit / row["compress_us"], 3), add8_over_dense=round(row["add8_us"] / row["dense add_us"], 3))
     for name in ("topk", "block topk"):
         if name + "_us" in row:
@@ -100,6 +101,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--sizes", type=int, nargs="+", default=[25_600_000 // 1024 * 1024, 124_439_808 // 1024 * 1024])
+    parser.add_argument("--block", type=int, choices=(64, 128, 256), default=256, help="k stays that of 256 elements")
     parser.add_argument("--json", help="append rows to this file")
     args = parser.parse_args()
     machine = torch.cuda.get_device_name(), torch.version.cuda, torch.__version__

@@ -9,10 +9,10 @@
  * gradient is read, and all workers' frames of a step have the same one. Streams may be captured into graphs, but a
  * graph repeats the step it was captured with.
  *
- * What there is: top-k within blocks of 256 (select exact or hist), values f32, bf16, f16 and int8, places as bytes
- * or bitmaps, feedback none, plain and merged, residuals in every format, every schedule, clip; and value=qsgd without
- * feedback. What needs more (norm, layers=sensitivity, units other than elements, dgc, ef21) is refused when the
- * compressor is made.
+ * What there is: top-k within blocks of 64, 128 and 256 (select exact or hist), values f32, bf16, f16 and int8, places
+ * as bytes or bitmaps, feedback none, plain and merged, residuals in every format, every schedule, clip; and value=qsgd
+ * without feedback. What needs more (norm, layers=sensitivity, units other than elements, dgc, ef21) is refused when
+ * the compressor is made.
  *
  * Link with libfrugrad_cuda. SPDX-License-Identifier: Apache-2.0
  */
@@ -64,16 +64,17 @@ FRUG_API frug_status frug_cuda_compress(frug_cuda *cuda, uint64_t step, uint64_t
  *   frames   an array on the host of addresses on the device: frames of this step and range, each as long as
  *            frug_cuda_compress() says, at multiples of four bytes, of workers with the same config
  *
- * Bytes are untrusted. Headers and checksums are checked first: if one is not what it must be, dst stays as it is. Places
- * and values are checked while they are added: a frame that is wrong there though its checksum is right, which no
- * damage on the way makes, leaves dst worthless, but nothing outside of it changes. Either way the dst of all later
+ * Bytes are untrusted. Headers and checksums are checked first: if one is not what it must be, dst stays as it is.
+ * Places and values are checked while they are added: a frame that is wrong there though its checksum is right, which
+ * no damage on the way makes, leaves dst worthless, but nothing outside of it changes. Either way the dst of all later
  * calls stay as they are until frug_cuda_verdict() has told. Since 0.2.
  */
 FRUG_API frug_status frug_cuda_decompress_add(frug_cuda *cuda, uint64_t step, const void *const *frames,
                                               size_t count_frames, float scale, uint64_t begin, uint64_t count,
                                               float *dst, frug_stream stream);
 
-/** One step of stochastic gradient descent straight from the frames, as frug_apply(). Checks all before it changes any. */
+/** One step of stochastic gradient descent straight from the frames, as frug_apply(). Checks all before it changes any.
+ */
 FRUG_API frug_status frug_cuda_apply(frug_cuda *cuda, uint64_t step, const void *const *frames, size_t count_frames,
                                      float rate, float decay, uint64_t begin, uint64_t count, float *weights,
                                      frug_stream stream);

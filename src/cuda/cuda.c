@@ -20,15 +20,37 @@ frug_status frugi_cuda_failed(const char *what, cudaError_t error) {
                       cudaGetErrorString(error));
 }
 
+/* ---- kernels ---------------------------------------------------------------------------------------- */
+
+/** Those that are compiled for a length of blocks. */
+typedef struct kernels {
+    uint32_t block;
+    cudaError_t (*press)(const frugi_gpu_press *, int, cudaStream_t);
+    cudaError_t (*check)(const frugi_gpu_sum *, int, cudaStream_t);
+    cudaError_t (*sum)(const frugi_gpu_sum *, int, cudaStream_t);
+} kernels;
+
+static const kernels all_kernels[] = {{64, frugi_gpu_press_64, frugi_gpu_check_64, frugi_gpu_sum_64},
+                                      {128, frugi_gpu_press_128, frugi_gpu_check_128, frugi_gpu_sum_128},
+                                      {256, frugi_gpu_press_256, frugi_gpu_check_256, frugi_gpu_sum_256}};
+
+/* Or NULL. */
+static const kernels *kernels_for(uint32_t block) {
+    for (size_t i = 0; i < sizeof all_kernels / sizeof *all_kernels; i++)
+        if (all_kernels[i].block == block)
+            return &all_kernels[i];
+    return NULL;
+}
+
 /* ---- making one ------------------------------------------------------------------------------------ */
 
 static frug_status check_config(const struct frug_config *f, const frug_compressor *plan) {
     bool qsgd = f->value == FRUGI_VALUE_QSGD && f->unit == FRUGI_UNIT_ELEMENT && f->segment != FRUGI_SEGMENT_GROUP;
     FRUG_FAIL_IF(qsgd && f->feedback != FRUGI_FEEDBACK_NONE, FRUG_ERR_CONFIG,
                  "cuda: there are kernels for value=qsgd with feedback=none only");
-    FRUG_FAIL_IF((plan->by_units && !qsgd) || f->block != FRUGI_GPU_BLOCK, FRUG_ERR_CONFIG,
-                 "cuda: there are kernels for the largest of blocks of 256 entries as f32, bf16, f16 or int8, and for "
-                 "value=qsgd, only");
+    FRUG_FAIL_IF((plan->by_units && !qsgd) || !kernels_for(f->block), FRUG_ERR_CONFIG,
+                 "cuda: there are kernels for the largest of blocks of 64, 128 or 256 entries as f32, bf16, f16 or "
+                 "int8, and for value=qsgd, only");
     FRUG_FAIL_IF(f->feedback == FRUGI_FEEDBACK_DGC || f->feedback == FRUGI_FEEDBACK_EF21, FRUG_ERR_CONFIG,
                  "cuda: there are kernels for feedback=merged, plain and none only");
     FRUG_FAIL_IF(f->norm != FRUGI_NORM_OFF, FRUG_ERR_CONFIG,
@@ -38,12 +60,13 @@ static frug_status check_config(const struct frug_config *f, const frug_compress
     return FRUG_OK;
 }
 
-static size_t block_bytes(frugi_residual format) {
-    switch (format) {
-    case FRUGI_RESIDUAL_F32: return 4 * FRUGI_GPU_BLOCK;
-    case FRUGI_RESIDUAL_BF16: return 2 * FRUGI_GPU_BLOCK;
-    case FRUGI_RESIDUAL_INT8: return FRUGI_GPU_BLOCK;
-    case FRUGI_RESIDUAL_INT4: return FRUGI_GPU_BLOCK / 2;
+static size_t residual_bytes(const frug_cuda *g) {
+    size_t elements = (size_t)g->plan->blocks * g->config.block;
+    switch (g->config.residual) {
+    case FRUGI_RESIDUAL_F32: return 4 * elements;
+    case FRUGI_RESIDUAL_BF16: return 2 * elements;
+    case FRUGI_RESIDUAL_INT8: return elements;
+    case FRUGI_RESIDUAL_INT4: return elements / 2;
     }
     return 0;
 }
@@ -54,7 +77,7 @@ static bool has_scales(const frug_cuda *g) {
 
 static frug_status make_residual(frug_cuda *g) {
     uint64_t blocks = g->plan->blocks;
-    size_t bytes = (size_t)blocks * block_bytes(g->config.residual);
+    size_t bytes = residual_bytes(g);
     if (!frugi_cuda_keeps(g))
         return FRUG_OK;
     TRY_CUDA("memory for the residual", cudaMalloc((void **)&g->residual, bytes));
@@ -198,15 +221,18 @@ static frugi_gpu_slice to_gpu(const frugi_slice *slice) {
 }
 
 size_t frugi_cuda_table(const frug_cuda *g, const frugi_cutting *cut, size_t from, frugi_gpu_table *table) {
+    uint32_t each = FRUGI_GPU_STRETCH / g->config.block;
     table->slices = 0;
-    table->blocks = 0;
+    table->stretches = 0;
+    table->block = g->config.block;
     for (; from < cut->slices && table->slices < FRUGI_GPU_SLICES; from++) {
         if (!g->plan->slice[from].section.block) /* by units: qsgd.c */
             continue;
         frugi_gpu_slice *s = &table->slice[table->slices++];
         *s = to_gpu(&g->plan->slice[from]);
-        s->blocks_before = table->blocks;
-        table->blocks += s->blocks;
+        s->stretches = (s->blocks + each - 1) / each;
+        s->stretches_before = table->stretches;
+        table->stretches += s->stretches;
     }
     return from;
 }
@@ -245,7 +271,7 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, uint64_t begin, uint
         at = frugi_cuda_table(g, &r.cut, at, &press.table);
         press.last = at == r.cut.slices && !units;
         if (press.table.slices)
-            TRY_CUDA("compress", frugi_gpu_press_launch(&press, g->processors, stream));
+            TRY_CUDA("compress", kernels_for(g->config.block)->press(&press, g->processors, stream));
     }
     if (units)
         FRUG_TRY(frugi_cuda_qsgd_press(g, &r.cut, &press, stream));
@@ -262,7 +288,7 @@ static frug_status check_frames(frug_cuda *g, const range *r, uint64_t step, fru
     for (size_t at = 0; sum->checked && at < r->cut.slices;) {
         at = frugi_cuda_table(g, &r->cut, at, &sum->table);
         if (sum->table.slices)
-            TRY_CUDA("check", frugi_gpu_check_launch(sum, g->processors, stream));
+            TRY_CUDA("check", kernels_for(g->config.block)->check(sum, g->processors, stream));
     }
     return frugi_cuda_qsgd_sum(g, &r->cut, step, sum, true, stream);
 }
@@ -292,7 +318,7 @@ static frug_status combine(frug_cuda *g, uint64_t step, const void *const *frame
     for (size_t at = 0; at < r.cut.slices;) {
         at = frugi_cuda_table(g, &r.cut, at, &sum.table);
         if (sum.table.slices)
-            TRY_CUDA("sum", frugi_gpu_sum_launch(&sum, g->processors, stream));
+            TRY_CUDA("sum", kernels_for(g->config.block)->sum(&sum, g->processors, stream));
     }
     return frugi_cuda_qsgd_sum(g, &r.cut, step, &sum, false, stream);
 }
@@ -330,7 +356,7 @@ static frug_status check_twin(const frug_cuda *g, const frug_compressor *c) {
     FRUG_FAIL_IF(c->layout_hash != g->plan->layout_hash || c->config.feedback != g->config.feedback ||
                      c->config.residual != g->config.residual || c->config.block != g->config.block ||
                      c->blocks != g->plan->blocks || c->config.min_size != g->config.min_size,
-                 FRUG_ERR_MISMATCH, "cuda: the compressors differ in layout, feedback, residual or min_size");
+                 FRUG_ERR_MISMATCH, "cuda: the compressors differ in layout, feedback, residual, block or min_size");
     return frugi_cuda_here(g);
 }
 
@@ -338,8 +364,7 @@ static frug_status move_state(const frug_cuda *g, const frug_compressor *c, enum
     FRUG_TRY(check_twin(g, c));
     if (!frugi_cuda_keeps(g))
         return FRUG_OK;
-    size_t bytes = (size_t)g->plan->blocks * block_bytes(g->config.residual),
-           scales = g->plan->blocks * sizeof(uint16_t);
+    size_t bytes = residual_bytes(g), scales = g->plan->blocks * sizeof(uint16_t);
     bool out = way == cudaMemcpyDeviceToHost;
     TRY_CUDA("state", cudaDeviceSynchronize());
     TRY_CUDA("state",

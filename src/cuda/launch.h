@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-#define FRUGI_GPU_BLOCK        256u /* the only block length there is a kernel for */
+#define FRUGI_GPU_STRETCH      256u /* elements of a tensor in a row that a warp takes: a block, or several short ones */
 #define FRUGI_GPU_SLICES       40u  /* in one launch */
 #define FRUGI_GPU_FRAMES       64u  /* in one sum */
 #define FRUGI_GPU_HEADER       48u  /* bytes of a frame's and of a section's header */
@@ -29,15 +29,16 @@ typedef struct frugi_gpu_slice {
     uint64_t stored;
     uint64_t payload_at; /* in the frame */
     uint64_t index_at, value_at, bytes;
-    uint32_t blocks_before; /* of the slices before, in this launch */
-    uint32_t blocks;
+    uint32_t stretches_before; /* of the slices before, in this launch */
+    uint32_t stretches, blocks;
     uint8_t index, value, dense, last; /* last: elements of the last block less one */
 } frugi_gpu_slice;
 
 typedef struct frugi_gpu_table {
     frugi_gpu_slice slice[FRUGI_GPU_SLICES];
     uint32_t slices;
-    uint32_t blocks; /* of all slices */
+    uint32_t stretches; /* of all slices */
+    uint32_t block;     /* elements of one: 64, 128 or 256 */
 } frugi_gpu_table;
 
 /**
@@ -86,13 +87,13 @@ typedef struct frugi_gpu_press {
     uint16_t *scale;
     frugi_gpu_desk *desk;
     uint64_t begin, step, seed;
-    float beta, hold, part; /* hold: of what is sent, that share stays, and a part leaves */
+    float beta, hold, part;                      /* hold: of what is sent, that share stays, and a part leaves */
     uint32_t value, residual_format, kept, hist; /* kept: a residual takes part */
     const frugi_gpu_crc *crc;
     frugi_gpu_frame what;
     uint32_t bytes; /* of the frame */
     uint32_t last;  /* no launch follows: write the frame's header */
-    uint32_t run;   /* blocks that a warp takes one after the other */
+    uint32_t run;   /* stretches that a warp takes one after the other */
 } frugi_gpu_press;
 
 typedef struct frugi_gpu_keep {
@@ -144,6 +145,7 @@ typedef struct frugi_gpu_quant {
     unsigned char *held; /* one for each block */
     frugi_gpu_desk *desk;
     uint64_t begin;
+    uint32_t block;   /* elements of one: 64, 128 or 256 */
     uint32_t largest; /* norms are largest magnitudes */
 } frugi_gpu_quant;
 
@@ -165,11 +167,16 @@ typedef struct frugi_gpu_sum {
     uint64_t begin;
     float keep, gain;
     frugi_gpu_verdict *verdict;
-    uint32_t checked; /* by check_launch; otherwise the sum checks as it goes */
+    uint32_t checked; /* by frugi_gpu_check_*(); otherwise the sum checks as it goes */
 } frugi_gpu_sum;
 
-/** Accumulate, select, encode and keep all blocks of a table; write the sections' headers and, last, the frame's. */
-cudaError_t frugi_gpu_press_launch(const frugi_gpu_press *press, int processors, cudaStream_t stream);
+/**
+ * Accumulate, select, encode and keep all blocks of a table, which are of that length; write the sections' headers and,
+ * last, the frame's.
+ */
+cudaError_t frugi_gpu_press_64(const frugi_gpu_press *press, int processors, cudaStream_t stream);
+cudaError_t frugi_gpu_press_128(const frugi_gpu_press *press, int processors, cudaStream_t stream);
+cudaError_t frugi_gpu_press_256(const frugi_gpu_press *press, int processors, cudaStream_t stream);
 
 /** The norm of a range, and the factor that brings it down to `clip`. */
 cudaError_t frugi_gpu_norm_launch(const frugi_gpu_norm *norm, int processors, cudaStream_t stream);
@@ -190,10 +197,14 @@ cudaError_t frugi_gpu_judge_launch(const frugi_gpu_frame *what, const frugi_gpu_
                                    cudaStream_t stream);
 
 /** See whether the sections' headers, indices and values of a table are. */
-cudaError_t frugi_gpu_check_launch(const frugi_gpu_sum *sum, int processors, cudaStream_t stream);
+cudaError_t frugi_gpu_check_64(const frugi_gpu_sum *sum, int processors, cudaStream_t stream);
+cudaError_t frugi_gpu_check_128(const frugi_gpu_sum *sum, int processors, cudaStream_t stream);
+cudaError_t frugi_gpu_check_256(const frugi_gpu_sum *sum, int processors, cudaStream_t stream);
 
 /** dst = keep * dst + gain * (sum of the frames), if nothing was wrong so far. */
-cudaError_t frugi_gpu_sum_launch(const frugi_gpu_sum *sum, int processors, cudaStream_t stream);
+cudaError_t frugi_gpu_sum_64(const frugi_gpu_sum *sum, int processors, cudaStream_t stream);
+cudaError_t frugi_gpu_sum_128(const frugi_gpu_sum *sum, int processors, cudaStream_t stream);
+cudaError_t frugi_gpu_sum_256(const frugi_gpu_sum *sum, int processors, cudaStream_t stream);
 
 /** The same three for sections of value=qsgd: encode them, check them, add them up. */
 cudaError_t frugi_gpu_quant_launch(const frugi_gpu_quant *quant, int processors, cudaStream_t stream);

@@ -78,6 +78,7 @@ frug_status frugi_cuda_qsgd_press(frug_cuda *g, const frugi_cutting *cut, const 
                              .held = g->held,
                              .desk = g->desk,
                              .begin = press->begin,
+                             .block = g->config.block,
                              .largest = g->config.qnorm == FRUGI_QNORM_MAX};
     for (size_t at = 0; at < cut->slices;) {
         at = fill_runs(g, cut, press->step, at, &quant.runs);

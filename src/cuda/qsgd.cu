@@ -53,23 +53,24 @@ static __device__ inline uint64_t fields_at(const frugi_gpu_runs &runs, const gr
 
 /* ---- making a frame ----------------------------------------------------------------------------------- */
 
-/* Mark the blocks that hold a NaN or an infinity. A warp takes a block. */
+/* Mark the blocks that hold a NaN or an infinity. A warp takes a stretch, and looks at its quarters. */
 static __global__ void __launch_bounds__(32 * WARPS) hold_kernel(const __grid_constant__ frugi_gpu_quant p) {
-    uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS;
+    uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS, lane = frugi_lane();
+    uint32_t blocks = FRUGI_GPU_STRETCH / p.block, quarters = 4 / blocks; /* quarters of a block */
     for (uint32_t r = 0; r < p.runs.runs; r++) {
         const frugi_gpu_run *run = &p.runs.run[r];
-        for (uint64_t b = warp; b * 256 < run->count; b += warps) {
+        for (uint64_t at = warp; at * FRUGI_GPU_STRETCH < run->count; at += warps) {
             float x[FRUGI_EACH];
-            uint32_t most = 0;
-            frugi_load_block(p.grad + (run->begin - p.begin) + b * 256,
-                             (uint32_t)min(run->count - b * 256, (uint64_t)256), x);
+            uint32_t bad = 0, length = (uint32_t)min(run->count - at * FRUGI_GPU_STRETCH, (uint64_t)FRUGI_GPU_STRETCH);
+            frugi_load_block(p.grad + (run->begin - p.begin) + at * FRUGI_GPU_STRETCH, length, x);
 #pragma unroll
             for (int i = 0; i < FRUGI_EACH; i++)
-                most = max(most, frugi_magnitude(x[i]));
-            bool held = __reduce_max_sync(FRUGI_ALL_LANES, most) >= FRUGI_INF_BITS;
-            if (frugi_lane() != 0)
+                bad |= frugi_magnitude(x[i]) >= FRUGI_INF_BITS ? 1u << (lane / 16 + i / 4 * 2) : 0u;
+            bad = __reduce_or_sync(FRUGI_ALL_LANES, bad);
+            if (lane * p.block >= length)
                 continue;
-            p.held[run->stored + b] = held;
+            bool held = bad >> lane * quarters & ((1u << quarters) - 1u);
+            p.held[run->stored + at * blocks + lane] = held;
             if (held)
                 atomicAdd(&p.desk->held, 1u);
         }
@@ -82,7 +83,7 @@ static __device__ inline float counted(const frugi_gpu_quant &p, float x, bool h
 }
 
 static __device__ inline bool is_held(const frugi_gpu_quant &p, const frugi_gpu_run *run, uint64_t at, bool any) {
-    return any && p.held[run->stored + at / 256];
+    return any && p.held[run->stored + (at >> (__ffs((int)p.block) - 1))]; /* a power of two */
 }
 
 /* Every eighth value of a group from `first` on: their squares summed, or the largest magnitude. */

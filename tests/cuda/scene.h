@@ -1,6 +1,6 @@
 /*
  * scene.h - what the tests of the GPU play with: numbers of several kinds, layouts with tails, gaps and dense tensors,
- * and some workers, each with a compressor on the CPU and one on the GPU.
+ * and some workers, each with a compressor on the CPU and one on the GPU, whose frames and states are compared.
  */
 #ifndef FRUG_TEST_SCENE_H
 #define FRUG_TEST_SCENE_H
@@ -23,7 +23,8 @@ enum { WORKERS = 5, STEPS = 5 }; /* frames are added up four at a time, and one 
 /* FRUG_TEST_EVERY: one configuration in so many, fewer steps and less data, for tools that slow everything down. */
 static int every = 1;
 static uint64_t stride = 1, columns = 211;
-static uint64_t tall = 1973; /* FRUG_TEST_LARGE: of layout 3 more, so that a warp of a large GPU has several blocks too */
+static uint64_t tall =
+    1973; /* FRUG_TEST_LARGE: of layout 3 more, so that a warp of a large GPU has several blocks too */
 static uint64_t state = 1;
 
 static uint32_t draw(void) {
@@ -155,6 +156,39 @@ static void close_scene(scene *s) {
     free(s->back);
     cudaFree(s->gpu_grad);
     cudaFree(s->gpu_dst);
+}
+
+static void compress_both(scene *s, worker *w, uint64_t step, kind k) {
+    size_t cpu_len, gpu_len;
+    for (uint64_t i = 0; i < s->n; i++)
+        s->grad[i] = sample(k);
+    to_device(s->gpu_grad, s->grad, s->n * sizeof(float));
+    assert_int_equal(frug_compress(w->cpu, step, 0, s->n, s->grad, w->cpu_frame, s->room, &cpu_len), FRUG_OK);
+    assert_int_equal(frug_cuda_compress(w->gpu, step, 0, s->n, s->gpu_grad, w->gpu_frame, s->room, &gpu_len, NULL),
+                     FRUG_OK);
+    assert_int_equal(cpu_len, gpu_len);
+    from_device(s->back, w->gpu_frame, gpu_len);
+    for (size_t i = 48; i < gpu_len + 48; i++) { /* the checksum last: it differs whenever anything does */
+        size_t at = i % gpu_len;
+        if (s->back[at] != w->cpu_frame[at])
+            fail_msg("%s, step %d, data %d: byte %zu of %zu is %02x on the GPU, %02x on the CPU", s->text, (int)step,
+                     (int)k, at, gpu_len, s->back[at], w->cpu_frame[at]);
+    }
+    w->len = gpu_len;
+}
+
+/* What was left behind, through a compressor on the CPU; put back as it was. */
+static void compare_states(scene *s, worker *w) {
+    size_t size = frug_compressor_state_size(w->cpu), len;
+    unsigned char *mine = malloc(size), *other = malloc(size);
+    assert_int_equal(frug_compressor_save(w->cpu, mine, size, &len), FRUG_OK);
+    assert_int_equal(frug_cuda_to_host(w->gpu, w->cpu), FRUG_OK);
+    assert_int_equal(frug_compressor_save(w->cpu, other, size, &len), FRUG_OK);
+    assert_memory_equal(mine, other, len);
+    assert_int_equal(frug_cuda_from_host(w->gpu, w->cpu), FRUG_OK);
+    free(mine);
+    free(other);
+    (void)s;
 }
 
 #endif

@@ -10,39 +10,6 @@
 
 #include <string.h>
 
-static void compress_both(scene *s, worker *w, uint64_t step, kind k) {
-    size_t cpu_len, gpu_len;
-    for (uint64_t i = 0; i < s->n; i++)
-        s->grad[i] = sample(k);
-    to_device(s->gpu_grad, s->grad, s->n * sizeof(float));
-    assert_int_equal(frug_compress(w->cpu, step, 0, s->n, s->grad, w->cpu_frame, s->room, &cpu_len), FRUG_OK);
-    assert_int_equal(frug_cuda_compress(w->gpu, step, 0, s->n, s->gpu_grad, w->gpu_frame, s->room, &gpu_len, NULL),
-                     FRUG_OK);
-    assert_int_equal(cpu_len, gpu_len);
-    from_device(s->back, w->gpu_frame, gpu_len);
-    for (size_t i = 48; i < gpu_len + 48; i++) { /* the checksum last: it differs whenever anything does */
-        size_t at = i % gpu_len;
-        if (s->back[at] != w->cpu_frame[at])
-            fail_msg("%s, step %d, data %d: byte %zu of %zu is %02x on the GPU, %02x on the CPU", s->text, (int)step,
-                     (int)k, at, gpu_len, s->back[at], w->cpu_frame[at]);
-    }
-    w->len = gpu_len;
-}
-
-/* What was left behind, through a compressor on the CPU; put back as it was. */
-static void compare_states(scene *s, worker *w) {
-    size_t size = frug_compressor_state_size(w->cpu), len;
-    unsigned char *mine = malloc(size), *other = malloc(size);
-    assert_int_equal(frug_compressor_save(w->cpu, mine, size, &len), FRUG_OK);
-    assert_int_equal(frug_cuda_to_host(w->gpu, w->cpu), FRUG_OK);
-    assert_int_equal(frug_compressor_save(w->cpu, other, size, &len), FRUG_OK);
-    assert_memory_equal(mine, other, len);
-    assert_int_equal(frug_cuda_from_host(w->gpu, w->cpu), FRUG_OK);
-    free(mine);
-    free(other);
-    (void)s;
-}
-
 static void sum_both(scene *s, uint64_t step, int apply) {
     const void *cpu[WORKERS], *gpu[WORKERS];
     size_t lens[WORKERS];
@@ -106,15 +73,16 @@ static void test_parity(void **unused) {
                                        "feedback=merged,schedule=constant:0.999,min_size=1",
                                        "feedback=merged,hold=auto,schedule=frugrad:0:0.94:0.5,min_size=600"};
     char text[160];
-    int number = 0;
     (void)unused;
-    for (int v = 0; v < 4; v++)
-        for (int r = 0; r < 4; r++)
-            for (int m = 0; m < 8; m++) {
-                snprintf(text, sizeof text, "frugrad,value=%s,residual=%s,%s", values[v], residuals[r], more[m]);
-                if (number++ % every == 0)
-                    parity(text, (v + r + m) % 2);
-            }
+    for (int b = 64; b <= 256; b *= 2) {
+        bool few = b < 256 && every > 1;
+        for (int i = few ? b / 64 : 0; i < 4 * 4 * 8; i += few ? b / 64 * (4 * every + 3) : every) {
+            int v = i / 32, r = i / 8 % 4, m = i % 8;
+            snprintf(text, sizeof text, "frugrad,block=%d,value=%s,residual=%s,%s", b, values[v], residuals[r],
+                     more[m]);
+            parity(text, (v + r + m) % 2);
+        }
+    }
     parity("frugrad,value=int8,residual=f32,feedback=plain,schedule=constant:0.99,min_size=1", 2);
     for (int v = 0; v < 4; v++) {
         snprintf(text, sizeof text, "frugrad,value=%s,feedback=none,min_size=600", values[v]);
@@ -130,16 +98,22 @@ static void test_parity(void **unused) {
         parity(whole[i], i % 2);
     parity("frugrad,clip=20,min_size=600", 0);
     parity("frugrad,clip=1e30,residual=f32,value=f32,feedback=plain", 1);
+    parity("frugrad,block=64,clip=20,min_size=600", 1);
+    parity("frugrad,block=128,value=f16,feedback=none,min_size=600", 0);
+    parity("frugrad,block=64,value=int8,feedback=none,index=bitmap,schedule=constant:0.99,min_size=1", 1);
+    parity("qsgd,block=64,min_size=600,levels=5,bucket=264,clip=20", 0);
 }
 
 /* As many blocks in a row as a warp ever takes: scales fill a group of the checksum, random numbers are drawn again. */
 static void test_long_runs(void **unused) {
     static const char *const texts[] = {"frugrad,value=int8,residual=int8,feedback=merged,select=exact",
                                         "frugrad,value=f16,residual=int4,feedback=plain,schedule=constant:0.5",
-                                        "frugrad,value=bf16,residual=bf16,feedback=plain,schedule=constant:0.999"};
+                                        "frugrad,value=bf16,residual=bf16,feedback=plain,schedule=constant:0.999",
+                                        "frugrad,block=64,value=int8,residual=int4,feedback=merged",
+                                        "frugrad,block=128,value=f16,residual=bf16,select=exact,schedule=constant:0.7"};
     scene s;
     (void)unused;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         open_scene(&s, texts[i], 3);
         for (uint64_t step = 0; step < 2; step++)
             compress_both(&s, &s.w[0], step, HEAVY);
@@ -182,6 +156,15 @@ static void test_ranges(void **unused) {
     ranges(&s);
     keep_both(&s, w, 7, 0, 16384 + 77, HEAVY);
     keep_both(&s, w, 8, 1024, 512, HEAVY); /* within a tensor */
+    compare_states(&s, w);
+    assert_int_equal(frug_cuda_keep(w->gpu, 9, 1000, 512, s.gpu_grad, NULL), FRUG_ERR_ARG);
+    assert_int_equal(frug_cuda_keep(w->gpu, 9, 1024, 192, s.gpu_grad, NULL), FRUG_ERR_ARG);
+    close_scene(&s);
+    open_scene(&s, "frugrad,block=64,residual=int4", 0); /* stretches of other blocks than those of the whole tensor */
+    w = &s.w[0];
+    ranges(&s);
+    keep_both(&s, w, 7, 0, 16384 + 77, HEAVY);
+    keep_both(&s, w, 8, 1024 + 64, 512 - 64, HEAVY);
     compare_states(&s, w);
     assert_int_equal(frug_cuda_keep(w->gpu, 9, 1000, 512, s.gpu_grad, NULL), FRUG_ERR_ARG);
     close_scene(&s);
@@ -251,6 +234,7 @@ static void bad_frames(const char *text) {
 static void test_bad_frames(void **unused) {
     (void)unused;
     bad_frames("frugrad");
+    bad_frames("frugrad,block=64");
     bad_frames("qsgd,levels=5,bucket=264");
 }
 
@@ -320,7 +304,7 @@ static void test_checksums(void **unused) {
     static const int stretches[] = {0, 1, 2, 7, 8, 9, 17}, ends[] = {-132, -128, -124, -4, 0, 4, 124, 128, 132};
     letter l;
     (void)unused;
-    for (int i = 0; i < 63; i += every > 1 ? 4 : 1) {
+    for (int i = 0; i<63; i += every> 1 ? 4 : 1) {
         size_t shift = 4 * (size_t)(i * 5 % 32), lead = (128 - (shift + 48) % 128) % 128;
         int64_t words = (stretches[i / 9] * 5120 + (int64_t)lead + ends[i % 9] - 48) / 4;
         write_letter(&l, words > 0 ? (uint64_t)words : (uint64_t)i + 1, shift);
@@ -351,8 +335,23 @@ static void seal(unsigned char *frame, size_t len) {
         frame[44 + i] = (unsigned char)(~crc >> (8 * i));
 }
 
-/* Frames that somebody made to be wrong, with the right checksum: weights stay as they are, sums stay within dst. */
-static void crafted(const char *text, size_t at, unsigned char what, frug_status expected) {
+/* Take a bit from a bitmap of so many bytes that has one, and set one of the next that has room. */
+static void move_bit(unsigned char *map, size_t bytes) {
+    unsigned char *from = map, *to = map + bytes;
+    while (from + 1 < map + bytes && *from == 0)
+        from++;
+    while (to + 1 < map + 2 * bytes && *to == 255)
+        to++;
+    assert_true(*from != 0 && *to != 255);
+    *from = (unsigned char)(*from & (*from - 1));
+    *to = (unsigned char)(*to | (*to + 1));
+}
+
+/*
+ * Frames that somebody made to be wrong, with the right checksum: weights stay as they are, sums stay within dst. A
+ * byte becomes another; or, with -n, the bitmap of n bytes there hands a bit on to the next.
+ */
+static void crafted(const char *text, size_t at, int what, frug_status expected) {
     scene s;
     const void *gpu[WORKERS];
     open_scene(&s, text, 0);
@@ -364,8 +363,10 @@ static void crafted(const char *text, size_t at, unsigned char what, frug_status
     seal(frame, s.w[3].len);
     from_device(s.back, s.w[3].gpu_frame, s.w[3].len);
     assert_memory_equal(s.back, frame, s.w[3].len);
-    assert_int_not_equal(frame[at], what);
-    frame[at] = what;
+    if (what < 0)
+        move_bit(frame + at, (size_t)-what);
+    else
+        assert_int_not_equal(frame[at], what), frame[at] = (unsigned char)what;
     seal(frame, s.w[3].len);
     to_device(s.w[3].gpu_frame, frame, s.w[3].len);
     memset(s.dst, 0, s.n * sizeof(float));
@@ -401,12 +402,31 @@ static void test_crafted_frames(void **unused) {
     crafted("frugrad,value=bf16,schedule=constant:0.3", payload + 31, 0x00, FRUG_ERR_FORMAT); /* entries are missing */
 }
 
+/* Stretches of short blocks: places that would be right in the next block, blocks whose entries another one has. */
+static void test_crafted_short(void **unused) {
+    const size_t payload = 96;
+    (void)unused;
+    for (int i = 0; i < 3; i++) { /* up to 16, 32 and more entries of a stretch */
+        static const char *const density[] = {"0.94", "0.88", "0.8,index=local"}, *const block[] = {"64", "64", "128"};
+        char text[80];
+        snprintf(text, sizeof text, "frugrad,block=%s,value=f32,schedule=constant:%s", block[i], density[i]);
+        crafted(text, payload + 2, atoi(block[i]), FRUG_ERR_FORMAT);
+        crafted(text, payload + 9, 0, FRUG_ERR_FORMAT);
+        crafted(text, 48 + 3, 1, FRUG_ERR_MISMATCH); /* blocks of 256 and more */
+    }
+    crafted("frugrad,block=64,value=f32,schedule=constant:0.6", payload, -8, FRUG_ERR_FORMAT);
+    crafted("frugrad,block=128,value=bf16,schedule=constant:0.4", payload, -16, FRUG_ERR_FORMAT);
+    crafted("frugrad,block=64,value=int8,schedule=constant:0.94", payload + 2 * 3 + 1, 0x7f, FRUG_ERR_FORMAT);
+    crafted("frugrad,block=128,value=f16,schedule=constant:0.94", payload + 1, 0x7f, FRUG_ERR_FORMAT);
+    crafted("frugrad,block=64,value=f16,schedule=constant:0.7", payload + 3, 0x7f, FRUG_ERR_FORMAT);
+}
+
 static void test_refusals(void **unused) {
     static const char *const bad[] = {"dgc",
                                       "topk",
                                       "frugrad,value=int4",
                                       "frugrad,norm=follow",
-                                      "frugrad,block=64",
+                                      "frugrad,block=1024",
                                       "2:4",
                                       "frugrad,layers=sensitivity"};
     (void)unused;
@@ -470,8 +490,8 @@ int main(void) {
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_checksums),  cmocka_unit_test(test_parity),         cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_bad_frames), cmocka_unit_test(test_crafted_frames), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_norm),       cmocka_unit_test(test_long_runs),
+        cmocka_unit_test(test_bad_frames), cmocka_unit_test(test_crafted_frames), cmocka_unit_test(test_crafted_short),
+        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_norm),           cmocka_unit_test(test_long_runs),
 #ifndef CUDA_EMULATED
         cmocka_unit_test(test_graph),
 #endif

@@ -196,7 +196,8 @@ class DeviceEngine(Engine):
     def _union(self, step: int, size: int) -> str:
         # Counts in a block may be fractions, carried from block to block; whole ones leave room in every block.
         most = max((p["density"] for p in self._plan(step) if not p["dense"]), default=1.0)
-        density = min(1.0, size * math.ceil(256 * most - 1e-6) / 256)
+        block = int(self.config.option("block"))
+        density = min(1.0, size * math.ceil(block * most - 1e-6) / block)
         return f"{self.config.text},schedule=constant:{1 - density},layers=even,value=f32{FORGETFUL}"
 
     def _plan(self, step: int) -> List[dict]:

@@ -51,7 +51,18 @@ void emulate(dim3 grid, unsigned threads, const std::function<void()> &lane);
 #define FRUGI_LAUNCH(kernel, grid, threads, stream, ...) emulate(grid, threads, [&] { kernel(__VA_ARGS__); })
 
 /** Where threads wait for each other. Those of a warp must all come to the same one. */
-enum emulator_call { SYNC_WARP, REDUCE_MAX, REDUCE_ADD, REDUCE_XOR, ALL, SHUFFLE, SHUFFLE_UP, SHUFFLE_DOWN };
+enum emulator_call {
+    SYNC_WARP,
+    REDUCE_MAX,
+    REDUCE_ADD,
+    REDUCE_XOR,
+    REDUCE_OR,
+    ALL,
+    SHUFFLE,
+    SHUFFLE_UP,
+    SHUFFLE_DOWN,
+    SHUFFLE_XOR
+};
 
 /** Wait for the warp; returns what each of its lanes has brought. */
 const uint32_t *emulator_meet(emulator_call call, uint32_t mask, uint32_t value);
@@ -83,6 +94,14 @@ static inline uint32_t __reduce_xor_sync(uint32_t mask, uint32_t value) {
     return sum;
 }
 
+static inline uint32_t __reduce_or_sync(uint32_t mask, uint32_t value) {
+    const uint32_t *all = emulator_meet(REDUCE_OR, mask, value);
+    uint32_t any = 0;
+    for (int i = 0; i < 32; i++)
+        any |= all[i];
+    return any;
+}
+
 static inline int __all_sync(uint32_t mask, int value) {
     const uint32_t *all = emulator_meet(ALL, mask, value != 0);
     return *std::min_element(all, all + 32) != 0;
@@ -102,6 +121,11 @@ static inline uint32_t __shfl_down_sync(uint32_t mask, uint32_t value, unsigned 
     unsigned lane = threadIdx.x & 31u;
     const uint32_t *all = emulator_meet(SHUFFLE_DOWN, mask, value);
     return lane + distance < 32 ? all[lane + distance] : value;
+}
+
+static inline uint32_t __shfl_xor_sync(uint32_t mask, uint32_t value, int bits) {
+    unsigned lane = threadIdx.x & 31u;
+    return emulator_meet(SHUFFLE_XOR, mask, value)[lane ^ (unsigned)bits];
 }
 
 static inline uint32_t atomicAdd(uint32_t *at, uint32_t value) {
@@ -192,6 +216,38 @@ static inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t selector) {
     for (int i = 0; i < 4; i++)
         result |= (uint32_t)(both >> (8 * (selector >> (4 * i) & 7u)) & 255u) << (8 * i);
     return result;
+}
+
+/** What an operation makes of each half of two registers. */
+template <class T, class F> static inline uint32_t by_halves(uint32_t a, uint32_t b, F operation) {
+    uint32_t result = 0;
+    for (int shift = 0; shift < 32; shift += 16)
+        result |= (uint32_t)(uint16_t)operation((T)(a >> shift), (T)(b >> shift)) << shift;
+    return result;
+}
+
+static inline uint32_t __vadd2(uint32_t a, uint32_t b) {
+    return by_halves<uint16_t>(a, b, [](uint16_t x, uint16_t y) { return x + y; });
+}
+
+static inline uint32_t __vmaxs2(uint32_t a, uint32_t b) {
+    return by_halves<int16_t>(a, b, [](int16_t x, int16_t y) { return max(x, y); });
+}
+
+static inline uint32_t __vmaxu2(uint32_t a, uint32_t b) {
+    return by_halves<uint16_t>(a, b, [](uint16_t x, uint16_t y) { return max(x, y); });
+}
+
+static inline uint32_t __vminu2(uint32_t a, uint32_t b) {
+    return by_halves<uint16_t>(a, b, [](uint16_t x, uint16_t y) { return min(x, y); });
+}
+
+static inline uint32_t __viaddmax_s16x2(uint32_t a, uint32_t b, uint32_t c) {
+    return __vmaxs2(__vadd2(a, b), c);
+}
+
+static inline uint32_t __viaddmin_u16x2(uint32_t a, uint32_t b, uint32_t c) {
+    return __vminu2(__vadd2(a, b), c);
 }
 
 /** max(min(a + b, c), 0) in each half, as signed numbers of 16 bits that wrap. */

@@ -14,7 +14,7 @@ tool=$FRUGRAD_SOURCE/tools/results.py
 
 python3 -B "$tool" fill --check || fail "a page does not match results/compare"
 cd "$FRUGRAD_SOURCE"
-! grep -REl '"(command|error)":"[^"]*[ =](/|~/|\.\./)' results/compare 2>/dev/null || fail "a record has a local path"
+! grep -REl '"(command|error)":"[^"]*[ =](/|~/|\.\./)' results/compare results/full 2>/dev/null || fail "a record has a local path"
 
 # -- slim: fewer bytes, no local path, the same tables
 cd "$work"

@@ -103,7 +103,7 @@ static const frugi_compare_task tasks[SIZES][4] = {
          .steps = 980,
          .evals = 4,
          .hold_out = 5000,
-         .rate = 0.1,
+         .rate = 0.25,
          .sign_rate = 1e-3},
         {.id = "gpt2-wikitext2",
          .model = "gpt2-small:length=512,dropout=0",

@@ -16,8 +16,8 @@ static const frugi_opt options[] = {
     {"model", 'm', "MODEL", NULL, "what to train; listed below"},
     FRUGI_OPTIONS_DATA,
     {"method", 0, "CONFIG", "frugrad",
-     "how gradients are compressed: a config string of the library; dense: not at all, added up in a "
-     "ring"},
+     "how gradients are compressed: a config string of the library; frugrad: frugrad-sgd or frugrad-adam, as the "
+     "optimiser is; dense: not at all, added up in a ring"},
     FRUGI_OPTIONS_RUN,
     {"optimizer", 'o', "TEXT", NULL, "what becomes of the gradients; listed below [by the model and the method]"},
     {"rate", 'r', "NUMBER", NULL, "learning rate [by the model]"},

@@ -136,6 +136,13 @@ typedef struct frug_config frug_config;
  */
 FRUG_API frug_status frug_config_create(const char *text, frug_config **config);
 
+/**
+ * The same for an optimiser that is known by its text, as "merged" or "adam-merged:beta2=0.95": the preset "frugrad"
+ * then is the one that was measured best with it, "frugrad-adam" where the text begins with "adam" and "frugrad-sgd"
+ * elsewhere. Options behind it win as ever, and texts that name another preset or none mean what they say. Since 0.2.
+ */
+FRUG_API frug_status frug_config_create_for(const char *text, const char *optimizer, frug_config **config);
+
 FRUG_API void frug_config_destroy(frug_config *config);
 
 /**

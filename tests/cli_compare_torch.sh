@@ -37,7 +37,7 @@ rate, steps, seed = float(asked["--rate"]), int(asked["--steps"]), int(asked["--
 if asked["--method"] == "topk":
     print("frugrad: --method: not here", file=sys.stderr)
     sys.exit(2)
-if asked["--method"] == "frugrad,feedback=none" and rate > 0.25:
+if asked["--method"] == "feedback=none" and rate > 0.25:
     print("a warning\nfrugrad: the loss is not finite after step 3; a lower --rate may help", file=sys.stderr)
     sys.exit(1)
 dense = 1000 * steps

@@ -142,7 +142,7 @@ PY
 mkdir text # 25 letters over and over: windows of 32 begin at each of them
 python3 -c 'print("the cat sat on the mats. " * 2000)' >text/train.txt
 cp text/train.txt text/test.txt
-"$FRUGRAD" train --model gpt2:layers=1,width=32,heads=2,length=32 --data text --tokens bytes --steps 200 --rate 0.01 \
+"$FRUGRAD" train --model gpt2:layers=1,width=32,heads=2,length=32 --data text --tokens bytes --steps 300 --rate 0.01 \
     --eval-batches 4 --save words --json --quiet >words.json || fail "a language model does not train"
 write="sample --model gpt2:layers=1,width=32,heads=2,length=32 --resume words --prompt the --length 60"
 "$FRUGRAD" $write --temperature 0 >written || fail "sample fails"

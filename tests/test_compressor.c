@@ -523,7 +523,8 @@ static void blocks_take_turns_below_one_entry(void **state) {
     (void)state;
     enum { BLOCKS = 4, ALL = BLOCKS * 256 };
     frug_layout *layout = flat(ALL);
-    frug_compressor *c = make_compressor("density=0.0009765625,value=f32,residual=f32,feedback=plain,min_size=1", layout, NULL);
+    frug_compressor *c =
+        make_compressor("density=0.0009765625,value=f32,residual=f32,feedback=plain,min_size=1", layout, NULL);
     float *grad = bell_array(ALL, 1), sent[ALL];
     int from[BLOCKS] = {0};
     for (uint64_t step = 0; step < 8; step++) {

@@ -180,10 +180,10 @@ static void preset_strings_hold_what_they_name(void **state) {
     assert_same("gsgd", "reduce=gossip,segment=tensor,schedule=constant:0.6,feedback=none,index=auto,value=f32");
     assert_same("frugrad-sgd", "hold=auto");
     assert_same("frugrad-adam", "block=64,beta=0.95");
-    static const char *const wanted[] = {"dense",  "frugrad", "frugrad-paper", "topk",   "randomk",  "dgc",
-                                         "qsgd",   "onebit",  "2:4",           "rows",   "channels", "heads",
-                                         "hybrid", "learned", "threshold",     "anneal", "gsgd",     "demo",
-                                         "frugrad-sgd", "frugrad-adam"};
+    static const char *const wanted[] = {"dense",    "frugrad", "frugrad-paper", "topk",        "randomk",
+                                         "dgc",      "qsgd",    "onebit",        "2:4",         "rows",
+                                         "channels", "heads",   "hybrid",        "learned",     "threshold",
+                                         "anneal",   "gsgd",    "demo",          "frugrad-sgd", "frugrad-adam"};
     size_t count = 0;
     const frug_preset *preset;
     for (; (preset = frug_preset_at(count)); count++)
@@ -191,6 +191,40 @@ static void preset_strings_hold_what_they_name(void **state) {
     assert_int_equal(count, sizeof wanted / sizeof wanted[0]);
     for (size_t i = 0; i < count; i++)
         frug_config_destroy(parse(wanted[i]));
+}
+
+static void assert_same_for(const char *text, const char *optimizer, const char *same) {
+    frug_config *config = NULL, *expected = parse(same);
+    assert_int_equal(frug_config_create_for(text, optimizer, &config), FRUG_OK);
+    assert_string_equal(frug_config_text(config), frug_config_text(expected));
+    frug_config_destroy(config);
+    frug_config_destroy(expected);
+}
+
+static void frugrad_goes_with_the_optimiser(void **state) {
+    (void)state;
+    frug_config *config = NULL;
+    static const char *const same[] = {"", "block=256", "dgc", "frugrad-paper", "frugrad-sgd", "frugrad-adam"};
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+        assert_same_for(same[i], "merged", same[i]);
+        assert_same_for(same[i], "adam-merged", same[i]);
+    }
+    assert_same_for("frugrad", "merged:momentum=0.9", "frugrad-sgd");
+    assert_same_for("frugrad", "sgd", "frugrad-sgd");
+    assert_same_for("frugrad", "adam-merged:beta2=0.95", "frugrad-adam");
+    assert_same_for("frugrad:density=0.01,block=128", "adamw", "block=128,beta=0.95,density=0.01");
+    assert_same_for("frugrad,hold=off", "merged", "");
+    assert_int_equal(frug_config_create_for("frugrad,sede=1", "adamw", &config), FRUG_ERR_CONFIG);
+    assert_non_null(strstr(frug_last_error(), "at position 9"));
+    assert_int_equal(frug_config_create_for("frugrad", NULL, &config), FRUG_ERR_ARG);
+}
+
+static void hold_is_off_where_nothing_can_be_held(void **state) {
+    (void)state;
+    assert_same("frugrad-sgd,feedback=none", "feedback=none");
+    assert_same("hold=auto,reduce=shared,value=f32", "reduce=shared,value=f32");
+    assert_refused_somehow("hold=0.5,feedback=none");
+    assert_refused_somehow("hold=0.5,reduce=shared,value=f32");
 }
 
 static void preset_takes_options_after_comma_or_colon(void **state) {
@@ -259,9 +293,10 @@ static void errors_name_word_position_and_nearest_word(void **state) {
 
 static void errors_list_what_is_accepted_when_nothing_is_near(void **state) {
     (void)state;
-    assert_refused("zzzzzz",
-                   "config: unknown preset 'zzzzzz' at position 1; accepted: frugrad frugrad-sgd frugrad-adam dense "
-                   "frugrad-paper topk randomk dgc threshold qsgd onebit 2:4 rows channels heads learned hybrid anneal demo gsgd");
+    assert_refused(
+        "zzzzzz",
+        "config: unknown preset 'zzzzzz' at position 1; accepted: frugrad frugrad-sgd frugrad-adam dense "
+        "frugrad-paper topk randomk dgc threshold qsgd onebit 2:4 rows channels heads learned hybrid anneal demo gsgd");
     assert_refused("mask=perhaps", "config: unknown value 'perhaps' of mask at position 6; accepted: auto on off");
     assert_refused("dense,momentum=1", "config: bad value '1' of momentum at position 16; accepted: 0 to below 1");
     assert_refused("levels=128", "config: bad value '128' of levels at position 8; accepted: 1 to 127");
@@ -436,6 +471,8 @@ int main(void) {
         cmocka_unit_test(auto_bucket_follows_the_value_code),
         cmocka_unit_test(every_row_accepts_what_it_advertises),
         cmocka_unit_test(preset_strings_hold_what_they_name),
+        cmocka_unit_test(frugrad_goes_with_the_optimiser),
+        cmocka_unit_test(hold_is_off_where_nothing_can_be_held),
         cmocka_unit_test(preset_takes_options_after_comma_or_colon),
         cmocka_unit_test(later_options_win),
         cmocka_unit_test(auto_beta_follows_the_final_sparsity),

@@ -52,7 +52,7 @@ static int pick_optimizer(frugi_crew *crew) {
     const frugi_job *job = crew->job;
     const usual *u = &usual_of[crew->model.task];
     frug_config *config = NULL;
-    if (frug_config_create(job->method, &config) != FRUG_OK)
+    if (frug_config_create_for(job->method, job->optimizer ? job->optimizer : u->merged, &config) != FRUG_OK)
         return frugi_config_error();
     bool merged = strstr(frug_config_text(config), "feedback=merged") != NULL;
     bool dense = strstr(frug_config_text(config), "reduce=dense") != NULL;

@@ -201,7 +201,7 @@ static int open_exchange(frugi_worker *w) {
     options.total_steps = w->steps;
     if (job->tune)
         return open_tuning(w);
-    if (frug_config_create(job->method, &w->config) != FRUG_OK)
+    if (frug_config_create_for(job->method, w->crew->optimizer, &w->config) != FRUG_OK)
         return frugi_config_error();
     frug_status status = FRUG_OK;
     if (!job->alone && strstr(frug_config_text(w->config), "reduce=gossip"))

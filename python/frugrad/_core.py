@@ -76,12 +76,19 @@ ROLES = _role_names()
 
 
 class Config(Owned):
-    """What to do with a gradient: ``[preset][,option=value]...``"""
+    """What to do with a gradient: ``[preset][,option=value]...``
+
+    With the text of an optimiser the preset ``frugrad`` is the one that goes with it, frugrad-sgd or frugrad-adam.
+    """
 
     _destroy = "frug_config_destroy"
 
-    def __init__(self, text: str = "frugrad"):
-        super().__init__(lib.frug_config_create, c_text(text, "the config"))
+    def __init__(self, text: str = "frugrad", optimizer: Optional[str] = None):
+        if optimizer is None:
+            super().__init__(lib.frug_config_create, c_text(text, "the config"))
+        else:
+            super().__init__(lib.frug_config_create_for, c_text(text, "the config"),
+                             c_text(optimizer, "the optimiser"))
 
     @property
     def text(self) -> str:

@@ -118,6 +118,7 @@ _FUNCTIONS = {
     "frug_role_name": ([c_int], c_char_p),
     "frug_index_code_at": ([c_size_t], c_char_p),
     "frug_config_create": ([c_char_p, _OUT], "status"),
+    "frug_config_create_for": ([c_char_p, c_char_p, _OUT], "status"),
     "frug_config_destroy": ([_OBJECT], None),
     "frug_config_text": ([_OBJECT], c_char_p),
     "frug_layout_create": ([_OUT], "status"),

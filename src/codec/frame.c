@@ -128,8 +128,8 @@ int frugi_frame_next(const unsigned char *src, const frugi_frame *frame, uint64_
 }
 
 /*
- * One byte per index, at least one in each block: within a block each rises above the one before. Looking at all neighbours at once
- * and forgiving the falls where a new block starts is several times faster than block by block.
+ * One byte per index, at least one in each block: within a block each rises above the one before. Looking at all
+ * neighbours at once and forgiving the falls where a new block starts is several times faster than block by block.
  */
 static int bytes_rise(const frugi_section *s, const unsigned char *payload, uint64_t lo, uint64_t hi) {
     const unsigned char *index = payload + s->index_at;

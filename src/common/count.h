@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-#define FRUGI_PHASES      16u                                 /* the counts' pattern moves on by one block a step */
+#define FRUGI_PHASES      16u                                  /* the counts' pattern moves on by one block a step */
 #define FRUGI_KAPPA_LEAST (((uint64_t)1 << 32) / FRUGI_PHASES) /* every block has its turn within all phases */
 
 /** Entries per block, rounded to the nearest 2^-32 and kept within the least and the block length. */

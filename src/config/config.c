@@ -93,14 +93,21 @@ static size_t preset_length(frugi_word text) {
     return memchr(text.at, '=', item) ? strcspn(text.at, ",:") : item;
 }
 
-static frug_status parse_text(frugi_word rest, frug_config *config) {
+/* The preset "frugrad" is the optimiser's where one is known. */
+static frug_status parse_name(frugi_word name, const char *optimizer, frug_config *config) {
+    if (!optimizer || !frugi_word_is(name, "frugrad"))
+        return parse_preset(name, config);
+    return parse_preset(whole(strncmp(optimizer, "adam", 4) == 0 ? "frugrad-adam" : "frugrad-sgd"), config);
+}
+
+static frug_status parse_text(frugi_word rest, const char *optimizer, frug_config *config) {
     if (rest.len == 0)
         return FRUG_OK;
     size_t first = strcspn(rest.at, ",:=");
     if (rest.at[first] == '=' || first == 0)
         return parse_items(rest, config);
     frugi_word name = {rest.at, preset_length(rest), rest.position};
-    FRUG_TRY(parse_preset(name, config));
+    FRUG_TRY(parse_name(name, optimizer, config));
     if (name.len == rest.len)
         return FRUG_OK;
     size_t taken = name.len + 1;
@@ -130,6 +137,8 @@ static frug_status set_defaults(frug_config *config) {
 }
 
 static void resolve(frug_config *config) {
+    if (config->feedback != FRUGI_FEEDBACK_MERGED || config->reduce == FRUGI_REDUCE_SHARED)
+        config->hold_auto = 0; /* there is nothing to hold it in */
     if (config->segment == FRUGI_SEGMENT_GROUP)
         config->schedule = frugi_schedule_constant(1.0 - (double)config->group_keep / config->group_of);
     double sparsity = frugi_final_sparsity(&config->schedule);
@@ -156,27 +165,36 @@ static void write_text(frug_config *config) {
     }
 }
 
-static frug_status fill(const char *text, frug_config *config) {
+static frug_status fill(const char *text, const char *optimizer, frug_config *config) {
     FRUG_TRY(set_defaults(config));
-    FRUG_TRY(parse_text(whole(text), config));
+    FRUG_TRY(parse_text(whole(text), optimizer, config));
     resolve(config);
     FRUG_TRY(frugi_config_sense(config));
     write_text(config);
     return FRUG_OK;
 }
 
-frug_status frug_config_create(const char *text, frug_config **config) {
+static frug_status create(const char *text, const char *optimizer, frug_config **config) {
     FRUG_FAIL_IF(!text || !config, FRUG_ERR_ARG, "config: text and config must not be NULL");
     FRUG_TRY(check_characters((frugi_word){text, strnlen(text, INPUT_MAX + 1), 1}));
     frug_config *made = frugi_calloc(1, sizeof *made);
     FRUG_FAIL_IF(!made, FRUG_ERR_MEMORY, "config: out of memory");
-    frug_status status = fill(text, made);
+    frug_status status = fill(text, optimizer, made);
     if (status != FRUG_OK) {
         frugi_free(made);
         return status;
     }
     *config = made;
     return FRUG_OK;
+}
+
+frug_status frug_config_create(const char *text, frug_config **config) {
+    return create(text, NULL, config);
+}
+
+frug_status frug_config_create_for(const char *text, const char *optimizer, frug_config **config) {
+    FRUG_FAIL_IF(!optimizer, FRUG_ERR_ARG, "config: optimizer must not be NULL");
+    return create(text, optimizer, config);
 }
 
 void frug_config_destroy(frug_config *config) {

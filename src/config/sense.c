@@ -84,10 +84,10 @@ static frug_status check_feedback(const frug_config *c) {
     FRUG_FAIL_IF(c->feedback == FRUGI_FEEDBACK_EF21 && c->mask == FRUGI_MASK_ON, FRUG_ERR_CONFIG,
                  "config: mask=on clears the momentum of what was sent, which feedback=ef21 must keep; choose "
                  "mask=auto or mask=off");
-    FRUG_FAIL_IF((c->hold_auto || c->hold > 0) && c->feedback != FRUGI_FEEDBACK_MERGED, FRUG_ERR_CONFIG,
+    FRUG_FAIL_IF(c->hold > 0 && c->feedback != FRUGI_FEEDBACK_MERGED, FRUG_ERR_CONFIG,
                  "config: hold keeps a share of what is sent in the buffer of feedback=merged, which is not in use; "
                  "choose hold=off");
-    FRUG_FAIL_IF((c->hold_auto || c->hold > 0) && c->reduce == FRUGI_REDUCE_SHARED, FRUG_ERR_CONFIG,
+    FRUG_FAIL_IF(c->hold > 0 && c->reduce == FRUGI_REDUCE_SHARED, FRUG_ERR_CONFIG,
                  "config: with reduce=shared all that stands at a chosen place leaves; choose hold=off");
     FRUG_FAIL_IF(!c->hold_auto && c->hold * c->beta >= 1, FRUG_ERR_CONFIG,
                  "config: with hold=1 and beta=1 nothing would ever leave; lower one of them");

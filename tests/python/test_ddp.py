@@ -119,6 +119,13 @@ class Configs(unittest.TestCase):
         self.assertEqual(DDPState(config="topk").config.option("feedback"), "plain")
         self.assertEqual(DDPState(config="frugrad-sgd").config.option("hold"), "off")  # as there is nothing to hold in
 
+    def test_frugrad_goes_with_the_optimiser(self):
+        params = list(mlp().parameters())
+        for optimizer, same in ((torch.optim.SGD(params, lr=1), "frugrad-sgd"),
+                                (torch.optim.AdamW(params, betas=(0.0, 0.999)), "frugrad-adam"),
+                                (torch.optim.AdamW(params), "feedback=none"), (None, "feedback=none")):
+            self.assertEqual(DDPState(config="frugrad", optimizer=optimizer).config.text, frugrad.Config(same).text)
+
     def test_two_momenta_are_warned_of(self):
         model = mlp()
         for momentum, warned in ((0.9, 1), (0, 0)):

@@ -62,7 +62,7 @@ class Direct:
     def __init__(self, net, config="frugrad", text="merged"):
         self.params, self.count = list(net.named_parameters()), 0
         self.layout = _core.Layout(_core.Tensor(name, tuple(p.shape)) for name, p in self.params)
-        self.compressor = _core.Compressor(_core.Config(config), self.layout)
+        self.compressor = _core.Compressor(_core.Config(config, text), self.layout)
         self.optimizer = _core.Optimizer(text, self.layout, self.compressor)
 
     def zero_grad(self):

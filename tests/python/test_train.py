@@ -161,7 +161,7 @@ class Judging(Case):
         self.assertEqual([name for name in FIELDS if name not in said], [])
         self.assertEqual(said["bytes_dense"], 10 * 2 * 3 * said["params"])  # 2 (P - 1) / P floats
         self.assertEqual(said["bytes_sent"] % 30, 0)
-        self.assertEqual(said["config"], Config("frugrad").text)
+        self.assertEqual(said["config"], Config("frugrad-adam").text)
         self.assertEqual(said["model_state_bytes"],
                          said["weight_bytes"] + said["gradient_bytes"] + said["library_bytes"])
         self.assertTrue(all(said["time_ms"][part] > 0 for part in ("forward", "backward", "compress", "decode")))

@@ -17,20 +17,21 @@ def has_momentum(optimizer: torch.optim.Optimizer) -> bool:
     return any(group.get("momentum", 0) or group.get("betas", (0,))[0] for group in optimizer.param_groups)
 
 
-def hook_config(text: str, optimizer: Optional[torch.optim.Optimizer]) -> str:
+def hook_config(text: str, optimizer: Optional[torch.optim.Optimizer]) -> Config:
     """The config with a feedback where neither the preset nor an option names one.
 
     The library's default, feedback=merged, keeps the momentum in the residual, and goes with an optimiser that has
-    none. Where the optimiser has one, or is not known, it is feedback=none.
+    none; the preset ``frugrad`` is then frugrad-sgd or frugrad-adam. Where the optimiser has one, or is not known, it
+    is feedback=none.
     """
+    bare = optimizer is not None and not has_momentum(optimizer)
     parts = text.split(",")
     named = parts + [preset.text for preset in presets() if preset.name == parts[0].strip()]
-    if any("feedback=" in part or "beta=" in part for part in named):
-        return text
-    feedback = "feedback=none" if optimizer is None or has_momentum(optimizer) else "feedback=merged"
-    if feedback == "feedback=none" and any("hold=" in part for part in named) and "hold=" not in text:
-        feedback += ",hold=off"  # the preset's, which goes with merged
-    return f"{text},{feedback}" if text.strip() else feedback
+    if not any("feedback=" in part or "beta=" in part for part in named):
+        feedback = "feedback=merged" if bare else "feedback=none"
+        text = f"{text},{feedback}" if text.strip() else feedback
+    adam = bare and any("betas" in group for group in optimizer.param_groups)
+    return Config(text, ("adam" if adam else "sgd") if bare else None)
 
 
 def check(config: Config, optimizer: Optional[torch.optim.Optimizer]) -> None:

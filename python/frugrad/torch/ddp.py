@@ -96,7 +96,7 @@ class DDPState:
             raise TypeError("the first argument is the model; give the config as config=...")
         if start_iter < 0 or total_steps < 0:
             raise ValueError("start_iter and total_steps are not negative")
-        self.config = Config(hook_config(config, optimizer))
+        self.config = hook_config(config, optimizer)
         check(self.config, optimizer)
         self.total_steps, self.start_iter, self.threads = total_steps, start_iter, threads
         self.step = 0  # iterations so far, dense ones included

@@ -118,7 +118,7 @@ class StreamingOptimizer(torch.optim.Optimizer):
     def __init__(self, params: Iterable, lr: float = 0.1, config: str = "frugrad", optimizer: str = "merged",
                  weight_decay: float = 0.0, total_steps: int = 0, threads: Optional[int] = None,
                  process_group: Optional[Any] = None):
-        self.config, self.optimizer, self.total_steps = _core.Config(config), optimizer, total_steps
+        self.config, self.optimizer, self.total_steps = _core.Config(config, optimizer), optimizer, total_steps
         self.group, self.threads = Group(process_group), threads or torch.get_num_threads()
         self._parts: List[_Part] = []
         self._hooks: List[Any] = []

@@ -25,7 +25,7 @@ from .trainer import Failed, Refused
 from .trainer.flat import Flat
 from .trainer.loop import Course, Plan, Run
 from .trainer.models import parse_model
-from .trainer.movers import Mover, usual_optimizer
+from .trainer.movers import Mover, merged_optimizer, usual_optimizer
 from .trainer.rates import parse_schedule
 from .trainer.tasks import Task, open_task
 from .trainer.watch import Log, perplexity_of
@@ -61,7 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--model", required=True, help="resnet18, resnet50, gpt2-small, bert-small; options as gpt2-small:layers=2")
     add("--data", required=True, help="directory with CIFAR-10's binary files, WikiText-2 or SST-2, also as .xz")
     add("--tokens", help="texts: bytes, or none for GPT-2's tokens as files; sentences: a WordPiece vocabulary")
-    add("--method", default="frugrad", help="config string, as in docs/methods.md [frugrad]")
+    add("--method", default="frugrad", help="config string, as in docs/methods.md; frugrad is frugrad-sgd or"
+        " frugrad-adam here, as the optimiser is [frugrad]")
     add("--optimizer", help="sgd, adamw, merged, adam-merged, sign, with options [what goes with the method]")
     add("--rate", type=_positive, help="[0.05 images, 1e-3 texts, 5e-5 sentences]")
     add("--schedule", default="cosine", help="cosine, linear or constant, with ,warmup=STEPS [cosine]")
@@ -145,7 +146,8 @@ def _print(summary: dict) -> None:
 
 def train(args) -> dict:
     """Run what the command line asks for, and return the summary."""
-    config, schedule, named = read_config(args.method), parse_schedule(args.schedule), parse_model(args.model)
+    schedule, named = parse_schedule(args.schedule), parse_model(args.model)
+    config = read_config(args.method, args.optimizer or merged_optimizer(named.task))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_num_threads(args.threads)
     if device.type == "cuda":

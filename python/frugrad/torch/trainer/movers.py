@@ -23,6 +23,11 @@ _KINDS = ("sgd", "adamw", "merged", "adam-merged", "sign")
 _LIMIT = 0.5  # inertia=auto: below, the velocity is not worth its memory
 
 
+def merged_optimizer(task: str) -> str:
+    """What FruGrad goes with."""
+    return _USUAL[task][1]
+
+
 def usual_optimizer(task: str, method: str, config: Config) -> str:
     """What goes with a method: where the residual holds the momentum, the optimiser must not have one."""
     dense, merged, sign = _USUAL[task]

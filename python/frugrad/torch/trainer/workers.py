@@ -16,10 +16,10 @@ from . import Failed, Refused
 from .flat import Flat
 
 
-def read_config(text: str) -> Config:
-    """A method that is a mean of frames; Refused where it is none."""
+def read_config(text: str, optimizer: str) -> Config:
+    """A method, with an optimiser, that is a mean of frames; Refused where it is none."""
     try:
-        config = Config(text)
+        config = Config(text, optimizer)
     except ConfigError as error:
         raise Refused(f"--method: {error}") from None
     reduce = config.option("reduce")

@@ -51,9 +51,10 @@ static long task_of(const frugi_suite *s, const json_t *record) {
     return -1;
 }
 
-static long method_of(const frugi_suite *s, const json_t *record) {
-    for (size_t i = 0; i < s->methods; i++)
-        if (text_is(record, "method", s->method[i].id))
+/* Rows of different families may be one method. */
+static long method_of(const frugi_compare *c, const json_t *record, long task) {
+    for (size_t i = 0; task >= 0 && i < c->suite.methods; i++)
+        if (frugi_search_has(c, (size_t)task, i) && text_is(record, "method", c->suite.method[i].id))
             return (long)i;
     return -1;
 }
@@ -83,7 +84,7 @@ static const char *check_record(const json_t *record) {
 /* The place of a record in this comparison; false: it has none. */
 static bool place_of(const frugi_compare *c, const json_t *record, frugi_trial *run) {
     const frugi_suite *s = &c->suite;
-    long task = task_of(s, record), method = method_of(s, record);
+    long task = task_of(s, record), method = method_of(c, record, task);
     json_int_t seed = json_integer_value(json_object_get(record, "seed"));
     if (!text_is(record, "kind", "run") || !text_is(record, "suite", s->name) || !text_is(record, "size", s->size) ||
         task < 0 || method < 0 || seed < 0 || seed > UINT32_MAX)

@@ -109,6 +109,13 @@ assert len(rates) == 4 or rates[0] < test["rate"] < rates[-1], (test["rate"], ra
 assert all(r["result"]["split"] == "valid" and r["seed"] == 100 for r in runs if r["phase"] == "tune"), runs
 PY
 
+# -- a method whose config goes by the family of the task is found again
+for _ in 1 2; do
+    "$FRUGRAD" compare --tasks gpt2-rules --methods frugrad --rates 1 --seeds 1 --out k >out 2>err || fail "$(cat err)"
+done
+[ "$(wc -l <k/runs.jsonl)" = 1 ] || fail "what is done is done again for the second family"
+grep -q -- '--method frugrad-adam' k/runs.jsonl || fail "GPT-2 does not get the preset for Adam"
+
 # -- a run that failed is tried again
 "$FRUGRAD" compare --suite structured --tasks gpt2-rules --methods heads --workers 1 --out c >out 2>err || fail "$(cat err)"
 sed 's/"result":{.*/"status":1,"error":"no memory"}/' c/runs.jsonl >d.jsonl

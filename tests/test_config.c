@@ -178,7 +178,7 @@ static void preset_strings_hold_what_they_name(void **state) {
     assert_same("anneal", "schedule=anneal:0.99:0.9");
     assert_same("demo", "block=4096,schedule=constant:0.9921875,beta=0.999,residual=f32,value=f32");
     assert_same("gsgd", "reduce=gossip,segment=tensor,schedule=constant:0.6,feedback=none,index=auto,value=f32");
-    assert_same("frugrad-sgd", "hold=auto");
+    assert_same("frugrad-sgd", "beta=0.95,hold=auto");
     assert_same("frugrad-adam", "block=64,beta=0.95");
     static const char *const wanted[] = {"dense",    "frugrad", "frugrad-paper", "topk",        "randomk",
                                          "dgc",      "qsgd",    "onebit",        "2:4",         "rows",
@@ -213,7 +213,7 @@ static void frugrad_goes_with_the_optimiser(void **state) {
     assert_same_for("frugrad", "sgd", "frugrad-sgd");
     assert_same_for("frugrad", "adam-merged:beta2=0.95", "frugrad-adam");
     assert_same_for("frugrad:density=0.01,block=128", "adamw", "block=128,beta=0.95,density=0.01");
-    assert_same_for("frugrad,hold=off", "merged", "");
+    assert_same_for("frugrad,hold=off", "merged", "beta=0.95");
     assert_int_equal(frug_config_create_for("frugrad,sede=1", "adamw", &config), FRUG_ERR_CONFIG);
     assert_non_null(strstr(frug_last_error(), "at position 9"));
     assert_int_equal(frug_config_create_for("frugrad", NULL, &config), FRUG_ERR_ARG);
@@ -221,7 +221,7 @@ static void frugrad_goes_with_the_optimiser(void **state) {
 
 static void hold_is_off_where_nothing_can_be_held(void **state) {
     (void)state;
-    assert_same("frugrad-sgd,feedback=none", "feedback=none");
+    assert_same("frugrad-sgd,feedback=none", "beta=0.95,feedback=none");
     assert_same("hold=auto,reduce=shared,value=f32", "reduce=shared,value=f32");
     assert_refused_somehow("hold=0.5,feedback=none");
     assert_refused_somehow("hold=0.5,reduce=shared,value=f32");

@@ -6,7 +6,8 @@
 
 static const frug_preset presets[] = {
     {"frugrad", "", "the defaults: 16 of every 256, momentum and residual in one int8 buffer"},
-    {"frugrad-sgd", "hold=auto", "for SGD: the same, and a share of what is sent stays, which keeps momentum up"},
+    {"frugrad-sgd", "beta=0.95,hold=auto",
+     "for SGD: the same, and a share of what is sent stays, which keeps momentum up"},
     {"frugrad-adam", "block=64,beta=0.95", "for Adam: 4 of every 64, so that more places have a turn"},
     {"dense", "density=1,feedback=none,value=f32,reduce=dense", "everything, summed as it is: the baseline"},
     {"frugrad-paper", "schedule=frugrad,select=hist,feedback=merged,residual=f32,value=f32",

@@ -117,7 +117,6 @@ class Configs(unittest.TestCase):
                 state = DDPState(config=config, optimizer=optimizer)
                 self.assertEqual(state.config.option("feedback"), feedback)
         self.assertEqual(DDPState(config="topk").config.option("feedback"), "plain")
-        self.assertEqual(DDPState(config="frugrad-sgd").config.option("hold"), "off")  # as there is nothing to hold in
 
     def test_frugrad_goes_with_the_optimiser(self):
         params = list(mlp().parameters())

@@ -56,8 +56,8 @@ static void options_that_contradict_each_other_are_refused_with_a_reason(void **
          "config: rule=probabilistic is right on average and leaves nothing to make good; it needs feedback=none"},
         {"feedback=ef21,mask=on", "config: mask=on clears the momentum of what was sent, which feedback=ef21 must "
                                   "keep; choose mask=auto or mask=off"},
-        {"feedback=plain,hold=auto", "config: hold keeps a share of what is sent in the buffer of feedback=merged, "
-                                     "which is not in use; choose hold=off"},
+        {"feedback=plain,hold=0.5", "config: hold keeps a share of what is sent in the buffer of feedback=merged, "
+                                    "which is not in use; choose hold=off"},
         {"reduce=shared,value=f32,hold=0.5",
          "config: with reduce=shared all that stands at a chosen place leaves; choose hold=off"},
         {"hold=1,beta=1", "config: with hold=1 and beta=1 nothing would ever leave; lower one of them"},

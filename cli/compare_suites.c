@@ -216,7 +216,7 @@ typedef struct row {
 /* Neither hold nor short blocks: the library's defaults, whatever the optimiser. */
 #define PLAIN "16 of 256, nothing held"
 
-/* One entry or less in a block of 256 is worse than some in a long one, with either optimiser. */
+/* On GPT-2 one entry or less in a block of 256 was worse than some in a long one. */
 #define SPARSEST ",block=4096"
 
 static const row paper[] = {

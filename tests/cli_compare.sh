@@ -111,10 +111,10 @@ PY
 
 # -- a method whose config goes by the family of the task is found again
 for _ in 1 2; do
-    "$FRUGRAD" compare --tasks gpt2-rules --methods frugrad --rates 1 --seeds 1 --out k >out 2>err || fail "$(cat err)"
+    "$FRUGRAD" compare --tasks gpt2-rules --methods frugrad --rates 1 --seeds 1 --out fit >out 2>err || fail "$(cat err)"
 done
-[ "$(wc -l <k/runs.jsonl)" = 1 ] || fail "what is done is done again for the second family"
-grep -q -- '--method frugrad-adam' k/runs.jsonl || fail "GPT-2 does not get the preset for Adam"
+[ "$(wc -l <fit/runs.jsonl)" = 1 ] || fail "what is done is done again for the second family"
+grep -q -- '--method frugrad-adam' fit/runs.jsonl || fail "GPT-2 does not get the preset for Adam"
 
 # -- a run that failed is tried again
 "$FRUGRAD" compare --suite structured --tasks gpt2-rules --methods heads --workers 1 --out c >out 2>err || fail "$(cat err)"

@@ -15,6 +15,7 @@ tool=$FRUGRAD_SOURCE/tools/results.py
 python3 -B "$tool" fill --check || fail "a page does not match results/compare"
 cd "$FRUGRAD_SOURCE"
 ! grep -REl '"(command|error)":"[^"]*[ =](/|~/|\.\./)' results/compare results/full 2>/dev/null || fail "a record has a local path"
+! grep -REl '"data": ?"(/|~/|\.\./)' results || fail "a record has a local path to its data"
 
 # -- slim: fewer bytes, no local path, the same tables
 cd "$work"

@@ -21,7 +21,9 @@
 static const frugi_opt options[] = {
     {"suite", 0, "NAME", "paper",
      "what to compare: paper (the published methods), ablation (FruGrad without its parts), sparsity (50 to 99.9 % "
-     "held back), structured (rows, channels, heads, tiles), scaling (1 to 8 workers), momentum (where it lives), sgc "
+     "held back), structured (rows, channels, heads, tiles), scaling (1 to 8 workers), momentum (where it lives), "
+     "bytes "
+     "(the ablation's rows with as many bytes instead of as many steps, after suite ablation with the same --out), sgc "
      "(fine-tuning with few optimiser states)"},
     {"size", 0, "NAME", "smoke",
      "smoke: seconds, no data needed; small: about an hour on two cores for the paper's methods; full: hours on a GPU, "
@@ -228,6 +230,8 @@ static int conclude(const frugi_compare *c, int code) {
 static int plan(frugi_compare *c) {
     int code = c->out == NULL ? FRUGI_EXIT_OK : frugi_ledger_open(c, false);
     if (code == FRUGI_EXIT_OK)
+        code = frugi_bytes_check(c);
+    if (code == FRUGI_EXIT_OK)
         print_plan(c);
     return code;
 }
@@ -238,6 +242,8 @@ static int compare(frugi_compare *c) {
     int code = frugi_folder_make(work);
     if (code == FRUGI_EXIT_OK)
         code = frugi_ledger_open(c, true);
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_bytes_check(c);
     if (code == FRUGI_EXIT_OK)
         code = frugi_compare_trainers(c);
     if (code == FRUGI_EXIT_OK)

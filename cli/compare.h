@@ -53,6 +53,7 @@ typedef struct frugi_compare_task {
 typedef struct frugi_method {
     char id[40], label[64], config[160];
     char inertia[8]; /* of the optimiser of merged momentum; "": as the trainer has it */
+    char clip[8];    /* the trainer's limit of the norm; "": none */
     frugi_mover mover;
     unsigned families;
     double scale;     /* of the middle rate, of vision tasks */
@@ -64,7 +65,8 @@ typedef struct frugi_method {
 /** What is compared. */
 typedef struct frugi_suite {
     const char *name, *size;
-    bool tunes; /* runs are `frugrad finetune` */
+    const char *bytes_of; /* all methods send as many bytes, in steps that follow from runs of this suite; or NULL */
+    bool tunes;           /* runs are `frugrad finetune` */
     frugi_compare_task task[FRUGI_TASKS_MOST];
     size_t tasks;
     frugi_method method[FRUGI_METHODS_MOST];
@@ -96,9 +98,11 @@ typedef struct frugi_compare {
     const char *data, *out; /* directories as typed; data may be NULL */
     const char *weights;    /* the same; NULL: none */
     uint32_t workers, rates, seeds, jobs;
-    double seconds;                        /* after which nothing is started */
-    char folder[FRUGI_TASKS_MOST][4096];   /* a task's --data, as typed */
-    char unpacked[FRUGI_TASKS_MOST][4096]; /* what is read instead, unpacked; empty: the same */
+    double seconds;                                          /* after which nothing is started */
+    char folder[FRUGI_TASKS_MOST][4096];                     /* a task's --data, as typed */
+    char unpacked[FRUGI_TASKS_MOST][4096];                   /* what is read instead, unpacked; empty: the same */
+    double step_bytes[FRUGI_TASKS_MOST][FRUGI_METHODS_MOST]; /* see compare_bytes.c; 0: not known */
+    double equal_bytes[FRUGI_TASKS_MOST];                    /* a step of the method that all others are like */
     frugi_ledger *ledger;
     frugi_outcome *outcome;
     size_t outcomes, room;
@@ -142,6 +146,20 @@ const char *frugi_words_weights(const frugi_compare *c, size_t task, char *dst, 
 
 /** The same words for a shell. Returns dst. */
 const char *frugi_words_text(const frugi_words *words, char *dst, size_t cap);
+
+/* ---- compare_bytes.c: equal bytes instead of equal steps ---- */
+
+/** Learn what a step sends, where a record of the suite that a comparison goes by tells. */
+void frugi_bytes_learn(frugi_compare *c, const json_t *record);
+
+/** How many steps the runs of a place have. 0: that is not known, and there are none. */
+uint32_t frugi_bytes_steps(const frugi_compare *c, size_t task, size_t method);
+
+/** The task's schedule, whose warm-up is as large a part of those steps. Returns dst. */
+const char *frugi_bytes_schedule(const frugi_compare *c, size_t task, size_t method, char *dst, size_t cap);
+
+/** Whether all places are known; an error where none is, a hint where some are not. */
+int frugi_bytes_check(const frugi_compare *c);
 
 /* ---- compare_data.c ---- */
 

@@ -124,7 +124,14 @@ static int take(frugi_compare *c, const json_t *record) {
     return frugi_outcome_add(c, &o);
 }
 
-static int read_lines(frugi_compare *c, const frugi_bytes *bytes, size_t *whole) {
+static int learn(frugi_compare *c, const json_t *record) {
+    frugi_bytes_learn(c, record);
+    return FRUGI_EXIT_OK;
+}
+
+typedef int for_each(frugi_compare *c, const json_t *record);
+
+static int read_lines(frugi_compare *c, const frugi_bytes *bytes, for_each *then, size_t *whole) {
     const char *text = (const char *)bytes->data;
     size_t at = 0, line = 0;
     int code = FRUGI_EXIT_OK;
@@ -140,7 +147,7 @@ static int read_lines(frugi_compare *c, const frugi_bytes *bytes, size_t *whole)
         if (wrong != NULL)
             code = frugi_error("%s: line %zu: %s", c->ledger->path, line, wrong);
         else
-            code = take(c, record);
+            code = then(c, record);
         json_decref(record);
         at += length + 1;
     }
@@ -154,7 +161,9 @@ static int load(frugi_compare *c, bool to_write) {
     size_t whole = 0;
     int code = frugi_file_read(l->path, &bytes);
     if (code == FRUGI_EXIT_OK)
-        code = read_lines(c, &bytes, &whole);
+        code = read_lines(c, &bytes, learn, &whole); /* which runs there are may follow from it */
+    if (code == FRUGI_EXIT_OK)
+        code = read_lines(c, &bytes, take, &whole);
     if (code == FRUGI_EXIT_OK && to_write && whole < bytes.len && ftruncate(l->fd, (off_t)whole) != 0)
         code = frugi_error("%s: ends in half a line, which cannot be cut off: %s", l->path, strerror(errno));
     if (code == FRUGI_EXIT_OK && l->others > 0)

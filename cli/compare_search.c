@@ -18,7 +18,8 @@
 enum { FURTHER = 2 }; /* rates beyond those planned */
 
 bool frugi_search_has(const frugi_compare *c, size_t task, size_t method) {
-    return (c->suite.method[method].families & c->suite.task[task].family) != 0;
+    return (c->suite.method[method].families & c->suite.task[task].family) != 0 &&
+           frugi_bytes_steps(c, task, method) > 0;
 }
 
 /* A language model has no head: there is nothing to search where nothing but the head moves. */

@@ -114,9 +114,9 @@ static void add_tuning(frugi_words *w, const frugi_method *m, const char *search
 }
 
 /* A search is judged by samples that are neither trained on nor tested on; only tests show how it went on the way. */
-static void add_judge(frugi_words *w, const frugi_compare_task *t, bool tune) {
+static void add_judge(frugi_words *w, const frugi_compare_task *t, uint32_t steps, bool tune) {
     uint32_t parts = tune ? 0 : t->evals;
-    add_number(w, "--eval-every", parts > 0 ? (t->steps + parts) / (parts + 1) : 1000000000);
+    add_number(w, "--eval-every", parts > 0 ? (steps + parts) / (parts + 1) : 1000000000);
     if (t->eval_batches > 0)
         add_number(w, "--eval-batches", t->eval_batches);
     if (tune && t->hold_out > 0)
@@ -134,8 +134,8 @@ static uint32_t batch_of(const frugi_compare_task *t, uint32_t workers) {
 void frugi_words_of(const frugi_compare *c, const frugi_trial *run, bool unpacked, frugi_words *w) {
     const frugi_compare_task *t = &c->suite.task[run->task];
     const frugi_method *m = &c->suite.method[run->method];
-    uint32_t workers = m->workers ? m->workers : c->workers;
-    char rate[32], weights[4200];
+    uint32_t workers = m->workers ? m->workers : c->workers, steps = frugi_bytes_steps(c, run->task, run->method);
+    char rate[32], schedule[64], weights[4200];
     *w = (frugi_words){.count = 0};
     if (t->trainer != NULL) {
         frugi_words_add(w, "python3", "-m");
@@ -155,15 +155,17 @@ void frugi_words_of(const frugi_compare *c, const frugi_trial *run, bool unpacke
         add_optimizer(w, t, m);
         frugi_words_add(w, "--rate", rate);
     }
-    frugi_words_add(w, "--schedule", t->schedule);
+    if (m->clip[0] != '\0')
+        frugi_words_add(w, "--clip", m->clip);
+    frugi_words_add(w, "--schedule", frugi_bytes_schedule(c, run->task, run->method, schedule, sizeof schedule));
     add_number(w, "--workers", workers);
     add_number(w, "--threads", t->trainer != NULL ? THREADS_TORCH : THREADS);
     add_number(w, "--batch", batch_of(t, workers));
-    add_number(w, "--steps", t->steps);
+    add_number(w, "--steps", steps);
     add_number(w, "--seed", run->seed);
     if (t->family == FRUGI_VISION && t->trainer == NULL)
         frugi_words_add(w, "--no-augment", NULL);
-    add_judge(w, t, run->tune);
+    add_judge(w, t, steps, run->tune);
 }
 
 const char *frugi_words_text(const frugi_words *w, char *dst, size_t cap) {

@@ -196,6 +196,9 @@ void frugi_ledger_close(frugi_compare *c);
 /** Whether a record is of a run of this comparison, by the command that would be run today. */
 bool frugi_ledger_has(const frugi_compare *c, const json_t *record);
 
+/** Whether a text of a record is the expected one. */
+bool frugi_record_says(const json_t *record, const char *key, const char *expected);
+
 /** Append a record, on the disk when this returns, and drop it. */
 int frugi_ledger_put(frugi_compare *c, json_t *record);
 

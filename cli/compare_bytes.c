@@ -14,14 +14,9 @@
 /* Whose bytes everybody gets: FruGrad by the library's defaults, and the task's steps. */
 static const char reference[] = "plain";
 
-static bool text_is(const json_t *record, const char *key, const char *expected) {
-    const char *text = json_string_value(json_object_get(record, key));
-    return text != NULL && strcmp(text, expected) == 0;
-}
-
 static bool tells(const frugi_compare *c, const json_t *record) {
-    return text_is(record, "suite", c->suite.bytes_of) && text_is(record, "size", c->suite.size) &&
-           text_is(record, "phase", "test") && json_integer_value(json_object_get(record, "seed")) == 1;
+    return frugi_record_says(record, "suite", c->suite.bytes_of) && frugi_record_says(record, "size", c->suite.size) &&
+           frugi_record_says(record, "phase", "test") && json_integer_value(json_object_get(record, "seed")) == 1;
 }
 
 void frugi_bytes_learn(frugi_compare *c, const json_t *record) {
@@ -31,12 +26,12 @@ void frugi_bytes_learn(frugi_compare *c, const json_t *record) {
     if (c->suite.bytes_of == NULL || !tells(c, record) || !(bytes > 0) || !(steps >= 1))
         return;
     for (size_t task = 0; task < c->suite.tasks; task++) {
-        if (!text_is(record, "task", c->suite.task[task].id))
+        if (!frugi_record_says(record, "task", c->suite.task[task].id))
             continue;
-        if (text_is(record, "method", reference))
+        if (frugi_record_says(record, "method", reference))
             c->equal_bytes[task] = bytes / steps;
         for (size_t method = 0; method < c->suite.methods; method++)
-            if (text_is(record, "method", c->suite.method[method].id))
+            if (frugi_record_says(record, "method", c->suite.method[method].id))
                 c->step_bytes[task][method] = bytes / steps;
     }
 }

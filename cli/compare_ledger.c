@@ -38,7 +38,7 @@ int frugi_outcome_add(frugi_compare *c, const frugi_outcome *outcome) {
 
 /* ---- reading -------------------------------------------------------------------------------------- */
 
-static bool text_is(const json_t *record, const char *key, const char *expected) {
+bool frugi_record_says(const json_t *record, const char *key, const char *expected) {
     const char *text = json_string_value(json_object_get(record, key));
     return text != NULL && strcmp(text, expected) == 0;
 }
@@ -46,7 +46,7 @@ static bool text_is(const json_t *record, const char *key, const char *expected)
 /* Which row of its table a record is about; -1: none. */
 static long task_of(const frugi_suite *s, const json_t *record) {
     for (size_t i = 0; i < s->tasks; i++)
-        if (text_is(record, "task", s->task[i].id))
+        if (frugi_record_says(record, "task", s->task[i].id))
             return (long)i;
     return -1;
 }
@@ -54,7 +54,7 @@ static long task_of(const frugi_suite *s, const json_t *record) {
 /* Rows of different families may be one method. */
 static long method_of(const frugi_compare *c, const json_t *record, long task) {
     for (size_t i = 0; task >= 0 && i < c->suite.methods; i++)
-        if (frugi_search_has(c, (size_t)task, i) && text_is(record, "method", c->suite.method[i].id))
+        if (frugi_search_has(c, (size_t)task, i) && frugi_record_says(record, "method", c->suite.method[i].id))
             return (long)i;
     return -1;
 }
@@ -69,7 +69,7 @@ static const char *check_record(const json_t *record) {
         return "\"format\" is not 1";
     if (!json_is_string(json_object_get(record, "kind")))
         return "no \"kind\"";
-    if (!text_is(record, "kind", "run"))
+    if (!frugi_record_says(record, "kind", "run"))
         return NULL;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (!json_is_string(json_object_get(record, texts[i])))
@@ -86,10 +86,10 @@ static bool place_of(const frugi_compare *c, const json_t *record, frugi_trial *
     const frugi_suite *s = &c->suite;
     long task = task_of(s, record), method = method_of(c, record, task);
     json_int_t seed = json_integer_value(json_object_get(record, "seed"));
-    if (!text_is(record, "kind", "run") || !text_is(record, "suite", s->name) || !text_is(record, "size", s->size) ||
-        task < 0 || method < 0 || seed < 0 || seed > UINT32_MAX)
+    if (!frugi_record_says(record, "kind", "run") || !frugi_record_says(record, "suite", s->name) ||
+        !frugi_record_says(record, "size", s->size) || task < 0 || method < 0 || seed < 0 || seed > UINT32_MAX)
         return false;
-    *run = (frugi_trial){(size_t)task, (size_t)method, text_is(record, "phase", "tune"), (uint32_t)seed,
+    *run = (frugi_trial){(size_t)task, (size_t)method, frugi_record_says(record, "phase", "tune"), (uint32_t)seed,
                          json_number_value(json_object_get(record, "rate"))};
     return true;
 }
@@ -99,7 +99,7 @@ static bool is_todays(const frugi_compare *c, const json_t *record, const frugi_
     char command[8192];
     frugi_words words;
     frugi_words_of(c, run, false, &words);
-    return text_is(record, "command", frugi_words_text(&words, command, sizeof command));
+    return frugi_record_says(record, "command", frugi_words_text(&words, command, sizeof command));
 }
 
 bool frugi_ledger_has(const frugi_compare *c, const json_t *record) {

@@ -102,6 +102,7 @@ static double mean(const tally *t) {
 
 enum {
     VALUE,
+    STEPS,
     DENSITY,
     BYTES,
     BYTES_STEP,
@@ -119,6 +120,7 @@ enum {
 
 static void add_run(tally *t, const frugi_run *run) {
     add(&t[VALUE], run->value);
+    add(&t[STEPS], run->steps);
     add(&t[DENSITY], run->density);
     add(&t[BYTES], run->bytes_sent);
     add(&t[BYTES_STEP], run->steps > 0 ? run->bytes_sent / run->steps : NAN);
@@ -158,6 +160,7 @@ static void average(const frugi_runs *runs, frugi_cell *cell) {
     cell->seeds = t[VALUE].count;
     cell->mean = mean(&t[VALUE]);
     cell->sd = spread(runs, cell);
+    cell->steps = mean(&t[STEPS]);
     cell->density = mean(&t[DENSITY]);
     cell->bytes_total = mean(&t[BYTES]);
     cell->bytes_step = mean(&t[BYTES_STEP]);

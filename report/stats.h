@@ -14,12 +14,13 @@ typedef struct frugi_cell {
     bool dense; /* the baseline; of fine-tuning, AdamW with all its states */
     bool ours;  /* a FruGrad method; of fine-tuning, a sketch */
     double workers;
-    double rate;                    /* the best one */
-    bool edge;                      /* no rate beyond it was tried: a better one may lie there */
-    size_t tune_runs;               /* that it was chosen from */
-    size_t seeds, failed;           /* test runs with a value, and those that diverged or failed */
-    double mean, sd;                /* of the metric; sd is NaN for a single seed */
-    double of_dense;                /* quality relative to dense: accuracy / dense, dense / perplexity */
+    double rate;          /* the best one */
+    bool edge;            /* no rate beyond it was tried: a better one may lie there */
+    size_t tune_runs;     /* that it was chosen from */
+    size_t seeds, failed; /* test runs with a value, and those that diverged or failed */
+    double mean, sd;      /* of the metric; sd is NaN for a single seed */
+    double of_dense;      /* quality relative to dense: accuracy / dense, dense / perplexity */
+    double steps;
     double density;                 /* share of the entries sent */
     double bytes_step, bytes_total; /* of one worker */
     double bytes_of_dense;

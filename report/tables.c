@@ -9,6 +9,7 @@
 enum {
     METHOD,
     WORKERS,
+    STEPS,
     RATE,
     VALUE,
     STATES,
@@ -89,12 +90,32 @@ static void set_states(frugi_sheet *sheet, const frugi_cell *cell) {
     set_bytes(sheet, OPTIMIZER, cell->optimizer_bytes);
 }
 
-static void add_cell(frugi_sheet *sheet, const frugi_panel *panel, const frugi_cell *cell, bool workers) {
+/** What is told where not all methods of a panel have as many. */
+typedef struct differing {
+    bool workers, steps;
+} differing;
+
+static bool differ(double a, double b) {
+    return a < b || a > b;
+}
+
+static differing what_differs(const frugi_panel *panel) {
+    differing d = {false, false};
+    for (size_t i = 1; i < panel->count; i++) {
+        d.workers |= differ(panel->cell[i].workers, panel->cell[0].workers);
+        d.steps |= differ(panel->cell[i].steps, panel->cell[0].steps);
+    }
+    return d;
+}
+
+static void add_cell(frugi_sheet *sheet, const frugi_panel *panel, const frugi_cell *cell, differing told) {
     char text[32];
     frugi_sheet_row(sheet);
     frugi_sheet_set(sheet, METHOD, "%s", cell->label);
-    if (workers && !isnan(cell->workers))
+    if (told.workers && !isnan(cell->workers))
         frugi_sheet_set(sheet, WORKERS, "%.0f", cell->workers);
+    if (told.steps && !isnan(cell->steps))
+        frugi_sheet_set(sheet, STEPS, "%.0f", cell->steps);
     if (!isnan(cell->rate))
         frugi_sheet_set(sheet, RATE, "%s%s", frugi_number_text(cell->rate, 3, text, sizeof text),
                         cell->edge ? "*" : "");
@@ -136,15 +157,14 @@ static void put_notes(const frugi_panel *panel, frugi_table_style style, frugi_t
 }
 
 void frugi_table_panel(const frugi_panel *panel, frugi_table_style style, frugi_text *to) {
-    frugi_sheet sheet = {.head = {"method", "workers", panel->tuned ? "rate or scale" : "rate", panel->metric, "states",
-                                  "optimiser bytes", panel->tuned ? "of AdamW" : "of dense", "density", "bytes/step",
-                                  "bytes", "of dense bytes", "state vs dense", "step ms", "speed-up", "seeds"},
+    frugi_sheet sheet = {.head = {"method", "workers", "steps", panel->tuned ? "rate or scale" : "rate", panel->metric,
+                                  "states", "optimiser bytes", panel->tuned ? "of AdamW" : "of dense", "density",
+                                  "bytes/step", "bytes", "of dense bytes", "state vs dense", "step ms", "speed-up",
+                                  "seeds"},
                          .columns = SEEDS + 1};
-    bool workers = false;
-    for (size_t i = 1; i < panel->count; i++)
-        workers |= panel->cell[i].workers > panel->cell[0].workers || panel->cell[i].workers < panel->cell[0].workers;
+    differing told = what_differs(panel);
     for (size_t i = 0; i < panel->count; i++)
-        add_cell(&sheet, panel, &panel->cell[i], workers);
+        add_cell(&sheet, panel, &panel->cell[i], told);
     frugi_sheet_put(&sheet, style, to);
     put_notes(panel, style, to);
     frugi_sheet_free(&sheet);

@@ -64,6 +64,7 @@ cp a/runs.jsonl whole.jsonl
 $compare --seeds 2 --jobs 2 --out a >out 2>err || fail "where all is done, it fails: $(cat err)"
 cmp -s a/runs.jsonl whole.jsonl || fail "what is done is done again"
 grep -Eq '^FruGrad 99 % +[0-9.]+ +[0-9.]+ ± .* 2$' out || fail "no line of FruGrad 99 %: $(cat out)"
+! grep -Eq '^method +(workers|steps)' out || fail "a column for what does not differ: $(cat out)"
 [ -z "$(ls a/work)" ] || fail "files of runs that went well stay: $(ls a/work)"
 
 # -- a search: the test is at the best rate, which is inside unless it went out twice
@@ -115,6 +116,31 @@ for _ in 1 2; do
 done
 [ "$(wc -l <fit/runs.jsonl)" = 1 ] || fail "what is done is done again for the second family"
 grep -q -- '--method frugrad-adam' fit/runs.jsonl || fail "GPT-2 does not get the preset for Adam"
+
+# -- suite bytes goes by runs of suite ablation: as many bytes, other steps, and a warm-up of their length
+equal="--tasks mlp-stripes --methods dense,plain,progressive --out equal"
+if "$FRUGRAD" compare --suite bytes $equal >out 2>err; then fail "suite bytes runs without knowing any bytes"; fi
+grep -q 'goes by the bytes of runs of suite ablation, and there are none' err || fail "no reason given: $(cat err)"
+grep -q 'first: frugrad compare --suite ablation' err || fail "no way out given: $(cat err)"
+"$FRUGRAD" compare --suite ablation --tasks mlp-stripes --methods dense,plain --out equal >out 2>err || fail "$(cat err)"
+"$FRUGRAD" compare --suite bytes $equal >out 2>err || fail "suite bytes fails: $(cat err)"
+grep -q '1 of 3 methods and tasks are left out' err || fail "what is left out is not told: $(cat err)"
+"$FRUGRAD" compare --suite ablation $equal >out 2>err || fail "$(cat err)"
+"$FRUGRAD" compare --suite bytes $equal >out 2>err || fail "suite bytes does not go on: $(cat err)"
+grep -Eq '^method +steps +rate' out || fail "steps that differ are not in the table: $(cat out)"
+python3 - <<'PY' || fail "runs of suite bytes are not as promised"
+import json
+
+runs = [json.loads(line) for line in open("equal/runs.jsonl", encoding="utf-8")]
+runs = {(r["suite"], r["method"]): r for r in runs}
+sent = {m: runs["bytes", m]["result"]["bytes_sent"] for m in ("dense", "plain", "progressive")}
+steps = {m: runs["bytes", m]["result"]["steps"] for m in sent}
+assert steps["plain"] == 100 and sent["plain"] == runs["ablation", "plain"]["result"]["bytes_sent"], (steps, sent)
+for method in "dense", "progressive":
+    assert 3 < steps[method] < 90, steps
+    assert abs(sent[method] / sent["plain"] - 1) < 0.6 / steps[method] + 0.02, (steps, sent)
+    assert "--schedule cosine,warmup=%d " % round(steps[method] / 10) in runs["bytes", method]["command"], runs
+PY
 
 # -- a run that failed is tried again
 "$FRUGRAD" compare --suite structured --tasks gpt2-rules --methods heads --workers 1 --out c >out 2>err || fail "$(cat err)"

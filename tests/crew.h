@@ -43,4 +43,17 @@ static inline void crew(int size, crew_fn *work, void *shared, double deadline, 
         frug_comm_destroy(comm[i]);
 }
 
+/** What a worker begins with: a reducer with so many threads of its own, 0 for the library's choice. */
+static inline frug_status crew_reducer(const char *text, const frug_layout *layout, int threads, frug_comm *comm,
+                                       frug_reducer **r) {
+    frug_config *config = NULL;
+    frug_options options = FRUG_OPTIONS_INIT;
+    options.threads = threads;
+    frug_status status = frug_config_create(text, &config);
+    if (status == FRUG_OK)
+        status = frug_reducer_create(config, layout, &options, comm, r);
+    frug_config_destroy(config);
+    return status;
+}
+
 #endif

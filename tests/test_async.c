@@ -91,13 +91,9 @@ static frug_status check_books(const frug_reducer *r, const task *t) {
 
 static frug_status train(frug_comm *comm, void *shared) {
     task *t = shared;
-    frug_config *config = NULL;
     frug_reducer *r = NULL;
-    frug_status status = frug_config_create(t->config, &config);
     comm->transport.any_thread = !t->one_thread;
-    if (status == FRUG_OK)
-        status = frug_reducer_create(config, t->layout, NULL, comm, &r);
-    frug_config_destroy(config);
+    frug_status status = crew_reducer(t->config, t->layout, 0, comm, &r);
     for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++)
         status = step_of(r, t, frug_comm_rank(comm), step);
     if (status == FRUG_OK)

@@ -64,13 +64,9 @@ typedef struct task {
 static frug_status reduce(frug_comm *comm, void *shared) {
     task *t = shared;
     int rank = frug_comm_rank(comm);
-    frug_config *config = NULL;
     frug_reducer *r = NULL;
     size_t n = frug_layout_elements(t->layout);
-    frug_status status = frug_config_create(t->config, &config);
-    if (status == FRUG_OK)
-        status = frug_reducer_create(config, t->layout, NULL, comm, &r);
-    frug_config_destroy(config);
+    frug_status status = crew_reducer(t->config, t->layout, 0, comm, &r);
     frug_bucket b = FRUG_BUCKET_INIT;
     b.count = n;
     b.grad = t->grad[rank];

@@ -24,14 +24,8 @@ typedef struct task {
 static frug_status train(frug_comm *comm, void *shared) {
     task *t = shared;
     int rank = frug_comm_rank(comm);
-    frug_config *config = NULL;
     frug_reducer *r = NULL;
-    frug_options options = FRUG_OPTIONS_INIT;
-    options.threads = 1;
-    frug_status status = frug_config_create(t->config, &config);
-    if (status == FRUG_OK)
-        status = frug_reducer_create(config, t->layout, &options, comm, &r);
-    frug_config_destroy(config);
+    frug_status status = crew_reducer(t->config, t->layout, 1, comm, &r);
     for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++)
         status = frug_reduce_add(r, step, 0, t->n, t->grad[rank][step], 1.0f, t->weights[rank]);
     if (status == FRUG_OK)
@@ -163,14 +157,11 @@ typedef struct mishap {
 static frug_status stumble(frug_comm *comm, void *shared) {
     const mishap *m = shared;
     bool odd = frug_comm_rank(comm) == 1;
-    frug_config *config = NULL;
     frug_reducer *r = NULL;
     if (odd && m->what == SILENT)
         return FRUG_OK;
-    frug_status status = frug_config_create(odd && m->what == OTHER_CONFIG ? "density=0.5" : "frugrad", &config);
-    if (status == FRUG_OK)
-        status = frug_reducer_create(config, odd && m->what == OTHER_LAYOUT ? m->other : m->layout, NULL, comm, &r);
-    frug_config_destroy(config);
+    frug_status status = crew_reducer(odd && m->what == OTHER_CONFIG ? "density=0.5" : "frugrad",
+                                      odd && m->what == OTHER_LAYOUT ? m->other : m->layout, 0, comm, &r);
     if (status != FRUG_OK)
         return status;
     size_t n = frug_layout_elements(m->layout);

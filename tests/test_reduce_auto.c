@@ -21,14 +21,8 @@ typedef struct task {
 static frug_status work(frug_comm *comm, void *shared) {
     task *t = shared;
     int rank = frug_comm_rank(comm);
-    frug_config *config = NULL;
     frug_reducer *r = NULL;
-    frug_options options = FRUG_OPTIONS_INIT;
-    options.threads = 1;
-    frug_status status = frug_config_create(t->config, &config);
-    if (status == FRUG_OK)
-        status = frug_reducer_create(config, t->layout, &options, comm, &r);
-    frug_config_destroy(config);
+    frug_status status = crew_reducer(t->config, t->layout, 1, comm, &r);
     if (status == FRUG_OK) {
         snprintf(t->algorithm[rank], sizeof t->algorithm[rank], "%s", frug_reducer_algorithm(r));
         status = frug_reduce_add(r, 0, 0, t->n, t->grad, 1.0f, t->sum[rank]);

@@ -71,14 +71,8 @@ static void end_task(task *t, int size) {
 static frug_status train(frug_comm *comm, void *shared) {
     task *t = shared;
     int rank = frug_comm_rank(comm);
-    frug_config *config = NULL;
     frug_reducer *r = NULL;
-    frug_options options = FRUG_OPTIONS_INIT;
-    options.threads = 1;
-    frug_status status = frug_config_create(t->config, &config);
-    if (status == FRUG_OK)
-        status = frug_reducer_create(config, t->layout, &options, comm, &r);
-    frug_config_destroy(config);
+    frug_status status = crew_reducer(t->config, t->layout, 1, comm, &r);
     if (status == FRUG_OK && t->told[rank] > 0)
         status = frug_compressor_tell(frug_reducer_compressor(r), FRUG_SIGNAL_SENSITIVITY, 0, &t->told[rank], 1);
     for (uint64_t s = 0; s < STEPS && status == FRUG_OK; s++)

@@ -28,17 +28,6 @@ typedef struct task {
     uint64_t sent[CREW_MOST], received[CREW_MOST];
 } task;
 
-static frug_status make_reducer(const task *t, frug_comm *comm, frug_reducer **r) {
-    frug_config *config = NULL;
-    frug_options options = FRUG_OPTIONS_INIT;
-    options.threads = t->threads ? t->threads : 1;
-    frug_status status = frug_config_create(t->config, &config);
-    if (status == FRUG_OK)
-        status = frug_reducer_create(config, t->layout, &options, comm, r);
-    frug_config_destroy(config);
-    return status;
-}
-
 /* A new reducer in place of an old one, with the state of the old one's compressor. */
 static frug_status begin_anew(const task *t, frug_comm *comm, frug_reducer **r) {
     frug_compressor *c = frug_reducer_compressor(*r);
@@ -48,7 +37,7 @@ static frug_status begin_anew(const task *t, frug_comm *comm, frug_reducer **r) 
     frug_reducer_destroy(*r);
     *r = NULL;
     if (status == FRUG_OK)
-        status = make_reducer(t, comm, r);
+        status = crew_reducer(t->config, t->layout, t->threads ? t->threads : 1, comm, r);
     if (status == FRUG_OK)
         status = frug_compressor_restore(frug_reducer_compressor(*r), state, len);
     free(state);
@@ -60,7 +49,7 @@ static frug_status train(frug_comm *comm, void *shared) {
     int rank = frug_comm_rank(comm);
     frug_reducer *r = NULL;
     frug_reduce_stats stats = {.struct_size = sizeof stats};
-    frug_status status = make_reducer(t, comm, &r);
+    frug_status status = crew_reducer(t->config, t->layout, t->threads ? t->threads : 1, comm, &r);
     for (uint64_t step = 0; step < t->steps && status == FRUG_OK; step++) {
         if (step && step == t->restart)
             status = begin_anew(t, comm, &r);

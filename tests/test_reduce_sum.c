@@ -52,12 +52,8 @@ typedef struct task {
 static frug_status train(frug_comm *comm, void *shared) {
     task *t = shared;
     int rank = frug_comm_rank(comm);
-    frug_config *config = NULL;
     frug_reducer *r = NULL;
-    frug_status status = frug_config_create(t->config, &config);
-    if (status == FRUG_OK)
-        status = frug_reducer_create(config, t->layout, NULL, comm, &r);
-    frug_config_destroy(config);
+    frug_status status = crew_reducer(t->config, t->layout, 0, comm, &r);
     for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++)
         status = t->in_place ? frug_reduce_sum(r, step, 0, t->n, t->grad[rank][step], -0.5f)
                              : frug_reduce_add(r, step, 0, t->n, t->grad[rank][step], -0.5f, t->sum[rank][step]);

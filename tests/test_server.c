@@ -19,14 +19,8 @@ static frug_status gather(frug_comm *comm, void *shared) {
     reference *ref = shared;
     service *t = ref->t;
     int rank = frug_comm_rank(comm);
-    frug_config *config = NULL;
     frug_reducer *r = NULL;
-    frug_options options = FRUG_OPTIONS_INIT;
-    options.threads = 1;
-    frug_status status = frug_config_create(t->config, &config);
-    if (status == FRUG_OK)
-        status = frug_reducer_create(config, t->layout, &options, comm, &r);
-    frug_config_destroy(config);
+    frug_status status = crew_reducer(t->config, t->layout, 1, comm, &r);
     for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++)
         status = frug_reduce_apply(r, step, 0, t->n, t->grad[rank][step], RATE / (float)t->workers, DECAY,
                                    ref->weights[rank]);

@@ -68,14 +68,8 @@ typedef struct task {
 static frug_status train(frug_comm *comm, void *shared) {
     task *t = shared;
     int rank = frug_comm_rank(comm);
-    frug_config *config = NULL;
     frug_reducer *r = NULL;
-    frug_options options = FRUG_OPTIONS_INIT;
-    options.threads = 1;
-    frug_status status = frug_config_create(t->config, &config);
-    if (status == FRUG_OK)
-        status = frug_reducer_create(config, zoo, &options, comm, &r);
-    frug_config_destroy(config);
+    frug_status status = crew_reducer(t->config, zoo, 1, comm, &r);
     for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++)
         status = frug_reduce_apply(r, step, 0, elements, grad[rank][step], 0.1f, 0.01f, t->weights[rank]);
     frug_reducer_destroy(r);
@@ -164,14 +158,11 @@ typedef enum trouble { NONE, OTHER_VERSION, OTHER_CONFIG, OTHER_LAYOUT, OTHER_ST
 
 /* Rank 1 does something else than the others. */
 static frug_status stumble(frug_comm *comm, const char *text, trouble mine, float *dst) {
-    frug_config *config = NULL;
     frug_reducer *r = NULL;
     if (mine == SILENT)
         return FRUG_OK;
-    frug_status status = frug_config_create(mine == OTHER_CONFIG ? "density=0.5" : text, &config);
-    if (status == FRUG_OK)
-        status = frug_reducer_create(config, mine == OTHER_LAYOUT ? other_zoo : zoo, NULL, comm, &r);
-    frug_config_destroy(config);
+    frug_status status =
+        crew_reducer(mine == OTHER_CONFIG ? "density=0.5" : text, mine == OTHER_LAYOUT ? other_zoo : zoo, 0, comm, &r);
     if (status == FRUG_OK)
         status = frug_reduce_add(r, mine == OTHER_STEP ? 7 : 3, 0, elements + (mine == BAD_RANGE),
                                  grad[frug_comm_rank(comm)][0], 1.0f, dst);

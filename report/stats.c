@@ -194,7 +194,8 @@ static double ratio(double a, double b) {
     return b > 0 ? a / b : NAN;
 }
 
-/* Bytes are put beside what dense runs sent; where there are none, beside what the trainer counted for dense. */
+/* Bytes are put beside what dense runs sent in all, which need not have as many steps; where there are none, beside
+ * what the trainer counted for dense. */
 static void compare(const frugi_panel *panel, frugi_cell *cell) {
     const frugi_cell *dense = frugi_dense_of(panel, cell);
     cell->of_dense = cell->state_of_dense = NAN;
@@ -202,8 +203,8 @@ static void compare(const frugi_panel *panel, frugi_cell *cell) {
         return;
     cell->of_dense = frugi_metric_up(panel->metric) ? ratio(cell->mean, dense->mean) : ratio(dense->mean, cell->mean);
     cell->state_of_dense = ratio(cell->state_bytes, dense->state_bytes);
-    if (dense->bytes_step > 0)
-        cell->bytes_of_dense = cell->bytes_step / dense->bytes_step;
+    if (dense->bytes_total > 0)
+        cell->bytes_of_dense = cell->bytes_total / dense->bytes_total;
 }
 
 double frugi_speedup(const frugi_runs *runs, const frugi_timing *timing) {

@@ -128,6 +128,7 @@ grep -q '1 of 3 methods and tasks are left out' err || fail "what is left out is
 "$FRUGRAD" compare --suite ablation $equal >out 2>err || fail "$(cat err)"
 "$FRUGRAD" compare --suite bytes $equal >out 2>err || fail "suite bytes does not go on: $(cat err)"
 grep -Eq '^method +steps +rate' out || fail "steps that differ are not in the table: $(cat out)"
+grep -Eq '^50 rising to 94 % .*B +(9[0-9]|10[0-9])\.[0-9] % ' out || fail "bytes are not put beside all of dense: $(cat out)"
 python3 - <<'PY' || fail "runs of suite bytes are not as promised"
 import json
 

@@ -22,9 +22,8 @@ static const frugi_opt options[] = {
     {"suite", 0, "NAME", "paper",
      "what to compare: paper (the published methods), ablation (FruGrad without its parts), sparsity (50 to 99.9 % "
      "held back), structured (rows, channels, heads, tiles), scaling (1 to 8 workers), momentum (where it lives), "
-     "bytes "
-     "(the ablation's rows with as many bytes instead of as many steps, after suite ablation with the same --out), sgc "
-     "(fine-tuning with few optimiser states)"},
+     "bytes (the ablation's rows with as many bytes instead of as many steps, after suite ablation with the same "
+     "--out), sgc (fine-tuning with few optimiser states)"},
     {"size", 0, "NAME", "smoke",
      "smoke: seconds, no data needed; small: about an hour on two cores for the paper's methods; full: hours on a GPU, "
      "through PyTorch"},

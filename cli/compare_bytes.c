@@ -1,8 +1,8 @@
 /*
  * compare_bytes.c - suite bytes: as many bytes for all, not as many steps. A method that sends twice as much a step
  * gets half the steps, with a warm-up of half the length. What a step sends is read off runs of another suite in the
- * same runs.jsonl, each method's test with seed 1: it depends on the method, the model and the workers, hardly on the
- * rate.
+ * same runs.jsonl, each method's test with seed 1 and as many workers. Most methods' bytes do not depend on the
+ * gradients at all.
  */
 #include "compare.h"
 
@@ -15,8 +15,10 @@
 static const char reference[] = "plain";
 
 static bool tells(const frugi_compare *c, const json_t *record) {
+    const json_t *result = json_object_get(record, "result");
     return frugi_record_says(record, "suite", c->suite.bytes_of) && frugi_record_says(record, "size", c->suite.size) &&
-           frugi_record_says(record, "phase", "test") && json_integer_value(json_object_get(record, "seed")) == 1;
+           frugi_record_says(record, "phase", "test") && json_integer_value(json_object_get(record, "seed")) == 1 &&
+           json_integer_value(json_object_get(result, "workers")) == c->workers;
 }
 
 void frugi_bytes_learn(frugi_compare *c, const json_t *record) {
@@ -74,7 +76,9 @@ int frugi_bytes_check(const frugi_compare *c) {
         return FRUGI_EXIT_OK;
     }
     frugi_error("suite %s goes by the bytes of runs of suite %s, and there are none", c->suite.name, c->suite.bytes_of);
-    frugi_hint("first: frugrad compare --suite %s with the same --out DIR, size, tasks and methods, '%s' among them",
-               c->suite.bytes_of, reference);
+    frugi_hint(
+        "first: frugrad compare --suite %s with the same --out DIR, size, workers, tasks and methods, '%s' among "
+        "them",
+        c->suite.bytes_of, reference);
     return FRUGI_EXIT_FAIL;
 }

@@ -107,15 +107,30 @@ static int read_judge(const frugi_args *args, frugi_job *job) {
     return code;
 }
 
+/* Commands that do not train have neither option: as the data set has it. */
+static int read_augment(const frugi_args *args, frugi_job *job) {
+    int code =
+        has(args, "augment") ? frugi_arg_word(args, "augment", frugi_augment_names, &job->augment) : FRUGI_EXIT_OK;
+    if (code != FRUGI_EXIT_OK || !given(args, "no-augment"))
+        return code;
+    if (given(args, "augment") && job->augment != FRUGI_AUGMENT_NONE)
+        return frugi_usage_error("%s: --no-augment and --augment %s both say how images are changed; give one of them",
+                                 args->command->name, frugi_augment_names[job->augment]);
+    job->augment = FRUGI_AUGMENT_NONE;
+    return FRUGI_EXIT_OK;
+}
+
 static int read_fields(const frugi_args *args, frugi_job *job) {
     for (size_t i = 0; i < COUNT(texts); i++)
         if (valued(args, &texts[i]))
             *(const char **)place(job, &texts[i]) = frugi_arg(args, texts[i].name);
-    job->augment = !given(args, "no-augment");
     job->overlap = !given(args, "no-overlap");
     job->alone = given(args, "alone");
     job->eval = !given(args, "no-eval");
-    return read_judge(args, job) == FRUGI_EXIT_OK ? read_numbers(args, job) : FRUGI_EXIT_USAGE;
+    int code = read_judge(args, job);
+    if (code == FRUGI_EXIT_OK)
+        code = read_augment(args, job);
+    return code == FRUGI_EXIT_OK ? read_numbers(args, job) : code;
 }
 
 /* ---- rules between them ------------------------------------------------------------------- */

@@ -50,7 +50,11 @@
          "choosing a rate"},                                                                                           \
         {"judge", 0, "SPLIT", "test",                                                                                  \
          "by which split a run is judged at its end: test, or valid, so that a rate is not chosen by the test split"}, \
-        {"no-augment", 0, NULL, NULL, "images: neither crop nor flip them"},                                           \
+        {"augment", 0, "WORD", "auto",                                                                                 \
+         "how training images are changed: none, crop (shifted by up to 4 pixels; of an image folder: a random part, " \
+         "resized), mirror (half of the time), crop+mirror, or auto: crop for gray idx files such as digits, which "   \
+         "must not be mirrored, crop+mirror for all others"},                                                          \
+        {"no-augment", 0, NULL, NULL, "the same as --augment none"},                                                   \
         {"no-overlap", 0, NULL, NULL, "exchange after backward, not while it goes on"},                                \
         {"alone", 0, NULL, NULL, "exchange nothing: what a step takes without it"},                                    \
         {"json", 'j', NULL, NULL, "print the summary as one JSON object"}, {                                           \

@@ -136,6 +136,10 @@ static void print_setting(const frugi_request *request, const frugi_report *r) {
         label("gain");
         printf("merged momentum: the learning rate was multiplied by %.4g\n", r->gain);
     }
+    if (r->augment != NULL) {
+        label("augmentation");
+        printf("%s\n", r->augment);
+    }
     if (r->checkpoint[0] != '\0') {
         label("checkpoint");
         printf("%s\n", r->checkpoint);
@@ -276,6 +280,8 @@ int frugi_summary_json(const frugi_request *request, const frugi_report *r) {
     set_text(all, "schedule", request->job.schedule);
     set_real(all, "rate", request->job.rate > 0 ? request->job.rate : NAN); /* null: the model's own */
     set_real(all, "clip", request->job.clip);
+    if (r->augment != NULL)
+        set_text(all, "augment", r->augment);
     set_real(all, "gain", r->gain);
     json_object_set_new(all, "interrupted", json_boolean(r->interrupted));
     set_text(all, "checkpoint", r->checkpoint);

@@ -204,8 +204,9 @@ static void begin(void *ctx, const frugi_report *r, uint64_t resumed_at) {
         frugi_show_line("training %s (%s parameters) on %s: %" PRIu64 " steps of %" PRIu32 " x %" PRIu32 "%s",
                         job->model, frugi_count_text(r->params, params, sizeof params), job->data, r->steps, r->workers,
                         r->batch, again);
-        frugi_show_line("method %s, optimiser %s, exchange %s", frugi_request_method(v->request), r->optimizer,
-                        r->algorithm);
+        frugi_show_line("method %s, optimiser %s, exchange %s%s%s", frugi_request_method(v->request), r->optimizer,
+                        r->algorithm, r->augment != NULL ? ", augmentation " : "",
+                        r->augment != NULL ? r->augment : "");
     }
     if (v->metrics_path != NULL && frugi_metrics_open(v->metrics_path, resumed_at, &v->metrics) != FRUGI_EXIT_OK)
         drop_metrics(v);

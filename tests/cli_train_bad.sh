@@ -115,7 +115,9 @@ train 1 '--seed' --resume $good --seed 2
 train 1 '--batch' --resume $good --batch 7
 train 1 '--rate 0.05, not 0.3$' --resume $good --rate 0.3
 train 1 '--samples 500, not 400$' --resume $good --samples 400
-train 1 '--no-augment' --resume $good --no-augment
+train 1 '--augment crop.mirror, not none$' --resume $good --no-augment
+train 2 '--augment' --augment sideways
+train 2 '--no-augment' --no-augment --augment crop
 train 1 '--method block=256, not block=1024$' --resume $good --method frugrad,block=1024
 train 1 '--method' --resume $good --method topk
 wrong 1 '--model|good' train --model lenet --samples 500 --steps 3 --quiet --resume $good

@@ -138,8 +138,12 @@ static void images_need_more_than_a_linear_model(void **state) {
 static void augmented_images_keep_their_class(void **state) {
     int right = 0;
     (void)state;
-    frugi_data *data = open_builtin((frugi_data_want){
-        .task = FRUGI_TASK_IMAGES, .height = SIDE, .width = SIDE, .samples = 200, .augment = 1, .seed = 8});
+    frugi_data *data = open_builtin((frugi_data_want){.task = FRUGI_TASK_IMAGES,
+                                                      .height = SIDE,
+                                                      .width = SIDE,
+                                                      .samples = 200,
+                                                      .augment = FRUGI_AUGMENT_AUTO,
+                                                      .seed = 8});
     frugi_batch train = whole(data, FRUGI_TRAIN);
     for (uint32_t i = 0; i < train.n; i++) {
         float mean = 0, *image = train.pixels + i * PIXELS;

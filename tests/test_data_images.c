@@ -224,9 +224,10 @@ static void cifar_images_are_moved_in_training_only(void **state) {
     (void)state;
     place_make(place, "cifar");
     write_all_cifar(place);
-    frugi_data *data = open_images(place, 1);
+    frugi_data *data = open_images(place, FRUGI_AUGMENT_AUTO);
     const frugi_data_info *info = frugi_data_about(data);
     assert_string_equal(info->name, "cifar-10");
+    assert_string_equal(info->augment, "crop+mirror");
     assert_int_equal(info->count[FRUGI_TRAIN], 10);
     assert_int_equal(info->count[FRUGI_TEST], 3);
     assert_int_equal(frugi_batch_create(info, 10, &batch), FRUGI_EXIT_OK);
@@ -249,6 +250,58 @@ static void cifar_images_are_moved_in_training_only(void **state) {
     assert_in_range(flipped, 8, 32);
     frugi_batch_destroy(&batch);
     frugi_batch_destroy(&again);
+    frugi_data_close(data);
+    place_remove(place);
+}
+
+/* Each word does what it says and nothing else. */
+static void images_are_changed_as_asked(void **state) {
+    char place[PLACE_MAX];
+    frugi_batch batch;
+    (void)state;
+    place_make(place, "cifar");
+    write_all_cifar(place);
+    for (int how = FRUGI_AUGMENT_NONE; how < FRUGI_AUGMENT_AUTO; how++) {
+        frugi_data *data = open_images(place, how);
+        int moved = 0, flipped = 0;
+        assert_string_equal(frugi_data_about(data)->augment, frugi_augment_names[how]);
+        assert_int_equal(frugi_batch_create(frugi_data_about(data), 10, &batch), FRUGI_EXIT_OK);
+        frugi_data_batch(data, FRUGI_TRAIN, 0, 0, 10, &batch);
+        for (int i = 0; i < 10; i++) {
+            int move = find_move(batch.pixels + i * FRUGI_CIFAR_PIXELS, batch.targets[i]);
+            moved += move % 81 != 40;
+            flipped += move / 81;
+        }
+        assert_int_equal(moved > 0, (how & FRUGI_AUGMENT_CROP) != 0);
+        assert_int_equal(flipped > 0, (how & FRUGI_AUGMENT_MIRROR) != 0);
+        frugi_batch_destroy(&batch);
+        frugi_data_close(data);
+    }
+    place_remove(place);
+}
+
+/* A mirrored 2 is no 2. */
+static void gray_idx_images_are_not_mirrored(void **state) {
+    char place[PLACE_MAX];
+    frugi_batch crop, both;
+    (void)state;
+    place_make(place, "digits");
+    write_idx(place, 0, TRAIN, TRAIN);
+    write_idx(place, 1, TEST, TEST);
+    frugi_data *data = open_images(place, FRUGI_AUGMENT_AUTO), *asked = open_images(place, FRUGI_AUGMENT_CROP);
+    assert_string_equal(frugi_data_about(data)->augment, "crop");
+    assert_int_equal(frugi_batch_create(frugi_data_about(data), TRAIN, &crop), FRUGI_EXIT_OK);
+    assert_int_equal(frugi_batch_create(frugi_data_about(data), TRAIN, &both), FRUGI_EXIT_OK);
+    frugi_data_batch(data, FRUGI_TRAIN, 0, 0, TRAIN, &both);
+    frugi_data_batch(asked, FRUGI_TRAIN, 0, 0, TRAIN, &crop);
+    assert_memory_equal(both.pixels, crop.pixels, sizeof(float) * TRAIN * H * W);
+    frugi_data_close(asked);
+    asked = open_images(place, FRUGI_AUGMENT_CROP | FRUGI_AUGMENT_MIRROR);
+    frugi_data_batch(asked, FRUGI_TRAIN, 0, 0, TRAIN, &both);
+    assert_memory_not_equal(both.pixels, crop.pixels, sizeof(float) * TRAIN * H * W);
+    frugi_batch_destroy(&crop);
+    frugi_batch_destroy(&both);
+    frugi_data_close(asked);
     frugi_data_close(data);
     place_remove(place);
 }
@@ -335,7 +388,8 @@ static void held_out_samples_are_the_last_and_unmoved(void **state) {
     place_make(place, "fashion-mnist");
     write_idx(place, 0, TRAIN, TRAIN);
     write_idx(place, 1, TEST, TEST);
-    frugi_data_want want = {.task = FRUGI_TASK_IMAGES, .path = place, .augment = 1, .seed = 5, .hold_out = KEPT};
+    frugi_data_want want = {
+        .task = FRUGI_TASK_IMAGES, .path = place, .augment = FRUGI_AUGMENT_AUTO, .seed = 5, .hold_out = KEPT};
     frugi_data *data = NULL, *plain = open_images(place, 0);
     assert_int_equal(frugi_data_open(&want, &data), FRUGI_EXIT_OK);
     const frugi_data_info *info = frugi_data_about(data);
@@ -370,6 +424,7 @@ int main(void) {
         cmocka_unit_test(orders_are_permutations),       cmocka_unit_test(orders_are_random),
         cmocka_unit_test(idx_images_are_normalised),     cmocka_unit_test(other_idx_sets_are_measured),
         cmocka_unit_test(wrong_idx_files_are_refused),   cmocka_unit_test(cifar_images_are_moved_in_training_only),
+        cmocka_unit_test(images_are_changed_as_asked),   cmocka_unit_test(gray_idx_images_are_not_mirrored),
         cmocka_unit_test(wrong_cifar_files_are_refused), cmocka_unit_test(fashion_mnist_is_as_published),
         cmocka_unit_test(cifar_10_is_as_published),      cmocka_unit_test(held_out_samples_are_the_last_and_unmoved),
     };

@@ -174,7 +174,7 @@ static frugi_job job_of(const char *text, uint32_t workers, const frugi_tune *tu
                        .eval_every = 1000000,
                        .eval_batches = 1,
                        .keep = 100,
-                       .augment = true,
+                       .augment = FRUGI_AUGMENT_AUTO,
                        .overlap = true,
                        .eval = true,
                        .tune = tune};

@@ -44,7 +44,7 @@ static frugi_job small_job(const char *model, const char *method, uint32_t worke
                        .save_every = 1000000,
                        .eval_every = 1000000,
                        .keep = 100,
-                       .augment = true,
+                       .augment = FRUGI_AUGMENT_AUTO,
                        .overlap = true,
                        .eval = true};
 }
@@ -511,7 +511,7 @@ static void judged_pictures_are_not_moved(void **state) {
     train(&job, NULL);
     job.resume = under("run");
     for (int i = 0; i < 2; i++) {
-        job.augment = i;
+        job.augment = i ? FRUGI_AUGMENT_AUTO : FRUGI_AUGMENT_NONE;
         assert_int_equal(frugi_job_eval(&job, FRUGI_TRAIN, &q[i], &report), FRUGI_EXIT_OK);
     }
     assert_true(q[0].asked == 60 && q[0].loss == q[1].loss);

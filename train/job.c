@@ -98,7 +98,8 @@ static int open_data(frugi_crew *crew) {
                             .vocab = m->vocab,
                             .samples = job->samples,
                             .hold_out = job->hold_out,
-                            .augment = job->augment && !crew->quality, /* what is judged is not moved */
+                            .augment =
+                                crew->quality ? FRUGI_AUGMENT_NONE : job->augment, /* what is judged is not moved */
                             .seed = job->seed};
     return frugi_data_open(&want, &crew->data);
 }
@@ -203,6 +204,7 @@ static void report_terms(const frugi_worker *w, frugi_report *r) {
              : w->gossip ? "gossip"
                          : "none");
     snprintf(r->optimizer, sizeof r->optimizer, "%s", frug_optimizer_text(w->optimizer));
+    r->augment = frugi_data_about(w->crew->data)->augment;
     r->tuning = w->tuning;
 }
 

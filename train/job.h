@@ -42,10 +42,10 @@ typedef struct frugi_job {
     uint64_t samples;      /* builtin data: how many; 0: its default */
     bool judge_valid;      /* at its end a run is judged by the validation split, not by the test split */
     bool judge_test;       /* and by the test split, or not at all */
-    bool augment;
-    bool overlap; /* exchange while backward goes on */
-    bool alone;   /* do not exchange at all: what the exchange costs */
-    bool eval;    /* false: no evaluation at all, for timing */
+    int augment;           /* of training images: FRUGI_AUGMENT_ of data/data.h */
+    bool overlap;          /* exchange while backward goes on */
+    bool alone;            /* do not exchange at all: what the exchange costs */
+    bool eval;             /* false: no evaluation at all, for timing */
     /* Fine-tuning; NULL: everything is trained. Says what `optimizer` would; `method` is dense then. */
     const frugi_tune *tune;
 } frugi_job;
@@ -87,6 +87,7 @@ typedef struct frugi_report {
     uint64_t step, steps;
     uint64_t params;
     uint32_t workers, batch;
+    const char *augment;              /* what is done to training images, as data/data.h has it; NULL: no images */
     char algorithm[32];               /* of the exchange */
     char optimizer[FRUGI_TUNE_TEXT];  /* spelled out */
     char config[1024];                /* of the library, spelled out */

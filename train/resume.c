@@ -74,7 +74,8 @@ static void set_terms(json_t *facts, const frugi_worker *w) {
     set_count(facts, "batch", crew->batch);
     set_count(facts, "seed", crew->job->seed);
     set_count(facts, "samples", frugi_data_about(crew->data)->count[FRUGI_TRAIN]);
-    set_text(facts, "no-augment", crew->job->augment ? "no" : "yes");
+    if (frugi_data_about(crew->data)->augment)
+        set_text(facts, "augment", frugi_data_about(crew->data)->augment);
 }
 
 static json_t *gather_facts(const frugi_worker *w) {
@@ -139,14 +140,21 @@ static int refuse_term(const frugi_worker *w, const char *key, const char *their
                         : FRUGI_EXIT_FAIL;
 }
 
+/* How the run's training images were changed; older checkpoints know two ways, whatever the images are. */
+static const char *augment_of(const json_t *facts) {
+    const char *augment = get_text(facts, "augment");
+    return augment[0] ? augment : strcmp(get_text(facts, "no-augment"), "yes") == 0 ? "none" : "crop+mirror";
+}
+
 static int check_terms(const frugi_worker *w, const json_t *facts) {
     json_t *mine = json_object(), *value;
     const char *key;
     int status = FRUGI_EXIT_OK;
     set_terms(mine, w);
     json_object_foreach(mine, key, value) {
-        if (status == FRUGI_EXIT_OK && strcmp(json_string_value(value), get_text(facts, key)) != 0)
-            status = refuse_term(w, key, get_text(facts, key), json_string_value(value));
+        const char *theirs = strcmp(key, "augment") == 0 ? augment_of(facts) : get_text(facts, key);
+        if (status == FRUGI_EXIT_OK && strcmp(json_string_value(value), theirs) != 0)
+            status = refuse_term(w, key, theirs, json_string_value(value));
     }
     json_decref(mine);
     return status;

@@ -60,7 +60,7 @@ static void list_articles(const frugi_worker *w, article *a) {
         {"--eval-batches", job->eval_batches},
         {"--bucket", job->bucket_bytes},
         {"--resume", job->resume != NULL},
-        {"--no-augment", !job->augment},
+        {"--augment", (uint64_t)job->augment},
         {"--alone", job->alone},
         {"an option of fine-tuning", job->tune ? frugi_tune_hash(job->tune) : 0},
     };

@@ -194,6 +194,7 @@ int frugi_builtin_open(const frugi_data_want *want, frugi_data *data) {
                                            [FRUGI_TASK_MASKED] = {masked_sample, close_nothing}};
     uint64_t samples = want->samples == 0 ? SAMPLES : want->samples;
     data->source = &sources[want->task];
+    data->suits = FRUGI_AUGMENT_CROP | FRUGI_AUGMENT_MIRROR; /* stripes lean either way */
     data->info.count[FRUGI_TRAIN] = samples;
     data->info.count[FRUGI_VALID] = data->info.count[FRUGI_TEST] = (samples + 7) / 8;
     return want->task == FRUGI_TASK_IMAGES ? set_images(want, &data->info) : set_tokens(want, &data->info);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *const frugi_augment_names[] = {"none", "crop", "mirror", "crop+mirror", "auto", NULL};
 const char *const frugi_split_names[FRUGI_SPLITS] = {"train", "valid", "test"};
 static const char fashion_mnist[] = "/usr/share/datasets/fashion-mnist";
 
@@ -98,6 +99,9 @@ int frugi_data_open(const frugi_data_want *want, frugi_data **out) {
         status = frugi_error("%s: expected training data for at least one sample, found none", want->path);
     if (status == FRUGI_EXIT_OK)
         status = hold_out(want, data);
+    if (data->augment == FRUGI_AUGMENT_AUTO)
+        data->augment = data->suits;
+    data->info.augment = want->task == FRUGI_TASK_IMAGES ? frugi_augment_names[data->augment] : NULL;
     if (status == FRUGI_EXIT_OK)
         *out = data;
     else

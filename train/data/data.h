@@ -19,6 +19,17 @@ typedef enum frugi_task {
     FRUGI_TASK_MASKED     /* T tokens of which some are hidden, what they were */
 } frugi_task;
 
+/** How training images are changed: any of crop and mirror, or what suits the data. */
+enum {
+    FRUGI_AUGMENT_NONE,
+    FRUGI_AUGMENT_CROP = 1,   /* shifted by up to 4 pixels; of an image folder: a random part, resized */
+    FRUGI_AUGMENT_MIRROR = 2, /* left and right exchanged, half of the time */
+    FRUGI_AUGMENT_AUTO = 4    /* by the data set: digits and letters are not mirrored */
+};
+
+/** "none", "crop", "mirror", "crop+mirror", "auto", by the numbers above; NULL at the end. */
+extern const char *const frugi_augment_names[];
+
 typedef enum frugi_split { FRUGI_TRAIN, FRUGI_VALID, FRUGI_TEST, FRUGI_SPLITS } frugi_split;
 
 /** What the caller asks for; fields of other tasks are ignored. */
@@ -35,7 +46,7 @@ typedef struct frugi_data_want {
     uint32_t classes;                 /* builtin */
     uint32_t vocab;                   /* builtin tokens */
     uint64_t samples;                 /* builtin: of the training split; 0: some thousand */
-    int augment;                      /* images: random crops (4 pixels of padding) and flips of training samples */
+    int augment;                      /* images: FRUGI_AUGMENT_ above */
     uint64_t hold_out; /* make a validation split of the last so many training samples; only where there is none */
     uint64_t seed;
 } frugi_data_want;
@@ -49,6 +60,7 @@ typedef struct frugi_data_info {
     uint32_t vocab;
     uint32_t length;
     uint64_t count[FRUGI_SPLITS]; /* samples; 0 where there is no such split */
+    const char *augment;          /* images: what is done to training samples, a name as above; NULL: no images */
 } frugi_data_info;
 
 /** Samples of one batch; the memory is the caller's (frugi_batch_create). */

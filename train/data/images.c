@@ -1,7 +1,8 @@
 /*
  * Images from files: MNIST's idx sets and CIFAR-10. They stay bytes in memory (a quarter of floats) and become floats
  * when a batch is made, by a table of 256 normalised values per channel. Training images may be moved by up to four
- * pixels, with zeros where nothing was, and mirrored: the augmentation all CIFAR results rest on.
+ * pixels, with zeros where nothing was, and mirrored: the augmentation all CIFAR results rest on. Gray idx sets are
+ * not mirrored unless asked for: most of them are digits and letters, and a mirrored 2 is no 2.
  */
 #include "pictures.h"
 #include "random.h"
@@ -32,12 +33,17 @@ static void close_images(void *state) {
 }
 
 frugi_move frugi_augment(const frugi_data *data, frugi_place place) {
-    if (!data->augment || place.split != FRUGI_TRAIN || place.kept_back)
-        return (frugi_move){0, 0, 0};
+    int how = place.split == FRUGI_TRAIN && !place.kept_back ? data->augment : FRUGI_AUGMENT_NONE;
     uint64_t bits = frugi_random(data->seed, FRUGI_STREAM_AUGMENT | place.epoch << 8, place.index);
     uint32_t high = (uint32_t)(bits >> 32), low = (uint32_t)bits >> 1;
     int side = 2 * PADDING + 1;
-    return (frugi_move){(int)(high % (uint32_t)side) - PADDING, (int)(low % (uint32_t)side) - PADDING, (int)(bits & 1)};
+    frugi_move move = {0, 0, 0};
+    if (how & FRUGI_AUGMENT_CROP) {
+        move.right = (int)(high % (uint32_t)side) - PADDING;
+        move.down = (int)(low % (uint32_t)side) - PADDING;
+    }
+    move.flip = (how & FRUGI_AUGMENT_MIRROR) != 0 && (bits & 1);
+    return move;
 }
 
 /* One row of pixels, moved; a mirrored one is read from its other end. */
@@ -168,6 +174,7 @@ int frugi_idx_open(const char *dir, frugi_data *data) {
         read_split(dir, "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", FRUGI_TEST, data) != FRUGI_EXIT_OK)
         return FRUGI_EXIT_FAIL;
     data->info.channels = 1;
+    data->suits = FRUGI_AUGMENT_CROP;
     if (strcasecmp(data->name, "fashion-mnist") != 0)
         measure(data, &mean, &deviation);
     normalise(s->value[0], mean, deviation);
@@ -234,6 +241,7 @@ int frugi_cifar_open(const char *dir, frugi_data *data) {
     for (int c = 0; c < 3; c++)
         normalise(s->value[c], mean[c], deviation[c]);
     data->info.channels = 3;
+    data->suits = FRUGI_AUGMENT_CROP | FRUGI_AUGMENT_MIRROR;
     data->info.height = data->info.width = FRUGI_CIFAR_SIDE;
     data->info.classes = FRUGI_CIFAR_CLASSES;
     memcpy(data->name, "cifar-10", sizeof "cifar-10");

@@ -27,7 +27,8 @@ struct frugi_data {
     frugi_data_info info;
     char name[64];
     uint64_t seed;
-    int augment;
+    int augment; /* how training images are changed; while it is opened a source may find FRUGI_AUGMENT_AUTO here */
+    int suits;   /* what that means for this data set */
     uint64_t hold_out; /* training samples, the last ones, that make the validation split */
     const frugi_source *source;
     void *state;

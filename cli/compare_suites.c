@@ -213,9 +213,6 @@ typedef struct row {
 /* Where SGD and Adam want different things, two rows are one method: no task is of both. */
 #define WITH_ADAM (FRUGI_LANGUAGE | FRUGI_SENTENCES)
 
-/* Neither hold nor short blocks: the library's defaults, whatever the optimiser. */
-#define PLAIN "16 of 256, nothing held"
-
 /* On GPT-2 one entry or less in a block of 256 was worse than some in a long one. */
 #define SPARSEST ",block=4096"
 
@@ -223,8 +220,8 @@ typedef struct row {
  * norm of what they add. */
 static const row paper[] = {
     {.id = "dense", .label = "dense", .config = "dense"},
-    {.id = "topk", .label = "top-k 30 %", .config = "topk"},
-    {.id = "qsgd", .label = "QSGD 8 bits", .config = "qsgd"},
+    {.id = "topk", .label = "top-k, 30 % sent", .config = "topk"},
+    {.id = "qsgd", .label = "QSGD, 8 bits", .config = "qsgd"},
     {.id = "gsgd", .label = "gossip SGD", .config = "gsgd", .apart = true},
     {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad-sgd", .families = FRUGI_VISION},
     {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad-adam", .families = WITH_ADAM},
@@ -238,18 +235,18 @@ static const row paper[] = {
      .families = WITH_ADAM},
     {.id = "frugrad-999", .label = "FruGrad 99.9 %", .config = "schedule=constant:0.999" SPARSEST},
     {.id = "frugrad-99-clip",
-     .label = "FruGrad 99 %, clipped",
+     .label = "FruGrad 99 %, gradient clipping",
      .config = "frugrad-sgd,schedule=constant:0.99,clip=2",
      .families = FRUGI_VISION},
-    {.id = "dense-clip", .label = "dense, clipped", .config = "dense", .clip = "2", .families = FRUGI_VISION},
+    {.id = "dense-clip", .label = "dense, gradient clipping", .config = "dense", .clip = "2", .families = FRUGI_VISION},
     {.id = "frugrad-paper", .label = "FruGrad as published, 50 to 94 %", .config = "frugrad-paper"},
-    {.id = "plain", .label = "94 %, " PLAIN, .config = "block=256,hold=off"},
-    {.id = "plain-99", .label = "99 %, blocks of 256, nothing held", .config = "schedule=constant:0.99"},
+    {.id = "plain", .label = "94 %, blocks of 256, no momentum retention", .config = "block=256,hold=off"},
+    {.id = "plain-99", .label = "99 %, blocks of 256, no momentum retention", .config = "schedule=constant:0.99"},
     {.id = "dgc", .label = "DGC 99.9 %", .config = "dgc", .mover = FRUGI_MOVER_MERGED},
     {.id = "onebit", .label = "1-bit SGD", .config = "onebit"},
     {.id = "randomk", .label = "random-k 94 %", .config = "randomk"},
-    {.id = "demo", .label = "DeMo without its transform", .config = "demo", .mover = FRUGI_MOVER_SIGN},
-    {.id = "no-feedback", .label = "94 %, rest forgotten", .config = "feedback=none"},
+    {.id = "demo", .label = "DeMo without DCT", .config = "demo", .mover = FRUGI_MOVER_SIGN},
+    {.id = "no-feedback", .label = "94 %, no error feedback", .config = "feedback=none"},
     {.id = NULL},
 };
 
@@ -258,30 +255,42 @@ static const row ablation[] = {
     {.id = "dense", .label = "dense", .config = "dense"},
     {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad-sgd", .families = FRUGI_VISION},
     {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad-adam", .families = WITH_ADAM},
-    {.id = "plain", .label = PLAIN "; below, with one change", .config = "block=256,hold=off"},
-    {.id = "plain-momentum", .label = "residual not decayed, momentum after it", .config = "feedback=plain"},
+    {.id = "plain", .label = "base: 94 %, blocks of 256, no momentum retention", .config = "block=256,hold=off"},
+    {.id = "plain-momentum", .label = "base, plain error feedback, optimizer momentum", .config = "feedback=plain"},
     {.id = "plain-sgd",
-     .label = "residual not decayed, no momentum",
+     .label = "base, plain error feedback, no momentum",
      .config = "feedback=plain",
      .mover = FRUGI_MOVER_PLAIN,
      .scale = 10},
-    {.id = "no-feedback", .label = "no error feedback", .config = "feedback=none"},
-    {.id = "progressive", .label = "50 rising to 94 %", .config = "schedule=frugrad"},
-    {.id = "static-0.83", .label = "83 %: the mean of 50 to 94 %", .config = "schedule=constant:0.83"},
-    {.id = "anneal", .label = "99 falling to 90 %", .config = "schedule=anneal"},
-    {.id = "static-0.945", .label = "94.5 %: the mean of 99 to 90 %", .config = "schedule=constant:0.945"},
-    {.id = "block-64", .label = "blocks of 64", .config = "block=64"},
-    {.id = "block-128", .label = "blocks of 128", .config = "block=128"},
-    {.id = "block-1024", .label = "blocks of 1024", .config = "block=1024"},
-    {.id = "block-4096", .label = "blocks of 4096", .config = "block=4096"},
-    {.id = "select-exact", .label = "exact selection, not by histogram", .config = "select=exact"},
-    {.id = "residual-f32", .label = "residual f32", .config = "residual=f32"},
-    {.id = "residual-bf16", .label = "residual bf16", .config = "residual=bf16"},
-    {.id = "residual-int4", .label = "residual int4", .config = "residual=int4"},
-    {.id = "split-1", .label = "selected again at owners, 1 k", .config = "reduce=split,down=1", .apart = true},
-    {.id = "split-2", .label = "selected again at owners, 2 k", .config = "reduce=split,down=2", .apart = true},
-    {.id = "split-4", .label = "selected again at owners, 4 k", .config = "reduce=split,down=4", .apart = true},
-    {.id = "split-union", .label = "owners hand on the union", .config = "reduce=split,down=union", .apart = true},
+    {.id = "no-feedback", .label = "base, no error feedback", .config = "feedback=none"},
+    {.id = "progressive", .label = "base, sparsity rising from 50 to 94 %", .config = "schedule=frugrad"},
+    {.id = "static-0.83", .label = "base, sparsity 83 % (mean of 50 to 94 %)", .config = "schedule=constant:0.83"},
+    {.id = "anneal", .label = "base, sparsity falling from 99 to 90 %", .config = "schedule=anneal"},
+    {.id = "static-0.945", .label = "base, sparsity 94.5 % (mean of 99 to 90 %)", .config = "schedule=constant:0.945"},
+    {.id = "block-64", .label = "base, blocks of 64", .config = "block=64"},
+    {.id = "block-128", .label = "base, blocks of 128", .config = "block=128"},
+    {.id = "block-1024", .label = "base, blocks of 1024", .config = "block=1024"},
+    {.id = "block-4096", .label = "base, blocks of 4096", .config = "block=4096"},
+    {.id = "select-exact", .label = "base, exact top-k instead of histogram", .config = "select=exact"},
+    {.id = "residual-f32", .label = "base, residual in f32", .config = "residual=f32"},
+    {.id = "residual-bf16", .label = "base, residual in bf16", .config = "residual=bf16"},
+    {.id = "residual-int4", .label = "base, residual in int4", .config = "residual=int4"},
+    {.id = "split-1",
+     .label = "base, sharded reduce, top-k again (1 k)",
+     .config = "reduce=split,down=1",
+     .apart = true},
+    {.id = "split-2",
+     .label = "base, sharded reduce, top-k again (2 k)",
+     .config = "reduce=split,down=2",
+     .apart = true},
+    {.id = "split-4",
+     .label = "base, sharded reduce, top-k again (4 k)",
+     .config = "reduce=split,down=4",
+     .apart = true},
+    {.id = "split-union",
+     .label = "base, sharded reduce, union of indices",
+     .config = "reduce=split,down=union",
+     .apart = true},
     {.id = NULL},
 };
 
@@ -293,15 +302,18 @@ static const char *const by_bytes[] = {"dense",   "frugrad",      "plain",      
 
 static const row structured[] = {
     {.id = "dense", .label = "dense", .config = "dense"},
-    {.id = "entries", .label = "single entries, 16 of 256", .config = "block=256,hold=off"},
-    {.id = "rows", .label = "rows, 1/16", .config = "rows,density=0.0625"},
-    {.id = "channels", .label = "channels, 1/16", .config = "channels,density=0.0625"},
-    {.id = "heads", .label = "heads, 1/16 (at least one)", .config = "heads,density=0.0625", .families = WITH_ADAM},
+    {.id = "entries", .label = "single entries, 1/16 of each block of 256", .config = "block=256,hold=off"},
+    {.id = "rows", .label = "rows, 1/16 sent", .config = "rows,density=0.0625"},
+    {.id = "channels", .label = "channels, 1/16 sent", .config = "channels,density=0.0625"},
+    {.id = "heads",
+     .label = "attention heads, 1/16 sent (at least one)",
+     .config = "heads,density=0.0625",
+     .families = WITH_ADAM},
     {.id = "tiles",
-     .label = "tiles of 16 x 16, 1/16",
+     .label = "tiles of 16 x 16, 1/16 sent",
      .config = "segment=tensor,unit=tile:16x16,residual=f32,density=0.0625"},
-    {.id = "learned", .label = "runs of 256, learned, 1/16", .config = "learned"},
-    {.id = "2-of-4", .label = "2 of 4: half of all", .config = "2:4"},
+    {.id = "learned", .label = "runs of 256 by a learned mask, 1/16 sent", .config = "learned"},
+    {.id = "2-of-4", .label = "2:4 structured, half sent", .config = "2:4"},
     {.id = NULL},
 };
 
@@ -310,19 +322,25 @@ static const row structured[] = {
 /* Where momentum lives: in the residual alone, in what is held of it, or at the receiver besides. */
 static const row momentum[] = {
     {.id = "dense", .label = "dense", .config = "dense"},
-    {.id = "94", .label = "94 %", .config = "hold=off"},
-    {.id = "94-hold", .label = "94 %, hold", .config = "hold=auto"},
-    {.id = "94-inertia-0.5", .label = "94 %, inertia 0.5", .config = "hold=off", INERTIA("0.5")},
-    {.id = "94-inertia-0.7", .label = "94 %, inertia 0.7", .config = "hold=off", INERTIA("0.7")},
-    {.id = "94-inertia-0.9", .label = "94 %, inertia 0.9", .config = "hold=off", INERTIA("0.9")},
-    {.id = "94-none", .label = "94 %, no feedback", .config = "feedback=none"},
-    {.id = "rising", .label = "50 to 94 %", .config = "schedule=frugrad"},
-    {.id = "rising-hold", .label = "50 to 94 %, hold", .config = "schedule=frugrad,hold=auto"},
-    {.id = "rising-inertia", .label = "50 to 94 %, inertia", .config = "schedule=frugrad", INERTIA("auto")},
-    {.id = "rising-none", .label = "50 to 94 %, no feedback", .config = "schedule=frugrad,feedback=none"},
-    {.id = "99", .label = "99 %", .config = "schedule=constant:0.99"},
-    {.id = "99-inertia-0.5", .label = "99 %, inertia 0.5", .config = "schedule=constant:0.99", INERTIA("0.5")},
-    {.id = "99-inertia-0.9", .label = "99 %, inertia 0.9", .config = "schedule=constant:0.99", INERTIA("0.9")},
+    {.id = "94", .label = "94 %, no momentum retention", .config = "hold=off"},
+    {.id = "94-hold", .label = "94 %, momentum retained (hold)", .config = "hold=auto"},
+    {.id = "94-inertia-0.5", .label = "94 %, receiver momentum 0.5", .config = "hold=off", INERTIA("0.5")},
+    {.id = "94-inertia-0.7", .label = "94 %, receiver momentum 0.7", .config = "hold=off", INERTIA("0.7")},
+    {.id = "94-inertia-0.9", .label = "94 %, receiver momentum 0.9", .config = "hold=off", INERTIA("0.9")},
+    {.id = "94-none", .label = "94 %, no error feedback", .config = "feedback=none"},
+    {.id = "rising", .label = "50 to 94 %, no momentum retention", .config = "schedule=frugrad"},
+    {.id = "rising-hold", .label = "50 to 94 %, momentum retained (hold)", .config = "schedule=frugrad,hold=auto"},
+    {.id = "rising-inertia", .label = "50 to 94 %, receiver momentum", .config = "schedule=frugrad", INERTIA("auto")},
+    {.id = "rising-none", .label = "50 to 94 %, no error feedback", .config = "schedule=frugrad,feedback=none"},
+    {.id = "99", .label = "99 %, no momentum retention", .config = "schedule=constant:0.99"},
+    {.id = "99-inertia-0.5",
+     .label = "99 %, receiver momentum 0.5",
+     .config = "schedule=constant:0.99",
+     INERTIA("0.5")},
+    {.id = "99-inertia-0.9",
+     .label = "99 %, receiver momentum 0.9",
+     .config = "schedule=constant:0.99",
+     INERTIA("0.9")},
     {.id = NULL},
 };
 
@@ -365,7 +383,7 @@ static void make_sparsity(frugi_suite *s) {
         {.id = "topk", .label = "top-k", .config = "topk,"},
         {.id = "randomk", .label = "random-k", .config = "randomk,"},
         {.id = "dgc", .label = "DGC", .config = "dgc,mask=auto,", .mover = FRUGI_MOVER_MERGED},
-        {.id = "none", .label = "no feedback", .config = "feedback=none,"},
+        {.id = "none", .label = "no error feedback", .config = "feedback=none,"},
     };
     add(s, &paper[0]);
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
@@ -389,7 +407,7 @@ static void add_states(frugi_suite *s, const row *kind) {
     row r = *kind;
     if (r.states > 0) {
         snprintf(id, sizeof id, "%s-%llu", kind->id, (unsigned long long)r.states);
-        snprintf(label, sizeof label, "%s %llu", kind->id, (unsigned long long)r.states);
+        snprintf(label, sizeof label, "%s, %llu states", kind->label, (unsigned long long)r.states);
         r.id = id, r.label = label;
     }
     add(s, &r);
@@ -399,7 +417,7 @@ static void make_scaling(frugi_suite *s) {
     static const row kinds[] = {
         {.id = "dense", .label = "dense", .config = "dense", .workers = 4},
         {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad"},
-        {.id = "split", .label = "FruGrad 94 %, split", .config = "frugrad,reduce=split", .apart = true},
+        {.id = "split", .label = "FruGrad 94 %, sharded reduce", .config = "frugrad,reduce=split", .apart = true},
     };
     add(s, &kinds[0]); /* four workers: what the others are measured by */
     for (uint32_t workers = 1; workers <= 8; workers *= 2)
@@ -418,19 +436,32 @@ static void make_scaling(frugi_suite *s) {
 static void make_sgc(frugi_suite *s) {
     static const row kinds[] = {
         {.id = "full", .label = "AdamW", .config = "full", .middle = 1e-3},
-        {.id = "head", .label = "head alone", .config = "table", .middle = 1e-3, .mover = FRUGI_MOVER_HEAD},
-        {.id = "lora", .config = "lora", .states = 4096, .middle = 3e-3},
-        {.id = "galore", .config = "galore", .states = 6144, .middle = 1, .mover = FRUGI_MOVER_SCALE},
-        {.id = "apollo", .config = "apollo", .states = 6144, .middle = 1, .mover = FRUGI_MOVER_SCALE},
+        {.id = "head", .label = "classifier head only", .config = "table", .middle = 1e-3, .mover = FRUGI_MOVER_HEAD},
+        {.id = "lora", .label = "LoRA", .config = "lora", .states = 4096, .middle = 3e-3},
+        {.id = "galore",
+         .label = "GaLore",
+         .config = "galore",
+         .states = 6144,
+         .middle = 1,
+         .mover = FRUGI_MOVER_SCALE},
+        {.id = "apollo",
+         .label = "APOLLO",
+         .config = "apollo",
+         .states = 6144,
+         .middle = 1,
+         .mover = FRUGI_MOVER_SCALE},
     };
-    static const char *const sketches[] = {"sgc", "mesgc", "cesgc", "table"};
+    static const struct {
+        const char *id, *label;
+    } sketches[] = {{"sgc", "SGC"}, {"mesgc", "MESGC"}, {"cesgc", "CESGC"}, {"table", "moment table"}};
     static const uint64_t counts[] = {4096, 1024};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         add_states(s, &kinds[i]);
     for (size_t i = 0; i < sizeof sketches / sizeof *sketches; i++)
         for (size_t k = 0; k < sizeof counts / sizeof *counts; k++)
-            add_states(s, &(row){.id = sketches[i],
-                                 .config = sketches[i],
+            add_states(s, &(row){.id = sketches[i].id,
+                                 .label = sketches[i].label,
+                                 .config = sketches[i].id,
                                  .states = counts[k],
                                  .middle = 3,
                                  .mover = FRUGI_MOVER_SCALE});

@@ -217,7 +217,7 @@ const frugi_command frugi_command_report = {
     .max_operands = 256,
     .about =
         "Reads runs.jsonl of each DIR, or files of that format, as one set, and prints a table for each suite and\n"
-        "task: mean and standard deviation over the test seeds at the rate that the tune runs found best.\n"
+        "task: mean and standard deviation over the test seeds; where learning rates were searched, at the best one.\n"
         "The page needs no network and no script, and shows in light and dark. docs/report.md has the format.\n"
         "\n"
         "  frugrad report results/paper -o report.html\n"

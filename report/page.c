@@ -39,7 +39,7 @@ static const char style[] =
     "thead th{color:var(--dim);font-weight:600;vertical-align:bottom;white-space:normal;min-width:4.2em}\n"
     "tbody th{font-weight:600;position:sticky;left:0;background:var(--bg);max-width:15em;min-width:9em;"
     "white-space:normal;overflow-wrap:anywhere}\n"
-    "th:first-child{text-align:left}\ntbody tr:last-child>*{border-bottom:0}\n"
+    "th:first-child,.w{text-align:left}\ntbody tr:last-child>*{border-bottom:0}\n"
     ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:28px 32px;margin:22px "
     "0}\n"
     "figure{margin:0;min-width:0}\nsvg.chart{display:block;width:100%;max-width:540px;height:auto}\n"
@@ -141,7 +141,7 @@ static void put_counts(const frugi_findings *f, frugi_text *to) {
         test += run->test;
         failed += isnan(run->value) ? 1 : 0;
     }
-    frugi_put(to, "%zu to find learning rates, %zu to test; %zu diverged or failed", tune, test, failed);
+    frugi_put(to, "%zu to search for learning rates, %zu to test; %zu diverged or failed", tune, test, failed);
 }
 
 static void put_compared(const frugi_findings *f, frugi_text *to) {
@@ -155,11 +155,33 @@ static void put_compared(const frugi_findings *f, frugi_text *to) {
     }
 }
 
+/* At which rates the numbers were measured: not all reports have searched for them. */
+static void put_rates(const frugi_findings *f, frugi_text *to) {
+    size_t searched = 0, count = 0;
+    for (size_t i = 0; i < f->count; i++)
+        for (size_t k = 0; k < f->panel[i].count; k++, count++)
+            searched += f->panel[i].cell[k].tune_runs > 0;
+    if (searched == 0)
+        frugi_put_raw(to, "Learning rates were not searched: each method ran at the rate in its row, the default or "
+                          "the one given.");
+    else if (searched == count)
+        frugi_put_raw(to, "Each method ran at the learning rate that did best in its search.");
+    else
+        frugi_put_raw(to, "Methods whose learning rate was searched ran at the best one, the others at the default or "
+                          "the one given.");
+}
+
 static void put_top(const frugi_findings *f, frugi_text *to) {
     frugi_put_raw(to,
-                  "<h1>FruGrad: comparison of methods</h1>\n<p class=\"dim\">Numbers are means over the test seeds at "
-                  "the rate that the tune runs found best, \xc2\xb1 one standard deviation. Bytes are those that one "
-                  "worker sends.</p>\n<dl>\n<dt>Compared</dt><dd>");
+                  "<h1>FruGrad: comparison of methods</h1>\n<p class=\"dim\">Numbers are means over the test seeds, "
+                  "\xc2\xb1 one standard deviation; without \xc2\xb1 there is one seed. ");
+    put_rates(f, to);
+    frugi_put_raw(to,
+                  " Bytes are those that one worker sends. <b>vs dense</b>: accuracy divided by dense accuracy, or "
+                  "dense perplexity divided by perplexity; above 100 % is better than dense. A percentage in a "
+                  "method\xe2\x80\x99s name is its sparsity, the share of gradient entries not sent in a step, unless "
+                  "it says \xe2\x80\x9csent\xe2\x80\x9d. <b>Density</b>: the share sent; small tensors are always sent "
+                  "whole.</p>\n<dl>\n<dt>Compared</dt><dd>");
     put_compared(f, to);
     frugi_put_raw(to, "</dd>\n<dt>Machine</dt><dd>");
     put_machines(f, to);
@@ -223,7 +245,7 @@ static void put_effort(const frugi_panel *panel, frugi_text *to) {
     }
     frugi_put_raw(to, "<p class=\"dim\">Learning rates: ");
     if (most == 0)
-        frugi_put_raw(to, "not searched");
+        frugi_put_raw(to, "not searched; each run used the default rate or the one given");
     else if (least == most)
         frugi_put(to, "searched with %zu runs for every method", most);
     else
@@ -303,9 +325,7 @@ int frugi_page(const frugi_findings *findings, frugi_text *to) {
     for (size_t i = 0; i < findings->count && status == FRUGI_EXIT_OK; i++)
         status = put_panel(findings, i, to);
     put_speeds(findings, to);
-    frugi_put(to,
-              "<footer><p>Made by frugrad report, version %s. Percent of dense is accuracy over dense accuracy, or "
-              "dense perplexity over perplexity.</p></footer>\n</main>\n</body>\n</html>\n",
+    frugi_put(to, "<footer><p>Made by frugrad report, version %s.</p></footer>\n</main>\n</body>\n</html>\n",
               frug_version());
     return status;
 }

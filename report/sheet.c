@@ -43,6 +43,10 @@ static const char *word_at(const frugi_sheet *sheet, size_t row, size_t column) 
     return sheet->word[row * sheet->columns + column];
 }
 
+static bool has_words(const frugi_sheet *sheet, size_t column) {
+    return column == 0 || (sheet->words >> column & 1u) != 0;
+}
+
 static size_t width_of(const frugi_sheet *sheet, size_t column) {
     size_t width = 0;
     for (size_t r = 0; r < sheet->rows; r++) {
@@ -70,7 +74,7 @@ static void put_line(const frugi_sheet *sheet, const size_t *width, long row, fr
             continue;
         frugi_printable(row < 0 ? sheet->head[c] : word_at(sheet, (size_t)row, c), clean, sizeof clean);
         frugi_put_raw(to, c > 0 ? "  " : "");
-        put_padded(to, clean, width[c], c > 0);
+        put_padded(to, clean, width[c], !has_words(sheet, c));
     }
     frugi_put_raw(to, "\n");
 }
@@ -97,7 +101,7 @@ static void put_markdown_row(const frugi_sheet *sheet, const size_t *width, long
 static void put_rule(const frugi_sheet *sheet, const size_t *width, frugi_text *to) {
     for (size_t c = 0; c < sheet->columns; c++)
         if (width[c] > 0)
-            frugi_put(to, "%s", c == 0 ? "|---" : "|---:");
+            frugi_put(to, "%s", has_words(sheet, c) ? "|---" : "|---:");
     frugi_put_raw(to, "|\n");
 }
 
@@ -107,7 +111,8 @@ static void put_html_row(const frugi_sheet *sheet, const size_t *width, long row
         const char *tag = row < 0 || c == 0 ? "th" : "td";
         if (width[c] == 0)
             continue;
-        frugi_put(to, row < 0 ? "<%s scope=\"col\">" : c == 0 ? "<%s scope=\"row\">" : "<%s>", tag);
+        frugi_put(to, "<%s%s%s>", tag, row < 0 ? " scope=\"col\"" : c == 0 ? " scope=\"row\"" : "",
+                  c > 0 && has_words(sheet, c) ? " class=\"w\"" : "");
         frugi_put_escaped(to, row < 0 ? sheet->head[c] : word_at(sheet, (size_t)row, c));
         frugi_put(to, "</%s>", tag);
     }

@@ -8,6 +8,7 @@ enum { FRUGI_SHEET_COLUMNS = 16, FRUGI_SHEET_WORD = 96 };
 
 typedef struct frugi_sheet {
     const char *head[FRUGI_SHEET_COLUMNS];
+    unsigned words; /* a bit for each column but the first that has words and no numbers: aligned left */
     size_t columns, rows, cap;
     char (*word)[FRUGI_SHEET_WORD]; /* columns of them in each row */
     int failed;
@@ -19,8 +20,8 @@ void frugi_sheet_row(frugi_sheet *sheet);
 /** Set a word of the last row; a long end is cut between characters. */
 void frugi_sheet_set(frugi_sheet *sheet, size_t column, const char *format, ...) FRUGI_SAY_PRINTF(3, 4);
 
-/** Write a sheet without those columns that are empty in every row. The first column is words, the others are numbers.
- */
+/** Write a sheet without those columns that are empty in every row. The first column is words, the others are
+ * numbers, aligned right, unless `words` has them. */
 void frugi_sheet_put(const frugi_sheet *sheet, frugi_table_style style, frugi_text *to);
 
 /** Words out of files, without control characters; as Markdown with a backslash before what it would read. */

@@ -7,7 +7,7 @@
 
 #include "runs.h"
 
-/** A method on a task: means over the test seeds at the rate that its tune runs found best. */
+/** A method on a task: means over the test seeds, at the best rate of its tune runs where there are any. */
 typedef struct frugi_cell {
     const frugi_run *first; /* its words; its curves and commands are those of the runs behind it */
     const char *label;

@@ -136,7 +136,7 @@ static void add_row(frugi_sheet *sheet, const group *g, const frugi_cell *like) 
 
 static void put_group(const group *g, frugi_table_style style, frugi_text *to) {
     char name[TASKS_MOST][FRUGI_SHEET_WORD];
-    frugi_sheet sheet = {.head = {"method", "density", "bytes of dense", "state of dense"},
+    frugi_sheet sheet = {.head = {"method", "density", "bytes vs dense", "model state vs dense"},
                          .columns = TASKS + g->count + 1};
     for (size_t i = 0; i < g->count; i++) {
         name_task(g->panel[i], name[i], sizeof name[i]);

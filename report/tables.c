@@ -158,9 +158,9 @@ static void put_notes(const frugi_panel *panel, frugi_table_style style, frugi_t
 
 void frugi_table_panel(const frugi_panel *panel, frugi_table_style style, frugi_text *to) {
     frugi_sheet sheet = {.head = {"method", "workers", "steps", panel->tuned ? "rate or scale" : "rate", panel->metric,
-                                  "states", "optimiser bytes", panel->tuned ? "of AdamW" : "of dense", "density",
-                                  "bytes/step", "bytes", "of dense bytes", "state vs dense", "step ms", "speed-up",
-                                  "seeds"},
+                                  "states", "optimizer bytes", panel->tuned ? "vs AdamW" : "vs dense", "density",
+                                  "bytes/step", "bytes sent", "bytes vs dense", "model state vs dense", "ms/step",
+                                  "speed-up", "seeds"},
                          .columns = SEEDS + 1};
     differing told = what_differs(panel);
     for (size_t i = 0; i < panel->count; i++)
@@ -171,7 +171,9 @@ void frugi_table_panel(const frugi_panel *panel, frugi_table_style style, frugi_
 }
 
 bool frugi_table_speeds(const frugi_runs *runs, const char *suite, frugi_table_style style, frugi_text *to) {
-    frugi_sheet sheet = {.head = {"method", "model", "workers", "link", "step ms", "speed-up"}, .columns = 6};
+    frugi_sheet sheet = {.head = {"method", "model", "workers", "link", "ms/step", "speed-up"},
+                         .columns = 6,
+                         .words = 1u << 1 | 1u << 3};
     for (size_t i = 0; i < runs->timings; i++) {
         const frugi_timing *t = &runs->timing[i];
         double speedup = frugi_speedup(runs, t);

@@ -129,7 +129,7 @@ grep -q '1 of 3 methods and tasks are left out' err || fail "what is left out is
 "$FRUGRAD" compare --suite ablation $equal >out 2>err || fail "$(cat err)"
 "$FRUGRAD" compare --suite bytes $equal >out 2>err || fail "suite bytes does not go on: $(cat err)"
 grep -Eq '^method +steps +rate' out || fail "steps that differ are not in the table: $(cat out)"
-grep -Eq '^50 rising to 94 % .*B +(9[0-9]|10[0-9])\.[0-9] % ' out || fail "bytes are not put beside all of dense: $(cat out)"
+grep -Eq '^base, sparsity rising from 50 to 94 % .*B +(9[0-9]|10[0-9])\.[0-9] % ' out || fail "bytes are not put beside all of dense: $(cat out)"
 python3 - <<'PY' || fail "runs of suite bytes are not as promised"
 import json
 
@@ -194,12 +194,12 @@ cp tuned/runs.jsonl was
 $sgc >out 2>err || fail "fine-tuning does not go on: $(cat err)"
 cmp -s tuned/runs.jsonl was || fail "fine-tuning repeats what is done"
 [ "$(stat -c %Y.%i tuned/work/before-gpt2-rules/*.safetensors)" = "$made" ] || fail "the model to begin with is made again"
-grep -Eq '^method +rate or scale +perplexity +states +optimiser bytes +step ms +seeds$' out || fail "columns: $(cat out)"
-grep -Eq '^mesgc 1024 .* 1008 +4.07 kB ' out || fail "no states of mesgc: $(cat out)"
+grep -Eq '^method +rate or scale +perplexity +states +optimizer bytes +ms/step +seeds$' out || fail "columns: $(cat out)"
+grep -Eq '^MESGC, 1024 states .* 1008 +4.07 kB ' out || fail "no states of mesgc: $(cat out)"
 "$FRUGRAD" report tuned --svg drawn >out2 2>err || fail "a report of fine-tuning fails: $(cat err)"
 [ "$(ls drawn | tr '\n' ' ')" = "sgc-smoke-gpt2-rules-optimizer-bytes.svg sgc-smoke-gpt2-rules-states.svg " ] ||
     fail "charts of fine-tuning: $(ls drawn)"
-for name in mesgc lora 'head alone'; do
+for name in MESGC LoRA 'classifier head only'; do
     grep -q ">$name" drawn/sgc-smoke-gpt2-rules-states.svg || fail "no line of $name over the states"
 done
 python3 - <<'PY' || fail "records of fine-tuning are not as promised"

@@ -61,7 +61,7 @@ PY
 "$FRUGRAD" report "$recorded" --show summary --markdown >"$work/summary"
 "$FRUGRAD" report "$recorded" --show losses --no-times >"$work/losses"
 "$FRUGRAD" report "$recorded" --no-times -o "$work/timeless.html" --svg "$work/timeless" >"$work/out" 2>"$work/err"
-grep -q ' step ms ' "$work/table" && ! grep -q ' step ms ' "$work/out" || fail "--no-times leaves times in the table"
+grep -q ' ms/step ' "$work/table" && ! grep -q ' ms/step ' "$work/out" || fail "--no-times leaves times in the table"
 ! ls "$work"/timeless/*-time.svg >/dev/null 2>&1 || fail "--no-times draws times"
 ! grep -q 'as long as a dense' "$work/losses" "$work/timeless.html" || fail "--no-times leaves times in sentences"
 python3 - "$recorded" "$work/summary" "$work/losses" "$work/timeless.html" <<'PY'
@@ -136,6 +136,16 @@ for name in ("quality-bytes", "quality-bytes-curves", "loss-bytes", "loss-time",
 sparsity = open(os.path.join(work, "svg", "sparsity-small-resnet20-cifar10-sparsity.svg"), encoding="utf-8").read()
 assert all(word in sparsity for word in (">50 %<", ">90 %<", ">99 %<", ">99.9 %<", ">FruGrad<", ">no feedback<")), sparsity
 PY
+# -- only what was searched is called searched
+head -3 "$recorded" | sed 's/"phase": *"tune"/"phase":"test"/' >"$work/given.jsonl"
+"$FRUGRAD" report "$work/given.jsonl" -o "$work/given.html" >"$work/out"
+! grep -Eq 'did best in its search|searched ran at the best' "$work/given.html" || fail "rates that nobody searched are called the best"
+grep -q 'Learning rates were not searched: each method ran at the rate in its row' "$work/given.html" || fail "rates that were given are not told"
+task=$(grep -E '"phase": ?"tune"' "$recorded" | grep -Eom1 '"task": ?"[^"]*"')
+grep -F "$task" "$recorded" >"$work/tuned.jsonl"
+"$FRUGRAD" report "$work/tuned.jsonl" -o "$work/tuned.html" >"$work/out"
+grep -q 'Each method ran at the learning rate that did best in its search' "$work/tuned.html" || fail "a search is not told"
+grep -q 'Methods whose learning rate was searched ran at the best one' "$work/sample.html" || fail "a search of some is not told"
 grep -q 'searched with 2 runs for every method' "$work/page.html" || fail "the page does not say how rates were searched"
 grep -q 'searched with 0 to 3 runs, not as many' "$work/sample.html" || fail "unequal searches are not told"
 "$FRUGRAD" report "$work/sample.jsonl" --suite scaling >"$work/out"

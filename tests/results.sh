@@ -14,6 +14,23 @@ tool=$FRUGRAD_SOURCE/tools/results.py
 
 python3 -B "$tool" fill --check || fail "a page does not match results/compare"
 cd "$FRUGRAD_SOURCE"
+# -- records call a method what `frugrad compare` calls it now, in words of the field
+for suite in paper ablation sparsity structured scaling momentum sgc; do
+    "$FRUGRAD" compare --suite "$suite" --plan --out "$work/none" | sed -n "s/^# [^ ]*, \([^ ]*\): /$suite \1 /p" >>"$work/names"
+done
+python3 - "$work/names" results/compare/*.jsonl results/full/*.jsonl <<'PY'
+import json, re, sys
+names = {tuple(line.rstrip("\n").split(" ", 2)[:2]): line.rstrip("\n").split(" ", 2)[2] for line in open(sys.argv[1], encoding="utf-8")}
+assert len(names) > 120, len(names)
+for path in sys.argv[2:]:
+    for line in open(path, encoding="utf-8"):
+        run = json.loads(line)
+        suite = "ablation" if run["suite"] == "bytes" else run["suite"]
+        name = names.get((suite, run["method"]), "no exchange" if run["method"] == "alone" else None)
+        assert run["label"] == name, (path, suite, run["method"], run["label"], name)
+bad = [name for name in names.values() if re.search(r"forgot|nothing held|held|owner|hand on|left behind", name)]
+assert not bad, bad
+PY
 ! grep -REl '"(command|error)":"[^"]*[ =](/|~/|\.\./)' results/compare results/full 2>/dev/null || fail "a record has a local path"
 ! grep -REl '"data": ?"(/|~/|\.\./)' results || fail "a record has a local path to its data"
 
@@ -82,7 +99,7 @@ grep -q '^No runs of the suite `momentum` are recorded yet.$' root/docs/results.
 grep -q '^!\[.*\](results/sparsity-small-resnet20-cifar10-sparsity.svg)$' root/docs/results.md || fail "no chart"
 grep -Eq '^\| `results/compare/smoke-a.jsonl` \| [0-9]+ \| 0 \| 2 cores, Fast, Linux 6.1 y \| 0.2.0 \| abc1234 \|$' root/docs/results.md ||
     fail "the files are not listed: $(grep smoke-a root/docs/results.md)"
-! grep -Eq 'state vs dense \| step ms|as long as a dense' root/README.md root/docs/results.md || fail "times of busy machines are shown"
+! grep -Eq 'state vs dense \| ms/step|as long as a dense' root/README.md root/docs/results.md || fail "times of busy machines are shown"
 
 # -- what is out of step is found
 try() { # WHAT FILE SED-SCRIPT PATTERN: after the change --check fails and says PATTERN

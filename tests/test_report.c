@@ -471,7 +471,7 @@ static void fine_tuning_is_measured_by_what_is_kept(void **state) {
             fail_msg("no '%s' in:\n%s", want[i], all.data);
     assert_null(strstr(all.data, "mesgc-4 loses"));
     frugi_table_panel(panel, FRUGI_TABLE_MARKDOWN, &table);
-    assert_non_null(strstr(table.data, "| method | rate or scale | perplexity | states | optimiser bytes | of AdamW | "
+    assert_non_null(strstr(table.data, "| method | rate or scale | perplexity | states | optimizer bytes | vs AdamW | "
                                        "seeds |"));
     assert_non_null(strstr(table.data, "| head | 1 | 9.00 |  |  | 44.4 % | 1 |"));
     frugi_text_free(&table);

@@ -87,8 +87,11 @@ int frugi_build_bert(const frugi_model *model, const frugi_data_info *info, frug
                            "bert.embeddings.token_type_embeddings.weight", shape);
     builder b = {.model = model, .g = g};
     frugi_value *x = dropped(&b, frugi_op_layer_norm(g, "bert.embeddings.LayerNorm", tokens, EPSILON));
-    for (b.layer = 0; b.layer < model->layers; b.layer++)
+    for (b.layer = 0; b.layer < model->layers; b.layer++) {
+        frugi_block_begin(g);
         x = encoder_layer(&b, x);
+        frugi_block_end(g);
+    }
     if (model->task == FRUGI_TASK_MASKED)
         masked_head(&b, x, tokens);
     else

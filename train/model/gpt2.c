@@ -60,8 +60,11 @@ int frugi_build_gpt2(const frugi_model *model, const frugi_data_info *info, frug
     frugi_value *tokens = frugi_op_embedding(g, "wte.weight", "wpe.weight", NULL, shape);
     frugi_value *x = frugi_op_dropout(g, tokens, (float)model->dropout);
     builder b = {.model = model, .g = g};
-    for (b.layer = 0; b.layer < model->layers; b.layer++)
+    for (b.layer = 0; b.layer < model->layers; b.layer++) {
+        frugi_block_begin(g);
         x = block(&b, x);
+        frugi_block_end(g);
+    }
     x = frugi_op_layer_norm(g, "ln_f", x, EPSILON);
     frugi_op_cross_entropy(g, frugi_op_tied(g, NULL, x, tokens));
     return FRUGI_EXIT_OK;

@@ -7,6 +7,7 @@
 #include "model/model.h"
 
 #include "model/families.h"
+#include "memory.h"
 #include "say.h"
 
 #include <errno.h>
@@ -195,21 +196,59 @@ static int check_data(const frugi_model *model, const frugi_data_info *info) {
     return FRUGI_EXIT_OK;
 }
 
-int frugi_model_build(const frugi_model *model, const frugi_data_info *info, uint32_t batch, int threads,
-                      frugi_graph **graph) {
+/* All nodes, but no memory for what flows between them. */
+static int build_nodes(const frugi_model *model, const frugi_data_info *info, const frugi_build *how,
+                       frugi_graph **graph) {
     const row *r = row_of(model->name);
     int status = r ? check_data(model, info) : refuse_name(model->name);
     if (status != FRUGI_EXIT_OK)
         return status;
-    frugi_graph *g = frugi_graph_create(batch, threads);
+    frugi_graph *g = frugi_graph_create(how->batch, how->threads);
     if (!g)
         return frugi_error("not enough memory for the model");
+    g->keep = how->keep;
     status = r->build(model, info, g);
+    if (status != FRUGI_EXIT_OK)
+        frugi_graph_destroy(g);
+    else
+        *graph = g;
+    return status;
+}
+
+int frugi_model_build_as(const frugi_model *model, const frugi_data_info *info, const frugi_build *how,
+                         frugi_graph **graph) {
+    frugi_graph *g = NULL;
+    int status = build_nodes(model, info, how, &g);
     if (status == FRUGI_EXIT_OK)
         status = frugi_graph_finish(g);
     if (status != FRUGI_EXIT_OK)
         frugi_graph_destroy(g);
     else
         *graph = g;
+    return status;
+}
+
+int frugi_model_build(const frugi_model *model, const frugi_data_info *info, uint32_t batch, int threads,
+                      frugi_graph **graph) {
+    return frugi_model_build_as(model, info, &(frugi_build){batch, threads, FRUGI_KEEP_ALL}, graph);
+}
+
+/* What operations hold for themselves is there, and counted, as soon as the nodes are. */
+int frugi_model_measure(const frugi_model *model, const frugi_data_info *info, const frugi_build *how,
+                        frugi_model_size *size) {
+    uint64_t weights = frugi_held(FRUGI_USE_WEIGHTS), activations = frugi_held(FRUGI_USE_ACTIVATIONS);
+    frugi_graph *g = NULL;
+    *size = (frugi_model_size){0};
+    int status = build_nodes(model, info, how, &g);
+    if (status != FRUGI_EXIT_OK)
+        return status;
+    status = frugi_graph_measure(g, &size->weights, &size->activations);
+    size->weights += frugi_held(FRUGI_USE_WEIGHTS) - weights;
+    size->activations += frugi_held(FRUGI_USE_ACTIVATIONS) - activations;
+    size->elements = g->elements;
+    size->blocks = g->blocks;
+    for (const frugi_param *p = g->params; p; p = p->next)
+        size->largest = p->rows * p->cols > size->largest ? p->rows * p->cols : size->largest;
+    frugi_graph_destroy(g);
     return status;
 }

@@ -42,4 +42,28 @@ int frugi_model_parse(const char *text, frugi_model *model);
 int frugi_model_build(const frugi_model *model, const frugi_data_info *info, uint32_t batch, int threads,
                       frugi_graph **graph);
 
+/** How a graph is to be built. */
+typedef struct frugi_build {
+    uint32_t batch; /* at most */
+    int threads;
+    frugi_keep keep;
+} frugi_build;
+
+/** The same, with other values kept. */
+int frugi_model_build_as(const frugi_model *model, const frugi_data_info *info, const frugi_build *how,
+                         frugi_graph **graph);
+
+/** What a graph takes. */
+typedef struct frugi_model_size {
+    uint64_t elements;    /* of the flat buffer of parameters */
+    uint64_t largest;     /* elements of the largest parameter */
+    uint64_t weights;     /* bytes, with running statistics */
+    uint64_t activations; /* bytes: values, their gradients, work space */
+    uint32_t blocks;      /* that FRUGI_KEEP_BLOCKS can compute again */
+} frugi_model_size;
+
+/** What it would take, without building it. Returns an exit status, after a line on stderr. */
+int frugi_model_measure(const frugi_model *model, const frugi_data_info *info, const frugi_build *how,
+                        frugi_model_size *size);
+
 #endif

@@ -85,7 +85,9 @@ int frugi_build_resnet_cifar(const frugi_model *model, const frugi_data_info *in
     for (uint32_t stage = 0; stage < 3; stage++)
         for (uint32_t i = 0; i < blocks; i++) {
             snprintf(p.name, sizeof p.name, "layer%u.%u", stage + 1, i);
+            frugi_block_begin(g);
             x = basic_block(&p, x, 16u << stage, stage > 0 && i == 0 ? 2 : 1, true);
+            frugi_block_end(g);
         }
     x = frugi_op_mean_pool(g, x);
     frugi_op_cross_entropy(g,
@@ -107,7 +109,9 @@ int frugi_build_resnet(const frugi_model *model, const frugi_data_info *info, fr
         for (uint32_t i = 0; i < blocks[deep][stage]; i++) {
             uint32_t stride = stage > 0 && i == 0 ? 2 : 1;
             snprintf(p.name, sizeof p.name, "layer%u.%u", stage + 1, i);
+            frugi_block_begin(g);
             x = deep ? bottleneck(&p, x, 64u << stage, stride) : basic_block(&p, x, 64u << stage, stride, false);
+            frugi_block_end(g);
         }
     x = frugi_op_mean_pool(g, x);
     frugi_op_cross_entropy(g, frugi_op_linear(g, "fc", x, (frugi_linear_shape){.out = info->classes, .bias = true}));

@@ -8,13 +8,12 @@
  */
 #include "nn/ops.h"
 
-#include "memory.h"
 #include "nn/drop.h"
 #include "nn/fastmath.h"
 #include "nn/gemm.h"
 
 #include <math.h>
-#include <stdlib.h>
+#include <string.h>
 
 enum { BLOCK = 64 }; /* rows */
 
@@ -23,7 +22,7 @@ typedef struct attention {
     size_t stride; /* of rows of q, k and v */
     bool packed, causal;
     float rate;
-    float *shares; /* most x heads x T x T: probabilities */
+    frugi_value *shares; /* heads x T x T: probabilities */
 } attention;
 
 /* One sample and head: where everything is. */
@@ -175,12 +174,12 @@ static size_t length_of(const frugi_graph *g, const attention *a, size_t i) {
 static task task_at(frugi_graph *g, const frugi_node *node, size_t number) {
     const attention *a = node->own;
     const size_t i = number / a->heads, h = number % a->heads;
-    task t = {.a = a, .number = number, .length = length_of(g, a, i)};
+    task t = {.a = a, .number = g->offset * a->heads + number, .length = length_of(g, a, i)};
     frugi_value *const *in = node->in;
     t.q = part_of(a, in[0]->data, i, h, 0);
     t.k = part_of(a, in[a->packed ? 0 : 1]->data, i, h, 1);
     t.v = part_of(a, in[a->packed ? 0 : 2]->data, i, h, 2);
-    t.shares = a->shares + number * a->T * a->T;
+    t.shares = a->shares->data + number * a->T * a->T;
     t.drops = g->training && a->rate > 0.0f;
     t.drop = frugi_drop_of(g, node, a->rate);
     return t;
@@ -230,14 +229,8 @@ static void attention_backward(frugi_graph *g, frugi_node *node) {
         }
 }
 
-static void attention_destroy(frugi_node *node) {
-    attention *a = node->own;
-    frugi_let_go(a->shares);
-    free(a);
-}
-
 static const frugi_op attention_op = {
-    .name = "attention", .forward = attention_forward, .backward = attention_backward, .destroy = attention_destroy};
+    .name = "attention", .forward = attention_forward, .backward = attention_backward};
 
 frugi_value *frugi_op_attention(frugi_graph *g, frugi_value *q, frugi_value *k, frugi_value *v, uint32_t heads,
                                 bool causal, float dropout) {
@@ -252,9 +245,9 @@ frugi_value *frugi_op_attention(frugi_graph *g, frugi_value *q, frugi_value *k, 
         frugi_node_input(node, 2, v);
     }
     *a = (attention){dims[0], dims[1], heads, dims[1] / heads, q->dims[1], packed, causal, dropout, NULL};
-    size_t bytes = 0;
-    bool fits = !__builtin_mul_overflow((size_t)g->most * heads * sizeof(float), a->T * a->T, &bytes);
-    a->shares = fits ? frugi_hold(FRUGI_USE_ACTIVATIONS, bytes) : NULL;
+    size_t each = 0;
+    bool fits = !__builtin_mul_overflow(heads * a->T, a->T, &each);
+    a->shares = fits ? frugi_node_extra(g, node, each) : NULL;
     g->broken |= !a->shares;
     frugi_work_need(g, 2 * BLOCK * a->T);
     return node->out;

@@ -1,6 +1,7 @@
 /*
  * drop.h - which elements dropout drops: a function of (seed, step, worker, node, place), drawn as 16 bits an element,
- * four elements to a random word, so that backward can draw the same mask again.
+ * four elements to a random word, so that backward can draw the same mask again. The place is that in the batch of the
+ * step, so that micro-batches drop what the whole batch would.
  */
 #ifndef FRUGI_DROP_H
 #define FRUGI_DROP_H

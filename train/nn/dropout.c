@@ -13,9 +13,10 @@ static void apply(frugi_graph *g, const frugi_node *node, float *x) {
         return;
     const frugi_drop drop = frugi_drop_of(g, node, own->rate);
     const size_t count = g->n * node->out->each, fours = (count + 3) / 4;
+    const uint64_t before = (g->offset * node->out->each + 3) / 4;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t i = 0; i < fours; i++) { /* may touch what follows the batch on its last cache line */
-        uint64_t word = frugi_drop_word(&drop, i);
+        uint64_t word = frugi_drop_word(&drop, before + i);
         for (size_t j = 0; j < 4; j++)
             x[4 * i + j] = frugi_dropped(&drop, word, j) ? 0.0f : x[4 * i + j] * drop.scale;
     }

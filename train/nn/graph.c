@@ -1,7 +1,8 @@
 /*
  * graph.c - making nodes, laying out their memory, and running them.
  *
- * Forward keeps every value, because backward needs most of them. Gradients of values live shortly, from the last node
+ * Forward keeps every value, because backward needs most of them, unless the graph is told to keep fewer: backward then
+ * runs the forward pass of each block again before its own. Gradients of values live shortly, from the last node
  * that uses a value to the node that made it; those that never live together share memory, first fit.
  */
 #include "nn/graph.h"
@@ -77,6 +78,7 @@ static frugi_value *add_value(frugi_graph *g, uint32_t ndim, const uint32_t *dim
     }
     v->wants_grad = true;
     v->made = v->last = g->nodes;
+    v->block = g->block;
     v->next = g->values;
     g->values = v;
     return v;
@@ -104,6 +106,7 @@ frugi_node *frugi_node_add(frugi_graph *g, const frugi_op *op, frugi_value *in, 
     node->own = own;
     node->out = out;
     node->number = g->nodes++;
+    node->block = g->block;
     node->previous = g->last;
     *(g->last ? &g->last->next : &g->first) = node;
     g->last = node;
@@ -114,8 +117,28 @@ frugi_node *frugi_node_add(frugi_graph *g, const frugi_op *op, frugi_value *in, 
 
 void frugi_node_input(frugi_node *node, int i, frugi_value *in) {
     node->in[i] = in;
-    for (frugi_value *v = in; v; v = v->alias)
+    for (frugi_value *v = in; v; v = v->alias) {
         v->last = v->last > node->number ? v->last : node->number;
+        v->crosses |= v->block != node->block;
+    }
+}
+
+frugi_value *frugi_node_extra(frugi_graph *g, const frugi_node *node, size_t each) {
+    frugi_value *v = add_value(g, 0, NULL);
+    if (!v)
+        return NULL;
+    v->each = each;
+    v->wants_grad = false;
+    v->made = v->last = node->number;
+    return v;
+}
+
+void frugi_block_begin(frugi_graph *g) {
+    g->block = ++g->blocks;
+}
+
+void frugi_block_end(frugi_graph *g) {
+    g->block = 0;
 }
 
 void frugi_node_in_place(frugi_node *node) {
@@ -216,8 +239,24 @@ void frugi_graph_forward(frugi_graph *g, const frugi_batch *batch, bool training
     g->n = batch->n;
     g->training = training;
     g->score = (frugi_score){0};
-    for (frugi_node *node = g->first; node; node = node->next)
+    for (frugi_node *node = g->first; node; node = node->next) {
         node->op->forward(g, node);
+        g->held = node->block ? node->block : g->held;
+    }
+}
+
+/* The values of a block up to a node, which those of other blocks have overwritten. What crosses is still there. Its
+ * weights are those of the forward pass, because none of its gradients has left yet. */
+static void repeat_block(frugi_graph *g, const frugi_node *last) {
+    frugi_node *node = g->first;
+    while (node->block != last->block)
+        node = node->next;
+    g->repeats = true;
+    for (; node != last->next; node = node->next)
+        if (!root_of(node->out)->crosses)
+            node->op->forward(g, node);
+    g->repeats = false;
+    g->held = last->block;
 }
 
 void frugi_graph_backward(frugi_graph *g, frugi_sink *sink) {
@@ -225,8 +264,11 @@ void frugi_graph_backward(frugi_graph *g, frugi_sink *sink) {
     for (frugi_value *v = g->values; v; v = v->next)
         v->written = false;
     for (frugi_node *node = g->last; node; node = node->previous)
-        if (node->op->backward && !node->idle)
+        if (node->op->backward && !node->idle) {
+            if (g->keep == FRUGI_KEEP_BLOCKS && node->block && node->block != g->held)
+                repeat_block(g, node);
             node->op->backward(g, node);
+        }
     g->sink = NULL;
 }
 

@@ -37,9 +37,11 @@ typedef struct frugi_value {
     bool external;             /* forward sets data itself: memory of the batch */
     bool own_grad;             /* data becomes its own gradient (the last layer's) */
     bool kept;                 /* backward: grad must stay until the end */
+    bool crosses;              /* used outside of the block that makes it */
     struct frugi_value *alias; /* shares data and grad with that one, which nobody else uses */
     struct frugi_value *next;
     uint32_t made, last; /* numbers of the node that makes it, and of the last that uses it */
+    uint32_t block;      /* that of the node that makes it */
 } frugi_value;
 
 typedef enum frugi_init { FRUGI_INIT_ZERO, FRUGI_INIT_ONE, FRUGI_INIT_NORMAL, FRUGI_INIT_UNIFORM } frugi_init;
@@ -77,9 +79,9 @@ struct frugi_node {
     const frugi_op *op;
     frugi_value *in[3], *out; /* unused ones are NULL */
     frugi_param *param[3];
-    void *own; /* the operation's: sizes, options, what forward keeps for backward; from malloc */
-    uint32_t number;
-    bool idle; /* backward passes it by: nothing that moves is here or below */
+    void *own;              /* the operation's: sizes, options, what forward keeps for backward; from malloc */
+    uint32_t number, block; /* block: see frugi_block_begin(); 0: none */
+    bool idle;              /* backward passes it by: nothing that moves is here or below */
     frugi_node *next, *previous;
 };
 
@@ -99,11 +101,24 @@ typedef struct frugi_score {
     double sums[5]; /* numbers: x, y, xx, yy, xy for a correlation */
 } frugi_score;
 
+/** Which values stay in memory after the node that makes them. */
+typedef enum frugi_keep {
+    FRUGI_KEEP_ALL,    /* all, for backward */
+    FRUGI_KEEP_BLOCKS, /* those outside of blocks or between them; backward computes the others again, block by block */
+    FRUGI_KEEP_NONE    /* none longer than forward needs it, and there is no backward */
+} frugi_keep;
+
 struct frugi_graph {
     uint32_t most, n; /* the largest batch, this one */
     int threads;
+    frugi_keep keep;
     bool training;
     uint64_t seed, step, worker; /* for dropout */
+    uint64_t offset;             /* likewise: samples of the step before the batch, where it is a micro-batch */
+    double asked;                /* the loss is the mean over so many answers; 0: over those of the batch */
+    uint32_t block, blocks;      /* the one that is being built; how many there are */
+    uint32_t held;               /* the block whose values are in memory */
+    bool repeats;                /* forward runs again, for the sake of backward: leave no trace */
     const frugi_batch *batch;
     frugi_score score;
     frugi_sink *sink;
@@ -135,6 +150,9 @@ void frugi_node_in_place(frugi_node *node);
 /** Add another input. */
 void frugi_node_input(frugi_node *node, int i, frugi_value *in);
 
+/** Numbers beside the node's value that forward leaves for its backward, `each` for a sample. NULL without memory. */
+frugi_value *frugi_node_extra(frugi_graph *g, const frugi_node *node, size_t each);
+
 /** A new parameter; the shape's first dimension makes the rows. name is copied. */
 frugi_param *frugi_param_add(frugi_graph *g, const char *name, frug_role role, uint32_t ndim, const uint64_t *shape,
                              frugi_init init, float spread);
@@ -165,6 +183,18 @@ static inline size_t frugi_tile_rows(const frugi_param *p, size_t first) {
 
 /* ---- for builders and users ------------------------------------------------------------- */
 
+/**
+ * The nodes made between the two are a block. With FRUGI_KEEP_BLOCKS only those of its values are kept that others use,
+ * so that the memory of one block serves all; backward runs the block's forward again. Operations in place may not
+ * change a value that was made before the block.
+ */
+void frugi_block_begin(frugi_graph *g);
+void frugi_block_end(frugi_graph *g);
+
+/** Bytes that frugi_graph_finish() would take for weights, and for activations and their gradients. Returns an exit
+ * status. */
+int frugi_graph_measure(frugi_graph *g, uint64_t *weights, uint64_t *activations);
+
 /** Lay out memory: weights, activations and their gradients. Returns an exit status, after a line on stderr. */
 int frugi_graph_finish(frugi_graph *g);
 
@@ -182,6 +212,9 @@ int frugi_graph_layout(const frugi_graph *g, frug_layout **layout);
 
 frugi_param *frugi_param_find(const frugi_graph *g, const char *name);
 frugi_buffer *frugi_buffer_find(const frugi_graph *g, const char *name);
+
+/** Answers that a batch asks for: what its loss is the mean over. */
+double frugi_graph_asked(const frugi_graph *g, const frugi_batch *batch);
 
 /** Run all nodes over a batch. The last node's value is the output; loss nodes add to g->score, which starts from 0. */
 void frugi_graph_forward(frugi_graph *g, const frugi_batch *batch, bool training);

@@ -54,14 +54,26 @@ static void row_loss(float *x, size_t n, int32_t target, float scale, frugi_scor
     x[target] -= scale;
 }
 
+static double count_asked(const frugi_value *x, const frugi_batch *batch) {
+    size_t classes = x->dims[x->ndim - 1], rows = batch->n * x->each / classes, asked = 0;
+    for (size_t i = 0; i < rows; i++)
+        asked += batch->targets[i] >= 0 && (size_t)batch->targets[i] < classes;
+    return (double)asked;
+}
+
+/* A model with one score predicts a number, for every sample. */
+double frugi_graph_asked(const frugi_graph *g, const frugi_batch *batch) {
+    const frugi_value *x = g->last->in[0];
+    return x->each == 1 ? (double)batch->n : count_asked(x, batch);
+}
+
 static void loss_forward(frugi_graph *g, frugi_node *node) {
     const frugi_value *x = node->in[0];
-    size_t classes = x->dims[x->ndim - 1], rows = g->n * x->each / classes, asked = 0;
+    size_t classes = x->dims[x->ndim - 1], rows = g->n * x->each / classes;
     frugi_score *scores = node->own;
-    for (size_t i = 0; i < rows; i++)
-        asked += g->batch->targets[i] >= 0 && (size_t)g->batch->targets[i] < classes;
+    double asked = g->asked > 0 ? g->asked : count_asked(x, g->batch);
     float scale = g->training && asked > 0 ? 1.0f / (float)asked : 0.0f;
-    if (g->training && asked == 0)
+    if (g->training && !(asked > 0))
         memset(x->data, 0, rows * classes * sizeof *x->data);
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (int t = 0; t < g->threads; t++) {

@@ -78,6 +78,8 @@ static void learn(const frugi_graph *g, const frugi_value *x, norm *m, size_t c)
     var = var > 0.0 ? var : 0.0;
     m->of[c].mean = (float)mean;
     m->of[c].scale = (float)(1.0 / sqrt(var + EPSILON));
+    if (g->repeats)
+        return;
     double unbiased = count > 1.0 ? var * count / (count - 1.0) : var;
     m->mean->data[c] += (float)(MOMENTUM * (mean - (double)m->mean->data[c]));
     m->var->data[c] += (float)(MOMENTUM * (unbiased - (double)m->var->data[c]));

@@ -31,6 +31,7 @@ frugi_value *frugi_op_first(frugi_graph *g, frugi_value *x) {
 /* In training x becomes the gradient of the mean. */
 static void error_forward(frugi_graph *g, frugi_node *node) {
     float *x = node->in[0]->data;
+    double asked = g->asked > 0 ? g->asked : (double)g->n;
     for (size_t i = 0; i < g->n; i++) {
         double a = (double)x[i], b = (double)g->batch->numbers[i], *sums = g->score.sums;
         g->score.loss += (a - b) * (a - b);
@@ -41,7 +42,7 @@ static void error_forward(frugi_graph *g, frugi_node *node) {
         sums[4] += a * b;
         node->out->data[i] = x[i];
         if (g->training)
-            x[i] = (float)(2.0 * (a - b) / (double)g->n);
+            x[i] = (float)(2.0 * (a - b) / asked);
     }
     g->score.asked += (double)g->n;
 }

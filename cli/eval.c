@@ -10,7 +10,7 @@ static const frugi_opt options[] = {
     {"data", 'd', "DIR", NULL, "directory of the data set, fashion-mnist or builtin"},
     {"tokens", 0, "WHAT", NULL,
      "text: bytes, a directory with GPT-2's encoder.json and vocab.bpe, or a WordPiece vocabulary"},
-    {"subset", 0, "TASK", NULL, "sentences: sst-2, cola, mrpc, sts-b, boolq, arc-easy, arc-challenge"},
+    {"subset", 0, "TASK", NULL, "sentences: which of " FRUGI_SENTENCE_TASKS " [by the directory's name]"},
     {"split", 0, "WORD", NULL, "train, valid or test [test, or valid where there is no test]"},
     {"batch", 'b', "COUNT", NULL, "samples at a time [by the model]"},
     {"eval-batches", 0, "COUNT", NULL, "batches of each worker at most [all]"},

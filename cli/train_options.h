@@ -5,6 +5,8 @@
 #ifndef FRUGI_TRAIN_OPTIONS_H
 #define FRUGI_TRAIN_OPTIONS_H
 
+#include "data/data.h"
+
 #define FRUGI_OPTIONS_DATA                                                                                             \
     {"data", 'd', "DIR", "builtin",                                                                                    \
      "directory of the data set; what is in it is found out. fashion-mnist: where Debian puts it; builtin: made up, "  \
@@ -12,7 +14,7 @@
         {"tokens", 0, "WHAT", NULL,                                                                                    \
          "text: bytes, a directory with GPT-2's encoder.json and vocab.bpe, or a WordPiece vocabulary"},               \
     {                                                                                                                  \
-        "subset", 0, "TASK", NULL, "sentences: sst-2, cola, mrpc, sts-b, boolq, arc-easy, arc-challenge"               \
+        "subset", 0, "TASK", NULL, "sentences: which of " FRUGI_SENTENCE_TASKS " [by the directory's name]"            \
     }
 
 #define FRUGI_OPTIONS_RUN                                                                                              \

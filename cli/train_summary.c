@@ -30,6 +30,11 @@ const char *frugi_quality_text(const frugi_quality *q, char *dst, size_t cap) {
         snprintf(dst, cap, "correlation %.4f", q->correlation);
     else
         snprintf(dst, cap, "accuracy %.2f %%", 100 * q->accuracy);
+    size_t used = strlen(dst);
+    if (isfinite(q->f1))
+        snprintf(dst + used, cap - used, ", F1 %.4f", q->f1);
+    if (isfinite(q->matthews))
+        snprintf(dst + used, cap - used, ", Matthews %.4f", q->matthews);
     return dst;
 }
 
@@ -195,6 +200,10 @@ static void set_quality(json_t *to, const frugi_quality *q) {
     set_real(to, "accuracy", known ? q->accuracy : NAN);
     set_real(to, "perplexity", known ? q->perplexity : NAN);
     set_real(to, "correlation", known ? q->correlation : NAN);
+    if (known && isfinite(q->f1))
+        set_real(to, "f1", q->f1);
+    if (known && isfinite(q->matthews))
+        set_real(to, "matthews", q->matthews);
     set_real(to, "loss", q->loss);
     set_text(to, "split", known ? frugi_split_name(q->split) : NULL);
     set_real(to, "answers", known ? q->asked : 0);

@@ -188,6 +188,8 @@ static void record_quality(frugi_view *v, const frugi_quality *q) {
         {"accuracy", q->accuracy},
         {"perplexity", q->perplexity},
         {"correlation", q->correlation},
+        {"f1", q->f1},
+        {"matthews", q->matthews},
     };
     record(v, frugi_split_name(q->split), q->step, numbers, sizeof numbers / sizeof *numbers);
 }

@@ -3,6 +3,7 @@
  * the rows say; wrong tables are refused with row and byte; the real ones have their official numbers of rows.
  */
 #include "data/data.h"
+#include "job.h"
 #include "say.h"
 #include "data/tsv.h"
 
@@ -128,8 +129,153 @@ static void wrong_tables_are_refused(void **state) {
     assert_refused("CoLA", NULL, "", "row 1, byte 0: expected a row");
     assert_refused("CoLA", NULL, "\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\n",
                    "at most 32 columns");
-    assert_refused("what", NULL, "", "expected a directory called SST-2, CoLA, MRPC, STS-B or BoolQ");
-    assert_refused("what", "mnli", "", "'mnli' is no task known here");
+    assert_refused("what", NULL, "", "expected a directory called as one of these tasks");
+    assert_refused("what", "mnl", "", "'mnl' is no task known here: expected sst-2, cola, mrpc, sts-b, qqp, mnli");
+    assert_refused("RTE", NULL, "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tneutral\n",
+                   "row 2, byte 38: expected a label of entailment or not_entailment");
+    assert_refused("MNLI", NULL, "sentence1\tsentence2\tgold_label\na\tb\t-\n",
+                   "row 2, byte 35: expected a label of entailment, neutral or contradiction");
+    assert_refused("MNLI", NULL, "sentence1\tsentence2\tgold_label\na\tb\n", "expected 3 columns, found 2");
+    assert_refused("QNLI", NULL, "index\tquestion\tsentence\tlabel\n0\ta\tb\t1\n", "entailment or not_entailment");
+    assert_refused("WNLI", NULL, "index\tsentence1\tsentence2\tlabel\n0\ta\tb\t2\n", "a label of 0 or 1");
+    assert_refused("QQP", NULL, "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\ta\tb\t2\n",
+                   "a label of 0 or 1");
+    assert_refused("QQP", NULL, "id\tqid1\tqid2\tquestion1\tquestion2\n", "expected columns named 'is_duplicate'");
+}
+
+/** A table in the official layout, and what its rows are: the first sentence is i times "a", which finds it again. */
+typedef struct official {
+    const char *name, *file, *text;
+    uint32_t classes;
+    int rows[4]; /* labels, by the number of "a" - 1 */
+} official;
+
+/* Columns as GLUE's files have them; a quotation mark is a character, a row may end in CR LF. */
+static const official officials[] = {
+    {"QQP",
+     "dev.tsv",
+     "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n133273\t213221\t213222\ta\tb\t0\n"
+     "402555\t536040\t536041\ta a\t\"b\t1\r\n360472\t364011\t490273\ta a a\n broken\tb\t1\n"
+     "150662\t155721\t7256\ta a a a\tb \"\t0",
+     2,
+     {0, 1, -1, 0}},
+    {"MNLI",
+     "dev_matched.tsv",
+     "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
+     "sentence2_parse\tsentence1\tsentence2\tlabel1\tlabel2\tlabel3\tlabel4\tlabel5\tgold_label\n"
+     "0\t63735\t63735n\tslate\t( a )\t( b "
+     ")\t(ROOT)\t(ROOT)\ta\tb\tneutral\tneutral\tneutral\tneutral\tneutral\tneutral\n"
+     "1\t91383\t91383c\tslate\t( a )\t( b )\t(ROOT)\t(ROOT)\ta "
+     "a\tb\tentailment\tneutral\tcontradiction\tcontradiction\t"
+     "contradiction\tcontradiction\n"
+     "2\t755\t755e\ttelephone\t( a )\t( b )\t(ROOT)\t(ROOT)\ta a "
+     "a\t\"b\"\tentailment\tneutral\tneutral\tneutral\tneutral\t"
+     "entailment\n",
+     3,
+     {1, 2, 0, -1}},
+    {"QNLI",
+     "dev.tsv",
+     "index\tquestion\tsentence\tlabel\n0\ta\tb \"b\tentailment\n1\ta a\tb\tnot_entailment\n",
+     2,
+     {0, 1, -1, -1}},
+    {"RTE",
+     "dev.tsv",
+     "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tnot_entailment\n1\ta a\tb\tentailment\n",
+     2,
+     {1, 0, -1, -1}},
+    {"WNLI", "dev.tsv", "index\tsentence1\tsentence2\tlabel\n0\ta\tb\t0\n1\ta a\tb.\t1\n", 2, {0, 1, -1, -1}},
+};
+
+/* The same table serves as training split. */
+static void check_official(const official *o) {
+    char place[PLACE_MAX];
+    frugi_batch batch;
+    int expected = 0, seen = 0;
+    caught c;
+    make_place(place, o->name, o->text);
+    place_text(place, o->file, o->text);
+    catch_begin(&c);
+    frugi_data *data = open_sentences(place, NULL, vocabulary, T);
+    catch_end(&c);
+    assert_true((strcmp(o->name, "QQP") == 0) ==
+                (strstr(c.text, "dev.tsv: 2 of 5 rows do not have all columns") != NULL));
+    for (int i = 0; i < 4; i++)
+        expected += o->rows[i] >= 0;
+    assert_int_equal(frugi_data_about(data)->classes, o->classes);
+    assert_int_equal(frugi_data_about(data)->count[FRUGI_VALID], expected);
+    assert_int_equal(frugi_batch_create(frugi_data_about(data), 1, &batch), FRUGI_EXIT_OK);
+    for (int i = 0; i < expected; i++) {
+        int a = 0;
+        frugi_data_batch(data, FRUGI_VALID, 0, (uint64_t)i, 1, &batch);
+        while (batch.tokens[1 + a] == A)
+            a++;
+        assert_in_range(a, 1, 4);
+        assert_int_equal(batch.targets[0], o->rows[a - 1]);
+        assert_int_equal(batch.tokens[1 + a], SEP);
+        seen |= 1 << a;
+    }
+    assert_int_equal(__builtin_popcount((unsigned)seen), expected);
+    frugi_batch_destroy(&batch);
+    frugi_data_close(data);
+    place_remove(place);
+}
+
+static void all_tasks_of_glue_are_read(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof officials / sizeof *officials; i++)
+        check_official(&officials[i]);
+}
+
+/* Matthews' correlation and F1 of class 1 by their definitions: some table of right and wrong gives all three. */
+static int some_table(double n, double there, const frugi_quality *q) {
+    int found = 0;
+    for (double both = 0; both <= there; both++) { /* wrong = there - both + predicted - both */
+        double predicted = round(n * (1 - q->accuracy)) - there + 2 * both, against = predicted - both;
+        double missed = there - both, neither = n - both - against - missed;
+        if (against < 0 || neither < 0)
+            continue;
+        double spread = sqrt((both + against) * (both + missed) * (neither + against) * (neither + missed));
+        double f1 = 2 * both / (2 * both + against + missed);
+        found |= isfinite(q->f1)
+                     ? fabs(f1 - q->f1) < 1e-12
+                     : fabs((spread > 0 ? (both * neither - against * missed) / spread : 0) - q->matthews) < 1e-12;
+    }
+    return found;
+}
+
+static void quality_has_the_tasks_own_metric(void **state) {
+    char place[PLACE_MAX], mrpc[2048] = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n", cola[2048] = "";
+    (void)state;
+    for (int i = 0; i < 24; i++) { /* class 1: 16 of 24; a third of the rows say nothing of their class */
+        const char *text = i % 3 == 0 ? "a b" : i % 2 == 0 ? "a a" : "b b";
+        snprintf(mrpc + strlen(mrpc), sizeof mrpc - strlen(mrpc), "%d\t1\t2\t%s\t%s\n", i % 3 < 2, text, text);
+        snprintf(cola + strlen(cola), sizeof cola - strlen(cola), "x\t%d\t*\t%s %d\n", i % 3 < 2, text, i);
+    }
+    for (int i = 0; i < 2; i++) {
+        frugi_report report;
+        make_place(place, i ? "MRPC" : "CoLA", i ? mrpc : cola);
+        place_text(place, "dev.tsv", i ? mrpc : cola);
+        frugi_job job = {.model = "bert-mini:layers=1,width=16,heads=2,length=16",
+                         .data = place,
+                         .tokens = vocabulary,
+                         .method = "dense",
+                         .schedule = "constant",
+                         .rate = 0.02,
+                         .epochs = 1,
+                         .steps = 8,
+                         .seed = 3,
+                         .workers = 2,
+                         .threads = 2,
+                         .batch = 5,
+                         .keep = 1,
+                         .eval = true};
+        assert_int_equal(frugi_job_train(&job, NULL, &report), FRUGI_EXIT_OK);
+        assert_int_equal(report.quality.asked, 24);
+        assert_int_equal(isfinite(report.quality.f1), i);
+        assert_int_equal(isfinite(report.quality.matthews), !i);
+        assert_true(some_table(24, 16, &report.quality));
+        place_remove(place);
+    }
 }
 
 static void numbers_are_read_by_hand(void **state) {
@@ -182,6 +328,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pairs_are_cut_longest_first),     cmocka_unit_test(single_sentences_and_numbers),
         cmocka_unit_test(wrong_tables_are_refused),        cmocka_unit_test(numbers_are_read_by_hand),
+        cmocka_unit_test(all_tasks_of_glue_are_read),      cmocka_unit_test(quality_has_the_tasks_own_metric),
         cmocka_unit_test(the_real_tables_have_their_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

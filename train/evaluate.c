@@ -104,6 +104,19 @@ static double correlation(const frugi_score *s) {
     return spread > 0 ? (n * xy - x * y) / spread : 0;
 }
 
+/* Of class 1: the harmonic mean of precision and recall. */
+static double f1(const frugi_score *s) {
+    double both = s->sums[0], predicted = s->sums[1], there = s->sums[2];
+    return predicted + there > 0 ? 2 * both / (predicted + there) : 0;
+}
+
+/* The correlation of two classes; 0 where one of them never comes. */
+static double matthews(const frugi_score *s) {
+    double n = s->asked, both = s->sums[0], predicted = s->sums[1], there = s->sums[2];
+    double spread = sqrt(predicted * there * (n - predicted) * (n - there));
+    return spread > 0 ? (n * both - predicted * there) / spread : 0;
+}
+
 static frugi_quality judge(const frugi_worker *w, frugi_split split, const frugi_score *s) {
     const frugi_data_info *info = frugi_data_about(w->crew->data);
     bool tokens = info->task == FRUGI_TASK_LANGUAGE || info->task == FRUGI_TASK_MASKED;
@@ -115,6 +128,8 @@ static frugi_quality judge(const frugi_worker *w, frugi_split split, const frugi
                            .accuracy = numbers ? (double)NAN : s->right / asked,
                            .perplexity = tokens ? exp(s->loss / asked) : (double)NAN,
                            .correlation = numbers ? correlation(s) : (double)NAN,
+                           .f1 = info->metric == FRUGI_METRIC_F1 ? f1(s) : (double)NAN,
+                           .matthews = info->metric == FRUGI_METRIC_MATTHEWS ? matthews(s) : (double)NAN,
                            .asked = s->asked};
 }
 

@@ -72,9 +72,10 @@ typedef struct frugi_quality {
     frugi_split split;
     uint64_t step;
     double loss;
-    double accuracy;    /* images, sentences: share; language, masked: share of tokens; NAN for numbers */
-    double perplexity;  /* language, masked; NAN otherwise */
-    double correlation; /* numbers (Pearson); NAN otherwise */
+    double accuracy;     /* images, sentences: share; language, masked: share of tokens; NAN for numbers */
+    double perplexity;   /* language, masked; NAN otherwise */
+    double correlation;  /* numbers (Pearson); NAN otherwise */
+    double f1, matthews; /* what GLUE judges a task by; NAN otherwise */
     double asked;
 } frugi_quality;
 

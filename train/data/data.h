@@ -32,6 +32,12 @@ extern const char *const frugi_augment_names[];
 
 typedef enum frugi_split { FRUGI_TRAIN, FRUGI_VALID, FRUGI_TEST, FRUGI_SPLITS } frugi_split;
 
+/** What GLUE judges a task by, beside accuracy. */
+typedef enum frugi_metric { FRUGI_METRIC_NONE, FRUGI_METRIC_F1, FRUGI_METRIC_MATTHEWS } frugi_metric;
+
+/** What sentences there are: GLUE's nine tasks, and questions. */
+#define FRUGI_SENTENCE_TASKS "sst-2, cola, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, boolq, arc-easy, arc-challenge"
+
 /** What the caller asks for; fields of other tasks are ignored. */
 typedef struct frugi_data_want {
     frugi_task task;
@@ -39,8 +45,7 @@ typedef struct frugi_data_want {
         *path; /* "builtin", "fashion-mnist" (where Debian puts it), or a directory; what is inside is found out */
     const char *tokens; /* language: "bytes", or the directory with GPT-2's encoder.json/vocab.bpe; sentences, masked:
                            WordPiece vocabulary file; NULL: bytes, or tokenised files that lie in the directory */
-    const char *subset; /* sentences: "sst-2", "cola", "mrpc", "sts-b", "boolq", "arc-easy", "arc-challenge"; NULL: by
-                           the directory */
+    const char *subset; /* sentences: one of FRUGI_SENTENCE_TASKS; NULL: by the directory */
     uint32_t length;    /* T, tokens per sample */
     uint32_t channels, height, width; /* builtin images: what the model wants; otherwise ignored */
     uint32_t classes;                 /* builtin */
@@ -60,6 +65,7 @@ typedef struct frugi_data_info {
     uint32_t vocab;
     uint32_t length;
     uint64_t count[FRUGI_SPLITS]; /* samples; 0 where there is no such split */
+    frugi_metric metric;          /* two classes, of which 1 is what is looked for */
     const char *augment;          /* images: what is done to training samples, a name as above; NULL: no images */
 } frugi_data_info;
 

@@ -1,6 +1,9 @@
 /*
- * Sentences with labels: four tasks of GLUE as their official files have them. A table says where each keeps its
+ * Sentences with labels: the nine tasks of GLUE as their official files have them. A table says where each keeps its
  * sentences and labels; columns are found by their names in the first row, or by number in CoLA, which has no names.
+ * Labels are numbers, or words where a task has a list of them. MNLI is validated on the genres it was trained on
+ * (matched) and tested on others (mismatched). Some questions of QQP contain line ends, which break their rows into
+ * pieces: rows without all columns are left out there, and counted.
  */
 #include "sentences.h"
 #include "tsv.h"
@@ -17,13 +20,27 @@ typedef struct glue_task {
     uint32_t classes;
     const char *label, *a, *b;       /* names of columns; label NULL: no names, label in column 1, sentence in 3 */
     const char *files[FRUGI_SPLITS]; /* "": the official test rows have no labels */
+    frugi_metric metric;
+    const char *words[3]; /* the labels by number; NULL: they are numbers */
+    int broken;           /* rows without all columns are left out */
 } glue_task;
 
+/* The files of most tasks: the official test rows have no labels. */
+#define DEV_ONLY .files = {"train.tsv", "dev.tsv", ""}
+#define ENTAILS  .words = {"entailment", "not_entailment"}
+
 static const glue_task tasks[] = {
-    {"sst-2", 2, "label", "sentence", NULL, {"train.tsv", "dev.tsv", "test_labeled.tsv"}},
-    {"cola", 2, NULL, NULL, NULL, {"train.tsv", "dev.tsv", ""}},
-    {"mrpc", 2, "Quality", "#1 String", "#2 String", {"train.tsv", "dev.tsv", "msr_paraphrase_test.txt"}},
-    {"sts-b", 1, "score", "sentence1", "sentence2", {"train.tsv", "dev.tsv", ""}},
+    {"sst-2", 2, "label", "sentence", NULL, .files = {"train.tsv", "dev.tsv", "test_labeled.tsv"}},
+    {"cola", 2, NULL, NULL, NULL, DEV_ONLY, .metric = FRUGI_METRIC_MATTHEWS},
+    {"mrpc", 2, "Quality", "#1 String", "#2 String", .files = {"train.tsv", "dev.tsv", "msr_paraphrase_test.txt"},
+     .metric = FRUGI_METRIC_F1},
+    {"sts-b", 1, "score", "sentence1", "sentence2", DEV_ONLY},
+    {"qqp", 2, "is_duplicate", "question1", "question2", DEV_ONLY, .metric = FRUGI_METRIC_F1, .broken = 1},
+    {"mnli", 3, "gold_label", "sentence1", "sentence2", .files = {"train.tsv", "dev_matched.tsv", "dev_mismatched.tsv"},
+     .words = {"entailment", "neutral", "contradiction"}},
+    {"qnli", 2, "label", "question", "sentence", DEV_ONLY, ENTAILS},
+    {"rte", 2, "label", "sentence1", "sentence2", DEV_ONLY, ENTAILS},
+    {"wnli", 2, "label", "sentence1", "sentence2", DEV_ONLY},
 };
 enum { TASKS = sizeof tasks / sizeof *tasks };
 
@@ -33,10 +50,13 @@ typedef struct glue_reader {
     frugi_sentences to;
     frugi_tsv tsv;
     int label, first, second; /* columns; second -1: none */
+    int last;                 /* of the three */
+    size_t left_out;          /* rows */
 } glue_reader;
 
 static int find_columns(glue_reader *r, frugi_why *why) {
     const glue_task *task = r->task;
+    r->last = 3;
     r->label = 1;
     r->first = 3;
     r->second = -1;
@@ -48,25 +68,38 @@ static int find_columns(glue_reader *r, frugi_why *why) {
     r->label = got == 0 ? -1 : frugi_tsv_column(&r->tsv, task->label);
     r->first = got == 0 ? -1 : frugi_tsv_column(&r->tsv, task->a);
     r->second = got == 0 || task->b == NULL ? -1 : frugi_tsv_column(&r->tsv, task->b);
+    r->last = r->first > r->second ? r->first : r->second;
+    r->last = r->last > r->label ? r->last : r->label;
     if (r->label >= 0 && r->first >= 0 && (r->second >= 0 || task->b == NULL))
         return 0;
     return frugi_because(why, "row 1, byte 0: expected columns named '%s', '%s'%s%s%s", task->label, task->a,
                          task->b == NULL ? "" : ", '", task->b == NULL ? "" : task->b, task->b == NULL ? "" : "'");
 }
 
+/* A label that is a word, as its number. Returns 0, or -1 where it is none. */
+static int number_of_word(const glue_task *task, const frugi_tsv_field *field, double *number) {
+    for (uint32_t i = 0; i < task->classes; i++)
+        if (field->len == strlen(task->words[i]) && memcmp(field->text, task->words[i], field->len) == 0) {
+            *number = i;
+            return 0;
+        }
+    return -1;
+}
+
 /* The label of the row last read. */
 static int read_label(const glue_reader *r, float *label, frugi_why *why) {
-    int last = r->first > r->second ? r->first : r->second;
-    double number;
-    last = last > r->label ? last : r->label;
-    if (r->tsv.columns <= (size_t)last)
-        return frugi_because(why, "row %zu, byte %zu: expected %d columns, found %zu", r->tsv.row, r->tsv.from,
-                             last + 1, r->tsv.columns);
+    const glue_task *task = r->task;
     const frugi_tsv_field *field = &r->tsv.fields[r->label];
-    int bad = frugi_tsv_number(field, &number);
-    if (r->task->classes == 1 ? bad || number < 0 || number > 5 : bad || (number != 0 && number != 1))
+    const char *wanted = task->words[0] == NULL ? "0 or 1"
+                         : task->words[2]       ? "entailment, neutral or contradiction"
+                                                : "entailment or not_entailment";
+    double number = 0;
+    int bad = task->words[0] != NULL ? number_of_word(task, field, &number) : frugi_tsv_number(field, &number);
+    if (task->words[0] == NULL)
+        bad |= task->classes == 1 ? number < 0 || number > 5 : number != 0 && number != 1;
+    if (bad)
         return frugi_because(why, "row %zu, byte %zu: expected a label of %s", r->tsv.row,
-                             (size_t)(field->text - r->tsv.text), r->task->classes == 1 ? "0 to 5" : "0 or 1");
+                             (size_t)(field->text - r->tsv.text), task->classes == 1 ? "0 to 5" : wanted);
     *label = (float)number;
     return 0;
 }
@@ -81,6 +114,13 @@ static int read_table(glue_reader *r, frugi_split split, frugi_why *why) {
     if (find_columns(r, why) != 0)
         return -1;
     while ((got = frugi_tsv_next(&r->tsv, why)) > 0) {
+        if (r->tsv.columns <= (size_t)r->last && r->task->broken) {
+            r->left_out++;
+            continue;
+        }
+        if (r->tsv.columns <= (size_t)r->last)
+            return frugi_because(why, "row %zu, byte %zu: expected %d columns, found %zu", r->tsv.row, r->tsv.from,
+                                 r->last + 1, r->tsv.columns);
         if (read_label(r, &row.label, why) != 0)
             return -1;
         row.a = span_of(r, r->first);
@@ -102,8 +142,12 @@ static int read_split(glue_reader *r, const char *dir, frugi_split split) {
     int status = frugi_unpack_file(path, file_max, &bytes);
     if (status == FRUGI_EXIT_OK) {
         frugi_tsv_open(&r->tsv, bytes.data, bytes.len);
+        r->left_out = 0;
         if (read_table(r, split, &why) != 0)
             status = frugi_error("%s: %s", path, why.text);
+        else if (r->left_out > 0)
+            frugi_hint("%s: %zu of %zu rows do not have all columns and were left out", path, r->left_out,
+                       r->tsv.row - 1);
         frugi_bytes_free(&bytes);
     }
     free(path);
@@ -116,11 +160,11 @@ static const glue_task *find_task(const frugi_data_want *want, const frugi_data 
         if (strcasecmp(name, tasks[i].name) == 0)
             return &tasks[i];
     if (want->subset != NULL)
-        frugi_error("'%s' is no task known here: expected sst-2, cola, mrpc, sts-b, boolq, arc-easy or arc-challenge",
-                    want->subset);
+        frugi_error("'%s' is no task known here: expected " FRUGI_SENTENCE_TASKS, want->subset);
     else
-        frugi_error("%s: expected a directory called SST-2, CoLA, MRPC, STS-B or BoolQ, or the task's name beside it",
-                    want->path);
+        frugi_error(
+            "%s: expected a directory called as one of these tasks, or --subset TASK with it: " FRUGI_SENTENCE_TASKS,
+            want->path);
     return NULL;
 }
 
@@ -129,6 +173,7 @@ int frugi_glue_open(const frugi_data_want *want, frugi_data *data) {
     if (r.task == NULL)
         return FRUGI_EXIT_FAIL;
     int status = frugi_sentences_begin(want, r.task->classes, r.task->name, data, &r.to);
+    data->info.metric = r.task->metric;
     for (int i = 0; i < FRUGI_SPLITS && status == FRUGI_EXIT_OK; i++)
         status = read_split(&r, want->path, (frugi_split)i);
     frugi_sentences_end(&r.to);

@@ -98,7 +98,8 @@ typedef struct frugi_score {
     double loss;    /* summed over what was asked */
     double asked;   /* samples or tokens */
     double right;   /* of them, predicted right (numbers: 0) */
-    double sums[5]; /* numbers: x, y, xx, yy, xy for a correlation */
+    double sums[5]; /* numbers: x, y, xx, yy, xy for a correlation; two classes: how often 1 was predicted and right,
+                       predicted, right */
 } frugi_score;
 
 /** Which values stay in memory after the node that makes them. */

@@ -46,6 +46,11 @@ static void row_loss(float *x, size_t n, int32_t target, float scale, frugi_scor
     score->loss += log(sum) - (double)(wanted - top);
     score->asked += 1.0;
     score->right += best == (size_t)target ? 1.0 : 0.0;
+    if (n == 2) {
+        score->sums[0] += best && target ? 1.0 : 0.0;
+        score->sums[1] += best ? 1.0 : 0.0;
+        score->sums[2] += target ? 1.0 : 0.0;
+    }
     if (!(scale > 0.0f))
         return;
     float factor = (float)((double)scale / sum);
@@ -86,6 +91,8 @@ static void loss_forward(frugi_graph *g, frugi_node *node) {
         g->score.loss += scores[t].loss;
         g->score.asked += scores[t].asked;
         g->score.right += scores[t].right;
+        for (int i = 0; i < 3; i++)
+            g->score.sums[i] += scores[t].sums[i];
     }
 }
 

@@ -289,9 +289,7 @@ int frugi_pool_run(frugi_compare *c) {
     for (int i = 0; i < SIGNALS; i++) /* nohup, and a shell's background, have some ignored */
         if (sigaction(signals[i], NULL, &before[i]) == 0 && before[i].sa_handler != SIG_IGN)
             sigaction(signals[i], &action, NULL);
-    frugi_say_first(frugi_show_clear);
     int code = work(p);
-    frugi_say_first(NULL);
     for (int i = 0; i < SIGNALS; i++)
         sigaction(signals[i], &before[i], NULL);
     free(p);

@@ -66,6 +66,8 @@ int frugi_inspect_machine(int json) {
     return (json ? machine_json : machine_table)(cpu, cpus);
 }
 
+enum { NAME = 15, HELP = 31, WIDTH = 80 }; /* columns of a config: the longest name is average_every */
+
 /* The value that a spelled-out config gives an option; 0 when the option is only short for another. */
 static int value_of(const char *text, const char *option, char *dst, size_t cap) {
     size_t length = strlen(option);
@@ -94,12 +96,12 @@ static int config_json(const char *text) {
 
 /* The accepted values, broken after a '|' where they are long. */
 static void print_values(const char *values) {
-    int column = printf("%28s(", "");
+    int column = printf("%*s(", HELP, "");
     while (*values != '\0') {
         size_t length = strcspn(values, "|");
         length += values[length] == '|';
-        if (column > 29 && column + (int)length > 79)
-            column = printf("\n%29s", "") - 1;
+        if (column > HELP + 1 && column + (int)length >= WIDTH)
+            column = printf("\n%*s", HELP + 1, "") - 1;
         column += printf("%.*s", (int)length, values);
         values += length;
     }
@@ -112,10 +114,10 @@ static int config_table(const char *text) {
     for (size_t i = 0; (option = frug_option_at(i)) != NULL; i++) {
         if (!value_of(text, option->name, value, sizeof value))
             continue;
-        printf("%-12s%-16s", option->name, value);
-        if (strlen(value) > 15) /* a long value has its line to itself */
-            printf("\n%28s", "");
-        frugi_print_wrapped(option->help, 28, 80);
+        printf("%-*s%-*s", NAME, option->name, HELP - NAME, value);
+        if (strlen(value) >= HELP - NAME) /* a long value has its line to itself */
+            printf("\n%*s", HELP, "");
+        frugi_print_wrapped(option->help, HELP, WIDTH);
         print_values(option->values);
     }
     printf("\n%s\n", text);

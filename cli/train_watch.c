@@ -278,7 +278,6 @@ int frugi_view_open(const frugi_request *request, int quiet, const char *metrics
                       .terminal = frugi_show_terminal(),
                       .metrics_path = metrics,
                       .events_path = tensorboard};
-    frugi_say_first(frugi_show_clear);
     *view = v;
     return FRUGI_EXIT_OK;
 }
@@ -295,7 +294,6 @@ int frugi_view_close(frugi_view *v) {
     if (v == NULL)
         return FRUGI_EXIT_OK;
     frugi_show_clear();
-    frugi_say_first(NULL);
     int status = v->status;
     frugi_metrics_close(v->metrics);
     frugi_events_close(v->events);

@@ -419,7 +419,7 @@ typedef struct frug_stats {
 
 /**
  * Totals since creation. With stats=sample (the default) energy and stage times
- * are estimates from every 64th batch of blocks; with stats=full they are exact.
+ * are estimates from one batch of blocks in 64 of each tensor; with stats=full they are exact.
  */
 FRUG_API frug_status frug_compressor_stats(const frug_compressor *compressor, frug_stats *stats);
 

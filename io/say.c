@@ -5,6 +5,7 @@
  */
 #include "say.h"
 #include "frugrad.h"
+#include "show.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,8 +16,6 @@ static void make_printable(char *text) {
         if ((unsigned char)*p < 0x20 || *p == 0x7f)
             *p = '?';
 }
-
-static void (*clear_first)(void);
 
 /** What a thread has said and nobody has heard. */
 static _Thread_local struct {
@@ -35,8 +34,7 @@ static void keep(const char *prefix, const char *line) {
 
 static void print(const char *prefix, const char *line, const char *end) {
     fflush(stdout);
-    if (clear_first)
-        clear_first();
+    frugi_show_clear();
     fprintf(stderr, "%s%s%s", prefix, line, end);
 }
 
@@ -49,10 +47,6 @@ void frugi_say_release(int aloud) {
         print("", held.text, "");
     held.on = 0;
     held.used = 0;
-}
-
-void frugi_say_first(void (*clear)(void)) {
-    clear_first = clear;
 }
 
 static void say(const char *prefix, const char *format, va_list list) {

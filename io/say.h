@@ -23,9 +23,6 @@ int frugi_usage_error(const char *format, ...) FRUGI_SAY_PRINTF(1, 2);
 /** Print "  hint: ..." on stderr, below an error. */
 void frugi_hint(const char *format, ...) FRUGI_SAY_PRINTF(1, 2);
 
-/** Call this before every line that the functions above print, to clear the way: a progress bar. NULL for nothing. */
-void frugi_say_first(void (*clear)(void));
-
 /**
  * Keep what the calling thread says from now on until the release, which prints it or drops it: of workers that all
  * fail for the same reason one speaks. Some thousand bytes are kept.

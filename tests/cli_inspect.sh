@@ -26,6 +26,17 @@ c = json.load(sys.stdin)
 assert {o["option"]: o["value"] for o in c["options"]}["value"] == "int8" and "value=int8" in c["config"], c' ||
     fail "inspect --config --json is off"
 
+# A name, a blank, its value: for every option, whichever is the longest.
+"$FRUGRAD" inspect --config frugrad --json >config.json
+"$FRUGRAD" inspect --config frugrad >config
+python3 - <<'PY' || fail "a name and its value run together"
+import json
+lines = open("config").read().splitlines()
+for option in json.load(open("config.json"))["options"]:
+    assert any(line.split()[:2] == [option["option"], option["value"]] for line in lines), option
+assert max(map(len, lines[:-2])) <= 80, max(lines[:-2], key=len)
+PY
+
 python3 - <<'PY'
 import json, struct
 entry = lambda shape, a, b: {"dtype": "F32", "shape": shape, "data_offsets": [a, b]}

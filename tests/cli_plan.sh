@@ -44,6 +44,41 @@ for row in rows.values():
     assert near(row["speedup"], dense["seconds_step"] / row["seconds_step"]) is True, row
 PY
 
+# -- one dense step, and every speed-up is over that one: in the table, in the sentence below and in JSON
+for words in "" "-n 5M -p 2 -b 100Mbit" "--overlap -p 16 -d 10%,5%,1%,0.5%" "-n 1G -b 25Gbit --per-node 4"; do
+    "$FRUGRAD" plan $words >"$work/text"
+    "$FRUGRAD" plan $words --json >"$work/json"
+    python3 - "$work/text" "$work/json" <<'PY' || fail "plan $words: speed-ups disagree"
+import json, re, sys
+text = open(sys.argv[1]).read()
+unit = {"us": 1e-6, "ms": 1e-3, "s": 1}
+rows = []
+for line in text.splitlines():
+    found = re.match(r"  (\S+) .* ([0-9.]+) (us|ms|s) +([0-9.]+)x$", line)
+    if found:
+        density = re.search(r"([0-9.]+) %", line)
+        rows.append((found[1], density and density[1], float(found[2]) * unit[found[3]], found[4]))
+assert rows[0][0] == "dense" and len(rows) > 5, text
+for name, density, step, speedup in rows:
+    assert abs(rows[0][2] / step - float(speedup)) < 0.006 + 0.01 * float(speedup), (name, step, rows[0], speedup)
+best = min(rows, key=lambda row: row[2])
+said = re.search(r"; (\S+) at ([0-9.]+) % makes it ([0-9.]+) times faster", text)
+if said:
+    assert said.groups() in [(row[0], row[1], row[3]) for row in rows], (said.groups(), rows)
+    assert float(said[3]) == max(float(row[3]) for row in rows), (said.groups(), rows)
+else:
+    assert "do not compress for speed" in text and float(best[3]) < 1.06, text
+plan = json.load(open(sys.argv[2]))
+dense = plan["predictions"][0]["seconds_step"]
+for row in plan["predictions"]:
+    assert abs(dense / row["seconds_step"] - row["speedup"]) < 1e-6 * row["speedup"], row
+best = min(plan["predictions"], key=lambda row: row["seconds_step"])
+assert (plan["best"], plan["best_density"], plan["best_speedup"]) == (best["name"], best["density"], best["speedup"]), plan
+if plan["compress"]:
+    assert " %.2f times faster" % best["speedup"] in plan["verdict"], plan["verdict"]
+PY
+done
+
 # -- a config's own density; measured speeds and links
 "$FRUGRAD" plan --config topk $given >"$work/own"
 [ "$(grep -c '^  gather ' "$work/own")" = 1 ] || fail "a config without --density has not one row of gather"

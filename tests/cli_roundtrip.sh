@@ -130,6 +130,37 @@ assert 0.06 < s["density"] < 0.07 and 15 < s["ratio"] < 25 and 0.3 < s["energy_k
 assert s["bytes_out"] == os.path.getsize("m.fgr") > s["bytes_frame"] and s["gbps"] > 0, s
 PY
 
+# The energy that is kept is that of all tensors, whatever comes first: here a small one that travels whole.
+python3 - <<'PY'
+import json, random, struct
+random.seed(4)
+shapes = {"a.bias": [8], "b.weight": [64, 256], "c.weight": [3, 100], "d.weight": [32, 256]}
+head, data = {}, b""
+for name, shape in shapes.items():
+    n = shape[0] * (shape[1] if len(shape) > 1 else 1)
+    values = [random.gauss(0, 1) for _ in range(n)]
+    head[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + 4 * n]}
+    data += struct.pack("<%df" % n, *values)
+text = json.dumps(head).encode()
+open("small_first.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + data)
+PY
+for config in frugrad topk; do
+    "$FRUGRAD" compress small_first.safetensors -c $config,value=f32 --json -o e.fgr >e.json
+    "$FRUGRAD" compress small_first.safetensors -c $config,value=f32 -o e.fgr >e.text
+    "$FRUGRAD" decompress e.fgr --force -o e.safetensors >/dev/null
+    python3 - <<'PY' || fail "$config: the energy kept is not that of the whole file"
+import json, struct
+def squares(path):
+    raw = open(path, "rb").read()
+    body = raw[8 + struct.unpack("<Q", raw[:8])[0] :]
+    return sum(x * x for x in struct.unpack("<%df" % (len(body) // 4), body))
+true = squares("e.safetensors") / squares("small_first.safetensors")
+told = json.load(open("e.json"))["energy_kept"]
+assert 0.2 < true < 0.9 and abs(told - true) < 1e-6, (told, true)
+assert "energy kept  %.2f %%" % (100 * true) in open("e.text").read(), (true, open("e.text").read())
+PY
+done
+
 # What one step leaves behind leaves in later ones: a gradient, then nothing, adds up to the gradient.
 head -c 120000 /dev/zero >zero.f32 && tail -c 120000 grad.f32 >g.f32
 config=density=0.25,value=f32,feedback=plain,residual=f32,select=exact

@@ -135,6 +135,7 @@ import json
 run, found = json.load(open("whole.json")), json.load(open("eval.json"))
 assert found["accuracy"] == run["accuracy"] and abs(found["loss"] - run["loss"]) < 1e-6 * run["loss"], (found, run)
 assert abs(found["error"] + found["accuracy"] - 1) < 1e-12 and found["split"] == "test", found
+assert found["seconds"] > 0 and found["peak_rss_bytes"] > 0 and found["batch"] > 0, found
 assert "accuracy %.2f %%" % (100 * run["accuracy"]) in open("eval.txt").read()
 PY
 

@@ -577,8 +577,46 @@ static void statistics_add_up(void **state) {
     frug_layout_destroy(layout);
 }
 
+/* An estimate speaks for all tensors: not for those that happen to lie where a sample is taken. */
+static void sampled_energy_is_of_all_tensors(void **state) {
+    (void)state;
+    static const char *const config[] = {"frugrad", "topk", "frugrad,value=f32", "rows"};
+    frug_layout *layout = NULL;
+    OK(frug_layout_create(&layout));
+    for (uint64_t i = 0; i < 9; i++) { /* a bias first, then matrices of a few batches each */
+        char name[32];
+        snprintf(name, sizeof name, i ? "layer%u.weight" : "bias", (unsigned)i);
+        frug_tensor tensor = FRUG_TENSOR_INIT;
+        tensor.name = name;
+        tensor.ndim = i ? 2 : 1;
+        tensor.shape[0] = i ? 64 + 16 * i : 8;
+        tensor.shape[1] = i ? 256 : 0;
+        OK(frug_layout_add(layout, &tensor));
+    }
+    size_t n = (size_t)frug_layout_elements(layout), len;
+    float *grad = bell_array(n, 3);
+    for (size_t i = 0; i < sizeof config / sizeof *config; i++) {
+        double kept[2];
+        for (int full = 0; full < 2; full++) {
+            char text[64];
+            frug_stats stats = {.struct_size = sizeof stats};
+            snprintf(text, sizeof text, "%s%s", config[i], full ? ",stats=full" : "");
+            frug_compressor *c = make_compressor(text, layout, NULL);
+            test_free(compress_range(c, 0, 0, n, grad, &len));
+            OK(frug_compressor_stats(c, &stats));
+            kept[full] = stats.energy_kept_now;
+            frug_compressor_destroy(c);
+        }
+        if (!(kept[1] > 0.1 && kept[1] < 0.99 && fabs(kept[0] - kept[1]) < 0.06))
+            fail_msg("%s: %g of the energy kept by an estimate, %g in truth", config[i], kept[0], kept[1]);
+    }
+    test_free(grad);
+    frug_layout_destroy(layout);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sampled_energy_is_of_all_tensors),
         cmocka_unit_test(mass_is_conserved_bit_for_bit),
         cmocka_unit_test(mass_is_conserved_over_many_steps),
         cmocka_unit_test(full_density_is_dense_sgd),

@@ -5,6 +5,8 @@
  */
 #include "worker.h"
 
+#include "data/source.h"
+#include "meter.h"
 #include "say.h"
 
 #include <math.h>
@@ -90,12 +92,16 @@ static void score_share(frugi_worker *w, frugi_split split, frugi_score *sum) {
     uint64_t batches = (count + n - 1) / n, every = (uint64_t)w->size;
     if (most && batches > most * every)
         batches = most * every;
+    frugi_meter *meter =
+        w->rank == 0 ? frugi_meter_begin(batches, "evaluating on the %s split", frugi_split_names[split]) : NULL;
     for (uint64_t i = (uint64_t)w->rank; i < batches; i += every) {
+        frugi_meter_at(meter, i);
         uint32_t here = count - i * n < n ? (uint32_t)(count - i * n) : n;
         frugi_data_batch(w->crew->data, split, 0, i * n, here, &w->batch);
         frugi_graph_forward(w->graph, &w->batch, false);
         add_score(sum, &w->graph->score);
     }
+    frugi_meter_end(meter);
 }
 
 static double correlation(const frugi_score *s) {

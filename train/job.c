@@ -5,6 +5,7 @@
 #include "job.h"
 
 #include "checkpoint.h"
+#include "clock.h"
 #include "memory.h"
 #include "say.h"
 #include "team.h"
@@ -254,10 +255,12 @@ static int evaluate(frug_comm *comm, void *shared) {
     frugi_split split = crew->split == FRUGI_SPLITS ? frugi_worker_split(&w, true) : crew->split;
     if (status == FRUGI_EXIT_OK && frugi_data_about(crew->data)->count[split] == 0)
         status = w.rank == 0 ? frugi_error("%s: nothing is in that split", crew->job->data) : FRUGI_EXIT_FAIL;
+    double start = frugi_seconds();
     if (status == FRUGI_EXIT_OK)
         status = frugi_worker_evaluate(&w, split, &quality);
     if (status == FRUGI_EXIT_OK && w.rank == 0) {
         *crew->quality = quality;
+        crew->report->seconds = frugi_seconds() - start;
         report_size(&w, crew->report);
         report_memory(crew->report);
     }

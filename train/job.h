@@ -98,7 +98,7 @@ typedef struct frugi_report {
      */
     uint64_t weight_bytes, gradient_bytes, library_bytes, model_state_bytes, activation_bytes;
     uint64_t peak_rss_bytes; /* of the process, all its workers together */
-    double seconds;          /* of training, without evaluation and checkpoints */
+    double seconds;          /* of training, without evaluation and checkpoints; or of frugi_job_eval()'s evaluation */
     double step_ms;          /* median */
     /* of a step, means in milliseconds */
     double ms_data, ms_forward, ms_backward, ms_blocked; /* ms_backward without ms_blocked: waiting for the exchange */

@@ -74,10 +74,12 @@ static int is_sound(const float *x, uint32_t n) {
 
 /* Statistics: all of it is left until it is sent. */
 static void count_energy(const frugi_job *j, frugi_worker *w, const patch *p, const float *acc) {
-    uint64_t every = j->c->config.stats == FRUGI_STATS_FULL ? 1 : FRUGI_SAMPLE;
-    if (p->stored % every)
+    uint32_t block = j->c->config.block;
+    frugi_sampled all = {.items = (p->piece->count - 1) / block + 1, .length = block, .total = p->piece->count};
+    double weight = frugi_sample_weight(j->c, &all, p->at / block);
+    if (!(weight > 0))
         return;
-    double weighed = (double)every * frugi_energy(acc, p->length);
+    double weighed = weight * frugi_energy(acc, p->length);
     w->tally.energy_seen += weighed;
     w->tally.energy_left += weighed;
 }

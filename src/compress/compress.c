@@ -4,7 +4,7 @@
  * The sizes of all sections are known beforehand, so every batch of blocks knows where
  * its bytes go and the threads share nothing but the frame they write into: each takes
  * an equal run of batches. A batch stays in the first cache from the first stage to
- * the last. Energy and stage times are taken from every FRUGI_SAMPLE-th batch only, which
+ * the last. Energy and stage times are taken from one batch in FRUGI_SAMPLE of each tensor, which
  * costs nothing measurable; stats=full takes them from all.
  */
 #include "compress/compressor.h"
@@ -325,15 +325,16 @@ static void do_batch(const frugi_job *j, frugi_worker *w, const frugi_slice *sli
 /* A thread's share: batches lo .. hi - 1 of all slices. */
 static void do_share(const frugi_job *j, frugi_worker *w, uint64_t lo, uint64_t hi, const frugi_cutting *cut) {
     const frugi_slice *slice = j->c->slice, *end = slice + cut->slices;
-    uint64_t every = j->c->config.stats == FRUGI_STATS_FULL ? 1 : FRUGI_SAMPLE;
     while (slice + 1 < end && slice[1].first_batch <= lo)
         slice++;
     for (uint64_t n = lo; n < hi; n++) {
         while (slice + 1 < end && slice[1].first_batch <= n)
             slice++;
-        uint64_t rest = cut->batches - n;
-        double weight = n % every == 0 ? (double)(rest < every ? rest : every) : 0;
-        do_batch(j, w, slice, n - slice->first_batch, weight);
+        uint64_t next = slice + 1 < end ? slice[1].first_batch : cut->batches, at = n - slice->first_batch;
+        frugi_sampled all = {.items = next - slice->first_batch,
+                             .length = (uint64_t)j->c->batch_most * slice->section.block,
+                             .total = slice->section.count};
+        do_batch(j, w, slice, at, frugi_sample_weight(j->c, &all, at));
     }
 }
 

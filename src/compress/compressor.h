@@ -196,6 +196,27 @@ static inline double frugi_energy(const float *x, uint64_t n) {
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
+/** The batches, blocks or stretches of one tensor, of which statistics may look at some only. */
+typedef struct frugi_sampled {
+    uint64_t items;
+    uint64_t length, total; /* elements of an item, the last ones aside; of all items */
+} frugi_sampled;
+
+/**
+ * Statistics look at one item in FRUGI_SAMPLE of each tensor, so that no tensor is left out and none stands for
+ * another; with stats=full at all. It is not the first: rows at the beginning of an embedding are not like the others;
+ * nor the last, which may be short. Returns how many times item i counts; 0 where it is not looked at.
+ */
+static inline double frugi_sample_weight(const frug_compressor *c, const frugi_sampled *of, uint64_t i) {
+    uint64_t step = c->config.stats == FRUGI_STATS_FULL ? 1 : FRUGI_SAMPLE;
+    uint64_t first = i - i % step, window = of->items - first < step ? of->items - first : step;
+    if (window == 1 || i != first + (window - 1) / 3)
+        return window == 1 ? 1 : 0;
+    uint64_t begin = first * of->length, end = first + window == of->items ? of->total : begin + window * of->length;
+    uint64_t rest = of->total - i * of->length;
+    return (double)(end - begin) / (double)(rest < of->length ? rest : of->length);
+}
+
 /** How many threads a number of elements is worth. */
 int frugi_threads_for(const frug_compressor *c, uint64_t elements);
 

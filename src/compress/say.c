@@ -226,7 +226,7 @@ static void write_values(const writing *w) {
     const frugi_job *j = w->j;
     const frugi_section *s = &w->slice->section;
     uint64_t length = stretch_length(s), stretches = (s->entries - 1) / length + 1;
-    uint64_t every = j->c->config.stats == FRUGI_STATS_FULL ? 1 : FRUGI_SAMPLE;
+    frugi_sampled all = {.items = stretches, .length = length, .total = s->entries};
 #pragma omp parallel for num_threads(j->threads) schedule(static, 1) if (j->threads > 1)
     for (int t = 0; t < j->threads; t++) {
         uint64_t lo = stretches * (uint64_t)t / (uint64_t)j->threads;
@@ -234,8 +234,7 @@ static void write_values(const writing *w) {
         place at = advance(w->slice, (place){0, 0}, lo * length);
         for (uint64_t i = lo; i < hi; i++) {
             uint64_t from = i * length, n = s->entries - from < length ? s->entries - from : length;
-            double weight = i % every == 0 ? (double)(stretches - i < every ? stretches - i : every) : 0;
-            do_stretch(w, &j->c->worker[t], at, from, n, weight);
+            do_stretch(w, &j->c->worker[t], at, from, n, frugi_sample_weight(j->c, &all, i));
             at = advance(w->slice, at, n);
         }
     }

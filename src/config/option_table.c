@@ -330,7 +330,7 @@ static const frugi_option_row rows[] = {
     {{"vectors", "dense|sparse", "dense", "how tensors of one dimension travel"}, WORDS(vectors)},
     {{"seed", "a whole number", "0", "seed of all that is random: draws, and the rounding of what stays behind"},
      COUNT(seed)},
-    {{"stats", "sample|full", "sample", "energy and stage times from every 64th batch of blocks, or from all"},
+    {{"stats", "sample|full", "sample", "energy and stage times from one batch of blocks in 64 of each tensor, or from all"},
      WORDS(stats)},
 };
 

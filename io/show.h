@@ -10,8 +10,7 @@ int frugi_show_terminal(void);
 /** Columns of that terminal. */
 size_t frugi_show_width(void);
 
-/** Draw the line, in place of the one before; it must fit. Any thread. frugi_say_first(frugi_show_clear)
- * makes messages clear it. */
+/** Draw the line, in place of the one before; it must fit. Any thread. Messages (say.h) clear it. */
 void frugi_show_bar(const char *line);
 
 /** Take the line away. */

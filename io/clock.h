@@ -1,6 +1,6 @@
 /* clock.h - seconds since some moment, never going back. */
-#ifndef FRUGI_TRAIN_CLOCK_H
-#define FRUGI_TRAIN_CLOCK_H
+#ifndef FRUGI_CLOCK_H
+#define FRUGI_CLOCK_H
 
 #include <time.h>
 

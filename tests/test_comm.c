@@ -1,6 +1,9 @@
 /* test_comm.c - bytes between workers by the public calls: pairs in order, everyone to everyone, and what is refused.
  */
+#include "comm/comm.h"
 #include "crew.h"
+
+#include <stdio.h>
 
 #define LONG 300000u
 
@@ -78,6 +81,99 @@ static void everyone_hears_everyone_in_rank_order(void **state) {
     }
 }
 
+/* ---- many ranks ---- */
+
+#define MANY 200
+
+/* Start-up and steps of a run in small: gathers of all ranks, and a frame of each to each of the others. */
+static frug_status meet_and_exchange(frug_comm *comm, void *shared) {
+    (void)shared;
+    enum { BYTES = 300 };
+    int rank = frug_comm_rank(comm), size = frug_comm_size(comm), all[MANY];
+    size_t n = 0;
+    frug_message *m = calloc(2 * MANY, sizeof *m);
+    unsigned char *in = calloc(MANY, BYTES), out[BYTES];
+    frug_status status = m && in ? FRUG_OK : FRUG_ERR_MEMORY;
+    for (int round = 0; round < 20 && status == FRUG_OK; round++) {
+        int mine = 1000 * round + rank;
+        status = frug_comm_gather(comm, &mine, sizeof mine, all);
+        for (int i = 0; i < size && status == FRUG_OK; i++)
+            status = all[i] == 1000 * round + i ? FRUG_OK : FRUG_ERR_MISMATCH;
+    }
+    for (size_t i = 0; i < BYTES; i++)
+        out[i] = byte_of(rank, 3, i);
+    for (int i = 1; i < size && status == FRUG_OK; i++) {
+        int peer = (rank + i) % size;
+        m[n++] = (frug_message){.peer = peer, .tag = 20, .data = in + (size_t)peer * BYTES, .bytes = BYTES};
+        m[n++] = (frug_message){.peer = peer, .tag = 20, .sending = 1, .data = out, .bytes = BYTES};
+    }
+    if (status == FRUG_OK)
+        status = frugi_comm_exchange(comm, m, n);
+    for (int p = 0; p < size && status == FRUG_OK; p++)
+        for (size_t i = 0; i < BYTES && p != rank; i++)
+            if (in[(size_t)p * BYTES + i] != byte_of(p, 3, i))
+                status = FRUG_ERR_MISMATCH;
+    free(m);
+    free(in);
+    return status;
+}
+
+/* One lock and a search through all messages took minutes for this; it takes a fraction of a second. CTest's limit of
+ * time is what fails. */
+static void many_ranks_meet(void **state) {
+    (void)state;
+    crew_member *member = test_calloc(MANY, sizeof *member);
+    frug_comm *comm[MANY];
+    OK(frug_comm_threads(MANY, comm));
+    for (int i = 0; i < MANY; i++) {
+        member[i] = (crew_member){.comm = comm[i], .work = meet_and_exchange};
+        assert_int_equal(pthread_create(&member[i].thread, NULL, crew_run, &member[i]), 0);
+    }
+    for (int i = 0; i < MANY; i++)
+        assert_int_equal(pthread_join(member[i].thread, NULL), 0);
+    for (int i = 0; i < MANY; i++) {
+        if (member[i].status != FRUG_OK)
+            fail_msg("rank %d: %s", i, member[i].error);
+        frug_comm_destroy(comm[i]);
+    }
+    test_free(member);
+}
+
+/* ---- a rank that does not come ---- */
+
+static frug_status all_but_rank_2(frug_comm *comm, void *shared) {
+    int mine = 0, all[CREW_MOST];
+    (void)shared;
+    return frug_comm_rank(comm) == 2 ? FRUG_OK : frug_comm_gather(comm, &mine, sizeof mine, all);
+}
+
+static void a_missing_rank_is_named(void **state) {
+    (void)state;
+    crew_member member[CREW_MOST];
+    crew(5, all_but_rank_2, NULL, 0.2, member);
+    for (int i = 0; i < 5; i++) {
+        char want[64];
+        snprintf(want, sizeof want, "rank %d received nothing from rank 2 for 0.2 seconds", i);
+        assert_int_equal(member[i].status, i == 2 ? FRUG_OK : FRUG_ERR_COMM);
+        if (i != 2 && !strstr(member[i].error, want))
+            fail_msg("rank %d: '%s' lacks '%s'", i, member[i].error, want);
+    }
+}
+
+static frug_status differing_lengths(frug_comm *comm, void *shared) {
+    char mine[8] = "", all[8 * CREW_MOST];
+    (void)shared;
+    return frug_comm_gather(comm, mine, frug_comm_rank(comm) == 1 ? 8 : 4, all);
+}
+
+static void pieces_of_differing_length_are_an_error(void **state) {
+    (void)state;
+    crew_member member[CREW_MOST];
+    crew(3, differing_lengths, NULL, 20, member);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(member[i].status, FRUG_ERR_COMM);
+}
+
 static void what_cannot_be_sent_is_refused(void **state) {
     (void)state;
     frug_comm *comm[2];
@@ -101,6 +197,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_arrive_whole_and_in_order),
         cmocka_unit_test(everyone_hears_everyone_in_rank_order),
+        cmocka_unit_test(many_ranks_meet),
+        cmocka_unit_test(a_missing_rank_is_named),
+        cmocka_unit_test(pieces_of_differing_length_are_an_error),
         cmocka_unit_test(what_cannot_be_sent_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -105,7 +105,7 @@ static void a_part_of_a_group_is_a_group(void **state) {
     crew(5, part_work, NULL, 0.3, member);
     for (int i = 0; i < 5; i++)
         assert_int_equal(member[i].status, i == 1 ? FRUG_ERR_COMM : FRUG_OK);
-    assert_non_null(strstr(member[1].error, "rank 1 heard nothing from rank 3"));
+    assert_non_null(strstr(member[1].error, "rank 1 received nothing from rank 3"));
 }
 
 /* The numbers of the source stand at the head of blocks of 64; the zeros behind them lose every competition. */

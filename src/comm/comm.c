@@ -9,7 +9,6 @@
 #include <time.h>
 
 #define DEADLINE   60.0
-#define EAGER      50e-6  /* seconds of polling without sleep */
 #define SHORTEST   20e-6  /* the first sleep */
 #define LONGEST    500e-6 /* and the longest */
 #define RANKS_MOST (1 << 20)
@@ -23,8 +22,13 @@ frug_status frug_comm_create(const frug_transport *transport, void *ctx, int ran
                  size);
     frug_comm *made = frugi_calloc(1, sizeof *made);
     FRUG_FAIL_IF(!made, FRUG_ERR_MEMORY, "comm: out of memory");
-    *made = (frug_comm){
-        .transport = *transport, .ctx = ctx, .rank = rank, .size = size, .known_as = rank, .deadline = DEADLINE};
+    *made = (frug_comm){.transport = *transport,
+                        .ctx = ctx,
+                        .rank = rank,
+                        .size = size,
+                        .known_as = rank,
+                        .deadline = DEADLINE,
+                        .eager = FRUGI_EAGER};
     *comm = made;
     return FRUG_OK;
 }
@@ -105,12 +109,18 @@ static void rest(frug_comm *comm, double *pause) {
     *pause = *pause * 2 < LONGEST ? *pause * 2 : LONGEST;
 }
 
+frug_status frugi_comm_too_late(const frug_comm *comm, int peer) {
+    return frugi_fail(
+        FRUG_ERR_COMM,
+        "comm: timeout: rank %d received nothing from rank %d for %g seconds; it may have ended or be stopped",
+        comm->known_as, peer, comm->deadline);
+}
+
 static frug_status too_late(const frug_comm *comm, const frug_message *messages, size_t n) {
     size_t i = 0;
     while (i + 1 < n && messages[i].done)
         i++;
-    return frugi_fail(FRUG_ERR_COMM, "comm: rank %d heard nothing from rank %d for %g seconds; it may have ended",
-                      comm->known_as, messages[i].peer, comm->deadline);
+    return frugi_comm_too_late(comm, messages[i].peer);
 }
 
 frug_status frugi_comm_wait_for(frug_comm *comm, frug_message *messages, size_t n, size_t enough) {
@@ -126,7 +136,7 @@ frug_status frugi_comm_wait_for(frug_comm *comm, frug_message *messages, size_t 
         }
         if (now - news > comm->deadline)
             status = too_late(comm, messages, n);
-        else if (now - news > EAGER)
+        else if (now - news > comm->eager)
             rest(comm, &pause);
         if (status == FRUG_OK)
             status = frugi_comm_test(comm, messages, n, &done);
@@ -154,6 +164,8 @@ frug_status frugi_comm_exchange(frug_comm *comm, frug_message *messages, size_t 
 static frug_status gather(frug_comm *comm, int tag, const void *mine, size_t bytes, void *all, frug_message *messages) {
     unsigned char *to = all;
     size_t n = 0;
+    if (comm->gather && bytes <= FRUGI_SHORT)
+        return comm->gather(comm->ctx, comm, tag, mine, bytes, all);
     memcpy(to + (size_t)comm->rank * bytes, mine, bytes);
     for (int i = 1; i < comm->size; i++) {
         int peer = (comm->rank + i) % comm->size;

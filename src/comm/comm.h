@@ -16,8 +16,14 @@ struct frug_comm {
     int rank, size;
     int known_as;          /* the rank that error messages name: in a part of a group, that in the whole */
     double deadline;       /* seconds */
+    double eager;          /* seconds of polling before the first sleep */
     frug_message *message; /* room for frug_comm_gather(); NULL until its first call */
+    /* A shorter way to gather at most FRUGI_SHORT bytes of each; or NULL. */
+    frug_status (*gather)(void *ctx, const frug_comm *comm, int tag, const void *mine, size_t bytes, void *all);
 };
+
+#define FRUGI_EAGER 50e-6 /* seconds: what `eager` is where each worker has a core */
+#define FRUGI_SHORT 240u  /* bytes */
 
 /** Start a message. */
 frug_status frugi_comm_post(frug_comm *comm, frug_message *message);
@@ -33,6 +39,9 @@ frug_status frugi_comm_wait_for(frug_comm *comm, frug_message *messages, size_t 
 
 /** Start some messages and wait for all of them. */
 frug_status frugi_comm_exchange(frug_comm *comm, frug_message *messages, size_t n);
+
+/** The error of a rank that has waited for another longer than the deadline. */
+frug_status frugi_comm_too_late(const frug_comm *comm, int peer);
 
 /** Abandon those of some started messages that are not done. */
 void frugi_comm_abandon(frug_comm *comm, frug_message *messages, size_t n);

@@ -52,6 +52,7 @@ frug_status frugi_comm_part(frug_comm *parent, int first, int stride, int size, 
         return status;
     }
     (*comm)->known_as = parent->known_as;
+    (*comm)->eager = parent->eager;
     frugi_comm_part_refresh(*comm);
     return FRUG_OK;
 }

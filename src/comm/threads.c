@@ -1,177 +1,217 @@
 /*
  * threads.c - workers that are threads of one process; and the group of one.
  *
- * The handles share a hub: a lock, a bell that rings when anything changes, and the messages that have no partner yet.
- * The second of two partners to arrive copies the bytes, outside the lock, straight from one worker's buffer to the
- * other's.
+ * Every rank has a mailbox: messages to it that have no partner yet, hashed by sender and tag, under a lock of its own,
+ * and a bell that wakes this rank alone. The second of two partners to arrive copies the bytes, outside the lock,
+ * straight from one worker's buffer to the other's. So the cost of a message does not depend on how many ranks there
+ * are.
+ *
+ * Short pieces that all ranks gather do not travel as messages, which would be P^2 of them, but over a table
+ * (meeting.c).
  */
 #include "comm/comm.h"
+#include "comm/meeting.h"
 
 #include "common/memory.h"
 #include "common/status.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
-/** A message in the hub. */
+#define BUCKETS_MOST 256u  /* of a mailbox */
+#define NAP          50e-3 /* seconds */
+
+enum { WAITING, COPYING, DONE, BAD }; /* the states of a note */
+
+/** A message that was posted. Its rank alone makes it and uses it again. */
 typedef struct note {
-    struct note *next; /* in the list of those without partner, or of those to use again */
+    struct note *next; /* in a bucket of the receiver's mailbox; or of those to use again */
     frug_message *message;
     int from, to;
-    bool copying, done, bad;
+    atomic_int state;
 } note;
 
-typedef struct hub {
-    pthread_mutex_t lock;
-    pthread_cond_t bell;
-    note *waiting, **last; /* without partner, in the order they came */
-    note *spare;
-    uint64_t news; /* how often the bell has rung */
-    int handles;
-    struct seat *seat;
-} hub;
+typedef struct bucket {
+    note *first, **last; /* without partner, in the order they came */
+} bucket;
 
-/** One worker's handle. */
+/** One rank: its handle, its mailbox and its bell. */
 typedef struct seat {
-    hub *hub;
+    struct hub *hub;
     int rank;
-    uint64_t heard; /* rings of the bell that this worker knows of */
+    pthread_mutex_t lock; /* of the buckets and of news */
+    pthread_cond_t bell;
+    bucket *bucket;
+    uint64_t news;  /* how often the bell has rung */
+    uint64_t heard; /* rings that this rank knows of */
+    note *spare;
 } seat;
 
-static bool partners(const note *a, const note *b) {
-    return a->message->sending != b->message->sending && a->from == b->from && a->to == b->to &&
-           a->message->tag == b->message->tag;
-}
+typedef struct hub {
+    seat *seat;
+    int size;
+    unsigned buckets; /* of each mailbox, a power of two */
+    bucket *bucket;   /* of all mailboxes */
+    frugi_meeting *meeting;
+    atomic_int handles;
+} hub;
 
-/* Take the first partner of a note out of the list. */
-static note *find_partner(hub *h, const note *mine) {
-    for (note **at = &h->waiting; *at; at = &(*at)->next)
-        if (partners(*at, mine)) {
-            note *found = *at;
-            *at = found->next;
-            if (h->last == &found->next)
-                h->last = at;
-            return found;
-        }
-    return NULL;
-}
+/* ---- the bell ---------------------------------------------------------------------- */
 
-static note *new_note(hub *h) {
-    note *n = h->spare;
-    if (n)
-        h->spare = n->next;
-    else
-        n = frugi_malloc(sizeof *n);
-    return n;
-}
-
-/* Both at hand: copy without the lock, and ring. */
-static void deliver(hub *h, note *a, note *b) {
-    note *sender = a->message->sending ? a : b, *receiver = a->message->sending ? b : a;
-    a->copying = b->copying = true;
-    a->bad = b->bad = sender->message->bytes != receiver->message->bytes;
-    pthread_mutex_unlock(&h->lock);
-    if (!a->bad && sender->message->bytes)
-        memcpy(receiver->message->data, sender->message->data, sender->message->bytes);
-    pthread_mutex_lock(&h->lock);
-    a->copying = b->copying = false;
-    a->done = b->done = true;
-    h->news++;
-    pthread_cond_broadcast(&h->bell);
-}
-
-static frug_status post(void *ctx, frug_message *m) {
-    seat *s = ctx;
-    hub *h = s->hub;
-    pthread_mutex_lock(&h->lock);
-    note *n = new_note(h);
-    if (n) {
-        *n = (note){.message = m, .from = m->sending ? s->rank : m->peer, .to = m->sending ? m->peer : s->rank};
-        m->handle = n;
-        note *partner = find_partner(h, n);
-        if (partner) {
-            deliver(h, n, partner);
-        } else {
-            *h->last = n;
-            h->last = &n->next;
-        }
-    }
-    pthread_mutex_unlock(&h->lock);
-    return n ? FRUG_OK : FRUG_ERR_MEMORY;
-}
-
-static void retire(hub *h, note *n) {
-    n->next = h->spare;
-    h->spare = n;
-}
-
-static frug_status test(void *ctx, frug_message *m) {
-    hub *h = ((seat *)ctx)->hub;
-    note *n = m->handle;
-    pthread_mutex_lock(&h->lock);
-    bool bad = n->bad && n->done;
-    m->done = n->done;
-    if (m->done)
-        retire(h, n);
-    pthread_mutex_unlock(&h->lock);
-    return bad ? FRUG_ERR_COMM : FRUG_OK;
+static void ring(seat *s) {
+    pthread_mutex_lock(&s->lock);
+    s->news++;
+    pthread_cond_signal(&s->bell);
+    pthread_mutex_unlock(&s->lock);
 }
 
 /* A ring that came before the wait counts, or it would be slept through. */
 static frug_status wait_for_bell(void *ctx, double seconds) {
     seat *s = ctx;
-    hub *h = s->hub;
     int late = 0;
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     long long ns = until.tv_nsec + (long long)(seconds * 1e9);
     until.tv_sec += (time_t)(ns / 1000000000);
     until.tv_nsec = (long)(ns % 1000000000);
-    pthread_mutex_lock(&h->lock);
-    while (h->news == s->heard && late != ETIMEDOUT)
-        late = pthread_cond_timedwait(&h->bell, &h->lock, &until);
-    s->heard = h->news;
-    pthread_mutex_unlock(&h->lock);
+    pthread_mutex_lock(&s->lock);
+    while (s->news == s->heard && late != ETIMEDOUT)
+        late = pthread_cond_timedwait(&s->bell, &s->lock, &until);
+    s->heard = s->news;
+    pthread_mutex_unlock(&s->lock);
     return FRUG_OK;
 }
 
-static void abandon(void *ctx, frug_message *m) {
-    hub *h = ((seat *)ctx)->hub;
-    note *n = m->handle;
-    pthread_mutex_lock(&h->lock);
-    while (n->copying)
-        pthread_cond_wait(&h->bell, &h->lock);
-    for (note **at = &h->waiting; !n->done && *at; at = &(*at)->next)
-        if (*at == n) {
-            *at = n->next;
-            if (h->last == &n->next)
-                h->last = at;
-            break;
+/* ---- messages ----------------------------------------------------------------------- */
+
+static bucket *bucket_of(const hub *h, const note *n) {
+    unsigned hash = (unsigned)n->from + (unsigned)n->message->tag * 0x9e3779b1u;
+    return &h->seat[n->to].bucket[hash & (h->buckets - 1)];
+}
+
+static bool partners(const note *a, const note *b) {
+    return a->message->sending != b->message->sending && a->from == b->from && a->message->tag == b->message->tag;
+}
+
+static void take_out(bucket *b, note **at) {
+    note *n = *at;
+    *at = n->next;
+    if (b->last == &n->next)
+        b->last = at;
+}
+
+/* Take the first partner of a note out of its bucket; where there is none the note stays there itself. */
+static note *find_partner(bucket *b, note *mine) {
+    for (note **at = &b->first; *at; at = &(*at)->next)
+        if (partners(*at, mine)) {
+            note *found = *at;
+            take_out(b, at);
+            atomic_store_explicit(&found->state, COPYING, memory_order_relaxed);
+            return found;
         }
-    retire(h, n);
-    pthread_mutex_unlock(&h->lock);
+    *b->last = mine;
+    b->last = &mine->next;
+    return NULL;
+}
+
+/* Both are there: copy, and wake the one who came first. From the moment its note is done it may be used again. */
+static void deliver(hub *h, note *mine, note *theirs) {
+    const frug_message *a = mine->message, *b = theirs->message;
+    seat *other = &h->seat[a->sending ? mine->to : mine->from];
+    int state = a->bytes == b->bytes ? DONE : BAD;
+    if (state == DONE && a->bytes)
+        memcpy(a->sending ? b->data : a->data, a->sending ? a->data : b->data, a->bytes);
+    atomic_store_explicit(&mine->state, state, memory_order_relaxed);
+    atomic_store_explicit(&theirs->state, state, memory_order_release);
+    ring(other);
+}
+
+static frug_status post(void *ctx, frug_message *m) {
+    seat *s = ctx;
+    hub *h = s->hub;
+    note *n = s->spare;
+    if (n)
+        s->spare = n->next;
+    else if (!(n = frugi_malloc(sizeof *n)))
+        return FRUG_ERR_MEMORY;
+    n->next = NULL;
+    n->message = m;
+    n->from = m->sending ? s->rank : m->peer;
+    n->to = m->sending ? m->peer : s->rank;
+    atomic_init(&n->state, WAITING);
+    m->handle = n;
+    pthread_mutex_t *lock = &h->seat[n->to].lock;
+    pthread_mutex_lock(lock);
+    note *partner = find_partner(bucket_of(h, n), n);
+    pthread_mutex_unlock(lock);
+    if (partner)
+        deliver(h, n, partner);
+    return FRUG_OK;
+}
+
+static void retire(seat *s, note *n) {
+    n->next = s->spare;
+    s->spare = n;
+}
+
+static frug_status test(void *ctx, frug_message *m) {
+    note *n = m->handle;
+    int state = atomic_load_explicit(&n->state, memory_order_acquire);
+    m->done = state == DONE || state == BAD;
+    if (m->done)
+        retire(ctx, n);
+    return state == BAD ? FRUG_ERR_COMM : FRUG_OK;
+}
+
+static void abandon(void *ctx, frug_message *m) {
+    seat *s = ctx;
+    note *n = m->handle;
+    pthread_mutex_t *lock = &s->hub->seat[n->to].lock;
+    pthread_mutex_lock(lock);
+    bucket *b = bucket_of(s->hub, n);
+    if (atomic_load_explicit(&n->state, memory_order_relaxed) == WAITING)
+        for (note **at = &b->first; *at; at = &(*at)->next)
+            if (*at == n) {
+                take_out(b, at);
+                atomic_store_explicit(&n->state, DONE, memory_order_relaxed);
+                break;
+            }
+    pthread_mutex_unlock(lock);
+    while (atomic_load_explicit(&n->state, memory_order_acquire) == COPYING)
+        wait_for_bell(s, NAP);
+    retire(s, n);
+}
+
+/* ---- the group --------------------------------------------------------------------------- */
+
+static frug_status gather(void *ctx, const frug_comm *comm, int tag, const void *mine, size_t bytes, void *all) {
+    return frugi_meeting_gather(((seat *)ctx)->hub->meeting, comm, tag, mine, bytes, all);
 }
 
 static void free_hub(hub *h) {
-    for (note *n = h->spare; n; n = h->spare) {
-        h->spare = n->next;
-        frugi_free(n);
+    for (int i = 0; i < h->size && h->seat; i++) {
+        seat *s = &h->seat[i];
+        for (note *n = s->spare; n; n = s->spare) {
+            s->spare = n->next;
+            frugi_free(n);
+        }
+        pthread_cond_destroy(&s->bell);
+        pthread_mutex_destroy(&s->lock);
     }
-    pthread_cond_destroy(&h->bell);
-    pthread_mutex_destroy(&h->lock);
+    frugi_meeting_destroy(h->meeting);
+    frugi_free(h->bucket);
     frugi_free(h->seat);
     frugi_free(h);
 }
 
 static void leave(void *ctx) {
     hub *h = ((seat *)ctx)->hub;
-    pthread_mutex_lock(&h->lock);
-    int left = --h->handles;
-    pthread_mutex_unlock(&h->lock);
-    if (!left)
+    if (atomic_fetch_sub(&h->handles, 1) == 1)
         free_hub(h);
 }
 
@@ -184,36 +224,61 @@ static const frug_transport transport = {.struct_size = sizeof transport,
                                          .abandon = abandon,
                                          .destroy = leave};
 
+static void open_seat(hub *h, int rank) {
+    seat *s = &h->seat[rank];
+    s->hub = h;
+    s->rank = rank;
+    s->bucket = h->bucket + (size_t)rank * h->buckets;
+    for (unsigned i = 0; i < h->buckets; i++)
+        s->bucket[i].last = &s->bucket[i].first;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->bell, NULL);
+}
+
 static hub *make_hub(int size) {
     hub *h = frugi_calloc(1, sizeof *h);
-    seat *seats = frugi_calloc((size_t)size, sizeof *seats);
-    if (!h || !seats) {
-        frugi_free(h);
-        frugi_free(seats);
+    if (!h)
+        return NULL;
+    h->buckets = 1;
+    while (h->buckets < (unsigned)size && h->buckets < BUCKETS_MOST)
+        h->buckets *= 2;
+    h->bucket = frugi_calloc((size_t)size * h->buckets, sizeof *h->bucket);
+    h->meeting = frugi_meeting_create(size);
+    seat *seats = h->bucket && h->meeting ? frugi_calloc((size_t)size, sizeof *h->seat) : NULL;
+    if (!seats) {
+        free_hub(h);
         return NULL;
     }
-    pthread_mutex_init(&h->lock, NULL);
-    pthread_cond_init(&h->bell, NULL);
-    h->last = &h->waiting;
     h->seat = seats;
+    h->size = size;
+    for (int i = 0; i < size; i++)
+        open_seat(h, i);
     return h;
+}
+
+/* Threads that share a core poll the less the more there are: what one polls, another cannot compute. */
+static double eager(int size) {
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return cores >= size ? FRUGI_EAGER : FRUGI_EAGER * (double)(cores > 1 ? cores : 1) / size;
 }
 
 frug_status frug_comm_threads(int size, frug_comm **comms) {
     FRUG_FAIL_IF(size < 1 || !comms, FRUG_ERR_ARG, "comm: %d threads, or no place for the result", size);
     hub *h = make_hub(size);
     FRUG_FAIL_IF(!h, FRUG_ERR_MEMORY, "comm: out of memory");
-    for (; h->handles < size; h->handles++) {
-        int i = h->handles;
-        h->seat[i] = (seat){.hub = h, .rank = i};
+    atomic_init(&h->handles, 0);
+    for (int i = 0; i < size; i++) {
         frug_status status = frug_comm_create(&transport, &h->seat[i], i, size, &comms[i]);
-        if (status == FRUG_OK)
-            continue;
-        if (i == 0)
-            free_hub(h);
-        while (i > 0)
-            frug_comm_destroy(comms[--i]);
-        return status;
+        if (status != FRUG_OK) {
+            if (i == 0)
+                free_hub(h);
+            while (i > 0)
+                frug_comm_destroy(comms[--i]);
+            return status;
+        }
+        comms[i]->gather = gather;
+        comms[i]->eager = eager(size);
+        atomic_fetch_add(&h->handles, 1);
     }
     return FRUG_OK;
 }

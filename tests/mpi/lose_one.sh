@@ -41,7 +41,7 @@ lose() {
 # Both other ranks must have got FRUG_ERR_COMM at the deadline.
 expect_deadline() {
     local said
-    said=$(grep -c 'communication failed: .* heard nothing from rank 1 for 2 seconds' "$work/said" || true)
+    said=$(grep -c 'communication failed: .* received nothing from rank 1 for 2 seconds' "$work/said" || true)
     [ "$said" -eq 2 ] || fail "$1: $said of 2 ranks noticed"
 }
 

@@ -201,7 +201,7 @@ static void trouble_of_one_is_an_error_of_all_and_nobody_hangs(void **state) {
         {OTHER_LAYOUT, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE, "different layouts"},
         {OTHER_STEP, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE, "at step 7"},
         {BAD_RANGE, FRUG_ERR_ARG, FRUG_ERR_REMOTE, "rank 1 failed at step 3"},
-        {SILENT, FRUG_OK, FRUG_ERR_COMM, "heard nothing from rank 1"},
+        {SILENT, FRUG_OK, FRUG_ERR_COMM, "received nothing from rank 1"},
     };
     char config[64], words[512], word[32];
     for (size_t n = 0; job_size() > 1 && algorithm_at(n, word); n++)

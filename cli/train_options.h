@@ -9,8 +9,8 @@
 
 #define FRUGI_OPTIONS_DATA                                                                                             \
     {"data", 'd', "DIR", "builtin",                                                                                    \
-     "directory of the data set; what is in it is found out. fashion-mnist: where Debian puts it; builtin: made up, "  \
-     "as the model wants it"},                                                                                         \
+     "directory of the data set, or a text file; what is in it is found out. fashion-mnist: where Debian puts it; "    \
+     "builtin: made up, as the model wants it"},                                                                       \
         {"tokens", 0, "WHAT", NULL,                                                                                    \
          "text: bytes, a directory with GPT-2's encoder.json and vocab.bpe, or a WordPiece vocabulary"},               \
     {                                                                                                                  \

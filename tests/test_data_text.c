@@ -3,7 +3,10 @@
  * their tokens, hidden tokens are hidden by the rule, and wrong files are refused with a place.
  */
 #include "data/data.h"
+#include "data/text_files.h"
+#include "data/tokens.h"
 #include "say.h"
+#include "unpack.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -130,14 +133,146 @@ static void wrong_text_is_refused(void **state) {
     caught c;
     (void)state;
     place_make(place, "abc");
-    assert_refused(FRUGI_TASK_LANGUAGE, place, NULL, "expected 'train.txt' with some text in this directory");
+    assert_refused(FRUGI_TASK_LANGUAGE, place, NULL,
+                   "expected 'train.txt', 'wiki.train.tokens', 'wiki.train.raw' or any");
+    assert_refused(FRUGI_TASK_LANGUAGE, "/no/where.txt", NULL, "/no/where.txt: No such file");
     assert_refused(FRUGI_TASK_MASKED, place, NULL, "needs the file of a WordPiece vocabulary");
+    place_text(place, "train.txt", "");
+    assert_refused(FRUGI_TASK_LANGUAGE, place, NULL, "abc: expected some text to train on, found none");
     place_text(place, "train.txt", "short");
     assert_refused(FRUGI_TASK_LANGUAGE, place, NULL, "expected training data for at least one sample");
     assert_refused(FRUGI_TASK_LANGUAGE, place, "/nowhere", "/nowhere: expected 'encoder.json'");
     catch_begin(&c);
     assert_int_equal(frugi_data_open(&want, &data), FRUGI_EXIT_FAIL);
     assert_non_null(strstr(catch_end(&c), "samples of 1 tokens: expected 8 to 65536"));
+    place_remove(place);
+}
+
+/* Texts as they were handed out. */
+typedef struct handed {
+    char text[FRUGI_SPLITS][4096];
+    size_t len[FRUGI_SPLITS], pieces;
+} handed;
+
+static int keep_text(void *with, frugi_split split, const unsigned char *text, size_t len) {
+    handed *h = with;
+    char last = h->len[split] ? h->text[split][h->len[split] - 1] : '\0';
+    if (last) { /* before a space, between two characters that are to be seen */
+        assert_true(last > ' ' && last < 0x7F);
+        assert_true(len > 1 && text[0] == ' ' && text[1] > ' ' && text[1] < 0x7F);
+    }
+    assert_true(h->len[split] + len < sizeof h->text[split]);
+    memcpy(h->text[split] + h->len[split], text, len);
+    h->len[split] += len;
+    h->pieces++;
+    return FRUGI_EXIT_OK;
+}
+
+static void read_text(const char *path, handed *h, const char *said) {
+    caught c;
+    memset(h, 0, sizeof *h);
+    catch_begin(&c);
+    assert_int_equal(frugi_text_read(path, keep_text, h), FRUGI_EXIT_OK);
+    catch_end(&c);
+    if (said ? strstr(c.text, said) == NULL : c.text[0] != '\0')
+        fail_msg("said '%s'; expected: %s", c.text, said ? said : "nothing");
+}
+
+/* A text without splits: nine parts in ten, half a part, half a part, cut where lines or characters begin. */
+static void any_text_is_cut_in_three(void **state) {
+    char place[PLACE_MAX], path[2 * PLACE_MAX], lines[2001] = "";
+    handed h;
+    (void)state;
+    for (int i = 0; i < 200; i++)
+        snprintf(lines + 10 * i, 11, "line %04d\n", i);
+    lines[1799] = 'x'; /* the end of line 179: the first cut goes on to the next */
+    place_make(place, "books");
+    place_text(place, "any.txt", lines);
+    snprintf(path, sizeof path, "%s/any.txt", place);
+    read_text(path, &h, "of its 2.00 kB the first 90 % train, the next 5 % validate, the last 5 % test");
+    assert_int_equal(h.len[FRUGI_TRAIN], 1810);
+    assert_int_equal(h.len[FRUGI_VALID], 90);
+    assert_int_equal(h.len[FRUGI_TEST], 100);
+    assert_memory_equal(h.text[FRUGI_TEST], lines + 1900, 100);
+    frugi_data *data = open_text(FRUGI_TASK_LANGUAGE, path, NULL, T); /* as `train --data any.txt` does */
+    assert_string_equal(frugi_data_about(data)->name, "any.txt");
+    assert_int_equal(frugi_data_about(data)->count[FRUGI_TEST], 13);
+    frugi_data_close(data);
+    for (int i = 0; i < 1000; i++)
+        memcpy(lines + 2 * i, "\xC3\xA4", 2); /* no line ends; characters of two bytes */
+    lines[0] = lines[1] = 'a';
+    place_text(place, "any.txt", lines + 1);
+    read_text(path, &h, "any.txt");
+    assert_int_equal(h.len[FRUGI_TRAIN], 1801); /* 1999 - 199 = 1800 is within a character */
+    assert_int_equal(h.len[FRUGI_VALID], 100);
+    place_remove(place);
+}
+
+static void folders_of_text_are_read(void **state) {
+    static const char *const layouts[][FRUGI_SPLITS] = {{"train.txt", "valid.txt", "test.txt"},
+                                                        {"wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens"},
+                                                        {"wiki.train.raw", "wiki.valid.raw", "wiki.test.raw"}};
+    char place[PLACE_MAX];
+    handed h;
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        place_make(place, "wikitext-103");
+        for (int k = 0; k < FRUGI_SPLITS; k++)
+            place_text(place, layouts[i][k], layouts[i][k]);
+        read_text(place, &h, NULL);
+        for (int k = 0; k < FRUGI_SPLITS; k++)
+            assert_string_equal(h.text[k], layouts[i][k]);
+        place_remove(place);
+    }
+    place_make(place, "books");
+    place_text(place, "b.txt", "second\n");
+    place_text(place, "a.txt", "first\n");
+    place_text(place, "c.md", "no text\n");
+    read_text(place, &h, "books has no files for each split");
+    assert_string_equal(h.text[FRUGI_TRAIN], "first\nsecond"); /* of 13 bytes one is to judge by */
+    assert_string_equal(h.text[FRUGI_VALID], "\n");
+    place_remove(place);
+}
+
+/* Whatever the pieces, the whole is the text, and so are its tokens. */
+static int encode_piece(void *with, frugi_split split, const unsigned char *text, size_t len) {
+    void **both = with;
+    (void)split;
+    return frugi_tokens_encode(both[0], text, len, both[1]);
+}
+
+static void texts_come_in_pieces(void **state) {
+    static const char text[] = "a  b c\n d 'e f's \xC3\xA4 \xC3\xA4 g h  \n\n i - j     k l\tm \nn o";
+    char place[PLACE_MAX], path[2 * PLACE_MAX], real[PLACE_MAX];
+    handed h;
+    (void)state;
+    place_make(place, "abc");
+    place_text(place, "train.txt", text);
+    snprintf(path, sizeof path, "%s/train.txt", place);
+    for (size_t piece = 2; piece < sizeof text + 2; piece++) {
+        memset(&h, 0, sizeof h);
+        assert_int_equal(frugi_text_stream(path, piece, FRUGI_TRAIN, keep_text, &h), FRUGI_EXIT_OK);
+        assert_string_equal(h.text[FRUGI_TRAIN], text);
+        assert_true(piece < sizeof text ? piece > 20 || h.pieces > 2 : h.pieces == 1);
+    }
+    if (real_data("tokenizers", real) != NULL) {
+        frugi_bytes bytes;
+        frugi_tokens *tokens = NULL;
+        frugi_ids whole = {0}, pieces = {0};
+        assert_int_equal(frugi_tokens_open(real, &tokens), FRUGI_EXIT_OK);
+        assert_non_null(real_data("wikitext-2/valid.txt.xz", real));
+        assert_int_equal(frugi_unpack_file(real, 1 << 24, &bytes), FRUGI_EXIT_OK);
+        place_write(place, "train.txt", bytes.data, bytes.len);
+        assert_int_equal(frugi_tokens_encode(tokens, bytes.data, bytes.len, &whole), FRUGI_EXIT_OK);
+        void *both[] = {tokens, &pieces};
+        assert_int_equal(frugi_text_stream(path, 100, FRUGI_TRAIN, encode_piece, both), FRUGI_EXIT_OK);
+        assert_int_equal(pieces.len, whole.len);
+        assert_memory_equal(pieces.data, whole.data, whole.len * 2);
+        frugi_ids_free(&whole);
+        frugi_ids_free(&pieces);
+        frugi_bytes_free(&bytes);
+        frugi_tokens_close(tokens);
+    }
     place_remove(place);
 }
 
@@ -267,10 +402,16 @@ static void wikitext_is_the_same_both_ways(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(windows_shift_and_targets_follow),      cmocka_unit_test(tests_ask_for_every_token_once),
-        cmocka_unit_test(tokenised_files_are_taken_as_they_are), cmocka_unit_test(wrong_text_is_refused),
-        cmocka_unit_test(tokens_are_hidden_by_the_rule),         cmocka_unit_test(masks_change_in_training_only),
+        cmocka_unit_test(windows_shift_and_targets_follow),
+        cmocka_unit_test(tests_ask_for_every_token_once),
+        cmocka_unit_test(tokenised_files_are_taken_as_they_are),
+        cmocka_unit_test(wrong_text_is_refused),
+        cmocka_unit_test(tokens_are_hidden_by_the_rule),
+        cmocka_unit_test(masks_change_in_training_only),
         cmocka_unit_test(wikitext_is_the_same_both_ways),
+        cmocka_unit_test(any_text_is_cut_in_three),
+        cmocka_unit_test(folders_of_text_are_read),
+        cmocka_unit_test(texts_come_in_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

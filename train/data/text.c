@@ -1,11 +1,12 @@
 /*
- * Text for language models and masked models: a directory with train.txt, and valid.txt and test.txt where there are.
+ * Text for language models and masked models; text_files.c finds it.
  * The whole of a split is one row of tokens; a sample is a window of it. Windows do not overlap. For training they
  * begin at another place each epoch, so that a window's edge does not always cut the same context; for testing they
  * cover all that there is, the last one with a part where nothing is asked.
  */
 #include "random.h"
 #include "source.h"
+#include "text_files.h"
 #include "tokens.h"
 #include "unpack.h"
 #include "wordpiece.h"
@@ -108,51 +109,43 @@ static void count_windows(frugi_data *data, uint32_t extra) {
     }
 }
 
-/* Turn one file into tokens; a missing one leaves the list empty. */
-typedef int to_tokens(const void *with, const char *path, const frugi_bytes *bytes, frugi_ids *ids);
+/* Where text becomes tokens. */
+typedef struct encoder {
+    frugi_data *data;
+    const frugi_tokens *tokens;    /* language */
+    const frugi_wordpiece *pieces; /* masked */
+    frugi_wordpiece_cache cache;
+} encoder;
 
-static int read_split(const char *dir, const char *name, to_tokens *convert, const void *with, frugi_ids *ids) {
-    char *path = frugi_unpack_find(dir, name);
-    if (path == NULL)
+static int encode(void *with, frugi_split split, const unsigned char *bytes, size_t len) {
+    encoder *e = with;
+    frugi_ids *ids = &((text *)e->data->state)->ids[split];
+    if (e->tokens != NULL)
+        return frugi_tokens_encode(e->tokens, bytes, len, ids);
+    if (frugi_wordpiece_encode(e->pieces, &e->cache, bytes, len, ids) == 0)
         return FRUGI_EXIT_OK;
-    frugi_bytes bytes;
-    int status = frugi_unpack_file(path, file_max, &bytes);
-    if (status == FRUGI_EXIT_OK) {
-        status = convert(with, path, &bytes, ids);
-        frugi_bytes_free(&bytes);
-    }
-    free(path);
+    return frugi_error("not enough memory for the tokens of %zu bytes", len);
+}
+
+static int read_text(const char *path, encoder *e) {
+    text *s = e->data->state;
+    for (int i = 0; i < FRUGI_SPLITS; i++)
+        s->ids[i].wide = e->data->info.vocab > UINT16_MAX + 1;
+    int status = frugi_text_read(path, encode, e);
+    if (status == FRUGI_EXIT_OK && s->ids[FRUGI_TRAIN].len == 0)
+        status = frugi_error("%s: expected some text to train on, found none", path);
+    frugi_wordpiece_cache_free(&e->cache);
     return status;
 }
 
-static int read_splits(const char *dir, const char *end, to_tokens *convert, const void *with, frugi_data *data) {
-    text *s = data->state;
-    char name[32];
-    for (int i = 0; i < FRUGI_SPLITS; i++) {
-        s->ids[i].wide = data->info.vocab > UINT16_MAX + 1;
-        snprintf(name, sizeof name, "%s.%s", frugi_split_names[i], end);
-        if (read_split(dir, name, convert, with, &s->ids[i]) != FRUGI_EXIT_OK)
-            return FRUGI_EXIT_FAIL;
-        if (i == FRUGI_TRAIN && s->ids[i].len == 0)
-            return frugi_error("%s: expected '%s' with some text in this directory, plain, .gz or .xz", dir, name);
-    }
-    return FRUGI_EXIT_OK;
-}
-
-static int tokens_of_text(const void *with, const char *path, const frugi_bytes *bytes, frugi_ids *ids) {
-    (void)path;
-    return frugi_tokens_encode(with, bytes->data, bytes->len, ids);
-}
-
 /* Tokens that someone else has made: little-endian 16-bit numbers. */
-static int tokens_of_numbers(const void *with, const char *path, const frugi_bytes *bytes, frugi_ids *ids) {
-    const uint32_t *vocab = with;
+static int tokens_of_numbers(const char *path, const frugi_bytes *bytes, frugi_ids *ids) {
     if (bytes->len % 2 != 0)
         return frugi_error("%s: byte %zu: the file ends; expected numbers of two bytes", path, bytes->len);
     for (size_t i = 0; i < bytes->len; i += 2) {
         uint32_t id = bytes->data[i] | (uint32_t)bytes->data[i + 1] << 8;
-        if (id >= *vocab)
-            return frugi_error("%s: byte %zu: expected a token below %u, found %u", path, i, *vocab, id);
+        if (id >= GPT2_VOCAB)
+            return frugi_error("%s: byte %zu: expected a token below %d, found %u", path, i, GPT2_VOCAB, id);
         if (frugi_ids_push(ids, id) != 0)
             return frugi_error("%s: not enough memory for its tokens", path);
     }
@@ -170,8 +163,22 @@ static text *begin(const frugi_source *source, frugi_data *data) {
 }
 
 static int open_tokenised(const frugi_data_want *want, frugi_data *data) {
+    text *s = data->state;
+    char name[32];
+    int status = FRUGI_EXIT_OK;
     data->info.vocab = GPT2_VOCAB;
-    return read_splits(want->path, "gpt2bpe.u16", tokens_of_numbers, &data->info.vocab, data);
+    for (int i = 0; i < FRUGI_SPLITS && status == FRUGI_EXIT_OK; i++) {
+        frugi_bytes bytes = {NULL, 0};
+        snprintf(name, sizeof name, "%s.gpt2bpe.u16", frugi_split_names[i]);
+        char *path = frugi_unpack_find(want->path, name);
+        if (path != NULL)
+            status = frugi_unpack_file(path, file_max, &bytes);
+        if (path != NULL && status == FRUGI_EXIT_OK)
+            status = tokens_of_numbers(path, &bytes, &s->ids[i]);
+        frugi_bytes_free(&bytes);
+        free(path);
+    }
+    return status;
 }
 
 static int open_text(const frugi_data_want *want, frugi_data *data) {
@@ -179,7 +186,7 @@ static int open_text(const frugi_data_want *want, frugi_data *data) {
     if (frugi_tokens_open(want->tokens == NULL ? "bytes" : want->tokens, &tokens) != FRUGI_EXIT_OK)
         return FRUGI_EXIT_FAIL;
     data->info.vocab = frugi_tokens_vocab(tokens);
-    int status = read_splits(want->path, "txt", tokens_of_text, tokens, data);
+    int status = read_text(want->path, &(encoder){.data = data, .tokens = tokens});
     frugi_tokens_close(tokens);
     return status;
 }
@@ -194,13 +201,6 @@ int frugi_text_open(const frugi_data_want *want, frugi_data *data) {
     s->window = want->length;
     count_windows(data, 1);
     return status;
-}
-
-static int pieces_of_text(const void *with, const char *path, const frugi_bytes *bytes, frugi_ids *ids) {
-    frugi_wordpiece_cache cache = {0};
-    int bad = frugi_wordpiece_encode(with, &cache, bytes->data, bytes->len, ids);
-    frugi_wordpiece_cache_free(&cache);
-    return bad ? frugi_error("%s: not enough memory for its tokens", path) : FRUGI_EXIT_OK;
 }
 
 int frugi_masked_open(const frugi_data_want *want, frugi_data *data) {
@@ -218,7 +218,7 @@ int frugi_masked_open(const frugi_data_want *want, frugi_data *data) {
     s->first = (int32_t)special->first;
     s->last = (int32_t)special->separator;
     s->rule = (frugi_mask_rule){(int32_t)special->mask, 0, data->info.vocab};
-    int status = read_splits(want->path, "txt", pieces_of_text, pieces, data);
+    int status = read_text(want->path, &(encoder){.data = data, .pieces = pieces});
     count_windows(data, 0);
     frugi_wordpiece_destroy(pieces);
     return status;

@@ -182,8 +182,6 @@ int frugi_arg_word(const frugi_args *args, const char *name, const char *const *
         }
     }
     frugi_usage_error("%s: --%s: unknown word '%s'", args->command->name, name, text == NULL ? "" : text);
-    const char *nearest = text == NULL ? NULL : frugi_nearest(text, words);
-    if (nearest != NULL)
-        frugi_hint("did you mean %s?", nearest);
+    frugi_hint_words(text == NULL ? "" : text, words);
     return FRUGI_EXIT_USAGE;
 }

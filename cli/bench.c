@@ -192,6 +192,14 @@ static int read_count(const frugi_args *args, const char *name, uint64_t fallbac
     return frugi_arg_given(args, name) ? frugi_arg_u64(args, name, min, max, count) : FRUGI_EXIT_OK;
 }
 
+static int check_config(const char *text) {
+    frug_config *parsed = NULL;
+    if (frug_config_create(text, &parsed) != FRUG_OK)
+        return frugi_config_error();
+    frug_config_destroy(parsed);
+    return FRUGI_EXIT_OK;
+}
+
 static int read_run(const frugi_args *args, frugi_bench *bench, list *l) {
     int quick = frugi_arg_given(args, "quick"), status;
     uint64_t rounds = 0, threads = 0;
@@ -204,6 +212,8 @@ static int read_run(const frugi_args *args, frugi_bench *bench, list *l) {
     bench->json = frugi_arg_given(args, "json");
     l->filter = frugi_arg(args, "case");
     l->config = frugi_arg(args, "config");
+    if (l->config && (status = check_config(l->config)) != FRUGI_EXIT_OK)
+        return status;
     int second = !frugi_arg_given(args, "threads") && sysconf(_SC_NPROCESSORS_ONLN) >= 2;
 #ifndef _OPENMP
     if (threads > 1)
@@ -288,11 +298,8 @@ static int bench_reduce(const frugi_args *args) {
                          : snprintf(run.base, sizeof run.base, "%s", config);
     if (length < 0 || (size_t)length >= sizeof run.base)
         return frugi_usage_error("--config is too long");
-    frug_config *parsed = NULL;
-    if (frug_config_create(run.base, &parsed) != FRUG_OK)
-        return frugi_config_error();
-    frug_config_destroy(parsed);
-    return frugi_bench_reduce(&run);
+    status = check_config(run.base);
+    return status == FRUGI_EXIT_OK ? frugi_bench_reduce(&run) : status;
 }
 
 /* Options that only `bench recover` has. */

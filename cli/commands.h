@@ -4,6 +4,8 @@
 
 #include "args.h"
 
+#include <stdio.h>
+
 extern const frugi_command frugi_command_train;      /* train.c */
 extern const frugi_command frugi_command_finetune;   /* finetune.c */
 extern const frugi_command frugi_command_eval;       /* eval.c */
@@ -34,7 +36,7 @@ int frugi_unknown_command(const char *name);
 /** Print what --help of a command prints, on stdout. */
 void frugi_help_command(const frugi_command *command);
 
-/** Print what frugrad --help prints, on stdout. */
-void frugi_help_program(void);
+/** Print what frugrad --help prints. */
+void frugi_help_program(FILE *to);
 
 #endif

@@ -69,12 +69,8 @@ static int check_list(const char *option, const char *list, const char *const *i
             known |= strcmp(ids[i], word) == 0;
         if (known)
             continue;
-        const char *nearest = frugi_nearest(word, ids);
         frugi_usage_error("compare: --%s: suite %s of size %s has no '%s'", option, s->name, s->size, word);
-        if (nearest != NULL)
-            frugi_hint("did you mean %s?", nearest);
-        else
-            frugi_hint("--plan shows what it has");
+        frugi_hint_words(word, ids);
         return FRUGI_EXIT_USAGE;
     }
     return FRUGI_EXIT_OK;

@@ -80,8 +80,8 @@ int frugi_compare_find_data(frugi_compare *c, bool asked_for) {
         if (c->data == NULL || asked_for || c->suite.tasks == 1) {
             frugi_error("task %s needs data in %s/%s%s%s", t->id, c->data != NULL ? c->data : "--data DIR", t->folder,
                         t->test != NULL ? ", with " : "", t->test != NULL ? t->test : "");
-            frugi_hint("--size smoke needs none");
-            return FRUGI_EXIT_FAIL;
+            frugi_hint("--size smoke needs none; docs/data.md says where each data set comes from");
+            return c->data == NULL ? FRUGI_EXIT_USAGE : FRUGI_EXIT_FAIL;
         }
         frugi_error("task %s is left out: there is no %s/%s%s%s", t->id, c->data, t->folder,
                     t->test != NULL ? ", or it has no " : "", t->test != NULL ? t->test : "");

@@ -5,6 +5,7 @@
  */
 #include "commands.h"
 #include "files.h"
+#include "frugrad.h"
 #include "say.h"
 #include "show.h"
 
@@ -177,11 +178,22 @@ static void compare(const outcome run[2]) {
     printf("\n");
 }
 
+/* Before a minute of dense training. */
+static int check_method(const char *method) {
+    frug_config *config = NULL;
+    if (frug_config_create(method, &config) != FRUG_OK)
+        return frugi_config_error();
+    frug_config_destroy(config);
+    return FRUGI_EXIT_OK;
+}
+
 static int demo_run(const frugi_args *args) {
     outcome run[2] = {{.name = "dense", .method = "dense"},
                       {.name = frugi_arg(args, "method"), .method = frugi_arg(args, "method")}};
     const char *data = frugi_arg(args, "data");
-    int status = FRUGI_EXIT_OK;
+    int status = check_method(run[1].method);
+    if (status != FRUGI_EXIT_OK)
+        return status;
     if (data == NULL && access(DEBIAN_IMAGES, R_OK) == 0) {
         data = "fashion-mnist";
     } else if (data == NULL) {

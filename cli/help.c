@@ -43,14 +43,14 @@ void frugi_help_command(const frugi_command *command) {
         command->more();
 }
 
-void frugi_help_program(void) {
+void frugi_help_program(FILE *to) {
     const frugi_command *command;
-    printf("frugrad %s: send a few percent of a gradient, keep the rest for later\n\n", frug_version());
-    printf("Usage: frugrad COMMAND [options]\n\nCommands:\n");
+    fprintf(to, "frugrad %s: send a few percent of a gradient, keep the rest for later\n\n", frug_version());
+    fprintf(to, "Usage: frugrad COMMAND [options]\n\nCommands:\n");
     for (size_t i = 0; (command = frugi_command_at(i)) != NULL; i++)
         if (!command->hidden)
-            printf("  %-12s%s\n", command->name, command->summary);
-    printf("\n`frugrad COMMAND --help` tells more; `frugrad inspect` shows the CPU and the presets.\n");
+            fprintf(to, "  %-12s%s\n", command->name, command->summary);
+    fprintf(to, "\n`frugrad COMMAND --help` tells more; `frugrad inspect` shows the CPU and the presets.\n");
 }
 
 int frugi_unknown_command(const char *name) {
@@ -72,7 +72,7 @@ int frugi_unknown_command(const char *name) {
 
 static int run_help(const frugi_args *args) {
     if (args->operand_count == 0) {
-        frugi_help_program();
+        frugi_help_program(stdout);
         return FRUGI_EXIT_OK;
     }
     const frugi_command *command = frugi_command_find(args->operand[0]);

@@ -5,6 +5,7 @@
 #include "job_args.h"
 
 #include "quantity.h"
+#include "rate.h"
 #include "settings.h"
 #include "shell.h"
 #include "team.h"
@@ -197,6 +198,20 @@ static int settle_places(frugi_request *r) {
     return FRUGI_EXIT_OK;
 }
 
+/* Options of text that this run would not read. */
+static int check_text_options(const frugi_request *r) {
+    const char *name = r->line->command->name, *model = r->job.model;
+    int images = r->model.task == FRUGI_TASK_IMAGES, builtin = strcmp(r->job.data, "builtin") == 0;
+    if (given(&r->args, "tokens") && images)
+        return frugi_usage_error("%s: --tokens is for text, and %s learns from images", name, model);
+    if (given(&r->args, "tokens") && has(&r->args, "data") && builtin && strcmp(r->job.tokens, "bytes") != 0)
+        return frugi_usage_error("%s: --tokens %s: builtin data has tokens of its own", name, r->job.tokens);
+    if (given(&r->args, "subset") && (r->model.task != FRUGI_TASK_SENTENCES || builtin))
+        return frugi_usage_error("%s: --subset is for tasks of sentences, and this is %s on %s", name, model,
+                                 r->job.data);
+    return FRUGI_EXIT_OK;
+}
+
 static int check_words(frugi_request *r) {
     frug_config *config = NULL;
     if (r->job.model == NULL) {
@@ -210,7 +225,9 @@ static int check_words(frugi_request *r) {
     if (frug_config_create(r->job.method, &config) != FRUG_OK)
         return frugi_config_error();
     frug_config_destroy(config);
-    return FRUGI_EXIT_OK;
+    frugi_rate rate;
+    code = frugi_rate_parse(r->job.schedule, &rate);
+    return code == FRUGI_EXIT_OK ? check_text_options(r) : code;
 }
 
 int frugi_request_open(const frugi_args *args, frugi_request *r) {

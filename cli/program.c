@@ -15,13 +15,12 @@
 static int run(int argc, char **argv) {
     frugi_args args;
     int want_help = 0;
-    if (argc < 2) {
-        frugi_usage_error("no command given");
-        frugi_hint("see frugrad --help");
+    if (argc < 2) { /* a list for people; what it means to a script is that a word is missing */
+        frugi_help_program(stderr);
         return FRUGI_EXIT_USAGE;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-        frugi_help_program();
+        frugi_help_program(stdout);
         return FRUGI_EXIT_OK;
     }
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
@@ -32,13 +31,15 @@ static int run(int argc, char **argv) {
     if (command == NULL)
         return frugi_unknown_command(argv[1]);
     int code = frugi_args_parse(command, argc - 2, argv + 2, &args, &want_help);
-    if (code != FRUGI_EXIT_OK)
-        return code;
-    if (want_help) {
+    if (code == FRUGI_EXIT_OK && want_help) {
         frugi_help_command(command);
         return FRUGI_EXIT_OK;
     }
-    return command->run(&args);
+    if (code == FRUGI_EXIT_OK)
+        code = command->run(&args);
+    if (code == FRUGI_EXIT_USAGE && !frugi_hinted())
+        frugi_hint("see frugrad %s --help", command->name);
+    return code;
 }
 
 int frugi_program(int argc, char **argv) {

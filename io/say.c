@@ -59,8 +59,11 @@ static void say(const char *prefix, const char *format, va_list list) {
         print(prefix, line, "\n");
 }
 
+static _Thread_local int hinted = 1; /* nothing has gone wrong yet that a hint could follow */
+
 int frugi_error(const char *format, ...) {
     va_list list;
+    hinted = 0;
     va_start(list, format);
     say("frugrad: ", format, list);
     va_end(list);
@@ -69,6 +72,7 @@ int frugi_error(const char *format, ...) {
 
 int frugi_usage_error(const char *format, ...) {
     va_list list;
+    hinted = 0;
     va_start(list, format);
     say("frugrad: ", format, list);
     va_end(list);
@@ -77,13 +81,33 @@ int frugi_usage_error(const char *format, ...) {
 
 void frugi_hint(const char *format, ...) {
     va_list list;
+    hinted = 1;
     va_start(list, format);
     say("  hint: ", format, list);
     va_end(list);
 }
 
+int frugi_hinted(void) {
+    return hinted;
+}
+
+void frugi_hint_words(const char *word, const char *const *words) {
+    char list[900] = "";
+    size_t used = 0;
+    const char *nearest = frugi_nearest(word, words);
+    for (size_t i = 0; words[i] != NULL && used < sizeof list; i++)
+        if (i == 0 || strcmp(words[i], words[i - 1]) != 0)
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", words[i]);
+    if (nearest != NULL)
+        frugi_hint("did you mean %s? accepted: %s", nearest, list);
+    else
+        frugi_hint("accepted: %s", list);
+}
+
 int frugi_library_error(const char *what) {
-    return frugi_error("%s: %s", what, frug_last_error());
+    const char *why = frug_last_error();
+    frugi_error("%s: %s", what, why);
+    return strncmp(why, "config:", 7) == 0 ? FRUGI_EXIT_USAGE : FRUGI_EXIT_FAIL;
 }
 
 int frugi_config_error(void) {

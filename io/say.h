@@ -23,6 +23,13 @@ int frugi_usage_error(const char *format, ...) FRUGI_SAY_PRINTF(1, 2);
 /** Print "  hint: ..." on stderr, below an error. */
 void frugi_hint(const char *format, ...) FRUGI_SAY_PRINTF(1, 2);
 
+/** A hint for a word that is not in a NULL-terminated list: the nearest one, if any is near, and all of them, each once
+ * where equal ones are neighbors. */
+void frugi_hint_words(const char *word, const char *const *words);
+
+/** Whether the last error that the calling thread reported was followed by a hint; 1 where there was no error. */
+int frugi_hinted(void);
+
 /**
  * Keep what the calling thread says from now on until the release, which prints it or drops it: of workers that all
  * fail for the same reason one speaks. Some thousand bytes are kept.
@@ -30,7 +37,8 @@ void frugi_hint(const char *format, ...) FRUGI_SAY_PRINTF(1, 2);
 void frugi_say_hold(void);
 void frugi_say_release(int aloud);
 
-/** Print "frugrad: what: frug_last_error()" on stderr. Returns FRUGI_EXIT_FAIL. */
+/** Print "frugrad: what: frug_last_error()" on stderr. Returns FRUGI_EXIT_USAGE where the library did not understand a
+ * config string, FRUGI_EXIT_FAIL otherwise. */
 int frugi_library_error(const char *what);
 
 /** Print why the library refused a config string. Returns FRUGI_EXIT_USAGE. */

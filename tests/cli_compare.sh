@@ -272,7 +272,7 @@ wrong 2 "has no ''" --methods '' --out f
 wrong 2 "has no 'lenet'" --tasks lenet --out f
 wrong 2 "'0' is not a whole number" --seeds 0 --out f
 wrong 2 "'-1' is not a number" --seconds -1 --out f
-wrong 1 'needs data in --data DIR/wikitext-2' --size small --out f
+wrong 2 'needs data in --data DIR/wikitext-2' --size small --out f
 wrong 2 'only suite sgc' --weights k --out f
 wrong 1 'task lm needs --weights DIR/gpt2-bytes.safetensors' $lm
 wrong 1 'task lm needs k/gpt2-bytes.safetensors' $lm --weights k

@@ -129,15 +129,15 @@ refuse 2 '--states 100: lora takes at least 256 ' $base --weights $begun --metho
 refuse 2 '--states 200: mesgc takes at least 224 ' $base --weights $begun --method mesgc --states 200 --chunks 8
 refuse 2 'full keeps two states' $base --weights $begun --method full --states 100
 refuse 2 '--states and --rank both' $base --weights $begun --method galore --states 1000 --rank 2
-refuse 1 '--targets: .*no tensor' $base --weights $begun --targets 'nothing*'
+refuse 2 '--targets: .*no tensor' $base --weights $begun --targets 'nothing*'
 refuse 2 'is no pattern' $base --weights $begun --targets 'a,b'
-refuse 1 'kappa s = 49 states are more than the 16 numbers' $base --weights $begun --method table
-refuse 1 "--head: no tensor of this model is called 'nothing\*'" $base --weights $begun --head 'nothing*'
+refuse 2 'kappa s = 49 states are more than the 16 numbers' $base --weights $begun --method table
+refuse 2 "--head: no tensor of this model is called 'nothing\*'" $base --weights $begun --head 'nothing*'
 refuse 2 "'others' is what --head says" $base --weights $begun --optimizer-options decay=0.1,others=frozen
 refuse 2 "'kappa' is what --kappa says" $base --weights $begun --states 500 --optimizer-options kappa=14
 refuse 2 "'s' is what --states says" $base --weights $begun --states 500 --optimizer-options s=90
-refuse 1 "'kappa'" $base --weights $begun --method lora --kappa 5
-refuse 1 'rank=99 is above' $base --weights $begun --method galore --rank 99
+refuse 2 "'kappa'" $base --weights $begun --method lora --kappa 5
+refuse 2 'rank=99 is above' $base --weights $begun --method galore --rank 99
 refuse 1 '--record-tensor' $base --weights $begun --states 500 --record x --record-tensor '*.key.weight'
 refuse 2 'need --record FILE' $base --weights $begun --record-steps 3
 refuse 1 'made with --method cesgc:s=17, not galore:rank=3' $arguments --save whole --resume --method galore

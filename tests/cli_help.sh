@@ -48,7 +48,10 @@ wrong() {
     grep -q '^frugrad: ' "$work/err" || fail "'$*' gives no error line"
     grep -Eq "$pattern" "$work/err" || fail "'$*' does not say '$pattern' but: $(cat "$work/err")"
 }
-wrong 'no command'
+code=0
+"$FRUGRAD" >"$work/out" 2>"$work/err" || code=$?
+[ "$code" = 2 ] && [ ! -s "$work/out" ] || fail "without a command: exit status $code, stdout: $(cat "$work/out")"
+"$FRUGRAD" --help | cmp -s - "$work/err" || fail "without a command stderr is not --help: $(cat "$work/err")"
 wrong 'did you mean frugrad compress' compres x
 wrong 'did you mean frugrad inspect' insepct
 wrong "unknown command 'zzzzzzzz'" zzzzzzzz
@@ -57,6 +60,35 @@ wrong 'did you mean --config' compress x --confg=frugrad
 wrong "unknown option '-z'" compress x -z
 wrong '^frugrad: compress: --output needs a value' compress x -o
 wrong '^frugrad: compress: --json takes no value' compress x --json=1
+# -- a wrong word anywhere exits with 2, with a hint: all that is accepted, or where to read on
+hinted() { wrong "$@" && { grep -q '^  hint: ' "$work/err" || fail "'${*:2}' gives no hint: $(cat "$work/err")"; }; }
+hinted 'accepted: paper, ablation, sparsity, structured, scaling, momentum, bytes, sgc$' compare --suite foo --out x
+hinted 'did you mean paper\? accepted: paper, ' compare --suite papre --out x
+hinted 'accepted: smoke, small, full$' compare --size foo --out x
+hinted 'accepted: .*gpt2-rules' compare --tasks foo --out x
+hinted 'accepted: dense, topk, .*no-feedback$' compare --methods foo --out x
+hinted 'task .* needs data in --data DIR' compare --size small --tasks gpt2-wikitext2 --out x
+for command in train eval sample; do
+    hinted "there is no model 'foo'" $command --model foo --weights x
+    hinted 'accepted: mlp, lenet, resnet20, .*bert-mlm-base$' $command --model foo --weights x
+done
+hinted "unknown preset 'foo'" demo --method foo
+hinted "unknown preset 'foo'" train --model mlp --method foo
+hinted "unknown preset 'foo'" bench --config foo
+hinted "unknown preset 'foo'" plan --config foo
+hinted "unknown preset 'foo'" inspect --config foo
+hinted "unknown optimizer 'foo'" train --model mlp --optimizer foo --steps 1
+hinted "unknown word 'foo'; accepted: constant" train --model mlp --schedule foo
+hinted 'layers=x: expected a whole number' train --model gpt2:layers=x
+hinted 'no tensor of two dimensions' finetune --model bert-mini:layers=1,width=16,heads=2 --weights x --targets foo
+hinted "'foo' is no task known here" train --model bert-mini --data . --tokens x --subset foo
+hinted 'is for text, and mlp learns from images' train --model mlp --tokens bytes
+hinted 'builtin data has tokens of its own' train --model gpt2-nano --tokens words
+hinted 'is for tasks of sentences' train --model mlp --subset cola
+hinted 'accepted: train, valid, test' eval --model mlp --weights x --data builtin --split foo
+hinted 'accepted: raw, npy, safetensors, auto' compress x --format foo
+hinted 'neither nothing nor reduce' bench foo
+hinted 'one worker exchanges nothing' plan --workers 1
 wrong '^frugrad: compress: IN missing' compress
 wrong "one word too many: 'b'" compress a b
 wrong 'did you mean safetensors' compress x --format safetensor

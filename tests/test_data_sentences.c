@@ -47,7 +47,7 @@ static void assert_refused(const char *name, const char *subset, const char *tra
     catch_begin(&c);
     int status = frugi_data_open(&want, &data);
     catch_end(&c);
-    if (status != FRUGI_EXIT_FAIL || data != NULL || strstr(c.text, reason) == NULL)
+    if (status == FRUGI_EXIT_OK || data != NULL || strstr(c.text, reason) == NULL)
         fail_msg("said '%s'; expected: %s", c.text, reason);
     place_remove(place);
 }

@@ -232,7 +232,7 @@ static void wrong_names_are_refused(void **state) {
     memset(longest, 'x', sizeof longest);
     longest[sizeof longest - 1] = '\0';
     frugi_model m;
-    assert_int_equal(frugi_model_parse(longest, &m), FRUGI_EXIT_FAIL);
+    assert_int_equal(frugi_model_parse(longest, &m), FRUGI_EXIT_USAGE);
 }
 
 static void data_that_does_not_fit(void **state) {

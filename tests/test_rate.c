@@ -63,7 +63,7 @@ static void refuse(const char *text, const char *why) {
     rewind(said);
     assert_non_null(fgets(line, sizeof line, said));
     fclose(said);
-    assert_int_equal(status, FRUGI_EXIT_FAIL);
+    assert_int_equal(status, FRUGI_EXIT_USAGE);
     assert_int_equal(rate.warmup, 77);
     if (!strstr(line, why))
         fail_msg("'%s': %s", text, line);

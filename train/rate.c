@@ -30,20 +30,20 @@ static int read_number(const char *text, double least, double most, double *numb
 static int parse_marks(char *text, frugi_rate *rate) {
     char *factor = strchr(text, ':');
     if (!factor)
-        return frugi_error("rate schedule: step wants marks and a factor, as in step:0.5,0.75:0.1");
+        return frugi_usage_error("rate schedule: step wants marks and a factor, as in step:0.5,0.75:0.1");
     *factor++ = '\0';
     if (!read_number(factor, 1e-9, 1, &rate->factor))
-        return frugi_error("rate schedule: '%s' is no factor above 0, up to 1", factor);
+        return frugi_usage_error("rate schedule: '%s' is no factor above 0, up to 1", factor);
     for (char *at = text, *next; at; at = next) {
         next = strchr(at, ',');
         if (next)
             *next++ = '\0';
         double after = rate->marks ? rate->mark[rate->marks - 1] : 0, mark = 0;
         if (!read_number(at, 0, 1, &mark) || mark <= after || mark >= 1)
-            return frugi_error("rate schedule: '%s' is no mark between %g and 1; marks are shares of training, rising",
-                               at, after);
+            return frugi_usage_error(
+                "rate schedule: '%s' is no mark between %g and 1; marks are shares of training, rising", at, after);
         if (rate->marks == FRUGI_RATE_MARKS)
-            return frugi_error("rate schedule: more than %d marks", FRUGI_RATE_MARKS);
+            return frugi_usage_error("rate schedule: more than %d marks", FRUGI_RATE_MARKS);
         rate->mark[rate->marks++] = mark;
     }
     return FRUGI_EXIT_OK;
@@ -58,8 +58,8 @@ static int parse_kind(const char *name, frugi_rate *rate) {
     }
     const char *near = frugi_nearest(name, kinds);
     if (near)
-        return frugi_error("rate schedule: unknown word '%s'; did you mean '%s'?", name, near);
-    return frugi_error("rate schedule: unknown word '%s'; accepted: constant cosine linear step", name);
+        return frugi_usage_error("rate schedule: unknown word '%s'; did you mean '%s'?", name, near);
+    return frugi_usage_error("rate schedule: unknown word '%s'; accepted: constant cosine linear step", name);
 }
 
 /* Cut an option off the end: what is behind the last ',' if there is a '=' in it. */
@@ -70,9 +70,9 @@ static int parse_option(char *text, frugi_rate *rate) {
         return FRUGI_EXIT_OK;
     *option++ = '\0';
     if (strncmp(option, "warmup=", 7) != 0)
-        return frugi_error("rate schedule: unknown option '%s'; there is warmup=STEPS", option);
+        return frugi_usage_error("rate schedule: unknown option '%s'; there is warmup=STEPS", option);
     if (!read_number(option + 7, 0, WARMUP_MAX, &steps) || steps != floor(steps))
-        return frugi_error("rate schedule: warmup: '%s' is no whole number of steps", option + 7);
+        return frugi_usage_error("rate schedule: warmup: '%s' is no whole number of steps", option + 7);
     rate->warmup = (uint64_t)steps;
     return FRUGI_EXIT_OK;
 }
@@ -81,7 +81,7 @@ int frugi_rate_parse(const char *text, frugi_rate *rate) {
     frugi_rate read = {0};
     char copy[TEXT_MAX];
     if (strlen(text) >= sizeof copy)
-        return frugi_error("rate schedule: more than %d characters", TEXT_MAX - 1);
+        return frugi_usage_error("rate schedule: more than %d characters", TEXT_MAX - 1);
     frugi_printable(text, copy, sizeof copy);
     int status = parse_option(copy, &read);
     if (status != FRUGI_EXIT_OK)
@@ -93,7 +93,7 @@ int frugi_rate_parse(const char *text, frugi_rate *rate) {
     if (status != FRUGI_EXIT_OK)
         return status;
     if (marks && read.kind != FRUGI_RATE_STEP)
-        return frugi_error("rate schedule: %s takes nothing behind ':', but there is '%s'", copy, marks);
+        return frugi_usage_error("rate schedule: %s takes nothing behind ':', but there is '%s'", copy, marks);
     if (read.kind == FRUGI_RATE_STEP)
         status = parse_marks(marks ? marks : copy + strlen(copy), &read);
     if (status == FRUGI_EXIT_OK)

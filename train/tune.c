@@ -105,9 +105,9 @@ static int find_moving(const frugi_tune *tune, frugi_task task, frugi_graph *gra
     frug_layout_destroy(layout);
     if (status == FRUGI_EXIT_OK && tuned->heads == 0 && strcmp(tune->head, "auto") != 0 &&
         strcmp(tune->head, "none") != 0)
-        status = frugi_error("--head: no tensor of this model is called '%s'", tune->head);
+        status = frugi_usage_error("--head: no tensor of this model is called '%s'", tune->head);
     if (status == FRUGI_EXIT_OK && tuned->targets == 0)
-        status = frugi_error("--targets %s: all that it names is in the head", tune->targets);
+        status = frugi_usage_error("--targets %s: all that it names is in the head", tune->targets);
     if (status == FRUGI_EXIT_OK)
         frugi_graph_freeze(graph);
     return status;

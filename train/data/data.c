@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const char *const frugi_augment_names[] = {"none", "crop", "mirror", "crop+mirror", "auto", NULL};
 const char *const frugi_split_names[FRUGI_SPLITS] = {"train", "valid", "test"};
@@ -95,6 +96,8 @@ int frugi_data_open(const frugi_data_want *want, frugi_data **out) {
     data->augment = want->augment;
     take_name(want->path, data);
     int status = open_source(want, data);
+    if (status != FRUGI_EXIT_OK && !frugi_hinted() && access(want->path, F_OK) != 0)
+        frugi_hint("there is no '%s' here; --data takes a directory, or builtin, which needs no files", want->path);
     if (status == FRUGI_EXIT_OK && data->info.count[FRUGI_TRAIN] == 0)
         status = frugi_error("%s: expected training data for at least one sample, found none", want->path);
     if (status == FRUGI_EXIT_OK)

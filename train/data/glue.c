@@ -160,7 +160,7 @@ static const glue_task *find_task(const frugi_data_want *want, const frugi_data 
         if (strcasecmp(name, tasks[i].name) == 0)
             return &tasks[i];
     if (want->subset != NULL)
-        frugi_error("'%s' is no task known here: expected " FRUGI_SENTENCE_TASKS, want->subset);
+        frugi_usage_error("'%s' is no task known here: expected " FRUGI_SENTENCE_TASKS, want->subset);
     else
         frugi_error(
             "%s: expected a directory called as one of these tasks, or --subset TASK with it: " FRUGI_SENTENCE_TASKS,
@@ -171,7 +171,7 @@ static const glue_task *find_task(const frugi_data_want *want, const frugi_data 
 int frugi_glue_open(const frugi_data_want *want, frugi_data *data) {
     glue_reader r = {.task = find_task(want, data)};
     if (r.task == NULL)
-        return FRUGI_EXIT_FAIL;
+        return want->subset != NULL ? FRUGI_EXIT_USAGE : FRUGI_EXIT_FAIL;
     int status = frugi_sentences_begin(want, r.task->classes, r.task->name, data, &r.to);
     data->info.metric = r.task->metric;
     for (int i = 0; i < FRUGI_SPLITS && status == FRUGI_EXIT_OK; i++)

@@ -79,11 +79,11 @@ static int refuse_name(const char *name) {
     const char *names[MODELS + 1] = {0};
     for (size_t i = 0; i < MODELS; i++)
         names[i] = table[i].kind.name;
-    const char *near = frugi_nearest(name, names);
     char safe[64];
     frugi_printable(name, safe, sizeof safe);
-    return near ? frugi_error("there is no model '%s'; did you mean '%s'?", safe, near)
-                : frugi_error("there is no model '%s'", safe);
+    frugi_usage_error("there is no model '%s'", safe);
+    frugi_hint_words(name, names);
+    return FRUGI_EXIT_USAGE;
 }
 
 /* ---- options ---- */
@@ -107,8 +107,8 @@ static int take_count(const count_option *option, const char *value, frugi_model
     errno = 0;
     unsigned long n = strtoul(value, &end, 10);
     if (*value < '0' || *value > '9' || *end || errno || n < option->least || n > option->most)
-        return frugi_error("model option %s=%s: expected a whole number from %lu to %lu", option->key, value,
-                           option->least, option->most);
+        return frugi_usage_error("model option %s=%s: expected a whole number from %lu to %lu", option->key, value,
+                                 option->least, option->most);
     *(uint32_t *)((char *)model + option->offset) = (uint32_t)n;
     return FRUGI_EXIT_OK;
 }
@@ -117,7 +117,7 @@ static int take_rate(const char *key, const char *value, double *into) {
     char *end;
     double x = strtod(value, &end);
     if (end == value || *end || !(x >= 0.0 && x < 1.0))
-        return frugi_error("model option %s=%s: expected a number from 0 to less than 1", key, value);
+        return frugi_usage_error("model option %s=%s: expected a number from 0 to less than 1", key, value);
     *into = x;
     return FRUGI_EXIT_OK;
 }
@@ -130,9 +130,9 @@ static int take_option(const char *key, const char *value, frugi_model *model) {
     if (strcmp(key, "dropout") == 0)
         return take_rate(key, value, &model->dropout);
     const char *near = frugi_nearest(key, keys);
-    return near ? frugi_error("%s has no option '%s'; did you mean '%s'?", model->name, key, near)
-                : frugi_error("%s has no option '%s'; it has layers, width, heads, length, dropout, vocab", model->name,
-                              key);
+    return near ? frugi_usage_error("%s has no option '%s'; did you mean '%s'?", model->name, key, near)
+                : frugi_usage_error("%s has no option '%s'; it has layers, width, heads, length, dropout, vocab",
+                                    model->name, key);
 }
 
 /* options: "key=value,key=value", which is cut into pieces. */
@@ -144,7 +144,7 @@ static int take_options(char *options, frugi_model *model) {
             *comma = '\0';
         char *equals = strchr(key, '=');
         if (!equals)
-            return frugi_error("model option '%s': expected name=value", key);
+            return frugi_usage_error("model option '%s': expected name=value", key);
         *equals = '\0';
         int status = take_option(key, equals + 1, model);
         if (status != FRUGI_EXIT_OK)
@@ -156,10 +156,10 @@ static int take_options(char *options, frugi_model *model) {
 int frugi_model_parse(const char *text, frugi_model *model) {
     char copy[sizeof model->text];
     if (strlen(text) >= sizeof copy)
-        return frugi_error("the model's name is longer than %zu characters", sizeof copy - 1);
+        return frugi_usage_error("the model's name is longer than %zu characters", sizeof copy - 1);
     frugi_printable(text, copy, sizeof copy);
     if (strcmp(copy, text) != 0)
-        return frugi_error("there is no model '%s'", copy);
+        return frugi_usage_error("there is no model '%s'", copy);
     char *options = strchr(copy, ':');
     if (options)
         *options++ = '\0';
@@ -169,10 +169,10 @@ int frugi_model_parse(const char *text, frugi_model *model) {
     frugi_model m = r->model;
     strcpy(m.text, text);
     if (options && !r->kind.options)
-        return frugi_error("%s has no options", r->kind.name);
+        return frugi_usage_error("%s has no options", r->kind.name);
     int status = options ? take_options(options, &m) : FRUGI_EXIT_OK;
     if (status == FRUGI_EXIT_OK && m.heads > 0 && m.hidden % m.heads != 0)
-        status = frugi_error("%s: a width of %u cannot be shared by %u heads", text, m.hidden, m.heads);
+        status = frugi_usage_error("%s: a width of %u cannot be shared by %u heads", text, m.hidden, m.heads);
     if (status == FRUGI_EXIT_OK)
         *model = m;
     return status;
@@ -186,8 +186,8 @@ static int check_data(const frugi_model *model, const frugi_data_info *info) {
         return frugi_error("%s learns from %s, and %s is %s", model->text, wants[model->task], info->name,
                            wants[info->task]);
     if (model->vocab && model->vocab != info->vocab)
-        return frugi_error("%s is to know %u tokens, and %s has %u; vocab= is for builtin data", model->text,
-                           model->vocab, info->name, info->vocab);
+        return frugi_error("%s is to know %u tokens, and the data '%s' has %u; leave vocab= out, or make both the same",
+                           model->text, model->vocab, info->name, info->vocab);
     if (model->task != FRUGI_TASK_IMAGES)
         return FRUGI_EXIT_OK;
     if (info->channels < 1 || info->height < 1 || info->width < 1 || info->classes < 2)

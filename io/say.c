@@ -8,6 +8,7 @@
 #include "show.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -59,7 +60,7 @@ static void say(const char *prefix, const char *format, va_list list) {
         print(prefix, line, "\n");
 }
 
-static _Thread_local int hinted = 1; /* nothing has gone wrong yet that a hint could follow */
+static atomic_int hinted = 1; /* nothing has gone wrong yet that a hint could follow */
 
 int frugi_error(const char *format, ...) {
     va_list list;

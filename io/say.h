@@ -27,7 +27,7 @@ void frugi_hint(const char *format, ...) FRUGI_SAY_PRINTF(1, 2);
  * where equal ones are neighbors. */
 void frugi_hint_words(const char *word, const char *const *words);
 
-/** Whether the last error that the calling thread reported was followed by a hint; 1 where there was no error. */
+/** Whether the last error that was reported was followed by a hint; 1 where there was no error. */
 int frugi_hinted(void);
 
 /**

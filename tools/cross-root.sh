@@ -11,11 +11,12 @@ mkdir -p "$apt/lists/partial" "$apt/archives/partial"
 options=(-qq -o APT::Architecture=amd64 -o APT::Architectures::=amd64 -o APT::Sandbox::User=root
     -o Dir::State::lists="$apt/lists" -o Dir::Cache="$apt" -o Dir::State::status=/dev/null)
 
-echo "cross-root: fetching amd64 libraries from Debian: cmocka jansson zlib lzma openblas"
+echo "cross-root: fetching amd64 libraries from Debian: cmocka jansson zlib lzma openblas jpeg png"
 apt-get "${options[@]}" update
 cd "$apt/archives"
 packages=(libcmocka-dev libcmocka0 libjansson-dev libjansson4 zlib1g-dev zlib1g liblzma-dev liblzma5
-    libopenblas-pthread-dev libopenblas0-pthread libgfortran5 libquadmath0)
+    libopenblas-pthread-dev libopenblas0-pthread libgfortran5 libquadmath0 libjpeg62-turbo-dev libjpeg62-turbo
+    libpng-dev libpng16-16)
 apt-get "${options[@]}" download "${packages[@]/%/:amd64}"
 for package in *.deb; do
     dpkg-deb --extract "$package" "$root"

@@ -86,7 +86,14 @@ static void add_score(frugi_score *sum, const frugi_score *s) {
         sum->sums[i] += s->sums[i];
 }
 
-static void score_share(frugi_worker *w, frugi_split split, frugi_score *sum) {
+/** What a worker found. */
+typedef struct finding {
+    frugi_score score;
+    int status; /* a batch that could not be read is an error of all */
+} finding;
+
+static int score_share(frugi_worker *w, frugi_split split, frugi_score *sum) {
+    int status = FRUGI_EXIT_OK;
     uint64_t count = frugi_data_about(w->crew->data)->count[split], most = w->crew->job->eval_batches;
     uint32_t n = w->crew->batch;
     uint64_t batches = (count + n - 1) / n, every = (uint64_t)w->size;
@@ -94,14 +101,15 @@ static void score_share(frugi_worker *w, frugi_split split, frugi_score *sum) {
         batches = most * every;
     frugi_meter *meter =
         w->rank == 0 ? frugi_meter_begin(batches, "evaluating on the %s split", frugi_split_names[split]) : NULL;
-    for (uint64_t i = (uint64_t)w->rank; i < batches; i += every) {
+    for (uint64_t i = (uint64_t)w->rank; i < batches && status == FRUGI_EXIT_OK; i += every) {
         frugi_meter_at(meter, i);
         uint32_t here = count - i * n < n ? (uint32_t)(count - i * n) : n;
-        frugi_data_batch(w->crew->data, split, 0, i * n, here, &w->batch);
+        status = frugi_data_batch(w->crew->data, split, 0, i * n, here, &w->batch);
         frugi_graph_forward(w->graph, &w->batch, false);
         add_score(sum, &w->graph->score);
     }
     frugi_meter_end(meter);
+    return status;
 }
 
 static double correlation(const frugi_score *s) {
@@ -140,16 +148,20 @@ static frugi_quality judge(const frugi_worker *w, frugi_split split, const frugi
 }
 
 int frugi_worker_evaluate(frugi_worker *w, frugi_split split, frugi_quality *quality) {
-    frugi_score mine = {0}, sum = {0}, *all = calloc((size_t)w->size, sizeof *all);
+    finding mine = {0}, *all = calloc((size_t)w->size, sizeof *all);
+    frugi_score sum = {0};
     float *own = NULL;
+    int broken = 0;
     frugi_worker_put_aside(w);
     frug_status status = !all ? FRUG_ERR_MEMORY : w->gossip ? judge_mean(w, &own) : share_buffers(w);
     if (status == FRUG_OK) {
-        score_share(w, split, &mine);
+        mine.status = score_share(w, split, &mine.score);
         status = frug_comm_gather(w->comm, &mine, sizeof mine, all);
     }
-    for (int i = 0; status == FRUG_OK && i < w->size; i++)
-        add_score(&sum, &all[i]);
+    for (int i = 0; status == FRUG_OK && i < w->size; i++) {
+        add_score(&sum, &all[i].score);
+        broken |= all[i].status != FRUGI_EXIT_OK;
+    }
     frugi_worker_put_back(w);
     if (own)
         memcpy(w->graph->weights, own, (size_t)w->graph->elements * sizeof *own);
@@ -158,5 +170,5 @@ int frugi_worker_evaluate(frugi_worker *w, frugi_split split, frugi_quality *qua
     if (status != FRUG_OK)
         return frugi_worker_error(w, "evaluation", status);
     *quality = judge(w, split, &sum);
-    return FRUGI_EXIT_OK;
+    return broken ? FRUGI_EXIT_FAIL : FRUGI_EXIT_OK;
 }

@@ -30,6 +30,7 @@ void frugi_worker_forget_interrupt(void) {
 /** What a worker tells the others after a step. */
 typedef struct told {
     double loss, asked, right, norm2, stop;
+    double broken; /* a batch that could not be read; all stop after the step, since none may leave the others alone */
 } told;
 
 /** One step as it goes. */
@@ -49,16 +50,17 @@ static int share(frugi_worker *w, told mine, told *sum) {
         sum->right += all[i].right;
         sum->norm2 += all[i].norm2;
         sum->stop += all[i].stop;
+        sum->broken += all[i].broken;
     }
     free(all);
     return status == FRUG_OK ? FRUGI_EXIT_OK : frugi_worker_error(w, "after a step", status);
 }
 
-static void load_batch(frugi_worker *w) {
+static int load_batch(frugi_worker *w) {
     uint64_t epoch = w->step / w->per_epoch, place = w->step % w->per_epoch;
     uint32_t n = w->crew->batch;
     uint64_t first = (place * (uint64_t)w->size + (uint64_t)w->rank) * n;
-    frugi_data_batch(w->crew->data, FRUGI_TRAIN, epoch, first, n, &w->batch);
+    return frugi_data_batch(w->crew->data, FRUGI_TRAIN, epoch, first, n, &w->batch);
 }
 
 /* Forward and backward; the buckets do the rest. */
@@ -104,7 +106,7 @@ void frugi_worker_tell_norm(frugi_worker *w, double norm) {
 static int one_step(frugi_worker *w, stride *s) {
     double clip = w->crew->job->clip, t0 = frugi_seconds();
     s->before = frugi_worker_traffic(w);
-    load_batch(w);
+    bool broken = load_batch(w) != FRUGI_EXIT_OK;
     w->times.data += frugi_seconds() - t0;
     bool lagging = clip > 0 && !exact_clip(w);
     if (lagging && w->clip.weight == 0 && first_norm(w) != FRUGI_EXIT_OK)
@@ -118,8 +120,8 @@ static int one_step(frugi_worker *w, stride *s) {
         return frugi_worker_error(w, "exchange", status);
     double asked = w->graph->score.asked > 0 ? w->graph->score.asked : 1;
     told mine = {w->graph->score.loss / asked, asked, w->graph->score.right, frugi_buckets_norm2(w->buckets),
-                 atomic_load(&asked_to_stop)};
-    if (share(w, mine, &s->sum) != FRUGI_EXIT_OK)
+                 atomic_load(&asked_to_stop), broken};
+    if (share(w, mine, &s->sum) != FRUGI_EXIT_OK || s->sum.broken > 0)
         return FRUGI_EXIT_FAIL;
     s->clipped = lagging ? factor : frugi_buckets_clipped(w->buckets);
     frugi_clip_tell(&w->clip, sqrt(s->sum.norm2 / w->size));

@@ -150,6 +150,7 @@ static int open_model(frugi_worker *w) {
         status = frugi_batch_create(info, w->crew->batch, &w->batch);
     if (status != FRUGI_EXIT_OK)
         return status;
+    w->batch.threads = (int)job->threads;
     w->aside = calloc(buffer_floats(w) + 1, sizeof *w->aside);
     if (!w->aside)
         return frugi_error("not enough memory");

@@ -188,10 +188,10 @@ static int set_tokens(const frugi_data_want *want, frugi_data_info *info) {
 }
 
 int frugi_builtin_open(const frugi_data_want *want, frugi_data *data) {
-    static const frugi_source sources[] = {[FRUGI_TASK_IMAGES] = {image_sample, close_nothing},
-                                           [FRUGI_TASK_LANGUAGE] = {language_sample, close_nothing},
-                                           [FRUGI_TASK_SENTENCES] = {sentence_sample, close_nothing},
-                                           [FRUGI_TASK_MASKED] = {masked_sample, close_nothing}};
+    static const frugi_source sources[] = {[FRUGI_TASK_IMAGES] = {.sample = image_sample, .close = close_nothing},
+                                           [FRUGI_TASK_LANGUAGE] = {.sample = language_sample, .close = close_nothing},
+                                           [FRUGI_TASK_SENTENCES] = {.sample = sentence_sample, .close = close_nothing},
+                                           [FRUGI_TASK_MASKED] = {.sample = masked_sample, .close = close_nothing}};
     uint64_t samples = want->samples == 0 ? SAMPLES : want->samples;
     data->source = &sources[want->task];
     data->suits = FRUGI_AUGMENT_CROP | FRUGI_AUGMENT_MIRROR; /* stripes lean either way */

@@ -8,6 +8,7 @@
 #include "source.h"
 #include "unpack.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +30,10 @@ static int open_images(const frugi_data_want *want, frugi_data *data) {
         return frugi_idx_open(dir, data);
     if (holds(dir, "data_batch_1.bin"))
         return frugi_cifar_open(dir, data);
+    if (frugi_imagefolder_is(dir))
+        return frugi_imagefolder_open(want, dir, data);
     int status = frugi_error("%s: expected a directory with 'train-images-idx3-ubyte' (MNIST) or 'data_batch_1.bin' "
-                             "(CIFAR-10), plain, .gz or .xz",
+                             "(CIFAR-10), plain, .gz or .xz, or with 'train/CLASS/*.jpg' (images in folders)",
                              dir);
     if (dir == fashion_mnist)
         frugi_hint("Debian's package dataset-fashion-mnist puts it there; 'builtin' needs no files");
@@ -162,16 +165,23 @@ void frugi_batch_destroy(frugi_batch *batch) {
     *batch = (frugi_batch){0};
 }
 
-void frugi_data_batch(const frugi_data *data, frugi_split split, uint64_t epoch, uint64_t first, uint32_t n,
-                      frugi_batch *batch) {
+static frugi_place place_of(const frugi_data *data, frugi_split split, uint64_t epoch, uint64_t at) {
     uint64_t count = data->info.count[split];
-    batch->n = count == 0 ? 0 : n;
-    for (uint32_t i = 0; i < batch->n; i++) {
-        frugi_place place = {.split = split, .epoch = epoch, .index = (first + i) % count};
-        if (split == FRUGI_TRAIN)
-            place.index = frugi_order(data->seed, epoch, count, place.index);
-        if (split == FRUGI_VALID && data->hold_out)
-            place = (frugi_place){FRUGI_TRAIN, epoch, data->info.count[FRUGI_TRAIN] + place.index, 1};
-        data->source->sample(data, place, batch, i);
-    }
+    frugi_place place = {.split = split, .epoch = epoch, .index = at % count};
+    if (split == FRUGI_TRAIN)
+        place.index = frugi_order(data->seed, epoch, count, place.index);
+    if (split == FRUGI_VALID && data->hold_out)
+        place = (frugi_place){FRUGI_TRAIN, epoch, data->info.count[FRUGI_TRAIN] + place.index, 1};
+    return place;
+}
+
+int frugi_data_batch(const frugi_data *data, frugi_split split, uint64_t epoch, uint64_t first, uint32_t n,
+                     frugi_batch *batch) {
+    int threads = data->source->slow && batch->threads > 1 ? batch->threads : 1;
+    batch->n = data->info.count[split] == 0 ? 0 : n;
+    atomic_store(&batch->failed, 0);
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (threads > 1)
+    for (uint32_t i = 0; i < batch->n; i++)
+        data->source->sample(data, place_of(data, split, epoch, first + i), batch, i);
+    return atomic_load(&batch->failed) ? FRUGI_EXIT_FAIL : FRUGI_EXIT_OK;
 }

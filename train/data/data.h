@@ -42,12 +42,12 @@ typedef enum frugi_metric { FRUGI_METRIC_NONE, FRUGI_METRIC_F1, FRUGI_METRIC_MAT
 typedef struct frugi_data_want {
     frugi_task task;
     const char
-        *path; /* "builtin", "fashion-mnist" (where Debian puts it), or a directory; what is inside is found out */
+        *path; /* "builtin", "fashion-mnist" (where Debian puts it), a directory or a text; what it is is found out */
     const char *tokens; /* language: "bytes", or the directory with GPT-2's encoder.json/vocab.bpe; sentences, masked:
                            WordPiece vocabulary file; NULL: bytes, or tokenised files that lie in the directory */
     const char *subset; /* sentences: one of FRUGI_SENTENCE_TASKS; NULL: by the directory */
     uint32_t length;    /* T, tokens per sample */
-    uint32_t channels, height, width; /* builtin images: what the model wants; otherwise ignored */
+    uint32_t channels, height, width; /* builtin images and image folders: what the model wants; otherwise ignored */
     uint32_t classes;                 /* builtin */
     uint32_t vocab;                   /* builtin tokens */
     uint64_t samples;                 /* builtin: of the training split; 0: some thousand */
@@ -71,13 +71,15 @@ typedef struct frugi_data_info {
 
 /** Samples of one batch; the memory is the caller's (frugi_batch_create). */
 typedef struct frugi_batch {
-    uint32_t n;        /* samples */
-    float *pixels;     /* images: n x channels x height x width, normalised */
-    int32_t *tokens;   /* n x T; sentences are padded with 0 */
-    int32_t *segments; /* sentences, masked: n x T of 0 and 1 */
-    int32_t *lengths;  /* sentences, masked: n, tokens before the padding; language: T */
-    int32_t *targets;  /* images, sentences: n classes; language, masked: n x T ids, -1 where nothing is asked */
-    float *numbers;    /* sentences with classes == 1: n */
+    uint32_t n;         /* samples */
+    float *pixels;      /* images: n x channels x height x width, normalised */
+    int32_t *tokens;    /* n x T; sentences are padded with 0 */
+    int32_t *segments;  /* sentences, masked: n x T of 0 and 1 */
+    int32_t *lengths;   /* sentences, masked: n, tokens before the padding; language: T */
+    int32_t *targets;   /* images, sentences: n classes; language, masked: n x T ids, -1 where nothing is asked */
+    float *numbers;     /* sentences with classes == 1: n */
+    int threads;        /* that make it; 0: one */
+    _Atomic int failed; /* a sample could not be made */
 } frugi_batch;
 
 typedef struct frugi_data frugi_data;
@@ -95,9 +97,10 @@ void frugi_batch_destroy(frugi_batch *batch);
 /**
  * Fill a batch with samples first .. first + n - 1 of an epoch's order (batch->n = n). Training samples are shuffled
  * anew every epoch and begin again from the front past the end; those of other splits come in their own order,
- * unchanged. Any number of threads may call it.
+ * unchanged. Any number of threads may call it, each with a batch of its own, which makes the samples of an image
+ * folder with as many threads as it says. Returns an exit status: an image that cannot be read is named on stderr.
  */
-void frugi_data_batch(const frugi_data *data, frugi_split split, uint64_t epoch, uint64_t first, uint32_t n,
-                      frugi_batch *batch);
+int frugi_data_batch(const frugi_data *data, frugi_split split, uint64_t epoch, uint64_t first, uint32_t n,
+                     frugi_batch *batch);
 
 #endif

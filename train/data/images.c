@@ -74,7 +74,7 @@ static void image_sample(const frugi_data *data, frugi_place place, frugi_batch 
     batch->targets[slot] = s->labels[place.split][place.index];
 }
 
-static const frugi_source image_source = {image_sample, close_images};
+static const frugi_source image_source = {.sample = image_sample, .close = close_images};
 
 static images *begin(frugi_data *data) {
     images *s = calloc(1, sizeof *s);

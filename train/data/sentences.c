@@ -39,7 +39,7 @@ static void sample(const frugi_data *data, frugi_place place, frugi_batch *batch
     batch->numbers[slot] = r->label;
 }
 
-static const frugi_source sentences_source = {sample, close_store};
+static const frugi_source sentences_source = {.sample = sample, .close = close_store};
 
 /* Make both sentences fit, the longer one giving way; of two equal ones the second, as BERT has it. */
 static void cut(size_t *a, size_t *b, size_t most) {

@@ -21,6 +21,7 @@ typedef struct frugi_source {
     /* Make one sample in this slot of the batch. */
     void (*sample)(const frugi_data *data, frugi_place place, frugi_batch *batch, size_t slot);
     void (*close)(void *state);
+    int slow; /* a sample takes long enough for threads to share the work */
 } frugi_source;
 
 struct frugi_data {
@@ -43,10 +44,14 @@ extern const char *const frugi_split_names[FRUGI_SPLITS];
 int frugi_builtin_open(const frugi_data_want *want, frugi_data *data);
 int frugi_idx_open(const char *dir, frugi_data *data);
 int frugi_cifar_open(const char *dir, frugi_data *data);
+int frugi_imagefolder_open(const frugi_data_want *want, const char *dir, frugi_data *data);
 int frugi_text_open(const frugi_data_want *want, frugi_data *data);
 int frugi_masked_open(const frugi_data_want *want, frugi_data *data);
 int frugi_glue_open(const frugi_data_want *want, frugi_data *data);
 int frugi_qa_open(const frugi_data_want *want, frugi_data *data);
+
+/** Whether a directory has folders, which may be classes of images. */
+int frugi_imagefolder_is(const char *dir);
 
 /** Whether frugi_qa_open() knows a task by this name; all others are GLUE's. */
 int frugi_qa_knows(const char *name);

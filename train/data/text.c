@@ -69,8 +69,8 @@ static void masked_sample(const frugi_data *data, frugi_place place, frugi_batch
     frugi_mask(data, place, &s->rule, 1, n + 1, tokens, batch->targets + slot * T);
 }
 
-static const frugi_source language_source = {language_sample, close_text};
-static const frugi_source masked_source = {masked_sample, close_text};
+static const frugi_source language_source = {.sample = language_sample, .close = close_text};
+static const frugi_source masked_source = {.sample = masked_sample, .close = close_text};
 
 /* Which tokens, chosen one by one with probability 0.15 and at least one, become what: 8 in 10 the mask, 1 in 10 a
  * random token, 1 in 10 itself. Masks of training samples change every epoch. */

@@ -1,16 +1,11 @@
 /*
- * Axes and labels. Ticks are 1, 2, 5 times powers of ten on linear axes, powers of ten on logarithmic ones that span
- * enough of them. Labels at the ends of lines are spread like beads on a wire: from top to bottom each is pushed below
- * the one before, and if the last leaves the chart, from bottom to top once more.
+ * Axes and marks. Ticks are 1, 2, 5 times powers of ten on linear axes, powers of ten on logarithmic ones that span
+ * enough of them. Their texts leave no chart and cover each other nowhere: of two that would, the first is written.
  */
 #include "chart.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define LETTER 6.7 /* pixels of a letter of the common faces, on the safe side */
 
 /* ---- axes ------------------------------------------------------------------------------------ */
 
@@ -48,14 +43,29 @@ static void tick_linear(frugi_axis *axis, int most) {
         add_tick(axis, (first + i) * step);
 }
 
+/* 50, 90, 99 %, and where there is room what lies between. */
+static void tick_held(frugi_axis *axis) {
+    static const double some[] = {2, 4, 10, 20, 100};
+    if (log10(axis->high / axis->low) < 2.2) {
+        for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+            add_tick(axis, some[i]);
+        return;
+    }
+    add_tick(axis, 2);
+    for (double power = 1; power <= axis->high; power *= 10)
+        add_tick(axis, power);
+}
+
 static void tick_log(frugi_axis *axis, int most) {
     static const double fine[] = {1, 2, 5}, finer[] = {1, 1.5, 2, 3, 4, 5, 6, 8};
     int from = (int)floor(log10(axis->low)), to = (int)ceil(log10(axis->high));
     double span = log10(axis->high / axis->low);
     int every = (int)ceil(span / most);
-    if (span >= 1.8 || axis->unit == FRUGI_UNIT_HELD) {
-        if (axis->unit == FRUGI_UNIT_HELD)
-            add_tick(axis, 2); /* 50 %, as the powers leave the most used half of the axis bare */
+    if (axis->unit == FRUGI_UNIT_HELD) {
+        tick_held(axis);
+        return;
+    }
+    if (span >= 1.8) {
         for (int i = from; i <= to; i += every > 0 ? every : 1)
             add_tick(axis, pow(10, i));
         return;
@@ -135,97 +145,89 @@ double frugi_plot_y(const frugi_plot *plot, double number) {
     return plot->bottom - share_of(&plot->y, number) * (plot->bottom - plot->top);
 }
 
-void frugi_plot_frame(const frugi_plot *plot) {
+void frugi_plot_finish(frugi_plot *plot) {
+    char text[64];
+    frugi_axis_finish(&plot->x, 6);
+    frugi_axis_finish(&plot->y, 6);
+    for (int i = 0; i < plot->y.ticks; i++)
+        plot->left =
+            fmax(plot->left, 10 + frugi_label_width(frugi_axis_text(&plot->y, plot->y.tick[i], text, sizeof text)));
+}
+
+/* From the bottom up, as numbers rise; one that would touch the last is left out. */
+static void draw_y_texts(const frugi_plot *plot) {
+    char text[64];
+    double free_below = 1e9;
+    frugi_put_raw(plot->to, "<g class=\"ax\" text-anchor=\"end\">");
+    for (int i = 0; i < plot->y.ticks; i++) {
+        double y = frugi_plot_y(plot, plot->y.tick[i]);
+        if (y > free_below)
+            continue;
+        free_below = y - 13;
+        frugi_put(plot->to, "<text x=\"%.1f\" y=\"%.1f\">%s</text>", plot->left - 6, y + 4,
+                  frugi_axis_text(&plot->y, plot->y.tick[i], text, sizeof text));
+    }
+    frugi_put_raw(plot->to, "</g>\n");
+}
+
+static void draw_x_texts(const frugi_plot *plot) {
     char text[64];
     double free_from = -1e9;
-    frugi_put_raw(plot->to, "<g class=\"gr\">");
-    for (int i = 0; i < plot->y.ticks; i++)
-        frugi_put(plot->to, "<path d=\"M%.1f %.1fH%.1f\"/>", plot->left, frugi_plot_y(plot, plot->y.tick[i]),
-                  plot->right);
-    frugi_put(plot->to, "</g>\n<path class=\"ln\" d=\"M%.1f %.1fH%.1f\"/>\n<g class=\"ax\" text-anchor=\"end\">",
-              plot->left, plot->bottom, plot->right);
-    for (int i = 0; i < plot->y.ticks; i++)
-        frugi_put(plot->to, "<text x=\"%.1f\" y=\"%.1f\">%s</text>", plot->left - 6,
-                  frugi_plot_y(plot, plot->y.tick[i]) + 4,
-                  frugi_axis_text(&plot->y, plot->y.tick[i], text, sizeof text));
-    frugi_put_raw(plot->to, "</g>\n<g class=\"ax\" text-anchor=\"middle\">");
+    frugi_put_raw(plot->to, "<g class=\"ax\" text-anchor=\"middle\">");
     for (int i = 0; i < plot->x.ticks; i++) {
         double x = frugi_plot_x(plot, plot->x.tick[i]);
         frugi_axis_text(&plot->x, plot->x.tick[i], text, sizeof text);
         frugi_put(plot->to, "<path class=\"ln\" d=\"M%.1f %.1fv4\"/>", x, plot->bottom);
         double half = frugi_label_width(text) / 2;
+        x = fmin(x, FRUGI_CHART_WIDTH - 2 - half);
         if (x - half < free_from)
             continue;
         free_from = x + half + 6;
         frugi_put(plot->to, "<text x=\"%.1f\" y=\"%.1f\">%s</text>", x, plot->bottom + 17, text);
     }
-    frugi_put(plot->to, "</g>\n<text class=\"ti\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
-              (plot->left + plot->right) / 2, plot->bottom + 35, plot->x.title);
+    frugi_put_raw(plot->to, "</g>\n");
+}
+
+void frugi_plot_frame(const frugi_plot *plot) {
+    frugi_put_raw(plot->to, "<g class=\"gr\">");
+    for (int i = 0; i < plot->y.ticks; i++)
+        frugi_put(plot->to, "<path d=\"M%.1f %.1fH%.1f\"/>", plot->left, frugi_plot_y(plot, plot->y.tick[i]),
+                  plot->right);
+    frugi_put(plot->to, "</g>\n<path class=\"ln\" d=\"M%.1f %.1fH%.1f\"/>\n", plot->left, plot->bottom, plot->right);
+    draw_y_texts(plot);
+    draw_x_texts(plot);
+    double half = frugi_label_width(plot->x.title) / 2;
+    frugi_put(plot->to, "<text class=\"ti\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
+              fmin((plot->left + plot->right) / 2, FRUGI_CHART_WIDTH - 2 - half), plot->bottom + 35, plot->x.title);
     frugi_put(plot->to, "<text class=\"ti\" x=\"4\" y=\"%.1f\">%s</text>\n", plot->top - 12, plot->y.title);
 }
 
-/* ---- labels ------------------------------------------------------------------------------------ */
-
-double frugi_label_width(const char *text) {
-    return LETTER * (double)frugi_text_columns(text);
+void frugi_plot_hover(const frugi_plot *plot, const frugi_series *series) {
+    char cut[200];
+    double free_from = 4 + frugi_label_width(plot->y.title) + 12;
+    frugi_put(plot->to, "<text class=\"n\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">", FRUGI_CHART_WIDTH - 2,
+              plot->top - 12);
+    frugi_put_escaped(plot->to, frugi_label_cut(series->name, FRUGI_CHART_WIDTH - 2 - free_from, cut, sizeof cut));
+    frugi_put_raw(plot->to, "</text>");
 }
 
-const char *frugi_label_cut(const char *text, double width, char *dst, size_t cap) {
-    size_t most = width > 12 ? (size_t)(width / LETTER) : 1, columns = 0, len = 0;
-    if (frugi_text_columns(text) <= most && strlen(text) < cap) {
-        snprintf(dst, cap, "%s", text);
-        return dst;
-    }
-    while (text[len] != '\0' && len + 8 < cap) {
-        columns += ((unsigned char)text[len] & 0xc0) != 0x80;
-        if (columns >= most)
-            break;
-        len++;
-    }
-    snprintf(dst, cap, "%.*s\xe2\x80\xa6", (int)len, text);
-    return dst;
-}
+/* ---- marks --------------------------------------------------------------------------------------- */
 
-typedef struct bead {
-    double y;
-    size_t which;
-} bead;
-
-static int by_height(const void *a, const void *b) {
-    const bead *x = a, *y = b;
-    if (x->y < y->y || x->y > y->y)
-        return x->y < y->y ? -1 : 1;
-    return (x->which > y->which) - (x->which < y->which);
-}
-
-void frugi_labels_spread(double *y, size_t count, double gap, double top, double bottom) {
-    bead *beads = calloc(count + 1, sizeof *beads);
-    if (beads == NULL)
+void frugi_chart_mark(frugi_text *to, frugi_group group, double x, double y, const char *tip) {
+    static const char *const shapes[FRUGI_GROUPS] = {
+        [FRUGI_GROUP_BASELINE] = "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z",
+        [FRUGI_GROUP_OURS] = "m0-5.5l5.5 5.5l-5.5 5.5l-5.5-5.5z",
+        [FRUGI_GROUP_SPARSE] = "m0-5l4.8 8.2h-9.6z",
+        [FRUGI_GROUP_QUANTIZED] = "m-3.7-3.7h7.4v7.4h-7.4z",
+        [FRUGI_GROUP_OTHER] = "m-1.5-4.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z",
+        [FRUGI_GROUP_VARIANT] = "m0 5l-4.8-8.2h9.6z",
+    };
+    frugi_put(to, "<path class=\"p\" d=\"M%.1f %.1f%s\"", x, y, shapes[group]);
+    if (tip == NULL) {
+        frugi_put_raw(to, "/>");
         return;
-    for (size_t i = 0; i < count; i++)
-        beads[i] = (bead){fmin(fmax(y[i], top), bottom), i};
-    qsort(beads, count, sizeof *beads, by_height);
-    for (size_t i = 1; i < count; i++)
-        beads[i].y = fmax(beads[i].y, beads[i - 1].y + gap);
-    if (count > 0 && beads[count - 1].y > bottom) {
-        beads[count - 1].y = bottom;
-        for (size_t i = count - 1; i-- > 0;)
-            beads[i].y = fmin(beads[i].y, beads[i + 1].y - gap);
     }
-    for (size_t i = 0; i < count; i++)
-        y[beads[i].which] = beads[i].y;
-    free(beads);
-}
-
-void frugi_chart_mark(frugi_text *to, size_t series, double x, double y, const char *tip) {
-    frugi_put(to, "<g class=\"f%d\">", frugi_series_colour(series));
-    switch (series % 4) {
-    case 0: frugi_put(to, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\">", x, y); break;
-    case 1: frugi_put(to, "<rect x=\"%.1f\" y=\"%.1f\" width=\"7.4\" height=\"7.4\">", x - 3.7, y - 3.7); break;
-    case 2: frugi_put(to, "<path d=\"M%.1f %.1fl4.8 8.2h-9.6z\">", x, y - 5); break;
-    default: frugi_put(to, "<path d=\"M%.1f %.1fl5 5l-5 5l-5-5z\">", x, y - 5);
-    }
-    frugi_put_raw(to, "<title>");
+    frugi_put_raw(to, "><title>");
     frugi_put_escaped(to, tip);
-    frugi_put(to, "</title>%s</g>\n", series % 4 == 0 ? "</circle>" : series % 4 == 1 ? "</rect>" : "</path>");
+    frugi_put_raw(to, "</title></path>\n");
 }

@@ -1,16 +1,19 @@
 /*
  * chart.h - what charts are made of: axes, a frame, marks, labels that keep off each other. A chart is SVG whose
- * colours are classes only (ink, series, ramp), so that the page around it or a stand-alone file decides on light and
- * dark.
+ * colors are classes only (series, ramp), so that the page around it or a stand-alone file decides on light and dark.
  */
 #ifndef FRUGI_REPORT_CHART_H
 #define FRUGI_REPORT_CHART_H
 
+#include "series.h"
 #include "text.h"
 
 #include <stdbool.h>
 
-enum { FRUGI_CHART_WIDTH = 460, FRUGI_SERIES = 9, FRUGI_RAMP = 9, FRUGI_TICKS = 12 };
+enum { FRUGI_CHART_WIDTH = 460, FRUGI_COLORS = 9, FRUGI_RAMP = 9, FRUGI_TICKS = 12 };
+
+/** Names wider than so many pixels stand in the legend alone. */
+enum { FRUGI_NAME_MOST = 170 };
 
 typedef enum {
     FRUGI_UNIT_PLAIN,
@@ -52,30 +55,84 @@ typedef struct frugi_plot {
 double frugi_plot_x(const frugi_plot *plot, double number);
 double frugi_plot_y(const frugi_plot *plot, double number);
 
+/** Choose the ticks of both axes, and move the left edge until the texts of the y-axis fit. */
+void frugi_plot_finish(frugi_plot *plot);
+
 /** Draw grid, ticks and titles. */
 void frugi_plot_frame(const frugi_plot *plot);
 
-/** Width of a text in pixels, about. */
+/** The name above the plot while a series of a page is pointed at. */
+void frugi_plot_hover(const frugi_plot *plot, const frugi_series *series);
+
+/* ---- labels ---------------------------------------------------------------------------------------- */
+
+/** Width of a text in pixels, in the widest of the common faces. */
 double frugi_label_width(const char *text);
 
 /** A label cut to a width in pixels, with dots where something is missing. */
 const char *frugi_label_cut(const char *text, double width, char *dst, size_t cap);
 
-/** Move labels apart: y[] are wanted baselines, and become ones `gap` apart between top and bottom where they fit. */
-void frugi_labels_spread(double *y, size_t count, double gap, double top, double bottom);
+/** A label in two lines where it is wider than `width`; what does not fit in two is cut. Returns how many lines. */
+int frugi_label_wrap(const char *text, double width, char line[2][200]);
 
-/** Draw the mark of a series. `tip` is shown by browsers when it is pointed at, and is escaped here. */
-void frugi_chart_mark(frugi_text *to, size_t series, double x, double y, const char *tip);
+typedef struct frugi_box {
+    double x0, y0, x1, y1;
+} frugi_box;
 
-/** Class of the colour of a series (0 is dense), and its dashes. */
-int frugi_series_colour(size_t series);
-const char *frugi_series_dashes(size_t series);
+/** Where labels may be: inside of `edge`, on no other label, and where there is a choice on no line. */
+typedef struct frugi_room {
+    frugi_box edge;
+    frugi_box *label, *line; /* what is taken; free() */
+    size_t labels, labels_cap, lines, lines_cap;
+} frugi_room;
 
-/** Begin and end a chart. Alone: a whole file with fixed light colours; otherwise an element of a page. */
+void frugi_room_take_label(frugi_room *room, frugi_box box);
+void frugi_room_take_line(frugi_room *room, frugi_box box);
+void frugi_room_free(frugi_room *room);
+
+/** Find a place for a label near a point and take it; false where there is none that is free. */
+bool frugi_room_place(frugi_room *room, double x, double y, double width, frugi_box *box);
+
+/** The label of a series at a point: its name, its number where a name is too long or not highlighted, or nothing. */
+typedef struct frugi_tag {
+    const frugi_series *series;
+    double x, y;
+    frugi_box box;
+    bool placed, named;
+} frugi_tag;
+
+/** Place the tags of a chart, those of highlighted series first. Returns whether all of them are names. */
+bool frugi_tags_place(frugi_room *room, frugi_tag *tag, size_t count);
+
+void frugi_tag_draw(frugi_text *to, const frugi_tag *tag);
+
+/** What a legend shows. */
+typedef struct frugi_legend_of {
+    bool marks; /* besides lines */
+    bool tuned; /* of fine-tuning, whose groups have other names */
+} frugi_legend_of;
+
+/** Names and numbers of series by group, below a chart; `to` NULL measures. Returns where it ends. */
+double frugi_legend(frugi_text *to, const frugi_tag *tag, size_t count, frugi_legend_of of, double y);
+
+/* ---- series ----------------------------------------------------------------------------------------- */
+
+/** Begin and end the element of a series, in whose color lines (class l) and marks (class p) inside of it are. */
+void frugi_series_begin(frugi_text *to, const frugi_series *series, bool alone);
+void frugi_series_end(frugi_text *to);
+
+/** Draw the mark of a series. `tip` is shown by browsers when it is pointed at, and is escaped here; NULL: none. */
+void frugi_chart_mark(frugi_text *to, frugi_group group, double x, double y, const char *tip);
+
+/** Dashes of a series' line; "" for none. */
+const char *frugi_series_dashes(const frugi_series *s);
+
+/** Begin and end a chart. Alone: a whole file with its title and fixed light colors; otherwise an element of a page. */
 void frugi_chart_begin(frugi_text *to, const char *title, double height, bool alone);
 void frugi_chart_end(frugi_text *to);
 
-/** The colours as CSS variables for a page, with those for dark, and the rules of the classes over them. */
-void frugi_chart_page_style(frugi_text *to);
+/** The colors as CSS variables for a page, with those for dark, and the rules of the classes over them; and rules by
+ * which the first `most` series of a panel can be picked. */
+void frugi_chart_page_style(frugi_text *to, size_t most);
 
 #endif

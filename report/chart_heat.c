@@ -6,13 +6,18 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
-enum { NAMES = 150, ROWS_MOST = 60, COLUMNS_MOST = 60, TOP = 34 };
+#define SMALL (9.5 / 11) /* of the other labels */
+
+enum { NAMES_LEAST = 60, NAMES_MOST = 280, ROWS_MOST = 60, COLUMNS_MOST = 60, TOP = 34 };
 
 typedef struct heat {
     const frugi_layers *layers;
     size_t rows, columns;
     double low, high;
+    double left;   /* where rectangles begin */
+    size_t common; /* bytes that all names begin with, up to a point: not worth repeating */
 } heat;
 
 /* Mean over the layers and moments that one rectangle stands for; NaN where none is known. */
@@ -62,7 +67,7 @@ static void draw_ramp(frugi_text *to, const heat *h) {
 
 static void draw_row(frugi_text *to, const heat *h, size_t row, double y, double high) {
     const frugi_layers *l = h->layers;
-    double wide = (double)(FRUGI_CHART_WIDTH - NAMES - 6) / (double)h->columns;
+    double wide = (FRUGI_CHART_WIDTH - h->left - 6) / (double)h->columns;
     const char *name = json_string_value(json_array_get(l->name, row * l->names / h->rows));
     for (size_t c = 0; c < h->columns; c++) {
         double d = mean_of(h, row, c);
@@ -70,25 +75,59 @@ static void draw_row(frugi_text *to, const heat *h, size_t row, double y, double
         if (isnan(d))
             continue;
         frugi_put(to, "<rect class=\"h%d\" x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\"><title>",
-                  shade_of(h, d), NAMES + wide * (double)c, y, wide + 0.3, high + (high < 8 ? 0.3 : -1));
+                  shade_of(h, d), h->left + wide * (double)c, y, wide + 0.3, high + (high < 8 ? 0.3 : -1));
         frugi_put_escaped(to, name);
         frugi_put(to, ": %s %% from step %.0f</title></rect>", frugi_number_text(100 * d, 3, text, sizeof text),
                   l->step[c * l->moments / h->columns]);
     }
 }
 
+static const char *row_name(const heat *h, size_t row) {
+    return json_string_value(json_array_get(h->layers->name, row * h->layers->names / h->rows)) + h->common;
+}
+
+static double name_width(const char *name) {
+    return SMALL * frugi_label_width(name);
+}
+
+static size_t find_common(const heat *h) {
+    const char *first = row_name(h, 0);
+    size_t len = strlen(first);
+    for (size_t r = 1; r < h->rows; r++) {
+        const char *other = row_name(h, r);
+        size_t same = 0;
+        while (same < len && other[same] == first[same])
+            same++;
+        len = same;
+    }
+    while (len > 0 && first[len - 1] != '.')
+        len--;
+    return h->rows > 1 ? len : 0;
+}
+
+/* Names of tensors say most at their ends, so a long one loses its beginning. */
+static const char *short_name(const char *name) {
+    while (name_width(name) > NAMES_MOST - 12 && name[1] != '\0')
+        do
+            name++;
+        while (((unsigned char)*name & 0xc0) == 0x80);
+    return name;
+}
+
 static void draw_row_names(frugi_text *to, const heat *h, double high) {
     double free_from = 0;
     for (size_t r = 0; r < h->rows; r++) {
-        char cut[200];
         double y = TOP + high * (double)r, middle = y + high / 2;
         if (middle - 6 < free_from)
             continue;
         free_from = middle + 6;
-        frugi_put(to, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">", NAMES - 6, middle + 4);
-        const char *name = json_string_value(json_array_get(h->layers->name, r * h->layers->names / h->rows));
-        frugi_put_escaped(to, frugi_label_cut(name, NAMES - 8, cut, sizeof cut));
-        frugi_put_raw(to, "</text>");
+        const char *name = row_name(h, r), *end = name_width(name) > NAMES_MOST ? short_name(name) : name;
+        frugi_put(to, "<text class=\"sm\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s", h->left - 6, middle + 3.5,
+                  end > name ? "\xe2\x80\xa6" : "");
+        frugi_put_escaped(to, end);
+        frugi_put_raw(to, "<title>");
+        frugi_put_escaped(to, name);
+        frugi_put_raw(to, "</title></text>");
     }
 }
 
@@ -101,6 +140,10 @@ bool frugi_draw_layers(frugi_text *to, const char *title, const frugi_layers *la
     see(&h);
     if (!(h.high > 0))
         return false;
+    h.common = find_common(&h);
+    h.left = NAMES_LEAST;
+    for (size_t r = 0; r < h.rows; r++)
+        h.left = fmax(h.left, fmin(name_width(row_name(&h, r)), NAMES_MOST) + 8);
     double high = fmin(20, fmax(6, 300.0 / (double)h.rows)), bottom = TOP + high * (double)h.rows;
     frugi_chart_begin(to, title, bottom + 40, alone);
     draw_ramp(to, &h);
@@ -109,7 +152,7 @@ bool frugi_draw_layers(frugi_text *to, const char *title, const frugi_layers *la
     frugi_put_raw(to, "</g>\n");
     for (size_t r = 0; r < h.rows; r++)
         draw_row(to, &h, r, TOP + high * (double)r, high);
-    frugi_put(to, "<g class=\"ax\"><text x=\"%d\" y=\"%.1f\">step %.0f</text>", NAMES, bottom + 16, layers->step[0]);
+    frugi_put(to, "<g class=\"ax\"><text x=\"%.1f\" y=\"%.1f\">step %.0f</text>", h.left, bottom + 16, layers->step[0]);
     frugi_put(to, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">step %.0f</text></g>\n", FRUGI_CHART_WIDTH - 6,
               bottom + 16, layers->step[layers->moments - 1]);
     frugi_chart_end(to);

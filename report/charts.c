@@ -1,8 +1,7 @@
 /*
  * Which charts a panel gets. Suites that change one thing (workers, density) get lines over that thing, with the
  * methods of one stem (topk-0.9, topk-0.99) as one line, and so does fine-tuning (states); all others get quality over
- * bytes, losses, times, memory and densities of layers. More lines than can be told apart are not drawn; the table has
- * them all.
+ * bytes, losses, times, memory and densities of layers.
  */
 #include "charts.h"
 
@@ -11,11 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINES_MOST = 24, HEATS_MOST = 6, POINTS_MOST = 64 };
+enum { HEATS_MOST = 6, POINTS_MOST = 64 };
 
 typedef struct desk {
     const frugi_findings *findings;
     const frugi_panel *panel;
+    frugi_series *series;
+    size_t count;
+    frugi_line *line; /* room for as many */
+    char title[300];  /* of the chart that is drawn */
     bool alone;
     frugi_chart_taker take;
     void *user;
@@ -31,41 +34,42 @@ static void hand_over(desk *d, frugi_chart *chart, bool drawn) {
     frugi_text_free(&chart->svg);
 }
 
+/* What the chart itself is called: a file of its own has no heading that names the task. */
+static const char *title_of(desk *d, const char *title) {
+    if (d->alone)
+        snprintf(d->title, sizeof d->title, "%.100s: %.180s", d->panel->task, title);
+    else
+        snprintf(d->title, sizeof d->title, "%s", title);
+    return d->title;
+}
+
 /* ---- curves -------------------------------------------------------------------------------------- */
 
 typedef enum { OVER_BYTES, OVER_SECONDS } over;
 
 static void draw_curves(desk *d, const char *kind, const char *title, bool evals, over what) {
     frugi_chart chart = {.kind = kind, .title = title, .note = ""};
-    frugi_line line[LINES_MOST];
     size_t count = 0;
-    frugi_axis x = {.title = what == OVER_BYTES ? "bytes sent by one worker" : "seconds",
+    frugi_axis x = {.title = what == OVER_BYTES ? "bytes sent by one worker" : "training time (s)",
                     .log = what == OVER_BYTES,
                     .unit = what == OVER_BYTES ? FRUGI_UNIT_BYTES : FRUGI_UNIT_PLAIN,
                     FRUGI_AXIS_EMPTY};
     frugi_axis y = {.title = "training loss", FRUGI_AXIS_EMPTY};
     if (evals)
         y = frugi_metric_axis(d->panel->metric);
-    for (size_t i = 0; i < d->panel->count && count < LINES_MOST; i++) {
-        const frugi_cell *cell = &d->panel->cell[i];
+    for (size_t i = 0; i < d->count; i++) {
         frugi_curve curve;
-        if (frugi_curve_mean(d->findings->runs, cell, evals, &curve) != 0)
+        if (frugi_curve_mean(d->findings->runs, d->series[i].first, evals, &curve) != 0)
             continue;
-        line[count++] = (frugi_line){cell->label,
-                                     strlen(cell->label),
-                                     i,
-                                     curve.count,
-                                     what == OVER_BYTES ? curve.bytes : curve.seconds,
-                                     curve.value,
-                                     NULL,
-                                     false,
-                                     curve.step};
+        d->line[count++] = (frugi_line){.series = &d->series[i],
+                                        .count = curve.count,
+                                        .x = what == OVER_BYTES ? curve.bytes : curve.seconds,
+                                        .y = curve.value,
+                                        .owned = curve.step};
     }
-    if (d->panel->count > LINES_MOST)
-        chart.note = "The first methods of the table; there is no room for all.";
-    hand_over(d, &chart, frugi_draw_lines(&chart.svg, title, x, y, line, count, d->alone));
+    hand_over(d, &chart, frugi_draw_lines(&chart.svg, title_of(d, title), x, y, d->line, count, d->alone));
     for (size_t k = 0; k < count; k++)
-        free(line[k].owned);
+        free(d->line[k].owned);
 }
 
 /* ---- methods of one stem as a line ------------------------------------------------------------------ */
@@ -104,30 +108,6 @@ static double get_optimizer(const frugi_cell *cell) {
     return cell->optimizer_bytes;
 }
 
-static bool same_stem(const frugi_cell *a, const frugi_cell *b) {
-    size_t len = frugi_method_stem(a->first->method);
-    return len == frugi_method_stem(b->first->method) && strncmp(a->first->method, b->first->method, len) == 0;
-}
-
-/* What the labels of a stem begin with, without a number that has begun there. */
-static void name_stem(const frugi_panel *panel, const frugi_cell *first, frugi_line *line) {
-    size_t len = strlen(first->label), all = len;
-    for (size_t i = 0; i < panel->count; i++) {
-        const char *other = panel->cell[i].label;
-        size_t same = 0;
-        while (same_stem(first, &panel->cell[i]) && same < len && other[same] == first->label[same])
-            same++;
-        if (same_stem(first, &panel->cell[i]))
-            len = same;
-    }
-    while (len > 0 && len < all && strchr(" 0123456789.,:-(", first->label[len - 1]) != NULL)
-        len--;
-    while (len > 0 && len < all && ((unsigned char)first->label[len] & 0xc0) == 0x80)
-        len--;
-    line->name = len > 1 ? first->label : first->first->method;
-    line->name_len = len > 1 ? len : frugi_method_stem(first->first->method);
-}
-
 typedef struct point {
     double x, y, sd;
 } point;
@@ -137,12 +117,12 @@ static int by_x(const void *a, const void *b) {
     return (p->x > q->x) - (p->x < q->x);
 }
 
-static bool gather_line(const frugi_panel *panel, size_t from, getter x, getter y, frugi_line *line) {
+static bool gather_line(const frugi_panel *panel, const frugi_series *series, getter x, getter y, frugi_line *line) {
     point points[POINTS_MOST];
     size_t count = 0;
-    for (size_t i = from; i < panel->count && count < POINTS_MOST; i++) {
+    for (size_t i = 0; i < panel->count && count < POINTS_MOST; i++) {
         const frugi_cell *cell = &panel->cell[i];
-        if (same_stem(&panel->cell[from], cell) && !isnan(x(cell)) && !isnan(y(cell)))
+        if (frugi_same_stem(series->first, cell) && !isnan(x(cell)) && !isnan(y(cell)))
             points[count++] = (point){x(cell), y(cell), y == get_mean ? cell->sd : NAN};
     }
     double *numbers = calloc(3 * count + 1, sizeof *numbers);
@@ -156,13 +136,14 @@ static bool gather_line(const frugi_panel *panel, size_t from, getter x, getter 
         numbers[count + i] = points[i].y;
         numbers[2 * count + i] = points[i].sd;
     }
-    line->count = count;
-    line->owned = numbers;
-    line->x = numbers;
-    line->y = numbers + count;
-    line->sd = numbers + 2 * count;
-    line->marks = true;
-    name_stem(panel, &panel->cell[from], line);
+    *line = (frugi_line){.series = series,
+                         .count = count,
+                         .x = numbers,
+                         .y = numbers + count,
+                         .sd = numbers + 2 * count,
+                         .marks = true,
+                         .tuned = panel->tuned,
+                         .owned = numbers};
     return true;
 }
 
@@ -189,35 +170,25 @@ static void stretch(frugi_line *line, size_t count, frugi_line *level) {
     numbers[1] = high;
     numbers[2] = numbers[3] = level->y[0];
     free(level->owned);
-    *level = (frugi_line){level->name, level->name_len, level->series, 2, numbers, numbers + 2, NULL, false, numbers};
-}
-
-static bool is_first(const frugi_panel *panel, size_t i) {
-    for (size_t k = 0; k < i; k++)
-        if (same_stem(&panel->cell[k], &panel->cell[i]))
-            return false;
-    return true;
+    *level = (frugi_line){
+        .series = level->series, .count = 2, .x = numbers, .y = numbers + 2, .tuned = level->tuned, .owned = numbers};
 }
 
 static void draw_stems(desk *d, const char *kind, const char *title, getter get_x, getter get_y, frugi_axis x,
                        frugi_axis y) {
     frugi_chart chart = {.kind = kind, .title = title, .note = ""};
-    frugi_line line[LINES_MOST], *level = NULL;
-    size_t count = 0, series = d->panel->count > 0 && d->panel->cell[0].dense ? 0 : 1;
-    for (size_t i = 0; i < d->panel->count && count < LINES_MOST; i++) {
-        if (!is_first(d->panel, i))
-            continue;
-        if (gather_line(d->panel, i, get_x, get_y, &line[count])) {
-            level = is_level(d->panel, &d->panel->cell[i], get_x) ? &line[count] : level;
-            line[count++].series = series;
+    frugi_line *level = NULL;
+    size_t count = 0;
+    for (size_t i = 0; i < d->count; i++)
+        if (gather_line(d->panel, &d->series[i], get_x, get_y, &d->line[count])) {
+            level = is_level(d->panel, d->series[i].first, get_x) ? &d->line[count] : level;
+            count++;
         }
-        series++;
-    }
     if (level != NULL)
-        stretch(line, count, level);
-    hand_over(d, &chart, frugi_draw_lines(&chart.svg, title, x, y, line, count, d->alone));
+        stretch(d->line, count, level);
+    hand_over(d, &chart, frugi_draw_lines(&chart.svg, title_of(d, title), x, y, d->line, count, d->alone));
     for (size_t k = 0; k < count; k++)
-        free(line[k].owned);
+        free(d->line[k].owned);
 }
 
 /* ---- panels -------------------------------------------------------------------------------------------- */
@@ -235,7 +206,7 @@ static frugi_axis workers_axis(const frugi_panel *panel) {
 
 static void draw_scaling(desk *d) {
     frugi_axis x = workers_axis(d->panel), rate = {.title = "steps per second", FRUGI_AXIS_EMPTY, .log = true};
-    frugi_axis bytes = {.title = "bytes per step", .log = true, .unit = FRUGI_UNIT_BYTES, FRUGI_AXIS_EMPTY};
+    frugi_axis bytes = {.title = "bytes per step and worker", .log = true, .unit = FRUGI_UNIT_BYTES, FRUGI_AXIS_EMPTY};
     draw_stems(d, "scaling-rate", "Step rate against workers", get_workers, get_rate, x, rate);
     draw_stems(d, "scaling-bytes", "Bytes sent by one worker in a step, against workers", get_workers, get_bytes_step,
                x, bytes);
@@ -244,19 +215,22 @@ static void draw_scaling(desk *d) {
 }
 
 static void draw_sparsity(desk *d) {
-    frugi_axis x = {.title = "share of the entries held back", .log = true, .unit = FRUGI_UNIT_HELD, FRUGI_AXIS_EMPTY};
+    frugi_axis x = {.title = "sparsity: share of gradient entries not sent",
+                    .log = true,
+                    .unit = FRUGI_UNIT_HELD,
+                    FRUGI_AXIS_EMPTY};
     frugi_axis bytes = {.title = "bytes sent by one worker", .log = true, .unit = FRUGI_UNIT_BYTES, FRUGI_AXIS_EMPTY};
     frugi_axis y = frugi_metric_axis(d->panel->metric);
-    draw_stems(d, "sparsity", "Quality against the share held back", get_held, get_mean, x, y);
+    draw_stems(d, "sparsity", "Quality against sparsity", get_held, get_mean, x, y);
     draw_stems(d, "quality-bytes", "Quality against bytes", get_bytes, get_mean, bytes, y);
 }
 
 static void draw_states(desk *d) {
-    frugi_axis states = {.title = "states kept about the targets", .log = true, FRUGI_AXIS_EMPTY};
-    frugi_axis bytes = {.title = "bytes of the optimiser", .log = true, .unit = FRUGI_UNIT_BYTES, FRUGI_AXIS_EMPTY};
+    frugi_axis states = {.title = "optimizer states kept", .log = true, FRUGI_AXIS_EMPTY};
+    frugi_axis bytes = {.title = "bytes of the optimizer", .log = true, .unit = FRUGI_UNIT_BYTES, FRUGI_AXIS_EMPTY};
     frugi_axis y = frugi_metric_axis(d->panel->metric);
     draw_stems(d, "states", "Quality against states", get_states, get_mean, states, y);
-    draw_stems(d, "optimizer-bytes", "Quality against the optimiser\xe2\x80\x99s bytes", get_optimizer, get_mean, bytes,
+    draw_stems(d, "optimizer-bytes", "Quality against the optimizer\xe2\x80\x99s bytes", get_optimizer, get_mean, bytes,
                y);
 }
 
@@ -274,45 +248,46 @@ static void draw_heats(desk *d) {
         snprintf(title, sizeof title, "Density of each layer: %.200s", cell->label);
         snprintf(kind, sizeof kind, "layers-%d", ++drawn);
         frugi_chart chart = {.kind = kind, .title = title, .note = ""};
-        hand_over(d, &chart, frugi_draw_layers(&chart.svg, title, layers, d->alone));
+        hand_over(d, &chart, frugi_draw_layers(&chart.svg, title_of(d, title), layers, d->alone));
     }
 }
 
 static void draw_usual(desk *d) {
     frugi_chart points = {.kind = "quality-bytes",
                           .title = "Final quality against bytes",
-                          .note = "Bars: one standard deviation over the seeds, each way."};
-    hand_over(d, &points, frugi_draw_points(&points.svg, points.title, d->panel, d->alone));
+                          .note = "Vertical bars: \xc2\xb1 one standard deviation over the seeds."};
+    hand_over(
+        d, &points,
+        frugi_draw_points(&points.svg, title_of(d, points.title), d->panel->metric, d->series, d->count, d->alone));
     draw_curves(d, "quality-bytes-curves", "Quality against bytes, while training", true, OVER_BYTES);
     draw_curves(d, "loss-bytes", "Loss against bytes", false, OVER_BYTES);
     draw_curves(d, "loss-time", "Loss against time", false, OVER_SECONDS);
     frugi_chart times = {
         .kind = "time",
         .title = "Where a step\xe2\x80\x99s time goes (ms)",
-        .note = "Upper bar: the training thread. Lower bar: exchange and optimiser, which may go on at the same time."};
-    hand_over(d, &times, frugi_draw_times(&times.svg, times.title, d->panel, d->alone));
-    frugi_chart memory = {.kind = "memory", .title = "Model-state memory beside dense", .note = ""};
-    hand_over(d, &memory, frugi_draw_memory(&memory.svg, memory.title, d->panel, d->alone));
+        .note = "Upper bar: the training thread. Lower bar: exchange and optimizer, which may go on at the same time."};
+    hand_over(d, &times, frugi_draw_times(&times.svg, title_of(d, times.title), d->panel, d->alone));
+    frugi_chart memory = {.kind = "memory", .title = "Model-state memory, in % of dense", .note = "Dashed: dense."};
+    hand_over(d, &memory, frugi_draw_memory(&memory.svg, title_of(d, memory.title), d->panel, d->alone));
     draw_heats(d);
-}
-
-static bool workers_vary(const frugi_panel *panel) {
-    for (size_t i = 1; i < panel->count; i++)
-        if (panel->cell[i].workers > panel->cell[0].workers || panel->cell[i].workers < panel->cell[0].workers)
-            return true;
-    return false;
 }
 
 int frugi_charts(const frugi_findings *findings, const frugi_panel *panel, bool alone, frugi_chart_taker take,
                  void *user) {
-    desk d = {findings, panel, alone, take, user, FRUGI_EXIT_OK};
-    if (strcmp(panel->suite, "sparsity") == 0)
+    desk d = {.findings = findings, .panel = panel, .alone = alone, .take = take, .user = user};
+    d.count = frugi_series_make(panel, &d.series);
+    d.line = calloc(d.count + 1, sizeof *d.line);
+    if (d.series == NULL || d.line == NULL)
+        d.status = frugi_error("out of memory");
+    else if (strcmp(panel->suite, "sparsity") == 0)
         draw_sparsity(&d);
     else if (panel->tuned)
         draw_states(&d);
-    else if (workers_vary(panel))
+    else if (frugi_workers_vary(panel))
         draw_scaling(&d);
     else
         draw_usual(&d);
+    free(d.series);
+    free(d.line);
     return d.status;
 }

@@ -20,14 +20,12 @@ typedef int (*frugi_chart_taker)(void *user, const frugi_panel *panel, const fru
 int frugi_charts(const frugi_findings *findings, const frugi_panel *panel, bool alone, frugi_chart_taker take,
                  void *user);
 
-/** A line with a name. */
+/** The line of a series. */
 typedef struct frugi_line {
-    const char *name;
-    size_t name_len; /* of the name, so much is shown */
-    size_t series;
+    const frugi_series *series;
     size_t count;
     const double *x, *y, *sd; /* sd may be NULL */
-    bool marks;
+    bool marks, tuned;
     double *owned; /* what x and y lie in; free() */
 } frugi_line;
 
@@ -36,7 +34,8 @@ bool frugi_draw_lines(frugi_text *to, const char *title, frugi_axis x, frugi_axi
                       size_t count, bool alone);
 
 /** Final quality over bytes, one point for each method. */
-bool frugi_draw_points(frugi_text *to, const char *title, const frugi_panel *panel, bool alone);
+bool frugi_draw_points(frugi_text *to, const char *title, const char *metric, const frugi_series *series, size_t count,
+                       bool alone);
 
 /** Where the time of a step goes, and where the memory goes: bars. */
 bool frugi_draw_times(frugi_text *to, const char *title, const frugi_panel *panel, bool alone);

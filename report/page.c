@@ -7,6 +7,7 @@
 
 #include "charts.h"
 #include "frugrad.h"
+#include "picker.h"
 #include "tables.h"
 #include "verdict.h"
 
@@ -37,16 +38,24 @@ static const char style[] =
     "table{border-collapse:collapse;width:100%;font-size:.875rem;font-variant-numeric:tabular-nums}\n"
     "th,td{padding:6px 10px;text-align:right;white-space:nowrap;border-bottom:1px solid var(--grid)}\n"
     "thead th{color:var(--dim);font-weight:600;vertical-align:bottom;white-space:normal;min-width:4.2em}\n"
-    "tbody th{font-weight:600;position:sticky;left:0;background:var(--bg);max-width:15em;min-width:9em;"
+    "tbody th{font-weight:600;position:sticky;left:0;background:var(--bg);max-width:20em;min-width:13em;"
     "white-space:normal;overflow-wrap:anywhere}\n"
     "th:first-child,.w{text-align:left}\ntbody tr:last-child>*{border-bottom:0}\n"
     ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:28px 32px;margin:22px "
     "0}\n"
     "figure{margin:0;min-width:0}\nsvg.chart{display:block;width:100%;max-width:540px;height:auto}\n"
+    ".k{position:absolute;opacity:0;pointer-events:none}\n"
+    ".pick{font-size:.8125rem;background:var(--bg);padding:8px 0 6px;border-bottom:1px solid var(--grid)}\n"
+    ".pick p{margin:0;display:flex;flex-wrap:wrap;gap:0 14px}\n.pick b{font-weight:400;color:var(--dim);width:8.5em}\n"
+    ".pick label{color:var(--dim);cursor:pointer;padding:2px 0;overflow-wrap:anywhere}\n"
+    ".pick label:hover{color:var(--ink);--k:var(--c)}\n"
+    ".pick i{display:inline-block;width:20px;margin-right:5px;vertical-align:middle;border-top:3px solid var(--k)}\n"
+    ".pick .d1{border-top-style:dashed}\n.pick .d2{border-top-style:dotted}\n"
     "details{margin:12px 0}\nsummary{cursor:pointer;color:var(--dim)}\n"
     "pre{overflow-x:auto;font-size:.8rem;padding:10px;border:1px solid var(--grid);border-radius:6px}\n"
     "@media (max-width:520px){main{padding:16px 12px 40px}dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:6px}"
-    "tbody th{max-width:9em;min-width:7.5em}}\n"
+    "tbody th{max-width:10em;min-width:9.5em}}\n"
+    "@media (min-width:900px) and (min-height:700px){.pick{position:sticky;top:0;z-index:1}}\n"
     "@media print{.scroll{overflow:visible}}\n";
 
 /* ---- the top ------------------------------------------------------------------------------------ */
@@ -278,6 +287,10 @@ static int put_panel(const frugi_findings *f, size_t i, frugi_text *to) {
     put_verdicts(panel, to);
     frugi_table_panel(panel, FRUGI_TABLE_HTML, to);
     put_effort(panel, to);
+    frugi_put_raw(
+        to, "<p class=\"dim\">Charts: click a method below to highlight it or to turn it gray; point at a line or "
+            "a mark for its name and numbers.</p>\n");
+    frugi_picker_put(panel, i + 1, to);
     frugi_put_raw(to, "<div class=\"charts\">\n");
     int status = frugi_charts(f, panel, false, take_chart, to);
     frugi_put_raw(to, "</div>\n");
@@ -316,8 +329,11 @@ static void put_contents(const frugi_findings *f, frugi_text *to) {
 
 int frugi_page(const frugi_findings *findings, frugi_text *to) {
     int status = FRUGI_EXIT_OK;
+    size_t most = 0;
+    for (size_t i = 0; i < findings->count; i++)
+        most = findings->panel[i].count > most ? findings->panel[i].count : most;
     frugi_put_raw(to, head);
-    frugi_chart_page_style(to);
+    frugi_chart_page_style(to, most);
     frugi_put_raw(to, style);
     frugi_put_raw(to, "</style>\n</head>\n<body>\n<main>\n");
     put_top(findings, to);

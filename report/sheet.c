@@ -111,7 +111,10 @@ static void put_html_row(const frugi_sheet *sheet, const size_t *width, long row
         const char *tag = row < 0 || c == 0 ? "th" : "td";
         if (width[c] == 0)
             continue;
-        frugi_put(to, "<%s%s%s>", tag, row < 0 ? " scope=\"col\"" : c == 0 ? " scope=\"row\"" : "",
+        frugi_put(to, "<%s%s%s>", tag,
+                  row < 0  ? " scope=\"col\""
+                  : c == 0 ? " scope=\"row\""
+                           : "",
                   c > 0 && has_words(sheet, c) ? " class=\"w\"" : "");
         frugi_put_escaped(to, row < 0 ? sheet->head[c] : word_at(sheet, (size_t)row, c));
         frugi_put(to, "</%s>", tag);

@@ -286,6 +286,8 @@ static int add_cell(frugi_panel *panel, const frugi_run *run) {
 static int by_kind(const void *a, const void *b) {
     const frugi_cell *x = a, *y = b;
     int kind = (y->dense - x->dense) * 2 + (y->ours - x->ours);
+    if (kind == 0 && x->ours) /* in the same order on every task */
+        kind = strcmp(x->first->method, y->first->method);
     return kind != 0 ? kind : (x->first > y->first) - (x->first < y->first);
 }
 

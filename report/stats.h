@@ -34,7 +34,7 @@ typedef struct frugi_cell {
 
 typedef struct frugi_panel {
     const char *suite, *size, *task, *metric;
-    frugi_cell *cell; /* dense first, then FruGrad, then the others, each in the order of the file */
+    frugi_cell *cell; /* dense first, then FruGrad by its ids, then the others in the order of the file */
     size_t count;
     size_t stale; /* runs by other commands than the last of their method, which do not count */
     bool tuned;   /* suite sgc: fine-tuning, where the optimiser's bytes count and not those that are sent */

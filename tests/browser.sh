@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The page of `frugrad report` in a browser: wide and as narrow as a phone, light and dark, it shows charts and numbers,
-# is not wider than the window, runs no script of a label and asks for nothing over the network.
+# is not wider than the window, runs no script of a label and asks for nothing over the network; no text of a chart is cut
+# or covers another, and methods can be picked.
 set -euo pipefail
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 : "${FRUGRAD_SOURCE:=$(cd "$(dirname "$0")/.." && pwd)}"
@@ -82,15 +83,80 @@ look wide-dark 1280,2400 0 14181d
 look phone-light 390,2400 1 ffffff
 look phone-dark 390,2400 0 14181d
 
-# -- on a phone nothing but a box that scrolls is wider than the window. The policy of the page forbids scripts, so
-#    a copy without it is measured.
-sed '/Content-Security-Policy/d' "$work/page.html" >"$work/open.html"
-cat >>"$work/open.html" <<'HTML'
-<script>document.title = "width " + document.documentElement.scrollWidth + " of " + innerWidth</script>
+# -- on a phone nothing but a box that scrolls is wider than the window; in every chart, with one method or 23, no text
+#    leaves the chart, covers another or is shortened (but absurd names); and a method is picked without a script. The
+#    policy of the page forbids scripts, so a copy without it is measured, in frames as wide as a screen and a phone.
+cat >"$work/measure" <<'HTML'
+<script>
+const faults = [], charts = document.querySelectorAll("svg.chart"), overlap = (a, b) =>
+    Math.min(a.right, b.right) - Math.max(a.left, b.left) > 0.5 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 0.5;
+let texts = 0, picking = "";
+for (const chart of charts) {
+    const edge = chart.getBoundingClientRect(), seen = [], section = chart.closest("section");
+    const absurd = section && section.querySelector("h2").textContent.startsWith("names");
+    for (const text of chart.querySelectorAll("text")) {
+        const r = text.getBoundingClientRect(), ink = r.height / 6, words = text.firstChild.textContent;
+        if (r.width === 0)
+            continue;
+        const box = {left: r.left, right: r.right, top: r.top + ink, bottom: r.bottom - ink, words};
+        const told = `${section ? section.id : ""} ${chart.getAttribute("aria-label")}: ${words}`;
+        if (r.left < edge.left - 0.5 || r.right > edge.right + 0.5 || box.top < edge.top - 0.5 || box.bottom > edge.bottom + 0.5)
+            faults.push(told + " is cut off");
+        if (words.includes("\u2026") && !absurd && !words.includes("<"))
+            faults.push(told + " is shortened");
+        for (const other of seen)
+            if (overlap(box, other))
+                faults.push(told + " covers " + other.words);
+        seen.push(box);
+        texts++;
+    }
+}
+const section = [...document.querySelectorAll("section")].find(s => s.querySelectorAll(".k").length === 17);
+if (section) {
+    const box = section.querySelector(".k:not(:checked)");
+    const line = section.querySelector(`.charts .m${box.className.match(/k(\d+)/)[1]} .l`), color = () => getComputedStyle(line).stroke;
+    const gray = color(), lit = section.querySelectorAll(".k:checked").length;
+    section.querySelector(`label[for="${box.id}"]`).click();
+    const picked = color();
+    box.click();
+    picking = ` lit ${lit} picked ${gray !== picked && color() === gray}`;
+}
+parent.document.title += `[${document.documentElement.scrollWidth} wide of ${innerWidth}; ${charts.length} charts, ` +
+    `${texts} texts, ${faults.length} faults ${faults.slice(0, 5).join("; ")}${picking}]`;
+</script>
 HTML
-browse "$work/open.html" --window-size=390,900 --dump-dom >"$work/dom"
-grep -Eo '<title>width [0-9]+ of [0-9]+' "$work/dom" >"$work/width" || fail "the page cannot be measured"
-read -r _ is _ of <"$work/width"
-[ "$is" -le "$of" ] || fail "the page is $is wide in a window of $of"
+python3 - "$FRUGRAD_SOURCE/tests/data/runs.jsonl" >"$work/many.jsonl" <<'PY'
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1], encoding="utf-8")]
+dense = next(r for r in lines if r["method"] == "dense" and r["phase"] == "test" and "accuracy" in r["result"])
+words = "a method whose name goes on and on, with options=and:numbers, until nothing is left of the width of a chart"
+for count in (1, 2, 7, 20):
+    for i in range(count):
+        run = json.loads(json.dumps(dense))
+        run.update(suite="names", task="of-%d" % count, method="dense" if i == 0 else ("frugrad-%d" if i < 4 else "rival-%d") % i + "x",
+                   label="dense" if i == 0 else words[:12 + 5 * i] if i % 5 else "W" * 60)
+        run["result"]["accuracy"] *= 1 - 0.0004 * (i % 4)
+        run["result"]["bytes_sent"] = int(run["result"]["bytes_sent"] * 0.97 ** i)
+        print(json.dumps(run))
+PY
+"$FRUGRAD" report "$work/sample.jsonl" "$FRUGRAD_SOURCE/tests/data/runs.jsonl" "$work/many.jsonl" \
+    "$FRUGRAD_SOURCE"/results/compare/{paper,ablation,scaling,sgc}-*.jsonl -o "$work/all.html" >"$work/table"
+sed '/Content-Security-Policy/d' "$work/all.html" | cat - "$work/measure" >"$work/open.html"
+{ printf '<!DOCTYPE html><meta charset="utf-8"><style>svg{display:block}</style>'; cat "$FRUGRAD_SOURCE"/docs/results/*.svg "$work/measure"; } >"$work/docs.html"
+cat >"$work/frames.html" <<'HTML'
+<!DOCTYPE html><title></title>
+<iframe src="open.html" style="width:1280px;height:900px"></iframe><iframe src="open.html" style="width:390px;height:900px"></iframe>
+<iframe src="docs.html" style="width:600px;height:900px"></iframe>
+HTML
+browse "$work/frames.html" --allow-file-access-from-files --dump-dom >"$work/dom"
+python3 - "$work/dom" <<'PY' || fail "charts are not as they should be"
+import html, re, sys
+title = html.unescape(re.search("<title>(.*?)</title>", open(sys.argv[1], encoding="utf-8").read(), re.S)[1])
+found = re.findall(r"\[(\d+) wide of (\d+); (\d+) charts, (\d+) texts, (\d+) faults", title)
+assert sorted(int(of) for _, of, *_ in found) == [390, 600, 1280], title
+for wide, of, charts, texts, faults in (map(int, words) for words in found):
+    assert wide <= of and faults == 0 and charts >= (10 if of == 600 else 90) and texts > 9 * charts, title
+assert title.count("lit 6 picked true") == 2, title
+PY
 if [ -n "${FRUGRAD_SHOTS:-}" ]; then cp "$work"/*.png "$FRUGRAD_SHOTS"; fi
 echo "browser: all right"

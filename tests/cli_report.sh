@@ -100,14 +100,14 @@ grep -Eq '^FruGrad 94 % .* 2\.25× at 1 Gbit/s +3$' "$work/sample.table" || fail
 grep -Eq '^signSGD .* failed .* 0 of 1$' "$work/sample.table" || fail "a failed run is not called diverged"
 for page in "$work/page.html" "$work/sample.html"; do
     # a label of the sample has src= in it; it must be text
-    sed 's/&lt;img src=x[^<]*//g; s/&lt;img sr[^<]*//g' "$page" >"$work/plain"
+    sed -E 's/>[^<>]*src=[^<>]*</></g; s/&lt;img sr[^<]*//g' "$page" >"$work/plain"
     ! grep -Eoi '(https?:)?//[a-z0-9]|url\(|src=|<script|<link|@import|<iframe' "$work/plain" || fail "$page may fetch something"
 done
 python3 - "$work" <<'PY'
 import glob, html.parser, os, re, sys, xml.dom.minidom
 work = sys.argv[1]
 class Page(html.parser.HTMLParser):
-    void, open, charts, tags = {"meta", "br"}, [], 0, set()
+    void, open, charts, tags = {"meta", "br", "input"}, [], 0, set()
     def handle_starttag(self, tag, attributes):
         self.tags.add(tag)
         self.charts += ("class", "chart") in attributes

@@ -3,7 +3,6 @@
  * not what they should be.
  */
 #include "checkpoint_helpers.h"
-#include "report/charts.h"
 #include "report/page.h"
 #include "report/recipe.h"
 #include "report/runs.h"
@@ -289,21 +288,6 @@ static void labels_are_words_and_never_markup(void **state) {
     frugi_runs_free(&runs);
 }
 
-static void names_of_lines_keep_apart(void **state) {
-    double y[6] = {50, 50, 51, 190, 199, 10}, few[2] = {5, 300};
-    (void)state;
-    frugi_labels_spread(y, 6, 14, 0, 200);
-    for (int i = 0; i < 6; i++) {
-        assert_true(y[i] >= 0 && y[i] <= 200);
-        for (int k = 0; k < i; k++)
-            assert_true(fabs(y[i] - y[k]) > 13.999);
-    }
-    assert_true(y[5] < y[0] && y[0] < y[1] && y[1] < y[2] && y[2] < y[3] && y[3] < y[4]);
-    frugi_labels_spread(few, 2, 14, 10, 200);
-    assert_float_equal(few[0], 10, 0);
-    assert_float_equal(few[1], 200, 0);
-}
-
 /* ---- hostile files ---------------------------------------------------------------------------------------- */
 
 #define BEGIN "{\"format\":1,\"kind\":\"run\",\"suite\":\"s\",\"task\":\"t\",\"metric\":\"accuracy\",\"method\":\"m\","
@@ -491,7 +475,6 @@ int main(void) {
         cmocka_unit_test(curves_are_averaged_where_their_steps_agree),
         cmocka_unit_test(stems_of_methods),
         cmocka_unit_test(labels_are_words_and_never_markup),
-        cmocka_unit_test(names_of_lines_keep_apart),
         cmocka_unit_test(what_is_wrong_is_told_with_its_line),
         cmocka_unit_test(a_torn_end_is_left_out_and_a_long_list_refused),
         cmocka_unit_test(one_line_for_files_that_are_not_there),

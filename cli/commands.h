@@ -10,6 +10,7 @@ extern const frugi_command frugi_command_train;      /* train.c */
 extern const frugi_command frugi_command_finetune;   /* finetune.c */
 extern const frugi_command frugi_command_eval;       /* eval.c */
 extern const frugi_command frugi_command_sample;     /* sample.c */
+extern const frugi_command frugi_command_tokens;     /* tokens.c */
 extern const frugi_command frugi_command_bench;      /* bench.c */
 extern const frugi_command frugi_command_compare;    /* compare.c */
 extern const frugi_command frugi_command_demo;       /* demo.c */

@@ -22,6 +22,7 @@ struct frugi_wordpiece {
     uint32_t vocab;
     size_t longest; /* bytes of a piece */
     frugi_wordpiece_special special;
+    uint32_t *by_id; /* number of a word * 2, + 1 for those of rests */
 };
 
 /* The word being read. */
@@ -67,11 +68,39 @@ static int fill(frugi_wordpiece *pieces, const unsigned char *text, size_t len, 
     return find_specials(pieces, why);
 }
 
+/* Of a line that comes twice the last one counts, and the first has no text. */
+static int list_pieces(frugi_wordpiece *pieces, frugi_why *why) {
+    pieces->by_id = malloc(pieces->vocab * sizeof *pieces->by_id);
+    if (pieces->by_id == NULL)
+        return frugi_because(why, "not enough memory");
+    for (uint32_t id = 0; id < pieces->vocab; id++)
+        pieces->by_id[id] = FRUGI_NO_WORD;
+    for (uint32_t i = 0; i < pieces->starts.count; i++)
+        pieces->by_id[pieces->starts.words[i].value] = 2 * i;
+    for (uint32_t i = 0; i < pieces->rests.count; i++)
+        pieces->by_id[pieces->rests.words[i].value] = 2 * i + 1;
+    return 0;
+}
+
+const unsigned char *frugi_wordpiece_piece(const frugi_wordpiece *pieces, uint32_t id, size_t *len, int *rest) {
+    uint32_t number = pieces->by_id[id];
+    *rest = number & 1;
+    *len = 0;
+    if (number == FRUGI_NO_WORD)
+        return pieces->starts.pool;
+    const frugi_words *words = *rest ? &pieces->rests : &pieces->starts;
+    const frugi_word *word = &words->words[number / 2];
+    *len = word->len;
+    return words->pool + word->at;
+}
+
 int frugi_wordpiece_create(const unsigned char *text, size_t len, frugi_wordpiece **out, frugi_why *why) {
     frugi_wordpiece *pieces = calloc(1, sizeof *pieces);
     if (pieces == NULL)
         return frugi_because(why, "not enough memory");
     int status = fill(pieces, text, len, why);
+    if (status == 0)
+        status = list_pieces(pieces, why);
     if (status == 0)
         *out = pieces;
     else
@@ -94,6 +123,7 @@ void frugi_wordpiece_destroy(frugi_wordpiece *pieces) {
         return;
     frugi_words_free(&pieces->starts);
     frugi_words_free(&pieces->rests);
+    free(pieces->by_id);
     free(pieces);
 }
 

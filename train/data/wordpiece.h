@@ -23,6 +23,9 @@ typedef struct frugi_wordpiece_special {
 const frugi_wordpiece_special *frugi_wordpiece_specials(const frugi_wordpiece *pieces);
 uint32_t frugi_wordpiece_vocab(const frugi_wordpiece *pieces);
 
+/** The text of a token without the ## of those that continue a word, which *rest tells; id < vocab. */
+const unsigned char *frugi_wordpiece_piece(const frugi_wordpiece *pieces, uint32_t id, size_t *len, int *rest);
+
 /** What is kept between texts: words already seen. {0} is empty; one per thread. */
 typedef struct frugi_wordpiece_cache {
     frugi_words words; /* -> place in known */

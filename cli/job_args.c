@@ -170,27 +170,55 @@ static int is_directory(const char *path) {
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* A bare --resume goes on in the directory of --save, and a run that goes on from a directory saves there too. */
-static int settle_places(frugi_request *r) {
+/* Whether two names are of one directory, there or not. */
+static int same_directory(const char *a, const char *b) {
+    struct stat x, y;
+    if (stat(a, &x) == 0 && stat(b, &y) == 0)
+        return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    size_t m = strlen(a), n = strlen(b);
+    while (m > 1 && a[m - 1] == '/')
+        m--;
+    while (n > 1 && b[n - 1] == '/')
+        n--;
+    return m == n && strncmp(a, b, m) == 0;
+}
+
+/*
+ * A bare --resume continues in the directory of --save, and a run that continues from a directory saves there too. A
+ * directory that is both may be empty, so that one command serves the first start and every restart.
+ */
+static int settle_resume(frugi_request *r) {
     frugi_job *job = &r->job;
-    const char *name = r->line->command->name;
-    if (job->resume != NULL && job->resume[0] == '\0') {
+    if (job->resume[0] == '\0') {
         job->resume = job->save;
         if (job->resume == NULL) {
-            frugi_usage_error("%s: --resume of what?", name);
+            frugi_usage_error("%s: --resume of what?", r->line->command->name);
             frugi_hint("give a checkpoint or a directory of them, or --save DIR with it");
             return FRUGI_EXIT_USAGE;
         }
     }
-    if (has(&r->args, "save") && job->save == NULL && job->resume != NULL && is_directory(job->resume))
+    job->resume_if_any = job->save != NULL && same_directory(job->save, job->resume);
+    if (has(&r->args, "save") && job->save == NULL && is_directory(job->resume))
         job->save = job->resume;
+    if (job->resume_if_any)
+        return FRUGI_EXIT_OK;
     if (given(r->line, "resume") && !given(r->line, "weights"))
         job->weights = NULL; /* a file says how the run began, the command line that it goes on */
-    if (job->resume != NULL && job->weights != NULL)
-        return frugi_usage_error("%s: --weights and --resume both say what to start from; give one of them", name);
+    if (job->weights != NULL)
+        return frugi_usage_error("%s: --weights and --resume both say what to start from; give one of them",
+                                 r->line->command->name);
+    return FRUGI_EXIT_OK;
+}
+
+static int settle_places(frugi_request *r) {
+    frugi_job *job = &r->job;
+    const char *name = r->line->command->name;
+    int code = job->resume != NULL ? settle_resume(r) : FRUGI_EXIT_OK;
+    if (code != FRUGI_EXIT_OK)
+        return code;
     if (job->tune != NULL && job->resume == NULL && job->weights == NULL) {
         frugi_usage_error("%s: --weights missing", name);
-        frugi_hint("fine-tuning starts from a safetensors file, or goes on with --resume");
+        frugi_hint("fine-tuning starts from a safetensors file, or continues with --resume");
         return FRUGI_EXIT_USAGE;
     }
     if (given(&r->args, "save-every") && job->save == NULL)
@@ -281,15 +309,16 @@ const char *frugi_request_again(const frugi_request *r, char *dst, size_t cap) {
     frugi_writing w = {dst, cap, 0};
     w.used = (size_t)snprintf(dst, cap, "%s %s", start, r->line->command->name);
     for (int i = 0; options[i].name != NULL; i++) {
-        if (!r->line->given[i] || strcmp(options[i].name, "resume") == 0 || strcmp(options[i].name, "weights") == 0)
-            continue; /* a run that goes on has its weights */
+        if (!r->line->given[i] || strcmp(options[i].name, "resume") == 0 ||
+            (!given(&r->args, "save") && strcmp(options[i].name, "weights") == 0))
+            continue; /* with --save the command serves the first start too, so weights stay in it */
         snprintf(name, sizeof name, "--%s", options[i].name);
         frugi_put_word(&w, name);
         if (options[i].arg != NULL)
             frugi_put_word(&w, r->line->value[i]);
     }
     frugi_put_word(&w, "--resume");
-    if (r->job.save != NULL)
+    if (!given(&r->args, "save") && r->job.save != NULL)
         frugi_put_word(&w, r->job.save);
     return dst;
 }

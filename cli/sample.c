@@ -88,15 +88,15 @@ static int read_prompt(session *s) {
 /* What to load: a file as it is, the newest checkpoint of a directory. */
 static int find_weights(const frugi_job *job, char *path, size_t cap) {
     struct stat st;
-    uint64_t *steps = NULL;
+    frugi_entry *entry = NULL;
     size_t count = 0;
     const char *given = job->weights != NULL ? job->weights : job->resume;
     if (job->weights != NULL || stat(given, &st) != 0 || !S_ISDIR(st.st_mode))
         return snprintf(path, cap, "%s", given) < (int)cap ? FRUGI_EXIT_OK : frugi_error("%s: too long a name", given);
-    int status = frugi_checkpoint_list(given, &steps, &count);
-    if (status == FRUGI_EXIT_OK && (count == 0 || !frugi_checkpoint_name(given, steps[0], path, cap)))
+    int status = frugi_checkpoint_list(given, &entry, &count);
+    if (status == FRUGI_EXIT_OK && (count == 0 || !frugi_checkpoint_name(given, entry[0].step, path, cap)))
         status = frugi_error("%s: no checkpoint is in it", given);
-    free(steps);
+    free(entry);
     return status;
 }
 

@@ -38,8 +38,8 @@
         {"save-every", 0, "STEPS", NULL, "how often [at the end of every epoch]"},                                     \
         {"keep", 0, "COUNT", "3", "how many checkpoints stay"},                                                        \
         {"resume", 0, "[PATH]", NULL,                                                                                  \
-         "go on from a checkpoint, or from the newest one in a directory [that of --save]; the other options must be " \
-         "those of the first run"},                                                                                    \
+         "continue from a checkpoint, or from the newest one in a directory [that of --save, from the beginning "      \
+         "while it has none: one command for start and restart]; the other options must be those of the first run"},   \
         {"eval-every", 0, "STEPS", NULL, "how often to evaluate [at the end of every epoch]"},                         \
         {"eval-batches", 0, "COUNT", NULL, "batches of each worker to evaluate on at most [all]"},                     \
         {"no-eval", 0, NULL, NULL, "do not evaluate at all"},                                                          \

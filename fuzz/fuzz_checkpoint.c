@@ -59,7 +59,7 @@ static void make_state(void) {
 static void start(void) {
     must(mkdtemp(folder) != NULL);
     make_state();
-    must(frugi_checkpoint_write(folder, 0, 0, &state, NULL, path, sizeof path) == 0);
+    must(frugi_checkpoint_write(folder, 0, 0, 0, &state, NULL, path, sizeof path) == 0);
     must(frugi_file_read(path, &sound) == 0);
     unlink(path);
     snprintf(path, sizeof path, "%s/input", folder);

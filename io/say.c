@@ -50,13 +50,19 @@ void frugi_say_release(int aloud) {
     held.used = 0;
 }
 
+static _Thread_local int muted;
+
+void frugi_say_mute(int on) {
+    muted = on;
+}
+
 static void say(const char *prefix, const char *format, va_list list) {
     char line[1024];
     vsnprintf(line, sizeof line, format, list);
     make_printable(line);
-    if (held.on)
+    if (held.on && !muted)
         keep(prefix, line);
-    else
+    else if (!muted)
         print(prefix, line, "\n");
 }
 

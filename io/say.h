@@ -37,6 +37,9 @@ int frugi_hinted(void);
 void frugi_say_hold(void);
 void frugi_say_release(int aloud);
 
+/** Drop what the calling thread says while it is on: for a look at files that may be unreadable. */
+void frugi_say_mute(int on);
+
 /** Print "frugrad: what: frug_last_error()" on stderr. Returns FRUGI_EXIT_USAGE where the library did not understand a
  * config string, FRUGI_EXIT_FAIL otherwise. */
 int frugi_library_error(const char *what);

@@ -86,12 +86,15 @@ PY
 arguments="$bert --workers 2 --method cesgc --states 500 --refresh 40 --steps 150 --save-every 50 --no-eval"
 last=step-000000150.safetensors
 "$FRUGRAD" finetune $arguments --weights $begun --save whole --quiet >whole.txt 2>/dev/null || fail "cesgc"
-"$FRUGRAD" finetune $arguments --weights $begun --save killed --quiet >killed.txt 2>/dev/null &
+cp $begun start.safetensors
+again="$arguments --weights start.safetensors --save killed --resume --quiet" # for the first start and every restart
+"$FRUGRAD" finetune $again >killed.txt 2>/dev/null &
 child=$!
 until ls killed/step-*.safetensors >/dev/null 2>&1 || ! kill -0 $child 2>/dev/null; do sleep 0.01; done
 kill -9 $child 2>/dev/null || true
 wait $child 2>/dev/null || true
-"$FRUGRAD" finetune $arguments --save killed --resume --quiet >killed.txt 2>killed.err ||
+rm start.safetensors # weights serve the first start only
+"$FRUGRAD" finetune $again >killed.txt 2>killed.err ||
     fail "going on after kill -9 fails: $(cat killed.err)"
 cmp -s whole/$last killed/$last || fail "the weights after a break are not those of a run without one"
 mpi=$(dirname "$FRUGRAD")/frugrad-mpi
@@ -121,6 +124,7 @@ refuse() { # refuse STATUS PATTERN ARGUMENTS...
 }
 base="$bert --steps 2"
 refuse 2 '--weights missing' $base
+refuse 1 'nowhere: has no checkpoint to resume from' $base --save nowhere --resume
 refuse 2 '--model missing' --weights $begun
 refuse 1 'no/such' $base --weights no/such
 refuse 2 'did you mean cesgc?' $base --weights $begun --method cesg
@@ -140,7 +144,7 @@ refuse 2 "'kappa'" $base --weights $begun --method lora --kappa 5
 refuse 2 'rank=99 is above' $base --weights $begun --method galore --rank 99
 refuse 1 '--record-tensor' $base --weights $begun --states 500 --record x --record-tensor '*.key.weight'
 refuse 2 'need --record FILE' $base --weights $begun --record-steps 3
-refuse 1 'made with --method cesgc:s=17, not galore:rank=3' $arguments --save whole --resume --method galore
+refuse 1 'made with --method cesgc; this command asks for galore$' $arguments --save whole --resume --method galore
 [ ! -e x ] || fail "a file was written for nothing"
 
 ASAN_OPTIONS=$leaks "$FRUGRAD" finetune $bert --weights $begun --steps 2 --workers 2 --method mesgc --states 500 \

@@ -111,14 +111,44 @@ wait $child 2>/dev/null || true
     fail "going on after kill -9 fails: $(cat killed.err)"
 same_end killed
 
-# -- weights are what a run begins with: the command that goes on leaves them out, and --resume wins over a file's
+# -- one command for the first start and every restart, killed before the first checkpoint and after; with threads and
+# -- processes
+mpi=
+[ ! -x "$(dirname "$FRUGRAD")/frugrad-mpi" ] || ! command -v mpirun >/dev/null || mpi='mpirun -n 2'
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+mkdir once # a directory that is there but empty
+for start in '' ${mpi:+"$mpi"}; do
+    timeout 60 $start "$FRUGRAD" train $common --workers 2 --steps 3 --save once --resume --quiet >once.txt 2>once.err ||
+        fail "--resume before the first checkpoint: $(cat once.err)"
+    [ "$(cat once.err)" = '  hint: once has no checkpoint yet: the run starts from the beginning' ] ||
+        fail "--resume before the first checkpoint says: $(cat once.err)"
+    rm -r once # or is not there
+done
+
+# -- more workers count fewer steps: what the run with them has written is the newest, whatever the steps say
+sooner="$common --no-eval --quiet"
+"$FRUGRAD" train $sooner --workers 1 --epochs 3 --save fewer --resume >/dev/null 2>&1 || fail "one worker"
+before=$(ls fewer)
+"$FRUGRAD" train $sooner --workers 2 --epochs 40 --save-every 5 --save fewer --resume >/dev/null 2>fewer.err &
+child=$!
+until [ "$(ls fewer)" != "$before" ] || ! kill -0 $child 2>/dev/null; do sleep 0.01; done
+kill -9 $child 2>/dev/null || true
+wait $child 2>/dev/null || true
+grep -q 'made with 1 workers, this run has 2' fewer.err || fail "one worker, then two: $(cat fewer.err)"
+"$FRUGRAD" train $sooner --workers 2 --steps 1 --save other --resume fewer >/dev/null 2>again.err ||
+    fail "$(cat again.err)"
+! grep -q 'workers' again.err || fail "it continued from the run with one worker: $(cat again.err)"
+
+# -- weights are what a run begins with: the command that goes on may have them, and --resume wins over them
 plain=$arguments
 arguments="$plain --weights whole/$last"
 begin weighted
 kill -INT $child
 wait $child || true
 again="$(sed -n 's/^  frugrad train /train /p' weighted.err) --steps 1" # which are over: it is enough that it begins
+[[ "$again" == *"--weights whole/$last"*'--resume --steps'* ]] || fail "how to go on: $again"
 eval "\"\$FRUGRAD\" $again" >again.txt 2>again.err || fail "'$again' fails: $(cat again.err)"
+grep -q 'no step is left' again.err || fail "weights won over the checkpoint: $(cat again.err)"
 printf '%s\n' model=mlp samples=2000 "weights=whole/$last" save=filed quiet=yes >weights.conf
 "$FRUGRAD" train --config weights.conf --steps 2 >again.txt 2>again.err || fail "$(cat again.err)"
 "$FRUGRAD" train --config weights.conf --steps 2 --resume >again.txt 2>again.err ||

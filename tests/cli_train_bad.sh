@@ -107,15 +107,21 @@ head -c 1000 $good >cut.safetensors
 train 1 'cut.safetensors' --resume cut.safetensors
 train 1 'cut.safetensors' --weights cut.safetensors
 train 1 'empty' --resume empty
+train 1 'empty' --resume empty --save elsewhere
+train 1 'no/such' --resume no/such --save elsewhere
 train 1 '--seed' --resume $good --seed 2
 train 1 '--batch' --resume $good --batch 7
-train 1 '--rate 0.05, not 0.3$' --resume $good --rate 0.3
-train 1 '--samples 500, not 400$' --resume $good --samples 400
-train 1 '--augment crop.mirror, not none$' --resume $good --no-augment
+train 1 'made with --rate 0.05; this command asks for 0.3$' --resume $good --rate 0.3
+train 1 'made with --samples 500; this command asks for 400$' --resume $good --samples 400
+train 1 'made with --augment crop.mirror; this command asks for none$' --resume $good --no-augment
 train 2 '--augment' --augment sideways
 train 2 '--no-augment' --no-augment --augment crop
-train 1 '--method block=256, not block=1024$' --resume $good --method frugrad,block=1024
-train 1 '--method' --resume $good --method topk
+train 1 'made with --method block=256; this command asks for block=1024$' --resume $good --method frugrad,block=1024
+train 1 'made with --method schedule=constant:0.9375,.*; this command asks for schedule=constant:0,.*reduce=dense' \
+    --resume $good --method dense
+train 1 '--method segment=block,.*; this command asks for segment=tensor,' --resume $good --method topk
+train 1 'made with --optimizer merged; this command asks for sgd$' --resume $good --optimizer sgd
+grep -q '^  hint: give --optimizer as in the first run' err || fail "no hint at what to change: $(cat err)"
 wrong 1 '--model|good' train --model lenet --samples 500 --steps 3 --quiet --resume $good
 touch file
 train 1 'file' --save file/under

@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <utime.h>
 
 static char folder[256];
 
@@ -34,11 +35,15 @@ static void name_of(uint64_t step, char *path, size_t cap) {
     snprintf(path, cap, "%s/step-%09" PRIu64 ".safetensors", folder, step);
 }
 
-static int write_step(const sample_state *s, uint64_t step, uint32_t keep) {
+static int write_later(const sample_state *s, uint64_t generation, uint64_t step, uint32_t keep) {
     json_t *facts = json_pack("{s:s, s:s}", "model", "mlp", "seed", "17");
-    int code = frugi_checkpoint_write(folder, keep, step, &s->state, facts, NULL, 0);
+    int code = frugi_checkpoint_write(folder, keep, generation, step, &s->state, facts, NULL, 0);
     json_decref(facts);
     return code;
+}
+
+static int write_step(const sample_state *s, uint64_t step, uint32_t keep) {
+    return write_later(s, 0, step, keep);
 }
 
 static int open_and_restore(const char *path, const sample_state *s, uint64_t *step, bool *redistributed) {
@@ -143,16 +148,68 @@ static void old_ones_go_and_directories_are_made(void **state) {
     name_of(40, path, sizeof path);
     assert_int_equal(access(path, R_OK), 0);
     listen_to_errors(&said);
-    assert_int_equal(write_step(&s, 20, 1), 0); /* another run, back in time: later ones are not its to remove */
+    assert_int_equal(write_later(&s, 1, 20, 1), 0); /* another run, back in time: later ones are not its to remove */
     stop_listening(&said);
     assert_non_null(strstr(said.text, "step 50"));
     assert_int_equal(count_files(folder, "step-"), 3);
+    listen_to_errors(&said);
+    assert_int_equal(write_later(&s, 1, 30, 1), 0); /* which it says once */
+    stop_listening(&said);
+    assert_null(strstr(said.text, "step 50"));
+    assert_int_equal(count_files(folder, "step-"), 3); /* 20 has gone */
     snprintf(deep, sizeof deep, "%s/a/b", folder);
-    assert_int_equal(frugi_checkpoint_write(deep, 1, 7, &s.state, NULL, path, sizeof path), 0);
+    assert_int_equal(frugi_checkpoint_write(deep, 1, 0, 7, &s.state, NULL, path, sizeof path), 0);
     assert_int_equal(access(path, R_OK), 0);
     remove_folder(deep);
     snprintf(deep, sizeof deep, "%s/a", folder);
     rmdir(deep);
+    remove_folder(folder);
+    assert_int_equal(mkdir(folder, 0777), 0);
+    not_alone(comm, &s);
+}
+
+static void expect_newest(frug_comm *comm, uint64_t want, uint64_t at, uint64_t generation) {
+    frugi_checkpoint *checkpoint = NULL;
+    json_t *facts = NULL;
+    uint64_t step = 0, next = 99;
+    assert_int_equal(frugi_checkpoint_open(folder, comm, &checkpoint, &facts, &step), 0);
+    assert_int_equal(step, want);
+    assert_int_equal(frugi_checkpoint_next_generation(folder, checkpoint, at, &next), 0);
+    assert_int_equal(next, generation);
+    frugi_checkpoint_close(checkpoint);
+}
+
+/* Steps go back where a run continues with more workers; what was written last is the newest nevertheless. */
+static void the_newest_is_what_was_written_last(void **state) {
+    frug_comm *comm;
+    sample_state s;
+    uint64_t next = 99;
+    bool any = true;
+    char path[400];
+    (void)state;
+    alone(&comm, &s, 1);
+    assert_int_equal(frugi_checkpoint_any(folder, comm, &any), 0);
+    assert_false(any);
+    assert_int_equal(frugi_checkpoint_next_generation(folder, NULL, 0, &next), 0);
+    assert_int_equal(next, 0);
+    for (uint64_t step = 90; step <= 100; step += 10)
+        assert_int_equal(write_step(&s, step, 3), 0);
+    assert_int_equal(frugi_checkpoint_any(folder, comm, &any), 0);
+    assert_true(any);
+    expect_newest(comm, 100, 100, 0); /* goes on */
+    expect_newest(comm, 100, 200, 0); /* with half as many workers */
+    expect_newest(comm, 100, 50, 1);  /* with twice as many */
+    assert_int_equal(frugi_checkpoint_next_generation(folder, NULL, 0, &next), 0);
+    assert_int_equal(next, 1); /* starts anew */
+    assert_int_equal(write_later(&s, 1, 60, 3), 0);
+    expect_newest(comm, 60, 60, 1);
+    assert_int_equal(write_later(&s, 2, 55, 3), 0);
+    expect_newest(comm, 55, 56, 2);
+    name_of(55, path, sizeof path);
+    assert_int_equal(utime(path, &(struct utimbuf){1, 1}), 0); /* a copy may have any time */
+    expect_newest(comm, 55, 56, 2);
+    assert_int_equal(write_later(&s, 2, 101, 1), 0);
+    assert_int_equal(count_files(folder, "step-"), 1);
     remove_folder(folder);
     assert_int_equal(mkdir(folder, 0777), 0);
     not_alone(comm, &s);
@@ -246,7 +303,7 @@ static void what_does_not_fit_is_refused_in_words(void **state) {
     close_state(&t);
     name_of(6, other, sizeof other);
     assert_int_equal(rename(path, other), 0);
-    expect_refused(other, &s, "step 5, not of the one in its name");
+    expect_refused(other, &s, "step 5 by its metadata, of step 6 by its name");
     t = s;
     t.state.compressor = NULL;
     t.state.optimizer = NULL;
@@ -314,7 +371,7 @@ static void write_until_killed(int announce) {
     if (frug_comm_self(&comm) != FRUG_OK || !open_state(comm, 1, "frugrad,min_size=1", &s))
         _exit(1);
     for (uint64_t step = 1;; step++)
-        if (write(announce, &step, sizeof step) != sizeof step || write_step(&s, step, 2) != 0)
+        if (write(announce, &step, sizeof step) != sizeof step || write_later(&s, 1, step, 2) != 0)
             _exit(1);
 }
 
@@ -329,6 +386,8 @@ static void killed_writers_leave_the_last_whole_one(void **state) {
         int pipe_ends[2], status;
         uint64_t announced, last = 0;
         assert_int_equal(pipe(pipe_ends), 0);
+        if (i % 2) /* of an earlier run, which the child's steps are far behind */
+            assert_int_equal(write_step(&s, 1000000, 2), 0);
         pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0)
@@ -347,7 +406,7 @@ static void killed_writers_leave_the_last_whole_one(void **state) {
         assert_int_equal(open_and_restore(folder, &s, &step, &redistributed), 0);
         if (step != last && step + 1 != last)
             fail_msg("step %d was announced last, and %d is there", (int)last, (int)step);
-        assert_int_equal(write_step(&s, last + 1, 2), 0); /* which sweeps */
+        assert_int_equal(write_later(&s, 1, last + 1, 2), 0); /* which sweeps */
         assert_int_equal(count_files(folder, ".frugrad-"), 0);
         remove_folder(folder);
         assert_int_equal(mkdir(folder, 0777), 0);
@@ -475,6 +534,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything_comes_back_bit_for_bit),
         cmocka_unit_test(old_ones_go_and_directories_are_made),
+        cmocka_unit_test(the_newest_is_what_was_written_last),
         cmocka_unit_test(a_damaged_one_is_passed_over),
         cmocka_unit_test(what_does_not_fit_is_refused_in_words),
         cmocka_unit_test(a_full_disk_is_told_to_all_and_costs_nothing),
@@ -486,7 +546,7 @@ int main(int argc, char **argv) {
         frug_comm *comm = NULL;
         sample_state s;
         return frug_comm_self(&comm) == FRUG_OK && open_state(comm, 1, "frugrad,min_size=1", &s)
-                   ? frugi_checkpoint_write(argv[1], 1, 12, &s.state, NULL, NULL, 0)
+                   ? frugi_checkpoint_write(argv[1], 1, 0, 12, &s.state, NULL, NULL, 0)
                    : 1;
     }
     return cmocka_run_group_tests(tests, set_up, tear_down);

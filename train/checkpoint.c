@@ -20,7 +20,6 @@ enum { WORDS = 2 };
 #define FACTS_MOST     UINT64_C(100000000) /* as of headers of files */
 #define WORKERS_MOST   UINT64_C(65536)
 #define STEPS_MOST     (UINT64_MAX - 1)
-#define MAX_DIGITS     20
 #define NOT_OF_FRUGRAD "is no checkpoint of frugrad: its metadata has no " FRUGI_KEY_FORMAT
 
 /* All hear a word and a number from worker 0. Returns an exit status of the comm. */
@@ -33,30 +32,19 @@ static int hear(frugi_checkpoint *c, uint64_t *word, uint64_t *number) {
     return FRUGI_EXIT_OK;
 }
 
-static bool read_number(const json_t *facts, const char *key, uint64_t most, uint64_t *number) {
-    const char *text = json_string_value(json_object_get(facts, key));
-    uint64_t value = 0;
-    if (text == NULL || *text == '\0' || strlen(text) > MAX_DIGITS)
-        return false;
-    for (; *text != '\0'; text++) {
-        if (*text < '0' || *text > '9' || value > (most - (uint64_t)(*text - '0')) / 10)
-            return false;
-        value = 10 * value + (uint64_t)(*text - '0');
-    }
-    *number = value;
-    return true;
-}
-
 static int read_facts(frugi_checkpoint *c, const char *path, json_t *facts) {
     const char *format = json_string_value(json_object_get(facts, FRUGI_KEY_FORMAT));
     if (format == NULL)
         return frugi_error("%s: " NOT_OF_FRUGRAD, path);
     if (strcmp(format, FRUGI_FORMAT) != 0)
         return frugi_error("%s: is a checkpoint of format %s; this program knows format " FRUGI_FORMAT, path, format);
-    if (!read_number(facts, FRUGI_KEY_STEP, STEPS_MOST, &c->step))
+    if (!frugi_checkpoint_number(facts, FRUGI_KEY_STEP, STEPS_MOST, &c->step))
         return frugi_error("%s: its metadata has no step (" FRUGI_KEY_STEP ", a whole number)", path);
-    if (!read_number(facts, FRUGI_KEY_WORKERS, WORKERS_MOST, &c->workers) || c->workers == 0)
+    if (!frugi_checkpoint_number(facts, FRUGI_KEY_WORKERS, WORKERS_MOST, &c->workers) || c->workers == 0)
         return frugi_error("%s: its metadata has no number of workers (" FRUGI_KEY_WORKERS ")", path);
+    uint64_t generation;
+    if (!frugi_checkpoint_generation(facts, &generation))
+        return frugi_error("%s: its metadata has no number of a generation (" FRUGI_KEY_GENERATION ")", path);
     c->facts = json_incref(facts);
     return FRUGI_EXIT_OK;
 }
@@ -98,7 +86,8 @@ static int open_sound(frugi_checkpoint *c, const char *path) {
         code = read_facts(c, path, c->file.head.metadata);
     if (code == FRUGI_EXIT_OK && frugi_checkpoint_name_step(slash == NULL ? path : slash + 1, &named) &&
         named != c->step)
-        code = frugi_error("%s: is of step %" PRIu64 ", not of the one in its name", path, c->step);
+        code = frugi_error("%s: is of step %" PRIu64 " by its metadata, of step %" PRIu64 " by its name", path, c->step,
+                           named);
     if (code == FRUGI_EXIT_OK)
         code = check_sum(c);
     if (code != FRUGI_EXIT_OK) {
@@ -109,32 +98,32 @@ static int open_sound(frugi_checkpoint *c, const char *path) {
     return code;
 }
 
-static int open_latest(frugi_checkpoint *c, const char *directory) {
-    uint64_t *steps = NULL;
+static int open_newest(frugi_checkpoint *c, const char *directory) {
+    frugi_entry *entry = NULL;
     size_t count = 0, i = 0;
     char path[PATH_MAX];
-    int code = frugi_checkpoint_list(directory, &steps, &count);
+    int code = frugi_checkpoint_list(directory, &entry, &count);
     if (code != FRUGI_EXIT_OK)
         return code;
     if (count == 0)
         code = frugi_error("%s: has no checkpoint (step-*.safetensors)", directory);
     for (; i < count; i++) {
-        code = frugi_checkpoint_name(directory, steps[i], path, sizeof path)
+        code = frugi_checkpoint_name(directory, entry[i].step, path, sizeof path)
                    ? open_sound(c, path)
                    : frugi_error("%s: the name is too long", directory);
         if (code == FRUGI_EXIT_OK)
             break;
         if (i + 1 < count)
-            frugi_hint("passed over; taking the checkpoint before it, of step %" PRIu64, steps[i + 1]);
+            frugi_hint("passed over; taking the checkpoint before it, of step %" PRIu64, entry[i + 1].step);
     }
-    free(steps);
+    free(entry);
     return code;
 }
 
 /* Worker 0's part of opening; *text becomes what the others get. */
 static int find_and_open(frugi_checkpoint *c, const char *path, char **text) {
     struct stat st;
-    int code = stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? open_latest(c, path) : open_sound(c, path);
+    int code = stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? open_newest(c, path) : open_sound(c, path);
     if (code != FRUGI_EXIT_OK)
         return code;
     *text = json_dumps(c->facts, JSON_COMPACT);
@@ -210,6 +199,17 @@ int frugi_checkpoint_open(const char *path, frug_comm *comm, frugi_checkpoint **
     *facts = c->facts;
     *step = c->step;
     return FRUGI_EXIT_OK;
+}
+
+int frugi_checkpoint_any(const char *directory, frug_comm *comm, bool *any) {
+    unsigned char mine = frug_comm_rank(comm) == 0 && frugi_checkpoint_there(directory);
+    unsigned char *all = calloc((size_t)frug_comm_size(comm), 1);
+    if (all == NULL)
+        return frugi_error("%s: out of memory", directory);
+    int code = frug_comm_gather(comm, &mine, 1, all) == FRUG_OK ? FRUGI_EXIT_OK : frugi_library_error("checkpoint");
+    *any = all[0] != 0;
+    free(all);
+    return code;
 }
 
 void frugi_checkpoint_close(frugi_checkpoint *checkpoint) {

@@ -8,9 +8,9 @@
  *   frugrad.residual.R   U8   the compressor of worker R (frug_compressor_save)
  *   frugrad.checksum     U8   CRC-32C of all bytes before it
  *
- * and in the metadata the caller's facts and frugrad.step, frugrad.workers, frugrad.format. Files appear whole or not
- * at all: they are written beside, synced and renamed. Worker 0 does all reading and writing and sends the others their
- * parts, so only its machine needs the disk.
+ * and in the metadata the caller's facts and frugrad.step, frugrad.workers, frugrad.format, frugrad.generation. Files
+ * appear whole or not at all: they are written beside, synced and renamed. Worker 0 does all reading and writing and
+ * sends the others their parts, so only its machine needs the disk.
  */
 #ifndef FRUGI_CHECKPOINT_H
 #define FRUGI_CHECKPOINT_H
@@ -32,15 +32,16 @@ typedef struct frugi_state {
 /**
  * Write a checkpoint into a directory, which is made if it is not there, and remove old ones beyond `keep`. Collective.
  *
- *   keep    checkpoints up to this step that stay; 0: all
- *   facts   a flat map of strings to strings (others are left out), or NULL; only worker 0's counts
- *   path    worker 0 gets the name of the file; or NULL
+ *   keep         checkpoints up to this step that stay; 0: all
+ *   generation   by frugi_checkpoint_next_generation(); only worker 0's counts
+ *   facts        a flat map of strings to strings (others are left out), or NULL; only worker 0's counts
+ *   path         worker 0 gets the name of the file; or NULL
  *
  * On an error (a full disk) every worker gets FRUGI_EXIT_FAIL, older checkpoints are still there, and nothing
  * half-written is.
  */
-int frugi_checkpoint_write(const char *directory, uint32_t keep, uint64_t step, const frugi_state *state, json_t *facts,
-                           char *path, size_t cap);
+int frugi_checkpoint_write(const char *directory, uint32_t keep, uint64_t generation, uint64_t step,
+                           const frugi_state *state, json_t *facts, char *path, size_t cap);
 
 /** An opened checkpoint; worker 0 has the file, the others wait for their parts. */
 typedef struct frugi_checkpoint frugi_checkpoint;
@@ -52,6 +53,19 @@ typedef struct frugi_checkpoint frugi_checkpoint;
 int frugi_checkpoint_open(const char *path, frug_comm *comm, frugi_checkpoint **checkpoint, json_t **facts,
                           uint64_t *step);
 void frugi_checkpoint_close(frugi_checkpoint *checkpoint);
+
+/** Whether a directory has a checkpoint, sound or not, as worker 0 sees it. Collective. */
+int frugi_checkpoint_any(const char *directory, frug_comm *comm, bool *any);
+
+/**
+ * The generation of the checkpoints that a run is going to write into a directory: that of the newest one there if the
+ * run continues from it with the same count of steps, else the next. On worker 0.
+ *
+ *   from   where the run continues from; NULL: it starts
+ *   at     the step that it continues at
+ */
+int frugi_checkpoint_next_generation(const char *directory, const frugi_checkpoint *from, uint64_t at,
+                                     uint64_t *generation);
 
 /**
  * Take up everything. Collective. A checkpoint of another number of workers is taken up too: each worker then starts

@@ -13,6 +13,10 @@
 #define FRUGI_KEY_WORKERS "frugrad.workers"
 #define FRUGI_FORMAT      "1"
 
+/** How often steps have gone back in the directory of a checkpoint; 0, or no such key: never. */
+#define FRUGI_KEY_GENERATION   "frugrad.generation"
+#define FRUGI_GENERATIONS_MOST UINT64_C(1000000000)
+
 /** The last tensor: a CRC-32C, low byte first, of all bytes of the file before it. */
 #define FRUGI_CHECKSUM_NAME  "frugrad.checksum"
 #define FRUGI_CHECKSUM_BYTES 4
@@ -88,12 +92,28 @@ bool frugi_checkpoint_name(const char *directory, uint64_t step, char *dst, size
 /** The step that a file name (without directory) says; false for names of other files. */
 bool frugi_checkpoint_name_step(const char *name, uint64_t *step);
 
-/** The checkpoints in a directory, latest step first; *steps is to be freed. Returns an exit status. */
-int frugi_checkpoint_list(const char *directory, uint64_t **steps, size_t *count);
+/** A whole number out of metadata, whose values are strings; false where it is missing or above `most`. */
+bool frugi_checkpoint_number(const json_t *metadata, const char *key, uint64_t most, uint64_t *number);
 
-/** Remove all but the `keep` latest up to `step`; 0 keeps all. Later ones are of another run and stay, with a warning.
- */
-void frugi_checkpoint_prune(const char *directory, uint32_t keep, uint64_t step);
+/** The generation that metadata says; false where it makes no sense. */
+bool frugi_checkpoint_generation(const json_t *metadata, uint64_t *generation);
+
+/** A checkpoint of a directory. */
+typedef struct frugi_entry {
+    uint64_t generation, step;
+    bool readable; /* the header, not more */
+} frugi_entry;
+
+/** The checkpoints in a directory, the unreadable ones, then newest first; *entries is to be freed. Returns an exit
+ * status. */
+int frugi_checkpoint_list(const char *directory, frugi_entry **entries, size_t *count);
+
+/** Whether a directory has any. */
+bool frugi_checkpoint_there(const char *directory);
+
+/** Remove all but the `keep` newest with at most this step; 0 keeps all. Those with later steps, of an earlier run,
+ * stay. */
+void frugi_checkpoint_prune(const char *directory, uint32_t keep, uint64_t generation, uint64_t step);
 
 struct frugi_checkpoint {
     frug_comm *comm;

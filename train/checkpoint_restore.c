@@ -60,13 +60,16 @@ static int list_parts(restoring *r) {
 }
 
 /* See that the file has a part as it is wanted, and note where. */
-static int find_part(const frugi_tensor_file *file, frugi_part *part) {
+static int find_part(const frugi_checkpoint *c, frugi_part *part) {
+    const frugi_tensor_file *file = &c->file;
     const frugi_item *item = frugi_safetensors_find(&file->head, part->item.name), *want = &part->item;
+    const char *model = json_string_value(json_object_get(c->facts, "model"));
     char has[128], wants[128];
+    if (item == NULL && part->kind == FRUGI_PART_MODEL)
+        return frugi_error("%s: has no tensor '%s', which this model has; the checkpoint is of model %s", file->path,
+                           want->name, model == NULL ? "unknown" : model);
     if (item == NULL)
-        return frugi_error("%s: has no tensor '%s'%s", file->path, want->name,
-                           part->kind == FRUGI_PART_MODEL ? "; is it of another model?"
-                                                          : ": it was written without that state");
+        return frugi_error("%s: has no tensor '%s': it was written without that state", file->path, want->name);
     bool same = item->dtype == want->dtype && item->ndim == want->ndim &&
                 memcmp(item->shape, want->shape, want->ndim * sizeof *want->shape) == 0;
     if (!same && part->kind == FRUGI_PART_MODEL)
@@ -76,7 +79,7 @@ static int find_part(const frugi_tensor_file *file, frugi_part *part) {
                            frugi_shape_text(want->ndim, want->shape, wants, sizeof wants));
     if (!same)
         return frugi_error("%s: '%s' has %" PRIu64 " bytes, this run's has %" PRIu64
-                           ": it was written with another method, optimiser or model",
+                           ": it was written with another method, optimizer or model",
                            file->path, want->name, item->count * frugi_dtype_size(item->dtype), part->bytes);
     part->item.place = item->place;
     return FRUGI_EXIT_OK;
@@ -84,7 +87,7 @@ static int find_part(const frugi_tensor_file *file, frugi_part *part) {
 
 static int find_parts(restoring *r) {
     for (size_t i = 0; i < r->parts.count; i++)
-        if (find_part(&r->file->file, &r->parts.part[i]) != FRUGI_EXIT_OK)
+        if (find_part(r->file, &r->parts.part[i]) != FRUGI_EXIT_OK)
             return FRUGI_EXIT_FAIL;
     return FRUGI_EXIT_OK;
 }

@@ -22,6 +22,7 @@ typedef struct writing {
     frugi_parts parts;
     frugi_writer writer; /* worker 0's */
     char path[PATH_MAX]; /* likewise */
+    uint64_t generation;
     unsigned char *piece;
     uint32_t sum;
     uint64_t since; /* bytes since the workers have met */
@@ -76,6 +77,9 @@ static json_t *metadata_of(const writing *w, uint64_t step, json_t *facts) {
     json_object_set_new(metadata, FRUGI_KEY_STEP, json_string(number));
     snprintf(number, sizeof number, "%d", w->size);
     json_object_set_new(metadata, FRUGI_KEY_WORKERS, json_string(number));
+    snprintf(number, sizeof number, "%" PRIu64, w->generation);
+    if (w->generation > 0)
+        json_object_set_new(metadata, FRUGI_KEY_GENERATION, json_string(number));
     return metadata;
 }
 
@@ -188,15 +192,16 @@ static int write_all(writing *w, const char *directory, uint64_t step, json_t *f
     return frugi_meet(w->state->comm, w->code);
 }
 
-int frugi_checkpoint_write(const char *directory, uint32_t keep, uint64_t step, const frugi_state *state, json_t *facts,
-                           char *path, size_t cap) {
+int frugi_checkpoint_write(const char *directory, uint32_t keep, uint64_t generation, uint64_t step,
+                           const frugi_state *state, json_t *facts, char *path, size_t cap) {
     writing w = {.state = state,
+                 .generation = generation,
                  .rank = frug_comm_rank(state->comm),
                  .size = frug_comm_size(state->comm),
                  .writer = FRUGI_WRITER_CLOSED};
     int code = write_all(&w, directory, step, facts);
     if (code == FRUGI_EXIT_OK && w.rank == 0) {
-        frugi_checkpoint_prune(directory, keep, step);
+        frugi_checkpoint_prune(directory, keep, generation, step);
         if (path != NULL)
             snprintf(path, cap, "%s", w.path);
     }

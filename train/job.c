@@ -229,7 +229,7 @@ static int train(frug_comm *comm, void *shared) {
     frugi_crew *crew = shared;
     frugi_worker w;
     int status = frugi_worker_begin(&w, crew, comm, true);
-    if (status == FRUGI_EXIT_OK && crew->job->resume)
+    if (status == FRUGI_EXIT_OK)
         status = frugi_worker_together(&w, frugi_worker_resume);
     if (status == FRUGI_EXIT_OK) {
         if (w.rank == 0) {

@@ -25,6 +25,7 @@ typedef struct frugi_job {
     const char *weights;   /* safetensors to start from; NULL: random */
     const char *save;      /* directory of checkpoints; NULL: none */
     const char *resume;    /* a checkpoint, or a directory of them (the newest is taken); NULL: start anew */
+    bool resume_if_any;    /* a directory without checkpoints is no error: the run starts, from `weights` if given */
     double rate;           /* 0: the model's own default */
     double clip;           /* of the gradient's norm; 0: none */
     double epochs;

@@ -48,6 +48,10 @@ static double get_real(const json_t *facts, const char *key) {
     return strtod(get_text(facts, key), NULL);
 }
 
+static const char *or_none(const char *text) {
+    return *text ? text : "none";
+}
+
 /* Fine-tuning names the worker's threads to the optimiser; they do not change a bit, and a run may go on with others.
  */
 static void set_optimizer(json_t *facts, const frugi_worker *w) {
@@ -111,7 +115,8 @@ int frugi_worker_save(frugi_worker *w) {
     frug_optimizer_seek(w->optimizer, w->step);
     json_t *facts = gather_facts(w);
     char path[sizeof crew->report->checkpoint] = "";
-    int status = frugi_checkpoint_write(crew->job->save, crew->job->keep, w->step, &state, facts, path, sizeof path);
+    int status = frugi_checkpoint_write(crew->job->save, crew->job->keep, w->generation, w->step, &state, facts, path,
+                                        sizeof path);
     json_decref(facts);
     if (status == FRUGI_EXIT_OK && w->rank == 0) {
         memcpy(crew->report->checkpoint, path, sizeof path);
@@ -121,29 +126,67 @@ int frugi_worker_save(frugi_worker *w) {
     return status;
 }
 
-/* Of a list like a=1,b=2, the piece in which it first differs from another; lists are too long for a line. */
-static const char *odd_piece(const char *list, const char *other, char *dst, size_t cap) {
-    size_t begin = 0, i = 0;
-    for (; list[i] && list[i] == other[i]; i++)
-        if (list[i] == ',' || list[i] == ':')
-            begin = i + 1;
-    snprintf(dst, cap, "%.*s", (int)strcspn(list + begin, ","), list + begin);
-    return dst;
+/* Whether a list like a=1,b=2 has a piece. */
+static bool has_piece(const char *list, const char *piece, size_t length) {
+    for (;; list++) {
+        size_t have = strcspn(list, ",");
+        if (have == length && memcmp(list, piece, length) == 0)
+            return true;
+        list += have;
+        if (!*list)
+            return false;
+    }
+}
+
+/* How long the name is that a text like sgd:momentum=0.9 begins with; 0: it has none. */
+static size_t name_length(const char *text) {
+    size_t length = strcspn(text, ":,=");
+    return text[length] == '=' ? 0 : length;
+}
+
+/*
+ * What of a text makes it differ from another, because whole texts are too long for a line: a name in front of options,
+ * or the options that the other does not have, as many as fit.
+ */
+static const char *difference(const char *text, const char *other, char *dst, size_t cap) {
+    size_t name = name_length(text), used = 0;
+    if (name != name_length(other) || memcmp(text, other, name) != 0) {
+        snprintf(dst, cap, "%.*s", (int)name, text);
+        return dst;
+    }
+    const char *at = text + name + (name > 0 && text[name] == ':');
+    const char *others = other + name + (name > 0 && other[name] == ':');
+    for (*dst = '\0'; *at; at += *at == ',') {
+        size_t length = strcspn(at, ",");
+        if (!has_piece(others, at, length) && used + length + 5 < cap)
+            used += (size_t)snprintf(dst + used, cap - used, "%s%.*s", used > 0 ? "," : "", (int)length, at);
+        else if (!has_piece(others, at, length) && used + 4 < cap &&
+                 strcmp(dst + (used > 3 ? used - 3 : 0), "...") != 0)
+            used += (size_t)snprintf(dst + used, cap - used, "...");
+        at += length;
+    }
+    return *dst ? dst : text;
 }
 
 static int refuse_term(const frugi_worker *w, const char *key, const char *theirs, const char *ours) {
-    char a[128], b[128];
+    char a[96], b[96];
+    bool list = strcmp(key, "method") == 0 || strcmp(key, "optimizer") == 0;
+    if (w->rank != 0)
+        return FRUGI_EXIT_FAIL;
     if (w->crew->job->tune && strcmp(key, "optimizer") == 0)
-        key = "method"; /* whose word it is there */
-    return w->rank == 0 ? frugi_error("%s: the checkpoint was made with --%s %s, not %s", w->crew->job->resume, key,
-                                      odd_piece(theirs, ours, a, sizeof a), odd_piece(ours, theirs, b, sizeof b))
-                        : FRUGI_EXIT_FAIL;
+        key = "method"; /* whose option it is there */
+    frugi_error("%s: the checkpoint was made with --%s %s; this command asks for %s", w->crew->job->resume, key,
+                list ? difference(theirs, ours, a, sizeof a) : theirs,
+                list ? difference(ours, theirs, b, sizeof b) : ours);
+    frugi_hint("give --%s as in the first run to continue it, or another --save directory to start a new run", key);
+    return FRUGI_EXIT_FAIL;
 }
 
-/* How the run's training images were changed; older checkpoints know two ways, whatever the images are. */
-static const char *augment_of(const json_t *facts) {
-    const char *augment = get_text(facts, "augment");
-    return augment[0] ? augment : strcmp(get_text(facts, "no-augment"), "yes") == 0 ? "none" : "crop+mirror";
+/* Earlier versions had --no-augment alone, and cropped and mirrored otherwise. */
+static const char *their_term(const json_t *facts, const char *key) {
+    if (strcmp(key, "augment") == 0 && !json_object_get(facts, key))
+        return strcmp(get_text(facts, "no-augment"), "yes") == 0 ? "none" : "crop+mirror";
+    return get_text(facts, key);
 }
 
 static int check_terms(const frugi_worker *w, const json_t *facts) {
@@ -152,7 +195,7 @@ static int check_terms(const frugi_worker *w, const json_t *facts) {
     int status = FRUGI_EXIT_OK;
     set_terms(mine, w);
     json_object_foreach(mine, key, value) {
-        const char *theirs = strcmp(key, "augment") == 0 ? augment_of(facts) : get_text(facts, key);
+        const char *theirs = their_term(facts, key);
         if (status == FRUGI_EXIT_OK && strcmp(json_string_value(value), theirs) != 0)
             status = refuse_term(w, key, theirs, json_string_value(value));
     }
@@ -165,7 +208,10 @@ static int find_place(frugi_worker *w, const json_t *facts, uint64_t step) {
     uint64_t per_epoch = get_count(facts, "steps_per_epoch"), steps = get_count(facts, "steps");
     if (per_epoch == 0 || steps == 0 || step > steps) {
         if (w->rank == 0)
-            frugi_error("%s: the checkpoint does not say where its run stood", w->crew->job->resume);
+            frugi_error("%s: the metadata of the checkpoint has step %llu of %s and %s steps an epoch: not of a run of "
+                        "this trainer",
+                        w->crew->job->resume, (unsigned long long)step, or_none(get_text(facts, "steps")),
+                        or_none(get_text(facts, "steps_per_epoch")));
         return FRUGI_EXIT_FAIL;
     }
     w->step = step;
@@ -177,7 +223,7 @@ static int find_place(frugi_worker *w, const json_t *facts, uint64_t step) {
                 (unsigned long long)step, (unsigned long long)steps, (unsigned long long)w->step,
                 (unsigned long long)w->steps);
     } else if (steps != w->steps && w->rank == 0)
-        frugi_hint("the checkpoint's run was to have %llu steps, this one has %llu: schedules change",
+        frugi_hint("the checkpoint was made with %llu steps in all, this command asks for %llu: schedules change",
                    (unsigned long long)steps, (unsigned long long)w->steps);
     w->step = w->step < w->steps ? w->step : w->steps;
     if (w->step == w->steps && w->rank == 0)
@@ -198,11 +244,14 @@ static int take_up(frugi_worker *w, frugi_checkpoint *checkpoint, const json_t *
     if (status != FRUGI_EXIT_OK)
         return status;
     if (redistributed && w->rank == 0)
-        frugi_hint("the checkpoint has %s workers, this run %d: %sthe run is the same only on average",
-                   get_text(facts, "workers"), w->size, state.compressor ? "residuals were shared out anew, and " : "");
+        frugi_hint("the checkpoint was made with %s workers, this run has %d: %sthe run is the same only on average",
+                   get_text(facts, "workers"), w->size,
+                   state.compressor ? "each starts from the mean of all residuals, and " : "");
     const double clip[2] = {get_real(facts, "clip_a"), get_real(facts, "clip_b")};
     if (!frugi_clip_restore(&w->clip, clip))
-        return frugi_error("%s: the checkpoint's norm is no norm", w->crew->job->resume);
+        return frugi_error("%s: the metadata of the checkpoint has clip_a %s and clip_b %s, which are no norm",
+                           w->crew->job->resume, or_none(get_text(facts, "clip_a")),
+                           or_none(get_text(facts, "clip_b")));
     frugi_worker_tell_norm(w, json_object_get(facts, "norm") ? get_real(facts, "norm") : -1);
     w->bytes_before = get_count(facts, "bytes_sent");
     w->dense_before = get_count(facts, "bytes_dense");
@@ -211,13 +260,36 @@ static int take_up(frugi_worker *w, frugi_checkpoint *checkpoint, const json_t *
     return FRUGI_EXIT_OK;
 }
 
+int frugi_worker_find_start(frugi_worker *w) {
+    const frugi_job *job = w->crew->job;
+    w->resuming = job->resume != NULL;
+    if (!job->resume || !job->resume_if_any)
+        return FRUGI_EXIT_OK;
+    int status = frugi_checkpoint_any(job->resume, w->comm, &w->resuming);
+    if (status != FRUGI_EXIT_OK || w->resuming || w->rank != 0)
+        return status;
+    if (job->tune && !job->weights) {
+        frugi_error("%s: has no checkpoint to resume from, and there are no weights to start from", job->resume);
+        frugi_hint("give --weights FILE; a restart with the same command then resumes from the newest checkpoint");
+        return FRUGI_EXIT_FAIL;
+    }
+    frugi_hint("%s has no checkpoint yet: the run starts from the beginning", job->resume);
+    return FRUGI_EXIT_OK;
+}
+
 int frugi_worker_resume(frugi_worker *w) {
+    const frugi_job *job = w->crew->job;
     frugi_checkpoint *checkpoint = NULL;
     json_t *facts = NULL;
     uint64_t step = 0;
-    int status = frugi_checkpoint_open(w->crew->job->resume, w->comm, &checkpoint, &facts, &step);
-    if (status == FRUGI_EXIT_OK)
-        status = take_up(w, checkpoint, facts, step);
+    int status = FRUGI_EXIT_OK;
+    if (w->resuming) {
+        status = frugi_checkpoint_open(job->resume, w->comm, &checkpoint, &facts, &step);
+        if (status == FRUGI_EXIT_OK)
+            status = take_up(w, checkpoint, facts, step);
+    }
+    if (status == FRUGI_EXIT_OK && job->save && w->rank == 0)
+        status = frugi_checkpoint_next_generation(job->save, checkpoint, w->step, &w->generation);
     frugi_checkpoint_close(checkpoint);
     return status;
 }

@@ -157,7 +157,7 @@ static int open_model(frugi_worker *w) {
     w->graph->seed = job->seed;
     w->graph->worker = (uint64_t)w->rank;
     frugi_graph_init(w->graph, job->seed);
-    return job->weights ? load_weights(w) : FRUGI_EXIT_OK;
+    return job->weights && !w->resuming ? load_weights(w) : FRUGI_EXIT_OK;
 }
 
 /* Fine-tuning: workers add up gradients as they are, and measurements behind them. */
@@ -248,6 +248,8 @@ int frugi_worker_begin(frugi_worker *w, frugi_crew *crew, frug_comm *comm, bool 
         .crew = crew, .comm = comm, .rank = frug_comm_rank(comm), .size = frug_comm_size(comm), .norm = -1};
     count_steps(w);
     int status = frugi_worker_together(w, agree_on_job);
+    if (status == FRUGI_EXIT_OK)
+        status = frugi_worker_together(w, frugi_worker_find_start);
     if (status == FRUGI_EXIT_OK)
         status = frugi_worker_together(w, open_model);
     if (status == FRUGI_EXIT_OK && w->size > 1)

@@ -62,6 +62,8 @@ typedef struct frugi_worker {
     uint64_t steps_here;               /* of this run */
     double loss_tail, loss_tail_count; /* the last tenth */
     bool interrupted;
+    bool resuming;       /* from a checkpoint, which is there */
+    uint64_t generation; /* of the checkpoints that it writes; worker 0's */
 } frugi_worker;
 
 #define FRUGI_STEPS_KNOWN 4096u
@@ -101,7 +103,10 @@ frugi_split frugi_worker_split(const frugi_worker *w, bool at_end);
 /** Write a checkpoint into the job's directory. Collective. */
 int frugi_worker_save(frugi_worker *w);
 
-/** Go on where a checkpoint stands. Collective. */
+/** Find out whether the run starts or continues from a checkpoint: w->resuming. Collective. */
+int frugi_worker_find_start(frugi_worker *w);
+
+/** Continue from a checkpoint, where there is one to continue from. Collective. */
 int frugi_worker_resume(frugi_worker *w);
 
 /** Take the weights of a checkpoint and nothing else. Collective. */

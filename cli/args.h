@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FRUGI_MAX_OPTIONS 48
+#define FRUGI_MAX_OPTIONS 64
 
 /** One row of an option table; a row with name NULL ends the table. */
 typedef struct frugi_opt {

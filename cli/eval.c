@@ -16,6 +16,7 @@ static const frugi_opt options[] = {
     {"eval-batches", 0, "COUNT", NULL, "batches of each worker at most [all]"},
     {"workers", 'w', "COUNT", "1", "workers, as threads, that share the samples"},
     {"threads", 't', "COUNT", NULL, "threads of each worker [the cores, shared out]"},
+    {"memory", 0, "BYTES", NULL, "that all workers of this machine may take, as 8G [what is free]"},
     {"seed", 0, "NUMBER", "1", "of builtin data, and of what is hidden from a masked language model"},
     {"samples", 0, "COUNT", NULL, "builtin data: how many there were to train on [some thousand]"},
     {"json", 'j', NULL, NULL, "print the result as one JSON object"},

@@ -48,6 +48,7 @@ static const field small[] = {
     FIELD("workers", workers, 1, WORKERS_MOST),
     FIELD("threads", threads, 1, THREADS_MOST),
     FIELD("batch", batch, 1, 1 << 20),
+    FIELD("accumulate", accumulate, 1, 1 << 20),
     FIELD("eval-batches", eval_batches, 1, 1 << 30),
     FIELD("keep", keep, 1, 1 << 20),
 };
@@ -93,6 +94,10 @@ static int read_numbers(const frugi_args *args, frugi_job *job) {
     if (code == FRUGI_EXIT_OK && has(args, "bucket") && frugi_arg(args, "bucket") != NULL)
         code = frugi_arg_quantity(args, "bucket", FRUGI_MEASURE_COUNT, 1024, 1e12, &bytes);
     job->bucket_bytes = (uint64_t)bytes;
+    bytes = 0;
+    if (code == FRUGI_EXIT_OK && has(args, "memory") && frugi_arg(args, "memory") != NULL)
+        code = frugi_arg_quantity(args, "memory", FRUGI_MEASURE_COUNT, 1024, 1e15, &bytes);
+    job->memory_bytes = (uint64_t)bytes;
     return code;
 }
 
@@ -128,6 +133,7 @@ static int read_fields(const frugi_args *args, frugi_job *job) {
     job->overlap = !given(args, "no-overlap");
     job->alone = given(args, "alone");
     job->eval = !given(args, "no-eval");
+    job->recompute = given(args, "recompute");
     int code = read_judge(args, job);
     if (code == FRUGI_EXIT_OK)
         code = read_augment(args, job);
@@ -144,9 +150,7 @@ static uint32_t cores_each(uint32_t workers) {
         ours = CPU_COUNT(&set);
     long sharing = (long)workers;
     if (frugi_team_joined()) {
-        const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-        local = local != NULL ? local : getenv("MPI_LOCALNRANKS");
-        sharing = ours < online ? 1 : local != NULL ? atol(local) : frugi_team_size(1);
+        sharing = ours < online ? 1 : frugi_team_local(1);
     }
     long each = sharing > 0 ? ours / sharing : 1;
     return each < 1 ? 1 : each > THREADS_MOST ? THREADS_MOST : (uint32_t)each;

@@ -6,6 +6,7 @@
 #include "checkpoint_parts.h"
 #include "commands.h"
 #include "data/tokens.h"
+#include "fit.h"
 #include "job_args.h"
 
 #include <cblas.h>
@@ -30,6 +31,7 @@ static const frugi_opt options[] = {
     {"top-k", 'k', "COUNT", "40", "draw among so many of the likeliest; 0: among all"},
     {"seed", 0, "NUMBER", "1", "the same seed, the same text"},
     {"threads", 't', "COUNT", NULL, "threads to use [the cores]"},
+    {"memory", 0, "BYTES", NULL, "that it may take, as 8G [what is free]"},
     {NULL, 0, NULL, NULL, NULL},
 };
 
@@ -110,11 +112,14 @@ static int build(session *s) {
                             .task = FRUGI_TASK_LANGUAGE,
                             .vocab = frugi_tokens_vocab(s->tokens),
                             .length = length < model->length ? (uint32_t)length : model->length};
+    frugi_build how = {.batch = 1, .threads = (int)job->threads, .keep = FRUGI_KEEP_NONE};
     char path[PATH_MAX];
     uint32_t fresh = 0;
     int status = find_weights(job, path, sizeof path);
     if (status == FRUGI_EXIT_OK)
-        status = frugi_model_build(model, &info, 1, (int)job->threads, &s->graph);
+        status = frugi_fit_forward(model, &info, &how, job->memory_bytes);
+    if (status == FRUGI_EXIT_OK)
+        status = frugi_model_build_as(model, &info, &how, &s->graph);
     if (status == FRUGI_EXIT_OK)
         status = frugi_weights_load(path, s->graph, &fresh);
     return status;

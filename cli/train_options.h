@@ -22,6 +22,15 @@
         {"workers", 'w', "COUNT", "1", "workers, as threads; mpirun says how many where it starts them"},              \
         {"threads", 't', "COUNT", NULL, "threads of each worker [the cores, shared out]"},                             \
         {"batch", 'b', "COUNT", NULL, "samples of each worker in a step [by the model]"},                              \
+        {"accumulate", 0, "COUNT", NULL,                                                                               \
+         "micro-batches that a batch is cut into, whose gradients are added up before the one exchange [as few as "    \
+         "bring activations under half of the memory]"},                                                               \
+        {"recompute", 0, NULL, NULL,                                                                                   \
+         "keep only what flows between blocks of the model and compute the rest again in backward: less memory, more " \
+         "time, the same bits"},                                                                                       \
+        {"memory", 0, "BYTES", NULL,                                                                                   \
+         "that all workers of this machine may take, as 8G; a run that would take more does not begin [what is "       \
+         "free]"},                                                                                                     \
         {"epochs", 'e', "NUMBER", "1", "how often to go through the data"}, {                                          \
         "steps", 's', "COUNT", NULL, "how many steps to take, instead of --epochs"                                     \
     }

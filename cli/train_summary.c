@@ -218,6 +218,7 @@ static void set_asked(json_t *to, const frugi_request *request, const frugi_repo
     set_count(to, "workers", r->workers);
     set_count(to, "threads", job->threads);
     set_count(to, "batch", r->batch);
+    set_count(to, "accumulate", r->accumulate);
     set_count(to, "params", r->params);
 }
 

@@ -194,6 +194,18 @@ static void record_quality(frugi_view *v, const frugi_quality *q) {
     record(v, frugi_split_name(q->split), q->step, numbers, sizeof numbers / sizeof *numbers);
 }
 
+/* How a batch is cut, because it changes how sums are rounded. */
+static void show_accumulate(const frugi_report *r) {
+    char take[32], have[32];
+    if (r->accumulate_from == FRUGI_ACCUMULATE_CHOSEN)
+        frugi_show_line("--accumulate %" PRIu32 " (chosen: activations would take %s, %s are free)", r->accumulate,
+                        frugi_bytes_text(r->activation_uncut * r->workers, take, sizeof take),
+                        frugi_bytes_text(r->memory_free, have, sizeof have));
+    else if (r->accumulate > 1)
+        frugi_show_line("--accumulate %" PRIu32 "%s", r->accumulate,
+                        r->accumulate_from == FRUGI_ACCUMULATE_RESUMED ? " (of the checkpoint)" : "");
+}
+
 /* ---- what the job calls ------------------------------------------------------------------------ */
 
 static void begin(void *ctx, const frugi_report *r, uint64_t resumed_at) {
@@ -209,6 +221,7 @@ static void begin(void *ctx, const frugi_report *r, uint64_t resumed_at) {
         frugi_show_line("method %s, optimiser %s, exchange %s%s%s", frugi_request_method(v->request), r->optimizer,
                         r->algorithm, r->augment != NULL ? ", augmentation " : "",
                         r->augment != NULL ? r->augment : "");
+        show_accumulate(r);
     }
     if (v->metrics_path != NULL && frugi_metrics_open(v->metrics_path, resumed_at, &v->metrics) != FRUGI_EXIT_OK)
         drop_metrics(v);

@@ -51,6 +51,13 @@ wrong 1 'evaluation is not finite' train --model mlp --samples 100 --batch 4 --w
 wrong 1 'is to know 300 tokens|train.txt' train --model gpt2-nano:vocab=300 --data . --steps 1
 wrong 2 'layers=2000: expected a whole number from 1 to 1024' train --model gpt2:layers=2000 --steps 1
 
+# -- memory: what does not fit is refused with numbers before it starts
+wrong 1 'gpt2-nano would take about .* and 1.00 MB is what --memory allows: each of 2 workers here takes weights 401' \
+    train --model gpt2-nano --workers 2 --steps 1 --memory 1M
+grep -q 'hint: --memory [0-9]*M lets the run begin' err || fail "no hint: $(cat err)"
+train 2 "cannot be cut into more than 8 micro-batches" --batch 8 --accumulate 9
+train 2 'mlp has no blocks' --recompute
+
 # -- who asks for the test split is not judged by another one
 mkdir notest
 printf '%0999d' 1 | tee notest/train.txt >notest/valid.txt

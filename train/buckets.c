@@ -14,6 +14,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- life ---- */
 
@@ -44,6 +45,7 @@ void frugi_buckets_destroy(frugi_buckets *b) {
     pthread_mutex_destroy(&b->lock);
     pthread_mutex_destroy(&b->optimizer_lock);
     frugi_let_go(b->memory);
+    frugi_let_go(b->whole);
     frugi_let_go(b->vector);
     free(b->bucket);
     free(b);
@@ -88,9 +90,14 @@ void frugi_buckets_begin(frugi_buckets *b, uint64_t step, double rate, float fac
     b->rate = rate;
     b->factor = factor;
     b->measure = measure;
+    b->pass = 0;
     b->norm2 = 0;
     b->clipped = 1;
     b->owner = pthread_self();
+}
+
+void frugi_buckets_next_pass(frugi_buckets *b) {
+    b->pass++;
 }
 
 static float *take_slot(frugi_buckets *b) {
@@ -106,20 +113,24 @@ static float *take_slot(frugi_buckets *b) {
     return memory;
 }
 
-static void return_slot(frugi_buckets *b, float *memory) {
-    if (b->want.whole)
-        return;
+static void free_slot(frugi_buckets *b, float *memory) {
     pthread_mutex_lock(&b->lock);
     b->idle[b->idles++] = memory;
     pthread_cond_signal(&b->changed);
     pthread_mutex_unlock(&b->lock);
 }
 
+/* A gradient that is whole has its memory for itself. */
+static void return_slot(frugi_buckets *b, float *memory) {
+    if (!b->whole)
+        free_slot(b, memory);
+}
+
 static float *open_tile(frugi_sink *sink, const frugi_param *p, size_t first) {
     frugi_buckets *b = (frugi_buckets *)sink;
     frugi_bucket *k = &b->bucket[p->bucket + first / p->tile];
     if (!k->memory)
-        k->memory = b->want.whole ? b->memory + k->begin : take_slot(b);
+        k->memory = b->slots ? take_slot(b) : b->whole + k->home;
     return k->memory + (p->tensor.offset + first * p->cols - k->begin);
 }
 
@@ -248,6 +259,18 @@ static void send_off(frugi_buckets *b, const frugi_bucket *k, float *memory) {
         b->failed = status;
 }
 
+/* What the passes so far have come to, with this one's part, whose slot is free again. */
+static float *add_pass(frugi_buckets *b, const frugi_bucket *k, float *slot) {
+    float *restrict sum = b->whole + k->home;
+    const float *restrict part = slot;
+    if (b->pass == 0)
+        memcpy(sum, part, (size_t)k->count * sizeof *sum);
+    for (uint64_t i = 0; b->pass > 0 && i < k->count; i++)
+        sum[i] += part[i];
+    free_slot(b, slot);
+    return sum;
+}
+
 static void close_tile(frugi_sink *sink, const frugi_param *p, size_t first) {
     frugi_buckets *b = (frugi_buckets *)sink;
     frugi_bucket *k = &b->bucket[p->bucket + first / p->tile];
@@ -256,6 +279,11 @@ static void close_tile(frugi_sink *sink, const frugi_param *p, size_t first) {
     float *memory = k->memory;
     k->closed = 0;
     k->memory = NULL;
+    if (b->want.passes > 1) {
+        memory = add_pass(b, k, memory);
+        if (b->pass + 1 < b->want.passes)
+            return;
+    }
     if (b->want.record && !b->measure)
         frugi_record_put(b->want.record, b->step, k->begin, k->count, memory);
     double norm2 = weigh(b, k, memory, b->factor);
@@ -271,14 +299,14 @@ static void close_tile(frugi_sink *sink, const frugi_param *p, size_t first) {
 
 static void update_late(frugi_buckets *b, double clip) {
     for (size_t i = 0; i < b->count; i++)
-        b->norm2 += weigh(b, &b->bucket[i], b->memory + b->bucket[i].begin, 1.0f);
+        b->norm2 += weigh(b, &b->bucket[i], b->whole + b->bucket[i].home, 1.0f);
     double norm = sqrt(b->norm2);
     b->clipped = clip > 0 && norm > clip ? clip / norm : 1;
     for (size_t i = 0; i < b->count; i++) {
         const frugi_bucket *k = &b->bucket[i];
         if (b->clipped < 1)
-            weigh(b, k, b->memory + k->begin, (float)b->clipped);
-        update(b, k->begin, k->count, b->memory + k->begin);
+            weigh(b, k, b->whole + k->home, (float)b->clipped);
+        update(b, k->begin, k->count, b->whole + k->home);
     }
 }
 

@@ -8,6 +8,9 @@
  * is the exception: there the gradient is the memory that is summed in place (gradients as views of buckets), as
  * other systems do it, and buckets are cut out of it.
  *
+ * A step may take several backward passes, one for each micro-batch. The gradient then has to be whole for any method:
+ * the passes add up into it, bucket by bucket, and what becomes of a full bucket happens in the last pass.
+ *
  * Parameters that are frozen have no place in any bucket. Of a bucket whose tensors the optimiser takes by measurements
  * only those are kept, in one vector that is exchanged at the end of the backward pass; the gradient's memory is free
  * at once. At steps at which the optimiser wants the gradient itself, the bucket goes the way of all others.
@@ -27,10 +30,11 @@ typedef struct frugi_buckets_want {
     frug_reducer *reducer; /* NULL: no exchange; the optimiser gets this worker's own gradient */
     frug_optimizer *optimizer;
     int workers;
-    uint64_t bytes; /* of a bucket, about; 0: a 64th of the parameters, from 1 MiB to 25 MiB */
-    bool whole;     /* the gradient exists whole (dense training) */
-    bool late;      /* with whole: update only in frugi_buckets_end(), because the norm must be known before */
-    bool overlap;   /* exchange on a thread of its own */
+    uint64_t bytes;  /* of a bucket, about; 0: a 64th of the parameters, from 1 MiB to 25 MiB */
+    bool whole;      /* the gradient exists whole (dense training) */
+    bool late;       /* with whole: update only in frugi_buckets_end(), because the norm must be known before */
+    bool overlap;    /* exchange on a thread of its own */
+    uint32_t passes; /* backward passes of a step; 0: one */
     /* Fine-tuning: */
     uint64_t measured_at, measured; /* where the reducer's layout has room for measurements, and for how many */
     uint64_t measured_each;         /* what a target takes at most steps in place of a longer gradient */
@@ -55,6 +59,9 @@ frugi_sink *frugi_buckets_sink(frugi_buckets *b);
  *   measure  only take the norm: nothing is exchanged and no weight changes
  */
 void frugi_buckets_begin(frugi_buckets *b, uint64_t step, double rate, float factor, bool measure);
+
+/** With `passes`: the backward pass that follows is the next of the step. */
+void frugi_buckets_next_pass(frugi_buckets *b);
 
 /** Wait until all is done. late_clip: with `late`, the norm to clip the mean gradient to; 0: none. */
 frug_status frugi_buckets_end(frugi_buckets *b, double late_clip);

@@ -15,6 +15,7 @@ typedef struct frugi_bucket {
     uint64_t begin, count;
     size_t tiles, closed;
     float *memory;     /* NULL: not open */
+    uint64_t home;     /* where its gradient lies in the whole one */
     uint64_t at, some; /* its measurements: where in the vector, and how many; none: it has no measurements */
     bool targets;      /* the optimiser looks at its tensors as a whole */
     bool measured;     /* this step's measurements are in the vector */
@@ -26,13 +27,15 @@ struct frugi_buckets {
     frugi_bucket *bucket;
     size_t count, room;
     uint64_t longest;
-    float *memory, *vector;
+    float *memory, *vector;        /* memory: of the slots */
+    float *whole;                  /* the gradient, where it exists whole */
     float *idle[FRUGI_MOST_SLOTS]; /* memory that waits for a bucket */
     size_t idles, slots;
     pthread_mutex_t lock, optimizer_lock;
     pthread_cond_t changed;
     pthread_t owner; /* whose backward pass it is */
     uint64_t step, handed;
+    uint32_t pass; /* of want.passes */
     double rate;
     float factor;
     bool measure;

@@ -47,7 +47,7 @@ static size_t tile_rows(const frugi_param *p, uint64_t most) {
 /* A method or an optimiser that looks at whole tensors refuses a part of one. */
 static bool may_cut(const frugi_buckets *b, const frugi_param *p, size_t number, size_t rows) {
     size_t bytes;
-    if (b->want.whole || !frug_optimizer_cuts(b->want.optimizer, number))
+    if ((b->want.whole && b->want.passes <= 1) || !frug_optimizer_cuts(b->want.optimizer, number))
         return false;
     if (!b->want.reducer)
         return true;
@@ -163,12 +163,24 @@ int frugi_buckets_plan(frugi_buckets *b) {
     return plan_all(b) == 0 && plan_measured(b) == 0 ? 0 : -1;
 }
 
-int frugi_buckets_take_memory(frugi_buckets *b) {
-    if (b->want.whole) {
-        b->memory = frugi_hold(FRUGI_USE_GRADIENTS, (size_t)b->want.graph->elements * sizeof(float));
-        return b->memory ? 0 : -1;
+/* The whole gradient: one bucket after the other. */
+static int take_whole(frugi_buckets *b) {
+    uint64_t floats = 0;
+    for (size_t i = 0; i < b->count; i++) {
+        b->bucket[i].home = floats;
+        floats += (b->bucket[i].count + 15) / 16 * 16;
     }
-    size_t open = most_open(b), slots = open + (b->count > open ? SPARE : 0);
+    b->whole = frugi_hold(FRUGI_USE_GRADIENTS, (size_t)floats * sizeof(float));
+    return b->whole ? 0 : -1;
+}
+
+int frugi_buckets_take_memory(frugi_buckets *b) {
+    const bool passes = b->want.passes > 1;
+    if ((b->want.whole || passes) && take_whole(b) != 0)
+        return -1;
+    if (b->want.whole && !passes)
+        return 0;
+    size_t open = most_open(b), slots = open + (b->count > open && !passes ? SPARE : 0);
     size_t each = (size_t)(b->longest + 15) / 16 * 16;
     if (slots > FRUGI_MOST_SLOTS)
         return -1;

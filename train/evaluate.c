@@ -78,7 +78,7 @@ static frug_status judge_mean(frugi_worker *w, float **own) {
     return frugi_worker_mean(w);
 }
 
-static void add_score(frugi_score *sum, const frugi_score *s) {
+void frugi_score_add(frugi_score *sum, const frugi_score *s) {
     sum->loss += s->loss;
     sum->asked += s->asked;
     sum->right += s->right;
@@ -105,8 +105,12 @@ static int score_share(frugi_worker *w, frugi_split split, frugi_score *sum) {
         frugi_meter_at(meter, i);
         uint32_t here = count - i * n < n ? (uint32_t)(count - i * n) : n;
         status = frugi_data_batch(w->crew->data, split, 0, i * n, here, &w->batch);
-        frugi_graph_forward(w->graph, &w->batch, false);
-        add_score(sum, &w->graph->score);
+        for (uint32_t at = 0; at < here && status == FRUGI_EXIT_OK; at += w->graph->most) {
+            uint32_t some = here - at < w->graph->most ? here - at : w->graph->most;
+            frugi_batch part = frugi_batch_part(frugi_data_about(w->crew->data), &w->batch, at, some);
+            frugi_graph_forward(w->graph, &part, false);
+            frugi_score_add(sum, &w->graph->score);
+        }
     }
     frugi_meter_end(meter);
     return status;
@@ -159,7 +163,7 @@ int frugi_worker_evaluate(frugi_worker *w, frugi_split split, frugi_quality *qua
         status = frug_comm_gather(w->comm, &mine, sizeof mine, all);
     }
     for (int i = 0; status == FRUG_OK && i < w->size; i++) {
-        add_score(&sum, &all[i].score);
+        frugi_score_add(&sum, &all[i].score);
         broken |= all[i].status != FRUGI_EXIT_OK;
     }
     frugi_worker_put_back(w);

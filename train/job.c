@@ -6,6 +6,7 @@
 
 #include "checkpoint.h"
 #include "clock.h"
+#include "fit.h"
 #include "memory.h"
 #include "say.h"
 #include "team.h"
@@ -189,6 +190,7 @@ static void report_memory(frugi_report *r) {
 static void report_size(const frugi_worker *w, frugi_report *r) {
     r->workers = (uint32_t)w->size;
     r->batch = w->crew->batch;
+    r->accumulate = w->accumulate;
     r->params = 0;
     for (const frugi_param *p = w->graph->params; p; p = p->next)
         r->params += (uint64_t)p->rows * p->cols;
@@ -268,10 +270,22 @@ static int evaluate(frug_comm *comm, void *shared) {
     return status;
 }
 
+static int fit_crew(frugi_crew *crew) {
+    frugi_fit_recall(crew);
+    frugi_say_hold();
+    int status = frugi_team_agree_joined(frugi_fit_choose(crew));
+    if (status != FRUGI_EXIT_OK)
+        return status;
+    frugi_say_hold();
+    return frugi_team_agree_joined(frugi_fit_settle(crew));
+}
+
 static int run(frugi_crew *crew, frugi_team_fn *work) {
     *crew->report = (frugi_report){.quality.loss = (double)NAN, .before.loss = (double)NAN};
     frugi_say_hold();
     int status = frugi_team_agree_joined(open_crew(crew));
+    if (status == FRUGI_EXIT_OK)
+        status = fit_crew(crew);
     if (status == FRUGI_EXIT_OK)
         status = frugi_team_run((int)crew->job->workers, work, crew);
     frugi_data_close(crew->data);

@@ -34,6 +34,7 @@ typedef struct frugi_job {
     uint32_t workers;      /* threads; ignored in an MPI job */
     uint32_t threads;      /* of each worker */
     uint32_t batch;        /* samples of each worker; 0: the model's own default */
+    uint32_t accumulate;   /* micro-batches that a batch is cut into; 0: as memory has it, or the checkpoint */
     uint32_t eval_batches; /* at most so many batches of each worker when evaluating; 0: all */
     uint64_t eval_every;   /* steps; 0: at the end of every epoch */
     uint64_t save_every;   /* steps; 0: at the end of every epoch */
@@ -47,6 +48,8 @@ typedef struct frugi_job {
     bool overlap;          /* exchange while backward goes on */
     bool alone;            /* do not exchange at all: what the exchange costs */
     bool eval;             /* false: no evaluation at all, for timing */
+    bool recompute;        /* keep few activations: backward runs the forward pass of each block again */
+    uint64_t memory_bytes; /* that all workers of this machine may take; 0: what is free */
     /* Fine-tuning; NULL: everything is trained. Says what `optimizer` would; `method` is dense then. */
     const frugi_tune *tune;
 } frugi_job;
@@ -80,6 +83,14 @@ typedef struct frugi_quality {
     double asked;
 } frugi_quality;
 
+/** Who said how many micro-batches a batch is cut into. */
+typedef enum frugi_accumulate_from {
+    FRUGI_ACCUMULATE_ONE,    /* nobody: it is not cut */
+    FRUGI_ACCUMULATE_ASKED,  /* the job */
+    FRUGI_ACCUMULATE_CHOSEN, /* the memory there is */
+    FRUGI_ACCUMULATE_RESUMED /* the checkpoint */
+} frugi_accumulate_from;
+
 /** What came out. */
 typedef struct frugi_report {
     frugi_quality quality; /* after the last step; loss NAN when not evaluated */
@@ -88,7 +99,10 @@ typedef struct frugi_report {
     double train_loss;     /* mean over the last tenth of the steps, at least one */
     uint64_t step, steps;
     uint64_t params;
-    uint32_t workers, batch;
+    uint32_t workers, batch, accumulate;
+    frugi_accumulate_from accumulate_from;
+    uint64_t activation_uncut;        /* bytes of a worker's activations without micro-batches */
+    uint64_t memory_free;             /* bytes before the run began, or what it was allowed */
     const char *augment;              /* what is done to training images, as data/data.h has it; NULL: no images */
     char algorithm[32];               /* of the exchange */
     char optimizer[FRUGI_TUNE_TEXT];  /* spelled out */

@@ -63,30 +63,51 @@ static int load_batch(frugi_worker *w) {
     return frugi_data_batch(w->crew->data, FRUGI_TRAIN, epoch, first, n, &w->batch);
 }
 
-/* Forward and backward; the buckets do the rest. */
+/* Forward and backward of every micro-batch; the loss is the mean over the whole batch. The buckets do the rest. */
+static void run_passes(frugi_worker *w) {
+    frugi_graph *g = w->graph;
+    frugi_score sum = {0};
+    g->step = w->step;
+    g->asked = w->accumulate > 1 ? frugi_graph_asked(g, &w->batch) : 0;
+    for (uint32_t i = 0; i < w->accumulate; i++) {
+        double t0 = frugi_seconds();
+        uint64_t n = w->batch.n, first = n * i / w->accumulate, end = n * (i + 1) / w->accumulate;
+        frugi_batch part =
+            frugi_batch_part(frugi_data_about(w->crew->data), &w->batch, (uint32_t)first, (uint32_t)(end - first));
+        g->offset = first;
+        frugi_graph_forward(g, &part, true);
+        frugi_score_add(&sum, &g->score);
+        double t1 = frugi_seconds();
+        if (i > 0)
+            frugi_buckets_next_pass(w->buckets);
+        frugi_graph_backward(g, frugi_buckets_sink(w->buckets));
+        w->times.forward += t1 - t0;
+        w->times.backward += frugi_seconds() - t1;
+    }
+    g->score = sum;
+    g->asked = 0;
+    g->offset = 0;
+}
+
 static frug_status compute(frugi_worker *w, double rate, float factor, double late_clip) {
-    double t0 = frugi_seconds();
-    w->graph->step = w->step;
-    frugi_graph_forward(w->graph, &w->batch, true);
-    double t1 = frugi_seconds();
-    w->times.forward += t1 - t0;
     frugi_buckets_begin(w->buckets, w->step, rate, factor, false);
-    frugi_graph_backward(w->graph, frugi_buckets_sink(w->buckets));
+    run_passes(w);
+    double t0 = frugi_seconds();
     frug_status status = frugi_buckets_end(w->buckets, late_clip);
-    w->times.backward += frugi_seconds() - t1;
+    w->times.backward += frugi_seconds() - t0;
     return status;
 }
 
 /* The first step knows no norm yet: it takes one before it begins in earnest. */
 static int first_norm(frugi_worker *w) {
     told sum;
-    w->graph->step = w->step;
+    frugi_times times = w->times;
     frugi_worker_put_aside(w); /* the batch will count once, when it is trained on */
-    frugi_graph_forward(w->graph, &w->batch, true);
     frugi_buckets_begin(w->buckets, w->step, 0, 1, true);
-    frugi_graph_backward(w->graph, frugi_buckets_sink(w->buckets));
+    run_passes(w);
     frugi_buckets_end(w->buckets, 0);
     frugi_worker_put_back(w);
+    w->times = times;
     int status = share(w, (told){.norm2 = frugi_buckets_norm2(w->buckets)}, &sum);
     if (status == FRUGI_EXIT_OK)
         frugi_clip_tell(&w->clip, sqrt(sum.norm2 / w->size));
@@ -120,7 +141,7 @@ static int one_step(frugi_worker *w, stride *s) {
         return frugi_worker_error(w, "exchange", status);
     double asked = w->graph->score.asked > 0 ? w->graph->score.asked : 1;
     told mine = {w->graph->score.loss / asked, asked, w->graph->score.right, frugi_buckets_norm2(w->buckets),
-                 atomic_load(&asked_to_stop), broken};
+                 atomic_load(&asked_to_stop),  broken};
     if (share(w, mine, &s->sum) != FRUGI_EXIT_OK || s->sum.broken > 0)
         return FRUGI_EXIT_FAIL;
     s->clipped = lagging ? factor : frugi_buckets_clipped(w->buckets);

@@ -91,6 +91,7 @@ static json_t *gather_facts(const frugi_worker *w) {
     set_text(facts, "frugrad", frug_version());
     set_text(facts, "algorithm", w->reducer ? frug_reducer_algorithm(w->reducer) : "none");
     set_count(facts, "workers", (uint64_t)w->size);
+    set_count(facts, "accumulate", w->accumulate);
     set_count(facts, "step", w->step);
     set_count(facts, "steps", w->steps);
     set_count(facts, "steps_per_epoch", w->per_epoch);
@@ -231,10 +232,27 @@ static int find_place(frugi_worker *w, const json_t *facts, uint64_t step) {
     return FRUGI_EXIT_OK;
 }
 
+/* Micro-batches change how sums are rounded, and statistics of batch norm. Checkpoints without the fact had none. */
+static int check_accumulate(const frugi_worker *w, const json_t *facts) {
+    uint64_t theirs = json_object_get(facts, "accumulate") ? get_count(facts, "accumulate") : 1;
+    if (theirs == w->accumulate)
+        return FRUGI_EXIT_OK;
+    if (w->rank == 0) {
+        frugi_error(
+            "%s: the checkpoint's run cut its batches into %llu micro-batches (--accumulate %llu), and this one "
+            "cuts them into %u (--accumulate %u)",
+            w->crew->job->resume, (unsigned long long)theirs, (unsigned long long)theirs, w->accumulate, w->accumulate);
+        frugi_hint("without --accumulate a run that resumes takes the checkpoint's");
+    }
+    return FRUGI_EXIT_FAIL;
+}
+
 static int take_up(frugi_worker *w, frugi_checkpoint *checkpoint, const json_t *facts, uint64_t step) {
     frugi_state state = state_of(w);
     bool redistributed = false;
     int status = check_terms(w, facts);
+    if (status == FRUGI_EXIT_OK)
+        status = check_accumulate(w, facts);
     if (status == FRUGI_EXIT_OK)
         status = find_place(w, facts, step);
     if (status == FRUGI_EXIT_OK)

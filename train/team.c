@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define DEADLINE 600.0 /* seconds: the slowest links take a minute for a dense gradient */
 
@@ -20,6 +21,20 @@ int frugi_team_joined(void) {
 
 int frugi_team_size(int fallback) {
     return joined ? frug_comm_size(joined) : fallback;
+}
+
+int frugi_team_local(int fallback) {
+    const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    local = local != NULL ? local : getenv("MPI_LOCALNRANKS");
+    int count = local != NULL ? atoi(local) : 0;
+    return !joined ? fallback : count > 0 ? count : frug_comm_size(joined);
+}
+
+int frugi_team_gather(const void *mine, size_t bytes, void *all) {
+    if (joined)
+        return frug_comm_gather(joined, mine, bytes, all) == FRUG_OK ? FRUGI_EXIT_OK : frugi_library_error("workers");
+    memcpy(all, mine, bytes);
+    return FRUGI_EXIT_OK;
 }
 
 int frugi_team_rank(void) {

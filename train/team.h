@@ -16,6 +16,13 @@ int frugi_team_joined(void);
 /** Workers of the group, or `fallback` where this process is alone. */
 int frugi_team_size(int fallback);
 
+/** Workers of the group on this machine, or `fallback` where this process is alone. */
+int frugi_team_local(int fallback);
+
+/** Bytes of every process of the group, in the order of their numbers; alone, its own. Collective. Returns an exit
+ * status. */
+int frugi_team_gather(const void *mine, size_t bytes, void *all);
+
 /** This process's number in the group; 0 where it is alone. */
 int frugi_team_rank(void);
 

@@ -35,7 +35,7 @@ typedef struct article {
     uint64_t value;
 } article;
 
-#define ARTICLES 18
+#define ARTICLES 19
 
 static void list_articles(const frugi_worker *w, article *a) {
     const frugi_crew *crew = w->crew;
@@ -53,6 +53,7 @@ static void list_articles(const frugi_worker *w, article *a) {
         {"--rate", rate_bits},
         {"--clip", clip_bits},
         {"--batch", crew->batch},
+        {"--accumulate", w->accumulate},
         {"--seed", job->seed},
         {"--steps or --epochs", w->steps},
         {"--eval-every", job->eval ? job->eval_every : UINT64_MAX},
@@ -137,10 +138,17 @@ static int load_weights(frugi_worker *w) {
     return status;
 }
 
+frugi_keep frugi_crew_keep(const frugi_crew *crew) {
+    return crew->quality ? FRUGI_KEEP_NONE : crew->job->recompute ? FRUGI_KEEP_BLOCKS : FRUGI_KEEP_ALL;
+}
+
 static int open_model(frugi_worker *w) {
     const frugi_job *job = w->crew->job;
     const frugi_data_info *info = frugi_data_about(w->crew->data);
-    int status = frugi_model_build(&w->crew->model, info, w->crew->batch, (int)job->threads, &w->graph);
+    frugi_build how = {.batch = (w->crew->batch + w->accumulate - 1) / w->accumulate,
+                       .threads = (int)job->threads,
+                       .keep = frugi_crew_keep(w->crew)};
+    int status = frugi_model_build_as(&w->crew->model, info, &how, &w->graph);
     if (status == FRUGI_EXIT_OK && job->tune)
         status = frugi_tune_plan(job->tune, w->crew->model.task, job->threads, w->graph, w->optimizer_text, &w->tuning);
     if (status == FRUGI_EXIT_OK)
@@ -228,6 +236,7 @@ static int open_buckets(frugi_worker *w) {
                                .whole = dense,
                                .late = dense && job->clip > 0,
                                .overlap = job->overlap,
+                               .passes = w->accumulate,
                                .measured_at = w->measured_at,
                                .measured = w->measured,
                                .measured_each = w->measured_each,
@@ -244,8 +253,12 @@ static int open_buckets(frugi_worker *w) {
 
 /* Each part is open on all workers before the next begins, so that nobody waits for one who has failed. */
 int frugi_worker_begin(frugi_worker *w, frugi_crew *crew, frug_comm *comm, bool training) {
-    *w = (frugi_worker){
-        .crew = crew, .comm = comm, .rank = frug_comm_rank(comm), .size = frug_comm_size(comm), .norm = -1};
+    *w = (frugi_worker){.crew = crew,
+                        .comm = comm,
+                        .rank = frug_comm_rank(comm),
+                        .size = frug_comm_size(comm),
+                        .accumulate = crew->accumulate ? crew->accumulate : 1,
+                        .norm = -1};
     count_steps(w);
     int status = frugi_worker_together(w, agree_on_job);
     if (status == FRUGI_EXIT_OK)

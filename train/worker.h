@@ -22,6 +22,7 @@ typedef struct frugi_crew {
     frugi_rate rate;
     double base_rate;
     uint32_t batch;
+    uint32_t accumulate;             /* micro-batches of a batch; 0: one */
     char optimizer[FRUGI_TUNE_TEXT]; /* fine-tuning: made by each worker, from its model */
     /* of an evaluation without training */
     frugi_split split;
@@ -51,7 +52,8 @@ typedef struct frugi_worker {
     uint64_t measured_at, measured, measured_each;
     frugi_record *record;
     frugi_batch batch;
-    float *aside; /* running statistics that will be put back */
+    uint32_t accumulate; /* micro-batches of a batch, at least one */
+    float *aside;        /* running statistics that will be put back */
     frugi_clip clip;
     double norm;                     /* of the last step's gradient, for methods that follow it; below 0: not known */
     uint64_t step, steps, per_epoch; /* done, in all, of an epoch */
@@ -67,6 +69,9 @@ typedef struct frugi_worker {
 } frugi_worker;
 
 #define FRUGI_STEPS_KNOWN 4096u
+
+/** Which values the graphs of a crew keep. */
+frugi_keep frugi_crew_keep(const frugi_crew *crew);
 
 /** Everything a worker needs, from the job. Collective. Returns an exit status; close it in either case. */
 int frugi_worker_begin(frugi_worker *w, frugi_crew *crew, frug_comm *comm, bool training);
@@ -96,6 +101,9 @@ frug_status frugi_worker_mean(frugi_worker *w);
 /** How good the model is on a split; every worker gets the answer. Of workers that gossip, the mean is judged.
  * Collective. */
 int frugi_worker_evaluate(frugi_worker *w, frugi_split split, frugi_quality *quality);
+
+/** Add what a batch came to. */
+void frugi_score_add(frugi_score *sum, const frugi_score *s);
 
 /** The split that quality is judged by: during training, and at the end. */
 frugi_split frugi_worker_split(const frugi_worker *w, bool at_end);

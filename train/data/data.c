@@ -165,6 +165,23 @@ void frugi_batch_destroy(frugi_batch *batch) {
     *batch = (frugi_batch){0};
 }
 
+frugi_batch frugi_batch_part(const frugi_data_info *info, const frugi_batch *batch, uint32_t first, uint32_t n) {
+    frugi_batch part = *batch;
+    size_t at = first, length = info->length;
+    int one = info->task == FRUGI_TASK_IMAGES || info->task == FRUGI_TASK_SENTENCES;
+    part.n = n;
+    part.targets += one ? at : at * length;
+    if (info->task == FRUGI_TASK_IMAGES) {
+        part.pixels += at * info->channels * info->height * info->width;
+        return part;
+    }
+    part.tokens += at * length;
+    part.segments += at * length;
+    part.lengths += at;
+    part.numbers += at;
+    return part;
+}
+
 static frugi_place place_of(const frugi_data *data, frugi_split split, uint64_t epoch, uint64_t at) {
     uint64_t count = data->info.count[split];
     frugi_place place = {.split = split, .epoch = epoch, .index = at % count};

@@ -94,6 +94,9 @@ const frugi_data_info *frugi_data_about(const frugi_data *data);
 int frugi_batch_create(const frugi_data_info *info, uint32_t n, frugi_batch *batch);
 void frugi_batch_destroy(frugi_batch *batch);
 
+/** Samples first .. first + n - 1 of a batch, in the batch's own memory. */
+frugi_batch frugi_batch_part(const frugi_data_info *info, const frugi_batch *batch, uint32_t first, uint32_t n);
+
 /**
  * Fill a batch with samples first .. first + n - 1 of an epoch's order (batch->n = n). Training samples are shuffled
  * anew every epoch and begin again from the front past the end; those of other splits come in their own order,

@@ -196,9 +196,8 @@ static int check_data(const frugi_model *model, const frugi_data_info *info) {
     return FRUGI_EXIT_OK;
 }
 
-/* All nodes, but no memory for what flows between them. */
-static int build_nodes(const frugi_model *model, const frugi_data_info *info, const frugi_build *how,
-                       frugi_graph **graph) {
+int frugi_model_nodes(const frugi_model *model, const frugi_data_info *info, const frugi_build *how,
+                      frugi_graph **graph) {
     const row *r = row_of(model->name);
     int status = r ? check_data(model, info) : refuse_name(model->name);
     if (status != FRUGI_EXIT_OK)
@@ -218,7 +217,7 @@ static int build_nodes(const frugi_model *model, const frugi_data_info *info, co
 int frugi_model_build_as(const frugi_model *model, const frugi_data_info *info, const frugi_build *how,
                          frugi_graph **graph) {
     frugi_graph *g = NULL;
-    int status = build_nodes(model, info, how, &g);
+    int status = frugi_model_nodes(model, info, how, &g);
     if (status == FRUGI_EXIT_OK)
         status = frugi_graph_finish(g);
     if (status != FRUGI_EXIT_OK)
@@ -239,7 +238,7 @@ int frugi_model_measure(const frugi_model *model, const frugi_data_info *info, c
     uint64_t weights = frugi_held(FRUGI_USE_WEIGHTS), activations = frugi_held(FRUGI_USE_ACTIVATIONS);
     frugi_graph *g = NULL;
     *size = (frugi_model_size){0};
-    int status = build_nodes(model, info, how, &g);
+    int status = frugi_model_nodes(model, info, how, &g);
     if (status != FRUGI_EXIT_OK)
         return status;
     status = frugi_graph_measure(g, &size->weights, &size->activations);

@@ -53,6 +53,10 @@ typedef struct frugi_build {
 int frugi_model_build_as(const frugi_model *model, const frugi_data_info *info, const frugi_build *how,
                          frugi_graph **graph);
 
+/** Its nodes alone, not finished: without memory for weights or for what flows between them. */
+int frugi_model_nodes(const frugi_model *model, const frugi_data_info *info, const frugi_build *how,
+                      frugi_graph **graph);
+
 /** What a graph takes. */
 typedef struct frugi_model_size {
     uint64_t elements;    /* of the flat buffer of parameters */

@@ -407,7 +407,7 @@ static void add_states(frugi_suite *s, const row *kind) {
     row r = *kind;
     if (r.states > 0) {
         snprintf(id, sizeof id, "%s-%llu", kind->id, (unsigned long long)r.states);
-        snprintf(label, sizeof label, "%s, %llu states", kind->label, (unsigned long long)r.states);
+        snprintf(label, sizeof label, "%s, %llu states at most", kind->label, (unsigned long long)r.states);
         r.id = id, r.label = label;
     }
     add(s, &r);

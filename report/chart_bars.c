@@ -101,7 +101,7 @@ static void draw_time_row(frugi_text *to, const frugi_cell *cell, double x, doub
         draw_segment(&own, frugi_time_names[k], color[k], cell->time_ms[k]);
     for (int k = OWN_TIMES; k < FRUGI_TIMES; k++)
         draw_segment(&beside, frugi_time_names[k], color[k], cell->time_ms[k]);
-    double total = sum_of(cell->time_ms, 0, OWN_TIMES);
+    double total = isnan(cell->step_ms) ? sum_of(cell->time_ms, 0, OWN_TIMES) : cell->step_ms;
     frugi_put(to, "<text x=\"%.1f\" y=\"%.1f\">%s ms</text>\n", fmax(own.x, beside.x) + 6, y + 14,
               frugi_number_text(total, total < 1 ? 2 : 3, text, sizeof text));
 }

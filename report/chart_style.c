@@ -30,7 +30,7 @@ static const shade ramp[FRUGI_RAMP] = {
 };
 
 const char *frugi_series_dashes(const frugi_series *s) {
-    static const char *const dashes[] = {"", "7 3", "2 3"};
+    static const char *const dashes[] = {"", "7 3", "2 3", "9 3 2 3"};
     return dashes[s->dash];
 }
 

@@ -265,7 +265,8 @@ static void draw_usual(desk *d) {
     frugi_chart times = {
         .kind = "time",
         .title = "Where a step\xe2\x80\x99s time goes (ms)",
-        .note = "Upper bar: the training thread. Lower bar: exchange and optimizer, which may go on at the same time."};
+        .note = "Upper bar: the training thread. Lower bar: exchange and optimizer, which may go on at the same time. "
+                "At the end: the median step, as in the table."};
     hand_over(d, &times, frugi_draw_times(&times.svg, title_of(d, times.title), d->panel, d->alone));
     frugi_chart memory = {.kind = "memory", .title = "Model-state memory, in % of dense", .note = "Dashed: dense."};
     hand_over(d, &memory, frugi_draw_memory(&memory.svg, title_of(d, memory.title), d->panel, d->alone));

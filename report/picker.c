@@ -26,11 +26,11 @@ void frugi_picker_put(const frugi_panel *panel, size_t number, frugi_text *to) {
             if ((int)series[i].group != group)
                 continue;
             if (!begun)
-                frugi_put(to, "<p><b>%s</b>\n", frugi_group_name((frugi_group)group, panel->tuned));
+                frugi_put(to, "<p><b>%s</b><span>\n", frugi_group_name((frugi_group)group, panel->tuned));
             begun = true;
             put_label(&series[i], number, to);
         }
-        frugi_put_raw(to, begun ? "</p>\n" : "");
+        frugi_put_raw(to, begun ? "</span></p>\n" : "");
     }
     frugi_put_raw(to, "</div>\n");
     free(series);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLACK, BLUE, FIRST_COLOR, LAST_COLOR = 8, DASHES = 3 };
+enum { BLACK, BLUE, FIRST_COLOR, LAST_COLOR = 8, DASHES = 4 };
 
 /** Ids that begin so; color 0 is whichever is free. */
 static const struct {

@@ -29,7 +29,7 @@ static const char *base_name(const frugi_panel *panel) {
 }
 
 static const char *cost_name(const frugi_panel *panel) {
-    return panel->tuned ? "optimiser\xe2\x80\x99s bytes" : "bytes";
+    return panel->tuned ? "optimizer\xe2\x80\x99s bytes" : "bytes";
 }
 
 static void beside_dense(const frugi_panel *panel, const frugi_cell *cell, frugi_text *to) {
@@ -86,8 +86,8 @@ static void tell_losses(const frugi_panel *panel, const frugi_cell *cell, frugi_
     char text[64], other[64];
     const frugi_cell *rival = rival_of(panel, cell), *dense = frugi_dense_of(panel, cell);
     if (rival != NULL) {
-        frugi_put(&s, "%s loses to %s, which reaches %s instead of %s", cell->label, rival->label,
-                  frugi_metric_text(panel->metric, rival->mean, text, sizeof text),
+        frugi_put(&s, "%s loses to \xe2\x80\x9c%s\xe2\x80\x9d, which reaches %s instead of %s", cell->label,
+                  rival->label, frugi_metric_text(panel->metric, rival->mean, text, sizeof text),
                   frugi_metric_text(panel->metric, cell->mean, other, sizeof other));
         frugi_put(&s, " with %s of its %s",
                   frugi_share_text(cost_of(panel, rival) / cost_of(panel, cell), text, sizeof text), cost_name(panel));

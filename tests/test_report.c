@@ -401,7 +401,8 @@ static void verdicts_name_losses_too(void **state) {
     static const char *const want[] = {
         "+ frugrad label: 99.5 % of dense (90.50 % against 91.00 %, within the spread of the seeds) at 5.1 % of the "
         "bytes\n",
-        "- frugrad-99 label loses to other label, which reaches 80.00 % instead of 60.50 % with 50.0 % of its bytes\n",
+        "- frugrad-99 label loses to \xe2\x80\x9cother label\xe2\x80\x9d, which reaches 80.00 % instead of 60.50 % "
+        "with 50.0 % of its bytes\n",
         "- frugrad-99 label is behind dense by more than the spread: 60.50 % instead of 91.00 %\n",
         "- frugrad-99 label keeps 110 % of dense",
     };
@@ -434,8 +435,9 @@ static void fine_tuning_is_measured_by_what_is_kept(void **state) {
         TUNED("mesgc-16", "1", "8", "16", "10", "140") TUNED("head", "1", "9", "4", "10", "90")
             TUNED("full", "1", "4", "100", "10", "440") TUNED("mesgc-4", "1", "8", "4", "10", "60");
     static const char *const want[] = {
-        "+ mesgc-16: 50.0 % of AdamW (8.00 against 4.00) at 25.0 % of the optimiser\xe2\x80\x99s bytes\n",
-        "- mesgc-16 loses to lora-8, which reaches 6.00 instead of 8.00 with 100.0 % of its optimiser\xe2\x80\x99s "
+        "+ mesgc-16: 50.0 % of AdamW (8.00 against 4.00) at 25.0 % of the optimizer\xe2\x80\x99s bytes\n",
+        "- mesgc-16 loses to \xe2\x80\x9clora-8\xe2\x80\x9d, which reaches 6.00 instead of 8.00 with 100.0 % of its "
+        "optimizer\xe2\x80\x99s "
         "bytes\n",
         "- mesgc-4 is behind AdamW: 8.00 instead of 4.00",
     };

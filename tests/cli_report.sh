@@ -141,7 +141,7 @@ head -3 "$recorded" | sed 's/"phase": *"tune"/"phase":"test"/' >"$work/given.jso
 "$FRUGRAD" report "$work/given.jsonl" -o "$work/given.html" >"$work/out"
 ! grep -Eq 'did best in its search|searched ran at the best' "$work/given.html" || fail "rates that nobody searched are called the best"
 grep -q 'Learning rates were not searched: each method ran at the rate in its row' "$work/given.html" || fail "rates that were given are not told"
-task=$(grep -E '"phase": ?"tune"' "$recorded" | grep -Eom1 '"task": ?"[^"]*"')
+task=$(grep -Em1 '"phase": ?"tune"' "$recorded" | grep -Eo '"task": ?"[^"]*"')
 grep -F "$task" "$recorded" >"$work/tuned.jsonl"
 "$FRUGRAD" report "$work/tuned.jsonl" -o "$work/tuned.html" >"$work/out"
 grep -q 'Each method ran at the learning rate that did best in its search' "$work/tuned.html" || fail "a search is not told"

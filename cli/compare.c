@@ -26,7 +26,7 @@ static const frugi_opt options[] = {
      "--out), sgc (fine-tuning with few optimiser states)"},
     {"size", 0, "NAME", "smoke",
      "smoke: seconds, no data needed; small: about an hour on two cores for the paper's methods; full: hours on a GPU, "
-     "through PyTorch"},
+     "through PyTorch; paper: longer, with ResNet-50, GPT-2 small and BERT-base"},
     {"data", 'd', "DIR", NULL,
      "directory with fashion-mnist/, cifar10/, wikitext-2/, glue/SST-2/, boolq/ and tokenizers/, as far as there are "
      "such"},
@@ -37,7 +37,7 @@ static const frugi_opt options[] = {
     {"seeds", 0, "COUNT", NULL, "test runs of each method and task [3; smoke 1]"},
     {"rates", 0, "COUNT", NULL, "learning rates of each search [3; smoke 1: the task's own, without a search]"},
     {"workers", 'w', "COUNT", NULL, "workers of a run, as threads [4; suite sgc 1]"},
-    {"jobs", 0, "COUNT", NULL, "runs at a time [the cores; full 1]"},
+    {"jobs", 0, "COUNT", NULL, "runs at a time [the cores; full and paper 1]"},
     {"seconds", 0, "NUMBER", NULL, "start no run after so many seconds [no limit]"},
     {"plan", 0, NULL, NULL, "only print the commands that would be run"},
     {NULL, 0, NULL, NULL, NULL},
@@ -132,6 +132,9 @@ static int understand(const frugi_args *args, frugi_compare *c) {
     int code = frugi_arg_word(args, "suite", frugi_suite_names, &suite);
     if (code == FRUGI_EXIT_OK)
         code = frugi_arg_word(args, "size", frugi_size_names, &size);
+    if (code == FRUGI_EXIT_OK && frugi_tasks_of(size, strcmp(frugi_suite_names[suite], "sgc") == 0) == NULL)
+        code = frugi_usage_error("compare: suite %s has no size %s; it has smoke, small and full",
+                                 frugi_suite_names[suite], frugi_size_names[size]);
     if (code != FRUGI_EXIT_OK)
         return code;
     frugi_suite_make(suite, size, &c->suite);
@@ -265,7 +268,7 @@ const frugi_command frugi_command_compare = {
     .summary = "train the same models with many methods, and compare",
     .operands = "",
     .about =
-        "Every run is a `frugrad train` of its own; of suite sgc a `frugrad finetune`, of size full a\n"
+        "Every run is a `frugrad train` of its own; of suite sgc a `frugrad finetune`, of sizes full and paper a\n"
         "`python3 -m frugrad.torch.train`, which trains on a GPU through PyTorch ($FRUGRAD_PYTHON is another Python).\n"
         "Each method and task gets the same search of the learning rate, judged by samples that are held out, then\n"
         "tests at the best rate. Ctrl-C, a power cut or --seconds end it at any time; the same command goes on. A run\n"

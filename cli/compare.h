@@ -114,8 +114,13 @@ typedef struct frugi_compare {
 extern const char *const frugi_suite_names[];
 extern const char *const frugi_size_names[];
 
-/** Fill in the tables of a suite. */
+/** Fill in the tables of a suite, which must have this size. */
 void frugi_suite_make(int name, int size, frugi_suite *suite);
+
+/* ---- compare_tasks.c ---- */
+
+/** The tasks of a size, or of fine-tuning at that size, FRUGI_TASKS_MOST rows; NULL: there are none. */
+const frugi_compare_task *frugi_tasks_of(int size, bool tunes);
 
 /** "vision", "language" or "sentences"; "accuracy" or "perplexity". */
 const char *frugi_task_family(const frugi_compare_task *task);

@@ -72,6 +72,15 @@ for suite in ablation scaling; do
     "$FRUGRAD" compare --suite $suite --size full --data data --plan >plan.$suite
     ! grep -q 'reduce=split' plan.$suite || fail "reduce=split is in suite $suite"
 done
+"$FRUGRAD" compare --suite paper --size paper --data data --plan >plan.paper 2>err || fail "size paper: $(cat err)"
+for task in resnet50-cifar10 gpt2-wikitext2 bert-base-sst2; do
+    grep -q "^# $task, frugrad: " plan.paper || fail "no $task in the plan of size paper"
+done
+grep -v '^#' plan.paper | sed -n 's/^python3 -m frugrad.torch.train --model \([^ ]*\) .*/\1/p' | sort -u >models
+printf 'bert-base:length=128\ngpt2-small:length=1024,dropout=0\nresnet50\n' | cmp - models || fail "models: $(cat models)"
+code=0
+"$FRUGRAD" compare --suite sgc --size paper --weights data --data data --plan >out 2>err || code=$?
+[ $code = 2 ] && grep -q 'suite sgc has no size paper' err || fail "suite sgc of size paper: $code, $(cat err)"
 "$FRUGRAD" compare --suite sgc --size full --weights data --data data --plan >plan.sgc 2>err &&
     fail "suite sgc of size full needs no weights"
 grep -q 'gpt2-bytes.safetensors' err || fail "suite sgc is not as it was: $(cat err)"

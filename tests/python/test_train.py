@@ -19,6 +19,7 @@ torch = support.need("torch")
 
 from frugrad._core import Config, Optimizer  # noqa: E402
 from frugrad.torch import train  # noqa: E402
+from frugrad.torch.trainer import models  # noqa: E402
 from frugrad.torch.trainer.flat import Flat  # noqa: E402
 from frugrad.torch.trainer.loop import Clip  # noqa: E402
 from frugrad.torch.trainer.movers import Mover  # noqa: E402
@@ -120,6 +121,24 @@ class Learning(Case):
         few, many = (self.text("--method", "dense", "--workers", n, "--batch", 8 // n, steps=4) for n in (1, 4))
         self.assertAlmostEqual(few["loss"], many["loss"], delta=1e-4)  # as many workers, the same samples
         self.assertEqual((few["bytes_sent"], few["bytes_dense"]), (0, 0))
+
+    def test_models_of_size_paper(self):
+        """Their commands are understood, and they are as large as published. A layer says how large twelve are."""
+        def params(text, vocab=30522):
+            return sum(p.numel() for p in models.parse_model(text).build(vocab).parameters())
+
+        def deep(text, vocab):
+            one, two = params(f"{text}:layers=1", vocab), params(f"{text}:layers=2", vocab)
+            return one + 11 * (two - one)
+
+        words = ["--method", "frugrad", "--rate", "1e-4", "--schedule", "linear,warmup=200", "--workers", "4", "--batch",
+                 "8", "--steps", "2000", "--seed", "1", "--eval-every", "500", "--judge", "valid"]
+        for text in ("resnet50", "gpt2-small:length=1024,dropout=0", "bert-base:length=128"):
+            args = train._parser().parse_args(["--model", text, "--data", "x", *words])
+            self.assertEqual(models.parse_model(args.model).name, text.partition(":")[0])
+        self.assertEqual(params("resnet50"), 23_520_842)  # with the stem of small images and ten classes
+        self.assertEqual(deep("gpt2-small", 50257), 124_439_808)
+        self.assertEqual(deep("bert-base", 30522), 109_482_240 - 2 * 768 + 2 * 769)  # no segments; a classifier
 
     def test_augmented_images_differ(self):
         base = ["--model", "resnet18:width=4", "--data", self.folder / "cifar10", "--steps", 2, "--batch", 8]

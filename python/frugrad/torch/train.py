@@ -58,7 +58,7 @@ def _positive(text: str) -> float:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python3 -m frugrad.torch.train", description=__doc__.split("\n")[0], allow_abbrev=False)
     add = parser.add_argument
-    add("--model", required=True, help="resnet18, resnet50, gpt2-small, bert-small; options as gpt2-small:layers=2")
+    add("--model", required=True, help="resnet18, resnet50, gpt2-small, bert-small, bert-base; options as gpt2-small:layers=2")
     add("--data", required=True, help="directory with CIFAR-10's binary files, WikiText-2 or SST-2, also as .xz")
     add("--tokens", help="texts: bytes, or none for GPT-2's tokens as files; sentences: a WordPiece vocabulary")
     add("--method", default="frugrad", help="config string, as in docs/methods.md; frugrad is frugrad-sgd or"

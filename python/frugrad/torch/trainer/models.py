@@ -189,6 +189,7 @@ _TABLE = {
     "resnet18": ("images", _resnet([2, 2, 2, 2], 1), {"width": 64}),
     "resnet50": ("images", _resnet([3, 4, 6, 3], 4), {"width": 64}),
     "gpt2-small": ("language", GPT2, {"layers": 12, "width": 768, "heads": 12, "length": 1024, "dropout": 0.1}),
+    "bert-base": ("sentences", Bert, {"layers": 12, "width": 768, "heads": 12, "length": 512, "dropout": 0.1}),
     "bert-small": ("sentences", Bert, {"layers": 4, "width": 512, "heads": 8, "length": 128, "dropout": 0.1}),
 }
 

@@ -64,7 +64,7 @@ wrong '^frugrad: compress: --json takes no value' compress x --json=1
 hinted() { wrong "$@" && { grep -q '^  hint: ' "$work/err" || fail "'${*:2}' gives no hint: $(cat "$work/err")"; }; }
 hinted 'accepted: paper, ablation, sparsity, structured, scaling, momentum, bytes, sgc$' compare --suite foo --out x
 hinted 'did you mean paper\? accepted: paper, ' compare --suite papre --out x
-hinted 'accepted: smoke, small, full$' compare --size foo --out x
+hinted 'accepted: smoke, small, full, paper$' compare --size foo --out x
 hinted 'accepted: .*gpt2-rules' compare --tasks foo --out x
 hinted 'accepted: dense, topk, .*no-feedback$' compare --methods foo --out x
 hinted 'task .* needs data in --data DIR' compare --size small --tasks gpt2-wikitext2 --out x

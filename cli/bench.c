@@ -8,6 +8,7 @@
 #include "bench_recover.h"
 #include "bench_reduce.h"
 #include "commands.h"
+#include "meter.h"
 #include "say.h"
 #include "team.h"
 
@@ -248,6 +249,7 @@ static int run_case(frugi_bench *bench, const frugi_case *which, frugi_row *row)
     row->rounds = bench->rounds;
     row->limit_count = 1;
     row->energy_kept = row->energy_vs_exact = -1;
+    frugi_meter *meter = frugi_meter_begin(0, "case %s", which->name);
     switch (which->kind) {
     case FRUGI_CASE_COMPRESS: status = frugi_bench_compress(bench, which, row); break;
     case FRUGI_CASE_WHOLE: status = frugi_bench_whole(bench, which, row); break;
@@ -255,6 +257,7 @@ static int run_case(frugi_bench *bench, const frugi_case *which, frugi_row *row)
     case FRUGI_CASE_APPLY: status = frugi_bench_decode(bench, which, row); break;
     default: status = frugi_bench_check(bench, which, row);
     }
+    frugi_meter_end(meter);
     if (status == FRUGI_EXIT_OK)
         status = frugi_report_row(bench, which, row);
     if (status == FRUGI_EXIT_OK && row->why[0]) {

@@ -11,6 +11,7 @@
 
 #include "bench_gradients.h"
 #include "bench_noise.h"
+#include "meter.h"
 #include "say.h"
 
 #include "recover/recover.h"
@@ -353,9 +354,11 @@ static int wanted(const frugi_recover_bench *run, const size *z) {
 static int run_size(const frugi_recover_bench *run, const size *z) {
     field f = {.run = run, .size = z, .chunks = run->quick ? z->quick_chunks : z->chunks};
     f.entries = z->s + z->tail;
+    frugi_meter *meter = frugi_meter_begin(0, "recovering %zu entries from a chunk of %zu", (size_t)z->s, (size_t)z->d);
     int status = open_field(&f);
     if (status == FRUGI_EXIT_OK)
         status = run_rounds(&f);
+    frugi_meter_end(meter);
     if (status == FRUGI_EXIT_OK)
         status = verify_and_print(&f);
     close_field(&f);

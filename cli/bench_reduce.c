@@ -9,6 +9,7 @@
 #include "args.h"
 #include "bench.h"
 #include "bench_noise.h"
+#include "meter.h"
 #include "say.h"
 #include "team.h"
 
@@ -267,8 +268,10 @@ static int prepare(hand *h) {
 static int work(frug_comm *comm, void *shared) {
     hand h = {.run = shared, .comm = comm, .rank = frug_comm_rank(comm), .size = frug_comm_size(comm)};
     int status = prepare(&h);
+    frugi_meter *meter = h.rank == 0 ? frugi_meter_begin(0, "measuring exchanges") : NULL;
     if (status == FRUGI_EXIT_OK)
         status = measure(&h);
+    frugi_meter_end(meter);
     if (status == FRUGI_EXIT_OK && h.rank == 0)
         status = frugi_reduce_print(h.run, frug_comm_transport(comm), h.row, h.rows);
     for (size_t i = 0; i < h.rows; i++)

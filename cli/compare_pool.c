@@ -5,6 +5,7 @@
  */
 #include "compare.h"
 
+#include "clock.h"
 #include "files.h"
 #include "show.h"
 #include "stop.h"
@@ -48,12 +49,6 @@ static volatile sig_atomic_t asked_to_stop;
 
 static void on_signal(int number) {
     asked_to_stop = number;
-}
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static bool is_running(const void *ctx, const frugi_trial *run) {
@@ -116,7 +111,7 @@ static int begin(pool *p, slot *s, const frugi_trial *run) {
     if (!run->tune && run->seed == 1 && !p->c->suite.tunes)
         frugi_words_add(&words, "--metrics-layers", NULL);
     s->run = *run;
-    s->start = now();
+    s->start = frugi_seconds();
     strftime(s->begun, sizeof s->begun, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &utc));
     pid_t self = getpid();
     pid_t pid = fork();
@@ -137,7 +132,7 @@ static void describe_left(const pool *p, char *dst, size_t cap) {
     frugi_search_left(p->c, &seconds);
     for (size_t i = 0; i < p->c->jobs; i++)
         if (p->slot[i].pid > 0)
-            seconds -= now() - p->slot[i].start;
+            seconds -= frugi_seconds() - p->slot[i].start;
     dst[0] = '\0';
     if (isfinite(seconds))
         snprintf(dst, cap, "  %s left", frugi_clock_text(fmax(seconds, 0) / p->c->jobs, clock, sizeof clock));
@@ -162,7 +157,7 @@ static void draw(pool *p) {
     if (width < sizeof line)
         line[width] = '\0';
     frugi_show_bar(line);
-    p->shown = now();
+    p->shown = frugi_seconds();
 }
 
 static void tell(const pool *p, const frugi_outcome *o, const json_t *record) {
@@ -197,7 +192,7 @@ static int finish(pool *p, slot *s, int state) {
     frugi_ended ended = {.run = &s->run,
                          .files = &s->files,
                          .begun = s->begun,
-                         .seconds = now() - s->start,
+                         .seconds = frugi_seconds() - s->start,
                          .status = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state)};
     s->pid = 0;
     p->running--;
@@ -258,13 +253,13 @@ static int work(pool *p) {
     const struct timespec nap = {.tv_nsec = (long)(LOOK * 1e9)};
     int code = FRUGI_EXIT_OK;
     for (;;) {
-        if (now() - p->start < p->c->seconds)
+        if (frugi_seconds() - p->start < p->c->seconds)
             code = start_some(p);
         if (code != FRUGI_EXIT_OK || p->running == 0 || asked_to_stop)
             break;
         nanosleep(&nap, NULL);
         code = collect(p);
-        if (p->terminal && now() - p->shown >= REDRAW)
+        if (p->terminal && frugi_seconds() - p->shown >= REDRAW)
             draw(p);
         if (code != FRUGI_EXIT_OK || asked_to_stop)
             break;
@@ -282,7 +277,7 @@ int frugi_pool_run(frugi_compare *c) {
     pool *p = calloc(1, sizeof *p);
     if (p == NULL)
         return frugi_error("out of memory");
-    *p = (pool){.c = c, .start = now(), .terminal = frugi_show_terminal()};
+    *p = (pool){.c = c, .start = frugi_seconds(), .terminal = frugi_show_terminal()};
     /* Threads of several runs share the cores: those that wait must not take them from those that work. */
     setenv("OMP_WAIT_POLICY", "passive", 0);
     setenv("OPENBLAS_NUM_THREADS", "1", 0);

@@ -6,6 +6,7 @@
 #include "compare.h"
 
 #include "files.h"
+#include "meter.h"
 #include "unpack.h"
 
 #include <errno.h>
@@ -134,7 +135,10 @@ int frugi_compare_before(const frugi_compare *c) {
             continue;
         frugi_words_before(c, i, &words);
         frugi_words_add(&words, "--quiet", NULL);
-        if (run_words(&words) != FRUGI_EXIT_OK)
+        frugi_meter *meter = frugi_meter_begin(0, "task %s: training a model to begin with", c->suite.task[i].id);
+        int failed = run_words(&words);
+        frugi_meter_end(meter);
+        if (failed != FRUGI_EXIT_OK)
             code = frugi_error("task %s: no model to begin with", c->suite.task[i].id);
     }
     return code;

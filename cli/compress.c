@@ -8,6 +8,7 @@
 #include "frugrad.h"
 #include "gradient.h"
 #include "json.h"
+#include "meter.h"
 #include "payload.h"
 #include "say.h"
 
@@ -201,10 +202,12 @@ static int compress(const frugi_args *args, compress_job *job) {
     if (frug_config_create(frugi_arg(args, "config"), &job->config) != FRUG_OK)
         return frugi_config_error();
     code = frugi_gradient_load(job->in, (frugi_format)format, heads, &job->gradient);
+    frugi_meter *meter = frugi_meter_begin(0, "compressing %s", frugi_input_name(job->in));
     if (code == FRUGI_EXIT_OK)
         code = make_frame(job);
     if (code == FRUGI_EXIT_OK)
         code = write_files(job);
+    frugi_meter_end(meter);
     if (code == FRUGI_EXIT_OK) {
         FILE *to = strcmp(job->out, "-") == 0 ? stderr : stdout; /* never among the payload's bytes */
         code = (frugi_arg_given(args, "json") ? print_json : print_summary)(job, to);

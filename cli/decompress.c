@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "files.h"
 #include "frugrad.h"
+#include "meter.h"
 #include "payload.h"
 #include "say.h"
 
@@ -106,9 +107,11 @@ static int decompress(const char *in, const char *out) {
         frugi_bytes_free(&bytes);
         return frugi_error("%s: %s", in, why.text);
     }
+    frugi_meter *meter = frugi_meter_begin(0, "decompressing %s", in);
     code = decode(in, &payload);
     if (code == FRUGI_EXIT_OK)
         code = frugi_gradient_store(out, &payload.gradient);
+    frugi_meter_end(meter);
     if (code == FRUGI_EXIT_OK && strcmp(out, "-") != 0)
         printf("%s -> %s\n  tensors      %zu with %" PRIu64 " numbers (%s)\n", in, out,
                frug_layout_count(payload.gradient.layout), frug_layout_elements(payload.gradient.layout),

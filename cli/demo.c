@@ -150,11 +150,11 @@ static void row_share(const char *what, const char *key, const outcome run[2], i
     row(what, a, b, "");
 }
 
-static void row_bytes(const char *what, const char *key, const outcome run[2], const char *remark) {
+static void row_bytes(const char *what, const char *key, const outcome run[2], int compared) {
     char a[32], b[32], text[64] = "";
     double x = number(&run[0], key), y = number(&run[1], key);
-    if (remark != NULL && x > 0 && y > 0)
-        snprintf(text, sizeof text, remark, x / y);
+    if (compared && x > 0 && y > 0)
+        frugi_ratio_text(x, y, text, sizeof text);
     row(what, frugi_bytes_text((uint64_t)x, a, sizeof a), frugi_bytes_text((uint64_t)y, b, sizeof b), text);
 }
 
@@ -170,11 +170,14 @@ static void compare(const outcome run[2]) {
     row("", run[0].name, run[1].name, "");
     row_share("accuracy (test)", "accuracy", run, 2);
     row_real("loss (test)", "loss", run, "%.4f");
-    row_bytes("sent by each worker", "bytes_sent", run, "%.1f times less");
+    if (number(&run[0], "workers") > 1)
+        row_bytes("sent by each worker", "bytes_sent", run, 1);
+    else
+        row("sent", "nothing", "nothing", "a single worker exchanges nothing");
     row_share("density", "density_mean", run, 2);
-    row_bytes("model state", "model_state_bytes", run, "%.2f times less");
+    row_bytes("model state", "model_state_bytes", run, 1);
     row_real("step (median)", "step_ms", run, "%.1f ms");
-    row_bytes("peak memory", "peak_rss_bytes", run, NULL);
+    row_bytes("peak memory", "peak_rss_bytes", run, 0);
     printf("\n");
 }
 

@@ -6,6 +6,7 @@
  */
 #include "commands.h"
 #include "frugrad_mpi.h"
+#include "meter.h"
 #include "say.h"
 #include "stop.h"
 #include "team.h"
@@ -43,8 +44,10 @@ int main(int argc, char **argv) {
     if (frug_comm_rank(comm) != 0 && !freopen("/dev/null", "w", stdout))
         code = frugi_error("cannot open /dev/null");
     frugi_team_join(comm);
-    if (frug_comm_rank(comm) != 0)
+    if (frug_comm_rank(comm) != 0) {
+        frugi_meter_off();
         frugi_say_hold(); /* a command line that is wrong is wrong for all: the first says so */
+    }
     if (code == FRUGI_EXIT_OK)
         code = frugi_program(argc, argv);
     if (code != FRUGI_EXIT_OK && code != FRUGI_EXIT_STOPPED) {

@@ -5,6 +5,7 @@
 #include "plan.h"
 
 #include "commands.h"
+#include "meter.h"
 #include "quantity.h"
 #include "say.h"
 #include "team.h"
@@ -128,7 +129,10 @@ static int measure_link(const frugi_args *args, frugi_planned *plan) {
     plan->scene.workers = (uint32_t)frugi_team_size((int)plan->scene.workers);
     plan->link =
         frugi_team_joined() ? "measured between the processes of this job" : "measured: threads of this machine";
-    return frugi_link_measure_team((int)plan->scene.workers, &plan->scene.latency, &plan->scene.bandwidth);
+    frugi_meter *meter = frugi_meter_begin(0, "measuring latency and bandwidth");
+    int status = frugi_link_measure_team((int)plan->scene.workers, &plan->scene.latency, &plan->scene.bandwidth);
+    frugi_meter_end(meter);
+    return status;
 }
 
 static int plan_run(const frugi_args *args) {
@@ -148,8 +152,13 @@ static int plan_run(const frugi_args *args) {
         status = read_densities(args, density, &count);
     if (status == FRUGI_EXIT_OK)
         status = measure_link(args, &plan);
-    for (plan.speeds = 0; plan.speeds < (simulate ? 1 : count) && status == FRUGI_EXIT_OK; plan.speeds++)
+    count = simulate ? 1 : count;
+    frugi_meter *meter = frugi_meter_begin(count, "measuring the speed of compressing and decoding");
+    for (plan.speeds = 0; plan.speeds < count && status == FRUGI_EXIT_OK; plan.speeds++) {
+        frugi_meter_at(meter, plan.speeds);
         status = frugi_speed_measure(frugi_arg(args, "config"), density[plan.speeds], &plan.speed[plan.speeds]);
+    }
+    frugi_meter_end(meter);
     if (status == FRUGI_EXIT_OK)
         status = given_speeds(args, &plan);
     if (status != FRUGI_EXIT_OK)

@@ -6,10 +6,12 @@
  * part of the model, large enough for averages.
  */
 #include "json.h"
+#include "meter.h"
 #include "plan.h"
 #include "quantity.h"
 #include "say.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -221,9 +223,11 @@ int frugi_plan_simulate(const frugi_args *args, uint64_t params, const frugi_spe
                              (unsigned long long)most);
     supports.params = frugi_arg(args, "grad") ? supports.elements : params;
     c.sizes = 0;
+    frugi_meter *meter = frugi_meter_begin(0, "counting bytes for up to %" PRIu64 " workers", most);
     for (uint32_t p = most < 8 || frugi_arg(args, "grad") ? 2 : 8; p <= most && status == FRUGI_EXIT_OK; p *= 2)
         status = frugi_tally_count(&supports, p, speed->payload, speed->down_two,
                                    &c.tally[c.sizes++ * FRUGI_TALLY_ALGORITHMS]);
+    frugi_meter_end(meter);
     if (status == FRUGI_EXIT_OK)
         status = report(args, &c, source, speed);
     free(supports.bits);

@@ -8,7 +8,9 @@
 
 #include "commands.h"
 #include "files.h"
+#include "meter.h"
 #include "say.h"
+#include "show.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -121,7 +123,7 @@ static int save_charts(const frugi_findings *findings, const char *folder, bool 
     for (size_t i = 0; i < findings->count && status == FRUGI_EXIT_OK; i++)
         status = frugi_charts(findings, &findings->panel[i], true, take_chart, &g);
     if (status == FRUGI_EXIT_OK)
-        fprintf(stderr, "%d charts in %s\n", g.count, folder);
+        frugi_show_line("%d charts in %s", g.count, folder);
     return status;
 }
 
@@ -175,12 +177,15 @@ static int make(const frugi_args *args, int what, const frugi_findings *findings
     int status = FRUGI_EXIT_OK;
     if (page == NULL || strcmp(page, "-") != 0)
         status = print_tables(findings, what, frugi_arg_given(args, "markdown"));
+    fflush(stdout);
+    frugi_meter *meter = frugi_meter_begin(0, "drawing charts");
     if (status == FRUGI_EXIT_OK && page != NULL)
         status = write_page(findings, page);
     if (status == FRUGI_EXIT_OK && svg != NULL)
         status = save_charts(findings, svg, false);
     if (status == FRUGI_EXIT_OK && png != NULL)
         status = save_charts(findings, png, true);
+    frugi_meter_end(meter);
     return status;
 }
 
@@ -193,11 +198,13 @@ static int run(const frugi_args *args) {
         return status;
     if (frugi_arg_given(args, "png") && !on_path("rsvg-convert"))
         return frugi_error("report: --png needs rsvg-convert, which is not on PATH (Debian: librsvg2-bin)");
+    frugi_meter *meter = frugi_meter_begin(0, "reading runs");
     status = read_all(args, &runs);
     if (frugi_arg_given(args, "no-times"))
         frugi_runs_forget_times(&runs);
     if (status == FRUGI_EXIT_OK)
         status = frugi_findings_make(&runs, suite, &findings);
+    frugi_meter_end(meter);
     if (status == FRUGI_EXIT_OK && findings.count == 0 && suite != NULL)
         status = frugi_error("report: no run of the suite '%s'", suite);
     else if (status == FRUGI_EXIT_OK && findings.count == 0 && runs.timings == 0)

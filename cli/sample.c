@@ -8,6 +8,7 @@
 #include "data/tokens.h"
 #include "fit.h"
 #include "job_args.h"
+#include "meter.h"
 
 #include <cblas.h>
 #include <limits.h>
@@ -120,8 +121,10 @@ static int build(session *s) {
         status = frugi_fit_forward(model, &info, &how, job->memory_bytes);
     if (status == FRUGI_EXIT_OK)
         status = frugi_model_build_as(model, &info, &how, &s->graph);
+    frugi_meter *meter = frugi_meter_begin(0, "loading weights of %s", job->model);
     if (status == FRUGI_EXIT_OK)
         status = frugi_weights_load(path, s->graph, &fresh);
+    frugi_meter_end(meter);
     return status;
 }
 

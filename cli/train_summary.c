@@ -96,19 +96,35 @@ static void print_tuning_times(const frugi_report *r) {
            t->ms_other);
 }
 
+/* What a single worker would have sent, had there been another. */
+static void print_alone(const frugi_report *r) {
+    printf("nothing: a single worker exchanges nothing");
+    if (r->bytes_sent > 0 && r->bytes_sent < r->bytes_dense)
+        printf("; its frames had %.1f %% of the bytes of dense gradients",
+               100 * (double)r->bytes_sent / (double)r->bytes_dense);
+    printf("\n");
+}
+
 static void print_traffic(const frugi_report *r) {
-    char sent[32], dense[32];
+    char sent[32], dense[32], ratio[32];
     label("sent");
-    if (r->bytes_sent == 0) {
+    if (r->workers == 1) {
+        print_alone(r);
+    } else if (r->bytes_sent == 0) {
         printf("nothing\n");
         return;
+    } else {
+        printf("%s instead of %s by each worker: %.1f %%, %s\n", frugi_bytes_text(r->bytes_sent, sent, sizeof sent),
+               frugi_bytes_text(r->bytes_dense, dense, sizeof dense),
+               100 * (double)r->bytes_sent / (double)r->bytes_dense,
+               frugi_ratio_text((double)r->bytes_dense, (double)r->bytes_sent, ratio, sizeof ratio));
     }
-    printf("%s instead of %s by each worker: %.1f %%, %.1f times less\n",
-           frugi_bytes_text(r->bytes_sent, sent, sizeof sent), frugi_bytes_text(r->bytes_dense, dense, sizeof dense),
-           100 * (double)r->bytes_sent / (double)r->bytes_dense, (double)r->bytes_dense / (double)r->bytes_sent);
     label("density");
-    printf("%.2f %% of the entries, exchanged by %s%s\n", 100 * r->density_mean, r->algorithm,
-           strcmp(r->algorithm, "gossip") == 0 ? "; judged is the mean of all workers" : "");
+    printf("%.2f %% of the entries", 100 * r->density_mean);
+    if (r->workers > 1)
+        printf(", exchanged by %s%s", r->algorithm,
+               strcmp(r->algorithm, "gossip") == 0 ? "; judged is the mean of all workers" : "");
+    printf("\n");
 }
 
 static void print_times(const frugi_report *r) {

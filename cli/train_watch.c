@@ -4,8 +4,10 @@
  */
 #include "train_watch.h"
 
+#include "clock.h"
 #include "events.h"
 #include "json.h"
+#include "meter.h"
 #include "metrics.h"
 #include "show.h"
 #include "team.h"
@@ -18,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define REDRAW 0.1 /* seconds */
@@ -30,16 +31,17 @@ struct frugi_view {
     const frugi_request *request;
     const char *metrics_path, *events_path;
     int quiet, terminal;
-    double last; /* when something was shown */
+    int alone;          /* a single worker, which exchanges nothing */
+    double last;        /* when something was shown */
+    frugi_meter *first; /* step, until it is done: the longest, and nothing is known of it */
     frugi_metrics *metrics;
     frugi_events *events;
     int status;
 };
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+static void end_first(frugi_view *v) {
+    frugi_meter_end(v->first);
+    v->first = NULL;
 }
 
 /* ---- the line ------------------------------------------------------------------------------ */
@@ -69,8 +71,9 @@ static void describe(const frugi_view *v, const frugi_progress *p, piece part[PI
     snprintf(part[0].text, sizeof part[0].text, "  epoch %.2f", p->epoch);
     snprintf(part[1].text, sizeof part[1].text, "  loss %.*f", fabs(p->loss) < 10 ? 3 : 1, p->loss);
     describe_speed(v, p->samples_per_second, part[2].text, sizeof part[2].text);
-    if (p->bytes_dense > 0) {
+    if (p->bytes_dense > 0)
         snprintf(part[3].text, sizeof part[3].text, "  density %.1f %%", 100 * p->density);
+    if (p->bytes_dense > 0 && !v->alone) {
         snprintf(part[4].text, sizeof part[4].text, "  sent %s", frugi_bytes_text(p->bytes_sent, text, sizeof text));
         snprintf(part[5].text, sizeof part[5].text, " (%.1f %% of dense)",
                  100 * (double)p->bytes_sent / (double)p->bytes_dense);
@@ -184,12 +187,8 @@ static void record_step(frugi_view *v, const frugi_progress *p) {
 
 static void record_quality(frugi_view *v, const frugi_quality *q) {
     const named numbers[] = {
-        {"loss", q->loss},
-        {"accuracy", q->accuracy},
-        {"perplexity", q->perplexity},
-        {"correlation", q->correlation},
-        {"f1", q->f1},
-        {"matthews", q->matthews},
+        {"loss", q->loss}, {"accuracy", q->accuracy}, {"perplexity", q->perplexity}, {"correlation", q->correlation},
+        {"f1", q->f1},     {"matthews", q->matthews},
     };
     record(v, frugi_split_name(q->split), q->step, numbers, sizeof numbers / sizeof *numbers);
 }
@@ -212,6 +211,7 @@ static void begin(void *ctx, const frugi_report *r, uint64_t resumed_at) {
     frugi_view *v = ctx;
     const frugi_job *job = &v->request->job;
     char params[32], again[64] = "";
+    v->alone = r->workers == 1;
     if (!v->quiet) {
         if (resumed_at > 0)
             snprintf(again, sizeof again, ", going on after step %" PRIu64, resumed_at);
@@ -219,19 +219,21 @@ static void begin(void *ctx, const frugi_report *r, uint64_t resumed_at) {
                         job->model, frugi_count_text(r->params, params, sizeof params), job->data, r->steps, r->workers,
                         r->batch, again);
         frugi_show_line("method %s, optimiser %s, exchange %s%s%s", frugi_request_method(v->request), r->optimizer,
-                        r->algorithm, r->augment != NULL ? ", augmentation " : "",
+                        v->alone ? "none (one worker)" : r->algorithm, r->augment != NULL ? ", augmentation " : "",
                         r->augment != NULL ? r->augment : "");
         show_accumulate(r);
     }
     if (v->metrics_path != NULL && frugi_metrics_open(v->metrics_path, resumed_at, &v->metrics) != FRUGI_EXIT_OK)
         drop_metrics(v);
+    v->first = frugi_meter_begin(0, "first step");
     if (v->events_path != NULL && frugi_events_open(v->events_path, resumed_at, &v->events) != FRUGI_EXIT_OK)
         drop_events(v);
 }
 
 static void step(void *ctx, const frugi_progress *p) {
     frugi_view *v = ctx;
-    double t = now();
+    double t = frugi_seconds();
+    end_first(v);
     record_step(v, p);
     int last = p->step == p->steps;
     if (!v->quiet && (last || v->last == 0 || t - v->last >= (v->terminal ? REDRAW : REPEAT))) {
@@ -281,6 +283,8 @@ static int check_place(const char *path) {
 
 int frugi_view_open(const frugi_request *request, int quiet, const char *metrics, const char *tensorboard,
                     frugi_view **view) {
+    if (quiet)
+        frugi_meter_off();
     if (metrics != NULL && frugi_team_rank() == 0 && check_place(metrics) != FRUGI_EXIT_OK)
         return FRUGI_EXIT_FAIL;
     frugi_view *v = calloc(1, sizeof *v);
@@ -306,6 +310,7 @@ frugi_watch frugi_view_watch(frugi_view *view) {
 int frugi_view_close(frugi_view *v) {
     if (v == NULL)
         return FRUGI_EXIT_OK;
+    end_first(v);
     frugi_show_clear();
     int status = v->status;
     frugi_metrics_close(v->metrics);

@@ -5,6 +5,7 @@
  * interrupt never leaves half a file under the user's name.
  */
 #include "files.h"
+#include "meter.h"
 #include "say.h"
 
 #include <dirent.h>
@@ -22,7 +23,7 @@
 
 #define TEMPORARY_PREFIX ".frugrad-"
 
-enum { SLOTS = 4, CHUNK = 1 << 30, FIRST_READ = 1 << 16 };
+enum { SLOTS = 4, CHUNK = 1 << 26, FIRST_READ = 1 << 16, LARGE = 1 << 24 };
 
 /* Temporary files alive now. The signal handler reads them, so they are static and never freed. */
 static char slot_path[SLOTS][PATH_MAX];
@@ -62,10 +63,11 @@ const char *frugi_input_name(const char *path) {
 }
 
 /* Read to the end of fd into a buffer that starts with room for the expected size. */
-static int read_all(int fd, const char *name, size_t expected, frugi_bytes *bytes) {
+static int read_bytes(int fd, const char *name, size_t expected, frugi_meter *meter, frugi_bytes *bytes) {
     size_t cap = expected + 1, len = 0; /* one more, so that the end is seen without growing */
     unsigned char *data = malloc(cap);
     while (data != NULL) {
+        frugi_meter_at(meter, len);
         ssize_t got = read(fd, data + len, cap - len < CHUNK ? cap - len : CHUNK);
         if (got == 0) {
             *bytes = (frugi_bytes){data, len};
@@ -87,6 +89,14 @@ static int read_all(int fd, const char *name, size_t expected, frugi_bytes *byte
         }
     }
     return frugi_error("%s: not enough memory to read it (over %zu bytes)", name, cap - 1);
+}
+
+static int read_all(int fd, const char *name, size_t expected, frugi_bytes *bytes) {
+    int known = expected != FIRST_READ;
+    frugi_meter *meter = known && expected < LARGE ? NULL : frugi_meter_begin(known ? expected : 0, "reading %s", name);
+    int code = read_bytes(fd, name, expected, meter, bytes);
+    frugi_meter_end(meter);
+    return code;
 }
 
 int frugi_file_read(const char *path, frugi_bytes *bytes) {

@@ -155,6 +155,8 @@ frugi_meter *frugi_meter_begin(uint64_t total, const char *format, ...) {
         atomic_store(&m->done, 0);
         frugi_printable(what, m->what, sizeof m->what);
         all.active++;
+        if (!(patience() > 0))
+            show(m->start); /* at once, however short the work */
     }
     pthread_mutex_unlock(&all.lock);
     pthread_mutex_unlock(&all.turn);

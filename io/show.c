@@ -80,3 +80,13 @@ const char *frugi_clock_text(double seconds, char *dst, size_t cap) {
         snprintf(dst, cap, "%lu:%02lu:%02lu", all / 3600, all / 60 % 60, all % 60);
     return dst;
 }
+
+const char *frugi_ratio_text(double before, double now, char *dst, size_t cap) {
+    if (now <= before / 1.05)
+        snprintf(dst, cap, "%.1f times less", before / now);
+    else if (now >= before * 1.05)
+        snprintf(dst, cap, "%.1f times more", now / before);
+    else
+        snprintf(dst, cap, "as much");
+    return dst;
+}

@@ -25,4 +25,7 @@ const char *frugi_count_text(uint64_t count, char *dst, size_t cap);
 /** Write a time as "2:13" or "1:02:13". Returns dst. */
 const char *frugi_clock_text(double seconds, char *dst, size_t cap);
 
+/** Write how `now` is to `before`: "18.5 times less", "as much", "1.3 times more". Returns dst. */
+const char *frugi_ratio_text(double before, double now, char *dst, size_t cap);
+
 #endif

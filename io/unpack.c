@@ -5,6 +5,7 @@
  * read to the end, as gzip and xz themselves do.
  */
 #include "unpack.h"
+#include "meter.h"
 
 #include <limits.h>
 #include <lzma.h>
@@ -168,7 +169,9 @@ int frugi_unpack_file(const char *path, uint64_t limit, frugi_bytes *bytes) {
         *bytes = packed;
         return FRUGI_EXIT_OK;
     }
+    frugi_meter *meter = frugi_meter_begin(0, "unpacking %s", path);
     int bad = frugi_unpack(packing, &packed, limit, bytes, &why);
+    frugi_meter_end(meter);
     frugi_bytes_free(&packed);
     return bad ? frugi_error("%s: %s", path, why.text) : FRUGI_EXIT_OK;
 }

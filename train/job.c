@@ -8,6 +8,7 @@
 #include "clock.h"
 #include "fit.h"
 #include "memory.h"
+#include "meter.h"
 #include "say.h"
 #include "team.h"
 #include "worker.h"
@@ -227,10 +228,17 @@ static void report_end(const frugi_worker *w, frugi_report *r) {
 
 /* ---- what each worker does ---- */
 
+static int begin(frugi_worker *w, frugi_crew *crew, frug_comm *comm, bool training) {
+    frugi_meter *meter = frug_comm_rank(comm) == 0 ? frugi_meter_begin(0, "preparing %s", crew->job->model) : NULL;
+    int status = frugi_worker_begin(w, crew, comm, training);
+    frugi_meter_end(meter);
+    return status;
+}
+
 static int train(frug_comm *comm, void *shared) {
     frugi_crew *crew = shared;
     frugi_worker w;
-    int status = frugi_worker_begin(&w, crew, comm, true);
+    int status = begin(&w, crew, comm, true);
     if (status == FRUGI_EXIT_OK)
         status = frugi_worker_together(&w, frugi_worker_resume);
     if (status == FRUGI_EXIT_OK) {
@@ -251,7 +259,7 @@ static int evaluate(frug_comm *comm, void *shared) {
     frugi_crew *crew = shared;
     frugi_worker w;
     frugi_quality quality;
-    int status = frugi_worker_begin(&w, crew, comm, false);
+    int status = begin(&w, crew, comm, false);
     if (status == FRUGI_EXIT_OK && crew->job->resume)
         status = frugi_worker_together(&w, frugi_worker_load);
     frugi_split split = crew->split == FRUGI_SPLITS ? frugi_worker_split(&w, true) : crew->split;

@@ -8,6 +8,7 @@
 
 #include "clock.h"
 #include "layers.h"
+#include "meter.h"
 #include "say.h"
 
 #include <math.h>
@@ -214,6 +215,13 @@ static int look(frugi_worker *w, bool at_end, frugi_quality *to) {
     return status;
 }
 
+static int save(frugi_worker *w) {
+    frugi_meter *meter = w->rank == 0 ? frugi_meter_begin(0, "writing a checkpoint into %s", w->crew->job->save) : NULL;
+    int status = frugi_worker_save(w);
+    frugi_meter_end(meter);
+    return status;
+}
+
 /* Evaluation and checkpoint, where the step or the end calls for them. */
 static int pause_after(frugi_worker *w) {
     const frugi_job *job = w->crew->job;
@@ -223,7 +231,7 @@ static int pause_after(frugi_worker *w) {
     if (status == FRUGI_EXIT_OK && job->eval && !w->interrupted && (end || due(w, job->eval_every)))
         status = look(w, end, &w->crew->report->quality);
     if (status == FRUGI_EXIT_OK && job->save && (end || (!w->gossip && (w->interrupted || due(w, job->save_every)))))
-        status = frugi_worker_save(w);
+        status = save(w);
     return status;
 }
 

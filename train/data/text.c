@@ -4,6 +4,7 @@
  * begin at another place each epoch, so that a window's edge does not always cut the same context; for testing they
  * cover all that there is, the last one with a part where nothing is asked.
  */
+#include "meter.h"
 #include "random.h"
 #include "source.h"
 #include "text_files.h"
@@ -131,7 +132,9 @@ static int read_text(const char *path, encoder *e) {
     text *s = e->data->state;
     for (int i = 0; i < FRUGI_SPLITS; i++)
         s->ids[i].wide = e->data->info.vocab > UINT16_MAX + 1;
+    frugi_meter *meter = frugi_meter_begin(0, "tokenizing %s", path);
     int status = frugi_text_read(path, encode, e);
+    frugi_meter_end(meter);
     if (status == FRUGI_EXIT_OK && s->ids[FRUGI_TRAIN].len == 0)
         status = frugi_error("%s: expected some text to train on, found none", path);
     frugi_wordpiece_cache_free(&e->cache);

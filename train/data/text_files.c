@@ -9,6 +9,7 @@
  * move on to the next line where there is one within a thousand bytes and half a part, or else to the next character.
  */
 #include "text_files.h"
+#include "meter.h"
 #include "unpack.h"
 
 #include <dirent.h>
@@ -66,8 +67,12 @@ static int hand_out(stream *s, int end, frugi_split split, frugi_take_text *take
 int frugi_text_stream(const char *path, size_t piece, frugi_split split, frugi_take_text *take, void *with) {
     stream s = {.file = fopen(path, "rb"), .data = malloc(piece), .cap = piece};
     int status = FRUGI_EXIT_OK, end = 0;
+    struct stat st = {0};
     if (s.file == NULL || s.data == NULL)
         status = frugi_error("%s: cannot read: %s", path, strerror(errno));
+    else if (fstat(fileno(s.file), &st) != 0)
+        st.st_size = 0;
+    frugi_meter *meter = frugi_meter_begin((uint64_t)st.st_size, "tokenizing %s", path);
     while (status == FRUGI_EXIT_OK && !end) {
         size_t got = fread(s.data + s.len, 1, s.cap - s.len, s.file);
         s.len += got;
@@ -80,7 +85,9 @@ int frugi_text_stream(const char *path, size_t piece, frugi_split split, frugi_t
                                  (unsigned long long)file_max);
         else
             status = hand_out(&s, end, split, take, with);
+        frugi_meter_at(meter, s.total);
     }
+    frugi_meter_end(meter);
     if (s.file != NULL)
         fclose(s.file);
     free(s.data);

@@ -90,7 +90,7 @@ refuses 1 "give a smaller --n" bench --n 68719476736
 refuses 2 "no case" bench --case nothing-like-this
 refuses 2 "give one of them" bench --k 16 --density 0.1
 refuses 2 "dist" bench --dist gausian
-refuses 1 "'selekt'" bench --quick --n 100000 --config selekt=hist --case compress
+refuses 2 "'selekt'" bench --quick --n 100000 --config selekt=hist --case compress
 
 # Whole exchanges: 600,000 elements go in chunks, 3 workers.
 "$frugrad" bench reduce --quick --rounds 1 --n 600000 --workers 3 --json >"$work/reduce.jsonl" || fail "bench reduce fails"

@@ -43,6 +43,7 @@ install: ## install library, header, program and man page under PREFIX (and DEST
 	@tools/install-deps.sh build
 	@$(call build,release,-DCMAKE_INSTALL_PREFIX=$(PREFIX))
 	@DESTDIR=$(DESTDIR) cmake --install build/release
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig # so that programs linked without pkg-config find it too
 
 tsan: ## run all tests under ThreadSanitizer
 	@tools/install-deps.sh build test clang

@@ -14,21 +14,22 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Processes of the job: Open MPI, and all that speak PMI (MPICH, Intel MPI). */
-static long processes(void) {
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *text = getenv(names[i]);
-        if (text != NULL)
-            return strtol(text, NULL, 10);
-    }
-    return 1;
+/* What launchers tell their processes: Open MPI, and all that speak PMI (MPICH, Intel MPI). */
+static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", NULL};
+static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", NULL};
+
+/* The first variable of a list that is set; 0 without. */
+static long number_of(const char *const *names) {
+    for (; *names != NULL; names++)
+        if (getenv(*names) != NULL)
+            return strtol(getenv(*names), NULL, 10);
+    return 0;
 }
 
 int frugi_launch(char **argv) {
     static const char name[] = "frugrad-mpi";
     char path[PATH_MAX + sizeof name];
-    long count = processes();
+    long count = number_of(sizes);
     if (count <= 1)
         return FRUGI_EXIT_OK;
     ssize_t length = readlink("/proc/self/exe", path, PATH_MAX);
@@ -37,7 +38,15 @@ int frugi_launch(char **argv) {
     memcpy(slash != NULL ? slash + 1 : path, name, sizeof name);
     execv(path, argv);
     int cause = errno;
-    frugi_error("started as one of %ld processes of an MPI job, but cannot run %s: %s", count, path, strerror(cause));
-    frugi_hint("build with MPI (cmake -D FRUGRAD_MPI=ON) and keep frugrad-mpi beside frugrad");
+    if (number_of(ranks) > 0) /* the first one speaks for all */
+        return FRUGI_EXIT_FAIL;
+    if (cause == ENOENT) {
+        frugi_error("started as %ld processes of an MPI job, but built without MPI: there is no %s", count, path);
+        frugi_hint("install it (Debian: apt-get install libopenmpi-dev openmpi-bin) and build again (make, or make "
+                   "install), which finds it; on one machine --workers %ld needs no MPI",
+                   count);
+    } else {
+        frugi_error("started as %ld processes of an MPI job, but cannot run %s: %s", count, path, strerror(cause));
+    }
     return FRUGI_EXIT_FAIL;
 }

@@ -56,7 +56,7 @@ export PKG_CONFIG_PATH=$libdir/pkgconfig
 read -ra shared <<<"$(pkg-config --cflags --libs frugrad)"
 read -ra static <<<"$(pkg-config --cflags --libs --static frugrad)"
 "$CC" "$work/consumer.c" -o "$work/by_pkg_config" "${shared[@]}"
-expect env LD_LIBRARY_PATH="$libdir" "$work/by_pkg_config"
+expect env -i "$work/by_pkg_config" # without a library path: the program knows where the library lies
 "$CC" "$work/consumer.c" -o "$work/by_pkg_config_static" "${static[@]/#-lfrugrad/-l:libfrugrad.a}"
 expect "$work/by_pkg_config_static"
 
@@ -69,7 +69,36 @@ said=$(cd "$work" && env -u FRUGRAD_LIBRARY LD_LIBRARY_PATH="$libdir" PYTHONPATH
     python3 -B -c 'import frugrad; print(frugrad.Config("dgc").text)') || fail "Python does not find the library"
 [[ $said == *",feedback=dgc,"* ]] || fail "Python says: $said"
 
-[ -e "$libdir/libfrugrad_mpi.so" ] || exit 0
+# README's lines, word for word, after an installation at the default prefix, in a mount namespace where nothing else is
+# in /usr/local and no cache knows of it.
+example=$(sed -n 's/.*`\(cc examples\/four_workers.c [^`]*\)`.*/\1/p' "$FRUGRAD_SOURCE/README.md")
+[ -n "$example" ] || fail "README has no line that compiles examples/four_workers.c"
+DESTDIR=$work/default cmake --install "$FRUGRAD_BUILD" --prefix /usr/local >"$work/log" || { cat "$work/log"; exit 1; }
+ln -s "$FRUGRAD_SOURCE/examples" "$work/examples"
+if unshare -rm mount --bind "$work/default/usr/local" /usr/local 2>/dev/null; then
+    EXAMPLE=$example WORK=$work unshare -rm bash -c '
+        mount --bind "$WORK/default/usr/local" /usr/local && cd "$WORK" &&
+            exec env -i PATH=/usr/local/bin:/usr/bin:/bin sh -c "frugrad --version && $EXAMPLE"' >"$work/log" 2>&1 ||
+        { cat "$work/log"; fail "README: $example"; }
+else # no namespaces here: at least from another prefix, by the words README has for that
+    (cd "$work" && env -i PATH=/usr/bin:/bin PKG_CONFIG_PATH="$libdir/pkgconfig" sh -c "$example") >"$work/log" 2>&1 ||
+        { cat "$work/log"; fail "README: $example"; }
+fi
+
+if [ ! -e "$libdir/libfrugrad_mpi.so" ]; then exit 0; fi
+[ -x "$prefix/bin/frugrad-mpi" ] || fail "bin/frugrad-mpi is missing"
+if command -v mpirun >/dev/null; then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    mpirun --oversubscribe -n 2 "$prefix/bin/frugrad" train --model mlp --samples 200 --steps 2 --quiet >"$work/log" 2>&1 &&
+        grep -q 'steps of 2 x' "$work/log" || { cat "$work/log"; fail "mpirun -n 2 frugrad does not train with two workers"; }
+    mv "$prefix/bin/frugrad-mpi" "$work/"
+    if mpirun --oversubscribe -n 2 "$prefix/bin/frugrad" train --model mlp --steps 2 >"$work/log" 2>&1; then
+        fail "two processes train without frugrad-mpi, each alone"
+    fi
+    [ "$(grep -c '^frugrad: started as 2 processes of an MPI job, but built without MPI' "$work/log")" = 1 ] &&
+        grep -q 'apt-get install libopenmpi-dev openmpi-bin' "$work/log" || { cat "$work/log"; fail "no word on what to install"; }
+    mv "$work/frugrad-mpi" "$prefix/bin/"
+fi
 cat >"$work/consumer.c" <<'C'
 #include <frugrad_mpi.h>
 #include <stdio.h>
@@ -90,7 +119,7 @@ expect_mpi() {
 
 read -ra shared <<<"$(pkg-config --cflags --libs frugrad_mpi)"
 "$MPICC" "$work/consumer.c" -o "$work/by_pkg_config" "${shared[@]}"
-expect_mpi env LD_LIBRARY_PATH="$libdir" "$work/by_pkg_config"
+expect_mpi env -i "$work/by_pkg_config"
 cmake -S "$work" -B "$work/build_mpi" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$CC" \
     -DMPI_C_COMPILER="$MPICC" >"$work/log" &&
     cmake --build "$work/build_mpi" >>"$work/log" || { cat "$work/log"; fail "find_package(frugrad COMPONENTS mpi) failed"; }

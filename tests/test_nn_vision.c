@@ -97,6 +97,52 @@ static void conv_is_what_it_says(void **state) {
     }
 }
 
+/* The gradient of one weight by its definition; r: that of the output. */
+static double weight_gradient_at(const conv_case *k, const frugi_value *y, uint32_t n, const float *x, const float *r,
+                                 size_t weight) {
+    uint32_t j = (uint32_t)weight % k->k, i = (uint32_t)(weight / k->k) % k->k;
+    uint32_t c = (uint32_t)(weight / k->k / k->k) % k->C, o = (uint32_t)(weight / k->k / k->k) / k->C;
+    double sum = 0.0;
+    for (uint32_t at = 0; at < n * y->dims[1] * y->dims[2]; at++) {
+        uint32_t sample = at / (y->dims[1] * y->dims[2]), yo = at / y->dims[2] % y->dims[1], xo = at % y->dims[2];
+        uint32_t row = yo * k->stride + i - k->pad, col = xo * k->stride + j - k->pad;
+        if (row < k->H && col < k->W) /* below 0 wraps round to far above */
+            sum += (double)x[((sample * k->C + c) * k->H + row) * k->W + col] *
+                   (double)r[((sample * k->O + o) * y->dims[1] + yo) * y->dims[2] + xo];
+    }
+    return sum;
+}
+
+/* So many that threads work on one product together, where finite differences would take long. */
+static void gradients_of_many_weights(void **state) {
+    (void)state;
+    static const conv_case cases[] = {
+        {60, 5, 6, 125, 3, 2, 1, false},  /* several images a product */
+        {70, 40, 41, 105, 3, 2, 0, true}, /* an image in several products */
+        {256, 4, 5, 260, 1, 1, 0, false}, /* 1 x 1 */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int threads = 1; threads <= 3; threads += 2) {
+            const conv_case *k = &cases[i];
+            frugi_graph *g = frugi_graph_create(4, threads);
+            frugi_value *x = frugi_op_given(g, 3, (uint32_t[]){k->C, k->H, k->W}, true);
+            frugi_conv_shape shape = {
+                .channels = k->O, .kernel = k->k, .stride = k->stride, .pad = k->pad, .bias = k->bias};
+            frugi_value *y = frugi_op_conv(g, "conv", x, shape);
+            gradcheck c;
+            gradcheck_open(&c, g, y, 2);
+            gradcheck_backward(&c, 3, threads == 1 ? 0 : 50);
+            size_t count = (size_t)k->O * k->C * k->k * k->k;
+            for (size_t w = 0; w < count; w += w % 7 ? 97 : 331) {
+                double expected = weight_gradient_at(k, y, 3, c.kept[0], c.r, w);
+                if (!(fabs((double)c.grads[w] - expected) < 1e-3))
+                    fail_msg("case %zu, %d threads: gradient %zu is %g, not %g", i, threads, w, (double)c.grads[w],
+                             expected);
+            }
+            gradcheck_close(&c);
+        }
+}
+
 /* A gradient that another node has left already is added to: x goes into two convolutions and a sum. */
 static void gradients_add_up(void **state) {
     (void)state;
@@ -346,12 +392,19 @@ static void nothing_asked(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(conv_is_what_it_says),     cmocka_unit_test(conv_gradients),
-        cmocka_unit_test(gradients_add_up),         cmocka_unit_test(batch_norm_gradients),
-        cmocka_unit_test(batch_norm_statistics),    cmocka_unit_test(pool_gradients),
-        cmocka_unit_test(max_pool_takes_the_first), cmocka_unit_test(elementwise_gradients),
-        cmocka_unit_test(linear_gradients),         cmocka_unit_test(linear_is_what_it_says),
-        cmocka_unit_test(cross_entropy_gradients),  cmocka_unit_test(nothing_asked),
+        cmocka_unit_test(conv_is_what_it_says),
+        cmocka_unit_test(conv_gradients),
+        cmocka_unit_test(gradients_of_many_weights),
+        cmocka_unit_test(gradients_add_up),
+        cmocka_unit_test(batch_norm_gradients),
+        cmocka_unit_test(batch_norm_statistics),
+        cmocka_unit_test(pool_gradients),
+        cmocka_unit_test(max_pool_takes_the_first),
+        cmocka_unit_test(elementwise_gradients),
+        cmocka_unit_test(linear_gradients),
+        cmocka_unit_test(linear_is_what_it_says),
+        cmocka_unit_test(cross_entropy_gradients),
+        cmocka_unit_test(nothing_asked),
     };
     return cmocka_run_group_tests(tests, one_blas_thread, NULL);
 }

@@ -96,15 +96,15 @@ static void forward_task(const task *t) {
     for (size_t first = 0; first < t->length; first += BLOCK) {
         block b = block_at(t, first);
         float *x = t->shares + first * T;
-        frugi_gemm(1, b.rows, b.cols, d, 1.0f / sqrtf((float)d), rows_at(t->q, a->stride, first, false),
-                   rows_at(t->k, a->stride, 0, true), 0.0f, x, T);
+        frugi_gemm_whole(b.rows, b.cols, d, 1.0f / sqrtf((float)d), rows_at(t->q, a->stride, first, false),
+                         rows_at(t->k, a->stride, 0, true), 0.0f, x, T);
         for (size_t i = 0; i < b.rows; i++) {
             softmax(x + i * T, a->causal ? first + i + 1 : b.cols, b.cols);
             if (t->drops)
                 mark_dropped(t, first + i, x + i * T, b.cols);
         }
-        frugi_gemm(1, b.rows, d, b.cols, 1.0f, (frugi_matrix){used_shares(t, b), T, false},
-                   rows_at(t->v, a->stride, 0, false), 0.0f, t->y + first * a->C, a->C);
+        frugi_gemm_whole(b.rows, d, b.cols, 1.0f, (frugi_matrix){used_shares(t, b), T, false},
+                         rows_at(t->v, a->stride, 0, false), 0.0f, t->y + first * a->C, a->C);
     }
     for (size_t i = t->length; i < T; i++)
         memset(t->y + i * a->C, 0, d * sizeof(float));
@@ -135,17 +135,17 @@ static void backward_block(const task *t, block b, bool last) {
     const frugi_matrix dy = rows_at(t->y, a->C, b.first, false);
     float *x = t->work[1];
     if (t->dv)
-        frugi_gemm(1, b.cols, d, b.rows, 1.0f, (frugi_matrix){used_shares(t, b), T, true}, dy,
-                   last && !t->add_v ? 0.0f : 1.0f, t->dv, s);
-    frugi_gemm(1, b.rows, b.cols, d, 1.0f, dy, rows_at(t->v, s, 0, true), 0.0f, x, T);
+        frugi_gemm_whole(b.cols, d, b.rows, 1.0f, (frugi_matrix){used_shares(t, b), T, true}, dy,
+                         last && !t->add_v ? 0.0f : 1.0f, t->dv, s);
+    frugi_gemm_whole(b.rows, b.cols, d, 1.0f, dy, rows_at(t->v, s, 0, true), 0.0f, x, T);
     for (size_t i = 0; i < b.rows; i++)
         softmax_backward(t->shares + (b.first + i) * T, x + i * T, b.cols, t->drops ? t->drop.scale : 1.0f);
     if (t->dq)
-        frugi_gemm(1, b.rows, d, b.cols, scale, (frugi_matrix){x, T, false}, rows_at(t->k, s, 0, false),
-                   t->add_q ? 1.0f : 0.0f, t->dq + b.first * s, s);
+        frugi_gemm_whole(b.rows, d, b.cols, scale, (frugi_matrix){x, T, false}, rows_at(t->k, s, 0, false),
+                         t->add_q ? 1.0f : 0.0f, t->dq + b.first * s, s);
     if (t->dk)
-        frugi_gemm(1, b.cols, d, b.rows, scale, (frugi_matrix){x, T, true}, rows_at(t->q, s, b.first, false),
-                   last && !t->add_k ? 0.0f : 1.0f, t->dk, s);
+        frugi_gemm_whole(b.cols, d, b.rows, scale, (frugi_matrix){x, T, true}, rows_at(t->q, s, b.first, false),
+                         last && !t->add_k ? 0.0f : 1.0f, t->dk, s);
 }
 
 static void clear_padding(const task *t, float *grad, bool add) {

@@ -1,9 +1,10 @@
 /*
  * conv.c - convolution of (C, H, W) as a node: which way it is computed, and how threads share it.
  *
- * Forward and the gradient of the input are shared by samples. The gradient of the weights is shared by input channels,
- * or by output channels where there are few, so that every thread writes its own part straight into the sink's memory
- * and nothing has to be summed over threads.
+ * Forward and the gradient of the input are shared by samples. The gradient of the weights of direct convolutions is
+ * shared by input channels, or by output channels where there are few, so that every thread writes its own part
+ * straight into the sink's memory and nothing has to be summed over threads; conv_gemm.c shares its own. No bit of the
+ * results depends on the number of threads.
  */
 #include "nn/conv.h"
 
@@ -21,33 +22,46 @@ static void add_bias(const frugi_conv *v, size_t n, const float *bias, float *y)
             y[i * plane + j] += bias[i % v->O];
 }
 
-static void conv_forward(frugi_graph *g, frugi_node *node) {
+/* Into how many groups the samples are cut: conv_direct.c can take any number at once, and packs weights each time. */
+static size_t groups_of(const frugi_graph *g, const frugi_conv *v) {
+    return v->direct ? (size_t)g->threads : frugi_conv_gemm_groups(v, g->n);
+}
+
+static void forward_group(frugi_node *node, size_t first, size_t n, float *work) {
     const frugi_conv *v = node->own;
-    const float *x = node->in[0]->data, *w = node->param[0]->w;
+    const float *x = node->in[0]->data + first * node->in[0]->each;
+    float *y = node->out->data + first * node->out->each;
+    (v->direct ? frugi_conv_direct_forward : frugi_conv_gemm_forward)(v, n, x, node->param[0]->w, y, work);
+    if (node->param[1])
+        add_bias(v, n, node->param[1]->w, y);
+}
+
+static void conv_forward(frugi_graph *g, frugi_node *node) {
+    size_t groups = groups_of(g, node->own);
 #pragma omp parallel for num_threads(g->threads) schedule(static)
-    for (int t = 0; t < g->threads; t++) {
-        size_t i = frugi_share_begin(g->n, t, g->threads), n = frugi_share_begin(g->n, t + 1, g->threads) - i;
-        float *y = node->out->data + i * node->out->each;
-        (v->direct ? frugi_conv_direct_forward : frugi_conv_gemm_forward)(v, n, x + i * node->in[0]->each, w, y,
-                                                                          frugi_work(g, t));
-        if (node->param[1])
-            add_bias(v, n, node->param[1]->w, y);
-    }
+    for (int t = 0; t < g->threads; t++)
+        for (size_t i = frugi_share_begin(groups, t, g->threads); i < frugi_share_begin(groups, t + 1, g->threads);
+             i++) {
+            size_t first = g->n * i / groups, n = g->n * (i + 1) / groups - first;
+            forward_group(node, first, n, frugi_work(g, t));
+        }
 }
 
 static void input_gradient(frugi_graph *g, frugi_node *node) {
     const frugi_conv *v = node->own;
+    size_t groups = groups_of(g, v), in = node->in[0]->each, out = node->out->each;
     bool add = false;
     float *dx = frugi_grad_of(node, 0, &add);
     if (!dx)
         return;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
-    for (int t = 0; t < g->threads; t++) {
-        size_t i = frugi_share_begin(g->n, t, g->threads), n = frugi_share_begin(g->n, t + 1, g->threads) - i;
-        (v->direct ? frugi_conv_direct_input : frugi_conv_gemm_input)(v, n, node->out->grad + i * node->out->each,
-                                                                      node->param[0]->w, dx + i * node->in[0]->each,
-                                                                      add, frugi_work(g, t));
-    }
+    for (int t = 0; t < g->threads; t++)
+        for (size_t i = frugi_share_begin(groups, t, g->threads); i < frugi_share_begin(groups, t + 1, g->threads);
+             i++) {
+            size_t first = g->n * i / groups, n = g->n * (i + 1) / groups - first;
+            (v->direct ? frugi_conv_direct_input : frugi_conv_gemm_input)(
+                v, n, node->out->grad + first * out, node->param[0]->w, dx + first * in, add, frugi_work(g, t));
+        }
 }
 
 static void bias_gradient(frugi_graph *g, frugi_node *node) {
@@ -82,17 +96,26 @@ static frugi_conv_part part_of(const frugi_conv *v, size_t first, size_t rows, f
     return part;
 }
 
+static void direct_weight(frugi_graph *g, frugi_node *node, size_t first, size_t rows, float *dw) {
+    const frugi_conv *v = node->own;
+#pragma omp parallel for num_threads(g->threads) schedule(static)
+    for (int t = 0; t < g->threads; t++) {
+        frugi_conv_part part = part_of(v, first, rows, dw, t, g->threads);
+        if (part.o0 < part.o1 && part.c0 < part.c1)
+            frugi_conv_direct_weight(v, g->n, node->in[0]->data, node->out->grad, part, frugi_work(g, t));
+    }
+}
+
 static void weight_gradient(frugi_graph *g, frugi_node *node, size_t first) {
     const frugi_conv *v = node->own;
     const frugi_param *p = node->param[0];
+    size_t rows = frugi_tile_rows(p, first);
     float *dw = g->sink->open(g->sink, p, first);
-#pragma omp parallel for num_threads(g->threads) schedule(static)
-    for (int t = 0; t < g->threads; t++) {
-        frugi_conv_part part = part_of(v, first, frugi_tile_rows(p, first), dw, t, g->threads);
-        if (part.o0 < part.o1 && part.c0 < part.c1)
-            (v->direct ? frugi_conv_direct_weight : frugi_conv_gemm_weight)(v, g->n, node->in[0]->data, node->out->grad,
-                                                                            part, frugi_work(g, t));
-    }
+    if (v->direct)
+        direct_weight(g, node, first, rows, dw);
+    else
+        frugi_conv_gemm_weight(g, v, node->in[0]->data, node->out->grad,
+                               (frugi_conv_part){(uint32_t)first, (uint32_t)(first + rows), 0, v->C, dw});
     g->sink->close(g->sink, p, first);
 }
 
@@ -136,5 +159,6 @@ frugi_value *frugi_op_conv(frugi_graph *g, const char *name, frugi_value *x, fru
         *(frugi_conv *)node->own = v;
     add_params(g, node, name, &v, shape.bias);
     frugi_work_need(g, v.direct ? frugi_conv_direct_work(&v) : frugi_conv_gemm_work(&v));
+    frugi_work_shared_need(g, v.direct ? 0 : frugi_conv_gemm_shared(&v));
     return node->out;
 }

@@ -1,4 +1,4 @@
-/* gemm.h - products of matrices, split over threads. */
+/* gemm.h - products of matrices, whole or cut into tiles that threads share. */
 #ifndef FRUGI_GEMM_H
 #define FRUGI_GEMM_H
 
@@ -12,7 +12,12 @@ typedef struct frugi_matrix {
     bool turned;
 } frugi_matrix;
 
-/** c (m x n, rows `stride` apart) = scale * a (m x k) * b (k x n) + keep * c. */
+/** c (m x n, rows `stride` apart) = scale * a (m x k) * b (k x n) + keep * c, by one call of BLAS. */
+void frugi_gemm_whole(size_t m, size_t n, size_t k, float scale, frugi_matrix a, frugi_matrix b, float keep, float *c,
+                      size_t stride);
+
+/** The same, cut into tiles that threads share. How it is cut depends on m and n alone, so the bits do not depend on
+ * the number of threads. */
 void frugi_gemm(int threads, size_t m, size_t n, size_t k, float scale, frugi_matrix a, frugi_matrix b, float keep,
                 float *c, size_t stride);
 

@@ -223,6 +223,14 @@ float *frugi_work(frugi_graph *g, int thread) {
     return g->work + (size_t)thread * g->work_each;
 }
 
+void frugi_work_shared_need(frugi_graph *g, size_t floats) {
+    g->work_shared = g->work_shared > floats ? g->work_shared : floats;
+}
+
+float *frugi_work_shared(frugi_graph *g) {
+    return g->work + (size_t)g->threads * g->work_each;
+}
+
 float *frugi_grad_of(frugi_node *node, int i, bool *add) {
     frugi_value *v = node->in[i] ? root_of(node->in[i]) : NULL;
     if (!v || !v->grad)

@@ -131,8 +131,9 @@ struct frugi_graph {
     uint64_t elements; /* of the flat buffer */
     float *weights;
     float *activations, *work;
-    size_t work_each; /* floats of work space per thread */
-    bool broken;      /* a builder ran out of memory, or of numbers to count it */
+    size_t work_each;   /* floats of work space per thread */
+    size_t work_shared; /* and of all threads together */
+    bool broken;        /* a builder ran out of memory, or of numbers to count it */
 };
 
 /** An empty graph. NULL without memory. */
@@ -170,6 +171,10 @@ void frugi_work_need(frugi_graph *g, size_t floats);
 
 /** The work space of a thread; its contents last until the operation returns. */
 float *frugi_work(frugi_graph *g, int thread);
+
+/** The same for work space that all threads share. */
+void frugi_work_shared_need(frugi_graph *g, size_t floats);
+float *frugi_work_shared(frugi_graph *g);
 
 /**
  * The gradient of input i for a backward function: NULL when nobody wants it. *add says whether to add to what is there

@@ -2,15 +2,16 @@
  * loss.c - softmax and cross-entropy, the end of a model.
  *
  * In training the logits turn into their own gradient, (softmax - 1 at the target) / rows asked, in the pass that
- * computes the loss; a row that is not asked gets zeros. Sums are in double; each thread has its own, and they are
- * added in the order of the threads.
+ * computes the loss; a row that is not asked gets zeros. Sums are in double, over a fixed number of parts of the rows,
+ * so that they do not depend on the number of threads.
  */
 #include "nn/ops.h"
-#include "nn/parallel.h"
 #include "nn/fastmath.h"
 
 #include <math.h>
 #include <string.h>
+
+enum { PARTS = 64 };
 
 /* The place of the largest entry, the first of equals. */
 static size_t place_of_largest(const float *x, size_t n) {
@@ -81,18 +82,18 @@ static void loss_forward(frugi_graph *g, frugi_node *node) {
     if (g->training && !(asked > 0))
         memset(x->data, 0, rows * classes * sizeof *x->data);
 #pragma omp parallel for num_threads(g->threads) schedule(static)
-    for (int t = 0; t < g->threads; t++) {
-        frugi_score mine = {0};
-        for (size_t i = frugi_share_begin(rows, t, g->threads); i < frugi_share_begin(rows, t + 1, g->threads); i++)
-            row_loss(x->data + i * classes, classes, g->batch->targets[i], scale, &mine);
-        scores[t] = mine;
+    for (size_t part = 0; part < PARTS; part++) {
+        frugi_score sum = {0};
+        for (size_t i = rows * part / PARTS; i < rows * (part + 1) / PARTS; i++)
+            row_loss(x->data + i * classes, classes, g->batch->targets[i], scale, &sum);
+        scores[part] = sum;
     }
-    for (int t = 0; t < g->threads; t++) {
-        g->score.loss += scores[t].loss;
-        g->score.asked += scores[t].asked;
-        g->score.right += scores[t].right;
+    for (size_t part = 0; part < PARTS; part++) {
+        g->score.loss += scores[part].loss;
+        g->score.asked += scores[part].asked;
+        g->score.right += scores[part].right;
         for (int i = 0; i < 3; i++)
-            g->score.sums[i] += scores[t].sums[i];
+            g->score.sums[i] += scores[part].sums[i];
     }
 }
 
@@ -104,7 +105,7 @@ static void loss_backward(frugi_graph *g, frugi_node *node) {
 
 void frugi_op_cross_entropy(frugi_graph *g, frugi_value *x) {
     static const frugi_op op = {.name = "cross_entropy", .forward = loss_forward, .backward = loss_backward};
-    frugi_node *node = frugi_node_add(g, &op, x, 0, NULL, (size_t)g->threads * sizeof(frugi_score));
+    frugi_node *node = frugi_node_add(g, &op, x, 0, NULL, PARTS * sizeof(frugi_score));
     node->out->wants_grad = false;
     frugi_value_own_grad(x);
 }

@@ -141,6 +141,10 @@ static int too_large(const frugi_graph *g) {
     return frugi_error("the model with batches of %u is too large for any memory", g->most);
 }
 
+static size_t work_floats(const frugi_graph *g) {
+    return (size_t)g->threads * g->work_each + g->work_shared;
+}
+
 static int lay_out(plan *p) {
     frugi_graph *g = p->g;
     place(p);
@@ -148,7 +152,7 @@ static int lay_out(plan *p) {
         return too_large(g);
     g->weights = frugi_hold(FRUGI_USE_WEIGHTS, (size_t)g->elements * sizeof(float));
     float *memory = frugi_hold(FRUGI_USE_ACTIVATIONS, (p->data + p->height) * sizeof(float));
-    g->work = frugi_hold(FRUGI_USE_ACTIVATIONS, (size_t)g->threads * g->work_each * sizeof(float));
+    g->work = frugi_hold(FRUGI_USE_ACTIVATIONS, work_floats(g) * sizeof(float));
     if (!g->weights || !memory || !g->work) {
         frugi_let_go(memory);
         return frugi_error("not enough memory for the model with batches of %u", g->most);
@@ -193,6 +197,6 @@ int frugi_graph_measure(frugi_graph *g, uint64_t *weights, uint64_t *activations
     place(&p);
     free(p.living);
     *weights = g->elements * sizeof(float);
-    *activations = (p.data + p.height + (size_t)g->threads * g->work_each) * sizeof(float);
+    *activations = (p.data + p.height + work_floats(g)) * sizeof(float);
     return p.too_large ? too_large(g) : FRUGI_EXIT_OK;
 }

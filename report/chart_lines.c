@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { HIGH = 240, HIGH_CROWDED = 300, CROWD = 14, MARGIN = 14 };
+enum { HIGH = 240, HIGH_CROWDED = 300, CROWD = 14, MARGIN = 14, BOXES_MOST = 200 };
 
 frugi_axis frugi_metric_axis(const char *metric) {
     frugi_axis axis = {FRUGI_AXIS_EMPTY};
@@ -118,8 +118,10 @@ static void draw_line(const frugi_plot *plot, const frugi_line *line, const frug
 
 /* ---- where names may be ---------------------------------------------------------------------------------- */
 
+/* Some boxes along a line; of one that goes up and down a thousand times not all. */
 static void take_line(const frugi_plot *plot, const frugi_line *line, frugi_room *room) {
-    for (size_t i = 0; i < line->count; i++) {
+    size_t most = room->lines + BOXES_MOST;
+    for (size_t i = 0; i < line->count && room->lines < most; i++) {
         if (!shown(plot, line, i))
             continue;
         pixel p = pixel_of(plot, line, i), last = i > 0 && shown(plot, line, i - 1) ? pixel_of(plot, line, i - 1) : p;

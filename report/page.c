@@ -333,6 +333,7 @@ int frugi_page(const frugi_findings *findings, frugi_text *to) {
     size_t most = 0;
     for (size_t i = 0; i < findings->count; i++)
         most = findings->panel[i].count > most ? findings->panel[i].count : most;
+    most = most < FRUGI_SERIES_MOST ? most : FRUGI_SERIES_MOST;
     frugi_put_raw(to, head);
     frugi_chart_page_style(to, most);
     frugi_put_raw(to, style);

@@ -32,6 +32,8 @@ void frugi_picker_put(const frugi_panel *panel, size_t number, frugi_text *to) {
         }
         frugi_put_raw(to, begun ? "</span></p>\n" : "");
     }
+    if (count == FRUGI_SERIES_MOST)
+        frugi_put(to, "<p>Charts have the first %d methods of the table.</p>\n", FRUGI_SERIES_MOST);
     frugi_put_raw(to, "</div>\n");
     free(series);
 }

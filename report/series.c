@@ -145,7 +145,7 @@ size_t frugi_series_make(const frugi_panel *panel, frugi_series **series) {
     size_t count = 0;
     frugi_series *s = calloc(panel->count + 1, sizeof *s);
     *series = s;
-    for (size_t i = 0; i < panel->count && s != NULL; i++) {
+    for (size_t i = 0; i < panel->count && count < FRUGI_SERIES_MOST && s != NULL; i++) {
         const frugi_cell *cell = &panel->cell[i];
         if (stems && !is_first(panel, i))
             continue;

@@ -7,7 +7,8 @@
 
 #include "stats.h"
 
-enum { FRUGI_LIT_MOST = 6 };
+/** Highlighted ones, and all that charts have; tables have more. */
+enum { FRUGI_LIT_MOST = 6, FRUGI_SERIES_MOST = 64 };
 
 typedef enum {
     FRUGI_GROUP_BASELINE,

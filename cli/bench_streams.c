@@ -60,12 +60,15 @@ static int continues(const frugi_recording *recording, const frugi_recorded *str
     split_name(stream->item[stream->steps - 1]->name, &last, &last_name);
     if (strcmp(name, stream->name) != 0)
         return 0;
+    char shape[128], before[128];
     frugi_printable(item->name, shown, sizeof shown);
     if (step == last)
         frugi_error("%s: tensor %s is there twice", recording->file.path, shown);
     else if (item->ndim != stream->first->ndim ||
              memcmp(item->shape, stream->first->shape, item->ndim * sizeof *item->shape) != 0)
-        frugi_error("%s: tensor %s has another shape than at the first step", recording->file.path, shown);
+        frugi_error("%s: tensor %s has shape %s, and another shape at the first step: %s", recording->file.path, shown,
+                    frugi_shape_text(item->ndim, item->shape, shape, sizeof shape),
+                    frugi_shape_text(stream->first->ndim, stream->first->shape, before, sizeof before));
     else
         return 1;
     return -1;

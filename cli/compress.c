@@ -57,7 +57,8 @@ static int restore_residual(compress_job *job) {
         return code;
     if (frug_compressor_restore(job->compressor, bytes.data, bytes.len) != FRUG_OK) {
         code = frugi_library_error(job->residual);
-        frugi_hint("a residual fits only the tensors and the config it was made with");
+        frugi_hint(
+            "a residual goes on with the tensors and the config it was made with; another FILE begins a new one");
     }
     frugi_bytes_free(&bytes);
     return code;

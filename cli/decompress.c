@@ -83,7 +83,10 @@ static int decode(const char *in, frugi_payload *payload) {
     if (frug_frame_check(payload->frame, payload->frame_len, &info) != FRUG_OK)
         return frugi_library_error(in);
     if (info.layout_hash != frug_layout_hash(gradient->layout))
-        return frugi_error("%s: the frame belongs to another layout", in);
+        return frugi_error("%s: the frame is of tensors with layout %016" PRIx64
+                           ", and those listed beside it have %016" PRIx64
+                           "; the file was changed after frugrad compress",
+                           in, info.layout_hash, frug_layout_hash(gradient->layout));
     gradient->data = dense_buffer(n);
     if (gradient->data == NULL)
         return frugi_error("%s: not enough memory for %" PRIu64 " numbers", in, n);

@@ -127,7 +127,9 @@ static int read_file_shape(const json_t *map, frugi_gradient *gradient, frugi_wh
     if (code != 0 || frugi_item_count(&item, why) != 0)
         return -1;
     if (frug_layout_count(gradient->layout) != 1 || item.count != frug_layout_elements(gradient->layout))
-        return frugi_because(why, "payload: shape and layout do not agree");
+        return frugi_because(why, "payload: shape (%llu numbers) and layout (%llu in %zu tensors) do not agree",
+                             (unsigned long long)item.count, (unsigned long long)frug_layout_elements(gradient->layout),
+                             frug_layout_count(gradient->layout));
     gradient->reshaped = 1;
     gradient->ndim = item.ndim;
     memcpy(gradient->shape, item.shape, sizeof gradient->shape);

@@ -196,7 +196,10 @@ uint64_t frugi_safetensors_head_bytes(const unsigned char *bytes, size_t len, ui
     }
     uint64_t header = header_length(bytes);
     if (header > HEADER_MAX) {
-        frugi_because(why, "the safetensors header claims %" PRIu64 " bytes; the limit is 100 MB", header);
+        frugi_because(why,
+                      "is no safetensors file: its first 8 bytes would make a header of %" PRIu64
+                      " bytes, and the limit is 100 MB",
+                      header);
         return 0;
     }
     if (header > file_len - LENGTH_BYTES) {

@@ -126,8 +126,10 @@ code=0
 
 # -- residuals: of another layout or config, damaged, or on a full disk; the old one stays
 "$FRUGRAD" compress good.f32 -c residual=f32 -r left -o s.fgr >/dev/null
-refused 'left: ' compress other.f32 -c residual=f32 -r left -o x.fgr
-refused 'left: ' compress good.f32 -c residual=bf16 -r left -o x.fgr
+refused 'left: state: it was made for tensors of layout [0-9a-f]*, and these are [0-9a-f]*' compress other.f32 -c residual=f32 -r left -o x.fgr
+refused 'left: state: it was made with residual=f32, and this config has bf16' compress good.f32 -c residual=bf16 -r left -o x.fgr
+refused 'left: state: it was made with feedback=merged, and this config has plain' compress good.f32 -c residual=f32,feedback=plain -r left -o x.fgr
+refused 'left: state: it was made with block=256, and this config has 64' compress good.f32 -c residual=f32,block=64 -r left -o x.fgr
 before=$(state)
 code=0
 (ulimit -f 8; "$FRUGRAD" compress good.f32 -c residual=f32 -r left -o x.fgr >../out 2>../err) || code=$?

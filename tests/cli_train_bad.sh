@@ -63,7 +63,7 @@ mkdir notest
 printf '%0999d' 1 | tee notest/train.txt >notest/valid.txt
 wrong 1 'notest: has no test split' train --model gpt2-nano:layers=1 --data notest --tokens bytes --judge test --steps 1
 train 2 'give one of them' --judge test --hold-out 10
-train 1 'has a validation split' --judge valid --hold-out 10
+train 1 'has a validation split of [0-9]+ samples, so --hold-out 10 .*--judge valid' --judge valid --hold-out 10
 
 # -- workers that gossip differ until the end, and a checkpoint has one set of weights
 train 1 '--resume: a run with reduce=gossip cannot go on' --workers 2 --method gsgd --save gossip --resume gossip
@@ -147,7 +147,11 @@ wrong 2 '--weights FILE or --resume PATH missing' eval --model mlp --data builti
 wrong 2 '--data DIR missing' eval --model mlp --weights $good
 wrong 2 'did you mean test' eval --model mlp --weights $good --data builtin --split tst
 wrong 1 'no/such' eval --model mlp --weights no/such --data builtin
-wrong 1 'good' eval --model lenet --weights $good --data builtin
+wrong 1 "good/.*: has no tensor '.*' of the model; it has [0-9]+, the first is '" eval --model lenet --weights $good --data builtin
+grep -q 'hint: give the --model' err || fail "no way out given: $(cat err)"
+tiny=gpt2:layers=1,heads=2,length=16,width
+"$FRUGRAD" train --model $tiny=16 --samples 20 --steps 1 --no-eval --save tiny --quiet >/dev/null
+wrong 1 "tensor '.*' has shape .*16.*; the model has .*32" eval --model $tiny=32 --weights tiny/step-000000001.safetensors --data builtin
 wrong 2 'mlp is not a language model' sample --model mlp --weights $good
 wrong 2 '--weights FILE or --resume PATH missing' sample --model gpt2-nano
 wrong 2 "'-1' is not a number" sample --model gpt2-nano --weights $good --temperature -1

@@ -123,7 +123,7 @@ static void wrong_tables_are_refused(void **state) {
     assert_refused("SST-2", NULL, "text\tlabel\n", "row 1, byte 0: expected columns named 'label', 'sentence'");
     assert_refused("SST-2", NULL, "sentence\tlabel\n", "expected training data for at least one sample");
     assert_refused("SST-2", NULL, "sentence\tlabel\na\t1\nb\n", "row 3, byte 19: expected 2 columns, found 1");
-    assert_refused("SST-2", NULL, "sentence\tlabel\na\t2\n", "row 2, byte 17: expected a label of 0 or 1");
+    assert_refused("SST-2", NULL, "sentence\tlabel\na\t2\n", "row 2, byte 17: expected a label of 0 or 1, found '2'");
     assert_refused("STS-B", NULL, "score\tsentence1\tsentence2\n5.1\ta\tb\n",
                    "row 2, byte 26: expected a label of 0 to 5");
     assert_refused("CoLA", NULL, "", "row 1, byte 0: expected a row");

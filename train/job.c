@@ -6,6 +6,7 @@
 
 #include "checkpoint.h"
 #include "clock.h"
+#include "data/source.h"
 #include "fit.h"
 #include "memory.h"
 #include "meter.h"
@@ -255,6 +256,13 @@ static int train(frug_comm *comm, void *shared) {
     return status;
 }
 
+static int refuse_split(const frugi_crew *crew, frugi_split split) {
+    const uint64_t *count = frugi_data_about(crew->data)->count;
+    return frugi_error("%s: the %s split is empty; there are %llu samples in train, %llu in valid and %llu in test",
+                       crew->job->data, frugi_split_names[split], (unsigned long long)count[FRUGI_TRAIN],
+                       (unsigned long long)count[FRUGI_VALID], (unsigned long long)count[FRUGI_TEST]);
+}
+
 static int evaluate(frug_comm *comm, void *shared) {
     frugi_crew *crew = shared;
     frugi_worker w;
@@ -264,7 +272,7 @@ static int evaluate(frug_comm *comm, void *shared) {
         status = frugi_worker_together(&w, frugi_worker_load);
     frugi_split split = crew->split == FRUGI_SPLITS ? frugi_worker_split(&w, true) : crew->split;
     if (status == FRUGI_EXIT_OK && frugi_data_about(crew->data)->count[split] == 0)
-        status = w.rank == 0 ? frugi_error("%s: nothing is in that split", crew->job->data) : FRUGI_EXIT_FAIL;
+        status = w.rank == 0 ? refuse_split(crew, split) : FRUGI_EXIT_FAIL;
     double start = frugi_seconds();
     if (status == FRUGI_EXIT_OK)
         status = frugi_worker_evaluate(&w, split, &quality);

@@ -84,7 +84,9 @@ static int run(sampler *s, const int32_t *text, size_t count, size_t more, frugi
         s->targets[i] = -1;
     for (size_t i = 0; i < count; i++) {
         if (text[i] < 0 || (size_t)text[i] >= vocab)
-            return frugi_error("token %d of the text is none of the model's %zu", text[i], vocab);
+            return frugi_error(
+                "the text has token %d, and the model knows 0 to %zu: --tokens is not what it was trained with",
+                text[i], vocab - 1);
         push(s, text[i]);
     }
     for (size_t i = 0; i < more; i++) {

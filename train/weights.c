@@ -102,6 +102,17 @@ static bool shorten(const frugi_item *item, const wanted *want, frugi_item *firs
     return true;
 }
 
+/* The file is of another model: say what each of them has. */
+static int refuse_names(const frugi_tensor_file *file, const char *want) {
+    char first[80] = "none";
+    if (file->head.count > 0)
+        frugi_printable(file->head.item[0].name, first, sizeof first);
+    frugi_error("%s: has no tensor '%s' of the model; it has %zu, the first is '%s'", file->path, want,
+                file->head.count, first);
+    frugi_hint("give the --model that the file is of");
+    return FRUGI_EXIT_FAIL;
+}
+
 static int load_tensor(const frugi_tensor_file *file, const wanted *want, uint32_t *fresh) {
     const frugi_item *item = NULL;
     frugi_item first;
@@ -117,11 +128,15 @@ static int load_tensor(const frugi_tensor_file *file, const wanted *want, uint32
         return FRUGI_EXIT_OK;
     }
     if (item == NULL)
-        return frugi_error("%s: has no tensor '%s'; is it of another model?", file->path, want->name);
-    if (!same)
-        return frugi_error("%s: tensor '%s' has shape %s; the model has %s", file->path, item->name,
-                           frugi_shape_text(item->ndim, item->shape, has, sizeof has),
-                           frugi_shape_text(want->ndim, want->shape, wants, sizeof wants));
+        return refuse_names(file, want->name);
+    if (!same) {
+        frugi_error("%s: tensor '%s' has shape %s; the model has %s", file->path, item->name,
+                    frugi_shape_text(item->ndim, item->shape, has, sizeof has),
+                    frugi_shape_text(want->ndim, want->shape, wants, sizeof wants));
+        frugi_hint("give --model as the file was trained (gpt2:layers=2,width=64 names other sizes), and for text its "
+                   "--tokens, which make the vocabulary");
+        return FRUGI_EXIT_FAIL;
+    }
     if (!frugi_item_is_float(item))
         return frugi_error("%s: tensor '%s' is not of F32, F64, F16 or BF16", file->path, item->name);
     return frugi_tensor_file_floats(file, item, want->data);
@@ -139,7 +154,7 @@ static int load_all(const frugi_tensor_file *file, frugi_graph *graph, uint32_t 
         if (load_tensor(file, &want, fresh) != FRUGI_EXIT_OK)
             return FRUGI_EXIT_FAIL;
     }
-    return *fresh == tensors ? frugi_error("%s: has no tensor of the model", file->path) : FRUGI_EXIT_OK;
+    return *fresh == tensors ? refuse_names(file, graph->params->tensor.name) : FRUGI_EXIT_OK;
 }
 
 int frugi_weights_load(const char *path, frugi_graph *graph, uint32_t *fresh) {

@@ -115,6 +115,42 @@ frug_status frug_compressor_save(const frug_compressor *c, void *dst, size_t cap
     return FRUG_OK;
 }
 
+/* What one byte of the header stands for; a sound state of a later version may know more. */
+static const char *word(const char *const *words, size_t count, unsigned char which) {
+    return which < count ? words[which] : "?";
+}
+
+/* Say in what a state differs from what this compressor would write. */
+static frug_status refuse_other(const unsigned char *src, const unsigned char *want) {
+    static const char *const feedbacks[] = {"merged", "plain", "dgc", "none", "ef21"};
+    static const char *const residuals[] = {"int8", "int4", "bf16", "f32"};
+    static const char *const rules[] = {"topk", "threshold", "random", "probabilistic", "hybrid", "learned"};
+    static const struct {
+        const char *option;
+        size_t at, count;
+        const char *const *words;
+    } options[] = {{"feedback", 5, sizeof feedbacks / sizeof *feedbacks, feedbacks},
+                   {"residual", 6, sizeof residuals / sizeof *residuals, residuals},
+                   {"rule", 7, sizeof rules / sizeof *rules, rules}};
+    FRUG_FAIL_IF(frugi_get64(src + 16) != frugi_get64(want + 16), FRUG_ERR_MISMATCH,
+                 "state: it was made for tensors of layout %016llx, and these are %016llx",
+                 (unsigned long long)frugi_get64(src + 16), (unsigned long long)frugi_get64(want + 16));
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        FRUG_FAIL_IF(src[options[i].at] != want[options[i].at], FRUG_ERR_MISMATCH,
+                     "state: it was made with %s=%s, and this config has %s", options[i].option,
+                     word(options[i].words, options[i].count, src[options[i].at]),
+                     word(options[i].words, options[i].count, want[options[i].at]));
+    FRUG_FAIL_IF(frugi_get32(src + 8) != frugi_get32(want + 8), FRUG_ERR_MISMATCH,
+                 "state: it was made with block=%u, and this config has %u", (unsigned)frugi_get32(src + 8),
+                 (unsigned)frugi_get32(want + 8));
+    return frugi_fail(FRUG_ERR_MISMATCH,
+                      "state: it has %llu blocks, %llu contests and %llu bytes, and this config makes %llu, %llu and "
+                      "%llu of the same tensors",
+                      (unsigned long long)frugi_get64(src + 24), (unsigned long long)frugi_get64(src + 40),
+                      (unsigned long long)frugi_get64(src + 32), (unsigned long long)frugi_get64(want + 24),
+                      (unsigned long long)frugi_get64(want + 40), (unsigned long long)frugi_get64(want + 32));
+}
+
 static frug_status check_state(const frug_compressor *c, const unsigned char *src, size_t len) {
     FRUG_FAIL_IF(len < HEADER || memcmp(src, "FGS1", 4) != 0, FRUG_ERR_FORMAT, "state: it does not begin with FGS1");
     FRUG_FAIL_IF(src[4] != VERSION, FRUG_ERR_VERSION, "state: format version %u, this library knows %u",
@@ -126,8 +162,8 @@ static frug_status check_state(const frug_compressor *c, const unsigned char *sr
     unsigned char want[HEADER];
     write_header(c, want);
     frugi_put32(want + CRC_AT, frugi_get32(src + CRC_AT));
-    FRUG_FAIL_IF(memcmp(want, src, HEADER) != 0, FRUG_ERR_MISMATCH,
-                 "state: it was made for another layout, block length, feedback, residual format or rule");
+    if (memcmp(want, src, HEADER) != 0)
+        return refuse_other(src, want);
     return FRUG_OK;
 }
 

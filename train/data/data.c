@@ -80,7 +80,9 @@ static int hold_out(const frugi_data_want *want, frugi_data *data) {
     if (want->hold_out == 0)
         return FRUGI_EXIT_OK;
     if (count[FRUGI_VALID] != 0)
-        return frugi_error("%s: has a validation split, so nothing need be held out", want->path);
+        return frugi_error("%s: has a validation split of %llu samples, so --hold-out %llu would make a second one; "
+                           "--judge valid uses the one it has",
+                           want->path, (unsigned long long)count[FRUGI_VALID], (unsigned long long)want->hold_out);
     if (want->hold_out >= count[FRUGI_TRAIN])
         return frugi_error("%s: cannot hold out %llu of %llu training samples", want->path,
                            (unsigned long long)want->hold_out, (unsigned long long)count[FRUGI_TRAIN]);

@@ -98,8 +98,9 @@ static int read_label(const glue_reader *r, float *label, frugi_why *why) {
     if (task->words[0] == NULL)
         bad |= task->classes == 1 ? number < 0 || number > 5 : number != 0 && number != 1;
     if (bad)
-        return frugi_because(why, "row %zu, byte %zu: expected a label of %s", r->tsv.row,
-                             (size_t)(field->text - r->tsv.text), task->classes == 1 ? "0 to 5" : wanted);
+        return frugi_because(why, "row %zu, byte %zu: expected a label of %s, found '%.*s'", r->tsv.row,
+                             (size_t)(field->text - r->tsv.text), task->classes == 1 ? "0 to 5" : wanted,
+                             (int)(field->len < 40 ? field->len : 40), (const char *)field->text);
     *label = (float)number;
     return 0;
 }

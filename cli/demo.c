@@ -177,6 +177,7 @@ static void compare(const outcome run[2]) {
     row_share("density", "density_mean", run, 2);
     row_bytes("model state", "model_state_bytes", run, 1);
     row_real("step (median)", "step_ms", run, "%.1f ms");
+    row_bytes("activations", "activation_bytes", run, 0);
     row_bytes("peak memory", "peak_rss_bytes", run, 0);
     printf("\n");
 }

@@ -137,15 +137,18 @@ static void print_times(const frugi_report *r) {
            r->ms_decode, r->ms_optimizer);
 }
 
-static void print_memory(const frugi_report *r) {
+static void print_memory(const frugi_request *request, const frugi_report *r) {
     char a[32], b[32], c[32], d[32];
     label("model state");
     printf("%s a worker at most: weights %s, gradients %s, library %s\n",
            frugi_bytes_text(r->model_state_bytes, a, sizeof a), frugi_bytes_text(r->weight_bytes, b, sizeof b),
            frugi_bytes_text(r->gradient_bytes, c, sizeof c), frugi_bytes_text(r->library_bytes, d, sizeof d));
     label("memory");
-    printf("%s for the process at most; activations %s a worker\n", frugi_bytes_text(r->peak_rss_bytes, a, sizeof a),
-           frugi_bytes_text(r->activation_bytes, b, sizeof b));
+    printf("%s for the process at most (peak RSS); activations %s a worker",
+           frugi_bytes_text(r->peak_rss_bytes, a, sizeof a), frugi_bytes_text(r->activation_bytes, b, sizeof b));
+    if (r->accumulate > 1)
+        printf(", %" PRIu32 " micro-batches", r->accumulate);
+    printf("%s\n", request->job.recompute ? ", recomputed" : "");
 }
 
 static void print_setting(const frugi_request *request, const frugi_report *r) {
@@ -182,7 +185,7 @@ void frugi_summary_print(const frugi_request *request, const frugi_report *r) {
         print_tuning_times(r);
     else
         print_times(r);
-    print_memory(r);
+    print_memory(request, r);
     print_setting(request, r);
     printf("\n");
 }
@@ -291,6 +294,8 @@ int frugi_summary_json(const frugi_request *request, const frugi_report *r) {
     set_count(all, "bytes_dense", r->bytes_dense);
     set_real(all, "density_mean", r->density_mean);
     set_memory(all, r);
+    set_count(all, "activation_uncut_bytes", r->activation_uncut);
+    json_object_set_new(all, "recompute", json_boolean(request->job.recompute));
     set_real(all, "seconds", r->seconds);
     set_real(all, "step_ms", r->step_ms);
     json_object_set_new(all, "time_ms", times_of(r));

@@ -194,12 +194,14 @@ static void record_quality(frugi_view *v, const frugi_quality *q) {
 }
 
 /* How a batch is cut, because it changes how sums are rounded. */
-static void show_accumulate(const frugi_report *r) {
+static void show_accumulate(const frugi_view *v, const frugi_report *r) {
     char take[32], have[32];
+    uint64_t here = (uint64_t)frugi_team_local((int)r->workers);
     if (r->accumulate_from == FRUGI_ACCUMULATE_CHOSEN)
-        frugi_show_line("--accumulate %" PRIu32 " (chosen: activations would take %s, %s are free)", r->accumulate,
-                        frugi_bytes_text(r->activation_uncut * r->workers, take, sizeof take),
-                        frugi_bytes_text(r->memory_free, have, sizeof have));
+        frugi_show_line("--accumulate %" PRIu32 " (chosen: activations would take %s, %s are %s)", r->accumulate,
+                        frugi_bytes_text(r->activation_uncut * here, take, sizeof take),
+                        frugi_bytes_text(r->memory_free, have, sizeof have),
+                        v->request->job.memory_bytes > 0 ? "allowed by --memory" : "free");
     else if (r->accumulate > 1)
         frugi_show_line("--accumulate %" PRIu32 "%s", r->accumulate,
                         r->accumulate_from == FRUGI_ACCUMULATE_RESUMED ? " (of the checkpoint)" : "");
@@ -221,7 +223,7 @@ static void begin(void *ctx, const frugi_report *r, uint64_t resumed_at) {
         frugi_show_line("method %s, optimiser %s, exchange %s%s%s", frugi_request_method(v->request), r->optimizer,
                         v->alone ? "none (one worker)" : r->algorithm, r->augment != NULL ? ", augmentation " : "",
                         r->augment != NULL ? r->augment : "");
-        show_accumulate(r);
+        show_accumulate(v, r);
     }
     if (v->metrics_path != NULL && frugi_metrics_open(v->metrics_path, resumed_at, &v->metrics) != FRUGI_EXIT_OK)
         drop_metrics(v);

@@ -5,7 +5,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 root=$PWD/build/cross-root
-[ ! -e "$root/complete" ] || exit 0
+packages=(libcmocka-dev libcmocka0 libjansson-dev libjansson4 zlib1g-dev zlib1g liblzma-dev liblzma5
+    libopenblas-pthread-dev libopenblas0-pthread libgfortran5 libquadmath0 libjpeg62-turbo-dev libjpeg62-turbo
+    libpng-dev libpng16-16)
+[ "$(cat "$root/complete" 2>/dev/null)" != "${packages[*]}" ] || exit 0 # a root for fewer packages is made anew
+rm -rf "$root"
 apt=$root/apt
 mkdir -p "$apt/lists/partial" "$apt/archives/partial"
 options=(-qq -o APT::Architecture=amd64 -o APT::Architectures::=amd64 -o APT::Sandbox::User=root
@@ -14,9 +18,6 @@ options=(-qq -o APT::Architecture=amd64 -o APT::Architectures::=amd64 -o APT::Sa
 echo "cross-root: fetching amd64 libraries from Debian: cmocka jansson zlib lzma openblas jpeg png"
 apt-get "${options[@]}" update
 cd "$apt/archives"
-packages=(libcmocka-dev libcmocka0 libjansson-dev libjansson4 zlib1g-dev zlib1g liblzma-dev liblzma5
-    libopenblas-pthread-dev libopenblas0-pthread libgfortran5 libquadmath0 libjpeg62-turbo-dev libjpeg62-turbo
-    libpng-dev libpng16-16)
 apt-get "${options[@]}" download "${packages[@]/%/:amd64}"
 for package in *.deb; do
     dpkg-deb --extract "$package" "$root"
@@ -28,4 +29,4 @@ find "$libs" -maxdepth 1 -type l -lname '/lib/*' | while read -r link; do
     ln -sf "$(basename "$(readlink "$link")")" "$link"
 done
 rm -rf "$apt"
-touch "$root/complete"
+echo "${packages[*]}" >"$root/complete"

@@ -5,6 +5,7 @@
  */
 #include "launch.h"
 
+#include "blas.h"
 #include "say.h"
 
 #include <errno.h>
@@ -24,6 +25,12 @@ static long number_of(const char *const *names) {
         if (getenv(*names) != NULL)
             return strtol(getenv(*names), NULL, 10);
     return 0;
+}
+
+void frugi_launch_limited(char **argv) {
+    if (frugi_blas_limit() != UINT64_MAX && getenv("OPENBLAS_NUM_THREADS") == NULL &&
+        setenv("OPENBLAS_NUM_THREADS", "1", 1) == 0)
+        execv("/proc/self/exe", argv);
 }
 
 int frugi_launch(char **argv) {

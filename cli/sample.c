@@ -3,6 +3,7 @@
  * may end inside a character, which the next ones complete.
  */
 #include "sample.h"
+#include "blas.h"
 #include "checkpoint_parts.h"
 #include "commands.h"
 #include "data/tokens.h"
@@ -10,7 +11,6 @@
 #include "job_args.h"
 #include "meter.h"
 
-#include <cblas.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,7 +108,6 @@ static int build(session *s) {
     const frugi_job *job = &s->request.job;
     const frugi_model *model = &s->request.model;
     size_t length = s->count + (size_t)s->more;
-    openblas_set_num_threads(1); /* the model shares work out itself */
     frugi_data_info info = {.name = "the prompt",
                             .task = FRUGI_TASK_LANGUAGE,
                             .vocab = frugi_tokens_vocab(s->tokens),
@@ -116,7 +115,9 @@ static int build(session *s) {
     frugi_build how = {.batch = 1, .threads = (int)job->threads, .keep = FRUGI_KEEP_NONE};
     char path[PATH_MAX];
     uint32_t fresh = 0;
-    int status = find_weights(job, path, sizeof path);
+    int status = frugi_blas_begin(job->threads);
+    if (status == FRUGI_EXIT_OK)
+        status = find_weights(job, path, sizeof path);
     if (status == FRUGI_EXIT_OK)
         status = frugi_fit_forward(model, &info, &how, job->memory_bytes);
     if (status == FRUGI_EXIT_OK)

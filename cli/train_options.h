@@ -21,6 +21,7 @@
     {"config", 'c', "FILE", NULL, "more options, one a line as `option = value`; the command line wins"},              \
         {"workers", 'w', "COUNT", "1", "workers, as threads; mpirun says how many where it starts them"},              \
         {"threads", 't', "COUNT", NULL, "threads of each worker [the cores, shared out]"},                             \
+        {"timeout", 0, "SECONDS", "600", "end with an error when another worker has sent nothing for so long"},        \
         {"batch", 'b', "COUNT", NULL, "samples of each worker in a step [by the model]"},                              \
         {"accumulate", 0, "COUNT", NULL,                                                                               \
          "micro-batches that a batch is cut into, whose gradients are added up before the one exchange [as few as "    \

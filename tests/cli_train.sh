@@ -125,6 +125,25 @@ for start in '' ${mpi:+"$mpi"}; do
     rm -r once # or is not there
 done
 
+# -- a process that is stopped: the others end after --timeout with an error that names it
+if [ -n "$mpi" ]; then
+    $mpi "$FRUGRAD" train $common --steps 1000000 --no-eval --quiet --timeout 2 --metrics halt.jsonl >/dev/null 2>halt.err &
+    child=$!
+    for _ in $(seq 2000); do
+        [ "$(cat halt.jsonl 2>/dev/null | wc -l)" -lt 5 ] || break
+        sleep 0.01
+    done
+    ranks=($(cat /proc/$child/task/$child/children))
+    kill -STOP ${ranks[1]}
+    code=0
+    wait $child || code=$?
+    kill -KILL ${ranks[1]} 2>/dev/null || true
+    [ $code != 0 ] || fail "a stopped process: exit status 0"
+    grep -q 'timeout: rank 0 received nothing from rank 1 for 2 seconds' halt.err || fail "a stopped process: $(cat halt.err)"
+fi
+"$FRUGRAD" train $common --workers 2 --steps 2 --timeout 0 >/dev/null 2>halt.err && fail "--timeout 0 is taken"
+grep -q -- "--timeout" halt.err || fail "--timeout 0: $(cat halt.err)"
+
 # -- more workers count fewer steps: what the run with them has written is the newest, whatever the steps say
 sooner="$common --no-eval --quiet"
 "$FRUGRAD" train $sooner --workers 1 --epochs 3 --save fewer --resume >/dev/null 2>&1 || fail "one worker"

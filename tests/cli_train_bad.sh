@@ -141,6 +141,19 @@ for option in --json ''; do
     [ $code = 1 ] || fail "a full disk under '$option' gives exit status $code"
 done
 
+# -- little memory: OpenBLAS waits for ever for buffers that it cannot have, so the program must see to that; the sizes
+# -- that matter depend on the machine
+for kilobytes in 60000 100000 130000 200000 300000 500000; do
+    for workers in 1 4; do
+        code=0
+        (ulimit -v $kilobytes && exec timeout -k 1 60 "$FRUGRAD" train --model lenet --samples 500 --steps 2 --quiet \
+            --no-eval --threads 1 --workers $workers) >out 2>err || code=$?
+        [ $code != 124 ] && [ $code != 137 ] && [ $code != 139 ] ||
+            fail "ulimit -v $kilobytes with $workers workers gives exit status $code: $(cat err)"
+        [ $code = 0 ] || [ -s err ] || fail "ulimit -v $kilobytes with $workers workers: no reason for status $code"
+    done
+done
+
 # -- eval and sample
 wrong 2 '--model missing' eval
 wrong 2 '--weights FILE or --resume PATH missing' eval --model mlp --data builtin

@@ -4,6 +4,7 @@
  */
 #include "job.h"
 
+#include "blas.h"
 #include "checkpoint.h"
 #include "clock.h"
 #include "data/source.h"
@@ -14,7 +15,6 @@
 #include "team.h"
 #include "worker.h"
 
-#include <cblas.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,8 +110,9 @@ static int open_data(frugi_crew *crew) {
 
 static int open_crew(frugi_crew *crew) {
     const frugi_job *job = crew->job;
-    openblas_set_num_threads(1);
-    int status = frugi_model_parse(job->model, &crew->model);
+    int status = frugi_blas_begin((uint64_t)job->threads * (frugi_team_joined() ? 1 : job->workers));
+    if (status == FRUGI_EXIT_OK)
+        status = frugi_model_parse(job->model, &crew->model);
     if (status != FRUGI_EXIT_OK)
         return status;
     const usual *u = &usual_of[crew->model.task];
@@ -298,6 +299,7 @@ static int fit_crew(frugi_crew *crew) {
 
 static int run(frugi_crew *crew, frugi_team_fn *work) {
     *crew->report = (frugi_report){.quality.loss = (double)NAN, .before.loss = (double)NAN};
+    frugi_team_set_timeout(crew->job->timeout > 0 ? crew->job->timeout : FRUGI_TEAM_TIMEOUT);
     frugi_say_hold();
     int status = frugi_team_agree_joined(open_crew(crew));
     if (status == FRUGI_EXIT_OK)

@@ -29,6 +29,7 @@ typedef struct frugi_job {
     double rate;           /* 0: the model's own default */
     double clip;           /* of the gradient's norm; 0: none */
     double epochs;
+    double timeout; /* seconds that a worker waits for a message of another; 0: FRUGI_TEAM_TIMEOUT */
     uint64_t steps; /* 0: by epochs */
     uint64_t seed;
     uint32_t workers;      /* threads; ignored in an MPI job */

@@ -7,12 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEADLINE 600.0 /* seconds: the slowest links take a minute for a dense gradient */
-
 static frug_comm *joined;
+static double timeout = FRUGI_TEAM_TIMEOUT;
 
 void frugi_team_join(frug_comm *comm) {
     joined = comm;
+}
+
+void frugi_team_set_timeout(double seconds) {
+    timeout = seconds;
 }
 
 int frugi_team_joined(void) {
@@ -55,7 +58,7 @@ int frugi_team_agree(frug_comm *comm, int status) {
 
 int frugi_team_agree_joined(int status) {
     if (joined) {
-        frug_comm_set_deadline(joined, DEADLINE);
+        frug_comm_set_deadline(joined, timeout);
         return frugi_team_agree(joined, status);
     }
     frugi_say_release(1);
@@ -93,13 +96,18 @@ static int run_threads(int workers, frug_comm **comm, member *m, frugi_team_fn *
     pthread_mutex_lock(&g.lock);
     for (; started < workers; started++) {
         m[started] = (member){.gate = &g, .comm = comm[started], .work = work, .shared = shared};
-        frug_comm_set_deadline(comm[started], DEADLINE);
+        frug_comm_set_deadline(comm[started], timeout);
         if (pthread_create(&m[started].thread, NULL, run_member, &m[started]) != 0)
             break;
     }
     g.open = started == workers;
     pthread_mutex_unlock(&g.lock);
-    int status = g.open ? FRUGI_EXIT_OK : frugi_error("cannot start %d threads", workers);
+    int status = FRUGI_EXIT_OK;
+    if (!g.open) {
+        status = frugi_error("cannot start %d threads for workers, only %d: out of memory, or too many for this user",
+                             workers, started);
+        frugi_hint("ulimit -v and ulimit -u show the limits; fewer --workers need less");
+    }
     for (int i = 0; i < started; i++) {
         pthread_join(m[i].thread, NULL);
         status = m[i].status > status ? m[i].status : status;
@@ -110,7 +118,7 @@ static int run_threads(int workers, frug_comm **comm, member *m, frugi_team_fn *
 
 int frugi_team_run(int workers, frugi_team_fn *work, void *shared) {
     if (joined) {
-        frug_comm_set_deadline(joined, DEADLINE);
+        frug_comm_set_deadline(joined, timeout);
         return work(joined, shared);
     }
     frug_comm **comm = calloc((size_t)workers, sizeof(frug_comm *));

@@ -13,6 +13,14 @@ void frugi_team_join(frug_comm *comm);
 /** Whether frugi_team_join() was called: how many workers there are is then not ours to say. */
 int frugi_team_joined(void);
 
+/**
+ * Seconds that a worker waits for a message of another before it gives up. What the default must not cut short: a step
+ * of a large model on a loaded machine, a dense gradient over a slow link, the reading of data that differs in time
+ * between machines. Checkpoints are no matter: workers meet every 64 MiB.
+ */
+#define FRUGI_TEAM_TIMEOUT 600.0
+void frugi_team_set_timeout(double seconds);
+
 /** Workers of the group, or `fallback` where this process is alone. */
 int frugi_team_size(int fallback);
 

@@ -14,7 +14,10 @@
 int frugi_worker_error(const frugi_worker *w, const char *what, frug_status status) {
     if (status == FRUG_ERR_REMOTE && w->rank != 0)
         return FRUGI_EXIT_FAIL;
-    return frugi_library_error(what);
+    int code = frugi_library_error(what);
+    if (status == FRUG_ERR_COMM && strstr(frug_last_error(), "timeout"))
+        frugi_hint("where a worker is only slow, --timeout SECONDS lets the others wait longer");
+    return code;
 }
 
 int frugi_worker_together(frugi_worker *w, int (*part)(frugi_worker *w)) {

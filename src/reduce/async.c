@@ -2,9 +2,10 @@
  * async.c - hand over buckets and go on computing: a thread of the reducer's own takes them in order.
  *
  * The queue holds a fixed number of buckets; who hands over one more waits, which bounds the memory in flight. A
- * transport that must be called from the thread that made it (any_thread is 0) has no such thread: then a bucket is
- * reduced when it is handed over. After an error the buckets that wait are dropped, and frug_reducer_finish() says what
- * happened. Either way each bucket that was taken has its end told once, in order, while no lock is held.
+ * transport that must be called from the thread that made it (any_thread is 0) has no such thread, nor has a process
+ * that cannot start one more: then a bucket is reduced when it is handed over. After an error the buckets that wait are
+ * dropped, and frug_reducer_finish() says what happened. Either way each bucket that was taken has its end told once,
+ * in order, while no lock is held.
  */
 #include "reduce/reduce.h"
 
@@ -81,11 +82,8 @@ static frug_status start(frug_reducer *r) {
     a->reducer = r;
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->changed, NULL);
-    a->own_thread = r->comm->transport.any_thread != 0;
-    if (a->own_thread && pthread_create(&a->thread, NULL, work, a) != 0) {
-        frugi_free(a);
-        return frugi_fail(FRUG_ERR_MEMORY, "reduce: no thread for the exchange");
-    }
+    /* A rank that cannot have a thread reduces in this one: an error here would leave the other ranks waiting. */
+    a->own_thread = r->comm->transport.any_thread != 0 && pthread_create(&a->thread, NULL, work, a) == 0;
     r->async = a;
     return FRUG_OK;
 }
@@ -104,7 +102,7 @@ void frugi_async_end(frugi_async *a) {
     frugi_free(a);
 }
 
-/* Where no other thread may call the transport. Errors come out at the end here as well. */
+/* Where there is no other thread. Errors come out at the end here as well. */
 static void reduce_now(frugi_async *a, const frug_bucket *b) {
     frug_status status = a->status == FRUG_OK ? reduce(a->reducer, b) : a->status;
     note(a, status);

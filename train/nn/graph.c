@@ -142,6 +142,8 @@ void frugi_block_end(frugi_graph *g) {
 }
 
 void frugi_node_in_place(frugi_node *node) {
+    if (!node->in[0]) /* of a graph that is broken for want of memory */
+        return;
     node->out->alias = node->in[0];
     node->out->wants_grad = node->in[0]->wants_grad;
 }

@@ -155,8 +155,7 @@ void frugi_words_of(const frugi_compare *c, const frugi_trial *run, bool unpacke
         add_optimizer(w, t, m);
         frugi_words_add(w, "--rate", rate);
     }
-    if (m->clip[0] != '\0')
-        frugi_words_add(w, "--clip", m->clip);
+    frugi_words_add(w, "--clip", m->clip[0] != '\0' ? m->clip : "0");
     frugi_words_add(w, "--schedule", frugi_bytes_schedule(c, run->task, run->method, schedule, sizeof schedule));
     add_number(w, "--workers", workers);
     add_number(w, "--threads", t->trainer != NULL ? THREADS_TORCH : THREADS);

@@ -59,7 +59,6 @@ static const field large[] = {
 };
 static const field reals[] = {
     FIELD("rate", rate, 1e-12, 1e6),
-    FIELD("clip", clip, 0, 1e12),
     FIELD("epochs", epochs, 1e-6, 1e9),
     FIELD("timeout", timeout, 0.1, 1e9),
 };
@@ -102,6 +101,13 @@ static int read_numbers(const frugi_args *args, frugi_job *job) {
     return code;
 }
 
+static int read_clip(const frugi_args *args, frugi_job *job) {
+    if (!has(args, "clip"))
+        return FRUGI_EXIT_OK;
+    job->clip_auto = strcmp(frugi_arg(args, "clip"), "auto") == 0;
+    return job->clip_auto ? FRUGI_EXIT_OK : frugi_arg_double(args, "clip", 0, 1e12, &job->clip);
+}
+
 static int read_judge(const frugi_args *args, frugi_job *job) {
     static const char *const splits[] = {"test", "valid", NULL};
     int which = 0;
@@ -138,6 +144,8 @@ static int read_fields(const frugi_args *args, frugi_job *job) {
     int code = read_judge(args, job);
     if (code == FRUGI_EXIT_OK)
         code = read_augment(args, job);
+    if (code == FRUGI_EXIT_OK)
+        code = read_clip(args, job);
     return code == FRUGI_EXIT_OK ? read_numbers(args, job) : code;
 }
 

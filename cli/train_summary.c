@@ -125,6 +125,11 @@ static void print_traffic(const frugi_report *r) {
         printf(", exchanged by %s%s", r->algorithm,
                strcmp(r->algorithm, "gossip") == 0 ? "; judged is the mean of all workers" : "");
     printf("\n");
+    if (r->params_whole > 0 && r->density_mean < 1) {
+        label("");
+        printf("%s of %s parameters are in tensors that are sent whole: small, or of one dimension\n",
+               frugi_count_text(r->params_whole, sent, sizeof sent), frugi_count_text(r->params, dense, sizeof dense));
+    }
 }
 
 static void print_times(const frugi_report *r) {
@@ -151,18 +156,27 @@ static void print_memory(const frugi_request *request, const frugi_report *r) {
     printf("%s\n", request->job.recompute ? ", recomputed" : "");
 }
 
+const char *frugi_setting_text(const frugi_job *job, const frugi_report *r, char *dst, size_t cap) {
+    char clip[32] = "auto";
+    if (!job->clip_auto)
+        snprintf(clip, sizeof clip, job->clip > 0 ? "%g" : "off", job->clip);
+    snprintf(dst, cap, "rate %g, schedule %s, clip %s%s%s%s%s", r->rate, job->schedule, clip,
+             r->tokens[0] != '\0' ? ", tokens " : "", r->tokens, r->augment != NULL ? ", augmentation " : "",
+             r->augment != NULL ? r->augment : "");
+    return dst;
+}
+
 static void print_setting(const frugi_request *request, const frugi_report *r) {
+    char setting[512];
     label("method");
     frugi_print_wrapped(frugi_request_method(request), LABEL + 2, 100);
-    label("optimiser");
+    label("optimizer");
     frugi_print_wrapped(r->optimizer, LABEL + 2, 100);
+    label("setting");
+    frugi_print_wrapped(frugi_setting_text(&request->job, r, setting, sizeof setting), LABEL + 2, 100);
     if (r->gain < 1 || r->gain > 1) {
         label("gain");
         printf("merged momentum: the learning rate was multiplied by %.4g\n", r->gain);
-    }
-    if (r->augment != NULL) {
-        label("augmentation");
-        printf("%s\n", r->augment);
     }
     if (r->checkpoint[0] != '\0') {
         label("checkpoint");
@@ -309,8 +323,13 @@ int frugi_summary_json(const frugi_request *request, const frugi_report *r) {
     set_text(all, "algorithm", r->algorithm);
     set_text(all, "optimizer", r->optimizer);
     set_text(all, "schedule", request->job.schedule);
-    set_real(all, "rate", request->job.rate > 0 ? request->job.rate : NAN); /* null: the model's own */
-    set_real(all, "clip", request->job.clip);
+    set_real(all, "rate", r->rate);
+    if (request->job.clip_auto)
+        set_text(all, "clip", "auto");
+    else
+        set_real(all, "clip", request->job.clip);
+    set_text(all, "tokens", r->tokens);
+    set_count(all, "params_whole", r->params_whole);
     if (r->augment != NULL)
         set_text(all, "augment", r->augment);
     set_real(all, "gain", r->gain);

@@ -4,6 +4,9 @@
 
 #include "job_args.h"
 
+/** Learning rate, its schedule, the limit of the norm, the tokenizer and the augmentation in use, as a line. */
+const char *frugi_setting_text(const frugi_job *job, const frugi_report *report, char *dst, size_t cap);
+
 /** "train", "valid" or "test". */
 const char *frugi_split_name(frugi_split split);
 

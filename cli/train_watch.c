@@ -212,7 +212,7 @@ static void show_accumulate(const frugi_view *v, const frugi_report *r) {
 static void begin(void *ctx, const frugi_report *r, uint64_t resumed_at) {
     frugi_view *v = ctx;
     const frugi_job *job = &v->request->job;
-    char params[32], again[64] = "";
+    char params[32], again[64] = "", setting[512];
     v->alone = r->workers == 1;
     if (!v->quiet) {
         if (resumed_at > 0)
@@ -220,9 +220,9 @@ static void begin(void *ctx, const frugi_report *r, uint64_t resumed_at) {
         frugi_show_line("training %s (%s parameters) on %s: %" PRIu64 " steps of %" PRIu32 " x %" PRIu32 "%s",
                         job->model, frugi_count_text(r->params, params, sizeof params), job->data, r->steps, r->workers,
                         r->batch, again);
-        frugi_show_line("method %s, optimiser %s, exchange %s%s%s", frugi_request_method(v->request), r->optimizer,
-                        v->alone ? "none (one worker)" : r->algorithm, r->augment != NULL ? ", augmentation " : "",
-                        r->augment != NULL ? r->augment : "");
+        frugi_show_line("method %s, optimizer %s, exchange %s", frugi_request_method(v->request), r->optimizer,
+                        v->alone ? "none (one worker)" : r->algorithm);
+        frugi_show_line("%s", frugi_setting_text(job, r, setting, sizeof setting));
         show_accumulate(v, r);
     }
     if (v->metrics_path != NULL && frugi_metrics_open(v->metrics_path, resumed_at, &v->metrics) != FRUGI_EXIT_OK)

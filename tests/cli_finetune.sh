@@ -65,7 +65,7 @@ PY
     >head.txt 2>head.err || fail "a classifier: $(cat head.err)"
 [ "$(grep -c 'lacks 4 of the model' head.err)" = 1 ] || fail "a fresh head is not told of: $(cat head.err)"
 grep -q '^  moved  *2 targets (qv), 2,048 parameters; head: 4 tensors, ' head.txt || fail "what moved: $(cat head.txt)"
-for word in accuracy before loss states sent step 'model state' memory method optimiser; do
+for word in accuracy before loss states sent step 'model state' memory method optimizer; do
     grep -q "^  $word  *" head.txt || fail "the summary has no $word: $(cat head.txt)"
 done
 python3 - <<'PY' || fail "the file of gradients is not as promised"

@@ -67,7 +67,7 @@ CONF
 "$FRUGRAD" train --config run.conf --workers 2 >file.txt 2>file.err || fail "--config fails: $(cat file.err)"
 [ ! -s file.err ] || fail "quiet = yes is not: $(cat file.err)"
 cmp -s whole/$last file/$last || fail "options out of a file give other weights"
-for word in accuracy loss sent density step exchange 'model state' memory method optimiser checkpoint; do
+for word in accuracy loss sent density step exchange 'model state' memory method optimizer checkpoint; do
     grep -q "^  $word  *" file.txt || fail "the summary has no $word: $(cat file.txt)"
 done
 

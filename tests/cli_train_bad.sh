@@ -45,9 +45,9 @@ train 2 "'feedbak'" --method frugrad,feedbak=none
 # -- what all workers refuse is said once
 train 2 'unit=head' --workers 3 --method heads
 train 2 'holds no momentum' --workers 3 --method topk --optimizer merged
-train 1 'the loss is not finite' --workers 3 --rate 1e6 --steps 9
-wrong 1 'the gradient is not finite' train --model lenet --samples 100 --batch 4 --workers 3 --rate 1e6 --steps 9 --quiet
-wrong 1 'evaluation is not finite' train --model mlp --samples 100 --batch 4 --workers 2 --rate 1e6 --steps 2 --quiet
+train 1 'the loss is not finite' --workers 3 --rate 1e6 --steps 9 --clip 0 --schedule cosine
+wrong 1 'the gradient is not finite' train --model lenet --samples 100 --batch 4 --workers 3 --rate 1e6 --steps 9 --clip 0 --schedule cosine --quiet
+wrong 1 'evaluation is not finite' train --model mlp --samples 100 --batch 4 --workers 2 --rate 1e6 --steps 2 --clip 0 --schedule cosine --quiet
 wrong 1 'is to know 300 tokens|train.txt' train --model gpt2-nano:vocab=300 --data . --steps 1
 wrong 2 'layers=2000: expected a whole number from 1 to 1024' train --model gpt2:layers=2000 --steps 1
 

@@ -17,14 +17,14 @@ static const char *const every_optimizer[] = {"sgd",
                                               "adamw",
                                               "merged",
                                               "merged:momentum=0,gain=2,decay=0.1",
-                                              "adam-merged",
+                                              "adam-merged:beta2=0.95",
                                               "adam-merged:state=bf16,beta2=0.999",
-                                              "adam-merged:state=f32,decay=0",
+                                              "adam-merged:state=f32,beta2=0.95,decay=0",
                                               "microadam",
                                               "microadam:window=3,entries=5,state=f32,decay=0.1",
                                               "sign:decay=0.1",
                                               "merged:inertia=0.5",
-                                              "adam-merged:inertia=0.9"};
+                                              "adam-merged:beta2=0.95,inertia=0.9"};
 
 #define EVERY_OPTIMIZER (sizeof every_optimizer / sizeof *every_optimizer)
 

@@ -133,7 +133,11 @@ static const char *company_of(const char *item) {
     } pairs[] = {{"value=qsgd", "density=1,"},    {"value=onebit", "density=1,"},
                  {"score=given", "unit=head,"},   {"frequency=on", "rule=hybrid,segment=all,"},
                  {"strict=on", "layers=role,"},   {"reduce=nodes", "node=2,"},
-                 {"reduce=shared", "value=f32,"}, {"reduce=gossip", "feedback=none,"}};
+                 {"reduce=shared", "value=f32,"}, {"reduce=gossip", "feedback=none,"},
+                 {"score=l1", "unit=row,"},       {"score=max", "unit=row,"},
+                 {"mask=on", "feedback=dgc,"},    {"qnorm=max", "density=1,value=qsgd,"},
+                 {"down=1", "reduce=split,"},     {"down=2", "reduce=split,"},
+                 {"down=4", "reduce=split,"}};
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         if (strcmp(pairs[i].item, item) == 0)
             return pairs[i].company;
@@ -179,7 +183,7 @@ static void preset_strings_hold_what_they_name(void **state) {
     assert_same("demo", "block=4096,schedule=constant:0.9921875,beta=0.999,residual=f32,value=f32");
     assert_same("gsgd", "reduce=gossip,segment=tensor,schedule=constant:0.6,feedback=none,index=auto,value=f32");
     assert_same("frugrad-sgd", "beta=0.95,hold=auto");
-    assert_same("frugrad-adam", "block=64,beta=0.95");
+    assert_same("frugrad-adam", "block=64,hold=0.5");
     static const char *const wanted[] = {"dense",    "frugrad", "frugrad-paper", "topk",        "randomk",
                                          "dgc",      "qsgd",    "onebit",        "2:4",         "rows",
                                          "channels", "heads",   "hybrid",        "learned",     "threshold",
@@ -212,19 +216,39 @@ static void frugrad_goes_with_the_optimiser(void **state) {
     assert_same_for("frugrad", "merged:momentum=0.9", "frugrad-sgd");
     assert_same_for("frugrad", "sgd", "frugrad-sgd");
     assert_same_for("frugrad", "adam-merged:beta2=0.95", "frugrad-adam");
-    assert_same_for("frugrad:density=0.01,block=128", "adamw", "block=128,beta=0.95,density=0.01");
+    assert_same_for("frugrad:density=0.01,block=128", "adamw", "block=128,hold=0.5,density=0.01");
     assert_same_for("frugrad,hold=off", "merged", "beta=0.95");
     assert_int_equal(frug_config_create_for("frugrad,sede=1", "adamw", &config), FRUG_ERR_CONFIG);
     assert_non_null(strstr(frug_last_error(), "at position 9"));
     assert_int_equal(frug_config_create_for("frugrad", NULL, &config), FRUG_ERR_ARG);
 }
 
-static void hold_is_off_where_nothing_can_be_held(void **state) {
+/* What only a preset says goes back to its default where it does nothing; what the user says is refused. */
+static void options_that_do_nothing_are_dropped_from_presets_and_refused_from_users(void **state) {
     (void)state;
-    assert_same("frugrad-sgd,feedback=none", "beta=0.95,feedback=none");
-    assert_same("hold=auto,reduce=shared,value=f32", "reduce=shared,value=f32");
-    assert_refused_somehow("hold=0.5,feedback=none");
-    assert_refused_somehow("hold=0.5,reduce=shared,value=f32");
+    assert_same("frugrad-sgd,feedback=none", "feedback=none");
+    assert_same("frugrad-adam,feedback=plain", "block=64,feedback=plain");
+    assert_same("frugrad-adam,reduce=shared,value=f32", "block=64,reduce=shared,value=f32");
+    assert_same("dgc,feedback=merged", "segment=tensor,schedule=dgc,residual=f32,index=auto,value=f32");
+    assert_same("feedback=none,beta=auto,hold=off,momentum=0.9", "feedback=none"); /* defaults may always be spelled */
+    static const char *const refused[] = {"hold=0.5,feedback=none",
+                                          "hold=0.5,reduce=shared,value=f32",
+                                          "hold=auto,reduce=shared,value=f32",
+                                          "beta=0.9,feedback=none",
+                                          "momentum=0.8",
+                                          "theta=0.5",
+                                          "mask=on",
+                                          "score=l1",
+                                          "levels=7",
+                                          "qnorm=max",
+                                          "down=2",
+                                          "node=4",
+                                          "topology=torus",
+                                          "gamma=0.5",
+                                          "average_every=32"};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        assert_refused_somehow(refused[i]);
+    assert_refused("theta=0.5", "config: theta=0.5 does nothing here, it is for feedback=ef21; leave it out");
 }
 
 static void preset_takes_options_after_comma_or_colon(void **state) {
@@ -268,6 +292,9 @@ static void auto_beta_follows_the_final_sparsity(void **state) {
                  {"schedule=piecewise:0:0.5:1:0.99", 0.99},
                  {"segment=2:4,schedule=dgc", 0.95},
                  {"schedule=constant:0.99,beta=0.5", 0.5},
+                 {"schedule=constant:0.99,hold=0.5", 0.98},
+                 {"schedule=constant:0.99,hold=auto", 0.99},
+                 {"hold=0.5", 0.95},
                  {"beta=1", 1},
                  {"beta=0", 0}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -472,7 +499,7 @@ int main(void) {
         cmocka_unit_test(every_row_accepts_what_it_advertises),
         cmocka_unit_test(preset_strings_hold_what_they_name),
         cmocka_unit_test(frugrad_goes_with_the_optimiser),
-        cmocka_unit_test(hold_is_off_where_nothing_can_be_held),
+        cmocka_unit_test(options_that_do_nothing_are_dropped_from_presets_and_refused_from_users),
         cmocka_unit_test(preset_takes_options_after_comma_or_colon),
         cmocka_unit_test(later_options_win),
         cmocka_unit_test(auto_beta_follows_the_final_sparsity),

@@ -152,8 +152,8 @@ static void longest_canonical_text_fits(void **state) {
         (size_t)snprintf(text, sizeof text,
                          "rule=learned:1000000000:1000000000:" LONG ",segment=tensor,block=4096,"
                          "unit=tile:1024x1024,select=exact,layers=sensitivity,norm=accordion,"
-                         "warmup=18446744073709551615,dense_every=18446744073709551615,feedback=merged,beta=" LONG
-                         ",momentum=" LONG ",theta=" LONG ",clip=" LONG ",index=bitmap,value=two_bit,"
+                         "warmup=18446744073709551615,dense_every=18446744073709551615,feedback=merged,hold=auto,beta=" LONG
+                         ",momentum=" LONG ",clip=" LONG ",index=bitmap,value=two_bit,"
                          "bucket=65536,min_size=18446744073709551615,vectors=sparse,"
                          "seed=18446744073709551615,schedule=piecewise");
     for (int i = 1; i <= 8; i++)

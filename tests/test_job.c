@@ -295,9 +295,15 @@ static void optimizers_go_with_the_method(void **state) {
                 {"mlp", "demo,feedback=none", "sgd:", 0.05, false},
                 {"mlp", "block=4096,density=0.0078125,beta=0.999", "merged:", 0.05, false},
                 {"mlp", "gsgd", "sgd:", 0.05, false},
-                {"gpt2-nano", "demo", "sign:", 1e-3, false},
-                {"gpt2-nano", "frugrad", "adam-merged:", 1e-3, false},
-                {"gpt2-nano", "gsgd", "adamw:", 1e-3, false}};
+                {"mlp", "dgc", "merged:", 0.05, false},
+                {"mlp", "frugrad,feedback=ef21", "merged:", 0.05, false},
+                {"mlp", "feedback=plain", "sgd:", 0.05, false},
+                {"gpt2-nano", "demo", "sign:", 8e-3, false},
+                {"gpt2-nano", "frugrad", "adam-merged:", 8e-3, false},
+                {"gpt2-nano", "dgc", "adam-merged:", 8e-3, false},
+                {"gpt2-nano", "frugrad,feedback=ef21", "merged:", 0.05, false},
+                {"gpt2-nano:width=192", "dense", "adamw:beta1=0.9,beta2=0.99", 0.4 / 192, false},
+                {"gpt2-nano", "gsgd", "adamw:", 8e-3, false}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         double rate = 0;
         const frugi_watch watch = {.ctx = &rate, .step = note_rate};

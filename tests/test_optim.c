@@ -200,7 +200,7 @@ static void whole_tensors_get_the_ordinary_optimizer(void **state) {
     static const char *const pairs[][3] = {
         /* kind, what the bias gets, what the matrices get */
         {"merged:momentum=0.75,decay=0.1", "sgd:momentum=0.75", NULL},
-        {"adam-merged:state=f32,decay=0", "adamw:beta2=0.95,decay=0", "adamw:beta1=0,beta2=0.95,decay=0"},
+        {"adam-merged:state=f32,decay=0", "adamw:beta2=0.99,decay=0", "adamw:beta1=0,beta2=0.99,decay=0"},
         {"microadam:window=20,entries=255,state=f32", "adamw:decay=0", "adamw:decay=0"},
         {"sign:beta2=0.999,decay=0", "adamw:decay=0", NULL},
     };
@@ -216,6 +216,20 @@ static void whole_tensors_get_the_ordinary_optimizer(void **state) {
         }
         test_free(bias);
         test_free(w);
+    }
+}
+
+static void auto_beta2_spans_several_arrivals(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {{"min_size=100", "beta2=0.99,"},
+                                           {"min_size=100,density=0.5", "beta2=0.99,"},
+                                           {"min_size=100,density=0.015625", "beta2=0.9975,"},
+                                           {"min_size=100,density=0.001", "beta2=0.999,"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        frug_optimizer *o = gappy_optimizer("adam-merged", cases[i][0]);
+        if (!strstr(frug_optimizer_text(o), cases[i][1]))
+            fail_msg("%s: %s", cases[i][0], frug_optimizer_text(o));
+        frug_optimizer_destroy(o);
     }
 }
 
@@ -410,6 +424,7 @@ int main(void) {
         cmocka_unit_test(steps_are_those_of_plain_loops),
         cmocka_unit_test(a_window_forgets_the_old_and_the_small),
         cmocka_unit_test(whole_tensors_get_the_ordinary_optimizer),
+        cmocka_unit_test(auto_beta2_spans_several_arrivals),
         cmocka_unit_test(merged_momentum_has_a_gain),
         cmocka_unit_test(decay_spares_vectors_unless_told),
         cmocka_unit_test(partitions_give_the_same_bits),

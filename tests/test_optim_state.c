@@ -75,7 +75,7 @@ static void tiny_roots_stay_above_zero(void **state) {
  */
 static void roots_decay_where_nothing_arrives(void **state) {
     (void)state;
-    frug_optimizer *o = flat_optimizer("adam-merged:state=int8,decay=0", B);
+    frug_optimizer *o = flat_optimizer("adam-merged:state=int8,beta2=0.95,decay=0", B);
     float w[B] = {0}, g[B] = {0}, before[B], after[B];
     for (uint64_t t = 0; t < 100; t++) {
         g[0] = 1;
@@ -326,6 +326,9 @@ static void every_kind_spells_itself_out(void **state) {
     for (; (kind = frug_optimizer_at(kinds)); kinds++) {
         char want[512];
         snprintf(want, sizeof want, "%s:%s", kind->name, kind->options);
+        char *settled = strstr(want, "beta2=auto"); /* the text has the number in use */
+        if (settled)
+            memcpy(settled, "beta2=0.99", strlen("beta2=0.99"));
         frug_optimizer *o = roomy_optimizer(kind->name);
         assert_string_equal(frug_optimizer_text(o), want);
         assert_true(strlen(kind->help) > 0);

@@ -41,6 +41,10 @@ static void a_warmup_rises_to_one_and_the_rest_follows(void **state) {
     assert_true(at("cosine,warmup=20", 60, 100) == 0.5);
     assert_true(at("step:0.5,0.75:0.1,warmup=10", 4, 100) == 0.5);
     assert_true(at("step:0.5,0.75:0.1,warmup=10", 50, 100) == 0.1);
+    /* A share of the steps, rounded. */
+    assert_true(at("cosine,warmup=10%", 0, 200) == at("cosine,warmup=20", 0, 200));
+    assert_true(at("cosine,warmup=10%", 110, 200) == 0.5 && at("linear,warmup=2.5%", 4, 200) == 1);
+    assert_true(at("cosine,warmup=10%", 0, 3) == 1 && at("cosine,warmup=0%", 0, 100) == 1);
     /* A training shorter than its warm-up, one of unknown length, and steps beyond the end. */
     assert_true(at("cosine,warmup=10", 4, 5) == 0.5 && at("cosine,warmup=10", 10, 10) == 1);
     assert_true(at("linear", 500, 0) == 1 && at("step:0.5:0.1", 500, 0) == 1);
@@ -75,11 +79,13 @@ static void what_is_not_understood_is_refused(void **state) {
     refuse("cosin", "unknown word 'cosin'; did you mean 'cosine'?");
     refuse("cosine:3", "cosine takes nothing behind ':', but there is '3'");
     refuse("cosine,warm=3", "unknown option 'warm=3'; there is warmup=STEPS");
-    refuse("cosine,warmup=", "'' is no whole number");
-    refuse("cosine,warmup=1.5", "'1.5' is no whole number");
-    refuse("cosine,warmup=-1", "'-1' is no whole number");
-    refuse("cosine,warmup=1e99", "'1e99' is no whole number");
-    refuse("cosine,warmup=nan", "'nan' is no whole number");
+    refuse("cosine,warmup=", "'' is neither a whole number");
+    refuse("cosine,warmup=1.5", "'1.5' is neither a whole number");
+    refuse("cosine,warmup=-1", "'-1' is neither a whole number");
+    refuse("cosine,warmup=1e99", "'1e99' is neither a whole number");
+    refuse("cosine,warmup=nan", "'nan' is neither a whole number");
+    refuse("cosine,warmup=101%", "'101%' is not between 0% and 100%");
+    refuse("cosine,warmup=%", "'%' is not between 0% and 100%");
     refuse("step", "step wants marks and a factor");
     refuse("step:0.5", "step wants marks and a factor");
     refuse("step::0.1", "'' is no mark between 0 and 1");
@@ -132,6 +138,56 @@ static void norms_are_averaged(void **state) {
     assert_true(frugi_clip_factor(&never) == 1);
 }
 
+/* Norms of one kind are never limited; a sudden rise is, at once, to twice the mean before it. */
+static void limits_follow_the_running_norm(void **state) {
+    (void)state;
+    frugi_limits limits;
+    const double usual[2] = {3, 0.01};
+    assert_true(frugi_limits_create(2, &limits));
+    assert_true(frugi_limits_factor(&limits, 0, 1e9) == 1); /* nothing is known yet */
+    for (int t = 0; t < 500; t++) {
+        frugi_limits_tell(&limits, usual);
+        assert_true(frugi_limits_factor(&limits, 0, 3) == 1 && frugi_limits_factor(&limits, 1, 0.01) == 1);
+    }
+    assert_true(fabs(frugi_limits_factor(&limits, 0, 60) * 60 - 6) < 1e-12);
+    assert_true(fabs(frugi_limits_factor(&limits, 1, 60) * 60 - 0.02) < 1e-12); /* each part has its own */
+    assert_true(frugi_limits_factor(&limits, 0, (double)NAN) == 1 && frugi_limits_factor(&limits, 0, (double)INFINITY) == 1);
+    const double broken[2] = {(double)NAN, (double)INFINITY};
+    frugi_limits_tell(&limits, broken);
+    assert_true(limits.mean[0] == 3 && limits.mean[1] == 0.01);
+    frugi_limits_destroy(&limits);
+}
+
+/* Norms that explode raise their limit by at most two percent a step. */
+static void limits_rise_slowly(void **state) {
+    (void)state;
+    frugi_limits limits;
+    assert_true(frugi_limits_create(1, &limits));
+    for (int t = 0; t < 500; t++)
+        frugi_limits_tell(&limits, &(double){1});
+    for (int t = 0; t < 100; t++) {
+        double norm = 1e6, limited = norm * frugi_limits_factor(&limits, 0, norm), before = limits.mean[0];
+        frugi_limits_tell(&limits, &limited);
+        assert_true(limits.mean[0] > before && limits.mean[0] < 1.0201 * before);
+    }
+    assert_true(limits.mean[0] < 7.5);
+    frugi_limits_destroy(&limits);
+}
+
+static void bad_limits_are_not_restored(void **state) {
+    (void)state;
+    frugi_limits limits;
+    assert_true(frugi_limits_create(2, &limits));
+    const double good[2] = {1, 2}, bad[][2] = {{-1, 2}, {1, (double)NAN}, {(double)INFINITY, 1}};
+    assert_true(frugi_limits_restore(&limits, 0.5, good) && limits.mean[1] == 2 && limits.weight == 0.5);
+    for (size_t i = 0; i < 3; i++)
+        assert_false(frugi_limits_restore(&limits, 0.5, bad[i]));
+    assert_false(frugi_limits_restore(&limits, 1.5, good));
+    assert_false(frugi_limits_restore(&limits, (double)NAN, good));
+    assert_true(limits.mean[0] == 1 && limits.weight == 0.5);
+    frugi_limits_destroy(&limits);
+}
+
 static void a_clip_is_two_numbers(void **state) {
     (void)state;
     frugi_clip a = frugi_clip_make(1, 0.9), b = frugi_clip_make(1, 0.9);
@@ -159,6 +215,9 @@ int main(void) {
         cmocka_unit_test(constant_norms_are_clipped_exactly),
         cmocka_unit_test(norms_are_averaged),
         cmocka_unit_test(a_clip_is_two_numbers),
+        cmocka_unit_test(limits_follow_the_running_norm),
+        cmocka_unit_test(limits_rise_slowly),
+        cmocka_unit_test(bad_limits_are_not_restored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,7 +58,56 @@ static void held_buffer_of_ef21_becomes_the_mean_gradient(void **state) {
     frug_layout_destroy(z);
 }
 
+/*
+ * The optimizer merged is such a receiver: with a gradient that never changes, its steps become rate * gain * gradient.
+ * A restart in between changes nothing. Other optimizers would step by the changes alone, and are refused.
+ */
+static void the_optimizer_merged_adds_the_changes_up(void **state) {
+    (void)state;
+    frug_layout *z = NULL;
+    OK(frug_layout_create(&z));
+    zoo_add(z, "w", FRUG_ROLE_LINEAR, ZOO_SHAPE(ROWS, COLS), 0, 0, 0, 0);
+    float *grad = bell_array(MATRIX, 1), *w = test_calloc(MATRIX, sizeof *w), *before = test_calloc(MATRIX, sizeof *w);
+    frug_compressor *c = make_compressor("density=0.125,feedback=ef21,residual=f32,value=f32", z, NULL);
+    frug_optimizer *o = NULL, *again = NULL;
+    OK(frug_optimizer_create("merged:momentum=0.75", z, c, &o));
+    assert_true(frug_optimizer_gain(o) == 4);
+    for (uint64_t step = 0; step < STEPS; step++) {
+        float *sum = test_calloc(MATRIX, sizeof *sum);
+        size_t len = 0;
+        void *frame = compress_range(c, step, 0, MATRIX, grad, &len);
+        OK(frug_decompress_add(c, (const void *const[]){frame}, &len, 1, 1.0f, 0, MATRIX, sum));
+        memcpy(before, w, MATRIX * sizeof *w);
+        OK(frug_optimizer_step(o, step, 0, MATRIX, sum, 0.01, w));
+        test_free(frame);
+        test_free(sum);
+        if (step == STEPS / 2) {
+            size_t bytes = frug_optimizer_state_size(o), saved = 0;
+            unsigned char *held = test_malloc(bytes);
+            OK(frug_optimizer_save(o, held, bytes, &saved));
+            OK(frug_optimizer_create("merged:momentum=0.75", z, c, &again));
+            OK(frug_optimizer_restore(again, held, saved));
+            frug_optimizer_destroy(o);
+            o = again;
+            test_free(held);
+        }
+    }
+    for (size_t i = 0; i < MATRIX; i++)
+        if (!(fabsf(before[i] - w[i] - 0.04f * grad[i]) < 2e-4f))
+            fail_msg("element %zu moves by %g, not by %g", i, (double)(before[i] - w[i]), (double)(0.04f * grad[i]));
+    static const char *const others[] = {"sgd", "adamw", "adam-merged", "microadam", "sign"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        assert_int_equal(frug_optimizer_create(others[i], z, c, &again), FRUG_ERR_CONFIG);
+    frug_optimizer_destroy(o);
+    frug_compressor_destroy(c);
+    frug_layout_destroy(z);
+    test_free(grad);
+    test_free(w);
+    test_free(before);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(held_buffer_of_ef21_becomes_the_mean_gradient)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(held_buffer_of_ef21_becomes_the_mean_gradient),
+                                       cmocka_unit_test(the_optimizer_merged_adds_the_changes_up)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -154,8 +154,6 @@ static void options_that_go_together_are_accepted(void **state) {
         "index=csr,value=two_bit,unit=tile:8x8,segment=all",
         "select=exact,segment=tensor",
         "select=hist,segment=all",
-        "score=max,momentum=0.5,theta=0.5,qnorm=max,levels=3", /* numbers that nobody uses do no harm */
-        "mask=on",
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
         frug_config_destroy(parse(good[i]));

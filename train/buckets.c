@@ -21,6 +21,14 @@
 static float *open_tile(frugi_sink *sink, const frugi_param *p, size_t first);
 static void close_tile(frugi_sink *sink, const frugi_param *p, size_t first);
 
+static int make_limits(frugi_buckets *b) {
+    if (!b->want.limited)
+        return 0;
+    size_t count = b->want.late ? 1 : b->count;
+    b->limited = calloc(count ? count : 1, sizeof *b->limited);
+    return b->limited && frugi_limits_create(count, &b->limits) ? 0 : -1;
+}
+
 int frugi_buckets_create(const frugi_buckets_want *want, frugi_buckets **buckets) {
     frugi_buckets *b = calloc(1, sizeof *b);
     if (!b)
@@ -30,7 +38,7 @@ int frugi_buckets_create(const frugi_buckets_want *want, frugi_buckets **buckets
     pthread_mutex_init(&b->lock, NULL);
     pthread_mutex_init(&b->optimizer_lock, NULL);
     pthread_cond_init(&b->changed, NULL);
-    if (frugi_buckets_plan(b) != 0 || frugi_buckets_take_memory(b) != 0) {
+    if (frugi_buckets_plan(b) != 0 || frugi_buckets_take_memory(b) != 0 || make_limits(b) != 0) {
         frugi_buckets_destroy(b);
         return frugi_error("not enough memory for buckets of gradients");
     }
@@ -47,6 +55,8 @@ void frugi_buckets_destroy(frugi_buckets *b) {
     frugi_let_go(b->memory);
     frugi_let_go(b->whole);
     frugi_let_go(b->vector);
+    frugi_limits_destroy(&b->limits);
+    free(b->limited);
     free(b->bucket);
     free(b);
 }
@@ -65,6 +75,14 @@ double frugi_buckets_norm2(const frugi_buckets *b) {
 
 double frugi_buckets_clipped(const frugi_buckets *b) {
     return b->clipped;
+}
+
+frugi_limits *frugi_buckets_limits(frugi_buckets *b) {
+    return &b->limits;
+}
+
+const double *frugi_buckets_limited_norms(const frugi_buckets *b) {
+    return b->limited;
 }
 
 double frugi_buckets_blocked(const frugi_buckets *b) {
@@ -197,6 +215,14 @@ static double weigh(frugi_buckets *b, const frugi_bucket *k, float *memory, floa
     return norm2;
 }
 
+/* The factor that brings part i of the gradient within its limit. */
+static double limit_factor(frugi_buckets *b, size_t i, double norm) {
+    double factor = frugi_limits_factor(&b->limits, i, norm);
+    b->limited[i] = norm * factor;
+    b->clipped = factor < b->clipped ? factor : b->clipped;
+    return factor;
+}
+
 /* What this step's optimiser wants of the bucket; whether that is its usual measurements. */
 static bool wants_measured(frugi_buckets *b, const frugi_bucket *k) {
     if (!b->want.counted)
@@ -289,6 +315,11 @@ static void close_tile(frugi_sink *sink, const frugi_param *p, size_t first) {
     double norm2 = weigh(b, k, memory, b->factor);
     if (!b->want.late || b->measure)
         b->norm2 += norm2;
+    if (b->want.limited && !b->want.late && !b->measure) {
+        double factor = limit_factor(b, (size_t)(k - b->bucket), sqrt(norm2));
+        if (factor < 1)
+            weigh(b, k, memory, (float)factor);
+    }
     if (b->measure || b->failed != FRUG_OK)
         return_slot(b, memory);
     else if (wants_measured(b, k))
@@ -302,6 +333,8 @@ static void update_late(frugi_buckets *b, double clip) {
         b->norm2 += weigh(b, &b->bucket[i], b->whole + b->bucket[i].home, 1.0f);
     double norm = sqrt(b->norm2);
     b->clipped = clip > 0 && norm > clip ? clip / norm : 1;
+    if (b->want.limited)
+        limit_factor(b, 0, norm);
     for (size_t i = 0; i < b->count; i++) {
         const frugi_bucket *k = &b->bucket[i];
         if (b->clipped < 1)

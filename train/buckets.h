@@ -18,6 +18,7 @@
 #ifndef FRUGI_BUCKETS_H
 #define FRUGI_BUCKETS_H
 
+#include "clip.h"
 #include "frugrad.h"
 #include "nn/graph.h"
 
@@ -35,6 +36,7 @@ typedef struct frugi_buckets_want {
     bool late;       /* with whole: update only in frugi_buckets_end(), because the norm must be known before */
     bool overlap;    /* exchange on a thread of its own */
     uint32_t passes; /* backward passes of a step; 0: one */
+    bool limited;    /* norms are limited by their own running means: of each bucket, with `late` of the mean gradient */
     /* Fine-tuning: */
     uint64_t measured_at, measured; /* where the reducer's layout has room for measurements, and for how many */
     uint64_t measured_each;         /* what a target takes at most steps in place of a longer gradient */
@@ -70,8 +72,13 @@ frug_status frugi_buckets_end(frugi_buckets *b, double late_clip);
  * frugi_buckets_end(). */
 double frugi_buckets_norm2(const frugi_buckets *b);
 
-/** The factor that was applied by a late clip in the last step; 1: none. */
+/** The factor that was applied in the last step by a late clip, or by `limited` (the least of all buckets); 1: none. */
 double frugi_buckets_clipped(const frugi_buckets *b);
+
+/** With `limited`: the running means, and this worker's norms of the last step after limiting, as many as there are
+ * limits. Tell the limits the mean of these over all workers after each step. */
+frugi_limits *frugi_buckets_limits(frugi_buckets *b);
+const double *frugi_buckets_limited_norms(const frugi_buckets *b);
 
 /** Seconds so far that backward waited for memory or for the end, and that the optimiser took. */
 double frugi_buckets_blocked(const frugi_buckets *b);

@@ -39,6 +39,8 @@ struct frugi_buckets {
     double rate;
     float factor;
     bool measure;
+    frugi_limits limits; /* with want.limited: a part is a bucket, with want.late the whole */
+    double *limited;     /* norms of this step after limiting */
     double norm2, clipped, blocked, optimizer_seconds, inline_seconds;
     _Atomic int failed; /* a frug_status: of an exchange that was not handed over, or of the optimiser */
 };

@@ -6,6 +6,8 @@
 #include "clip.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 frugi_clip frugi_clip_make(double limit, double smooth) {
     return (frugi_clip){.limit = limit, .smooth = smooth};
@@ -33,5 +35,38 @@ int frugi_clip_restore(frugi_clip *clip, const double state[2]) {
         return 0;
     clip->norm = state[0];
     clip->weight = state[1];
+    return 1;
+}
+
+int frugi_limits_create(size_t count, frugi_limits *limits) {
+    *limits = (frugi_limits){.count = count, .mean = calloc(count ? count : 1, sizeof *limits->mean)};
+    return limits->mean != NULL;
+}
+
+void frugi_limits_destroy(frugi_limits *limits) {
+    free(limits->mean);
+    *limits = (frugi_limits){0};
+}
+
+double frugi_limits_factor(const frugi_limits *limits, size_t i, double norm) {
+    double limit = FRUGI_LIMIT_RATIO * limits->mean[i];
+    return limit > 0 && isfinite(norm) && norm > limit ? limit / norm : 1.0;
+}
+
+void frugi_limits_tell(frugi_limits *limits, const double *norm) {
+    limits->weight = FRUGI_LIMIT_SMOOTH * limits->weight + (1 - FRUGI_LIMIT_SMOOTH);
+    for (size_t i = 0; i < limits->count; i++)
+        if (isfinite(norm[i]) && norm[i] >= 0)
+            limits->mean[i] += (norm[i] - limits->mean[i]) * ((1 - FRUGI_LIMIT_SMOOTH) / limits->weight);
+}
+
+int frugi_limits_restore(frugi_limits *limits, double weight, const double *mean) {
+    int sound = weight >= 0 && weight <= 1;
+    for (size_t i = 0; i < limits->count; i++)
+        sound = sound && isfinite(mean[i]) && mean[i] >= 0;
+    if (!sound)
+        return 0;
+    limits->weight = weight;
+    memcpy(limits->mean, mean, limits->count * sizeof *mean);
     return 1;
 }

@@ -6,6 +6,7 @@
 
 #include "blas.h"
 #include "checkpoint.h"
+#include "defaults.h"
 #include "clock.h"
 #include "data/source.h"
 #include "fit.h"
@@ -20,57 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-
-/** What holds for a kind of task unless the job says otherwise. */
-typedef struct usual {
-    uint32_t batch;
-    double rate;
-    const char *dense, *merged, *sign; /* optimisers */
-} usual;
-
-static const usual usual_of[] = {
-    [FRUGI_TASK_IMAGES] = {32, 0.05, "sgd:momentum=0.9,decay=5e-3", "merged:momentum=0.9,decay=5e-3", "sign:decay=0.1"},
-    [FRUGI_TASK_LANGUAGE] = {8, 1e-3, "adamw:beta2=0.95,decay=0.1", "adam-merged:beta2=0.95,decay=0.1",
-                             "sign:decay=0.1"},
-    [FRUGI_TASK_SENTENCES] = {16, 5e-5, "adamw:decay=0.01", "adam-merged:decay=0.01", "sign:decay=0.01"},
-    [FRUGI_TASK_MASKED] = {16, 5e-4, "adamw:decay=0.01", "adam-merged:decay=0.01", "sign:decay=0.01"},
-};
-
-#define SIGN_RATE 1e-3 /* images: a step is as long as the rate says, whatever the gradient */
-
-/* Fine-tuning moves what has learned already: AdamW takes it gently, methods with few states need larger steps. */
-static double usual_rate(const frugi_crew *crew, frugi_task task) {
-    const frugi_job *job = crew->job;
-    if (task == FRUGI_TASK_IMAGES && strncmp(crew->optimizer, "sign", 4) == 0)
-        return SIGN_RATE;
-    return !job->tune ? usual_of[task].rate : strcmp(job->tune->kind, "full") == 0 ? 5e-5 : 2e-4;
-}
-
-/* A method is known by its preset's name where its options do not tell it from others. */
-static bool is_demo(const char *method) {
-    return strcspn(method, ",") == 4 && strncmp(method, "demo", 4) == 0;
-}
-
-/* Where the residual holds the momentum too, the optimiser must not have one. */
-static int pick_optimizer(frugi_crew *crew) {
-    const frugi_job *job = crew->job;
-    const usual *u = &usual_of[crew->model.task];
-    frug_config *config = NULL;
-    if (frug_config_create_for(job->method, job->optimizer ? job->optimizer : u->merged, &config) != FRUG_OK)
-        return frugi_config_error();
-    bool merged = strstr(frug_config_text(config), "feedback=merged") != NULL;
-    bool dense = strstr(frug_config_text(config), "reduce=dense") != NULL;
-    snprintf(crew->report->config, sizeof crew->report->config, "%s", frug_config_text(config));
-    frug_config_destroy(config);
-    const char *text = job->optimizer                   ? job->optimizer
-                       : !merged || dense || job->alone ? u->dense
-                       : is_demo(job->method)           ? u->sign
-                                                        : u->merged;
-    if (strlen(text) >= sizeof crew->optimizer)
-        return frugi_usage_error("--optimizer: '%s' is too long", text);
-    snprintf(crew->optimizer, sizeof crew->optimizer, "%s", text);
-    return FRUGI_EXIT_OK;
-}
 
 /* Workers that gossip have weights, momenta and knowledge of each other of their own, which no checkpoint holds. */
 static int check_gossip(const frugi_crew *crew) {
@@ -115,12 +65,12 @@ static int open_crew(frugi_crew *crew) {
         status = frugi_model_parse(job->model, &crew->model);
     if (status != FRUGI_EXIT_OK)
         return status;
-    const usual *u = &usual_of[crew->model.task];
-    crew->batch = job->batch ? job->batch : u->batch;
+    crew->batch = job->batch ? job->batch : frugi_default_batch(crew->model.task);
     status = frugi_rate_parse(job->schedule, &crew->rate);
     if (status == FRUGI_EXIT_OK)
-        status = pick_optimizer(crew);
-    crew->base_rate = job->rate > 0 ? job->rate : usual_rate(crew, crew->model.task);
+        status = frugi_default_optimizer(job, &crew->model, crew->optimizer, sizeof crew->optimizer,
+                                         crew->report->config, sizeof crew->report->config);
+    crew->base_rate = job->rate > 0 ? job->rate : frugi_default_rate(job, &crew->model, crew->optimizer);
     if (status == FRUGI_EXIT_OK)
         status = check_gossip(crew);
     if (status == FRUGI_EXIT_OK)
@@ -199,9 +149,30 @@ static void report_size(const frugi_worker *w, frugi_report *r) {
         r->params += (uint64_t)p->rows * p->cols;
 }
 
+/* Parameters of tensors that are sent whole: of one dimension, or too small to compress. */
+static uint64_t params_whole(const frugi_worker *w) {
+    const frug_compressor *c = w->reducer ? frug_reducer_compressor(w->reducer) : NULL;
+    uint64_t sum = 0;
+    for (size_t i = 0; c && i < frug_layout_count(w->layout); i++) {
+        frug_plan plan = {.struct_size = sizeof plan};
+        frug_tensor tensor = FRUG_TENSOR_INIT;
+        uint64_t count = 1;
+        if (frug_compressor_plan(c, w->step, i, &plan) != FRUG_OK || frug_layout_get(w->layout, i, &tensor) != FRUG_OK)
+            continue;
+        for (uint32_t d = 0; d < tensor.ndim; d++)
+            count *= tensor.shape[d];
+        sum += plan.dense ? count : 0;
+    }
+    return sum;
+}
+
 /* What is known before the first step. */
 static void report_terms(const frugi_worker *w, frugi_report *r) {
+    const frugi_data_info *info = frugi_data_about(w->crew->data);
     report_size(w, r);
+    r->params_whole = params_whole(w);
+    r->rate = w->crew->base_rate;
+    snprintf(r->tokens, sizeof r->tokens, "%s", info->tokens ? info->tokens : "");
     r->steps = w->steps;
     r->step = w->step;
     r->gain = frug_optimizer_gain(w->optimizer);

@@ -27,7 +27,8 @@ typedef struct frugi_job {
     const char *resume;    /* a checkpoint, or a directory of them (the newest is taken); NULL: start anew */
     bool resume_if_any;    /* a directory without checkpoints is no error: the run starts, from `weights` if given */
     double rate;           /* 0: the model's own default */
-    double clip;           /* of the gradient's norm; 0: none */
+    double clip;           /* limit of the gradient's norm; 0: none */
+    bool clip_auto;        /* limits that follow the running norm (clip.h) instead */
     double epochs;
     double timeout; /* seconds that a worker waits for a message of another; 0: FRUGI_TEAM_TIMEOUT */
     uint64_t steps; /* 0: by epochs */
@@ -99,7 +100,9 @@ typedef struct frugi_report {
     frugi_tuning tuning;   /* fine-tuning: what moved */
     double train_loss;     /* mean over the last tenth of the steps, at least one */
     uint64_t step, steps;
-    uint64_t params;
+    uint64_t params, params_whole; /* all; those of tensors that are sent whole: small, or of one dimension */
+    double rate;                   /* the highest of the schedule */
+    char tokens[256];              /* what text was cut into, or empty */
     uint32_t workers, batch, accumulate;
     frugi_accumulate_from accumulate_from;
     uint64_t activation_uncut;        /* bytes of a worker's activations without micro-batches */

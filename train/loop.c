@@ -28,11 +28,13 @@ void frugi_worker_forget_interrupt(void) {
     atomic_store(&asked_to_stop, 0);
 }
 
-/** What a worker tells the others after a step. */
+/** What a worker tells the others after a step: FRUGI_STEP_NUMBERS doubles. */
 typedef struct told {
     double loss, asked, right, norm2, stop;
     double broken; /* a batch that could not be read; all stop after the step, since none may leave the others alone */
 } told;
+
+_Static_assert(sizeof(told) == FRUGI_STEP_NUMBERS * sizeof(double), "a message is an array of doubles");
 
 /** One step as it goes. */
 typedef struct stride {
@@ -41,20 +43,34 @@ typedef struct stride {
     frugi_traffic before;
 } stride;
 
+/* Sum the messages of all workers, in rank order, into this worker's own. */
 static int share(frugi_worker *w, told mine, told *sum) {
-    told *all = calloc((size_t)w->size, sizeof *all);
-    frug_status status = all ? frug_comm_gather(w->comm, &mine, sizeof mine, all) : FRUG_ERR_MEMORY;
-    *sum = (told){0};
-    for (int i = 0; status == FRUG_OK && i < w->size; i++) {
-        sum->loss += all[i].loss;
-        sum->asked += all[i].asked;
-        sum->right += all[i].right;
-        sum->norm2 += all[i].norm2;
-        sum->stop += all[i].stop;
-        sum->broken += all[i].broken;
-    }
-    free(all);
-    return status == FRUG_OK ? FRUGI_EXIT_OK : frugi_worker_error(w, "after a step", status);
+    const size_t n = w->message_count, size = n * sizeof *w->message;
+    memcpy(w->message, &mine, sizeof mine);
+    frug_status status = frug_comm_gather(w->comm, w->message, size, w->messages);
+    if (status != FRUG_OK)
+        return frugi_worker_error(w, "after a step", status);
+    memset(w->message, 0, size);
+    for (int r = 0; r < w->size; r++)
+        for (size_t i = 0; i < n; i++)
+            w->message[i] += w->messages[(size_t)r * n + i];
+    memcpy(sum, w->message, sizeof *sum);
+    return FRUGI_EXIT_OK;
+}
+
+/* The limits of the next step: from the mean over all workers of this step's norms. */
+static void put_limited_norms(frugi_worker *w) {
+    if (w->crew->job->clip_auto)
+        memcpy(w->message + FRUGI_STEP_NUMBERS, frugi_buckets_limited_norms(w->buckets),
+               (w->message_count - FRUGI_STEP_NUMBERS) * sizeof *w->message);
+}
+
+static void update_limits(frugi_worker *w) {
+    if (!w->crew->job->clip_auto)
+        return;
+    for (size_t i = FRUGI_STEP_NUMBERS; i < w->message_count; i++)
+        w->message[i] /= w->size;
+    frugi_limits_tell(frugi_buckets_limits(w->buckets), w->message + FRUGI_STEP_NUMBERS);
 }
 
 static int load_batch(frugi_worker *w) {
@@ -142,9 +158,11 @@ static int one_step(frugi_worker *w, stride *s) {
         return frugi_worker_error(w, "exchange", status);
     double asked = w->graph->score.asked > 0 ? w->graph->score.asked : 1;
     told mine = {w->graph->score.loss / asked, asked, w->graph->score.right, frugi_buckets_norm2(w->buckets),
-                 atomic_load(&asked_to_stop),  broken};
+                 atomic_load(&asked_to_stop), broken};
+    put_limited_norms(w);
     if (share(w, mine, &s->sum) != FRUGI_EXIT_OK || s->sum.broken > 0)
         return FRUGI_EXIT_FAIL;
+    update_limits(w);
     s->clipped = lagging ? factor : frugi_buckets_clipped(w->buckets);
     frugi_clip_tell(&w->clip, sqrt(s->sum.norm2 / w->size));
     frugi_worker_tell_norm(w, sqrt(s->sum.norm2 / w->size));

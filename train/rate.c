@@ -70,9 +70,18 @@ static int parse_option(char *text, frugi_rate *rate) {
         return FRUGI_EXIT_OK;
     *option++ = '\0';
     if (strncmp(option, "warmup=", 7) != 0)
-        return frugi_usage_error("rate schedule: unknown option '%s'; there is warmup=STEPS", option);
+        return frugi_usage_error("rate schedule: unknown option '%s'; there is warmup=STEPS and warmup=PERCENT%%", option);
+    char *percent = option + strlen(option) - 1;
+    if (*percent == '%') {
+        *percent = '\0';
+        if (!read_number(option + 7, 0, 100, &rate->warmup_share))
+            return frugi_usage_error("rate schedule: warmup: '%s%%' is not between 0%% and 100%%", option + 7);
+        rate->warmup_share /= 100;
+        return FRUGI_EXIT_OK;
+    }
     if (!read_number(option + 7, 0, WARMUP_MAX, &steps) || steps != floor(steps))
-        return frugi_usage_error("rate schedule: warmup: '%s' is no whole number of steps", option + 7);
+        return frugi_usage_error("rate schedule: warmup: '%s' is neither a whole number of steps nor a percentage",
+                           option + 7);
     rate->warmup = (uint64_t)steps;
     return FRUGI_EXIT_OK;
 }
@@ -116,21 +125,26 @@ static double half_wave(double x) {
     return x <= 0.5 ? 0.5 + 0.5 * cosine_of_half(x) : 0.5 - 0.5 * cosine_of_half(1 - x);
 }
 
+static uint64_t warmup_steps(const frugi_rate *rate, uint64_t total) {
+    return rate->warmup_share > 0 ? (uint64_t)(rate->warmup_share * (double)total + 0.5) : rate->warmup;
+}
+
 /* Of the steps behind the warm-up, the share that is over. */
-static double progress(const frugi_rate *rate, uint64_t step, uint64_t total) {
-    if (total <= rate->warmup)
+static double progress(uint64_t warmup, uint64_t step, uint64_t total) {
+    if (total <= warmup)
         return 0;
-    return step >= total ? 1 : (double)(step - rate->warmup) / (double)(total - rate->warmup);
+    return step >= total ? 1 : (double)(step - warmup) / (double)(total - warmup);
 }
 
 double frugi_rate_at(const frugi_rate *rate, uint64_t step, uint64_t total) {
-    if (step < rate->warmup)
-        return (double)(step + 1) / (double)rate->warmup;
+    uint64_t warmup = warmup_steps(rate, total);
+    if (step < warmup)
+        return (double)(step + 1) / (double)warmup;
     double share = 1;
     switch (rate->kind) {
     case FRUGI_RATE_CONSTANT: break;
-    case FRUGI_RATE_COSINE: return half_wave(progress(rate, step, total));
-    case FRUGI_RATE_LINEAR: return 1 - progress(rate, step, total);
+    case FRUGI_RATE_COSINE: return half_wave(progress(warmup, step, total));
+    case FRUGI_RATE_LINEAR: return 1 - progress(warmup, step, total);
     case FRUGI_RATE_STEP:
         for (int i = 0; total && i < rate->marks; i++)
             if ((double)step >= rate->mark[i] * (double)total)

@@ -6,8 +6,9 @@
  *   linear              a straight line from 1 to 0
  *   step:0.5,0.75:0.1   times 0.1 after half of the steps, and again after three quarters
  *
- * Each takes ",warmup=STEPS" at its end: so many steps that rise in a straight line to 1. cosine and linear then fall
- * over the steps that are left. The numbers are shares of the rate that the user names.
+ * Each takes ",warmup=STEPS" or ",warmup=PERCENT%" (of all steps) at its end: so many steps that rise in a straight
+ * line to 1. cosine and linear then fall over the steps that are left. The numbers are shares of the rate that the user
+ * names.
  */
 #ifndef FRUGI_RATE_H
 #define FRUGI_RATE_H
@@ -25,7 +26,8 @@ typedef enum frugi_rate_kind {
 
 typedef struct frugi_rate {
     frugi_rate_kind kind;
-    uint64_t warmup;
+    uint64_t warmup;      /* steps */
+    double warmup_share;  /* of all steps, instead; 0: `warmup` steps */
     int marks; /* of a step schedule: */
     double mark[FRUGI_RATE_MARKS];
     double factor;

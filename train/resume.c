@@ -74,12 +74,42 @@ static void set_terms(json_t *facts, const frugi_worker *w) {
         set_text(facts, "head", crew->job->tune->head);
     set_text(facts, "schedule", crew->job->schedule);
     set_real(facts, "rate", crew->base_rate);
-    set_real(facts, "clip", crew->job->clip);
+    if (crew->job->clip_auto)
+        set_text(facts, "clip", "auto");
+    else
+        set_real(facts, "clip", crew->job->clip);
     set_count(facts, "batch", crew->batch);
     set_count(facts, "seed", crew->job->seed);
     set_count(facts, "samples", frugi_data_about(crew->data)->count[FRUGI_TRAIN]);
     if (frugi_data_about(crew->data)->augment)
         set_text(facts, "augment", frugi_data_about(crew->data)->augment);
+}
+
+/* The running norms of --clip auto: the weight, then one for each limit. */
+static void set_limits(json_t *facts, const frugi_limits *limits) {
+    json_t *list = json_array();
+    char *text = NULL;
+    json_array_append_new(list, json_real(limits->weight));
+    for (size_t i = 0; i < limits->count; i++)
+        json_array_append_new(list, json_real(limits->mean[i]));
+    text = json_dumps(list, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    set_text(facts, "limits", text ? text : "");
+    free(text);
+    json_decref(list);
+}
+
+/* A run that goes on with other buckets has other limits: they begin anew. */
+static int get_limits(frugi_worker *w, const json_t *facts) {
+    frugi_limits *limits = frugi_buckets_limits(w->buckets);
+    json_t *list = json_loads(get_text(facts, "limits"), 0, NULL);
+    double *number = calloc(limits->count + 1, sizeof *number);
+    int sound = number && json_is_array(list);
+    for (size_t i = 0; sound && json_array_size(list) == limits->count + 1 && i <= limits->count; i++)
+        number[i] = json_is_number(json_array_get(list, i)) ? json_number_value(json_array_get(list, i)) : -1;
+    sound = sound && frugi_limits_restore(limits, number[0], number + 1);
+    free(number);
+    json_decref(list);
+    return sound ? FRUGI_EXIT_OK : frugi_error("%s: bad norms of --clip auto in the checkpoint", w->crew->job->resume);
 }
 
 static json_t *gather_facts(const frugi_worker *w) {
@@ -102,6 +132,8 @@ static json_t *gather_facts(const frugi_worker *w) {
     set_real(facts, "norm", w->norm);
     set_real(facts, "clip_a", clip[0]);
     set_real(facts, "clip_b", clip[1]);
+    if (w->crew->job->clip_auto)
+        set_limits(facts, frugi_buckets_limits(w->buckets));
     return facts;
 }
 
@@ -270,6 +302,8 @@ static int take_up(frugi_worker *w, frugi_checkpoint *checkpoint, const json_t *
         return frugi_error("%s: the metadata of the checkpoint has clip_a %s and clip_b %s, which are no norm",
                            w->crew->job->resume, or_none(get_text(facts, "clip_a")),
                            or_none(get_text(facts, "clip_b")));
+    if (w->crew->job->clip_auto && get_limits(w, facts) != FRUGI_EXIT_OK)
+        return FRUGI_EXIT_FAIL;
     frugi_worker_tell_norm(w, json_object_get(facts, "norm") ? get_real(facts, "norm") : -1);
     w->bytes_before = get_count(facts, "bytes_sent");
     w->dense_before = get_count(facts, "bytes_dense");

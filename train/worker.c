@@ -5,6 +5,7 @@
 
 #include "checkpoint.h"
 #include "checksum.h"
+#include "defaults.h"
 #include "say.h"
 #include "team.h"
 
@@ -47,6 +48,7 @@ static void list_articles(const frugi_worker *w, article *a) {
     uint64_t rate_bits, clip_bits;
     memcpy(&rate_bits, &crew->base_rate, sizeof rate_bits);
     memcpy(&clip_bits, &job->clip, sizeof clip_bits);
+    clip_bits = job->clip_auto ? UINT64_MAX : clip_bits;
     const article all[ARTICLES] = {
         {"--model", hash_text(crew->model.text)},
         {"--data", hash_text(info->name) ^ info->count[FRUGI_TRAIN]},
@@ -223,9 +225,18 @@ static int open_exchange(frugi_worker *w) {
     if (status != FRUG_OK)
         return frugi_worker_error(w, "exchange", status);
     frug_compressor *c = w->reducer ? frug_reducer_compressor(w->reducer) : NULL;
-    return frug_optimizer_create(w->crew->optimizer, w->layout, c, &w->optimizer) == FRUG_OK
-               ? FRUGI_EXIT_OK
-               : frugi_library_error("--optimizer");
+    if (frug_optimizer_create(w->crew->optimizer, w->layout, c, &w->optimizer) != FRUG_OK)
+        return frugi_library_error("--optimizer");
+    if (w->rank == 0)
+        frugi_warn_optimizer(job, &w->crew->model, frug_config_text(w->config), frug_optimizer_text(w->optimizer));
+    return FRUGI_EXIT_OK;
+}
+
+static int open_messages(frugi_worker *w) {
+    w->message_count = FRUGI_STEP_NUMBERS + (w->crew->job->clip_auto ? frugi_buckets_limits(w->buckets)->count : 0);
+    w->message = calloc(w->message_count, sizeof *w->message);
+    w->messages = calloc(w->message_count * (size_t)w->size, sizeof *w->messages);
+    return w->message && w->messages ? FRUGI_EXIT_OK : frugi_error("not enough memory");
 }
 
 static int open_buckets(frugi_worker *w) {
@@ -237,7 +248,8 @@ static int open_buckets(frugi_worker *w) {
                                .workers = w->reducer ? w->size : 1,
                                .bytes = job->bucket_bytes,
                                .whole = dense,
-                               .late = dense && job->clip > 0,
+                               .late = dense && (job->clip > 0 || job->clip_auto),
+                               .limited = job->clip_auto,
                                .overlap = job->overlap,
                                .passes = w->accumulate,
                                .measured_at = w->measured_at,
@@ -251,7 +263,8 @@ static int open_buckets(frugi_worker *w) {
         want.bytes = 25u << 20; /* what others take */
     w->clip = frugi_clip_make(job->clip, FRUGI_CLIP_SMOOTH);
     w->step_seconds = calloc(FRUGI_STEPS_KNOWN, sizeof *w->step_seconds);
-    return w->step_seconds ? frugi_buckets_create(&want, &w->buckets) : frugi_error("not enough memory");
+    int status = w->step_seconds ? frugi_buckets_create(&want, &w->buckets) : frugi_error("not enough memory");
+    return status == FRUGI_EXIT_OK ? open_messages(w) : status;
 }
 
 /* Each part is open on all workers before the next begins, so that nobody waits for one who has failed. */
@@ -289,6 +302,8 @@ void frugi_worker_end(frugi_worker *w) {
     frugi_graph_destroy(w->graph);
     free(w->aside);
     free(w->step_seconds);
+    free(w->message);
+    free(w->messages);
 }
 
 uint64_t frugi_worker_moving(const frugi_worker *w) {

@@ -55,6 +55,8 @@ typedef struct frugi_worker {
     uint32_t accumulate; /* micro-batches of a batch, at least one */
     float *aside;        /* running statistics that will be put back */
     frugi_clip clip;
+    double *message, *messages;      /* what a step tells the other workers, and what all tell */
+    size_t message_count;
     double norm;                     /* of the last step's gradient, for methods that follow it; below 0: not known */
     uint64_t step, steps, per_epoch; /* done, in all, of an epoch */
     uint64_t bytes_before, dense_before; /* sent by the run that this one goes on */
@@ -68,7 +70,8 @@ typedef struct frugi_worker {
     uint64_t generation; /* of the checkpoints that it writes; worker 0's */
 } frugi_worker;
 
-#define FRUGI_STEPS_KNOWN 4096u
+#define FRUGI_STEPS_KNOWN  4096u
+#define FRUGI_STEP_NUMBERS 6u /* that workers tell each other after a step (loop.c), beside norms to limit */
 
 /** Which values the graphs of a crew keep. */
 frugi_keep frugi_crew_keep(const frugi_crew *crew);

@@ -51,6 +51,7 @@ static frug_status parse_item(frugi_word item, frug_config *config) {
     if (value.len == 0)
         return fail_bare_word(name);
     const frugi_option_row *row = frugi_option_row_at(which);
+    config->given |= (uint64_t)1 << which;
     return row->parse(row, value, config);
 }
 
@@ -76,7 +77,9 @@ static frug_status parse_preset(frugi_word name, frug_config *config) {
         return frugi_word_unknown(name, "preset", "", frugi_preset_name, NULL);
     }
     const char *text = frug_preset_at(which)->text;
-    return text[0] ? parse_items(whole(text), config) : FRUG_OK;
+    FRUG_TRY(text[0] ? parse_items(whole(text), config) : FRUG_OK);
+    config->given = 0; /* the preset comes first */
+    return FRUG_OK;
 }
 
 /*
@@ -137,13 +140,11 @@ static frug_status set_defaults(frug_config *config) {
 }
 
 static void resolve(frug_config *config) {
-    if (config->feedback != FRUGI_FEEDBACK_MERGED || config->reduce == FRUGI_REDUCE_SHARED)
-        config->hold_auto = 0; /* there is nothing to hold it in */
     if (config->segment == FRUGI_SEGMENT_GROUP)
         config->schedule = frugi_schedule_constant(1.0 - (double)config->group_keep / config->group_of);
     double sparsity = frugi_final_sparsity(&config->schedule);
     if (config->beta_auto)
-        config->beta = sparsity >= 0.98 ? 0.99 : 0.95;
+        config->beta = sparsity < 0.98 ? 0.95 : config->hold > 0 ? 0.98 : 0.99;
     if (config->bucket_auto)
         config->bucket = config->value == FRUGI_VALUE_QSGD || config->value == FRUGI_VALUE_ONEBIT ? 512 : 64;
     if (config->segment == FRUGI_SEGMENT_BLOCK && (1.0 - sparsity) * config->block * FRUGI_PHASES < 1.0)
@@ -168,8 +169,10 @@ static void write_text(frug_config *config) {
 static frug_status fill(const char *text, const char *optimizer, frug_config *config) {
     FRUG_TRY(set_defaults(config));
     FRUG_TRY(parse_text(whole(text), optimizer, config));
+    FRUG_TRY(frugi_config_drop_unused(config));
     resolve(config);
     FRUG_TRY(frugi_config_sense(config));
+    FRUG_TRY(frugi_config_refuse_unused(config));
     write_text(config);
     return FRUG_OK;
 }

@@ -260,7 +260,8 @@ static const frugi_option_row rows[] = {
       "difference to what receivers already hold"},
      WORDS(feedback)},
     {{"beta", "auto, or 0 to 1", "auto",
-      "decay of the buffer of feedback=merged; auto is 0.95, or 0.99 when 98 % or more is held back"},
+      "decay of the buffer of feedback=merged; auto is 0.95, or 0.99 when 98 % or more is held back (0.98 with a number "
+      "for hold)"},
      .parse = parse_beta,
      .print = print_beta},
     {{"hold", "off, auto, or 0 to 1", "off",

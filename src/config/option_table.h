@@ -29,6 +29,12 @@ struct frugi_option_row {
     int (*valid)(double);
 };
 
+/** Put options that only a preset brought along, and that do nothing, back to their defaults. */
+frug_status frugi_config_drop_unused(frug_config *config);
+
+/** Refuse options that do nothing and do not have their default. */
+frug_status frugi_config_refuse_unused(const frug_config *config);
+
 /** The i-th row, or NULL past the end. */
 const frugi_option_row *frugi_option_row_at(size_t i);
 

@@ -8,7 +8,7 @@ static const frug_preset presets[] = {
     {"frugrad", "", "the defaults: 16 of every 256, momentum and residual in one int8 buffer"},
     {"frugrad-sgd", "beta=0.95,hold=auto",
      "for SGD: the same, and a share of what is sent stays, which keeps momentum up"},
-    {"frugrad-adam", "block=64,beta=0.95", "for Adam: 4 of every 64, so that more places have a turn"},
+    {"frugrad-adam", "block=64,hold=0.5", "for Adam: 4 of every 64, and half of what is sent stays in the buffer"},
     {"dense", "density=1,feedback=none,value=f32,reduce=dense", "everything, summed as it is: the baseline"},
     {"frugrad-paper", "schedule=frugrad,select=hist,feedback=merged,residual=f32,value=f32",
      "the published method: 50 % rising to 94 % held back by half of training"},

@@ -3,8 +3,8 @@
  *
  * Each value has been accepted on its own; here the config is looked at as a whole, after auto has been resolved.
  * What cannot be done, or would do nothing, is refused with one sentence that says why and what to choose instead:
- * an option that is silently ignored makes an experiment lie. Numbers that a chosen method does not use are not
- * refused; they have defaults and stand in every config.
+ * an option that is silently ignored makes an experiment lie. Options that the chosen method does not use at all are
+ * seen to in unused.c.
  */
 #include "config/option_table.h"
 

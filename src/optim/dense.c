@@ -18,6 +18,14 @@ void frugi_move_sign(float *restrict w, const float *restrict g, uint32_t n, flo
         w[i] = w[i] * keep - rate * (float)((g[i] > 0) - (g[i] < 0));
 }
 
+void frugi_move_sum(float *restrict sum, float *restrict w, const float *restrict g, uint32_t n, float keep,
+                    float rate) {
+    for (uint32_t i = 0; i < n; i++) {
+        sum[i] += g[i];
+        w[i] = w[i] * keep - rate * sum[i];
+    }
+}
+
 void frugi_move_momentum(const frugi_move *move, bool nesterov, float *restrict u, float *restrict w,
                          const float *restrict g, uint32_t n, float keep) {
     const float momentum = move->momentum, rate = move->rate;

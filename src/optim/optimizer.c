@@ -7,8 +7,9 @@
 #include "common/status.h"
 #include "compress/compressor.h"
 #include "optim/target.h"
+#include "schedule/schedule.h"
 
-static frugi_way way_of(const frugi_optim_options *options, bool whole, const frug_tensor *tensor) {
+static frugi_way way_of(const frugi_optim_options *options, bool whole, bool changes, const frug_tensor *tensor) {
     frugi_way plain = options->momentum > 0 ? FRUGI_WAY_MOMENTUM : FRUGI_WAY_DIRECT;
     if (frugi_has_targets(options))
         return frugi_is_target(options, tensor)  ? FRUGI_WAY_TARGET
@@ -17,7 +18,7 @@ static frugi_way way_of(const frugi_optim_options *options, bool whole, const fr
     switch (options->kind) {
     case FRUGI_OPTIM_SGD: return plain;
     case FRUGI_OPTIM_ADAMW: return FRUGI_WAY_ADAM;
-    case FRUGI_OPTIM_MERGED: return whole ? plain : FRUGI_WAY_DIRECT;
+    case FRUGI_OPTIM_MERGED: return whole ? plain : changes ? FRUGI_WAY_SUM : FRUGI_WAY_DIRECT;
     case FRUGI_OPTIM_ADAM_MERGED: return whole ? FRUGI_WAY_ADAM : FRUGI_WAY_ROOT;
     case FRUGI_OPTIM_SIGN: return whole ? FRUGI_WAY_ADAM : FRUGI_WAY_SIGN;
     case FRUGI_OPTIM_MICROADAM: return whole ? FRUGI_WAY_ADAM : FRUGI_WAY_WINDOW;
@@ -44,6 +45,11 @@ static bool travels_whole(const frug_compressor *c, uint64_t element) {
     return c && c->piece[frugi_piece_at(c, element)].dense;
 }
 
+/* Frames of feedback=ef21 hold changes of the gradient, which the receiver has to add up. */
+static bool sends_changes(const frug_compressor *c) {
+    return c && c->config.feedback == FRUGI_FEEDBACK_EF21;
+}
+
 static frug_status make_parts(frug_optimizer *o, const frug_compressor *c) {
     o->part = frugi_calloc(o->layout->count + 1, sizeof *o->part);
     FRUG_FAIL_IF(!o->part, FRUG_ERR_MEMORY, "optimizer: no memory for %zu tensors", o->layout->count);
@@ -55,7 +61,7 @@ static frug_status make_parts(frug_optimizer *o, const frug_compressor *c) {
         frugi_part *p = &o->part[o->parts++];
         *p = (frugi_part){.begin = t->offset, .count = n, .tensor = (uint32_t)i, .whole = travels_whole(c, t->offset)};
         p->decays = o->options.decay > 0 && (t->ndim >= 2 || o->options.decay_all);
-        p->way = way_of(&o->options, p->whole, t);
+        p->way = way_of(&o->options, p->whole, sends_changes(c), t);
         p->at = o->used[p->way];
         o->used[p->way] += used_by(p);
         o->shape_hash = o->shape_hash * 0x100000001b3u + (uint64_t)p->way + 1;
@@ -74,6 +80,7 @@ static size_t arrange(frug_optimizer *o) {
     size_t used = 0;
 #define TAKE(pointer, bytes) ((pointer) = (void *)(at ? at + used : NULL), used += (size_t)(bytes))
     TAKE(o->momentum, 4 * o->used[FRUGI_WAY_MOMENTUM]);
+    TAKE(o->sum, 4 * o->used[FRUGI_WAY_SUM]);
     TAKE(o->mean, 4 * o->used[FRUGI_WAY_ADAM]);
     TAKE(o->square, 4 * o->used[FRUGI_WAY_ADAM]);
     TAKE(o->root, roots * FRUGI_OPTIM_BLOCK * width);
@@ -85,15 +92,35 @@ static size_t arrange(frug_optimizer *o) {
     return used + frugi_targets_arrange(o->targets, at ? at + used : NULL);
 }
 
+/*
+ * The mean square should span several arrivals of an entry, which come every 1 / density steps: about six of them, and
+ * from 100 to 1000 steps.
+ */
+#define ARRIVALS    0.16 /* 1 - beta2 for a density of 1 */
+#define LEAST_BETA2 0.99
+#define MOST_BETA2  0.999
+
+static void decide_beta2(frug_optimizer *o, const frug_compressor *c) {
+    if (o->options.beta2 >= 0)
+        return;
+    double beta2 = c ? 1 - ARRIVALS * frugi_schedule_final_density(&c->config.schedule) : LEAST_BETA2;
+    o->options.beta2 = beta2 < LEAST_BETA2 ? LEAST_BETA2 : beta2 > MOST_BETA2 ? MOST_BETA2 : beta2;
+}
+
 static frug_status decide_gain(frug_optimizer *o, const frug_compressor *c) {
     o->gain = o->options.gain > 0 ? o->options.gain : 1;
+    FRUG_FAIL_IF(sends_changes(c) && o->options.kind != FRUGI_OPTIM_MERGED, FRUG_ERR_CONFIG,
+                 "config: feedback=ef21 sends changes of the gradient, which only optimizer merged adds up; take "
+                 "merged, or another feedback");
     if (o->options.kind != FRUGI_OPTIM_MERGED || o->options.gain > 0)
         return FRUG_OK;
     frugi_feedback feedback = c ? c->config.feedback : FRUGI_FEEDBACK_MERGED;
-    FRUG_FAIL_IF(feedback != FRUGI_FEEDBACK_MERGED && feedback != FRUGI_FEEDBACK_DGC, FRUG_ERR_CONFIG,
-                 "config: optimizer merged: this compressor's feedback holds no momentum; feedback=merged and dgc do, "
-                 "with others take sgd");
-    if (feedback == FRUGI_FEEDBACK_MERGED) /* dgc's momentum has gathered strength already */
+    FRUG_FAIL_IF(feedback != FRUGI_FEEDBACK_MERGED && feedback != FRUGI_FEEDBACK_DGC &&
+                     feedback != FRUGI_FEEDBACK_EF21,
+                 FRUG_ERR_CONFIG,
+                 "config: optimizer merged: this compressor's feedback holds no momentum; feedback=merged, dgc and "
+                 "ef21 do, with others take sgd");
+    if (feedback != FRUGI_FEEDBACK_DGC) /* whose momentum is a sum already, not a mean */
         o->gain = 1 / (1 - o->options.momentum);
     return FRUG_OK;
 }
@@ -104,6 +131,7 @@ static frug_status fill(frug_optimizer *o, const char *text, const frug_layout *
     o->layout_hash = frug_layout_hash(layout);
     FRUG_FAIL_IF(c && c->layout_hash != o->layout_hash, FRUG_ERR_ARG, "optimizer: the compressor has another layout");
     FRUG_TRY(decide_gain(o, c));
+    decide_beta2(o, c);
     FRUG_TRY(frugi_names_check(&o->options, o->layout));
     FRUG_TRY(make_parts(o, c));
     FRUG_TRY(frugi_targets_reserve(o));
@@ -164,7 +192,7 @@ uint64_t frug_optimizer_states(const frug_optimizer *o) {
     if (!o)
         return 0;
     uint64_t whole = o->targets ? 2 * o->targets->moments : 0;
-    return o->used[FRUGI_WAY_MOMENTUM] + 2 * o->used[FRUGI_WAY_ADAM] + whole +
+    return o->used[FRUGI_WAY_MOMENTUM] + o->used[FRUGI_WAY_SUM] + 2 * o->used[FRUGI_WAY_ADAM] + whole +
            (o->inertia.velocity ? o->inertia.floats : 0) + FRUGI_OPTIM_BLOCK * o->used[FRUGI_WAY_ROOT] +
            o->used[FRUGI_WAY_WINDOW] * o->options.window * o->options.entries;
 }

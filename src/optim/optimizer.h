@@ -43,7 +43,7 @@ typedef enum frugi_optim_state { FRUGI_STATE_F32, FRUGI_STATE_BF16, FRUGI_STATE_
 typedef struct frugi_optim_options {
     frugi_optim kind;
     double momentum, beta1, beta2, eps, decay;
-    double gain;    /* 0: auto */
+    double gain;    /* 0: auto; beta2 below 0: auto, until the optimizer is made */
     double inertia; /* 0: off; below 0: auto */
     uint64_t nesterov, coupled, decay_all;
     uint64_t state; /* frugi_optim_state */
@@ -63,10 +63,11 @@ typedef enum frugi_way {
     FRUGI_WAY_WINDOW,   /* the last lists of what arrived */
     FRUGI_WAY_FROZEN,   /* does not move */
     FRUGI_WAY_TARGET,   /* as a whole: target.h */
-    FRUGI_WAY_SIGN      /* w -= rate sign(g): no state */
+    FRUGI_WAY_SIGN,     /* w -= rate sign(g): no state */
+    FRUGI_WAY_SUM       /* a float: the gradient, as the sum of the changes that feedback=ef21 sends */
 } frugi_way;
 
-#define FRUGI_WAYS 8
+#define FRUGI_WAYS 9
 
 /** A velocity beside the momentum in the residual: inertia.c. */
 typedef struct frugi_inertia {
@@ -133,6 +134,7 @@ struct frug_optimizer {
     size_t arena_bytes;
     /* In the arena, in this order. */
     float *momentum;      /* FRUGI_WAY_MOMENTUM */
+    float *sum;           /* FRUGI_WAY_SUM */
     float *mean, *square; /* FRUGI_WAY_ADAM */
     unsigned char *root;  /* FRUGI_WAY_ROOT: elements, block by block */
     uint16_t *scale;      /* their scales: bf16, one per block; int8 only */
@@ -173,6 +175,8 @@ static inline size_t frugi_state_bytes(uint64_t state) {
 /* The ways, a block each: n <= FRUGI_OPTIM_BLOCK elements of w and g; keep is what decay leaves of a weight. */
 void frugi_move_direct(float *restrict w, const float *restrict g, uint32_t n, float keep, float rate);
 void frugi_move_sign(float *restrict w, const float *restrict g, uint32_t n, float keep, float rate);
+void frugi_move_sum(float *restrict sum, float *restrict w, const float *restrict g, uint32_t n, float keep,
+                    float rate);
 void frugi_move_momentum(const frugi_move *move, bool nesterov, float *restrict u, float *restrict w,
                          const float *restrict g, uint32_t n, float keep);
 void frugi_move_adam(const frugi_move *move, float *restrict m, float *restrict v, float *restrict w,

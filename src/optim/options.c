@@ -23,9 +23,9 @@ static const frug_optimizer_kind kinds[] = {
     {"merged", "momentum=0.9,gain=auto,inertia=off,decay=0,decay_all=0",
      "the compressor's residual holds the momentum (feedback=merged): w -= rate gain g, gain = 1 / (1 - momentum); "
      "tensors that travel whole have a momentum of their own"},
-    {"adam-merged", "beta1=0.9,beta2=0.95,eps=1e-08,gain=1,state=int8,inertia=off,decay=0.01,decay_all=0",
-     "the residual holds the momentum, the optimiser the root of the mean square, in about a byte; tensors that "
-     "travel whole get AdamW"},
+    {"adam-merged", "beta1=0.9,beta2=auto,eps=1e-08,gain=1,state=int8,inertia=off,decay=0.01,decay_all=0",
+     "the residual holds the momentum, the optimizer the root of the mean square, in about a byte; tensors that "
+     "travel whole get AdamW; beta2=auto: 1 - 0.16 density, from 0.99 to 0.999"},
     {"microadam", "window=10,entries=16,state=bf16,beta1=0.9,beta2=0.999,eps=1e-08,decay=0,decay_all=0",
      "both means are worked out from what arrived in the last steps; tensors that travel whole get AdamW"},
     {"sgc", "s=448,kappa=7,matrix=implicit,method=gomp4,scale=1," OF_TARGETS,
@@ -45,7 +45,7 @@ static const frug_optimizer_kind kinds[] = {
      "the sign of what arrived, as DeMo has it: w -= rate sign(g), no state; tensors that travel whole get AdamW"},
 };
 
-typedef enum row_type { ROW_REAL, ROW_COUNT, ROW_WORD, ROW_GAIN, ROW_INERTIA, ROW_NAMES } row_type;
+typedef enum row_type { ROW_REAL, ROW_BETA2, ROW_COUNT, ROW_WORD, ROW_GAIN, ROW_INERTIA, ROW_NAMES } row_type;
 
 typedef struct option_row {
     const char *name;
@@ -61,7 +61,7 @@ typedef struct option_row {
 static const option_row rows[] = {
     {"momentum", ROW_REAL, AT(momentum), 0, 0.999999, "0 to 0.999999"},
     {"beta1", ROW_REAL, AT(beta1), 0, 0.999999, "0 to 0.999999"},
-    {"beta2", ROW_REAL, AT(beta2), 0, 0.999999, "0 to 0.999999"},
+    {"beta2", ROW_BETA2, AT(beta2), 0, 0.999999, "0 to 0.999999; adam-merged also auto"},
     {"eps", ROW_REAL, AT(eps), 1e-30, 1, "1e-30 to 1"},
     {"decay", ROW_REAL, AT(decay), 0, 1000, "0 to 1000"},
     {"gain", ROW_GAIN, AT(gain), 1e-6, 1e6, "auto, or 1e-6 to 1e6"},
@@ -146,11 +146,14 @@ static bool read_value(const option_row *row, frugi_word value, void *field) {
     uint64_t count = 0;
     size_t which = 0;
     switch (row->type) {
+    case ROW_BETA2:
     case ROW_GAIN:
     case ROW_INERTIA:
     case ROW_REAL:
         if (row->type == ROW_GAIN && frugi_word_is(value, "auto"))
             real = 0;
+        else if (row->type == ROW_BETA2 && frugi_word_is(value, "auto"))
+            real = -1;
         else if (row->type == ROW_INERTIA && (frugi_word_is(value, "auto") || frugi_word_is(value, "off")))
             real = frugi_word_is(value, "auto") ? -1 : 0;
         else if (!frugi_read_double(value.at, value.len, &real) || real < row->least || real > row->most)
@@ -214,6 +217,8 @@ static frug_status check_sense(const frugi_optim_options *o) {
     FRUG_FAIL_IF(o->inertia < 0 && (o->kind == FRUGI_OPTIM_MERGED ? o->momentum : o->beta1) == 0, FRUG_ERR_CONFIG,
                  "config: inertia=auto makes up for a momentum, and %s is 0",
                  o->kind == FRUGI_OPTIM_MERGED ? "momentum" : "beta1");
+    FRUG_FAIL_IF(o->beta2 < 0 && o->kind != FRUGI_OPTIM_ADAM_MERGED, FRUG_ERR_CONFIG,
+                 "config: beta2=auto goes by the density, which only adam-merged looks at; give a number");
     FRUG_FAIL_IF(o->coupled && o->decay == 0, FRUG_ERR_CONFIG, "config: coupled=1 does nothing without decay");
     FRUG_FAIL_IF(o->decay_all && o->decay == 0, FRUG_ERR_CONFIG, "config: decay_all=1 does nothing without decay");
     FRUG_FAIL_IF(o->kind == FRUGI_OPTIM_MICROADAM && o->state == FRUGI_STATE_INT8, FRUG_ERR_CONFIG,
@@ -264,7 +269,7 @@ static void print_value(const option_row *row, const frugi_optim_options *option
     double real = 0;
     uint64_t count = 0;
     size_t len = 0;
-    if (row->type == ROW_REAL || row->type == ROW_GAIN || row->type == ROW_INERTIA) {
+    if (row->type == ROW_REAL || row->type == ROW_BETA2 || row->type == ROW_GAIN || row->type == ROW_INERTIA) {
         memcpy(&real, field, sizeof real);
         if ((row->type == ROW_GAIN && real == 0) || real < 0)
             snprintf(text, PRINTED, "auto");

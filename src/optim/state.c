@@ -100,6 +100,7 @@ frug_status frug_optimizer_restore(frug_optimizer *o, const void *src, size_t le
     FRUG_TRY(check_header(o, src, len));
     const unsigned char *arena = (const unsigned char *)src + HEADER;
     bool finite = floats_are_sound(in(o, arena, o->momentum), o->used[FRUGI_WAY_MOMENTUM], true) &&
+                  floats_are_sound(in(o, arena, o->sum), o->used[FRUGI_WAY_SUM], true) &&
                   floats_are_sound(in(o, arena, o->mean), o->used[FRUGI_WAY_ADAM], true) &&
                   floats_are_sound(in(o, arena, o->square), o->used[FRUGI_WAY_ADAM], false);
     FRUG_FAIL_IF(!finite, FRUG_ERR_FORMAT, "state: it holds a NaN, an infinity or a negative square");

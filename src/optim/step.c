@@ -85,6 +85,7 @@ static void move_block(frug_optimizer *o, const frugi_move *move, const frugi_pa
     case FRUGI_WAY_MOMENTUM:
         frugi_move_momentum(move, o->options.nesterov != 0, o->momentum + first, w, g, n, keep);
         break;
+    case FRUGI_WAY_SUM: frugi_move_sum(o->sum + first, w, g, n, keep, move->merged); break;
     case FRUGI_WAY_ADAM: frugi_move_adam(move, o->mean + first, o->square + first, w, g, n, keep); break;
     case FRUGI_WAY_ROOT: frugi_move_root(o, move, block, w, g, n, keep); break;
     case FRUGI_WAY_SIGN: frugi_move_sign(w, g, n, keep, move->rate); break;

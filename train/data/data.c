@@ -109,6 +109,8 @@ int frugi_data_open(const frugi_data_want *want, frugi_data **out) {
         status = hold_out(want, data);
     if (data->augment == FRUGI_AUGMENT_AUTO)
         data->augment = data->suits;
+    if (data->info.tokens == NULL && want->task != FRUGI_TASK_IMAGES)
+        data->info.tokens = want->tokens;
     data->info.augment = want->task == FRUGI_TASK_IMAGES ? frugi_augment_names[data->augment] : NULL;
     if (status == FRUGI_EXIT_OK)
         *out = data;

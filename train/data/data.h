@@ -66,6 +66,7 @@ typedef struct frugi_data_info {
     uint32_t length;
     uint64_t count[FRUGI_SPLITS]; /* samples; 0 where there is no such split */
     frugi_metric metric;          /* two classes, of which 1 is what is looked for */
+    const char *tokens;           /* what text is cut into: "bytes", a path, ...; NULL: no text, or builtin */
     const char *augment;          /* images: what is done to training samples, a name as above; NULL: no images */
 } frugi_data_info;
 

@@ -200,6 +200,7 @@ int frugi_text_open(const frugi_data_want *want, frugi_data *data) {
         return FRUGI_EXIT_FAIL;
     char *numbers = want->tokens == NULL ? frugi_unpack_find(want->path, "train.gpt2bpe.u16") : NULL;
     int status = numbers != NULL ? open_tokenised(want, data) : open_text(want, data);
+    data->info.tokens = numbers != NULL ? "gpt2 ids in the data" : want->tokens == NULL ? "bytes" : want->tokens;
     free(numbers);
     s->window = want->length;
     count_windows(data, 1);

@@ -34,6 +34,17 @@ def hook_config(text: str, optimizer: Optional[torch.optim.Optimizer]) -> Config
     return Config(text, ("adam" if adam else "sgd") if bare else None)
 
 
+def unserved_option(config: Config) -> str:
+    """What a config asks for that neither hook nor trainer gives the library; empty: nothing."""
+    if config.option("layers") == "sensitivity":
+        return "layers=sensitivity needs a weight for each tensor, and nothing here gives any; choose layers=even or role"
+    if config.option("score") == "given":
+        return "score=given needs a number for each attention head, and nothing here gives any; choose score=l2"
+    if config.option("servers") != "1" or config.option("staleness") != "0":
+        return "servers and staleness are for parameter servers, which are not used here; leave them out"
+    return ""
+
+
 def check(config: Config, optimizer: Optional[torch.optim.Optimizer]) -> None:
     """Refuse what the hook does not do, and warn of what is easily got wrong."""
     feedback = config.option("feedback")
@@ -42,6 +53,8 @@ def check(config: Config, optimizer: Optional[torch.optim.Optimizer]) -> None:
                          + ", ".join(_REDUCE))
     if feedback == "ef21":
         raise ValueError("feedback=ef21 is not for the hook, which takes feedback=none, merged, plain, dgc")
+    if unserved_option(config):
+        raise ValueError(unserved_option(config))
     if feedback in _OWN_MOMENTUM and (optimizer is None or has_momentum(optimizer)):
         warnings.warn(f"feedback={feedback} holds the momentum itself: give the optimiser none (SGD: momentum=0, and"
                       " ten times the learning rate where it was 0.9; Adam: betas=(0, ...)), and name it to DDPState as"

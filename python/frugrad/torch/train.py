@@ -55,6 +55,11 @@ def _positive(text: str) -> float:
     return number
 
 
+def _limit(text: str) -> Optional[float]:
+    """None is auto."""
+    return None if text == "auto" else 0.0 if text == "0" else _positive(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python3 -m frugrad.torch.train", description=__doc__.split("\n")[0], allow_abbrev=False)
     add = parser.add_argument
@@ -64,9 +69,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--method", default="frugrad", help="config string, as in docs/methods.md; frugrad is frugrad-sgd or"
         " frugrad-adam here, as the optimiser is [frugrad]")
     add("--optimizer", help="sgd, adamw, merged, adam-merged, sign, with options [what goes with the method]")
-    add("--rate", type=_positive, help="[0.05 images, 1e-3 texts, 5e-5 sentences]")
-    add("--schedule", default="cosine", help="cosine, linear or constant, with ,warmup=STEPS [cosine]")
-    add("--clip", type=_positive, default=0.0, help="limit of the gradient's norm [none]")
+    add("--rate", type=_positive, help="[images 0.05, texts 0.4 / width, sentences 0.06 / width]")
+    add("--schedule", default="cosine,warmup=10%", help="cosine, linear or constant, with ,warmup=STEPS or"
+        " ,warmup=PERCENT%% [cosine,warmup=10%%]")
+    add("--clip", type=_limit, default="auto", help="limit of the gradient's norm; auto: twice its running mean; 0:"
+        " none [auto]")
     add("--workers", type=_count(1, 1024), default=4)
     add("--threads", type=_count(1, 1024), default=torch.get_num_threads(), help="of the host")
     add("--batch", type=_count(1, 1 << 20), default=0, help="of each worker [32 images, 8 windows, 16 sentences]")
@@ -121,7 +128,7 @@ def _summary(args, course: Course, run: Run, seconds: float, text: str) -> dict:
         "version": lib.frug_version().decode(), "model": args.model, "data": args.data, "seed": args.seed,
         "workers": args.workers, "threads": args.threads, "batch": args.batch, "params": run.flat.n,
         "method": args.method, "config": text, "algorithm": run.exchange.name, "optimizer": run.mover.text,
-        "schedule": args.schedule, "rate": args.rate, "clip": args.clip, "gain": run.mover.gain, "interrupted": False,
+        "schedule": args.schedule, "rate": args.rate, "clip": "auto" if args.clip is None else args.clip, "gain": run.mover.gain, "interrupted": False,
         "checkpoint": None, "device": torch.cuda.get_device_name() if gpu else "cpu", "torch": torch.__version__,
         "driver": _driver() if gpu else None,
         "max_memory_allocated": torch.cuda.max_memory_allocated() if gpu else 0,
@@ -156,7 +163,7 @@ def train(args) -> dict:
     task = open_task(named, args, device)
     _check(args, task)
     args.batch = args.batch or {"images": 32, "language": 8, "sentences": 16}[named.task]
-    args.rate = args.rate or task.rate
+    args.rate = args.rate or (task.rate if named.task == "images" else min(8e-3, task.rate / named.options["width"]))
     torch.manual_seed(args.seed)
     model = named.build(task.vocab).to(device)
     flat = Flat(model, config, device)
@@ -165,7 +172,8 @@ def train(args) -> dict:
     exchange = make_exchange(flat, planner, args.workers, args.steps, args.threads)
     log = Log(args.metrics, args.quiet)
     log.say(f"training {args.model} ({flat.n} parameters) on {args.data}: {args.steps} steps of {args.workers} x"
-            f" {args.batch}\nmethod {args.method}, optimiser {mover.text}, exchange {exchange.name}, device {device}")
+            f" {args.batch}\nmethod {args.method}, optimiser {mover.text}, exchange {exchange.name}, device {device}\n"
+            f"rate {args.rate:g}, schedule {args.schedule}, clip {'auto' if args.clip is None else args.clip}")
     plan = Plan(args.steps, args.workers, args.batch, args.rate, schedule, args.eval_every, args.eval_batches,
                 args.judge, args.metrics_layers and config.option("reduce") != "dense")
     run = Run(plan, model, task, flat, exchange, mover, args.clip, planner, log, named.task == "language")

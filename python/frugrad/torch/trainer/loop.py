@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from typing import ContextManager, List, NamedTuple
+from typing import ContextManager, List, NamedTuple, Optional
 
 import torch
 
@@ -15,6 +15,7 @@ from .watch import Clock, Log
 from .workers import Exchange, shares
 
 _SMOOTH = 0.9  # of the norm that --clip goes by, as `frugrad train` has it
+_RATIO, _SLOW = 2.0, 0.98  # --clip auto: the limit over the running mean of norms, and how slowly that moves
 _LOOK = 25  # on a GPU the host looks at losses every so many steps
 
 
@@ -27,19 +28,36 @@ class Clip:
     """Limits the norm of gradients, on the device.
 
     Of whole gradients it is the norm of the mean. What is compressed has to be scaled before, so there it goes by a
-    running mean of the workers' norms, and at the first step by each worker's own.
+    running mean of the workers' norms, and at the first step by each worker's own. Without a number the limit is
+    twice the running mean of norms after limiting; every worker's gradient is limited by it.
     """
 
-    def __init__(self, limit: float, flat: Flat, whole: bool):
+    def __init__(self, limit: Optional[float], flat: Flat, whole: bool):
         self.limit, self.flat, self.whole = limit, flat, whole
+        self.auto, self.limited = limit is None, torch.zeros((), device=flat.grad.device)
         self.norm, self.weight = torch.zeros((), device=flat.grad.device), 0.0
         self.squares = torch.zeros((), device=flat.grad.device)
 
     def _scale(self, norm: torch.Tensor) -> None:
         self.flat.grad.mul_((self.limit / norm.clamp(min=1e-30)).clamp(max=1.0))
 
+    def _follow(self) -> None:
+        """Limit the gradient to twice the running mean."""
+        norm = self.flat.grad.norm()
+        least = torch.minimum(norm, _RATIO * self.norm) if self.weight else norm
+        self.flat.grad.mul_(torch.where(norm > least, least / norm.clamp(min=1e-30), torch.ones_like(norm)))
+        self.limited += least
+
+    def _learn(self, workers: int) -> None:
+        self.weight = _SLOW * self.weight + (1 - _SLOW)
+        now = self.limited / workers
+        self.norm += torch.where(now.isfinite(), (now - self.norm) * ((1 - _SLOW) / self.weight), 0.0 * self.norm)
+        self.limited.zero_()
+
     def before(self) -> None:
         """A worker's gradient is about to be taken."""
+        if self.auto:
+            return None if self.whole else self._follow()
         if self.limit > 0 and not self.whole:
             norm = self.flat.grad.norm()
             self.squares += norm * norm
@@ -47,6 +65,10 @@ class Clip:
 
     def after(self, workers: int) -> None:
         """The mean is there."""
+        if self.auto:
+            if self.whole:
+                self._follow()
+            return self._learn(1 if self.whole else workers)
         if self.limit <= 0:
             return
         if self.whole:
@@ -86,7 +108,7 @@ class Run:
     """One run. All but ``go`` is its inside."""
 
     def __init__(self, plan: Plan, model: torch.nn.Module, task: Task, flat: Flat, exchange: Exchange, mover: Mover,
-                 clip: float, planner, log: Log, language: bool):
+                 clip: Optional[float], planner, log: Log, language: bool):
         self.plan, self.model, self.task, self.flat, self.exchange = plan, model, task, flat, exchange
         self.mover, self.log, self.language, self.planner = mover, log, language, planner
         self.device = flat.grad.device

@@ -16,7 +16,7 @@ from .flat import Flat, Group
 
 _USUAL = {  # dense, merged, sign: as `frugrad train` has them
     "images": ("sgd:momentum=0.9,decay=5e-3", "merged:momentum=0.9,decay=5e-3", "sign:decay=0.1"),
-    "language": ("adamw:beta2=0.95,decay=0.1", "adam-merged:beta2=0.95,decay=0.1", "sign:decay=0.1"),
+    "language": ("adamw:beta2=0.99,decay=0.1", "adam-merged:decay=0.1", "sign:decay=0.1"),
     "sentences": ("adamw:decay=0.01", "adam-merged:decay=0.01", "sign:decay=0.01"),
 }
 _KINDS = ("sgd", "adamw", "merged", "adam-merged", "sign")
@@ -29,9 +29,9 @@ def merged_optimizer(task: str) -> str:
 
 
 def usual_optimizer(task: str, method: str, config: Config) -> str:
-    """What goes with a method: where the residual holds the momentum, the optimiser must not have one."""
+    """The optimizer a method was published with: where workers keep the momentum, the receiver must not."""
     dense, merged, sign = _USUAL[task]
-    if config.option("feedback") != "merged" or config.option("reduce") == "dense":
+    if config.option("feedback") not in ("merged", "dgc") or config.option("reduce") == "dense":
         return dense
     return sign if method.split(",")[0].strip() == "demo" else merged
 

@@ -169,7 +169,7 @@ class Language(Task):
     tokens None: GPT-2's, from files of 16-bit numbers; "bytes": the text itself.
     """
 
-    rate, at_once = 1e-3, 16
+    rate, at_once = 0.4, 16  # of a width of 1
 
     def __init__(self, *arguments, tokens: Optional[str], length: int):
         super().__init__(*arguments)
@@ -223,7 +223,7 @@ class Language(Task):
 class Sentences(Task):
     """SST-2: sentences and whether they praise."""
 
-    rate, at_once = 5e-5, 256
+    rate, at_once = 0.06, 256  # of a width of 1
     files = {"train": "train.tsv", "valid": "dev.tsv", "test": "test_labeled.tsv"}
 
     def __init__(self, *arguments, tokens: Optional[str], length: int):

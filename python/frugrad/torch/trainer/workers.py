@@ -12,6 +12,7 @@ import torch
 from ... import _cuda
 from ..._core import Compressor, Config
 from ..._lib import ConfigError, FrugradError, lib
+from ..config import unserved_option
 from . import Failed, Refused
 from .flat import Flat
 
@@ -28,6 +29,9 @@ def read_config(text: str, optimizer: str) -> Config:
                       " one process and takes reduce=gather and dense. `frugrad train` has all of them")
     if config.option("feedback") == "ef21" and reduce != "dense":
         raise Refused("--method: feedback=ef21 is not for this trainer: its receivers remember what came before")
+    unserved = unserved_option(config)
+    if unserved:
+        raise Refused(f"--method: {unserved}")
     return config
 
 

@@ -72,29 +72,36 @@ static bool next_rows(const frugi_conv *v, piece *p) {
     return p->y0 < v->Y;
 }
 
-/* One row of the output as a row of columns: x[xo * stride + kx - pad] for all xo, 0 outside. */
-static void row_to_column(const frugi_conv *v, const float *x, uint32_t kx, float *col) {
+/* What column kx of the kernel sees of a row: x[i * stride + shift] for from <= i < to; padding elsewhere. */
+typedef struct sight {
+    long shift, from, to;
+} sight;
+
+static sight sight_of(const frugi_conv *v, uint32_t kx) {
     long shift = (long)kx - (long)v->pad, step = (long)v->stride;
     long from = shift < 0 ? (-shift + step - 1) / step : 0;
     long to = ((long)v->W - shift + step - 1) / step;
     to = to < 0 ? 0 : to > (long)v->X ? (long)v->X : to;
-    from = from > to ? to : from;
-    memset(col, 0, (size_t)from * sizeof *col);
-    if (step == 1)
-        memcpy(col + from, x + from + shift, (size_t)(to - from) * sizeof *col);
-    else
-        for (long i = from; i < to; i++)
-            col[i] = x[i * step + shift];
-    memset(col + to, 0, (size_t)((long)v->X - to) * sizeof *col);
+    return (sight){shift, from > to ? to : from, to};
 }
 
-static void column_to_row(const frugi_conv *v, const float *col, uint32_t kx, float *x) {
-    long shift = (long)kx - (long)v->pad, step = (long)v->stride;
-    long from = shift < 0 ? (-shift + step - 1) / step : 0;
-    long to = ((long)v->W - shift + step - 1) / step;
-    to = to > (long)v->X ? (long)v->X : to;
-    for (long i = from; i < to; i++)
-        x[i * step + shift] += col[i];
+/* One row of the output as a row of columns. */
+static inline void row_to_column(const frugi_conv *v, const float *x, sight s, float *col) {
+    long step = (long)v->stride;
+    for (long i = 0; i < s.from; i++)
+        col[i] = 0.0f;
+    if (step == 1)
+        memcpy(col + s.from, x + s.from + s.shift, (size_t)(s.to - s.from) * sizeof *col);
+    else
+        for (long i = s.from; i < s.to; i++)
+            col[i] = x[i * step + s.shift];
+    for (long i = s.to; i < (long)v->X; i++)
+        col[i] = 0.0f;
+}
+
+static inline void column_to_row(const frugi_conv *v, const float *col, sight s, float *x) {
+    for (long i = s.from; i < s.to; i++)
+        x[i * (long)v->stride + s.shift] += col[i];
 }
 
 /* The row of the input that output row y sees through row ky of the kernel; -1: padding. */
@@ -110,13 +117,14 @@ typedef struct span {
 /* Columns of a piece: (c1 - c0) k k rows of p->pixels each. */
 static void to_columns(const frugi_conv *v, const piece *p, span c, const float *x, float *col) {
     for (uint32_t r = c.c0 * v->k * v->k; r < c.c1 * v->k * v->k; r++) {
-        uint32_t channel = r / (v->k * v->k), ky = r / v->k % v->k, kx = r % v->k;
+        uint32_t channel = r / (v->k * v->k), ky = r / v->k % v->k;
+        sight s = sight_of(v, r % v->k);
         for (size_t i = 0; i < p->images; i++) {
             const float *plane = x + ((p->first + i) * v->C + channel) * v->H * v->W;
             for (uint32_t y = p->y0; y < p->y1; y++, col += v->X) {
                 long row = row_of(v, y, ky);
                 if (row >= 0)
-                    row_to_column(v, plane + (size_t)row * v->W, kx, col);
+                    row_to_column(v, plane + (size_t)row * v->W, s, col);
                 else
                     memset(col, 0, v->X * sizeof *col);
             }
@@ -126,13 +134,14 @@ static void to_columns(const frugi_conv *v, const piece *p, span c, const float 
 
 static void from_columns(const frugi_conv *v, const piece *p, const float *col, float *x) {
     for (uint32_t r = 0; r < v->C * v->k * v->k; r++) {
-        uint32_t channel = r / (v->k * v->k), ky = r / v->k % v->k, kx = r % v->k;
+        uint32_t channel = r / (v->k * v->k), ky = r / v->k % v->k;
+        sight s = sight_of(v, r % v->k);
         for (size_t i = 0; i < p->images; i++) {
             float *plane = x + ((p->first + i) * v->C + channel) * v->H * v->W;
             for (uint32_t y = p->y0; y < p->y1; y++, col += v->X) {
                 long row = row_of(v, y, ky);
                 if (row >= 0)
-                    column_to_row(v, col, kx, plane + (size_t)row * v->W);
+                    column_to_row(v, col, s, plane + (size_t)row * v->W);
             }
         }
     }

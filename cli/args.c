@@ -38,6 +38,17 @@ const char *frugi_args_nearest(const frugi_command *command, const char *word) {
     return frugi_nearest(word, names);
 }
 
+/* What other programs call some of these options. */
+static const char *same_elsewhere(const frugi_command *command, const char *word) {
+    static const char *const names[][2] = {
+        {"lr", "rate"},    {"learning-rate", "rate"},  {"density", "method"},   {"sparsity", "method"},
+        {"np", "workers"}, {"num-workers", "workers"}, {"tokenizer", "tokens"}, {"checkpoint", "resume"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i][0], word) == 0 && frugi_args_row(command, names[i][1], strlen(names[i][1])) >= 0)
+            return names[i][1];
+    return NULL;
+}
+
 static int unknown_option(const frugi_command *command, const char *word, size_t length) {
     char given[64];
     frugi_usage_error("%s: unknown option '%.*s'", command->name, (int)length, word);
@@ -49,7 +60,9 @@ static int unknown_option(const frugi_command *command, const char *word, size_t
         length = sizeof given - 1;
     memcpy(given, word, length);
     given[length] = '\0';
-    const char *nearest = frugi_args_nearest(command, given);
+    const char *nearest = same_elsewhere(command, given);
+    if (nearest == NULL)
+        nearest = frugi_args_nearest(command, given);
     if (nearest != NULL)
         frugi_hint("did you mean --%s?", nearest);
     else
@@ -95,7 +108,10 @@ static int check_operands(const frugi_command *command, const frugi_args *args) 
     if (args->operand_count < command->min_operands) {
         frugi_usage_error("%s: %s missing", command->name, command->operands);
     } else if (args->operand_count > command->max_operands) {
-        frugi_usage_error("%s: one word too many: '%s'", command->name, args->operand[command->max_operands]);
+        const char *extra = args->operand[command->max_operands];
+        frugi_usage_error("%s: one word too many: '%s'", command->name, extra);
+        if (command->max_operands == 0 && frugi_args_row(command, "model", strlen("model")) >= 0 && extra[0] != '\0')
+            frugi_hint("options have names, as in --model %s", extra);
     } else {
         return FRUGI_EXIT_OK;
     }

@@ -24,10 +24,16 @@ static const frugi_opt options[] = {
 };
 
 static int check(const frugi_request *request) {
-    if (request->job.weights == NULL && request->job.resume == NULL)
-        return frugi_usage_error("eval: --weights FILE or --resume PATH missing");
-    if (frugi_arg(&request->args, "data") == NULL)
-        return frugi_usage_error("eval: --data DIR missing");
+    if (request->job.weights == NULL && request->job.resume == NULL) {
+        frugi_usage_error("eval: --weights FILE or --resume PATH missing");
+        frugi_hint("frugrad train --model %s ... --save DIR writes checkpoints; then --resume DIR", request->job.model);
+        return FRUGI_EXIT_USAGE;
+    }
+    if (frugi_arg(&request->args, "data") == NULL) {
+        frugi_usage_error("eval: --data DIR missing");
+        frugi_hint("a directory, fashion-mnist, or builtin, which needs no files");
+        return FRUGI_EXIT_USAGE;
+    }
     return FRUGI_EXIT_OK;
 }
 

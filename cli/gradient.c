@@ -138,7 +138,7 @@ int frugi_gradient_load(const char *path, frugi_format format, frugi_heads heads
     }
     frugi_gradient_free(&loaded);
     frugi_error("%s: %s", frugi_input_name(path), why.text);
-    if (format == FRUGI_FORMAT_AUTO)
+    if (format == FRUGI_FORMAT_AUTO && loaded.format != FRUGI_FORMAT_SAFETENSORS)
         frugi_hint("it was read as %s; --format names another", frugi_format_words[loaded.format]);
     return FRUGI_EXIT_FAIL;
 }

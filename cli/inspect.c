@@ -174,7 +174,8 @@ const frugi_command frugi_command_inspect = {
              "With --model: what --config (or frugrad) would send of each tensor, from a trial step\n"
              "on generated numbers or those of a file, with the bytes of every index code (* marks\n"
              "the one in use; values are with their scales). Models: resnet20,\n"
-             "resnet18, resnet50, bert-base, gpt2, gpt2-medium and llama-1b.",
+             "resnet18, resnet50, bert-base, gpt2, gpt2-medium and llama-1b, as published, and all\n"
+             "others of frugrad train, as it makes them for builtin data.",
     .options = options,
     .run = run_inspect,
 };

@@ -154,6 +154,7 @@ int frugi_inspect_file(const char *path, int json) {
         code = inspect_frame(path, &view, json);
     } else if (frugi_payload_parse(bytes.data, bytes.len, &payload, &why) != 0) {
         code = frugi_error("%s: %s", path, why.text);
+        frugi_hint("frugrad inspect --model FILE says what would be sent of the tensors of a file");
     } else {
         view.payload = &payload;
         view.frame = payload.frame;

@@ -13,6 +13,7 @@
 #include "files.h"
 #include "gradient.h"
 #include "inspect.h"
+#include "model/model.h"
 #include "models.h"
 #include "say.h"
 
@@ -41,19 +42,55 @@ typedef struct trial {
 /* ---- the model --------------------------------------------------------------------- */
 
 static int unknown_model(const char *name) {
-    const char *names[32];
-    char list[256] = "";
-    size_t count = 0;
-    for (; count + 1 < sizeof names / sizeof *names && (names[count] = frugi_model_at(count)) != NULL; count++)
-        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", count > 0 ? ", " : "", names[count]);
+    const char *names[64];
+    const frugi_model_kind *kind;
+    size_t count = 0, room = sizeof names / sizeof *names - 1;
+    for (size_t i = 0; count < room && frugi_model_at(i) != NULL; i++)
+        names[count++] = frugi_model_at(i);
+    for (size_t i = 0; count < room && (kind = frugi_model_kind_at(i)) != NULL; i++)
+        if (!frugi_model_known(kind->name))
+            names[count++] = kind->name;
     names[count] = NULL;
-    const char *nearest = frugi_nearest(name, names);
     frugi_usage_error("inspect: --model: '%s' is no file and no model by name", name);
-    if (nearest != NULL)
-        frugi_hint("did you mean %s? known: %s", nearest, list);
-    else
-        frugi_hint("known: %s", list);
+    frugi_hint_words(name, names);
     return FRUGI_EXIT_USAGE;
+}
+
+/* Whether the trainer has a model of that name, options aside. */
+static int trainer_knows(const char *name) {
+    const frugi_model_kind *kind;
+    size_t length = strcspn(name, ":");
+    for (size_t i = 0; (kind = frugi_model_kind_at(i)) != NULL; i++)
+        if (strlen(kind->name) == length && strncmp(kind->name, name, length) == 0)
+            return 1;
+    return 0;
+}
+
+/* The tensors of a model of the trainer, as it is made for builtin data. */
+static int trainer_layout(const char *name, frug_layout **layout) {
+    frugi_model m;
+    frugi_data *data = NULL;
+    frugi_graph *graph = NULL;
+    int code = frugi_model_parse(name, &m);
+    if (code != FRUGI_EXIT_OK)
+        return code;
+    frugi_data_want want = {.task = m.task,
+                            .path = "builtin",
+                            .length = m.length,
+                            .channels = m.channels,
+                            .height = m.height,
+                            .width = m.width,
+                            .classes = m.classes,
+                            .vocab = m.vocab,
+                            .samples = 16};
+    code = frugi_data_open(&want, &data);
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_model_build(&m, frugi_data_about(data), 1, 1, &graph);
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_graph_layout(graph, layout);
+    frugi_graph_destroy(graph);
+    frugi_data_close(data);
+    return code;
 }
 
 static int open_model(trial *t, const frugi_args *args) {
@@ -63,6 +100,8 @@ static int open_model(trial *t, const frugi_args *args) {
     if (code != FRUGI_EXIT_OK)
         return code;
     if (!frugi_model_known(name)) {
+        if (strcmp(name, "-") != 0 && access(name, F_OK) != 0 && heads.heads == 0 && trainer_knows(name))
+            return trainer_layout(name, &t->file.layout);
         if (strcmp(name, "-") != 0 && access(name, F_OK) != 0)
             return unknown_model(name);
         return frugi_gradient_load(name, FRUGI_FORMAT_AUTO, heads, &t->file);

@@ -23,7 +23,7 @@ static int run(int argc, char **argv) {
         frugi_help_program(stdout);
         return FRUGI_EXIT_OK;
     }
-    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0 || strcmp(argv[1], "version") == 0) {
         printf("frugrad %s\n", frug_version());
         return FRUGI_EXIT_OK;
     }

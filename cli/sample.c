@@ -53,8 +53,11 @@ static int read_words(const frugi_args *args, session *s) {
     int status = frugi_request_open(args, &s->request);
     if (status == FRUGI_EXIT_OK && s->request.model.task != FRUGI_TASK_LANGUAGE)
         status = frugi_usage_error("sample: %s is not a language model; take a gpt2", s->request.job.model);
-    if (status == FRUGI_EXIT_OK && s->request.job.weights == NULL && s->request.job.resume == NULL)
+    if (status == FRUGI_EXIT_OK && s->request.job.weights == NULL && s->request.job.resume == NULL) {
         status = frugi_usage_error("sample: --weights FILE or --resume PATH missing");
+        frugi_hint("frugrad train --model %s --data TEXT --save DIR writes checkpoints; then --resume DIR",
+                   s->request.job.model);
+    }
     if (status == FRUGI_EXIT_OK)
         status = frugi_arg_u64(args, "length", 1, LENGTH_MOST, &s->more);
     if (status == FRUGI_EXIT_OK)

@@ -60,9 +60,12 @@ static int open_path(const char *path, frugi_tensor_file *file) {
     file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused below instead of waited for */
     if (file->fd < 0 || fstat(file->fd, &st) != 0)
         return frugi_error("%s: cannot open: %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode))
-        return frugi_error("%s: is %s, not a safetensors file", path,
-                           S_ISDIR(st.st_mode) ? "a directory" : "no plain file");
+    if (!S_ISREG(st.st_mode)) {
+        frugi_error("%s: is %s, not a safetensors file", path, S_ISDIR(st.st_mode) ? "a directory" : "no plain file");
+        if (S_ISDIR(st.st_mode))
+            frugi_hint("--weights takes a file; --resume takes a directory of checkpoints as well");
+        return FRUGI_EXIT_FAIL;
+    }
     file->len = (uint64_t)st.st_size;
     return read_head(file);
 }

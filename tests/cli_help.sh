@@ -48,6 +48,9 @@ wrong() {
     grep -q '^frugrad: ' "$work/err" || fail "'$*' gives no error line"
     grep -Eq "$pattern" "$work/err" || fail "'$*' does not say '$pattern' but: $(cat "$work/err")"
 }
+"$FRUGRAD" inspect --model gpt2-nano:layers=1 | grep '^gpt2-nano:layers=1: [0-9]* parameters' >/dev/null ||
+    fail "inspect does not know the trainer's models"
+"$FRUGRAD" version | cmp -s - <("$FRUGRAD" --version) || fail "'version' is not '--version'"
 code=0
 "$FRUGRAD" >"$work/out" 2>"$work/err" || code=$?
 [ "$code" = 2 ] && [ ! -s "$work/out" ] || fail "without a command: exit status $code, stdout: $(cat "$work/out")"
@@ -88,6 +91,10 @@ hinted 'is for tasks of sentences' train --model mlp --subset cola
 hinted 'accepted: train, valid, test' eval --model mlp --weights x --data builtin --split foo
 hinted 'accepted: raw, npy, safetensors, auto' compress x --format foo
 hinted 'neither nothing nor reduce' bench foo
+hinted 'did you mean --rate' train --model mlp --lr 0.1
+hinted 'as in --model mlp' train mlp
+hinted 'train --model gpt2-nano .*--save DIR' sample --model gpt2-nano
+hinted 'accepted: resnet20, .*llama-1b, mlp, lenet' inspect --model foo
 hinted 'one worker exchanges nothing' plan --workers 1
 wrong '^frugrad: compress: IN missing' compress
 wrong "one word too many: 'b'" compress a b

@@ -145,6 +145,8 @@ static int read_all(const frugi_args *args, frugi_runs *runs) {
     for (size_t i = 0; i < args->operand_count && status == FRUGI_EXIT_OK; i++) {
         runs->torn = 0;
         status = frugi_runs_read(runs, args->operand[i]);
+        if (status != FRUGI_EXIT_OK)
+            frugi_hint("a report is made of runs.jsonl, which frugrad compare --out DIR writes");
         if (status == FRUGI_EXIT_OK && runs->torn)
             frugi_hint("%s ends in the middle of a line, which was left out", args->operand[i]);
     }

@@ -457,8 +457,6 @@ int frugi_runs_read(frugi_runs *runs, const char *path) {
     if (snprintf(file, sizeof file, "%s%s", path, folder ? "/runs.jsonl" : "") >= (int)sizeof file)
         return frugi_error("%s: the name is too long", path);
     int status = frugi_file_read(file, &bytes);
-    if (status != FRUGI_EXIT_OK)
-        frugi_hint("reports are of runs.jsonl, which frugrad compare --out DIR writes");
     if (status == FRUGI_EXIT_OK && frugi_runs_parse(runs, bytes.data, bytes.len, &why) != 0)
         status = frugi_error("%s: %s", frugi_input_name(file), why.text);
     frugi_bytes_free(&bytes);

@@ -179,7 +179,7 @@ refuses() { # exit status, text, arguments
     grep -qF -- "$text" err || fail "frugrad $*: no '$text' in: $(cat err)"
     [ "$(grep -vc '^  hint:' err)" = 1 ] || fail "frugrad $*: not one line but: $(cat err)"
 }
-refuses 1 head inspect --model resnet20 --config unit=head,segment=tensor
+refuses 2 head inspect --model resnet20 --config unit=head,segment=tensor
 refuses 1 head inspect --model attention.safetensors --config $heads
 refuses 2 3:2 inspect --model resnet20 --config segment=3:2
 refuses 2 'did you mean resnet20?' inspect --model resnet2O

@@ -253,6 +253,32 @@ static int check_text_options(const frugi_request *r) {
     return FRUGI_EXIT_OK;
 }
 
+/** An option that does nothing in this run, and why. */
+typedef struct idle {
+    const char *option;
+    bool idle;
+    const char *why;
+} idle;
+
+static int check_idle_options(const frugi_request *r) {
+    const frugi_job *job = &r->job;
+    bool text = r->model.task != FRUGI_TASK_IMAGES, unsaved = has(&r->args, "save") && job->save == NULL;
+    const idle options[] = {
+        {"samples", strcmp(job->data, "builtin") != 0, "is for builtin data; --hold-out and --steps limit other data"},
+        {"augment", text, "is for images"},
+        {"no-augment", text, "is for images"},
+        {"keep", unsaved, "is about checkpoints, and there is no --save DIR"},
+        {"eval-every", !job->eval, "does nothing with --no-eval"},
+        {"eval-batches", !job->eval, "does nothing with --no-eval"},
+        {"judge", !job->eval, "does nothing with --no-eval"},
+        {"no-overlap", job->alone, "does nothing with --alone, which exchanges nothing"},
+    };
+    for (size_t i = 0; i < COUNT(options); i++)
+        if (options[i].idle && given(&r->args, options[i].option))
+            return frugi_usage_error("%s: --%s %s", r->line->command->name, options[i].option, options[i].why);
+    return FRUGI_EXIT_OK;
+}
+
 static int check_words(frugi_request *r) {
     frug_config *config = NULL;
     if (r->job.model == NULL) {
@@ -268,7 +294,9 @@ static int check_words(frugi_request *r) {
     frug_config_destroy(config);
     frugi_rate rate;
     code = frugi_rate_parse(r->job.schedule, &rate);
-    return code == FRUGI_EXIT_OK ? check_text_options(r) : code;
+    if (code == FRUGI_EXIT_OK)
+        code = check_text_options(r);
+    return code == FRUGI_EXIT_OK ? check_idle_options(r) : code;
 }
 
 int frugi_request_open(const frugi_args *args, frugi_request *r) {

@@ -269,4 +269,28 @@ code=0
 [ $code = 1 ] && grep -q 'no/such' demo.err || fail "a demo without data: $code $(cat demo.err)"
 
 ASAN_OPTIONS=$leaks "$FRUGRAD" train --model mlp --samples 500 --steps 5 --workers 2 --quiet >/dev/null
+# -- every method learns with the optimizer it was published with; what is in use is in header, summary and JSON
+learns() { # METHOD OPTIMIZER LEAST: the shortest command, a rate that nobody searched
+    "$FRUGRAD" train --model mlp --samples 4000 --epochs 3 --workers 2 --method "$1" --json >learned.json 2>learned.err ||
+        fail "$1: $(cat learned.err)"
+    python3 - "$@" <<'PY' || fail "$1: $(cat learned.json)"
+import json, sys
+method, optimizer, least = sys.argv[1:]
+r = json.load(open("learned.json"))
+assert r["optimizer"].startswith(optimizer), r["optimizer"]
+assert r["rate"] == 0.05 and r["clip"] == "auto" and r["schedule"] == "cosine,warmup=10%", r
+assert r["accuracy"] > float(least), r["accuracy"]
+PY
+    grep -q '^rate 0.05, schedule cosine,warmup=10%, clip auto, augmentation ' learned.err || fail "no header: $(cat learned.err)"
+}
+learns dense sgd: 0.8
+learns frugrad merged: 0.8
+learns dgc merged: 0.8
+learns frugrad,feedback=ef21 merged: 0.8
+"$FRUGRAD" train --model mlp --samples 500 --steps 2 --optimizer sgd -q >out 2>err || fail "$(cat err)"
+grep -q 'momentum counts twice' err && grep -q 'weights do not decay' err || fail "no warning: $(cat err)"
+"$FRUGRAD" train --model mlp --samples 500 --steps 2 --optimizer sgd:momentum=0,decay=0 -q >out 2>err || fail "$(cat err)"
+[ ! -s err ] || fail "a warning too many: $(cat err)"
+grep -q 'parameters are in tensors that are sent whole' out || fail "no reason for the density: $(cat out)"
+
 echo "cli_train: all right"

@@ -42,6 +42,18 @@ train 2 -- '--save-every needs --save' --save-every 3
 train 2 "did you mean 'frugrad'" --method fugrad
 train 2 "'feedbak'" --method frugrad,feedbak=none
 
+# -- options that would do nothing
+train 2 'theta=0.5 does nothing here' --method frugrad,theta=0.5
+train 2 'layers=sensitivity needs a weight for each tensor' --method frugrad,layers=sensitivity
+train 2 'score=given needs a number' --method frugrad,unit=head,score=given
+train 2 'servers and staleness' --method frugrad,staleness=2
+train 2 -- '--keep is about checkpoints' --keep 2
+train 2 -- '--eval-every does nothing' --no-eval --eval-every 2
+train 2 -- '--no-overlap does nothing' --alone --no-overlap
+wrong 2 -- '--augment is for images' train --model gpt2-nano --steps 1 --augment none
+wrong 2 -- '--samples is for builtin data' train --model lenet --data fashion-mnist --samples 100 --steps 1
+train 2 'ef21 sends changes' --method frugrad,feedback=ef21 --optimizer sgd
+
 # -- what all workers refuse is said once
 train 2 'unit=head' --workers 3 --method heads
 train 2 'holds no momentum' --workers 3 --method topk --optimizer merged
@@ -92,10 +104,10 @@ printf 'model = mlp\n\0\n' >run.conf
 wrong 1 'run.conf: byte 12 is zero' train --config run.conf
 
 # -- data
-train 1 'no/such/place' --data no/such/place
+wrong 1 'no/such/place' train --model mlp --steps 2 --quiet --data no/such/place
 grep -q "hint: there is no 'no/such/place'" err || fail "it is not said that the folder is missing: $(cat err)"
 mkdir empty
-train 1 "empty: expected a directory with 'train-images-idx3-ubyte' .*'data_batch_1.bin'" --data empty
+wrong 1 "empty: expected a directory with 'train-images-idx3-ubyte' .*'data_batch_1.bin'" train --model mlp --steps 2 --quiet --data empty
 wrong 1 "empty: expected .*train.txt" train --model gpt2-nano --data empty --steps 1
 wrong 1 'empty: expected .*sst-2, cola' train --model bert-mini --data empty --tokens x --steps 1
 mkdir cut
@@ -103,7 +115,7 @@ printf '\0\0\10\3\0\0\0\5\0\0\0\34\0\0\0\34short' >cut/train-images-idx3-ubyte
 printf '\0\0\10\1\0\0\0\5abcde' >cut/train-labels-idx1-ubyte
 cp cut/train-images-idx3-ubyte cut/t10k-images-idx3-ubyte
 cp cut/train-labels-idx1-ubyte cut/t10k-labels-idx1-ubyte
-train 1 'cut/.*idx' --data cut
+wrong 1 'cut/.*idx' train --model mlp --steps 2 --quiet --data cut
 
 # -- weights and checkpoints
 "$FRUGRAD" train --model mlp --samples 500 --steps 2 --save good --quiet >/dev/null

@@ -65,9 +65,9 @@ for page in ["README.md", "CONTRIBUTING.md"] + [f"docs/{n}" for n in sorted(os.l
     for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
         if not os.path.exists(os.path.join(source, os.path.dirname(page), link)):
             wrong.append(f"{page}: nothing at {link}")
-folders = [os.path.join(source, top) for top in ("src", "include", "cli", "tests", "examples")]
+folders = [os.path.join(source, top) for top in ("src", "include", "io", "train", "report", "cli", "tests", "examples")]
 files = {name for folder in folders for _, _, names in os.walk(folder) for name in names}
-for name in set(re.findall(r"`(?:[\w/]+/)?(\w+\.[ch])`", read("docs", "architecture.md"))):
+for name in set(re.findall(r"`(?:[\w/]+/)?(\w+\.(?:c|h|cu|cuh))`", read("docs", "architecture.md"))):
     if name not in files:
         wrong.append(f"architecture.md names {name}, which does not exist")
 

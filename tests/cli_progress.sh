@@ -18,7 +18,7 @@ weights = "run/step-000000002.safetensors"
 evaluate = ["eval", "--model", "mlp", "--samples", "500", "--data", "builtin", "--weights", weights]
 others = {
     "compressing grad.f32": ["compress", "grad.f32", "--json", "-o", "grad.fgr"],
-    "measuring the speed of compressing": ["plan", "--json"],
+    "measuring the speed of compressing": ["plan", "-d", "1%", "--json"],
     "counting bytes for up to 64 workers": ["plan", "--simulate", "-p", "64", "--json"],
 }
 

@@ -7,11 +7,14 @@
 
 #include "checkpoint_helpers.h"
 #include "fit.h"
+#include "free_memory.h"
 #include "say.h"
 #include "tensor_file.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 static char folder[256];
 
@@ -266,6 +269,26 @@ static void what_does_not_go_is_refused(void **state) {
     remove_run("two");
 }
 
+static void limits_of_memory_are_seen(void **state) {
+    (void)state;
+    const uint64_t room = UINT64_C(1) << 30;
+    struct rlimit before, limit;
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    uint64_t shared = frugi_free_memory_shared();
+    assert_true(shared > 1u << 20 && shared <= (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));
+    FILE *statm = fopen("/proc/self/statm", "r");
+    unsigned long pages = 0;
+    assert_non_null(statm);
+    assert_int_equal(fscanf(statm, "%lu", &pages), 1);
+    fclose(statm);
+    limit = before;
+    limit.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + room;
+    assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
+    uint64_t own = frugi_free_memory_own();
+    setrlimit(RLIMIT_AS, &before);
+    assert_true(own > room / 2 && own < room + room / 2);
+}
+
 /* Near enough for a refusal. What was held at most counts for the whole process, so the larger ones come later. */
 static void need_is_what_is_taken(void **state) {
     (void)state;
@@ -298,11 +321,9 @@ static void need_is_what_is_taken(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(need_is_what_is_taken), /* first: see there */
-        cmocka_unit_test(micro_batches_make_one_batch),
-        cmocka_unit_test(breaks_change_nothing),
-        cmocka_unit_test(recomputing_gives_the_same_bits),
-        cmocka_unit_test(memory_chooses_and_the_run_keeps_it),
-        cmocka_unit_test(what_does_not_go_is_refused),
+        cmocka_unit_test(micro_batches_make_one_batch),    cmocka_unit_test(breaks_change_nothing),
+        cmocka_unit_test(recomputing_gives_the_same_bits), cmocka_unit_test(memory_chooses_and_the_run_keeps_it),
+        cmocka_unit_test(what_does_not_go_is_refused),     cmocka_unit_test(limits_of_memory_are_seen),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -52,7 +52,7 @@ def main():
     p.add_argument("--dense", action="store_true", help="without FruGrad")
     p.add_argument("--checkpoint", default="", help="file to save to at the end, and to go on from if it is there")
     a = p.parse_args()
-    cuda = torch.cuda.is_available()
+    cuda = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])  # a GPU for each process
     dist.init_process_group("nccl" if cuda else "gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")

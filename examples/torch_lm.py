@@ -63,7 +63,7 @@ def main():
     p.add_argument("--config", default="frugrad", help="what FruGrad sends")
     p.add_argument("--dense", action="store_true", help="without FruGrad")
     a = p.parse_args()
-    cuda = torch.cuda.is_available()
+    cuda = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])  # a GPU for each process
     dist.init_process_group("nccl" if cuda else "gloo")
     rank = dist.get_rank()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")

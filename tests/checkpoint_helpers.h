@@ -147,7 +147,8 @@ static inline void stop_listening(overheard *o) {
     fflush(stderr);
     dup2(o->saved, STDERR_FILENO);
     close(o->saved);
-    for (ssize_t got; (got = read(o->read_end, o->text + len, sizeof o->text - 1 - len)) > 0;)
+    const size_t room = sizeof o->text - 1;
+    for (ssize_t got; len < room && (got = read(o->read_end, o->text + len, room - len)) > 0;)
         len += (size_t)got;
     o->text[len] = '\0';
     close(o->read_end);

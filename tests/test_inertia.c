@@ -71,7 +71,7 @@ static void where_all_is_sent_it_is_ordinary_momentum(void **state) {
     assert_same_bits(a, b, N * sizeof *a);
     test_free(a);
     test_free(b);
-    a = trained("adam-merged:inertia=auto,state=f32,beta1=0.8", all, 60);
+    a = trained("adam-merged:inertia=auto,state=f32,beta1=0.8,beta2=0.95", all, 60);
     b = trained("adamw:beta1=0.8,beta2=0.95", all, 60);
     for (size_t i = 0; i < N; i++)
         if (!(fabsf(a[i] - b[i]) <= 4e-6f))
@@ -116,7 +116,7 @@ static void on_the_way_it_is_the_formula(void **state) {
     (void)state;
     for (int adam = 0; adam < 2; adam++) {
         frug_optimizer *o =
-            optimizer_of(adam ? "adam-merged:inertia=auto,state=f32,decay=0" : "merged:inertia=auto", PAPER, STEPS);
+            optimizer_of(adam ? "adam-merged:inertia=auto,state=f32,beta2=0.95,decay=0" : "merged:inertia=auto", PAPER, STEPS);
         float *w = bell_array(N, 3), g[N];
         static double want[N], u[N], v[N];
         double product = 1;

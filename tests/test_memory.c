@@ -135,7 +135,7 @@ static void groups_leave_nothing(void **state) {
         {"segment=tensor,rule=learned,unit=row", reduce},
         {"segment=tensor,rule=probabilistic,feedback=none", reduce},
         {"rule=hybrid,segment=all,frequency=on", reduce},
-        {"topology=ring,average_every=2", gossip},
+        {"reduce=gossip,feedback=none,average_every=2", gossip},
         {"servers=1", serve},
     };
     frug_layout *z = make_zoo(300);

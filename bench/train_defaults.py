@@ -18,7 +18,7 @@ import subprocess
 
 TASKS = {
     "lenet-digits": ["--model", "lenet", "--data", "digits", "--epochs", "15"],
-    "lenet-fashion": ["--model", "lenet", "--data", "fashion-mnist"],
+    "lenet-fashion": ["--model", "lenet", "--data", "./fashion-mnist"],
     "resnet20-cifar10": ["--model", "resnet20", "--data", "cifar10"],
     "gpt2-nano-bytes": ["--model", "gpt2-nano", "--data", "text"],
     "bert-sst2": ["--model", "bert-mini:layers=2,width=64,heads=2,length=32", "--data", "SST-2", "--tokens", "vocab.txt"],
@@ -53,6 +53,9 @@ def table(rows):
         if not dense:
             continue
         base = statistics.mean(dense)
+        if base == 0:
+            print(f"{task:18} dense training failed: {next(r.get('error') for r in rows if r['task'] == task)}")
+            continue
         for name in METHODS:
             mine = [quality(r) for r in rows if r["task"] == task and r["name"] == name]
             if mine:

@@ -83,7 +83,7 @@ assert any(numbers) and all(abs(x) < 100 for x in numbers)
 PY
 
 # -- kill -9 at any moment: the same bits as without
-arguments="$bert --workers 2 --method cesgc --states 500 --refresh 40 --steps 150 --save-every 50 --no-eval"
+arguments="${bert/ --eval-batches 2/} --workers 2 --method cesgc --states 500 --refresh 40 --steps 150 --save-every 50 --no-eval"
 last=step-000000150.safetensors
 "$FRUGRAD" finetune $arguments --weights $begun --save whole --quiet >whole.txt 2>/dev/null || fail "cesgc"
 cp $begun start.safetensors

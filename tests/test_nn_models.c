@@ -132,8 +132,9 @@ static void train_step(FILE *file, const golden *m, int threads) {
     if (fabs(loss - m->loss) > 1e-5 * m->loss)
         fail_msg("loss of %s: %.9g, PyTorch has %.9g", m->name, loss, m->loss);
     frugi_graph_backward(g, &sink.sink);
-    /* Rounding moves gradients by 2e-5 of their norm; but where it makes a unit that stands at zero switch, by more. */
-    compare_params(file, m, g, sink.grads, 1e-3);
+    /* Rounding moves gradients by 2e-5 of their norm; but where it makes a unit that stands at zero switch, which
+     * differs between BLAS kernels, by more: 1.3e-3 was seen with AVX-512. A wrong gradient is off by a good part. */
+    compare_params(file, m, g, sink.grads, 5e-3);
     free(batch.pixels);
     free(batch.targets);
     free(sink.grads);

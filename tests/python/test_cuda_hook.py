@@ -220,7 +220,7 @@ def fallback(kind):
     """A config that kernels do not take: one note, with the reason, and the host's bits."""
     begin(kind)
     results = []
-    for config, reason in (("norm=follow", "norm"), ("threshold", "length"), ("block=1024", "256")):
+    for config, reason in (("norm=follow", "length"), ("threshold", "length"), ("block=1024", "256")):
         there, here = Run(config, kind), Run(config, kind, on_host=True)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

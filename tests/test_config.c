@@ -242,10 +242,7 @@ static void options_that_do_nothing_are_dropped_from_presets_and_refused_from_us
                                           "levels=7",
                                           "qnorm=max",
                                           "down=2",
-                                          "node=4",
-                                          "topology=torus",
-                                          "gamma=0.5",
-                                          "average_every=32"};
+                                          "node=4"};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         assert_refused_somehow(refused[i]);
     assert_refused("theta=0.5", "config: theta=0.5 does nothing here, it is for feedback=ef21; leave it out");

@@ -133,8 +133,9 @@ static void train_step(FILE *file, const golden *m, int threads) {
         fail_msg("loss of %s: %.9g, PyTorch has %.9g", m->name, loss, m->loss);
     frugi_graph_backward(g, &sink.sink);
     /* Rounding moves gradients by 2e-5 of their norm; but where it makes a unit that stands at zero switch, which
-     * differs between BLAS kernels, by more: 1.3e-3 was seen with AVX-512. A wrong gradient is off by a good part. */
-    compare_params(file, m, g, sink.grads, 5e-3);
+     * differs between BLAS kernels, by more: 7e-3 was seen with AVX-512. Operations are held to rounding by
+     * test_nn_vision; here a branch that is missing would be off by a good part of the norm. */
+    compare_params(file, m, g, sink.grads, 5e-2);
     free(batch.pixels);
     free(batch.targets);
     free(sink.grads);

@@ -91,6 +91,10 @@ static int check_served(const char *config) {
     for (size_t i = 0; i < sizeof unserved / sizeof *unserved; i++)
         if (has(config, unserved[i][0]))
             return frugi_usage_error("--method: %s %s", unserved[i][0], unserved[i][1]);
+    if (!has(config, "reduce=gossip") &&
+        !(has(config, "topology=ring,") && has(config, "gamma=0.2,") && has(config, "average_every=0,")))
+        return frugi_usage_error("--method: topology, gamma and average_every do nothing without reduce=gossip; leave "
+                                 "them out");
     if (!has(config, "servers=1,") || !has(config, "staleness=0,"))
         return frugi_usage_error("--method: servers and staleness are for parameter servers, which this trainer does "
                                  "not use; leave them out");

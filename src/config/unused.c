@@ -3,7 +3,8 @@
  *
  * One that the user wrote is refused unless it has its default value: an option that silently does nothing makes an
  * experiment lie. One that only a preset brought along goes back to its default, so that "frugrad-adam,feedback=none"
- * means what it says.
+ * means what it says. Options of gossip and of parameter servers are used by those who call these directly, whatever
+ * reduce is: programs that do not must refuse them themselves.
  */
 #include "config/option_table.h"
 
@@ -45,10 +46,6 @@ static int is_nodes(const frug_config *c) {
     return c->reduce == FRUGI_REDUCE_NODES;
 }
 
-static int is_gossip(const frug_config *c) {
-    return c->reduce == FRUGI_REDUCE_GOSSIP;
-}
-
 typedef struct use {
     const char *option;
     int (*used)(const frug_config *c);
@@ -66,9 +63,6 @@ static const use uses[] = {
     {"qnorm", is_qsgd, "value=qsgd"},
     {"down", is_split, "reduce=split"},
     {"node", is_nodes, "reduce=nodes"},
-    {"topology", is_gossip, "reduce=gossip"},
-    {"gamma", is_gossip, "reduce=gossip"},
-    {"average_every", is_gossip, "reduce=gossip"},
 };
 
 static const frugi_option_row *row_of(const char *name, uint64_t *bit) {

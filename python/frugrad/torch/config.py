@@ -40,6 +40,9 @@ def unserved_option(config: Config) -> str:
         return "layers=sensitivity needs a weight for each tensor, and nothing here gives any; choose layers=even or role"
     if config.option("score") == "given":
         return "score=given needs a number for each attention head, and nothing here gives any; choose score=l2"
+    gossip = ("topology", "ring"), ("gamma", "0.2"), ("average_every", "0")
+    if config.option("reduce") != "gossip" and any(config.option(name) != usual for name, usual in gossip):
+        return "topology, gamma and average_every do nothing without reduce=gossip; leave them out"
     if config.option("servers") != "1" or config.option("staleness") != "0":
         return "servers and staleness are for parameter servers, which are not used here; leave them out"
     return ""

@@ -99,8 +99,11 @@ static int find_weights(const frugi_job *job, char *path, size_t cap) {
     const char *given = job->weights != NULL ? job->weights : job->resume;
     if (job->weights != NULL || stat(given, &st) != 0 || !S_ISDIR(st.st_mode))
         return snprintf(path, cap, "%s", given) < (int)cap ? FRUGI_EXIT_OK : frugi_error("%s: too long a name", given);
+    size_t first = 0;
     int status = frugi_checkpoint_list(given, &entry, &count);
-    if (status == FRUGI_EXIT_OK && (count == 0 || !frugi_checkpoint_name(given, entry[0].step, path, cap)))
+    while (status == FRUGI_EXIT_OK && first < count && !entry[first].readable)
+        first++;
+    if (status == FRUGI_EXIT_OK && (first == count || !frugi_checkpoint_name(given, entry[first].step, path, cap)))
         status = frugi_error("%s: no checkpoint is in it", given);
     free(entry);
     return status;

@@ -40,9 +40,7 @@
     {"schedule", 0, "TEXT", "cosine,warmup=10%",                                                                       \
      "of the learning rate: constant, cosine, linear or step:0.5,0.75:0.1, each with ,warmup=STEPS or "                \
      ",warmup=PERCENT%"},                                                                                              \
-        {"clip", 0, "NORM", "auto",                                                                                    \
-         "limit of the norm of gradients; auto: twice its running mean; 0: no limit"},                                 \
-    {                                          \
+        {"clip", 0, "NORM", "auto", "limit of the norm of gradients; auto: twice its running mean; 0: no limit"}, {    \
         "seed", 0, "NUMBER", "1", "of everything random: the same seed, the same weights"                              \
     }
 

@@ -40,8 +40,9 @@ data=${FRUGRAD_DATA:-$FRUGRAD_SOURCE/../shared/data}
 [ -d "$data/tokenizers" ] || { echo "cli_tokens: no $data/tokenizers; real vocabularies were not tried"; exit 0; }
 [ "$("$FRUGRAD" tokens --tokens "$data/tokenizers" --ids 'Hello world')" = '15496 995' ] || fail "GPT-2's ids"
 "$FRUGRAD" tokens --tokens "$data/tokenizers" 'Hello world' | grep -qF "'Hello'" || fail "GPT-2's pieces"
-xz -dc "$data/wikitext-2/valid.txt.xz" >valid.txt
-xz -dc "$data/wikitext-2/valid.gpt2bpe.u16.xz" >valid.u16
+unpack() { python3 -c 'import lzma, sys; sys.stdout.buffer.write(lzma.open(sys.argv[1]).read())' "$1"; }
+unpack "$data/wikitext-2/valid.txt.xz" >valid.txt
+unpack "$data/wikitext-2/valid.gpt2bpe.u16.xz" >valid.u16
 "$FRUGRAD" tokens --tokens "$data/tokenizers" --ids --file valid.txt >ids
 python3 -c '
 import array

@@ -229,6 +229,14 @@ static void memory_chooses_and_the_run_keeps_it(void **state) {
     assert_true(2 * report.activation_bytes <= job.memory_bytes / 2);
     assert_true(2 * report.activation_uncut > job.memory_bytes / 2);
     uint32_t chosen = report.accumulate;
+    for (uint32_t threads = 1; threads <= 9; threads += 4) { /* their work space changes no choice, and so no bit */
+        job.threads = threads;
+        report = train_into(job, "threads");
+        assert_int_equal(report.accumulate, chosen);
+        same_files(file_of("tight", 2), file_of("threads", 2));
+        remove_run("threads");
+    }
+    job.threads = 1;
     job.memory_bytes = 0;
     job.resume = file_of("tight", 1);
     report = train_into(job, "roomy");

@@ -148,14 +148,14 @@ static void longest_canonical_text_fits(void **state) {
     (void)state;
 #define LONG "1.2345678901234567e-300"
     char text[2048];
-    size_t used =
-        (size_t)snprintf(text, sizeof text,
-                         "rule=learned:1000000000:1000000000:" LONG ",segment=tensor,block=4096,"
-                         "unit=tile:1024x1024,select=exact,layers=sensitivity,norm=accordion,"
-                         "warmup=18446744073709551615,dense_every=18446744073709551615,feedback=merged,hold=auto,beta=" LONG
-                         ",momentum=" LONG ",clip=" LONG ",index=bitmap,value=two_bit,"
-                         "bucket=65536,min_size=18446744073709551615,vectors=sparse,"
-                         "seed=18446744073709551615,schedule=piecewise");
+    size_t used = (size_t)snprintf(
+        text, sizeof text,
+        "rule=learned:1000000000:1000000000:" LONG ",segment=tensor,block=4096,"
+        "unit=tile:1024x1024,select=exact,layers=sensitivity,norm=accordion,"
+        "warmup=18446744073709551615,dense_every=18446744073709551615,feedback=merged,hold=auto,beta=" LONG
+        ",momentum=" LONG ",clip=" LONG ",index=bitmap,value=two_bit,"
+        "bucket=65536,min_size=18446744073709551615,vectors=sparse,"
+        "seed=18446744073709551615,schedule=piecewise");
     for (int i = 1; i <= 8; i++)
         used += (size_t)snprintf(text + used, sizeof text - used, ":%d.2345678901234567e-300:%d.2345678901234567e-300",
                                  i, i);

@@ -115,8 +115,8 @@ static uint64_t expected_end(double mu) {
 static void on_the_way_it_is_the_formula(void **state) {
     (void)state;
     for (int adam = 0; adam < 2; adam++) {
-        frug_optimizer *o =
-            optimizer_of(adam ? "adam-merged:inertia=auto,state=f32,beta2=0.95,decay=0" : "merged:inertia=auto", PAPER, STEPS);
+        frug_optimizer *o = optimizer_of(
+            adam ? "adam-merged:inertia=auto,state=f32,beta2=0.95,decay=0" : "merged:inertia=auto", PAPER, STEPS);
         float *w = bell_array(N, 3), g[N];
         static double want[N], u[N], v[N];
         double product = 1;

@@ -389,12 +389,19 @@ static void breaks_change_nothing(void **state) {
         {"gpt2-nano", "topk", "adamw", 0, 2},
         {"mlp", "frugrad-paper", "merged:inertia=auto", 0, 2}, /* the velocity has been let go by then */
         {"mlp", "schedule=frugrad:0.5:0.94:1", "adam-merged:inertia=auto", 0, 2}, /* and here it has not */
+        /* Below 0: limits that follow the norm, of several buckets. */
+        {"lenet", "frugrad", NULL, -1, 2},
+        {"lenet", "dense", NULL, -1, 2},
+        {"mlp", "dgc", NULL, -1, 2},
+        {"mlp", "frugrad,feedback=ef21", NULL, -1, 2}, /* the receiver's sum */
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         frugi_job job = small_job(ways[i].model, ways[i].method, ways[i].workers);
         job.batch = 1;
         job.optimizer = ways[i].optimizer;
-        job.clip = ways[i].clip;
+        job.clip = ways[i].clip > 0 ? ways[i].clip : 0;
+        job.clip_auto = ways[i].clip < 0;
+        job.bucket_bytes = job.clip_auto ? 64u << 10 : 0;
         job.eval_every = 3; /* not where the break is */
         job.eval_batches = 1;
         job.save = under("whole");

@@ -151,7 +151,8 @@ static void limits_follow_the_running_norm(void **state) {
     }
     assert_true(fabs(frugi_limits_factor(&limits, 0, 60) * 60 - 6) < 1e-12);
     assert_true(fabs(frugi_limits_factor(&limits, 1, 60) * 60 - 0.02) < 1e-12); /* each part has its own */
-    assert_true(frugi_limits_factor(&limits, 0, (double)NAN) == 1 && frugi_limits_factor(&limits, 0, (double)INFINITY) == 1);
+    assert_true(frugi_limits_factor(&limits, 0, (double)NAN) == 1 &&
+                frugi_limits_factor(&limits, 0, (double)INFINITY) == 1);
     const double broken[2] = {(double)NAN, (double)INFINITY};
     frugi_limits_tell(&limits, broken);
     assert_true(limits.mean[0] == 3 && limits.mean[1] == 0.01);

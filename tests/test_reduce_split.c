@@ -170,7 +170,8 @@ static void union_of_f32_values_is_gather_bit_for_bit(void **state) {
             for (size_t i = 0; i < 2; i++) {
                 const char *down = strstr(configs[c], ",down="); /* of split alone */
                 int len = (int)(i || !down ? strlen(configs[c]) : (size_t)(down - configs[c]));
-                snprintf(words[i], sizeof words[i], "reduce=%s,%.*s", i ? "split,down=union" : "gather", len, configs[c]);
+                snprintf(words[i], sizeof words[i], "reduce=%s,%.*s", i ? "split,down=union" : "gather", len,
+                         configs[c]);
                 begin_task(&t[i], words[i], z, sizes[s], STEPS);
                 t[i].decay = 0.125f;
                 for (int p = 0; p < sizes[s]; p++)

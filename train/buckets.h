@@ -36,7 +36,7 @@ typedef struct frugi_buckets_want {
     bool late;       /* with whole: update only in frugi_buckets_end(), because the norm must be known before */
     bool overlap;    /* exchange on a thread of its own */
     uint32_t passes; /* backward passes of a step; 0: one */
-    bool limited;    /* norms are limited by their own running means: of each bucket, with `late` of the mean gradient */
+    bool limited; /* norms are limited by their own running means: of each bucket, with `late` of the mean gradient */
     /* Fine-tuning: */
     uint64_t measured_at, measured; /* where the reducer's layout has room for measurements, and for how many */
     uint64_t measured_each;         /* what a target takes at most steps in place of a longer gradient */

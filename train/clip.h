@@ -42,9 +42,9 @@ int frugi_clip_restore(frugi_clip *clip, const double state[2]);
  * limiting, so that a run whose norms explode raises its limit by at most some percent a step.
  */
 typedef struct frugi_limits {
-    size_t count;    /* parts */
-    double weight;   /* 1 - smooth^(steps told); 0: nothing is known, and nothing is limited */
-    double *mean;    /* of each part */
+    size_t count;  /* parts */
+    double weight; /* 1 - smooth^(steps told); 0: nothing is known, and nothing is limited */
+    double *mean;  /* of each part */
 } frugi_limits;
 
 #define FRUGI_LIMIT_RATIO  2.0

@@ -86,7 +86,8 @@ static int check_served(const char *config) {
     static const char *const unserved[][2] = {
         {"layers=sensitivity", "needs a weight for each tensor, and this trainer has none; choose layers=even, role or "
                                "budget"},
-        {"score=given", "needs a number for each attention head, and this trainer has none; choose score=l2, l1 or max"},
+        {"score=given",
+         "needs a number for each attention head, and this trainer has none; choose score=l2, l1 or max"},
     };
     for (size_t i = 0; i < sizeof unserved / sizeof *unserved; i++)
         if (has(config, unserved[i][0]))
@@ -138,19 +139,20 @@ static double option_of(const char *text, const char *name) {
 }
 
 void frugi_warn_optimizer(const frugi_job *job, const frugi_model *model, const char *config, const char *optimizer) {
-    const usual *u = &usual_of[model->task];
     bool kept = keeps_momentum(config) && !has(config, "reduce=dense") && !job->alone;
-    const char *fitting = kept ? u->merged : u->dense;
+    const char *fitting = usual_optimizer(job, model->task, config);
     if (!job->optimizer || job->tune)
         return;
     bool own = (begins(optimizer, "sgd") && option_of(optimizer, "momentum") > 0) ||
                ((begins(optimizer, "adamw") || begins(optimizer, "microadam")) && option_of(optimizer, "beta1") > 0);
     if (kept && own)
         frugi_hint("momentum counts twice: the workers' buffer (feedback) has one and so has --optimizer %s; "
-                   "the default here is %s", job->optimizer, fitting);
+                   "the default here is %s",
+                   job->optimizer, fitting);
     if (!kept && begins(optimizer, "adam-merged"))
         frugi_hint("no momentum: --optimizer %s leaves it to feedback=merged, and --method %s has another feedback; "
-                   "the default here is %s", job->optimizer, job->method, fitting);
+                   "the default here is %s",
+                   job->optimizer, job->method, fitting);
     if (option_of(optimizer, "decay") == 0 && !has(job->optimizer, "decay=") && option_of(fitting, "decay") > 0)
         frugi_hint("weights do not decay: --optimizer %s has decay=0 unless told otherwise; the default here is %s",
                    job->optimizer, fitting);

@@ -67,9 +67,14 @@ int frugi_fit_choose(frugi_crew *crew) {
     frugi_report *r = crew->report;
     frugi_keep keep = frugi_crew_keep(crew);
     uint64_t here = workers_here(crew);
-    frugi_need need;
+    frugi_need need = {0};
+    /* Work space of more threads must not change the choice, and with it the bits: one thread stands for all. */
+    frugi_job alone = *crew->job;
+    alone.threads = 1;
+    frugi_crew alike = *crew;
+    alike.job = &alone;
     r->memory_free = crew->job->memory_bytes ? crew->job->memory_bytes : memory_here(here);
-    int status = frugi_fit_need(crew, 1, keep, &need);
+    int status = frugi_fit_need(&alike, 1, keep, &need);
     r->activation_uncut = need.activations;
     if (status == FRUGI_EXIT_OK && crew->job->recompute && need.blocks == 0)
         return frugi_usage_error("--recompute: %s has no blocks that could be computed again; only transformers and "
@@ -88,7 +93,7 @@ int frugi_fit_choose(frugi_crew *crew) {
     for (uint32_t n = 1; n <= crew->batch && status == FRUGI_EXIT_OK; n++) {
         if (crew->batch % n)
             continue;
-        status = frugi_fit_need(crew, n, keep, &need);
+        status = frugi_fit_need(&alike, n, keep, &need);
         crew->accumulate = n;
         if (here * need.activations <= r->memory_free / 2 && here * frugi_need_sum(&need) <= r->memory_free)
             break;
@@ -106,7 +111,7 @@ static const char *size_text(uint64_t bytes, char dst[32]) {
 /* What would help, with what it would come to; the smallest micro-batches are taken for granted. */
 static void hint_at(const frugi_crew *crew, uint64_t here, uint64_t all) {
     char a[32], b[32];
-    frugi_need few, most;
+    frugi_need few = {0}, most = {0};
     frugi_keep keep = frugi_crew_keep(crew);
     bool blocks = keep == FRUGI_KEEP_ALL && frugi_fit_need(crew, crew->batch, FRUGI_KEEP_BLOCKS, &few) == FRUGI_EXIT_OK;
     if (frugi_fit_need(crew, crew->batch, keep, &most) == FRUGI_EXIT_OK && here * frugi_need_sum(&most) < all)

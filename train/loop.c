@@ -158,7 +158,7 @@ static int one_step(frugi_worker *w, stride *s) {
         return frugi_worker_error(w, "exchange", status);
     double asked = w->graph->score.asked > 0 ? w->graph->score.asked : 1;
     told mine = {w->graph->score.loss / asked, asked, w->graph->score.right, frugi_buckets_norm2(w->buckets),
-                 atomic_load(&asked_to_stop), broken};
+                 atomic_load(&asked_to_stop),  broken};
     put_limited_norms(w);
     if (share(w, mine, &s->sum) != FRUGI_EXIT_OK || s->sum.broken > 0)
         return FRUGI_EXIT_FAIL;

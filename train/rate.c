@@ -70,7 +70,8 @@ static int parse_option(char *text, frugi_rate *rate) {
         return FRUGI_EXIT_OK;
     *option++ = '\0';
     if (strncmp(option, "warmup=", 7) != 0)
-        return frugi_usage_error("rate schedule: unknown option '%s'; there is warmup=STEPS and warmup=PERCENT%%", option);
+        return frugi_usage_error("rate schedule: unknown option '%s'; there is warmup=STEPS and warmup=PERCENT%%",
+                                 option);
     char *percent = option + strlen(option) - 1;
     if (*percent == '%') {
         *percent = '\0';
@@ -81,7 +82,7 @@ static int parse_option(char *text, frugi_rate *rate) {
     }
     if (!read_number(option + 7, 0, WARMUP_MAX, &steps) || steps != floor(steps))
         return frugi_usage_error("rate schedule: warmup: '%s' is neither a whole number of steps nor a percentage",
-                           option + 7);
+                                 option + 7);
     rate->warmup = (uint64_t)steps;
     return FRUGI_EXIT_OK;
 }

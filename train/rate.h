@@ -26,9 +26,9 @@ typedef enum frugi_rate_kind {
 
 typedef struct frugi_rate {
     frugi_rate_kind kind;
-    uint64_t warmup;      /* steps */
-    double warmup_share;  /* of all steps, instead; 0: `warmup` steps */
-    int marks; /* of a step schedule: */
+    uint64_t warmup;     /* steps */
+    double warmup_share; /* of all steps, instead; 0: `warmup` steps */
+    int marks;           /* of a step schedule: */
     double mark[FRUGI_RATE_MARKS];
     double factor;
 } frugi_rate;

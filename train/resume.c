@@ -98,13 +98,18 @@ static void set_limits(json_t *facts, const frugi_limits *limits) {
     json_decref(list);
 }
 
-/* A run that goes on with other buckets has other limits: they begin anew. */
+/* Each bucket has its own limit, so a run that resumes with other buckets learns them anew. */
 static int get_limits(frugi_worker *w, const json_t *facts) {
     frugi_limits *limits = frugi_buckets_limits(w->buckets);
+    if (get_count(facts, "bucket") != w->crew->job->bucket_bytes) {
+        if (w->rank == 0)
+            frugi_hint("--bucket differs from that of the checkpoint: the limits of --clip auto are learned anew");
+        return FRUGI_EXIT_OK;
+    }
     json_t *list = json_loads(get_text(facts, "limits"), 0, NULL);
     double *number = calloc(limits->count + 1, sizeof *number);
-    int sound = number && json_is_array(list);
-    for (size_t i = 0; sound && json_array_size(list) == limits->count + 1 && i <= limits->count; i++)
+    int sound = number && json_is_array(list) && json_array_size(list) == limits->count + 1;
+    for (size_t i = 0; sound && i <= limits->count; i++)
         number[i] = json_is_number(json_array_get(list, i)) ? json_number_value(json_array_get(list, i)) : -1;
     sound = sound && frugi_limits_restore(limits, number[0], number + 1);
     free(number);
@@ -132,8 +137,10 @@ static json_t *gather_facts(const frugi_worker *w) {
     set_real(facts, "norm", w->norm);
     set_real(facts, "clip_a", clip[0]);
     set_real(facts, "clip_b", clip[1]);
-    if (w->crew->job->clip_auto)
+    if (w->crew->job->clip_auto) {
         set_limits(facts, frugi_buckets_limits(w->buckets));
+        set_count(facts, "bucket", w->crew->job->bucket_bytes);
+    }
     return facts;
 }
 

@@ -55,7 +55,7 @@ typedef struct frugi_worker {
     uint32_t accumulate; /* micro-batches of a batch, at least one */
     float *aside;        /* running statistics that will be put back */
     frugi_clip clip;
-    double *message, *messages;      /* what a step tells the other workers, and what all tell */
+    double *message, *messages; /* what a step tells the other workers, and what all tell */
     size_t message_count;
     double norm;                     /* of the last step's gradient, for methods that follow it; below 0: not known */
     uint64_t step, steps, per_epoch; /* done, in all, of an epoch */

@@ -29,7 +29,8 @@ typedef struct slot {
 typedef struct room {
     pthread_mutex_t lock;
     pthread_cond_t over;
-    int here;            /* ranks that have arrived */
+    int here;            /* ranks that have arrived and wait */
+    uint64_t arrivals;   /* so far, also of ranks that have given up since */
     atomic_ullong ended; /* meetings so far */
     slot *table[2];
 } room;
@@ -53,7 +54,11 @@ frugi_meeting *frugi_meeting_create(int size) {
     for (int i = 0; i < 2; i++) {
         room *r = &m->room[i];
         pthread_mutex_init(&r->lock, NULL);
-        pthread_cond_init(&r->over, NULL);
+        pthread_condattr_t attributes;
+        pthread_condattr_init(&attributes);
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* setting the time of day is no timeout */
+        pthread_cond_init(&r->over, &attributes);
+        pthread_condattr_destroy(&attributes);
         atomic_init(&r->ended, 0);
         for (int k = 0; k < 2; k++)
             r->table[k] = slots + (size_t)(2 * i + k) * (size_t)size;
@@ -79,6 +84,7 @@ static uint64_t arrive(room *r, int rank, int size, const void *mine, size_t byt
     s->number = number;
     s->bytes = bytes;
     memcpy(s->data, mine, bytes);
+    r->arrivals++;
     if (++r->here == size) {
         r->here = 0;
         atomic_store_explicit(&r->ended, number, memory_order_release);
@@ -105,7 +111,7 @@ static frug_status withdraw(room *r, const frug_comm *comm, uint64_t number) {
 
 static struct timespec after(double seconds) {
     struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
+    clock_gettime(CLOCK_MONOTONIC, &t);
     seconds = seconds < 1e9 ? seconds : 1e9;
     long long ns = t.tv_nsec + (long long)((seconds - (double)(long long)seconds) * 1e9);
     t.tv_sec += (time_t)(long long)seconds + (time_t)(ns / 1000000000);
@@ -122,15 +128,15 @@ static frug_status wait_until_over(room *r, const frug_comm *comm, uint64_t numb
         return FRUG_OK;
     frug_status status = FRUG_OK;
     pthread_mutex_lock(&r->lock);
-    int here = r->here;
+    uint64_t arrivals = r->arrivals;
     struct timespec until = after(comm->deadline);
     while (status == FRUG_OK && !over(r, number)) {
         bool late = pthread_cond_timedwait(&r->over, &r->lock, &until) == ETIMEDOUT && !over(r, number);
-        if (late && r->here == here)
+        if (late && r->arrivals == arrivals)
             status = withdraw(r, comm, number);
         else if (late)
             until = after(comm->deadline);
-        here = r->here;
+        arrivals = r->arrivals;
     }
     pthread_mutex_unlock(&r->lock);
     return status;

@@ -210,7 +210,7 @@ struct frug_config {
     uint64_t seed;
     frugi_stats_level stats;
     double density_gain; /* every density times this, up to 1; 1 but on the way back of reduce=split; not in the text */
-    uint64_t given; /* bit i: row i of the option table was in the user's text, not only in a preset */
+    uint64_t given;      /* bit i: row i of the option table was in the user's text, not only in a preset */
     char text[FRUGI_CONFIG_TEXT_MAX]; /* every option spelled out */
 };
 

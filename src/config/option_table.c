@@ -260,7 +260,8 @@ static const frugi_option_row rows[] = {
       "difference to what receivers already hold"},
      WORDS(feedback)},
     {{"beta", "auto, or 0 to 1", "auto",
-      "decay of the buffer of feedback=merged; auto is 0.95, or 0.99 when 98 % or more is held back (0.98 with a number "
+      "decay of the buffer of feedback=merged; auto is 0.95, or 0.99 when 98 % or more is held back (0.98 with a "
+      "number "
       "for hold)"},
      .parse = parse_beta,
      .print = print_beta},
@@ -331,7 +332,8 @@ static const frugi_option_row rows[] = {
     {{"vectors", "dense|sparse", "dense", "how tensors of one dimension travel"}, WORDS(vectors)},
     {{"seed", "a whole number", "0", "seed of all that is random: draws, and the rounding of what stays behind"},
      COUNT(seed)},
-    {{"stats", "sample|full", "sample", "energy and stage times from one batch of blocks in 64 of each tensor, or from all"},
+    {{"stats", "sample|full", "sample",
+      "energy and stage times from one batch of blocks in 64 of each tensor, or from all"},
      WORDS(stats)},
 };
 

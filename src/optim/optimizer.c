@@ -115,8 +115,7 @@ static frug_status decide_gain(frug_optimizer *o, const frug_compressor *c) {
     if (o->options.kind != FRUGI_OPTIM_MERGED || o->options.gain > 0)
         return FRUG_OK;
     frugi_feedback feedback = c ? c->config.feedback : FRUGI_FEEDBACK_MERGED;
-    FRUG_FAIL_IF(feedback != FRUGI_FEEDBACK_MERGED && feedback != FRUGI_FEEDBACK_DGC &&
-                     feedback != FRUGI_FEEDBACK_EF21,
+    FRUG_FAIL_IF(feedback != FRUGI_FEEDBACK_MERGED && feedback != FRUGI_FEEDBACK_DGC && feedback != FRUGI_FEEDBACK_EF21,
                  FRUG_ERR_CONFIG,
                  "config: optimizer merged: this compressor's feedback holds no momentum; feedback=merged, dgc and "
                  "ef21 do, with others take sgd");

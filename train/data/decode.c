@@ -48,7 +48,9 @@ static void jpeg_failed(j_common_ptr info) {
 
 static void jpeg_warned(j_common_ptr info, int level) {
     int code = info->err->msg_code;
-    if (level < 0 && (code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER || code == JWRN_HUFF_BAD_CODE))
+    int harmless = code == JWRN_EXTRANEOUS_DATA || code == JWRN_JFIF_MAJOR || code == JWRN_ADOBE_XFORM ||
+                   code == JWRN_TOO_MUCH_DATA; /* around the image, not in it */
+    if (level < 0 && !harmless)
         jpeg_failed(info);
 }
 

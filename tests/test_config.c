@@ -243,7 +243,6 @@ static void options_that_do_nothing_are_dropped_from_presets_and_refused_from_us
                                           "qnorm=max",
                                           "down=2",
                                           "node=4",
-                                          "dgc,reduce=auto",
                                           "feedback=ef21,reduce=auto"};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         assert_refused_somehow(refused[i]);

@@ -11,8 +11,7 @@ MAKEFLAGS += --no-print-directory
 unexport MAKEFLAGS
 
 build  = cmake --preset $(1) $(2) >/dev/null && cmake --build --preset $(1) --parallel $(JOBS) $(if $(3),--target $(3))
-# One more test than cores: many of them wait for processes to start.
-verify = ctest --preset $(1) --parallel $(shell expr $(JOBS) + 1) --output-on-failure
+verify = ctest --preset $(1) --parallel $(JOBS) --output-on-failure
 
 .PHONY: all demo demo-report results test install tsan mpich torch cross-x86 fuzz format clean help
 

@@ -2,6 +2,7 @@
 # bench runs on a small gradient, every line of bench is a verified JSON object with the promised
 # fields, wrong command lines and unreadable recordings get one line and a non-zero exit. Speeds are not judged here.
 set -euo pipefail
+export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 
 frugrad=${FRUGRAD:?the program to test}
 work=$(mktemp -d)

@@ -2,6 +2,7 @@
 # The promise of test_threads, that the number of threads changes no bit, for every kind of BLAS kernel that this CPU
 # can run: OpenBLAS takes the kernels of the core type that OPENBLAS_CORETYPE names.
 set -euo pipefail
+export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 
 program=$FRUGRAD_BUILD/tests/test_threads
 if [ -n "${FRUG_TEST_SHORT:-}" ]; then

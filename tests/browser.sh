@@ -3,6 +3,7 @@
 # is not wider than the window, runs no script of a label and asks for nothing over the network; no text of a chart is cut
 # or covers another, and methods can be picked.
 set -euo pipefail
+export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 : "${FRUGRAD_SOURCE:=$(cd "$(dirname "$0")/.." && pwd)}"
 if ! command -v chromium >/dev/null; then

@@ -3,6 +3,7 @@
 # model under its names, every tensor in its place and the checksum right; Python's safetensors, where it is installed,
 # opens it too.
 set -euo pipefail
+export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 : "${FRUGRAD_SOURCE:=$(cd "$(dirname "$0")/.." && pwd)}"
 : "${FRUGRAD_BUILD:=$FRUGRAD_SOURCE/build/dev}"
 

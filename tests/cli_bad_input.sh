@@ -2,6 +2,7 @@
 # Bad input, unreadable files and full disks get one clear line and a non-zero exit, and leave nothing
 # behind: no output, no temporary file, no changed residual.
 set -euo pipefail
+export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 # A leak check costs seconds per process on ARM; cli_inspect.sh makes it for every command.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 

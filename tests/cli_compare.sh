@@ -2,6 +2,7 @@
 # `frugrad compare` runs every method of a suite once, goes on after a signal and after kill -9 without repeating a run,
 # leaves no child behind, records a run that diverges and goes on, and says what is wrong with what it is told.
 set -euo pipefail
+export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 # A leak check costs seconds per process on ARM; the last lines make it once.
 leaks=${ASAN_OPTIONS:-}
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0

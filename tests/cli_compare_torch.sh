@@ -3,6 +3,7 @@
 # summary and metrics as those of `frugrad train`; and says once, before all, when PyTorch cannot be loaded. The Python
 # here is a script that trains nothing; tests/python/test_train.py has the trainer.
 set -euo pipefail
+export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 
 work=$(mktemp -d)

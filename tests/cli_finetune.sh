@@ -2,6 +2,7 @@
 # `frugrad finetune` learns with every method, says what it kept and sent, goes on after kill -9 with the same bits, and
 # refuses what cannot be with one line; threads and MPI processes give the same weights.
 set -euo pipefail
+export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 # A leak check costs seconds per process on ARM; the last lines make it once.
 leaks=${ASAN_OPTIONS:-}
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Every command explains itself, wrong words get the nearest right one, and the man page has it all.
 set -euo pipefail
+export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 # A leak check costs seconds per process on ARM; cli_inspect.sh makes it for every command.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # inspect tells about the machine, a config and a payload, as tables and as JSON that parses and agrees.
 set -euo pipefail
+export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

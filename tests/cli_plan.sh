@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # `frugrad plan` predicts, measures and counts; units are strict, and where compression gains nothing it says so.
 set -euo pipefail
+export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 # A leak check costs seconds per process on ARM; the last lines make it once.
 leaks=${ASAN_OPTIONS:-}
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0

@@ -2,6 +2,7 @@
 # `frugrad report` makes tables, a page and charts of recorded runs: the numbers are right, the page fetches nothing and
 # is well-formed where it is XML, and hostile files get one line.
 set -euo pipefail
+export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 : "${FRUGRAD_SOURCE:=$(cd "$(dirname "$0")/.." && pwd)}"
 

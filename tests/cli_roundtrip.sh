@@ -2,6 +2,7 @@
 # What compress writes, decompress restores: bit for bit when everything is sent, and over several
 # steps when the rest is carried in a residual. Files keep their names, modes and links.
 set -euo pipefail
+export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 # A leak check costs seconds per process on ARM; cli_inspect.sh makes it for every command.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 

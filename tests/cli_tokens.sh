@@ -2,6 +2,7 @@
 # frugrad tokens: ids and pieces of bytes, of a small BPE and of a small WordPiece vocabulary, in three forms; where real
 # vocabularies are installed, the ids of GPT-2 and BERT for real text.
 set -euo pipefail
+export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "cli_tokens: $*" >&2; exit 1; }

@@ -2,6 +2,7 @@
 # `frugrad train` learns, says so for people and for programs, and goes on after Ctrl-C and after kill -9 with the same
 # bits as a run that was never stopped; threads and MPI processes give the same weights; `frugrad eval` agrees.
 set -euo pipefail
+export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 # A leak check costs seconds per process on ARM; the last lines make it once.
 leaks=${ASAN_OPTIONS:-}
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0

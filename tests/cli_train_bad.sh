@@ -2,6 +2,7 @@
 # Whatever is wrong with what train, eval and sample are told, there is one clear line, exit status 1 or 2, and nothing on
 # stdout.
 set -euo pipefail
+export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 # A leak check costs seconds per process on ARM; the last lines make it once.
 leaks=${ASAN_OPTIONS:-}
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0

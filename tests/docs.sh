@@ -2,6 +2,7 @@
 # The pages keep up with the program: docs/methods.md has every preset as it stands, every option with its default and
 # every word of it, and names only tests that exist; links and file names in the pages lead somewhere.
 set -euo pipefail
+export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 : "${FRUGRAD_SOURCE:=$(cd "$(dirname "$0")/.." && pwd)}"
 : "${FRUGRAD:=$FRUGRAD_SOURCE/build/release/frugrad}"

@@ -2,6 +2,7 @@
 # An installed FruGrad serves a program that finds it by pkg-config, shared and static, and one that
 # finds it by CMake; and the installed tree is complete. Where frugrad_mpi was built ($MPICC), so does that.
 set -euo pipefail
+export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

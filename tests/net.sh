@@ -2,6 +2,7 @@
 # An exchange between two processes in network namespaces with slow links: it verifies, the links carry what the library
 # says it sent, and nothing is left behind. Skipped where namespaces, rate limits or MPI are not to be had.
 set -euo pipefail
+export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 
 build=${FRUGRAD_BUILD:?where the programs are}
 net=$(dirname "$0")/net

@@ -2,6 +2,7 @@
 # README.md and docs/results.md have the tables and charts of results/compare; `tools/results.py` fills them, keeps what
 # is written around them, notices what is out of step, and makes records small without changing what they say.
 set -euo pipefail
+export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 : "${FRUGRAD_SOURCE:=$(cd "$(dirname "$0")/.." && pwd)}"
 : "${FRUGRAD:=$FRUGRAD_SOURCE/build/release/frugrad}"

@@ -1,5 +1,6 @@
 """Hugging Face Accelerate and Trainer in two processes over gloo, as docs/pytorch.md says, with the real packages."""
 
+import io
 import os
 import tempfile
 import unittest
@@ -138,6 +139,18 @@ def with_trainer(folder, resumed):
     return [losses[0], losses[-1], stats["ratio"], stats["step"], flat(trainer.model).double().sum().item()]
 
 
+def trainer_can_resume():
+    """Whether PyTorch loads what Transformers asks for on resuming: a tensor mapped to the device "cpu:0"."""
+    buffer = io.BytesIO()
+    torch.save(torch.zeros(1), buffer)
+    buffer.seek(0)
+    try:
+        torch.load(buffer, map_location=torch.device("cpu", 0), weights_only=True)
+        return True
+    except RuntimeError:
+        return False
+
+
 class Accelerate(unittest.TestCase):
     def run2(self, what, *args, ranks=2):
         return support.values(support.torchrun(ranks, what, timeout=120, args=args))
@@ -179,6 +192,8 @@ class Accelerate(unittest.TestCase):
                 self.assertLess(last, first - 0.5)
                 self.assertGreater(ratio, 5)
                 self.assertEqual(step, 24)
+            if not trainer_can_resume():
+                self.skipTest("this PyTorch and this Transformers cannot resume any Trainer on the CPU (cpu:0)")
             again = self.run2(with_trainer, folder, "resumed")
         self.assertEqual([row[3:] for row in again], [row[3:] for row in whole])
 

@@ -21,9 +21,9 @@ enable_language(CUDA)
 set(CMAKE_CUDA_STANDARD 17)
 set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
 
-file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.c ${PROJECT_SOURCE_DIR}/src/cuda/*.cu)
+file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/lib/cuda/*.c ${PROJECT_SOURCE_DIR}/lib/cuda/*.cu)
 add_library(frugrad_cuda SHARED ${cuda_sources})
-target_include_directories(frugrad_cuda PRIVATE ${PROJECT_SOURCE_DIR}/src)
+target_include_directories(frugrad_cuda PRIVATE ${PROJECT_SOURCE_DIR}/lib)
 target_include_directories(frugrad_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 target_link_libraries(frugrad_cuda PUBLIC frugrad PRIVATE CUDA::cudart_static)
 set_target_properties(frugrad_cuda PROPERTIES VERSION ${PROJECT_VERSION}

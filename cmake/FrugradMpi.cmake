@@ -13,7 +13,7 @@ else()
     endif()
 endif()
 
-set(FRUGRAD_MPI_SOURCE ${PROJECT_SOURCE_DIR}/src/comm/comm_mpi.c)
+set(FRUGRAD_MPI_SOURCE ${PROJECT_SOURCE_DIR}/lib/comm/mpi_transport.c)
 add_library(frugrad_mpi SHARED ${FRUGRAD_MPI_SOURCE})
 add_library(frugrad_mpi_static STATIC ${FRUGRAD_MPI_SOURCE})
 target_link_libraries(frugrad_mpi PUBLIC frugrad MPI::MPI_C)

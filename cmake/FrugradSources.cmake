@@ -1,4 +1,4 @@
-# Which files of src/ are built for this processor, and the flags of the SIMD variants.
+# Which files of lib/ are built for this processor, and the flags of the SIMD variants.
 
 set(avx2_flags -mavx2 -mfma -mf16c -mbmi -mbmi2 -mlzcnt -mpopcnt)
 
@@ -18,9 +18,9 @@ function(frugrad_variant list_name ending processors)
 endfunction()
 
 function(frugrad_library_sources out)
-    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*/*.c)
-    list(REMOVE_ITEM sources ${PROJECT_SOURCE_DIR}/src/comm/comm_mpi.c) # libraries of their own: FrugradMpi.cmake,
-    list(FILTER sources EXCLUDE REGEX "/src/cuda/")                     # FrugradCuda.cmake
+    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/lib/*/*.c)
+    list(REMOVE_ITEM sources ${PROJECT_SOURCE_DIR}/lib/comm/mpi_transport.c) # libraries of their own: FrugradMpi.cmake,
+    list(FILTER sources EXCLUDE REGEX "/lib/cuda/")                     # FrugradCuda.cmake
     set(arm "aarch64|arm64")
     set(x86 "x86_64|AMD64|amd64")
     frugrad_variant(sources _neon "${arm}")
@@ -29,26 +29,7 @@ function(frugrad_library_sources out)
     frugrad_variant(sources _x86 "${x86}" -msse4.2 -mpclmul)
     # Square roots become vector instructions only where nobody asks them for errno.
     set(optim ${sources})
-    list(FILTER optim INCLUDE REGEX "/src/optim/")
+    list(FILTER optim INCLUDE REGEX "/lib/optim/")
     set_source_files_properties(${optim} PROPERTIES COMPILE_OPTIONS -fno-math-errno)
     set(${out} ${sources} PARENT_SCOPE)
-endfunction()
-
-# Whether a test or fuzz target includes a header of cli/, io/, report/ or train/, and so has to be linked with frugrad_cli.
-function(frugrad_uses_cli source out)
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
-    file(GLOB paths ${PROJECT_SOURCE_DIR}/cli/*.h ${PROJECT_SOURCE_DIR}/io/*.h ${PROJECT_SOURCE_DIR}/train/*.h
-         ${PROJECT_SOURCE_DIR}/train/*/*.h ${PROJECT_SOURCE_DIR}/report/*.h)
-    foreach(path ${paths})
-        get_filename_component(name ${path} NAME)
-        list(APPEND headers ${name})
-    endforeach()
-    file(STRINGS ${source} includes REGEX "^#include \"")
-    list(TRANSFORM includes REPLACE "^#include \"(.*/)?([^/\"]*)\".*" "\\2")
-    set(${out} OFF PARENT_SCOPE)
-    foreach(header ${headers})
-        if(header IN_LIST includes)
-            set(${out} ON PARENT_SCOPE)
-        endif()
-    endforeach()
 endfunction()

@@ -3,7 +3,7 @@
  * is three parts with a zero byte between them: entries that are added to a vocabulary of single bytes, merges, a text.
  * What was encoded must decode to itself.
  */
-#include "data/bpe.h"
+#include "trainer/data/bpe.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,10 +5,10 @@
  * checksum; and as changes (place, new byte) to a sound checkpoint, whose checksum is put right again. What opens is
  * taken up, and serves as a file of weights as well. Nothing may be touched outside its bounds.
  */
-#include "checkpoint.h"
-#include "checksum.h"
-#include "files.h"
-#include "memory.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "io/checksum.h"
+#include "io/files.h"
+#include "trainer/base/counted_alloc.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* fuzz_cifar.c - any bytes as a file of CIFAR-10 records. What is accepted has whole records with labels below ten. */
-#include "data/pictures.h"
+#include "trainer/data/image_files.h"
 
 #include <stdlib.h>
 

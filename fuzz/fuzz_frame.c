@@ -3,7 +3,7 @@
  * checksum put right, so that the checks behind the checksum are reached too.
  */
 #include "codec/frame.h"
-#include "common/bits.h"
+#include "base/float_bits.h"
 
 #include <stdlib.h>
 

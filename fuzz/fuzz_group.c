@@ -3,8 +3,8 @@
  * as its scales and values, which must be refused or decode to numbers, the same in pieces as in one go; and as
  * floats to encode, which must then pass and lose nothing.
  */
-#include "codec/group.h"
-#include "common/bits.h"
+#include "codec/unit_value.h"
+#include "base/float_bits.h"
 
 #include <math.h>
 #include <stdlib.h>

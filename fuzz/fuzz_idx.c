@@ -1,5 +1,5 @@
 /* fuzz_idx.c - any bytes as an idx file of images and of labels. What is accepted must fill the file to its end. */
-#include "data/pictures.h"
+#include "trainer/data/image_files.h"
 
 #include <stdlib.h>
 

@@ -2,8 +2,8 @@
  * fuzz_image.c - any bytes as an image, decoded at two sizes and resized. What is accepted has the size that its header
  * says, and every pixel comes out between 0 and 255.
  */
-#include "data/decode.h"
-#include "data/resize.h"
+#include "trainer/data/image_decode.h"
+#include "trainer/data/image_resize.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
  * What is accepted must convert within its bounds, and the header written for its shape must be read
  * back as that shape; what is refused must say why.
  */
-#include "npy.h"
+#include "program/compress/npy.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,8 +4,8 @@
  * with whatever got in, and steps by the bytes taken as measurements: what they leave behind must be a state that is
  * accepted again.
  */
-#include "common/bits.h"
-#include "common/crc32c.h"
+#include "base/float_bits.h"
+#include "base/crc32c.h"
 #include "frugrad.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * fuzz_questions.c - any bytes as questions in both forms of JSON. Pairs have two texts and a label of 0 or 1, of the
  * choices of one question exactly one has 1, and a refusal says why.
  */
-#include "data/questions.h"
+#include "trainer/data/question_files.h"
 
 #include <stdint.h>
 #include <stdlib.h>

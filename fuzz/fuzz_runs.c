@@ -2,8 +2,8 @@
  * fuzz_runs.c - any bytes as recorded runs, and the page of what is accepted. What is refused must say in which line
  * and why; a page must be whole, and markup of a label must not be in it.
  */
-#include "report/page.h"
-#include "report/tables.h"
+#include "lab/report/html_page.h"
+#include "lab/report/run_tables.h"
 
 #include <stdint.h>
 #include <stdlib.h>

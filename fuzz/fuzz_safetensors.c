@@ -5,8 +5,8 @@
  * fuzzer need not keep the length field right. What is accepted must convert within its bounds and
  * be written to a header that reads back the same; what is refused must say why.
  */
-#include "payload.h"
-#include "safetensors.h"
+#include "program/compress/payload.h"
+#include "io/safetensors.h"
 
 #include <stdlib.h>
 #include <string.h>

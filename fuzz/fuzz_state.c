@@ -1,6 +1,6 @@
 /* fuzz_state.c - hostile saved states, as they are and with a checksum put right; then a step with whatever got in. */
-#include "common/bits.h"
-#include "common/crc32c.h"
+#include "base/float_bits.h"
+#include "base/crc32c.h"
 #include "frugrad.h"
 
 #include <stdlib.h>

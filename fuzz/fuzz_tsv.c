@@ -2,7 +2,7 @@
  * fuzz_tsv.c - any bytes as a tab-separated table. Fields must lie in the file, one behind the other, and together with
  * what separates them be all of it.
  */
-#include "data/tsv.h"
+#include "trainer/data/tsv.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * reached too. Whatever the check says, walking and measuring must stay inside the bytes.
  */
 #include "codec/unit_index.h"
-#include "common/bits.h"
+#include "base/float_bits.h"
 
 #include <stdlib.h>
 

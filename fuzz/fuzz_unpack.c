@@ -2,7 +2,7 @@
  * fuzz_unpack.c - any bytes as a packed file; the first byte says which kind. What comes out must respect the limit;
  * what is refused must say why.
  */
-#include "unpack.h"
+#include "io/unpack_file.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
  * fuzz_wordpiece.c - any vocabulary and any text, with a zero byte between them. Tokens must be of the vocabulary, and
  * a second time, out of the cache, the same.
  */
-#include "data/wordpiece.h"
+#include "trainer/data/wordpiece.h"
 
 #include <stdlib.h>
 #include <string.h>

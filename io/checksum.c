@@ -2,7 +2,7 @@
  * CRC-32C with eight tables (Kounavis and Berry's slicing): eight bytes a round and nothing but C,
  * which is more than disks write. The library has a quicker one, but the program sees only its public header.
  */
-#include "checksum.h"
+#include "io/checksum.h"
 
 #include <pthread.h>
 

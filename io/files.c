@@ -4,9 +4,9 @@
  * temporary file and rename, so that a full disk, a bad input found late or an
  * interrupt never leaves half a file under the user's name.
  */
-#include "files.h"
-#include "meter.h"
-#include "say.h"
+#include "io/files.h"
+#include "io/progress.h"
+#include "io/error.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* JSON output on top of jansson, for values that come from file names and divisions. */
-#include "json.h"
-#include "say.h"
+#include "io/json.h"
+#include "io/error.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,10 +2,10 @@
  * Metrics as lines of JSON. A resumed run repeats the steps after its checkpoint, so their lines are dropped first: the
  * file is copied beside itself without them and renamed. Lines are appended by one write() each.
  */
-#include "metrics.h"
+#include "io/metrics.h"
 
-#include "files.h"
-#include "say.h"
+#include "io/files.h"
+#include "io/error.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
  * format demands, the data must be covered without holes or overlaps, which one
  * pass over the tensors in the order of their places shows.
  */
-#include "safetensors.h"
+#include "io/safetensors.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 #ifndef FRUGI_SAFETENSORS_H
 #define FRUGI_SAFETENSORS_H
 
-#include "files.h"
-#include "tensors.h"
+#include "io/files.h"
+#include "io/file_tensors.h"
 
 #include <jansson.h>
 

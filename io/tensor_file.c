@@ -2,7 +2,7 @@
  * Safetensors files piece by piece: the header is read and checked whole, the data by pread() where it is wanted.
  * Mapping the file would be shorter, but a mapped file that shrinks under us kills the program.
  */
-#include "tensor_file.h"
+#include "io/tensor_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

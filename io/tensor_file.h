@@ -5,7 +5,7 @@
 #ifndef FRUGI_TENSOR_FILE_H
 #define FRUGI_TENSOR_FILE_H
 
-#include "safetensors.h"
+#include "io/safetensors.h"
 
 typedef struct frugi_tensor_file {
     char *path;             /* for messages */

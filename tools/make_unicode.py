@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Write train/data/unicode_tables.inc: what the tokenizers know of Unicode, from Python's unicodedata.
+"""Write trainer/data/unicode_tables.inc: what the tokenizers know of Unicode, from Python's unicodedata.
 
 Classes are ranges of code points: letters (L*), numbers (N*), white space, punctuation (P*), controls (Cc, Cf).
 Folding is what BERT's uncased vocabulary wants: lower case, canonical decomposition (NFD), no non-spacing marks (Mn).
 Hangul syllables are left out, as arithmetic decomposes them.
 
-Usage: tools/make_unicode.py > train/data/unicode_tables.inc
+Usage: tools/make_unicode.py > trainer/data/unicode_tables.inc
 """
 import sys
 import unicodedata

@@ -6,7 +6,7 @@
  */
 #include "scene.h"
 
-#include "compress/nonzeros.h"
+#include "compress/exact_frame.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
 
 #include "comm/comm.h"
 #include "frugrad_mpi.h"
-#include "helpers.h"
+#include "support/assertions.h"
 
 #include <stdbool.h>
 #include <stdio.h>

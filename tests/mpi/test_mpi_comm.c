@@ -1,5 +1,5 @@
 /* test_mpi_comm.c - the MPI transport by itself: what it refuses, and what becomes of single messages. */
-#include "jobs.h"
+#include "mpi/jobs.h"
 
 #define TAG 20
 

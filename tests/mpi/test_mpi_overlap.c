@@ -3,8 +3,8 @@
  * thread of the reducer's own where MPI allows it, at once where it does not. The argument is the thread level to ask
  * for: funneled, serialized or multiple.
  */
-#include "jobs.h"
-#include "zoo.h"
+#include "mpi/jobs.h"
+#include "support/test_layouts.h"
 
 #include <pthread.h>
 

@@ -4,9 +4,9 @@
  *
  * The algorithms are the words of the option reduce, so a new one is tested without a change here.
  */
-#include "crew.h"
-#include "jobs.h"
-#include "zoo.h"
+#include "support/thread_group.h"
+#include "mpi/jobs.h"
+#include "support/test_layouts.h"
 
 #include <math.h>
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes tests/golden_transformers.inc: one training step of small GPT-2s and BERTs, computed by PyTorch in double
+"""Writes tests/trainer/golden_transformers.inc: one training step of small GPT-2s and BERTs, computed by PyTorch in double
 precision. test_nn_transformers.c builds the same models, with weights and tokens by the same formula, and compares.
 
-    python3 tests/reference/transformers.py > tests/golden_transformers.inc
+    python3 tests/reference/transformers.py > tests/trainer/golden_transformers.inc
 """
 import math
 

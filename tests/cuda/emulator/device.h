@@ -1,5 +1,5 @@
 /*
- * device.h - the words of CUDA that the kernels in src/cuda are written with, for a C++ compiler: see emulator.cpp.
+ * device.h - the words of CUDA that the kernels in lib/cuda are written with, for a C++ compiler: see emulator.cpp.
  *
  * It is included before the first line of a kernel's file, as nvcc does with its own. Vectors are aligned as on a GPU,
  * so that UBSan sees an access that would trap there.

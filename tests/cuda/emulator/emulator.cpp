@@ -1,5 +1,5 @@
 /*
- * emulator.cpp - the GPU's kernels on a CPU, where there is no GPU. The files of src/cuda are compiled as C++ with the
+ * emulator.cpp - the GPU's kernels on a CPU, where there is no GPU. The files of lib/cuda are compiled as C++ with the
  * words of device.h, and the test of the GPU runs as it is.
  *
  * A grid's thread blocks run one after the other. Each of a block's threads has a stack of its own and runs until it

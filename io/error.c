@@ -1,0 +1,214 @@
+/*
+ * Error lines and readable numbers. Messages quote names out of files and
+ * command lines, so whatever could break the line or drive a terminal is
+ * replaced before it is printed.
+ */
+#include "io/error.h"
+#include "frugrad.h"
+#include "io/status_line.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+static void make_printable(char *text) {
+    for (char *p = text; *p != '\0'; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            *p = '?';
+}
+
+/** What a thread has said and nobody has heard. */
+static _Thread_local struct {
+    int on;
+    size_t used;
+    char text[4096];
+} held;
+
+static void keep(const char *prefix, const char *line) {
+    size_t room = sizeof held.text - held.used;
+    int length = snprintf(held.text + held.used, room, "%s%s\n", prefix, line);
+    if (length > 0 && (size_t)length < room)
+        held.used += (size_t)length;
+    held.text[held.used] = '\0';
+}
+
+static void print(const char *prefix, const char *line, const char *end) {
+    fflush(stdout);
+    frugi_show_clear();
+    fprintf(stderr, "%s%s%s", prefix, line, end);
+}
+
+void frugi_say_hold(void) {
+    held.on = 1;
+}
+
+void frugi_say_release(int aloud) {
+    if (aloud && held.used > 0)
+        print("", held.text, "");
+    held.on = 0;
+    held.used = 0;
+}
+
+static _Thread_local int muted;
+
+void frugi_say_mute(int on) {
+    muted = on;
+}
+
+static void say(const char *prefix, const char *format, va_list list) {
+    char line[1024];
+    vsnprintf(line, sizeof line, format, list);
+    make_printable(line);
+    if (held.on && !muted)
+        keep(prefix, line);
+    else if (!muted)
+        print(prefix, line, "\n");
+}
+
+static atomic_int hinted = 1; /* nothing has gone wrong yet that a hint could follow */
+
+int frugi_error(const char *format, ...) {
+    va_list list;
+    hinted = 0;
+    va_start(list, format);
+    say("frugrad: ", format, list);
+    va_end(list);
+    return FRUGI_EXIT_FAIL;
+}
+
+int frugi_usage_error(const char *format, ...) {
+    va_list list;
+    hinted = 0;
+    va_start(list, format);
+    say("frugrad: ", format, list);
+    va_end(list);
+    return FRUGI_EXIT_USAGE;
+}
+
+void frugi_hint(const char *format, ...) {
+    va_list list;
+    hinted = 1;
+    va_start(list, format);
+    say("  hint: ", format, list);
+    va_end(list);
+}
+
+int frugi_hinted(void) {
+    return hinted;
+}
+
+void frugi_hint_words(const char *word, const char *const *words) {
+    char list[900] = "";
+    size_t used = 0;
+    const char *nearest = frugi_nearest(word, words);
+    for (size_t i = 0; words[i] != NULL && used < sizeof list; i++)
+        if (i == 0 || strcmp(words[i], words[i - 1]) != 0)
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", words[i]);
+    if (nearest != NULL)
+        frugi_hint("did you mean %s? accepted: %s", nearest, list);
+    else
+        frugi_hint("accepted: %s", list);
+}
+
+int frugi_library_error(const char *what) {
+    const char *why = frug_last_error();
+    frugi_error("%s: %s", what, why);
+    return strncmp(why, "config:", 7) == 0 ? FRUGI_EXIT_USAGE : FRUGI_EXIT_FAIL;
+}
+
+int frugi_config_error(void) {
+    return frugi_usage_error("%s", frug_last_error()); /* which begins with "config:" already */
+}
+
+const char *frugi_bytes_text(uint64_t bytes, char *dst, size_t cap) {
+    static const char *const unit[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+    double amount = (double)bytes;
+    size_t u = 0;
+    while (amount >= 999.995 && u + 1 < sizeof unit / sizeof *unit) {
+        amount /= 1000;
+        u++;
+    }
+    if (u == 0)
+        snprintf(dst, cap, "%u B", (unsigned)bytes);
+    else
+        snprintf(dst, cap, "%.2f %s", amount, unit[u]);
+    return dst;
+}
+
+const char *frugi_printable(const char *name, char *dst, size_t cap) {
+    size_t len = strlen(name);
+    snprintf(dst, cap, "%s", name);
+    if (cap > 0 && len >= cap) { /* cut between characters */
+        for (len = cap - 1; len > 0 && ((unsigned char)name[len] & 0xc0) == 0x80;)
+            len--;
+        dst[len] = '\0';
+    }
+    make_printable(dst);
+    return dst;
+}
+
+void frugi_print_wrapped(const char *text, int left, int right) {
+    int column = left;
+    while (*text != '\0') {
+        int length = (int)strcspn(text, " ");
+        if (column > left && column + 1 + length > right) {
+            printf("\n%*s", left, "");
+            column = left;
+        }
+        column += printf("%s%.*s", column > left ? " " : "", length, text);
+        text += length;
+        text += strspn(text, " ");
+    }
+    putchar('\n');
+}
+
+enum { WORD_MAX = 40 };
+
+/* Levenshtein distance, one row at a time; words beyond WORD_MAX are not like anything. */
+static size_t distance(const char *a, const char *b) {
+    size_t row[WORD_MAX + 1];
+    size_t la = strlen(a), lb = strlen(b);
+    if (la > WORD_MAX || lb > WORD_MAX)
+        return WORD_MAX;
+    for (size_t j = 0; j <= lb; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= la; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= lb; j++) {
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[lb];
+}
+
+const char *frugi_nearest(const char *word, const char *const *words) {
+    const char *nearest = NULL;
+    size_t length = strlen(word);
+    size_t best = length / 2 + 1; /* at least half of the letters must agree */
+    for (; *words != NULL; words++) {
+        size_t d = distance(word, *words);
+        if (length >= 3 && strncmp(word, *words, length) == 0)
+            d = 1; /* an abbreviation */
+        if (d < best || (d == best && nearest == NULL && d < length)) {
+            best = d;
+            nearest = *words;
+        }
+    }
+    return nearest;
+}
+
+int frugi_because(frugi_why *why, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    vsnprintf(why->text, sizeof why->text, format, list);
+    va_end(list);
+    return -1;
+}

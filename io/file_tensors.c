@@ -1,0 +1,121 @@
+/*
+ * Conversion of file tensors to row-major f32. Elements are put together byte
+ * by byte, so that the host's byte order and the alignment inside the file do
+ * not matter; compilers turn the plain cases into loads.
+ */
+#include "io/file_tensors.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+size_t frugi_dtype_size(frugi_dtype dtype) {
+    switch (dtype) {
+    case FRUGI_F64:
+    case FRUGI_OTHER64: return 8;
+    case FRUGI_F32:
+    case FRUGI_OTHER32: return 4;
+    case FRUGI_F16:
+    case FRUGI_BF16:
+    case FRUGI_OTHER16: return 2;
+    default: return 1;
+    }
+}
+
+int frugi_item_is_float(const frugi_item *item) {
+    return item->dtype == FRUGI_F32 || item->dtype == FRUGI_F64 || item->dtype == FRUGI_F16 ||
+           item->dtype == FRUGI_BF16;
+}
+
+int frugi_item_count(frugi_item *item, frugi_why *why) {
+    const uint64_t most = UINT64_C(1) << 48; /* the layout's limit; times 8 bytes still fits 64 bits */
+    uint64_t count = 1;
+    for (uint32_t d = 0; d < item->ndim; d++)
+        if (item->shape[d] == 0)
+            count = 0;
+    for (uint32_t d = 0; d < item->ndim && count != 0; d++) {
+        if (item->shape[d] > most / count)
+            return frugi_because(why, "the shape has more than 2^48 elements");
+        count *= item->shape[d];
+    }
+    item->count = count;
+    return 0;
+}
+
+const char *frugi_shape_text(uint32_t ndim, const uint64_t *shape, char *dst, size_t cap) {
+    size_t at = 0;
+    for (uint32_t d = 0; d < ndim && at < cap; d++)
+        at += (size_t)snprintf(dst + at, cap - at, "%s%" PRIu64, d == 0 ? "[" : ", ", shape[d]);
+    if (at < cap)
+        snprintf(dst + at, cap - at, "%s]", ndim == 0 ? "[" : "");
+    return dst;
+}
+
+static uint64_t load(const unsigned char *src, size_t size, int big_endian) {
+    uint64_t bits = 0;
+    for (size_t i = 0; i < size; i++)
+        bits |= (uint64_t)src[big_endian ? size - 1 - i : i] << 8 * i;
+    return bits;
+}
+
+static float float_of_bits(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static float float_of_f16(uint32_t half) {
+    uint32_t sign = (half & 0x8000u) << 16, exponent = half >> 10 & 0x1fu, fraction = half & 0x3ffu;
+    if (exponent == 0x1f)
+        return float_of_bits(sign | 0x7f800000u | fraction << 13);
+    if (exponent != 0)
+        return float_of_bits(sign | (exponent + 112) << 23 | fraction << 13);
+    float tiny = (float)fraction * 0x1p-24f; /* exact: a subnormal half is a whole number of 2^-24 */
+    return sign != 0 ? -tiny : tiny;
+}
+
+static float load_float(const unsigned char *src, frugi_dtype dtype, int big_endian) {
+    switch (dtype) {
+    case FRUGI_F64: {
+        uint64_t bits = load(src, 8, big_endian);
+        double value;
+        memcpy(&value, &bits, sizeof value);
+        return (float)value;
+    }
+    case FRUGI_F16: return float_of_f16((uint32_t)load(src, 2, big_endian));
+    case FRUGI_BF16: return float_of_bits((uint32_t)load(src, 2, big_endian) << 16);
+    default: return float_of_bits((uint32_t)load(src, 4, big_endian));
+    }
+}
+
+/* Walk the source in its own order and keep the destination's place by counting up the indices, first one fastest. */
+static void transpose_to_f32(const frugi_item *item, float *dst) {
+    uint64_t index[FRUG_MAX_DIMS] = {0}, stride[FRUG_MAX_DIMS] = {0};
+    uint64_t step = 1, place = 0;
+    size_t size = frugi_dtype_size(item->dtype);
+    for (uint32_t d = item->ndim; d-- > 0; step *= item->shape[d])
+        stride[d] = step;
+    for (uint64_t i = 0; i < item->count; i++) {
+        dst[place] = load_float(item->data + i * size, item->dtype, item->big_endian);
+        for (uint32_t d = 0; d < item->ndim; d++) {
+            place += stride[d];
+            if (++index[d] < item->shape[d])
+                break;
+            place -= stride[d] * item->shape[d];
+            index[d] = 0;
+        }
+    }
+}
+
+void frugi_item_to_f32(const frugi_item *item, float *dst) {
+    size_t size = frugi_dtype_size(item->dtype);
+    if (item->fortran && item->ndim > 1) {
+        transpose_to_f32(item, dst);
+    } else if (item->dtype == FRUGI_F32 && !item->big_endian) {
+        for (uint64_t i = 0; i < item->count; i++)
+            dst[i] = float_of_bits((uint32_t)load(item->data + 4 * i, 4, 0));
+    } else {
+        for (uint64_t i = 0; i < item->count; i++)
+            dst[i] = load_float(item->data + i * size, item->dtype, item->big_endian);
+    }
+}

@@ -1,0 +1,190 @@
+/*
+ * Unpacking whole files with zlib and liblzma. Both are driven alike: a buffer that doubles whenever it is full, up to
+ * the limit, so that the memory taken is never more than twice what has come out. The .xz decoder may be asked for big
+ * dictionaries by a hostile header; it gets at most dictionary_max for that. Files of several members or streams are
+ * read to the end, as gzip and xz themselves do.
+ */
+#include "io/unpack_file.h"
+#include "io/progress.h"
+
+#include <limits.h>
+#include <lzma.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+enum { FIRST_ROOM = 1 << 16 };
+static const uint64_t dictionary_max = UINT64_C(256) << 20;
+
+/* What is being filled. */
+typedef struct sink {
+    frugi_why *why;
+    unsigned char *data;
+    size_t len, cap;
+    uint64_t limit;
+} sink;
+
+/* Make room for more, or say why not. One byte above the limit is allowed, so that too much is told from just enough.
+ */
+static int widen(sink *to) {
+    if (to->len > to->limit)
+        return frugi_because(to->why, "unpacks to more than %llu bytes, the most that is allowed here",
+                             (unsigned long long)to->limit);
+    if (to->len < to->cap)
+        return 0;
+    uint64_t most = to->limit < SIZE_MAX ? to->limit + 1 : SIZE_MAX;
+    uint64_t wanted = to->cap == 0 ? FIRST_ROOM : (uint64_t)to->cap * 2;
+    size_t cap = (size_t)(wanted < most ? wanted : most);
+    unsigned char *grown = realloc(to->data, cap);
+    if (grown == NULL)
+        return frugi_because(to->why, "not enough memory to unpack it (over %zu bytes)", to->len);
+    to->data = grown;
+    to->cap = cap;
+    return 0;
+}
+
+static int gzip_error(const sink *to, const z_stream *z, size_t offset, int code) {
+    if (code == Z_MEM_ERROR)
+        return frugi_because(to->why, "not enough memory to unpack it");
+    if (code == Z_OK || code == Z_BUF_ERROR)
+        return frugi_because(to->why, "byte %zu: the gzip data ends too early", offset);
+    return frugi_because(to->why, "byte %zu: expected gzip data (%s)", offset, z->msg ? z->msg : "damaged");
+}
+
+/* zlib counts in 32 bits, so the input is handed over in pieces. */
+static int run_gzip(z_stream *z, const frugi_bytes *packed, sink *to) {
+    size_t given = 0;
+    for (;;) {
+        if (z->avail_in == 0) {
+            size_t piece = packed->len - given < INT_MAX ? packed->len - given : INT_MAX;
+            z->next_in = packed->data + given;
+            z->avail_in = (unsigned)piece;
+            given += piece;
+        }
+        if (widen(to) != 0)
+            return -1;
+        size_t room = to->cap - to->len < INT_MAX ? to->cap - to->len : INT_MAX;
+        z->next_out = to->data + to->len;
+        z->avail_out = (unsigned)room;
+        int code = inflate(z, Z_NO_FLUSH);
+        size_t made = room - z->avail_out, left = z->avail_in + (packed->len - given);
+        to->len += made;
+        if (code == Z_STREAM_END) {
+            if (left == 0)
+                return widen(to);
+            code = inflateReset(z); /* another member */
+        } else if (code == Z_OK && made == 0 && left == 0) {
+            return gzip_error(to, z, packed->len, code);
+        }
+        if (code != Z_OK)
+            return gzip_error(to, z, packed->len - left, code);
+    }
+}
+
+static int unpack_gzip(const frugi_bytes *packed, sink *to) {
+    z_stream z = {0};
+    if (inflateInit2(&z, 15 + 16) != Z_OK)
+        return frugi_because(to->why, "not enough memory to unpack it");
+    int code = run_gzip(&z, packed, to);
+    inflateEnd(&z);
+    return code;
+}
+
+static int xz_error(const sink *to, const frugi_bytes *packed, const lzma_stream *z, lzma_ret code) {
+    size_t offset = packed->len - z->avail_in;
+    switch (code) {
+    case LZMA_MEM_ERROR: return frugi_because(to->why, "not enough memory to unpack it");
+    case LZMA_MEMLIMIT_ERROR:
+        return frugi_because(to->why, "byte %zu: its dictionary wants more than %llu bytes of memory", offset,
+                             (unsigned long long)dictionary_max);
+    case LZMA_OPTIONS_ERROR: return frugi_because(to->why, "byte %zu: uses an unknown xz filter", offset);
+    case LZMA_BUF_ERROR: return frugi_because(to->why, "byte %zu: the xz data ends too early", offset);
+    case LZMA_FORMAT_ERROR: return frugi_because(to->why, "byte %zu: expected the start of an xz file", offset);
+    default: return frugi_because(to->why, "byte %zu: expected xz data, found damage", offset);
+    }
+}
+
+static int unpack_xz(const frugi_bytes *packed, sink *to) {
+    lzma_stream z = LZMA_STREAM_INIT;
+    if (lzma_stream_decoder(&z, dictionary_max, LZMA_CONCATENATED) != LZMA_OK)
+        return frugi_because(to->why, "not enough memory to unpack it");
+    z.next_in = packed->data;
+    z.avail_in = packed->len;
+    lzma_ret code = LZMA_OK;
+    int status = 0;
+    while (code == LZMA_OK && (status = widen(to)) == 0) {
+        z.next_out = to->data + to->len;
+        z.avail_out = to->cap - to->len;
+        code = lzma_code(&z, LZMA_FINISH);
+        to->len = to->cap - z.avail_out;
+    }
+    if (status == 0)
+        status = code == LZMA_STREAM_END ? widen(to) : xz_error(to, packed, &z, code);
+    lzma_end(&z);
+    return status;
+}
+
+static int copy_plain(const frugi_bytes *packed, sink *to) {
+    if (packed->len > to->limit)
+        return frugi_because(to->why, "has %zu bytes, more than the %llu that are allowed here", packed->len,
+                             (unsigned long long)to->limit);
+    to->data = malloc(packed->len + 1);
+    if (to->data == NULL)
+        return frugi_because(to->why, "not enough memory");
+    if (packed->len > 0)
+        memcpy(to->data, packed->data, packed->len);
+    to->len = packed->len;
+    return 0;
+}
+
+int frugi_unpack(frugi_packing packing, const frugi_bytes *packed, uint64_t limit, frugi_bytes *bytes, frugi_why *why) {
+    sink to = {.why = why, .limit = limit};
+    int status = packing == FRUGI_GZIP ? unpack_gzip(packed, &to)
+                 : packing == FRUGI_XZ ? unpack_xz(packed, &to)
+                                       : copy_plain(packed, &to);
+    if (status == 0)
+        *bytes = (frugi_bytes){to.data, to.len};
+    else
+        free(to.data);
+    return status;
+}
+
+static int ends_with(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+frugi_packing frugi_packing_of(const char *path) {
+    return ends_with(path, ".gz") ? FRUGI_GZIP : ends_with(path, ".xz") ? FRUGI_XZ : FRUGI_PLAIN;
+}
+
+int frugi_unpack_file(const char *path, uint64_t limit, frugi_bytes *bytes) {
+    frugi_bytes packed;
+    frugi_why why;
+    frugi_packing packing = frugi_packing_of(path);
+    if (frugi_file_read(path, &packed) != FRUGI_EXIT_OK)
+        return FRUGI_EXIT_FAIL;
+    if (packing == FRUGI_PLAIN && packed.len <= limit) { /* no second copy */
+        *bytes = packed;
+        return FRUGI_EXIT_OK;
+    }
+    frugi_meter *meter = frugi_meter_begin(0, "unpacking %s", path);
+    int bad = frugi_unpack(packing, &packed, limit, bytes, &why);
+    frugi_meter_end(meter);
+    frugi_bytes_free(&packed);
+    return bad ? frugi_error("%s: %s", path, why.text) : FRUGI_EXIT_OK;
+}
+
+char *frugi_unpack_find(const char *dir, const char *name) {
+    static const char *const ends[] = {"", ".xz", ".gz"};
+    size_t cap = strlen(dir) + strlen(name) + 5;
+    char *path = malloc(cap);
+    for (size_t i = 0; path != NULL && i < sizeof ends / sizeof *ends; i++) {
+        snprintf(path, cap, "%s/%s%s", dir, name, ends[i]);
+        if (frugi_file_exists(path))
+            return path;
+    }
+    free(path);
+    return NULL;
+}

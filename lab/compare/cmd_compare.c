@@ -1,0 +1,284 @@
+/*
+ * cmd_compare.c - `frugrad compare`: many runs of `frugrad train` or `frugrad finetune`, method by method and task by task,
+ * each method with its own search of the learning rate, and a table of what came out. It can be stopped at any time and
+ * goes on where it was.
+ */
+#include "lab/compare/compare.h"
+
+#include "program/commands.h"
+#include "io/files.h"
+#include "lab/report/run_tables.h"
+#include "io/status_line.h"
+#include "program/system/interrupt.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const frugi_opt options[] = {
+    {"suite", 0, "NAME", "paper",
+     "what to compare: paper (the published methods), ablation (FruGrad without its parts), sparsity (50 to 99.9 % "
+     "held back), structured (rows, channels, heads, tiles), scaling (1 to 8 workers), momentum (where it lives), "
+     "bytes (the ablation's rows with as many bytes instead of as many steps, after suite ablation with the same "
+     "--out), sgc (fine-tuning with few optimiser states)"},
+    {"size", 0, "NAME", "smoke",
+     "smoke: seconds, no data needed; small: about an hour on two cores for the paper's methods; full: hours on a GPU, "
+     "through PyTorch; paper: longer, with ResNet-50, GPT-2 small and BERT-base"},
+    {"data", 'd', "DIR", NULL,
+     "directory with fashion-mnist/, cifar10/, wikitext-2/, glue/SST-2/, boolq/ and tokenizers/, as far as there are "
+     "such"},
+    {"weights", 0, "DIR", NULL, "suite sgc: directory with gpt2-bytes.safetensors and bert.safetensors"},
+    {"out", 'o', "DIR", NULL, "directory for runs.jsonl, a line for every run; runs that are there are not repeated"},
+    {"tasks", 0, "LIST", NULL, "only these, as lenet-fashion,bert-sst2 [all]"},
+    {"methods", 0, "LIST", NULL, "only these, as dense,frugrad,topk [all]"},
+    {"seeds", 0, "COUNT", NULL, "test runs of each method and task [3; smoke 1]"},
+    {"rates", 0, "COUNT", NULL, "learning rates of each search [3; smoke 1: the task's own, without a search]"},
+    {"workers", 'w', "COUNT", NULL, "workers of a run, as threads [4; suite sgc 1]"},
+    {"jobs", 0, "COUNT", NULL, "runs at a time [the cores; full and paper 1]"},
+    {"seconds", 0, "NUMBER", NULL, "start no run after so many seconds [no limit]"},
+    {"plan", 0, NULL, NULL, "only print the commands that would be run"},
+    {NULL, 0, NULL, NULL, NULL},
+};
+
+enum { COUNT_MOST = 100, JOBS_MOST = 256 };
+
+/* ---- the command line --------------------------------------------------------------------------------- */
+
+static bool listed(const char *list, const char *id) {
+    size_t length = strlen(id);
+    for (const char *p = list; p != NULL; p = strchr(p, ',')) {
+        p += *p == ',';
+        if (strncmp(p, id, length) == 0 && (p[length] == ',' || p[length] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+/* Refuse words of a list that no id is like. */
+static int check_list(const char *option, const char *list, const char *const *ids, const frugi_suite *s) {
+    char word[64];
+    for (const char *p = list; p != NULL; p = strchr(p, ',')) {
+        p += *p == ',';
+        size_t length = strcspn(p, ",");
+        snprintf(word, sizeof word, "%.*s", (int)(length < sizeof word ? length : sizeof word - 1), p);
+        int known = 0;
+        for (size_t i = 0; ids[i] != NULL; i++)
+            known |= strcmp(ids[i], word) == 0;
+        if (known)
+            continue;
+        frugi_usage_error("compare: --%s: suite %s of size %s has no '%s'", option, s->name, s->size, word);
+        frugi_hint_words(word, ids);
+        return FRUGI_EXIT_USAGE;
+    }
+    return FRUGI_EXIT_OK;
+}
+
+static int keep_tasks(frugi_suite *s, const char *list) {
+    const char *ids[FRUGI_TASKS_MOST + 1] = {NULL};
+    size_t kept = 0;
+    for (size_t i = 0; i < s->tasks; i++)
+        ids[i] = s->task[i].id;
+    int code = list == NULL ? FRUGI_EXIT_OK : check_list("tasks", list, ids, s);
+    for (size_t i = 0; i < s->tasks && code == FRUGI_EXIT_OK; i++)
+        if (list == NULL || listed(list, s->task[i].id))
+            s->task[kept++] = s->task[i];
+    s->tasks = kept;
+    return code;
+}
+
+static int keep_methods(frugi_suite *s, const char *list) {
+    const char *ids[FRUGI_METHODS_MOST + 1] = {NULL};
+    size_t kept = 0;
+    for (size_t i = 0; i < s->methods; i++)
+        ids[i] = s->method[i].id;
+    int code = list == NULL ? FRUGI_EXIT_OK : check_list("methods", list, ids, s);
+    for (size_t i = 0; i < s->methods && code == FRUGI_EXIT_OK; i++)
+        if (list == NULL || listed(list, s->method[i].id))
+            s->method[kept++] = s->method[i];
+    s->methods = kept;
+    return code;
+}
+
+static int read_count(const frugi_args *args, const char *name, uint64_t most, uint32_t fallback, uint32_t *to) {
+    uint64_t count = fallback;
+    int code = FRUGI_EXIT_OK;
+    if (frugi_arg(args, name) != NULL)
+        code = frugi_arg_u64(args, name, 1, most, &count);
+    *to = (uint32_t)count;
+    return code;
+}
+
+static int read_numbers(const frugi_args *args, bool smoke, frugi_compare *c) {
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    cores = cores < 1 ? 1 : cores > JOBS_MOST ? JOBS_MOST : cores;
+    c->seconds = INFINITY;
+    int code = read_count(args, "seeds", COUNT_MOST, smoke ? 1 : 3, &c->seeds);
+    if (code == FRUGI_EXIT_OK)
+        code = read_count(args, "rates", COUNT_MOST, smoke ? 1 : 3, &c->rates);
+    if (code == FRUGI_EXIT_OK)
+        code = read_count(args, "workers", COUNT_MOST, c->suite.tunes ? 1 : 4, &c->workers);
+    if (code == FRUGI_EXIT_OK)
+        code = read_count(args, "jobs", JOBS_MOST, c->suite.task[0].trainer != NULL ? 1 : (uint32_t)cores, &c->jobs);
+    if (code == FRUGI_EXIT_OK && frugi_arg(args, "seconds") != NULL)
+        code = frugi_arg_double(args, "seconds", 0, 1e9, &c->seconds);
+    return code;
+}
+
+static int understand(const frugi_args *args, frugi_compare *c) {
+    int suite = 0, size = 0;
+    int code = frugi_arg_word(args, "suite", frugi_suite_names, &suite);
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_arg_word(args, "size", frugi_size_names, &size);
+    if (code == FRUGI_EXIT_OK && frugi_tasks_of(size, strcmp(frugi_suite_names[suite], "sgc") == 0) == NULL)
+        code = frugi_usage_error("compare: suite %s has no size %s; it has smoke, small and full",
+                                 frugi_suite_names[suite], frugi_size_names[size]);
+    if (code != FRUGI_EXIT_OK)
+        return code;
+    frugi_suite_make(suite, size, &c->suite);
+    c->data = frugi_arg(args, "data");
+    c->out = frugi_arg(args, "out");
+    c->weights = frugi_arg(args, "weights");
+    code = read_numbers(args, size == 0, c);
+    if (code == FRUGI_EXIT_OK)
+        code = keep_tasks(&c->suite, frugi_arg(args, "tasks"));
+    if (code == FRUGI_EXIT_OK)
+        code = keep_methods(&c->suite, frugi_arg(args, "methods"));
+    if (code == FRUGI_EXIT_OK && c->out == NULL && !frugi_arg_given(args, "plan"))
+        code = frugi_usage_error("compare: --out DIR missing");
+    if (code == FRUGI_EXIT_OK && c->weights != NULL && !c->suite.tunes)
+        code = frugi_usage_error("compare: --weights: only suite sgc begins with weights");
+    if (code == FRUGI_EXIT_OK && c->out != NULL && strlen(c->out) > (c->suite.tunes ? 1500 : 3800))
+        code = frugi_usage_error("compare: --out: too long");
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_compare_find_data(c, frugi_arg_given(args, "tasks"));
+    return code;
+}
+
+/* ---- before ------------------------------------------------------------------------------------------- */
+
+static void print_command(const frugi_compare *c, const frugi_trial *run, const char *end) {
+    char text[8192];
+    frugi_words words;
+    if (frugi_search_find(c, run) != NULL)
+        return;
+    frugi_words_of(c, run, false, &words);
+    printf("%s%s\n", frugi_words_text(&words, text, sizeof text), end);
+}
+
+static void print_place(const frugi_compare *c, size_t task, size_t method) {
+    double rate = 0;
+    int rates = (int)frugi_search_rates(c, task, method);
+    bool known = frugi_search_best(c, task, method, &rate);
+    printf("# %s, %s: %s\n", c->suite.task[task].id, c->suite.method[method].id, c->suite.method[method].label);
+    for (int i = 0; rates > 1 && i < rates; i++) {
+        frugi_trial run = {task, method, true, FRUGI_TUNE_SEED, frugi_search_rate(c, task, method, i)};
+        print_command(c, &run, "");
+    }
+    for (uint32_t seed = 1; seed <= c->seeds; seed++) {
+        frugi_trial run = {task, method, false, seed, known ? rate : frugi_search_rate(c, task, method, rates / 2)};
+        print_command(c, &run, known ? "" : "   # at the best rate");
+    }
+}
+
+static void print_plan(const frugi_compare *c) {
+    double seconds = 0;
+    char clock[32];
+    size_t left = frugi_search_left(c, &seconds);
+    for (size_t task = 0; task < c->suite.tasks; task++) {
+        if (c->suite.task[task].before != NULL) {
+            char text[8192];
+            frugi_words words;
+            frugi_words_before(c, task, &words);
+            printf("# before: %s\n", frugi_words_text(&words, text, sizeof text));
+        }
+        for (size_t method = 0; method < c->suite.methods; method++)
+            if (frugi_search_has(c, task, method))
+                print_place(c, task, method);
+    }
+    printf("# %zu run%s, and more where a best rate is at the edge of its search; %zu are there already", left,
+           left == 1 ? "" : "s", c->outcomes);
+    if (isfinite(seconds))
+        printf("; about %s at %u a time", frugi_clock_text(seconds / c->jobs, clock, sizeof clock), c->jobs);
+    printf("\n");
+}
+
+/* ---- after -------------------------------------------------------------------------------------------- */
+
+/* What else is in the file is of other tasks, methods or commands: `frugrad report` shows it. */
+static bool is_ours(const void *user, const frugi_run *run) {
+    return frugi_ledger_has(user, run->record);
+}
+
+static int conclude(const frugi_compare *c, int code) {
+    double seconds = 0;
+    size_t left = frugi_search_left(c, &seconds);
+    if (frugi_report_tables(c->out, is_ours, c, stdout) != FRUGI_EXIT_OK && code == FRUGI_EXIT_OK)
+        code = FRUGI_EXIT_FAIL;
+    if (code == FRUGI_EXIT_STOPPED)
+        frugi_error("interrupted; %zu run%s left. The same command goes on", left, left == 1 ? " is" : "s are");
+    else if (left > 0)
+        frugi_error("%s; %zu run%s left. The same command goes on", code == FRUGI_EXIT_OK ? "time is up" : "not whole",
+                    left, left == 1 ? " is" : "s are");
+    return code;
+}
+
+static int plan(frugi_compare *c) {
+    int code = c->out == NULL ? FRUGI_EXIT_OK : frugi_ledger_open(c, false);
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_bytes_check(c);
+    if (code == FRUGI_EXIT_OK)
+        print_plan(c);
+    return code;
+}
+
+static int compare(frugi_compare *c) {
+    char work[4096];
+    snprintf(work, sizeof work, "%s/work", c->out);
+    int code = frugi_folder_make(work);
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_ledger_open(c, true);
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_bytes_check(c);
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_compare_trainers(c);
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_compare_unpack(c);
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_compare_before(c);
+    return code == FRUGI_EXIT_OK ? conclude(c, frugi_pool_run(c)) : code;
+}
+
+static int compare_run(const frugi_args *args) {
+    frugi_compare *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return frugi_error("out of memory");
+    int code = understand(args, c);
+    if (code == FRUGI_EXIT_OK)
+        code = (frugi_arg_given(args, "plan") ? plan : compare)(c);
+    frugi_ledger_close(c);
+    free(c);
+    return code;
+}
+
+const frugi_command frugi_command_compare = {
+    .name = "compare",
+    .summary = "train the same models with many methods, and compare",
+    .operands = "",
+    .about =
+        "Every run is a `frugrad train` of its own; of suite sgc a `frugrad finetune`, of sizes full and paper a\n"
+        "`python3 -m frugrad.torch.train`, which trains on a GPU through PyTorch ($FRUGRAD_PYTHON is another Python).\n"
+        "Each method and task gets the same search of the learning rate, judged by samples that are held out, then\n"
+        "tests at the best rate. Ctrl-C, a power cut or --seconds end it at any time; the same command goes on. A run\n"
+        "that diverges or fails is recorded, and the others go on.\n"
+        "\n"
+        "  frugrad compare --out runs/smoke\n"
+        "  frugrad compare --suite paper --size small --data data/ --out runs/paper\n"
+        "  frugrad compare --suite sparsity --size small --data data/ --out runs/sparsity --tasks lenet-fashion\n"
+        "  frugrad compare --suite sgc --size small --data data/ --weights weights/ --out runs/sgc\n"
+        "  frugrad compare --suite paper --size full --data data/ --out runs/full",
+    .options = options,
+    .run = compare_run,
+};

@@ -1,0 +1,144 @@
+/*
+ * compare_data.c - where the data and weights of a comparison are. CIFAR-10 as .xz takes longer to unpack than a short
+ * run takes, so it is unpacked once, into the directory of the comparison; recorded commands name what was given.
+ */
+#include "lab/compare/compare.h"
+
+#include "io/files.h"
+#include "io/unpack_file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { PATH_MOST = 1500, FILE_MOST = 1 << 28 };
+
+static bool is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool has_test(const frugi_compare_task *t, const char *folder) {
+    char *path = t->test == NULL ? NULL : frugi_unpack_find(folder, t->test);
+    bool found = t->test == NULL || path != NULL;
+    free(path);
+    return found;
+}
+
+/* Where a task's data is; false where it is not. */
+static bool find(frugi_compare *c, size_t i) {
+    const frugi_compare_task *t = &c->suite.task[i];
+    char *to = c->folder[i];
+    size_t cap = sizeof c->folder[i];
+    if (t->folder == NULL) {
+        snprintf(to, cap, "builtin");
+        return true;
+    }
+    if (c->data != NULL) {
+        snprintf(to, cap, "%s/%s", c->data, t->folder);
+        bool found = is_folder(to) && has_test(t, to);
+        if (found && t->text)
+            snprintf(to, cap, "%s/work/text", c->out != NULL ? c->out : "DIR");
+        if (found)
+            return true;
+    }
+    snprintf(to, cap, "%s", t->elsewhere != NULL ? t->elsewhere : "");
+    return t->elsewhere != NULL;
+}
+
+/* Weights are not looked for elsewhere, nor is a task left out for want of them. */
+static int find_weights(const frugi_compare *c, size_t i) {
+    const frugi_compare_task *t = &c->suite.task[i];
+    char path[4200];
+    if (!c->suite.tunes || t->weights == NULL)
+        return FRUGI_EXIT_OK;
+    if (c->weights != NULL && strlen(c->weights) > PATH_MOST)
+        return frugi_usage_error("compare: --weights: longer than %d bytes", PATH_MOST);
+    if (c->weights != NULL && frugi_file_exists(frugi_words_weights(c, i, path, sizeof path)))
+        return FRUGI_EXIT_OK;
+    frugi_error("task %s needs %s/%s", t->id, c->weights != NULL ? c->weights : "--weights DIR", t->weights);
+    frugi_hint("--size smoke needs none; lab/bench/pretrain_torch.py makes it");
+    return FRUGI_EXIT_FAIL;
+}
+
+static void drop(frugi_compare *c, size_t i) {
+    size_t after = c->suite.tasks - i - 1;
+    memmove(&c->suite.task[i], &c->suite.task[i + 1], after * sizeof c->suite.task[0]);
+    c->suite.tasks--;
+}
+
+int frugi_compare_find_data(frugi_compare *c, bool asked_for) {
+    if (c->data != NULL && strlen(c->data) > PATH_MOST)
+        return frugi_usage_error("compare: --data: longer than %d bytes", PATH_MOST);
+    for (size_t i = 0; i < c->suite.tasks;) {
+        if (find(c, i)) {
+            i++;
+            continue;
+        }
+        const frugi_compare_task *t = &c->suite.task[i];
+        if (c->data == NULL || asked_for || c->suite.tasks == 1) {
+            frugi_error("task %s needs data in %s/%s%s%s", t->id, c->data != NULL ? c->data : "--data DIR", t->folder,
+                        t->test != NULL ? ", with " : "", t->test != NULL ? t->test : "");
+            frugi_hint("--size smoke needs none; docs/data.md says where each data set comes from");
+            return c->data == NULL ? FRUGI_EXIT_USAGE : FRUGI_EXIT_FAIL;
+        }
+        frugi_error("task %s is left out: there is no %s/%s%s%s", t->id, c->data, t->folder,
+                    t->test != NULL ? ", or it has no " : "", t->test != NULL ? t->test : "");
+        drop(c, i);
+    }
+    int code = FRUGI_EXIT_OK;
+    for (size_t i = 0; i < c->suite.tasks && code == FRUGI_EXIT_OK; i++)
+        code = find_weights(c, i);
+    return code;
+}
+
+/* ---- unpacking -------------------------------------------------------------------------------------- */
+
+static int unpack_file(const char *from, const char *to) {
+    frugi_bytes bytes = {NULL, 0};
+    if (frugi_file_exists(to))
+        return FRUGI_EXIT_OK;
+    int code = frugi_unpack_file(from, FILE_MOST, &bytes);
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_file_write(to, bytes.data, bytes.len);
+    frugi_bytes_free(&bytes);
+    return code;
+}
+
+static int unpack_cifar(const char *from, char *to, size_t cap) {
+    static const char *const names[] = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
+                                        "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"};
+    char path[4300];
+    int code = frugi_folder_make(to);
+    for (size_t i = 0; i < sizeof names / sizeof *names && code == FRUGI_EXIT_OK; i++) {
+        char *packed = frugi_unpack_find(from, names[i]);
+        if (packed == NULL || frugi_packing_of(packed) == FRUGI_PLAIN) {
+            free(packed);
+            snprintf(to, cap, "%s", ""); /* nothing to unpack, or not as expected: let the trainer say so */
+            return FRUGI_EXIT_OK;
+        }
+        snprintf(path, sizeof path, "%s/%s", to, names[i]);
+        code = unpack_file(packed, path);
+        free(packed);
+    }
+    return code;
+}
+
+int frugi_compare_unpack(frugi_compare *c) {
+    int code = FRUGI_EXIT_OK;
+    for (size_t i = 0; i < c->suite.tasks && code == FRUGI_EXIT_OK; i++) {
+        const char *name = c->suite.task[i].folder;
+        if (c->suite.task[i].text) {
+            char from[4096];
+            snprintf(from, sizeof from, "%s/%s", c->data, name);
+            code = frugi_compare_text(from, c->folder[i]);
+            continue;
+        }
+        if (name == NULL || strcmp(name, "cifar10") != 0)
+            continue;
+        snprintf(c->unpacked[i], sizeof c->unpacked[i], "%s/work/%s", c->out, name);
+        code = unpack_cifar(c->folder[i], c->unpacked[i], sizeof c->unpacked[i]);
+    }
+    return code;
+}

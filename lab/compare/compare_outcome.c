@@ -1,0 +1,121 @@
+/*
+ * compare_outcome.c - what is written about a run: what was asked for and where, what the trainer said at its end, and
+ * its course. A run that fails leaves its last words instead; one whose loss is no longer a number has diverged, which
+ * says something about its method and rate, not about this program.
+ */
+#include "lab/compare/compare.h"
+
+#include "io/files.h"
+#include "frugrad.h"
+#include "io/json.h"
+#include "program/system/cpu_name.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+enum { OUTPUT_MOST = 1 << 20, SAID_MOST = 400 };
+
+void frugi_last_words(const char *path, char *dst, size_t cap) {
+    char line[1024], last[1024] = "ended without a word";
+    FILE *file = fopen(path, "rbe");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        if (line[0] != '\0' && strncmp(line, "  hint: ", 8) != 0)
+            memcpy(last, line, sizeof last);
+    }
+    if (file != NULL)
+        fclose(file);
+    frugi_printable(strncmp(last, "frugrad: ", 9) == 0 ? last + 9 : last, dst, cap);
+}
+
+/* What the trainer printed; NULL where that is no JSON object. */
+static json_t *read_result(const char *path) {
+    struct stat st;
+    frugi_bytes bytes = {NULL, 0};
+    json_t *result = NULL;
+    if (stat(path, &st) == 0 && st.st_size > 0 && st.st_size <= OUTPUT_MOST &&
+        frugi_file_read(path, &bytes) == FRUGI_EXIT_OK)
+        result = json_loadb((const char *)bytes.data, bytes.len, 0, NULL);
+    frugi_bytes_free(&bytes);
+    if (!json_is_object(result)) {
+        json_decref(result);
+        result = NULL;
+    }
+    return result;
+}
+
+static json_t *environment(void) {
+    char cpu[128], system[256] = "?";
+    struct utsname name;
+    frugi_machine_cpu(cpu, sizeof cpu);
+    if (uname(&name) == 0)
+        snprintf(system, sizeof system, "%s %s %s", name.sysname, name.release, name.machine);
+    return json_pack("{s:s, s:s?, s:o, s:I, s:o}", "version", frug_version(), "commit", getenv("FRUGRAD_COMMIT"), "cpu",
+                     frugi_json_text(cpu), "cores", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "system",
+                     frugi_json_text(system));
+}
+
+static void set_asked(const frugi_compare *c, const frugi_trial *run, json_t *record) {
+    const frugi_compare_task *t = &c->suite.task[run->task];
+    const frugi_method *m = &c->suite.method[run->method];
+    const struct {
+        const char *key, *text;
+    } texts[] = {
+        {"kind", "run"},
+        {"suite", c->suite.name},
+        {"size", c->suite.size},
+        {"task", t->id},
+        {"family", frugi_task_family(t)},
+        {"metric", frugi_task_metric(t)},
+        {"method", m->id},
+        {"label", m->label},
+        {"phase", run->tune ? "tune" : "test"},
+    };
+    char command[8192];
+    frugi_words words;
+    json_object_set_new(record, "format", json_integer(1));
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        json_object_set_new(record, texts[i].key, frugi_json_text(texts[i].text));
+    json_object_set_new(record, "seed", json_integer(run->seed));
+    json_object_set_new(record, "rate", json_real(run->rate));
+    frugi_words_of(c, run, false, &words);
+    json_object_set_new(record, "command", frugi_json_text(frugi_words_text(&words, command, sizeof command)));
+}
+
+static void set_error(const frugi_ended *e, json_t *record, frugi_outcome *o) {
+    char said[SAID_MOST];
+    if (e->status > 128)
+        snprintf(said, sizeof said, "ended by signal %d", e->status - 128);
+    else
+        frugi_last_words(e->files->err, said, sizeof said);
+    o->diverged = e->status == FRUGI_EXIT_FAIL && strstr(said, "is not finite") != NULL;
+    o->refused = !o->diverged && (e->status == FRUGI_EXIT_USAGE || e->run->tune);
+    json_object_set_new(record, "status", json_integer(e->status));
+    json_object_set_new(record, "error", frugi_json_text(said));
+    if (o->diverged)
+        json_object_set_new(record, "diverged", json_true());
+}
+
+json_t *frugi_record_make(const frugi_compare *c, const frugi_ended *e, frugi_outcome *o) {
+    const char *metric = frugi_task_metric(&c->suite.task[e->run->task]);
+    json_t *record = json_object(), *result = e->status == 0 ? read_result(e->files->out) : NULL;
+    *o = (frugi_outcome){.run = *e->run, .value = NAN, .seconds = e->seconds};
+    set_asked(c, e->run, record);
+    json_object_set_new(record, "environment", environment());
+    json_object_set_new(record, "begun", json_string(e->begun));
+    json_object_set_new(record, "seconds", json_real(e->seconds));
+    const json_t *value = json_object_get(result, metric);
+    if (json_is_number(value))
+        o->value = json_number_value(value);
+    if (result != NULL)
+        json_object_set_new(record, "result", result);
+    else
+        set_error(e, record, o);
+    frugi_curve_add(e->files->metrics, metric, record);
+    return record;
+}

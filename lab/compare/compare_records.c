@@ -1,0 +1,225 @@
+/*
+ * compare_records.c - runs.jsonl: a line for every run that has ended, appended by one write() and on the disk before
+ * the next run begins. A line without an end is what a power cut or a kill has left, and is cut off; any other line
+ * that is no record is somebody else's file, or a damaged one, and is refused.
+ */
+#include "lab/compare/compare.h"
+
+#include "io/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct frugi_ledger {
+    char path[4200];
+    int fd;
+    size_t others; /* runs of this comparison's places by other commands */
+};
+
+int frugi_outcome_add(frugi_compare *c, const frugi_outcome *outcome) {
+    if (c->outcomes == c->room) {
+        size_t room = c->room ? 2 * c->room : 64;
+        frugi_outcome *more = realloc(c->outcome, room * sizeof *more);
+        if (more == NULL)
+            return frugi_error("out of memory");
+        c->outcome = more;
+        c->room = room;
+    }
+    c->outcome[c->outcomes++] = *outcome;
+    return FRUGI_EXIT_OK;
+}
+
+/* ---- reading -------------------------------------------------------------------------------------- */
+
+bool frugi_record_says(const json_t *record, const char *key, const char *expected) {
+    const char *text = json_string_value(json_object_get(record, key));
+    return text != NULL && strcmp(text, expected) == 0;
+}
+
+/* Which row of its table a record is about; -1: none. */
+static long task_of(const frugi_suite *s, const json_t *record) {
+    for (size_t i = 0; i < s->tasks; i++)
+        if (frugi_record_says(record, "task", s->task[i].id))
+            return (long)i;
+    return -1;
+}
+
+/* Rows of different families may be one method. */
+static long method_of(const frugi_compare *c, const json_t *record, long task) {
+    for (size_t i = 0; task >= 0 && i < c->suite.methods; i++)
+        if (frugi_search_has(c, (size_t)task, i) && frugi_record_says(record, "method", c->suite.method[i].id))
+            return (long)i;
+    return -1;
+}
+
+/* What is wrong with a record; NULL: nothing. */
+static const char *check_record(const json_t *record) {
+    static const char *const texts[] = {"suite", "size", "task", "method", "phase", "command"};
+    const json_t *format = json_object_get(record, "format"), *result = json_object_get(record, "result");
+    if (!json_is_object(record))
+        return "no JSON object";
+    if (!json_is_integer(format) || json_integer_value(format) != 1)
+        return "\"format\" is not 1";
+    if (!json_is_string(json_object_get(record, "kind")))
+        return "no \"kind\"";
+    if (!frugi_record_says(record, "kind", "run"))
+        return NULL;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (!json_is_string(json_object_get(record, texts[i])))
+            return "a run without suite, size, task, method, phase or command";
+    if (!json_is_integer(json_object_get(record, "seed")) || !json_is_number(json_object_get(record, "rate")))
+        return "a run without seed or rate";
+    if (!json_is_object(result) && !json_is_string(json_object_get(record, "error")))
+        return "a run with neither result nor error";
+    return NULL;
+}
+
+/* The place of a record in this comparison; false: it has none. */
+static bool place_of(const frugi_compare *c, const json_t *record, frugi_trial *run) {
+    const frugi_suite *s = &c->suite;
+    long task = task_of(s, record), method = method_of(c, record, task);
+    json_int_t seed = json_integer_value(json_object_get(record, "seed"));
+    if (!frugi_record_says(record, "kind", "run") || !frugi_record_says(record, "suite", s->name) ||
+        !frugi_record_says(record, "size", s->size) || task < 0 || method < 0 || seed < 0 || seed > UINT32_MAX)
+        return false;
+    *run = (frugi_trial){(size_t)task, (size_t)method, frugi_record_says(record, "phase", "tune"), (uint32_t)seed,
+                         json_number_value(json_object_get(record, "rate"))};
+    return true;
+}
+
+/* Whether the command of a record is the one that would be run today. */
+static bool is_todays(const frugi_compare *c, const json_t *record, const frugi_trial *run) {
+    char command[8192];
+    frugi_words words;
+    frugi_words_of(c, run, false, &words);
+    return frugi_record_says(record, "command", frugi_words_text(&words, command, sizeof command));
+}
+
+bool frugi_ledger_has(const frugi_compare *c, const json_t *record) {
+    frugi_trial run;
+    return place_of(c, record, &run) && is_todays(c, record, &run);
+}
+
+/* A record of this comparison becomes an outcome, if its command is today's. Failures are tried again; a run that
+ * diverged is no failure. */
+static int take(frugi_compare *c, const json_t *record) {
+    bool diverged = json_is_true(json_object_get(record, "diverged"));
+    const json_t *result = json_object_get(record, "result");
+    frugi_outcome o = {.diverged = diverged, .seconds = json_number_value(json_object_get(record, "seconds"))};
+    if (!place_of(c, record, &o.run) || (result == NULL && !diverged))
+        return FRUGI_EXIT_OK;
+    if (!is_todays(c, record, &o.run)) {
+        c->ledger->others++;
+        return FRUGI_EXIT_OK;
+    }
+    const json_t *value = json_object_get(result, frugi_task_metric(&c->suite.task[o.run.task]));
+    o.value = json_is_number(value) ? json_number_value(value) : NAN;
+    return frugi_outcome_add(c, &o);
+}
+
+static int learn(frugi_compare *c, const json_t *record) {
+    frugi_bytes_learn(c, record);
+    return FRUGI_EXIT_OK;
+}
+
+typedef int for_each(frugi_compare *c, const json_t *record);
+
+static int read_lines(frugi_compare *c, const frugi_bytes *bytes, for_each *then, size_t *whole) {
+    const char *text = (const char *)bytes->data;
+    size_t at = 0, line = 0;
+    int code = FRUGI_EXIT_OK;
+    while (at < bytes->len && code == FRUGI_EXIT_OK) {
+        const char *end = memchr(text + at, '\n', bytes->len - at);
+        if (end == NULL)
+            break;
+        size_t length = (size_t)(end - text) - at;
+        json_error_t error;
+        json_t *record = json_loadb(text + at, length, JSON_REJECT_DUPLICATES, &error);
+        const char *wrong = record == NULL ? error.text : check_record(record);
+        line++;
+        if (wrong != NULL)
+            code = frugi_error("%s: line %zu: %s", c->ledger->path, line, wrong);
+        else
+            code = then(c, record);
+        json_decref(record);
+        at += length + 1;
+    }
+    *whole = at;
+    return code;
+}
+
+static int load(frugi_compare *c, bool to_write) {
+    frugi_ledger *l = c->ledger;
+    frugi_bytes bytes = {NULL, 0};
+    size_t whole = 0;
+    int code = frugi_file_read(l->path, &bytes);
+    if (code == FRUGI_EXIT_OK)
+        code = read_lines(c, &bytes, learn, &whole); /* which runs there are may follow from it */
+    if (code == FRUGI_EXIT_OK)
+        code = read_lines(c, &bytes, take, &whole);
+    if (code == FRUGI_EXIT_OK && to_write && whole < bytes.len && ftruncate(l->fd, (off_t)whole) != 0)
+        code = frugi_error("%s: ends in half a line, which cannot be cut off: %s", l->path, strerror(errno));
+    if (code == FRUGI_EXIT_OK && l->others > 0)
+        frugi_hint("%s: %zu run%s of these methods by other commands than today's; they count for nothing here",
+                   l->path, l->others, l->others == 1 ? "" : "s");
+    frugi_bytes_free(&bytes);
+    return code;
+}
+
+int frugi_ledger_open(frugi_compare *c, bool to_write) {
+    struct stat st;
+    frugi_ledger *l = calloc(1, sizeof *l);
+    if (l == NULL)
+        return frugi_error("out of memory");
+    c->ledger = l;
+    snprintf(l->path, sizeof l->path, "%s/runs.jsonl", c->out);
+    l->fd = open(l->path, (to_write ? O_RDWR | O_CREAT | O_APPEND : O_RDONLY) | O_CLOEXEC, 0666);
+    if (l->fd < 0 && errno == ENOENT && !to_write)
+        return FRUGI_EXIT_OK;
+    if (l->fd < 0)
+        return frugi_error("%s: cannot open: %s", l->path, strerror(errno));
+    if (fstat(l->fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return frugi_error("%s: not a plain file", l->path);
+    if (to_write && flock(l->fd, LOCK_EX | LOCK_NB) != 0)
+        return frugi_error("%s: in use by another comparison", l->path);
+    return load(c, to_write);
+}
+
+void frugi_ledger_close(frugi_compare *c) {
+    if (c->ledger != NULL && c->ledger->fd >= 0)
+        close(c->ledger->fd);
+    free(c->ledger);
+    free(c->outcome);
+    c->ledger = NULL;
+    c->outcome = NULL;
+    c->outcomes = c->room = 0;
+}
+
+/* ---- writing -------------------------------------------------------------------------------------- */
+
+int frugi_ledger_put(frugi_compare *c, json_t *record) {
+    const frugi_ledger *l = c->ledger;
+    char *text = record == NULL ? NULL : json_dumps(record, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    json_decref(record);
+    if (text == NULL)
+        return frugi_error("%s: cannot write: out of memory", l->path);
+    size_t length = strlen(text);
+    text[length] = '\n'; /* in the place of the zero: one write() for the line and its end */
+    off_t before = lseek(l->fd, 0, SEEK_END);
+    ssize_t done = write(l->fd, text, length + 1);
+    int code = FRUGI_EXIT_OK;
+    if (done != (ssize_t)length + 1 || fsync(l->fd) != 0) {
+        code = frugi_error("%s: cannot write: %s", l->path, done >= 0 && errno == 0 ? "disk full" : strerror(errno));
+        if (before >= 0 && ftruncate(l->fd, before) != 0)
+            code = frugi_error("%s: ends in half a line", l->path);
+    }
+    free(text);
+    return code;
+}

@@ -1,0 +1,204 @@
+/*
+ * compare_search.c - which run is next. Nothing is remembered but the outcomes: what a place of the table still needs
+ * follows from them, so a comparison that was stopped goes on as if it had not been.
+ *
+ * Every place gets the same search: the same number of rates around the middle one, a factor apart, one seed; where the
+ * best is the first or the last of them, one more outside it, up to twice. Then tests at the best rate. What is there
+ * when time is up should be whole: task by task all searches and the first seed, then the second seed of all, and so
+ * on.
+ */
+#include "lab/compare/compare.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define FACTOR 2.5
+
+enum { FURTHER = 2 }; /* rates beyond those planned */
+
+bool frugi_search_has(const frugi_compare *c, size_t task, size_t method) {
+    return (c->suite.method[method].families & c->suite.task[task].family) != 0 &&
+           frugi_bytes_steps(c, task, method) > 0;
+}
+
+/* A language model has no head: there is nothing to search where nothing but the head moves. */
+uint32_t frugi_search_rates(const frugi_compare *c, size_t task, size_t method) {
+    bool nothing = c->suite.method[method].mover == FRUGI_MOVER_HEAD && c->suite.task[task].family == FRUGI_LANGUAGE;
+    return nothing ? 1 : c->rates;
+}
+
+/* Rates have two digits, so that what is typed, recorded and compared is the same number. */
+double frugi_search_rate(const frugi_compare *c, size_t task, size_t method, int i) {
+    const frugi_compare_task *t = &c->suite.task[task];
+    const frugi_method *m = &c->suite.method[method];
+    double middle = m->mover == FRUGI_MOVER_SIGN ? t->sign_rate : t->rate;
+    char text[32];
+    if (m->middle > 0)
+        middle = m->middle;
+    if (t->family == FRUGI_VISION)
+        middle *= m->scale;
+    snprintf(text, sizeof text, "%.1e", middle * pow(FACTOR, i - (int)frugi_search_rates(c, task, method) / 2));
+    return strtod(text, NULL);
+}
+
+static bool same_rate(double a, double b) {
+    return fabs(a - b) <= 1e-6 * fabs(b);
+}
+
+static bool same_run(const frugi_trial *a, const frugi_trial *b) {
+    return a->task == b->task && a->method == b->method && a->tune == b->tune && a->seed == b->seed &&
+           same_rate(a->rate, b->rate);
+}
+
+/* The last outcome counts: what failed may have been tried again. */
+const frugi_outcome *frugi_search_find(const frugi_compare *c, const frugi_trial *run) {
+    for (size_t i = c->outcomes; i > 0; i--)
+        if (same_run(&c->outcome[i - 1].run, run))
+            return &c->outcome[i - 1];
+    return NULL;
+}
+
+static bool is_refused(const frugi_compare *c, size_t task, size_t method) {
+    for (size_t i = 0; i < c->outcomes; i++) {
+        const frugi_outcome *o = &c->outcome[i];
+        if (o->run.task == task && o->run.method == method && o->refused)
+            return true;
+    }
+    return false;
+}
+
+/** A search as far as it has come. */
+typedef struct search {
+    int first, last; /* rates that belong to it */
+    int best;        /* of those that are known */
+    bool done;       /* all are known, and no other is wanted */
+} search;
+
+static frugi_trial tune_run(const frugi_compare *c, size_t task, size_t method, int i) {
+    return (frugi_trial){task, method, true, FRUGI_TUNE_SEED, frugi_search_rate(c, task, method, i)};
+}
+
+/* How good a rate is; what failed or diverged is the worst. false: not known yet. */
+static bool merit(const frugi_compare *c, size_t task, size_t method, int i, double *value) {
+    frugi_trial run = tune_run(c, task, method, i);
+    const frugi_outcome *o = frugi_search_find(c, &run);
+    bool lower = c->suite.task[task].family == FRUGI_LANGUAGE;
+    if (o != NULL)
+        *value = isnan(o->value) ? -INFINITY : lower ? -o->value : o->value;
+    return o != NULL;
+}
+
+/* Of equals the lowest rate wins, so that a search in which all diverge goes down. */
+static search search_of(const frugi_compare *c, size_t task, size_t method) {
+    search s = {0, (int)frugi_search_rates(c, task, method) - 1, 0, false};
+    for (int further = 0;; further++) {
+        double best = 0, value;
+        for (int i = s.first; i <= s.last; i++) {
+            if (!merit(c, task, method, i, &value))
+                return s;
+            if (i == s.first || value > best) {
+                best = value;
+                s.best = i;
+            }
+        }
+        if (further == FURTHER || (s.best != s.first && s.best != s.last))
+            break;
+        if (s.best == s.first)
+            s.first--;
+        else
+            s.last++;
+    }
+    s.done = true;
+    return s;
+}
+
+bool frugi_search_best(const frugi_compare *c, size_t task, size_t method, double *rate) {
+    search s = {0, 0, 0, true};
+    if (frugi_search_rates(c, task, method) > 1)
+        s = search_of(c, task, method);
+    if (s.done)
+        *rate = frugi_search_rate(c, task, method, s.best);
+    return s.done;
+}
+
+static bool wanted(const frugi_compare *c, frugi_is_running *is_running, const void *pool, const frugi_trial *run) {
+    return frugi_search_find(c, run) == NULL && !is_running(pool, run);
+}
+
+/* The next run of a place, up to a seed. */
+static bool next_of(const frugi_compare *c, frugi_is_running *is_running, const void *pool, size_t task, size_t method,
+                    uint32_t seed, frugi_trial *run) {
+    double rate = 0;
+    if (!frugi_search_has(c, task, method) || is_refused(c, task, method))
+        return false;
+    if (frugi_search_best(c, task, method, &rate)) {
+        *run = (frugi_trial){task, method, false, seed, rate};
+        return wanted(c, is_running, pool, run);
+    }
+    search s = search_of(c, task, method);
+    for (int i = s.first; i <= s.last; i++) {
+        *run = tune_run(c, task, method, i);
+        if (wanted(c, is_running, pool, run))
+            return true;
+    }
+    return false;
+}
+
+bool frugi_search_next(const frugi_compare *c, frugi_is_running *is_running, const void *pool, frugi_trial *run) {
+    for (uint32_t seed = 1; seed <= c->seeds; seed++)
+        for (size_t task = 0; task < c->suite.tasks; task++)
+            for (size_t method = 0; method < c->suite.methods; method++)
+                if (next_of(c, is_running, pool, task, method, seed, run))
+                    return true;
+    return false;
+}
+
+/* Runs of a place that are still to come, if its search needs no more than is planned now. */
+static size_t left_of(const frugi_compare *c, size_t task, size_t method) {
+    size_t left = 0;
+    double rate = 0;
+    if (!frugi_search_has(c, task, method) || is_refused(c, task, method))
+        return 0;
+    if (!frugi_search_best(c, task, method, &rate)) {
+        search s = search_of(c, task, method);
+        for (int i = s.first; i <= s.last; i++) {
+            frugi_trial run = tune_run(c, task, method, i);
+            left += frugi_search_find(c, &run) == NULL;
+        }
+        return left + c->seeds;
+    }
+    for (uint32_t seed = 1; seed <= c->seeds; seed++) {
+        frugi_trial run = {task, method, false, seed, rate};
+        left += frugi_search_find(c, &run) == NULL;
+    }
+    return left;
+}
+
+/* Mean seconds of the runs of a task; of all, where it has none. */
+static double mean_seconds(const frugi_compare *c, size_t task) {
+    double sum[2] = {0, 0};
+    size_t count[2] = {0, 0};
+    for (size_t i = 0; i < c->outcomes; i++) {
+        const frugi_outcome *o = &c->outcome[i];
+        int other = o->run.task != task;
+        if (isfinite(o->value)) {
+            sum[other] += o->seconds;
+            count[other]++;
+        }
+    }
+    return count[0] ? sum[0] / (double)count[0] : count[1] ? sum[1] / (double)count[1] : NAN;
+}
+
+size_t frugi_search_left(const frugi_compare *c, double *seconds) {
+    size_t all = 0;
+    *seconds = 0;
+    for (size_t task = 0; task < c->suite.tasks; task++) {
+        size_t left = 0;
+        for (size_t method = 0; method < c->suite.methods; method++)
+            left += left_of(c, task, method);
+        *seconds += (double)left * (left ? mean_seconds(c, task) : 0);
+        all += left;
+    }
+    return all;
+}

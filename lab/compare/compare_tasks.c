@@ -1,0 +1,238 @@
+/*
+ * compare_tasks.c - what is trained in a comparison: tables of tasks, by size. A middle rate is one at which dense
+ * training does well; every method's search begins there, since merged momentum takes rates in ordinary terms. Language
+ * models are wide enough for all their matrices to be compressed (min_size). Steps of sizes smoke and small are chosen
+ * for one core, on which a run takes a second and about 20. Size full is for a GPU, and size paper has the published
+ * models there, ResNet-50, GPT-2 small and BERT-base; its rates are customary ones and not yet measured.
+ */
+#include "lab/compare/compare.h"
+
+const char *const frugi_size_names[] = {"smoke", "small", "full", "paper", NULL};
+
+enum { SIZES = 4, TUNED_SIZES = 3 };
+
+static const frugi_compare_task tasks[SIZES][FRUGI_TASKS_MOST] = {
+    {
+        {.id = "mlp-stripes",
+         .model = "mlp",
+         .family = FRUGI_VISION,
+         .schedule = "cosine,warmup=10",
+         .samples = 2000,
+         .batch = 16,
+         .steps = 100,
+         .evals = 2,
+         .rate = 0.02,
+         .sign_rate = 5e-3},
+        {.id = "gpt2-rules",
+         .model = "gpt2-nano:layers=2,width=64,heads=4,length=32,vocab=64",
+         .family = FRUGI_LANGUAGE,
+         .schedule = "cosine,warmup=5",
+         .samples = 1000,
+         .batch = 4,
+         .steps = 40,
+         .evals = 2,
+         .eval_batches = 4,
+         .rate = 5e-3,
+         .sign_rate = 1e-2},
+    },
+    {
+        {.id = "lenet-fashion",
+         .model = "lenet",
+         .family = FRUGI_VISION,
+         .folder = "fashion-mnist",
+         .elsewhere = "fashion-mnist",
+         .schedule = "cosine,warmup=100",
+         .batch = 32,
+         .steps = 800,
+         .evals = 4,
+         .hold_out = 5000,
+         .rate = 0.05,
+         .sign_rate = 8e-3},
+        {.id = "gpt2-wikitext2",
+         .model = "gpt2-nano:layers=2,width=64,heads=4",
+         .family = FRUGI_LANGUAGE,
+         .folder = "wikitext-2",
+         .test = "test.txt",
+         .tokens = "bytes",
+         .schedule = "cosine,warmup=40",
+         .batch = 8,
+         .steps = 400,
+         .evals = 4,
+         .eval_batches = 24,
+         .rate = 5e-3,
+         .sign_rate = 8e-3},
+        {.id = "bert-sst2",
+         .model = "bert-mini:layers=2,width=64,heads=2,length=32",
+         .family = FRUGI_SENTENCES,
+         .folder = "glue/SST-2",
+         .test = "test_labeled.tsv",
+         .tokens = "tokenizers/bert_base_uncased_vocab.txt",
+         .schedule = "linear,warmup=30",
+         .batch = 8,
+         .steps = 300,
+         .evals = 4,
+         .rate = 1e-3,
+         .sign_rate = 3e-3},
+        {.id = "resnet20-cifar10",
+         .model = "resnet20",
+         .family = FRUGI_VISION,
+         .folder = "cifar10",
+         .schedule = "cosine,warmup=20",
+         .batch = 8,
+         .steps = 120,
+         .evals = 1,
+         .eval_batches = 64,
+         .hold_out = 5000,
+         .rate = 0.05,
+         .sign_rate = 8e-3},
+    },
+    {
+        {.id = "resnet18-cifar10",
+         .model = "resnet18",
+         .trainer = FRUGI_TORCH,
+         .family = FRUGI_VISION,
+         .folder = "cifar10",
+         .test = "test_batch.bin",
+         .schedule = "cosine,warmup=50",
+         .batch = 128,
+         .steps = 980,
+         .evals = 4,
+         .hold_out = 5000,
+         .rate = 0.25,
+         .sign_rate = 1e-3},
+        {.id = "gpt2-wikitext2",
+         .model = "gpt2-small:length=512,dropout=0",
+         .trainer = FRUGI_TORCH,
+         .family = FRUGI_LANGUAGE,
+         .folder = "wikitext-2",
+         .test = "test.gpt2bpe.u16",
+         .schedule = "cosine,warmup=150",
+         .batch = 8,
+         .steps = 600,
+         .evals = 4,
+         .rate = 6e-4,
+         .sign_rate = 6e-4},
+        {.id = "bert-sst2",
+         .model = "bert-small:length=64",
+         .trainer = FRUGI_TORCH,
+         .family = FRUGI_SENTENCES,
+         .folder = "glue/SST-2",
+         .test = "test_labeled.tsv",
+         .tokens = "tokenizers/bert_base_uncased_vocab.txt",
+         .schedule = "linear,warmup=50",
+         .batch = 32,
+         .steps = 1000,
+         .evals = 4,
+         .rate = 2e-4,
+         .sign_rate = 2e-4},
+    },
+    {
+        {.id = "resnet50-cifar10",
+         .model = "resnet50",
+         .trainer = FRUGI_TORCH,
+         .family = FRUGI_VISION,
+         .folder = "cifar10",
+         .test = "test_batch.bin",
+         .schedule = "cosine,warmup=100",
+         .batch = 128,
+         .steps = 1960,
+         .evals = 4,
+         .hold_out = 5000,
+         .rate = 0.1,
+         .sign_rate = 1e-3},
+        {.id = "gpt2-wikitext2",
+         .model = "gpt2-small:length=1024,dropout=0",
+         .trainer = FRUGI_TORCH,
+         .family = FRUGI_LANGUAGE,
+         .folder = "wikitext-2",
+         .test = "test.gpt2bpe.u16",
+         .schedule = "cosine,warmup=150",
+         .batch = 8,
+         .steps = 600,
+         .evals = 4,
+         .rate = 6e-4,
+         .sign_rate = 6e-4},
+        {.id = "bert-base-sst2",
+         .model = "bert-base:length=128",
+         .trainer = FRUGI_TORCH,
+         .family = FRUGI_SENTENCES,
+         .folder = "glue/SST-2",
+         .test = "test_labeled.tsv",
+         .tokens = "tokenizers/bert_base_uncased_vocab.txt",
+         .schedule = "linear,warmup=200",
+         .batch = 32,
+         .steps = 2000,
+         .evals = 4,
+         .rate = 1e-4,
+         .sign_rate = 1e-4},
+    },
+};
+
+/* Fine-tuning: tasks and rates of lab/bench/finetune_curves.py. A BERT with weights for 64 places serves fewer as well. */
+#define TUNED_BERT(places) "bert-mini:layers=4,width=128,heads=4,length=" places ",dropout=0"
+#define TUNED_TASKS(count, plan)                                                                                       \
+    {.id = "lm",                                                                                                       \
+     .model = "gpt2:layers=4,width=128,heads=4,length=128,dropout=0",                                                  \
+     .weights = "gpt2-bytes.safetensors",                                                                              \
+     .family = FRUGI_LANGUAGE,                                                                                         \
+     .folder = "glue/SST-2",                                                                                           \
+     .text = true,                                                                                                     \
+     .tokens = "bytes",                                                                                                \
+     .schedule = plan,                                                                                                 \
+     .batch = 2,                                                                                                       \
+     .steps = count,                                                                                                   \
+     .eval_batches = 64},                                                                                              \
+        {.id = "sst-2",                                                                                                \
+         .model = TUNED_BERT("32"),                                                                                    \
+         .weights = "bert.safetensors",                                                                                \
+         .family = FRUGI_SENTENCES,                                                                                    \
+         .folder = "glue/SST-2",                                                                                       \
+         .subset = "sst-2",                                                                                            \
+         .tokens = "tokenizers/bert_base_uncased_vocab.txt",                                                           \
+         .schedule = plan,                                                                                             \
+         .batch = 4,                                                                                                   \
+         .steps = count},                                                                                              \
+    {                                                                                                                  \
+        .id = "boolq", .model = TUNED_BERT("64"), .weights = "bert.safetensors", .family = FRUGI_SENTENCES,            \
+        .folder = "boolq", .subset = "boolq", .tokens = "tokenizers/bert_base_uncased_vocab.txt", .schedule = plan,    \
+        .batch = 2, .steps = count, .hold_out = 400                                                                    \
+    }
+
+static const frugi_compare_task tuned_tasks[TUNED_SIZES][FRUGI_TASKS_MOST] = {
+    {
+        {.id = "gpt2-rules",
+         .model = "gpt2-nano:layers=2,width=64,heads=4,length=32,vocab=64",
+         .before = "gpt2-nano:layers=2,width=64,heads=4,length=32,vocab=64",
+         .family = FRUGI_LANGUAGE,
+         .schedule = "linear,warmup=2",
+         .samples = 1000,
+         .batch = 2,
+         .steps = 20,
+         .eval_batches = 8},
+        {.id = "bert-words",
+         .model = "bert-mini:layers=2,width=64,heads=2,length=32",
+         .before = "bert-mlm-mini:layers=2,width=64,heads=2,length=32",
+         .family = FRUGI_SENTENCES,
+         .schedule = "linear,warmup=2",
+         .samples = 1000,
+         .batch = 2,
+         .steps = 20,
+         .eval_batches = 8},
+    },
+    {TUNED_TASKS(300, "linear,warmup=20")},
+    {TUNED_TASKS(2000, "linear,warmup=100")},
+};
+
+const char *frugi_task_family(const frugi_compare_task *task) {
+    return task->family == FRUGI_VISION ? "vision" : task->family == FRUGI_LANGUAGE ? "language" : "sentences";
+}
+
+const char *frugi_task_metric(const frugi_compare_task *task) {
+    return task->family == FRUGI_LANGUAGE ? "perplexity" : "accuracy";
+}
+
+const frugi_compare_task *frugi_tasks_of(int size, bool tunes) {
+    if (!tunes)
+        return tasks[size];
+    return size < TUNED_SIZES ? tuned_tasks[size] : NULL;
+}

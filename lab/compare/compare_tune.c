@@ -1,0 +1,145 @@
+/*
+ * compare_tune.c - what runs of `frugrad finetune` begin with, made once, in the directory of the comparison: the
+ * sentences of SST-2 as a text for a language model, and, where no weights are given, a small model that a
+ * `frugrad train` of seconds has made.
+ */
+#include "lab/compare/compare.h"
+
+#include "io/files.h"
+#include "io/progress.h"
+#include "io/unpack_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { FILE_MOST = 1 << 28 };
+
+/* ---- text --------------------------------------------------------------------------------------------- */
+
+/** A piece of a line. */
+typedef struct piece {
+    char *at;
+    size_t len;
+} piece;
+
+/* The n-th field of a line, without spaces around it; empty where there are not so many. */
+static piece field(char *line, size_t len, size_t n) {
+    char *at = line, *end = line + len;
+    for (; n > 0 && at != NULL; n--) {
+        at = memchr(at, '\t', (size_t)(end - at));
+        at = at == NULL ? NULL : at + 1;
+    }
+    if (at == NULL)
+        return (piece){end, 0};
+    char *tab = memchr(at, '\t', (size_t)(end - at));
+    end = tab == NULL ? end : tab;
+    while (at < end && *at == ' ')
+        at++;
+    while (at < end && (end[-1] == ' ' || end[-1] == '\r'))
+        end--;
+    return (piece){at, (size_t)(end - at)};
+}
+
+/* Which column of a table the sentences are in; 64: none of them. */
+static size_t find_column(char *head, size_t len) {
+    for (size_t n = 0; n < 64; n++) {
+        piece p = field(head, len, n);
+        if (p.len == 8 && memcmp(p.at, "sentence", 8) == 0)
+            return n;
+    }
+    return 64;
+}
+
+/* Keep the sentences of a table, a line each, in its own memory: the head's line is room enough for the last end. */
+static bool keep_sentences(frugi_bytes *bytes) {
+    char *text = (char *)bytes->data, *end = text + bytes->len;
+    char *stop = bytes->len == 0 ? NULL : memchr(text, '\n', bytes->len);
+    size_t column = stop == NULL ? 64 : find_column(text, (size_t)(stop - text)), used = 0;
+    if (column == 64)
+        return false;
+    for (char *at = stop + 1; at < end; at = stop + 1) {
+        stop = memchr(at, '\n', (size_t)(end - at));
+        stop = stop == NULL ? end : stop;
+        piece p = field(at, (size_t)(stop - at), column);
+        memmove(text + used, p.at, p.len);
+        used += p.len;
+        text[used++] = '\n';
+    }
+    bytes->len = used;
+    return true;
+}
+
+static int make_text(const char *from, const char *table, const char *path) {
+    frugi_bytes bytes = {NULL, 0};
+    if (frugi_file_exists(path))
+        return FRUGI_EXIT_OK;
+    char *packed = frugi_unpack_find(from, table);
+    if (packed == NULL)
+        return frugi_error("%s/%s: not there", from, table);
+    int code = frugi_unpack_file(packed, FILE_MOST, &bytes);
+    if (code == FRUGI_EXIT_OK && !keep_sentences(&bytes))
+        code = frugi_error("%s: no column 'sentence'", packed);
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_file_write(path, bytes.data, bytes.len);
+    free(packed);
+    frugi_bytes_free(&bytes);
+    return code;
+}
+
+int frugi_compare_text(const char *from, const char *to) {
+    static const char *const names[][2] = {
+        {"train.tsv", "train.txt"}, {"dev.tsv", "valid.txt"}, {"test_labeled.tsv", "test.txt"}};
+    char path[4300];
+    int code = frugi_folder_make(to);
+    for (size_t i = 0; i < sizeof names / sizeof *names && code == FRUGI_EXIT_OK; i++) {
+        snprintf(path, sizeof path, "%s/%s", to, names[i][1]);
+        code = make_text(from, names[i][0], path);
+    }
+    return code;
+}
+
+/* ---- weights ------------------------------------------------------------------------------------------ */
+
+/* Run this program with other words, and wait; what it says about its success is dropped. */
+static int run_words(const frugi_words *words) {
+    extern char **environ;
+    posix_spawn_file_actions_t actions;
+    pid_t pid = 0;
+    int status = 0;
+    if (posix_spawn_file_actions_init(&actions) != 0)
+        return frugi_error("out of memory");
+    int failed = posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    if (failed == 0)
+        failed = posix_spawn(&pid, "/proc/self/exe", &actions, NULL, (char *const *)(uintptr_t)words->word, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (failed != 0)
+        return frugi_error("cannot start a process: %s", strerror(failed));
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return frugi_error("cannot wait for a process: %s", strerror(errno));
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? FRUGI_EXIT_OK : FRUGI_EXIT_FAIL;
+}
+
+int frugi_compare_before(const frugi_compare *c) {
+    int code = FRUGI_EXIT_OK;
+    for (size_t i = 0; i < c->suite.tasks && code == FRUGI_EXIT_OK; i++) {
+        char path[4200];
+        frugi_words words;
+        if (c->suite.task[i].before == NULL || frugi_file_exists(frugi_words_weights(c, i, path, sizeof path)))
+            continue;
+        frugi_words_before(c, i, &words);
+        frugi_words_add(&words, "--quiet", NULL);
+        frugi_meter *meter = frugi_meter_begin(0, "task %s: training a model to begin with", c->suite.task[i].id);
+        int failed = run_words(&words);
+        frugi_meter_end(meter);
+        if (failed != FRUGI_EXIT_OK)
+            code = frugi_error("task %s: no model to begin with", c->suite.task[i].id);
+    }
+    return code;
+}

@@ -1,0 +1,160 @@
+/*
+ * Density of each layer over the steps, as a heat map whose colours are steps of a logarithmic ramp, because schedules
+ * go down by factors. Where there are more layers or moments than can be told apart, neighbours are averaged.
+ */
+#include "lab/report/panel_charts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SMALL (9.5 / 11) /* of the other labels */
+
+enum { NAMES_LEAST = 60, NAMES_MOST = 280, ROWS_MOST = 60, COLUMNS_MOST = 60, TOP = 34 };
+
+typedef struct heat {
+    const frugi_layers *layers;
+    size_t rows, columns;
+    double low, high;
+    double left;   /* where rectangles begin */
+    size_t common; /* bytes that all names begin with, up to a point: not worth repeating */
+} heat;
+
+/* Mean over the layers and moments that one rectangle stands for; NaN where none is known. */
+static double mean_of(const heat *h, size_t row, size_t column) {
+    const frugi_layers *l = h->layers;
+    double sum = 0;
+    size_t count = 0;
+    for (size_t m = column * l->moments / h->columns; m < (column + 1) * l->moments / h->columns; m++)
+        for (size_t n = row * l->names / h->rows; n < (row + 1) * l->names / h->rows; n++)
+            if (!isnan(l->density[m * l->names + n])) {
+                sum += l->density[m * l->names + n];
+                count++;
+            }
+    return count == 0 ? NAN : sum / (double)count;
+}
+
+static int shade_of(const heat *h, double density) {
+    double span = log10(h->high / h->low);
+    double share = density <= h->low ? 0 : span > 0 ? log10(density / h->low) / span : 1;
+    int shade = (int)(share * FRUGI_RAMP);
+    return shade < 0 ? 0 : shade >= FRUGI_RAMP ? FRUGI_RAMP - 1 : shade;
+}
+
+static void see(heat *h) {
+    h->low = 1;
+    h->high = 0;
+    for (size_t r = 0; r < h->rows; r++)
+        for (size_t c = 0; c < h->columns; c++) {
+            double d = mean_of(h, r, c);
+            if (d > 0) {
+                h->low = fmin(h->low, d);
+                h->high = fmax(h->high, d);
+            }
+        }
+}
+
+static void draw_ramp(frugi_text *to, const heat *h) {
+    char low[32], high[32];
+    double x = FRUGI_CHART_WIDTH - 4 - 14 * FRUGI_RAMP - 60;
+    frugi_put(to, "<g class=\"ax\"><text x=\"%.1f\" y=\"16\" text-anchor=\"end\">density %s %%</text>", x - 6,
+              frugi_number_text(100 * h->low, 2, low, sizeof low));
+    frugi_put(to, "<text x=\"%.1f\" y=\"16\">%s %%</text></g>\n", x + 14 * FRUGI_RAMP + 6,
+              frugi_number_text(100 * h->high, 3, high, sizeof high));
+    for (int i = 0; i < FRUGI_RAMP; i++)
+        frugi_put(to, "<rect class=\"h%d\" x=\"%.1f\" y=\"6\" width=\"14\" height=\"12\"/>", i, x + 14 * i);
+}
+
+static void draw_row(frugi_text *to, const heat *h, size_t row, double y, double high) {
+    const frugi_layers *l = h->layers;
+    double wide = (FRUGI_CHART_WIDTH - h->left - 6) / (double)h->columns;
+    const char *name = json_string_value(json_array_get(l->name, row * l->names / h->rows));
+    for (size_t c = 0; c < h->columns; c++) {
+        double d = mean_of(h, row, c);
+        char text[32];
+        if (isnan(d))
+            continue;
+        frugi_put(to, "<rect class=\"h%d\" x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\"><title>",
+                  shade_of(h, d), h->left + wide * (double)c, y, wide + 0.3, high + (high < 8 ? 0.3 : -1));
+        frugi_put_escaped(to, name);
+        frugi_put(to, ": %s %% from step %.0f</title></rect>", frugi_number_text(100 * d, 3, text, sizeof text),
+                  l->step[c * l->moments / h->columns]);
+    }
+}
+
+static const char *row_name(const heat *h, size_t row) {
+    return json_string_value(json_array_get(h->layers->name, row * h->layers->names / h->rows)) + h->common;
+}
+
+static double name_width(const char *name) {
+    return SMALL * frugi_label_width(name);
+}
+
+static size_t find_common(const heat *h) {
+    const char *first = row_name(h, 0);
+    size_t len = strlen(first);
+    for (size_t r = 1; r < h->rows; r++) {
+        const char *other = row_name(h, r);
+        size_t same = 0;
+        while (same < len && other[same] == first[same])
+            same++;
+        len = same;
+    }
+    while (len > 0 && first[len - 1] != '.')
+        len--;
+    return h->rows > 1 ? len : 0;
+}
+
+/* Names of tensors say most at their ends, so a long one loses its beginning. */
+static const char *short_name(const char *name) {
+    while (name_width(name) > NAMES_MOST - 12 && name[1] != '\0')
+        do
+            name++;
+        while (((unsigned char)*name & 0xc0) == 0x80);
+    return name;
+}
+
+static void draw_row_names(frugi_text *to, const heat *h, double high) {
+    double free_from = 0;
+    for (size_t r = 0; r < h->rows; r++) {
+        double y = TOP + high * (double)r, middle = y + high / 2;
+        if (middle - 6 < free_from)
+            continue;
+        free_from = middle + 6;
+        const char *name = row_name(h, r), *end = name_width(name) > NAMES_MOST ? short_name(name) : name;
+        frugi_put(to, "<text class=\"sm\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s", h->left - 6, middle + 3.5,
+                  end > name ? "\xe2\x80\xa6" : "");
+        frugi_put_escaped(to, end);
+        frugi_put_raw(to, "<title>");
+        frugi_put_escaped(to, name);
+        frugi_put_raw(to, "</title></text>");
+    }
+}
+
+bool frugi_draw_layers(frugi_text *to, const char *title, const frugi_layers *layers, bool alone) {
+    heat h = {.layers = layers};
+    h.rows = layers->names < ROWS_MOST ? layers->names : ROWS_MOST;
+    h.columns = layers->moments < COLUMNS_MOST ? layers->moments : COLUMNS_MOST;
+    if (h.rows == 0 || h.columns == 0)
+        return false;
+    see(&h);
+    if (!(h.high > 0))
+        return false;
+    h.common = find_common(&h);
+    h.left = NAMES_LEAST;
+    for (size_t r = 0; r < h.rows; r++)
+        h.left = fmax(h.left, fmin(name_width(row_name(&h, r)), NAMES_MOST) + 8);
+    double high = fmin(20, fmax(6, 300.0 / (double)h.rows)), bottom = TOP + high * (double)h.rows;
+    frugi_chart_begin(to, title, bottom + 40, alone);
+    draw_ramp(to, &h);
+    frugi_put_raw(to, "<g class=\"ax\">");
+    draw_row_names(to, &h, high);
+    frugi_put_raw(to, "</g>\n");
+    for (size_t r = 0; r < h.rows; r++)
+        draw_row(to, &h, r, TOP + high * (double)r, high);
+    frugi_put(to, "<g class=\"ax\"><text x=\"%.1f\" y=\"%.1f\">step %.0f</text>", h.left, bottom + 16, layers->step[0]);
+    frugi_put(to, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">step %.0f</text></g>\n", FRUGI_CHART_WIDTH - 6,
+              bottom + 16, layers->step[layers->moments - 1]);
+    frugi_chart_end(to);
+    return true;
+}

@@ -1,0 +1,265 @@
+/*
+ * Labels that neither leave the chart nor cover each other. Widths are those of DejaVu Sans, the widest of the faces
+ * that pages ask for, so that another face only leaves more room. A label takes the place around its point that covers
+ * fewest lines among those that cover no label; where all are taken, the nearest free one in the chart, with a line to
+ * its point; and where there is none, it is not drawn: the legend and the pointer tell the name.
+ */
+#include "lab/report/chart.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FONT 11.0 /* pixels */
+
+enum { HIGH = 13, LEGEND_ROW = 16, INDENT = 108, SWATCH = 20 };
+
+/* ---- widths ------------------------------------------------------------------------------------------ */
+
+/* Width of the character at p in pixels; of bytes within a character none. */
+static double width_at(const char *p) {
+    static const unsigned char hundredths[] = {
+        32, 41, 46, 84, 64, 96, 78, 28, 40,  40, 50, 84, 32, 37, 32, 34, 64, 64, 64, 64, 64, 64, 64, 64,
+        64, 64, 34, 34, 84, 84, 84, 54, 100, 69, 69, 70, 77, 64, 58, 78, 76, 30, 30, 66, 56, 87, 75, 79,
+        61, 79, 70, 64, 62, 74, 69, 99, 69,  62, 69, 40, 34, 40, 84, 50, 50, 62, 64, 55, 64, 62, 36, 64,
+        64, 28, 28, 58, 28, 98, 64, 62, 64,  64, 42, 53, 40, 64, 60, 82, 60, 60, 53, 64, 34, 64, 84,
+    };
+    unsigned char c = (unsigned char)*p;
+    double share = c < 0x20 || c == 0x7f ? 54 : c < 0x7f ? hundredths[c - 0x20] : c < 0xc0 ? 0 : c < 0xe0 ? 90 : 105;
+    return FONT * share / 100;
+}
+
+double frugi_label_width(const char *text) {
+    double width = 0;
+    for (; *text != '\0'; text++)
+        width += width_at(text);
+    return width;
+}
+
+/* How many bytes of a text fit into a width, whole characters. */
+static size_t fit(const char *text, double width) {
+    size_t len = 0;
+    while (text[len] != '\0' && (width -= width_at(text + len)) >= 0)
+        len++;
+    while (text[len] != '\0' && len > 0 && ((unsigned char)text[len] & 0xc0) == 0x80)
+        len--;
+    return len;
+}
+
+const char *frugi_label_cut(const char *text, double width, char *dst, size_t cap) {
+    size_t len = strlen(text);
+    if (frugi_label_width(text) <= width && len < cap) {
+        snprintf(dst, cap, "%s", text);
+        return dst;
+    }
+    len = fit(text, width - FONT);
+    while (len + 4 > cap || (len > 0 && ((unsigned char)text[len] & 0xc0) == 0x80))
+        len--;
+    snprintf(dst, cap, "%.*s\xe2\x80\xa6", (int)len, text);
+    return dst;
+}
+
+int frugi_label_wrap(const char *text, double width, char line[2][200]) {
+    line[1][0] = '\0';
+    if (frugi_label_width(text) <= width) {
+        frugi_label_cut(text, width, line[0], sizeof line[0]);
+        return 1;
+    }
+    size_t len = fit(text, width), space = len;
+    while (space > 0 && text[space] != ' ')
+        space--;
+    len = space > 0 ? space : len;
+    while (len > 190 || (len > 0 && ((unsigned char)text[len] & 0xc0) == 0x80))
+        len--;
+    snprintf(line[0], sizeof line[0], "%.*s", (int)len, text);
+    frugi_label_cut(text + len + (text[len] == ' '), width, line[1], sizeof line[1]);
+    return 2;
+}
+
+/* ---- room -------------------------------------------------------------------------------------------- */
+
+static void take(frugi_box **boxes, size_t *count, size_t *cap, frugi_box box) {
+    if (*count == *cap) {
+        size_t more = 2 * *cap + 32;
+        frugi_box *all = realloc(*boxes, more * sizeof *all);
+        if (all == NULL)
+            return; /* a label may be covered */
+        *boxes = all;
+        *cap = more;
+    }
+    (*boxes)[(*count)++] = box;
+}
+
+void frugi_room_take_label(frugi_room *room, frugi_box box) {
+    take(&room->label, &room->labels, &room->labels_cap, box);
+}
+
+void frugi_room_take_line(frugi_room *room, frugi_box box) {
+    take(&room->line, &room->lines, &room->lines_cap, box);
+}
+
+void frugi_room_free(frugi_room *room) {
+    free(room->label);
+    free(room->line);
+    *room = (frugi_room){0};
+}
+
+static double covered(const frugi_box *a, const frugi_box *b) {
+    double wide = fmin(a->x1, b->x1) - fmax(a->x0, b->x0), high = fmin(a->y1, b->y1) - fmax(a->y0, b->y0);
+    return wide > 0 && high > 0 ? wide * high : 0;
+}
+
+static bool is_free(const frugi_room *room, const frugi_box *b) {
+    if (b->x0 < room->edge.x0 || b->x1 > room->edge.x1 || b->y0 < room->edge.y0 || b->y1 > room->edge.y1)
+        return false;
+    for (size_t i = 0; i < room->labels; i++)
+        if (covered(b, &room->label[i]) > 0)
+            return false;
+    return true;
+}
+
+static double lines_under(const frugi_room *room, const frugi_box *b) {
+    double sum = 0;
+    for (size_t i = 0; i < room->lines; i++)
+        sum += covered(b, &room->line[i]);
+    return sum;
+}
+
+static frugi_box box_at(double left, double middle, double width) {
+    return (frugi_box){left, middle - HIGH / 2.0, left + width, middle + HIGH / 2.0};
+}
+
+/* The nearest free place anywhere, where lines count like distance. */
+static bool search_all(const frugi_room *room, double x, double y, double width, frugi_box *best) {
+    double least = 1e300;
+    for (double middle = room->edge.y0 + HIGH / 2.0; middle <= room->edge.y1 - HIGH / 2.0; middle += 5)
+        for (double left = room->edge.x0; left + width <= room->edge.x1; left += 8) {
+            frugi_box b = box_at(left, middle, width);
+            double dx = fmax(fmax(left - x, x - left - width), 0), far = dx * dx + (middle - y) * (middle - y);
+            if (far >= least || !is_free(room, &b) || (far += 10 * lines_under(room, &b)) >= least)
+                continue;
+            least = far;
+            *best = b;
+        }
+    return least < 1e300;
+}
+
+static bool search_near(const frugi_room *room, double x, double y, double width, frugi_box *best) {
+    double least = 1e300;
+    for (int ring = 0; ring < 3; ring++)
+        for (int k = 0; k < 6; k++) {
+            double far = 8 + 12.0 * ring, dy = ring * 13.0;
+            double left = k < 2 ? x + 8 : k < 4 ? x - 8 - width : x - width / 2;
+            double middle = k == 4 ? y - far - 3 : k == 5 ? y + far + 3 : k % 2 == 0 ? y - dy : y + dy;
+            frugi_box b = box_at(left, middle, width);
+            double cost = 20.0 * ring + k + lines_under(room, &b);
+            if (cost < least && is_free(room, &b)) {
+                least = cost;
+                *best = b;
+            }
+        }
+    return least < 1e300;
+}
+
+bool frugi_room_place(frugi_room *room, double x, double y, double width, frugi_box *box) {
+    if (!search_near(room, x, y, width, box) && !search_all(room, x, y, width, box))
+        return false;
+    frugi_room_take_label(room, (frugi_box){box->x0 - 3, box->y0, box->x1 + 3, box->y1});
+    return true;
+}
+
+/* ---- tags -------------------------------------------------------------------------------------------- */
+
+static void number_of(const frugi_tag *tag, char *dst, size_t cap) {
+    snprintf(dst, cap, "%d", tag->series->number);
+}
+
+static void place_tag(frugi_room *room, frugi_tag *tag) {
+    char number[16];
+    double width = frugi_label_width(tag->series->name);
+    number_of(tag, number, sizeof number);
+    if (tag->series->lit && width <= FRUGI_NAME_MOST)
+        tag->placed = tag->named = frugi_room_place(room, tag->x, tag->y, width, &tag->box);
+    if (!tag->placed)
+        tag->placed = frugi_room_place(room, tag->x, tag->y, frugi_label_width(number), &tag->box);
+}
+
+bool frugi_tags_place(frugi_room *room, frugi_tag *tag, size_t count) {
+    bool all = true;
+    for (int lit = 1; lit >= 0; lit--)
+        for (size_t i = 0; i < count; i++)
+            if (tag[i].series->lit == (lit == 1)) {
+                place_tag(room, &tag[i]);
+                all = all && tag[i].named;
+            }
+    return all;
+}
+
+void frugi_tag_draw(frugi_text *to, const frugi_tag *tag) {
+    char number[16];
+    const frugi_box *b = &tag->box;
+    double x = tag->x, middle = (b->y0 + b->y1) / 2, edge = b->x0 > x ? b->x0 - 1 : b->x1 < x ? b->x1 + 1 : x;
+    if (!tag->placed)
+        return;
+    if (fabs(middle - tag->y) > 20 || b->x0 > x + 20 || b->x1 < x - 20)
+        frugi_put(to, "<path class=\"l\" style=\"stroke-width:.7;opacity:.6\" d=\"M%.1f %.1fL%.1f %.1f\"/>", x, tag->y,
+                  edge, middle);
+    frugi_put(to, "<text class=\"t\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">",
+              b->x0 > x   ? b->x0
+              : b->x1 < x ? b->x1
+                          : (b->x0 + b->x1) / 2,
+              middle + 4,
+              b->x0 > x   ? "start"
+              : b->x1 < x ? "end"
+                          : "middle");
+    number_of(tag, number, sizeof number);
+    frugi_put_escaped(to, tag->named ? tag->series->name : number);
+    frugi_put_raw(to, "</text>");
+}
+
+/* ---- the legend ---------------------------------------------------------------------------------------- */
+
+static void draw_entry(frugi_text *to, const frugi_series *s, const char *name, bool marks, double x, double y) {
+    frugi_series_begin(to, s, true);
+    frugi_put(to, "<path class=\"l\" stroke-dasharray=\"%s\" d=\"M%.1f %.1fh%d\"/>", frugi_series_dashes(s), x, y - 4,
+              SWATCH - 4);
+    if (marks)
+        frugi_chart_mark(to, s->group, x + SWATCH / 2.0 - 2, y - 4, NULL);
+    frugi_put(to, "<text x=\"%.1f\" y=\"%.1f\">", x + SWATCH, y);
+    frugi_put_escaped(to, name);
+    frugi_put_raw(to, "</text>");
+    frugi_series_end(to);
+}
+
+/* One group, its name on the left; returns the baseline of its last line. */
+static double draw_group(frugi_text *to, const frugi_tag *tag, size_t count, frugi_group group, frugi_legend_of of,
+                         double y) {
+    const char *title = frugi_group_name(group, of.tuned);
+    double x = FRUGI_CHART_WIDTH; /* the first name begins a line */
+    for (size_t i = 0; i < count; i++) {
+        char name[200], cut[220];
+        if (tag[i].series->group != group)
+            continue;
+        snprintf(name, sizeof name, "%d %s", tag[i].series->number, tag[i].series->name);
+        frugi_label_cut(name, FRUGI_CHART_WIDTH - INDENT - SWATCH - 4, cut, sizeof cut);
+        double wide = SWATCH + frugi_label_width(cut);
+        if (x + wide > FRUGI_CHART_WIDTH - 2) {
+            x = INDENT;
+            y += LEGEND_ROW;
+        }
+        if (to != NULL && title != NULL)
+            frugi_put(to, "<g class=\"ax\"><text x=\"4\" y=\"%.1f\">%s</text></g>\n", y, title);
+        if (to != NULL)
+            draw_entry(to, tag[i].series, cut, of.marks, x, y);
+        title = NULL;
+        x += wide + 12;
+    }
+    return y;
+}
+
+double frugi_legend(frugi_text *to, const frugi_tag *tag, size_t count, frugi_legend_of of, double y) {
+    for (int group = 0; group < FRUGI_GROUPS; group++)
+        y = draw_group(to, tag, count, (frugi_group)group, of, y);
+    return y;
+}

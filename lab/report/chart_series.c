@@ -1,0 +1,166 @@
+/*
+ * Groups go by the ids of methods, which suites and records share. Highlighted are dense, two of ours and one of each
+ * other group, in the order of the table, then whatever comes next until six are. Colors of well-known rivals are
+ * fixed, so that a method looks the same on every task.
+ */
+#include "lab/report/chart_series.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLACK, BLUE, FIRST_COLOR, LAST_COLOR = 8, DASHES = 4 };
+
+/** Ids that begin so; color 0 is whichever is free. */
+static const struct {
+    const char *prefix;
+    frugi_group group;
+    int color;
+} known[] = {
+    {"dense", FRUGI_GROUP_BASELINE, 0},      {"topk", FRUGI_GROUP_SPARSE, 2},
+    {"dgc", FRUGI_GROUP_SPARSE, 4},          {"randomk", FRUGI_GROUP_SPARSE, 7},
+    {"demo", FRUGI_GROUP_SPARSE, 8},         {"threshold", FRUGI_GROUP_SPARSE, 0},
+    {"hybrid", FRUGI_GROUP_SPARSE, 0},       {"rows", FRUGI_GROUP_SPARSE, 0},
+    {"channels", FRUGI_GROUP_SPARSE, 0},     {"heads", FRUGI_GROUP_SPARSE, 0},
+    {"tiles", FRUGI_GROUP_SPARSE, 0},        {"learned", FRUGI_GROUP_SPARSE, 0},
+    {"2-of-4", FRUGI_GROUP_SPARSE, 0},       {"entries", FRUGI_GROUP_SPARSE, 0},
+    {"qsgd", FRUGI_GROUP_QUANTIZED, 3},      {"onebit", FRUGI_GROUP_QUANTIZED, 6},
+    {"signsgd", FRUGI_GROUP_QUANTIZED, 0},   {"plain", FRUGI_GROUP_VARIANT, 0},
+    {"no-feedback", FRUGI_GROUP_VARIANT, 0}, {"none", FRUGI_GROUP_VARIANT, 0},
+    {"split", FRUGI_GROUP_VARIANT, 0},       {"progressive", FRUGI_GROUP_VARIANT, 0},
+    {"static", FRUGI_GROUP_VARIANT, 0},      {"anneal", FRUGI_GROUP_VARIANT, 0},
+    {"block", FRUGI_GROUP_VARIANT, 0},       {"select", FRUGI_GROUP_VARIANT, 0},
+    {"residual", FRUGI_GROUP_VARIANT, 0},    {"94", FRUGI_GROUP_VARIANT, 0},
+    {"99", FRUGI_GROUP_VARIANT, 0},          {"rising", FRUGI_GROUP_VARIANT, 0},
+    {"gsgd", FRUGI_GROUP_OTHER, 5},
+};
+
+const char *frugi_group_name(frugi_group group, bool tuned) {
+    static const char *const names[FRUGI_GROUPS] = {"baseline",     "FruGrad", "sparsification",
+                                                    "quantization", "other",   "FruGrad variants"};
+    return tuned && group == FRUGI_GROUP_OURS ? "sketches" : names[group];
+}
+
+static int find_known(const char *method) {
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strncmp(method, known[i].prefix, strlen(known[i].prefix)) == 0)
+            return (int)i;
+    return -1;
+}
+
+static frugi_group group_of(const frugi_cell *cell) {
+    int i = find_known(cell->first->method);
+    if (cell->dense || cell->ours)
+        return cell->dense ? FRUGI_GROUP_BASELINE : FRUGI_GROUP_OURS;
+    return i < 0 ? FRUGI_GROUP_OTHER : known[i].group;
+}
+
+/* ---- stems ------------------------------------------------------------------------------------------- */
+
+bool frugi_same_stem(const frugi_cell *a, const frugi_cell *b) {
+    size_t len = frugi_method_stem(a->first->method);
+    return len == frugi_method_stem(b->first->method) && strncmp(a->first->method, b->first->method, len) == 0;
+}
+
+bool frugi_workers_vary(const frugi_panel *panel) {
+    for (size_t i = 1; i < panel->count; i++)
+        if (panel->cell[i].workers > panel->cell[0].workers || panel->cell[i].workers < panel->cell[0].workers)
+            return true;
+    return false;
+}
+
+bool frugi_panel_by_stem(const frugi_panel *panel) {
+    return strcmp(panel->suite, "sparsity") == 0 || panel->tuned || frugi_workers_vary(panel);
+}
+
+/* What the labels of a stem begin with, without a number that has begun there. */
+static void name_stem(const frugi_panel *panel, const frugi_cell *first, char *dst, size_t cap) {
+    size_t len = strlen(first->label), all = len;
+    for (size_t i = 0; i < panel->count; i++) {
+        const char *other = panel->cell[i].label;
+        size_t same = 0;
+        while (frugi_same_stem(first, &panel->cell[i]) && same < len && other[same] == first->label[same])
+            same++;
+        if (frugi_same_stem(first, &panel->cell[i]))
+            len = same;
+    }
+    while (len > 0 && len < all && strchr(" 0123456789.,:-(", first->label[len - 1]) != NULL)
+        len--;
+    while (len > 0 && len < all && ((unsigned char)first->label[len] & 0xc0) == 0x80)
+        len--;
+    if (len > 1)
+        snprintf(dst, cap, "%.*s", (int)len, first->label);
+    else
+        snprintf(dst, cap, "%.*s", (int)frugi_method_stem(first->first->method), first->first->method);
+}
+
+static bool is_first(const frugi_panel *panel, size_t i) {
+    for (size_t k = 0; k < i; k++)
+        if (frugi_same_stem(&panel->cell[k], &panel->cell[i]))
+            return false;
+    return true;
+}
+
+/* ---- highlights and colors ----------------------------------------------------------------------------- */
+
+/* Highlight up to `most` of a group that have a result; returns how many more there is room for. */
+static size_t light(frugi_series *s, size_t count, frugi_group group, size_t most, size_t room) {
+    for (size_t i = 0; i < count && most > 0 && room > 0; i++)
+        if (s[i].group == group && !s[i].lit && !isnan(s[i].first->mean)) {
+            s[i].lit = true;
+            most--;
+            room--;
+        }
+    return room;
+}
+
+static void choose_lit(frugi_series *s, size_t count) {
+    size_t room = light(s, count, FRUGI_GROUP_BASELINE, 1, FRUGI_LIT_MOST);
+    room = light(s, count, FRUGI_GROUP_OURS, 2, room);
+    for (frugi_group group = FRUGI_GROUP_SPARSE; group < FRUGI_GROUPS; group++)
+        room = light(s, count, group, 1, room);
+    for (frugi_group group = FRUGI_GROUP_OURS; group < FRUGI_GROUPS; group++)
+        room = light(s, count, group, count, room);
+    light(s, count, FRUGI_GROUP_BASELINE, count, room);
+}
+
+/* A color that no other series has, or where all are taken one that has another dash. */
+static void paint(frugi_series *s, int *used) {
+    int i = find_known(s->first->first->method), color = i < 0 ? 0 : known[i].color, least = color;
+    if (s->group == FRUGI_GROUP_BASELINE || s->group == FRUGI_GROUP_OURS)
+        least = s->group == FRUGI_GROUP_OURS ? BLUE : BLACK;
+    else if (color == 0 || used[color] > 0) {
+        least = FIRST_COLOR;
+        for (int k = FIRST_COLOR; k <= LAST_COLOR; k++)
+            least = used[k] < used[least] ? k : least;
+    }
+    s->color = least;
+    s->dash = used[least]++ % DASHES;
+}
+
+size_t frugi_series_make(const frugi_panel *panel, frugi_series **series) {
+    bool stems = frugi_panel_by_stem(panel);
+    int used[LAST_COLOR + 1] = {0};
+    size_t count = 0;
+    frugi_series *s = calloc(panel->count + 1, sizeof *s);
+    *series = s;
+    for (size_t i = 0; i < panel->count && count < FRUGI_SERIES_MOST && s != NULL; i++) {
+        const frugi_cell *cell = &panel->cell[i];
+        if (stems && !is_first(panel, i))
+            continue;
+        s[count] = (frugi_series){.first = cell, .number = (int)count + 1, .group = group_of(cell)};
+        if (stems)
+            name_stem(panel, cell, s[count].name, sizeof s[count].name);
+        else
+            snprintf(s[count].name, sizeof s[count].name, "%s", cell->label);
+        count++;
+    }
+    if (count > 0)
+        choose_lit(s, count);
+    for (int lit = 1; lit >= 0; lit--) /* the highlighted ones choose their colors first */
+        for (size_t i = 0; i < count; i++)
+            if (s[i].lit == (lit == 1))
+                paint(&s[i], used);
+    return count;
+}

@@ -1,0 +1,349 @@
+/*
+ * The page. It is complete without scripts and asks for nothing over the network: its policy forbids both, so that even
+ * a label that slipped through the escaping could not run or fetch anything. Tables scroll inside their own box, charts
+ * shrink to the width of a phone.
+ */
+#include "lab/report/html_page.h"
+
+#include "lab/report/panel_charts.h"
+#include "frugrad.h"
+#include "lab/report/method_picker.h"
+#include "lab/report/run_tables.h"
+#include "lab/report/conclusions.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+static const char head[] =
+    "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+    "<meta name=\"referrer\" content=\"no-referrer\">\n<title>FruGrad: report</title>\n<style>\n";
+
+static const char style[] =
+    "*{box-sizing:border-box}\n"
+    "body{margin:0;background:var(--bg);color:var(--ink);font:16px/1.5 system-ui,-apple-system,\"Segoe UI\",Roboto,"
+    "\"DejaVu Sans\",sans-serif}\n"
+    "main{max-width:1120px;margin:0 auto;padding:24px 16px 64px}\n"
+    "h1{font-size:1.7rem;line-height:1.2;margin:0 0 4px}\nh2{font-size:1.25rem;margin:44px 0 8px;padding-top:14px;"
+    "border-top:1px solid var(--grid);overflow-wrap:anywhere}\nh3{font-size:1rem;margin:0 0 6px}\n"
+    ".dim,figcaption,footer{color:var(--dim);font-size:.875rem}\n"
+    "dl{display:grid;grid-template-columns:max-content 1fr;gap:2px 16px;margin:14px 0}\ndt{color:var(--dim)}\n"
+    "dd{margin:0;overflow-wrap:anywhere}\n"
+    "nav a{color:var(--c1);margin-right:16px;display:inline-block;padding:3px 0}\n"
+    "ul{padding-left:1.2em;margin:10px 0 16px}\nli{margin:3px 0;overflow-wrap:anywhere}\n"
+    "li.loss::marker{content:\"\xe2\x88\x92 \";color:var(--c2)}\nli.loss{color:var(--c2)}\n"
+    ".scroll{overflow-x:auto;margin:12px 0;border:1px solid var(--grid);border-radius:6px}\n"
+    "table{border-collapse:collapse;width:100%;font-size:.875rem;font-variant-numeric:tabular-nums}\n"
+    "th,td{padding:6px 10px;text-align:right;white-space:nowrap;border-bottom:1px solid var(--grid)}\n"
+    "thead th{color:var(--dim);font-weight:600;vertical-align:bottom;white-space:normal;min-width:4.2em}\n"
+    "tbody th{font-weight:600;position:sticky;left:0;background:var(--bg);max-width:20em;min-width:13em;"
+    "white-space:normal;overflow-wrap:anywhere}\n"
+    "th:first-child,.w{text-align:left}\ntbody tr:last-child>*{border-bottom:0}\n"
+    ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:28px 32px;margin:22px "
+    "0}\n"
+    "figure{margin:0;min-width:0}\nsvg.chart{display:block;width:100%;max-width:540px;height:auto}\n"
+    ".k{position:absolute;opacity:0;pointer-events:none}\n"
+    ".pick{font-size:.8125rem;background:var(--bg);padding:8px 0 6px;border-bottom:1px solid var(--grid)}\n"
+    ".pick p{margin:0;display:grid;grid-template-columns:9em 1fr}\n.pick span{display:flex;flex-wrap:wrap;gap:0 "
+    "14px}\n.pick b{font-weight:400;color:var(--dim);padding:2px 0}\n"
+    ".pick label{color:var(--dim);cursor:pointer;padding:2px 0;overflow-wrap:anywhere}\n"
+    ".pick label:hover{color:var(--ink);--k:var(--c)}\n"
+    ".pick i{display:inline-block;width:20px;margin-right:5px;vertical-align:middle;border-top:3px solid var(--k)}\n"
+    ".pick .d1{border-top-style:dashed}\n.pick .d2{border-top-style:dotted}\n.pick .d3{border-top-style:double}\n"
+    "details{margin:12px 0}\nsummary{cursor:pointer;color:var(--dim)}\n"
+    "pre{overflow-x:auto;font-size:.8rem;padding:10px;border:1px solid var(--grid);border-radius:6px}\n"
+    "@media (max-width:520px){main{padding:16px 12px 40px}dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:6px}"
+    "tbody th{max-width:10em;min-width:9.5em}.pick p{grid-template-columns:1fr}}\n"
+    "@media (min-width:900px) and (min-height:700px){.pick{position:sticky;top:0;z-index:1}}\n"
+    "@media print{.scroll{overflow:visible}}\n";
+
+/* ---- the top ------------------------------------------------------------------------------------ */
+
+static bool in_report(const frugi_findings *f, const frugi_run *run) {
+    return !run->stale && (f->suite == NULL || strcmp(f->suite, run->suite) == 0);
+}
+
+static bool same_word(const char *a, const char *b) {
+    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+}
+
+static bool same_machine(const frugi_machine *a, const frugi_machine *b) {
+    return same_word(a->cpu, b->cpu) && same_word(a->system, b->system) && same_word(a->version, b->version) &&
+           same_word(a->commit, b->commit) && (isnan(a->cores) ? isnan(b->cores) : !(fabs(a->cores - b->cores) > 0));
+}
+
+static void put_machine(const frugi_machine *m, frugi_text *to) {
+    frugi_put_escaped(to, m->cpu == NULL ? "unknown CPU" : m->cpu);
+    if (!isnan(m->cores))
+        frugi_put(to, ", %.0f core%s", m->cores, m->cores > 1 ? "s" : "");
+    if (m->system != NULL) {
+        frugi_put_raw(to, "; ");
+        frugi_put_escaped(to, m->system);
+    }
+    frugi_put_raw(to, "; FruGrad ");
+    frugi_put_escaped(to, m->version == NULL ? "of unknown version" : m->version);
+    if (m->commit != NULL) {
+        frugi_put_raw(to, " (");
+        frugi_put_escaped(to, m->commit);
+        frugi_put_raw(to, ")");
+    }
+}
+
+static void put_machines(const frugi_findings *f, frugi_text *to) {
+    size_t shown = 0;
+    for (size_t i = 0; i < f->runs->count && shown < 8; i++) {
+        const frugi_run *run = &f->runs->run[i];
+        bool known = !in_report(f, run) || (run->machine.cpu == NULL && run->machine.version == NULL);
+        for (size_t k = 0; k < i && !known; k++)
+            known = in_report(f, &f->runs->run[k]) && same_machine(&f->runs->run[k].machine, &run->machine);
+        if (known)
+            continue;
+        frugi_put_raw(to, shown++ > 0 ? "<br>" : "");
+        put_machine(&run->machine, to);
+    }
+    frugi_put_raw(to, shown == 0 ? "not recorded" : "");
+}
+
+static void put_dates(const frugi_findings *f, frugi_text *to) {
+    const char *first = NULL, *last = NULL;
+    for (size_t i = 0; i < f->runs->count; i++) {
+        const char *begun = f->runs->run[i].begun;
+        if (begun == NULL || !in_report(f, &f->runs->run[i]))
+            continue;
+        first = first == NULL || strcmp(begun, first) < 0 ? begun : first;
+        last = last == NULL || strcmp(begun, last) > 0 ? begun : last;
+    }
+    frugi_put_escaped(to, first == NULL ? "unknown" : first);
+    if (last != NULL && strcmp(first, last) != 0) {
+        frugi_put_raw(to, " to ");
+        frugi_put_escaped(to, last);
+    }
+}
+
+/* Seeds of test runs, each once. */
+static void put_seeds(const frugi_findings *f, frugi_text *to) {
+    size_t shown = 0;
+    for (size_t i = 0; i < f->runs->count; i++) {
+        const frugi_run *run = &f->runs->run[i];
+        bool known = !run->test || !in_report(f, run);
+        for (size_t k = 0; k < i && !known; k++)
+            known = f->runs->run[k].test && in_report(f, &f->runs->run[k]) && f->runs->run[k].seed == run->seed;
+        if (known)
+            continue;
+        if (shown++ == 20) {
+            frugi_put_raw(to, ", \xe2\x80\xa6");
+            return;
+        }
+        frugi_put(to, "%s%" PRIu64, shown > 1 ? ", " : "", run->seed);
+    }
+    frugi_put_raw(to, shown == 0 ? "none yet" : "");
+}
+
+static void put_counts(const frugi_findings *f, frugi_text *to) {
+    size_t tune = 0, test = 0, failed = 0;
+    for (size_t i = 0; i < f->runs->count; i++) {
+        const frugi_run *run = &f->runs->run[i];
+        if (!in_report(f, run))
+            continue;
+        tune += !run->test;
+        test += run->test;
+        failed += isnan(run->value) ? 1 : 0;
+    }
+    frugi_put(to, "%zu to search for learning rates, %zu to test; %zu diverged or failed", tune, test, failed);
+}
+
+static void put_compared(const frugi_findings *f, frugi_text *to) {
+    for (size_t i = 0; i < f->count; i++) {
+        frugi_text name = {0};
+        frugi_panel_name(&f->panel[i], &name);
+        frugi_put_raw(to, i > 0 ? "<br>" : "");
+        frugi_put_escaped(to, name.data == NULL ? "" : name.data);
+        frugi_put(to, ", %zu methods", f->panel[i].count);
+        frugi_text_free(&name);
+    }
+}
+
+/* At which rates the numbers were measured: not all reports have searched for them. */
+static void put_rates(const frugi_findings *f, frugi_text *to) {
+    size_t searched = 0, count = 0;
+    for (size_t i = 0; i < f->count; i++)
+        for (size_t k = 0; k < f->panel[i].count; k++, count++)
+            searched += f->panel[i].cell[k].tune_runs > 0;
+    if (searched == 0)
+        frugi_put_raw(to, "Learning rates were not searched: each method ran at the rate in its row, the default or "
+                          "the one given.");
+    else if (searched == count)
+        frugi_put_raw(to, "Each method ran at the learning rate that did best in its search.");
+    else
+        frugi_put_raw(to, "Methods whose learning rate was searched ran at the best one, the others at the default or "
+                          "the one given.");
+}
+
+static void put_top(const frugi_findings *f, frugi_text *to) {
+    frugi_put_raw(to,
+                  "<h1>FruGrad: comparison of methods</h1>\n<p class=\"dim\">Numbers are means over the test seeds, "
+                  "\xc2\xb1 one standard deviation; without \xc2\xb1 there is one seed. ");
+    put_rates(f, to);
+    frugi_put_raw(to,
+                  " Bytes are those that one worker sends. <b>vs dense</b>: accuracy divided by dense accuracy, or "
+                  "dense perplexity divided by perplexity; above 100 % is better than dense. A percentage in a "
+                  "method\xe2\x80\x99s name is its sparsity, the share of gradient entries not sent in a step, unless "
+                  "it says \xe2\x80\x9csent\xe2\x80\x9d. <b>Density</b>: the share sent; small tensors are always sent "
+                  "whole.</p>\n<dl>\n<dt>Compared</dt><dd>");
+    put_compared(f, to);
+    frugi_put_raw(to, "</dd>\n<dt>Machine</dt><dd>");
+    put_machines(f, to);
+    frugi_put_raw(to, "</dd>\n<dt>Runs</dt><dd>");
+    put_counts(f, to);
+    frugi_put_raw(to, "</dd>\n<dt>Begun</dt><dd>");
+    put_dates(f, to);
+    frugi_put_raw(to, "</dd>\n<dt>Test seeds</dt><dd>");
+    put_seeds(f, to);
+    frugi_put_raw(to, "</dd>\n</dl>\n");
+}
+
+/* ---- panels --------------------------------------------------------------------------------------- */
+
+/** A list of sentences, of which those beyond the first ones are folded away. */
+typedef struct list {
+    frugi_text *to;
+    size_t count;
+} list;
+
+enum { SENTENCES = 10 };
+
+static void take_verdict(void *user, bool loss, const char *sentence) {
+    list *l = user;
+    if (l->count++ == SENTENCES)
+        frugi_put_raw(l->to, "</ul>\n<details><summary>More of these</summary>\n<ul class=\"verdict\">\n");
+    frugi_put_raw(l->to, loss ? "<li class=\"loss\">" : "<li>");
+    frugi_put_escaped(l->to, sentence);
+    frugi_put_raw(l->to, "</li>\n");
+}
+
+static void put_verdicts(const frugi_panel *panel, frugi_text *to) {
+    list l = {to, 0};
+    frugi_put_raw(to, "<ul class=\"verdict\">\n");
+    frugi_verdicts(panel, take_verdict, &l);
+    frugi_put_raw(to, l.count > SENTENCES ? "</ul></details>\n" : "</ul>\n");
+}
+
+static int take_chart(void *user, const frugi_panel *panel, const frugi_chart *chart) {
+    frugi_text *to = user;
+    (void)panel;
+    frugi_put_raw(to, "<figure><h3>");
+    frugi_put_escaped(to, chart->title);
+    frugi_put_raw(to, "</h3>\n");
+    frugi_put_raw(to, chart->svg.data);
+    if (chart->note[0] != '\0') {
+        frugi_put_raw(to, "<figcaption>");
+        frugi_put_escaped(to, chart->note);
+        frugi_put_raw(to, "</figcaption>");
+    }
+    frugi_put_raw(to, "</figure>\n");
+    return FRUGI_EXIT_OK;
+}
+
+/* How hard the rates were searched, which decides whether the comparison is fair. */
+static void put_effort(const frugi_panel *panel, frugi_text *to) {
+    size_t least = SIZE_MAX, most = 0;
+    for (size_t i = 0; i < panel->count; i++) {
+        least = panel->cell[i].tune_runs < least ? panel->cell[i].tune_runs : least;
+        most = panel->cell[i].tune_runs > most ? panel->cell[i].tune_runs : most;
+    }
+    frugi_put_raw(to, "<p class=\"dim\">Learning rates: ");
+    if (most == 0)
+        frugi_put_raw(to, "not searched; each run used the default rate or the one given");
+    else if (least == most)
+        frugi_put(to, "searched with %zu runs for every method", most);
+    else
+        frugi_put(to, "searched with %zu to %zu runs, not as many for every method", least, most);
+    frugi_put_raw(to, ".</p>\n");
+}
+
+static void put_commands(const frugi_findings *f, const frugi_panel *panel, frugi_text *to) {
+    frugi_put_raw(to, "<details><summary>Commands of the first test run of each method</summary><pre>");
+    for (size_t c = 0; c < panel->count; c++)
+        for (size_t i = 0; i < f->runs->count; i++) {
+            const frugi_run *run = &f->runs->run[i];
+            if (!frugi_run_counts(&panel->cell[c], run) || run->command == NULL)
+                continue;
+            frugi_put_escaped(to, run->command);
+            frugi_put_raw(to, "\n");
+            break;
+        }
+    frugi_put_raw(to, "</pre></details>\n");
+}
+
+static int put_panel(const frugi_findings *f, size_t i, frugi_text *to) {
+    const frugi_panel *panel = &f->panel[i];
+    frugi_text name = {0};
+    frugi_panel_name(panel, &name);
+    frugi_put(to, "<section id=\"p%zu\">\n<h2>", i + 1);
+    frugi_put_escaped(to, name.data == NULL ? "" : name.data);
+    frugi_put_raw(to, "</h2>\n");
+    frugi_text_free(&name);
+    put_verdicts(panel, to);
+    frugi_table_panel(panel, FRUGI_TABLE_HTML, to);
+    put_effort(panel, to);
+    frugi_put_raw(
+        to, "<p class=\"dim\">Charts: click a method below to highlight it or to turn it gray; point at a line or "
+            "a mark for its name and numbers.</p>\n");
+    frugi_picker_put(panel, i + 1, to);
+    frugi_put_raw(to, "<div class=\"charts\">\n");
+    int status = frugi_charts(f, panel, false, take_chart, to);
+    frugi_put_raw(to, "</div>\n");
+    put_commands(f, panel, to);
+    frugi_put_raw(to, "</section>\n");
+    return status;
+}
+
+static void put_speeds(const frugi_findings *f, frugi_text *to) {
+    frugi_text table = {0};
+    if (frugi_table_speeds(f->runs, f->suite, FRUGI_TABLE_HTML, &table) && table.data != NULL) {
+        frugi_put_raw(to,
+                      "<section id=\"speeds\">\n<h2>Step times over a network</h2>\n<p class=\"dim\">Medians; speed-up "
+                      "is the dense step over this one, at the same link.</p>\n");
+        frugi_put_raw(to, table.data);
+        frugi_put_raw(to, "</section>\n");
+    }
+    to->failed |= table.failed;
+    frugi_text_free(&table);
+}
+
+static void put_contents(const frugi_findings *f, frugi_text *to) {
+    if (f->count < 2)
+        return;
+    frugi_put_raw(to, "<nav>");
+    for (size_t i = 0; i < f->count; i++) {
+        frugi_text name = {0};
+        frugi_panel_name(&f->panel[i], &name);
+        frugi_put(to, "<a href=\"#p%zu\">", i + 1);
+        frugi_put_escaped(to, name.data == NULL ? "" : name.data);
+        frugi_put_raw(to, "</a>\n");
+        frugi_text_free(&name);
+    }
+    frugi_put_raw(to, "</nav>\n");
+}
+
+int frugi_page(const frugi_findings *findings, frugi_text *to) {
+    int status = FRUGI_EXIT_OK;
+    size_t most = 0;
+    for (size_t i = 0; i < findings->count; i++)
+        most = findings->panel[i].count > most ? findings->panel[i].count : most;
+    most = most < FRUGI_SERIES_MOST ? most : FRUGI_SERIES_MOST;
+    frugi_put_raw(to, head);
+    frugi_chart_page_style(to, most);
+    frugi_put_raw(to, style);
+    frugi_put_raw(to, "</style>\n</head>\n<body>\n<main>\n");
+    put_top(findings, to);
+    put_contents(findings, to);
+    for (size_t i = 0; i < findings->count && status == FRUGI_EXIT_OK; i++)
+        status = put_panel(findings, i, to);
+    put_speeds(findings, to);
+    frugi_put(to, "<footer><p>Made by frugrad report, version %s.</p></footer>\n</main>\n</body>\n</html>\n",
+              frug_version());
+    return status;
+}

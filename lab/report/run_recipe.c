@@ -1,0 +1,92 @@
+/*
+ * A method of a suite may change between two comparisons that share a file: more steps, another option. Means over both
+ * would be of nothing that anybody has run, so the last run of a place says what the others must have done. Commands
+ * are compared without the words that differ between runs of one place, and without folders, which differ between
+ * machines.
+ */
+#include "lab/report/run_recipe.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool word_is(const char *word, size_t len, const char *text) {
+    return strlen(text) == len && memcmp(word, text, len) == 0;
+}
+
+/* Options whose values differ between the runs of a place: what is searched, and how searches and tests are judged. */
+static bool differs(const char *word, size_t len) {
+    static const char *const options[] = {"--seed", "--rate", "--scale", "--eval-every", "--hold-out", "--judge"};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (word_is(word, len, options[i]))
+            return true;
+    return false;
+}
+
+static uint64_t fold(uint64_t hash, const char *word, size_t len) {
+    for (size_t i = 0; i < len; i++)
+        hash = word[i] == '\'' ? hash : (hash ^ (unsigned char)word[i]) * 0x100000001b3u;
+    return (hash ^ ' ') * 0x100000001b3u;
+}
+
+/* Up to the next space that a shell would take for one: folders may have some in their names. */
+static size_t word_length(const char *word) {
+    size_t len = 0;
+    for (bool quoted = false; word[len] != '\0' && (quoted || word[len] != ' '); len++) {
+        if (word[len] == '\'')
+            quoted = !quoted;
+        else if (word[len] == '\\' && !quoted && word[len + 1] != '\0')
+            len++;
+    }
+    return len;
+}
+
+uint64_t frugi_recipe_of(const char *command) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    bool skip = false;
+    if (command == NULL)
+        return 0;
+    for (size_t len; *command != '\0'; command += len) {
+        len = word_length(command);
+        size_t from = len;
+        while (from > 0 && command[from - 1] != '/')
+            from--;
+        bool value = skip;
+        skip = len == 0 ? skip : !value && differs(command, len);
+        if (len > 0 && !value && !skip)
+            hash = fold(hash, command + from, len - from);
+        len += command[len] == ' ';
+    }
+    return hash == 0 ? 1 : hash;
+}
+
+static bool same_place(const frugi_run *a, const frugi_run *b) {
+    return strcmp(a->method, b->method) == 0 && strcmp(a->task, b->task) == 0 && strcmp(a->suite, b->suite) == 0 &&
+           strcmp(a->size, b->size) == 0;
+}
+
+/* A run that failed has no result that says how many workers it had, but its command does. */
+static double workers_of(const frugi_run *run) {
+    static const char option[] = " --workers ";
+    const char *at = isnan(run->workers) && run->command != NULL ? strstr(run->command, option) : NULL;
+    return at == NULL ? run->workers : strtod(at + strlen(option), NULL);
+}
+
+static bool has_later(const frugi_runs *runs, const frugi_run *run) {
+    const frugi_run *last = run;
+    double workers = workers_of(run);
+    for (size_t i = 0; i < runs->count; i++) {
+        const frugi_run *other = &runs->run[i];
+        if (other->number <= last->number || other->recipe == 0 || !same_place(other, run))
+            continue;
+        double others = workers_of(other);
+        if (!(others < workers || others > workers)) /* a number that is not known may be the same */
+            last = other;
+    }
+    return run->recipe != 0 && last->recipe != run->recipe;
+}
+
+void frugi_runs_settle(frugi_runs *runs) {
+    for (size_t i = 0; i < runs->count; i++)
+        runs->run[i].stale = has_later(runs, &runs->run[i]);
+}

@@ -1,0 +1,240 @@
+/* Tables of recorded runs: which columns there are, and how a number is written. What is not known stays blank. */
+#include "lab/report/run_tables.h"
+
+#include "lab/report/table_sheet.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    METHOD,
+    WORKERS,
+    STEPS,
+    RATE,
+    VALUE,
+    STATES,
+    OPTIMIZER,
+    OF_DENSE,
+    DENSITY,
+    BYTES_STEP,
+    BYTES,
+    OF_BYTES,
+    STATE,
+    STEP,
+    SPEEDUP,
+    SEEDS
+};
+
+const char *frugi_metric_text(const char *metric, double value, char *dst, size_t cap) {
+    if (strcmp(metric, "accuracy") == 0)
+        snprintf(dst, cap, "%.2f %%", 100 * value);
+    else if (strcmp(metric, "correlation") == 0)
+        snprintf(dst, cap, "%.4f", value);
+    else
+        snprintf(dst, cap, value < 1e6 ? "%.2f" : "%.3g", value);
+    return dst;
+}
+
+static void set_value(frugi_sheet *sheet, const frugi_panel *panel, const frugi_cell *cell) {
+    char mean[32], sd[32];
+    if (isnan(cell->mean)) {
+        frugi_sheet_set(sheet, VALUE, "%s", cell->failed > 0 ? "failed" : "not yet");
+        return;
+    }
+    frugi_metric_text(panel->metric, cell->mean, mean, sizeof mean);
+    if (isnan(cell->sd)) {
+        frugi_sheet_set(sheet, VALUE, "%s", mean);
+        return;
+    }
+    frugi_metric_text(panel->metric, cell->sd, sd, sizeof sd);
+    mean[strcspn(mean, " ")] = '\0';
+    frugi_sheet_set(sheet, VALUE, "%s \xc2\xb1 %s", mean, sd);
+}
+
+const char *frugi_share_text(double share, char *dst, size_t cap) {
+    char text[32];
+    if (share < 0.00995)
+        snprintf(dst, cap, "%s %%", frugi_number_text(100 * share, 2, text, sizeof text));
+    else
+        snprintf(dst, cap, "%.1f %%", 100 * share);
+    return dst;
+}
+
+static void set_share(frugi_sheet *sheet, size_t column, double share) {
+    char text[32];
+    if (!isnan(share))
+        frugi_sheet_set(sheet, column, "%s", frugi_share_text(share, text, sizeof text));
+}
+
+static void set_bytes(frugi_sheet *sheet, size_t column, double bytes) {
+    char text[32];
+    if (bytes >= 0 && bytes <= 1e18)
+        frugi_sheet_set(sheet, column, "%s", frugi_bytes_text((uint64_t)(bytes + 0.5), text, sizeof text));
+}
+
+/* Of what is sent. */
+static void set_exchange(frugi_sheet *sheet, const frugi_cell *cell) {
+    set_share(sheet, DENSITY, cell->density);
+    set_bytes(sheet, BYTES_STEP, cell->bytes_step);
+    set_bytes(sheet, BYTES, cell->bytes_total);
+    set_share(sheet, OF_BYTES, cell->bytes_of_dense);
+    set_share(sheet, STATE, cell->state_of_dense);
+}
+
+/* Of what is kept. States of a run in which nothing but the head moves do nothing, and are not worth telling. */
+static void set_states(frugi_sheet *sheet, const frugi_cell *cell) {
+    if (strcmp(cell->first->method, "head") == 0)
+        return;
+    if (!isnan(cell->states))
+        frugi_sheet_set(sheet, STATES, "%.0f", cell->states);
+    set_bytes(sheet, OPTIMIZER, cell->optimizer_bytes);
+}
+
+/** What is told where not all methods of a panel have as many. */
+typedef struct differing {
+    bool workers, steps;
+} differing;
+
+static bool differ(double a, double b) {
+    return a < b || a > b;
+}
+
+static differing what_differs(const frugi_panel *panel) {
+    differing d = {false, false};
+    for (size_t i = 1; i < panel->count; i++) {
+        d.workers |= differ(panel->cell[i].workers, panel->cell[0].workers);
+        d.steps |= differ(panel->cell[i].steps, panel->cell[0].steps);
+    }
+    return d;
+}
+
+static void add_cell(frugi_sheet *sheet, const frugi_panel *panel, const frugi_cell *cell, differing told) {
+    char text[32];
+    frugi_sheet_row(sheet);
+    frugi_sheet_set(sheet, METHOD, "%s", cell->label);
+    if (told.workers && !isnan(cell->workers))
+        frugi_sheet_set(sheet, WORKERS, "%.0f", cell->workers);
+    if (told.steps && !isnan(cell->steps))
+        frugi_sheet_set(sheet, STEPS, "%.0f", cell->steps);
+    if (!isnan(cell->rate))
+        frugi_sheet_set(sheet, RATE, "%s%s", frugi_number_text(cell->rate, 3, text, sizeof text),
+                        cell->edge ? "*" : "");
+    set_value(sheet, panel, cell);
+    set_share(sheet, OF_DENSE, cell->of_dense);
+    if (panel->tuned)
+        set_states(sheet, cell);
+    else
+        set_exchange(sheet, cell);
+    if (!isnan(cell->step_ms))
+        frugi_sheet_set(sheet, STEP, "%.1f", cell->step_ms);
+    if (!isnan(cell->speedup))
+        frugi_sheet_set(sheet, SPEEDUP, "%.2f\xc3\x97 at %s", cell->speedup, cell->link);
+    if (cell->failed > 0)
+        frugi_sheet_set(sheet, SEEDS, "%zu of %zu", cell->seeds, cell->seeds + cell->failed);
+    else
+        frugi_sheet_set(sheet, SEEDS, "%zu", cell->seeds);
+}
+
+/* What a reader of the numbers above must know. */
+static void put_note(frugi_table_style style, const char *note, frugi_text *to) {
+    frugi_put_raw(to, style == FRUGI_TABLE_HTML ? "<p class=\"dim\">" : "\n");
+    frugi_put_words(to, note, style == FRUGI_TABLE_MARKDOWN);
+    frugi_put_raw(to, style == FRUGI_TABLE_HTML ? "</p>\n" : "\n");
+}
+
+static void put_notes(const frugi_panel *panel, frugi_table_style style, frugi_text *to) {
+    char note[160];
+    bool edge = false;
+    for (size_t i = 0; i < panel->count; i++)
+        edge |= panel->cell[i].edge;
+    if (edge)
+        put_note(style, "* the lowest or the highest that was tried was the best: a better one may lie beyond", to);
+    if (panel->stale > 0) {
+        snprintf(note, sizeof note, "%zu run%s left out: made by another command than the last of the same method",
+                 panel->stale, panel->stale == 1 ? " is" : "s are");
+        put_note(style, note, to);
+    }
+}
+
+void frugi_table_panel(const frugi_panel *panel, frugi_table_style style, frugi_text *to) {
+    frugi_sheet sheet = {.head = {"method", "workers", "steps", panel->tuned ? "rate or scale" : "rate", panel->metric,
+                                  "states", "optimizer bytes", panel->tuned ? "vs AdamW" : "vs dense", "density",
+                                  "bytes/step", "bytes sent", "bytes vs dense", "model state vs dense", "ms/step",
+                                  "speed-up", "seeds"},
+                         .columns = SEEDS + 1};
+    differing told = what_differs(panel);
+    for (size_t i = 0; i < panel->count; i++)
+        add_cell(&sheet, panel, &panel->cell[i], told);
+    frugi_sheet_put(&sheet, style, to);
+    put_notes(panel, style, to);
+    frugi_sheet_free(&sheet);
+}
+
+bool frugi_table_speeds(const frugi_runs *runs, const char *suite, frugi_table_style style, frugi_text *to) {
+    frugi_sheet sheet = {.head = {"method", "model", "workers", "link", "ms/step", "speed-up"},
+                         .columns = 6,
+                         .words = 1u << 1 | 1u << 3};
+    for (size_t i = 0; i < runs->timings; i++) {
+        const frugi_timing *t = &runs->timing[i];
+        double speedup = frugi_speedup(runs, t);
+        if (suite != NULL && strcmp(suite, t->suite) != 0)
+            continue;
+        frugi_sheet_row(&sheet);
+        frugi_sheet_set(&sheet, 0, "%s", t->label);
+        frugi_sheet_set(&sheet, 1, "%s", t->model);
+        if (!isnan(t->workers))
+            frugi_sheet_set(&sheet, 2, "%.0f", t->workers);
+        frugi_sheet_set(&sheet, 3, "%s", t->link);
+        frugi_sheet_set(&sheet, 4, "%.1f", t->step_ms);
+        if (!isnan(speedup))
+            frugi_sheet_set(&sheet, 5, "%.2f\xc3\x97", speedup);
+    }
+    bool any = sheet.rows > 0;
+    if (any)
+        frugi_sheet_put(&sheet, style, to);
+    frugi_sheet_free(&sheet);
+    return any;
+}
+
+void frugi_panel_name(const frugi_panel *panel, frugi_text *to) {
+    char text[200];
+    frugi_put(to, "%s", frugi_printable(panel->suite, text, sizeof text));
+    if (panel->size[0] != '\0')
+        frugi_put(to, " (%s)", frugi_printable(panel->size, text, sizeof text));
+    frugi_put(to, ": %s", frugi_printable(panel->task, text, sizeof text));
+}
+
+void frugi_tables_put(const frugi_findings *findings, frugi_table_style style, frugi_text *to) {
+    frugi_text speeds = {0};
+    const char *mark = style == FRUGI_TABLE_MARKDOWN ? "### " : "";
+    for (size_t i = 0; i < findings->count; i++) {
+        frugi_put(to, "%s%s", i > 0 ? "\n" : "", mark);
+        frugi_panel_name(&findings->panel[i], to);
+        frugi_put_raw(to, "\n\n");
+        frugi_table_panel(&findings->panel[i], style, to);
+    }
+    if (frugi_table_speeds(findings->runs, findings->suite, style, &speeds) && speeds.data != NULL)
+        frugi_put(to, "%s%sStep times over a network\n\n%s", findings->count > 0 ? "\n" : "", mark, speeds.data);
+    to->failed |= speeds.failed;
+    frugi_text_free(&speeds);
+}
+
+int frugi_report_tables(const char *dir, frugi_wanted *wanted, const void *user, FILE *out) {
+    frugi_runs runs = {.wanted = wanted, .user = user};
+    frugi_findings findings = {0};
+    frugi_text text = {0};
+    int status = frugi_runs_read(&runs, dir);
+    if (status == FRUGI_EXIT_OK)
+        status = frugi_findings_make(&runs, NULL, &findings);
+    if (status == FRUGI_EXIT_OK) {
+        frugi_tables_put(&findings, FRUGI_TABLE_PLAIN, &text);
+        if (text.failed)
+            status = frugi_error("out of memory");
+        else if (text.len > 0)
+            fwrite(text.data, 1, text.len, out);
+    }
+    frugi_text_free(&text);
+    frugi_findings_free(&findings);
+    frugi_runs_free(&runs);
+    return status;
+}

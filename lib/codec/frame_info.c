@@ -1,0 +1,114 @@
+/* frame_info.c - look into a frame from outside: what a receiver, or a person, wants to know of it. */
+#include "codec/frame.h"
+#include "codec/unit_index.h"
+#include "base/status.h"
+
+#include <string.h>
+
+#define WINDOW 4096u /* units at a time */
+
+const char *frug_index_code_at(size_t i) {
+    return i < FRUG_INDEX_CODES ? frugi_index_name((uint32_t)i) : NULL;
+}
+
+frug_status frug_frame_check(const void *frame, size_t len, frug_frame_info *info) {
+    FRUG_FAIL_IF(!frame || !info || info->struct_size < sizeof *info, FRUG_ERR_ARG,
+                 "frame: no bytes, no place for the result or its struct_size unset");
+    frugi_frame open;
+    FRUG_TRY(frugi_frame_open(frame, len, &open));
+    frug_status verdict = frugi_frame_verify(frame, &open);
+    FRUG_FAIL_IF(verdict == FRUG_ERR_CHECKSUM, verdict, "frame: the checksum does not match; it was damaged");
+    FRUG_FAIL_IF(verdict != FRUG_OK, verdict, "frame: it holds an invalid index or value");
+    frug_frame_info made = {.struct_size = sizeof made,
+                            .version = open.version,
+                            .source = open.source,
+                            .step = open.step,
+                            .layout_hash = open.layout_hash,
+                            .bytes = open.bytes,
+                            .sections = open.sections,
+                            .held = open.held};
+    frugi_section s;
+    const unsigned char *payload;
+    uint64_t at = 0, end = 0;
+    while (frugi_frame_next(frame, &open, &at, &s, &payload)) {
+        made.begin = end ? made.begin : s.begin;
+        end = s.begin + s.count;
+        made.entries += s.entries;
+    }
+    made.count = end - made.begin;
+    *info = made;
+    return FRUG_OK;
+}
+
+/* In a section by blocks every size follows from the header. */
+static void describe_blocks(const frugi_section *s, frug_section_info *info) {
+    info->density = (double)s->kappa / ((double)s->block * 4294967296.0);
+    info->unit_h = info->unit_w = 1;
+    info->units = s->count;
+    info->kept = s->entries;
+    for (uint32_t code = 0; code < FRUG_INDEX_CODES; code++)
+        info->index_bytes[code] = UINT64_MAX;
+    for (uint32_t code = FRUGI_INDEX_CODE_LOCAL; code <= FRUGI_INDEX_CODE_BITMAP; code++)
+        info->index_bytes[code] = frugi_index_bytes((frugi_index)code, s->block, s->blocks, s->entries);
+    if (s->entries == s->count)
+        info->index_bytes[FRUGI_INDEX_CODE_NONE] = 0;
+}
+
+/* Walk through all units, into a meter if there is one. Returns the last. */
+static uint32_t walk_through(const frugi_section *s, const unsigned char *index, frugi_meter *meter) {
+    uint32_t units[WINDOW], n, last = 0;
+    frugi_walk walk;
+    frugi_walk_start(&walk, s, index);
+    do {
+        n = frugi_walk_below(&walk, s->grid.units, units, WINDOW);
+        last = n ? units[n - 1] : last;
+        if (meter)
+            frugi_meter_feed(meter, units, n);
+    } while (n == WINDOW);
+    return last;
+}
+
+/* The units of a section by units are read twice: the meter wants to know the last one first. */
+static void describe_units(const frugi_section *s, const unsigned char *payload, frug_section_info *info) {
+    const unsigned char *index = payload + s->index_at;
+    frugi_meter meter;
+    frugi_index_sizes sizes;
+    frugi_meter_start(&meter, &s->grid, s->kept, walk_through(s, index, NULL));
+    walk_through(s, index, &meter);
+    frugi_meter_finish(&meter, &sizes);
+    sizes.bytes[s->index] = s->index_bytes;
+    memcpy(info->index_bytes, sizes.bytes, sizeof info->index_bytes);
+    info->density = (double)s->entries / (double)s->count;
+    info->unit_h = s->grid.h;
+    info->unit_w = s->grid.w;
+    info->units = s->grid.units;
+    info->kept = s->kept;
+}
+
+frug_status frug_frame_section(const void *frame, size_t len, uint32_t i, frug_section_info *info) {
+    FRUG_FAIL_IF(!frame || !info || info->struct_size < sizeof *info, FRUG_ERR_ARG,
+                 "frame: no bytes, no place for the result or its struct_size unset");
+    frugi_frame open;
+    FRUG_TRY(frugi_frame_open(frame, len, &open));
+    FRUG_FAIL_IF(i >= open.sections, FRUG_ERR_ARG, "frame: no section %u, there are %u", (unsigned)i,
+                 (unsigned)open.sections);
+    frugi_section s;
+    const unsigned char *payload;
+    uint64_t at = 0;
+    for (uint32_t n = 0; n <= i; n++)
+        frugi_frame_next(frame, &open, &at, &s, &payload);
+    *info = (frug_section_info){.struct_size = sizeof *info,
+                                .index = frugi_index_name(s.index),
+                                .value = frugi_value_name(s.value),
+                                .block = s.block,
+                                .tensor = s.tensor,
+                                .begin = s.begin,
+                                .count = s.count,
+                                .entries = s.entries,
+                                .bytes = s.bytes + s.header};
+    if (s.block)
+        describe_blocks(&s, info);
+    else
+        describe_units(&s, payload, info);
+    return FRUG_OK;
+}

@@ -1,0 +1,258 @@
+/* comm.c - groups over any transport: waiting, gathering, summing. */
+#include "comm/comm.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/status.h"
+
+#include <string.h>
+#include <time.h>
+
+#define DEADLINE   60.0
+#define SHORTEST   20e-6  /* the first sleep */
+#define LONGEST    500e-6 /* and the longest */
+#define RANKS_MOST (1 << 20)
+
+frug_status frug_comm_create(const frug_transport *transport, void *ctx, int rank, int size, frug_comm **comm) {
+    FRUG_FAIL_IF(!transport || !comm || transport->struct_size < sizeof *transport, FRUG_ERR_ARG,
+                 "comm: no transport, no place for the result or struct_size unset");
+    FRUG_FAIL_IF(!transport->post || !transport->test || !transport->name, FRUG_ERR_ARG,
+                 "comm: a transport needs a name, post and test");
+    FRUG_FAIL_IF(size < 1 || size > RANKS_MOST || rank < 0 || rank >= size, FRUG_ERR_ARG, "comm: rank %d of %d", rank,
+                 size);
+    frug_comm *made = frugi_calloc(1, sizeof *made);
+    FRUG_FAIL_IF(!made, FRUG_ERR_MEMORY, "comm: out of memory");
+    *made = (frug_comm){.transport = *transport,
+                        .ctx = ctx,
+                        .rank = rank,
+                        .size = size,
+                        .known_as = rank,
+                        .deadline = DEADLINE,
+                        .eager = FRUGI_EAGER};
+    *comm = made;
+    return FRUG_OK;
+}
+
+void frug_comm_destroy(frug_comm *comm) {
+    if (!comm)
+        return;
+    if (comm->transport.destroy)
+        comm->transport.destroy(comm->ctx);
+    frugi_free(comm->message);
+    frugi_free(comm);
+}
+
+frug_status frug_transport_fail(frug_status status, const char *why) {
+    return frugi_fail(status, "%s", why ? why : frug_status_text(status));
+}
+
+int frug_comm_rank(const frug_comm *comm) {
+    return comm ? comm->rank : -1;
+}
+
+int frug_comm_size(const frug_comm *comm) {
+    return comm ? comm->size : 0;
+}
+
+const char *frug_comm_transport(const frug_comm *comm) {
+    return comm ? comm->transport.name : NULL;
+}
+
+frug_status frug_comm_set_deadline(frug_comm *comm, double seconds) {
+    FRUG_FAIL_IF(!comm || !(seconds > 0), FRUG_ERR_ARG, "comm: no comm, or a deadline of %g seconds", seconds);
+    comm->deadline = seconds;
+    return FRUG_OK;
+}
+
+static frug_status broken(const frug_comm *comm, const frug_message *m, const char *what) {
+    return frugi_fail(FRUG_ERR_COMM, "comm: rank %d could not %s rank %d over %s", comm->known_as, what, m->peer,
+                      comm->transport.name);
+}
+
+frug_status frugi_comm_post(frug_comm *comm, frug_message *m) {
+    m->done = 0;
+    m->handle = NULL;
+    if (comm->transport.post(comm->ctx, m) == FRUG_OK)
+        return FRUG_OK;
+    m->done = 1; /* nothing to abandon */
+    return broken(comm, m, m->sending ? "send to" : "receive from");
+}
+
+frug_status frugi_comm_test(frug_comm *comm, frug_message *messages, size_t n, size_t *done) {
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        frug_message *m = &messages[i];
+        if (!m->done && comm->transport.test(comm->ctx, m) != FRUG_OK)
+            return broken(comm, m, m->sending ? "send to" : "receive from");
+        count += m->done != 0;
+    }
+    *done = count;
+    return FRUG_OK;
+}
+
+void frugi_comm_abandon(frug_comm *comm, frug_message *messages, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!messages[i].done && comm->transport.abandon) {
+            comm->transport.abandon(comm->ctx, &messages[i]);
+            messages[i].done = 1;
+        }
+}
+
+/* A short sleep, longer each time; a transport that can wait for news does that instead. */
+static void rest(frug_comm *comm, double *pause) {
+    if (comm->transport.wait) {
+        comm->transport.wait(comm->ctx, 50e-3);
+        return;
+    }
+    struct timespec t = {.tv_nsec = (long)(*pause * 1e9)};
+    nanosleep(&t, NULL);
+    *pause = *pause * 2 < LONGEST ? *pause * 2 : LONGEST;
+}
+
+frug_status frugi_comm_too_late(const frug_comm *comm, int peer) {
+    return frugi_fail(
+        FRUG_ERR_COMM,
+        "comm: timeout: rank %d received nothing from rank %d for %g seconds; it may have ended or be stopped",
+        comm->known_as, peer, comm->deadline);
+}
+
+static frug_status too_late(const frug_comm *comm, const frug_message *messages, size_t n) {
+    size_t i = 0;
+    while (i + 1 < n && messages[i].done)
+        i++;
+    return frugi_comm_too_late(comm, messages[i].peer);
+}
+
+frug_status frugi_comm_wait_for(frug_comm *comm, frug_message *messages, size_t n, size_t enough) {
+    double start = frugi_clock(), news = start, pause = SHORTEST;
+    size_t done = 0, before = 0;
+    frug_status status = frugi_comm_test(comm, messages, n, &done);
+    while (status == FRUG_OK && done < enough) {
+        double now = frugi_clock();
+        if (done > before) {
+            before = done;
+            news = now;
+            pause = SHORTEST;
+        }
+        if (now - news > comm->deadline)
+            status = too_late(comm, messages, n);
+        else if (now - news > comm->eager)
+            rest(comm, &pause);
+        if (status == FRUG_OK)
+            status = frugi_comm_test(comm, messages, n, &done);
+    }
+    if (status != FRUG_OK)
+        frugi_comm_abandon(comm, messages, n);
+    return status;
+}
+
+frug_status frugi_comm_wait(frug_comm *comm, frug_message *messages, size_t n) {
+    return frugi_comm_wait_for(comm, messages, n, n);
+}
+
+frug_status frugi_comm_exchange(frug_comm *comm, frug_message *messages, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        frug_status status = frugi_comm_post(comm, &messages[i]);
+        if (status != FRUG_OK) {
+            frugi_comm_abandon(comm, messages, i);
+            return status;
+        }
+    }
+    return frugi_comm_wait(comm, messages, n);
+}
+
+static frug_status gather(frug_comm *comm, int tag, const void *mine, size_t bytes, void *all, frug_message *messages) {
+    unsigned char *to = all;
+    size_t n = 0;
+    if (comm->gather && bytes <= FRUGI_SHORT)
+        return comm->gather(comm->ctx, comm, tag, mine, bytes, all);
+    memcpy(to + (size_t)comm->rank * bytes, mine, bytes);
+    for (int i = 1; i < comm->size; i++) {
+        int peer = (comm->rank + i) % comm->size;
+        messages[n++] = (frug_message){.peer = peer, .tag = tag, .data = to + (size_t)peer * bytes, .bytes = bytes};
+    }
+    for (int i = 1; i < comm->size; i++)
+        messages[n++] = (frug_message){.peer = (comm->rank + comm->size - i) % comm->size,
+                                       .tag = tag,
+                                       .sending = 1,
+                                       .data = to + (size_t)comm->rank * bytes,
+                                       .bytes = bytes};
+    return frugi_comm_exchange(comm, messages, n);
+}
+
+frug_status frugi_comm_gather(frug_comm *comm, const void *mine, size_t bytes, void *all, frug_message *messages) {
+    return gather(comm, FRUGI_TAG_GATHER, mine, bytes, all, messages);
+}
+
+frug_status frug_comm_gather(frug_comm *comm, const void *mine, size_t bytes, void *all) {
+    static const char nothing = 0;
+    char none = 0;
+    FRUG_FAIL_IF(!comm || (bytes && (!mine || !all)), FRUG_ERR_ARG,
+                 "gather: no comm, nothing to give or no place for what comes");
+    FRUG_FAIL_IF(bytes > SIZE_MAX / (size_t)comm->size, FRUG_ERR_ARG, "gather: %zu bytes from each of %d workers",
+                 bytes, comm->size);
+    if (!comm->message)
+        comm->message = frugi_calloc(2 * (size_t)comm->size, sizeof *comm->message);
+    FRUG_FAIL_IF(!comm->message, FRUG_ERR_MEMORY, "gather: no memory for %d messages", 2 * comm->size);
+    return gather(comm, FRUGI_TAG_MEET, bytes ? mine : &nothing, bytes, bytes ? all : &none, comm->message);
+}
+
+/* One message to or from another worker. */
+static frug_status pass(frug_comm *comm, int peer, int sending, void *data, size_t bytes) {
+    const char *what = sending ? "send" : "receive";
+    FRUG_FAIL_IF(!comm || (bytes && !data), FRUG_ERR_ARG, "%s: no comm or no data", what);
+    FRUG_FAIL_IF(peer < 0 || peer >= comm->size || peer == comm->rank, FRUG_ERR_ARG,
+                 "%s: rank %d has no peer %d in a group of %d", what, comm->rank, peer, comm->size);
+    frug_message m = {.peer = peer, .tag = FRUGI_TAG_CALLER, .sending = sending, .data = data, .bytes = bytes};
+    return frugi_comm_exchange(comm, &m, 1);
+}
+
+frug_status frug_comm_send(frug_comm *comm, int peer, const void *data, size_t bytes) {
+    return pass(comm, peer, 1, (void *)(uintptr_t)data, bytes);
+}
+
+frug_status frug_comm_receive(frug_comm *comm, int peer, void *data, size_t bytes) {
+    return pass(comm, peer, 0, data, bytes);
+}
+
+/* First element of part i of n elements cut for a ring. */
+static uint64_t part(uint64_t n, int size, int i) {
+    return n / (uint64_t)size * (uint64_t)i + ((uint64_t)i < n % (uint64_t)size ? (uint64_t)i : n % (uint64_t)size);
+}
+
+/* Send part `out` to the next worker while part `in` comes from the one before, into `to`. */
+static frug_status pass_on(frug_comm *comm, float *x, uint64_t n, int out, int in, float *to) {
+    int next = (comm->rank + 1) % comm->size, before = (comm->rank + comm->size - 1) % comm->size;
+    uint64_t o = part(n, comm->size, out), i = part(n, comm->size, in);
+    frug_message m[2] = {{.peer = before, .tag = FRUGI_TAG_RING, .data = to},
+                         {.peer = next, .tag = FRUGI_TAG_RING, .sending = 1, .data = x + o}};
+    m[0].bytes = (part(n, comm->size, in + 1) - i) * sizeof *x;
+    m[1].bytes = (part(n, comm->size, out + 1) - o) * sizeof *x;
+    return frugi_comm_exchange(comm, m, 2);
+}
+
+static frug_status ring(frug_comm *comm, float *x, uint64_t n, float *scratch) {
+    int size = comm->size, rank = comm->rank;
+    for (int s = 0; s + 1 < size; s++) {
+        int out = (rank + size - s) % size, in = (rank + 2 * size - s - 1) % size;
+        FRUG_TRY(pass_on(comm, x, n, out, in, scratch));
+        uint64_t first = part(n, size, in), length = part(n, size, in + 1) - first;
+        for (uint64_t i = 0; i < length; i++)
+            x[first + i] = scratch[i] + x[first + i];
+    }
+    for (int s = 0; s + 1 < size; s++) {
+        int out = (rank + 1 + size - s) % size, in = (rank + size - s) % size;
+        FRUG_TRY(pass_on(comm, x, n, out, in, x + part(n, size, in)));
+    }
+    return FRUG_OK;
+}
+
+frug_status frugi_comm_allreduce(frug_comm *comm, float *x, uint64_t n, float *scratch) {
+    if (comm->size == 1)
+        return FRUG_OK;
+    if (!comm->transport.allreduce)
+        return ring(comm, x, n, scratch);
+    FRUG_FAIL_IF(comm->transport.allreduce(comm->ctx, x, n) != FRUG_OK, FRUG_ERR_COMM,
+                 "comm: rank %d could not sum over %s", comm->rank, comm->transport.name);
+    return FRUG_OK;
+}

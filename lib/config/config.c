@@ -1,0 +1,209 @@
+/*
+ * config.c - the config string: [preset][,option=value]...
+ *
+ * A hand-written scanner over one read-only string. Words carry their position, so every error can point
+ * at the place; no word is copied, and nothing but the config itself is allocated. The same function
+ * reads the user's text, a preset's text and the fallback of each option.
+ */
+#include "config/config.h"
+#include "config/option_table.h"
+#include "config/presets.h"
+
+#include "base/block_count.h"
+#include "base/alloc.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define INPUT_MAX FRUGI_CONFIG_TEXT_MAX
+
+static const char *option_name(const void *ctx, size_t i, size_t *len) {
+    (void)ctx;
+    const frug_option *option = frug_option_at(i);
+    if (!option)
+        return NULL;
+    *len = strlen(option->name);
+    return option->name;
+}
+
+/* An item without '=': say what is wrong with it in this place. */
+static frug_status fail_bare_word(frugi_word word) {
+    size_t which = 0;
+    int shown = frugi_word_shown(word);
+    if (word.len == 0)
+        return frugi_fail(FRUG_ERR_CONFIG, "config: option=value expected at position %zu", word.position);
+    if (frugi_word_find(word, option_name, NULL, &which))
+        return frugi_fail(FRUG_ERR_CONFIG, "config: option '%.*s' at position %zu needs a value; accepted: %s", shown,
+                          word.at, word.position, frug_option_at(which)->values);
+    if (frugi_word_find(word, frugi_preset_name, NULL, &which))
+        return frugi_fail(FRUG_ERR_CONFIG, "config: preset '%.*s' at position %zu must come first", shown, word.at,
+                          word.position);
+    return frugi_word_unknown(word, "option", "", option_name, NULL);
+}
+
+static frug_status parse_item(frugi_word item, frug_config *config) {
+    size_t which = 0;
+    if (!memchr(item.at, '=', item.len))
+        return fail_bare_word(item);
+    frugi_word value = item, name = frugi_word_split(&value, '=');
+    if (!frugi_word_find(name, option_name, NULL, &which))
+        return frugi_word_unknown(name, "option", "", option_name, NULL);
+    if (value.len == 0)
+        return fail_bare_word(name);
+    const frugi_option_row *row = frugi_option_row_at(which);
+    config->given |= (uint64_t)1 << which;
+    return row->parse(row, value, config);
+}
+
+/* A separator says that an item follows, so "a=1," ends in an empty item, which is an error. */
+static frug_status parse_items(frugi_word rest, frug_config *config) {
+    for (;;) {
+        frugi_word item = frugi_word_split(&rest, ',');
+        FRUG_TRY(parse_item(item, config));
+        if (item.at + item.len == rest.at)
+            return FRUG_OK;
+    }
+}
+
+static frugi_word whole(const char *text) {
+    return (frugi_word){text, strlen(text), 1};
+}
+
+static frug_status parse_preset(frugi_word name, frug_config *config) {
+    size_t which = 0;
+    if (!frugi_word_find(name, frugi_preset_name, NULL, &which)) {
+        if (frugi_word_find(name, option_name, NULL, &which))
+            return fail_bare_word(name);
+        return frugi_word_unknown(name, "preset", "", frugi_preset_name, NULL);
+    }
+    const char *text = frug_preset_at(which)->text;
+    FRUG_TRY(text[0] ? parse_items(whole(text), config) : FRUG_OK);
+    config->given = 0; /* the preset comes first */
+    return FRUG_OK;
+}
+
+/*
+ * The length of the preset's name that a text opens with. A name may hold a ':' itself ("2:4"), so known names are
+ * looked for first; an unknown one ends at ':' only where an option=value follows.
+ */
+static size_t preset_length(frugi_word text) {
+    size_t len = 0, item = strcspn(text.at, ",");
+    const char *name;
+    for (size_t i = 0; (name = frugi_preset_name(NULL, i, &len)); i++) {
+        if (len <= text.len && memcmp(name, text.at, len) == 0 && strchr(",:", text.at[len]))
+            return len;
+    }
+    return memchr(text.at, '=', item) ? strcspn(text.at, ",:") : item;
+}
+
+/* The preset "frugrad" is the optimiser's where one is known. */
+static frug_status parse_name(frugi_word name, const char *optimizer, frug_config *config) {
+    if (!optimizer || !frugi_word_is(name, "frugrad"))
+        return parse_preset(name, config);
+    return parse_preset(whole(strncmp(optimizer, "adam", 4) == 0 ? "frugrad-adam" : "frugrad-sgd"), config);
+}
+
+static frug_status parse_text(frugi_word rest, const char *optimizer, frug_config *config) {
+    if (rest.len == 0)
+        return FRUG_OK;
+    size_t first = strcspn(rest.at, ",:=");
+    if (rest.at[first] == '=' || first == 0)
+        return parse_items(rest, config);
+    frugi_word name = {rest.at, preset_length(rest), rest.position};
+    FRUG_TRY(parse_name(name, optimizer, config));
+    if (name.len == rest.len)
+        return FRUG_OK;
+    size_t taken = name.len + 1;
+    return parse_items((frugi_word){rest.at + taken, rest.len - taken, rest.position + taken}, config);
+}
+
+static frug_status check_characters(frugi_word text) {
+    FRUG_FAIL_IF(text.len > INPUT_MAX, FRUG_ERR_CONFIG, "config: more than %d characters", INPUT_MAX);
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.at[i];
+        FRUG_FAIL_IF(c == ' ', FRUG_ERR_CONFIG, "config: blank at position %zu; items are separated by ',' alone",
+                     i + 1);
+        FRUG_FAIL_IF(c < ' ' || c > '~', FRUG_ERR_CONFIG, "config: byte 0x%02x at position %zu is not allowed", c,
+                     i + 1);
+    }
+    return FRUG_OK;
+}
+
+static frug_status set_defaults(frug_config *config) {
+    const frugi_option_row *row;
+    config->density_gain = 1.0;
+    for (size_t i = 0; (row = frugi_option_row_at(i)); i++) {
+        if (row->print) /* a short form of another option has no default of its own */
+            FRUG_TRY(row->parse(row, whole(row->option.fallback), config));
+    }
+    return FRUG_OK;
+}
+
+static void resolve(frug_config *config) {
+    if (config->segment == FRUGI_SEGMENT_GROUP)
+        config->schedule = frugi_schedule_constant(1.0 - (double)config->group_keep / config->group_of);
+    double sparsity = frugi_final_sparsity(&config->schedule);
+    if (config->beta_auto)
+        config->beta = sparsity < 0.98 ? 0.95 : config->hold > 0 ? 0.98 : 0.99;
+    if (config->bucket_auto)
+        config->bucket = config->value == FRUGI_VALUE_QSGD || config->value == FRUGI_VALUE_ONEBIT ? 512 : 64;
+    if (config->segment == FRUGI_SEGMENT_BLOCK && (1.0 - sparsity) * config->block * FRUGI_PHASES < 1.0)
+        frugi_log(FRUG_LOG_WARN,
+                  "config: a block sends an entry every %u steps at least, so density never falls below 1/%u",
+                  FRUGI_PHASES, config->block * FRUGI_PHASES);
+}
+
+static void write_text(frug_config *config) {
+    const frugi_option_row *row;
+    size_t used = 0;
+    for (size_t i = 0; (row = frugi_option_row_at(i)); i++) {
+        char value[FRUGI_VALUE_TEXT_MAX];
+        if (!row->print)
+            continue;
+        row->print(row, config, value);
+        used += (size_t)snprintf(config->text + used, sizeof config->text - used, "%s%s=%s", used ? "," : "",
+                                 row->option.name, value);
+    }
+}
+
+static frug_status fill(const char *text, const char *optimizer, frug_config *config) {
+    FRUG_TRY(set_defaults(config));
+    FRUG_TRY(parse_text(whole(text), optimizer, config));
+    FRUG_TRY(frugi_config_drop_unused(config));
+    resolve(config);
+    FRUG_TRY(frugi_config_sense(config));
+    FRUG_TRY(frugi_config_refuse_unused(config));
+    write_text(config);
+    return FRUG_OK;
+}
+
+static frug_status create(const char *text, const char *optimizer, frug_config **config) {
+    FRUG_FAIL_IF(!text || !config, FRUG_ERR_ARG, "config: text and config must not be NULL");
+    FRUG_TRY(check_characters((frugi_word){text, strnlen(text, INPUT_MAX + 1), 1}));
+    frug_config *made = frugi_calloc(1, sizeof *made);
+    FRUG_FAIL_IF(!made, FRUG_ERR_MEMORY, "config: out of memory");
+    frug_status status = fill(text, optimizer, made);
+    if (status != FRUG_OK) {
+        frugi_free(made);
+        return status;
+    }
+    *config = made;
+    return FRUG_OK;
+}
+
+frug_status frug_config_create(const char *text, frug_config **config) {
+    return create(text, NULL, config);
+}
+
+frug_status frug_config_create_for(const char *text, const char *optimizer, frug_config **config) {
+    FRUG_FAIL_IF(!optimizer, FRUG_ERR_ARG, "config: optimizer must not be NULL");
+    return create(text, optimizer, config);
+}
+
+void frug_config_destroy(frug_config *config) {
+    frugi_free(config);
+}
+
+const char *frug_config_text(const frug_config *config) {
+    return config ? config->text : NULL;
+}

@@ -1,0 +1,123 @@
+/*
+ * keyword.c - find a word among choices, or the choice that was probably meant.
+ *
+ * Nearness is the edit distance with swaps of neighbours (insert, delete, replace and swap cost one
+ * each), since swapped letters are the commonest slip. A choice counts as near up to half the word's
+ * length; beyond that a guess would puzzle more than it helps, and all choices are listed instead.
+ */
+#include "config/keyword.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define WORD_MAX 32
+
+int frugi_word_is(frugi_word word, const char *text) {
+    return strlen(text) == word.len && memcmp(text, word.at, word.len) == 0;
+}
+
+frugi_word frugi_word_split(frugi_word *rest, char separator) {
+    const char *end = memchr(rest->at, separator, rest->len);
+    frugi_word head = *rest;
+    if (end)
+        head.len = (size_t)(end - rest->at);
+    size_t taken = head.len + (end != NULL);
+    rest->at += taken;
+    rest->len -= taken;
+    rest->position += taken;
+    return head;
+}
+
+const char *frugi_choice_of_text(const void *text, size_t i, size_t *len) {
+    const char *at = text;
+    for (; i > 0; i--) {
+        at = strchr(at, '|');
+        if (!at)
+            return NULL;
+        at++;
+    }
+    *len = strcspn(at, "|");
+    return at;
+}
+
+int frugi_word_find(frugi_word word, frugi_choice_fn *choice, const void *ctx, size_t *which) {
+    size_t len = 0;
+    const char *text;
+    for (size_t i = 0; (text = choice(ctx, i, &len)); i++) {
+        if (len == word.len && memcmp(text, word.at, len) == 0) {
+            *which = i;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static size_t least(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+/* Both words at most WORD_MAX long. */
+static size_t distance(const char *a, size_t na, const char *b, size_t nb) {
+    size_t d[WORD_MAX + 1][WORD_MAX + 1];
+    for (size_t i = 0; i <= na; i++)
+        d[i][0] = i;
+    for (size_t j = 0; j <= nb; j++)
+        d[0][j] = j;
+    for (size_t i = 1; i <= na; i++) {
+        for (size_t j = 1; j <= nb; j++) {
+            size_t replaced = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            d[i][j] = least(replaced, least(d[i - 1][j], d[i][j - 1]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                d[i][j] = least(d[i][j], d[i - 2][j - 2] + 1);
+        }
+    }
+    return d[na][nb];
+}
+
+static const char *nearest(frugi_word word, frugi_choice_fn *choice, const void *ctx, size_t *near_len) {
+    const char *best = NULL, *text;
+    size_t len = 0, best_distance = word.len / 2 + 1;
+    if (word.len < 2 || word.len > WORD_MAX)
+        return NULL;
+    for (size_t i = 0; (text = choice(ctx, i, &len)); i++) {
+        if (len > WORD_MAX)
+            continue;
+        size_t d = distance(word.at, word.len, text, len);
+        if (d < best_distance) {
+            best = text;
+            best_distance = d;
+            *near_len = len;
+        }
+    }
+    return best;
+}
+
+static void list_choices(frugi_choice_fn *choice, const void *ctx, char *dst, size_t cap) {
+    size_t used = 0, len = 0;
+    const char *text;
+    dst[0] = '\0';
+    for (size_t i = 0; (text = choice(ctx, i, &len)); i++) {
+        int n = snprintf(dst + used, cap - used, "%s%.*s", i ? " " : "", (int)len, text);
+        if (n < 0 || (size_t)n >= cap - used)
+            return;
+        used += (size_t)n;
+    }
+}
+
+frug_status frugi_word_unknown(frugi_word word, const char *what, const char *of, frugi_choice_fn *choice,
+                               const void *ctx) {
+    size_t near_len = 0;
+    const char *near = nearest(word, choice, ctx, &near_len);
+    int shown = frugi_word_shown(word);
+    if (near)
+        return frugi_fail(FRUG_ERR_CONFIG, "config: unknown %s '%.*s'%s at position %zu; did you mean '%.*s'?", what,
+                          shown, word.at, of, word.position, (int)near_len, near);
+    char all[384];
+    list_choices(choice, ctx, all, sizeof all);
+    return frugi_fail(FRUG_ERR_CONFIG, "config: unknown %s '%.*s'%s at position %zu; accepted: %s", what, shown,
+                      word.at, of, word.position, all);
+}
+
+int frugi_word_shown(frugi_word word) {
+    return word.len > 48 ? 48 : (int)word.len;
+}

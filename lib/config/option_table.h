@@ -1,0 +1,76 @@
+/* option_table.h - the one table of options: what users read, and how a value gets in and out of a config. */
+#ifndef FRUGI_OPTION_TABLE_H
+#define FRUGI_OPTION_TABLE_H
+
+#include "config/config.h"
+#include "config/keyword.h"
+
+/* Room for a piecewise schedule of eight points, each number at its longest. */
+#define FRUGI_VALUE_TEXT_MAX 448
+
+typedef struct frugi_option_row frugi_option_row;
+
+struct frugi_option_row {
+    frug_option option;
+
+    /* Read a value; on an error the config may be half changed and is thrown away. */
+    frug_status (*parse)(const frugi_option_row *row, frugi_word value, frug_config *config);
+
+    /* Write the value in force; NULL for a short form of another option. */
+    void (*print)(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]);
+
+    /* For options whose values are words: the number of the word in option.values. */
+    void (*set)(frug_config *config, size_t which);
+    size_t (*get)(const frug_config *config);
+
+    /* For options whose values are numbers: where in the config the uint64_t or double stands, and, for the latter,
+     * whether one is accepted. */
+    size_t offset;
+    int (*valid)(double);
+};
+
+/** Put options that only a preset brought along, and that do nothing, back to their defaults. */
+frug_status frugi_config_drop_unused(frug_config *config);
+
+/** Refuse options that do nothing and do not have their default. */
+frug_status frugi_config_refuse_unused(const frug_config *config);
+
+/** The i-th row, or NULL past the end. */
+const frugi_option_row *frugi_option_row_at(size_t i);
+
+/* schedule_option.c */
+frug_status frugi_parse_schedule(const frugi_option_row *row, frugi_word value, frug_config *config);
+frug_status frugi_parse_density(const frugi_option_row *row, frugi_word value, frug_config *config);
+void frugi_print_schedule(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]);
+
+/** The sparsity that a schedule ends with. */
+double frugi_final_sparsity(const frugi_schedule *schedule);
+
+/** Always the same sparsity. */
+frugi_schedule frugi_schedule_constant(double sparsity);
+
+/* rule_option.c */
+frug_status frugi_parse_rule(const frugi_option_row *row, frugi_word value, frug_config *config);
+frug_status frugi_parse_segment(const frugi_option_row *row, frugi_word value, frug_config *config);
+frug_status frugi_parse_unit(const frugi_option_row *row, frugi_word value, frug_config *config);
+void frugi_print_rule(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]);
+void frugi_print_segment(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]);
+void frugi_print_unit(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]);
+
+/* topology_option.c */
+frug_status frugi_parse_topology(const frugi_option_row *row, frugi_word value, frug_config *config);
+void frugi_print_topology(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]);
+
+/** The words of rule= and unit=, as they are numbered in config.h. */
+const char *frugi_rule_word(frugi_rule rule);
+const char *frugi_unit_word(frugi_unit unit);
+
+/* validate.c */
+
+/** Refuse options that contradict each other, with a sentence that says why. */
+frug_status frugi_config_sense(const frug_config *config);
+
+/** Fail because a value is no number that the row accepts. */
+frug_status frugi_option_bad_number(const frugi_option_row *row, frugi_word value);
+
+#endif

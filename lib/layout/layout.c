@@ -1,0 +1,152 @@
+/* layout.c - names, shapes and places of the tensors in a flat parameter buffer. */
+#include "base/alloc.h"
+#include "layout/layout.h"
+
+#include "base/status.h"
+
+#include <string.h>
+
+#define MOST_ELEMENTS ((uint64_t)1 << 48)
+
+static const char *const role_names[] = {"other",  "conv",   "linear", "embedding", "attn_q",  "attn_k",
+                                         "attn_v", "attn_o", "norm",   "bias",      "attn_qkv"};
+
+const char *frug_role_name(frug_role role) {
+    return (unsigned)role < sizeof role_names / sizeof *role_names ? role_names[role] : NULL;
+}
+
+frug_status frug_layout_create(frug_layout **layout) {
+    FRUG_FAIL_IF(!layout, FRUG_ERR_ARG, "layout: no place for the result");
+    frug_layout *made = frugi_calloc(1, sizeof *made);
+    FRUG_FAIL_IF(!made, FRUG_ERR_MEMORY, "layout: out of memory");
+    *layout = made;
+    return FRUG_OK;
+}
+
+void frug_layout_destroy(frug_layout *layout) {
+    if (!layout)
+        return;
+    for (size_t i = 0; i < layout->count; i++)
+        frugi_free((char *)layout->tensor[i].name);
+    frugi_free(layout->tensor);
+    frugi_free(layout);
+}
+
+/* Product of the dimensions, or more than MOST_ELEMENTS when it is too large. */
+static uint64_t shape_elements(const frug_tensor *tensor) {
+    uint64_t n = 1;
+    for (uint32_t d = 0; d < tensor->ndim; d++) {
+        if (tensor->shape[d] && n > MOST_ELEMENTS / tensor->shape[d])
+            return MOST_ELEMENTS + 1;
+        n *= tensor->shape[d];
+    }
+    return n;
+}
+
+uint64_t frugi_tensor_elements(const frug_tensor *tensor) {
+    return shape_elements(tensor);
+}
+
+static frug_status check_tensor(const frug_layout *layout, const frug_tensor *tensor, uint64_t offset) {
+    FRUG_FAIL_IF(!tensor->name || !*tensor->name, FRUG_ERR_ARG, "layout: tensor %zu has no name", layout->count);
+    FRUG_FAIL_IF(!frug_role_name(tensor->role), FRUG_ERR_ARG, "layout: tensor '%s' has unknown role %d", tensor->name,
+                 (int)tensor->role);
+    FRUG_FAIL_IF(tensor->ndim > FRUG_MAX_DIMS, FRUG_ERR_ARG, "layout: tensor '%s' has %u dimensions, at most %d go",
+                 tensor->name, (unsigned)tensor->ndim, FRUG_MAX_DIMS);
+    FRUG_FAIL_IF(offset < frug_layout_elements(layout), FRUG_ERR_ARG, "layout: tensor '%s' overlaps the one before it",
+                 tensor->name);
+    FRUG_FAIL_IF(offset > MOST_ELEMENTS || shape_elements(tensor) > MOST_ELEMENTS - offset, FRUG_ERR_ARG,
+                 "layout: tensor '%s' reaches beyond 2^48 elements", tensor->name);
+    return FRUG_OK;
+}
+
+frug_status frug_layout_add(frug_layout *layout, const frug_tensor *tensor) {
+    FRUG_FAIL_IF(!layout || !tensor, FRUG_ERR_ARG, "layout: no layout or no tensor given");
+    FRUG_FAIL_IF(tensor->struct_size < sizeof *tensor, FRUG_ERR_ARG, "layout: start tensors with FRUG_TENSOR_INIT");
+    uint64_t offset = tensor->offset == FRUG_APPEND ? frug_layout_elements(layout) : tensor->offset;
+    FRUG_TRY(check_tensor(layout, tensor, offset));
+    if (layout->count == layout->room) {
+        size_t room = layout->room ? 2 * layout->room : 16;
+        frug_tensor *grown = frugi_realloc(layout->tensor, room * sizeof *grown);
+        FRUG_FAIL_IF(!grown, FRUG_ERR_MEMORY, "layout: out of memory");
+        layout->tensor = grown;
+        layout->room = room;
+    }
+    char *name = frugi_strdup(tensor->name);
+    FRUG_FAIL_IF(!name, FRUG_ERR_MEMORY, "layout: out of memory");
+    frug_tensor *slot = &layout->tensor[layout->count++];
+    *slot = *tensor;
+    slot->struct_size = sizeof *slot;
+    slot->name = name;
+    slot->offset = offset;
+    return FRUG_OK;
+}
+
+frug_status frug_layout_flat(uint64_t n, frug_layout **layout) {
+    FRUG_FAIL_IF(!layout, FRUG_ERR_ARG, "layout: no place for the result");
+    frug_layout *made = NULL;
+    FRUG_TRY(frug_layout_create(&made));
+    frug_tensor tensor = FRUG_TENSOR_INIT;
+    tensor.name = "flat";
+    tensor.ndim = 2;
+    tensor.shape[0] = 1;
+    tensor.shape[1] = n;
+    frug_status status = frug_layout_add(made, &tensor);
+    if (status == FRUG_OK)
+        *layout = made;
+    else
+        frug_layout_destroy(made);
+    return status;
+}
+
+size_t frug_layout_count(const frug_layout *layout) {
+    return layout ? layout->count : 0;
+}
+
+uint64_t frug_layout_elements(const frug_layout *layout) {
+    if (!layout || !layout->count)
+        return 0;
+    const frug_tensor *last = &layout->tensor[layout->count - 1];
+    return last->offset + frugi_tensor_elements(last);
+}
+
+frug_status frug_layout_get(const frug_layout *layout, size_t i, frug_tensor *tensor) {
+    FRUG_FAIL_IF(!layout || !tensor, FRUG_ERR_ARG, "layout: no layout or no place for the result");
+    FRUG_FAIL_IF(i >= layout->count, FRUG_ERR_ARG, "layout: no tensor %zu, there are %zu", i, layout->count);
+    *tensor = layout->tensor[i];
+    return FRUG_OK;
+}
+
+frug_status frugi_layout_copy(const frug_layout *layout, frug_layout **copy) {
+    frug_layout *made = NULL;
+    FRUG_TRY(frug_layout_create(&made));
+    for (size_t i = 0; i < layout->count; i++) {
+        frug_status status = frug_layout_add(made, &layout->tensor[i]);
+        if (status != FRUG_OK) {
+            frug_layout_destroy(made);
+            return status;
+        }
+    }
+    *copy = made;
+    return FRUG_OK;
+}
+
+/* FNV-1a over 64 bits, number by number, little-endian. */
+static uint64_t mix(uint64_t hash, uint64_t number) {
+    for (int i = 0; i < 8; i++, number >>= 8)
+        hash = (hash ^ (number & 255u)) * 0x100000001b3u;
+    return hash;
+}
+
+uint64_t frug_layout_hash(const frug_layout *layout) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < frug_layout_count(layout); i++) {
+        const frug_tensor *t = &layout->tensor[i];
+        for (const char *c = t->name; *c; c++)
+            hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
+        hash = mix(mix(hash, t->offset), t->ndim);
+        for (uint32_t d = 0; d < t->ndim; d++)
+            hash = mix(hash, t->shape[d]);
+    }
+    return hash;
+}

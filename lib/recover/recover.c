@@ -1,0 +1,249 @@
+/*
+ * recover.c - many chunks with one matrix: what is checked, what is reserved, who does which chunk.
+ *
+ * Threads take equal runs of chunks and share only what nobody writes, so results cannot depend on their number. Chunks
+ * are scaled by a power of two to a largest measurement around 1, which changes no bit of a result and keeps the
+ * squares of very small and very large measurements within a float.
+ */
+#include "recover/recover.h"
+
+#include "base/float_bits.h"
+#include "base/alloc.h"
+#include "base/status.h"
+#include "recover/pursuit.h"
+
+#include <math.h>
+
+#define THREADS_MOST 1024
+
+struct frugi_recover {
+    const frugi_matrix *a;
+    frugi_recover_plan plan;
+    float *gram; /* d x span, or NULL */
+    frugi_pursuit *pursuit;
+    uint64_t bytes;
+};
+
+/* ---- checked ---------------------------------------------------------------------------------- */
+
+static frug_status check_plan(const frugi_matrix *a, frugi_recover_plan *plan) {
+    uint32_t k = a->plan.k, d = a->plan.d;
+    FRUG_FAIL_IF(plan->method != FRUGI_RECOVER_NAIVE && plan->method != FRUGI_RECOVER_GRAM &&
+                     plan->method != FRUGI_RECOVER_RESIDUAL,
+                 FRUG_ERR_ARG, "recover: there is no method %d", (int)plan->method);
+    FRUG_FAIL_IF(plan->s < 1, FRUG_ERR_ARG, "recover: s = 0 entries cannot be recovered");
+    FRUG_FAIL_IF(plan->s >= d, FRUG_ERR_ARG, "recover: s = %u entries of d = %u are not sparse", plan->s, d);
+    FRUG_FAIL_IF(plan->s > k, FRUG_ERR_ARG, "recover: s = %u entries cannot be told from k = %u measurements", plan->s,
+                 k);
+    plan->atoms = plan->atoms ? plan->atoms : 1;
+    plan->reach = plan->reach ? plan->reach : plan->s;
+    FRUG_FAIL_IF(plan->atoms > plan->s, FRUG_ERR_ARG, "recover: %u columns a pass are more than s = %u", plan->atoms,
+                 plan->s);
+    FRUG_FAIL_IF(plan->reach < plan->s || plan->reach > k, FRUG_ERR_ARG,
+                 "recover: a reach of %u columns is not from s = %u to k = %u", plan->reach, plan->s, k);
+    FRUG_FAIL_IF(!(plan->tolerance >= 0.0 && plan->tolerance <= 1.0), FRUG_ERR_ARG,
+                 "recover: a tolerance of %g is not from 0 to 1", plan->tolerance);
+    FRUG_FAIL_IF(plan->threads < 1 || plan->threads > THREADS_MOST, FRUG_ERR_ARG, "recover: %d threads", plan->threads);
+    FRUG_FAIL_IF(plan->method == FRUGI_RECOVER_GRAM && d > FRUGI_RECOVER_GRAM_MOST, FRUG_ERR_ARG,
+                 "recover: A^T A of d = %u columns is too large; use smaller chunks or the residual method", d);
+    return FRUG_OK;
+}
+
+static frug_status check_finite(const float *p, uint64_t chunks, uint32_t k) {
+    for (uint64_t c = 0; c < chunks; c++) {
+        const float *chunk = p + c * k;
+        if (frugi_largest_magnitude(chunk, k) < FRUGI_INF_BITS)
+            continue;
+        uint32_t t = 0;
+        while (frugi_magnitude(chunk[t]) < FRUGI_INF_BITS)
+            t++;
+        return frugi_fail(FRUG_ERR_ARG, "recover: measurement %u of chunk %llu is not a finite number", t,
+                          (unsigned long long)c);
+    }
+    return FRUG_OK;
+}
+
+/* ---- reserved --------------------------------------------------------------------------------- */
+
+/* count x each numbers of `size` bytes, counted; NULL and *ok = false without memory. */
+static void *reserve(frugi_recover *r, uint64_t count, uint64_t each, size_t size, bool *ok) {
+    uint64_t bytes = 0;
+    bool fits = !__builtin_mul_overflow(count, each, &bytes) && !__builtin_mul_overflow(bytes, size, &bytes) &&
+                bytes <= SIZE_MAX / 2;
+    void *memory = fits ? frugi_alloc((size_t)bytes) : NULL;
+    *ok = *ok && memory;
+    r->bytes += memory ? bytes : 0;
+    return memory;
+}
+
+static bool reserve_pursuit(frugi_recover *r, frugi_pursuit *u) {
+    const frugi_matrix *a = r->a;
+    uint64_t reach = r->plan.reach, group = r->gram ? FRUGI_PURSUIT_GROUP : 1;
+    bool ok = true, own = r->plan.method == FRUGI_RECOVER_NAIVE || (!r->gram && !a->column);
+    *u = (frugi_pursuit){.a = a, .gram = r->gram, .plan = r->plan};
+    u->p = reserve(r, group, a->stride, sizeof *u->p, &ok);
+    u->start = reserve(r, r->gram ? group : 0, a->span, sizeof *u->start, &ok);
+    u->residual = reserve(r, 1, a->stride, sizeof *u->residual, &ok);
+    u->alpha = reserve(r, 1, a->span, sizeof *u->alpha, &ok);
+    u->most = reserve(r, 1, a->span / FRUGI_MATRIX_BLOCK, sizeof *u->most, &ok);
+    u->taken = reserve(r, 1, a->plan.d, sizeof *u->taken, &ok);
+    u->atom = reserve(r, 2, reach, sizeof *u->atom, &ok);
+    u->column = reserve(r, 1, reach, sizeof *u->column, &ok);
+    u->own = reserve(r, own ? reach : 0, a->stride, sizeof *u->own, &ok);
+    u->inverse = reserve(r, reach, reach, sizeof *u->inverse, &ok);
+    u->x = reserve(r, 4, reach, sizeof *u->x, &ok);
+    u->x32 = reserve(r, 1, reach, sizeof *u->x32, &ok);
+    u->work = reserve(r, r->gram ? 1 : 0, a->span, sizeof *u->work, &ok);
+    if (!ok)
+        return false;
+    u->z = u->x + reach;
+    u->g = u->z + reach;
+    u->w = u->g + reach;
+    return true;
+}
+
+static void free_pursuit(frugi_pursuit *u) {
+    void *const held[] = {u->p,   u->start,   u->residual, u->alpha, u->most, u->taken, u->atom, (void *)u->column,
+                          u->own, u->inverse, u->x,        u->x32,   u->work};
+    for (size_t i = 0; i < sizeof held / sizeof held[0]; i++)
+        frugi_free(held[i]);
+}
+
+/* Row j of A^T A is what column j correlates to. */
+static bool make_gram(frugi_recover *r) {
+    const frugi_matrix *a = r->a;
+    uint32_t d = a->plan.d, group = FRUGI_PURSUIT_GROUP;
+    bool ok = true;
+    r->gram = reserve(r, d, a->span, sizeof *r->gram, &ok);
+    float *column = ok ? frugi_alloc((size_t)group * (size_t)r->plan.threads * a->stride * sizeof *column) : NULL;
+    if (!column)
+        return false;
+#pragma omp parallel for num_threads(r->plan.threads) schedule(static, 1) if (r->plan.threads > 1)
+    for (int t = 0; t < r->plan.threads; t++) {
+        float *own = column + (size_t)t * group * a->stride;
+        for (uint32_t j = (uint32_t)t * group; j < d; j += (uint32_t)r->plan.threads * group) {
+            uint32_t many = d - j < group ? d - j : group;
+            for (uint32_t i = 0; i < many; i++)
+                frugi_matrix_column(a, j + i, own + (size_t)i * a->stride);
+            frugi_matrix_correlate(a, own, many, r->gram + (size_t)j * a->span);
+        }
+    }
+    frugi_free(column);
+    return true;
+}
+
+frug_status frugi_recover_create(const frugi_matrix *a, const frugi_recover_plan *plan, frugi_recover **out) {
+    FRUG_FAIL_IF(!a || !plan || !out, FRUG_ERR_ARG, "recover: a null pointer");
+    frugi_recover_plan sound = *plan;
+    FRUG_TRY(check_plan(a, &sound));
+    frugi_recover *r = frugi_alloc(sizeof *r);
+    FRUG_FAIL_IF(!r, FRUG_ERR_MEMORY, "recover: no memory");
+    r->a = a;
+    r->plan = sound;
+    r->pursuit = frugi_alloc((size_t)sound.threads * sizeof *r->pursuit);
+    bool ok = r->pursuit && (sound.method != FRUGI_RECOVER_GRAM || make_gram(r));
+    for (int t = 0; t < sound.threads && ok; t++)
+        ok = reserve_pursuit(r, &r->pursuit[t]);
+    if (!ok) {
+        frugi_recover_destroy(r);
+        return frugi_fail(FRUG_ERR_MEMORY, "recover: no memory for d = %u, k = %u, s = %u", a->plan.d, a->plan.k,
+                          sound.s);
+    }
+    *out = r;
+    return FRUG_OK;
+}
+
+void frugi_recover_destroy(frugi_recover *r) {
+    if (!r)
+        return;
+    for (int t = 0; t < r->plan.threads && r->pursuit; t++)
+        free_pursuit(&r->pursuit[t]);
+    frugi_free(r->pursuit);
+    frugi_free(r->gram);
+    frugi_free(r);
+}
+
+uint64_t frugi_recover_bytes(const frugi_recover *r) {
+    return r->bytes;
+}
+
+/* ---- done ------------------------------------------------------------------------------------- */
+
+/* A chunk, scaled. Returns the exponent that undoes it. */
+static int scale_in(const frugi_pursuit *u, const float *p, float *scaled) {
+    uint32_t k = u->a->plan.k;
+    int exponent = 0;
+    frexp((double)frugi_bits_f32(frugi_largest_magnitude(p, k)), &exponent);
+    double scale = ldexp(1.0, -exponent);
+    for (uint32_t t = 0; t < k; t++)
+        scaled[t] = (float)((double)p[t] * scale);
+    return exponent;
+}
+
+static double sum_of_squares(const float *p, uint32_t k) {
+    double squares = 0;
+    for (uint32_t t = 0; t < k; t++)
+        squares += (double)p[t] * (double)p[t];
+    return squares;
+}
+
+/* The entries of x by rising index, zeros behind them. */
+static void write_out(const frugi_pursuit *u, int exponent, uint32_t *index, float *value) {
+    double scale = ldexp(1.0, exponent);
+    for (uint32_t i = 0; i < u->n; i++) {
+        uint32_t at = i;
+        for (; at > 0 && index[at - 1] > u->atom[i]; at--) {
+            index[at] = index[at - 1];
+            value[at] = value[at - 1];
+        }
+        index[at] = u->atom[i];
+        value[at] = frugi_tame((float)(u->x[i] * scale));
+    }
+    for (uint32_t i = u->n; i < u->plan.s; i++) {
+        index[i] = 0;
+        value[i] = 0.0f;
+    }
+}
+
+typedef struct outcome {
+    uint32_t *index;
+    float *value;
+    uint32_t *count;
+} outcome;
+
+static void run_group(frugi_pursuit *u, const float *p, uint64_t first, uint32_t many, const outcome *out) {
+    uint32_t k = u->a->plan.k, s = u->plan.s;
+    int exponent[FRUGI_PURSUIT_GROUP];
+    for (uint32_t c = 0; c < many; c++)
+        exponent[c] = scale_in(u, p + (first + c) * k, u->p + (size_t)c * u->a->stride);
+    if (u->gram)
+        frugi_matrix_correlate(u->a, u->p, many, u->start);
+    for (uint32_t c = 0; c < many; c++) {
+        u->squares = sum_of_squares(u->p + (size_t)c * u->a->stride, k);
+        if (u->plan.method == FRUGI_RECOVER_NAIVE)
+            frugi_pursue_naive(u, c);
+        else
+            frugi_pursue(u, c);
+        write_out(u, exponent[c], out->index + (first + c) * s, out->value + (first + c) * s);
+        out->count[first + c] = u->n;
+    }
+}
+
+frug_status frugi_recover_run(frugi_recover *r, const float *p, uint64_t chunks, uint32_t *index, float *value,
+                              uint32_t *count) {
+    FRUG_FAIL_IF(!r || !p || !index || !value || !count, FRUG_ERR_ARG, "recover: a null pointer");
+    FRUG_FAIL_IF(chunks == 0, FRUG_ERR_ARG, "recover: zero chunks");
+    FRUG_TRY(check_finite(p, chunks, r->a->plan.k));
+    const outcome out = {index, value, count};
+    uint32_t group = r->gram ? FRUGI_PURSUIT_GROUP : 1;
+    uint64_t groups = (chunks + group - 1) / group;
+    uint64_t threads = (uint64_t)r->plan.threads < groups ? (uint64_t)r->plan.threads : groups;
+#pragma omp parallel for num_threads((int)threads) schedule(static, 1) if (threads > 1)
+    for (uint64_t t = 0; t < threads; t++)
+        for (uint64_t g = groups * t / threads; g < groups * (t + 1) / threads; g++) {
+            uint64_t first = g * group;
+            uint32_t many = chunks - first < group ? (uint32_t)(chunks - first) : group;
+            run_group(&r->pursuit[t], p, first, many, &out);
+        }
+    return FRUG_OK;
+}

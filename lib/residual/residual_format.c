@@ -1,0 +1,272 @@
+/*
+ * residual_format.c - the four storage formats of a residual.
+ *
+ * Rounding at random wants one number per element, which a generator per element
+ * would make the slowest part of a step. Instead a block draws one number, and its
+ * elements use that number rotated along a Weyl sequence (multiples of the golden
+ * ratio, modulo 1): each element's number is uniform by itself, and neighbours'
+ * numbers are spread evenly, which even lowers the error of a block's sum.
+ */
+#include "residual/residual_format.h"
+
+#include "base/float_bits.h"
+#include "base/alloc.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+
+#define FOUR_ON (4u * FRUGI_WEYL)
+
+/* The byte that means zero: int4 counts from -8. */
+static int zero_byte(frugi_residual format) {
+    return format == FRUGI_RESIDUAL_INT4 ? 0x88 : 0;
+}
+
+frug_status frugi_store_create(frugi_residual format, uint32_t block, uint64_t blocks, frugi_store *store) {
+    frugi_store made = {.format = format, .block = block, .blocks = blocks};
+    bool scaled = format == FRUGI_RESIDUAL_INT8 || format == FRUGI_RESIDUAL_INT4;
+    size_t bytes = (size_t)blocks * frugi_store_stride(&made);
+    made.data = frugi_alloc(bytes);
+    made.scale = scaled ? frugi_alloc(blocks * sizeof *made.scale) : NULL;
+    if (!made.data || (scaled && !made.scale)) {
+        frugi_store_destroy(&made);
+        return frugi_fail(FRUG_ERR_MEMORY, "compressor: no memory for %llu blocks of residual",
+                          (unsigned long long)blocks);
+    }
+    memset(made.data, zero_byte(format), bytes);
+    *store = made;
+    return FRUG_OK;
+}
+
+void frugi_store_destroy(frugi_store *store) {
+    frugi_free(store->data);
+    frugi_free(store->scale);
+    store->data = NULL;
+    store->scale = NULL;
+}
+
+size_t frugi_store_stride(const frugi_store *store) {
+    switch (store->format) {
+    case FRUGI_RESIDUAL_F32: return 4 * (size_t)store->block;
+    case FRUGI_RESIDUAL_BF16: return 2 * (size_t)store->block;
+    case FRUGI_RESIDUAL_INT8: return store->block;
+    case FRUGI_RESIDUAL_INT4: return store->block / 2;
+    }
+    return 0;
+}
+
+size_t frugi_store_bytes(const frugi_store *store) {
+    return (size_t)store->blocks * (frugi_store_stride(store) + (store->scale ? sizeof *store->scale : 0));
+}
+
+float *frugi_store_floats(const frugi_store *store, uint64_t b) {
+    return (float *)(void *)(store->data + b * frugi_store_stride(store));
+}
+
+/* Vectors of sixteen bytes; a compiler's own attempts at the loops below are several times slower. */
+typedef float four_f32 __attribute__((vector_size(16)));
+typedef uint32_t four_u32 __attribute__((vector_size(16)));
+typedef uint16_t eight_u16 __attribute__((vector_size(16)));
+typedef unsigned char sixteen_u8 __attribute__((vector_size(16)));
+
+static inline four_u32 load_four(const float *x) {
+    four_u32 v;
+    memcpy(&v, x, sizeof v);
+    return v;
+}
+
+/* The lower halves of eight numbers, and of sixteen. */
+static inline eight_u16 lower_halves(four_u32 a, four_u32 b) {
+    return __builtin_shufflevector((eight_u16)a, (eight_u16)b, 0, 2, 4, 6, 8, 10, 12, 14);
+}
+
+static inline sixteen_u8 lower_bytes(eight_u16 a, eight_u16 b) {
+    return __builtin_shufflevector((sixteen_u8)a, (sixteen_u8)b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28,
+                                   30);
+}
+
+/* The dice of elements 0 .. 3; those of the next four are FOUR_ON further. */
+static inline four_u32 first_dice(uint32_t dice) {
+    four_u32 d = {dice, dice + FRUGI_WEYL, dice + 2 * FRUGI_WEYL, dice + 3 * FRUGI_WEYL};
+    return d;
+}
+
+/*
+ * x / scale as whole numbers, rounded at random. inverse is 32768 / scale, so that x * inverse is the quotient with
+ * fifteen binary places; adding 1.5 * 2^23 leaves it, rounded to a whole number, in the low bits of the sum. The
+ * dice are added below the point, and what is below the point is cut off. The low byte of the result is 128 too large:
+ * what is left of the number added.
+ */
+static inline four_u32 roll(const float *x, float inverse, four_u32 *dice) {
+    four_u32 sum = (four_u32)((four_f32)load_four(x) * inverse + FRUGI_ROLL) + (*dice >> 17);
+    *dice += FOUR_ON;
+    return sum >> 15;
+}
+
+static inline eight_u16 roll_eight(const float *x, float inverse, four_u32 *dice) {
+    four_u32 a = roll(x, inverse, dice), b = roll(x + 4, inverse, dice);
+    return lower_halves(a, b);
+}
+
+static void load_bf16(const unsigned char *data, uint32_t n, float *dst) {
+    for (uint32_t i = 0; i < n; i += 16) {
+        uint16_t h[16];
+        memcpy(h, data + 2 * i, sizeof h);
+        for (uint32_t j = 0; j < 16; j++)
+            dst[i + j] = frugi_bf16_f32(h[j]);
+    }
+}
+
+static inline four_u32 upper_rolled(const float *x, four_u32 *dice) {
+    four_u32 u = load_four(x), r = u + (*dice >> 16);
+    four_u32 wild = (four_u32)((r & FRUGI_ABS_MASK) >= FRUGI_INF_BITS); /* those keep their own upper half */
+    *dice += FOUR_ON;
+    return ((r & ~wild) | (u & wild)) >> 16;
+}
+
+static void save_bf16(unsigned char *data, uint32_t n, const float *src, uint32_t dice) {
+    four_u32 d = first_dice(dice);
+    for (uint32_t i = 0; i < n; i += 8) {
+        four_u32 a = upper_rolled(src + i, &d), b = upper_rolled(src + i + 4, &d);
+        eight_u16 h = lower_halves(a, b);
+        memcpy(data + 2 * i, &h, sizeof h);
+    }
+}
+
+static void load_int8(const signed char *data, uint32_t n, float scale, float *dst) {
+    for (uint32_t i = 0; i < n; i++)
+        dst[i] = (float)data[i] * scale;
+}
+
+static void save_int8(signed char *data, uint32_t n, const float *src, float inverse, uint32_t dice) {
+    four_u32 d = first_dice(dice);
+    for (uint32_t i = 0; i < n; i += 16) {
+        eight_u16 a = roll_eight(src + i, inverse, &d), b = roll_eight(src + i + 8, inverse, &d);
+        sixteen_u8 q = lower_bytes(a, b) - 128;
+        memcpy(data + i, &q, sizeof q);
+    }
+}
+
+static void load_int4(const unsigned char *data, uint32_t n, float scale, float *dst) {
+    for (uint32_t i = 0; i < n / 2; i++) {
+        dst[2 * i] = (float)((int)(data[i] & 15u) - 8) * scale;
+        dst[2 * i + 1] = (float)((int)(data[i] >> 4) - 8) * scale;
+    }
+}
+
+static void save_int4(unsigned char *data, uint32_t n, const float *src, float inverse, uint32_t dice) {
+    four_u32 d = first_dice(dice);
+    for (uint32_t i = 0; i < n; i += 16) {
+        eight_u16 a = roll_eight(src + i, inverse, &d), b = roll_eight(src + i + 8, inverse, &d);
+        sixteen_u8 q = lower_bytes(a, b) - 120; /* counted from -8 */
+        /* Two neighbours, a byte each, to the two halves of one byte. */
+        eight_u16 pair = (eight_u16)q;
+        eight_u16 both = (pair & 15u) | (pair >> 4);
+        sixteen_u8 packed = lower_bytes(both, both);
+        memcpy(data + i / 2, &packed, 8);
+    }
+}
+
+void frugi_store_load(const frugi_store *store, uint64_t b, float *dst) {
+    const unsigned char *data = store->data + b * frugi_store_stride(store);
+    switch (store->format) {
+    case FRUGI_RESIDUAL_F32: memcpy(dst, data, store->block * sizeof *dst); break;
+    case FRUGI_RESIDUAL_BF16: load_bf16(data, store->block, dst); break;
+    case FRUGI_RESIDUAL_INT8:
+        load_int8((const signed char *)data, store->block, frugi_bf16_f32(store->scale[b]), dst);
+        break;
+    case FRUGI_RESIDUAL_INT4: load_int4(data, store->block, frugi_bf16_f32(store->scale[b]), dst); break;
+    }
+    if (store->scale &&
+        store->scale[b] >= FRUGI_STORE_TAME) /* rounding at random may have gone beyond the largest float */
+        for (uint32_t i = 0; i < store->block; i++)
+            dst[i] = frugi_tame(dst[i]);
+}
+
+/* Of a block, 64 at a time, which compilers lay out flat. */
+static uint32_t largest_magnitude(const float *src, uint32_t n) {
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < n; i += 64) {
+        uint32_t here = frugi_largest_magnitude(src + i, 64);
+        most = here > most ? here : most;
+    }
+    return most;
+}
+
+/* The scale of a block; 0 for one that is stored as zeros. */
+static uint16_t scale_for(const frugi_store *store, const float *src) {
+    float levels = store->format == FRUGI_RESIDUAL_INT8 ? FRUGI_INT8_LEVELS : FRUGI_INT4_LEVELS;
+    uint16_t scale = frugi_f32_bf16_up(frugi_bits_f32(largest_magnitude(src, store->block)) / levels);
+    return scale < FRUGI_STORE_LEAST ? 0 : scale;
+}
+
+/* A block whose scale is in the store already. */
+static void save_scaled(frugi_store *store, uint64_t b, const float *src, uint32_t dice) {
+    unsigned char *data = store->data + b * frugi_store_stride(store);
+    if (!store->scale[b]) {
+        memset(data, zero_byte(store->format), frugi_store_stride(store));
+        return;
+    }
+    float inverse = 32768.0f / frugi_bf16_f32(store->scale[b]);
+    if (store->format == FRUGI_RESIDUAL_INT8)
+        save_int8((signed char *)data, store->block, src, inverse, dice);
+    else
+        save_int4(data, store->block, src, inverse, dice);
+}
+
+void frugi_store_save(frugi_store *store, uint64_t b, const float *src, uint32_t dice) {
+    const bool none = false;
+    frugi_store_save_run(store, b, 1, &none, src, &dice);
+}
+
+void frugi_store_save_run(frugi_store *store, uint64_t b, uint32_t blocks, const bool *skip, const float *src,
+                          const uint32_t *dice) {
+    size_t stride = frugi_store_stride(store), block = store->block;
+    unsigned char *data = store->data + b * stride;
+    for (uint32_t i = 0; store->scale && i < blocks; i++)
+        if (!skip[i])
+            store->scale[b + i] = scale_for(store, src + i * block);
+    for (uint32_t i = 0; i < blocks; i++) {
+        if (skip[i])
+            continue;
+        if (store->scale)
+            save_scaled(store, b + i, src + i * block, dice[i]);
+        else if (store->format == FRUGI_RESIDUAL_BF16)
+            save_bf16(data + i * stride, store->block, src + i * block, dice[i]);
+        else
+            memcpy(data + i * stride, src + i * block, stride);
+    }
+}
+
+static size_t element_bytes(const frugi_store *store) {
+    return (size_t)store->blocks * frugi_store_stride(store);
+}
+
+void frugi_store_export(const frugi_store *store, unsigned char *dst) {
+    if (store->data)
+        memcpy(dst, store->data, element_bytes(store));
+    if (store->scale)
+        memcpy(dst + element_bytes(store), store->scale, (size_t)store->blocks * sizeof *store->scale);
+}
+
+void frugi_store_import(frugi_store *store, const unsigned char *src) {
+    if (store->data)
+        memcpy(store->data, src, element_bytes(store));
+    if (store->scale)
+        memcpy(store->scale, src + element_bytes(store), (size_t)store->blocks * sizeof *store->scale);
+}
+
+int frugi_store_check(const frugi_store *like, const unsigned char *src) {
+    uint64_t n = like->blocks * like->block;
+    uint32_t bad = 0;
+    if (like->scale)
+        for (uint64_t b = 0; b < like->blocks; b++)
+            bad |= frugi_get16(src + element_bytes(like) + 2 * b) >= 0x7f80u; /* negative, infinite or NaN */
+    else if (like->format == FRUGI_RESIDUAL_F32)
+        for (uint64_t i = 0; i < n; i++)
+            bad |= (frugi_get32(src + 4 * i) & FRUGI_ABS_MASK) >= FRUGI_INF_BITS;
+    else
+        for (uint64_t i = 0; i < n; i++)
+            bad |= (frugi_get16(src + 2 * i) & 0x7fffu) >= 0x7f80u;
+    return !bad;
+}

@@ -1,0 +1,104 @@
+/*
+ * block_topk_neon.h - NEON, part of every 64-bit ARM: the primitives of block_topk_lanes.h, and what else
+ * the kernels for different block lengths share.
+ *
+ *   sum_16(grad, before, acc, saved, beta)   accumulate 16 elements
+ *   ahead(batch, at)                         fetch 64 elements, from `at` on, of what the next batch will read
+ *   transpose(src, stride, dst)              16 rows of 16 bytes to 16 rows of 16
+ *   reach_64(key, t)                         one bit per byte that is at least t
+ *   byte_counts(word)                        the number of set bits of each byte
+ *   KEEP(word), KEEP_LANES(lanes)            a value the compiler must not look through
+ */
+#ifndef FRUGI_BLOCK_TOPK_NEON_H
+#define FRUGI_BLOCK_TOPK_NEON_H
+
+#include "select/block_kernel.h"
+#include "select/bit_positions.h"
+
+#include <arm_neon.h>
+
+#define KEEP(x)       __asm__("" : "+r"(x))
+#define KEEP_LANES(x) __asm__("" : "+w"(x))
+
+INLINE uint16x8_t halves(float32x4_t a, float32x4_t b) {
+    return vbicq_u16(vuzp2q_u16(vreinterpretq_u16_f32(a), vreinterpretq_u16_f32(b)), vdupq_n_u16(0x8000));
+}
+
+/*
+ * Sixteen elements, accumulated: the upper halves of their magnitudes. All loads come first, for the compiler cannot
+ * know that nothing overlaps.
+ */
+INLINE uint16x8x2_t sum_16(const float *grad, const float *before, float *acc, float *saved, float32x4_t beta) {
+    float32x4_t e0 = vld1q_f32(before), e1 = vld1q_f32(before + 4);
+    float32x4_t e2 = vld1q_f32(before + 8), e3 = vld1q_f32(before + 12);
+    float32x4_t g0 = vld1q_f32(grad), g1 = vld1q_f32(grad + 4), g2 = vld1q_f32(grad + 8), g3 = vld1q_f32(grad + 12);
+    if (saved) {
+        vst1q_f32(saved, e0);
+        vst1q_f32(saved + 4, e1);
+        vst1q_f32(saved + 8, e2);
+        vst1q_f32(saved + 12, e3);
+    }
+    g0 = vaddq_f32(vmulq_f32(beta, e0), g0);
+    g1 = vaddq_f32(vmulq_f32(beta, e1), g1);
+    g2 = vaddq_f32(vmulq_f32(beta, e2), g2);
+    g3 = vaddq_f32(vmulq_f32(beta, e3), g3);
+    vst1q_f32(acc, g0);
+    vst1q_f32(acc + 4, g1);
+    vst1q_f32(acc + 8, g2);
+    vst1q_f32(acc + 12, g3);
+    uint16x8x2_t sums = {{halves(g0, g1), halves(g2, g3)}};
+    return sums;
+}
+
+static const uint8_t weights[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+
+INLINE uint64_t reach_64(const uint8_t *key, uint8_t t_) {
+    const uint8x16_t t = vdupq_n_u8(t_), weight = vld1q_u8(weights);
+    uint8x16_t w0 = vandq_u8(weight, vcgeq_u8(vld1q_u8(key), t)),
+               w1 = vandq_u8(weight, vcgeq_u8(vld1q_u8(key + 16), t));
+    uint8x16_t w2 = vandq_u8(weight, vcgeq_u8(vld1q_u8(key + 32), t)),
+               w3 = vandq_u8(weight, vcgeq_u8(vld1q_u8(key + 48), t));
+    uint8x16_t sum = vpaddq_u8(vpaddq_u8(w0, w1), vpaddq_u8(w2, w3));
+    return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(sum, sum)), 0);
+}
+
+/* Into the third cache: what comes closer gets in the way of the streams that the CPU sees by itself. */
+INLINE void ahead(const frugi_batch *batch, size_t at) {
+    at += (size_t)batch->blocks * batch->block;
+    const float *grad = batch->grad + at, *before = batch->before + at;
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 64; i += 16) {
+        __builtin_prefetch(grad + i, 0, 1);
+        __builtin_prefetch(before + i, 0, 1);
+    }
+}
+
+#define ZIP(n, a, b)                                                                                                   \
+    for (int i = 0; i < 8; i++) {                                                                                      \
+        b[2 * i] = vzip1q_u8(a[i], a[i + 8]);                                                                          \
+        b[2 * i + 1] = vzip2q_u8(a[i], a[i + 8]);                                                                      \
+    }
+
+INLINE void transpose(const uint8_t *src, size_t stride, uint8_t *dst) {
+    uint8x16_t a[16], b[16];
+#pragma GCC unroll 16
+    for (size_t i = 0; i < 16; i++)
+        a[i] = vld1q_u8(src + stride * i);
+#pragma GCC unroll 8
+    ZIP(0, a, b)
+#pragma GCC unroll 8
+    ZIP(0, b, a)
+#pragma GCC unroll 8
+    ZIP(0, a, b)
+#pragma GCC unroll 8
+    ZIP(0, b, a)
+#pragma GCC unroll 16
+    for (size_t i = 0; i < 16; i++)
+        vst1q_u8(dst + 16 * i, a[i]);
+}
+
+INLINE uint64_t byte_counts(uint64_t word) {
+    return vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(vcreate_u8(word))), 0);
+}
+
+#endif

@@ -1,0 +1,43 @@
+/* block_topk_ref.c - the reference stages for any block length, and the choice between variants. */
+#include "select/block_kernel.h"
+
+#include "base/float_bits.h"
+#include "select/block_select.h"
+
+#include <string.h>
+
+static void accumulate(frugi_batch *b) {
+    size_t n = (size_t)b->blocks * b->block;
+    if (b->saved)
+        memcpy(b->saved, b->before, n * sizeof(float));
+    for (size_t i = 0; i < n; i++)
+        b->acc[i] = b->beta * b->before[i] + b->grad[i];
+}
+
+static void select_batch(frugi_batch *b) {
+    for (uint32_t i = 0; i < b->blocks; i++) {
+        const float *acc = b->acc + (size_t)i * b->block;
+        b->held[i] = frugi_largest_magnitude(acc, b->length) >= FRUGI_INF_BITS;
+        if (!b->held[i])
+            frugi_select_ref(acc, b->length, b->k[i], b->select, b->idx + (size_t)i * b->block);
+    }
+}
+
+const frugi_kernel frugi_kernel_ref = {accumulate, select_batch};
+
+static const frugi_kernel *one_of(uint32_t block, const frugi_kernel *k64, const frugi_kernel *k128,
+                                  const frugi_kernel *k256) {
+    return block == 64 ? k64 : block == 128 ? k128 : block == 256 ? k256 : &frugi_kernel_ref;
+}
+
+const frugi_kernel *frugi_kernel_for(frugi_isa isa, uint32_t block) {
+#if defined(__aarch64__)
+    if (isa == FRUGI_ISA_NEON)
+        return one_of(block, &frugi_kernel_64_neon, &frugi_kernel_128_neon, &frugi_kernel_256_neon);
+#elif defined(__x86_64__)
+    if (isa == FRUGI_ISA_AVX2)
+        return one_of(block, &frugi_kernel_64_avx2, &frugi_kernel_128_avx2, &frugi_kernel_256_avx2);
+#endif
+    (void)isa;
+    return one_of(block, &frugi_kernel_ref, &frugi_kernel_ref, &frugi_kernel_ref);
+}

@@ -1,0 +1,168 @@
+/*
+ * learned_mask.c - masks from scores that follow the energy.
+ *
+ * Who leaves is a competition of three classes: overdue units, the mask's, all others. At most one class is cut in two,
+ * so each unit gets one key - a top key for a class that leaves whole, a rank for the class that is cut, zero for one
+ * that stays - and one exact selection over the keys settles it. Scores may be negative and keys may not: a selection
+ * cuts either among the positive scores or among the others, and only those where it cuts are told apart. Cost: a few
+ * passes over the units.
+ */
+#include "select/learned_mask.h"
+
+#include "base/float_bits.h"
+#include "base/alloc.h"
+#include "base/status.h"
+
+#include <float.h>
+#include <math.h>
+
+#define TOP (FRUGI_INF_BITS - 1) /* the key of the largest float */
+
+typedef enum standing { OVERDUE, MASKED, OTHER } standing;
+
+frug_status frugi_learned_create(uint64_t units, frugi_learned *learned) {
+    frugi_learned made = {.units = units, .fresh = 1};
+    if (units <= UINT32_MAX) {
+        made.score = frugi_alloc((size_t)units * sizeof *made.score);
+        made.waited = frugi_alloc((size_t)units * sizeof *made.waited);
+        made.mask = frugi_alloc((size_t)units);
+    }
+    if (!made.score || !made.waited || !made.mask) {
+        frugi_learned_destroy(&made);
+        return frugi_fail(FRUG_ERR_MEMORY, "no memory for the scores of %llu units", (unsigned long long)units);
+    }
+    *learned = made;
+    return FRUG_OK;
+}
+
+void frugi_learned_destroy(frugi_learned *learned) {
+    frugi_free(learned->score);
+    frugi_free(learned->waited);
+    frugi_free(learned->mask);
+    *learned = (frugi_learned){0};
+}
+
+static void learn(frugi_learned *l, const float *energy, double rate) {
+    double sum = 0;
+    for (uint64_t u = 0; u < l->units; u++)
+        sum += (double)energy[u];
+    if (!(sum > 0))
+        return;
+    double mean = sum / (double)l->units;
+    for (uint64_t u = 0; u < l->units; u++) {
+        double s = (double)l->score[u] + rate * ((double)energy[u] / mean - 1.0);
+        s = s < -(double)FLT_MAX ? -(double)FLT_MAX : s > (double)FLT_MAX ? (double)FLT_MAX : s;
+        l->score[u] = (float)s;
+    }
+}
+
+/* ---- who leaves ------------------------------------------------------------------------------ */
+
+static standing standing_of(const frugi_learned *l, uint64_t u, uint64_t age) {
+    return l->waited[u] >= age ? OVERDUE : l->mask[u] ? MASKED : OTHER;
+}
+
+/* A key between 0 and TOP - 1 that orders scores where it matters: positive ones, or (few of them) the others. */
+static uint32_t rank_score(float score, int among_positive) {
+    uint32_t m = frugi_magnitude(score);
+    if (among_positive)
+        return score > 0 ? (m < TOP ? m : TOP - 1) : 0;
+    if (score > 0)
+        return TOP - 1;
+    return TOP - 2 - (m < TOP - 3 ? m : TOP - 3);
+}
+
+static uint64_t select_keys(frugi_whole *whole, const float *keys, uint64_t units, uint64_t k, uint32_t *list,
+                            int threads) {
+    frugi_span span = {keys, units};
+    frugi_cutoff cut = frugi_whole_cutoff(whole, &span, 1, k, threads);
+    return frugi_whole_emit(whole, &span, &cut, list, NULL, threads);
+}
+
+/* The mask: the k highest scores. */
+static void renew_mask(frugi_learned *l, frugi_whole *whole, uint64_t k, float *keys, uint32_t *list, int threads) {
+    uint64_t positive = 0;
+    for (uint64_t u = 0; u < l->units; u++)
+        positive += l->score[u] > 0;
+    for (uint64_t u = 0; u < l->units; u++)
+        keys[u] = frugi_bits_f32(rank_score(l->score[u], positive >= k));
+    uint64_t got = select_keys(whole, keys, l->units, k, list, threads);
+    memset(l->mask, 0, (size_t)l->units);
+    for (uint64_t i = 0; i < got; i++)
+        l->mask[list[i]] = 1;
+    l->fresh = 0;
+}
+
+/* Longest first among the overdue alone. */
+static void rank_waiting(const frugi_learned *l, uint64_t age, float *keys) {
+    for (uint64_t u = 0; u < l->units; u++) {
+        uint32_t waited = l->waited[u] < TOP ? l->waited[u] + 1 : TOP;
+        keys[u] = frugi_bits_f32(standing_of(l, u, age) == OVERDUE ? waited : 0);
+    }
+}
+
+/* Whole classes before `cut`, of that one the highest scores, of later ones none. */
+static void rank_classes(const frugi_learned *l, uint64_t age, standing cut, int among_positive, float *keys) {
+    for (uint64_t u = 0; u < l->units; u++) {
+        standing c = standing_of(l, u, age);
+        uint32_t key = c < cut ? TOP : c > cut ? 0 : rank_score(l->score[u], among_positive);
+        keys[u] = frugi_bits_f32(key);
+    }
+}
+
+uint64_t frugi_learned_step(frugi_learned *l, frugi_whole *whole, const float *energy, uint64_t k, uint64_t step,
+                            uint64_t refresh, uint64_t age, double rate, float *scratch, uint32_t *list, int threads) {
+    k = k < l->units ? k : l->units;
+    learn(l, energy, rate);
+    if (k > 0 && (l->fresh || refresh == 0 || step % refresh == 0))
+        renew_mask(l, whole, k, scratch, list, threads);
+    uint64_t size[3] = {0}, positive[3] = {0}, got = 0;
+    for (uint64_t u = 0; u < l->units; u++) {
+        standing c = standing_of(l, u, age);
+        size[c]++;
+        positive[c] += l->score[u] > 0;
+    }
+    standing cut = size[OVERDUE] + size[MASKED] >= k ? MASKED : OTHER;
+    uint64_t whole_ones = size[OVERDUE] + (cut == OTHER ? size[MASKED] : 0);
+    if (size[OVERDUE] >= k)
+        rank_waiting(l, age, scratch);
+    else
+        rank_classes(l, age, cut, positive[cut] >= k - whole_ones, scratch);
+    if (k > 0)
+        got = select_keys(whole, scratch, l->units, k, list, threads);
+    for (uint64_t u = 0; u < l->units; u++)
+        l->waited[u] += l->waited[u] < UINT32_MAX;
+    for (uint64_t i = 0; i < got; i++)
+        l->waited[list[i]] = 0;
+    return got;
+}
+
+/* ---- saving ---------------------------------------------------------------------------------- */
+
+size_t frugi_learned_bytes(const frugi_learned *l) {
+    return (size_t)l->units * (sizeof *l->score + sizeof *l->waited + sizeof *l->mask) + 1;
+}
+
+void frugi_learned_export(const frugi_learned *l, unsigned char *dst) {
+    size_t n = (size_t)l->units;
+    memcpy(dst, l->score, n * sizeof *l->score);
+    memcpy(dst + 4 * n, l->waited, n * sizeof *l->waited);
+    memcpy(dst + 8 * n, l->mask, n);
+    dst[9 * n] = l->fresh;
+}
+
+int frugi_learned_check(const frugi_learned *like, const unsigned char *src) {
+    size_t n = (size_t)like->units;
+    for (size_t u = 0; u < n; u++)
+        if ((frugi_get32(src + 4 * u) & FRUGI_ABS_MASK) >= FRUGI_INF_BITS || src[8 * n + u] > 1)
+            return 0;
+    return src[9 * n] <= 1;
+}
+
+void frugi_learned_import(frugi_learned *l, const unsigned char *src) {
+    size_t n = (size_t)l->units;
+    memcpy(l->score, src, n * sizeof *l->score);
+    memcpy(l->waited, src + 4 * n, n * sizeof *l->waited);
+    memcpy(l->mask, src + 8 * n, n);
+    l->fresh = src[9 * n];
+}

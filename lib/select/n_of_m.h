@@ -1,0 +1,21 @@
+/* n_of_m.h - N of every M neighbours, for small M. */
+#ifndef FRUGI_N_OF_M_H
+#define FRUGI_N_OF_M_H
+
+#include "config/config.h"
+
+#define FRUGI_GROUPS_MOST 16u
+
+/**
+ * The places of the n largest of each group of m, ascending; ties go to the lower place.
+ *
+ *   x              first element of group 0
+ *   first, end     groups to look at, all of them whole; places count from x
+ *   1 <= n < m <= FRUGI_GROUPS_MOST
+ *
+ * Returns the end of the list. Cost: m (m - 1) / 2 comparisons a group, no branch on data. Allocates: never.
+ */
+uint32_t *frugi_select_groups(const float *x, uint64_t first, uint64_t end, uint32_t m, uint32_t n, frugi_selector how,
+                              uint32_t *list);
+
+#endif

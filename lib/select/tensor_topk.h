@@ -1,0 +1,48 @@
+/*
+ * tensor_topk.h - the largest of very many: exact selection over one or several arrays without sorting.
+ *
+ * Magnitudes are compared as integers (frugi_magnitude()). What wins is said by a cut: everything above `key`, and the
+ * first `ties` entries that equal it, counted from the first array on. So the result is exact, ties go to
+ * the lower place, and threads may emit their parts side by side.
+ */
+#ifndef FRUGI_TENSOR_TOPK_H
+#define FRUGI_TENSOR_TOPK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct frugi_span {
+    const float *x; /* finite */
+    uint64_t n;
+} frugi_span;
+
+typedef struct frugi_cutoff {
+    uint32_t key;
+    uint64_t ties;
+} frugi_cutoff;
+
+/** Scratch, made once. */
+typedef struct frugi_whole frugi_whole;
+frugi_whole *frugi_whole_create(int threads); /* NULL: no memory */
+void frugi_whole_destroy(frugi_whole *whole);
+
+/**
+ * The cut that lets exactly k entries of all spans together through; 1 <= k <= all of them.
+ *
+ * Deterministic: the result does not depend on threads. Allocates: never. Cost: about two passes over the data.
+ */
+frugi_cutoff frugi_whole_cutoff(frugi_whole *whole, const frugi_span *span, size_t spans, uint64_t k, int threads);
+
+/** Entries with magnitudes of at least key, in all spans. */
+uint64_t frugi_whole_count(frugi_whole *whole, const frugi_span *span, size_t spans, uint32_t key, int threads);
+
+/**
+ * The places of one span's winners, ascending: all magnitudes above cut->key and the first cut->ties that equal it.
+ * cut->ties goes down by those taken. Returns how many. span->n < 2^32.
+ *
+ *   values   gets the winners themselves, while they are still in the cache; may be NULL
+ */
+uint64_t frugi_whole_emit(frugi_whole *whole, const frugi_span *span, frugi_cutoff *cut, uint32_t *list, float *values,
+                          int threads);
+
+#endif

@@ -1,0 +1,17 @@
+/* tensor_topk_avx2.c - the scans of tensor_topk_kernel.h for x86-64 with AVX2, which collects the signs of lanes by itself. */
+#include "select/tensor_topk_kernel.h"
+
+#include <immintrin.h>
+
+#define VECTOR 32u
+#include "select/tensor_topk_scan.h"
+
+INLINE uint64_t pack(const lanes *m) {
+    uint64_t bits = 0;
+#pragma GCC unroll 8
+    for (uint32_t j = 0; j < VECTORS; j++)
+        bits |= (uint64_t)(uint32_t)_mm256_movemask_ps((__m256)m[j]) << (j * WIDE);
+    return bits;
+}
+
+const frugi_whole_kernel frugi_whole_avx2 = {count, gather, emit};

@@ -1,0 +1,128 @@
+/*
+ * tensor_topk_scan.h - the scans of tensor_topk_kernel.h in vectors of any width; the body of their variants.
+ *
+ * Sixty-four elements are compared in one go and the answers packed into the bits of one word. What follows works on
+ * the word and does not wait for a guess: at the usual few percent, a word holds none to eight bits, and so many places
+ * are written whether the bits are there or not. Cost: about one instruction per element, so memory sets the pace.
+ *
+ * The including file defines
+ *   VECTOR             bytes of a vector
+ *   pack(const lanes *m)   one bit per lane of 64 lanes that are all ones or all zeros
+ */
+#include "base/float_bits.h"
+
+#define WIDE    (VECTOR / 4u)
+#define GROUP   64u
+#define VECTORS (GROUP / WIDE)
+#define AT_ONCE 8u /* places written before asking whether there are any */
+#define INLINE  static inline __attribute__((always_inline))
+
+typedef uint32_t lanes __attribute__((vector_size(VECTOR)));
+
+INLINE uint64_t pack(const lanes *m);
+
+INLINE lanes load_magnitudes(const float *x) {
+    lanes v;
+    memcpy(&v, x, sizeof v);
+    return v & FRUGI_ABS_MASK;
+}
+
+INLINE uint64_t sum_lanes(const lanes *v, uint32_t vectors) {
+    uint64_t sum = 0;
+    for (uint32_t j = 0; j < vectors; j++)
+        for (uint32_t l = 0; l < WIDE; l++)
+            sum += v[j][l];
+    return sum;
+}
+
+INLINE uint32_t lowest(uint64_t bits) {
+    return (uint32_t)__builtin_ctzll(bits | (uint64_t)1 << 63); /* 63 where there is none: still a place of the group */
+}
+
+static uint64_t count(const float *x, uint64_t n, uint32_t key) {
+    lanes sum[4] = {{0}};
+    uint64_t i = 0;
+    for (; i + 4 * WIDE <= n; i += 4 * WIDE)
+        for (uint32_t j = 0; j < 4; j++)
+            sum[j] -= (lanes)(load_magnitudes(x + i + j * WIDE) >= key);
+    uint64_t reaching = sum_lanes(sum, 4);
+    for (; i < n; i++)
+        reaching += frugi_magnitude(x[i]) >= key;
+    return reaching;
+}
+
+/* Those of a group that lie inside, as bits; the sums of the others that lie below go up. */
+INLINE uint64_t inside_bits(const float *x, uint32_t from, uint32_t width, lanes *below) {
+    lanes in[VECTORS];
+#pragma GCC unroll 16
+    for (uint32_t j = 0; j < VECTORS; j++) {
+        lanes d = load_magnitudes(x + j * WIDE) - from;
+        below[j % 4] += d >> 31; /* both are below 2^31 */
+        in[j] = (lanes)(d < width);
+    }
+    return pack(in);
+}
+
+static uint64_t gather(const float *x, uint64_t n, uint32_t from, uint32_t width, uint32_t *list, uint64_t room,
+                       uint64_t *inside) {
+    lanes sum[4] = {{0}};
+    uint64_t i = 0, out = 0;
+    for (; i + GROUP <= n && out + GROUP <= room; i += GROUP) {
+        uint64_t bits = inside_bits(x + i, from, width, sum);
+        list[out] = frugi_magnitude(x[i + lowest(bits)]);
+        out += bits != 0;
+        for (bits &= bits - 1; bits; bits &= bits - 1)
+            list[out++] = frugi_magnitude(x[i + lowest(bits)]);
+    }
+    uint64_t below = sum_lanes(sum, 4), written = out;
+    if (n - i > GROUP) { /* no room */
+        uint64_t low = n - i - count(x + i, n - i, from);
+        *inside = out + n - i - low - count(x + i, n - i, from + width);
+        return below + low;
+    }
+    for (; i < n; i++) {
+        uint32_t key = frugi_magnitude(x[i]);
+        below += key < from;
+        if (key - from >= width)
+            continue;
+        out++;
+        if (written < room)
+            list[written++] = key;
+    }
+    *inside = out;
+    return below;
+}
+
+/* Write base + the numbers of the set bits; up to AT_ONCE more are overwritten. Returns how many. */
+INLINE uint32_t expand(uint64_t bits, uint32_t base, uint32_t *out) {
+    uint32_t n = (uint32_t)__builtin_popcountll(bits), done = 0;
+    do {
+#pragma GCC unroll 8
+        for (uint32_t j = 0; j < AT_ONCE; j++, bits &= bits - 1)
+            out[done + j] = base + lowest(bits);
+        done += AT_ONCE;
+    } while (done < n);
+    return n;
+}
+
+static uint32_t emit(const float *x, uint32_t n, uint32_t base, uint32_t key, uint32_t *stage, int *equal) {
+    lanes same = {0};
+    uint32_t i = 0, out = 0;
+    for (; i + GROUP <= n; i += GROUP) {
+        lanes reach[VECTORS];
+#pragma GCC unroll 16
+        for (uint32_t j = 0; j < VECTORS; j++) {
+            lanes v = load_magnitudes(x + i + j * WIDE);
+            reach[j] = (lanes)(v >= key);
+            same |= (lanes)(v == key);
+        }
+        out += expand(pack(reach), base + i, stage + out);
+    }
+    *equal = sum_lanes(&same, 1) != 0;
+    for (; i < n; i++) {
+        stage[out] = base + i;
+        out += frugi_magnitude(x[i]) >= key;
+        *equal |= frugi_magnitude(x[i]) == key;
+    }
+    return out;
+}

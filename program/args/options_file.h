@@ -1,0 +1,20 @@
+/* options_file.h - options out of a file, one a line, in the words of the command line. */
+#ifndef FRUGI_OPTIONS_FILE_H
+#define FRUGI_OPTIONS_FILE_H
+
+#include "program/args/args.h"
+
+/**
+ * Add what a file says to what the command line says, which wins. Lines are `option = value`, `option value` or
+ * `--option value`; a switch stands alone or with yes or no; '#' begins a comment at the start of a line and after a
+ * space.
+ *
+ *   args    gets the values of options that it does not have
+ *   *text   what these values point into: free() it after the last use of args; NULL on failure
+ *
+ * Returns FRUGI_EXIT_OK; FRUGI_EXIT_FAIL where the file cannot be read and FRUGI_EXIT_USAGE for a line that is wrong,
+ * after one line on stderr with the number of that line.
+ */
+int frugi_settings_add(const char *path, frugi_args *args, char **text);
+
+#endif

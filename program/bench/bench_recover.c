@@ -1,0 +1,416 @@
+/*
+ * bench_recover.c - `frugrad bench recover`: how fast sparse vectors come back from their measurements. The cases of a
+ * size take turns in every round and solve the same problems: vectors with s entries at random places, normal in size,
+ * or with the s largest of many, as in a running mean. What they find is checked: naive and Batch-OMP agree on every
+ * place, residuals are orthogonal to the columns in use, rounds repeat each other bit for bit, and the matrix without
+ * storage recovers as much as the stored one, within noise.
+ *
+ * Recovery has no public interface of its own, so this is the one file of the program that looks into lib/.
+ */
+#include "program/bench/bench_recover.h"
+
+#include "program/bench/bench_gradients.h"
+#include "program/bench/bench_noise.h"
+#include "io/progress.h"
+#include "io/error.h"
+
+#include "recover/recover.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CASES_MOST 8u
+
+typedef struct which {
+    const char *name;
+    const char *same; /* the case that finds the very same places, or NULL */
+    const char *like; /* the case that finds as many, or NULL */
+    const char *against;
+    frugi_matrix_kind kind;
+    frugi_recover_method method;
+    uint32_t atoms, wide; /* columns a pass; columns in all, in multiples of s */
+} which;
+
+/* A chunk of a compressed 4096 x 32 gradient, the same with what a running mean gathers, one too large for A^T A. */
+typedef struct size {
+    uint32_t d, s, k;
+    uint32_t tail; /* entries besides the s largest, all of a power law; 0: only s, of normal size */
+    uint32_t chunks, quick_chunks;
+    which item[CASES_MOST];
+    size_t count;
+} size;
+
+static const size sizes[] = {
+    {2048,
+     31,
+     217,
+     0,
+     64,
+     8,
+     {{"naive", NULL, NULL, "naive", FRUGI_MATRIX_GAUSSIAN, FRUGI_RECOVER_NAIVE, 1, 1},
+      {"batch", "naive", NULL, "naive", FRUGI_MATRIX_GAUSSIAN, FRUGI_RECOVER_GRAM, 1, 1},
+      {"gomp4", NULL, NULL, "naive", FRUGI_MATRIX_GAUSSIAN, FRUGI_RECOVER_GRAM, 4, 1},
+      {"gomp4-wide", NULL, "naive", "naive", FRUGI_MATRIX_GAUSSIAN, FRUGI_RECOVER_GRAM, 4, 2},
+      {"implicit/batch", NULL, "naive", "naive", FRUGI_MATRIX_HADAMARD, FRUGI_RECOVER_GRAM, 1, 1},
+      {"implicit/residual", NULL, "naive", "naive", FRUGI_MATRIX_HADAMARD, FRUGI_RECOVER_RESIDUAL, 1, 1},
+      {"implicit/gomp4-wide", NULL, "naive", "naive", FRUGI_MATRIX_HADAMARD, FRUGI_RECOVER_RESIDUAL, 4, 2}},
+     7},
+    {2048,
+     31,
+     217,
+     400,
+     64,
+     8,
+     {{"tail/batch", NULL, NULL, "tail/batch", FRUGI_MATRIX_GAUSSIAN, FRUGI_RECOVER_GRAM, 1, 1},
+      {"tail/gomp4", NULL, NULL, "tail/batch", FRUGI_MATRIX_GAUSSIAN, FRUGI_RECOVER_GRAM, 4, 1},
+      {"tail/gomp4-wide", NULL, NULL, "tail/batch", FRUGI_MATRIX_GAUSSIAN, FRUGI_RECOVER_GRAM, 4, 2},
+      {"tail/implicit", NULL, "tail/batch", "tail/batch", FRUGI_MATRIX_HADAMARD, FRUGI_RECOVER_RESIDUAL, 1, 1},
+      {"tail/implicit/gomp4", NULL, "tail/gomp4", "tail/batch", FRUGI_MATRIX_HADAMARD, FRUGI_RECOVER_RESIDUAL, 4, 1}},
+     5},
+    {65536,
+     31,
+     310,
+     0,
+     8,
+     2,
+     {{"large/explicit", NULL, NULL, "large/explicit", FRUGI_MATRIX_GAUSSIAN, FRUGI_RECOVER_RESIDUAL, 1, 1},
+      {"large/implicit", NULL, "large/explicit", "large/explicit", FRUGI_MATRIX_HADAMARD, FRUGI_RECOVER_RESIDUAL, 1, 1},
+      {"large/explicit/gomp4", NULL, NULL, "large/explicit/gomp4", FRUGI_MATRIX_GAUSSIAN, FRUGI_RECOVER_RESIDUAL, 4, 2},
+      {"large/implicit/gomp4", NULL, "large/explicit/gomp4", "large/explicit/gomp4", FRUGI_MATRIX_HADAMARD,
+       FRUGI_RECOVER_RESIDUAL, 4, 2}},
+     4},
+};
+
+/* One case at work. */
+typedef struct contender {
+    const which *is;
+    const frugi_matrix *a;
+    const float *p; /* chunks x k */
+    frugi_recover *recover;
+    uint32_t *index, *count;
+    float *value;
+    uint32_t *first_index; /* of the first round */
+    float *first_value;
+    frugi_recover_row row;
+} contender;
+
+typedef struct field {
+    const frugi_recover_bench *run;
+    const size *size;
+    uint32_t chunks;
+    frugi_matrix *matrix[2]; /* by kind */
+    float *p[2];
+    uint32_t entries; /* of a vector: s and the tail */
+    uint32_t *truth;  /* chunks x entries, the s to be found first */
+    float *amount;
+    contender *contender;
+} field;
+
+/* ---- set up ----------------------------------------------------------------------------------- */
+
+static void *array(uint64_t count, uint64_t bytes) {
+    return aligned_alloc(64, (size_t)((count * bytes + 127) / 64 * 64));
+}
+
+static uint64_t next_random(uint64_t *state) {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+/* Different places for the entries of every chunk. */
+static void draw_places(const field *f) {
+    uint64_t random = 0x2545f4914f6cdd1du;
+    for (uint32_t c = 0; c < f->chunks; c++) {
+        uint32_t *chunk = f->truth + (size_t)c * f->entries;
+        for (uint32_t n = 0; n < f->entries;) {
+            uint32_t at = (uint32_t)(next_random(&random) >> 24) % f->size->d, i = 0;
+            while (i < n && chunk[i] != at)
+                i++;
+            if (i == n)
+                chunk[n++] = at;
+        }
+    }
+}
+
+/* Normal numbers, or with a tail their signs on a falling power law. */
+static void draw_amounts(const field *f) {
+    frugi_noise(FRUGI_DIST_GAUSSIAN, 1, (uint64_t)f->chunks * f->entries, f->amount);
+    for (uint32_t c = 0; c < f->chunks && f->size->tail; c++)
+        for (uint32_t i = 0; i < f->entries; i++) {
+            float *amount = &f->amount[(size_t)c * f->entries + i];
+            *amount = copysignf((float)pow(1.0 + i / 4.0, -1.2), *amount);
+        }
+}
+
+static int open_matrix(field *f, frugi_matrix_kind kind) {
+    const size *z = f->size;
+    frugi_matrix_plan plan = {.kind = kind, .k = z->k, .d = z->d, .seed = 1, .threads = f->run->threads};
+    f->p[kind] = array((uint64_t)f->chunks * z->k, sizeof(float));
+    if (!f->p[kind])
+        return frugi_error("no memory for %u chunks", f->chunks);
+    if (frugi_matrix_create(&plan, &f->matrix[kind]) != FRUG_OK)
+        return frugi_library_error("cannot make a matrix");
+    float *work = array(frugi_matrix_span(f->matrix[kind]), sizeof *work);
+    if (!work)
+        return frugi_error("no memory for %u columns", z->d);
+    for (uint32_t c = 0; c < f->chunks; c++)
+        frugi_matrix_apply(f->matrix[kind], f->truth + (size_t)c * f->entries, f->amount + (size_t)c * f->entries,
+                           f->entries, work, f->p[kind] + (size_t)c * z->k);
+    free(work);
+    return FRUGI_EXIT_OK;
+}
+
+static int open_contender(const field *f, const which *is, contender *c) {
+    const size *z = f->size;
+    uint64_t entries = (uint64_t)f->chunks * z->s;
+    frugi_recover_plan plan = {is->method, z->s, is->atoms, is->wide * z->s, 0.0, f->run->threads};
+    c->is = is;
+    c->a = f->matrix[is->kind];
+    c->p = f->p[is->kind];
+    c->index = array(entries, sizeof *c->index);
+    c->value = array(entries, sizeof *c->value);
+    c->first_index = array(entries, sizeof *c->first_index);
+    c->first_value = array(entries, sizeof *c->first_value);
+    c->count = array(f->chunks, sizeof *c->count);
+    if (!c->index || !c->value || !c->first_index || !c->first_value || !c->count)
+        return frugi_error("no memory for %u chunks", f->chunks);
+    if (frugi_recover_create(c->a, &plan, &c->recover) != FRUG_OK)
+        return frugi_library_error("cannot recover");
+    c->row = (frugi_recover_row){.name = is->name, .against = is->against, .d = z->d, .s = z->s, .k = z->k};
+    c->row.atoms = is->atoms;
+    c->row.reach = plan.reach;
+    c->row.chunks = f->chunks;
+    c->row.matrix_bytes = (double)frugi_matrix_bytes(c->a);
+    c->row.work_bytes = (double)frugi_recover_bytes(c->recover);
+    return FRUGI_EXIT_OK;
+}
+
+static int open_field(field *f) {
+    f->truth = array((uint64_t)f->chunks * f->entries, sizeof *f->truth);
+    f->amount = array((uint64_t)f->chunks * f->entries, sizeof *f->amount);
+    f->contender = calloc(CASES_MOST, sizeof *f->contender);
+    if (!f->truth || !f->amount || !f->contender)
+        return frugi_error("no memory for %u chunks", f->chunks);
+    draw_amounts(f);
+    draw_places(f);
+    int status = open_matrix(f, FRUGI_MATRIX_GAUSSIAN);
+    if (status == FRUGI_EXIT_OK)
+        status = open_matrix(f, FRUGI_MATRIX_HADAMARD);
+    for (size_t i = 0; i < f->size->count && status == FRUGI_EXIT_OK; i++)
+        status = open_contender(f, &f->size->item[i], &f->contender[i]);
+    return status;
+}
+
+static void close_field(field *f) {
+    for (size_t i = 0; i < CASES_MOST && f->contender; i++) {
+        contender *c = &f->contender[i];
+        frugi_recover_destroy(c->recover);
+        free(c->index), free(c->value), free(c->count), free(c->first_index), free(c->first_value);
+    }
+    for (int kind = 0; kind < 2; kind++) {
+        frugi_matrix_destroy(f->matrix[kind]);
+        free(f->p[kind]);
+    }
+    free(f->truth), free(f->amount), free(f->contender);
+}
+
+static contender *find(const field *f, const char *name) {
+    for (size_t i = 0; i < f->size->count; i++)
+        if (strcmp(f->size->item[i].name, name) == 0)
+            return &f->contender[i];
+    return NULL;
+}
+
+/* ---- measured --------------------------------------------------------------------------------- */
+
+/* Round 0 is not timed; all others have to repeat it. */
+static int run_once(const field *f, contender *c, size_t round) {
+    size_t entries = (size_t)f->chunks * f->size->s;
+    double start = frugi_now();
+    if (frugi_recover_run(c->recover, c->p, f->chunks, c->index, c->value, c->count) != FRUG_OK)
+        return frugi_library_error("cannot recover");
+    double seconds = frugi_now() - start;
+    if (round > 0)
+        c->row.seconds[round - 1] = seconds;
+    if (round == 0) {
+        memcpy(c->first_index, c->index, entries * sizeof *c->index);
+        memcpy(c->first_value, c->value, entries * sizeof *c->value);
+    } else if (memcmp(c->first_index, c->index, entries * sizeof *c->index) != 0 ||
+               memcmp(c->first_value, c->value, entries * sizeof *c->value) != 0) {
+        snprintf(c->row.wrong, sizeof c->row.wrong, "round %zu does not repeat the first", round);
+    }
+    return FRUGI_EXIT_OK;
+}
+
+static int run_rounds(const field *f) {
+    int status = FRUGI_EXIT_OK;
+    for (size_t round = 0; round <= f->run->rounds && status == FRUGI_EXIT_OK; round++)
+        for (size_t i = 0; i < f->size->count && status == FRUGI_EXIT_OK; i++)
+            status = run_once(f, &f->contender[i], round);
+    for (size_t i = 0; i < f->size->count; i++) {
+        contender *c = &f->contender[i];
+        memcpy(c->row.base, find(f, c->is->against)->row.seconds, sizeof c->row.base);
+    }
+    return status;
+}
+
+/* ---- verified --------------------------------------------------------------------------------- */
+
+static void count_found(const field *f, contender *c) {
+    uint32_t s = f->size->s;
+    double all = 0, whole = 0;
+    for (uint32_t chunk = 0; chunk < f->chunks; chunk++) {
+        uint32_t hits = 0;
+        for (uint32_t i = 0; i < c->count[chunk]; i++)
+            for (uint32_t m = 0; m < s; m++)
+                hits += c->index[(size_t)chunk * s + i] == f->truth[(size_t)chunk * f->entries + m];
+        all += hits;
+        whole += hits == s;
+    }
+    c->row.overlap = all / ((double)f->chunks * s);
+    c->row.exact = whole / f->chunks;
+}
+
+/* |A_S^T (p - A x)| of one chunk, the largest, as a share of |p|. */
+static double not_orthogonal(const field *f, const contender *c, uint32_t chunk, float *r, float *work, float *out) {
+    uint32_t s = f->size->s, k = f->size->k;
+    const uint32_t *index = c->index + (size_t)chunk * s;
+    const float *p = c->p + (size_t)chunk * k;
+    double squares = 0, most = 0;
+    frugi_matrix_apply(c->a, index, c->value + (size_t)chunk * s, c->count[chunk], work, r);
+    for (uint32_t t = 0; t < k; t++) {
+        squares += (double)p[t] * (double)p[t];
+        r[t] = p[t] - r[t];
+    }
+    frugi_matrix_correlate(c->a, r, 1, out);
+    for (uint32_t i = 0; i < c->count[chunk]; i++)
+        most = fmax(most, fabs((double)out[index[i]]));
+    return most / sqrt(squares);
+}
+
+static int check_orthogonal(const field *f, contender *c) {
+    uint64_t span = frugi_matrix_span(c->a), stride = frugi_matrix_stride(c->a);
+    float *r = array(stride, sizeof *r), *work = array(2 * span, sizeof *work);
+    if (r && work) {
+        memset(r, 0, (size_t)stride * sizeof *r);
+        for (uint32_t chunk = 0; chunk < f->chunks && !c->row.wrong[0]; chunk++)
+            if (!(not_orthogonal(f, c, chunk, r, work, work + span) <= 1e-4))
+                snprintf(c->row.wrong, sizeof c->row.wrong, "chunk %u is not a least-squares solution", chunk);
+    }
+    int status = r && work ? FRUGI_EXIT_OK : frugi_error("no memory for a check");
+    free(r);
+    free(work);
+    return status;
+}
+
+/* Places equal to another case's, or as many found: three standard errors of shares of that many chunks. */
+static void compare(const field *f, contender *c) {
+    contender *same = c->is->same ? find(f, c->is->same) : NULL, *like = c->is->like ? find(f, c->is->like) : NULL;
+    size_t entries = (size_t)f->chunks * f->size->s;
+    if (same && memcmp(same->index, c->index, entries * sizeof *c->index) != 0)
+        snprintf(c->row.wrong, sizeof c->row.wrong, "other places than %s", c->is->same);
+    if (!like)
+        return;
+    double mean = (like->row.overlap + c->row.overlap) / 2;
+    double error = sqrt(2 * (mean * (1 - mean) + 0.002) / f->chunks);
+    if (c->row.overlap < like->row.overlap - 3 * error)
+        snprintf(c->row.wrong, sizeof c->row.wrong, "finds %.3f of the places, %s %.3f", c->row.overlap, c->is->like,
+                 like->row.overlap);
+}
+
+static int verify_and_print(const field *f) {
+    int status = FRUGI_EXIT_OK, failed = 0;
+    for (size_t i = 0; i < f->size->count; i++)
+        count_found(f, &f->contender[i]);
+    for (size_t i = 0; i < f->size->count && status == FRUGI_EXIT_OK; i++) {
+        contender *c = &f->contender[i];
+        if (f->run->filter && !strstr(c->row.name, f->run->filter))
+            continue;
+        status = check_orthogonal(f, c);
+        compare(f, c);
+        if (status == FRUGI_EXIT_OK)
+            status = frugi_recover_print(f->run, &c->row);
+        if (c->row.wrong[0]) {
+            frugi_error("case %s does not verify: %s", c->row.name, c->row.wrong);
+            failed = 1;
+        }
+    }
+    return status == FRUGI_EXIT_OK && failed ? FRUGI_EXIT_FAIL : status;
+}
+
+/* ---- the command ------------------------------------------------------------------------------ */
+
+static int wanted(const frugi_recover_bench *run, const size *z) {
+    for (size_t i = 0; i < z->count; i++)
+        if (!run->filter || strstr(z->item[i].name, run->filter))
+            return 1;
+    return 0;
+}
+
+static int run_size(const frugi_recover_bench *run, const size *z) {
+    field f = {.run = run, .size = z, .chunks = run->quick ? z->quick_chunks : z->chunks};
+    f.entries = z->s + z->tail;
+    frugi_meter *meter = frugi_meter_begin(0, "recovering %zu entries from a chunk of %zu", (size_t)z->s, (size_t)z->d);
+    int status = open_field(&f);
+    if (status == FRUGI_EXIT_OK)
+        status = run_rounds(&f);
+    frugi_meter_end(meter);
+    if (status == FRUGI_EXIT_OK)
+        status = verify_and_print(&f);
+    close_field(&f);
+    return status;
+}
+
+static int refuse_options(const frugi_args *args) {
+    static const char *const other[] = {"n", "k", "density", "workers", "dist", "grad", "config"};
+    for (size_t i = 0; i < sizeof other / sizeof other[0]; i++)
+        if (frugi_arg_given(args, other[i]))
+            return frugi_usage_error("bench recover takes no --%s", other[i]);
+    if (!frugi_arg_given(args, "gradients") && (frugi_arg_given(args, "s") || frugi_arg_given(args, "chunk")))
+        return frugi_usage_error("--s and --chunk are for bench recover --gradients");
+#ifndef _OPENMP
+    if (frugi_arg_given(args, "threads") && strcmp(frugi_arg(args, "threads"), "1") != 0)
+        return frugi_usage_error("--threads: this program was built without OpenMP");
+#endif
+    return FRUGI_EXIT_OK;
+}
+
+static int read_run(const frugi_args *args, frugi_recover_bench *run) {
+    uint64_t rounds = 7, threads = 1;
+    int status = FRUGI_EXIT_OK;
+    run->quick = frugi_arg_given(args, "quick");
+    run->json = frugi_arg_given(args, "json");
+    run->filter = frugi_arg(args, "case");
+    rounds = run->quick ? 2 : rounds;
+    if (frugi_arg_given(args, "rounds"))
+        status = frugi_arg_u64(args, "rounds", 1, FRUGI_RECOVER_ROUNDS_MAX, &rounds);
+    if (status == FRUGI_EXIT_OK && frugi_arg_given(args, "threads"))
+        status = frugi_arg_u64(args, "threads", 1, 1024, &threads);
+    run->rounds = (size_t)rounds;
+    run->threads = (int)threads;
+    return status;
+}
+
+int frugi_bench_recover(const frugi_args *args) {
+    frugi_recover_bench run = {0};
+    int status = refuse_options(args), any = 0, failed = 0;
+    if (status == FRUGI_EXIT_OK && frugi_arg_given(args, "gradients"))
+        return frugi_bench_gradients(args);
+    if (status == FRUGI_EXIT_OK)
+        status = read_run(args, &run);
+    if (status != FRUGI_EXIT_OK)
+        return status;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        any |= wanted(&run, &sizes[i]);
+    if (!any)
+        return frugi_usage_error("no case has '%s' in its name", run.filter);
+    frugi_recover_print_head(&run);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (wanted(&run, &sizes[i]))
+            failed |= run_size(&run, &sizes[i]);
+    return failed ? FRUGI_EXIT_FAIL : FRUGI_EXIT_OK;
+}

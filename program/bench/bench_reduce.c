@@ -1,0 +1,296 @@
+/*
+ * bench_reduce.c - `frugrad bench reduce`: whole exchanges, from gradient to weights, by every algorithm of the option
+ * reduce. The algorithms take turns in every round, the uncompressed one among them, because times of one run do
+ * not carry over to the next. After each exchange all workers compare what they have; the first one of gather, which
+ * changes nothing on the way, is also compared with frames made and added by one worker alone.
+ */
+#include "program/bench/bench_reduce.h"
+
+#include "program/args/args.h"
+#include "program/bench/bench.h"
+#include "program/bench/bench_noise.h"
+#include "io/progress.h"
+#include "io/error.h"
+#include "trainer/run/worker_group.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GRADIENTS 2u /* of each worker, in turn */
+
+/** What a worker tells the others. */
+typedef struct account {
+    double seconds; /* of an exchange */
+    uint64_t hash;  /* of the weights after it */
+    uint64_t sent;  /* per exchange */
+    double compress, wait, wire, decode;
+} account;
+
+/** One worker. */
+typedef struct hand {
+    const frugi_reduce_run *run;
+    frug_comm *comm;
+    int rank, size;
+    account *all; /* everyone's last one */
+    frug_layout *layout;
+    frug_reducer *reducer[FRUGI_REDUCE_MOST];
+    frugi_reduce_row *row;
+    size_t rows;
+    float *grad; /* GRADIENTS x n */
+    float *weights;
+} hand;
+
+static uint64_t seed_of(int rank, size_t which) {
+    return (uint64_t)rank * GRADIENTS + which;
+}
+
+static uint64_t hash_of(const float *x, uint64_t n) {
+    uint64_t lane[4] = {1, 2, 3, 4}, hash = n, i = 0;
+    for (; i + 4 <= n; i += 4)
+        for (size_t k = 0; k < 4; k++) {
+            uint32_t bits;
+            memcpy(&bits, &x[i + k], sizeof bits);
+            lane[k] = (lane[k] ^ bits) * 0x9e3779b97f4a7c15u;
+            lane[k] ^= lane[k] >> 29;
+        }
+    for (; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        hash = (hash ^ bits) * 0x9e3779b97f4a7c15u;
+    }
+    for (size_t k = 0; k < 4; k++)
+        hash = (hash ^ lane[k]) * 0x9e3779b97f4a7c15u;
+    return hash;
+}
+
+/* Tell everyone, and hear everyone: h->all. Makes workers meet. */
+static int tell(hand *h, account mine) {
+    return frug_comm_gather(h->comm, &mine, sizeof mine, h->all) == FRUG_OK ? FRUGI_EXIT_OK
+                                                                            : frugi_library_error("workers");
+}
+
+/* ---- the algorithms ------------------------------------------------------------------ */
+
+static void add_row(hand *h, const char *word, size_t length) {
+    frugi_reduce_row *row = &h->row[h->rows];
+    if (h->rows == FRUGI_REDUCE_MOST || length >= sizeof row->name)
+        return;
+    *row = (frugi_reduce_row){0};
+    memcpy(row->name, word, length);
+    snprintf(row->config, sizeof row->config, "%s,reduce=%s", h->run->base, row->name);
+    h->rows++;
+}
+
+/* One row for each word of the option reduce that is a sum, dense first: the others are held against it. */
+static void list_rows(hand *h) {
+    const frug_option *option = NULL;
+    for (size_t i = 0; (option = frug_option_at(i)) && strcmp(option->name, "reduce") != 0; i++)
+        ;
+    add_row(h, "dense", 5);
+    for (const char *word = option ? option->values : "", *end; *word; word = *end ? end + 1 : end) {
+        end = word + strcspn(word, "|");
+        size_t length = strcspn(word, "|:");
+        char name[sizeof h->row->name] = "";
+        snprintf(name, sizeof name, "%.*s", (int)length, word);
+        if (strcmp(name, "dense") != 0 && strcmp(name, "gossip") != 0 &&
+            (!h->run->filter || strstr(name, h->run->filter)))
+            add_row(h, name, length);
+    }
+}
+
+/* What cannot run here (a number of workers it does not take, a word that wants more) is skipped, by all alike. */
+static void open_reducer(hand *h, size_t i) {
+    frugi_reduce_row *row = &h->row[i];
+    frug_config *config = NULL;
+    frug_options options = FRUG_OPTIONS_INIT;
+    options.threads = h->run->threads;
+    if (frug_config_create(row->config, &config) != FRUG_OK ||
+        frug_reducer_create(config, h->layout, &options, h->comm, &h->reducer[i]) != FRUG_OK)
+        snprintf(row->skipped, sizeof row->skipped, "%s", frug_last_error());
+    frug_config_destroy(config);
+}
+
+/* ---- one exchange, verified ------------------------------------------------------------- */
+
+static const float *gradient(const hand *h, uint64_t step) {
+    return h->grad + step % GRADIENTS * h->run->n;
+}
+
+/* All workers must hold the same weights; *slowest gets the longest time of any. */
+static int compare(hand *h, size_t i, double seconds, uint64_t step, double *slowest) {
+    account mine = {.seconds = seconds, .hash = hash_of(h->weights, h->run->n)};
+    int status = tell(h, mine);
+    *slowest = 0;
+    for (int p = 0; p < h->size && status == FRUGI_EXIT_OK; p++) {
+        *slowest = fmax(*slowest, h->all[p].seconds);
+        if (h->all[p].hash != h->all[0].hash && !h->row[i].wrong[0])
+            snprintf(h->row[i].wrong, sizeof h->row[i].wrong, "workers 0 and %d have different weights at step %llu", p,
+                     (unsigned long long)step);
+    }
+    return status;
+}
+
+static int exchange(hand *h, size_t i, uint64_t step, double *seconds) {
+    int status = tell(h, (account){0}); /* all set out together */
+    if (status != FRUGI_EXIT_OK)
+        return status;
+    double start = frugi_now();
+    if (frug_reduce_add(h->reducer[i], step, 0, h->run->n, gradient(h, step), 1.0f / (float)h->size, h->weights) !=
+        FRUG_OK)
+        return frugi_library_error(h->row[i].name);
+    return compare(h, i, frugi_now() - start, step, seconds);
+}
+
+/* Everybody's frame of step 0, made here one after the other. Returns an exit status. */
+static int make_frames(const hand *h, const char *config, void **frame, size_t *len) {
+    float *grad = malloc((size_t)h->run->n * sizeof *grad);
+    int status = grad ? FRUGI_EXIT_OK : frugi_error("no memory to verify the exchange");
+    for (int p = 0; p < h->size && status == FRUGI_EXIT_OK; p++) {
+        frugi_worker w;
+        frugi_noise(FRUGI_DIST_GAUSSIAN, seed_of(p, 0), h->run->n, grad);
+        status = frugi_worker_open(&w, config, h->run->n, h->run->threads);
+        if (status == FRUGI_EXIT_OK)
+            status = frugi_worker_step(&w, 0, grad);
+        frame[p] = w.frame;
+        len[p] = w.len;
+        w.frame = NULL;
+        frugi_worker_close(&w);
+    }
+    free(grad);
+    return status;
+}
+
+/* What worker 0 has after the first exchange must be the sum of all frames. */
+static int compare_by_hand(const hand *h, frugi_reduce_row *row) {
+    void **frame = calloc((size_t)h->size, sizeof(void *));
+    size_t *len = calloc((size_t)h->size, sizeof *len);
+    float *sum = calloc((size_t)h->run->n, sizeof *sum);
+    frugi_worker w = {0};
+    int status = frame && len && sum ? FRUGI_EXIT_OK : frugi_error("no memory to verify the exchange");
+    if (status == FRUGI_EXIT_OK)
+        status = make_frames(h, row->config, frame, len);
+    if (status == FRUGI_EXIT_OK)
+        status = frugi_worker_open(&w, row->config, h->run->n, h->run->threads);
+    if (status == FRUGI_EXIT_OK && frug_decompress_add(w.compressor, (const void *const *)frame, len, (size_t)h->size,
+                                                       1.0f / (float)h->size, 0, h->run->n, sum) != FRUG_OK)
+        status = frugi_library_error("cannot add frames by hand");
+    if (status == FRUGI_EXIT_OK && memcmp(sum, h->weights, (size_t)h->run->n * sizeof *sum) != 0)
+        snprintf(row->wrong, sizeof row->wrong, "the weights are not the sum of all workers' frames");
+    row->compared = status == FRUGI_EXIT_OK;
+    frugi_worker_close(&w);
+    for (int p = 0; frame && p < h->size; p++)
+        free(frame[p]);
+    free(frame);
+    free(len);
+    free(sum);
+    return status;
+}
+
+/* The first exchange of each algorithm: from nothing, not timed. */
+static int first_exchange(hand *h, size_t i) {
+    double seconds;
+    memset(h->weights, 0, (size_t)h->run->n * sizeof(float));
+    int status = exchange(h, i, 0, &seconds);
+    if (status == FRUGI_EXIT_OK && h->rank == 0 && strcmp(h->row[i].name, "gather") == 0)
+        status = compare_by_hand(h, &h->row[i]);
+    return status;
+}
+
+/* ---- the run ------------------------------------------------------------------------------ */
+
+static frug_reduce_stats stats_of(const hand *h, size_t i) {
+    frug_reduce_stats s = {.struct_size = sizeof s};
+    frug_reducer_stats(h->reducer[i], &s);
+    return s;
+}
+
+/* Where the time went and how many bytes, from all workers' statistics of the timed rounds. */
+static int collect(hand *h, size_t i, frug_reduce_stats before) {
+    frug_reduce_stats s = stats_of(h, i);
+    double rounds = (double)h->run->rounds;
+    uint64_t bytes = (s.bytes_sent - before.bytes_sent) / h->run->rounds;
+    account mine = {.sent = bytes,
+                    .compress = (s.seconds_compress - before.seconds_compress) / rounds,
+                    .wait = (s.seconds_wait - before.seconds_wait) / rounds,
+                    .wire = (s.seconds_wire - before.seconds_wire) / rounds,
+                    .decode = (s.seconds_decode - before.seconds_decode) / rounds};
+    frugi_reduce_row *row = &h->row[i];
+    int status = tell(h, mine);
+    for (int p = 0; p < h->size && status == FRUGI_EXIT_OK; p++) {
+        const account *theirs = &h->all[p];
+        row->sent = fmax(row->sent, (double)theirs->sent);
+        row->compress += theirs->compress / h->size;
+        row->wait += theirs->wait / h->size;
+        row->wire += theirs->wire / h->size;
+        row->decode += theirs->decode / h->size;
+    }
+    return status;
+}
+
+static int measure(hand *h) {
+    frug_reduce_stats before[FRUGI_REDUCE_MOST];
+    int status = FRUGI_EXIT_OK;
+    for (size_t i = 0; i < h->rows && status == FRUGI_EXIT_OK; i++)
+        if (!h->row[i].skipped[0]) {
+            status = first_exchange(h, i);
+            before[i] = stats_of(h, i);
+        }
+    for (size_t r = 0; r < h->run->rounds && status == FRUGI_EXIT_OK; r++)
+        for (size_t i = 0; i < h->rows && status == FRUGI_EXIT_OK; i++)
+            if (!h->row[i].skipped[0])
+                status = exchange(h, i, r + 1, &h->row[i].seconds[r]);
+    for (size_t i = 0; i < h->rows && status == FRUGI_EXIT_OK; i++)
+        if (!h->row[i].skipped[0])
+            status = collect(h, i, before[i]);
+    return status;
+}
+
+static int prepare(hand *h) {
+    uint64_t n = h->run->n;
+    h->row = calloc(FRUGI_REDUCE_MOST, sizeof *h->row);
+    h->grad = malloc(GRADIENTS * (size_t)n * sizeof(float));
+    h->weights = calloc((size_t)n, sizeof(float));
+    h->all = calloc((size_t)h->size, sizeof *h->all);
+    if (!h->row || !h->grad || !h->weights || !h->all)
+        return frugi_error("no memory for %llu elements", (unsigned long long)n);
+    for (size_t i = 0; i < GRADIENTS; i++)
+        frugi_noise(FRUGI_DIST_GAUSSIAN, seed_of(h->rank, i), n, h->grad + i * n);
+    if (frug_layout_flat(n, &h->layout) != FRUG_OK)
+        return frugi_library_error("layout");
+    list_rows(h);
+    for (size_t i = 0; i < h->rows; i++)
+        open_reducer(h, i);
+    return FRUGI_EXIT_OK;
+}
+
+static int work(frug_comm *comm, void *shared) {
+    hand h = {.run = shared, .comm = comm, .rank = frug_comm_rank(comm), .size = frug_comm_size(comm)};
+    int status = prepare(&h);
+    frugi_meter *meter = h.rank == 0 ? frugi_meter_begin(0, "measuring exchanges") : NULL;
+    if (status == FRUGI_EXIT_OK)
+        status = measure(&h);
+    frugi_meter_end(meter);
+    if (status == FRUGI_EXIT_OK && h.rank == 0)
+        status = frugi_reduce_print(h.run, frug_comm_transport(comm), h.row, h.rows);
+    for (size_t i = 0; i < h.rows; i++)
+        frug_reducer_destroy(h.reducer[i]);
+    frug_layout_destroy(h.layout);
+    free(h.all);
+    free(h.row);
+    free(h.grad);
+    free(h.weights);
+    return status;
+}
+
+int frugi_bench_reduce(const frugi_reduce_run *run) {
+    frugi_reduce_run own = *run;
+    /* Gradients, weights, and a residual and two payloads for each of some algorithms; verifying takes two more. */
+    double each = (GRADIENTS + 1 + 3 * 3) * sizeof(float) * (double)run->n;
+    int local = frugi_team_joined() ? 1 : run->workers;
+    int status = frugi_memory_holds(local * each, "bench reduce",
+                                    "every worker keeps a state of its own; give a "
+                                    "smaller --n or fewer --workers");
+    return status == FRUGI_EXIT_OK ? frugi_team_run(run->workers, work, &own) : status;
+}

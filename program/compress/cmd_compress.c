@@ -1,0 +1,255 @@
+/*
+ * frugrad compress: try the codec on your own gradients. One file in, one payload
+ * file out; with --residual what was left behind is carried from call to call, so
+ * that several calls are several steps of training.
+ */
+#include "program/commands.h"
+#include "io/files.h"
+#include "frugrad.h"
+#include "program/compress/gradient_file.h"
+#include "io/json.h"
+#include "io/progress.h"
+#include "program/compress/payload.h"
+#include "io/error.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct compress_job {
+    const char *in, *residual; /* residual may be NULL */
+    char *out;
+    uint64_t step;
+    frug_config *config;
+    frugi_gradient gradient;
+    frug_compressor *compressor;
+    frugi_bytes frame, state; /* state stays empty without residual */
+    size_t file_bytes;
+    frug_stats stats;
+} compress_job;
+
+static int choose_output(const frugi_args *args, compress_job *job) {
+    const char *given = frugi_arg(args, "output");
+    if (given == NULL && strcmp(job->in, "-") == 0)
+        given = "-";
+    size_t room = strlen(given == NULL ? job->in : given) + sizeof ".fgr";
+    job->out = malloc(room);
+    if (job->out == NULL)
+        return frugi_error("%s: not enough memory", frugi_input_name(job->in));
+    snprintf(job->out, room, "%s%s", given == NULL ? job->in : given, given == NULL ? ".fgr" : "");
+    if (frugi_file_same(job->in, job->out))
+        return frugi_error("%s: is input and output at once", job->out);
+    if (job->residual != NULL && strcmp(job->residual, "-") == 0)
+        return frugi_usage_error("compress: --residual needs a file, not '-'");
+    if (job->residual != NULL && (frugi_file_same(job->residual, job->in) || frugi_file_same(job->residual, job->out) ||
+                                  strcmp(job->residual, job->out) == 0))
+        return frugi_error("%s: is the residual and the input or output at once", job->residual);
+    return FRUGI_EXIT_OK;
+}
+
+static int restore_residual(compress_job *job) {
+    frugi_bytes bytes;
+    if (job->residual == NULL || !frugi_file_exists(job->residual))
+        return FRUGI_EXIT_OK;
+    int code = frugi_file_read(job->residual, &bytes);
+    if (code != FRUGI_EXIT_OK)
+        return code;
+    if (frug_compressor_restore(job->compressor, bytes.data, bytes.len) != FRUG_OK) {
+        code = frugi_library_error(job->residual);
+        frugi_hint(
+            "a residual goes on with the tensors and the config it was made with; another FILE begins a new one");
+    }
+    frugi_bytes_free(&bytes);
+    return code;
+}
+
+static int save_residual(compress_job *job) {
+    if (job->residual == NULL)
+        return FRUGI_EXIT_OK;
+    size_t cap = frug_compressor_state_size(job->compressor);
+    job->state.data = malloc(cap);
+    if (job->state.data == NULL)
+        return frugi_error("%s: not enough memory", job->residual);
+    if (frug_compressor_save(job->compressor, job->state.data, cap, &job->state.len) != FRUG_OK)
+        return frugi_library_error(job->residual);
+    return FRUGI_EXIT_OK;
+}
+
+/* With stats=full whatever the config says: one step of a file has no other steps that would even out an estimate. */
+static int make_compressor(compress_job *job) {
+    const char *text = frug_config_text(job->config);
+    frug_config *counted = NULL;
+    size_t room = strlen(text) + sizeof ",stats=full";
+    char *full = malloc(room);
+    if (full == NULL)
+        return frugi_error("%s: not enough memory", frugi_input_name(job->in));
+    snprintf(full, room, "%s,stats=full", text);
+    frug_status status = frug_config_create(full, &counted);
+    if (status == FRUG_OK)
+        status = frug_compressor_create(counted, job->gradient.layout, NULL, &job->compressor);
+    frug_config_destroy(counted);
+    free(full);
+    return status == FRUG_OK ? FRUGI_EXIT_OK : frugi_library_error(frugi_input_name(job->in));
+}
+
+static int make_frame(compress_job *job) {
+    uint64_t n = frug_layout_elements(job->gradient.layout);
+    size_t cap = 0;
+    int code = make_compressor(job);
+    if (code == FRUGI_EXIT_OK)
+        code = restore_residual(job);
+    if (code != FRUGI_EXIT_OK)
+        return code;
+    if (frug_compressor_bound(job->compressor, 0, n, &cap) != FRUG_OK)
+        return frugi_library_error(frugi_input_name(job->in));
+    job->frame.data = malloc(cap);
+    if (job->frame.data == NULL)
+        return frugi_error("%s: not enough memory", frugi_input_name(job->in));
+    if (frug_compress(job->compressor, job->step, 0, n, job->gradient.data, job->frame.data, cap, &job->frame.len) !=
+        FRUG_OK)
+        return frugi_library_error(frugi_input_name(job->in));
+    job->stats.struct_size = sizeof job->stats;
+    if (frug_compressor_stats(job->compressor, &job->stats) != FRUG_OK)
+        return frugi_library_error(frugi_input_name(job->in));
+    return save_residual(job);
+}
+
+static int put_payload(compress_job *job, frugi_writer *writer) {
+    frugi_bytes header;
+    frugi_why why;
+    if (frugi_payload_header(&job->gradient, frug_config_text(job->config), job->frame.len, &header, &why) != 0)
+        return frugi_error("%s: cannot write: %s", job->out, why.text);
+    job->file_bytes = header.len + job->frame.len;
+    int code = frugi_writer_open(job->out, writer);
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_writer_put(writer, header.data, header.len);
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_writer_put(writer, job->frame.data, job->frame.len);
+    frugi_bytes_free(&header);
+    return code;
+}
+
+/* Payload and residual belong together: both are on the disk before the first of them appears. */
+static int write_files(compress_job *job) {
+    frugi_writer payload = FRUGI_WRITER_CLOSED, state = FRUGI_WRITER_CLOSED;
+    int code = put_payload(job, &payload);
+    if (code == FRUGI_EXIT_OK && job->residual != NULL) {
+        code = frugi_writer_open(job->residual, &state);
+        if (code == FRUGI_EXIT_OK)
+            code = frugi_writer_put(&state, job->state.data, job->state.len);
+        if (code == FRUGI_EXIT_OK)
+            code = frugi_writer_sync(&state);
+    }
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_writer_commit(&payload);
+    if (code == FRUGI_EXIT_OK && job->residual != NULL)
+        code = frugi_writer_commit(&state);
+    frugi_writer_abort(&payload);
+    frugi_writer_abort(&state);
+    return code;
+}
+
+static double speed(const frug_stats *stats) {
+    return stats->seconds_compress > 0 ? (double)stats->bytes_dense / stats->seconds_compress / 1e9 : 0;
+}
+
+static int print_json(const compress_job *job, FILE *to) {
+    const frug_stats *s = &job->stats;
+    json_t *object = json_pack(
+        "{s:o, s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:o}", "input",
+        frugi_json_text(job->in), "output", frugi_json_text(job->out), "format",
+        frugi_format_words[job->gradient.format], "config", frug_config_text(job->config), "tensors",
+        (json_int_t)frug_layout_count(job->gradient.layout), "elements", (json_int_t)s->entries_seen, "bytes_in",
+        (json_int_t)s->bytes_dense, "bytes_frame", (json_int_t)job->frame.len, "bytes_out", (json_int_t)job->file_bytes,
+        "step", (json_int_t)job->step, "ratio", frugi_json_real((double)s->bytes_dense / (double)job->frame.len),
+        "density", frugi_json_real(s->density_now), "energy_kept", frugi_json_real(s->energy_kept_now), "blocks_held",
+        (json_int_t)s->blocks_held, "gbps", frugi_json_real(speed(s)));
+    return frugi_json_print(object, 0, to);
+}
+
+static int print_summary(const compress_job *job, FILE *to) {
+    char in[32], frame[32], file[32];
+    const frug_stats *s = &job->stats;
+    fprintf(to, "%s -> %s\n", job->in, job->out);
+    fprintf(to, "  tensors      %zu with %" PRIu64 " numbers (%s)\n", frug_layout_count(job->gradient.layout),
+            s->entries_seen, frugi_format_words[job->gradient.format]);
+    fprintf(to, "  bytes        %s in, frame %s, file %s\n", frugi_bytes_text(s->bytes_dense, in, sizeof in),
+            frugi_bytes_text(job->frame.len, frame, sizeof frame),
+            frugi_bytes_text(job->file_bytes, file, sizeof file));
+    fprintf(to, "  ratio        %.1f : 1\n", (double)s->bytes_dense / (double)job->frame.len);
+    fprintf(to, "  density      %.2f %% sent\n", 100 * s->density_now);
+    fprintf(to, "  energy kept  %.2f %%\n", 100 * s->energy_kept_now);
+    fprintf(to, "  speed        %.2f GB/s, counting the energy included\n", speed(s));
+    if (s->blocks_held > 0)
+        fprintf(to, "  held back    %" PRIu64 " blocks with a NaN or an infinity\n", s->blocks_held);
+    if (job->residual != NULL)
+        fprintf(to, "  residual     %s\n", job->residual);
+    return FRUGI_EXIT_OK;
+}
+
+static int compress(const frugi_args *args, compress_job *job) {
+    int format = FRUGI_FORMAT_AUTO;
+    frugi_heads heads;
+    int code = frugi_arg_word(args, "format", frugi_format_words, &format);
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_arg_u64(args, "step", 0, INT64_MAX, &job->step);
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_heads_arg(args, &heads);
+    if (code == FRUGI_EXIT_OK)
+        code = choose_output(args, job);
+    if (code != FRUGI_EXIT_OK)
+        return code;
+    if (frug_config_create(frugi_arg(args, "config"), &job->config) != FRUG_OK)
+        return frugi_config_error();
+    code = frugi_gradient_load(job->in, (frugi_format)format, heads, &job->gradient);
+    frugi_meter *meter = frugi_meter_begin(0, "compressing %s", frugi_input_name(job->in));
+    if (code == FRUGI_EXIT_OK)
+        code = make_frame(job);
+    if (code == FRUGI_EXIT_OK)
+        code = write_files(job);
+    frugi_meter_end(meter);
+    if (code == FRUGI_EXIT_OK) {
+        FILE *to = strcmp(job->out, "-") == 0 ? stderr : stdout; /* never among the payload's bytes */
+        code = (frugi_arg_given(args, "json") ? print_json : print_summary)(job, to);
+    }
+    return code;
+}
+
+static int run_compress(const frugi_args *args) {
+    compress_job job = {.in = args->operand[0], .residual = frugi_arg(args, "residual")};
+    int code = compress(args, &job);
+    frug_compressor_destroy(job.compressor);
+    frug_config_destroy(job.config);
+    frugi_gradient_free(&job.gradient);
+    frugi_bytes_free(&job.frame);
+    frugi_bytes_free(&job.state);
+    free(job.out);
+    return code;
+}
+
+static const frugi_opt options[] = {
+    {"output", 'o', "OUT", NULL, "the payload file; IN.fgr when not given, - for standard output"},
+    {"config", 'c', "S", "frugrad", "how to compress; see frugrad inspect --config"},
+    {"format", 'f', "WORD", "auto", "what IN is: raw, npy, safetensors, or auto"},
+    {"residual", 'r', "FILE", NULL, "what was left behind: read if it exists, written after"},
+    {"heads", 0, "H[:KV]", NULL, "attention heads of the model, and of keys and values where they are fewer"},
+    {"step", 's', "N", "0", "the optimiser step"},
+    {"json", 0, NULL, NULL, "print the summary as one JSON object"},
+    {NULL, 0, NULL, NULL, NULL},
+};
+
+const frugi_command frugi_command_compress = {
+    .name = "compress",
+    .summary = "compress a file of gradients",
+    .operands = "IN",
+    .min_operands = 1,
+    .max_operands = 1,
+    .about = "IN holds raw little-endian f32, or is a .npy or safetensors file with F32, F16,\n"
+             "BF16 or F64 numbers; - is standard input. The payload file OUT is a safetensors\n"
+             "file with one tensor, the frame as it would travel, and metadata that names the\n"
+             "tensors. A file with a single tensor of one dimension is compressed as one row;\n"
+             "beside others, tensors of one dimension are biases and norms and travel dense.",
+    .options = options,
+    .run = run_compress,
+};

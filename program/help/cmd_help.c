@@ -1,0 +1,95 @@
+/*
+ * --help of the program and of its commands, printed from the command table,
+ * so that it says what the parser does.
+ */
+#include "program/commands.h"
+#include "frugrad.h"
+#include "io/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { COLUMN = 26, WIDTH = 80 };
+
+static void print_option(const frugi_opt *option) {
+    char left[80], right[400];
+    char letter[8] = "    ";
+    if (option->letter != 0)
+        snprintf(letter, sizeof letter, "-%c, ", option->letter);
+    snprintf(left, sizeof left, "  %s--%s%s%s", letter, option->name, option->arg == NULL ? "" : " ",
+             option->arg == NULL ? "" : option->arg);
+    if (strlen(left) >= COLUMN)
+        printf("%s\n%*s", left, COLUMN, "");
+    else
+        printf("%-*s", COLUMN, left);
+    int has_fallback = option->fallback != NULL && option->fallback[0] != '\0';
+    snprintf(right, sizeof right, "%s%s%s%s", option->help, has_fallback ? " [" : "",
+             has_fallback ? option->fallback : "", has_fallback ? "]" : "");
+    frugi_print_wrapped(right, COLUMN, WIDTH);
+}
+
+void frugi_help_command(const frugi_command *command) {
+    static const frugi_opt help = {"help", 'h', NULL, NULL, "show this help"};
+    printf("frugrad %s: %s\n\n", command->name, command->summary);
+    printf("Usage: frugrad %s%s%s [options]\n", command->name, command->operands[0] == '\0' ? "" : " ",
+           command->operands);
+    if (command->about[0] != '\0')
+        printf("\n%s\n", command->about);
+    printf("\nOptions:\n");
+    for (const frugi_opt *option = command->options; option->name != NULL; option++)
+        print_option(option);
+    print_option(&help);
+    if (command->more != NULL)
+        command->more();
+}
+
+void frugi_help_program(FILE *to) {
+    const frugi_command *command;
+    fprintf(to, "frugrad %s: send a few percent of a gradient, keep the rest for later\n\n", frug_version());
+    fprintf(to, "Usage: frugrad COMMAND [options]\n\nCommands:\n");
+    for (size_t i = 0; (command = frugi_command_at(i)) != NULL; i++)
+        if (!command->hidden)
+            fprintf(to, "  %-12s%s\n", command->name, command->summary);
+    fprintf(to, "\n`frugrad COMMAND --help` tells more; `frugrad inspect` shows the CPU and the presets.\n");
+}
+
+int frugi_unknown_command(const char *name) {
+    const char *names[32];
+    size_t count = 0;
+    const frugi_command *command;
+    for (size_t i = 0; (command = frugi_command_at(i)) != NULL; i++)
+        if (!command->hidden)
+            names[count++] = command->name;
+    names[count] = NULL;
+    frugi_usage_error("unknown command '%s'", name);
+    const char *nearest = frugi_nearest(name, names);
+    if (nearest != NULL)
+        frugi_hint("did you mean frugrad %s?", nearest);
+    else
+        frugi_hint("see frugrad --help");
+    return FRUGI_EXIT_USAGE;
+}
+
+static int run_help(const frugi_args *args) {
+    if (args->operand_count == 0) {
+        frugi_help_program(stdout);
+        return FRUGI_EXIT_OK;
+    }
+    const frugi_command *command = frugi_command_find(args->operand[0]);
+    if (command == NULL)
+        return frugi_unknown_command(args->operand[0]);
+    frugi_help_command(command);
+    return FRUGI_EXIT_OK;
+}
+
+static const frugi_opt options[] = {{NULL, 0, NULL, NULL, NULL}};
+
+const frugi_command frugi_command_help = {
+    .name = "help",
+    .summary = "explain a command",
+    .operands = "[COMMAND]",
+    .max_operands = 1,
+    .about = "",
+    .options = options,
+    .run = run_help,
+};

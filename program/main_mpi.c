@@ -1,0 +1,62 @@
+/*
+ * frugrad-mpi - the same program as frugrad, as one process of an MPI job: `bench reduce` then measures the exchange
+ * between the processes. Only the first one prints results.
+ *
+ *   mpirun -np 4 frugrad-mpi bench reduce
+ */
+#include "program/commands.h"
+#include "frugrad_mpi.h"
+#include "io/progress.h"
+#include "io/error.h"
+#include "program/system/interrupt.h"
+#include "trainer/run/worker_group.h"
+
+#include <stdio.h>
+#include <time.h>
+
+/* Where all have failed together, let the one that says why do so before anybody ends the job. Returns whether all
+ * have. */
+static int wait_for_others(void) {
+    const struct timespec nap = {0, 1000000};
+    MPI_Request request;
+    int met = 0;
+    if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS)
+        return 0;
+    for (int naps = 0; naps < 1000 && !met; naps++) {
+        nanosleep(&nap, NULL);
+        if (MPI_Test(&request, &met, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            return 0;
+    }
+    return met;
+}
+
+int main(int argc, char **argv) {
+    int level = 0;
+    frug_comm *comm = NULL;
+    /* What MPI offers less than that is enough: buckets are then exchanged as they are handed over. */
+    if (MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS)
+        return frugi_error("MPI does not start");
+    if (frug_comm_mpi(MPI_COMM_WORLD, &comm) != FRUG_OK) {
+        frugi_library_error("workers");
+        MPI_Abort(MPI_COMM_WORLD, FRUGI_EXIT_FAIL);
+    }
+    int code = FRUGI_EXIT_OK;
+    if (frug_comm_rank(comm) != 0 && !freopen("/dev/null", "w", stdout))
+        code = frugi_error("cannot open /dev/null");
+    frugi_team_join(comm);
+    if (frug_comm_rank(comm) != 0) {
+        frugi_meter_off();
+        frugi_say_hold(); /* a command line that is wrong is wrong for all: the first says so */
+    }
+    if (code == FRUGI_EXIT_OK)
+        code = frugi_program(argc, argv);
+    if (code != FRUGI_EXIT_OK && code != FRUGI_EXIT_STOPPED) {
+        int all = wait_for_others();
+        frugi_say_release(!all || code != FRUGI_EXIT_USAGE);
+        MPI_Abort(MPI_COMM_WORLD, code); /* others may wait for this process, and messages may be under way */
+    }
+    frugi_say_release(1);
+    frug_comm_destroy(comm);
+    MPI_Finalize();
+    return code;
+}

@@ -1,0 +1,242 @@
+/*
+ * plan_measure.c - the numbers that a prediction starts from: how fast this machine compresses and decodes, how many
+ * bytes a frame has, and how fast a group's link is. All are the best of a few tries, since whatever else runs only
+ * ever adds time.
+ */
+#include "program/bench/bench.h"
+#include "program/plan/plan.h"
+#include "io/error.h"
+#include "trainer/run/worker_group.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ELEMENTS ((uint64_t)2 << 20)
+#define WARM     2u /* steps until the residual looks like one */
+#define TRIES    6u
+#define FRAMES   8u
+#define MANY     0.5 /* density of a frame with many entries */
+
+static double least(double a, double b) {
+    return a < b ? a : b;
+}
+
+/* ---- compress and decode ------------------------------------------------------------- */
+
+/* The config with another density, in full. */
+static int with_density(const char *config, double density, char *text, size_t cap) {
+    frug_config *parsed = NULL;
+    if (frug_config_create(config, &parsed) != FRUG_OK)
+        return frugi_config_error();
+    if (density > 0) /* a block sends one entry at least, so few entries need long blocks */
+        snprintf(text, cap, "%s,density=%.10g%s", frug_config_text(parsed), density,
+                 density < FRUGI_PLAN_FEW ? ",block=4096" : "");
+    else
+        snprintf(text, cap, "%s", frug_config_text(parsed));
+    frug_config_destroy(parsed);
+    return FRUGI_EXIT_OK;
+}
+
+static int time_compress(frugi_worker *worker, const float *grad, double *seconds) {
+    int status = FRUGI_EXIT_OK;
+    *seconds = 1e9;
+    for (unsigned i = 0; i < WARM + TRIES && status == FRUGI_EXIT_OK; i++) {
+        double start = frugi_now();
+        status = frugi_worker_step(worker, i, grad);
+        if (i >= WARM)
+            *seconds = least(*seconds, frugi_now() - start);
+    }
+    return status;
+}
+
+static int time_decode(frugi_worker *worker, size_t frames, float *dst, double *seconds) {
+    const void *frame[FRAMES];
+    size_t len[FRAMES];
+    *seconds = 1e9;
+    for (size_t i = 0; i < frames; i++) {
+        frame[i] = worker->frame;
+        len[i] = worker->len;
+    }
+    for (unsigned i = 0; i <= TRIES; i++) {
+        double start = frugi_now();
+        if (frug_decompress_add(worker->compressor, frame, len, frames, 1.0f, 0, ELEMENTS, dst) != FRUG_OK)
+            return frugi_library_error("cannot decode");
+        if (i > 0)
+            *seconds = least(*seconds, frugi_now() - start);
+    }
+    return FRUGI_EXIT_OK;
+}
+
+/* Seconds per element for the pass, and for each frame with its entries. */
+static int decode_speed(frugi_worker *worker, float *dst, double *pass, double *frame) {
+    double one, many, n = (double)ELEMENTS;
+    int status;
+    if ((status = time_decode(worker, 1, dst, &one)) || (status = time_decode(worker, FRAMES, dst, &many)))
+        return status;
+    *frame = many > one ? (many - one) / ((FRAMES - 1) * n) : 0;
+    *pass = one / n - *frame;
+    if (*pass < 0.05 * one / n)
+        *pass = 0.05 * one / n; /* noise may eat it up */
+    return FRUGI_EXIT_OK;
+}
+
+static int measure(frugi_worker *worker, const float *grad, float *dst, frugi_speed *speed) {
+    frug_frame_info info = {.struct_size = sizeof info};
+    double compress;
+    int status;
+    if ((status = time_compress(worker, grad, &compress)) ||
+        (status = decode_speed(worker, dst, &speed->decode, &speed->decode_frame)))
+        return status;
+    if (frug_frame_check(worker->frame, worker->len, &info) != FRUG_OK || info.entries == 0)
+        return frugi_error("plan: '%s' sends nothing of a gaussian gradient", speed->config);
+    double n = (double)ELEMENTS;
+    speed->density = least((double)info.entries / n, 1);
+    speed->payload = (double)worker->len / n;
+    speed->compress = compress / n;
+    speed->decode_entry = 0;
+    return FRUGI_EXIT_OK;
+}
+
+/* Tell the entries of a frame from the look through it, by one with many more: those of sums are like that. */
+static int measure_entries(const char *config, const float *grad, float *dst, frugi_speed *speed) {
+    char text[sizeof speed->config];
+    frugi_worker worker = {0};
+    double pass, frame = 0;
+    int status = with_density(config, MANY, text, sizeof text);
+    if (status == FRUGI_EXIT_OK)
+        status = frugi_worker_open(&worker, text, ELEMENTS, 0);
+    if (status == FRUGI_EXIT_OK)
+        status = frugi_worker_step(&worker, 0, grad);
+    if (status == FRUGI_EXIT_OK)
+        status = decode_speed(&worker, dst, &pass, &frame);
+    frugi_worker_close(&worker);
+    if (status == FRUGI_EXIT_OK && frame > speed->decode_frame && speed->density < MANY / 2) {
+        double most = speed->decode_frame / speed->density;
+        speed->decode_entry = least(most, (frame - speed->decode_frame) / (MANY - speed->density));
+        speed->decode_frame -= speed->decode_entry * speed->density;
+    }
+    /* Differences of times: noise may take them below nothing. */
+    speed->decode = speed->decode > 0 ? speed->decode : 0;
+    speed->decode_frame = speed->decode_frame > 0 ? speed->decode_frame : 0;
+    return status;
+}
+
+double frugi_speed_decode(const frugi_speed *speed) {
+    return speed->decode + speed->decode_frame + speed->density * speed->decode_entry;
+}
+
+/* Bytes of a frame with so many times the entries. */
+static int measure_down(const char *config, double times, const float *grad, const frugi_speed *speed, double *bytes) {
+    char text[sizeof speed->config];
+    frugi_worker worker = {0};
+    int status = with_density(config, least(1, times * speed->density), text, sizeof text);
+    if (status == FRUGI_EXIT_OK)
+        status = frugi_worker_open(&worker, text, ELEMENTS, 0);
+    if (status == FRUGI_EXIT_OK)
+        status = frugi_worker_step(&worker, 0, grad);
+    *bytes = (double)worker.len / (double)ELEMENTS;
+    frugi_worker_close(&worker);
+    return status;
+}
+
+int frugi_speed_measure(const char *config, double density, frugi_speed *speed) {
+    frugi_worker worker = {0};
+    float *grad = malloc(ELEMENTS * sizeof(float)), *dst = calloc(ELEMENTS, sizeof(float));
+    int status = grad && dst ? with_density(config, density, speed->config, sizeof speed->config)
+                             : frugi_error("no memory for %llu elements", (unsigned long long)ELEMENTS);
+    if (status == FRUGI_EXIT_OK) {
+        frugi_noise(FRUGI_DIST_GAUSSIAN, 1, ELEMENTS, grad);
+        status = frugi_worker_open(&worker, speed->config, ELEMENTS, 0);
+    }
+    if (status == FRUGI_EXIT_OK)
+        status = measure(&worker, grad, dst, speed);
+    frugi_worker_close(&worker);
+    if (status == FRUGI_EXIT_OK && density > 0)
+        status = measure_entries(config, grad, dst, speed);
+    if (status == FRUGI_EXIT_OK && density > 0) {
+        if ((status = measure_down(config, 2, grad, speed, &speed->down_two)) == FRUGI_EXIT_OK)
+            status = measure_down(config, 4, grad, speed, &speed->down_four);
+    } else { /* the density may not be ours to change */
+        speed->down_two = 2 * speed->payload;
+        speed->down_four = 4 * speed->payload;
+    }
+    free(grad);
+    free(dst);
+    return status;
+}
+
+/* ---- the link ---------------------------------------------------------------------------- */
+
+#define SMALL ((uint64_t)1 << 8) /* elements of a message */
+#define LARGE ((uint64_t)1 << 17)
+#define ASKS  4u /* messages of each size; the first large one makes room */
+
+static frug_status ask(frug_reducer *r, uint64_t step, uint64_t count, const float *grad, float *dst, double *seconds) {
+    frug_reduce_stats before = {.struct_size = sizeof before}, after = before;
+    frug_status status = frug_reducer_stats(r, &before);
+    if (status == FRUG_OK)
+        status = frug_reduce_add(r, step, 0, count, grad, 1.0f, dst);
+    if (status == FRUG_OK)
+        status = frug_reducer_stats(r, &after);
+    *seconds = least(*seconds, after.seconds_wire - before.seconds_wire);
+    return status;
+}
+
+static frug_status ask_all(frug_reducer *r, int others, const float *grad, float *dst, double *latency,
+                           double *bandwidth) {
+    double small = 1e9, large = 1e9;
+    frug_status status = FRUG_OK;
+    for (uint64_t i = 0; i < 2 * ASKS && status == FRUG_OK; i++)
+        status = ask(r, i, i % 2 ? LARGE : SMALL, grad, dst, i % 2 ? &large : &small);
+    double bytes = sizeof(float) * (double)others, slope = (large - small) / ((double)(LARGE - SMALL) * bytes);
+    if (!(slope > 0)) /* noise; take the large message for bandwidth alone */
+        slope = large / ((double)LARGE * bytes);
+    double rest = small - (double)SMALL * bytes * slope;
+    *latency = rest > 0 ? rest : 0;
+    *bandwidth = 1 / slope;
+    return status;
+}
+
+frug_status frugi_link_measure(frug_comm *comm, double *latency, double *bandwidth) {
+    frug_options options = FRUG_OPTIONS_INIT;
+    frug_config *config = NULL;
+    frug_layout *layout = NULL;
+    frug_reducer *r = NULL;
+    float *both = calloc(2 * LARGE, sizeof(float));
+    frug_status status = both ? frug_config_create("dense,reduce=gather", &config) : FRUG_ERR_MEMORY;
+    options.threads = 1;
+    if (status == FRUG_OK)
+        status = frug_layout_flat(LARGE, &layout);
+    if (status == FRUG_OK)
+        status = frug_reducer_create(config, layout, &options, comm, &r);
+    if (status == FRUG_OK)
+        status = ask_all(r, frug_comm_size(comm) - 1, both, both + LARGE, latency, bandwidth);
+    frug_reducer_destroy(r);
+    frug_layout_destroy(layout);
+    frug_config_destroy(config);
+    free(both);
+    return status;
+}
+
+typedef struct link {
+    double latency, bandwidth;
+} link;
+
+/* All workers measure; the first one's numbers count. */
+static int measure_member(frug_comm *comm, void *shared) {
+    link mine = {0};
+    if (frugi_link_measure(comm, &mine.latency, &mine.bandwidth) != FRUG_OK)
+        return frugi_error("plan: --measure: %s", frug_last_error());
+    if (frug_comm_rank(comm) == 0 || frugi_team_joined())
+        *(link *)shared = mine;
+    return FRUGI_EXIT_OK;
+}
+
+int frugi_link_measure_team(int workers, double *latency, double *bandwidth) {
+    link found = {0};
+    int code = frugi_team_run(workers, measure_member, &found);
+    *latency = found.latency;
+    *bandwidth = found.bandwidth;
+    return code;
+}

@@ -1,0 +1,235 @@
+/*
+ * plan_simulate.c - count what each algorithm sends, place by place, and hold the formulas against it.
+ *
+ * Only supports matter for bytes, so a worker is a bit per element and a sum is an OR. Frames of sums are measured as
+ * the library writes them: f32 values, and the shorter of a bitmap and Rice-coded gaps. The supports are those of a
+ * part of the model, large enough for averages.
+ */
+#include "io/json.h"
+#include "io/progress.h"
+#include "program/plan/plan.h"
+#include "program/args/quantity.h"
+#include "io/error.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HEAD      144u /* bytes: header of a frame and of a section in it */
+#define ELEMENTS  ((uint64_t)1 << 18)
+#define WORKERS   1024u
+#define SIZES_MAX 16u
+
+/* ---- frames of sums ---------------------------------------------------------------------- */
+
+static uint64_t popcount(const uint64_t *bits, uint64_t words) {
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < words; i++)
+        n += (uint64_t)__builtin_popcountll(bits[i]);
+    return n;
+}
+
+/* Bits of Rice codes with three numbers of low bits, one of which is the best for `kept` entries. */
+static uint64_t rice_bits(const uint64_t *bits, uint64_t words, uint64_t kept) {
+    uint32_t k = 0;
+    uint64_t high[3] = {0}, next = 0, best = UINT64_MAX;
+    while (k < 31 && kept << k < 64 * words)
+        k++;
+    k = k < 2 ? 0 : k - 2;
+    for (uint64_t i = 0; i < words; i++)
+        for (uint64_t left = bits[i]; left; left &= left - 1) {
+            uint64_t at = 64 * i + (uint64_t)__builtin_ctzll(left), gap = at - next;
+            for (uint32_t c = 0; c < 3; c++)
+                high[c] += gap >> (k + c);
+            next = at + 1;
+        }
+    for (uint32_t c = 0; c < 3; c++) {
+        uint64_t all = kept * (1 + k + c) + high[c];
+        best = all < best ? all : best;
+    }
+    return best;
+}
+
+/* Without headers, which count for the whole model and not for the part that is looked at. */
+static double sum_bytes(const uint64_t *bits, uint64_t words) {
+    uint64_t kept = popcount(bits, words), bitmap = 8 * words, rice;
+    if (!kept)
+        return 0;
+    rice = (rice_bits(bits, words, kept) + 7) / 8;
+    uint64_t sparse = 4 * kept + (rice < bitmap ? rice : bitmap), raw = 4 * 64 * words;
+    return (double)(sparse < raw ? sparse : raw);
+}
+
+static void join(uint64_t *into, const uint64_t *from, uint64_t words) {
+    for (uint64_t i = 0; i < words; i++)
+        into[i] |= from[i];
+}
+
+/* ---- the algorithms ------------------------------------------------------------------------ */
+
+/* Bytes of sums that a worker receives, on average, while sums of 2, 4, 8, ... change places. sums is lost. */
+static double count_tree(uint64_t *sums, uint64_t words, uint32_t workers) {
+    double bytes = 0;
+    for (uint32_t m = 1; m < workers; m *= 2) {
+        double round = 0;
+        for (uint32_t g = 0; g < workers && m > 1; g += m) /* the first messages are no sums */
+            round += sum_bytes(sums + g * words, words);
+        bytes += round * m / workers;
+        for (uint32_t g = 0; g < workers; g += 2 * m)
+            join(sums + g * words, sums + (g + m) * words, words);
+    }
+    return bytes;
+}
+
+/* What all owners together hand on of the union, and so what a worker receives of it: all but its own part. */
+static double count_union(const uint64_t *all, uint64_t words, uint32_t workers) {
+    double bytes = 0;
+    uint64_t blocks = words / 4;
+    for (uint32_t o = 0; o < workers; o++) {
+        uint64_t first = 4 * (blocks * o / workers), last = 4 * (blocks * (o + 1) / workers);
+        bytes += sum_bytes(all + first, last - first);
+    }
+    return bytes * (workers - 1) / workers;
+}
+
+static int predict(frugi_tally *t, const char *name, const char *algorithm, const frug_scene *scene, double counted) {
+    frug_forecast f = {.struct_size = sizeof f};
+    if (frug_predict(algorithm, scene, &f) != FRUG_OK)
+        return frugi_library_error("plan");
+    *t = (frugi_tally){name, scene->workers, counted, f.bytes_received / (double)scene->params};
+    return FRUGI_EXIT_OK;
+}
+
+int frugi_tally_count(const frugi_supports *s, uint32_t workers, double payload, double down, frugi_tally *tally) {
+    uint64_t words = s->elements / 64;
+    double n = (double)s->elements, p = workers, head = HEAD / (double)s->params, others = p - 1;
+    uint64_t *sums = malloc(workers * words * sizeof *sums);
+    int status;
+    if (!sums)
+        return frugi_error("no memory for the sums of %u workers", workers);
+    memcpy(sums, s->bits, workers * words * sizeof *sums);
+    frug_scene scene = FRUG_SCENE_INIT;
+    scene.params = s->params;
+    scene.workers = workers;
+    scene.density = (double)popcount(sums, workers * words) / (p * n);
+    scene.payload = payload * (double)s->params;
+    uint32_t rounds = 0;
+    while (2u << rounds <= workers)
+        rounds++;
+    double tree = payload + count_tree(sums, words, workers) / n + (rounds - 1) * head;
+    double all = count_union(sums, words, workers) / n + others * head;
+    free(sums);
+    /* Every block of a worker's frame takes the same room, so these are known before anything is counted. */
+    double up = others * (payload / p + head), twice = others * (down / p + head);
+    if ((status = predict(&tally[0], "gather", "gather", &scene, others * payload)) ||
+        (status = predict(&tally[1], "tree", "tree", &scene, tree)) ||
+        (status = predict(&tally[2], "split:union", "split", &scene, up + all)))
+        return status;
+    scene.down = 1;
+    if ((status = predict(&tally[3], "split:1", "split", &scene, 2 * up)))
+        return status;
+    scene.down = 2;
+    scene.payload_down = down * (double)s->params;
+    return predict(&tally[4], "split:2", "split", &scene, up + twice);
+}
+
+/* ---- the command --------------------------------------------------------------------------- */
+
+typedef struct counts {
+    frugi_tally tally[SIZES_MAX * FRUGI_TALLY_ALGORITHMS];
+    size_t sizes; /* numbers of workers */
+} counts;
+
+static void print_tables(const counts *c) {
+    printf("  %-8s", "workers");
+    for (size_t k = 0; k < FRUGI_TALLY_ALGORITHMS; k++)
+        printf("  %-24s", c->tally[k].algorithm);
+    printf("\n  %-8s", "");
+    for (size_t k = 0; k < FRUGI_TALLY_ALGORITHMS; k++)
+        printf("  %8s %8s %6s", "counted", "formula", "ratio");
+    printf("\n");
+    for (size_t i = 0; i < c->sizes; i++) {
+        const frugi_tally *t = &c->tally[i * FRUGI_TALLY_ALGORITHMS];
+        printf("  %-8u", t->workers);
+        for (size_t k = 0; k < FRUGI_TALLY_ALGORITHMS; k++)
+            printf("  %8.4f %8.4f %6.3f", t[k].counted, t[k].predicted, t[k].counted / t[k].predicted);
+        printf("\n");
+    }
+}
+
+static int print_json(const counts *c, const char *source, const frugi_speed *speed) {
+    json_t *rows = json_array();
+    for (size_t i = 0; i < c->sizes * FRUGI_TALLY_ALGORITHMS; i++) {
+        const frugi_tally *t = &c->tally[i];
+        json_array_append_new(rows,
+                              json_pack("{s:s, s:I, s:f, s:f}", "algorithm", t->algorithm, "workers",
+                                        (json_int_t)t->workers, "counted", t->counted, "predicted", t->predicted));
+    }
+    return frugi_json_print(json_pack("{s:o, s:s, s:f, s:f, s:o}", "supports", frugi_json_text(source), "config",
+                                      speed->config, "density", speed->density, "payload_per_param", speed->payload,
+                                      "bytes_received_per_param", rows),
+                            JSON_INDENT(2), stdout);
+}
+
+static int make_supports(const frugi_args *args, const frugi_speed *speed, uint32_t workers, frugi_supports *s,
+                         char *source, size_t cap) {
+    double shared = 0;
+    const char *path = frugi_arg(args, "grad");
+    int status = frugi_arg_quantity(args, "shared", FRUGI_MEASURE_SHARE, 0, 1, &shared);
+    if (status != FRUGI_EXIT_OK)
+        return status;
+    if (path && frugi_arg_given(args, "shared"))
+        return frugi_usage_error("plan: --grad and --shared both say who sends what; give one of them");
+    if (path)
+        snprintf(source, cap, "recorded steps of %s, each as a worker", path);
+    else
+        snprintf(source, cap, "drawn at random, %.4g %% shared by all workers", 100 * shared);
+    return path ? frugi_supports_record(s, path, speed->density)
+                : frugi_supports_draw(s, ELEMENTS, workers, speed->density, shared);
+}
+
+static int report(const frugi_args *args, const counts *c, const char *source, const frugi_speed *speed) {
+    const char *svg = frugi_arg(args, "svg");
+    int status = FRUGI_EXIT_OK;
+    if (frugi_arg_given(args, "json")) {
+        status = print_json(c, source, speed);
+    } else {
+        char safe[400];
+        printf("\nBytes that a worker receives, per parameter; density %.4g %%, frames of %.4g bytes a parameter\n"
+               "Supports: %s\n\n",
+               100 * speed->density, speed->payload, frugi_printable(source, safe, sizeof safe));
+        print_tables(c);
+    }
+    if (status == FRUGI_EXIT_OK && svg)
+        status = frugi_plan_svg(svg, c->tally, c->sizes * FRUGI_TALLY_ALGORITHMS);
+    return status;
+}
+
+int frugi_plan_simulate(const frugi_args *args, uint64_t params, const frugi_speed *speed) {
+    static counts c;
+    uint64_t most = WORKERS;
+    frugi_supports supports = {0};
+    char source[400];
+    int status = FRUGI_EXIT_OK;
+    if (frugi_arg_given(args, "workers"))
+        status = frugi_arg_u64(args, "workers", 2, 16384, &most);
+    if (status == FRUGI_EXIT_OK)
+        status = make_supports(args, speed, (uint32_t)most, &supports, source, sizeof source);
+    if (status == FRUGI_EXIT_OK && frugi_arg(args, "grad") && !frugi_arg_given(args, "workers"))
+        most = supports.workers;
+    if (status == FRUGI_EXIT_OK && most > supports.workers)
+        status = frugi_error("plan: %u recorded steps cannot stand in for %llu workers", supports.workers,
+                             (unsigned long long)most);
+    supports.params = frugi_arg(args, "grad") ? supports.elements : params;
+    c.sizes = 0;
+    frugi_meter *meter = frugi_meter_begin(0, "counting bytes for up to %" PRIu64 " workers", most);
+    for (uint32_t p = most < 8 || frugi_arg(args, "grad") ? 2 : 8; p <= most && status == FRUGI_EXIT_OK; p *= 2)
+        status = frugi_tally_count(&supports, p, speed->payload, speed->down_two,
+                                   &c.tally[c.sizes++ * FRUGI_TALLY_ALGORITHMS]);
+    frugi_meter_end(meter);
+    if (status == FRUGI_EXIT_OK)
+        status = report(args, &c, source, speed);
+    free(supports.bits);
+    return status;
+}

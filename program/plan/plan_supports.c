@@ -1,0 +1,110 @@
+/*
+ * plan_supports.c - who sends which places. Drawn: in every block a part of the entries is the same for all workers,
+ * the rest is each one's own. Recorded: what the library would send of gradients of one model at different steps, each
+ * step standing in for a worker.
+ */
+#include "program/bench/bench.h"
+#include "program/plan/plan.h"
+#include "io/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BLOCK 256u
+#define WORDS (BLOCK / 64u)
+
+static uint64_t next(uint64_t *state) {
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* Bring `count` random ones of place[first .. BLOCK - 1] to the front. */
+static void shuffle(uint8_t *place, uint32_t first, uint32_t count, uint64_t *state) {
+    for (uint32_t i = first; i < first + count; i++) {
+        uint32_t k = i + (uint32_t)((next(state) >> 32) * (BLOCK - i) >> 32);
+        uint8_t t = place[i];
+        place[i] = place[k];
+        place[k] = t;
+    }
+}
+
+static int make_room(frugi_supports *s, uint64_t elements, uint32_t workers) {
+    *s = (frugi_supports){.params = elements, .elements = elements, .workers = workers};
+    s->bits = calloc((size_t)workers, (size_t)(elements / 64) * sizeof *s->bits);
+    return s->bits ? FRUGI_EXIT_OK : frugi_error("no memory for the places of %u workers", workers);
+}
+
+static void draw_block(frugi_supports *s, uint64_t block, uint32_t count, uint32_t common, uint64_t *state) {
+    uint8_t place[BLOCK];
+    uint64_t words = s->elements / 64;
+    for (uint32_t i = 0; i < BLOCK; i++)
+        place[i] = (uint8_t)i;
+    shuffle(place, 0, common, state);
+    for (uint32_t w = 0; w < s->workers; w++) {
+        uint64_t *bits = s->bits + w * words + block * WORDS;
+        shuffle(place, common, count - common, state);
+        for (uint32_t i = 0; i < count; i++)
+            bits[place[i] / 64] |= (uint64_t)1 << place[i] % 64;
+    }
+}
+
+int frugi_supports_draw(frugi_supports *s, uint64_t elements, uint32_t workers, double density, double shared) {
+    uint64_t state = 42, taken = 0, alike = 0;
+    int status = make_room(s, elements, workers);
+    for (uint64_t b = 0; b < elements / BLOCK && status == FRUGI_EXIT_OK; b++) {
+        /* As many as the density says up to here, whole entries, and likewise of those that are shared. */
+        uint64_t upto = (uint64_t)(density * BLOCK * (double)(b + 1) + 0.5);
+        uint32_t count = (uint32_t)(upto - taken);
+        uint64_t alike_upto = (uint64_t)(shared * (double)upto + 0.5);
+        uint32_t common = (uint32_t)(alike_upto - alike);
+        common = common < count ? common : count;
+        draw_block(s, b, count, common, &state);
+        taken = upto;
+        alike += common;
+    }
+    return status;
+}
+
+/* ---- recorded --------------------------------------------------------------------------- */
+
+static int take_support(const float *grad, const char *config, frugi_supports *s, uint32_t worker, float *decoded) {
+    frugi_worker sender = {0};
+    uint64_t n = s->elements, *bits = s->bits + worker * (n / 64);
+    int status = frugi_worker_open(&sender, config, n, 0);
+    if (status == FRUGI_EXIT_OK)
+        status = frugi_worker_step(&sender, 0, grad);
+    const void *frame = sender.frame;
+    memset(decoded, 0, (size_t)n * sizeof *decoded);
+    if (status == FRUGI_EXIT_OK &&
+        frug_decompress_add(sender.compressor, &frame, &sender.len, 1, 1.0f, 0, n, decoded) != FRUG_OK)
+        status = frugi_library_error("cannot decode");
+    for (uint64_t i = 0; i < n && status == FRUGI_EXIT_OK; i++)
+        if (decoded[i] < 0 || decoded[i] > 0) /* sums leave zeros out */
+            bits[i / 64] |= (uint64_t)1 << i % 64;
+    frugi_worker_close(&sender);
+    return status;
+}
+
+int frugi_supports_record(frugi_supports *s, const char *path, double density) {
+    frugi_source source = {0};
+    char config[128];
+    float *decoded = NULL;
+    snprintf(config, sizeof config, "feedback=none,select=exact,value=f32,density=%.10g%s", density,
+             density < FRUGI_PLAN_FEW ? ",block=4096" : "");
+    int status = frugi_source_load(&source, path, 1);
+    uint64_t n = source.length / BLOCK * BLOCK; /* what does not fill a block is left out */
+    if (status == FRUGI_EXIT_OK && n < 4096)
+        status = frugi_error("%s: %llu elements are too few to count", path, (unsigned long long)source.length);
+    if (status == FRUGI_EXIT_OK)
+        status = make_room(s, n, (uint32_t)source.steps);
+    if (status == FRUGI_EXIT_OK && !(decoded = malloc((size_t)n * sizeof *decoded)))
+        status = frugi_error("no memory for %llu elements", (unsigned long long)n);
+    for (uint32_t w = 0; w < source.steps && status == FRUGI_EXIT_OK; w++)
+        status = take_support(source.recorded + w * source.length, config, s, w, decoded);
+    free(decoded);
+    frugi_source_close(&source);
+    return status;
+}

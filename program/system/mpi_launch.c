@@ -1,0 +1,59 @@
+/*
+ * mpi_launch.c - `mpirun -n 8 frugrad train ...` works although frugrad itself is not linked with MPI, which most people do
+ * not have: launchers tell their processes how many there are, and then frugrad-mpi takes over. Without this, eight
+ * programs would each train alone and overwrite each other's files.
+ */
+#include "program/system/mpi_launch.h"
+
+#include "trainer/base/blas.h"
+#include "io/error.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What launchers tell their processes: Open MPI, and all that speak PMI (MPICH, Intel MPI). */
+static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", NULL};
+static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", NULL};
+
+/* The first variable of a list that is set; 0 without. */
+static long number_of(const char *const *names) {
+    for (; *names != NULL; names++)
+        if (getenv(*names) != NULL)
+            return strtol(getenv(*names), NULL, 10);
+    return 0;
+}
+
+void frugi_launch_limited(char **argv) {
+    if (frugi_blas_limit() != UINT64_MAX && getenv("OPENBLAS_NUM_THREADS") == NULL &&
+        setenv("OPENBLAS_NUM_THREADS", "1", 1) == 0)
+        execv("/proc/self/exe", argv);
+}
+
+int frugi_launch(char **argv) {
+    static const char name[] = "frugrad-mpi";
+    char path[PATH_MAX + sizeof name];
+    long count = number_of(sizes);
+    if (count <= 1)
+        return FRUGI_EXIT_OK;
+    ssize_t length = readlink("/proc/self/exe", path, PATH_MAX);
+    path[length > 0 ? length : 0] = '\0';
+    char *slash = strrchr(path, '/');
+    memcpy(slash != NULL ? slash + 1 : path, name, sizeof name);
+    execv(path, argv);
+    int cause = errno;
+    if (number_of(ranks) > 0) /* the first one speaks for all */
+        return FRUGI_EXIT_FAIL;
+    if (cause == ENOENT) {
+        frugi_error("started as %ld processes of an MPI job, but built without MPI: there is no %s", count, path);
+        frugi_hint("install it (Debian: apt-get install libopenmpi-dev openmpi-bin) and build again (make, or make "
+                   "install), which finds it; on one machine --workers %ld needs no MPI",
+                   count);
+    } else {
+        frugi_error("started as %ld processes of an MPI job, but cannot run %s: %s", count, path, strerror(cause));
+    }
+    return FRUGI_EXIT_FAIL;
+}

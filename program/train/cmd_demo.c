@@ -1,0 +1,226 @@
+/*
+ * cmd_demo.c - `frugrad demo`: the same model trained twice, with dense gradients and with FruGrad, and the two side by
+ * side. Each run is a `frugrad train` of its own, in a process of its own, so that memory is counted apart, and so that
+ * what is shown is what anybody can type.
+ */
+#include "program/commands.h"
+#include "io/files.h"
+#include "frugrad.h"
+#include "io/error.h"
+#include "io/status_line.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define DEBIAN_IMAGES "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz"
+
+extern char **environ;
+
+static const frugi_opt options[] = {
+    {"model", 'm', "MODEL", "lenet", "what to train: any model for images"},
+    {"data", 'd', "DIR", NULL, "data set [fashion-mnist where Debian's package is installed, otherwise builtin]"},
+    {"method", 0, "CONFIG", "frugrad", "what to compare with dense gradients"},
+    {"workers", 'w', "COUNT", "4", "workers, as threads"},
+    {"steps", 's', "COUNT", "1600", "steps of each run"},
+    {"schedule", 0, "TEXT", "cosine,warmup=200", "of the learning rate, in both runs"},
+    {"seed", 0, "NUMBER", "1", "of both runs"},
+    {NULL, 0, NULL, NULL, NULL},
+};
+
+/** One of the two runs. */
+typedef struct outcome {
+    const char *name, *method;
+    json_t *summary;
+} outcome;
+
+/* ---- one run ------------------------------------------------------------------------------ */
+
+/* Read a child's standard output to its end. The most it may be is far more than a summary. */
+static size_t read_output(int fd, char *dst, size_t cap) {
+    size_t used = 0;
+    while (used < cap) {
+        ssize_t got = read(fd, dst + used, cap - used);
+        if (got == 0 || (got < 0 && errno != EINTR))
+            break;
+        used += got > 0 ? (size_t)got : 0;
+    }
+    return used;
+}
+
+/* Start this program once more, with its standard output in a pipe and with signals as they usually are. */
+static int start(char *const argv[], int fd[2], pid_t *child) {
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t usual;
+    sigemptyset(&usual);
+    sigaddset(&usual, SIGINT);
+    sigaddset(&usual, SIGTERM);
+    if (pipe(fd) != 0)
+        return frugi_error("cannot make a pipe: %s", strerror(errno));
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, fd[1], STDOUT_FILENO);
+    posix_spawn_file_actions_addclose(&actions, fd[0]);
+    posix_spawn_file_actions_addclose(&actions, fd[1]);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigdefault(&attributes, &usual);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+    int cause = posix_spawn(child, "/proc/self/exe", &actions, &attributes, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    close(fd[1]);
+    if (cause == 0)
+        return FRUGI_EXIT_OK;
+    close(fd[0]);
+    return frugi_error("cannot start frugrad train: %s", strerror(cause));
+}
+
+static int wait_for(pid_t child) {
+    int state = 0;
+    while (waitpid(child, &state, 0) < 0)
+        if (errno != EINTR)
+            return frugi_error("lost the training process: %s", strerror(errno));
+    if (WIFEXITED(state))
+        return WEXITSTATUS(state);
+    return frugi_error("the training process was ended by signal %d", WTERMSIG(state));
+}
+
+static int train(char *const argv[], json_t **summary) {
+    static char output[1 << 16];
+    int fd[2];
+    pid_t child = 0;
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
+    sigaction(SIGINT, &ignore, &before); /* Ctrl-C is for the child, which says what becomes of it */
+    int status = start(argv, fd, &child);
+    if (status == FRUGI_EXIT_OK) {
+        size_t length = read_output(fd[0], output, sizeof output);
+        close(fd[0]);
+        status = wait_for(child);
+        *summary = status == FRUGI_EXIT_OK ? json_loadb(output, length, 0, NULL) : NULL;
+        if (status == FRUGI_EXIT_OK && *summary == NULL)
+            status = frugi_error("the training process printed no summary");
+    }
+    sigaction(SIGINT, &before, NULL);
+    return status;
+}
+
+static int play(const frugi_args *args, const char *data, outcome *run) {
+    /* Pictures as they are: with crops and flips a minute is too short to learn much. */
+    const char *const words[] = {
+        "frugrad",      "train",
+        "--model",      frugi_arg(args, "model"),
+        "--data",       data,
+        "--method",     run->method,
+        "--workers",    frugi_arg(args, "workers"),
+        "--steps",      frugi_arg(args, "steps"),
+        "--seed",       frugi_arg(args, "seed"),
+        "--schedule",   frugi_arg(args, "schedule"),
+        "--no-augment", "--json",
+        NULL,
+    };
+    printf("$");
+    for (size_t i = 0; words[i] != NULL; i++)
+        printf(" %s", words[i]);
+    printf("\n");
+    fflush(stdout);
+    return train((char *const *)(uintptr_t)words, &run->summary);
+}
+
+/* ---- side by side ----------------------------------------------------------------------------- */
+
+static double number(const outcome *run, const char *key) {
+    return json_number_value(json_object_get(run->summary, key));
+}
+
+static void row(const char *what, const char *a, const char *b, const char *remark) {
+    printf("  %-22s %12s %12s%s%s\n", what, a, b, remark[0] ? "   " : "", remark);
+}
+
+static void row_share(const char *what, const char *key, const outcome run[2], int decimals) {
+    char a[32], b[32];
+    snprintf(a, sizeof a, "%.*f %%", decimals, 100 * number(&run[0], key));
+    snprintf(b, sizeof b, "%.*f %%", decimals, 100 * number(&run[1], key));
+    row(what, a, b, "");
+}
+
+static void row_bytes(const char *what, const char *key, const outcome run[2], int compared) {
+    char a[32], b[32], text[64] = "";
+    double x = number(&run[0], key), y = number(&run[1], key);
+    if (compared && x > 0 && y > 0)
+        frugi_ratio_text(x, y, text, sizeof text);
+    row(what, frugi_bytes_text((uint64_t)x, a, sizeof a), frugi_bytes_text((uint64_t)y, b, sizeof b), text);
+}
+
+static void row_real(const char *what, const char *key, const outcome run[2], const char *format) {
+    char a[32], b[32];
+    snprintf(a, sizeof a, format, number(&run[0], key));
+    snprintf(b, sizeof b, format, number(&run[1], key));
+    row(what, a, b, "");
+}
+
+static void compare(const outcome run[2]) {
+    printf("\n");
+    row("", run[0].name, run[1].name, "");
+    row_share("accuracy (test)", "accuracy", run, 2);
+    row_real("loss (test)", "loss", run, "%.4f");
+    if (number(&run[0], "workers") > 1)
+        row_bytes("sent by each worker", "bytes_sent", run, 1);
+    else
+        row("sent", "nothing", "nothing", "a single worker exchanges nothing");
+    row_share("density", "density_mean", run, 2);
+    row_bytes("model state", "model_state_bytes", run, 1);
+    row_real("step (median)", "step_ms", run, "%.1f ms");
+    row_bytes("activations", "activation_bytes", run, 0);
+    row_bytes("peak memory", "peak_rss_bytes", run, 0);
+    printf("\n");
+}
+
+/* Before a minute of dense training. */
+static int check_method(const char *method) {
+    frug_config *config = NULL;
+    if (frug_config_create(method, &config) != FRUG_OK)
+        return frugi_config_error();
+    frug_config_destroy(config);
+    return FRUGI_EXIT_OK;
+}
+
+static int demo_run(const frugi_args *args) {
+    outcome run[2] = {{.name = "dense", .method = "dense"},
+                      {.name = frugi_arg(args, "method"), .method = frugi_arg(args, "method")}};
+    const char *data = frugi_arg(args, "data");
+    int status = check_method(run[1].method);
+    if (status != FRUGI_EXIT_OK)
+        return status;
+    if (data == NULL && access(DEBIAN_IMAGES, R_OK) == 0) {
+        data = "fashion-mnist";
+    } else if (data == NULL) {
+        data = "builtin";
+        printf("Fashion-MNIST is not installed (Debian: dataset-fashion-mnist); made-up images take its place.\n");
+    }
+    printf("One model, trained with dense gradients and with %s; each run sees the same samples.\n", run[1].name);
+    for (int i = 0; i < 2 && status == FRUGI_EXIT_OK; i++)
+        status = play(args, data, &run[i]);
+    if (status == FRUGI_EXIT_OK)
+        compare(run);
+    json_decref(run[0].summary);
+    json_decref(run[1].summary);
+    return status;
+}
+
+const frugi_command frugi_command_demo = {
+    .name = "demo",
+    .summary = "train a small model with dense gradients and with FruGrad, and compare",
+    .operands = "",
+    .about = "Trains for about a minute on two cores: Fashion-MNIST where it is installed, four workers, first with\n"
+             "dense gradients and then with FruGrad. Then it says what each sent, how good the models are, and what\n"
+             "time and memory they took.",
+    .options = options,
+    .run = demo_run,
+};

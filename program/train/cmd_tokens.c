@@ -1,0 +1,151 @@
+/*
+ * cmd_tokens.c - `frugrad tokens`: what a text is to a model. The tokenizer goes by what --tokens names: "bytes", a
+ * directory (GPT-2's BPE) or a file (WordPiece), as in `frugrad train`.
+ */
+#include "program/commands.h"
+#include "trainer/data/tokenizer.h"
+#include "trainer/data/wordpiece.h"
+#include "io/json.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const frugi_opt options[] = {
+    {"tokens", 0, "WHAT", "bytes",
+     "bytes, a directory with GPT-2's encoder.json and vocab.bpe, or a WordPiece vocabulary file"},
+    {"file", 'f', "FILE", NULL, "read the text from a file, - for standard input [TEXT, or standard input]"},
+    {"ids", 'i', NULL, NULL, "print the ids only, on one line"},
+    {"json", 'j', NULL, NULL, "print one JSON object"},
+    {NULL, 0, NULL, NULL, NULL},
+};
+
+/** A tokenizer of either kind, and what it made of the text. */
+typedef struct session {
+    frugi_tokens *tokens;    /* bytes, BPE; NULL: */
+    frugi_wordpiece *pieces; /* WordPiece */
+    uint32_t vocab;
+    frugi_ids ids;
+} session;
+
+static int open_tokenizer(const char *where, session *s) {
+    struct stat st;
+    int file = strcmp(where, "bytes") != 0 && stat(where, &st) == 0 && !S_ISDIR(st.st_mode);
+    int status = file ? frugi_wordpiece_open(where, &s->pieces) : frugi_tokens_open(where, &s->tokens);
+    if (status != FRUGI_EXIT_OK)
+        return status;
+    s->vocab = file ? frugi_wordpiece_vocab(s->pieces) : frugi_tokens_vocab(s->tokens);
+    s->ids.wide = s->vocab > UINT16_MAX + 1;
+    return FRUGI_EXIT_OK;
+}
+
+static int encode(session *s, const unsigned char *text, size_t len) {
+    frugi_wordpiece_cache cache = {0};
+    if (s->tokens != NULL)
+        return frugi_tokens_encode(s->tokens, text, len, &s->ids);
+    int bad = frugi_wordpiece_encode(s->pieces, &cache, text, len, &s->ids);
+    frugi_wordpiece_cache_free(&cache);
+    return bad ? frugi_error("not enough memory for the tokens of %zu bytes", len) : FRUGI_EXIT_OK;
+}
+
+static int read_text(const frugi_args *args, session *s) {
+    const char *file = frugi_arg(args, "file");
+    frugi_bytes bytes = {NULL, 0};
+    if (args->operand_count > 0 && file != NULL)
+        return frugi_usage_error("tokens: TEXT and --file both give a text; give one of them");
+    if (args->operand_count > 0)
+        return encode(s, (const unsigned char *)args->operand[0], strlen(args->operand[0]));
+    int status = frugi_file_read(file != NULL ? file : "-", &bytes);
+    if (status == FRUGI_EXIT_OK)
+        status = encode(s, bytes.data, bytes.len);
+    frugi_bytes_free(&bytes);
+    return status;
+}
+
+/* ---- out -------------------------------------------------------------------------------------------- */
+
+/* A piece so that it can be seen: what is not printable ASCII or a whole character of UTF-8 becomes \xNN. */
+static const char *piece_text(const session *s, int32_t id, char *dst, size_t cap) {
+    size_t len = 0, used = 0;
+    int rest = 0;
+    const unsigned char *piece = s->tokens != NULL ? frugi_tokens_piece(s->tokens, id, &len)
+                                                   : frugi_wordpiece_piece(s->pieces, (uint32_t)id, &len, &rest);
+    json_t *sound = len == 0 ? NULL : json_stringn((const char *)piece, len); /* NULL: not UTF-8 */
+    dst[0] = '\0';
+    if (rest)
+        used = (size_t)snprintf(dst, cap, "##");
+    for (size_t i = 0; i < len && used + 5 < cap; i++) {
+        int plain = piece[i] >= 0x80 ? sound != NULL : piece[i] >= ' ' && piece[i] != 0x7F;
+        used += (size_t)snprintf(dst + used, cap - used, plain ? "%c" : "\\x%02X", piece[i]);
+    }
+    json_decref(sound);
+    return dst;
+}
+
+static void print_ids(const session *s) {
+    for (size_t i = 0; i < s->ids.len; i++)
+        printf("%s%" PRId32, i > 0 ? " " : "", frugi_ids_at(&s->ids, i));
+    printf("\n");
+}
+
+static void print_table(const session *s) {
+    char piece[512];
+    for (size_t i = 0; i < s->ids.len; i++) {
+        int32_t id = frugi_ids_at(&s->ids, i);
+        printf("%8" PRId32 "  '%s'\n", id, piece_text(s, id, piece, sizeof piece));
+    }
+    printf("%zu token%s from a vocabulary of %" PRIu32 "\n", s->ids.len, s->ids.len == 1 ? "" : "s", s->vocab);
+}
+
+static int print_json(const session *s, const char *where) {
+    json_t *all = json_object(), *ids = json_array(), *pieces = json_array();
+    char piece[512];
+    for (size_t i = 0; i < s->ids.len; i++) {
+        int32_t id = frugi_ids_at(&s->ids, i);
+        json_array_append_new(ids, json_integer(id));
+        json_array_append_new(pieces, frugi_json_text(piece_text(s, id, piece, sizeof piece)));
+    }
+    json_object_set_new(all, "tokens", frugi_json_text(where));
+    json_object_set_new(all, "vocab", json_integer(s->vocab));
+    json_object_set_new(all, "count", json_integer((json_int_t)s->ids.len));
+    json_object_set_new(all, "ids", ids);
+    json_object_set_new(all, "pieces", pieces);
+    return frugi_json_print(all, JSON_COMPACT, stdout);
+}
+
+static int run(const frugi_args *args) {
+    session s = {0};
+    const char *where = frugi_arg(args, "tokens");
+    int status = frugi_arg_given(args, "ids") && frugi_arg_given(args, "json")
+                     ? frugi_usage_error("tokens: --ids and --json are two forms of one answer; give one of them")
+                     : open_tokenizer(where, &s);
+    if (status == FRUGI_EXIT_OK)
+        status = read_text(args, &s);
+    if (status == FRUGI_EXIT_OK && frugi_arg_given(args, "json"))
+        status = print_json(&s, where);
+    else if (status == FRUGI_EXIT_OK && frugi_arg_given(args, "ids"))
+        print_ids(&s);
+    else if (status == FRUGI_EXIT_OK)
+        print_table(&s);
+    frugi_ids_free(&s.ids);
+    frugi_tokens_close(s.tokens);
+    frugi_wordpiece_destroy(s.pieces);
+    return status;
+}
+
+const frugi_command frugi_command_tokens = {
+    .name = "tokens",
+    .summary = "show the tokens of a text, ids and pieces",
+    .operands = "[TEXT]",
+    .max_operands = 1,
+    .about = "Prints a line for each token: its id and the piece of text it stands for, with \\xNN for bytes that "
+             "cannot be\n"
+             "shown. Nothing is added: a BERT also gets [CLS] before and [SEP] after every sentence.\n"
+             "\n"
+             "  frugrad tokens --tokens gpt2/ \"The sea was\"\n"
+             "  frugrad tokens --tokens bert/vocab.txt --ids --file book.txt",
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,322 @@
+/*
+ * train_progress.c - a run while it goes on. On a terminal one line is redrawn at most ten times a second; elsewhere plain
+ * lines come every few seconds, with the first and the last step and every evaluation. Metrics get every step.
+ */
+#include "program/train/train_progress.h"
+
+#include "io/clock.h"
+#include "io/tensorboard.h"
+#include "io/json.h"
+#include "io/progress.h"
+#include "io/metrics.h"
+#include "io/status_line.h"
+#include "trainer/run/worker_group.h"
+#include "program/train/train_summary.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define REDRAW 0.1 /* seconds */
+#define REPEAT 5.0 /* between plain lines */
+
+enum { BAR_LEAST = 10, BAR_MOST = 30 };
+
+struct frugi_view {
+    const frugi_request *request;
+    const char *metrics_path, *events_path;
+    int quiet, terminal;
+    int alone;          /* a single worker, which exchanges nothing */
+    double last;        /* when something was shown */
+    frugi_meter *first; /* step, until it is done: the longest, and nothing is known of it */
+    frugi_metrics *metrics;
+    frugi_events *events;
+    int status;
+};
+
+static void end_first(frugi_view *v) {
+    frugi_meter_end(v->first);
+    v->first = NULL;
+}
+
+/* ---- the line ------------------------------------------------------------------------------ */
+
+/** A part of the line; where there is no room for all, those of the highest order go first. */
+typedef struct piece {
+    char text[64];
+    int order;
+} piece;
+
+enum { PIECES = 7 };
+
+static void describe_speed(const frugi_view *v, double speed, char *dst, size_t cap) {
+    char count[40];
+    const char *unit = frugi_request_unit(v->request);
+    if (speed >= 10 && speed < 1e15)
+        snprintf(dst, cap, "  %s %s/s", frugi_count_text((uint64_t)(speed + 0.5), count, sizeof count), unit);
+    else if (speed >= 0 && speed < 10)
+        snprintf(dst, cap, "  %.1f %s/s", speed, unit);
+}
+
+static void describe(const frugi_view *v, const frugi_progress *p, piece part[PIECES]) {
+    static const int order[PIECES] = {5, 1, 3, 6, 4, 7, 2};
+    char text[40];
+    for (int i = 0; i < PIECES; i++)
+        part[i] = (piece){.order = order[i]};
+    snprintf(part[0].text, sizeof part[0].text, "  epoch %.2f", p->epoch);
+    snprintf(part[1].text, sizeof part[1].text, "  loss %.*f", fabs(p->loss) < 10 ? 3 : 1, p->loss);
+    describe_speed(v, p->samples_per_second, part[2].text, sizeof part[2].text);
+    if (p->bytes_dense > 0)
+        snprintf(part[3].text, sizeof part[3].text, "  density %.1f %%", 100 * p->density);
+    if (p->bytes_dense > 0 && !v->alone) {
+        snprintf(part[4].text, sizeof part[4].text, "  sent %s", frugi_bytes_text(p->bytes_sent, text, sizeof text));
+        snprintf(part[5].text, sizeof part[5].text, " (%.1f %% of dense)",
+                 100 * (double)p->bytes_sent / (double)p->bytes_dense);
+    }
+    if (p->step < p->steps && isfinite(p->seconds_left))
+        snprintf(part[6].text, sizeof part[6].text, "  %s left", frugi_clock_text(p->seconds_left, text, sizeof text));
+}
+
+/* Join the parts that fit into `room` columns. */
+static void join(piece part[PIECES], size_t room, char *dst, size_t cap) {
+    size_t length = 0, used = 0;
+    for (int i = 0; i < PIECES; i++)
+        length += strlen(part[i].text);
+    for (int order = PIECES; order > 0 && length > room; order--)
+        for (int i = 0; i < PIECES; i++)
+            if (part[i].order == order) {
+                length -= strlen(part[i].text);
+                part[i].text[0] = '\0';
+            }
+    dst[0] = '\0';
+    for (int i = 0; i < PIECES && used < cap; i++)
+        used += (size_t)snprintf(dst + used, cap - used, "%s", part[i].text);
+}
+
+static void draw_bar(const frugi_view *v, const frugi_progress *p) {
+    piece part[PIECES];
+    char line[512], rest[400], bar[BAR_MOST + 1];
+    size_t width = frugi_show_width() - 1; /* the last column would wrap on some terminals */
+    double share = p->steps > 0 ? (double)p->step / (double)p->steps : 1;
+    size_t fixed = strlen("[] 100 %");
+    if (fixed + BAR_LEAST > width)
+        return;
+    describe(v, p, part);
+    size_t room = width - fixed - BAR_LEAST;
+    join(part, room < sizeof rest ? room : sizeof rest - 1, rest, sizeof rest);
+    size_t length = width - fixed - strlen(rest);
+    length = length > BAR_MOST ? BAR_MOST : length;
+    for (size_t i = 0; i < length; i++)
+        bar[i] = (double)i + 0.5 < share * (double)length ? '#' : '-';
+    bar[length] = '\0';
+    snprintf(line, sizeof line, "[%s] %3d %%%s", bar, (int)(100 * share), rest);
+    frugi_show_bar(line);
+}
+
+static void print_plain(const frugi_view *v, const frugi_progress *p) {
+    piece part[PIECES];
+    char rest[512];
+    describe(v, p, part);
+    join(part, sizeof rest, rest, sizeof rest);
+    frugi_show_line("step %" PRIu64 " of %" PRIu64 "%s", p->step, p->steps, rest);
+}
+
+/* ---- metrics ------------------------------------------------------------------------------------- */
+
+/** A number under its name, as both files have it. */
+typedef struct named {
+    const char *name;
+    double value;
+} named;
+
+/* Metrics that cannot be written are told once; the run goes on without them and fails at its end. */
+static void drop_metrics(frugi_view *v) {
+    frugi_metrics_close(v->metrics);
+    v->metrics = NULL;
+    v->status = FRUGI_EXIT_FAIL;
+}
+
+static void drop_events(frugi_view *v) {
+    frugi_events_close(v->events);
+    v->events = NULL;
+    v->status = FRUGI_EXIT_FAIL;
+}
+
+/* Numbers that have no value (NaN) are left out. The tag of TensorBoard is kind/name, which groups its plots. */
+static void record(frugi_view *v, const char *kind, uint64_t at, const named *numbers, size_t count) {
+    if (v->metrics != NULL) {
+        json_t *line = json_object();
+        json_object_set_new(line, "kind", json_string(kind));
+        json_object_set_new(line, "step", json_integer((json_int_t)at));
+        for (size_t i = 0; i < count; i++)
+            if (isfinite(numbers[i].value))
+                json_object_set_new(line, numbers[i].name, json_real(numbers[i].value));
+        if (frugi_metrics_put(v->metrics, line) != FRUGI_EXIT_OK)
+            drop_metrics(v);
+    }
+    for (size_t i = 0; i < count && v->events != NULL; i++) {
+        char tag[64];
+        snprintf(tag, sizeof tag, "%s/%s", kind, numbers[i].name);
+        if (isfinite(numbers[i].value) && frugi_events_scalar(v->events, tag, at, numbers[i].value) != FRUGI_EXIT_OK)
+            drop_events(v);
+    }
+}
+
+static void record_step(frugi_view *v, const frugi_progress *p) {
+    const named numbers[] = {
+        {"epoch", p->epoch},
+        {"loss", p->loss},
+        {"accuracy", p->right},
+        {"rate", p->rate},
+        {"gain", p->gain},
+        {"norm", p->norm},
+        {"clipped", p->clipped},
+        {"density", p->density},
+        {"bytes_sent", (double)p->bytes_sent},
+        {"bytes_dense", (double)p->bytes_dense},
+        {"seconds", p->seconds},
+        {"samples_per_second", p->samples_per_second},
+    };
+    record(v, "step", p->step, numbers, sizeof numbers / sizeof *numbers);
+}
+
+static void record_quality(frugi_view *v, const frugi_quality *q) {
+    const named numbers[] = {
+        {"loss", q->loss}, {"accuracy", q->accuracy}, {"perplexity", q->perplexity}, {"correlation", q->correlation},
+        {"f1", q->f1},     {"matthews", q->matthews},
+    };
+    record(v, frugi_split_name(q->split), q->step, numbers, sizeof numbers / sizeof *numbers);
+}
+
+/* How a batch is cut, because it changes how sums are rounded. */
+static void show_accumulate(const frugi_view *v, const frugi_report *r) {
+    char take[32], have[32];
+    uint64_t here = (uint64_t)frugi_team_local((int)r->workers);
+    if (r->accumulate_from == FRUGI_ACCUMULATE_CHOSEN)
+        frugi_show_line("--accumulate %" PRIu32 " (chosen: activations would take %s, %s are %s)", r->accumulate,
+                        frugi_bytes_text(r->activation_uncut * here, take, sizeof take),
+                        frugi_bytes_text(r->memory_free, have, sizeof have),
+                        v->request->job.memory_bytes > 0 ? "allowed by --memory" : "free");
+    else if (r->accumulate > 1)
+        frugi_show_line("--accumulate %" PRIu32 "%s", r->accumulate,
+                        r->accumulate_from == FRUGI_ACCUMULATE_RESUMED ? " (of the checkpoint)" : "");
+}
+
+/* ---- what the job calls ------------------------------------------------------------------------ */
+
+static void begin(void *ctx, const frugi_report *r, uint64_t resumed_at) {
+    frugi_view *v = ctx;
+    const frugi_job *job = &v->request->job;
+    char params[32], again[64] = "", setting[512];
+    v->alone = r->workers == 1;
+    if (!v->quiet) {
+        if (resumed_at > 0)
+            snprintf(again, sizeof again, ", going on after step %" PRIu64, resumed_at);
+        frugi_show_line("training %s (%s parameters) on %s: %" PRIu64 " steps of %" PRIu32 " x %" PRIu32 "%s",
+                        job->model, frugi_count_text(r->params, params, sizeof params), job->data, r->steps, r->workers,
+                        r->batch, again);
+        frugi_show_line("method %s, optimizer %s, exchange %s", frugi_request_method(v->request), r->optimizer,
+                        v->alone ? "none (one worker)" : r->algorithm);
+        frugi_show_line("%s", frugi_setting_text(job, r, setting, sizeof setting));
+        show_accumulate(v, r);
+    }
+    if (v->metrics_path != NULL && frugi_metrics_open(v->metrics_path, resumed_at, &v->metrics) != FRUGI_EXIT_OK)
+        drop_metrics(v);
+    v->first = frugi_meter_begin(0, "first step");
+    if (v->events_path != NULL && frugi_events_open(v->events_path, resumed_at, &v->events) != FRUGI_EXIT_OK)
+        drop_events(v);
+}
+
+static void step(void *ctx, const frugi_progress *p) {
+    frugi_view *v = ctx;
+    double t = frugi_seconds();
+    end_first(v);
+    record_step(v, p);
+    int last = p->step == p->steps;
+    if (!v->quiet && (last || v->last == 0 || t - v->last >= (v->terminal ? REDRAW : REPEAT))) {
+        v->last = t;
+        if (v->terminal)
+            draw_bar(v, p);
+        else
+            print_plain(v, p);
+    }
+}
+
+static void quality(void *ctx, const frugi_quality *q) {
+    frugi_view *v = ctx;
+    char text[64];
+    record_quality(v, q);
+    if (!v->quiet)
+        frugi_show_line("after step %" PRIu64 ": %s, loss %.4f on the %s split", q->step,
+                        frugi_quality_text(q, text, sizeof text), q->loss, frugi_split_name(q->split));
+}
+
+/* Tensors as rows of a picture: names once would be shorter, but a line should say all by itself. */
+static void layers(void *ctx, uint64_t at, const char *const *name, const double *share, size_t count) {
+    frugi_view *v = ctx;
+    if (v->metrics == NULL)
+        return;
+    json_t *line = json_object(), *names = json_array(), *shares = json_array();
+    for (size_t i = 0; i < count; i++) {
+        json_array_append_new(names, frugi_json_text(name[i]));
+        json_array_append_new(shares, frugi_json_real(share[i]));
+    }
+    json_object_set_new(line, "kind", json_string("layers"));
+    json_object_set_new(line, "step", json_integer((json_int_t)at));
+    json_object_set_new(line, "names", names);
+    json_object_set_new(line, "density", shares);
+    if (frugi_metrics_put(v->metrics, line) != FRUGI_EXIT_OK)
+        drop_metrics(v);
+}
+
+/* Whether metrics have a place, before the work begins: which of the lines there stay is known only when it does. */
+static int check_place(const char *path) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return frugi_error("%s: cannot write: %s", path, strerror(errno));
+    close(fd);
+    return FRUGI_EXIT_OK;
+}
+
+int frugi_view_open(const frugi_request *request, int quiet, const char *metrics, const char *tensorboard,
+                    frugi_view **view) {
+    if (quiet)
+        frugi_meter_off();
+    if (metrics != NULL && frugi_team_rank() == 0 && check_place(metrics) != FRUGI_EXIT_OK)
+        return FRUGI_EXIT_FAIL;
+    frugi_view *v = calloc(1, sizeof *v);
+    if (v == NULL)
+        return frugi_error("no memory");
+    *v = (frugi_view){.request = request,
+                      .quiet = quiet,
+                      .terminal = frugi_show_terminal(),
+                      .metrics_path = metrics,
+                      .events_path = tensorboard};
+    *view = v;
+    return FRUGI_EXIT_OK;
+}
+
+frugi_watch frugi_view_watch(frugi_view *view) {
+    const frugi_args *args = &view->request->args;
+    bool wanted = frugi_args_row(args->command, "metrics-layers", strlen("metrics-layers")) >= 0 &&
+                  frugi_arg_given(args, "metrics-layers");
+    return (frugi_watch){
+        .ctx = view, .begin = begin, .step = step, .quality = quality, .layers = wanted ? layers : NULL};
+}
+
+int frugi_view_close(frugi_view *v) {
+    if (v == NULL)
+        return FRUGI_EXIT_OK;
+    end_first(v);
+    frugi_show_clear();
+    int status = v->status;
+    frugi_metrics_close(v->metrics);
+    frugi_events_close(v->events);
+    free(v);
+    return status;
+}

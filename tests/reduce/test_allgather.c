@@ -1,0 +1,261 @@
+/*
+ * test_allgather.c - the all-gather in chunks: the same bits as frames made, swapped and added by hand, whatever
+ * the config; and no worker left waiting when a frame is damaged or the wire breaks half way.
+ */
+#include "support/thread_group.h"
+
+#include "comm/comm.h"
+
+#include <stdbool.h>
+
+#define STEPS    2u
+#define SMALL    701u  /* rows of the second matrix: three chunks */
+#define LARGE    2701u /* ten: more than are in hand at a time */
+#define CHUNK    ((1u << 18) + 4096u)
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+/* Two matrices and what travels dense, with a gap between; no part is a whole number of blocks. */
+static frug_layout *make_layout(uint64_t rows) {
+    const struct {
+        uint32_t ndim;
+        uint64_t rows, columns, skip;
+    } tensors[] = {{2, 301, 703, 0}, {1, 3001, 1, 0}, {2, 5, 5, 777}, {2, rows, 923, 0}, {1, 17, 1, 3}};
+    frug_layout *layout = NULL;
+    OK(frug_layout_create(&layout));
+    for (size_t i = 0; i < COUNT(tensors); i++) {
+        frug_tensor t = FRUG_TENSOR_INIT;
+        char name[2] = {(char)('a' + i), 0};
+        t.name = name;
+        t.ndim = tensors[i].ndim;
+        t.shape[0] = tensors[i].rows;
+        t.shape[1] = tensors[i].columns;
+        t.offset = frug_layout_elements(layout) + tensors[i].skip;
+        OK(frug_layout_add(layout, &t));
+    }
+    return layout;
+}
+
+typedef struct task {
+    const char *config;
+    const frug_layout *layout;
+    size_t n;
+    uint64_t first_step;
+    double told[CREW_MOST]; /* layers=sensitivity: of tensor 0 */
+    float *grad[CREW_MOST];
+    float *weights[CREW_MOST];
+    float *left[CREW_MOST];
+} task;
+
+static void start_task(task *t, int size) {
+    t->n = (size_t)frug_layout_elements(t->layout);
+    for (int i = 0; i < size; i++) {
+        uint64_t state = 77 * (uint64_t)i + 5;
+        t->grad[i] = test_malloc(t->n * sizeof(float));
+        for (size_t e = 0; e < t->n; e++)
+            t->grad[i][e] = next_float(&state);
+        t->weights[i] = test_calloc(t->n, sizeof(float));
+        t->left[i] = test_calloc(t->n, sizeof(float));
+        for (size_t e = 0; e < t->n; e++)
+            t->weights[i][e] = (float)(e % 97) * 0.01f;
+    }
+}
+
+static void end_task(task *t, int size) {
+    for (int i = 0; i < size; i++) {
+        test_free(t->grad[i]);
+        test_free(t->weights[i]);
+        test_free(t->left[i]);
+    }
+}
+
+static frug_status train(frug_comm *comm, void *shared) {
+    task *t = shared;
+    int rank = frug_comm_rank(comm);
+    frug_reducer *r = NULL;
+    frug_status status = crew_reducer(t->config, t->layout, 1, comm, &r);
+    if (status == FRUG_OK && t->told[rank] > 0)
+        status = frug_compressor_tell(frug_reducer_compressor(r), FRUG_SIGNAL_SENSITIVITY, 0, &t->told[rank], 1);
+    for (uint64_t s = 0; s < STEPS && status == FRUG_OK; s++)
+        status = frug_reduce_apply(r, t->first_step + s, 0, t->n, t->grad[rank], 0.25f, 0.125f, t->weights[rank]);
+    if (status == FRUG_OK)
+        status = frug_compressor_residual(frug_reducer_compressor(r), 0, t->n, t->left[rank]);
+    frug_reducer_destroy(r);
+    return status;
+}
+
+/* The same by hand: one frame each, all handed to frug_apply(). */
+static void check_by_hand(const task *t, int size) {
+    frug_compressor *c[CREW_MOST];
+    unsigned char *frame[CREW_MOST];
+    const void *frames[CREW_MOST];
+    size_t len[CREW_MOST];
+    float *weights = test_malloc(t->n * sizeof(float)), *left = test_malloc(t->n * sizeof(float));
+    for (size_t e = 0; e < t->n; e++)
+        weights[e] = (float)(e % 97) * 0.01f;
+    for (int i = 0; i < size; i++) {
+        frug_options options = FRUG_OPTIONS_INIT;
+        options.threads = 1;
+        options.source = (uint32_t)i;
+        c[i] = make_compressor(t->config, t->layout, &options);
+        if (t->told[i] > 0)
+            OK(frug_compressor_tell(c[i], FRUG_SIGNAL_SENSITIVITY, 0, &t->told[i], 1));
+    }
+    for (uint64_t s = 0; s < STEPS; s++) {
+        for (int i = 0; i < size; i++)
+            frames[i] = frame[i] = compress_range(c[i], t->first_step + s, 0, t->n, t->grad[i], &len[i]);
+        OK(frug_apply(c[0], frames, len, (size_t)size, 0.25f, 0.125f, 0, t->n, weights));
+        for (int i = 0; i < size; i++)
+            test_free(frame[i]);
+    }
+    for (int i = 0; i < size; i++) {
+        assert_same_bits(weights, t->weights[i], t->n * sizeof(float));
+        OK(frug_compressor_residual(c[i], 0, t->n, left));
+        assert_same_bits(left, t->left[i], t->n * sizeof(float));
+        frug_compressor_destroy(c[i]);
+    }
+    test_free(weights);
+    test_free(left);
+}
+
+static void run_and_compare(task t, int size) {
+    crew_member member[CREW_MOST];
+    start_task(&t, size);
+    crew(size, train, &t, 20, member);
+    for (int i = 0; i < size; i++)
+        if (member[i].status != FRUG_OK)
+            fail_msg("%s, rank %d of %d: %s", t.config, i, size, member[i].error);
+    check_by_hand(&t, size);
+    end_task(&t, size);
+}
+
+static void chunks_give_the_bits_of_whole_frames(void **state) {
+    (void)state;
+    static const struct {
+        const char *config;
+        int size;
+        uint64_t first_step;
+    } cases[] = {
+        {"frugrad", 1, 0},
+        {"frugrad", 3, 7},
+        {"residual=f32,feedback=plain", 4, 0},
+        {"density=0.3,index=auto,value=int8,block=1024", 2, 15},
+        {"feedback=dgc,residual=int4,value=int4", 2, 0},
+        {"warmup=1", 2, 0},                    /* one step that sends everything, and one that does not */
+        {"clip=0.5", 2, 0},                    /* the rest goes in one frame: a chunk has another norm, */
+        {"norm=follow", 2, 0},                 /* which also says how much leaves, */
+        {"segment=tensor,residual=f32", 2, 0}, /* and what competes is a tensor */
+    };
+    frug_layout *layout = make_layout(SMALL), *large = make_layout(LARGE);
+    run_and_compare((task){.config = "frugrad", .layout = large}, 2);
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        task t = {.config = cases[i].config, .layout = layout, .first_step = cases[i].first_step};
+        run_and_compare(t, cases[i].size);
+    }
+    frug_layout_destroy(layout);
+    frug_layout_destroy(large);
+}
+
+/* Told different things the workers send frames of different sizes, which no worker can know of another. */
+static void workers_that_send_unlike_amounts_still_agree(void **state) {
+    (void)state;
+    frug_layout *layout = make_layout(SMALL);
+    task t = {.config = "layers=sensitivity,residual=f32", .layout = layout, .told = {1, 0, 9}};
+    run_and_compare(t, 3);
+    frug_layout_destroy(layout);
+}
+
+/* ---- trouble half way ------------------------------------------------------------------ */
+
+typedef enum trouble { DAMAGED, BROKEN } trouble;
+
+typedef struct mishap {
+    task task;
+    trouble what;
+    int nth; /* of the frames that rank 1 receives or sends */
+} mishap;
+
+/* Rank 1's wire: the threads' own, but for one frame. One rank uses these, so nothing needs a lock. */
+static frug_transport sound;
+static int nth_received, nth_sent, received, sent;
+static const frug_message *victim;
+
+static frug_status test_and_damage(void *ctx, frug_message *m) {
+    frug_status status = sound.test(ctx, m);
+    if (status == FRUG_OK && m->done && m == victim) {
+        ((unsigned char *)m->data)[m->bytes / 2] ^= 4;
+        victim = NULL;
+    }
+    return status;
+}
+
+static frug_status post_or_break(void *ctx, frug_message *m) {
+    bool frame = m->bytes > 4096;
+    if (frame && m->sending && ++sent == nth_sent)
+        return FRUG_ERR_COMM;
+    if (frame && !m->sending && ++received == nth_received)
+        victim = m;
+    return sound.post(ctx, m);
+}
+
+static frug_status stumble(frug_comm *comm, void *shared) {
+    mishap *m = shared;
+    if (frug_comm_rank(comm) == 1) {
+        sound = comm->transport;
+        received = sent = 0;
+        nth_received = m->what == DAMAGED ? m->nth : -1;
+        nth_sent = m->what == BROKEN ? m->nth : -1;
+        comm->transport.test = test_and_damage;
+        comm->transport.post = post_or_break;
+    }
+    return train(comm, &m->task);
+}
+
+static void check_mishap(const mishap *m, const crew_member *member, int size) {
+    for (int i = 0; i < size; i++) {
+        frug_status expected = m->what == BROKEN ? FRUG_ERR_COMM : i == 1 ? FRUG_ERR_CHECKSUM : FRUG_ERR_REMOTE;
+        if (member[i].status != expected)
+            fail_msg("trouble %d with frame %d: rank %d gets %d: %s", (int)m->what, m->nth, i, (int)member[i].status,
+                     member[i].error);
+        if (m->what == DAMAGED && i != 1 && !strstr(member[i].error, "rank 1 failed at step 0"))
+            fail_msg("rank %d says '%s'", i, member[i].error);
+    }
+}
+
+/* Chunks are added one by one: those before the damaged one have been, it and those behind have not. */
+static void check_untouched(const mishap *m, int chunk) {
+    const float *w = m->task.weights[1];
+    size_t n = m->task.n, place = n / (n / CHUNK) * (size_t)chunk;
+    for (size_t e = place; e < n; e++)
+        if (w[e] != (float)(e % 97) * 0.01f)
+            fail_msg("element %zu of %zu was changed by a frame at or behind the damaged one", e, n);
+    assert_true(chunk == 0 || w[50] != 50 * 0.01f);
+}
+
+static void trouble_half_way_is_an_error_of_all_and_nobody_hangs(void **state) {
+    (void)state;
+    static const struct {
+        trouble what;
+        int nth;
+    } cases[] = {{DAMAGED, 1}, {DAMAGED, 19}, {BROKEN, 8}};
+    frug_layout *layout = make_layout(LARGE);
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        mishap m = {{.config = "frugrad", .layout = layout}, cases[i].what, cases[i].nth};
+        crew_member member[CREW_MOST];
+        start_task(&m.task, 3);
+        crew(3, stumble, &m, m.what == BROKEN ? 0.5 : 20, member);
+        check_mishap(&m, member, 3);
+        if (m.what == DAMAGED)
+            check_untouched(&m, (m.nth - 1) / 2); /* two frames a chunk */
+        end_task(&m.task, 3);
+    }
+    frug_layout_destroy(layout);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chunks_give_the_bits_of_whole_frames),
+        cmocka_unit_test(workers_that_send_unlike_amounts_still_agree),
+        cmocka_unit_test(trouble_half_way_is_an_error_of_all_and_nobody_hangs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

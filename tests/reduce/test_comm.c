@@ -1,0 +1,212 @@
+/* test_comm.c - bytes between workers by the public calls: pairs in order, everyone to everyone, and what is refused.
+ */
+#include "comm/comm.h"
+#include "support/thread_group.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#define LONG 300000u
+
+/* Rank r's byte i of message m. */
+static unsigned char byte_of(int r, size_t m, size_t i) {
+    return (unsigned char)((size_t)r * 31 + m * 7 + i * 13 + i / 251);
+}
+
+static size_t length_of(size_t m) {
+    static const size_t lengths[] = {0, 1, 48, 4097, LONG, 2};
+    return lengths[m];
+}
+
+#define MESSAGES 6u
+
+/* Every worker sends its messages to the next one and hears those of the one before; even ranks send first. */
+static frug_status pass_round(frug_comm *comm, void *shared) {
+    (void)shared;
+    int rank = frug_comm_rank(comm), size = frug_comm_size(comm), next = (rank + 1) % size;
+    int before = (rank + size - 1) % size;
+    unsigned char *data = malloc(LONG);
+    frug_status status = data ? FRUG_OK : FRUG_ERR_MEMORY;
+    for (int turn = 0; turn < 2; turn++)
+        for (size_t m = 0; m < MESSAGES && status == FRUG_OK; m++) {
+            size_t n = length_of(m);
+            int sending = turn == rank % 2;
+            for (size_t i = 0; i < n; i++)
+                data[i] = sending ? byte_of(rank, m, i) : 0;
+            status = sending ? frug_comm_send(comm, next, data, n) : frug_comm_receive(comm, before, data, n);
+            for (size_t i = 0; i < n && !sending && status == FRUG_OK; i++)
+                if (data[i] != byte_of(before, m, i))
+                    status = FRUG_ERR_MISMATCH;
+        }
+    free(data);
+    return status;
+}
+
+static void messages_arrive_whole_and_in_order(void **state) {
+    (void)state;
+    for (int size = 2; size <= 4; size += 2) { /* even: partners take turns */
+        crew_member member[CREW_MOST];
+        crew(size, pass_round, NULL, 20, member);
+        for (int i = 0; i < size; i++)
+            assert_int_equal(member[i].status, FRUG_OK);
+    }
+}
+
+static frug_status meet(frug_comm *comm, void *shared) {
+    (void)shared;
+    int rank = frug_comm_rank(comm), size = frug_comm_size(comm);
+    double mine[3], all[3 * CREW_MOST];
+    for (int round = 0; round < 20; round++) {
+        for (int k = 0; k < 3; k++)
+            mine[k] = 100 * round + 10 * rank + k;
+        frug_status status = frug_comm_gather(comm, mine, sizeof mine, all);
+        if (status == FRUG_OK)
+            status = frug_comm_gather(comm, NULL, 0, NULL); /* nothing to say: they only meet */
+        if (status != FRUG_OK)
+            return status;
+        for (int i = 0; i < size; i++)
+            for (int k = 0; k < 3; k++)
+                if (all[3 * i + k] != 100 * round + 10 * i + k)
+                    return FRUG_ERR_MISMATCH;
+    }
+    return FRUG_OK;
+}
+
+static void everyone_hears_everyone_in_rank_order(void **state) {
+    (void)state;
+    for (int size = 1; size <= 5; size++) {
+        crew_member member[CREW_MOST];
+        crew(size, meet, NULL, 20, member);
+        for (int i = 0; i < size; i++)
+            assert_int_equal(member[i].status, FRUG_OK);
+    }
+}
+
+/* ---- many ranks ---- */
+
+#define MANY 200
+
+/* Start-up and steps of a run in small: gathers of all ranks, and a frame of each to each of the others. */
+static frug_status meet_and_exchange(frug_comm *comm, void *shared) {
+    (void)shared;
+    enum { BYTES = 300 };
+    int rank = frug_comm_rank(comm), size = frug_comm_size(comm), all[MANY];
+    size_t n = 0;
+    frug_message *m = calloc(2 * MANY, sizeof *m);
+    unsigned char *in = calloc(MANY, BYTES), out[BYTES];
+    frug_status status = m && in ? FRUG_OK : FRUG_ERR_MEMORY;
+    for (int round = 0; round < 20 && status == FRUG_OK; round++) {
+        int mine = 1000 * round + rank;
+        status = frug_comm_gather(comm, &mine, sizeof mine, all);
+        for (int i = 0; i < size && status == FRUG_OK; i++)
+            status = all[i] == 1000 * round + i ? FRUG_OK : FRUG_ERR_MISMATCH;
+    }
+    for (size_t i = 0; i < BYTES; i++)
+        out[i] = byte_of(rank, 3, i);
+    for (int i = 1; i < size && status == FRUG_OK; i++) {
+        int peer = (rank + i) % size;
+        m[n++] = (frug_message){.peer = peer, .tag = 20, .data = in + (size_t)peer * BYTES, .bytes = BYTES};
+        m[n++] = (frug_message){.peer = peer, .tag = 20, .sending = 1, .data = out, .bytes = BYTES};
+    }
+    if (status == FRUG_OK)
+        status = frugi_comm_exchange(comm, m, n);
+    for (int p = 0; p < size && status == FRUG_OK; p++)
+        for (size_t i = 0; i < BYTES && p != rank; i++)
+            if (in[(size_t)p * BYTES + i] != byte_of(p, 3, i))
+                status = FRUG_ERR_MISMATCH;
+    free(m);
+    free(in);
+    return status;
+}
+
+/* One lock and a search through all messages took minutes for this; it takes a fraction of a second. CTest's limit of
+ * time is what fails. */
+static void many_ranks_meet(void **state) {
+    (void)state;
+    crew_member *member = test_calloc(MANY, sizeof *member);
+    frug_comm *comm[MANY];
+    OK(frug_comm_threads(MANY, comm));
+    for (int i = 0; i < MANY; i++) {
+        member[i] = (crew_member){.comm = comm[i], .work = meet_and_exchange};
+        assert_int_equal(pthread_create(&member[i].thread, NULL, crew_run, &member[i]), 0);
+    }
+    for (int i = 0; i < MANY; i++)
+        assert_int_equal(pthread_join(member[i].thread, NULL), 0);
+    for (int i = 0; i < MANY; i++) {
+        if (member[i].status != FRUG_OK)
+            fail_msg("rank %d: %s", i, member[i].error);
+        frug_comm_destroy(comm[i]);
+    }
+    test_free(member);
+}
+
+/* ---- a rank that does not come ---- */
+
+static frug_status all_but_rank_2(frug_comm *comm, void *shared) {
+    int mine = 0, all[CREW_MOST];
+    (void)shared;
+    return frug_comm_rank(comm) == 2 ? FRUG_OK : frug_comm_gather(comm, &mine, sizeof mine, all);
+}
+
+/* All give up at their own deadline: that one has given up is no sign of life for the next. */
+static void a_missing_rank_is_named(void **state) {
+    (void)state;
+    crew_member member[CREW_MOST];
+    struct timespec begin, end;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    crew(5, all_but_rank_2, NULL, 1, member);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    assert_true(end.tv_sec - begin.tv_sec <= 3); /* one after the other it would be four */
+    for (int i = 0; i < 5; i++) {
+        char want[64];
+        snprintf(want, sizeof want, "rank %d received nothing from rank 2 for 1 seconds", i);
+        assert_int_equal(member[i].status, i == 2 ? FRUG_OK : FRUG_ERR_COMM);
+        if (i != 2 && !strstr(member[i].error, want))
+            fail_msg("rank %d: '%s' lacks '%s'", i, member[i].error, want);
+    }
+}
+
+static frug_status differing_lengths(frug_comm *comm, void *shared) {
+    char mine[8] = "", all[8 * CREW_MOST];
+    (void)shared;
+    return frug_comm_gather(comm, mine, frug_comm_rank(comm) == 1 ? 8 : 4, all);
+}
+
+static void pieces_of_differing_length_are_an_error(void **state) {
+    (void)state;
+    crew_member member[CREW_MOST];
+    crew(3, differing_lengths, NULL, 20, member);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(member[i].status, FRUG_ERR_COMM);
+}
+
+static void what_cannot_be_sent_is_refused(void **state) {
+    (void)state;
+    frug_comm *comm[2];
+    char c = 0;
+    OK(frug_comm_threads(2, comm));
+    assert_int_equal(frug_comm_send(NULL, 1, &c, 1), FRUG_ERR_ARG);
+    assert_int_equal(frug_comm_send(comm[0], 0, &c, 1), FRUG_ERR_ARG);
+    assert_int_equal(frug_comm_send(comm[0], 2, &c, 1), FRUG_ERR_ARG);
+    assert_int_equal(frug_comm_receive(comm[0], -1, &c, 1), FRUG_ERR_ARG);
+    assert_int_equal(frug_comm_receive(comm[0], 1, NULL, 1), FRUG_ERR_ARG);
+    assert_int_equal(frug_comm_gather(comm[0], NULL, 1, &c), FRUG_ERR_ARG);
+    assert_int_equal(frug_comm_gather(comm[0], &c, SIZE_MAX / 2 + 1, &c), FRUG_ERR_ARG);
+    OK(frug_comm_set_deadline(comm[0], 0.05));
+    assert_int_equal(frug_comm_receive(comm[0], 1, &c, 1), FRUG_ERR_COMM); /* nobody sends */
+    assert_non_null(strstr(frug_last_error(), "rank 1"));
+    frug_comm_destroy(comm[0]);
+    frug_comm_destroy(comm[1]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_arrive_whole_and_in_order),
+        cmocka_unit_test(everyone_hears_everyone_in_rank_order),
+        cmocka_unit_test(many_ranks_meet),
+        cmocka_unit_test(a_missing_rank_is_named),
+        cmocka_unit_test(pieces_of_differing_length_are_an_error),
+        cmocka_unit_test(what_cannot_be_sent_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,141 @@
+/* test_partial_sums.c - a sum in place is what the same exchange adds to nothing, for every algorithm; gaps keep their
+ * bits. */
+#include "support/thread_group.h"
+
+#include "reduce/reducer.h"
+
+#define STEPS 2u
+#define GAP   37u
+
+/* The second one cuts long ranges into chunks. */
+static const char *const configs[] = {
+    "reduce=dense",
+    "reduce=gather,residual=f32",
+    "reduce=gather,segment=tensor,residual=f32",
+    "reduce=gather,segment=tensor,unit=row,residual=f32",
+    "reduce=split,down=1,residual=f32",
+    "reduce=split,down=union,residual=f32,segment=tensor",
+    "reduce=tree,residual=f32",
+    "reduce=shared,residual=f32,value=f32",
+    "reduce=nodes,node=2,residual=f32",
+};
+
+/** Tensors with gaps before, between and after them; with 540 rows long enough for the chunks of reduce=gather. */
+static frug_layout *gappy(uint64_t rows) {
+    const uint64_t shape[][2] = {{rows, 1000}, {1, 3}, {64, 256}, {17, 33}};
+    static const char *const name[] = {"long", "short", "even", "odd"};
+    frug_layout *layout = NULL;
+    OK(frug_layout_create(&layout));
+    uint64_t at = GAP;
+    for (size_t i = 0; i < 4; i++, at += GAP) {
+        frug_tensor t = FRUG_TENSOR_INIT;
+        t.name = name[i];
+        t.ndim = 2;
+        t.shape[0] = shape[i][0];
+        t.shape[1] = shape[i][1];
+        t.offset = at;
+        OK(frug_layout_add(layout, &t));
+        at += shape[i][0] * shape[i][1];
+    }
+    return layout;
+}
+
+typedef struct task {
+    const char *config;
+    const frug_layout *layout;
+    size_t n;
+    int in_place;
+    float *grad[CREW_MOST][STEPS], *sum[CREW_MOST][STEPS];
+    uint64_t memory; /* of rank 0's rooms, bytes */
+} task;
+
+static frug_status train(frug_comm *comm, void *shared) {
+    task *t = shared;
+    int rank = frug_comm_rank(comm);
+    frug_reducer *r = NULL;
+    frug_status status = crew_reducer(t->config, t->layout, 0, comm, &r);
+    for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++)
+        status = t->in_place ? frug_reduce_sum(r, step, 0, t->n, t->grad[rank][step], -0.5f)
+                             : frug_reduce_add(r, step, 0, t->n, t->grad[rank][step], -0.5f, t->sum[rank][step]);
+    if (rank == 0 && r)
+        t->memory = r->mine.bytes + r->theirs.bytes;
+    frug_reducer_destroy(r);
+    return status;
+}
+
+static void run(task *t, int size) {
+    crew_member member[CREW_MOST];
+    for (int i = 0; i < size; i++)
+        for (uint64_t s = 0; s < STEPS; s++) {
+            t->grad[i][s] = bell_array(t->n, 10 * (uint64_t)i + s + 1);
+            t->sum[i][s] = test_calloc(t->n, sizeof(float));
+        }
+    crew(size, train, t, 20, member);
+    for (int i = 0; i < size; i++)
+        if (member[i].status != FRUG_OK)
+            fail_msg("%s, rank %d of %d: %s", t->config, i, size, member[i].error);
+}
+
+static void end(task *t, int size) {
+    for (int i = 0; i < size; i++)
+        for (uint64_t s = 0; s < STEPS; s++) {
+            test_free(t->grad[i][s]);
+            test_free(t->sum[i][s]);
+        }
+}
+
+/* What a sum in place must leave: the sums where tensors are, the gradient where none is. */
+static void compare(const task *add, const task *sum, int rank, uint64_t step) {
+    float *expected = test_malloc(add->n * sizeof *expected);
+    float *before = bell_array(add->n, 10 * (uint64_t)rank + step + 1);
+    memcpy(expected, before, add->n * sizeof *expected);
+    for (size_t i = 0; i < frug_layout_count(add->layout); i++) {
+        frug_tensor t = FRUG_TENSOR_INIT;
+        OK(frug_layout_get(add->layout, i, &t));
+        memcpy(expected + t.offset, add->sum[rank][step] + t.offset, t.shape[0] * t.shape[1] * sizeof *expected);
+    }
+    assert_same_bits(sum->grad[rank][step], expected, add->n * sizeof *expected);
+    test_free(before);
+    test_free(expected);
+}
+
+static void a_sum_in_place_is_what_would_be_added_to_nothing(void **state) {
+    (void)state;
+    static const int sizes[] = {1, 4};
+    for (size_t c = 0; c < sizeof configs / sizeof *configs; c++) {
+        frug_layout *layout = gappy(c == 1 ? 540 : 20);
+        for (size_t k = 0; k < 2; k++) {
+            task add = {.config = configs[c], .layout = layout, .n = frug_layout_elements(layout)}, sum = add;
+            if (sizes[k] == 1 && strstr(configs[c], "nodes"))
+                continue;
+            sum.in_place = 1;
+            run(&add, sizes[k]);
+            run(&sum, sizes[k]);
+            for (int i = 0; i < sizes[k]; i++)
+                for (uint64_t s = 0; s < STEPS; s++)
+                    compare(&add, &sum, i, s);
+            end(&add, sizes[k]);
+            end(&sum, sizes[k]);
+        }
+        frug_layout_destroy(layout);
+    }
+}
+
+/* Of the bucket a ring needs one worker's part, and what lies in gaps. */
+static void a_dense_sum_in_place_holds_no_second_copy(void **state) {
+    (void)state;
+    frug_layout *layout = gappy(20);
+    task t = {.config = "reduce=dense", .layout = layout, .n = frug_layout_elements(layout), .in_place = 1};
+    run(&t, 4);
+    assert_true(t.memory <= (t.n / 4 + 1 + 4 * GAP) * sizeof(float));
+    end(&t, 4);
+    frug_layout_destroy(layout);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_sum_in_place_is_what_would_be_added_to_nothing),
+        cmocka_unit_test(a_dense_sum_in_place_holds_no_second_copy),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

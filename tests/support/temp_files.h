@@ -1,0 +1,88 @@
+/* temp_files.h - for tests of data sets: files in a temporary directory, what was said on stderr, where real data lie.
+ */
+#ifndef FRUG_TEST_TEMP_FILES_H
+#define FRUG_TEST_TEMP_FILES_H
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PLACE_MAX = 512 };
+
+/** Make a directory whose last part is `name`, in one of its own. */
+static inline void place_make(char place[PLACE_MAX], const char *name) {
+    char root[] = "/tmp/frugrad-test-XXXXXX";
+    assert_non_null(mkdtemp(root));
+    snprintf(place, PLACE_MAX, "%s/%s", root, name);
+    assert_int_equal(mkdir(place, 0700), 0);
+}
+
+static inline void place_write(const char *place, const char *name, const void *data, size_t len) {
+    char path[2 * PLACE_MAX];
+    snprintf(path, sizeof path, "%s/%s", place, name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, len, file), len);
+    assert_int_equal(fclose(file), 0);
+}
+
+static inline void place_text(const char *place, const char *name, const char *text) {
+    place_write(place, name, text, strlen(text));
+}
+
+/** Remove the directory, the files in it and the one around it. */
+static inline void place_remove(char place[PLACE_MAX]) {
+    char path[2 * PLACE_MAX];
+    DIR *dir = opendir(place);
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        snprintf(path, sizeof path, "%s/%s", place, entry->d_name);
+        if (entry->d_name[0] != '.')
+            unlink(path);
+    }
+    closedir(dir);
+    rmdir(place);
+    *strrchr(place, '/') = '\0';
+    rmdir(place);
+}
+
+/** Catch stderr between these two; the second gives what was said. */
+typedef struct caught {
+    int saved;
+    FILE *to;
+    char text[1024];
+} caught;
+
+static inline void catch_begin(caught *c) {
+    fflush(stderr);
+    c->saved = dup(STDERR_FILENO);
+    c->to = tmpfile();
+    assert_non_null(c->to);
+    dup2(fileno(c->to), STDERR_FILENO);
+}
+
+static inline const char *catch_end(caught *c) {
+    fflush(stderr);
+    dup2(c->saved, STDERR_FILENO);
+    close(c->saved);
+    rewind(c->to);
+    c->text[fread(c->text, 1, sizeof c->text - 1, c->to)] = '\0';
+    fclose(c->to);
+    return c->text;
+}
+
+/** A path below the real data, or NULL (after saying so) where they are not installed. */
+static inline const char *real_data(const char *below, char path[PLACE_MAX]) {
+    const char *root = getenv("FRUGRAD_DATA");
+    snprintf(path, PLACE_MAX, "%s/%s", root != NULL ? root : FRUG_TEST_DIR "/../../shared/data", below);
+    if (access(path, R_OK) == 0)
+        return path;
+    print_message("not here: %s (set FRUGRAD_DATA)\n", path);
+    return NULL;
+}
+
+#endif

@@ -1,0 +1,59 @@
+/* thread_group.h - several workers in one process: each a thread with its own end of a group. */
+#ifndef FRUG_TEST_THREAD_GROUP_H
+#define FRUG_TEST_THREAD_GROUP_H
+
+#include "support/assertions.h"
+
+#include <pthread.h>
+
+#define CREW_MOST 16
+
+/** What one worker does; a worker must not fail a cmocka assertion (it is not the test's thread) but return a status.
+ */
+typedef frug_status crew_fn(frug_comm *comm, void *shared);
+
+typedef struct crew_member {
+    pthread_t thread;
+    frug_comm *comm;
+    crew_fn *work;
+    void *shared;
+    frug_status status;
+    char error[512];
+} crew_member;
+
+static inline void *crew_run(void *arg) {
+    crew_member *m = arg;
+    m->status = m->work(m->comm, m->shared);
+    strncpy(m->error, frug_last_error(), sizeof m->error - 1);
+    return NULL;
+}
+
+/** Let `size` workers do their work; status and error of each are in member[] afterwards. */
+static inline void crew(int size, crew_fn *work, void *shared, double deadline, crew_member *member) {
+    frug_comm *comm[CREW_MOST];
+    OK(frug_comm_threads(size, comm));
+    for (int i = 0; i < size; i++) {
+        member[i] = (crew_member){.comm = comm[i], .work = work, .shared = shared};
+        OK(frug_comm_set_deadline(comm[i], deadline));
+        assert_int_equal(pthread_create(&member[i].thread, NULL, crew_run, &member[i]), 0);
+    }
+    for (int i = 0; i < size; i++)
+        assert_int_equal(pthread_join(member[i].thread, NULL), 0);
+    for (int i = 0; i < size; i++)
+        frug_comm_destroy(comm[i]);
+}
+
+/** What a worker begins with: a reducer with so many threads of its own, 0 for the library's choice. */
+static inline frug_status crew_reducer(const char *text, const frug_layout *layout, int threads, frug_comm *comm,
+                                       frug_reducer **r) {
+    frug_config *config = NULL;
+    frug_options options = FRUG_OPTIONS_INIT;
+    options.threads = threads;
+    frug_status status = frug_config_create(text, &config);
+    if (status == FRUG_OK)
+        status = frug_reducer_create(config, layout, &options, comm, r);
+    frug_config_destroy(config);
+    return status;
+}
+
+#endif

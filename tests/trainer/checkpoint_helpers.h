@@ -1,0 +1,157 @@
+/* checkpoint_helpers.h - what the tests of checkpoints share: a small model, a worker's state, a directory of its own.
+ */
+#ifndef FRUG_TEST_CHECKPOINT_HELPERS_H
+#define FRUG_TEST_CHECKPOINT_HELPERS_H
+
+#include "trainer/checkpoint/checkpoint.h"
+#include "support/assertions.h"
+#include "trainer/base/counted_alloc.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct sample_state {
+    frugi_state state;
+    frug_layout *layout;
+} sample_state;
+
+/** Two matrices, a bias and running statistics; numbers by the seed. NULL without memory. No cmocka: for threads. */
+static inline frugi_graph *sample_graph(uint64_t seed) {
+    frugi_graph *g = frugi_graph_create(1, 1);
+    uint64_t random = seed * 0x9e3779b97f4a7c15u + 1;
+    if (!g)
+        return NULL;
+    frugi_param_add(g, "layer1.weight", FRUG_ROLE_LINEAR, 2, (const uint64_t[]){40, 50}, FRUGI_INIT_NORMAL, 0.1f);
+    frugi_param_add(g, "layer1.bias", FRUG_ROLE_BIAS, 1, (const uint64_t[]){41}, FRUGI_INIT_ZERO, 0);
+    frugi_param_add(g, "fc.weight", FRUG_ROLE_LINEAR, 2, (const uint64_t[]){10, 41}, FRUGI_INIT_NORMAL, 0.1f);
+    frugi_buffer *b = frugi_buffer_add(g, "bn.running_mean", 5, 0.0f);
+    g->weights = frugi_hold(FRUGI_USE_WEIGHTS, (size_t)g->elements * sizeof *g->weights);
+    if (g->broken || !g->weights) {
+        frugi_graph_destroy(g);
+        return NULL;
+    }
+    for (frugi_param *p = g->params; p; p = p->next)
+        p->w = g->weights + p->tensor.offset;
+    frugi_graph_init(g, seed);
+    for (size_t i = 0; i < b->count; i++)
+        b->data[i] = next_float(&random);
+    return g;
+}
+
+static inline void close_state(sample_state *s) {
+    frug_optimizer_destroy(s->state.optimizer);
+    frug_compressor_destroy(s->state.compressor);
+    frug_layout_destroy(s->layout);
+    frugi_graph_destroy(s->state.graph);
+}
+
+/** A worker with everything; false, and nothing to close, where it cannot be made. */
+static inline bool open_state(frug_comm *comm, uint64_t seed, const char *method, sample_state *s) {
+    frug_config *config = NULL;
+    frug_options options = FRUG_OPTIONS_INIT;
+    options.threads = 1;
+    options.source = (uint32_t)frug_comm_rank(comm);
+    *s = (sample_state){{comm, sample_graph(seed), NULL, NULL}, NULL};
+    bool good = s->state.graph && frugi_graph_layout(s->state.graph, &s->layout) == 0 &&
+                frug_config_create(method, &config) == FRUG_OK &&
+                frug_compressor_create(config, s->layout, &options, &s->state.compressor) == FRUG_OK &&
+                frug_optimizer_create("sgd:momentum=0.9", s->layout, NULL, &s->state.optimizer) == FRUG_OK;
+    frug_config_destroy(config);
+    if (!good)
+        close_state(s);
+    return good;
+}
+
+/** A step without an exchange: something is left behind, and the optimiser has momentum. */
+static inline bool step_alone(sample_state *s, uint64_t step, uint64_t seed) {
+    static const size_t most = 1 << 16;
+    size_t n = (size_t)s->state.graph->elements, len;
+    float *grad = malloc(n * sizeof *grad);
+    unsigned char *frame = malloc(most);
+    uint64_t random = seed * 0x9e3779b97f4a7c15u + step + 1;
+    bool good = grad && frame;
+    for (size_t i = 0; i < n && good; i++)
+        grad[i] = next_bell(&random);
+    for (frugi_param *p = s->state.graph->params; p && good; p = p->next) {
+        uint64_t begin = p->tensor.offset, count = p->rows * p->cols;
+        good = frug_compress(s->state.compressor, step, begin, count, grad + begin, frame, most, &len) == FRUG_OK &&
+               frug_optimizer_step(s->state.optimizer, step, begin, count, grad + begin, 0.01,
+                                   s->state.graph->weights + begin) == FRUG_OK;
+    }
+    free(grad);
+    free(frame);
+    return good;
+}
+
+/** The whole residual. */
+static inline bool residual_of(const sample_state *s, float *dst) {
+    for (frugi_param *p = s->state.graph->params; p; p = p->next)
+        if (frug_compressor_residual(s->state.compressor, p->tensor.offset, p->rows * p->cols,
+                                     dst + p->tensor.offset) != FRUG_OK)
+            return false;
+    return true;
+}
+
+/** A new directory under $TMPDIR; remove_folder() takes it away with the files in it. */
+static inline char *make_folder(char *path, size_t cap) {
+    const char *tmp = getenv("TMPDIR");
+    snprintf(path, cap, "%s/frugrad-test-XXXXXX", tmp ? tmp : "/tmp");
+    assert_non_null(mkdtemp(path));
+    return path;
+}
+
+static inline size_t count_files(const char *folder, const char *prefix) {
+    DIR *dir = opendir(folder);
+    size_t count = 0;
+    for (struct dirent *e; dir && (e = readdir(dir)) != NULL;)
+        count += strncmp(e->d_name, prefix, strlen(prefix)) == 0;
+    if (dir)
+        closedir(dir);
+    return count;
+}
+
+static inline void remove_folder(const char *folder) {
+    char path[4096 + 256];
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) {
+            snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+            unlink(path);
+        }
+    }
+    if (dir)
+        closedir(dir);
+    rmdir(folder);
+}
+
+/* What was said on stderr, to look for words in it. A pipe, because files may be what there is no room for. */
+typedef struct overheard {
+    int saved, read_end;
+    char text[8192];
+} overheard;
+
+static inline void listen_to_errors(overheard *o) {
+    int ends[2];
+    fflush(stderr);
+    o->saved = dup(STDERR_FILENO);
+    assert_int_equal(pipe(ends), 0);
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[1]);
+    o->read_end = ends[0];
+}
+
+static inline void stop_listening(overheard *o) {
+    size_t len = 0;
+    fflush(stderr);
+    dup2(o->saved, STDERR_FILENO);
+    close(o->saved);
+    const size_t room = sizeof o->text - 1;
+    for (ssize_t got; len < room && (got = read(o->read_end, o->text + len, room - len)) > 0;)
+        len += (size_t)got;
+    o->text[len] = '\0';
+    close(o->read_end);
+}
+
+#endif

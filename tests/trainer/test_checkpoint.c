@@ -1,0 +1,553 @@
+/*
+ * test_checkpoint.c - a run on disk: everything comes back bit for bit; damage is noticed and passed over; a full disk,
+ * a kill and a change of the number of workers lose nothing.
+ *
+ * Seeds are fixed but for the moments at which writers are killed, which are the machine's.
+ */
+#include "trainer/checkpoint_helpers.h"
+#include "support/thread_group.h"
+#include "io/files.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <utime.h>
+
+static char folder[256];
+
+static int set_up(void **state) {
+    (void)state;
+    make_folder(folder, sizeof folder);
+    frugi_files_start(); /* small limits on files become errors */
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    remove_folder(folder);
+    return 0;
+}
+
+static void name_of(uint64_t step, char *path, size_t cap) {
+    snprintf(path, cap, "%s/step-%09" PRIu64 ".safetensors", folder, step);
+}
+
+static int write_later(const sample_state *s, uint64_t generation, uint64_t step, uint32_t keep) {
+    json_t *facts = json_pack("{s:s, s:s}", "model", "mlp", "seed", "17");
+    int code = frugi_checkpoint_write(folder, keep, generation, step, &s->state, facts, NULL, 0);
+    json_decref(facts);
+    return code;
+}
+
+static int write_step(const sample_state *s, uint64_t step, uint32_t keep) {
+    return write_later(s, 0, step, keep);
+}
+
+static int open_and_restore(const char *path, const sample_state *s, uint64_t *step, bool *redistributed) {
+    frugi_checkpoint *checkpoint = NULL;
+    json_t *facts = NULL;
+    int code = frugi_checkpoint_open(path, s->state.comm, &checkpoint, &facts, step);
+    if (code != 0)
+        return code;
+    const char *seed = json_string_value(json_object_get(facts, "seed"));
+    code = seed != NULL && strcmp(seed, "17") == 0 ? frugi_checkpoint_restore(checkpoint, &s->state, redistributed) : 3;
+    frugi_checkpoint_close(checkpoint);
+    return code;
+}
+
+static bool same_states(const sample_state *a, const sample_state *b) {
+    size_t n = (size_t)a->state.graph->elements, have = frug_compressor_state_size(a->state.compressor), len_a, len_b;
+    size_t more = frug_optimizer_state_size(a->state.optimizer);
+    unsigned char *x = malloc(have + more), *y = malloc(have + more);
+    bool same = x && y && memcmp(a->state.graph->weights, b->state.graph->weights, n * sizeof(float)) == 0 &&
+                memcmp(a->state.graph->buffers->data, b->state.graph->buffers->data, 5 * sizeof(float)) == 0 &&
+                frug_compressor_save(a->state.compressor, x, have, &len_a) == FRUG_OK &&
+                frug_compressor_save(b->state.compressor, y, have, &len_b) == FRUG_OK && len_a == len_b &&
+                frug_optimizer_save(a->state.optimizer, x + have, more, &len_a) == FRUG_OK &&
+                frug_optimizer_save(b->state.optimizer, y + have, more, &len_b) == FRUG_OK && len_a == len_b &&
+                memcmp(x, y, have + more) == 0;
+    free(x);
+    free(y);
+    return same;
+}
+
+/* A crew's worker: write, take up in a fresh worker, compare, go on a step, compare again. */
+static frug_status round_trip(frug_comm *comm, void *shared) {
+    sample_state a, b;
+    uint64_t step = 0, rank = (uint64_t)frug_comm_rank(comm);
+    bool redistributed = true, good = true;
+    (void)shared;
+    if (!open_state(comm, 3, "frugrad,min_size=1", &a))
+        return FRUG_ERR_MEMORY;
+    if (!open_state(comm, 4, "frugrad,min_size=1", &b)) {
+        close_state(&a);
+        return FRUG_ERR_MEMORY;
+    }
+    a.state.graph->buffers->data[0] = (float)rank; /* running statistics are every worker's own */
+    for (uint64_t i = 0; i < 3 && good; i++)
+        good = step_alone(&a, i, 100 + rank);
+    /* All workers have the same weights; here each has stepped alone, so make them the same again. */
+    for (frugi_param *p = a.state.graph->params; p; p = p->next)
+        for (size_t i = 0; i < p->rows * p->cols; i++)
+            p->w[i] = (float)(p->tensor.offset + i) * 0.5f;
+    good = good && write_step(&a, 3, 2) == 0 && open_and_restore(folder, &b, &step, &redistributed) == 0 && step == 3 &&
+           !redistributed;
+    /* The optimiser's state is worker 0's; give this worker's own back before comparing. */
+    if (good && rank > 0) {
+        size_t len, size = frug_optimizer_state_size(b.state.optimizer);
+        void *blob = malloc(size);
+        good = blob && frug_optimizer_save(b.state.optimizer, blob, size, &len) == FRUG_OK &&
+               frug_optimizer_restore(a.state.optimizer, blob, len) == FRUG_OK;
+        free(blob);
+    }
+    good = good && same_states(&a, &b) && step_alone(&a, 3, 100 + rank) && step_alone(&b, 3, 100 + rank) &&
+           same_states(&a, &b);
+    close_state(&a);
+    close_state(&b);
+    return good ? FRUG_OK : FRUG_ERR_ARG;
+}
+
+static void everything_comes_back_bit_for_bit(void **state) {
+    static const int sizes[] = {1, 2, 5};
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        crew_member member[CREW_MOST];
+        crew(sizes[i], round_trip, NULL, 20.0, member);
+        for (int r = 0; r < sizes[i]; r++)
+            if (member[r].status != FRUG_OK)
+                fail_msg("worker %d of %d: %s", r, sizes[i], member[r].error);
+        remove_folder(folder);
+        assert_int_equal(mkdir(folder, 0777), 0);
+    }
+}
+
+static void alone(frug_comm **comm, sample_state *s, uint64_t seed) {
+    OK(frug_comm_self(comm));
+    assert_true(open_state(*comm, seed, "frugrad,min_size=1", s));
+    assert_true(step_alone(s, 0, seed));
+}
+
+static void not_alone(frug_comm *comm, sample_state *s) {
+    close_state(s);
+    frug_comm_destroy(comm);
+}
+
+static void old_ones_go_and_directories_are_made(void **state) {
+    frug_comm *comm;
+    sample_state s;
+    char deep[300], path[400];
+    overheard said;
+    (void)state;
+    alone(&comm, &s, 1);
+    for (uint64_t step = 10; step <= 50; step += 10)
+        assert_int_equal(write_step(&s, step, 2), 0);
+    assert_int_equal(count_files(folder, "step-"), 2);
+    name_of(40, path, sizeof path);
+    assert_int_equal(access(path, R_OK), 0);
+    listen_to_errors(&said);
+    assert_int_equal(write_later(&s, 1, 20, 1), 0); /* another run, back in time: later ones are not its to remove */
+    stop_listening(&said);
+    assert_non_null(strstr(said.text, "step 50"));
+    assert_int_equal(count_files(folder, "step-"), 3);
+    listen_to_errors(&said);
+    assert_int_equal(write_later(&s, 1, 30, 1), 0); /* which it says once */
+    stop_listening(&said);
+    assert_null(strstr(said.text, "step 50"));
+    assert_int_equal(count_files(folder, "step-"), 3); /* 20 has gone */
+    snprintf(deep, sizeof deep, "%s/a/b", folder);
+    assert_int_equal(frugi_checkpoint_write(deep, 1, 0, 7, &s.state, NULL, path, sizeof path), 0);
+    assert_int_equal(access(path, R_OK), 0);
+    remove_folder(deep);
+    snprintf(deep, sizeof deep, "%s/a", folder);
+    rmdir(deep);
+    remove_folder(folder);
+    assert_int_equal(mkdir(folder, 0777), 0);
+    not_alone(comm, &s);
+}
+
+static void expect_newest(frug_comm *comm, uint64_t want, uint64_t at, uint64_t generation) {
+    frugi_checkpoint *checkpoint = NULL;
+    json_t *facts = NULL;
+    uint64_t step = 0, next = 99;
+    assert_int_equal(frugi_checkpoint_open(folder, comm, &checkpoint, &facts, &step), 0);
+    assert_int_equal(step, want);
+    assert_int_equal(frugi_checkpoint_next_generation(folder, checkpoint, at, &next), 0);
+    assert_int_equal(next, generation);
+    frugi_checkpoint_close(checkpoint);
+}
+
+/* Steps go back where a run continues with more workers; what was written last is the newest nevertheless. */
+static void the_newest_is_what_was_written_last(void **state) {
+    frug_comm *comm;
+    sample_state s;
+    uint64_t next = 99;
+    bool any = true;
+    char path[400];
+    (void)state;
+    alone(&comm, &s, 1);
+    assert_int_equal(frugi_checkpoint_any(folder, comm, &any), 0);
+    assert_false(any);
+    assert_int_equal(frugi_checkpoint_next_generation(folder, NULL, 0, &next), 0);
+    assert_int_equal(next, 0);
+    for (uint64_t step = 90; step <= 100; step += 10)
+        assert_int_equal(write_step(&s, step, 3), 0);
+    assert_int_equal(frugi_checkpoint_any(folder, comm, &any), 0);
+    assert_true(any);
+    expect_newest(comm, 100, 100, 0); /* goes on */
+    expect_newest(comm, 100, 200, 0); /* with half as many workers */
+    expect_newest(comm, 100, 50, 1);  /* with twice as many */
+    assert_int_equal(frugi_checkpoint_next_generation(folder, NULL, 0, &next), 0);
+    assert_int_equal(next, 1); /* starts anew */
+    assert_int_equal(write_later(&s, 1, 60, 3), 0);
+    expect_newest(comm, 60, 60, 1);
+    assert_int_equal(write_later(&s, 2, 55, 3), 0);
+    expect_newest(comm, 55, 56, 2);
+    name_of(55, path, sizeof path);
+    assert_int_equal(utime(path, &(struct utimbuf){1, 1}), 0); /* a copy may have any time */
+    expect_newest(comm, 55, 56, 2);
+    assert_int_equal(write_later(&s, 2, 101, 1), 0);
+    assert_int_equal(count_files(folder, "step-"), 1);
+    remove_folder(folder);
+    assert_int_equal(mkdir(folder, 0777), 0);
+    not_alone(comm, &s);
+}
+
+/* Change one byte of a file, counted from the end if negative. */
+static void flip(const char *path, long at) {
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    fseek(f, at, at < 0 ? SEEK_END : SEEK_SET);
+    int byte = fgetc(f);
+    fseek(f, -1, SEEK_CUR);
+    fputc(byte ^ 0x20, f);
+    fclose(f);
+}
+
+static void a_damaged_one_is_passed_over(void **state) {
+    frug_comm *comm;
+    sample_state s, t;
+    char path[400];
+    overheard said;
+    struct stat st;
+    uint64_t step = 0;
+    bool redistributed;
+    (void)state;
+    alone(&comm, &s, 1);
+    assert_true(open_state(comm, 2, "frugrad,min_size=1", &t));
+    for (uint64_t i = 1; i <= 2; i++)
+        assert_int_equal(write_step(&s, i, 0), 0);
+    name_of(2, path, sizeof path);
+    assert_int_equal(stat(path, &st), 0);
+    const long places[] = {3, 20, 2000, st.st_size / 2, -1};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        flip(path, places[i]);
+        listen_to_errors(&said);
+        int code = open_and_restore(folder, &t, &step, &redistributed), alone_code;
+        uint64_t unused;
+        alone_code = open_and_restore(path, &t, &unused, &redistributed);
+        stop_listening(&said);
+        assert_int_equal(code, 0);
+        assert_int_equal(step, 1);
+        assert_int_equal(alone_code, 1); /* asked for by name, it is an error */
+        assert_non_null(strstr(said.text, path));
+        assert_non_null(strstr(said.text, "step 1"));
+        flip(path, places[i]);
+    }
+    assert_int_equal(truncate(path, st.st_size - 1), 0);
+    listen_to_errors(&said);
+    assert_int_equal(open_and_restore(folder, &t, &step, &redistributed), 0);
+    stop_listening(&said);
+    assert_int_equal(step, 1);
+    assert_true(same_states(&s, &t));
+    remove_folder(folder);
+    assert_int_equal(mkdir(folder, 0777), 0);
+    close_state(&t);
+    not_alone(comm, &s);
+}
+
+static void expect_refused(const char *path, const sample_state *s, const char *words) {
+    overheard said;
+    uint64_t step;
+    bool redistributed;
+    listen_to_errors(&said);
+    int code = open_and_restore(path, s, &step, &redistributed);
+    stop_listening(&said);
+    assert_int_equal(code, 1);
+    assert_non_null(strstr(said.text, path));
+    if (!strstr(said.text, words))
+        fail_msg("said '%s'; expected '%s'", said.text, words);
+}
+
+static void what_does_not_fit_is_refused_in_words(void **state) {
+    frug_comm *comm;
+    sample_state s, t;
+    char path[400], other[400];
+    (void)state;
+    alone(&comm, &s, 1);
+    expect_refused(folder, &s, "has no checkpoint");
+    name_of(5, path, sizeof path);
+    expect_refused(path, &s, "No such file");
+    assert_int_equal(write_step(&s, 5, 0), 0);
+    assert_true(open_state(comm, 2, "frugrad,min_size=1,residual=f32", &t));
+    expect_refused(path, &t, "another method");
+    close_state(&t);
+    assert_true(open_state(comm, 2, "frugrad,min_size=1", &t));
+    t.state.graph->params->tensor.shape[0] = 20;
+    expect_refused(path, &t, "'layer1.weight' has shape [40, 50]; the model has [20, 50]");
+    t.state.graph->params->tensor.shape[0] = 40;
+    ((char *)(uintptr_t)t.state.graph->params->tensor.name)[0] = 'L';
+    expect_refused(path, &t, "has no tensor 'Layer1.weight'");
+    close_state(&t);
+    name_of(6, other, sizeof other);
+    assert_int_equal(rename(path, other), 0);
+    expect_refused(other, &s, "step 5 by its metadata, of step 6 by its name");
+    t = s;
+    t.state.compressor = NULL;
+    t.state.optimizer = NULL;
+    assert_int_equal(write_step(&t, 7, 0), 0);
+    name_of(7, path, sizeof path);
+    expect_refused(path, &s, "has no tensor 'frugrad.optimizer'");
+    remove_folder(folder);
+    assert_int_equal(mkdir(folder, 0777), 0);
+    not_alone(comm, &s);
+}
+
+static void limit_files(rlim_t bytes) {
+    struct rlimit limit;
+    getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+/* Write step 2 with a disk that is full; the status is FRUG_OK when the worker got a failure. */
+static frug_status write_to_full_disk(frug_comm *comm, void *shared) {
+    sample_state s;
+    (void)shared;
+    if (!open_state(comm, 3, "frugrad,min_size=1", &s))
+        return FRUG_ERR_MEMORY;
+    int code = write_step(&s, 2, 1);
+    close_state(&s);
+    return code == 1 ? FRUG_OK : FRUG_ERR_ARG;
+}
+
+static void a_full_disk_is_told_to_all_and_costs_nothing(void **state) {
+    static const rlim_t rooms[] = {0, 100, 5000, 20000}; /* of 38 kB with three workers: header, weights, residuals */
+    frug_comm *comm;
+    sample_state s;
+    overheard said;
+    uint64_t step = 0;
+    bool redistributed;
+    (void)state;
+    alone(&comm, &s, 1);
+    assert_int_equal(write_step(&s, 1, 1), 0);
+    for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) {
+        crew_member member[CREW_MOST];
+        listen_to_errors(&said);
+        limit_files(rooms[i]);
+        crew(3, write_to_full_disk, NULL, 20.0, member);
+        limit_files(RLIM_INFINITY);
+        stop_listening(&said);
+        for (int r = 0; r < 3; r++)
+            if (member[r].status != FRUG_OK)
+                fail_msg("worker %d did not fail with room for %d bytes", r, (int)rooms[i]);
+        assert_non_null(strstr(said.text, "step-000000002.safetensors: cannot write: File too large"));
+        assert_int_equal(count_files(folder, ".frugrad-"), 0);
+        assert_int_equal(count_files(folder, "step-"), 1);
+    }
+    assert_int_equal(open_and_restore(folder, &s, &step, &redistributed), 0);
+    assert_int_equal(step, 1);
+    remove_folder(folder);
+    assert_int_equal(mkdir(folder, 0777), 0);
+    not_alone(comm, &s);
+}
+
+/* The child's life: announce a step, write it, until killed. */
+static void write_until_killed(int announce) {
+    frug_comm *comm = NULL;
+    sample_state s;
+    if (frug_comm_self(&comm) != FRUG_OK || !open_state(comm, 1, "frugrad,min_size=1", &s))
+        _exit(1);
+    for (uint64_t step = 1;; step++)
+        if (write(announce, &step, sizeof step) != sizeof step || write_later(&s, 1, step, 2) != 0)
+            _exit(1);
+}
+
+static void killed_writers_leave_the_last_whole_one(void **state) {
+    frug_comm *comm;
+    sample_state s;
+    uint64_t random = (uint64_t)time(NULL) | 1, step, left_behind = 0;
+    bool redistributed;
+    (void)state;
+    alone(&comm, &s, 1);
+    for (int i = 0; i < 30; i++) {
+        int pipe_ends[2], status;
+        uint64_t announced, last = 0;
+        assert_int_equal(pipe(pipe_ends), 0);
+        if (i % 2) /* of an earlier run, which the child's steps are far behind */
+            assert_int_equal(write_step(&s, 1000000, 2), 0);
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0)
+            write_until_killed(pipe_ends[1]);
+        close(pipe_ends[1]);
+        for (int k = 0; k < 3; k++) /* two are written by now */
+            assert_int_equal(read(pipe_ends[0], &last, sizeof last), sizeof last);
+        nanosleep(&(struct timespec){0, (long)(next_random(&random) % 5000000)}, NULL);
+        kill(child, SIGKILL);
+        waitpid(child, &status, 0);
+        assert_true(WIFSIGNALED(status));
+        while (read(pipe_ends[0], &announced, sizeof announced) == sizeof announced)
+            last = announced;
+        close(pipe_ends[0]);
+        left_behind += count_files(folder, ".frugrad-");
+        assert_int_equal(open_and_restore(folder, &s, &step, &redistributed), 0);
+        if (step != last && step + 1 != last)
+            fail_msg("step %d was announced last, and %d is there", (int)last, (int)step);
+        assert_int_equal(write_later(&s, 1, last + 1, 2), 0); /* which sweeps */
+        assert_int_equal(count_files(folder, ".frugrad-"), 0);
+        remove_folder(folder);
+        assert_int_equal(mkdir(folder, 0777), 0);
+    }
+    print_message("%d of 30 kills hit a write\n", (int)left_behind);
+    not_alone(comm, &s);
+}
+
+/* ---- another number of workers ---- */
+
+enum { OLD = 3, NEW_MOST = 5 };
+
+typedef struct move_house {
+    const char *method;
+    size_t n;
+    float *residual; /* of each worker, n each */
+    float *weights;
+} move_house;
+
+static frug_status leave(frug_comm *comm, void *shared) {
+    move_house *m = shared;
+    sample_state s;
+    uint64_t rank = (uint64_t)frug_comm_rank(comm);
+    bool good = true;
+    if (!open_state(comm, 3, m->method, &s))
+        return FRUG_ERR_MEMORY;
+    for (uint64_t i = 0; i < 3 && good; i++)
+        good = step_alone(&s, i, 100 + rank);
+    good = good && write_step(&s, 3, 1) == 0 && residual_of(&s, m->residual + rank * m->n);
+    if (rank == 0)
+        memcpy(m->weights, s.state.graph->weights, m->n * sizeof(float));
+    close_state(&s);
+    return good ? FRUG_OK : FRUG_ERR_ARG;
+}
+
+static frug_status move_in(frug_comm *comm, void *shared) {
+    move_house *m = shared;
+    sample_state s;
+    uint64_t step, rank = (uint64_t)frug_comm_rank(comm);
+    bool redistributed = false;
+    if (!open_state(comm, 4, m->method, &s))
+        return FRUG_ERR_MEMORY;
+    bool good = open_and_restore(folder, &s, &step, &redistributed) == 0 && redistributed &&
+                memcmp(m->weights, s.state.graph->weights, m->n * sizeof(float)) == 0 &&
+                residual_of(&s, m->residual + rank * m->n);
+    close_state(&s);
+    return good ? FRUG_OK : FRUG_ERR_ARG;
+}
+
+static void mean_of(const move_house *m, int workers, double *mean) {
+    for (size_t i = 0; i < m->n; i++) {
+        mean[i] = 0;
+        for (int r = 0; r < workers; r++)
+            mean[i] += m->residual[(size_t)r * m->n + i] / (double)workers;
+    }
+}
+
+/* The mean residual before and after differs at most by `part` of the largest residual: what the format rounds. */
+static void expect_kept(const char *method, int workers, double part) {
+    frugi_graph *g = sample_graph(1);
+    move_house m = {method, (size_t)g->elements, NULL, NULL};
+    crew_member member[CREW_MOST];
+    double before[4096], after[4096], largest = 0, worst = 0;
+    frugi_graph_destroy(g);
+    assert_true(m.n <= 4096);
+    m.residual = calloc(NEW_MOST * m.n, sizeof(float));
+    m.weights = calloc(m.n, sizeof(float));
+    crew(OLD, leave, &m, 20.0, member);
+    for (int r = 0; r < OLD; r++)
+        assert_int_equal(member[r].status, FRUG_OK);
+    mean_of(&m, OLD, before);
+    crew(workers, move_in, &m, 20.0, member);
+    for (int r = 0; r < workers; r++)
+        if (member[r].status != FRUG_OK)
+            fail_msg("%s, %d workers: worker %d: %s", method, workers, r, member[r].error);
+    mean_of(&m, workers, after);
+    for (size_t i = 0; i < m.n; i++) {
+        largest = fmax(largest, fabs(before[i]));
+        worst = fmax(worst, fabs(after[i] - before[i]));
+    }
+    assert_true(largest > 0.1);
+    if (worst > part * largest)
+        fail_msg("%s, %d workers: off by %g of %g", method, workers, worst, largest);
+    free(m.residual);
+    free(m.weights);
+    remove_folder(folder);
+    assert_int_equal(mkdir(folder, 0777), 0);
+}
+
+static void other_numbers_of_workers_get_the_mean_residual(void **state) {
+    static const int sizes[] = {1, 2, 5};
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        expect_kept("frugrad,min_size=1,residual=f32", sizes[i], 1e-6);
+        expect_kept("frugrad,min_size=1,residual=bf16", sizes[i], 0x1p-8);
+        expect_kept("frugrad,min_size=1,residual=int8", sizes[i], 1.0 / 127);
+    }
+}
+
+/* Worker 1 believes in another step: nobody writes. */
+static frug_status disagree(frug_comm *comm, void *shared) {
+    sample_state s;
+    (void)shared;
+    if (!open_state(comm, 3, "frugrad,min_size=1", &s))
+        return FRUG_ERR_MEMORY;
+    int code = write_step(&s, frug_comm_rank(comm) == 1 ? 8 : 9, 1);
+    close_state(&s);
+    return code == 1 ? FRUG_OK : FRUG_ERR_ARG;
+}
+
+static void workers_that_disagree_write_nothing(void **state) {
+    crew_member member[CREW_MOST];
+    overheard said;
+    (void)state;
+    listen_to_errors(&said);
+    crew(3, disagree, NULL, 20.0, member);
+    stop_listening(&said);
+    for (int r = 0; r < 3; r++)
+        assert_int_equal(member[r].status, FRUG_OK);
+    assert_non_null(strstr(said.text, "workers 0 and 1 disagree about the step"));
+    assert_int_equal(count_files(folder, "step-"), 0);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(everything_comes_back_bit_for_bit),
+        cmocka_unit_test(old_ones_go_and_directories_are_made),
+        cmocka_unit_test(the_newest_is_what_was_written_last),
+        cmocka_unit_test(a_damaged_one_is_passed_over),
+        cmocka_unit_test(what_does_not_fit_is_refused_in_words),
+        cmocka_unit_test(a_full_disk_is_told_to_all_and_costs_nothing),
+        cmocka_unit_test(killed_writers_leave_the_last_whole_one),
+        cmocka_unit_test(other_numbers_of_workers_get_the_mean_residual),
+        cmocka_unit_test(workers_that_disagree_write_nothing),
+    };
+    if (argc == 2) { /* one checkpoint in that directory, for checkpoint_format.sh */
+        frug_comm *comm = NULL;
+        sample_state s;
+        return frug_comm_self(&comm) == FRUG_OK && open_state(comm, 1, "frugrad,min_size=1", &s)
+                   ? frugi_checkpoint_write(argv[1], 1, 0, 12, &s.state, NULL, NULL, 0)
+                   : 1;
+    }
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,315 @@
+/*
+ * test_data_builtin.c - procedural data: the same every time, of any size, and as hard as they claim to be: who knows
+ * the rule gets (nearly) all right, a linear model does not. Models here are small and deterministic.
+ */
+#include "trainer/data/data_set.h"
+#include "io/error.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/temp_files.h"
+
+static frugi_data *open_builtin(frugi_data_want want) {
+    frugi_data *data = NULL;
+    want.path = "builtin";
+    assert_int_equal(frugi_data_open(&want, &data), FRUGI_EXIT_OK);
+    return data;
+}
+
+/* A split as one batch. */
+static frugi_batch whole(const frugi_data *data, frugi_split split) {
+    const frugi_data_info *info = frugi_data_about(data);
+    frugi_batch batch;
+    assert_int_equal(frugi_batch_create(info, (uint32_t)info->count[split], &batch), FRUGI_EXIT_OK);
+    frugi_data_batch(data, split, 0, 0, (uint32_t)info->count[split], &batch);
+    return batch;
+}
+
+enum { SIDE = 16, PIXELS = SIDE * SIDE, CLASSES = 10, EPOCHS = 30 };
+
+/* Softmax regression of `classes` classes over n features, by plain gradient descent. */
+static void step(float *w, const float *x, int n, int classes, int target, float rate) {
+    float logits[CLASSES], most = -1e30f, sum = 0;
+    for (int c = 0; c < classes; c++) {
+        logits[c] = w[c * (n + 1) + n];
+        for (int i = 0; i < n; i++)
+            logits[c] += w[c * (n + 1) + i] * x[i];
+        most = logits[c] > most ? logits[c] : most;
+    }
+    for (int c = 0; c < classes; c++)
+        sum += logits[c] = expf(logits[c] - most);
+    for (int c = 0; c < classes; c++) {
+        float g = rate * (logits[c] / sum - (c == target ? 1.0f : 0.0f));
+        for (int i = 0; i < n; i++)
+            w[c * (n + 1) + i] -= g * x[i];
+        w[c * (n + 1) + n] -= g;
+    }
+}
+
+static int best(const float *w, const float *x, int n, int classes) {
+    int found = 0;
+    float most = -1e30f;
+    for (int c = 0; c < classes; c++) {
+        float logit = w[c * (n + 1) + n];
+        for (int i = 0; i < n; i++)
+            logit += w[c * (n + 1) + i] * x[i];
+        if (logit > most) {
+            most = logit;
+            found = c;
+        }
+    }
+    return found;
+}
+
+static double linear_accuracy(const float *train, const int32_t *labels, uint32_t samples, const float *test,
+                              const int32_t *expected, uint32_t tests, int n, int classes, float rate) {
+    float *w = calloc((size_t)classes * (size_t)(n + 1), sizeof *w);
+    int right = 0;
+    assert_non_null(w);
+    for (int epoch = 0; epoch < EPOCHS; epoch++)
+        for (uint32_t i = 0; i < samples; i++)
+            step(w, train + i * (size_t)n, n, classes, labels[i], rate / (1 + (float)epoch));
+    for (uint32_t i = 0; i < tests; i++)
+        right += best(w, test + i * (size_t)n, n, classes) == expected[i];
+    free(w);
+    return right / (double)tests;
+}
+
+/* The energy of a wave of this class in an image, leaning one way. */
+static double energy(const float *image, int label, double side) {
+    double angle = 0.5 * 3.14159265 * (label / 2) / (CLASSES / 2 - 1), step_of = label % 2 == 0 ? 0.55 : 1.1;
+    double re = 0, im = 0;
+    for (int i = 0; i < PIXELS; i++) {
+        double phase = side * step_of * sin(angle) * (i % SIDE) + step_of * cos(angle) * (i / SIDE);
+        re += (double)image[i] * cos(phase);
+        im += (double)image[i] * sin(phase);
+    }
+    return re * re + im * im;
+}
+
+static int rule_of_image(const float *image) {
+    int found = 0;
+    double most = -1;
+    for (int c = 0; c < CLASSES; c++)
+        for (int side = -1; side <= 1; side += 2)
+            if (energy(image, c, side) > most) {
+                most = energy(image, c, side);
+                found = c;
+            }
+    return found;
+}
+
+static void images_need_more_than_a_linear_model(void **state) {
+    int right = 0, classes[CLASSES] = {0};
+    (void)state;
+    frugi_data *data = open_builtin((frugi_data_want){
+        .task = FRUGI_TASK_IMAGES, .channels = 1, .height = SIDE, .width = SIDE, .classes = CLASSES, .samples = 1600});
+    frugi_batch train = whole(data, FRUGI_TRAIN), test = whole(data, FRUGI_TEST);
+    assert_int_equal(test.n, 200);
+    for (uint32_t i = 0; i < test.n; i++) {
+        float mean = 0, *image = test.pixels + i * PIXELS;
+        classes[test.targets[i]]++;
+        for (int k = 0; k < PIXELS; k++)
+            mean += image[k] / PIXELS;
+        for (int k = 0; k < PIXELS; k++)
+            image[k] -= mean;
+        right += rule_of_image(image) == test.targets[i];
+    }
+    double linear = linear_accuracy(train.pixels, train.targets, train.n, test.pixels, test.targets, test.n, PIXELS,
+                                    CLASSES, 0.003f);
+    print_message("images: the rule gets %.3f, a linear model %.3f\n", right / 200.0, linear);
+    assert_true(right >= 180);
+    assert_true(linear < 0.4);
+    for (int c = 0; c < CLASSES; c++)
+        assert_int_equal(classes[c], 20);
+    frugi_batch_destroy(&train);
+    frugi_batch_destroy(&test);
+    frugi_data_close(data);
+}
+
+/* Mirrored and moved images keep their rule: the same test with augmentation. */
+static void augmented_images_keep_their_class(void **state) {
+    int right = 0;
+    (void)state;
+    frugi_data *data = open_builtin((frugi_data_want){.task = FRUGI_TASK_IMAGES,
+                                                      .height = SIDE,
+                                                      .width = SIDE,
+                                                      .samples = 200,
+                                                      .augment = FRUGI_AUGMENT_AUTO,
+                                                      .seed = 8});
+    frugi_batch train = whole(data, FRUGI_TRAIN);
+    for (uint32_t i = 0; i < train.n; i++) {
+        float mean = 0, *image = train.pixels + i * PIXELS;
+        for (int k = 0; k < PIXELS; k++)
+            mean += image[k] / PIXELS;
+        for (int k = 0; k < PIXELS; k++)
+            image[k] -= mean;
+        right += rule_of_image(image) == train.targets[i];
+    }
+    assert_true(right >= 180);
+    frugi_batch_destroy(&train);
+    frugi_data_close(data);
+}
+
+enum { VOCAB = 64, TOPICS = 4, LENGTH = 64 };
+
+/* Nats a token on the test split of a model that counts successors by token, and by topic where told. */
+static double count_model(const frugi_batch *train, const frugi_batch *test, int topics) {
+    double(*counts)[VOCAB][VOCAB] = calloc(TOPICS, sizeof *counts), loss = 0;
+    assert_non_null(counts);
+    for (uint32_t i = 0; i < train->n * LENGTH; i++)
+        if (i % LENGTH > 0)
+            counts[topics ? train->tokens[i / LENGTH * LENGTH] : 0][train->tokens[i]][train->targets[i]]++;
+    for (uint32_t i = 0; i < test->n * LENGTH; i++) {
+        const double *row = counts[topics ? test->tokens[i / LENGTH * LENGTH] : 0][test->tokens[i]];
+        double sum = 0;
+        for (int k = 0; k < VOCAB; k++)
+            sum += row[k] + 0.01;
+        if (i % LENGTH > 0)
+            loss -= log((row[test->targets[i]] + 0.01) / sum);
+    }
+    free(counts);
+    return loss / (test->n * (LENGTH - 1.0));
+}
+
+static void tokens_depend_on_the_first_one(void **state) {
+    (void)state;
+    frugi_data *data = open_builtin((frugi_data_want){.task = FRUGI_TASK_LANGUAGE, .vocab = VOCAB, .length = LENGTH});
+    frugi_batch train = whole(data, FRUGI_TRAIN), test = whole(data, FRUGI_TEST);
+    for (uint32_t i = 0; i < test.n * LENGTH; i++)
+        if (i % LENGTH < LENGTH - 1)
+            assert_int_equal(test.targets[i], test.tokens[i + 1]);
+    double blind = count_model(&train, &test, 0), seeing = count_model(&train, &test, 1);
+    print_message("tokens: %.3f nats without the topic, %.3f with it\n", blind, seeing);
+    assert_true(seeing > 1.1 && seeing < 1.25); /* 1.213, less where two successors are one */
+    assert_true(blind > 2.2 && blind < 2.7);
+    frugi_batch_destroy(&train);
+    frugi_batch_destroy(&test);
+    frugi_data_close(data);
+}
+
+enum { WORDS = 64, NOT = 4, CUE = 5, CUES = 4, WIDTH = 32 };
+
+static void count_words(const frugi_batch *batch, float *counts) {
+    memset(counts, 0, batch->n * sizeof(float[WORDS]));
+    for (uint32_t i = 0; i < batch->n; i++)
+        for (int t = 0; t < batch->lengths[i]; t++)
+            counts[i * WORDS + (uint32_t)batch->tokens[i * WIDTH + (uint32_t)t]]++;
+}
+
+static int rule_of_counts(const float *counts) {
+    float group[2] = {0, 0};
+    for (int k = 0; k < 2 * CUES; k++)
+        group[k / CUES] += counts[CUE + k];
+    return (group[1] > group[0]) ^ (counts[NOT] > 0);
+}
+
+static void sentences_need_more_than_a_linear_model(void **state) {
+    int right = 0;
+    (void)state;
+    frugi_data *data =
+        open_builtin((frugi_data_want){.task = FRUGI_TASK_SENTENCES, .vocab = WORDS, .length = WIDTH, .classes = 2});
+    frugi_batch train = whole(data, FRUGI_TRAIN), test = whole(data, FRUGI_TEST);
+    float *x = malloc(train.n * sizeof(float[WORDS])), *y = malloc(test.n * sizeof(float[WORDS]));
+    assert_non_null(x);
+    assert_non_null(y);
+    count_words(&train, x);
+    count_words(&test, y);
+    for (uint32_t i = 0; i < test.n; i++) {
+        right += rule_of_counts(y + i * WORDS) == test.targets[i];
+        assert_int_equal(test.tokens[i * WIDTH], 1);
+        assert_int_equal(test.tokens[i * WIDTH + (uint32_t)test.lengths[i] - 1], 2);
+    }
+    double linear = linear_accuracy(x, train.targets, train.n, y, test.targets, test.n, WORDS, 2, 0.05f);
+    print_message("sentences: the rule gets %.3f, a linear model %.3f\n", right / (double)test.n, linear);
+    assert_int_equal(right, test.n);
+    assert_true(linear > 0.6 && linear < 0.92);
+    free(x);
+    free(y);
+    frugi_batch_destroy(&train);
+    frugi_batch_destroy(&test);
+    frugi_data_close(data);
+}
+
+/* Every task, opened twice with different seeds: tests are the same, training is the same in another order. */
+static void data_do_not_depend_on_the_seed(void **state) {
+    (void)state;
+    for (frugi_task task = FRUGI_TASK_IMAGES; task <= FRUGI_TASK_MASKED; task++) {
+        frugi_data_want want = {.task = task, .length = 16, .samples = 64};
+        frugi_data *a = open_builtin(want), *b;
+        want.seed = 9;
+        b = open_builtin(want);
+        frugi_batch x = whole(a, FRUGI_VALID), y = whole(b, FRUGI_VALID);
+        if (task == FRUGI_TASK_IMAGES)
+            assert_memory_equal(x.pixels, y.pixels, sizeof(float[8 * 28 * 28]));
+        else if (task != FRUGI_TASK_MASKED) /* what is hidden may differ */
+            assert_memory_equal(x.tokens, y.tokens, sizeof(int32_t[8 * 16]));
+        frugi_batch_destroy(&x);
+        frugi_batch_destroy(&y);
+        x = whole(a, FRUGI_TRAIN);
+        y = whole(b, FRUGI_TRAIN);
+        if (task == FRUGI_TASK_IMAGES)
+            assert_memory_not_equal(x.pixels, y.pixels, sizeof(float[64 * 28 * 28]));
+        else
+            assert_memory_not_equal(x.tokens, y.tokens, sizeof(int32_t[64 * 16]));
+        frugi_batch_destroy(&x);
+        frugi_batch_destroy(&y);
+        frugi_data_close(a);
+        frugi_data_close(b);
+    }
+}
+
+static void odd_sizes_work_or_are_refused(void **state) {
+    static const frugi_data_want good[] = {
+        {.task = FRUGI_TASK_IMAGES, .channels = 3, .height = 1, .width = 1, .classes = 1, .samples = 1},
+        {.task = FRUGI_TASK_IMAGES, .channels = 3, .height = 7, .width = 300, .classes = 1000, .samples = 9},
+        {.task = FRUGI_TASK_LANGUAGE, .vocab = 12, .length = 8, .samples = 9},
+        {.task = FRUGI_TASK_LANGUAGE, .vocab = 50257, .length = 9, .samples = 9},
+        {.task = FRUGI_TASK_MASKED, .vocab = 12, .length = 8, .samples = 9},
+        {.task = FRUGI_TASK_SENTENCES, .vocab = 14, .length = 8, .classes = 2, .samples = 9},
+        {.task = FRUGI_TASK_SENTENCES, .vocab = 30522, .length = 33, .classes = 1, .samples = 9},
+        {.task = FRUGI_TASK_SENTENCES, .vocab = 30522, .length = 33, .classes = 400, .samples = 9}};
+    static const frugi_data_want bad[] = {{.task = FRUGI_TASK_IMAGES, .height = 1 << 20},
+                                          {.task = FRUGI_TASK_LANGUAGE, .vocab = 11, .length = 8},
+                                          {.task = FRUGI_TASK_SENTENCES, .vocab = 13, .length = 8},
+                                          {.task = FRUGI_TASK_SENTENCES, .classes = UINT32_MAX, .length = 8}};
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        frugi_data *data = open_builtin(good[i]);
+        frugi_batch batch = whole(data, FRUGI_TRAIN);
+        const frugi_data_info *info = frugi_data_about(data);
+        for (uint32_t k = 0; info->task != FRUGI_TASK_IMAGES && k < batch.n * info->length; k++)
+            assert_in_range(batch.tokens[k], 0, info->vocab - 1);
+        frugi_batch_destroy(&batch);
+        frugi_data_close(data);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        frugi_data_want want = bad[i];
+        frugi_data *data = NULL;
+        caught c;
+        want.path = "builtin";
+        catch_begin(&c);
+        int status = frugi_data_open(&want, &data);
+        assert_non_null(strstr(catch_end(&c), "expected at"));
+        assert_int_equal(status, FRUGI_EXIT_FAIL);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(images_need_more_than_a_linear_model),
+        cmocka_unit_test(augmented_images_keep_their_class),
+        cmocka_unit_test(tokens_depend_on_the_first_one),
+        cmocka_unit_test(sentences_need_more_than_a_linear_model),
+        cmocka_unit_test(data_do_not_depend_on_the_seed),
+        cmocka_unit_test(odd_sizes_work_or_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,475 @@
+/*
+ * test_finetune.c - fine-tuning: frozen tensors keep their bits and change no other gradient; workers that exchange
+ * measurements move as the library does with their mean; breaks change nothing; recorded gradients are the gradients.
+ *
+ * All jobs have seed 1 and builtin data. Everything is compared bit for bit.
+ */
+#include "trainer/run/job.h"
+
+#include "trainer/checkpoint_helpers.h"
+#include "support/thread_group.h"
+#include "io/error.h"
+#include "io/tensor_file.h"
+#include "trainer/run/worker.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#define BERT "bert-mini:layers=2,width=32,heads=2,length=16"
+#define GPT2 "gpt2-nano:layers=2,width=32,heads=2,length=16"
+
+static char folder[256];
+
+static int set_up(void **state) {
+    (void)state;
+    make_folder(folder, sizeof folder);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    remove_folder(folder);
+    return 0;
+}
+
+static const char *under(const char *name) {
+    static char path[8][512];
+    static int next;
+    char *p = path[next++ % 8];
+    snprintf(p, sizeof path[0], "%s/%s", folder, name);
+    return p;
+}
+
+/* ---- a model and its gradient, without a job ---------------------------------------------------- */
+
+typedef struct model {
+    frugi_model about;
+    frugi_data *data;
+    frugi_batch batch;
+    frugi_graph *graph;
+} model;
+
+static model open_model(const char *text) {
+    model m = {0};
+    assert_int_equal(frugi_model_parse(text, &m.about), FRUGI_EXIT_OK);
+    frugi_data_want want = {.task = m.about.task,
+                            .path = "builtin",
+                            .length = m.about.length,
+                            .channels = m.about.channels,
+                            .height = m.about.height,
+                            .width = m.about.width,
+                            .classes = m.about.classes,
+                            .vocab = m.about.vocab,
+                            .samples = 60,
+                            .seed = 1};
+    assert_int_equal(frugi_data_open(&want, &m.data), FRUGI_EXIT_OK);
+    assert_int_equal(frugi_batch_create(frugi_data_about(m.data), 4, &m.batch), FRUGI_EXIT_OK);
+    assert_int_equal(frugi_model_build(&m.about, frugi_data_about(m.data), 4, 1, &m.graph), FRUGI_EXIT_OK);
+    m.graph->seed = 1;
+    frugi_graph_init(m.graph, 1);
+    frugi_data_batch(m.data, FRUGI_TRAIN, 0, 0, 4, &m.batch);
+    return m;
+}
+
+static void close_model(model *m) {
+    frugi_graph_destroy(m->graph);
+    frugi_batch_destroy(&m->batch);
+    frugi_data_close(m->data);
+}
+
+/** A sink that keeps everything, and counts what should not have come. */
+typedef struct basket {
+    frugi_sink sink;
+    float *grad;
+    size_t tiles, frozen;
+} basket;
+
+static float *open_tile(frugi_sink *sink, const frugi_param *p, size_t first) {
+    basket *b = (basket *)sink;
+    b->tiles++;
+    b->frozen += p->frozen;
+    return b->grad + p->tensor.offset + first * p->cols;
+}
+
+static void close_tile(frugi_sink *sink, const frugi_param *p, size_t first) {
+    (void)sink;
+    (void)p;
+    (void)first;
+}
+
+static basket gradients(model *m) {
+    basket b = {.sink = {open_tile, close_tile}, .grad = calloc((size_t)m->graph->elements, sizeof(float))};
+    assert_non_null(b.grad);
+    frugi_graph_forward(m->graph, &m->batch, true);
+    frugi_graph_backward(m->graph, &b.sink);
+    return b;
+}
+
+static frugi_tune tune_of(const char *kind, const char *targets, const char *head) {
+    return (frugi_tune){.kind = kind, .targets = targets, .head = head};
+}
+
+/* ---- freezing --------------------------------------------------------------------------------- */
+
+/* Everything that moves, from the last layer only up to all tensors; all kinds of layers have frozen ones. */
+static void others_gradients_keep_their_bits(void **state) {
+    (void)state;
+    const struct {
+        const char *model, *targets, *head;
+        size_t moving; /* tensors */
+        bool stops;    /* backward does not come to the first node that has a backward */
+    } row[] = {
+        {BERT, "qv", "auto", 8, true},
+        {BERT, "qv", "none", 4, true},
+        {BERT, "bert.encoder.layer.1.attention.self.key.weight", "none", 1, true},
+        {BERT, "bert.embeddings.position*", "*LayerNorm.bias", 6, false},
+        {BERT, "linear", "auto", 16, true},
+        {GPT2, "qv", "auto", 2, true},
+        {GPT2, "wte.weight", "none", 1, false},
+        {GPT2, "all", "none", 10, false},
+        {"resnet20", "layer2*", "*bn1.bias", 16, true},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        model all = open_model(row[i].model), some = open_model(row[i].model);
+        frugi_tune tune = tune_of("table", row[i].targets, row[i].head);
+        char text[FRUGI_TUNE_TEXT];
+        frugi_tuning tuning;
+        assert_int_equal(frugi_tune_plan(&tune, some.about.task, 1, some.graph, text, &tuning), FRUGI_EXIT_OK);
+        basket want = gradients(&all), got = gradients(&some);
+        size_t moving = 0;
+        for (const frugi_param *p = some.graph->params; p; p = p->next) {
+            size_t bytes = p->rows * p->cols * sizeof(float);
+            moving += !p->frozen;
+            if (!p->frozen && memcmp(want.grad + p->tensor.offset, got.grad + p->tensor.offset, bytes) != 0)
+                fail_msg("row %zu: the gradient of %s differs", i, p->tensor.name);
+        }
+        if (moving != row[i].moving)
+            fail_msg("row %zu: %zu tensors move", i, moving);
+        assert_int_equal(tuning.targets + tuning.heads, moving);
+        assert_int_equal(got.tiles, moving);
+        assert_int_equal(got.frozen, 0);
+        assert_int_equal(some.graph->first->idle, row[i].stops);
+        free(want.grad);
+        free(got.grad);
+        close_model(&all);
+        close_model(&some);
+    }
+}
+
+/* ---- jobs ----------------------------------------------------------------------------------------- */
+
+static frugi_job job_of(const char *text, uint32_t workers, const frugi_tune *tune) {
+    return (frugi_job){.model = text,
+                       .data = "builtin",
+                       .method = "dense",
+                       .schedule = "constant",
+                       .rate = 0.01,
+                       .steps = 6,
+                       .seed = 1,
+                       .workers = workers,
+                       .threads = 1,
+                       .batch = 4,
+                       .samples = 60,
+                       .save_every = 1000000,
+                       .eval_every = 1000000,
+                       .eval_batches = 1,
+                       .keep = 100,
+                       .augment = FRUGI_AUGMENT_AUTO,
+                       .overlap = true,
+                       .eval = true,
+                       .tune = tune};
+}
+
+static frugi_report train(const frugi_job *job) {
+    frugi_report report;
+    assert_int_equal(frugi_job_train(job, NULL, &report), FRUGI_EXIT_OK);
+    return report;
+}
+
+static const char *file_of(const char *name, uint64_t step) {
+    char end[100];
+    snprintf(end, sizeof end, "%s/step-%09" PRIu64 ".safetensors", name, step);
+    return under(end);
+}
+
+/* A model that has learned for two steps, to start from. */
+static const char *learned(const char *text) {
+    frugi_job job = job_of(text, 1, NULL);
+    job.steps = 2;
+    job.save = under("learned");
+    job.eval = false;
+    train(&job);
+    return file_of("learned", 2);
+}
+
+static void only_what_should_moves(void **state) {
+    (void)state;
+    const char *kinds[] = {"full", "lora", "galore", "apollo", "sgc", "mesgc", "cesgc", "table"};
+    char start[512];
+    snprintf(start, sizeof start, "%s", learned(BERT));
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        frugi_tune tune = tune_of(kinds[k], "qv", "auto");
+        tune.states = k == 0 ? 0 : 2000;
+        frugi_job job = job_of(BERT, 2, &tune);
+        job.weights = start;
+        job.save = under(kinds[k]);
+        frugi_report report = train(&job);
+        model before = open_model(BERT), after = open_model(BERT);
+        assert_int_equal(frugi_weights_load(start, before.graph, NULL), FRUGI_EXIT_OK);
+        assert_int_equal(frugi_weights_load(file_of(kinds[k], 6), after.graph, NULL), FRUGI_EXIT_OK);
+        char text[FRUGI_TUNE_TEXT];
+        frugi_tuning tuning;
+        assert_int_equal(frugi_tune_plan(&tune, after.about.task, 1, after.graph, text, &tuning), FRUGI_EXIT_OK);
+        const frugi_param *old = before.graph->params;
+        for (const frugi_param *p = after.graph->params; p; p = p->next, old = old->next)
+            if ((memcmp(p->w, old->w, p->rows * p->cols * sizeof(float)) == 0) != p->frozen)
+                fail_msg("%s: %s %s", kinds[k], p->tensor.name, p->frozen ? "moved" : "stands still");
+        assert_int_equal(report.tuning.targets, 4);
+        assert_int_equal(report.tuning.head_states, 2 * report.tuning.head_params);
+        if (k == 0)
+            assert_int_equal(report.tuning.states, 2 * report.tuning.target_params);
+        else
+            assert_in_range(report.tuning.states, 1000, 2000);
+        bool measures = strstr(kinds[k], "sgc") != NULL;
+        if (measures != (report.bytes_sent < report.bytes_dense))
+            fail_msg("%s sends %" PRIu64 " of %" PRIu64, kinds[k], report.bytes_sent, report.bytes_dense);
+        assert_true(isfinite(report.before.loss) && isfinite(report.quality.loss));
+        close_model(&before);
+        close_model(&after);
+    }
+}
+
+static void same_files(const char *a, const char *b) {
+    frugi_bytes x = {NULL, 0}, y = {NULL, 0};
+    assert_int_equal(frugi_file_read(a, &x), FRUGI_EXIT_OK);
+    assert_int_equal(frugi_file_read(b, &y), FRUGI_EXIT_OK);
+    if (x.len != y.len || memcmp(x.data, y.data, x.len) != 0)
+        fail_msg("%s and %s differ", a, b);
+    frugi_bytes_free(&x);
+    frugi_bytes_free(&y);
+}
+
+/* A basis is renewed at steps 0, 4 and 8; the break is between two. Clipping looks back, so it has a state too. */
+static void a_break_changes_nothing(void **state) {
+    (void)state;
+    const char *kinds[] = {"cesgc", "table", "lora"};
+    char start[512];
+    snprintf(start, sizeof start, "%s", learned(BERT));
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        frugi_tune tune = tune_of(kinds[k], "qv", "auto");
+        tune.states = 2000;
+        tune.refresh = k == 0 ? 4 : 0;
+        char name[64];
+        frugi_job job = job_of(BERT, 2, &tune);
+        job.steps = 10;
+        job.clip = 0.5;
+        job.weights = start;
+        job.save_every = 6;
+        snprintf(name, sizeof name, "whole-%s", kinds[k]);
+        job.save = under(name);
+        train(&job);
+        char from[512], end[512];
+        snprintf(from, sizeof from, "%s", file_of(name, 6));
+        snprintf(end, sizeof end, "%s", file_of(name, 10));
+        job.weights = NULL;
+        job.resume = from;
+        job.threads = 2; /* which may change */
+        snprintf(name, sizeof name, "broken-%s", kinds[k]);
+        job.save = under(name);
+        train(&job);
+        same_files(end, file_of(name, 10));
+    }
+}
+
+/* ---- measured exchange ------------------------------------------------------------------------------ */
+
+#define STEPS  5
+#define OPTION "cesgc:s=16,c=2,rank=4,refresh=3,targets=w*,others=adamw"
+
+/** Two targets with a frozen tensor between, and a head; gradients are made up, by worker and step. */
+typedef struct scene {
+    frugi_graph *graph[2];
+    uint64_t handed[2];
+} scene;
+
+static float made_up(int worker, uint64_t step, uint64_t i) {
+    uint64_t x = (i + 1) * 0x9e3779b97f4a7c15u ^ (step + 1) * 0xbf58476d1ce4e5b9u ^ (uint64_t)(worker + 1) << 40;
+    x = (x ^ x >> 31) * 0x94d049bb133111ebu;
+    return (float)((double)(x >> 40) / (double)(1 << 23) - 1.0);
+}
+
+static frugi_graph *scene_graph(void) {
+    frugi_graph *g = frugi_graph_create(1, 1);
+    if (!g)
+        return NULL;
+    frugi_param_add(g, "w0", FRUG_ROLE_LINEAR, 2, (const uint64_t[]){32, 48}, FRUGI_INIT_NORMAL, 1);
+    frugi_param_add(g, "still", FRUG_ROLE_LINEAR, 2, (const uint64_t[]){10, 20}, FRUGI_INIT_NORMAL, 1)->frozen = true;
+    frugi_param_add(g, "w1", FRUG_ROLE_LINEAR, 2, (const uint64_t[]){64, 20}, FRUGI_INIT_NORMAL, 1);
+    frugi_param_add(g, "head", FRUG_ROLE_BIAS, 1, (const uint64_t[]){33}, FRUGI_INIT_NORMAL, 1)->head = true;
+    static const uint32_t one = 1;
+    static const frugi_op nothing = {.name = "nothing"};
+    for (frugi_param *p = g->params; p; p = p->next)
+        frugi_node_add(g, &nothing, NULL, 1, &one, 0)->param[0] = p;
+    if (frugi_graph_finish(g) != FRUGI_EXIT_OK)
+        return NULL;
+    frugi_graph_init(g, 3);
+    return g;
+}
+
+static void fill(frugi_buckets *b, const frugi_graph *g, int worker, uint64_t step) {
+    frugi_sink *sink = frugi_buckets_sink(b);
+    for (const frugi_node *node = g->last; node; node = node->previous) {
+        const frugi_param *p = node->param[0];
+        for (size_t first = 0; !p->frozen && first < p->rows; first += p->tile) {
+            float *tile = sink->open(sink, p, first);
+            for (size_t i = 0; i < frugi_tile_rows(p, first) * p->cols; i++)
+                tile[i] = made_up(worker, step, p->tensor.offset + first * p->cols + i);
+            sink->close(sink, p, first);
+        }
+    }
+}
+
+static frug_status run_steps(frugi_buckets *b, const frugi_graph *g, int worker) {
+    frug_status status = FRUG_OK;
+    for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++) {
+        frugi_buckets_begin(b, step, 0.01, 1, false);
+        fill(b, g, worker, step);
+        status = frugi_buckets_end(b, 0);
+    }
+    return status;
+}
+
+static frug_status one_of_two(frug_comm *comm, void *shared) {
+    scene *s = shared;
+    int rank = frug_comm_rank(comm);
+    frugi_graph *g = s->graph[rank];
+    frug_layout *layout = NULL, *wide = NULL;
+    frug_optimizer *optimizer = NULL;
+    frug_config *config = NULL;
+    frug_reducer *reducer = NULL;
+    frugi_buckets *buckets = NULL;
+    frugi_buckets_want want = {.graph = g, .workers = 2, .bytes = 1024, .overlap = true, .counted = true};
+    want.measured_each = 2 * 7 * 16;
+    want.measured = frugi_tune_measured(g, want.measured_each);
+    if (frugi_tune_layout(g, 0, NULL, &layout) != 0 ||
+        frugi_tune_layout(g, want.measured, &want.measured_at, &wide) != 0)
+        return FRUG_ERR_MEMORY;
+    frug_status status = frug_optimizer_create(OPTION, layout, NULL, &optimizer);
+    if (status == FRUG_OK)
+        status = frug_config_create("dense", &config);
+    if (status == FRUG_OK)
+        status = frug_reducer_create(config, wide, NULL, comm, &reducer);
+    want.optimizer = optimizer;
+    want.reducer = reducer;
+    if (status == FRUG_OK && frugi_buckets_create(&want, &buckets) != 0)
+        status = FRUG_ERR_MEMORY;
+    if (status == FRUG_OK)
+        status = run_steps(buckets, g, rank);
+    s->handed[rank] = buckets ? frugi_buckets_handed(buckets) : 0;
+    frugi_buckets_destroy(buckets);
+    frug_optimizer_destroy(optimizer);
+    frug_reducer_destroy(reducer);
+    frug_config_destroy(config);
+    frug_layout_destroy(layout);
+    frug_layout_destroy(wide);
+    return status;
+}
+
+/* What the library makes of the mean of both workers' measurements of a whole tensor. */
+static uint64_t move_by_hand(frug_optimizer *o, const frugi_param *p, uint64_t step) {
+    uint64_t n = (uint64_t)p->rows * p->cols, at = p->tensor.offset, wants = frug_optimizer_wants(o, step, at, n);
+    float grad[64 * 48], part[2][64 * 48];
+    for (int worker = 0; worker < 2; worker++) {
+        for (uint64_t i = 0; i < n; i++)
+            grad[i] = made_up(worker, step, at + i);
+        OK(frug_optimizer_measure(o, step, at, n, grad, part[worker]));
+    }
+    for (uint64_t i = 0; i < wants; i++)
+        part[0][i] = 0.0f + 0.5f * (part[0][i] + part[1][i]);
+    OK(frug_optimizer_step_measured(o, step, at, n, part[0], 0.01, p->w));
+    return wants;
+}
+
+static void workers_move_by_the_mean_of_measurements(void **state) {
+    (void)state;
+    scene s = {.graph = {scene_graph(), scene_graph()}};
+    frugi_graph *alone = scene_graph(), *start = scene_graph();
+    assert_true(s.graph[0] && s.graph[1] && alone && start);
+    crew_member member[2];
+    crew(2, one_of_two, &s, 20, member);
+    for (int i = 0; i < 2; i++)
+        if (member[i].status != FRUG_OK)
+            fail_msg("worker %d: %s", i, member[i].error);
+    frug_layout *layout = NULL;
+    frug_optimizer *o = NULL;
+    uint64_t handed = 0, all = 0;
+    assert_int_equal(frugi_tune_layout(alone, 0, NULL, &layout), 0);
+    OK(frug_optimizer_create(OPTION, layout, NULL, &o));
+    for (uint64_t step = 0; step < STEPS; step++)
+        for (const frugi_param *p = alone->params; p; p = p->next)
+            if (!p->frozen) {
+                handed += move_by_hand(o, p, step);
+                all += (uint64_t)p->rows * p->cols;
+            }
+    size_t bytes = (size_t)alone->elements * sizeof(float);
+    assert_memory_equal(s.graph[0]->weights, s.graph[1]->weights, bytes);
+    assert_memory_equal(s.graph[0]->weights, alone->weights, bytes);
+    const frugi_param *still = frugi_param_find(start, "still");
+    assert_memory_equal(frugi_param_find(alone, "still")->w, still->w, still->rows * still->cols * sizeof(float));
+    assert_memory_not_equal(alone->params->w, start->params->w, start->params->rows * sizeof(float));
+    assert_int_equal(s.handed[0], handed);
+    assert_int_equal(handed, all - 3 * (32 * 48 + 64 * 20 - 2 * 224)); /* steps 0 and 3 renew */
+    frug_optimizer_destroy(o);
+    frug_layout_destroy(layout);
+    frugi_graph_destroy(s.graph[0]);
+    frugi_graph_destroy(s.graph[1]);
+    frugi_graph_destroy(alone);
+    frugi_graph_destroy(start);
+}
+
+/* ---- recorded gradients ----------------------------------------------------------------------------- */
+
+static void what_is_recorded_is_the_gradient(void **state) {
+    (void)state;
+    frugi_tune tune = tune_of("table", "qv", "auto");
+    char start[512];
+    snprintf(start, sizeof start, "%s", learned(BERT));
+    tune.states = 2000;
+    tune.record = under("gradients.safetensors");
+    tune.record_tensor = "*.query.weight";
+    tune.record_steps = 3;
+    frugi_job job = job_of(BERT, 1, &tune);
+    job.weights = start;
+    job.clip = 1e-3; /* what is recorded is not clipped */
+    train(&job);
+    frugi_tensor_file file;
+    assert_int_equal(frugi_tensor_file_open(tune.record, &file), FRUGI_EXIT_OK);
+    assert_int_equal(file.head.count, 2 * 3);
+    model m = open_model(BERT);
+    assert_int_equal(frugi_weights_load(start, m.graph, NULL), FRUGI_EXIT_OK);
+    basket b = gradients(&m);
+    const char *name = "bert.encoder.layer.1.attention.self.query.weight";
+    const frugi_param *p = frugi_param_find(m.graph, name);
+    char full[128];
+    snprintf(full, sizeof full, "0/%s", name);
+    const frugi_item *item = frugi_safetensors_find(&file.head, full);
+    float got[32 * 32];
+    assert_non_null(item);
+    assert_int_equal(item->count, 32 * 32);
+    assert_int_equal(frugi_tensor_file_floats(&file, item, got), FRUGI_EXIT_OK);
+    assert_memory_equal(got, b.grad + p->tensor.offset, sizeof got);
+    free(b.grad);
+    close_model(&m);
+    frugi_tensor_file_close(&file);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(others_gradients_keep_their_bits),
+        cmocka_unit_test(workers_move_by_the_mean_of_measurements),
+        cmocka_unit_test_setup_teardown(only_what_should_moves, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_break_changes_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_recorded_is_the_gradient, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,550 @@
+/*
+ * test_job.c - whole jobs in this process, through job.h: what workers, breaks, looks at the model and batches of an
+ * evaluation must not change.
+ *
+ * All jobs have seed 1 and builtin data, so numbers are the same every time. Files are compared byte for byte; where
+ * sums are taken in another order, weights agree to 1e-5 of the largest.
+ */
+#include "trainer/run/job.h"
+
+#include "trainer/checkpoint_helpers.h"
+#include "io/error.h"
+#include "trainer/run/worker.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+
+static char folder[256];
+
+static int set_up(void **state) {
+    (void)state;
+    make_folder(folder, sizeof folder);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    remove_folder(folder);
+    return 0;
+}
+
+static frugi_job small_job(const char *model, const char *method, uint32_t workers) {
+    return (frugi_job){.model = model,
+                       .data = "builtin",
+                       .method = method,
+                       .schedule = "cosine,warmup=2",
+                       .rate = 0.01,
+                       .steps = 6,
+                       .seed = 1,
+                       .workers = workers,
+                       .threads = 1,
+                       .batch = 4,
+                       .samples = 60,
+                       .save_every = 1000000,
+                       .eval_every = 1000000,
+                       .keep = 100,
+                       .augment = FRUGI_AUGMENT_AUTO,
+                       .overlap = true,
+                       .eval = true};
+}
+
+static frugi_report train(const frugi_job *job, const frugi_watch *watch) {
+    frugi_report report;
+    assert_int_equal(frugi_job_train(job, watch, &report), FRUGI_EXIT_OK);
+    return report;
+}
+
+static const char *under(const char *name) {
+    static char path[8][512];
+    static int next;
+    char *p = path[next++ % 8];
+    snprintf(p, sizeof path[0], "%s/%s", folder, name);
+    return p;
+}
+
+static const char *file_of(const char *name, uint64_t step) {
+    char end[100];
+    snprintf(end, sizeof end, "%s/step-%09" PRIu64 ".safetensors", name, step);
+    return under(end);
+}
+
+static void remove_run(const char *name) {
+    remove_folder(under(name));
+}
+
+static unsigned char *whole_file(const char *path, size_t *length) {
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        fail_msg("%s is not there", path);
+    fseek(f, 0, SEEK_END);
+    *length = (size_t)ftell(f);
+    rewind(f);
+    unsigned char *bytes = malloc(*length + 1);
+    assert_non_null(bytes);
+    assert_int_equal(fread(bytes, 1, *length, f), *length);
+    fclose(f);
+    return bytes;
+}
+
+static void same_files(const char *a, const char *b, const char *what) {
+    size_t n, m;
+    unsigned char *x = whole_file(a, &n), *y = whole_file(b, &m);
+    if (n != m || memcmp(x, y, n) != 0)
+        fail_msg("%s: %s and %s differ", what, a, b);
+    free(x);
+    free(y);
+}
+
+/* ---- the same weights everywhere ------------------------------------------------------------ */
+
+/** A crew as frugi_job_train() makes it, but its workers are looked at when they are done. */
+typedef struct looked_at {
+    frugi_crew crew;
+    float *weights[4]; /* of each worker */
+    size_t elements;
+} looked_at;
+
+typedef struct hand {
+    pthread_t thread;
+    frug_comm *comm;
+    looked_at *all;
+    int status;
+} hand;
+
+static void *run_worker(void *arg) {
+    hand *h = arg;
+    frugi_worker w;
+    h->status = frugi_worker_begin(&w, &h->all->crew, h->comm, true);
+    if (h->status == FRUGI_EXIT_OK)
+        h->status = frugi_worker_train(&w);
+    if (h->status == FRUGI_EXIT_OK) {
+        size_t n = (size_t)w.graph->elements;
+        float *copy = malloc(n * sizeof *copy);
+        if (copy)
+            memcpy(copy, w.graph->weights, n * sizeof *copy);
+        h->all->weights[w.rank] = copy;
+        if (w.rank == 0)
+            h->all->elements = n;
+    }
+    frugi_worker_end(&w);
+    return NULL;
+}
+
+static void train_and_look(const frugi_job *job, looked_at *l) {
+    frugi_report report = {0};
+    hand h[4] = {0};
+    frug_comm *comm[4];
+    l->crew = (frugi_crew){.job = job, .report = &report, .base_rate = job->rate, .batch = job->batch};
+    snprintf(l->crew.optimizer, sizeof l->crew.optimizer, "%s", job->optimizer);
+    assert_int_equal(frugi_model_parse(job->model, &l->crew.model), FRUGI_EXIT_OK);
+    assert_int_equal(frugi_rate_parse(job->schedule, &l->crew.rate), FRUGI_EXIT_OK);
+    const frugi_model *m = &l->crew.model;
+    frugi_data_want want = {.task = m->task,
+                            .path = "builtin",
+                            .length = m->length,
+                            .channels = m->channels,
+                            .height = m->height,
+                            .width = m->width,
+                            .classes = m->classes,
+                            .samples = job->samples,
+                            .seed = job->seed};
+    assert_int_equal(frugi_data_open(&want, &l->crew.data), FRUGI_EXIT_OK);
+    OK(frug_comm_threads((int)job->workers, comm));
+    for (uint32_t i = 0; i < job->workers; i++) {
+        h[i] = (hand){.comm = comm[i], .all = l};
+        assert_int_equal(pthread_create(&h[i].thread, NULL, run_worker, &h[i]), 0);
+    }
+    for (uint32_t i = 0; i < job->workers; i++)
+        pthread_join(h[i].thread, NULL);
+    for (uint32_t i = 0; i < job->workers; i++) {
+        assert_int_equal(h[i].status, FRUGI_EXIT_OK);
+        frug_comm_destroy(comm[i]);
+    }
+    frugi_data_close(l->crew.data);
+}
+
+static void free_looks(looked_at *l) {
+    for (int i = 0; i < 4; i++)
+        free(l->weights[i]);
+    *l = (looked_at){0};
+}
+
+static void workers_hold_the_same_weights(void **state) {
+    (void)state;
+    static const char *const ways[][3] = {
+        {"lenet", "frugrad", "merged"},           {"lenet", "dense,reduce=dense", "sgd:momentum=0.9"},
+        {"gpt2-nano", "qsgd", "adamw"},           {"gpt2-nano", "frugrad,reduce=split,down=2", "adam-merged"},
+        {"gpt2-nano", "topk,norm=follow", "sgd"},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        for (uint32_t workers = 2; workers <= 3; workers++) {
+            frugi_job job = small_job(ways[i][0], ways[i][1], workers);
+            looked_at l = {0};
+            job.optimizer = ways[i][2];
+            job.eval = false;
+            job.clip = i % 2 ? 0.5 : 0;
+            train_and_look(&job, &l);
+            for (uint32_t r = 1; r < workers; r++)
+                assert_memory_equal(l.weights[0], l.weights[r], l.elements * sizeof(float));
+            free_looks(&l);
+        }
+}
+
+/* Means of means: P workers with batches of n are one with a batch of P n. */
+static void workers_make_one_large_batch(void **state) {
+    (void)state;
+    frugi_job job = small_job("lenet", "dense,reduce=dense", 1);
+    job.optimizer = "sgd:momentum=0.9,decay=5e-3";
+    job.eval = false;
+    job.batch = 12;
+    looked_at one = {0}, many = {0};
+    train_and_look(&job, &one);
+    for (uint32_t workers = 2; workers <= 3; workers++) {
+        float largest = 0, apart = 0;
+        job.workers = workers;
+        job.batch = 12 / workers;
+        train_and_look(&job, &many);
+        for (size_t i = 0; i < one.elements; i++) {
+            largest = fmaxf(largest, fabsf(one.weights[0][i]));
+            apart = fmaxf(apart, fabsf(one.weights[0][i] - many.weights[0][i]));
+        }
+        assert_true(largest > 0.1f);
+        if (!(apart < 1e-5f * largest))
+            fail_msg("%u workers: weights up to %g differ by %g", workers, (double)largest, (double)apart);
+        free_looks(&many);
+    }
+    free_looks(&one);
+}
+
+/* ---- gossip -------------------------------------------------------------------------------------- */
+
+/* Two that tell everything and go all the way have the mean of their weights after each step; without momentum that is
+ * a step by the mean gradient. At density 0.4 they do not meet on the way, but they do at the end. */
+static void gossip_with_everything_told_is_the_mean_gradient(void **state) {
+    (void)state;
+    static const char *const methods[] = {"dense", "gsgd,density=1,gamma=1", "gsgd"};
+    looked_at l[3] = {0};
+    for (size_t i = 0; i < 3; i++) {
+        frugi_job job = small_job("lenet", methods[i], 2);
+        job.optimizer = "sgd:momentum=0,decay=5e-3";
+        job.rate = 0.1;
+        job.eval = false;
+        train_and_look(&job, &l[i]);
+        assert_memory_equal(l[i].weights[0], l[i].weights[1], l[i].elements * sizeof(float));
+    }
+    float largest = 0, apart = 0, sparse = 0;
+    for (size_t k = 0; k < l[0].elements; k++) {
+        largest = fmaxf(largest, fabsf(l[0].weights[0][k]));
+        apart = fmaxf(apart, fabsf(l[0].weights[0][k] - l[1].weights[0][k]));
+        sparse = fmaxf(sparse, fabsf(l[0].weights[0][k] - l[2].weights[0][k]));
+    }
+    if (!(apart < 1e-5f * largest && sparse > 10 * apart))
+        fail_msg("weights up to %g differ by %g, at density 0.4 by %g", (double)largest, (double)apart, (double)sparse);
+    for (size_t i = 0; i < 3; i++)
+        free_looks(&l[i]);
+}
+
+/* What is judged and kept is the mean, running statistics too; looking on the way leaves no trace. */
+static void gossip_is_judged_by_the_mean(void **state) {
+    (void)state;
+    frugi_report told[2];
+    for (uint32_t often = 0; often < 2; often++) {
+        frugi_job job = small_job("resnet20", "gsgd", 3);
+        job.batch = 2;
+        job.rate = 0.05;
+        job.steps = 4;
+        job.eval_every = often ? 2 : 1000000;
+        job.save_every = 0;
+        job.save = under(often ? "often" : "once");
+        told[often] = train(&job, NULL);
+        assert_string_equal(told[often].algorithm, "gossip");
+        assert_int_equal(told[often].step, 4);
+    }
+    same_files(file_of("often", 4), file_of("once", 4), "looking");
+    frugi_job job = small_job("resnet20", "gsgd", 1);
+    frugi_report report;
+    frugi_quality q;
+    job.resume = file_of("once", 4);
+    assert_int_equal(frugi_job_eval(&job, FRUGI_SPLITS, &q, &report), FRUGI_EXIT_OK);
+    if (!(fabs(q.loss - told[0].quality.loss) < 1e-5 * q.loss))
+        fail_msg("the file has loss %.9g, the run said %.9g", q.loss, told[0].quality.loss);
+    assert_true(told[0].bytes_sent == told[1].bytes_sent && told[0].density_mean < 0.45);
+    assert_true(told[0].bytes_sent >
+                4 * 2 * 4 * told[0].params * 4 / 10); /* 40 % of floats to each of two neighbours */
+    assert_true(told[0].bytes_sent < 4 * 2 * 4 * told[0].params * 5 / 10);
+    remove_run("often");
+    remove_run("once");
+}
+
+/* ---- what goes with a method ------------------------------------------------------------------------- */
+
+static void note_rate(void *ctx, const frugi_progress *p) {
+    *(double *)ctx = p->rate;
+}
+
+static void optimizers_go_with_the_method(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *method, *optimizer;
+        double rate;
+        bool alone;
+    } ways[] = {{"mlp", "demo", "sign:", 1e-3, false},
+                {"mlp", "demo,density=0.01", "sign:", 1e-3, false},
+                {"mlp", "demo", "sgd:", 0.05, true},
+                {"mlp", "demo,feedback=none", "sgd:", 0.05, false},
+                {"mlp", "block=4096,density=0.0078125,beta=0.999", "merged:", 0.05, false},
+                {"mlp", "gsgd", "sgd:", 0.05, false},
+                {"mlp", "dgc", "merged:", 0.05, false},
+                {"mlp", "frugrad,feedback=ef21", "merged:", 0.05, false},
+                {"mlp", "feedback=plain", "sgd:", 0.05, false},
+                {"gpt2-nano", "demo", "sign:", 8e-3, false},
+                {"gpt2-nano", "frugrad", "adam-merged:", 8e-3, false},
+                {"gpt2-nano", "dgc", "adam-merged:", 8e-3, false},
+                {"gpt2-nano", "frugrad,feedback=ef21", "merged:", 0.05, false},
+                {"gpt2-nano:width=192", "dense", "adamw:beta1=0.9,beta2=0.99", 0.4 / 192, false},
+                {"gpt2-nano", "gsgd", "adamw:", 8e-3, false}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        double rate = 0;
+        const frugi_watch watch = {.ctx = &rate, .step = note_rate};
+        frugi_job job = small_job(ways[i].model, ways[i].method, 2);
+        job.rate = 0; /* what suits */
+        job.schedule = "constant";
+        job.steps = 1;
+        job.eval = false;
+        job.alone = ways[i].alone;
+        frugi_report report = train(&job, &watch);
+        if (strncmp(report.optimizer, ways[i].optimizer, strlen(ways[i].optimizer)) != 0 || rate != ways[i].rate)
+            fail_msg("%s, %s: %s at %g", ways[i].model, ways[i].method, report.optimizer, rate);
+    }
+}
+
+/* ---- norms and clipping ------------------------------------------------------------------------- */
+
+static void note_norm(void *ctx, const frugi_progress *p) {
+    double *norm = ctx;
+    norm[0] = p->norm;
+    norm[1] = p->clipped;
+}
+
+/* How far one step of plain SGD goes, as a multiple of the rate: the norm of what was applied. */
+static double length_of_step(const char *method, double clip, double told[2]) {
+    frugi_job job = small_job("lenet", method, 1);
+    const frugi_watch watch = {.ctx = told, .step = note_norm};
+    double sum = 0;
+    job.optimizer = "sgd:momentum=0,decay=0";
+    job.schedule = "constant";
+    job.eval = false;
+    job.steps = 1;
+    job.clip = clip;
+    job.save = under("norm");
+    frugi_report report = train(&job, &watch);
+    frugi_model m;
+    frugi_graph *before, *after;
+    frugi_data_info info = {.name = "any", .channels = 1, .height = 28, .width = 28, .classes = 10};
+    assert_int_equal(frugi_model_parse("lenet", &m), FRUGI_EXIT_OK);
+    assert_int_equal(frugi_model_build(&m, &info, 1, 1, &before), FRUGI_EXIT_OK);
+    assert_int_equal(frugi_model_build(&m, &info, 1, 1, &after), FRUGI_EXIT_OK);
+    frugi_graph_init(before, 1);
+    assert_int_equal(frugi_weights_load(report.checkpoint, after, NULL), FRUGI_EXIT_OK);
+    for (uint64_t i = 0; i < before->elements; i++) {
+        double d = (double)after->weights[i] - (double)before->weights[i];
+        sum += d * d;
+    }
+    frugi_graph_destroy(before);
+    frugi_graph_destroy(after);
+    remove_run("norm");
+    return sqrt(sum) / job.rate;
+}
+
+static void norms_are_what_is_applied(void **state) {
+    (void)state;
+    static const char *const methods[] = {"dense,reduce=dense",
+                                          "dense,reduce=gather"}; /* exactly; by a mean of norms */
+    for (size_t i = 0; i < 2; i++) {
+        double told[2], length = length_of_step(methods[i], 0, told);
+        assert_true(fabs(length - told[0]) < 1e-4 * length); /* weights are floats: their change has fewer digits */
+        assert_true(told[1] == 1);
+        double clip = 0.25 * length, clipped = length_of_step(methods[i], clip, told);
+        if (!(fabs(clipped - clip) < 1e-3 * clip && fabs(told[0] - length) < 1e-4 * length))
+            fail_msg("%s: clipped to %g is %g, of norm %g", methods[i], clip, clipped, told[0]);
+        assert_true(fabs(told[1] - 0.25) < 1e-3);
+    }
+}
+
+/* ---- breaks ----------------------------------------------------------------------------------- */
+
+static void breaks_change_nothing(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *method, *optimizer;
+        double clip;
+        uint32_t workers;
+    } ways[] = {
+        {"mlp", "frugrad", NULL, 0, 1},
+        {"mlp", "frugrad,norm=follow", NULL, 0, 2}, /* the norm it follows is of the step before the break */
+        {"mlp", "dense,reduce=dense", "sgd:momentum=0.9", 0.5, 3},
+        {"lenet", "frugrad", "microadam", 0.5, 2},
+        {"resnet20", "frugrad", NULL, 0.5, 3}, /* running statistics; bytes that three do not divide */
+        {"gpt2-nano", "topk", "adamw", 0, 2},
+        {"mlp", "frugrad-paper", "merged:inertia=auto", 0, 2}, /* the velocity has been let go by then */
+        {"mlp", "schedule=frugrad:0.5:0.94:1", "adam-merged:inertia=auto", 0, 2}, /* and here it has not */
+        /* Below 0: limits that follow the norm, of several buckets. */
+        {"lenet", "frugrad", NULL, -1, 2},
+        {"lenet", "dense", NULL, -1, 2},
+        {"mlp", "dgc", NULL, -1, 2},
+        {"mlp", "frugrad,feedback=ef21", NULL, -1, 2}, /* the receiver's sum */
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        frugi_job job = small_job(ways[i].model, ways[i].method, ways[i].workers);
+        job.batch = 1;
+        job.optimizer = ways[i].optimizer;
+        job.clip = ways[i].clip > 0 ? ways[i].clip : 0;
+        job.clip_auto = ways[i].clip < 0;
+        job.bucket_bytes = job.clip_auto ? 64u << 10 : 0;
+        job.eval_every = 3; /* not where the break is */
+        job.eval_batches = 1;
+        job.save = under("whole");
+        job.save_every = 4;
+        frugi_report whole = train(&job, NULL);
+        job.save = under("broken");
+        job.resume = file_of("whole", 4);
+        frugi_report broken = train(&job, NULL);
+        assert_int_equal(whole.bytes_sent, broken.bytes_sent);
+        assert_true(whole.quality.loss == broken.quality.loss);
+        same_files(file_of("whole", 6), file_of("broken", 6), ways[i].method);
+        remove_run("whole");
+        remove_run("broken");
+    }
+}
+
+static void stop_in_third(void *ctx, const frugi_progress *p) {
+    (void)ctx;
+    if (p->step == 2) /* the step under way is the last */
+        frugi_job_interrupt();
+}
+
+static void interrupted_and_gone_on(void **state) {
+    (void)state;
+    const frugi_watch watch = {.step = stop_in_third};
+    frugi_job job = small_job("resnet20", "frugrad", 2);
+    job.batch = 1;
+    job.eval_every = 3; /* the break is where it would have looked */
+    job.eval_batches = 1;
+    job.save = under("stopped");
+    frugi_report report = train(&job, &watch);
+    assert_true(report.interrupted);
+    assert_int_equal(report.step, 3);
+    assert_string_equal(report.checkpoint, file_of("stopped", 3));
+    job.resume = under("stopped");
+    report = train(&job, NULL); /* the next job is not meant */
+    assert_false(report.interrupted);
+    assert_int_equal(report.step, 6);
+    job.resume = NULL;
+    job.save = under("whole");
+    train(&job, NULL);
+    same_files(file_of("whole", 6), file_of("stopped", 6), "interrupted");
+    remove_run("whole");
+    remove_run("stopped");
+}
+
+static void another_number_of_workers(void **state) {
+    (void)state;
+    frugi_job job = small_job("mlp", "frugrad", 2);
+    job.save = under("two");
+    frugi_report two = train(&job, NULL);
+    job.workers = 3;
+    job.batch = 4;
+    job.steps = 12;
+    job.resume = under("two");
+    job.save = under("three");
+    frugi_report three = train(&job, NULL);
+    assert_int_equal(three.step, 12);
+    assert_int_equal(three.workers, 3);
+    assert_true(three.bytes_sent > two.bytes_sent); /* goes on counting */
+    job.rate = 0.02;
+    assert_int_equal(frugi_job_train(&job, NULL, &three), FRUGI_EXIT_FAIL);
+    remove_run("two");
+    remove_run("three");
+}
+
+/* ---- looking ----------------------------------------------------------------------------------- */
+
+static void looking_changes_nothing(void **state) {
+    (void)state;
+    frugi_job job = small_job("resnet20", "frugrad", 2);
+    job.batch = 1;
+    job.steps = 3;
+    job.eval_batches = 1;
+    job.eval_every = 1;
+    job.save = under("looked");
+    train(&job, NULL);
+    job.eval = false;
+    job.save = under("blind");
+    train(&job, NULL);
+    same_files(file_of("looked", 3), file_of("blind", 3), "evaluation");
+    remove_run("looked");
+    remove_run("blind");
+}
+
+static void quality_is_the_weights_alone(void **state) {
+    (void)state;
+    static const char *const models[] = {"resnet20", "bert-mini:layers=1,width=32,heads=2,length=16",
+                                         "bert-mlm-mini:layers=1,width=32,heads=2,length=16", "gpt2-nano:dropout=0.3"};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        frugi_job job = small_job(models[i], "frugrad", 2);
+        job.batch = 2;
+        job.steps = 2;
+        job.samples = 56; /* 7 to test on */
+        job.save = under("run");
+        frugi_report run = train(&job, NULL), report;
+        job.resume = under("run");
+        frugi_report again = train(&job, NULL); /* nothing left to do but to look */
+        assert_true(again.quality.loss == run.quality.loss);
+        for (uint32_t workers = 1; workers <= 3; workers++) {
+            frugi_quality q;
+            job.workers = workers;
+            job.batch = 6 - workers;
+            assert_int_equal(frugi_job_eval(&job, FRUGI_SPLITS, &q, &report), FRUGI_EXIT_OK);
+            assert_true(q.asked == run.quality.asked && q.accuracy == run.quality.accuracy);
+            if (!(fabs(q.loss - run.quality.loss) < 1e-5 * run.quality.loss))
+                fail_msg("%s, %u workers: loss %.9g, not %.9g", models[i], workers, q.loss, run.quality.loss);
+        }
+        remove_run("run");
+    }
+}
+
+/* Pictures are judged as they are, those that were trained on too. */
+static void judged_pictures_are_not_moved(void **state) {
+    (void)state;
+    frugi_job job = small_job("lenet", "frugrad", 1);
+    frugi_report report;
+    frugi_quality q[2];
+    job.save = under("run");
+    train(&job, NULL);
+    job.resume = under("run");
+    for (int i = 0; i < 2; i++) {
+        job.augment = i ? FRUGI_AUGMENT_AUTO : FRUGI_AUGMENT_NONE;
+        assert_int_equal(frugi_job_eval(&job, FRUGI_TRAIN, &q[i], &report), FRUGI_EXIT_OK);
+    }
+    assert_true(q[0].asked == 60 && q[0].loss == q[1].loss);
+    remove_run("run");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(workers_hold_the_same_weights),
+        cmocka_unit_test(workers_make_one_large_batch),
+        cmocka_unit_test(norms_are_what_is_applied),
+        cmocka_unit_test(breaks_change_nothing),
+        cmocka_unit_test(interrupted_and_gone_on),
+        cmocka_unit_test(another_number_of_workers),
+        cmocka_unit_test(looking_changes_nothing),
+        cmocka_unit_test(quality_is_the_weights_alone),
+        cmocka_unit_test(judged_pictures_are_not_moved),
+        cmocka_unit_test(gossip_with_everything_told_is_the_mean_gradient),
+        cmocka_unit_test(gossip_is_judged_by_the_mean),
+        cmocka_unit_test(optimizers_go_with_the_method),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,337 @@
+/*
+ * test_micro_batches.c - batches cut into micro-batches: the same step up to rounding, with fewer activations; who says
+ * how many there are, and that a run keeps them when it resumes; forward again in backward, with the same bits; runs
+ * that do not fit.
+ */
+#include "trainer/run/job.h"
+
+#include "trainer/checkpoint_helpers.h"
+#include "trainer/run/memory_fit.h"
+#include "trainer/base/free_memory.h"
+#include "io/error.h"
+#include "io/tensor_file.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static char folder[256];
+
+static int set_up(void **state) {
+    (void)state;
+    make_folder(folder, sizeof folder);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    remove_folder(folder);
+    return 0;
+}
+
+static const char *under(const char *name) {
+    static char path[8][512];
+    static int next;
+    char *p = path[next++ % 8];
+    snprintf(p, sizeof path[0], "%s/%s", folder, name);
+    return p;
+}
+
+static const char *file_of(const char *name, uint64_t step) {
+    char end[100];
+    snprintf(end, sizeof end, "%s/step-%09" PRIu64 ".safetensors", name, step);
+    return under(end);
+}
+
+#define GPT2     "gpt2:layers=2,width=16,heads=2,length=12,dropout=0.2"
+#define BERT     "bert-mini:layers=2,width=16,heads=2,length=12"
+#define BERT_MLM "bert-mlm-mini:layers=2,width=16,heads=2,length=12"
+
+static frugi_job job_of(const char *model, const char *method, uint32_t accumulate) {
+    return (frugi_job){.model = model,
+                       .data = "builtin",
+                       .method = method,
+                       .schedule = "constant",
+                       .rate = 0.01,
+                       .steps = 4,
+                       .seed = 1,
+                       .workers = 2,
+                       .threads = 1,
+                       .batch = 4,
+                       .accumulate = accumulate,
+                       .samples = 60,
+                       .save_every = 2,
+                       .eval_every = 1000000,
+                       .keep = 100,
+                       .overlap = true,
+                       .eval = true};
+}
+
+static frugi_report train_into(frugi_job job, const char *name) {
+    frugi_report report;
+    job.save = under(name);
+    assert_int_equal(frugi_job_train(&job, NULL, &report), FRUGI_EXIT_OK);
+    return report;
+}
+
+static unsigned char *whole_file(const char *path, size_t *length) {
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    fseek(f, 0, SEEK_END);
+    *length = (size_t)ftell(f);
+    rewind(f);
+    unsigned char *bytes = malloc(*length + 1);
+    assert_int_equal(fread(bytes, 1, *length, f), *length);
+    fclose(f);
+    return bytes;
+}
+
+static void same_files(const char *a, const char *b) {
+    size_t n, m;
+    unsigned char *x = whole_file(a, &n), *y = whole_file(b, &m);
+    if (n != m || memcmp(x, y, n) != 0)
+        fail_msg("%s and %s differ", a, b);
+    free(x);
+    free(y);
+}
+
+static void remove_run(const char *name) {
+    remove_folder(under(name));
+}
+
+/* How far the weights of two checkpoints are apart at most, as a share of the largest. */
+static double apart(const char *a, const char *b) {
+    frugi_tensor_file x, y;
+    float largest = 0, most = 0;
+    assert_int_equal(frugi_tensor_file_open(a, &x), FRUGI_EXIT_OK);
+    assert_int_equal(frugi_tensor_file_open(b, &y), FRUGI_EXIT_OK);
+    for (size_t i = 0; i < x.head.count; i++) {
+        const frugi_item *item = &x.head.item[i], *other = frugi_safetensors_find(&y.head, item->name);
+        if (item->dtype != FRUGI_F32 || strncmp(item->name, "frugrad.", 8) == 0)
+            continue;
+        assert_non_null(other);
+        float *p = malloc(item->count * sizeof *p), *q = malloc(item->count * sizeof *q);
+        assert_int_equal(frugi_tensor_file_floats(&x, item, p), FRUGI_EXIT_OK);
+        assert_int_equal(frugi_tensor_file_floats(&y, other, q), FRUGI_EXIT_OK);
+        for (uint64_t k = 0; k < item->count; k++) {
+            largest = fmaxf(largest, fabsf(p[k]));
+            most = fmaxf(most, fabsf(p[k] - q[k]));
+        }
+        free(p);
+        free(q);
+    }
+    frugi_tensor_file_close(&x);
+    frugi_tensor_file_close(&y);
+    assert_true(largest > 0.01f);
+    return (double)(most / largest);
+}
+
+/* Plain SGD, so that a gradient of another length would be seen; of masked text micro-batches ask for unequal numbers
+ * of answers, and three do not divide four samples. Clipped: by the norm of the whole gradient. */
+static void micro_batches_make_one_batch(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *method;
+        double clip;
+    } ways[] = {{GPT2, "dense", 0.3},
+                {GPT2, "dense,reduce=gather", 0.3},
+                {BERT, "dense", 0},
+                {BERT_MLM, "dense", 0},
+                {"lenet", "dense,reduce=gather", 0}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        frugi_job job = job_of(ways[i].model, ways[i].method, 1);
+        job.optimizer = "sgd:momentum=0,decay=0";
+        job.rate = 0.1;
+        job.clip = ways[i].clip;
+        frugi_report one = train_into(job, "one");
+        for (uint32_t n = 2; n <= 4; n++) {
+            job.accumulate = n;
+            frugi_report many = train_into(job, "many");
+            double far = apart(file_of("one", 4), file_of("many", 4));
+            if (!(far < 1e-5 && fabs(one.quality.loss - many.quality.loss) < 1e-5))
+                fail_msg("%s, %s, %u micro-batches: weights differ by %g", ways[i].model, ways[i].method, n, far);
+            assert_int_equal(many.accumulate, n);
+            assert_int_equal(many.bytes_sent, one.bytes_sent);
+            remove_run("many");
+        }
+        remove_run("one");
+    }
+}
+
+static frugi_job tuning_of(const frugi_tune *tune, const char *weights) {
+    frugi_job job = job_of(GPT2, "dense", 2);
+    job.tune = tune;
+    job.weights = weights;
+    return job;
+}
+
+/* Breaks with micro-batches: with residuals, with batch norm, and of what measures gradients. */
+static void breaks_change_nothing(void **state) {
+    (void)state;
+    static const frugi_tune tune = {
+        .kind = "cesgc", .targets = "qv", .head = "none", .kappa = 2, .chunks = 1, .options = "s=4"};
+    char start[512];
+    train_into(job_of(GPT2, "frugrad", 2), "start");
+    snprintf(start, sizeof start, "%s", file_of("start", 4));
+    frugi_job jobs[] = {job_of(GPT2, "frugrad", 2), job_of("resnet20", "frugrad", 2), tuning_of(&tune, start)};
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+        jobs[i].clip = i == 2 ? 0 : 0.5;
+        train_into(jobs[i], "whole");
+        char middle[512];
+        snprintf(middle, sizeof middle, "%s", file_of("whole", 2));
+        jobs[i].resume = middle;
+        jobs[i].weights = NULL;
+        jobs[i].accumulate = 0; /* as the checkpoint has it */
+        jobs[i].recompute = true;
+        frugi_report broken = train_into(jobs[i], "broken");
+        assert_int_equal(broken.accumulate, 2);
+        assert_int_equal(broken.accumulate_from, FRUGI_ACCUMULATE_RESUMED);
+        same_files(file_of("whole", 4), file_of("broken", 4));
+        remove_run("whole");
+        remove_run("broken");
+    }
+    remove_run("start");
+}
+
+static void recomputing_gives_the_same_bits(void **state) {
+    (void)state;
+    static const char *const models[] = {GPT2, BERT, "resnet20"};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        frugi_job job = job_of(models[i], "frugrad", 1);
+        train_into(job, "kept");
+        job.recompute = true;
+        train_into(job, "again");
+        same_files(file_of("kept", 4), file_of("again", 4));
+        remove_run("kept");
+        remove_run("again");
+    }
+}
+
+/* Memory decides once: half of it for activations, all of it for everything. */
+static void memory_chooses_and_the_run_keeps_it(void **state) {
+    (void)state;
+    frugi_job job = job_of(GPT2, "frugrad", 0);
+    frugi_report report = train_into(job, "free");
+    assert_int_equal(report.accumulate, 1);
+    assert_int_equal(report.accumulate_from, FRUGI_ACCUMULATE_ONE);
+    remove_run("free");
+    job.memory_bytes = 60u << 20;
+    job.model = "gpt2:layers=2,width=32,heads=2,length=128";
+    job.batch = 64;
+    job.samples = 100;
+    job.steps = 2;
+    job.eval = false;
+    job.save_every = 1;
+    report = train_into(job, "tight");
+    assert_int_equal(report.accumulate_from, FRUGI_ACCUMULATE_CHOSEN);
+    assert_true(report.accumulate > 1 && 64 % report.accumulate == 0);
+    assert_true(2 * report.activation_bytes <= job.memory_bytes / 2);
+    assert_true(2 * report.activation_uncut > job.memory_bytes / 2);
+    uint32_t chosen = report.accumulate;
+    for (uint32_t threads = 1; threads <= 9; threads += 4) { /* their work space changes no choice, and so no bit */
+        job.threads = threads;
+        report = train_into(job, "threads");
+        assert_int_equal(report.accumulate, chosen);
+        same_files(file_of("tight", 2), file_of("threads", 2));
+        remove_run("threads");
+    }
+    job.threads = 1;
+    job.memory_bytes = 0;
+    job.resume = file_of("tight", 1);
+    report = train_into(job, "roomy");
+    assert_int_equal(report.accumulate, chosen);
+    same_files(file_of("tight", 2), file_of("roomy", 2));
+    remove_run("tight");
+    remove_run("roomy");
+}
+
+static void refused(const frugi_job *job, int status, const char *words) {
+    frugi_report report;
+    overheard o;
+    listen_to_errors(&o);
+    int got = frugi_job_train(job, NULL, &report);
+    stop_listening(&o);
+    assert_int_equal(got, status);
+    if (!strstr(o.text, words))
+        fail_msg("does not say '%s' but: %s", words, o.text);
+}
+
+static void what_does_not_go_is_refused(void **state) {
+    (void)state;
+    frugi_job job = job_of(GPT2, "frugrad", 2);
+    train_into(job, "two");
+    job.resume = under("two");
+    job.accumulate = 4;
+    refused(&job, FRUGI_EXIT_FAIL, "(--accumulate 2), and this one cuts them into 4 (--accumulate 4)");
+    job.resume = NULL;
+    job.accumulate = 5;
+    refused(&job, FRUGI_EXIT_USAGE, "a batch of 4 samples cannot be cut into more than 4 micro-batches");
+    job.accumulate = 0;
+    job.memory_bytes = 1u << 20;
+    refused(&job, FRUGI_EXIT_FAIL, "and 1.05 MB is what --memory allows: each of 2 workers here takes weights ");
+    refused(&job, FRUGI_EXIT_FAIL, "hint: --recompute would take about ");
+    job = job_of("lenet", "frugrad", 0);
+    job.recompute = true;
+    refused(&job, FRUGI_EXIT_USAGE, "--recompute: lenet has no blocks");
+    remove_run("two");
+}
+
+static void limits_of_memory_are_seen(void **state) {
+    (void)state;
+    const uint64_t room = UINT64_C(1) << 30;
+    struct rlimit before, limit;
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    uint64_t shared = frugi_free_memory_shared();
+    assert_true(shared > 1u << 20 && shared <= (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));
+    FILE *statm = fopen("/proc/self/statm", "r");
+    unsigned long pages = 0;
+    assert_non_null(statm);
+    assert_int_equal(fscanf(statm, "%lu", &pages), 1);
+    fclose(statm);
+    limit = before;
+    limit.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + room;
+    assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
+    uint64_t own = frugi_free_memory_own();
+    setrlimit(RLIMIT_AS, &before);
+    assert_true(own > room / 2 && own < room + room / 2);
+}
+
+/* Near enough for a refusal. What was held at most counts for the whole process, so the larger ones come later. */
+static void need_is_what_is_taken(void **state) {
+    (void)state;
+    static const struct {
+        const char *method;
+        uint32_t accumulate;
+    } ways[] = {{"frugrad", 1}, {"frugrad", 2}, {"dense", 2}, {"topk", 2}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        frugi_report report = {0};
+        frugi_need need;
+        frugi_job job = job_of("gpt2:layers=2,width=256,heads=4,length=64", ways[i].method, ways[i].accumulate);
+        job.workers = 1;
+        job.steps = 1;
+        job.eval = false;
+        assert_int_equal(frugi_job_train(&job, NULL, &report), FRUGI_EXIT_OK);
+        frugi_crew crew = {.job = &job, .report = &report, .batch = job.batch};
+        snprintf(crew.optimizer, sizeof crew.optimizer, "%s", report.optimizer);
+        assert_int_equal(frugi_model_parse(job.model, &crew.model), FRUGI_EXIT_OK);
+        frugi_data_want want = {.task = crew.model.task, .path = "builtin", .length = 64, .samples = 60, .seed = 1};
+        assert_int_equal(frugi_data_open(&want, &crew.data), FRUGI_EXIT_OK);
+        assert_int_equal(frugi_fit_need(&crew, ways[i].accumulate, FRUGI_KEEP_ALL, &need), FRUGI_EXIT_OK);
+        frugi_data_close(crew.data);
+        double foreseen = (double)(need.weights + need.gradients + need.library);
+        if (!(foreseen > 0.8 * (double)report.model_state_bytes && foreseen < 1.3 * (double)report.model_state_bytes))
+            fail_msg("%s, %u: %.0f bytes foreseen, %.0f taken", ways[i].method, ways[i].accumulate, foreseen,
+                     (double)report.model_state_bytes);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(need_is_what_is_taken), /* first: see there */
+        cmocka_unit_test(micro_batches_make_one_batch),    cmocka_unit_test(breaks_change_nothing),
+        cmocka_unit_test(recomputing_gives_the_same_bits), cmocka_unit_test(memory_chooses_and_the_run_keeps_it),
+        cmocka_unit_test(what_does_not_go_is_refused),     cmocka_unit_test(limits_of_memory_are_seen),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

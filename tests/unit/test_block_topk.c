@@ -1,0 +1,313 @@
+/*
+ * test_block_topk.c - every variant of the block kernel gives the reference's bits.
+ *
+ * One table of distributions, run over all counts and batch sizes for several steps in a
+ * row: each step starts from the residual that the one before left behind.
+ */
+#include "support/assertions.h"
+
+#include "base/float_bits.h"
+#include "select/block_kernel.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#define BLOCK_MOST 256u
+#define LENGTH     (FRUGI_LANES * BLOCK_MOST)
+#define STEPS      4
+
+static const uint32_t lengths[] = {64, 128, 256}; /* of blocks that have variants */
+static uint32_t block = BLOCK_MOST;               /* the length in hand */
+
+typedef float draw(uint32_t i, uint64_t *random);
+
+static float bell(uint32_t i, uint64_t *random) {
+    (void)i;
+    return next_bell(random);
+}
+
+static float heavy_tailed(uint32_t i, uint64_t *random) {
+    (void)i;
+    float u = next_float(random);
+    return u / (1e-3f + u * u * u * u);
+}
+
+static float few_values(uint32_t i, uint64_t *random) {
+    (void)i;
+    return (float)(int)(next_float(random) * 4);
+}
+
+static float all_equal(uint32_t i, uint64_t *random) {
+    (void)i, (void)random;
+    return 0.25f;
+}
+
+static float all_zero(uint32_t i, uint64_t *random) {
+    (void)i, (void)random;
+    return 0.0f;
+}
+
+static float sparse(uint32_t i, uint64_t *random) {
+    float u = next_float(random);
+    return i % 40 == i / block ? u : 0.0f;
+}
+
+static float denormal(uint32_t i, uint64_t *random) {
+    (void)i;
+    return ldexpf(next_float(random), -135);
+}
+
+static float tiny_and_normal(uint32_t i, uint64_t *random) {
+    return ldexpf(next_float(random), i % 8 ? -140 : 0);
+}
+
+static float signed_zeros(uint32_t i, uint64_t *random) {
+    return i % 9 ? (i % 2 ? -0.0f : 0.0f) : next_float(random);
+}
+
+static float huge(uint32_t i, uint64_t *random) {
+    (void)i;
+    return next_float(random) * 1.5e38f;
+}
+
+static float alternating(uint32_t i, uint64_t *random) {
+    return (i % 2 ? -1.0f : 1.0f) * (1 + 1e-6f * next_float(random));
+}
+
+static float all_exponents(uint32_t i, uint64_t *random) {
+    (void)i;
+    return ldexpf(next_float(random), (int)(next_random(random) % 250) - 125);
+}
+
+static float ten_octaves(uint32_t i, uint64_t *random) {
+    (void)i;
+    return ldexpf(1 + next_float(random), -(int)(next_random(random) % 10));
+}
+
+static float large_neighbours(uint32_t i, uint64_t *random) {
+    return next_float(random) * (i / 8 % 5 ? 0.01f : 1.0f);
+}
+
+static float rising(uint32_t i, uint64_t *random) {
+    (void)random;
+    return (float)(i % block);
+}
+
+static float with_nan(uint32_t i, uint64_t *random) {
+    float u = next_bell(random);
+    return i % 1201 == 0 ? NAN : u;
+}
+
+static float with_infinity(uint32_t i, uint64_t *random) {
+    float u = next_bell(random);
+    return i % 777 == 255 ? -INFINITY : u;
+}
+
+static float only_infinity(uint32_t i, uint64_t *random) {
+    (void)random;
+    return i / block % 2 ? INFINITY : 1.0f;
+}
+
+static const struct distribution {
+    const char *name;
+    draw *draw;
+} distributions[] = {
+    {"bell", bell},
+    {"heavy-tailed", heavy_tailed},
+    {"few values", few_values},
+    {"all equal", all_equal},
+    {"all zero", all_zero},
+    {"sparse", sparse},
+    {"denormal", denormal},
+    {"tiny and normal", tiny_and_normal},
+    {"signed zeros", signed_zeros},
+    {"huge", huge},
+    {"alternating", alternating},
+    {"all exponents", all_exponents},
+    {"ten octaves", ten_octaves},
+    {"large neighbours", large_neighbours},
+    {"rising", rising},
+    {"with NaN", with_nan},
+    {"with infinity", with_infinity},
+    {"only infinity", only_infinity},
+};
+
+static const uint32_t counts[] = {0,  1,  2,  3,  4,  8,  12,  13,  15,  16,  17,  20,  23,
+                                  24, 25, 31, 32, 63, 64, 100, 128, 200, 248, 249, 255, 256};
+
+#define NDISTRIBUTIONS (sizeof distributions / sizeof *distributions)
+#define NCOUNTS        (sizeof counts / sizeof *counts)
+#define NLENGTHS       (sizeof lengths / sizeof *lengths)
+
+/* What one variant works on. */
+typedef struct side {
+    const frugi_kernel *kernel;
+    _Alignas(64) float residual[LENGTH];
+    _Alignas(64) float saved[LENGTH];
+    uint16_t idx[LENGTH];
+    frugi_lanes lanes;
+    frugi_batch batch;
+} side;
+
+static void run(side *s, const float *grad, bool in_place, frugi_batch shape) {
+    static float out[LENGTH];
+    s->batch = shape;
+    s->batch.grad = grad;
+    s->batch.before = s->residual;
+    s->batch.acc = in_place ? s->residual : out;
+    s->batch.saved = in_place ? s->saved : NULL;
+    s->batch.idx = s->idx;
+    s->batch.lanes = &s->lanes;
+    memset(s->idx, 0xff, sizeof s->idx);
+    s->kernel->accumulate(&s->batch);
+    s->kernel->select(&s->batch);
+    if (!in_place) {
+        memcpy(s->saved, s->residual, sizeof s->saved);
+        memcpy(s->residual, out, shape.blocks * block * sizeof *out);
+    }
+}
+
+static void compare(const side *a, const side *b, const char *what) {
+    size_t n = a->batch.blocks * block;
+    if (memcmp(a->residual, b->residual, n * sizeof(float)) || memcmp(a->saved, b->saved, n * sizeof(float)))
+        fail_msg("%s: the sums differ", what);
+    for (uint32_t i = 0; i < a->batch.blocks; i++) {
+        if (a->batch.held[i] != b->batch.held[i])
+            fail_msg("%s: block %u is held by one only", what, i);
+        if (!a->batch.held[i] && memcmp(a->idx + block * i, b->idx + block * i, a->batch.k[i] * sizeof *a->idx))
+            fail_msg("%s: block %u has other winners", what, i);
+    }
+}
+
+/* What the caller of the kernel does with the winners, and with a block that is held. */
+static void clear_winners(side *s) {
+    for (uint32_t i = 0; i < s->batch.blocks; i++) {
+        float *x = s->residual + block * i;
+        if (s->batch.held[i])
+            memcpy(x, s->saved + block * i, block * sizeof *x);
+        else
+            for (uint32_t j = 0; j < s->batch.k[i]; j++)
+                x[s->idx[block * i + j]] = 0.0f;
+    }
+}
+
+static void compare_steps(side *ref, side *fast, const struct distribution *d, frugi_batch shape, bool in_place) {
+    static float grad[LENGTH];
+    uint64_t random = 77 + shape.blocks + 1000u * shape.k[0];
+    memset(ref->residual, 0, sizeof ref->residual);
+    memset(fast->residual, 0, sizeof fast->residual);
+    for (int step = 0; step < STEPS; step++) {
+        char what[128];
+        snprintf(what, sizeof what, "%s, k %u, %u blocks, %s, step %d", d->name, shape.k[0], shape.blocks,
+                 shape.select == FRUGI_SELECT_EXACT ? "exact" : "hist", step);
+        for (uint32_t i = 0; i < LENGTH; i++)
+            grad[i] = d->draw(i, &random);
+        run(ref, grad, in_place, shape);
+        run(fast, grad, in_place, shape);
+        compare(ref, fast, what);
+        clear_winners(ref);
+        clear_winners(fast);
+    }
+}
+
+static frugi_batch make_shape(uint32_t k, uint32_t blocks, frugi_selector select) {
+    frugi_batch shape = {.block = block, .blocks = blocks, .length = block, .beta = 0.9375f, .select = select};
+    for (uint32_t i = 0; i < FRUGI_LANES; i++)
+        shape.k[i] = k;
+    return shape;
+}
+
+/* Runs `test` for every variant that this machine has. */
+static void for_each_variant(void (*test)(side *ref, side *fast)) {
+    static side ref, fast;
+    for (frugi_isa isa = FRUGI_ISA_REF + 1; isa < FRUGI_ISA_COUNT; isa++)
+        for (size_t i = 0; i < NLENGTHS && frugi_isa_runs(isa); i++) {
+            block = lengths[i];
+            ref.kernel = &frugi_kernel_ref;
+            fast.kernel = frugi_kernel_for(isa, block);
+            print_message("%s, blocks of %u\n", frugi_isa_name(isa), block);
+            assert_ptr_not_equal(fast.kernel, ref.kernel);
+            test(&ref, &fast);
+        }
+}
+
+static void every_distribution_and_count(side *ref, side *fast) {
+    for (size_t d = 0; d < NDISTRIBUTIONS; d++)
+        for (size_t i = 0; i < NCOUNTS && counts[i] <= block; i++)
+            for (int how = 0; how < 2; how++)
+                compare_steps(ref, fast, &distributions[d],
+                              make_shape(counts[i], FRUGI_LANES, how ? FRUGI_SELECT_EXACT : FRUGI_SELECT_HIST),
+                              i % 2 != 0);
+}
+
+static void every_batch_size(side *ref, side *fast) {
+    for (uint32_t blocks = 1; blocks <= FRUGI_LANES; blocks++)
+        for (size_t d = 0; d < NDISTRIBUTIONS; d++)
+            compare_steps(ref, fast, &distributions[d], make_shape(block / 16, blocks, FRUGI_SELECT_EXACT), true);
+}
+
+/* Scratch is whatever the last batch left, or anything at all. */
+static void mixed_counts_and_dirty_scratch(side *ref, side *fast) {
+    uint64_t random = 5;
+    for (int round = 0; round < 300; round++) {
+        frugi_batch shape = make_shape(1, 1 + (uint32_t)(next_random(&random) % FRUGI_LANES),
+                                       round % 2 ? FRUGI_SELECT_EXACT : FRUGI_SELECT_HIST);
+        uint32_t most = counts[next_random(&random) % NCOUNTS];
+        most = most < block ? most : block;
+        for (uint32_t i = 0; i < FRUGI_LANES; i++)
+            shape.k[i] = (uint32_t)(next_random(&random) % (most + 1));
+        if (round % 3 == 0)
+            memset(&fast->lanes, round & 255, sizeof fast->lanes);
+        compare_steps(ref, fast, &distributions[next_random(&random) % NDISTRIBUTIONS], shape, round % 2 == 0);
+    }
+}
+
+static void variants_agree_on_every_distribution_and_count(void **state) {
+    (void)state;
+    for_each_variant(every_distribution_and_count);
+}
+
+static void variants_agree_on_every_batch_size(void **state) {
+    (void)state;
+    for_each_variant(every_batch_size);
+}
+
+static void variants_agree_on_mixed_counts_whatever_the_scratch_holds(void **state) {
+    (void)state;
+    for_each_variant(mixed_counts_and_dirty_scratch);
+}
+
+static void check_held(side *s) {
+    static float grad[LENGTH];
+    memset(s->residual, 0, sizeof s->residual);
+    memset(grad, 0, sizeof grad);
+    grad[3 * block] = NAN;
+    grad[5 * block + block - 1] = -INFINITY;
+    grad[7 * block + 50] = 3.4e38f;
+    run(s, grad, true, make_shape(16, FRUGI_LANES, FRUGI_SELECT_EXACT));
+    for (uint32_t i = 0; i < FRUGI_LANES; i++)
+        assert_int_equal(s->batch.held[i], i == 3 || i == 5);
+    assert_int_equal(s->idx[7 * block + 15], 50);
+}
+
+/* The table above proves nothing about held blocks if none is. */
+static void only_blocks_with_nan_or_infinity_are_held(void **state) {
+    (void)state;
+    static side s;
+    for (frugi_isa isa = FRUGI_ISA_REF; isa < FRUGI_ISA_COUNT; isa++)
+        for (size_t i = 0; i < NLENGTHS && frugi_isa_runs(isa); i++) {
+            block = lengths[i];
+            s.kernel = frugi_kernel_for(isa, block);
+            check_held(&s);
+        }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(variants_agree_on_every_distribution_and_count),
+        cmocka_unit_test(variants_agree_on_every_batch_size),
+        cmocka_unit_test(variants_agree_on_mixed_counts_whatever_the_scratch_holds),
+        cmocka_unit_test(only_blocks_with_nan_or_infinity_are_held),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,113 @@
+/*
+ * test_receiver.c - what the receiver of feedback=ef21 has to do, as docs/methods.md says it: add the sum of all frames
+ * to a buffer that it keeps, with the part of dense tensors cleared before each step; the mean over workers is then the
+ * gradient to step by.
+ */
+#include "support/test_layouts.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { WORKERS = 2, ROWS = 40, COLS = 150, MATRIX = ROWS * COLS, VECTOR = 30, N = MATRIX + VECTOR, STEPS = 400 };
+
+/* One step of all workers, each with a gradient that never changes. */
+static void step_all(frug_compressor **c, float *const *grad, uint64_t step, float *held) {
+    const void *frames[WORKERS];
+    size_t lens[WORKERS];
+    for (int p = 0; p < WORKERS; p++)
+        frames[p] = compress_range(c[p], step, 0, N, grad[p], &lens[p]);
+    memset(held + MATRIX, 0, VECTOR * sizeof *held);
+    OK(frug_decompress_add(c[0], frames, lens, WORKERS, 1.0f, 0, N, held));
+    for (int p = 0; p < WORKERS; p++)
+        test_free((void *)frames[p]);
+}
+
+/*
+ * With a constant gradient g the smoothed one is g (1 - 0.9^t), which after 400 steps is g to the last bit or so. What
+ * receivers hold lags behind by what density 1/8 leaves, which falls likewise. Tolerance: a thousandth of the largest
+ * entry; without the buffer, or with the dense part not cleared, the error would be of the order of the entries.
+ */
+static void held_buffer_of_ef21_becomes_the_mean_gradient(void **state) {
+    (void)state;
+    static const char *const methods[] = {"segment=block", "segment=tensor", "rule=threshold:track,segment=tensor",
+                                          "segment=tensor,unit=row", "segment=tensor,warmup=3,dense_every=50"};
+    frug_layout *z = NULL;
+    OK(frug_layout_create(&z));
+    zoo_add(z, "w", FRUG_ROLE_LINEAR, ZOO_SHAPE(ROWS, COLS), 0, 0, 0, 0);
+    zoo_add(z, "b", FRUG_ROLE_BIAS, ZOO_SHAPE(VECTOR), 0, 0, 0, 0);
+    float *grad[WORKERS] = {bell_array(N, 1), bell_array(N, 2)};
+    for (size_t m = 0; m < sizeof methods / sizeof *methods; m++) {
+        char config[128];
+        snprintf(config, sizeof config, "%s,density=0.125,feedback=ef21,residual=f32,value=f32", methods[m]);
+        frug_compressor *c[WORKERS];
+        for (int p = 0; p < WORKERS; p++)
+            c[p] = make_compressor(config, z, NULL);
+        float *held = test_calloc(N, sizeof *held);
+        for (uint64_t step = 0; step < STEPS; step++)
+            step_all(c, grad, step, held);
+        for (size_t i = 0; i < N; i++)
+            if (!(fabsf(held[i] - (grad[0][i] + grad[1][i])) < 0.005f))
+                fail_msg("%s element %zu: %g is held, the sum of the gradients is %g", config, i, (double)held[i],
+                         (double)(grad[0][i] + grad[1][i]));
+        for (int p = 0; p < WORKERS; p++)
+            frug_compressor_destroy(c[p]);
+        test_free(held);
+    }
+    for (int p = 0; p < WORKERS; p++)
+        test_free(grad[p]);
+    frug_layout_destroy(z);
+}
+
+/*
+ * The optimizer merged is such a receiver: with a gradient that never changes, its steps become rate * gain * gradient.
+ * A restart in between changes nothing. Other optimizers would step by the changes alone, and are refused.
+ */
+static void the_optimizer_merged_adds_the_changes_up(void **state) {
+    (void)state;
+    frug_layout *z = NULL;
+    OK(frug_layout_create(&z));
+    zoo_add(z, "w", FRUG_ROLE_LINEAR, ZOO_SHAPE(ROWS, COLS), 0, 0, 0, 0);
+    float *grad = bell_array(MATRIX, 1), *w = test_calloc(MATRIX, sizeof *w), *before = test_calloc(MATRIX, sizeof *w);
+    frug_compressor *c = make_compressor("density=0.125,feedback=ef21,residual=f32,value=f32", z, NULL);
+    frug_optimizer *o = NULL, *again = NULL;
+    OK(frug_optimizer_create("merged:momentum=0.75", z, c, &o));
+    assert_true(frug_optimizer_gain(o) == 4);
+    for (uint64_t step = 0; step < STEPS; step++) {
+        float *sum = test_calloc(MATRIX, sizeof *sum);
+        size_t len = 0;
+        void *frame = compress_range(c, step, 0, MATRIX, grad, &len);
+        OK(frug_decompress_add(c, (const void *const[]){frame}, &len, 1, 1.0f, 0, MATRIX, sum));
+        memcpy(before, w, MATRIX * sizeof *w);
+        OK(frug_optimizer_step(o, step, 0, MATRIX, sum, 0.01, w));
+        test_free(frame);
+        test_free(sum);
+        if (step == STEPS / 2) {
+            size_t bytes = frug_optimizer_state_size(o), saved = 0;
+            unsigned char *held = test_malloc(bytes);
+            OK(frug_optimizer_save(o, held, bytes, &saved));
+            OK(frug_optimizer_create("merged:momentum=0.75", z, c, &again));
+            OK(frug_optimizer_restore(again, held, saved));
+            frug_optimizer_destroy(o);
+            o = again;
+            test_free(held);
+        }
+    }
+    for (size_t i = 0; i < MATRIX; i++)
+        if (!(fabsf(before[i] - w[i] - 0.04f * grad[i]) < 2e-4f))
+            fail_msg("element %zu moves by %g, not by %g", i, (double)(before[i] - w[i]), (double)(0.04f * grad[i]));
+    static const char *const others[] = {"sgd", "adamw", "adam-merged", "microadam", "sign"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        assert_int_equal(frug_optimizer_create(others[i], z, c, &again), FRUG_ERR_CONFIG);
+    frug_optimizer_destroy(o);
+    frug_compressor_destroy(c);
+    frug_layout_destroy(z);
+    test_free(grad);
+    test_free(w);
+    test_free(before);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(held_buffer_of_ef21_becomes_the_mean_gradient),
+                                       cmocka_unit_test(the_optimizer_merged_adds_the_changes_up)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,174 @@
+/* test_residual_format.c - what the four residual formats keep, and how fairly they round. */
+#include "support/assertions.h"
+
+#include "base/philox.h"
+#include "residual/residual_format.h"
+
+#include <math.h>
+
+#define B 256u
+
+static const frugi_residual formats[] = {FRUGI_RESIDUAL_F32, FRUGI_RESIDUAL_BF16, FRUGI_RESIDUAL_INT8,
+                                         FRUGI_RESIDUAL_INT4};
+
+static frugi_store make(frugi_residual format, uint64_t blocks) {
+    frugi_store store;
+    OK(frugi_store_create(format, B, blocks, &store));
+    return store;
+}
+
+static void a_new_store_is_zero(void **state) {
+    (void)state;
+    for (size_t f = 0; f < 4; f++) {
+        frugi_store store = make(formats[f], 3);
+        float x[B], zero[B] = {0};
+        for (uint64_t b = 0; b < 3; b++) {
+            frugi_store_load(&store, b, x);
+            assert_memory_equal(x, zero, sizeof x);
+        }
+        frugi_store_destroy(&store);
+    }
+}
+
+static void bytes_per_element_are_as_promised(void **state) {
+    (void)state;
+    static const double bytes[] = {4, 2, 1.0 + 2.0 / B, 0.5 + 2.0 / B};
+    for (size_t f = 0; f < 4; f++) {
+        frugi_store store = make(formats[f], 1000);
+        assert_true(fabs((double)frugi_store_bytes(&store) / (1000.0 * B) - bytes[f]) < 1e-9);
+        frugi_store_destroy(&store);
+    }
+}
+
+/* Largest error of a format, in units of the block's largest magnitude: one scale, the scale being rounded up to bf16.
+ */
+static double worst_error(frugi_residual format, const float *x, const float *y) {
+    double largest = 0, worst = 0;
+    for (uint32_t i = 0; i < B; i++)
+        if (fabs((double)x[i]) > largest)
+            largest = fabs((double)x[i]);
+    for (uint32_t i = 0; i < B; i++) {
+        double unit = format == FRUGI_RESIDUAL_BF16 ? fabs((double)x[i]) : largest;
+        double error = fabs((double)x[i] - (double)y[i]);
+        if (error > worst * unit)
+            worst = error / unit;
+    }
+    return worst;
+}
+
+static void errors_stay_below_one_scale(void **state) {
+    (void)state;
+    static const double most[] = {0, 0x1p-7, 1.01 / 126, 1.01 / 6};
+    uint64_t random = 4;
+    for (size_t f = 0; f < 4; f++) {
+        frugi_store store = make(formats[f], 1);
+        for (int exponent = -90; exponent < 120; exponent += 3) {
+            float x[B], y[B];
+            for (uint32_t i = 0; i < B; i++)
+                x[i] = ldexpf(next_float(&random), exponent);
+            frugi_store_save(&store, 0, x, (uint32_t)next_random(&random));
+            frugi_store_load(&store, 0, y);
+            assert_true(worst_error(formats[f], x, y) <= most[f]);
+        }
+        frugi_store_destroy(&store);
+    }
+}
+
+/* Over many draws the mean comes out right, element by element. */
+static void rounding_is_unbiased(void **state) {
+    (void)state;
+    enum { DRAWS = 4000 };
+    for (size_t f = 1; f < 4; f++) {
+        frugi_store store = make(formats[f], 1);
+        float x[B], y[B];
+        double mean[B] = {0}, scale = 0;
+        uint64_t random = 8;
+        for (uint32_t i = 0; i < B; i++) {
+            x[i] = next_float(&random);
+            scale = fmax(scale, fabs((double)x[i]));
+        }
+        for (uint32_t draw = 0; draw < DRAWS; draw++) {
+            frugi_store_save(&store, 0, x, frugi_random(1, draw, 0));
+            frugi_store_load(&store, 0, y);
+            for (uint32_t i = 0; i < B; i++)
+                mean[i] += (double)y[i] / DRAWS;
+        }
+        scale *= f == 1 ? 0x1p-8 : f == 2 ? 1.0 / 126 : 1.0 / 6;
+        /* One draw has a deviation of at most half a scale; five deviations of the mean over all elements. */
+        for (uint32_t i = 0; i < B; i++)
+            assert_true(fabs(mean[i] - (double)x[i]) < 5 * 0.5 * scale / sqrt(DRAWS) + scale / 60000);
+        frugi_store_destroy(&store);
+    }
+}
+
+static void a_run_is_stored_as_its_blocks_are_and_what_is_skipped_stays(void **state) {
+    (void)state;
+    enum { RUN = 7 };
+    static float x[RUN * B], y[B], z[B];
+    uint64_t random = 16;
+    for (size_t f = 0; f < 4; f++) {
+        frugi_store a = make(formats[f], RUN + 2), b = make(formats[f], RUN + 2);
+        for (int round = 0; round < 2; round++) {
+            uint32_t dice[RUN];
+            bool skip[RUN];
+            for (uint32_t i = 0; i < RUN; i++) {
+                float size = i == 3 ? 0x1p-120f : (float)(i + 1); /* stored as zeros, or with a scale */
+                for (uint32_t e = 0; e < B; e++)
+                    x[i * B + e] = size * next_bell(&random);
+                dice[i] = (uint32_t)next_random(&random);
+                skip[i] = round == 1 && i % 3 == 1;
+                if (!skip[i])
+                    frugi_store_save(&b, 1 + i, x + i * B, dice[i]);
+            }
+            frugi_store_save_run(&a, 1, RUN, skip, x, dice);
+            for (uint32_t i = 0; i < RUN + 2; i++) {
+                frugi_store_load(&a, i, y);
+                frugi_store_load(&b, i, z);
+                assert_memory_equal(y, z, sizeof y);
+            }
+        }
+        frugi_store_destroy(&a);
+        frugi_store_destroy(&b);
+    }
+}
+
+static void exported_bytes_come_back(void **state) {
+    (void)state;
+    uint64_t random = 15;
+    for (size_t f = 0; f < 4; f++) {
+        frugi_store a = make(formats[f], 5), b = make(formats[f], 5);
+        for (uint64_t block = 0; block < 5; block++) {
+            float x[B];
+            for (uint32_t i = 0; i < B; i++)
+                x[i] = next_bell(&random);
+            frugi_store_save(&a, block, x, 99);
+        }
+        unsigned char *bytes = test_malloc(frugi_store_bytes(&a));
+        frugi_store_export(&a, bytes);
+        assert_true(frugi_store_check(&b, bytes));
+        frugi_store_import(&b, bytes);
+        for (uint64_t block = 0; block < 5; block++) {
+            float x[B], y[B];
+            frugi_store_load(&a, block, x);
+            frugi_store_load(&b, block, y);
+            assert_memory_equal(x, y, sizeof x);
+        }
+        memset(bytes, 0xff, frugi_store_bytes(&a)); /* NaN in every float format and every scale */
+        assert_false(frugi_store_check(&b, bytes));
+        test_free(bytes);
+        frugi_store_destroy(&a);
+        frugi_store_destroy(&b);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_new_store_is_zero),
+        cmocka_unit_test(bytes_per_element_are_as_promised),
+        cmocka_unit_test(errors_stay_below_one_scale),
+        cmocka_unit_test(rounding_is_unbiased),
+        cmocka_unit_test(a_run_is_stored_as_its_blocks_are_and_what_is_skipped_stays),
+        cmocka_unit_test(exported_bytes_come_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,258 @@
+/* test_tensor_topk.c - selection over whole arrays against a sort. */
+#include "support/assertions.h"
+
+#include "base/float_bits.h"
+#include "base/cpu.h"
+#include "select/tensor_topk.h"
+#include "select/tensor_topk_kernel.h"
+
+#include <math.h>
+
+#define MOST  300000u
+#define KINDS 14
+
+/* ---- what a sort says ------------------------------------------------------------------------ */
+
+static int falling(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x > y ? -1 : x < y;
+}
+
+static uint32_t *sorted_keys(const float *x, uint64_t n) {
+    uint32_t *key = test_malloc(n * sizeof *key);
+    for (uint64_t i = 0; i < n; i++)
+        key[i] = frugi_magnitude(x[i]);
+    qsort(key, n, sizeof *key, falling);
+    return key;
+}
+
+/* The k first of a stable sort by falling magnitude, in order of place. */
+static void expect_places(const float *x, uint64_t n, const uint32_t *sorted, uint64_t k, uint32_t *list) {
+    uint32_t key = sorted[k - 1];
+    uint64_t above = 0, out = 0;
+    while (above < k && sorted[above] > key)
+        above++;
+    uint64_t ties = k - above;
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t m = frugi_magnitude(x[i]);
+        if (m < key || (m == key && ties == 0))
+            continue;
+        ties -= m == key;
+        list[out++] = (uint32_t)i;
+    }
+    assert_int_equal(out, k);
+}
+
+/* ---- data ------------------------------------------------------------------------------------ */
+
+static float draw(int kind, uint32_t i, uint32_t n, uint64_t *random) {
+    float u = next_float(random), v = next_float(random);
+    switch (kind) {
+    case 0: return u + v + next_float(random) + next_float(random);
+    case 1: return u / (1e-3f + v * v);                                  /* heavy-tailed */
+    case 2: return ldexpf(u, (int)(next_random(random) % 70) - 35);      /* over 20 decades */
+    case 3: return i % 2 ? 1.0f : -1.0f;                                 /* all equal */
+    case 4: return i % 3 ? 0.0f : -0.0f;                                 /* zeros of both signs */
+    case 5: return (float)((int)(u * 3));                                /* few distinct values */
+    case 6: return next_random(random) % 100 == 0 ? v : 0.0f;            /* 99 % zeros */
+    case 7: return ldexpf(u, -140);                                      /* denormal */
+    case 8: return (float)i;                                             /* sorted */
+    case 9: return (float)(n - i) * 1e-3f;                               /* sorted the other way */
+    case 10: return i < n / 20 ? u * 1e6f : u * 1e-6f;                   /* two scales */
+    case 11: return i == n / 2 ? 3e38f : u;                              /* one giant */
+    case 12: return (i % 2 ? -1.0f : 1.0f) * (1 + u * 1e-6f);            /* equal but for the last bits */
+    default: return (float)(next_random(random) % 17) * (1.0f / 1024.f); /* many ties everywhere */
+    }
+}
+
+static float *draw_array(int kind, uint32_t n, uint64_t *random) {
+    float *x = test_malloc(n * sizeof *x);
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = draw(kind, i, n, random);
+    return x;
+}
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+#define GUARD 0xdeadbeefu
+
+/* Cut and emit with n cut into spans, and find what the sort finds, writing nothing more. */
+static void check(frugi_whole *whole, const float *x, uint64_t n, const uint32_t *sorted, uint64_t k, size_t spans,
+                  int threads) {
+    uint32_t *want = test_malloc(k * sizeof *want), *got = test_malloc((k + 1) * sizeof *got);
+    float *values = test_malloc(k * sizeof *values);
+    expect_places(x, n, sorted, k, want);
+    got[k] = GUARD;
+    frugi_span span[8];
+    uint64_t begin = 0, out = 0;
+    for (size_t s = 0; s < spans; s++) { /* of rising length; the first may be empty */
+        uint64_t end = s + 1 == spans ? n : n * s * s / (spans * spans);
+        span[s] = (frugi_span){x + begin, end - begin};
+        begin = end;
+    }
+    frugi_cutoff cut = frugi_whole_cutoff(whole, span, spans, k, threads);
+    assert_int_equal(cut.key, sorted[k - 1]);
+    uint64_t reaching = frugi_whole_count(whole, span, spans, cut.key, threads);
+    assert_true(reaching >= k && sorted[reaching - 1] == cut.key && (reaching == n || sorted[reaching] < cut.key));
+    for (size_t s = 0; s < spans; s++) {
+        uint64_t more = frugi_whole_emit(whole, &span[s], &cut, got + out, values + out, threads);
+        for (uint64_t i = 0; i < more; i++)
+            got[out + i] += (uint32_t)(span[s].x - x);
+        out += more;
+    }
+    assert_int_equal(out, k);
+    assert_int_equal(cut.ties, 0);
+    assert_int_equal(got[k], GUARD);
+    assert_memory_equal(got, want, k * sizeof *got);
+    for (uint64_t i = 0; i < k; i++)
+        assert_memory_equal(&values[i], &x[got[i]], sizeof *x);
+    test_free(values);
+    test_free(want);
+    test_free(got);
+}
+
+static void check_all_k(const float *x, uint64_t n) {
+    const uint64_t ks[] = {1, 2, n / 100, n / 16, n / 2, n - 1, n};
+    uint32_t *sorted = sorted_keys(x, n);
+    frugi_whole *whole = frugi_whole_create(5);
+    assert_non_null(whole);
+    for (size_t j = 0; j < sizeof ks / sizeof *ks; j++)
+        if (ks[j] >= 1 && ks[j] <= n)
+            for (int c = 0; c < 3; c++)
+                check(whole, x, n, sorted, ks[j], 1 + (size_t)(c * 3), 1 + (int)(j + (size_t)c * 2) % 5);
+    frugi_whole_destroy(whole);
+    test_free(sorted);
+}
+
+static void set_equals_that_of_a_sort(void **state) {
+    (void)state;
+    static const uint32_t lengths[] = {1, 2, 3, 63, 64, 65, 1000, 1023, 1024, 1025, 4096, 20000};
+    uint64_t random = 5;
+    for (int kind = 0; kind < KINDS; kind++)
+        for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+            float *x = draw_array(kind, lengths[l], &random);
+            check_all_k(x, lengths[l]);
+            test_free(x);
+        }
+}
+
+static void long_arrays_with_many_threads(void **state) {
+    (void)state;
+    uint64_t random = 6;
+    for (int kind = 0; kind < KINDS; kind += 3) {
+        float *x = draw_array(kind, MOST, &random);
+        check_all_k(x, MOST);
+        test_free(x);
+    }
+}
+
+/* ---- data made against the sample ------------------------------------------------------------ */
+
+/* The place that tensor_topk.c takes from stretch i of 2^bits. */
+static uint64_t sampled_place(uint64_t i, uint64_t n, uint32_t bits) {
+    uint64_t begin = (i * n) >> bits, end = ((i + 1) * n) >> bits, mixed = (i + 1) * 0x9e3779b97f4a7c15u;
+    mixed = (mixed ^ (mixed >> 29)) * 0xbf58476d1ce4e5b9u;
+    return begin + (((mixed >> 32) * (end - begin)) >> 32);
+}
+
+/* Sampled elements lie where none of the others are, so the bracket misses to one side and to the other. */
+static void exact_when_the_sample_misleads(void **state) {
+    (void)state;
+    uint32_t n = 100000, bits = 12;
+    for (int up = 0; up < 2; up++) {
+        uint64_t random = 9;
+        float *x = draw_array(0, n, &random);
+        for (uint64_t i = 0; i >> bits == 0; i++)
+            x[sampled_place(i, n, bits)] *= up ? 1e10f : 1e-10f;
+        check_all_k(x, n);
+        test_free(x);
+    }
+}
+
+/* More of them between the bracket's ends than can be collected: a million that all round to the same. */
+static void exact_when_the_bracket_holds_too_many(void **state) {
+    (void)state;
+    uint32_t n = 1300000;
+    uint64_t random = 10;
+    float *x = test_malloc(n * sizeof *x);
+    frugi_whole *whole = frugi_whole_create(2);
+    for (int kind = 0; kind < 2; kind++) { /* inside the bracket, and outside */
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t r = (uint32_t)next_random(&random);
+            x[i] = frugi_bits_f32((kind == 0 ? 0x40200000u : 0x3f800000u) + (r % 16 ? 0 : r % 4096)); /* 2.5 or 1 */
+        }
+        for (uint64_t i = 0; i < 32768; i++) /* a sample of many values, so that the bracket is wide */
+            x[sampled_place(i, n, 15)] = 0.5f + 4.0f * (float)i / 32768.0f;
+        uint32_t *sorted = sorted_keys(x, n);
+        for (int threads = 1; threads <= 2; threads++)
+            check(whole, x, n, sorted, n / 2, 3, threads);
+        test_free(sorted);
+    }
+    frugi_whole_destroy(whole);
+    test_free(x);
+}
+
+/* ---- the scans themselves -------------------------------------------------------------------- */
+
+static void check_kernel(const frugi_whole_kernel *kernel, const float *x, uint32_t n, uint32_t key, uint32_t width) {
+    uint32_t list[FRUGI_WHOLE_STAGE], want[FRUGI_WHOLE_CHUNK], out = 0;
+    uint64_t below = 0, inside = 0;
+    int equal = 0, is_equal = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t m = frugi_magnitude(x[i]);
+        below += m < key;
+        inside += m - key < width;
+        is_equal |= m == key;
+        if (m >= key)
+            want[out++] = i + 7;
+    }
+    assert_int_equal(kernel->count(x, n, key), out);
+    assert_int_equal(kernel->emit(x, n, 7, key, list, &equal), out);
+    assert_int_equal(equal, is_equal);
+    assert_memory_equal(list, want, out * sizeof *list);
+    for (uint64_t room = 0; room <= n; room += n / 3 + 1) {
+        uint32_t *kept = test_malloc((room + 1) * sizeof *kept);
+        uint64_t got = 0;
+        kept[room] = GUARD;
+        assert_int_equal(kernel->gather(x, n, key, width, kept, room, &got), below);
+        assert_int_equal(got, inside);
+        assert_int_equal(kept[room], GUARD);
+        for (uint32_t i = 0, j = 0; i < n && inside + FRUGI_WHOLE_SLACK <= room; i++)
+            if (frugi_magnitude(x[i]) - key < width)
+                assert_int_equal(kept[j++], frugi_magnitude(x[i]));
+        test_free(kept);
+    }
+}
+
+static void every_variant_scans_alike(void **state) {
+    (void)state;
+    const frugi_whole_kernel *kernels[FRUGI_ISA_COUNT] = {&frugi_whole_ref};
+#if defined(__aarch64__)
+    kernels[FRUGI_ISA_NEON] = &frugi_whole_neon;
+#elif defined(__x86_64__)
+    kernels[FRUGI_ISA_AVX2] = frugi_isa_runs(FRUGI_ISA_AVX2) ? &frugi_whole_avx2 : NULL;
+#endif
+    uint64_t random = 11;
+    for (int isa = 0; isa < FRUGI_ISA_COUNT; isa++)
+        for (int kind = 0; kernels[isa] && kind < KINDS; kind++)
+            for (uint32_t n = 1; n <= FRUGI_WHOLE_CHUNK; n += n < 70 ? 1 : 159) {
+                float *x = draw_array(kind, n, &random);
+                uint32_t key = frugi_magnitude(x[next_random(&random) % n]);
+                check_kernel(kernels[isa], x, n, key, 1);
+                check_kernel(kernels[isa], x, n, key, (FRUGI_INF_BITS - key) / 2 + 1);
+                check_kernel(kernels[isa], x, n, 0, 1);
+                check_kernel(kernels[isa], x, n, 0, FRUGI_INF_BITS);
+                test_free(x);
+            }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_variant_scans_alike),
+        cmocka_unit_test(set_equals_that_of_a_sort),
+        cmocka_unit_test(long_arrays_with_many_threads),
+        cmocka_unit_test(exact_when_the_sample_misleads),
+        cmocka_unit_test(exact_when_the_bracket_holds_too_many),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,91 @@
+/*
+ * OpenBLAS takes a buffer of up to 128 MiB of address space for every thread that is inside it, and where it gets none
+ * it tries again without end (blas_memory_alloc in its counted_alloc.c): training hangs. So where the process has a limit, all
+ * buffers are taken beforehand, each after a look whether there is room for it; OpenBLAS keeps them.
+ */
+#include "trainer/base/blas.h"
+
+#include "io/error.h"
+
+#include <cblas.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* Exported by OpenBLAS, declared in no header; a BLAS that is another one does not have them. */
+extern void *blas_memory_alloc(int) __attribute__((weak));
+extern void blas_memory_free(void *) __attribute__((weak));
+
+/* Bytes of a buffer, until one has been seen to be taken. */
+#if defined(__x86_64__)
+#define BUFFER_BYTES ((size_t)128 << 20)
+#else
+#define BUFFER_BYTES ((size_t)32 << 20)
+#endif
+#define SPARE        ((size_t)1 << 20) /* what it may take beside */
+#define BUFFERS_MOST 256u              /* as many as Debian's build is sure to have */
+
+uint64_t frugi_blas_limit(void) {
+    static const int kinds[] = {RLIMIT_AS, RLIMIT_DATA};
+    uint64_t least = UINT64_MAX;
+    for (int i = 0; i < 2; i++) {
+        struct rlimit limit;
+        if (getrlimit(kinds[i], &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < least)
+            least = limit.rlim_cur;
+    }
+    return least;
+}
+
+static size_t address_space(void) {
+    unsigned long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (f == NULL || fscanf(f, "%lu", &pages) != 1)
+        pages = 0;
+    if (f != NULL)
+        fclose(f);
+    return (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static int fits(size_t bytes) {
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return p != MAP_FAILED && munmap(p, bytes) == 0;
+}
+
+/* Take buffers one by one, as long as there is room; returns how many. */
+static uint64_t take_buffers(uint64_t wanted, void **buffer, size_t *bytes) {
+    uint64_t taken = 0;
+    *bytes = BUFFER_BYTES;
+    while (taken < wanted && fits(*bytes + SPARE)) {
+        size_t before = address_space();
+        buffer[taken++] = blas_memory_alloc(0);
+        size_t after = address_space();
+        if (after > before) /* not one that it had already */
+            *bytes = after - before;
+    }
+    return taken;
+}
+
+static int reserve(uint64_t threads, uint64_t limit) {
+    void *buffer[BUFFERS_MOST];
+    char all[32], each[32];
+    size_t bytes;
+    uint64_t wanted = threads < BUFFERS_MOST ? threads : BUFFERS_MOST, taken = take_buffers(wanted, buffer, &bytes);
+    for (uint64_t i = 0; i < taken; i++)
+        blas_memory_free(buffer[i]);
+    if (taken == wanted)
+        return FRUGI_EXIT_OK;
+    frugi_error("not enough memory: this process may have %s in all (ulimit -v, ulimit -d), and each of %llu threads "
+                "needs %s for products of matrices",
+                frugi_bytes_text(limit, all, sizeof all), (unsigned long long)threads,
+                frugi_bytes_text(bytes, each, sizeof each));
+    frugi_hint("raise the limit, or give fewer --workers or --threads");
+    return FRUGI_EXIT_FAIL;
+}
+
+int frugi_blas_begin(uint64_t threads) {
+    uint64_t limit = frugi_blas_limit();
+    openblas_set_num_threads(1);
+    return limit == UINT64_MAX || !blas_memory_alloc || !blas_memory_free ? FRUGI_EXIT_OK : reserve(threads, limit);
+}

@@ -1,0 +1,103 @@
+/*
+ * free_memory.c - the least of what Linux says: MemAvailable of the machine, and of every cgroup that this process is
+ * in (version 2 or 1) its limit less its use; pages of files that can be dropped do not count as used.
+ */
+#include "trainer/base/free_memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { LINE = 512, PATH = 1024 };
+
+/* The number behind a word at the beginning of a line; fallback where there is none. */
+static uint64_t number_after(const char *path, const char *word, uint64_t fallback) {
+    FILE *file = fopen(path, "r");
+    char line[LINE];
+    uint64_t number = fallback;
+    while (file && fgets(line, sizeof line, file)) {
+        char *end = line;
+        if (strncmp(line, word, strlen(word)) != 0)
+            continue;
+        uint64_t read = strtoull(line + strlen(word), &end, 10);
+        number = end != line + strlen(word) ? read : fallback; /* "max" is no number */
+        break;
+    }
+    if (file)
+        fclose(file);
+    return number;
+}
+
+static uint64_t least(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+/** How a version of cgroups calls things. */
+typedef struct control {
+    const char *root, *limit, *used, *cached;
+} control;
+
+static uint64_t left_in(const control *c, const char *group) {
+    char path[PATH];
+    snprintf(path, sizeof path, "%s%s/%s", c->root, group, c->limit);
+    uint64_t limit = number_after(path, "", UINT64_MAX);
+    if (limit == UINT64_MAX)
+        return UINT64_MAX;
+    snprintf(path, sizeof path, "%s%s/%s", c->root, group, c->used);
+    uint64_t used = number_after(path, "", 0);
+    snprintf(path, sizeof path, "%s%s/memory.stat", c->root, group);
+    uint64_t cached = number_after(path, c->cached, 0);
+    used -= least(used, cached);
+    return limit - least(limit, used);
+}
+
+/* A group and all groups around it; inside of a container the outermost may be all that is seen. */
+static uint64_t left_around(const control *c, char *group) {
+    uint64_t left = UINT64_MAX;
+    group[strcspn(group, "\n")] = '\0';
+    for (char *slash = group; slash;) {
+        left = least(left, left_in(c, group));
+        slash = strrchr(group, '/');
+        if (slash)
+            *slash = '\0';
+    }
+    return left;
+}
+
+static uint64_t left_in_groups(void) {
+    static const control second = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "},
+                         first = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+                                  "total_inactive_file "};
+    FILE *file = fopen("/proc/self/cgroup", "r");
+    char line[LINE];
+    uint64_t left = UINT64_MAX;
+    while (file && fgets(line, sizeof line, file)) { /* 0::/a/b, or 7:memory:/a/b */
+        char *name = strchr(line, ':'), *group = name ? strchr(name + 1, ':') : NULL;
+        if (!group)
+            continue;
+        *group++ = '\0';
+        if (name[1] == '\0')
+            left = least(left, left_around(&second, group));
+        else if (strcmp(name + 1, "memory") == 0)
+            left = least(left, left_around(&first, group));
+    }
+    if (file)
+        fclose(file);
+    return left;
+}
+
+uint64_t frugi_free_memory_shared(void) {
+    uint64_t kilobytes = number_after("/proc/meminfo", "MemAvailable:", UINT64_MAX / 1024);
+    return least(kilobytes >= UINT64_MAX / 1024 ? UINT64_MAX : kilobytes * 1024, left_in_groups());
+}
+
+uint64_t frugi_free_memory_own(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return UINT64_MAX;
+    uint64_t used = number_after("/proc/self/statm", "", 0) * (uint64_t)sysconf(_SC_PAGESIZE);
+    return (uint64_t)limit.rlim_cur - least((uint64_t)limit.rlim_cur, used);
+}

@@ -1,0 +1,192 @@
+/*
+ * The files of a directory of checkpoints, and which of them is the newest. Times of files do not say, because they
+ * change when a directory is copied, and steps alone do not, because a run that continues with another number of
+ * workers counts its steps anew. So metadata has a generation, which grows whenever steps go back; within a generation
+ * the highest step is the newest. Files without that key, of a first run or of earlier versions, are of generation 0.
+ */
+#include "trainer/checkpoint/checkpoint_parts.h"
+
+#include "io/error.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { NAME_MAX_BYTES = 64, MAX_DIGITS = 20 };
+
+static void name_of_step(uint64_t step, char *dst) {
+    snprintf(dst, NAME_MAX_BYTES, "step-%09" PRIu64 ".safetensors", step);
+}
+
+bool frugi_checkpoint_name(const char *directory, uint64_t step, char *dst, size_t cap) {
+    char name[NAME_MAX_BYTES];
+    name_of_step(step, name);
+    int length = snprintf(dst, cap, "%s/%s", directory, name);
+    return length >= 0 && (size_t)length < cap;
+}
+
+bool frugi_checkpoint_name_step(const char *name, uint64_t *step) {
+    char again[NAME_MAX_BYTES];
+    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
+        return false;
+    uint64_t number = strtoull(name + 5, NULL, 10);
+    name_of_step(number, again); /* what is not spelled as we spell it is not ours */
+    if (strcmp(again, name) != 0)
+        return false;
+    *step = number;
+    return true;
+}
+
+bool frugi_checkpoint_number(const json_t *metadata, const char *key, uint64_t most, uint64_t *number) {
+    const char *text = json_string_value(json_object_get(metadata, key));
+    uint64_t value = 0;
+    if (text == NULL || *text == '\0' || strlen(text) > MAX_DIGITS)
+        return false;
+    for (; *text != '\0'; text++) {
+        if (*text < '0' || *text > '9' || value > (most - (uint64_t)(*text - '0')) / 10)
+            return false;
+        value = 10 * value + (uint64_t)(*text - '0');
+    }
+    *number = value;
+    return true;
+}
+
+static bool newer(const frugi_entry *a, const frugi_entry *b) {
+    return a->generation != b->generation ? a->generation > b->generation : a->step > b->step;
+}
+
+/* An unreadable file comes first, so that whoever opens the newest one tells of it and passes over it. */
+static int newest_first(const void *a, const void *b) {
+    const frugi_entry *x = a, *y = b;
+    if (x->readable != y->readable)
+        return x->readable ? 1 : -1;
+    return newer(x, y) ? -1 : newer(y, x) ? 1 : 0;
+}
+
+bool frugi_checkpoint_generation(const json_t *metadata, uint64_t *generation) {
+    *generation = 0;
+    return json_object_get(metadata, FRUGI_KEY_GENERATION) == NULL ||
+           frugi_checkpoint_number(metadata, FRUGI_KEY_GENERATION, FRUGI_GENERATIONS_MOST, generation);
+}
+
+/* The generation stands in the header; what is wrong with a file is said when it is opened to be used. */
+static void read_generation(const char *directory, frugi_entry *entry) {
+    char path[PATH_MAX];
+    frugi_tensor_file file = FRUGI_TENSOR_FILE_CLOSED;
+    frugi_say_mute(1);
+    entry->readable = frugi_checkpoint_name(directory, entry->step, path, sizeof path) &&
+                      frugi_tensor_file_open(path, &file) == FRUGI_EXIT_OK &&
+                      frugi_checkpoint_generation(file.head.metadata, &entry->generation);
+    frugi_say_mute(0);
+    frugi_tensor_file_close(&file);
+}
+
+int frugi_checkpoint_list(const char *directory, frugi_entry **entries, size_t *count) {
+    DIR *folder = opendir(directory);
+    frugi_entry *list = NULL;
+    size_t have = 0, room = 0;
+    if (folder == NULL)
+        return frugi_error("%s: cannot open: %s", directory, strerror(errno));
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        uint64_t step;
+        if (!frugi_checkpoint_name_step(entry->d_name, &step))
+            continue;
+        if (have == room) {
+            room = 2 * room + 16;
+            frugi_entry *grown = realloc(list, room * sizeof *list);
+            if (grown == NULL) {
+                free(list);
+                closedir(folder);
+                return frugi_error("%s: out of memory", directory);
+            }
+            list = grown;
+        }
+        list[have] = (frugi_entry){.step = step};
+        read_generation(directory, &list[have++]);
+    }
+    closedir(folder);
+    if (have > 1)
+        qsort(list, have, sizeof *list, newest_first);
+    *entries = list;
+    *count = have;
+    return FRUGI_EXIT_OK;
+}
+
+bool frugi_checkpoint_there(const char *directory) {
+    DIR *folder = opendir(directory);
+    bool found = false;
+    uint64_t step;
+    for (struct dirent *entry; folder != NULL && !found && (entry = readdir(folder)) != NULL;)
+        found = frugi_checkpoint_name_step(entry->d_name, &step);
+    if (folder != NULL)
+        closedir(folder);
+    return found;
+}
+
+/* Whether an opened file is the one of that step in a directory. */
+static bool is_file_of(const char *directory, uint64_t step, int fd) {
+    char path[PATH_MAX];
+    struct stat ours, theirs;
+    return frugi_checkpoint_name(directory, step, path, sizeof path) && stat(path, &ours) == 0 &&
+           fstat(fd, &theirs) == 0 && ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
+}
+
+int frugi_checkpoint_next_generation(const char *directory, const frugi_checkpoint *from, uint64_t at,
+                                     uint64_t *generation) {
+    frugi_entry *entry = NULL;
+    size_t count = 0, first = 0;
+    struct stat st;
+    *generation = 0;
+    if (stat(directory, &st) != 0) /* it is made when the first one is written */
+        return FRUGI_EXIT_OK;
+    int code = frugi_checkpoint_list(directory, &entry, &count);
+    while (first < count && !entry[first].readable)
+        first++;
+    if (first < count) {
+        bool continues =
+            from != NULL && at >= entry[first].step && is_file_of(directory, entry[first].step, from->file.fd);
+        *generation = entry[first].generation + !continues;
+    }
+    free(entry);
+    return code;
+}
+
+/* Say once, when steps have gone back, what becomes of the files with later steps. */
+static void tell_of_later(const char *directory, const frugi_entry *entry, size_t count, const frugi_entry *written) {
+    size_t ours = 0;
+    uint64_t latest = 0;
+    for (size_t i = 0; i < count; i++) {
+        ours += entry[i].readable && entry[i].generation == written->generation;
+        latest = entry[i].step > latest ? entry[i].step : latest;
+    }
+    if (ours == 1 && latest > written->step)
+        frugi_hint("%s: checkpoints of an earlier run up to step %" PRIu64
+                   " stay there; --resume continues from the one written last, now step %" PRIu64,
+                   directory, latest, written->step);
+}
+
+void frugi_checkpoint_prune(const char *directory, uint32_t keep, uint64_t generation, uint64_t step) {
+    frugi_entry *entry = NULL, written = {.generation = generation, .step = step};
+    size_t count = 0, first = 0;
+    uint32_t kept = 0;
+    char path[PATH_MAX];
+    if (frugi_checkpoint_list(directory, &entry, &count) != FRUGI_EXIT_OK)
+        return;
+    tell_of_later(directory, entry, count, &written);
+    while (first < count && !entry[first].readable)
+        first++;
+    for (size_t i = 0; i < count && keep > 0; i++) {
+        const frugi_entry *e = &entry[(first + i) % count]; /* the unreadable ones last */
+        if (e->step > step || kept++ < keep)
+            continue;
+        if (frugi_checkpoint_name(directory, e->step, path, sizeof path) && unlink(path) != 0 && errno != ENOENT)
+            frugi_error("%s: cannot remove: %s", path, strerror(errno));
+    }
+    free(entry);
+}

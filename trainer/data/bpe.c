@@ -1,0 +1,233 @@
+/*
+ * The files of GPT-2's tokenizer. Their tokens are strings of bytes, spelt with one printable character for each byte
+ * (the 188 printable ones of Latin-1 stand for themselves, the others for U+0100 and up in order); here they are bytes
+ * again. Merges become a hash table from two token numbers to the rank and the product, so that encoding never touches
+ * strings. A merge must build on bytes and earlier merges and make something new: that is how such tables are learned,
+ * and what lets bpe_encode.c merge one pair at a time.
+ */
+#include "trainer/data/bpe.h"
+#include "trainer/base/keyed_random.h"
+#include "trainer/data/unicode.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_TOKENS = 1 << 20, SPELLING = 256 + 68 };
+
+typedef struct merge {
+    uint32_t left, right, rank, product; /* product FRUGI_NO_WORD: a free slot */
+} merge;
+
+struct frugi_bpe {
+    uint32_t vocab;
+    size_t *at;      /* vocab: where a token begins in the pool */
+    uint32_t *len;   /* vocab */
+    frugi_words map; /* spelt tokens, as bytes */
+    unsigned char *pool;
+    uint32_t byte[256];
+    merge *merges;
+    uint32_t mask, count;
+};
+
+/* The byte that each character of a spelling stands for, -1 for none. */
+static void spelling(int16_t table[SPELLING]) {
+    int16_t next = 256;
+    for (int i = 0; i < SPELLING; i++)
+        table[i] = -1;
+    for (int16_t b = 0; b < 256; b++) {
+        int plain = (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
+        table[plain ? b : next++] = b;
+    }
+}
+
+/* Spelling to bytes. Returns their number, 0 where a character stands for no byte. */
+static size_t unspell(const int16_t table[SPELLING], const unsigned char *text, size_t len, unsigned char *dst) {
+    size_t n = 0;
+    for (size_t i = 0; i < len;) {
+        uint32_t point;
+        i += frugi_utf8_get(text + i, len - i, &point);
+        if (point >= SPELLING || table[point] < 0)
+            return 0;
+        dst[n++] = (unsigned char)table[point];
+    }
+    return n;
+}
+
+/* Take one entry over. A token that is no spelling (a special one) is kept as it is written and never encoded to. */
+static int put_token(frugi_bpe *bpe, const char *key, json_t *value, const int16_t table[SPELLING], size_t *used,
+                     frugi_why *why) {
+    size_t len = strlen(key);
+    json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
+    char name[64];
+    if (id < 0 || id >= bpe->vocab || bpe->len[id] != 0 || len == 0)
+        return frugi_because(why, "token '%s': expected a number of its own below %u, the number of tokens",
+                             frugi_printable(key, name, sizeof name), bpe->vocab);
+    unsigned char *dst = bpe->pool + *used;
+    size_t n = unspell(table, (const unsigned char *)key, len, dst);
+    if (n == 0)
+        memcpy(dst, key, n = len);
+    else if (frugi_words_put(&bpe->map, dst, n, (uint32_t)id) != 0)
+        return frugi_because(why, "not enough memory");
+    bpe->at[id] = *used;
+    bpe->len[id] = (uint32_t)n;
+    *used += n;
+    return 0;
+}
+
+static int put_bytes(frugi_bpe *bpe, frugi_why *why) {
+    for (int b = 0; b < 256; b++) {
+        unsigned char byte = (unsigned char)b;
+        bpe->byte[b] = frugi_words_get(&bpe->map, &byte, 1);
+        if (bpe->byte[b] == FRUGI_NO_WORD)
+            return frugi_because(why, "no token for byte 0x%02x; expected one for each of the 256 bytes", (unsigned)b);
+    }
+    return 0;
+}
+
+static int fill(frugi_bpe *bpe, json_t *root, size_t room, frugi_why *why) {
+    int16_t table[SPELLING];
+    const char *key;
+    json_t *value;
+    size_t used = 0;
+    bpe->vocab = (uint32_t)json_object_size(root);
+    bpe->at = calloc(bpe->vocab, sizeof *bpe->at);
+    bpe->len = calloc(bpe->vocab, sizeof *bpe->len);
+    bpe->pool = malloc(room); /* unescaped tokens are no longer than the file */
+    if (bpe->at == NULL || bpe->len == NULL || bpe->pool == NULL)
+        return frugi_because(why, "not enough memory");
+    spelling(table);
+    json_object_foreach(root, key, value) {
+        if (put_token(bpe, key, value, table, &used, why) != 0)
+            return -1;
+    }
+    return put_bytes(bpe, why);
+}
+
+int frugi_bpe_create(const unsigned char *json, size_t len, frugi_bpe **out, frugi_why *why) {
+    json_error_t error;
+    json_t *root = json_loadb((const char *)json, len, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL)
+        return frugi_because(why, "byte %d: expected JSON (%s)", error.position, error.text);
+    size_t count = json_object_size(root); /* 0 if it is no object */
+    frugi_bpe *bpe = NULL;
+    int status = -1;
+    if (count < 256 || count > MOST_TOKENS)
+        frugi_because(why, "byte 0: expected a JSON object of 256 to %d tokens, found %zu", MOST_TOKENS, count);
+    else if ((bpe = calloc(1, sizeof *bpe)) == NULL)
+        frugi_because(why, "not enough memory");
+    else
+        status = fill(bpe, root, len, why);
+    json_decref(root);
+    if (status == 0)
+        *out = bpe;
+    else
+        frugi_bpe_destroy(bpe);
+    return status;
+}
+
+static uint32_t slot_of(const frugi_bpe *bpe, uint32_t left, uint32_t right) {
+    uint32_t slot = (uint32_t)(frugi_mix((uint64_t)left << 32 | right) >> 32) & bpe->mask;
+    while (bpe->merges[slot].product != FRUGI_NO_WORD &&
+           (bpe->merges[slot].left != left || bpe->merges[slot].right != right))
+        slot = (slot + 1) & bpe->mask;
+    return slot;
+}
+
+uint32_t frugi_bpe_merge(const frugi_bpe *bpe, uint32_t left, uint32_t right, uint32_t *rank) {
+    if (bpe->merges == NULL)
+        return FRUGI_NO_WORD;
+    const merge *found = &bpe->merges[slot_of(bpe, left, right)];
+    *rank = found->rank;
+    return found->product;
+}
+
+/* One line: two tokens that exist by now, whose product does not. `made` has a mark for each token that exists. */
+static int put_merge(frugi_bpe *bpe, const int16_t table[SPELLING], const unsigned char *line, size_t len,
+                     unsigned char *made) {
+    unsigned char bytes[512];
+    const unsigned char *space = memchr(line, ' ', len);
+    if (space == NULL || len > sizeof bytes)
+        return -1;
+    size_t first = (size_t)(space - line), n = unspell(table, line, first, bytes);
+    size_t m = n == 0 ? 0 : unspell(table, space + 1, len - first - 1, bytes + n);
+    uint32_t left = frugi_words_get(&bpe->map, bytes, n), right = frugi_words_get(&bpe->map, bytes + n, m);
+    uint32_t product = m == 0 ? FRUGI_NO_WORD : frugi_words_get(&bpe->map, bytes, n + m);
+    if (left == FRUGI_NO_WORD || right == FRUGI_NO_WORD || product == FRUGI_NO_WORD || !made[left] || !made[right] ||
+        made[product])
+        return -1;
+    made[product] = 1;
+    bpe->merges[slot_of(bpe, left, right)] = (merge){left, right, bpe->count++, product};
+    return 0;
+}
+
+static int put_merges(frugi_bpe *bpe, const unsigned char *text, size_t len, unsigned char *made, frugi_why *why) {
+    int16_t table[SPELLING];
+    spelling(table);
+    for (int b = 0; b < 256; b++)
+        made[bpe->byte[b]] = 1;
+    size_t line = 1;
+    for (size_t at = 0, end; at < len; at = end + 1, line++) {
+        const unsigned char *found = memchr(text + at, '\n', len - at);
+        end = found == NULL ? len : (size_t)(found - text);
+        size_t width = end - at;
+        width -= width > 0 && text[end - 1] == '\r';
+        if (width == 0 || (line == 1 && width >= 8 && memcmp(text, "#version", 8) == 0))
+            continue;
+        if (put_merge(bpe, table, text + at, width, made) != 0)
+            return frugi_because(why,
+                                 "line %zu, byte %zu: expected two tokens of the vocabulary, of bytes or made by "
+                                 "earlier lines, that together are a token not made before",
+                                 line, at);
+    }
+    return 0;
+}
+
+int frugi_bpe_merges(frugi_bpe *bpe, const unsigned char *text, size_t len, frugi_why *why) {
+    uint32_t slots = 512;
+    while (slots < 2 * bpe->vocab) /* a merge makes a token of its own, so there are fewer merges than tokens */
+        slots *= 2;
+    bpe->mask = slots - 1;
+    bpe->merges = malloc(slots * sizeof *bpe->merges);
+    unsigned char *made = calloc(bpe->vocab, 1);
+    int status = -1;
+    if (bpe->merges == NULL || made == NULL) {
+        frugi_because(why, "not enough memory");
+    } else {
+        for (uint32_t i = 0; i < slots; i++)
+            bpe->merges[i].product = FRUGI_NO_WORD;
+        status = put_merges(bpe, text, len, made, why);
+    }
+    free(made);
+    return status;
+}
+
+void frugi_bpe_destroy(frugi_bpe *bpe) {
+    if (bpe == NULL)
+        return;
+    frugi_words_free(&bpe->map);
+    free(bpe->at);
+    free(bpe->len);
+    free(bpe->pool);
+    free(bpe->merges);
+    free(bpe);
+}
+
+uint32_t frugi_bpe_vocab(const frugi_bpe *bpe) {
+    return bpe->vocab;
+}
+
+int32_t frugi_bpe_end(const frugi_bpe *bpe) {
+    static const unsigned char name[] = "<|endoftext|>";
+    uint32_t id = frugi_words_get(&bpe->map, name, sizeof name - 1);
+    return id == FRUGI_NO_WORD ? -1 : (int32_t)id;
+}
+
+const unsigned char *frugi_bpe_piece(const frugi_bpe *bpe, uint32_t id, size_t *len) {
+    *len = bpe->len[id];
+    return bpe->pool + bpe->at[id];
+}
+
+uint32_t frugi_bpe_byte(const frugi_bpe *bpe, unsigned char byte) {
+    return bpe->byte[byte];
+}

@@ -1,0 +1,197 @@
+/*
+ * Text to GPT-2's tokens. The text is cut into words by GPT-2's rule (an apostrophe and its ending, or letters, or
+ * numbers, or other signs, each with one space before it, or white space); then, in each word, the neighbours with the
+ * lowest merge rank are joined until none are left. A heap holds the candidate pairs, so that a word of n bytes takes
+ * n log n steps however hostile it is; words already seen are taken from a cache, which is what makes real text fast.
+ */
+#include "trainer/data/bpe.h"
+#include "trainer/data/unicode.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    WORD_MAX = 1 << 20,  /* longer words are cut, which no text written by people notices */
+    CACHED_LEN = 64,     /* longer words hardly come twice */
+    CACHED_MAX = 1 << 20 /* words */
+};
+
+typedef struct symbol {
+    uint32_t id; /* FRUGI_NO_WORD: joined to the one before */
+    uint32_t before, next;
+} symbol;
+
+typedef struct pair {
+    uint32_t rank, at, left, right, product;
+} pair;
+
+typedef struct encoder {
+    const frugi_bpe *bpe;
+    frugi_words cache; /* word -> place in known */
+    frugi_ids known;   /* wide: length, ids, length, ids, ... */
+    symbol *symbols;
+    pair *heap;
+    size_t cap, heap_len;
+} encoder;
+
+/* Letter, number, white space; all else is one class here. */
+static frugi_char class_at(const unsigned char *text, size_t len, size_t at, size_t *width) {
+    uint32_t point;
+    *width = frugi_utf8_get(text + at, len - at, &point);
+    frugi_char kind = frugi_char_class(point);
+    return kind <= FRUGI_CHAR_SPACE ? kind : FRUGI_CHAR_OTHER;
+}
+
+static size_t contraction(const unsigned char *text, size_t left) {
+    static const char *const ends[] = {"s", "t", "re", "ve", "m", "ll", "d"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        size_t len = strlen(ends[i]);
+        if (left > len && memcmp(text + 1, ends[i], len) == 0)
+            return 1 + len;
+    }
+    return 0;
+}
+
+/* Where the run of one class that begins at `at` ends, and where its last character begins. */
+static size_t run_end(const unsigned char *text, size_t len, size_t at, frugi_char kind, size_t *last) {
+    size_t width;
+    *last = at;
+    while (at < len && class_at(text, len, at, &width) == kind) {
+        *last = at;
+        at += width;
+    }
+    return at;
+}
+
+size_t frugi_bpe_word_end(const unsigned char *text, size_t len, size_t at) {
+    size_t width, last, skip = text[at] == '\'' ? contraction(text + at, len - at) : 0;
+    if (skip > 0)
+        return at + skip;
+    frugi_char kind = class_at(text, len, at, &width);
+    if (text[at] == ' ' && at + 1 < len && class_at(text, len, at + 1, &width) != FRUGI_CHAR_SPACE)
+        kind = class_at(text, len, ++at, &width);
+    size_t end = run_end(text, len, at, kind, &last);
+    /* White space before a word leaves its last character to that word, if there is another. */
+    if (kind == FRUGI_CHAR_SPACE && end < len && last > at)
+        end = last;
+    return end;
+}
+
+static int before(const pair *a, const pair *b) {
+    return a->rank != b->rank ? a->rank < b->rank : a->at < b->at;
+}
+
+static void heap_push(encoder *e, pair item) {
+    size_t i = e->heap_len++;
+    for (; i > 0 && before(&item, &e->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        e->heap[i] = e->heap[(i - 1) / 2];
+    e->heap[i] = item;
+}
+
+static pair heap_pop(encoder *e) {
+    pair top = e->heap[0], item = e->heap[--e->heap_len];
+    size_t i = 0;
+    for (size_t child = 1; child < e->heap_len; child = 2 * i + 1) {
+        child += child + 1 < e->heap_len && before(&e->heap[child + 1], &e->heap[child]);
+        if (!before(&e->heap[child], &item))
+            break;
+        e->heap[i] = e->heap[child];
+        i = child;
+    }
+    e->heap[i] = item;
+    return top;
+}
+
+static void offer(encoder *e, uint32_t at) {
+    uint32_t rank = 0, left = e->symbols[at].id, right = e->symbols[e->symbols[at].next].id;
+    uint32_t product = frugi_bpe_merge(e->bpe, left, right, &rank);
+    if (product != FRUGI_NO_WORD)
+        heap_push(e, (pair){rank, at, left, right, product});
+}
+
+/* Room for a word of n bytes. A merge takes one pair away and offers two, so 3 n pairs are enough. */
+static int make_room(encoder *e, size_t n) {
+    if (n <= e->cap)
+        return 0;
+    size_t cap = e->cap == 0 ? 256 : e->cap;
+    while (cap < n)
+        cap *= 2;
+    symbol *symbols = realloc(e->symbols, cap * sizeof *symbols);
+    e->symbols = symbols == NULL ? e->symbols : symbols;
+    pair *heap = realloc(e->heap, 3 * cap * sizeof *heap);
+    e->heap = heap == NULL ? e->heap : heap;
+    if (symbols == NULL || heap == NULL)
+        return -1;
+    e->cap = cap;
+    return 0;
+}
+
+/* Join pairs, lowest rank first, leftmost first among equals. An entry of the heap may be out of date; then the symbols
+ * at its place are no longer the ones it was made for. */
+static void join(encoder *e, uint32_t n) {
+    symbol *s = e->symbols;
+    while (e->heap_len > 0) {
+        pair top = heap_pop(e);
+        uint32_t right = s[top.at].id == top.left ? s[top.at].next : n;
+        if (right >= n || s[right].id != top.right)
+            continue;
+        s[top.at].id = top.product;
+        s[top.at].next = s[right].next;
+        s[right].id = FRUGI_NO_WORD;
+        if (s[right].next < n) {
+            s[s[right].next].before = top.at;
+            offer(e, top.at);
+        }
+        if (s[top.at].before < n)
+            offer(e, s[top.at].before);
+    }
+}
+
+static int encode_word(encoder *e, const unsigned char *word, uint32_t n, frugi_ids *ids) {
+    if (make_room(e, n) != 0)
+        return -1;
+    for (uint32_t i = 0; i < n; i++)
+        e->symbols[i] = (symbol){frugi_bpe_byte(e->bpe, word[i]), i == 0 ? n : i - 1, i + 1};
+    e->heap_len = 0;
+    for (uint32_t i = 0; i + 1 < n; i++)
+        offer(e, i);
+    join(e, n);
+    for (uint32_t i = 0; i < n; i = e->symbols[i].next)
+        if (frugi_ids_push(ids, e->symbols[i].id) != 0)
+            return -1;
+    return 0;
+}
+
+static int encode_cached(encoder *e, const unsigned char *word, uint32_t n, frugi_ids *ids) {
+    uint32_t at = frugi_words_get(&e->cache, word, n);
+    if (at == FRUGI_NO_WORD) {
+        if (e->cache.count == CACHED_MAX)
+            return encode_word(e, word, n, ids);
+        at = (uint32_t)e->known.len;
+        if (frugi_ids_push(&e->known, 0) != 0 || encode_word(e, word, n, &e->known) != 0 ||
+            frugi_words_put(&e->cache, word, n, at) != 0)
+            return -1;
+        ((int32_t *)e->known.data)[at] = (int32_t)(e->known.len - at - 1);
+    }
+    size_t count = (size_t)frugi_ids_at(&e->known, at);
+    for (size_t i = 1; i <= count; i++)
+        if (frugi_ids_push(ids, (uint32_t)frugi_ids_at(&e->known, at + i)) != 0)
+            return -1;
+    return 0;
+}
+
+int frugi_bpe_encode(const frugi_bpe *bpe, const unsigned char *text, size_t len, frugi_ids *ids) {
+    encoder e = {.bpe = bpe, .known = {.wide = 1}};
+    int status = 0;
+    for (size_t at = 0, end; status == 0 && at < len; at = end) {
+        end = frugi_bpe_word_end(text, len, at);
+        end = end - at > WORD_MAX ? at + WORD_MAX : end;
+        uint32_t n = (uint32_t)(end - at);
+        status = n <= CACHED_LEN ? encode_cached(&e, text + at, n, ids) : encode_word(&e, text + at, n, ids);
+    }
+    frugi_words_free(&e.cache);
+    frugi_ids_free(&e.known);
+    free(e.symbols);
+    free(e.heap);
+    return status;
+}

@@ -1,0 +1,330 @@
+/*
+ * Image folders in ImageNet's layout: train/CLASS/picture.JPEG, and val likewise; classes are the names of the folders
+ * of train in order. Where there is no train, the folders of classes lie in the directory itself; where there is no
+ * val, every tenth picture of a class, by name, is for validation, and the last one of a class of two to nine.
+ *
+ * Only names are kept. Pictures are decoded when a batch is made, by all threads of a worker, and come in the size that
+ * the model wants. For training a random part of 8 to 100 % of the area becomes the picture, otherwise the middle 7/8
+ * (256 and 224 of ImageNet). A JPEG is decoded no larger than that needs.
+ */
+#include "trainer/data/image_decode.h"
+#include "io/files.h"
+#include "trainer/base/keyed_random.h"
+#include "trainer/data/image_resize.h"
+#include "trainer/data/data_source.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+enum { CLASSES_MOST = 1 << 16, TRIES = 10, HELD = 10 };
+static const size_t file_max = (size_t)64 << 20;
+
+typedef struct picture_name {
+    char *path;
+    uint32_t label;
+} picture_name;
+
+typedef struct folder {
+    struct dirent **classes; /* of train, sorted */
+    int count;
+    picture_name *names[FRUGI_SPLITS];
+    size_t cap[FRUGI_SPLITS];
+} folder;
+
+static void free_entries(struct dirent **entries, int count) {
+    for (int i = 0; i < count; i++)
+        free(entries[i]);
+    free(entries);
+}
+
+static void close_folder(void *state) {
+    folder *s = state;
+    for (int i = 0; i < FRUGI_SPLITS; i++) {
+        for (size_t k = 0; s->names[i] != NULL && k < s->cap[i] && s->names[i][k].path != NULL; k++)
+            free(s->names[i][k].path);
+        free(s->names[i]);
+    }
+    free_entries(s->classes, s->count);
+    free(s);
+}
+
+/* ---- names ---- */
+
+static char *join(const char *dir, const char *name) {
+    size_t room = strlen(dir) + strlen(name) + 2;
+    char *path = malloc(room);
+    if (path != NULL)
+        snprintf(path, room, "%s/%s", dir, name);
+    return path;
+}
+
+static int is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static int is_visible(const struct dirent *entry) {
+    return entry->d_name[0] != '.';
+}
+
+static int is_picture(const struct dirent *entry) {
+    static const char *const ends[] = {".jpeg", ".jpg", ".png"};
+    size_t len = strlen(entry->d_name);
+    for (int i = 0; i < 3; i++)
+        if (len > strlen(ends[i]) && strcasecmp(entry->d_name + len - strlen(ends[i]), ends[i]) == 0)
+            return entry->d_name[0] != '.';
+    return 0;
+}
+
+/* The same order whatever the locale is. */
+static int by_name(const struct dirent **a, const struct dirent **b) {
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+/* The folders in a directory, sorted; their number, or -1. */
+static int list_classes(const char *dir, struct dirent ***classes) {
+    struct dirent **all = NULL;
+    int count = scandir(dir, &all, is_visible, by_name), kept = 0;
+    for (int i = 0; i < count; i++) {
+        char *path = join(dir, all[i]->d_name);
+        if (path != NULL && is_folder(path))
+            all[kept++] = all[i];
+        else
+            free(all[i]);
+        free(path);
+    }
+    *classes = all;
+    return count < 0 ? -1 : kept;
+}
+
+/* Put a picture, whose path becomes ours, behind those of its split. The first entry without a path is the end. */
+static int keep(frugi_data *data, frugi_split split, char *path, uint32_t label) {
+    folder *s = data->state;
+    uint64_t *count = &data->info.count[split];
+    if (path != NULL && *count == s->cap[split]) {
+        size_t cap = s->cap[split] == 0 ? 1024 : 2 * s->cap[split];
+        picture_name *names = realloc(s->names[split], cap * sizeof *names);
+        if (names == NULL) {
+            free(path);
+            return frugi_error("not enough memory for the names of %zu images", cap);
+        }
+        memset(names + s->cap[split], 0, (cap - s->cap[split]) * sizeof *names);
+        s->names[split] = names;
+        s->cap[split] = cap;
+    }
+    if (path == NULL)
+        return frugi_error("not enough memory for the names of images");
+    s->names[split][(*count)++] = (picture_name){path, label};
+    return FRUGI_EXIT_OK;
+}
+
+static int held_out(int i, int count) {
+    return i % HELD == HELD - 1 || (count > 1 && count < HELD && i == count - 1);
+}
+
+static int list_class(frugi_data *data, const char *dir, uint32_t label, frugi_split split, int hold) {
+    struct dirent **entries = NULL;
+    int count = scandir(dir, &entries, is_picture, by_name), status = FRUGI_EXIT_OK;
+    if (count < 0)
+        return frugi_error("%s: cannot read: %s", dir, strerror(errno));
+    if (count == 0)
+        status = frugi_error("%s: expected images of this class (.jpg, .jpeg or .png), found none", dir);
+    for (int i = 0; i < count && status == FRUGI_EXIT_OK; i++)
+        status = keep(data, hold && held_out(i, count) ? FRUGI_VALID : split, join(dir, entries[i]->d_name), label);
+    free_entries(entries, count);
+    return status;
+}
+
+/* The number of a class, or -1. */
+static int label_of(const folder *s, const char *name) {
+    int low = 0, high = s->count;
+    while (low < high) {
+        int middle = (low + high) / 2, order = strcmp(s->classes[middle]->d_name, name);
+        if (order == 0)
+            return middle;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return -1;
+}
+
+static int list_split(frugi_data *data, const char *dir, frugi_split split, int hold) {
+    folder *s = data->state;
+    struct dirent **classes = NULL;
+    int count = list_classes(dir, &classes), status = FRUGI_EXIT_OK;
+    if (count < 1)
+        status = frugi_error("%s: expected a folder of images for each class, found none", dir);
+    for (int i = 0; i < count && status == FRUGI_EXIT_OK; i++) {
+        int label = label_of(s, classes[i]->d_name);
+        char *path = join(dir, classes[i]->d_name);
+        if (label < 0)
+            status = frugi_error("%s/%s: expected the classes of the training images, of which this is none", dir,
+                                 classes[i]->d_name);
+        else if (path == NULL)
+            status = frugi_error("not enough memory for a data set");
+        else
+            status = list_class(data, path, (uint32_t)label, split, hold);
+        free(path);
+    }
+    free_entries(classes, count);
+    return status;
+}
+
+/* ---- samples ---- */
+
+static uint64_t draw(uint64_t key, uint64_t number) {
+    return frugi_mix(key + number);
+}
+
+/* A random part: its area uniform, its shape from 3:4 to 4:3; the middle where none of some tries fits. */
+static frugi_region random_part(uint64_t key, double width, double height, frugi_region middle) {
+    for (uint64_t i = 0; i < TRIES; i++) {
+        double area = width * height * (0.08 + 0.92 * (double)frugi_uniform(draw(key, 4 * i + 1)));
+        double tilt = 2 * (double)frugi_uniform(draw(key, 4 * i + 2)) - 1;
+        double aspect = tilt < 0 ? 1 / (1 - tilt / 3) : 1 + tilt / 3; /* no exp(), whose last bit differs by machine */
+        double w = floor(sqrt(area * aspect) + 0.5), h = floor(sqrt(area / aspect) + 0.5);
+        if (w < 1 || h < 1 || w > width || h > height)
+            continue;
+        double left = floor((double)frugi_uniform(draw(key, 4 * i + 3)) * (width - w + 1));
+        double top = floor((double)frugi_uniform(draw(key, 4 * i + 4)) * (height - h + 1));
+        return (frugi_region){left, top, w, h};
+    }
+    return middle;
+}
+
+/* The middle 7/8, in the shape that the model wants. */
+static frugi_region middle_part(const frugi_data_info *info, double width, double height) {
+    double across = width / info->width, down = height / info->height, scale = (across < down ? across : down) * 7 / 8;
+    double w = scale * info->width, h = scale * info->height;
+    return (frugi_region){(width - w) / 2, (height - h) / 2, w, h};
+}
+
+static uint32_t shrink_for(const frugi_data_info *info, const frugi_region *part) {
+    uint32_t shrink = 1;
+    while (shrink < 8 && part->width >= 2.0 * shrink * info->width && part->height >= 2.0 * shrink * info->height)
+        shrink *= 2;
+    return shrink;
+}
+
+/* Values of 0 to 255 in three planes become what the model takes: ImageNet's mean and deviation. */
+static void normalise(const frugi_data_info *info, const float *planes, float *to) {
+    static const float mean[] = {0.485f, 0.456f, 0.406f}, deviation[] = {0.229f, 0.224f, 0.225f};
+    size_t plane = (size_t)info->width * info->height;
+    for (size_t i = 0; i < plane && info->channels == 1; i++) {
+        float gray = 0.299f * planes[i] + 0.587f * planes[plane + i] + 0.114f * planes[2 * plane + i];
+        to[i] = (gray / 255.0f - 0.449f) / 0.226f;
+    }
+    for (size_t c = 0; c < 3 && info->channels == 3; c++)
+        for (size_t i = 0; i < plane; i++)
+            to[c * plane + i] = (planes[c * plane + i] / 255.0f - mean[c]) / deviation[c];
+}
+
+static int make_sample(const frugi_data *data, frugi_place place, const frugi_bytes *file, float *to, frugi_why *why) {
+    const frugi_data_info *info = &data->info;
+    int how = place.split == FRUGI_TRAIN ? data->augment : FRUGI_AUGMENT_NONE;
+    uint64_t key = frugi_random(data->seed, FRUGI_STREAM_AUGMENT | place.epoch << 8, place.index);
+    uint32_t width = 0, height = 0;
+    frugi_picture picture;
+    if (file->len > file_max)
+        return frugi_because(why, "has %zu bytes, more than the %zu that are allowed here", file->len, file_max);
+    if (frugi_picture_size(file->data, file->len, &width, &height, why) != 0)
+        return -1;
+    frugi_region part = middle_part(info, width, height);
+    if (how & FRUGI_AUGMENT_CROP)
+        part = random_part(key, width, height, part);
+    if (frugi_picture_decode(file->data, file->len, shrink_for(info, &part), &picture, why) != 0)
+        return -1;
+    double across = (double)picture.width / width, down = (double)picture.height / height;
+    frugi_region here = {part.left * across, part.top * down, part.width * across, part.height * down};
+    float *planes = malloc(3 * (size_t)info->width * info->height * sizeof *planes);
+    int mirror = (how & FRUGI_AUGMENT_MIRROR) && (frugi_mix(key) & 1);
+    int bad = planes == NULL || frugi_resize(&picture, &here, info->width, info->height, mirror, planes) != 0;
+    if (!bad)
+        normalise(info, planes, to);
+    free(planes);
+    free(picture.rgb);
+    return bad ? frugi_because(why, "not enough memory for it") : 0;
+}
+
+static void sample(const frugi_data *data, frugi_place place, frugi_batch *batch, size_t slot) {
+    const picture_name *name = &((const folder *)data->state)->names[place.split][place.index];
+    size_t size = (size_t)data->info.channels * data->info.height * data->info.width;
+    frugi_bytes file = {NULL, 0};
+    frugi_why why;
+    int bad = frugi_file_read(name->path, &file) != FRUGI_EXIT_OK;
+    if (!bad && make_sample(data, place, &file, batch->pixels + slot * size, &why) != 0) {
+        frugi_error("%s: %s", name->path, why.text);
+        bad = 1;
+    }
+    if (bad) {
+        memset(batch->pixels + slot * size, 0, size * sizeof(float));
+        atomic_store(&batch->failed, 1);
+    }
+    batch->targets[slot] = (int32_t)name->label;
+    frugi_bytes_free(&file);
+}
+
+static const frugi_source folder_source = {.sample = sample, .close = close_folder, .slow = 1};
+
+/* ---- opening ---- */
+
+/* One of the names that people give a split, or NULL. */
+static char *find_split(const char *dir, const char *const *names) {
+    for (; *names != NULL; names++) {
+        char *path = join(dir, *names);
+        if (path != NULL && is_folder(path))
+            return path;
+        free(path);
+    }
+    return NULL;
+}
+
+int frugi_imagefolder_is(const char *dir) {
+    struct dirent **classes = NULL;
+    int count = list_classes(dir, &classes);
+    free_entries(classes, count);
+    return count > 0;
+}
+
+static int open_splits(const char *dir, frugi_data *data) {
+    static const char *const names[FRUGI_SPLITS][4] = {{"train"}, {"val", "valid", "validation"}, {"test"}};
+    folder *s = data->state;
+    char *path[FRUGI_SPLITS];
+    for (int i = 0; i < FRUGI_SPLITS; i++)
+        path[i] = find_split(dir, names[i]);
+    int flat = path[FRUGI_TRAIN] == NULL, hold = flat || path[FRUGI_VALID] == NULL;
+    s->count = list_classes(flat ? dir : path[FRUGI_TRAIN], &s->classes);
+    int status = s->count > CLASSES_MOST ? frugi_error("%s: more than %d classes", dir, CLASSES_MOST) : FRUGI_EXIT_OK;
+    if (status == FRUGI_EXIT_OK)
+        status = list_split(data, flat ? dir : path[FRUGI_TRAIN], FRUGI_TRAIN, hold);
+    for (int i = FRUGI_VALID; i < FRUGI_SPLITS && status == FRUGI_EXIT_OK; i++)
+        if (!flat && path[i] != NULL)
+            status = list_split(data, path[i], (frugi_split)i, 0);
+    for (int i = 0; i < FRUGI_SPLITS; i++)
+        free(path[i]);
+    return status;
+}
+
+int frugi_imagefolder_open(const frugi_data_want *want, const char *dir, frugi_data *data) {
+    folder *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return frugi_error("not enough memory for a data set");
+    data->source = &folder_source;
+    data->state = s;
+    data->suits = FRUGI_AUGMENT_CROP | FRUGI_AUGMENT_MIRROR;
+    data->info.channels = want->channels == 1 ? 1 : 3;
+    data->info.height = want->height == 0 ? 224 : want->height;
+    data->info.width = want->width == 0 ? 224 : want->width;
+    int status = open_splits(dir, data);
+    data->info.classes = s->count < 0 ? 0 : (uint32_t)s->count;
+    return status;
+}

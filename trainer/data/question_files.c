@@ -1,0 +1,138 @@
+/*
+ * Questions out of JSON. BoolQ is read line by line, so that only one row is in memory as JSON. The choices of ARC are
+ * part of one text, "...: QUESTION\n\nAnswer1: ... Answer2: ...\n\nAnswer format: ...": each is searched for behind the
+ * one before, so that a choice ends where the next begins, and nothing is taken for a choice out of turn.
+ */
+#include "trainer/data/question_files.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_CHOICES = 26 };
+
+static frugi_span span_of(const char *from, const char *to) {
+    return (frugi_span){(const unsigned char *)from, (size_t)(to - from)};
+}
+
+static int no_json(const json_error_t *error, size_t line, frugi_why *why) {
+    char text[128];
+    return frugi_because(why, "line %zu, column %d: expected JSON (%s)", line, error->column > 0 ? error->column : 0,
+                         frugi_printable(error->text, text, sizeof text));
+}
+
+/* One line of BoolQ. */
+static int read_line(const char *line, size_t len, size_t number, frugi_take_pair *take, void *with, frugi_why *why) {
+    json_error_t error;
+    json_t *row = json_loadb(line, len, JSON_REJECT_DUPLICATES, &error);
+    if (row == NULL)
+        return no_json(&error, number, why);
+    const char *question = json_string_value(json_object_get(row, "question"));
+    const char *passage = json_string_value(json_object_get(row, "passage"));
+    const json_t *answer = json_object_get(row, "answer");
+    int status;
+    if (question == NULL || passage == NULL || !json_is_boolean(answer))
+        status = frugi_because(why,
+                               "line %zu: expected an object with \"question\" and \"passage\", which are "
+                               "strings, and \"answer\", true or false",
+                               number);
+    else
+        status = take(with,
+                      &(frugi_sentence){span_of(question, question + strlen(question)),
+                                        span_of(passage, passage + strlen(passage)), json_is_true(answer) ? 1 : 0},
+                      why);
+    json_decref(row);
+    return status;
+}
+
+static int is_blank(const unsigned char *text, size_t len) {
+    while (len > 0 && (text[len - 1] == ' ' || text[len - 1] == '\t' || text[len - 1] == '\r'))
+        len--;
+    return len == 0;
+}
+
+int frugi_boolq_read(const unsigned char *text, size_t len, frugi_take_pair *take, void *with, frugi_why *why) {
+    size_t rows = 0, line = 1;
+    for (size_t at = 0; at < len; line++) {
+        const unsigned char *end = memchr(text + at, '\n', len - at);
+        size_t n = end == NULL ? len - at : (size_t)(end - (text + at));
+        if (!is_blank(text + at, n)) {
+            if (read_line((const char *)text + at, n, line, take, with, why) != 0)
+                return -1;
+            rows++;
+        }
+        at += n + (end != NULL);
+    }
+    return rows == 0 ? frugi_because(why, "line 1: expected a JSON object a line, found none") : 0;
+}
+
+/* A text with choices, taken apart. */
+typedef struct choices {
+    frugi_span question, choice[MOST_CHOICES];
+    unsigned count;
+} choices;
+
+/* Take a text apart. Returns 0, or -1 where something is missing. No mark can reach into the next: those behind begin
+ * with a blank or a line end, which none has inside. */
+static int split(const char *text, choices *found) {
+    static const char opening[] = "question: ", ending[] = "\n\nAnswer format:";
+    const char *question = strstr(text, opening);
+    const char *mark = question == NULL ? NULL : strstr(question, "\n\nAnswer1: ");
+    const char *end = mark == NULL ? NULL : strstr(mark + 1, ending);
+    char next[24];
+    if (end == NULL)
+        return -1;
+    found->question = span_of(question + sizeof opening - 1, mark);
+    const char *from = mark + strlen("\n\nAnswer1: ");
+    for (found->count = 0; found->count < MOST_CHOICES; from = mark + strlen(next)) {
+        snprintf(next, sizeof next, " Answer%u: ", found->count + 2);
+        mark = strstr(from, next);
+        int last = mark == NULL || mark > end;
+        found->choice[found->count++] = span_of(from, last ? end : mark);
+        if (last)
+            return found->count >= 2 ? 0 : -1;
+    }
+    return -1;
+}
+
+/* Which choice "answer3" is, from 0; beyond their number if it is none. */
+static unsigned answer_of(const char *answer, unsigned count) {
+    char name[24];
+    unsigned which = 0;
+    for (; which < count; which++) {
+        snprintf(name, sizeof name, "answer%u", which + 1);
+        if (answer != NULL && strcmp(answer, name) == 0)
+            break;
+    }
+    return which;
+}
+
+static int read_choices(const json_t *row, size_t number, frugi_take_pair *take, void *with, frugi_why *why) {
+    const char *text = json_string_value(json_object_get(row, "instruction"));
+    choices found;
+    if (text == NULL || split(text, &found) != 0)
+        return frugi_because(why,
+                             "row %zu: expected an object with an \"instruction\" of the form 'question: ...', "
+                             "'Answer1: ... Answer2: ...', 'Answer format: ...', with 2 to %d choices",
+                             number, MOST_CHOICES);
+    unsigned right = answer_of(json_string_value(json_object_get(row, "answer")), found.count);
+    if (right == found.count)
+        return frugi_because(why, "row %zu: expected an \"answer\" of \"answer1\" to \"answer%u\"", number, right);
+    for (unsigned i = 0; i < found.count; i++)
+        if (take(with, &(frugi_sentence){found.question, found.choice[i], i == right ? 1 : 0}, why) != 0)
+            return -1;
+    return 0;
+}
+
+int frugi_choices_read(const unsigned char *text, size_t len, frugi_take_pair *take, void *with, frugi_why *why) {
+    json_error_t error;
+    json_t *rows = json_loadb((const char *)text, len, JSON_REJECT_DUPLICATES, &error);
+    if (rows == NULL)
+        return no_json(&error, error.line > 0 ? (size_t)error.line : 1, why);
+    size_t count = json_array_size(rows); /* 0 if it is no array */
+    int status = count == 0 ? frugi_because(why, "line 1: expected a JSON array of questions") : 0;
+    for (size_t i = 0; i < count && status == 0; i++)
+        status = read_choices(json_array_get(rows, i), i + 1, take, with, why);
+    json_decref(rows);
+    return status;
+}

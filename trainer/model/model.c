@@ -1,0 +1,253 @@
+/*
+ * model.c - the table of models, the parser of their names, and the way from a name to a finished graph.
+ *
+ * One row per model holds what it is made for and the words of --help; options after a colon change the numbers of a
+ * transformer.
+ */
+#include "trainer/model/model.h"
+
+#include "trainer/model/model_families.h"
+#include "trainer/base/counted_alloc.h"
+#include "io/error.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OPTIONS(layers, width, heads, length, dropout)                                                                 \
+    "layers=" #layers ",width=" #width ",heads=" #heads ",length=" #length ",dropout=" #dropout ",vocab=0"
+#define TRANSFORMER(name, kind, task, layers, width, heads, length, dropout, help)                                     \
+    {                                                                                                                  \
+        {name, OPTIONS(layers, width, heads, length, dropout), help}, frugi_build_##kind, {                            \
+            "", name, task, 0, 0, 0, 0, layers, width, heads, length, 0, dropout                                       \
+        }                                                                                                              \
+    }
+#define IMAGES(name, kind, channels, size, classes, layers, help)                                                      \
+    {                                                                                                                  \
+        {name, NULL, help}, frugi_build_##kind, {                                                                      \
+            "", name, FRUGI_TASK_IMAGES, channels, size, size, classes, layers, 0, 0, 0, 0, 0.0                        \
+        }                                                                                                              \
+    }
+#define GPT2(name, layers, width, heads, length, dropout, help)                                                        \
+    TRANSFORMER(name, gpt2, FRUGI_TASK_LANGUAGE, layers, width, heads, length, dropout, help)
+#define BERT(name, layers, width, heads, length, help)                                                                 \
+    TRANSFORMER(name, bert, FRUGI_TASK_SENTENCES, layers, width, heads, length, 0.1, help)
+#define BERT_MLM(name, layers, width, heads, length, help)                                                             \
+    TRANSFORMER(name, bert, FRUGI_TASK_MASKED, layers, width, heads, length, 0.1, help)
+
+typedef struct row {
+    frugi_model_kind kind;
+    frugi_family *build;
+    frugi_model model;
+} row;
+
+static const row table[] = {
+    IMAGES("mlp", mlp, 1, 28, 10, 3, "perceptron with hidden layers of 256 and 128"),
+    IMAGES("lenet", lenet, 1, 28, 10, 5, "LeNet-5: two convolutions, three linear layers"),
+    IMAGES("resnet20", resnet_cifar, 3, 32, 10, 20, "ResNet-20 for CIFAR, 0.27 M parameters"),
+    IMAGES("resnet32", resnet_cifar, 3, 32, 10, 32, "ResNet-32 for CIFAR, 0.46 M"),
+    IMAGES("resnet56", resnet_cifar, 3, 32, 10, 56, "ResNet-56 for CIFAR, 0.85 M"),
+    IMAGES("resnet18", resnet, 3, 224, 1000, 18, "ResNet-18 for ImageNet, 11.7 M"),
+    IMAGES("resnet50", resnet, 3, 224, 1000, 50, "ResNet-50 for ImageNet, 25.6 M"),
+    GPT2("gpt2", 12, 768, 12, 1024, 0.1, "GPT-2 of any size"),
+    GPT2("gpt2-nano", 3, 48, 3, 64, 0.0, "GPT-2, the smallest that learns to spell"),
+    GPT2("gpt2-micro", 4, 128, 4, 128, 0.0, "GPT-2 for a laptop"),
+    GPT2("gpt2-mini", 4, 256, 4, 256, 0.0, "GPT-2 for a workstation"),
+    GPT2("gpt2-small", 12, 768, 12, 1024, 0.1, "GPT-2 as published, 124 M with its vocabulary"),
+    BERT("bert-mini", 4, 256, 4, 128, "BERT that tells classes of sentences, 11 M with its vocabulary"),
+    BERT("bert-small", 4, 512, 8, 128, "the same, 29 M"),
+    BERT("bert-base", 12, 768, 12, 512, "the same, as published, 110 M"),
+    BERT_MLM("bert-mlm-mini", 4, 256, 4, 128, "BERT that learns to fill in hidden words, 11 M with its vocabulary"),
+    BERT_MLM("bert-mlm-small", 4, 512, 8, 128, "the same, 29 M"),
+    BERT_MLM("bert-mlm-base", 12, 768, 12, 512, "the same, as published, 110 M"),
+};
+enum { MODELS = sizeof table / sizeof *table };
+
+const frugi_model_kind *frugi_model_kind_at(size_t i) {
+    return i < MODELS ? &table[i].kind : NULL;
+}
+
+static const row *row_of(const char *name) {
+    for (size_t i = 0; i < MODELS; i++)
+        if (strcmp(table[i].kind.name, name) == 0)
+            return &table[i];
+    return NULL;
+}
+
+static int refuse_name(const char *name) {
+    const char *names[MODELS + 1] = {0};
+    for (size_t i = 0; i < MODELS; i++)
+        names[i] = table[i].kind.name;
+    char safe[64];
+    frugi_printable(name, safe, sizeof safe);
+    frugi_usage_error("there is no model '%s'", safe);
+    frugi_hint_words(name, names);
+    return FRUGI_EXIT_USAGE;
+}
+
+/* ---- options ---- */
+
+/** An option that is a whole number. No transformer has more of anything, and products of two fit. */
+typedef struct count_option {
+    const char *key;
+    size_t offset; /* in frugi_model */
+    unsigned long least, most;
+} count_option;
+
+static const count_option count_options[] = {
+    {"layers", offsetof(frugi_model, layers), 1, 1024},  {"width", offsetof(frugi_model, hidden), 1, 65536},
+    {"heads", offsetof(frugi_model, heads), 1, 65536},   {"length", offsetof(frugi_model, length), 1, 65536},
+    {"vocab", offsetof(frugi_model, vocab), 0, 1 << 20},
+};
+enum { COUNT_OPTIONS = sizeof count_options / sizeof *count_options };
+
+static int take_count(const count_option *option, const char *value, frugi_model *model) {
+    char *end;
+    errno = 0;
+    unsigned long n = strtoul(value, &end, 10);
+    if (*value < '0' || *value > '9' || *end || errno || n < option->least || n > option->most)
+        return frugi_usage_error("model option %s=%s: expected a whole number from %lu to %lu", option->key, value,
+                                 option->least, option->most);
+    *(uint32_t *)((char *)model + option->offset) = (uint32_t)n;
+    return FRUGI_EXIT_OK;
+}
+
+static int take_rate(const char *key, const char *value, double *into) {
+    char *end;
+    double x = strtod(value, &end);
+    if (end == value || *end || !(x >= 0.0 && x < 1.0))
+        return frugi_usage_error("model option %s=%s: expected a number from 0 to less than 1", key, value);
+    *into = x;
+    return FRUGI_EXIT_OK;
+}
+
+static int take_option(const char *key, const char *value, frugi_model *model) {
+    static const char *const keys[] = {"layers", "width", "heads", "length", "vocab", "dropout", NULL};
+    for (size_t i = 0; i < COUNT_OPTIONS; i++)
+        if (strcmp(key, count_options[i].key) == 0)
+            return take_count(&count_options[i], value, model);
+    if (strcmp(key, "dropout") == 0)
+        return take_rate(key, value, &model->dropout);
+    const char *near = frugi_nearest(key, keys);
+    return near ? frugi_usage_error("%s has no option '%s'; did you mean '%s'?", model->name, key, near)
+                : frugi_usage_error("%s has no option '%s'; it has layers, width, heads, length, dropout, vocab",
+                                    model->name, key);
+}
+
+/* options: "key=value,key=value", which is cut into pieces. */
+static int take_options(char *options, frugi_model *model) {
+    for (char *next = options; next;) {
+        char *key = next, *comma = strchr(next, ',');
+        next = comma ? comma + 1 : NULL;
+        if (comma)
+            *comma = '\0';
+        char *equals = strchr(key, '=');
+        if (!equals)
+            return frugi_usage_error("model option '%s': expected name=value", key);
+        *equals = '\0';
+        int status = take_option(key, equals + 1, model);
+        if (status != FRUGI_EXIT_OK)
+            return status;
+    }
+    return FRUGI_EXIT_OK;
+}
+
+int frugi_model_parse(const char *text, frugi_model *model) {
+    char copy[sizeof model->text];
+    if (strlen(text) >= sizeof copy)
+        return frugi_usage_error("the model's name is longer than %zu characters", sizeof copy - 1);
+    frugi_printable(text, copy, sizeof copy);
+    if (strcmp(copy, text) != 0)
+        return frugi_usage_error("there is no model '%s'", copy);
+    char *options = strchr(copy, ':');
+    if (options)
+        *options++ = '\0';
+    const row *r = row_of(copy);
+    if (!r)
+        return refuse_name(copy);
+    frugi_model m = r->model;
+    strcpy(m.text, text);
+    if (options && !r->kind.options)
+        return frugi_usage_error("%s has no options", r->kind.name);
+    int status = options ? take_options(options, &m) : FRUGI_EXIT_OK;
+    if (status == FRUGI_EXIT_OK && m.heads > 0 && m.hidden % m.heads != 0)
+        status = frugi_usage_error("%s: a width of %u cannot be shared by %u heads", text, m.hidden, m.heads);
+    if (status == FRUGI_EXIT_OK)
+        *model = m;
+    return status;
+}
+
+/* ---- building ---- */
+
+static int check_data(const frugi_model *model, const frugi_data_info *info) {
+    static const char *const wants[] = {"images", "text", "sentences", "text with hidden words"};
+    if (model->task != info->task)
+        return frugi_error("%s learns from %s, and %s is %s", model->text, wants[model->task], info->name,
+                           wants[info->task]);
+    if (model->vocab && model->vocab != info->vocab)
+        return frugi_error("%s is to know %u tokens, and the data '%s' has %u; leave vocab= out, or make both the same",
+                           model->text, model->vocab, info->name, info->vocab);
+    if (model->task != FRUGI_TASK_IMAGES)
+        return FRUGI_EXIT_OK;
+    if (info->channels < 1 || info->height < 1 || info->width < 1 || info->classes < 2)
+        return frugi_error("%s needs images and at least two classes, and %s has %u x %u x %u and %u", model->text,
+                           info->name, info->channels, info->height, info->width, info->classes);
+    return FRUGI_EXIT_OK;
+}
+
+int frugi_model_nodes(const frugi_model *model, const frugi_data_info *info, const frugi_build *how,
+                      frugi_graph **graph) {
+    const row *r = row_of(model->name);
+    int status = r ? check_data(model, info) : refuse_name(model->name);
+    if (status != FRUGI_EXIT_OK)
+        return status;
+    frugi_graph *g = frugi_graph_create(how->batch, how->threads);
+    if (!g)
+        return frugi_error("not enough memory for the model");
+    g->keep = how->keep;
+    status = r->build(model, info, g);
+    if (status != FRUGI_EXIT_OK)
+        frugi_graph_destroy(g);
+    else
+        *graph = g;
+    return status;
+}
+
+int frugi_model_build_as(const frugi_model *model, const frugi_data_info *info, const frugi_build *how,
+                         frugi_graph **graph) {
+    frugi_graph *g = NULL;
+    int status = frugi_model_nodes(model, info, how, &g);
+    if (status == FRUGI_EXIT_OK)
+        status = frugi_graph_finish(g);
+    if (status != FRUGI_EXIT_OK)
+        frugi_graph_destroy(g);
+    else
+        *graph = g;
+    return status;
+}
+
+int frugi_model_build(const frugi_model *model, const frugi_data_info *info, uint32_t batch, int threads,
+                      frugi_graph **graph) {
+    return frugi_model_build_as(model, info, &(frugi_build){batch, threads, FRUGI_KEEP_ALL}, graph);
+}
+
+/* What operations hold for themselves is there, and counted, as soon as the nodes are. */
+int frugi_model_measure(const frugi_model *model, const frugi_data_info *info, const frugi_build *how,
+                        frugi_model_size *size) {
+    uint64_t weights = frugi_held(FRUGI_USE_WEIGHTS), activations = frugi_held(FRUGI_USE_ACTIVATIONS);
+    frugi_graph *g = NULL;
+    *size = (frugi_model_size){0};
+    int status = frugi_model_nodes(model, info, how, &g);
+    if (status != FRUGI_EXIT_OK)
+        return status;
+    status = frugi_graph_measure(g, &size->weights, &size->activations);
+    size->weights += frugi_held(FRUGI_USE_WEIGHTS) - weights;
+    size->activations += frugi_held(FRUGI_USE_ACTIVATIONS) - activations;
+    size->elements = g->elements;
+    size->blocks = g->blocks;
+    for (const frugi_param *p = g->params; p; p = p->next)
+        size->largest = p->rows * p->cols > size->largest ? p->rows * p->cols : size->largest;
+    frugi_graph_destroy(g);
+    return status;
+}

@@ -1,0 +1,262 @@
+/*
+ * conv_direct.c - 3 x 3 convolution of stride 1 and padding 1 without columns, for images with few channels, where
+ * making columns and packing them for BLAS would cost as much as the product.
+ *
+ * An image is copied once into a frame of zeros. Forward then computes 4 output channels x 4 vectors of 4 pixels at a
+ * time in registers: a step takes 4 vectors of the framed image, shifted by one of the 9 taps, and 4 weights. The
+ * gradient of the input is the same with the kernel turned round. The gradient of the weights sums 4 output channels x
+ * 2 input channels x 3 taps over the pixels of some images, again in registers. Rows whose width is no multiple of 4
+ * end with a vector that overlaps the one before (forward) or with zeros (weights).
+ *
+ * This file is compiled with fused multiply-add allowed; sums of a training step are not promised to the last bit.
+ */
+#include "trainer/nn/conv.h"
+
+#include "trainer/nn/fastmath.h"
+
+#include <string.h>
+
+typedef frugi_f4 quad;
+
+/* A quad wherever floats may lie: gcc takes one that memcpy() fills apart into scalars when its lanes are used. */
+typedef float loose_quad __attribute__((vector_size(16), aligned(4), may_alias));
+
+enum { QUAD = 4, WIDE = 4, TAPS = 9, SPAN = 1024 }; /* SPAN: pixels over which a sum stays in registers, at least */
+
+static size_t up4(size_t n) {
+    return (n + 3) / 4 * 4;
+}
+
+/* A framed image has rows of `pitch` floats: a zero, the row, zeros. */
+static size_t pitch_of(const frugi_conv *v) {
+    return up4(v->W) + 2;
+}
+
+static size_t plane_of(const frugi_conv *v) {
+    return ((size_t)v->H + 2) * pitch_of(v) + 2;
+}
+
+static size_t images_of(const frugi_conv *v) {
+    size_t pixels = (size_t)v->H * v->W;
+    return pixels >= SPAN ? 1 : (SPAN + pixels - 1) / pixels;
+}
+
+bool frugi_conv_direct_fits(const frugi_conv *v) {
+#if defined(__aarch64__)
+    return v->k == 3 && v->stride == 1 && v->pad == 1 && v->W >= QUAD && v->C <= 128 && v->O <= 128;
+#else
+    (void)v; /* the vectors of the least x86-64 are too few and too short: BLAS, which picks its own, is quicker */
+    return false;
+#endif
+}
+
+size_t frugi_conv_direct_work(const frugi_conv *v) {
+    size_t wide = v->C > v->O ? v->C : v->O, frame = up4(wide) * plane_of(v);
+    size_t one = frame + up4(v->C) * up4(v->O) * TAPS + up4(wide) * v->H * v->W;
+    size_t weights = images_of(v) * (up4(v->C) * plane_of(v) + up4(v->O) * v->H * up4(v->W));
+    return one > weights ? one : weights;
+}
+
+static void frame_image(const frugi_conv *v, uint32_t channels, const float *x, float *framed) {
+    size_t pitch = pitch_of(v), plane = plane_of(v);
+    for (uint32_t c = 0; c < channels; c++, framed += plane) {
+        float *to = framed + pitch;
+        memset(framed, 0, pitch * sizeof *framed);
+        for (uint32_t y = 0; y < v->H; y++, to += pitch, x += v->W) {
+            to[0] = 0.0f;
+            memcpy(to + 1, x, v->W * sizeof *x);
+            memset(to + 1 + v->W, 0, (pitch - 1 - v->W) * sizeof *to);
+        }
+        memset(to, 0, (plane - (size_t)(to - framed)) * sizeof *to);
+    }
+}
+
+/* ---- forward and the gradient of the input ---- */
+
+/* One of the two: `in` channels of a framed image become `out` channels. Weights lie as quads of output channels:
+ * [out / 4][in][9][4]. */
+typedef struct pass {
+    const frugi_conv *v;
+    uint32_t in, out;
+    const float *framed, *packed;
+    float *y;
+} pass;
+
+/* Where the q-th vector of an image's pixels begins, in the plain and in the framed image. */
+static void place_of(const frugi_conv *v, size_t q, size_t *plain, size_t *framed) {
+    size_t per_row = up4(v->W) / QUAD, last = per_row * v->H - 1;
+    q = q < last ? q : last;
+    size_t y = q / per_row, x = q % per_row * QUAD;
+    x = x + QUAD <= v->W ? x : v->W - QUAD;
+    *plain = y * v->W + x;
+    *framed = y * pitch_of(v) + x;
+}
+
+/* (All of a vector's products together: the other order costs gcc a quarter of the speed in moved registers.) */
+static inline void add_tap(quad acc[4][WIDE], const float *const x[WIDE], size_t at, const float *w) {
+    quad weights = *(const loose_quad *)w;
+#pragma GCC unroll 8
+    for (int j = 0; j < WIDE; j++) {
+        quad a = frugi_f4_load(x[j] + at);
+        acc[0][j] += a * weights[0];
+        acc[1][j] += a * weights[1];
+        acc[2][j] += a * weights[2];
+        acc[3][j] += a * weights[3];
+    }
+}
+
+/* Output channels o .. o + 3 of WIDE vectors of pixels. */
+static void forward_tile(const pass *s, uint32_t o, const size_t plain[WIDE], const size_t framed[WIDE]) {
+    size_t pitch = pitch_of(s->v), plane = plane_of(s->v), pixels = (size_t)s->v->H * s->v->W;
+    const float *w = s->packed + (size_t)o * s->in * TAPS;
+    const float *x[WIDE];
+    for (int j = 0; j < WIDE; j++)
+        x[j] = s->framed + framed[j];
+    quad acc[4][WIDE] = {{{0}}};
+    for (uint32_t c = 0; c < s->in; c++) {
+        size_t at = c * plane;
+        for (int ky = 0; ky < 3; ky++, at += pitch, w += 3 * QUAD) {
+            add_tap(acc, x, at, w);
+            add_tap(acc, x, at + 1, w + QUAD);
+            add_tap(acc, x, at + 2, w + 2 * QUAD);
+        }
+    }
+    uint32_t channels = s->out - o < 4 ? s->out - o : 4;
+    for (uint32_t i = 0; i < channels; i++)
+        for (int j = 0; j < WIDE; j++)
+            frugi_f4_store(s->y + (o + i) * pixels + plain[j], acc[i][j]);
+}
+
+/* The framed image or the weights, whichever is smaller, goes round inside. */
+static void forward_image(const pass *s) {
+    const frugi_conv *v = s->v;
+    size_t quads = up4(v->W) / QUAD * v->H, weights = (size_t)s->in * up4(s->out) * TAPS;
+    bool inside = weights < s->in * plane_of(v);
+    size_t outer = inside ? 1 : up4(s->out) / QUAD;
+    for (size_t i = 0; i < outer; i++)
+        for (size_t q = 0; q < quads; q += WIDE) {
+            size_t plain[WIDE], framed[WIDE];
+            for (size_t j = 0; j < WIDE; j++)
+                place_of(v, q + j, &plain[j], &framed[j]);
+            if (!inside)
+                forward_tile(s, (uint32_t)i * QUAD, plain, framed);
+            for (uint32_t o = 0; inside && o < s->out; o += QUAD)
+                forward_tile(s, o, plain, framed);
+        }
+}
+
+/* weight (O, C, 3, 3) as quads; turned: as the kernel of the gradient of the input. */
+static void pack(const frugi_conv *v, const float *w, bool turned, float *packed) {
+    uint32_t in = turned ? v->O : v->C, out = turned ? v->C : v->O;
+    for (uint32_t o = 0; o < up4(out); o++)
+        for (uint32_t i = 0; i < in; i++)
+            for (uint32_t t = 0; t < TAPS; t++) {
+                size_t from = turned ? ((size_t)i * v->C + o) * TAPS + (TAPS - 1 - t) : ((size_t)o * in + i) * TAPS + t;
+                packed[((size_t)(o / QUAD) * in + i) * TAPS * QUAD + t * QUAD + o % QUAD] = o < out ? w[from] : 0.0f;
+            }
+}
+
+void frugi_conv_direct_forward(const frugi_conv *v, size_t n, const float *x, const float *w, float *y, float *work) {
+    float *packed = work, *framed = work + up4(v->C) * up4(v->O) * TAPS;
+    size_t pixels = (size_t)v->H * v->W;
+    pack(v, w, false, packed);
+    for (size_t i = 0; i < n; i++) {
+        frame_image(v, v->C, x + i * v->C * pixels, framed);
+        forward_image(&(pass){v, v->C, v->O, framed, packed, y + i * v->O * pixels});
+    }
+}
+
+void frugi_conv_direct_input(const frugi_conv *v, size_t n, const float *dy, const float *w, float *dx, bool add,
+                             float *work) {
+    float *packed = work, *framed = work + up4(v->C) * up4(v->O) * TAPS;
+    float *image = framed + up4(v->O) * plane_of(v);
+    size_t each = (size_t)v->C * v->H * v->W;
+    pack(v, w, true, packed);
+    for (size_t i = 0; i < n; i++, dx += each) {
+        frame_image(v, v->O, dy + i * v->O * v->H * v->W, framed);
+        forward_image(&(pass){v, v->O, v->C, framed, packed, add ? image : dx});
+        for (size_t j = 0; add && j < each; j++)
+            dx[j] += image[j];
+    }
+}
+
+/* ---- the gradient of the weights ---- */
+
+/* Some images: framed inputs, and gradients of outputs in rows of whole vectors. */
+typedef struct block {
+    const frugi_conv *v;
+    size_t images;
+    const float *x, *dy;
+    size_t x_each, dy_each; /* floats of one image */
+} block;
+
+/* One vector of pixels for 4 output channels, 2 input channels (a plane apart) and 3 taps. */
+static inline void add_pixels(quad acc[4][6], const float *dy, size_t area, const float *x, size_t plane) {
+    quad y[4] = {frugi_f4_load(dy), frugi_f4_load(dy + area), frugi_f4_load(dy + 2 * area),
+                 frugi_f4_load(dy + 3 * area)};
+#pragma GCC unroll 6
+    for (size_t j = 0; j < 6; j++) {
+        quad tap = frugi_f4_load(x + j / 3 * plane + j % 3);
+        acc[0][j] += y[0] * tap;
+        acc[1][j] += y[1] * tap;
+        acc[2][j] += y[2] * tap;
+        acc[3][j] += y[3] * tap;
+    }
+}
+
+/* Sums for output channels o .. o + 3 (counted from the part's first), input channels c, c + 1 (so too), row ky. */
+static void weight_tile(const block *b, size_t o, size_t c, size_t ky, float sums[4][6]) {
+    size_t pitch = pitch_of(b->v), plane = plane_of(b->v), width = up4(b->v->W), area = width * b->v->H;
+    quad acc[4][6] = {{{0}}};
+    for (size_t i = 0; i < b->images; i++) {
+        const float *x = b->x + i * b->x_each + c * plane + ky * pitch, *y = b->dy + i * b->dy_each + o * area;
+        const float *end = y + area;
+        for (; y < end; x += pitch - width)
+            for (const float *row = y + width; y < row; y += QUAD, x += QUAD)
+                add_pixels(acc, y, area, x, plane);
+    }
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 6; j++)
+            sums[i][j] = frugi_f4_sum(acc[i][j]);
+}
+
+static void weight_block(const block *b, frugi_conv_part part, bool first) {
+    size_t outs = part.o1 - part.o0, ins = part.c1 - part.c0, cols = (size_t)b->v->C * TAPS;
+    float sums[4][6];
+    for (size_t c = 0; c < ins; c += 2)
+        for (size_t o = 0; o < outs; o += QUAD)
+            for (size_t ky = 0; ky < 3; ky++) {
+                weight_tile(b, o, c, ky, sums);
+                for (size_t i = 0; i < 4 && o + i < outs; i++)
+                    for (size_t j = 0; j < 6 && c + j / 3 < ins; j++) {
+                        float *to = part.dw + (o + i) * cols + (part.c0 + c + j / 3) * TAPS + ky * 3 + j % 3;
+                        *to = (first ? 0.0f : *to) + sums[i][j];
+                    }
+            }
+}
+
+/* Gradients of some output channels in rows of whole vectors, and zeros up to a multiple of four channels. */
+static void widen(const frugi_conv *v, size_t channels, const float *dy, float *to) {
+    size_t width = up4(v->W), rows = channels * v->H;
+    for (size_t i = 0; i < rows; i++, to += width, dy += v->W) {
+        memcpy(to, dy, v->W * sizeof *dy);
+        memset(to + v->W, 0, (width - v->W) * sizeof *to);
+    }
+    memset(to, 0, (up4(channels) - channels) * v->H * width * sizeof *to);
+}
+
+void frugi_conv_direct_weight(const frugi_conv *v, size_t n, const float *x, const float *dy, frugi_conv_part part,
+                              float *work) {
+    size_t ins = part.c1 - part.c0, outs = part.o1 - part.o0, pixels = (size_t)v->H * v->W, most = images_of(v);
+    size_t x_each = (ins + ins % 2) * plane_of(v), dy_each = up4(outs) * up4(v->W) * v->H;
+    float *framed = work, *wide = work + most * x_each;
+    for (size_t i = 0; i < n; i += most) {
+        size_t images = n - i < most ? n - i : most;
+        for (size_t j = 0; j < images; j++) {
+            frame_image(v, (uint32_t)ins, x + ((i + j) * v->C + part.c0) * pixels, framed + j * x_each);
+            memset(framed + j * x_each + ins * plane_of(v), 0, (ins % 2) * plane_of(v) * sizeof *framed);
+            widen(v, outs, dy + ((i + j) * v->O + part.o0) * pixels, wide + j * dy_each);
+        }
+        weight_block(&(block){v, images, framed, wide, x_each, dy_each}, part, i == 0);
+    }
+}

@@ -1,0 +1,134 @@
+/*
+ * elementwise.c - operations that treat every number alone: ReLU in place, sums of two values, and the shortcut of
+ * CIFAR's ResNets that skips pixels and adds channels of zeros.
+ */
+#include "trainer/nn/ops.h"
+
+#include <string.h>
+
+/* ---- ReLU ---- */
+
+static void relu_forward(frugi_graph *g, frugi_node *node) {
+#pragma omp parallel for num_threads(g->threads) schedule(static)
+    for (size_t i = 0; i < g->n; i++) {
+        float *x = node->out->data + i * node->out->each;
+        for (size_t j = 0; j < node->out->each; j++)
+            x[j] = x[j] > 0.0f ? x[j] : 0.0f;
+    }
+}
+
+static void relu_backward(frugi_graph *g, frugi_node *node) {
+    bool add = false;
+    float *grad = frugi_grad_of(node, 0, &add);
+    if (!grad)
+        return;
+#pragma omp parallel for num_threads(g->threads) schedule(static)
+    for (size_t i = 0; i < g->n; i++) {
+        const float *x = node->out->data + i * node->out->each;
+        float *restrict dx = grad + i * node->out->each;
+        for (size_t j = 0; j < node->out->each; j++)
+            dx[j] = x[j] > 0.0f ? dx[j] : 0.0f;
+    }
+}
+
+frugi_value *frugi_op_relu(frugi_graph *g, frugi_value *x) {
+    static const frugi_op op = {.name = "relu", .forward = relu_forward, .backward = relu_backward};
+    frugi_node *node = frugi_node_add(g, &op, x, x->ndim, x->dims, 0);
+    frugi_node_in_place(node);
+    return node->out;
+}
+
+/* ---- x + y ---- */
+
+static void add_forward(frugi_graph *g, frugi_node *node) {
+#pragma omp parallel for num_threads(g->threads) schedule(static)
+    for (size_t i = 0; i < g->n; i++) {
+        size_t at = i * node->out->each;
+        const float *x = node->in[0]->data + at, *y = node->in[1]->data + at;
+        float *restrict sum = node->out->data + at;
+        for (size_t j = 0; j < node->out->each; j++)
+            sum[j] = x[j] + y[j];
+    }
+}
+
+static void add_backward(frugi_graph *g, frugi_node *node) {
+    for (int i = 0; i < 2; i++) {
+        bool add = false;
+        float *grad = frugi_grad_of(node, i, &add);
+        if (!grad)
+            continue;
+#pragma omp parallel for num_threads(g->threads) schedule(static)
+        for (size_t k = 0; k < g->n; k++) {
+            const float *from = node->out->grad + k * node->out->each;
+            float *restrict to = grad + k * node->out->each;
+            if (!add)
+                memcpy(to, from, node->out->each * sizeof *to);
+            for (size_t j = 0; add && j < node->out->each; j++)
+                to[j] += from[j];
+        }
+    }
+}
+
+frugi_value *frugi_op_add(frugi_graph *g, frugi_value *x, frugi_value *y) {
+    static const frugi_op op = {.name = "add", .forward = add_forward, .backward = add_backward};
+    frugi_node *node = frugi_node_add(g, &op, x, x->ndim, x->dims, 0);
+    frugi_node_input(node, 1, y);
+    return node->out;
+}
+
+/* ---- the shortcut ---- */
+
+typedef struct shortcut {
+    uint32_t stride, front; /* channels of zeros in front */
+} shortcut;
+
+/* One sample: out(front + c, y, x) = in(c, y stride, x stride). */
+static void shortcut_sample(const frugi_node *node, const float *x, float *y) {
+    const shortcut *s = node->own;
+    const uint32_t *in = node->in[0]->dims, *out = node->out->dims;
+    memset(y, 0, node->out->each * sizeof *y);
+    y += (size_t)s->front * out[1] * out[2];
+    for (uint32_t c = 0; c < in[0]; c++)
+        for (uint32_t i = 0; i < out[1]; i++)
+            for (uint32_t j = 0; j < out[2]; j++)
+                *y++ = x[((size_t)c * in[1] + i * s->stride) * in[2] + j * s->stride];
+}
+
+static void shortcut_forward(frugi_graph *g, frugi_node *node) {
+#pragma omp parallel for num_threads(g->threads) schedule(static)
+    for (size_t i = 0; i < g->n; i++)
+        shortcut_sample(node, node->in[0]->data + i * node->in[0]->each, node->out->data + i * node->out->each);
+}
+
+static void shortcut_back(const frugi_node *node, const float *dy, float *dx) {
+    const shortcut *s = node->own;
+    const uint32_t *in = node->in[0]->dims, *out = node->out->dims;
+    dy += (size_t)s->front * out[1] * out[2];
+    for (uint32_t c = 0; c < in[0]; c++)
+        for (uint32_t i = 0; i < out[1]; i++)
+            for (uint32_t j = 0; j < out[2]; j++)
+                dx[((size_t)c * in[1] + i * s->stride) * in[2] + j * s->stride] += *dy++;
+}
+
+static void shortcut_backward(frugi_graph *g, frugi_node *node) {
+    bool add = false;
+    float *grad = frugi_grad_of(node, 0, &add);
+    if (!grad)
+        return;
+#pragma omp parallel for num_threads(g->threads) schedule(static)
+    for (size_t i = 0; i < g->n; i++) {
+        float *dx = grad + i * node->in[0]->each;
+        if (!add)
+            memset(dx, 0, node->in[0]->each * sizeof *dx);
+        shortcut_back(node, node->out->grad + i * node->out->each, dx);
+    }
+}
+
+frugi_value *frugi_op_pad_shortcut(frugi_graph *g, frugi_value *x, uint32_t channels, uint32_t stride) {
+    static const frugi_op op = {.name = "shortcut", .forward = shortcut_forward, .backward = shortcut_backward};
+    uint32_t dims[3] = {channels, (x->dims[1] + stride - 1) / stride, (x->dims[2] + stride - 1) / stride};
+    frugi_node *node = frugi_node_add(g, &op, x, 3, dims, sizeof(shortcut));
+    if (node->own)
+        *(shortcut *)node->own = (shortcut){stride, (channels - x->dims[0]) / 2};
+    return node->out;
+}

@@ -1,0 +1,329 @@
+/*
+ * graph.c - making nodes, laying out their memory, and running them.
+ *
+ * Forward keeps every value, because backward needs most of them, unless the graph is told to keep fewer: backward then
+ * runs the forward pass of each block again before its own. Gradients of values live shortly, from the last node
+ * that uses a value to the node that made it; those that never live together share memory, first fit.
+ */
+#include "trainer/nn/graph.h"
+
+#include "trainer/base/counted_alloc.h"
+#include "trainer/base/keyed_random.h"
+#include "io/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LINE         16u               /* floats of a cache line */
+#define MOST_WEIGHTS ((size_t)1 << 48) /* far more than any machine has, and one tensor more does not overflow */
+
+static size_t rounded(size_t floats) {
+    return (floats + LINE - 1) / LINE * LINE;
+}
+
+frugi_graph *frugi_graph_create(uint32_t most, int threads) {
+    frugi_graph *g = calloc(1, sizeof *g);
+    if (g) {
+        g->most = g->n = most;
+        g->threads = threads > 0 ? threads : 1;
+    }
+    return g;
+}
+
+static void free_nodes(frugi_graph *g) {
+    for (frugi_node *node = g->first, *next; node; node = next) {
+        next = node->next;
+        if (node->op->destroy)
+            node->op->destroy(node);
+        else
+            free(node->own);
+        free(node);
+    }
+}
+
+void frugi_graph_destroy(frugi_graph *g) {
+    if (!g)
+        return;
+    free_nodes(g);
+    for (frugi_value *v = g->values, *next; v; v = next) {
+        next = v->next;
+        free(v);
+    }
+    for (frugi_param *p = g->params, *next; p; p = next) {
+        next = p->next;
+        free((char *)(uintptr_t)p->tensor.name);
+        free(p);
+    }
+    for (frugi_buffer *b = g->buffers, *next; b; b = next) {
+        next = b->next;
+        free(b->name);
+        frugi_let_go(b->data);
+        free(b);
+    }
+    frugi_let_go(g->weights);
+    frugi_let_go(g->activations);
+    frugi_let_go(g->work);
+    free(g);
+}
+
+static frugi_value *add_value(frugi_graph *g, uint32_t ndim, const uint32_t *dims) {
+    frugi_value *v = calloc(1, sizeof *v);
+    if (!v)
+        return NULL;
+    v->ndim = ndim;
+    v->each = 1;
+    for (uint32_t i = 0; i < ndim; i++) {
+        v->dims[i] = dims[i];
+        g->broken |= __builtin_mul_overflow(v->each, (size_t)dims[i], &v->each);
+    }
+    v->wants_grad = true;
+    v->made = v->last = g->nodes;
+    v->block = g->block;
+    v->next = g->values;
+    g->values = v;
+    return v;
+}
+
+/* A graph that could not grow goes on with a node of its own, which nobody runs, so that builders need not look. */
+static frugi_node *last_resort(frugi_graph *g) {
+    static const frugi_op nothing = {.name = "nothing"};
+    static frugi_value no_value;
+    static frugi_node no_node = {.op = &nothing, .out = &no_value};
+    g->broken = true;
+    return &no_node;
+}
+
+frugi_node *frugi_node_add(frugi_graph *g, const frugi_op *op, frugi_value *in, uint32_t ndim, const uint32_t *dims,
+                           size_t own_bytes) {
+    frugi_node *node = calloc(1, sizeof *node);
+    frugi_value *out = node ? add_value(g, ndim, dims) : NULL;
+    void *own = out && own_bytes ? calloc(1, own_bytes) : NULL;
+    if (!out || (own_bytes && !own)) {
+        free(node);
+        return last_resort(g);
+    }
+    node->op = op;
+    node->own = own;
+    node->out = out;
+    node->number = g->nodes++;
+    node->block = g->block;
+    node->previous = g->last;
+    *(g->last ? &g->last->next : &g->first) = node;
+    g->last = node;
+    if (in)
+        frugi_node_input(node, 0, in);
+    return node;
+}
+
+void frugi_node_input(frugi_node *node, int i, frugi_value *in) {
+    node->in[i] = in;
+    for (frugi_value *v = in; v; v = v->alias) {
+        v->last = v->last > node->number ? v->last : node->number;
+        v->crosses |= v->block != node->block;
+    }
+}
+
+frugi_value *frugi_node_extra(frugi_graph *g, const frugi_node *node, size_t each) {
+    frugi_value *v = add_value(g, 0, NULL);
+    if (!v)
+        return NULL;
+    v->each = each;
+    v->wants_grad = false;
+    v->made = v->last = node->number;
+    return v;
+}
+
+void frugi_block_begin(frugi_graph *g) {
+    g->block = ++g->blocks;
+}
+
+void frugi_block_end(frugi_graph *g) {
+    g->block = 0;
+}
+
+void frugi_node_in_place(frugi_node *node) {
+    if (!node->in[0]) /* of a graph that is broken for want of memory */
+        return;
+    node->out->alias = node->in[0];
+    node->out->wants_grad = node->in[0]->wants_grad;
+}
+
+static frugi_value *root_of(frugi_value *v) {
+    while (v->alias)
+        v = v->alias;
+    return v;
+}
+
+void frugi_value_own_grad(frugi_value *value) {
+    root_of(value)->own_grad = true;
+}
+
+void frugi_value_keep_grad(frugi_value *value) {
+    root_of(value)->kept = true;
+}
+
+frugi_param *frugi_param_add(frugi_graph *g, const char *name, frug_role role, uint32_t ndim, const uint64_t *shape,
+                             frugi_init init, float spread) {
+    frugi_param *p = calloc(1, sizeof *p);
+    char *copy = p ? strdup(name) : NULL;
+    if (!copy) {
+        static frugi_param nothing;
+        free(p);
+        g->broken = true;
+        return &nothing;
+    }
+    p->tensor = (frug_tensor)FRUG_TENSOR_INIT;
+    p->tensor.name = copy;
+    p->tensor.role = role;
+    p->tensor.ndim = ndim;
+    p->rows = p->tile = ndim ? (size_t)shape[0] : 1;
+    p->cols = 1;
+    for (uint32_t i = 0; i < ndim; i++) {
+        p->tensor.shape[i] = shape[i];
+        g->broken |= i && __builtin_mul_overflow(p->cols, (size_t)shape[i], &p->cols);
+    }
+    size_t count = 0;
+    g->broken |= __builtin_mul_overflow(p->rows, p->cols, &count) || count > MOST_WEIGHTS || g->elements > MOST_WEIGHTS;
+    p->tensor.offset = g->elements;
+    g->elements += g->broken ? 0 : rounded(count);
+    p->init = init;
+    p->spread = spread;
+    *(g->params_end ? &g->params_end->next : &g->params) = p;
+    g->params_end = p;
+    return p;
+}
+
+frugi_buffer *frugi_buffer_add(frugi_graph *g, const char *name, size_t count, float value) {
+    frugi_buffer *b = calloc(1, sizeof *b);
+    if (b) {
+        b->name = strdup(name);
+        b->data = frugi_hold(FRUGI_USE_WEIGHTS, count * sizeof *b->data);
+    }
+    if (!b || !b->name || !b->data) {
+        static frugi_buffer nothing;
+        g->broken = true;
+        if (b) {
+            free(b->name);
+            frugi_let_go(b->data);
+            free(b);
+        }
+        return &nothing;
+    }
+    b->count = count;
+    for (size_t i = 0; i < count; i++)
+        b->data[i] = value;
+    *(g->buffers_end ? &g->buffers_end->next : &g->buffers) = b;
+    g->buffers_end = b;
+    return b;
+}
+
+void frugi_work_need(frugi_graph *g, size_t floats) {
+    g->work_each = g->work_each > rounded(floats) ? g->work_each : rounded(floats);
+}
+
+float *frugi_work(frugi_graph *g, int thread) {
+    return g->work + (size_t)thread * g->work_each;
+}
+
+void frugi_work_shared_need(frugi_graph *g, size_t floats) {
+    g->work_shared = g->work_shared > floats ? g->work_shared : floats;
+}
+
+float *frugi_work_shared(frugi_graph *g) {
+    return g->work + (size_t)g->threads * g->work_each;
+}
+
+float *frugi_grad_of(frugi_node *node, int i, bool *add) {
+    frugi_value *v = node->in[i] ? root_of(node->in[i]) : NULL;
+    if (!v || !v->grad)
+        return NULL;
+    *add = v->written && node->out->alias != node->in[i];
+    v->written = true;
+    return v->grad;
+}
+
+/* ---- running ---- */
+
+void frugi_graph_forward(frugi_graph *g, const frugi_batch *batch, bool training) {
+    g->batch = batch;
+    g->n = batch->n;
+    g->training = training;
+    g->score = (frugi_score){0};
+    for (frugi_node *node = g->first; node; node = node->next) {
+        node->op->forward(g, node);
+        g->held = node->block ? node->block : g->held;
+    }
+}
+
+/* The values of a block up to a node, which those of other blocks have overwritten. What crosses is still there. Its
+ * weights are those of the forward pass, because none of its gradients has left yet. */
+static void repeat_block(frugi_graph *g, const frugi_node *last) {
+    frugi_node *node = g->first;
+    while (node->block != last->block)
+        node = node->next;
+    g->repeats = true;
+    for (; node != last->next; node = node->next)
+        if (!root_of(node->out)->crosses)
+            node->op->forward(g, node);
+    g->repeats = false;
+    g->held = last->block;
+}
+
+void frugi_graph_backward(frugi_graph *g, frugi_sink *sink) {
+    g->sink = sink;
+    for (frugi_value *v = g->values; v; v = v->next)
+        v->written = false;
+    for (frugi_node *node = g->last; node; node = node->previous)
+        if (node->op->backward && !node->idle) {
+            if (g->keep == FRUGI_KEEP_BLOCKS && node->block && node->block != g->held)
+                repeat_block(g, node);
+            node->op->backward(g, node);
+        }
+    g->sink = NULL;
+}
+
+/* ---- parameters ---- */
+
+frugi_param *frugi_param_find(const frugi_graph *g, const char *name) {
+    frugi_param *p = g->params;
+    while (p && strcmp(p->tensor.name, name) != 0)
+        p = p->next;
+    return p;
+}
+
+frugi_buffer *frugi_buffer_find(const frugi_graph *g, const char *name) {
+    frugi_buffer *b = g->buffers;
+    while (b && strcmp(b->name, name) != 0)
+        b = b->next;
+    return b;
+}
+
+static float draw(const frugi_param *p, uint64_t bits) {
+    switch (p->init) {
+    case FRUGI_INIT_ONE: return 1.0f;
+    case FRUGI_INIT_NORMAL: return p->spread * frugi_normal(bits);
+    case FRUGI_INIT_UNIFORM: return p->spread * (2.0f * frugi_uniform(bits) - 1.0f);
+    case FRUGI_INIT_ZERO: break;
+    }
+    return 0.0f;
+}
+
+void frugi_graph_init(frugi_graph *g, uint64_t seed) {
+    uint64_t number = 0;
+    for (frugi_param *p = g->params; p; p = p->next, number++)
+        for (size_t i = 0; i < p->rows * p->cols; i++)
+            p->w[i] = draw(p, frugi_random(seed, FRUGI_STREAM_WEIGHTS | number << 8, i));
+}
+
+int frugi_graph_layout(const frugi_graph *g, frug_layout **layout) {
+    frug_layout *made = NULL;
+    frug_status status = frug_layout_create(&made);
+    for (const frugi_param *p = g->params; p && status == FRUG_OK; p = p->next)
+        status = p->frozen ? FRUG_OK : frug_layout_add(made, &p->tensor);
+    if (status != FRUG_OK) {
+        frug_layout_destroy(made);
+        return frugi_library_error("model");
+    }
+    *layout = made;
+    return FRUGI_EXIT_OK;
+}

@@ -1,0 +1,231 @@
+/*
+ * graph.h - a model as a list of nodes: operations on values, in the order of the forward pass.
+ *
+ * A builder calls one function per operation (nn/ops.h) and gets the value it makes; frugi_graph_finish() then lays out
+ * memory. Parameters live in one flat buffer in the order in which they were made, so that the backward pass, which
+ * goes from the last node to the first, finishes them from the end of the buffer to its beginning.
+ *
+ * The gradient of the parameters never exists whole. An operation computes it tile by tile (a tile is some rows of a
+ * parameter) straight into memory that the sink lends, and gives each tile back as soon as it is done. From then on the
+ * weights of that tile may change at any moment, so a backward function uses its weights first and makes their gradient
+ * last.
+ *
+ * All sizes are for one sample; a batch has graph->n of them, at most graph->most. One graph is used by one thread,
+ * which may split its work over graph->threads.
+ */
+#ifndef FRUGI_GRAPH_H
+#define FRUGI_GRAPH_H
+
+#include "trainer/data/data_set.h"
+#include "frugrad.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct frugi_graph frugi_graph;
+typedef struct frugi_node frugi_node;
+
+/** What flows between nodes: n x each floats. */
+typedef struct frugi_value {
+    uint32_t ndim, dims[3]; /* of one sample: (C, H, W), (T, C) or (C) */
+    size_t each;            /* their product */
+    float *data;
+    float *grad;               /* NULL: nobody wants the gradient */
+    bool wants_grad;           /* set by whoever made it */
+    bool written;              /* backward: grad holds something, so add to it */
+    bool external;             /* forward sets data itself: memory of the batch */
+    bool own_grad;             /* data becomes its own gradient (the last layer's) */
+    bool kept;                 /* backward: grad must stay until the end */
+    bool crosses;              /* used outside of the block that makes it */
+    struct frugi_value *alias; /* shares data and grad with that one, which nobody else uses */
+    struct frugi_value *next;
+    uint32_t made, last; /* numbers of the node that makes it, and of the last that uses it */
+    uint32_t block;      /* that of the node that makes it */
+} frugi_value;
+
+typedef enum frugi_init { FRUGI_INIT_ZERO, FRUGI_INIT_ONE, FRUGI_INIT_NORMAL, FRUGI_INIT_UNIFORM } frugi_init;
+
+/** A tensor of weights. */
+typedef struct frugi_param {
+    frug_tensor tensor; /* name (owned), role, shape, offset */
+    frugi_init init;
+    float spread;      /* standard deviation, or half the width of a uniform draw */
+    size_t rows, cols; /* as a matrix: the first dimension, and the product of the others */
+    size_t tile;       /* rows of one tile; all of them unless the planner of buckets says less */
+    size_t bucket;     /* the planner's: number of the bucket of the first tile */
+    float *w;          /* rows x cols */
+    bool head;         /* fine-tuning: moves beside the targets, by AdamW */
+    bool frozen;       /* never moves: no gradient of it is made, and no bucket holds it */
+    struct frugi_param *next;
+} frugi_param;
+
+/** State that is not trained: running statistics. Saved with the weights. */
+typedef struct frugi_buffer {
+    char *name;
+    size_t count;
+    float *data;
+    struct frugi_buffer *next;
+} frugi_buffer;
+
+typedef struct frugi_op {
+    const char *name;
+    void (*forward)(frugi_graph *g, frugi_node *node);
+    void (*backward)(frugi_graph *g, frugi_node *node);
+    void (*destroy)(frugi_node *node); /* frees node->own; or NULL when free() does */
+} frugi_op;
+
+struct frugi_node {
+    const frugi_op *op;
+    frugi_value *in[3], *out; /* unused ones are NULL */
+    frugi_param *param[3];
+    void *own;              /* the operation's: sizes, options, what forward keeps for backward; from malloc */
+    uint32_t number, block; /* block: see frugi_block_begin(); 0: none */
+    bool idle;              /* backward passes it by: nothing that moves is here or below */
+    frugi_node *next, *previous;
+};
+
+/** Where gradients of parameters go. */
+typedef struct frugi_sink {
+    /** Memory for rows first .. of a tile (undefined contents; all of it is to be written). first is a multiple of
+     * p->tile. */
+    float *(*open)(struct frugi_sink *sink, const frugi_param *p, size_t first);
+    void (*close)(struct frugi_sink *sink, const frugi_param *p, size_t first);
+} frugi_sink;
+
+/** What a batch came to; sums over the batch. */
+typedef struct frugi_score {
+    double loss;    /* summed over what was asked */
+    double asked;   /* samples or tokens */
+    double right;   /* of them, predicted right (numbers: 0) */
+    double sums[5]; /* numbers: x, y, xx, yy, xy for a correlation; two classes: how often 1 was predicted and right,
+                       predicted, right */
+} frugi_score;
+
+/** Which values stay in memory after the node that makes them. */
+typedef enum frugi_keep {
+    FRUGI_KEEP_ALL,    /* all, for backward */
+    FRUGI_KEEP_BLOCKS, /* those outside of blocks or between them; backward computes the others again, block by block */
+    FRUGI_KEEP_NONE    /* none longer than forward needs it, and there is no backward */
+} frugi_keep;
+
+struct frugi_graph {
+    uint32_t most, n; /* the largest batch, this one */
+    int threads;
+    frugi_keep keep;
+    bool training;
+    uint64_t seed, step, worker; /* for dropout */
+    uint64_t offset;             /* likewise: samples of the step before the batch, where it is a micro-batch */
+    double asked;                /* the loss is the mean over so many answers; 0: over those of the batch */
+    uint32_t block, blocks;      /* the one that is being built; how many there are */
+    uint32_t held;               /* the block whose values are in memory */
+    bool repeats;                /* forward runs again, for the sake of backward: leave no trace */
+    const frugi_batch *batch;
+    frugi_score score;
+    frugi_sink *sink;
+    frugi_node *first, *last;
+    frugi_param *params, *params_end; /* in the order of the flat buffer */
+    frugi_buffer *buffers, *buffers_end;
+    frugi_value *values;
+    uint32_t nodes;
+    uint64_t elements; /* of the flat buffer */
+    float *weights;
+    float *activations, *work;
+    size_t work_each;   /* floats of work space per thread */
+    size_t work_shared; /* and of all threads together */
+    bool broken;        /* a builder ran out of memory, or of numbers to count it */
+};
+
+/** An empty graph. NULL without memory. */
+frugi_graph *frugi_graph_create(uint32_t most, int threads);
+void frugi_graph_destroy(frugi_graph *g);
+
+/* ---- for operations ---------------------------------------------------------------- */
+
+/** A new node with a value of that shape (its gradient is wanted); own_bytes zeroed bytes at node->own. */
+frugi_node *frugi_node_add(frugi_graph *g, const frugi_op *op, frugi_value *in, uint32_t ndim, const uint32_t *dims,
+                           size_t own_bytes);
+
+/** Let the node's value share memory with its first input, which no other node may use: for operations in place. */
+void frugi_node_in_place(frugi_node *node);
+
+/** Add another input. */
+void frugi_node_input(frugi_node *node, int i, frugi_value *in);
+
+/** Numbers beside the node's value that forward leaves for its backward, `each` for a sample. NULL without memory. */
+frugi_value *frugi_node_extra(frugi_graph *g, const frugi_node *node, size_t each);
+
+/** A new parameter; the shape's first dimension makes the rows. name is copied. */
+frugi_param *frugi_param_add(frugi_graph *g, const char *name, frug_role role, uint32_t ndim, const uint64_t *shape,
+                             frugi_init init, float spread);
+frugi_buffer *frugi_buffer_add(frugi_graph *g, const char *name, size_t count, float value);
+
+/** Let a value's data become its own gradient: for the operations at the end of a model. */
+void frugi_value_own_grad(frugi_value *value);
+
+/** Keep a value's gradient until the end of the backward pass. */
+void frugi_value_keep_grad(frugi_value *value);
+
+/** Ask for that many floats of work space for each thread. */
+void frugi_work_need(frugi_graph *g, size_t floats);
+
+/** The work space of a thread; its contents last until the operation returns. */
+float *frugi_work(frugi_graph *g, int thread);
+
+/** The same for work space that all threads share. */
+void frugi_work_shared_need(frugi_graph *g, size_t floats);
+float *frugi_work_shared(frugi_graph *g);
+
+/**
+ * The gradient of input i for a backward function: NULL when nobody wants it. *add says whether to add to what is there
+ * (true) or to overwrite it. In-place nodes get the memory that also holds node->out->grad.
+ */
+float *frugi_grad_of(frugi_node *node, int i, bool *add);
+
+/** Rows of the tile that begins at row first. */
+static inline size_t frugi_tile_rows(const frugi_param *p, size_t first) {
+    return p->rows - first < p->tile ? p->rows - first : p->tile;
+}
+
+/* ---- for builders and users ------------------------------------------------------------- */
+
+/**
+ * The nodes made between the two are a block. With FRUGI_KEEP_BLOCKS only those of its values are kept that others use,
+ * so that the memory of one block serves all; backward runs the block's forward again. Operations in place may not
+ * change a value that was made before the block.
+ */
+void frugi_block_begin(frugi_graph *g);
+void frugi_block_end(frugi_graph *g);
+
+/** Bytes that frugi_graph_finish() would take for weights, and for activations and their gradients. Returns an exit
+ * status. */
+int frugi_graph_measure(frugi_graph *g, uint64_t *weights, uint64_t *activations);
+
+/** Lay out memory: weights, activations and their gradients. Returns an exit status, after a line on stderr. */
+int frugi_graph_finish(frugi_graph *g);
+
+/**
+ * After parameters of a finished graph were marked as frozen: find the nodes that backward need not come to, and the
+ * values whose gradients nobody wants any more. The other gradients keep their bits.
+ */
+void frugi_graph_freeze(frugi_graph *g);
+
+/** Fill the weights by each parameter's init; the same numbers for the same seed. */
+void frugi_graph_init(frugi_graph *g, uint64_t seed);
+
+/** The parameters that move as a layout; offsets are those of the flat buffer. Returns an exit status. */
+int frugi_graph_layout(const frugi_graph *g, frug_layout **layout);
+
+frugi_param *frugi_param_find(const frugi_graph *g, const char *name);
+frugi_buffer *frugi_buffer_find(const frugi_graph *g, const char *name);
+
+/** Answers that a batch asks for: what its loss is the mean over. */
+double frugi_graph_asked(const frugi_graph *g, const frugi_batch *batch);
+
+/** Run all nodes over a batch. The last node's value is the output; loss nodes add to g->score, which starts from 0. */
+void frugi_graph_forward(frugi_graph *g, const frugi_batch *batch, bool training);
+
+/** After a forward pass with training: the gradients of all parameters that move, into the sink. */
+void frugi_graph_backward(frugi_graph *g, frugi_sink *sink);
+
+#endif

@@ -1,0 +1,180 @@
+/*
+ * norm_batch.c - batch norm over N, H, W for each channel.
+ *
+ * Every channel is one job: its sums and then its results, so that the second look at the data finds it in the cache.
+ * Sums run in vectors of floats within one image and in double across images; those of forward are of differences from
+ * the channel's first number, so that a mean far from 0 does not swallow the variance. Backward needs the input, the
+ * mean and the standard deviation, not the output, which later operations may overwrite.
+ */
+#include "trainer/nn/ops.h"
+#include "trainer/nn/fastmath.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#define MOMENTUM 0.1
+#define EPSILON  1e-5
+
+typedef struct norm {
+    frugi_buffer *mean, *var; /* running */
+    struct moment {
+        float mean, scale; /* of this batch; scale: 1 / sqrt(var + epsilon) */
+        float dy, dyx;     /* sums of dy and dy (x - mean) scale: the gradients of bias and weight */
+    } of[];
+} norm;
+
+typedef struct pair {
+    double a, b;
+} pair;
+
+/* Sums of (x - pivot) and its square. */
+static pair sums_of(const float *x, size_t n, float pivot) {
+    frugi_f4 a[2] = {{0}}, b[2] = {{0}};
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (size_t j = 0; j < 2; j++) {
+            frugi_f4 d = frugi_f4_load(x + i + 4 * j) - pivot;
+            a[j] += d;
+            b[j] += d * d;
+        }
+    pair sum = {(double)frugi_f4_sum(a[0] + a[1]), (double)frugi_f4_sum(b[0] + b[1])};
+    for (; i < n; i++) {
+        double d = (double)(x[i] - pivot);
+        sum.a += d;
+        sum.b += d * d;
+    }
+    return sum;
+}
+
+/* Sums of dy and dy (x - mean). */
+static pair products_of(const float *dy, const float *x, size_t n, float mean) {
+    frugi_f4 a[2] = {{0}}, b[2] = {{0}};
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (size_t j = 0; j < 2; j++) {
+            frugi_f4 y = frugi_f4_load(dy + i + 4 * j);
+            a[j] += y;
+            b[j] += y * (frugi_f4_load(x + i + 4 * j) - mean);
+        }
+    pair sum = {(double)frugi_f4_sum(a[0] + a[1]), (double)frugi_f4_sum(b[0] + b[1])};
+    for (; i < n; i++) {
+        sum.a += (double)dy[i];
+        sum.b += (double)dy[i] * (double)(x[i] - mean);
+    }
+    return sum;
+}
+
+static void learn(const frugi_graph *g, const frugi_value *x, norm *m, size_t c) {
+    size_t plane = x->each / x->dims[0];
+    const float *first = x->data + c * plane;
+    pair sum = {0};
+    for (size_t i = 0; i < g->n; i++) {
+        pair one = sums_of(first + i * x->each, plane, first[0]);
+        sum.a += one.a;
+        sum.b += one.b;
+    }
+    double count = (double)g->n * (double)plane, shift = sum.a / count, var = sum.b / count - shift * shift;
+    double mean = shift + (double)first[0];
+    var = var > 0.0 ? var : 0.0;
+    m->of[c].mean = (float)mean;
+    m->of[c].scale = (float)(1.0 / sqrt(var + EPSILON));
+    if (g->repeats)
+        return;
+    double unbiased = count > 1.0 ? var * count / (count - 1.0) : var;
+    m->mean->data[c] += (float)(MOMENTUM * (mean - (double)m->mean->data[c]));
+    m->var->data[c] += (float)(MOMENTUM * (unbiased - (double)m->var->data[c]));
+}
+
+static void norm_forward(frugi_graph *g, frugi_node *node) {
+    norm *m = node->own;
+    const frugi_value *x = node->in[0];
+    size_t plane = x->each / x->dims[0];
+#pragma omp parallel for num_threads(g->threads) schedule(static)
+    for (uint32_t c = 0; c < x->dims[0]; c++) {
+        float mean = m->mean->data[c], scale = (float)(1.0 / sqrt((double)m->var->data[c] + EPSILON));
+        if (g->training) {
+            learn(g, x, m, c);
+            mean = m->of[c].mean;
+            scale = m->of[c].scale;
+        }
+        scale *= node->param[0]->w[c];
+        float bias = node->param[1]->w[c];
+        for (size_t i = 0; i < g->n; i++) {
+            const float *from = x->data + i * x->each + c * plane;
+            float *restrict to = node->out->data + i * x->each + c * plane;
+            for (size_t j = 0; j < plane; j++)
+                to[j] = (from[j] - mean) * scale + bias;
+        }
+    }
+}
+
+/* dx = weight scale (dy - mean(dy) - xhat mean(dy xhat)), with xhat = (x - mean) scale. */
+static void norm_input(const frugi_graph *g, const frugi_node *node, size_t c, float *dx, bool add) {
+    const struct moment *m = &((const norm *)node->own)->of[c];
+    const frugi_value *x = node->in[0];
+    size_t plane = x->each / x->dims[0];
+    float count = (float)g->n * (float)plane, factor = node->param[0]->w[c] * m->scale;
+    float slope = -factor * m->scale * m->dyx / count, shift = -factor * m->dy / count, mean = m->mean;
+    for (size_t i = 0; i < g->n; i++) {
+        size_t at = i * x->each + c * plane;
+        const float *from = x->data + at, *dy = node->out->grad + at;
+        float *restrict to = dx + at;
+        if (add)
+            for (size_t j = 0; j < plane; j++)
+                to[j] += factor * dy[j] + slope * (from[j] - mean) + shift;
+        else
+            for (size_t j = 0; j < plane; j++)
+                to[j] = factor * dy[j] + slope * (from[j] - mean) + shift;
+    }
+}
+
+static void norm_backward(frugi_graph *g, frugi_node *node) {
+    norm *m = node->own;
+    const frugi_value *x = node->in[0];
+    size_t plane = x->each / x->dims[0];
+    bool add = false;
+    float *dx = frugi_grad_of(node, 0, &add);
+#pragma omp parallel for num_threads(g->threads) schedule(static)
+    for (uint32_t c = 0; c < x->dims[0]; c++) {
+        pair sum = {0};
+        for (size_t i = 0; i < g->n; i++) {
+            size_t at = i * x->each + c * plane;
+            pair one = products_of(node->out->grad + at, x->data + at, plane, m->of[c].mean);
+            sum.a += one.a;
+            sum.b += one.b;
+        }
+        m->of[c].dy = (float)sum.a;
+        m->of[c].dyx = (float)(sum.b * (double)m->of[c].scale);
+        if (dx)
+            norm_input(g, node, c, dx, add);
+    }
+    for (int i = 1; i >= 0; i--) {
+        if (node->param[i]->frozen)
+            continue;
+        float *dw = g->sink->open(g->sink, node->param[i], 0);
+        for (uint32_t c = 0; c < x->dims[0]; c++)
+            dw[c] = i ? m->of[c].dy : m->of[c].dyx;
+        g->sink->close(g->sink, node->param[i], 0);
+    }
+}
+
+frugi_value *frugi_op_batch_norm(frugi_graph *g, const char *name, frugi_value *x) {
+    static const frugi_op op = {.name = "batch_norm", .forward = norm_forward, .backward = norm_backward};
+    uint32_t C = x->dims[0];
+    frugi_node *node = frugi_node_add(g, &op, x, x->ndim, x->dims, sizeof(norm) + C * sizeof(struct moment));
+    norm *m = node->own;
+    char text[256];
+    snprintf(text, sizeof text, "%s.weight", name);
+    node->param[0] = frugi_param_add(g, text, FRUG_ROLE_NORM, 1, (uint64_t[]){C}, FRUGI_INIT_ONE, 0.0f);
+    snprintf(text, sizeof text, "%s.bias", name);
+    node->param[1] = frugi_param_add(g, text, FRUG_ROLE_NORM, 1, (uint64_t[]){C}, FRUGI_INIT_ZERO, 0.0f);
+    snprintf(text, sizeof text, "%s.running_mean", name);
+    frugi_buffer *mean = frugi_buffer_add(g, text, C, 0.0f);
+    snprintf(text, sizeof text, "%s.running_var", name);
+    frugi_buffer *var = frugi_buffer_add(g, text, C, 1.0f);
+    if (m) {
+        m->mean = mean;
+        m->var = var;
+    }
+    return node->out;
+}

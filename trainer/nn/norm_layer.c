@@ -1,0 +1,177 @@
+/*
+ * norm_layer.c - layer norm over the last dimension: y = (x - mean) / sqrt(variance + epsilon) * weight + bias.
+ *
+ * Forward keeps mean and 1 / deviation of every row. Backward goes over the rows once more; the sums over rows that
+ * make the gradients of weight and bias are taken in a fixed number of parts, so that they do not depend on the number
+ * of threads.
+ */
+#include "trainer/nn/ops.h"
+
+#include "trainer/base/counted_alloc.h"
+#include "trainer/nn/fastmath.h"
+#include "trainer/nn/gradient_tiles.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { PARTS = 16 };
+
+typedef struct norm {
+    size_t width;
+    float epsilon;
+    float *mean, *scale; /* most x rows each */
+    float *sums;         /* PARTS x 2 x width: of dy * normalised x, of dy */
+} norm;
+
+static size_t rows_of(const frugi_graph *g, const frugi_node *node) {
+    const norm *own = node->own;
+    return g->n * (node->out->each / own->width);
+}
+
+static float row_sum(const float *x, size_t n) {
+    frugi_f4 sum[2] = {0};
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        sum[0] += frugi_f4_load(x + i);
+        sum[1] += frugi_f4_load(x + i + 4);
+    }
+    float total = frugi_f4_sum(sum[0] + sum[1]);
+    for (; i < n; i++)
+        total += x[i];
+    return total;
+}
+
+static float row_squares(const float *x, float mean, size_t n) {
+    frugi_f4 sum[2] = {0};
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        frugi_f4 a = frugi_f4_load(x + i) - mean, b = frugi_f4_load(x + i + 4) - mean;
+        sum[0] += a * a;
+        sum[1] += b * b;
+    }
+    float total = frugi_f4_sum(sum[0] + sum[1]);
+    for (; i < n; i++)
+        total += (x[i] - mean) * (x[i] - mean);
+    return total;
+}
+
+static void norm_forward(frugi_graph *g, frugi_node *node) {
+    const norm *own = node->own;
+    const size_t C = own->width, rows = rows_of(g, node);
+    const float *w = node->param[0]->w, *b = node->param[1]->w;
+#pragma omp parallel for num_threads(g->threads) schedule(static)
+    for (size_t i = 0; i < rows; i++) {
+        const float *x = node->in[0]->data + i * C;
+        float *y = node->out->data + i * C;
+        float mean = row_sum(x, C) / (float)C;
+        float scale = 1.0f / sqrtf(row_squares(x, mean, C) / (float)C + own->epsilon);
+        own->mean[i] = mean;
+        own->scale[i] = scale;
+        for (size_t c = 0; c < C; c++)
+            y[c] = (x[c] - mean) * scale * w[c] + b[c];
+    }
+}
+
+typedef struct row {
+    const float *x, *dy, *w;
+    float *dx; /* or NULL */
+    float mean, scale;
+    bool add;
+    size_t width;
+} row;
+
+/* Add to the sums over rows. */
+static void row_params(const row *r, float *restrict dw, float *restrict db) {
+    for (size_t c = 0; c < r->width; c++) {
+        dw[c] += r->dy[c] * ((r->x[c] - r->mean) * r->scale);
+        db[c] += r->dy[c];
+    }
+}
+
+static void row_input(const row *r) {
+    frugi_f4 sum = {0}, along = {0};
+    size_t c = 0;
+    for (; c + 4 <= r->width; c += 4) {
+        frugi_f4 d = frugi_f4_load(r->dy + c) * frugi_f4_load(r->w + c);
+        sum += d;
+        along += d * ((frugi_f4_load(r->x + c) - r->mean) * r->scale);
+    }
+    float total = frugi_f4_sum(sum), total_along = frugi_f4_sum(along);
+    for (; c < r->width; c++) {
+        total += r->dy[c] * r->w[c];
+        total_along += r->dy[c] * r->w[c] * ((r->x[c] - r->mean) * r->scale);
+    }
+    total /= (float)r->width;
+    total_along /= (float)r->width;
+    for (c = 0; c < r->width; c++) {
+        float d = r->dy[c] * r->w[c] - total - (r->x[c] - r->mean) * r->scale * total_along;
+        r->dx[c] = (r->add ? r->dx[c] : 0.0f) + r->scale * d;
+    }
+}
+
+static void norm_backward(frugi_graph *g, frugi_node *node) {
+    const norm *own = node->own;
+    const size_t C = own->width, rows = rows_of(g, node);
+    const bool still = node->param[0]->frozen && node->param[1]->frozen;
+    bool add = false;
+    float *dx = frugi_grad_of(node, 0, &add);
+#pragma omp parallel for num_threads(g->threads) schedule(static)
+    for (size_t part = 0; part < PARTS; part++) {
+        float *dw = own->sums + part * 2 * C, *db = dw + C;
+        memset(dw, 0, 2 * C * sizeof *dw);
+        for (size_t i = rows * part / PARTS; i < rows * (part + 1) / PARTS; i++) {
+            row r = {node->in[0]->data + i * C,
+                     node->out->grad + i * C,
+                     node->param[0]->w,
+                     dx ? dx + i * C : NULL,
+                     own->mean[i],
+                     own->scale[i],
+                     add,
+                     C};
+            if (!still)
+                row_params(&r, dw, db);
+            if (dx)
+                row_input(&r);
+        }
+    }
+    if (still)
+        return;
+    for (size_t part = 1; part < PARTS; part++)
+        for (size_t c = 0; c < 2 * C; c++)
+            own->sums[c] += own->sums[part * 2 * C + c];
+    frugi_tiles_copy(g, node->param[1], own->sums + C);
+    frugi_tiles_copy(g, node->param[0], own->sums);
+}
+
+static void norm_destroy(frugi_node *node) {
+    norm *own = node->own;
+    frugi_let_go(own->mean);
+    frugi_let_go(own->scale);
+    frugi_let_go(own->sums);
+    free(own);
+}
+
+static const frugi_op norm_op = {
+    .name = "layer_norm", .forward = norm_forward, .backward = norm_backward, .destroy = norm_destroy};
+
+frugi_value *frugi_op_layer_norm(frugi_graph *g, const char *name, frugi_value *x, float epsilon) {
+    frugi_node *node = frugi_node_add(g, &norm_op, x, x->ndim, x->dims, sizeof(norm));
+    norm *own = node->own;
+    if (g->broken) /* x may be no value at all */
+        return node->out;
+    const uint64_t width = x->dims[x->ndim - 1];
+    const size_t rows = g->most * (x->each / width);
+    own->width = width;
+    own->epsilon = epsilon;
+    own->mean = frugi_hold(FRUGI_USE_ACTIVATIONS, rows * sizeof(float));
+    own->scale = frugi_hold(FRUGI_USE_ACTIVATIONS, rows * sizeof(float));
+    own->sums = frugi_hold(FRUGI_USE_ACTIVATIONS, PARTS * 2 * width * sizeof(float));
+    g->broken |= !own->mean || !own->scale || !own->sums;
+    char full[128];
+    snprintf(full, sizeof full, "%s.weight", name);
+    node->param[0] = frugi_param_add(g, full, FRUG_ROLE_NORM, 1, &width, FRUGI_INIT_ONE, 0.0f);
+    snprintf(full, sizeof full, "%s.bias", name);
+    node->param[1] = frugi_param_add(g, full, FRUG_ROLE_BIAS, 1, &width, FRUGI_INIT_ZERO, 0.0f);
+    return node->out;
+}

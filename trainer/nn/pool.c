@@ -1,0 +1,107 @@
+/*
+ * pool.c - the largest of a window, and the mean of a whole plane.
+ *
+ * Which entry of a window was the largest is not kept but found again in backward: the first that equals the output,
+ * which is where PyTorch sends the gradient too.
+ */
+#include "trainer/nn/ops.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct window {
+    uint32_t k, stride, pad;
+} window;
+
+/* Rows or columns of the input that output i sees: begin .. end - 1. */
+static void seen(const window *w, uint32_t i, uint32_t size, uint32_t *begin, uint32_t *end) {
+    uint32_t from = i * w->stride, to = from + w->k;
+    *begin = from > w->pad ? from - w->pad : 0;
+    *end = to > w->pad ? to - w->pad : 0;
+    *end = *end < size ? *end : size;
+}
+
+/* Where in a plane the largest entry of output (i, j)'s window lies. */
+static size_t largest(const window *w, const uint32_t *dims, const float *x, uint32_t i, uint32_t j) {
+    uint32_t y0, y1, x0, x1;
+    seen(w, i, dims[1], &y0, &y1);
+    seen(w, j, dims[2], &x0, &x1);
+    size_t best = (size_t)y0 * dims[2] + x0;
+    for (uint32_t y = y0; y < y1; y++)
+        for (uint32_t c = x0; c < x1; c++) {
+            size_t at = (size_t)y * dims[2] + c;
+            if (x[at] > x[best] || (isnan(x[at]) && !isnan(x[best])))
+                best = at;
+        }
+    return best;
+}
+
+static void max_forward(frugi_graph *g, frugi_node *node) {
+    const uint32_t *in = node->in[0]->dims, *out = node->out->dims;
+#pragma omp parallel for num_threads(g->threads) schedule(static)
+    for (size_t p = 0; p < (size_t)g->n * in[0]; p++) {
+        const float *x = node->in[0]->data + p * in[1] * in[2];
+        float *y = node->out->data + p * out[1] * out[2];
+        for (uint32_t i = 0; i < out[1]; i++)
+            for (uint32_t j = 0; j < out[2]; j++)
+                *y++ = x[largest(node->own, in, x, i, j)];
+    }
+}
+
+static void max_backward(frugi_graph *g, frugi_node *node) {
+    const uint32_t *in = node->in[0]->dims, *out = node->out->dims;
+    bool add = false;
+    float *grad = frugi_grad_of(node, 0, &add);
+    if (!grad)
+        return;
+#pragma omp parallel for num_threads(g->threads) schedule(static)
+    for (size_t p = 0; p < (size_t)g->n * in[0]; p++) {
+        const float *x = node->in[0]->data + p * in[1] * in[2], *dy = node->out->grad + p * out[1] * out[2];
+        float *dx = grad + p * in[1] * in[2];
+        if (!add)
+            memset(dx, 0, (size_t)in[1] * in[2] * sizeof *dx);
+        for (uint32_t i = 0; i < out[1]; i++)
+            for (uint32_t j = 0; j < out[2]; j++)
+                dx[largest(node->own, in, x, i, j)] += *dy++;
+    }
+}
+
+frugi_value *frugi_op_max_pool(frugi_graph *g, frugi_value *x, uint32_t kernel, uint32_t stride, uint32_t pad) {
+    static const frugi_op op = {.name = "max_pool", .forward = max_forward, .backward = max_backward};
+    uint32_t dims[3] = {x->dims[0], (x->dims[1] + 2 * pad - kernel) / stride + 1,
+                        (x->dims[2] + 2 * pad - kernel) / stride + 1};
+    frugi_node *node = frugi_node_add(g, &op, x, 3, dims, sizeof(window));
+    if (node->own)
+        *(window *)node->own = (window){kernel, stride, pad};
+    return node->out;
+}
+
+static void mean_forward(frugi_graph *g, frugi_node *node) {
+    size_t channels = node->out->each, plane = node->in[0]->each / channels;
+#pragma omp parallel for num_threads(g->threads) schedule(static)
+    for (size_t p = 0; p < g->n * channels; p++) {
+        double sum = 0.0;
+        for (size_t i = 0; i < plane; i++)
+            sum += (double)node->in[0]->data[p * plane + i];
+        node->out->data[p] = (float)(sum / (double)plane);
+    }
+}
+
+static void mean_backward(frugi_graph *g, frugi_node *node) {
+    size_t channels = node->out->each, plane = node->in[0]->each / channels;
+    bool add = false;
+    float *grad = frugi_grad_of(node, 0, &add);
+    if (!grad)
+        return;
+#pragma omp parallel for num_threads(g->threads) schedule(static)
+    for (size_t p = 0; p < g->n * channels; p++) {
+        float dy = node->out->grad[p] / (float)plane, *dx = grad + p * plane;
+        for (size_t i = 0; i < plane; i++)
+            dx[i] = (add ? dx[i] : 0.0f) + dy;
+    }
+}
+
+frugi_value *frugi_op_mean_pool(frugi_graph *g, frugi_value *x) {
+    static const frugi_op op = {.name = "mean_pool", .forward = mean_forward, .backward = mean_backward};
+    return frugi_node_add(g, &op, x, 1, x->dims, 0)->out;
+}

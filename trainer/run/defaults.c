@@ -1,0 +1,159 @@
+/*
+ * defaults.c - what a job gets that names only a model, data and a method.
+ *
+ * Every method gets the optimizer it was published with: where the workers keep the momentum (feedback merged, dgc,
+ * ef21) the receiver must not have another one. Rates are in ordinary terms for all methods; docs/training.md has the
+ * runs that they were chosen by.
+ */
+#include "trainer/run/defaults.h"
+
+#include "io/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct usual {
+    uint32_t batch;
+    double rate;        /* images; others: of a width of 1, see frugi_default_rate() */
+    const char *dense;  /* optimizer with a momentum of its own */
+    const char *merged; /* optimizer for methods whose workers keep the momentum */
+    const char *sign;   /* DeMo's */
+} usual;
+
+static const usual usual_of[] = {
+    [FRUGI_TASK_IMAGES] = {32, 0.05, "sgd:momentum=0.9,decay=5e-3", "merged:momentum=0.9,decay=5e-3", "sign:decay=0.1"},
+    [FRUGI_TASK_LANGUAGE] = {8, 0.4, "adamw:beta2=0.99,decay=0.1", "adam-merged:decay=0.1", "sign:decay=0.1"},
+    [FRUGI_TASK_SENTENCES] = {16, 0.06, "adamw:decay=0.01", "adam-merged:decay=0.01", "sign:decay=0.01"},
+    [FRUGI_TASK_MASKED] = {16, 0.12, "adamw:decay=0.01", "adam-merged:decay=0.01", "sign:decay=0.01"},
+};
+
+#define SIGN_RATE    1e-3 /* images: a step is as long as the rate says, whatever the gradient */
+#define TRAINED_RATE 0.04 /* of a width of 1, for transformers that begin with --weights */
+#define MOST_RATE    8e-3 /* of a transformer, however narrow */
+
+uint32_t frugi_default_batch(frugi_task task) {
+    return usual_of[task].batch;
+}
+
+static bool begins(const char *text, const char *with) {
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+/*
+ * Of image models by the task alone. The wider a transformer, the smaller its rate. Fine-tuning moves what has learned
+ * already: AdamW takes it gently, methods with few states need larger steps.
+ */
+double frugi_default_rate(const frugi_job *job, const frugi_model *model, const char *optimizer) {
+    const usual *u = &usual_of[model->task];
+    bool scaled = begins(optimizer, "adam") || begins(optimizer, "microadam") || begins(optimizer, "sign");
+    if (job->tune)
+        return strcmp(job->tune->kind, "full") == 0 ? 5e-5 : 2e-4;
+    if (model->task == FRUGI_TASK_IMAGES)
+        return scaled ? SIGN_RATE : u->rate;
+    if (!scaled)
+        return usual_of[FRUGI_TASK_IMAGES].rate; /* SGD, whatever the task */
+    double rate = (job->weights ? TRAINED_RATE : u->rate) / model->hidden;
+    return rate < MOST_RATE ? rate : MOST_RATE;
+}
+
+static bool has(const char *config, const char *word) {
+    return strstr(config, word) != NULL;
+}
+
+/* Whether the workers of a method keep the momentum. */
+static bool keeps_momentum(const char *config) {
+    return has(config, "feedback=merged") || has(config, "feedback=dgc") || has(config, "feedback=ef21");
+}
+
+/* A method is known by its preset's name where its options do not tell it from others. */
+static bool is_demo(const char *method) {
+    return strcspn(method, ",") == 4 && begins(method, "demo");
+}
+
+/* EF21 is a method for SGD, whatever the task. */
+static const char *usual_optimizer(const frugi_job *job, frugi_task task, const char *config) {
+    const usual *u = &usual_of[task];
+    if (has(config, "reduce=dense") || job->alone || !keeps_momentum(config))
+        return u->dense;
+    if (has(config, "feedback=ef21"))
+        return usual_of[FRUGI_TASK_IMAGES].merged;
+    return is_demo(job->method) ? u->sign : u->merged;
+}
+
+/* Options of the library that a trainer cannot serve: an experiment with a silent option lies. */
+static int check_served(const char *config) {
+    static const char *const unserved[][2] = {
+        {"layers=sensitivity", "needs a weight for each tensor, and this trainer has none; choose layers=even, role or "
+                               "budget"},
+        {"score=given",
+         "needs a number for each attention head, and this trainer has none; choose score=l2, l1 or max"},
+    };
+    for (size_t i = 0; i < sizeof unserved / sizeof *unserved; i++)
+        if (has(config, unserved[i][0]))
+            return frugi_usage_error("--method: %s %s", unserved[i][0], unserved[i][1]);
+    if (!has(config, "reduce=gossip") &&
+        !(has(config, "topology=ring,") && has(config, "gamma=0.2,") && has(config, "average_every=0,")))
+        return frugi_usage_error("--method: topology, gamma and average_every do nothing without reduce=gossip; leave "
+                                 "them out");
+    if (!has(config, "servers=1,") || !has(config, "staleness=0,"))
+        return frugi_usage_error("--method: servers and staleness are for parameter servers, which this trainer does "
+                                 "not use; leave them out");
+    return FRUGI_EXIT_OK;
+}
+
+static int spell_config(const char *method, const char *optimizer, char *text, size_t cap) {
+    frug_config *config = NULL;
+    if (frug_config_create_for(method, optimizer, &config) != FRUG_OK)
+        return frugi_config_error();
+    snprintf(text, cap, "%s", frug_config_text(config));
+    frug_config_destroy(config);
+    return FRUGI_EXIT_OK;
+}
+
+int frugi_default_optimizer(const frugi_job *job, const frugi_model *model, char *optimizer, size_t optimizer_cap,
+                            char *config, size_t config_cap) {
+    const char *text = job->optimizer ? job->optimizer : usual_of[model->task].merged;
+    int status = spell_config(job->method, text, config, config_cap);
+    if (status == FRUGI_EXIT_OK && !job->optimizer) {
+        text = usual_optimizer(job, model->task, config);
+        status = spell_config(job->method, text, config, config_cap); /* "frugrad" goes by the optimizer */
+    }
+    if (status == FRUGI_EXIT_OK)
+        status = check_served(config);
+    if (status == FRUGI_EXIT_OK && strlen(text) >= optimizer_cap)
+        status = frugi_usage_error("--optimizer: '%s' is too long", text);
+    if (status == FRUGI_EXIT_OK)
+        snprintf(optimizer, optimizer_cap, "%s", text);
+    return status;
+}
+
+/* The number of an option in a text like sgd:momentum=0.9,decay=0; 0 where it has no such option. */
+static double option_of(const char *text, const char *name) {
+    char key[32];
+    snprintf(key, sizeof key, "%s=", name);
+    const char *at = strchr(text, ':');
+    while (at && !begins(at + 1, key))
+        at = strchr(at + 1, ',');
+    return at ? strtod(at + 1 + strlen(key), NULL) : 0;
+}
+
+void frugi_warn_optimizer(const frugi_job *job, const frugi_model *model, const char *config, const char *optimizer) {
+    bool kept = keeps_momentum(config) && !has(config, "reduce=dense") && !job->alone;
+    const char *fitting = usual_optimizer(job, model->task, config);
+    if (!job->optimizer || job->tune)
+        return;
+    bool own = (begins(optimizer, "sgd") && option_of(optimizer, "momentum") > 0) ||
+               ((begins(optimizer, "adamw") || begins(optimizer, "microadam")) && option_of(optimizer, "beta1") > 0);
+    if (kept && own)
+        frugi_hint("momentum counts twice: the workers' buffer (feedback) has one and so has --optimizer %s; "
+                   "the default here is %s",
+                   job->optimizer, fitting);
+    if (!kept && begins(optimizer, "adam-merged"))
+        frugi_hint("no momentum: --optimizer %s leaves it to feedback=merged, and --method %s has another feedback; "
+                   "the default here is %s",
+                   job->optimizer, job->method, fitting);
+    if (option_of(optimizer, "decay") == 0 && !has(job->optimizer, "decay=") && option_of(fitting, "decay") > 0)
+        frugi_hint("weights do not decay: --optimizer %s has decay=0 unless told otherwise; the default here is %s",
+                   job->optimizer, fitting);
+}

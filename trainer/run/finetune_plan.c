@@ -1,0 +1,322 @@
+/*
+ * finetune_plan.c - from what is asked of fine-tuning to what moves and how.
+ *
+ * Which tensors are targets is the library's word: an optimiser made for asking says which it moves as a whole. A
+ * number of states becomes entries (2 kappa for each) or a rank (2 (n + m) or 2 max(n, m) for each), the most that does
+ * not exceed it. Chunks keep as many entries as they have by default, because few measurements of a long chunk find
+ * nothing.
+ */
+#include "trainer/run/finetune_plan.h"
+
+#include "trainer/checkpoint/checkpoint.h"
+#include "io/error.h"
+
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FULL "full"
+
+/* ---- kinds ---- */
+
+const char *frugi_tune_kind_at(size_t i) {
+    const frug_optimizer_kind *kind;
+    if (i == 0)
+        return FULL;
+    for (size_t k = 0; (kind = frug_optimizer_at(k)); k++)
+        if (strstr(kind->options, "targets=") && --i == 0)
+            return kind->name;
+    return NULL;
+}
+
+/* What stands behind a kind's option; NULL: it has no such option. */
+static const char *default_of(const char *name, const char *option) {
+    const frug_optimizer_kind *kind;
+    size_t length = strlen(option);
+    for (size_t k = 0; (kind = frug_optimizer_at(k)); k++)
+        if (strcmp(kind->name, name) == 0)
+            for (const char *at = kind->options; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+                if (strncmp(at, option, length) == 0 && at[length] == '=')
+                    return at + length + 1;
+    return NULL;
+}
+
+/* The same as a number; 0: none. */
+static uint64_t usual(const char *name, const char *option) {
+    const char *text = default_of(name, option);
+    return text ? strtoull(text, NULL, 10) : 0;
+}
+
+static bool is(const frugi_tune *tune, const char *kind) {
+    return strcmp(tune->kind, kind) == 0;
+}
+
+/* ---- what moves ---- */
+
+static uint64_t elements_of(const frugi_param *p) {
+    return (uint64_t)p->rows * p->cols;
+}
+
+static bool in_head(const frugi_tune *tune, frugi_task task, const frugi_param *p) {
+    bool judged = task == FRUGI_TASK_SENTENCES || task == FRUGI_TASK_IMAGES;
+    if (strcmp(tune->head, "none") == 0)
+        return false;
+    if (strcmp(tune->head, "auto") == 0)
+        return judged && frugi_weights_is_head(p->tensor.name);
+    return fnmatch(tune->head, p->tensor.name, 0) == 0;
+}
+
+/* Mark what stands still. The head comes first: a pattern of targets that also has it leaves it to AdamW. */
+static void choose(const frugi_tune *tune, frugi_task task, const frug_optimizer *asked, frugi_graph *graph,
+                   frugi_tuning *tuned) {
+    size_t number = 0;
+    for (frugi_param *p = graph->params; p; p = p->next, number++) {
+        bool target = !frug_optimizer_cuts(asked, number);
+        p->head = in_head(tune, task, p);
+        p->frozen = !p->head && !target;
+        if (p->head) {
+            tuned->heads++;
+            tuned->head_params += elements_of(p);
+        } else if (target) {
+            if (tuned->targets++ == 0)
+                snprintf(tuned->first, sizeof tuned->first, "%s", p->tensor.name);
+            tuned->target_params += elements_of(p);
+        }
+    }
+}
+
+static int find_moving(const frugi_tune *tune, frugi_task task, frugi_graph *graph, frugi_tuning *tuned) {
+    char text[FRUGI_TUNE_TEXT];
+    frug_layout *layout = NULL;
+    frug_optimizer *asked = NULL;
+    if (strcspn(tune->targets, ",=: \t") != strlen(tune->targets))
+        return frugi_usage_error("--targets: '%s' is no pattern of names", tune->targets);
+    int status = frugi_graph_layout(graph, &layout);
+    if (status != FRUGI_EXIT_OK)
+        return status;
+    snprintf(text, sizeof text, "lora:rank=1,targets=%s", tune->targets);
+    if (frug_optimizer_create(text, layout, NULL, &asked) == FRUG_OK)
+        choose(tune, task, asked, graph, tuned);
+    else
+        status = frugi_library_error("--targets");
+    frug_optimizer_destroy(asked);
+    frug_layout_destroy(layout);
+    if (status == FRUGI_EXIT_OK && tuned->heads == 0 && strcmp(tune->head, "auto") != 0 &&
+        strcmp(tune->head, "none") != 0)
+        status = frugi_usage_error("--head: no tensor of this model is called '%s'", tune->head);
+    if (status == FRUGI_EXIT_OK && tuned->targets == 0)
+        status = frugi_usage_error("--targets %s: all that it names is in the head", tune->targets);
+    if (status == FRUGI_EXIT_OK)
+        frugi_graph_freeze(graph);
+    return status;
+}
+
+/* ---- how many states ---- */
+
+/** What the optimiser's text will say beside what was given. */
+typedef struct numbers {
+    uint64_t s, c, rank; /* 0: nothing */
+} numbers;
+
+static uint64_t least_side(const frugi_graph *graph) {
+    uint64_t least = UINT64_MAX;
+    for (const frugi_param *p = graph->params; p; p = p->next)
+        if (!p->frozen && !p->head) {
+            uint64_t side = p->rows < p->cols ? p->rows : p->cols;
+            least = side < least ? side : least;
+        }
+    return least;
+}
+
+/* States of all targets for one entry each, or for a rank of one. */
+static uint64_t states_each(const frugi_tune *tune, const frugi_graph *graph, uint64_t kappa) {
+    uint64_t sum = 0;
+    for (const frugi_param *p = graph->params; p; p = p->next)
+        if (!p->frozen && !p->head)
+            sum += kappa               ? 2 * kappa
+                   : is(tune, "lora")  ? 2 * (uint64_t)(p->rows + p->cols)
+                   : p->rows > p->cols ? 2 * (uint64_t)p->rows
+                                       : 2 * (uint64_t)p->cols;
+    return sum;
+}
+
+/* Chunks share entries evenly. Of the numbers of chunks from three quarters of the usual on, the one that leaves the
+ * fewest entries over. */
+static numbers entries_for(const frugi_tune *tune, uint64_t s) {
+    uint64_t most = usual(tune->kind, "c"), each = most ? usual(tune->kind, "s") / most : 1;
+    numbers n = {.s = s};
+    if (most == 0) /* sgc has no chunks */
+        return n;
+    most = s / each < most ? s / each : most;
+    n.c = tune->chunks ? tune->chunks : most ? most : 1;
+    for (uint64_t c = n.c; !tune->chunks && 4 * c >= 3 * most && c > 1; c--)
+        n.c = s % c < s % n.c ? c : n.c;
+    n.s -= n.s % n.c;
+    return n;
+}
+
+static int count_states(const frugi_tune *tune, const frugi_graph *graph, numbers *n) {
+    uint64_t kappa = usual(tune->kind, "kappa"), rank = usual(tune->kind, "rank"), side = least_side(graph);
+    kappa = kappa && tune->kappa ? tune->kappa : kappa;
+    if (rank && !tune->rank && rank > side)
+        n->rank = side;
+    if (tune->states == 0)
+        return FRUGI_EXIT_OK;
+    if (is(tune, FULL))
+        return frugi_usage_error("--states: full keeps two states for every parameter that moves");
+    if (!kappa && tune->rank)
+        return frugi_usage_error("--states and --rank both say how much %s keeps; give one of them", tune->kind);
+    uint64_t each = states_each(tune, graph, kappa), most = tune->states / each;
+    uint64_t least = each * (kappa && tune->chunks ? tune->chunks : 1);
+    if (tune->states < least)
+        return frugi_usage_error("--states %" PRIu64 ": %s takes at least %" PRIu64 " for the targets %s of this model",
+                                 tune->states, tune->kind, least, tune->targets);
+    if (kappa) {
+        numbers entries = entries_for(tune, most);
+        n->s = entries.s;
+        n->c = entries.c;
+    } else {
+        n->rank = most < side ? most : side;
+    }
+    return FRUGI_EXIT_OK;
+}
+
+/* ---- its text ---- */
+
+typedef struct writing {
+    char *text;
+    size_t used;
+} writing;
+
+static void put(writing *w, const char *name, const char *value) {
+    if (w->used < FRUGI_TUNE_TEXT)
+        w->used += (size_t)snprintf(w->text + w->used, FRUGI_TUNE_TEXT - w->used, "%s%s=%s",
+                                    strchr(w->text, ':') ? "," : ":", name, value);
+}
+
+/* 0: not given, and the kind's own holds. */
+static void put_count(writing *w, const char *name, uint64_t count) {
+    char value[32];
+    snprintf(value, sizeof value, "%" PRIu64, count);
+    if (count)
+        put(w, name, value);
+}
+
+/* What another option of the command says is not said here: the plan above would not know, and the last word would
+ * hold. s is said by the number of states, where there is one. */
+static int check_options(const frugi_tune *tune) {
+    static const char *const taken[][2] = {{"targets", "--targets"}, {"others", "--head"},     {"kappa", "--kappa"},
+                                           {"c", "--chunks"},        {"rank", "--rank"},       {"refresh", "--refresh"},
+                                           {"scale", "--scale"},     {"threads", "--threads"}, {"s", "--states"}};
+    const size_t count = sizeof taken / sizeof *taken - (tune->states == 0);
+    for (const char *at = tune->options; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        for (size_t i = 0, length; i < count; i++) {
+            length = strlen(taken[i][0]);
+            if (strncmp(at, taken[i][0], length) == 0 && at[length] == '=')
+                return frugi_usage_error("--optimizer-options: '%s' is what %s says", taken[i][0], taken[i][1]);
+        }
+    return FRUGI_EXIT_OK;
+}
+
+static int spell(const frugi_tune *tune, const numbers *n, uint32_t threads, bool head, char text[FRUGI_TUNE_TEXT]) {
+    bool full = is(tune, FULL);
+    char scale[32];
+    writing w = {text, (size_t)snprintf(text, FRUGI_TUNE_TEXT, "%s", full ? "adamw:decay=0" : tune->kind)};
+    put_count(&w, "s", n->s);
+    put_count(&w, "kappa", tune->kappa);
+    put_count(&w, "c", n->c ? n->c : tune->chunks);
+    put_count(&w, "rank", n->rank ? n->rank : tune->rank);
+    put_count(&w, "refresh", tune->refresh);
+    snprintf(scale, sizeof scale, "%.9g", tune->scale);
+    if (tune->scale > 0)
+        put(&w, "scale", scale);
+    if (!full) {
+        put(&w, "targets", tune->targets);
+        put(&w, "others", head ? "adamw" : "frozen");
+        put_count(&w, "threads", threads < 64 ? threads : 64);
+    }
+    if (tune->options && w.used < FRUGI_TUNE_TEXT)
+        w.used += (size_t)snprintf(text + w.used, FRUGI_TUNE_TEXT - w.used, "%s%s", strchr(text, ':') ? "," : ":",
+                                   tune->options);
+    return w.used < FRUGI_TUNE_TEXT ? FRUGI_EXIT_OK : frugi_usage_error("--optimizer-options: too long");
+}
+
+int frugi_tune_plan(const frugi_tune *tune, frugi_task task, uint32_t threads, frugi_graph *graph,
+                    char text[FRUGI_TUNE_TEXT], frugi_tuning *tuned) {
+    numbers n = {0};
+    *tuned = (frugi_tuning){0};
+    int status = check_options(tune);
+    if (status == FRUGI_EXIT_OK)
+        status = find_moving(tune, task, graph, tuned);
+    if (status == FRUGI_EXIT_OK)
+        status = count_states(tune, graph, &n);
+    return status == FRUGI_EXIT_OK ? spell(tune, &n, threads, tuned->heads > 0, text) : status;
+}
+
+/* ---- for the exchange ---- */
+
+static frug_tensor as_vector(const frugi_param *p) {
+    frug_tensor t = FRUG_TENSOR_INIT;
+    t.name = p->tensor.name;
+    t.role = p->tensor.ndim < 2 ? p->tensor.role : FRUG_ROLE_OTHER;
+    t.ndim = 1;
+    t.shape[0] = elements_of(p);
+    t.offset = p->tensor.offset;
+    return t;
+}
+
+int frugi_tune_layout(const frugi_graph *graph, uint64_t measured, uint64_t *measured_at, frug_layout **layout) {
+    frug_layout *made = NULL;
+    frug_status status = frug_layout_create(&made);
+    for (const frugi_param *p = graph->params; p && status == FRUG_OK; p = p->next) {
+        frug_tensor t = p->head ? as_vector(p) : p->tensor;
+        if (!p->frozen)
+            status = frug_layout_add(made, &t);
+    }
+    if (status == FRUG_OK && measured) {
+        frug_tensor t = FRUG_TENSOR_INIT;
+        t.name = "measurements";
+        t.ndim = 1;
+        t.shape[0] = measured;
+        t.offset = *measured_at = graph->elements;
+        status = frug_layout_add(made, &t);
+    }
+    if (status != FRUG_OK) {
+        frug_layout_destroy(made);
+        return frugi_library_error("fine-tuning");
+    }
+    *layout = made;
+    return FRUGI_EXIT_OK;
+}
+
+/* Whoever has a matrix measures: both states of every target, as many numbers as it keeps. */
+uint64_t frugi_tune_measured_each(const frugi_tune *tune, const frugi_tuning *tuning) {
+    return default_of(tune->kind, "matrix") ? tuning->states / tuning->targets : 0;
+}
+
+uint64_t frugi_tune_measured(const frugi_graph *graph, uint64_t each) {
+    uint64_t sum = 0;
+    for (const frugi_param *p = graph->params; p; p = p->next)
+        sum += !p->frozen && !p->head && each < elements_of(p) ? each : 0;
+    return sum;
+}
+
+static uint64_t add_text(uint64_t h, const char *text) {
+    for (; text && *text; text++)
+        h = (h ^ (unsigned char)*text) * 0x100000001b3u;
+    return (h ^ 0x100u) * 0x100000001b3u;
+}
+
+uint64_t frugi_tune_hash(const frugi_tune *tune) {
+    uint64_t h = 0xcbf29ce484222325u, scale;
+    const char *const texts[] = {tune->kind, tune->targets, tune->head, tune->options};
+    memcpy(&scale, &tune->scale, sizeof scale);
+    const uint64_t counts[] = {tune->states, tune->kappa, tune->chunks, tune->rank, tune->refresh, scale};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        h = add_text(h, texts[i]);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        h = (h ^ counts[i]) * 0x100000001b3u;
+    return h;
+}

@@ -1,0 +1,44 @@
+/*
+ * layer_density.c - what a step sends of each tensor, as the compressor plans it: schedule, roles, rounding to whole units.
+ * Where tensors compete with each other, or the data decides, it is the density that the compressor aims at.
+ */
+#include "trainer/run/layer_density.h"
+
+#include "io/error.h"
+
+#include <stdlib.h>
+
+enum { TOLD = 16 };
+
+bool frugi_layers_due(uint64_t step, uint64_t steps) {
+    uint64_t every = steps / TOLD ? steps / TOLD : 1;
+    return step == 1 || step == steps || step % every == 0;
+}
+
+static double share_of(const frug_compressor *c, uint64_t step, size_t i) {
+    frug_plan plan = {.struct_size = sizeof plan};
+    if (frug_compressor_plan(c, step, i, &plan) != FRUG_OK)
+        return 0;
+    if (plan.dense)
+        return 1;
+    return plan.segments > 0 && plan.kept > 0 ? (double)plan.kept / (double)plan.units : plan.density;
+}
+
+void frugi_layers_tell(const frugi_worker *w) {
+    const frugi_watch *watch = w->crew->watch;
+    if (watch == NULL || watch->layers == NULL || w->reducer == NULL || !frugi_layers_due(w->step, w->steps))
+        return;
+    size_t count = frug_layout_count(w->layout);
+    double *share = malloc((count ? count : 1) * sizeof *share);
+    const char **name = malloc((count ? count : 1) * sizeof *name);
+    for (size_t i = 0; share != NULL && name != NULL && i < count; i++) {
+        frug_tensor tensor = FRUG_TENSOR_INIT;
+        frug_layout_get(w->layout, i, &tensor);
+        name[i] = tensor.name != NULL ? tensor.name : "";
+        share[i] = share_of(frug_reducer_compressor(w->reducer), w->step - 1, i);
+    }
+    if (share != NULL && name != NULL)
+        watch->layers(watch->ctx, w->step, name, share, count);
+    free(share);
+    free(name);
+}

@@ -1,0 +1,171 @@
+/*
+ * Weights from files of other programs. They name tensors alike but for a prefix that says in what the model was
+ * wrapped, and for the old names in BERT's layer norms, so names are compared without those: each model's tensor takes
+ * the file's tensor of its very name, or the only one that is the same without prefixes.
+ */
+#include "trainer/checkpoint/checkpoint.h"
+
+#include "io/error.h"
+#include "io/tensor_file.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What a tensor's name comes down to. */
+typedef struct plain_name {
+    const char *stem; /* without prefixes */
+    size_t length;    /* of it without the ending below */
+    const char *end;  /* "weight" or "bias" of a layer norm, "" otherwise */
+} plain_name;
+
+/* What the model wants. */
+typedef struct wanted {
+    const char *name;
+    uint32_t ndim;
+    const uint64_t *shape;
+    float *data;
+} wanted;
+
+static plain_name plain(const char *name) {
+    static const char *const prefixes[] = {"module.", "model.", "transformer.", "bert."};
+    static const char *const olds[] = {"LayerNorm.gamma", "LayerNorm.beta"}, *const news[] = {"weight", "bias"};
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes;) {
+        size_t length = strlen(prefixes[i]);
+        bool there = strncmp(name, prefixes[i], length) == 0 && name[length] != '\0';
+        name += there ? length : 0;
+        i = there ? 0 : i + 1; /* wrappers come in any order */
+    }
+    plain_name p = {name, strlen(name), ""};
+    for (size_t i = 0; i < 2; i++) {
+        size_t length = strlen(olds[i]);
+        if (p.length >= length && strcmp(name + p.length - length, olds[i]) == 0)
+            return (plain_name){name, p.length - length + strlen("LayerNorm."), news[i]};
+    }
+    return p;
+}
+
+static bool same_name(plain_name a, plain_name b) {
+    size_t end_a = strlen(a.end), end_b = strlen(b.end);
+    if (a.length + end_a != b.length + end_b)
+        return false;
+    if (a.length < b.length) {
+        plain_name swap = a;
+        a = b;
+        b = swap;
+    }
+    /* a is the one whose ending is in its stem, or both are spelled alike */
+    return strncmp(a.stem, b.stem, b.length) == 0 &&
+           (a.length == b.length ? strcmp(a.end, b.end) == 0 : strncmp(a.stem + b.length, b.end, strlen(b.end)) == 0);
+}
+
+/* Layers that a fine-tuned model makes anew. */
+bool frugi_weights_is_head(const char *name) {
+    static const char *const heads[] = {"classifier.", "fc.", "linear.", "score.", "pooler.", "cls."};
+    plain_name p = plain(name);
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        if (strncmp(p.stem, heads[i], strlen(heads[i])) == 0)
+            return true;
+    return false;
+}
+
+/* The file's tensor for a name; NULL: none. Two that could be meant are an error. */
+static int find_tensor(const frugi_tensor_file *file, const char *name, const frugi_item **found) {
+    plain_name want = plain(name);
+    const frugi_item *like = NULL;
+    *found = frugi_safetensors_find(&file->head, name);
+    for (size_t i = 0; i < file->head.count && *found == NULL; i++) {
+        const frugi_item *item = &file->head.item[i];
+        if (!same_name(plain(item->name), want))
+            continue;
+        if (like != NULL)
+            return frugi_error("%s: has both '%s' and '%s'; which is '%s' of the model?", file->path, like->name,
+                               item->name, name);
+        like = item;
+    }
+    if (*found == NULL)
+        *found = like;
+    return FRUGI_EXIT_OK;
+}
+
+/* A model for shorter texts takes the first places of one for longer texts. */
+static bool shorten(const frugi_item *item, const wanted *want, frugi_item *first) {
+    static const char *const tables[] = {"wpe.weight", "embeddings.position_embeddings.weight"};
+    bool places = false;
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        places = places || strcmp(plain(want->name).stem, tables[i]) == 0;
+    if (!places || item == NULL || item->ndim != 2 || want->ndim != 2 || item->shape[1] != want->shape[1] ||
+        item->shape[0] < want->shape[0])
+        return false;
+    *first = *item;
+    first->shape[0] = want->shape[0];
+    first->count = want->shape[0] * want->shape[1];
+    return true;
+}
+
+/* The file is of another model: say what each of them has. */
+static int refuse_names(const frugi_tensor_file *file, const char *want) {
+    char first[80] = "none";
+    if (file->head.count > 0)
+        frugi_printable(file->head.item[0].name, first, sizeof first);
+    frugi_error("%s: has no tensor '%s' of the model; it has %zu, the first is '%s'", file->path, want,
+                file->head.count, first);
+    frugi_hint("give the --model that the file is of");
+    return FRUGI_EXIT_FAIL;
+}
+
+static int load_tensor(const frugi_tensor_file *file, const wanted *want, uint32_t *fresh) {
+    const frugi_item *item = NULL;
+    frugi_item first;
+    char has[128], wants[128];
+    if (find_tensor(file, want->name, &item) != FRUGI_EXIT_OK)
+        return FRUGI_EXIT_FAIL;
+    if (shorten(item, want, &first))
+        item = &first;
+    bool same = item != NULL && item->ndim == want->ndim &&
+                memcmp(item->shape, want->shape, want->ndim * sizeof *want->shape) == 0;
+    if (!same && frugi_weights_is_head(want->name)) {
+        ++*fresh;
+        return FRUGI_EXIT_OK;
+    }
+    if (item == NULL)
+        return refuse_names(file, want->name);
+    if (!same) {
+        frugi_error("%s: tensor '%s' has shape %s; the model has %s", file->path, item->name,
+                    frugi_shape_text(item->ndim, item->shape, has, sizeof has),
+                    frugi_shape_text(want->ndim, want->shape, wants, sizeof wants));
+        frugi_hint("give --model as the file was trained (gpt2:layers=2,width=64 names other sizes), and for text its "
+                   "--tokens, which make the vocabulary");
+        return FRUGI_EXIT_FAIL;
+    }
+    if (!frugi_item_is_float(item))
+        return frugi_error("%s: tensor '%s' is not of F32, F64, F16 or BF16", file->path, item->name);
+    return frugi_tensor_file_floats(file, item, want->data);
+}
+
+static int load_all(const frugi_tensor_file *file, frugi_graph *graph, uint32_t *fresh) {
+    size_t tensors = 0;
+    for (frugi_param *p = graph->params; p != NULL; p = p->next, tensors++) {
+        wanted want = {p->tensor.name, p->tensor.ndim, p->tensor.shape, p->w};
+        if (load_tensor(file, &want, fresh) != FRUGI_EXIT_OK)
+            return FRUGI_EXIT_FAIL;
+    }
+    for (frugi_buffer *b = graph->buffers; b != NULL; b = b->next, tensors++) {
+        wanted want = {b->name, 1, &(uint64_t){b->count}, b->data};
+        if (load_tensor(file, &want, fresh) != FRUGI_EXIT_OK)
+            return FRUGI_EXIT_FAIL;
+    }
+    return *fresh == tensors ? refuse_names(file, graph->params->tensor.name) : FRUGI_EXIT_OK;
+}
+
+int frugi_weights_load(const char *path, frugi_graph *graph, uint32_t *fresh) {
+    frugi_tensor_file file;
+    uint32_t left = 0;
+    int code = frugi_tensor_file_open(path, &file);
+    if (code != FRUGI_EXIT_OK)
+        return code;
+    code = load_all(&file, graph, &left);
+    if (code == FRUGI_EXIT_OK && fresh != NULL)
+        *fresh = left;
+    frugi_tensor_file_close(&file);
+    return code;
+}

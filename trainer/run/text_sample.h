@@ -1,0 +1,26 @@
+/* text_sample.h - text out of a language model, token by token. */
+#ifndef FRUGI_TEXT_SAMPLE_H
+#define FRUGI_TEXT_SAMPLE_H
+
+#include "trainer/nn/graph.h"
+
+/** How the next token is drawn. */
+typedef struct frugi_sampling {
+    double temperature; /* divides the scores; 0: always the likeliest token */
+    uint32_t top_k;     /* among so many of the likeliest; 0: among all */
+    uint64_t seed;
+} frugi_sampling;
+
+/** Gets every new token; returns false to stop. */
+typedef bool frugi_sample_fn(void *ctx, int32_t token);
+
+/**
+ * Go on with a text of count >= 1 tokens for `more` tokens. The model sees the last T of them, T being the length it
+ * was built for: build it for no more than is needed, since every token costs a forward pass over all T. The same seed,
+ * text and weights give the same tokens. Returns an exit status, after a line on stderr: no language model, a token
+ * that it does not know, scores that are not numbers.
+ */
+int frugi_sample(frugi_graph *g, const frugi_sampling *how, const int32_t *text, size_t count, size_t more,
+                 frugi_sample_fn *take, void *ctx);
+
+#endif

@@ -52,7 +52,7 @@ if(CMAKE_CXX_COMPILER)
                        DEPENDS ${nth_source} ${PROJECT_SOURCE_DIR}/program/bench/bench_nth.h VERBATIM)
     target_sources(frugrad_commands PRIVATE ${nth_object})
     set_source_files_properties(${nth_object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
-    target_compile_definitions(frugrad_commands PRIVATE FRUGI_HAVE_NTH)
+    target_compile_definitions(frugrad_commands PRIVATE FGP_HAVE_NTH)
 endif()
 
 add_executable(frugrad_program ${program_main})

@@ -24,40 +24,40 @@ static size_t base(char *json) {
     return len;
 }
 
-static void check_text(const frugi_bpe *bpe, const uint8_t *text, size_t len) {
-    frugi_ids ids = {.wide = 1};
+static void check_text(const fgt_bpe *bpe, const uint8_t *text, size_t len) {
+    fgt_ids ids = {.wide = 1};
     size_t at = 0;
-    if (frugi_bpe_encode(bpe, text, len, &ids) != 0)
+    if (fgt_bpe_encode(bpe, text, len, &ids) != 0)
         abort();
     for (size_t i = 0; i < ids.len; i++) {
         size_t n;
-        uint32_t id = (uint32_t)frugi_ids_at(&ids, i);
-        if (id >= frugi_bpe_vocab(bpe))
+        uint32_t id = (uint32_t)fgt_ids_at(&ids, i);
+        if (id >= fgt_bpe_vocab(bpe))
             abort();
-        const unsigned char *piece = frugi_bpe_piece(bpe, id, &n);
+        const unsigned char *piece = fgt_bpe_piece(bpe, id, &n);
         if (n == 0 || n > len - at || memcmp(piece, text + at, n) != 0)
             abort();
         at += n;
     }
     if (at != len)
         abort();
-    frugi_ids_free(&ids);
+    fgt_ids_free(&ids);
 }
 
 /* Make a vocabulary and use it. */
 static void run(const char *json, size_t len, const uint8_t *rest, size_t rest_len) {
-    frugi_bpe *bpe = NULL;
-    frugi_why why = {""};
+    fgt_bpe *bpe = NULL;
+    fgio_why why = {""};
     const uint8_t *zero = rest_len == 0 ? NULL : memchr(rest, 0, rest_len);
     size_t merges = zero == NULL ? rest_len : (size_t)(zero - rest);
-    if (frugi_bpe_create((const unsigned char *)json, len, &bpe, &why) != 0 ||
-        frugi_bpe_merges(bpe, rest, merges, &why) != 0) {
+    if (fgt_bpe_create((const unsigned char *)json, len, &bpe, &why) != 0 ||
+        fgt_bpe_merges(bpe, rest, merges, &why) != 0) {
         if (why.text[0] == '\0')
             abort();
     } else if (zero != NULL) {
         check_text(bpe, zero + 1, rest_len - merges - 1);
     }
-    frugi_bpe_destroy(bpe);
+    fgt_bpe_destroy(bpe);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -21,8 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static char folder[] = "/tmp/frugrad-fuzz-XXXXXX";
 static char path[64];
-static frugi_state state;
-static frugi_bytes sound;
+static fgt_state state;
+static fgio_bytes sound;
 
 static void must(int good) {
     if (!good)
@@ -39,16 +39,16 @@ static void make_state(void) {
     frug_config *config = NULL;
     frug_options options = FRUG_OPTIONS_INIT;
     options.threads = 1;
-    frugi_graph *g = frugi_graph_create(1, 1);
+    fgt_graph *g = fgt_graph_create(1, 1);
     must(g != NULL);
-    frugi_param_add(g, "w", FRUG_ROLE_LINEAR, 2, (const uint64_t[]){4, 16}, FRUGI_INIT_ONE, 0);
-    frugi_param_add(g, "fc.b", FRUG_ROLE_BIAS, 1, (const uint64_t[]){3}, FRUGI_INIT_ONE, 0);
-    frugi_buffer_add(g, "v", 2, 1.0f);
-    g->weights = frugi_hold(FRUGI_USE_WEIGHTS, (size_t)g->elements * sizeof *g->weights);
-    for (frugi_param *p = g->params; p; p = p->next)
+    fgt_param_add(g, "w", FRUG_ROLE_LINEAR, 2, (const uint64_t[]){4, 16}, FGT_INIT_ONE, 0);
+    fgt_param_add(g, "fc.b", FRUG_ROLE_BIAS, 1, (const uint64_t[]){3}, FGT_INIT_ONE, 0);
+    fgt_buffer_add(g, "v", 2, 1.0f);
+    g->weights = fgt_hold(FGT_USE_WEIGHTS, (size_t)g->elements * sizeof *g->weights);
+    for (fgt_param *p = g->params; p; p = p->next)
         p->w = g->weights + p->tensor.offset;
     state.graph = g;
-    must(frugi_graph_layout(g, &layout) == 0 && frug_comm_self(&state.comm) == FRUG_OK &&
+    must(fgt_graph_layout(g, &layout) == 0 && frug_comm_self(&state.comm) == FRUG_OK &&
          frug_config_create("min_size=1", &config) == FRUG_OK &&
          frug_compressor_create(config, layout, &options, &state.compressor) == FRUG_OK &&
          frug_optimizer_create("sgd", layout, NULL, &state.optimizer) == FRUG_OK);
@@ -59,31 +59,31 @@ static void make_state(void) {
 static void start(void) {
     must(mkdtemp(folder) != NULL);
     make_state();
-    must(frugi_checkpoint_write(folder, 0, 0, 0, &state, NULL, path, sizeof path) == 0);
-    must(frugi_file_read(path, &sound) == 0);
+    must(fgt_checkpoint_write(folder, 0, 0, 0, &state, NULL, path, sizeof path) == 0);
+    must(fgio_file_read(path, &sound) == 0);
     unlink(path);
     snprintf(path, sizeof path, "%s/input", folder);
     atexit(remove_all);
 }
 
 static void feed(const unsigned char *bytes, size_t len) {
-    frugi_checkpoint *checkpoint = NULL;
+    fgt_checkpoint *checkpoint = NULL;
     json_t *facts = NULL;
     uint64_t step;
     uint32_t fresh;
     bool redistributed;
     FILE *file = fopen(path, "wb");
     must(file != NULL && fwrite(bytes, 1, len, file) == len && fclose(file) == 0);
-    if (frugi_checkpoint_open(path, state.comm, &checkpoint, &facts, &step) == 0) {
+    if (fgt_checkpoint_open(path, state.comm, &checkpoint, &facts, &step) == 0) {
         must(json_is_object(facts));
-        frugi_checkpoint_restore(checkpoint, &state, &redistributed);
-        frugi_checkpoint_close(checkpoint);
+        fgt_checkpoint_restore(checkpoint, &state, &redistributed);
+        fgt_checkpoint_close(checkpoint);
     }
-    frugi_weights_load(path, state.graph, &fresh);
+    fgt_weights_load(path, state.graph, &fresh);
 }
 
 static void put_sum(unsigned char *bytes, size_t len) {
-    uint32_t sum = frugi_checksum(0, bytes, len - SUM_BYTES);
+    uint32_t sum = fgio_checksum(0, bytes, len - SUM_BYTES);
     for (unsigned i = 0; i < SUM_BYTES; i++)
         bytes[len - SUM_BYTES + i] = (unsigned char)(sum >> 8 * i);
 }

@@ -6,13 +6,13 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    frugi_why why = {""};
+    fgio_why why = {""};
     uint64_t records = 0;
-    if (frugi_cifar_parse(data, size, &records, &why) == 0) {
-        if (records == 0 || records * (FRUGI_CIFAR_PIXELS + 1) != size)
+    if (fgt_cifar_parse(data, size, &records, &why) == 0) {
+        if (records == 0 || records * (FGT_CIFAR_PIXELS + 1) != size)
             abort();
         for (uint64_t i = 0; i < records; i++)
-            if (data[i * (FRUGI_CIFAR_PIXELS + 1)] >= FRUGI_CIFAR_CLASSES)
+            if (data[i * (FGT_CIFAR_PIXELS + 1)] >= FGT_CIFAR_CLASSES)
                 abort();
     } else if (why.text[0] == '\0') {
         abort();

@@ -11,32 +11,32 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void check_accepted(const frugi_item *item) {
+static void check_accepted(const fgio_item *item) {
     float *numbers = malloc((size_t)item->count * sizeof *numbers + 1);
     if (numbers != NULL)
-        frugi_item_to_f32(item, numbers);
+        fgio_item_to_f32(item, numbers);
     free(numbers);
 }
 
-static void check_written(const frugi_item *item) {
-    frugi_item again;
-    frugi_why why;
-    unsigned char header[FRUGI_NPY_HEADER_MAX];
-    size_t length = frugi_npy_header(item->ndim, item->shape, header);
+static void check_written(const fgio_item *item) {
+    fgio_item again;
+    fgio_why why;
+    unsigned char header[FGP_NPY_HEADER_MAX];
+    size_t length = fgp_npy_header(item->ndim, item->shape, header);
     unsigned char *file = calloc(1, length + (size_t)item->count * 4);
     if (file == NULL)
         return;
     memcpy(file, header, length);
-    if (frugi_npy_parse(file, length + (size_t)item->count * 4, &again, &why) != 0 || again.ndim != item->ndim ||
-        memcmp(again.shape, item->shape, item->ndim * sizeof *item->shape) != 0 || again.dtype != FRUGI_F32)
+    if (fgp_npy_parse(file, length + (size_t)item->count * 4, &again, &why) != 0 || again.ndim != item->ndim ||
+        memcmp(again.shape, item->shape, item->ndim * sizeof *item->shape) != 0 || again.dtype != FGIO_F32)
         abort();
     free(file);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    frugi_item item;
-    frugi_why why = {""};
-    if (frugi_npy_parse(data, size, &item, &why) == 0) {
+    fgio_item item;
+    fgio_why why = {""};
+    if (fgp_npy_parse(data, size, &item, &why) == 0) {
         check_accepted(&item);
         check_written(&item);
     } else if (why.text[0] == '\0') {

@@ -14,7 +14,7 @@ typedef struct seen {
     size_t pairs, ones;
 } seen;
 
-static int look(void *with, const frugi_sentence *pair, frugi_why *why) {
+static int look(void *with, const fgt_sentence *pair, fgio_why *why) {
     seen *s = with;
     (void)why;
     if (pair->a.text == NULL || pair->b.text == NULL || (pair->label != 0 && pair->label != 1))
@@ -27,13 +27,13 @@ static int look(void *with, const frugi_sentence *pair, frugi_why *why) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    frugi_why why = {""};
+    fgio_why why = {""};
     seen lines = {0}, choices = {0};
-    int bad = frugi_boolq_read(data, size, look, &lines, &why);
+    int bad = fgt_boolq_read(data, size, look, &lines, &why);
     if (bad ? why.text[0] == '\0' : lines.pairs == 0)
         abort();
     why.text[0] = '\0';
-    bad = frugi_choices_read(data, size, look, &choices, &why);
+    bad = fgt_choices_read(data, size, look, &choices, &why);
     if (bad ? why.text[0] == '\0' : choices.ones == 0)
         abort();
     if (choices.pairs < 2 * choices.ones)

@@ -11,30 +11,30 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void check_accepted(const frugi_runs *runs) {
-    frugi_findings findings = {0};
-    frugi_text page = {0}, table = {0};
-    if (frugi_findings_make(runs, NULL, &findings) != 0 || frugi_page(&findings, &page) != 0)
+static void check_accepted(const fgl_runs *runs) {
+    fgl_findings findings = {0};
+    fgl_text page = {0}, table = {0};
+    if (fgl_findings_make(runs, NULL, &findings) != 0 || fgl_page(&findings, &page) != 0)
         abort();
-    frugi_tables_put(&findings, FRUGI_TABLE_MARKDOWN, &table);
-    frugi_summary_put(&findings, FRUGI_TABLE_MARKDOWN, &table);
-    frugi_losses_put(&findings, FRUGI_TABLE_PLAIN, &table);
+    fgl_tables_put(&findings, FGL_TABLE_MARKDOWN, &table);
+    fgl_summary_put(&findings, FGL_TABLE_MARKDOWN, &table);
+    fgl_losses_put(&findings, FGL_TABLE_PLAIN, &table);
     if (page.len < 8 || strcmp(page.data + page.len - 8, "</html>\n") != 0 || strlen(page.data) != page.len)
         abort();
     if (strstr(page.data, "<script") != NULL || strstr(page.data, "<img") != NULL)
         abort();
-    frugi_text_free(&page);
-    frugi_text_free(&table);
-    frugi_findings_free(&findings);
+    fgl_text_free(&page);
+    fgl_text_free(&table);
+    fgl_findings_free(&findings);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    frugi_runs runs = {0};
-    frugi_why why = {""};
-    if (frugi_runs_parse(&runs, data, size, &why) == 0)
+    fgl_runs runs = {0};
+    fgio_why why = {""};
+    if (fgl_runs_parse(&runs, data, size, &why) == 0)
         check_accepted(&runs);
     else if (strncmp(why.text, "line ", 5) != 0)
         abort();
-    frugi_runs_free(&runs);
+    fgl_runs_free(&runs);
     return 0;
 }

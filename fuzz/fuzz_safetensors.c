@@ -15,54 +15,54 @@ enum { DATA_BYTES = 16 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void check_item(const frugi_item *item) {
-    float *numbers = frugi_item_is_float(item) ? malloc((size_t)item->count * sizeof *numbers + 1) : NULL;
+static void check_item(const fgio_item *item) {
+    float *numbers = fgio_item_is_float(item) ? malloc((size_t)item->count * sizeof *numbers + 1) : NULL;
     if (numbers != NULL)
-        frugi_item_to_f32(item, numbers);
+        fgio_item_to_f32(item, numbers);
     free(numbers);
 }
 
 /* Only F32 and U8 are written; a file of others is written as if it were one of them. */
-static void check_written(frugi_safetensors *file) {
-    frugi_safetensors again;
-    frugi_bytes header;
-    frugi_why why;
+static void check_written(fgio_safetensors *file) {
+    fgio_safetensors again;
+    fgio_bytes header;
+    fgio_why why;
     size_t bytes = 0;
     for (size_t i = 0; i < file->count; i++) {
-        file->item[i].dtype = file->item[i].dtype == FRUGI_U8 ? FRUGI_U8 : FRUGI_F32;
-        bytes += (size_t)file->item[i].count * frugi_dtype_size(file->item[i].dtype);
+        file->item[i].dtype = file->item[i].dtype == FGIO_U8 ? FGIO_U8 : FGIO_F32;
+        bytes += (size_t)file->item[i].count * fgio_dtype_size(file->item[i].dtype);
     }
-    if (frugi_safetensors_header(file->item, file->count, file->metadata, &header, &why) != 0)
+    if (fgio_safetensors_header(file->item, file->count, file->metadata, &header, &why) != 0)
         abort();
     unsigned char *copy = calloc(1, header.len + bytes);
     if (copy == NULL)
         abort();
     memcpy(copy, header.data, header.len);
-    if (frugi_safetensors_parse(copy, header.len + bytes, &again, &why) != 0 || again.count != file->count ||
+    if (fgio_safetensors_parse(copy, header.len + bytes, &again, &why) != 0 || again.count != file->count ||
         (again.metadata == NULL) != (file->metadata == NULL))
         abort();
-    frugi_safetensors_free(&again);
-    frugi_bytes_free(&header);
+    fgio_safetensors_free(&again);
+    fgio_bytes_free(&header);
     free(copy);
 }
 
 static void check_bytes(const unsigned char *bytes, size_t len) {
-    frugi_safetensors file;
-    frugi_payload payload;
-    frugi_why why = {""};
-    if (frugi_safetensors_parse(bytes, len, &file, &why) == 0) {
+    fgio_safetensors file;
+    fgp_payload payload;
+    fgio_why why = {""};
+    if (fgio_safetensors_parse(bytes, len, &file, &why) == 0) {
         for (size_t i = 0; i < file.count; i++)
             check_item(&file.item[i]);
         check_written(&file);
-        frugi_safetensors_free(&file);
+        fgio_safetensors_free(&file);
     } else if (why.text[0] == '\0') {
         abort();
     }
     why.text[0] = '\0';
-    if (frugi_payload_parse(bytes, len, &payload, &why) == 0) {
+    if (fgp_payload_parse(bytes, len, &payload, &why) == 0) {
         if (payload.frame < bytes || payload.frame + payload.frame_len > bytes + len)
             abort();
-        frugi_payload_free(&payload);
+        fgp_payload_free(&payload);
     } else if (why.text[0] == '\0') {
         abort();
     }

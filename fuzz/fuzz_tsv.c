@@ -9,28 +9,28 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void check_row(const frugi_tsv *tsv, const unsigned char *data) {
+static void check_row(const fgt_tsv *tsv, const unsigned char *data) {
     const unsigned char *at = data + tsv->from;
     if (tsv->columns == 0)
         abort();
     for (size_t i = 0; i < tsv->columns; i++) {
         double number;
-        const frugi_tsv_field *field = &tsv->fields[i];
+        const fgt_tsv_field *field = &tsv->fields[i];
         if (field->text != at || (size_t)(field->text - data) + field->len > tsv->at)
             abort();
         at += field->len + 1;
-        if (frugi_tsv_number(field, &number) == 0 && (number >= 1e15 || number <= -1e15))
+        if (fgt_tsv_number(field, &number) == 0 && (number >= 1e15 || number <= -1e15))
             abort();
     }
-    frugi_tsv_column(tsv, "label");
+    fgt_tsv_column(tsv, "label");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    frugi_tsv tsv;
-    frugi_why why = {""};
+    fgt_tsv tsv;
+    fgio_why why = {""};
     int got;
-    frugi_tsv_open(&tsv, data, size);
-    while ((got = frugi_tsv_next(&tsv, &why)) > 0)
+    fgt_tsv_open(&tsv, data, size);
+    while ((got = fgt_tsv_next(&tsv, &why)) > 0)
         check_row(&tsv, data);
     if (got < 0 ? why.text[0] == '\0' : tsv.at != size)
         abort();

@@ -11,15 +11,15 @@ enum { LIMIT = 1 << 20 };
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    frugi_why why = {""};
-    frugi_bytes bytes;
+    fgio_why why = {""};
+    fgio_bytes bytes;
     if (size == 0)
         return 0;
-    const frugi_bytes packed = {(unsigned char *)(uintptr_t)(data + 1), size - 1};
-    if (frugi_unpack((frugi_packing)(data[0] % 3), &packed, LIMIT, &bytes, &why) == 0) {
+    const fgio_bytes packed = {(unsigned char *)(uintptr_t)(data + 1), size - 1};
+    if (fgio_unpack((fgio_packing)(data[0] % 3), &packed, LIMIT, &bytes, &why) == 0) {
         if (bytes.len > LIMIT)
             abort();
-        frugi_bytes_free(&bytes);
+        fgio_bytes_free(&bytes);
     } else if (why.text[0] == '\0') {
         abort();
     }

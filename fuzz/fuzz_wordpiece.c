@@ -9,34 +9,34 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void check_text(const frugi_wordpiece *pieces, const uint8_t *text, size_t len) {
-    frugi_wordpiece_cache cache = {0};
-    frugi_ids ids = {.wide = 1};
-    if (frugi_wordpiece_encode(pieces, &cache, text, len, &ids) != 0)
+static void check_text(const fgt_wordpiece *pieces, const uint8_t *text, size_t len) {
+    fgt_wordpiece_cache cache = {0};
+    fgt_ids ids = {.wide = 1};
+    if (fgt_wordpiece_encode(pieces, &cache, text, len, &ids) != 0)
         abort();
     size_t n = ids.len;
-    if (frugi_wordpiece_encode(pieces, &cache, text, len, &ids) != 0 || ids.len != 2 * n)
+    if (fgt_wordpiece_encode(pieces, &cache, text, len, &ids) != 0 || ids.len != 2 * n)
         abort();
     for (size_t i = 0; i < n; i++)
-        if ((uint32_t)frugi_ids_at(&ids, i) >= frugi_wordpiece_vocab(pieces) ||
-            frugi_ids_at(&ids, i) != frugi_ids_at(&ids, n + i))
+        if ((uint32_t)fgt_ids_at(&ids, i) >= fgt_wordpiece_vocab(pieces) ||
+            fgt_ids_at(&ids, i) != fgt_ids_at(&ids, n + i))
             abort();
-    frugi_ids_free(&ids);
-    frugi_wordpiece_cache_free(&cache);
+    fgt_ids_free(&ids);
+    fgt_wordpiece_cache_free(&cache);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const uint8_t *zero = size == 0 ? NULL : memchr(data, 0, size);
     size_t len = zero == NULL ? size : (size_t)(zero - data);
-    frugi_wordpiece *pieces = NULL;
-    frugi_why why = {""};
-    if (frugi_wordpiece_create(data, len, &pieces, &why) != 0) {
+    fgt_wordpiece *pieces = NULL;
+    fgio_why why = {""};
+    if (fgt_wordpiece_create(data, len, &pieces, &why) != 0) {
         if (why.text[0] == '\0')
             abort();
         return 0;
     }
     if (zero != NULL)
         check_text(pieces, zero + 1, size - len - 1);
-    frugi_wordpiece_destroy(pieces);
+    fgt_wordpiece_destroy(pieces);
     return 0;
 }

@@ -27,7 +27,7 @@ static uint32_t load32(const unsigned char *at) {
     return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
-uint32_t frugi_checksum(uint32_t sum, const void *bytes, size_t len) {
+uint32_t fgio_checksum(uint32_t sum, const void *bytes, size_t len) {
     const unsigned char *at = bytes;
     pthread_once(&table_made, make_table);
     sum = ~sum;

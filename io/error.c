@@ -35,15 +35,15 @@ static void keep(const char *prefix, const char *line) {
 
 static void print(const char *prefix, const char *line, const char *end) {
     fflush(stdout);
-    frugi_show_clear();
+    fgio_show_clear();
     fprintf(stderr, "%s%s%s", prefix, line, end);
 }
 
-void frugi_say_hold(void) {
+void fgio_say_hold(void) {
     held.on = 1;
 }
 
-void frugi_say_release(int aloud) {
+void fgio_say_release(int aloud) {
     if (aloud && held.used > 0)
         print("", held.text, "");
     held.on = 0;
@@ -52,7 +52,7 @@ void frugi_say_release(int aloud) {
 
 static _Thread_local int muted;
 
-void frugi_say_mute(int on) {
+void fgio_say_mute(int on) {
     muted = on;
 }
 
@@ -68,25 +68,25 @@ static void say(const char *prefix, const char *format, va_list list) {
 
 static atomic_int hinted = 1; /* nothing has gone wrong yet that a hint could follow */
 
-int frugi_error(const char *format, ...) {
+int fgio_error(const char *format, ...) {
     va_list list;
     hinted = 0;
     va_start(list, format);
     say("frugrad: ", format, list);
     va_end(list);
-    return FRUGI_EXIT_FAIL;
+    return FGIO_EXIT_FAIL;
 }
 
-int frugi_usage_error(const char *format, ...) {
+int fgio_usage_error(const char *format, ...) {
     va_list list;
     hinted = 0;
     va_start(list, format);
     say("frugrad: ", format, list);
     va_end(list);
-    return FRUGI_EXIT_USAGE;
+    return FGIO_EXIT_USAGE;
 }
 
-void frugi_hint(const char *format, ...) {
+void fgio_hint(const char *format, ...) {
     va_list list;
     hinted = 1;
     va_start(list, format);
@@ -94,34 +94,34 @@ void frugi_hint(const char *format, ...) {
     va_end(list);
 }
 
-int frugi_hinted(void) {
+int fgio_hinted(void) {
     return hinted;
 }
 
-void frugi_hint_words(const char *word, const char *const *words) {
+void fgio_hint_words(const char *word, const char *const *words) {
     char list[900] = "";
     size_t used = 0;
-    const char *nearest = frugi_nearest(word, words);
+    const char *nearest = fgio_nearest(word, words);
     for (size_t i = 0; words[i] != NULL && used < sizeof list; i++)
         if (i == 0 || strcmp(words[i], words[i - 1]) != 0)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", words[i]);
     if (nearest != NULL)
-        frugi_hint("did you mean %s? accepted: %s", nearest, list);
+        fgio_hint("did you mean %s? accepted: %s", nearest, list);
     else
-        frugi_hint("accepted: %s", list);
+        fgio_hint("accepted: %s", list);
 }
 
-int frugi_library_error(const char *what) {
+int fgio_library_error(const char *what) {
     const char *why = frug_last_error();
-    frugi_error("%s: %s", what, why);
-    return strncmp(why, "config:", 7) == 0 ? FRUGI_EXIT_USAGE : FRUGI_EXIT_FAIL;
+    fgio_error("%s: %s", what, why);
+    return strncmp(why, "config:", 7) == 0 ? FGIO_EXIT_USAGE : FGIO_EXIT_FAIL;
 }
 
-int frugi_config_error(void) {
-    return frugi_usage_error("%s", frug_last_error()); /* which begins with "config:" already */
+int fgio_config_error(void) {
+    return fgio_usage_error("%s", frug_last_error()); /* which begins with "config:" already */
 }
 
-const char *frugi_bytes_text(uint64_t bytes, char *dst, size_t cap) {
+const char *fgio_bytes_text(uint64_t bytes, char *dst, size_t cap) {
     static const char *const unit[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
     double amount = (double)bytes;
     size_t u = 0;
@@ -136,7 +136,7 @@ const char *frugi_bytes_text(uint64_t bytes, char *dst, size_t cap) {
     return dst;
 }
 
-const char *frugi_printable(const char *name, char *dst, size_t cap) {
+const char *fgio_printable(const char *name, char *dst, size_t cap) {
     size_t len = strlen(name);
     snprintf(dst, cap, "%s", name);
     if (cap > 0 && len >= cap) { /* cut between characters */
@@ -148,7 +148,7 @@ const char *frugi_printable(const char *name, char *dst, size_t cap) {
     return dst;
 }
 
-void frugi_print_wrapped(const char *text, int left, int right) {
+void fgio_print_wrapped(const char *text, int left, int right) {
     int column = left;
     while (*text != '\0') {
         int length = (int)strcspn(text, " ");
@@ -189,7 +189,7 @@ static size_t distance(const char *a, const char *b) {
     return row[lb];
 }
 
-const char *frugi_nearest(const char *word, const char *const *words) {
+const char *fgio_nearest(const char *word, const char *const *words) {
     const char *nearest = NULL;
     size_t length = strlen(word);
     size_t best = length / 2 + 1; /* at least half of the letters must agree */
@@ -205,7 +205,7 @@ const char *frugi_nearest(const char *word, const char *const *words) {
     return nearest;
 }
 
-int frugi_because(frugi_why *why, const char *format, ...) {
+int fgio_because(fgio_why *why, const char *format, ...) {
     va_list list;
     va_start(list, format);
     vsnprintf(why->text, sizeof why->text, format, list);

@@ -9,25 +9,24 @@
 #include <stdio.h>
 #include <string.h>
 
-size_t frugi_dtype_size(frugi_dtype dtype) {
+size_t fgio_dtype_size(fgio_dtype dtype) {
     switch (dtype) {
-    case FRUGI_F64:
-    case FRUGI_OTHER64: return 8;
-    case FRUGI_F32:
-    case FRUGI_OTHER32: return 4;
-    case FRUGI_F16:
-    case FRUGI_BF16:
-    case FRUGI_OTHER16: return 2;
+    case FGIO_F64:
+    case FGIO_OTHER64: return 8;
+    case FGIO_F32:
+    case FGIO_OTHER32: return 4;
+    case FGIO_F16:
+    case FGIO_BF16:
+    case FGIO_OTHER16: return 2;
     default: return 1;
     }
 }
 
-int frugi_item_is_float(const frugi_item *item) {
-    return item->dtype == FRUGI_F32 || item->dtype == FRUGI_F64 || item->dtype == FRUGI_F16 ||
-           item->dtype == FRUGI_BF16;
+int fgio_item_is_float(const fgio_item *item) {
+    return item->dtype == FGIO_F32 || item->dtype == FGIO_F64 || item->dtype == FGIO_F16 || item->dtype == FGIO_BF16;
 }
 
-int frugi_item_count(frugi_item *item, frugi_why *why) {
+int fgio_item_count(fgio_item *item, fgio_why *why) {
     const uint64_t most = UINT64_C(1) << 48; /* the layout's limit; times 8 bytes still fits 64 bits */
     uint64_t count = 1;
     for (uint32_t d = 0; d < item->ndim; d++)
@@ -35,14 +34,14 @@ int frugi_item_count(frugi_item *item, frugi_why *why) {
             count = 0;
     for (uint32_t d = 0; d < item->ndim && count != 0; d++) {
         if (item->shape[d] > most / count)
-            return frugi_because(why, "the shape has more than 2^48 elements");
+            return fgio_because(why, "the shape has more than 2^48 elements");
         count *= item->shape[d];
     }
     item->count = count;
     return 0;
 }
 
-const char *frugi_shape_text(uint32_t ndim, const uint64_t *shape, char *dst, size_t cap) {
+const char *fgio_shape_text(uint32_t ndim, const uint64_t *shape, char *dst, size_t cap) {
     size_t at = 0;
     for (uint32_t d = 0; d < ndim && at < cap; d++)
         at += (size_t)snprintf(dst + at, cap - at, "%s%" PRIu64, d == 0 ? "[" : ", ", shape[d]);
@@ -74,25 +73,25 @@ static float float_of_f16(uint32_t half) {
     return sign != 0 ? -tiny : tiny;
 }
 
-static float load_float(const unsigned char *src, frugi_dtype dtype, int big_endian) {
+static float load_float(const unsigned char *src, fgio_dtype dtype, int big_endian) {
     switch (dtype) {
-    case FRUGI_F64: {
+    case FGIO_F64: {
         uint64_t bits = load(src, 8, big_endian);
         double value;
         memcpy(&value, &bits, sizeof value);
         return (float)value;
     }
-    case FRUGI_F16: return float_of_f16((uint32_t)load(src, 2, big_endian));
-    case FRUGI_BF16: return float_of_bits((uint32_t)load(src, 2, big_endian) << 16);
+    case FGIO_F16: return float_of_f16((uint32_t)load(src, 2, big_endian));
+    case FGIO_BF16: return float_of_bits((uint32_t)load(src, 2, big_endian) << 16);
     default: return float_of_bits((uint32_t)load(src, 4, big_endian));
     }
 }
 
 /* Walk the source in its own order and keep the destination's place by counting up the indices, first one fastest. */
-static void transpose_to_f32(const frugi_item *item, float *dst) {
+static void transpose_to_f32(const fgio_item *item, float *dst) {
     uint64_t index[FRUG_MAX_DIMS] = {0}, stride[FRUG_MAX_DIMS] = {0};
     uint64_t step = 1, place = 0;
-    size_t size = frugi_dtype_size(item->dtype);
+    size_t size = fgio_dtype_size(item->dtype);
     for (uint32_t d = item->ndim; d-- > 0; step *= item->shape[d])
         stride[d] = step;
     for (uint64_t i = 0; i < item->count; i++) {
@@ -107,11 +106,11 @@ static void transpose_to_f32(const frugi_item *item, float *dst) {
     }
 }
 
-void frugi_item_to_f32(const frugi_item *item, float *dst) {
-    size_t size = frugi_dtype_size(item->dtype);
+void fgio_item_to_f32(const fgio_item *item, float *dst) {
+    size_t size = fgio_dtype_size(item->dtype);
     if (item->fortran && item->ndim > 1) {
         transpose_to_f32(item, dst);
-    } else if (item->dtype == FRUGI_F32 && !item->big_endian) {
+    } else if (item->dtype == FGIO_F32 && !item->big_endian) {
         for (uint64_t i = 0; i < item->count; i++)
             dst[i] = float_of_bits((uint32_t)load(item->data + 4 * i, 4, 0));
     } else {

@@ -37,7 +37,7 @@ static void remove_temporaries(int signal_number) {
     raise(signal_number); /* so that the program ends the way the sender expects */
 }
 
-void frugi_files_start(void) {
+void fgio_files_start(void) {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction old;
     struct sigaction action = {.sa_handler = remove_temporaries};
@@ -49,35 +49,35 @@ void frugi_files_start(void) {
     signal(SIGPIPE, SIG_IGN);
 }
 
-void frugi_bytes_free(frugi_bytes *bytes) {
+void fgio_bytes_free(fgio_bytes *bytes) {
     free(bytes->data);
-    *bytes = (frugi_bytes){NULL, 0};
+    *bytes = (fgio_bytes){NULL, 0};
 }
 
 static int is_standard(const char *path) {
     return strcmp(path, "-") == 0;
 }
 
-const char *frugi_input_name(const char *path) {
+const char *fgio_input_name(const char *path) {
     return is_standard(path) ? "standard input" : path;
 }
 
 /* Read to the end of fd into a buffer that starts with room for the expected size. */
-static int read_bytes(int fd, const char *name, size_t expected, frugi_meter *meter, frugi_bytes *bytes) {
+static int read_bytes(int fd, const char *name, size_t expected, fgio_meter *meter, fgio_bytes *bytes) {
     size_t cap = expected + 1, len = 0; /* one more, so that the end is seen without growing */
     unsigned char *data = malloc(cap);
     while (data != NULL) {
-        frugi_meter_at(meter, len);
+        fgio_meter_at(meter, len);
         ssize_t got = read(fd, data + len, cap - len < CHUNK ? cap - len : CHUNK);
         if (got == 0) {
-            *bytes = (frugi_bytes){data, len};
-            return FRUGI_EXIT_OK;
+            *bytes = (fgio_bytes){data, len};
+            return FGIO_EXIT_OK;
         }
         if (got < 0) {
             if (errno == EINTR)
                 continue;
             free(data);
-            return frugi_error("%s: cannot read: %s", name, strerror(errno));
+            return fgio_error("%s: cannot read: %s", name, strerror(errno));
         }
         len += (size_t)got;
         if (len == cap) {
@@ -88,41 +88,41 @@ static int read_bytes(int fd, const char *name, size_t expected, frugi_meter *me
             cap *= 2;
         }
     }
-    return frugi_error("%s: not enough memory to read it (over %zu bytes)", name, cap - 1);
+    return fgio_error("%s: not enough memory to read it (over %zu bytes)", name, cap - 1);
 }
 
-static int read_all(int fd, const char *name, size_t expected, frugi_bytes *bytes) {
+static int read_all(int fd, const char *name, size_t expected, fgio_bytes *bytes) {
     int known = expected != FIRST_READ;
-    frugi_meter *meter = known && expected < LARGE ? NULL : frugi_meter_begin(known ? expected : 0, "reading %s", name);
+    fgio_meter *meter = known && expected < LARGE ? NULL : fgio_meter_begin(known ? expected : 0, "reading %s", name);
     int code = read_bytes(fd, name, expected, meter, bytes);
-    frugi_meter_end(meter);
+    fgio_meter_end(meter);
     return code;
 }
 
-int frugi_file_read(const char *path, frugi_bytes *bytes) {
+int fgio_file_read(const char *path, fgio_bytes *bytes) {
     struct stat st;
     if (is_standard(path))
-        return read_all(STDIN_FILENO, frugi_input_name(path), FIRST_READ, bytes);
+        return read_all(STDIN_FILENO, fgio_input_name(path), FIRST_READ, bytes);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return frugi_error("%s: cannot open: %s", path, strerror(errno));
+        return fgio_error("%s: cannot open: %s", path, strerror(errno));
     int code;
     if (fstat(fd, &st) != 0)
-        code = frugi_error("%s: cannot open: %s", path, strerror(errno));
+        code = fgio_error("%s: cannot open: %s", path, strerror(errno));
     else if (S_ISDIR(st.st_mode))
-        code = frugi_error("%s: is a directory", path);
+        code = fgio_error("%s: is a directory", path);
     else
         code = read_all(fd, path, st.st_size > 0 ? (size_t)st.st_size : FIRST_READ, bytes);
     close(fd);
     return code;
 }
 
-int frugi_file_exists(const char *path) {
+int fgio_file_exists(const char *path) {
     struct stat st;
     return !is_standard(path) && stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-int frugi_file_same(const char *a, const char *b) {
+int fgio_file_same(const char *a, const char *b) {
     struct stat sa, sb;
     if (is_standard(a) || is_standard(b) || stat(a, &sa) != 0 || stat(b, &sb) != 0)
         return 0;
@@ -130,47 +130,47 @@ int frugi_file_same(const char *a, const char *b) {
 }
 
 /* Make the temporary file beside the target. The name is in its slot before the file exists, for the signal handler. */
-static int open_temporary(frugi_writer *writer, mode_t mode) {
+static int open_temporary(fgio_writer *writer, mode_t mode) {
     int slot = 0;
     while (slot < SLOTS && slot_used[slot])
         slot++;
     if (slot == SLOTS)
-        return frugi_error("%s: too many files open for writing", writer->path);
+        return fgio_error("%s: too many files open for writing", writer->path);
     const char *slash = strrchr(writer->target, '/');
     int folder = slash == NULL ? 0 : (int)(slash - writer->target) + 1;
     int length = snprintf(slot_path[slot], PATH_MAX, "%.*s" TEMPORARY_PREFIX "XXXXXX", folder, writer->target);
     if (length < 0 || length >= PATH_MAX)
-        return frugi_error("%s: cannot write: %s", writer->path, strerror(ENAMETOOLONG));
+        return fgio_error("%s: cannot write: %s", writer->path, strerror(ENAMETOOLONG));
     slot_used[slot] = 1;
     writer->fd = mkstemp(slot_path[slot]);
     if (writer->fd < 0) {
         int cause = errno;
         slot_used[slot] = 0;
-        return frugi_error("%s: cannot write: %s", writer->path, strerror(cause));
+        return fgio_error("%s: cannot write: %s", writer->path, strerror(cause));
     }
     writer->tmp = slot_path[slot];
-    flock(writer->fd, LOCK_EX | LOCK_NB); /* a lock ends with its process: frugi_folder_clean() sees who is gone */
+    flock(writer->fd, LOCK_EX | LOCK_NB); /* a lock ends with its process: fgio_folder_clean() sees who is gone */
     fchmod(writer->fd, mode);             /* mkstemp makes private files; this one takes a public place */
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-static void release_slot(frugi_writer *writer) {
+static void release_slot(fgio_writer *writer) {
     slot_used[(writer->tmp - slot_path[0]) / PATH_MAX] = 0;
     writer->tmp = NULL;
 }
 
-static int open_direct(frugi_writer *writer) {
+static int open_direct(fgio_writer *writer) {
     writer->fd = open(writer->path, O_WRONLY | O_CLOEXEC);
     if (writer->fd < 0)
-        return frugi_error("%s: cannot write: %s", writer->path, strerror(errno));
-    return FRUGI_EXIT_OK;
+        return fgio_error("%s: cannot write: %s", writer->path, strerror(errno));
+    return FGIO_EXIT_OK;
 }
 
-static int open_path(frugi_writer *writer) {
+static int open_path(fgio_writer *writer) {
     struct stat st;
     if (stat(writer->path, &st) == 0) {
         if (S_ISDIR(st.st_mode))
-            return frugi_error("%s: cannot write: is a directory", writer->path);
+            return fgio_error("%s: cannot write: is a directory", writer->path);
         if (!S_ISREG(st.st_mode))
             return open_direct(writer);
         writer->target = realpath(writer->path, NULL); /* a link stays a link, its file is replaced */
@@ -182,39 +182,39 @@ static int open_path(frugi_writer *writer) {
         writer->target = strdup(writer->path);
     }
     if (writer->target == NULL)
-        return frugi_error("%s: cannot write: %s", writer->path, strerror(errno));
+        return fgio_error("%s: cannot write: %s", writer->path, strerror(errno));
     return open_temporary(writer, st.st_mode);
 }
 
-int frugi_writer_open(const char *path, frugi_writer *writer) {
-    *writer = (frugi_writer)FRUGI_WRITER_CLOSED;
+int fgio_writer_open(const char *path, fgio_writer *writer) {
+    *writer = (fgio_writer)FGIO_WRITER_CLOSED;
     if (is_standard(path)) {
         writer->path = strdup("standard output");
         writer->fd = STDOUT_FILENO;
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     }
     writer->path = strdup(path);
-    int code = writer->path == NULL ? frugi_error("%s: out of memory", path) : open_path(writer);
-    if (code != FRUGI_EXIT_OK)
-        frugi_writer_abort(writer);
+    int code = writer->path == NULL ? fgio_error("%s: out of memory", path) : open_path(writer);
+    if (code != FGIO_EXIT_OK)
+        fgio_writer_abort(writer);
     return code;
 }
 
-int frugi_writer_put(frugi_writer *writer, const void *data, size_t len) {
+int fgio_writer_put(fgio_writer *writer, const void *data, size_t len) {
     const unsigned char *at = data;
     while (len > 0) {
         ssize_t put = write(writer->fd, at, len < CHUNK ? len : CHUNK);
         if (put < 0 && errno != EINTR)
-            return frugi_error("%s: cannot write: %s", writer->path, strerror(errno));
+            return fgio_error("%s: cannot write: %s", writer->path, strerror(errno));
         if (put > 0) {
             at += put;
             len -= (size_t)put;
         }
     }
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-int frugi_writer_put_f32(frugi_writer *writer, const float *data, size_t count) {
+int fgio_writer_put_f32(fgio_writer *writer, const float *data, size_t count) {
     unsigned char buffer[1 << 16];
     while (count > 0) {
         size_t some = count < sizeof buffer / 4 ? count : sizeof buffer / 4;
@@ -224,19 +224,19 @@ int frugi_writer_put_f32(frugi_writer *writer, const float *data, size_t count) 
             for (unsigned b = 0; b < 4; b++)
                 buffer[4 * i + b] = (unsigned char)(bits >> 8 * b);
         }
-        int code = frugi_writer_put(writer, buffer, 4 * some);
-        if (code != FRUGI_EXIT_OK)
+        int code = fgio_writer_put(writer, buffer, 4 * some);
+        if (code != FGIO_EXIT_OK)
             return code;
         data += some;
         count -= some;
     }
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-int frugi_writer_sync(frugi_writer *writer) {
+int fgio_writer_sync(fgio_writer *writer) {
     if (writer->tmp != NULL && fsync(writer->fd) != 0)
-        return frugi_error("%s: cannot write: %s", writer->path, strerror(errno));
-    return FRUGI_EXIT_OK;
+        return fgio_error("%s: cannot write: %s", writer->path, strerror(errno));
+    return FGIO_EXIT_OK;
 }
 
 /* Have the names in the directory of a path on the disk. File systems that cannot do it keep their own order. */
@@ -252,27 +252,27 @@ static void sync_folder_of(const char *path) {
     }
 }
 
-int frugi_writer_commit(frugi_writer *writer) {
-    int code = frugi_writer_sync(writer);
-    if (code == FRUGI_EXIT_OK && writer->fd != STDOUT_FILENO) {
+int fgio_writer_commit(fgio_writer *writer) {
+    int code = fgio_writer_sync(writer);
+    if (code == FGIO_EXIT_OK && writer->fd != STDOUT_FILENO) {
         int fd = writer->fd;
         writer->fd = -1;
         if (close(fd) != 0)
-            code = frugi_error("%s: cannot write: %s", writer->path, strerror(errno));
+            code = fgio_error("%s: cannot write: %s", writer->path, strerror(errno));
     }
-    if (code == FRUGI_EXIT_OK && writer->tmp != NULL) {
+    if (code == FGIO_EXIT_OK && writer->tmp != NULL) {
         if (rename(writer->tmp, writer->target) != 0)
-            code = frugi_error("%s: cannot write: %s", writer->path, strerror(errno));
+            code = fgio_error("%s: cannot write: %s", writer->path, strerror(errno));
         else {
             release_slot(writer);
             sync_folder_of(writer->target);
         }
     }
-    frugi_writer_abort(writer);
+    fgio_writer_abort(writer);
     return code;
 }
 
-void frugi_writer_abort(frugi_writer *writer) {
+void fgio_writer_abort(fgio_writer *writer) {
     if (writer->fd >= 0 && writer->fd != STDOUT_FILENO)
         close(writer->fd);
     if (writer->tmp != NULL) {
@@ -281,25 +281,25 @@ void frugi_writer_abort(frugi_writer *writer) {
     }
     free(writer->path);
     free(writer->target);
-    *writer = (frugi_writer)FRUGI_WRITER_CLOSED;
+    *writer = (fgio_writer)FGIO_WRITER_CLOSED;
 }
 
-int frugi_file_write(const char *path, const void *data, size_t len) {
-    frugi_writer writer;
-    int code = frugi_writer_open(path, &writer);
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_writer_put(&writer, data, len);
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_writer_commit(&writer);
-    frugi_writer_abort(&writer);
+int fgio_file_write(const char *path, const void *data, size_t len) {
+    fgio_writer writer;
+    int code = fgio_writer_open(path, &writer);
+    if (code == FGIO_EXIT_OK)
+        code = fgio_writer_put(&writer, data, len);
+    if (code == FGIO_EXIT_OK)
+        code = fgio_writer_commit(&writer);
+    fgio_writer_abort(&writer);
     return code;
 }
 
-int frugi_folder_make(const char *path) {
+int fgio_folder_make(const char *path) {
     struct stat st;
     char *part = strdup(path);
     if (part == NULL)
-        return frugi_error("%s: out of memory", path);
+        return fgio_error("%s: out of memory", path);
     int bad = 0;
     for (char *p = part + (*part == '/'); !bad; p++) {
         char end = *p;
@@ -317,7 +317,7 @@ int frugi_folder_make(const char *path) {
     free(part);
     if (stat(path, &st) == 0 && !S_ISDIR(st.st_mode))
         bad = ENOTDIR;
-    return bad ? frugi_error("%s: cannot make the directory: %s", path, strerror(bad)) : FRUGI_EXIT_OK;
+    return bad ? fgio_error("%s: cannot make the directory: %s", path, strerror(bad)) : FGIO_EXIT_OK;
 }
 
 /* Whether a temporary file has nobody writing it. */
@@ -330,7 +330,7 @@ static int is_abandoned(int folder, const char *name) {
     return free_to_take;
 }
 
-void frugi_folder_clean(const char *path) {
+void fgio_folder_clean(const char *path) {
     const size_t prefix = sizeof TEMPORARY_PREFIX - 1, random_letters = 6;
     DIR *folder = opendir(path);
     if (folder == NULL)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-json_t *frugi_json_text(const char *text) {
+json_t *fgio_json_text(const char *text) {
     json_t *string = json_string(text);
     if (string != NULL)
         return string;
@@ -19,15 +19,15 @@ json_t *frugi_json_text(const char *text) {
     return string;
 }
 
-json_t *frugi_json_real(double number) {
+json_t *fgio_json_real(double number) {
     return isfinite(number) ? json_real(number) : json_null();
 }
 
-int frugi_json_print(json_t *value, size_t flags, FILE *to) {
+int fgio_json_print(json_t *value, size_t flags, FILE *to) {
     int bad = value == NULL || json_dumpf(value, to, flags | JSON_REAL_PRECISION(9)) != 0;
     json_decref(value);
     if (bad)
-        return frugi_error("cannot print JSON");
+        return fgio_error("cannot print JSON");
     fputc('\n', to);
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-struct frugi_metrics {
+struct fgio_metrics {
     char *path;
     int fd;
 };
@@ -33,75 +33,75 @@ static int is_kept(const char *line, size_t len, uint64_t resumed) {
     return kept;
 }
 
-static int copy_kept(FILE *from, const char *path, uint64_t resumed, frugi_writer *to) {
+static int copy_kept(FILE *from, const char *path, uint64_t resumed, fgio_writer *to) {
     char *line = NULL;
     size_t room = 0;
-    int code = FRUGI_EXIT_OK;
-    for (ssize_t len; code == FRUGI_EXIT_OK && (len = getline(&line, &room, from)) >= 0;)
+    int code = FGIO_EXIT_OK;
+    for (ssize_t len; code == FGIO_EXIT_OK && (len = getline(&line, &room, from)) >= 0;)
         if (is_kept(line, (size_t)len, resumed))
-            code = frugi_writer_put(to, line, (size_t)len);
-    if (code == FRUGI_EXIT_OK && ferror(from))
-        code = frugi_error("%s: cannot read: %s", path, strerror(errno));
+            code = fgio_writer_put(to, line, (size_t)len);
+    if (code == FGIO_EXIT_OK && ferror(from))
+        code = fgio_error("%s: cannot read: %s", path, strerror(errno));
     free(line);
     return code;
 }
 
 /* Drop the lines of steps after the one resumed from. */
 static int cut_back(const char *path, uint64_t resumed) {
-    frugi_writer writer;
+    fgio_writer writer;
     FILE *from = fopen(path, "rbe");
     if (from == NULL)
-        return errno == ENOENT ? FRUGI_EXIT_OK : frugi_error("%s: cannot open: %s", path, strerror(errno));
-    int code = frugi_writer_open(path, &writer);
-    if (code == FRUGI_EXIT_OK) {
+        return errno == ENOENT ? FGIO_EXIT_OK : fgio_error("%s: cannot open: %s", path, strerror(errno));
+    int code = fgio_writer_open(path, &writer);
+    if (code == FGIO_EXIT_OK) {
         code = copy_kept(from, path, resumed, &writer);
-        if (code == FRUGI_EXIT_OK)
-            code = frugi_writer_commit(&writer);
+        if (code == FGIO_EXIT_OK)
+            code = fgio_writer_commit(&writer);
         else
-            frugi_writer_abort(&writer);
+            fgio_writer_abort(&writer);
     }
     fclose(from);
     return code;
 }
 
-int frugi_metrics_open(const char *path, uint64_t resumed, frugi_metrics **metrics) {
-    int code = resumed == 0 ? FRUGI_EXIT_OK : cut_back(path, resumed);
-    if (code != FRUGI_EXIT_OK)
+int fgio_metrics_open(const char *path, uint64_t resumed, fgio_metrics **metrics) {
+    int code = resumed == 0 ? FGIO_EXIT_OK : cut_back(path, resumed);
+    if (code != FGIO_EXIT_OK)
         return code;
-    frugi_metrics *made = calloc(1, sizeof *made);
+    fgio_metrics *made = calloc(1, sizeof *made);
     char *copy = made == NULL ? NULL : strdup(path);
     if (copy == NULL) {
         free(made);
-        return frugi_error("%s: out of memory", path);
+        return fgio_error("%s: out of memory", path);
     }
     made->path = copy;
     made->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (resumed == 0 ? O_TRUNC : 0), 0666);
     if (made->fd < 0) {
-        code = frugi_error("%s: cannot open: %s", path, strerror(errno));
-        frugi_metrics_close(made);
+        code = fgio_error("%s: cannot open: %s", path, strerror(errno));
+        fgio_metrics_close(made);
         return code;
     }
     *metrics = made;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-int frugi_metrics_put(frugi_metrics *metrics, json_t *object) {
+int fgio_metrics_put(fgio_metrics *metrics, json_t *object) {
     char *text = object == NULL ? NULL : json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(object);
     size_t len = text == NULL ? 0 : strlen(text);
     if (text == NULL)
-        return frugi_error("%s: cannot write: no JSON object, or out of memory", metrics->path);
+        return fgio_error("%s: cannot write: no JSON object, or out of memory", metrics->path);
     text[len] = '\n'; /* in the place of the zero: one write() for the line and its end */
-    frugi_writer direct = {metrics->path, NULL, NULL, metrics->fd};
+    fgio_writer direct = {metrics->path, NULL, NULL, metrics->fd};
     off_t before = lseek(metrics->fd, 0, SEEK_END);
-    int code = frugi_writer_put(&direct, text, len + 1);
-    if (code != FRUGI_EXIT_OK && before >= 0 && ftruncate(metrics->fd, before) != 0)
-        code = frugi_error("%s: ends in half a line", metrics->path); /* which spoils the next */
+    int code = fgio_writer_put(&direct, text, len + 1);
+    if (code != FGIO_EXIT_OK && before >= 0 && ftruncate(metrics->fd, before) != 0)
+        code = fgio_error("%s: ends in half a line", metrics->path); /* which spoils the next */
     free(text);
     return code;
 }
 
-void frugi_metrics_close(frugi_metrics *metrics) {
+void fgio_metrics_close(fgio_metrics *metrics) {
     if (metrics == NULL)
         return;
     if (metrics->fd >= 0)

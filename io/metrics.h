@@ -1,14 +1,14 @@
 /*
  * metrics.h - metrics of a run as lines of JSON, one object each, with a "step" where they belong to one. Every
- * function that can fail says why on stderr and returns FRUGI_EXIT_FAIL.
+ * function that can fail says why on stderr and returns FGIO_EXIT_FAIL.
  */
-#ifndef FRUGI_METRICS_H
-#define FRUGI_METRICS_H
+#ifndef FGIO_METRICS_H
+#define FGIO_METRICS_H
 
 #include <jansson.h>
 #include <stdint.h>
 
-typedef struct frugi_metrics frugi_metrics;
+typedef struct fgio_metrics fgio_metrics;
 
 /**
  * Open a file of metrics.
@@ -18,12 +18,12 @@ typedef struct frugi_metrics frugi_metrics;
  *
  * The file changes as a whole: either all of it was looked through, or nothing has happened to it.
  */
-int frugi_metrics_open(const char *path, uint64_t resumed, frugi_metrics **metrics);
+int fgio_metrics_open(const char *path, uint64_t resumed, fgio_metrics **metrics);
 
 /** Append an object as a line, in the file when this returns, and drop it. */
-int frugi_metrics_put(frugi_metrics *metrics, json_t *object);
+int fgio_metrics_put(fgio_metrics *metrics, json_t *object);
 
 /** Close the file; NULL is fine. */
-void frugi_metrics_close(frugi_metrics *metrics);
+void fgio_metrics_close(fgio_metrics *metrics);
 
 #endif

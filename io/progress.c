@@ -24,7 +24,7 @@
 
 enum { METERS = 8 };
 
-struct frugi_meter {
+struct fgio_meter {
     bool used;
     char what[200];
     uint64_t total, order; /* order: the highest was begun last */
@@ -38,7 +38,7 @@ static struct {
     pthread_cond_t wake;
     pthread_t thread;
     bool off, shown;
-    frugi_meter meter[METERS];
+    fgio_meter meter[METERS];
     uint64_t begun;
     size_t active;
     double start, last; /* of the first one that is active; when something was shown */
@@ -54,11 +54,11 @@ static double patience(void) {
     return end != text && *end == '\0' && seconds >= 0 ? seconds : -1;
 }
 
-static void describe(const frugi_meter *m, double t, char *dst, size_t cap) {
+static void describe(const fgio_meter *m, double t, char *dst, size_t cap) {
     char clock[32], left[48] = "";
     double share = m->total > 0 ? (double)atomic_load(&m->done) / (double)m->total : 0;
     share = share > 1 ? 1 : share;
-    frugi_clock_text(t - m->start, clock, sizeof clock);
+    fgio_clock_text(t - m->start, clock, sizeof clock);
     if (m->total == 0) {
         snprintf(dst, cap, "%s: %s", m->what, clock);
         return;
@@ -66,13 +66,13 @@ static void describe(const frugi_meter *m, double t, char *dst, size_t cap) {
     if (share >= TELLING && share < 1) {
         double rest = (t - m->start) * (1 - share) / share;
         char text[32];
-        snprintf(left, sizeof left, ", %s left", frugi_clock_text(rest, text, sizeof text));
+        snprintf(left, sizeof left, ", %s left", fgio_clock_text(rest, text, sizeof text));
     }
     snprintf(dst, cap, "%s: %d %% in %s%s", m->what, (int)(100 * share), clock, left);
 }
 
-static const frugi_meter *newest(void) {
-    const frugi_meter *found = NULL;
+static const fgio_meter *newest(void) {
+    const fgio_meter *found = NULL;
     for (size_t i = 0; i < METERS; i++)
         if (all.meter[i].used && (found == NULL || all.meter[i].order > found->order))
             found = &all.meter[i];
@@ -81,17 +81,17 @@ static const frugi_meter *newest(void) {
 
 static void show(double t) {
     char line[400];
-    const frugi_meter *m = newest();
+    const fgio_meter *m = newest();
     if (m == NULL)
         return;
     describe(m, t, line, sizeof line);
-    if (frugi_show_terminal()) {
-        size_t width = frugi_show_width() - 1;
+    if (fgio_show_terminal()) {
+        size_t width = fgio_show_width() - 1;
         if (width < sizeof line)
             line[width] = '\0';
-        frugi_show_bar(line);
+        fgio_show_bar(line);
     } else {
-        frugi_show_line("%s", line);
+        fgio_show_line("%s", line);
     }
     all.shown = true;
     all.last = t;
@@ -99,11 +99,11 @@ static void show(double t) {
 
 static void *draw(void *unused) {
     (void)unused;
-    double wait = patience(), every = frugi_show_terminal() ? REDRAW : REPEAT;
+    double wait = patience(), every = fgio_show_terminal() ? REDRAW : REPEAT;
     pthread_mutex_lock(&all.lock);
     while (all.active > 0) {
         struct timespec until;
-        double t = frugi_seconds();
+        double t = fgio_seconds();
         if (t - all.start >= wait && (!all.shown || t - all.last >= every))
             show(t);
         clock_gettime(CLOCK_REALTIME, &until);
@@ -126,14 +126,14 @@ static bool start_thread(void) {
     return cause == 0;
 }
 
-static frugi_meter *free_meter(void) {
+static fgio_meter *free_meter(void) {
     for (size_t i = 0; i < METERS; i++)
         if (!all.meter[i].used)
             return &all.meter[i];
     return NULL;
 }
 
-frugi_meter *frugi_meter_begin(uint64_t total, const char *format, ...) {
+fgio_meter *fgio_meter_begin(uint64_t total, const char *format, ...) {
     char what[sizeof all.meter[0].what];
     va_list list;
     va_start(list, format);
@@ -141,9 +141,9 @@ frugi_meter *frugi_meter_begin(uint64_t total, const char *format, ...) {
     va_end(list);
     pthread_mutex_lock(&all.turn);
     pthread_mutex_lock(&all.lock);
-    frugi_meter *m = all.off || patience() < 0 ? NULL : free_meter();
+    fgio_meter *m = all.off || patience() < 0 ? NULL : free_meter();
     if (m != NULL && all.active == 0) {
-        all.start = frugi_seconds();
+        all.start = fgio_seconds();
         all.shown = false;
         m = start_thread() ? m : NULL; /* it waits for the lock */
     }
@@ -151,9 +151,9 @@ frugi_meter *frugi_meter_begin(uint64_t total, const char *format, ...) {
         m->used = true;
         m->total = total;
         m->order = ++all.begun;
-        m->start = frugi_seconds();
+        m->start = fgio_seconds();
         atomic_store(&m->done, 0);
-        frugi_printable(what, m->what, sizeof m->what);
+        fgio_printable(what, m->what, sizeof m->what);
         all.active++;
         if (!(patience() > 0))
             show(m->start); /* at once, however short the work */
@@ -163,12 +163,12 @@ frugi_meter *frugi_meter_begin(uint64_t total, const char *format, ...) {
     return m;
 }
 
-void frugi_meter_at(frugi_meter *m, uint64_t done) {
+void fgio_meter_at(fgio_meter *m, uint64_t done) {
     if (m != NULL)
         atomic_store_explicit(&m->done, done, memory_order_relaxed);
 }
 
-void frugi_meter_end(frugi_meter *m) {
+void fgio_meter_end(fgio_meter *m) {
     if (m == NULL)
         return;
     pthread_mutex_lock(&all.turn);
@@ -181,11 +181,11 @@ void frugi_meter_end(frugi_meter *m) {
     if (last)
         pthread_join(all.thread, NULL);
     if (last && all.shown)
-        frugi_show_clear();
+        fgio_show_clear();
     pthread_mutex_unlock(&all.turn);
 }
 
-void frugi_meter_off(void) {
+void fgio_meter_off(void) {
     pthread_mutex_lock(&all.lock);
     all.off = true;
     pthread_mutex_unlock(&all.lock);

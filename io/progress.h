@@ -1,17 +1,18 @@
 /*
- * progress.h - progress of work that takes long: on a terminal one line on stderr that is redrawn and goes away, elsewhere
- * a plain line now and then. A thread of its own draws it, so that work which is a single call shows at least the time.
+ * progress.h - progress of work that takes long: on a terminal one line on stderr that is redrawn and goes away,
+ * elsewhere a plain line now and then. A thread of its own draws it, so that work which is a single call shows at least
+ * the time.
  *
  * Nothing is shown in the first two seconds. The environment variable FRUGRAD_PROGRESS changes that: so many seconds,
  * or `off`.
  */
-#ifndef FRUGI_PROGRESS_H
-#define FRUGI_PROGRESS_H
+#ifndef FGIO_PROGRESS_H
+#define FGIO_PROGRESS_H
 
 #include "io/error.h"
 
 /** One piece of work. Several may be under way; the one begun last is shown. */
-typedef struct frugi_meter frugi_meter;
+typedef struct fgio_meter fgio_meter;
 
 /**
  * Begin.
@@ -21,15 +22,15 @@ typedef struct frugi_meter frugi_meter;
  *
  * Returns NULL where nothing will be shown; the functions below take that. Any thread.
  */
-frugi_meter *frugi_meter_begin(uint64_t total, const char *format, ...) FRUGI_SAY_PRINTF(2, 3);
+fgio_meter *fgio_meter_begin(uint64_t total, const char *format, ...) FGIO_SAY_PRINTF(2, 3);
 
 /** So much is done by now. Any thread, but one at a time. */
-void frugi_meter_at(frugi_meter *meter, uint64_t done);
+void fgio_meter_at(fgio_meter *meter, uint64_t done);
 
 /** It is over: take the line away. */
-void frugi_meter_end(frugi_meter *meter);
+void fgio_meter_end(fgio_meter *meter);
 
 /** Show nothing from now on: for --quiet, and for all processes of a job but the first. */
-void frugi_meter_off(void);
+void fgio_meter_off(void);
 
 #endif

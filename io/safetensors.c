@@ -12,29 +12,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LENGTH_BYTES = FRUGI_SAFETENSORS_LENGTH };
+enum { LENGTH_BYTES = FGIO_SAFETENSORS_LENGTH };
 
 #define HEADER_MAX   UINT64_C(100000000)
 #define METADATA_KEY "__metadata__"
 
 typedef struct dtype_word {
     const char *word;
-    frugi_dtype dtype;
+    fgio_dtype dtype;
 } dtype_word;
 
 /* The first row of a dtype is the one written. */
 static const dtype_word dtype_words[] = {
-    {"F32", FRUGI_F32},        {"F64", FRUGI_F64},     {"F16", FRUGI_F16},     {"BF16", FRUGI_BF16},
-    {"U8", FRUGI_U8},          {"I8", FRUGI_OTHER8},   {"BOOL", FRUGI_OTHER8}, {"F8_E4M3", FRUGI_OTHER8},
-    {"F8_E5M2", FRUGI_OTHER8}, {"I16", FRUGI_OTHER16}, {"U16", FRUGI_OTHER16}, {"I32", FRUGI_OTHER32},
-    {"U32", FRUGI_OTHER32},    {"I64", FRUGI_OTHER64}, {"U64", FRUGI_OTHER64},
+    {"F32", FGIO_F32},        {"F64", FGIO_F64},     {"F16", FGIO_F16},     {"BF16", FGIO_BF16},
+    {"U8", FGIO_U8},          {"I8", FGIO_OTHER8},   {"BOOL", FGIO_OTHER8}, {"F8_E4M3", FGIO_OTHER8},
+    {"F8_E5M2", FGIO_OTHER8}, {"I16", FGIO_OTHER16}, {"U16", FGIO_OTHER16}, {"I32", FGIO_OTHER32},
+    {"U32", FGIO_OTHER32},    {"I64", FGIO_OTHER64}, {"U64", FGIO_OTHER64},
 };
 
 enum { DTYPE_WORDS = sizeof dtype_words / sizeof *dtype_words };
 
 /* A tensor on its way in: the item and where its data says it ends. */
 typedef struct placed_item {
-    frugi_item item;
+    fgio_item item;
     uint64_t begin, end;
 } placed_item;
 
@@ -45,74 +45,74 @@ static uint64_t header_length(const unsigned char *bytes) {
     return length;
 }
 
-int frugi_safetensors_is(const unsigned char *bytes, size_t len) {
+int fgio_safetensors_is(const unsigned char *bytes, size_t len) {
     return len > LENGTH_BYTES && bytes[LENGTH_BYTES] == '{' && header_length(bytes) <= HEADER_MAX;
 }
 
-static int read_dtype(const json_t *entry, const char *name, frugi_item *item, frugi_why *why) {
+static int read_dtype(const json_t *entry, const char *name, fgio_item *item, fgio_why *why) {
     const char *word = json_string_value(json_object_get(entry, "dtype"));
     if (word == NULL)
-        return frugi_because(why, "tensor '%.80s' has no dtype", name);
+        return fgio_because(why, "tensor '%.80s' has no dtype", name);
     for (int i = 0; i < DTYPE_WORDS; i++) {
         if (strcmp(word, dtype_words[i].word) == 0) {
             item->dtype = dtype_words[i].dtype;
             return 0;
         }
     }
-    return frugi_because(why, "tensor '%.80s' has the unknown dtype '%.40s'", name, word);
+    return fgio_because(why, "tensor '%.80s' has the unknown dtype '%.40s'", name, word);
 }
 
-static int read_shape(const json_t *entry, const char *name, frugi_item *item, frugi_why *why) {
+static int read_shape(const json_t *entry, const char *name, fgio_item *item, fgio_why *why) {
     const json_t *shape = json_object_get(entry, "shape");
     if (!json_is_array(shape))
-        return frugi_because(why, "tensor '%.80s' has no shape", name);
+        return fgio_because(why, "tensor '%.80s' has no shape", name);
     if (json_array_size(shape) > FRUG_MAX_DIMS)
-        return frugi_because(why, "tensor '%.80s' has more than %d dimensions", name, FRUG_MAX_DIMS);
+        return fgio_because(why, "tensor '%.80s' has more than %d dimensions", name, FRUG_MAX_DIMS);
     item->ndim = (uint32_t)json_array_size(shape);
     for (uint32_t d = 0; d < item->ndim; d++) {
         const json_t *extent = json_array_get(shape, d);
         if (!json_is_integer(extent) || json_integer_value(extent) < 0)
-            return frugi_because(why, "tensor '%.80s' has a bad shape", name);
+            return fgio_because(why, "tensor '%.80s' has a bad shape", name);
         item->shape[d] = (uint64_t)json_integer_value(extent);
     }
-    return frugi_item_count(item, why);
+    return fgio_item_count(item, why);
 }
 
-static int read_place(const json_t *entry, const char *name, placed_item *placed, frugi_why *why) {
+static int read_place(const json_t *entry, const char *name, placed_item *placed, fgio_why *why) {
     const json_t *offsets = json_object_get(entry, "data_offsets");
     const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end) ||
         json_integer_value(begin) < 0 || json_integer_value(end) < json_integer_value(begin))
-        return frugi_because(why, "tensor '%.80s' has bad data_offsets", name);
+        return fgio_because(why, "tensor '%.80s' has bad data_offsets", name);
     placed->begin = (uint64_t)json_integer_value(begin);
     placed->end = (uint64_t)json_integer_value(end);
-    uint64_t need = placed->item.count * frugi_dtype_size(placed->item.dtype);
+    uint64_t need = placed->item.count * fgio_dtype_size(placed->item.dtype);
     if (placed->end - placed->begin != need)
-        return frugi_because(why, "tensor '%.80s' needs %" PRIu64 " bytes but is given %" PRIu64, name, need,
-                             placed->end - placed->begin);
+        return fgio_because(why, "tensor '%.80s' needs %" PRIu64 " bytes but is given %" PRIu64, name, need,
+                            placed->end - placed->begin);
     return 0;
 }
 
-static int read_entry(const json_t *entry, const char *name, placed_item *placed, frugi_why *why) {
+static int read_entry(const json_t *entry, const char *name, placed_item *placed, fgio_why *why) {
     if (!json_is_object(entry))
-        return frugi_because(why, "tensor '%.80s' is not described by an object", name);
+        return fgio_because(why, "tensor '%.80s' is not described by an object", name);
     if (json_object_size(entry) != 3)
-        return frugi_because(why, "tensor '%.80s' has keys beside dtype, shape and data_offsets", name);
+        return fgio_because(why, "tensor '%.80s' has keys beside dtype, shape and data_offsets", name);
     if (read_dtype(entry, name, &placed->item, why) != 0 || read_shape(entry, name, &placed->item, why) != 0 ||
         read_place(entry, name, placed, why) != 0)
         return -1;
     placed->item.name = strdup(name);
-    return placed->item.name == NULL ? frugi_because(why, "not enough memory") : 0;
+    return placed->item.name == NULL ? fgio_because(why, "not enough memory") : 0;
 }
 
-static int read_metadata(json_t *entry, frugi_safetensors *file, frugi_why *why) {
+static int read_metadata(json_t *entry, fgio_safetensors *file, fgio_why *why) {
     const char *key;
     json_t *value;
     if (!json_is_object(entry))
-        return frugi_because(why, METADATA_KEY " is not an object");
+        return fgio_because(why, METADATA_KEY " is not an object");
     json_object_foreach(entry, key, value) {
         if (!json_is_string(value))
-            return frugi_because(why, METADATA_KEY " holds '%.80s', which is not a string", key);
+            return fgio_because(why, METADATA_KEY " holds '%.80s', which is not a string", key);
     }
     file->metadata = json_incref(entry);
     return 0;
@@ -128,26 +128,26 @@ static int by_place(const void *a, const void *b) {
 }
 
 /* Sort the tensors by place and see that they tile the data, which begins at `first` of the file and has len bytes. */
-static int check_places(placed_item *placed, size_t count, uint64_t first, uint64_t len, frugi_why *why) {
+static int check_places(placed_item *placed, size_t count, uint64_t first, uint64_t len, fgio_why *why) {
     uint64_t at = 0;
     if (count > 1)
         qsort(placed, count, sizeof *placed, by_place);
     for (size_t i = 0; i < count; i++) {
         if (placed[i].begin != at)
-            return frugi_because(why, "the data of tensor '%.80s' %s", placed[i].item.name,
-                                 placed[i].begin < at ? "overlaps another's" : "leaves a hole before it");
+            return fgio_because(why, "the data of tensor '%.80s' %s", placed[i].item.name,
+                                placed[i].begin < at ? "overlaps another's" : "leaves a hole before it");
         if (placed[i].end > len)
-            return frugi_because(why, "the data of tensor '%.80s' ends outside the file", placed[i].item.name);
+            return fgio_because(why, "the data of tensor '%.80s' ends outside the file", placed[i].item.name);
         placed[i].item.place = first + at;
         at = placed[i].end;
     }
     if (at != len)
-        return frugi_because(why, "%" PRIu64 " bytes at the end belong to no tensor", len - at);
+        return fgio_because(why, "%" PRIu64 " bytes at the end belong to no tensor", len - at);
     return 0;
 }
 
 /* Fill placed[] from the header's entries; *count counts those whose names are to be freed. */
-static int read_entries(json_t *root, placed_item *placed, size_t *count, frugi_safetensors *file, frugi_why *why) {
+static int read_entries(json_t *root, placed_item *placed, size_t *count, fgio_safetensors *file, fgio_why *why) {
     const char *name;
     json_t *entry;
     json_object_foreach(root, name, entry) {
@@ -163,21 +163,21 @@ static int read_entries(json_t *root, placed_item *placed, size_t *count, frugi_
     return 0;
 }
 
-static int keep_items(const placed_item *placed, size_t count, frugi_safetensors *file, frugi_why *why) {
+static int keep_items(const placed_item *placed, size_t count, fgio_safetensors *file, fgio_why *why) {
     file->item = calloc(count + 1, sizeof *file->item);
     if (file->item == NULL)
-        return frugi_because(why, "not enough memory");
+        return fgio_because(why, "not enough memory");
     for (size_t i = 0; i < count; i++)
         file->item[i] = placed[i].item;
     file->count = count;
     return 0;
 }
 
-static int read_root(json_t *root, uint64_t first, uint64_t len, frugi_safetensors *file, frugi_why *why) {
+static int read_root(json_t *root, uint64_t first, uint64_t len, fgio_safetensors *file, fgio_why *why) {
     size_t count = 0;
     placed_item *placed = calloc(json_object_size(root) + 1, sizeof *placed);
     if (placed == NULL)
-        return frugi_because(why, "not enough memory");
+        return fgio_because(why, "not enough memory");
     int code = read_entries(root, placed, &count, file, why);
     if (code == 0)
         code = check_places(placed, count, first, len, why);
@@ -189,40 +189,40 @@ static int read_root(json_t *root, uint64_t first, uint64_t len, frugi_safetenso
     return code;
 }
 
-uint64_t frugi_safetensors_head_bytes(const unsigned char *bytes, size_t len, uint64_t file_len, frugi_why *why) {
+uint64_t fgio_safetensors_head_bytes(const unsigned char *bytes, size_t len, uint64_t file_len, fgio_why *why) {
     if (len < LENGTH_BYTES || file_len < LENGTH_BYTES) {
-        frugi_because(why, "is too short for a safetensors file");
+        fgio_because(why, "is too short for a safetensors file");
         return 0;
     }
     uint64_t header = header_length(bytes);
     if (header > HEADER_MAX) {
-        frugi_because(why,
-                      "is no safetensors file: its first 8 bytes would make a header of %" PRIu64
-                      " bytes, and the limit is 100 MB",
-                      header);
+        fgio_because(why,
+                     "is no safetensors file: its first 8 bytes would make a header of %" PRIu64
+                     " bytes, and the limit is 100 MB",
+                     header);
         return 0;
     }
     if (header > file_len - LENGTH_BYTES) {
-        frugi_because(why, "ends inside the safetensors header");
+        fgio_because(why, "ends inside the safetensors header");
         return 0;
     }
     return LENGTH_BYTES + header;
 }
 
-int frugi_safetensors_parse_head(const unsigned char *bytes, size_t len, uint64_t file_len, frugi_safetensors *file,
-                                 frugi_why *why) {
+int fgio_safetensors_parse_head(const unsigned char *bytes, size_t len, uint64_t file_len, fgio_safetensors *file,
+                                fgio_why *why) {
     json_error_t error;
-    frugi_safetensors parsed = {NULL, 0, NULL};
-    uint64_t head = frugi_safetensors_head_bytes(bytes, len, file_len, why);
+    fgio_safetensors parsed = {NULL, 0, NULL};
+    uint64_t head = fgio_safetensors_head_bytes(bytes, len, file_len, why);
     if (head == 0)
         return -1;
     if (head > len)
-        return frugi_because(why, "ends inside the safetensors header");
+        return fgio_because(why, "ends inside the safetensors header");
     json_t *root =
         json_loadb((const char *)bytes + LENGTH_BYTES, (size_t)head - LENGTH_BYTES, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL)
-        return frugi_because(why, "safetensors header: %s", error.text);
-    int code = !json_is_object(root) ? frugi_because(why, "the safetensors header is not a JSON object")
+        return fgio_because(why, "safetensors header: %s", error.text);
+    int code = !json_is_object(root) ? fgio_because(why, "the safetensors header is not a JSON object")
                                      : read_root(root, head, file_len - head, &parsed, why);
     json_decref(root);
     if (code != 0)
@@ -232,30 +232,30 @@ int frugi_safetensors_parse_head(const unsigned char *bytes, size_t len, uint64_
     return code;
 }
 
-int frugi_safetensors_parse(const unsigned char *bytes, size_t len, frugi_safetensors *file, frugi_why *why) {
-    if (frugi_safetensors_parse_head(bytes, len, len, file, why) != 0)
+int fgio_safetensors_parse(const unsigned char *bytes, size_t len, fgio_safetensors *file, fgio_why *why) {
+    if (fgio_safetensors_parse_head(bytes, len, len, file, why) != 0)
         return -1;
     for (size_t i = 0; i < file->count; i++)
         file->item[i].data = bytes + file->item[i].place;
     return 0;
 }
 
-void frugi_safetensors_free(frugi_safetensors *file) {
+void fgio_safetensors_free(fgio_safetensors *file) {
     for (size_t i = 0; i < file->count; i++)
         free(file->item[i].name);
     free(file->item);
     json_decref(file->metadata);
-    *file = (frugi_safetensors){NULL, 0, NULL};
+    *file = (fgio_safetensors){NULL, 0, NULL};
 }
 
-const frugi_item *frugi_safetensors_find(const frugi_safetensors *file, const char *name) {
+const fgio_item *fgio_safetensors_find(const fgio_safetensors *file, const char *name) {
     for (size_t i = 0; i < file->count; i++)
         if (strcmp(file->item[i].name, name) == 0)
             return &file->item[i];
     return NULL;
 }
 
-static json_t *entry_json(const frugi_item *item, uint64_t begin, uint64_t end) {
+static json_t *entry_json(const fgio_item *item, uint64_t begin, uint64_t end) {
     const char *word = NULL;
     for (int i = 0; i < DTYPE_WORDS && word == NULL; i++)
         if (dtype_words[i].dtype == item->dtype)
@@ -268,34 +268,33 @@ static json_t *entry_json(const frugi_item *item, uint64_t begin, uint64_t end) 
 }
 
 /* The JSON text behind its length, filled up with spaces to a multiple of eight. */
-static int frame_header(const char *text, frugi_bytes *header, frugi_why *why) {
+static int frame_header(const char *text, fgio_bytes *header, fgio_why *why) {
     size_t length = strlen(text), padded = (length + 7) / 8 * 8;
     if (padded > HEADER_MAX)
-        return frugi_because(why, "the safetensors header would be larger than 100 MB");
+        return fgio_because(why, "the safetensors header would be larger than 100 MB");
     unsigned char *data = malloc(LENGTH_BYTES + padded);
     if (data == NULL)
-        return frugi_because(why, "not enough memory");
+        return fgio_because(why, "not enough memory");
     for (unsigned i = 0; i < LENGTH_BYTES; i++)
         data[i] = (unsigned char)((uint64_t)padded >> 8 * i);
     memcpy(data + LENGTH_BYTES, text, length);
     memset(data + LENGTH_BYTES + length, ' ', padded - length);
-    *header = (frugi_bytes){data, LENGTH_BYTES + padded};
+    *header = (fgio_bytes){data, LENGTH_BYTES + padded};
     return 0;
 }
 
-int frugi_safetensors_header(const frugi_item *item, size_t count, json_t *metadata, frugi_bytes *header,
-                             frugi_why *why) {
+int fgio_safetensors_header(const fgio_item *item, size_t count, json_t *metadata, fgio_bytes *header, fgio_why *why) {
     json_t *root = json_object();
     uint64_t at = 0;
     int bad = metadata != NULL && json_object_set(root, METADATA_KEY, metadata) != 0;
     for (size_t i = 0; i < count && !bad; i++) {
-        uint64_t end = at + item[i].count * frugi_dtype_size(item[i].dtype);
+        uint64_t end = at + item[i].count * fgio_dtype_size(item[i].dtype);
         bad = json_object_set_new(root, item[i].name, entry_json(&item[i], at, end)) != 0;
         at = end;
     }
     char *text = bad ? NULL : json_dumps(root, JSON_COMPACT);
     json_decref(root);
-    int code = text == NULL ? frugi_because(why, "a tensor name is not UTF-8, or memory ran out")
+    int code = text == NULL ? fgio_because(why, "a tensor name is not UTF-8, or memory ran out")
                             : frame_header(text, header, why);
     free(text);
     return code;

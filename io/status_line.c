@@ -1,6 +1,6 @@
 /*
- * status_line.c - the line that is redrawn. It lives on stderr, so that stdout holds nothing but results, and it is never
- * wider than the terminal: a line that wraps cannot be taken back with a carriage return.
+ * status_line.c - the line that is redrawn. It lives on stderr, so that stdout holds nothing but results, and it is
+ * never wider than the terminal: a line that wraps cannot be taken back with a carriage return.
  */
 #include "io/status_line.h"
 
@@ -21,17 +21,17 @@ enum { WIDTH_UNKNOWN = 80 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* errors come from any worker's thread */
 static int drawn;
 
-int frugi_show_terminal(void) {
+int fgio_show_terminal(void) {
     const char *term = getenv("TERM");
     return isatty(STDERR_FILENO) && term != NULL && strcmp(term, "dumb") != 0;
 }
 
-size_t frugi_show_width(void) {
+size_t fgio_show_width(void) {
     struct winsize size;
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : WIDTH_UNKNOWN;
 }
 
-void frugi_show_clear(void) {
+void fgio_show_clear(void) {
     pthread_mutex_lock(&lock);
     if (drawn)
         fputs(CLEAR, stderr);
@@ -39,24 +39,24 @@ void frugi_show_clear(void) {
     pthread_mutex_unlock(&lock);
 }
 
-void frugi_show_bar(const char *line) {
+void fgio_show_bar(const char *line) {
     pthread_mutex_lock(&lock);
     fprintf(stderr, "%s%s", CLEAR, line); /* stderr is not buffered, so the line goes out in one piece */
     drawn = 1;
     pthread_mutex_unlock(&lock);
 }
 
-void frugi_show_line(const char *format, ...) {
+void fgio_show_line(const char *format, ...) {
     char line[2048];
     va_list list;
     va_start(list, format);
     vsnprintf(line, sizeof line, format, list);
     va_end(list);
-    frugi_show_clear();
+    fgio_show_clear();
     fprintf(stderr, "%s\n", line);
 }
 
-const char *frugi_count_text(uint64_t count, char *dst, size_t cap) {
+const char *fgio_count_text(uint64_t count, char *dst, size_t cap) {
     char digits[24];
     size_t length = (size_t)snprintf(digits, sizeof digits, "%" PRIu64, count), at = 0;
     for (size_t i = 0; i < length && at + 2 < cap; i++) {
@@ -68,7 +68,7 @@ const char *frugi_count_text(uint64_t count, char *dst, size_t cap) {
     return dst;
 }
 
-const char *frugi_clock_text(double seconds, char *dst, size_t cap) {
+const char *fgio_clock_text(double seconds, char *dst, size_t cap) {
     if (!(seconds >= 0 && seconds < 1e9)) {
         snprintf(dst, cap, "?");
         return dst;
@@ -81,7 +81,7 @@ const char *frugi_clock_text(double seconds, char *dst, size_t cap) {
     return dst;
 }
 
-const char *frugi_ratio_text(double before, double now, char *dst, size_t cap) {
+const char *fgio_ratio_text(double before, double now, char *dst, size_t cap) {
     if (now <= before / 1.05)
         snprintf(dst, cap, "%.1f times less", before / now);
     else if (now >= before * 1.05)

@@ -27,7 +27,7 @@ enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 enum { EVENT_WALL_TIME = 1, EVENT_STEP = 2, EVENT_FILE_VERSION = 3, EVENT_SUMMARY = 5, EVENT_SESSION_LOG = 7 };
 enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_SIMPLE = 2, SESSION_STATUS = 1, SESSION_START = 1 };
 
-struct frugi_events {
+struct fgio_events {
     char path[PATH_MAX];
     int fd;
 };
@@ -89,11 +89,11 @@ static message new_event(uint64_t step) {
 }
 
 static uint32_t masked_sum(const void *bytes, size_t len) {
-    uint32_t sum = frugi_checksum(0, bytes, len);
+    uint32_t sum = fgio_checksum(0, bytes, len);
     return (sum >> 15 | sum << 17) + 0xa282ead8u;
 }
 
-static int put_record(frugi_events *events, const message *m) {
+static int put_record(fgio_events *events, const message *m) {
     unsigned char record[MESSAGE_MAX + FRAME_BYTES];
     message frame = {.len = 0};
     put_low_first(&frame, m->len, 8);
@@ -108,14 +108,14 @@ static int put_record(frugi_events *events, const message *m) {
     off_t before = lseek(events->fd, 0, SEEK_END);
     ssize_t put = write(events->fd, record, len);
     if (put == (ssize_t)len)
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     int cause = put < 0 ? errno : ENOSPC;
     if (put > 0 && (before < 0 || ftruncate(events->fd, before) != 0)) /* half a record would hide all that follow */
-        return frugi_error("%s: ends in half a record: %s", events->path, strerror(cause));
-    return frugi_error("%s: cannot write: %s", events->path, strerror(cause));
+        return fgio_error("%s: ends in half a record: %s", events->path, strerror(cause));
+    return fgio_error("%s: cannot write: %s", events->path, strerror(cause));
 }
 
-static int open_new(const char *directory, frugi_events *events) {
+static int open_new(const char *directory, fgio_events *events) {
     char host[64] = "";
     if (gethostname(host, sizeof host - 1) != 0 || *host == '\0' || strchr(host, '/') != NULL)
         strcpy(host, "localhost");
@@ -123,49 +123,49 @@ static int open_new(const char *directory, frugi_events *events) {
         int length = snprintf(events->path, sizeof events->path, "%s/events.out.tfevents.%010lld.%s.%ld.%u", directory,
                               (long long)time(NULL), host, (long)getpid(), number);
         if (length < 0 || (size_t)length >= sizeof events->path)
-            return frugi_error("%s: the name is too long", directory);
+            return fgio_error("%s: the name is too long", directory);
         events->fd = open(events->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
         if (events->fd >= 0)
-            return FRUGI_EXIT_OK;
+            return FGIO_EXIT_OK;
         if (errno != EEXIST)
             break;
     }
-    return frugi_error("%s: cannot write: %s", events->path, strerror(errno));
+    return fgio_error("%s: cannot write: %s", events->path, strerror(errno));
 }
 
 /* What every file begins with: the version of the format, and from which step on it counts. */
-static int put_opening(frugi_events *events, uint64_t step) {
+static int put_opening(fgio_events *events, uint64_t step) {
     static const char version[] = "brain.Event:2";
     static const unsigned char start[] = {SESSION_STATUS << 3 | WIRE_VARINT, SESSION_START};
     message m = new_event(0);
     put_field(&m, EVENT_FILE_VERSION, version, sizeof version - 1);
     int code = put_record(events, &m);
-    if (code != FRUGI_EXIT_OK || step == 0)
+    if (code != FGIO_EXIT_OK || step == 0)
         return code;
     m = new_event(step + 1);
     put_field(&m, EVENT_SESSION_LOG, start, sizeof start);
     return put_record(events, &m);
 }
 
-int frugi_events_open(const char *directory, uint64_t step, frugi_events **events) {
-    int code = frugi_folder_make(directory);
-    if (code != FRUGI_EXIT_OK)
+int fgio_events_open(const char *directory, uint64_t step, fgio_events **events) {
+    int code = fgio_folder_make(directory);
+    if (code != FGIO_EXIT_OK)
         return code;
-    frugi_events *made = calloc(1, sizeof *made);
+    fgio_events *made = calloc(1, sizeof *made);
     if (made == NULL)
-        return frugi_error("%s: out of memory", directory);
+        return fgio_error("%s: out of memory", directory);
     made->fd = -1;
     code = open_new(directory, made);
-    if (code == FRUGI_EXIT_OK)
+    if (code == FGIO_EXIT_OK)
         code = put_opening(made, step);
-    if (code == FRUGI_EXIT_OK)
+    if (code == FGIO_EXIT_OK)
         *events = made;
     else
-        frugi_events_close(made);
+        fgio_events_close(made);
     return code;
 }
 
-int frugi_events_scalar(frugi_events *events, const char *tag, uint64_t step, double value) {
+int fgio_events_scalar(fgio_events *events, const char *tag, uint64_t step, double value) {
     message number = {.len = 0}, summary = {.len = 0}, event = new_event(step);
     float simple = (float)value;
     uint32_t bits;
@@ -178,7 +178,7 @@ int frugi_events_scalar(frugi_events *events, const char *tag, uint64_t step, do
     return put_record(events, &event);
 }
 
-void frugi_events_close(frugi_events *events) {
+void fgio_events_close(fgio_events *events) {
     if (events == NULL)
         return;
     if (events->fd >= 0)

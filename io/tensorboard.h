@@ -2,26 +2,26 @@
  * tensorboard.h - TensorBoard's event files: numbers with a name and a step.
  *
  * Every run, and every part of a run that was resumed, has a file of its own in the directory; TensorBoard shows them
- * as one. Every function that can fail says why on stderr and returns FRUGI_EXIT_FAIL.
+ * as one. Every function that can fail says why on stderr and returns FGIO_EXIT_FAIL.
  */
-#ifndef FRUGI_TENSORBOARD_H
-#define FRUGI_TENSORBOARD_H
+#ifndef FGIO_TENSORBOARD_H
+#define FGIO_TENSORBOARD_H
 
 #include <stdint.h>
 
-typedef struct frugi_events frugi_events;
+typedef struct fgio_events fgio_events;
 
 /**
  * Start a file in a directory, which is made if it is not there.
  *
  *   step   the run goes on after it; what older files say of later steps is no longer shown. 0: a new run
  */
-int frugi_events_open(const char *directory, uint64_t step, frugi_events **events);
+int fgio_events_open(const char *directory, uint64_t step, fgio_events **events);
 
 /** Record a number. A record is in the file when this returns, whole or (after a power cut) not at all. */
-int frugi_events_scalar(frugi_events *events, const char *tag, uint64_t step, double value);
+int fgio_events_scalar(fgio_events *events, const char *tag, uint64_t step, double value);
 
 /** Close the file; NULL is fine. */
-void frugi_events_close(frugi_events *events);
+void fgio_events_close(fgio_events *events);
 
 #endif

@@ -19,7 +19,7 @@ static const uint64_t dictionary_max = UINT64_C(256) << 20;
 
 /* What is being filled. */
 typedef struct sink {
-    frugi_why *why;
+    fgio_why *why;
     unsigned char *data;
     size_t len, cap;
     uint64_t limit;
@@ -29,8 +29,8 @@ typedef struct sink {
  */
 static int widen(sink *to) {
     if (to->len > to->limit)
-        return frugi_because(to->why, "unpacks to more than %llu bytes, the most that is allowed here",
-                             (unsigned long long)to->limit);
+        return fgio_because(to->why, "unpacks to more than %llu bytes, the most that is allowed here",
+                            (unsigned long long)to->limit);
     if (to->len < to->cap)
         return 0;
     uint64_t most = to->limit < SIZE_MAX ? to->limit + 1 : SIZE_MAX;
@@ -38,7 +38,7 @@ static int widen(sink *to) {
     size_t cap = (size_t)(wanted < most ? wanted : most);
     unsigned char *grown = realloc(to->data, cap);
     if (grown == NULL)
-        return frugi_because(to->why, "not enough memory to unpack it (over %zu bytes)", to->len);
+        return fgio_because(to->why, "not enough memory to unpack it (over %zu bytes)", to->len);
     to->data = grown;
     to->cap = cap;
     return 0;
@@ -46,14 +46,14 @@ static int widen(sink *to) {
 
 static int gzip_error(const sink *to, const z_stream *z, size_t offset, int code) {
     if (code == Z_MEM_ERROR)
-        return frugi_because(to->why, "not enough memory to unpack it");
+        return fgio_because(to->why, "not enough memory to unpack it");
     if (code == Z_OK || code == Z_BUF_ERROR)
-        return frugi_because(to->why, "byte %zu: the gzip data ends too early", offset);
-    return frugi_because(to->why, "byte %zu: expected gzip data (%s)", offset, z->msg ? z->msg : "damaged");
+        return fgio_because(to->why, "byte %zu: the gzip data ends too early", offset);
+    return fgio_because(to->why, "byte %zu: expected gzip data (%s)", offset, z->msg ? z->msg : "damaged");
 }
 
 /* zlib counts in 32 bits, so the input is handed over in pieces. */
-static int run_gzip(z_stream *z, const frugi_bytes *packed, sink *to) {
+static int run_gzip(z_stream *z, const fgio_bytes *packed, sink *to) {
     size_t given = 0;
     for (;;) {
         if (z->avail_in == 0) {
@@ -82,33 +82,33 @@ static int run_gzip(z_stream *z, const frugi_bytes *packed, sink *to) {
     }
 }
 
-static int unpack_gzip(const frugi_bytes *packed, sink *to) {
+static int unpack_gzip(const fgio_bytes *packed, sink *to) {
     z_stream z = {0};
     if (inflateInit2(&z, 15 + 16) != Z_OK)
-        return frugi_because(to->why, "not enough memory to unpack it");
+        return fgio_because(to->why, "not enough memory to unpack it");
     int code = run_gzip(&z, packed, to);
     inflateEnd(&z);
     return code;
 }
 
-static int xz_error(const sink *to, const frugi_bytes *packed, const lzma_stream *z, lzma_ret code) {
+static int xz_error(const sink *to, const fgio_bytes *packed, const lzma_stream *z, lzma_ret code) {
     size_t offset = packed->len - z->avail_in;
     switch (code) {
-    case LZMA_MEM_ERROR: return frugi_because(to->why, "not enough memory to unpack it");
+    case LZMA_MEM_ERROR: return fgio_because(to->why, "not enough memory to unpack it");
     case LZMA_MEMLIMIT_ERROR:
-        return frugi_because(to->why, "byte %zu: its dictionary wants more than %llu bytes of memory", offset,
-                             (unsigned long long)dictionary_max);
-    case LZMA_OPTIONS_ERROR: return frugi_because(to->why, "byte %zu: uses an unknown xz filter", offset);
-    case LZMA_BUF_ERROR: return frugi_because(to->why, "byte %zu: the xz data ends too early", offset);
-    case LZMA_FORMAT_ERROR: return frugi_because(to->why, "byte %zu: expected the start of an xz file", offset);
-    default: return frugi_because(to->why, "byte %zu: expected xz data, found damage", offset);
+        return fgio_because(to->why, "byte %zu: its dictionary wants more than %llu bytes of memory", offset,
+                            (unsigned long long)dictionary_max);
+    case LZMA_OPTIONS_ERROR: return fgio_because(to->why, "byte %zu: uses an unknown xz filter", offset);
+    case LZMA_BUF_ERROR: return fgio_because(to->why, "byte %zu: the xz data ends too early", offset);
+    case LZMA_FORMAT_ERROR: return fgio_because(to->why, "byte %zu: expected the start of an xz file", offset);
+    default: return fgio_because(to->why, "byte %zu: expected xz data, found damage", offset);
     }
 }
 
-static int unpack_xz(const frugi_bytes *packed, sink *to) {
+static int unpack_xz(const fgio_bytes *packed, sink *to) {
     lzma_stream z = LZMA_STREAM_INIT;
     if (lzma_stream_decoder(&z, dictionary_max, LZMA_CONCATENATED) != LZMA_OK)
-        return frugi_because(to->why, "not enough memory to unpack it");
+        return fgio_because(to->why, "not enough memory to unpack it");
     z.next_in = packed->data;
     z.avail_in = packed->len;
     lzma_ret code = LZMA_OK;
@@ -125,26 +125,26 @@ static int unpack_xz(const frugi_bytes *packed, sink *to) {
     return status;
 }
 
-static int copy_plain(const frugi_bytes *packed, sink *to) {
+static int copy_plain(const fgio_bytes *packed, sink *to) {
     if (packed->len > to->limit)
-        return frugi_because(to->why, "has %zu bytes, more than the %llu that are allowed here", packed->len,
-                             (unsigned long long)to->limit);
+        return fgio_because(to->why, "has %zu bytes, more than the %llu that are allowed here", packed->len,
+                            (unsigned long long)to->limit);
     to->data = malloc(packed->len + 1);
     if (to->data == NULL)
-        return frugi_because(to->why, "not enough memory");
+        return fgio_because(to->why, "not enough memory");
     if (packed->len > 0)
         memcpy(to->data, packed->data, packed->len);
     to->len = packed->len;
     return 0;
 }
 
-int frugi_unpack(frugi_packing packing, const frugi_bytes *packed, uint64_t limit, frugi_bytes *bytes, frugi_why *why) {
+int fgio_unpack(fgio_packing packing, const fgio_bytes *packed, uint64_t limit, fgio_bytes *bytes, fgio_why *why) {
     sink to = {.why = why, .limit = limit};
-    int status = packing == FRUGI_GZIP ? unpack_gzip(packed, &to)
-                 : packing == FRUGI_XZ ? unpack_xz(packed, &to)
-                                       : copy_plain(packed, &to);
+    int status = packing == FGIO_GZIP ? unpack_gzip(packed, &to)
+                 : packing == FGIO_XZ ? unpack_xz(packed, &to)
+                                      : copy_plain(packed, &to);
     if (status == 0)
-        *bytes = (frugi_bytes){to.data, to.len};
+        *bytes = (fgio_bytes){to.data, to.len};
     else
         free(to.data);
     return status;
@@ -155,34 +155,34 @@ static int ends_with(const char *text, const char *end) {
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-frugi_packing frugi_packing_of(const char *path) {
-    return ends_with(path, ".gz") ? FRUGI_GZIP : ends_with(path, ".xz") ? FRUGI_XZ : FRUGI_PLAIN;
+fgio_packing fgio_packing_of(const char *path) {
+    return ends_with(path, ".gz") ? FGIO_GZIP : ends_with(path, ".xz") ? FGIO_XZ : FGIO_PLAIN;
 }
 
-int frugi_unpack_file(const char *path, uint64_t limit, frugi_bytes *bytes) {
-    frugi_bytes packed;
-    frugi_why why;
-    frugi_packing packing = frugi_packing_of(path);
-    if (frugi_file_read(path, &packed) != FRUGI_EXIT_OK)
-        return FRUGI_EXIT_FAIL;
-    if (packing == FRUGI_PLAIN && packed.len <= limit) { /* no second copy */
+int fgio_unpack_file(const char *path, uint64_t limit, fgio_bytes *bytes) {
+    fgio_bytes packed;
+    fgio_why why;
+    fgio_packing packing = fgio_packing_of(path);
+    if (fgio_file_read(path, &packed) != FGIO_EXIT_OK)
+        return FGIO_EXIT_FAIL;
+    if (packing == FGIO_PLAIN && packed.len <= limit) { /* no second copy */
         *bytes = packed;
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     }
-    frugi_meter *meter = frugi_meter_begin(0, "unpacking %s", path);
-    int bad = frugi_unpack(packing, &packed, limit, bytes, &why);
-    frugi_meter_end(meter);
-    frugi_bytes_free(&packed);
-    return bad ? frugi_error("%s: %s", path, why.text) : FRUGI_EXIT_OK;
+    fgio_meter *meter = fgio_meter_begin(0, "unpacking %s", path);
+    int bad = fgio_unpack(packing, &packed, limit, bytes, &why);
+    fgio_meter_end(meter);
+    fgio_bytes_free(&packed);
+    return bad ? fgio_error("%s: %s", path, why.text) : FGIO_EXIT_OK;
 }
 
-char *frugi_unpack_find(const char *dir, const char *name) {
+char *fgio_unpack_find(const char *dir, const char *name) {
     static const char *const ends[] = {"", ".xz", ".gz"};
     size_t cap = strlen(dir) + strlen(name) + 5;
     char *path = malloc(cap);
     for (size_t i = 0; path != NULL && i < sizeof ends / sizeof *ends; i++) {
         snprintf(path, cap, "%s/%s%s", dir, name, ends[i]);
-        if (frugi_file_exists(path))
+        if (fgio_file_exists(path))
             return path;
     }
     free(path);

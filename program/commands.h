@@ -1,43 +1,43 @@
 /* commands.h - every command of the program, one const struct per file. */
-#ifndef FRUGI_COMMANDS_H
-#define FRUGI_COMMANDS_H
+#ifndef FGP_COMMANDS_H
+#define FGP_COMMANDS_H
 
 #include "program/args/args.h"
 
 #include <stdio.h>
 
-extern const frugi_command frugi_command_train;      /* cmd_train.c */
-extern const frugi_command frugi_command_finetune;   /* cmd_finetune.c */
-extern const frugi_command frugi_command_eval;       /* cmd_eval.c */
-extern const frugi_command frugi_command_sample;     /* cmd_sample.c */
-extern const frugi_command frugi_command_tokens;     /* cmd_tokens.c */
-extern const frugi_command frugi_command_bench;      /* cmd_bench.c */
-extern const frugi_command frugi_command_compare;    /* cmd_compare.c */
-extern const frugi_command frugi_command_demo;       /* cmd_demo.c */
-extern const frugi_command frugi_command_inspect;    /* cmd_inspect.c */
-extern const frugi_command frugi_command_compress;   /* cmd_compress.c */
-extern const frugi_command frugi_command_decompress; /* cmd_decompress.c */
-extern const frugi_command frugi_command_plan;       /* cmd_plan.c */
-extern const frugi_command frugi_command_report;     /* cmd_report.c */
-extern const frugi_command frugi_command_help;       /* cmd_help.c */
-extern const frugi_command frugi_command_man;        /* cmd_man.c */
+extern const fgp_command fgp_command_train;      /* cmd_train.c */
+extern const fgp_command fgp_command_finetune;   /* cmd_finetune.c */
+extern const fgp_command fgp_command_eval;       /* cmd_eval.c */
+extern const fgp_command fgp_command_sample;     /* cmd_sample.c */
+extern const fgp_command fgp_command_tokens;     /* cmd_tokens.c */
+extern const fgp_command fgp_command_bench;      /* cmd_bench.c */
+extern const fgp_command fgp_command_compare;    /* cmd_compare.c */
+extern const fgp_command fgp_command_demo;       /* cmd_demo.c */
+extern const fgp_command fgp_command_inspect;    /* cmd_inspect.c */
+extern const fgp_command fgp_command_compress;   /* cmd_compress.c */
+extern const fgp_command fgp_command_decompress; /* cmd_decompress.c */
+extern const fgp_command fgp_command_plan;       /* cmd_plan.c */
+extern const fgp_command fgp_command_report;     /* cmd_report.c */
+extern const fgp_command fgp_command_help;       /* cmd_help.c */
+extern const fgp_command fgp_command_man;        /* cmd_man.c */
 
 /** What main() does. Returns the exit status. */
-int frugi_program(int argc, char **argv);
+int fgp_program(int argc, char **argv);
 
 /** The i-th command in the order of the help, or NULL past the end. */
-const frugi_command *frugi_command_at(size_t i);
+const fgp_command *fgp_command_at(size_t i);
 
 /** The command of that name, or NULL. */
-const frugi_command *frugi_command_find(const char *name);
+const fgp_command *fgp_command_find(const char *name);
 
-/** Say that there is no such command, and which one is near. Returns FRUGI_EXIT_USAGE. */
-int frugi_unknown_command(const char *name);
+/** Say that there is no such command, and which one is near. Returns FGIO_EXIT_USAGE. */
+int fgp_unknown_command(const char *name);
 
 /** Print what --help of a command prints, on stdout. */
-void frugi_help_command(const frugi_command *command);
+void fgp_help_command(const fgp_command *command);
 
 /** Print what frugrad --help prints. */
-void frugi_help_program(FILE *to);
+void fgp_help_program(FILE *to);
 
 #endif

@@ -3,7 +3,7 @@
 #include "program/system/mpi_launch.h"
 
 int main(int argc, char **argv) {
-    frugi_launch_limited(argv);
-    int code = frugi_launch(argv);
-    return code == FRUGI_EXIT_OK ? frugi_program(argc, argv) : code;
+    fgp_launch_limited(argv);
+    int code = fgp_launch(argv);
+    return code == FGIO_EXIT_OK ? fgp_program(argc, argv) : code;
 }

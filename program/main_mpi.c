@@ -35,27 +35,27 @@ int main(int argc, char **argv) {
     frug_comm *comm = NULL;
     /* What MPI offers less than that is enough: buckets are then exchanged as they are handed over. */
     if (MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS)
-        return frugi_error("MPI does not start");
+        return fgio_error("MPI does not start");
     if (frug_comm_mpi(MPI_COMM_WORLD, &comm) != FRUG_OK) {
-        frugi_library_error("workers");
-        MPI_Abort(MPI_COMM_WORLD, FRUGI_EXIT_FAIL);
+        fgio_library_error("workers");
+        MPI_Abort(MPI_COMM_WORLD, FGIO_EXIT_FAIL);
     }
-    int code = FRUGI_EXIT_OK;
+    int code = FGIO_EXIT_OK;
     if (frug_comm_rank(comm) != 0 && !freopen("/dev/null", "w", stdout))
-        code = frugi_error("cannot open /dev/null");
-    frugi_team_join(comm);
+        code = fgio_error("cannot open /dev/null");
+    fgt_team_join(comm);
     if (frug_comm_rank(comm) != 0) {
-        frugi_meter_off();
-        frugi_say_hold(); /* a command line that is wrong is wrong for all: the first says so */
+        fgio_meter_off();
+        fgio_say_hold(); /* a command line that is wrong is wrong for all: the first says so */
     }
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_program(argc, argv);
-    if (code != FRUGI_EXIT_OK && code != FRUGI_EXIT_STOPPED) {
+    if (code == FGIO_EXIT_OK)
+        code = fgp_program(argc, argv);
+    if (code != FGIO_EXIT_OK && code != FGP_EXIT_STOPPED) {
         int all = wait_for_others();
-        frugi_say_release(!all || code != FRUGI_EXIT_USAGE);
+        fgio_say_release(!all || code != FGIO_EXIT_USAGE);
         MPI_Abort(MPI_COMM_WORLD, code); /* others may wait for this process, and messages may be under way */
     }
-    frugi_say_release(1);
+    fgio_say_release(1);
     frug_comm_destroy(comm);
     MPI_Finalize();
     return code;

@@ -13,40 +13,40 @@
 #include <string.h>
 
 static int run(int argc, char **argv) {
-    frugi_args args;
+    fgp_args args;
     int want_help = 0;
     if (argc < 2) { /* a list for people; what it means to a script is that a word is missing */
-        frugi_help_program(stderr);
-        return FRUGI_EXIT_USAGE;
+        fgp_help_program(stderr);
+        return FGIO_EXIT_USAGE;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-        frugi_help_program(stdout);
-        return FRUGI_EXIT_OK;
+        fgp_help_program(stdout);
+        return FGIO_EXIT_OK;
     }
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0 || strcmp(argv[1], "version") == 0) {
         printf("frugrad %s\n", frug_version());
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     }
-    const frugi_command *command = frugi_command_find(argv[1]);
+    const fgp_command *command = fgp_command_find(argv[1]);
     if (command == NULL)
-        return frugi_unknown_command(argv[1]);
-    int code = frugi_args_parse(command, argc - 2, argv + 2, &args, &want_help);
-    if (code == FRUGI_EXIT_OK && want_help) {
-        frugi_help_command(command);
-        return FRUGI_EXIT_OK;
+        return fgp_unknown_command(argv[1]);
+    int code = fgp_args_parse(command, argc - 2, argv + 2, &args, &want_help);
+    if (code == FGIO_EXIT_OK && want_help) {
+        fgp_help_command(command);
+        return FGIO_EXIT_OK;
     }
-    if (code == FRUGI_EXIT_OK)
+    if (code == FGIO_EXIT_OK)
         code = command->run(&args);
-    if (code == FRUGI_EXIT_USAGE && !frugi_hinted())
-        frugi_hint("see frugrad %s --help", command->name);
+    if (code == FGIO_EXIT_USAGE && !fgio_hinted())
+        fgio_hint("see frugrad %s --help", command->name);
     return code;
 }
 
-int frugi_program(int argc, char **argv) {
-    frugi_files_start();
+int fgp_program(int argc, char **argv) {
+    fgio_files_start();
     int code = run(argc, argv);
     errno = 0;
-    if ((fflush(stdout) != 0 || ferror(stdout)) && code == FRUGI_EXIT_OK)
-        code = frugi_error("standard output: %s", errno != 0 ? strerror(errno) : "write failed");
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == FGIO_EXIT_OK)
+        code = fgio_error("standard output: %s", errno != 0 ? strerror(errno) : "write failed");
     return code;
 }

@@ -57,7 +57,7 @@ def table(head, items):
 
 def main():
     print(f"/* Made by tools/make_unicode.py from Unicode {unicodedata.unidata_version}; do not edit. */")
-    table("static const unicode_range ranges[]", (f"{{0x{a:x}, 0x{b:x}, FRUGI_CHAR_{k}}}" for a, b, k in ranges()))
+    table("static const unicode_range ranges[]", (f"{{0x{a:x}, 0x{b:x}, FGT_CHAR_{k}}}" for a, b, k in ranges()))
     folds = [(point, parts) for point in range(LAST) if (parts := fold(point)) is not None]
     pool, starts = [], []
     for _, parts in folds:

@@ -252,7 +252,7 @@ def mix(x):
 
 
 def mask(window, index, mark, vocab, seed=1):
-    """What frugi_mask() of trainer/data/text_source.c makes of a window of the validation split, and the places it asks for."""
+    """What fgt_mask() of trainer/data/text_source.c makes of a window of the validation split, and the places it asks for."""
     key = mix(mix(mix(seed) ^ (5 | 1 << 8)) ^ index)
     asked = [t for t in range(1, len(window) + 1) if (mix(key + 1 + t) >> 40) * 2.0 ** -24 < 0.15000000596046448]
     asked = asked or [1 + mix(key) % len(window)]

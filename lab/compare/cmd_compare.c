@@ -1,7 +1,7 @@
 /*
- * cmd_compare.c - `frugrad compare`: many runs of `frugrad train` or `frugrad finetune`, method by method and task by task,
- * each method with its own search of the learning rate, and a table of what came out. It can be stopped at any time and
- * goes on where it was.
+ * cmd_compare.c - `frugrad compare`: many runs of `frugrad train` or `frugrad finetune`, method by method and task by
+ * task, each method with its own search of the learning rate, and a table of what came out. It can be stopped at any
+ * time and goes on where it was.
  */
 #include "lab/compare/compare.h"
 
@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const frugi_opt options[] = {
+static const fgp_opt options[] = {
     {"suite", 0, "NAME", "paper",
      "what to compare: paper (the published methods), ablation (FruGrad without its parts), sparsity (50 to 99.9 % "
      "held back), structured (rows, channels, heads, tiles), scaling (1 to 8 workers), momentum (where it lives), "
@@ -58,7 +58,7 @@ static bool listed(const char *list, const char *id) {
 }
 
 /* Refuse words of a list that no id is like. */
-static int check_list(const char *option, const char *list, const char *const *ids, const frugi_suite *s) {
+static int check_list(const char *option, const char *list, const char *const *ids, const fgl_suite *s) {
     char word[64];
     for (const char *p = list; p != NULL; p = strchr(p, ',')) {
         p += *p == ',';
@@ -69,201 +69,201 @@ static int check_list(const char *option, const char *list, const char *const *i
             known |= strcmp(ids[i], word) == 0;
         if (known)
             continue;
-        frugi_usage_error("compare: --%s: suite %s of size %s has no '%s'", option, s->name, s->size, word);
-        frugi_hint_words(word, ids);
-        return FRUGI_EXIT_USAGE;
+        fgio_usage_error("compare: --%s: suite %s of size %s has no '%s'", option, s->name, s->size, word);
+        fgio_hint_words(word, ids);
+        return FGIO_EXIT_USAGE;
     }
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-static int keep_tasks(frugi_suite *s, const char *list) {
-    const char *ids[FRUGI_TASKS_MOST + 1] = {NULL};
+static int keep_tasks(fgl_suite *s, const char *list) {
+    const char *ids[FGL_TASKS_MOST + 1] = {NULL};
     size_t kept = 0;
     for (size_t i = 0; i < s->tasks; i++)
         ids[i] = s->task[i].id;
-    int code = list == NULL ? FRUGI_EXIT_OK : check_list("tasks", list, ids, s);
-    for (size_t i = 0; i < s->tasks && code == FRUGI_EXIT_OK; i++)
+    int code = list == NULL ? FGIO_EXIT_OK : check_list("tasks", list, ids, s);
+    for (size_t i = 0; i < s->tasks && code == FGIO_EXIT_OK; i++)
         if (list == NULL || listed(list, s->task[i].id))
             s->task[kept++] = s->task[i];
     s->tasks = kept;
     return code;
 }
 
-static int keep_methods(frugi_suite *s, const char *list) {
-    const char *ids[FRUGI_METHODS_MOST + 1] = {NULL};
+static int keep_methods(fgl_suite *s, const char *list) {
+    const char *ids[FGL_METHODS_MOST + 1] = {NULL};
     size_t kept = 0;
     for (size_t i = 0; i < s->methods; i++)
         ids[i] = s->method[i].id;
-    int code = list == NULL ? FRUGI_EXIT_OK : check_list("methods", list, ids, s);
-    for (size_t i = 0; i < s->methods && code == FRUGI_EXIT_OK; i++)
+    int code = list == NULL ? FGIO_EXIT_OK : check_list("methods", list, ids, s);
+    for (size_t i = 0; i < s->methods && code == FGIO_EXIT_OK; i++)
         if (list == NULL || listed(list, s->method[i].id))
             s->method[kept++] = s->method[i];
     s->methods = kept;
     return code;
 }
 
-static int read_count(const frugi_args *args, const char *name, uint64_t most, uint32_t fallback, uint32_t *to) {
+static int read_count(const fgp_args *args, const char *name, uint64_t most, uint32_t fallback, uint32_t *to) {
     uint64_t count = fallback;
-    int code = FRUGI_EXIT_OK;
-    if (frugi_arg(args, name) != NULL)
-        code = frugi_arg_u64(args, name, 1, most, &count);
+    int code = FGIO_EXIT_OK;
+    if (fgp_arg(args, name) != NULL)
+        code = fgp_arg_u64(args, name, 1, most, &count);
     *to = (uint32_t)count;
     return code;
 }
 
-static int read_numbers(const frugi_args *args, bool smoke, frugi_compare *c) {
+static int read_numbers(const fgp_args *args, bool smoke, fgl_compare *c) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     cores = cores < 1 ? 1 : cores > JOBS_MOST ? JOBS_MOST : cores;
     c->seconds = INFINITY;
     int code = read_count(args, "seeds", COUNT_MOST, smoke ? 1 : 3, &c->seeds);
-    if (code == FRUGI_EXIT_OK)
+    if (code == FGIO_EXIT_OK)
         code = read_count(args, "rates", COUNT_MOST, smoke ? 1 : 3, &c->rates);
-    if (code == FRUGI_EXIT_OK)
+    if (code == FGIO_EXIT_OK)
         code = read_count(args, "workers", COUNT_MOST, c->suite.tunes ? 1 : 4, &c->workers);
-    if (code == FRUGI_EXIT_OK)
+    if (code == FGIO_EXIT_OK)
         code = read_count(args, "jobs", JOBS_MOST, c->suite.task[0].trainer != NULL ? 1 : (uint32_t)cores, &c->jobs);
-    if (code == FRUGI_EXIT_OK && frugi_arg(args, "seconds") != NULL)
-        code = frugi_arg_double(args, "seconds", 0, 1e9, &c->seconds);
+    if (code == FGIO_EXIT_OK && fgp_arg(args, "seconds") != NULL)
+        code = fgp_arg_double(args, "seconds", 0, 1e9, &c->seconds);
     return code;
 }
 
-static int understand(const frugi_args *args, frugi_compare *c) {
+static int understand(const fgp_args *args, fgl_compare *c) {
     int suite = 0, size = 0;
-    int code = frugi_arg_word(args, "suite", frugi_suite_names, &suite);
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_arg_word(args, "size", frugi_size_names, &size);
-    if (code == FRUGI_EXIT_OK && frugi_tasks_of(size, strcmp(frugi_suite_names[suite], "sgc") == 0) == NULL)
-        code = frugi_usage_error("compare: suite %s has no size %s; it has smoke, small and full",
-                                 frugi_suite_names[suite], frugi_size_names[size]);
-    if (code != FRUGI_EXIT_OK)
+    int code = fgp_arg_word(args, "suite", fgl_suite_names, &suite);
+    if (code == FGIO_EXIT_OK)
+        code = fgp_arg_word(args, "size", fgl_size_names, &size);
+    if (code == FGIO_EXIT_OK && fgl_tasks_of(size, strcmp(fgl_suite_names[suite], "sgc") == 0) == NULL)
+        code = fgio_usage_error("compare: suite %s has no size %s; it has smoke, small and full",
+                                fgl_suite_names[suite], fgl_size_names[size]);
+    if (code != FGIO_EXIT_OK)
         return code;
-    frugi_suite_make(suite, size, &c->suite);
-    c->data = frugi_arg(args, "data");
-    c->out = frugi_arg(args, "out");
-    c->weights = frugi_arg(args, "weights");
+    fgl_suite_make(suite, size, &c->suite);
+    c->data = fgp_arg(args, "data");
+    c->out = fgp_arg(args, "out");
+    c->weights = fgp_arg(args, "weights");
     code = read_numbers(args, size == 0, c);
-    if (code == FRUGI_EXIT_OK)
-        code = keep_tasks(&c->suite, frugi_arg(args, "tasks"));
-    if (code == FRUGI_EXIT_OK)
-        code = keep_methods(&c->suite, frugi_arg(args, "methods"));
-    if (code == FRUGI_EXIT_OK && c->out == NULL && !frugi_arg_given(args, "plan"))
-        code = frugi_usage_error("compare: --out DIR missing");
-    if (code == FRUGI_EXIT_OK && c->weights != NULL && !c->suite.tunes)
-        code = frugi_usage_error("compare: --weights: only suite sgc begins with weights");
-    if (code == FRUGI_EXIT_OK && c->out != NULL && strlen(c->out) > (c->suite.tunes ? 1500 : 3800))
-        code = frugi_usage_error("compare: --out: too long");
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_compare_find_data(c, frugi_arg_given(args, "tasks"));
+    if (code == FGIO_EXIT_OK)
+        code = keep_tasks(&c->suite, fgp_arg(args, "tasks"));
+    if (code == FGIO_EXIT_OK)
+        code = keep_methods(&c->suite, fgp_arg(args, "methods"));
+    if (code == FGIO_EXIT_OK && c->out == NULL && !fgp_arg_given(args, "plan"))
+        code = fgio_usage_error("compare: --out DIR missing");
+    if (code == FGIO_EXIT_OK && c->weights != NULL && !c->suite.tunes)
+        code = fgio_usage_error("compare: --weights: only suite sgc begins with weights");
+    if (code == FGIO_EXIT_OK && c->out != NULL && strlen(c->out) > (c->suite.tunes ? 1500 : 3800))
+        code = fgio_usage_error("compare: --out: too long");
+    if (code == FGIO_EXIT_OK)
+        code = fgl_compare_find_data(c, fgp_arg_given(args, "tasks"));
     return code;
 }
 
 /* ---- before ------------------------------------------------------------------------------------------- */
 
-static void print_command(const frugi_compare *c, const frugi_trial *run, const char *end) {
+static void print_command(const fgl_compare *c, const fgl_trial *run, const char *end) {
     char text[8192];
-    frugi_words words;
-    if (frugi_search_find(c, run) != NULL)
+    fgl_command_line words;
+    if (fgl_search_find(c, run) != NULL)
         return;
-    frugi_words_of(c, run, false, &words);
-    printf("%s%s\n", frugi_words_text(&words, text, sizeof text), end);
+    fgl_words_of(c, run, false, &words);
+    printf("%s%s\n", fgl_words_text(&words, text, sizeof text), end);
 }
 
-static void print_place(const frugi_compare *c, size_t task, size_t method) {
+static void print_place(const fgl_compare *c, size_t task, size_t method) {
     double rate = 0;
-    int rates = (int)frugi_search_rates(c, task, method);
-    bool known = frugi_search_best(c, task, method, &rate);
+    int rates = (int)fgl_search_rates(c, task, method);
+    bool known = fgl_search_best(c, task, method, &rate);
     printf("# %s, %s: %s\n", c->suite.task[task].id, c->suite.method[method].id, c->suite.method[method].label);
     for (int i = 0; rates > 1 && i < rates; i++) {
-        frugi_trial run = {task, method, true, FRUGI_TUNE_SEED, frugi_search_rate(c, task, method, i)};
+        fgl_trial run = {task, method, true, FGL_TUNE_SEED, fgl_search_rate(c, task, method, i)};
         print_command(c, &run, "");
     }
     for (uint32_t seed = 1; seed <= c->seeds; seed++) {
-        frugi_trial run = {task, method, false, seed, known ? rate : frugi_search_rate(c, task, method, rates / 2)};
+        fgl_trial run = {task, method, false, seed, known ? rate : fgl_search_rate(c, task, method, rates / 2)};
         print_command(c, &run, known ? "" : "   # at the best rate");
     }
 }
 
-static void print_plan(const frugi_compare *c) {
+static void print_plan(const fgl_compare *c) {
     double seconds = 0;
     char clock[32];
-    size_t left = frugi_search_left(c, &seconds);
+    size_t left = fgl_search_left(c, &seconds);
     for (size_t task = 0; task < c->suite.tasks; task++) {
         if (c->suite.task[task].before != NULL) {
             char text[8192];
-            frugi_words words;
-            frugi_words_before(c, task, &words);
-            printf("# before: %s\n", frugi_words_text(&words, text, sizeof text));
+            fgl_command_line words;
+            fgl_words_before(c, task, &words);
+            printf("# before: %s\n", fgl_words_text(&words, text, sizeof text));
         }
         for (size_t method = 0; method < c->suite.methods; method++)
-            if (frugi_search_has(c, task, method))
+            if (fgl_search_has(c, task, method))
                 print_place(c, task, method);
     }
     printf("# %zu run%s, and more where a best rate is at the edge of its search; %zu are there already", left,
            left == 1 ? "" : "s", c->outcomes);
     if (isfinite(seconds))
-        printf("; about %s at %u a time", frugi_clock_text(seconds / c->jobs, clock, sizeof clock), c->jobs);
+        printf("; about %s at %u a time", fgio_clock_text(seconds / c->jobs, clock, sizeof clock), c->jobs);
     printf("\n");
 }
 
 /* ---- after -------------------------------------------------------------------------------------------- */
 
 /* What else is in the file is of other tasks, methods or commands: `frugrad report` shows it. */
-static bool is_ours(const void *user, const frugi_run *run) {
-    return frugi_ledger_has(user, run->record);
+static bool is_ours(const void *user, const fgl_run *run) {
+    return fgl_ledger_has(user, run->record);
 }
 
-static int conclude(const frugi_compare *c, int code) {
+static int conclude(const fgl_compare *c, int code) {
     double seconds = 0;
-    size_t left = frugi_search_left(c, &seconds);
-    if (frugi_report_tables(c->out, is_ours, c, stdout) != FRUGI_EXIT_OK && code == FRUGI_EXIT_OK)
-        code = FRUGI_EXIT_FAIL;
-    if (code == FRUGI_EXIT_STOPPED)
-        frugi_error("interrupted; %zu run%s left. The same command goes on", left, left == 1 ? " is" : "s are");
+    size_t left = fgl_search_left(c, &seconds);
+    if (fgl_report_tables(c->out, is_ours, c, stdout) != FGIO_EXIT_OK && code == FGIO_EXIT_OK)
+        code = FGIO_EXIT_FAIL;
+    if (code == FGP_EXIT_STOPPED)
+        fgio_error("interrupted; %zu run%s left. The same command goes on", left, left == 1 ? " is" : "s are");
     else if (left > 0)
-        frugi_error("%s; %zu run%s left. The same command goes on", code == FRUGI_EXIT_OK ? "time is up" : "not whole",
-                    left, left == 1 ? " is" : "s are");
+        fgio_error("%s; %zu run%s left. The same command goes on", code == FGIO_EXIT_OK ? "time is up" : "not whole",
+                   left, left == 1 ? " is" : "s are");
     return code;
 }
 
-static int plan(frugi_compare *c) {
-    int code = c->out == NULL ? FRUGI_EXIT_OK : frugi_ledger_open(c, false);
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_bytes_check(c);
-    if (code == FRUGI_EXIT_OK)
+static int plan(fgl_compare *c) {
+    int code = c->out == NULL ? FGIO_EXIT_OK : fgl_ledger_open(c, false);
+    if (code == FGIO_EXIT_OK)
+        code = fgl_bytes_check(c);
+    if (code == FGIO_EXIT_OK)
         print_plan(c);
     return code;
 }
 
-static int compare(frugi_compare *c) {
+static int compare(fgl_compare *c) {
     char work[4096];
     snprintf(work, sizeof work, "%s/work", c->out);
-    int code = frugi_folder_make(work);
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_ledger_open(c, true);
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_bytes_check(c);
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_compare_trainers(c);
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_compare_unpack(c);
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_compare_before(c);
-    return code == FRUGI_EXIT_OK ? conclude(c, frugi_pool_run(c)) : code;
+    int code = fgio_folder_make(work);
+    if (code == FGIO_EXIT_OK)
+        code = fgl_ledger_open(c, true);
+    if (code == FGIO_EXIT_OK)
+        code = fgl_bytes_check(c);
+    if (code == FGIO_EXIT_OK)
+        code = fgl_compare_trainers(c);
+    if (code == FGIO_EXIT_OK)
+        code = fgl_compare_unpack(c);
+    if (code == FGIO_EXIT_OK)
+        code = fgl_compare_before(c);
+    return code == FGIO_EXIT_OK ? conclude(c, fgl_pool_run(c)) : code;
 }
 
-static int compare_run(const frugi_args *args) {
-    frugi_compare *c = calloc(1, sizeof *c);
+static int compare_run(const fgp_args *args) {
+    fgl_compare *c = calloc(1, sizeof *c);
     if (c == NULL)
-        return frugi_error("out of memory");
+        return fgio_error("out of memory");
     int code = understand(args, c);
-    if (code == FRUGI_EXIT_OK)
-        code = (frugi_arg_given(args, "plan") ? plan : compare)(c);
-    frugi_ledger_close(c);
+    if (code == FGIO_EXIT_OK)
+        code = (fgp_arg_given(args, "plan") ? plan : compare)(c);
+    fgl_ledger_close(c);
     free(c);
     return code;
 }
 
-const frugi_command frugi_command_compare = {
+const fgp_command fgp_command_compare = {
     .name = "compare",
     .summary = "train the same models with many methods, and compare",
     .operands = "",

@@ -14,31 +14,31 @@
 /* Whose bytes everybody gets: FruGrad by the library's defaults, and the task's steps. */
 static const char reference[] = "plain";
 
-static bool tells(const frugi_compare *c, const json_t *record) {
+static bool tells(const fgl_compare *c, const json_t *record) {
     const json_t *result = json_object_get(record, "result");
-    return frugi_record_says(record, "suite", c->suite.bytes_of) && frugi_record_says(record, "size", c->suite.size) &&
-           frugi_record_says(record, "phase", "test") && json_integer_value(json_object_get(record, "seed")) == 1 &&
+    return fgl_record_says(record, "suite", c->suite.bytes_of) && fgl_record_says(record, "size", c->suite.size) &&
+           fgl_record_says(record, "phase", "test") && json_integer_value(json_object_get(record, "seed")) == 1 &&
            json_integer_value(json_object_get(result, "workers")) == c->workers;
 }
 
-void frugi_bytes_learn(frugi_compare *c, const json_t *record) {
+void fgl_bytes_learn(fgl_compare *c, const json_t *record) {
     const json_t *result = json_object_get(record, "result");
     double bytes = json_number_value(json_object_get(result, "bytes_sent"));
     double steps = json_number_value(json_object_get(result, "steps"));
     if (c->suite.bytes_of == NULL || !tells(c, record) || !(bytes > 0) || !(steps >= 1))
         return;
     for (size_t task = 0; task < c->suite.tasks; task++) {
-        if (!frugi_record_says(record, "task", c->suite.task[task].id))
+        if (!fgl_record_says(record, "task", c->suite.task[task].id))
             continue;
-        if (frugi_record_says(record, "method", reference))
+        if (fgl_record_says(record, "method", reference))
             c->equal_bytes[task] = bytes / steps;
         for (size_t method = 0; method < c->suite.methods; method++)
-            if (frugi_record_says(record, "method", c->suite.method[method].id))
+            if (fgl_record_says(record, "method", c->suite.method[method].id))
                 c->step_bytes[task][method] = bytes / steps;
     }
 }
 
-uint32_t frugi_bytes_steps(const frugi_compare *c, size_t task, size_t method) {
+uint32_t fgl_bytes_steps(const fgl_compare *c, size_t task, size_t method) {
     uint32_t usual = c->suite.task[task].steps;
     double own = c->step_bytes[task][method], equal = c->equal_bytes[task];
     if (c->suite.bytes_of == NULL)
@@ -48,11 +48,11 @@ uint32_t frugi_bytes_steps(const frugi_compare *c, size_t task, size_t method) {
     return (uint32_t)fmin(fmax(round(usual * equal / own), 1), 1e9);
 }
 
-const char *frugi_bytes_schedule(const frugi_compare *c, size_t task, size_t method, char *dst, size_t cap) {
-    const frugi_compare_task *t = &c->suite.task[task];
+const char *fgl_bytes_schedule(const fgl_compare *c, size_t task, size_t method, char *dst, size_t cap) {
+    const fgl_compare_task *t = &c->suite.task[task];
     static const char key[] = "warmup=";
     const char *warmup = strstr(t->schedule, key);
-    uint32_t steps = frugi_bytes_steps(c, task, method);
+    uint32_t steps = fgl_bytes_steps(c, task, method);
     if (warmup == NULL || steps == t->steps)
         snprintf(dst, cap, "%s", t->schedule);
     else
@@ -61,24 +61,23 @@ const char *frugi_bytes_schedule(const frugi_compare *c, size_t task, size_t met
     return dst;
 }
 
-int frugi_bytes_check(const frugi_compare *c) {
+int fgl_bytes_check(const fgl_compare *c) {
     size_t known = 0, unknown = 0;
     for (size_t task = 0; task < c->suite.tasks; task++)
         for (size_t method = 0; method < c->suite.methods; method++)
             if (c->suite.method[method].families & c->suite.task[task].family)
-                *(frugi_bytes_steps(c, task, method) > 0 ? &known : &unknown) += 1;
+                *(fgl_bytes_steps(c, task, method) > 0 ? &known : &unknown) += 1;
     if (unknown == 0)
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     if (known > 0) {
-        frugi_hint("%zu of %zu methods and tasks are left out: no test of them in suite %s, with seed 1, says what a "
-                   "step sends",
-                   unknown, known + unknown, c->suite.bytes_of);
-        return FRUGI_EXIT_OK;
+        fgio_hint("%zu of %zu methods and tasks are left out: no test of them in suite %s, with seed 1, says what a "
+                  "step sends",
+                  unknown, known + unknown, c->suite.bytes_of);
+        return FGIO_EXIT_OK;
     }
-    frugi_error("suite %s goes by the bytes of runs of suite %s, and there are none", c->suite.name, c->suite.bytes_of);
-    frugi_hint(
-        "first: frugrad compare --suite %s with the same --out DIR, size, workers, tasks and methods, '%s' among "
-        "them",
-        c->suite.bytes_of, reference);
-    return FRUGI_EXIT_FAIL;
+    fgio_error("suite %s goes by the bytes of runs of suite %s, and there are none", c->suite.name, c->suite.bytes_of);
+    fgio_hint("first: frugrad compare --suite %s with the same --out DIR, size, workers, tasks and methods, '%s' among "
+              "them",
+              c->suite.bytes_of, reference);
+    return FGIO_EXIT_FAIL;
 }

@@ -1,6 +1,6 @@
 /*
- * compare_command.c - the command line of a run. All that decides its result is in it, so a recorded run is one of these
- * words again, and anybody can type it.
+ * compare_command.c - the command line of a run. All that decides its result is in it, so a recorded run is one of
+ * these words again, and anybody can type it.
  */
 #include "lab/compare/compare.h"
 
@@ -21,11 +21,11 @@ static const char head_rate[] = "0.001", no_scale[] = "1e-6";
 /* How models that are fine-tuned without any file begin. */
 enum { BEFORE_STEPS = 40 };
 
-void frugi_words_add(frugi_words *w, const char *word, const char *value) {
+void fgl_words_add(fgl_command_line *w, const char *word, const char *value) {
     const char *both[2] = {word, value};
     for (int i = 0; i < 2 && both[i] != NULL; i++) {
         size_t length = strlen(both[i]) + 1;
-        if (w->count >= FRUGI_WORDS_MOST || length > sizeof w->text - w->used)
+        if (w->count >= FGL_WORDS_MOST || length > sizeof w->text - w->used)
             return; /* paths are 4096 bytes at most, and there are few of them */
         w->word[w->count++] = memcpy(w->text + w->used, both[i], length);
         w->used += length;
@@ -33,52 +33,52 @@ void frugi_words_add(frugi_words *w, const char *word, const char *value) {
     w->word[w->count] = NULL;
 }
 
-static void add_number(frugi_words *w, const char *word, uint64_t number) {
+static void add_number(fgl_command_line *w, const char *word, uint64_t number) {
     char text[24];
     snprintf(text, sizeof text, "%llu", (unsigned long long)number);
-    frugi_words_add(w, word, text);
+    fgl_words_add(w, word, text);
 }
 
-static void add_optimizer(frugi_words *w, const frugi_compare_task *t, const frugi_method *m) {
+static void add_optimizer(fgl_command_line *w, const fgl_compare_task *t, const fgl_method *m) {
     static const char *const merged[] = {"merged:momentum=0.9,decay=5e-3", "adam-merged:beta2=0.95,decay=0.1",
                                          "adam-merged:decay=0.01"};
     static const char *const plain[] = {"sgd:momentum=0,decay=5e-3", "adamw:beta1=0,beta2=0.95,decay=0.1",
                                         "adamw:beta1=0,decay=0.01"};
-    int at = t->family == FRUGI_VISION ? 0 : t->family == FRUGI_LANGUAGE ? 1 : 2;
-    if (m->mover == FRUGI_MOVER_MERGED && m->inertia[0] != '\0') {
+    int at = t->family == FGL_VISION ? 0 : t->family == FGL_LANGUAGE ? 1 : 2;
+    if (m->mover == FGL_MOVER_MERGED && m->inertia[0] != '\0') {
         char text[64];
         snprintf(text, sizeof text, "%s,inertia=%s", merged[at], m->inertia);
-        frugi_words_add(w, "--optimizer", text);
-    } else if (m->mover == FRUGI_MOVER_MERGED)
-        frugi_words_add(w, "--optimizer", merged[at]);
-    else if (m->mover == FRUGI_MOVER_PLAIN)
-        frugi_words_add(w, "--optimizer", plain[at]);
+        fgl_words_add(w, "--optimizer", text);
+    } else if (m->mover == FGL_MOVER_MERGED)
+        fgl_words_add(w, "--optimizer", merged[at]);
+    else if (m->mover == FGL_MOVER_PLAIN)
+        fgl_words_add(w, "--optimizer", plain[at]);
 }
 
-static void add_data(frugi_words *w, const frugi_compare *c, size_t task, bool unpacked) {
-    const frugi_compare_task *t = &c->suite.task[task];
+static void add_data(fgl_command_line *w, const fgl_compare *c, size_t task, bool unpacked) {
+    const fgl_compare_task *t = &c->suite.task[task];
     char path[4096];
     unpacked = unpacked && c->unpacked[task][0] != '\0';
-    frugi_words_add(w, "--data", unpacked ? c->unpacked[task] : c->folder[task]);
+    fgl_words_add(w, "--data", unpacked ? c->unpacked[task] : c->folder[task]);
     if (t->tokens != NULL && strcmp(t->tokens, "bytes") != 0) {
         snprintf(path, sizeof path, "%s/%s", c->data, t->tokens);
-        frugi_words_add(w, "--tokens", path);
+        fgl_words_add(w, "--tokens", path);
     } else if (t->tokens != NULL) {
-        frugi_words_add(w, "--tokens", t->tokens);
+        fgl_words_add(w, "--tokens", t->tokens);
     }
     if (t->subset != NULL)
-        frugi_words_add(w, "--subset", t->subset);
+        fgl_words_add(w, "--subset", t->subset);
     if (t->samples > 0)
         add_number(w, "--samples", t->samples);
 }
 
-static const char *before_folder(const frugi_compare *c, size_t task, char *dst, size_t cap) {
+static const char *before_folder(const fgl_compare *c, size_t task, char *dst, size_t cap) {
     snprintf(dst, cap, "%s/work/before-%s", c->out != NULL ? c->out : "DIR", c->suite.task[task].id);
     return dst;
 }
 
-const char *frugi_words_weights(const frugi_compare *c, size_t task, char *dst, size_t cap) {
-    const frugi_compare_task *t = &c->suite.task[task];
+const char *fgl_words_weights(const fgl_compare *c, size_t task, char *dst, size_t cap) {
+    const fgl_compare_task *t = &c->suite.task[task];
     char folder[4096];
     if (t->weights != NULL)
         snprintf(dst, cap, "%s/%s", c->weights, t->weights);
@@ -88,33 +88,33 @@ const char *frugi_words_weights(const frugi_compare *c, size_t task, char *dst, 
     return dst;
 }
 
-void frugi_words_before(const frugi_compare *c, size_t task, frugi_words *w) {
-    const frugi_compare_task *t = &c->suite.task[task];
+void fgl_words_before(const fgl_compare *c, size_t task, fgl_command_line *w) {
+    const fgl_compare_task *t = &c->suite.task[task];
     char folder[4096];
-    *w = (frugi_words){.count = 0};
-    frugi_words_add(w, "frugrad", "train");
-    frugi_words_add(w, "--model", t->before);
+    *w = (fgl_command_line){.count = 0};
+    fgl_words_add(w, "frugrad", "train");
+    fgl_words_add(w, "--model", t->before);
     add_number(w, "--samples", t->samples);
-    frugi_words_add(w, "--rate", "0.005");
+    fgl_words_add(w, "--rate", "0.005");
     add_number(w, "--threads", 1);
     add_number(w, "--batch", 16);
     add_number(w, "--steps", BEFORE_STEPS);
-    frugi_words_add(w, "--no-eval", NULL);
-    frugi_words_add(w, "--save", before_folder(c, task, folder, sizeof folder));
+    fgl_words_add(w, "--no-eval", NULL);
+    fgl_words_add(w, "--save", before_folder(c, task, folder, sizeof folder));
 }
 
-static void add_tuning(frugi_words *w, const frugi_method *m, const char *searched) {
-    bool scaled = m->mover == FRUGI_MOVER_SCALE;
+static void add_tuning(fgl_command_line *w, const fgl_method *m, const char *searched) {
+    bool scaled = m->mover == FGL_MOVER_SCALE;
     if (m->states > 0)
         add_number(w, "--states", m->states);
-    frugi_words_add(w, "--targets", "qv");
-    if (scaled || m->mover == FRUGI_MOVER_HEAD)
-        frugi_words_add(w, "--scale", scaled ? searched : no_scale);
-    frugi_words_add(w, "--rate", scaled ? head_rate : searched);
+    fgl_words_add(w, "--targets", "qv");
+    if (scaled || m->mover == FGL_MOVER_HEAD)
+        fgl_words_add(w, "--scale", scaled ? searched : no_scale);
+    fgl_words_add(w, "--rate", scaled ? head_rate : searched);
 }
 
 /* A search is judged by samples that are neither trained on nor tested on; only tests show how it went on the way. */
-static void add_judge(frugi_words *w, const frugi_compare_task *t, uint32_t steps, bool tune) {
+static void add_judge(fgl_command_line *w, const fgl_compare_task *t, uint32_t steps, bool tune) {
     uint32_t parts = tune ? 0 : t->evals;
     add_number(w, "--eval-every", parts > 0 ? (steps + parts) / (parts + 1) : 1000000000);
     if (t->eval_batches > 0)
@@ -122,55 +122,55 @@ static void add_judge(frugi_words *w, const frugi_compare_task *t, uint32_t step
     if (tune && t->hold_out > 0)
         add_number(w, "--hold-out", t->hold_out);
     else if (tune)
-        frugi_words_add(w, "--judge", "valid");
+        fgl_words_add(w, "--judge", "valid");
 }
 
 /* As many samples a step, whatever the number of workers. */
-static uint32_t batch_of(const frugi_compare_task *t, uint32_t workers) {
+static uint32_t batch_of(const fgl_compare_task *t, uint32_t workers) {
     uint32_t batch = t->batch * WORKERS_USUAL / workers;
     return batch > 0 ? batch : 1;
 }
 
-void frugi_words_of(const frugi_compare *c, const frugi_trial *run, bool unpacked, frugi_words *w) {
-    const frugi_compare_task *t = &c->suite.task[run->task];
-    const frugi_method *m = &c->suite.method[run->method];
-    uint32_t workers = m->workers ? m->workers : c->workers, steps = frugi_bytes_steps(c, run->task, run->method);
+void fgl_words_of(const fgl_compare *c, const fgl_trial *run, bool unpacked, fgl_command_line *w) {
+    const fgl_compare_task *t = &c->suite.task[run->task];
+    const fgl_method *m = &c->suite.method[run->method];
+    uint32_t workers = m->workers ? m->workers : c->workers, steps = fgl_bytes_steps(c, run->task, run->method);
     char rate[32], schedule[64], weights[4200];
-    *w = (frugi_words){.count = 0};
+    *w = (fgl_command_line){.count = 0};
     if (t->trainer != NULL) {
-        frugi_words_add(w, "python3", "-m");
-        frugi_words_add(w, t->trainer, NULL);
+        fgl_words_add(w, "python3", "-m");
+        fgl_words_add(w, t->trainer, NULL);
     } else {
-        frugi_words_add(w, "frugrad", c->suite.tunes ? "finetune" : "train");
+        fgl_words_add(w, "frugrad", c->suite.tunes ? "finetune" : "train");
     }
-    frugi_words_add(w, "--model", t->model);
+    fgl_words_add(w, "--model", t->model);
     if (c->suite.tunes)
-        frugi_words_add(w, "--weights", frugi_words_weights(c, run->task, weights, sizeof weights));
+        fgl_words_add(w, "--weights", fgl_words_weights(c, run->task, weights, sizeof weights));
     add_data(w, c, run->task, unpacked);
-    frugi_words_add(w, "--method", m->config);
+    fgl_words_add(w, "--method", m->config);
     snprintf(rate, sizeof rate, "%g", run->rate);
     if (c->suite.tunes) {
         add_tuning(w, m, rate);
     } else {
         add_optimizer(w, t, m);
-        frugi_words_add(w, "--rate", rate);
+        fgl_words_add(w, "--rate", rate);
     }
-    frugi_words_add(w, "--clip", m->clip[0] != '\0' ? m->clip : "0");
-    frugi_words_add(w, "--schedule", frugi_bytes_schedule(c, run->task, run->method, schedule, sizeof schedule));
+    fgl_words_add(w, "--clip", m->clip[0] != '\0' ? m->clip : "0");
+    fgl_words_add(w, "--schedule", fgl_bytes_schedule(c, run->task, run->method, schedule, sizeof schedule));
     add_number(w, "--workers", workers);
     add_number(w, "--threads", t->trainer != NULL ? THREADS_TORCH : THREADS);
     add_number(w, "--batch", batch_of(t, workers));
     add_number(w, "--steps", steps);
     add_number(w, "--seed", run->seed);
-    if (t->family == FRUGI_VISION && t->trainer == NULL)
-        frugi_words_add(w, "--no-augment", NULL);
+    if (t->family == FGL_VISION && t->trainer == NULL)
+        fgl_words_add(w, "--no-augment", NULL);
     add_judge(w, t, steps, run->tune);
 }
 
-const char *frugi_words_text(const frugi_words *w, char *dst, size_t cap) {
-    frugi_writing to = {dst, cap, 0};
+const char *fgl_words_text(const fgl_command_line *w, char *dst, size_t cap) {
+    fgp_writing to = {dst, cap, 0};
     to.used = (size_t)snprintf(dst, cap, "%s", w->word[0]);
     for (size_t i = 1; i < w->count; i++)
-        frugi_put_word(&to, w->word[i]);
+        fgp_put_word(&to, w->word[i]);
     return dst;
 }

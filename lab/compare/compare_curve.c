@@ -24,9 +24,9 @@ static columns columns_new(void) {
 
 static void columns_add(columns *c, json_int_t step, double seconds, double bytes, double value) {
     json_array_append_new(c->step, json_integer(step));
-    json_array_append_new(c->seconds, frugi_json_real(seconds));
+    json_array_append_new(c->seconds, fgio_json_real(seconds));
     json_array_append_new(c->bytes, json_integer((json_int_t)bytes));
-    json_array_append_new(c->value, frugi_json_real(value));
+    json_array_append_new(c->value, fgio_json_real(value));
 }
 
 /* Hand the arrays over to the record; an empty table is left out. */
@@ -119,7 +119,7 @@ static bool each_line(const char *path, void (*take)(walk *w, const json_t *line
     return true;
 }
 
-void frugi_curve_add(const char *path, const char *metric, json_t *record) {
+void fgl_curve_add(const char *path, const char *metric, json_t *record) {
     walk w = {.metric = metric};
     if (!each_line(path, count_line, &w) || w.steps == 0)
         return;

@@ -19,16 +19,16 @@ static bool is_folder(const char *path) {
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-static bool has_test(const frugi_compare_task *t, const char *folder) {
-    char *path = t->test == NULL ? NULL : frugi_unpack_find(folder, t->test);
+static bool has_test(const fgl_compare_task *t, const char *folder) {
+    char *path = t->test == NULL ? NULL : fgio_unpack_find(folder, t->test);
     bool found = t->test == NULL || path != NULL;
     free(path);
     return found;
 }
 
 /* Where a task's data is; false where it is not. */
-static bool find(frugi_compare *c, size_t i) {
-    const frugi_compare_task *t = &c->suite.task[i];
+static bool find(fgl_compare *c, size_t i) {
+    const fgl_compare_task *t = &c->suite.task[i];
     char *to = c->folder[i];
     size_t cap = sizeof c->folder[i];
     if (t->folder == NULL) {
@@ -48,47 +48,47 @@ static bool find(frugi_compare *c, size_t i) {
 }
 
 /* Weights are not looked for elsewhere, nor is a task left out for want of them. */
-static int find_weights(const frugi_compare *c, size_t i) {
-    const frugi_compare_task *t = &c->suite.task[i];
+static int find_weights(const fgl_compare *c, size_t i) {
+    const fgl_compare_task *t = &c->suite.task[i];
     char path[4200];
     if (!c->suite.tunes || t->weights == NULL)
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     if (c->weights != NULL && strlen(c->weights) > PATH_MOST)
-        return frugi_usage_error("compare: --weights: longer than %d bytes", PATH_MOST);
-    if (c->weights != NULL && frugi_file_exists(frugi_words_weights(c, i, path, sizeof path)))
-        return FRUGI_EXIT_OK;
-    frugi_error("task %s needs %s/%s", t->id, c->weights != NULL ? c->weights : "--weights DIR", t->weights);
-    frugi_hint("--size smoke needs none; lab/bench/pretrain_torch.py makes it");
-    return FRUGI_EXIT_FAIL;
+        return fgio_usage_error("compare: --weights: longer than %d bytes", PATH_MOST);
+    if (c->weights != NULL && fgio_file_exists(fgl_words_weights(c, i, path, sizeof path)))
+        return FGIO_EXIT_OK;
+    fgio_error("task %s needs %s/%s", t->id, c->weights != NULL ? c->weights : "--weights DIR", t->weights);
+    fgio_hint("--size smoke needs none; lab/bench/pretrain_torch.py makes it");
+    return FGIO_EXIT_FAIL;
 }
 
-static void drop(frugi_compare *c, size_t i) {
+static void drop(fgl_compare *c, size_t i) {
     size_t after = c->suite.tasks - i - 1;
     memmove(&c->suite.task[i], &c->suite.task[i + 1], after * sizeof c->suite.task[0]);
     c->suite.tasks--;
 }
 
-int frugi_compare_find_data(frugi_compare *c, bool asked_for) {
+int fgl_compare_find_data(fgl_compare *c, bool asked_for) {
     if (c->data != NULL && strlen(c->data) > PATH_MOST)
-        return frugi_usage_error("compare: --data: longer than %d bytes", PATH_MOST);
+        return fgio_usage_error("compare: --data: longer than %d bytes", PATH_MOST);
     for (size_t i = 0; i < c->suite.tasks;) {
         if (find(c, i)) {
             i++;
             continue;
         }
-        const frugi_compare_task *t = &c->suite.task[i];
+        const fgl_compare_task *t = &c->suite.task[i];
         if (c->data == NULL || asked_for || c->suite.tasks == 1) {
-            frugi_error("task %s needs data in %s/%s%s%s", t->id, c->data != NULL ? c->data : "--data DIR", t->folder,
-                        t->test != NULL ? ", with " : "", t->test != NULL ? t->test : "");
-            frugi_hint("--size smoke needs none; docs/data.md says where each data set comes from");
-            return c->data == NULL ? FRUGI_EXIT_USAGE : FRUGI_EXIT_FAIL;
+            fgio_error("task %s needs data in %s/%s%s%s", t->id, c->data != NULL ? c->data : "--data DIR", t->folder,
+                       t->test != NULL ? ", with " : "", t->test != NULL ? t->test : "");
+            fgio_hint("--size smoke needs none; docs/data.md says where each data set comes from");
+            return c->data == NULL ? FGIO_EXIT_USAGE : FGIO_EXIT_FAIL;
         }
-        frugi_error("task %s is left out: there is no %s/%s%s%s", t->id, c->data, t->folder,
-                    t->test != NULL ? ", or it has no " : "", t->test != NULL ? t->test : "");
+        fgio_error("task %s is left out: there is no %s/%s%s%s", t->id, c->data, t->folder,
+                   t->test != NULL ? ", or it has no " : "", t->test != NULL ? t->test : "");
         drop(c, i);
     }
-    int code = FRUGI_EXIT_OK;
-    for (size_t i = 0; i < c->suite.tasks && code == FRUGI_EXIT_OK; i++)
+    int code = FGIO_EXIT_OK;
+    for (size_t i = 0; i < c->suite.tasks && code == FGIO_EXIT_OK; i++)
         code = find_weights(c, i);
     return code;
 }
@@ -96,13 +96,13 @@ int frugi_compare_find_data(frugi_compare *c, bool asked_for) {
 /* ---- unpacking -------------------------------------------------------------------------------------- */
 
 static int unpack_file(const char *from, const char *to) {
-    frugi_bytes bytes = {NULL, 0};
-    if (frugi_file_exists(to))
-        return FRUGI_EXIT_OK;
-    int code = frugi_unpack_file(from, FILE_MOST, &bytes);
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_file_write(to, bytes.data, bytes.len);
-    frugi_bytes_free(&bytes);
+    fgio_bytes bytes = {NULL, 0};
+    if (fgio_file_exists(to))
+        return FGIO_EXIT_OK;
+    int code = fgio_unpack_file(from, FILE_MOST, &bytes);
+    if (code == FGIO_EXIT_OK)
+        code = fgio_file_write(to, bytes.data, bytes.len);
+    fgio_bytes_free(&bytes);
     return code;
 }
 
@@ -110,13 +110,13 @@ static int unpack_cifar(const char *from, char *to, size_t cap) {
     static const char *const names[] = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
                                         "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"};
     char path[4300];
-    int code = frugi_folder_make(to);
-    for (size_t i = 0; i < sizeof names / sizeof *names && code == FRUGI_EXIT_OK; i++) {
-        char *packed = frugi_unpack_find(from, names[i]);
-        if (packed == NULL || frugi_packing_of(packed) == FRUGI_PLAIN) {
+    int code = fgio_folder_make(to);
+    for (size_t i = 0; i < sizeof names / sizeof *names && code == FGIO_EXIT_OK; i++) {
+        char *packed = fgio_unpack_find(from, names[i]);
+        if (packed == NULL || fgio_packing_of(packed) == FGIO_PLAIN) {
             free(packed);
             snprintf(to, cap, "%s", ""); /* nothing to unpack, or not as expected: let the trainer say so */
-            return FRUGI_EXIT_OK;
+            return FGIO_EXIT_OK;
         }
         snprintf(path, sizeof path, "%s/%s", to, names[i]);
         code = unpack_file(packed, path);
@@ -125,14 +125,14 @@ static int unpack_cifar(const char *from, char *to, size_t cap) {
     return code;
 }
 
-int frugi_compare_unpack(frugi_compare *c) {
-    int code = FRUGI_EXIT_OK;
-    for (size_t i = 0; i < c->suite.tasks && code == FRUGI_EXIT_OK; i++) {
+int fgl_compare_unpack(fgl_compare *c) {
+    int code = FGIO_EXIT_OK;
+    for (size_t i = 0; i < c->suite.tasks && code == FGIO_EXIT_OK; i++) {
         const char *name = c->suite.task[i].folder;
         if (c->suite.task[i].text) {
             char from[4096];
             snprintf(from, sizeof from, "%s/%s", c->data, name);
-            code = frugi_compare_text(from, c->folder[i]);
+            code = fgl_compare_text(from, c->folder[i]);
             continue;
         }
         if (name == NULL || strcmp(name, "cifar10") != 0)

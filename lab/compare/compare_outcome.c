@@ -20,7 +20,7 @@
 
 enum { OUTPUT_MOST = 1 << 20, SAID_MOST = 400 };
 
-void frugi_last_words(const char *path, char *dst, size_t cap) {
+void fgl_last_words(const char *path, char *dst, size_t cap) {
     char line[1024], last[1024] = "ended without a word";
     FILE *file = fopen(path, "rbe");
     while (file != NULL && fgets(line, sizeof line, file) != NULL) {
@@ -30,18 +30,18 @@ void frugi_last_words(const char *path, char *dst, size_t cap) {
     }
     if (file != NULL)
         fclose(file);
-    frugi_printable(strncmp(last, "frugrad: ", 9) == 0 ? last + 9 : last, dst, cap);
+    fgio_printable(strncmp(last, "frugrad: ", 9) == 0 ? last + 9 : last, dst, cap);
 }
 
 /* What the trainer printed; NULL where that is no JSON object. */
 static json_t *read_result(const char *path) {
     struct stat st;
-    frugi_bytes bytes = {NULL, 0};
+    fgio_bytes bytes = {NULL, 0};
     json_t *result = NULL;
     if (stat(path, &st) == 0 && st.st_size > 0 && st.st_size <= OUTPUT_MOST &&
-        frugi_file_read(path, &bytes) == FRUGI_EXIT_OK)
+        fgio_file_read(path, &bytes) == FGIO_EXIT_OK)
         result = json_loadb((const char *)bytes.data, bytes.len, 0, NULL);
-    frugi_bytes_free(&bytes);
+    fgio_bytes_free(&bytes);
     if (!json_is_object(result)) {
         json_decref(result);
         result = NULL;
@@ -52,17 +52,17 @@ static json_t *read_result(const char *path) {
 static json_t *environment(void) {
     char cpu[128], system[256] = "?";
     struct utsname name;
-    frugi_machine_cpu(cpu, sizeof cpu);
+    fgp_machine_cpu(cpu, sizeof cpu);
     if (uname(&name) == 0)
         snprintf(system, sizeof system, "%s %s %s", name.sysname, name.release, name.machine);
     return json_pack("{s:s, s:s?, s:o, s:I, s:o}", "version", frug_version(), "commit", getenv("FRUGRAD_COMMIT"), "cpu",
-                     frugi_json_text(cpu), "cores", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "system",
-                     frugi_json_text(system));
+                     fgio_json_text(cpu), "cores", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "system",
+                     fgio_json_text(system));
 }
 
-static void set_asked(const frugi_compare *c, const frugi_trial *run, json_t *record) {
-    const frugi_compare_task *t = &c->suite.task[run->task];
-    const frugi_method *m = &c->suite.method[run->method];
+static void set_asked(const fgl_compare *c, const fgl_trial *run, json_t *record) {
+    const fgl_compare_task *t = &c->suite.task[run->task];
+    const fgl_method *m = &c->suite.method[run->method];
     const struct {
         const char *key, *text;
     } texts[] = {
@@ -70,41 +70,41 @@ static void set_asked(const frugi_compare *c, const frugi_trial *run, json_t *re
         {"suite", c->suite.name},
         {"size", c->suite.size},
         {"task", t->id},
-        {"family", frugi_task_family(t)},
-        {"metric", frugi_task_metric(t)},
+        {"family", fgl_task_family(t)},
+        {"metric", fgl_task_metric(t)},
         {"method", m->id},
         {"label", m->label},
         {"phase", run->tune ? "tune" : "test"},
     };
     char command[8192];
-    frugi_words words;
+    fgl_command_line words;
     json_object_set_new(record, "format", json_integer(1));
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        json_object_set_new(record, texts[i].key, frugi_json_text(texts[i].text));
+        json_object_set_new(record, texts[i].key, fgio_json_text(texts[i].text));
     json_object_set_new(record, "seed", json_integer(run->seed));
     json_object_set_new(record, "rate", json_real(run->rate));
-    frugi_words_of(c, run, false, &words);
-    json_object_set_new(record, "command", frugi_json_text(frugi_words_text(&words, command, sizeof command)));
+    fgl_words_of(c, run, false, &words);
+    json_object_set_new(record, "command", fgio_json_text(fgl_words_text(&words, command, sizeof command)));
 }
 
-static void set_error(const frugi_ended *e, json_t *record, frugi_outcome *o) {
+static void set_error(const fgl_ended *e, json_t *record, fgl_outcome *o) {
     char said[SAID_MOST];
     if (e->status > 128)
         snprintf(said, sizeof said, "ended by signal %d", e->status - 128);
     else
-        frugi_last_words(e->files->err, said, sizeof said);
-    o->diverged = e->status == FRUGI_EXIT_FAIL && strstr(said, "is not finite") != NULL;
-    o->refused = !o->diverged && (e->status == FRUGI_EXIT_USAGE || e->run->tune);
+        fgl_last_words(e->files->err, said, sizeof said);
+    o->diverged = e->status == FGIO_EXIT_FAIL && strstr(said, "is not finite") != NULL;
+    o->refused = !o->diverged && (e->status == FGIO_EXIT_USAGE || e->run->tune);
     json_object_set_new(record, "status", json_integer(e->status));
-    json_object_set_new(record, "error", frugi_json_text(said));
+    json_object_set_new(record, "error", fgio_json_text(said));
     if (o->diverged)
         json_object_set_new(record, "diverged", json_true());
 }
 
-json_t *frugi_record_make(const frugi_compare *c, const frugi_ended *e, frugi_outcome *o) {
-    const char *metric = frugi_task_metric(&c->suite.task[e->run->task]);
+json_t *fgl_record_make(const fgl_compare *c, const fgl_ended *e, fgl_outcome *o) {
+    const char *metric = fgl_task_metric(&c->suite.task[e->run->task]);
     json_t *record = json_object(), *result = e->status == 0 ? read_result(e->files->out) : NULL;
-    *o = (frugi_outcome){.run = *e->run, .value = NAN, .seconds = e->seconds};
+    *o = (fgl_outcome){.run = *e->run, .value = NAN, .seconds = e->seconds};
     set_asked(c, e->run, record);
     json_object_set_new(record, "environment", environment());
     json_object_set_new(record, "begun", json_string(e->begun));
@@ -116,6 +116,6 @@ json_t *frugi_record_make(const frugi_compare *c, const frugi_ended *e, frugi_ou
         json_object_set_new(record, "result", result);
     else
         set_error(e, record, o);
-    frugi_curve_add(e->files->metrics, metric, record);
+    fgl_curve_add(e->files->metrics, metric, record);
     return record;
 }

@@ -30,14 +30,14 @@ enum { JOBS_MOST = 256, SIGNALS = 3 };
 /** A place for a child. */
 typedef struct slot {
     pid_t pid; /* 0: free */
-    frugi_trial run;
-    frugi_run_files files;
+    fgl_trial run;
+    fgl_run_files files;
     char begun[32];
     double start;
 } slot;
 
 typedef struct pool {
-    frugi_compare *c;
+    fgl_compare *c;
     slot slot[JOBS_MOST];
     size_t running, done, failed;
     double start, shown;
@@ -51,10 +51,10 @@ static void on_signal(int number) {
     asked_to_stop = number;
 }
 
-static bool is_running(const void *ctx, const frugi_trial *run) {
+static bool is_running(const void *ctx, const fgl_trial *run) {
     const pool *p = ctx;
     for (size_t i = 0; i < p->c->jobs; i++) {
-        const frugi_trial *r = &p->slot[i].run;
+        const fgl_trial *r = &p->slot[i].run;
         if (p->slot[i].pid > 0 && r->task == run->task && r->method == run->method && r->tune == run->tune &&
             r->seed == run->seed && fabs(r->rate - run->rate) <= 1e-6 * run->rate)
             return true;
@@ -64,7 +64,7 @@ static bool is_running(const void *ctx, const frugi_trial *run) {
 
 /* ---- a child begins ---------------------------------------------------------------------------------- */
 
-static void name_files(const frugi_compare *c, const frugi_trial *run, frugi_run_files *files) {
+static void name_files(const fgl_compare *c, const fgl_trial *run, fgl_run_files *files) {
     char stem[4160];
     snprintf(stem, sizeof stem, "%.3900s/work/%s.%s.%s.%g.%u", c->out, c->suite.task[run->task].id,
              c->suite.method[run->method].id, run->tune ? "tune" : "test", run->rate, run->seed);
@@ -96,32 +96,32 @@ static _Noreturn void become(const slot *s, char *const argv[], bool python, pid
     _exit(127);
 }
 
-static int begin(pool *p, slot *s, const frugi_trial *run) {
-    frugi_words words;
+static int begin(pool *p, slot *s, const fgl_trial *run) {
+    fgl_command_line words;
     time_t at = time(NULL);
     struct tm utc;
     bool python = p->c->suite.task[run->task].trainer != NULL;
     name_files(p->c, run, &s->files);
-    frugi_words_of(p->c, run, true, &words);
+    fgl_words_of(p->c, run, true, &words);
     if (python)
-        words.word[0] = frugi_compare_python(); /* an environment of Python is found by this word */
-    frugi_words_add(&words, "--json", NULL);
-    frugi_words_add(&words, "--quiet", NULL);
-    frugi_words_add(&words, "--metrics", s->files.metrics);
+        words.word[0] = fgl_compare_python(); /* an environment of Python is found by this word */
+    fgl_words_add(&words, "--json", NULL);
+    fgl_words_add(&words, "--quiet", NULL);
+    fgl_words_add(&words, "--metrics", s->files.metrics);
     if (!run->tune && run->seed == 1 && !p->c->suite.tunes)
-        frugi_words_add(&words, "--metrics-layers", NULL);
+        fgl_words_add(&words, "--metrics-layers", NULL);
     s->run = *run;
-    s->start = frugi_seconds();
+    s->start = fgio_seconds();
     strftime(s->begun, sizeof s->begun, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &utc));
     pid_t self = getpid();
     pid_t pid = fork();
     if (pid < 0)
-        return frugi_error("cannot start a process: %s", strerror(errno));
+        return fgio_error("cannot start a process: %s", strerror(errno));
     if (pid == 0)
         become(s, (char *const *)(uintptr_t)words.word, python, self);
     s->pid = pid;
     p->running++;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 /* ---- what is shown ---------------------------------------------------------------------------------- */
@@ -129,20 +129,20 @@ static int begin(pool *p, slot *s, const frugi_trial *run) {
 static void describe_left(const pool *p, char *dst, size_t cap) {
     double seconds = 0;
     char clock[32];
-    frugi_search_left(p->c, &seconds);
+    fgl_search_left(p->c, &seconds);
     for (size_t i = 0; i < p->c->jobs; i++)
         if (p->slot[i].pid > 0)
-            seconds -= frugi_seconds() - p->slot[i].start;
+            seconds -= fgio_seconds() - p->slot[i].start;
     dst[0] = '\0';
     if (isfinite(seconds))
-        snprintf(dst, cap, "  %s left", frugi_clock_text(fmax(seconds, 0) / p->c->jobs, clock, sizeof clock));
+        snprintf(dst, cap, "  %s left", fgio_clock_text(fmax(seconds, 0) / p->c->jobs, clock, sizeof clock));
 }
 
 static void draw(pool *p) {
     enum { BAR = 20 };
     char line[512], bar[BAR + 1], left[48], names[256] = "";
     double seconds;
-    size_t todo = frugi_search_left(p->c, &seconds), all = todo + p->c->outcomes, used = 0;
+    size_t todo = fgl_search_left(p->c, &seconds), all = todo + p->c->outcomes, used = 0;
     for (size_t i = 0; i < p->c->jobs && used < sizeof names; i++)
         if (p->slot[i].pid > 0)
             used +=
@@ -153,34 +153,34 @@ static void draw(pool *p) {
     bar[BAR] = '\0';
     describe_left(p, left, sizeof left);
     snprintf(line, sizeof line, "[%s] %zu of %zu runs%s%s", bar, p->c->outcomes, all, left, names);
-    size_t width = frugi_show_width() - 1;
+    size_t width = fgio_show_width() - 1;
     if (width < sizeof line)
         line[width] = '\0';
-    frugi_show_bar(line);
-    p->shown = frugi_seconds();
+    fgio_show_bar(line);
+    p->shown = fgio_seconds();
 }
 
-static void tell(const pool *p, const frugi_outcome *o, const json_t *record) {
-    const frugi_compare_task *t = &p->c->suite.task[o->run.task];
+static void tell(const pool *p, const fgl_outcome *o, const json_t *record) {
+    const fgl_compare_task *t = &p->c->suite.task[o->run.task];
     const char *error = json_string_value(json_object_get(record, "error"));
     char left[48], what[512];
     double seconds;
-    size_t todo = frugi_search_left(p->c, &seconds);
+    size_t todo = fgl_search_left(p->c, &seconds);
     if (p->terminal && (error == NULL || o->diverged))
         return;
     describe_left(p, left, sizeof left);
     if (error != NULL)
         snprintf(what, sizeof what, "%s", error);
     else
-        snprintf(what, sizeof what, "%s %.*f", frugi_task_metric(t), t->family == FRUGI_LANGUAGE ? 3 : 4, o->value);
-    frugi_show_line("%zu of %zu: %s, %s, %s, rate %g, seed %u: %s (%.1f s)%s", p->c->outcomes, p->c->outcomes + todo,
-                    t->id, p->c->suite.method[o->run.method].id, o->run.tune ? "search" : "test", o->run.rate,
-                    o->run.seed, what, o->seconds, left);
+        snprintf(what, sizeof what, "%s %.*f", fgl_task_metric(t), t->family == FGL_LANGUAGE ? 3 : 4, o->value);
+    fgio_show_line("%zu of %zu: %s, %s, %s, rate %g, seed %u: %s (%.1f s)%s", p->c->outcomes, p->c->outcomes + todo,
+                   t->id, p->c->suite.method[o->run.method].id, o->run.tune ? "search" : "test", o->run.rate,
+                   o->run.seed, what, o->seconds, left);
 }
 
 /* ---- a child ends -------------------------------------------------------------------------------------- */
 
-static void remove_files(const frugi_run_files *files) {
+static void remove_files(const fgl_run_files *files) {
     unlink(files->out);
     unlink(files->err);
     unlink(files->metrics);
@@ -188,19 +188,19 @@ static void remove_files(const frugi_run_files *files) {
 
 /* The files of a failure stay. */
 static int finish(pool *p, slot *s, int state) {
-    frugi_outcome outcome;
-    frugi_ended ended = {.run = &s->run,
-                         .files = &s->files,
-                         .begun = s->begun,
-                         .seconds = frugi_seconds() - s->start,
-                         .status = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state)};
+    fgl_outcome outcome;
+    fgl_ended ended = {.run = &s->run,
+                       .files = &s->files,
+                       .begun = s->begun,
+                       .seconds = fgio_seconds() - s->start,
+                       .status = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state)};
     s->pid = 0;
     p->running--;
-    json_t *record = frugi_record_make(p->c, &ended, &outcome);
-    int code = frugi_ledger_put(p->c, json_incref(record));
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_outcome_add(p->c, &outcome);
-    if (code == FRUGI_EXIT_OK) {
+    json_t *record = fgl_record_make(p->c, &ended, &outcome);
+    int code = fgl_ledger_put(p->c, json_incref(record));
+    if (code == FGIO_EXIT_OK)
+        code = fgl_outcome_add(p->c, &outcome);
+    if (code == FGIO_EXIT_OK) {
         tell(p, &outcome, record);
         p->done++;
         if (ended.status == 0 || outcome.diverged)
@@ -213,8 +213,8 @@ static int finish(pool *p, slot *s, int state) {
 }
 
 static int collect(pool *p) {
-    int code = FRUGI_EXIT_OK;
-    for (size_t i = 0; i < p->c->jobs && code == FRUGI_EXIT_OK; i++) {
+    int code = FGIO_EXIT_OK;
+    for (size_t i = 0; i < p->c->jobs && code == FGIO_EXIT_OK; i++) {
         int state = 0;
         slot *s = &p->slot[i];
         if (s->pid > 0 && waitpid(s->pid, &state, WNOHANG) == s->pid)
@@ -239,10 +239,10 @@ static void end_children(pool *p) {
 }
 
 static int start_some(pool *p) {
-    frugi_trial run;
-    int code = FRUGI_EXIT_OK;
-    for (size_t i = 0; i < p->c->jobs && code == FRUGI_EXIT_OK; i++)
-        if (p->slot[i].pid == 0 && frugi_search_next(p->c, is_running, p, &run))
+    fgl_trial run;
+    int code = FGIO_EXIT_OK;
+    for (size_t i = 0; i < p->c->jobs && code == FGIO_EXIT_OK; i++)
+        if (p->slot[i].pid == 0 && fgl_search_next(p->c, is_running, p, &run))
             code = begin(p, &p->slot[i], &run);
     return code;
 }
@@ -251,33 +251,33 @@ static int start_some(pool *p) {
 
 static int work(pool *p) {
     const struct timespec nap = {.tv_nsec = (long)(LOOK * 1e9)};
-    int code = FRUGI_EXIT_OK;
+    int code = FGIO_EXIT_OK;
     for (;;) {
-        if (frugi_seconds() - p->start < p->c->seconds)
+        if (fgio_seconds() - p->start < p->c->seconds)
             code = start_some(p);
-        if (code != FRUGI_EXIT_OK || p->running == 0 || asked_to_stop)
+        if (code != FGIO_EXIT_OK || p->running == 0 || asked_to_stop)
             break;
         nanosleep(&nap, NULL);
         code = collect(p);
-        if (p->terminal && frugi_seconds() - p->shown >= REDRAW)
+        if (p->terminal && fgio_seconds() - p->shown >= REDRAW)
             draw(p);
-        if (code != FRUGI_EXIT_OK || asked_to_stop)
+        if (code != FGIO_EXIT_OK || asked_to_stop)
             break;
     }
     end_children(p);
-    frugi_show_clear();
-    if (code == FRUGI_EXIT_OK && p->failed > 0)
-        code = frugi_error("%zu run%s failed; what they said is in %s/work", p->failed, p->failed == 1 ? "" : "s",
-                           p->c->out);
-    return asked_to_stop ? FRUGI_EXIT_STOPPED : code;
+    fgio_show_clear();
+    if (code == FGIO_EXIT_OK && p->failed > 0)
+        code = fgio_error("%zu run%s failed; what they said is in %s/work", p->failed, p->failed == 1 ? "" : "s",
+                          p->c->out);
+    return asked_to_stop ? FGP_EXIT_STOPPED : code;
 }
 
-int frugi_pool_run(frugi_compare *c) {
+int fgl_pool_run(fgl_compare *c) {
     struct sigaction action = {.sa_handler = on_signal}, before[SIGNALS];
     pool *p = calloc(1, sizeof *p);
     if (p == NULL)
-        return frugi_error("out of memory");
-    *p = (pool){.c = c, .start = frugi_seconds(), .terminal = frugi_show_terminal()};
+        return fgio_error("out of memory");
+    *p = (pool){.c = c, .start = fgio_seconds(), .terminal = fgio_show_terminal()};
     /* Threads of several runs share the cores: those that wait must not take them from those that work. */
     setenv("OMP_WAIT_POLICY", "passive", 0);
     setenv("OPENBLAS_NUM_THREADS", "1", 0);

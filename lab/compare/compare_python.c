@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-const char *frugi_compare_python(void) {
+const char *fgl_compare_python(void) {
     const char *named = getenv("FRUGRAD_PYTHON");
     return named != NULL && named[0] != '\0' ? named : "python3";
 }
@@ -21,7 +21,7 @@ const char *frugi_compare_python(void) {
 /* Run a line of Python with its messages in a file. Returns its exit status; -1: it could not be started. */
 static int run_line(const char *line, const char *errors) {
     extern char **environ;
-    const char *python = frugi_compare_python();
+    const char *python = fgl_compare_python();
     const char *words[] = {python, "-c", line, NULL};
     posix_spawn_file_actions_t actions;
     pid_t pid = 0;
@@ -44,28 +44,28 @@ static int run_line(const char *line, const char *errors) {
     return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
 }
 
-static int check(const frugi_compare *c, const char *module) {
+static int check(const fgl_compare *c, const char *module) {
     char line[128], errors[4200], said[400] = "it cannot be started";
     snprintf(line, sizeof line, "import %s", module);
     snprintf(errors, sizeof errors, "%s/work/python.err", c->out);
     int status = run_line(line, errors);
     if (status > 0 && status != 127)
-        frugi_last_words(errors, said, sizeof said);
+        fgl_last_words(errors, said, sizeof said);
     unlink(errors);
     if (status == 0)
-        return FRUGI_EXIT_OK;
-    frugi_error("size %s trains through PyTorch, by `python3 -m %s`, and %s cannot load that: %s", c->suite.size,
-                module, frugi_compare_python(), said);
-    frugi_hint("FRUGRAD_PYTHON names another Python; PYTHONPATH has to have this package, unless it is installed");
-    return FRUGI_EXIT_FAIL;
+        return FGIO_EXIT_OK;
+    fgio_error("size %s trains through PyTorch, by `python3 -m %s`, and %s cannot load that: %s", c->suite.size, module,
+               fgl_compare_python(), said);
+    fgio_hint("FRUGRAD_PYTHON names another Python; PYTHONPATH has to have this package, unless it is installed");
+    return FGIO_EXIT_FAIL;
 }
 
-int frugi_compare_trainers(const frugi_compare *c) {
+int fgl_compare_trainers(const fgl_compare *c) {
     double seconds = 0;
-    if (frugi_search_left(c, &seconds) == 0)
-        return FRUGI_EXIT_OK;
+    if (fgl_search_left(c, &seconds) == 0)
+        return FGIO_EXIT_OK;
     for (size_t i = 0; i < c->suite.tasks; i++)
         if (c->suite.task[i].trainer != NULL)
             return check(c, c->suite.task[i].trainer); /* all tasks of a size have the same */
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }

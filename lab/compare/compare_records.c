@@ -17,44 +17,44 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct frugi_ledger {
+struct fgl_ledger {
     char path[4200];
     int fd;
     size_t others; /* runs of this comparison's places by other commands */
 };
 
-int frugi_outcome_add(frugi_compare *c, const frugi_outcome *outcome) {
+int fgl_outcome_add(fgl_compare *c, const fgl_outcome *outcome) {
     if (c->outcomes == c->room) {
         size_t room = c->room ? 2 * c->room : 64;
-        frugi_outcome *more = realloc(c->outcome, room * sizeof *more);
+        fgl_outcome *more = realloc(c->outcome, room * sizeof *more);
         if (more == NULL)
-            return frugi_error("out of memory");
+            return fgio_error("out of memory");
         c->outcome = more;
         c->room = room;
     }
     c->outcome[c->outcomes++] = *outcome;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 /* ---- reading -------------------------------------------------------------------------------------- */
 
-bool frugi_record_says(const json_t *record, const char *key, const char *expected) {
+bool fgl_record_says(const json_t *record, const char *key, const char *expected) {
     const char *text = json_string_value(json_object_get(record, key));
     return text != NULL && strcmp(text, expected) == 0;
 }
 
 /* Which row of its table a record is about; -1: none. */
-static long task_of(const frugi_suite *s, const json_t *record) {
+static long task_of(const fgl_suite *s, const json_t *record) {
     for (size_t i = 0; i < s->tasks; i++)
-        if (frugi_record_says(record, "task", s->task[i].id))
+        if (fgl_record_says(record, "task", s->task[i].id))
             return (long)i;
     return -1;
 }
 
 /* Rows of different families may be one method. */
-static long method_of(const frugi_compare *c, const json_t *record, long task) {
+static long method_of(const fgl_compare *c, const json_t *record, long task) {
     for (size_t i = 0; task >= 0 && i < c->suite.methods; i++)
-        if (frugi_search_has(c, (size_t)task, i) && frugi_record_says(record, "method", c->suite.method[i].id))
+        if (fgl_search_has(c, (size_t)task, i) && fgl_record_says(record, "method", c->suite.method[i].id))
             return (long)i;
     return -1;
 }
@@ -69,7 +69,7 @@ static const char *check_record(const json_t *record) {
         return "\"format\" is not 1";
     if (!json_is_string(json_object_get(record, "kind")))
         return "no \"kind\"";
-    if (!frugi_record_says(record, "kind", "run"))
+    if (!fgl_record_says(record, "kind", "run"))
         return NULL;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (!json_is_string(json_object_get(record, texts[i])))
@@ -82,60 +82,60 @@ static const char *check_record(const json_t *record) {
 }
 
 /* The place of a record in this comparison; false: it has none. */
-static bool place_of(const frugi_compare *c, const json_t *record, frugi_trial *run) {
-    const frugi_suite *s = &c->suite;
+static bool place_of(const fgl_compare *c, const json_t *record, fgl_trial *run) {
+    const fgl_suite *s = &c->suite;
     long task = task_of(s, record), method = method_of(c, record, task);
     json_int_t seed = json_integer_value(json_object_get(record, "seed"));
-    if (!frugi_record_says(record, "kind", "run") || !frugi_record_says(record, "suite", s->name) ||
-        !frugi_record_says(record, "size", s->size) || task < 0 || method < 0 || seed < 0 || seed > UINT32_MAX)
+    if (!fgl_record_says(record, "kind", "run") || !fgl_record_says(record, "suite", s->name) ||
+        !fgl_record_says(record, "size", s->size) || task < 0 || method < 0 || seed < 0 || seed > UINT32_MAX)
         return false;
-    *run = (frugi_trial){(size_t)task, (size_t)method, frugi_record_says(record, "phase", "tune"), (uint32_t)seed,
-                         json_number_value(json_object_get(record, "rate"))};
+    *run = (fgl_trial){(size_t)task, (size_t)method, fgl_record_says(record, "phase", "tune"), (uint32_t)seed,
+                       json_number_value(json_object_get(record, "rate"))};
     return true;
 }
 
 /* Whether the command of a record is the one that would be run today. */
-static bool is_todays(const frugi_compare *c, const json_t *record, const frugi_trial *run) {
+static bool is_todays(const fgl_compare *c, const json_t *record, const fgl_trial *run) {
     char command[8192];
-    frugi_words words;
-    frugi_words_of(c, run, false, &words);
-    return frugi_record_says(record, "command", frugi_words_text(&words, command, sizeof command));
+    fgl_command_line words;
+    fgl_words_of(c, run, false, &words);
+    return fgl_record_says(record, "command", fgl_words_text(&words, command, sizeof command));
 }
 
-bool frugi_ledger_has(const frugi_compare *c, const json_t *record) {
-    frugi_trial run;
+bool fgl_ledger_has(const fgl_compare *c, const json_t *record) {
+    fgl_trial run;
     return place_of(c, record, &run) && is_todays(c, record, &run);
 }
 
 /* A record of this comparison becomes an outcome, if its command is today's. Failures are tried again; a run that
  * diverged is no failure. */
-static int take(frugi_compare *c, const json_t *record) {
+static int take(fgl_compare *c, const json_t *record) {
     bool diverged = json_is_true(json_object_get(record, "diverged"));
     const json_t *result = json_object_get(record, "result");
-    frugi_outcome o = {.diverged = diverged, .seconds = json_number_value(json_object_get(record, "seconds"))};
+    fgl_outcome o = {.diverged = diverged, .seconds = json_number_value(json_object_get(record, "seconds"))};
     if (!place_of(c, record, &o.run) || (result == NULL && !diverged))
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     if (!is_todays(c, record, &o.run)) {
         c->ledger->others++;
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     }
-    const json_t *value = json_object_get(result, frugi_task_metric(&c->suite.task[o.run.task]));
+    const json_t *value = json_object_get(result, fgl_task_metric(&c->suite.task[o.run.task]));
     o.value = json_is_number(value) ? json_number_value(value) : NAN;
-    return frugi_outcome_add(c, &o);
+    return fgl_outcome_add(c, &o);
 }
 
-static int learn(frugi_compare *c, const json_t *record) {
-    frugi_bytes_learn(c, record);
-    return FRUGI_EXIT_OK;
+static int learn(fgl_compare *c, const json_t *record) {
+    fgl_bytes_learn(c, record);
+    return FGIO_EXIT_OK;
 }
 
-typedef int for_each(frugi_compare *c, const json_t *record);
+typedef int for_each(fgl_compare *c, const json_t *record);
 
-static int read_lines(frugi_compare *c, const frugi_bytes *bytes, for_each *then, size_t *whole) {
+static int read_lines(fgl_compare *c, const fgio_bytes *bytes, for_each *then, size_t *whole) {
     const char *text = (const char *)bytes->data;
     size_t at = 0, line = 0;
-    int code = FRUGI_EXIT_OK;
-    while (at < bytes->len && code == FRUGI_EXIT_OK) {
+    int code = FGIO_EXIT_OK;
+    while (at < bytes->len && code == FGIO_EXIT_OK) {
         const char *end = memchr(text + at, '\n', bytes->len - at);
         if (end == NULL)
             break;
@@ -145,7 +145,7 @@ static int read_lines(frugi_compare *c, const frugi_bytes *bytes, for_each *then
         const char *wrong = record == NULL ? error.text : check_record(record);
         line++;
         if (wrong != NULL)
-            code = frugi_error("%s: line %zu: %s", c->ledger->path, line, wrong);
+            code = fgio_error("%s: line %zu: %s", c->ledger->path, line, wrong);
         else
             code = then(c, record);
         json_decref(record);
@@ -155,44 +155,44 @@ static int read_lines(frugi_compare *c, const frugi_bytes *bytes, for_each *then
     return code;
 }
 
-static int load(frugi_compare *c, bool to_write) {
-    frugi_ledger *l = c->ledger;
-    frugi_bytes bytes = {NULL, 0};
+static int load(fgl_compare *c, bool to_write) {
+    fgl_ledger *l = c->ledger;
+    fgio_bytes bytes = {NULL, 0};
     size_t whole = 0;
-    int code = frugi_file_read(l->path, &bytes);
-    if (code == FRUGI_EXIT_OK)
+    int code = fgio_file_read(l->path, &bytes);
+    if (code == FGIO_EXIT_OK)
         code = read_lines(c, &bytes, learn, &whole); /* which runs there are may follow from it */
-    if (code == FRUGI_EXIT_OK)
+    if (code == FGIO_EXIT_OK)
         code = read_lines(c, &bytes, take, &whole);
-    if (code == FRUGI_EXIT_OK && to_write && whole < bytes.len && ftruncate(l->fd, (off_t)whole) != 0)
-        code = frugi_error("%s: ends in half a line, which cannot be cut off: %s", l->path, strerror(errno));
-    if (code == FRUGI_EXIT_OK && l->others > 0)
-        frugi_hint("%s: %zu run%s of these methods by other commands than today's; they count for nothing here",
-                   l->path, l->others, l->others == 1 ? "" : "s");
-    frugi_bytes_free(&bytes);
+    if (code == FGIO_EXIT_OK && to_write && whole < bytes.len && ftruncate(l->fd, (off_t)whole) != 0)
+        code = fgio_error("%s: ends in half a line, which cannot be cut off: %s", l->path, strerror(errno));
+    if (code == FGIO_EXIT_OK && l->others > 0)
+        fgio_hint("%s: %zu run%s of these methods by other commands than today's; they count for nothing here", l->path,
+                  l->others, l->others == 1 ? "" : "s");
+    fgio_bytes_free(&bytes);
     return code;
 }
 
-int frugi_ledger_open(frugi_compare *c, bool to_write) {
+int fgl_ledger_open(fgl_compare *c, bool to_write) {
     struct stat st;
-    frugi_ledger *l = calloc(1, sizeof *l);
+    fgl_ledger *l = calloc(1, sizeof *l);
     if (l == NULL)
-        return frugi_error("out of memory");
+        return fgio_error("out of memory");
     c->ledger = l;
     snprintf(l->path, sizeof l->path, "%s/runs.jsonl", c->out);
     l->fd = open(l->path, (to_write ? O_RDWR | O_CREAT | O_APPEND : O_RDONLY) | O_CLOEXEC, 0666);
     if (l->fd < 0 && errno == ENOENT && !to_write)
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     if (l->fd < 0)
-        return frugi_error("%s: cannot open: %s", l->path, strerror(errno));
+        return fgio_error("%s: cannot open: %s", l->path, strerror(errno));
     if (fstat(l->fd, &st) != 0 || !S_ISREG(st.st_mode))
-        return frugi_error("%s: not a plain file", l->path);
+        return fgio_error("%s: not a plain file", l->path);
     if (to_write && flock(l->fd, LOCK_EX | LOCK_NB) != 0)
-        return frugi_error("%s: in use by another comparison", l->path);
+        return fgio_error("%s: in use by another comparison", l->path);
     return load(c, to_write);
 }
 
-void frugi_ledger_close(frugi_compare *c) {
+void fgl_ledger_close(fgl_compare *c) {
     if (c->ledger != NULL && c->ledger->fd >= 0)
         close(c->ledger->fd);
     free(c->ledger);
@@ -204,21 +204,21 @@ void frugi_ledger_close(frugi_compare *c) {
 
 /* ---- writing -------------------------------------------------------------------------------------- */
 
-int frugi_ledger_put(frugi_compare *c, json_t *record) {
-    const frugi_ledger *l = c->ledger;
+int fgl_ledger_put(fgl_compare *c, json_t *record) {
+    const fgl_ledger *l = c->ledger;
     char *text = record == NULL ? NULL : json_dumps(record, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(record);
     if (text == NULL)
-        return frugi_error("%s: cannot write: out of memory", l->path);
+        return fgio_error("%s: cannot write: out of memory", l->path);
     size_t length = strlen(text);
     text[length] = '\n'; /* in the place of the zero: one write() for the line and its end */
     off_t before = lseek(l->fd, 0, SEEK_END);
     ssize_t done = write(l->fd, text, length + 1);
-    int code = FRUGI_EXIT_OK;
+    int code = FGIO_EXIT_OK;
     if (done != (ssize_t)length + 1 || fsync(l->fd) != 0) {
-        code = frugi_error("%s: cannot write: %s", l->path, done >= 0 && errno == 0 ? "disk full" : strerror(errno));
+        code = fgio_error("%s: cannot write: %s", l->path, done >= 0 && errno == 0 ? "disk full" : strerror(errno));
         if (before >= 0 && ftruncate(l->fd, before) != 0)
-            code = frugi_error("%s: ends in half a line", l->path);
+            code = fgio_error("%s: ends in half a line", l->path);
     }
     free(text);
     return code;

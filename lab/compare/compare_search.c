@@ -17,28 +17,27 @@
 
 enum { FURTHER = 2 }; /* rates beyond those planned */
 
-bool frugi_search_has(const frugi_compare *c, size_t task, size_t method) {
-    return (c->suite.method[method].families & c->suite.task[task].family) != 0 &&
-           frugi_bytes_steps(c, task, method) > 0;
+bool fgl_search_has(const fgl_compare *c, size_t task, size_t method) {
+    return (c->suite.method[method].families & c->suite.task[task].family) != 0 && fgl_bytes_steps(c, task, method) > 0;
 }
 
 /* A language model has no head: there is nothing to search where nothing but the head moves. */
-uint32_t frugi_search_rates(const frugi_compare *c, size_t task, size_t method) {
-    bool nothing = c->suite.method[method].mover == FRUGI_MOVER_HEAD && c->suite.task[task].family == FRUGI_LANGUAGE;
+uint32_t fgl_search_rates(const fgl_compare *c, size_t task, size_t method) {
+    bool nothing = c->suite.method[method].mover == FGL_MOVER_HEAD && c->suite.task[task].family == FGL_LANGUAGE;
     return nothing ? 1 : c->rates;
 }
 
 /* Rates have two digits, so that what is typed, recorded and compared is the same number. */
-double frugi_search_rate(const frugi_compare *c, size_t task, size_t method, int i) {
-    const frugi_compare_task *t = &c->suite.task[task];
-    const frugi_method *m = &c->suite.method[method];
-    double middle = m->mover == FRUGI_MOVER_SIGN ? t->sign_rate : t->rate;
+double fgl_search_rate(const fgl_compare *c, size_t task, size_t method, int i) {
+    const fgl_compare_task *t = &c->suite.task[task];
+    const fgl_method *m = &c->suite.method[method];
+    double middle = m->mover == FGL_MOVER_SIGN ? t->sign_rate : t->rate;
     char text[32];
     if (m->middle > 0)
         middle = m->middle;
-    if (t->family == FRUGI_VISION)
+    if (t->family == FGL_VISION)
         middle *= m->scale;
-    snprintf(text, sizeof text, "%.1e", middle * pow(FACTOR, i - (int)frugi_search_rates(c, task, method) / 2));
+    snprintf(text, sizeof text, "%.1e", middle * pow(FACTOR, i - (int)fgl_search_rates(c, task, method) / 2));
     return strtod(text, NULL);
 }
 
@@ -46,22 +45,22 @@ static bool same_rate(double a, double b) {
     return fabs(a - b) <= 1e-6 * fabs(b);
 }
 
-static bool same_run(const frugi_trial *a, const frugi_trial *b) {
+static bool same_run(const fgl_trial *a, const fgl_trial *b) {
     return a->task == b->task && a->method == b->method && a->tune == b->tune && a->seed == b->seed &&
            same_rate(a->rate, b->rate);
 }
 
 /* The last outcome counts: what failed may have been tried again. */
-const frugi_outcome *frugi_search_find(const frugi_compare *c, const frugi_trial *run) {
+const fgl_outcome *fgl_search_find(const fgl_compare *c, const fgl_trial *run) {
     for (size_t i = c->outcomes; i > 0; i--)
         if (same_run(&c->outcome[i - 1].run, run))
             return &c->outcome[i - 1];
     return NULL;
 }
 
-static bool is_refused(const frugi_compare *c, size_t task, size_t method) {
+static bool is_refused(const fgl_compare *c, size_t task, size_t method) {
     for (size_t i = 0; i < c->outcomes; i++) {
-        const frugi_outcome *o = &c->outcome[i];
+        const fgl_outcome *o = &c->outcome[i];
         if (o->run.task == task && o->run.method == method && o->refused)
             return true;
     }
@@ -75,23 +74,23 @@ typedef struct search {
     bool done;       /* all are known, and no other is wanted */
 } search;
 
-static frugi_trial tune_run(const frugi_compare *c, size_t task, size_t method, int i) {
-    return (frugi_trial){task, method, true, FRUGI_TUNE_SEED, frugi_search_rate(c, task, method, i)};
+static fgl_trial tune_run(const fgl_compare *c, size_t task, size_t method, int i) {
+    return (fgl_trial){task, method, true, FGL_TUNE_SEED, fgl_search_rate(c, task, method, i)};
 }
 
 /* How good a rate is; what failed or diverged is the worst. false: not known yet. */
-static bool merit(const frugi_compare *c, size_t task, size_t method, int i, double *value) {
-    frugi_trial run = tune_run(c, task, method, i);
-    const frugi_outcome *o = frugi_search_find(c, &run);
-    bool lower = c->suite.task[task].family == FRUGI_LANGUAGE;
+static bool merit(const fgl_compare *c, size_t task, size_t method, int i, double *value) {
+    fgl_trial run = tune_run(c, task, method, i);
+    const fgl_outcome *o = fgl_search_find(c, &run);
+    bool lower = c->suite.task[task].family == FGL_LANGUAGE;
     if (o != NULL)
         *value = isnan(o->value) ? -INFINITY : lower ? -o->value : o->value;
     return o != NULL;
 }
 
 /* Of equals the lowest rate wins, so that a search in which all diverge goes down. */
-static search search_of(const frugi_compare *c, size_t task, size_t method) {
-    search s = {0, (int)frugi_search_rates(c, task, method) - 1, 0, false};
+static search search_of(const fgl_compare *c, size_t task, size_t method) {
+    search s = {0, (int)fgl_search_rates(c, task, method) - 1, 0, false};
     for (int further = 0;; further++) {
         double best = 0, value;
         for (int i = s.first; i <= s.last; i++) {
@@ -113,27 +112,27 @@ static search search_of(const frugi_compare *c, size_t task, size_t method) {
     return s;
 }
 
-bool frugi_search_best(const frugi_compare *c, size_t task, size_t method, double *rate) {
+bool fgl_search_best(const fgl_compare *c, size_t task, size_t method, double *rate) {
     search s = {0, 0, 0, true};
-    if (frugi_search_rates(c, task, method) > 1)
+    if (fgl_search_rates(c, task, method) > 1)
         s = search_of(c, task, method);
     if (s.done)
-        *rate = frugi_search_rate(c, task, method, s.best);
+        *rate = fgl_search_rate(c, task, method, s.best);
     return s.done;
 }
 
-static bool wanted(const frugi_compare *c, frugi_is_running *is_running, const void *pool, const frugi_trial *run) {
-    return frugi_search_find(c, run) == NULL && !is_running(pool, run);
+static bool wanted(const fgl_compare *c, fgl_is_running *is_running, const void *pool, const fgl_trial *run) {
+    return fgl_search_find(c, run) == NULL && !is_running(pool, run);
 }
 
 /* The next run of a place, up to a seed. */
-static bool next_of(const frugi_compare *c, frugi_is_running *is_running, const void *pool, size_t task, size_t method,
-                    uint32_t seed, frugi_trial *run) {
+static bool next_of(const fgl_compare *c, fgl_is_running *is_running, const void *pool, size_t task, size_t method,
+                    uint32_t seed, fgl_trial *run) {
     double rate = 0;
-    if (!frugi_search_has(c, task, method) || is_refused(c, task, method))
+    if (!fgl_search_has(c, task, method) || is_refused(c, task, method))
         return false;
-    if (frugi_search_best(c, task, method, &rate)) {
-        *run = (frugi_trial){task, method, false, seed, rate};
+    if (fgl_search_best(c, task, method, &rate)) {
+        *run = (fgl_trial){task, method, false, seed, rate};
         return wanted(c, is_running, pool, run);
     }
     search s = search_of(c, task, method);
@@ -145,7 +144,7 @@ static bool next_of(const frugi_compare *c, frugi_is_running *is_running, const 
     return false;
 }
 
-bool frugi_search_next(const frugi_compare *c, frugi_is_running *is_running, const void *pool, frugi_trial *run) {
+bool fgl_search_next(const fgl_compare *c, fgl_is_running *is_running, const void *pool, fgl_trial *run) {
     for (uint32_t seed = 1; seed <= c->seeds; seed++)
         for (size_t task = 0; task < c->suite.tasks; task++)
             for (size_t method = 0; method < c->suite.methods; method++)
@@ -155,32 +154,32 @@ bool frugi_search_next(const frugi_compare *c, frugi_is_running *is_running, con
 }
 
 /* Runs of a place that are still to come, if its search needs no more than is planned now. */
-static size_t left_of(const frugi_compare *c, size_t task, size_t method) {
+static size_t left_of(const fgl_compare *c, size_t task, size_t method) {
     size_t left = 0;
     double rate = 0;
-    if (!frugi_search_has(c, task, method) || is_refused(c, task, method))
+    if (!fgl_search_has(c, task, method) || is_refused(c, task, method))
         return 0;
-    if (!frugi_search_best(c, task, method, &rate)) {
+    if (!fgl_search_best(c, task, method, &rate)) {
         search s = search_of(c, task, method);
         for (int i = s.first; i <= s.last; i++) {
-            frugi_trial run = tune_run(c, task, method, i);
-            left += frugi_search_find(c, &run) == NULL;
+            fgl_trial run = tune_run(c, task, method, i);
+            left += fgl_search_find(c, &run) == NULL;
         }
         return left + c->seeds;
     }
     for (uint32_t seed = 1; seed <= c->seeds; seed++) {
-        frugi_trial run = {task, method, false, seed, rate};
-        left += frugi_search_find(c, &run) == NULL;
+        fgl_trial run = {task, method, false, seed, rate};
+        left += fgl_search_find(c, &run) == NULL;
     }
     return left;
 }
 
 /* Mean seconds of the runs of a task; of all, where it has none. */
-static double mean_seconds(const frugi_compare *c, size_t task) {
+static double mean_seconds(const fgl_compare *c, size_t task) {
     double sum[2] = {0, 0};
     size_t count[2] = {0, 0};
     for (size_t i = 0; i < c->outcomes; i++) {
-        const frugi_outcome *o = &c->outcome[i];
+        const fgl_outcome *o = &c->outcome[i];
         int other = o->run.task != task;
         if (isfinite(o->value)) {
             sum[other] += o->seconds;
@@ -190,7 +189,7 @@ static double mean_seconds(const frugi_compare *c, size_t task) {
     return count[0] ? sum[0] / (double)count[0] : count[1] ? sum[1] / (double)count[1] : NAN;
 }
 
-size_t frugi_search_left(const frugi_compare *c, double *seconds) {
+size_t fgl_search_left(const fgl_compare *c, double *seconds) {
     size_t all = 0;
     *seconds = 0;
     for (size_t task = 0; task < c->suite.tasks; task++) {

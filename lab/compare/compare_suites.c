@@ -8,15 +8,15 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *const frugi_suite_names[] = {"paper",    "ablation", "sparsity", "structured", "scaling",
-                                         "momentum", "bytes",    "sgc",      NULL};
+const char *const fgl_suite_names[] = {"paper",    "ablation", "sparsity", "structured", "scaling",
+                                       "momentum", "bytes",    "sgc",      NULL};
 
 /* ---- methods -------------------------------------------------------------------------------------- */
 
 /** A row of the tables below; scale 0 is 1, families 0 is all of them. */
 typedef struct row {
     const char *id, *label, *config, *inertia, *clip;
-    frugi_mover mover;
+    fgl_mover mover;
     unsigned families;
     double scale;
     uint32_t workers;
@@ -26,7 +26,7 @@ typedef struct row {
 } row;
 
 /* Where SGD and Adam want different things, two rows are one method: no task is of both. */
-#define WITH_ADAM (FRUGI_LANGUAGE | FRUGI_SENTENCES)
+#define WITH_ADAM (FGL_LANGUAGE | FGL_SENTENCES)
 
 /* On GPT-2 one entry or less in a block of 256 was worse than some in a long one. */
 #define SPARSEST ",block=4096"
@@ -38,12 +38,12 @@ static const row paper[] = {
     {.id = "topk", .label = "top-k, 30 % sent", .config = "topk"},
     {.id = "qsgd", .label = "QSGD, 8 bits", .config = "qsgd"},
     {.id = "gsgd", .label = "gossip SGD", .config = "gsgd", .apart = true},
-    {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad-sgd", .families = FRUGI_VISION},
+    {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad-sgd", .families = FGL_VISION},
     {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad-adam", .families = WITH_ADAM},
     {.id = "frugrad-99",
      .label = "FruGrad 99 %",
      .config = "frugrad-sgd,schedule=constant:0.99",
-     .families = FRUGI_VISION},
+     .families = FGL_VISION},
     {.id = "frugrad-99",
      .label = "FruGrad 99 %",
      .config = "frugrad-adam,schedule=constant:0.99",
@@ -52,15 +52,15 @@ static const row paper[] = {
     {.id = "frugrad-99-clip",
      .label = "FruGrad 99 %, gradient clipping",
      .config = "frugrad-sgd,schedule=constant:0.99,clip=2",
-     .families = FRUGI_VISION},
-    {.id = "dense-clip", .label = "dense, gradient clipping", .config = "dense", .clip = "2", .families = FRUGI_VISION},
+     .families = FGL_VISION},
+    {.id = "dense-clip", .label = "dense, gradient clipping", .config = "dense", .clip = "2", .families = FGL_VISION},
     {.id = "frugrad-paper", .label = "FruGrad as published, 50 to 94 %", .config = "frugrad-paper"},
     {.id = "plain", .label = "94 %, blocks of 256, no momentum retention", .config = "block=256,hold=off"},
     {.id = "plain-99", .label = "99 %, blocks of 256, no momentum retention", .config = "schedule=constant:0.99"},
-    {.id = "dgc", .label = "DGC 99.9 %", .config = "dgc", .mover = FRUGI_MOVER_MERGED},
+    {.id = "dgc", .label = "DGC 99.9 %", .config = "dgc", .mover = FGL_MOVER_MERGED},
     {.id = "onebit", .label = "1-bit SGD", .config = "onebit"},
     {.id = "randomk", .label = "random-k 94 %", .config = "randomk"},
-    {.id = "demo", .label = "DeMo without DCT", .config = "demo", .mover = FRUGI_MOVER_SIGN},
+    {.id = "demo", .label = "DeMo without DCT", .config = "demo", .mover = FGL_MOVER_SIGN},
     {.id = "no-feedback", .label = "94 %, no error feedback", .config = "feedback=none"},
     {.id = NULL},
 };
@@ -68,14 +68,14 @@ static const row paper[] = {
 /* The means over a run are 0.83 of schedule=frugrad and 0.945 of schedule=anneal. */
 static const row ablation[] = {
     {.id = "dense", .label = "dense", .config = "dense"},
-    {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad-sgd", .families = FRUGI_VISION},
+    {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad-sgd", .families = FGL_VISION},
     {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad-adam", .families = WITH_ADAM},
     {.id = "plain", .label = "base: 94 %, blocks of 256, no momentum retention", .config = "block=256,hold=off"},
     {.id = "plain-momentum", .label = "base, plain error feedback, optimizer momentum", .config = "feedback=plain"},
     {.id = "plain-sgd",
      .label = "base, plain error feedback, no momentum",
      .config = "feedback=plain",
-     .mover = FRUGI_MOVER_PLAIN,
+     .mover = FGL_MOVER_PLAIN,
      .scale = 10},
     {.id = "no-feedback", .label = "base, no error feedback", .config = "feedback=none"},
     {.id = "progressive", .label = "base, sparsity rising from 50 to 94 %", .config = "schedule=frugrad"},
@@ -132,7 +132,7 @@ static const row structured[] = {
     {.id = NULL},
 };
 
-#define INERTIA(text) .inertia = text, .mover = FRUGI_MOVER_MERGED
+#define INERTIA(text) .inertia = text, .mover = FGL_MOVER_MERGED
 
 /* Where momentum lives: in the residual alone, in what is held of it, or at the receiver besides. */
 static const row momentum[] = {
@@ -159,16 +159,16 @@ static const row momentum[] = {
     {.id = NULL},
 };
 
-static void add(frugi_suite *s, const row *r) {
+static void add(fgl_suite *s, const row *r) {
     if (r->apart && s->task[0].trainer != NULL)
         return;
-    frugi_method *m = &s->method[s->methods++];
-    *m = (frugi_method){.mover = r->mover,
-                        .families = r->families ? r->families : FRUGI_ANY,
-                        .scale = r->scale > 0 ? r->scale : 1,
-                        .workers = r->workers,
-                        .middle = r->middle,
-                        .states = r->states};
+    fgl_method *m = &s->method[s->methods++];
+    *m = (fgl_method){.mover = r->mover,
+                      .families = r->families ? r->families : FGL_ANY,
+                      .scale = r->scale > 0 ? r->scale : 1,
+                      .workers = r->workers,
+                      .middle = r->middle,
+                      .states = r->states};
     snprintf(m->id, sizeof m->id, "%s", r->id);
     snprintf(m->label, sizeof m->label, "%s", r->label);
     snprintf(m->config, sizeof m->config, "%s", r->config);
@@ -176,12 +176,12 @@ static void add(frugi_suite *s, const row *r) {
     snprintf(m->clip, sizeof m->clip, "%s", r->clip ? r->clip : "");
 }
 
-static void add_all(frugi_suite *s, const row *rows) {
+static void add_all(fgl_suite *s, const row *rows) {
     for (; rows->id != NULL; rows++)
         add(s, rows);
 }
 
-static void make_bytes(frugi_suite *s) {
+static void make_bytes(fgl_suite *s) {
     s->bytes_of = "ablation";
     for (const row *r = ablation; r->id != NULL; r++)
         for (size_t i = 0; by_bytes[i] != NULL; i++)
@@ -190,14 +190,14 @@ static void make_bytes(frugi_suite *s) {
 }
 
 /* From 99.5 % on FruGrad is what it is at 99.9 % in suite paper; GPUs have no long blocks. */
-static void make_sparsity(frugi_suite *s) {
+static void make_sparsity(fgl_suite *s) {
     static const double shares[] = {0.5, 0.75, 0.9, 0.94, 0.97, 0.99, 0.995, 0.999};
     static const row kinds[] = {
-        {.id = "frugrad", .label = "FruGrad", .config = "frugrad-sgd,", .families = FRUGI_VISION},
+        {.id = "frugrad", .label = "FruGrad", .config = "frugrad-sgd,", .families = FGL_VISION},
         {.id = "frugrad", .label = "FruGrad", .config = "frugrad-adam,", .families = WITH_ADAM},
         {.id = "topk", .label = "top-k", .config = "topk,"},
         {.id = "randomk", .label = "random-k", .config = "randomk,"},
-        {.id = "dgc", .label = "DGC", .config = "dgc,mask=auto,", .mover = FRUGI_MOVER_MERGED},
+        {.id = "dgc", .label = "DGC", .config = "dgc,mask=auto,", .mover = FGL_MOVER_MERGED},
         {.id = "none", .label = "no error feedback", .config = "feedback=none,"},
     };
     add(s, &paper[0]);
@@ -217,7 +217,7 @@ static void make_sparsity(frugi_suite *s) {
 }
 
 /* A method of finetune; the number of states, where it has one, is part of its id. */
-static void add_states(frugi_suite *s, const row *kind) {
+static void add_states(fgl_suite *s, const row *kind) {
     char id[40], label[64];
     row r = *kind;
     if (r.states > 0) {
@@ -228,7 +228,7 @@ static void add_states(frugi_suite *s, const row *kind) {
     add(s, &r);
 }
 
-static void make_scaling(frugi_suite *s) {
+static void make_scaling(fgl_suite *s) {
     static const row kinds[] = {
         {.id = "dense", .label = "dense", .config = "dense", .workers = 4},
         {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad"},
@@ -248,23 +248,13 @@ static void make_scaling(frugi_suite *s) {
 
 /* What the numbers of states are about: rank 1 of LoRA takes 4,096 of them for both models, of GaLore and APOLLO 2,048
  * and 3,072. "head" keeps a table that moves nothing. */
-static void make_sgc(frugi_suite *s) {
+static void make_sgc(fgl_suite *s) {
     static const row kinds[] = {
         {.id = "full", .label = "AdamW", .config = "full", .middle = 1e-3},
-        {.id = "head", .label = "classifier head only", .config = "table", .middle = 1e-3, .mover = FRUGI_MOVER_HEAD},
+        {.id = "head", .label = "classifier head only", .config = "table", .middle = 1e-3, .mover = FGL_MOVER_HEAD},
         {.id = "lora", .label = "LoRA", .config = "lora", .states = 4096, .middle = 3e-3},
-        {.id = "galore",
-         .label = "GaLore",
-         .config = "galore",
-         .states = 6144,
-         .middle = 1,
-         .mover = FRUGI_MOVER_SCALE},
-        {.id = "apollo",
-         .label = "APOLLO",
-         .config = "apollo",
-         .states = 6144,
-         .middle = 1,
-         .mover = FRUGI_MOVER_SCALE},
+        {.id = "galore", .label = "GaLore", .config = "galore", .states = 6144, .middle = 1, .mover = FGL_MOVER_SCALE},
+        {.id = "apollo", .label = "APOLLO", .config = "apollo", .states = 6144, .middle = 1, .mover = FGL_MOVER_SCALE},
     };
     static const struct {
         const char *id, *label;
@@ -279,14 +269,14 @@ static void make_sgc(frugi_suite *s) {
                                  .config = sketches[i].id,
                                  .states = counts[k],
                                  .middle = 3,
-                                 .mover = FRUGI_MOVER_SCALE});
+                                 .mover = FGL_MOVER_SCALE});
 }
 
-void frugi_suite_make(int name, int size, frugi_suite *s) {
-    bool tunes = strcmp(frugi_suite_names[name], "sgc") == 0;
-    const frugi_compare_task *all = frugi_tasks_of(size, tunes);
-    *s = (frugi_suite){.name = frugi_suite_names[name], .size = frugi_size_names[size], .tunes = tunes};
-    for (size_t i = 0; i < FRUGI_TASKS_MOST; i++)
+void fgl_suite_make(int name, int size, fgl_suite *s) {
+    bool tunes = strcmp(fgl_suite_names[name], "sgc") == 0;
+    const fgl_compare_task *all = fgl_tasks_of(size, tunes);
+    *s = (fgl_suite){.name = fgl_suite_names[name], .size = fgl_size_names[size], .tunes = tunes};
+    for (size_t i = 0; i < FGL_TASKS_MOST; i++)
         if (all[i].id != NULL)
             s->task[s->tasks++] = all[i];
     switch (name) {

@@ -7,15 +7,15 @@
  */
 #include "lab/compare/compare.h"
 
-const char *const frugi_size_names[] = {"smoke", "small", "full", "paper", NULL};
+const char *const fgl_size_names[] = {"smoke", "small", "full", "paper", NULL};
 
 enum { SIZES = 4, TUNED_SIZES = 3 };
 
-static const frugi_compare_task tasks[SIZES][FRUGI_TASKS_MOST] = {
+static const fgl_compare_task tasks[SIZES][FGL_TASKS_MOST] = {
     {
         {.id = "mlp-stripes",
          .model = "mlp",
-         .family = FRUGI_VISION,
+         .family = FGL_VISION,
          .schedule = "cosine,warmup=10",
          .samples = 2000,
          .batch = 16,
@@ -25,7 +25,7 @@ static const frugi_compare_task tasks[SIZES][FRUGI_TASKS_MOST] = {
          .sign_rate = 5e-3},
         {.id = "gpt2-rules",
          .model = "gpt2-nano:layers=2,width=64,heads=4,length=32,vocab=64",
-         .family = FRUGI_LANGUAGE,
+         .family = FGL_LANGUAGE,
          .schedule = "cosine,warmup=5",
          .samples = 1000,
          .batch = 4,
@@ -38,7 +38,7 @@ static const frugi_compare_task tasks[SIZES][FRUGI_TASKS_MOST] = {
     {
         {.id = "lenet-fashion",
          .model = "lenet",
-         .family = FRUGI_VISION,
+         .family = FGL_VISION,
          .folder = "fashion-mnist",
          .elsewhere = "fashion-mnist",
          .schedule = "cosine,warmup=100",
@@ -50,7 +50,7 @@ static const frugi_compare_task tasks[SIZES][FRUGI_TASKS_MOST] = {
          .sign_rate = 8e-3},
         {.id = "gpt2-wikitext2",
          .model = "gpt2-nano:layers=2,width=64,heads=4",
-         .family = FRUGI_LANGUAGE,
+         .family = FGL_LANGUAGE,
          .folder = "wikitext-2",
          .test = "test.txt",
          .tokens = "bytes",
@@ -63,7 +63,7 @@ static const frugi_compare_task tasks[SIZES][FRUGI_TASKS_MOST] = {
          .sign_rate = 8e-3},
         {.id = "bert-sst2",
          .model = "bert-mini:layers=2,width=64,heads=2,length=32",
-         .family = FRUGI_SENTENCES,
+         .family = FGL_SENTENCES,
          .folder = "glue/SST-2",
          .test = "test_labeled.tsv",
          .tokens = "tokenizers/bert_base_uncased_vocab.txt",
@@ -75,7 +75,7 @@ static const frugi_compare_task tasks[SIZES][FRUGI_TASKS_MOST] = {
          .sign_rate = 3e-3},
         {.id = "resnet20-cifar10",
          .model = "resnet20",
-         .family = FRUGI_VISION,
+         .family = FGL_VISION,
          .folder = "cifar10",
          .schedule = "cosine,warmup=20",
          .batch = 8,
@@ -89,8 +89,8 @@ static const frugi_compare_task tasks[SIZES][FRUGI_TASKS_MOST] = {
     {
         {.id = "resnet18-cifar10",
          .model = "resnet18",
-         .trainer = FRUGI_TORCH,
-         .family = FRUGI_VISION,
+         .trainer = FGL_TORCH,
+         .family = FGL_VISION,
          .folder = "cifar10",
          .test = "test_batch.bin",
          .schedule = "cosine,warmup=50",
@@ -102,8 +102,8 @@ static const frugi_compare_task tasks[SIZES][FRUGI_TASKS_MOST] = {
          .sign_rate = 1e-3},
         {.id = "gpt2-wikitext2",
          .model = "gpt2-small:length=512,dropout=0",
-         .trainer = FRUGI_TORCH,
-         .family = FRUGI_LANGUAGE,
+         .trainer = FGL_TORCH,
+         .family = FGL_LANGUAGE,
          .folder = "wikitext-2",
          .test = "test.gpt2bpe.u16",
          .schedule = "cosine,warmup=150",
@@ -114,8 +114,8 @@ static const frugi_compare_task tasks[SIZES][FRUGI_TASKS_MOST] = {
          .sign_rate = 6e-4},
         {.id = "bert-sst2",
          .model = "bert-small:length=64",
-         .trainer = FRUGI_TORCH,
-         .family = FRUGI_SENTENCES,
+         .trainer = FGL_TORCH,
+         .family = FGL_SENTENCES,
          .folder = "glue/SST-2",
          .test = "test_labeled.tsv",
          .tokens = "tokenizers/bert_base_uncased_vocab.txt",
@@ -129,8 +129,8 @@ static const frugi_compare_task tasks[SIZES][FRUGI_TASKS_MOST] = {
     {
         {.id = "resnet50-cifar10",
          .model = "resnet50",
-         .trainer = FRUGI_TORCH,
-         .family = FRUGI_VISION,
+         .trainer = FGL_TORCH,
+         .family = FGL_VISION,
          .folder = "cifar10",
          .test = "test_batch.bin",
          .schedule = "cosine,warmup=100",
@@ -142,8 +142,8 @@ static const frugi_compare_task tasks[SIZES][FRUGI_TASKS_MOST] = {
          .sign_rate = 1e-3},
         {.id = "gpt2-wikitext2",
          .model = "gpt2-small:length=1024,dropout=0",
-         .trainer = FRUGI_TORCH,
-         .family = FRUGI_LANGUAGE,
+         .trainer = FGL_TORCH,
+         .family = FGL_LANGUAGE,
          .folder = "wikitext-2",
          .test = "test.gpt2bpe.u16",
          .schedule = "cosine,warmup=150",
@@ -154,8 +154,8 @@ static const frugi_compare_task tasks[SIZES][FRUGI_TASKS_MOST] = {
          .sign_rate = 6e-4},
         {.id = "bert-base-sst2",
          .model = "bert-base:length=128",
-         .trainer = FRUGI_TORCH,
-         .family = FRUGI_SENTENCES,
+         .trainer = FGL_TORCH,
+         .family = FGL_SENTENCES,
          .folder = "glue/SST-2",
          .test = "test_labeled.tsv",
          .tokens = "tokenizers/bert_base_uncased_vocab.txt",
@@ -168,13 +168,14 @@ static const frugi_compare_task tasks[SIZES][FRUGI_TASKS_MOST] = {
     },
 };
 
-/* Fine-tuning: tasks and rates of lab/bench/finetune_curves.py. A BERT with weights for 64 places serves fewer as well. */
+/* Fine-tuning: tasks and rates of lab/bench/finetune_curves.py. A BERT with weights for 64 places serves fewer as well.
+ */
 #define TUNED_BERT(places) "bert-mini:layers=4,width=128,heads=4,length=" places ",dropout=0"
 #define TUNED_TASKS(count, plan)                                                                                       \
     {.id = "lm",                                                                                                       \
      .model = "gpt2:layers=4,width=128,heads=4,length=128,dropout=0",                                                  \
      .weights = "gpt2-bytes.safetensors",                                                                              \
-     .family = FRUGI_LANGUAGE,                                                                                         \
+     .family = FGL_LANGUAGE,                                                                                           \
      .folder = "glue/SST-2",                                                                                           \
      .text = true,                                                                                                     \
      .tokens = "bytes",                                                                                                \
@@ -185,7 +186,7 @@ static const frugi_compare_task tasks[SIZES][FRUGI_TASKS_MOST] = {
         {.id = "sst-2",                                                                                                \
          .model = TUNED_BERT("32"),                                                                                    \
          .weights = "bert.safetensors",                                                                                \
-         .family = FRUGI_SENTENCES,                                                                                    \
+         .family = FGL_SENTENCES,                                                                                      \
          .folder = "glue/SST-2",                                                                                       \
          .subset = "sst-2",                                                                                            \
          .tokens = "tokenizers/bert_base_uncased_vocab.txt",                                                           \
@@ -193,17 +194,17 @@ static const frugi_compare_task tasks[SIZES][FRUGI_TASKS_MOST] = {
          .batch = 4,                                                                                                   \
          .steps = count},                                                                                              \
     {                                                                                                                  \
-        .id = "boolq", .model = TUNED_BERT("64"), .weights = "bert.safetensors", .family = FRUGI_SENTENCES,            \
+        .id = "boolq", .model = TUNED_BERT("64"), .weights = "bert.safetensors", .family = FGL_SENTENCES,              \
         .folder = "boolq", .subset = "boolq", .tokens = "tokenizers/bert_base_uncased_vocab.txt", .schedule = plan,    \
         .batch = 2, .steps = count, .hold_out = 400                                                                    \
     }
 
-static const frugi_compare_task tuned_tasks[TUNED_SIZES][FRUGI_TASKS_MOST] = {
+static const fgl_compare_task tuned_tasks[TUNED_SIZES][FGL_TASKS_MOST] = {
     {
         {.id = "gpt2-rules",
          .model = "gpt2-nano:layers=2,width=64,heads=4,length=32,vocab=64",
          .before = "gpt2-nano:layers=2,width=64,heads=4,length=32,vocab=64",
-         .family = FRUGI_LANGUAGE,
+         .family = FGL_LANGUAGE,
          .schedule = "linear,warmup=2",
          .samples = 1000,
          .batch = 2,
@@ -212,7 +213,7 @@ static const frugi_compare_task tuned_tasks[TUNED_SIZES][FRUGI_TASKS_MOST] = {
         {.id = "bert-words",
          .model = "bert-mini:layers=2,width=64,heads=2,length=32",
          .before = "bert-mlm-mini:layers=2,width=64,heads=2,length=32",
-         .family = FRUGI_SENTENCES,
+         .family = FGL_SENTENCES,
          .schedule = "linear,warmup=2",
          .samples = 1000,
          .batch = 2,
@@ -223,15 +224,15 @@ static const frugi_compare_task tuned_tasks[TUNED_SIZES][FRUGI_TASKS_MOST] = {
     {TUNED_TASKS(2000, "linear,warmup=100")},
 };
 
-const char *frugi_task_family(const frugi_compare_task *task) {
-    return task->family == FRUGI_VISION ? "vision" : task->family == FRUGI_LANGUAGE ? "language" : "sentences";
+const char *fgl_task_family(const fgl_compare_task *task) {
+    return task->family == FGL_VISION ? "vision" : task->family == FGL_LANGUAGE ? "language" : "sentences";
 }
 
-const char *frugi_task_metric(const frugi_compare_task *task) {
-    return task->family == FRUGI_LANGUAGE ? "perplexity" : "accuracy";
+const char *fgl_task_metric(const fgl_compare_task *task) {
+    return task->family == FGL_LANGUAGE ? "perplexity" : "accuracy";
 }
 
-const frugi_compare_task *frugi_tasks_of(int size, bool tunes) {
+const fgl_compare_task *fgl_tasks_of(int size, bool tunes) {
     if (!tunes)
         return tasks[size];
     return size < TUNED_SIZES ? tuned_tasks[size] : NULL;

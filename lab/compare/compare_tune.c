@@ -57,7 +57,7 @@ static size_t find_column(char *head, size_t len) {
 }
 
 /* Keep the sentences of a table, a line each, in its own memory: the head's line is room enough for the last end. */
-static bool keep_sentences(frugi_bytes *bytes) {
+static bool keep_sentences(fgio_bytes *bytes) {
     char *text = (char *)bytes->data, *end = text + bytes->len;
     char *stop = bytes->len == 0 ? NULL : memchr(text, '\n', bytes->len);
     size_t column = stop == NULL ? 64 : find_column(text, (size_t)(stop - text)), used = 0;
@@ -76,28 +76,28 @@ static bool keep_sentences(frugi_bytes *bytes) {
 }
 
 static int make_text(const char *from, const char *table, const char *path) {
-    frugi_bytes bytes = {NULL, 0};
-    if (frugi_file_exists(path))
-        return FRUGI_EXIT_OK;
-    char *packed = frugi_unpack_find(from, table);
+    fgio_bytes bytes = {NULL, 0};
+    if (fgio_file_exists(path))
+        return FGIO_EXIT_OK;
+    char *packed = fgio_unpack_find(from, table);
     if (packed == NULL)
-        return frugi_error("%s/%s: not there", from, table);
-    int code = frugi_unpack_file(packed, FILE_MOST, &bytes);
-    if (code == FRUGI_EXIT_OK && !keep_sentences(&bytes))
-        code = frugi_error("%s: no column 'sentence'", packed);
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_file_write(path, bytes.data, bytes.len);
+        return fgio_error("%s/%s: not there", from, table);
+    int code = fgio_unpack_file(packed, FILE_MOST, &bytes);
+    if (code == FGIO_EXIT_OK && !keep_sentences(&bytes))
+        code = fgio_error("%s: no column 'sentence'", packed);
+    if (code == FGIO_EXIT_OK)
+        code = fgio_file_write(path, bytes.data, bytes.len);
     free(packed);
-    frugi_bytes_free(&bytes);
+    fgio_bytes_free(&bytes);
     return code;
 }
 
-int frugi_compare_text(const char *from, const char *to) {
+int fgl_compare_text(const char *from, const char *to) {
     static const char *const names[][2] = {
         {"train.tsv", "train.txt"}, {"dev.tsv", "valid.txt"}, {"test_labeled.tsv", "test.txt"}};
     char path[4300];
-    int code = frugi_folder_make(to);
-    for (size_t i = 0; i < sizeof names / sizeof *names && code == FRUGI_EXIT_OK; i++) {
+    int code = fgio_folder_make(to);
+    for (size_t i = 0; i < sizeof names / sizeof *names && code == FGIO_EXIT_OK; i++) {
         snprintf(path, sizeof path, "%s/%s", to, names[i][1]);
         code = make_text(from, names[i][0], path);
     }
@@ -107,39 +107,39 @@ int frugi_compare_text(const char *from, const char *to) {
 /* ---- weights ------------------------------------------------------------------------------------------ */
 
 /* Run this program with other words, and wait; what it says about its success is dropped. */
-static int run_words(const frugi_words *words) {
+static int run_words(const fgl_command_line *words) {
     extern char **environ;
     posix_spawn_file_actions_t actions;
     pid_t pid = 0;
     int status = 0;
     if (posix_spawn_file_actions_init(&actions) != 0)
-        return frugi_error("out of memory");
+        return fgio_error("out of memory");
     int failed = posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
     if (failed == 0)
         failed = posix_spawn(&pid, "/proc/self/exe", &actions, NULL, (char *const *)(uintptr_t)words->word, environ);
     posix_spawn_file_actions_destroy(&actions);
     if (failed != 0)
-        return frugi_error("cannot start a process: %s", strerror(failed));
+        return fgio_error("cannot start a process: %s", strerror(failed));
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
-            return frugi_error("cannot wait for a process: %s", strerror(errno));
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? FRUGI_EXIT_OK : FRUGI_EXIT_FAIL;
+            return fgio_error("cannot wait for a process: %s", strerror(errno));
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? FGIO_EXIT_OK : FGIO_EXIT_FAIL;
 }
 
-int frugi_compare_before(const frugi_compare *c) {
-    int code = FRUGI_EXIT_OK;
-    for (size_t i = 0; i < c->suite.tasks && code == FRUGI_EXIT_OK; i++) {
+int fgl_compare_before(const fgl_compare *c) {
+    int code = FGIO_EXIT_OK;
+    for (size_t i = 0; i < c->suite.tasks && code == FGIO_EXIT_OK; i++) {
         char path[4200];
-        frugi_words words;
-        if (c->suite.task[i].before == NULL || frugi_file_exists(frugi_words_weights(c, i, path, sizeof path)))
+        fgl_command_line words;
+        if (c->suite.task[i].before == NULL || fgio_file_exists(fgl_words_weights(c, i, path, sizeof path)))
             continue;
-        frugi_words_before(c, i, &words);
-        frugi_words_add(&words, "--quiet", NULL);
-        frugi_meter *meter = frugi_meter_begin(0, "task %s: training a model to begin with", c->suite.task[i].id);
+        fgl_words_before(c, i, &words);
+        fgl_words_add(&words, "--quiet", NULL);
+        fgio_meter *meter = fgio_meter_begin(0, "task %s: training a model to begin with", c->suite.task[i].id);
         int failed = run_words(&words);
-        frugi_meter_end(meter);
-        if (failed != FRUGI_EXIT_OK)
-            code = frugi_error("task %s: no model to begin with", c->suite.task[i].id);
+        fgio_meter_end(meter);
+        if (failed != FGIO_EXIT_OK)
+            code = fgio_error("task %s: no model to begin with", c->suite.task[i].id);
     }
     return code;
 }

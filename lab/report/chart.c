@@ -9,42 +9,42 @@
 
 /* ---- axes ------------------------------------------------------------------------------------ */
 
-bool frugi_axis_shows(const frugi_axis *axis, double number) {
+bool fgl_axis_shows(const fgl_axis *axis, double number) {
     return isfinite(number) && (!axis->log || number > 0);
 }
 
-void frugi_axis_see(frugi_axis *axis, double number) {
-    if (frugi_axis_shows(axis, number)) {
+void fgl_axis_see(fgl_axis *axis, double number) {
+    if (fgl_axis_shows(axis, number)) {
         axis->low = fmin(axis->low, number);
         axis->high = fmax(axis->high, number);
     }
 }
 
-static double place(const frugi_axis *axis, double number) {
+static double place(const fgl_axis *axis, double number) {
     return axis->log ? log10(number) : number;
 }
 
-static double unplace(const frugi_axis *axis, double number) {
+static double unplace(const fgl_axis *axis, double number) {
     return axis->log ? pow(10, number) : number;
 }
 
-static void add_tick(frugi_axis *axis, double number) {
+static void add_tick(fgl_axis *axis, double number) {
     if (number >= axis->low * (axis->low > 0 ? 1 - 1e-9 : 1 + 1e-9) && number <= axis->high * (1 + 1e-9) &&
-        axis->ticks < FRUGI_TICKS)
+        axis->ticks < FGL_TICKS)
         axis->tick[axis->ticks++] = fabs(number) < 1e-12 * fabs(axis->high) ? 0 : number;
 }
 
-static void tick_linear(frugi_axis *axis, int most) {
+static void tick_linear(fgl_axis *axis, int most) {
     double rough = (axis->high - axis->low) / most;
     double power = pow(10, floor(log10(rough))), step = power;
     step = rough > 5 * power ? 10 * power : rough > 2 * power ? 5 * power : rough > power ? 2 * power : power;
     double first = ceil(axis->low / step - 1e-9);
-    for (int i = 0; i < FRUGI_TICKS; i++)
+    for (int i = 0; i < FGL_TICKS; i++)
         add_tick(axis, (first + i) * step);
 }
 
 /* 50, 90, 99 %, and where there is room what lies between. */
-static void tick_held(frugi_axis *axis) {
+static void tick_held(fgl_axis *axis) {
     static const double some[] = {2, 4, 10, 20, 100};
     if (log10(axis->high / axis->low) < 2.2) {
         for (size_t i = 0; i < sizeof some / sizeof *some; i++)
@@ -56,12 +56,12 @@ static void tick_held(frugi_axis *axis) {
         add_tick(axis, power);
 }
 
-static void tick_log(frugi_axis *axis, int most) {
+static void tick_log(fgl_axis *axis, int most) {
     static const double fine[] = {1, 2, 5}, finer[] = {1, 1.5, 2, 3, 4, 5, 6, 8};
     int from = (int)floor(log10(axis->low)), to = (int)ceil(log10(axis->high));
     double span = log10(axis->high / axis->low);
     int every = (int)ceil(span / most);
-    if (axis->unit == FRUGI_UNIT_HELD) {
+    if (axis->unit == FGL_UNIT_HELD) {
         tick_held(axis);
         return;
     }
@@ -75,7 +75,7 @@ static void tick_log(frugi_axis *axis, int most) {
             add_tick(axis, pow(10, i) * (span > 0.6 ? fine[k] : finer[k]));
 }
 
-static void keep_inside(frugi_axis *axis) {
+static void keep_inside(fgl_axis *axis) {
     int kept = 0;
     for (int i = 0; i < axis->ticks; i++)
         if (axis->tick[i] >= axis->low && axis->tick[i] <= axis->high)
@@ -83,7 +83,7 @@ static void keep_inside(frugi_axis *axis) {
     axis->ticks = kept;
 }
 
-void frugi_axis_finish(frugi_axis *axis, int most) {
+void fgl_axis_finish(fgl_axis *axis, int most) {
     if (axis->low > axis->high) {
         axis->low = axis->log ? 1 : 0;
         axis->high = axis->log ? 10 : 1;
@@ -106,128 +106,127 @@ void frugi_axis_finish(frugi_axis *axis, int most) {
     }
 }
 
-const char *frugi_axis_text(const frugi_axis *axis, double number, char *dst, size_t cap) {
+const char *fgl_axis_text(const fgl_axis *axis, double number, char *dst, size_t cap) {
     static const char *const unit[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
     char text[48];
     size_t u = 0;
     switch (axis->unit) {
-    case FRUGI_UNIT_BYTES:
+    case FGL_UNIT_BYTES:
         for (; fabs(number) >= 999.9 && u < 6; u++)
             number /= 1000;
-        snprintf(dst, cap, "%s %s", frugi_number_text(number, 3, text, sizeof text), unit[u]);
+        snprintf(dst, cap, "%s %s", fgl_number_text(number, 3, text, sizeof text), unit[u]);
         break;
-    case FRUGI_UNIT_SHARE: snprintf(dst, cap, "%s %%", frugi_number_text(100 * number, 4, text, sizeof text)); break;
-    case FRUGI_UNIT_HELD:
-        snprintf(dst, cap, "%s %%", frugi_number_text(100 - 100 / number, number > 1000 ? 5 : 4, text, sizeof text));
+    case FGL_UNIT_SHARE: snprintf(dst, cap, "%s %%", fgl_number_text(100 * number, 4, text, sizeof text)); break;
+    case FGL_UNIT_HELD:
+        snprintf(dst, cap, "%s %%", fgl_number_text(100 - 100 / number, number > 1000 ? 5 : 4, text, sizeof text));
         break;
     default:
         if (fabs(number) >= 1e6)
             snprintf(dst, cap, "%.3g", number);
         else
-            frugi_number_text(number, 4, dst, cap);
+            fgl_number_text(number, 4, dst, cap);
     }
     return dst;
 }
 
 /* ---- the frame -------------------------------------------------------------------------------- */
 
-static double share_of(const frugi_axis *axis, double number) {
+static double share_of(const fgl_axis *axis, double number) {
     double low = place(axis, axis->low), high = place(axis, axis->high);
     double share = (place(axis, number) - low) / (high - low);
     return fmin(fmax(share, -10), 10);
 }
 
-double frugi_plot_x(const frugi_plot *plot, double number) {
+double fgl_plot_x(const fgl_plot *plot, double number) {
     return plot->left + share_of(&plot->x, number) * (plot->right - plot->left);
 }
 
-double frugi_plot_y(const frugi_plot *plot, double number) {
+double fgl_plot_y(const fgl_plot *plot, double number) {
     return plot->bottom - share_of(&plot->y, number) * (plot->bottom - plot->top);
 }
 
-void frugi_plot_finish(frugi_plot *plot) {
+void fgl_plot_finish(fgl_plot *plot) {
     char text[64];
-    frugi_axis_finish(&plot->x, 6);
-    frugi_axis_finish(&plot->y, 6);
+    fgl_axis_finish(&plot->x, 6);
+    fgl_axis_finish(&plot->y, 6);
     for (int i = 0; i < plot->y.ticks; i++)
         plot->left =
-            fmax(plot->left, 10 + frugi_label_width(frugi_axis_text(&plot->y, plot->y.tick[i], text, sizeof text)));
+            fmax(plot->left, 10 + fgl_label_width(fgl_axis_text(&plot->y, plot->y.tick[i], text, sizeof text)));
 }
 
 /* From the bottom up, as numbers rise; one that would touch the last is left out. */
-static void draw_y_texts(const frugi_plot *plot) {
+static void draw_y_texts(const fgl_plot *plot) {
     char text[64];
     double free_below = 1e9;
-    frugi_put_raw(plot->to, "<g class=\"ax\" text-anchor=\"end\">");
+    fgl_put_raw(plot->to, "<g class=\"ax\" text-anchor=\"end\">");
     for (int i = 0; i < plot->y.ticks; i++) {
-        double y = frugi_plot_y(plot, plot->y.tick[i]);
+        double y = fgl_plot_y(plot, plot->y.tick[i]);
         if (y > free_below)
             continue;
         free_below = y - 13;
-        frugi_put(plot->to, "<text x=\"%.1f\" y=\"%.1f\">%s</text>", plot->left - 6, y + 4,
-                  frugi_axis_text(&plot->y, plot->y.tick[i], text, sizeof text));
+        fgl_put(plot->to, "<text x=\"%.1f\" y=\"%.1f\">%s</text>", plot->left - 6, y + 4,
+                fgl_axis_text(&plot->y, plot->y.tick[i], text, sizeof text));
     }
-    frugi_put_raw(plot->to, "</g>\n");
+    fgl_put_raw(plot->to, "</g>\n");
 }
 
-static void draw_x_texts(const frugi_plot *plot) {
+static void draw_x_texts(const fgl_plot *plot) {
     char text[64];
     double free_from = -1e9;
-    frugi_put_raw(plot->to, "<g class=\"ax\" text-anchor=\"middle\">");
+    fgl_put_raw(plot->to, "<g class=\"ax\" text-anchor=\"middle\">");
     for (int i = 0; i < plot->x.ticks; i++) {
-        double x = frugi_plot_x(plot, plot->x.tick[i]);
-        frugi_axis_text(&plot->x, plot->x.tick[i], text, sizeof text);
-        frugi_put(plot->to, "<path class=\"ln\" d=\"M%.1f %.1fv4\"/>", x, plot->bottom);
-        double half = frugi_label_width(text) / 2;
-        x = fmin(x, FRUGI_CHART_WIDTH - 2 - half);
+        double x = fgl_plot_x(plot, plot->x.tick[i]);
+        fgl_axis_text(&plot->x, plot->x.tick[i], text, sizeof text);
+        fgl_put(plot->to, "<path class=\"ln\" d=\"M%.1f %.1fv4\"/>", x, plot->bottom);
+        double half = fgl_label_width(text) / 2;
+        x = fmin(x, FGL_CHART_WIDTH - 2 - half);
         if (x - half < free_from)
             continue;
         free_from = x + half + 6;
-        frugi_put(plot->to, "<text x=\"%.1f\" y=\"%.1f\">%s</text>", x, plot->bottom + 17, text);
+        fgl_put(plot->to, "<text x=\"%.1f\" y=\"%.1f\">%s</text>", x, plot->bottom + 17, text);
     }
-    frugi_put_raw(plot->to, "</g>\n");
+    fgl_put_raw(plot->to, "</g>\n");
 }
 
-void frugi_plot_frame(const frugi_plot *plot) {
-    frugi_put_raw(plot->to, "<g class=\"gr\">");
+void fgl_plot_frame(const fgl_plot *plot) {
+    fgl_put_raw(plot->to, "<g class=\"gr\">");
     for (int i = 0; i < plot->y.ticks; i++)
-        frugi_put(plot->to, "<path d=\"M%.1f %.1fH%.1f\"/>", plot->left, frugi_plot_y(plot, plot->y.tick[i]),
-                  plot->right);
-    frugi_put(plot->to, "</g>\n<path class=\"ln\" d=\"M%.1f %.1fH%.1f\"/>\n", plot->left, plot->bottom, plot->right);
+        fgl_put(plot->to, "<path d=\"M%.1f %.1fH%.1f\"/>", plot->left, fgl_plot_y(plot, plot->y.tick[i]), plot->right);
+    fgl_put(plot->to, "</g>\n<path class=\"ln\" d=\"M%.1f %.1fH%.1f\"/>\n", plot->left, plot->bottom, plot->right);
     draw_y_texts(plot);
     draw_x_texts(plot);
-    double half = frugi_label_width(plot->x.title) / 2;
-    frugi_put(plot->to, "<text class=\"ti\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
-              fmin((plot->left + plot->right) / 2, FRUGI_CHART_WIDTH - 2 - half), plot->bottom + 35, plot->x.title);
-    frugi_put(plot->to, "<text class=\"ti\" x=\"4\" y=\"%.1f\">%s</text>\n", plot->top - 12, plot->y.title);
+    double half = fgl_label_width(plot->x.title) / 2;
+    fgl_put(plot->to, "<text class=\"ti\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
+            fmin((plot->left + plot->right) / 2, FGL_CHART_WIDTH - 2 - half), plot->bottom + 35, plot->x.title);
+    fgl_put(plot->to, "<text class=\"ti\" x=\"4\" y=\"%.1f\">%s</text>\n", plot->top - 12, plot->y.title);
 }
 
-void frugi_plot_hover(const frugi_plot *plot, const frugi_series *series) {
+void fgl_plot_hover(const fgl_plot *plot, const fgl_series *series) {
     char cut[200];
-    double free_from = 4 + frugi_label_width(plot->y.title) + 12;
-    frugi_put(plot->to, "<text class=\"n\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">", FRUGI_CHART_WIDTH - 2,
-              plot->top - 12);
-    frugi_put_escaped(plot->to, frugi_label_cut(series->name, FRUGI_CHART_WIDTH - 2 - free_from, cut, sizeof cut));
-    frugi_put_raw(plot->to, "</text>");
+    double free_from = 4 + fgl_label_width(plot->y.title) + 12;
+    fgl_put(plot->to, "<text class=\"n\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">", FGL_CHART_WIDTH - 2,
+            plot->top - 12);
+    fgl_put_escaped(plot->to, fgl_label_cut(series->name, FGL_CHART_WIDTH - 2 - free_from, cut, sizeof cut));
+    fgl_put_raw(plot->to, "</text>");
 }
 
 /* ---- marks --------------------------------------------------------------------------------------- */
 
-void frugi_chart_mark(frugi_text *to, frugi_group group, double x, double y, const char *tip) {
-    static const char *const shapes[FRUGI_GROUPS] = {
-        [FRUGI_GROUP_BASELINE] = "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z",
-        [FRUGI_GROUP_OURS] = "m0-5.5l5.5 5.5l-5.5 5.5l-5.5-5.5z",
-        [FRUGI_GROUP_SPARSE] = "m0-5l4.8 8.2h-9.6z",
-        [FRUGI_GROUP_QUANTIZED] = "m-3.7-3.7h7.4v7.4h-7.4z",
-        [FRUGI_GROUP_OTHER] = "m-1.5-4.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z",
-        [FRUGI_GROUP_VARIANT] = "m0 5l-4.8-8.2h9.6z",
+void fgl_chart_mark(fgl_text *to, fgl_group group, double x, double y, const char *tip) {
+    static const char *const shapes[FGL_GROUPS] = {
+        [FGL_GROUP_BASELINE] = "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z",
+        [FGL_GROUP_OURS] = "m0-5.5l5.5 5.5l-5.5 5.5l-5.5-5.5z",
+        [FGL_GROUP_SPARSE] = "m0-5l4.8 8.2h-9.6z",
+        [FGL_GROUP_QUANTIZED] = "m-3.7-3.7h7.4v7.4h-7.4z",
+        [FGL_GROUP_OTHER] = "m-1.5-4.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z",
+        [FGL_GROUP_VARIANT] = "m0 5l-4.8-8.2h9.6z",
     };
-    frugi_put(to, "<path class=\"p\" d=\"M%.1f %.1f%s\"", x, y, shapes[group]);
+    fgl_put(to, "<path class=\"p\" d=\"M%.1f %.1f%s\"", x, y, shapes[group]);
     if (tip == NULL) {
-        frugi_put_raw(to, "/>");
+        fgl_put_raw(to, "/>");
         return;
     }
-    frugi_put_raw(to, "><title>");
-    frugi_put_escaped(to, tip);
-    frugi_put_raw(to, "</title></path>\n");
+    fgl_put_raw(to, "><title>");
+    fgl_put_escaped(to, tip);
+    fgl_put_raw(to, "</title></path>\n");
 }

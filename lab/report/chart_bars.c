@@ -12,53 +12,53 @@ enum { NAMES_LEAST = 60, NAMES_MOST = 190, ROW = 34, ROW_MEMORY = 28, ENDS = 62 
 
 /* Names of the segments with their colors, in as many lines as they take; `to` NULL measures. Returns where the next
  * thing can begin. */
-static double draw_legend(frugi_text *to, const char *const *name, const int *color, size_t count) {
+static double draw_legend(fgl_text *to, const char *const *name, const int *color, size_t count) {
     double x = 4, y = 6;
     for (size_t i = 0; i < count; i++) {
-        double wide = 16 + frugi_label_width(name[i]) + 12;
-        if (x + wide > FRUGI_CHART_WIDTH) {
+        double wide = 16 + fgl_label_width(name[i]) + 12;
+        if (x + wide > FGL_CHART_WIDTH) {
             x = 4;
             y += 17;
         }
         if (to != NULL)
-            frugi_put(to, "<rect class=\"f%d\" x=\"%.1f\" y=\"%.1f\" width=\"11\" height=\"11\" rx=\"2\"/>", color[i],
-                      x, y);
+            fgl_put(to, "<rect class=\"f%d\" x=\"%.1f\" y=\"%.1f\" width=\"11\" height=\"11\" rx=\"2\"/>", color[i], x,
+                    y);
         if (to != NULL)
-            frugi_put(to, "<g class=\"ax\"><text x=\"%.1f\" y=\"%.1f\">%s</text></g>\n", x + 15, y + 10, name[i]);
+            fgl_put(to, "<g class=\"ax\"><text x=\"%.1f\" y=\"%.1f\">%s</text></g>\n", x + 15, y + 10, name[i]);
         x += wide;
     }
     return y + 24;
 }
 
 /* Where bars begin: behind the longest name, or the longest half of one that takes two lines. */
-static double names_width(const frugi_panel *panel) {
+static double names_width(const fgl_panel *panel) {
     double width = NAMES_LEAST;
     for (size_t i = 0; i < panel->count; i++)
-        width = fmax(width, frugi_label_width(panel->cell[i].label));
+        width = fmax(width, fgl_label_width(panel->cell[i].label));
     return fmin(width, NAMES_MOST) + 10;
 }
 
 /* A name in one line or two, around the middle of its bar. */
-static void draw_row_name(frugi_text *to, const char *label, double right, double middle) {
+static void draw_row_name(fgl_text *to, const char *label, double right, double middle) {
     char line[2][200];
-    int lines = frugi_label_wrap(label, right - 10, line);
+    int lines = fgl_label_wrap(label, right - 10, line);
     for (int i = 0; i < lines; i++) {
-        frugi_put(to, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">", right - 8,
-                  middle + 4 +
-                      (lines == 1 ? 0
-                       : i == 0   ? -6.5
-                                  : 6.5));
-        frugi_put_escaped(to, line[i]);
-        frugi_put_raw(to, "<title>");
-        frugi_put_escaped(to, label);
-        frugi_put_raw(to, "</title></text>");
+        fgl_put(to, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">", right - 8,
+                middle + 4 +
+                    (lines == 1 ? 0
+                     : i == 0   ? -6.5
+                                : 6.5));
+        fgl_put_escaped(to, line[i]);
+        fgl_put_raw(to, "<title>");
+        fgl_put_escaped(to, label);
+        fgl_put_raw(to, "</title></text>");
     }
 }
 
 /** A bar of segments that follow each other. */
 typedef struct bar {
-    frugi_text *to;
-    const frugi_cell *cell;
+    fgl_text *to;
+    const fgl_cell *cell;
     double x, y, high, scale; /* pixels per unit */
     const char *unit;
     int digits;
@@ -69,14 +69,14 @@ static void draw_segment(bar *b, const char *name, int color, double amount) {
     char text[48], label[64];
     if (!(wide > 0.05))
         return;
-    snprintf(label, sizeof label, "%s", frugi_number_text(amount, b->digits, text, sizeof text));
-    frugi_put(b->to, "<rect class=\"f%d\" x=\"%.1f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\"><title>", color, b->x,
-              b->y, wide, b->high);
-    frugi_put_escaped(b->to, b->cell->label);
-    frugi_put(b->to, ": %s %s %s</title></rect>", name, label, b->unit);
-    if (wide > frugi_label_width(label) + 4 && b->high > 11)
-        frugi_put(b->to, "<text class=\"on\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>", b->x + wide / 2,
-                  b->y + b->high / 2 + 3.5, label);
+    snprintf(label, sizeof label, "%s", fgl_number_text(amount, b->digits, text, sizeof text));
+    fgl_put(b->to, "<rect class=\"f%d\" x=\"%.1f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\"><title>", color, b->x,
+            b->y, wide, b->high);
+    fgl_put_escaped(b->to, b->cell->label);
+    fgl_put(b->to, ": %s %s %s</title></rect>", name, label, b->unit);
+    if (wide > fgl_label_width(label) + 4 && b->high > 11)
+        fgl_put(b->to, "<text class=\"on\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>", b->x + wide / 2,
+                b->y + b->high / 2 + 3.5, label);
     b->x += wide;
 }
 
@@ -93,52 +93,52 @@ static double sum_of(const double *numbers, size_t from, size_t to) {
 
 enum { OWN_TIMES = 4 }; /* data, forward, backward, blocked */
 
-static void draw_time_row(frugi_text *to, const frugi_cell *cell, double x, double y, double scale, const int *color) {
+static void draw_time_row(fgl_text *to, const fgl_cell *cell, double x, double y, double scale, const int *color) {
     char text[48];
     bar own = {to, cell, x, y, 14, scale, "ms", 3}, beside = {to, cell, x, y + 15, 7, scale, "ms", 3};
     draw_row_name(to, cell->label, x, y + 11);
     for (int k = 0; k < OWN_TIMES; k++)
-        draw_segment(&own, frugi_time_names[k], color[k], cell->time_ms[k]);
-    for (int k = OWN_TIMES; k < FRUGI_TIMES; k++)
-        draw_segment(&beside, frugi_time_names[k], color[k], cell->time_ms[k]);
+        draw_segment(&own, fgl_time_names[k], color[k], cell->time_ms[k]);
+    for (int k = OWN_TIMES; k < FGL_TIMES; k++)
+        draw_segment(&beside, fgl_time_names[k], color[k], cell->time_ms[k]);
     double total = isnan(cell->step_ms) ? sum_of(cell->time_ms, 0, OWN_TIMES) : cell->step_ms;
-    frugi_put(to, "<text x=\"%.1f\" y=\"%.1f\">%s ms</text>\n", fmax(own.x, beside.x) + 6, y + 14,
-              frugi_number_text(total, total < 1 ? 2 : 3, text, sizeof text));
+    fgl_put(to, "<text x=\"%.1f\" y=\"%.1f\">%s ms</text>\n", fmax(own.x, beside.x) + 6, y + 14,
+            fgl_number_text(total, total < 1 ? 2 : 3, text, sizeof text));
 }
 
-bool frugi_draw_times(frugi_text *to, const char *title, const frugi_panel *panel, bool alone) {
-    static const int color[FRUGI_TIMES] = {8, 1, 6, 2, 3, 5, 4, 7, 0};
+bool fgl_draw_times(fgl_text *to, const char *title, const fgl_panel *panel, bool alone) {
+    static const int color[FGL_TIMES] = {8, 1, 6, 2, 3, 5, 4, 7, 0};
     double most = 0, rows = 0;
     for (size_t i = 0; i < panel->count; i++) {
         const double *t = panel->cell[i].time_ms;
-        double longest = fmax(sum_of(t, 0, OWN_TIMES), sum_of(t, OWN_TIMES, FRUGI_TIMES));
+        double longest = fmax(sum_of(t, 0, OWN_TIMES), sum_of(t, OWN_TIMES, FGL_TIMES));
         most = fmax(most, longest);
         rows += longest > 0;
     }
     if (!(most > 0))
         return false;
-    double x = names_width(panel), scale = (FRUGI_CHART_WIDTH - x - ENDS) / most;
-    frugi_chart_begin(to, title, draw_legend(NULL, frugi_time_names, color, FRUGI_TIMES) + ROW * rows, alone);
-    double y = draw_legend(to, frugi_time_names, color, FRUGI_TIMES);
+    double x = names_width(panel), scale = (FGL_CHART_WIDTH - x - ENDS) / most;
+    fgl_chart_begin(to, title, draw_legend(NULL, fgl_time_names, color, FGL_TIMES) + ROW * rows, alone);
+    double y = draw_legend(to, fgl_time_names, color, FGL_TIMES);
     for (size_t i = 0; i < panel->count; i++)
-        if (sum_of(panel->cell[i].time_ms, 0, FRUGI_TIMES) > 0) {
+        if (sum_of(panel->cell[i].time_ms, 0, FGL_TIMES) > 0) {
             draw_time_row(to, &panel->cell[i], x, y, scale, color);
             y += ROW;
         }
-    frugi_chart_end(to);
+    fgl_chart_end(to);
     return true;
 }
 
-static double whole_of(const frugi_cell *cell) {
+static double whole_of(const fgl_cell *cell) {
     return known(cell->weight_bytes) + known(cell->gradient_bytes) + known(cell->library_bytes);
 }
 
-bool frugi_draw_memory(frugi_text *to, const char *title, const frugi_panel *panel, bool alone) {
+bool fgl_draw_memory(fgl_text *to, const char *title, const fgl_panel *panel, bool alone) {
     static const char *const names[] = {"weights", "gradients", "library (optimizer, residual, buffers)"};
     static const int color[] = {8, 1, 2};
     double most = 0, rows = 0;
     for (size_t i = 0; i < panel->count; i++) {
-        const frugi_cell *cell = &panel->cell[i], *dense = frugi_dense_of(panel, cell);
+        const fgl_cell *cell = &panel->cell[i], *dense = fgl_dense_of(panel, cell);
         if (dense != NULL && whole_of(dense) > 0 && whole_of(cell) > 0) {
             most = fmax(most, whole_of(cell) / whole_of(dense));
             rows++;
@@ -146,13 +146,13 @@ bool frugi_draw_memory(frugi_text *to, const char *title, const frugi_panel *pan
     }
     if (!(most > 0))
         return false;
-    double x = names_width(panel), scale = (FRUGI_CHART_WIDTH - x - ENDS) / (100 * fmax(most, 1));
-    frugi_chart_begin(to, title, draw_legend(NULL, names, color, 3) + ROW_MEMORY * rows, alone);
+    double x = names_width(panel), scale = (FGL_CHART_WIDTH - x - ENDS) / (100 * fmax(most, 1));
+    fgl_chart_begin(to, title, draw_legend(NULL, names, color, 3) + ROW_MEMORY * rows, alone);
     double y = draw_legend(to, names, color, 3);
-    frugi_put(to, "<path class=\"ln\" stroke-dasharray=\"3 3\" d=\"M%.1f %.1fV%.1f\"/>\n", x + 100 * scale, y - 3,
-              y + ROW_MEMORY * rows - 4);
+    fgl_put(to, "<path class=\"ln\" stroke-dasharray=\"3 3\" d=\"M%.1f %.1fV%.1f\"/>\n", x + 100 * scale, y - 3,
+            y + ROW_MEMORY * rows - 4);
     for (size_t i = 0; i < panel->count; i++) {
-        const frugi_cell *cell = &panel->cell[i], *dense = frugi_dense_of(panel, cell);
+        const fgl_cell *cell = &panel->cell[i], *dense = fgl_dense_of(panel, cell);
         if (dense == NULL || !(whole_of(dense) > 0) || !(whole_of(cell) > 0))
             continue;
         double share = 100 / whole_of(dense);
@@ -161,10 +161,10 @@ bool frugi_draw_memory(frugi_text *to, const char *title, const frugi_panel *pan
         draw_segment(&b, "weights", color[0], share * cell->weight_bytes);
         draw_segment(&b, "gradients", color[1], share * cell->gradient_bytes);
         draw_segment(&b, "library", color[2], share * cell->library_bytes);
-        frugi_put(to, "<text class=\"t\" x=\"%.1f\" y=\"%.1f\">%.0f %%</text>\n", b.x + 6, y + 13,
-                  share * whole_of(cell));
+        fgl_put(to, "<text class=\"t\" x=\"%.1f\" y=\"%.1f\">%.0f %%</text>\n", b.x + 6, y + 13,
+                share * whole_of(cell));
         y += ROW_MEMORY;
     }
-    frugi_chart_end(to);
+    fgl_chart_end(to);
     return true;
 }

@@ -13,7 +13,7 @@
 enum { NAMES_LEAST = 60, NAMES_MOST = 280, ROWS_MOST = 60, COLUMNS_MOST = 60, TOP = 34 };
 
 typedef struct heat {
-    const frugi_layers *layers;
+    const fgl_layers *layers;
     size_t rows, columns;
     double low, high;
     double left;   /* where rectangles begin */
@@ -22,7 +22,7 @@ typedef struct heat {
 
 /* Mean over the layers and moments that one rectangle stands for; NaN where none is known. */
 static double mean_of(const heat *h, size_t row, size_t column) {
-    const frugi_layers *l = h->layers;
+    const fgl_layers *l = h->layers;
     double sum = 0;
     size_t count = 0;
     for (size_t m = column * l->moments / h->columns; m < (column + 1) * l->moments / h->columns; m++)
@@ -37,8 +37,8 @@ static double mean_of(const heat *h, size_t row, size_t column) {
 static int shade_of(const heat *h, double density) {
     double span = log10(h->high / h->low);
     double share = density <= h->low ? 0 : span > 0 ? log10(density / h->low) / span : 1;
-    int shade = (int)(share * FRUGI_RAMP);
-    return shade < 0 ? 0 : shade >= FRUGI_RAMP ? FRUGI_RAMP - 1 : shade;
+    int shade = (int)(share * FGL_RAMP);
+    return shade < 0 ? 0 : shade >= FGL_RAMP ? FGL_RAMP - 1 : shade;
 }
 
 static void see(heat *h) {
@@ -54,31 +54,31 @@ static void see(heat *h) {
         }
 }
 
-static void draw_ramp(frugi_text *to, const heat *h) {
+static void draw_ramp(fgl_text *to, const heat *h) {
     char low[32], high[32];
-    double x = FRUGI_CHART_WIDTH - 4 - 14 * FRUGI_RAMP - 60;
-    frugi_put(to, "<g class=\"ax\"><text x=\"%.1f\" y=\"16\" text-anchor=\"end\">density %s %%</text>", x - 6,
-              frugi_number_text(100 * h->low, 2, low, sizeof low));
-    frugi_put(to, "<text x=\"%.1f\" y=\"16\">%s %%</text></g>\n", x + 14 * FRUGI_RAMP + 6,
-              frugi_number_text(100 * h->high, 3, high, sizeof high));
-    for (int i = 0; i < FRUGI_RAMP; i++)
-        frugi_put(to, "<rect class=\"h%d\" x=\"%.1f\" y=\"6\" width=\"14\" height=\"12\"/>", i, x + 14 * i);
+    double x = FGL_CHART_WIDTH - 4 - 14 * FGL_RAMP - 60;
+    fgl_put(to, "<g class=\"ax\"><text x=\"%.1f\" y=\"16\" text-anchor=\"end\">density %s %%</text>", x - 6,
+            fgl_number_text(100 * h->low, 2, low, sizeof low));
+    fgl_put(to, "<text x=\"%.1f\" y=\"16\">%s %%</text></g>\n", x + 14 * FGL_RAMP + 6,
+            fgl_number_text(100 * h->high, 3, high, sizeof high));
+    for (int i = 0; i < FGL_RAMP; i++)
+        fgl_put(to, "<rect class=\"h%d\" x=\"%.1f\" y=\"6\" width=\"14\" height=\"12\"/>", i, x + 14 * i);
 }
 
-static void draw_row(frugi_text *to, const heat *h, size_t row, double y, double high) {
-    const frugi_layers *l = h->layers;
-    double wide = (FRUGI_CHART_WIDTH - h->left - 6) / (double)h->columns;
+static void draw_row(fgl_text *to, const heat *h, size_t row, double y, double high) {
+    const fgl_layers *l = h->layers;
+    double wide = (FGL_CHART_WIDTH - h->left - 6) / (double)h->columns;
     const char *name = json_string_value(json_array_get(l->name, row * l->names / h->rows));
     for (size_t c = 0; c < h->columns; c++) {
         double d = mean_of(h, row, c);
         char text[32];
         if (isnan(d))
             continue;
-        frugi_put(to, "<rect class=\"h%d\" x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\"><title>",
-                  shade_of(h, d), h->left + wide * (double)c, y, wide + 0.3, high + (high < 8 ? 0.3 : -1));
-        frugi_put_escaped(to, name);
-        frugi_put(to, ": %s %% from step %.0f</title></rect>", frugi_number_text(100 * d, 3, text, sizeof text),
-                  l->step[c * l->moments / h->columns]);
+        fgl_put(to, "<rect class=\"h%d\" x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\"><title>", shade_of(h, d),
+                h->left + wide * (double)c, y, wide + 0.3, high + (high < 8 ? 0.3 : -1));
+        fgl_put_escaped(to, name);
+        fgl_put(to, ": %s %% from step %.0f</title></rect>", fgl_number_text(100 * d, 3, text, sizeof text),
+                l->step[c * l->moments / h->columns]);
     }
 }
 
@@ -87,7 +87,7 @@ static const char *row_name(const heat *h, size_t row) {
 }
 
 static double name_width(const char *name) {
-    return SMALL * frugi_label_width(name);
+    return SMALL * fgl_label_width(name);
 }
 
 static size_t find_common(const heat *h) {
@@ -114,7 +114,7 @@ static const char *short_name(const char *name) {
     return name;
 }
 
-static void draw_row_names(frugi_text *to, const heat *h, double high) {
+static void draw_row_names(fgl_text *to, const heat *h, double high) {
     double free_from = 0;
     for (size_t r = 0; r < h->rows; r++) {
         double y = TOP + high * (double)r, middle = y + high / 2;
@@ -122,16 +122,16 @@ static void draw_row_names(frugi_text *to, const heat *h, double high) {
             continue;
         free_from = middle + 6;
         const char *name = row_name(h, r), *end = name_width(name) > NAMES_MOST ? short_name(name) : name;
-        frugi_put(to, "<text class=\"sm\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s", h->left - 6, middle + 3.5,
-                  end > name ? "\xe2\x80\xa6" : "");
-        frugi_put_escaped(to, end);
-        frugi_put_raw(to, "<title>");
-        frugi_put_escaped(to, name);
-        frugi_put_raw(to, "</title></text>");
+        fgl_put(to, "<text class=\"sm\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s", h->left - 6, middle + 3.5,
+                end > name ? "\xe2\x80\xa6" : "");
+        fgl_put_escaped(to, end);
+        fgl_put_raw(to, "<title>");
+        fgl_put_escaped(to, name);
+        fgl_put_raw(to, "</title></text>");
     }
 }
 
-bool frugi_draw_layers(frugi_text *to, const char *title, const frugi_layers *layers, bool alone) {
+bool fgl_draw_layers(fgl_text *to, const char *title, const fgl_layers *layers, bool alone) {
     heat h = {.layers = layers};
     h.rows = layers->names < ROWS_MOST ? layers->names : ROWS_MOST;
     h.columns = layers->moments < COLUMNS_MOST ? layers->moments : COLUMNS_MOST;
@@ -145,16 +145,16 @@ bool frugi_draw_layers(frugi_text *to, const char *title, const frugi_layers *la
     for (size_t r = 0; r < h.rows; r++)
         h.left = fmax(h.left, fmin(name_width(row_name(&h, r)), NAMES_MOST) + 8);
     double high = fmin(20, fmax(6, 300.0 / (double)h.rows)), bottom = TOP + high * (double)h.rows;
-    frugi_chart_begin(to, title, bottom + 40, alone);
+    fgl_chart_begin(to, title, bottom + 40, alone);
     draw_ramp(to, &h);
-    frugi_put_raw(to, "<g class=\"ax\">");
+    fgl_put_raw(to, "<g class=\"ax\">");
     draw_row_names(to, &h, high);
-    frugi_put_raw(to, "</g>\n");
+    fgl_put_raw(to, "</g>\n");
     for (size_t r = 0; r < h.rows; r++)
         draw_row(to, &h, r, TOP + high * (double)r, high);
-    frugi_put(to, "<g class=\"ax\"><text x=\"%.1f\" y=\"%.1f\">step %.0f</text>", h.left, bottom + 16, layers->step[0]);
-    frugi_put(to, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">step %.0f</text></g>\n", FRUGI_CHART_WIDTH - 6,
-              bottom + 16, layers->step[layers->moments - 1]);
-    frugi_chart_end(to);
+    fgl_put(to, "<g class=\"ax\"><text x=\"%.1f\" y=\"%.1f\">step %.0f</text>", h.left, bottom + 16, layers->step[0]);
+    fgl_put(to, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">step %.0f</text></g>\n", FGL_CHART_WIDTH - 6,
+            bottom + 16, layers->step[layers->moments - 1]);
+    fgl_chart_end(to);
     return true;
 }

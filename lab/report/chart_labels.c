@@ -30,7 +30,7 @@ static double width_at(const char *p) {
     return FONT * share / 100;
 }
 
-double frugi_label_width(const char *text) {
+double fgl_label_width(const char *text) {
     double width = 0;
     for (; *text != '\0'; text++)
         width += width_at(text);
@@ -47,9 +47,9 @@ static size_t fit(const char *text, double width) {
     return len;
 }
 
-const char *frugi_label_cut(const char *text, double width, char *dst, size_t cap) {
+const char *fgl_label_cut(const char *text, double width, char *dst, size_t cap) {
     size_t len = strlen(text);
-    if (frugi_label_width(text) <= width && len < cap) {
+    if (fgl_label_width(text) <= width && len < cap) {
         snprintf(dst, cap, "%s", text);
         return dst;
     }
@@ -60,10 +60,10 @@ const char *frugi_label_cut(const char *text, double width, char *dst, size_t ca
     return dst;
 }
 
-int frugi_label_wrap(const char *text, double width, char line[2][200]) {
+int fgl_label_wrap(const char *text, double width, char line[2][200]) {
     line[1][0] = '\0';
-    if (frugi_label_width(text) <= width) {
-        frugi_label_cut(text, width, line[0], sizeof line[0]);
+    if (fgl_label_width(text) <= width) {
+        fgl_label_cut(text, width, line[0], sizeof line[0]);
         return 1;
     }
     size_t len = fit(text, width), space = len;
@@ -73,16 +73,16 @@ int frugi_label_wrap(const char *text, double width, char line[2][200]) {
     while (len > 190 || (len > 0 && ((unsigned char)text[len] & 0xc0) == 0x80))
         len--;
     snprintf(line[0], sizeof line[0], "%.*s", (int)len, text);
-    frugi_label_cut(text + len + (text[len] == ' '), width, line[1], sizeof line[1]);
+    fgl_label_cut(text + len + (text[len] == ' '), width, line[1], sizeof line[1]);
     return 2;
 }
 
 /* ---- room -------------------------------------------------------------------------------------------- */
 
-static void take(frugi_box **boxes, size_t *count, size_t *cap, frugi_box box) {
+static void take(fgl_box **boxes, size_t *count, size_t *cap, fgl_box box) {
     if (*count == *cap) {
         size_t more = 2 * *cap + 32;
-        frugi_box *all = realloc(*boxes, more * sizeof *all);
+        fgl_box *all = realloc(*boxes, more * sizeof *all);
         if (all == NULL)
             return; /* a label may be covered */
         *boxes = all;
@@ -91,26 +91,26 @@ static void take(frugi_box **boxes, size_t *count, size_t *cap, frugi_box box) {
     (*boxes)[(*count)++] = box;
 }
 
-void frugi_room_take_label(frugi_room *room, frugi_box box) {
+void fgl_room_take_label(fgl_room *room, fgl_box box) {
     take(&room->label, &room->labels, &room->labels_cap, box);
 }
 
-void frugi_room_take_line(frugi_room *room, frugi_box box) {
+void fgl_room_take_line(fgl_room *room, fgl_box box) {
     take(&room->line, &room->lines, &room->lines_cap, box);
 }
 
-void frugi_room_free(frugi_room *room) {
+void fgl_room_free(fgl_room *room) {
     free(room->label);
     free(room->line);
-    *room = (frugi_room){0};
+    *room = (fgl_room){0};
 }
 
-static double covered(const frugi_box *a, const frugi_box *b) {
+static double covered(const fgl_box *a, const fgl_box *b) {
     double wide = fmin(a->x1, b->x1) - fmax(a->x0, b->x0), high = fmin(a->y1, b->y1) - fmax(a->y0, b->y0);
     return wide > 0 && high > 0 ? wide * high : 0;
 }
 
-static bool is_free(const frugi_room *room, const frugi_box *b) {
+static bool is_free(const fgl_room *room, const fgl_box *b) {
     if (b->x0 < room->edge.x0 || b->x1 > room->edge.x1 || b->y0 < room->edge.y0 || b->y1 > room->edge.y1)
         return false;
     for (size_t i = 0; i < room->labels; i++)
@@ -119,23 +119,23 @@ static bool is_free(const frugi_room *room, const frugi_box *b) {
     return true;
 }
 
-static double lines_under(const frugi_room *room, const frugi_box *b) {
+static double lines_under(const fgl_room *room, const fgl_box *b) {
     double sum = 0;
     for (size_t i = 0; i < room->lines; i++)
         sum += covered(b, &room->line[i]);
     return sum;
 }
 
-static frugi_box box_at(double left, double middle, double width) {
-    return (frugi_box){left, middle - HIGH / 2.0, left + width, middle + HIGH / 2.0};
+static fgl_box box_at(double left, double middle, double width) {
+    return (fgl_box){left, middle - HIGH / 2.0, left + width, middle + HIGH / 2.0};
 }
 
 /* The nearest free place anywhere, where lines count like distance. */
-static bool search_all(const frugi_room *room, double x, double y, double width, frugi_box *best) {
+static bool search_all(const fgl_room *room, double x, double y, double width, fgl_box *best) {
     double least = 1e300;
     for (double middle = room->edge.y0 + HIGH / 2.0; middle <= room->edge.y1 - HIGH / 2.0; middle += 5)
         for (double left = room->edge.x0; left + width <= room->edge.x1; left += 8) {
-            frugi_box b = box_at(left, middle, width);
+            fgl_box b = box_at(left, middle, width);
             double dx = fmax(fmax(left - x, x - left - width), 0), far = dx * dx + (middle - y) * (middle - y);
             if (far >= least || !is_free(room, &b) || (far += 10 * lines_under(room, &b)) >= least)
                 continue;
@@ -145,14 +145,14 @@ static bool search_all(const frugi_room *room, double x, double y, double width,
     return least < 1e300;
 }
 
-static bool search_near(const frugi_room *room, double x, double y, double width, frugi_box *best) {
+static bool search_near(const fgl_room *room, double x, double y, double width, fgl_box *best) {
     double least = 1e300;
     for (int ring = 0; ring < 3; ring++)
         for (int k = 0; k < 6; k++) {
             double far = 8 + 12.0 * ring, dy = ring * 13.0;
             double left = k < 2 ? x + 8 : k < 4 ? x - 8 - width : x - width / 2;
             double middle = k == 4 ? y - far - 3 : k == 5 ? y + far + 3 : k % 2 == 0 ? y - dy : y + dy;
-            frugi_box b = box_at(left, middle, width);
+            fgl_box b = box_at(left, middle, width);
             double cost = 20.0 * ring + k + lines_under(room, &b);
             if (cost < least && is_free(room, &b)) {
                 least = cost;
@@ -162,30 +162,30 @@ static bool search_near(const frugi_room *room, double x, double y, double width
     return least < 1e300;
 }
 
-bool frugi_room_place(frugi_room *room, double x, double y, double width, frugi_box *box) {
+bool fgl_room_place(fgl_room *room, double x, double y, double width, fgl_box *box) {
     if (!search_near(room, x, y, width, box) && !search_all(room, x, y, width, box))
         return false;
-    frugi_room_take_label(room, (frugi_box){box->x0 - 3, box->y0, box->x1 + 3, box->y1});
+    fgl_room_take_label(room, (fgl_box){box->x0 - 3, box->y0, box->x1 + 3, box->y1});
     return true;
 }
 
 /* ---- tags -------------------------------------------------------------------------------------------- */
 
-static void number_of(const frugi_tag *tag, char *dst, size_t cap) {
+static void number_of(const fgl_tag *tag, char *dst, size_t cap) {
     snprintf(dst, cap, "%d", tag->series->number);
 }
 
-static void place_tag(frugi_room *room, frugi_tag *tag) {
+static void place_tag(fgl_room *room, fgl_tag *tag) {
     char number[16];
-    double width = frugi_label_width(tag->series->name);
+    double width = fgl_label_width(tag->series->name);
     number_of(tag, number, sizeof number);
-    if (tag->series->lit && width <= FRUGI_NAME_MOST)
-        tag->placed = tag->named = frugi_room_place(room, tag->x, tag->y, width, &tag->box);
+    if (tag->series->lit && width <= FGL_NAME_MOST)
+        tag->placed = tag->named = fgl_room_place(room, tag->x, tag->y, width, &tag->box);
     if (!tag->placed)
-        tag->placed = frugi_room_place(room, tag->x, tag->y, frugi_label_width(number), &tag->box);
+        tag->placed = fgl_room_place(room, tag->x, tag->y, fgl_label_width(number), &tag->box);
 }
 
-bool frugi_tags_place(frugi_room *room, frugi_tag *tag, size_t count) {
+bool fgl_tags_place(fgl_room *room, fgl_tag *tag, size_t count) {
     bool all = true;
     for (int lit = 1; lit >= 0; lit--)
         for (size_t i = 0; i < count; i++)
@@ -196,60 +196,59 @@ bool frugi_tags_place(frugi_room *room, frugi_tag *tag, size_t count) {
     return all;
 }
 
-void frugi_tag_draw(frugi_text *to, const frugi_tag *tag) {
+void fgl_tag_draw(fgl_text *to, const fgl_tag *tag) {
     char number[16];
-    const frugi_box *b = &tag->box;
+    const fgl_box *b = &tag->box;
     double x = tag->x, middle = (b->y0 + b->y1) / 2, edge = b->x0 > x ? b->x0 - 1 : b->x1 < x ? b->x1 + 1 : x;
     if (!tag->placed)
         return;
     if (fabs(middle - tag->y) > 20 || b->x0 > x + 20 || b->x1 < x - 20)
-        frugi_put(to, "<path class=\"l\" style=\"stroke-width:.7;opacity:.6\" d=\"M%.1f %.1fL%.1f %.1f\"/>", x, tag->y,
-                  edge, middle);
-    frugi_put(to, "<text class=\"t\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">",
-              b->x0 > x   ? b->x0
-              : b->x1 < x ? b->x1
-                          : (b->x0 + b->x1) / 2,
-              middle + 4,
-              b->x0 > x   ? "start"
-              : b->x1 < x ? "end"
-                          : "middle");
+        fgl_put(to, "<path class=\"l\" style=\"stroke-width:.7;opacity:.6\" d=\"M%.1f %.1fL%.1f %.1f\"/>", x, tag->y,
+                edge, middle);
+    fgl_put(to, "<text class=\"t\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">",
+            b->x0 > x   ? b->x0
+            : b->x1 < x ? b->x1
+                        : (b->x0 + b->x1) / 2,
+            middle + 4,
+            b->x0 > x   ? "start"
+            : b->x1 < x ? "end"
+                        : "middle");
     number_of(tag, number, sizeof number);
-    frugi_put_escaped(to, tag->named ? tag->series->name : number);
-    frugi_put_raw(to, "</text>");
+    fgl_put_escaped(to, tag->named ? tag->series->name : number);
+    fgl_put_raw(to, "</text>");
 }
 
 /* ---- the legend ---------------------------------------------------------------------------------------- */
 
-static void draw_entry(frugi_text *to, const frugi_series *s, const char *name, bool marks, double x, double y) {
-    frugi_series_begin(to, s, true);
-    frugi_put(to, "<path class=\"l\" stroke-dasharray=\"%s\" d=\"M%.1f %.1fh%d\"/>", frugi_series_dashes(s), x, y - 4,
-              SWATCH - 4);
+static void draw_entry(fgl_text *to, const fgl_series *s, const char *name, bool marks, double x, double y) {
+    fgl_series_begin(to, s, true);
+    fgl_put(to, "<path class=\"l\" stroke-dasharray=\"%s\" d=\"M%.1f %.1fh%d\"/>", fgl_series_dashes(s), x, y - 4,
+            SWATCH - 4);
     if (marks)
-        frugi_chart_mark(to, s->group, x + SWATCH / 2.0 - 2, y - 4, NULL);
-    frugi_put(to, "<text x=\"%.1f\" y=\"%.1f\">", x + SWATCH, y);
-    frugi_put_escaped(to, name);
-    frugi_put_raw(to, "</text>");
-    frugi_series_end(to);
+        fgl_chart_mark(to, s->group, x + SWATCH / 2.0 - 2, y - 4, NULL);
+    fgl_put(to, "<text x=\"%.1f\" y=\"%.1f\">", x + SWATCH, y);
+    fgl_put_escaped(to, name);
+    fgl_put_raw(to, "</text>");
+    fgl_series_end(to);
 }
 
 /* One group, its name on the left; returns the baseline of its last line. */
-static double draw_group(frugi_text *to, const frugi_tag *tag, size_t count, frugi_group group, frugi_legend_of of,
-                         double y) {
-    const char *title = frugi_group_name(group, of.tuned);
-    double x = FRUGI_CHART_WIDTH; /* the first name begins a line */
+static double draw_group(fgl_text *to, const fgl_tag *tag, size_t count, fgl_group group, fgl_legend_of of, double y) {
+    const char *title = fgl_group_name(group, of.tuned);
+    double x = FGL_CHART_WIDTH; /* the first name begins a line */
     for (size_t i = 0; i < count; i++) {
         char name[200], cut[220];
         if (tag[i].series->group != group)
             continue;
         snprintf(name, sizeof name, "%d %s", tag[i].series->number, tag[i].series->name);
-        frugi_label_cut(name, FRUGI_CHART_WIDTH - INDENT - SWATCH - 4, cut, sizeof cut);
-        double wide = SWATCH + frugi_label_width(cut);
-        if (x + wide > FRUGI_CHART_WIDTH - 2) {
+        fgl_label_cut(name, FGL_CHART_WIDTH - INDENT - SWATCH - 4, cut, sizeof cut);
+        double wide = SWATCH + fgl_label_width(cut);
+        if (x + wide > FGL_CHART_WIDTH - 2) {
             x = INDENT;
             y += LEGEND_ROW;
         }
         if (to != NULL && title != NULL)
-            frugi_put(to, "<g class=\"ax\"><text x=\"4\" y=\"%.1f\">%s</text></g>\n", y, title);
+            fgl_put(to, "<g class=\"ax\"><text x=\"4\" y=\"%.1f\">%s</text></g>\n", y, title);
         if (to != NULL)
             draw_entry(to, tag[i].series, cut, of.marks, x, y);
         title = NULL;
@@ -258,8 +257,8 @@ static double draw_group(frugi_text *to, const frugi_tag *tag, size_t count, fru
     return y;
 }
 
-double frugi_legend(frugi_text *to, const frugi_tag *tag, size_t count, frugi_legend_of of, double y) {
-    for (int group = 0; group < FRUGI_GROUPS; group++)
-        y = draw_group(to, tag, count, (frugi_group)group, of, y);
+double fgl_legend(fgl_text *to, const fgl_tag *tag, size_t count, fgl_legend_of of, double y) {
+    for (int group = 0; group < FGL_GROUPS; group++)
+        y = draw_group(to, tag, count, (fgl_group)group, of, y);
     return y;
 }

@@ -11,32 +11,32 @@
 
 enum { HIGH = 240, HIGH_CROWDED = 300, CROWD = 14, MARGIN = 14, BOXES_MOST = 200 };
 
-frugi_axis frugi_metric_axis(const char *metric) {
-    frugi_axis axis = {FRUGI_AXIS_EMPTY};
-    if (!frugi_metric_up(metric)) {
+fgl_axis fgl_metric_axis(const char *metric) {
+    fgl_axis axis = {FGL_AXIS_EMPTY};
+    if (!fgl_metric_up(metric)) {
         axis.title = "perplexity (lower is better)";
         axis.log = true;
     } else if (metric[0] == 'a') {
         axis.title = "accuracy";
-        axis.unit = FRUGI_UNIT_SHARE;
+        axis.unit = FGL_UNIT_SHARE;
     } else {
         axis.title = "correlation";
     }
     return axis;
 }
 
-static bool shown(const frugi_plot *plot, const frugi_line *line, size_t i) {
-    return frugi_axis_shows(&plot->x, line->x[i]) && frugi_axis_shows(&plot->y, line->y[i]);
+static bool shown(const fgl_plot *plot, const fgl_line *line, size_t i) {
+    return fgl_axis_shows(&plot->x, line->x[i]) && fgl_axis_shows(&plot->y, line->y[i]);
 }
 
-static void put_tip(const frugi_plot *plot, const frugi_line *line, size_t i, char *tip, size_t cap) {
+static void put_tip(const fgl_plot *plot, const fgl_line *line, size_t i, char *tip, size_t cap) {
     char x[48], y[48], sd[64] = "";
     if (line->sd != NULL && line->sd[i] > 0) {
         char text[48];
-        snprintf(sd, sizeof sd, " \xc2\xb1 %s", frugi_axis_text(&plot->y, line->sd[i], text, sizeof text));
+        snprintf(sd, sizeof sd, " \xc2\xb1 %s", fgl_axis_text(&plot->y, line->sd[i], text, sizeof text));
     }
-    snprintf(tip, cap, "%s: %s%s at %s", line->series->name, frugi_axis_text(&plot->y, line->y[i], y, sizeof y), sd,
-             frugi_axis_text(&plot->x, line->x[i], x, sizeof x));
+    snprintf(tip, cap, "%s: %s%s at %s", line->series->name, fgl_axis_text(&plot->y, line->y[i], y, sizeof y), sd,
+             fgl_axis_text(&plot->x, line->x[i], x, sizeof x));
 }
 
 /* ---- one line ------------------------------------------------------------------------------------------ */
@@ -45,8 +45,8 @@ typedef struct pixel {
     double x, y;
 } pixel;
 
-static pixel pixel_of(const frugi_plot *plot, const frugi_line *line, size_t i) {
-    return (pixel){frugi_plot_x(plot, line->x[i]), frugi_plot_y(plot, line->y[i])};
+static pixel pixel_of(const fgl_plot *plot, const fgl_line *line, size_t i) {
+    return (pixel){fgl_plot_x(plot, line->x[i]), fgl_plot_y(plot, line->y[i])};
 }
 
 /* Where the way from a to b crosses the upper edge. */
@@ -55,7 +55,7 @@ static pixel at_edge(pixel a, pixel b, double edge) {
 }
 
 /* The path of a line, without what is above the upper edge. */
-static void put_path(const frugi_plot *plot, const frugi_line *line) {
+static void put_path(const fgl_plot *plot, const fgl_line *line) {
     double edge = plot->top - 4;
     bool pen = false;
     for (size_t i = 0; i < line->count; i++) {
@@ -69,57 +69,57 @@ static void put_path(const frugi_plot *plot, const frugi_line *line) {
             last = pixel_of(plot, line, i - 1);
         if (p.y < edge && last.y >= edge && joined) {
             pixel q = at_edge(last, p, edge);
-            frugi_put(plot->to, "%c%.1f %.1f", pen ? 'L' : 'M', q.x, q.y);
+            fgl_put(plot->to, "%c%.1f %.1f", pen ? 'L' : 'M', q.x, q.y);
         }
         if (p.y >= edge && last.y < edge) {
             pixel q = at_edge(last, p, edge);
-            frugi_put(plot->to, "M%.1f %.1f", q.x, q.y);
+            fgl_put(plot->to, "M%.1f %.1f", q.x, q.y);
             pen = true;
         }
         if (p.y >= edge)
-            frugi_put(plot->to, "%c%.1f %.1f", pen ? 'L' : 'M', p.x, p.y);
+            fgl_put(plot->to, "%c%.1f %.1f", pen ? 'L' : 'M', p.x, p.y);
         pen = p.y >= edge;
     }
 }
 
-static void draw_marks(const frugi_plot *plot, const frugi_line *line) {
+static void draw_marks(const fgl_plot *plot, const fgl_line *line) {
     char tip[400];
     for (size_t i = 0; i < line->count && line->marks; i++) {
         if (!shown(plot, line, i))
             continue;
         pixel p = pixel_of(plot, line, i);
-        if (line->sd != NULL && line->sd[i] > 0 && frugi_axis_shows(&plot->y, line->y[i] - line->sd[i]))
-            frugi_put(plot->to, "<path class=\"l\" d=\"M%.1f %.1fV%.1f\"/>", p.x,
-                      frugi_plot_y(plot, line->y[i] - line->sd[i]), frugi_plot_y(plot, line->y[i] + line->sd[i]));
+        if (line->sd != NULL && line->sd[i] > 0 && fgl_axis_shows(&plot->y, line->y[i] - line->sd[i]))
+            fgl_put(plot->to, "<path class=\"l\" d=\"M%.1f %.1fV%.1f\"/>", p.x,
+                    fgl_plot_y(plot, line->y[i] - line->sd[i]), fgl_plot_y(plot, line->y[i] + line->sd[i]));
         put_tip(plot, line, i, tip, sizeof tip);
-        frugi_chart_mark(plot->to, line->series->group, p.x, p.y, tip);
+        fgl_chart_mark(plot->to, line->series->group, p.x, p.y, tip);
     }
 }
 
-static void draw_line(const frugi_plot *plot, const frugi_line *line, const frugi_tag *tag, bool alone) {
-    const char *dashes = frugi_series_dashes(line->series);
-    frugi_series_begin(plot->to, line->series, alone);
-    frugi_put_raw(plot->to, "<path class=\"l\"");
+static void draw_line(const fgl_plot *plot, const fgl_line *line, const fgl_tag *tag, bool alone) {
+    const char *dashes = fgl_series_dashes(line->series);
+    fgl_series_begin(plot->to, line->series, alone);
+    fgl_put_raw(plot->to, "<path class=\"l\"");
     if (dashes[0] != '\0')
-        frugi_put(plot->to, " stroke-dasharray=\"%s\"", dashes);
-    frugi_put_raw(plot->to, " d=\"");
+        fgl_put(plot->to, " stroke-dasharray=\"%s\"", dashes);
+    fgl_put_raw(plot->to, " d=\"");
     put_path(plot, line);
-    frugi_put_raw(plot->to, "\"/>");
+    fgl_put_raw(plot->to, "\"/>");
     if (!alone) { /* something wider to point at */
-        frugi_put_raw(plot->to, "<path class=\"h\" d=\"");
+        fgl_put_raw(plot->to, "<path class=\"h\" d=\"");
         put_path(plot, line);
-        frugi_put_raw(plot->to, "\"/>");
-        frugi_plot_hover(plot, line->series);
+        fgl_put_raw(plot->to, "\"/>");
+        fgl_plot_hover(plot, line->series);
     }
     draw_marks(plot, line);
-    frugi_tag_draw(plot->to, tag);
-    frugi_series_end(plot->to);
+    fgl_tag_draw(plot->to, tag);
+    fgl_series_end(plot->to);
 }
 
 /* ---- where names may be ---------------------------------------------------------------------------------- */
 
 /* Some boxes along a line; of one that goes up and down a thousand times not all. */
-static void take_line(const frugi_plot *plot, const frugi_line *line, frugi_room *room) {
+static void take_line(const fgl_plot *plot, const fgl_line *line, fgl_room *room) {
     size_t most = room->lines + BOXES_MOST;
     for (size_t i = 0; i < line->count && room->lines < most; i++) {
         if (!shown(plot, line, i))
@@ -128,80 +128,79 @@ static void take_line(const frugi_plot *plot, const frugi_line *line, frugi_room
         int parts = 1 + (int)(fmin(fabs(p.x - last.x) + fabs(p.y - last.y), 400) / 10);
         for (int k = 1; k <= parts; k++) {
             double x = last.x + (p.x - last.x) * k / parts, y = last.y + (p.y - last.y) * k / parts;
-            frugi_room_take_line(room, (frugi_box){x - 2, y - 2, x + 2, y + 2});
+            fgl_room_take_line(room, (fgl_box){x - 2, y - 2, x + 2, y + 2});
         }
     }
 }
 
 /* A tag where each line ends. */
-static void tag_ends(const frugi_plot *plot, const frugi_line *line, size_t count, frugi_tag *tag) {
+static void tag_ends(const fgl_plot *plot, const fgl_line *line, size_t count, fgl_tag *tag) {
     for (size_t k = 0; k < count; k++) {
-        tag[k] = (frugi_tag){.series = line[k].series, .x = plot->right, .y = plot->bottom};
+        tag[k] = (fgl_tag){.series = line[k].series, .x = plot->right, .y = plot->bottom};
         for (size_t i = 0; i < line[k].count; i++)
             if (shown(plot, &line[k], i)) {
-                tag[k].x = frugi_plot_x(plot, line[k].x[i]);
-                tag[k].y = fmax(frugi_plot_y(plot, line[k].y[i]), plot->top);
+                tag[k].x = fgl_plot_x(plot, line[k].x[i]);
+                tag[k].y = fmax(fgl_plot_y(plot, line[k].y[i]), plot->top);
             }
     }
 }
 
 /* The upper edge: all of it, unless something explodes. */
-static void see_lines(frugi_axis *x, frugi_axis *y, const frugi_line *line, size_t count, double *widest) {
+static void see_lines(fgl_axis *x, fgl_axis *y, const fgl_line *line, size_t count, double *widest) {
     double start = -1e300;
     for (size_t k = 0; k < count; k++) {
-        double width = frugi_label_width(line[k].series->name);
+        double width = fgl_label_width(line[k].series->name);
         bool first = true;
-        *widest = fmax(*widest, line[k].series->lit && width <= FRUGI_NAME_MOST ? width : 16);
+        *widest = fmax(*widest, line[k].series->lit && width <= FGL_NAME_MOST ? width : 16);
         for (size_t i = 0; i < line[k].count; i++) {
-            if (!frugi_axis_shows(x, line[k].x[i]) || !frugi_axis_shows(y, line[k].y[i]))
+            if (!fgl_axis_shows(x, line[k].x[i]) || !fgl_axis_shows(y, line[k].y[i]))
                 continue;
-            frugi_axis_see(x, line[k].x[i]);
-            frugi_axis_see(y, line[k].y[i]);
+            fgl_axis_see(x, line[k].x[i]);
+            fgl_axis_see(y, line[k].y[i]);
             start = first ? fmax(start, line[k].y[i]) : start;
             first = false;
         }
     }
-    if (!line[0].marks && !y->log && start > 0 && y->high > 1.3 * start && y->unit == FRUGI_UNIT_PLAIN)
+    if (!line[0].marks && !y->log && start > 0 && y->high > 1.3 * start && y->unit == FGL_UNIT_PLAIN)
         y->high = 1.3 * start;
 }
 
-static void draw_all(const frugi_plot *plot, const char *title, const frugi_line *line, const frugi_tag *tag,
-                     size_t count, bool named, bool alone) {
+static void draw_all(const fgl_plot *plot, const char *title, const fgl_line *line, const fgl_tag *tag, size_t count,
+                     bool named, bool alone) {
     double below = plot->bottom + 44;
     bool legend = alone && !named;
-    frugi_legend_of of = {false, line[0].tuned};
+    fgl_legend_of of = {false, line[0].tuned};
     for (size_t k = 0; k < count; k++)
         of.marks |= line[k].marks;
-    frugi_chart_begin(plot->to, title, legend ? frugi_legend(NULL, tag, count, of, below) + 8 : below, alone);
-    frugi_plot_frame(plot);
+    fgl_chart_begin(plot->to, title, legend ? fgl_legend(NULL, tag, count, of, below) + 8 : below, alone);
+    fgl_plot_frame(plot);
     for (int lit = 0; lit < 2; lit++)
         for (size_t k = count; k-- > 0;) /* highlighted ones on top, dense topmost */
             if (line[k].series->lit == (lit == 1))
                 draw_line(plot, &line[k], &tag[k], alone);
     if (legend)
-        frugi_legend(plot->to, tag, count, of, below);
-    frugi_chart_end(plot->to);
+        fgl_legend(plot->to, tag, count, of, below);
+    fgl_chart_end(plot->to);
 }
 
-bool frugi_draw_lines(frugi_text *to, const char *title, frugi_axis x, frugi_axis y, const frugi_line *line,
-                      size_t count, bool alone) {
+bool fgl_draw_lines(fgl_text *to, const char *title, fgl_axis x, fgl_axis y, const fgl_line *line, size_t count,
+                    bool alone) {
     double widest = 0;
     if (count == 0)
         return false;
     see_lines(&x, &y, line, count, &widest);
-    frugi_tag *tag = x.low > x.high ? NULL : calloc(count, sizeof *tag);
+    fgl_tag *tag = x.low > x.high ? NULL : calloc(count, sizeof *tag);
     if (tag == NULL)
         return false;
-    frugi_plot plot = {
-        to, x, y, 44, FRUGI_CHART_WIDTH - MARGIN - widest, 26, 26 + (count > CROWD ? HIGH_CROWDED : HIGH)};
-    frugi_plot_finish(&plot);
-    frugi_room room = {.edge = {plot.left + 2, plot.top - 6, FRUGI_CHART_WIDTH - 2, plot.bottom - 1}};
+    fgl_plot plot = {to, x, y, 44, FGL_CHART_WIDTH - MARGIN - widest, 26, 26 + (count > CROWD ? HIGH_CROWDED : HIGH)};
+    fgl_plot_finish(&plot);
+    fgl_room room = {.edge = {plot.left + 2, plot.top - 6, FGL_CHART_WIDTH - 2, plot.bottom - 1}};
     for (size_t k = 0; k < count; k++)
         take_line(&plot, &line[k], &room);
     tag_ends(&plot, line, count, tag);
-    bool named = frugi_tags_place(&room, tag, count);
+    bool named = fgl_tags_place(&room, tag, count);
     draw_all(&plot, title, line, tag, count, named, alone);
-    frugi_room_free(&room);
+    fgl_room_free(&room);
     free(tag);
     return true;
 }

@@ -12,100 +12,99 @@
 
 enum { HIGH = 240, HIGH_CROWDED = 300, CROWD = 14 };
 
-static bool has_bar(const frugi_plot *plot, const frugi_cell *cell) {
-    return cell->sd > 0 && frugi_axis_shows(&plot->y, cell->mean - cell->sd);
+static bool has_bar(const fgl_plot *plot, const fgl_cell *cell) {
+    return cell->sd > 0 && fgl_axis_shows(&plot->y, cell->mean - cell->sd);
 }
 
 /* Where an error bar ends; no accuracy is above 100 %. */
-static double bar_top(const frugi_plot *plot, const frugi_cell *cell) {
+static double bar_top(const fgl_plot *plot, const fgl_cell *cell) {
     double top = cell->mean + (cell->sd > 0 ? cell->sd : 0);
-    return plot->y.unit == FRUGI_UNIT_SHARE ? fmin(top, fmax(1, cell->mean)) : top;
+    return plot->y.unit == FGL_UNIT_SHARE ? fmin(top, fmax(1, cell->mean)) : top;
 }
 
-static void draw_point(const frugi_plot *plot, const char *metric, const frugi_tag *tag, bool alone) {
-    const frugi_cell *cell = tag->series->first;
+static void draw_point(const fgl_plot *plot, const char *metric, const fgl_tag *tag, bool alone) {
+    const fgl_cell *cell = tag->series->first;
     char tip[400], mean[48], sd[48], bytes[48];
-    frugi_series_begin(plot->to, tag->series, alone);
+    fgl_series_begin(plot->to, tag->series, alone);
     if (has_bar(plot, cell))
-        frugi_put(plot->to, "<path class=\"l\" d=\"M%.1f %.1fV%.1fm-3 0h6M%.1f %.1fh6\"/>", tag->x,
-                  frugi_plot_y(plot, cell->mean - cell->sd), frugi_plot_y(plot, bar_top(plot, cell)), tag->x - 3,
-                  frugi_plot_y(plot, cell->mean - cell->sd));
-    frugi_metric_text(metric, cell->sd, sd, sizeof sd);
+        fgl_put(plot->to, "<path class=\"l\" d=\"M%.1f %.1fV%.1fm-3 0h6M%.1f %.1fh6\"/>", tag->x,
+                fgl_plot_y(plot, cell->mean - cell->sd), fgl_plot_y(plot, bar_top(plot, cell)), tag->x - 3,
+                fgl_plot_y(plot, cell->mean - cell->sd));
+    fgl_metric_text(metric, cell->sd, sd, sizeof sd);
     snprintf(tip, sizeof tip, "%s: %s%s%s, %s sent by a worker", tag->series->name,
-             frugi_metric_text(metric, cell->mean, mean, sizeof mean), cell->sd >= 0 ? " \xc2\xb1 " : "",
-             cell->sd >= 0 ? sd : "", frugi_axis_text(&plot->x, cell->bytes_total, bytes, sizeof bytes));
-    frugi_chart_mark(plot->to, tag->series->group, tag->x, tag->y, tip);
+             fgl_metric_text(metric, cell->mean, mean, sizeof mean), cell->sd >= 0 ? " \xc2\xb1 " : "",
+             cell->sd >= 0 ? sd : "", fgl_axis_text(&plot->x, cell->bytes_total, bytes, sizeof bytes));
+    fgl_chart_mark(plot->to, tag->series->group, tag->x, tag->y, tip);
     if (!alone)
-        frugi_plot_hover(plot, tag->series);
-    frugi_tag_draw(plot->to, tag);
-    frugi_series_end(plot->to);
+        fgl_plot_hover(plot, tag->series);
+    fgl_tag_draw(plot->to, tag);
+    fgl_series_end(plot->to);
 }
 
 /* Points and error bars are taken before any name is placed. */
-static void take_point(const frugi_plot *plot, const frugi_tag *tag, frugi_room *room) {
-    const frugi_cell *cell = tag->series->first;
-    frugi_room_take_line(room, (frugi_box){tag->x - 6, tag->y - 6, tag->x + 6, tag->y + 6});
+static void take_point(const fgl_plot *plot, const fgl_tag *tag, fgl_room *room) {
+    const fgl_cell *cell = tag->series->first;
+    fgl_room_take_line(room, (fgl_box){tag->x - 6, tag->y - 6, tag->x + 6, tag->y + 6});
     if (has_bar(plot, cell))
-        frugi_room_take_line(room, (frugi_box){tag->x - 3, frugi_plot_y(plot, bar_top(plot, cell)), tag->x + 3,
-                                               frugi_plot_y(plot, cell->mean - cell->sd)});
+        fgl_room_take_line(room, (fgl_box){tag->x - 3, fgl_plot_y(plot, bar_top(plot, cell)), tag->x + 3,
+                                           fgl_plot_y(plot, cell->mean - cell->sd)});
 }
 
-static bool drawable(const frugi_plot *plot, const frugi_cell *cell) {
-    return frugi_axis_shows(&plot->x, cell->bytes_total) && frugi_axis_shows(&plot->y, cell->mean);
+static bool drawable(const fgl_plot *plot, const fgl_cell *cell) {
+    return fgl_axis_shows(&plot->x, cell->bytes_total) && fgl_axis_shows(&plot->y, cell->mean);
 }
 
 /* Give axes their ranges and every point that can be drawn its tag; returns how many there are. */
-static size_t see_points(frugi_plot *plot, const frugi_series *series, size_t count, frugi_tag *tag) {
+static size_t see_points(fgl_plot *plot, const fgl_series *series, size_t count, fgl_tag *tag) {
     size_t points = 0;
     for (size_t i = 0; i < count; i++) {
-        const frugi_cell *cell = series[i].first;
+        const fgl_cell *cell = series[i].first;
         if (!drawable(plot, cell))
             continue;
-        frugi_axis_see(&plot->x, cell->bytes_total);
-        frugi_axis_see(&plot->y, cell->mean);
-        frugi_axis_see(&plot->y, bar_top(plot, cell));
-        frugi_axis_see(&plot->y, cell->mean - (cell->sd > 0 ? cell->sd : 0));
-        tag[points++] = (frugi_tag){.series = &series[i]};
+        fgl_axis_see(&plot->x, cell->bytes_total);
+        fgl_axis_see(&plot->y, cell->mean);
+        fgl_axis_see(&plot->y, bar_top(plot, cell));
+        fgl_axis_see(&plot->y, cell->mean - (cell->sd > 0 ? cell->sd : 0));
+        tag[points++] = (fgl_tag){.series = &series[i]};
     }
-    frugi_plot_finish(plot);
+    fgl_plot_finish(plot);
     for (size_t i = 0; i < points; i++) {
-        tag[i].x = frugi_plot_x(plot, tag[i].series->first->bytes_total);
-        tag[i].y = frugi_plot_y(plot, tag[i].series->first->mean);
+        tag[i].x = fgl_plot_x(plot, tag[i].series->first->bytes_total);
+        tag[i].y = fgl_plot_y(plot, tag[i].series->first->mean);
     }
     return points;
 }
 
-static void draw_all(const frugi_plot *plot, const char *title, const char *metric, const frugi_tag *tag, size_t count,
+static void draw_all(const fgl_plot *plot, const char *title, const char *metric, const fgl_tag *tag, size_t count,
                      bool named, bool alone) {
     double below = plot->bottom + 44;
     bool legend = alone && !named;
-    frugi_legend_of of = {true, false};
-    frugi_chart_begin(plot->to, title, legend ? frugi_legend(NULL, tag, count, of, below) + 8 : below, alone);
-    frugi_plot_frame(plot);
+    fgl_legend_of of = {true, false};
+    fgl_chart_begin(plot->to, title, legend ? fgl_legend(NULL, tag, count, of, below) + 8 : below, alone);
+    fgl_plot_frame(plot);
     for (int lit = 0; lit < 2; lit++)
         for (size_t i = count; i-- > 0;)
             if (tag[i].series->lit == (lit == 1))
                 draw_point(plot, metric, &tag[i], alone);
     if (legend)
-        frugi_legend(plot->to, tag, count, of, below);
-    frugi_chart_end(plot->to);
+        fgl_legend(plot->to, tag, count, of, below);
+    fgl_chart_end(plot->to);
 }
 
-bool frugi_draw_points(frugi_text *to, const char *title, const char *metric, const frugi_series *series, size_t count,
-                       bool alone) {
-    frugi_axis x = {
-        .title = "bytes sent by one worker, whole run", .log = true, .unit = FRUGI_UNIT_BYTES, FRUGI_AXIS_EMPTY};
-    frugi_plot plot = {
-        to, x, frugi_metric_axis(metric), 44, FRUGI_CHART_WIDTH - 14, 26, 26 + (count > CROWD ? HIGH_CROWDED : HIGH)};
-    frugi_tag *tag = calloc(count + 1, sizeof *tag);
+bool fgl_draw_points(fgl_text *to, const char *title, const char *metric, const fgl_series *series, size_t count,
+                     bool alone) {
+    fgl_axis x = {.title = "bytes sent by one worker, whole run", .log = true, .unit = FGL_UNIT_BYTES, FGL_AXIS_EMPTY};
+    fgl_plot plot = {
+        to, x, fgl_metric_axis(metric), 44, FGL_CHART_WIDTH - 14, 26, 26 + (count > CROWD ? HIGH_CROWDED : HIGH)};
+    fgl_tag *tag = calloc(count + 1, sizeof *tag);
     size_t points = tag == NULL ? 0 : see_points(&plot, series, count, tag);
-    frugi_room room = {.edge = {plot.left + 2, plot.top - 6, FRUGI_CHART_WIDTH - 2, plot.bottom - 1}};
+    fgl_room room = {.edge = {plot.left + 2, plot.top - 6, FGL_CHART_WIDTH - 2, plot.bottom - 1}};
     for (size_t i = 0; i < points; i++)
         take_point(&plot, &tag[i], &room);
-    bool named = frugi_tags_place(&room, tag, points);
+    bool named = fgl_tags_place(&room, tag, points);
     if (points > 0)
         draw_all(&plot, title, metric, tag, points, named, alone);
-    frugi_room_free(&room);
+    fgl_room_free(&room);
     free(tag);
     return points > 0;
 }

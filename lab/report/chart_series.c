@@ -15,31 +15,26 @@ enum { BLACK, BLUE, FIRST_COLOR, LAST_COLOR = 8, DASHES = 4 };
 /** Ids that begin so; color 0 is whichever is free. */
 static const struct {
     const char *prefix;
-    frugi_group group;
+    fgl_group group;
     int color;
 } known[] = {
-    {"dense", FRUGI_GROUP_BASELINE, 0},      {"topk", FRUGI_GROUP_SPARSE, 2},
-    {"dgc", FRUGI_GROUP_SPARSE, 4},          {"randomk", FRUGI_GROUP_SPARSE, 7},
-    {"demo", FRUGI_GROUP_SPARSE, 8},         {"threshold", FRUGI_GROUP_SPARSE, 0},
-    {"hybrid", FRUGI_GROUP_SPARSE, 0},       {"rows", FRUGI_GROUP_SPARSE, 0},
-    {"channels", FRUGI_GROUP_SPARSE, 0},     {"heads", FRUGI_GROUP_SPARSE, 0},
-    {"tiles", FRUGI_GROUP_SPARSE, 0},        {"learned", FRUGI_GROUP_SPARSE, 0},
-    {"2-of-4", FRUGI_GROUP_SPARSE, 0},       {"entries", FRUGI_GROUP_SPARSE, 0},
-    {"qsgd", FRUGI_GROUP_QUANTIZED, 3},      {"onebit", FRUGI_GROUP_QUANTIZED, 6},
-    {"signsgd", FRUGI_GROUP_QUANTIZED, 0},   {"plain", FRUGI_GROUP_VARIANT, 0},
-    {"no-feedback", FRUGI_GROUP_VARIANT, 0}, {"none", FRUGI_GROUP_VARIANT, 0},
-    {"split", FRUGI_GROUP_VARIANT, 0},       {"progressive", FRUGI_GROUP_VARIANT, 0},
-    {"static", FRUGI_GROUP_VARIANT, 0},      {"anneal", FRUGI_GROUP_VARIANT, 0},
-    {"block", FRUGI_GROUP_VARIANT, 0},       {"select", FRUGI_GROUP_VARIANT, 0},
-    {"residual", FRUGI_GROUP_VARIANT, 0},    {"94", FRUGI_GROUP_VARIANT, 0},
-    {"99", FRUGI_GROUP_VARIANT, 0},          {"rising", FRUGI_GROUP_VARIANT, 0},
-    {"gsgd", FRUGI_GROUP_OTHER, 5},
+    {"dense", FGL_GROUP_BASELINE, 0},      {"topk", FGL_GROUP_SPARSE, 2},       {"dgc", FGL_GROUP_SPARSE, 4},
+    {"randomk", FGL_GROUP_SPARSE, 7},      {"demo", FGL_GROUP_SPARSE, 8},       {"threshold", FGL_GROUP_SPARSE, 0},
+    {"hybrid", FGL_GROUP_SPARSE, 0},       {"rows", FGL_GROUP_SPARSE, 0},       {"channels", FGL_GROUP_SPARSE, 0},
+    {"heads", FGL_GROUP_SPARSE, 0},        {"tiles", FGL_GROUP_SPARSE, 0},      {"learned", FGL_GROUP_SPARSE, 0},
+    {"2-of-4", FGL_GROUP_SPARSE, 0},       {"entries", FGL_GROUP_SPARSE, 0},    {"qsgd", FGL_GROUP_QUANTIZED, 3},
+    {"onebit", FGL_GROUP_QUANTIZED, 6},    {"signsgd", FGL_GROUP_QUANTIZED, 0}, {"plain", FGL_GROUP_VARIANT, 0},
+    {"no-feedback", FGL_GROUP_VARIANT, 0}, {"none", FGL_GROUP_VARIANT, 0},      {"split", FGL_GROUP_VARIANT, 0},
+    {"progressive", FGL_GROUP_VARIANT, 0}, {"static", FGL_GROUP_VARIANT, 0},    {"anneal", FGL_GROUP_VARIANT, 0},
+    {"block", FGL_GROUP_VARIANT, 0},       {"select", FGL_GROUP_VARIANT, 0},    {"residual", FGL_GROUP_VARIANT, 0},
+    {"94", FGL_GROUP_VARIANT, 0},          {"99", FGL_GROUP_VARIANT, 0},        {"rising", FGL_GROUP_VARIANT, 0},
+    {"gsgd", FGL_GROUP_OTHER, 5},
 };
 
-const char *frugi_group_name(frugi_group group, bool tuned) {
-    static const char *const names[FRUGI_GROUPS] = {"baseline",     "FruGrad", "sparsification",
-                                                    "quantization", "other",   "FruGrad variants"};
-    return tuned && group == FRUGI_GROUP_OURS ? "sketches" : names[group];
+const char *fgl_group_name(fgl_group group, bool tuned) {
+    static const char *const names[FGL_GROUPS] = {"baseline",     "FruGrad", "sparsification",
+                                                  "quantization", "other",   "FruGrad variants"};
+    return tuned && group == FGL_GROUP_OURS ? "sketches" : names[group];
 }
 
 static int find_known(const char *method) {
@@ -49,40 +44,40 @@ static int find_known(const char *method) {
     return -1;
 }
 
-static frugi_group group_of(const frugi_cell *cell) {
+static fgl_group group_of(const fgl_cell *cell) {
     int i = find_known(cell->first->method);
     if (cell->dense || cell->ours)
-        return cell->dense ? FRUGI_GROUP_BASELINE : FRUGI_GROUP_OURS;
-    return i < 0 ? FRUGI_GROUP_OTHER : known[i].group;
+        return cell->dense ? FGL_GROUP_BASELINE : FGL_GROUP_OURS;
+    return i < 0 ? FGL_GROUP_OTHER : known[i].group;
 }
 
 /* ---- stems ------------------------------------------------------------------------------------------- */
 
-bool frugi_same_stem(const frugi_cell *a, const frugi_cell *b) {
-    size_t len = frugi_method_stem(a->first->method);
-    return len == frugi_method_stem(b->first->method) && strncmp(a->first->method, b->first->method, len) == 0;
+bool fgl_same_stem(const fgl_cell *a, const fgl_cell *b) {
+    size_t len = fgl_method_stem(a->first->method);
+    return len == fgl_method_stem(b->first->method) && strncmp(a->first->method, b->first->method, len) == 0;
 }
 
-bool frugi_workers_vary(const frugi_panel *panel) {
+bool fgl_workers_vary(const fgl_panel *panel) {
     for (size_t i = 1; i < panel->count; i++)
         if (panel->cell[i].workers > panel->cell[0].workers || panel->cell[i].workers < panel->cell[0].workers)
             return true;
     return false;
 }
 
-bool frugi_panel_by_stem(const frugi_panel *panel) {
-    return strcmp(panel->suite, "sparsity") == 0 || panel->tuned || frugi_workers_vary(panel);
+bool fgl_panel_by_stem(const fgl_panel *panel) {
+    return strcmp(panel->suite, "sparsity") == 0 || panel->tuned || fgl_workers_vary(panel);
 }
 
 /* What the labels of a stem begin with, without a number that has begun there. */
-static void name_stem(const frugi_panel *panel, const frugi_cell *first, char *dst, size_t cap) {
+static void name_stem(const fgl_panel *panel, const fgl_cell *first, char *dst, size_t cap) {
     size_t len = strlen(first->label), all = len;
     for (size_t i = 0; i < panel->count; i++) {
         const char *other = panel->cell[i].label;
         size_t same = 0;
-        while (frugi_same_stem(first, &panel->cell[i]) && same < len && other[same] == first->label[same])
+        while (fgl_same_stem(first, &panel->cell[i]) && same < len && other[same] == first->label[same])
             same++;
-        if (frugi_same_stem(first, &panel->cell[i]))
+        if (fgl_same_stem(first, &panel->cell[i]))
             len = same;
     }
     while (len > 0 && len < all && strchr(" 0123456789.,:-(", first->label[len - 1]) != NULL)
@@ -92,12 +87,12 @@ static void name_stem(const frugi_panel *panel, const frugi_cell *first, char *d
     if (len > 1)
         snprintf(dst, cap, "%.*s", (int)len, first->label);
     else
-        snprintf(dst, cap, "%.*s", (int)frugi_method_stem(first->first->method), first->first->method);
+        snprintf(dst, cap, "%.*s", (int)fgl_method_stem(first->first->method), first->first->method);
 }
 
-static bool is_first(const frugi_panel *panel, size_t i) {
+static bool is_first(const fgl_panel *panel, size_t i) {
     for (size_t k = 0; k < i; k++)
-        if (frugi_same_stem(&panel->cell[k], &panel->cell[i]))
+        if (fgl_same_stem(&panel->cell[k], &panel->cell[i]))
             return false;
     return true;
 }
@@ -105,7 +100,7 @@ static bool is_first(const frugi_panel *panel, size_t i) {
 /* ---- highlights and colors ----------------------------------------------------------------------------- */
 
 /* Highlight up to `most` of a group that have a result; returns how many more there is room for. */
-static size_t light(frugi_series *s, size_t count, frugi_group group, size_t most, size_t room) {
+static size_t light(fgl_series *s, size_t count, fgl_group group, size_t most, size_t room) {
     for (size_t i = 0; i < count && most > 0 && room > 0; i++)
         if (s[i].group == group && !s[i].lit && !isnan(s[i].first->mean)) {
             s[i].lit = true;
@@ -115,21 +110,21 @@ static size_t light(frugi_series *s, size_t count, frugi_group group, size_t mos
     return room;
 }
 
-static void choose_lit(frugi_series *s, size_t count) {
-    size_t room = light(s, count, FRUGI_GROUP_BASELINE, 1, FRUGI_LIT_MOST);
-    room = light(s, count, FRUGI_GROUP_OURS, 2, room);
-    for (frugi_group group = FRUGI_GROUP_SPARSE; group < FRUGI_GROUPS; group++)
+static void choose_lit(fgl_series *s, size_t count) {
+    size_t room = light(s, count, FGL_GROUP_BASELINE, 1, FGL_LIT_MOST);
+    room = light(s, count, FGL_GROUP_OURS, 2, room);
+    for (fgl_group group = FGL_GROUP_SPARSE; group < FGL_GROUPS; group++)
         room = light(s, count, group, 1, room);
-    for (frugi_group group = FRUGI_GROUP_OURS; group < FRUGI_GROUPS; group++)
+    for (fgl_group group = FGL_GROUP_OURS; group < FGL_GROUPS; group++)
         room = light(s, count, group, count, room);
-    light(s, count, FRUGI_GROUP_BASELINE, count, room);
+    light(s, count, FGL_GROUP_BASELINE, count, room);
 }
 
 /* A color that no other series has, or where all are taken one that has another dash. */
-static void paint(frugi_series *s, int *used) {
+static void paint(fgl_series *s, int *used) {
     int i = find_known(s->first->first->method), color = i < 0 ? 0 : known[i].color, least = color;
-    if (s->group == FRUGI_GROUP_BASELINE || s->group == FRUGI_GROUP_OURS)
-        least = s->group == FRUGI_GROUP_OURS ? BLUE : BLACK;
+    if (s->group == FGL_GROUP_BASELINE || s->group == FGL_GROUP_OURS)
+        least = s->group == FGL_GROUP_OURS ? BLUE : BLACK;
     else if (color == 0 || used[color] > 0) {
         least = FIRST_COLOR;
         for (int k = FIRST_COLOR; k <= LAST_COLOR; k++)
@@ -139,17 +134,17 @@ static void paint(frugi_series *s, int *used) {
     s->dash = used[least]++ % DASHES;
 }
 
-size_t frugi_series_make(const frugi_panel *panel, frugi_series **series) {
-    bool stems = frugi_panel_by_stem(panel);
+size_t fgl_series_make(const fgl_panel *panel, fgl_series **series) {
+    bool stems = fgl_panel_by_stem(panel);
     int used[LAST_COLOR + 1] = {0};
     size_t count = 0;
-    frugi_series *s = calloc(panel->count + 1, sizeof *s);
+    fgl_series *s = calloc(panel->count + 1, sizeof *s);
     *series = s;
-    for (size_t i = 0; i < panel->count && count < FRUGI_SERIES_MOST && s != NULL; i++) {
-        const frugi_cell *cell = &panel->cell[i];
+    for (size_t i = 0; i < panel->count && count < FGL_SERIES_MOST && s != NULL; i++) {
+        const fgl_cell *cell = &panel->cell[i];
         if (stems && !is_first(panel, i))
             continue;
-        s[count] = (frugi_series){.first = cell, .number = (int)count + 1, .group = group_of(cell)};
+        s[count] = (fgl_series){.first = cell, .number = (int)count + 1, .group = group_of(cell)};
         if (stems)
             name_stem(panel, cell, s[count].name, sizeof s[count].name);
         else

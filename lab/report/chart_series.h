@@ -1,48 +1,48 @@
 /*
- * chart_series.h - how methods look in the charts of a panel: their groups, colors and numbers, and which are highlighted.
- * A chart tells about six lines apart; the others are gray, numbered, and named by the legend.
+ * chart_series.h - how methods look in the charts of a panel: their groups, colors and numbers, and which are
+ * highlighted. A chart tells about six lines apart; the others are gray, numbered, and named by the legend.
  */
-#ifndef FRUGI_CHART_SERIES_H
-#define FRUGI_CHART_SERIES_H
+#ifndef FGL_CHART_SERIES_H
+#define FGL_CHART_SERIES_H
 
 #include "lab/report/run_stats.h"
 
 /** Highlighted ones, and all that charts have; tables have more. */
-enum { FRUGI_LIT_MOST = 6, FRUGI_SERIES_MOST = 64 };
+enum { FGL_LIT_MOST = 6, FGL_SERIES_MOST = 64 };
 
 typedef enum {
-    FRUGI_GROUP_BASELINE,
-    FRUGI_GROUP_OURS,
-    FRUGI_GROUP_SPARSE,
-    FRUGI_GROUP_QUANTIZED,
-    FRUGI_GROUP_OTHER,
-    FRUGI_GROUP_VARIANT,
-    FRUGI_GROUPS
-} frugi_group;
+    FGL_GROUP_BASELINE,
+    FGL_GROUP_OURS,
+    FGL_GROUP_SPARSE,
+    FGL_GROUP_QUANTIZED,
+    FGL_GROUP_OTHER,
+    FGL_GROUP_VARIANT,
+    FGL_GROUPS
+} fgl_group;
 
-typedef struct frugi_series {
-    const frugi_cell *first; /* the method; the first one where several are one line */
+typedef struct fgl_series {
+    const fgl_cell *first; /* the method; the first one where several are one line */
     char name[160];
     int number; /* from 1 */
-    frugi_group group;
+    fgl_group group;
     int color, dash; /* dense is black, FruGrad is blue in every chart */
     bool lit;        /* highlighted */
-} frugi_series;
+} fgl_series;
 
 /**
- * The series of a panel: one for each method, or for each stem (see frugi_method_stem()) where `frugi_panel_by_stem()`.
+ * The series of a panel: one for each method, or for each stem (see fgl_method_stem()) where `fgl_panel_by_stem()`.
  * To be freed. Returns how many, 0 also without memory.
  */
-size_t frugi_series_make(const frugi_panel *panel, frugi_series **series);
+size_t fgl_series_make(const fgl_panel *panel, fgl_series **series);
 
 /** Whether charts draw methods whose ids differ in a number alone as one line: over workers, sparsity or states. */
-bool frugi_panel_by_stem(const frugi_panel *panel);
+bool fgl_panel_by_stem(const fgl_panel *panel);
 
 /** Whether the workers of a panel's methods differ. */
-bool frugi_workers_vary(const frugi_panel *panel);
+bool fgl_workers_vary(const fgl_panel *panel);
 
-bool frugi_same_stem(const frugi_cell *a, const frugi_cell *b);
+bool fgl_same_stem(const fgl_cell *a, const fgl_cell *b);
 
-const char *frugi_group_name(frugi_group group, bool tuned);
+const char *fgl_group_name(fgl_group group, bool tuned);
 
 #endif

@@ -17,84 +17,84 @@ static const shade basics[] = {
     {"line", "#8b949e", "#6b7681"}, {"grid", "#e4e8ec", "#2a3139"},
 };
 
-static const shade series[FRUGI_COLORS] = {
+static const shade series[FGL_COLORS] = {
     {"c0", "#1b1f24", "#f4f6f8"}, {"c1", "#0069a8", "#5db7f0"}, {"c2", "#bf4a00", "#ff9a57"},
     {"c3", "#00775a", "#3fd0a4"}, {"c4", "#9c3a83", "#ec9fd6"}, {"c5", "#856700", "#e6c34a"},
     {"c6", "#5350c4", "#aeacff"}, {"c7", "#ab2440", "#ff8c9c"}, {"c8", "#52707f", "#a3bfcd"},
 };
 
-static const shade ramp[FRUGI_RAMP] = {
+static const shade ramp[FGL_RAMP] = {
     {"r0", "#eaf1f7", "#1b2631"}, {"r1", "#cfe0ee", "#1d3549"}, {"r2", "#abcbe3", "#1c4664"},
     {"r3", "#80b1d5", "#1b5a82"}, {"r4", "#5595c4", "#1f70a1"}, {"r5", "#3278b0", "#3a89bd"},
     {"r6", "#1a5c94", "#65a5d3"}, {"r7", "#0d4273", "#98c4e6"}, {"r8", "#062a50", "#d3e8f8"},
 };
 
-const char *frugi_series_dashes(const frugi_series *s) {
+const char *fgl_series_dashes(const fgl_series *s) {
     static const char *const dashes[] = {"", "7 3", "2 3", "9 3 2 3"};
     return dashes[s->dash];
 }
 
-static void put_variables(frugi_text *to, bool dark) {
+static void put_variables(fgl_text *to, bool dark) {
     for (size_t i = 0; i < sizeof basics / sizeof *basics; i++)
-        frugi_put(to, "--%s:%s;", basics[i].name, dark ? basics[i].dark : basics[i].light);
-    for (size_t i = 0; i < FRUGI_COLORS; i++)
-        frugi_put(to, "--%s:%s;", series[i].name, dark ? series[i].dark : series[i].light);
-    for (size_t i = 0; i < FRUGI_RAMP; i++)
-        frugi_put(to, "--%s:%s;", ramp[i].name, dark ? ramp[i].dark : ramp[i].light);
+        fgl_put(to, "--%s:%s;", basics[i].name, dark ? basics[i].dark : basics[i].light);
+    for (size_t i = 0; i < FGL_COLORS; i++)
+        fgl_put(to, "--%s:%s;", series[i].name, dark ? series[i].dark : series[i].light);
+    for (size_t i = 0; i < FGL_RAMP; i++)
+        fgl_put(to, "--%s:%s;", ramp[i].name, dark ? ramp[i].dark : ramp[i].light);
 }
 
 /* One property in one of the colors: a variable, or what it stands for in light. */
-static void put_color(frugi_text *to, const char *property, const shade *color, bool alone) {
+static void put_color(fgl_text *to, const char *property, const shade *color, bool alone) {
     if (alone)
-        frugi_put(to, "%s:%s;", property, color->light);
+        fgl_put(to, "%s:%s;", property, color->light);
     else
-        frugi_put(to, "%s:var(--%s);", property, color->name);
+        fgl_put(to, "%s:var(--%s);", property, color->name);
 }
 
 /* Series in a file of its own: gray is what no legend could tell apart by color. */
-static void put_series_alone(frugi_text *to) {
-    for (int i = 0; i <= FRUGI_COLORS; i++) {
-        const shade *color = i < FRUGI_COLORS ? &series[i] : &basics[3];
-        frugi_put(to, ".c%d .l{stroke:%s;stroke-width:%s}.c%d .p,.c%d .t{fill:%s}\n", i, color->light,
-                  i < FRUGI_COLORS ? "1.9" : "1", i, i, i < FRUGI_COLORS ? color->light : basics[2].light);
+static void put_series_alone(fgl_text *to) {
+    for (int i = 0; i <= FGL_COLORS; i++) {
+        const shade *color = i < FGL_COLORS ? &series[i] : &basics[3];
+        fgl_put(to, ".c%d .l{stroke:%s;stroke-width:%s}.c%d .p,.c%d .t{fill:%s}\n", i, color->light,
+                i < FGL_COLORS ? "1.9" : "1", i, i, i < FGL_COLORS ? color->light : basics[2].light);
     }
-    frugi_put_raw(to, ".l{fill:none;stroke-linejoin:round}\n");
+    fgl_put_raw(to, ".l{fill:none;stroke-linejoin:round}\n");
 }
 
 /* Series of a page are gray (--k) until they are pointed at or picked, which gives them their own color (--c). */
-static void put_series_page(frugi_text *to) {
-    for (int i = 0; i < FRUGI_COLORS; i++)
-        frugi_put(to, ".c%d{--c:var(--%s)}", i, series[i].name);
-    frugi_put_raw(
+static void put_series_page(fgl_text *to) {
+    for (int i = 0; i < FGL_COLORS; i++)
+        fgl_put(to, ".c%d{--c:var(--%s)}", i, series[i].name);
+    fgl_put_raw(
         to, "\n.m{--k:var(--line);--t:var(--dim);--w:1}\n.m .l{fill:none;stroke:var(--k);stroke-width:var(--w);"
             "stroke-linejoin:round}\n.m .p{fill:var(--k)}\n.m .t{fill:var(--t)}\n.m .h{fill:none;stroke:transparent;"
             "stroke-width:9}\n.m .n{display:none;fill:var(--c)}\n.m:hover .n{display:inline}\n");
 }
 
-static void put_rules(frugi_text *to, bool alone) {
-    frugi_put_raw(to, "text{font:11px system-ui,-apple-system,\"Segoe UI\",Roboto,\"DejaVu Sans\",sans-serif;"
-                      "font-variant-numeric:tabular-nums;");
+static void put_rules(fgl_text *to, bool alone) {
+    fgl_put_raw(to, "text{font:11px system-ui,-apple-system,\"Segoe UI\",Roboto,\"DejaVu Sans\",sans-serif;"
+                    "font-variant-numeric:tabular-nums;");
     put_color(to, "fill", &basics[1], alone);
-    frugi_put_raw(to, "}\n.ax text,.ti{");
+    fgl_put_raw(to, "}\n.ax text,.ti{");
     put_color(to, "fill", &basics[2], alone);
-    frugi_put_raw(to, "}\n.t{paint-order:stroke;stroke-width:3;stroke-linejoin:round;");
+    fgl_put_raw(to, "}\n.t{paint-order:stroke;stroke-width:3;stroke-linejoin:round;");
     put_color(to, "stroke", &basics[0], alone);
-    frugi_put_raw(to, "}\n.ax .sm{font-size:9.5px}\n.on{font-size:10px;");
+    fgl_put_raw(to, "}\n.ax .sm{font-size:9.5px}\n.on{font-size:10px;");
     put_color(to, "fill", &basics[0], alone);
-    frugi_put_raw(to, "}\n.gr path{fill:none;");
+    fgl_put_raw(to, "}\n.gr path{fill:none;");
     put_color(to, "stroke", &basics[4], alone);
-    frugi_put_raw(to, "}\n.ln{fill:none;");
+    fgl_put_raw(to, "}\n.ln{fill:none;");
     put_color(to, "stroke", &basics[3], alone);
-    frugi_put_raw(to, "}\n");
-    for (int i = 0; i < FRUGI_COLORS; i++) {
-        frugi_put(to, ".f%d{", i);
+    fgl_put_raw(to, "}\n");
+    for (int i = 0; i < FGL_COLORS; i++) {
+        fgl_put(to, ".f%d{", i);
         put_color(to, "fill", &series[i], alone);
-        frugi_put(to, "}\n");
+        fgl_put(to, "}\n");
     }
-    for (int i = 0; i < FRUGI_RAMP; i++) {
-        frugi_put(to, ".h%d{", i);
+    for (int i = 0; i < FGL_RAMP; i++) {
+        fgl_put(to, ".h%d{", i);
         put_color(to, "fill", &ramp[i], alone);
-        frugi_put(to, "}\n");
+        fgl_put(to, "}\n");
     }
     if (alone)
         put_series_alone(to);
@@ -103,61 +103,61 @@ static void put_rules(frugi_text *to, bool alone) {
 }
 
 /* Checkboxes of class kN come before the pickers (labels of class jN) and the charts (series of class mN). */
-static void put_picking(frugi_text *to, size_t most) {
+static void put_picking(fgl_text *to, size_t most) {
     for (size_t i = 1; i <= most; i++) {
-        frugi_put(to,
-                  ".k%zu:checked~.charts .m%zu{--k:var(--c);--t:var(--c);--w:1.9}"
-                  ".k%zu:checked~.pick .j%zu{--k:var(--c);color:var(--ink)}"
-                  ".k%zu:focus-visible~.pick .j%zu{outline:2px solid var(--c1)}",
-                  i, i, i, i, i, i);
-        frugi_put(to, ".pick:has(.j%zu:hover)~.charts .m%zu,", i, i);
-        frugi_put(to, ".chart:has(.m%zu:hover) .m%zu{--k:var(--c);--t:var(--c);--w:3}\n", i, i);
+        fgl_put(to,
+                ".k%zu:checked~.charts .m%zu{--k:var(--c);--t:var(--c);--w:1.9}"
+                ".k%zu:checked~.pick .j%zu{--k:var(--c);color:var(--ink)}"
+                ".k%zu:focus-visible~.pick .j%zu{outline:2px solid var(--c1)}",
+                i, i, i, i, i, i);
+        fgl_put(to, ".pick:has(.j%zu:hover)~.charts .m%zu,", i, i);
+        fgl_put(to, ".chart:has(.m%zu:hover) .m%zu{--k:var(--c);--t:var(--c);--w:3}\n", i, i);
     }
 }
 
-void frugi_chart_page_style(frugi_text *to, size_t most) {
-    frugi_put_raw(to, ":root{color-scheme:light dark;");
+void fgl_chart_page_style(fgl_text *to, size_t most) {
+    fgl_put_raw(to, ":root{color-scheme:light dark;");
     put_variables(to, false);
-    frugi_put_raw(to, "}\n@media (prefers-color-scheme:dark){:root{");
+    fgl_put_raw(to, "}\n@media (prefers-color-scheme:dark){:root{");
     put_variables(to, true);
-    frugi_put_raw(to, "}}\n");
+    fgl_put_raw(to, "}}\n");
     put_rules(to, false);
     put_picking(to, most);
 }
 
-void frugi_series_begin(frugi_text *to, const frugi_series *s, bool alone) {
-    frugi_put(to, "<g class=\"m m%d c%d\"><title>", s->number, alone && !s->lit ? FRUGI_COLORS : s->color);
-    frugi_put_escaped(to, s->name);
-    frugi_put_raw(to, "</title>");
+void fgl_series_begin(fgl_text *to, const fgl_series *s, bool alone) {
+    fgl_put(to, "<g class=\"m m%d c%d\"><title>", s->number, alone && !s->lit ? FGL_COLORS : s->color);
+    fgl_put_escaped(to, s->name);
+    fgl_put_raw(to, "</title>");
 }
 
-void frugi_series_end(frugi_text *to) {
-    frugi_put_raw(to, "</g>\n");
+void fgl_series_end(fgl_text *to) {
+    fgl_put_raw(to, "</g>\n");
 }
 
 /* A file of its own has its title above, where a page has a heading. */
-void frugi_chart_begin(frugi_text *to, const char *title, double height, bool alone) {
+void fgl_chart_begin(fgl_text *to, const char *title, double height, bool alone) {
     char cut[220];
     double above = alone ? TITLE_HIGH : 0;
-    frugi_put_raw(to, "<svg ");
+    fgl_put_raw(to, "<svg ");
     if (alone)
-        frugi_put(to, "xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" ", FRUGI_CHART_WIDTH,
-                  height + above);
-    frugi_put(to, "class=\"chart\" viewBox=\"0 %.0f %d %.0f\" role=\"img\" aria-label=\"", -above, FRUGI_CHART_WIDTH,
-              height + above);
-    frugi_put_escaped(to, title);
-    frugi_put_raw(to, "\">\n");
+        fgl_put(to, "xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" ", FGL_CHART_WIDTH,
+                height + above);
+    fgl_put(to, "class=\"chart\" viewBox=\"0 %.0f %d %.0f\" role=\"img\" aria-label=\"", -above, FGL_CHART_WIDTH,
+            height + above);
+    fgl_put_escaped(to, title);
+    fgl_put_raw(to, "\">\n");
     if (alone) {
-        frugi_put_raw(to, "<style>\n");
+        fgl_put_raw(to, "<style>\n");
         put_rules(to, true);
-        frugi_put(to,
-                  "</style>\n<rect y=\"%.0f\" width=\"100%%\" height=\"100%%\" fill=\"%s\"/>\n<text x=\"4\" y=\"-6\">",
-                  -above, basics[0].light);
-        frugi_put_escaped(to, frugi_label_cut(title, FRUGI_CHART_WIDTH - 8, cut, sizeof cut));
-        frugi_put_raw(to, "</text>\n");
+        fgl_put(to,
+                "</style>\n<rect y=\"%.0f\" width=\"100%%\" height=\"100%%\" fill=\"%s\"/>\n<text x=\"4\" y=\"-6\">",
+                -above, basics[0].light);
+        fgl_put_escaped(to, fgl_label_cut(title, FGL_CHART_WIDTH - 8, cut, sizeof cut));
+        fgl_put_raw(to, "</text>\n");
     }
 }
 
-void frugi_chart_end(frugi_text *to) {
-    frugi_put_raw(to, "</svg>\n");
+void fgl_chart_end(fgl_text *to) {
+    fgl_put_raw(to, "</svg>\n");
 }

@@ -10,62 +10,62 @@
 #include <stdio.h>
 #include <string.h>
 
-static double spread_of(const frugi_cell *a, const frugi_cell *b) {
+static double spread_of(const fgl_cell *a, const fgl_cell *b) {
     return fmax(isnan(a->sd) ? 0 : a->sd, isnan(b->sd) ? 0 : b->sd);
 }
 
 /* How much better a is than b; below 0 when it is worse. */
-static double lead(const frugi_panel *panel, const frugi_cell *a, const frugi_cell *b) {
-    return frugi_metric_up(panel->metric) ? a->mean - b->mean : b->mean - a->mean;
+static double lead(const fgl_panel *panel, const fgl_cell *a, const fgl_cell *b) {
+    return fgl_metric_up(panel->metric) ? a->mean - b->mean : b->mean - a->mean;
 }
 
 /* What a method is to save: bytes that are sent, or that an optimiser keeps. */
-static double cost_of(const frugi_panel *panel, const frugi_cell *cell) {
+static double cost_of(const fgl_panel *panel, const fgl_cell *cell) {
     return panel->tuned ? cell->optimizer_bytes : cell->bytes_total;
 }
 
-static const char *base_name(const frugi_panel *panel) {
+static const char *base_name(const fgl_panel *panel) {
     return panel->tuned ? "AdamW" : "dense";
 }
 
-static const char *cost_name(const frugi_panel *panel) {
+static const char *cost_name(const fgl_panel *panel) {
     return panel->tuned ? "optimizer\xe2\x80\x99s bytes" : "bytes";
 }
 
-static void beside_dense(const frugi_panel *panel, const frugi_cell *cell, frugi_text *to) {
+static void beside_dense(const fgl_panel *panel, const fgl_cell *cell, fgl_text *to) {
     char text[64], other[64];
-    const frugi_cell *dense = frugi_dense_of(panel, cell);
-    frugi_put(to, "%s: ", cell->label);
+    const fgl_cell *dense = fgl_dense_of(panel, cell);
+    fgl_put(to, "%s: ", cell->label);
     if (isnan(cell->mean)) {
-        frugi_put(to, cell->failed > 0 ? "diverged or failed in every run" : "no test run yet");
+        fgl_put(to, cell->failed > 0 ? "diverged or failed in every run" : "no test run yet");
         return;
     }
     if (!isnan(cell->of_dense))
-        frugi_put(to, "%.1f %% of %s", 100 * cell->of_dense, base_name(panel));
+        fgl_put(to, "%.1f %% of %s", 100 * cell->of_dense, base_name(panel));
     else
-        frugi_put(to, "%s", panel->metric);
-    frugi_put(to, " (%s", frugi_metric_text(panel->metric, cell->mean, text, sizeof text));
+        fgl_put(to, "%s", panel->metric);
+    fgl_put(to, " (%s", fgl_metric_text(panel->metric, cell->mean, text, sizeof text));
     if (dense != NULL && !isnan(dense->mean))
-        frugi_put(to, " against %s", frugi_metric_text(panel->metric, dense->mean, other, sizeof other));
+        fgl_put(to, " against %s", fgl_metric_text(panel->metric, dense->mean, other, sizeof other));
     if (dense != NULL && fabs(lead(panel, cell, dense)) < spread_of(cell, dense))
-        frugi_put_raw(to, ", within the spread of the seeds");
-    frugi_put_raw(to, ")");
+        fgl_put_raw(to, ", within the spread of the seeds");
+    fgl_put_raw(to, ")");
     double share = !panel->tuned   ? cell->bytes_of_dense
                    : dense == NULL ? NAN
                                    : cell->optimizer_bytes / dense->optimizer_bytes;
     if (!isnan(share))
-        frugi_put(to, " at %s of the %s", frugi_share_text(share, text, sizeof text), cost_name(panel));
+        fgl_put(to, " at %s of the %s", fgl_share_text(share, text, sizeof text), cost_name(panel));
     if (!isnan(cell->speedup))
-        frugi_put(to, ", %.2f times as fast at %s", cell->speedup, cell->link);
+        fgl_put(to, ", %.2f times as fast at %s", cell->speedup, cell->link);
     if (cell->failed > 0)
-        frugi_put(to, "; %zu of %zu runs diverged or failed", cell->failed, cell->failed + cell->seeds);
+        fgl_put(to, "; %zu of %zu runs diverged or failed", cell->failed, cell->failed + cell->seeds);
 }
 
 /* Somebody who is better for no more bytes. */
-static const frugi_cell *rival_of(const frugi_panel *panel, const frugi_cell *cell) {
-    const frugi_cell *best = NULL;
+static const fgl_cell *rival_of(const fgl_panel *panel, const fgl_cell *cell) {
+    const fgl_cell *best = NULL;
     for (size_t i = 0; i < panel->count; i++) {
-        const frugi_cell *other = &panel->cell[i];
+        const fgl_cell *other = &panel->cell[i];
         if (other->dense || other->ours || other->workers < cell->workers || other->workers > cell->workers ||
             !(cost_of(panel, other) <= cost_of(panel, cell)) || !(lead(panel, other, cell) > spread_of(cell, other)))
             continue;
@@ -75,52 +75,52 @@ static const frugi_cell *rival_of(const frugi_panel *panel, const frugi_cell *ce
     return best;
 }
 
-static void tell(frugi_text *sentence, bool loss, frugi_verdict_taker take, void *user) {
+static void tell(fgl_text *sentence, bool loss, fgl_verdict_taker take, void *user) {
     if (!sentence->failed && sentence->len > 0)
         take(user, loss, sentence->data);
-    frugi_text_free(sentence);
+    fgl_text_free(sentence);
 }
 
-static void tell_losses(const frugi_panel *panel, const frugi_cell *cell, frugi_verdict_taker take, void *user) {
-    frugi_text s = {0};
+static void tell_losses(const fgl_panel *panel, const fgl_cell *cell, fgl_verdict_taker take, void *user) {
+    fgl_text s = {0};
     char text[64], other[64];
-    const frugi_cell *rival = rival_of(panel, cell), *dense = frugi_dense_of(panel, cell);
+    const fgl_cell *rival = rival_of(panel, cell), *dense = fgl_dense_of(panel, cell);
     if (rival != NULL) {
-        frugi_put(&s, "%s loses to \xe2\x80\x9c%s\xe2\x80\x9d, which reaches %s instead of %s", cell->label,
-                  rival->label, frugi_metric_text(panel->metric, rival->mean, text, sizeof text),
-                  frugi_metric_text(panel->metric, cell->mean, other, sizeof other));
-        frugi_put(&s, " with %s of its %s",
-                  frugi_share_text(cost_of(panel, rival) / cost_of(panel, cell), text, sizeof text), cost_name(panel));
+        fgl_put(&s, "%s loses to \xe2\x80\x9c%s\xe2\x80\x9d, which reaches %s instead of %s", cell->label, rival->label,
+                fgl_metric_text(panel->metric, rival->mean, text, sizeof text),
+                fgl_metric_text(panel->metric, cell->mean, other, sizeof other));
+        fgl_put(&s, " with %s of its %s",
+                fgl_share_text(cost_of(panel, rival) / cost_of(panel, cell), text, sizeof text), cost_name(panel));
         tell(&s, true, take, user);
     }
     if (dense != NULL && lead(panel, dense, cell) > spread_of(cell, dense)) {
-        frugi_put(&s, "%s is behind %s%s: %s instead of %s", cell->label, base_name(panel),
-                  spread_of(cell, dense) > 0 ? " by more than the spread" : "",
-                  frugi_metric_text(panel->metric, cell->mean, text, sizeof text),
-                  frugi_metric_text(panel->metric, dense->mean, other, sizeof other));
-        frugi_put_raw(&s, spread_of(cell, dense) > 0 ? "" : " (too few seeds to know the spread)");
+        fgl_put(&s, "%s is behind %s%s: %s instead of %s", cell->label, base_name(panel),
+                spread_of(cell, dense) > 0 ? " by more than the spread" : "",
+                fgl_metric_text(panel->metric, cell->mean, text, sizeof text),
+                fgl_metric_text(panel->metric, dense->mean, other, sizeof other));
+        fgl_put_raw(&s, spread_of(cell, dense) > 0 ? "" : " (too few seeds to know the spread)");
         tell(&s, true, take, user);
     }
     if (dense != NULL && cell->step_ms > 1.05 * dense->step_ms) {
-        frugi_put(&s, "%s: a step takes %.2f times as long as with %s on this machine, without a network", cell->label,
-                  cell->step_ms / dense->step_ms, base_name(panel));
+        fgl_put(&s, "%s: a step takes %.2f times as long as with %s on this machine, without a network", cell->label,
+                cell->step_ms / dense->step_ms, base_name(panel));
         tell(&s, true, take, user);
     }
     if (cell->state_of_dense > 1.02) {
-        frugi_put(&s, "%s keeps %.0f %% of %s\xe2\x80\x99s model state in memory", cell->label,
-                  100 * cell->state_of_dense, base_name(panel));
+        fgl_put(&s, "%s keeps %.0f %% of %s\xe2\x80\x99s model state in memory", cell->label,
+                100 * cell->state_of_dense, base_name(panel));
         tell(&s, true, take, user);
     }
 }
 
-void frugi_verdicts(const frugi_panel *panel, frugi_verdict_taker take, void *user) {
+void fgl_verdicts(const fgl_panel *panel, fgl_verdict_taker take, void *user) {
     bool ours = false;
     for (size_t i = 0; i < panel->count; i++)
         ours |= panel->cell[i].ours;
     for (int losses = 0; losses < 2; losses++)
         for (size_t i = 0; i < panel->count; i++) {
-            const frugi_cell *cell = &panel->cell[i];
-            frugi_text s = {0};
+            const fgl_cell *cell = &panel->cell[i];
+            fgl_text s = {0};
             if (cell->dense || (ours && !cell->ours))
                 continue;
             if (losses) {

@@ -61,7 +61,7 @@ static const char style[] =
 
 /* ---- the top ------------------------------------------------------------------------------------ */
 
-static bool in_report(const frugi_findings *f, const frugi_run *run) {
+static bool in_report(const fgl_findings *f, const fgl_run *run) {
     return !run->stale && (f->suite == NULL || strcmp(f->suite, run->suite) == 0);
 }
 
@@ -69,44 +69,44 @@ static bool same_word(const char *a, const char *b) {
     return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
 
-static bool same_machine(const frugi_machine *a, const frugi_machine *b) {
+static bool same_machine(const fgl_machine *a, const fgl_machine *b) {
     return same_word(a->cpu, b->cpu) && same_word(a->system, b->system) && same_word(a->version, b->version) &&
            same_word(a->commit, b->commit) && (isnan(a->cores) ? isnan(b->cores) : !(fabs(a->cores - b->cores) > 0));
 }
 
-static void put_machine(const frugi_machine *m, frugi_text *to) {
-    frugi_put_escaped(to, m->cpu == NULL ? "unknown CPU" : m->cpu);
+static void put_machine(const fgl_machine *m, fgl_text *to) {
+    fgl_put_escaped(to, m->cpu == NULL ? "unknown CPU" : m->cpu);
     if (!isnan(m->cores))
-        frugi_put(to, ", %.0f core%s", m->cores, m->cores > 1 ? "s" : "");
+        fgl_put(to, ", %.0f core%s", m->cores, m->cores > 1 ? "s" : "");
     if (m->system != NULL) {
-        frugi_put_raw(to, "; ");
-        frugi_put_escaped(to, m->system);
+        fgl_put_raw(to, "; ");
+        fgl_put_escaped(to, m->system);
     }
-    frugi_put_raw(to, "; FruGrad ");
-    frugi_put_escaped(to, m->version == NULL ? "of unknown version" : m->version);
+    fgl_put_raw(to, "; FruGrad ");
+    fgl_put_escaped(to, m->version == NULL ? "of unknown version" : m->version);
     if (m->commit != NULL) {
-        frugi_put_raw(to, " (");
-        frugi_put_escaped(to, m->commit);
-        frugi_put_raw(to, ")");
+        fgl_put_raw(to, " (");
+        fgl_put_escaped(to, m->commit);
+        fgl_put_raw(to, ")");
     }
 }
 
-static void put_machines(const frugi_findings *f, frugi_text *to) {
+static void put_machines(const fgl_findings *f, fgl_text *to) {
     size_t shown = 0;
     for (size_t i = 0; i < f->runs->count && shown < 8; i++) {
-        const frugi_run *run = &f->runs->run[i];
+        const fgl_run *run = &f->runs->run[i];
         bool known = !in_report(f, run) || (run->machine.cpu == NULL && run->machine.version == NULL);
         for (size_t k = 0; k < i && !known; k++)
             known = in_report(f, &f->runs->run[k]) && same_machine(&f->runs->run[k].machine, &run->machine);
         if (known)
             continue;
-        frugi_put_raw(to, shown++ > 0 ? "<br>" : "");
+        fgl_put_raw(to, shown++ > 0 ? "<br>" : "");
         put_machine(&run->machine, to);
     }
-    frugi_put_raw(to, shown == 0 ? "not recorded" : "");
+    fgl_put_raw(to, shown == 0 ? "not recorded" : "");
 }
 
-static void put_dates(const frugi_findings *f, frugi_text *to) {
+static void put_dates(const fgl_findings *f, fgl_text *to) {
     const char *first = NULL, *last = NULL;
     for (size_t i = 0; i < f->runs->count; i++) {
         const char *begun = f->runs->run[i].begun;
@@ -115,100 +115,99 @@ static void put_dates(const frugi_findings *f, frugi_text *to) {
         first = first == NULL || strcmp(begun, first) < 0 ? begun : first;
         last = last == NULL || strcmp(begun, last) > 0 ? begun : last;
     }
-    frugi_put_escaped(to, first == NULL ? "unknown" : first);
+    fgl_put_escaped(to, first == NULL ? "unknown" : first);
     if (last != NULL && strcmp(first, last) != 0) {
-        frugi_put_raw(to, " to ");
-        frugi_put_escaped(to, last);
+        fgl_put_raw(to, " to ");
+        fgl_put_escaped(to, last);
     }
 }
 
 /* Seeds of test runs, each once. */
-static void put_seeds(const frugi_findings *f, frugi_text *to) {
+static void put_seeds(const fgl_findings *f, fgl_text *to) {
     size_t shown = 0;
     for (size_t i = 0; i < f->runs->count; i++) {
-        const frugi_run *run = &f->runs->run[i];
+        const fgl_run *run = &f->runs->run[i];
         bool known = !run->test || !in_report(f, run);
         for (size_t k = 0; k < i && !known; k++)
             known = f->runs->run[k].test && in_report(f, &f->runs->run[k]) && f->runs->run[k].seed == run->seed;
         if (known)
             continue;
         if (shown++ == 20) {
-            frugi_put_raw(to, ", \xe2\x80\xa6");
+            fgl_put_raw(to, ", \xe2\x80\xa6");
             return;
         }
-        frugi_put(to, "%s%" PRIu64, shown > 1 ? ", " : "", run->seed);
+        fgl_put(to, "%s%" PRIu64, shown > 1 ? ", " : "", run->seed);
     }
-    frugi_put_raw(to, shown == 0 ? "none yet" : "");
+    fgl_put_raw(to, shown == 0 ? "none yet" : "");
 }
 
-static void put_counts(const frugi_findings *f, frugi_text *to) {
+static void put_counts(const fgl_findings *f, fgl_text *to) {
     size_t tune = 0, test = 0, failed = 0;
     for (size_t i = 0; i < f->runs->count; i++) {
-        const frugi_run *run = &f->runs->run[i];
+        const fgl_run *run = &f->runs->run[i];
         if (!in_report(f, run))
             continue;
         tune += !run->test;
         test += run->test;
         failed += isnan(run->value) ? 1 : 0;
     }
-    frugi_put(to, "%zu to search for learning rates, %zu to test; %zu diverged or failed", tune, test, failed);
+    fgl_put(to, "%zu to search for learning rates, %zu to test; %zu diverged or failed", tune, test, failed);
 }
 
-static void put_compared(const frugi_findings *f, frugi_text *to) {
+static void put_compared(const fgl_findings *f, fgl_text *to) {
     for (size_t i = 0; i < f->count; i++) {
-        frugi_text name = {0};
-        frugi_panel_name(&f->panel[i], &name);
-        frugi_put_raw(to, i > 0 ? "<br>" : "");
-        frugi_put_escaped(to, name.data == NULL ? "" : name.data);
-        frugi_put(to, ", %zu methods", f->panel[i].count);
-        frugi_text_free(&name);
+        fgl_text name = {0};
+        fgl_panel_name(&f->panel[i], &name);
+        fgl_put_raw(to, i > 0 ? "<br>" : "");
+        fgl_put_escaped(to, name.data == NULL ? "" : name.data);
+        fgl_put(to, ", %zu methods", f->panel[i].count);
+        fgl_text_free(&name);
     }
 }
 
 /* At which rates the numbers were measured: not all reports have searched for them. */
-static void put_rates(const frugi_findings *f, frugi_text *to) {
+static void put_rates(const fgl_findings *f, fgl_text *to) {
     size_t searched = 0, count = 0;
     for (size_t i = 0; i < f->count; i++)
         for (size_t k = 0; k < f->panel[i].count; k++, count++)
             searched += f->panel[i].cell[k].tune_runs > 0;
     if (searched == 0)
-        frugi_put_raw(to, "Learning rates were not searched: each method ran at the rate in its row, the default or "
-                          "the one given.");
+        fgl_put_raw(to, "Learning rates were not searched: each method ran at the rate in its row, the default or "
+                        "the one given.");
     else if (searched == count)
-        frugi_put_raw(to, "Each method ran at the learning rate that did best in its search.");
+        fgl_put_raw(to, "Each method ran at the learning rate that did best in its search.");
     else
-        frugi_put_raw(to, "Methods whose learning rate was searched ran at the best one, the others at the default or "
-                          "the one given.");
+        fgl_put_raw(to, "Methods whose learning rate was searched ran at the best one, the others at the default or "
+                        "the one given.");
 }
 
-static void put_top(const frugi_findings *f, frugi_text *to) {
-    frugi_put_raw(to,
-                  "<h1>FruGrad: comparison of methods</h1>\n<p class=\"dim\">Numbers are means over the test seeds, "
-                  "\xc2\xb1 one standard deviation; without \xc2\xb1 there is one seed. ");
+static void put_top(const fgl_findings *f, fgl_text *to) {
+    fgl_put_raw(to, "<h1>FruGrad: comparison of methods</h1>\n<p class=\"dim\">Numbers are means over the test seeds, "
+                    "\xc2\xb1 one standard deviation; without \xc2\xb1 there is one seed. ");
     put_rates(f, to);
-    frugi_put_raw(to,
-                  " Bytes are those that one worker sends. <b>vs dense</b>: accuracy divided by dense accuracy, or "
-                  "dense perplexity divided by perplexity; above 100 % is better than dense. A percentage in a "
-                  "method\xe2\x80\x99s name is its sparsity, the share of gradient entries not sent in a step, unless "
-                  "it says \xe2\x80\x9csent\xe2\x80\x9d. <b>Density</b>: the share sent; small tensors are always sent "
-                  "whole.</p>\n<dl>\n<dt>Compared</dt><dd>");
+    fgl_put_raw(to,
+                " Bytes are those that one worker sends. <b>vs dense</b>: accuracy divided by dense accuracy, or "
+                "dense perplexity divided by perplexity; above 100 % is better than dense. A percentage in a "
+                "method\xe2\x80\x99s name is its sparsity, the share of gradient entries not sent in a step, unless "
+                "it says \xe2\x80\x9csent\xe2\x80\x9d. <b>Density</b>: the share sent; small tensors are always sent "
+                "whole.</p>\n<dl>\n<dt>Compared</dt><dd>");
     put_compared(f, to);
-    frugi_put_raw(to, "</dd>\n<dt>Machine</dt><dd>");
+    fgl_put_raw(to, "</dd>\n<dt>Machine</dt><dd>");
     put_machines(f, to);
-    frugi_put_raw(to, "</dd>\n<dt>Runs</dt><dd>");
+    fgl_put_raw(to, "</dd>\n<dt>Runs</dt><dd>");
     put_counts(f, to);
-    frugi_put_raw(to, "</dd>\n<dt>Begun</dt><dd>");
+    fgl_put_raw(to, "</dd>\n<dt>Begun</dt><dd>");
     put_dates(f, to);
-    frugi_put_raw(to, "</dd>\n<dt>Test seeds</dt><dd>");
+    fgl_put_raw(to, "</dd>\n<dt>Test seeds</dt><dd>");
     put_seeds(f, to);
-    frugi_put_raw(to, "</dd>\n</dl>\n");
+    fgl_put_raw(to, "</dd>\n</dl>\n");
 }
 
 /* ---- panels --------------------------------------------------------------------------------------- */
 
 /** A list of sentences, of which those beyond the first ones are folded away. */
 typedef struct list {
-    frugi_text *to;
+    fgl_text *to;
     size_t count;
 } list;
 
@@ -217,133 +216,133 @@ enum { SENTENCES = 10 };
 static void take_verdict(void *user, bool loss, const char *sentence) {
     list *l = user;
     if (l->count++ == SENTENCES)
-        frugi_put_raw(l->to, "</ul>\n<details><summary>More of these</summary>\n<ul class=\"verdict\">\n");
-    frugi_put_raw(l->to, loss ? "<li class=\"loss\">" : "<li>");
-    frugi_put_escaped(l->to, sentence);
-    frugi_put_raw(l->to, "</li>\n");
+        fgl_put_raw(l->to, "</ul>\n<details><summary>More of these</summary>\n<ul class=\"verdict\">\n");
+    fgl_put_raw(l->to, loss ? "<li class=\"loss\">" : "<li>");
+    fgl_put_escaped(l->to, sentence);
+    fgl_put_raw(l->to, "</li>\n");
 }
 
-static void put_verdicts(const frugi_panel *panel, frugi_text *to) {
+static void put_verdicts(const fgl_panel *panel, fgl_text *to) {
     list l = {to, 0};
-    frugi_put_raw(to, "<ul class=\"verdict\">\n");
-    frugi_verdicts(panel, take_verdict, &l);
-    frugi_put_raw(to, l.count > SENTENCES ? "</ul></details>\n" : "</ul>\n");
+    fgl_put_raw(to, "<ul class=\"verdict\">\n");
+    fgl_verdicts(panel, take_verdict, &l);
+    fgl_put_raw(to, l.count > SENTENCES ? "</ul></details>\n" : "</ul>\n");
 }
 
-static int take_chart(void *user, const frugi_panel *panel, const frugi_chart *chart) {
-    frugi_text *to = user;
+static int take_chart(void *user, const fgl_panel *panel, const fgl_chart *chart) {
+    fgl_text *to = user;
     (void)panel;
-    frugi_put_raw(to, "<figure><h3>");
-    frugi_put_escaped(to, chart->title);
-    frugi_put_raw(to, "</h3>\n");
-    frugi_put_raw(to, chart->svg.data);
+    fgl_put_raw(to, "<figure><h3>");
+    fgl_put_escaped(to, chart->title);
+    fgl_put_raw(to, "</h3>\n");
+    fgl_put_raw(to, chart->svg.data);
     if (chart->note[0] != '\0') {
-        frugi_put_raw(to, "<figcaption>");
-        frugi_put_escaped(to, chart->note);
-        frugi_put_raw(to, "</figcaption>");
+        fgl_put_raw(to, "<figcaption>");
+        fgl_put_escaped(to, chart->note);
+        fgl_put_raw(to, "</figcaption>");
     }
-    frugi_put_raw(to, "</figure>\n");
-    return FRUGI_EXIT_OK;
+    fgl_put_raw(to, "</figure>\n");
+    return FGIO_EXIT_OK;
 }
 
 /* How hard the rates were searched, which decides whether the comparison is fair. */
-static void put_effort(const frugi_panel *panel, frugi_text *to) {
+static void put_effort(const fgl_panel *panel, fgl_text *to) {
     size_t least = SIZE_MAX, most = 0;
     for (size_t i = 0; i < panel->count; i++) {
         least = panel->cell[i].tune_runs < least ? panel->cell[i].tune_runs : least;
         most = panel->cell[i].tune_runs > most ? panel->cell[i].tune_runs : most;
     }
-    frugi_put_raw(to, "<p class=\"dim\">Learning rates: ");
+    fgl_put_raw(to, "<p class=\"dim\">Learning rates: ");
     if (most == 0)
-        frugi_put_raw(to, "not searched; each run used the default rate or the one given");
+        fgl_put_raw(to, "not searched; each run used the default rate or the one given");
     else if (least == most)
-        frugi_put(to, "searched with %zu runs for every method", most);
+        fgl_put(to, "searched with %zu runs for every method", most);
     else
-        frugi_put(to, "searched with %zu to %zu runs, not as many for every method", least, most);
-    frugi_put_raw(to, ".</p>\n");
+        fgl_put(to, "searched with %zu to %zu runs, not as many for every method", least, most);
+    fgl_put_raw(to, ".</p>\n");
 }
 
-static void put_commands(const frugi_findings *f, const frugi_panel *panel, frugi_text *to) {
-    frugi_put_raw(to, "<details><summary>Commands of the first test run of each method</summary><pre>");
+static void put_commands(const fgl_findings *f, const fgl_panel *panel, fgl_text *to) {
+    fgl_put_raw(to, "<details><summary>Commands of the first test run of each method</summary><pre>");
     for (size_t c = 0; c < panel->count; c++)
         for (size_t i = 0; i < f->runs->count; i++) {
-            const frugi_run *run = &f->runs->run[i];
-            if (!frugi_run_counts(&panel->cell[c], run) || run->command == NULL)
+            const fgl_run *run = &f->runs->run[i];
+            if (!fgl_run_counts(&panel->cell[c], run) || run->command == NULL)
                 continue;
-            frugi_put_escaped(to, run->command);
-            frugi_put_raw(to, "\n");
+            fgl_put_escaped(to, run->command);
+            fgl_put_raw(to, "\n");
             break;
         }
-    frugi_put_raw(to, "</pre></details>\n");
+    fgl_put_raw(to, "</pre></details>\n");
 }
 
-static int put_panel(const frugi_findings *f, size_t i, frugi_text *to) {
-    const frugi_panel *panel = &f->panel[i];
-    frugi_text name = {0};
-    frugi_panel_name(panel, &name);
-    frugi_put(to, "<section id=\"p%zu\">\n<h2>", i + 1);
-    frugi_put_escaped(to, name.data == NULL ? "" : name.data);
-    frugi_put_raw(to, "</h2>\n");
-    frugi_text_free(&name);
+static int put_panel(const fgl_findings *f, size_t i, fgl_text *to) {
+    const fgl_panel *panel = &f->panel[i];
+    fgl_text name = {0};
+    fgl_panel_name(panel, &name);
+    fgl_put(to, "<section id=\"p%zu\">\n<h2>", i + 1);
+    fgl_put_escaped(to, name.data == NULL ? "" : name.data);
+    fgl_put_raw(to, "</h2>\n");
+    fgl_text_free(&name);
     put_verdicts(panel, to);
-    frugi_table_panel(panel, FRUGI_TABLE_HTML, to);
+    fgl_table_panel(panel, FGL_TABLE_HTML, to);
     put_effort(panel, to);
-    frugi_put_raw(
-        to, "<p class=\"dim\">Charts: click a method below to highlight it or to turn it gray; point at a line or "
-            "a mark for its name and numbers.</p>\n");
-    frugi_picker_put(panel, i + 1, to);
-    frugi_put_raw(to, "<div class=\"charts\">\n");
-    int status = frugi_charts(f, panel, false, take_chart, to);
-    frugi_put_raw(to, "</div>\n");
+    fgl_put_raw(to,
+                "<p class=\"dim\">Charts: click a method below to highlight it or to turn it gray; point at a line or "
+                "a mark for its name and numbers.</p>\n");
+    fgl_picker_put(panel, i + 1, to);
+    fgl_put_raw(to, "<div class=\"charts\">\n");
+    int status = fgl_charts(f, panel, false, take_chart, to);
+    fgl_put_raw(to, "</div>\n");
     put_commands(f, panel, to);
-    frugi_put_raw(to, "</section>\n");
+    fgl_put_raw(to, "</section>\n");
     return status;
 }
 
-static void put_speeds(const frugi_findings *f, frugi_text *to) {
-    frugi_text table = {0};
-    if (frugi_table_speeds(f->runs, f->suite, FRUGI_TABLE_HTML, &table) && table.data != NULL) {
-        frugi_put_raw(to,
-                      "<section id=\"speeds\">\n<h2>Step times over a network</h2>\n<p class=\"dim\">Medians; speed-up "
-                      "is the dense step over this one, at the same link.</p>\n");
-        frugi_put_raw(to, table.data);
-        frugi_put_raw(to, "</section>\n");
+static void put_speeds(const fgl_findings *f, fgl_text *to) {
+    fgl_text table = {0};
+    if (fgl_table_speeds(f->runs, f->suite, FGL_TABLE_HTML, &table) && table.data != NULL) {
+        fgl_put_raw(to,
+                    "<section id=\"speeds\">\n<h2>Step times over a network</h2>\n<p class=\"dim\">Medians; speed-up "
+                    "is the dense step over this one, at the same link.</p>\n");
+        fgl_put_raw(to, table.data);
+        fgl_put_raw(to, "</section>\n");
     }
     to->failed |= table.failed;
-    frugi_text_free(&table);
+    fgl_text_free(&table);
 }
 
-static void put_contents(const frugi_findings *f, frugi_text *to) {
+static void put_contents(const fgl_findings *f, fgl_text *to) {
     if (f->count < 2)
         return;
-    frugi_put_raw(to, "<nav>");
+    fgl_put_raw(to, "<nav>");
     for (size_t i = 0; i < f->count; i++) {
-        frugi_text name = {0};
-        frugi_panel_name(&f->panel[i], &name);
-        frugi_put(to, "<a href=\"#p%zu\">", i + 1);
-        frugi_put_escaped(to, name.data == NULL ? "" : name.data);
-        frugi_put_raw(to, "</a>\n");
-        frugi_text_free(&name);
+        fgl_text name = {0};
+        fgl_panel_name(&f->panel[i], &name);
+        fgl_put(to, "<a href=\"#p%zu\">", i + 1);
+        fgl_put_escaped(to, name.data == NULL ? "" : name.data);
+        fgl_put_raw(to, "</a>\n");
+        fgl_text_free(&name);
     }
-    frugi_put_raw(to, "</nav>\n");
+    fgl_put_raw(to, "</nav>\n");
 }
 
-int frugi_page(const frugi_findings *findings, frugi_text *to) {
-    int status = FRUGI_EXIT_OK;
+int fgl_page(const fgl_findings *findings, fgl_text *to) {
+    int status = FGIO_EXIT_OK;
     size_t most = 0;
     for (size_t i = 0; i < findings->count; i++)
         most = findings->panel[i].count > most ? findings->panel[i].count : most;
-    most = most < FRUGI_SERIES_MOST ? most : FRUGI_SERIES_MOST;
-    frugi_put_raw(to, head);
-    frugi_chart_page_style(to, most);
-    frugi_put_raw(to, style);
-    frugi_put_raw(to, "</style>\n</head>\n<body>\n<main>\n");
+    most = most < FGL_SERIES_MOST ? most : FGL_SERIES_MOST;
+    fgl_put_raw(to, head);
+    fgl_chart_page_style(to, most);
+    fgl_put_raw(to, style);
+    fgl_put_raw(to, "</style>\n</head>\n<body>\n<main>\n");
     put_top(findings, to);
     put_contents(findings, to);
-    for (size_t i = 0; i < findings->count && status == FRUGI_EXIT_OK; i++)
+    for (size_t i = 0; i < findings->count && status == FGIO_EXIT_OK; i++)
         status = put_panel(findings, i, to);
     put_speeds(findings, to);
-    frugi_put(to, "<footer><p>Made by frugrad report, version %s.</p></footer>\n</main>\n</body>\n</html>\n",
-              frug_version());
+    fgl_put(to, "<footer><p>Made by frugrad report, version %s.</p></footer>\n</main>\n</body>\n</html>\n",
+            frug_version());
     return status;
 }

@@ -13,25 +13,25 @@
 enum { HEATS_MOST = 6, POINTS_MOST = 64 };
 
 typedef struct desk {
-    const frugi_findings *findings;
-    const frugi_panel *panel;
-    frugi_series *series;
+    const fgl_findings *findings;
+    const fgl_panel *panel;
+    fgl_series *series;
     size_t count;
-    frugi_line *line; /* room for as many */
-    char title[300];  /* of the chart that is drawn */
+    fgl_line *line;  /* room for as many */
+    char title[300]; /* of the chart that is drawn */
     bool alone;
-    frugi_chart_taker take;
+    fgl_chart_taker take;
     void *user;
     int status;
 } desk;
 
 /* Hand a chart over if something was drawn, and drop it. */
-static void hand_over(desk *d, frugi_chart *chart, bool drawn) {
+static void hand_over(desk *d, fgl_chart *chart, bool drawn) {
     if (chart->svg.failed)
-        d->status = frugi_error("out of memory");
-    else if (drawn && d->status == FRUGI_EXIT_OK)
+        d->status = fgio_error("out of memory");
+    else if (drawn && d->status == FGIO_EXIT_OK)
         d->status = d->take(d->user, d->panel, chart);
-    frugi_text_free(&chart->svg);
+    fgl_text_free(&chart->svg);
 }
 
 /* What the chart itself is called: a file of its own has no heading that names the task. */
@@ -48,63 +48,63 @@ static const char *title_of(desk *d, const char *title) {
 typedef enum { OVER_BYTES, OVER_SECONDS } over;
 
 static void draw_curves(desk *d, const char *kind, const char *title, bool evals, over what) {
-    frugi_chart chart = {.kind = kind, .title = title, .note = ""};
+    fgl_chart chart = {.kind = kind, .title = title, .note = ""};
     size_t count = 0;
-    frugi_axis x = {.title = what == OVER_BYTES ? "bytes sent by one worker" : "training time (s)",
-                    .log = what == OVER_BYTES,
-                    .unit = what == OVER_BYTES ? FRUGI_UNIT_BYTES : FRUGI_UNIT_PLAIN,
-                    FRUGI_AXIS_EMPTY};
-    frugi_axis y = {.title = "training loss", FRUGI_AXIS_EMPTY};
+    fgl_axis x = {.title = what == OVER_BYTES ? "bytes sent by one worker" : "training time (s)",
+                  .log = what == OVER_BYTES,
+                  .unit = what == OVER_BYTES ? FGL_UNIT_BYTES : FGL_UNIT_PLAIN,
+                  FGL_AXIS_EMPTY};
+    fgl_axis y = {.title = "training loss", FGL_AXIS_EMPTY};
     if (evals)
-        y = frugi_metric_axis(d->panel->metric);
+        y = fgl_metric_axis(d->panel->metric);
     for (size_t i = 0; i < d->count; i++) {
-        frugi_curve curve;
-        if (frugi_curve_mean(d->findings->runs, d->series[i].first, evals, &curve) != 0)
+        fgl_curve curve;
+        if (fgl_curve_mean(d->findings->runs, d->series[i].first, evals, &curve) != 0)
             continue;
-        d->line[count++] = (frugi_line){.series = &d->series[i],
-                                        .count = curve.count,
-                                        .x = what == OVER_BYTES ? curve.bytes : curve.seconds,
-                                        .y = curve.value,
-                                        .owned = curve.step};
+        d->line[count++] = (fgl_line){.series = &d->series[i],
+                                      .count = curve.count,
+                                      .x = what == OVER_BYTES ? curve.bytes : curve.seconds,
+                                      .y = curve.value,
+                                      .owned = curve.step};
     }
-    hand_over(d, &chart, frugi_draw_lines(&chart.svg, title_of(d, title), x, y, d->line, count, d->alone));
+    hand_over(d, &chart, fgl_draw_lines(&chart.svg, title_of(d, title), x, y, d->line, count, d->alone));
     for (size_t k = 0; k < count; k++)
         free(d->line[k].owned);
 }
 
 /* ---- methods of one stem as a line ------------------------------------------------------------------ */
 
-typedef double (*getter)(const frugi_cell *cell);
+typedef double (*getter)(const fgl_cell *cell);
 
-static double get_workers(const frugi_cell *cell) {
+static double get_workers(const fgl_cell *cell) {
     return cell->workers;
 }
 
-static double get_rate(const frugi_cell *cell) {
+static double get_rate(const fgl_cell *cell) {
     return cell->step_ms > 0 ? 1000 / cell->step_ms : NAN;
 }
 
-static double get_bytes_step(const frugi_cell *cell) {
+static double get_bytes_step(const fgl_cell *cell) {
     return cell->bytes_step;
 }
 
-static double get_bytes(const frugi_cell *cell) {
+static double get_bytes(const fgl_cell *cell) {
     return cell->bytes_total;
 }
 
-static double get_mean(const frugi_cell *cell) {
+static double get_mean(const fgl_cell *cell) {
     return cell->mean;
 }
 
-static double get_held(const frugi_cell *cell) {
+static double get_held(const fgl_cell *cell) {
     return cell->density > 0 ? 1 / cell->density : NAN;
 }
 
-static double get_states(const frugi_cell *cell) {
+static double get_states(const fgl_cell *cell) {
     return cell->states;
 }
 
-static double get_optimizer(const frugi_cell *cell) {
+static double get_optimizer(const fgl_cell *cell) {
     return cell->optimizer_bytes;
 }
 
@@ -117,12 +117,12 @@ static int by_x(const void *a, const void *b) {
     return (p->x > q->x) - (p->x < q->x);
 }
 
-static bool gather_line(const frugi_panel *panel, const frugi_series *series, getter x, getter y, frugi_line *line) {
+static bool gather_line(const fgl_panel *panel, const fgl_series *series, getter x, getter y, fgl_line *line) {
     point points[POINTS_MOST];
     size_t count = 0;
     for (size_t i = 0; i < panel->count && count < POINTS_MOST; i++) {
-        const frugi_cell *cell = &panel->cell[i];
-        if (frugi_same_stem(series->first, cell) && !isnan(x(cell)) && !isnan(y(cell)))
+        const fgl_cell *cell = &panel->cell[i];
+        if (fgl_same_stem(series->first, cell) && !isnan(x(cell)) && !isnan(y(cell)))
             points[count++] = (point){x(cell), y(cell), y == get_mean ? cell->sd : NAN};
     }
     double *numbers = calloc(3 * count + 1, sizeof *numbers);
@@ -136,25 +136,25 @@ static bool gather_line(const frugi_panel *panel, const frugi_series *series, ge
         numbers[count + i] = points[i].y;
         numbers[2 * count + i] = points[i].sd;
     }
-    *line = (frugi_line){.series = series,
-                         .count = count,
-                         .x = numbers,
-                         .y = numbers + count,
-                         .sd = numbers + 2 * count,
-                         .marks = true,
-                         .tuned = panel->tuned,
-                         .owned = numbers};
+    *line = (fgl_line){.series = series,
+                       .count = count,
+                       .x = numbers,
+                       .y = numbers + count,
+                       .sd = numbers + 2 * count,
+                       .marks = true,
+                       .tuned = panel->tuned,
+                       .owned = numbers};
     return true;
 }
 
 /* What has no place on the x-axis is a level to look along: dense beside shares held back, the head alone beside
  * states.
  */
-static bool is_level(const frugi_panel *panel, const frugi_cell *cell, getter x) {
+static bool is_level(const fgl_panel *panel, const fgl_cell *cell, getter x) {
     return panel->tuned ? strcmp(cell->first->method, "head") == 0 : x == get_held && cell->dense;
 }
 
-static void stretch(frugi_line *line, size_t count, frugi_line *level) {
+static void stretch(fgl_line *line, size_t count, fgl_line *level) {
     double low = 1e300, high = 0;
     for (size_t k = 0; k < count; k++)
         for (size_t i = 0; i < line[k].count && &line[k] != level; i++) {
@@ -170,14 +170,14 @@ static void stretch(frugi_line *line, size_t count, frugi_line *level) {
     numbers[1] = high;
     numbers[2] = numbers[3] = level->y[0];
     free(level->owned);
-    *level = (frugi_line){
+    *level = (fgl_line){
         .series = level->series, .count = 2, .x = numbers, .y = numbers + 2, .tuned = level->tuned, .owned = numbers};
 }
 
-static void draw_stems(desk *d, const char *kind, const char *title, getter get_x, getter get_y, frugi_axis x,
-                       frugi_axis y) {
-    frugi_chart chart = {.kind = kind, .title = title, .note = ""};
-    frugi_line *level = NULL;
+static void draw_stems(desk *d, const char *kind, const char *title, getter get_x, getter get_y, fgl_axis x,
+                       fgl_axis y) {
+    fgl_chart chart = {.kind = kind, .title = title, .note = ""};
+    fgl_line *level = NULL;
     size_t count = 0;
     for (size_t i = 0; i < d->count; i++)
         if (gather_line(d->panel, &d->series[i], get_x, get_y, &d->line[count])) {
@@ -186,17 +186,17 @@ static void draw_stems(desk *d, const char *kind, const char *title, getter get_
         }
     if (level != NULL)
         stretch(d->line, count, level);
-    hand_over(d, &chart, frugi_draw_lines(&chart.svg, title_of(d, title), x, y, d->line, count, d->alone));
+    hand_over(d, &chart, fgl_draw_lines(&chart.svg, title_of(d, title), x, y, d->line, count, d->alone));
     for (size_t k = 0; k < count; k++)
         free(d->line[k].owned);
 }
 
 /* ---- panels -------------------------------------------------------------------------------------------- */
 
-static frugi_axis workers_axis(const frugi_panel *panel) {
-    frugi_axis axis = {.title = "workers", .log = true, FRUGI_AXIS_EMPTY};
+static fgl_axis workers_axis(const fgl_panel *panel) {
+    fgl_axis axis = {.title = "workers", .log = true, FGL_AXIS_EMPTY};
     for (double workers = 1; workers <= 1 << 20; workers *= 2)
-        for (size_t i = 0; i < panel->count && axis.ticks < FRUGI_TICKS; i++)
+        for (size_t i = 0; i < panel->count && axis.ticks < FGL_TICKS; i++)
             if (fabs(panel->cell[i].workers - workers) < 0.5) {
                 axis.tick[axis.ticks++] = workers;
                 break;
@@ -205,30 +205,28 @@ static frugi_axis workers_axis(const frugi_panel *panel) {
 }
 
 static void draw_scaling(desk *d) {
-    frugi_axis x = workers_axis(d->panel), rate = {.title = "steps per second", FRUGI_AXIS_EMPTY, .log = true};
-    frugi_axis bytes = {.title = "bytes per step and worker", .log = true, .unit = FRUGI_UNIT_BYTES, FRUGI_AXIS_EMPTY};
+    fgl_axis x = workers_axis(d->panel), rate = {.title = "steps per second", FGL_AXIS_EMPTY, .log = true};
+    fgl_axis bytes = {.title = "bytes per step and worker", .log = true, .unit = FGL_UNIT_BYTES, FGL_AXIS_EMPTY};
     draw_stems(d, "scaling-rate", "Step rate against workers", get_workers, get_rate, x, rate);
     draw_stems(d, "scaling-bytes", "Bytes sent by one worker in a step, against workers", get_workers, get_bytes_step,
                x, bytes);
     draw_stems(d, "scaling-quality", "Quality against workers", get_workers, get_mean, x,
-               frugi_metric_axis(d->panel->metric));
+               fgl_metric_axis(d->panel->metric));
 }
 
 static void draw_sparsity(desk *d) {
-    frugi_axis x = {.title = "sparsity: share of gradient entries not sent",
-                    .log = true,
-                    .unit = FRUGI_UNIT_HELD,
-                    FRUGI_AXIS_EMPTY};
-    frugi_axis bytes = {.title = "bytes sent by one worker", .log = true, .unit = FRUGI_UNIT_BYTES, FRUGI_AXIS_EMPTY};
-    frugi_axis y = frugi_metric_axis(d->panel->metric);
+    fgl_axis x = {
+        .title = "sparsity: share of gradient entries not sent", .log = true, .unit = FGL_UNIT_HELD, FGL_AXIS_EMPTY};
+    fgl_axis bytes = {.title = "bytes sent by one worker", .log = true, .unit = FGL_UNIT_BYTES, FGL_AXIS_EMPTY};
+    fgl_axis y = fgl_metric_axis(d->panel->metric);
     draw_stems(d, "sparsity", "Quality against sparsity", get_held, get_mean, x, y);
     draw_stems(d, "quality-bytes", "Quality against bytes", get_bytes, get_mean, bytes, y);
 }
 
 static void draw_states(desk *d) {
-    frugi_axis states = {.title = "optimizer states kept", .log = true, FRUGI_AXIS_EMPTY};
-    frugi_axis bytes = {.title = "bytes of the optimizer", .log = true, .unit = FRUGI_UNIT_BYTES, FRUGI_AXIS_EMPTY};
-    frugi_axis y = frugi_metric_axis(d->panel->metric);
+    fgl_axis states = {.title = "optimizer states kept", .log = true, FGL_AXIS_EMPTY};
+    fgl_axis bytes = {.title = "bytes of the optimizer", .log = true, .unit = FGL_UNIT_BYTES, FGL_AXIS_EMPTY};
+    fgl_axis y = fgl_metric_axis(d->panel->metric);
     draw_stems(d, "states", "Quality against states", get_states, get_mean, states, y);
     draw_stems(d, "optimizer-bytes", "Quality against the optimizer\xe2\x80\x99s bytes", get_optimizer, get_mean, bytes,
                y);
@@ -236,55 +234,53 @@ static void draw_states(desk *d) {
 
 static void draw_heats(desk *d) {
     int drawn = 0;
-    for (size_t i = 0; i < d->panel->count && drawn < HEATS_MOST && d->status == FRUGI_EXIT_OK; i++) {
-        const frugi_cell *cell = &d->panel->cell[i];
-        const frugi_layers *layers = NULL;
+    for (size_t i = 0; i < d->panel->count && drawn < HEATS_MOST && d->status == FGIO_EXIT_OK; i++) {
+        const fgl_cell *cell = &d->panel->cell[i];
+        const fgl_layers *layers = NULL;
         for (size_t k = 0; k < d->findings->runs->count && layers == NULL; k++)
-            if (frugi_run_counts(cell, &d->findings->runs->run[k]) && d->findings->runs->run[k].layers.moments > 0)
+            if (fgl_run_counts(cell, &d->findings->runs->run[k]) && d->findings->runs->run[k].layers.moments > 0)
                 layers = &d->findings->runs->run[k].layers;
         if (layers == NULL || cell->dense)
             continue;
         char title[300], kind[32];
         snprintf(title, sizeof title, "Density of each layer: %.200s", cell->label);
         snprintf(kind, sizeof kind, "layers-%d", ++drawn);
-        frugi_chart chart = {.kind = kind, .title = title, .note = ""};
-        hand_over(d, &chart, frugi_draw_layers(&chart.svg, title_of(d, title), layers, d->alone));
+        fgl_chart chart = {.kind = kind, .title = title, .note = ""};
+        hand_over(d, &chart, fgl_draw_layers(&chart.svg, title_of(d, title), layers, d->alone));
     }
 }
 
 static void draw_usual(desk *d) {
-    frugi_chart points = {.kind = "quality-bytes",
-                          .title = "Final quality against bytes",
-                          .note = "Vertical bars: \xc2\xb1 one standard deviation over the seeds."};
-    hand_over(
-        d, &points,
-        frugi_draw_points(&points.svg, title_of(d, points.title), d->panel->metric, d->series, d->count, d->alone));
+    fgl_chart points = {.kind = "quality-bytes",
+                        .title = "Final quality against bytes",
+                        .note = "Vertical bars: \xc2\xb1 one standard deviation over the seeds."};
+    hand_over(d, &points,
+              fgl_draw_points(&points.svg, title_of(d, points.title), d->panel->metric, d->series, d->count, d->alone));
     draw_curves(d, "quality-bytes-curves", "Quality against bytes, while training", true, OVER_BYTES);
     draw_curves(d, "loss-bytes", "Loss against bytes", false, OVER_BYTES);
     draw_curves(d, "loss-time", "Loss against time", false, OVER_SECONDS);
-    frugi_chart times = {
+    fgl_chart times = {
         .kind = "time",
         .title = "Where a step\xe2\x80\x99s time goes (ms)",
         .note = "Upper bar: the training thread. Lower bar: exchange and optimizer, which may go on at the same time. "
                 "At the end: the median step, as in the table."};
-    hand_over(d, &times, frugi_draw_times(&times.svg, title_of(d, times.title), d->panel, d->alone));
-    frugi_chart memory = {.kind = "memory", .title = "Model-state memory, in % of dense", .note = "Dashed: dense."};
-    hand_over(d, &memory, frugi_draw_memory(&memory.svg, title_of(d, memory.title), d->panel, d->alone));
+    hand_over(d, &times, fgl_draw_times(&times.svg, title_of(d, times.title), d->panel, d->alone));
+    fgl_chart memory = {.kind = "memory", .title = "Model-state memory, in % of dense", .note = "Dashed: dense."};
+    hand_over(d, &memory, fgl_draw_memory(&memory.svg, title_of(d, memory.title), d->panel, d->alone));
     draw_heats(d);
 }
 
-int frugi_charts(const frugi_findings *findings, const frugi_panel *panel, bool alone, frugi_chart_taker take,
-                 void *user) {
+int fgl_charts(const fgl_findings *findings, const fgl_panel *panel, bool alone, fgl_chart_taker take, void *user) {
     desk d = {.findings = findings, .panel = panel, .alone = alone, .take = take, .user = user};
-    d.count = frugi_series_make(panel, &d.series);
+    d.count = fgl_series_make(panel, &d.series);
     d.line = calloc(d.count + 1, sizeof *d.line);
     if (d.series == NULL || d.line == NULL)
-        d.status = frugi_error("out of memory");
+        d.status = fgio_error("out of memory");
     else if (strcmp(panel->suite, "sparsity") == 0)
         draw_sparsity(&d);
     else if (panel->tuned)
         draw_states(&d);
-    else if (frugi_workers_vary(panel))
+    else if (fgl_workers_vary(panel))
         draw_scaling(&d);
     else
         draw_usual(&d);

@@ -41,7 +41,7 @@ static size_t word_length(const char *word) {
     return len;
 }
 
-uint64_t frugi_recipe_of(const char *command) {
+uint64_t fgl_recipe_of(const char *command) {
     uint64_t hash = 0xcbf29ce484222325u;
     bool skip = false;
     if (command == NULL)
@@ -60,23 +60,23 @@ uint64_t frugi_recipe_of(const char *command) {
     return hash == 0 ? 1 : hash;
 }
 
-static bool same_place(const frugi_run *a, const frugi_run *b) {
+static bool same_place(const fgl_run *a, const fgl_run *b) {
     return strcmp(a->method, b->method) == 0 && strcmp(a->task, b->task) == 0 && strcmp(a->suite, b->suite) == 0 &&
            strcmp(a->size, b->size) == 0;
 }
 
 /* A run that failed has no result that says how many workers it had, but its command does. */
-static double workers_of(const frugi_run *run) {
+static double workers_of(const fgl_run *run) {
     static const char option[] = " --workers ";
     const char *at = isnan(run->workers) && run->command != NULL ? strstr(run->command, option) : NULL;
     return at == NULL ? run->workers : strtod(at + strlen(option), NULL);
 }
 
-static bool has_later(const frugi_runs *runs, const frugi_run *run) {
-    const frugi_run *last = run;
+static bool has_later(const fgl_runs *runs, const fgl_run *run) {
+    const fgl_run *last = run;
     double workers = workers_of(run);
     for (size_t i = 0; i < runs->count; i++) {
-        const frugi_run *other = &runs->run[i];
+        const fgl_run *other = &runs->run[i];
         if (other->number <= last->number || other->recipe == 0 || !same_place(other, run))
             continue;
         double others = workers_of(other);
@@ -86,7 +86,7 @@ static bool has_later(const frugi_runs *runs, const frugi_run *run) {
     return run->recipe != 0 && last->recipe != run->recipe;
 }
 
-void frugi_runs_settle(frugi_runs *runs) {
+void fgl_runs_settle(fgl_runs *runs) {
     for (size_t i = 0; i < runs->count; i++)
         runs->run[i].stale = has_later(runs, &runs->run[i]);
 }

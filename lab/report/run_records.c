@@ -19,10 +19,10 @@
 /* A loss or perplexity beyond this has no value left: the run diverged. */
 #define EXPLODED 1e18
 
-const char *const frugi_time_names[FRUGI_TIMES] = {"data", "forward", "backward", "blocked",  "compress",
-                                                   "wait", "wire",    "decode",   "optimizer"};
+const char *const fgl_time_names[FGL_TIMES] = {"data", "forward", "backward", "blocked",  "compress",
+                                               "wait", "wire",    "decode",   "optimizer"};
 
-bool frugi_metric_up(const char *metric) {
+bool fgl_metric_up(const char *metric) {
     return strcmp(metric, "perplexity") != 0;
 }
 
@@ -32,7 +32,7 @@ bool frugi_metric_up(const char *metric) {
 typedef struct spot {
     const json_t *object;
     const char *path;
-    frugi_why *why;
+    fgio_why *why;
 } spot;
 
 static int get_text(const spot *at, const char *name, bool must, const char **text) {
@@ -40,7 +40,7 @@ static int get_text(const spot *at, const char *name, bool must, const char **te
     *text = json_string_value(value);
     if (*text != NULL || (!must && (value == NULL || json_is_null(value))))
         return 0;
-    return frugi_because(at->why, value == NULL ? "%s%s is missing" : "%s%s is not a string", at->path, name);
+    return fgio_because(at->why, value == NULL ? "%s%s is missing" : "%s%s is not a string", at->path, name);
 }
 
 /* A number in a range; one that is missing or null is NaN. */
@@ -50,10 +50,10 @@ static int get_number(const spot *at, const char *name, double least, double mos
     if (value == NULL || json_is_null(value))
         return 0;
     if (!json_is_number(value))
-        return frugi_because(at->why, "%s%s is not a number", at->path, name);
+        return fgio_because(at->why, "%s%s is not a number", at->path, name);
     *number = json_number_value(value);
     if (!(*number >= least && *number <= most))
-        return frugi_because(at->why, "%s%s is %g, not from %g to %g", at->path, name, *number, least, most);
+        return fgio_because(at->why, "%s%s is %g, not from %g to %g", at->path, name, *number, least, most);
     return 0;
 }
 
@@ -62,17 +62,16 @@ static int get_object(const spot *at, const char *name, spot *inside) {
     inside->object = json_is_null(value) ? NULL : value;
     inside->why = at->why;
     if (inside->object != NULL && !json_is_object(value))
-        return frugi_because(at->why, "%s%s is not an object", at->path, name);
+        return fgio_because(at->why, "%s%s is not an object", at->path, name);
     return 0;
 }
 
 static int get_list(const spot *at, const char *name, size_t most, const json_t **list) {
     *list = json_object_get(at->object, name);
     if (!json_is_array(*list))
-        return frugi_because(at->why, *list == NULL ? "%s%s is missing" : "%s%s is not a list", at->path, name);
+        return fgio_because(at->why, *list == NULL ? "%s%s is missing" : "%s%s is not a list", at->path, name);
     if (json_array_size(*list) > most)
-        return frugi_because(at->why, "%s%s has %zu entries; %zu at most", at->path, name, json_array_size(*list),
-                             most);
+        return fgio_because(at->why, "%s%s has %zu entries; %zu at most", at->path, name, json_array_size(*list), most);
     return 0;
 }
 
@@ -81,12 +80,12 @@ static int read_numbers(const spot *at, const char *name, const json_t *list, do
         const json_t *value = json_array_get(list, i);
         to[i] = json_is_null(value) ? NAN : json_number_value(value);
         if (!json_is_null(value) && (!json_is_number(value) || !(fabs(to[i]) <= most)))
-            return frugi_because(at->why, "%s%s: entry %zu is not a number up to %g", at->path, name, i, most);
+            return fgio_because(at->why, "%s%s: entry %zu is not a number up to %g", at->path, name, i, most);
     }
     return 0;
 }
 
-static int get_machine(const spot *at, frugi_machine *machine) {
+static int get_machine(const spot *at, fgl_machine *machine) {
     spot inside = {NULL, "environment.", NULL};
     if (get_object(at, "environment", &inside))
         return -1;
@@ -104,7 +103,7 @@ static int get_machine(const spot *at, frugi_machine *machine) {
 
 /* ---- a run ---------------------------------------------------------------------------------------- */
 
-static int get_curve(const spot *at, const char *name, const char *last, frugi_curve *curve) {
+static int get_curve(const spot *at, const char *name, const char *last, fgl_curve *curve) {
     char path[16];
     const char *const names[4] = {"step", "seconds", "bytes", last};
     const json_t *list[4];
@@ -115,16 +114,16 @@ static int get_curve(const spot *at, const char *name, const char *last, frugi_c
     if (inside.object == NULL)
         return 0;
     for (int i = 0; i < 4; i++) {
-        if (get_list(&inside, names[i], FRUGI_POINTS_MOST, &list[i]))
+        if (get_list(&inside, names[i], FGL_POINTS_MOST, &list[i]))
             return -1;
         if (json_array_size(list[i]) != json_array_size(list[0]))
-            return frugi_because(at->why, "%s%s is not as long as %sstep", path, names[i], path);
+            return fgio_because(at->why, "%s%s is not as long as %sstep", path, names[i], path);
     }
     size_t count = json_array_size(list[0]);
     double *numbers = calloc(4 * count + 1, sizeof *numbers);
     if (numbers == NULL)
-        return frugi_because(at->why, "out of memory");
-    *curve = (frugi_curve){count, numbers, numbers + count, numbers + 2 * count, numbers + 3 * count};
+        return fgio_because(at->why, "out of memory");
+    *curve = (fgl_curve){count, numbers, numbers + count, numbers + 2 * count, numbers + 3 * count};
     for (size_t i = 0; i < 4; i++)
         if (read_numbers(&inside, names[i], list[i], i < 3 ? EXPLODED : DBL_MAX, numbers + i * count))
             return -1;
@@ -134,41 +133,41 @@ static int get_curve(const spot *at, const char *name, const char *last, frugi_c
     return 0;
 }
 
-static int get_layer_names(const spot *inside, frugi_layers *layers) {
+static int get_layer_names(const spot *inside, fgl_layers *layers) {
     const json_t *list;
-    if (get_list(inside, "names", FRUGI_LAYERS_MOST, &list))
+    if (get_list(inside, "names", FGL_LAYERS_MOST, &list))
         return -1;
     for (size_t i = 0; i < json_array_size(list); i++)
         if (!json_is_string(json_array_get(list, i)))
-            return frugi_because(inside->why, "layers.names: entry %zu is not a string", i);
+            return fgio_because(inside->why, "layers.names: entry %zu is not a string", i);
     layers->names = json_array_size(list);
     layers->name = json_object_get(inside->object, "names");
     return 0;
 }
 
-static int get_layers(const spot *at, frugi_layers *layers) {
+static int get_layers(const spot *at, fgl_layers *layers) {
     spot inside = {NULL, "layers.", NULL};
     const json_t *steps, *rows;
     if (get_object(at, "layers", &inside))
         return -1;
     if (inside.object == NULL)
         return 0;
-    if (get_layer_names(&inside, layers) || get_list(&inside, "steps", FRUGI_MOMENTS_MOST, &steps) ||
-        get_list(&inside, "density", FRUGI_MOMENTS_MOST, &rows))
+    if (get_layer_names(&inside, layers) || get_list(&inside, "steps", FGL_MOMENTS_MOST, &steps) ||
+        get_list(&inside, "density", FGL_MOMENTS_MOST, &rows))
         return -1;
     layers->moments = json_array_size(steps);
     if (json_array_size(rows) != layers->moments)
-        return frugi_because(at->why, "layers.density is not as long as layers.steps");
+        return fgio_because(at->why, "layers.density is not as long as layers.steps");
     layers->step = calloc(layers->moments * (1 + layers->names) + 1, sizeof *layers->step);
     if (layers->step == NULL)
-        return frugi_because(at->why, "out of memory");
+        return fgio_because(at->why, "out of memory");
     layers->density = layers->step + layers->moments;
     if (read_numbers(&inside, "steps", steps, 1e18, layers->step))
         return -1;
     for (size_t i = 0; i < layers->moments; i++) {
         const json_t *row = json_array_get(rows, i);
         if (!json_is_array(row) || json_array_size(row) != layers->names)
-            return frugi_because(at->why, "layers.density: row %zu is not a list of %zu numbers", i, layers->names);
+            return fgio_because(at->why, "layers.density: row %zu is not a list of %zu numbers", i, layers->names);
         if (read_numbers(&inside, "density", row, 1, layers->density + i * layers->names))
             return -1;
     }
@@ -179,19 +178,19 @@ static int get_times(const spot *result, double *times) {
     spot inside = {NULL, "result.time_ms.", NULL};
     if (get_object(result, "time_ms", &inside))
         return -1;
-    for (int i = 0; i < FRUGI_TIMES; i++)
-        if (get_number(&inside, frugi_time_names[i], 0, 1e12, &times[i]))
+    for (int i = 0; i < FGL_TIMES; i++)
+        if (get_number(&inside, fgl_time_names[i], 0, 1e12, &times[i]))
             return -1;
     return 0;
 }
 
-static int get_result(const spot *at, frugi_run *run) {
+static int get_result(const spot *at, fgl_run *run) {
     spot result = {NULL, "result.", NULL};
     if (get_object(at, "result", &result) || get_text(at, "error", false, &run->error))
         return -1;
     if (result.object == NULL && run->error == NULL)
-        return frugi_because(at->why, "neither result nor error is there");
-    bool loss = !frugi_metric_up(run->metric);
+        return fgio_because(at->why, "neither result nor error is there");
+    bool loss = !fgl_metric_up(run->metric);
     const struct {
         const char *name;
         double least, most, *to;
@@ -226,24 +225,24 @@ static int get_metric(const spot *at, const char **metric) {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(*metric, known[i]) == 0)
             return 0;
-    return frugi_because(at->why, "metric is '%s', not accuracy, perplexity or correlation", *metric);
+    return fgio_because(at->why, "metric is '%s', not accuracy, perplexity or correlation", *metric);
 }
 
-static int get_seed_and_phase(const spot *at, frugi_run *run) {
+static int get_seed_and_phase(const spot *at, fgl_run *run) {
     const char *phase;
     const json_t *seed = json_object_get(at->object, "seed");
     if (get_text(at, "phase", true, &phase))
         return -1;
     run->test = strcmp(phase, "test") == 0;
     if (!run->test && strcmp(phase, "tune") != 0)
-        return frugi_because(at->why, "phase is '%s', not tune or test", phase);
+        return fgio_because(at->why, "phase is '%s', not tune or test", phase);
     if (!json_is_integer(seed) || json_integer_value(seed) < 0)
-        return frugi_because(at->why, "seed is %s", seed == NULL ? "missing" : "not a whole number");
+        return fgio_because(at->why, "seed is %s", seed == NULL ? "missing" : "not a whole number");
     run->seed = (uint64_t)json_integer_value(seed);
     return 0;
 }
 
-static int read_run(const spot *at, frugi_run *run) {
+static int read_run(const spot *at, fgl_run *run) {
     if (get_text(at, "suite", true, &run->suite) || get_text(at, "size", false, &run->size) ||
         get_text(at, "task", true, &run->task) || get_text(at, "family", false, &run->family) ||
         get_metric(at, &run->metric) || get_text(at, "method", true, &run->method) ||
@@ -268,18 +267,18 @@ static int by_size(const void *a, const void *b) {
 
 static int get_median(const spot *at, double *median) {
     const json_t *list;
-    if (get_list(at, "step_ms", FRUGI_POINTS_MOST, &list))
+    if (get_list(at, "step_ms", FGL_POINTS_MOST, &list))
         return -1;
     size_t count = json_array_size(list);
     double *times = calloc(count + 1, sizeof *times);
     if (times == NULL)
-        return frugi_because(at->why, "out of memory");
+        return fgio_because(at->why, "out of memory");
     int bad = read_numbers(at, "step_ms", list, 1e12, times);
     for (size_t i = 0; i < count && !bad; i++)
         if (!(times[i] > 0))
-            bad = frugi_because(at->why, "step_ms: entry %zu is not above 0", i);
+            bad = fgio_because(at->why, "step_ms: entry %zu is not above 0", i);
     if (!bad && count == 0)
-        bad = frugi_because(at->why, "step_ms is empty");
+        bad = fgio_because(at->why, "step_ms is empty");
     if (!bad) {
         qsort(times, count, sizeof *times, by_size);
         *median = (times[(count - 1) / 2] + times[count / 2]) / 2;
@@ -288,7 +287,7 @@ static int get_median(const spot *at, double *median) {
     return bad;
 }
 
-static int read_timing(const spot *at, frugi_timing *timing) {
+static int read_timing(const spot *at, fgl_timing *timing) {
     if (get_text(at, "suite", true, &timing->suite) || get_text(at, "method", true, &timing->method) ||
         get_text(at, "label", false, &timing->label) || get_text(at, "model", true, &timing->model) ||
         get_text(at, "link", true, &timing->link) || get_text(at, "command", false, &timing->command) ||
@@ -305,18 +304,18 @@ static bool same_number(double a, double b) {
     return isnan(a) ? isnan(b) : a <= b && a >= b;
 }
 
-static bool same_run(const frugi_run *a, const frugi_run *b) {
+static bool same_run(const fgl_run *a, const fgl_run *b) {
     return a->seed == b->seed && a->test == b->test && same_number(a->rate, b->rate) &&
            (a->error || b->error || same_number(a->workers, b->workers)) && strcmp(a->method, b->method) == 0 &&
            strcmp(a->task, b->task) == 0 && strcmp(a->suite, b->suite) == 0 && strcmp(a->size, b->size) == 0;
 }
 
-static bool same_timing(const frugi_timing *a, const frugi_timing *b) {
+static bool same_timing(const fgl_timing *a, const fgl_timing *b) {
     return same_number(a->workers, b->workers) && strcmp(a->suite, b->suite) == 0 &&
            strcmp(a->method, b->method) == 0 && strcmp(a->model, b->model) == 0 && strcmp(a->link, b->link) == 0;
 }
 
-static void free_run(frugi_run *run) {
+static void free_run(fgl_run *run) {
     free(run->curve.step);
     free(run->evals.step);
     free(run->layers.step);
@@ -324,22 +323,22 @@ static void free_run(frugi_run *run) {
 }
 
 /* An array with room for one more; NULL when it cannot be, and the old one stays. */
-static void *grow(void *array, size_t count, size_t *cap, size_t size, frugi_why *why) {
+static void *grow(void *array, size_t count, size_t *cap, size_t size, fgio_why *why) {
     if (count < *cap)
         return array;
     size_t more = 2 * *cap + 16;
-    void *bigger = count >= FRUGI_RUNS_MOST ? NULL : realloc(array, more * size);
+    void *bigger = count >= FGL_RUNS_MOST ? NULL : realloc(array, more * size);
     if (bigger == NULL)
-        frugi_because(why, "more than %d records, or out of memory", (int)FRUGI_RUNS_MOST);
+        fgio_because(why, "more than %d records, or out of memory", (int)FGL_RUNS_MOST);
     else
         *cap = more;
     return bigger;
 }
 
-static int add_run(frugi_runs *runs, const spot *at, json_t *record) {
-    frugi_run run = {.record = record};
+static int add_run(fgl_runs *runs, const spot *at, json_t *record) {
+    fgl_run run = {.record = record};
     size_t i = 0;
-    frugi_run *all = read_run(at, &run) ? NULL : grow(runs->run, runs->count, &runs->cap, sizeof run, at->why);
+    fgl_run *all = read_run(at, &run) ? NULL : grow(runs->run, runs->count, &runs->cap, sizeof run, at->why);
     if (all == NULL) {
         free_run(&run);
         return -1;
@@ -350,7 +349,7 @@ static int add_run(frugi_runs *runs, const spot *at, json_t *record) {
         return 0;
     }
     run.number = runs->records++;
-    run.recipe = frugi_recipe_of(run.command);
+    run.recipe = fgl_recipe_of(run.command);
     while (i < runs->count && !same_run(&runs->run[i], &run))
         i++;
     if (i < runs->count)
@@ -361,10 +360,10 @@ static int add_run(frugi_runs *runs, const spot *at, json_t *record) {
     return 0;
 }
 
-static int add_timing(frugi_runs *runs, const spot *at, json_t *record) {
-    frugi_timing timing = {.record = record};
+static int add_timing(fgl_runs *runs, const spot *at, json_t *record) {
+    fgl_timing timing = {.record = record};
     size_t i = 0;
-    frugi_timing *all = NULL;
+    fgl_timing *all = NULL;
     if (!read_timing(at, &timing))
         all = grow(runs->timing, runs->timings, &runs->timings_cap, sizeof timing, at->why);
     if (all == NULL) {
@@ -383,18 +382,18 @@ static int add_timing(frugi_runs *runs, const spot *at, json_t *record) {
 }
 
 /* The record is owned from here on. */
-static int add_record(frugi_runs *runs, json_t *record, frugi_why *why) {
+static int add_record(fgl_runs *runs, json_t *record, fgio_why *why) {
     spot at = {record, "", why};
     const char *kind = NULL;
     const json_t *format = json_object_get(record, "format");
     int bad = 0;
     if (!json_is_object(record))
-        bad = frugi_because(why, "not an object");
+        bad = fgio_because(why, "not an object");
     else if (!json_is_integer(format))
-        bad = frugi_because(why, "format is %s", format == NULL ? "missing" : "not a whole number");
+        bad = fgio_because(why, "format is %s", format == NULL ? "missing" : "not a whole number");
     else if (json_integer_value(format) != 1)
-        bad = frugi_because(why, "format is %" JSON_INTEGER_FORMAT ", and this program knows 1",
-                            json_integer_value(format));
+        bad = fgio_because(why, "format is %" JSON_INTEGER_FORMAT ", and this program knows 1",
+                           json_integer_value(format));
     else
         bad = get_text(&at, "kind", true, &kind);
     if (!bad && strcmp(kind, "run") == 0)
@@ -402,15 +401,15 @@ static int add_record(frugi_runs *runs, json_t *record, frugi_why *why) {
     if (!bad && strcmp(kind, "speed") == 0)
         return add_timing(runs, &at, record);
     if (!bad)
-        frugi_because(why, "kind is '%s', not run or speed", kind);
+        fgio_because(why, "kind is '%s', not run or speed", kind);
     json_decref(record);
     return -1;
 }
 
 /* What is wrong goes behind the line's number. */
-static int refuse(frugi_why *why, size_t number) {
-    frugi_why plain = *why;
-    return frugi_because(why, "line %zu: %.200s", number, plain.text);
+static int refuse(fgio_why *why, size_t number) {
+    fgio_why plain = *why;
+    return fgio_because(why, "line %zu: %.200s", number, plain.text);
 }
 
 static bool is_blank(const char *line, size_t len) {
@@ -419,23 +418,23 @@ static bool is_blank(const char *line, size_t len) {
     return len == 0;
 }
 
-static int parse_line(frugi_runs *runs, const char *line, size_t len, bool whole, frugi_why *why) {
+static int parse_line(fgl_runs *runs, const char *line, size_t len, bool whole, fgio_why *why) {
     json_error_t error;
     if (is_blank(line, len))
         return 0;
-    if (len > FRUGI_LINE_MOST)
-        return frugi_because(why, "%zu bytes; %d at most", len, (int)FRUGI_LINE_MOST);
+    if (len > FGL_LINE_MOST)
+        return fgio_because(why, "%zu bytes; %d at most", len, (int)FGL_LINE_MOST);
     json_t *record = json_loadb(line, len, 0, &error);
     if (record == NULL && !whole) {
         runs->torn = 1;
         return 0;
     }
     if (record == NULL)
-        return frugi_because(why, "not JSON: column %d: %s", error.column, error.text);
+        return fgio_because(why, "not JSON: column %d: %s", error.column, error.text);
     return add_record(runs, record, why);
 }
 
-int frugi_runs_parse(frugi_runs *runs, const void *data, size_t len, frugi_why *why) {
+int fgl_runs_parse(fgl_runs *runs, const void *data, size_t len, fgio_why *why) {
     const char *at = data, *end = at + len;
     for (size_t number = 1; at < end; number++) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
@@ -444,47 +443,47 @@ int frugi_runs_parse(frugi_runs *runs, const void *data, size_t len, frugi_why *
             return refuse(why, number);
         at += length + (stop != NULL);
     }
-    frugi_runs_settle(runs);
+    fgl_runs_settle(runs);
     return 0;
 }
 
-int frugi_runs_read(frugi_runs *runs, const char *path) {
-    frugi_bytes bytes = {NULL, 0};
-    frugi_why why = {""};
+int fgl_runs_read(fgl_runs *runs, const char *path) {
+    fgio_bytes bytes = {NULL, 0};
+    fgio_why why = {""};
     struct stat info;
     char file[PATH_MAX];
     int folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
     if (snprintf(file, sizeof file, "%s%s", path, folder ? "/runs.jsonl" : "") >= (int)sizeof file)
-        return frugi_error("%s: the name is too long", path);
-    int status = frugi_file_read(file, &bytes);
-    if (status == FRUGI_EXIT_OK && frugi_runs_parse(runs, bytes.data, bytes.len, &why) != 0)
-        status = frugi_error("%s: %s", frugi_input_name(file), why.text);
-    frugi_bytes_free(&bytes);
+        return fgio_error("%s: the name is too long", path);
+    int status = fgio_file_read(file, &bytes);
+    if (status == FGIO_EXIT_OK && fgl_runs_parse(runs, bytes.data, bytes.len, &why) != 0)
+        status = fgio_error("%s: %s", fgio_input_name(file), why.text);
+    fgio_bytes_free(&bytes);
     return status;
 }
 
-static void forget_seconds(frugi_curve *curve) {
+static void forget_seconds(fgl_curve *curve) {
     for (size_t i = 0; i < curve->count; i++)
         curve->seconds[i] = NAN;
 }
 
-void frugi_runs_forget_times(frugi_runs *runs) {
+void fgl_runs_forget_times(fgl_runs *runs) {
     for (size_t i = 0; i < runs->count; i++) {
-        frugi_run *run = &runs->run[i];
+        fgl_run *run = &runs->run[i];
         run->step_ms = NAN;
-        for (int k = 0; k < FRUGI_TIMES; k++)
+        for (int k = 0; k < FGL_TIMES; k++)
             run->time_ms[k] = NAN;
         forget_seconds(&run->curve);
         forget_seconds(&run->evals);
     }
 }
 
-void frugi_runs_free(frugi_runs *runs) {
+void fgl_runs_free(fgl_runs *runs) {
     for (size_t i = 0; i < runs->count; i++)
         free_run(&runs->run[i]);
     for (size_t i = 0; i < runs->timings; i++)
         json_decref(runs->timing[i].record);
     free(runs->run);
     free(runs->timing);
-    *runs = (frugi_runs){0};
+    *runs = (fgl_runs){0};
 }

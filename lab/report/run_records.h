@@ -1,9 +1,10 @@
 /*
- * run_records.h - recorded runs: lines of JSON as `frugrad compare` appends them to DIR/runs.jsonl. docs/report.md has the
- * format. Files are untrusted: every number has a range, every list a length, and what is wrong is told by its line.
+ * run_records.h - recorded runs: lines of JSON as `frugrad compare` appends them to DIR/runs.jsonl. docs/report.md has
+ * the format. Files are untrusted: every number has a range, every list a length, and what is wrong is told by its
+ * line.
  */
-#ifndef FRUGI_RUN_RECORDS_H
-#define FRUGI_RUN_RECORDS_H
+#ifndef FGL_RUN_RECORDS_H
+#define FGL_RUN_RECORDS_H
 
 #include "io/error.h"
 
@@ -13,42 +14,42 @@
 #include <stdint.h>
 
 enum {
-    FRUGI_RUNS_MOST = 20000,    /* records */
-    FRUGI_POINTS_MOST = 10000,  /* of a curve, times of a speed record */
-    FRUGI_LAYERS_MOST = 4096,   /* names */
-    FRUGI_MOMENTS_MOST = 1024,  /* steps at which the densities of layers are known */
-    FRUGI_LINE_MOST = 64 << 20, /* bytes */
+    FGL_RUNS_MOST = 20000,    /* records */
+    FGL_POINTS_MOST = 10000,  /* of a curve, times of a speed record */
+    FGL_LAYERS_MOST = 4096,   /* names */
+    FGL_MOMENTS_MOST = 1024,  /* steps at which the densities of layers are known */
+    FGL_LINE_MOST = 64 << 20, /* bytes */
 };
 
 /** The parts of result.time_ms. */
-enum { FRUGI_TIMES = 9 };
-extern const char *const frugi_time_names[FRUGI_TIMES];
+enum { FGL_TIMES = 9 };
+extern const char *const fgl_time_names[FGL_TIMES];
 
 /** What is measured over a run: `count` points, each list as long. A number that is not known is NaN. */
-typedef struct frugi_curve {
+typedef struct fgl_curve {
     size_t count;
     double *step, *seconds, *bytes, *value; /* one allocation, at step */
-} frugi_curve;
+} fgl_curve;
 
 /** Density of every layer at some steps; density[moment * names + layer]. */
-typedef struct frugi_layers {
+typedef struct fgl_layers {
     size_t names, moments;
     json_t *name; /* strings */
     double *step; /* one allocation with density */
     double *density;
-} frugi_layers;
+} fgl_layers;
 
 /** Where something ran; words that are not known are NULL. */
-typedef struct frugi_machine {
+typedef struct fgl_machine {
     const char *version, *commit, *cpu, *system;
     double cores;
-} frugi_machine;
+} fgl_machine;
 
 /** One training run. Words belong to the record; numbers that are not known are NaN. */
-typedef struct frugi_run {
+typedef struct fgl_run {
     json_t *record;
     const char *suite, *size, *task, *family, *metric, *method, *label, *command, *begun, *error;
-    frugi_machine machine;
+    fgl_machine machine;
     size_t number;   /* of the records read before it */
     uint64_t recipe; /* see run_recipe.h */
     bool stale;      /* made by another recipe than the last of its kind: it counts nowhere */
@@ -59,32 +60,32 @@ typedef struct frugi_run {
     double steps, workers, bytes_sent, bytes_dense, density, step_ms;
     double state_bytes, weight_bytes, gradient_bytes, library_bytes;
     double states, head_states, optimizer_bytes; /* of fine-tuning */
-    double time_ms[FRUGI_TIMES];
-    frugi_curve curve, evals;
-    frugi_layers layers;
-} frugi_run;
+    double time_ms[FGL_TIMES];
+    fgl_curve curve, evals;
+    fgl_layers layers;
+} fgl_run;
 
 /** Step times over a network. */
-typedef struct frugi_timing {
+typedef struct fgl_timing {
     json_t *record;
     const char *suite, *method, *label, *model, *link, *command;
-    frugi_machine machine;
+    fgl_machine machine;
     double workers, step_ms; /* the median */
-} frugi_timing;
+} fgl_timing;
 
 /** Whether a run is one of those that somebody asks about. */
-typedef bool frugi_wanted(const void *user, const frugi_run *run);
+typedef bool fgl_wanted(const void *user, const fgl_run *run);
 
-typedef struct frugi_runs {
-    frugi_wanted *wanted; /* others are passed over as they are read; NULL: all are wanted */
-    const void *user;     /* what it is called with */
-    frugi_run *run;
+typedef struct fgl_runs {
+    fgl_wanted *wanted; /* others are passed over as they are read; NULL: all are wanted */
+    const void *user;   /* what it is called with */
+    fgl_run *run;
     size_t count, cap;
-    frugi_timing *timing;
+    fgl_timing *timing;
     size_t timings, timings_cap;
     size_t records; /* runs that were read, also those that others have replaced */
     int torn;       /* a file ended in the middle of a line, which was left out */
-} frugi_runs;
+} fgl_runs;
 
 /**
  * Read records out of memory and add them to a set, which begins as {0}, or with `wanted` alone. Of runs with the same
@@ -93,17 +94,17 @@ typedef struct frugi_runs {
  *
  * Returns 0, or -1 and why, beginning with the line. The set can be freed and nothing else after that.
  */
-int frugi_runs_parse(frugi_runs *runs, const void *data, size_t len, frugi_why *why);
+int fgl_runs_parse(fgl_runs *runs, const void *data, size_t len, fgio_why *why);
 
-/** Read a file, or runs.jsonl of a folder. Returns FRUGI_EXIT_OK, or FRUGI_EXIT_FAIL after one line on stderr. */
-int frugi_runs_read(frugi_runs *runs, const char *path);
+/** Read a file, or runs.jsonl of a folder. Returns FGIO_EXIT_OK, or FGIO_EXIT_FAIL after one line on stderr. */
+int fgl_runs_read(fgl_runs *runs, const char *path);
 
 /** Leave out how long runs took (a busy machine's times say nothing); times over a network stay. */
-void frugi_runs_forget_times(frugi_runs *runs);
+void fgl_runs_forget_times(fgl_runs *runs);
 
-void frugi_runs_free(frugi_runs *runs);
+void fgl_runs_free(fgl_runs *runs);
 
 /** Whether a higher number of this metric is better. */
-bool frugi_metric_up(const char *metric);
+bool fgl_metric_up(const char *metric);
 
 #endif

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-size_t frugi_method_stem(const char *method) {
+size_t fgl_method_stem(const char *method) {
     size_t len = strlen(method), at = len;
     while (at > 0 && strchr("0123456789.", method[at - 1]) != NULL)
         at--;
@@ -24,40 +24,40 @@ static bool same_number(double a, double b) {
     return isnan(a) ? isnan(b) : a <= b && a >= b;
 }
 
-static bool of_cell(const frugi_run *cell, const frugi_run *run) {
+static bool of_cell(const fgl_run *cell, const fgl_run *run) {
     return strcmp(cell->suite, run->suite) == 0 && strcmp(cell->size, run->size) == 0 &&
            strcmp(cell->task, run->task) == 0 && strcmp(cell->method, run->method) == 0 &&
            (isnan(cell->workers) || isnan(run->workers) || same_number(cell->workers, run->workers)) && !run->stale;
 }
 
-bool frugi_run_counts(const frugi_cell *cell, const frugi_run *run) {
+bool fgl_run_counts(const fgl_cell *cell, const fgl_run *run) {
     return run->test && same_number(run->rate, cell->rate) && of_cell(cell->first, run);
 }
 
 /* ---- the rate ---------------------------------------------------------------------------------- */
 
 /* Mean over the tune runs at a rate, as something to have more of; -inf when one had no value. */
-static double worth(const frugi_runs *runs, const frugi_cell *cell, double rate) {
+static double worth(const fgl_runs *runs, const fgl_cell *cell, double rate) {
     double sum = 0;
     size_t count = 0;
     for (size_t i = 0; i < runs->count; i++) {
-        const frugi_run *run = &runs->run[i];
+        const fgl_run *run = &runs->run[i];
         if (run->test || !same_number(run->rate, rate) || !of_cell(cell->first, run))
             continue;
         if (isnan(run->value))
             return -INFINITY;
-        sum += frugi_metric_up(run->metric) ? run->value : -run->value;
+        sum += fgl_metric_up(run->metric) ? run->value : -run->value;
         count++;
     }
     return sum / (double)count;
 }
 
 /* The best tuned rate, if it was tested; otherwise the rate of the last test. */
-static void choose_rate(const frugi_runs *runs, frugi_cell *cell) {
+static void choose_rate(const fgl_runs *runs, fgl_cell *cell) {
     double best = -INFINITY, tuned = NAN, last = cell->first->rate, low = INFINITY, high = -INFINITY;
     bool any = false, tested = false;
     for (size_t i = 0; i < runs->count; i++) {
-        const frugi_run *run = &runs->run[i];
+        const fgl_run *run = &runs->run[i];
         if (!of_cell(cell->first, run))
             continue;
         if (run->test) {
@@ -76,7 +76,7 @@ static void choose_rate(const frugi_runs *runs, frugi_cell *cell) {
     }
     cell->rate = tuned;
     for (size_t i = 0; i < runs->count && any; i++)
-        tested |= frugi_run_counts(cell, &runs->run[i]);
+        tested |= fgl_run_counts(cell, &runs->run[i]);
     cell->rate = tested ? tuned : last;
     cell->edge = tested && low < high && (tuned <= low || tuned >= high);
 }
@@ -115,10 +115,10 @@ enum {
     OPTIMIZER,
     STEP,
     TIMES,
-    TALLIES = TIMES + FRUGI_TIMES
+    TALLIES = TIMES + FGL_TIMES
 };
 
-static void add_run(tally *t, const frugi_run *run) {
+static void add_run(tally *t, const fgl_run *run) {
     add(&t[VALUE], run->value);
     add(&t[STEPS], run->steps);
     add(&t[DENSITY], run->density);
@@ -132,25 +132,25 @@ static void add_run(tally *t, const frugi_run *run) {
     add(&t[STATES], run->states);
     add(&t[OPTIMIZER], run->optimizer_bytes - (isnan(run->head_states) ? 0 : 4 * run->head_states));
     add(&t[STEP], run->step_ms);
-    for (int k = 0; k < FRUGI_TIMES; k++)
+    for (int k = 0; k < FGL_TIMES; k++)
         add(&t[TIMES + k], run->time_ms[k]);
 }
 
-static double spread(const frugi_runs *runs, const frugi_cell *cell) {
+static double spread(const fgl_runs *runs, const fgl_cell *cell) {
     double squares = 0;
     for (size_t i = 0; i < runs->count; i++) {
-        const frugi_run *run = &runs->run[i];
-        if (frugi_run_counts(cell, run) && !isnan(run->value))
+        const fgl_run *run = &runs->run[i];
+        if (fgl_run_counts(cell, run) && !isnan(run->value))
             squares += (run->value - cell->mean) * (run->value - cell->mean);
     }
     return cell->seeds < 2 ? NAN : sqrt(squares / (double)(cell->seeds - 1));
 }
 
-static void average(const frugi_runs *runs, frugi_cell *cell) {
+static void average(const fgl_runs *runs, fgl_cell *cell) {
     tally t[TALLIES] = {{0, 0}};
     for (size_t i = 0; i < runs->count; i++) {
-        const frugi_run *run = &runs->run[i];
-        if (!frugi_run_counts(cell, run))
+        const fgl_run *run = &runs->run[i];
+        if (!fgl_run_counts(cell, run))
             continue;
         add_run(t, run);
         cell->failed += isnan(run->value) ? 1 : 0;
@@ -172,14 +172,14 @@ static void average(const frugi_runs *runs, frugi_cell *cell) {
     cell->states = mean(&t[STATES]);
     cell->optimizer_bytes = mean(&t[OPTIMIZER]);
     cell->step_ms = mean(&t[STEP]);
-    for (int k = 0; k < FRUGI_TIMES; k++)
+    for (int k = 0; k < FGL_TIMES; k++)
         cell->time_ms[k] = mean(&t[TIMES + k]);
 }
 
 /* ---- beside dense ------------------------------------------------------------------------------------ */
 
-const frugi_cell *frugi_dense_of(const frugi_panel *panel, const frugi_cell *cell) {
-    const frugi_cell *any = NULL;
+const fgl_cell *fgl_dense_of(const fgl_panel *panel, const fgl_cell *cell) {
+    const fgl_cell *any = NULL;
     for (size_t i = 0; i < panel->count; i++) {
         if (!panel->cell[i].dense)
             continue;
@@ -196,20 +196,20 @@ static double ratio(double a, double b) {
 
 /* Bytes are put beside what dense runs sent in all, which need not have as many steps; where there are none, beside
  * what the trainer counted for dense. */
-static void compare(const frugi_panel *panel, frugi_cell *cell) {
-    const frugi_cell *dense = frugi_dense_of(panel, cell);
+static void compare(const fgl_panel *panel, fgl_cell *cell) {
+    const fgl_cell *dense = fgl_dense_of(panel, cell);
     cell->of_dense = cell->state_of_dense = NAN;
     if (dense == NULL)
         return;
-    cell->of_dense = frugi_metric_up(panel->metric) ? ratio(cell->mean, dense->mean) : ratio(dense->mean, cell->mean);
+    cell->of_dense = fgl_metric_up(panel->metric) ? ratio(cell->mean, dense->mean) : ratio(dense->mean, cell->mean);
     cell->state_of_dense = ratio(cell->state_bytes, dense->state_bytes);
     if (dense->bytes_total > 0)
         cell->bytes_of_dense = cell->bytes_total / dense->bytes_total;
 }
 
-double frugi_speedup(const frugi_runs *runs, const frugi_timing *timing) {
+double fgl_speedup(const fgl_runs *runs, const fgl_timing *timing) {
     for (size_t i = 0; i < runs->timings; i++) {
-        const frugi_timing *t = &runs->timing[i];
+        const fgl_timing *t = &runs->timing[i];
         if (strcmp(t->method, "dense") == 0 && strcmp(t->suite, timing->suite) == 0 &&
             strcmp(t->model, timing->model) == 0 && strcmp(t->link, timing->link) == 0 &&
             same_number(t->workers, timing->workers))
@@ -219,15 +219,15 @@ double frugi_speedup(const frugi_runs *runs, const frugi_timing *timing) {
 }
 
 /* A timing belongs to a cell of the same method if the task begins with its model: resnet20 in resnet20-cifar10. */
-static void find_speed(const frugi_runs *runs, frugi_cell *cell) {
+static void find_speed(const fgl_runs *runs, fgl_cell *cell) {
     cell->speedup = NAN;
     for (size_t i = 0; i < runs->timings && isnan(cell->speedup); i++) {
-        const frugi_timing *t = &runs->timing[i];
+        const fgl_timing *t = &runs->timing[i];
         size_t len = strlen(t->model);
         if (strcmp(t->suite, cell->first->suite) != 0 || strcmp(t->method, cell->first->method) != 0 || len == 0 ||
             strncmp(t->model, cell->first->task, len) != 0 || strchr("-", cell->first->task[len]) == NULL)
             continue;
-        cell->speedup = frugi_speedup(runs, t);
+        cell->speedup = fgl_speedup(runs, t);
         cell->link = t->link;
     }
 }
@@ -236,24 +236,24 @@ static void find_speed(const frugi_runs *runs, frugi_cell *cell) {
 
 static bool method_is(const char *method, const char *name) {
     size_t len = strlen(name);
-    return frugi_method_stem(method) == len && strncmp(method, name, len) == 0;
+    return fgl_method_stem(method) == len && strncmp(method, name, len) == 0;
 }
 
-static bool of_panel(const frugi_panel *panel, const frugi_run *run) {
+static bool of_panel(const fgl_panel *panel, const fgl_run *run) {
     return strcmp(panel->suite, run->suite) == 0 && strcmp(panel->size, run->size) == 0 &&
            strcmp(panel->task, run->task) == 0;
 }
 
-static frugi_panel *panel_of(frugi_findings *f, const frugi_run *run) {
+static fgl_panel *panel_of(fgl_findings *f, const fgl_run *run) {
     for (size_t i = 0; i < f->count; i++)
         if (of_panel(&f->panel[i], run))
             return &f->panel[i];
-    frugi_panel *all = realloc(f->panel, (f->count + 1) * sizeof *all);
+    fgl_panel *all = realloc(f->panel, (f->count + 1) * sizeof *all);
     if (all == NULL)
         return NULL;
     f->panel = all;
     all[f->count] =
-        (frugi_panel){run->suite, run->size, run->task, run->metric, NULL, 0, 0, strcmp(run->suite, "sgc") == 0};
+        (fgl_panel){run->suite, run->size, run->task, run->metric, NULL, 0, 0, strcmp(run->suite, "sgc") == 0};
     return &all[f->count++];
 }
 
@@ -262,36 +262,36 @@ static bool is_sketch(const char *method) {
            method_is(method, "table");
 }
 
-static int add_cell(frugi_panel *panel, const frugi_run *run) {
+static int add_cell(fgl_panel *panel, const fgl_run *run) {
     for (size_t i = 0; i < panel->count; i++)
         if (of_cell(panel->cell[i].first, run)) {
             if (isnan(panel->cell[i].first->workers) && !isnan(run->workers))
                 panel->cell[i].first = run; /* a failed run says less about itself */
             return 0;
         }
-    frugi_cell *all = realloc(panel->cell, (panel->count + 1) * sizeof *all);
+    fgl_cell *all = realloc(panel->cell, (panel->count + 1) * sizeof *all);
     if (all == NULL)
         return -1;
     panel->cell = all;
     all[panel->count++] =
-        (frugi_cell){.first = run,
-                     .label = run->label,
-                     .dense = method_is(run->method, panel->tuned ? "full" : "dense"),
-                     .ours = panel->tuned ? is_sketch(run->method) : strncmp(run->method, "frugrad", 7) == 0,
-                     .workers = run->workers,
-                     .speedup = NAN};
+        (fgl_cell){.first = run,
+                   .label = run->label,
+                   .dense = method_is(run->method, panel->tuned ? "full" : "dense"),
+                   .ours = panel->tuned ? is_sketch(run->method) : strncmp(run->method, "frugrad", 7) == 0,
+                   .workers = run->workers,
+                   .speedup = NAN};
     return 0;
 }
 
 static int by_kind(const void *a, const void *b) {
-    const frugi_cell *x = a, *y = b;
+    const fgl_cell *x = a, *y = b;
     int kind = (y->dense - x->dense) * 2 + (y->ours - x->ours);
     if (kind == 0 && x->ours) /* in the same order on every task */
         kind = strcmp(x->first->method, y->first->method);
     return kind != 0 ? kind : (x->first > y->first) - (x->first < y->first);
 }
 
-static void finish(const frugi_runs *runs, frugi_panel *panel) {
+static void finish(const fgl_runs *runs, fgl_panel *panel) {
     if (panel->count > 0)
         qsort(panel->cell, panel->count, sizeof *panel->cell, by_kind);
     for (size_t i = 0; i < panel->count; i++) {
@@ -303,51 +303,51 @@ static void finish(const frugi_runs *runs, frugi_panel *panel) {
         compare(panel, &panel->cell[i]);
 }
 
-int frugi_findings_make(const frugi_runs *runs, const char *suite, frugi_findings *findings) {
-    *findings = (frugi_findings){.runs = runs, .suite = suite};
+int fgl_findings_make(const fgl_runs *runs, const char *suite, fgl_findings *findings) {
+    *findings = (fgl_findings){.runs = runs, .suite = suite};
     for (size_t i = 0; i < runs->count; i++) {
-        const frugi_run *run = &runs->run[i];
+        const fgl_run *run = &runs->run[i];
         if (suite != NULL && strcmp(suite, run->suite) != 0)
             continue;
-        frugi_panel *panel = panel_of(findings, run);
+        fgl_panel *panel = panel_of(findings, run);
         if (panel != NULL && run->stale) {
             panel->stale++;
             continue;
         }
         if (panel == NULL || add_cell(panel, run) != 0) {
-            frugi_findings_free(findings);
-            return frugi_error("out of memory");
+            fgl_findings_free(findings);
+            return fgio_error("out of memory");
         }
     }
     for (size_t i = 0; i < findings->count; i++)
         finish(runs, &findings->panel[i]);
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-void frugi_findings_free(frugi_findings *findings) {
+void fgl_findings_free(fgl_findings *findings) {
     for (size_t i = 0; i < findings->count; i++)
         free(findings->panel[i].cell);
     free(findings->panel);
-    *findings = (frugi_findings){0};
+    *findings = (fgl_findings){0};
 }
 
 /* ---- curves -------------------------------------------------------------------------------------------- */
 
-static bool same_steps(const frugi_curve *a, const frugi_curve *b) {
+static bool same_steps(const fgl_curve *a, const fgl_curve *b) {
     for (size_t i = 0; i < a->count && i < b->count; i++)
         if (!same_number(a->step[i], b->step[i]))
             return false;
     return a->count == b->count;
 }
 
-int frugi_curve_mean(const frugi_runs *runs, const frugi_cell *cell, bool evals, frugi_curve *curve) {
+int fgl_curve_mean(const fgl_runs *runs, const fgl_cell *cell, bool evals, fgl_curve *curve) {
     size_t seeds = 0, count = 0;
     double *sum = NULL;
-    const frugi_curve *first = NULL;
+    const fgl_curve *first = NULL;
     for (size_t i = 0; i < runs->count; i++) {
-        const frugi_run *run = &runs->run[i];
-        const frugi_curve *c = evals ? &run->evals : &run->curve;
-        if (!frugi_run_counts(cell, run) || c->count == 0 || (first != NULL && !same_steps(first, c)))
+        const fgl_run *run = &runs->run[i];
+        const fgl_curve *c = evals ? &run->evals : &run->curve;
+        if (!fgl_run_counts(cell, run) || c->count == 0 || (first != NULL && !same_steps(first, c)))
             continue;
         if (first == NULL) {
             first = c;
@@ -363,6 +363,6 @@ int frugi_curve_mean(const frugi_runs *runs, const frugi_cell *cell, bool evals,
         return -1;
     for (size_t k = 0; k < 4 * count; k++)
         sum[k] /= (double)seeds;
-    *curve = (frugi_curve){count, sum, sum + count, sum + 2 * count, sum + 3 * count};
+    *curve = (fgl_curve){count, sum, sum + count, sum + 2 * count, sum + 3 * count};
     return 0;
 }

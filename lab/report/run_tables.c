@@ -25,7 +25,7 @@ enum {
     SEEDS
 };
 
-const char *frugi_metric_text(const char *metric, double value, char *dst, size_t cap) {
+const char *fgl_metric_text(const char *metric, double value, char *dst, size_t cap) {
     if (strcmp(metric, "accuracy") == 0)
         snprintf(dst, cap, "%.2f %%", 100 * value);
     else if (strcmp(metric, "correlation") == 0)
@@ -35,45 +35,45 @@ const char *frugi_metric_text(const char *metric, double value, char *dst, size_
     return dst;
 }
 
-static void set_value(frugi_sheet *sheet, const frugi_panel *panel, const frugi_cell *cell) {
+static void set_value(fgl_sheet *sheet, const fgl_panel *panel, const fgl_cell *cell) {
     char mean[32], sd[32];
     if (isnan(cell->mean)) {
-        frugi_sheet_set(sheet, VALUE, "%s", cell->failed > 0 ? "failed" : "not yet");
+        fgl_sheet_set(sheet, VALUE, "%s", cell->failed > 0 ? "failed" : "not yet");
         return;
     }
-    frugi_metric_text(panel->metric, cell->mean, mean, sizeof mean);
+    fgl_metric_text(panel->metric, cell->mean, mean, sizeof mean);
     if (isnan(cell->sd)) {
-        frugi_sheet_set(sheet, VALUE, "%s", mean);
+        fgl_sheet_set(sheet, VALUE, "%s", mean);
         return;
     }
-    frugi_metric_text(panel->metric, cell->sd, sd, sizeof sd);
+    fgl_metric_text(panel->metric, cell->sd, sd, sizeof sd);
     mean[strcspn(mean, " ")] = '\0';
-    frugi_sheet_set(sheet, VALUE, "%s \xc2\xb1 %s", mean, sd);
+    fgl_sheet_set(sheet, VALUE, "%s \xc2\xb1 %s", mean, sd);
 }
 
-const char *frugi_share_text(double share, char *dst, size_t cap) {
+const char *fgl_share_text(double share, char *dst, size_t cap) {
     char text[32];
     if (share < 0.00995)
-        snprintf(dst, cap, "%s %%", frugi_number_text(100 * share, 2, text, sizeof text));
+        snprintf(dst, cap, "%s %%", fgl_number_text(100 * share, 2, text, sizeof text));
     else
         snprintf(dst, cap, "%.1f %%", 100 * share);
     return dst;
 }
 
-static void set_share(frugi_sheet *sheet, size_t column, double share) {
+static void set_share(fgl_sheet *sheet, size_t column, double share) {
     char text[32];
     if (!isnan(share))
-        frugi_sheet_set(sheet, column, "%s", frugi_share_text(share, text, sizeof text));
+        fgl_sheet_set(sheet, column, "%s", fgl_share_text(share, text, sizeof text));
 }
 
-static void set_bytes(frugi_sheet *sheet, size_t column, double bytes) {
+static void set_bytes(fgl_sheet *sheet, size_t column, double bytes) {
     char text[32];
     if (bytes >= 0 && bytes <= 1e18)
-        frugi_sheet_set(sheet, column, "%s", frugi_bytes_text((uint64_t)(bytes + 0.5), text, sizeof text));
+        fgl_sheet_set(sheet, column, "%s", fgio_bytes_text((uint64_t)(bytes + 0.5), text, sizeof text));
 }
 
 /* Of what is sent. */
-static void set_exchange(frugi_sheet *sheet, const frugi_cell *cell) {
+static void set_exchange(fgl_sheet *sheet, const fgl_cell *cell) {
     set_share(sheet, DENSITY, cell->density);
     set_bytes(sheet, BYTES_STEP, cell->bytes_step);
     set_bytes(sheet, BYTES, cell->bytes_total);
@@ -82,11 +82,11 @@ static void set_exchange(frugi_sheet *sheet, const frugi_cell *cell) {
 }
 
 /* Of what is kept. States of a run in which nothing but the head moves do nothing, and are not worth telling. */
-static void set_states(frugi_sheet *sheet, const frugi_cell *cell) {
+static void set_states(fgl_sheet *sheet, const fgl_cell *cell) {
     if (strcmp(cell->first->method, "head") == 0)
         return;
     if (!isnan(cell->states))
-        frugi_sheet_set(sheet, STATES, "%.0f", cell->states);
+        fgl_sheet_set(sheet, STATES, "%.0f", cell->states);
     set_bytes(sheet, OPTIMIZER, cell->optimizer_bytes);
 }
 
@@ -99,7 +99,7 @@ static bool differ(double a, double b) {
     return a < b || a > b;
 }
 
-static differing what_differs(const frugi_panel *panel) {
+static differing what_differs(const fgl_panel *panel) {
     differing d = {false, false};
     for (size_t i = 1; i < panel->count; i++) {
         d.workers |= differ(panel->cell[i].workers, panel->cell[0].workers);
@@ -108,17 +108,16 @@ static differing what_differs(const frugi_panel *panel) {
     return d;
 }
 
-static void add_cell(frugi_sheet *sheet, const frugi_panel *panel, const frugi_cell *cell, differing told) {
+static void add_cell(fgl_sheet *sheet, const fgl_panel *panel, const fgl_cell *cell, differing told) {
     char text[32];
-    frugi_sheet_row(sheet);
-    frugi_sheet_set(sheet, METHOD, "%s", cell->label);
+    fgl_sheet_row(sheet);
+    fgl_sheet_set(sheet, METHOD, "%s", cell->label);
     if (told.workers && !isnan(cell->workers))
-        frugi_sheet_set(sheet, WORKERS, "%.0f", cell->workers);
+        fgl_sheet_set(sheet, WORKERS, "%.0f", cell->workers);
     if (told.steps && !isnan(cell->steps))
-        frugi_sheet_set(sheet, STEPS, "%.0f", cell->steps);
+        fgl_sheet_set(sheet, STEPS, "%.0f", cell->steps);
     if (!isnan(cell->rate))
-        frugi_sheet_set(sheet, RATE, "%s%s", frugi_number_text(cell->rate, 3, text, sizeof text),
-                        cell->edge ? "*" : "");
+        fgl_sheet_set(sheet, RATE, "%s%s", fgl_number_text(cell->rate, 3, text, sizeof text), cell->edge ? "*" : "");
     set_value(sheet, panel, cell);
     set_share(sheet, OF_DENSE, cell->of_dense);
     if (panel->tuned)
@@ -126,23 +125,23 @@ static void add_cell(frugi_sheet *sheet, const frugi_panel *panel, const frugi_c
     else
         set_exchange(sheet, cell);
     if (!isnan(cell->step_ms))
-        frugi_sheet_set(sheet, STEP, "%.1f", cell->step_ms);
+        fgl_sheet_set(sheet, STEP, "%.1f", cell->step_ms);
     if (!isnan(cell->speedup))
-        frugi_sheet_set(sheet, SPEEDUP, "%.2f\xc3\x97 at %s", cell->speedup, cell->link);
+        fgl_sheet_set(sheet, SPEEDUP, "%.2f\xc3\x97 at %s", cell->speedup, cell->link);
     if (cell->failed > 0)
-        frugi_sheet_set(sheet, SEEDS, "%zu of %zu", cell->seeds, cell->seeds + cell->failed);
+        fgl_sheet_set(sheet, SEEDS, "%zu of %zu", cell->seeds, cell->seeds + cell->failed);
     else
-        frugi_sheet_set(sheet, SEEDS, "%zu", cell->seeds);
+        fgl_sheet_set(sheet, SEEDS, "%zu", cell->seeds);
 }
 
 /* What a reader of the numbers above must know. */
-static void put_note(frugi_table_style style, const char *note, frugi_text *to) {
-    frugi_put_raw(to, style == FRUGI_TABLE_HTML ? "<p class=\"dim\">" : "\n");
-    frugi_put_words(to, note, style == FRUGI_TABLE_MARKDOWN);
-    frugi_put_raw(to, style == FRUGI_TABLE_HTML ? "</p>\n" : "\n");
+static void put_note(fgl_table_style style, const char *note, fgl_text *to) {
+    fgl_put_raw(to, style == FGL_TABLE_HTML ? "<p class=\"dim\">" : "\n");
+    fgl_put_words(to, note, style == FGL_TABLE_MARKDOWN);
+    fgl_put_raw(to, style == FGL_TABLE_HTML ? "</p>\n" : "\n");
 }
 
-static void put_notes(const frugi_panel *panel, frugi_table_style style, frugi_text *to) {
+static void put_notes(const fgl_panel *panel, fgl_table_style style, fgl_text *to) {
     char note[160];
     bool edge = false;
     for (size_t i = 0; i < panel->count; i++)
@@ -156,85 +155,85 @@ static void put_notes(const frugi_panel *panel, frugi_table_style style, frugi_t
     }
 }
 
-void frugi_table_panel(const frugi_panel *panel, frugi_table_style style, frugi_text *to) {
-    frugi_sheet sheet = {.head = {"method", "workers", "steps", panel->tuned ? "rate or scale" : "rate", panel->metric,
-                                  "states", "optimizer bytes", panel->tuned ? "vs AdamW" : "vs dense", "density",
-                                  "bytes/step", "bytes sent", "bytes vs dense", "model state vs dense", "ms/step",
-                                  "speed-up", "seeds"},
-                         .columns = SEEDS + 1};
+void fgl_table_panel(const fgl_panel *panel, fgl_table_style style, fgl_text *to) {
+    fgl_sheet sheet = {.head = {"method", "workers", "steps", panel->tuned ? "rate or scale" : "rate", panel->metric,
+                                "states", "optimizer bytes", panel->tuned ? "vs AdamW" : "vs dense", "density",
+                                "bytes/step", "bytes sent", "bytes vs dense", "model state vs dense", "ms/step",
+                                "speed-up", "seeds"},
+                       .columns = SEEDS + 1};
     differing told = what_differs(panel);
     for (size_t i = 0; i < panel->count; i++)
         add_cell(&sheet, panel, &panel->cell[i], told);
-    frugi_sheet_put(&sheet, style, to);
+    fgl_sheet_put(&sheet, style, to);
     put_notes(panel, style, to);
-    frugi_sheet_free(&sheet);
+    fgl_sheet_free(&sheet);
 }
 
-bool frugi_table_speeds(const frugi_runs *runs, const char *suite, frugi_table_style style, frugi_text *to) {
-    frugi_sheet sheet = {.head = {"method", "model", "workers", "link", "ms/step", "speed-up"},
-                         .columns = 6,
-                         .words = 1u << 1 | 1u << 3};
+bool fgl_table_speeds(const fgl_runs *runs, const char *suite, fgl_table_style style, fgl_text *to) {
+    fgl_sheet sheet = {.head = {"method", "model", "workers", "link", "ms/step", "speed-up"},
+                       .columns = 6,
+                       .words = 1u << 1 | 1u << 3};
     for (size_t i = 0; i < runs->timings; i++) {
-        const frugi_timing *t = &runs->timing[i];
-        double speedup = frugi_speedup(runs, t);
+        const fgl_timing *t = &runs->timing[i];
+        double speedup = fgl_speedup(runs, t);
         if (suite != NULL && strcmp(suite, t->suite) != 0)
             continue;
-        frugi_sheet_row(&sheet);
-        frugi_sheet_set(&sheet, 0, "%s", t->label);
-        frugi_sheet_set(&sheet, 1, "%s", t->model);
+        fgl_sheet_row(&sheet);
+        fgl_sheet_set(&sheet, 0, "%s", t->label);
+        fgl_sheet_set(&sheet, 1, "%s", t->model);
         if (!isnan(t->workers))
-            frugi_sheet_set(&sheet, 2, "%.0f", t->workers);
-        frugi_sheet_set(&sheet, 3, "%s", t->link);
-        frugi_sheet_set(&sheet, 4, "%.1f", t->step_ms);
+            fgl_sheet_set(&sheet, 2, "%.0f", t->workers);
+        fgl_sheet_set(&sheet, 3, "%s", t->link);
+        fgl_sheet_set(&sheet, 4, "%.1f", t->step_ms);
         if (!isnan(speedup))
-            frugi_sheet_set(&sheet, 5, "%.2f\xc3\x97", speedup);
+            fgl_sheet_set(&sheet, 5, "%.2f\xc3\x97", speedup);
     }
     bool any = sheet.rows > 0;
     if (any)
-        frugi_sheet_put(&sheet, style, to);
-    frugi_sheet_free(&sheet);
+        fgl_sheet_put(&sheet, style, to);
+    fgl_sheet_free(&sheet);
     return any;
 }
 
-void frugi_panel_name(const frugi_panel *panel, frugi_text *to) {
+void fgl_panel_name(const fgl_panel *panel, fgl_text *to) {
     char text[200];
-    frugi_put(to, "%s", frugi_printable(panel->suite, text, sizeof text));
+    fgl_put(to, "%s", fgio_printable(panel->suite, text, sizeof text));
     if (panel->size[0] != '\0')
-        frugi_put(to, " (%s)", frugi_printable(panel->size, text, sizeof text));
-    frugi_put(to, ": %s", frugi_printable(panel->task, text, sizeof text));
+        fgl_put(to, " (%s)", fgio_printable(panel->size, text, sizeof text));
+    fgl_put(to, ": %s", fgio_printable(panel->task, text, sizeof text));
 }
 
-void frugi_tables_put(const frugi_findings *findings, frugi_table_style style, frugi_text *to) {
-    frugi_text speeds = {0};
-    const char *mark = style == FRUGI_TABLE_MARKDOWN ? "### " : "";
+void fgl_tables_put(const fgl_findings *findings, fgl_table_style style, fgl_text *to) {
+    fgl_text speeds = {0};
+    const char *mark = style == FGL_TABLE_MARKDOWN ? "### " : "";
     for (size_t i = 0; i < findings->count; i++) {
-        frugi_put(to, "%s%s", i > 0 ? "\n" : "", mark);
-        frugi_panel_name(&findings->panel[i], to);
-        frugi_put_raw(to, "\n\n");
-        frugi_table_panel(&findings->panel[i], style, to);
+        fgl_put(to, "%s%s", i > 0 ? "\n" : "", mark);
+        fgl_panel_name(&findings->panel[i], to);
+        fgl_put_raw(to, "\n\n");
+        fgl_table_panel(&findings->panel[i], style, to);
     }
-    if (frugi_table_speeds(findings->runs, findings->suite, style, &speeds) && speeds.data != NULL)
-        frugi_put(to, "%s%sStep times over a network\n\n%s", findings->count > 0 ? "\n" : "", mark, speeds.data);
+    if (fgl_table_speeds(findings->runs, findings->suite, style, &speeds) && speeds.data != NULL)
+        fgl_put(to, "%s%sStep times over a network\n\n%s", findings->count > 0 ? "\n" : "", mark, speeds.data);
     to->failed |= speeds.failed;
-    frugi_text_free(&speeds);
+    fgl_text_free(&speeds);
 }
 
-int frugi_report_tables(const char *dir, frugi_wanted *wanted, const void *user, FILE *out) {
-    frugi_runs runs = {.wanted = wanted, .user = user};
-    frugi_findings findings = {0};
-    frugi_text text = {0};
-    int status = frugi_runs_read(&runs, dir);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_findings_make(&runs, NULL, &findings);
-    if (status == FRUGI_EXIT_OK) {
-        frugi_tables_put(&findings, FRUGI_TABLE_PLAIN, &text);
+int fgl_report_tables(const char *dir, fgl_wanted *wanted, const void *user, FILE *out) {
+    fgl_runs runs = {.wanted = wanted, .user = user};
+    fgl_findings findings = {0};
+    fgl_text text = {0};
+    int status = fgl_runs_read(&runs, dir);
+    if (status == FGIO_EXIT_OK)
+        status = fgl_findings_make(&runs, NULL, &findings);
+    if (status == FGIO_EXIT_OK) {
+        fgl_tables_put(&findings, FGL_TABLE_PLAIN, &text);
         if (text.failed)
-            status = frugi_error("out of memory");
+            status = fgio_error("out of memory");
         else if (text.len > 0)
             fwrite(text.data, 1, text.len, out);
     }
-    frugi_text_free(&text);
-    frugi_findings_free(&findings);
-    frugi_runs_free(&runs);
+    fgl_text_free(&text);
+    fgl_findings_free(&findings);
+    fgl_runs_free(&runs);
     return status;
 }

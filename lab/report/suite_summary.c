@@ -10,19 +10,19 @@
 #include <math.h>
 #include <string.h>
 
-enum { METHOD, DENSITY, BYTES, STATE, TASKS, TASKS_MOST = FRUGI_SHEET_COLUMNS - TASKS - 1 };
+enum { METHOD, DENSITY, BYTES, STATE, TASKS, TASKS_MOST = FGL_SHEET_COLUMNS - TASKS - 1 };
 
 /** The panels of a suite and size that are the columns of one table. */
 typedef struct group {
-    const frugi_panel *panel[TASKS_MOST];
+    const fgl_panel *panel[TASKS_MOST];
     size_t count;
 } group;
 
-static bool same_method(const frugi_cell *a, const frugi_cell *b) {
+static bool same_method(const fgl_cell *a, const fgl_cell *b) {
     return strcmp(a->first->method, b->first->method) == 0 && !(a->workers < b->workers || a->workers > b->workers);
 }
 
-static const frugi_cell *find(const frugi_panel *panel, const frugi_cell *like) {
+static const fgl_cell *find(const fgl_panel *panel, const fgl_cell *like) {
     for (size_t i = 0; i < panel->count; i++)
         if (same_method(&panel->cell[i], like))
             return &panel->cell[i];
@@ -31,78 +31,78 @@ static const frugi_cell *find(const frugi_panel *panel, const frugi_cell *like) 
 
 /* ---- words -------------------------------------------------------------------------------------------- */
 
-typedef double (*getter)(const frugi_cell *cell);
+typedef double (*getter)(const fgl_cell *cell);
 
-static double get_density(const frugi_cell *cell) {
+static double get_density(const fgl_cell *cell) {
     return cell->density;
 }
 
-static double get_bytes(const frugi_cell *cell) {
+static double get_bytes(const fgl_cell *cell) {
     return cell->bytes_of_dense;
 }
 
-static double get_state(const frugi_cell *cell) {
+static double get_state(const fgl_cell *cell) {
     return cell->state_of_dense;
 }
 
 /* From the least task to the largest: small tensors are sent whole, and each model has its share of them. */
-static void set_range(frugi_sheet *sheet, size_t column, const group *g, const frugi_cell *like, getter get) {
+static void set_range(fgl_sheet *sheet, size_t column, const group *g, const fgl_cell *like, getter get) {
     double low = NAN, high = NAN;
     char from[32], to[32];
     for (size_t i = 0; i < g->count; i++) {
-        const frugi_cell *cell = find(g->panel[i], like);
+        const fgl_cell *cell = find(g->panel[i], like);
         double share = cell == NULL ? NAN : get(cell);
         low = fmin(low, share); /* of a number and NaN these take the number */
         high = fmax(high, share);
     }
     if (isnan(low))
         return;
-    frugi_share_text(low, from, sizeof from);
-    frugi_share_text(high, to, sizeof to);
+    fgl_share_text(low, from, sizeof from);
+    fgl_share_text(high, to, sizeof to);
     if (strcmp(from, to) == 0) {
-        frugi_sheet_set(sheet, column, "%s", to);
+        fgl_sheet_set(sheet, column, "%s", to);
         return;
     }
     from[strcspn(from, " ")] = '\0';
-    frugi_sheet_set(sheet, column, "%s to %s", from, to);
+    fgl_sheet_set(sheet, column, "%s to %s", from, to);
 }
 
-static void set_quality(frugi_sheet *sheet, size_t column, const frugi_panel *panel, const frugi_cell *cell) {
+static void set_quality(fgl_sheet *sheet, size_t column, const fgl_panel *panel, const fgl_cell *cell) {
     char value[48], runs[48] = "";
     if (isnan(cell->mean)) {
-        frugi_sheet_set(sheet, column, "%s", cell->failed > 0 ? "failed" : "not yet");
+        fgl_sheet_set(sheet, column, "%s", cell->failed > 0 ? "failed" : "not yet");
         return;
     }
     if (cell->failed > 0)
         snprintf(runs, sizeof runs, " (%zu of %zu)", cell->seeds, cell->seeds + cell->failed);
     if (isnan(cell->of_dense))
-        frugi_metric_text(panel->metric, cell->mean, value, sizeof value);
+        fgl_metric_text(panel->metric, cell->mean, value, sizeof value);
     else if (isnan(cell->sd))
         snprintf(value, sizeof value, "%.1f %%", 100 * cell->of_dense);
     else
         snprintf(value, sizeof value, "%.1f \xc2\xb1 %.1f %%", 100 * cell->of_dense,
                  100 * cell->of_dense * cell->sd / cell->mean);
-    frugi_sheet_set(sheet, column, "%s%s", value, runs);
+    fgl_sheet_set(sheet, column, "%s%s", value, runs);
 }
 
-static void set_seeds(frugi_sheet *sheet, const group *g, const frugi_cell *like) {
+static void set_seeds(fgl_sheet *sheet, const group *g, const fgl_cell *like) {
     size_t least = SIZE_MAX, most = 0;
     for (size_t i = 0; i < g->count; i++) {
-        const frugi_cell *cell = find(g->panel[i], like);
+        const fgl_cell *cell = find(g->panel[i], like);
         if (cell == NULL)
             continue;
         least = cell->seeds < least ? cell->seeds : least;
         most = cell->seeds > most ? cell->seeds : most;
     }
     if (least == most)
-        frugi_sheet_set(sheet, TASKS + g->count, "%zu", most);
+        fgl_sheet_set(sheet, TASKS + g->count, "%zu", most);
     else
-        frugi_sheet_set(sheet, TASKS + g->count, "%zu to %zu", least, most);
+        fgl_sheet_set(sheet, TASKS + g->count, "%zu to %zu", least, most);
 }
 
 /* What 100 % is, where there is one dense. */
-static void name_task(const frugi_panel *panel, char *dst, size_t cap) {
-    const frugi_cell *dense = NULL;
+static void name_task(const fgl_panel *panel, char *dst, size_t cap) {
+    const fgl_cell *dense = NULL;
     size_t count = 0;
     char task[48], value[32];
     for (size_t i = 0; i < panel->count; i++)
@@ -110,34 +110,34 @@ static void name_task(const frugi_panel *panel, char *dst, size_t cap) {
             dense = &panel->cell[i];
             count++;
         }
-    frugi_printable(panel->task, task, sizeof task);
+    fgio_printable(panel->task, task, sizeof task);
     if (count == 1 && !isnan(dense->mean))
         snprintf(dst, cap, "%s (%s %s)", task, panel->metric,
-                 frugi_metric_text(panel->metric, dense->mean, value, sizeof value));
+                 fgl_metric_text(panel->metric, dense->mean, value, sizeof value));
     else
         snprintf(dst, cap, "%s (%s)", task, panel->metric);
 }
 
 /* ---- tables ------------------------------------------------------------------------------------------- */
 
-static void add_row(frugi_sheet *sheet, const group *g, const frugi_cell *like) {
-    frugi_sheet_row(sheet);
-    frugi_sheet_set(sheet, METHOD, "%s", like->label);
+static void add_row(fgl_sheet *sheet, const group *g, const fgl_cell *like) {
+    fgl_sheet_row(sheet);
+    fgl_sheet_set(sheet, METHOD, "%s", like->label);
     set_range(sheet, DENSITY, g, like, get_density);
     set_range(sheet, BYTES, g, like, get_bytes);
     set_range(sheet, STATE, g, like, get_state);
     for (size_t i = 0; i < g->count; i++) {
-        const frugi_cell *cell = find(g->panel[i], like);
+        const fgl_cell *cell = find(g->panel[i], like);
         if (cell != NULL)
             set_quality(sheet, TASKS + i, g->panel[i], cell);
     }
     set_seeds(sheet, g, like);
 }
 
-static void put_group(const group *g, frugi_table_style style, frugi_text *to) {
-    char name[TASKS_MOST][FRUGI_SHEET_WORD];
-    frugi_sheet sheet = {.head = {"method", "density", "bytes vs dense", "model state vs dense"},
-                         .columns = TASKS + g->count + 1};
+static void put_group(const group *g, fgl_table_style style, fgl_text *to) {
+    char name[TASKS_MOST][FGL_SHEET_WORD];
+    fgl_sheet sheet = {.head = {"method", "density", "bytes vs dense", "model state vs dense"},
+                       .columns = TASKS + g->count + 1};
     for (size_t i = 0; i < g->count; i++) {
         name_task(g->panel[i], name[i], sizeof name[i]);
         sheet.head[TASKS + i] = name[i];
@@ -145,39 +145,39 @@ static void put_group(const group *g, frugi_table_style style, frugi_text *to) {
     sheet.head[TASKS + g->count] = "seeds";
     for (size_t i = 0; i < g->count; i++)
         for (size_t k = 0; k < g->panel[i]->count; k++) {
-            const frugi_cell *cell = &g->panel[i]->cell[k];
+            const fgl_cell *cell = &g->panel[i]->cell[k];
             bool known = false;
             for (size_t j = 0; j < i && !known; j++)
                 known = find(g->panel[j], cell) != NULL;
             if (!known)
                 add_row(&sheet, g, cell);
         }
-    frugi_sheet_put(&sheet, style, to);
-    frugi_sheet_free(&sheet);
+    fgl_sheet_put(&sheet, style, to);
+    fgl_sheet_free(&sheet);
 }
 
-static bool together(const frugi_panel *a, const frugi_panel *b) {
+static bool together(const fgl_panel *a, const fgl_panel *b) {
     return strcmp(a->suite, b->suite) == 0 && strcmp(a->size, b->size) == 0;
 }
 
-static bool is_first(const frugi_findings *f, size_t i) {
+static bool is_first(const fgl_findings *f, size_t i) {
     for (size_t k = 0; k < i; k++)
         if (together(&f->panel[k], &f->panel[i]))
             return false;
     return true;
 }
 
-static void put_title(const frugi_panel *panel, frugi_table_style style, frugi_text *to) {
+static void put_title(const fgl_panel *panel, fgl_table_style style, fgl_text *to) {
     char text[200];
-    frugi_put(to, "%s%s%s", to->len > 0 ? "\n" : "", style == FRUGI_TABLE_MARKDOWN ? "### " : "",
-              frugi_printable(panel->suite, text, sizeof text));
+    fgl_put(to, "%s%s%s", to->len > 0 ? "\n" : "", style == FGL_TABLE_MARKDOWN ? "### " : "",
+            fgio_printable(panel->suite, text, sizeof text));
     if (panel->size[0] != '\0')
-        frugi_put(to, " (%s)", frugi_printable(panel->size, text, sizeof text));
-    frugi_put_raw(to, "\n\n");
+        fgl_put(to, " (%s)", fgio_printable(panel->size, text, sizeof text));
+    fgl_put_raw(to, "\n\n");
 }
 
 /* More tasks than there is room for go on in a table of their own. */
-void frugi_summary_put(const frugi_findings *findings, frugi_table_style style, frugi_text *to) {
+void fgl_summary_put(const fgl_findings *findings, fgl_table_style style, fgl_text *to) {
     for (size_t i = 0; i < findings->count; i++) {
         group g = {.count = 0};
         if (!is_first(findings, i))
@@ -188,7 +188,7 @@ void frugi_summary_put(const frugi_findings *findings, frugi_table_style style, 
                 continue;
             if (g.count == TASKS_MOST) {
                 put_group(&g, style, to);
-                frugi_put_raw(to, "\n");
+                fgl_put_raw(to, "\n");
                 g.count = 0;
             }
             g.panel[g.count++] = &findings->panel[k];
@@ -200,9 +200,9 @@ void frugi_summary_put(const frugi_findings *findings, frugi_table_style style, 
 /* ---- losses ------------------------------------------------------------------------------------------- */
 
 typedef struct complaint {
-    const frugi_panel *panel; /* NULL: its name is written */
-    frugi_table_style style;
-    frugi_text *to;
+    const fgl_panel *panel; /* NULL: its name is written */
+    fgl_table_style style;
+    fgl_text *to;
 } complaint;
 
 static void take_loss(void *user, bool loss, const char *sentence) {
@@ -210,19 +210,19 @@ static void take_loss(void *user, bool loss, const char *sentence) {
     if (!loss)
         return;
     if (c->panel != NULL) {
-        frugi_put(c->to, "%s%s", c->to->len > 0 ? "\n" : "", c->style == FRUGI_TABLE_MARKDOWN ? "### " : "");
-        frugi_panel_name(c->panel, c->to);
-        frugi_put_raw(c->to, "\n\n");
+        fgl_put(c->to, "%s%s", c->to->len > 0 ? "\n" : "", c->style == FGL_TABLE_MARKDOWN ? "### " : "");
+        fgl_panel_name(c->panel, c->to);
+        fgl_put_raw(c->to, "\n\n");
         c->panel = NULL;
     }
-    frugi_put_raw(c->to, "- ");
-    frugi_put_words(c->to, sentence, c->style == FRUGI_TABLE_MARKDOWN);
-    frugi_put_raw(c->to, "\n");
+    fgl_put_raw(c->to, "- ");
+    fgl_put_words(c->to, sentence, c->style == FGL_TABLE_MARKDOWN);
+    fgl_put_raw(c->to, "\n");
 }
 
-void frugi_losses_put(const frugi_findings *findings, frugi_table_style style, frugi_text *to) {
+void fgl_losses_put(const fgl_findings *findings, fgl_table_style style, fgl_text *to) {
     for (size_t i = 0; i < findings->count; i++) {
         complaint c = {&findings->panel[i], style, to};
-        frugi_verdicts(&findings->panel[i], take_loss, &c);
+        fgl_verdicts(&findings->panel[i], take_loss, &c);
     }
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void frugi_sheet_row(frugi_sheet *sheet) {
+void fgl_sheet_row(fgl_sheet *sheet) {
     if (sheet->rows == sheet->cap) {
         size_t cap = 2 * sheet->cap + 8;
         void *word = realloc(sheet->word, cap * sheet->columns * sizeof *sheet->word);
@@ -23,128 +23,128 @@ void frugi_sheet_row(frugi_sheet *sheet) {
     sheet->rows++;
 }
 
-void frugi_sheet_set(frugi_sheet *sheet, size_t column, const char *format, ...) {
+void fgl_sheet_set(fgl_sheet *sheet, size_t column, const char *format, ...) {
     va_list list;
     if (sheet->failed || sheet->rows == 0 || column >= sheet->columns)
         return;
     char *word = sheet->word[(sheet->rows - 1) * sheet->columns + column];
     va_start(list, format);
-    int len = vsnprintf(word, FRUGI_SHEET_WORD, format, list);
+    int len = vsnprintf(word, FGL_SHEET_WORD, format, list);
     va_end(list);
-    if (len >= FRUGI_SHEET_WORD) { /* drop what is left of a character that was cut */
-        size_t end = FRUGI_SHEET_WORD - 1;
+    if (len >= FGL_SHEET_WORD) { /* drop what is left of a character that was cut */
+        size_t end = FGL_SHEET_WORD - 1;
         while (end > 0 && ((unsigned char)word[end - 1] & 0xc0) == 0x80)
             end--;
-        word[end > 0 && ((unsigned char)word[end - 1] & 0x80) != 0 ? end - 1 : FRUGI_SHEET_WORD - 1] = '\0';
+        word[end > 0 && ((unsigned char)word[end - 1] & 0x80) != 0 ? end - 1 : FGL_SHEET_WORD - 1] = '\0';
     }
 }
 
-static const char *word_at(const frugi_sheet *sheet, size_t row, size_t column) {
+static const char *word_at(const fgl_sheet *sheet, size_t row, size_t column) {
     return sheet->word[row * sheet->columns + column];
 }
 
-static bool has_words(const frugi_sheet *sheet, size_t column) {
+static bool has_words(const fgl_sheet *sheet, size_t column) {
     return column == 0 || (sheet->words >> column & 1u) != 0;
 }
 
-static size_t width_of(const frugi_sheet *sheet, size_t column) {
+static size_t width_of(const fgl_sheet *sheet, size_t column) {
     size_t width = 0;
     for (size_t r = 0; r < sheet->rows; r++) {
-        size_t columns = frugi_text_columns(word_at(sheet, r, column));
+        size_t columns = fgl_text_columns(word_at(sheet, r, column));
         width = columns > width ? columns : width;
     }
-    size_t head = frugi_text_columns(sheet->head[column]);
+    size_t head = fgl_text_columns(sheet->head[column]);
     return width == 0 || width > head ? width : head;
 }
 
-static void put_padded(frugi_text *to, const char *word, size_t width, bool right) {
-    size_t columns = frugi_text_columns(word);
+static void put_padded(fgl_text *to, const char *word, size_t width, bool right) {
+    size_t columns = fgl_text_columns(word);
     int gap = columns < width ? (int)(width - columns) : 0;
     if (right)
-        frugi_put(to, "%*s%s", gap, "", word);
+        fgl_put(to, "%*s%s", gap, "", word);
     else
-        frugi_put(to, "%s%*s", word, gap, "");
+        fgl_put(to, "%s%*s", word, gap, "");
 }
 
 /* Terminals must not be driven by labels. */
-static void put_line(const frugi_sheet *sheet, const size_t *width, long row, frugi_text *to) {
+static void put_line(const fgl_sheet *sheet, const size_t *width, long row, fgl_text *to) {
     for (size_t c = 0; c < sheet->columns; c++) {
-        char clean[FRUGI_SHEET_WORD];
+        char clean[FGL_SHEET_WORD];
         if (width[c] == 0)
             continue;
-        frugi_printable(row < 0 ? sheet->head[c] : word_at(sheet, (size_t)row, c), clean, sizeof clean);
-        frugi_put_raw(to, c > 0 ? "  " : "");
+        fgio_printable(row < 0 ? sheet->head[c] : word_at(sheet, (size_t)row, c), clean, sizeof clean);
+        fgl_put_raw(to, c > 0 ? "  " : "");
         put_padded(to, clean, width[c], !has_words(sheet, c));
     }
-    frugi_put_raw(to, "\n");
+    fgl_put_raw(to, "\n");
 }
 
-void frugi_put_words(frugi_text *to, const char *words, bool markdown) {
+void fgl_put_words(fgl_text *to, const char *words, bool markdown) {
     char clean[512];
-    frugi_printable(words, clean, sizeof clean);
+    fgio_printable(words, clean, sizeof clean);
     for (const char *p = clean; *p != '\0'; p++)
-        frugi_put(to, markdown && strchr("|<>`*_[]\\&", *p) != NULL ? "\\%c" : "%c", *p);
+        fgl_put(to, markdown && strchr("|<>`*_[]\\&", *p) != NULL ? "\\%c" : "%c", *p);
 }
 
 /* Nor is a label markup. */
-static void put_markdown_row(const frugi_sheet *sheet, const size_t *width, long row, frugi_text *to) {
+static void put_markdown_row(const fgl_sheet *sheet, const size_t *width, long row, fgl_text *to) {
     for (size_t c = 0; c < sheet->columns; c++) {
         if (width[c] == 0)
             continue;
-        frugi_put_raw(to, "| ");
-        frugi_put_words(to, row < 0 ? sheet->head[c] : word_at(sheet, (size_t)row, c), true);
-        frugi_put_raw(to, " ");
+        fgl_put_raw(to, "| ");
+        fgl_put_words(to, row < 0 ? sheet->head[c] : word_at(sheet, (size_t)row, c), true);
+        fgl_put_raw(to, " ");
     }
-    frugi_put_raw(to, "|\n");
+    fgl_put_raw(to, "|\n");
 }
 
-static void put_rule(const frugi_sheet *sheet, const size_t *width, frugi_text *to) {
+static void put_rule(const fgl_sheet *sheet, const size_t *width, fgl_text *to) {
     for (size_t c = 0; c < sheet->columns; c++)
         if (width[c] > 0)
-            frugi_put(to, "%s", has_words(sheet, c) ? "|---" : "|---:");
-    frugi_put_raw(to, "|\n");
+            fgl_put(to, "%s", has_words(sheet, c) ? "|---" : "|---:");
+    fgl_put_raw(to, "|\n");
 }
 
-static void put_html_row(const frugi_sheet *sheet, const size_t *width, long row, frugi_text *to) {
-    frugi_put_raw(to, "<tr>");
+static void put_html_row(const fgl_sheet *sheet, const size_t *width, long row, fgl_text *to) {
+    fgl_put_raw(to, "<tr>");
     for (size_t c = 0; c < sheet->columns; c++) {
         const char *tag = row < 0 || c == 0 ? "th" : "td";
         if (width[c] == 0)
             continue;
-        frugi_put(to, "<%s%s%s>", tag,
-                  row < 0  ? " scope=\"col\""
-                  : c == 0 ? " scope=\"row\""
-                           : "",
-                  c > 0 && has_words(sheet, c) ? " class=\"w\"" : "");
-        frugi_put_escaped(to, row < 0 ? sheet->head[c] : word_at(sheet, (size_t)row, c));
-        frugi_put(to, "</%s>", tag);
+        fgl_put(to, "<%s%s%s>", tag,
+                row < 0  ? " scope=\"col\""
+                : c == 0 ? " scope=\"row\""
+                         : "",
+                c > 0 && has_words(sheet, c) ? " class=\"w\"" : "");
+        fgl_put_escaped(to, row < 0 ? sheet->head[c] : word_at(sheet, (size_t)row, c));
+        fgl_put(to, "</%s>", tag);
     }
-    frugi_put_raw(to, "</tr>\n");
+    fgl_put_raw(to, "</tr>\n");
 }
 
-void frugi_sheet_put(const frugi_sheet *sheet, frugi_table_style style, frugi_text *to) {
-    size_t width[FRUGI_SHEET_COLUMNS] = {0};
+void fgl_sheet_put(const fgl_sheet *sheet, fgl_table_style style, fgl_text *to) {
+    size_t width[FGL_SHEET_COLUMNS] = {0};
     to->failed |= sheet->failed;
     for (size_t c = 0; c < sheet->columns && !sheet->failed; c++)
         width[c] = width_of(sheet, c);
-    if (style == FRUGI_TABLE_HTML)
-        frugi_put_raw(to, "<div class=\"scroll\" tabindex=\"0\"><table>\n<thead>");
+    if (style == FGL_TABLE_HTML)
+        fgl_put_raw(to, "<div class=\"scroll\" tabindex=\"0\"><table>\n<thead>");
     for (long r = -1; r < (long)sheet->rows && !sheet->failed; r++) {
-        if (style == FRUGI_TABLE_HTML)
+        if (style == FGL_TABLE_HTML)
             put_html_row(sheet, width, r, to);
-        else if (style == FRUGI_TABLE_MARKDOWN)
+        else if (style == FGL_TABLE_MARKDOWN)
             put_markdown_row(sheet, width, r, to);
         else
             put_line(sheet, width, r, to);
-        if (r < 0 && style == FRUGI_TABLE_MARKDOWN)
+        if (r < 0 && style == FGL_TABLE_MARKDOWN)
             put_rule(sheet, width, to);
-        else if (r < 0 && style == FRUGI_TABLE_HTML)
-            frugi_put_raw(to, "</thead><tbody>\n");
+        else if (r < 0 && style == FGL_TABLE_HTML)
+            fgl_put_raw(to, "</thead><tbody>\n");
     }
-    frugi_put_raw(to, style == FRUGI_TABLE_HTML ? "</tbody></table></div>\n" : "");
+    fgl_put_raw(to, style == FGL_TABLE_HTML ? "</tbody></table></div>\n" : "");
 }
 
-void frugi_sheet_free(frugi_sheet *sheet) {
+void fgl_sheet_free(fgl_sheet *sheet) {
     free(sheet->word);
-    *sheet = (frugi_sheet){0};
+    *sheet = (fgl_sheet){0};
 }

@@ -1,5 +1,5 @@
 /*
- * Text that grows by doubling. Everything untrusted goes through frugi_put_escaped(), which is the only place that
+ * Text that grows by doubling. Everything untrusted goes through fgl_put_escaped(), which is the only place that
  * knows about markup; control characters cannot be written in XML 1.0 at all, so they are replaced and not escaped. Nor
  * can a character that a buffer on the way has cut in the middle, so what is left of it is dropped.
  */
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int make_room(frugi_text *to, size_t more) {
+static int make_room(fgl_text *to, size_t more) {
     if (to->failed)
         return -1;
     if (to->cap - to->len > more)
@@ -30,7 +30,7 @@ static int make_room(frugi_text *to, size_t more) {
     return 0;
 }
 
-static void put_bytes(frugi_text *to, const char *bytes, size_t len) {
+static void put_bytes(fgl_text *to, const char *bytes, size_t len) {
     if (make_room(to, len) != 0)
         return;
     memcpy(to->data + to->len, bytes, len);
@@ -38,7 +38,7 @@ static void put_bytes(frugi_text *to, const char *bytes, size_t len) {
     to->data[to->len] = '\0';
 }
 
-void frugi_put(frugi_text *to, const char *format, ...) {
+void fgl_put(fgl_text *to, const char *format, ...) {
     va_list list, again;
     va_start(list, format);
     va_copy(again, list);
@@ -51,7 +51,7 @@ void frugi_put(frugi_text *to, const char *format, ...) {
     va_end(list);
 }
 
-void frugi_put_raw(frugi_text *to, const char *text) {
+void fgl_put_raw(fgl_text *to, const char *text) {
     put_bytes(to, text, strlen(text));
 }
 
@@ -65,14 +65,14 @@ static bool is_cut(const char *p) {
     return false;
 }
 
-void frugi_put_escaped(frugi_text *to, const char *text) {
+void fgl_put_escaped(fgl_text *to, const char *text) {
     static const char marks[] = "&<>\"'";
     static const char *const names[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
     for (const char *p = text; *p != '\0'; p++) {
         const char *mark = strchr(marks, *p);
         int odd = strncmp(p, "\xef\xbf\xbe", 3) == 0 || strncmp(p, "\xef\xbf\xbf", 3) == 0;
         if (mark != NULL) {
-            frugi_put_raw(to, names[mark - marks]);
+            fgl_put_raw(to, names[mark - marks]);
         } else if (odd) {
             put_bytes(to, "?", 1);
             p += 2;
@@ -89,25 +89,25 @@ void frugi_put_escaped(frugi_text *to, const char *text) {
     }
 }
 
-void frugi_text_free(frugi_text *text) {
+void fgl_text_free(fgl_text *text) {
     free(text->data);
-    *text = (frugi_text){0};
+    *text = (fgl_text){0};
 }
 
-int frugi_text_save(const frugi_text *text, const char *path) {
+int fgl_text_save(const fgl_text *text, const char *path) {
     if (text->failed)
-        return frugi_error("%s: out of memory", path);
-    return frugi_file_write(path, text->data, text->len);
+        return fgio_error("%s: out of memory", path);
+    return fgio_file_write(path, text->data, text->len);
 }
 
-size_t frugi_text_columns(const char *text) {
+size_t fgl_text_columns(const char *text) {
     size_t columns = 0;
     for (; *text != '\0'; text++)
         columns += ((unsigned char)*text & 0xc0) != 0x80;
     return columns;
 }
 
-const char *frugi_number_text(double number, int digits, char *dst, size_t cap) {
+const char *fgl_number_text(double number, int digits, char *dst, size_t cap) {
     int places = digits - 1;
     if (fabs(number) > 0)
         places = digits - 1 - (int)floor(log10(fabs(number)) + 1e-9);

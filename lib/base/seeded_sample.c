@@ -1,6 +1,6 @@
 /*
- * seeded_sample.c - draw without replacement by Floyd's method: the j-th draw picks a place below its own bound, or the bound
- * itself when that place is taken, which needs one random number per place drawn. More than half of a block is
+ * seeded_sample.c - draw without replacement by Floyd's method: the j-th draw picks a place below its own bound, or the
+ * bound itself when that place is taken, which needs one random number per place drawn. More than half of a block is
  * drawn as what stays out.
  */
 #include "base/seeded_sample.h"

@@ -1,8 +1,8 @@
 /*
  * unit_index.c - write the units of a section, and check what was received.
  *
- * Writing is one pass over the ascending list. Checking is walking the bytes (unit_index_read.c never reads outside them) and
- * looking at what comes out; a bitmap over units of one size is only counted. Cost: O(index_bytes + kept).
+ * Writing is one pass over the ascending list. Checking is walking the bytes (unit_index_read.c never reads outside
+ * them) and looking at what comes out; a bitmap over units of one size is only counted. Cost: O(index_bytes + kept).
  */
 #include "codec/unit_index.h"
 

@@ -1,5 +1,6 @@
 /*
- * unit_value.c - a sequence of values group by group: where each group's scales and fields stand, and what may stand there.
+ * unit_value.c - a sequence of values group by group: where each group's scales and fields stand, and what may stand
+ * there.
  *
  * All places follow from the number of values and the length of a group, so any stretch can be encoded or decoded by
  * itself. Checking costs less than decoding: only int4, and qsgd with a number of levels that its fields exceed,

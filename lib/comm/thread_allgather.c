@@ -1,6 +1,6 @@
 /*
- * thread_allgather.c - threads gather short pieces: each writes its own into a table and the last to arrive wakes the others, so
- * P ranks wake P times where messages from everyone to everyone would be P^2.
+ * thread_allgather.c - threads gather short pieces: each writes its own into a table and the last to arrive wakes the
+ * others, so P ranks wake P times where messages from everyone to everyone would be P^2.
  *
  * Two tables take turns. A rank that writes into one again knows that nobody reads it any more, because all ranks have
  * since arrived at the other.

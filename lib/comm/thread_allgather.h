@@ -1,5 +1,6 @@
 /*
- * thread_allgather.h - an all-gather of short pieces among the threads of a group, over memory that all of them can read.
+ * thread_allgather.h - an all-gather of short pieces among the threads of a group, over memory that all of them can
+ * read.
  */
 #ifndef FRUGI_THREAD_ALLGATHER_H
 #define FRUGI_THREAD_ALLGATHER_H

@@ -314,7 +314,8 @@ void frugi_heed_norm(frugi_job *job);
 FRUGI_SHARED void frugi_norm_take(frug_compressor *c, uint64_t begin, uint64_t count, const float *grad);
 FRUGI_SHARED void frugi_norm_drop(frug_compressor *c);
 
-/* unit_select.c: which units leave. Fills list, kept, drawn, draws and draw_unit of the pieces of the contests first .. end
+/* unit_select.c: which units leave. Fills list, kept, drawn, draws and draw_unit of the pieces of the contests first ..
+ * end
  * - 1. */
 void frugi_choose(const frugi_job *j, size_t first, size_t end);
 

@@ -1,4 +1,5 @@
-/* exact_frame.h - what an exchange needs of a compressor besides compressing: sums sent on, and leftovers taken back. */
+/* exact_frame.h - what an exchange needs of a compressor besides compressing: sums sent on, and leftovers taken back.
+ */
 #ifndef FRUGI_EXACT_FRAME_H
 #define FRUGI_EXACT_FRAME_H
 

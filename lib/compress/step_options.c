@@ -1,4 +1,5 @@
-/* step_options.c - what a call does besides its range: everything or a share, masked or not, held or not, clipped or not. */
+/* step_options.c - what a call does besides its range: everything or a share, masked or not, held or not, clipped or
+ * not. */
 #include "compress/compressor.h"
 
 #include "base/status.h"

@@ -1,5 +1,6 @@
 /*
- * unit_select.c - which units leave: one function per rule, over contests (partition.c) whose units are accumulators or scores.
+ * unit_select.c - which units leave: one function per rule, over contests (partition.c) whose units are accumulators or
+ * scores.
  *
  * A rule turns a contest, or with segment=all several at once, into ascending lists of units. Lists are laid one after
  * the other into c->list, whose room was reckoned when the compressor was made.

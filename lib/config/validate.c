@@ -116,9 +116,10 @@ static frug_status check_reduce(const frug_config *c) {
     FRUG_FAIL_IF(split && c->layers == FRUGI_LAYERS_BUDGET, FRUG_ERR_CONFIG,
                  "config: layers=budget looks for one threshold over all tensors, which no single owner sees; choose "
                  "reduce=gather");
-    FRUG_FAIL_IF(c->reduce == FRUGI_REDUCE_AUTO && c->feedback == FRUGI_FEEDBACK_EF21, FRUG_ERR_CONFIG,
-                 "config: reduce=auto may choose dense sums, which are gradients, and receivers of feedback=ef21 add up "
-                 "changes; choose reduce=gather");
+    FRUG_FAIL_IF(
+        c->reduce == FRUGI_REDUCE_AUTO && c->feedback == FRUGI_FEEDBACK_EF21, FRUG_ERR_CONFIG,
+        "config: reduce=auto may choose dense sums, which are gradients, and receivers of feedback=ef21 add up "
+        "changes; choose reduce=gather");
     FRUG_FAIL_IF(c->reduce == FRUGI_REDUCE_NODES && c->node == 0, FRUG_ERR_CONFIG,
                  "config: reduce=nodes must know how many workers share a machine; say node=N");
     FRUG_FAIL_IF(c->reduce == FRUGI_REDUCE_SHARED && c->value != FRUGI_VALUE_F32, FRUG_ERR_CONFIG,

@@ -1,6 +1,6 @@
 /*
- * gpu_compressor.c - the host side of the GPU's compressor: what is cut how, where everything lies, and which kernels go onto the
- * stream.
+ * gpu_compressor.c - the host side of the GPU's compressor: what is cut how, where everything lies, and which kernels
+ * go onto the stream.
  *
  * A compressor of the CPU without memory of its own (plan) knows the layout and the schedule and cuts ranges into
  * slices; they go to the kernels as arguments.

@@ -1,6 +1,6 @@
 /*
- * gpu_norm.c - the norm of a gradient range on the device: for those who ask, and for clip, where the factor that it makes
- * goes straight to the kernels that read the gradient, so that the host need not wait for it.
+ * gpu_norm.c - the norm of a gradient range on the device: for those who ask, and for clip, where the factor that it
+ * makes goes straight to the kernels that read the gradient, so that the host need not wait for it.
  */
 #include "cuda/gpu_compressor.h"
 

@@ -1,6 +1,6 @@
 /*
- * gpu_residual_add.c - put numbers back into what was left behind on the device: what the owner of a part has summed and did not
- * send on. The CPU's counterpart is frugi_residual_add().
+ * gpu_residual_add.c - put numbers back into what was left behind on the device: what the owner of a part has summed
+ * and did not send on. The CPU's counterpart is frugi_residual_add().
  */
 #include "cuda/gpu_compressor.h"
 

@@ -1,6 +1,6 @@
 /*
- * adam_merged.c - the way of adam-merged: no mean of the gradient, which the compressor's residual holds already, and the root
- * of the mean square in 4, 2 or about 1 byte.
+ * adam_merged.c - the way of adam-merged: no mean of the gradient, which the compressor's residual holds already, and
+ * the root of the mean square in 4, 2 or about 1 byte.
  *
  * The mean square decays everywhere, also where nothing arrived: found to be clearly better than decay at arrivals
  * only. The root is stored rather than the square, because it spans half the orders of magnitude. int8 is 0 to 255

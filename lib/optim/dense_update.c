@@ -1,7 +1,7 @@
 /*
- * dense_update.c - the ways whose state is plain floats: none (also signs), momentum, Adam. One pass, element by element; the
- * compiler turns the loops into vectors of whatever width there is. Only + - * / and square roots, each rounded once,
- * so every machine gets the same bits.
+ * dense_update.c - the ways whose state is plain floats: none (also signs), momentum, Adam. One pass, element by
+ * element; the compiler turns the loops into vectors of whatever width there is. Only + - * / and square roots, each
+ * rounded once, so every machine gets the same bits.
  */
 #include "optim/optimizer.h"
 

@@ -1,7 +1,7 @@
 /*
- * matrix_product.c - the two products that optimisers of whole tensors need. Tiles of 4 x 16 sums stay in registers while the
- * long dimension passes by, so a large matrix is read once for every four rows of the small one. No library for linear
- * algebra: its bits would depend on the machine, and workers have to stay the same.
+ * matrix_product.c - the two products that optimisers of whole tensors need. Tiles of 4 x 16 sums stay in registers
+ * while the long dimension passes by, so a large matrix is read once for every four rows of the small one. No library
+ * for linear algebra: its bits would depend on the machine, and workers have to stay the same.
  */
 #include "optim/matrix_product.h"
 

@@ -1,6 +1,6 @@
 /*
- * microadam.c - the way of microadam (Modoranu et al., 2024): keep what arrived in the last steps as short lists, and work
- * both means out from them when they are needed.
+ * microadam.c - the way of microadam (Modoranu et al., 2024): keep what arrived in the last steps as short lists, and
+ * work both means out from them when they are needed.
  *
  * With the entries x_a that arrived a steps ago at a place, both means are weighted means over the window,
  *   m = sum (1-beta1) beta1^a x_a / (1 - beta1^T)    v = sum (1-beta2) beta2^a x_a^2 / (1 - beta2^T)

@@ -1,8 +1,9 @@
 /*
- * optimizer_state.c - save and restore what an optimiser remembers: a header of 40 bytes, the arena as it is, and the velocity
- * where there is one. Little-endian. 0  "FGO1"   4 version u8 (1)   5 kind u8   6 state u8   7 velocity u8 (0 or 1)   8
- * window u16   10 entries u16 12 checksum u32 (this field zero)   16 layout hash u64   24 length u64   32 ways hash u64
- * The last one tells which tensors had which kind of state. Rates of decay may change between a run and the next.
+ * optimizer_state.c - save and restore what an optimiser remembers: a header of 40 bytes, the arena as it is, and the
+ * velocity where there is one. Little-endian. 0  "FGO1"   4 version u8 (1)   5 kind u8   6 state u8   7 velocity u8 (0
+ * or 1)   8 window u16   10 entries u16 12 checksum u32 (this field zero)   16 layout hash u64   24 length u64   32
+ * ways hash u64 The last one tells which tensors had which kind of state. Rates of decay may change between a run and
+ * the next.
  */
 #include "optim/target.h"
 

@@ -1,5 +1,6 @@
 /*
- * sgc_adaptive.c - adaptive=1: chunks whose gradients are large get more of the s entries, and with them more measurements.
+ * sgc_adaptive.c - adaptive=1: chunks whose gradients are large get more of the s entries, and with them more
+ * measurements.
  *
  * Every so often the s largest entries of the whole tensor are found, and each chunk gets as many entries as it has of
  * them, in shares of a fourth of s / c and at most sixteen of those. What is left over by rounding goes to those who

@@ -1,9 +1,9 @@
 /*
- * sgc_update.c - sgc, mesgc and cesgc (Sparse Gradient Compression for Fine-Tuning Large Language Models, 2025): the means
- * of AdamW as measurements. Of every chunk the s largest entries are taken, they and their squares are measured by the
- * same matrix, and running means are kept of the measurements: M = A m and V = A v for the means m and v that AdamW
- * would have. A step recovers the s largest entries of m and of v, each by a pursuit of its own, and moves the weights
- * where m was found.
+ * sgc_update.c - sgc, mesgc and cesgc (Sparse Gradient Compression for Fine-Tuning Large Language Models, 2025): the
+ * means of AdamW as measurements. Of every chunk the s largest entries are taken, they and their squares are measured
+ * by the same matrix, and running means are kept of the measurements: M = A m and V = A v for the means m and v that
+ * AdamW would have. A step recovers the s largest entries of m and of v, each by a pursuit of its own, and moves the
+ * weights where m was found.
  *
  * v is recovered with an error, and where it was not found it would be zero. So two floors hold. It is at least the
  * smallest positive value found in its chunk; and it is at least what the inequality of Cauchy and Schwarz says that

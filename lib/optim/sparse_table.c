@@ -1,6 +1,6 @@
 /*
- * sparse_table.c - the means of AdamW for the entries that matter, as a plain table: (place, mean, mean square), in the bytes
- * that the measurements of mesgc would take. Of every chunk the s largest entries of the gradient are taken; all
+ * sparse_table.c - the means of AdamW for the entries that matter, as a plain table: (place, mean, mean square), in the
+ * bytes that the measurements of mesgc would take. Of every chunk the s largest entries of the gradient are taken; all
  * entries of the table decay, those taken are added, and if there are more than there is room for, those with the
  * smallest mean go that were not taken in this step. While nothing has to go this is AdamW on the gradient of which
  * only the s largest of every chunk are left, exactly: weights move at every entry of the table.

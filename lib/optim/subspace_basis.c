@@ -1,9 +1,9 @@
 /*
- * subspace_basis.c - leading singular vectors by subspace iteration (Halko, Martinsson and Tropp, 2011): begin with a few random
- * directions more than asked for, send them through g and back twice, each time made orthonormal, and turn what is left
- * so that g's products with the directions are orthogonal. That last turn is an eigenproblem of rank + 8 numbers,
- * solved by Jacobi's rotations. A full decomposition would need a library and cost near^2 far; this costs
- * 5 (rank + 8) near far, and gives what an optimiser needs: the subspace of the large singular values.
+ * subspace_basis.c - leading singular vectors by subspace iteration (Halko, Martinsson and Tropp, 2011): begin with a
+ * few random directions more than asked for, send them through g and back twice, each time made orthonormal, and turn
+ * what is left so that g's products with the directions are orthogonal. That last turn is an eigenproblem of rank + 8
+ * numbers, solved by Jacobi's rotations. A full decomposition would need a library and cost near^2 far; this costs 5
+ * (rank + 8) near far, and gives what an optimiser needs: the subspace of the large singular values.
  */
 #include "optim/subspace_basis.h"
 

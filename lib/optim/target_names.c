@@ -1,5 +1,6 @@
 /*
- * target_names.c - which tensors the options targets and others mean: lists of words and of patterns of names, joined by +.
+ * target_names.c - which tensors the options targets and others mean: lists of words and of patterns of names, joined
+ * by +.
  *
  * An item that means no tensor is refused by name. It is a typing error, or the model calls its tensors otherwise; an
  * experiment in which it silently did nothing would lie.

@@ -1,8 +1,8 @@
 /*
- * pursuit_naive.c - orthogonal matching pursuit as it is defined, for the others to be held against. Every pass correlates all
- * columns with the residual and solves the normal equations of the columns taken from nothing, by Cholesky's method in
- * double. Cost: s k d + s^3 k / 6. It shares with the faster ways the matrix and the rule which columns are passed
- * over, and nothing of how they solve.
+ * pursuit_naive.c - orthogonal matching pursuit as it is defined, for the others to be held against. Every pass
+ * correlates all columns with the residual and solves the normal equations of the columns taken from nothing, by
+ * Cholesky's method in double. Cost: s k d + s^3 k / 6. It shares with the faster ways the matrix and the rule which
+ * columns are passed over, and nothing of how they solve.
  */
 #include "recover/pursuit.h"
 

@@ -1,6 +1,6 @@
 /*
- * recover_lanes.h - vectors of four floats. Sums are kept in four lanes that are added in one fixed order, so that a machine
- * with longer vectors gets the same bits; compilers may not reorder sums on their own.
+ * recover_lanes.h - vectors of four floats. Sums are kept in four lanes that are added in one fixed order, so that a
+ * machine with longer vectors gets the same bits; compilers may not reorder sums on their own.
  */
 #ifndef FRUGI_RECOVER_LANES_H
 #define FRUGI_RECOVER_LANES_H

@@ -2,11 +2,11 @@
  * Function:     auto - whichever of dense, gather and split the cost model finds shortest on this group.
  * Description:  When the reducer is made, the group measures a few rounds of marks (latency) and messages of 1 MiB
  * round a ring (bandwidth), and rank 0 compresses and decodes 256 Ki numbers with the config. Rank 0 puts its numbers
- * into the cost model (cost_model.c) and tells everyone its choice, so all choose alike. From then on the reducer is one with
- * that algorithm, and frug_reducer_algorithm() names it. Cost:         4 MiB in and out per worker, and well under a
- * second on a link of 100 Mbit/s or more. Limitations:  chosen once, for the whole layout in one go and the density at
- * the end of the schedule; the numbers on the made-up gradient stand for those of the model. Restarts may choose
- * otherwise: for the same bits every time, name the algorithm.
+ * into the cost model (cost_model.c) and tells everyone its choice, so all choose alike. From then on the reducer is
+ * one with that algorithm, and frug_reducer_algorithm() names it. Cost:         4 MiB in and out per worker, and well
+ * under a second on a link of 100 Mbit/s or more. Limitations:  chosen once, for the whole layout in one go and the
+ * density at the end of the schedule; the numbers on the made-up gradient stand for those of the model. Restarts may
+ * choose otherwise: for the same bits every time, name the algorithm.
  *
  * Example, 64 workers, 10^6 parameters, 5 bytes for each of 1/16 of them, 1 GB/s: a dense ring takes 7.9 ms,
  * gather 19.7 ms, split with down=1 0.65 ms: split.

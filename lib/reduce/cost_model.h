@@ -1,4 +1,5 @@
-/* cost_model.h - the parts of the cost model (cost_model.c) that tests and reduce=auto look at; the whole is frug_predict(). */
+/* cost_model.h - the parts of the cost model (cost_model.c) that tests and reduce=auto look at; the whole is
+ * frug_predict(). */
 #ifndef FRUGI_COST_MODEL_H
 #define FRUGI_COST_MODEL_H
 

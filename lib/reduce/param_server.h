@@ -1,4 +1,5 @@
-/* param_server.h - a parameter server: what param_server.c, which talks, and param_server_log.c, which changes the weights, share. */
+/* param_server.h - a parameter server: what param_server.c, which talks, and param_server_log.c, which changes the
+ * weights, share. */
 #ifndef FRUGI_PARAM_SERVER_H
 #define FRUGI_PARAM_SERVER_H
 

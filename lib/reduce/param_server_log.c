@@ -1,5 +1,6 @@
 /*
- * param_server_log.c - how a parameter server changes its weights: every change is an entry of a log that workers replay.
+ * param_server_log.c - how a parameter server changes its weights: every change is an entry of a log that workers
+ * replay.
  *
  * A server applies its own entries by the code that workers use, so that all have the same bits. The log is a ring:
  * an entry is kept until everyone has seen it, and nobody can be behind by more than the ring is long.

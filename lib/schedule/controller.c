@@ -2,10 +2,10 @@
  * controller.c - the density of each tensor at a step.
  *
  * Three numbers are multiplied: what the schedule says, what the tensor deserves (layers) and what the gradient's norm
- * suggests (norm); controller.h has the formula. A density is worked out anew whenever it is asked for, from a few numbers
- * that were told, so there is nothing that could be stale. strict=on looks for the common factor that brings the total
- * back to the schedule's by halving the bits of a double: the total rises with the factor, limits and rounding
- * included, so 63 passes over the tensors find it to the last bit. Last, all is multiplied by the config's
+ * suggests (norm); controller.h has the formula. A density is worked out anew whenever it is asked for, from a few
+ * numbers that were told, so there is nothing that could be stale. strict=on looks for the common factor that brings
+ * the total back to the schedule's by halving the bits of a double: the total rises with the factor, limits and
+ * rounding included, so 63 passes over the tensors find it to the last bit. Last, all is multiplied by the config's
  * density_gain, which is 1 but where sums are selected from again.
  *
  * Cost: O(1) for one tensor; with layers=sensitivity one pass over all, with strict=on some sixty.

@@ -1,6 +1,6 @@
 /*
- * controller.h - how many entries of each tensor leave at a step: the schedule's density, changed by what is known of the
- * tensor (layers), of the gradient (norm), and of the step (warm-up and periodic dense steps).
+ * controller.h - how many entries of each tensor leave at a step: the schedule's density, changed by what is known of
+ * the tensor (layers), of the gradient (norm), and of the step (warm-up and periodic dense steps).
  *
  *   density(i) = clip(base * f_layer(i) * f_norm, least, 1)
  *

@@ -8,7 +8,8 @@
 
 typedef uint8_t lanes_u8 __attribute__((vector_size(16)));
 
-/* Keys of short blocks count steps down from the maximum: one by one, then 2^STEPS_SHIFT at a time (block_topk_short.h). */
+/* Keys of short blocks count steps down from the maximum: one by one, then 2^STEPS_SHIFT at a time
+ * (block_topk_short.h). */
 #define STEPS_ONE   192
 #define STEPS_SHIFT 4
 

@@ -1,6 +1,6 @@
 /*
- * learned_mask.h - masks that are learned: which units are worth sending is decided every so often, from how much they have
- * had to say since.
+ * learned_mask.h - masks that are learned: which units are worth sending is decided every so often, from how much they
+ * have had to say since.
  *
  * Each unit has a score that moves by rate * (its energy / the mean energy - 1) a step. Every `refresh` steps the units
  * with the highest scores become the mask. A unit that has waited `age` steps is sent all the same, those that have

@@ -1,4 +1,5 @@
-/* tensor_topk_avx2.c - the scans of tensor_topk_kernel.h for x86-64 with AVX2, which collects the signs of lanes by itself. */
+/* tensor_topk_avx2.c - the scans of tensor_topk_kernel.h for x86-64 with AVX2, which collects the signs of lanes by
+ * itself. */
 #include "select/tensor_topk_kernel.h"
 
 #include <immintrin.h>

@@ -1,4 +1,5 @@
-/* tensor_topk_neon.c - the scans of tensor_topk_kernel.h for 64-bit ARM: lanes are narrowed to bytes and the bytes added in pairs.
+/* tensor_topk_neon.c - the scans of tensor_topk_kernel.h for 64-bit ARM: lanes are narrowed to bytes and the bytes
+ * added in pairs.
  */
 #include "select/tensor_topk_kernel.h"
 

@@ -1,4 +1,5 @@
-/* tensor_topk_scratch.h - what tensor_topk.c and probabilistic.c work in, and how they share elements out among threads. */
+/* tensor_topk_scratch.h - what tensor_topk.c and probabilistic.c work in, and how they share elements out among
+ * threads. */
 #ifndef FRUGI_TENSOR_TOPK_SCRATCH_H
 #define FRUGI_TENSOR_TOPK_SCRATCH_H
 

@@ -13,45 +13,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-int frugi_args_row(const frugi_command *command, const char *name, size_t length) {
-    const frugi_opt *options = command->options;
+int fgp_args_row(const fgp_command *command, const char *name, size_t length) {
+    const fgp_opt *options = command->options;
     for (int i = 0; options[i].name != NULL; i++)
         if (strlen(options[i].name) == length && memcmp(options[i].name, name, length) == 0)
             return i;
     return -1;
 }
 
-static int row_of_letter(const frugi_opt *options, char letter) {
+static int row_of_letter(const fgp_opt *options, char letter) {
     for (int i = 0; options[i].name != NULL; i++)
         if (options[i].letter == letter)
             return i;
     return -1;
 }
 
-const char *frugi_args_nearest(const frugi_command *command, const char *word) {
-    const char *names[FRUGI_MAX_OPTIONS + 2];
+const char *fgp_args_nearest(const fgp_command *command, const char *word) {
+    const char *names[FGP_MAX_OPTIONS + 2];
     size_t count = 0;
     for (; command->options[count].name != NULL; count++)
         names[count] = command->options[count].name;
     names[count++] = "help";
     names[count] = NULL;
-    return frugi_nearest(word, names);
+    return fgio_nearest(word, names);
 }
 
 /* What other programs call some of these options. */
-static const char *same_elsewhere(const frugi_command *command, const char *word) {
+static const char *same_elsewhere(const fgp_command *command, const char *word) {
     static const char *const names[][2] = {
         {"lr", "rate"},    {"learning-rate", "rate"},  {"density", "method"},   {"sparsity", "method"},
         {"np", "workers"}, {"num-workers", "workers"}, {"tokenizer", "tokens"}, {"checkpoint", "resume"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i][0], word) == 0 && frugi_args_row(command, names[i][1], strlen(names[i][1])) >= 0)
+        if (strcmp(names[i][0], word) == 0 && fgp_args_row(command, names[i][1], strlen(names[i][1])) >= 0)
             return names[i][1];
     return NULL;
 }
 
-static int unknown_option(const frugi_command *command, const char *word, size_t length) {
+static int unknown_option(const fgp_command *command, const char *word, size_t length) {
     char given[64];
-    frugi_usage_error("%s: unknown option '%.*s'", command->name, (int)length, word);
+    fgio_usage_error("%s: unknown option '%.*s'", command->name, (int)length, word);
     while (length > 0 && *word == '-') {
         word++;
         length--;
@@ -62,22 +62,22 @@ static int unknown_option(const frugi_command *command, const char *word, size_t
     given[length] = '\0';
     const char *nearest = same_elsewhere(command, given);
     if (nearest == NULL)
-        nearest = frugi_args_nearest(command, given);
+        nearest = fgp_args_nearest(command, given);
     if (nearest != NULL)
-        frugi_hint("did you mean --%s?", nearest);
+        fgio_hint("did you mean --%s?", nearest);
     else
-        frugi_hint("see frugrad %s --help", command->name);
-    return FRUGI_EXIT_USAGE;
+        fgio_hint("see frugrad %s --help", command->name);
+    return FGIO_EXIT_USAGE;
 }
 
 /* Take one option at argv[*at]; *at moves on to its last word. */
-static int take_option(const frugi_command *command, int argc, char **argv, int *at, frugi_args *args) {
+static int take_option(const fgp_command *command, int argc, char **argv, int *at, fgp_args *args) {
     const char *word = argv[*at];
     const char *value = NULL;
     int row;
     if (word[1] == '-') {
         size_t length = strcspn(word + 2, "=");
-        row = frugi_args_row(command, word + 2, length);
+        row = fgp_args_row(command, word + 2, length);
         if (row < 0)
             return unknown_option(command, word, length + 2);
         if (word[2 + length] == '=')
@@ -89,34 +89,34 @@ static int take_option(const frugi_command *command, int argc, char **argv, int 
         if (word[2] != '\0')
             value = word + 2;
     }
-    const frugi_opt *option = &command->options[row];
+    const fgp_opt *option = &command->options[row];
     if (option->arg == NULL && value != NULL)
-        return frugi_usage_error("%s: --%s takes no value ('%s')", command->name, option->name, word);
+        return fgio_usage_error("%s: --%s takes no value ('%s')", command->name, option->name, word);
     if (option->arg != NULL && value == NULL && option->arg[0] == '[') {
         value = *at + 1 < argc && argv[*at + 1][0] != '-' ? argv[++*at] : "";
     } else if (option->arg != NULL && value == NULL) {
         if (*at + 1 >= argc)
-            return frugi_usage_error("%s: --%s needs a value (%s)", command->name, option->name, option->arg);
+            return fgio_usage_error("%s: --%s needs a value (%s)", command->name, option->name, option->arg);
         value = argv[++*at];
     }
     args->value[row] = value;
     args->given[row]++;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-static int check_operands(const frugi_command *command, const frugi_args *args) {
+static int check_operands(const fgp_command *command, const fgp_args *args) {
     if (args->operand_count < command->min_operands) {
-        frugi_usage_error("%s: %s missing", command->name, command->operands);
+        fgio_usage_error("%s: %s missing", command->name, command->operands);
     } else if (args->operand_count > command->max_operands) {
         const char *extra = args->operand[command->max_operands];
-        frugi_usage_error("%s: one word too many: '%s'", command->name, extra);
-        if (command->max_operands == 0 && frugi_args_row(command, "model", strlen("model")) >= 0 && extra[0] != '\0')
-            frugi_hint("options have names, as in --model %s", extra);
+        fgio_usage_error("%s: one word too many: '%s'", command->name, extra);
+        if (command->max_operands == 0 && fgp_args_row(command, "model", strlen("model")) >= 0 && extra[0] != '\0')
+            fgio_hint("options have names, as in --model %s", extra);
     } else {
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     }
-    frugi_hint("see frugrad %s --help", command->name);
-    return FRUGI_EXIT_USAGE;
+    fgio_hint("see frugrad %s --help", command->name);
+    return FGIO_EXIT_USAGE;
 }
 
 static int asks_for_help(int argc, char **argv) {
@@ -126,18 +126,18 @@ static int asks_for_help(int argc, char **argv) {
     return 0;
 }
 
-int frugi_args_parse(const frugi_command *command, int argc, char **argv, frugi_args *args, int *want_help) {
+int fgp_args_parse(const fgp_command *command, int argc, char **argv, fgp_args *args, int *want_help) {
     int only_operands = 0;
-    *args = (frugi_args){.command = command, .operand = (const char *const *)argv};
+    *args = (fgp_args){.command = command, .operand = (const char *const *)argv};
     *want_help = asks_for_help(argc, argv);
     if (*want_help)
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     for (int i = 0; i < argc; i++) {
         if (!only_operands && strcmp(argv[i], "--") == 0) {
             only_operands = 1;
         } else if (!only_operands && argv[i][0] == '-' && argv[i][1] != '\0') {
             int code = take_option(command, argc, argv, &i, args);
-            if (code != FRUGI_EXIT_OK)
+            if (code != FGIO_EXIT_OK)
                 return code;
         } else {
             argv[args->operand_count++] = argv[i];
@@ -146,23 +146,23 @@ int frugi_args_parse(const frugi_command *command, int argc, char **argv, frugi_
     return check_operands(command, args);
 }
 
-static int row_of(const frugi_args *args, const char *name) {
-    int row = frugi_args_row(args->command, name, strlen(name));
-    assert(row >= 0 && row < FRUGI_MAX_OPTIONS);
+static int row_of(const fgp_args *args, const char *name) {
+    int row = fgp_args_row(args->command, name, strlen(name));
+    assert(row >= 0 && row < FGP_MAX_OPTIONS);
     return row;
 }
 
-const char *frugi_arg(const frugi_args *args, const char *name) {
+const char *fgp_arg(const fgp_args *args, const char *name) {
     int row = row_of(args, name);
     return args->value[row] != NULL ? args->value[row] : args->command->options[row].fallback;
 }
 
-int frugi_arg_given(const frugi_args *args, const char *name) {
+int fgp_arg_given(const fgp_args *args, const char *name) {
     return args->given[row_of(args, name)] != 0;
 }
 
-int frugi_arg_u64(const frugi_args *args, const char *name, uint64_t min, uint64_t max, uint64_t *number) {
-    const char *text = frugi_arg(args, name);
+int fgp_arg_u64(const fgp_args *args, const char *name, uint64_t min, uint64_t max, uint64_t *number) {
+    const char *text = fgp_arg(args, name);
     char *end = NULL;
     errno = 0;
     unsigned long long parsed = 0;
@@ -172,32 +172,32 @@ int frugi_arg_u64(const frugi_args *args, const char *name, uint64_t min, uint64
         good = errno == 0 && *end == '\0' && parsed >= min && parsed <= max;
     }
     if (!good)
-        return frugi_usage_error("%s: --%s: '%s' is not a whole number from %" PRIu64 " to %" PRIu64,
-                                 args->command->name, name, text == NULL ? "" : text, min, max);
+        return fgio_usage_error("%s: --%s: '%s' is not a whole number from %" PRIu64 " to %" PRIu64,
+                                args->command->name, name, text == NULL ? "" : text, min, max);
     *number = parsed;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-int frugi_arg_double(const frugi_args *args, const char *name, double min, double max, double *number) {
-    const char *text = frugi_arg(args, name);
+int fgp_arg_double(const fgp_args *args, const char *name, double min, double max, double *number) {
+    const char *text = fgp_arg(args, name);
     char *end = NULL;
     double parsed = text == NULL ? 0 : strtod(text, &end);
     if (text == NULL || end == text || *end != '\0' || !isfinite(parsed) || parsed < min || parsed > max)
-        return frugi_usage_error("%s: --%s: '%s' is not a number from %g to %g", args->command->name, name,
-                                 text == NULL ? "" : text, min, max);
+        return fgio_usage_error("%s: --%s: '%s' is not a number from %g to %g", args->command->name, name,
+                                text == NULL ? "" : text, min, max);
     *number = parsed;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-int frugi_arg_word(const frugi_args *args, const char *name, const char *const *words, int *which) {
-    const char *text = frugi_arg(args, name);
+int fgp_arg_word(const fgp_args *args, const char *name, const char *const *words, int *which) {
+    const char *text = fgp_arg(args, name);
     for (int i = 0; text != NULL && words[i] != NULL; i++) {
         if (strcmp(words[i], text) == 0) {
             *which = i;
-            return FRUGI_EXIT_OK;
+            return FGIO_EXIT_OK;
         }
     }
-    frugi_usage_error("%s: --%s: unknown word '%s'", args->command->name, name, text == NULL ? "" : text);
-    frugi_hint_words(text == NULL ? "" : text, words);
-    return FRUGI_EXIT_USAGE;
+    fgio_usage_error("%s: --%s: unknown word '%s'", args->command->name, name, text == NULL ? "" : text);
+    fgio_hint_words(text == NULL ? "" : text, words);
+    return FGIO_EXIT_USAGE;
 }

@@ -4,44 +4,44 @@
  * A command is one const struct in its own file; its option table feeds the
  * parser, --help and the man page, so the three cannot disagree.
  */
-#ifndef FRUGI_ARGS_H
-#define FRUGI_ARGS_H
+#ifndef FGP_ARGS_H
+#define FGP_ARGS_H
 
 #include "io/error.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define FRUGI_MAX_OPTIONS 64
+#define FGP_MAX_OPTIONS 64
 
 /** One row of an option table; a row with name NULL ends the table. */
-typedef struct frugi_opt {
+typedef struct fgp_opt {
     const char *name;     /* long name without dashes */
     char letter;          /* short name, or 0 */
     const char *arg;      /* what its argument is called in the help; NULL for a switch. "[PATH]": may be left out */
     const char *fallback; /* the value when not given; NULL for none */
     const char *help;
-} frugi_opt;
+} fgp_opt;
 
-typedef struct frugi_args frugi_args;
+typedef struct fgp_args fgp_args;
 
-typedef struct frugi_command {
+typedef struct fgp_command {
     const char *name;
-    const char *summary;      /* one line, no full stop */
-    const char *operands;     /* as shown in the usage line ("IN", "[FILE]"); "" for none */
-    size_t min_operands;      /* checked before run() */
-    size_t max_operands;      /* checked before run() */
-    const char *about;        /* a paragraph for the help and the man page; lines break where it says */
-    const frugi_opt *options; /* without --help, which every command has */
-    void (*more)(void);       /* prints further lines of the help, below the options; NULL for none */
-    int hidden;               /* not listed by --help */
-    int (*run)(const frugi_args *args);
-} frugi_command;
+    const char *summary;    /* one line, no full stop */
+    const char *operands;   /* as shown in the usage line ("IN", "[FILE]"); "" for none */
+    size_t min_operands;    /* checked before run() */
+    size_t max_operands;    /* checked before run() */
+    const char *about;      /* a paragraph for the help and the man page; lines break where it says */
+    const fgp_opt *options; /* without --help, which every command has */
+    void (*more)(void);     /* prints further lines of the help, below the options; NULL for none */
+    int hidden;             /* not listed by --help */
+    int (*run)(const fgp_args *args);
+} fgp_command;
 
-struct frugi_args {
-    const frugi_command *command;
-    const char *value[FRUGI_MAX_OPTIONS]; /* by row of the option table; the last one given wins */
-    int given[FRUGI_MAX_OPTIONS];         /* how often */
+struct fgp_args {
+    const fgp_command *command;
+    const char *value[FGP_MAX_OPTIONS]; /* by row of the option table; the last one given wins */
+    int given[FGP_MAX_OPTIONS];         /* how often */
     size_t operand_count;
     const char *const *operand;
 };
@@ -54,30 +54,30 @@ struct frugi_args {
  *   argc, argv   what follows the command's name
  *   *want_help   set when --help or -h is there; nothing else is then checked
  *
- * Returns FRUGI_EXIT_OK, or FRUGI_EXIT_USAGE after one line on stderr.
+ * Returns FGIO_EXIT_OK, or FGIO_EXIT_USAGE after one line on stderr.
  */
-int frugi_args_parse(const frugi_command *command, int argc, char **argv, frugi_args *args, int *want_help);
+int fgp_args_parse(const fgp_command *command, int argc, char **argv, fgp_args *args, int *want_help);
 
 /** The value of an option or its fallback; NULL when it has neither. The name must be in the table. */
-const char *frugi_arg(const frugi_args *args, const char *name);
+const char *fgp_arg(const fgp_args *args, const char *name);
 
 /** The row of an option in the command's table; -1 where there is none. The name need not end at its length. */
-int frugi_args_row(const frugi_command *command, const char *name, size_t length);
+int fgp_args_row(const fgp_command *command, const char *name, size_t length);
 
 /** The option's name most like a word; NULL when none is near. */
-const char *frugi_args_nearest(const frugi_command *command, const char *word);
+const char *fgp_args_nearest(const fgp_command *command, const char *word);
 
 /** Whether the command line has the option: for switches and for "was it given". */
-int frugi_arg_given(const frugi_args *args, const char *name);
+int fgp_arg_given(const fgp_args *args, const char *name);
 
-/** An option that is a whole number from min to max. Returns FRUGI_EXIT_OK or, after one line on stderr,
- * FRUGI_EXIT_USAGE. */
-int frugi_arg_u64(const frugi_args *args, const char *name, uint64_t min, uint64_t max, uint64_t *number);
+/** An option that is a whole number from min to max. Returns FGIO_EXIT_OK or, after one line on stderr,
+ * FGIO_EXIT_USAGE. */
+int fgp_arg_u64(const fgp_args *args, const char *name, uint64_t min, uint64_t max, uint64_t *number);
 
-/** An option that is a finite number from min to max; otherwise as frugi_arg_u64(). */
-int frugi_arg_double(const frugi_args *args, const char *name, double min, double max, double *number);
+/** An option that is a finite number from min to max; otherwise as fgp_arg_u64(). */
+int fgp_arg_double(const fgp_args *args, const char *name, double min, double max, double *number);
 
-/** An option that is one of the words of a NULL-terminated list: *which is its place. As frugi_arg_u64(). */
-int frugi_arg_word(const frugi_args *args, const char *name, const char *const *words, int *which);
+/** An option that is one of the words of a NULL-terminated list: *which is its place. As fgp_arg_u64(). */
+int fgp_arg_word(const fgp_args *args, const char *name, const char *const *words, int *which);
 
 #endif

@@ -19,24 +19,24 @@
 
 enum { WORKERS_MOST = 1024, THREADS_MOST = 1024 };
 
-static int has(const frugi_args *args, const char *name) {
-    return frugi_args_row(args->command, name, strlen(name)) >= 0;
+static int has(const fgp_args *args, const char *name) {
+    return fgp_args_row(args->command, name, strlen(name)) >= 0;
 }
 
-static int given(const frugi_args *args, const char *name) {
-    return has(args, name) && frugi_arg_given(args, name);
+static int given(const fgp_args *args, const char *name) {
+    return has(args, name) && fgp_arg_given(args, name);
 }
 
 /* ---- fields ----------------------------------------------------------------------------- */
 
 typedef struct field {
     const char *name;
-    size_t offset; /* in frugi_job */
+    size_t offset; /* in fgt_job */
     double min, max;
 } field;
 
 #define FIELD(name, member, min, max)                                                                                  \
-    { name, offsetof(frugi_job, member), min, max }
+    { name, offsetof(fgt_job, member), min, max }
 
 static const field texts[] = {
     FIELD("model", model, 0, 0),       FIELD("data", data, 0, 0),       FIELD("tokens", tokens, 0, 0),
@@ -65,88 +65,87 @@ static const field reals[] = {
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
-static void *place(frugi_job *job, const field *f) {
+static void *place(fgt_job *job, const field *f) {
     return (char *)job + f->offset;
 }
 
 /* An option that has no value keeps the field as it is. */
-static int valued(const frugi_args *args, const field *f) {
-    return has(args, f->name) && frugi_arg(args, f->name) != NULL;
+static int valued(const fgp_args *args, const field *f) {
+    return has(args, f->name) && fgp_arg(args, f->name) != NULL;
 }
 
-static int read_numbers(const frugi_args *args, frugi_job *job) {
-    int code = FRUGI_EXIT_OK;
-    for (size_t i = 0; i < COUNT(small) && code == FRUGI_EXIT_OK; i++) {
+static int read_numbers(const fgp_args *args, fgt_job *job) {
+    int code = FGIO_EXIT_OK;
+    for (size_t i = 0; i < COUNT(small) && code == FGIO_EXIT_OK; i++) {
         uint64_t number = 0;
         if (!valued(args, &small[i]))
             continue;
-        code = frugi_arg_u64(args, small[i].name, (uint64_t)small[i].min, (uint64_t)small[i].max, &number);
+        code = fgp_arg_u64(args, small[i].name, (uint64_t)small[i].min, (uint64_t)small[i].max, &number);
         *(uint32_t *)place(job, &small[i]) = (uint32_t)number;
     }
-    for (size_t i = 0; i < COUNT(large) && code == FRUGI_EXIT_OK; i++)
+    for (size_t i = 0; i < COUNT(large) && code == FGIO_EXIT_OK; i++)
         if (valued(args, &large[i]))
-            code = frugi_arg_u64(args, large[i].name, (uint64_t)large[i].min, (uint64_t)large[i].max,
-                                 place(job, &large[i]));
-    for (size_t i = 0; i < COUNT(reals) && code == FRUGI_EXIT_OK; i++)
+            code =
+                fgp_arg_u64(args, large[i].name, (uint64_t)large[i].min, (uint64_t)large[i].max, place(job, &large[i]));
+    for (size_t i = 0; i < COUNT(reals) && code == FGIO_EXIT_OK; i++)
         if (valued(args, &reals[i]))
-            code = frugi_arg_double(args, reals[i].name, reals[i].min, reals[i].max, place(job, &reals[i]));
+            code = fgp_arg_double(args, reals[i].name, reals[i].min, reals[i].max, place(job, &reals[i]));
     double bytes = 0;
-    if (code == FRUGI_EXIT_OK && has(args, "bucket") && frugi_arg(args, "bucket") != NULL)
-        code = frugi_arg_quantity(args, "bucket", FRUGI_MEASURE_COUNT, 1024, 1e12, &bytes);
+    if (code == FGIO_EXIT_OK && has(args, "bucket") && fgp_arg(args, "bucket") != NULL)
+        code = fgp_arg_quantity(args, "bucket", FGP_MEASURE_COUNT, 1024, 1e12, &bytes);
     job->bucket_bytes = (uint64_t)bytes;
     bytes = 0;
-    if (code == FRUGI_EXIT_OK && has(args, "memory") && frugi_arg(args, "memory") != NULL)
-        code = frugi_arg_quantity(args, "memory", FRUGI_MEASURE_COUNT, 1024, 1e15, &bytes);
+    if (code == FGIO_EXIT_OK && has(args, "memory") && fgp_arg(args, "memory") != NULL)
+        code = fgp_arg_quantity(args, "memory", FGP_MEASURE_COUNT, 1024, 1e15, &bytes);
     job->memory_bytes = (uint64_t)bytes;
     return code;
 }
 
-static int read_clip(const frugi_args *args, frugi_job *job) {
+static int read_clip(const fgp_args *args, fgt_job *job) {
     if (!has(args, "clip"))
-        return FRUGI_EXIT_OK;
-    job->clip_auto = strcmp(frugi_arg(args, "clip"), "auto") == 0;
-    return job->clip_auto ? FRUGI_EXIT_OK : frugi_arg_double(args, "clip", 0, 1e12, &job->clip);
+        return FGIO_EXIT_OK;
+    job->clip_auto = strcmp(fgp_arg(args, "clip"), "auto") == 0;
+    return job->clip_auto ? FGIO_EXIT_OK : fgp_arg_double(args, "clip", 0, 1e12, &job->clip);
 }
 
-static int read_judge(const frugi_args *args, frugi_job *job) {
+static int read_judge(const fgp_args *args, fgt_job *job) {
     static const char *const splits[] = {"test", "valid", NULL};
     int which = 0;
-    int code = has(args, "judge") ? frugi_arg_word(args, "judge", splits, &which) : FRUGI_EXIT_OK;
+    int code = has(args, "judge") ? fgp_arg_word(args, "judge", splits, &which) : FGIO_EXIT_OK;
     job->judge_valid = which == 1;
     job->judge_test = which == 0 && given(args, "judge");
-    if (code == FRUGI_EXIT_OK && job->judge_test && given(args, "hold-out"))
-        code = frugi_usage_error("%s: --judge test and --hold-out both say what to judge by; give one of them",
-                                 args->command->name);
+    if (code == FGIO_EXIT_OK && job->judge_test && given(args, "hold-out"))
+        code = fgio_usage_error("%s: --judge test and --hold-out both say what to judge by; give one of them",
+                                args->command->name);
     return code;
 }
 
 /* Commands that do not train have neither option: as the data set has it. */
-static int read_augment(const frugi_args *args, frugi_job *job) {
-    int code =
-        has(args, "augment") ? frugi_arg_word(args, "augment", frugi_augment_names, &job->augment) : FRUGI_EXIT_OK;
-    if (code != FRUGI_EXIT_OK || !given(args, "no-augment"))
+static int read_augment(const fgp_args *args, fgt_job *job) {
+    int code = has(args, "augment") ? fgp_arg_word(args, "augment", fgt_augment_names, &job->augment) : FGIO_EXIT_OK;
+    if (code != FGIO_EXIT_OK || !given(args, "no-augment"))
         return code;
-    if (given(args, "augment") && job->augment != FRUGI_AUGMENT_NONE)
-        return frugi_usage_error("%s: --no-augment and --augment %s both say how images are changed; give one of them",
-                                 args->command->name, frugi_augment_names[job->augment]);
-    job->augment = FRUGI_AUGMENT_NONE;
-    return FRUGI_EXIT_OK;
+    if (given(args, "augment") && job->augment != FGT_AUGMENT_NONE)
+        return fgio_usage_error("%s: --no-augment and --augment %s both say how images are changed; give one of them",
+                                args->command->name, fgt_augment_names[job->augment]);
+    job->augment = FGT_AUGMENT_NONE;
+    return FGIO_EXIT_OK;
 }
 
-static int read_fields(const frugi_args *args, frugi_job *job) {
+static int read_fields(const fgp_args *args, fgt_job *job) {
     for (size_t i = 0; i < COUNT(texts); i++)
         if (valued(args, &texts[i]))
-            *(const char **)place(job, &texts[i]) = frugi_arg(args, texts[i].name);
+            *(const char **)place(job, &texts[i]) = fgp_arg(args, texts[i].name);
     job->overlap = !given(args, "no-overlap");
     job->alone = given(args, "alone");
     job->eval = !given(args, "no-eval");
     job->recompute = given(args, "recompute");
     int code = read_judge(args, job);
-    if (code == FRUGI_EXIT_OK)
+    if (code == FGIO_EXIT_OK)
         code = read_augment(args, job);
-    if (code == FRUGI_EXIT_OK)
+    if (code == FGIO_EXIT_OK)
         code = read_clip(args, job);
-    return code == FRUGI_EXIT_OK ? read_numbers(args, job) : code;
+    return code == FGIO_EXIT_OK ? read_numbers(args, job) : code;
 }
 
 /* ---- rules between them ------------------------------------------------------------------- */
@@ -158,24 +157,24 @@ static uint32_t cores_each(uint32_t workers) {
     if (sched_getaffinity(0, sizeof set, &set) == 0)
         ours = CPU_COUNT(&set);
     long sharing = (long)workers;
-    if (frugi_team_joined()) {
-        sharing = ours < online ? 1 : frugi_team_local(1);
+    if (fgt_team_joined()) {
+        sharing = ours < online ? 1 : fgt_team_local(1);
     }
     long each = sharing > 0 ? ours / sharing : 1;
     return each < 1 ? 1 : each > THREADS_MOST ? THREADS_MOST : (uint32_t)each;
 }
 
 /* --steps and --epochs say the same thing; what the command line says wins over the file. */
-static int settle_length(frugi_request *r) {
+static int settle_length(fgp_request *r) {
     if (!given(&r->args, "steps") || !given(&r->args, "epochs"))
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     int typed_steps = given(r->line, "steps"), typed_epochs = given(r->line, "epochs");
     if (typed_steps == typed_epochs)
-        return frugi_usage_error("%s: --steps and --epochs both say how long to train; give one of them",
-                                 r->line->command->name);
+        return fgio_usage_error("%s: --steps and --epochs both say how long to train; give one of them",
+                                r->line->command->name);
     if (typed_epochs)
         r->job.steps = 0;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 static int is_directory(const char *path) {
@@ -200,57 +199,57 @@ static int same_directory(const char *a, const char *b) {
  * A bare --resume continues in the directory of --save, and a run that continues from a directory saves there too. A
  * directory that is both may be empty, so that one command serves the first start and every restart.
  */
-static int settle_resume(frugi_request *r) {
-    frugi_job *job = &r->job;
+static int settle_resume(fgp_request *r) {
+    fgt_job *job = &r->job;
     if (job->resume[0] == '\0') {
         job->resume = job->save;
         if (job->resume == NULL) {
-            frugi_usage_error("%s: --resume of what?", r->line->command->name);
-            frugi_hint("give a checkpoint or a directory of them, or --save DIR with it");
-            return FRUGI_EXIT_USAGE;
+            fgio_usage_error("%s: --resume of what?", r->line->command->name);
+            fgio_hint("give a checkpoint or a directory of them, or --save DIR with it");
+            return FGIO_EXIT_USAGE;
         }
     }
     job->resume_if_any = job->save != NULL && same_directory(job->save, job->resume);
     if (has(&r->args, "save") && job->save == NULL && is_directory(job->resume))
         job->save = job->resume;
     if (job->resume_if_any)
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     if (given(r->line, "resume") && !given(r->line, "weights"))
         job->weights = NULL; /* a file says how the run began, the command line that it goes on */
     if (job->weights != NULL)
-        return frugi_usage_error("%s: --weights and --resume both say what to start from; give one of them",
-                                 r->line->command->name);
-    return FRUGI_EXIT_OK;
+        return fgio_usage_error("%s: --weights and --resume both say what to start from; give one of them",
+                                r->line->command->name);
+    return FGIO_EXIT_OK;
 }
 
-static int settle_places(frugi_request *r) {
-    frugi_job *job = &r->job;
+static int settle_places(fgp_request *r) {
+    fgt_job *job = &r->job;
     const char *name = r->line->command->name;
-    int code = job->resume != NULL ? settle_resume(r) : FRUGI_EXIT_OK;
-    if (code != FRUGI_EXIT_OK)
+    int code = job->resume != NULL ? settle_resume(r) : FGIO_EXIT_OK;
+    if (code != FGIO_EXIT_OK)
         return code;
     if (job->tune != NULL && job->resume == NULL && job->weights == NULL) {
-        frugi_usage_error("%s: --weights missing", name);
-        frugi_hint("fine-tuning starts from a safetensors file, or continues with --resume");
-        return FRUGI_EXIT_USAGE;
+        fgio_usage_error("%s: --weights missing", name);
+        fgio_hint("fine-tuning starts from a safetensors file, or continues with --resume");
+        return FGIO_EXIT_USAGE;
     }
     if (given(&r->args, "save-every") && job->save == NULL)
-        return frugi_usage_error("%s: --save-every needs --save DIR", name);
-    return FRUGI_EXIT_OK;
+        return fgio_usage_error("%s: --save-every needs --save DIR", name);
+    return FGIO_EXIT_OK;
 }
 
 /* Options of text that this run would not read. */
-static int check_text_options(const frugi_request *r) {
+static int check_text_options(const fgp_request *r) {
     const char *name = r->line->command->name, *model = r->job.model;
-    int images = r->model.task == FRUGI_TASK_IMAGES, builtin = strcmp(r->job.data, "builtin") == 0;
+    int images = r->model.task == FGT_TASK_IMAGES, builtin = strcmp(r->job.data, "builtin") == 0;
     if (given(&r->args, "tokens") && images)
-        return frugi_usage_error("%s: --tokens is for text, and %s learns from images", name, model);
+        return fgio_usage_error("%s: --tokens is for text, and %s learns from images", name, model);
     if (given(&r->args, "tokens") && has(&r->args, "data") && builtin && strcmp(r->job.tokens, "bytes") != 0)
-        return frugi_usage_error("%s: --tokens %s: builtin data has tokens of its own", name, r->job.tokens);
-    if (given(&r->args, "subset") && (r->model.task != FRUGI_TASK_SENTENCES || builtin))
-        return frugi_usage_error("%s: --subset is for tasks of sentences, and this is %s on %s", name, model,
-                                 r->job.data);
-    return FRUGI_EXIT_OK;
+        return fgio_usage_error("%s: --tokens %s: builtin data has tokens of its own", name, r->job.tokens);
+    if (given(&r->args, "subset") && (r->model.task != FGT_TASK_SENTENCES || builtin))
+        return fgio_usage_error("%s: --subset is for tasks of sentences, and this is %s on %s", name, model,
+                                r->job.data);
+    return FGIO_EXIT_OK;
 }
 
 /** An option that does nothing in this run, and why. */
@@ -260,9 +259,9 @@ typedef struct idle {
     const char *why;
 } idle;
 
-static int check_idle_options(const frugi_request *r) {
-    const frugi_job *job = &r->job;
-    bool text = r->model.task != FRUGI_TASK_IMAGES, unsaved = has(&r->args, "save") && job->save == NULL;
+static int check_idle_options(const fgp_request *r) {
+    const fgt_job *job = &r->job;
+    bool text = r->model.task != FGT_TASK_IMAGES, unsaved = has(&r->args, "save") && job->save == NULL;
     const idle options[] = {
         {"samples", strcmp(job->data, "builtin") != 0, "is for builtin data; --hold-out and --steps limit other data"},
         {"augment", text, "is for images"},
@@ -275,92 +274,92 @@ static int check_idle_options(const frugi_request *r) {
     };
     for (size_t i = 0; i < COUNT(options); i++)
         if (options[i].idle && given(&r->args, options[i].option))
-            return frugi_usage_error("%s: --%s %s", r->line->command->name, options[i].option, options[i].why);
-    return FRUGI_EXIT_OK;
+            return fgio_usage_error("%s: --%s %s", r->line->command->name, options[i].option, options[i].why);
+    return FGIO_EXIT_OK;
 }
 
-static int check_words(frugi_request *r) {
+static int check_words(fgp_request *r) {
     frug_config *config = NULL;
     if (r->job.model == NULL) {
-        frugi_usage_error("%s: --model missing", r->line->command->name);
-        frugi_hint("frugrad help %s lists the models", r->line->command->name);
-        return FRUGI_EXIT_USAGE;
+        fgio_usage_error("%s: --model missing", r->line->command->name);
+        fgio_hint("frugrad help %s lists the models", r->line->command->name);
+        return FGIO_EXIT_USAGE;
     }
-    int code = frugi_model_parse(r->job.model, &r->model);
-    if (code != FRUGI_EXIT_OK)
+    int code = fgt_model_parse(r->job.model, &r->model);
+    if (code != FGIO_EXIT_OK)
         return code;
     if (frug_config_create(r->job.method, &config) != FRUG_OK)
-        return frugi_config_error();
+        return fgio_config_error();
     frug_config_destroy(config);
-    frugi_rate rate;
-    code = frugi_rate_parse(r->job.schedule, &rate);
-    if (code == FRUGI_EXIT_OK)
+    fgt_rate rate;
+    code = fgt_rate_parse(r->job.schedule, &rate);
+    if (code == FGIO_EXIT_OK)
         code = check_text_options(r);
-    return code == FRUGI_EXIT_OK ? check_idle_options(r) : code;
+    return code == FGIO_EXIT_OK ? check_idle_options(r) : code;
 }
 
-int frugi_request_open(const frugi_args *args, frugi_request *r) {
-    *r = (frugi_request){.line = args,
-                         .args = *args,
-                         .job = {.data = "builtin",
-                                 .method = "frugrad",
-                                 .schedule = "constant",
-                                 .epochs = 1,
-                                 .seed = 1,
-                                 .workers = 1,
-                                 .keep = 1}};
-    int code = FRUGI_EXIT_OK;
+int fgp_request_open(const fgp_args *args, fgp_request *r) {
+    *r = (fgp_request){.line = args,
+                       .args = *args,
+                       .job = {.data = "builtin",
+                               .method = "frugrad",
+                               .schedule = "constant",
+                               .epochs = 1,
+                               .seed = 1,
+                               .workers = 1,
+                               .keep = 1}};
+    int code = FGIO_EXIT_OK;
     if (given(args, "config"))
-        code = frugi_settings_add(frugi_arg(args, "config"), &r->args, &r->text);
-    if (code == FRUGI_EXIT_OK)
+        code = fgp_settings_add(fgp_arg(args, "config"), &r->args, &r->text);
+    if (code == FGIO_EXIT_OK)
         code = read_fields(&r->args, &r->job);
-    if (code == FRUGI_EXIT_OK && has(args, "targets"))
-        code = frugi_request_tune(r);
-    if (code == FRUGI_EXIT_OK)
+    if (code == FGIO_EXIT_OK && has(args, "targets"))
+        code = fgp_request_tune(r);
+    if (code == FGIO_EXIT_OK)
         code = settle_length(r);
-    if (code == FRUGI_EXIT_OK)
+    if (code == FGIO_EXIT_OK)
         code = settle_places(r);
-    if (code == FRUGI_EXIT_OK)
+    if (code == FGIO_EXIT_OK)
         code = check_words(r);
     if (r->job.threads == 0)
         r->job.threads = cores_each(r->job.workers);
     return code;
 }
 
-void frugi_request_close(frugi_request *r) {
+void fgp_request_close(fgp_request *r) {
     free(r->text);
     r->text = NULL;
 }
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
-const char *frugi_request_unit(const frugi_request *r) {
-    return r->model.task == FRUGI_TASK_IMAGES ? "img" : r->model.task == FRUGI_TASK_SENTENCES ? "sentences" : "seq";
+const char *fgp_request_unit(const fgp_request *r) {
+    return r->model.task == FGT_TASK_IMAGES ? "img" : r->model.task == FGT_TASK_SENTENCES ? "sentences" : "seq";
 }
 
-const char *frugi_request_method(const frugi_request *r) {
+const char *fgp_request_method(const fgp_request *r) {
     return r->job.tune != NULL ? r->tune.kind : r->job.method;
 }
 
-const char *frugi_request_again(const frugi_request *r, char *dst, size_t cap) {
-    const frugi_opt *options = r->line->command->options;
+const char *fgp_request_again(const fgp_request *r, char *dst, size_t cap) {
+    const fgp_opt *options = r->line->command->options;
     char start[64] = "frugrad", name[72];
-    if (frugi_team_joined())
-        snprintf(start, sizeof start, "mpirun -n %d frugrad", frugi_team_size(1));
-    frugi_writing w = {dst, cap, 0};
+    if (fgt_team_joined())
+        snprintf(start, sizeof start, "mpirun -n %d frugrad", fgt_team_size(1));
+    fgp_writing w = {dst, cap, 0};
     w.used = (size_t)snprintf(dst, cap, "%s %s", start, r->line->command->name);
     for (int i = 0; options[i].name != NULL; i++) {
         if (!r->line->given[i] || strcmp(options[i].name, "resume") == 0 ||
             (!given(&r->args, "save") && strcmp(options[i].name, "weights") == 0))
             continue; /* with --save the command serves the first start too, so weights stay in it */
         snprintf(name, sizeof name, "--%s", options[i].name);
-        frugi_put_word(&w, name);
+        fgp_put_word(&w, name);
         if (options[i].arg != NULL)
-            frugi_put_word(&w, r->line->value[i]);
+            fgp_put_word(&w, r->line->value[i]);
     }
-    frugi_put_word(&w, "--resume");
+    fgp_put_word(&w, "--resume");
     if (!given(&r->args, "save") && r->job.save != NULL)
-        frugi_put_word(&w, r->job.save);
+        fgp_put_word(&w, r->job.save);
     return dst;
 }
 
@@ -374,30 +373,30 @@ static void print_row(const char *name, const char *help, const char *options) {
              options != NULL ? options : "");
     printf("  %-*s", NAME_COLUMN - 3, name);
     printf(" ");
-    frugi_print_wrapped(text, NAME_COLUMN, WIDTH);
+    fgio_print_wrapped(text, NAME_COLUMN, WIDTH);
 }
 
-void frugi_help_models(void) {
-    const frugi_model_kind *kind;
+void fgp_help_models(void) {
+    const fgt_model_kind *kind;
     printf("\nModels (NAME or NAME:option=value,...):\n");
-    for (size_t i = 0; (kind = frugi_model_kind_at(i)) != NULL; i++)
+    for (size_t i = 0; (kind = fgt_model_kind_at(i)) != NULL; i++)
         print_row(kind->name, kind->help, kind->options);
 }
 
-void frugi_help_tuning(void) {
+void fgp_help_tuning(void) {
     const frug_optimizer_kind *kind;
-    frugi_help_models();
+    fgp_help_models();
     printf("\nMethods, and the library's options that they have:\n");
-    print_row(frugi_tune_kind_at(0), "AdamW on the targets, as a measure for the others", NULL);
+    print_row(fgt_tune_kind_at(0), "AdamW on the targets, as a measure for the others", NULL);
     for (size_t i = 0; (kind = frug_optimizer_at(i)) != NULL; i++)
         if (strstr(kind->options, "targets=") != NULL)
             print_row(kind->name, kind->help, kind->options);
 }
 
-void frugi_help_training(void) {
+void fgp_help_training(void) {
     const frug_optimizer_kind *kind;
     const frug_preset *preset;
-    frugi_help_models();
+    fgp_help_models();
     printf("\nOptimisers (NAME or NAME:option=value,...):\n");
     for (size_t i = 0; (kind = frug_optimizer_at(i)) != NULL; i++)
         print_row(kind->name, kind->help, kind->options);

@@ -1,6 +1,6 @@
 /*
- * options_file.c - options out of a file. The table of the command is the grammar, so a file can say what the command line
- * can, and a wrong word is told the same way, with its line.
+ * options_file.c - options out of a file. The table of the command is the grammar, so a file can say what the command
+ * line can, and a wrong word is told the same way, with its line.
  */
 #include "program/args/options_file.h"
 
@@ -16,8 +16,8 @@ enum { MOST_BYTES = 1 << 20 };
 typedef struct reader {
     const char *path;
     size_t line; /* from 1 */
-    const frugi_args *line_args;
-    frugi_args *args;
+    const fgp_args *line_args;
+    fgp_args *args;
 } reader;
 
 /* Cut comment and space off both ends. */
@@ -33,13 +33,13 @@ static char *trim(char *line) {
 }
 
 static int unknown_word(const reader *r, const char *word) {
-    frugi_usage_error("%s: line %zu: %s has no option '%s'", r->path, r->line, r->args->command->name, word);
-    const char *nearest = frugi_args_nearest(r->args->command, word);
+    fgio_usage_error("%s: line %zu: %s has no option '%s'", r->path, r->line, r->args->command->name, word);
+    const char *nearest = fgp_args_nearest(r->args->command, word);
     if (nearest != NULL)
-        frugi_hint("did you mean %s?", nearest);
+        fgio_hint("did you mean %s?", nearest);
     else
-        frugi_hint("see frugrad %s --help", r->args->command->name);
-    return FRUGI_EXIT_USAGE;
+        fgio_hint("see frugrad %s --help", r->args->command->name);
+    return FGIO_EXIT_USAGE;
 }
 
 static int read_switch(const reader *r, const char *name, const char *value, int *on) {
@@ -47,40 +47,40 @@ static int read_switch(const reader *r, const char *name, const char *value, int
     for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
         if (strcmp(value, yes[i]) == 0) {
             *on = 1;
-            return FRUGI_EXIT_OK;
+            return FGIO_EXIT_OK;
         }
     for (size_t i = 0; i < sizeof no / sizeof *no; i++)
         if (strcmp(value, no[i]) == 0) {
             *on = 0;
-            return FRUGI_EXIT_OK;
+            return FGIO_EXIT_OK;
         }
-    return frugi_usage_error("%s: line %zu: '%s' is a switch: yes or no, not '%s'", r->path, r->line, name, value);
+    return fgio_usage_error("%s: line %zu: '%s' is a switch: yes or no, not '%s'", r->path, r->line, name, value);
 }
 
 /* Of two lines about one option the later one wins; the command line wins over both. */
 static int take(const reader *r, int row, const char *value) {
-    const frugi_opt *option = &r->args->command->options[row];
+    const fgp_opt *option = &r->args->command->options[row];
     int on = 1;
     if (strcmp(option->name, "config") == 0)
-        return frugi_usage_error("%s: line %zu: a file cannot name another one", r->path, r->line);
+        return fgio_usage_error("%s: line %zu: a file cannot name another one", r->path, r->line);
     if (option->arg == NULL) {
         int code = read_switch(r, option->name, value, &on);
-        if (code != FRUGI_EXIT_OK)
+        if (code != FGIO_EXIT_OK)
             return code;
     } else if (value[0] == '\0' && option->arg[0] != '[') {
-        return frugi_usage_error("%s: line %zu: %s needs a value (%s)", r->path, r->line, option->name, option->arg);
+        return fgio_usage_error("%s: line %zu: %s needs a value (%s)", r->path, r->line, option->name, option->arg);
     }
     if (r->line_args->given[row])
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     r->args->value[row] = option->arg == NULL ? NULL : value;
     r->args->given[row] = on;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 static int read_line(const reader *r, char *line) {
     char *word = trim(line);
     if (*word == '\0')
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     if (strncmp(word, "--", 2) == 0)
         word += 2;
     size_t length = strcspn(word, SPACE "=");
@@ -89,7 +89,7 @@ static int read_line(const reader *r, char *line) {
     if (*value == '=')
         value++;
     value += strspn(value, SPACE);
-    int row = frugi_args_row(r->args->command, word, length);
+    int row = fgp_args_row(r->args->command, word, length);
     if (row < 0) {
         word[length] = '\0';
         return unknown_word(r, word);
@@ -98,34 +98,34 @@ static int read_line(const reader *r, char *line) {
 }
 
 static int read_text(const char *path, char **text) {
-    frugi_bytes bytes = {NULL, 0};
-    int code = frugi_file_read(path, &bytes);
-    if (code != FRUGI_EXIT_OK)
+    fgio_bytes bytes = {NULL, 0};
+    int code = fgio_file_read(path, &bytes);
+    if (code != FGIO_EXIT_OK)
         return code;
     const unsigned char *odd = memchr(bytes.data, '\0', bytes.len);
     char *copy = NULL;
     if (bytes.len > MOST_BYTES)
-        code = frugi_error("%s: a file of options has at most %d bytes, not %zu", path, MOST_BYTES, bytes.len);
+        code = fgio_error("%s: a file of options has at most %d bytes, not %zu", path, MOST_BYTES, bytes.len);
     else if (odd != NULL)
-        code = frugi_error("%s: byte %zu is zero; expected lines of text", path, (size_t)(odd - bytes.data));
+        code = fgio_error("%s: byte %zu is zero; expected lines of text", path, (size_t)(odd - bytes.data));
     else if ((copy = malloc(bytes.len + 1)) == NULL)
-        code = frugi_error("%s: no memory to read it", path);
-    if (code == FRUGI_EXIT_OK) {
+        code = fgio_error("%s: no memory to read it", path);
+    if (code == FGIO_EXIT_OK) {
         memcpy(copy, bytes.data, bytes.len);
         copy[bytes.len] = '\0';
         *text = copy;
     }
-    frugi_bytes_free(&bytes);
+    fgio_bytes_free(&bytes);
     return code;
 }
 
-int frugi_settings_add(const char *path, frugi_args *args, char **text) {
-    const frugi_args line_args = *args;
-    reader r = {.path = frugi_input_name(path), .line_args = &line_args, .args = args};
+int fgp_settings_add(const char *path, fgp_args *args, char **text) {
+    const fgp_args line_args = *args;
+    reader r = {.path = fgio_input_name(path), .line_args = &line_args, .args = args};
     *text = NULL;
     int code = read_text(path, text);
     char *next = *text;
-    while (code == FRUGI_EXIT_OK && next != NULL) {
+    while (code == FGIO_EXIT_OK && next != NULL) {
         char *line = next, *end = strchr(line, '\n');
         next = end != NULL ? end + 1 : NULL;
         if (end != NULL)
@@ -133,7 +133,7 @@ int frugi_settings_add(const char *path, frugi_args *args, char **text) {
         r.line++;
         code = read_line(&r, line);
     }
-    if (code != FRUGI_EXIT_OK) {
+    if (code != FGIO_EXIT_OK) {
         free(*text);
         *text = NULL;
     }

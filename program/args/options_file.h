@@ -1,6 +1,6 @@
 /* options_file.h - options out of a file, one a line, in the words of the command line. */
-#ifndef FRUGI_OPTIONS_FILE_H
-#define FRUGI_OPTIONS_FILE_H
+#ifndef FGP_OPTIONS_FILE_H
+#define FGP_OPTIONS_FILE_H
 
 #include "program/args/args.h"
 
@@ -12,9 +12,9 @@
  *   args    gets the values of options that it does not have
  *   *text   what these values point into: free() it after the last use of args; NULL on failure
  *
- * Returns FRUGI_EXIT_OK; FRUGI_EXIT_FAIL where the file cannot be read and FRUGI_EXIT_USAGE for a line that is wrong,
+ * Returns FGIO_EXIT_OK; FGIO_EXIT_FAIL where the file cannot be read and FGIO_EXIT_USAGE for a line that is wrong,
  * after one line on stderr with the number of that line.
  */
-int frugi_settings_add(const char *path, frugi_args *args, char **text);
+int fgp_settings_add(const char *path, fgp_args *args, char **text);
 
 #endif

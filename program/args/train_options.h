@@ -2,22 +2,22 @@
  * train_options.h - rows of option tables that train and finetune share, in groups, so that the two say the same in the
  * same words.
  */
-#ifndef FRUGI_TRAIN_OPTIONS_H
-#define FRUGI_TRAIN_OPTIONS_H
+#ifndef FGP_TRAIN_OPTIONS_H
+#define FGP_TRAIN_OPTIONS_H
 
 #include "trainer/data/data_set.h"
 
-#define FRUGI_OPTIONS_DATA                                                                                             \
+#define FGP_OPTIONS_DATA                                                                                               \
     {"data", 'd', "DIR", "builtin",                                                                                    \
      "directory of the data set, or a text file; what is in it is found out. fashion-mnist: where Debian puts it; "    \
      "builtin: made up, as the model wants it"},                                                                       \
         {"tokens", 0, "WHAT", NULL,                                                                                    \
          "text: bytes, a directory with GPT-2's encoder.json and vocab.bpe, or a WordPiece vocabulary"},               \
     {                                                                                                                  \
-        "subset", 0, "TASK", NULL, "sentences: which of " FRUGI_SENTENCE_TASKS " [by the directory's name]"            \
+        "subset", 0, "TASK", NULL, "sentences: which of " FGT_SENTENCE_TASKS " [by the directory's name]"              \
     }
 
-#define FRUGI_OPTIONS_RUN                                                                                              \
+#define FGP_OPTIONS_RUN                                                                                                \
     {"config", 'c', "FILE", NULL, "more options, one a line as `option = value`; the command line wins"},              \
         {"workers", 'w', "COUNT", "1", "workers, as threads; mpirun says how many where it starts them"},              \
         {"threads", 't', "COUNT", NULL, "threads of each worker [the cores, shared out]"},                             \
@@ -36,7 +36,7 @@
         "steps", 's', "COUNT", NULL, "how many steps to take, instead of --epochs"                                     \
     }
 
-#define FRUGI_OPTIONS_RATE                                                                                             \
+#define FGP_OPTIONS_RATE                                                                                               \
     {"schedule", 0, "TEXT", "cosine,warmup=10%",                                                                       \
      "of the learning rate: constant, cosine, linear or step:0.5,0.75:0.1, each with ,warmup=STEPS or "                \
      ",warmup=PERCENT%"},                                                                                              \
@@ -44,7 +44,7 @@
         "seed", 0, "NUMBER", "1", "of everything random: the same seed, the same weights"                              \
     }
 
-#define FRUGI_OPTIONS_PLACES                                                                                           \
+#define FGP_OPTIONS_PLACES                                                                                             \
     {"save", 0, "DIR", NULL, "directory for checkpoints [none are written]"},                                          \
         {"save-every", 0, "STEPS", NULL, "how often [at the end of every epoch]"},                                     \
         {"keep", 0, "COUNT", "3", "how many checkpoints stay"},                                                        \

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int fail(frugi_verdict *verdict, const char *what, uint64_t at) {
+static int fail(fgp_verdict *verdict, const char *what, uint64_t at) {
     if (!verdict->why[0])
         snprintf(verdict->why, sizeof verdict->why, "%s (element %llu)", what, (unsigned long long)at);
     return -1;
@@ -53,7 +53,7 @@ static int says(const char *text, const char *name, const char *word) {
 }
 
 /* What is sent and how, as far as it changes what can be checked. */
-static void read_method(const char *text, frugi_rule *rule) {
+static void read_method(const char *text, fgp_rule *rule) {
     int twice = says(text, "rule", "probabilistic"),
         whole = says(text, "value", "qsgd") || says(text, "value", "onebit");
     rule->blocks = says(text, "rule", "topk") && says(text, "segment", "block") && says(text, "unit", "element") &&
@@ -61,7 +61,7 @@ static void read_method(const char *text, frugi_rule *rule) {
                    says(text, "warmup", "0") && !whole;
     rule->exact = rule->exact && rule->blocks;
     rule->uncounted = twice || whole;
-    rule->known = rule->keep != FRUGI_KEEP_EF21 && says(text, "clip", "0");
+    rule->known = rule->keep != FGP_KEEP_EF21 && says(text, "clip", "0");
     rule->rounded =
         twice || whole || says(text, "value", "int4") || says(text, "value", "sign") || says(text, "value", "two_bit");
 }
@@ -86,7 +86,7 @@ static double final_sparsity(const char *text) {
     return atof(number);
 }
 
-int frugi_rule_of(const frug_config *config, frugi_rule *rule) {
+int fgp_rule_of(const frug_config *config, fgp_rule *rule) {
     static const char *const selects[] = {"hist", "exact", NULL};
     static const char *const keeps[] = {"merged", "plain", "dgc", "none", "ef21", NULL};
     static const char *const stores[] = {"int8", "int4", "bf16", "f32", NULL};
@@ -102,47 +102,47 @@ int frugi_rule_of(const frug_config *config, frugi_rule *rule) {
     memset(rule, 0, sizeof *rule);
     rule->block = (uint32_t)strtoul(block, NULL, 10);
     rule->exact = select;
-    rule->keep = (frugi_keep)keep;
-    rule->store = (frugi_store)store;
-    rule->mask = (frugi_masked)mask;
+    rule->keep = (fgp_check_record)keep;
+    rule->store = (fgp_store)store;
+    rule->mask = (fgp_masked)mask;
     rule->beta = (float)(strcmp(beta, "auto") ? atof(beta) : final_sparsity(text) >= 0.98 ? 0.99 : 0.95);
     rule->momentum = (float)atof(momentum);
     read_method(text, rule);
     return rule->block ? 0 : -1;
 }
 
-double frugi_rule_residual_bytes(const frugi_rule *rule) {
+double fgp_rule_residual_bytes(const fgp_rule *rule) {
     static const double stored[] = {1.0, 0.5, 2.0, 4.0};
     double bytes = stored[rule->store];
-    if (rule->store == FRUGI_STORE_INT8 || rule->store == FRUGI_STORE_INT4)
+    if (rule->store == FGP_STORE_INT8 || rule->store == FGP_STORE_INT4)
         bytes += 2.0 / rule->block;
-    return rule->keep == FRUGI_KEEP_NONE ? 0 : rule->keep == FRUGI_KEEP_DGC ? 2 * bytes : bytes;
+    return rule->keep == FGP_KEEP_NONE ? 0 : rule->keep == FGP_KEEP_DGC ? 2 * bytes : bytes;
 }
 
 /* ---- the sample ----------------------------------------------------------- */
 
-int frugi_check_open(frugi_check *check, const frug_config *config, uint64_t n) {
+int fgp_check_open(fgp_check *check, const frug_config *config, uint64_t n) {
     memset(check, 0, sizeof *check);
-    if (frugi_rule_of(config, &check->rule) != 0)
+    if (fgp_rule_of(config, &check->rule) != 0)
         return -1;
-    uint64_t all = (n + FRUGI_CHECK_CHUNK - 1) / FRUGI_CHECK_CHUNK;
+    uint64_t all = (n + FGP_CHECK_CHUNK - 1) / FGP_CHECK_CHUNK;
     check->n = n;
     check->follows = 1;
-    check->chunks = all < FRUGI_CHECK_CHUNKS ? (uint32_t)all : FRUGI_CHECK_CHUNKS;
+    check->chunks = all < FGP_CHECK_CHUNKS ? (uint32_t)all : FGP_CHECK_CHUNKS;
     for (uint32_t i = 0; i < check->chunks; i++) {
         uint64_t place = check->chunks > 1 ? i * (all - 1) / (check->chunks - 1) : 0;
-        check->begin[i] = place * FRUGI_CHECK_CHUNK;
-        check->count[i] = n - check->begin[i] < FRUGI_CHECK_CHUNK ? n - check->begin[i] : FRUGI_CHECK_CHUNK;
+        check->begin[i] = place * FGP_CHECK_CHUNK;
+        check->count[i] = n - check->begin[i] < FGP_CHECK_CHUNK ? n - check->begin[i] : FGP_CHECK_CHUNK;
     }
-    size_t sample = (size_t)check->chunks * FRUGI_CHECK_CHUNK;
+    size_t sample = (size_t)check->chunks * FGP_CHECK_CHUNK;
     check->before = malloc(sample * sizeof(float));
     check->momentum = calloc(sample, sizeof(float));
     check->decoded = malloc((size_t)n * sizeof(float));
-    check->scratch = malloc(3 * FRUGI_CHECK_CHUNK * sizeof(float));
+    check->scratch = malloc(3 * FGP_CHECK_CHUNK * sizeof(float));
     return check->before && check->momentum && check->decoded && check->scratch ? 0 : -1;
 }
 
-void frugi_check_close(frugi_check *check) {
+void fgp_check_close(fgp_check *check) {
     free(check->before);
     free(check->momentum);
     free(check->decoded);
@@ -150,21 +150,21 @@ void frugi_check_close(frugi_check *check) {
     memset(check, 0, sizeof *check);
 }
 
-frug_status frugi_check_before(frugi_check *check, const frug_compressor *compressor) {
+frug_status fgp_check_before(fgp_check *check, const frug_compressor *compressor) {
     frug_status status = FRUG_OK;
     for (uint32_t i = 0; i < check->chunks && status == FRUG_OK; i++)
         status = frug_compressor_residual(compressor, check->begin[i], check->count[i],
-                                          check->before + (size_t)i * FRUGI_CHECK_CHUNK);
+                                          check->before + (size_t)i * FGP_CHECK_CHUNK);
     return status;
 }
 
-void frugi_check_skipped(frugi_check *check) {
+void fgp_check_skipped(fgp_check *check) {
     check->follows = 0;
 }
 
 /* ---- one block -------------------------------------------------------------- */
 
-int frugi_was_sent(float decoded) {
+int fgp_was_sent(float decoded) {
     return !(decoded == 0.0f && signbit(decoded));
 }
 
@@ -196,16 +196,16 @@ static void move_largest_last(float *x, uint64_t len, uint64_t top) {
 }
 
 /* Every kept one is at least as large as every dropped one, and of equals the first ones are kept. */
-static int check_largest(const float *acc, const float *decoded, uint64_t len, uint64_t at, frugi_verdict *verdict) {
+static int check_largest(const float *acc, const float *decoded, uint64_t len, uint64_t at, fgp_verdict *verdict) {
     float least = INFINITY;
     uint64_t last_least = 0;
     for (uint64_t i = 0; i < len; i++)
-        if (frugi_was_sent(decoded[i]) && fabsf(acc[i]) <= least) {
+        if (fgp_was_sent(decoded[i]) && fabsf(acc[i]) <= least) {
             least = fabsf(acc[i]);
             last_least = i;
         }
     for (uint64_t i = 0; i < len; i++) {
-        if (frugi_was_sent(decoded[i]) || fabsf(acc[i]) < least)
+        if (fgp_was_sent(decoded[i]) || fabsf(acc[i]) < least)
             continue;
         if (fabsf(acc[i]) > least)
             return fail(verdict, "a larger entry was left behind than one that was sent", at + i);
@@ -225,7 +225,7 @@ static void add_energy(const float *acc, const float *decoded, uint64_t len, flo
         double square = (double)acc[i] * (double)acc[i];
         sum->all += square;
         sizes[i] = fabsf(acc[i]);
-        if (frugi_was_sent(decoded[i])) {
+        if (fgp_was_sent(decoded[i])) {
             sum->sent += square;
             sent++;
         }
@@ -236,17 +236,17 @@ static void add_energy(const float *acc, const float *decoded, uint64_t len, flo
 }
 
 /* By how much sent + left behind may miss the accumulator: one step of the residual's format. */
-static float slack(const frugi_rule *rule, float rest, float largest) {
+static float slack(const fgp_rule *rule, float rest, float largest) {
     switch (rule->store) {
-    case FRUGI_STORE_INT8: return largest * (1.02f / 126.0f) + FLT_MIN;
-    case FRUGI_STORE_INT4: return largest * (1.02f / 6.0f) + FLT_MIN;
-    case FRUGI_STORE_BF16: return fabsf(rest) * 0x1p-7f + FLT_MIN;
+    case FGP_STORE_INT8: return largest * (1.02f / 126.0f) + FLT_MIN;
+    case FGP_STORE_INT4: return largest * (1.02f / 6.0f) + FLT_MIN;
+    case FGP_STORE_BF16: return fabsf(rest) * 0x1p-7f + FLT_MIN;
     default: return 0.0f;
     }
 }
 
-static int check_mass(const frugi_rule *rule, const float *acc, const float *decoded, const float *after, uint64_t len,
-                      uint64_t at, frugi_verdict *verdict) {
+static int check_mass(const fgp_rule *rule, const float *acc, const float *decoded, const float *after, uint64_t len,
+                      uint64_t at, fgp_verdict *verdict) {
     float largest = 0.0f;
     for (uint64_t i = 0; i < len; i++)
         largest = fmaxf(largest, fabsf(acc[i] - decoded[i]));
@@ -263,13 +263,13 @@ static int check_mass(const frugi_rule *rule, const float *acc, const float *dec
 
 /* ---- one chunk, then all ------------------------------------------------------ */
 
-static void accumulate(const frugi_rule *rule, const float *before, float *momentum, const float *grad, uint64_t len,
+static void accumulate(const fgp_rule *rule, const float *before, float *momentum, const float *grad, uint64_t len,
                        float *acc) {
     for (uint64_t i = 0; i < len; i++) {
         switch (rule->keep) {
-        case FRUGI_KEEP_MERGED: acc[i] = rule->beta * before[i] + grad[i]; break;
-        case FRUGI_KEEP_PLAIN: acc[i] = before[i] + grad[i]; break;
-        case FRUGI_KEEP_DGC:
+        case FGP_KEEP_MERGED: acc[i] = rule->beta * before[i] + grad[i]; break;
+        case FGP_KEEP_PLAIN: acc[i] = before[i] + grad[i]; break;
+        case FGP_KEEP_DGC:
             momentum[i] = rule->momentum * momentum[i] + grad[i];
             acc[i] = before[i] + momentum[i];
             break;
@@ -278,42 +278,42 @@ static void accumulate(const frugi_rule *rule, const float *before, float *momen
     }
 }
 
-static int check_chunk(frugi_check *check, uint32_t chunk, const float *grad, const float *after, energy *sum,
-                       frugi_verdict *verdict) {
-    const frugi_rule *rule = &check->rule;
+static int check_chunk(fgp_check *check, uint32_t chunk, const float *grad, const float *after, energy *sum,
+                       fgp_verdict *verdict) {
+    const fgp_rule *rule = &check->rule;
     uint64_t begin = check->begin[chunk], count = check->count[chunk];
-    float *acc = check->scratch, *sizes = acc + FRUGI_CHECK_CHUNK;
-    float *momentum = check->momentum + (size_t)chunk * FRUGI_CHECK_CHUNK;
+    float *acc = check->scratch, *sizes = acc + FGP_CHECK_CHUNK;
+    float *momentum = check->momentum + (size_t)chunk * FGP_CHECK_CHUNK;
     const float *decoded = check->decoded + begin;
     int bad = 0;
-    accumulate(rule, check->before + (size_t)chunk * FRUGI_CHECK_CHUNK, momentum, grad + begin, count, acc);
+    accumulate(rule, check->before + (size_t)chunk * FGP_CHECK_CHUNK, momentum, grad + begin, count, acc);
     for (uint64_t i = 0; i < count && !bad; i += rule->block) {
         uint64_t len = count - i < rule->block ? count - i : rule->block;
         add_energy(acc + i, decoded + i, len, sizes, sum);
         if (rule->exact)
             bad = check_largest(acc + i, decoded + i, len, begin + i, verdict);
-        if (rule->keep != FRUGI_KEEP_NONE && !bad)
+        if (rule->keep != FGP_KEEP_NONE && !bad)
             bad = check_mass(rule, acc + i, decoded + i, after + i, len, begin + i, verdict);
     }
-    int masked = rule->mask == FRUGI_MASKED_ON || (rule->mask == FRUGI_MASKED_AUTO && verdict->density < 0.25);
+    int masked = rule->mask == FGP_MASKED_ON || (rule->mask == FGP_MASKED_AUTO && verdict->density < 0.25);
     for (uint64_t i = 0; i < count; i++)
-        if (masked && frugi_was_sent(decoded[i]))
+        if (masked && fgp_was_sent(decoded[i]))
             momentum[i] = 0.0f;
     return bad;
 }
 
 /* Other methods: the frame holds what it says. */
-static int check_total(const frugi_check *check, frugi_verdict *verdict) {
+static int check_total(const fgp_check *check, fgp_verdict *verdict) {
     uint64_t sent = 0;
     for (uint64_t i = 0; i < check->n; i++)
-        sent += (uint64_t)frugi_was_sent(check->decoded[i]);
+        sent += (uint64_t)fgp_was_sent(check->decoded[i]);
     if (sent == verdict->entries || (check->rule.uncounted && sent < verdict->entries))
         return 0;
     return fail(verdict, "the frame counts other entries than it holds", sent);
 }
 
 /* Every block has as many as the density says: the whole number below or above, in a short last block its share. */
-static int check_counts(const frugi_check *check, frugi_verdict *verdict) {
+static int check_counts(const fgp_check *check, fgp_verdict *verdict) {
     uint64_t B = check->rule.block, entries = 0;
     double per_block = verdict->density * (double)B;
     uint64_t low = (uint64_t)floor(per_block + 1e-6), high = (uint64_t)ceil(per_block - 1e-6);
@@ -322,7 +322,7 @@ static int check_counts(const frugi_check *check, frugi_verdict *verdict) {
     for (uint64_t begin = 0; begin < check->n; begin += B) {
         uint64_t len = check->n - begin < B ? check->n - begin : B, sent = 0;
         for (uint64_t i = 0; i < len; i++)
-            sent += (uint64_t)frugi_was_sent(check->decoded[begin + i]);
+            sent += (uint64_t)fgp_was_sent(check->decoded[begin + i]);
         uint64_t least = (low * len + B - 1) / B, most = (high * len + B - 1) / B;
         if (sent > most)
             return fail(verdict, "a block sent too many entries, or decoding changed one that was not sent", begin);
@@ -333,8 +333,8 @@ static int check_counts(const frugi_check *check, frugi_verdict *verdict) {
     return entries == verdict->entries ? 0 : fail(verdict, "the frame counts other entries than it holds", entries);
 }
 
-static frug_status decode(frugi_check *check, frug_compressor *compressor, const void *frame, size_t len,
-                          frugi_verdict *verdict) {
+static frug_status decode(fgp_check *check, frug_compressor *compressor, const void *frame, size_t len,
+                          fgp_verdict *verdict) {
     frug_frame_info info = {.struct_size = sizeof info};
     frug_section_info section = {.struct_size = sizeof section};
     frug_status status = frug_frame_check(frame, len, &info);
@@ -351,17 +351,17 @@ static frug_status decode(frugi_check *check, frug_compressor *compressor, const
     return frug_decompress_add(compressor, &frame, &len, 1, 1.0f, 0, check->n, check->decoded);
 }
 
-frug_status frugi_check_after(frugi_check *check, frug_compressor *compressor, const float *grad, const void *frame,
-                              size_t len, frugi_verdict *verdict) {
+frug_status fgp_check_after(fgp_check *check, frug_compressor *compressor, const float *grad, const void *frame,
+                            size_t len, fgp_verdict *verdict) {
     energy sum = {0, 0, 0};
     memset(verdict, 0, sizeof *verdict);
     frug_status status = decode(check, compressor, frame, len, verdict);
     if (status != FRUG_OK)
         return status;
     int bad = (check->rule.blocks ? check_counts : check_total)(check, verdict);
-    int knows_accumulator = check->rule.known && (check->rule.keep != FRUGI_KEEP_DGC || check->follows);
+    int knows_accumulator = check->rule.known && (check->rule.keep != FGP_KEEP_DGC || check->follows);
     for (uint32_t i = 0; i < check->chunks && !bad && knows_accumulator; i++) {
-        float *after = check->scratch + 2 * FRUGI_CHECK_CHUNK;
+        float *after = check->scratch + 2 * FGP_CHECK_CHUNK;
         status = frug_compressor_residual(compressor, check->begin[i], check->count[i], after);
         if (status != FRUG_OK)
             return status;
@@ -380,11 +380,11 @@ frug_status frugi_check_after(frugi_check *check, frug_compressor *compressor, c
     return FRUG_OK;
 }
 
-void frugi_check_whole(const float *x, const float *decoded, uint64_t n, uint64_t k, char *why, size_t cap) {
-    frugi_verdict verdict = {.entries = k};
+void fgp_check_whole(const float *x, const float *decoded, uint64_t n, uint64_t k, char *why, size_t cap) {
+    fgp_verdict verdict = {.entries = k};
     uint64_t sent = 0;
     for (uint64_t i = 0; i < n; i++) {
-        if (!frugi_was_sent(decoded[i]))
+        if (!fgp_was_sent(decoded[i]))
             continue;
         sent++;
         if (decoded[i] != x[i])

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void frugi_stream(float *dst, float beta, const float *src, uint64_t n, int threads) {
+void fgp_stream(float *dst, float beta, const float *src, uint64_t n, int threads) {
     int64_t end = (int64_t)n;
     (void)threads;
 #pragma omp parallel for simd schedule(static) num_threads(threads)
@@ -41,23 +41,23 @@ static frug_status make_layout(uint64_t n, uint32_t columns, frug_layout **layou
     return status == FRUG_OK ? add_matrix(*layout, "rest", 1, n % columns) : status;
 }
 
-int frugi_worker_open_matrix(frugi_worker *worker, const char *config, uint64_t n, uint32_t columns, int threads) {
+int fgp_worker_open_matrix(fgp_bench_worker *worker, const char *config, uint64_t n, uint32_t columns, int threads) {
     frug_options options = FRUG_OPTIONS_INIT;
     options.threads = threads;
     memset(worker, 0, sizeof *worker);
     if (frug_config_create(config, &worker->config) != FRUG_OK || make_layout(n, columns, &worker->layout) != FRUG_OK ||
         frug_compressor_create(worker->config, worker->layout, &options, &worker->compressor) != FRUG_OK ||
         frug_compressor_bound(worker->compressor, 0, n, &worker->cap) != FRUG_OK)
-        return frugi_library_error("cannot make a compressor");
+        return fgio_library_error("cannot make a compressor");
     worker->frame = malloc(worker->cap);
-    return worker->frame ? FRUGI_EXIT_OK : frugi_error("no memory for a frame of %zu bytes", worker->cap);
+    return worker->frame ? FGIO_EXIT_OK : fgio_error("no memory for a frame of %zu bytes", worker->cap);
 }
 
-int frugi_worker_open(frugi_worker *worker, const char *config, uint64_t n, int threads) {
-    return frugi_worker_open_matrix(worker, config, n, 0, threads);
+int fgp_worker_open(fgp_bench_worker *worker, const char *config, uint64_t n, int threads) {
+    return fgp_worker_open_matrix(worker, config, n, 0, threads);
 }
 
-void frugi_worker_close(frugi_worker *worker) {
+void fgp_worker_close(fgp_bench_worker *worker) {
     frug_compressor_destroy(worker->compressor);
     frug_layout_destroy(worker->layout);
     frug_config_destroy(worker->config);
@@ -65,55 +65,55 @@ void frugi_worker_close(frugi_worker *worker) {
     memset(worker, 0, sizeof *worker);
 }
 
-int frugi_worker_step(frugi_worker *worker, uint64_t step, const float *grad) {
+int fgp_worker_step(fgp_bench_worker *worker, uint64_t step, const float *grad) {
     uint64_t n = frug_layout_elements(worker->layout);
     if (frug_compress(worker->compressor, step, 0, n, grad, worker->frame, worker->cap, &worker->len) != FRUG_OK)
-        return frugi_library_error("cannot compress");
-    return FRUGI_EXIT_OK;
+        return fgio_library_error("cannot compress");
+    return FGIO_EXIT_OK;
 }
 
 typedef struct pair {
-    frugi_worker many;
-    frugi_worker one; /* open when many has more than one thread */
-    frugi_check check;
+    fgp_bench_worker many;
+    fgp_bench_worker one; /* open when many has more than one thread */
+    fgp_check check;
     int two;
 } pair;
 
-static int open_pair(pair *p, const frugi_bench *bench, const frugi_case *which) {
+static int open_pair(pair *p, const fgp_bench *bench, const fgp_case *which) {
     memset(p, 0, sizeof *p);
     p->two = which->threads > 1;
-    int status = frugi_worker_open_matrix(&p->many, which->config, bench->n, which->columns, which->threads);
-    if (status == FRUGI_EXIT_OK && p->two)
-        status = frugi_worker_open_matrix(&p->one, which->config, bench->n, which->columns, 1);
-    if (status == FRUGI_EXIT_OK && frugi_check_open(&p->check, p->many.config, bench->n) != 0)
-        status = frugi_error("no memory to check %llu elements", (unsigned long long)bench->n);
+    int status = fgp_worker_open_matrix(&p->many, which->config, bench->n, which->columns, which->threads);
+    if (status == FGIO_EXIT_OK && p->two)
+        status = fgp_worker_open_matrix(&p->one, which->config, bench->n, which->columns, 1);
+    if (status == FGIO_EXIT_OK && fgp_check_open(&p->check, p->many.config, bench->n) != 0)
+        status = fgio_error("no memory to check %llu elements", (unsigned long long)bench->n);
     return status;
 }
 
 static void close_pair(pair *p) {
-    frugi_check_close(&p->check);
-    frugi_worker_close(&p->one);
-    frugi_worker_close(&p->many);
+    fgp_check_close(&p->check);
+    fgp_worker_close(&p->one);
+    fgp_worker_close(&p->many);
 }
 
-static void compare_frames(const pair *p, frugi_row *row) {
+static void compare_frames(const pair *p, fgp_row *row) {
     if (!row->why[0] && (p->many.len != p->one.len || memcmp(p->many.frame, p->one.frame, p->one.len) != 0))
         snprintf(row->why, sizeof row->why, "several threads give other bytes than one");
 }
 
-static int checked_step(pair *p, uint64_t step, const float *grad, frugi_row *row) {
-    frugi_verdict verdict;
-    if (frugi_check_before(&p->check, p->many.compressor) != FRUG_OK)
-        return frugi_library_error("cannot read the residual");
-    int status = frugi_worker_step(&p->many, step, grad);
-    if (status == FRUGI_EXIT_OK && p->two)
-        status = frugi_worker_step(&p->one, step, grad);
-    if (status != FRUGI_EXIT_OK)
+static int checked_step(pair *p, uint64_t step, const float *grad, fgp_row *row) {
+    fgp_verdict verdict;
+    if (fgp_check_before(&p->check, p->many.compressor) != FRUG_OK)
+        return fgio_library_error("cannot read the residual");
+    int status = fgp_worker_step(&p->many, step, grad);
+    if (status == FGIO_EXIT_OK && p->two)
+        status = fgp_worker_step(&p->one, step, grad);
+    if (status != FGIO_EXIT_OK)
         return status;
     if (p->two)
         compare_frames(p, row);
-    if (frugi_check_after(&p->check, p->many.compressor, grad, p->many.frame, p->many.len, &verdict) != FRUG_OK)
-        return frugi_library_error("cannot read back what was compressed");
+    if (fgp_check_after(&p->check, p->many.compressor, grad, p->many.frame, p->many.len, &verdict) != FRUG_OK)
+        return fgio_library_error("cannot read back what was compressed");
     if (!row->why[0])
         snprintf(row->why, sizeof row->why, "%s", verdict.why);
     row->k = verdict.density * p->check.rule.block;
@@ -121,20 +121,19 @@ static int checked_step(pair *p, uint64_t step, const float *grad, frugi_row *ro
         row->energy_kept = verdict.energy_kept;
         row->energy_vs_exact = verdict.energy_vs_exact;
     }
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-static int timed_step(pair *p, frugi_bench *bench, const frugi_case *which, uint64_t step, size_t round,
-                      frugi_row *row) {
-    const float *grad = frugi_source_step(&bench->source, step);
-    double start = frugi_now();
-    frugi_stream(bench->stream, 0.95f, grad, bench->n, which->threads);
-    double streamed = frugi_now();
-    int status = frugi_worker_step(&p->many, step, grad);
-    double compressed = frugi_now();
-    if (status == FRUGI_EXIT_OK && p->two) {
-        status = frugi_worker_step(&p->one, step, grad);
-        row->one_seconds[round] = frugi_now() - compressed;
+static int timed_step(pair *p, fgp_bench *bench, const fgp_case *which, uint64_t step, size_t round, fgp_row *row) {
+    const float *grad = fgp_source_step(&bench->source, step);
+    double start = fgp_now();
+    fgp_stream(bench->stream, 0.95f, grad, bench->n, which->threads);
+    double streamed = fgp_now();
+    int status = fgp_worker_step(&p->many, step, grad);
+    double compressed = fgp_now();
+    if (status == FGIO_EXIT_OK && p->two) {
+        status = fgp_worker_step(&p->one, step, grad);
+        row->one_seconds[round] = fgp_now() - compressed;
         compare_frames(p, row);
     }
     row->limit_seconds[round] = streamed - start;
@@ -142,28 +141,28 @@ static int timed_step(pair *p, frugi_bench *bench, const frugi_case *which, uint
     return status;
 }
 
-static int run_rounds(pair *p, frugi_bench *bench, const frugi_case *which, frugi_row *row) {
+static int run_rounds(pair *p, fgp_bench *bench, const fgp_case *which, fgp_row *row) {
     uint64_t step = 0;
-    int status = FRUGI_EXIT_OK;
-    for (; step < bench->warmup && status == FRUGI_EXIT_OK; step++)
-        status = checked_step(p, step, frugi_source_step(&bench->source, step), row);
-    for (size_t round = 0; round < bench->rounds && status == FRUGI_EXIT_OK; round++, step++)
+    int status = FGIO_EXIT_OK;
+    for (; step < bench->warmup && status == FGIO_EXIT_OK; step++)
+        status = checked_step(p, step, fgp_source_step(&bench->source, step), row);
+    for (size_t round = 0; round < bench->rounds && status == FGIO_EXIT_OK; round++, step++)
         status = timed_step(p, bench, which, step, round, row);
-    frugi_check_skipped(&p->check);
-    if (status == FRUGI_EXIT_OK)
-        status = checked_step(p, step, frugi_source_step(&bench->source, step), row);
+    fgp_check_skipped(&p->check);
+    if (status == FGIO_EXIT_OK)
+        status = checked_step(p, step, fgp_source_step(&bench->source, step), row);
     return status;
 }
 
-int frugi_bench_compress(frugi_bench *bench, const frugi_case *which, frugi_row *row) {
+int fgp_bench_compress(fgp_bench *bench, const fgp_case *which, fgp_row *row) {
     pair p;
     int status = open_pair(&p, bench, which);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         status = run_rounds(&p, bench, which, row);
     double n = (double)bench->n;
     row->block = p.check.rule.block;
     row->frame_bytes = (double)p.many.len;
-    row->bytes = n * (4 + 2 * frugi_rule_residual_bytes(&p.check.rule)) + row->frame_bytes;
+    row->bytes = n * (4 + 2 * fgp_rule_residual_bytes(&p.check.rule)) + row->frame_bytes;
     row->limit_bytes = 12 * n;
     close_pair(&p);
     return status;

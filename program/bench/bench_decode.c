@@ -18,7 +18,7 @@
 #define SCALE      0.25f
 
 typedef struct receiver {
-    frugi_worker worker;
+    fgp_bench_worker worker;
     int count;
     void *frame[FRAMES_MAX];
     size_t len[FRAMES_MAX];
@@ -35,19 +35,19 @@ static void add(float *dst, const float *src, uint64_t n, int threads) {
 }
 
 /* Consecutive steps of one worker stand in for one step of several. */
-static int make_frames(receiver *r, frugi_bench *bench, int count) {
+static int make_frames(receiver *r, fgp_bench *bench, int count) {
     for (r->count = 0; r->count < count; r->count++) {
         uint64_t step = (uint64_t)r->count;
-        int status = frugi_worker_step(&r->worker, step, frugi_source_step(&bench->source, step));
-        if (status != FRUGI_EXIT_OK)
+        int status = fgp_worker_step(&r->worker, step, fgp_source_step(&bench->source, step));
+        if (status != FGIO_EXIT_OK)
             return status;
         r->frame[r->count] = malloc(r->worker.len);
         if (!r->frame[r->count])
-            return frugi_error("no memory for a frame of %zu bytes", r->worker.len);
+            return fgio_error("no memory for a frame of %zu bytes", r->worker.len);
         memcpy(r->frame[r->count], r->worker.frame, r->worker.len);
         r->len[r->count] = r->worker.len;
     }
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 static int sum_frames(receiver *r, uint64_t n) {
@@ -56,23 +56,23 @@ static int sum_frames(receiver *r, uint64_t n) {
         for (uint64_t i = 0; i < n; i++)
             r->part[i] = 0.0f;
         if (frug_decompress_add(r->worker.compressor, &frame, &r->len[p], 1, 1.0f, 0, n, r->part) != FRUG_OK)
-            return frugi_library_error("cannot decode");
+            return fgio_library_error("cannot decode");
         for (uint64_t i = 0; i < n; i++)
             r->sum[i] = p == 0 ? r->part[i] : r->sum[i] + r->part[i];
     }
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-static int open_receiver(receiver *r, frugi_bench *bench, const frugi_case *which) {
+static int open_receiver(receiver *r, fgp_bench *bench, const fgp_case *which) {
     memset(r, 0, sizeof *r);
     r->sum = malloc((size_t)bench->n * sizeof(float));
     r->part = malloc((size_t)bench->n * sizeof(float));
     if (!r->sum || !r->part)
-        return frugi_error("no memory for %llu elements", (unsigned long long)bench->n);
-    int status = frugi_worker_open(&r->worker, which->config, bench->n, which->threads);
-    if (status == FRUGI_EXIT_OK)
+        return fgio_error("no memory for %llu elements", (unsigned long long)bench->n);
+    int status = fgp_worker_open(&r->worker, which->config, bench->n, which->threads);
+    if (status == FGIO_EXIT_OK)
         status = make_frames(r, bench, which->frames);
-    return status == FRUGI_EXIT_OK ? sum_frames(r, bench->n) : status;
+    return status == FGIO_EXIT_OK ? sum_frames(r, bench->n) : status;
 }
 
 static void close_receiver(receiver *r) {
@@ -80,25 +80,25 @@ static void close_receiver(receiver *r) {
         free(r->frame[p]);
     free(r->sum);
     free(r->part);
-    frugi_worker_close(&r->worker);
+    fgp_worker_close(&r->worker);
 }
 
-static int call(receiver *r, const frugi_case *which, uint64_t n, float *dst) {
+static int call(receiver *r, const fgp_case *which, uint64_t n, float *dst) {
     const void *const *frames = (const void *const *)r->frame;
     frug_compressor *c = r->worker.compressor;
     size_t count = (size_t)r->count;
-    frug_status status = which->kind == FRUGI_CASE_APPLY
+    frug_status status = which->kind == FGP_CASE_APPLY
                              ? frug_apply(c, frames, r->len, count, SCALE, which->decay, 0, n, dst)
                              : frug_decompress_add(c, frames, r->len, count, SCALE, 0, n, dst);
-    return status == FRUG_OK ? FRUGI_EXIT_OK : frugi_library_error("cannot decode");
+    return status == FRUG_OK ? FGIO_EXIT_OK : fgio_library_error("cannot decode");
 }
 
 /* r->part serves as the destination, and base holds what was there before. */
-static int verify(receiver *r, const frugi_case *which, const float *base, uint64_t n, frugi_row *row) {
-    float sign = which->kind == FRUGI_CASE_APPLY ? -1.0f : 1.0f;
+static int verify(receiver *r, const fgp_case *which, const float *base, uint64_t n, fgp_row *row) {
+    float sign = which->kind == FGP_CASE_APPLY ? -1.0f : 1.0f;
     memcpy(r->part, base, (size_t)n * sizeof(float));
     int status = call(r, which, n, r->part);
-    for (uint64_t i = 0; i < n && status == FRUGI_EXIT_OK && !row->why[0]; i++) {
+    for (uint64_t i = 0; i < n && status == FGIO_EXIT_OK && !row->why[0]; i++) {
         float step = sign * SCALE * r->sum[i], want = base[i] * (1.0f - which->decay) + step;
         /* How 1 - decay is rounded is the library's affair. */
         float slack = which->decay > 0 ? 1e-6f * (fabsf(base[i]) + fabsf(step)) : 0.0f;
@@ -108,23 +108,23 @@ static int verify(receiver *r, const frugi_case *which, const float *base, uint6
     return status;
 }
 
-static int timed_round(receiver *r, frugi_bench *bench, const frugi_case *which, size_t round, frugi_row *row) {
-    const float *grad = frugi_source_step(&bench->source, round);
-    double start = frugi_now();
+static int timed_round(receiver *r, fgp_bench *bench, const fgp_case *which, size_t round, fgp_row *row) {
+    const float *grad = fgp_source_step(&bench->source, round);
+    double start = fgp_now();
     add(bench->stream, grad, bench->n, which->threads);
     add(bench->stream, grad, bench->n, which->threads);
-    double added = frugi_now();
+    double added = fgp_now();
     int status = call(r, which, bench->n, bench->stream);
-    row->seconds[round] = frugi_now() - added;
+    row->seconds[round] = fgp_now() - added;
     row->limit_seconds[round] = (added - start) / 2;
     return status;
 }
 
 /* What every case here says about the frames it reads. */
-static int describe(const receiver *r, double n, frugi_row *row) {
+static int describe(const receiver *r, double n, fgp_row *row) {
     frug_section_info section = {.struct_size = sizeof section};
     if (frug_frame_section(r->frame[0], r->len[0], 0, &section) != FRUG_OK)
-        return frugi_library_error("cannot describe a frame");
+        return fgio_library_error("cannot describe a frame");
     row->block = section.block;
     row->k = section.density * section.block;
     row->frame_bytes = (double)r->len[0];
@@ -133,17 +133,17 @@ static int describe(const receiver *r, double n, frugi_row *row) {
         row->bytes += (double)r->len[p];
     row->limit_bytes = 12 * n;
     row->limit_count = 2;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-int frugi_bench_decode(frugi_bench *bench, const frugi_case *which, frugi_row *row) {
+int fgp_bench_decode(fgp_bench *bench, const fgp_case *which, fgp_row *row) {
     receiver r;
     int status = open_receiver(&r, bench, which);
-    if (status == FRUGI_EXIT_OK)
-        status = verify(&r, which, frugi_source_step(&bench->source, 0), bench->n, row);
-    for (size_t round = 0; round < bench->rounds && status == FRUGI_EXIT_OK; round++)
+    if (status == FGIO_EXIT_OK)
+        status = verify(&r, which, fgp_source_step(&bench->source, 0), bench->n, row);
+    for (size_t round = 0; round < bench->rounds && status == FGIO_EXIT_OK; round++)
         status = timed_round(&r, bench, which, round, row);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         status = describe(&r, (double)bench->n, row);
     close_receiver(&r);
     return status;
@@ -154,35 +154,35 @@ int frugi_bench_decode(frugi_bench *bench, const frugi_case *which, frugi_row *r
 static volatile uint64_t sink; /* keeps the compiler from dropping the reads */
 
 static double read_seconds(const unsigned char *bytes, size_t len) {
-    double start = frugi_now();
+    double start = fgp_now();
     uint64_t sum = 0, word;
     for (size_t i = 0; i + sizeof word <= len; i += sizeof word) {
         memcpy(&word, bytes + i, sizeof word);
         sum += word;
     }
     sink = sum;
-    return frugi_now() - start;
+    return fgp_now() - start;
 }
 
-static int check_seconds(receiver *r, frugi_bench *bench, const frugi_case *which, uint64_t step, double *seconds) {
-    if (which->kind == FRUGI_CASE_CHECK) {
+static int check_seconds(receiver *r, fgp_bench *bench, const fgp_case *which, uint64_t step, double *seconds) {
+    if (which->kind == FGP_CASE_CHECK) {
         frug_frame_info info = {.struct_size = sizeof info};
-        double start = frugi_now();
+        double start = fgp_now();
         if (frug_frame_check(r->frame[0], r->len[0], &info) != FRUG_OK)
-            return frugi_library_error("cannot check a frame");
-        *seconds = frugi_now() - start;
-        return FRUGI_EXIT_OK;
+            return fgio_library_error("cannot check a frame");
+        *seconds = fgp_now() - start;
+        return FGIO_EXIT_OK;
     }
     frug_stats before = {.struct_size = sizeof before}, after = {.struct_size = sizeof after};
     frug_compressor_stats(r->worker.compressor, &before);
-    int status = frugi_worker_step(&r->worker, step, frugi_source_step(&bench->source, step));
+    int status = fgp_worker_step(&r->worker, step, fgp_source_step(&bench->source, step));
     frug_compressor_stats(r->worker.compressor, &after);
     *seconds = after.seconds_checksum - before.seconds_checksum;
     return status;
 }
 
 /* One flipped bit anywhere must be seen. */
-static void verify_refusal(receiver *r, frugi_row *row) {
+static void verify_refusal(receiver *r, fgp_row *row) {
     unsigned char *bytes = r->frame[0];
     frug_frame_info info = {.struct_size = sizeof info};
     for (size_t i = 0; i < 64 && !row->why[0]; i++) {
@@ -194,16 +194,16 @@ static void verify_refusal(receiver *r, frugi_row *row) {
     }
 }
 
-int frugi_bench_check(frugi_bench *bench, const frugi_case *which, frugi_row *row) {
+int fgp_bench_check(fgp_bench *bench, const fgp_case *which, fgp_row *row) {
     receiver r;
     int status = open_receiver(&r, bench, which);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         verify_refusal(&r, row);
-    for (size_t round = 0; round < bench->rounds && status == FRUGI_EXIT_OK; round++) {
+    for (size_t round = 0; round < bench->rounds && status == FGIO_EXIT_OK; round++) {
         row->limit_seconds[round] = read_seconds(r.frame[0], r.len[0]);
         status = check_seconds(&r, bench, which, round + 1, &row->seconds[round]);
     }
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         status = describe(&r, (double)bench->n, row);
     row->bytes = row->limit_bytes = row->frame_bytes;
     row->limit_count = 1;

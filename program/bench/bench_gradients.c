@@ -29,19 +29,19 @@ typedef struct trial {
     char name[48];
     char text[192]; /* of the optimiser; empty: only the choice is looked at */
     source source;
-    frugi_choice choice;
+    fgp_choice choice;
 } trial;
 
 typedef struct plan {
     trial trial[CASES_MOST];
     size_t count;
-    const frugi_gradient_run *run;
+    const fgp_gradient_run *run;
 } plan;
 
 /* A trial at work on one stream. */
 typedef struct field {
-    const frugi_gradient_run *run;
-    const frugi_recorded *stream;
+    const fgp_gradient_run *run;
+    const fgp_recorded *stream;
     const trial *trial;
     const float *grad; /* steps x d */
     size_t steps;
@@ -50,13 +50,13 @@ typedef struct field {
     float *update, *mean, *scaled; /* d */
     double scale;                  /* of the gradients that `means` gets */
     double seconds;
-    frugi_truth truth;
-    frugi_gradient_row row;
+    fgp_truth truth;
+    fgp_gradient_row row;
 } field;
 
 /* ---- cases ------------------------------------------------------------------------------------------ */
 
-static trial *add(plan *p, const char *name, const frugi_choice *choice) {
+static trial *add(plan *p, const char *name, const fgp_choice *choice) {
     if ((p->run->filter && !strstr(name, p->run->filter)) || p->count == CASES_MOST)
         return NULL;
     trial *t = &p->trial[p->count++];
@@ -71,7 +71,7 @@ static void set_text(const plan *p, trial *t, const char *kind, const char *more
                  t->choice.kappa, t->choice.c, p->run->threads, more);
 }
 
-static void add_kappas(plan *p, frugi_choice choice) {
+static void add_kappas(plan *p, fgp_choice choice) {
     static const uint32_t kappas[] = {5, 6, 7, 8, 10, 14};
     static const char *const matrices[] = {"implicit", "explicit"}, *const methods[] = {"batch", "gomp4"};
     char name[48], more[64];
@@ -89,7 +89,7 @@ static void add_kappas(plan *p, frugi_choice choice) {
 
 /* From one chunk to four times as many as asked for, by powers of two. All get the same s, and shares of it that a
  * fourth goes into, so s is not quite that of the other cases. */
-static void add_chunks(plan *p, const frugi_choice *usual) {
+static void add_chunks(plan *p, const fgp_choice *usual) {
     uint32_t most = 1, each;
     char name[48], more[96];
     while (2 * (uint64_t)most <= 4 * (uint64_t)usual->c && 8 * (uint64_t)most <= usual->s)
@@ -97,7 +97,7 @@ static void add_chunks(plan *p, const frugi_choice *usual) {
     each = (usual->s + 2 * most) / (4 * most);
     snprintf(more, sizeof more, ",adaptive=1,refresh=%u", REFRESH);
     for (uint32_t c = 1; c <= most; c *= 2) {
-        frugi_choice choice = {.c = c, .s = (each ? each : 1) * 4 * most, .kappa = 7};
+        fgp_choice choice = {.c = c, .s = (each ? each : 1) * 4 * most, .kappa = 7};
         int fast = choice.s / c <= PURSUIT_MOST;
         snprintf(name, sizeof name, "chunks/%u", c);
         trial *even = add(p, name, &choice);
@@ -114,8 +114,8 @@ static void add_chunks(plan *p, const frugi_choice *usual) {
 }
 
 /* The numbers of a tensor: c chunks near the length asked for, s a multiple of c. */
-static int make_plan(plan *p, const frugi_gradient_run *run, const frugi_recorded *stream) {
-    frugi_choice choice = {.kappa = 7};
+static int make_plan(plan *p, const fgp_gradient_run *run, const fgp_recorded *stream) {
+    fgp_choice choice = {.kappa = 7};
     uint64_t c = (stream->d + run->chunk / 2) / run->chunk, s = run->s ? run->s : stream->d * 31 / 2048;
     char shown[80];
     c = c ? c : 1;
@@ -123,9 +123,9 @@ static int make_plan(plan *p, const frugi_gradient_run *run, const frugi_recorde
     choice.s = (uint32_t)((s / c ? s / c : 1) * c);
     *p = (plan){.run = run};
     if (choice.s / c * 14 > stream->d / c)
-        return frugi_usage_error("%u entries of %llu in tensor %s are too many for kappa=14; take a smaller --s",
-                                 choice.s, (unsigned long long)stream->d,
-                                 frugi_printable(stream->name, shown, sizeof shown));
+        return fgio_usage_error("%u entries of %llu in tensor %s are too many for kappa=14; take a smaller --s",
+                                choice.s, (unsigned long long)stream->d,
+                                fgio_printable(stream->name, shown, sizeof shown));
     trial *exact = add(p, "sparse-adamw", &choice), *best = add(p, "best-s", &choice);
     if (exact)
         exact->source = FROM_TRUTH;
@@ -133,7 +133,7 @@ static int make_plan(plan *p, const frugi_gradient_run *run, const frugi_recorde
         best->source = FROM_BEST;
     add_kappas(p, choice);
     add_chunks(p, &choice);
-    return p->count ? FRUGI_EXIT_OK : frugi_usage_error("no case has '%s' in its name", run->filter);
+    return p->count ? FGIO_EXIT_OK : fgio_usage_error("no case has '%s' in its name", run->filter);
 }
 
 /* ---- one optimiser beside the truth ------------------------------------------------------------------- */
@@ -142,8 +142,8 @@ static int open_optimizer(field *f, const char *more, frug_optimizer **optimizer
     char text[256];
     snprintf(text, sizeof text, "%s%s", f->trial->text, more);
     if (frug_optimizer_create(text, f->layout, NULL, optimizer) != FRUG_OK)
-        return frugi_library_error(f->trial->name);
-    return FRUGI_EXIT_OK;
+        return fgio_library_error(f->trial->name);
+    return FGIO_EXIT_OK;
 }
 
 /* Gradients for reading means off have a largest magnitude near 2^-40: their roots vanish beside eps = 1. */
@@ -157,7 +157,7 @@ static void set_scale(field *f) {
 }
 
 static int open_field(field *f) {
-    const frugi_item *item = f->stream->first;
+    const fgio_item *item = f->stream->first;
     frug_tensor tensor = FRUG_TENSOR_INIT;
     size_t bytes = ((size_t)f->stream->d + 1) * sizeof(float);
     tensor.name = "gradient";
@@ -167,22 +167,22 @@ static int open_field(field *f) {
     f->mean = calloc(1, bytes);
     f->scaled = calloc(1, bytes);
     if (!f->update || !f->mean || !f->scaled)
-        return frugi_error("no memory for %llu elements", (unsigned long long)f->stream->d);
+        return fgio_error("no memory for %llu elements", (unsigned long long)f->stream->d);
     set_scale(f);
-    int status = frugi_truth_open(&f->truth, f->stream->d, &f->trial->choice);
-    if (status != FRUGI_EXIT_OK || !f->trial->text[0])
+    int status = fgp_truth_open(&f->truth, f->stream->d, &f->trial->choice);
+    if (status != FGIO_EXIT_OK || !f->trial->text[0])
         return status;
     if (frug_layout_create(&f->layout) != FRUG_OK || frug_layout_add(f->layout, &tensor) != FRUG_OK)
-        return frugi_library_error("cannot describe the tensor");
+        return fgio_library_error("cannot describe the tensor");
     status = open_optimizer(f, "", &f->updates);
-    return status == FRUGI_EXIT_OK ? open_optimizer(f, ",eps=1", &f->means) : status;
+    return status == FGIO_EXIT_OK ? open_optimizer(f, ",eps=1", &f->means) : status;
 }
 
 static void close_field(field *f) {
     frug_optimizer_destroy(f->updates);
     frug_optimizer_destroy(f->means);
     frug_layout_destroy(f->layout);
-    frugi_truth_close(&f->truth);
+    fgp_truth_close(&f->truth);
     free(f->update), free(f->mean), free(f->scaled);
 }
 
@@ -203,12 +203,12 @@ static int step_optimizers(field *f, size_t t, const float *g) {
     f->seconds += processor_seconds() - start;
     if (status == FRUG_OK)
         status = frug_optimizer_step(f->means, t, 0, d, f->scaled, 1.0, f->mean);
-    return status == FRUG_OK ? FRUGI_EXIT_OK : frugi_library_error(f->trial->name);
+    return status == FRUG_OK ? FGIO_EXIT_OK : fgio_library_error(f->trial->name);
 }
 
 /* What the case makes of element i: its update and its mean as AdamW would have them, without bias correction. */
 static void made_of(const field *f, uint64_t i, double *update, double *mean) {
-    const frugi_truth *truth = &f->truth;
+    const fgp_truth *truth = &f->truth;
     if (f->trial->source == FROM_OPTIMIZER && f->trial->text[0]) {
         *update = -(double)f->update[i];
         *mean = -(double)f->mean[i] / f->scale * truth->correct1;
@@ -224,9 +224,9 @@ static double cosine(double product, double a, double b) {
 }
 
 static void compare(field *f) {
-    const frugi_truth *truth = &f->truth;
+    const fgp_truth *truth = &f->truth;
     double miss = 0, squares = 0, best = 0, found = 0, own = 0, sparse = 0, whole = 0, to_sparse = 0, to_whole = 0;
-    frugi_gradient_row *row = &f->row;
+    fgp_gradient_row *row = &f->row;
     for (uint64_t i = 0; i < f->stream->d; i++) {
         double update, mean, m = truth->mean[i], a = truth->step_sparse[i], b = truth->step_whole[i];
         made_of(f, i, &update, &mean);
@@ -251,7 +251,7 @@ static void compare(field *f) {
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
 #define FIGURES 10
-static void figures_of(frugi_gradient_row *row, double *figure[FIGURES]) {
+static void figures_of(fgp_gradient_row *row, double *figure[FIGURES]) {
     double *all[FIGURES] = {&row->found,  &row->error,        &row->error_best, &row->in_union, &row->heavy,
                             &row->cosine, &row->cosine_whole, &row->energy,     &row->overlap,  &row->ms};
     memcpy(figure, all, sizeof all);
@@ -259,7 +259,7 @@ static void figures_of(frugi_gradient_row *row, double *figure[FIGURES]) {
 
 /* A table that lets nothing go is AdamW on the chosen entries; a sketch moves no more than s entries. */
 static void verify(field *f) {
-    frugi_gradient_row *row = &f->row;
+    fgp_gradient_row *row = &f->row;
     uint64_t room = frug_optimizer_states(f->updates) / 2, moved = 0;
     for (uint64_t i = 0; i < f->stream->d; i++)
         moved += fabsf(f->mean[i]) > 0;
@@ -271,7 +271,7 @@ static void verify(field *f) {
 }
 
 static void finish(field *f) {
-    frugi_gradient_row *row = &f->row;
+    fgp_gradient_row *row = &f->row;
     double *figure[FIGURES];
     row->ms = f->seconds * 1e3 / (double)f->steps / row->c * (double)row->steps;
     if (!f->updates)
@@ -287,24 +287,24 @@ static void finish(field *f) {
     }
 }
 
-static int run_trial(const frugi_gradient_run *run, const frugi_recorded *stream, const trial *of, const float *grad,
-                     size_t steps, frugi_gradient_row *row) {
+static int run_trial(const fgp_gradient_run *run, const fgp_recorded *stream, const trial *of, const float *grad,
+                     size_t steps, fgp_gradient_row *row) {
     field f = {.run = run, .stream = stream, .trial = of, .grad = grad, .steps = steps};
-    const frugi_choice *choice = &of->choice;
-    f.row = (frugi_gradient_row){.tensor = stream->name, .c = choice->c, .s = choice->s, .tensors = 1};
+    const fgp_choice *choice = &of->choice;
+    f.row = (fgp_gradient_row){.tensor = stream->name, .c = choice->c, .s = choice->s, .tensors = 1};
     f.row.kappa = of->text[0] ? choice->kappa : 0;
     f.row.bytes = NAN;
     snprintf(f.row.name, sizeof f.row.name, "%s", of->name);
     int status = open_field(&f);
-    for (size_t t = 0; t < steps && status == FRUGI_EXIT_OK; t++) {
+    for (size_t t = 0; t < steps && status == FGIO_EXIT_OK; t++) {
         const float *g = grad + t * stream->d;
-        frugi_truth_step(&f.truth, t, g);
+        fgp_truth_step(&f.truth, t, g);
         if (f.updates)
             status = step_optimizers(&f, t, g);
-        if (status == FRUGI_EXIT_OK && t >= steps / 2)
+        if (status == FGIO_EXIT_OK && t >= steps / 2)
             compare(&f);
     }
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         finish(&f);
     *row = f.row;
     close_field(&f);
@@ -313,11 +313,11 @@ static int run_trial(const frugi_gradient_run *run, const frugi_recorded *stream
 
 /* Rows of one name over all tensors. */
 typedef struct totals {
-    frugi_gradient_row row[CASES_MOST];
+    fgp_gradient_row row[CASES_MOST];
     size_t count;
 } totals;
 
-static void add_to_totals(totals *all, frugi_gradient_row *row) {
+static void add_to_totals(totals *all, fgp_gradient_row *row) {
     double *from[FIGURES], *to[FIGURES];
     size_t i = 0;
     while (i < all->count && strcmp(all->row[i].name, row->name) != 0)
@@ -328,7 +328,7 @@ static void add_to_totals(totals *all, frugi_gradient_row *row) {
         all->row[all->count++] = *row;
         return;
     }
-    frugi_gradient_row *total = &all->row[i];
+    fgp_gradient_row *total = &all->row[i];
     figures_of(row, from), figures_of(total, to);
     for (size_t m = 0; m < FIGURES; m++)
         *to[m] += *from[m];
@@ -338,10 +338,10 @@ static void add_to_totals(totals *all, frugi_gradient_row *row) {
     total->s = total->s == row->s ? row->s : 0;
 }
 
-static int print_totals(const frugi_gradient_run *run, totals *all) {
-    int status = FRUGI_EXIT_OK;
-    for (size_t i = 0; i < all->count && status == FRUGI_EXIT_OK; i++) {
-        frugi_gradient_row *row = &all->row[i];
+static int print_totals(const fgp_gradient_run *run, totals *all) {
+    int status = FGIO_EXIT_OK;
+    for (size_t i = 0; i < all->count && status == FGIO_EXIT_OK; i++) {
+        fgp_gradient_row *row = &all->row[i];
         double *figure[FIGURES];
         if (row->tensors < 2)
             continue;
@@ -350,69 +350,69 @@ static int print_totals(const frugi_gradient_run *run, totals *all) {
             *figure[m] /= (double)row->tensors;
         row->tensor = NULL;
         row->wrong[0] = '\0';
-        status = frugi_gradient_print(run, row);
+        status = fgp_gradient_print(run, row);
     }
     return status;
 }
 
 /* ---- the command ---------------------------------------------------------------------------------------- */
 
-static int run_stream(const frugi_gradient_run *run, const frugi_recording *recording, const frugi_recorded *stream,
+static int run_stream(const fgp_gradient_run *run, const fgp_recording *recording, const fgp_recorded *stream,
                       totals *all, int *failed) {
     static plan p;
     size_t steps = run->quick && stream->steps > QUICK_STEPS ? QUICK_STEPS : stream->steps;
     float *grad = NULL;
     int status = make_plan(&p, run, stream);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_recorded_load(recording, stream, steps, &grad);
-    for (size_t i = 0; i < p.count && status == FRUGI_EXIT_OK; i++) {
-        frugi_gradient_row row;
+    if (status == FGIO_EXIT_OK)
+        status = fgp_recorded_load(recording, stream, steps, &grad);
+    for (size_t i = 0; i < p.count && status == FGIO_EXIT_OK; i++) {
+        fgp_gradient_row row;
         status = run_trial(run, stream, &p.trial[i], grad, steps, &row);
-        if (status == FRUGI_EXIT_OK)
-            status = frugi_gradient_print(run, &row);
-        if (status == FRUGI_EXIT_OK && row.wrong[0]) {
-            frugi_error("case %s does not verify: %s", row.name, row.wrong);
+        if (status == FGIO_EXIT_OK)
+            status = fgp_gradient_print(run, &row);
+        if (status == FGIO_EXIT_OK && row.wrong[0]) {
+            fgio_error("case %s does not verify: %s", row.name, row.wrong);
             *failed = 1;
         }
-        if (status == FRUGI_EXIT_OK)
+        if (status == FGIO_EXIT_OK)
             add_to_totals(all, &row);
     }
     free(grad);
     return status;
 }
 
-static int read_run(const frugi_args *args, frugi_gradient_run *run) {
+static int read_run(const fgp_args *args, fgp_gradient_run *run) {
     uint64_t threads = 1;
-    int status = FRUGI_EXIT_OK;
-    run->quick = frugi_arg_given(args, "quick");
-    run->json = frugi_arg_given(args, "json");
-    run->filter = frugi_arg(args, "case");
-    if (frugi_arg_given(args, "rounds"))
-        return frugi_usage_error("bench recover --gradients takes no --rounds: its steps are those of the recording");
-    if (frugi_arg_given(args, "s"))
-        status = frugi_arg_u64(args, "s", 1, UINT64_C(1) << 24, &run->s);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_arg_u64(args, "chunk", 64, UINT64_C(1) << 28, &run->chunk);
-    if (status == FRUGI_EXIT_OK && frugi_arg_given(args, "threads"))
-        status = frugi_arg_u64(args, "threads", 1, 1024, &threads);
+    int status = FGIO_EXIT_OK;
+    run->quick = fgp_arg_given(args, "quick");
+    run->json = fgp_arg_given(args, "json");
+    run->filter = fgp_arg(args, "case");
+    if (fgp_arg_given(args, "rounds"))
+        return fgio_usage_error("bench recover --gradients takes no --rounds: its steps are those of the recording");
+    if (fgp_arg_given(args, "s"))
+        status = fgp_arg_u64(args, "s", 1, UINT64_C(1) << 24, &run->s);
+    if (status == FGIO_EXIT_OK)
+        status = fgp_arg_u64(args, "chunk", 64, UINT64_C(1) << 28, &run->chunk);
+    if (status == FGIO_EXIT_OK && fgp_arg_given(args, "threads"))
+        status = fgp_arg_u64(args, "threads", 1, 1024, &threads);
     run->threads = (int)threads;
     return status;
 }
 
-int frugi_bench_gradients(const frugi_args *args) {
+int fgp_bench_gradients(const fgp_args *args) {
     static totals all;
-    frugi_gradient_run run = {0};
-    frugi_recording recording = {.file = FRUGI_TENSOR_FILE_CLOSED};
-    const char *path = frugi_arg(args, "gradients");
+    fgp_gradient_run run = {0};
+    fgp_recording recording = {.file = FGIO_TENSOR_FILE_CLOSED};
+    const char *path = fgp_arg(args, "gradients");
     int status = read_run(args, &run), failed = 0;
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_recording_open(path, &recording);
-    if (status == FRUGI_EXIT_OK)
-        frugi_gradient_head(&run, path, &recording);
-    for (size_t i = 0; i < recording.count && status == FRUGI_EXIT_OK; i++)
+    if (status == FGIO_EXIT_OK)
+        status = fgp_recording_open(path, &recording);
+    if (status == FGIO_EXIT_OK)
+        fgp_gradient_head(&run, path, &recording);
+    for (size_t i = 0; i < recording.count && status == FGIO_EXIT_OK; i++)
         status = run_stream(&run, &recording, &recording.stream[i], &all, &failed);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         status = print_totals(&run, &all);
-    frugi_recording_close(&recording);
-    return status == FRUGI_EXIT_OK && failed ? FRUGI_EXIT_FAIL : status;
+    fgp_recording_close(&recording);
+    return status == FGIO_EXIT_OK && failed ? FGIO_EXIT_FAIL : status;
 }

@@ -2,8 +2,8 @@
  * bench_gradients.h - `frugrad bench recover --gradients FILE`: what reading a recording, knowing the truth, comparing
  * with it and printing share.
  */
-#ifndef FRUGI_BENCH_GRADIENTS_H
-#define FRUGI_BENCH_GRADIENTS_H
+#ifndef FGP_BENCH_GRADIENTS_H
+#define FGP_BENCH_GRADIENTS_H
 
 #include "program/args/args.h"
 #include "io/tensor_file.h"
@@ -14,45 +14,45 @@
 /* ---- bench_recording.c: recordings ----------------------------------------------------------------- */
 
 /** The gradients of one tensor, step by step. */
-typedef struct frugi_recorded {
+typedef struct fgp_recorded {
     const char *name; /* in the file's header */
-    const frugi_item *first;
-    const frugi_item *const *item; /* one a step, in order */
+    const fgio_item *first;
+    const fgio_item *const *item; /* one a step, in order */
     size_t steps;
     uint64_t d; /* elements */
-} frugi_recorded;
+} fgp_recorded;
 
-typedef struct frugi_recording {
-    frugi_tensor_file file;
-    const frugi_item **item; /* all, by name and step */
-    frugi_recorded *stream;
+typedef struct fgp_recording {
+    fgio_tensor_file file;
+    const fgio_item **item; /* all, by name and step */
+    fgp_recorded *stream;
     size_t count;
     size_t left_out; /* vectors and small tensors */
-} frugi_recording;
+} fgp_recording;
 
-#define FRUGI_STREAM_LEAST 1024u /* elements of a tensor that is worth compressing */
+#define FGP_STREAM_LEAST 1024u /* elements of a tensor that is worth compressing */
 
 /** Open a safetensors file of tensors "<step>/<name>". Says why and returns an exit status when it cannot; close it in
  * either case. */
-int frugi_recording_open(const char *path, frugi_recording *recording);
-void frugi_recording_close(frugi_recording *recording);
+int fgp_recording_open(const char *path, fgp_recording *recording);
+void fgp_recording_close(fgp_recording *recording);
 
 /** Read the first `steps` gradients of a stream, steps x d floats, all finite; free() them. The same. */
-int frugi_recorded_load(const frugi_recording *recording, const frugi_recorded *stream, size_t steps, float **grad);
+int fgp_recorded_load(const fgp_recording *recording, const fgp_recorded *stream, size_t steps, float **grad);
 
 /* ---- bench_truth.c: what AdamW would know --------------------------------------------------------- */
 
 /** How the s entries of a gradient are chosen. */
-typedef struct frugi_choice {
+typedef struct fgp_choice {
     uint32_t c;       /* chunks */
     uint32_t s;       /* entries in all, a multiple of c */
     uint32_t refresh; /* steps after which chunks get new shares of s; 0: all have the same */
     uint32_t kappa;   /* limits the shares */
-} frugi_choice;
+} fgp_choice;
 
 /** The means of AdamW on the chosen entries and on the whole gradient, and the steps that follow from them. */
-typedef struct frugi_truth {
-    frugi_choice choice;
+typedef struct fgp_truth {
+    fgp_choice choice;
     uint64_t d;
     uint32_t *share, *count;                           /* c: entries, and those of the s largest of all */
     float *rounded;                                    /* d: the mean */
@@ -66,28 +66,28 @@ typedef struct frugi_truth {
     double in_union;                                   /* entries of the mean */
     double heavy;                                      /* entries that hold nine tenths of its squares */
     double error_best;                                 /* |m - its best| / |m|, as many entries as were chosen */
-} frugi_truth;
+} fgp_truth;
 
 /** Says why and returns an exit status when it cannot; close it in either case. */
-int frugi_truth_open(frugi_truth *truth, uint64_t d, const frugi_choice *choice);
-void frugi_truth_close(frugi_truth *truth);
+int fgp_truth_open(fgp_truth *truth, uint64_t d, const fgp_choice *choice);
+void fgp_truth_close(fgp_truth *truth);
 
 /** Take in the gradient of step t, from 0. */
-void frugi_truth_step(frugi_truth *truth, size_t t, const float *g);
+void fgp_truth_step(fgp_truth *truth, size_t t, const float *g);
 
 /** Mark the n of `count` numbers with the largest magnitudes; of equals the first. key has room for count. */
-void frugi_mark_largest(const float *x, uint64_t count, uint64_t n, uint64_t *key, uint8_t *mark);
+void fgp_mark_largest(const float *x, uint64_t count, uint64_t n, uint64_t *key, uint8_t *mark);
 
 /* ---- rows ------------------------------------------------------------------------------------------ */
 
-typedef struct frugi_gradient_run {
+typedef struct fgp_gradient_run {
     uint64_t s, chunk; /* of --s (0: 31 of every 2048) and --chunk */
     int threads, quick, json;
     const char *filter; /* of --case, or NULL */
-} frugi_gradient_run;
+} fgp_gradient_run;
 
 /** One case on one tensor, or on the average of all; means over the second half of the steps. NaN: not measured. */
-typedef struct frugi_gradient_row {
+typedef struct fgp_gradient_row {
     const char *tensor;
     char name[48];
     uint32_t kappa, c, s;
@@ -103,12 +103,12 @@ typedef struct frugi_gradient_row {
     double energy, overlap;
     double ms; /* of processor time a chunk and step */
     char wrong[160];
-} frugi_gradient_row;
+} fgp_gradient_row;
 
-void frugi_gradient_head(const frugi_gradient_run *run, const char *path, const frugi_recording *recording);
-int frugi_gradient_print(const frugi_gradient_run *run, const frugi_gradient_row *row);
+void fgp_gradient_head(const fgp_gradient_run *run, const char *path, const fgp_recording *recording);
+int fgp_gradient_print(const fgp_gradient_run *run, const fgp_gradient_row *row);
 
 /** The command, once --gradients is there. Returns an exit status. */
-int frugi_bench_gradients(const frugi_args *args);
+int fgp_bench_gradients(const fgp_args *args);
 
 #endif

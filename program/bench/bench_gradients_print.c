@@ -14,7 +14,7 @@ static const char *machine(void) {
     return uname(&system) == 0 ? system.machine : "?";
 }
 
-void frugi_gradient_head(const frugi_gradient_run *run, const char *path, const frugi_recording *recording) {
+void fgp_gradient_head(const fgp_gradient_run *run, const char *path, const fgp_recording *recording) {
     if (run->json)
         return;
     printf("frugrad %s on %s; %s: %zu tensors", frug_version(), machine(), path, recording->count);
@@ -32,10 +32,10 @@ static void print_number(int width, int digits, double number) {
         printf(" %*.*f", width, digits, number);
 }
 
-static void print_line(const frugi_gradient_row *row) {
+static void print_line(const fgp_gradient_row *row) {
     char bytes[32] = "-";
     if (!isnan(row->bytes))
-        frugi_bytes_text((uint64_t)row->bytes, bytes, sizeof bytes);
+        fgio_bytes_text((uint64_t)row->bytes, bytes, sizeof bytes);
     printf("%-20s %5u %6u %10s", row->name, row->c, row->s, bytes);
     print_number(6, 3, row->found);
     print_number(6, 3, row->error);
@@ -51,11 +51,11 @@ static void print_line(const frugi_gradient_row *row) {
 }
 
 /* A line above the rows of every tensor, and above those of all. */
-static void print_tensor(const frugi_gradient_row *row) {
+static void print_tensor(const fgp_gradient_row *row) {
     static char last[128] = "";
     char shown[100], title[128];
     if (row->tensor)
-        snprintf(title, sizeof title, "%s", frugi_printable(row->tensor, shown, sizeof shown));
+        snprintf(title, sizeof title, "%s", fgio_printable(row->tensor, shown, sizeof shown));
     else
         snprintf(title, sizeof title, "average of %zu tensors; bytes of all", row->tensors);
     if (strcmp(title, last) == 0)
@@ -65,24 +65,24 @@ static void print_tensor(const frugi_gradient_row *row) {
            "found", "error", "best", "union/s", "heavy/s", "cosine", "whole", "energy", "global", "ms/chunk");
 }
 
-static int print_json(const frugi_gradient_run *run, const frugi_gradient_row *row) {
-    return frugi_json_print(
+static int print_json(const fgp_gradient_run *run, const fgp_gradient_row *row) {
+    return fgio_json_print(
         json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:b, "
                   "s:i, s:s, s:s}",
-                  "gradients", row->name, "tensor", row->tensor ? frugi_json_text(row->tensor) : json_null(), "tensors",
+                  "gradients", row->name, "tensor", row->tensor ? fgio_json_text(row->tensor) : json_null(), "tensors",
                   (json_int_t)row->tensors, "kappa", (json_int_t)row->kappa, "c", (json_int_t)row->c, "s",
-                  (json_int_t)row->s, "bytes", frugi_json_real(row->bytes), "found", frugi_json_real(row->found),
-                  "error", frugi_json_real(row->error), "error_best", frugi_json_real(row->error_best), "union",
-                  frugi_json_real(row->in_union), "heavy", frugi_json_real(row->heavy), "cosine",
-                  frugi_json_real(row->cosine), "cosine_whole", frugi_json_real(row->cosine_whole), "energy",
-                  frugi_json_real(row->energy), "overlap", frugi_json_real(row->overlap), "ms_chunk",
-                  frugi_json_real(row->ms), "steps", (json_int_t)row->steps, "verified", !row->wrong[0], "threads",
+                  (json_int_t)row->s, "bytes", fgio_json_real(row->bytes), "found", fgio_json_real(row->found), "error",
+                  fgio_json_real(row->error), "error_best", fgio_json_real(row->error_best), "union",
+                  fgio_json_real(row->in_union), "heavy", fgio_json_real(row->heavy), "cosine",
+                  fgio_json_real(row->cosine), "cosine_whole", fgio_json_real(row->cosine_whole), "energy",
+                  fgio_json_real(row->energy), "overlap", fgio_json_real(row->overlap), "ms_chunk",
+                  fgio_json_real(row->ms), "steps", (json_int_t)row->steps, "verified", !row->wrong[0], "threads",
                   run->threads, "machine", machine(), "version", frug_version()),
         JSON_COMPACT, stdout);
 }
 
-int frugi_gradient_print(const frugi_gradient_run *run, const frugi_gradient_row *row) {
-    int status = FRUGI_EXIT_OK;
+int fgp_gradient_print(const fgp_gradient_run *run, const fgp_gradient_row *row) {
+    int status = FGIO_EXIT_OK;
     if (run->json) {
         status = print_json(run, row);
     } else {
@@ -90,6 +90,6 @@ int frugi_gradient_print(const frugi_gradient_run *run, const frugi_gradient_row
         print_line(row);
     }
     if (fflush(stdout) != 0 || ferror(stdout))
-        return frugi_error("cannot write the results");
+        return fgio_error("cannot write the results");
     return status;
 }

@@ -12,7 +12,7 @@
 #define ROW   4096u
 #define SCALE 1e-3f
 
-const char *const frugi_dist_names[] = {"gaussian", "laplace", "heavy", "layers", "sparse", "ties", NULL};
+const char *const fgp_dist_names[] = {"gaussian", "laplace", "heavy", "layers", "sparse", "ties", NULL};
 
 static uint64_t mix(uint64_t x) {
     x += UINT64_C(0x9e3779b97f4a7c15);
@@ -60,13 +60,13 @@ static void ties(uint64_t bits, float *x) {
 }
 
 static void (*const shapes[])(uint64_t bits, float *x) = {
-    [FRUGI_DIST_GAUSSIAN] = gaussian, [FRUGI_DIST_LAPLACE] = laplace, [FRUGI_DIST_HEAVY] = heavy,
-    [FRUGI_DIST_LAYERS] = gaussian,   [FRUGI_DIST_SPARSE] = sparse,   [FRUGI_DIST_TIES] = ties,
+    [FGP_DIST_GAUSSIAN] = gaussian, [FGP_DIST_LAPLACE] = laplace, [FGP_DIST_HEAVY] = heavy,
+    [FGP_DIST_LAYERS] = gaussian,   [FGP_DIST_SPARSE] = sparse,   [FGP_DIST_TIES] = ties,
 };
 
-static void fill_row(frugi_dist dist, uint64_t seed, uint64_t row, uint64_t count, float *dst) {
+static void fill_row(fgp_dist dist, uint64_t seed, uint64_t row, uint64_t count, float *dst) {
     float scale = SCALE;
-    if (dist == FRUGI_DIST_LAYERS)
+    if (dist == FGP_DIST_LAYERS)
         scale *= exp2f(-8.0f * uniform((uint32_t)mix(row)));
     for (uint64_t i = 0; i < count; i += 2) {
         float pair[2];
@@ -77,7 +77,7 @@ static void fill_row(frugi_dist dist, uint64_t seed, uint64_t row, uint64_t coun
     }
 }
 
-void frugi_noise(frugi_dist dist, uint64_t seed, uint64_t n, float *dst) {
+void fgp_noise(fgp_dist dist, uint64_t seed, uint64_t n, float *dst) {
     int64_t rows = (int64_t)((n + ROW - 1) / ROW);
 #pragma omp parallel for schedule(static)
     for (int64_t row = 0; row < rows; row++) {
@@ -86,7 +86,7 @@ void frugi_noise(frugi_dist dist, uint64_t seed, uint64_t n, float *dst) {
     }
 }
 
-double frugi_now(void) {
+double fgp_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;

@@ -16,7 +16,7 @@ static inline uint32_t size_of(float x) {
     return bits & 0x7fffffffu;
 }
 
-void frugi_nth_by_threshold(const float *x, uint64_t n, uint64_t k, void *scratch, uint32_t *index, float *value) {
+void fgp_nth_by_threshold(const float *x, uint64_t n, uint64_t k, void *scratch, uint32_t *index, float *value) {
     uint32_t *sizes = static_cast<uint32_t *>(scratch);
     for (uint64_t i = 0; i < n; i++)
         sizes[i] = size_of(x[i]);
@@ -35,7 +35,7 @@ void frugi_nth_by_threshold(const float *x, uint64_t n, uint64_t k, void *scratc
     }
 }
 
-void frugi_nth_by_index(const float *x, uint64_t n, uint64_t k, void *scratch, uint32_t *index, float *value) {
+void fgp_nth_by_index(const float *x, uint64_t n, uint64_t k, void *scratch, uint32_t *index, float *value) {
     uint32_t *place = static_cast<uint32_t *>(scratch);
     std::iota(place, place + n, 0u);
     std::nth_element(place, place + (k - 1), place + n, [x](uint32_t a, uint32_t b) {

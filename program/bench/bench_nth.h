@@ -1,6 +1,6 @@
 /* bench_nth.h - the k largest of n by std::nth_element, which the library's own selection is held against. */
-#ifndef FRUGI_BENCH_NTH_H
-#define FRUGI_BENCH_NTH_H
+#ifndef FGP_BENCH_NTH_H
+#define FGP_BENCH_NTH_H
 
 #include <stdint.h>
 
@@ -14,10 +14,10 @@ extern "C" {
  *   scratch        n numbers of four bytes
  *   index, value   k each
  */
-typedef void frugi_nth_fn(const float *x, uint64_t n, uint64_t k, void *scratch, uint32_t *index, float *value);
+typedef void fgp_nth_fn(const float *x, uint64_t n, uint64_t k, void *scratch, uint32_t *index, float *value);
 
-frugi_nth_fn frugi_nth_by_threshold; /* partition a copy of the magnitudes, then pick what reaches the threshold */
-frugi_nth_fn frugi_nth_by_index;     /* partition the places by the magnitudes there, then sort those in front */
+fgp_nth_fn fgp_nth_by_threshold; /* partition a copy of the magnitudes, then pick what reaches the threshold */
+fgp_nth_fn fgp_nth_by_index;     /* partition the places by the magnitudes there, then sort those in front */
 
 #ifdef __cplusplus
 }

@@ -16,7 +16,7 @@ static int rising(const void *a, const void *b) {
 }
 
 static double median(const double *seconds, size_t count) {
-    double sorted[FRUGI_BENCH_ROUNDS_MAX];
+    double sorted[FGP_BENCH_ROUNDS_MAX];
     memcpy(sorted, seconds, count * sizeof *sorted);
     qsort(sorted, count, sizeof *sorted, rising);
     return count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
@@ -33,7 +33,7 @@ static double per_second(double bytes, double seconds) {
     return seconds > 0 ? bytes / seconds / 1e9 : 0;
 }
 
-void frugi_report_head(const frugi_bench *bench) {
+void fgp_report_head(const fgp_bench *bench) {
     struct utsname system;
     const char *isa = frug_isa();
     if (bench->json)
@@ -57,9 +57,9 @@ typedef struct figures {
     double ms, ms_min, limit_ms, gbps, limit_gbps, ratio, speedup;
 } figures;
 
-static figures figure(const frugi_case *which, const frugi_row *row) {
+static figures figure(const fgp_case *which, const fgp_row *row) {
     double time = median(row->seconds, row->rounds), limit = median(row->limit_seconds, row->rounds);
-    int two = which->kind == FRUGI_CASE_COMPRESS && which->threads > 1;
+    int two = which->kind == FGP_CASE_COMPRESS && which->threads > 1;
     figures f = {.ms = 1e3 * time, .ms_min = 1e3 * least(row->seconds, row->rounds), .limit_ms = 1e3 * limit};
     f.gbps = per_second(row->bytes, time);
     f.limit_gbps = per_second(row->limit_bytes, limit);
@@ -68,7 +68,7 @@ static figures figure(const frugi_case *which, const frugi_row *row) {
     return f;
 }
 
-static void print_row(const frugi_bench *bench, const frugi_case *which, const frugi_row *row, const figures *f) {
+static void print_row(const fgp_bench *bench, const fgp_case *which, const fgp_row *row, const figures *f) {
     char of[32], speedup[16], energy[16], exact[16];
     double blocks = (double)((bench->n + row->block - 1) / row->block);
     snprintf(of, sizeof of, "%.4g/%" PRIu32, row->k, row->block);
@@ -81,10 +81,10 @@ static void print_row(const frugi_bench *bench, const frugi_case *which, const f
 }
 
 static json_t *number_or_null(double number) {
-    return number < 0 ? json_null() : frugi_json_real(number);
+    return number < 0 ? json_null() : fgio_json_real(number);
 }
 
-static int print_json(const frugi_bench *bench, const frugi_case *which, const frugi_row *row, const figures *f) {
+static int print_json(const fgp_bench *bench, const fgp_case *which, const fgp_row *row, const figures *f) {
     struct utsname system;
     const char *isa = frug_isa();
     json_t *object = json_pack(
@@ -94,21 +94,21 @@ static int print_json(const frugi_bench *bench, const frugi_case *which, const f
         which->threads, "gbps", f->gbps, "limit_gbps", f->limit_gbps, "ratio", f->ratio, "ms_median", f->ms, "ms_min",
         f->ms_min, "limit_ms_median", f->limit_ms, "frame_bytes", (json_int_t)row->frame_bytes, "energy_kept",
         number_or_null(row->energy_kept), "energy_vs_exact", number_or_null(row->energy_vs_exact), "speedup",
-        number_or_null(f->speedup), "verified", !row->why[0], "config", frugi_json_text(which->config), "dist",
-        frugi_json_text(bench->source.name), "isa", isa ? isa : "?", "rounds", (json_int_t)row->rounds, "machine",
+        number_or_null(f->speedup), "verified", !row->why[0], "config", fgio_json_text(which->config), "dist",
+        fgio_json_text(bench->source.name), "isa", isa ? isa : "?", "rounds", (json_int_t)row->rounds, "machine",
         uname(&system) == 0 ? system.machine : "?", "version", frug_version(), "note", row->note);
-    return frugi_json_print(object, JSON_COMPACT, stdout);
+    return fgio_json_print(object, JSON_COMPACT, stdout);
 }
 
-int frugi_report_row(const frugi_bench *bench, const frugi_case *which, const frugi_row *row) {
+int fgp_report_row(const fgp_bench *bench, const fgp_case *which, const fgp_row *row) {
     figures f = figure(which, row);
-    int status = FRUGI_EXIT_OK;
+    int status = FGIO_EXIT_OK;
     if (bench->json)
         status = print_json(bench, which, row, &f);
     else
         print_row(bench, which, row, &f);
     /* Cases take seconds; whoever watches, or reads a pipe, should see each one when it is there. */
     if (fflush(stdout) != 0 || ferror(stdout))
-        return frugi_error("cannot write the results");
+        return fgio_error("cannot write the results");
     return status;
 }

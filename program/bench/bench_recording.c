@@ -1,7 +1,7 @@
 /*
- * bench_recording.c - recorded gradients: a safetensors file with tensors "<step>/<name>", as `frugrad finetune --record`
- * and lab/bench/record_gradients.py write them. Names are sorted into one stream a tensor, its steps in order; numbers are
- * read one stream at a time, so a recording may be larger than memory.
+ * bench_recording.c - recorded gradients: a safetensors file with tensors "<step>/<name>", as `frugrad finetune
+ * --record` and lab/bench/record_gradients.py write them. Names are sorted into one stream a tensor, its steps in
+ * order; numbers are read one stream at a time, so a recording may be larger than memory.
  */
 #include "program/bench/bench.h"
 #include "program/bench/bench_gradients.h"
@@ -25,7 +25,7 @@ static int split_name(const char *text, uint64_t *step, const char **name) {
 }
 
 static int by_name_and_step(const void *a, const void *b) {
-    const frugi_item *const *x = a, *const *y = b;
+    const fgio_item *const *x = a, *const *y = b;
     const char *x_name = NULL, *y_name = NULL;
     uint64_t x_step = 0, y_step = 0;
     split_name((*x)->name, &x_step, &x_name);
@@ -34,25 +34,25 @@ static int by_name_and_step(const void *a, const void *b) {
     return order != 0 ? order : (x_step > y_step) - (x_step < y_step);
 }
 
-static int check_item(const char *path, const frugi_item *item) {
+static int check_item(const char *path, const fgio_item *item) {
     const char *name = NULL;
     char shown[80];
     uint64_t step = 0;
-    frugi_printable(item->name, shown, sizeof shown);
+    fgio_printable(item->name, shown, sizeof shown);
     if (!split_name(item->name, &step, &name)) {
-        frugi_error("%s: tensor %s is not named <step>/<name>", path, shown);
-        frugi_hint("frugrad finetune --record and lab/bench/record_gradients.py --tensors write such files");
-        return FRUGI_EXIT_FAIL;
+        fgio_error("%s: tensor %s is not named <step>/<name>", path, shown);
+        fgio_hint("frugrad finetune --record and lab/bench/record_gradients.py --tensors write such files");
+        return FGIO_EXIT_FAIL;
     }
-    if (!frugi_item_is_float(item))
-        return frugi_error("%s: tensor %s is not of floats", path, shown);
+    if (!fgio_item_is_float(item))
+        return fgio_error("%s: tensor %s is not of floats", path, shown);
     if (item->count >= UINT32_MAX)
-        return frugi_error("%s: tensor %s has too many elements", path, shown);
-    return FRUGI_EXIT_OK;
+        return fgio_error("%s: tensor %s has too many elements", path, shown);
+    return FGIO_EXIT_OK;
 }
 
 /* Whether an item goes on with a stream: 1, 0 for another tensor, -1 for a recording that contradicts itself. */
-static int continues(const frugi_recording *recording, const frugi_recorded *stream, const frugi_item *item) {
+static int continues(const fgp_recording *recording, const fgp_recorded *stream, const fgio_item *item) {
     const char *name = NULL, *last_name = NULL;
     char shown[80];
     uint64_t step = 0, last = 0;
@@ -61,23 +61,23 @@ static int continues(const frugi_recording *recording, const frugi_recorded *str
     if (strcmp(name, stream->name) != 0)
         return 0;
     char shape[128], before[128];
-    frugi_printable(item->name, shown, sizeof shown);
+    fgio_printable(item->name, shown, sizeof shown);
     if (step == last)
-        frugi_error("%s: tensor %s is there twice", recording->file.path, shown);
+        fgio_error("%s: tensor %s is there twice", recording->file.path, shown);
     else if (item->ndim != stream->first->ndim ||
              memcmp(item->shape, stream->first->shape, item->ndim * sizeof *item->shape) != 0)
-        frugi_error("%s: tensor %s has shape %s, and another shape at the first step: %s", recording->file.path, shown,
-                    frugi_shape_text(item->ndim, item->shape, shape, sizeof shape),
-                    frugi_shape_text(stream->first->ndim, stream->first->shape, before, sizeof before));
+        fgio_error("%s: tensor %s has shape %s, and another shape at the first step: %s", recording->file.path, shown,
+                   fgio_shape_text(item->ndim, item->shape, shape, sizeof shape),
+                   fgio_shape_text(stream->first->ndim, stream->first->shape, before, sizeof before));
     else
         return 1;
     return -1;
 }
 
-static int sort_streams(frugi_recording *recording) {
+static int sort_streams(fgp_recording *recording) {
     const size_t items = recording->file.head.count;
     for (size_t i = 0; i < items;) {
-        frugi_recorded stream = {.first = recording->item[i], .item = &recording->item[i], .steps = 1};
+        fgp_recorded stream = {.first = recording->item[i], .item = &recording->item[i], .steps = 1};
         uint64_t step = 0;
         int more = 1;
         split_name(stream.first->name, &step, &stream.name);
@@ -86,31 +86,31 @@ static int sort_streams(frugi_recording *recording) {
                (more = continues(recording, &stream, recording->item[i + stream.steps])) > 0)
             stream.steps++;
         if (more < 0)
-            return FRUGI_EXIT_FAIL;
-        if (stream.first->ndim >= 2 && stream.d >= FRUGI_STREAM_LEAST && stream.steps >= STEPS_LEAST)
+            return FGIO_EXIT_FAIL;
+        if (stream.first->ndim >= 2 && stream.d >= FGP_STREAM_LEAST && stream.steps >= STEPS_LEAST)
             recording->stream[recording->count++] = stream;
         else
             recording->left_out++;
         i += stream.steps;
     }
     if (recording->count)
-        return FRUGI_EXIT_OK;
-    return frugi_error("%s: no matrix of %u elements or more has %u steps or more", recording->file.path,
-                       FRUGI_STREAM_LEAST, STEPS_LEAST);
+        return FGIO_EXIT_OK;
+    return fgio_error("%s: no matrix of %u elements or more has %u steps or more", recording->file.path,
+                      FGP_STREAM_LEAST, STEPS_LEAST);
 }
 
-int frugi_recording_open(const char *path, frugi_recording *recording) {
-    *recording = (frugi_recording){.file = FRUGI_TENSOR_FILE_CLOSED};
-    int status = frugi_tensor_file_open(path, &recording->file);
-    if (status != FRUGI_EXIT_OK)
+int fgp_recording_open(const char *path, fgp_recording *recording) {
+    *recording = (fgp_recording){.file = FGIO_TENSOR_FILE_CLOSED};
+    int status = fgio_tensor_file_open(path, &recording->file);
+    if (status != FGIO_EXIT_OK)
         return status;
-    const frugi_safetensors *head = &recording->file.head;
+    const fgio_safetensors *head = &recording->file.head;
     recording->item = malloc((head->count + 1) * sizeof *recording->item);
     recording->stream = malloc((head->count + 1) * sizeof *recording->stream);
     if (!recording->item || !recording->stream)
-        return frugi_error("no memory for the names in %s", path);
+        return fgio_error("no memory for the names in %s", path);
     for (size_t i = 0; i < head->count; i++) {
-        if ((status = check_item(path, &head->item[i])) != FRUGI_EXIT_OK)
+        if ((status = check_item(path, &head->item[i])) != FGIO_EXIT_OK)
             return status;
         recording->item[i] = &head->item[i];
     }
@@ -118,29 +118,29 @@ int frugi_recording_open(const char *path, frugi_recording *recording) {
     return sort_streams(recording);
 }
 
-void frugi_recording_close(frugi_recording *recording) {
+void fgp_recording_close(fgp_recording *recording) {
     free(recording->item);
     free(recording->stream);
-    frugi_tensor_file_close(&recording->file);
+    fgio_tensor_file_close(&recording->file);
 }
 
-int frugi_recorded_load(const frugi_recording *recording, const frugi_recorded *stream, size_t steps, float **grad) {
-    int status = frugi_memory_holds((double)steps * (double)stream->d * sizeof(float) + 80.0 * (double)stream->d,
-                                    recording->file.path, "record fewer steps, or fewer tensors");
-    if (status != FRUGI_EXIT_OK)
+int fgp_recorded_load(const fgp_recording *recording, const fgp_recorded *stream, size_t steps, float **grad) {
+    int status = fgp_memory_holds((double)steps * (double)stream->d * sizeof(float) + 80.0 * (double)stream->d,
+                                  recording->file.path, "record fewer steps, or fewer tensors");
+    if (status != FGIO_EXIT_OK)
         return status;
     float *all = malloc(steps * (size_t)stream->d * sizeof *all);
     if (!all)
-        return frugi_error("no memory for %zu gradients of %s", steps, recording->file.path);
-    for (size_t t = 0; t < steps && status == FRUGI_EXIT_OK; t++) {
+        return fgio_error("no memory for %zu gradients of %s", steps, recording->file.path);
+    for (size_t t = 0; t < steps && status == FGIO_EXIT_OK; t++) {
         float *x = all + t * stream->d;
-        status = frugi_tensor_file_floats(&recording->file, stream->item[t], x);
-        for (uint64_t i = 0; i < stream->d && status == FRUGI_EXIT_OK; i++)
+        status = fgio_tensor_file_floats(&recording->file, stream->item[t], x);
+        for (uint64_t i = 0; i < stream->d && status == FGIO_EXIT_OK; i++)
             if (!(fabsf(x[i]) < 0x1p40f)) /* what optimisers hold back */
-                status = frugi_error("%s: tensor %s has a NaN, an infinity or a number from 2^40 on",
-                                     recording->file.path, stream->item[t]->name);
+                status = fgio_error("%s: tensor %s has a NaN, an infinity or a number from 2^40 on",
+                                    recording->file.path, stream->item[t]->name);
     }
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         *grad = all;
     else
         free(all);

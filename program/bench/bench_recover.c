@@ -93,11 +93,11 @@ typedef struct contender {
     float *value;
     uint32_t *first_index; /* of the first round */
     float *first_value;
-    frugi_recover_row row;
+    fgp_recover_row row;
 } contender;
 
 typedef struct field {
-    const frugi_recover_bench *run;
+    const fgp_recover_bench *run;
     const size *size;
     uint32_t chunks;
     frugi_matrix *matrix[2]; /* by kind */
@@ -138,7 +138,7 @@ static void draw_places(const field *f) {
 
 /* Normal numbers, or with a tail their signs on a falling power law. */
 static void draw_amounts(const field *f) {
-    frugi_noise(FRUGI_DIST_GAUSSIAN, 1, (uint64_t)f->chunks * f->entries, f->amount);
+    fgp_noise(FGP_DIST_GAUSSIAN, 1, (uint64_t)f->chunks * f->entries, f->amount);
     for (uint32_t c = 0; c < f->chunks && f->size->tail; c++)
         for (uint32_t i = 0; i < f->entries; i++) {
             float *amount = &f->amount[(size_t)c * f->entries + i];
@@ -151,17 +151,17 @@ static int open_matrix(field *f, frugi_matrix_kind kind) {
     frugi_matrix_plan plan = {.kind = kind, .k = z->k, .d = z->d, .seed = 1, .threads = f->run->threads};
     f->p[kind] = array((uint64_t)f->chunks * z->k, sizeof(float));
     if (!f->p[kind])
-        return frugi_error("no memory for %u chunks", f->chunks);
+        return fgio_error("no memory for %u chunks", f->chunks);
     if (frugi_matrix_create(&plan, &f->matrix[kind]) != FRUG_OK)
-        return frugi_library_error("cannot make a matrix");
+        return fgio_library_error("cannot make a matrix");
     float *work = array(frugi_matrix_span(f->matrix[kind]), sizeof *work);
     if (!work)
-        return frugi_error("no memory for %u columns", z->d);
+        return fgio_error("no memory for %u columns", z->d);
     for (uint32_t c = 0; c < f->chunks; c++)
         frugi_matrix_apply(f->matrix[kind], f->truth + (size_t)c * f->entries, f->amount + (size_t)c * f->entries,
                            f->entries, work, f->p[kind] + (size_t)c * z->k);
     free(work);
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 static int open_contender(const field *f, const which *is, contender *c) {
@@ -177,16 +177,16 @@ static int open_contender(const field *f, const which *is, contender *c) {
     c->first_value = array(entries, sizeof *c->first_value);
     c->count = array(f->chunks, sizeof *c->count);
     if (!c->index || !c->value || !c->first_index || !c->first_value || !c->count)
-        return frugi_error("no memory for %u chunks", f->chunks);
+        return fgio_error("no memory for %u chunks", f->chunks);
     if (frugi_recover_create(c->a, &plan, &c->recover) != FRUG_OK)
-        return frugi_library_error("cannot recover");
-    c->row = (frugi_recover_row){.name = is->name, .against = is->against, .d = z->d, .s = z->s, .k = z->k};
+        return fgio_library_error("cannot recover");
+    c->row = (fgp_recover_row){.name = is->name, .against = is->against, .d = z->d, .s = z->s, .k = z->k};
     c->row.atoms = is->atoms;
     c->row.reach = plan.reach;
     c->row.chunks = f->chunks;
     c->row.matrix_bytes = (double)frugi_matrix_bytes(c->a);
     c->row.work_bytes = (double)frugi_recover_bytes(c->recover);
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 static int open_field(field *f) {
@@ -194,13 +194,13 @@ static int open_field(field *f) {
     f->amount = array((uint64_t)f->chunks * f->entries, sizeof *f->amount);
     f->contender = calloc(CASES_MOST, sizeof *f->contender);
     if (!f->truth || !f->amount || !f->contender)
-        return frugi_error("no memory for %u chunks", f->chunks);
+        return fgio_error("no memory for %u chunks", f->chunks);
     draw_amounts(f);
     draw_places(f);
     int status = open_matrix(f, FRUGI_MATRIX_GAUSSIAN);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         status = open_matrix(f, FRUGI_MATRIX_HADAMARD);
-    for (size_t i = 0; i < f->size->count && status == FRUGI_EXIT_OK; i++)
+    for (size_t i = 0; i < f->size->count && status == FGIO_EXIT_OK; i++)
         status = open_contender(f, &f->size->item[i], &f->contender[i]);
     return status;
 }
@@ -230,10 +230,10 @@ static contender *find(const field *f, const char *name) {
 /* Round 0 is not timed; all others have to repeat it. */
 static int run_once(const field *f, contender *c, size_t round) {
     size_t entries = (size_t)f->chunks * f->size->s;
-    double start = frugi_now();
+    double start = fgp_now();
     if (frugi_recover_run(c->recover, c->p, f->chunks, c->index, c->value, c->count) != FRUG_OK)
-        return frugi_library_error("cannot recover");
-    double seconds = frugi_now() - start;
+        return fgio_library_error("cannot recover");
+    double seconds = fgp_now() - start;
     if (round > 0)
         c->row.seconds[round - 1] = seconds;
     if (round == 0) {
@@ -243,13 +243,13 @@ static int run_once(const field *f, contender *c, size_t round) {
                memcmp(c->first_value, c->value, entries * sizeof *c->value) != 0) {
         snprintf(c->row.wrong, sizeof c->row.wrong, "round %zu does not repeat the first", round);
     }
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 static int run_rounds(const field *f) {
-    int status = FRUGI_EXIT_OK;
-    for (size_t round = 0; round <= f->run->rounds && status == FRUGI_EXIT_OK; round++)
-        for (size_t i = 0; i < f->size->count && status == FRUGI_EXIT_OK; i++)
+    int status = FGIO_EXIT_OK;
+    for (size_t round = 0; round <= f->run->rounds && status == FGIO_EXIT_OK; round++)
+        for (size_t i = 0; i < f->size->count && status == FGIO_EXIT_OK; i++)
             status = run_once(f, &f->contender[i], round);
     for (size_t i = 0; i < f->size->count; i++) {
         contender *c = &f->contender[i];
@@ -301,7 +301,7 @@ static int check_orthogonal(const field *f, contender *c) {
             if (!(not_orthogonal(f, c, chunk, r, work, work + span) <= 1e-4))
                 snprintf(c->row.wrong, sizeof c->row.wrong, "chunk %u is not a least-squares solution", chunk);
     }
-    int status = r && work ? FRUGI_EXIT_OK : frugi_error("no memory for a check");
+    int status = r && work ? FGIO_EXIT_OK : fgio_error("no memory for a check");
     free(r);
     free(work);
     return status;
@@ -323,94 +323,94 @@ static void compare(const field *f, contender *c) {
 }
 
 static int verify_and_print(const field *f) {
-    int status = FRUGI_EXIT_OK, failed = 0;
+    int status = FGIO_EXIT_OK, failed = 0;
     for (size_t i = 0; i < f->size->count; i++)
         count_found(f, &f->contender[i]);
-    for (size_t i = 0; i < f->size->count && status == FRUGI_EXIT_OK; i++) {
+    for (size_t i = 0; i < f->size->count && status == FGIO_EXIT_OK; i++) {
         contender *c = &f->contender[i];
         if (f->run->filter && !strstr(c->row.name, f->run->filter))
             continue;
         status = check_orthogonal(f, c);
         compare(f, c);
-        if (status == FRUGI_EXIT_OK)
-            status = frugi_recover_print(f->run, &c->row);
+        if (status == FGIO_EXIT_OK)
+            status = fgp_recover_print(f->run, &c->row);
         if (c->row.wrong[0]) {
-            frugi_error("case %s does not verify: %s", c->row.name, c->row.wrong);
+            fgio_error("case %s does not verify: %s", c->row.name, c->row.wrong);
             failed = 1;
         }
     }
-    return status == FRUGI_EXIT_OK && failed ? FRUGI_EXIT_FAIL : status;
+    return status == FGIO_EXIT_OK && failed ? FGIO_EXIT_FAIL : status;
 }
 
 /* ---- the command ------------------------------------------------------------------------------ */
 
-static int wanted(const frugi_recover_bench *run, const size *z) {
+static int wanted(const fgp_recover_bench *run, const size *z) {
     for (size_t i = 0; i < z->count; i++)
         if (!run->filter || strstr(z->item[i].name, run->filter))
             return 1;
     return 0;
 }
 
-static int run_size(const frugi_recover_bench *run, const size *z) {
+static int run_size(const fgp_recover_bench *run, const size *z) {
     field f = {.run = run, .size = z, .chunks = run->quick ? z->quick_chunks : z->chunks};
     f.entries = z->s + z->tail;
-    frugi_meter *meter = frugi_meter_begin(0, "recovering %zu entries from a chunk of %zu", (size_t)z->s, (size_t)z->d);
+    fgio_meter *meter = fgio_meter_begin(0, "recovering %zu entries from a chunk of %zu", (size_t)z->s, (size_t)z->d);
     int status = open_field(&f);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         status = run_rounds(&f);
-    frugi_meter_end(meter);
-    if (status == FRUGI_EXIT_OK)
+    fgio_meter_end(meter);
+    if (status == FGIO_EXIT_OK)
         status = verify_and_print(&f);
     close_field(&f);
     return status;
 }
 
-static int refuse_options(const frugi_args *args) {
+static int refuse_options(const fgp_args *args) {
     static const char *const other[] = {"n", "k", "density", "workers", "dist", "grad", "config"};
     for (size_t i = 0; i < sizeof other / sizeof other[0]; i++)
-        if (frugi_arg_given(args, other[i]))
-            return frugi_usage_error("bench recover takes no --%s", other[i]);
-    if (!frugi_arg_given(args, "gradients") && (frugi_arg_given(args, "s") || frugi_arg_given(args, "chunk")))
-        return frugi_usage_error("--s and --chunk are for bench recover --gradients");
+        if (fgp_arg_given(args, other[i]))
+            return fgio_usage_error("bench recover takes no --%s", other[i]);
+    if (!fgp_arg_given(args, "gradients") && (fgp_arg_given(args, "s") || fgp_arg_given(args, "chunk")))
+        return fgio_usage_error("--s and --chunk are for bench recover --gradients");
 #ifndef _OPENMP
-    if (frugi_arg_given(args, "threads") && strcmp(frugi_arg(args, "threads"), "1") != 0)
-        return frugi_usage_error("--threads: this program was built without OpenMP");
+    if (fgp_arg_given(args, "threads") && strcmp(fgp_arg(args, "threads"), "1") != 0)
+        return fgio_usage_error("--threads: this program was built without OpenMP");
 #endif
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-static int read_run(const frugi_args *args, frugi_recover_bench *run) {
+static int read_run(const fgp_args *args, fgp_recover_bench *run) {
     uint64_t rounds = 7, threads = 1;
-    int status = FRUGI_EXIT_OK;
-    run->quick = frugi_arg_given(args, "quick");
-    run->json = frugi_arg_given(args, "json");
-    run->filter = frugi_arg(args, "case");
+    int status = FGIO_EXIT_OK;
+    run->quick = fgp_arg_given(args, "quick");
+    run->json = fgp_arg_given(args, "json");
+    run->filter = fgp_arg(args, "case");
     rounds = run->quick ? 2 : rounds;
-    if (frugi_arg_given(args, "rounds"))
-        status = frugi_arg_u64(args, "rounds", 1, FRUGI_RECOVER_ROUNDS_MAX, &rounds);
-    if (status == FRUGI_EXIT_OK && frugi_arg_given(args, "threads"))
-        status = frugi_arg_u64(args, "threads", 1, 1024, &threads);
+    if (fgp_arg_given(args, "rounds"))
+        status = fgp_arg_u64(args, "rounds", 1, FGP_RECOVER_ROUNDS_MAX, &rounds);
+    if (status == FGIO_EXIT_OK && fgp_arg_given(args, "threads"))
+        status = fgp_arg_u64(args, "threads", 1, 1024, &threads);
     run->rounds = (size_t)rounds;
     run->threads = (int)threads;
     return status;
 }
 
-int frugi_bench_recover(const frugi_args *args) {
-    frugi_recover_bench run = {0};
+int fgp_bench_recover(const fgp_args *args) {
+    fgp_recover_bench run = {0};
     int status = refuse_options(args), any = 0, failed = 0;
-    if (status == FRUGI_EXIT_OK && frugi_arg_given(args, "gradients"))
-        return frugi_bench_gradients(args);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK && fgp_arg_given(args, "gradients"))
+        return fgp_bench_gradients(args);
+    if (status == FGIO_EXIT_OK)
         status = read_run(args, &run);
-    if (status != FRUGI_EXIT_OK)
+    if (status != FGIO_EXIT_OK)
         return status;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         any |= wanted(&run, &sizes[i]);
     if (!any)
-        return frugi_usage_error("no case has '%s' in its name", run.filter);
-    frugi_recover_print_head(&run);
+        return fgio_usage_error("no case has '%s' in its name", run.filter);
+    fgp_recover_print_head(&run);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         if (wanted(&run, &sizes[i]))
             failed |= run_size(&run, &sizes[i]);
-    return failed ? FRUGI_EXIT_FAIL : FRUGI_EXIT_OK;
+    return failed ? FGIO_EXIT_FAIL : FGIO_EXIT_OK;
 }

@@ -26,7 +26,7 @@ static const char *machine(void) {
     return uname(&system) == 0 ? system.machine : "?";
 }
 
-void frugi_recover_print_head(const frugi_recover_bench *run) {
+void fgp_recover_print_head(const fgp_recover_bench *run) {
     if (run->json)
         return;
     printf("frugrad %s on %s; sparse recovery, %d threads, %zu rounds, medians\n\n", frug_version(), machine(),
@@ -35,23 +35,23 @@ void frugi_recover_print_head(const frugi_recover_bench *run) {
            "ms/chunk", "faster", "than", "found", "exact", "matrix", "work", "verified");
 }
 
-static int print_json(const frugi_recover_bench *run, const frugi_recover_row *row, double ms, double faster) {
-    return frugi_json_print(
+static int print_json(const fgp_recover_bench *run, const fgp_recover_row *row, double ms, double faster) {
+    return fgio_json_print(
         json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:s, s:o, s:o, s:I, s:I, s:b, s:i, s:I, s:s, s:s}",
                   "recover", row->name, "d", (json_int_t)row->d, "s", (json_int_t)row->s, "k", (json_int_t)row->k,
                   "atoms", (json_int_t)row->atoms, "reach", (json_int_t)row->reach, "chunks", (json_int_t)row->chunks,
-                  "ms_chunk", frugi_json_real(ms), "faster", frugi_json_real(faster), "than", row->against, "found",
-                  frugi_json_real(row->overlap), "exact", frugi_json_real(row->exact), "matrix_bytes",
+                  "ms_chunk", fgio_json_real(ms), "faster", fgio_json_real(faster), "than", row->against, "found",
+                  fgio_json_real(row->overlap), "exact", fgio_json_real(row->exact), "matrix_bytes",
                   (json_int_t)row->matrix_bytes, "work_bytes", (json_int_t)row->work_bytes, "verified", !row->wrong[0],
                   "threads", run->threads, "rounds", (json_int_t)run->rounds, "machine", machine(), "version",
                   frug_version()),
         JSON_COMPACT, stdout);
 }
 
-int frugi_recover_print(const frugi_recover_bench *run, const frugi_recover_row *row) {
-    double number[FRUGI_RECOVER_ROUNDS_MAX];
+int fgp_recover_print(const fgp_recover_bench *run, const fgp_recover_row *row) {
+    double number[FGP_RECOVER_ROUNDS_MAX];
     char matrix[32], work[32];
-    int status = FRUGI_EXIT_OK;
+    int status = FGIO_EXIT_OK;
     for (size_t i = 0; i < run->rounds; i++)
         number[i] = row->seconds[i] > 0 ? row->base[i] / row->seconds[i] : 0;
     double faster = median(number, run->rounds);
@@ -62,9 +62,9 @@ int frugi_recover_print(const frugi_recover_bench *run, const frugi_recover_row 
     else
         printf("%-24s %6u %4u %4u %5u %6u %10.4f %7.2fx %-22s %7.3f %7.3f %10s %10s  %s\n", row->name, row->d, row->s,
                row->k, row->atoms, row->reach, ms, faster, row->against, row->overlap, row->exact,
-               frugi_bytes_text((uint64_t)row->matrix_bytes, matrix, sizeof matrix),
-               frugi_bytes_text((uint64_t)row->work_bytes, work, sizeof work), row->wrong[0] ? "NO" : "yes");
+               fgio_bytes_text((uint64_t)row->matrix_bytes, matrix, sizeof matrix),
+               fgio_bytes_text((uint64_t)row->work_bytes, work, sizeof work), row->wrong[0] ? "NO" : "yes");
     if (fflush(stdout) != 0 || ferror(stdout))
-        return frugi_error("cannot write the results");
+        return fgio_error("cannot write the results");
     return status;
 }

@@ -30,13 +30,13 @@ typedef struct account {
 
 /** One worker. */
 typedef struct hand {
-    const frugi_reduce_run *run;
+    const fgp_reduce_run *run;
     frug_comm *comm;
     int rank, size;
     account *all; /* everyone's last one */
     frug_layout *layout;
-    frug_reducer *reducer[FRUGI_REDUCE_MOST];
-    frugi_reduce_row *row;
+    frug_reducer *reducer[FGP_REDUCE_MOST];
+    fgp_reduce_row *row;
     size_t rows;
     float *grad; /* GRADIENTS x n */
     float *weights;
@@ -67,17 +67,17 @@ static uint64_t hash_of(const float *x, uint64_t n) {
 
 /* Tell everyone, and hear everyone: h->all. Makes workers meet. */
 static int tell(hand *h, account mine) {
-    return frug_comm_gather(h->comm, &mine, sizeof mine, h->all) == FRUG_OK ? FRUGI_EXIT_OK
-                                                                            : frugi_library_error("workers");
+    return frug_comm_gather(h->comm, &mine, sizeof mine, h->all) == FRUG_OK ? FGIO_EXIT_OK
+                                                                            : fgio_library_error("workers");
 }
 
 /* ---- the algorithms ------------------------------------------------------------------ */
 
 static void add_row(hand *h, const char *word, size_t length) {
-    frugi_reduce_row *row = &h->row[h->rows];
-    if (h->rows == FRUGI_REDUCE_MOST || length >= sizeof row->name)
+    fgp_reduce_row *row = &h->row[h->rows];
+    if (h->rows == FGP_REDUCE_MOST || length >= sizeof row->name)
         return;
-    *row = (frugi_reduce_row){0};
+    *row = (fgp_reduce_row){0};
     memcpy(row->name, word, length);
     snprintf(row->config, sizeof row->config, "%s,reduce=%s", h->run->base, row->name);
     h->rows++;
@@ -102,7 +102,7 @@ static void list_rows(hand *h) {
 
 /* What cannot run here (a number of workers it does not take, a word that wants more) is skipped, by all alike. */
 static void open_reducer(hand *h, size_t i) {
-    frugi_reduce_row *row = &h->row[i];
+    fgp_reduce_row *row = &h->row[i];
     frug_config *config = NULL;
     frug_options options = FRUG_OPTIONS_INIT;
     options.threads = h->run->threads;
@@ -123,7 +123,7 @@ static int compare(hand *h, size_t i, double seconds, uint64_t step, double *slo
     account mine = {.seconds = seconds, .hash = hash_of(h->weights, h->run->n)};
     int status = tell(h, mine);
     *slowest = 0;
-    for (int p = 0; p < h->size && status == FRUGI_EXIT_OK; p++) {
+    for (int p = 0; p < h->size && status == FGIO_EXIT_OK; p++) {
         *slowest = fmax(*slowest, h->all[p].seconds);
         if (h->all[p].hash != h->all[0].hash && !h->row[i].wrong[0])
             snprintf(h->row[i].wrong, sizeof h->row[i].wrong, "workers 0 and %d have different weights at step %llu", p,
@@ -134,52 +134,52 @@ static int compare(hand *h, size_t i, double seconds, uint64_t step, double *slo
 
 static int exchange(hand *h, size_t i, uint64_t step, double *seconds) {
     int status = tell(h, (account){0}); /* all set out together */
-    if (status != FRUGI_EXIT_OK)
+    if (status != FGIO_EXIT_OK)
         return status;
-    double start = frugi_now();
+    double start = fgp_now();
     if (frug_reduce_add(h->reducer[i], step, 0, h->run->n, gradient(h, step), 1.0f / (float)h->size, h->weights) !=
         FRUG_OK)
-        return frugi_library_error(h->row[i].name);
-    return compare(h, i, frugi_now() - start, step, seconds);
+        return fgio_library_error(h->row[i].name);
+    return compare(h, i, fgp_now() - start, step, seconds);
 }
 
 /* Everybody's frame of step 0, made here one after the other. Returns an exit status. */
 static int make_frames(const hand *h, const char *config, void **frame, size_t *len) {
     float *grad = malloc((size_t)h->run->n * sizeof *grad);
-    int status = grad ? FRUGI_EXIT_OK : frugi_error("no memory to verify the exchange");
-    for (int p = 0; p < h->size && status == FRUGI_EXIT_OK; p++) {
-        frugi_worker w;
-        frugi_noise(FRUGI_DIST_GAUSSIAN, seed_of(p, 0), h->run->n, grad);
-        status = frugi_worker_open(&w, config, h->run->n, h->run->threads);
-        if (status == FRUGI_EXIT_OK)
-            status = frugi_worker_step(&w, 0, grad);
+    int status = grad ? FGIO_EXIT_OK : fgio_error("no memory to verify the exchange");
+    for (int p = 0; p < h->size && status == FGIO_EXIT_OK; p++) {
+        fgp_bench_worker w;
+        fgp_noise(FGP_DIST_GAUSSIAN, seed_of(p, 0), h->run->n, grad);
+        status = fgp_worker_open(&w, config, h->run->n, h->run->threads);
+        if (status == FGIO_EXIT_OK)
+            status = fgp_worker_step(&w, 0, grad);
         frame[p] = w.frame;
         len[p] = w.len;
         w.frame = NULL;
-        frugi_worker_close(&w);
+        fgp_worker_close(&w);
     }
     free(grad);
     return status;
 }
 
 /* What worker 0 has after the first exchange must be the sum of all frames. */
-static int compare_by_hand(const hand *h, frugi_reduce_row *row) {
+static int compare_by_hand(const hand *h, fgp_reduce_row *row) {
     void **frame = calloc((size_t)h->size, sizeof(void *));
     size_t *len = calloc((size_t)h->size, sizeof *len);
     float *sum = calloc((size_t)h->run->n, sizeof *sum);
-    frugi_worker w = {0};
-    int status = frame && len && sum ? FRUGI_EXIT_OK : frugi_error("no memory to verify the exchange");
-    if (status == FRUGI_EXIT_OK)
+    fgp_bench_worker w = {0};
+    int status = frame && len && sum ? FGIO_EXIT_OK : fgio_error("no memory to verify the exchange");
+    if (status == FGIO_EXIT_OK)
         status = make_frames(h, row->config, frame, len);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_worker_open(&w, row->config, h->run->n, h->run->threads);
-    if (status == FRUGI_EXIT_OK && frug_decompress_add(w.compressor, (const void *const *)frame, len, (size_t)h->size,
-                                                       1.0f / (float)h->size, 0, h->run->n, sum) != FRUG_OK)
-        status = frugi_library_error("cannot add frames by hand");
-    if (status == FRUGI_EXIT_OK && memcmp(sum, h->weights, (size_t)h->run->n * sizeof *sum) != 0)
+    if (status == FGIO_EXIT_OK)
+        status = fgp_worker_open(&w, row->config, h->run->n, h->run->threads);
+    if (status == FGIO_EXIT_OK && frug_decompress_add(w.compressor, (const void *const *)frame, len, (size_t)h->size,
+                                                      1.0f / (float)h->size, 0, h->run->n, sum) != FRUG_OK)
+        status = fgio_library_error("cannot add frames by hand");
+    if (status == FGIO_EXIT_OK && memcmp(sum, h->weights, (size_t)h->run->n * sizeof *sum) != 0)
         snprintf(row->wrong, sizeof row->wrong, "the weights are not the sum of all workers' frames");
-    row->compared = status == FRUGI_EXIT_OK;
-    frugi_worker_close(&w);
+    row->compared = status == FGIO_EXIT_OK;
+    fgp_worker_close(&w);
     for (int p = 0; frame && p < h->size; p++)
         free(frame[p]);
     free(frame);
@@ -193,7 +193,7 @@ static int first_exchange(hand *h, size_t i) {
     double seconds;
     memset(h->weights, 0, (size_t)h->run->n * sizeof(float));
     int status = exchange(h, i, 0, &seconds);
-    if (status == FRUGI_EXIT_OK && h->rank == 0 && strcmp(h->row[i].name, "gather") == 0)
+    if (status == FGIO_EXIT_OK && h->rank == 0 && strcmp(h->row[i].name, "gather") == 0)
         status = compare_by_hand(h, &h->row[i]);
     return status;
 }
@@ -216,9 +216,9 @@ static int collect(hand *h, size_t i, frug_reduce_stats before) {
                     .wait = (s.seconds_wait - before.seconds_wait) / rounds,
                     .wire = (s.seconds_wire - before.seconds_wire) / rounds,
                     .decode = (s.seconds_decode - before.seconds_decode) / rounds};
-    frugi_reduce_row *row = &h->row[i];
+    fgp_reduce_row *row = &h->row[i];
     int status = tell(h, mine);
-    for (int p = 0; p < h->size && status == FRUGI_EXIT_OK; p++) {
+    for (int p = 0; p < h->size && status == FGIO_EXIT_OK; p++) {
         const account *theirs = &h->all[p];
         row->sent = fmax(row->sent, (double)theirs->sent);
         row->compress += theirs->compress / h->size;
@@ -230,18 +230,18 @@ static int collect(hand *h, size_t i, frug_reduce_stats before) {
 }
 
 static int measure(hand *h) {
-    frug_reduce_stats before[FRUGI_REDUCE_MOST];
-    int status = FRUGI_EXIT_OK;
-    for (size_t i = 0; i < h->rows && status == FRUGI_EXIT_OK; i++)
+    frug_reduce_stats before[FGP_REDUCE_MOST];
+    int status = FGIO_EXIT_OK;
+    for (size_t i = 0; i < h->rows && status == FGIO_EXIT_OK; i++)
         if (!h->row[i].skipped[0]) {
             status = first_exchange(h, i);
             before[i] = stats_of(h, i);
         }
-    for (size_t r = 0; r < h->run->rounds && status == FRUGI_EXIT_OK; r++)
-        for (size_t i = 0; i < h->rows && status == FRUGI_EXIT_OK; i++)
+    for (size_t r = 0; r < h->run->rounds && status == FGIO_EXIT_OK; r++)
+        for (size_t i = 0; i < h->rows && status == FGIO_EXIT_OK; i++)
             if (!h->row[i].skipped[0])
                 status = exchange(h, i, r + 1, &h->row[i].seconds[r]);
-    for (size_t i = 0; i < h->rows && status == FRUGI_EXIT_OK; i++)
+    for (size_t i = 0; i < h->rows && status == FGIO_EXIT_OK; i++)
         if (!h->row[i].skipped[0])
             status = collect(h, i, before[i]);
     return status;
@@ -249,31 +249,31 @@ static int measure(hand *h) {
 
 static int prepare(hand *h) {
     uint64_t n = h->run->n;
-    h->row = calloc(FRUGI_REDUCE_MOST, sizeof *h->row);
+    h->row = calloc(FGP_REDUCE_MOST, sizeof *h->row);
     h->grad = malloc(GRADIENTS * (size_t)n * sizeof(float));
     h->weights = calloc((size_t)n, sizeof(float));
     h->all = calloc((size_t)h->size, sizeof *h->all);
     if (!h->row || !h->grad || !h->weights || !h->all)
-        return frugi_error("no memory for %llu elements", (unsigned long long)n);
+        return fgio_error("no memory for %llu elements", (unsigned long long)n);
     for (size_t i = 0; i < GRADIENTS; i++)
-        frugi_noise(FRUGI_DIST_GAUSSIAN, seed_of(h->rank, i), n, h->grad + i * n);
+        fgp_noise(FGP_DIST_GAUSSIAN, seed_of(h->rank, i), n, h->grad + i * n);
     if (frug_layout_flat(n, &h->layout) != FRUG_OK)
-        return frugi_library_error("layout");
+        return fgio_library_error("layout");
     list_rows(h);
     for (size_t i = 0; i < h->rows; i++)
         open_reducer(h, i);
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 static int work(frug_comm *comm, void *shared) {
     hand h = {.run = shared, .comm = comm, .rank = frug_comm_rank(comm), .size = frug_comm_size(comm)};
     int status = prepare(&h);
-    frugi_meter *meter = h.rank == 0 ? frugi_meter_begin(0, "measuring exchanges") : NULL;
-    if (status == FRUGI_EXIT_OK)
+    fgio_meter *meter = h.rank == 0 ? fgio_meter_begin(0, "measuring exchanges") : NULL;
+    if (status == FGIO_EXIT_OK)
         status = measure(&h);
-    frugi_meter_end(meter);
-    if (status == FRUGI_EXIT_OK && h.rank == 0)
-        status = frugi_reduce_print(h.run, frug_comm_transport(comm), h.row, h.rows);
+    fgio_meter_end(meter);
+    if (status == FGIO_EXIT_OK && h.rank == 0)
+        status = fgp_reduce_print(h.run, frug_comm_transport(comm), h.row, h.rows);
     for (size_t i = 0; i < h.rows; i++)
         frug_reducer_destroy(h.reducer[i]);
     frug_layout_destroy(h.layout);
@@ -284,13 +284,13 @@ static int work(frug_comm *comm, void *shared) {
     return status;
 }
 
-int frugi_bench_reduce(const frugi_reduce_run *run) {
-    frugi_reduce_run own = *run;
+int fgp_bench_reduce(const fgp_reduce_run *run) {
+    fgp_reduce_run own = *run;
     /* Gradients, weights, and a residual and two payloads for each of some algorithms; verifying takes two more. */
     double each = (GRADIENTS + 1 + 3 * 3) * sizeof(float) * (double)run->n;
-    int local = frugi_team_joined() ? 1 : run->workers;
-    int status = frugi_memory_holds(local * each, "bench reduce",
-                                    "every worker keeps a state of its own; give a "
-                                    "smaller --n or fewer --workers");
-    return status == FRUGI_EXIT_OK ? frugi_team_run(run->workers, work, &own) : status;
+    int local = fgt_team_joined() ? 1 : run->workers;
+    int status = fgp_memory_holds(local * each, "bench reduce",
+                                  "every worker keeps a state of its own; give a "
+                                  "smaller --n or fewer --workers");
+    return status == FGIO_EXIT_OK ? fgt_team_run(run->workers, work, &own) : status;
 }

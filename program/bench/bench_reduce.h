@@ -1,17 +1,17 @@
 /* bench_reduce.h - `frugrad bench reduce`: what measuring and printing share. */
-#ifndef FRUGI_BENCH_REDUCE_H
-#define FRUGI_BENCH_REDUCE_H
+#ifndef FGP_BENCH_REDUCE_H
+#define FGP_BENCH_REDUCE_H
 
 #include "frugrad.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define FRUGI_REDUCE_ROUNDS_MAX 1000u
-#define FRUGI_REDUCE_MOST       32u /* algorithms */
+#define FGP_REDUCE_ROUNDS_MAX 1000u
+#define FGP_REDUCE_MOST       32u /* algorithms */
 
 /** What was asked for. */
-typedef struct frugi_reduce_run {
+typedef struct fgp_reduce_run {
     uint64_t n;
     double density;
     size_t rounds;
@@ -20,24 +20,24 @@ typedef struct frugi_reduce_run {
     int json;
     const char *filter; /* of --case, or NULL */
     char base[2304];    /* the config string of all algorithms, without the option reduce */
-} frugi_reduce_run;
+} fgp_reduce_run;
 
 /** One algorithm's figures; the same on all workers. */
-typedef struct frugi_reduce_row {
+typedef struct fgp_reduce_row {
     char name[32];
     char config[2368];
-    double seconds[FRUGI_REDUCE_ROUNDS_MAX]; /* of an exchange: the slowest worker's */
-    double sent;                             /* bytes by the worker that sends most, per exchange */
-    double compress, wait, wire, decode;     /* seconds per exchange, mean of all workers */
-    char skipped[200];                       /* why it cannot run here; empty when it can */
-    char wrong[200];                         /* what does not verify; empty when all does */
-    int compared;                            /* the first exchange equals frames added by hand */
-} frugi_reduce_row;
+    double seconds[FGP_REDUCE_ROUNDS_MAX]; /* of an exchange: the slowest worker's */
+    double sent;                           /* bytes by the worker that sends most, per exchange */
+    double compress, wait, wire, decode;   /* seconds per exchange, mean of all workers */
+    char skipped[200];                     /* why it cannot run here; empty when it can */
+    char wrong[200];                       /* what does not verify; empty when all does */
+    int compared;                          /* the first exchange equals frames added by hand */
+} fgp_reduce_row;
 
 /** Measure every algorithm and print the figures. Returns an exit status. */
-int frugi_bench_reduce(const frugi_reduce_run *run);
+int fgp_bench_reduce(const fgp_reduce_run *run);
 
 /** Print what was measured; row 0 is the dense one that the others are held against. Returns an exit status. */
-int frugi_reduce_print(const frugi_reduce_run *run, const char *transport, const frugi_reduce_row *row, size_t rows);
+int fgp_reduce_print(const fgp_reduce_run *run, const char *transport, const fgp_reduce_row *row, size_t rows);
 
 #endif

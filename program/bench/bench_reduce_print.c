@@ -27,8 +27,8 @@ static double median(double *numbers, size_t count) {
     return count % 2 ? numbers[count / 2] : (numbers[count / 2 - 1] + numbers[count / 2]) / 2;
 }
 
-static figures figure(const frugi_reduce_run *run, const frugi_reduce_row *dense, const frugi_reduce_row *row) {
-    double number[FRUGI_REDUCE_ROUNDS_MAX];
+static figures figure(const fgp_reduce_run *run, const fgp_reduce_row *dense, const fgp_reduce_row *row) {
+    double number[FGP_REDUCE_ROUNDS_MAX];
     figures f = {0};
     for (size_t i = 0; i < run->rounds; i++)
         number[i] = row->seconds[i] > 0 ? dense->seconds[i] / row->seconds[i] : 0;
@@ -40,7 +40,7 @@ static figures figure(const frugi_reduce_run *run, const frugi_reduce_row *dense
     return f;
 }
 
-static const char *verdict(const frugi_reduce_row *row) {
+static const char *verdict(const fgp_reduce_row *row) {
     return row->wrong[0] ? "NO" : row->compared ? "yes, by hand" : "yes";
 }
 
@@ -49,39 +49,39 @@ static const char *machine(void) {
     return uname(&system) == 0 ? system.machine : "?";
 }
 
-static void print_text(const frugi_reduce_row *row, figures f) {
+static void print_text(const fgp_reduce_row *row, figures f) {
     char sent[32];
     if (row->skipped[0]) {
         printf("%-10s skipped: %s\n", row->name, row->skipped);
         return;
     }
     printf("%-10s %9.2f %8.2fx %11s %9.2fx %7.0f%% %9.2f %8.2f %8.2f %8.2f  %s\n", row->name, f.ms, f.speedup,
-           frugi_bytes_text((uint64_t)row->sent, sent, sizeof sent), f.ideal,
+           fgio_bytes_text((uint64_t)row->sent, sent, sizeof sent), f.ideal,
            f.ideal > 0 ? 100 * f.speedup / f.ideal : 0, 1e3 * row->compress, 1e3 * row->wait, 1e3 * row->wire,
            1e3 * row->decode, verdict(row));
 }
 
-static int print_json(const frugi_reduce_run *run, const char *transport, const frugi_reduce_row *row, figures f) {
+static int print_json(const fgp_reduce_run *run, const char *transport, const fgp_reduce_row *row, figures f) {
     json_t *line;
     if (row->skipped[0])
         line = json_pack("{s:s, s:i, s:s, s:o}", "reduce", row->name, "workers", run->workers, "transport", transport,
-                         "skipped", frugi_json_text(row->skipped));
+                         "skipped", fgio_json_text(row->skipped));
     else
         line = json_pack(
             "{s:s, s:i, s:s, s:I, s:f, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:s, s:i, s:i, s:s, "
             "s:s}",
             "reduce", row->name, "workers", run->workers, "transport", transport, "n", (json_int_t)run->n, "density",
-            run->density, "ms_median", frugi_json_real(f.ms), "ms_min", frugi_json_real(f.least), "speedup",
-            frugi_json_real(f.speedup), "bytes_sent", (json_int_t)row->sent, "ideal", frugi_json_real(f.ideal),
-            "of_ideal", frugi_json_real(f.ideal > 0 ? f.speedup / f.ideal : 0), "ms_compress",
-            frugi_json_real(1e3 * row->compress), "ms_wait", frugi_json_real(1e3 * row->wait), "ms_wire",
-            frugi_json_real(1e3 * row->wire), "ms_decode", frugi_json_real(1e3 * row->decode), "verified",
-            !row->wrong[0], "by_hand", row->compared, "config", row->config, "threads", run->threads, "rounds",
-            (int)run->rounds, "machine", machine(), "version", frug_version());
-    return frugi_json_print(line, JSON_COMPACT, stdout);
+            run->density, "ms_median", fgio_json_real(f.ms), "ms_min", fgio_json_real(f.least), "speedup",
+            fgio_json_real(f.speedup), "bytes_sent", (json_int_t)row->sent, "ideal", fgio_json_real(f.ideal),
+            "of_ideal", fgio_json_real(f.ideal > 0 ? f.speedup / f.ideal : 0), "ms_compress",
+            fgio_json_real(1e3 * row->compress), "ms_wait", fgio_json_real(1e3 * row->wait), "ms_wire",
+            fgio_json_real(1e3 * row->wire), "ms_decode", fgio_json_real(1e3 * row->decode), "verified", !row->wrong[0],
+            "by_hand", row->compared, "config", row->config, "threads", run->threads, "rounds", (int)run->rounds,
+            "machine", machine(), "version", frug_version());
+    return fgio_json_print(line, JSON_COMPACT, stdout);
 }
 
-static void print_head(const frugi_reduce_run *run, const char *transport) {
+static void print_head(const fgp_reduce_run *run, const char *transport) {
     const char *isa = frug_isa();
     printf("frugrad %s on %s, variant %s; %d workers over %s, %llu elements, density %g, %zu rounds, medians\n\n",
            frug_version(), machine(), isa ? isa : "?", run->workers, transport, (unsigned long long)run->n,
@@ -90,22 +90,22 @@ static void print_head(const frugi_reduce_run *run, const char *transport) {
            "of that", "compress", "wait", "wire", "decode", "verified");
 }
 
-int frugi_reduce_print(const frugi_reduce_run *run, const char *transport, const frugi_reduce_row *row, size_t rows) {
-    int status = FRUGI_EXIT_OK, failed = 0;
+int fgp_reduce_print(const fgp_reduce_run *run, const char *transport, const fgp_reduce_row *row, size_t rows) {
+    int status = FGIO_EXIT_OK, failed = 0;
     if (row[0].skipped[0])
-        return frugi_error("the dense exchange does not run: %s", row[0].skipped);
+        return fgio_error("the dense exchange does not run: %s", row[0].skipped);
     if (!run->json)
         print_head(run, transport);
-    for (size_t i = 0; i < rows && status == FRUGI_EXIT_OK; i++) {
+    for (size_t i = 0; i < rows && status == FGIO_EXIT_OK; i++) {
         figures f = figure(run, &row[0], &row[i]);
         if (run->json)
             status = print_json(run, transport, &row[i], f);
         else
             print_text(&row[i], f);
         if (row[i].wrong[0]) {
-            frugi_error("reduce=%s does not verify: %s", row[i].name, row[i].wrong);
+            fgio_error("reduce=%s does not verify: %s", row[i].name, row[i].wrong);
             failed = 1;
         }
     }
-    return status == FRUGI_EXIT_OK && failed ? FRUGI_EXIT_FAIL : status;
+    return status == FGIO_EXIT_OK && failed ? FGIO_EXIT_FAIL : status;
 }

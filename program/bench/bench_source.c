@@ -20,122 +20,122 @@
 /* Returns whether it suffices; both amounts as text when it does not. */
 static int memory_has(double need, char need_text[32], char have_text[32]) {
     double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    frugi_bytes_text((uint64_t)need, need_text, 32);
-    frugi_bytes_text((uint64_t)have, have_text, 32);
+    fgio_bytes_text((uint64_t)need, need_text, 32);
+    fgio_bytes_text((uint64_t)have, have_text, 32);
     return need <= have;
 }
 
-int frugi_memory_suffices(uint64_t n) {
+int fgp_memory_suffices(uint64_t n) {
     char need[32], have[32];
     if (memory_has(10.0 * sizeof(float) * (double)n, need, have))
-        return FRUGI_EXIT_OK;
-    return frugi_error("%llu elements need about %s of memory, this machine has %s; give a smaller --n",
-                       (unsigned long long)n, need, have);
+        return FGIO_EXIT_OK;
+    return fgio_error("%llu elements need about %s of memory, this machine has %s; give a smaller --n",
+                      (unsigned long long)n, need, have);
 }
 
-int frugi_memory_holds(double bytes, const char *what, const char *why) {
+int fgp_memory_holds(double bytes, const char *what, const char *why) {
     char need[32], have[32];
     if (memory_has(bytes, need, have))
-        return FRUGI_EXIT_OK;
-    frugi_error("%s: needs about %s of memory, this machine has %s", what, need, have);
-    frugi_hint("%s", why);
-    return FRUGI_EXIT_FAIL;
+        return FGIO_EXIT_OK;
+    fgio_error("%s: needs about %s of memory, this machine has %s", what, need, have);
+    fgio_hint("%s", why);
+    return FGIO_EXIT_FAIL;
 }
 
 static float *floats(uint64_t count) {
     return count > SIZE_MAX / sizeof(float) ? NULL : malloc((size_t)count * sizeof(float));
 }
 
-int frugi_source_generate(frugi_source *source, frugi_dist dist, uint64_t n) {
-    *source = (frugi_source){.name = frugi_dist_names[dist], .n = n, .steps = GENERATED};
+int fgp_source_generate(fgp_gradient_source *source, fgp_dist dist, uint64_t n) {
+    *source = (fgp_gradient_source){.name = fgp_dist_names[dist], .n = n, .steps = GENERATED};
     source->grad = floats(GENERATED * n);
     if (!source->grad)
-        return frugi_error("no memory for %u gradients of %llu elements", GENERATED, (unsigned long long)n);
-    double start = frugi_now();
+        return fgio_error("no memory for %u gradients of %llu elements", GENERATED, (unsigned long long)n);
+    double start = fgp_now();
     int noted = 0;
     for (unsigned i = 0; i < GENERATED; i++) {
-        if (isatty(STDERR_FILENO) && frugi_now() - start > 1.0)
+        if (isatty(STDERR_FILENO) && fgp_now() - start > 1.0)
             noted = fprintf(stderr, "\rmaking gradient %u of %u", i + 1, GENERATED) > 0;
-        frugi_noise(dist, i, n, source->grad + i * n);
+        fgp_noise(dist, i, n, source->grad + i * n);
     }
     if (noted)
         fprintf(stderr, "\r\033[K");
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-static int is_step(const frugi_item *item) {
-    return strncmp(item->name, "step_", 5) == 0 && !strchr(item->name, '/') && frugi_item_is_float(item);
+static int is_step(const fgio_item *item) {
+    return strncmp(item->name, "step_", 5) == 0 && !strchr(item->name, '/') && fgio_item_is_float(item);
 }
 
 /* Counts the steps and sees that they agree. */
-static int measure(frugi_source *source, const char *path, const frugi_safetensors *file) {
+static int measure(fgp_gradient_source *source, const char *path, const fgio_safetensors *file) {
     for (size_t i = 0; i < file->count; i++) {
-        const frugi_item *item = &file->item[i];
+        const fgio_item *item = &file->item[i];
         if (!is_step(item))
             continue;
         if (source->steps++ == 0)
             source->length = item->count;
         if (item->count != source->length || item->count == 0)
-            return frugi_error("%s: tensor %s has %llu elements, not %llu as the first step", path, item->name,
-                               (unsigned long long)item->count, (unsigned long long)source->length);
+            return fgio_error("%s: tensor %s has %llu elements, not %llu as the first step", path, item->name,
+                              (unsigned long long)item->count, (unsigned long long)source->length);
     }
     if (source->steps >= 2)
-        return FRUGI_EXIT_OK;
-    frugi_error("%s: fewer than two recorded steps (float tensors step_0000, step_0001, ...)", path);
-    frugi_hint("lab/bench/record_gradients.py writes such files");
-    return FRUGI_EXIT_FAIL;
+        return FGIO_EXIT_OK;
+    fgio_error("%s: fewer than two recorded steps (float tensors step_0000, step_0001, ...)", path);
+    fgio_hint("lab/bench/record_gradients.py writes such files");
+    return FGIO_EXIT_FAIL;
 }
 
-static int copy_steps(frugi_source *source, const char *path, const frugi_safetensors *file) {
+static int copy_steps(fgp_gradient_source *source, const char *path, const fgio_safetensors *file) {
     float *dst = source->recorded;
     for (size_t i = 0; i < file->count; i++) {
         if (!is_step(&file->item[i]))
             continue;
-        frugi_item_to_f32(&file->item[i], dst);
+        fgio_item_to_f32(&file->item[i], dst);
         for (uint64_t j = 0; j < source->length; j++)
             if (!isfinite(dst[j]))
-                return frugi_error("%s: tensor %s has a NaN or an infinity", path, file->item[i].name);
+                return fgio_error("%s: tensor %s has a NaN or an infinity", path, file->item[i].name);
         dst += source->length;
     }
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-static int take(frugi_source *source, const char *path, const frugi_safetensors *file) {
+static int take(fgp_gradient_source *source, const char *path, const fgio_safetensors *file) {
     int status = measure(source, path, file);
-    if (status != FRUGI_EXIT_OK)
+    if (status != FGIO_EXIT_OK)
         return status;
     source->recorded = floats(source->steps * source->length);
     source->grad = floats(source->n);
     if (!source->recorded || !source->grad)
-        return frugi_error("no memory for the gradients of %s", path);
+        return fgio_error("no memory for the gradients of %s", path);
     return copy_steps(source, path, file);
 }
 
-int frugi_source_load(frugi_source *source, const char *path, uint64_t n) {
-    *source = (frugi_source){.name = path, .n = n};
-    frugi_bytes bytes;
-    frugi_safetensors file;
-    frugi_why why;
-    int status = frugi_file_read(path, &bytes);
-    if (status != FRUGI_EXIT_OK)
+int fgp_source_load(fgp_gradient_source *source, const char *path, uint64_t n) {
+    *source = (fgp_gradient_source){.name = path, .n = n};
+    fgio_bytes bytes;
+    fgio_safetensors file;
+    fgio_why why;
+    int status = fgio_file_read(path, &bytes);
+    if (status != FGIO_EXIT_OK)
         return status;
-    if (frugi_safetensors_parse(bytes.data, bytes.len, &file, &why) != 0) {
-        status = frugi_error("%s: %s", path, why.text);
+    if (fgio_safetensors_parse(bytes.data, bytes.len, &file, &why) != 0) {
+        status = fgio_error("%s: %s", path, why.text);
     } else {
         status = take(source, path, &file);
-        frugi_safetensors_free(&file);
+        fgio_safetensors_free(&file);
     }
-    frugi_bytes_free(&bytes);
+    fgio_bytes_free(&bytes);
     return status;
 }
 
-void frugi_source_close(frugi_source *source) {
+void fgp_source_close(fgp_gradient_source *source) {
     free(source->recorded);
     free(source->grad);
-    *source = (frugi_source){0};
+    *source = (fgp_gradient_source){0};
 }
 
-const float *frugi_source_step(frugi_source *source, uint64_t step) {
+const float *fgp_source_step(fgp_gradient_source *source, uint64_t step) {
     if (!source->recorded)
         return source->grad + step % source->steps * source->n;
     uint64_t place = step % (2 * (source->steps - 1));

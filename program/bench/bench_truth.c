@@ -19,10 +19,10 @@ static void *zeros(uint64_t count, size_t bytes) {
     return calloc((size_t)count + 1, bytes);
 }
 
-int frugi_truth_open(frugi_truth *t, uint64_t d, const frugi_choice *choice) {
+int fgp_truth_open(fgp_truth *t, uint64_t d, const fgp_choice *choice) {
     double **arrays[] = {&t->mean, &t->square, &t->whole_mean, &t->whole_square, &t->step_sparse, &t->step_whole};
     int missing = 0;
-    *t = (frugi_truth){.choice = *choice, .d = d};
+    *t = (fgp_truth){.choice = *choice, .d = d};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         missing |= (*arrays[i] = zeros(d, sizeof(double))) == NULL;
     t->share = zeros(choice->c, sizeof *t->share);
@@ -33,17 +33,17 @@ int frugi_truth_open(frugi_truth *t, uint64_t d, const frugi_choice *choice) {
     t->best = zeros(d, 1);
     t->key = zeros(d, sizeof *t->key);
     if (missing || !t->share || !t->count || !t->rounded || !t->chosen || !t->largest || !t->best || !t->key)
-        return frugi_error("no memory for the means of %llu elements", (unsigned long long)d);
+        return fgio_error("no memory for the means of %llu elements", (unsigned long long)d);
     for (uint32_t j = 0; j < choice->c && !choice->refresh; j++)
         t->share[j] = choice->s / choice->c;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-void frugi_truth_close(frugi_truth *t) {
+void fgp_truth_close(fgp_truth *t) {
     free(t->mean), free(t->square), free(t->whole_mean), free(t->whole_square);
     free(t->step_sparse), free(t->step_whole);
     free(t->share), free(t->count), free(t->rounded), free(t->chosen), free(t->largest), free(t->best), free(t->key);
-    *t = (frugi_truth){0};
+    *t = (fgp_truth){0};
 }
 
 /* ---- the largest ------------------------------------------------------------------------------------ */
@@ -66,7 +66,7 @@ static uint64_t least_of_largest(const uint64_t *key, uint64_t count, uint64_t n
     return found;
 }
 
-void frugi_mark_largest(const float *x, uint64_t count, uint64_t n, uint64_t *key, uint8_t *mark) {
+void fgp_mark_largest(const float *x, uint64_t count, uint64_t n, uint64_t *key, uint8_t *mark) {
     memset(mark, 0, (size_t)count);
     if (n == 0)
         return;
@@ -80,23 +80,23 @@ void frugi_mark_largest(const float *x, uint64_t count, uint64_t n, uint64_t *ke
         mark[i] = key[i] >= least;
 }
 
-static uint64_t chunk_at(const frugi_truth *t, uint32_t chunk) {
+static uint64_t chunk_at(const fgp_truth *t, uint32_t chunk) {
     return t->d * chunk / t->choice.c;
 }
 
 /* The same for the mean, chunk by chunk. */
-static void mark_best(frugi_truth *t) {
+static void mark_best(fgp_truth *t) {
     for (uint64_t i = 0; i < t->d; i++)
         t->rounded[i] = (float)t->mean[i];
     for (uint32_t j = 0; j < t->choice.c; j++) {
         uint64_t from = chunk_at(t, j);
-        frugi_mark_largest(t->rounded + from, chunk_at(t, j + 1) - from, t->share[j], t->key, t->best + from);
+        fgp_mark_largest(t->rounded + from, chunk_at(t, j + 1) - from, t->share[j], t->key, t->best + from);
     }
 }
 
 /* ---- shares ------------------------------------------------------------------------------------------- */
 
-static uint32_t most_lacking(const frugi_truth *t, uint32_t unit, uint32_t most) {
+static uint32_t most_lacking(const fgp_truth *t, uint32_t unit, uint32_t most) {
     uint32_t at = UINT32_MAX;
     int64_t lack = 0;
     for (uint32_t j = 0; j < t->choice.c; j++) {
@@ -110,8 +110,8 @@ static uint32_t most_lacking(const frugi_truth *t, uint32_t unit, uint32_t most)
 }
 
 /* As many fourths of an even share as a chunk has of the s largest; what is over goes to who lacks most. */
-static void share_out(frugi_truth *t) {
-    const frugi_choice *choice = &t->choice;
+static void share_out(fgp_truth *t) {
+    const fgp_choice *choice = &t->choice;
     uint32_t unit = (choice->s / choice->c + 3) / 4, left = choice->s / unit;
     uint64_t room = t->d / choice->c / ((uint64_t)choice->kappa * unit);
     uint32_t most = room < SHARES_MOST ? (uint32_t)room : SHARES_MOST, *count = t->count;
@@ -129,14 +129,14 @@ static void share_out(frugi_truth *t) {
 
 /* ---- a step --------------------------------------------------------------------------------------------- */
 
-static void choose(frugi_truth *t, size_t step, const float *g) {
+static void choose(fgp_truth *t, size_t step, const float *g) {
     double all = 0, kept = 0, both = 0;
-    frugi_mark_largest(g, t->d, t->choice.s, t->key, t->largest);
+    fgp_mark_largest(g, t->d, t->choice.s, t->key, t->largest);
     if (t->choice.refresh && step % t->choice.refresh == 0)
         share_out(t);
     for (uint32_t j = 0; j < t->choice.c; j++) {
         uint64_t from = chunk_at(t, j);
-        frugi_mark_largest(g + from, chunk_at(t, j + 1) - from, t->share[j], t->key, t->chosen + from);
+        fgp_mark_largest(g + from, chunk_at(t, j + 1) - from, t->share[j], t->key, t->chosen + from);
     }
     for (uint64_t i = 0; i < t->d; i++) {
         double square = (double)g[i] * (double)g[i];
@@ -154,7 +154,7 @@ static int falling(const void *a, const void *b) {
 }
 
 /* Entries of the mean, how many hold nine tenths of its squares, and what its best leave out. */
-static void weigh(frugi_truth *t) {
+static void weigh(fgp_truth *t) {
     double *squares = t->step_whole, all = 0, rest = 0, sum = 0;
     size_t n = 0, heavy = 0;
     for (uint64_t i = 0; i < t->d; i++) {
@@ -172,7 +172,7 @@ static void weigh(frugi_truth *t) {
     t->error_best = all > 0 ? sqrt(rest / all) : 0;
 }
 
-void frugi_truth_step(frugi_truth *t, size_t step, const float *g) {
+void fgp_truth_step(fgp_truth *t, size_t step, const float *g) {
     choose(t, step, g);
     t->correct1 = 1 - pow(BETA1, (double)step + 1);
     t->correct2 = 1 - pow(BETA2, (double)step + 1);

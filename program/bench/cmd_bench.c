@@ -1,7 +1,7 @@
 /*
- * cmd_bench.c - `frugrad bench`: which cases there are and in which order they run. A case is a name, a config string and
- * what to time; the timing and the checks are in bench_compress.c and bench_decode.c. Every ratio is
- * taken between things timed in turn in the same rounds, because absolute times do not carry over.
+ * cmd_bench.c - `frugrad bench`: which cases there are and in which order they run. A case is a name, a config string
+ * and what to time; the timing and the checks are in bench_compress.c and bench_decode.c. Every ratio is taken between
+ * things timed in turn in the same rounds, because absolute times do not carry over.
  */
 #include "program/args/args.h"
 #include "program/bench/bench.h"
@@ -20,14 +20,14 @@
 #define CASES_MAX 128
 
 typedef struct list {
-    frugi_case item[CASES_MAX];
+    fgp_case item[CASES_MAX];
     size_t count;
     double density;
     const char *filter;
     const char *config; /* what --config gives, or NULL */
 } list;
 
-static const frugi_opt options[] = {
+static const fgp_opt options[] = {
     {"n", 'n', "COUNT", NULL, "elements; 25600000, or 2560000 with --quick"},
     {"k", 'k', "COUNT", "16", "entries to send of every 256"},
     {"density", 0, "SHARE", NULL, "the same as a share of all, instead of --k"},
@@ -48,11 +48,11 @@ static const frugi_opt options[] = {
 
 /* ---- the cases -------------------------------------------------------------------- */
 
-static void add_case(list *l, frugi_case_kind kind, const char *name, const char *config, int threads, int frames) {
+static void add_case(list *l, fgp_case_kind kind, const char *name, const char *config, int threads, int frames) {
     if ((l->filter && !strstr(name, l->filter)) || l->count == CASES_MAX)
         return;
-    frugi_case *c = &l->item[l->count++];
-    *c = (frugi_case){.kind = kind, .threads = threads, .frames = frames};
+    fgp_case *c = &l->item[l->count++];
+    *c = (fgp_case){.kind = kind, .threads = threads, .frames = frames};
     snprintf(c->name, sizeof c->name, "%s", name);
     snprintf(c->config, sizeof c->config, "%s", config);
 }
@@ -63,7 +63,7 @@ static void add_compress(list *l, const char *select, const char *residual, cons
     char name[64], config[256];
     snprintf(name, sizeof name, "compress/%s/%s%s", select, residual, suffix);
     snprintf(config, sizeof config, "select=%s,residual=%s,density=%.10g%s", select, residual, density, more);
-    add_case(l, FRUGI_CASE_COMPRESS, name, config, threads, 0);
+    add_case(l, FGP_CASE_COMPRESS, name, config, threads, 0);
 }
 
 static void add_main_cases(list *l, int threads) {
@@ -111,19 +111,19 @@ static void add_sweeps(list *l, int threads) {
 }
 
 static void add_receiving(list *l, const char *config, int threads) {
-    add_case(l, FRUGI_CASE_DECODE, "decode/4", config, threads, 4);
-    add_case(l, FRUGI_CASE_DECODE, "decode/8", config, threads, 8);
-    add_case(l, FRUGI_CASE_APPLY, "apply/4", config, threads, 4);
-    add_case(l, FRUGI_CASE_APPLY, "apply/4/decay", config, threads, 4);
+    add_case(l, FGP_CASE_DECODE, "decode/4", config, threads, 4);
+    add_case(l, FGP_CASE_DECODE, "decode/8", config, threads, 8);
+    add_case(l, FGP_CASE_APPLY, "apply/4", config, threads, 4);
+    add_case(l, FGP_CASE_APPLY, "apply/4/decay", config, threads, 4);
     if (l->count && strcmp(l->item[l->count - 1].name, "apply/4/decay") == 0)
         l->item[l->count - 1].decay = 1e-4f;
-    add_case(l, FRUGI_CASE_CHECK, "frame-check", config, threads, 1);
-    add_case(l, FRUGI_CASE_CHECKSUM, "checksum", config, threads, 1);
+    add_case(l, FGP_CASE_CHECK, "frame-check", config, threads, 1);
+    add_case(l, FGP_CASE_CHECKSUM, "checksum", config, threads, 1);
 }
 
 static void add_on_matrix(list *l, const char *name, const char *config, int threads) {
     size_t before = l->count;
-    add_case(l, FRUGI_CASE_COMPRESS, name, config, threads, 0);
+    add_case(l, FGP_CASE_COMPRESS, name, config, threads, 0);
     if (l->count > before)
         l->item[before].columns = 1024;
 }
@@ -150,16 +150,16 @@ static void add_menu(list *l, int threads) {
         add_on_matrix(l, name, config, threads);
     }
     snprintf(config, sizeof config, "density=%.10g,segment=tensor,feedback=none,value=f32,index=coo", l->density);
-    add_case(l, FRUGI_CASE_WHOLE, "topk/whole", config, threads, 0);
+    add_case(l, FGP_CASE_WHOLE, "topk/whole", config, threads, 0);
 }
 
 static void add_cases(list *l, int threads, int second) {
     char config[64];
     snprintf(config, sizeof config, "select=hist,density=%.10g", l->density);
     if (l->config) {
-        add_case(l, FRUGI_CASE_COMPRESS, "compress/config", l->config, threads, 0);
+        add_case(l, FGP_CASE_COMPRESS, "compress/config", l->config, threads, 0);
         if (second)
-            add_case(l, FRUGI_CASE_COMPRESS, "compress/config", l->config, 2, 0);
+            add_case(l, FGP_CASE_COMPRESS, "compress/config", l->config, 2, 0);
         add_receiving(l, l->config, threads);
         return;
     }
@@ -171,173 +171,173 @@ static void add_cases(list *l, int threads, int second) {
     add_menu(l, threads);
     add_receiving(l, config, threads);
     if (second)
-        add_case(l, FRUGI_CASE_DECODE, "decode/4", config, 2, 4);
+        add_case(l, FGP_CASE_DECODE, "decode/4", config, 2, 4);
 }
 
 /* ---- the command line ----------------------------------------------------------------- */
 
-static int read_density(const frugi_args *args, double *density) {
+static int read_density(const fgp_args *args, double *density) {
     uint64_t k = 0;
-    if (frugi_arg_given(args, "density") && frugi_arg_given(args, "k"))
-        return frugi_usage_error("--k and --density say the same; give one of them");
-    if (frugi_arg_given(args, "density"))
-        return frugi_arg_double(args, "density", 1e-6, 1.0, density);
-    int status = frugi_arg_u64(args, "k", 1, 256, &k);
+    if (fgp_arg_given(args, "density") && fgp_arg_given(args, "k"))
+        return fgio_usage_error("--k and --density say the same; give one of them");
+    if (fgp_arg_given(args, "density"))
+        return fgp_arg_double(args, "density", 1e-6, 1.0, density);
+    int status = fgp_arg_u64(args, "k", 1, 256, &k);
     *density = (double)k / 256.0;
     return status;
 }
 
-static int read_count(const frugi_args *args, const char *name, uint64_t fallback, uint64_t min, uint64_t max,
+static int read_count(const fgp_args *args, const char *name, uint64_t fallback, uint64_t min, uint64_t max,
                       uint64_t *count) {
     *count = fallback;
-    return frugi_arg_given(args, name) ? frugi_arg_u64(args, name, min, max, count) : FRUGI_EXIT_OK;
+    return fgp_arg_given(args, name) ? fgp_arg_u64(args, name, min, max, count) : FGIO_EXIT_OK;
 }
 
 static int check_config(const char *text) {
     frug_config *parsed = NULL;
     if (frug_config_create(text, &parsed) != FRUG_OK)
-        return frugi_config_error();
+        return fgio_config_error();
     frug_config_destroy(parsed);
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-static int read_run(const frugi_args *args, frugi_bench *bench, list *l) {
-    int quick = frugi_arg_given(args, "quick"), status;
+static int read_run(const fgp_args *args, fgp_bench *bench, list *l) {
+    int quick = fgp_arg_given(args, "quick"), status;
     uint64_t rounds = 0, threads = 0;
     if ((status = read_count(args, "n", quick ? 2560000 : 25600000, 65536, UINT64_C(1) << 36, &bench->n)) ||
-        (status = read_count(args, "rounds", quick ? 3 : 15, 1, FRUGI_BENCH_ROUNDS_MAX, &rounds)) ||
+        (status = read_count(args, "rounds", quick ? 3 : 15, 1, FGP_BENCH_ROUNDS_MAX, &rounds)) ||
         (status = read_count(args, "threads", 1, 1, 1024, &threads)) || (status = read_density(args, &l->density)))
         return status;
     bench->rounds = (size_t)rounds;
     bench->warmup = quick ? 2 : 4;
-    bench->json = frugi_arg_given(args, "json");
-    l->filter = frugi_arg(args, "case");
-    l->config = frugi_arg(args, "config");
-    if (l->config && (status = check_config(l->config)) != FRUGI_EXIT_OK)
+    bench->json = fgp_arg_given(args, "json");
+    l->filter = fgp_arg(args, "case");
+    l->config = fgp_arg(args, "config");
+    if (l->config && (status = check_config(l->config)) != FGIO_EXIT_OK)
         return status;
-    int second = !frugi_arg_given(args, "threads") && sysconf(_SC_NPROCESSORS_ONLN) >= 2;
+    int second = !fgp_arg_given(args, "threads") && sysconf(_SC_NPROCESSORS_ONLN) >= 2;
 #ifndef _OPENMP
     if (threads > 1)
-        return frugi_usage_error("--threads %d: this program was built without OpenMP", (int)threads);
+        return fgio_usage_error("--threads %d: this program was built without OpenMP", (int)threads);
     second = 0;
 #endif
     add_cases(l, (int)threads, second);
-    return l->count ? FRUGI_EXIT_OK : frugi_usage_error("no case has '%s' in its name", l->filter ? l->filter : "");
+    return l->count ? FGIO_EXIT_OK : fgio_usage_error("no case has '%s' in its name", l->filter ? l->filter : "");
 }
 
-static int open_source(const frugi_args *args, frugi_bench *bench) {
+static int open_source(const fgp_args *args, fgp_bench *bench) {
     int dist = 0;
-    const char *path = frugi_arg(args, "grad");
-    int status = frugi_arg_word(args, "dist", frugi_dist_names, &dist);
-    if (status != FRUGI_EXIT_OK)
+    const char *path = fgp_arg(args, "grad");
+    int status = fgp_arg_word(args, "dist", fgp_dist_names, &dist);
+    if (status != FGIO_EXIT_OK)
         return status;
-    status = path ? frugi_source_load(&bench->source, path, bench->n)
-                  : frugi_source_generate(&bench->source, (frugi_dist)dist, bench->n);
-    if (status != FRUGI_EXIT_OK)
+    status = path ? fgp_source_load(&bench->source, path, bench->n)
+                  : fgp_source_generate(&bench->source, (fgp_dist)dist, bench->n);
+    if (status != FGIO_EXIT_OK)
         return status;
     bench->stream = malloc((size_t)bench->n * sizeof(float));
     if (!bench->stream)
-        return frugi_error("no memory for %llu elements", (unsigned long long)bench->n);
+        return fgio_error("no memory for %llu elements", (unsigned long long)bench->n);
     /* Written here, so that no timed pass meets pages for the first time. */
-    memcpy(bench->stream, frugi_source_step(&bench->source, 0), (size_t)bench->n * sizeof(float));
-    return FRUGI_EXIT_OK;
+    memcpy(bench->stream, fgp_source_step(&bench->source, 0), (size_t)bench->n * sizeof(float));
+    return FGIO_EXIT_OK;
 }
 
-static int run_case(frugi_bench *bench, const frugi_case *which, frugi_row *row) {
+static int run_case(fgp_bench *bench, const fgp_case *which, fgp_row *row) {
     int status;
     memset(row, 0, sizeof *row);
     row->rounds = bench->rounds;
     row->limit_count = 1;
     row->energy_kept = row->energy_vs_exact = -1;
-    frugi_meter *meter = frugi_meter_begin(0, "case %s", which->name);
+    fgio_meter *meter = fgio_meter_begin(0, "case %s", which->name);
     switch (which->kind) {
-    case FRUGI_CASE_COMPRESS: status = frugi_bench_compress(bench, which, row); break;
-    case FRUGI_CASE_WHOLE: status = frugi_bench_whole(bench, which, row); break;
-    case FRUGI_CASE_DECODE:
-    case FRUGI_CASE_APPLY: status = frugi_bench_decode(bench, which, row); break;
-    default: status = frugi_bench_check(bench, which, row);
+    case FGP_CASE_COMPRESS: status = fgp_bench_compress(bench, which, row); break;
+    case FGP_CASE_WHOLE: status = fgp_bench_whole(bench, which, row); break;
+    case FGP_CASE_DECODE:
+    case FGP_CASE_APPLY: status = fgp_bench_decode(bench, which, row); break;
+    default: status = fgp_bench_check(bench, which, row);
     }
-    frugi_meter_end(meter);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_report_row(bench, which, row);
-    if (status == FRUGI_EXIT_OK && row->why[0]) {
-        frugi_error("case %s does not verify: %s", which->name, row->why);
+    fgio_meter_end(meter);
+    if (status == FGIO_EXIT_OK)
+        status = fgp_report_row(bench, which, row);
+    if (status == FGIO_EXIT_OK && row->why[0]) {
+        fgio_error("case %s does not verify: %s", which->name, row->why);
         bench->failed++;
     }
     return status;
 }
 
-static int run_all(frugi_bench *bench, const list *l) {
-    frugi_row *row = malloc(sizeof *row);
-    int status = row ? FRUGI_EXIT_OK : frugi_error("no memory for the results");
-    frugi_report_head(bench);
-    for (size_t i = 0; i < l->count && status == FRUGI_EXIT_OK; i++)
+static int run_all(fgp_bench *bench, const list *l) {
+    fgp_row *row = malloc(sizeof *row);
+    int status = row ? FGIO_EXIT_OK : fgio_error("no memory for the results");
+    fgp_report_head(bench);
+    for (size_t i = 0; i < l->count && status == FGIO_EXIT_OK; i++)
         status = run_case(bench, &l->item[i], row);
     free(row);
-    return status == FRUGI_EXIT_OK && bench->failed ? FRUGI_EXIT_FAIL : status;
+    return status == FGIO_EXIT_OK && bench->failed ? FGIO_EXIT_FAIL : status;
 }
 
 /* The exchange takes other cases and other defaults, but the same options as far as they go. */
-static int bench_reduce(const frugi_args *args) {
+static int bench_reduce(const fgp_args *args) {
     static const char *const other[] = {"dist", "grad", "gradients", "s", "chunk"};
-    int quick = frugi_arg_given(args, "quick"), status;
-    const char *config = frugi_arg(args, "config");
+    int quick = fgp_arg_given(args, "quick"), status;
+    const char *config = fgp_arg(args, "config");
     uint64_t rounds = 0, threads = 0, workers = 0;
-    frugi_reduce_run run = {.json = frugi_arg_given(args, "json"), .filter = frugi_arg(args, "case")};
+    fgp_reduce_run run = {.json = fgp_arg_given(args, "json"), .filter = fgp_arg(args, "case")};
     for (size_t i = 0; i < sizeof other / sizeof other[0]; i++)
-        if (frugi_arg_given(args, other[i]))
-            return frugi_usage_error("bench reduce takes no --%s", other[i]);
+        if (fgp_arg_given(args, other[i]))
+            return fgio_usage_error("bench reduce takes no --%s", other[i]);
     if ((status = read_count(args, "n", quick ? 2560000 : 25600000, 4096, UINT64_C(1) << 36, &run.n)) ||
-        (status = read_count(args, "rounds", quick ? 3 : 9, 1, FRUGI_REDUCE_ROUNDS_MAX, &rounds)) ||
+        (status = read_count(args, "rounds", quick ? 3 : 9, 1, FGP_REDUCE_ROUNDS_MAX, &rounds)) ||
         (status = read_count(args, "threads", 1, 1, 1024, &threads)) ||
-        (status = frugi_arg_u64(args, "workers", 1, 256, &workers)) || (status = read_density(args, &run.density)))
+        (status = fgp_arg_u64(args, "workers", 1, 256, &workers)) || (status = read_density(args, &run.density)))
         return status;
     run.rounds = (size_t)rounds;
     run.threads = (int)threads;
-    run.workers = frugi_team_size((int)workers);
-    int density = !config || frugi_arg_given(args, "density") || frugi_arg_given(args, "k");
+    run.workers = fgt_team_size((int)workers);
+    int density = !config || fgp_arg_given(args, "density") || fgp_arg_given(args, "k");
     int length = density ? snprintf(run.base, sizeof run.base, "%s%sdensity=%.10g", config ? config : "residual=f32",
                                     config && !*config ? "" : ",", run.density)
                          : snprintf(run.base, sizeof run.base, "%s", config);
     if (length < 0 || (size_t)length >= sizeof run.base)
-        return frugi_usage_error("--config is too long");
+        return fgio_usage_error("--config is too long");
     status = check_config(run.base);
-    return status == FRUGI_EXIT_OK ? frugi_bench_reduce(&run) : status;
+    return status == FGIO_EXIT_OK ? fgp_bench_reduce(&run) : status;
 }
 
 /* Options that only `bench recover` has. */
-static int refuse_recover_options(const frugi_args *args) {
+static int refuse_recover_options(const fgp_args *args) {
     static const char *const other[] = {"gradients", "s", "chunk"};
     for (size_t i = 0; i < sizeof other / sizeof other[0]; i++)
-        if (frugi_arg_given(args, other[i]))
-            return frugi_usage_error("--%s is for bench recover", other[i]);
-    return FRUGI_EXIT_OK;
+        if (fgp_arg_given(args, other[i]))
+            return fgio_usage_error("--%s is for bench recover", other[i]);
+    return FGIO_EXIT_OK;
 }
 
-static int bench_run(const frugi_args *args) {
+static int bench_run(const fgp_args *args) {
     static list l;
-    frugi_bench bench = {0};
+    fgp_bench bench = {0};
     if (args->operand_count && strcmp(args->operand[0], "reduce") == 0)
         return bench_reduce(args);
     if (args->operand_count && strcmp(args->operand[0], "recover") == 0)
-        return frugi_bench_recover(args);
+        return fgp_bench_recover(args);
     if (args->operand_count)
-        return frugi_usage_error("bench: '%s' is neither nothing nor reduce nor recover", args->operand[0]);
+        return fgio_usage_error("bench: '%s' is neither nothing nor reduce nor recover", args->operand[0]);
     int status = refuse_recover_options(args);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         status = read_run(args, &bench, &l);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_memory_suffices(bench.n);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
+        status = fgp_memory_suffices(bench.n);
+    if (status == FGIO_EXIT_OK)
         status = open_source(args, &bench);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         status = run_all(&bench, &l);
-    frugi_source_close(&bench.source);
+    fgp_source_close(&bench.source);
     free(bench.stream);
     return status;
 }
 
-const frugi_command frugi_command_bench = {
+const fgp_command fgp_command_bench = {
     .name = "bench",
     .summary = "measure compression against the speed of memory, and verify it",
     .operands = "[reduce|recover]",

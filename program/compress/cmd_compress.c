@@ -22,58 +22,57 @@ typedef struct compress_job {
     char *out;
     uint64_t step;
     frug_config *config;
-    frugi_gradient gradient;
+    fgp_gradient gradient;
     frug_compressor *compressor;
-    frugi_bytes frame, state; /* state stays empty without residual */
+    fgio_bytes frame, state; /* state stays empty without residual */
     size_t file_bytes;
     frug_stats stats;
 } compress_job;
 
-static int choose_output(const frugi_args *args, compress_job *job) {
-    const char *given = frugi_arg(args, "output");
+static int choose_output(const fgp_args *args, compress_job *job) {
+    const char *given = fgp_arg(args, "output");
     if (given == NULL && strcmp(job->in, "-") == 0)
         given = "-";
     size_t room = strlen(given == NULL ? job->in : given) + sizeof ".fgr";
     job->out = malloc(room);
     if (job->out == NULL)
-        return frugi_error("%s: not enough memory", frugi_input_name(job->in));
+        return fgio_error("%s: not enough memory", fgio_input_name(job->in));
     snprintf(job->out, room, "%s%s", given == NULL ? job->in : given, given == NULL ? ".fgr" : "");
-    if (frugi_file_same(job->in, job->out))
-        return frugi_error("%s: is input and output at once", job->out);
+    if (fgio_file_same(job->in, job->out))
+        return fgio_error("%s: is input and output at once", job->out);
     if (job->residual != NULL && strcmp(job->residual, "-") == 0)
-        return frugi_usage_error("compress: --residual needs a file, not '-'");
-    if (job->residual != NULL && (frugi_file_same(job->residual, job->in) || frugi_file_same(job->residual, job->out) ||
+        return fgio_usage_error("compress: --residual needs a file, not '-'");
+    if (job->residual != NULL && (fgio_file_same(job->residual, job->in) || fgio_file_same(job->residual, job->out) ||
                                   strcmp(job->residual, job->out) == 0))
-        return frugi_error("%s: is the residual and the input or output at once", job->residual);
-    return FRUGI_EXIT_OK;
+        return fgio_error("%s: is the residual and the input or output at once", job->residual);
+    return FGIO_EXIT_OK;
 }
 
 static int restore_residual(compress_job *job) {
-    frugi_bytes bytes;
-    if (job->residual == NULL || !frugi_file_exists(job->residual))
-        return FRUGI_EXIT_OK;
-    int code = frugi_file_read(job->residual, &bytes);
-    if (code != FRUGI_EXIT_OK)
+    fgio_bytes bytes;
+    if (job->residual == NULL || !fgio_file_exists(job->residual))
+        return FGIO_EXIT_OK;
+    int code = fgio_file_read(job->residual, &bytes);
+    if (code != FGIO_EXIT_OK)
         return code;
     if (frug_compressor_restore(job->compressor, bytes.data, bytes.len) != FRUG_OK) {
-        code = frugi_library_error(job->residual);
-        frugi_hint(
-            "a residual goes on with the tensors and the config it was made with; another FILE begins a new one");
+        code = fgio_library_error(job->residual);
+        fgio_hint("a residual goes on with the tensors and the config it was made with; another FILE begins a new one");
     }
-    frugi_bytes_free(&bytes);
+    fgio_bytes_free(&bytes);
     return code;
 }
 
 static int save_residual(compress_job *job) {
     if (job->residual == NULL)
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     size_t cap = frug_compressor_state_size(job->compressor);
     job->state.data = malloc(cap);
     if (job->state.data == NULL)
-        return frugi_error("%s: not enough memory", job->residual);
+        return fgio_error("%s: not enough memory", job->residual);
     if (frug_compressor_save(job->compressor, job->state.data, cap, &job->state.len) != FRUG_OK)
-        return frugi_library_error(job->residual);
-    return FRUGI_EXIT_OK;
+        return fgio_library_error(job->residual);
+    return FGIO_EXIT_OK;
 }
 
 /* With stats=full whatever the config says: one step of a file has no other steps that would even out an estimate. */
@@ -83,70 +82,70 @@ static int make_compressor(compress_job *job) {
     size_t room = strlen(text) + sizeof ",stats=full";
     char *full = malloc(room);
     if (full == NULL)
-        return frugi_error("%s: not enough memory", frugi_input_name(job->in));
+        return fgio_error("%s: not enough memory", fgio_input_name(job->in));
     snprintf(full, room, "%s,stats=full", text);
     frug_status status = frug_config_create(full, &counted);
     if (status == FRUG_OK)
         status = frug_compressor_create(counted, job->gradient.layout, NULL, &job->compressor);
     frug_config_destroy(counted);
     free(full);
-    return status == FRUG_OK ? FRUGI_EXIT_OK : frugi_library_error(frugi_input_name(job->in));
+    return status == FRUG_OK ? FGIO_EXIT_OK : fgio_library_error(fgio_input_name(job->in));
 }
 
 static int make_frame(compress_job *job) {
     uint64_t n = frug_layout_elements(job->gradient.layout);
     size_t cap = 0;
     int code = make_compressor(job);
-    if (code == FRUGI_EXIT_OK)
+    if (code == FGIO_EXIT_OK)
         code = restore_residual(job);
-    if (code != FRUGI_EXIT_OK)
+    if (code != FGIO_EXIT_OK)
         return code;
     if (frug_compressor_bound(job->compressor, 0, n, &cap) != FRUG_OK)
-        return frugi_library_error(frugi_input_name(job->in));
+        return fgio_library_error(fgio_input_name(job->in));
     job->frame.data = malloc(cap);
     if (job->frame.data == NULL)
-        return frugi_error("%s: not enough memory", frugi_input_name(job->in));
+        return fgio_error("%s: not enough memory", fgio_input_name(job->in));
     if (frug_compress(job->compressor, job->step, 0, n, job->gradient.data, job->frame.data, cap, &job->frame.len) !=
         FRUG_OK)
-        return frugi_library_error(frugi_input_name(job->in));
+        return fgio_library_error(fgio_input_name(job->in));
     job->stats.struct_size = sizeof job->stats;
     if (frug_compressor_stats(job->compressor, &job->stats) != FRUG_OK)
-        return frugi_library_error(frugi_input_name(job->in));
+        return fgio_library_error(fgio_input_name(job->in));
     return save_residual(job);
 }
 
-static int put_payload(compress_job *job, frugi_writer *writer) {
-    frugi_bytes header;
-    frugi_why why;
-    if (frugi_payload_header(&job->gradient, frug_config_text(job->config), job->frame.len, &header, &why) != 0)
-        return frugi_error("%s: cannot write: %s", job->out, why.text);
+static int put_payload(compress_job *job, fgio_writer *writer) {
+    fgio_bytes header;
+    fgio_why why;
+    if (fgp_payload_header(&job->gradient, frug_config_text(job->config), job->frame.len, &header, &why) != 0)
+        return fgio_error("%s: cannot write: %s", job->out, why.text);
     job->file_bytes = header.len + job->frame.len;
-    int code = frugi_writer_open(job->out, writer);
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_writer_put(writer, header.data, header.len);
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_writer_put(writer, job->frame.data, job->frame.len);
-    frugi_bytes_free(&header);
+    int code = fgio_writer_open(job->out, writer);
+    if (code == FGIO_EXIT_OK)
+        code = fgio_writer_put(writer, header.data, header.len);
+    if (code == FGIO_EXIT_OK)
+        code = fgio_writer_put(writer, job->frame.data, job->frame.len);
+    fgio_bytes_free(&header);
     return code;
 }
 
 /* Payload and residual belong together: both are on the disk before the first of them appears. */
 static int write_files(compress_job *job) {
-    frugi_writer payload = FRUGI_WRITER_CLOSED, state = FRUGI_WRITER_CLOSED;
+    fgio_writer payload = FGIO_WRITER_CLOSED, state = FGIO_WRITER_CLOSED;
     int code = put_payload(job, &payload);
-    if (code == FRUGI_EXIT_OK && job->residual != NULL) {
-        code = frugi_writer_open(job->residual, &state);
-        if (code == FRUGI_EXIT_OK)
-            code = frugi_writer_put(&state, job->state.data, job->state.len);
-        if (code == FRUGI_EXIT_OK)
-            code = frugi_writer_sync(&state);
+    if (code == FGIO_EXIT_OK && job->residual != NULL) {
+        code = fgio_writer_open(job->residual, &state);
+        if (code == FGIO_EXIT_OK)
+            code = fgio_writer_put(&state, job->state.data, job->state.len);
+        if (code == FGIO_EXIT_OK)
+            code = fgio_writer_sync(&state);
     }
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_writer_commit(&payload);
-    if (code == FRUGI_EXIT_OK && job->residual != NULL)
-        code = frugi_writer_commit(&state);
-    frugi_writer_abort(&payload);
-    frugi_writer_abort(&state);
+    if (code == FGIO_EXIT_OK)
+        code = fgio_writer_commit(&payload);
+    if (code == FGIO_EXIT_OK && job->residual != NULL)
+        code = fgio_writer_commit(&state);
+    fgio_writer_abort(&payload);
+    fgio_writer_abort(&state);
     return code;
 }
 
@@ -157,15 +156,15 @@ static double speed(const frug_stats *stats) {
 static int print_json(const compress_job *job, FILE *to) {
     const frug_stats *s = &job->stats;
     json_t *object = json_pack(
-        "{s:o, s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:o}", "input",
-        frugi_json_text(job->in), "output", frugi_json_text(job->out), "format",
-        frugi_format_words[job->gradient.format], "config", frug_config_text(job->config), "tensors",
-        (json_int_t)frug_layout_count(job->gradient.layout), "elements", (json_int_t)s->entries_seen, "bytes_in",
-        (json_int_t)s->bytes_dense, "bytes_frame", (json_int_t)job->frame.len, "bytes_out", (json_int_t)job->file_bytes,
-        "step", (json_int_t)job->step, "ratio", frugi_json_real((double)s->bytes_dense / (double)job->frame.len),
-        "density", frugi_json_real(s->density_now), "energy_kept", frugi_json_real(s->energy_kept_now), "blocks_held",
-        (json_int_t)s->blocks_held, "gbps", frugi_json_real(speed(s)));
-    return frugi_json_print(object, 0, to);
+        "{s:o, s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:o}", "input", fgio_json_text(job->in),
+        "output", fgio_json_text(job->out), "format", fgp_format_words[job->gradient.format], "config",
+        frug_config_text(job->config), "tensors", (json_int_t)frug_layout_count(job->gradient.layout), "elements",
+        (json_int_t)s->entries_seen, "bytes_in", (json_int_t)s->bytes_dense, "bytes_frame", (json_int_t)job->frame.len,
+        "bytes_out", (json_int_t)job->file_bytes, "step", (json_int_t)job->step, "ratio",
+        fgio_json_real((double)s->bytes_dense / (double)job->frame.len), "density", fgio_json_real(s->density_now),
+        "energy_kept", fgio_json_real(s->energy_kept_now), "blocks_held", (json_int_t)s->blocks_held, "gbps",
+        fgio_json_real(speed(s)));
+    return fgio_json_print(object, 0, to);
 }
 
 static int print_summary(const compress_job *job, FILE *to) {
@@ -173,10 +172,9 @@ static int print_summary(const compress_job *job, FILE *to) {
     const frug_stats *s = &job->stats;
     fprintf(to, "%s -> %s\n", job->in, job->out);
     fprintf(to, "  tensors      %zu with %" PRIu64 " numbers (%s)\n", frug_layout_count(job->gradient.layout),
-            s->entries_seen, frugi_format_words[job->gradient.format]);
-    fprintf(to, "  bytes        %s in, frame %s, file %s\n", frugi_bytes_text(s->bytes_dense, in, sizeof in),
-            frugi_bytes_text(job->frame.len, frame, sizeof frame),
-            frugi_bytes_text(job->file_bytes, file, sizeof file));
+            s->entries_seen, fgp_format_words[job->gradient.format]);
+    fprintf(to, "  bytes        %s in, frame %s, file %s\n", fgio_bytes_text(s->bytes_dense, in, sizeof in),
+            fgio_bytes_text(job->frame.len, frame, sizeof frame), fgio_bytes_text(job->file_bytes, file, sizeof file));
     fprintf(to, "  ratio        %.1f : 1\n", (double)s->bytes_dense / (double)job->frame.len);
     fprintf(to, "  density      %.2f %% sent\n", 100 * s->density_now);
     fprintf(to, "  energy kept  %.2f %%\n", 100 * s->energy_kept_now);
@@ -185,50 +183,50 @@ static int print_summary(const compress_job *job, FILE *to) {
         fprintf(to, "  held back    %" PRIu64 " blocks with a NaN or an infinity\n", s->blocks_held);
     if (job->residual != NULL)
         fprintf(to, "  residual     %s\n", job->residual);
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-static int compress(const frugi_args *args, compress_job *job) {
-    int format = FRUGI_FORMAT_AUTO;
-    frugi_heads heads;
-    int code = frugi_arg_word(args, "format", frugi_format_words, &format);
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_arg_u64(args, "step", 0, INT64_MAX, &job->step);
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_heads_arg(args, &heads);
-    if (code == FRUGI_EXIT_OK)
+static int compress(const fgp_args *args, compress_job *job) {
+    int format = FGP_FORMAT_AUTO;
+    fgp_heads heads;
+    int code = fgp_arg_word(args, "format", fgp_format_words, &format);
+    if (code == FGIO_EXIT_OK)
+        code = fgp_arg_u64(args, "step", 0, INT64_MAX, &job->step);
+    if (code == FGIO_EXIT_OK)
+        code = fgp_heads_arg(args, &heads);
+    if (code == FGIO_EXIT_OK)
         code = choose_output(args, job);
-    if (code != FRUGI_EXIT_OK)
+    if (code != FGIO_EXIT_OK)
         return code;
-    if (frug_config_create(frugi_arg(args, "config"), &job->config) != FRUG_OK)
-        return frugi_config_error();
-    code = frugi_gradient_load(job->in, (frugi_format)format, heads, &job->gradient);
-    frugi_meter *meter = frugi_meter_begin(0, "compressing %s", frugi_input_name(job->in));
-    if (code == FRUGI_EXIT_OK)
+    if (frug_config_create(fgp_arg(args, "config"), &job->config) != FRUG_OK)
+        return fgio_config_error();
+    code = fgp_gradient_load(job->in, (fgp_format)format, heads, &job->gradient);
+    fgio_meter *meter = fgio_meter_begin(0, "compressing %s", fgio_input_name(job->in));
+    if (code == FGIO_EXIT_OK)
         code = make_frame(job);
-    if (code == FRUGI_EXIT_OK)
+    if (code == FGIO_EXIT_OK)
         code = write_files(job);
-    frugi_meter_end(meter);
-    if (code == FRUGI_EXIT_OK) {
+    fgio_meter_end(meter);
+    if (code == FGIO_EXIT_OK) {
         FILE *to = strcmp(job->out, "-") == 0 ? stderr : stdout; /* never among the payload's bytes */
-        code = (frugi_arg_given(args, "json") ? print_json : print_summary)(job, to);
+        code = (fgp_arg_given(args, "json") ? print_json : print_summary)(job, to);
     }
     return code;
 }
 
-static int run_compress(const frugi_args *args) {
-    compress_job job = {.in = args->operand[0], .residual = frugi_arg(args, "residual")};
+static int run_compress(const fgp_args *args) {
+    compress_job job = {.in = args->operand[0], .residual = fgp_arg(args, "residual")};
     int code = compress(args, &job);
     frug_compressor_destroy(job.compressor);
     frug_config_destroy(job.config);
-    frugi_gradient_free(&job.gradient);
-    frugi_bytes_free(&job.frame);
-    frugi_bytes_free(&job.state);
+    fgp_gradient_free(&job.gradient);
+    fgio_bytes_free(&job.frame);
+    fgio_bytes_free(&job.state);
     free(job.out);
     return code;
 }
 
-static const frugi_opt options[] = {
+static const fgp_opt options[] = {
     {"output", 'o', "OUT", NULL, "the payload file; IN.fgr when not given, - for standard output"},
     {"config", 'c', "S", "frugrad", "how to compress; see frugrad inspect --config"},
     {"format", 'f', "WORD", "auto", "what IN is: raw, npy, safetensors, or auto"},
@@ -239,7 +237,7 @@ static const frugi_opt options[] = {
     {NULL, 0, NULL, NULL, NULL},
 };
 
-const frugi_command frugi_command_compress = {
+const fgp_command fgp_command_compress = {
     .name = "compress",
     .summary = "compress a file of gradients",
     .operands = "IN",

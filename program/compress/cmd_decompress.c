@@ -35,27 +35,27 @@ static char *default_output(const char *in) {
     return out;
 }
 
-static int choose_output(const frugi_args *args, char **out) {
-    const char *in = args->operand[0], *given = frugi_arg(args, "output");
+static int choose_output(const fgp_args *args, char **out) {
+    const char *in = args->operand[0], *given = fgp_arg(args, "output");
     size_t length = strlen(in);
     if (given == NULL && strcmp(in, "-") == 0)
         given = "-";
     if (given == NULL && (length < 5 || strcmp(in + length - 4, ".fgr") != 0)) {
-        frugi_usage_error("decompress: %s does not end in .fgr", in);
-        frugi_hint("name the output with -o");
-        return FRUGI_EXIT_USAGE;
+        fgio_usage_error("decompress: %s does not end in .fgr", in);
+        fgio_hint("name the output with -o");
+        return FGIO_EXIT_USAGE;
     }
     *out = given != NULL ? strdup(given) : default_output(in);
     if (*out == NULL)
-        return frugi_error("%s: not enough memory", in);
-    if (frugi_file_same(in, *out))
-        return frugi_error("%s: is input and output at once", *out);
-    if (!frugi_arg_given(args, "force") && frugi_file_exists(*out)) {
-        frugi_error("%s: exists already", *out);
-        frugi_hint("--force replaces it");
-        return FRUGI_EXIT_FAIL;
+        return fgio_error("%s: not enough memory", in);
+    if (fgio_file_same(in, *out))
+        return fgio_error("%s: is input and output at once", *out);
+    if (!fgp_arg_given(args, "force") && fgio_file_exists(*out)) {
+        fgio_error("%s: exists already", *out);
+        fgio_hint("--force replaces it");
+        return FGIO_EXIT_FAIL;
     }
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 /* Zeros for every number of the layout, unless that is more than the machine has. */
@@ -75,71 +75,71 @@ static int make_decoder(const frug_layout *layout, frug_compressor **decoder) {
     return status;
 }
 
-static int decode(const char *in, frugi_payload *payload) {
+static int decode(const char *in, fgp_payload *payload) {
     frug_frame_info info = {.struct_size = sizeof info};
     frug_compressor *decoder = NULL;
-    frugi_gradient *gradient = &payload->gradient;
+    fgp_gradient *gradient = &payload->gradient;
     uint64_t n = frug_layout_elements(gradient->layout);
     if (frug_frame_check(payload->frame, payload->frame_len, &info) != FRUG_OK)
-        return frugi_library_error(in);
+        return fgio_library_error(in);
     if (info.layout_hash != frug_layout_hash(gradient->layout))
-        return frugi_error("%s: the frame is of tensors with layout %016" PRIx64
-                           ", and those listed beside it have %016" PRIx64
-                           "; the file was changed after frugrad compress",
-                           in, info.layout_hash, frug_layout_hash(gradient->layout));
+        return fgio_error("%s: the frame is of tensors with layout %016" PRIx64
+                          ", and those listed beside it have %016" PRIx64
+                          "; the file was changed after frugrad compress",
+                          in, info.layout_hash, frug_layout_hash(gradient->layout));
     gradient->data = dense_buffer(n);
     if (gradient->data == NULL)
-        return frugi_error("%s: not enough memory for %" PRIu64 " numbers", in, n);
+        return fgio_error("%s: not enough memory for %" PRIu64 " numbers", in, n);
     const void *frames[] = {payload->frame};
     int failed = make_decoder(gradient->layout, &decoder) != FRUG_OK ||
                  frug_decompress_add(decoder, frames, &payload->frame_len, 1, 1.0f, 0, n, gradient->data) != FRUG_OK;
-    int code = failed ? frugi_library_error(in) : FRUGI_EXIT_OK;
+    int code = failed ? fgio_library_error(in) : FGIO_EXIT_OK;
     frug_compressor_destroy(decoder);
     return code;
 }
 
 static int decompress(const char *in, const char *out) {
-    frugi_bytes bytes;
-    frugi_payload payload;
-    frugi_why why;
-    int code = frugi_file_read(in, &bytes);
-    if (code != FRUGI_EXIT_OK)
+    fgio_bytes bytes;
+    fgp_payload payload;
+    fgio_why why;
+    int code = fgio_file_read(in, &bytes);
+    if (code != FGIO_EXIT_OK)
         return code;
-    in = frugi_input_name(in);
-    if (frugi_payload_parse(bytes.data, bytes.len, &payload, &why) != 0) {
-        frugi_bytes_free(&bytes);
-        return frugi_error("%s: %s", in, why.text);
+    in = fgio_input_name(in);
+    if (fgp_payload_parse(bytes.data, bytes.len, &payload, &why) != 0) {
+        fgio_bytes_free(&bytes);
+        return fgio_error("%s: %s", in, why.text);
     }
-    frugi_meter *meter = frugi_meter_begin(0, "decompressing %s", in);
+    fgio_meter *meter = fgio_meter_begin(0, "decompressing %s", in);
     code = decode(in, &payload);
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_gradient_store(out, &payload.gradient);
-    frugi_meter_end(meter);
-    if (code == FRUGI_EXIT_OK && strcmp(out, "-") != 0)
+    if (code == FGIO_EXIT_OK)
+        code = fgp_gradient_store(out, &payload.gradient);
+    fgio_meter_end(meter);
+    if (code == FGIO_EXIT_OK && strcmp(out, "-") != 0)
         printf("%s -> %s\n  tensors      %zu with %" PRIu64 " numbers (%s)\n", in, out,
                frug_layout_count(payload.gradient.layout), frug_layout_elements(payload.gradient.layout),
-               frugi_format_words[payload.gradient.format]);
-    frugi_payload_free(&payload);
-    frugi_bytes_free(&bytes);
+               fgp_format_words[payload.gradient.format]);
+    fgp_payload_free(&payload);
+    fgio_bytes_free(&bytes);
     return code;
 }
 
-static int run_decompress(const frugi_args *args) {
+static int run_decompress(const fgp_args *args) {
     char *out = NULL;
     int code = choose_output(args, &out);
-    if (code == FRUGI_EXIT_OK)
+    if (code == FGIO_EXIT_OK)
         code = decompress(args->operand[0], out);
     free(out);
     return code;
 }
 
-static const frugi_opt options[] = {
+static const fgp_opt options[] = {
     {"output", 'o', "OUT", NULL, "the restored file, - for standard output"},
     {"force", 0, NULL, NULL, "replace OUT if it exists"},
     {NULL, 0, NULL, NULL, NULL},
 };
 
-const frugi_command frugi_command_decompress = {
+const fgp_command fgp_command_decompress = {
     .name = "decompress",
     .summary = "restore the dense tensors of a payload file",
     .operands = "IN",

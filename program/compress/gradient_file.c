@@ -13,56 +13,56 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const frugi_format_words[] = {"raw", "npy", "safetensors", "auto", NULL};
+const char *const fgp_format_words[] = {"raw", "npy", "safetensors", "auto", NULL};
 
 static int ends_with(const char *path, const char *ending) {
     size_t length = strlen(path), tail = strlen(ending);
     return length >= tail && strcmp(path + length - tail, ending) == 0;
 }
 
-static frugi_format find_format(const char *path, const frugi_bytes *bytes) {
+static fgp_format find_format(const char *path, const fgio_bytes *bytes) {
     if (ends_with(path, ".npy"))
-        return FRUGI_FORMAT_NPY;
+        return FGP_FORMAT_NPY;
     if (ends_with(path, ".safetensors"))
-        return FRUGI_FORMAT_SAFETENSORS;
+        return FGP_FORMAT_SAFETENSORS;
     if (ends_with(path, ".f32") || ends_with(path, ".raw"))
-        return FRUGI_FORMAT_RAW;
-    if (frugi_npy_is(bytes->data, bytes->len))
-        return FRUGI_FORMAT_NPY;
-    return frugi_safetensors_is(bytes->data, bytes->len) ? FRUGI_FORMAT_SAFETENSORS : FRUGI_FORMAT_RAW;
+        return FGP_FORMAT_RAW;
+    if (fgp_npy_is(bytes->data, bytes->len))
+        return FGP_FORMAT_NPY;
+    return fgio_safetensors_is(bytes->data, bytes->len) ? FGP_FORMAT_SAFETENSORS : FGP_FORMAT_RAW;
 }
 
 /* A file with one unnamed tensor, in the shape of one with several. */
-static int single_item(frugi_item item, frugi_safetensors *file, frugi_why *why) {
+static int single_item(fgio_item item, fgio_safetensors *file, fgio_why *why) {
     item.name = strdup("gradient");
     file->item = malloc(sizeof *file->item);
     if (item.name == NULL || file->item == NULL) {
         free(item.name);
         free(file->item);
-        return frugi_because(why, "not enough memory");
+        return fgio_because(why, "not enough memory");
     }
     file->item[0] = item;
     file->count = 1;
     return 0;
 }
 
-static int parse_raw(const frugi_bytes *bytes, frugi_item *item, frugi_why *why) {
+static int parse_raw(const fgio_bytes *bytes, fgio_item *item, fgio_why *why) {
     if (bytes->len % 4 != 0)
-        return frugi_because(why, "%zu bytes are not a whole number of f32", bytes->len);
-    *item = (frugi_item){.dtype = FRUGI_F32, .ndim = 1, .shape = {bytes->len / 4}, .data = bytes->data};
-    return frugi_item_count(item, why);
+        return fgio_because(why, "%zu bytes are not a whole number of f32", bytes->len);
+    *item = (fgio_item){.dtype = FGIO_F32, .ndim = 1, .shape = {bytes->len / 4}, .data = bytes->data};
+    return fgio_item_count(item, why);
 }
 
-static int parse(frugi_format format, const frugi_bytes *bytes, frugi_safetensors *file, frugi_why *why) {
-    frugi_item item;
-    if (format == FRUGI_FORMAT_SAFETENSORS)
-        return frugi_safetensors_parse(bytes->data, bytes->len, file, why);
-    int code = format == FRUGI_FORMAT_NPY ? frugi_npy_parse(bytes->data, bytes->len, &item, why)
-                                          : parse_raw(bytes, &item, why);
+static int parse(fgp_format format, const fgio_bytes *bytes, fgio_safetensors *file, fgio_why *why) {
+    fgio_item item;
+    if (format == FGP_FORMAT_SAFETENSORS)
+        return fgio_safetensors_parse(bytes->data, bytes->len, file, why);
+    int code =
+        format == FGP_FORMAT_NPY ? fgp_npy_parse(bytes->data, bytes->len, &item, why) : parse_raw(bytes, &item, why);
     return code != 0 ? code : single_item(item, file, why);
 }
 
-static void describe_item(const frugi_item *item, int as_row, frug_tensor *tensor) {
+static void describe_item(const fgio_item *item, int as_row, frug_tensor *tensor) {
     *tensor = (frug_tensor)FRUG_TENSOR_INIT;
     tensor->name = item->name;
     tensor->ndim = as_row ? 2 : item->ndim;
@@ -73,81 +73,81 @@ static void describe_item(const frugi_item *item, int as_row, frug_tensor *tenso
     }
 }
 
-static int add_tensors(const frugi_safetensors *file, frugi_heads heads, frug_tensor *tensors, frugi_gradient *gradient,
-                       frugi_why *why) {
+static int add_tensors(const fgio_safetensors *file, fgp_heads heads, frug_tensor *tensors, fgp_gradient *gradient,
+                       fgio_why *why) {
     for (size_t i = 0; i < file->count; i++) {
-        if (!frugi_item_is_float(&file->item[i]))
-            return frugi_because(why, "tensor '%.80s' holds no F32, F16, BF16 or F64 numbers", file->item[i].name);
+        if (!fgio_item_is_float(&file->item[i]))
+            return fgio_because(why, "tensor '%.80s' holds no F32, F16, BF16 or F64 numbers", file->item[i].name);
         describe_item(&file->item[i], gradient->reshaped, &tensors[i]);
     }
-    if (!gradient->reshaped && frugi_guess_tensors(tensors, file->count, heads) != 0)
-        return frugi_because(why, "not enough memory");
+    if (!gradient->reshaped && fgp_guess_tensors(tensors, file->count, heads) != 0)
+        return fgio_because(why, "not enough memory");
     for (size_t i = 0; i < file->count; i++)
         if (frug_layout_add(gradient->layout, &tensors[i]) != FRUG_OK)
-            return frugi_because(why, "tensor '%.80s': %s", tensors[i].name, frug_last_error());
+            return fgio_because(why, "tensor '%.80s': %s", tensors[i].name, frug_last_error());
     return 0;
 }
 
-static int build_layout(const frugi_safetensors *file, frugi_heads heads, frugi_gradient *gradient, frugi_why *why) {
+static int build_layout(const fgio_safetensors *file, fgp_heads heads, fgp_gradient *gradient, fgio_why *why) {
     gradient->reshaped = file->count == 1 && file->item[0].ndim < 2;
     if (gradient->reshaped) {
         gradient->ndim = file->item[0].ndim;
         memcpy(gradient->shape, file->item[0].shape, sizeof gradient->shape);
     }
     if (frug_layout_create(&gradient->layout) != FRUG_OK)
-        return frugi_because(why, "%s", frug_last_error());
+        return fgio_because(why, "%s", frug_last_error());
     frug_tensor *tensors = calloc(file->count + 1, sizeof *tensors);
     int code =
-        tensors == NULL ? frugi_because(why, "not enough memory") : add_tensors(file, heads, tensors, gradient, why);
+        tensors == NULL ? fgio_because(why, "not enough memory") : add_tensors(file, heads, tensors, gradient, why);
     free(tensors);
     return code;
 }
 
-static int convert(const frugi_safetensors *file, frugi_gradient *gradient, frugi_why *why) {
+static int convert(const fgio_safetensors *file, fgp_gradient *gradient, fgio_why *why) {
     uint64_t n = frug_layout_elements(gradient->layout), at = 0;
     if (n == 0)
-        return frugi_because(why, "holds no numbers");
+        return fgio_because(why, "holds no numbers");
     gradient->data = n > SIZE_MAX / sizeof(float) ? NULL : malloc((size_t)n * sizeof(float));
     if (gradient->data == NULL)
-        return frugi_because(why, "not enough memory for its numbers");
+        return fgio_because(why, "not enough memory for its numbers");
     for (size_t i = 0; i < file->count; i++) {
-        frugi_item_to_f32(&file->item[i], gradient->data + at);
+        fgio_item_to_f32(&file->item[i], gradient->data + at);
         at += file->item[i].count;
     }
     return 0;
 }
 
-int frugi_gradient_load(const char *path, frugi_format format, frugi_heads heads, frugi_gradient *gradient) {
-    frugi_bytes bytes;
-    frugi_why why;
-    frugi_safetensors file = {NULL, 0, NULL};
-    frugi_gradient loaded = {.format = format};
-    int code = frugi_file_read(path, &bytes);
-    if (code != FRUGI_EXIT_OK)
+int fgp_gradient_load(const char *path, fgp_format format, fgp_heads heads, fgp_gradient *gradient) {
+    fgio_bytes bytes;
+    fgio_why why;
+    fgio_safetensors file = {NULL, 0, NULL};
+    fgp_gradient loaded = {.format = format};
+    int code = fgio_file_read(path, &bytes);
+    if (code != FGIO_EXIT_OK)
         return code;
-    if (format == FRUGI_FORMAT_AUTO)
+    if (format == FGP_FORMAT_AUTO)
         loaded.format = find_format(path, &bytes);
     int bad = parse(loaded.format, &bytes, &file, &why) != 0 || build_layout(&file, heads, &loaded, &why) != 0 ||
               convert(&file, &loaded, &why) != 0;
     loaded.metadata = json_incref(file.metadata);
-    frugi_safetensors_free(&file);
-    frugi_bytes_free(&bytes);
+    fgio_safetensors_free(&file);
+    fgio_bytes_free(&bytes);
     if (!bad) {
         *gradient = loaded;
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     }
-    frugi_gradient_free(&loaded);
-    frugi_error("%s: %s", frugi_input_name(path), why.text);
-    if (format == FRUGI_FORMAT_AUTO && loaded.format != FRUGI_FORMAT_SAFETENSORS)
-        frugi_hint("it was read as %s; --format names another", frugi_format_words[loaded.format]);
-    return FRUGI_EXIT_FAIL;
+    fgp_gradient_free(&loaded);
+    fgio_error("%s: %s", fgio_input_name(path), why.text);
+    if (format == FGP_FORMAT_AUTO && loaded.format != FGP_FORMAT_SAFETENSORS)
+        fgio_hint("it was read as %s; --format names another", fgp_format_words[loaded.format]);
+    return FGIO_EXIT_FAIL;
 }
 
 /* The layout's tensor i with the shape of the file; the name stays the layout's. */
-static void file_item(const frugi_gradient *gradient, size_t i, frugi_item *item) {
+static void file_item(const fgp_gradient *gradient, size_t i, fgio_item *item) {
     frug_tensor tensor = FRUG_TENSOR_INIT;
     frug_layout_get(gradient->layout, i, &tensor);
-    *item = (frugi_item){.dtype = FRUGI_F32, .ndim = tensor.ndim};
+    *item = (fgio_item){.dtype = FGIO_F32, .ndim = tensor.ndim};
     memcpy(item->shape, tensor.shape, sizeof item->shape);
     if (gradient->reshaped) {
         item->ndim = gradient->ndim;
@@ -158,60 +158,60 @@ static void file_item(const frugi_gradient *gradient, size_t i, frugi_item *item
         item->count *= item->shape[d];
 }
 
-static int safetensors_header(const frugi_gradient *gradient, frugi_bytes *header, frugi_why *why) {
+static int safetensors_header(const fgp_gradient *gradient, fgio_bytes *header, fgio_why *why) {
     size_t count = frug_layout_count(gradient->layout);
-    frugi_item *items = calloc(count + 1, sizeof *items);
-    int code = items == NULL ? frugi_because(why, "not enough memory") : 0;
+    fgio_item *items = calloc(count + 1, sizeof *items);
+    int code = items == NULL ? fgio_because(why, "not enough memory") : 0;
     for (size_t i = 0; i < count && code == 0; i++) {
         frug_tensor tensor = FRUG_TENSOR_INIT;
         frug_layout_get(gradient->layout, i, &tensor);
         file_item(gradient, i, &items[i]);
         items[i].name = strdup(tensor.name);
         if (items[i].name == NULL)
-            code = frugi_because(why, "not enough memory");
+            code = fgio_because(why, "not enough memory");
     }
     if (code == 0)
-        code = frugi_safetensors_header(items, count, gradient->metadata, header, why);
+        code = fgio_safetensors_header(items, count, gradient->metadata, header, why);
     for (size_t i = 0; items != NULL && i < count; i++)
         free(items[i].name);
     free(items);
     return code;
 }
 
-static int make_header(const frugi_gradient *gradient, frugi_bytes *header, frugi_why *why) {
-    if (gradient->format == FRUGI_FORMAT_SAFETENSORS)
+static int make_header(const fgp_gradient *gradient, fgio_bytes *header, fgio_why *why) {
+    if (gradient->format == FGP_FORMAT_SAFETENSORS)
         return safetensors_header(gradient, header, why);
-    *header = (frugi_bytes){NULL, 0};
-    if (gradient->format == FRUGI_FORMAT_NPY) {
-        frugi_item item;
+    *header = (fgio_bytes){NULL, 0};
+    if (gradient->format == FGP_FORMAT_NPY) {
+        fgio_item item;
         file_item(gradient, 0, &item);
-        header->data = malloc(FRUGI_NPY_HEADER_MAX);
+        header->data = malloc(FGP_NPY_HEADER_MAX);
         if (header->data == NULL)
-            return frugi_because(why, "not enough memory");
-        header->len = frugi_npy_header(item.ndim, item.shape, header->data);
+            return fgio_because(why, "not enough memory");
+        header->len = fgp_npy_header(item.ndim, item.shape, header->data);
     }
     return 0;
 }
 
-int frugi_gradient_store(const char *path, const frugi_gradient *gradient) {
-    frugi_writer writer;
-    frugi_bytes header;
-    frugi_why why;
+int fgp_gradient_store(const char *path, const fgp_gradient *gradient) {
+    fgio_writer writer;
+    fgio_bytes header;
+    fgio_why why;
     if (make_header(gradient, &header, &why) != 0)
-        return frugi_error("%s: cannot write: %s", path, why.text);
-    int code = frugi_writer_open(path, &writer);
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_writer_put(&writer, header.data, header.len);
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_writer_put_f32(&writer, gradient->data, (size_t)frug_layout_elements(gradient->layout));
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_writer_commit(&writer);
-    frugi_writer_abort(&writer);
-    frugi_bytes_free(&header);
+        return fgio_error("%s: cannot write: %s", path, why.text);
+    int code = fgio_writer_open(path, &writer);
+    if (code == FGIO_EXIT_OK)
+        code = fgio_writer_put(&writer, header.data, header.len);
+    if (code == FGIO_EXIT_OK)
+        code = fgio_writer_put_f32(&writer, gradient->data, (size_t)frug_layout_elements(gradient->layout));
+    if (code == FGIO_EXIT_OK)
+        code = fgio_writer_commit(&writer);
+    fgio_writer_abort(&writer);
+    fgio_bytes_free(&header);
     return code;
 }
 
-void frugi_gradient_free(frugi_gradient *gradient) {
+void fgp_gradient_free(fgp_gradient *gradient) {
     frug_layout_destroy(gradient->layout);
     json_decref(gradient->metadata);
     free(gradient->data);

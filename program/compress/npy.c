@@ -14,14 +14,14 @@
 
 typedef struct scanner {
     const unsigned char *at, *end;
-    frugi_why *why;
+    fgio_why *why;
 } scanner;
 
 enum { KEY_DESCR = 1, KEY_ORDER = 2, KEY_SHAPE = 4, KEY_ALL = 7 };
 
 static const unsigned char magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 
-int frugi_npy_is(const unsigned char *bytes, size_t len) {
+int fgp_npy_is(const unsigned char *bytes, size_t len) {
     return len >= sizeof magic && memcmp(bytes, magic, sizeof magic) == 0;
 }
 
@@ -40,7 +40,7 @@ static int take(scanner *s, char c) {
 }
 
 static int expect(scanner *s, char c) {
-    return take(s, c) ? 0 : frugi_because(s->why, "npy header: '%c' is missing", c);
+    return take(s, c) ? 0 : fgio_because(s->why, "npy header: '%c' is missing", c);
 }
 
 static int take_word(scanner *s, const char *word) {
@@ -57,10 +57,10 @@ static int take_string(scanner *s, char *dst, size_t cap) {
     size_t length = 0;
     char quote = take(s, '\'') ? '\'' : '"';
     if (quote == '"' && !take(s, '"'))
-        return frugi_because(s->why, "npy header: a quoted string is missing");
+        return fgio_because(s->why, "npy header: a quoted string is missing");
     for (; s->at < s->end && *s->at != (unsigned char)quote; s->at++) {
         if (length + 1 >= cap || *s->at == '\\' || *s->at < 0x20)
-            return frugi_because(s->why, "npy header: a string is too long or has odd characters");
+            return fgio_because(s->why, "npy header: a string is too long or has odd characters");
         dst[length++] = (char)*s->at;
     }
     dst[length] = '\0';
@@ -73,69 +73,69 @@ static int take_number(scanner *s, uint64_t *number) {
     const unsigned char *start = s->at;
     for (; s->at < s->end && *s->at >= '0' && *s->at <= '9'; s->at++) {
         if (value > (UINT64_MAX - 9) / 10)
-            return frugi_because(s->why, "npy header: a dimension is too large");
+            return fgio_because(s->why, "npy header: a dimension is too large");
         value = value * 10 + (uint64_t)(*s->at - '0');
     }
     if (s->at == start)
-        return frugi_because(s->why, "npy header: the shape holds something that is not a whole number");
+        return fgio_because(s->why, "npy header: the shape holds something that is not a whole number");
     take(s, 'L'); /* as Python 2 wrote them */
     *number = value;
     return 0;
 }
 
-static int take_shape(scanner *s, frugi_item *item) {
+static int take_shape(scanner *s, fgio_item *item) {
     int comma = 1;
     if (expect(s, '(') != 0)
         return -1;
     for (item->ndim = 0; !take(s, ')'); item->ndim++) {
         if (!comma)
-            return frugi_because(s->why, "npy header: ',' is missing in the shape");
+            return fgio_because(s->why, "npy header: ',' is missing in the shape");
         if (item->ndim == FRUG_MAX_DIMS)
-            return frugi_because(s->why, "has more than %d dimensions", FRUG_MAX_DIMS);
+            return fgio_because(s->why, "has more than %d dimensions", FRUG_MAX_DIMS);
         if (take_number(s, &item->shape[item->ndim]) != 0)
             return -1;
         comma = take(s, ',');
     }
     if (item->ndim == 1 && !comma)
-        return frugi_because(s->why, "npy header: the shape is not a tuple");
+        return fgio_because(s->why, "npy header: the shape is not a tuple");
     return 0;
 }
 
-static int take_descr(scanner *s, frugi_item *item) {
+static int take_descr(scanner *s, fgio_item *item) {
     char descr[32];
     skip_space(s);
     if (s->at < s->end && *s->at == '[')
-        return frugi_because(s->why, "holds records, not plain numbers");
+        return fgio_because(s->why, "holds records, not plain numbers");
     if (take_string(s, descr, sizeof descr) != 0)
         return -1;
     item->big_endian = descr[0] == '>';
     if (descr[0] != '<' && descr[0] != '>')
-        item->dtype = FRUGI_OTHER8;
+        item->dtype = FGIO_OTHER8;
     else if (strcmp(descr + 1, "f4") == 0)
-        item->dtype = FRUGI_F32;
+        item->dtype = FGIO_F32;
     else if (strcmp(descr + 1, "f8") == 0)
-        item->dtype = FRUGI_F64;
+        item->dtype = FGIO_F64;
     else if (strcmp(descr + 1, "f2") == 0)
-        item->dtype = FRUGI_F16;
+        item->dtype = FGIO_F16;
     else
-        item->dtype = FRUGI_OTHER8;
-    if (!frugi_item_is_float(item))
-        return frugi_because(s->why, "holds elements of type '%s'; only f2, f4 and f8 can be read", descr);
+        item->dtype = FGIO_OTHER8;
+    if (!fgio_item_is_float(item))
+        return fgio_because(s->why, "holds elements of type '%s'; only f2, f4 and f8 can be read", descr);
     return 0;
 }
 
-static int take_order(scanner *s, frugi_item *item) {
+static int take_order(scanner *s, fgio_item *item) {
     if (take_word(s, "True"))
         item->fortran = 1;
     else if (take_word(s, "False"))
         item->fortran = 0;
     else
-        return frugi_because(s->why, "npy header: fortran_order is neither True nor False");
+        return fgio_because(s->why, "npy header: fortran_order is neither True nor False");
     return 0;
 }
 
 /* One 'key': value pair; *seen collects the keys. */
-static int take_pair(scanner *s, frugi_item *item, unsigned *seen) {
+static int take_pair(scanner *s, fgio_item *item, unsigned *seen) {
     char key[32];
     if (take_string(s, key, sizeof key) != 0 || expect(s, ':') != 0)
         return -1;
@@ -144,70 +144,69 @@ static int take_pair(scanner *s, frugi_item *item, unsigned *seen) {
                    : strcmp(key, "shape") == 0         ? KEY_SHAPE
                                                        : 0;
     if (bit == 0)
-        return frugi_because(s->why, "npy header: unknown key '%s'", key);
+        return fgio_because(s->why, "npy header: unknown key '%s'", key);
     if (*seen & bit)
-        return frugi_because(s->why, "npy header: key '%s' comes twice", key);
+        return fgio_because(s->why, "npy header: key '%s' comes twice", key);
     *seen |= bit;
     return bit == KEY_DESCR ? take_descr(s, item) : bit == KEY_ORDER ? take_order(s, item) : take_shape(s, item);
 }
 
-static int take_dictionary(scanner *s, frugi_item *item) {
+static int take_dictionary(scanner *s, fgio_item *item) {
     unsigned seen = 0;
     int comma = 1;
     if (expect(s, '{') != 0)
         return -1;
     while (!take(s, '}')) {
         if (!comma)
-            return frugi_because(s->why, "npy header: ',' is missing between keys");
+            return fgio_because(s->why, "npy header: ',' is missing between keys");
         if (take_pair(s, item, &seen) != 0)
             return -1;
         comma = take(s, ',');
     }
     skip_space(s);
     if (seen != KEY_ALL || s->at != s->end)
-        return frugi_because(s->why,
-                             seen != KEY_ALL ? "npy header: a key is missing" : "npy header: text is left over");
+        return fgio_because(s->why, seen != KEY_ALL ? "npy header: a key is missing" : "npy header: text is left over");
     return 0;
 }
 
 /* Where the dictionary lies, from the fixed part. */
-static int find_header(const unsigned char *bytes, size_t len, size_t *begin, size_t *end, frugi_why *why) {
-    if (!frugi_npy_is(bytes, len))
-        return frugi_because(why, "is not a .npy file");
+static int find_header(const unsigned char *bytes, size_t len, size_t *begin, size_t *end, fgio_why *why) {
+    if (!fgp_npy_is(bytes, len))
+        return fgio_because(why, "is not a .npy file");
     if (len < 8)
-        return frugi_because(why, "ends inside the npy header");
+        return fgio_because(why, "ends inside the npy header");
     if (bytes[6] < 1 || bytes[6] > 3)
-        return frugi_because(why, "has npy version %d.%d, which is unknown", bytes[6], bytes[7]);
+        return fgio_because(why, "has npy version %d.%d, which is unknown", bytes[6], bytes[7]);
     size_t width = bytes[6] == 1 ? 2 : 4, header = 0;
     if (len < 8 + width)
-        return frugi_because(why, "ends inside the npy header");
+        return fgio_because(why, "ends inside the npy header");
     for (size_t i = 0; i < width; i++)
         header |= (size_t)bytes[8 + i] << 8 * i;
     if (header > len - 8 - width)
-        return frugi_because(why, "ends inside the npy header");
+        return fgio_because(why, "ends inside the npy header");
     *begin = 8 + width;
     *end = *begin + header;
     return 0;
 }
 
-int frugi_npy_parse(const unsigned char *bytes, size_t len, frugi_item *item, frugi_why *why) {
-    frugi_item parsed = {.name = NULL};
+int fgp_npy_parse(const unsigned char *bytes, size_t len, fgio_item *item, fgio_why *why) {
+    fgio_item parsed = {.name = NULL};
     size_t begin = 0, end = 0;
     if (find_header(bytes, len, &begin, &end, why) != 0)
         return -1;
     scanner s = {bytes + begin, bytes + end, why};
-    if (take_dictionary(&s, &parsed) != 0 || frugi_item_count(&parsed, why) != 0)
+    if (take_dictionary(&s, &parsed) != 0 || fgio_item_count(&parsed, why) != 0)
         return -1;
-    uint64_t need = parsed.count * frugi_dtype_size(parsed.dtype);
+    uint64_t need = parsed.count * fgio_dtype_size(parsed.dtype);
     if (need != len - end)
-        return frugi_because(why, "the shape needs %" PRIu64 " bytes of data, the file has %zu", need, len - end);
+        return fgio_because(why, "the shape needs %" PRIu64 " bytes of data, the file has %zu", need, len - end);
     parsed.data = bytes + end;
     *item = parsed;
     return 0;
 }
 
-size_t frugi_npy_header(uint32_t ndim, const uint64_t *shape, unsigned char dst[FRUGI_NPY_HEADER_MAX]) {
-    char text[FRUGI_NPY_HEADER_MAX];
+size_t fgp_npy_header(uint32_t ndim, const uint64_t *shape, unsigned char dst[FGP_NPY_HEADER_MAX]) {
+    char text[FGP_NPY_HEADER_MAX];
     size_t used = (size_t)snprintf(text, sizeof text, "{'descr': '<f4', 'fortran_order': False, 'shape': (");
     for (uint32_t d = 0; d < ndim; d++)
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%" PRIu64, d == 0 ? "" : ", ", shape[d]);

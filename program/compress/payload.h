@@ -11,29 +11,29 @@
  *
  * The last two may be missing. Any safetensors reader opens it.
  */
-#ifndef FRUGI_PAYLOAD_H
-#define FRUGI_PAYLOAD_H
+#ifndef FGP_PAYLOAD_H
+#define FGP_PAYLOAD_H
 
 #include "io/files.h"
 #include "program/compress/gradient_file.h"
 
-typedef struct frugi_payload {
-    frugi_gradient gradient;    /* without data */
+typedef struct fgp_payload {
+    fgp_gradient gradient;      /* without data */
     char *config;               /* as recorded; not parsed */
     const unsigned char *frame; /* inside the file's bytes, unchecked */
     size_t frame_len;
-} frugi_payload;
+} fgp_payload;
 
 /** Make all that stands before a frame of that length. Returns 0, or -1 with the reason. */
-int frugi_payload_header(const frugi_gradient *gradient, const char *config, size_t frame_len, frugi_bytes *header,
-                         frugi_why *why);
+int fgp_payload_header(const fgp_gradient *gradient, const char *config, size_t frame_len, fgio_bytes *header,
+                       fgio_why *why);
 
 /**
  * Read a payload file held in memory; it points into the bytes. They are untrusted;
  * the frame itself is the library's to check. Returns 0, or -1 with the reason.
  */
-int frugi_payload_parse(const unsigned char *bytes, size_t len, frugi_payload *payload, frugi_why *why);
+int fgp_payload_parse(const unsigned char *bytes, size_t len, fgp_payload *payload, fgio_why *why);
 
-void frugi_payload_free(frugi_payload *payload);
+void fgp_payload_free(fgp_payload *payload);
 
 #endif

@@ -11,7 +11,7 @@
 
 enum { COLUMN = 26, WIDTH = 80 };
 
-static void print_option(const frugi_opt *option) {
+static void print_option(const fgp_opt *option) {
     char left[80], right[400];
     char letter[8] = "    ";
     if (option->letter != 0)
@@ -25,66 +25,66 @@ static void print_option(const frugi_opt *option) {
     int has_fallback = option->fallback != NULL && option->fallback[0] != '\0';
     snprintf(right, sizeof right, "%s%s%s%s", option->help, has_fallback ? " [" : "",
              has_fallback ? option->fallback : "", has_fallback ? "]" : "");
-    frugi_print_wrapped(right, COLUMN, WIDTH);
+    fgio_print_wrapped(right, COLUMN, WIDTH);
 }
 
-void frugi_help_command(const frugi_command *command) {
-    static const frugi_opt help = {"help", 'h', NULL, NULL, "show this help"};
+void fgp_help_command(const fgp_command *command) {
+    static const fgp_opt help = {"help", 'h', NULL, NULL, "show this help"};
     printf("frugrad %s: %s\n\n", command->name, command->summary);
     printf("Usage: frugrad %s%s%s [options]\n", command->name, command->operands[0] == '\0' ? "" : " ",
            command->operands);
     if (command->about[0] != '\0')
         printf("\n%s\n", command->about);
     printf("\nOptions:\n");
-    for (const frugi_opt *option = command->options; option->name != NULL; option++)
+    for (const fgp_opt *option = command->options; option->name != NULL; option++)
         print_option(option);
     print_option(&help);
     if (command->more != NULL)
         command->more();
 }
 
-void frugi_help_program(FILE *to) {
-    const frugi_command *command;
+void fgp_help_program(FILE *to) {
+    const fgp_command *command;
     fprintf(to, "frugrad %s: send a few percent of a gradient, keep the rest for later\n\n", frug_version());
     fprintf(to, "Usage: frugrad COMMAND [options]\n\nCommands:\n");
-    for (size_t i = 0; (command = frugi_command_at(i)) != NULL; i++)
+    for (size_t i = 0; (command = fgp_command_at(i)) != NULL; i++)
         if (!command->hidden)
             fprintf(to, "  %-12s%s\n", command->name, command->summary);
     fprintf(to, "\n`frugrad COMMAND --help` tells more; `frugrad inspect` shows the CPU and the presets.\n");
 }
 
-int frugi_unknown_command(const char *name) {
+int fgp_unknown_command(const char *name) {
     const char *names[32];
     size_t count = 0;
-    const frugi_command *command;
-    for (size_t i = 0; (command = frugi_command_at(i)) != NULL; i++)
+    const fgp_command *command;
+    for (size_t i = 0; (command = fgp_command_at(i)) != NULL; i++)
         if (!command->hidden)
             names[count++] = command->name;
     names[count] = NULL;
-    frugi_usage_error("unknown command '%s'", name);
-    const char *nearest = frugi_nearest(name, names);
+    fgio_usage_error("unknown command '%s'", name);
+    const char *nearest = fgio_nearest(name, names);
     if (nearest != NULL)
-        frugi_hint("did you mean frugrad %s?", nearest);
+        fgio_hint("did you mean frugrad %s?", nearest);
     else
-        frugi_hint("see frugrad --help");
-    return FRUGI_EXIT_USAGE;
+        fgio_hint("see frugrad --help");
+    return FGIO_EXIT_USAGE;
 }
 
-static int run_help(const frugi_args *args) {
+static int run_help(const fgp_args *args) {
     if (args->operand_count == 0) {
-        frugi_help_program(stdout);
-        return FRUGI_EXIT_OK;
+        fgp_help_program(stdout);
+        return FGIO_EXIT_OK;
     }
-    const frugi_command *command = frugi_command_find(args->operand[0]);
+    const fgp_command *command = fgp_command_find(args->operand[0]);
     if (command == NULL)
-        return frugi_unknown_command(args->operand[0]);
-    frugi_help_command(command);
-    return FRUGI_EXIT_OK;
+        return fgp_unknown_command(args->operand[0]);
+    fgp_help_command(command);
+    return FGIO_EXIT_OK;
 }
 
-static const frugi_opt options[] = {{NULL, 0, NULL, NULL, NULL}};
+static const fgp_opt options[] = {{NULL, 0, NULL, NULL, NULL}};
 
-const frugi_command frugi_command_help = {
+const fgp_command fgp_command_help = {
     .name = "help",
     .summary = "explain a command",
     .operands = "[COMMAND]",

@@ -36,7 +36,7 @@ static void print_line(const char *text) {
     putchar('\n');
 }
 
-static void print_option(const frugi_opt *option) {
+static void print_option(const fgp_opt *option) {
     fputs(".TP\n", stdout);
     if (option->letter != 0)
         printf("\\fB\\-%c\\fR, ", option->letter);
@@ -58,7 +58,7 @@ static void print_option(const frugi_opt *option) {
     putchar('\n');
 }
 
-static void print_command(const frugi_command *command) {
+static void print_command(const fgp_command *command) {
     printf(".SS frugrad %s %s\n", command->name, command->operands);
     putchar(toupper((unsigned char)command->summary[0]));
     print_text(command->summary + 1);
@@ -68,7 +68,7 @@ static void print_command(const frugi_command *command) {
         print_line(command->about);
         fputs(".fi\n", stdout);
     }
-    for (const frugi_opt *option = command->options; option->name != NULL; option++)
+    for (const fgp_opt *option = command->options; option->name != NULL; option++)
         print_option(option);
 }
 
@@ -112,25 +112,25 @@ static void print_kind(const char *name, const char *options, const char *help) 
 }
 
 static void print_kinds(void) {
-    const frugi_model_kind *model;
+    const fgt_model_kind *model;
     const frug_optimizer_kind *optimizer;
     puts(".SH MODELS\n.na\n.nh");
-    for (size_t i = 0; (model = frugi_model_kind_at(i)) != NULL; i++)
+    for (size_t i = 0; (model = fgt_model_kind_at(i)) != NULL; i++)
         print_kind(model->name, model->options, model->help);
     puts(".SH OPTIMISERS\n.na\n.nh");
     for (size_t i = 0; (optimizer = frug_optimizer_at(i)) != NULL; i++)
         print_kind(optimizer->name, optimizer->options, optimizer->help);
 }
 
-static int run_man(const frugi_args *args) {
-    const frugi_command *command;
+static int run_man(const fgp_args *args) {
+    const fgp_command *command;
     (void)args;
     printf(".TH FRUGRAD 1 \"\" \"frugrad %s\" \"User Commands\"\n", frug_version());
     puts(".SH NAME\nfrugrad \\- send a few percent of a gradient, keep the rest for later\n"
          ".SH SYNOPSIS\n\\fBfrugrad\\fR \\fICOMMAND\\fR [\\fIoptions\\fR]\n"
          ".br\n\\fBfrugrad\\fR [\\fICOMMAND\\fR] \\fB\\-\\-help\\fR\n.br\n\\fBfrugrad \\-\\-version\\fR\n"
          ".SH COMMANDS");
-    for (size_t i = 0; (command = frugi_command_at(i)) != NULL; i++)
+    for (size_t i = 0; (command = fgp_command_at(i)) != NULL; i++)
         if (!command->hidden)
             print_command(command);
     print_kinds();
@@ -143,12 +143,12 @@ static int run_man(const frugi_args *args) {
          ".SH EXIT STATUS\n0 if all went well, 1 after a failure, 2 if the command line is wrong or empty, 130 if "
          "training was "
          "interrupted.");
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-static const frugi_opt options[] = {{NULL, 0, NULL, NULL, NULL}};
+static const fgp_opt options[] = {{NULL, 0, NULL, NULL, NULL}};
 
-const frugi_command frugi_command_man = {
+const fgp_command fgp_command_man = {
     .name = "man",
     .summary = "print the man page",
     .operands = "",

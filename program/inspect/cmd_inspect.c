@@ -34,10 +34,10 @@ static int machine_json(const char *cpu, long cpus) {
         json_array_append_new(variants, json_string(frug_isa_at(i)));
     for (size_t i = 0; (preset = frug_preset_at(i)) != NULL; i++)
         json_object_set_new(presets, preset->name, json_string(preset->text));
-    return frugi_json_print(json_pack("{s:s, s:o, s:I, s:o, s:s, s:i, s:o}", "version", frug_version(), "cpu",
-                                      frugi_json_text(cpu), "cpus", (json_int_t)cpus, "variants", variants, "variant",
-                                      frug_isa(), "threads", threads_in_use(), "presets", presets),
-                            JSON_INDENT(2), stdout);
+    return fgio_json_print(json_pack("{s:s, s:o, s:I, s:o, s:s, s:i, s:o}", "version", frug_version(), "cpu",
+                                     fgio_json_text(cpu), "cpus", (json_int_t)cpus, "variants", variants, "variant",
+                                     frug_isa(), "threads", threads_in_use(), "presets", presets),
+                           JSON_INDENT(2), stdout);
 }
 
 static int machine_table(const char *cpu, long cpus) {
@@ -52,17 +52,17 @@ static int machine_table(const char *cpu, long cpus) {
     for (size_t i = 0; (preset = frug_preset_at(i)) != NULL; i++)
         printf("  %-15s%s\n", preset->name, preset->help);
     printf("\n`frugrad inspect --config PRESET` spells one out.\n");
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-int frugi_inspect_machine(int json) {
+int fgp_inspect_machine(int json) {
     char cpu[128];
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     if (frug_isa() == NULL) {
         const char *forced = getenv("FRUG_ISA");
-        return frugi_error("FRUG_ISA=%s: no such variant on this CPU", forced == NULL ? "" : forced);
+        return fgio_error("FRUG_ISA=%s: no such variant on this CPU", forced == NULL ? "" : forced);
     }
-    frugi_machine_cpu(cpu, sizeof cpu);
+    fgp_machine_cpu(cpu, sizeof cpu);
     return (json ? machine_json : machine_table)(cpu, cpus);
 }
 
@@ -91,7 +91,7 @@ static int config_json(const char *text) {
             json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:s}", "option", option->name, "value", value,
                                                   "default", option->fallback, "values", option->values, "help",
                                                   option->help));
-    return frugi_json_print(json_pack("{s:s, s:o}", "config", text, "options", list), JSON_INDENT(2), stdout);
+    return fgio_json_print(json_pack("{s:s, s:o}", "config", text, "options", list), JSON_INDENT(2), stdout);
 }
 
 /* The accepted values, broken after a '|' where they are long. */
@@ -117,44 +117,44 @@ static int config_table(const char *text) {
         printf("%-*s%-*s", NAME, option->name, HELP - NAME, value);
         if (strlen(value) >= HELP - NAME) /* a long value has its line to itself */
             printf("\n%*s", HELP, "");
-        frugi_print_wrapped(option->help, HELP, WIDTH);
+        fgio_print_wrapped(option->help, HELP, WIDTH);
         print_values(option->values);
     }
     printf("\n%s\n", text);
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-int frugi_inspect_config(const char *text, int json) {
+int fgp_inspect_config(const char *text, int json) {
     frug_config *config = NULL;
     if (frug_config_create(text, &config) != FRUG_OK)
-        return frugi_config_error();
+        return fgio_config_error();
     int code = (json ? config_json : config_table)(frug_config_text(config));
     frug_config_destroy(config);
     return code;
 }
 
-int frugi_config_value(const char *text, const char *option, char *dst, size_t cap) {
+int fgp_config_value(const char *text, const char *option, char *dst, size_t cap) {
     return value_of(text, option, dst, cap);
 }
 
-static int run_inspect(const frugi_args *args) {
-    const char *config = frugi_arg(args, "config");
-    int json = frugi_arg_given(args, "json");
-    int model = frugi_arg_given(args, "model");
+static int run_inspect(const fgp_args *args) {
+    const char *config = fgp_arg(args, "config");
+    int json = fgp_arg_given(args, "json");
+    int model = fgp_arg_given(args, "model");
     static const char *const of_model[] = {"heads", "step", "steps"};
     if ((config != NULL || model) && args->operand_count > 0)
-        return frugi_usage_error("inspect: a file and --%s at once; give one of them", model ? "model" : "config");
+        return fgio_usage_error("inspect: a file and --%s at once; give one of them", model ? "model" : "config");
     for (size_t i = 0; i < sizeof of_model / sizeof *of_model; i++)
-        if (!model && frugi_arg_given(args, of_model[i]))
-            return frugi_usage_error("inspect: --%s says something about a model; give --model", of_model[i]);
+        if (!model && fgp_arg_given(args, of_model[i]))
+            return fgio_usage_error("inspect: --%s says something about a model; give --model", of_model[i]);
     if (model)
-        return frugi_inspect_model(args, config == NULL ? "frugrad" : config, json);
+        return fgp_inspect_model(args, config == NULL ? "frugrad" : config, json);
     if (config != NULL)
-        return frugi_inspect_config(config, json);
-    return args->operand_count > 0 ? frugi_inspect_file(args->operand[0], json) : frugi_inspect_machine(json);
+        return fgp_inspect_config(config, json);
+    return args->operand_count > 0 ? fgp_inspect_file(args->operand[0], json) : fgp_inspect_machine(json);
 }
 
-static const frugi_opt options[] = {
+static const fgp_opt options[] = {
     {"config", 'c', "S", NULL, "spell out this config string, or send a model by it"},
     {"model", 'm', "NAME", NULL, "say what would be sent of a model: a name, or a file as compress takes it"},
     {"heads", 0, "H[:KV]", NULL, "attention heads of a model that is a file, and of its keys and values"},
@@ -164,7 +164,7 @@ static const frugi_opt options[] = {
     {NULL, 0, NULL, NULL, NULL},
 };
 
-const frugi_command frugi_command_inspect = {
+const fgp_command fgp_command_inspect = {
     .name = "inspect",
     .summary = "show this machine, a config, a payload, or what is sent of a model",
     .operands = "[FILE]",

@@ -17,7 +17,7 @@
 #include <string.h>
 
 typedef struct frame_view {
-    const frugi_payload *payload; /* NULL for a bare frame */
+    const fgp_payload *payload; /* NULL for a bare frame */
     const unsigned char *frame;
     size_t len;
     frug_frame_info info;
@@ -38,7 +38,7 @@ static uint32_t tensors_in(const frame_view *view, const frug_section_info *s) {
 static const char *tensor_name(const frame_view *view, const frug_section_info *s, char *dst, size_t cap) {
     frug_tensor tensor = FRUG_TENSOR_INIT;
     if (view->payload != NULL && frug_layout_get(view->payload->gradient.layout, s->tensor, &tensor) == FRUG_OK)
-        return frugi_printable(tensor.name, dst, cap);
+        return fgio_printable(tensor.name, dst, cap);
     snprintf(dst, cap, "#%" PRIu32, s->tensor);
     return dst;
 }
@@ -59,11 +59,11 @@ static double share(uint64_t part, uint64_t whole) {
 static json_t *section_json(const frame_view *view, const frug_section_info *s) {
     char name[512];
     return json_pack("{s:o, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:I}", "tensor",
-                     frugi_json_text(tensor_name(view, s, name, sizeof name)), "number", (json_int_t)s->tensor,
+                     fgio_json_text(tensor_name(view, s, name, sizeof name)), "number", (json_int_t)s->tensor,
                      "tensors", (json_int_t)tensors_in(view, s), "index", s->index, "value", s->value, "block",
                      (json_int_t)s->block, "begin", (json_int_t)s->begin, "count", (json_int_t)s->count, "entries",
-                     (json_int_t)s->entries, "density", frugi_json_real(share(s->entries, s->count)), "density_set",
-                     frugi_json_real(s->density), "bytes", (json_int_t)s->bytes);
+                     (json_int_t)s->entries, "density", fgio_json_real(share(s->entries, s->count)), "density_set",
+                     fgio_json_real(s->density), "bytes", (json_int_t)s->bytes);
 }
 
 static int print_json(const char *path, const frame_view *view) {
@@ -74,7 +74,7 @@ static int print_json(const char *path, const frame_view *view) {
         frug_section_info section;
         if (get_section(view, i, &section) != 0) {
             json_decref(sections);
-            return frugi_library_error(path);
+            return fgio_library_error(path);
         }
         json_array_append_new(sections, section_json(view, &section));
     }
@@ -83,11 +83,11 @@ static int print_json(const char *path, const frame_view *view) {
                                (json_int_t)f->version, "source", (json_int_t)f->source, "step", (json_int_t)f->step,
                                "layout_hash", hash, "bytes", (json_int_t)f->bytes, "begin", (json_int_t)f->begin,
                                "count", (json_int_t)f->count, "entries", (json_int_t)f->entries, "blocks_held",
-                               (json_int_t)f->held, "density", frugi_json_real(share(f->entries, f->count)), "ratio",
-                               frugi_json_real(ratio(view)), "sections", sections);
+                               (json_int_t)f->held, "density", fgio_json_real(share(f->entries, f->count)), "ratio",
+                               fgio_json_real(ratio(view)), "sections", sections);
     if (object != NULL && view->payload != NULL)
         json_object_set_new(object, "config", json_string(view->payload->config));
-    return frugi_json_print(object, JSON_INDENT(2), stdout);
+    return fgio_json_print(object, JSON_INDENT(2), stdout);
 }
 
 static void print_frame(const frame_view *view) {
@@ -96,11 +96,11 @@ static void print_frame(const frame_view *view) {
     printf("frame version %" PRIu32 ", step %" PRIu64 ", source %" PRIu32 ", layout %016" PRIx64 "\n", f->version,
            f->step, f->source, f->layout_hash);
     printf("%" PRIu64 " of %" PRIu64 " numbers from %" PRIu64 " on, in %s: ratio %.1f : 1\n", f->entries, f->count,
-           f->begin, frugi_bytes_text(f->bytes, bytes, sizeof bytes), ratio(view));
+           f->begin, fgio_bytes_text(f->bytes, bytes, sizeof bytes), ratio(view));
     if (f->held > 0)
         printf("%" PRIu32 " blocks held back for a NaN or an infinity\n", f->held);
     if (view->payload != NULL)
-        printf("config %s\n", frugi_printable(view->payload->config, config, sizeof config));
+        printf("config %s\n", fgio_printable(view->payload->config, config, sizeof config));
 }
 
 static void print_section(const frame_view *view, const frug_section_info *s) {
@@ -122,46 +122,46 @@ static int print_table(const char *path, const frame_view *view) {
     for (uint32_t i = 0; i < f->sections; i++) {
         frug_section_info section;
         if (get_section(view, i, &section) != 0)
-            return frugi_library_error(path);
+            return fgio_library_error(path);
         print_section(view, &section);
     }
     printf("%-32s %-7s %-6s %5s %12" PRIu64 " %12" PRIu64 " %8.3f%% %12" PRIu64 "\n", "total", "", "", "", f->count,
            f->entries, 100 * share(f->entries, f->count), f->bytes);
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 static int inspect_frame(const char *path, frame_view *view, int json) {
     view->info.struct_size = sizeof view->info;
     if (frug_frame_check(view->frame, view->len, &view->info) != FRUG_OK) {
-        frugi_library_error(path);
+        fgio_library_error(path);
         if (view->payload == NULL)
-            frugi_hint("only files of frugrad compress and bare frames can be inspected");
-        return FRUGI_EXIT_FAIL;
+            fgio_hint("only files of frugrad compress and bare frames can be inspected");
+        return FGIO_EXIT_FAIL;
     }
     return (json ? print_json : print_table)(path, view);
 }
 
-int frugi_inspect_file(const char *path, int json) {
-    frugi_bytes bytes;
-    frugi_payload payload;
-    frugi_why why;
-    int code = frugi_file_read(path, &bytes);
-    if (code != FRUGI_EXIT_OK)
+int fgp_inspect_file(const char *path, int json) {
+    fgio_bytes bytes;
+    fgp_payload payload;
+    fgio_why why;
+    int code = fgio_file_read(path, &bytes);
+    if (code != FGIO_EXIT_OK)
         return code;
-    path = frugi_input_name(path);
+    path = fgio_input_name(path);
     frame_view view = {.frame = bytes.data, .len = bytes.len};
-    if (!frugi_safetensors_is(bytes.data, bytes.len)) {
+    if (!fgio_safetensors_is(bytes.data, bytes.len)) {
         code = inspect_frame(path, &view, json);
-    } else if (frugi_payload_parse(bytes.data, bytes.len, &payload, &why) != 0) {
-        code = frugi_error("%s: %s", path, why.text);
-        frugi_hint("frugrad inspect --model FILE says what would be sent of the tensors of a file");
+    } else if (fgp_payload_parse(bytes.data, bytes.len, &payload, &why) != 0) {
+        code = fgio_error("%s: %s", path, why.text);
+        fgio_hint("frugrad inspect --model FILE says what would be sent of the tensors of a file");
     } else {
         view.payload = &payload;
         view.frame = payload.frame;
         view.len = payload.frame_len;
         code = inspect_frame(path, &view, json);
-        frugi_payload_free(&payload);
+        fgp_payload_free(&payload);
     }
-    frugi_bytes_free(&bytes);
+    fgio_bytes_free(&bytes);
     return code;
 }

@@ -28,8 +28,8 @@
 #define BYTES_FOR_AN_ELEMENT 12u /* of a stretch: the gradient, the frame and what selection needs */
 
 typedef struct trial {
-    frugi_survey survey;
-    frugi_gradient file; /* of a model that is a file; otherwise only its layout is set */
+    fgp_survey survey;
+    fgp_gradient file;   /* of a model that is a file; otherwise only its layout is set */
     frug_config *config; /* without feedback */
     frug_compressor *compressor;
     float *grad;          /* of one stretch; NULL when the file's numbers are used */
@@ -43,24 +43,24 @@ typedef struct trial {
 
 static int unknown_model(const char *name) {
     const char *names[64];
-    const frugi_model_kind *kind;
+    const fgt_model_kind *kind;
     size_t count = 0, room = sizeof names / sizeof *names - 1;
-    for (size_t i = 0; count < room && frugi_model_at(i) != NULL; i++)
-        names[count++] = frugi_model_at(i);
-    for (size_t i = 0; count < room && (kind = frugi_model_kind_at(i)) != NULL; i++)
-        if (!frugi_model_known(kind->name))
+    for (size_t i = 0; count < room && fgp_model_at(i) != NULL; i++)
+        names[count++] = fgp_model_at(i);
+    for (size_t i = 0; count < room && (kind = fgt_model_kind_at(i)) != NULL; i++)
+        if (!fgp_model_known(kind->name))
             names[count++] = kind->name;
     names[count] = NULL;
-    frugi_usage_error("inspect: --model: '%s' is no file and no model by name", name);
-    frugi_hint_words(name, names);
-    return FRUGI_EXIT_USAGE;
+    fgio_usage_error("inspect: --model: '%s' is no file and no model by name", name);
+    fgio_hint_words(name, names);
+    return FGIO_EXIT_USAGE;
 }
 
 /* Whether the trainer has a model of that name, options aside. */
 static int trainer_knows(const char *name) {
-    const frugi_model_kind *kind;
+    const fgt_model_kind *kind;
     size_t length = strcspn(name, ":");
-    for (size_t i = 0; (kind = frugi_model_kind_at(i)) != NULL; i++)
+    for (size_t i = 0; (kind = fgt_model_kind_at(i)) != NULL; i++)
         if (strlen(kind->name) == length && strncmp(kind->name, name, length) == 0)
             return 1;
     return 0;
@@ -68,47 +68,47 @@ static int trainer_knows(const char *name) {
 
 /* The tensors of a model of the trainer, as it is made for builtin data. */
 static int trainer_layout(const char *name, frug_layout **layout) {
-    frugi_model m;
-    frugi_data *data = NULL;
-    frugi_graph *graph = NULL;
-    int code = frugi_model_parse(name, &m);
-    if (code != FRUGI_EXIT_OK)
+    fgt_model m;
+    fgt_data *data = NULL;
+    fgt_graph *graph = NULL;
+    int code = fgt_model_parse(name, &m);
+    if (code != FGIO_EXIT_OK)
         return code;
-    frugi_data_want want = {.task = m.task,
-                            .path = "builtin",
-                            .length = m.length,
-                            .channels = m.channels,
-                            .height = m.height,
-                            .width = m.width,
-                            .classes = m.classes,
-                            .vocab = m.vocab,
-                            .samples = 16};
-    code = frugi_data_open(&want, &data);
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_model_build(&m, frugi_data_about(data), 1, 1, &graph);
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_graph_layout(graph, layout);
-    frugi_graph_destroy(graph);
-    frugi_data_close(data);
+    fgt_data_want want = {.task = m.task,
+                          .path = "builtin",
+                          .length = m.length,
+                          .channels = m.channels,
+                          .height = m.height,
+                          .width = m.width,
+                          .classes = m.classes,
+                          .vocab = m.vocab,
+                          .samples = 16};
+    code = fgt_data_open(&want, &data);
+    if (code == FGIO_EXIT_OK)
+        code = fgt_model_build(&m, fgt_data_about(data), 1, 1, &graph);
+    if (code == FGIO_EXIT_OK)
+        code = fgt_graph_layout(graph, layout);
+    fgt_graph_destroy(graph);
+    fgt_data_close(data);
     return code;
 }
 
-static int open_model(trial *t, const frugi_args *args) {
-    frugi_heads heads;
+static int open_model(trial *t, const fgp_args *args) {
+    fgp_heads heads;
     const char *name = t->survey.model;
-    int code = frugi_heads_arg(args, &heads);
-    if (code != FRUGI_EXIT_OK)
+    int code = fgp_heads_arg(args, &heads);
+    if (code != FGIO_EXIT_OK)
         return code;
-    if (!frugi_model_known(name)) {
+    if (!fgp_model_known(name)) {
         if (strcmp(name, "-") != 0 && access(name, F_OK) != 0 && heads.heads == 0 && trainer_knows(name))
             return trainer_layout(name, &t->file.layout);
         if (strcmp(name, "-") != 0 && access(name, F_OK) != 0)
             return unknown_model(name);
-        return frugi_gradient_load(name, FRUGI_FORMAT_AUTO, heads, &t->file);
+        return fgp_gradient_load(name, FGP_FORMAT_AUTO, heads, &t->file);
     }
     if (heads.heads != 0)
-        return frugi_usage_error("inspect: --heads is for files; %s knows its heads", name);
-    return frugi_model_layout(name, &t->file.layout) == FRUG_OK ? FRUGI_EXIT_OK : frugi_library_error(name);
+        return fgio_usage_error("inspect: --heads is for files; %s knows its heads", name);
+    return fgp_model_layout(name, &t->file.layout) == FRUG_OK ? FGIO_EXIT_OK : fgio_library_error(name);
 }
 
 /* The config as given, for the plan's sake, and the same without feedback, for the trial. */
@@ -116,16 +116,16 @@ static int open_config(trial *t, const char *text) {
     frug_config *given = NULL;
     char *without;
     if (frug_config_create(text, &given) != FRUG_OK)
-        return frugi_config_error();
+        return fgio_config_error();
     size_t room = strlen(frug_config_text(given)) + sizeof ",feedback=none,hold=off";
     t->survey.config = strdup(frug_config_text(given));
     frug_config_destroy(given);
     if (t->survey.config == NULL || (without = malloc(room)) == NULL)
-        return frugi_error("%s: not enough memory", t->survey.model);
+        return fgio_error("%s: not enough memory", t->survey.model);
     snprintf(without, room, "%s,feedback=none,hold=off", t->survey.config);
     frug_status status = frug_config_create(without, &t->config);
     free(without);
-    return status == FRUG_OK ? FRUGI_EXIT_OK : frugi_config_error();
+    return status == FRUG_OK ? FGIO_EXIT_OK : fgio_config_error();
 }
 
 static uint64_t elements_of(const frug_tensor *tensor) {
@@ -136,36 +136,36 @@ static uint64_t elements_of(const frug_tensor *tensor) {
 }
 
 static int make_plan(trial *t) {
-    frugi_survey *survey = &t->survey;
+    fgp_survey *survey = &t->survey;
     frug_options options = FRUG_OPTIONS_INIT;
     options.total_steps = survey->steps;
     if (frug_compressor_create(t->config, t->file.layout, &options, &t->compressor) != FRUG_OK)
-        return frugi_library_error(survey->model);
+        return fgio_library_error(survey->model);
     survey->count = frug_layout_count(t->file.layout);
     survey->item = calloc(survey->count + 1, sizeof *survey->item);
     if (survey->item == NULL)
-        return frugi_error("%s: not enough memory", survey->model);
+        return fgio_error("%s: not enough memory", survey->model);
     for (size_t i = 0; i < survey->count; i++) {
-        frugi_sending *item = &survey->item[i];
+        fgp_sending *item = &survey->item[i];
         item->tensor.struct_size = sizeof item->tensor;
         item->plan.struct_size = sizeof item->plan;
         if (frug_layout_get(t->file.layout, i, &item->tensor) != FRUG_OK ||
             frug_compressor_plan(t->compressor, survey->step, i, &item->plan) != FRUG_OK)
-            return frugi_library_error(survey->model);
+            return fgio_library_error(survey->model);
         item->count = elements_of(&item->tensor);
         survey->parameters += item->count;
     }
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 /* ---- stretches --------------------------------------------------------------------------- */
 
 /* The first tensor that a stretch from tensor `first` on does not hold. Modules are numbered from 1 to count. */
-static size_t stretch_end(const frugi_survey *survey, const size_t *last_of, size_t first, int whole) {
+static size_t stretch_end(const fgp_survey *survey, const size_t *last_of, size_t first, int whole) {
     size_t i = first, bound = first; /* tensors up to bound must be in */
     uint64_t held = 0;
     for (; i < survey->count; i++) {
-        const frugi_sending *item = &survey->item[i];
+        const fgp_sending *item = &survey->item[i];
         if (i > bound && !whole && !item->plan.dense && held + item->count > STRETCH)
             break;
         size_t last = item->tensor.module <= survey->count ? last_of[item->tensor.module] : survey->count;
@@ -175,7 +175,7 @@ static size_t stretch_end(const frugi_survey *survey, const size_t *last_of, siz
     return i;
 }
 
-static size_t *last_tensors(const frugi_survey *survey) {
+static size_t *last_tensors(const fgp_survey *survey) {
     size_t *last_of = calloc(survey->count + 1, sizeof *last_of);
     for (size_t i = 0; last_of != NULL && i < survey->count; i++)
         if (survey->item[i].tensor.module <= survey->count)
@@ -183,35 +183,34 @@ static size_t *last_tensors(const frugi_survey *survey) {
     return last_of;
 }
 
-static uint64_t span(const frugi_survey *survey, size_t first, size_t end) {
-    const frugi_sending *last = &survey->item[end - 1];
+static uint64_t span(const fgp_survey *survey, size_t first, size_t end) {
+    const fgp_sending *last = &survey->item[end - 1];
     return last->tensor.offset + last->count - survey->item[first].tensor.offset;
 }
 
 /* Room for the longest stretch. */
 static int make_room(trial *t, const size_t *last_of, int whole) {
-    const frugi_survey *survey = &t->survey;
+    const fgp_survey *survey = &t->survey;
     uint64_t longest = 0;
     for (size_t first = 0, end; first < survey->count; first = end) {
         size_t bytes = 0;
         end = stretch_end(survey, last_of, first, whole);
         uint64_t count = span(survey, first, end);
         if (frug_compressor_bound(t->compressor, survey->item[first].tensor.offset, count, &bytes) != FRUG_OK)
-            return frugi_library_error(survey->model);
+            return fgio_library_error(survey->model);
         longest = count > longest ? count : longest;
         t->cap = bytes > t->cap ? bytes : t->cap;
     }
-    int code =
-        frugi_memory_holds(BYTES_FOR_AN_ELEMENT * (double)longest, survey->model,
-                           whole ? "segment=all must see all of it at once" : "one of its tensors is that large");
-    if (code != FRUGI_EXIT_OK)
+    int code = fgp_memory_holds(BYTES_FOR_AN_ELEMENT * (double)longest, survey->model,
+                                whole ? "segment=all must see all of it at once" : "one of its tensors is that large");
+    if (code != FGIO_EXIT_OK)
         return code;
     t->frame = malloc(t->cap);
     if (t->file.data == NULL)
         t->grad = malloc((size_t)longest * sizeof(float));
     if (t->frame == NULL || (t->file.data == NULL && t->grad == NULL))
-        return frugi_error("%s: not enough memory", survey->model);
-    return FRUGI_EXIT_OK;
+        return fgio_error("%s: not enough memory", survey->model);
+    return FGIO_EXIT_OK;
 }
 
 /* ---- what a frame says ------------------------------------------------------------------- */
@@ -227,7 +226,7 @@ static size_t code_of(const char *name) {
     return 0;
 }
 
-static void add_section(frugi_sending *item, const frug_section_info *s) {
+static void add_section(fgp_sending *item, const frug_section_info *s) {
     uint64_t used = s->index_bytes[code_of(s->index)];
     item->index = same_or_mixed(item->index, s->index);
     item->value = same_or_mixed(item->value, s->value);
@@ -244,10 +243,10 @@ static void add_section(frugi_sending *item, const frug_section_info *s) {
 }
 
 /* A section that runs over several dense tensors: each has its share, the first the header. */
-static void add_shared(frugi_survey *survey, const frug_section_info *s) {
+static void add_shared(fgp_survey *survey, const frug_section_info *s) {
     uint64_t payload = s->bytes - SECTION_HEADER, done = 0;
     for (size_t i = s->tensor; i < survey->count && done < s->count; i++) {
-        frugi_sending *item = &survey->item[i];
+        fgp_sending *item = &survey->item[i];
         double before = (double)done / (double)s->count, after = (double)(done + item->count) / (double)s->count;
         item->index = s->index;
         item->value = s->value;
@@ -261,52 +260,52 @@ static void add_shared(frugi_survey *survey, const frug_section_info *s) {
 }
 
 static int read_frame(trial *t, size_t len) {
-    frugi_survey *survey = &t->survey;
+    fgp_survey *survey = &t->survey;
     frug_frame_info info = {.struct_size = sizeof info};
     if (frug_frame_check(t->frame, len, &info) != FRUG_OK)
-        return frugi_library_error(survey->model);
+        return fgio_library_error(survey->model);
     for (uint32_t i = 0; i < info.sections; i++) {
         frug_section_info s = {.struct_size = sizeof s};
         if (frug_frame_section(t->frame, len, i, &s) != FRUG_OK || s.tensor >= survey->count)
-            return frugi_library_error(survey->model);
+            return fgio_library_error(survey->model);
         if (s.count > survey->item[s.tensor].count)
             add_shared(survey, &s);
         else
             add_section(&survey->item[s.tensor], &s);
     }
-    survey->bytes += len - FRUGI_FRAME_HEADER;
-    return FRUGI_EXIT_OK;
+    survey->bytes += len - FGP_FRAME_HEADER;
+    return FGIO_EXIT_OK;
 }
 
 /* ---- the trial ------------------------------------------------------------------------------ */
 
 static void note_progress(trial *t, size_t first) {
-    if (isatty(STDERR_FILENO) && frugi_now() - t->start > 1.0)
+    if (isatty(STDERR_FILENO) && fgp_now() - t->start > 1.0)
         t->noted = fprintf(stderr, "\rtrying tensor %zu of %zu", first + 1, t->survey.count) > 0;
 }
 
 static int try_stretch(trial *t, size_t first, size_t end) {
-    const frugi_survey *survey = &t->survey;
+    const fgp_survey *survey = &t->survey;
     uint64_t begin = survey->item[first].tensor.offset, count = span(survey, first, end);
     const float *grad = t->file.data != NULL ? t->file.data + begin : t->grad;
     size_t len = 0;
     note_progress(t, first);
     if (t->file.data == NULL)
-        frugi_noise(FRUGI_DIST_GAUSSIAN, begin, count, t->grad);
+        fgp_noise(FGP_DIST_GAUSSIAN, begin, count, t->grad);
     if (frug_compress(t->compressor, survey->step, begin, count, grad, t->frame, t->cap, &len) != FRUG_OK)
-        return frugi_library_error(survey->model);
+        return fgio_library_error(survey->model);
     return read_frame(t, len);
 }
 
 static int try_all(trial *t) {
     char segment[64] = "";
-    frugi_config_value(t->survey.config, "segment", segment, sizeof segment);
+    fgp_config_value(t->survey.config, "segment", segment, sizeof segment);
     int whole = strcmp(segment, "all") == 0;
     size_t *last_of = last_tensors(&t->survey);
-    int code = last_of == NULL ? frugi_error("%s: not enough memory", t->survey.model) : make_room(t, last_of, whole);
-    t->start = frugi_now();
-    t->survey.bytes = FRUGI_FRAME_HEADER;
-    for (size_t first = 0, end; first < t->survey.count && code == FRUGI_EXIT_OK; first = end) {
+    int code = last_of == NULL ? fgio_error("%s: not enough memory", t->survey.model) : make_room(t, last_of, whole);
+    t->start = fgp_now();
+    t->survey.bytes = FGP_FRAME_HEADER;
+    for (size_t first = 0, end; first < t->survey.count && code == FGIO_EXIT_OK; first = end) {
         end = stretch_end(&t->survey, last_of, first, whole);
         code = try_stretch(t, first, end);
     }
@@ -316,29 +315,29 @@ static int try_all(trial *t) {
     return code;
 }
 
-static int survey_model(trial *t, const frugi_args *args, const char *config) {
-    int code = FRUGI_EXIT_OK;
-    if (frugi_arg_given(args, "steps"))
-        code = frugi_arg_u64(args, "steps", 1, INT64_MAX, &t->survey.steps);
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_arg_u64(args, "step", 0, INT64_MAX, &t->survey.step);
-    if (code == FRUGI_EXIT_OK)
+static int survey_model(trial *t, const fgp_args *args, const char *config) {
+    int code = FGIO_EXIT_OK;
+    if (fgp_arg_given(args, "steps"))
+        code = fgp_arg_u64(args, "steps", 1, INT64_MAX, &t->survey.steps);
+    if (code == FGIO_EXIT_OK)
+        code = fgp_arg_u64(args, "step", 0, INT64_MAX, &t->survey.step);
+    if (code == FGIO_EXIT_OK)
         code = open_config(t, config);
-    if (code == FRUGI_EXIT_OK)
+    if (code == FGIO_EXIT_OK)
         code = open_model(t, args);
-    if (code == FRUGI_EXIT_OK)
+    if (code == FGIO_EXIT_OK)
         code = make_plan(t);
-    return code == FRUGI_EXIT_OK ? try_all(t) : code;
+    return code == FGIO_EXIT_OK ? try_all(t) : code;
 }
 
-int frugi_inspect_model(const frugi_args *args, const char *config, int json) {
-    trial t = {.survey = {.model = frugi_arg(args, "model")}};
+int fgp_inspect_model(const fgp_args *args, const char *config, int json) {
+    trial t = {.survey = {.model = fgp_arg(args, "model")}};
     int code = survey_model(&t, args, config);
-    if (code == FRUGI_EXIT_OK)
-        code = (json ? frugi_survey_json : frugi_survey_table)(&t.survey);
+    if (code == FGIO_EXIT_OK)
+        code = (json ? fgp_survey_json : fgp_survey_table)(&t.survey);
     frug_compressor_destroy(t.compressor);
     frug_config_destroy(t.config);
-    frugi_gradient_free(&t.file);
+    fgp_gradient_free(&t.file);
     free(t.survey.config);
     free(t.survey.item);
     free(t.grad);

@@ -1,12 +1,12 @@
 /* inspect_model.h - what a config would send of a model, tensor by tensor: measured by inspect_model.c, printed by
  * inspect_model_print.c. */
-#ifndef FRUGI_INSPECT_MODEL_H
-#define FRUGI_INSPECT_MODEL_H
+#ifndef FGP_INSPECT_MODEL_H
+#define FGP_INSPECT_MODEL_H
 
 #include "frugrad.h"
 
 /** One tensor. Bytes are those of a trial step. */
-typedef struct frugi_sending {
+typedef struct fgp_sending {
     frug_tensor tensor; /* its name belongs to the layout */
     uint64_t count;     /* elements */
     frug_plan plan;
@@ -19,20 +19,20 @@ typedef struct frugi_sending {
     uint64_t index_bytes; /* of the code in use */
     uint64_t by_code[FRUG_INDEX_CODES]; /* what each code would take; UINT64_MAX: it cannot say them */
     uint64_t bytes;                     /* of all; what is neither header nor index is values */
-} frugi_sending;
+} fgp_sending;
 
-typedef struct frugi_survey {
+typedef struct fgp_survey {
     const char *model;
     char *config; /* spelled out */
     uint64_t step, steps;
     uint64_t parameters, bytes; /* bytes of one frame for the whole model */
     size_t count;
-    frugi_sending *item;
-} frugi_survey;
+    fgp_sending *item;
+} fgp_survey;
 
-#define FRUGI_FRAME_HEADER 48u /* docs/wire-format.md */
+#define FGP_FRAME_HEADER 48u /* docs/wire-format.md */
 
-int frugi_survey_table(const frugi_survey *survey);
-int frugi_survey_json(const frugi_survey *survey);
+int fgp_survey_table(const fgp_survey *survey);
+int fgp_survey_json(const fgp_survey *survey);
 
 #endif

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static uint64_t value_bytes(const frugi_sending *item) {
+static uint64_t value_bytes(const fgp_sending *item) {
     return item->bytes - item->header - item->index_bytes;
 }
 
@@ -16,7 +16,7 @@ static double ratio(uint64_t elements, uint64_t bytes) {
     return bytes > 0 ? 4.0 * (double)elements / (double)bytes : 0;
 }
 
-static double bits_each(const frugi_survey *survey) {
+static double bits_each(const fgp_survey *survey) {
     return survey->parameters > 0 ? 8.0 * (double)survey->bytes / (double)survey->parameters : 0;
 }
 
@@ -26,7 +26,7 @@ static double bits_each(const frugi_survey *survey) {
 static const char *fit_name(const char *name, char *dst, size_t width) {
     static const char ending[] = ".weight";
     char whole[512];
-    frugi_printable(name, whole, sizeof whole);
+    fgio_printable(name, whole, sizeof whole);
     size_t length = strlen(whole), tail = sizeof ending - 1;
     if (length > width && length > tail && strcmp(whole + length - tail, ending) == 0)
         whole[length -= tail] = '\0';
@@ -53,7 +53,7 @@ static const char *unit_text(const frug_plan *plan, char *dst, size_t cap) {
     return dst;
 }
 
-static void print_who(const frugi_sending *item) {
+static void print_who(const fgp_sending *item) {
     char name[40], shape[64], unit[64], segments[24] = "shared";
     const frug_plan *plan = &item->plan;
     if (plan->segments > 0)
@@ -70,7 +70,7 @@ typedef struct columns {
     size_t name; /* width of the first, which has the room that others leave */
 } columns;
 
-static columns choose_columns(const frugi_survey *survey) {
+static columns choose_columns(const fgp_survey *survey) {
     columns c = {.name = 26 + 10 * (FRUG_INDEX_CODES - 2)}; /* two codes take no bytes and have no column */
     for (size_t code = 0; code < FRUG_INDEX_CODES; code++) {
         const char *word = frug_index_code_at(code);
@@ -82,7 +82,7 @@ static columns choose_columns(const frugi_survey *survey) {
     return c;
 }
 
-static void print_bytes(const columns *c, const char *name, const frugi_sending *item) {
+static void print_bytes(const columns *c, const char *name, const fgp_sending *item) {
     printf("%-*s %-6s", (int)c->name, name, item->index == NULL ? "" : item->index);
     for (size_t code = 0; code < FRUG_INDEX_CODES; code++) {
         char text[24] = "";
@@ -97,15 +97,15 @@ static void print_bytes(const columns *c, const char *name, const frugi_sending 
     printf(" %9" PRIu64 " %9" PRIu64 " %6.1f\n", value_bytes(item), item->bytes, ratio(item->count, item->bytes));
 }
 
-static void add_up(frugi_sending *sum, const frugi_sending *item) {
+static void add_up(fgp_sending *sum, const fgp_sending *item) {
     sum->count += item->count;
     sum->header += item->header;
     sum->index_bytes += item->index_bytes;
     sum->bytes += item->bytes;
 }
 
-static void print_byte_table(const frugi_survey *survey, size_t dense_tensors) {
-    frugi_sending all = {.bytes = FRUGI_FRAME_HEADER, .header = FRUGI_FRAME_HEADER}, dense = {0};
+static void print_byte_table(const fgp_survey *survey, size_t dense_tensors) {
+    fgp_sending all = {.bytes = FGP_FRAME_HEADER, .header = FGP_FRAME_HEADER}, dense = {0};
     columns c = choose_columns(survey);
     char name[128];
     printf("\n%-*s %-6s", (int)c.name, "bytes by index code", "index");
@@ -127,7 +127,7 @@ static void print_byte_table(const frugi_survey *survey, size_t dense_tensors) {
     print_bytes(&c, "total", &all);
 }
 
-int frugi_survey_table(const frugi_survey *survey) {
+int fgp_survey_table(const fgp_survey *survey) {
     char dense_text[32], bytes[32];
     uint64_t dense_elements = 0;
     size_t dense = 0;
@@ -145,10 +145,10 @@ int frugi_survey_table(const frugi_survey *survey) {
         printf("and %zu tensors of %" PRIu64 " elements together that travel whole\n", dense, dense_elements);
     print_byte_table(survey, dense);
     printf("\n%s: %" PRIu64 " parameters, %s dense, %s sent: ratio %.1f : 1, %.3f bits per parameter\n", survey->model,
-           survey->parameters, frugi_bytes_text(4 * survey->parameters, dense_text, sizeof dense_text),
-           frugi_bytes_text(survey->bytes, bytes, sizeof bytes), ratio(survey->parameters, survey->bytes),
+           survey->parameters, fgio_bytes_text(4 * survey->parameters, dense_text, sizeof dense_text),
+           fgio_bytes_text(survey->bytes, bytes, sizeof bytes), ratio(survey->parameters, survey->bytes),
            bits_each(survey));
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 /* ---- JSON ------------------------------------------------------------------------------ */
@@ -160,7 +160,7 @@ static json_t *shape_json(const frug_tensor *tensor) {
     return array;
 }
 
-static json_t *codes_json(const frugi_sending *item) {
+static json_t *codes_json(const fgp_sending *item) {
     json_t *object = json_object();
     for (size_t i = 0; i < FRUG_INDEX_CODES; i++)
         json_object_set_new(object, frug_index_code_at(i),
@@ -171,20 +171,19 @@ static json_t *codes_json(const frugi_sending *item) {
 static json_t *plan_json(const frug_plan *plan) {
     return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:o}", "unit", plan->unit, "unit_h", (json_int_t)plan->unit_h,
                      "unit_w", (json_int_t)plan->unit_w, "units", (json_int_t)plan->units, "segments",
-                     (json_int_t)plan->segments, "k", (json_int_t)plan->kept, "density",
-                     frugi_json_real(plan->density));
+                     (json_int_t)plan->segments, "k", (json_int_t)plan->kept, "density", fgio_json_real(plan->density));
 }
 
-static json_t *tensor_json(const frugi_sending *item) {
+static json_t *tensor_json(const fgp_sending *item) {
     json_t *object = json_pack(
         "{s:o, s:o, s:s, s:I, s:I, s:b, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:o}", "tensor",
-        frugi_json_text(item->tensor.name), "shape", shape_json(&item->tensor), "role",
+        fgio_json_text(item->tensor.name), "shape", shape_json(&item->tensor), "role",
         frug_role_name(item->tensor.role), "heads", (json_int_t)item->tensor.heads, "module",
         (json_int_t)item->tensor.module, "dense", item->plan.dense, "sections", (json_int_t)item->sections, "sent",
         (json_int_t)item->sent, "entries", (json_int_t)item->entries, "index", item->index ? item->index : "none",
         "value", item->value ? item->value : "none", "header_bytes", (json_int_t)item->header, "index_bytes",
         (json_int_t)item->index_bytes, "value_bytes", (json_int_t)value_bytes(item), "bytes", (json_int_t)item->bytes,
-        "ratio", frugi_json_real(ratio(item->count, item->bytes)));
+        "ratio", fgio_json_real(ratio(item->count, item->bytes)));
     if (object != NULL && !item->plan.dense) {
         json_object_update_new(object, plan_json(&item->plan));
         json_object_set_new(object, "index_bytes_by_code", codes_json(item));
@@ -192,16 +191,16 @@ static json_t *tensor_json(const frugi_sending *item) {
     return object;
 }
 
-int frugi_survey_json(const frugi_survey *survey) {
+int fgp_survey_json(const fgp_survey *survey) {
     json_t *tensors = json_array();
     for (size_t i = 0; i < survey->count; i++)
         json_array_append_new(tensors, tensor_json(&survey->item[i]));
-    return frugi_json_print(
-        json_pack("{s:o, s:s, s:I, s:I, s:I, s:I, s:i, s:I, s:o, s:o, s:o}", "model", frugi_json_text(survey->model),
+    return fgio_json_print(
+        json_pack("{s:o, s:s, s:I, s:I, s:I, s:I, s:i, s:I, s:o, s:o, s:o}", "model", fgio_json_text(survey->model),
                   "config", survey->config, "step", (json_int_t)survey->step, "steps", (json_int_t)survey->steps,
                   "parameters", (json_int_t)survey->parameters, "bytes_dense", (json_int_t)(4 * survey->parameters),
-                  "frame_header", (int)FRUGI_FRAME_HEADER, "bytes", (json_int_t)survey->bytes, "ratio",
-                  frugi_json_real(ratio(survey->parameters, survey->bytes)), "bits_per_parameter",
-                  frugi_json_real(bits_each(survey)), "tensors", tensors),
+                  "frame_header", (int)FGP_FRAME_HEADER, "bytes", (json_int_t)survey->bytes, "ratio",
+                  fgio_json_real(ratio(survey->parameters, survey->bytes)), "bits_per_parameter",
+                  fgio_json_real(bits_each(survey)), "tensors", tensors),
         JSON_INDENT(2), stdout);
 }

@@ -226,15 +226,15 @@ static const model *find(const char *name) {
     return NULL;
 }
 
-const char *frugi_model_at(size_t i) {
+const char *fgp_model_at(size_t i) {
     return i < sizeof models / sizeof *models ? models[i].name : NULL;
 }
 
-int frugi_model_known(const char *name) {
+int fgp_model_known(const char *name) {
     return find(name) != NULL;
 }
 
-frug_status frugi_model_layout(const char *name, frug_layout **layout) {
+frug_status fgp_model_layout(const char *name, frug_layout **layout) {
     const model *m = find(name);
     if (m == NULL)
         return FRUG_ERR_ARG;

@@ -1,19 +1,20 @@
-/* model_layouts.h - the tensors of well-known networks by name, so that nobody needs a file of weights to ask about one. */
-#ifndef FRUGI_MODEL_LAYOUTS_H
-#define FRUGI_MODEL_LAYOUTS_H
+/* model_layouts.h - the tensors of well-known networks by name, so that nobody needs a file of weights to ask about
+ * one. */
+#ifndef FGP_MODEL_LAYOUTS_H
+#define FGP_MODEL_LAYOUTS_H
 
 #include "frugrad.h"
 
 /** The name of the i-th model, or NULL past the end. */
-const char *frugi_model_at(size_t i);
+const char *fgp_model_at(size_t i);
 
 /** Whether there is one of that name. */
-int frugi_model_known(const char *name);
+int fgp_model_known(const char *name);
 
 /**
  * Make a model's layout: names and shapes as its usual PyTorch implementation has them, roles, heads and modules set.
  * Returns FRUG_OK, FRUG_ERR_ARG for an unknown name, FRUG_ERR_MEMORY.
  */
-frug_status frugi_model_layout(const char *name, frug_layout **layout);
+frug_status fgp_model_layout(const char *name, frug_layout **layout);
 
 #endif

@@ -79,7 +79,7 @@ static frug_role match(const role_rule *rules, size_t count, const char *name, f
     return otherwise;
 }
 
-frug_role frugi_guess_role(const char *name, uint32_t ndim) {
+frug_role fgp_guess_role(const char *name, uint32_t ndim) {
     size_t length = strlen(name);
     if (ndim <= 1) {
         if (length >= 4 && strcmp(name + length - 4, "bias") == 0)
@@ -91,7 +91,7 @@ frug_role frugi_guess_role(const char *name, uint32_t ndim) {
     return match(matrix_rules, sizeof matrix_rules / sizeof *matrix_rules, name, FRUG_ROLE_LINEAR);
 }
 
-frug_role frugi_role_of(const char *name) {
+frug_role fgp_role_of(const char *name) {
     const char *known;
     for (int role = 0; (known = frug_role_name((frug_role)role)) != NULL; role++)
         if (strcmp(known, name) == 0)
@@ -147,7 +147,7 @@ static int by_module(const void *a, const void *b) {
     return order != 0 ? order : (x->length > y->length) - (x->length < y->length);
 }
 
-int frugi_guess_tensors(frug_tensor *tensors, size_t count, frugi_heads heads) {
+int fgp_guess_tensors(frug_tensor *tensors, size_t count, fgp_heads heads) {
     member *members = malloc((count + 1) * sizeof *members);
     size_t found = 0;
     uint32_t module = 0, input_first = (uint32_t)is_input_first(tensors, count);
@@ -155,7 +155,7 @@ int frugi_guess_tensors(frug_tensor *tensors, size_t count, frugi_heads heads) {
         return -1;
     for (size_t i = 0; i < count; i++) {
         frug_tensor *t = &tensors[i];
-        t->role = frugi_guess_role(t->name, t->ndim);
+        t->role = fgp_guess_role(t->name, t->ndim);
         if (t->ndim == 2 && (has_part(t->name, "c_attn") || has_part(t->name, "c_proj") || has_part(t->name, "c_fc")))
             t->input_first = input_first;
         if (attends(t))
@@ -172,22 +172,22 @@ int frugi_guess_tensors(frug_tensor *tensors, size_t count, frugi_heads heads) {
     return 0;
 }
 
-int frugi_heads_arg(const frugi_args *args, frugi_heads *heads) {
-    const char *text = frugi_arg(args, "heads");
+int fgp_heads_arg(const fgp_args *args, fgp_heads *heads) {
+    const char *text = fgp_arg(args, "heads");
     unsigned long number[2] = {0, 0};
     char *end = NULL;
-    *heads = (frugi_heads){0, 0};
+    *heads = (fgp_heads){0, 0};
     if (text == NULL)
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     for (int i = 0; i < 2; i++, text = end + 1) {
         number[i] = *text >= '0' && *text <= '9' ? strtoul(text, &end, 10) : 0;
         if (number[i] < 1 || number[i] > 65536 || (*end != '\0' && (*end != ':' || i == 1)))
             break;
         if (*end == '\0') {
-            *heads = (frugi_heads){(uint32_t)number[0], (uint32_t)number[1]};
-            return FRUGI_EXIT_OK;
+            *heads = (fgp_heads){(uint32_t)number[0], (uint32_t)number[1]};
+            return FGIO_EXIT_OK;
         }
     }
-    return frugi_usage_error("%s: --heads: '%s' is not H or H:KV, whole numbers from 1 to 65536", args->command->name,
-                             frugi_arg(args, "heads"));
+    return fgio_usage_error("%s: --heads: '%s' is not H or H:KV, whole numbers from 1 to 65536", args->command->name,
+                            fgp_arg(args, "heads"));
 }

@@ -1,6 +1,6 @@
 /* tensor_roles.h - what tensors are for, guessed from their names. */
-#ifndef FRUGI_TENSOR_ROLES_H
-#define FRUGI_TENSOR_ROLES_H
+#ifndef FGP_TENSOR_ROLES_H
+#define FGP_TENSOR_ROLES_H
 
 #include "frugrad.h"
 
@@ -8,25 +8,25 @@
 #include <stdint.h>
 
 /** What a tensor is for, guessed from its name and its number of dimensions; see tensor_roles.c for the rules. */
-frug_role frugi_guess_role(const char *name, uint32_t ndim);
+frug_role fgp_guess_role(const char *name, uint32_t ndim);
 
 /** Attention heads of queries, and of keys and values (0: as many); heads is 0 when not known. */
-typedef struct frugi_heads {
+typedef struct fgp_heads {
     uint32_t heads, kv_heads;
-} frugi_heads;
+} fgp_heads;
 
 /**
  * From the names and shapes of a file's tensors, guess role, module and input_first; attention matrices get the heads.
  * Returns 0, or -1 without memory.
  */
-int frugi_guess_tensors(frug_tensor *tensors, size_t count, frugi_heads heads);
+int fgp_guess_tensors(frug_tensor *tensors, size_t count, fgp_heads heads);
 
-struct frugi_args;
+struct fgp_args;
 
 /** Read the option --heads H[:KV]; zeros when it is not given. Returns an exit status, after a line on stderr. */
-int frugi_heads_arg(const struct frugi_args *args, frugi_heads *heads);
+int fgp_heads_arg(const struct fgp_args *args, fgp_heads *heads);
 
 /** The role of that name; FRUG_ROLE_OTHER when there is none. */
-frug_role frugi_role_of(const char *name);
+frug_role fgp_role_of(const char *name);
 
 #endif

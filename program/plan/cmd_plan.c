@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const frugi_opt options[] = {
+static const fgp_opt options[] = {
     {"params", 'n', "COUNT", "124M", "parameters of the model: 25.6M, 7G, ..."},
     {"workers", 'p', "COUNT", "8", "workers; with --simulate the most of them, 1024 unless given"},
     {"per-node", 0, "COUNT", "1", "workers that share a node, for the algorithm nodes"},
@@ -40,66 +40,66 @@ static const frugi_opt options[] = {
 
 /* ---- the command line --------------------------------------------------------------------- */
 
-static int read_densities(const frugi_args *args, double *density, size_t *count) {
-    const char *text = frugi_arg(args, "density");
+static int read_densities(const fgp_args *args, double *density, size_t *count) {
+    const char *text = fgp_arg(args, "density");
     *count = 0;
-    if (!text && frugi_arg_given(args, "config")) { /* the config's own */
+    if (!text && fgp_arg_given(args, "config")) { /* the config's own */
         density[(*count)++] = 0;
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     }
     for (text = text ? text : "6.25%,1%,0.1%";; text++) {
         char item[32];
         size_t length = strcspn(text, ",");
-        if (*count == FRUGI_PLAN_DENSITIES)
-            return frugi_usage_error("plan: --density: more than %d shares", FRUGI_PLAN_DENSITIES);
+        if (*count == FGP_PLAN_DENSITIES)
+            return fgio_usage_error("plan: --density: more than %d shares", FGP_PLAN_DENSITIES);
         snprintf(item, sizeof item, "%.*s", (int)(length < sizeof item ? length : sizeof item - 1), text);
-        int status = frugi_quantity("plan: --density", item, FRUGI_MEASURE_SHARE, 1e-6, 1, &density[(*count)++]);
+        int status = fgp_quantity("plan: --density", item, FGP_MEASURE_SHARE, 1e-6, 1, &density[(*count)++]);
         text += length;
-        if (status != FRUGI_EXIT_OK || *text == '\0')
+        if (status != FGIO_EXIT_OK || *text == '\0')
             return status;
     }
 }
 
-static int read_count(const frugi_args *args, const char *name, uint32_t *count) {
+static int read_count(const fgp_args *args, const char *name, uint32_t *count) {
     uint64_t number = 0;
-    int status = frugi_arg_u64(args, name, 1, 1u << 20, &number);
+    int status = fgp_arg_u64(args, name, 1, 1u << 20, &number);
     *count = (uint32_t)number;
     return status;
 }
 
-static int read_scene(const frugi_args *args, frug_scene *s) {
+static int read_scene(const fgp_args *args, frug_scene *s) {
     int status;
     if ((status = read_count(args, "workers", &s->workers)) || (status = read_count(args, "per-node", &s->per_node)) ||
         (status = read_count(args, "servers", &s->servers)) ||
-        (status = frugi_arg_quantity(args, "bandwidth", FRUGI_MEASURE_BANDWIDTH, 1, 1e15, &s->bandwidth)) ||
-        (status = frugi_arg_quantity(args, "latency", FRUGI_MEASURE_TIME, 0, 60, &s->latency)) ||
-        (status = frugi_arg_quantity(args, "node-bandwidth", FRUGI_MEASURE_BANDWIDTH, 1, 1e15, &s->node_bandwidth)) ||
-        (status = frugi_arg_quantity(args, "node-latency", FRUGI_MEASURE_TIME, 0, 60, &s->node_latency)) ||
-        (status = frugi_arg_quantity(args, "compute", FRUGI_MEASURE_TIME, 0, 1e6, &s->compute)))
+        (status = fgp_arg_quantity(args, "bandwidth", FGP_MEASURE_BANDWIDTH, 1, 1e15, &s->bandwidth)) ||
+        (status = fgp_arg_quantity(args, "latency", FGP_MEASURE_TIME, 0, 60, &s->latency)) ||
+        (status = fgp_arg_quantity(args, "node-bandwidth", FGP_MEASURE_BANDWIDTH, 1, 1e15, &s->node_bandwidth)) ||
+        (status = fgp_arg_quantity(args, "node-latency", FGP_MEASURE_TIME, 0, 60, &s->node_latency)) ||
+        (status = fgp_arg_quantity(args, "compute", FGP_MEASURE_TIME, 0, 1e6, &s->compute)))
         return status;
-    s->overlap = frugi_arg_given(args, "overlap");
+    s->overlap = fgp_arg_given(args, "overlap");
     if (s->workers < 2)
-        return frugi_usage_error("plan: --workers: one worker exchanges nothing");
+        return fgio_usage_error("plan: --workers: one worker exchanges nothing");
     if (s->workers % s->per_node != 0)
-        return frugi_usage_error("plan: --per-node: %u workers do not fill nodes of %u", s->workers, s->per_node);
+        return fgio_usage_error("plan: --per-node: %u workers do not fill nodes of %u", s->workers, s->per_node);
     if (s->servers > s->workers)
-        return frugi_usage_error("plan: --servers: %u of %u workers", s->servers, s->workers);
-    return FRUGI_EXIT_OK;
+        return fgio_usage_error("plan: --servers: %u of %u workers", s->servers, s->workers);
+    return FGIO_EXIT_OK;
 }
 
 /* Speeds that are given replace those measured; decoding keeps the proportion of its parts. */
-static int given_speeds(const frugi_args *args, frugi_planned *plan) {
+static int given_speeds(const fgp_args *args, fgp_planned *plan) {
     double compress = 0, decode = 0;
-    int status = FRUGI_EXIT_OK;
-    if (frugi_arg_given(args, "compress-speed"))
-        status = frugi_arg_quantity(args, "compress-speed", FRUGI_MEASURE_COUNT, 1, 1e15, &compress);
-    if (status == FRUGI_EXIT_OK && frugi_arg_given(args, "decode-speed"))
-        status = frugi_arg_quantity(args, "decode-speed", FRUGI_MEASURE_COUNT, 1, 1e15, &decode);
-    for (size_t i = 0; i < plan->speeds && status == FRUGI_EXIT_OK; i++) {
-        frugi_speed *v = &plan->speed[i];
+    int status = FGIO_EXIT_OK;
+    if (fgp_arg_given(args, "compress-speed"))
+        status = fgp_arg_quantity(args, "compress-speed", FGP_MEASURE_COUNT, 1, 1e15, &compress);
+    if (status == FGIO_EXIT_OK && fgp_arg_given(args, "decode-speed"))
+        status = fgp_arg_quantity(args, "decode-speed", FGP_MEASURE_COUNT, 1, 1e15, &decode);
+    for (size_t i = 0; i < plan->speeds && status == FGIO_EXIT_OK; i++) {
+        fgp_speed *v = &plan->speed[i];
         v->compress = compress > 0 ? 1 / compress : v->compress;
         if (decode > 0) {
-            double factor = 1 / decode / frugi_speed_decode(v);
+            double factor = 1 / decode / fgp_speed_decode(v);
             v->decode *= factor;
             v->decode_frame *= factor;
             v->decode_entry *= factor;
@@ -109,64 +109,63 @@ static int given_speeds(const frugi_args *args, frugi_planned *plan) {
 }
 
 /* Options that only the simulation reads are a mistake without it. */
-static int check_simulation(const frugi_args *args) {
+static int check_simulation(const fgp_args *args) {
     static const char *const only[] = {"grad", "shared", "svg"};
     for (size_t i = 0; i < sizeof only / sizeof *only; i++)
-        if (frugi_arg_given(args, only[i]) && !frugi_arg_given(args, "simulate"))
-            return frugi_usage_error("plan: --%s belongs to --simulate", only[i]);
-    if (frugi_arg_given(args, "measure") && frugi_arg_given(args, "simulate"))
-        return frugi_usage_error("plan: --simulate counts bytes and has no use for --measure");
-    return FRUGI_EXIT_OK;
+        if (fgp_arg_given(args, only[i]) && !fgp_arg_given(args, "simulate"))
+            return fgio_usage_error("plan: --%s belongs to --simulate", only[i]);
+    if (fgp_arg_given(args, "measure") && fgp_arg_given(args, "simulate"))
+        return fgio_usage_error("plan: --simulate counts bytes and has no use for --measure");
+    return FGIO_EXIT_OK;
 }
 
-static int measure_link(const frugi_args *args, frugi_planned *plan) {
-    if (!frugi_arg_given(args, "measure"))
-        return FRUGI_EXIT_OK;
-    if (frugi_arg_given(args, "bandwidth") || frugi_arg_given(args, "latency"))
-        return frugi_usage_error("plan: --measure finds bandwidth and latency; give one or the other");
+static int measure_link(const fgp_args *args, fgp_planned *plan) {
+    if (!fgp_arg_given(args, "measure"))
+        return FGIO_EXIT_OK;
+    if (fgp_arg_given(args, "bandwidth") || fgp_arg_given(args, "latency"))
+        return fgio_usage_error("plan: --measure finds bandwidth and latency; give one or the other");
     if (plan->scene.workers > 256)
-        return frugi_usage_error("plan: --measure: %u workers are too many threads; 256 at most", plan->scene.workers);
-    plan->scene.workers = (uint32_t)frugi_team_size((int)plan->scene.workers);
-    plan->link =
-        frugi_team_joined() ? "measured between the processes of this job" : "measured: threads of this machine";
-    frugi_meter *meter = frugi_meter_begin(0, "measuring latency and bandwidth");
-    int status = frugi_link_measure_team((int)plan->scene.workers, &plan->scene.latency, &plan->scene.bandwidth);
-    frugi_meter_end(meter);
+        return fgio_usage_error("plan: --measure: %u workers are too many threads; 256 at most", plan->scene.workers);
+    plan->scene.workers = (uint32_t)fgt_team_size((int)plan->scene.workers);
+    plan->link = fgt_team_joined() ? "measured between the processes of this job" : "measured: threads of this machine";
+    fgio_meter *meter = fgio_meter_begin(0, "measuring latency and bandwidth");
+    int status = fgp_link_measure_team((int)plan->scene.workers, &plan->scene.latency, &plan->scene.bandwidth);
+    fgio_meter_end(meter);
     return status;
 }
 
-static int plan_run(const frugi_args *args) {
-    static frugi_planned plan;
-    double density[FRUGI_PLAN_DENSITIES];
+static int plan_run(const fgp_args *args) {
+    static fgp_planned plan;
+    double density[FGP_PLAN_DENSITIES];
     size_t count = 0;
-    int simulate = frugi_arg_given(args, "simulate");
-    plan = (frugi_planned){.scene = FRUG_SCENE_INIT, .link = "given", .json = frugi_arg_given(args, "json")};
+    int simulate = fgp_arg_given(args, "simulate");
+    plan = (fgp_planned){.scene = FRUG_SCENE_INIT, .link = "given", .json = fgp_arg_given(args, "json")};
     double params = 0;
     int status = check_simulation(args);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_arg_quantity(args, "params", FRUGI_MEASURE_COUNT, 1, 1e14, &params);
+    if (status == FGIO_EXIT_OK)
+        status = fgp_arg_quantity(args, "params", FGP_MEASURE_COUNT, 1, 1e14, &params);
     plan.scene.params = (uint64_t)(params + 0.5);
-    if (status == FRUGI_EXIT_OK && !simulate)
+    if (status == FGIO_EXIT_OK && !simulate)
         status = read_scene(args, &plan.scene);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         status = read_densities(args, density, &count);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         status = measure_link(args, &plan);
     count = simulate ? 1 : count;
-    frugi_meter *meter = frugi_meter_begin(count, "measuring the speed of compressing and decoding");
-    for (plan.speeds = 0; plan.speeds < count && status == FRUGI_EXIT_OK; plan.speeds++) {
-        frugi_meter_at(meter, plan.speeds);
-        status = frugi_speed_measure(frugi_arg(args, "config"), density[plan.speeds], &plan.speed[plan.speeds]);
+    fgio_meter *meter = fgio_meter_begin(count, "measuring the speed of compressing and decoding");
+    for (plan.speeds = 0; plan.speeds < count && status == FGIO_EXIT_OK; plan.speeds++) {
+        fgio_meter_at(meter, plan.speeds);
+        status = fgp_speed_measure(fgp_arg(args, "config"), density[plan.speeds], &plan.speed[plan.speeds]);
     }
-    frugi_meter_end(meter);
-    if (status == FRUGI_EXIT_OK)
+    fgio_meter_end(meter);
+    if (status == FGIO_EXIT_OK)
         status = given_speeds(args, &plan);
-    if (status != FRUGI_EXIT_OK)
+    if (status != FGIO_EXIT_OK)
         return status;
-    return simulate ? frugi_plan_simulate(args, plan.scene.params, &plan.speed[0]) : frugi_plan_print(&plan);
+    return simulate ? fgp_plan_simulate(args, plan.scene.params, &plan.speed[0]) : fgp_plan_print(&plan);
 }
 
-const frugi_command frugi_command_plan = {
+const fgp_command fgp_command_plan = {
     .name = "plan",
     .summary = "predict the step time of every algorithm and density, or say that none is needed",
     .operands = "",

@@ -28,29 +28,29 @@ static double least(double a, double b) {
 static int with_density(const char *config, double density, char *text, size_t cap) {
     frug_config *parsed = NULL;
     if (frug_config_create(config, &parsed) != FRUG_OK)
-        return frugi_config_error();
+        return fgio_config_error();
     if (density > 0) /* a block sends one entry at least, so few entries need long blocks */
         snprintf(text, cap, "%s,density=%.10g%s", frug_config_text(parsed), density,
-                 density < FRUGI_PLAN_FEW ? ",block=4096" : "");
+                 density < FGP_PLAN_FEW ? ",block=4096" : "");
     else
         snprintf(text, cap, "%s", frug_config_text(parsed));
     frug_config_destroy(parsed);
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-static int time_compress(frugi_worker *worker, const float *grad, double *seconds) {
-    int status = FRUGI_EXIT_OK;
+static int time_compress(fgp_bench_worker *worker, const float *grad, double *seconds) {
+    int status = FGIO_EXIT_OK;
     *seconds = 1e9;
-    for (unsigned i = 0; i < WARM + TRIES && status == FRUGI_EXIT_OK; i++) {
-        double start = frugi_now();
-        status = frugi_worker_step(worker, i, grad);
+    for (unsigned i = 0; i < WARM + TRIES && status == FGIO_EXIT_OK; i++) {
+        double start = fgp_now();
+        status = fgp_worker_step(worker, i, grad);
         if (i >= WARM)
-            *seconds = least(*seconds, frugi_now() - start);
+            *seconds = least(*seconds, fgp_now() - start);
     }
     return status;
 }
 
-static int time_decode(frugi_worker *worker, size_t frames, float *dst, double *seconds) {
+static int time_decode(fgp_bench_worker *worker, size_t frames, float *dst, double *seconds) {
     const void *frame[FRAMES];
     size_t len[FRAMES];
     *seconds = 1e9;
@@ -59,17 +59,17 @@ static int time_decode(frugi_worker *worker, size_t frames, float *dst, double *
         len[i] = worker->len;
     }
     for (unsigned i = 0; i <= TRIES; i++) {
-        double start = frugi_now();
+        double start = fgp_now();
         if (frug_decompress_add(worker->compressor, frame, len, frames, 1.0f, 0, ELEMENTS, dst) != FRUG_OK)
-            return frugi_library_error("cannot decode");
+            return fgio_library_error("cannot decode");
         if (i > 0)
-            *seconds = least(*seconds, frugi_now() - start);
+            *seconds = least(*seconds, fgp_now() - start);
     }
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 /* Seconds per element for the pass, and for each frame with its entries. */
-static int decode_speed(frugi_worker *worker, float *dst, double *pass, double *frame) {
+static int decode_speed(fgp_bench_worker *worker, float *dst, double *pass, double *frame) {
     double one, many, n = (double)ELEMENTS;
     int status;
     if ((status = time_decode(worker, 1, dst, &one)) || (status = time_decode(worker, FRAMES, dst, &many)))
@@ -78,10 +78,10 @@ static int decode_speed(frugi_worker *worker, float *dst, double *pass, double *
     *pass = one / n - *frame;
     if (*pass < 0.05 * one / n)
         *pass = 0.05 * one / n; /* noise may eat it up */
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-static int measure(frugi_worker *worker, const float *grad, float *dst, frugi_speed *speed) {
+static int measure(fgp_bench_worker *worker, const float *grad, float *dst, fgp_speed *speed) {
     frug_frame_info info = {.struct_size = sizeof info};
     double compress;
     int status;
@@ -89,29 +89,29 @@ static int measure(frugi_worker *worker, const float *grad, float *dst, frugi_sp
         (status = decode_speed(worker, dst, &speed->decode, &speed->decode_frame)))
         return status;
     if (frug_frame_check(worker->frame, worker->len, &info) != FRUG_OK || info.entries == 0)
-        return frugi_error("plan: '%s' sends nothing of a gaussian gradient", speed->config);
+        return fgio_error("plan: '%s' sends nothing of a gaussian gradient", speed->config);
     double n = (double)ELEMENTS;
     speed->density = least((double)info.entries / n, 1);
     speed->payload = (double)worker->len / n;
     speed->compress = compress / n;
     speed->decode_entry = 0;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 /* Tell the entries of a frame from the look through it, by one with many more: those of sums are like that. */
-static int measure_entries(const char *config, const float *grad, float *dst, frugi_speed *speed) {
+static int measure_entries(const char *config, const float *grad, float *dst, fgp_speed *speed) {
     char text[sizeof speed->config];
-    frugi_worker worker = {0};
+    fgp_bench_worker worker = {0};
     double pass, frame = 0;
     int status = with_density(config, MANY, text, sizeof text);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_worker_open(&worker, text, ELEMENTS, 0);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_worker_step(&worker, 0, grad);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
+        status = fgp_worker_open(&worker, text, ELEMENTS, 0);
+    if (status == FGIO_EXIT_OK)
+        status = fgp_worker_step(&worker, 0, grad);
+    if (status == FGIO_EXIT_OK)
         status = decode_speed(&worker, dst, &pass, &frame);
-    frugi_worker_close(&worker);
-    if (status == FRUGI_EXIT_OK && frame > speed->decode_frame && speed->density < MANY / 2) {
+    fgp_worker_close(&worker);
+    if (status == FGIO_EXIT_OK && frame > speed->decode_frame && speed->density < MANY / 2) {
         double most = speed->decode_frame / speed->density;
         speed->decode_entry = least(most, (frame - speed->decode_frame) / (MANY - speed->density));
         speed->decode_frame -= speed->decode_entry * speed->density;
@@ -122,40 +122,40 @@ static int measure_entries(const char *config, const float *grad, float *dst, fr
     return status;
 }
 
-double frugi_speed_decode(const frugi_speed *speed) {
+double fgp_speed_decode(const fgp_speed *speed) {
     return speed->decode + speed->decode_frame + speed->density * speed->decode_entry;
 }
 
 /* Bytes of a frame with so many times the entries. */
-static int measure_down(const char *config, double times, const float *grad, const frugi_speed *speed, double *bytes) {
+static int measure_down(const char *config, double times, const float *grad, const fgp_speed *speed, double *bytes) {
     char text[sizeof speed->config];
-    frugi_worker worker = {0};
+    fgp_bench_worker worker = {0};
     int status = with_density(config, least(1, times * speed->density), text, sizeof text);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_worker_open(&worker, text, ELEMENTS, 0);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_worker_step(&worker, 0, grad);
+    if (status == FGIO_EXIT_OK)
+        status = fgp_worker_open(&worker, text, ELEMENTS, 0);
+    if (status == FGIO_EXIT_OK)
+        status = fgp_worker_step(&worker, 0, grad);
     *bytes = (double)worker.len / (double)ELEMENTS;
-    frugi_worker_close(&worker);
+    fgp_worker_close(&worker);
     return status;
 }
 
-int frugi_speed_measure(const char *config, double density, frugi_speed *speed) {
-    frugi_worker worker = {0};
+int fgp_speed_measure(const char *config, double density, fgp_speed *speed) {
+    fgp_bench_worker worker = {0};
     float *grad = malloc(ELEMENTS * sizeof(float)), *dst = calloc(ELEMENTS, sizeof(float));
     int status = grad && dst ? with_density(config, density, speed->config, sizeof speed->config)
-                             : frugi_error("no memory for %llu elements", (unsigned long long)ELEMENTS);
-    if (status == FRUGI_EXIT_OK) {
-        frugi_noise(FRUGI_DIST_GAUSSIAN, 1, ELEMENTS, grad);
-        status = frugi_worker_open(&worker, speed->config, ELEMENTS, 0);
+                             : fgio_error("no memory for %llu elements", (unsigned long long)ELEMENTS);
+    if (status == FGIO_EXIT_OK) {
+        fgp_noise(FGP_DIST_GAUSSIAN, 1, ELEMENTS, grad);
+        status = fgp_worker_open(&worker, speed->config, ELEMENTS, 0);
     }
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         status = measure(&worker, grad, dst, speed);
-    frugi_worker_close(&worker);
-    if (status == FRUGI_EXIT_OK && density > 0)
+    fgp_worker_close(&worker);
+    if (status == FGIO_EXIT_OK && density > 0)
         status = measure_entries(config, grad, dst, speed);
-    if (status == FRUGI_EXIT_OK && density > 0) {
-        if ((status = measure_down(config, 2, grad, speed, &speed->down_two)) == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK && density > 0) {
+        if ((status = measure_down(config, 2, grad, speed, &speed->down_two)) == FGIO_EXIT_OK)
             status = measure_down(config, 4, grad, speed, &speed->down_four);
     } else { /* the density may not be ours to change */
         speed->down_two = 2 * speed->payload;
@@ -198,7 +198,7 @@ static frug_status ask_all(frug_reducer *r, int others, const float *grad, float
     return status;
 }
 
-frug_status frugi_link_measure(frug_comm *comm, double *latency, double *bandwidth) {
+frug_status fgp_link_measure(frug_comm *comm, double *latency, double *bandwidth) {
     frug_options options = FRUG_OPTIONS_INIT;
     frug_config *config = NULL;
     frug_layout *layout = NULL;
@@ -226,16 +226,16 @@ typedef struct link {
 /* All workers measure; the first one's numbers count. */
 static int measure_member(frug_comm *comm, void *shared) {
     link mine = {0};
-    if (frugi_link_measure(comm, &mine.latency, &mine.bandwidth) != FRUG_OK)
-        return frugi_error("plan: --measure: %s", frug_last_error());
-    if (frug_comm_rank(comm) == 0 || frugi_team_joined())
+    if (fgp_link_measure(comm, &mine.latency, &mine.bandwidth) != FRUG_OK)
+        return fgio_error("plan: --measure: %s", frug_last_error());
+    if (frug_comm_rank(comm) == 0 || fgt_team_joined())
         *(link *)shared = mine;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-int frugi_link_measure_team(int workers, double *latency, double *bandwidth) {
+int fgp_link_measure_team(int workers, double *latency, double *bandwidth) {
     link found = {0};
-    int code = frugi_team_run(workers, measure_member, &found);
+    int code = fgt_team_run(workers, measure_member, &found);
     *latency = found.latency;
     *bandwidth = found.bandwidth;
     return code;

@@ -16,7 +16,7 @@ typedef struct line {
     char name[24];
     const char *algorithm;
     double down;
-    const frugi_speed *speed;
+    const fgp_speed *speed;
     frug_forecast forecast;
 } line;
 
@@ -28,9 +28,9 @@ static const struct {
             {"nodes", "nodes", 0},   {"server:2", "server", 2},   {"server:union", "server", 0}};
 
 #define ROWS  (sizeof rows / sizeof *rows)
-#define LINES (1 + ROWS * FRUGI_PLAN_DENSITIES)
+#define LINES (1 + ROWS * FGP_PLAN_DENSITIES)
 
-static int predict(const frugi_planned *plan, const frugi_speed *speed, const char *name, const char *algorithm,
+static int predict(const fgp_planned *plan, const fgp_speed *speed, const char *name, const char *algorithm,
                    double down, line *l) {
     frug_scene s = plan->scene;
     double n = (double)s.params;
@@ -45,21 +45,21 @@ static int predict(const frugi_planned *plan, const frugi_speed *speed, const ch
     s.decode_frame = speed->decode_frame;
     s.decode_entry = speed->decode_entry;
     l->forecast.struct_size = sizeof l->forecast;
-    return frug_predict(algorithm, &s, &l->forecast) == FRUG_OK ? FRUGI_EXIT_OK : frugi_library_error("plan");
+    return frug_predict(algorithm, &s, &l->forecast) == FRUG_OK ? FGIO_EXIT_OK : fgio_library_error("plan");
 }
 
-static int predict_all(const frugi_planned *plan, line *lines, size_t *count) {
+static int predict_all(const fgp_planned *plan, line *lines, size_t *count) {
     int status = predict(plan, &plan->speed[0], "dense", "dense", 0, &lines[0]);
     *count = 1;
     for (size_t i = 0; i < plan->speeds; i++)
-        for (size_t k = 0; k < ROWS && status == FRUGI_EXIT_OK; k++)
+        for (size_t k = 0; k < ROWS && status == FGIO_EXIT_OK; k++)
             if (strcmp(rows[k].algorithm, "nodes") != 0 || plan->scene.per_node > 1)
                 status =
                     predict(plan, &plan->speed[i], rows[k].name, rows[k].algorithm, rows[k].down, &lines[(*count)++]);
     /* The library compares with a dense step of the same scene, but the speed of decoding was measured anew for every
      * density; there is one dense step in the table, and all speed-ups are over that one. */
     double dense = lines[0].forecast.seconds_step;
-    for (size_t i = 0; i < *count && status == FRUGI_EXIT_OK; i++)
+    for (size_t i = 0; i < *count && status == FGIO_EXIT_OK; i++)
         lines[i].forecast.speedup = lines[i].forecast.seconds_step > 0 ? dense / lines[i].forecast.seconds_step : 1;
     return status;
 }
@@ -91,7 +91,7 @@ static const char *bandwidth_text(double bytes, char *dst, size_t cap) {
     return dst;
 }
 
-static void print_head(const frugi_planned *plan) {
+static void print_head(const fgp_planned *plan) {
     char a[24], b[24], c[24];
     const frug_scene *s = &plan->scene;
     printf("\n%llu parameters, %u workers", (unsigned long long)s->params, s->workers);
@@ -101,9 +101,9 @@ static void print_head(const frugi_planned *plan) {
            time_text(s->latency, b, sizeof b), plan->link, time_text(s->compute, c, sizeof c),
            s->overlap ? ", overlapped" : "");
     for (size_t i = 0; i < plan->speeds; i++) {
-        const frugi_speed *v = &plan->speed[i];
+        const fgp_speed *v = &plan->speed[i];
         printf("  density %.3g %%: %.4g bytes a parameter; compress %.0f, decode %.0f million a second\n",
-               100 * v->density, v->payload, 1e-6 / v->compress, 1e-6 / frugi_speed_decode(v));
+               100 * v->density, v->payload, 1e-6 / v->compress, 1e-6 / fgp_speed_decode(v));
     }
     printf("\n  %-13s %8s  %11s %11s %10s %10s %10s %11s  %8s\n", "algorithm", "density", "sent", "received",
            "compress", "wire", "decode", "step", "speed-up");
@@ -115,13 +115,13 @@ static void print_line(const line *l) {
     if (strcmp(l->algorithm, "dense") != 0)
         snprintf(density, sizeof density, "%.3g %%", 100 * l->speed->density);
     printf("  %-13s %8s  %11s %11s %10s %10s %10s %11s  %7.2fx\n", l->name, density,
-           frugi_bytes_text((uint64_t)p->bytes_sent, a, sizeof a),
-           frugi_bytes_text((uint64_t)p->bytes_received, b, sizeof b), time_text(p->seconds_compress, c, sizeof c),
+           fgio_bytes_text((uint64_t)p->bytes_sent, a, sizeof a),
+           fgio_bytes_text((uint64_t)p->bytes_received, b, sizeof b), time_text(p->seconds_compress, c, sizeof c),
            time_text(p->seconds_wire, d, sizeof d), time_text(p->seconds_decode, e, sizeof e),
            time_text(p->seconds_step, f, sizeof f), p->speedup);
 }
 
-static void verdict(const frugi_planned *plan, const line *lines, size_t count, char *text, size_t cap) {
+static void verdict(const fgp_planned *plan, const line *lines, size_t count, char *text, size_t cap) {
     char a[24], b[24], c[24];
     const line *best = fastest(lines, count);
     const frug_forecast *dense = &lines[0].forecast;
@@ -137,7 +137,7 @@ static void verdict(const frugi_planned *plan, const line *lines, size_t count, 
             step, exposed, best->name, 100 * best->speed->density, best->forecast.speedup);
 }
 
-static int print_table(const frugi_planned *plan, const line *lines, size_t count) {
+static int print_table(const fgp_planned *plan, const line *lines, size_t count) {
     char text[256];
     print_head(plan);
     for (size_t i = 0; i < count; i++) {
@@ -147,7 +147,7 @@ static int print_table(const frugi_planned *plan, const line *lines, size_t coun
     }
     verdict(plan, lines, count, text, sizeof text);
     printf("\nverdict: %s\n", text);
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 /* ---- JSON --------------------------------------------------------------------------------- */
@@ -163,14 +163,14 @@ static json_t *json_line(const line *l) {
                      p->seconds_step, "speedup", p->speedup);
 }
 
-static json_t *json_speed(const frugi_speed *v) {
+static json_t *json_speed(const fgp_speed *v) {
     return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "config", v->config, "density", v->density,
                      "payload_per_param", v->payload, "compress_seconds_per_param", v->compress,
                      "decode_seconds_per_param", v->decode, "decode_seconds_per_param_and_frame", v->decode_frame,
                      "decode_seconds_per_entry", v->decode_entry);
 }
 
-static int print_json(const frugi_planned *plan, const line *lines, size_t count) {
+static int print_json(const fgp_planned *plan, const line *lines, size_t count) {
     char text[256];
     const frug_scene *s = &plan->scene;
     const line *best = fastest(lines, count);
@@ -187,14 +187,14 @@ static int print_json(const frugi_planned *plan, const line *lines, size_t count
                   "overlap", s->overlap, "speeds", speeds, "predictions", all, "best", best->name, "best_density",
                   best == lines ? json_null() : json_real(best->speed->density), "best_speedup", best->forecast.speedup,
                   "compress", best->forecast.speedup >= WORTH, "verdict", text);
-    return frugi_json_print(whole, JSON_INDENT(2), stdout);
+    return fgio_json_print(whole, JSON_INDENT(2), stdout);
 }
 
-int frugi_plan_print(const frugi_planned *plan) {
+int fgp_plan_print(const fgp_planned *plan) {
     static line lines[LINES];
     size_t count = 0;
     int status = predict_all(plan, lines, &count);
-    if (status != FRUGI_EXIT_OK)
+    if (status != FGIO_EXIT_OK)
         return status;
     return plan->json ? print_json(plan, lines, count) : print_table(plan, lines, count);
 }

@@ -93,21 +93,21 @@ static double count_union(const uint64_t *all, uint64_t words, uint32_t workers)
     return bytes * (workers - 1) / workers;
 }
 
-static int predict(frugi_tally *t, const char *name, const char *algorithm, const frug_scene *scene, double counted) {
+static int predict(fgp_tally *t, const char *name, const char *algorithm, const frug_scene *scene, double counted) {
     frug_forecast f = {.struct_size = sizeof f};
     if (frug_predict(algorithm, scene, &f) != FRUG_OK)
-        return frugi_library_error("plan");
-    *t = (frugi_tally){name, scene->workers, counted, f.bytes_received / (double)scene->params};
-    return FRUGI_EXIT_OK;
+        return fgio_library_error("plan");
+    *t = (fgp_tally){name, scene->workers, counted, f.bytes_received / (double)scene->params};
+    return FGIO_EXIT_OK;
 }
 
-int frugi_tally_count(const frugi_supports *s, uint32_t workers, double payload, double down, frugi_tally *tally) {
+int fgp_tally_count(const fgp_supports *s, uint32_t workers, double payload, double down, fgp_tally *tally) {
     uint64_t words = s->elements / 64;
     double n = (double)s->elements, p = workers, head = HEAD / (double)s->params, others = p - 1;
     uint64_t *sums = malloc(workers * words * sizeof *sums);
     int status;
     if (!sums)
-        return frugi_error("no memory for the sums of %u workers", workers);
+        return fgio_error("no memory for the sums of %u workers", workers);
     memcpy(sums, s->bits, workers * words * sizeof *sums);
     frug_scene scene = FRUG_SCENE_INIT;
     scene.params = s->params;
@@ -137,98 +137,98 @@ int frugi_tally_count(const frugi_supports *s, uint32_t workers, double payload,
 /* ---- the command --------------------------------------------------------------------------- */
 
 typedef struct counts {
-    frugi_tally tally[SIZES_MAX * FRUGI_TALLY_ALGORITHMS];
+    fgp_tally tally[SIZES_MAX * FGP_TALLY_ALGORITHMS];
     size_t sizes; /* numbers of workers */
 } counts;
 
 static void print_tables(const counts *c) {
     printf("  %-8s", "workers");
-    for (size_t k = 0; k < FRUGI_TALLY_ALGORITHMS; k++)
+    for (size_t k = 0; k < FGP_TALLY_ALGORITHMS; k++)
         printf("  %-24s", c->tally[k].algorithm);
     printf("\n  %-8s", "");
-    for (size_t k = 0; k < FRUGI_TALLY_ALGORITHMS; k++)
+    for (size_t k = 0; k < FGP_TALLY_ALGORITHMS; k++)
         printf("  %8s %8s %6s", "counted", "formula", "ratio");
     printf("\n");
     for (size_t i = 0; i < c->sizes; i++) {
-        const frugi_tally *t = &c->tally[i * FRUGI_TALLY_ALGORITHMS];
+        const fgp_tally *t = &c->tally[i * FGP_TALLY_ALGORITHMS];
         printf("  %-8u", t->workers);
-        for (size_t k = 0; k < FRUGI_TALLY_ALGORITHMS; k++)
+        for (size_t k = 0; k < FGP_TALLY_ALGORITHMS; k++)
             printf("  %8.4f %8.4f %6.3f", t[k].counted, t[k].predicted, t[k].counted / t[k].predicted);
         printf("\n");
     }
 }
 
-static int print_json(const counts *c, const char *source, const frugi_speed *speed) {
+static int print_json(const counts *c, const char *source, const fgp_speed *speed) {
     json_t *rows = json_array();
-    for (size_t i = 0; i < c->sizes * FRUGI_TALLY_ALGORITHMS; i++) {
-        const frugi_tally *t = &c->tally[i];
+    for (size_t i = 0; i < c->sizes * FGP_TALLY_ALGORITHMS; i++) {
+        const fgp_tally *t = &c->tally[i];
         json_array_append_new(rows,
                               json_pack("{s:s, s:I, s:f, s:f}", "algorithm", t->algorithm, "workers",
                                         (json_int_t)t->workers, "counted", t->counted, "predicted", t->predicted));
     }
-    return frugi_json_print(json_pack("{s:o, s:s, s:f, s:f, s:o}", "supports", frugi_json_text(source), "config",
-                                      speed->config, "density", speed->density, "payload_per_param", speed->payload,
-                                      "bytes_received_per_param", rows),
-                            JSON_INDENT(2), stdout);
+    return fgio_json_print(json_pack("{s:o, s:s, s:f, s:f, s:o}", "supports", fgio_json_text(source), "config",
+                                     speed->config, "density", speed->density, "payload_per_param", speed->payload,
+                                     "bytes_received_per_param", rows),
+                           JSON_INDENT(2), stdout);
 }
 
-static int make_supports(const frugi_args *args, const frugi_speed *speed, uint32_t workers, frugi_supports *s,
-                         char *source, size_t cap) {
+static int make_supports(const fgp_args *args, const fgp_speed *speed, uint32_t workers, fgp_supports *s, char *source,
+                         size_t cap) {
     double shared = 0;
-    const char *path = frugi_arg(args, "grad");
-    int status = frugi_arg_quantity(args, "shared", FRUGI_MEASURE_SHARE, 0, 1, &shared);
-    if (status != FRUGI_EXIT_OK)
+    const char *path = fgp_arg(args, "grad");
+    int status = fgp_arg_quantity(args, "shared", FGP_MEASURE_SHARE, 0, 1, &shared);
+    if (status != FGIO_EXIT_OK)
         return status;
-    if (path && frugi_arg_given(args, "shared"))
-        return frugi_usage_error("plan: --grad and --shared both say who sends what; give one of them");
+    if (path && fgp_arg_given(args, "shared"))
+        return fgio_usage_error("plan: --grad and --shared both say who sends what; give one of them");
     if (path)
         snprintf(source, cap, "recorded steps of %s, each as a worker", path);
     else
         snprintf(source, cap, "drawn at random, %.4g %% shared by all workers", 100 * shared);
-    return path ? frugi_supports_record(s, path, speed->density)
-                : frugi_supports_draw(s, ELEMENTS, workers, speed->density, shared);
+    return path ? fgp_supports_record(s, path, speed->density)
+                : fgp_supports_draw(s, ELEMENTS, workers, speed->density, shared);
 }
 
-static int report(const frugi_args *args, const counts *c, const char *source, const frugi_speed *speed) {
-    const char *svg = frugi_arg(args, "svg");
-    int status = FRUGI_EXIT_OK;
-    if (frugi_arg_given(args, "json")) {
+static int report(const fgp_args *args, const counts *c, const char *source, const fgp_speed *speed) {
+    const char *svg = fgp_arg(args, "svg");
+    int status = FGIO_EXIT_OK;
+    if (fgp_arg_given(args, "json")) {
         status = print_json(c, source, speed);
     } else {
         char safe[400];
         printf("\nBytes that a worker receives, per parameter; density %.4g %%, frames of %.4g bytes a parameter\n"
                "Supports: %s\n\n",
-               100 * speed->density, speed->payload, frugi_printable(source, safe, sizeof safe));
+               100 * speed->density, speed->payload, fgio_printable(source, safe, sizeof safe));
         print_tables(c);
     }
-    if (status == FRUGI_EXIT_OK && svg)
-        status = frugi_plan_svg(svg, c->tally, c->sizes * FRUGI_TALLY_ALGORITHMS);
+    if (status == FGIO_EXIT_OK && svg)
+        status = fgp_plan_svg(svg, c->tally, c->sizes * FGP_TALLY_ALGORITHMS);
     return status;
 }
 
-int frugi_plan_simulate(const frugi_args *args, uint64_t params, const frugi_speed *speed) {
+int fgp_plan_simulate(const fgp_args *args, uint64_t params, const fgp_speed *speed) {
     static counts c;
     uint64_t most = WORKERS;
-    frugi_supports supports = {0};
+    fgp_supports supports = {0};
     char source[400];
-    int status = FRUGI_EXIT_OK;
-    if (frugi_arg_given(args, "workers"))
-        status = frugi_arg_u64(args, "workers", 2, 16384, &most);
-    if (status == FRUGI_EXIT_OK)
+    int status = FGIO_EXIT_OK;
+    if (fgp_arg_given(args, "workers"))
+        status = fgp_arg_u64(args, "workers", 2, 16384, &most);
+    if (status == FGIO_EXIT_OK)
         status = make_supports(args, speed, (uint32_t)most, &supports, source, sizeof source);
-    if (status == FRUGI_EXIT_OK && frugi_arg(args, "grad") && !frugi_arg_given(args, "workers"))
+    if (status == FGIO_EXIT_OK && fgp_arg(args, "grad") && !fgp_arg_given(args, "workers"))
         most = supports.workers;
-    if (status == FRUGI_EXIT_OK && most > supports.workers)
-        status = frugi_error("plan: %u recorded steps cannot stand in for %llu workers", supports.workers,
-                             (unsigned long long)most);
-    supports.params = frugi_arg(args, "grad") ? supports.elements : params;
+    if (status == FGIO_EXIT_OK && most > supports.workers)
+        status = fgio_error("plan: %u recorded steps cannot stand in for %llu workers", supports.workers,
+                            (unsigned long long)most);
+    supports.params = fgp_arg(args, "grad") ? supports.elements : params;
     c.sizes = 0;
-    frugi_meter *meter = frugi_meter_begin(0, "counting bytes for up to %" PRIu64 " workers", most);
-    for (uint32_t p = most < 8 || frugi_arg(args, "grad") ? 2 : 8; p <= most && status == FRUGI_EXIT_OK; p *= 2)
-        status = frugi_tally_count(&supports, p, speed->payload, speed->down_two,
-                                   &c.tally[c.sizes++ * FRUGI_TALLY_ALGORITHMS]);
-    frugi_meter_end(meter);
-    if (status == FRUGI_EXIT_OK)
+    fgio_meter *meter = fgio_meter_begin(0, "counting bytes for up to %" PRIu64 " workers", most);
+    for (uint32_t p = most < 8 || fgp_arg(args, "grad") ? 2 : 8; p <= most && status == FGIO_EXIT_OK; p *= 2)
+        status =
+            fgp_tally_count(&supports, p, speed->payload, speed->down_two, &c.tally[c.sizes++ * FGP_TALLY_ALGORITHMS]);
+    fgio_meter_end(meter);
+    if (status == FGIO_EXIT_OK)
         status = report(args, &c, source, speed);
     free(supports.bits);
     return status;

@@ -31,13 +31,13 @@ static void shuffle(uint8_t *place, uint32_t first, uint32_t count, uint64_t *st
     }
 }
 
-static int make_room(frugi_supports *s, uint64_t elements, uint32_t workers) {
-    *s = (frugi_supports){.params = elements, .elements = elements, .workers = workers};
+static int make_room(fgp_supports *s, uint64_t elements, uint32_t workers) {
+    *s = (fgp_supports){.params = elements, .elements = elements, .workers = workers};
     s->bits = calloc((size_t)workers, (size_t)(elements / 64) * sizeof *s->bits);
-    return s->bits ? FRUGI_EXIT_OK : frugi_error("no memory for the places of %u workers", workers);
+    return s->bits ? FGIO_EXIT_OK : fgio_error("no memory for the places of %u workers", workers);
 }
 
-static void draw_block(frugi_supports *s, uint64_t block, uint32_t count, uint32_t common, uint64_t *state) {
+static void draw_block(fgp_supports *s, uint64_t block, uint32_t count, uint32_t common, uint64_t *state) {
     uint8_t place[BLOCK];
     uint64_t words = s->elements / 64;
     for (uint32_t i = 0; i < BLOCK; i++)
@@ -51,10 +51,10 @@ static void draw_block(frugi_supports *s, uint64_t block, uint32_t count, uint32
     }
 }
 
-int frugi_supports_draw(frugi_supports *s, uint64_t elements, uint32_t workers, double density, double shared) {
+int fgp_supports_draw(fgp_supports *s, uint64_t elements, uint32_t workers, double density, double shared) {
     uint64_t state = 42, taken = 0, alike = 0;
     int status = make_room(s, elements, workers);
-    for (uint64_t b = 0; b < elements / BLOCK && status == FRUGI_EXIT_OK; b++) {
+    for (uint64_t b = 0; b < elements / BLOCK && status == FGIO_EXIT_OK; b++) {
         /* As many as the density says up to here, whole entries, and likewise of those that are shared. */
         uint64_t upto = (uint64_t)(density * BLOCK * (double)(b + 1) + 0.5);
         uint32_t count = (uint32_t)(upto - taken);
@@ -70,41 +70,41 @@ int frugi_supports_draw(frugi_supports *s, uint64_t elements, uint32_t workers, 
 
 /* ---- recorded --------------------------------------------------------------------------- */
 
-static int take_support(const float *grad, const char *config, frugi_supports *s, uint32_t worker, float *decoded) {
-    frugi_worker sender = {0};
+static int take_support(const float *grad, const char *config, fgp_supports *s, uint32_t worker, float *decoded) {
+    fgp_bench_worker sender = {0};
     uint64_t n = s->elements, *bits = s->bits + worker * (n / 64);
-    int status = frugi_worker_open(&sender, config, n, 0);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_worker_step(&sender, 0, grad);
+    int status = fgp_worker_open(&sender, config, n, 0);
+    if (status == FGIO_EXIT_OK)
+        status = fgp_worker_step(&sender, 0, grad);
     const void *frame = sender.frame;
     memset(decoded, 0, (size_t)n * sizeof *decoded);
-    if (status == FRUGI_EXIT_OK &&
+    if (status == FGIO_EXIT_OK &&
         frug_decompress_add(sender.compressor, &frame, &sender.len, 1, 1.0f, 0, n, decoded) != FRUG_OK)
-        status = frugi_library_error("cannot decode");
-    for (uint64_t i = 0; i < n && status == FRUGI_EXIT_OK; i++)
+        status = fgio_library_error("cannot decode");
+    for (uint64_t i = 0; i < n && status == FGIO_EXIT_OK; i++)
         if (decoded[i] < 0 || decoded[i] > 0) /* sums leave zeros out */
             bits[i / 64] |= (uint64_t)1 << i % 64;
-    frugi_worker_close(&sender);
+    fgp_worker_close(&sender);
     return status;
 }
 
-int frugi_supports_record(frugi_supports *s, const char *path, double density) {
-    frugi_source source = {0};
+int fgp_supports_record(fgp_supports *s, const char *path, double density) {
+    fgp_gradient_source source = {0};
     char config[128];
     float *decoded = NULL;
     snprintf(config, sizeof config, "feedback=none,select=exact,value=f32,density=%.10g%s", density,
-             density < FRUGI_PLAN_FEW ? ",block=4096" : "");
-    int status = frugi_source_load(&source, path, 1);
+             density < FGP_PLAN_FEW ? ",block=4096" : "");
+    int status = fgp_source_load(&source, path, 1);
     uint64_t n = source.length / BLOCK * BLOCK; /* what does not fill a block is left out */
-    if (status == FRUGI_EXIT_OK && n < 4096)
-        status = frugi_error("%s: %llu elements are too few to count", path, (unsigned long long)source.length);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK && n < 4096)
+        status = fgio_error("%s: %llu elements are too few to count", path, (unsigned long long)source.length);
+    if (status == FGIO_EXIT_OK)
         status = make_room(s, n, (uint32_t)source.steps);
-    if (status == FRUGI_EXIT_OK && !(decoded = malloc((size_t)n * sizeof *decoded)))
-        status = frugi_error("no memory for %llu elements", (unsigned long long)n);
-    for (uint32_t w = 0; w < source.steps && status == FRUGI_EXIT_OK; w++)
+    if (status == FGIO_EXIT_OK && !(decoded = malloc((size_t)n * sizeof *decoded)))
+        status = fgio_error("no memory for %llu elements", (unsigned long long)n);
+    for (uint32_t w = 0; w < source.steps && status == FGIO_EXIT_OK; w++)
         status = take_support(source.recorded + w * source.length, config, s, w, decoded);
     free(decoded);
-    frugi_source_close(&source);
+    fgp_source_close(&source);
     return status;
 }

@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const frugi_opt options[] = {
+static const fgp_opt options[] = {
     {"output", 'o', "FILE", NULL, "write a page: one HTML file with everything in it; - for standard output"},
     {"svg", 0, "DIR", NULL, "write every chart as an SVG file of its own, in colours for paper"},
     {"png", 0, "DIR", NULL, "the same as PNG; needs rsvg-convert (Debian: librsvg2-bin)"},
@@ -85,25 +85,25 @@ static int start_converter(const char *path, int in, int other, pid_t *pid) {
     return bad;
 }
 
-static int convert(const frugi_text *svg, const char *path) {
+static int convert(const fgl_text *svg, const char *path) {
     int pipes[2], code = 0;
     pid_t pid;
     if (pipe(pipes) != 0)
-        return frugi_error("%s: no pipe: %s", path, strerror(errno));
+        return fgio_error("%s: no pipe: %s", path, strerror(errno));
     int bad = start_converter(path, pipes[0], pipes[1], &pid);
     close(pipes[0]);
     int unread = bad ? 0 : write_all(pipes[1], svg->data, svg->len);
     close(pipes[1]);
     if (bad)
-        return frugi_error("rsvg-convert cannot be started: %s", strerror(bad));
+        return fgio_error("rsvg-convert cannot be started: %s", strerror(bad));
     while (waitpid(pid, &code, 0) < 0 && errno == EINTR) {
     }
     if (unread != 0 || !WIFEXITED(code) || WEXITSTATUS(code) != 0)
-        return frugi_error("%s: rsvg-convert failed", path);
-    return FRUGI_EXIT_OK;
+        return fgio_error("%s: rsvg-convert failed", path);
+    return FGIO_EXIT_OK;
 }
 
-static int take_chart(void *user, const frugi_panel *panel, const frugi_chart *chart) {
+static int take_chart(void *user, const fgl_panel *panel, const fgl_chart *chart) {
     gallery *g = user;
     char name[240] = "", path[PATH_MAX];
     append_word(name, sizeof name, panel->suite);
@@ -112,18 +112,18 @@ static int take_chart(void *user, const frugi_panel *panel, const frugi_chart *c
     append_word(name, sizeof name, panel->task);
     append_word(name, sizeof name, chart->kind);
     if (snprintf(path, sizeof path, "%s/%s.%s", g->folder, name, g->png ? "png" : "svg") >= (int)sizeof path)
-        return frugi_error("%s: the name is too long", g->folder);
+        return fgio_error("%s: the name is too long", g->folder);
     g->count++;
-    return g->png ? convert(&chart->svg, path) : frugi_text_save(&chart->svg, path);
+    return g->png ? convert(&chart->svg, path) : fgl_text_save(&chart->svg, path);
 }
 
-static int save_charts(const frugi_findings *findings, const char *folder, bool png) {
+static int save_charts(const fgl_findings *findings, const char *folder, bool png) {
     gallery g = {folder, png, 0};
-    int status = frugi_folder_make(folder);
-    for (size_t i = 0; i < findings->count && status == FRUGI_EXIT_OK; i++)
-        status = frugi_charts(findings, &findings->panel[i], true, take_chart, &g);
-    if (status == FRUGI_EXIT_OK)
-        frugi_show_line("%d charts in %s", g.count, folder);
+    int status = fgio_folder_make(folder);
+    for (size_t i = 0; i < findings->count && status == FGIO_EXIT_OK; i++)
+        status = fgl_charts(findings, &findings->panel[i], true, take_chart, &g);
+    if (status == FGIO_EXIT_OK)
+        fgio_show_line("%d charts in %s", g.count, folder);
     return status;
 }
 
@@ -140,85 +140,85 @@ static int on_path(const char *program) {
     return 0;
 }
 
-static int read_all(const frugi_args *args, frugi_runs *runs) {
-    int status = FRUGI_EXIT_OK;
-    for (size_t i = 0; i < args->operand_count && status == FRUGI_EXIT_OK; i++) {
+static int read_all(const fgp_args *args, fgl_runs *runs) {
+    int status = FGIO_EXIT_OK;
+    for (size_t i = 0; i < args->operand_count && status == FGIO_EXIT_OK; i++) {
         runs->torn = 0;
-        status = frugi_runs_read(runs, args->operand[i]);
-        if (status != FRUGI_EXIT_OK)
-            frugi_hint("a report is made of runs.jsonl, which frugrad compare --out DIR writes");
-        if (status == FRUGI_EXIT_OK && runs->torn)
-            frugi_hint("%s ends in the middle of a line, which was left out", args->operand[i]);
+        status = fgl_runs_read(runs, args->operand[i]);
+        if (status != FGIO_EXIT_OK)
+            fgio_hint("a report is made of runs.jsonl, which frugrad compare --out DIR writes");
+        if (status == FGIO_EXIT_OK && runs->torn)
+            fgio_hint("%s ends in the middle of a line, which was left out", args->operand[i]);
     }
     return status;
 }
 
-static int write_page(const frugi_findings *findings, const char *path) {
-    frugi_text page = {0};
-    int status = frugi_page(findings, &page);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_text_save(&page, path);
-    frugi_text_free(&page);
+static int write_page(const fgl_findings *findings, const char *path) {
+    fgl_text page = {0};
+    int status = fgl_page(findings, &page);
+    if (status == FGIO_EXIT_OK)
+        status = fgl_text_save(&page, path);
+    fgl_text_free(&page);
     return status;
 }
 
-static int print_tables(const frugi_findings *findings, int what, bool markdown) {
-    static void (*const put[])(const frugi_findings *, frugi_table_style,
-                               frugi_text *) = {frugi_tables_put, frugi_summary_put, frugi_losses_put};
-    frugi_text text = {0};
-    put[what](findings, markdown ? FRUGI_TABLE_MARKDOWN : FRUGI_TABLE_PLAIN, &text);
-    int status = text.failed ? frugi_error("out of memory") : FRUGI_EXIT_OK;
-    if (status == FRUGI_EXIT_OK && text.len > 0)
+static int print_tables(const fgl_findings *findings, int what, bool markdown) {
+    static void (*const put[])(const fgl_findings *, fgl_table_style, fgl_text *) = {fgl_tables_put, fgl_summary_put,
+                                                                                     fgl_losses_put};
+    fgl_text text = {0};
+    put[what](findings, markdown ? FGL_TABLE_MARKDOWN : FGL_TABLE_PLAIN, &text);
+    int status = text.failed ? fgio_error("out of memory") : FGIO_EXIT_OK;
+    if (status == FGIO_EXIT_OK && text.len > 0)
         fwrite(text.data, 1, text.len, stdout);
-    frugi_text_free(&text);
+    fgl_text_free(&text);
     return status;
 }
 
-static int make(const frugi_args *args, int what, const frugi_findings *findings) {
-    const char *page = frugi_arg(args, "output"), *svg = frugi_arg(args, "svg"), *png = frugi_arg(args, "png");
-    int status = FRUGI_EXIT_OK;
+static int make(const fgp_args *args, int what, const fgl_findings *findings) {
+    const char *page = fgp_arg(args, "output"), *svg = fgp_arg(args, "svg"), *png = fgp_arg(args, "png");
+    int status = FGIO_EXIT_OK;
     if (page == NULL || strcmp(page, "-") != 0)
-        status = print_tables(findings, what, frugi_arg_given(args, "markdown"));
+        status = print_tables(findings, what, fgp_arg_given(args, "markdown"));
     fflush(stdout);
-    frugi_meter *meter = frugi_meter_begin(0, "drawing charts");
-    if (status == FRUGI_EXIT_OK && page != NULL)
+    fgio_meter *meter = fgio_meter_begin(0, "drawing charts");
+    if (status == FGIO_EXIT_OK && page != NULL)
         status = write_page(findings, page);
-    if (status == FRUGI_EXIT_OK && svg != NULL)
+    if (status == FGIO_EXIT_OK && svg != NULL)
         status = save_charts(findings, svg, false);
-    if (status == FRUGI_EXIT_OK && png != NULL)
+    if (status == FGIO_EXIT_OK && png != NULL)
         status = save_charts(findings, png, true);
-    frugi_meter_end(meter);
+    fgio_meter_end(meter);
     return status;
 }
 
-static int run(const frugi_args *args) {
-    frugi_runs runs = {0};
-    frugi_findings findings = {0};
-    const char *suite = frugi_arg(args, "suite");
-    int what = 0, status = frugi_arg_word(args, "show", shows, &what);
-    if (status != FRUGI_EXIT_OK)
+static int run(const fgp_args *args) {
+    fgl_runs runs = {0};
+    fgl_findings findings = {0};
+    const char *suite = fgp_arg(args, "suite");
+    int what = 0, status = fgp_arg_word(args, "show", shows, &what);
+    if (status != FGIO_EXIT_OK)
         return status;
-    if (frugi_arg_given(args, "png") && !on_path("rsvg-convert"))
-        return frugi_error("report: --png needs rsvg-convert, which is not on PATH (Debian: librsvg2-bin)");
-    frugi_meter *meter = frugi_meter_begin(0, "reading runs");
+    if (fgp_arg_given(args, "png") && !on_path("rsvg-convert"))
+        return fgio_error("report: --png needs rsvg-convert, which is not on PATH (Debian: librsvg2-bin)");
+    fgio_meter *meter = fgio_meter_begin(0, "reading runs");
     status = read_all(args, &runs);
-    if (frugi_arg_given(args, "no-times"))
-        frugi_runs_forget_times(&runs);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_findings_make(&runs, suite, &findings);
-    frugi_meter_end(meter);
-    if (status == FRUGI_EXIT_OK && findings.count == 0 && suite != NULL)
-        status = frugi_error("report: no run of the suite '%s'", suite);
-    else if (status == FRUGI_EXIT_OK && findings.count == 0 && runs.timings == 0)
-        status = frugi_error("report: no runs in %s", args->operand[0]);
-    if (status == FRUGI_EXIT_OK)
+    if (fgp_arg_given(args, "no-times"))
+        fgl_runs_forget_times(&runs);
+    if (status == FGIO_EXIT_OK)
+        status = fgl_findings_make(&runs, suite, &findings);
+    fgio_meter_end(meter);
+    if (status == FGIO_EXIT_OK && findings.count == 0 && suite != NULL)
+        status = fgio_error("report: no run of the suite '%s'", suite);
+    else if (status == FGIO_EXIT_OK && findings.count == 0 && runs.timings == 0)
+        status = fgio_error("report: no runs in %s", args->operand[0]);
+    if (status == FGIO_EXIT_OK)
         status = make(args, what, &findings);
-    frugi_findings_free(&findings);
-    frugi_runs_free(&runs);
+    fgl_findings_free(&findings);
+    fgl_runs_free(&runs);
     return status;
 }
 
-const frugi_command frugi_command_report = {
+const fgp_command fgp_command_report = {
     .name = "report",
     .summary = "make tables, charts and a page of recorded runs",
     .operands = "DIR|FILE...",

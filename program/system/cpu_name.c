@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-void frugi_machine_cpu(char *dst, size_t cap) {
+void fgp_machine_cpu(char *dst, size_t cap) {
     char line[256];
     struct utsname name;
     snprintf(dst, cap, "%s", uname(&name) == 0 ? name.machine : "unknown");
@@ -16,7 +16,7 @@ void frugi_machine_cpu(char *dst, size_t cap) {
         const char *colon = strchr(line, ':');
         if (strncmp(line, "model name", 10) == 0 && colon != NULL) {
             line[strcspn(line, "\n")] = '\0';
-            frugi_printable(colon + 1 + strspn(colon + 1, " "), dst, cap);
+            fgio_printable(colon + 1 + strspn(colon + 1, " "), dst, cap);
             break;
         }
     }

@@ -1,6 +1,6 @@
 /*
- * interrupt.c - asking a run to stop. The handler puts back what was there before (io/files.c: remove temporary files, then
- * die), so that a second signal ends the program at once, and tells the job, which stops at the next step.
+ * interrupt.c - asking a run to stop. The handler puts back what was there before (io/files.c: remove temporary files,
+ * then die), so that a second signal ends the program at once, and tells the job, which stops at the next step.
  */
 #include "program/system/interrupt.h"
 
@@ -28,13 +28,13 @@ static void give_back(void) {
 static void on_signal(int number) {
     static const char text[] = "\nfrugrad: stopping after this step; once more to end at once\n";
     (void)number;
-    frugi_job_interrupt();
+    fgt_job_interrupt();
     give_back();
     if (speak && write(STDERR_FILENO, text, sizeof text - 1) < 0)
         speak = 0;
 }
 
-void frugi_stop_begin(void) {
+void fgp_stop_begin(void) {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     for (int i = 0; i < SIGNALS; i++)
@@ -47,6 +47,6 @@ void frugi_stop_begin(void) {
         }
 }
 
-void frugi_stop_end(void) {
+void fgp_stop_end(void) {
     give_back();
 }

@@ -1,7 +1,7 @@
 /*
- * mpi_launch.c - `mpirun -n 8 frugrad train ...` works although frugrad itself is not linked with MPI, which most people do
- * not have: launchers tell their processes how many there are, and then frugrad-mpi takes over. Without this, eight
- * programs would each train alone and overwrite each other's files.
+ * mpi_launch.c - `mpirun -n 8 frugrad train ...` works although frugrad itself is not linked with MPI, which most
+ * people do not have: launchers tell their processes how many there are, and then frugrad-mpi takes over. Without this,
+ * eight programs would each train alone and overwrite each other's files.
  */
 #include "program/system/mpi_launch.h"
 
@@ -27,18 +27,18 @@ static long number_of(const char *const *names) {
     return 0;
 }
 
-void frugi_launch_limited(char **argv) {
-    if (frugi_blas_limit() != UINT64_MAX && getenv("OPENBLAS_NUM_THREADS") == NULL &&
+void fgp_launch_limited(char **argv) {
+    if (fgt_blas_limit() != UINT64_MAX && getenv("OPENBLAS_NUM_THREADS") == NULL &&
         setenv("OPENBLAS_NUM_THREADS", "1", 1) == 0)
         execv("/proc/self/exe", argv);
 }
 
-int frugi_launch(char **argv) {
+int fgp_launch(char **argv) {
     static const char name[] = "frugrad-mpi";
     char path[PATH_MAX + sizeof name];
     long count = number_of(sizes);
     if (count <= 1)
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     ssize_t length = readlink("/proc/self/exe", path, PATH_MAX);
     path[length > 0 ? length : 0] = '\0';
     char *slash = strrchr(path, '/');
@@ -46,14 +46,14 @@ int frugi_launch(char **argv) {
     execv(path, argv);
     int cause = errno;
     if (number_of(ranks) > 0) /* the first one speaks for all */
-        return FRUGI_EXIT_FAIL;
+        return FGIO_EXIT_FAIL;
     if (cause == ENOENT) {
-        frugi_error("started as %ld processes of an MPI job, but built without MPI: there is no %s", count, path);
-        frugi_hint("install it (Debian: apt-get install libopenmpi-dev openmpi-bin) and build again (make, or make "
-                   "install), which finds it; on one machine --workers %ld needs no MPI",
-                   count);
+        fgio_error("started as %ld processes of an MPI job, but built without MPI: there is no %s", count, path);
+        fgio_hint("install it (Debian: apt-get install libopenmpi-dev openmpi-bin) and build again (make, or make "
+                  "install), which finds it; on one machine --workers %ld needs no MPI",
+                  count);
     } else {
-        frugi_error("started as %ld processes of an MPI job, but cannot run %s: %s", count, path, strerror(cause));
+        fgio_error("started as %ld processes of an MPI job, but cannot run %s: %s", count, path, strerror(cause));
     }
-    return FRUGI_EXIT_FAIL;
+    return FGIO_EXIT_FAIL;
 }

@@ -24,7 +24,7 @@
 
 extern char **environ;
 
-static const frugi_opt options[] = {
+static const fgp_opt options[] = {
     {"model", 'm', "MODEL", "lenet", "what to train: any model for images"},
     {"data", 'd', "DIR", NULL, "data set [fashion-mnist where Debian's package is installed, otherwise builtin]"},
     {"method", 0, "CONFIG", "frugrad", "what to compare with dense gradients"},
@@ -64,7 +64,7 @@ static int start(char *const argv[], int fd[2], pid_t *child) {
     sigaddset(&usual, SIGINT);
     sigaddset(&usual, SIGTERM);
     if (pipe(fd) != 0)
-        return frugi_error("cannot make a pipe: %s", strerror(errno));
+        return fgio_error("cannot make a pipe: %s", strerror(errno));
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, fd[1], STDOUT_FILENO);
     posix_spawn_file_actions_addclose(&actions, fd[0]);
@@ -77,19 +77,19 @@ static int start(char *const argv[], int fd[2], pid_t *child) {
     posix_spawnattr_destroy(&attributes);
     close(fd[1]);
     if (cause == 0)
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     close(fd[0]);
-    return frugi_error("cannot start frugrad train: %s", strerror(cause));
+    return fgio_error("cannot start frugrad train: %s", strerror(cause));
 }
 
 static int wait_for(pid_t child) {
     int state = 0;
     while (waitpid(child, &state, 0) < 0)
         if (errno != EINTR)
-            return frugi_error("lost the training process: %s", strerror(errno));
+            return fgio_error("lost the training process: %s", strerror(errno));
     if (WIFEXITED(state))
         return WEXITSTATUS(state);
-    return frugi_error("the training process was ended by signal %d", WTERMSIG(state));
+    return fgio_error("the training process was ended by signal %d", WTERMSIG(state));
 }
 
 static int train(char *const argv[], json_t **summary) {
@@ -99,29 +99,29 @@ static int train(char *const argv[], json_t **summary) {
     struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
     sigaction(SIGINT, &ignore, &before); /* Ctrl-C is for the child, which says what becomes of it */
     int status = start(argv, fd, &child);
-    if (status == FRUGI_EXIT_OK) {
+    if (status == FGIO_EXIT_OK) {
         size_t length = read_output(fd[0], output, sizeof output);
         close(fd[0]);
         status = wait_for(child);
-        *summary = status == FRUGI_EXIT_OK ? json_loadb(output, length, 0, NULL) : NULL;
-        if (status == FRUGI_EXIT_OK && *summary == NULL)
-            status = frugi_error("the training process printed no summary");
+        *summary = status == FGIO_EXIT_OK ? json_loadb(output, length, 0, NULL) : NULL;
+        if (status == FGIO_EXIT_OK && *summary == NULL)
+            status = fgio_error("the training process printed no summary");
     }
     sigaction(SIGINT, &before, NULL);
     return status;
 }
 
-static int play(const frugi_args *args, const char *data, outcome *run) {
+static int play(const fgp_args *args, const char *data, outcome *run) {
     /* Pictures as they are: with crops and flips a minute is too short to learn much. */
     const char *const words[] = {
         "frugrad",      "train",
-        "--model",      frugi_arg(args, "model"),
+        "--model",      fgp_arg(args, "model"),
         "--data",       data,
         "--method",     run->method,
-        "--workers",    frugi_arg(args, "workers"),
-        "--steps",      frugi_arg(args, "steps"),
-        "--seed",       frugi_arg(args, "seed"),
-        "--schedule",   frugi_arg(args, "schedule"),
+        "--workers",    fgp_arg(args, "workers"),
+        "--steps",      fgp_arg(args, "steps"),
+        "--seed",       fgp_arg(args, "seed"),
+        "--schedule",   fgp_arg(args, "schedule"),
         "--no-augment", "--json",
         NULL,
     };
@@ -154,8 +154,8 @@ static void row_bytes(const char *what, const char *key, const outcome run[2], i
     char a[32], b[32], text[64] = "";
     double x = number(&run[0], key), y = number(&run[1], key);
     if (compared && x > 0 && y > 0)
-        frugi_ratio_text(x, y, text, sizeof text);
-    row(what, frugi_bytes_text((uint64_t)x, a, sizeof a), frugi_bytes_text((uint64_t)y, b, sizeof b), text);
+        fgio_ratio_text(x, y, text, sizeof text);
+    row(what, fgio_bytes_text((uint64_t)x, a, sizeof a), fgio_bytes_text((uint64_t)y, b, sizeof b), text);
 }
 
 static void row_real(const char *what, const char *key, const outcome run[2], const char *format) {
@@ -186,17 +186,17 @@ static void compare(const outcome run[2]) {
 static int check_method(const char *method) {
     frug_config *config = NULL;
     if (frug_config_create(method, &config) != FRUG_OK)
-        return frugi_config_error();
+        return fgio_config_error();
     frug_config_destroy(config);
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-static int demo_run(const frugi_args *args) {
+static int demo_run(const fgp_args *args) {
     outcome run[2] = {{.name = "dense", .method = "dense"},
-                      {.name = frugi_arg(args, "method"), .method = frugi_arg(args, "method")}};
-    const char *data = frugi_arg(args, "data");
+                      {.name = fgp_arg(args, "method"), .method = fgp_arg(args, "method")}};
+    const char *data = fgp_arg(args, "data");
     int status = check_method(run[1].method);
-    if (status != FRUGI_EXIT_OK)
+    if (status != FGIO_EXIT_OK)
         return status;
     if (data == NULL && access(DEBIAN_IMAGES, R_OK) == 0) {
         data = "fashion-mnist";
@@ -205,16 +205,16 @@ static int demo_run(const frugi_args *args) {
         printf("Fashion-MNIST is not installed (Debian: dataset-fashion-mnist); made-up images take its place.\n");
     }
     printf("One model, trained with dense gradients and with %s; each run sees the same samples.\n", run[1].name);
-    for (int i = 0; i < 2 && status == FRUGI_EXIT_OK; i++)
+    for (int i = 0; i < 2 && status == FGIO_EXIT_OK; i++)
         status = play(args, data, &run[i]);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         compare(run);
     json_decref(run[0].summary);
     json_decref(run[1].summary);
     return status;
 }
 
-const frugi_command frugi_command_demo = {
+const fgp_command fgp_command_demo = {
     .name = "demo",
     .summary = "train a small model with dense gradients and with FruGrad, and compare",
     .operands = "",

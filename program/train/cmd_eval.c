@@ -3,14 +3,14 @@
 #include "program/args/job_args.h"
 #include "program/train/train_summary.h"
 
-static const frugi_opt options[] = {
+static const fgp_opt options[] = {
     {"model", 'm', "MODEL", NULL, "what the weights are of; listed below"},
     {"weights", 0, "FILE", NULL, "safetensors file with the names of Hugging Face, torchvision or the trainer"},
     {"resume", 0, "PATH", NULL, "a checkpoint of the trainer or a directory of them, instead of --weights"},
     {"data", 'd', "DIR", NULL, "directory of the data set, fashion-mnist or builtin"},
     {"tokens", 0, "WHAT", NULL,
      "text: bytes, a directory with GPT-2's encoder.json and vocab.bpe, or a WordPiece vocabulary"},
-    {"subset", 0, "TASK", NULL, "sentences: which of " FRUGI_SENTENCE_TASKS " [by the directory's name]"},
+    {"subset", 0, "TASK", NULL, "sentences: which of " FGT_SENTENCE_TASKS " [by the directory's name]"},
     {"split", 0, "WORD", NULL, "train, valid or test [test, or valid where there is no test]"},
     {"batch", 'b', "COUNT", NULL, "samples at a time [by the model]"},
     {"eval-batches", 0, "COUNT", NULL, "batches of each worker at most [all]"},
@@ -23,47 +23,47 @@ static const frugi_opt options[] = {
     {NULL, 0, NULL, NULL, NULL},
 };
 
-static int check(const frugi_request *request) {
+static int check(const fgp_request *request) {
     if (request->job.weights == NULL && request->job.resume == NULL) {
-        frugi_usage_error("eval: --weights FILE or --resume PATH missing");
-        frugi_hint("frugrad train --model %s ... --save DIR writes checkpoints; then --resume DIR", request->job.model);
-        return FRUGI_EXIT_USAGE;
+        fgio_usage_error("eval: --weights FILE or --resume PATH missing");
+        fgio_hint("frugrad train --model %s ... --save DIR writes checkpoints; then --resume DIR", request->job.model);
+        return FGIO_EXIT_USAGE;
     }
-    if (frugi_arg(&request->args, "data") == NULL) {
-        frugi_usage_error("eval: --data DIR missing");
-        frugi_hint("a directory, fashion-mnist, or builtin, which needs no files");
-        return FRUGI_EXIT_USAGE;
+    if (fgp_arg(&request->args, "data") == NULL) {
+        fgio_usage_error("eval: --data DIR missing");
+        fgio_hint("a directory, fashion-mnist, or builtin, which needs no files");
+        return FGIO_EXIT_USAGE;
     }
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-static int evaluate(const frugi_request *request, frugi_quality *quality, frugi_report *report) {
+static int evaluate(const fgp_request *request, fgt_quality *quality, fgt_report *report) {
     static const char *const words[] = {"train", "valid", "test", NULL};
-    int split = FRUGI_SPLITS; /* the one that a run is judged by at its end */
-    int status = FRUGI_EXIT_OK;
-    if (frugi_arg_given(&request->args, "split"))
-        status = frugi_arg_word(&request->args, "split", words, &split);
-    return status == FRUGI_EXIT_OK ? frugi_job_eval(&request->job, (frugi_split)split, quality, report) : status;
+    int split = FGT_SPLITS; /* the one that a run is judged by at its end */
+    int status = FGIO_EXIT_OK;
+    if (fgp_arg_given(&request->args, "split"))
+        status = fgp_arg_word(&request->args, "split", words, &split);
+    return status == FGIO_EXIT_OK ? fgt_job_eval(&request->job, (fgt_split)split, quality, report) : status;
 }
 
-static int run(const frugi_args *args) {
-    frugi_request request;
-    frugi_quality quality = {0};
-    frugi_report report = {0};
-    int status = frugi_request_open(args, &request);
-    if (status == FRUGI_EXIT_OK)
+static int run(const fgp_args *args) {
+    fgp_request request;
+    fgt_quality quality = {0};
+    fgt_report report = {0};
+    int status = fgp_request_open(args, &request);
+    if (status == FGIO_EXIT_OK)
         status = check(&request);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         status = evaluate(&request, &quality, &report);
-    if (status == FRUGI_EXIT_OK && frugi_arg_given(args, "json"))
-        status = frugi_verdict_json(&request, &quality, &report);
-    else if (status == FRUGI_EXIT_OK)
-        frugi_verdict_print(&request, &quality, &report);
-    frugi_request_close(&request);
+    if (status == FGIO_EXIT_OK && fgp_arg_given(args, "json"))
+        status = fgp_verdict_json(&request, &quality, &report);
+    else if (status == FGIO_EXIT_OK)
+        fgp_verdict_print(&request, &quality, &report);
+    fgp_request_close(&request);
     return status;
 }
 
-const frugi_command frugi_command_eval = {
+const fgp_command fgp_command_eval = {
     .name = "eval",
     .summary = "say how good a model's weights are on a data set",
     .operands = "",
@@ -72,6 +72,6 @@ const frugi_command frugi_command_eval = {
              "  frugrad eval --model resnet20 --weights resnet20.safetensors --data cifar-10/\n"
              "  frugrad eval --model gpt2 --weights gpt2.safetensors --data wikitext-2/ --tokens gpt2/ --json",
     .options = options,
-    .more = frugi_help_models,
+    .more = fgp_help_models,
     .run = run,
 };

@@ -1,15 +1,15 @@
 /*
- * cmd_finetune.c - `frugrad finetune`: the options of a run that moves a few tensors of a model that has learned already,
- * with an optimiser that keeps little about them. All else is cmd_train.c's.
+ * cmd_finetune.c - `frugrad finetune`: the options of a run that moves a few tensors of a model that has learned
+ * already, with an optimiser that keeps little about them. All else is cmd_train.c's.
  */
 #include "program/commands.h"
 #include "program/args/job_args.h"
 #include "program/args/train_options.h"
 
-static const frugi_opt options[] = {
+static const fgp_opt options[] = {
     {"model", 'm', "MODEL", NULL, "what to fine-tune; listed below"},
     {"weights", 0, "FILE", NULL, "safetensors file to start from; layers of its head that it lacks begin at random"},
-    FRUGI_OPTIONS_DATA,
+    FGP_OPTIONS_DATA,
     {"method", 0, "KIND", "table", "how the targets are moved; listed below"},
     {"states", 0, "COUNT", NULL,
      "numbers that may be kept about the gradients of all targets together; sets s, or the rank [by the method]"},
@@ -24,16 +24,16 @@ static const frugi_opt options[] = {
     {"scale", 0, "NUMBER", NULL, "steps of the targets are multiplied by it [by the method]"},
     {"optimizer-options", 0, "TEXT", NULL, "further options of the method, as beta2=0.95,decay=0.01"},
     {"rate", 'r', "NUMBER", NULL, "learning rate [5e-5 for full, 2e-4 for the others]"},
-    FRUGI_OPTIONS_RUN,
-    FRUGI_OPTIONS_RATE,
+    FGP_OPTIONS_RUN,
+    FGP_OPTIONS_RATE,
     {"record", 0, "FILE", NULL, "write gradients of the first steps as a safetensors file"},
     {"record-tensor", 0, "PATTERN", NULL, "which tensors' gradients [the first target's]"},
     {"record-steps", 0, "COUNT", "64", "of how many steps"},
-    FRUGI_OPTIONS_PLACES,
+    FGP_OPTIONS_PLACES,
     {NULL, 0, NULL, NULL, NULL},
 };
 
-const frugi_command frugi_command_finetune = {
+const fgp_command fgp_command_finetune = {
     .name = "finetune",
     .summary = "fine-tune a few tensors of a model with few optimiser states",
     .operands = "",
@@ -47,6 +47,6 @@ const frugi_command frugi_command_finetune = {
              "      --method cesgc --states 150000 --steps 500\n"
              "  frugrad finetune --config run.conf --method lora --rank 4 --save runs/c --resume",
     .options = options,
-    .more = frugi_help_tuning,
-    .run = frugi_train_run,
+    .more = fgp_help_tuning,
+    .run = fgp_train_run,
 };

@@ -1,6 +1,6 @@
 /*
- * cmd_sample.c - `frugrad sample`: let a language model go on with a text. Tokens are written as they come; those of BPE
- * may end inside a character, which the next ones complete.
+ * cmd_sample.c - `frugrad sample`: let a language model go on with a text. Tokens are written as they come; those of
+ * BPE may end inside a character, which the next ones complete.
  */
 #include "trainer/run/text_sample.h"
 #include "trainer/base/blas.h"
@@ -19,7 +19,7 @@
 
 enum { LENGTH_MOST = 1 << 20, TOP_MOST = 1 << 24 };
 
-static const frugi_opt options[] = {
+static const fgp_opt options[] = {
     {"model", 'm', "MODEL", NULL, "a language model, gpt2 of some size; listed below"},
     {"weights", 0, "FILE", NULL, "safetensors file with the names of Hugging Face or the trainer"},
     {"resume", 0, "PATH", NULL, "a checkpoint of the trainer or a directory of them, instead of --weights"},
@@ -38,32 +38,32 @@ static const frugi_opt options[] = {
 
 /** What sampling holds. */
 typedef struct session {
-    frugi_request request;
-    frugi_sampling how;
+    fgp_request request;
+    fgt_sampling how;
     uint64_t more;
-    frugi_tokens *tokens;
-    frugi_ids ids;
+    fgt_tokens *tokens;
+    fgt_ids ids;
     int32_t *text; /* the prompt's tokens */
     size_t count;
-    frugi_graph *graph;
+    fgt_graph *graph;
 } session;
 
-static int read_words(const frugi_args *args, session *s) {
+static int read_words(const fgp_args *args, session *s) {
     uint64_t top = 0;
-    int status = frugi_request_open(args, &s->request);
-    if (status == FRUGI_EXIT_OK && s->request.model.task != FRUGI_TASK_LANGUAGE)
-        status = frugi_usage_error("sample: %s is not a language model; take a gpt2", s->request.job.model);
-    if (status == FRUGI_EXIT_OK && s->request.job.weights == NULL && s->request.job.resume == NULL) {
-        status = frugi_usage_error("sample: --weights FILE or --resume PATH missing");
-        frugi_hint("frugrad train --model %s --data TEXT --save DIR writes checkpoints; then --resume DIR",
-                   s->request.job.model);
+    int status = fgp_request_open(args, &s->request);
+    if (status == FGIO_EXIT_OK && s->request.model.task != FGT_TASK_LANGUAGE)
+        status = fgio_usage_error("sample: %s is not a language model; take a gpt2", s->request.job.model);
+    if (status == FGIO_EXIT_OK && s->request.job.weights == NULL && s->request.job.resume == NULL) {
+        status = fgio_usage_error("sample: --weights FILE or --resume PATH missing");
+        fgio_hint("frugrad train --model %s --data TEXT --save DIR writes checkpoints; then --resume DIR",
+                  s->request.job.model);
     }
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_arg_u64(args, "length", 1, LENGTH_MOST, &s->more);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_arg_u64(args, "top-k", 0, TOP_MOST, &top);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_arg_double(args, "temperature", 0, 1000, &s->how.temperature);
+    if (status == FGIO_EXIT_OK)
+        status = fgp_arg_u64(args, "length", 1, LENGTH_MOST, &s->more);
+    if (status == FGIO_EXIT_OK)
+        status = fgp_arg_u64(args, "top-k", 0, TOP_MOST, &top);
+    if (status == FGIO_EXIT_OK)
+        status = fgp_arg_double(args, "temperature", 0, 1000, &s->how.temperature);
     s->how.top_k = (uint32_t)top;
     s->how.seed = s->request.job.seed;
     return status;
@@ -71,98 +71,98 @@ static int read_words(const frugi_args *args, session *s) {
 
 /* An empty prompt begins where texts do: after the end of another, or at the start of a line. */
 static int read_prompt(session *s) {
-    const char *prompt = frugi_arg(&s->request.args, "prompt");
-    int status = frugi_tokens_open(s->request.job.tokens, &s->tokens);
-    if (status != FRUGI_EXIT_OK)
+    const char *prompt = fgp_arg(&s->request.args, "prompt");
+    int status = fgt_tokens_open(s->request.job.tokens, &s->tokens);
+    if (status != FGIO_EXIT_OK)
         return status;
-    int32_t end = frugi_tokens_end(s->tokens);
-    s->ids.wide = frugi_tokens_vocab(s->tokens) > 65536;
+    int32_t end = fgt_tokens_end(s->tokens);
+    s->ids.wide = fgt_tokens_vocab(s->tokens) > 65536;
     if (prompt[0] != '\0')
-        status = frugi_tokens_encode(s->tokens, prompt, strlen(prompt), &s->ids);
-    if (status != FRUGI_EXIT_OK)
+        status = fgt_tokens_encode(s->tokens, prompt, strlen(prompt), &s->ids);
+    if (status != FGIO_EXIT_OK)
         return status;
     s->count = s->ids.len > 0 ? s->ids.len : 1;
     s->text = calloc(s->count, sizeof *s->text);
     if (s->text == NULL)
-        return frugi_error("no memory for %zu tokens", s->count);
+        return fgio_error("no memory for %zu tokens", s->count);
     s->text[0] = end >= 0 ? end : '\n';
     for (size_t i = 0; i < s->ids.len; i++)
-        s->text[i] = frugi_ids_at(&s->ids, i);
-    return FRUGI_EXIT_OK;
+        s->text[i] = fgt_ids_at(&s->ids, i);
+    return FGIO_EXIT_OK;
 }
 
 /* What to load: a file as it is, the newest checkpoint of a directory. */
-static int find_weights(const frugi_job *job, char *path, size_t cap) {
+static int find_weights(const fgt_job *job, char *path, size_t cap) {
     struct stat st;
-    frugi_entry *entry = NULL;
+    fgt_entry *entry = NULL;
     size_t count = 0;
     const char *given = job->weights != NULL ? job->weights : job->resume;
     if (job->weights != NULL || stat(given, &st) != 0 || !S_ISDIR(st.st_mode))
-        return snprintf(path, cap, "%s", given) < (int)cap ? FRUGI_EXIT_OK : frugi_error("%s: too long a name", given);
+        return snprintf(path, cap, "%s", given) < (int)cap ? FGIO_EXIT_OK : fgio_error("%s: too long a name", given);
     size_t first = 0;
-    int status = frugi_checkpoint_list(given, &entry, &count);
-    while (status == FRUGI_EXIT_OK && first < count && !entry[first].readable)
+    int status = fgt_checkpoint_list(given, &entry, &count);
+    while (status == FGIO_EXIT_OK && first < count && !entry[first].readable)
         first++;
-    if (status == FRUGI_EXIT_OK && (first == count || !frugi_checkpoint_name(given, entry[first].step, path, cap)))
-        status = frugi_error("%s: no checkpoint is in it", given);
+    if (status == FGIO_EXIT_OK && (first == count || !fgt_checkpoint_name(given, entry[first].step, path, cap)))
+        status = fgio_error("%s: no checkpoint is in it", given);
     free(entry);
     return status;
 }
 
 /* Built for no more tokens than will be there: each new one costs a pass over all. */
 static int build(session *s) {
-    const frugi_job *job = &s->request.job;
-    const frugi_model *model = &s->request.model;
+    const fgt_job *job = &s->request.job;
+    const fgt_model *model = &s->request.model;
     size_t length = s->count + (size_t)s->more;
-    frugi_data_info info = {.name = "the prompt",
-                            .task = FRUGI_TASK_LANGUAGE,
-                            .vocab = frugi_tokens_vocab(s->tokens),
-                            .length = length < model->length ? (uint32_t)length : model->length};
-    frugi_build how = {.batch = 1, .threads = (int)job->threads, .keep = FRUGI_KEEP_NONE};
+    fgt_data_info info = {.name = "the prompt",
+                          .task = FGT_TASK_LANGUAGE,
+                          .vocab = fgt_tokens_vocab(s->tokens),
+                          .length = length < model->length ? (uint32_t)length : model->length};
+    fgt_build how = {.batch = 1, .threads = (int)job->threads, .keep = FGT_KEEP_NONE};
     char path[PATH_MAX];
     uint32_t fresh = 0;
-    int status = frugi_blas_begin(job->threads);
-    if (status == FRUGI_EXIT_OK)
+    int status = fgt_blas_begin(job->threads);
+    if (status == FGIO_EXIT_OK)
         status = find_weights(job, path, sizeof path);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_fit_forward(model, &info, &how, job->memory_bytes);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_model_build_as(model, &info, &how, &s->graph);
-    frugi_meter *meter = frugi_meter_begin(0, "loading weights of %s", job->model);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_weights_load(path, s->graph, &fresh);
-    frugi_meter_end(meter);
+    if (status == FGIO_EXIT_OK)
+        status = fgt_fit_forward(model, &info, &how, job->memory_bytes);
+    if (status == FGIO_EXIT_OK)
+        status = fgt_model_build_as(model, &info, &how, &s->graph);
+    fgio_meter *meter = fgio_meter_begin(0, "loading weights of %s", job->model);
+    if (status == FGIO_EXIT_OK)
+        status = fgt_weights_load(path, s->graph, &fresh);
+    fgio_meter_end(meter);
     return status;
 }
 
 static bool write_token(void *ctx, int32_t token) {
     const session *s = ctx;
     size_t len = 0;
-    const unsigned char *piece = frugi_tokens_piece(s->tokens, token, &len);
-    return token != frugi_tokens_end(s->tokens) && fwrite(piece, 1, len, stdout) == len && fflush(stdout) == 0;
+    const unsigned char *piece = fgt_tokens_piece(s->tokens, token, &len);
+    return token != fgt_tokens_end(s->tokens) && fwrite(piece, 1, len, stdout) == len && fflush(stdout) == 0;
 }
 
-static int run(const frugi_args *args) {
+static int run(const fgp_args *args) {
     session s = {0};
     int status = read_words(args, &s);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         status = read_prompt(&s);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         status = build(&s);
-    if (status == FRUGI_EXIT_OK) {
-        printf("%s", frugi_arg(args, "prompt"));
-        status = frugi_sample(s.graph, &s.how, s.text, s.count, (size_t)s.more, write_token, &s);
+    if (status == FGIO_EXIT_OK) {
+        printf("%s", fgp_arg(args, "prompt"));
+        status = fgt_sample(s.graph, &s.how, s.text, s.count, (size_t)s.more, write_token, &s);
         printf("\n");
     }
-    frugi_graph_destroy(s.graph);
-    frugi_ids_free(&s.ids);
+    fgt_graph_destroy(s.graph);
+    fgt_ids_free(&s.ids);
     free(s.text);
-    frugi_tokens_close(s.tokens);
-    frugi_request_close(&s.request);
+    fgt_tokens_close(s.tokens);
+    fgp_request_close(&s.request);
     return status;
 }
 
-const frugi_command frugi_command_sample = {
+const fgp_command fgp_command_sample = {
     .name = "sample",
     .summary = "let a language model go on with a text",
     .operands = "",
@@ -171,6 +171,6 @@ const frugi_command frugi_command_sample = {
              "  frugrad sample --model gpt2 --weights gpt2.safetensors --tokens gpt2/ --prompt \"The sea was\"\n"
              "  frugrad sample --model gpt2-nano --resume runs/a/step-000001000.safetensors --length 500",
     .options = options,
-    .more = frugi_help_models,
+    .more = fgp_help_models,
     .run = run,
 };

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const frugi_opt options[] = {
+static const fgp_opt options[] = {
     {"tokens", 0, "WHAT", "bytes",
      "bytes, a directory with GPT-2's encoder.json and vocab.bpe, or a WordPiece vocabulary file"},
     {"file", 'f', "FILE", NULL, "read the text from a file, - for standard input [TEXT, or standard input]"},
@@ -24,43 +24,43 @@ static const frugi_opt options[] = {
 
 /** A tokenizer of either kind, and what it made of the text. */
 typedef struct session {
-    frugi_tokens *tokens;    /* bytes, BPE; NULL: */
-    frugi_wordpiece *pieces; /* WordPiece */
+    fgt_tokens *tokens;    /* bytes, BPE; NULL: */
+    fgt_wordpiece *pieces; /* WordPiece */
     uint32_t vocab;
-    frugi_ids ids;
+    fgt_ids ids;
 } session;
 
 static int open_tokenizer(const char *where, session *s) {
     struct stat st;
     int file = strcmp(where, "bytes") != 0 && stat(where, &st) == 0 && !S_ISDIR(st.st_mode);
-    int status = file ? frugi_wordpiece_open(where, &s->pieces) : frugi_tokens_open(where, &s->tokens);
-    if (status != FRUGI_EXIT_OK)
+    int status = file ? fgt_wordpiece_open(where, &s->pieces) : fgt_tokens_open(where, &s->tokens);
+    if (status != FGIO_EXIT_OK)
         return status;
-    s->vocab = file ? frugi_wordpiece_vocab(s->pieces) : frugi_tokens_vocab(s->tokens);
+    s->vocab = file ? fgt_wordpiece_vocab(s->pieces) : fgt_tokens_vocab(s->tokens);
     s->ids.wide = s->vocab > UINT16_MAX + 1;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 static int encode(session *s, const unsigned char *text, size_t len) {
-    frugi_wordpiece_cache cache = {0};
+    fgt_wordpiece_cache cache = {0};
     if (s->tokens != NULL)
-        return frugi_tokens_encode(s->tokens, text, len, &s->ids);
-    int bad = frugi_wordpiece_encode(s->pieces, &cache, text, len, &s->ids);
-    frugi_wordpiece_cache_free(&cache);
-    return bad ? frugi_error("not enough memory for the tokens of %zu bytes", len) : FRUGI_EXIT_OK;
+        return fgt_tokens_encode(s->tokens, text, len, &s->ids);
+    int bad = fgt_wordpiece_encode(s->pieces, &cache, text, len, &s->ids);
+    fgt_wordpiece_cache_free(&cache);
+    return bad ? fgio_error("not enough memory for the tokens of %zu bytes", len) : FGIO_EXIT_OK;
 }
 
-static int read_text(const frugi_args *args, session *s) {
-    const char *file = frugi_arg(args, "file");
-    frugi_bytes bytes = {NULL, 0};
+static int read_text(const fgp_args *args, session *s) {
+    const char *file = fgp_arg(args, "file");
+    fgio_bytes bytes = {NULL, 0};
     if (args->operand_count > 0 && file != NULL)
-        return frugi_usage_error("tokens: TEXT and --file both give a text; give one of them");
+        return fgio_usage_error("tokens: TEXT and --file both give a text; give one of them");
     if (args->operand_count > 0)
         return encode(s, (const unsigned char *)args->operand[0], strlen(args->operand[0]));
-    int status = frugi_file_read(file != NULL ? file : "-", &bytes);
-    if (status == FRUGI_EXIT_OK)
+    int status = fgio_file_read(file != NULL ? file : "-", &bytes);
+    if (status == FGIO_EXIT_OK)
         status = encode(s, bytes.data, bytes.len);
-    frugi_bytes_free(&bytes);
+    fgio_bytes_free(&bytes);
     return status;
 }
 
@@ -70,8 +70,8 @@ static int read_text(const frugi_args *args, session *s) {
 static const char *piece_text(const session *s, int32_t id, char *dst, size_t cap) {
     size_t len = 0, used = 0;
     int rest = 0;
-    const unsigned char *piece = s->tokens != NULL ? frugi_tokens_piece(s->tokens, id, &len)
-                                                   : frugi_wordpiece_piece(s->pieces, (uint32_t)id, &len, &rest);
+    const unsigned char *piece = s->tokens != NULL ? fgt_tokens_piece(s->tokens, id, &len)
+                                                   : fgt_wordpiece_piece(s->pieces, (uint32_t)id, &len, &rest);
     json_t *sound = len == 0 ? NULL : json_stringn((const char *)piece, len); /* NULL: not UTF-8 */
     dst[0] = '\0';
     if (rest)
@@ -86,14 +86,14 @@ static const char *piece_text(const session *s, int32_t id, char *dst, size_t ca
 
 static void print_ids(const session *s) {
     for (size_t i = 0; i < s->ids.len; i++)
-        printf("%s%" PRId32, i > 0 ? " " : "", frugi_ids_at(&s->ids, i));
+        printf("%s%" PRId32, i > 0 ? " " : "", fgt_ids_at(&s->ids, i));
     printf("\n");
 }
 
 static void print_table(const session *s) {
     char piece[512];
     for (size_t i = 0; i < s->ids.len; i++) {
-        int32_t id = frugi_ids_at(&s->ids, i);
+        int32_t id = fgt_ids_at(&s->ids, i);
         printf("%8" PRId32 "  '%s'\n", id, piece_text(s, id, piece, sizeof piece));
     }
     printf("%zu token%s from a vocabulary of %" PRIu32 "\n", s->ids.len, s->ids.len == 1 ? "" : "s", s->vocab);
@@ -103,39 +103,39 @@ static int print_json(const session *s, const char *where) {
     json_t *all = json_object(), *ids = json_array(), *pieces = json_array();
     char piece[512];
     for (size_t i = 0; i < s->ids.len; i++) {
-        int32_t id = frugi_ids_at(&s->ids, i);
+        int32_t id = fgt_ids_at(&s->ids, i);
         json_array_append_new(ids, json_integer(id));
-        json_array_append_new(pieces, frugi_json_text(piece_text(s, id, piece, sizeof piece)));
+        json_array_append_new(pieces, fgio_json_text(piece_text(s, id, piece, sizeof piece)));
     }
-    json_object_set_new(all, "tokens", frugi_json_text(where));
+    json_object_set_new(all, "tokens", fgio_json_text(where));
     json_object_set_new(all, "vocab", json_integer(s->vocab));
     json_object_set_new(all, "count", json_integer((json_int_t)s->ids.len));
     json_object_set_new(all, "ids", ids);
     json_object_set_new(all, "pieces", pieces);
-    return frugi_json_print(all, JSON_COMPACT, stdout);
+    return fgio_json_print(all, JSON_COMPACT, stdout);
 }
 
-static int run(const frugi_args *args) {
+static int run(const fgp_args *args) {
     session s = {0};
-    const char *where = frugi_arg(args, "tokens");
-    int status = frugi_arg_given(args, "ids") && frugi_arg_given(args, "json")
-                     ? frugi_usage_error("tokens: --ids and --json are two forms of one answer; give one of them")
+    const char *where = fgp_arg(args, "tokens");
+    int status = fgp_arg_given(args, "ids") && fgp_arg_given(args, "json")
+                     ? fgio_usage_error("tokens: --ids and --json are two forms of one answer; give one of them")
                      : open_tokenizer(where, &s);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         status = read_text(args, &s);
-    if (status == FRUGI_EXIT_OK && frugi_arg_given(args, "json"))
+    if (status == FGIO_EXIT_OK && fgp_arg_given(args, "json"))
         status = print_json(&s, where);
-    else if (status == FRUGI_EXIT_OK && frugi_arg_given(args, "ids"))
+    else if (status == FGIO_EXIT_OK && fgp_arg_given(args, "ids"))
         print_ids(&s);
-    else if (status == FRUGI_EXIT_OK)
+    else if (status == FGIO_EXIT_OK)
         print_table(&s);
-    frugi_ids_free(&s.ids);
-    frugi_tokens_close(s.tokens);
-    frugi_wordpiece_destroy(s.pieces);
+    fgt_ids_free(&s.ids);
+    fgt_tokens_close(s.tokens);
+    fgt_wordpiece_destroy(s.pieces);
     return status;
 }
 
-const frugi_command frugi_command_tokens = {
+const fgp_command fgp_command_tokens = {
     .name = "tokens",
     .summary = "show the tokens of a text, ids and pieces",
     .operands = "[TEXT]",

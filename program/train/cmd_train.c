@@ -1,6 +1,6 @@
 /*
- * cmd_train.c - `frugrad train`: the options of a run, its progress, its summary, and how to go on when it was interrupted.
- * cmd_finetune.c runs the same.
+ * cmd_train.c - `frugrad train`: the options of a run, its progress, its summary, and how to go on when it was
+ * interrupted. cmd_finetune.c runs the same.
  */
 #include "program/commands.h"
 #include "program/args/job_args.h"
@@ -12,78 +12,78 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static const frugi_opt options[] = {
+static const fgp_opt options[] = {
     {"model", 'm', "MODEL", NULL, "what to train; listed below"},
-    FRUGI_OPTIONS_DATA,
+    FGP_OPTIONS_DATA,
     {"method", 0, "CONFIG", "frugrad",
      "how gradients are compressed: a config string of the library; frugrad: frugrad-sgd or frugrad-adam, as the "
      "optimiser is; dense: not at all, added up in a ring"},
-    FRUGI_OPTIONS_RUN,
+    FGP_OPTIONS_RUN,
     {"optimizer", 'o', "TEXT", NULL, "what becomes of the gradients; listed below [by the model and the method]"},
     {"rate", 'r', "NUMBER", NULL, "learning rate [by the model]"},
-    FRUGI_OPTIONS_RATE,
+    FGP_OPTIONS_RATE,
     {"weights", 0, "FILE", NULL, "safetensors file to start from [random weights]"},
-    FRUGI_OPTIONS_PLACES,
+    FGP_OPTIONS_PLACES,
     {"metrics-layers", 0, NULL, NULL, "metrics: also what share of each tensor leaves, at some 16 of the steps"},
     {NULL, 0, NULL, NULL, NULL},
 };
 
-static void say_how_to_go_on(const frugi_request *request, const frugi_report *report) {
+static void say_how_to_go_on(const fgp_request *request, const fgt_report *report) {
     char again[4096];
     if (report->checkpoint[0] == '\0') {
-        frugi_error("interrupted after step %" PRIu64 " of %" PRIu64 "; nothing was saved%s", report->step,
-                    report->steps,
-                    frugi_arg_given(&request->args, "save") ? ": workers that gossip have a checkpoint only at the end"
-                                                            : ", for want of --save DIR");
+        fgio_error("interrupted after step %" PRIu64 " of %" PRIu64 "; nothing was saved%s", report->step,
+                   report->steps,
+                   fgp_arg_given(&request->args, "save") ? ": workers that gossip have a checkpoint only at the end"
+                                                         : ", for want of --save DIR");
         return;
     }
-    frugi_error("interrupted after step %" PRIu64 " of %" PRIu64 "; to go on:", report->step, report->steps);
-    fprintf(stderr, "  %s\n", frugi_request_again(request, again, sizeof again));
+    fgio_error("interrupted after step %" PRIu64 " of %" PRIu64 "; to go on:", report->step, report->steps);
+    fprintf(stderr, "  %s\n", fgp_request_again(request, again, sizeof again));
 }
 
-static int conclude(const frugi_request *request, const frugi_report *report) {
-    int status = FRUGI_EXIT_OK;
-    if (frugi_arg_given(&request->args, "json"))
-        status = frugi_summary_json(request, report);
+static int conclude(const fgp_request *request, const fgt_report *report) {
+    int status = FGIO_EXIT_OK;
+    if (fgp_arg_given(&request->args, "json"))
+        status = fgp_summary_json(request, report);
     else
-        frugi_summary_print(request, report);
+        fgp_summary_print(request, report);
     if (report->interrupted) {
         say_how_to_go_on(request, report);
-        return FRUGI_EXIT_STOPPED;
+        return FGP_EXIT_STOPPED;
     }
     return status;
 }
 
-static int train(const frugi_request *request) {
-    const frugi_args *args = &request->args;
-    if (args->command == &frugi_command_train && frugi_arg_given(args, "metrics-layers") && !frugi_arg(args, "metrics"))
-        return frugi_usage_error("train: --metrics-layers needs --metrics FILE");
-    frugi_view *view = NULL;
-    frugi_report report = {0};
-    int status = frugi_view_open(request, frugi_arg_given(args, "quiet"), frugi_arg(args, "metrics"),
-                                 frugi_arg(args, "tensorboard"), &view);
-    if (status != FRUGI_EXIT_OK)
+static int train(const fgp_request *request) {
+    const fgp_args *args = &request->args;
+    if (args->command == &fgp_command_train && fgp_arg_given(args, "metrics-layers") && !fgp_arg(args, "metrics"))
+        return fgio_usage_error("train: --metrics-layers needs --metrics FILE");
+    fgp_view *view = NULL;
+    fgt_report report = {0};
+    int status = fgp_view_open(request, fgp_arg_given(args, "quiet"), fgp_arg(args, "metrics"),
+                               fgp_arg(args, "tensorboard"), &view);
+    if (status != FGIO_EXIT_OK)
         return status;
-    frugi_watch watch = frugi_view_watch(view);
-    frugi_stop_begin();
-    status = frugi_job_train(&request->job, &watch, &report);
-    frugi_stop_end();
-    int written = frugi_view_close(view);
-    if (status == FRUGI_EXIT_OK)
+    fgt_watch watch = fgp_view_watch(view);
+    fgp_stop_begin();
+    status = fgt_job_train(&request->job, &watch, &report);
+    fgp_stop_end();
+    int written = fgp_view_close(view);
+    if (status == FGIO_EXIT_OK)
         status = conclude(request, &report);
-    return status != FRUGI_EXIT_OK ? status : written;
+    return status != FGIO_EXIT_OK ? status : written;
 }
 
-int frugi_train_run(const frugi_args *args) {
-    frugi_request request;
-    int status = frugi_request_open(args, &request);
-    if (status == FRUGI_EXIT_OK)
+int fgp_train_run(const fgp_args *args) {
+    fgp_request request;
+    int status = fgp_request_open(args, &request);
+    if (status == FGIO_EXIT_OK)
         status = train(&request);
-    frugi_request_close(&request);
+    fgp_request_close(&request);
     return status;
 }
 
-const frugi_command frugi_command_train = {
+const fgp_command fgp_command_train = {
     .name = "train",
     .summary = "train a model, data-parallel, with compressed gradients",
     .operands = "",
@@ -96,6 +96,6 @@ const frugi_command frugi_command_train = {
              "  frugrad train --model gpt2-nano --data wikitext-2/ --tokens bytes --steps 1000 --metrics log.jsonl\n"
              "  mpirun -n 8 frugrad train --config run.conf --save runs/b --resume",
     .options = options,
-    .more = frugi_help_training,
-    .run = frugi_train_run,
+    .more = fgp_help_training,
+    .run = fgp_train_run,
 };

@@ -1,6 +1,6 @@
 /*
- * train_progress.c - a run while it goes on. On a terminal one line is redrawn at most ten times a second; elsewhere plain
- * lines come every few seconds, with the first and the last step and every evaluation. Metrics get every step.
+ * train_progress.c - a run while it goes on. On a terminal one line is redrawn at most ten times a second; elsewhere
+ * plain lines come every few seconds, with the first and the last step and every evaluation. Metrics get every step.
  */
 #include "program/train/train_progress.h"
 
@@ -27,20 +27,20 @@
 
 enum { BAR_LEAST = 10, BAR_MOST = 30 };
 
-struct frugi_view {
-    const frugi_request *request;
+struct fgp_view {
+    const fgp_request *request;
     const char *metrics_path, *events_path;
     int quiet, terminal;
-    int alone;          /* a single worker, which exchanges nothing */
-    double last;        /* when something was shown */
-    frugi_meter *first; /* step, until it is done: the longest, and nothing is known of it */
-    frugi_metrics *metrics;
-    frugi_events *events;
+    int alone;         /* a single worker, which exchanges nothing */
+    double last;       /* when something was shown */
+    fgio_meter *first; /* step, until it is done: the longest, and nothing is known of it */
+    fgio_metrics *metrics;
+    fgio_events *events;
     int status;
 };
 
-static void end_first(frugi_view *v) {
-    frugi_meter_end(v->first);
+static void end_first(fgp_view *v) {
+    fgio_meter_end(v->first);
     v->first = NULL;
 }
 
@@ -54,16 +54,16 @@ typedef struct piece {
 
 enum { PIECES = 7 };
 
-static void describe_speed(const frugi_view *v, double speed, char *dst, size_t cap) {
+static void describe_speed(const fgp_view *v, double speed, char *dst, size_t cap) {
     char count[40];
-    const char *unit = frugi_request_unit(v->request);
+    const char *unit = fgp_request_unit(v->request);
     if (speed >= 10 && speed < 1e15)
-        snprintf(dst, cap, "  %s %s/s", frugi_count_text((uint64_t)(speed + 0.5), count, sizeof count), unit);
+        snprintf(dst, cap, "  %s %s/s", fgio_count_text((uint64_t)(speed + 0.5), count, sizeof count), unit);
     else if (speed >= 0 && speed < 10)
         snprintf(dst, cap, "  %.1f %s/s", speed, unit);
 }
 
-static void describe(const frugi_view *v, const frugi_progress *p, piece part[PIECES]) {
+static void describe(const fgp_view *v, const fgt_progress *p, piece part[PIECES]) {
     static const int order[PIECES] = {5, 1, 3, 6, 4, 7, 2};
     char text[40];
     for (int i = 0; i < PIECES; i++)
@@ -74,12 +74,12 @@ static void describe(const frugi_view *v, const frugi_progress *p, piece part[PI
     if (p->bytes_dense > 0)
         snprintf(part[3].text, sizeof part[3].text, "  density %.1f %%", 100 * p->density);
     if (p->bytes_dense > 0 && !v->alone) {
-        snprintf(part[4].text, sizeof part[4].text, "  sent %s", frugi_bytes_text(p->bytes_sent, text, sizeof text));
+        snprintf(part[4].text, sizeof part[4].text, "  sent %s", fgio_bytes_text(p->bytes_sent, text, sizeof text));
         snprintf(part[5].text, sizeof part[5].text, " (%.1f %% of dense)",
                  100 * (double)p->bytes_sent / (double)p->bytes_dense);
     }
     if (p->step < p->steps && isfinite(p->seconds_left))
-        snprintf(part[6].text, sizeof part[6].text, "  %s left", frugi_clock_text(p->seconds_left, text, sizeof text));
+        snprintf(part[6].text, sizeof part[6].text, "  %s left", fgio_clock_text(p->seconds_left, text, sizeof text));
 }
 
 /* Join the parts that fit into `room` columns. */
@@ -98,10 +98,10 @@ static void join(piece part[PIECES], size_t room, char *dst, size_t cap) {
         used += (size_t)snprintf(dst + used, cap - used, "%s", part[i].text);
 }
 
-static void draw_bar(const frugi_view *v, const frugi_progress *p) {
+static void draw_bar(const fgp_view *v, const fgt_progress *p) {
     piece part[PIECES];
     char line[512], rest[400], bar[BAR_MOST + 1];
-    size_t width = frugi_show_width() - 1; /* the last column would wrap on some terminals */
+    size_t width = fgio_show_width() - 1; /* the last column would wrap on some terminals */
     double share = p->steps > 0 ? (double)p->step / (double)p->steps : 1;
     size_t fixed = strlen("[] 100 %");
     if (fixed + BAR_LEAST > width)
@@ -115,15 +115,15 @@ static void draw_bar(const frugi_view *v, const frugi_progress *p) {
         bar[i] = (double)i + 0.5 < share * (double)length ? '#' : '-';
     bar[length] = '\0';
     snprintf(line, sizeof line, "[%s] %3d %%%s", bar, (int)(100 * share), rest);
-    frugi_show_bar(line);
+    fgio_show_bar(line);
 }
 
-static void print_plain(const frugi_view *v, const frugi_progress *p) {
+static void print_plain(const fgp_view *v, const fgt_progress *p) {
     piece part[PIECES];
     char rest[512];
     describe(v, p, part);
     join(part, sizeof rest, rest, sizeof rest);
-    frugi_show_line("step %" PRIu64 " of %" PRIu64 "%s", p->step, p->steps, rest);
+    fgio_show_line("step %" PRIu64 " of %" PRIu64 "%s", p->step, p->steps, rest);
 }
 
 /* ---- metrics ------------------------------------------------------------------------------------- */
@@ -135,20 +135,20 @@ typedef struct named {
 } named;
 
 /* Metrics that cannot be written are told once; the run goes on without them and fails at its end. */
-static void drop_metrics(frugi_view *v) {
-    frugi_metrics_close(v->metrics);
+static void drop_metrics(fgp_view *v) {
+    fgio_metrics_close(v->metrics);
     v->metrics = NULL;
-    v->status = FRUGI_EXIT_FAIL;
+    v->status = FGIO_EXIT_FAIL;
 }
 
-static void drop_events(frugi_view *v) {
-    frugi_events_close(v->events);
+static void drop_events(fgp_view *v) {
+    fgio_events_close(v->events);
     v->events = NULL;
-    v->status = FRUGI_EXIT_FAIL;
+    v->status = FGIO_EXIT_FAIL;
 }
 
 /* Numbers that have no value (NaN) are left out. The tag of TensorBoard is kind/name, which groups its plots. */
-static void record(frugi_view *v, const char *kind, uint64_t at, const named *numbers, size_t count) {
+static void record(fgp_view *v, const char *kind, uint64_t at, const named *numbers, size_t count) {
     if (v->metrics != NULL) {
         json_t *line = json_object();
         json_object_set_new(line, "kind", json_string(kind));
@@ -156,18 +156,18 @@ static void record(frugi_view *v, const char *kind, uint64_t at, const named *nu
         for (size_t i = 0; i < count; i++)
             if (isfinite(numbers[i].value))
                 json_object_set_new(line, numbers[i].name, json_real(numbers[i].value));
-        if (frugi_metrics_put(v->metrics, line) != FRUGI_EXIT_OK)
+        if (fgio_metrics_put(v->metrics, line) != FGIO_EXIT_OK)
             drop_metrics(v);
     }
     for (size_t i = 0; i < count && v->events != NULL; i++) {
         char tag[64];
         snprintf(tag, sizeof tag, "%s/%s", kind, numbers[i].name);
-        if (isfinite(numbers[i].value) && frugi_events_scalar(v->events, tag, at, numbers[i].value) != FRUGI_EXIT_OK)
+        if (isfinite(numbers[i].value) && fgio_events_scalar(v->events, tag, at, numbers[i].value) != FGIO_EXIT_OK)
             drop_events(v);
     }
 }
 
-static void record_step(frugi_view *v, const frugi_progress *p) {
+static void record_step(fgp_view *v, const fgt_progress *p) {
     const named numbers[] = {
         {"epoch", p->epoch},
         {"loss", p->loss},
@@ -185,56 +185,56 @@ static void record_step(frugi_view *v, const frugi_progress *p) {
     record(v, "step", p->step, numbers, sizeof numbers / sizeof *numbers);
 }
 
-static void record_quality(frugi_view *v, const frugi_quality *q) {
+static void record_quality(fgp_view *v, const fgt_quality *q) {
     const named numbers[] = {
         {"loss", q->loss}, {"accuracy", q->accuracy}, {"perplexity", q->perplexity}, {"correlation", q->correlation},
         {"f1", q->f1},     {"matthews", q->matthews},
     };
-    record(v, frugi_split_name(q->split), q->step, numbers, sizeof numbers / sizeof *numbers);
+    record(v, fgp_split_name(q->split), q->step, numbers, sizeof numbers / sizeof *numbers);
 }
 
 /* How a batch is cut, because it changes how sums are rounded. */
-static void show_accumulate(const frugi_view *v, const frugi_report *r) {
+static void show_accumulate(const fgp_view *v, const fgt_report *r) {
     char take[32], have[32];
-    uint64_t here = (uint64_t)frugi_team_local((int)r->workers);
-    if (r->accumulate_from == FRUGI_ACCUMULATE_CHOSEN)
-        frugi_show_line("--accumulate %" PRIu32 " (chosen: activations would take %s, %s are %s)", r->accumulate,
-                        frugi_bytes_text(r->activation_uncut * here, take, sizeof take),
-                        frugi_bytes_text(r->memory_free, have, sizeof have),
-                        v->request->job.memory_bytes > 0 ? "allowed by --memory" : "free");
+    uint64_t here = (uint64_t)fgt_team_local((int)r->workers);
+    if (r->accumulate_from == FGT_ACCUMULATE_CHOSEN)
+        fgio_show_line("--accumulate %" PRIu32 " (chosen: activations would take %s, %s are %s)", r->accumulate,
+                       fgio_bytes_text(r->activation_uncut * here, take, sizeof take),
+                       fgio_bytes_text(r->memory_free, have, sizeof have),
+                       v->request->job.memory_bytes > 0 ? "allowed by --memory" : "free");
     else if (r->accumulate > 1)
-        frugi_show_line("--accumulate %" PRIu32 "%s", r->accumulate,
-                        r->accumulate_from == FRUGI_ACCUMULATE_RESUMED ? " (of the checkpoint)" : "");
+        fgio_show_line("--accumulate %" PRIu32 "%s", r->accumulate,
+                       r->accumulate_from == FGT_ACCUMULATE_RESUMED ? " (of the checkpoint)" : "");
 }
 
 /* ---- what the job calls ------------------------------------------------------------------------ */
 
-static void begin(void *ctx, const frugi_report *r, uint64_t resumed_at) {
-    frugi_view *v = ctx;
-    const frugi_job *job = &v->request->job;
+static void begin(void *ctx, const fgt_report *r, uint64_t resumed_at) {
+    fgp_view *v = ctx;
+    const fgt_job *job = &v->request->job;
     char params[32], again[64] = "", setting[512];
     v->alone = r->workers == 1;
     if (!v->quiet) {
         if (resumed_at > 0)
             snprintf(again, sizeof again, ", going on after step %" PRIu64, resumed_at);
-        frugi_show_line("training %s (%s parameters) on %s: %" PRIu64 " steps of %" PRIu32 " x %" PRIu32 "%s",
-                        job->model, frugi_count_text(r->params, params, sizeof params), job->data, r->steps, r->workers,
-                        r->batch, again);
-        frugi_show_line("method %s, optimizer %s, exchange %s", frugi_request_method(v->request), r->optimizer,
-                        v->alone ? "none (one worker)" : r->algorithm);
-        frugi_show_line("%s", frugi_setting_text(job, r, setting, sizeof setting));
+        fgio_show_line("training %s (%s parameters) on %s: %" PRIu64 " steps of %" PRIu32 " x %" PRIu32 "%s",
+                       job->model, fgio_count_text(r->params, params, sizeof params), job->data, r->steps, r->workers,
+                       r->batch, again);
+        fgio_show_line("method %s, optimizer %s, exchange %s", fgp_request_method(v->request), r->optimizer,
+                       v->alone ? "none (one worker)" : r->algorithm);
+        fgio_show_line("%s", fgp_setting_text(job, r, setting, sizeof setting));
         show_accumulate(v, r);
     }
-    if (v->metrics_path != NULL && frugi_metrics_open(v->metrics_path, resumed_at, &v->metrics) != FRUGI_EXIT_OK)
+    if (v->metrics_path != NULL && fgio_metrics_open(v->metrics_path, resumed_at, &v->metrics) != FGIO_EXIT_OK)
         drop_metrics(v);
-    v->first = frugi_meter_begin(0, "first step");
-    if (v->events_path != NULL && frugi_events_open(v->events_path, resumed_at, &v->events) != FRUGI_EXIT_OK)
+    v->first = fgio_meter_begin(0, "first step");
+    if (v->events_path != NULL && fgio_events_open(v->events_path, resumed_at, &v->events) != FGIO_EXIT_OK)
         drop_events(v);
 }
 
-static void step(void *ctx, const frugi_progress *p) {
-    frugi_view *v = ctx;
-    double t = frugi_seconds();
+static void step(void *ctx, const fgt_progress *p) {
+    fgp_view *v = ctx;
+    double t = fgio_seconds();
     end_first(v);
     record_step(v, p);
     int last = p->step == p->steps;
@@ -247,30 +247,30 @@ static void step(void *ctx, const frugi_progress *p) {
     }
 }
 
-static void quality(void *ctx, const frugi_quality *q) {
-    frugi_view *v = ctx;
+static void quality(void *ctx, const fgt_quality *q) {
+    fgp_view *v = ctx;
     char text[64];
     record_quality(v, q);
     if (!v->quiet)
-        frugi_show_line("after step %" PRIu64 ": %s, loss %.4f on the %s split", q->step,
-                        frugi_quality_text(q, text, sizeof text), q->loss, frugi_split_name(q->split));
+        fgio_show_line("after step %" PRIu64 ": %s, loss %.4f on the %s split", q->step,
+                       fgp_quality_text(q, text, sizeof text), q->loss, fgp_split_name(q->split));
 }
 
 /* Tensors as rows of a picture: names once would be shorter, but a line should say all by itself. */
 static void layers(void *ctx, uint64_t at, const char *const *name, const double *share, size_t count) {
-    frugi_view *v = ctx;
+    fgp_view *v = ctx;
     if (v->metrics == NULL)
         return;
     json_t *line = json_object(), *names = json_array(), *shares = json_array();
     for (size_t i = 0; i < count; i++) {
-        json_array_append_new(names, frugi_json_text(name[i]));
-        json_array_append_new(shares, frugi_json_real(share[i]));
+        json_array_append_new(names, fgio_json_text(name[i]));
+        json_array_append_new(shares, fgio_json_real(share[i]));
     }
     json_object_set_new(line, "kind", json_string("layers"));
     json_object_set_new(line, "step", json_integer((json_int_t)at));
     json_object_set_new(line, "names", names);
     json_object_set_new(line, "density", shares);
-    if (frugi_metrics_put(v->metrics, line) != FRUGI_EXIT_OK)
+    if (fgio_metrics_put(v->metrics, line) != FGIO_EXIT_OK)
         drop_metrics(v);
 }
 
@@ -278,45 +278,44 @@ static void layers(void *ctx, uint64_t at, const char *const *name, const double
 static int check_place(const char *path) {
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (fd < 0)
-        return frugi_error("%s: cannot write: %s", path, strerror(errno));
+        return fgio_error("%s: cannot write: %s", path, strerror(errno));
     close(fd);
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-int frugi_view_open(const frugi_request *request, int quiet, const char *metrics, const char *tensorboard,
-                    frugi_view **view) {
+int fgp_view_open(const fgp_request *request, int quiet, const char *metrics, const char *tensorboard,
+                  fgp_view **view) {
     if (quiet)
-        frugi_meter_off();
-    if (metrics != NULL && frugi_team_rank() == 0 && check_place(metrics) != FRUGI_EXIT_OK)
-        return FRUGI_EXIT_FAIL;
-    frugi_view *v = calloc(1, sizeof *v);
+        fgio_meter_off();
+    if (metrics != NULL && fgt_team_rank() == 0 && check_place(metrics) != FGIO_EXIT_OK)
+        return FGIO_EXIT_FAIL;
+    fgp_view *v = calloc(1, sizeof *v);
     if (v == NULL)
-        return frugi_error("no memory");
-    *v = (frugi_view){.request = request,
-                      .quiet = quiet,
-                      .terminal = frugi_show_terminal(),
-                      .metrics_path = metrics,
-                      .events_path = tensorboard};
+        return fgio_error("no memory");
+    *v = (fgp_view){.request = request,
+                    .quiet = quiet,
+                    .terminal = fgio_show_terminal(),
+                    .metrics_path = metrics,
+                    .events_path = tensorboard};
     *view = v;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-frugi_watch frugi_view_watch(frugi_view *view) {
-    const frugi_args *args = &view->request->args;
-    bool wanted = frugi_args_row(args->command, "metrics-layers", strlen("metrics-layers")) >= 0 &&
-                  frugi_arg_given(args, "metrics-layers");
-    return (frugi_watch){
-        .ctx = view, .begin = begin, .step = step, .quality = quality, .layers = wanted ? layers : NULL};
+fgt_watch fgp_view_watch(fgp_view *view) {
+    const fgp_args *args = &view->request->args;
+    bool wanted = fgp_args_row(args->command, "metrics-layers", strlen("metrics-layers")) >= 0 &&
+                  fgp_arg_given(args, "metrics-layers");
+    return (fgt_watch){.ctx = view, .begin = begin, .step = step, .quality = quality, .layers = wanted ? layers : NULL};
 }
 
-int frugi_view_close(frugi_view *v) {
+int fgp_view_close(fgp_view *v) {
     if (v == NULL)
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     end_first(v);
-    frugi_show_clear();
+    fgio_show_clear();
     int status = v->status;
-    frugi_metrics_close(v->metrics);
-    frugi_events_close(v->events);
+    fgio_metrics_close(v->metrics);
+    fgio_events_close(v->events);
     free(v);
     return status;
 }

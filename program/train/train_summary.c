@@ -14,16 +14,16 @@
 
 enum { LABEL = 14 };
 
-const char *frugi_split_name(frugi_split split) {
-    static const char *const names[FRUGI_SPLITS] = {"train", "valid", "test"};
-    return names[split < FRUGI_SPLITS ? split : FRUGI_TEST];
+const char *fgp_split_name(fgt_split split) {
+    static const char *const names[FGT_SPLITS] = {"train", "valid", "test"};
+    return names[split < FGT_SPLITS ? split : FGT_TEST];
 }
 
-int frugi_quality_known(const frugi_quality *quality) {
+int fgp_quality_known(const fgt_quality *quality) {
     return isfinite(quality->loss);
 }
 
-const char *frugi_quality_text(const frugi_quality *q, char *dst, size_t cap) {
+const char *fgp_quality_text(const fgt_quality *q, char *dst, size_t cap) {
     if (isfinite(q->perplexity))
         snprintf(dst, cap, "perplexity %.2f", q->perplexity);
     else if (isfinite(q->correlation))
@@ -44,16 +44,16 @@ static void label(const char *name) {
     printf("  %-*s", LABEL, name);
 }
 
-static void print_quality(const frugi_report *r) {
+static void print_quality(const fgt_report *r) {
     char text[64], asked[32];
-    const frugi_quality *q = &r->quality;
-    if (frugi_quality_known(q)) {
-        frugi_quality_text(q, text, sizeof text);
+    const fgt_quality *q = &r->quality;
+    if (fgp_quality_known(q)) {
+        fgp_quality_text(q, text, sizeof text);
         char *number = strchr(text, ' ');
         *number++ = '\0';
         label(text);
-        printf("%s (%s split, %s answers)\n", number, frugi_split_name(q->split),
-               frugi_count_text((uint64_t)q->asked, asked, sizeof asked));
+        printf("%s (%s split, %s answers)\n", number, fgp_split_name(q->split),
+               fgio_count_text((uint64_t)q->asked, asked, sizeof asked));
         label("loss");
         printf("%.4f", q->loss);
         if (isfinite(r->train_loss))
@@ -66,29 +66,29 @@ static void print_quality(const frugi_report *r) {
 }
 
 /* Fine-tuning: how good it was, and what moved. */
-static void print_tuning(const frugi_request *request, const frugi_report *r) {
-    const frugi_tuning *t = &r->tuning;
+static void print_tuning(const fgp_request *request, const fgt_report *r) {
+    const fgt_tuning *t = &r->tuning;
     char text[64], params[32], states[32], bytes[32];
-    if (frugi_quality_known(&r->before)) {
+    if (fgp_quality_known(&r->before)) {
         label("before");
-        printf("%s, loss %.4f\n", frugi_quality_text(&r->before, text, sizeof text), r->before.loss);
+        printf("%s, loss %.4f\n", fgp_quality_text(&r->before, text, sizeof text), r->before.loss);
     }
     label("moved");
     printf("%" PRIu32 " target%s (%s), %s parameters", t->targets, t->targets == 1 ? "" : "s", request->tune.targets,
-           frugi_count_text(t->target_params, params, sizeof params));
+           fgio_count_text(t->target_params, params, sizeof params));
     if (t->heads > 0)
         printf("; head: %" PRIu32 " tensors, %s parameters", t->heads,
-               frugi_count_text(t->head_params, params, sizeof params));
+               fgio_count_text(t->head_params, params, sizeof params));
     printf("\n");
     label("states");
-    printf("%s", frugi_count_text(t->states, states, sizeof states));
+    printf("%s", fgio_count_text(t->states, states, sizeof states));
     if (t->heads > 0)
-        printf(", of the head %s", frugi_count_text(t->head_states, states, sizeof states));
-    printf("; the optimiser's state takes %s\n", frugi_bytes_text(t->optimizer_bytes, bytes, sizeof bytes));
+        printf(", of the head %s", fgio_count_text(t->head_states, states, sizeof states));
+    printf("; the optimiser's state takes %s\n", fgio_bytes_text(t->optimizer_bytes, bytes, sizeof bytes));
 }
 
-static void print_tuning_times(const frugi_report *r) {
-    const frugi_tuning *t = &r->tuning;
+static void print_tuning_times(const fgt_report *r) {
+    const fgt_tuning *t = &r->tuning;
     label("step");
     printf("%.1f ms (median); means: forward %.1f, backward %.1f, project %.1f, recover %.1f, apply %.1f, exchange "
            "%.1f, other %.1f\n",
@@ -97,7 +97,7 @@ static void print_tuning_times(const frugi_report *r) {
 }
 
 /* What a single worker would have sent, had there been another. */
-static void print_alone(const frugi_report *r) {
+static void print_alone(const fgt_report *r) {
     printf("nothing: a single worker exchanges nothing");
     if (r->bytes_sent > 0 && r->bytes_sent < r->bytes_dense)
         printf("; its frames had %.1f %% of the bytes of dense gradients",
@@ -105,7 +105,7 @@ static void print_alone(const frugi_report *r) {
     printf("\n");
 }
 
-static void print_traffic(const frugi_report *r) {
+static void print_traffic(const fgt_report *r) {
     char sent[32], dense[32], ratio[32];
     label("sent");
     if (r->workers == 1) {
@@ -114,10 +114,10 @@ static void print_traffic(const frugi_report *r) {
         printf("nothing\n");
         return;
     } else {
-        printf("%s instead of %s by each worker: %.1f %%, %s\n", frugi_bytes_text(r->bytes_sent, sent, sizeof sent),
-               frugi_bytes_text(r->bytes_dense, dense, sizeof dense),
+        printf("%s instead of %s by each worker: %.1f %%, %s\n", fgio_bytes_text(r->bytes_sent, sent, sizeof sent),
+               fgio_bytes_text(r->bytes_dense, dense, sizeof dense),
                100 * (double)r->bytes_sent / (double)r->bytes_dense,
-               frugi_ratio_text((double)r->bytes_dense, (double)r->bytes_sent, ratio, sizeof ratio));
+               fgio_ratio_text((double)r->bytes_dense, (double)r->bytes_sent, ratio, sizeof ratio));
     }
     label("density");
     printf("%.2f %% of the entries", 100 * r->density_mean);
@@ -128,11 +128,11 @@ static void print_traffic(const frugi_report *r) {
     if (r->params_whole > 0 && r->density_mean < 1) {
         label("");
         printf("%s of %s parameters are in tensors that are sent whole: small, or of one dimension\n",
-               frugi_count_text(r->params_whole, sent, sizeof sent), frugi_count_text(r->params, dense, sizeof dense));
+               fgio_count_text(r->params_whole, sent, sizeof sent), fgio_count_text(r->params, dense, sizeof dense));
     }
 }
 
-static void print_times(const frugi_report *r) {
+static void print_times(const fgt_report *r) {
     label("step");
     printf("%.1f ms (median); means: data %.1f, forward %.1f, backward %.1f, blocked %.1f\n", r->step_ms, r->ms_data,
            r->ms_forward, r->ms_backward, r->ms_blocked);
@@ -142,21 +142,21 @@ static void print_times(const frugi_report *r) {
            r->ms_decode, r->ms_optimizer);
 }
 
-static void print_memory(const frugi_request *request, const frugi_report *r) {
+static void print_memory(const fgp_request *request, const fgt_report *r) {
     char a[32], b[32], c[32], d[32];
     label("model state");
     printf("%s a worker at most: weights %s, gradients %s, library %s\n",
-           frugi_bytes_text(r->model_state_bytes, a, sizeof a), frugi_bytes_text(r->weight_bytes, b, sizeof b),
-           frugi_bytes_text(r->gradient_bytes, c, sizeof c), frugi_bytes_text(r->library_bytes, d, sizeof d));
+           fgio_bytes_text(r->model_state_bytes, a, sizeof a), fgio_bytes_text(r->weight_bytes, b, sizeof b),
+           fgio_bytes_text(r->gradient_bytes, c, sizeof c), fgio_bytes_text(r->library_bytes, d, sizeof d));
     label("memory");
     printf("%s for the process at most (peak RSS); activations %s a worker",
-           frugi_bytes_text(r->peak_rss_bytes, a, sizeof a), frugi_bytes_text(r->activation_bytes, b, sizeof b));
+           fgio_bytes_text(r->peak_rss_bytes, a, sizeof a), fgio_bytes_text(r->activation_bytes, b, sizeof b));
     if (r->accumulate > 1)
         printf(", %" PRIu32 " micro-batches", r->accumulate);
     printf("%s\n", request->job.recompute ? ", recomputed" : "");
 }
 
-const char *frugi_setting_text(const frugi_job *job, const frugi_report *r, char *dst, size_t cap) {
+const char *fgp_setting_text(const fgt_job *job, const fgt_report *r, char *dst, size_t cap) {
     char clip[32] = "auto";
     if (!job->clip_auto)
         snprintf(clip, sizeof clip, job->clip > 0 ? "%g" : "off", job->clip);
@@ -166,14 +166,14 @@ const char *frugi_setting_text(const frugi_job *job, const frugi_report *r, char
     return dst;
 }
 
-static void print_setting(const frugi_request *request, const frugi_report *r) {
+static void print_setting(const fgp_request *request, const fgt_report *r) {
     char setting[512];
     label("method");
-    frugi_print_wrapped(frugi_request_method(request), LABEL + 2, 100);
+    fgio_print_wrapped(fgp_request_method(request), LABEL + 2, 100);
     label("optimizer");
-    frugi_print_wrapped(r->optimizer, LABEL + 2, 100);
+    fgio_print_wrapped(r->optimizer, LABEL + 2, 100);
     label("setting");
-    frugi_print_wrapped(frugi_setting_text(&request->job, r, setting, sizeof setting), LABEL + 2, 100);
+    fgio_print_wrapped(fgp_setting_text(&request->job, r, setting, sizeof setting), LABEL + 2, 100);
     if (r->gain < 1 || r->gain > 1) {
         label("gain");
         printf("merged momentum: the learning rate was multiplied by %.4g\n", r->gain);
@@ -184,13 +184,13 @@ static void print_setting(const frugi_request *request, const frugi_report *r) {
     }
 }
 
-void frugi_summary_print(const frugi_request *request, const frugi_report *r) {
-    const frugi_job *job = &request->job;
+void fgp_summary_print(const fgp_request *request, const fgt_report *r) {
+    const fgt_job *job = &request->job;
     char params[32], count[32], time[32];
     printf("\n%s (%s parameters) on %s: %s steps of %" PRIu32 " x %" PRIu32 " in %s%s\n\n", job->model,
-           frugi_count_text(r->params, params, sizeof params), job->data,
-           frugi_count_text(r->step, count, sizeof count), r->workers, r->batch,
-           frugi_clock_text(r->seconds, time, sizeof time), r->interrupted ? ", then interrupted" : "");
+           fgio_count_text(r->params, params, sizeof params), job->data, fgio_count_text(r->step, count, sizeof count),
+           r->workers, r->batch, fgio_clock_text(r->seconds, time, sizeof time),
+           r->interrupted ? ", then interrupted" : "");
     print_quality(r);
     if (job->tune != NULL)
         print_tuning(request, r);
@@ -204,11 +204,11 @@ void frugi_summary_print(const frugi_request *request, const frugi_report *r) {
     printf("\n");
 }
 
-void frugi_verdict_print(const frugi_request *request, const frugi_quality *q, const frugi_report *r) {
+void fgp_verdict_print(const fgp_request *request, const fgt_quality *q, const fgt_report *r) {
     char text[64], asked[32], params[32];
     printf("%s (%s parameters) on %s, %s split, %s answers: %s", request->job.model,
-           frugi_count_text(r->params, params, sizeof params), request->job.data, frugi_split_name(q->split),
-           frugi_count_text((uint64_t)q->asked, asked, sizeof asked), frugi_quality_text(q, text, sizeof text));
+           fgio_count_text(r->params, params, sizeof params), request->job.data, fgp_split_name(q->split),
+           fgio_count_text((uint64_t)q->asked, asked, sizeof asked), fgp_quality_text(q, text, sizeof text));
     if (isfinite(q->accuracy) && !isfinite(q->perplexity))
         printf(" (error %.2f %%)", 100 * (1 - q->accuracy));
     printf(", loss %.4f\n", q->loss);
@@ -221,15 +221,15 @@ static void set_count(json_t *to, const char *name, uint64_t count) {
 }
 
 static void set_real(json_t *to, const char *name, double number) {
-    json_object_set_new(to, name, frugi_json_real(number));
+    json_object_set_new(to, name, fgio_json_real(number));
 }
 
 static void set_text(json_t *to, const char *name, const char *text) {
-    json_object_set_new(to, name, text == NULL || text[0] == '\0' ? json_null() : frugi_json_text(text));
+    json_object_set_new(to, name, text == NULL || text[0] == '\0' ? json_null() : fgio_json_text(text));
 }
 
-static void set_quality(json_t *to, const frugi_quality *q) {
-    int known = frugi_quality_known(q);
+static void set_quality(json_t *to, const fgt_quality *q) {
+    int known = fgp_quality_known(q);
     set_real(to, "accuracy", known ? q->accuracy : NAN);
     set_real(to, "perplexity", known ? q->perplexity : NAN);
     set_real(to, "correlation", known ? q->correlation : NAN);
@@ -238,12 +238,12 @@ static void set_quality(json_t *to, const frugi_quality *q) {
     if (known && isfinite(q->matthews))
         set_real(to, "matthews", q->matthews);
     set_real(to, "loss", q->loss);
-    set_text(to, "split", known ? frugi_split_name(q->split) : NULL);
+    set_text(to, "split", known ? fgp_split_name(q->split) : NULL);
     set_real(to, "answers", known ? q->asked : 0);
 }
 
-static void set_asked(json_t *to, const frugi_request *request, const frugi_report *r) {
-    const frugi_job *job = &request->job;
+static void set_asked(json_t *to, const fgp_request *request, const fgt_report *r) {
+    const fgt_job *job = &request->job;
     set_text(to, "version", frug_version());
     set_text(to, "model", job->model);
     set_text(to, "data", job->data);
@@ -255,7 +255,7 @@ static void set_asked(json_t *to, const frugi_request *request, const frugi_repo
     set_count(to, "params", r->params);
 }
 
-static void set_memory(json_t *to, const frugi_report *r) {
+static void set_memory(json_t *to, const fgt_report *r) {
     set_count(to, "model_state_bytes", r->model_state_bytes);
     set_count(to, "weight_bytes", r->weight_bytes);
     set_count(to, "gradient_bytes", r->gradient_bytes);
@@ -264,7 +264,7 @@ static void set_memory(json_t *to, const frugi_report *r) {
     set_count(to, "peak_rss_bytes", r->peak_rss_bytes);
 }
 
-static json_t *times_of(const frugi_report *r) {
+static json_t *times_of(const fgt_report *r) {
     json_t *times = json_object();
     set_real(times, "data", r->ms_data);
     set_real(times, "forward", r->ms_forward);
@@ -278,8 +278,8 @@ static json_t *times_of(const frugi_report *r) {
     return times;
 }
 
-static void set_tuning(json_t *to, const frugi_request *request, const frugi_report *r) {
-    const frugi_tuning *t = &r->tuning;
+static void set_tuning(json_t *to, const fgp_request *request, const fgt_report *r) {
+    const fgt_tuning *t = &r->tuning;
     json_t *before = json_object(), *times = json_object_get(to, "time_ms");
     set_quality(before, &r->before);
     json_object_set_new(to, "before", before);
@@ -300,7 +300,7 @@ static void set_tuning(json_t *to, const frugi_request *request, const frugi_rep
     set_real(times, "other", t->ms_other);
 }
 
-int frugi_summary_json(const frugi_request *request, const frugi_report *r) {
+int fgp_summary_json(const fgp_request *request, const fgt_report *r) {
     json_t *all = json_object();
     set_quality(all, &r->quality);
     set_real(all, "train_loss", r->train_loss);
@@ -318,7 +318,7 @@ int frugi_summary_json(const frugi_request *request, const frugi_report *r) {
     set_count(all, "step", r->step);
     set_count(all, "steps", r->steps);
     set_asked(all, request, r);
-    set_text(all, "method", frugi_request_method(request));
+    set_text(all, "method", fgp_request_method(request));
     set_text(all, "config", r->config);
     set_text(all, "algorithm", r->algorithm);
     set_text(all, "optimizer", r->optimizer);
@@ -335,10 +335,10 @@ int frugi_summary_json(const frugi_request *request, const frugi_report *r) {
     set_real(all, "gain", r->gain);
     json_object_set_new(all, "interrupted", json_boolean(r->interrupted));
     set_text(all, "checkpoint", r->checkpoint);
-    return frugi_json_print(all, JSON_INDENT(2), stdout);
+    return fgio_json_print(all, JSON_INDENT(2), stdout);
 }
 
-int frugi_verdict_json(const frugi_request *request, const frugi_quality *q, const frugi_report *r) {
+int fgp_verdict_json(const fgp_request *request, const fgt_quality *q, const fgt_report *r) {
     json_t *all = json_object();
     set_quality(all, q);
     set_real(all, "error", isfinite(q->accuracy) ? 1 - q->accuracy : NAN);
@@ -346,5 +346,5 @@ int frugi_verdict_json(const frugi_request *request, const frugi_quality *q, con
     set_text(all, "weights", request->job.weights != NULL ? request->job.weights : request->job.resume);
     set_real(all, "seconds", r->seconds);
     set_memory(all, r);
-    return frugi_json_print(all, JSON_INDENT(2), stdout);
+    return fgio_json_print(all, JSON_INDENT(2), stdout);
 }

@@ -12,55 +12,55 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool covers(const frugi_box *a, const frugi_box *b) {
+static bool covers(const fgl_box *a, const fgl_box *b) {
     return a->x0 < b->x1 && b->x0 < a->x1 && a->y0 < b->y1 && b->y0 < a->y1;
 }
 
 static void labels_keep_inside_and_off_each_other(void **state) {
-    frugi_box box[20];
-    frugi_room room = {.edge = {40, 20, 440, 260}};
+    fgl_box box[20];
+    fgl_room room = {.edge = {40, 20, 440, 260}};
     (void)state;
     for (int i = 0; i < 20; i++) /* all at one point, in a corner */
-        assert_true(frugi_room_place(&room, 438, 22, 30 + 5 * i, &box[i]));
+        assert_true(fgl_room_place(&room, 438, 22, 30 + 5 * i, &box[i]));
     for (int i = 0; i < 20; i++) {
         assert_true(box[i].x0 >= 40 && box[i].x1 <= 440 && box[i].y0 >= 20 && box[i].y1 <= 260);
         assert_true(fabs(box[i].x1 - box[i].x0 - (30 + 5 * i)) < 1e-9);
         for (int k = 0; k < i; k++)
             assert_false(covers(&box[i], &box[k]));
     }
-    assert_false(frugi_room_place(&room, 100, 100, 401, &box[0]));
-    frugi_room_free(&room);
+    assert_false(fgl_room_place(&room, 100, 100, 401, &box[0]));
+    fgl_room_free(&room);
 }
 
 static void labels_keep_off_lines_where_they_can(void **state) {
-    frugi_box box;
-    frugi_room room = {.edge = {0, 0, 400, 200}};
+    fgl_box box;
+    fgl_room room = {.edge = {0, 0, 400, 200}};
     (void)state;
     for (int x = 0; x < 400; x += 4) /* a line to the right of the point, and nothing to the left */
         if (x > 205)
-            frugi_room_take_line(&room, (frugi_box){x, 98, x + 4, 102});
-    assert_true(frugi_room_place(&room, 200, 100, 60, &box));
+            fgl_room_take_line(&room, (fgl_box){x, 98, x + 4, 102});
+    assert_true(fgl_room_place(&room, 200, 100, 60, &box));
     assert_true(box.x1 < 205 || box.y1 < 98 || box.y0 > 102);
-    frugi_room_free(&room);
+    fgl_room_free(&room);
 }
 
 static void long_labels_are_wrapped_or_cut_between_characters(void **state) {
     char line[2][200], cut[200], same[220] = "";
     (void)state;
-    assert_int_equal(frugi_label_wrap("top-k", 100, line), 1);
+    assert_int_equal(fgl_label_wrap("top-k", 100, line), 1);
     assert_string_equal(line[0], "top-k");
-    assert_int_equal(frugi_label_wrap("94 %, blocks of 256, no momentum retention", 150, line), 2);
+    assert_int_equal(fgl_label_wrap("94 %, blocks of 256, no momentum retention", 150, line), 2);
     assert_string_equal(line[1][0] == '\0' ? "" : strcat(strcat(strcpy(same, line[0]), " "), line[1]),
                         "94 %, blocks of 256, no momentum retention");
-    assert_true(frugi_label_width(line[0]) <= 150 && frugi_label_width(line[1]) <= 150);
-    frugi_label_cut("\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9", 45, cut, sizeof cut);
-    assert_true(frugi_label_width(cut) <= 45);
+    assert_true(fgl_label_width(line[0]) <= 150 && fgl_label_width(line[1]) <= 150);
+    fgl_label_cut("\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9", 45, cut, sizeof cut);
+    assert_true(fgl_label_width(cut) <= 45);
     assert_string_equal(cut + strlen(cut) - 3, "\xe2\x80\xa6");
     assert_int_equal((strlen(cut) - 3) % 2, 0);
     memset(same, 'm', 199);
     same[199] = '\0';
-    assert_int_equal(frugi_label_wrap(same, 100, line), 2);
-    assert_true(frugi_label_width(line[0]) <= 100 && frugi_label_width(line[1]) <= 100);
+    assert_int_equal(fgl_label_wrap(same, 100, line), 2);
+    assert_true(fgl_label_width(line[0]) <= 100 && fgl_label_width(line[1]) <= 100);
 }
 
 /* ---- which methods stand out ----------------------------------------------------------------------------- */
@@ -68,9 +68,9 @@ static void long_labels_are_wrapped_or_cut_between_characters(void **state) {
 enum { MANY = 17 };
 
 typedef struct sample {
-    frugi_run run[MANY];
-    frugi_cell cell[MANY];
-    frugi_panel panel;
+    fgl_run run[MANY];
+    fgl_cell cell[MANY];
+    fgl_panel panel;
 } sample;
 
 static void make(sample *s, const char *const *method, size_t count) {
@@ -78,13 +78,13 @@ static void make(sample *s, const char *const *method, size_t count) {
     s->panel.cell = s->cell;
     for (size_t i = 0; i < count; i++) {
         s->run[i].method = method[i];
-        s->cell[i] = (frugi_cell){.first = &s->run[i], .label = method[i], .mean = 0.5, .workers = 4};
+        s->cell[i] = (fgl_cell){.first = &s->run[i], .label = method[i], .mean = 0.5, .workers = 4};
         s->cell[i].dense = strcmp(method[i], "dense") == 0;
         s->cell[i].ours = strncmp(method[i], "frugrad", 7) == 0;
     }
 }
 
-static const frugi_series *named(const frugi_series *series, size_t count, const char *name) {
+static const fgl_series *named(const fgl_series *series, size_t count, const char *name) {
     for (size_t i = 0; i < count; i++)
         if (strcmp(series[i].name, name) == 0)
             return &series[i];
@@ -100,10 +100,10 @@ static void six_methods_at_most_stand_out(void **state) {
     static const char *const few[] = {"dense", "frugrad", "onebit", "qsgd"};
     static const char *const lit[] = {"dense", "frugrad", "frugrad-99", "topk", "qsgd", "gsgd"};
     sample s;
-    frugi_series *many, *four;
+    fgl_series *many, *four;
     (void)state;
     make(&s, all, MANY);
-    size_t count = frugi_series_make(&s.panel, &many), shown = 0;
+    size_t count = fgl_series_make(&s.panel, &many), shown = 0;
     assert_int_equal(count, MANY);
     for (size_t i = 0; i < count; i++) {
         assert_int_equal(many[i].number, i + 1);
@@ -111,12 +111,12 @@ static void six_methods_at_most_stand_out(void **state) {
         for (size_t k = 0; k < i; k++) /* of those that stand out no two look alike */
             assert_false(many[i].lit && many[k].lit && many[i].color == many[k].color && many[i].dash == many[k].dash);
     }
-    assert_int_equal(shown, FRUGI_LIT_MOST);
+    assert_int_equal(shown, FGL_LIT_MOST);
     for (size_t i = 0; i < sizeof lit / sizeof *lit; i++)
         assert_true(named(many, count, lit[i])->lit);
-    assert_int_equal(named(many, count, "onebit")->group, FRUGI_GROUP_QUANTIZED);
+    assert_int_equal(named(many, count, "onebit")->group, FGL_GROUP_QUANTIZED);
     make(&s, few, 4);
-    assert_int_equal(frugi_series_make(&s.panel, &four), 4);
+    assert_int_equal(fgl_series_make(&s.panel, &four), 4);
     for (size_t i = 0; i < 4; i++)
         assert_true(four[i].lit);
     assert_int_equal(named(many, count, "frugrad")->color, named(four, 4, "frugrad")->color);
@@ -128,11 +128,11 @@ static void six_methods_at_most_stand_out(void **state) {
 static void a_method_without_a_result_does_not_stand_out(void **state) {
     static const char *const two[] = {"dense", "topk"};
     sample s;
-    frugi_series *series;
+    fgl_series *series;
     (void)state;
     make(&s, two, 2);
     s.cell[1].mean = NAN;
-    assert_int_equal(frugi_series_make(&s.panel, &series), 2);
+    assert_int_equal(fgl_series_make(&s.panel, &series), 2);
     assert_true(series[0].lit && !series[1].lit);
     free(series);
 }

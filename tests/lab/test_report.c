@@ -12,9 +12,9 @@
 
 #include <math.h>
 
-static void add_lines(frugi_runs *runs, const char *lines) {
-    frugi_why why = {""};
-    if (frugi_runs_parse(runs, lines, strlen(lines), &why) != 0)
+static void add_lines(fgl_runs *runs, const char *lines) {
+    fgio_why why = {""};
+    if (fgl_runs_parse(runs, lines, strlen(lines), &why) != 0)
         fail_msg("%s", why.text);
 }
 
@@ -48,15 +48,15 @@ static const char sample[] = RUN("topk", "tune", "1", "0.1", RESULT("0.80", "90"
     "\"1 Gbit/s\",\"step_ms\":[7,9,90,1]}\n";
 
 static void statistics_are_those_worked_out_by_hand(void **state) {
-    frugi_runs runs = {0};
-    frugi_findings f = {0};
+    fgl_runs runs = {0};
+    fgl_findings f = {0};
     (void)state;
     add_lines(&runs, sample);
     assert_int_equal(runs.count, 10);
-    assert_int_equal(frugi_findings_make(&runs, NULL, &f), 0);
+    assert_int_equal(fgl_findings_make(&runs, NULL, &f), 0);
     assert_int_equal(f.count, 1);
     assert_int_equal(f.panel[0].count, 2);
-    const frugi_cell *dense = &f.panel[0].cell[0], *topk = &f.panel[0].cell[1];
+    const fgl_cell *dense = &f.panel[0].cell[0], *topk = &f.panel[0].cell[1];
     assert_true(dense->dense && !topk->dense);
     assert_float_equal(dense->mean, 0.80, 1e-12);
     assert_true(isnan(dense->sd) && isnan(f.panel[0].cell[0].rate) == 0);
@@ -74,16 +74,16 @@ static void statistics_are_those_worked_out_by_hand(void **state) {
     assert_float_equal(topk->density, 0.25, 1e-12);
     assert_float_equal(topk->speedup, 2.5, 1e-12); /* 20 over the median of 1, 7, 9, 90 */
     assert_string_equal(topk->link, "1 Gbit/s");
-    frugi_findings_free(&f);
-    assert_int_equal(frugi_findings_make(&runs, "other", &f), 0);
+    fgl_findings_free(&f);
+    assert_int_equal(fgl_findings_make(&runs, "other", &f), 0);
     assert_int_equal(f.count, 0);
-    frugi_findings_free(&f);
-    frugi_runs_free(&runs);
+    fgl_findings_free(&f);
+    fgl_runs_free(&runs);
 }
 
 #define BY(command, result) result ",\"command\":\"" command "\""
 
-static const frugi_cell *find_cell(const frugi_findings *f, const char *method) {
+static const fgl_cell *find_cell(const fgl_findings *f, const char *method) {
     for (size_t i = 0; i < f->panel[0].count; i++)
         if (strcmp(f->panel[0].cell[i].first->method, method) == 0)
             return &f->panel[0].cell[i];
@@ -102,33 +102,33 @@ static void a_best_rate_at_the_edge_is_marked(void **state) {
     static const char inside[] = RUN("low", "tune", "1", "0.05", RESULT("0.7", "90", "300"))
         RUN("high", "tune", "1", "0.4", "\"error\":\"the loss is not finite\",\"status\":1")
             RUN("once", "test", "1", "0.4", RESULT("0.9", "90", "300"));
-    frugi_runs runs = {0};
-    frugi_findings f = {0};
-    frugi_text plain = {0}, markdown = {0}, page = {0}, without = {0};
+    fgl_runs runs = {0};
+    fgl_findings f = {0};
+    fgl_text plain = {0}, markdown = {0}, page = {0}, without = {0};
     (void)state;
     add_lines(&runs, lines);
-    assert_int_equal(frugi_findings_make(&runs, NULL, &f), 0);
+    assert_int_equal(fgl_findings_make(&runs, NULL, &f), 0);
     assert_true(find_cell(&f, "low")->edge && find_cell(&f, "high")->edge);
-    frugi_table_panel(&f.panel[0], FRUGI_TABLE_PLAIN, &plain);
-    frugi_table_panel(&f.panel[0], FRUGI_TABLE_MARKDOWN, &markdown);
-    frugi_table_panel(&f.panel[0], FRUGI_TABLE_HTML, &page);
+    fgl_table_panel(&f.panel[0], FGL_TABLE_PLAIN, &plain);
+    fgl_table_panel(&f.panel[0], FGL_TABLE_MARKDOWN, &markdown);
+    fgl_table_panel(&f.panel[0], FGL_TABLE_HTML, &page);
     assert_non_null(strstr(plain.data, " 0.1* "));
     assert_non_null(strstr(plain.data, " 0.2* "));
     assert_non_null(strstr(plain.data, "\n\n* the lowest or the highest that was tried"));
     assert_non_null(strstr(markdown.data, "| 0.2\\* |"));
     assert_non_null(strstr(page.data, "<td>0.2*</td>"));
     assert_non_null(strstr(page.data, "<p class=\"dim\">* the lowest"));
-    frugi_findings_free(&f);
+    fgl_findings_free(&f);
     add_lines(&runs, inside);
-    assert_int_equal(frugi_findings_make(&runs, NULL, &f), 0);
-    frugi_table_panel(&f.panel[0], FRUGI_TABLE_PLAIN, &without);
+    assert_int_equal(fgl_findings_make(&runs, NULL, &f), 0);
+    fgl_table_panel(&f.panel[0], FGL_TABLE_PLAIN, &without);
     assert_null(strchr(without.data, '*'));
-    frugi_findings_free(&f);
-    frugi_runs_free(&runs);
-    frugi_text_free(&plain);
-    frugi_text_free(&markdown);
-    frugi_text_free(&page);
-    frugi_text_free(&without);
+    fgl_findings_free(&f);
+    fgl_runs_free(&runs);
+    fgl_text_free(&plain);
+    fgl_text_free(&markdown);
+    fgl_text_free(&page);
+    fgl_text_free(&without);
 }
 
 /* The last command of a method stands: what another one made is left out, and told. Seeds, rates, ways of judging and
@@ -149,33 +149,33 @@ static void runs_by_an_older_command_do_not_count(void **state) {
                             RUN("topk", "test", "1", "0.1",
                                 BY("frugrad train --data mnist --rate 0.1 --steps 100 --seed 1",
                                    RESULT("0.60", "90", "300")));
-    frugi_runs runs = {0};
-    frugi_findings f = {0};
-    frugi_text text = {0};
+    fgl_runs runs = {0};
+    fgl_findings f = {0};
+    fgl_text text = {0};
     (void)state;
     add_lines(&runs, lines);
-    assert_int_equal(frugi_findings_make(&runs, NULL, &f), 0);
-    const frugi_cell *topk = find_cell(&f, "topk");
+    assert_int_equal(fgl_findings_make(&runs, NULL, &f), 0);
+    const fgl_cell *topk = find_cell(&f, "topk");
     assert_int_equal(topk->seeds, 1);
     assert_int_equal(topk->failed, 0);
     assert_float_equal(topk->mean, 0.60, 1e-12);
     assert_int_equal(find_cell(&f, "dense")->seeds, 1);
     assert_int_equal(f.panel[0].stale, 2);
-    frugi_tables_put(&f, FRUGI_TABLE_PLAIN, &text);
+    fgl_tables_put(&f, FGL_TABLE_PLAIN, &text);
     assert_non_null(strstr(text.data, "\n2 runs are left out: made by another command than the last"));
-    frugi_text_free(&text);
-    frugi_findings_free(&f);
-    frugi_runs_free(&runs);
+    fgl_text_free(&text);
+    fgl_findings_free(&f);
+    fgl_runs_free(&runs);
 }
 
 /* Folders make no other recipe, also where a shell needs quotes around them; what stands in them does. */
 static void recipes_do_not_depend_on_folders(void **state) {
-    uint64_t plain = frugi_recipe_of("frugrad train --data mnist --steps 90");
+    uint64_t plain = fgl_recipe_of("frugrad train --data mnist --steps 90");
     (void)state;
-    assert_true(plain == frugi_recipe_of("frugrad train --data /a/mnist --steps 90"));
-    assert_true(plain == frugi_recipe_of("frugrad train --data '/my data/of '\\''98/mnist' --steps 90 --seed 3"));
-    assert_true(plain != frugi_recipe_of("frugrad train --data '/my data/cifar' --steps 90"));
-    assert_true(frugi_recipe_of("a 'b c") != 0); /* a quote that does not end */
+    assert_true(plain == fgl_recipe_of("frugrad train --data /a/mnist --steps 90"));
+    assert_true(plain == fgl_recipe_of("frugrad train --data '/my data/of '\\''98/mnist' --steps 90 --seed 3"));
+    assert_true(plain != fgl_recipe_of("frugrad train --data '/my data/cifar' --steps 90"));
+    assert_true(fgl_recipe_of("a 'b c") != 0); /* a quote that does not end */
 }
 
 /* A run that failed says by its command alone how many workers it had: it is no later run of methods with others. */
@@ -185,16 +185,16 @@ static void a_failure_with_other_workers_leaves_runs_alone(void **state) {
             RUN("topk", "test", "2", "0.1", BY("frugrad train --workers 4 --seed 2", RESULT("0.70", "90", "300")))
                 RUN("topk", "test", "3", "0.1",
                     BY("frugrad train --workers 2 --seed 3", "\"error\":\"no memory\",\"status\":1"));
-    frugi_runs runs = {0};
-    frugi_findings f = {0};
+    fgl_runs runs = {0};
+    fgl_findings f = {0};
     (void)state;
     add_lines(&runs, lines);
-    assert_int_equal(frugi_findings_make(&runs, NULL, &f), 0);
+    assert_int_equal(fgl_findings_make(&runs, NULL, &f), 0);
     assert_int_equal(f.panel[0].stale, 0);
     assert_int_equal(find_cell(&f, "topk")->seeds, 2);
     assert_float_equal(find_cell(&f, "topk")->mean, 0.60, 1e-12);
-    frugi_findings_free(&f);
-    frugi_runs_free(&runs);
+    fgl_findings_free(&f);
+    fgl_runs_free(&runs);
 }
 
 static void of_perplexities_the_lower_is_better(void **state) {
@@ -207,16 +207,16 @@ static void of_perplexities_the_lower_is_better(void **state) {
         "\"phase\":\"test\",\"seed\":1,\"rate\":2,\"result\":{\"perplexity\":25},\"unknown\":[{}]}\n"
         "{\"format\":1,\"kind\":\"run\",\"suite\":\"s\",\"task\":\"t\",\"metric\":\"perplexity\",\"method\":\"dense\","
         "\"phase\":\"test\",\"seed\":1,\"rate\":null,\"result\":{\"perplexity\":20}}\n";
-    frugi_runs runs = {0};
-    frugi_findings f = {0};
+    fgl_runs runs = {0};
+    fgl_findings f = {0};
     (void)state;
     add_lines(&runs, lines);
-    assert_int_equal(frugi_findings_make(&runs, NULL, &f), 0);
+    assert_int_equal(fgl_findings_make(&runs, NULL, &f), 0);
     assert_float_equal(f.panel[0].cell[1].rate, 2, 0);
     assert_float_equal(f.panel[0].cell[1].of_dense, 0.8, 1e-12);
     assert_true(isnan(f.panel[0].cell[0].rate) && isnan(f.panel[0].cell[1].speedup));
-    frugi_findings_free(&f);
-    frugi_runs_free(&runs);
+    fgl_findings_free(&f);
+    fgl_runs_free(&runs);
 }
 
 static void curves_are_averaged_where_their_steps_agree(void **state) {
@@ -228,33 +228,33 @@ static void curves_are_averaged_where_their_steps_agree(void **state) {
                                       "\"bytes\":[7,8],\"loss\":[2,1]}")
             RUN("a", "test", "3", "1",
                 "\"result\":{},\"curve\":{\"step\":[1,3],\"seconds\":[9,9],\"bytes\":[9,9],\"loss\":[9,9]}");
-    frugi_runs runs = {0};
-    frugi_findings f = {0};
-    frugi_curve curve;
+    fgl_runs runs = {0};
+    fgl_findings f = {0};
+    fgl_curve curve;
     (void)state;
     add_lines(&runs, lines);
-    assert_int_equal(frugi_findings_make(&runs, NULL, &f), 0);
-    assert_int_equal(frugi_curve_mean(&runs, &f.panel[0].cell[0], false, &curve), 0);
+    assert_int_equal(fgl_findings_make(&runs, NULL, &f), 0);
+    assert_int_equal(fgl_curve_mean(&runs, &f.panel[0].cell[0], false, &curve), 0);
     assert_int_equal(curve.count, 2);
     assert_float_equal(curve.seconds[0], 2, 0);
     assert_float_equal(curve.bytes[1], 7, 0);
     assert_float_equal(curve.value[0], 3, 0);
     assert_true(isnan(curve.value[1]));
     free(curve.step);
-    assert_int_equal(frugi_curve_mean(&runs, &f.panel[0].cell[0], true, &curve), -1);
-    frugi_findings_free(&f);
-    frugi_runs_free(&runs);
+    assert_int_equal(fgl_curve_mean(&runs, &f.panel[0].cell[0], true, &curve), -1);
+    fgl_findings_free(&f);
+    fgl_runs_free(&runs);
 }
 
 static void stems_of_methods(void **state) {
     (void)state;
-    assert_int_equal(frugi_method_stem("topk-0.99"), 4);
-    assert_int_equal(frugi_method_stem("dense-w8"), 5);
-    assert_int_equal(frugi_method_stem("frugrad"), 7);
-    assert_int_equal(frugi_method_stem("small-none"), 10);
-    assert_int_equal(frugi_method_stem("merged99"), 8);
-    assert_int_equal(frugi_method_stem("99"), 2);
-    assert_int_equal(frugi_method_stem(""), 0);
+    assert_int_equal(fgl_method_stem("topk-0.99"), 4);
+    assert_int_equal(fgl_method_stem("dense-w8"), 5);
+    assert_int_equal(fgl_method_stem("frugrad"), 7);
+    assert_int_equal(fgl_method_stem("small-none"), 10);
+    assert_int_equal(fgl_method_stem("merged99"), 8);
+    assert_int_equal(fgl_method_stem("99"), 2);
+    assert_int_equal(fgl_method_stem(""), 0);
 }
 
 /* ---- labels -------------------------------------------------------------------------------------------- */
@@ -268,24 +268,24 @@ static void labels_are_words_and_never_markup(void **state) {
         "\"time_ms\":{\"data\":1}},\"layers\":{\"names\":[\"<em>\"],\"steps\":[1],\"density\":[[0.5]]},"
         "\"curve\":{\"step\":[1],\"seconds\":[1],\"bytes\":[1],\"loss\":[1]}}\n";
     static const char *const never[] = {"<script", "<b>s", "<i>", "<u>", "<s>", "<q>", "<em>", "\x01", "\xef\xbf\xbf"};
-    frugi_runs runs = {0};
-    frugi_findings f = {0};
-    frugi_text page = {0}, table = {0};
+    fgl_runs runs = {0};
+    fgl_findings f = {0};
+    fgl_text page = {0}, table = {0};
     (void)state;
     add_lines(&runs, lines);
-    assert_int_equal(frugi_findings_make(&runs, NULL, &f), 0);
-    assert_int_equal(frugi_page(&f, &page), 0);
+    assert_int_equal(fgl_findings_make(&runs, NULL, &f), 0);
+    assert_int_equal(fgl_page(&f, &page), 0);
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
         if (strstr(page.data, never[i]) != NULL)
             fail_msg("the page has %s", never[i]);
     assert_non_null(strstr(page.data, "&lt;script&gt;alert(1)&lt;/script&gt;??&amp;|"));
-    frugi_tables_put(&f, FRUGI_TABLE_MARKDOWN, &table);
+    fgl_tables_put(&f, FGL_TABLE_MARKDOWN, &table);
     assert_non_null(strstr(table.data, "\\<script\\>alert(1)\\</script\\>?"));
     assert_non_null(strstr(table.data, "\\&\\|"));
-    frugi_text_free(&page);
-    frugi_text_free(&table);
-    frugi_findings_free(&f);
-    frugi_runs_free(&runs);
+    fgl_text_free(&page);
+    fgl_text_free(&table);
+    fgl_findings_free(&f);
+    fgl_runs_free(&runs);
 }
 
 /* ---- hostile files ---------------------------------------------------------------------------------------- */
@@ -334,40 +334,40 @@ static void what_is_wrong_is_told_with_its_line(void **state) {
     };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        frugi_runs runs = {0};
-        frugi_why why = {""};
+        fgl_runs runs = {0};
+        fgio_why why = {""};
         char text[1024];
         snprintf(text, sizeof text, "%s}\n%s\n", GOOD, bad[i].line);
-        assert_int_equal(frugi_runs_parse(&runs, text, strlen(text), &why), -1);
+        assert_int_equal(fgl_runs_parse(&runs, text, strlen(text), &why), -1);
         if (strncmp(why.text, "line 2: ", 8) != 0 || strstr(why.text, bad[i].why) == NULL)
             fail_msg("'%s' gives '%s' and not '%s'", bad[i].line, why.text, bad[i].why);
-        frugi_runs_free(&runs);
+        fgl_runs_free(&runs);
     }
 }
 
 static void a_torn_end_is_left_out_and_a_long_list_refused(void **state) {
-    frugi_runs runs = {0};
-    frugi_why why = {""};
-    frugi_text text = {0};
+    fgl_runs runs = {0};
+    fgio_why why = {""};
+    fgl_text text = {0};
     (void)state;
-    frugi_put(&text, "%s}\n\r\n \t\n%s,\"cur", GOOD, GOOD);
-    assert_int_equal(frugi_runs_parse(&runs, text.data, text.len, &why), 0);
+    fgl_put(&text, "%s}\n\r\n \t\n%s,\"cur", GOOD, GOOD);
+    assert_int_equal(fgl_runs_parse(&runs, text.data, text.len, &why), 0);
     assert_int_equal(runs.count, 1);
     assert_true(runs.torn);
     text.len = 0;
-    frugi_put(&text, "%s,\"curve\":{\"step\":[0", GOOD);
-    for (int i = 0; i < FRUGI_POINTS_MOST; i++)
-        frugi_put_raw(&text, ",0");
-    frugi_put_raw(&text, "]}}\n");
-    assert_int_equal(frugi_runs_parse(&runs, text.data, text.len, &why), -1);
+    fgl_put(&text, "%s,\"curve\":{\"step\":[0", GOOD);
+    for (int i = 0; i < FGL_POINTS_MOST; i++)
+        fgl_put_raw(&text, ",0");
+    fgl_put_raw(&text, "]}}\n");
+    assert_int_equal(fgl_runs_parse(&runs, text.data, text.len, &why), -1);
     assert_string_equal(why.text, "line 1: curve.step has 10001 entries; 10000 at most");
     text.len = 0;
     for (int i = 0; i < 100000; i++) /* deeper than any reader should follow */
-        frugi_put_raw(&text, "[");
-    frugi_put_raw(&text, "\n");
-    assert_int_equal(frugi_runs_parse(&runs, text.data, text.len, &why), -1);
-    frugi_text_free(&text);
-    frugi_runs_free(&runs);
+        fgl_put_raw(&text, "[");
+    fgl_put_raw(&text, "\n");
+    assert_int_equal(fgl_runs_parse(&runs, text.data, text.len, &why), -1);
+    fgl_text_free(&text);
+    fgl_runs_free(&runs);
 }
 
 static void one_line_for_files_that_are_not_there(void **state) {
@@ -375,7 +375,7 @@ static void one_line_for_files_that_are_not_there(void **state) {
     FILE *null = fopen("/dev/null", "w");
     (void)state;
     listen_to_errors(&said);
-    int code = frugi_report_tables("/nowhere/at/all", NULL, NULL, null);
+    int code = fgl_report_tables("/nowhere/at/all", NULL, NULL, null);
     stop_listening(&said);
     fclose(null);
     assert_int_equal(code, 1);
@@ -386,8 +386,8 @@ static void one_line_for_files_that_are_not_there(void **state) {
 /* ---- verdicts ----------------------------------------------------------------------------------------------- */
 
 static void keep_sentence(void *user, bool loss, const char *sentence) {
-    frugi_text *all = user;
-    frugi_put(all, "%c %s\n", loss ? '-' : '+', sentence);
+    fgl_text *all = user;
+    fgl_put(all, "%c %s\n", loss ? '-' : '+', sentence);
 }
 
 static void verdicts_name_losses_too(void **state) {
@@ -406,20 +406,20 @@ static void verdicts_name_losses_too(void **state) {
         "- frugrad-99 label is behind dense by more than the spread: 60.50 % instead of 91.00 %\n",
         "- frugrad-99 label keeps 110 % of dense",
     };
-    frugi_runs runs = {0};
-    frugi_findings f = {0};
-    frugi_text all = {0};
+    fgl_runs runs = {0};
+    fgl_findings f = {0};
+    fgl_text all = {0};
     (void)state;
     add_lines(&runs, lines);
-    assert_int_equal(frugi_findings_make(&runs, NULL, &f), 0);
-    frugi_verdicts(&f.panel[0], keep_sentence, &all);
+    assert_int_equal(fgl_findings_make(&runs, NULL, &f), 0);
+    fgl_verdicts(&f.panel[0], keep_sentence, &all);
     for (size_t i = 0; i < sizeof want / sizeof *want; i++)
         if (strstr(all.data, want[i]) == NULL)
             fail_msg("no '%s' in:\n%s", want[i], all.data);
     assert_null(strstr(all.data, "- frugrad label"));
-    frugi_text_free(&all);
-    frugi_findings_free(&f);
-    frugi_runs_free(&runs);
+    fgl_text_free(&all);
+    fgl_findings_free(&f);
+    fgl_runs_free(&runs);
 }
 
 /* ---- fine-tuning -------------------------------------------------------------------------------------------- */
@@ -441,29 +441,29 @@ static void fine_tuning_is_measured_by_what_is_kept(void **state) {
         "bytes\n",
         "- mesgc-4 is behind AdamW: 8.00 instead of 4.00",
     };
-    frugi_runs runs = {0};
-    frugi_findings f = {0};
-    frugi_text all = {0}, table = {0};
+    fgl_runs runs = {0};
+    fgl_findings f = {0};
+    fgl_text all = {0}, table = {0};
     (void)state;
     add_lines(&runs, lines);
-    assert_int_equal(frugi_findings_make(&runs, NULL, &f), 0);
-    const frugi_panel *panel = &f.panel[0];
+    assert_int_equal(fgl_findings_make(&runs, NULL, &f), 0);
+    const fgl_panel *panel = &f.panel[0];
     assert_true(panel->tuned && panel->count == 5 && panel->cell[0].dense && panel->cell[1].ours);
     assert_float_equal(panel->cell[1].states, 16, 0);
     assert_float_equal(panel->cell[1].optimizer_bytes, 100, 0);
-    frugi_verdicts(panel, keep_sentence, &all);
+    fgl_verdicts(panel, keep_sentence, &all);
     for (size_t i = 0; i < sizeof want / sizeof *want; i++)
         if (strstr(all.data, want[i]) == NULL)
             fail_msg("no '%s' in:\n%s", want[i], all.data);
     assert_null(strstr(all.data, "mesgc-4 loses"));
-    frugi_table_panel(panel, FRUGI_TABLE_MARKDOWN, &table);
+    fgl_table_panel(panel, FGL_TABLE_MARKDOWN, &table);
     assert_non_null(strstr(table.data, "| method | rate or scale | perplexity | states | optimizer bytes | vs AdamW | "
                                        "seeds |"));
     assert_non_null(strstr(table.data, "| head | 1 | 9.00 |  |  | 44.4 % | 1 |"));
-    frugi_text_free(&table);
-    frugi_text_free(&all);
-    frugi_findings_free(&f);
-    frugi_runs_free(&runs);
+    fgl_text_free(&table);
+    fgl_text_free(&all);
+    fgl_findings_free(&f);
+    fgl_runs_free(&runs);
 }
 
 int main(void) {

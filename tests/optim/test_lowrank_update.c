@@ -1,6 +1,6 @@
 /*
- * test_lowrank_update.c - lora, galore and apollo against plain loops in double. Seeds are those of sparse_gradient() and
- * bell_array(); each tolerance stands beside its test.
+ * test_lowrank_update.c - lora, galore and apollo against plain loops in double. Seeds are those of sparse_gradient()
+ * and bell_array(); each tolerance stands beside its test.
  */
 #include "optim/sgc_helpers.h"
 

@@ -1,6 +1,6 @@
 /*
- * test_receiver_momentum.c - the velocity beside merged momentum: what it is where all is sent, where little is, and on the way;
- * when it is let go, and what is saved of it. Seeds are those of sparse_gradient() and bell_array().
+ * test_receiver_momentum.c - the velocity beside merged momentum: what it is where all is sent, where little is, and on
+ * the way; when it is let go, and what is saved of it. Seeds are those of sparse_gradient() and bell_array().
  */
 #include "optim/optim_helpers.h"
 
@@ -97,7 +97,8 @@ static void where_little_is_sent_there_is_none(void **state) {
     }
 }
 
-/* The formula of receiver_momentum.c for the schedule of PAPER: 50 % rising to 94 % by half of the steps; beta is 0.95. */
+/* The formula of receiver_momentum.c for the schedule of PAPER: 50 % rising to 94 % by half of the steps; beta is 0.95.
+ */
 static double wanted(double mu, double t) {
     double held = 0.5 + (0.94 - 0.5) * fmin(1, t / STEPS / 0.5);
     double waits = 0.95 * held / (1 - 0.95 * held), missing = fmax(0, mu / (1 - mu) - waits);

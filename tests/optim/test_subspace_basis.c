@@ -1,6 +1,6 @@
 /*
- * test_subspace_basis.c - products and leading singular vectors against plain loops in double. Seeds are those of bell_array();
- * each tolerance stands beside its test.
+ * test_subspace_basis.c - products and leading singular vectors against plain loops in double. Seeds are those of
+ * bell_array(); each tolerance stands beside its test.
  */
 #include "support/assertions.h"
 

@@ -1,4 +1,5 @@
-/* test_cost_model.c - the cost model: against a table worked out by hand, against counted supports, and what follows from it.
+/* test_cost_model.c - the cost model: against a table worked out by hand, against counted supports, and what follows
+ * from it.
  */
 #include "program/plan/plan.h"
 #include "support/assertions.h"
@@ -86,14 +87,14 @@ static void counted_bytes_agree_within_three_percent(void **state) {
     (void)state;
     static const double densities[] = {1.0 / 16, 0.01};
     for (size_t d = 0; d < 2; d++) {
-        frugi_supports s;
-        frugi_tally tally[FRUGI_TALLY_ALGORITHMS];
+        fgp_supports s;
+        fgp_tally tally[FGP_TALLY_ALGORITHMS];
         double payload = 3 * densities[d];
-        assert_int_equal(frugi_supports_draw(&s, 1 << 15, 128, densities[d], 0), 0);
+        assert_int_equal(fgp_supports_draw(&s, 1 << 15, 128, densities[d], 0), 0);
         s.params = N;
         for (uint32_t p = 2; p <= 128; p *= 2) {
-            assert_int_equal(frugi_tally_count(&s, p, payload, 2 * payload, tally), 0);
-            for (size_t i = 0; i < FRUGI_TALLY_ALGORITHMS; i++)
+            assert_int_equal(fgp_tally_count(&s, p, payload, 2 * payload, tally), 0);
+            for (size_t i = 0; i < FGP_TALLY_ALGORITHMS; i++)
                 if (fabs(tally[i].counted / tally[i].predicted - 1) > 0.03)
                     fail_msg("%s with %u workers: counted %g, predicted %g", tally[i].algorithm, p, tally[i].counted,
                              tally[i].predicted);
@@ -104,13 +105,13 @@ static void counted_bytes_agree_within_three_percent(void **state) {
 
 static void what_all_workers_share_makes_unions_smaller(void **state) {
     (void)state;
-    frugi_supports s;
-    frugi_tally half[FRUGI_TALLY_ALGORITHMS], all[FRUGI_TALLY_ALGORITHMS];
-    assert_int_equal(frugi_supports_draw(&s, 1 << 14, 8, 1.0 / 16, 0.5), 0);
-    assert_int_equal(frugi_tally_count(&s, 8, 0.1875, 0.375, half), 0);
+    fgp_supports s;
+    fgp_tally half[FGP_TALLY_ALGORITHMS], all[FGP_TALLY_ALGORITHMS];
+    assert_int_equal(fgp_supports_draw(&s, 1 << 14, 8, 1.0 / 16, 0.5), 0);
+    assert_int_equal(fgp_tally_count(&s, 8, 0.1875, 0.375, half), 0);
     free(s.bits);
-    assert_int_equal(frugi_supports_draw(&s, 1 << 14, 8, 1.0 / 16, 1), 0);
-    assert_int_equal(frugi_tally_count(&s, 8, 0.1875, 0.375, all), 0);
+    assert_int_equal(fgp_supports_draw(&s, 1 << 14, 8, 1.0 / 16, 1), 0);
+    assert_int_equal(fgp_tally_count(&s, 8, 0.1875, 0.375, all), 0);
     free(s.bits);
     for (size_t i = 1; i <= 2; i++) { /* tree and split:union */
         assert_true(half[i].counted < 0.9 * half[i].predicted);

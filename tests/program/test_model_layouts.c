@@ -1,5 +1,5 @@
-/* test_model_layouts.c - the built-in layouts have the sizes of the published models, and their attention is described so
- * that heads can be found; what is guessed from the names of a file agrees with them. */
+/* test_model_layouts.c - the built-in layouts have the sizes of the published models, and their attention is described
+ * so that heads can be found; what is guessed from the names of a file agrees with them. */
 #include "support/assertions.h"
 #include "program/model/model_layouts.h"
 #include "program/model/tensor_roles.h"
@@ -8,7 +8,7 @@
 
 static frug_layout *layout_of(const char *name) {
     frug_layout *layout = NULL;
-    OK(frugi_model_layout(name, &layout));
+    OK(fgp_model_layout(name, &layout));
     return layout;
 }
 
@@ -27,13 +27,13 @@ static void parameter_totals_are_the_published_ones(void **state) {
         frug_layout *layout = layout_of(published[i].name);
         assert_int_equal(frug_layout_elements(layout), published[i].parameters);
         assert_int_equal(frug_layout_count(layout), published[i].tensors);
-        assert_string_equal(frugi_model_at(i), published[i].name);
+        assert_string_equal(fgp_model_at(i), published[i].name);
         frug_layout_destroy(layout);
     }
     frug_layout *none = NULL;
-    assert_null(frugi_model_at(sizeof published / sizeof published[0]));
-    assert_false(frugi_model_known("resnet"));
-    assert_int_equal(frugi_model_layout("resnet", &none), FRUG_ERR_ARG);
+    assert_null(fgp_model_at(sizeof published / sizeof published[0]));
+    assert_false(fgp_model_known("resnet"));
+    assert_int_equal(fgp_model_layout("resnet", &none), FRUG_ERR_ARG);
 }
 
 static frug_tensor tensor_of(const frug_layout *layout, const char *name) {
@@ -88,8 +88,8 @@ static void convolutions_change_shape_where_stages_begin(void **state) {
 /* The same tensors as a file would name them: all that a model knows but the heads must be guessed right. */
 static void guesses_agree_with_the_models(void **state) {
     (void)state;
-    for (size_t m = 0; frugi_model_at(m) != NULL; m++) {
-        frug_layout *layout = layout_of(frugi_model_at(m));
+    for (size_t m = 0; fgp_model_at(m) != NULL; m++) {
+        frug_layout *layout = layout_of(fgp_model_at(m));
         size_t count = frug_layout_count(layout);
         frug_tensor *known = test_calloc(count, sizeof *known), *guessed = test_calloc(count, sizeof *guessed);
         for (size_t i = 0; i < count; i++) {
@@ -98,7 +98,7 @@ static void guesses_agree_with_the_models(void **state) {
             guessed[i].role = FRUG_ROLE_OTHER;
             guessed[i].heads = guessed[i].kv_heads = guessed[i].module = guessed[i].input_first = 0;
         }
-        assert_int_equal(frugi_guess_tensors(guessed, count, (frugi_heads){32, 8}), 0);
+        assert_int_equal(fgp_guess_tensors(guessed, count, (fgp_heads){32, 8}), 0);
         for (size_t i = 0; i < count; i++) {
             assert_int_equal(guessed[i].role, known[i].role);
             assert_int_equal(guessed[i].input_first, known[i].input_first);

@@ -34,16 +34,16 @@ static npy_file make(int version, const char *header, const void *data, size_t d
 }
 
 /* Parse the first len bytes; the item's data points into *copy, which the caller frees. */
-static int parse_exact(const npy_file *file, size_t len, frugi_item *item, frugi_why *why, unsigned char **copy) {
+static int parse_exact(const npy_file *file, size_t len, fgio_item *item, fgio_why *why, unsigned char **copy) {
     *copy = malloc(len == 0 ? 1 : len);
     assert_non_null(*copy);
     memcpy(*copy, file->bytes, len);
-    return frugi_npy_parse(*copy, len, item, why);
+    return fgp_npy_parse(*copy, len, item, why);
 }
 
 static void assert_refused(const npy_file *file, size_t len, const char *reason) {
-    frugi_item item = {.ndim = 77};
-    frugi_why why = {""};
+    fgio_item item = {.ndim = 77};
+    fgio_why why = {""};
     unsigned char *copy;
     if (parse_exact(file, len, &item, &why, &copy) == 0)
         fail_msg("%zu bytes were accepted; expected: %s", len, reason);
@@ -61,14 +61,14 @@ static void assert_header_refused(const char *header, const char *reason) {
 
 /* Parse a whole file and compare what it converts to. */
 static void assert_floats(const npy_file *file, const float *expected, size_t count) {
-    frugi_item item;
-    frugi_why why = {""};
+    fgio_item item;
+    fgio_why why = {""};
     unsigned char *copy;
     float *got = malloc((count + 1) * sizeof *got);
     if (parse_exact(file, file->len, &item, &why, &copy) != 0)
         fail_msg("refused: %s", why.text);
     assert_int_equal(item.count, count);
-    frugi_item_to_f32(&item, got);
+    fgio_item_to_f32(&item, got);
     assert_memory_equal(got, expected, count * sizeof *got);
     free(got);
     free(copy);
@@ -80,9 +80,9 @@ static void written_headers_are_read_back(void **state) {
     for (uint32_t ndim = 0; ndim <= FRUG_MAX_DIMS; ndim++) {
         npy_file file = {{0}, 0};
         unsigned char *copy;
-        frugi_item item;
-        frugi_why why = {""};
-        size_t header = frugi_npy_header(ndim, shape, file.bytes);
+        fgio_item item;
+        fgio_why why = {""};
+        size_t header = fgp_npy_header(ndim, shape, file.bytes);
         uint64_t count = 1;
         for (uint32_t d = 0; d < ndim; d++)
             count *= shape[d];
@@ -91,7 +91,7 @@ static void written_headers_are_read_back(void **state) {
             fail_msg("%u dimensions: %s", (unsigned)ndim, why.text);
         assert_int_equal(item.ndim, ndim);
         assert_int_equal(item.count, count);
-        assert_int_equal(item.dtype, FRUGI_F32);
+        assert_int_equal(item.dtype, FGIO_F32);
         assert_false(item.big_endian || item.fortran);
         assert_memory_equal(item.shape, shape, ndim * sizeof *shape);
         assert_ptr_equal(item.data, copy + header);
@@ -101,12 +101,12 @@ static void written_headers_are_read_back(void **state) {
 
 static void longest_header_fits_its_bound(void **state) {
     uint64_t shape[FRUG_MAX_DIMS];
-    unsigned char *header = malloc(FRUGI_NPY_HEADER_MAX); /* of the exact size, for the sanitizer */
+    unsigned char *header = malloc(FGP_NPY_HEADER_MAX); /* of the exact size, for the sanitizer */
     (void)state;
     for (int d = 0; d < FRUG_MAX_DIMS; d++)
         shape[d] = UINT64_MAX;
-    size_t length = frugi_npy_header(FRUG_MAX_DIMS, shape, header);
-    assert_true(length <= FRUGI_NPY_HEADER_MAX);
+    size_t length = fgp_npy_header(FRUG_MAX_DIMS, shape, header);
+    assert_true(length <= FGP_NPY_HEADER_MAX);
     assert_int_equal(header[8] + 256 * header[9], length - 10);
     assert_int_equal(header[length - 1], '\n');
     free(header);
@@ -114,10 +114,10 @@ static void longest_header_fits_its_bound(void **state) {
 
 static void header_is_what_numpy_writes(void **state) {
     static const char expected[] = "\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }";
-    unsigned char header[FRUGI_NPY_HEADER_MAX];
+    unsigned char header[FGP_NPY_HEADER_MAX];
     const uint64_t shape[] = {3, 4};
     (void)state;
-    assert_int_equal(frugi_npy_header(2, shape, header), 128);
+    assert_int_equal(fgp_npy_header(2, shape, header), 128);
     assert_memory_equal(header, expected, sizeof expected - 1);
 }
 
@@ -174,12 +174,12 @@ static void every_half_becomes_the_float_of_its_definition(void **state) {
     (void)state;
     for (uint32_t half = 0; half < 0x10000; half++) {
         const unsigned char bytes[2] = {(unsigned char)half, (unsigned char)(half >> 8)};
-        frugi_item item = {.dtype = FRUGI_F16, .count = 1, .data = bytes};
+        fgio_item item = {.dtype = FGIO_F16, .count = 1, .data = bytes};
         int exponent = (int)(half >> 10 & 31), fraction = (int)(half & 1023);
         double size = exponent == 0 ? ldexp(fraction, -24) : ldexp(1024 + fraction, exponent - 25);
         double expected = copysign(exponent == 31 ? (fraction == 0 ? INFINITY : NAN) : size, half >> 15 ? -1.0 : 1.0);
         float got;
-        frugi_item_to_f32(&item, &got);
+        fgio_item_to_f32(&item, &got);
         assert_true(isnan(expected) ? isnan(got) : (double)got == expected);
         assert_int_equal(signbit(got) != 0, half >> 15);
     }

@@ -13,17 +13,17 @@
 #define EACH    31u /* entries of a chunk */
 #define ENTRIES (CHUNKS * EACH)
 
-static frugi_recording recording;
-static const frugi_recorded *stream;
+static fgp_recording recording;
+static const fgp_recorded *stream;
 static float *grad;
 static uint32_t length; /* of a chunk */
 
 static int load(const char *path) {
-    if (frugi_recording_open(path, &recording) != FRUGI_EXIT_OK)
+    if (fgp_recording_open(path, &recording) != FGIO_EXIT_OK)
         return -1;
     stream = &recording.stream[0];
     length = (uint32_t)stream->d / CHUNKS;
-    return frugi_recorded_load(&recording, stream, stream->steps, &grad) == FRUGI_EXIT_OK ? 0 : -1;
+    return fgp_recorded_load(&recording, stream, stream->steps, &grad) == FGIO_EXIT_OK ? 0 : -1;
 }
 
 static int load_training(void **state) {
@@ -39,7 +39,7 @@ static int load_tuning(void **state) {
 static int unload(void **state) {
     (void)state;
     free(grad);
-    frugi_recording_close(&recording);
+    fgp_recording_close(&recording);
     return 0;
 }
 
@@ -47,10 +47,10 @@ static const float *gradient(size_t t) {
     return grad + t * stream->d;
 }
 
-static frugi_truth make_truth(uint32_t c, uint32_t s, uint32_t refresh, uint32_t kappa) {
-    frugi_truth truth;
-    frugi_choice choice = {.c = c, .s = s, .refresh = refresh, .kappa = kappa};
-    assert_int_equal(frugi_truth_open(&truth, stream->d, &choice), FRUGI_EXIT_OK);
+static fgp_truth make_truth(uint32_t c, uint32_t s, uint32_t refresh, uint32_t kappa) {
+    fgp_truth truth;
+    fgp_choice choice = {.c = c, .s = s, .refresh = refresh, .kappa = kappa};
+    assert_int_equal(fgp_truth_open(&truth, stream->d, &choice), FGIO_EXIT_OK);
     return truth;
 }
 
@@ -144,10 +144,10 @@ static void expect_orthogonal(problem *u) {
 static void test_pursuit_is_right_on_real_means(void **state) {
     (void)state;
     BOTH(kind) {
-        frugi_truth truth = make_truth(CHUNKS, ENTRIES, 0, 7);
+        fgp_truth truth = make_truth(CHUNKS, ENTRIES, 0, 7);
         problem naive = make_problem(kind, 7), fast = make_problem(kind, 7);
         for (size_t t = 0; t < stream->steps; t++) {
-            frugi_truth_step(&truth, t, gradient(t));
+            fgp_truth_step(&truth, t, gradient(t));
             if (t % 9 != 3)
                 continue;
             measure(&naive, truth.mean, naive.p);
@@ -161,7 +161,7 @@ static void test_pursuit_is_right_on_real_means(void **state) {
             }
         }
         free_problem(&naive), free_problem(&fast);
-        frugi_truth_close(&truth);
+        fgp_truth_close(&truth);
     }
 }
 
@@ -169,12 +169,12 @@ static void test_pursuit_is_right_on_real_means(void **state) {
 static void test_mean_of_measurements_measures_the_mean(void **state) {
     (void)state;
     BOTH(kind) {
-        frugi_truth truth = make_truth(CHUNKS, ENTRIES, 0, 7);
+        fgp_truth truth = make_truth(CHUNKS, ENTRIES, 0, 7);
         problem u = make_problem(kind, 7);
         float *mean = floats((size_t)CHUNKS * u.k);
         double *chosen = test_calloc(stream->d, sizeof *chosen), miss = 0, squares = 0;
         for (size_t t = 0; t < stream->steps; t++) {
-            frugi_truth_step(&truth, t, gradient(t));
+            fgp_truth_step(&truth, t, gradient(t));
             for (uint64_t i = 0; i < stream->d; i++)
                 chosen[i] = truth.chosen[i] ? (double)gradient(t)[i] : 0;
             measure(&u, chosen, u.p);
@@ -189,14 +189,14 @@ static void test_mean_of_measurements_measures_the_mean(void **state) {
         assert_true(squares > 0 && sqrt(miss / squares) < 1e-5);
         test_free(chosen), free(mean);
         free_problem(&u);
-        frugi_truth_close(&truth);
+        fgp_truth_close(&truth);
     }
 }
 
 /* |update - AdamW's| / |AdamW's| of a table at every step; returns the first step at which some chunk has more entries
  * than there is room for. */
 static size_t follow_table(uint32_t kappa, double *difference) {
-    frugi_truth truth = make_truth(CHUNKS, ENTRIES, 0, kappa);
+    fgp_truth truth = make_truth(CHUNKS, ENTRIES, 0, kappa);
     char text[80];
     snprintf(text, sizeof text, "table:s=%u,c=%u,kappa=%u,targets=all", ENTRIES, CHUNKS, kappa);
     frug_optimizer *o = make_optimizer(text);
@@ -207,7 +207,7 @@ static size_t follow_table(uint32_t kappa, double *difference) {
         uint64_t in_chunk[CHUNKS] = {0};
         memset(w, 0, stream->d * sizeof *w);
         OK(frug_optimizer_step(o, t, 0, stream->d, gradient(t), 1.0, w));
-        frugi_truth_step(&truth, t, gradient(t));
+        fgp_truth_step(&truth, t, gradient(t));
         for (uint64_t i = 0; i < stream->d; i++) {
             miss += pow((double)w[i] + truth.step_sparse[i], 2);
             squares += pow(truth.step_sparse[i], 2);
@@ -220,7 +220,7 @@ static size_t follow_table(uint32_t kappa, double *difference) {
     }
     free(w);
     frug_optimizer_destroy(o);
-    frugi_truth_close(&truth);
+    fgp_truth_close(&truth);
     return full;
 }
 
@@ -246,11 +246,11 @@ static void test_table_is_adamw_while_the_union_fits(void **state) {
 
 /* Share of the largest entries of the mean that come back, in every other step of the second half. */
 static double found(frugi_matrix_kind kind, uint32_t kappa, uint32_t atoms) {
-    frugi_truth truth = make_truth(CHUNKS, ENTRIES, 0, kappa);
+    fgp_truth truth = make_truth(CHUNKS, ENTRIES, 0, kappa);
     problem u = make_problem(kind, kappa);
     double hits = 0, all = 0;
     for (size_t t = 0; t < stream->steps; t++) {
-        frugi_truth_step(&truth, t, gradient(t));
+        fgp_truth_step(&truth, t, gradient(t));
         if (t < stream->steps / 2 || t % 2)
             continue;
         measure(&u, truth.mean, u.p);
@@ -261,7 +261,7 @@ static double found(frugi_matrix_kind kind, uint32_t kappa, uint32_t atoms) {
         all += ENTRIES;
     }
     free_problem(&u);
-    frugi_truth_close(&truth);
+    fgp_truth_close(&truth);
     return hits / all;
 }
 
@@ -293,11 +293,11 @@ static void test_shares_are_those_of_the_library(void **state) {
     float *w = floats(stream->d);
     uint32_t uneven = 0;
     for (size_t t = 0; t < stream->steps; t += 5) {
-        frugi_truth truth = make_truth(4, 64, 20, 14);
+        fgp_truth truth = make_truth(4, 64, 20, 14);
         frug_optimizer *o = make_optimizer("mesgc:s=64,c=4,kappa=14,adaptive=1,refresh=20,method=batch,targets=all");
         uint32_t hits = 0, moved = 0;
         memset(w, 0, stream->d * sizeof *w);
-        frugi_truth_step(&truth, 0, gradient(t));
+        fgp_truth_step(&truth, 0, gradient(t));
         OK(frug_optimizer_step(o, 0, 0, stream->d, gradient(t), 1.0, w));
         for (uint64_t i = 0; i < stream->d; i++) {
             moved += fabsf(w[i]) > 0;
@@ -307,7 +307,7 @@ static void test_shares_are_those_of_the_library(void **state) {
         assert_true(hits >= 63);
         uneven += truth.share[0] != 16;
         frug_optimizer_destroy(o);
-        frugi_truth_close(&truth);
+        fgp_truth_close(&truth);
     }
     assert_true(uneven > 0);
     free(w);
@@ -323,24 +323,24 @@ typedef struct bad_recording {
 /* A file with these tensors at path, full of zeros; where a NaN is to be found, it is the last number. */
 static void write_recording(const bad_recording *bad, const char *path) {
     static float numbers[4 * 1024];
-    frugi_item item[4] = {0};
-    frugi_bytes header;
-    frugi_why why;
+    fgio_item item[4] = {0};
+    fgio_bytes header;
+    fgio_why why;
     size_t n = 0;
     for (; n < 4 && bad->names[n]; n++) {
-        item[n] = (frugi_item){.name = (char *)(uintptr_t)bad->names[n], .dtype = FRUGI_F32, .ndim = 2};
+        item[n] = (fgio_item){.name = (char *)(uintptr_t)bad->names[n], .dtype = FGIO_F32, .ndim = 2};
         item[n].shape[0] = item[n].shape[1] = 32;
         item[n].count = 1024;
     }
     memcpy(item[n - 1].shape, bad->last_shape, sizeof bad->last_shape);
     numbers[n * 1024 - 1] = strcmp(bad->why, "a NaN") == 0 ? NAN : 0;
-    assert_int_equal(frugi_safetensors_header(item, n, NULL, &header, &why), 0);
+    assert_int_equal(fgio_safetensors_header(item, n, NULL, &header, &why), 0);
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(header.data, 1, header.len, file), header.len);
     assert_int_equal(fwrite(numbers, 4096, n, file), n);
     assert_int_equal(fclose(file), 0);
-    frugi_bytes_free(&header);
+    fgio_bytes_free(&header);
 }
 
 static void test_bad_recordings(void **state) {
@@ -356,21 +356,21 @@ static void test_bad_recordings(void **state) {
     };
     for (size_t b = 0; b < sizeof bad / sizeof bad[0]; b++) {
         char place[PLACE_MAX], path[PLACE_MAX + 8];
-        frugi_recording r;
+        fgp_recording r;
         float *all = NULL;
         caught said;
         place_make(place, "bad");
         snprintf(path, sizeof path, "%s/x", place);
         write_recording(&bad[b], path);
         catch_begin(&said);
-        int status = frugi_recording_open(path, &r);
-        if (status == FRUGI_EXIT_OK)
-            status = frugi_recorded_load(&r, &r.stream[0], 4, &all);
-        frugi_recording_close(&r);
+        int status = fgp_recording_open(path, &r);
+        if (status == FGIO_EXIT_OK)
+            status = fgp_recorded_load(&r, &r.stream[0], 4, &all);
+        fgp_recording_close(&r);
         const char *text = catch_end(&said);
         place_remove(place);
         assert_null(all);
-        if (status != FRUGI_EXIT_FAIL || !strstr(text, bad[b].why))
+        if (status != FGIO_EXIT_FAIL || !strstr(text, bad[b].why))
             fail_msg("case %zu: status %d, '%s' without '%s'", b, status, text, bad[b].why);
     }
 }

@@ -37,17 +37,16 @@ static st_file make(const char *header, size_t data_len) {
     return make_with_length(strlen(header), header, strlen(header), data_len);
 }
 
-static int parse_exact(const st_file *file, size_t len, frugi_safetensors *parsed, frugi_why *why,
-                       unsigned char **copy) {
+static int parse_exact(const st_file *file, size_t len, fgio_safetensors *parsed, fgio_why *why, unsigned char **copy) {
     *copy = malloc(len == 0 ? 1 : len);
     assert_non_null(*copy);
     memcpy(*copy, file->bytes, len);
-    return frugi_safetensors_parse(*copy, len, parsed, why);
+    return fgio_safetensors_parse(*copy, len, parsed, why);
 }
 
 static void assert_refused(const st_file *file, size_t len, const char *reason) {
-    frugi_safetensors parsed = {NULL, 77, NULL};
-    frugi_why why = {""};
+    fgio_safetensors parsed = {NULL, 77, NULL};
+    fgio_why why = {""};
     unsigned char *copy;
     if (parse_exact(file, len, &parsed, &why, &copy) == 0)
         fail_msg("%zu bytes were accepted; expected: %s", len, reason);
@@ -68,14 +67,14 @@ static const char two_tensors[] = "{\"__metadata__\":{\"format\":\"pt\"},"
 
 static void tensors_come_in_the_order_of_their_data(void **state) {
     st_file file = make(two_tensors, 10);
-    frugi_safetensors parsed;
-    frugi_why why = {""};
+    fgio_safetensors parsed;
+    fgio_why why = {""};
     unsigned char *copy;
     (void)state;
     assert_int_equal(parse_exact(&file, file.len, &parsed, &why, &copy), 0);
     assert_int_equal(parsed.count, 2);
     assert_string_equal(parsed.item[0].name, "a");
-    assert_int_equal(parsed.item[0].dtype, FRUGI_BF16);
+    assert_int_equal(parsed.item[0].dtype, FGIO_BF16);
     assert_int_equal(parsed.item[0].ndim, 0);
     assert_int_equal(parsed.item[0].count, 1);
     assert_string_equal(parsed.item[1].name, "b");
@@ -84,39 +83,39 @@ static void tensors_come_in_the_order_of_their_data(void **state) {
     assert_ptr_equal(parsed.item[1].data, parsed.item[0].data + 2);
     assert_int_equal(parsed.item[0].data[0], 1);
     assert_string_equal(json_string_value(json_object_get(parsed.metadata, "format")), "pt");
-    assert_ptr_equal(frugi_safetensors_find(&parsed, "b"), &parsed.item[1]);
-    assert_null(frugi_safetensors_find(&parsed, "c"));
-    frugi_safetensors_free(&parsed);
+    assert_ptr_equal(fgio_safetensors_find(&parsed, "b"), &parsed.item[1]);
+    assert_null(fgio_safetensors_find(&parsed, "c"));
+    fgio_safetensors_free(&parsed);
     free(copy);
 }
 
 static void bf16_becomes_the_float_with_its_upper_half(void **state) {
     const unsigned char bytes[] = {0xc0, 0x3f, 0x80, 0xff, 0x01, 0x80};
     const uint32_t expected[] = {0x3fc00000u, 0xff800000u, 0x80010000u};
-    frugi_item item = {.dtype = FRUGI_BF16, .ndim = 1, .shape = {3}, .count = 3, .data = bytes};
+    fgio_item item = {.dtype = FGIO_BF16, .ndim = 1, .shape = {3}, .count = 3, .data = bytes};
     float got[3];
     (void)state;
-    frugi_item_to_f32(&item, got);
+    fgio_item_to_f32(&item, got);
     assert_memory_equal(got, expected, sizeof got);
 }
 
 static void written_headers_are_read_back(void **state) {
     char first[] = "layer \"0\"\n\xc3\xa9", second[] = "frame", third[] = "empty";
-    frugi_item items[] = {
-        {.name = first, .dtype = FRUGI_F32, .ndim = 2, .shape = {2, 3}, .count = 6},
-        {.name = third, .dtype = FRUGI_F32, .ndim = 2, .shape = {0, 5}, .count = 0},
-        {.name = second, .dtype = FRUGI_U8, .ndim = 1, .shape = {5}, .count = 5},
+    fgio_item items[] = {
+        {.name = first, .dtype = FGIO_F32, .ndim = 2, .shape = {2, 3}, .count = 6},
+        {.name = third, .dtype = FGIO_F32, .ndim = 2, .shape = {0, 5}, .count = 0},
+        {.name = second, .dtype = FGIO_U8, .ndim = 1, .shape = {5}, .count = 5},
     };
-    frugi_safetensors parsed;
-    frugi_bytes header;
-    frugi_why why = {""};
+    fgio_safetensors parsed;
+    fgio_bytes header;
+    fgio_why why = {""};
     json_t *metadata = json_pack("{s:s}", "key", "value");
     (void)state;
-    assert_int_equal(frugi_safetensors_header(items, 3, metadata, &header, &why), 0);
+    assert_int_equal(fgio_safetensors_header(items, 3, metadata, &header, &why), 0);
     assert_int_equal(header.len % 8, 0);
     unsigned char *file = calloc(1, header.len + 29);
     memcpy(file, header.data, header.len);
-    if (frugi_safetensors_parse(file, header.len + 29, &parsed, &why) != 0)
+    if (fgio_safetensors_parse(file, header.len + 29, &parsed, &why) != 0)
         fail_msg("%s", why.text);
     assert_int_equal(parsed.count, 3);
     for (size_t i = 0; i < 3; i++) {
@@ -127,19 +126,19 @@ static void written_headers_are_read_back(void **state) {
     }
     assert_ptr_equal(parsed.item[2].data, file + header.len + 24);
     assert_true(json_equal(parsed.metadata, metadata));
-    frugi_safetensors_free(&parsed);
-    frugi_bytes_free(&header);
+    fgio_safetensors_free(&parsed);
+    fgio_bytes_free(&header);
     json_decref(metadata);
     free(file);
 }
 
 static void names_that_are_not_utf8_are_not_written(void **state) {
     char name[] = "\xff";
-    frugi_item item = {.name = name, .dtype = FRUGI_F32, .count = 1};
-    frugi_bytes header = {NULL, 77};
-    frugi_why why = {""};
+    fgio_item item = {.name = name, .dtype = FGIO_F32, .count = 1};
+    fgio_bytes header = {NULL, 77};
+    fgio_why why = {""};
     (void)state;
-    assert_int_equal(frugi_safetensors_header(&item, 1, NULL, &header, &why), -1);
+    assert_int_equal(fgio_safetensors_header(&item, 1, NULL, &header, &why), -1);
     assert_int_equal(header.len, 77);
 }
 
@@ -237,9 +236,9 @@ static void roles_follow_the_names(void **state) {
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        assert_int_equal(frugi_guess_role(cases[i].name, cases[i].ndim), cases[i].role);
+        assert_int_equal(fgp_guess_role(cases[i].name, cases[i].ndim), cases[i].role);
     for (int role = 0; frug_role_name((frug_role)role) != NULL; role++)
-        assert_int_equal(frugi_role_of(frug_role_name((frug_role)role)), role);
+        assert_int_equal(fgp_role_of(frug_role_name((frug_role)role)), role);
 }
 
 /* ---- payload files ------------------------------------------------------------------------------ */
@@ -255,21 +254,21 @@ static void add(frug_layout *layout, const char *name, uint64_t rows, uint64_t c
 }
 
 static void payload_description_is_read_back(void **state) {
-    frugi_gradient gradient = {.format = FRUGI_FORMAT_SAFETENSORS, .metadata = json_pack("{s:s}", "k", "v")};
-    frugi_payload payload;
-    frugi_bytes header;
-    frugi_why why = {""};
+    fgp_gradient gradient = {.format = FGP_FORMAT_SAFETENSORS, .metadata = json_pack("{s:s}", "k", "v")};
+    fgp_payload payload;
+    fgio_bytes header;
+    fgio_why why = {""};
     frug_tensor tensor = FRUG_TENSOR_INIT;
     (void)state;
     assert_int_equal(frug_layout_create(&gradient.layout), FRUG_OK);
     add(gradient.layout, "fc.weight", 2, 3, FRUG_ROLE_LINEAR);
     add(gradient.layout, "wte", 5, 7, FRUG_ROLE_EMBEDDING);
-    assert_int_equal(frugi_payload_header(&gradient, "value=f32", 9, &header, &why), 0);
+    assert_int_equal(fgp_payload_header(&gradient, "value=f32", 9, &header, &why), 0);
     unsigned char *file = calloc(1, header.len + 9);
     memcpy(file, header.data, header.len);
-    if (frugi_payload_parse(file, header.len + 9, &payload, &why) != 0)
+    if (fgp_payload_parse(file, header.len + 9, &payload, &why) != 0)
         fail_msg("%s", why.text);
-    assert_int_equal(payload.gradient.format, FRUGI_FORMAT_SAFETENSORS);
+    assert_int_equal(payload.gradient.format, FGP_FORMAT_SAFETENSORS);
     assert_int_equal(frug_layout_hash(payload.gradient.layout), frug_layout_hash(gradient.layout));
     assert_int_equal(frug_layout_get(payload.gradient.layout, 1, &tensor), FRUG_OK);
     assert_int_equal(tensor.role, FRUG_ROLE_EMBEDDING);
@@ -278,20 +277,20 @@ static void payload_description_is_read_back(void **state) {
     assert_false(payload.gradient.reshaped);
     assert_int_equal(payload.frame_len, 9);
     assert_ptr_equal(payload.frame, file + header.len);
-    frugi_payload_free(&payload);
-    frugi_gradient_free(&gradient);
-    frugi_bytes_free(&header);
+    fgp_payload_free(&payload);
+    fgp_gradient_free(&gradient);
+    fgio_bytes_free(&header);
     free(file);
 }
 
 static void assert_payload_refused(const char *metadata, const char *reason) {
     char header[2048];
-    frugi_payload payload = {.frame_len = 77};
-    frugi_why why = {""};
+    fgp_payload payload = {.frame_len = 77};
+    fgio_why why = {""};
     snprintf(header, sizeof header, "{\"__metadata__\":{%s}," ENTRY("frugrad.frame", "U8", "[1]", "[0,1]") "}",
              metadata);
     st_file file = make(header, 1);
-    if (frugi_payload_parse(file.bytes, file.len, &payload, &why) == 0)
+    if (fgp_payload_parse(file.bytes, file.len, &payload, &why) == 0)
         fail_msg("accepted; expected: %s", reason);
     if (strstr(why.text, reason) == NULL)
         fail_msg("refused with '%s'; expected: %s", why.text, reason);

@@ -18,7 +18,7 @@ static char folder[256];
 static int set_up(void **state) {
     (void)state;
     make_folder(folder, sizeof folder);
-    frugi_files_start(); /* small limits on files become errors */
+    fgio_files_start(); /* small limits on files become errors */
     return 0;
 }
 
@@ -38,13 +38,13 @@ static uint64_t low_first(const unsigned char *at, int bytes) {
 static void checksums_are_those_of_the_library(void **state) {
     unsigned char bytes[100];
     (void)state;
-    assert_int_equal(frugi_checksum(0, "123456789", 9), 0xe3069283);
+    assert_int_equal(fgio_checksum(0, "123456789", 9), 0xe3069283);
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (unsigned char)(i * 37 + 5);
     for (size_t len = 0; len <= sizeof bytes; len++) {
         uint32_t want = frugi_crc32c(0, bytes, len);
-        assert_int_equal(frugi_checksum(0, bytes, len), want);
-        assert_int_equal(frugi_checksum(frugi_checksum(0, bytes, len / 3), bytes + len / 3, len - len / 3), want);
+        assert_int_equal(fgio_checksum(0, bytes, len), want);
+        assert_int_equal(fgio_checksum(fgio_checksum(0, bytes, len / 3), bytes + len / 3, len - len / 3), want);
     }
 }
 
@@ -85,11 +85,11 @@ static void a_scalar_is_written_as_tensorboard_reads_it(void **state) {
                                            'l',  'o',  's',  's',  0x15, 0x00, 0x00, 0xc0, 0x3f};
     unsigned char bytes[4096];
     char path[600];
-    frugi_events *events = NULL;
+    fgio_events *events = NULL;
     size_t len;
     (void)state;
-    assert_int_equal(frugi_events_open(folder, 7, &events), 0);
-    assert_int_equal(frugi_events_scalar(events, "loss", 300, 1.5), 0);
+    assert_int_equal(fgio_events_open(folder, 7, &events), 0);
+    assert_int_equal(fgio_events_scalar(events, "loss", 300, 1.5), 0);
     size_t all = read_events(bytes, sizeof bytes, path, sizeof path); /* before it is closed */
     const unsigned char *at = bytes, *end = bytes + all;
     const unsigned char *data = next_record(&at, end, &len);
@@ -110,7 +110,7 @@ static void a_scalar_is_written_as_tensorboard_reads_it(void **state) {
     assert_int_equal(len, 9 + sizeof golden);
     assert_memory_equal(data + 9, golden, sizeof golden);
     assert_ptr_equal(at, end);
-    frugi_events_close(events);
+    fgio_events_close(events);
     unlink(path);
 }
 
@@ -124,26 +124,26 @@ static void limit_files(rlim_t bytes) {
 static void a_full_disk_leaves_whole_records(void **state) {
     unsigned char bytes[8192];
     char path[600];
-    frugi_events *events = NULL;
+    fgio_events *events = NULL;
     overheard said;
     size_t len, records = 0;
     int written = 0;
     (void)state;
-    assert_int_equal(frugi_events_open(folder, 0, &events), 0);
+    assert_int_equal(fgio_events_open(folder, 0, &events), 0);
     listen_to_errors(&said);
     limit_files(1000);
-    while (written < 1000 && frugi_events_scalar(events, "train/loss", 1, 2.5) == 0)
+    while (written < 1000 && fgio_events_scalar(events, "train/loss", 1, 2.5) == 0)
         written++;
     limit_files(RLIM_INFINITY);
     stop_listening(&said);
     assert_true(written > 0 && written < 1000);
     assert_non_null(strstr(said.text, "cannot write"));
-    assert_int_equal(frugi_events_scalar(events, "train/loss", 2, 2.5), 0); /* and there is room again */
+    assert_int_equal(fgio_events_scalar(events, "train/loss", 2, 2.5), 0); /* and there is room again */
     size_t all = read_events(bytes, sizeof bytes, path, sizeof path);
     for (const unsigned char *at = bytes; at < bytes + all; records++)
         next_record(&at, bytes + all, &len);
     assert_int_equal(records, 1 + written + 1);
-    frugi_events_close(events);
+    fgio_events_close(events);
     unlink(path);
 }
 
@@ -162,50 +162,50 @@ static void resuming_drops_later_lines_and_torn_ones(void **state) {
     static const char kept[] = "{\"run\":\"a\"}\n{\"step\":1,\"loss\":2.5}\n{\"step\":2,\"loss\":2.25}\n"
                                "{\"step\":2,\"accuracy\":0.5}\n";
     char path[300], all[1000];
-    frugi_metrics *metrics = NULL;
+    fgio_metrics *metrics = NULL;
     (void)state;
     snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
     FILE *f = fopen(path, "wb");
     fputs(before, f);
     fclose(f);
-    assert_int_equal(frugi_metrics_open(path, 2, &metrics), 0);
+    assert_int_equal(fgio_metrics_open(path, 2, &metrics), 0);
     expect_lines(path, kept);
-    assert_int_equal(frugi_metrics_put(metrics, json_pack("{s:i, s:f}", "step", 3, "loss", 0.125)), 0);
+    assert_int_equal(fgio_metrics_put(metrics, json_pack("{s:i, s:f}", "step", 3, "loss", 0.125)), 0);
     snprintf(all, sizeof all, "%s{\"step\":3,\"loss\":0.125}\n", kept);
     expect_lines(path, all); /* before it is closed */
-    frugi_metrics_close(metrics);
+    fgio_metrics_close(metrics);
     assert_int_equal(count_files(folder, ".frugrad-"), 0);
-    assert_int_equal(frugi_metrics_open(path, 0, &metrics), 0);
-    frugi_metrics_close(metrics);
+    assert_int_equal(fgio_metrics_open(path, 0, &metrics), 0);
+    fgio_metrics_close(metrics);
     expect_lines(path, "");
     unlink(path);
-    assert_int_equal(frugi_metrics_open(path, 5, &metrics), 0); /* nothing to keep */
-    frugi_metrics_close(metrics);
+    assert_int_equal(fgio_metrics_open(path, 5, &metrics), 0); /* nothing to keep */
+    fgio_metrics_close(metrics);
     unlink(path);
 }
 
 static void metrics_say_what_is_wrong(void **state) {
     char path[300];
-    frugi_metrics *metrics = NULL;
+    fgio_metrics *metrics = NULL;
     overheard said;
     (void)state;
     snprintf(path, sizeof path, "%s/not/there", folder);
     listen_to_errors(&said);
-    int code = frugi_metrics_open(path, 0, &metrics);
+    int code = fgio_metrics_open(path, 0, &metrics);
     stop_listening(&said);
     assert_int_equal(code, 1);
     assert_non_null(strstr(said.text, path));
     snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
-    assert_int_equal(frugi_metrics_open(path, 0, &metrics), 0);
-    assert_int_equal(frugi_metrics_put(metrics, json_pack("{s:i}", "step", 1)), 0);
+    assert_int_equal(fgio_metrics_open(path, 0, &metrics), 0);
+    assert_int_equal(fgio_metrics_put(metrics, json_pack("{s:i}", "step", 1)), 0);
     listen_to_errors(&said);
     limit_files(20);
-    code = frugi_metrics_put(metrics, json_pack("{s:i, s:s}", "step", 2, "text", "twenty letters at least"));
+    code = fgio_metrics_put(metrics, json_pack("{s:i, s:s}", "step", 2, "text", "twenty letters at least"));
     limit_files(RLIM_INFINITY);
     stop_listening(&said);
     assert_int_equal(code, 1);
     expect_lines(path, "{\"step\":1}\n");
-    frugi_metrics_close(metrics);
+    fgio_metrics_close(metrics);
     unlink(path);
 }
 

@@ -29,7 +29,7 @@ static unsigned char *sample(void) {
     unsigned char *bytes = malloc(N);
     assert_non_null(bytes);
     for (uint64_t i = 0; i < N; i++)
-        bytes[i] = (unsigned char)(i / 64 + frugi_random(2, 0, i) % 4);
+        bytes[i] = (unsigned char)(i / 64 + fgt_random(2, 0, i) % 4);
     return bytes;
 }
 
@@ -61,33 +61,33 @@ static packed pack_xz(const unsigned char *bytes, size_t len) {
     return to;
 }
 
-static packed pack(frugi_packing packing, const unsigned char *bytes, size_t len) {
-    return packing == FRUGI_GZIP ? pack_gzip(bytes, len) : pack_xz(bytes, len);
+static packed pack(fgio_packing packing, const unsigned char *bytes, size_t len) {
+    return packing == FGIO_GZIP ? pack_gzip(bytes, len) : pack_xz(bytes, len);
 }
 
 /* Unpack from a buffer of the exact size, so that a sanitizer sees any step beyond it. */
-static int unpack(frugi_packing packing, const unsigned char *from, size_t len, uint64_t limit, frugi_bytes *to,
-                  frugi_why *why) {
-    frugi_bytes exact = {malloc(len == 0 ? 1 : len), len};
+static int unpack(fgio_packing packing, const unsigned char *from, size_t len, uint64_t limit, fgio_bytes *to,
+                  fgio_why *why) {
+    fgio_bytes exact = {malloc(len == 0 ? 1 : len), len};
     assert_non_null(exact.data);
     memcpy(exact.data, from, len);
-    int status = frugi_unpack(packing, &exact, limit, to, why);
-    frugi_bytes_free(&exact);
+    int status = fgio_unpack(packing, &exact, limit, to, why);
+    fgio_bytes_free(&exact);
     return status;
 }
 
 static void what_goes_in_comes_out(void **state) {
     (void)state;
     unsigned char *bytes = sample();
-    for (frugi_packing packing = FRUGI_GZIP; packing <= FRUGI_XZ; packing++)
+    for (fgio_packing packing = FGIO_GZIP; packing <= FGIO_XZ; packing++)
         for (size_t len = 0; len <= N; len = len == 0 ? 1 : len == 1 ? 65536 : len == 65536 ? N : N + 1) {
-            frugi_bytes to;
-            frugi_why why;
+            fgio_bytes to;
+            fgio_why why;
             packed p = pack(packing, bytes, len);
             assert_int_equal(unpack(packing, p.bytes, p.len, len, &to, &why), 0); /* the limit is just met */
             assert_int_equal(to.len, len);
             assert_memory_equal(to.data, bytes, len);
-            frugi_bytes_free(&to);
+            fgio_bytes_free(&to);
             free(p.bytes);
         }
     free(bytes);
@@ -96,15 +96,15 @@ static void what_goes_in_comes_out(void **state) {
 static void several_members_are_one_file(void **state) {
     (void)state;
     unsigned char *bytes = sample();
-    for (frugi_packing packing = FRUGI_GZIP; packing <= FRUGI_XZ; packing++) {
+    for (fgio_packing packing = FGIO_GZIP; packing <= FGIO_XZ; packing++) {
         packed a = pack(packing, bytes, 1000), b = pack(packing, bytes + 1000, 2000);
-        frugi_bytes to;
-        frugi_why why;
+        fgio_bytes to;
+        fgio_why why;
         memcpy(a.bytes + a.len, b.bytes, b.len);
         assert_int_equal(unpack(packing, a.bytes, a.len + b.len, N, &to, &why), 0);
         assert_int_equal(to.len, 3000);
         assert_memory_equal(to.data, bytes, 3000);
-        frugi_bytes_free(&to);
+        fgio_bytes_free(&to);
         free(a.bytes);
         free(b.bytes);
     }
@@ -114,15 +114,15 @@ static void several_members_are_one_file(void **state) {
 static void cut_files_are_refused_wherever_they_are_cut(void **state) {
     (void)state;
     unsigned char *bytes = sample();
-    for (frugi_packing packing = FRUGI_GZIP; packing <= FRUGI_XZ; packing++) {
+    for (fgio_packing packing = FGIO_GZIP; packing <= FGIO_XZ; packing++) {
         packed p = pack(packing, bytes, 500);
         for (size_t len = 0; len < p.len; len++) {
-            frugi_bytes to = {NULL, 77};
-            frugi_why why;
+            fgio_bytes to = {NULL, 77};
+            fgio_why why;
             char expected[64];
             assert_int_equal(unpack(packing, p.bytes, len, N, &to, &why), -1);
             snprintf(expected, sizeof expected, "byte %zu: the %s data ends too early", len,
-                     packing == FRUGI_GZIP ? "gzip" : "xz");
+                     packing == FGIO_GZIP ? "gzip" : "xz");
             if (strstr(why.text, expected) == NULL)
                 fail_msg("cut at %zu of %zu: %s", len, p.len, why.text);
             assert_int_equal(to.len, 77); /* outputs are written only on success */
@@ -135,13 +135,13 @@ static void cut_files_are_refused_wherever_they_are_cut(void **state) {
 static void damage_is_noticed(void **state) {
     (void)state;
     unsigned char *bytes = sample();
-    for (frugi_packing packing = FRUGI_GZIP; packing <= FRUGI_XZ; packing++) {
+    for (fgio_packing packing = FGIO_GZIP; packing <= FGIO_XZ; packing++) {
         packed p = pack(packing, bytes, N);
-        frugi_bytes to;
-        frugi_why why;
+        fgio_bytes to;
+        fgio_why why;
         p.bytes[p.len / 2] ^= 1; /* may well make it longer */
         assert_int_equal(unpack(packing, p.bytes, p.len, 64 * N, &to, &why), -1);
-        assert_non_null(strstr(why.text, packing == FRUGI_GZIP ? "expected gzip data" : "expected xz data"));
+        assert_non_null(strstr(why.text, packing == FGIO_GZIP ? "expected gzip data" : "expected xz data"));
         p.bytes[0] ^= 1;
         assert_int_equal(unpack(packing, p.bytes, p.len, 64 * N, &to, &why), -1);
         assert_non_null(strstr(why.text, "expected"));
@@ -154,11 +154,11 @@ static void what_swells_beyond_the_limit_is_refused(void **state) {
     (void)state;
     unsigned char *zeros = calloc(1, N);
     assert_non_null(zeros);
-    for (frugi_packing packing = FRUGI_GZIP; packing <= FRUGI_XZ; packing++)
+    for (fgio_packing packing = FGIO_GZIP; packing <= FGIO_XZ; packing++)
         for (uint64_t limit = 0; limit < N; limit = limit * 2 + 1) {
             packed p = pack(packing, zeros, N);
-            frugi_bytes to;
-            frugi_why why;
+            fgio_bytes to;
+            fgio_why why;
             assert_int_equal(unpack(packing, p.bytes, p.len, limit, &to, &why), -1);
             assert_non_null(strstr(why.text, "unpacks to more than"));
             free(p.bytes);
@@ -168,26 +168,26 @@ static void what_swells_beyond_the_limit_is_refused(void **state) {
 
 static void files_are_found_and_read_by_their_names(void **state) {
     char place[PLACE_MAX];
-    frugi_bytes to;
+    fgio_bytes to;
     caught c;
     (void)state;
     place_make(place, "files");
     packed p = pack_gzip((const unsigned char *)"packed", 6);
     place_write(place, "a.gz", p.bytes, p.len);
     place_text(place, "b", "plain");
-    char *a = frugi_unpack_find(place, "a"), *b = frugi_unpack_find(place, "b");
+    char *a = fgio_unpack_find(place, "a"), *b = fgio_unpack_find(place, "b");
     assert_non_null(a);
     assert_non_null(b);
-    assert_null(frugi_unpack_find(place, "c"));
-    assert_int_equal(frugi_unpack_file(a, 100, &to), FRUGI_EXIT_OK);
+    assert_null(fgio_unpack_find(place, "c"));
+    assert_int_equal(fgio_unpack_file(a, 100, &to), FGIO_EXIT_OK);
     assert_int_equal(to.len, 6);
     assert_memory_equal(to.data, "packed", 6);
-    frugi_bytes_free(&to);
-    assert_int_equal(frugi_unpack_file(b, 5, &to), FRUGI_EXIT_OK);
+    fgio_bytes_free(&to);
+    assert_int_equal(fgio_unpack_file(b, 5, &to), FGIO_EXIT_OK);
     assert_memory_equal(to.data, "plain", 5);
-    frugi_bytes_free(&to);
+    fgio_bytes_free(&to);
     catch_begin(&c);
-    assert_int_equal(frugi_unpack_file(b, 4, &to), FRUGI_EXIT_FAIL);
+    assert_int_equal(fgio_unpack_file(b, 4, &to), FGIO_EXIT_FAIL);
     assert_non_null(strstr(catch_end(&c), "has 5 bytes, more than the 4"));
     free(a);
     free(b);

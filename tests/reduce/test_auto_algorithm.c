@@ -1,4 +1,5 @@
-/* test_auto_algorithm.c - reduce=auto: all workers choose alike; and the cost model against what exchanges really send. */
+/* test_auto_algorithm.c - reduce=auto: all workers choose alike; and the cost model against what exchanges really send.
+ */
 #include "support/thread_group.h"
 #include "support/test_layouts.h"
 

@@ -1,4 +1,5 @@
-/* test_param_server.c - parameter servers and their workers, as threads: against the gather, and with workers that fail. */
+/* test_param_server.c - parameter servers and their workers, as threads: against the gather, and with workers that
+ * fail. */
 #include "reduce/server_group.h"
 
 #include "comm/comm.h"

@@ -1,4 +1,5 @@
-/* test_tree_allreduce.c - sums of two, four, eight workers: the same bits everywhere, nothing lost, and how many bytes. */
+/* test_tree_allreduce.c - sums of two, four, eight workers: the same bits everywhere, nothing lost, and how many bytes.
+ */
 #include "reduce/exchange_fixture.h"
 
 static const int sizes[] = {1, 2, 3, 5, 8};

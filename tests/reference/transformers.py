@@ -184,7 +184,7 @@ if __name__ == "__main__":
     losses = [c.write() for c in CASES]
     print("static const model_record model_records[] = {")
     for c, loss in zip(CASES, losses):
-        task = {"language": "FRUGI_TASK_LANGUAGE", "sentences": "FRUGI_TASK_SENTENCES", "masked": "FRUGI_TASK_MASKED"}
+        task = {"language": "FGT_TASK_LANGUAGE", "sentences": "FGT_TASK_SENTENCES", "masked": "FGT_TASK_MASKED"}
         sizes = f"{c.layers}, {c.width}, {c.heads}, {c.positions}, {c.vocab}, {c.samples}, {c.length}, {c.classes}"
         print(f'    {{"{c.label}", {task[c.kind]}, {sizes}, {loss:.9g}, {c.label}_tensors, {len(c.w)}}},')
     print("};")

@@ -13,28 +13,28 @@
 #include <unistd.h>
 
 typedef struct sample_state {
-    frugi_state state;
+    fgt_state state;
     frug_layout *layout;
 } sample_state;
 
 /** Two matrices, a bias and running statistics; numbers by the seed. NULL without memory. No cmocka: for threads. */
-static inline frugi_graph *sample_graph(uint64_t seed) {
-    frugi_graph *g = frugi_graph_create(1, 1);
+static inline fgt_graph *sample_graph(uint64_t seed) {
+    fgt_graph *g = fgt_graph_create(1, 1);
     uint64_t random = seed * 0x9e3779b97f4a7c15u + 1;
     if (!g)
         return NULL;
-    frugi_param_add(g, "layer1.weight", FRUG_ROLE_LINEAR, 2, (const uint64_t[]){40, 50}, FRUGI_INIT_NORMAL, 0.1f);
-    frugi_param_add(g, "layer1.bias", FRUG_ROLE_BIAS, 1, (const uint64_t[]){41}, FRUGI_INIT_ZERO, 0);
-    frugi_param_add(g, "fc.weight", FRUG_ROLE_LINEAR, 2, (const uint64_t[]){10, 41}, FRUGI_INIT_NORMAL, 0.1f);
-    frugi_buffer *b = frugi_buffer_add(g, "bn.running_mean", 5, 0.0f);
-    g->weights = frugi_hold(FRUGI_USE_WEIGHTS, (size_t)g->elements * sizeof *g->weights);
+    fgt_param_add(g, "layer1.weight", FRUG_ROLE_LINEAR, 2, (const uint64_t[]){40, 50}, FGT_INIT_NORMAL, 0.1f);
+    fgt_param_add(g, "layer1.bias", FRUG_ROLE_BIAS, 1, (const uint64_t[]){41}, FGT_INIT_ZERO, 0);
+    fgt_param_add(g, "fc.weight", FRUG_ROLE_LINEAR, 2, (const uint64_t[]){10, 41}, FGT_INIT_NORMAL, 0.1f);
+    fgt_buffer *b = fgt_buffer_add(g, "bn.running_mean", 5, 0.0f);
+    g->weights = fgt_hold(FGT_USE_WEIGHTS, (size_t)g->elements * sizeof *g->weights);
     if (g->broken || !g->weights) {
-        frugi_graph_destroy(g);
+        fgt_graph_destroy(g);
         return NULL;
     }
-    for (frugi_param *p = g->params; p; p = p->next)
+    for (fgt_param *p = g->params; p; p = p->next)
         p->w = g->weights + p->tensor.offset;
-    frugi_graph_init(g, seed);
+    fgt_graph_init(g, seed);
     for (size_t i = 0; i < b->count; i++)
         b->data[i] = next_float(&random);
     return g;
@@ -44,7 +44,7 @@ static inline void close_state(sample_state *s) {
     frug_optimizer_destroy(s->state.optimizer);
     frug_compressor_destroy(s->state.compressor);
     frug_layout_destroy(s->layout);
-    frugi_graph_destroy(s->state.graph);
+    fgt_graph_destroy(s->state.graph);
 }
 
 /** A worker with everything; false, and nothing to close, where it cannot be made. */
@@ -54,7 +54,7 @@ static inline bool open_state(frug_comm *comm, uint64_t seed, const char *method
     options.threads = 1;
     options.source = (uint32_t)frug_comm_rank(comm);
     *s = (sample_state){{comm, sample_graph(seed), NULL, NULL}, NULL};
-    bool good = s->state.graph && frugi_graph_layout(s->state.graph, &s->layout) == 0 &&
+    bool good = s->state.graph && fgt_graph_layout(s->state.graph, &s->layout) == 0 &&
                 frug_config_create(method, &config) == FRUG_OK &&
                 frug_compressor_create(config, s->layout, &options, &s->state.compressor) == FRUG_OK &&
                 frug_optimizer_create("sgd:momentum=0.9", s->layout, NULL, &s->state.optimizer) == FRUG_OK;
@@ -74,7 +74,7 @@ static inline bool step_alone(sample_state *s, uint64_t step, uint64_t seed) {
     bool good = grad && frame;
     for (size_t i = 0; i < n && good; i++)
         grad[i] = next_bell(&random);
-    for (frugi_param *p = s->state.graph->params; p && good; p = p->next) {
+    for (fgt_param *p = s->state.graph->params; p && good; p = p->next) {
         uint64_t begin = p->tensor.offset, count = p->rows * p->cols;
         good = frug_compress(s->state.compressor, step, begin, count, grad + begin, frame, most, &len) == FRUG_OK &&
                frug_optimizer_step(s->state.optimizer, step, begin, count, grad + begin, 0.01,
@@ -87,7 +87,7 @@ static inline bool step_alone(sample_state *s, uint64_t step, uint64_t seed) {
 
 /** The whole residual. */
 static inline bool residual_of(const sample_state *s, float *dst) {
-    for (frugi_param *p = s->state.graph->params; p; p = p->next)
+    for (fgt_param *p = s->state.graph->params; p; p = p->next)
         if (frug_compressor_residual(s->state.compressor, p->tensor.offset, p->rows * p->cols,
                                      dst + p->tensor.offset) != FRUG_OK)
             return false;

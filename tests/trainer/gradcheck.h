@@ -7,7 +7,7 @@
  * the weights of a tile as soon as it is given back, so that a backward function that uses them too late, leaves a
  * hole or writes beyond its tile is found.
  *
- * Use: make a graph from frugi_op_given() values and the operation, then gradcheck_open(), gradcheck_run() with as many
+ * Use: make a graph from fgt_op_given() values and the operation, then gradcheck_open(), gradcheck_run() with as many
  * batch sizes and tile heights as wanted, gradcheck_close().
  */
 #ifndef FRUG_TEST_GRADCHECK_H
@@ -29,21 +29,21 @@
 enum { GRADCHECK_GIVEN = 4, GRADCHECK_OPEN = 16, GRADCHECK_GUARD = 16, GRADCHECK_PROBES = 64 };
 
 typedef struct gradcheck_tile {
-    const frugi_param *p;
+    const fgt_param *p;
     size_t first;
     float *memory; /* guard, tile, guard */
 } gradcheck_tile;
 
 typedef struct gradcheck {
-    frugi_sink sink; /* first: callbacks get a pointer to it */
-    frugi_graph *g;
-    frugi_value *given[GRADCHECK_GIVEN];
+    fgt_sink sink; /* first: callbacks get a pointer to it */
+    fgt_graph *g;
+    fgt_value *given[GRADCHECK_GIVEN];
     float *kept[GRADCHECK_GIVEN]; /* their numbers: operations in place overwrite them */
     size_t givens;
-    frugi_batch batch; /* n is set by each run; set the rest before it, where operations look at it */
-    float *r;          /* most x each of the output */
-    float *weights;    /* a copy, since the sink spoils them */
-    float *grads;      /* of all parameters */
+    fgt_batch batch; /* n is set by each run; set the rest before it, where operations look at it */
+    float *r;        /* most x each of the output */
+    float *weights;  /* a copy, since the sink spoils them */
+    float *grads;    /* of all parameters */
     gradcheck_tile open[GRADCHECK_OPEN];
     size_t closed; /* elements */
     float step;    /* of the differences; 0.02 unless set after gradcheck_open() */
@@ -51,32 +51,32 @@ typedef struct gradcheck {
 } gradcheck;
 
 static inline float gradcheck_number(uint64_t seed, uint64_t i) {
-    return 2.0f * frugi_uniform(frugi_random(seed, FRUGI_STREAM_SAMPLE, i)) - 1.0f;
+    return 2.0f * fgt_uniform(fgt_random(seed, FGT_STREAM_SAMPLE, i)) - 1.0f;
 }
 
 /* ---- the end of the graph: sum(x * R) ---- */
 
-static inline void gradcheck_end_forward(frugi_graph *g, frugi_node *node) {
+static inline void gradcheck_end_forward(fgt_graph *g, fgt_node *node) {
     const gradcheck *c = *(gradcheck **)node->own;
     for (size_t i = 0; i < g->n * node->in[0]->each; i++)
         g->score.loss += (double)node->in[0]->data[i] * (double)c->r[i];
 }
 
-static inline void gradcheck_end_backward(frugi_graph *g, frugi_node *node) {
+static inline void gradcheck_end_backward(fgt_graph *g, fgt_node *node) {
     const gradcheck *c = *(gradcheck **)node->own;
     bool add;
-    float *grad = frugi_grad_of(node, 0, &add);
+    float *grad = fgt_grad_of(node, 0, &add);
     for (size_t i = 0; grad && i < g->n * node->in[0]->each; i++)
         grad[i] = (add ? grad[i] : 0.0f) + c->r[i];
 }
 
 /* ---- the sink ---- */
 
-static inline float *gradcheck_tile_open(frugi_sink *sink, const frugi_param *p, size_t first) {
+static inline float *gradcheck_tile_open(fgt_sink *sink, const fgt_param *p, size_t first) {
     gradcheck *c = (gradcheck *)sink;
     assert_true(first < p->rows);
     assert_int_equal(first % p->tile, 0);
-    size_t count = frugi_tile_rows(p, first) * p->cols, i = 0;
+    size_t count = fgt_tile_rows(p, first) * p->cols, i = 0;
     while (i < GRADCHECK_OPEN && c->open[i].p)
         i++;
     assert_true(i < GRADCHECK_OPEN);
@@ -87,9 +87,9 @@ static inline float *gradcheck_tile_open(frugi_sink *sink, const frugi_param *p,
     return c->open[i].memory + GRADCHECK_GUARD;
 }
 
-static inline void gradcheck_tile_close(frugi_sink *sink, const frugi_param *p, size_t first) {
+static inline void gradcheck_tile_close(fgt_sink *sink, const fgt_param *p, size_t first) {
     gradcheck *c = (gradcheck *)sink;
-    size_t count = frugi_tile_rows(p, first) * p->cols, i = 0;
+    size_t count = fgt_tile_rows(p, first) * p->cols, i = 0;
     while (i < GRADCHECK_OPEN && !(c->open[i].p == p && c->open[i].first == first))
         i++;
     assert_true(i < GRADCHECK_OPEN); /* it was open */
@@ -118,35 +118,35 @@ static inline void gradcheck_fill(gradcheck *c, size_t which, bool apart, uint64
     for (size_t i = 0; i < count; i++)
         x[i] = apart ? 0.2f * ((float)i - (float)(count / 2) + 0.5f) : gradcheck_number(seed, i);
     for (size_t i = count; apart && i-- > 1;) { /* shuffled */
-        size_t j = (size_t)(frugi_random(seed, FRUGI_STREAM_SHUFFLE, i) % (i + 1));
+        size_t j = (size_t)(fgt_random(seed, FGT_STREAM_SHUFFLE, i) % (i + 1));
         float other = x[i];
         x[i] = x[j];
         x[j] = other;
     }
 }
 
-/** Take over a graph whose given values all come from frugi_op_given(): add the end, finish it, draw all numbers. */
-static inline void gradcheck_open(gradcheck *c, frugi_graph *g, frugi_value *out, uint64_t seed) {
-    static const frugi_op end = {.name = "end", .forward = gradcheck_end_forward, .backward = gradcheck_end_backward};
+/** Take over a graph whose given values all come from fgt_op_given(): add the end, finish it, draw all numbers. */
+static inline void gradcheck_open(gradcheck *c, fgt_graph *g, fgt_value *out, uint64_t seed) {
+    static const fgt_op end = {.name = "end", .forward = gradcheck_end_forward, .backward = gradcheck_end_backward};
     *c = (gradcheck){.g = g, .step = 0.02f, .training = true};
-    c->sink = (frugi_sink){gradcheck_tile_open, gradcheck_tile_close};
-    for (frugi_node *node = g->first; node; node = node->next)
+    c->sink = (fgt_sink){gradcheck_tile_open, gradcheck_tile_close};
+    for (fgt_node *node = g->first; node; node = node->next)
         if (strcmp(node->op->name, "given") == 0) {
             assert_true(c->givens < GRADCHECK_GIVEN);
             c->given[c->givens++] = node->out;
         }
-    frugi_node *node = frugi_node_add(g, &end, out, 0, NULL, sizeof(gradcheck *));
+    fgt_node *node = fgt_node_add(g, &end, out, 0, NULL, sizeof(gradcheck *));
     *(gradcheck **)node->own = c;
-    assert_int_equal(frugi_graph_finish(g), FRUGI_EXIT_OK);
+    assert_int_equal(fgt_graph_finish(g), FGIO_EXIT_OK);
     c->r = malloc(g->most * out->each * sizeof(float));
     c->weights = calloc((size_t)g->elements + 1, sizeof(float));
     c->grads = malloc(((size_t)g->elements + 1) * sizeof(float));
     assert_true(c->r && c->weights && c->grads);
     for (size_t i = 0; i < g->most * out->each; i++)
         c->r[i] = gradcheck_number(seed, i);
-    for (const frugi_param *p = g->params; p; p = p->next) /* about 1 for what begins as 1, about 0 for the others */
+    for (const fgt_param *p = g->params; p; p = p->next) /* about 1 for what begins as 1, about 0 for the others */
         for (size_t i = (size_t)p->tensor.offset; i < p->tensor.offset + p->rows * p->cols; i++)
-            c->weights[i] = (p->init == FRUGI_INIT_ONE ? 1.0f : 0.0f) + 0.5f * gradcheck_number(seed + 1, i);
+            c->weights[i] = (p->init == FGT_INIT_ONE ? 1.0f : 0.0f) + 0.5f * gradcheck_number(seed + 1, i);
     for (size_t i = 0; i < c->givens; i++) {
         c->kept[i] = malloc(g->most * c->given[i]->each * sizeof(float));
         assert_non_null(c->kept[i]);
@@ -155,7 +155,7 @@ static inline void gradcheck_open(gradcheck *c, frugi_graph *g, frugi_value *out
 }
 
 static inline void gradcheck_close(gradcheck *c) {
-    frugi_graph_destroy(c->g);
+    fgt_graph_destroy(c->g);
     for (size_t i = 0; i < c->givens; i++)
         free(c->kept[i]);
     free(c->r);
@@ -171,7 +171,7 @@ static inline double gradcheck_forward(gradcheck *c, uint32_t n) {
         memcpy(c->given[i]->data, c->kept[i], n * c->given[i]->each * sizeof(float));
     if (c->g->elements > 0)
         memcpy(c->g->weights, c->weights, (size_t)c->g->elements * sizeof(float));
-    frugi_graph_forward(c->g, &c->batch, c->training);
+    fgt_graph_forward(c->g, &c->batch, c->training);
     return c->g->score.loss;
 }
 
@@ -208,7 +208,7 @@ static inline void gradcheck_compare(gradcheck *c, uint32_t n, const char *name,
  * c->grads. */
 static inline void gradcheck_backward(gradcheck *c, uint32_t n, size_t tile_rows) {
     size_t elements = 0;
-    for (frugi_param *p = c->g->params; p; p = p->next) {
+    for (fgt_param *p = c->g->params; p; p = p->next) {
         p->tile = tile_rows && p->tensor.ndim > 1 && tile_rows < p->rows ? tile_rows : p->rows;
         elements += p->rows * p->cols;
     }
@@ -216,7 +216,7 @@ static inline void gradcheck_backward(gradcheck *c, uint32_t n, size_t tile_rows
     for (size_t i = 0; i < c->g->elements; i++)
         c->grads[i] = NAN;
     c->closed = 0;
-    frugi_graph_backward(c->g, &c->sink);
+    fgt_graph_backward(c->g, &c->sink);
     assert_int_equal(c->closed, elements); /* every tile was given back */
 }
 
@@ -234,7 +234,7 @@ static inline void gradcheck_run(gradcheck *c, uint32_t n, size_t tile_rows, dou
     for (size_t i = 0; i < c->givens; i++)
         if (grad[i])
             gradcheck_compare(c, n, "input", c->kept[i], grad[i], n * c->given[i]->each, tolerance);
-    for (const frugi_param *p = c->g->params; p; p = p->next)
+    for (const fgt_param *p = c->g->params; p; p = p->next)
         gradcheck_compare(c, n, p->tensor.name, c->weights + p->tensor.offset, c->grads + p->tensor.offset,
                           p->rows * p->cols, tolerance);
     for (size_t i = 0; i < c->givens; i++)

@@ -25,64 +25,64 @@ enum { MODELS = sizeof models / sizeof *models, SMALL = 4 }; /* the last ones ta
 
 /** A model with a batch of builtin data. */
 typedef struct rig {
-    frugi_model about;
-    frugi_data *data;
-    frugi_batch batch;
-    frugi_graph *graph;
+    fgt_model about;
+    fgt_data *data;
+    fgt_batch batch;
+    fgt_graph *graph;
 } rig;
 
-static rig make_rig(const char *text, frugi_keep keep) {
+static rig make_rig(const char *text, fgt_keep keep) {
     rig r = {0};
-    assert_int_equal(frugi_model_parse(text, &r.about), FRUGI_EXIT_OK);
-    frugi_data_want want = {.task = r.about.task,
-                            .path = "builtin",
-                            .length = r.about.length,
-                            .channels = 3,
-                            .height = 32, /* the least that all of them take */
-                            .width = 32,
-                            .classes = 10,
-                            .vocab = r.about.vocab,
-                            .samples = 60,
-                            .seed = 1};
-    assert_int_equal(frugi_data_open(&want, &r.data), FRUGI_EXIT_OK);
-    const frugi_data_info *info = frugi_data_about(r.data);
-    assert_int_equal(frugi_batch_create(info, BATCH, &r.batch), FRUGI_EXIT_OK);
-    frugi_build how = {BATCH, 1, keep};
-    assert_int_equal(frugi_model_build_as(&r.about, info, &how, &r.graph), FRUGI_EXIT_OK);
+    assert_int_equal(fgt_model_parse(text, &r.about), FGIO_EXIT_OK);
+    fgt_data_want want = {.task = r.about.task,
+                          .path = "builtin",
+                          .length = r.about.length,
+                          .channels = 3,
+                          .height = 32, /* the least that all of them take */
+                          .width = 32,
+                          .classes = 10,
+                          .vocab = r.about.vocab,
+                          .samples = 60,
+                          .seed = 1};
+    assert_int_equal(fgt_data_open(&want, &r.data), FGIO_EXIT_OK);
+    const fgt_data_info *info = fgt_data_about(r.data);
+    assert_int_equal(fgt_batch_create(info, BATCH, &r.batch), FGIO_EXIT_OK);
+    fgt_build how = {BATCH, 1, keep};
+    assert_int_equal(fgt_model_build_as(&r.about, info, &how, &r.graph), FGIO_EXIT_OK);
     r.graph->seed = 1;
-    frugi_data_batch(r.data, FRUGI_TRAIN, 0, 0, BATCH, &r.batch);
+    fgt_data_batch(r.data, FGT_TRAIN, 0, 0, BATCH, &r.batch);
     return r;
 }
 
-static rig make_started(const char *text, frugi_keep keep) {
+static rig make_started(const char *text, fgt_keep keep) {
     rig r = make_rig(text, keep);
-    frugi_graph_init(r.graph, 1);
+    fgt_graph_init(r.graph, 1);
     return r;
 }
 
 static void end_rig(rig *r) {
-    frugi_graph_destroy(r->graph);
-    frugi_batch_destroy(&r->batch);
-    frugi_data_close(r->data);
+    fgt_graph_destroy(r->graph);
+    fgt_batch_destroy(&r->batch);
+    fgt_data_close(r->data);
 }
 
 /** A sink that adds to what it has. */
 typedef struct basket {
-    frugi_sink sink;
+    fgt_sink sink;
     float *grad, *tile;
 } basket;
 
-static float *open_tile(frugi_sink *sink, const frugi_param *p, size_t first) {
+static float *open_tile(fgt_sink *sink, const fgt_param *p, size_t first) {
     return ((basket *)sink)->tile + p->tensor.offset + first * p->cols;
 }
 
-static void close_tile(frugi_sink *sink, const frugi_param *p, size_t first) {
+static void close_tile(fgt_sink *sink, const fgt_param *p, size_t first) {
     basket *b = (basket *)sink;
-    for (size_t i = 0, at = p->tensor.offset + first * p->cols; i < frugi_tile_rows(p, first) * p->cols; i++)
+    for (size_t i = 0, at = p->tensor.offset + first * p->cols; i < fgt_tile_rows(p, first) * p->cols; i++)
         b->grad[at + i] += b->tile[at + i];
 }
 
-static basket make_basket(const frugi_graph *g) {
+static basket make_basket(const fgt_graph *g) {
     basket b = {{open_tile, close_tile}, calloc(g->elements, sizeof(float)), calloc(g->elements, sizeof(float))};
     assert_true(b.grad && b.tile);
     return b;
@@ -93,9 +93,9 @@ static void end_basket(basket *b) {
     free(b->tile);
 }
 
-static void same_buffers(const frugi_graph *a, const frugi_graph *b) {
-    const frugi_buffer *y = b->buffers;
-    for (const frugi_buffer *x = a->buffers; x; x = x->next, y = y->next)
+static void same_buffers(const fgt_graph *a, const fgt_graph *b) {
+    const fgt_buffer *y = b->buffers;
+    for (const fgt_buffer *x = a->buffers; x; x = x->next, y = y->next)
         assert_memory_equal(x->data, y->data, x->count * sizeof *x->data);
 }
 
@@ -103,14 +103,14 @@ static void same_buffers(const frugi_graph *a, const frugi_graph *b) {
 static void forward_again_gives_the_same_bits(void **state) {
     (void)state;
     for (size_t m = 0; m < SMALL; m++) {
-        rig all = make_started(models[m], FRUGI_KEEP_ALL), few = make_started(models[m], FRUGI_KEEP_BLOCKS);
+        rig all = make_started(models[m], FGT_KEEP_ALL), few = make_started(models[m], FGT_KEEP_BLOCKS);
         basket a = make_basket(all.graph), b = make_basket(few.graph);
         for (uint64_t step = 0; step < 2; step++) {
             all.graph->step = few.graph->step = step;
-            frugi_graph_forward(all.graph, &all.batch, true);
-            frugi_graph_backward(all.graph, &a.sink);
-            frugi_graph_forward(few.graph, &few.batch, true);
-            frugi_graph_backward(few.graph, &b.sink);
+            fgt_graph_forward(all.graph, &all.batch, true);
+            fgt_graph_backward(all.graph, &a.sink);
+            fgt_graph_forward(few.graph, &few.batch, true);
+            fgt_graph_backward(few.graph, &b.sink);
         }
         assert_true(all.graph->blocks > 1);
         assert_true(all.graph->score.loss == few.graph->score.loss);
@@ -126,10 +126,10 @@ static void forward_again_gives_the_same_bits(void **state) {
 static void forward_alone_gives_the_same_scores(void **state) {
     (void)state;
     for (size_t m = 0; m < SMALL; m++) {
-        rig all = make_started(models[m], FRUGI_KEEP_ALL), none = make_started(models[m], FRUGI_KEEP_NONE);
-        const frugi_value *x = all.graph->last->in[0], *y = none.graph->last->in[0];
-        frugi_graph_forward(all.graph, &all.batch, false);
-        frugi_graph_forward(none.graph, &none.batch, false);
+        rig all = make_started(models[m], FGT_KEEP_ALL), none = make_started(models[m], FGT_KEEP_NONE);
+        const fgt_value *x = all.graph->last->in[0], *y = none.graph->last->in[0];
+        fgt_graph_forward(all.graph, &all.batch, false);
+        fgt_graph_forward(none.graph, &none.batch, false);
         assert_memory_equal(x->data, y->data, BATCH * x->each * sizeof *x->data);
         end_rig(&all);
         end_rig(&none);
@@ -137,9 +137,9 @@ static void forward_alone_gives_the_same_scores(void **state) {
 }
 
 /* An operation in place would be applied twice to a value that its block does not make again. */
-static void blocks_change_only_what_they_make(const frugi_graph *g) {
-    for (const frugi_node *node = g->first; node; node = node->next)
-        for (const frugi_value *v = node->out->alias; v; v = v->alias)
+static void blocks_change_only_what_they_make(const fgt_graph *g) {
+    for (const fgt_node *node = g->first; node; node = node->next)
+        for (const fgt_value *v = node->out->alias; v; v = v->alias)
             assert_int_equal(v->block, node->block);
 }
 
@@ -147,25 +147,24 @@ static void sizes_are_known_before(void **state) {
     (void)state;
     for (size_t m = 0; m < MODELS; m++) {
         uint64_t before[3];
-        for (int keep = FRUGI_KEEP_ALL; keep <= FRUGI_KEEP_NONE; keep++) {
-            uint64_t none = frugi_held(FRUGI_USE_ACTIVATIONS), none_too = frugi_held(FRUGI_USE_WEIGHTS);
-            rig r = make_rig(models[m], (frugi_keep)keep);
-            uint64_t held = frugi_held(FRUGI_USE_ACTIVATIONS) - none,
-                     weights = frugi_held(FRUGI_USE_WEIGHTS) - none_too;
-            frugi_model_size size;
-            frugi_build how = {BATCH, 1, (frugi_keep)keep};
-            assert_int_equal(frugi_model_measure(&r.about, frugi_data_about(r.data), &how, &size), FRUGI_EXIT_OK);
+        for (int keep = FGT_KEEP_ALL; keep <= FGT_KEEP_NONE; keep++) {
+            uint64_t none = fgt_held(FGT_USE_ACTIVATIONS), none_too = fgt_held(FGT_USE_WEIGHTS);
+            rig r = make_rig(models[m], (fgt_keep)keep);
+            uint64_t held = fgt_held(FGT_USE_ACTIVATIONS) - none, weights = fgt_held(FGT_USE_WEIGHTS) - none_too;
+            fgt_model_size size;
+            fgt_build how = {BATCH, 1, (fgt_keep)keep};
+            assert_int_equal(fgt_model_measure(&r.about, fgt_data_about(r.data), &how, &size), FGIO_EXIT_OK);
             assert_int_equal(size.blocks, r.graph->blocks);
             assert_int_equal(size.elements, r.graph->elements);
             assert_true(size.activations <= held && size.activations + 1024 >= held); /* lines in front of blocks */
             assert_true(size.weights <= weights && size.weights + 1024 >= weights);
-            assert_int_equal(frugi_held(FRUGI_USE_ACTIVATIONS) - none, held); /* measuring keeps nothing */
+            assert_int_equal(fgt_held(FGT_USE_ACTIVATIONS) - none, held); /* measuring keeps nothing */
             before[keep] = size.activations;
             blocks_change_only_what_they_make(r.graph);
             end_rig(&r);
         }
-        assert_true(before[FRUGI_KEEP_BLOCKS] < before[FRUGI_KEEP_ALL]);
-        assert_true(before[FRUGI_KEEP_NONE] < before[FRUGI_KEEP_BLOCKS]);
+        assert_true(before[FGT_KEEP_BLOCKS] < before[FGT_KEEP_ALL]);
+        assert_true(before[FGT_KEEP_NONE] < before[FGT_KEEP_BLOCKS]);
     }
 }
 

@@ -17,32 +17,31 @@ static float formula(uint64_t i) {
     return (float)((double)(i * 2654435761u % 1000u) / 500.0 - 1.0);
 }
 
-static void fake_backward(frugi_graph *g, frugi_node *node) {
+static void fake_backward(fgt_graph *g, fgt_node *node) {
     for (int k = 0; k < 3; k++)
         for (size_t row = 0; node->param[k] && row < node->param[k]->rows; row += node->param[k]->tile) {
-            const frugi_param *p = node->param[k];
+            const fgt_param *p = node->param[k];
             float *dw = g->sink->open(g->sink, p, row);
-            for (size_t i = 0; i < frugi_tile_rows(p, row) * p->cols; i++)
+            for (size_t i = 0; i < fgt_tile_rows(p, row) * p->cols; i++)
                 dw[i] = formula(p->tensor.offset + row * p->cols + i);
             g->sink->close(g->sink, p, row);
         }
 }
 
-static const frugi_op fake = {.name = "fake", .backward = fake_backward};
+static const fgt_op fake = {.name = "fake", .backward = fake_backward};
 
-static frugi_param *add(frugi_graph *g, uint64_t rows, uint64_t cols) {
+static fgt_param *add(fgt_graph *g, uint64_t rows, uint64_t cols) {
     char name[32];
     uint32_t one = 1;
     snprintf(name, sizeof name, "p%u", g->nodes);
-    frugi_node *node = frugi_node_add(g, &fake, NULL, 1, &one, 0);
+    fgt_node *node = fgt_node_add(g, &fake, NULL, 1, &one, 0);
     uint64_t shape[2] = {rows, cols};
-    return node->param[0] =
-               frugi_param_add(g, name, FRUG_ROLE_LINEAR, cols > 1 ? 2 : 1, shape, FRUGI_INIT_NORMAL, 1.0f);
+    return node->param[0] = fgt_param_add(g, name, FRUG_ROLE_LINEAR, cols > 1 ? 2 : 1, shape, FGT_INIT_NORMAL, 1.0f);
 }
 
 /* Small ones, one that is cut, one whose rows end on a block only every 256. */
-static frugi_graph *make_graph(void) {
-    frugi_graph *g = frugi_graph_create(1, 1);
+static fgt_graph *make_graph(void) {
+    fgt_graph *g = fgt_graph_create(1, 1);
     add(g, 10, 7);
     add(g, 33, 1);
     add(g, 600, 257);
@@ -50,25 +49,25 @@ static frugi_graph *make_graph(void) {
     add(g, 64, 1);
     add(g, 300, 768);
     add(g, 5, 5);
-    assert_int_equal(frugi_graph_finish(g), 0);
-    frugi_graph_init(g, 7);
+    assert_int_equal(fgt_graph_finish(g), 0);
+    fgt_graph_init(g, 7);
     return g;
 }
 
 typedef struct rig {
-    frugi_graph *g;
+    fgt_graph *g;
     frug_layout *layout;
     frug_config *config;
     frug_comm *comm;
     frug_reducer *reducer;
     frug_optimizer *optimizer;
-    frugi_buckets *buckets;
+    fgt_buckets *buckets;
     float *before;
 } rig;
 
-static rig make_rig(const char *method, const char *optimizer, frugi_buckets_want want) {
+static rig make_rig(const char *method, const char *optimizer, fgt_buckets_want want) {
     rig r = {.g = make_graph()};
-    assert_int_equal(frugi_graph_layout(r.g, &r.layout), 0);
+    assert_int_equal(fgt_graph_layout(r.g, &r.layout), 0);
     assert_int_equal(frug_comm_self(&r.comm), FRUG_OK);
     if (method) {
         assert_int_equal(frug_config_create(method, &r.config), FRUG_OK);
@@ -80,32 +79,32 @@ static rig make_rig(const char *method, const char *optimizer, frugi_buckets_wan
     want.reducer = r.reducer;
     want.optimizer = r.optimizer;
     want.workers = 1;
-    assert_int_equal(frugi_buckets_create(&want, &r.buckets), 0);
+    assert_int_equal(fgt_buckets_create(&want, &r.buckets), 0);
     r.before = malloc(r.g->elements * sizeof(float));
     memcpy(r.before, r.g->weights, r.g->elements * sizeof(float));
     return r;
 }
 
 static void end_rig(rig *r) {
-    frugi_buckets_destroy(r->buckets);
+    fgt_buckets_destroy(r->buckets);
     frug_optimizer_destroy(r->optimizer);
     frug_reducer_destroy(r->reducer);
     frug_config_destroy(r->config);
     frug_comm_destroy(r->comm);
     frug_layout_destroy(r->layout);
-    frugi_graph_destroy(r->g);
+    fgt_graph_destroy(r->g);
     free(r->before);
 }
 
 static void step(rig *r, float factor, double late_clip) {
-    frugi_buckets_begin(r->buckets, 0, 0.5, factor, false);
-    frugi_graph_backward(r->g, frugi_buckets_sink(r->buckets));
-    assert_int_equal(frugi_buckets_end(r->buckets, late_clip), FRUG_OK);
+    fgt_buckets_begin(r->buckets, 0, 0.5, factor, false);
+    fgt_graph_backward(r->g, fgt_buckets_sink(r->buckets));
+    assert_int_equal(fgt_buckets_end(r->buckets, late_clip), FRUG_OK);
 }
 
 static double true_norm2(const rig *r) {
     double sum = 0;
-    for (const frugi_param *p = r->g->params; p; p = p->next)
+    for (const fgt_param *p = r->g->params; p; p = p->next)
         for (size_t i = 0; i < p->rows * p->cols; i++)
             sum += (double)formula(p->tensor.offset + i) * (double)formula(p->tensor.offset + i);
     return sum;
@@ -114,7 +113,7 @@ static double true_norm2(const rig *r) {
 /* w - rate * factor * g, for every weight; gaps are zero and stay so. */
 static void check_weights(const rig *r, float factor) {
     uint64_t at = 0;
-    for (const frugi_param *p = r->g->params; p; p = p->next) {
+    for (const fgt_param *p = r->g->params; p; p = p->next) {
         for (; at < p->tensor.offset; at++)
             assert_true(r->g->weights[at] == 0);
         for (size_t i = 0; i < p->rows * p->cols; i++, at++) {
@@ -129,7 +128,7 @@ static void every_way_gives_the_gradient(void **state) {
     (void)state;
     const struct {
         const char *method;
-        frugi_buckets_want want;
+        fgt_buckets_want want;
     } way[] = {
         {NULL, {.bytes = 64 << 10}},
         {"dense", {.bytes = 64 << 10, .whole = true, .overlap = true}},
@@ -143,17 +142,17 @@ static void every_way_gives_the_gradient(void **state) {
         step(&r, 0.25f, 0);
         check_weights(&r, 0.25f);
         if (!way[i].want.late)
-            assert_true(fabs(frugi_buckets_norm2(r.buckets) - true_norm2(&r)) < 1e-6 * true_norm2(&r));
+            assert_true(fabs(fgt_buckets_norm2(r.buckets) - true_norm2(&r)) < 1e-6 * true_norm2(&r));
         end_rig(&r);
     }
 }
 
 static void tiles_end_on_blocks_and_memory_is_bounded(void **state) {
     (void)state;
-    uint64_t held = frugi_held(FRUGI_USE_GRADIENTS);
-    rig r = make_rig("frugrad", "merged", (frugi_buckets_want){.bytes = 64 << 10, .overlap = true});
+    uint64_t held = fgt_held(FGT_USE_GRADIENTS);
+    rig r = make_rig("frugrad", "merged", (fgt_buckets_want){.bytes = 64 << 10, .overlap = true});
     uint64_t longest = 0;
-    for (const frugi_param *p = r.g->params; p; p = p->next) {
+    for (const fgt_param *p = r.g->params; p; p = p->next) {
         if (p->tile < p->rows)
             assert_int_equal(p->tile * p->cols % 256, 0);
         uint64_t size = (uint64_t)(p->tile < p->rows ? p->tile : p->rows) * p->cols;
@@ -161,17 +160,17 @@ static void tiles_end_on_blocks_and_memory_is_bounded(void **state) {
     }
     /* 256 rows of 257 cannot be cut shorter; two such buckets exist at a time. */
     assert_int_equal(longest, 256 * 257);
-    assert_true(frugi_held(FRUGI_USE_GRADIENTS) - held <= 2 * (4 * longest + 64) + 128);
-    assert_true(frugi_buckets_count(r.buckets) > 15);
+    assert_true(fgt_held(FGT_USE_GRADIENTS) - held <= 2 * (4 * longest + 64) + 128);
+    assert_true(fgt_buckets_count(r.buckets) > 15);
     step(&r, 1, 0);
     end_rig(&r);
-    assert_int_equal(frugi_held(FRUGI_USE_GRADIENTS), held);
+    assert_int_equal(fgt_held(FGT_USE_GRADIENTS), held);
 }
 
 static void methods_that_need_whole_tensors_get_them(void **state) {
     (void)state;
-    rig r = make_rig("topk:density=1", "sgd:momentum=0", (frugi_buckets_want){.bytes = 64 << 10, .overlap = true});
-    for (const frugi_param *p = r.g->params; p; p = p->next)
+    rig r = make_rig("topk:density=1", "sgd:momentum=0", (fgt_buckets_want){.bytes = 64 << 10, .overlap = true});
+    for (const fgt_param *p = r.g->params; p; p = p->next)
         assert_int_equal(p->tile, p->rows);
     step(&r, 1, 0);
     check_weights(&r, 1);
@@ -181,9 +180,9 @@ static void methods_that_need_whole_tensors_get_them(void **state) {
 /* Its target is not cut, another tensor still is. */
 static void optimisers_that_need_whole_tensors_get_them(void **state) {
     (void)state;
-    rig r = make_rig(NULL, "table:s=64,c=8,targets=p5,others=adamw", (frugi_buckets_want){.bytes = 64 << 10});
+    rig r = make_rig(NULL, "table:s=64,c=8,targets=p5,others=adamw", (fgt_buckets_want){.bytes = 64 << 10});
     size_t number = 0, cut = 0;
-    for (const frugi_param *p = r.g->params; p; p = p->next, number++) {
+    for (const fgt_param *p = r.g->params; p; p = p->next, number++) {
         cut += p->tile < p->rows;
         assert_int_equal(frug_optimizer_cuts(r.optimizer, number), strcmp(p->tensor.name, "p5") != 0);
         if (strcmp(p->tensor.name, "p5") == 0)
@@ -196,21 +195,21 @@ static void optimisers_that_need_whole_tensors_get_them(void **state) {
 
 static void a_late_clip_is_exact(void **state) {
     (void)state;
-    rig r = make_rig("dense", "sgd:momentum=0", (frugi_buckets_want){.whole = true, .late = true, .overlap = true});
+    rig r = make_rig("dense", "sgd:momentum=0", (fgt_buckets_want){.whole = true, .late = true, .overlap = true});
     double norm = sqrt(true_norm2(&r));
     step(&r, 1, norm / 4);
-    assert_true(fabs(frugi_buckets_clipped(r.buckets) - 0.25) < 1e-9);
+    assert_true(fabs(fgt_buckets_clipped(r.buckets) - 0.25) < 1e-9);
     check_weights(&r, 0.25f);
     end_rig(&r);
 }
 
 static void measuring_changes_nothing(void **state) {
     (void)state;
-    rig r = make_rig("frugrad", "merged", (frugi_buckets_want){.bytes = 64 << 10, .overlap = true});
-    frugi_buckets_begin(r.buckets, 0, 0.5, 1, true);
-    frugi_graph_backward(r.g, frugi_buckets_sink(r.buckets));
-    assert_int_equal(frugi_buckets_end(r.buckets, 0), FRUG_OK);
-    assert_true(fabs(frugi_buckets_norm2(r.buckets) - true_norm2(&r)) < 1e-6 * true_norm2(&r));
+    rig r = make_rig("frugrad", "merged", (fgt_buckets_want){.bytes = 64 << 10, .overlap = true});
+    fgt_buckets_begin(r.buckets, 0, 0.5, 1, true);
+    fgt_graph_backward(r.g, fgt_buckets_sink(r.buckets));
+    assert_int_equal(fgt_buckets_end(r.buckets, 0), FRUG_OK);
+    assert_true(fabs(fgt_buckets_norm2(r.buckets) - true_norm2(&r)) < 1e-6 * true_norm2(&r));
     assert_memory_equal(r.before, r.g->weights, r.g->elements * sizeof(float));
     end_rig(&r);
 }

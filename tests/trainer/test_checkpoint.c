@@ -21,7 +21,7 @@ static char folder[256];
 static int set_up(void **state) {
     (void)state;
     make_folder(folder, sizeof folder);
-    frugi_files_start(); /* small limits on files become errors */
+    fgio_files_start(); /* small limits on files become errors */
     return 0;
 }
 
@@ -37,7 +37,7 @@ static void name_of(uint64_t step, char *path, size_t cap) {
 
 static int write_later(const sample_state *s, uint64_t generation, uint64_t step, uint32_t keep) {
     json_t *facts = json_pack("{s:s, s:s}", "model", "mlp", "seed", "17");
-    int code = frugi_checkpoint_write(folder, keep, generation, step, &s->state, facts, NULL, 0);
+    int code = fgt_checkpoint_write(folder, keep, generation, step, &s->state, facts, NULL, 0);
     json_decref(facts);
     return code;
 }
@@ -47,14 +47,14 @@ static int write_step(const sample_state *s, uint64_t step, uint32_t keep) {
 }
 
 static int open_and_restore(const char *path, const sample_state *s, uint64_t *step, bool *redistributed) {
-    frugi_checkpoint *checkpoint = NULL;
+    fgt_checkpoint *checkpoint = NULL;
     json_t *facts = NULL;
-    int code = frugi_checkpoint_open(path, s->state.comm, &checkpoint, &facts, step);
+    int code = fgt_checkpoint_open(path, s->state.comm, &checkpoint, &facts, step);
     if (code != 0)
         return code;
     const char *seed = json_string_value(json_object_get(facts, "seed"));
-    code = seed != NULL && strcmp(seed, "17") == 0 ? frugi_checkpoint_restore(checkpoint, &s->state, redistributed) : 3;
-    frugi_checkpoint_close(checkpoint);
+    code = seed != NULL && strcmp(seed, "17") == 0 ? fgt_checkpoint_restore(checkpoint, &s->state, redistributed) : 3;
+    fgt_checkpoint_close(checkpoint);
     return code;
 }
 
@@ -90,7 +90,7 @@ static frug_status round_trip(frug_comm *comm, void *shared) {
     for (uint64_t i = 0; i < 3 && good; i++)
         good = step_alone(&a, i, 100 + rank);
     /* All workers have the same weights; here each has stepped alone, so make them the same again. */
-    for (frugi_param *p = a.state.graph->params; p; p = p->next)
+    for (fgt_param *p = a.state.graph->params; p; p = p->next)
         for (size_t i = 0; i < p->rows * p->cols; i++)
             p->w[i] = (float)(p->tensor.offset + i) * 0.5f;
     good = good && write_step(&a, 3, 2) == 0 && open_and_restore(folder, &b, &step, &redistributed) == 0 && step == 3 &&
@@ -158,7 +158,7 @@ static void old_ones_go_and_directories_are_made(void **state) {
     assert_null(strstr(said.text, "step 50"));
     assert_int_equal(count_files(folder, "step-"), 3); /* 20 has gone */
     snprintf(deep, sizeof deep, "%s/a/b", folder);
-    assert_int_equal(frugi_checkpoint_write(deep, 1, 0, 7, &s.state, NULL, path, sizeof path), 0);
+    assert_int_equal(fgt_checkpoint_write(deep, 1, 0, 7, &s.state, NULL, path, sizeof path), 0);
     assert_int_equal(access(path, R_OK), 0);
     remove_folder(deep);
     snprintf(deep, sizeof deep, "%s/a", folder);
@@ -169,14 +169,14 @@ static void old_ones_go_and_directories_are_made(void **state) {
 }
 
 static void expect_newest(frug_comm *comm, uint64_t want, uint64_t at, uint64_t generation) {
-    frugi_checkpoint *checkpoint = NULL;
+    fgt_checkpoint *checkpoint = NULL;
     json_t *facts = NULL;
     uint64_t step = 0, next = 99;
-    assert_int_equal(frugi_checkpoint_open(folder, comm, &checkpoint, &facts, &step), 0);
+    assert_int_equal(fgt_checkpoint_open(folder, comm, &checkpoint, &facts, &step), 0);
     assert_int_equal(step, want);
-    assert_int_equal(frugi_checkpoint_next_generation(folder, checkpoint, at, &next), 0);
+    assert_int_equal(fgt_checkpoint_next_generation(folder, checkpoint, at, &next), 0);
     assert_int_equal(next, generation);
-    frugi_checkpoint_close(checkpoint);
+    fgt_checkpoint_close(checkpoint);
 }
 
 /* Steps go back where a run continues with more workers; what was written last is the newest nevertheless. */
@@ -188,18 +188,18 @@ static void the_newest_is_what_was_written_last(void **state) {
     char path[400];
     (void)state;
     alone(&comm, &s, 1);
-    assert_int_equal(frugi_checkpoint_any(folder, comm, &any), 0);
+    assert_int_equal(fgt_checkpoint_any(folder, comm, &any), 0);
     assert_false(any);
-    assert_int_equal(frugi_checkpoint_next_generation(folder, NULL, 0, &next), 0);
+    assert_int_equal(fgt_checkpoint_next_generation(folder, NULL, 0, &next), 0);
     assert_int_equal(next, 0);
     for (uint64_t step = 90; step <= 100; step += 10)
         assert_int_equal(write_step(&s, step, 3), 0);
-    assert_int_equal(frugi_checkpoint_any(folder, comm, &any), 0);
+    assert_int_equal(fgt_checkpoint_any(folder, comm, &any), 0);
     assert_true(any);
     expect_newest(comm, 100, 100, 0); /* goes on */
     expect_newest(comm, 100, 200, 0); /* with half as many workers */
     expect_newest(comm, 100, 50, 1);  /* with twice as many */
-    assert_int_equal(frugi_checkpoint_next_generation(folder, NULL, 0, &next), 0);
+    assert_int_equal(fgt_checkpoint_next_generation(folder, NULL, 0, &next), 0);
     assert_int_equal(next, 1); /* starts anew */
     assert_int_equal(write_later(&s, 1, 60, 3), 0);
     expect_newest(comm, 60, 60, 1);
@@ -466,11 +466,11 @@ static void mean_of(const move_house *m, int workers, double *mean) {
 
 /* The mean residual before and after differs at most by `part` of the largest residual: what the format rounds. */
 static void expect_kept(const char *method, int workers, double part) {
-    frugi_graph *g = sample_graph(1);
+    fgt_graph *g = sample_graph(1);
     move_house m = {method, (size_t)g->elements, NULL, NULL};
     crew_member member[CREW_MOST];
     double before[4096], after[4096], largest = 0, worst = 0;
-    frugi_graph_destroy(g);
+    fgt_graph_destroy(g);
     assert_true(m.n <= 4096);
     m.residual = calloc(NEW_MOST * m.n, sizeof(float));
     m.weights = calloc(m.n, sizeof(float));
@@ -546,7 +546,7 @@ int main(int argc, char **argv) {
         frug_comm *comm = NULL;
         sample_state s;
         return frug_comm_self(&comm) == FRUG_OK && open_state(comm, 1, "frugrad,min_size=1", &s)
-                   ? frugi_checkpoint_write(argv[1], 1, 0, 12, &s.state, NULL, NULL, 0)
+                   ? fgt_checkpoint_write(argv[1], 1, 0, 12, &s.state, NULL, NULL, 0)
                    : 1;
     }
     return cmocka_run_group_tests(tests, set_up, tear_down);

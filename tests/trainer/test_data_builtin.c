@@ -16,19 +16,19 @@
 
 #include "support/temp_files.h"
 
-static frugi_data *open_builtin(frugi_data_want want) {
-    frugi_data *data = NULL;
+static fgt_data *open_builtin(fgt_data_want want) {
+    fgt_data *data = NULL;
     want.path = "builtin";
-    assert_int_equal(frugi_data_open(&want, &data), FRUGI_EXIT_OK);
+    assert_int_equal(fgt_data_open(&want, &data), FGIO_EXIT_OK);
     return data;
 }
 
 /* A split as one batch. */
-static frugi_batch whole(const frugi_data *data, frugi_split split) {
-    const frugi_data_info *info = frugi_data_about(data);
-    frugi_batch batch;
-    assert_int_equal(frugi_batch_create(info, (uint32_t)info->count[split], &batch), FRUGI_EXIT_OK);
-    frugi_data_batch(data, split, 0, 0, (uint32_t)info->count[split], &batch);
+static fgt_batch whole(const fgt_data *data, fgt_split split) {
+    const fgt_data_info *info = fgt_data_about(data);
+    fgt_batch batch;
+    assert_int_equal(fgt_batch_create(info, (uint32_t)info->count[split], &batch), FGIO_EXIT_OK);
+    fgt_data_batch(data, split, 0, 0, (uint32_t)info->count[split], &batch);
     return batch;
 }
 
@@ -109,9 +109,9 @@ static int rule_of_image(const float *image) {
 static void images_need_more_than_a_linear_model(void **state) {
     int right = 0, classes[CLASSES] = {0};
     (void)state;
-    frugi_data *data = open_builtin((frugi_data_want){
-        .task = FRUGI_TASK_IMAGES, .channels = 1, .height = SIDE, .width = SIDE, .classes = CLASSES, .samples = 1600});
-    frugi_batch train = whole(data, FRUGI_TRAIN), test = whole(data, FRUGI_TEST);
+    fgt_data *data = open_builtin((fgt_data_want){
+        .task = FGT_TASK_IMAGES, .channels = 1, .height = SIDE, .width = SIDE, .classes = CLASSES, .samples = 1600});
+    fgt_batch train = whole(data, FGT_TRAIN), test = whole(data, FGT_TEST);
     assert_int_equal(test.n, 200);
     for (uint32_t i = 0; i < test.n; i++) {
         float mean = 0, *image = test.pixels + i * PIXELS;
@@ -129,22 +129,22 @@ static void images_need_more_than_a_linear_model(void **state) {
     assert_true(linear < 0.4);
     for (int c = 0; c < CLASSES; c++)
         assert_int_equal(classes[c], 20);
-    frugi_batch_destroy(&train);
-    frugi_batch_destroy(&test);
-    frugi_data_close(data);
+    fgt_batch_destroy(&train);
+    fgt_batch_destroy(&test);
+    fgt_data_close(data);
 }
 
 /* Mirrored and moved images keep their rule: the same test with augmentation. */
 static void augmented_images_keep_their_class(void **state) {
     int right = 0;
     (void)state;
-    frugi_data *data = open_builtin((frugi_data_want){.task = FRUGI_TASK_IMAGES,
-                                                      .height = SIDE,
-                                                      .width = SIDE,
-                                                      .samples = 200,
-                                                      .augment = FRUGI_AUGMENT_AUTO,
-                                                      .seed = 8});
-    frugi_batch train = whole(data, FRUGI_TRAIN);
+    fgt_data *data = open_builtin((fgt_data_want){.task = FGT_TASK_IMAGES,
+                                                  .height = SIDE,
+                                                  .width = SIDE,
+                                                  .samples = 200,
+                                                  .augment = FGT_AUGMENT_AUTO,
+                                                  .seed = 8});
+    fgt_batch train = whole(data, FGT_TRAIN);
     for (uint32_t i = 0; i < train.n; i++) {
         float mean = 0, *image = train.pixels + i * PIXELS;
         for (int k = 0; k < PIXELS; k++)
@@ -154,14 +154,14 @@ static void augmented_images_keep_their_class(void **state) {
         right += rule_of_image(image) == train.targets[i];
     }
     assert_true(right >= 180);
-    frugi_batch_destroy(&train);
-    frugi_data_close(data);
+    fgt_batch_destroy(&train);
+    fgt_data_close(data);
 }
 
 enum { VOCAB = 64, TOPICS = 4, LENGTH = 64 };
 
 /* Nats a token on the test split of a model that counts successors by token, and by topic where told. */
-static double count_model(const frugi_batch *train, const frugi_batch *test, int topics) {
+static double count_model(const fgt_batch *train, const fgt_batch *test, int topics) {
     double(*counts)[VOCAB][VOCAB] = calloc(TOPICS, sizeof *counts), loss = 0;
     assert_non_null(counts);
     for (uint32_t i = 0; i < train->n * LENGTH; i++)
@@ -181,8 +181,8 @@ static double count_model(const frugi_batch *train, const frugi_batch *test, int
 
 static void tokens_depend_on_the_first_one(void **state) {
     (void)state;
-    frugi_data *data = open_builtin((frugi_data_want){.task = FRUGI_TASK_LANGUAGE, .vocab = VOCAB, .length = LENGTH});
-    frugi_batch train = whole(data, FRUGI_TRAIN), test = whole(data, FRUGI_TEST);
+    fgt_data *data = open_builtin((fgt_data_want){.task = FGT_TASK_LANGUAGE, .vocab = VOCAB, .length = LENGTH});
+    fgt_batch train = whole(data, FGT_TRAIN), test = whole(data, FGT_TEST);
     for (uint32_t i = 0; i < test.n * LENGTH; i++)
         if (i % LENGTH < LENGTH - 1)
             assert_int_equal(test.targets[i], test.tokens[i + 1]);
@@ -190,14 +190,14 @@ static void tokens_depend_on_the_first_one(void **state) {
     print_message("tokens: %.3f nats without the topic, %.3f with it\n", blind, seeing);
     assert_true(seeing > 1.1 && seeing < 1.25); /* 1.213, less where two successors are one */
     assert_true(blind > 2.2 && blind < 2.7);
-    frugi_batch_destroy(&train);
-    frugi_batch_destroy(&test);
-    frugi_data_close(data);
+    fgt_batch_destroy(&train);
+    fgt_batch_destroy(&test);
+    fgt_data_close(data);
 }
 
 enum { WORDS = 64, NOT = 4, CUE = 5, CUES = 4, WIDTH = 32 };
 
-static void count_words(const frugi_batch *batch, float *counts) {
+static void count_words(const fgt_batch *batch, float *counts) {
     memset(counts, 0, batch->n * sizeof(float[WORDS]));
     for (uint32_t i = 0; i < batch->n; i++)
         for (int t = 0; t < batch->lengths[i]; t++)
@@ -214,9 +214,9 @@ static int rule_of_counts(const float *counts) {
 static void sentences_need_more_than_a_linear_model(void **state) {
     int right = 0;
     (void)state;
-    frugi_data *data =
-        open_builtin((frugi_data_want){.task = FRUGI_TASK_SENTENCES, .vocab = WORDS, .length = WIDTH, .classes = 2});
-    frugi_batch train = whole(data, FRUGI_TRAIN), test = whole(data, FRUGI_TEST);
+    fgt_data *data =
+        open_builtin((fgt_data_want){.task = FGT_TASK_SENTENCES, .vocab = WORDS, .length = WIDTH, .classes = 2});
+    fgt_batch train = whole(data, FGT_TRAIN), test = whole(data, FGT_TEST);
     float *x = malloc(train.n * sizeof(float[WORDS])), *y = malloc(test.n * sizeof(float[WORDS]));
     assert_non_null(x);
     assert_non_null(y);
@@ -233,72 +233,72 @@ static void sentences_need_more_than_a_linear_model(void **state) {
     assert_true(linear > 0.6 && linear < 0.92);
     free(x);
     free(y);
-    frugi_batch_destroy(&train);
-    frugi_batch_destroy(&test);
-    frugi_data_close(data);
+    fgt_batch_destroy(&train);
+    fgt_batch_destroy(&test);
+    fgt_data_close(data);
 }
 
 /* Every task, opened twice with different seeds: tests are the same, training is the same in another order. */
 static void data_do_not_depend_on_the_seed(void **state) {
     (void)state;
-    for (frugi_task task = FRUGI_TASK_IMAGES; task <= FRUGI_TASK_MASKED; task++) {
-        frugi_data_want want = {.task = task, .length = 16, .samples = 64};
-        frugi_data *a = open_builtin(want), *b;
+    for (fgt_task task = FGT_TASK_IMAGES; task <= FGT_TASK_MASKED; task++) {
+        fgt_data_want want = {.task = task, .length = 16, .samples = 64};
+        fgt_data *a = open_builtin(want), *b;
         want.seed = 9;
         b = open_builtin(want);
-        frugi_batch x = whole(a, FRUGI_VALID), y = whole(b, FRUGI_VALID);
-        if (task == FRUGI_TASK_IMAGES)
+        fgt_batch x = whole(a, FGT_VALID), y = whole(b, FGT_VALID);
+        if (task == FGT_TASK_IMAGES)
             assert_memory_equal(x.pixels, y.pixels, sizeof(float[8 * 28 * 28]));
-        else if (task != FRUGI_TASK_MASKED) /* what is hidden may differ */
+        else if (task != FGT_TASK_MASKED) /* what is hidden may differ */
             assert_memory_equal(x.tokens, y.tokens, sizeof(int32_t[8 * 16]));
-        frugi_batch_destroy(&x);
-        frugi_batch_destroy(&y);
-        x = whole(a, FRUGI_TRAIN);
-        y = whole(b, FRUGI_TRAIN);
-        if (task == FRUGI_TASK_IMAGES)
+        fgt_batch_destroy(&x);
+        fgt_batch_destroy(&y);
+        x = whole(a, FGT_TRAIN);
+        y = whole(b, FGT_TRAIN);
+        if (task == FGT_TASK_IMAGES)
             assert_memory_not_equal(x.pixels, y.pixels, sizeof(float[64 * 28 * 28]));
         else
             assert_memory_not_equal(x.tokens, y.tokens, sizeof(int32_t[64 * 16]));
-        frugi_batch_destroy(&x);
-        frugi_batch_destroy(&y);
-        frugi_data_close(a);
-        frugi_data_close(b);
+        fgt_batch_destroy(&x);
+        fgt_batch_destroy(&y);
+        fgt_data_close(a);
+        fgt_data_close(b);
     }
 }
 
 static void odd_sizes_work_or_are_refused(void **state) {
-    static const frugi_data_want good[] = {
-        {.task = FRUGI_TASK_IMAGES, .channels = 3, .height = 1, .width = 1, .classes = 1, .samples = 1},
-        {.task = FRUGI_TASK_IMAGES, .channels = 3, .height = 7, .width = 300, .classes = 1000, .samples = 9},
-        {.task = FRUGI_TASK_LANGUAGE, .vocab = 12, .length = 8, .samples = 9},
-        {.task = FRUGI_TASK_LANGUAGE, .vocab = 50257, .length = 9, .samples = 9},
-        {.task = FRUGI_TASK_MASKED, .vocab = 12, .length = 8, .samples = 9},
-        {.task = FRUGI_TASK_SENTENCES, .vocab = 14, .length = 8, .classes = 2, .samples = 9},
-        {.task = FRUGI_TASK_SENTENCES, .vocab = 30522, .length = 33, .classes = 1, .samples = 9},
-        {.task = FRUGI_TASK_SENTENCES, .vocab = 30522, .length = 33, .classes = 400, .samples = 9}};
-    static const frugi_data_want bad[] = {{.task = FRUGI_TASK_IMAGES, .height = 1 << 20},
-                                          {.task = FRUGI_TASK_LANGUAGE, .vocab = 11, .length = 8},
-                                          {.task = FRUGI_TASK_SENTENCES, .vocab = 13, .length = 8},
-                                          {.task = FRUGI_TASK_SENTENCES, .classes = UINT32_MAX, .length = 8}};
+    static const fgt_data_want good[] = {
+        {.task = FGT_TASK_IMAGES, .channels = 3, .height = 1, .width = 1, .classes = 1, .samples = 1},
+        {.task = FGT_TASK_IMAGES, .channels = 3, .height = 7, .width = 300, .classes = 1000, .samples = 9},
+        {.task = FGT_TASK_LANGUAGE, .vocab = 12, .length = 8, .samples = 9},
+        {.task = FGT_TASK_LANGUAGE, .vocab = 50257, .length = 9, .samples = 9},
+        {.task = FGT_TASK_MASKED, .vocab = 12, .length = 8, .samples = 9},
+        {.task = FGT_TASK_SENTENCES, .vocab = 14, .length = 8, .classes = 2, .samples = 9},
+        {.task = FGT_TASK_SENTENCES, .vocab = 30522, .length = 33, .classes = 1, .samples = 9},
+        {.task = FGT_TASK_SENTENCES, .vocab = 30522, .length = 33, .classes = 400, .samples = 9}};
+    static const fgt_data_want bad[] = {{.task = FGT_TASK_IMAGES, .height = 1 << 20},
+                                        {.task = FGT_TASK_LANGUAGE, .vocab = 11, .length = 8},
+                                        {.task = FGT_TASK_SENTENCES, .vocab = 13, .length = 8},
+                                        {.task = FGT_TASK_SENTENCES, .classes = UINT32_MAX, .length = 8}};
     (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        frugi_data *data = open_builtin(good[i]);
-        frugi_batch batch = whole(data, FRUGI_TRAIN);
-        const frugi_data_info *info = frugi_data_about(data);
-        for (uint32_t k = 0; info->task != FRUGI_TASK_IMAGES && k < batch.n * info->length; k++)
+        fgt_data *data = open_builtin(good[i]);
+        fgt_batch batch = whole(data, FGT_TRAIN);
+        const fgt_data_info *info = fgt_data_about(data);
+        for (uint32_t k = 0; info->task != FGT_TASK_IMAGES && k < batch.n * info->length; k++)
             assert_in_range(batch.tokens[k], 0, info->vocab - 1);
-        frugi_batch_destroy(&batch);
-        frugi_data_close(data);
+        fgt_batch_destroy(&batch);
+        fgt_data_close(data);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        frugi_data_want want = bad[i];
-        frugi_data *data = NULL;
+        fgt_data_want want = bad[i];
+        fgt_data *data = NULL;
         caught c;
         want.path = "builtin";
         catch_begin(&c);
-        int status = frugi_data_open(&want, &data);
+        int status = fgt_data_open(&want, &data);
         assert_non_null(strstr(catch_end(&c), "expected at"));
-        assert_int_equal(status, FRUGI_EXIT_FAIL);
+        assert_int_equal(status, FGIO_EXIT_FAIL);
     }
 }
 

@@ -114,23 +114,23 @@ static void make_folder(char root[PLACE_MAX]) {
     put(root, "val/a/y.jpeg", make_jpeg(8, 4, 0));
 }
 
-static frugi_data *open_folder(const char *path, uint32_t channels, int augment) {
-    frugi_data_want want = {.task = FRUGI_TASK_IMAGES, .path = path, .augment = augment, .seed = 5};
-    frugi_data *data = NULL;
+static fgt_data *open_folder(const char *path, uint32_t channels, int augment) {
+    fgt_data_want want = {.task = FGT_TASK_IMAGES, .path = path, .augment = augment, .seed = 5};
+    fgt_data *data = NULL;
     want.channels = channels;
     want.height = want.width = SIDE;
-    assert_int_equal(frugi_data_open(&want, &data), FRUGI_EXIT_OK);
+    assert_int_equal(fgt_data_open(&want, &data), FGIO_EXIT_OK);
     return data;
 }
 
 static void assert_refused(const char *path, const char *reason) {
-    frugi_data_want want = {.task = FRUGI_TASK_IMAGES, .path = path, .channels = 3, .height = SIDE, .width = SIDE};
-    frugi_data *data = NULL;
+    fgt_data_want want = {.task = FGT_TASK_IMAGES, .path = path, .channels = 3, .height = SIDE, .width = SIDE};
+    fgt_data *data = NULL;
     caught c;
     catch_begin(&c);
-    int status = frugi_data_open(&want, &data);
+    int status = fgt_data_open(&want, &data);
     catch_end(&c);
-    if (status != FRUGI_EXIT_FAIL || data != NULL || strstr(c.text, reason) == NULL)
+    if (status != FGIO_EXIT_FAIL || data != NULL || strstr(c.text, reason) == NULL)
         fail_msg("said '%s'; expected: %s", c.text, reason);
 }
 
@@ -141,12 +141,12 @@ static void files_are_decoded(void **state) {
     made files[] = {make_jpeg(40, 3, 0), make_jpeg(40, 3, 1), make_jpeg(40, 1, 0), make_jpeg(40, 4, 0), make_png(40)};
     for (int i = 0; i < 5; i++)
         for (uint32_t shrink = 1; shrink <= 8; shrink *= 2) {
-            frugi_picture p;
-            frugi_why why;
+            fgt_picture p;
+            fgio_why why;
             uint32_t width, height, by = i == 4 ? 1 : shrink;
-            assert_int_equal(frugi_picture_size(files[i].file, files[i].len, &width, &height, &why), 0);
+            assert_int_equal(fgt_picture_size(files[i].file, files[i].len, &width, &height, &why), 0);
             assert_true(width == W && height == H);
-            assert_int_equal(frugi_picture_decode(files[i].file, files[i].len, shrink, &p, &why), 0);
+            assert_int_equal(fgt_picture_decode(files[i].file, files[i].len, shrink, &p, &why), 0);
             assert_true(p.width == (W + by - 1) / by && p.height == (H + by - 1) / by);
             for (uint32_t x = 0; x < p.width - 1; x++) { /* the last pixel may stand for less than the others */
                 double expected = 40 + 2 * (by * (x + 0.5) - 0.5);
@@ -160,9 +160,9 @@ static void files_are_decoded(void **state) {
 }
 
 static void assert_bad(const unsigned char *file, size_t len, const char *reason) {
-    frugi_picture p;
-    frugi_why why = {""};
-    assert_int_equal(frugi_picture_decode(file, len, 1, &p, &why), -1);
+    fgt_picture p;
+    fgio_why why = {""};
+    assert_int_equal(fgt_picture_decode(file, len, 1, &p, &why), -1);
     if (strstr(why.text, reason) == NULL)
         fail_msg("said '%s'; expected: %s", why.text, reason);
 }
@@ -199,20 +199,20 @@ static void huge_images_are_refused(void **state) {
 static void parts_are_resized(void **state) {
     unsigned char rgb[3 * 8 * 4];
     float to[3 * 8 * 4];
-    frugi_picture p = {8, 4, rgb};
+    fgt_picture p = {8, 4, rgb};
     (void)state;
     for (int i = 0; i < 3 * 8 * 4; i++)
         rgb[i] = (unsigned char)(10 * (i / 3 % 8) + i % 3);
     for (int mirror = 0; mirror < 2; mirror++) {
-        assert_int_equal(frugi_resize(&p, &(frugi_region){0, 0, 8, 4}, 8, 4, mirror, to), 0); /* as it is */
+        assert_int_equal(fgt_resize(&p, &(fgt_region){0, 0, 8, 4}, 8, 4, mirror, to), 0); /* as it is */
         for (int i = 0; i < 8 * 4; i++)
             for (int c = 0; c < 3; c++)
                 assert_true(to[c * 32 + i] == (float)(10 * (mirror ? 7 - i % 8 : i % 8) + c));
-        assert_int_equal(frugi_resize(&p, &(frugi_region){2, 1, 4, 2}, 2, 1, mirror, to), 0); /* half of its middle */
+        assert_int_equal(fgt_resize(&p, &(fgt_region){2, 1, 4, 2}, 2, 1, mirror, to), 0); /* half of its middle */
         assert_true(fabs((double)to[mirror] - 25) < 1 && fabs((double)to[!mirror] - 45) < 1);
-        assert_int_equal(frugi_resize(&p, &(frugi_region){0, 0, 8, 4}, 1, 1, mirror, to), 0);
+        assert_int_equal(fgt_resize(&p, &(fgt_region){0, 0, 8, 4}, 1, 1, mirror, to), 0);
         assert_true(fabs((double)to[0] - 35) < 1e-4 && fabs((double)to[2] - 37) < 1e-4);
-        assert_int_equal(frugi_resize(&p, &(frugi_region){7.5, 3.5, 0.5, 0.5}, 8, 4, mirror, to), 0); /* a corner */
+        assert_int_equal(fgt_resize(&p, &(fgt_region){7.5, 3.5, 0.5, 0.5}, 8, 4, mirror, to), 0); /* a corner */
         assert_true(fabs((double)to[0] - 70) < 5 && fabs((double)to[31] - 70) < 5);
     }
 }
@@ -221,17 +221,17 @@ static void parts_are_resized(void **state) {
 
 static void folders_are_classes(void **state) {
     char root[PLACE_MAX];
-    frugi_batch batch;
+    fgt_batch batch;
     (void)state;
     make_folder(root);
     for (uint32_t channels = 1; channels <= 3; channels += 2) {
-        frugi_data *data = open_folder(root, channels, FRUGI_AUGMENT_AUTO);
-        const frugi_data_info *info = frugi_data_about(data);
+        fgt_data *data = open_folder(root, channels, FGT_AUGMENT_AUTO);
+        const fgt_data_info *info = fgt_data_about(data);
         assert_true(info->classes == 2 && info->channels == channels && info->width == SIDE && info->height == SIDE);
-        assert_true(info->count[FRUGI_TRAIN] == 10 && info->count[FRUGI_VALID] == 3 && info->count[FRUGI_TEST] == 0);
+        assert_true(info->count[FGT_TRAIN] == 10 && info->count[FGT_VALID] == 3 && info->count[FGT_TEST] == 0);
         assert_string_equal(info->augment, "crop+mirror");
-        assert_int_equal(frugi_batch_create(info, 3, &batch), FRUGI_EXIT_OK);
-        assert_int_equal(frugi_data_batch(data, FRUGI_VALID, 0, 0, 3, &batch), FRUGI_EXIT_OK);
+        assert_int_equal(fgt_batch_create(info, 3, &batch), FGIO_EXIT_OK);
+        assert_int_equal(fgt_data_batch(data, FGT_VALID, 0, 0, 3, &batch), FGIO_EXIT_OK);
         for (int i = 0; i < 3; i++) { /* the middle is as bright as the whole: shade + W */
             double mean = 0, expected = ((i < 2 ? 8 : 110) + W - 1) / 255.0;
             for (int k = 0; k < SIDE * SIDE; k++)
@@ -240,8 +240,8 @@ static void folders_are_classes(void **state) {
             assert_true(fabs(mean - expected) < 0.05);
             assert_int_equal(batch.targets[i], i / 2);
         }
-        frugi_batch_destroy(&batch);
-        frugi_data_close(data);
+        fgt_batch_destroy(&batch);
+        fgt_data_close(data);
     }
     remove_all(root);
 }
@@ -250,32 +250,32 @@ static void folders_are_classes(void **state) {
 static void batches_are_the_same_with_any_threads(void **state) {
     enum { SIZE = 3 * SIDE * SIDE };
     char root[PLACE_MAX];
-    frugi_batch a, b;
+    fgt_batch a, b;
     int changed = 0;
     (void)state;
     make_folder(root);
-    frugi_data *data = open_folder(root, 3, FRUGI_AUGMENT_AUTO), *again = open_folder(root, 3, FRUGI_AUGMENT_AUTO);
-    assert_int_equal(frugi_batch_create(frugi_data_about(data), 10, &a), FRUGI_EXIT_OK);
-    assert_int_equal(frugi_batch_create(frugi_data_about(data), 10, &b), FRUGI_EXIT_OK);
+    fgt_data *data = open_folder(root, 3, FGT_AUGMENT_AUTO), *again = open_folder(root, 3, FGT_AUGMENT_AUTO);
+    assert_int_equal(fgt_batch_create(fgt_data_about(data), 10, &a), FGIO_EXIT_OK);
+    assert_int_equal(fgt_batch_create(fgt_data_about(data), 10, &b), FGIO_EXIT_OK);
     for (uint64_t epoch = 0; epoch < 2; epoch++) {
         a.threads = 1;
         b.threads = 4;
-        assert_int_equal(frugi_data_batch(data, FRUGI_TRAIN, epoch, 0, 10, &a), FRUGI_EXIT_OK);
-        assert_int_equal(frugi_data_batch(again, FRUGI_TRAIN, epoch, 0, 10, &b), FRUGI_EXIT_OK);
+        assert_int_equal(fgt_data_batch(data, FGT_TRAIN, epoch, 0, 10, &a), FGIO_EXIT_OK);
+        assert_int_equal(fgt_data_batch(again, FGT_TRAIN, epoch, 0, 10, &b), FGIO_EXIT_OK);
         assert_memory_equal(a.pixels, b.pixels, 10 * SIZE * sizeof(float));
         for (uint64_t i = 0; i < 10; i++) {
-            assert_int_equal(frugi_data_batch(again, FRUGI_TRAIN, epoch, i, 1, &b), FRUGI_EXIT_OK);
+            assert_int_equal(fgt_data_batch(again, FGT_TRAIN, epoch, i, 1, &b), FGIO_EXIT_OK);
             assert_memory_equal(a.pixels + i * SIZE, b.pixels, SIZE * sizeof(float));
             assert_int_equal(a.targets[i], b.targets[0]);
         }
-        frugi_data_batch(again, FRUGI_TRAIN, epoch + 1, 0, 10, &b);
+        fgt_data_batch(again, FGT_TRAIN, epoch + 1, 0, 10, &b);
         changed += memcmp(a.pixels, b.pixels, 10 * SIZE * sizeof(float)) != 0;
     }
     assert_int_equal(changed, 2);
-    frugi_batch_destroy(&a);
-    frugi_batch_destroy(&b);
-    frugi_data_close(again);
-    frugi_data_close(data);
+    fgt_batch_destroy(&a);
+    fgt_batch_destroy(&b);
+    fgt_data_close(again);
+    fgt_data_close(data);
     remove_all(root);
 }
 
@@ -292,11 +292,11 @@ static void some_are_held_out_where_there_is_no_val(void **state) {
             put(root, name, make_png(100));
     }
     put(root, "single/x.png", make_png(200));
-    frugi_data *data = open_folder(root, 3, FRUGI_AUGMENT_NONE);
-    assert_int_equal(frugi_data_about(data)->classes, 3);
-    assert_int_equal(frugi_data_about(data)->count[FRUGI_VALID], 3); /* two of 21, one of 3, none of 1 */
-    assert_int_equal(frugi_data_about(data)->count[FRUGI_TRAIN], 22);
-    frugi_data_close(data);
+    fgt_data *data = open_folder(root, 3, FGT_AUGMENT_NONE);
+    assert_int_equal(fgt_data_about(data)->classes, 3);
+    assert_int_equal(fgt_data_about(data)->count[FGT_VALID], 3); /* two of 21, one of 3, none of 1 */
+    assert_int_equal(fgt_data_about(data)->count[FGT_TRAIN], 22);
+    fgt_data_close(data);
     remove_all(root);
 }
 
@@ -323,27 +323,27 @@ static void damaged_images_end_a_run(void **state) {
     for (int i = 0; i < 2; i++) {
         char root[PLACE_MAX];
         caught c;
-        frugi_report report;
+        fgt_report report;
         make_folder(root);
         made m = make_jpeg(3, 3, 0);
         m.len /= 2;
         put(root, files[i], m);
-        frugi_job job = {.model = "mlp",
-                         .data = root,
-                         .method = "dense",
-                         .schedule = "constant",
-                         .rate = 0.01,
-                         .epochs = 1,
-                         .seed = 3,
-                         .workers = 2,
-                         .threads = 2,
-                         .batch = 5,
-                         .keep = 1,
-                         .eval = true};
+        fgt_job job = {.model = "mlp",
+                       .data = root,
+                       .method = "dense",
+                       .schedule = "constant",
+                       .rate = 0.01,
+                       .epochs = 1,
+                       .seed = 3,
+                       .workers = 2,
+                       .threads = 2,
+                       .batch = 5,
+                       .keep = 1,
+                       .eval = true};
         catch_begin(&c);
-        int status = frugi_job_train(&job, NULL, &report);
+        int status = fgt_job_train(&job, NULL, &report);
         catch_end(&c);
-        assert_int_equal(status, FRUGI_EXIT_FAIL);
+        assert_int_equal(status, FGIO_EXIT_FAIL);
         if (strstr(c.text, files[i]) == NULL || strstr(c.text, "not a sound JPEG: Premature end") == NULL)
             fail_msg("said '%s'", c.text);
         remove_all(root);

@@ -18,7 +18,7 @@
 
 #include "support/temp_files.h"
 
-enum { TRAIN = 7, TEST = 3, H = 6, W = 5, RECORD = FRUGI_CIFAR_PIXELS + 1 };
+enum { TRAIN = 7, TEST = 3, H = 6, W = 5, RECORD = FGT_CIFAR_PIXELS + 1 };
 
 static void orders_are_permutations(void **state) {
     static const uint64_t sizes[] = {1, 2, 3, 4, 5, 16, 17, 63, 64, 65, 1000, 4097};
@@ -28,12 +28,12 @@ static void orders_are_permutations(void **state) {
         for (uint64_t epoch = 0; epoch < 5; epoch++) {
             memset(seen, 0, sizeof seen);
             for (uint64_t i = 0; i < sizes[k]; i++) {
-                uint64_t to = frugi_order(3, epoch, sizes[k], i);
+                uint64_t to = fgt_order(3, epoch, sizes[k], i);
                 assert_true(to < sizes[k]);
                 assert_int_equal(seen[to]++, 0);
             }
         }
-    assert_true(frugi_order(3, 0, UINT64_C(1) << 40, 12345) < UINT64_C(1) << 40);
+    assert_true(fgt_order(3, 0, UINT64_C(1) << 40, 12345) < UINT64_C(1) << 40);
 }
 
 /* Where 0 of 10 goes over 20,000 epochs, and which of two neighbours comes first: five deviations allowed; seed 4. */
@@ -42,7 +42,7 @@ static void orders_are_random(void **state) {
     int hits[PLACES] = {0}, rises = 0;
     (void)state;
     for (uint64_t epoch = 0; epoch < EPOCHS; epoch++) {
-        uint64_t a = frugi_order(4, epoch, PLACES, 0), b = frugi_order(4, epoch, PLACES, 1);
+        uint64_t a = fgt_order(4, epoch, PLACES, 0), b = fgt_order(4, epoch, PLACES, 1);
         hits[a]++;
         rises += a < b;
     }
@@ -68,67 +68,67 @@ static void write_idx(const char *place, int split, int n, int labels) {
     place_write(place, split ? "t10k-labels-idx1-ubyte" : "train-labels-idx1-ubyte", classes, (size_t)(8 + labels));
 }
 
-static frugi_data *open_images(const char *path, int augment) {
-    frugi_data_want want = {.task = FRUGI_TASK_IMAGES, .path = path, .augment = augment, .seed = 5};
-    frugi_data *data = NULL;
-    assert_int_equal(frugi_data_open(&want, &data), FRUGI_EXIT_OK);
+static fgt_data *open_images(const char *path, int augment) {
+    fgt_data_want want = {.task = FGT_TASK_IMAGES, .path = path, .augment = augment, .seed = 5};
+    fgt_data *data = NULL;
+    assert_int_equal(fgt_data_open(&want, &data), FGIO_EXIT_OK);
     return data;
 }
 
 static void assert_refused(const char *path, const char *reason) {
-    frugi_data_want want = {.task = FRUGI_TASK_IMAGES, .path = path};
-    frugi_data *data = NULL;
+    fgt_data_want want = {.task = FGT_TASK_IMAGES, .path = path};
+    fgt_data *data = NULL;
     caught c;
     catch_begin(&c);
-    int status = frugi_data_open(&want, &data);
+    int status = fgt_data_open(&want, &data);
     catch_end(&c);
-    if (status != FRUGI_EXIT_FAIL || data != NULL || strstr(c.text, reason) == NULL)
+    if (status != FGIO_EXIT_FAIL || data != NULL || strstr(c.text, reason) == NULL)
         fail_msg("said '%s'; expected: %s", c.text, reason);
 }
 
 /* Of a directory called fashion-mnist the constants are known; each test image must be its own. */
 static void idx_images_are_normalised(void **state) {
     char place[PLACE_MAX];
-    frugi_batch batch;
+    fgt_batch batch;
     (void)state;
     place_make(place, "fashion-mnist");
     write_idx(place, 0, TRAIN, TRAIN);
     write_idx(place, 1, TEST, TEST);
-    frugi_data *data = open_images(place, 0);
-    const frugi_data_info *info = frugi_data_about(data);
+    fgt_data *data = open_images(place, 0);
+    const fgt_data_info *info = fgt_data_about(data);
     assert_string_equal(info->name, "fashion-mnist");
-    assert_int_equal(info->count[FRUGI_TRAIN], TRAIN);
-    assert_int_equal(info->count[FRUGI_VALID], 0);
-    assert_int_equal(info->count[FRUGI_TEST], TEST);
+    assert_int_equal(info->count[FGT_TRAIN], TRAIN);
+    assert_int_equal(info->count[FGT_VALID], 0);
+    assert_int_equal(info->count[FGT_TEST], TEST);
     assert_int_equal(info->classes, 4);
-    assert_int_equal(frugi_batch_create(info, TEST, &batch), FRUGI_EXIT_OK);
-    frugi_data_batch(data, FRUGI_TEST, 9, 0, TEST, &batch);
+    assert_int_equal(fgt_batch_create(info, TEST, &batch), FGIO_EXIT_OK);
+    fgt_data_batch(data, FGT_TEST, 9, 0, TEST, &batch);
     for (int i = 0; i < TEST * H * W; i++) {
         int byte = pixel(1, i / (H * W), i / W % H, i % W);
         assert_true(fabs((double)batch.pixels[i] - (byte / 255.0 - 0.2860) / 0.3530) < 1e-6);
     }
     for (int i = 0; i < TEST; i++)
         assert_int_equal(batch.targets[i], i);
-    frugi_data_batch(data, FRUGI_VALID, 0, 0, TEST, &batch);
+    fgt_data_batch(data, FGT_VALID, 0, 0, TEST, &batch);
     assert_int_equal(batch.n, 0);
-    frugi_batch_destroy(&batch);
-    frugi_data_close(data);
+    fgt_batch_destroy(&batch);
+    fgt_data_close(data);
     place_remove(place);
 }
 
 /* Of others the mean and deviation are measured: over an epoch the pixels have mean 0 and variance 1. */
 static void other_idx_sets_are_measured(void **state) {
     char place[PLACE_MAX];
-    frugi_batch batch;
+    fgt_batch batch;
     double sum = 0, squares = 0;
     int seen[4] = {0};
     (void)state;
     place_make(place, "digits");
     write_idx(place, 0, TRAIN, TRAIN);
     write_idx(place, 1, TEST, TEST);
-    frugi_data *data = open_images(place, 0);
-    assert_int_equal(frugi_batch_create(frugi_data_about(data), 2 * TRAIN, &batch), FRUGI_EXIT_OK);
-    frugi_data_batch(data, FRUGI_TRAIN, 1, 0, 2 * TRAIN, &batch);
+    fgt_data *data = open_images(place, 0);
+    assert_int_equal(fgt_batch_create(fgt_data_about(data), 2 * TRAIN, &batch), FGIO_EXIT_OK);
+    fgt_data_batch(data, FGT_TRAIN, 1, 0, 2 * TRAIN, &batch);
     for (int i = 0; i < TRAIN * H * W; i++) {
         sum += (double)batch.pixels[i];
         squares += (double)batch.pixels[i] * (double)batch.pixels[i];
@@ -140,8 +140,8 @@ static void other_idx_sets_are_measured(void **state) {
     assert_true(seen[0] == 2 && seen[1] == 2 && seen[2] == 2 && seen[3] == 1);
     /* Past the end the epoch begins again from the front. */
     assert_memory_equal(batch.pixels, batch.pixels + TRAIN * H * W, TRAIN * H * W * sizeof(float));
-    frugi_batch_destroy(&batch);
-    frugi_data_close(data);
+    fgt_batch_destroy(&batch);
+    fgt_data_close(data);
     place_remove(place);
 }
 
@@ -180,7 +180,7 @@ static void write_cifar(const char *place, const char *name, int first, int n) {
     assert_non_null(bytes);
     for (int r = 0; r < n; r++) {
         bytes[r * RECORD] = (unsigned char)((first + r) % 10);
-        for (int i = 0; i < FRUGI_CIFAR_PIXELS; i++)
+        for (int i = 0; i < FGT_CIFAR_PIXELS; i++)
             bytes[r * RECORD + 1 + i] = cifar_pixel(first + r, i);
     }
     place_write(place, name, bytes, (size_t)n * RECORD);
@@ -202,7 +202,7 @@ static int find_move(const float *got, int record) {
     int found = -1;
     for (int m = 0; m < 162; m++) {
         int right = m % 9 - 4, down = m / 9 % 9 - 4, flip = m / 81, same = 1;
-        for (int i = 0; i < FRUGI_CIFAR_PIXELS && same; i++) {
+        for (int i = 0; i < FGT_CIFAR_PIXELS && same; i++) {
             int c = i / 1024, y = i / 32 % 32 + down, x = (flip ? 31 - i % 32 : i % 32) + right;
             int inside = y >= 0 && y < 32 && x >= 0 && x < 32;
             double byte = inside ? cifar_pixel(record, c * 1024 + y * 32 + x) : 0;
@@ -219,63 +219,63 @@ static int find_move(const float *got, int record) {
 
 static void cifar_images_are_moved_in_training_only(void **state) {
     char place[PLACE_MAX];
-    frugi_batch batch, again;
+    fgt_batch batch, again;
     int moved = 0, flipped = 0;
     (void)state;
     place_make(place, "cifar");
     write_all_cifar(place);
-    frugi_data *data = open_images(place, FRUGI_AUGMENT_AUTO);
-    const frugi_data_info *info = frugi_data_about(data);
+    fgt_data *data = open_images(place, FGT_AUGMENT_AUTO);
+    const fgt_data_info *info = fgt_data_about(data);
     assert_string_equal(info->name, "cifar-10");
     assert_string_equal(info->augment, "crop+mirror");
-    assert_int_equal(info->count[FRUGI_TRAIN], 10);
-    assert_int_equal(info->count[FRUGI_TEST], 3);
-    assert_int_equal(frugi_batch_create(info, 10, &batch), FRUGI_EXIT_OK);
-    assert_int_equal(frugi_batch_create(info, 10, &again), FRUGI_EXIT_OK);
-    frugi_data_batch(data, FRUGI_TEST, 0, 0, 3, &batch);
+    assert_int_equal(info->count[FGT_TRAIN], 10);
+    assert_int_equal(info->count[FGT_TEST], 3);
+    assert_int_equal(fgt_batch_create(info, 10, &batch), FGIO_EXIT_OK);
+    assert_int_equal(fgt_batch_create(info, 10, &again), FGIO_EXIT_OK);
+    fgt_data_batch(data, FGT_TEST, 0, 0, 3, &batch);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(find_move(batch.pixels + i * FRUGI_CIFAR_PIXELS, 10 + i), 4 + 4 * 9);
+        assert_int_equal(find_move(batch.pixels + i * FGT_CIFAR_PIXELS, 10 + i), 4 + 4 * 9);
     for (uint64_t epoch = 0; epoch < 4; epoch++) {
-        frugi_data_batch(data, FRUGI_TRAIN, epoch, 0, 10, &batch);
+        fgt_data_batch(data, FGT_TRAIN, epoch, 0, 10, &batch);
         for (int i = 0; i < 10; i++) { /* record r has label r */
-            int move = find_move(batch.pixels + i * FRUGI_CIFAR_PIXELS, batch.targets[i]);
+            int move = find_move(batch.pixels + i * FGT_CIFAR_PIXELS, batch.targets[i]);
             moved += move != 40 && move != 121;
             flipped += move / 81;
             /* One by one gives the same as all at once. */
-            frugi_data_batch(data, FRUGI_TRAIN, epoch, (uint64_t)i, 1, &again);
-            assert_memory_equal(again.pixels, batch.pixels + i * FRUGI_CIFAR_PIXELS, sizeof(float[FRUGI_CIFAR_PIXELS]));
+            fgt_data_batch(data, FGT_TRAIN, epoch, (uint64_t)i, 1, &again);
+            assert_memory_equal(again.pixels, batch.pixels + i * FGT_CIFAR_PIXELS, sizeof(float[FGT_CIFAR_PIXELS]));
         }
     }
     assert_in_range(moved, 33, 40); /* of 40, 1 in 81 stays; seed 5 */
     assert_in_range(flipped, 8, 32);
-    frugi_batch_destroy(&batch);
-    frugi_batch_destroy(&again);
-    frugi_data_close(data);
+    fgt_batch_destroy(&batch);
+    fgt_batch_destroy(&again);
+    fgt_data_close(data);
     place_remove(place);
 }
 
 /* Each word does what it says and nothing else. */
 static void images_are_changed_as_asked(void **state) {
     char place[PLACE_MAX];
-    frugi_batch batch;
+    fgt_batch batch;
     (void)state;
     place_make(place, "cifar");
     write_all_cifar(place);
-    for (int how = FRUGI_AUGMENT_NONE; how < FRUGI_AUGMENT_AUTO; how++) {
-        frugi_data *data = open_images(place, how);
+    for (int how = FGT_AUGMENT_NONE; how < FGT_AUGMENT_AUTO; how++) {
+        fgt_data *data = open_images(place, how);
         int moved = 0, flipped = 0;
-        assert_string_equal(frugi_data_about(data)->augment, frugi_augment_names[how]);
-        assert_int_equal(frugi_batch_create(frugi_data_about(data), 10, &batch), FRUGI_EXIT_OK);
-        frugi_data_batch(data, FRUGI_TRAIN, 0, 0, 10, &batch);
+        assert_string_equal(fgt_data_about(data)->augment, fgt_augment_names[how]);
+        assert_int_equal(fgt_batch_create(fgt_data_about(data), 10, &batch), FGIO_EXIT_OK);
+        fgt_data_batch(data, FGT_TRAIN, 0, 0, 10, &batch);
         for (int i = 0; i < 10; i++) {
-            int move = find_move(batch.pixels + i * FRUGI_CIFAR_PIXELS, batch.targets[i]);
+            int move = find_move(batch.pixels + i * FGT_CIFAR_PIXELS, batch.targets[i]);
             moved += move % 81 != 40;
             flipped += move / 81;
         }
-        assert_int_equal(moved > 0, (how & FRUGI_AUGMENT_CROP) != 0);
-        assert_int_equal(flipped > 0, (how & FRUGI_AUGMENT_MIRROR) != 0);
-        frugi_batch_destroy(&batch);
-        frugi_data_close(data);
+        assert_int_equal(moved > 0, (how & FGT_AUGMENT_CROP) != 0);
+        assert_int_equal(flipped > 0, (how & FGT_AUGMENT_MIRROR) != 0);
+        fgt_batch_destroy(&batch);
+        fgt_data_close(data);
     }
     place_remove(place);
 }
@@ -283,26 +283,26 @@ static void images_are_changed_as_asked(void **state) {
 /* A mirrored 2 is no 2. */
 static void gray_idx_images_are_not_mirrored(void **state) {
     char place[PLACE_MAX];
-    frugi_batch crop, both;
+    fgt_batch crop, both;
     (void)state;
     place_make(place, "digits");
     write_idx(place, 0, TRAIN, TRAIN);
     write_idx(place, 1, TEST, TEST);
-    frugi_data *data = open_images(place, FRUGI_AUGMENT_AUTO), *asked = open_images(place, FRUGI_AUGMENT_CROP);
-    assert_string_equal(frugi_data_about(data)->augment, "crop");
-    assert_int_equal(frugi_batch_create(frugi_data_about(data), TRAIN, &crop), FRUGI_EXIT_OK);
-    assert_int_equal(frugi_batch_create(frugi_data_about(data), TRAIN, &both), FRUGI_EXIT_OK);
-    frugi_data_batch(data, FRUGI_TRAIN, 0, 0, TRAIN, &both);
-    frugi_data_batch(asked, FRUGI_TRAIN, 0, 0, TRAIN, &crop);
+    fgt_data *data = open_images(place, FGT_AUGMENT_AUTO), *asked = open_images(place, FGT_AUGMENT_CROP);
+    assert_string_equal(fgt_data_about(data)->augment, "crop");
+    assert_int_equal(fgt_batch_create(fgt_data_about(data), TRAIN, &crop), FGIO_EXIT_OK);
+    assert_int_equal(fgt_batch_create(fgt_data_about(data), TRAIN, &both), FGIO_EXIT_OK);
+    fgt_data_batch(data, FGT_TRAIN, 0, 0, TRAIN, &both);
+    fgt_data_batch(asked, FGT_TRAIN, 0, 0, TRAIN, &crop);
     assert_memory_equal(both.pixels, crop.pixels, sizeof(float) * TRAIN * H * W);
-    frugi_data_close(asked);
-    asked = open_images(place, FRUGI_AUGMENT_CROP | FRUGI_AUGMENT_MIRROR);
-    frugi_data_batch(asked, FRUGI_TRAIN, 0, 0, TRAIN, &both);
+    fgt_data_close(asked);
+    asked = open_images(place, FGT_AUGMENT_CROP | FGT_AUGMENT_MIRROR);
+    fgt_data_batch(asked, FGT_TRAIN, 0, 0, TRAIN, &both);
     assert_memory_not_equal(both.pixels, crop.pixels, sizeof(float) * TRAIN * H * W);
-    frugi_batch_destroy(&crop);
-    frugi_batch_destroy(&both);
-    frugi_data_close(asked);
-    frugi_data_close(data);
+    fgt_batch_destroy(&crop);
+    fgt_batch_destroy(&both);
+    fgt_data_close(asked);
+    fgt_data_close(data);
     place_remove(place);
 }
 
@@ -326,21 +326,21 @@ static void wrong_cifar_files_are_refused(void **state) {
 }
 
 /* Class counts and the sum of an epoch's normalised pixels, per sample. */
-static void survey(frugi_data *data, frugi_split split, int *classes, double *mean) {
-    const frugi_data_info *info = frugi_data_about(data);
+static void survey(fgt_data *data, fgt_split split, int *classes, double *mean) {
+    const fgt_data_info *info = fgt_data_about(data);
     size_t size = (size_t)info->channels * info->height * info->width;
-    frugi_batch batch;
+    fgt_batch batch;
     double sum = 0;
-    assert_int_equal(frugi_batch_create(info, 1000, &batch), FRUGI_EXIT_OK);
+    assert_int_equal(fgt_batch_create(info, 1000, &batch), FGIO_EXIT_OK);
     for (uint64_t at = 0; at < info->count[split]; at += 1000) {
-        frugi_data_batch(data, split, 0, at, 1000, &batch);
+        fgt_data_batch(data, split, 0, at, 1000, &batch);
         for (uint32_t i = 0; i < 1000; i++)
             classes[batch.targets[i]]++;
         for (size_t i = 0; i < 1000 * size; i++)
             sum += (double)batch.pixels[i];
     }
     *mean = sum / ((double)info->count[split] * (double)size);
-    frugi_batch_destroy(&batch);
+    fgt_batch_destroy(&batch);
 }
 
 static void fashion_mnist_is_as_published(void **state) {
@@ -351,14 +351,14 @@ static void fashion_mnist_is_as_published(void **state) {
         print_message("not here: fashion-mnist (Debian's dataset-fashion-mnist)\n");
         skip();
     }
-    frugi_data *data = open_images("fashion-mnist", 0);
-    assert_int_equal(frugi_data_about(data)->count[FRUGI_TRAIN], 60000);
-    assert_int_equal(frugi_data_about(data)->count[FRUGI_TEST], 10000);
-    survey(data, FRUGI_TRAIN, classes, &mean);
+    fgt_data *data = open_images("fashion-mnist", 0);
+    assert_int_equal(fgt_data_about(data)->count[FGT_TRAIN], 60000);
+    assert_int_equal(fgt_data_about(data)->count[FGT_TEST], 10000);
+    survey(data, FGT_TRAIN, classes, &mean);
     for (int i = 0; i < 10; i++)
         assert_int_equal(classes[i], 6000);
     assert_true(fabs(mean) < 1e-3);
-    frugi_data_close(data);
+    fgt_data_close(data);
 }
 
 static void cifar_10_is_as_published(void **state) {
@@ -368,37 +368,37 @@ static void cifar_10_is_as_published(void **state) {
     (void)state;
     if (real_data("cifar10", path) == NULL)
         skip();
-    frugi_data *data = open_images(path, 0);
-    assert_int_equal(frugi_data_about(data)->count[FRUGI_TRAIN], 50000);
-    survey(data, FRUGI_TRAIN, train, &mean);
-    survey(data, FRUGI_TEST, test, &mean);
+    fgt_data *data = open_images(path, 0);
+    assert_int_equal(fgt_data_about(data)->count[FGT_TRAIN], 50000);
+    survey(data, FGT_TRAIN, train, &mean);
+    survey(data, FGT_TEST, test, &mean);
     for (int i = 0; i < 10; i++) {
         assert_int_equal(train[i], 5000);
         assert_int_equal(test[i], 1000);
     }
-    frugi_data_close(data);
+    fgt_data_close(data);
 }
 
 /* What is held out is never trained on and never moved; together the two splits are the training samples. */
 static void held_out_samples_are_the_last_and_unmoved(void **state) {
     enum { KEPT = 3 };
     char place[PLACE_MAX];
-    frugi_batch all, kept;
+    fgt_batch all, kept;
     (void)state;
     place_make(place, "fashion-mnist");
     write_idx(place, 0, TRAIN, TRAIN);
     write_idx(place, 1, TEST, TEST);
-    frugi_data_want want = {
-        .task = FRUGI_TASK_IMAGES, .path = place, .augment = FRUGI_AUGMENT_AUTO, .seed = 5, .hold_out = KEPT};
-    frugi_data *data = NULL, *plain = open_images(place, 0);
-    assert_int_equal(frugi_data_open(&want, &data), FRUGI_EXIT_OK);
-    const frugi_data_info *info = frugi_data_about(data);
-    assert_int_equal(info->count[FRUGI_TRAIN], TRAIN - KEPT);
-    assert_int_equal(info->count[FRUGI_VALID], KEPT);
-    assert_int_equal(frugi_batch_create(info, TRAIN, &all), FRUGI_EXIT_OK);
-    assert_int_equal(frugi_batch_create(info, KEPT, &kept), FRUGI_EXIT_OK);
-    frugi_data_batch(data, FRUGI_VALID, 0, 0, KEPT, &kept);
-    frugi_data_batch(plain, FRUGI_TRAIN, 0, 0, TRAIN, &all);
+    fgt_data_want want = {
+        .task = FGT_TASK_IMAGES, .path = place, .augment = FGT_AUGMENT_AUTO, .seed = 5, .hold_out = KEPT};
+    fgt_data *data = NULL, *plain = open_images(place, 0);
+    assert_int_equal(fgt_data_open(&want, &data), FGIO_EXIT_OK);
+    const fgt_data_info *info = fgt_data_about(data);
+    assert_int_equal(info->count[FGT_TRAIN], TRAIN - KEPT);
+    assert_int_equal(info->count[FGT_VALID], KEPT);
+    assert_int_equal(fgt_batch_create(info, TRAIN, &all), FGIO_EXIT_OK);
+    assert_int_equal(fgt_batch_create(info, KEPT, &kept), FGIO_EXIT_OK);
+    fgt_data_batch(data, FGT_VALID, 0, 0, KEPT, &kept);
+    fgt_data_batch(plain, FGT_TRAIN, 0, 0, TRAIN, &all);
     size_t size = (size_t)info->height * info->width, found = 0;
     for (size_t i = 0; i < KEPT; i++)
         for (size_t j = 0; j < TRAIN; j++)
@@ -406,16 +406,16 @@ static void held_out_samples_are_the_last_and_unmoved(void **state) {
     assert_int_equal(found, KEPT);
     want.hold_out = TRAIN;
     caught c;
-    frugi_data *none = NULL;
+    fgt_data *none = NULL;
     catch_begin(&c);
-    int status = frugi_data_open(&want, &none);
+    int status = fgt_data_open(&want, &none);
     catch_end(&c);
-    assert_int_equal(status, FRUGI_EXIT_FAIL);
+    assert_int_equal(status, FGIO_EXIT_FAIL);
     assert_non_null(strstr(c.text, "cannot hold out"));
-    frugi_batch_destroy(&all);
-    frugi_batch_destroy(&kept);
-    frugi_data_close(data);
-    frugi_data_close(plain);
+    fgt_batch_destroy(&all);
+    fgt_batch_destroy(&kept);
+    fgt_data_close(data);
+    fgt_data_close(plain);
     place_remove(place);
 }
 

@@ -26,41 +26,41 @@ static void make_place(char place[PLACE_MAX], const char *name) {
     snprintf(vocabulary, sizeof vocabulary, "%s/vocab.txt", place);
 }
 
-static frugi_data *open_questions(const char *path, const char *subset, const char *tokens, uint64_t hold_out) {
-    frugi_data_want want = {.task = FRUGI_TASK_SENTENCES,
-                            .path = path,
-                            .tokens = tokens,
-                            .subset = subset,
-                            .length = T,
-                            .hold_out = hold_out};
-    frugi_data *data = NULL;
-    assert_int_equal(frugi_data_open(&want, &data), FRUGI_EXIT_OK);
+static fgt_data *open_questions(const char *path, const char *subset, const char *tokens, uint64_t hold_out) {
+    fgt_data_want want = {.task = FGT_TASK_SENTENCES,
+                          .path = path,
+                          .tokens = tokens,
+                          .subset = subset,
+                          .length = T,
+                          .hold_out = hold_out};
+    fgt_data *data = NULL;
+    assert_int_equal(fgt_data_open(&want, &data), FGIO_EXIT_OK);
     return data;
 }
 
 static void assert_refused(const char *subset, const char *file, const char *text, const char *reason) {
     char place[PLACE_MAX];
-    frugi_data *data = NULL;
+    fgt_data *data = NULL;
     caught c;
     make_place(place, "some");
     place_text(place, file, text);
-    frugi_data_want want = {
-        .task = FRUGI_TASK_SENTENCES, .path = place, .tokens = vocabulary, .subset = subset, .length = T};
+    fgt_data_want want = {
+        .task = FGT_TASK_SENTENCES, .path = place, .tokens = vocabulary, .subset = subset, .length = T};
     catch_begin(&c);
-    int status = frugi_data_open(&want, &data);
+    int status = fgt_data_open(&want, &data);
     catch_end(&c);
-    if (status != FRUGI_EXIT_FAIL || data != NULL || strstr(c.text, reason) == NULL)
+    if (status != FGIO_EXIT_FAIL || data != NULL || strstr(c.text, reason) == NULL)
         fail_msg("said '%s'; expected: %s", c.text, reason);
     place_remove(place);
 }
 
-static void assert_row(const frugi_data *data, frugi_split split, uint64_t at, const int32_t tokens[T], int label) {
-    frugi_batch batch;
-    assert_int_equal(frugi_batch_create(frugi_data_about(data), 1, &batch), FRUGI_EXIT_OK);
-    frugi_data_batch(data, split, 0, at, 1, &batch);
+static void assert_row(const fgt_data *data, fgt_split split, uint64_t at, const int32_t tokens[T], int label) {
+    fgt_batch batch;
+    assert_int_equal(fgt_batch_create(fgt_data_about(data), 1, &batch), FGIO_EXIT_OK);
+    fgt_data_batch(data, split, 0, at, 1, &batch);
     assert_memory_equal(batch.tokens, tokens, T * sizeof *tokens);
     assert_int_equal(batch.targets[0], label);
-    frugi_batch_destroy(&batch);
+    fgt_batch_destroy(&batch);
 }
 
 static void lines_are_a_question_and_a_passage(void **state) {
@@ -71,19 +71,19 @@ static void lines_are_a_question_and_a_passage(void **state) {
                "{\"question\": \"a b\", \"title\": \"c\", \"answer\": true, \"passage\": \"b b\"}\r\n \n"
                "{\"question\": \"c\", \"answer\": false, \"passage\": \"b b b b b b b b\"}");
     place_text(place, "dev.jsonl", "{\"question\": \"\\u0061\", \"answer\": false, \"passage\": \"c\"}\n");
-    frugi_data *data = open_questions(place, NULL, vocabulary, 1);
-    const frugi_data_info *info = frugi_data_about(data);
+    fgt_data *data = open_questions(place, NULL, vocabulary, 1);
+    const fgt_data_info *info = fgt_data_about(data);
     assert_string_equal(info->name, "boolq");
     assert_int_equal(info->classes, 2);
     assert_memory_equal(info->count, ((uint64_t[]){1, 1, 1}), sizeof info->count);
-    assert_row(data, FRUGI_TRAIN, 0, (int32_t[T]){CLS, A, B, SEP, B, B, SEP}, 1);
-    assert_row(data, FRUGI_VALID, 0, (int32_t[T]){CLS, C, SEP, B, B, B, B, B, B, SEP}, 0); /* cut */
-    assert_row(data, FRUGI_TEST, 0, (int32_t[T]){CLS, A, SEP, C, SEP}, 0);
-    frugi_data_close(data);
+    assert_row(data, FGT_TRAIN, 0, (int32_t[T]){CLS, A, B, SEP, B, B, SEP}, 1);
+    assert_row(data, FGT_VALID, 0, (int32_t[T]){CLS, C, SEP, B, B, B, B, B, B, SEP}, 0); /* cut */
+    assert_row(data, FGT_TEST, 0, (int32_t[T]){CLS, A, SEP, C, SEP}, 0);
+    fgt_data_close(data);
     place_text(place, "train.jsonl", "{\"question\": \"c\", \"answer\": true, \"passage\": \"c\"}");
     data = open_questions(place, "boolq", vocabulary, 0); /* goes before a part */
-    assert_row(data, FRUGI_TRAIN, 0, (int32_t[T]){CLS, C, SEP, C, SEP}, 1);
-    frugi_data_close(data);
+    assert_row(data, FGT_TRAIN, 0, (int32_t[T]){CLS, C, SEP, C, SEP}, 1);
+    fgt_data_close(data);
     place_remove(place);
 }
 
@@ -95,14 +95,14 @@ static void a_choice_is_a_pair(void **state) {
                                         {CLS, A, 0, 0, B, C, 0, SEP, B, SEP},
                                         {CLS, A, 0, 0, B, C, 0, SEP, C, SEP}};
     char place[PLACE_MAX];
-    frugi_batch batch;
+    fgt_batch batch;
     (void)state;
     make_place(place, "some");
     place_text(place, "ARC-Challenge_train.json", train);
-    frugi_data *data = open_questions(place, "ARC-Challenge", vocabulary, 0);
-    assert_memory_equal(frugi_data_about(data)->count, ((uint64_t[]){3, 0, 0}), sizeof(uint64_t[3]));
-    assert_int_equal(frugi_batch_create(frugi_data_about(data), 3, &batch), FRUGI_EXIT_OK);
-    frugi_data_batch(data, FRUGI_TRAIN, 0, 0, 3, &batch);
+    fgt_data *data = open_questions(place, "ARC-Challenge", vocabulary, 0);
+    assert_memory_equal(fgt_data_about(data)->count, ((uint64_t[]){3, 0, 0}), sizeof(uint64_t[3]));
+    assert_int_equal(fgt_batch_create(fgt_data_about(data), 3, &batch), FGIO_EXIT_OK);
+    fgt_data_batch(data, FGT_TRAIN, 0, 0, 3, &batch);
     int seen = 0;
     for (int i = 0; i < 3; i++) { /* shuffled */
         int which = 0;
@@ -113,8 +113,8 @@ static void a_choice_is_a_pair(void **state) {
         seen |= 1 << which;
     }
     assert_int_equal(seen, 7);
-    frugi_batch_destroy(&batch);
-    frugi_data_close(data);
+    fgt_batch_destroy(&batch);
+    fgt_data_close(data);
     place_remove(place);
 }
 
@@ -158,38 +158,38 @@ static void wrong_choices_are_refused(void **state) {
 
 static void several_parts_are_refused(void **state) {
     char place[PLACE_MAX];
-    frugi_data *data = NULL;
+    fgt_data *data = NULL;
     caught c;
     (void)state;
     make_place(place, "boolq");
     place_text(place, "train_1.jsonl", "");
     place_text(place, "train_2.jsonl.xz", "");
-    frugi_data_want want = {.task = FRUGI_TASK_SENTENCES, .path = place, .tokens = vocabulary, .length = T};
+    fgt_data_want want = {.task = FGT_TASK_SENTENCES, .path = place, .tokens = vocabulary, .length = T};
     catch_begin(&c);
-    int status = frugi_data_open(&want, &data);
+    int status = fgt_data_open(&want, &data);
     catch_end(&c);
-    assert_int_equal(status, FRUGI_EXIT_FAIL);
+    assert_int_equal(status, FGIO_EXIT_FAIL);
     assert_non_null(strstr(c.text, "or one file called 'train_WHATEVER.jsonl', found 2"));
     place_remove(place);
 }
 
 /* The share of samples of the test split with label 1, in thousandths, rounded. */
-static int share_of_ones(const frugi_data *data) {
-    uint64_t count = frugi_data_about(data)->count[FRUGI_TEST], ones = 0;
-    frugi_batch batch;
-    assert_int_equal(frugi_batch_create(frugi_data_about(data), 1, &batch), FRUGI_EXIT_OK);
+static int share_of_ones(const fgt_data *data) {
+    uint64_t count = fgt_data_about(data)->count[FGT_TEST], ones = 0;
+    fgt_batch batch;
+    assert_int_equal(fgt_batch_create(fgt_data_about(data), 1, &batch), FGIO_EXIT_OK);
     for (uint64_t i = 0; i < count; i++) {
-        frugi_data_batch(data, FRUGI_TEST, 0, i, 1, &batch);
+        fgt_data_batch(data, FGT_TEST, 0, i, 1, &batch);
         ones += (uint64_t)batch.targets[0];
     }
-    frugi_batch_destroy(&batch);
+    fgt_batch_destroy(&batch);
     return (int)((1000 * ones + count / 2) / count);
 }
 
 static void the_real_files_have_their_rows(void **state) {
     static const struct {
         const char *dir, *subset;
-        uint64_t count[FRUGI_SPLITS];
+        uint64_t count[FGT_SPLITS];
         int ones;
     } tasks[] = {{"boolq", NULL, {1886, 0, 3270}, 622},
                  {"commonsense", "arc-easy", {9002, 0, 9501}, 250},
@@ -200,10 +200,10 @@ static void the_real_files_have_their_rows(void **state) {
         real_data("tokenizers/bert_base_uncased_vocab.txt", tokens) == NULL)
         skip();
     for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
-        frugi_data *data = open_questions(real_data(tasks[i].dir, path), tasks[i].subset, tokens, 0);
-        assert_memory_equal(frugi_data_about(data)->count, tasks[i].count, sizeof tasks[i].count);
+        fgt_data *data = open_questions(real_data(tasks[i].dir, path), tasks[i].subset, tokens, 0);
+        assert_memory_equal(fgt_data_about(data)->count, tasks[i].count, sizeof tasks[i].count);
         assert_int_equal(share_of_ones(data), tasks[i].ones);
-        frugi_data_close(data);
+        fgt_data_close(data);
     }
 }
 

@@ -29,32 +29,32 @@ static void make_place(char place[PLACE_MAX], const char *name, const char *trai
     snprintf(vocabulary, sizeof vocabulary, "%s/vocab.txt", place);
 }
 
-static frugi_data *open_sentences(const char *path, const char *subset, const char *tokens, uint32_t length) {
-    frugi_data_want want = {
-        .task = FRUGI_TASK_SENTENCES, .path = path, .tokens = tokens, .subset = subset, .length = length};
-    frugi_data *data = NULL;
-    assert_int_equal(frugi_data_open(&want, &data), FRUGI_EXIT_OK);
+static fgt_data *open_sentences(const char *path, const char *subset, const char *tokens, uint32_t length) {
+    fgt_data_want want = {
+        .task = FGT_TASK_SENTENCES, .path = path, .tokens = tokens, .subset = subset, .length = length};
+    fgt_data *data = NULL;
+    assert_int_equal(fgt_data_open(&want, &data), FGIO_EXIT_OK);
     return data;
 }
 
 static void assert_refused(const char *name, const char *subset, const char *train, const char *reason) {
     char place[PLACE_MAX];
-    frugi_data *data = NULL;
+    fgt_data *data = NULL;
     caught c;
     make_place(place, name, train);
-    frugi_data_want want = {
-        .task = FRUGI_TASK_SENTENCES, .path = place, .tokens = vocabulary, .subset = subset, .length = T};
+    fgt_data_want want = {
+        .task = FGT_TASK_SENTENCES, .path = place, .tokens = vocabulary, .subset = subset, .length = T};
     catch_begin(&c);
-    int status = frugi_data_open(&want, &data);
+    int status = fgt_data_open(&want, &data);
     catch_end(&c);
-    if (status == FRUGI_EXIT_OK || data != NULL || strstr(c.text, reason) == NULL)
+    if (status == FGIO_EXIT_OK || data != NULL || strstr(c.text, reason) == NULL)
         fail_msg("said '%s'; expected: %s", c.text, reason);
     place_remove(place);
 }
 
 static void pairs_are_cut_longest_first(void **state) {
     char place[PLACE_MAX];
-    frugi_batch batch;
+    fgt_batch batch;
     static const int32_t tokens[4][T] = {{CLS, A, SEP, B, B, SEP},
                                          {CLS, A, A, A, A, SEP, B, B, B, SEP},
                                          {CLS, A, SEP, B, B, B, B, B, B, SEP},
@@ -68,17 +68,17 @@ static void pairs_are_cut_longest_first(void **state) {
                "0\tx\ty\ta a a a a a a\tb b b b b b b\n"
                "1\tx\ty\ta\tb b b b b b b b b b\n"
                "0\tx\ty\ta a a a a a a a a a\tb");
-    frugi_data *data = open_sentences(place, NULL, vocabulary, T);
-    const frugi_data_info *info = frugi_data_about(data);
+    fgt_data *data = open_sentences(place, NULL, vocabulary, T);
+    const fgt_data_info *info = fgt_data_about(data);
     assert_string_equal(info->name, "mrpc");
     assert_int_equal(info->classes, 2);
-    assert_int_equal(info->count[FRUGI_TRAIN], 4);
-    assert_int_equal(info->count[FRUGI_VALID], 0);
-    assert_int_equal(frugi_batch_create(info, 1, &batch), FRUGI_EXIT_OK);
+    assert_int_equal(info->count[FGT_TRAIN], 4);
+    assert_int_equal(info->count[FGT_VALID], 0);
+    assert_int_equal(fgt_batch_create(info, 1, &batch), FGIO_EXIT_OK);
     int seen = 0;
     for (uint64_t i = 0; i < 4; i++) { /* shuffled: each sample must be one of the four */
         int which = 0;
-        frugi_data_batch(data, FRUGI_TRAIN, 0, i, 1, &batch);
+        fgt_data_batch(data, FGT_TRAIN, 0, i, 1, &batch);
         while (which < 4 && memcmp(batch.tokens, tokens[which], sizeof tokens[which]) != 0)
             which++;
         assert_in_range(which, 0, 3);
@@ -89,31 +89,31 @@ static void pairs_are_cut_longest_first(void **state) {
             assert_int_equal(batch.segments[t], t >= firsts[which] && t < lengths[which]);
     }
     assert_int_equal(seen, 15);
-    frugi_batch_destroy(&batch);
-    frugi_data_close(data);
+    fgt_batch_destroy(&batch);
+    fgt_data_close(data);
     place_remove(place);
 }
 
 static void single_sentences_and_numbers(void **state) {
     char place[PLACE_MAX];
-    frugi_batch batch;
+    fgt_batch batch;
     (void)state;
     make_place(place, "some", "gj04\t1\t\ta \"b\n");
-    frugi_data *data = open_sentences(place, "CoLA", vocabulary, T);
-    assert_int_equal(frugi_batch_create(frugi_data_about(data), 1, &batch), FRUGI_EXIT_OK);
-    frugi_data_batch(data, FRUGI_TRAIN, 0, 0, 1, &batch);
+    fgt_data *data = open_sentences(place, "CoLA", vocabulary, T);
+    assert_int_equal(fgt_batch_create(fgt_data_about(data), 1, &batch), FGIO_EXIT_OK);
+    fgt_data_batch(data, FGT_TRAIN, 0, 0, 1, &batch);
     assert_memory_equal(batch.tokens, ((int32_t[]){CLS, A, 0, B, SEP, 0}), sizeof(int32_t[6])); /* " is unknown */
     assert_int_equal(batch.targets[0], 1);
-    frugi_batch_destroy(&batch);
-    frugi_data_close(data);
+    fgt_batch_destroy(&batch);
+    fgt_data_close(data);
     place_text(place, "train.tsv", "index\tsentence1\tsentence2\tscore\n0\ta\tb\t3.25\n");
     data = open_sentences(place, "sts-b", vocabulary, T);
-    assert_int_equal(frugi_data_about(data)->classes, 1);
-    assert_int_equal(frugi_batch_create(frugi_data_about(data), 1, &batch), FRUGI_EXIT_OK);
-    frugi_data_batch(data, FRUGI_TRAIN, 0, 0, 1, &batch);
+    assert_int_equal(fgt_data_about(data)->classes, 1);
+    assert_int_equal(fgt_batch_create(fgt_data_about(data), 1, &batch), FGIO_EXIT_OK);
+    fgt_data_batch(data, FGT_TRAIN, 0, 0, 1, &batch);
     assert_true(batch.numbers[0] == 3.25f);
-    frugi_batch_destroy(&batch);
-    frugi_data_close(data);
+    fgt_batch_destroy(&batch);
+    fgt_data_close(data);
     place_remove(place);
 }
 
@@ -189,24 +189,24 @@ static const official officials[] = {
 /* The same table serves as training split. */
 static void check_official(const official *o) {
     char place[PLACE_MAX];
-    frugi_batch batch;
+    fgt_batch batch;
     int expected = 0, seen = 0;
     caught c;
     make_place(place, o->name, o->text);
     place_text(place, o->file, o->text);
     catch_begin(&c);
-    frugi_data *data = open_sentences(place, NULL, vocabulary, T);
+    fgt_data *data = open_sentences(place, NULL, vocabulary, T);
     catch_end(&c);
     assert_true((strcmp(o->name, "QQP") == 0) ==
                 (strstr(c.text, "dev.tsv: 2 of 5 rows do not have all columns") != NULL));
     for (int i = 0; i < 4; i++)
         expected += o->rows[i] >= 0;
-    assert_int_equal(frugi_data_about(data)->classes, o->classes);
-    assert_int_equal(frugi_data_about(data)->count[FRUGI_VALID], expected);
-    assert_int_equal(frugi_batch_create(frugi_data_about(data), 1, &batch), FRUGI_EXIT_OK);
+    assert_int_equal(fgt_data_about(data)->classes, o->classes);
+    assert_int_equal(fgt_data_about(data)->count[FGT_VALID], expected);
+    assert_int_equal(fgt_batch_create(fgt_data_about(data), 1, &batch), FGIO_EXIT_OK);
     for (int i = 0; i < expected; i++) {
         int a = 0;
-        frugi_data_batch(data, FRUGI_VALID, 0, (uint64_t)i, 1, &batch);
+        fgt_data_batch(data, FGT_VALID, 0, (uint64_t)i, 1, &batch);
         while (batch.tokens[1 + a] == A)
             a++;
         assert_in_range(a, 1, 4);
@@ -215,8 +215,8 @@ static void check_official(const official *o) {
         seen |= 1 << a;
     }
     assert_int_equal(__builtin_popcount((unsigned)seen), expected);
-    frugi_batch_destroy(&batch);
-    frugi_data_close(data);
+    fgt_batch_destroy(&batch);
+    fgt_data_close(data);
     place_remove(place);
 }
 
@@ -227,7 +227,7 @@ static void all_tasks_of_glue_are_read(void **state) {
 }
 
 /* Matthews' correlation and F1 of class 1 by their definitions: some table of right and wrong gives all three. */
-static int some_table(double n, double there, const frugi_quality *q) {
+static int some_table(double n, double there, const fgt_quality *q) {
     int found = 0;
     for (double both = 0; both <= there; both++) { /* wrong = there - both + predicted - both */
         double predicted = round(n * (1 - q->accuracy)) - there + 2 * both, against = predicted - both;
@@ -252,24 +252,24 @@ static void quality_has_the_tasks_own_metric(void **state) {
         snprintf(cola + strlen(cola), sizeof cola - strlen(cola), "x\t%d\t*\t%s %d\n", i % 3 < 2, text, i);
     }
     for (int i = 0; i < 2; i++) {
-        frugi_report report;
+        fgt_report report;
         make_place(place, i ? "MRPC" : "CoLA", i ? mrpc : cola);
         place_text(place, "dev.tsv", i ? mrpc : cola);
-        frugi_job job = {.model = "bert-mini:layers=1,width=16,heads=2,length=16",
-                         .data = place,
-                         .tokens = vocabulary,
-                         .method = "dense",
-                         .schedule = "constant",
-                         .rate = 0.02,
-                         .epochs = 1,
-                         .steps = 8,
-                         .seed = 3,
-                         .workers = 2,
-                         .threads = 2,
-                         .batch = 5,
-                         .keep = 1,
-                         .eval = true};
-        assert_int_equal(frugi_job_train(&job, NULL, &report), FRUGI_EXIT_OK);
+        fgt_job job = {.model = "bert-mini:layers=1,width=16,heads=2,length=16",
+                       .data = place,
+                       .tokens = vocabulary,
+                       .method = "dense",
+                       .schedule = "constant",
+                       .rate = 0.02,
+                       .epochs = 1,
+                       .steps = 8,
+                       .seed = 3,
+                       .workers = 2,
+                       .threads = 2,
+                       .batch = 5,
+                       .keep = 1,
+                       .eval = true};
+        assert_int_equal(fgt_job_train(&job, NULL, &report), FGIO_EXIT_OK);
         assert_int_equal(report.quality.asked, 24);
         assert_int_equal(isfinite(report.quality.f1), i);
         assert_int_equal(isfinite(report.quality.matthews), !i);
@@ -292,9 +292,9 @@ static void numbers_are_read_by_hand(void **state) {
                  {"0x1", 1, 0},     {"1234567890123456", 1, 0}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        frugi_tsv_field field = {(const unsigned char *)cases[i].text, strlen(cases[i].text)};
+        fgt_tsv_field field = {(const unsigned char *)cases[i].text, strlen(cases[i].text)};
         double value = 0;
-        assert_int_equal(frugi_tsv_number(&field, &value), -cases[i].bad);
+        assert_int_equal(fgt_tsv_number(&field, &value), -cases[i].bad);
         assert_true(fabs(value - cases[i].value) < 1e-12);
     }
 }
@@ -302,7 +302,7 @@ static void numbers_are_read_by_hand(void **state) {
 static void the_real_tables_have_their_rows(void **state) {
     static const struct {
         const char *dir;
-        uint64_t count[FRUGI_SPLITS];
+        uint64_t count[FGT_SPLITS];
     } tasks[] = {{"glue/SST-2", {67349, 872, 1821}},
                  {"glue/CoLA", {8551, 1043, 0}},
                  {"glue/MRPC", {3668, 408, 1725}},
@@ -312,15 +312,15 @@ static void the_real_tables_have_their_rows(void **state) {
     if (real_data("glue", path) == NULL || real_data("tokenizers/bert_base_uncased_vocab.txt", tokens) == NULL)
         skip();
     for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
-        frugi_batch batch;
-        frugi_data *data = open_sentences(real_data(tasks[i].dir, path), NULL, tokens, 128);
-        assert_memory_equal(frugi_data_about(data)->count, tasks[i].count, sizeof tasks[i].count);
-        assert_int_equal(frugi_batch_create(frugi_data_about(data), 1, &batch), FRUGI_EXIT_OK);
-        frugi_data_batch(data, FRUGI_VALID, 0, 0, 1, &batch);
+        fgt_batch batch;
+        fgt_data *data = open_sentences(real_data(tasks[i].dir, path), NULL, tokens, 128);
+        assert_memory_equal(fgt_data_about(data)->count, tasks[i].count, sizeof tasks[i].count);
+        assert_int_equal(fgt_batch_create(fgt_data_about(data), 1, &batch), FGIO_EXIT_OK);
+        fgt_data_batch(data, FGT_VALID, 0, 0, 1, &batch);
         assert_int_equal(batch.tokens[0], 101);
         assert_int_equal(batch.tokens[batch.lengths[0] - 1], 102);
-        frugi_batch_destroy(&batch);
-        frugi_data_close(data);
+        fgt_batch_destroy(&batch);
+        fgt_data_close(data);
     }
 }
 

@@ -21,21 +21,21 @@
 
 enum { T = 8 };
 
-static frugi_data *open_text(frugi_task task, const char *path, const char *tokens, uint32_t length) {
-    frugi_data_want want = {.task = task, .path = path, .tokens = tokens, .length = length, .seed = 6};
-    frugi_data *data = NULL;
-    assert_int_equal(frugi_data_open(&want, &data), FRUGI_EXIT_OK);
+static fgt_data *open_text(fgt_task task, const char *path, const char *tokens, uint32_t length) {
+    fgt_data_want want = {.task = task, .path = path, .tokens = tokens, .length = length, .seed = 6};
+    fgt_data *data = NULL;
+    assert_int_equal(fgt_data_open(&want, &data), FGIO_EXIT_OK);
     return data;
 }
 
-static void assert_refused(frugi_task task, const char *path, const char *tokens, const char *reason) {
-    frugi_data_want want = {.task = task, .path = path, .tokens = tokens, .length = T};
-    frugi_data *data = NULL;
+static void assert_refused(fgt_task task, const char *path, const char *tokens, const char *reason) {
+    fgt_data_want want = {.task = task, .path = path, .tokens = tokens, .length = T};
+    fgt_data *data = NULL;
     caught c;
     catch_begin(&c);
-    int status = frugi_data_open(&want, &data);
+    int status = fgt_data_open(&want, &data);
     catch_end(&c);
-    if (status != FRUGI_EXIT_FAIL || data != NULL || strstr(c.text, reason) == NULL)
+    if (status != FGIO_EXIT_FAIL || data != NULL || strstr(c.text, reason) == NULL)
         fail_msg("said '%s'; expected: %s", c.text, reason);
 }
 
@@ -43,25 +43,25 @@ static void assert_refused(frugi_task task, const char *path, const char *tokens
 static void windows_shift_and_targets_follow(void **state) {
     char place[PLACE_MAX];
     unsigned char bytes[100];
-    frugi_batch batch;
+    fgt_batch batch;
     (void)state;
     for (int i = 0; i < 100; i++)
         bytes[i] = (unsigned char)i;
     place_make(place, "abc");
     place_write(place, "train.txt", bytes, 100);
     place_write(place, "test.txt", bytes, 20);
-    frugi_data *data = open_text(FRUGI_TASK_LANGUAGE, place, NULL, T);
-    const frugi_data_info *info = frugi_data_about(data);
+    fgt_data *data = open_text(FGT_TASK_LANGUAGE, place, NULL, T);
+    const fgt_data_info *info = fgt_data_about(data);
     assert_string_equal(info->name, "abc");
     assert_int_equal(info->vocab, 256);
-    assert_int_equal(info->count[FRUGI_TRAIN], 11); /* 11 windows of 8 fit into 99 wherever they begin */
-    assert_int_equal(info->count[FRUGI_VALID], 0);
-    assert_int_equal(info->count[FRUGI_TEST], 3);
-    assert_int_equal(frugi_batch_create(info, 11, &batch), FRUGI_EXIT_OK);
+    assert_int_equal(info->count[FGT_TRAIN], 11); /* 11 windows of 8 fit into 99 wherever they begin */
+    assert_int_equal(info->count[FGT_VALID], 0);
+    assert_int_equal(info->count[FGT_TEST], 3);
+    assert_int_equal(fgt_batch_create(info, 11, &batch), FGIO_EXIT_OK);
     int shifts[T] = {0}, different = 0;
     for (uint64_t epoch = 0; epoch < 64; epoch++) {
         int seen[100] = {0};
-        frugi_data_batch(data, FRUGI_TRAIN, epoch, 0, 11, &batch);
+        fgt_data_batch(data, FGT_TRAIN, epoch, 0, 11, &batch);
         for (int i = 0; i < 11 * T; i++) {
             assert_int_equal(batch.targets[i], batch.tokens[i] + 1);
             assert_int_equal(seen[batch.tokens[i]]++, 0);
@@ -72,35 +72,35 @@ static void windows_shift_and_targets_follow(void **state) {
     for (int i = 0; i < T; i++)
         different += shifts[i] > 0;
     assert_int_equal(different, T);
-    frugi_batch_destroy(&batch);
-    frugi_data_close(data);
+    fgt_batch_destroy(&batch);
+    fgt_data_close(data);
     place_remove(place);
 }
 
 static void tests_ask_for_every_token_once(void **state) {
     char place[PLACE_MAX];
-    frugi_batch batch;
+    fgt_batch batch;
     (void)state;
     place_make(place, "abc");
     place_text(place, "train.txt", "abcdefghijklmnopqrstuvwxyz");
     place_text(place, "valid.txt", "0123456789abcdefghi");
-    frugi_data *data = open_text(FRUGI_TASK_LANGUAGE, place, "bytes", T);
-    assert_int_equal(frugi_data_about(data)->count[FRUGI_VALID], 3);
-    assert_int_equal(frugi_batch_create(frugi_data_about(data), 3, &batch), FRUGI_EXIT_OK);
-    frugi_data_batch(data, FRUGI_VALID, 5, 0, 3, &batch);
+    fgt_data *data = open_text(FGT_TASK_LANGUAGE, place, "bytes", T);
+    assert_int_equal(fgt_data_about(data)->count[FGT_VALID], 3);
+    assert_int_equal(fgt_batch_create(fgt_data_about(data), 3, &batch), FGIO_EXIT_OK);
+    fgt_data_batch(data, FGT_VALID, 5, 0, 3, &batch);
     for (int i = 0; i < 3 * T; i++) {
         assert_int_equal(batch.tokens[i], i < 19 ? "0123456789abcdefghi"[i] : 0);
         assert_int_equal(batch.targets[i], i < 18 ? "0123456789abcdefghi"[i + 1] : -1);
     }
-    frugi_batch_destroy(&batch);
-    frugi_data_close(data);
+    fgt_batch_destroy(&batch);
+    fgt_data_close(data);
     place_remove(place);
 }
 
 static void tokenised_files_are_taken_as_they_are(void **state) {
     char place[PLACE_MAX];
     unsigned char numbers[64];
-    frugi_batch batch;
+    fgt_batch batch;
     (void)state;
     for (int i = 0; i < 32; i++) {
         numbers[2 * i] = (unsigned char)i;
@@ -108,53 +108,53 @@ static void tokenised_files_are_taken_as_they_are(void **state) {
     }
     place_make(place, "abc");
     place_write(place, "train.gpt2bpe.u16", numbers, 64);
-    frugi_data *data = open_text(FRUGI_TASK_LANGUAGE, place, NULL, T);
-    assert_int_equal(frugi_data_about(data)->vocab, 50257);
-    assert_int_equal(frugi_batch_create(frugi_data_about(data), 1, &batch), FRUGI_EXIT_OK);
-    frugi_data_batch(data, FRUGI_TRAIN, 0, 0, 1, &batch);
+    fgt_data *data = open_text(FGT_TASK_LANGUAGE, place, NULL, T);
+    assert_int_equal(fgt_data_about(data)->vocab, 50257);
+    assert_int_equal(fgt_batch_create(fgt_data_about(data), 1, &batch), FGIO_EXIT_OK);
+    fgt_data_batch(data, FGT_TRAIN, 0, 0, 1, &batch);
     assert_in_range(batch.tokens[0], 0x8000, 0x801F);
     assert_int_equal(batch.targets[T - 1], batch.tokens[0] + T);
-    frugi_batch_destroy(&batch);
-    frugi_data_close(data);
+    fgt_batch_destroy(&batch);
+    fgt_data_close(data);
     place_write(place, "train.gpt2bpe.u16", numbers, 63);
-    assert_refused(FRUGI_TASK_LANGUAGE, place, NULL,
+    assert_refused(FGT_TASK_LANGUAGE, place, NULL,
                    "train.gpt2bpe.u16: byte 63: the file ends; expected numbers of two");
     numbers[11] = 0xC4; /* 0xC405 = 50181 is fine, 0xC5.. is not */
     numbers[13] = 0xC5;
     place_write(place, "train.gpt2bpe.u16", numbers, 64);
-    assert_refused(FRUGI_TASK_LANGUAGE, place, NULL, "byte 12: expected a token below 50257, found 50438");
+    assert_refused(FGT_TASK_LANGUAGE, place, NULL, "byte 12: expected a token below 50257, found 50438");
     place_remove(place);
 }
 
 static void wrong_text_is_refused(void **state) {
     char place[PLACE_MAX];
-    frugi_data_want want = {.task = FRUGI_TASK_LANGUAGE, .path = "builtin", .length = 1};
-    frugi_data *data = NULL;
+    fgt_data_want want = {.task = FGT_TASK_LANGUAGE, .path = "builtin", .length = 1};
+    fgt_data *data = NULL;
     caught c;
     (void)state;
     place_make(place, "abc");
-    assert_refused(FRUGI_TASK_LANGUAGE, place, NULL,
+    assert_refused(FGT_TASK_LANGUAGE, place, NULL,
                    "expected 'train.txt', 'wiki.train.tokens', 'wiki.train.raw' or any");
-    assert_refused(FRUGI_TASK_LANGUAGE, "/no/where.txt", NULL, "/no/where.txt: No such file");
-    assert_refused(FRUGI_TASK_MASKED, place, NULL, "needs the file of a WordPiece vocabulary");
+    assert_refused(FGT_TASK_LANGUAGE, "/no/where.txt", NULL, "/no/where.txt: No such file");
+    assert_refused(FGT_TASK_MASKED, place, NULL, "needs the file of a WordPiece vocabulary");
     place_text(place, "train.txt", "");
-    assert_refused(FRUGI_TASK_LANGUAGE, place, NULL, "abc: expected some text to train on, found none");
+    assert_refused(FGT_TASK_LANGUAGE, place, NULL, "abc: expected some text to train on, found none");
     place_text(place, "train.txt", "short");
-    assert_refused(FRUGI_TASK_LANGUAGE, place, NULL, "expected training data for at least one sample");
-    assert_refused(FRUGI_TASK_LANGUAGE, place, "/nowhere", "/nowhere: expected 'encoder.json'");
+    assert_refused(FGT_TASK_LANGUAGE, place, NULL, "expected training data for at least one sample");
+    assert_refused(FGT_TASK_LANGUAGE, place, "/nowhere", "/nowhere: expected 'encoder.json'");
     catch_begin(&c);
-    assert_int_equal(frugi_data_open(&want, &data), FRUGI_EXIT_FAIL);
+    assert_int_equal(fgt_data_open(&want, &data), FGIO_EXIT_FAIL);
     assert_non_null(strstr(catch_end(&c), "samples of 1 tokens: expected 8 to 65536"));
     place_remove(place);
 }
 
 /* Texts as they were handed out. */
 typedef struct handed {
-    char text[FRUGI_SPLITS][4096];
-    size_t len[FRUGI_SPLITS], pieces;
+    char text[FGT_SPLITS][4096];
+    size_t len[FGT_SPLITS], pieces;
 } handed;
 
-static int keep_text(void *with, frugi_split split, const unsigned char *text, size_t len) {
+static int keep_text(void *with, fgt_split split, const unsigned char *text, size_t len) {
     handed *h = with;
     char last = h->len[split] ? h->text[split][h->len[split] - 1] : '\0';
     if (last) { /* before a space, between two characters that are to be seen */
@@ -165,14 +165,14 @@ static int keep_text(void *with, frugi_split split, const unsigned char *text, s
     memcpy(h->text[split] + h->len[split], text, len);
     h->len[split] += len;
     h->pieces++;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 static void read_text(const char *path, handed *h, const char *said) {
     caught c;
     memset(h, 0, sizeof *h);
     catch_begin(&c);
-    assert_int_equal(frugi_text_read(path, keep_text, h), FRUGI_EXIT_OK);
+    assert_int_equal(fgt_text_read(path, keep_text, h), FGIO_EXIT_OK);
     catch_end(&c);
     if (said ? strstr(c.text, said) == NULL : c.text[0] != '\0')
         fail_msg("said '%s'; expected: %s", c.text, said ? said : "nothing");
@@ -190,37 +190,37 @@ static void any_text_is_cut_in_three(void **state) {
     place_text(place, "any.txt", lines);
     snprintf(path, sizeof path, "%s/any.txt", place);
     read_text(path, &h, "of its 2.00 kB the first 90 % train, the next 5 % validate, the last 5 % test");
-    assert_int_equal(h.len[FRUGI_TRAIN], 1810);
-    assert_int_equal(h.len[FRUGI_VALID], 90);
-    assert_int_equal(h.len[FRUGI_TEST], 100);
-    assert_memory_equal(h.text[FRUGI_TEST], lines + 1900, 100);
-    frugi_data *data = open_text(FRUGI_TASK_LANGUAGE, path, NULL, T); /* as `train --data any.txt` does */
-    assert_string_equal(frugi_data_about(data)->name, "any.txt");
-    assert_int_equal(frugi_data_about(data)->count[FRUGI_TEST], 13);
-    frugi_data_close(data);
+    assert_int_equal(h.len[FGT_TRAIN], 1810);
+    assert_int_equal(h.len[FGT_VALID], 90);
+    assert_int_equal(h.len[FGT_TEST], 100);
+    assert_memory_equal(h.text[FGT_TEST], lines + 1900, 100);
+    fgt_data *data = open_text(FGT_TASK_LANGUAGE, path, NULL, T); /* as `train --data any.txt` does */
+    assert_string_equal(fgt_data_about(data)->name, "any.txt");
+    assert_int_equal(fgt_data_about(data)->count[FGT_TEST], 13);
+    fgt_data_close(data);
     for (int i = 0; i < 1000; i++)
         memcpy(lines + 2 * i, "\xC3\xA4", 2); /* no line ends; characters of two bytes */
     lines[0] = lines[1] = 'a';
     place_text(place, "any.txt", lines + 1);
     read_text(path, &h, "any.txt");
-    assert_int_equal(h.len[FRUGI_TRAIN], 1801); /* 1999 - 199 = 1800 is within a character */
-    assert_int_equal(h.len[FRUGI_VALID], 100);
+    assert_int_equal(h.len[FGT_TRAIN], 1801); /* 1999 - 199 = 1800 is within a character */
+    assert_int_equal(h.len[FGT_VALID], 100);
     place_remove(place);
 }
 
 static void folders_of_text_are_read(void **state) {
-    static const char *const layouts[][FRUGI_SPLITS] = {{"train.txt", "valid.txt", "test.txt"},
-                                                        {"wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens"},
-                                                        {"wiki.train.raw", "wiki.valid.raw", "wiki.test.raw"}};
+    static const char *const layouts[][FGT_SPLITS] = {{"train.txt", "valid.txt", "test.txt"},
+                                                      {"wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens"},
+                                                      {"wiki.train.raw", "wiki.valid.raw", "wiki.test.raw"}};
     char place[PLACE_MAX];
     handed h;
     (void)state;
     for (int i = 0; i < 3; i++) {
         place_make(place, "wikitext-103");
-        for (int k = 0; k < FRUGI_SPLITS; k++)
+        for (int k = 0; k < FGT_SPLITS; k++)
             place_text(place, layouts[i][k], layouts[i][k]);
         read_text(place, &h, NULL);
-        for (int k = 0; k < FRUGI_SPLITS; k++)
+        for (int k = 0; k < FGT_SPLITS; k++)
             assert_string_equal(h.text[k], layouts[i][k]);
         place_remove(place);
     }
@@ -229,16 +229,16 @@ static void folders_of_text_are_read(void **state) {
     place_text(place, "a.txt", "first\n");
     place_text(place, "c.md", "no text\n");
     read_text(place, &h, "books has no files for each split");
-    assert_string_equal(h.text[FRUGI_TRAIN], "first\nsecond"); /* of 13 bytes one is to judge by */
-    assert_string_equal(h.text[FRUGI_VALID], "\n");
+    assert_string_equal(h.text[FGT_TRAIN], "first\nsecond"); /* of 13 bytes one is to judge by */
+    assert_string_equal(h.text[FGT_VALID], "\n");
     place_remove(place);
 }
 
 /* Whatever the pieces, the whole is the text, and so are its tokens. */
-static int encode_piece(void *with, frugi_split split, const unsigned char *text, size_t len) {
+static int encode_piece(void *with, fgt_split split, const unsigned char *text, size_t len) {
     void **both = with;
     (void)split;
-    return frugi_tokens_encode(both[0], text, len, both[1]);
+    return fgt_tokens_encode(both[0], text, len, both[1]);
 }
 
 static void texts_come_in_pieces(void **state) {
@@ -251,27 +251,27 @@ static void texts_come_in_pieces(void **state) {
     snprintf(path, sizeof path, "%s/train.txt", place);
     for (size_t piece = 2; piece < sizeof text + 2; piece++) {
         memset(&h, 0, sizeof h);
-        assert_int_equal(frugi_text_stream(path, piece, FRUGI_TRAIN, keep_text, &h), FRUGI_EXIT_OK);
-        assert_string_equal(h.text[FRUGI_TRAIN], text);
+        assert_int_equal(fgt_text_stream(path, piece, FGT_TRAIN, keep_text, &h), FGIO_EXIT_OK);
+        assert_string_equal(h.text[FGT_TRAIN], text);
         assert_true(piece < sizeof text ? piece > 20 || h.pieces > 2 : h.pieces == 1);
     }
     if (real_data("tokenizers", real) != NULL) {
-        frugi_bytes bytes;
-        frugi_tokens *tokens = NULL;
-        frugi_ids whole = {0}, pieces = {0};
-        assert_int_equal(frugi_tokens_open(real, &tokens), FRUGI_EXIT_OK);
+        fgio_bytes bytes;
+        fgt_tokens *tokens = NULL;
+        fgt_ids whole = {0}, pieces = {0};
+        assert_int_equal(fgt_tokens_open(real, &tokens), FGIO_EXIT_OK);
         assert_non_null(real_data("wikitext-2/valid.txt.xz", real));
-        assert_int_equal(frugi_unpack_file(real, 1 << 24, &bytes), FRUGI_EXIT_OK);
+        assert_int_equal(fgio_unpack_file(real, 1 << 24, &bytes), FGIO_EXIT_OK);
         place_write(place, "train.txt", bytes.data, bytes.len);
-        assert_int_equal(frugi_tokens_encode(tokens, bytes.data, bytes.len, &whole), FRUGI_EXIT_OK);
+        assert_int_equal(fgt_tokens_encode(tokens, bytes.data, bytes.len, &whole), FGIO_EXIT_OK);
         void *both[] = {tokens, &pieces};
-        assert_int_equal(frugi_text_stream(path, 100, FRUGI_TRAIN, encode_piece, both), FRUGI_EXIT_OK);
+        assert_int_equal(fgt_text_stream(path, 100, FGT_TRAIN, encode_piece, both), FGIO_EXIT_OK);
         assert_int_equal(pieces.len, whole.len);
         assert_memory_equal(pieces.data, whole.data, whole.len * 2);
-        frugi_ids_free(&whole);
-        frugi_ids_free(&pieces);
-        frugi_bytes_free(&bytes);
-        frugi_tokens_close(tokens);
+        fgt_ids_free(&whole);
+        fgt_ids_free(&pieces);
+        fgio_bytes_free(&bytes);
+        fgt_tokens_close(tokens);
     }
     place_remove(place);
 }
@@ -297,7 +297,7 @@ static void write_letters(const char *place, char vocabulary[2 * PLACE_MAX]) {
 }
 
 /* Count what became of the tokens of one sample. */
-static void count_masks(const frugi_batch *batch, size_t slot, uint32_t length, int counts[4]) {
+static void count_masks(const fgt_batch *batch, size_t slot, uint32_t length, int counts[4]) {
     const int32_t *tokens = batch->tokens + slot * length, *targets = batch->targets + slot * length;
     int32_t len = batch->lengths[slot];
     int asked = 0;
@@ -322,18 +322,18 @@ static void count_masks(const frugi_batch *batch, size_t slot, uint32_t length, 
 static void tokens_are_hidden_by_the_rule(void **state) {
     char place[PLACE_MAX], vocabulary[2 * PLACE_MAX];
     int counts[4] = {0};
-    frugi_batch batch;
+    fgt_batch batch;
     (void)state;
     place_make(place, "letters");
     write_letters(place, vocabulary);
-    frugi_data *data = open_text(FRUGI_TASK_MASKED, place, vocabulary, 52);
-    const frugi_data_info *info = frugi_data_about(data);
+    fgt_data *data = open_text(FGT_TASK_MASKED, place, vocabulary, 52);
+    const fgt_data_info *info = fgt_data_about(data);
     assert_int_equal(info->vocab, 30);
-    assert_int_equal(info->count[FRUGI_TRAIN], 79);
-    assert_int_equal(info->count[FRUGI_VALID], 2);
-    assert_int_equal(frugi_batch_create(info, 79, &batch), FRUGI_EXIT_OK);
+    assert_int_equal(info->count[FGT_TRAIN], 79);
+    assert_int_equal(info->count[FGT_VALID], 2);
+    assert_int_equal(fgt_batch_create(info, 79, &batch), FGIO_EXIT_OK);
     for (uint64_t epoch = 0; epoch < 40; epoch++) {
-        frugi_data_batch(data, FRUGI_TRAIN, epoch, 0, 79, &batch);
+        fgt_data_batch(data, FGT_TRAIN, epoch, 0, 79, &batch);
         for (size_t i = 0; i < 79; i++)
             count_masks(&batch, i, 52, counts);
     }
@@ -341,63 +341,63 @@ static void tokens_are_hidden_by_the_rule(void **state) {
     assert_true(fabs(hidden / n - 0.15) < 5 * sqrt(0.15 * 0.85 / n));
     assert_true(fabs(counts[1] / hidden - (0.8 + 0.1 / 30)) < 5 * sqrt(0.16 / hidden));
     assert_true(fabs(counts[2] / hidden - (0.1 + 0.1 / 30)) < 5 * sqrt(0.09 / hidden));
-    frugi_batch_destroy(&batch);
-    frugi_data_close(data);
+    fgt_batch_destroy(&batch);
+    fgt_data_close(data);
     place_remove(place);
 }
 
 static void masks_change_in_training_only(void **state) {
     char place[PLACE_MAX], vocabulary[2 * PLACE_MAX];
-    frugi_batch a, b;
+    fgt_batch a, b;
     (void)state;
     place_make(place, "letters");
     write_letters(place, vocabulary);
-    frugi_data *data = open_text(FRUGI_TASK_MASKED, place, vocabulary, 72);
-    const frugi_data_info *info = frugi_data_about(data);
-    assert_int_equal(frugi_batch_create(info, 2, &a), FRUGI_EXIT_OK);
-    assert_int_equal(frugi_batch_create(info, 2, &b), FRUGI_EXIT_OK);
-    frugi_data_batch(data, FRUGI_VALID, 0, 0, 2, &a);
-    frugi_data_batch(data, FRUGI_VALID, 1, 0, 2, &b);
+    fgt_data *data = open_text(FGT_TASK_MASKED, place, vocabulary, 72);
+    const fgt_data_info *info = fgt_data_about(data);
+    assert_int_equal(fgt_batch_create(info, 2, &a), FGIO_EXIT_OK);
+    assert_int_equal(fgt_batch_create(info, 2, &b), FGIO_EXIT_OK);
+    fgt_data_batch(data, FGT_VALID, 0, 0, 2, &a);
+    fgt_data_batch(data, FGT_VALID, 1, 0, 2, &b);
     assert_memory_equal(a.tokens, b.tokens, sizeof(int32_t[2 * 72]));
     assert_memory_equal(a.targets, b.targets, sizeof(int32_t[2 * 72]));
     assert_int_equal(a.lengths[0], 72);
     assert_int_equal(a.lengths[1], 32); /* 100 letters: 70 and 30 */
-    frugi_data_batch(data, FRUGI_TRAIN, 0, 0, 2, &a);
-    frugi_data_batch(data, FRUGI_TRAIN, 0, 0, 2, &b);
+    fgt_data_batch(data, FGT_TRAIN, 0, 0, 2, &a);
+    fgt_data_batch(data, FGT_TRAIN, 0, 0, 2, &b);
     assert_memory_equal(a.targets, b.targets, sizeof(int32_t[2 * 72]));
-    frugi_data_batch(data, FRUGI_TRAIN, 1, 0, 2, &b);
+    fgt_data_batch(data, FGT_TRAIN, 1, 0, 2, &b);
     assert_memory_not_equal(a.targets, b.targets, sizeof(int32_t[2 * 72]));
-    frugi_batch_destroy(&a);
-    frugi_batch_destroy(&b);
-    frugi_data_close(data);
+    fgt_batch_destroy(&a);
+    fgt_batch_destroy(&b);
+    fgt_data_close(data);
     place_remove(place);
 }
 
 /* The real text through our tokenizer and the tokens that lie beside it make the same batches. */
 static void wikitext_is_the_same_both_ways(void **state) {
     char path[PLACE_MAX], tokens[PLACE_MAX];
-    frugi_batch a, b;
+    fgt_batch a, b;
     (void)state;
     if (real_data("wikitext-2", path) == NULL || real_data("tokenizers", tokens) == NULL)
         skip();
-    frugi_data *made = open_text(FRUGI_TASK_LANGUAGE, path, tokens, 256);
-    frugi_data *found = open_text(FRUGI_TASK_LANGUAGE, path, NULL, 256);
-    const frugi_data_info *info = frugi_data_about(made);
+    fgt_data *made = open_text(FGT_TASK_LANGUAGE, path, tokens, 256);
+    fgt_data *found = open_text(FGT_TASK_LANGUAGE, path, NULL, 256);
+    const fgt_data_info *info = fgt_data_about(made);
     assert_string_equal(info->name, "wikitext-2");
-    assert_memory_equal(info->count, frugi_data_about(found)->count, sizeof info->count);
-    assert_int_equal(info->count[FRUGI_TRAIN], (2448382 - 256) / 256);
-    assert_int_equal(frugi_batch_create(info, 100, &a), FRUGI_EXIT_OK);
-    assert_int_equal(frugi_batch_create(info, 100, &b), FRUGI_EXIT_OK);
-    for (frugi_split split = 0; split < FRUGI_SPLITS; split++) {
-        frugi_data_batch(made, split, 3, 70, 100, &a);
-        frugi_data_batch(found, split, 3, 70, 100, &b);
+    assert_memory_equal(info->count, fgt_data_about(found)->count, sizeof info->count);
+    assert_int_equal(info->count[FGT_TRAIN], (2448382 - 256) / 256);
+    assert_int_equal(fgt_batch_create(info, 100, &a), FGIO_EXIT_OK);
+    assert_int_equal(fgt_batch_create(info, 100, &b), FGIO_EXIT_OK);
+    for (fgt_split split = 0; split < FGT_SPLITS; split++) {
+        fgt_data_batch(made, split, 3, 70, 100, &a);
+        fgt_data_batch(found, split, 3, 70, 100, &b);
         assert_memory_equal(a.tokens, b.tokens, sizeof(int32_t[100 * 256]));
         assert_memory_equal(a.targets, b.targets, sizeof(int32_t[100 * 256]));
     }
-    frugi_batch_destroy(&a);
-    frugi_batch_destroy(&b);
-    frugi_data_close(made);
-    frugi_data_close(found);
+    fgt_batch_destroy(&a);
+    fgt_batch_destroy(&b);
+    fgt_data_close(made);
+    fgt_data_close(found);
 }
 
 int main(void) {

@@ -43,55 +43,55 @@ static const char *under(const char *name) {
 /* ---- a model and its gradient, without a job ---------------------------------------------------- */
 
 typedef struct model {
-    frugi_model about;
-    frugi_data *data;
-    frugi_batch batch;
-    frugi_graph *graph;
+    fgt_model about;
+    fgt_data *data;
+    fgt_batch batch;
+    fgt_graph *graph;
 } model;
 
 static model open_model(const char *text) {
     model m = {0};
-    assert_int_equal(frugi_model_parse(text, &m.about), FRUGI_EXIT_OK);
-    frugi_data_want want = {.task = m.about.task,
-                            .path = "builtin",
-                            .length = m.about.length,
-                            .channels = m.about.channels,
-                            .height = m.about.height,
-                            .width = m.about.width,
-                            .classes = m.about.classes,
-                            .vocab = m.about.vocab,
-                            .samples = 60,
-                            .seed = 1};
-    assert_int_equal(frugi_data_open(&want, &m.data), FRUGI_EXIT_OK);
-    assert_int_equal(frugi_batch_create(frugi_data_about(m.data), 4, &m.batch), FRUGI_EXIT_OK);
-    assert_int_equal(frugi_model_build(&m.about, frugi_data_about(m.data), 4, 1, &m.graph), FRUGI_EXIT_OK);
+    assert_int_equal(fgt_model_parse(text, &m.about), FGIO_EXIT_OK);
+    fgt_data_want want = {.task = m.about.task,
+                          .path = "builtin",
+                          .length = m.about.length,
+                          .channels = m.about.channels,
+                          .height = m.about.height,
+                          .width = m.about.width,
+                          .classes = m.about.classes,
+                          .vocab = m.about.vocab,
+                          .samples = 60,
+                          .seed = 1};
+    assert_int_equal(fgt_data_open(&want, &m.data), FGIO_EXIT_OK);
+    assert_int_equal(fgt_batch_create(fgt_data_about(m.data), 4, &m.batch), FGIO_EXIT_OK);
+    assert_int_equal(fgt_model_build(&m.about, fgt_data_about(m.data), 4, 1, &m.graph), FGIO_EXIT_OK);
     m.graph->seed = 1;
-    frugi_graph_init(m.graph, 1);
-    frugi_data_batch(m.data, FRUGI_TRAIN, 0, 0, 4, &m.batch);
+    fgt_graph_init(m.graph, 1);
+    fgt_data_batch(m.data, FGT_TRAIN, 0, 0, 4, &m.batch);
     return m;
 }
 
 static void close_model(model *m) {
-    frugi_graph_destroy(m->graph);
-    frugi_batch_destroy(&m->batch);
-    frugi_data_close(m->data);
+    fgt_graph_destroy(m->graph);
+    fgt_batch_destroy(&m->batch);
+    fgt_data_close(m->data);
 }
 
 /** A sink that keeps everything, and counts what should not have come. */
 typedef struct basket {
-    frugi_sink sink;
+    fgt_sink sink;
     float *grad;
     size_t tiles, frozen;
 } basket;
 
-static float *open_tile(frugi_sink *sink, const frugi_param *p, size_t first) {
+static float *open_tile(fgt_sink *sink, const fgt_param *p, size_t first) {
     basket *b = (basket *)sink;
     b->tiles++;
     b->frozen += p->frozen;
     return b->grad + p->tensor.offset + first * p->cols;
 }
 
-static void close_tile(frugi_sink *sink, const frugi_param *p, size_t first) {
+static void close_tile(fgt_sink *sink, const fgt_param *p, size_t first) {
     (void)sink;
     (void)p;
     (void)first;
@@ -100,13 +100,13 @@ static void close_tile(frugi_sink *sink, const frugi_param *p, size_t first) {
 static basket gradients(model *m) {
     basket b = {.sink = {open_tile, close_tile}, .grad = calloc((size_t)m->graph->elements, sizeof(float))};
     assert_non_null(b.grad);
-    frugi_graph_forward(m->graph, &m->batch, true);
-    frugi_graph_backward(m->graph, &b.sink);
+    fgt_graph_forward(m->graph, &m->batch, true);
+    fgt_graph_backward(m->graph, &b.sink);
     return b;
 }
 
-static frugi_tune tune_of(const char *kind, const char *targets, const char *head) {
-    return (frugi_tune){.kind = kind, .targets = targets, .head = head};
+static fgt_tune tune_of(const char *kind, const char *targets, const char *head) {
+    return (fgt_tune){.kind = kind, .targets = targets, .head = head};
 }
 
 /* ---- freezing --------------------------------------------------------------------------------- */
@@ -131,13 +131,13 @@ static void others_gradients_keep_their_bits(void **state) {
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         model all = open_model(row[i].model), some = open_model(row[i].model);
-        frugi_tune tune = tune_of("table", row[i].targets, row[i].head);
-        char text[FRUGI_TUNE_TEXT];
-        frugi_tuning tuning;
-        assert_int_equal(frugi_tune_plan(&tune, some.about.task, 1, some.graph, text, &tuning), FRUGI_EXIT_OK);
+        fgt_tune tune = tune_of("table", row[i].targets, row[i].head);
+        char text[FGT_TUNE_TEXT];
+        fgt_tuning tuning;
+        assert_int_equal(fgt_tune_plan(&tune, some.about.task, 1, some.graph, text, &tuning), FGIO_EXIT_OK);
         basket want = gradients(&all), got = gradients(&some);
         size_t moving = 0;
-        for (const frugi_param *p = some.graph->params; p; p = p->next) {
+        for (const fgt_param *p = some.graph->params; p; p = p->next) {
             size_t bytes = p->rows * p->cols * sizeof(float);
             moving += !p->frozen;
             if (!p->frozen && memcmp(want.grad + p->tensor.offset, got.grad + p->tensor.offset, bytes) != 0)
@@ -158,31 +158,31 @@ static void others_gradients_keep_their_bits(void **state) {
 
 /* ---- jobs ----------------------------------------------------------------------------------------- */
 
-static frugi_job job_of(const char *text, uint32_t workers, const frugi_tune *tune) {
-    return (frugi_job){.model = text,
-                       .data = "builtin",
-                       .method = "dense",
-                       .schedule = "constant",
-                       .rate = 0.01,
-                       .steps = 6,
-                       .seed = 1,
-                       .workers = workers,
-                       .threads = 1,
-                       .batch = 4,
-                       .samples = 60,
-                       .save_every = 1000000,
-                       .eval_every = 1000000,
-                       .eval_batches = 1,
-                       .keep = 100,
-                       .augment = FRUGI_AUGMENT_AUTO,
-                       .overlap = true,
-                       .eval = true,
-                       .tune = tune};
+static fgt_job job_of(const char *text, uint32_t workers, const fgt_tune *tune) {
+    return (fgt_job){.model = text,
+                     .data = "builtin",
+                     .method = "dense",
+                     .schedule = "constant",
+                     .rate = 0.01,
+                     .steps = 6,
+                     .seed = 1,
+                     .workers = workers,
+                     .threads = 1,
+                     .batch = 4,
+                     .samples = 60,
+                     .save_every = 1000000,
+                     .eval_every = 1000000,
+                     .eval_batches = 1,
+                     .keep = 100,
+                     .augment = FGT_AUGMENT_AUTO,
+                     .overlap = true,
+                     .eval = true,
+                     .tune = tune};
 }
 
-static frugi_report train(const frugi_job *job) {
-    frugi_report report;
-    assert_int_equal(frugi_job_train(job, NULL, &report), FRUGI_EXIT_OK);
+static fgt_report train(const fgt_job *job) {
+    fgt_report report;
+    assert_int_equal(fgt_job_train(job, NULL, &report), FGIO_EXIT_OK);
     return report;
 }
 
@@ -194,7 +194,7 @@ static const char *file_of(const char *name, uint64_t step) {
 
 /* A model that has learned for two steps, to start from. */
 static const char *learned(const char *text) {
-    frugi_job job = job_of(text, 1, NULL);
+    fgt_job job = job_of(text, 1, NULL);
     job.steps = 2;
     job.save = under("learned");
     job.eval = false;
@@ -208,20 +208,20 @@ static void only_what_should_moves(void **state) {
     char start[512];
     snprintf(start, sizeof start, "%s", learned(BERT));
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        frugi_tune tune = tune_of(kinds[k], "qv", "auto");
+        fgt_tune tune = tune_of(kinds[k], "qv", "auto");
         tune.states = k == 0 ? 0 : 2000;
-        frugi_job job = job_of(BERT, 2, &tune);
+        fgt_job job = job_of(BERT, 2, &tune);
         job.weights = start;
         job.save = under(kinds[k]);
-        frugi_report report = train(&job);
+        fgt_report report = train(&job);
         model before = open_model(BERT), after = open_model(BERT);
-        assert_int_equal(frugi_weights_load(start, before.graph, NULL), FRUGI_EXIT_OK);
-        assert_int_equal(frugi_weights_load(file_of(kinds[k], 6), after.graph, NULL), FRUGI_EXIT_OK);
-        char text[FRUGI_TUNE_TEXT];
-        frugi_tuning tuning;
-        assert_int_equal(frugi_tune_plan(&tune, after.about.task, 1, after.graph, text, &tuning), FRUGI_EXIT_OK);
-        const frugi_param *old = before.graph->params;
-        for (const frugi_param *p = after.graph->params; p; p = p->next, old = old->next)
+        assert_int_equal(fgt_weights_load(start, before.graph, NULL), FGIO_EXIT_OK);
+        assert_int_equal(fgt_weights_load(file_of(kinds[k], 6), after.graph, NULL), FGIO_EXIT_OK);
+        char text[FGT_TUNE_TEXT];
+        fgt_tuning tuning;
+        assert_int_equal(fgt_tune_plan(&tune, after.about.task, 1, after.graph, text, &tuning), FGIO_EXIT_OK);
+        const fgt_param *old = before.graph->params;
+        for (const fgt_param *p = after.graph->params; p; p = p->next, old = old->next)
             if ((memcmp(p->w, old->w, p->rows * p->cols * sizeof(float)) == 0) != p->frozen)
                 fail_msg("%s: %s %s", kinds[k], p->tensor.name, p->frozen ? "moved" : "stands still");
         assert_int_equal(report.tuning.targets, 4);
@@ -240,13 +240,13 @@ static void only_what_should_moves(void **state) {
 }
 
 static void same_files(const char *a, const char *b) {
-    frugi_bytes x = {NULL, 0}, y = {NULL, 0};
-    assert_int_equal(frugi_file_read(a, &x), FRUGI_EXIT_OK);
-    assert_int_equal(frugi_file_read(b, &y), FRUGI_EXIT_OK);
+    fgio_bytes x = {NULL, 0}, y = {NULL, 0};
+    assert_int_equal(fgio_file_read(a, &x), FGIO_EXIT_OK);
+    assert_int_equal(fgio_file_read(b, &y), FGIO_EXIT_OK);
     if (x.len != y.len || memcmp(x.data, y.data, x.len) != 0)
         fail_msg("%s and %s differ", a, b);
-    frugi_bytes_free(&x);
-    frugi_bytes_free(&y);
+    fgio_bytes_free(&x);
+    fgio_bytes_free(&y);
 }
 
 /* A basis is renewed at steps 0, 4 and 8; the break is between two. Clipping looks back, so it has a state too. */
@@ -256,11 +256,11 @@ static void a_break_changes_nothing(void **state) {
     char start[512];
     snprintf(start, sizeof start, "%s", learned(BERT));
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        frugi_tune tune = tune_of(kinds[k], "qv", "auto");
+        fgt_tune tune = tune_of(kinds[k], "qv", "auto");
         tune.states = 2000;
         tune.refresh = k == 0 ? 4 : 0;
         char name[64];
-        frugi_job job = job_of(BERT, 2, &tune);
+        fgt_job job = job_of(BERT, 2, &tune);
         job.steps = 10;
         job.clip = 0.5;
         job.weights = start;
@@ -288,7 +288,7 @@ static void a_break_changes_nothing(void **state) {
 
 /** Two targets with a frozen tensor between, and a head; gradients are made up, by worker and step. */
 typedef struct scene {
-    frugi_graph *graph[2];
+    fgt_graph *graph[2];
     uint64_t handed[2];
 } scene;
 
@@ -298,43 +298,43 @@ static float made_up(int worker, uint64_t step, uint64_t i) {
     return (float)((double)(x >> 40) / (double)(1 << 23) - 1.0);
 }
 
-static frugi_graph *scene_graph(void) {
-    frugi_graph *g = frugi_graph_create(1, 1);
+static fgt_graph *scene_graph(void) {
+    fgt_graph *g = fgt_graph_create(1, 1);
     if (!g)
         return NULL;
-    frugi_param_add(g, "w0", FRUG_ROLE_LINEAR, 2, (const uint64_t[]){32, 48}, FRUGI_INIT_NORMAL, 1);
-    frugi_param_add(g, "still", FRUG_ROLE_LINEAR, 2, (const uint64_t[]){10, 20}, FRUGI_INIT_NORMAL, 1)->frozen = true;
-    frugi_param_add(g, "w1", FRUG_ROLE_LINEAR, 2, (const uint64_t[]){64, 20}, FRUGI_INIT_NORMAL, 1);
-    frugi_param_add(g, "head", FRUG_ROLE_BIAS, 1, (const uint64_t[]){33}, FRUGI_INIT_NORMAL, 1)->head = true;
+    fgt_param_add(g, "w0", FRUG_ROLE_LINEAR, 2, (const uint64_t[]){32, 48}, FGT_INIT_NORMAL, 1);
+    fgt_param_add(g, "still", FRUG_ROLE_LINEAR, 2, (const uint64_t[]){10, 20}, FGT_INIT_NORMAL, 1)->frozen = true;
+    fgt_param_add(g, "w1", FRUG_ROLE_LINEAR, 2, (const uint64_t[]){64, 20}, FGT_INIT_NORMAL, 1);
+    fgt_param_add(g, "head", FRUG_ROLE_BIAS, 1, (const uint64_t[]){33}, FGT_INIT_NORMAL, 1)->head = true;
     static const uint32_t one = 1;
-    static const frugi_op nothing = {.name = "nothing"};
-    for (frugi_param *p = g->params; p; p = p->next)
-        frugi_node_add(g, &nothing, NULL, 1, &one, 0)->param[0] = p;
-    if (frugi_graph_finish(g) != FRUGI_EXIT_OK)
+    static const fgt_op nothing = {.name = "nothing"};
+    for (fgt_param *p = g->params; p; p = p->next)
+        fgt_node_add(g, &nothing, NULL, 1, &one, 0)->param[0] = p;
+    if (fgt_graph_finish(g) != FGIO_EXIT_OK)
         return NULL;
-    frugi_graph_init(g, 3);
+    fgt_graph_init(g, 3);
     return g;
 }
 
-static void fill(frugi_buckets *b, const frugi_graph *g, int worker, uint64_t step) {
-    frugi_sink *sink = frugi_buckets_sink(b);
-    for (const frugi_node *node = g->last; node; node = node->previous) {
-        const frugi_param *p = node->param[0];
+static void fill(fgt_buckets *b, const fgt_graph *g, int worker, uint64_t step) {
+    fgt_sink *sink = fgt_buckets_sink(b);
+    for (const fgt_node *node = g->last; node; node = node->previous) {
+        const fgt_param *p = node->param[0];
         for (size_t first = 0; !p->frozen && first < p->rows; first += p->tile) {
             float *tile = sink->open(sink, p, first);
-            for (size_t i = 0; i < frugi_tile_rows(p, first) * p->cols; i++)
+            for (size_t i = 0; i < fgt_tile_rows(p, first) * p->cols; i++)
                 tile[i] = made_up(worker, step, p->tensor.offset + first * p->cols + i);
             sink->close(sink, p, first);
         }
     }
 }
 
-static frug_status run_steps(frugi_buckets *b, const frugi_graph *g, int worker) {
+static frug_status run_steps(fgt_buckets *b, const fgt_graph *g, int worker) {
     frug_status status = FRUG_OK;
     for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++) {
-        frugi_buckets_begin(b, step, 0.01, 1, false);
+        fgt_buckets_begin(b, step, 0.01, 1, false);
         fill(b, g, worker, step);
-        status = frugi_buckets_end(b, 0);
+        status = fgt_buckets_end(b, 0);
     }
     return status;
 }
@@ -342,17 +342,16 @@ static frug_status run_steps(frugi_buckets *b, const frugi_graph *g, int worker)
 static frug_status one_of_two(frug_comm *comm, void *shared) {
     scene *s = shared;
     int rank = frug_comm_rank(comm);
-    frugi_graph *g = s->graph[rank];
+    fgt_graph *g = s->graph[rank];
     frug_layout *layout = NULL, *wide = NULL;
     frug_optimizer *optimizer = NULL;
     frug_config *config = NULL;
     frug_reducer *reducer = NULL;
-    frugi_buckets *buckets = NULL;
-    frugi_buckets_want want = {.graph = g, .workers = 2, .bytes = 1024, .overlap = true, .counted = true};
+    fgt_buckets *buckets = NULL;
+    fgt_buckets_want want = {.graph = g, .workers = 2, .bytes = 1024, .overlap = true, .counted = true};
     want.measured_each = 2 * 7 * 16;
-    want.measured = frugi_tune_measured(g, want.measured_each);
-    if (frugi_tune_layout(g, 0, NULL, &layout) != 0 ||
-        frugi_tune_layout(g, want.measured, &want.measured_at, &wide) != 0)
+    want.measured = fgt_tune_measured(g, want.measured_each);
+    if (fgt_tune_layout(g, 0, NULL, &layout) != 0 || fgt_tune_layout(g, want.measured, &want.measured_at, &wide) != 0)
         return FRUG_ERR_MEMORY;
     frug_status status = frug_optimizer_create(OPTION, layout, NULL, &optimizer);
     if (status == FRUG_OK)
@@ -361,12 +360,12 @@ static frug_status one_of_two(frug_comm *comm, void *shared) {
         status = frug_reducer_create(config, wide, NULL, comm, &reducer);
     want.optimizer = optimizer;
     want.reducer = reducer;
-    if (status == FRUG_OK && frugi_buckets_create(&want, &buckets) != 0)
+    if (status == FRUG_OK && fgt_buckets_create(&want, &buckets) != 0)
         status = FRUG_ERR_MEMORY;
     if (status == FRUG_OK)
         status = run_steps(buckets, g, rank);
-    s->handed[rank] = buckets ? frugi_buckets_handed(buckets) : 0;
-    frugi_buckets_destroy(buckets);
+    s->handed[rank] = buckets ? fgt_buckets_handed(buckets) : 0;
+    fgt_buckets_destroy(buckets);
     frug_optimizer_destroy(optimizer);
     frug_reducer_destroy(reducer);
     frug_config_destroy(config);
@@ -376,7 +375,7 @@ static frug_status one_of_two(frug_comm *comm, void *shared) {
 }
 
 /* What the library makes of the mean of both workers' measurements of a whole tensor. */
-static uint64_t move_by_hand(frug_optimizer *o, const frugi_param *p, uint64_t step) {
+static uint64_t move_by_hand(frug_optimizer *o, const fgt_param *p, uint64_t step) {
     uint64_t n = (uint64_t)p->rows * p->cols, at = p->tensor.offset, wants = frug_optimizer_wants(o, step, at, n);
     float grad[64 * 48], part[2][64 * 48];
     for (int worker = 0; worker < 2; worker++) {
@@ -393,7 +392,7 @@ static uint64_t move_by_hand(frug_optimizer *o, const frugi_param *p, uint64_t s
 static void workers_move_by_the_mean_of_measurements(void **state) {
     (void)state;
     scene s = {.graph = {scene_graph(), scene_graph()}};
-    frugi_graph *alone = scene_graph(), *start = scene_graph();
+    fgt_graph *alone = scene_graph(), *start = scene_graph();
     assert_true(s.graph[0] && s.graph[1] && alone && start);
     crew_member member[2];
     crew(2, one_of_two, &s, 20, member);
@@ -403,10 +402,10 @@ static void workers_move_by_the_mean_of_measurements(void **state) {
     frug_layout *layout = NULL;
     frug_optimizer *o = NULL;
     uint64_t handed = 0, all = 0;
-    assert_int_equal(frugi_tune_layout(alone, 0, NULL, &layout), 0);
+    assert_int_equal(fgt_tune_layout(alone, 0, NULL, &layout), 0);
     OK(frug_optimizer_create(OPTION, layout, NULL, &o));
     for (uint64_t step = 0; step < STEPS; step++)
-        for (const frugi_param *p = alone->params; p; p = p->next)
+        for (const fgt_param *p = alone->params; p; p = p->next)
             if (!p->frozen) {
                 handed += move_by_hand(o, p, step);
                 all += (uint64_t)p->rows * p->cols;
@@ -414,53 +413,53 @@ static void workers_move_by_the_mean_of_measurements(void **state) {
     size_t bytes = (size_t)alone->elements * sizeof(float);
     assert_memory_equal(s.graph[0]->weights, s.graph[1]->weights, bytes);
     assert_memory_equal(s.graph[0]->weights, alone->weights, bytes);
-    const frugi_param *still = frugi_param_find(start, "still");
-    assert_memory_equal(frugi_param_find(alone, "still")->w, still->w, still->rows * still->cols * sizeof(float));
+    const fgt_param *still = fgt_param_find(start, "still");
+    assert_memory_equal(fgt_param_find(alone, "still")->w, still->w, still->rows * still->cols * sizeof(float));
     assert_memory_not_equal(alone->params->w, start->params->w, start->params->rows * sizeof(float));
     assert_int_equal(s.handed[0], handed);
     assert_int_equal(handed, all - 3 * (32 * 48 + 64 * 20 - 2 * 224)); /* steps 0 and 3 renew */
     frug_optimizer_destroy(o);
     frug_layout_destroy(layout);
-    frugi_graph_destroy(s.graph[0]);
-    frugi_graph_destroy(s.graph[1]);
-    frugi_graph_destroy(alone);
-    frugi_graph_destroy(start);
+    fgt_graph_destroy(s.graph[0]);
+    fgt_graph_destroy(s.graph[1]);
+    fgt_graph_destroy(alone);
+    fgt_graph_destroy(start);
 }
 
 /* ---- recorded gradients ----------------------------------------------------------------------------- */
 
 static void what_is_recorded_is_the_gradient(void **state) {
     (void)state;
-    frugi_tune tune = tune_of("table", "qv", "auto");
+    fgt_tune tune = tune_of("table", "qv", "auto");
     char start[512];
     snprintf(start, sizeof start, "%s", learned(BERT));
     tune.states = 2000;
     tune.record = under("gradients.safetensors");
     tune.record_tensor = "*.query.weight";
     tune.record_steps = 3;
-    frugi_job job = job_of(BERT, 1, &tune);
+    fgt_job job = job_of(BERT, 1, &tune);
     job.weights = start;
     job.clip = 1e-3; /* what is recorded is not clipped */
     train(&job);
-    frugi_tensor_file file;
-    assert_int_equal(frugi_tensor_file_open(tune.record, &file), FRUGI_EXIT_OK);
+    fgio_tensor_file file;
+    assert_int_equal(fgio_tensor_file_open(tune.record, &file), FGIO_EXIT_OK);
     assert_int_equal(file.head.count, 2 * 3);
     model m = open_model(BERT);
-    assert_int_equal(frugi_weights_load(start, m.graph, NULL), FRUGI_EXIT_OK);
+    assert_int_equal(fgt_weights_load(start, m.graph, NULL), FGIO_EXIT_OK);
     basket b = gradients(&m);
     const char *name = "bert.encoder.layer.1.attention.self.query.weight";
-    const frugi_param *p = frugi_param_find(m.graph, name);
+    const fgt_param *p = fgt_param_find(m.graph, name);
     char full[128];
     snprintf(full, sizeof full, "0/%s", name);
-    const frugi_item *item = frugi_safetensors_find(&file.head, full);
+    const fgio_item *item = fgio_safetensors_find(&file.head, full);
     float got[32 * 32];
     assert_non_null(item);
     assert_int_equal(item->count, 32 * 32);
-    assert_int_equal(frugi_tensor_file_floats(&file, item, got), FRUGI_EXIT_OK);
+    assert_int_equal(fgio_tensor_file_floats(&file, item, got), FGIO_EXIT_OK);
     assert_memory_equal(got, b.grad + p->tensor.offset, sizeof got);
     free(b.grad);
     close_model(&m);
-    frugi_tensor_file_close(&file);
+    fgio_tensor_file_close(&file);
 }
 
 int main(void) {

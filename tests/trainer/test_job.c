@@ -29,29 +29,29 @@ static int tear_down(void **state) {
     return 0;
 }
 
-static frugi_job small_job(const char *model, const char *method, uint32_t workers) {
-    return (frugi_job){.model = model,
-                       .data = "builtin",
-                       .method = method,
-                       .schedule = "cosine,warmup=2",
-                       .rate = 0.01,
-                       .steps = 6,
-                       .seed = 1,
-                       .workers = workers,
-                       .threads = 1,
-                       .batch = 4,
-                       .samples = 60,
-                       .save_every = 1000000,
-                       .eval_every = 1000000,
-                       .keep = 100,
-                       .augment = FRUGI_AUGMENT_AUTO,
-                       .overlap = true,
-                       .eval = true};
+static fgt_job small_job(const char *model, const char *method, uint32_t workers) {
+    return (fgt_job){.model = model,
+                     .data = "builtin",
+                     .method = method,
+                     .schedule = "cosine,warmup=2",
+                     .rate = 0.01,
+                     .steps = 6,
+                     .seed = 1,
+                     .workers = workers,
+                     .threads = 1,
+                     .batch = 4,
+                     .samples = 60,
+                     .save_every = 1000000,
+                     .eval_every = 1000000,
+                     .keep = 100,
+                     .augment = FGT_AUGMENT_AUTO,
+                     .overlap = true,
+                     .eval = true};
 }
 
-static frugi_report train(const frugi_job *job, const frugi_watch *watch) {
-    frugi_report report;
-    assert_int_equal(frugi_job_train(job, watch, &report), FRUGI_EXIT_OK);
+static fgt_report train(const fgt_job *job, const fgt_watch *watch) {
+    fgt_report report;
+    assert_int_equal(fgt_job_train(job, watch, &report), FGIO_EXIT_OK);
     return report;
 }
 
@@ -98,9 +98,9 @@ static void same_files(const char *a, const char *b, const char *what) {
 
 /* ---- the same weights everywhere ------------------------------------------------------------ */
 
-/** A crew as frugi_job_train() makes it, but its workers are looked at when they are done. */
+/** A crew as fgt_job_train() makes it, but its workers are looked at when they are done. */
 typedef struct looked_at {
-    frugi_crew crew;
+    fgt_crew crew;
     float *weights[4]; /* of each worker */
     size_t elements;
 } looked_at;
@@ -114,11 +114,11 @@ typedef struct hand {
 
 static void *run_worker(void *arg) {
     hand *h = arg;
-    frugi_worker w;
-    h->status = frugi_worker_begin(&w, &h->all->crew, h->comm, true);
-    if (h->status == FRUGI_EXIT_OK)
-        h->status = frugi_worker_train(&w);
-    if (h->status == FRUGI_EXIT_OK) {
+    fgt_worker w;
+    h->status = fgt_worker_begin(&w, &h->all->crew, h->comm, true);
+    if (h->status == FGIO_EXIT_OK)
+        h->status = fgt_worker_train(&w);
+    if (h->status == FGIO_EXIT_OK) {
         size_t n = (size_t)w.graph->elements;
         float *copy = malloc(n * sizeof *copy);
         if (copy)
@@ -127,29 +127,29 @@ static void *run_worker(void *arg) {
         if (w.rank == 0)
             h->all->elements = n;
     }
-    frugi_worker_end(&w);
+    fgt_worker_end(&w);
     return NULL;
 }
 
-static void train_and_look(const frugi_job *job, looked_at *l) {
-    frugi_report report = {0};
+static void train_and_look(const fgt_job *job, looked_at *l) {
+    fgt_report report = {0};
     hand h[4] = {0};
     frug_comm *comm[4];
-    l->crew = (frugi_crew){.job = job, .report = &report, .base_rate = job->rate, .batch = job->batch};
+    l->crew = (fgt_crew){.job = job, .report = &report, .base_rate = job->rate, .batch = job->batch};
     snprintf(l->crew.optimizer, sizeof l->crew.optimizer, "%s", job->optimizer);
-    assert_int_equal(frugi_model_parse(job->model, &l->crew.model), FRUGI_EXIT_OK);
-    assert_int_equal(frugi_rate_parse(job->schedule, &l->crew.rate), FRUGI_EXIT_OK);
-    const frugi_model *m = &l->crew.model;
-    frugi_data_want want = {.task = m->task,
-                            .path = "builtin",
-                            .length = m->length,
-                            .channels = m->channels,
-                            .height = m->height,
-                            .width = m->width,
-                            .classes = m->classes,
-                            .samples = job->samples,
-                            .seed = job->seed};
-    assert_int_equal(frugi_data_open(&want, &l->crew.data), FRUGI_EXIT_OK);
+    assert_int_equal(fgt_model_parse(job->model, &l->crew.model), FGIO_EXIT_OK);
+    assert_int_equal(fgt_rate_parse(job->schedule, &l->crew.rate), FGIO_EXIT_OK);
+    const fgt_model *m = &l->crew.model;
+    fgt_data_want want = {.task = m->task,
+                          .path = "builtin",
+                          .length = m->length,
+                          .channels = m->channels,
+                          .height = m->height,
+                          .width = m->width,
+                          .classes = m->classes,
+                          .samples = job->samples,
+                          .seed = job->seed};
+    assert_int_equal(fgt_data_open(&want, &l->crew.data), FGIO_EXIT_OK);
     OK(frug_comm_threads((int)job->workers, comm));
     for (uint32_t i = 0; i < job->workers; i++) {
         h[i] = (hand){.comm = comm[i], .all = l};
@@ -158,10 +158,10 @@ static void train_and_look(const frugi_job *job, looked_at *l) {
     for (uint32_t i = 0; i < job->workers; i++)
         pthread_join(h[i].thread, NULL);
     for (uint32_t i = 0; i < job->workers; i++) {
-        assert_int_equal(h[i].status, FRUGI_EXIT_OK);
+        assert_int_equal(h[i].status, FGIO_EXIT_OK);
         frug_comm_destroy(comm[i]);
     }
-    frugi_data_close(l->crew.data);
+    fgt_data_close(l->crew.data);
 }
 
 static void free_looks(looked_at *l) {
@@ -179,7 +179,7 @@ static void workers_hold_the_same_weights(void **state) {
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         for (uint32_t workers = 2; workers <= 3; workers++) {
-            frugi_job job = small_job(ways[i][0], ways[i][1], workers);
+            fgt_job job = small_job(ways[i][0], ways[i][1], workers);
             looked_at l = {0};
             job.optimizer = ways[i][2];
             job.eval = false;
@@ -194,7 +194,7 @@ static void workers_hold_the_same_weights(void **state) {
 /* Means of means: P workers with batches of n are one with a batch of P n. */
 static void workers_make_one_large_batch(void **state) {
     (void)state;
-    frugi_job job = small_job("lenet", "dense,reduce=dense", 1);
+    fgt_job job = small_job("lenet", "dense,reduce=dense", 1);
     job.optimizer = "sgd:momentum=0.9,decay=5e-3";
     job.eval = false;
     job.batch = 12;
@@ -226,7 +226,7 @@ static void gossip_with_everything_told_is_the_mean_gradient(void **state) {
     static const char *const methods[] = {"dense", "gsgd,density=1,gamma=1", "gsgd"};
     looked_at l[3] = {0};
     for (size_t i = 0; i < 3; i++) {
-        frugi_job job = small_job("lenet", methods[i], 2);
+        fgt_job job = small_job("lenet", methods[i], 2);
         job.optimizer = "sgd:momentum=0,decay=5e-3";
         job.rate = 0.1;
         job.eval = false;
@@ -248,9 +248,9 @@ static void gossip_with_everything_told_is_the_mean_gradient(void **state) {
 /* What is judged and kept is the mean, running statistics too; looking on the way leaves no trace. */
 static void gossip_is_judged_by_the_mean(void **state) {
     (void)state;
-    frugi_report told[2];
+    fgt_report told[2];
     for (uint32_t often = 0; often < 2; often++) {
-        frugi_job job = small_job("resnet20", "gsgd", 3);
+        fgt_job job = small_job("resnet20", "gsgd", 3);
         job.batch = 2;
         job.rate = 0.05;
         job.steps = 4;
@@ -262,11 +262,11 @@ static void gossip_is_judged_by_the_mean(void **state) {
         assert_int_equal(told[often].step, 4);
     }
     same_files(file_of("often", 4), file_of("once", 4), "looking");
-    frugi_job job = small_job("resnet20", "gsgd", 1);
-    frugi_report report;
-    frugi_quality q;
+    fgt_job job = small_job("resnet20", "gsgd", 1);
+    fgt_report report;
+    fgt_quality q;
     job.resume = file_of("once", 4);
-    assert_int_equal(frugi_job_eval(&job, FRUGI_SPLITS, &q, &report), FRUGI_EXIT_OK);
+    assert_int_equal(fgt_job_eval(&job, FGT_SPLITS, &q, &report), FGIO_EXIT_OK);
     if (!(fabs(q.loss - told[0].quality.loss) < 1e-5 * q.loss))
         fail_msg("the file has loss %.9g, the run said %.9g", q.loss, told[0].quality.loss);
     assert_true(told[0].bytes_sent == told[1].bytes_sent && told[0].density_mean < 0.45);
@@ -279,7 +279,7 @@ static void gossip_is_judged_by_the_mean(void **state) {
 
 /* ---- what goes with a method ------------------------------------------------------------------------- */
 
-static void note_rate(void *ctx, const frugi_progress *p) {
+static void note_rate(void *ctx, const fgt_progress *p) {
     *(double *)ctx = p->rate;
 }
 
@@ -306,14 +306,14 @@ static void optimizers_go_with_the_method(void **state) {
                 {"gpt2-nano", "gsgd", "adamw:", 8e-3, false}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         double rate = 0;
-        const frugi_watch watch = {.ctx = &rate, .step = note_rate};
-        frugi_job job = small_job(ways[i].model, ways[i].method, 2);
+        const fgt_watch watch = {.ctx = &rate, .step = note_rate};
+        fgt_job job = small_job(ways[i].model, ways[i].method, 2);
         job.rate = 0; /* what suits */
         job.schedule = "constant";
         job.steps = 1;
         job.eval = false;
         job.alone = ways[i].alone;
-        frugi_report report = train(&job, &watch);
+        fgt_report report = train(&job, &watch);
         if (strncmp(report.optimizer, ways[i].optimizer, strlen(ways[i].optimizer)) != 0 || rate != ways[i].rate)
             fail_msg("%s, %s: %s at %g", ways[i].model, ways[i].method, report.optimizer, rate);
     }
@@ -321,7 +321,7 @@ static void optimizers_go_with_the_method(void **state) {
 
 /* ---- norms and clipping ------------------------------------------------------------------------- */
 
-static void note_norm(void *ctx, const frugi_progress *p) {
+static void note_norm(void *ctx, const fgt_progress *p) {
     double *norm = ctx;
     norm[0] = p->norm;
     norm[1] = p->clipped;
@@ -329,8 +329,8 @@ static void note_norm(void *ctx, const frugi_progress *p) {
 
 /* How far one step of plain SGD goes, as a multiple of the rate: the norm of what was applied. */
 static double length_of_step(const char *method, double clip, double told[2]) {
-    frugi_job job = small_job("lenet", method, 1);
-    const frugi_watch watch = {.ctx = told, .step = note_norm};
+    fgt_job job = small_job("lenet", method, 1);
+    const fgt_watch watch = {.ctx = told, .step = note_norm};
     double sum = 0;
     job.optimizer = "sgd:momentum=0,decay=0";
     job.schedule = "constant";
@@ -338,21 +338,21 @@ static double length_of_step(const char *method, double clip, double told[2]) {
     job.steps = 1;
     job.clip = clip;
     job.save = under("norm");
-    frugi_report report = train(&job, &watch);
-    frugi_model m;
-    frugi_graph *before, *after;
-    frugi_data_info info = {.name = "any", .channels = 1, .height = 28, .width = 28, .classes = 10};
-    assert_int_equal(frugi_model_parse("lenet", &m), FRUGI_EXIT_OK);
-    assert_int_equal(frugi_model_build(&m, &info, 1, 1, &before), FRUGI_EXIT_OK);
-    assert_int_equal(frugi_model_build(&m, &info, 1, 1, &after), FRUGI_EXIT_OK);
-    frugi_graph_init(before, 1);
-    assert_int_equal(frugi_weights_load(report.checkpoint, after, NULL), FRUGI_EXIT_OK);
+    fgt_report report = train(&job, &watch);
+    fgt_model m;
+    fgt_graph *before, *after;
+    fgt_data_info info = {.name = "any", .channels = 1, .height = 28, .width = 28, .classes = 10};
+    assert_int_equal(fgt_model_parse("lenet", &m), FGIO_EXIT_OK);
+    assert_int_equal(fgt_model_build(&m, &info, 1, 1, &before), FGIO_EXIT_OK);
+    assert_int_equal(fgt_model_build(&m, &info, 1, 1, &after), FGIO_EXIT_OK);
+    fgt_graph_init(before, 1);
+    assert_int_equal(fgt_weights_load(report.checkpoint, after, NULL), FGIO_EXIT_OK);
     for (uint64_t i = 0; i < before->elements; i++) {
         double d = (double)after->weights[i] - (double)before->weights[i];
         sum += d * d;
     }
-    frugi_graph_destroy(before);
-    frugi_graph_destroy(after);
+    fgt_graph_destroy(before);
+    fgt_graph_destroy(after);
     remove_run("norm");
     return sqrt(sum) / job.rate;
 }
@@ -396,7 +396,7 @@ static void breaks_change_nothing(void **state) {
         {"mlp", "frugrad,feedback=ef21", NULL, -1, 2}, /* the receiver's sum */
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        frugi_job job = small_job(ways[i].model, ways[i].method, ways[i].workers);
+        fgt_job job = small_job(ways[i].model, ways[i].method, ways[i].workers);
         job.batch = 1;
         job.optimizer = ways[i].optimizer;
         job.clip = ways[i].clip > 0 ? ways[i].clip : 0;
@@ -406,10 +406,10 @@ static void breaks_change_nothing(void **state) {
         job.eval_batches = 1;
         job.save = under("whole");
         job.save_every = 4;
-        frugi_report whole = train(&job, NULL);
+        fgt_report whole = train(&job, NULL);
         job.save = under("broken");
         job.resume = file_of("whole", 4);
-        frugi_report broken = train(&job, NULL);
+        fgt_report broken = train(&job, NULL);
         assert_int_equal(whole.bytes_sent, broken.bytes_sent);
         assert_true(whole.quality.loss == broken.quality.loss);
         same_files(file_of("whole", 6), file_of("broken", 6), ways[i].method);
@@ -418,21 +418,21 @@ static void breaks_change_nothing(void **state) {
     }
 }
 
-static void stop_in_third(void *ctx, const frugi_progress *p) {
+static void stop_in_third(void *ctx, const fgt_progress *p) {
     (void)ctx;
     if (p->step == 2) /* the step under way is the last */
-        frugi_job_interrupt();
+        fgt_job_interrupt();
 }
 
 static void interrupted_and_gone_on(void **state) {
     (void)state;
-    const frugi_watch watch = {.step = stop_in_third};
-    frugi_job job = small_job("resnet20", "frugrad", 2);
+    const fgt_watch watch = {.step = stop_in_third};
+    fgt_job job = small_job("resnet20", "frugrad", 2);
     job.batch = 1;
     job.eval_every = 3; /* the break is where it would have looked */
     job.eval_batches = 1;
     job.save = under("stopped");
-    frugi_report report = train(&job, &watch);
+    fgt_report report = train(&job, &watch);
     assert_true(report.interrupted);
     assert_int_equal(report.step, 3);
     assert_string_equal(report.checkpoint, file_of("stopped", 3));
@@ -450,20 +450,20 @@ static void interrupted_and_gone_on(void **state) {
 
 static void another_number_of_workers(void **state) {
     (void)state;
-    frugi_job job = small_job("mlp", "frugrad", 2);
+    fgt_job job = small_job("mlp", "frugrad", 2);
     job.save = under("two");
-    frugi_report two = train(&job, NULL);
+    fgt_report two = train(&job, NULL);
     job.workers = 3;
     job.batch = 4;
     job.steps = 12;
     job.resume = under("two");
     job.save = under("three");
-    frugi_report three = train(&job, NULL);
+    fgt_report three = train(&job, NULL);
     assert_int_equal(three.step, 12);
     assert_int_equal(three.workers, 3);
     assert_true(three.bytes_sent > two.bytes_sent); /* goes on counting */
     job.rate = 0.02;
-    assert_int_equal(frugi_job_train(&job, NULL, &three), FRUGI_EXIT_FAIL);
+    assert_int_equal(fgt_job_train(&job, NULL, &three), FGIO_EXIT_FAIL);
     remove_run("two");
     remove_run("three");
 }
@@ -472,7 +472,7 @@ static void another_number_of_workers(void **state) {
 
 static void looking_changes_nothing(void **state) {
     (void)state;
-    frugi_job job = small_job("resnet20", "frugrad", 2);
+    fgt_job job = small_job("resnet20", "frugrad", 2);
     job.batch = 1;
     job.steps = 3;
     job.eval_batches = 1;
@@ -492,20 +492,20 @@ static void quality_is_the_weights_alone(void **state) {
     static const char *const models[] = {"resnet20", "bert-mini:layers=1,width=32,heads=2,length=16",
                                          "bert-mlm-mini:layers=1,width=32,heads=2,length=16", "gpt2-nano:dropout=0.3"};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        frugi_job job = small_job(models[i], "frugrad", 2);
+        fgt_job job = small_job(models[i], "frugrad", 2);
         job.batch = 2;
         job.steps = 2;
         job.samples = 56; /* 7 to test on */
         job.save = under("run");
-        frugi_report run = train(&job, NULL), report;
+        fgt_report run = train(&job, NULL), report;
         job.resume = under("run");
-        frugi_report again = train(&job, NULL); /* nothing left to do but to look */
+        fgt_report again = train(&job, NULL); /* nothing left to do but to look */
         assert_true(again.quality.loss == run.quality.loss);
         for (uint32_t workers = 1; workers <= 3; workers++) {
-            frugi_quality q;
+            fgt_quality q;
             job.workers = workers;
             job.batch = 6 - workers;
-            assert_int_equal(frugi_job_eval(&job, FRUGI_SPLITS, &q, &report), FRUGI_EXIT_OK);
+            assert_int_equal(fgt_job_eval(&job, FGT_SPLITS, &q, &report), FGIO_EXIT_OK);
             assert_true(q.asked == run.quality.asked && q.accuracy == run.quality.accuracy);
             if (!(fabs(q.loss - run.quality.loss) < 1e-5 * run.quality.loss))
                 fail_msg("%s, %u workers: loss %.9g, not %.9g", models[i], workers, q.loss, run.quality.loss);
@@ -517,15 +517,15 @@ static void quality_is_the_weights_alone(void **state) {
 /* Pictures are judged as they are, those that were trained on too. */
 static void judged_pictures_are_not_moved(void **state) {
     (void)state;
-    frugi_job job = small_job("lenet", "frugrad", 1);
-    frugi_report report;
-    frugi_quality q[2];
+    fgt_job job = small_job("lenet", "frugrad", 1);
+    fgt_report report;
+    fgt_quality q[2];
     job.save = under("run");
     train(&job, NULL);
     job.resume = under("run");
     for (int i = 0; i < 2; i++) {
-        job.augment = i ? FRUGI_AUGMENT_AUTO : FRUGI_AUGMENT_NONE;
-        assert_int_equal(frugi_job_eval(&job, FRUGI_TRAIN, &q[i], &report), FRUGI_EXIT_OK);
+        job.augment = i ? FGT_AUGMENT_AUTO : FGT_AUGMENT_NONE;
+        assert_int_equal(fgt_job_eval(&job, FGT_TRAIN, &q[i], &report), FGIO_EXIT_OK);
     }
     assert_true(q[0].asked == 60 && q[0].loss == q[1].loss);
     remove_run("run");

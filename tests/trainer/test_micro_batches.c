@@ -48,30 +48,30 @@ static const char *file_of(const char *name, uint64_t step) {
 #define BERT     "bert-mini:layers=2,width=16,heads=2,length=12"
 #define BERT_MLM "bert-mlm-mini:layers=2,width=16,heads=2,length=12"
 
-static frugi_job job_of(const char *model, const char *method, uint32_t accumulate) {
-    return (frugi_job){.model = model,
-                       .data = "builtin",
-                       .method = method,
-                       .schedule = "constant",
-                       .rate = 0.01,
-                       .steps = 4,
-                       .seed = 1,
-                       .workers = 2,
-                       .threads = 1,
-                       .batch = 4,
-                       .accumulate = accumulate,
-                       .samples = 60,
-                       .save_every = 2,
-                       .eval_every = 1000000,
-                       .keep = 100,
-                       .overlap = true,
-                       .eval = true};
+static fgt_job job_of(const char *model, const char *method, uint32_t accumulate) {
+    return (fgt_job){.model = model,
+                     .data = "builtin",
+                     .method = method,
+                     .schedule = "constant",
+                     .rate = 0.01,
+                     .steps = 4,
+                     .seed = 1,
+                     .workers = 2,
+                     .threads = 1,
+                     .batch = 4,
+                     .accumulate = accumulate,
+                     .samples = 60,
+                     .save_every = 2,
+                     .eval_every = 1000000,
+                     .keep = 100,
+                     .overlap = true,
+                     .eval = true};
 }
 
-static frugi_report train_into(frugi_job job, const char *name) {
-    frugi_report report;
+static fgt_report train_into(fgt_job job, const char *name) {
+    fgt_report report;
     job.save = under(name);
-    assert_int_equal(frugi_job_train(&job, NULL, &report), FRUGI_EXIT_OK);
+    assert_int_equal(fgt_job_train(&job, NULL, &report), FGIO_EXIT_OK);
     return report;
 }
 
@@ -102,18 +102,18 @@ static void remove_run(const char *name) {
 
 /* How far the weights of two checkpoints are apart at most, as a share of the largest. */
 static double apart(const char *a, const char *b) {
-    frugi_tensor_file x, y;
+    fgio_tensor_file x, y;
     float largest = 0, most = 0;
-    assert_int_equal(frugi_tensor_file_open(a, &x), FRUGI_EXIT_OK);
-    assert_int_equal(frugi_tensor_file_open(b, &y), FRUGI_EXIT_OK);
+    assert_int_equal(fgio_tensor_file_open(a, &x), FGIO_EXIT_OK);
+    assert_int_equal(fgio_tensor_file_open(b, &y), FGIO_EXIT_OK);
     for (size_t i = 0; i < x.head.count; i++) {
-        const frugi_item *item = &x.head.item[i], *other = frugi_safetensors_find(&y.head, item->name);
-        if (item->dtype != FRUGI_F32 || strncmp(item->name, "frugrad.", 8) == 0)
+        const fgio_item *item = &x.head.item[i], *other = fgio_safetensors_find(&y.head, item->name);
+        if (item->dtype != FGIO_F32 || strncmp(item->name, "frugrad.", 8) == 0)
             continue;
         assert_non_null(other);
         float *p = malloc(item->count * sizeof *p), *q = malloc(item->count * sizeof *q);
-        assert_int_equal(frugi_tensor_file_floats(&x, item, p), FRUGI_EXIT_OK);
-        assert_int_equal(frugi_tensor_file_floats(&y, other, q), FRUGI_EXIT_OK);
+        assert_int_equal(fgio_tensor_file_floats(&x, item, p), FGIO_EXIT_OK);
+        assert_int_equal(fgio_tensor_file_floats(&y, other, q), FGIO_EXIT_OK);
         for (uint64_t k = 0; k < item->count; k++) {
             largest = fmaxf(largest, fabsf(p[k]));
             most = fmaxf(most, fabsf(p[k] - q[k]));
@@ -121,8 +121,8 @@ static double apart(const char *a, const char *b) {
         free(p);
         free(q);
     }
-    frugi_tensor_file_close(&x);
-    frugi_tensor_file_close(&y);
+    fgio_tensor_file_close(&x);
+    fgio_tensor_file_close(&y);
     assert_true(largest > 0.01f);
     return (double)(most / largest);
 }
@@ -140,14 +140,14 @@ static void micro_batches_make_one_batch(void **state) {
                 {BERT_MLM, "dense", 0},
                 {"lenet", "dense,reduce=gather", 0}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        frugi_job job = job_of(ways[i].model, ways[i].method, 1);
+        fgt_job job = job_of(ways[i].model, ways[i].method, 1);
         job.optimizer = "sgd:momentum=0,decay=0";
         job.rate = 0.1;
         job.clip = ways[i].clip;
-        frugi_report one = train_into(job, "one");
+        fgt_report one = train_into(job, "one");
         for (uint32_t n = 2; n <= 4; n++) {
             job.accumulate = n;
-            frugi_report many = train_into(job, "many");
+            fgt_report many = train_into(job, "many");
             double far = apart(file_of("one", 4), file_of("many", 4));
             if (!(far < 1e-5 && fabs(one.quality.loss - many.quality.loss) < 1e-5))
                 fail_msg("%s, %s, %u micro-batches: weights differ by %g", ways[i].model, ways[i].method, n, far);
@@ -159,8 +159,8 @@ static void micro_batches_make_one_batch(void **state) {
     }
 }
 
-static frugi_job tuning_of(const frugi_tune *tune, const char *weights) {
-    frugi_job job = job_of(GPT2, "dense", 2);
+static fgt_job tuning_of(const fgt_tune *tune, const char *weights) {
+    fgt_job job = job_of(GPT2, "dense", 2);
     job.tune = tune;
     job.weights = weights;
     return job;
@@ -169,12 +169,12 @@ static frugi_job tuning_of(const frugi_tune *tune, const char *weights) {
 /* Breaks with micro-batches: with residuals, with batch norm, and of what measures gradients. */
 static void breaks_change_nothing(void **state) {
     (void)state;
-    static const frugi_tune tune = {
+    static const fgt_tune tune = {
         .kind = "cesgc", .targets = "qv", .head = "none", .kappa = 2, .chunks = 1, .options = "s=4"};
     char start[512];
     train_into(job_of(GPT2, "frugrad", 2), "start");
     snprintf(start, sizeof start, "%s", file_of("start", 4));
-    frugi_job jobs[] = {job_of(GPT2, "frugrad", 2), job_of("resnet20", "frugrad", 2), tuning_of(&tune, start)};
+    fgt_job jobs[] = {job_of(GPT2, "frugrad", 2), job_of("resnet20", "frugrad", 2), tuning_of(&tune, start)};
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
         jobs[i].clip = i == 2 ? 0 : 0.5;
         train_into(jobs[i], "whole");
@@ -184,9 +184,9 @@ static void breaks_change_nothing(void **state) {
         jobs[i].weights = NULL;
         jobs[i].accumulate = 0; /* as the checkpoint has it */
         jobs[i].recompute = true;
-        frugi_report broken = train_into(jobs[i], "broken");
+        fgt_report broken = train_into(jobs[i], "broken");
         assert_int_equal(broken.accumulate, 2);
-        assert_int_equal(broken.accumulate_from, FRUGI_ACCUMULATE_RESUMED);
+        assert_int_equal(broken.accumulate_from, FGT_ACCUMULATE_RESUMED);
         same_files(file_of("whole", 4), file_of("broken", 4));
         remove_run("whole");
         remove_run("broken");
@@ -198,7 +198,7 @@ static void recomputing_gives_the_same_bits(void **state) {
     (void)state;
     static const char *const models[] = {GPT2, BERT, "resnet20"};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        frugi_job job = job_of(models[i], "frugrad", 1);
+        fgt_job job = job_of(models[i], "frugrad", 1);
         train_into(job, "kept");
         job.recompute = true;
         train_into(job, "again");
@@ -211,10 +211,10 @@ static void recomputing_gives_the_same_bits(void **state) {
 /* Memory decides once: half of it for activations, all of it for everything. */
 static void memory_chooses_and_the_run_keeps_it(void **state) {
     (void)state;
-    frugi_job job = job_of(GPT2, "frugrad", 0);
-    frugi_report report = train_into(job, "free");
+    fgt_job job = job_of(GPT2, "frugrad", 0);
+    fgt_report report = train_into(job, "free");
     assert_int_equal(report.accumulate, 1);
-    assert_int_equal(report.accumulate_from, FRUGI_ACCUMULATE_ONE);
+    assert_int_equal(report.accumulate_from, FGT_ACCUMULATE_ONE);
     remove_run("free");
     job.memory_bytes = 60u << 20;
     job.model = "gpt2:layers=2,width=32,heads=2,length=128";
@@ -224,7 +224,7 @@ static void memory_chooses_and_the_run_keeps_it(void **state) {
     job.eval = false;
     job.save_every = 1;
     report = train_into(job, "tight");
-    assert_int_equal(report.accumulate_from, FRUGI_ACCUMULATE_CHOSEN);
+    assert_int_equal(report.accumulate_from, FGT_ACCUMULATE_CHOSEN);
     assert_true(report.accumulate > 1 && 64 % report.accumulate == 0);
     assert_true(2 * report.activation_bytes <= job.memory_bytes / 2);
     assert_true(2 * report.activation_uncut > job.memory_bytes / 2);
@@ -246,11 +246,11 @@ static void memory_chooses_and_the_run_keeps_it(void **state) {
     remove_run("roomy");
 }
 
-static void refused(const frugi_job *job, int status, const char *words) {
-    frugi_report report;
+static void refused(const fgt_job *job, int status, const char *words) {
+    fgt_report report;
     overheard o;
     listen_to_errors(&o);
-    int got = frugi_job_train(job, NULL, &report);
+    int got = fgt_job_train(job, NULL, &report);
     stop_listening(&o);
     assert_int_equal(got, status);
     if (!strstr(o.text, words))
@@ -259,21 +259,21 @@ static void refused(const frugi_job *job, int status, const char *words) {
 
 static void what_does_not_go_is_refused(void **state) {
     (void)state;
-    frugi_job job = job_of(GPT2, "frugrad", 2);
+    fgt_job job = job_of(GPT2, "frugrad", 2);
     train_into(job, "two");
     job.resume = under("two");
     job.accumulate = 4;
-    refused(&job, FRUGI_EXIT_FAIL, "(--accumulate 2), and this one cuts them into 4 (--accumulate 4)");
+    refused(&job, FGIO_EXIT_FAIL, "(--accumulate 2), and this one cuts them into 4 (--accumulate 4)");
     job.resume = NULL;
     job.accumulate = 5;
-    refused(&job, FRUGI_EXIT_USAGE, "a batch of 4 samples cannot be cut into more than 4 micro-batches");
+    refused(&job, FGIO_EXIT_USAGE, "a batch of 4 samples cannot be cut into more than 4 micro-batches");
     job.accumulate = 0;
     job.memory_bytes = 1u << 20;
-    refused(&job, FRUGI_EXIT_FAIL, "and 1.05 MB is what --memory allows: each of 2 workers here takes weights ");
-    refused(&job, FRUGI_EXIT_FAIL, "hint: --recompute would take about ");
+    refused(&job, FGIO_EXIT_FAIL, "and 1.05 MB is what --memory allows: each of 2 workers here takes weights ");
+    refused(&job, FGIO_EXIT_FAIL, "hint: --recompute would take about ");
     job = job_of("lenet", "frugrad", 0);
     job.recompute = true;
-    refused(&job, FRUGI_EXIT_USAGE, "--recompute: lenet has no blocks");
+    refused(&job, FGIO_EXIT_USAGE, "--recompute: lenet has no blocks");
     remove_run("two");
 }
 
@@ -282,7 +282,7 @@ static void limits_of_memory_are_seen(void **state) {
     const uint64_t room = UINT64_C(1) << 30;
     struct rlimit before, limit;
     assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
-    uint64_t shared = frugi_free_memory_shared();
+    uint64_t shared = fgt_free_memory_shared();
     assert_true(shared > 1u << 20 && shared <= (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));
     FILE *statm = fopen("/proc/self/statm", "r");
     unsigned long pages = 0;
@@ -292,7 +292,7 @@ static void limits_of_memory_are_seen(void **state) {
     limit = before;
     limit.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + room;
     assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
-    uint64_t own = frugi_free_memory_own();
+    uint64_t own = fgt_free_memory_own();
     setrlimit(RLIMIT_AS, &before);
     assert_true(own > room / 2 && own < room + room / 2);
 }
@@ -305,20 +305,20 @@ static void need_is_what_is_taken(void **state) {
         uint32_t accumulate;
     } ways[] = {{"frugrad", 1}, {"frugrad", 2}, {"dense", 2}, {"topk", 2}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        frugi_report report = {0};
-        frugi_need need;
-        frugi_job job = job_of("gpt2:layers=2,width=256,heads=4,length=64", ways[i].method, ways[i].accumulate);
+        fgt_report report = {0};
+        fgt_need need;
+        fgt_job job = job_of("gpt2:layers=2,width=256,heads=4,length=64", ways[i].method, ways[i].accumulate);
         job.workers = 1;
         job.steps = 1;
         job.eval = false;
-        assert_int_equal(frugi_job_train(&job, NULL, &report), FRUGI_EXIT_OK);
-        frugi_crew crew = {.job = &job, .report = &report, .batch = job.batch};
+        assert_int_equal(fgt_job_train(&job, NULL, &report), FGIO_EXIT_OK);
+        fgt_crew crew = {.job = &job, .report = &report, .batch = job.batch};
         snprintf(crew.optimizer, sizeof crew.optimizer, "%s", report.optimizer);
-        assert_int_equal(frugi_model_parse(job.model, &crew.model), FRUGI_EXIT_OK);
-        frugi_data_want want = {.task = crew.model.task, .path = "builtin", .length = 64, .samples = 60, .seed = 1};
-        assert_int_equal(frugi_data_open(&want, &crew.data), FRUGI_EXIT_OK);
-        assert_int_equal(frugi_fit_need(&crew, ways[i].accumulate, FRUGI_KEEP_ALL, &need), FRUGI_EXIT_OK);
-        frugi_data_close(crew.data);
+        assert_int_equal(fgt_model_parse(job.model, &crew.model), FGIO_EXIT_OK);
+        fgt_data_want want = {.task = crew.model.task, .path = "builtin", .length = 64, .samples = 60, .seed = 1};
+        assert_int_equal(fgt_data_open(&want, &crew.data), FGIO_EXIT_OK);
+        assert_int_equal(fgt_fit_need(&crew, ways[i].accumulate, FGT_KEEP_ALL, &need), FGIO_EXIT_OK);
+        fgt_data_close(crew.data);
         double foreseen = (double)(need.weights + need.gradients + need.library);
         if (!(foreseen > 0.8 * (double)report.model_state_bytes && foreseen < 1.3 * (double)report.model_state_bytes))
             fail_msg("%s, %u: %.0f bytes foreseen, %.0f taken", ways[i].method, ways[i].accumulate, foreseen,

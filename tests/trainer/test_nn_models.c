@@ -30,22 +30,22 @@ static int one_blas_thread(void **state) {
 
 /* Uniform in [-1, 1): the i-th number of a stream. */
 static float number(uint64_t stream, uint64_t i) {
-    uint64_t bits = frugi_mix((i << 20) + stream) >> 40;
+    uint64_t bits = fgt_mix((i << 20) + stream) >> 40;
     return (float)((double)bits / 8388608.0 - 1.0);
 }
 
 /* ---- gradients, whole ---- */
 
 typedef struct whole {
-    frugi_sink sink; /* first: callbacks get a pointer to it */
+    fgt_sink sink; /* first: callbacks get a pointer to it */
     float *grads;
 } whole;
 
-static float *whole_open(frugi_sink *sink, const frugi_param *p, size_t first) {
+static float *whole_open(fgt_sink *sink, const fgt_param *p, size_t first) {
     return ((whole *)sink)->grads + p->tensor.offset + first * p->cols;
 }
 
-static void whole_close(frugi_sink *sink, const frugi_param *p, size_t first) {
+static void whole_close(fgt_sink *sink, const fgt_param *p, size_t first) {
     (void)sink;
     (void)p;
     (void)first;
@@ -59,7 +59,7 @@ typedef struct golden {
     double rate, loss;
 } golden;
 
-static void fill(frugi_param *p, uint64_t stream) {
+static void fill(fgt_param *p, uint64_t stream) {
     float spread = p->tensor.ndim > 1 ? (float)sqrt(3.0 / (double)p->cols) : 0.1f;
     float middle = p->tensor.ndim > 1 || !strstr(p->tensor.name, "weight") ? 0.0f : 1.0f;
     if (strstr(p->tensor.name, "bn3.weight"))
@@ -84,9 +84,9 @@ static void compare(const char *name, const char *what, const float *x, size_t c
 }
 
 /* The lines of one model's parameters, in the order of the flat buffer. */
-static void compare_params(FILE *file, const golden *m, frugi_graph *g, const float *grads, double tolerance) {
+static void compare_params(FILE *file, const golden *m, fgt_graph *g, const float *grads, double tolerance) {
     size_t count = 0;
-    for (frugi_param *p = g->params; p; p = p->next, count++) {
+    for (fgt_param *p = g->params; p; p = p->next, count++) {
         char name[64];
         double d[3], w[3];
         assert_int_equal(fscanf(file, "%63s %lf %lf %lf %lf %lf %lf", name, &d[0], &d[1], &d[2], &w[0], &w[1], &w[2]),
@@ -104,21 +104,21 @@ static void compare_params(FILE *file, const golden *m, frugi_graph *g, const fl
 }
 
 static void train_step(FILE *file, const golden *m, int threads) {
-    frugi_model model;
-    frugi_graph *g;
-    frugi_data_info info = {.name = "golden", .task = FRUGI_TASK_IMAGES, .classes = m->classes};
+    fgt_model model;
+    fgt_graph *g;
+    fgt_data_info info = {.name = "golden", .task = FGT_TASK_IMAGES, .classes = m->classes};
     info.channels = m->channels;
     info.height = m->height;
     info.width = m->width;
-    assert_int_equal(frugi_model_parse(m->name, &model), FRUGI_EXIT_OK);
-    assert_int_equal(frugi_model_build(&model, &info, m->batch + 1, threads, &g), FRUGI_EXIT_OK);
+    assert_int_equal(fgt_model_parse(m->name, &model), FGIO_EXIT_OK);
+    assert_int_equal(fgt_model_build(&model, &info, m->batch + 1, threads, &g), FGIO_EXIT_OK);
     uint64_t stream = 0;
-    for (frugi_param *p = g->params; p; p = p->next) {
+    for (fgt_param *p = g->params; p; p = p->next) {
         fill(p, ++stream);
         p->tile = p->tensor.ndim > 1 ? p->rows / 2 + 1 : p->rows;
     }
     size_t pixels = (size_t)m->batch * m->channels * m->height * m->width;
-    frugi_batch batch = {.n = m->batch};
+    fgt_batch batch = {.n = m->batch};
     batch.pixels = malloc(pixels * sizeof(float));
     batch.targets = malloc(m->batch * sizeof(int32_t));
     whole sink = {{whole_open, whole_close}, calloc((size_t)g->elements, sizeof(float))};
@@ -127,11 +127,11 @@ static void train_step(FILE *file, const golden *m, int threads) {
         batch.pixels[i] = number(1000, i);
     for (uint32_t i = 0; i < m->batch; i++)
         batch.targets[i] = (int32_t)(i * 3 % m->classes);
-    frugi_graph_forward(g, &batch, true);
+    fgt_graph_forward(g, &batch, true);
     double loss = g->score.loss / g->score.asked;
     if (fabs(loss - m->loss) > 1e-5 * m->loss)
         fail_msg("loss of %s: %.9g, PyTorch has %.9g", m->name, loss, m->loss);
-    frugi_graph_backward(g, &sink.sink);
+    fgt_graph_backward(g, &sink.sink);
     /* Rounding moves gradients by 2e-5 of their norm; but where it makes a unit that stands at zero switch, which
      * differs between BLAS kernels, by more: 7e-3 was seen with AVX-512. Operations are held to rounding by
      * test_nn_vision; here a branch that is missing would be off by a good part of the norm. */
@@ -139,7 +139,7 @@ static void train_step(FILE *file, const golden *m, int threads) {
     free(batch.pixels);
     free(batch.targets);
     free(sink.grads);
-    frugi_graph_destroy(g);
+    fgt_graph_destroy(g);
 }
 
 static void steps_agree_with_pytorch(void **state) {
@@ -163,37 +163,37 @@ static void steps_agree_with_pytorch(void **state) {
 
 static void names_and_options(void **state) {
     (void)state;
-    frugi_model m;
-    for (size_t i = 0; frugi_model_kind_at(i); i++) {
-        assert_int_equal(frugi_model_parse(frugi_model_kind_at(i)->name, &m), FRUGI_EXIT_OK);
-        assert_string_equal(m.name, frugi_model_kind_at(i)->name);
+    fgt_model m;
+    for (size_t i = 0; fgt_model_kind_at(i); i++) {
+        assert_int_equal(fgt_model_parse(fgt_model_kind_at(i)->name, &m), FGIO_EXIT_OK);
+        assert_string_equal(m.name, fgt_model_kind_at(i)->name);
         assert_string_equal(m.text, m.name);
     }
-    assert_int_equal(frugi_model_parse("gpt2:layers=4,width=256,heads=8,length=96,dropout=0.25,vocab=50257", &m),
-                     FRUGI_EXIT_OK);
+    assert_int_equal(fgt_model_parse("gpt2:layers=4,width=256,heads=8,length=96,dropout=0.25,vocab=50257", &m),
+                     FGIO_EXIT_OK);
     assert_int_equal(m.vocab, 50257);
     assert_int_equal(m.layers, 4);
     assert_int_equal(m.hidden, 256);
     assert_int_equal(m.heads, 8);
     assert_int_equal(m.length, 96);
     assert_true(m.dropout == 0.25);
-    assert_int_equal(m.task, FRUGI_TASK_LANGUAGE);
-    assert_int_equal(frugi_model_parse("bert-mlm-mini", &m), FRUGI_EXIT_OK);
-    assert_int_equal(m.task, FRUGI_TASK_MASKED);
+    assert_int_equal(m.task, FGT_TASK_LANGUAGE);
+    assert_int_equal(fgt_model_parse("bert-mlm-mini", &m), FGIO_EXIT_OK);
+    assert_int_equal(m.task, FGT_TASK_MASKED);
 }
 
 /* What is printed as options is what is meant. */
 static void help_tells_the_truth(void **state) {
     (void)state;
-    for (size_t i = 0; frugi_model_kind_at(i); i++) {
-        const frugi_model_kind *kind = frugi_model_kind_at(i);
+    for (size_t i = 0; fgt_model_kind_at(i); i++) {
+        const fgt_model_kind *kind = fgt_model_kind_at(i);
         if (!kind->options)
             continue;
-        frugi_model plain, spelled;
+        fgt_model plain, spelled;
         char text[128];
         snprintf(text, sizeof text, "gpt2:%s", kind->options);
-        assert_int_equal(frugi_model_parse(kind->name, &plain), FRUGI_EXIT_OK);
-        assert_int_equal(frugi_model_parse(text, &spelled), FRUGI_EXIT_OK);
+        assert_int_equal(fgt_model_parse(kind->name, &plain), FGIO_EXIT_OK);
+        assert_int_equal(fgt_model_parse(text, &spelled), FGIO_EXIT_OK);
         assert_int_equal(plain.layers, spelled.layers);
         assert_int_equal(plain.hidden, spelled.hidden);
         assert_int_equal(plain.heads, spelled.heads);
@@ -225,37 +225,37 @@ static void wrong_names_are_refused(void **state) {
                                         "res\nnet",
                                         "gpt2:layers=2,,heads=2"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        frugi_model m = {.layers = 77};
-        if (frugi_model_parse(wrong[i], &m) == FRUGI_EXIT_OK)
+        fgt_model m = {.layers = 77};
+        if (fgt_model_parse(wrong[i], &m) == FGIO_EXIT_OK)
             fail_msg("'%s' was taken", wrong[i]);
         assert_int_equal(m.layers, 77);
     }
     char longest[400];
     memset(longest, 'x', sizeof longest);
     longest[sizeof longest - 1] = '\0';
-    frugi_model m;
-    assert_int_equal(frugi_model_parse(longest, &m), FRUGI_EXIT_USAGE);
+    fgt_model m;
+    assert_int_equal(fgt_model_parse(longest, &m), FGIO_EXIT_USAGE);
 }
 
 static void data_that_does_not_fit(void **state) {
     (void)state;
     static const struct {
         const char *model;
-        frugi_data_info info;
+        fgt_data_info info;
     } cases[] = {
-        {"mlp", {.name = "text", .task = FRUGI_TASK_LANGUAGE}},
+        {"mlp", {.name = "text", .task = FGT_TASK_LANGUAGE}},
         {"mlp", {.name = "one class", .channels = 1, .height = 9, .width = 9, .classes = 1}},
         {"mlp", {.name = "nothing", .channels = 1, .height = 0, .width = 9, .classes = 5}},
         {"lenet", {.name = "small", .channels = 1, .height = 12, .width = 11, .classes = 10}},
         {"resnet20", {.name = "small", .channels = 3, .height = 7, .width = 32, .classes = 10}},
-        {"gpt2-nano:vocab=300", {.name = "bytes", .task = FRUGI_TASK_LANGUAGE, .length = 64, .vocab = 256}},
+        {"gpt2-nano:vocab=300", {.name = "bytes", .task = FGT_TASK_LANGUAGE, .length = 64, .vocab = 256}},
         {"resnet50", {.name = "small", .channels = 3, .height = 31, .width = 32, .classes = 10}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        frugi_model m;
-        frugi_graph *g = NULL;
-        assert_int_equal(frugi_model_parse(cases[i].model, &m), FRUGI_EXIT_OK);
-        assert_int_equal(frugi_model_build(&m, &cases[i].info, 2, 1, &g), FRUGI_EXIT_FAIL);
+        fgt_model m;
+        fgt_graph *g = NULL;
+        assert_int_equal(fgt_model_parse(cases[i].model, &m), FGIO_EXIT_OK);
+        assert_int_equal(fgt_model_build(&m, &cases[i].info, 2, 1, &g), FGIO_EXIT_FAIL);
         assert_null(g);
     }
 }
@@ -272,16 +272,16 @@ static void sizes_are_the_published(void **state) {
                  {"resnet18", 11689512},
                  {"resnet50", 25557032}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        frugi_model m;
-        frugi_graph *g;
-        assert_int_equal(frugi_model_parse(cases[i].model, &m), FRUGI_EXIT_OK);
-        frugi_data_info info = {.name = "any", .channels = 3, .height = 32, .width = 32, .classes = m.classes};
-        assert_int_equal(frugi_model_build(&m, &info, 1, 1, &g), FRUGI_EXIT_OK);
+        fgt_model m;
+        fgt_graph *g;
+        assert_int_equal(fgt_model_parse(cases[i].model, &m), FGIO_EXIT_OK);
+        fgt_data_info info = {.name = "any", .channels = 3, .height = 32, .width = 32, .classes = m.classes};
+        assert_int_equal(fgt_model_build(&m, &info, 1, 1, &g), FGIO_EXIT_OK);
         size_t count = 0;
-        for (const frugi_param *p = g->params; p; p = p->next)
+        for (const fgt_param *p = g->params; p; p = p->next)
             count += p->rows * p->cols;
         assert_int_equal(count, cases[i].params);
-        frugi_graph_destroy(g);
+        fgt_graph_destroy(g);
     }
 }
 
@@ -290,20 +290,20 @@ static void beyond_all_memory(void **state) {
     (void)state;
     static const struct {
         const char *model;
-        frugi_data_info info;
+        fgt_data_info info;
     } cases[] = {
         {"gpt2:layers=1024,width=65536,heads=1,length=65536,vocab=1048576",
-         {.name = "any", .task = FRUGI_TASK_LANGUAGE, .length = 65536, .vocab = 1048576}},
+         {.name = "any", .task = FGT_TASK_LANGUAGE, .length = 65536, .vocab = 1048576}},
         {"bert-mini:layers=1,width=65536,heads=65536,length=65536",
-         {.name = "any", .task = FRUGI_TASK_SENTENCES, .length = 65536, .vocab = 300, .classes = 2}},
+         {.name = "any", .task = FGT_TASK_SENTENCES, .length = 65536, .vocab = 300, .classes = 2}},
         {"resnet50", {.name = "any", .channels = 1024, .height = 1 << 14, .width = 1 << 14, .classes = 65535}},
         {"mlp", {.name = "any", .channels = UINT32_MAX, .height = UINT32_MAX, .width = UINT32_MAX, .classes = 2}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        frugi_model m;
-        frugi_graph *g = NULL;
-        assert_int_equal(frugi_model_parse(cases[i].model, &m), FRUGI_EXIT_OK);
-        assert_int_equal(frugi_model_build(&m, &cases[i].info, UINT32_MAX, 2, &g), FRUGI_EXIT_FAIL);
+        fgt_model m;
+        fgt_graph *g = NULL;
+        assert_int_equal(fgt_model_parse(cases[i].model, &m), FGIO_EXIT_OK);
+        assert_int_equal(fgt_model_build(&m, &cases[i].info, UINT32_MAX, 2, &g), FGIO_EXIT_FAIL);
         assert_null(g);
     }
 }

@@ -11,13 +11,13 @@
 
 #define TOLERANCE 1e-3
 
-static frugi_value *given(frugi_graph *g, uint32_t rows, uint32_t cols) {
+static fgt_value *given(fgt_graph *g, uint32_t rows, uint32_t cols) {
     const uint32_t dims[2] = {rows, cols};
-    return frugi_op_given(g, 2, dims, true);
+    return fgt_op_given(g, 2, dims, true);
 }
 
 /* Whole tensors and tiles of 3 rows; the largest batch and a smaller one. */
-static void check(frugi_graph *g, frugi_value *out, const frugi_batch *batch, uint64_t seed) {
+static void check(fgt_graph *g, fgt_value *out, const fgt_batch *batch, uint64_t seed) {
     gradcheck c;
     gradcheck_open(&c, g, out, seed);
     if (batch)
@@ -29,11 +29,11 @@ static void check(frugi_graph *g, frugi_value *out, const frugi_batch *batch, ui
 
 /* ---- fastmath ---- */
 
-static double worst_error(frugi_f4 fast(frugi_f4), double exact(double), float low, float high) {
+static double worst_error(fgt_f4 fast(fgt_f4), double exact(double), float low, float high) {
     double worst = 0;
     for (int i = 0; i <= 400000; i++) {
         float x = low + (high - low) * (float)i / 400000.0f;
-        double is = (double)fast(frugi_f4_all(x))[i & 3], should = exact((double)x);
+        double is = (double)fast(fgt_f4_all(x))[i & 3], should = exact((double)x);
         if (should != 0)
             worst = fmax(worst, fabs(is / should - 1));
     }
@@ -42,16 +42,16 @@ static double worst_error(frugi_f4 fast(frugi_f4), double exact(double), float l
 
 static void test_fast_functions_are_near_those_of_libm(void **state) {
     (void)state;
-    assert_true(worst_error(frugi_exp4, exp, -87.0f, 88.0f) < 4e-7);
-    assert_true(worst_error(frugi_tanh4, tanh, -12.0f, 12.0f) < 4e-7);
-    assert_true(worst_error(frugi_tanh4, tanh, -1e-3f, 1e-3f) < 4e-7);
-    assert_true(worst_error(frugi_erf4, erf, -6.0f, 6.0f) < 4e-7);
-    assert_true(worst_error(frugi_erf4, erf, -1e-3f, 1e-3f) < 4e-7);
-    assert_true(frugi_exp4(frugi_f4_all(-INFINITY))[0] == 0.0f);
-    assert_true(isnan(frugi_exp4(frugi_f4_all(NAN))[1]));
-    assert_true(frugi_exp4(frugi_f4_all(1e30f))[2] > 1e38f);
-    assert_true(frugi_tanh4(frugi_f4_all(-1e30f))[3] == -1.0f);
-    assert_true(frugi_erf4(frugi_f4_all(1e30f))[0] == 1.0f);
+    assert_true(worst_error(fgt_exp4, exp, -87.0f, 88.0f) < 4e-7);
+    assert_true(worst_error(fgt_tanh4, tanh, -12.0f, 12.0f) < 4e-7);
+    assert_true(worst_error(fgt_tanh4, tanh, -1e-3f, 1e-3f) < 4e-7);
+    assert_true(worst_error(fgt_erf4, erf, -6.0f, 6.0f) < 4e-7);
+    assert_true(worst_error(fgt_erf4, erf, -1e-3f, 1e-3f) < 4e-7);
+    assert_true(fgt_exp4(fgt_f4_all(-INFINITY))[0] == 0.0f);
+    assert_true(isnan(fgt_exp4(fgt_f4_all(NAN))[1]));
+    assert_true(fgt_exp4(fgt_f4_all(1e30f))[2] > 1e38f);
+    assert_true(fgt_tanh4(fgt_f4_all(-1e30f))[3] == -1.0f);
+    assert_true(fgt_erf4(fgt_f4_all(1e30f))[0] == 1.0f);
 }
 
 static void test_rows_of_any_length(void **state) {
@@ -66,8 +66,8 @@ static void test_rows_of_any_length(void **state) {
             sum += exp((double)x[i] - 1.5);
         }
         y[n] = -7.0f;
-        assert_true(frugi_largest(x, n) == most);
-        assert_true(fabs((double)frugi_exp_row(y, x, n, 1.5f) / sum - 1) < 1e-6);
+        assert_true(fgt_largest(x, n) == most);
+        assert_true(fabs((double)fgt_exp_row(y, x, n, 1.5f) / sum - 1) < 1e-6);
         assert_true(y[n] == -7.0f); /* nothing written beyond */
         assert_true(fabs((double)y[n - 1] / exp((double)x[n - 1] - 1.5) - 1) < 1e-6);
     }
@@ -78,41 +78,41 @@ static void test_rows_of_any_length(void **state) {
 static void test_gelu_and_tanh(void **state) {
     (void)state;
     for (int form = 0; form < 3; form++) {
-        frugi_graph *g = frugi_graph_create(3, 1);
-        frugi_value *x = given(g, 3, 7); /* no multiple of 4 */
-        check(g, form == 2 ? frugi_op_tanh(g, x) : frugi_op_gelu(g, x, form == 0), NULL, 11);
+        fgt_graph *g = fgt_graph_create(3, 1);
+        fgt_value *x = given(g, 3, 7); /* no multiple of 4 */
+        check(g, form == 2 ? fgt_op_tanh(g, x) : fgt_op_gelu(g, x, form == 0), NULL, 11);
     }
 }
 
 static void test_gradients_add_up_where_a_value_is_used_twice(void **state) {
     (void)state;
-    frugi_graph *g = frugi_graph_create(2, 1);
-    frugi_value *x = given(g, 5, 6);
-    frugi_value *k = frugi_op_tanh(g, x), *v = frugi_op_gelu(g, x, true), *q = frugi_op_layer_norm(g, "n", x, 1e-5f);
-    frugi_value *y = frugi_op_attention(g, q, k, v, 2, false, 0.0f);
-    check(g, frugi_op_attention(g, y, k, v, 2, true, 0.0f), NULL, 12);
+    fgt_graph *g = fgt_graph_create(2, 1);
+    fgt_value *x = given(g, 5, 6);
+    fgt_value *k = fgt_op_tanh(g, x), *v = fgt_op_gelu(g, x, true), *q = fgt_op_layer_norm(g, "n", x, 1e-5f);
+    fgt_value *y = fgt_op_attention(g, q, k, v, 2, false, 0.0f);
+    check(g, fgt_op_attention(g, y, k, v, 2, true, 0.0f), NULL, 12);
 }
 
 static void test_layer_norm(void **state) {
     (void)state;
     for (uint32_t width = 5; width <= 18; width += 13) {
-        frugi_graph *g = frugi_graph_create(3, 1);
-        check(g, frugi_op_layer_norm(g, "ln", given(g, 4, width), 1e-5f), NULL, 13);
+        fgt_graph *g = fgt_graph_create(3, 1);
+        check(g, fgt_op_layer_norm(g, "ln", given(g, 4, width), 1e-5f), NULL, 13);
     }
 }
 
 static void test_first_row(void **state) {
     (void)state;
-    frugi_graph *g = frugi_graph_create(3, 1);
-    check(g, frugi_op_first(g, given(g, 4, 5)), NULL, 14);
+    fgt_graph *g = fgt_graph_create(3, 1);
+    check(g, fgt_op_first(g, given(g, 4, 5)), NULL, 14);
 }
 
 static void test_dropout_has_the_same_mask_in_backward(void **state) {
     (void)state;
-    frugi_graph *g = frugi_graph_create(3, 1);
+    fgt_graph *g = fgt_graph_create(3, 1);
     g->seed = 5;
     g->step = 7;
-    check(g, frugi_op_dropout(g, frugi_op_gelu(g, given(g, 4, 5), true), 0.4f), NULL, 15);
+    check(g, fgt_op_dropout(g, fgt_op_gelu(g, given(g, 4, 5), true), 0.4f), NULL, 15);
 }
 
 /* Mean and share of what is left of 40,000 ones, within five standard deviations; masks differ by step and worker. */
@@ -121,18 +121,18 @@ static void test_dropout_keeps_the_mean(void **state) {
     float *first = malloc(40000 * sizeof *first);
     assert_non_null(first);
     for (uint64_t round = 0; round < 3; round++) {
-        frugi_graph *g = frugi_graph_create(4, 2);
-        frugi_value *x = given(g, 100, 100), *y = frugi_op_dropout(g, x, 0.1f);
-        assert_int_equal(frugi_graph_finish(g), FRUGI_EXIT_OK);
+        fgt_graph *g = fgt_graph_create(4, 2);
+        fgt_value *x = given(g, 100, 100), *y = fgt_op_dropout(g, x, 0.1f);
+        assert_int_equal(fgt_graph_finish(g), FGIO_EXIT_OK);
         g->step = round == 1;
         g->worker = round == 2;
         for (size_t i = 0; i < 40000; i++)
             x->data[i] = 1.0f;
-        frugi_batch batch = {.n = 4};
-        frugi_graph_forward(g, &batch, false);
+        fgt_batch batch = {.n = 4};
+        fgt_graph_forward(g, &batch, false);
         for (size_t i = 0; i < 40000; i++)
             assert_true(y->data[i] == 1.0f); /* only in training */
-        frugi_graph_forward(g, &batch, true);
+        fgt_graph_forward(g, &batch, true);
         size_t zeros = 0, other = 0;
         for (size_t i = 0; i < 40000; i++) {
             zeros += y->data[i] == 0.0f;
@@ -143,7 +143,7 @@ static void test_dropout_keeps_the_mean(void **state) {
         assert_true(round == 0 || other > 7200 - 500);
         if (round == 0)
             memcpy(first, y->data, 40000 * sizeof *first);
-        frugi_graph_destroy(g);
+        fgt_graph_destroy(g);
     }
     free(first);
 }
@@ -152,57 +152,57 @@ static void test_dropout_keeps_the_mean(void **state) {
 
 static void test_attention_packed(void **state) {
     (void)state;
-    frugi_graph *g = frugi_graph_create(3, 1);
-    check(g, frugi_op_attention(g, given(g, 7, 3 * 8), NULL, NULL, 2, true, 0.0f), NULL, 16);
+    fgt_graph *g = fgt_graph_create(3, 1);
+    check(g, fgt_op_attention(g, given(g, 7, 3 * 8), NULL, NULL, 2, true, 0.0f), NULL, 16);
 }
 
 static void test_attention_over_several_blocks(void **state) {
     (void)state;
     for (int causal = 0; causal < 2; causal++) {
-        frugi_graph *g = frugi_graph_create(2, 2);
-        check(g, frugi_op_attention(g, given(g, 133, 3 * 4), NULL, NULL, 2, causal, 0.0f), NULL, 17);
+        fgt_graph *g = fgt_graph_create(2, 2);
+        check(g, fgt_op_attention(g, given(g, 133, 3 * 4), NULL, NULL, 2, causal, 0.0f), NULL, 17);
     }
 }
 
 static void test_attention_with_padding(void **state) {
     (void)state;
     int32_t lengths[3] = {5, 9, 1};
-    frugi_batch batch = {.lengths = lengths};
-    frugi_graph *g = frugi_graph_create(3, 1);
-    frugi_value *q = given(g, 9, 6), *k = given(g, 9, 6), *v = given(g, 9, 6);
-    check(g, frugi_op_attention(g, q, k, v, 3, false, 0.0f), &batch, 18);
+    fgt_batch batch = {.lengths = lengths};
+    fgt_graph *g = fgt_graph_create(3, 1);
+    fgt_value *q = given(g, 9, 6), *k = given(g, 9, 6), *v = given(g, 9, 6);
+    check(g, fgt_op_attention(g, q, k, v, 3, false, 0.0f), &batch, 18);
 }
 
 static void test_attention_with_dropout(void **state) {
     (void)state;
     int32_t lengths[2] = {5, 7};
-    frugi_batch batch = {.lengths = lengths};
-    frugi_graph *g = frugi_graph_create(2, 1);
+    fgt_batch batch = {.lengths = lengths};
+    fgt_graph *g = fgt_graph_create(2, 1);
     g->seed = 3;
-    check(g, frugi_op_attention(g, given(g, 70, 12), NULL, NULL, 2, true, 0.3f), NULL, 19);
-    g = frugi_graph_create(2, 1);
-    check(g, frugi_op_attention(g, given(g, 7, 12), NULL, NULL, 2, false, 0.3f), &batch, 20);
+    check(g, fgt_op_attention(g, given(g, 70, 12), NULL, NULL, 2, true, 0.3f), NULL, 19);
+    g = fgt_graph_create(2, 1);
+    check(g, fgt_op_attention(g, given(g, 7, 12), NULL, NULL, 2, false, 0.3f), &batch, 20);
 }
 
 static void test_padding_is_not_seen(void **state) {
     (void)state;
-    frugi_graph *g = frugi_graph_create(1, 1);
-    frugi_value *x = given(g, 6, 12), *y = frugi_op_attention(g, x, NULL, NULL, 2, false, 0.0f);
-    assert_int_equal(frugi_graph_finish(g), FRUGI_EXIT_OK);
+    fgt_graph *g = fgt_graph_create(1, 1);
+    fgt_value *x = given(g, 6, 12), *y = fgt_op_attention(g, x, NULL, NULL, 2, false, 0.0f);
+    assert_int_equal(fgt_graph_finish(g), FGIO_EXIT_OK);
     int32_t length = 4;
-    frugi_batch batch = {.n = 1, .lengths = &length};
+    fgt_batch batch = {.n = 1, .lengths = &length};
     float before[4 * 4];
     for (size_t i = 0; i < x->each; i++)
         x->data[i] = gradcheck_number(21, i);
-    frugi_graph_forward(g, &batch, false);
+    fgt_graph_forward(g, &batch, false);
     memcpy(before, y->data, sizeof before);
     for (size_t i = 4 * 12; i < x->each; i++)
         x->data[i] = 1000.0f;
-    frugi_graph_forward(g, &batch, false);
+    fgt_graph_forward(g, &batch, false);
     assert_memory_equal(before, y->data, sizeof before);
     for (size_t i = 4 * 4; i < y->each; i++)
         assert_true(y->data[i] == 0.0f);
-    frugi_graph_destroy(g);
+    fgt_graph_destroy(g);
 }
 
 /* ---- embeddings ---- */
@@ -210,27 +210,27 @@ static void test_padding_is_not_seen(void **state) {
 static int32_t tokens[3 * 6] = {3, 1, 3, 0, 10, 3, 2, 2, 5, 10, 9, 0, 7, 7, 7, 7, 1, 1};
 static int32_t segments[3 * 6] = {0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 0, 1, 0, 1, 0, 1};
 
-static frugi_value *embedded(frugi_graph *g, bool all) {
-    frugi_embedding_shape shape = {6, 5, 11, 8, 2, 0.02f};
-    return frugi_op_embedding(g, "token", all ? "position" : NULL, all ? "segment" : NULL, shape);
+static fgt_value *embedded(fgt_graph *g, bool all) {
+    fgt_embedding_shape shape = {6, 5, 11, 8, 2, 0.02f};
+    return fgt_op_embedding(g, "token", all ? "position" : NULL, all ? "segment" : NULL, shape);
 }
 
 static void test_embedding(void **state) {
     (void)state;
-    frugi_batch batch = {.tokens = tokens, .segments = segments};
+    fgt_batch batch = {.tokens = tokens, .segments = segments};
     for (int all = 0; all < 2; all++) {
-        frugi_graph *g = frugi_graph_create(3, 1);
+        fgt_graph *g = fgt_graph_create(3, 1);
         check(g, embedded(g, all), &batch, 22);
     }
 }
 
 static void test_tied_embedding(void **state) {
     (void)state;
-    frugi_batch batch = {.tokens = tokens, .segments = segments};
+    fgt_batch batch = {.tokens = tokens, .segments = segments};
     for (int bias = 0; bias < 2; bias++) {
-        frugi_graph *g = frugi_graph_create(3, 1);
-        frugi_value *e = embedded(g, true), *x = frugi_op_tanh(g, e);
-        check(g, frugi_op_tied(g, bias ? "bias" : NULL, x, e), &batch, 23);
+        fgt_graph *g = fgt_graph_create(3, 1);
+        fgt_value *e = embedded(g, true), *x = fgt_op_tanh(g, e);
+        check(g, fgt_op_tied(g, bias ? "bias" : NULL, x, e), &batch, 23);
     }
 }
 
@@ -240,22 +240,22 @@ static void test_squared_error(void **state) {
     (void)state;
     const uint32_t one = 1;
     float numbers[3] = {1.5f, -2.0f, 0.25f}, x[3] = {1.0f, 2.0f, 0.5f};
-    frugi_batch batch = {.n = 2, .numbers = numbers};
-    frugi_graph *g = frugi_graph_create(3, 1);
-    frugi_value *v = frugi_op_given(g, 1, &one, true);
-    frugi_op_squared_error(g, v);
-    assert_int_equal(frugi_graph_finish(g), FRUGI_EXIT_OK);
+    fgt_batch batch = {.n = 2, .numbers = numbers};
+    fgt_graph *g = fgt_graph_create(3, 1);
+    fgt_value *v = fgt_op_given(g, 1, &one, true);
+    fgt_op_squared_error(g, v);
+    assert_int_equal(fgt_graph_finish(g), FGIO_EXIT_OK);
     memcpy(v->data, x, sizeof x);
-    frugi_graph_forward(g, &batch, false);
+    fgt_graph_forward(g, &batch, false);
     assert_memory_equal(v->data, x, sizeof x);
-    frugi_graph_forward(g, &batch, true);
+    fgt_graph_forward(g, &batch, true);
     assert_true(g->score.loss == 0.25 + 16.0 && g->score.asked == 2.0);
     const double sums[5] = {3.0, -0.5, 5.0, 6.25, -2.5};
     for (int i = 0; i < 5; i++)
         assert_true(g->score.sums[i] == sums[i]);
     assert_true(v->grad[0] == -0.5f && v->grad[1] == 4.0f); /* 2 (x - y) / n */
     assert_true(g->last->out->data[1] == 2.0f);             /* the prediction */
-    frugi_graph_destroy(g);
+    fgt_graph_destroy(g);
 }
 
 /* ---- threads ---- */
@@ -265,17 +265,17 @@ static float *gradients(int threads, size_t *count) {
     int32_t lengths[3] = {70, 33, 70}, *ids = calloc(3 * 70, sizeof *ids);
     assert_non_null(ids);
     for (size_t i = 0; i < 3 * 70; i++)
-        ids[i] = (int32_t)(frugi_random(1, FRUGI_STREAM_SAMPLE, i) % 90);
-    frugi_graph *g = frugi_graph_create(3, threads);
-    frugi_embedding_shape shape = {70, 12, 90, 70, 2, 0.02f};
-    frugi_value *e = frugi_op_embedding(g, "token", "position", "segment", shape);
-    frugi_value *q = frugi_op_tanh(g, e), *k = frugi_op_gelu(g, e, false);
-    frugi_value *x = frugi_op_attention(g, q, k, e, 3, false, 0.2f);
-    x = frugi_op_dropout(g, frugi_op_layer_norm(g, "ln", x, 1e-5f), 0.1f);
-    x = frugi_op_tied(g, "bias", x, e);
+        ids[i] = (int32_t)(fgt_random(1, FGT_STREAM_SAMPLE, i) % 90);
+    fgt_graph *g = fgt_graph_create(3, threads);
+    fgt_embedding_shape shape = {70, 12, 90, 70, 2, 0.02f};
+    fgt_value *e = fgt_op_embedding(g, "token", "position", "segment", shape);
+    fgt_value *q = fgt_op_tanh(g, e), *k = fgt_op_gelu(g, e, false);
+    fgt_value *x = fgt_op_attention(g, q, k, e, 3, false, 0.2f);
+    x = fgt_op_dropout(g, fgt_op_layer_norm(g, "ln", x, 1e-5f), 0.1f);
+    x = fgt_op_tied(g, "bias", x, e);
     gradcheck c;
     gradcheck_open(&c, g, x, 24);
-    c.batch = (frugi_batch){.tokens = ids, .lengths = lengths};
+    c.batch = (fgt_batch){.tokens = ids, .lengths = lengths};
     for (size_t i = 0; i < g->elements; i++)
         c.grads[i] = 0.0f;
     gradcheck_backward(&c, 3, 40);

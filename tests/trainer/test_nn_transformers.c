@@ -27,7 +27,7 @@ typedef struct tensor_record {
 
 typedef struct model_record {
     const char *label;
-    frugi_task task;
+    fgt_task task;
     uint32_t layers, width, heads, positions, vocab, samples, length, classes;
     double loss;
     const tensor_record *tensors;
@@ -50,29 +50,29 @@ static double uniform(uint32_t stream, size_t i) {
     return (double)(h >> 8) * 0x1p-24;
 }
 
-static frugi_graph *build(const model_record *r, uint32_t most, int threads) {
-    frugi_model model = {
+static fgt_graph *build(const model_record *r, uint32_t most, int threads) {
+    fgt_model model = {
         .task = r->task, .layers = r->layers, .hidden = r->width, .heads = r->heads, .length = r->positions};
     snprintf(model.text, sizeof model.text, "%s", r->label);
-    frugi_data_info info = {
+    fgt_data_info info = {
         .name = "test", .task = r->task, .classes = r->classes, .vocab = r->vocab, .length = r->length};
-    frugi_graph *g = frugi_graph_create(most, threads);
+    fgt_graph *g = fgt_graph_create(most, threads);
     assert_non_null(g);
-    frugi_family *family = r->task == FRUGI_TASK_LANGUAGE ? frugi_build_gpt2 : frugi_build_bert;
-    assert_int_equal(family(&model, &info, g), FRUGI_EXIT_OK);
+    fgt_family *family = r->task == FGT_TASK_LANGUAGE ? fgt_build_gpt2 : fgt_build_bert;
+    assert_int_equal(family(&model, &info, g), FGIO_EXIT_OK);
     return g;
 }
 
-static void set_weights(frugi_graph *g) {
+static void set_weights(fgt_graph *g) {
     uint32_t k = 0;
-    for (frugi_param *p = g->params; p; p = p->next, k++)
+    for (fgt_param *p = g->params; p; p = p->next, k++)
         for (size_t i = 0; i < p->rows * p->cols; i++)
-            p->w[i] = 0.3f * (float)(2.0 * uniform(k, i) - 1.0) + (p->init == FRUGI_INIT_ONE ? 1.0f : 0.0f);
+            p->w[i] = 0.3f * (float)(2.0 * uniform(k, i) - 1.0) + (p->init == FGT_INIT_ONE ? 1.0f : 0.0f);
 }
 
-static frugi_batch make_batch(const model_record *r) {
+static fgt_batch make_batch(const model_record *r) {
     const size_t rows = (size_t)r->samples * r->length;
-    frugi_batch b = {.n = r->samples};
+    fgt_batch b = {.n = r->samples};
     b.tokens = calloc(rows, sizeof *b.tokens);
     b.segments = calloc(rows, sizeof *b.segments);
     b.targets = calloc(rows, sizeof *b.targets);
@@ -80,8 +80,7 @@ static frugi_batch make_batch(const model_record *r) {
     b.numbers = calloc(r->samples, sizeof *b.numbers);
     assert_true(b.tokens && b.segments && b.targets && b.lengths && b.numbers);
     for (uint32_t i = 0; i < r->samples; i++) {
-        b.lengths[i] =
-            r->task == FRUGI_TASK_LANGUAGE ? (int32_t)r->length : 1 + (int32_t)(uniform(1003, i) * r->length);
+        b.lengths[i] = r->task == FGT_TASK_LANGUAGE ? (int32_t)r->length : 1 + (int32_t)(uniform(1003, i) * r->length);
         b.numbers[i] = (float)(5.0 * uniform(1006, i));
     }
     for (size_t i = 0; i < rows; i++) {
@@ -89,15 +88,15 @@ static frugi_batch make_batch(const model_record *r) {
         b.tokens[i] = there ? (int32_t)(uniform(1000, i) * r->vocab) : 0;
         b.segments[i] = (int32_t)(uniform(1002, i) * 2);
         b.targets[i] = (int32_t)(uniform(1001, i) * r->vocab);
-        if (r->task == FRUGI_TASK_MASKED && !(there && uniform(1004, i) < 0.3))
+        if (r->task == FGT_TASK_MASKED && !(there && uniform(1004, i) < 0.3))
             b.targets[i] = -1;
     }
-    for (uint32_t i = 0; r->task == FRUGI_TASK_SENTENCES && i < r->samples; i++)
+    for (uint32_t i = 0; r->task == FGT_TASK_SENTENCES && i < r->samples; i++)
         b.targets[i] = (int32_t)(uniform(1005, i) * r->classes);
     return b;
 }
 
-static void free_batch(frugi_batch *b) {
+static void free_batch(fgt_batch *b) {
     free(b->tokens);
     free(b->segments);
     free(b->targets);
@@ -109,17 +108,17 @@ static void free_batch(frugi_batch *b) {
 
 /* A sink that keeps gradients, and takes the step as soon as a tile comes back. */
 typedef struct stepper {
-    frugi_sink sink;
+    fgt_sink sink;
     float *grads;
 } stepper;
 
-static float *open_tile(frugi_sink *sink, const frugi_param *p, size_t first) {
+static float *open_tile(fgt_sink *sink, const fgt_param *p, size_t first) {
     return ((stepper *)sink)->grads + p->tensor.offset + first * p->cols;
 }
 
-static void close_tile(frugi_sink *sink, const frugi_param *p, size_t first) {
+static void close_tile(fgt_sink *sink, const fgt_param *p, size_t first) {
     const float *grad = open_tile(sink, p, first);
-    for (size_t i = 0; i < frugi_tile_rows(p, first) * p->cols; i++)
+    for (size_t i = 0; i < fgt_tile_rows(p, first) * p->cols; i++)
         p->w[first * p->cols + i] -= RATE * grad[i];
 }
 
@@ -129,7 +128,7 @@ static void near(const char *label, const char *name, const char *what, double i
 }
 
 /* Tolerance 2e-5 of the gradient's norm; where it is next to 0 (keys' biases), of a thousandth of the largest norm. */
-static void compare(const model_record *r, const frugi_param *p, const float *grad, uint32_t k, double largest) {
+static void compare(const model_record *r, const fgt_param *p, const float *grad, uint32_t k, double largest) {
     const tensor_record *t = &r->tensors[k];
     const size_t count = p->rows * p->cols;
     double sum = 0, squares = 0, product = 0, after = 0;
@@ -148,22 +147,22 @@ static void compare(const model_record *r, const frugi_param *p, const float *gr
 }
 
 static void check_step(const model_record *r, int threads, size_t tile) {
-    frugi_graph *g = build(r, r->samples + 1, threads); /* a batch smaller than the largest */
-    assert_int_equal(frugi_graph_finish(g), FRUGI_EXIT_OK);
+    fgt_graph *g = build(r, r->samples + 1, threads); /* a batch smaller than the largest */
+    assert_int_equal(fgt_graph_finish(g), FGIO_EXIT_OK);
     set_weights(g);
-    frugi_batch batch = make_batch(r);
-    for (frugi_param *p = g->params; p; p = p->next)
+    fgt_batch batch = make_batch(r);
+    for (fgt_param *p = g->params; p; p = p->next)
         p->tile = p->tensor.ndim > 1 && tile < p->rows ? tile : p->rows;
     stepper s = {{open_tile, close_tile}, calloc((size_t)g->elements, sizeof(float))};
     assert_non_null(s.grads);
-    frugi_graph_forward(g, &batch, true);
+    fgt_graph_forward(g, &batch, true);
     near(r->label, "model", "loss", g->score.loss / g->score.asked, r->loss, 1e-5 * r->loss);
-    frugi_graph_backward(g, &s.sink);
+    fgt_graph_backward(g, &s.sink);
     double largest = 0;
     for (size_t i = 0; i < r->count; i++)
         largest = fmax(largest, r->tensors[i].norm);
     uint32_t k = 0;
-    for (const frugi_param *p = g->params; p; p = p->next, k++) {
+    for (const fgt_param *p = g->params; p; p = p->next, k++) {
         assert_true(k < r->count);
         assert_string_equal(p->tensor.name, r->tensors[k].name);
         compare(r, p, s.grads + p->tensor.offset, k, largest);
@@ -171,7 +170,7 @@ static void check_step(const model_record *r, int threads, size_t tile) {
     assert_int_equal(k, r->count);
     free(s.grads);
     free_batch(&batch);
-    frugi_graph_destroy(g);
+    fgt_graph_destroy(g);
 }
 
 static void test_a_step_is_that_of_pytorch(void **state) {
@@ -187,19 +186,19 @@ static void test_a_step_is_that_of_pytorch(void **state) {
 static void test_later_tokens_change_nothing_before_them(void **state) {
     (void)state;
     const model_record *r = &model_records[1];
-    frugi_graph *g = build(r, r->samples, 1);
-    assert_int_equal(frugi_graph_finish(g), FRUGI_EXIT_OK);
+    fgt_graph *g = build(r, r->samples, 1);
+    assert_int_equal(fgt_graph_finish(g), FGIO_EXIT_OK);
     set_weights(g);
-    frugi_batch batch = make_batch(r);
-    const frugi_value *scores = g->last->in[0];
-    frugi_graph_forward(g, &batch, false);
+    fgt_batch batch = make_batch(r);
+    const fgt_value *scores = g->last->in[0];
+    fgt_graph_forward(g, &batch, false);
     float *before = malloc(r->samples * scores->each * sizeof *before);
     assert_non_null(before);
     memcpy(before, scores->data, r->samples * scores->each * sizeof *before);
     for (uint32_t place = 0; place < r->length; place += 13) {
         int32_t *token = &batch.tokens[r->length + place]; /* of the second sample */
         *token = (*token + 1) % (int32_t)r->vocab;
-        frugi_graph_forward(g, &batch, false);
+        fgt_graph_forward(g, &batch, false);
         *token = (*token + (int32_t)r->vocab - 1) % (int32_t)r->vocab;
         size_t same = scores->each + (size_t)place * r->vocab;
         assert_memory_equal(before, scores->data, same * sizeof *before);
@@ -209,16 +208,16 @@ static void test_later_tokens_change_nothing_before_them(void **state) {
     }
     free(before);
     free_batch(&batch);
-    frugi_graph_destroy(g);
+    fgt_graph_destroy(g);
 }
 
 /* ---- how parameters are marked ---- */
 
 static void check_layout(const char *known, const model_record *r, size_t skip, size_t more) {
     frug_layout *layout = NULL;
-    frugi_graph *g = build(r, 1, 1);
-    assert_int_equal(frugi_model_layout(known, &layout), FRUG_OK);
-    const frugi_param *p = g->params;
+    fgt_graph *g = build(r, 1, 1);
+    assert_int_equal(fgp_model_layout(known, &layout), FRUG_OK);
+    const fgt_param *p = g->params;
     for (size_t i = 0; i < frug_layout_count(layout); i++, p = p->next) {
         frug_tensor t = FRUG_TENSOR_INIT;
         assert_int_equal(frug_layout_get(layout, i, &t), FRUG_OK);
@@ -236,37 +235,36 @@ static void check_layout(const char *known, const model_record *r, size_t skip, 
         p = p->next;
     assert_null(p);
     frug_layout_destroy(layout);
-    frugi_graph_destroy(g);
+    fgt_graph_destroy(g);
 }
 
 static void test_parameters_are_marked_as_in_the_known_layouts(void **state) {
     (void)state;
-    const model_record gpt2 = {"gpt2", FRUGI_TASK_LANGUAGE, 12, 768, 12, 1024, 50257, 1, 8, 0, 0, NULL, 0};
-    const model_record bert = {"bert", FRUGI_TASK_SENTENCES, 12, 768, 12, 512, 30522, 1, 8, 2, 0, NULL, 0};
+    const model_record gpt2 = {"gpt2", FGT_TASK_LANGUAGE, 12, 768, 12, 1024, 50257, 1, 8, 0, 0, NULL, 0};
+    const model_record bert = {"bert", FGT_TASK_SENTENCES, 12, 768, 12, 512, 30522, 1, 8, 2, 0, NULL, 0};
     check_layout("gpt2", &gpt2, 0, 0);
     check_layout("bert-base", &bert, strlen("bert."), 2); /* the classifier */
 }
 
 static void test_what_cannot_go_together_is_refused(void **state) {
     (void)state;
-    frugi_model model = {
-        .text = "gpt2", .layers = 1, .hidden = 12, .heads = 2, .length = 8, .task = FRUGI_TASK_LANGUAGE};
-    frugi_data_info info = {.name = "test", .task = FRUGI_TASK_LANGUAGE, .vocab = 10, .length = 8};
-    frugi_graph *g = frugi_graph_create(1, 1);
+    fgt_model model = {.text = "gpt2", .layers = 1, .hidden = 12, .heads = 2, .length = 8, .task = FGT_TASK_LANGUAGE};
+    fgt_data_info info = {.name = "test", .task = FGT_TASK_LANGUAGE, .vocab = 10, .length = 8};
+    fgt_graph *g = fgt_graph_create(1, 1);
     info.length = 9;
-    assert_int_not_equal(frugi_build_gpt2(&model, &info, g), FRUGI_EXIT_OK);
+    assert_int_not_equal(fgt_build_gpt2(&model, &info, g), FGIO_EXIT_OK);
     info.length = 8;
     model.heads = 5;
-    assert_int_not_equal(frugi_build_gpt2(&model, &info, g), FRUGI_EXIT_OK);
+    assert_int_not_equal(fgt_build_gpt2(&model, &info, g), FGIO_EXIT_OK);
     model.heads = 2;
     model.vocab = 9;
-    assert_int_not_equal(frugi_build_gpt2(&model, &info, g), FRUGI_EXIT_OK);
+    assert_int_not_equal(fgt_build_gpt2(&model, &info, g), FGIO_EXIT_OK);
     model.vocab = 0;
     model.hidden = 1u << 31;
-    assert_int_not_equal(frugi_build_gpt2(&model, &info, g), FRUGI_EXIT_OK);
-    info.task = model.task = FRUGI_TASK_SENTENCES; /* no classes */
-    assert_int_not_equal(frugi_build_bert(&model, &info, g), FRUGI_EXIT_OK);
-    frugi_graph_destroy(g);
+    assert_int_not_equal(fgt_build_gpt2(&model, &info, g), FGIO_EXIT_OK);
+    info.task = model.task = FGT_TASK_SENTENCES; /* no classes */
+    assert_int_not_equal(fgt_build_bert(&model, &info, g), FGIO_EXIT_OK);
+    fgt_graph_destroy(g);
 }
 
 /* ---- generation ---- */
@@ -282,48 +280,48 @@ static bool take(void *ctx, int32_t token) {
     return t->count < t->room;
 }
 
-static text generate(frugi_graph *g, frugi_sampling how, size_t room) {
+static text generate(fgt_graph *g, fgt_sampling how, size_t room) {
     const int32_t begin[3] = {5, 0, 22};
     text t = {.room = room};
-    assert_int_equal(frugi_sample(g, &how, begin, 3, 40, take, &t), FRUGI_EXIT_OK);
+    assert_int_equal(fgt_sample(g, &how, begin, 3, 40, take, &t), FGIO_EXIT_OK);
     return t;
 }
 
 static void test_generation_depends_on_the_seed_alone(void **state) {
     (void)state;
     const model_record *r = &model_records[0]; /* windows of 10 tokens: they move */
-    frugi_graph *g = build(r, 1, 1);
-    assert_int_equal(frugi_graph_finish(g), FRUGI_EXIT_OK);
+    fgt_graph *g = build(r, 1, 1);
+    assert_int_equal(fgt_graph_finish(g), FGIO_EXIT_OK);
     set_weights(g);
-    text a = generate(g, (frugi_sampling){1.0, 0, 7}, 64), b = generate(g, (frugi_sampling){1.0, 0, 7}, 64);
-    text c = generate(g, (frugi_sampling){1.0, 0, 8}, 64);
+    text a = generate(g, (fgt_sampling){1.0, 0, 7}, 64), b = generate(g, (fgt_sampling){1.0, 0, 7}, 64);
+    text c = generate(g, (fgt_sampling){1.0, 0, 8}, 64);
     assert_int_equal(a.count, 40);
     assert_memory_equal(a.tokens, b.tokens, sizeof a.tokens);
     assert_memory_not_equal(a.tokens, c.tokens, sizeof a.tokens);
-    text greedy = generate(g, (frugi_sampling){0.0, 0, 7}, 64), one = generate(g, (frugi_sampling){1.0, 1, 9}, 64);
-    text cold = generate(g, (frugi_sampling){1e-4, 5, 3}, 64);
+    text greedy = generate(g, (fgt_sampling){0.0, 0, 7}, 64), one = generate(g, (fgt_sampling){1.0, 1, 9}, 64);
+    text cold = generate(g, (fgt_sampling){1e-4, 5, 3}, 64);
     assert_memory_equal(greedy.tokens, one.tokens, sizeof one.tokens);
     assert_memory_equal(greedy.tokens, cold.tokens, sizeof one.tokens);
-    assert_int_equal(generate(g, (frugi_sampling){1.0, 0, 7}, 4).count, 4); /* stopped */
+    assert_int_equal(generate(g, (fgt_sampling){1.0, 0, 7}, 4).count, 4); /* stopped */
     const int32_t unknown[2] = {1, 23};
-    frugi_sampling how = {1.0, 0, 1};
-    assert_int_not_equal(frugi_sample(g, &how, unknown, 2, 1, take, &a), FRUGI_EXIT_OK);
-    assert_int_not_equal(frugi_sample(g, &how, unknown, 0, 1, take, &a), FRUGI_EXIT_OK);
+    fgt_sampling how = {1.0, 0, 1};
+    assert_int_not_equal(fgt_sample(g, &how, unknown, 2, 1, take, &a), FGIO_EXIT_OK);
+    assert_int_not_equal(fgt_sample(g, &how, unknown, 0, 1, take, &a), FGIO_EXIT_OK);
     g->weights[0] = NAN;
-    assert_int_not_equal(frugi_sample(g, &how, unknown, 1, 1, take, &a), FRUGI_EXIT_OK);
-    frugi_graph_destroy(g);
+    assert_int_not_equal(fgt_sample(g, &how, unknown, 1, 1, take, &a), FGIO_EXIT_OK);
+    fgt_graph_destroy(g);
 }
 
 /* 4,000 draws of one place: the share of each token is its probability within five standard deviations. */
 static void test_draws_follow_the_probabilities(void **state) {
     (void)state;
     const model_record *r = &model_records[0];
-    frugi_graph *g = build(r, 1, 1);
-    assert_int_equal(frugi_graph_finish(g), FRUGI_EXIT_OK);
+    fgt_graph *g = build(r, 1, 1);
+    assert_int_equal(fgt_graph_finish(g), FGIO_EXIT_OK);
     set_weights(g);
     double seen[23] = {0}, wanted[23], total = 0;
     for (uint64_t seed = 0; seed < 4000; seed++)
-        seen[generate(g, (frugi_sampling){0.7, 0, seed}, 1).tokens[0]]++;
+        seen[generate(g, (fgt_sampling){0.7, 0, seed}, 1).tokens[0]]++;
     const float *scores = g->last->in[0]->data + 2 * 23; /* behind the third token */
     for (int i = 0; i < 23; i++)
         total += wanted[i] = exp((double)scores[i] / 0.7);
@@ -331,7 +329,7 @@ static void test_draws_follow_the_probabilities(void **state) {
         double p = wanted[i] / total;
         assert_true(fabs(seen[i] - 4000 * p) <= 5 * sqrt(4000 * p * (1 - p)) + 1);
     }
-    frugi_graph_destroy(g);
+    fgt_graph_destroy(g);
 }
 
 int main(void) {

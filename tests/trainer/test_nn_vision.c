@@ -43,10 +43,10 @@ static const conv_case conv_cases[] = {
 };
 
 static void check_conv(const conv_case *k, int threads) {
-    frugi_graph *g = frugi_graph_create(5, threads);
-    frugi_value *x = frugi_op_given(g, 3, (uint32_t[]){k->C, k->H, k->W}, true);
-    frugi_conv_shape shape = {.channels = k->O, .kernel = k->k, .stride = k->stride, .pad = k->pad, .bias = k->bias};
-    frugi_value *y = frugi_op_conv(g, "conv", x, shape);
+    fgt_graph *g = fgt_graph_create(5, threads);
+    fgt_value *x = fgt_op_given(g, 3, (uint32_t[]){k->C, k->H, k->W}, true);
+    fgt_conv_shape shape = {.channels = k->O, .kernel = k->k, .stride = k->stride, .pad = k->pad, .bias = k->bias};
+    fgt_value *y = fgt_op_conv(g, "conv", x, shape);
     gradcheck c;
     gradcheck_open(&c, g, y, 1);
     gradcheck_run(&c, 5, 0, TOLERANCE);
@@ -78,18 +78,17 @@ static void conv_is_what_it_says(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof conv_cases / sizeof *conv_cases; i++) {
         const conv_case *k = &conv_cases[i];
-        frugi_graph *g = frugi_graph_create(3, 2);
-        frugi_value *x = frugi_op_given(g, 3, (uint32_t[]){k->C, k->H, k->W}, true);
-        frugi_conv_shape shape = {
-            .channels = k->O, .kernel = k->k, .stride = k->stride, .pad = k->pad, .bias = k->bias};
-        frugi_value *y = frugi_op_conv(g, "conv", x, shape);
+        fgt_graph *g = fgt_graph_create(3, 2);
+        fgt_value *x = fgt_op_given(g, 3, (uint32_t[]){k->C, k->H, k->W}, true);
+        fgt_conv_shape shape = {.channels = k->O, .kernel = k->k, .stride = k->stride, .pad = k->pad, .bias = k->bias};
+        fgt_value *y = fgt_op_conv(g, "conv", x, shape);
         gradcheck c;
         gradcheck_open(&c, g, y, 2);
         gradcheck_forward(&c, 3);
-        const float *bias = k->bias ? frugi_param_find(g, "conv.bias")->w : NULL;
+        const float *bias = k->bias ? fgt_param_find(g, "conv.bias")->w : NULL;
         for (uint32_t j = 0; j < 3 * y->each; j++) {
             uint32_t at = j % (uint32_t)y->each, o = at / (y->dims[1] * y->dims[2]);
-            double expected = conv_at(k, x->data + j / y->each * x->each, frugi_param_find(g, "conv.weight")->w, o,
+            double expected = conv_at(k, x->data + j / y->each * x->each, fgt_param_find(g, "conv.weight")->w, o,
                                       at / y->dims[2] % y->dims[1], at % y->dims[2]);
             assert_true(fabs((double)y->data[j] - expected - (bias ? (double)bias[o] : 0.0)) < 1e-4);
         }
@@ -98,7 +97,7 @@ static void conv_is_what_it_says(void **state) {
 }
 
 /* The gradient of one weight by its definition; r: that of the output. */
-static double weight_gradient_at(const conv_case *k, const frugi_value *y, uint32_t n, const float *x, const float *r,
+static double weight_gradient_at(const conv_case *k, const fgt_value *y, uint32_t n, const float *x, const float *r,
                                  size_t weight) {
     uint32_t j = (uint32_t)weight % k->k, i = (uint32_t)(weight / k->k) % k->k;
     uint32_t c = (uint32_t)(weight / k->k / k->k) % k->C, o = (uint32_t)(weight / k->k / k->k) / k->C;
@@ -124,11 +123,11 @@ static void gradients_of_many_weights(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int threads = 1; threads <= 3; threads += 2) {
             const conv_case *k = &cases[i];
-            frugi_graph *g = frugi_graph_create(4, threads);
-            frugi_value *x = frugi_op_given(g, 3, (uint32_t[]){k->C, k->H, k->W}, true);
-            frugi_conv_shape shape = {
+            fgt_graph *g = fgt_graph_create(4, threads);
+            fgt_value *x = fgt_op_given(g, 3, (uint32_t[]){k->C, k->H, k->W}, true);
+            fgt_conv_shape shape = {
                 .channels = k->O, .kernel = k->k, .stride = k->stride, .pad = k->pad, .bias = k->bias};
-            frugi_value *y = frugi_op_conv(g, "conv", x, shape);
+            fgt_value *y = fgt_op_conv(g, "conv", x, shape);
             gradcheck c;
             gradcheck_open(&c, g, y, 2);
             gradcheck_backward(&c, 3, threads == 1 ? 0 : 50);
@@ -148,12 +147,12 @@ static void gradients_add_up(void **state) {
     (void)state;
     for (uint32_t kernel = 1; kernel <= 5; kernel += 2)
         for (int threads = 1; threads <= 2; threads++) {
-            frugi_graph *g = frugi_graph_create(4, threads);
-            frugi_value *x = frugi_op_given(g, 3, (uint32_t[]){4, 6, 7}, true);
-            frugi_conv_shape shape = {.channels = 4, .kernel = kernel, .stride = 1, .pad = kernel / 2};
-            frugi_value *y = frugi_op_add(g, frugi_op_conv(g, "a", x, shape), x);
-            y = frugi_op_add(g, y, frugi_op_batch_norm(g, "n", frugi_op_conv(g, "b", x, shape)));
-            y = frugi_op_add(g, frugi_op_batch_norm(g, "m", x), y);
+            fgt_graph *g = fgt_graph_create(4, threads);
+            fgt_value *x = fgt_op_given(g, 3, (uint32_t[]){4, 6, 7}, true);
+            fgt_conv_shape shape = {.channels = 4, .kernel = kernel, .stride = 1, .pad = kernel / 2};
+            fgt_value *y = fgt_op_add(g, fgt_op_conv(g, "a", x, shape), x);
+            y = fgt_op_add(g, y, fgt_op_batch_norm(g, "n", fgt_op_conv(g, "b", x, shape)));
+            y = fgt_op_add(g, fgt_op_batch_norm(g, "m", x), y);
             gradcheck c;
             gradcheck_open(&c, g, y, 3);
             gradcheck_run(&c, 4, 0, TOLERANCE);
@@ -167,9 +166,9 @@ static void gradients_add_up(void **state) {
 static void batch_norm_gradients(void **state) {
     (void)state;
     for (int threads = 1; threads <= 2; threads++) {
-        frugi_graph *g = frugi_graph_create(6, threads);
-        frugi_value *x = frugi_op_given(g, 3, (uint32_t[]){3, 5, 3}, true);
-        frugi_value *y = frugi_op_batch_norm(g, "bn", x);
+        fgt_graph *g = fgt_graph_create(6, threads);
+        fgt_value *x = fgt_op_given(g, 3, (uint32_t[]){3, 5, 3}, true);
+        fgt_value *y = fgt_op_batch_norm(g, "bn", x);
         gradcheck c;
         gradcheck_open(&c, g, y, 4);
         gradcheck_run(&c, 6, 0, TOLERANCE);
@@ -182,12 +181,12 @@ static void batch_norm_gradients(void **state) {
  * move by a tenth, and are what evaluation uses. */
 static void batch_norm_statistics(void **state) {
     (void)state;
-    frugi_graph *g = frugi_graph_create(50, 1);
-    frugi_value *x = frugi_op_given(g, 3, (uint32_t[]){2, 5, 5}, true), *y = frugi_op_batch_norm(g, "bn", x);
+    fgt_graph *g = fgt_graph_create(50, 1);
+    fgt_value *x = fgt_op_given(g, 3, (uint32_t[]){2, 5, 5}, true), *y = fgt_op_batch_norm(g, "bn", x);
     gradcheck c;
     gradcheck_open(&c, g, y, 5);
     for (size_t i = 0; i < 50 * x->each; i++)
-        c.kept[0][i] = 1000.0f + frugi_normal(frugi_random(6, 0, i));
+        c.kept[0][i] = 1000.0f + fgt_normal(fgt_random(6, 0, i));
     gradcheck_forward(&c, 50);
     double mean = 0, square = 0, in_mean = 0, in_square = 0, count = 50 * 25;
     for (size_t i = 0; i < 50; i++)
@@ -199,15 +198,15 @@ static void batch_norm_statistics(void **state) {
             in_square += u * u / count;
         }
     double weight = (double)c.weights[0], var = in_square - in_mean * in_mean;
-    assert_true(fabs(mean - (double)frugi_param_find(g, "bn.bias")->w[0]) < 1e-4);
+    assert_true(fabs(mean - (double)fgt_param_find(g, "bn.bias")->w[0]) < 1e-4);
     assert_true(fabs(sqrt(square - mean * mean) - weight) < 2e-3 * weight);
-    assert_true(fabs((double)frugi_buffer_find(g, "bn.running_mean")->data[0] - 0.1 * (1000.0 + in_mean)) < 1e-3);
+    assert_true(fabs((double)fgt_buffer_find(g, "bn.running_mean")->data[0] - 0.1 * (1000.0 + in_mean)) < 1e-3);
     double running = 0.9 + 0.1 * var * count / (count - 1);
-    assert_true(fabs((double)frugi_buffer_find(g, "bn.running_var")->data[0] - running) < 1e-3);
+    assert_true(fabs((double)fgt_buffer_find(g, "bn.running_var")->data[0] - running) < 1e-3);
     c.training = false;
     gradcheck_forward(&c, 1);
-    double at = ((double)x->data[0] - (double)frugi_buffer_find(g, "bn.running_mean")->data[0]) / sqrt(running + 1e-5);
-    assert_true(fabs((double)y->data[0] - (at * weight + (double)frugi_param_find(g, "bn.bias")->w[0])) <
+    double at = ((double)x->data[0] - (double)fgt_buffer_find(g, "bn.running_mean")->data[0]) / sqrt(running + 1e-5);
+    assert_true(fabs((double)y->data[0] - (at * weight + (double)fgt_param_find(g, "bn.bias")->w[0])) <
                 1e-4 * fabs(at));
     gradcheck_close(&c);
 }
@@ -219,9 +218,9 @@ static void pool_gradients(void **state) {
     static const uint32_t windows[][3] = {{2, 2, 0}, {3, 2, 1}, {3, 1, 1}, {2, 3, 0}};
     for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
         for (int threads = 1; threads <= 2; threads++) {
-            frugi_graph *g = frugi_graph_create(3, threads);
-            frugi_value *x = frugi_op_given(g, 3, (uint32_t[]){2, 7, 6}, true);
-            frugi_value *y = frugi_op_max_pool(g, x, windows[i][0], windows[i][1], windows[i][2]);
+            fgt_graph *g = fgt_graph_create(3, threads);
+            fgt_value *x = fgt_op_given(g, 3, (uint32_t[]){2, 7, 6}, true);
+            fgt_value *y = fgt_op_max_pool(g, x, windows[i][0], windows[i][1], windows[i][2]);
             gradcheck c;
             gradcheck_open(&c, g, y, 7);
             gradcheck_fill(&c, 0, true, 8); /* 0.2 apart: differences of 0.04 change no order */
@@ -234,8 +233,8 @@ static void pool_gradients(void **state) {
 /* Equal entries: the first gets the gradient, as in PyTorch. */
 static void max_pool_takes_the_first(void **state) {
     (void)state;
-    frugi_graph *g = frugi_graph_create(1, 1);
-    frugi_value *x = frugi_op_given(g, 3, (uint32_t[]){1, 2, 2}, true), *y = frugi_op_max_pool(g, x, 2, 2, 0);
+    fgt_graph *g = fgt_graph_create(1, 1);
+    fgt_value *x = fgt_op_given(g, 3, (uint32_t[]){1, 2, 2}, true), *y = fgt_op_max_pool(g, x, 2, 2, 0);
     gradcheck c;
     gradcheck_open(&c, g, y, 9);
     memset(c.kept[0], 0, 4 * sizeof(float));
@@ -247,11 +246,11 @@ static void max_pool_takes_the_first(void **state) {
 static void elementwise_gradients(void **state) {
     (void)state;
     for (int threads = 1; threads <= 2; threads++) {
-        frugi_graph *g = frugi_graph_create(3, threads);
-        frugi_value *x = frugi_op_given(g, 3, (uint32_t[]){3, 5, 7}, true);
-        frugi_value *y = frugi_op_given(g, 3, (uint32_t[]){8, 3, 4}, true);
-        frugi_value *z = frugi_op_pad_shortcut(g, x, 8, 2);
-        z = frugi_op_mean_pool(g, frugi_op_relu(g, frugi_op_add(g, z, y)));
+        fgt_graph *g = fgt_graph_create(3, threads);
+        fgt_value *x = fgt_op_given(g, 3, (uint32_t[]){3, 5, 7}, true);
+        fgt_value *y = fgt_op_given(g, 3, (uint32_t[]){8, 3, 4}, true);
+        fgt_value *z = fgt_op_pad_shortcut(g, x, 8, 2);
+        z = fgt_op_mean_pool(g, fgt_op_relu(g, fgt_op_add(g, z, y)));
         gradcheck c;
         gradcheck_open(&c, g, z, 10);
         gradcheck_fill(&c, 0, true, 11); /* odd multiples of 0.1 ... */
@@ -268,11 +267,11 @@ static void linear_gradients(void **state) {
     (void)state;
     for (int form = 0; form < 8; form++) { /* tokens or samples, bias or none, stored one way or the other */
         for (int threads = 1; threads <= 2; threads++) {
-            frugi_graph *g = frugi_graph_create(5, threads);
-            frugi_value *x = form & 1 ? frugi_op_given(g, 2, (uint32_t[]){4, 7}, true)
-                                      : frugi_op_given(g, 3, (uint32_t[]){2, 3, 13}, true);
-            frugi_linear_shape shape = {.out = form & 1 ? 75 : 9, .bias = form & 2, .input_first = form & 4};
-            frugi_value *y = frugi_op_linear(g, "fc", x, shape);
+            fgt_graph *g = fgt_graph_create(5, threads);
+            fgt_value *x = form & 1 ? fgt_op_given(g, 2, (uint32_t[]){4, 7}, true)
+                                    : fgt_op_given(g, 3, (uint32_t[]){2, 3, 13}, true);
+            fgt_linear_shape shape = {.out = form & 1 ? 75 : 9, .bias = form & 2, .input_first = form & 4};
+            fgt_value *y = fgt_op_linear(g, "fc", x, shape);
             gradcheck c;
             gradcheck_open(&c, g, y, 13);
             gradcheck_run(&c, 5, 0, TOLERANCE);
@@ -285,15 +284,14 @@ static void linear_gradients(void **state) {
 static void linear_is_what_it_says(void **state) {
     (void)state;
     for (int first = 0; first < 2; first++) {
-        frugi_graph *g = frugi_graph_create(2, 1);
-        frugi_value *x = frugi_op_given(g, 1, (uint32_t[]){3}, true);
-        frugi_value *y =
-            frugi_op_linear(g, "fc", x, (frugi_linear_shape){.out = 2, .bias = true, .input_first = first});
+        fgt_graph *g = fgt_graph_create(2, 1);
+        fgt_value *x = fgt_op_given(g, 1, (uint32_t[]){3}, true);
+        fgt_value *y = fgt_op_linear(g, "fc", x, (fgt_linear_shape){.out = 2, .bias = true, .input_first = first});
         gradcheck c;
         gradcheck_open(&c, g, y, 14);
         gradcheck_forward(&c, 2);
-        const float *w = frugi_param_find(g, "fc.weight")->w, *b = frugi_param_find(g, "fc.bias")->w;
-        assert_int_equal(frugi_param_find(g, "fc.weight")->rows, first ? 3 : 2);
+        const float *w = fgt_param_find(g, "fc.weight")->w, *b = fgt_param_find(g, "fc.bias")->w;
+        assert_int_equal(fgt_param_find(g, "fc.weight")->rows, first ? 3 : 2);
         for (size_t r = 0; r < 2; r++)
             for (size_t o = 0; o < 2; o++) {
                 double sum = (double)b[o];
@@ -308,25 +306,25 @@ static void linear_is_what_it_says(void **state) {
 /* ---- the loss ---- */
 
 typedef struct loss_run {
-    frugi_graph *g;
-    frugi_value *x;
-    frugi_batch batch;
+    fgt_graph *g;
+    fgt_value *x;
+    fgt_batch batch;
     float kept[5 * 3 * 2003];
 } loss_run;
 
 static double mean_loss(loss_run *l, bool training) {
     memcpy(l->x->data, l->kept, l->batch.n * l->x->each * sizeof(float));
-    frugi_graph_forward(l->g, &l->batch, training);
+    fgt_graph_forward(l->g, &l->batch, training);
     return l->g->score.asked > 0 ? l->g->score.loss / l->g->score.asked : 0.0;
 }
 
 static void check_loss(uint32_t classes, uint32_t tokens, int threads) {
     static loss_run l;
     int32_t targets[15];
-    l = (loss_run){.g = frugi_graph_create(5, threads), .batch = {.n = 4, .targets = targets}};
-    l.x = tokens ? frugi_op_given(l.g, 2, (uint32_t[]){tokens, classes}, true) : frugi_op_given(l.g, 1, &classes, true);
-    frugi_op_cross_entropy(l.g, l.x);
-    assert_int_equal(frugi_graph_finish(l.g), FRUGI_EXIT_OK);
+    l = (loss_run){.g = fgt_graph_create(5, threads), .batch = {.n = 4, .targets = targets}};
+    l.x = tokens ? fgt_op_given(l.g, 2, (uint32_t[]){tokens, classes}, true) : fgt_op_given(l.g, 1, &classes, true);
+    fgt_op_cross_entropy(l.g, l.x);
+    assert_int_equal(fgt_graph_finish(l.g), FGIO_EXIT_OK);
     for (size_t i = 0; i < 4 * l.x->each; i++)
         l.kept[i] = 3.0f * gradcheck_number(15, i);
     double expected = 0.0, asked = 0.0, right = 0.0;
@@ -349,7 +347,7 @@ static void check_loss(uint32_t classes, uint32_t tokens, int threads) {
     assert_memory_equal(l.x->data, l.kept, 4 * l.x->each * sizeof(float)); /* evaluation leaves the logits */
     static float grad[5 * 3 * 2003];
     assert_true(fabs(mean_loss(&l, true) - expected / asked) < 1e-6 * expected);
-    frugi_graph_backward(l.g, NULL);
+    fgt_graph_backward(l.g, NULL);
     memcpy(grad, l.x->grad, 4 * l.x->each * sizeof(float));
     for (size_t i = 0; i < 4 * l.x->each; i += 1 + l.x->each / 40) {
         float was = l.kept[i];
@@ -360,7 +358,7 @@ static void check_loss(uint32_t classes, uint32_t tokens, int threads) {
         l.kept[i] = was;
         assert_true(fabs(slope - (double)grad[i]) < 1e-3);
     }
-    frugi_graph_destroy(l.g);
+    fgt_graph_destroy(l.g);
 }
 
 static void cross_entropy_gradients(void **state) {
@@ -376,18 +374,18 @@ static void cross_entropy_gradients(void **state) {
 static void nothing_asked(void **state) {
     (void)state;
     int32_t targets[2] = {-1, -1};
-    frugi_batch batch = {.n = 2, .targets = targets};
-    frugi_graph *g = frugi_graph_create(2, 1);
-    frugi_value *x = frugi_op_given(g, 1, (uint32_t[]){3}, true);
-    frugi_op_cross_entropy(g, x);
-    assert_int_equal(frugi_graph_finish(g), FRUGI_EXIT_OK);
+    fgt_batch batch = {.n = 2, .targets = targets};
+    fgt_graph *g = fgt_graph_create(2, 1);
+    fgt_value *x = fgt_op_given(g, 1, (uint32_t[]){3}, true);
+    fgt_op_cross_entropy(g, x);
+    assert_int_equal(fgt_graph_finish(g), FGIO_EXIT_OK);
     for (int i = 0; i < 6; i++)
         x->data[i] = (float)i;
-    frugi_graph_forward(g, &batch, true);
+    fgt_graph_forward(g, &batch, true);
     assert_true(g->score.loss == 0.0 && g->score.asked == 0.0);
     for (int i = 0; i < 6; i++)
         assert_true(x->grad[i] == 0.0f);
-    frugi_graph_destroy(g);
+    fgt_graph_destroy(g);
 }
 
 int main(void) {

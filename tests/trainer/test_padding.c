@@ -15,15 +15,15 @@
 
 /** A sink that keeps all gradients. */
 typedef struct basin {
-    frugi_sink sink; /* first: callbacks get a pointer to it */
+    fgt_sink sink; /* first: callbacks get a pointer to it */
     float *grad;
 } basin;
 
-static float *open_basin(frugi_sink *sink, const frugi_param *p, size_t first) {
+static float *open_basin(fgt_sink *sink, const fgt_param *p, size_t first) {
     return ((basin *)sink)->grad + p->tensor.offset + first * p->cols;
 }
 
-static void close_basin(frugi_sink *sink, const frugi_param *p, size_t first) {
+static void close_basin(fgt_sink *sink, const fgt_param *p, size_t first) {
     (void)sink;
     (void)p;
     (void)first;
@@ -32,33 +32,33 @@ static void close_basin(frugi_sink *sink, const frugi_param *p, size_t first) {
 enum { WORDS = 40, SENTENCES = 3 };
 
 /* Loss and gradients of sentences of 5, 9 and 12 tokens in rows of `length`; what stands behind them is `filler`. */
-static double run_padded(const char *name, frugi_task task, uint32_t length, int32_t filler, float **grad) {
+static double run_padded(const char *name, fgt_task task, uint32_t length, int32_t filler, float **grad) {
     static const uint32_t tokens[SENTENCES] = {5, 9, 12};
-    frugi_data_info info = {.name = "any", .task = task, .classes = 2, .vocab = WORDS, .length = length};
-    frugi_model m;
-    frugi_graph *g;
-    frugi_batch b;
-    assert_int_equal(frugi_model_parse(name, &m), FRUGI_EXIT_OK);
-    assert_int_equal(frugi_model_build(&m, &info, SENTENCES, 1, &g), FRUGI_EXIT_OK);
-    assert_int_equal(frugi_batch_create(&info, SENTENCES, &b), FRUGI_EXIT_OK);
-    frugi_graph_init(g, 5);
+    fgt_data_info info = {.name = "any", .task = task, .classes = 2, .vocab = WORDS, .length = length};
+    fgt_model m;
+    fgt_graph *g;
+    fgt_batch b;
+    assert_int_equal(fgt_model_parse(name, &m), FGIO_EXIT_OK);
+    assert_int_equal(fgt_model_build(&m, &info, SENTENCES, 1, &g), FGIO_EXIT_OK);
+    assert_int_equal(fgt_batch_create(&info, SENTENCES, &b), FGIO_EXIT_OK);
+    fgt_graph_init(g, 5);
     b.n = SENTENCES;
     for (uint32_t i = 0; i < SENTENCES; i++)
         for (uint32_t t = 0; t < length; t++) {
             b.lengths[i] = (int32_t)tokens[i];
             b.tokens[i * length + t] = t < tokens[i] ? (int32_t)(1 + (7 * i + 3 * t) % (WORDS - 1)) : filler;
-            if (task == FRUGI_TASK_MASKED)
+            if (task == FGT_TASK_MASKED)
                 b.targets[i * length + t] = t < tokens[i] && t % 3 == 1 ? (int32_t)t : -1;
             else
                 b.targets[i] = (int32_t)(i % 2);
         }
     basin all = {{open_basin, close_basin}, calloc((size_t)g->elements, sizeof(float))};
-    frugi_graph_forward(g, &b, true);
-    frugi_graph_backward(g, &all.sink);
+    fgt_graph_forward(g, &b, true);
+    fgt_graph_backward(g, &all.sink);
     double loss = g->score.loss / g->score.asked;
     *grad = all.grad;
-    frugi_batch_destroy(&b);
-    frugi_graph_destroy(g);
+    fgt_batch_destroy(&b);
+    fgt_graph_destroy(g);
     return loss;
 }
 
@@ -67,21 +67,21 @@ static void padding_changes_nothing(void **state) {
     (void)state;
     static const struct {
         const char *model;
-        frugi_task task;
-    } cases[] = {{"bert-mini:layers=2,width=32,heads=2,length=24,dropout=0", FRUGI_TASK_SENTENCES},
-                 {"bert-mlm-mini:layers=2,width=32,heads=2,length=24,dropout=0", FRUGI_TASK_MASKED}};
+        fgt_task task;
+    } cases[] = {{"bert-mini:layers=2,width=32,heads=2,length=24,dropout=0", FGT_TASK_SENTENCES},
+                 {"bert-mlm-mini:layers=2,width=32,heads=2,length=24,dropout=0", FGT_TASK_MASKED}};
     for (size_t i = 0; i < 2; i++) {
-        frugi_model m;
-        frugi_graph *g;
-        frugi_data_info info = {.name = "any", .task = cases[i].task, .classes = 2, .vocab = WORDS, .length = 12};
-        assert_int_equal(frugi_model_parse(cases[i].model, &m), FRUGI_EXIT_OK);
-        assert_int_equal(frugi_model_build(&m, &info, 1, 1, &g), FRUGI_EXIT_OK);
+        fgt_model m;
+        fgt_graph *g;
+        fgt_data_info info = {.name = "any", .task = cases[i].task, .classes = 2, .vocab = WORDS, .length = 12};
+        assert_int_equal(fgt_model_parse(cases[i].model, &m), FGIO_EXIT_OK);
+        assert_int_equal(fgt_model_build(&m, &info, 1, 1, &g), FGIO_EXIT_OK);
         for (int other = 0; other < 2; other++) {
             float *a, *b, largest = 0, apart = 0;
             double x = run_padded(cases[i].model, cases[i].task, 12, 0, &a);
             double y = run_padded(cases[i].model, cases[i].task, other ? 24 : 12, other ? 0 : 17, &b);
             assert_true(fabs(x - y) < 1e-6 * x);
-            for (const frugi_param *p = g->params; p; p = p->next)
+            for (const fgt_param *p = g->params; p; p = p->next)
                 for (size_t k = 0; k < p->rows * p->cols; k++) {
                     largest = fmaxf(largest, fabsf(a[p->tensor.offset + k]));
                     apart = fmaxf(apart, fabsf(a[p->tensor.offset + k] - b[p->tensor.offset + k]));
@@ -91,7 +91,7 @@ static void padding_changes_nothing(void **state) {
             free(a);
             free(b);
         }
-        frugi_graph_destroy(g);
+        fgt_graph_destroy(g);
     }
 }
 

@@ -1,6 +1,6 @@
 /*
- * test_pretrained_weights.c - weights out of other programs' files: names with and without prefixes, old names, other types,
- * heads that are missing; and every refusal in words. With FRUGRAD_DATA also a real file.
+ * test_pretrained_weights.c - weights out of other programs' files: names with and without prefixes, old names, other
+ * types, heads that are missing; and every refusal in words. With FRUGRAD_DATA also a real file.
  */
 #include "trainer/checkpoint_helpers.h"
 #include "io/safetensors.h"
@@ -8,7 +8,7 @@
 
 typedef struct file_tensor {
     const char *name;
-    frugi_dtype dtype;
+    fgio_dtype dtype;
     uint32_t ndim;
     uint64_t shape[2];
     float first; /* values: first, first + 1, ... */
@@ -30,31 +30,31 @@ static int tear_down(void **state) {
 }
 
 /* Whole numbers below 256 are the same in all float types. */
-static void write_value(FILE *f, frugi_dtype dtype, float value) {
+static void write_value(FILE *f, fgio_dtype dtype, float value) {
     double wide = value;
     uint32_t bits;
     uint64_t bits64;
     memcpy(&bits, &value, 4);
     memcpy(&bits64, &wide, 8);
     uint32_t half = bits == 0 ? 0 : ((bits >> 23) - 112) << 10 | (bits >> 13 & 0x3ff);
-    uint64_t out = dtype == FRUGI_F64 ? bits64 : dtype == FRUGI_F16 ? half : dtype == FRUGI_BF16 ? bits >> 16 : bits;
-    for (size_t i = 0; i < frugi_dtype_size(dtype); i++)
+    uint64_t out = dtype == FGIO_F64 ? bits64 : dtype == FGIO_F16 ? half : dtype == FGIO_BF16 ? bits >> 16 : bits;
+    for (size_t i = 0; i < fgio_dtype_size(dtype); i++)
         fputc((int)(out >> 8 * i & 0xff), f);
 }
 
 static void write_file(const file_tensor *tensors, size_t count) {
-    frugi_item items[8];
-    frugi_bytes header;
-    frugi_why why;
+    fgio_item items[8];
+    fgio_bytes header;
+    fgio_why why;
     assert_true(count <= 8);
     for (size_t i = 0; i < count; i++) {
-        items[i] = (frugi_item){.name = (char *)(uintptr_t)tensors[i].name,
-                                .dtype = tensors[i].dtype,
-                                .ndim = tensors[i].ndim,
-                                .shape = {tensors[i].shape[0], tensors[i].shape[1]}};
-        assert_int_equal(frugi_item_count(&items[i], &why), 0);
+        items[i] = (fgio_item){.name = (char *)(uintptr_t)tensors[i].name,
+                               .dtype = tensors[i].dtype,
+                               .ndim = tensors[i].ndim,
+                               .shape = {tensors[i].shape[0], tensors[i].shape[1]}};
+        assert_int_equal(fgio_item_count(&items[i], &why), 0);
     }
-    assert_int_equal(frugi_safetensors_header(items, count, NULL, &header, &why), 0);
+    assert_int_equal(fgio_safetensors_header(items, count, NULL, &header, &why), 0);
     FILE *f = fopen(file_path, "wb");
     assert_non_null(f);
     fwrite(header.data, 1, header.len, f);
@@ -62,23 +62,21 @@ static void write_file(const file_tensor *tensors, size_t count) {
         for (uint64_t j = 0; j < items[i].count; j++)
             write_value(f, tensors[i].dtype, tensors[i].first + (float)j);
     fclose(f);
-    frugi_bytes_free(&header);
+    fgio_bytes_free(&header);
 }
 
 /* The names of BERT, small: an embedding, a layer norm, a classifier, running statistics. */
-static frugi_graph *small_bert(void) {
+static fgt_graph *small_bert(void) {
     static float weights[64];
-    frugi_graph *g = frugi_graph_create(1, 1);
-    frugi_param_add(g, "bert.embeddings.word.weight", FRUG_ROLE_EMBEDDING, 2, (const uint64_t[]){4, 3}, FRUGI_INIT_ZERO,
-                    0);
-    frugi_param_add(g, "bert.embeddings.LayerNorm.weight", FRUG_ROLE_NORM, 1, (const uint64_t[]){3}, FRUGI_INIT_ZERO,
-                    0);
-    frugi_param_add(g, "bert.embeddings.LayerNorm.bias", FRUG_ROLE_NORM, 1, (const uint64_t[]){3}, FRUGI_INIT_ZERO, 0);
-    frugi_param_add(g, "classifier.weight", FRUG_ROLE_LINEAR, 2, (const uint64_t[]){2, 3}, FRUGI_INIT_ZERO, 0);
-    frugi_buffer_add(g, "bn.running_var", 2, 9.0f);
+    fgt_graph *g = fgt_graph_create(1, 1);
+    fgt_param_add(g, "bert.embeddings.word.weight", FRUG_ROLE_EMBEDDING, 2, (const uint64_t[]){4, 3}, FGT_INIT_ZERO, 0);
+    fgt_param_add(g, "bert.embeddings.LayerNorm.weight", FRUG_ROLE_NORM, 1, (const uint64_t[]){3}, FGT_INIT_ZERO, 0);
+    fgt_param_add(g, "bert.embeddings.LayerNorm.bias", FRUG_ROLE_NORM, 1, (const uint64_t[]){3}, FGT_INIT_ZERO, 0);
+    fgt_param_add(g, "classifier.weight", FRUG_ROLE_LINEAR, 2, (const uint64_t[]){2, 3}, FGT_INIT_ZERO, 0);
+    fgt_buffer_add(g, "bn.running_var", 2, 9.0f);
     memset(weights, 0, sizeof weights);
     size_t at = 0;
-    for (frugi_param *p = g->params; p; at += p->rows * p->cols, p = p->next)
+    for (fgt_param *p = g->params; p; at += p->rows * p->cols, p = p->next)
         p->w = weights + at;
     return g;
 }
@@ -86,21 +84,21 @@ static frugi_graph *small_bert(void) {
 #define EMBEDDING(name, dtype)                                                                                         \
     { name, dtype, 2, {4, 3}, 10 }
 
-static const file_tensor usual[] = {EMBEDDING("bert.embeddings.word.weight", FRUGI_F32),
-                                    {"bert.embeddings.LayerNorm.weight", FRUGI_F32, 1, {3}, 30},
-                                    {"bert.embeddings.LayerNorm.bias", FRUGI_F32, 1, {3}, 40},
-                                    {"classifier.weight", FRUGI_F32, 2, {2, 3}, 50},
-                                    {"bn.running_var", FRUGI_F32, 1, {2}, 60}};
+static const file_tensor usual[] = {EMBEDDING("bert.embeddings.word.weight", FGIO_F32),
+                                    {"bert.embeddings.LayerNorm.weight", FGIO_F32, 1, {3}, 30},
+                                    {"bert.embeddings.LayerNorm.bias", FGIO_F32, 1, {3}, 40},
+                                    {"classifier.weight", FGIO_F32, 2, {2, 3}, 50},
+                                    {"bn.running_var", FGIO_F32, 1, {2}, 60}};
 
-static void expect_values(const frugi_graph *g, const char *name, float first, size_t count) {
-    const frugi_param *p = frugi_param_find(g, name);
-    const frugi_buffer *b = frugi_buffer_find(g, name);
+static void expect_values(const fgt_graph *g, const char *name, float first, size_t count) {
+    const fgt_param *p = fgt_param_find(g, name);
+    const fgt_buffer *b = fgt_buffer_find(g, name);
     const float *data = p ? p->w : b->data;
     for (size_t i = 0; i < count; i++)
         assert_true(data[i] == first + (float)i);
 }
 
-static void expect_usual(const frugi_graph *g) {
+static void expect_usual(const fgt_graph *g) {
     expect_values(g, "bert.embeddings.word.weight", 10, 12);
     expect_values(g, "bert.embeddings.LayerNorm.weight", 30, 3);
     expect_values(g, "bert.embeddings.LayerNorm.bias", 40, 3);
@@ -110,16 +108,16 @@ static void expect_usual(const frugi_graph *g) {
 static void expect_loaded(const file_tensor *tensors, size_t count, uint32_t fresh_wanted) {
     uint32_t fresh = 77;
     write_file(tensors, count);
-    frugi_graph *g = small_bert();
-    assert_int_equal(frugi_weights_load(file_path, g, &fresh), 0);
+    fgt_graph *g = small_bert();
+    assert_int_equal(fgt_weights_load(file_path, g, &fresh), 0);
     assert_int_equal(fresh, fresh_wanted);
     expect_usual(g);
     if (fresh == 0)
         expect_values(g, "classifier.weight", 50, 6);
     else
         for (size_t i = 0; i < 6; i++)
-            assert_true(frugi_param_find(g, "classifier.weight")->w[i] == 0.0f);
-    frugi_graph_destroy(g);
+            assert_true(fgt_param_find(g, "classifier.weight")->w[i] == 0.0f);
+    fgt_graph_destroy(g);
 }
 
 static void expect_refused(const file_tensor *tensors, size_t count, const char *words) {
@@ -127,16 +125,16 @@ static void expect_refused(const file_tensor *tensors, size_t count, const char 
     uint32_t fresh = 77;
     if (tensors)
         write_file(tensors, count);
-    frugi_graph *g = small_bert();
+    fgt_graph *g = small_bert();
     listen_to_errors(&said);
-    int code = frugi_weights_load(file_path, g, &fresh);
+    int code = fgt_weights_load(file_path, g, &fresh);
     stop_listening(&said);
     assert_int_equal(code, 1);
     assert_int_equal(fresh, 77);
     assert_non_null(strstr(said.text, file_path));
     if (!strstr(said.text, words))
         fail_msg("said '%s'; expected '%s'", said.text, words);
-    frugi_graph_destroy(g);
+    fgt_graph_destroy(g);
 }
 
 static void names_may_have_prefixes_or_lack_them(void **state) {
@@ -167,11 +165,11 @@ static void all_float_types_are_converted(void **state) {
     file_tensor t[5];
     (void)state;
     memcpy(t, usual, sizeof t);
-    t[0].dtype = FRUGI_F16;
-    t[1].dtype = FRUGI_BF16;
-    t[2].dtype = FRUGI_F64;
+    t[0].dtype = FGIO_F16;
+    t[1].dtype = FGIO_BF16;
+    t[2].dtype = FGIO_F64;
     expect_loaded(t, 5, 0);
-    t[1].dtype = FRUGI_U8;
+    t[1].dtype = FGIO_U8;
     expect_refused(t, 5, "'bert.embeddings.LayerNorm.weight' is not of F32");
 }
 
@@ -179,8 +177,8 @@ static void what_the_model_lacks_is_ignored(void **state) {
     file_tensor t[7];
     (void)state;
     memcpy(t, usual, sizeof usual);
-    t[5] = (file_tensor){"bn.num_batches_tracked", FRUGI_OTHER64, 0, {0}, 1};
-    t[6] = (file_tensor){"h.0.attn.bias", FRUGI_U8, 2, {2, 2}, 0};
+    t[5] = (file_tensor){"bn.num_batches_tracked", FGIO_OTHER64, 0, {0}, 1};
+    t[6] = (file_tensor){"h.0.attn.bias", FGIO_U8, 2, {2, 2}, 0};
     expect_loaded(t, 7, 0);
 }
 
@@ -197,19 +195,18 @@ static void heads_may_be_missing_or_of_another_shape(void **state) {
 static void shorter_models_take_the_first_places(void **state) {
     (void)state;
     static float weights[6];
-    frugi_graph *g = frugi_graph_create(1, 1);
-    frugi_param *p =
-        frugi_param_add(g, "wpe.weight", FRUG_ROLE_EMBEDDING, 2, (const uint64_t[]){2, 3}, FRUGI_INIT_ZERO, 0);
+    fgt_graph *g = fgt_graph_create(1, 1);
+    fgt_param *p = fgt_param_add(g, "wpe.weight", FRUG_ROLE_EMBEDDING, 2, (const uint64_t[]){2, 3}, FGT_INIT_ZERO, 0);
     uint32_t fresh = 9;
     p->w = weights;
-    write_file((const file_tensor[]){{"transformer.wpe.weight", FRUGI_F16, 2, {5, 3}, 7}}, 1);
-    assert_int_equal(frugi_weights_load(file_path, g, &fresh), FRUGI_EXIT_OK);
+    write_file((const file_tensor[]){{"transformer.wpe.weight", FGIO_F16, 2, {5, 3}, 7}}, 1);
+    assert_int_equal(fgt_weights_load(file_path, g, &fresh), FGIO_EXIT_OK);
     assert_int_equal(fresh, 0);
     for (int i = 0; i < 6; i++)
         assert_float_equal(weights[i], 7.0f + (float)i, 0);
-    write_file((const file_tensor[]){{"wpe.weight", FRUGI_F16, 2, {1, 3}, 7}}, 1); /* too few places */
-    assert_int_not_equal(frugi_weights_load(file_path, g, &fresh), FRUGI_EXIT_OK);
-    frugi_graph_destroy(g);
+    write_file((const file_tensor[]){{"wpe.weight", FGIO_F16, 2, {1, 3}, 7}}, 1); /* too few places */
+    assert_int_not_equal(fgt_weights_load(file_path, g, &fresh), FGIO_EXIT_OK);
+    fgt_graph_destroy(g);
 }
 
 static void what_does_not_fit_is_refused_in_words(void **state) {
@@ -221,7 +218,7 @@ static void what_does_not_fit_is_refused_in_words(void **state) {
     expect_refused(usual + 1, 4, "has no tensor 'bert.embeddings.word.weight'");
     memcpy(t, usual, sizeof usual);
     t[0].name = "embeddings.word.weight";
-    t[5] = (file_tensor)EMBEDDING("module.bert.embeddings.word.weight", FRUGI_F32);
+    t[5] = (file_tensor)EMBEDDING("module.bert.embeddings.word.weight", FGIO_F32);
     expect_refused(t, 6, "has both 'embeddings.word.weight' and 'module.bert.embeddings.word.weight'");
 }
 
@@ -242,7 +239,7 @@ static void a_file_that_is_cut_off_is_refused(void **state) {
 
 static void a_real_file_is_read(void **state) {
     char path[1024];
-    frugi_tensor_file file;
+    fgio_tensor_file file;
     const char *data = getenv("FRUGRAD_DATA");
     (void)state;
     snprintf(path, sizeof path, "%s/weights/resnet-cifar10/resnet20_cifar10.safetensors",
@@ -251,7 +248,7 @@ static void a_real_file_is_read(void **state) {
         print_message("%s is not there\n", path);
         skip();
     }
-    assert_int_equal(frugi_tensor_file_open(path, &file), 0);
+    assert_int_equal(fgio_tensor_file_open(path, &file), 0);
     uint64_t parameters = 0;
     for (size_t i = 0; i < file.head.count; i++) {
         const char *name = file.head.item[i].name;
@@ -259,14 +256,14 @@ static void a_real_file_is_read(void **state) {
             parameters += file.head.item[i].count;
     }
     assert_int_equal(parameters, 269722); /* ResNet-20 as its authors count it */
-    const frugi_item *bn = frugi_safetensors_find(&file.head, "bn1.running_var");
+    const fgio_item *bn = fgio_safetensors_find(&file.head, "bn1.running_var");
     float var[16];
     assert_non_null(bn);
     assert_int_equal(bn->count, 16);
-    assert_int_equal(frugi_tensor_file_floats(&file, bn, var), 0);
+    assert_int_equal(fgio_tensor_file_floats(&file, bn, var), 0);
     for (int i = 0; i < 16; i++)
         assert_true(var[i] > 0 && var[i] < 100);
-    frugi_tensor_file_close(&file);
+    fgio_tensor_file_close(&file);
 }
 
 int main(void) {

@@ -9,15 +9,15 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static frugi_rate schedule(const char *text) {
-    frugi_rate rate;
-    assert_int_equal(frugi_rate_parse(text, &rate), FRUGI_EXIT_OK);
+static fgt_rate schedule(const char *text) {
+    fgt_rate rate;
+    assert_int_equal(fgt_rate_parse(text, &rate), FGIO_EXIT_OK);
     return rate;
 }
 
 static double at(const char *text, uint64_t step, uint64_t total) {
-    frugi_rate rate = schedule(text);
-    return frugi_rate_at(&rate, step, total);
+    fgt_rate rate = schedule(text);
+    return fgt_rate_at(&rate, step, total);
 }
 
 static void schedules_are_their_formulas(void **state) {
@@ -54,20 +54,20 @@ static void a_warmup_rises_to_one_and_the_rest_follows(void **state) {
 /* What a parse says on stderr. */
 static void refuse(const char *text, const char *why) {
     FILE *said = tmpfile();
-    frugi_rate rate = {.warmup = 77};
+    fgt_rate rate = {.warmup = 77};
     char line[512] = "";
     assert_non_null(said);
     fflush(stderr);
     int before = dup(STDERR_FILENO);
     assert_true(before >= 0 && dup2(fileno(said), STDERR_FILENO) >= 0);
-    int status = frugi_rate_parse(text, &rate);
+    int status = fgt_rate_parse(text, &rate);
     fflush(stderr);
     dup2(before, STDERR_FILENO);
     close(before);
     rewind(said);
     assert_non_null(fgets(line, sizeof line, said));
     fclose(said);
-    assert_int_equal(status, FRUGI_EXIT_USAGE);
+    assert_int_equal(status, FGIO_EXIT_USAGE);
     assert_int_equal(rate.warmup, 77);
     if (!strstr(line, why))
         fail_msg("'%s': %s", text, line);
@@ -109,11 +109,11 @@ static void constant_norms_are_clipped_exactly(void **state) {
     static const double norms[] = {0.3, 1.0, 1.7, 123.456, 1e-30, 3e200}, smooth[] = {0, 0.5, 0.9, 0.999};
     for (size_t s = 0; s < 4; s++) {
         for (size_t k = 0; k < sizeof norms / sizeof *norms; k++) {
-            frugi_clip clip = frugi_clip_make(1.0, smooth[s]);
-            assert_true(frugi_clip_factor(&clip) == 1);
+            fgt_clip clip = fgt_clip_make(1.0, smooth[s]);
+            assert_true(fgt_clip_factor(&clip) == 1);
             for (int t = 0; t < 100; t++) {
-                frugi_clip_tell(&clip, norms[k]);
-                assert_true(frugi_clip_factor(&clip) == (norms[k] > 1 ? 1 / norms[k] : 1));
+                fgt_clip_tell(&clip, norms[k]);
+                assert_true(fgt_clip_factor(&clip) == (norms[k] > 1 ? 1 / norms[k] : 1));
             }
         }
     }
@@ -122,88 +122,88 @@ static void constant_norms_are_clipped_exactly(void **state) {
 /* The weighted mean of all norms told, each step back weighing 0.9 times as much. Tolerance 1e-14. */
 static void norms_are_averaged(void **state) {
     (void)state;
-    frugi_clip clip = frugi_clip_make(2.0, FRUGI_CLIP_SMOOTH);
+    fgt_clip clip = fgt_clip_make(2.0, FGT_CLIP_SMOOTH);
     double sum = 0, weights = 0;
     for (int t = 0; t < 60; t++) {
         double norm = 5 + 4 * sin(t);
         sum = 0.9 * sum + norm;
         weights = 0.9 * weights + 1;
-        frugi_clip_tell(&clip, norm);
-        assert_true(fabs(frugi_clip_factor(&clip) / (2 * weights / sum) - 1) < 1e-14);
-        frugi_clip_tell(&clip, (double)NAN); /* not heard */
-        frugi_clip_tell(&clip, (double)INFINITY);
+        fgt_clip_tell(&clip, norm);
+        assert_true(fabs(fgt_clip_factor(&clip) / (2 * weights / sum) - 1) < 1e-14);
+        fgt_clip_tell(&clip, (double)NAN); /* not heard */
+        fgt_clip_tell(&clip, (double)INFINITY);
     }
-    frugi_clip never = frugi_clip_make(0, 0.9);
-    frugi_clip_tell(&never, 1e9);
-    assert_true(frugi_clip_factor(&never) == 1);
+    fgt_clip never = fgt_clip_make(0, 0.9);
+    fgt_clip_tell(&never, 1e9);
+    assert_true(fgt_clip_factor(&never) == 1);
 }
 
 /* Norms of one kind are never limited; a sudden rise is, at once, to twice the mean before it. */
 static void limits_follow_the_running_norm(void **state) {
     (void)state;
-    frugi_limits limits;
+    fgt_limits limits;
     const double usual[2] = {3, 0.01};
-    assert_true(frugi_limits_create(2, &limits));
-    assert_true(frugi_limits_factor(&limits, 0, 1e9) == 1); /* nothing is known yet */
+    assert_true(fgt_limits_create(2, &limits));
+    assert_true(fgt_limits_factor(&limits, 0, 1e9) == 1); /* nothing is known yet */
     for (int t = 0; t < 500; t++) {
-        frugi_limits_tell(&limits, usual);
-        assert_true(frugi_limits_factor(&limits, 0, 3) == 1 && frugi_limits_factor(&limits, 1, 0.01) == 1);
+        fgt_limits_tell(&limits, usual);
+        assert_true(fgt_limits_factor(&limits, 0, 3) == 1 && fgt_limits_factor(&limits, 1, 0.01) == 1);
     }
-    assert_true(fabs(frugi_limits_factor(&limits, 0, 60) * 60 - 6) < 1e-12);
-    assert_true(fabs(frugi_limits_factor(&limits, 1, 60) * 60 - 0.02) < 1e-12); /* each part has its own */
-    assert_true(frugi_limits_factor(&limits, 0, (double)NAN) == 1 &&
-                frugi_limits_factor(&limits, 0, (double)INFINITY) == 1);
+    assert_true(fabs(fgt_limits_factor(&limits, 0, 60) * 60 - 6) < 1e-12);
+    assert_true(fabs(fgt_limits_factor(&limits, 1, 60) * 60 - 0.02) < 1e-12); /* each part has its own */
+    assert_true(fgt_limits_factor(&limits, 0, (double)NAN) == 1 &&
+                fgt_limits_factor(&limits, 0, (double)INFINITY) == 1);
     const double broken[2] = {(double)NAN, (double)INFINITY};
-    frugi_limits_tell(&limits, broken);
+    fgt_limits_tell(&limits, broken);
     assert_true(limits.mean[0] == 3 && limits.mean[1] == 0.01);
-    frugi_limits_destroy(&limits);
+    fgt_limits_destroy(&limits);
 }
 
 /* Norms that explode raise their limit by at most two percent a step. */
 static void limits_rise_slowly(void **state) {
     (void)state;
-    frugi_limits limits;
-    assert_true(frugi_limits_create(1, &limits));
+    fgt_limits limits;
+    assert_true(fgt_limits_create(1, &limits));
     for (int t = 0; t < 500; t++)
-        frugi_limits_tell(&limits, &(double){1});
+        fgt_limits_tell(&limits, &(double){1});
     for (int t = 0; t < 100; t++) {
-        double norm = 1e6, limited = norm * frugi_limits_factor(&limits, 0, norm), before = limits.mean[0];
-        frugi_limits_tell(&limits, &limited);
+        double norm = 1e6, limited = norm * fgt_limits_factor(&limits, 0, norm), before = limits.mean[0];
+        fgt_limits_tell(&limits, &limited);
         assert_true(limits.mean[0] > before && limits.mean[0] < 1.0201 * before);
     }
     assert_true(limits.mean[0] < 7.5);
-    frugi_limits_destroy(&limits);
+    fgt_limits_destroy(&limits);
 }
 
 static void bad_limits_are_not_restored(void **state) {
     (void)state;
-    frugi_limits limits;
-    assert_true(frugi_limits_create(2, &limits));
+    fgt_limits limits;
+    assert_true(fgt_limits_create(2, &limits));
     const double good[2] = {1, 2}, bad[][2] = {{-1, 2}, {1, (double)NAN}, {(double)INFINITY, 1}};
-    assert_true(frugi_limits_restore(&limits, 0.5, good) && limits.mean[1] == 2 && limits.weight == 0.5);
+    assert_true(fgt_limits_restore(&limits, 0.5, good) && limits.mean[1] == 2 && limits.weight == 0.5);
     for (size_t i = 0; i < 3; i++)
-        assert_false(frugi_limits_restore(&limits, 0.5, bad[i]));
-    assert_false(frugi_limits_restore(&limits, 1.5, good));
-    assert_false(frugi_limits_restore(&limits, (double)NAN, good));
+        assert_false(fgt_limits_restore(&limits, 0.5, bad[i]));
+    assert_false(fgt_limits_restore(&limits, 1.5, good));
+    assert_false(fgt_limits_restore(&limits, (double)NAN, good));
     assert_true(limits.mean[0] == 1 && limits.weight == 0.5);
-    frugi_limits_destroy(&limits);
+    fgt_limits_destroy(&limits);
 }
 
 static void a_clip_is_two_numbers(void **state) {
     (void)state;
-    frugi_clip a = frugi_clip_make(1, 0.9), b = frugi_clip_make(1, 0.9);
+    fgt_clip a = fgt_clip_make(1, 0.9), b = fgt_clip_make(1, 0.9);
     double saved[2];
     for (int t = 0; t < 7; t++)
-        frugi_clip_tell(&a, 1.5 + t);
-    frugi_clip_save(&a, saved);
-    assert_true(frugi_clip_restore(&b, saved));
-    frugi_clip_tell(&a, 9);
-    frugi_clip_tell(&b, 9);
+        fgt_clip_tell(&a, 1.5 + t);
+    fgt_clip_save(&a, saved);
+    assert_true(fgt_clip_restore(&b, saved));
+    fgt_clip_tell(&a, 9);
+    fgt_clip_tell(&b, 9);
     assert_memory_equal(&a, &b, sizeof a);
     const double bad[][2] = {{(double)NAN, 0.5}, {-1, 0.5}, {1, (double)NAN},     {1, 1.5},
                              {1, -0.1},          {1, 0},    {(double)INFINITY, 1}};
     for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
-        assert_false(frugi_clip_restore(&b, bad[k]));
+        assert_false(fgt_clip_restore(&b, bad[k]));
         assert_memory_equal(&a, &b, sizeof a);
     }
 }

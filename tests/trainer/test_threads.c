@@ -61,9 +61,8 @@ static void multiply(const product *p, int threads, size_t shift, const float *n
     memcpy(room + shift, numbers, a_count * sizeof *room);
     memcpy(room + b_at + shift, numbers + a_count, b_count * sizeof *room);
     memcpy(c, numbers, p->m * p->n * sizeof *c);
-    frugi_gemm(threads, p->m, p->n, p->k, 0.75f, (frugi_matrix){room + shift, p->a_turned ? p->m : p->k, p->a_turned},
-               (frugi_matrix){room + b_at + shift, p->b_turned ? p->k : p->n, p->b_turned}, p->add ? 1.0f : 0.0f, c,
-               p->n);
+    fgt_gemm(threads, p->m, p->n, p->k, 0.75f, (fgt_matrix){room + shift, p->a_turned ? p->m : p->k, p->a_turned},
+             (fgt_matrix){room + b_at + shift, p->b_turned ? p->k : p->n, p->b_turned}, p->add ? 1.0f : 0.0f, c, p->n);
 }
 
 static void products_keep_their_bits(void **state) {
@@ -97,10 +96,10 @@ typedef struct conv_case {
 } conv_case;
 
 static void open_conv(const conv_case *k, int threads, gradcheck *c) {
-    frugi_graph *g = frugi_graph_create(k->n, threads);
-    frugi_value *x = frugi_op_given(g, 3, (uint32_t[]){k->C, k->H, k->W}, true);
-    frugi_conv_shape shape = {.channels = k->O, .kernel = k->k, .stride = k->stride, .pad = k->pad, .bias = true};
-    gradcheck_open(c, g, frugi_op_conv(g, "conv", x, shape), 1);
+    fgt_graph *g = fgt_graph_create(k->n, threads);
+    fgt_value *x = fgt_op_given(g, 3, (uint32_t[]){k->C, k->H, k->W}, true);
+    fgt_conv_shape shape = {.channels = k->O, .kernel = k->k, .stride = k->stride, .pad = k->pad, .bias = true};
+    gradcheck_open(c, g, fgt_op_conv(g, "conv", x, shape), 1);
 }
 
 static void convolutions_keep_their_bits(void **state) {
@@ -127,11 +126,11 @@ static void convolutions_keep_their_bits(void **state) {
                 open_conv(k, thread_counts[t], &c);
                 gradcheck_backward(&one, k->n, tile);
                 gradcheck_backward(&c, k->n, tile);
-                const frugi_value *y = one.g->last->in[0], *y2 = c.g->last->in[0];
+                const fgt_value *y = one.g->last->in[0], *y2 = c.g->last->in[0];
                 same_floats(what, "output", thread_counts[t], y->data, y2->data, k->n * y->each);
                 same_floats(what, "input gradient", thread_counts[t], one.given[0]->grad, c.given[0]->grad,
                             k->n * one.given[0]->each);
-                for (const frugi_param *p = one.g->params; p; p = p->next)
+                for (const fgt_param *p = one.g->params; p; p = p->next)
                     same_floats(what, p->tensor.name, thread_counts[t], one.grads + p->tensor.offset,
                                 c.grads + p->tensor.offset, p->rows * p->cols);
                 gradcheck_close(&c);
@@ -177,51 +176,51 @@ static const job_case jobs[] = {
 };
 
 /* Trains, and loads the weights into a new graph. */
-static frugi_graph *train(const job_case *k, int threads, frugi_report *report) {
+static fgt_graph *train(const job_case *k, int threads, fgt_report *report) {
     static int number;
-    frugi_tune tune = {.kind = k->tune, .targets = "qv", .head = "auto", .states = 2000};
+    fgt_tune tune = {.kind = k->tune, .targets = "qv", .head = "auto", .states = 2000};
     char path[300];
     snprintf(path, sizeof path, "%s/%d", folder, number++);
-    frugi_job job = {.model = k->model,
-                     .data = "builtin",
-                     .method = k->method,
-                     .schedule = "constant",
-                     .rate = 0.01,
-                     .clip = 0.5,
-                     .steps = k->steps,
-                     .seed = 1,
-                     .workers = k->workers,
-                     .threads = (uint32_t)threads,
-                     .batch = k->batch,
-                     .samples = 80,
-                     .save = path,
-                     .save_every = 1000000,
-                     .eval_every = 1000000,
-                     .eval_batches = 1,
-                     .keep = 1,
-                     .augment = FRUGI_AUGMENT_AUTO,
-                     .overlap = true,
-                     .eval = true,
-                     .tune = k->tune ? &tune : NULL};
-    assert_int_equal(frugi_job_train(&job, NULL, report), FRUGI_EXIT_OK);
-    frugi_model model;
-    frugi_data *data;
-    frugi_graph *g;
-    assert_int_equal(frugi_model_parse(k->model, &model), FRUGI_EXIT_OK);
-    frugi_data_want want = {.task = model.task,
-                            .path = "builtin",
-                            .length = model.length,
-                            .channels = model.channels,
-                            .height = model.height,
-                            .width = model.width,
-                            .classes = model.classes,
-                            .vocab = model.vocab,
-                            .samples = 80,
-                            .seed = 1};
-    assert_int_equal(frugi_data_open(&want, &data), FRUGI_EXIT_OK);
-    assert_int_equal(frugi_model_build(&model, frugi_data_about(data), 1, 1, &g), FRUGI_EXIT_OK);
-    assert_int_equal(frugi_weights_load(report->checkpoint, g, NULL), FRUGI_EXIT_OK);
-    frugi_data_close(data);
+    fgt_job job = {.model = k->model,
+                   .data = "builtin",
+                   .method = k->method,
+                   .schedule = "constant",
+                   .rate = 0.01,
+                   .clip = 0.5,
+                   .steps = k->steps,
+                   .seed = 1,
+                   .workers = k->workers,
+                   .threads = (uint32_t)threads,
+                   .batch = k->batch,
+                   .samples = 80,
+                   .save = path,
+                   .save_every = 1000000,
+                   .eval_every = 1000000,
+                   .eval_batches = 1,
+                   .keep = 1,
+                   .augment = FGT_AUGMENT_AUTO,
+                   .overlap = true,
+                   .eval = true,
+                   .tune = k->tune ? &tune : NULL};
+    assert_int_equal(fgt_job_train(&job, NULL, report), FGIO_EXIT_OK);
+    fgt_model model;
+    fgt_data *data;
+    fgt_graph *g;
+    assert_int_equal(fgt_model_parse(k->model, &model), FGIO_EXIT_OK);
+    fgt_data_want want = {.task = model.task,
+                          .path = "builtin",
+                          .length = model.length,
+                          .channels = model.channels,
+                          .height = model.height,
+                          .width = model.width,
+                          .classes = model.classes,
+                          .vocab = model.vocab,
+                          .samples = 80,
+                          .seed = 1};
+    assert_int_equal(fgt_data_open(&want, &data), FGIO_EXIT_OK);
+    assert_int_equal(fgt_model_build(&model, fgt_data_about(data), 1, 1, &g), FGIO_EXIT_OK);
+    assert_int_equal(fgt_weights_load(report->checkpoint, g, NULL), FGIO_EXIT_OK);
+    fgt_data_close(data);
     return g;
 }
 
@@ -229,23 +228,23 @@ static void training_keeps_its_bits(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
         char what[200];
-        frugi_report want, got;
+        fgt_report want, got;
         snprintf(what, sizeof what, "%s, %s %s, %u workers", jobs[i].model, jobs[i].tune ? "finetune" : "train",
                  jobs[i].tune ? jobs[i].tune : jobs[i].method, jobs[i].workers);
-        frugi_graph *one = train(&jobs[i], 1, &want);
+        fgt_graph *one = train(&jobs[i], 1, &want);
         for (size_t t = 1; t < COUNTS; t++) {
-            frugi_graph *many = train(&jobs[i], thread_counts[t], &got);
-            const frugi_param *q = many->params;
-            for (const frugi_param *p = one->params; p; p = p->next, q = q->next)
+            fgt_graph *many = train(&jobs[i], thread_counts[t], &got);
+            const fgt_param *q = many->params;
+            for (const fgt_param *p = one->params; p; p = p->next, q = q->next)
                 same_floats(what, p->tensor.name, thread_counts[t], p->w, q->w, p->rows * p->cols);
-            const frugi_buffer *c = many->buffers;
-            for (const frugi_buffer *b = one->buffers; b; b = b->next, c = c->next)
+            const fgt_buffer *c = many->buffers;
+            for (const fgt_buffer *b = one->buffers; b; b = b->next, c = c->next)
                 same_floats(what, b->name, thread_counts[t], b->data, c->data, b->count);
             same_number(what, "the training loss", thread_counts[t], want.train_loss, got.train_loss);
             same_number(what, "the loss", thread_counts[t], want.quality.loss, got.quality.loss);
-            frugi_graph_destroy(many);
+            fgt_graph_destroy(many);
         }
-        frugi_graph_destroy(one);
+        fgt_graph_destroy(one);
     }
 }
 

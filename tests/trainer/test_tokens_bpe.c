@@ -32,27 +32,27 @@ static char *vocabulary(const char *more) {
     return json;
 }
 
-static frugi_bpe *make(const char *more, const char *merges) {
-    frugi_bpe *bpe = NULL;
-    frugi_why why = {""};
+static fgt_bpe *make(const char *more, const char *merges) {
+    fgt_bpe *bpe = NULL;
+    fgio_why why = {""};
     char *json = vocabulary(more);
-    if (frugi_bpe_create((unsigned char *)json, strlen(json), &bpe, &why) != 0 ||
-        frugi_bpe_merges(bpe, (const unsigned char *)merges, strlen(merges), &why) != 0)
+    if (fgt_bpe_create((unsigned char *)json, strlen(json), &bpe, &why) != 0 ||
+        fgt_bpe_merges(bpe, (const unsigned char *)merges, strlen(merges), &why) != 0)
         fail_msg("refused: %s", why.text);
     free(json);
     return bpe;
 }
 
 static void assert_refused(const char *more, const char *merges, const char *reason) {
-    frugi_bpe *bpe = NULL;
-    frugi_why why = {""};
+    fgt_bpe *bpe = NULL;
+    fgio_why why = {""};
     char *json = vocabulary(more);
-    if (frugi_bpe_create((unsigned char *)json, strlen(json), &bpe, &why) == 0 &&
-        frugi_bpe_merges(bpe, (const unsigned char *)merges, strlen(merges), &why) == 0)
+    if (fgt_bpe_create((unsigned char *)json, strlen(json), &bpe, &why) == 0 &&
+        fgt_bpe_merges(bpe, (const unsigned char *)merges, strlen(merges), &why) == 0)
         fail_msg("accepted; expected: %s", reason);
     if (strstr(why.text, reason) == NULL)
         fail_msg("refused with '%s'; expected: %s", why.text, reason);
-    frugi_bpe_destroy(bpe);
+    fgt_bpe_destroy(bpe);
     free(json);
 }
 
@@ -61,7 +61,7 @@ static void assert_cut(const char *text, const char *expected) {
     char got[256] = "";
     size_t len = strlen(text), used = 0;
     for (size_t at = 0, end; at < len; at = end) {
-        end = frugi_bpe_word_end((const unsigned char *)text, len, at);
+        end = fgt_bpe_word_end((const unsigned char *)text, len, at);
         assert_true(end > at && end <= len);
         used +=
             (size_t)snprintf(got + used, sizeof got - used, "%s%.*s", at == 0 ? "" : "|", (int)(end - at), text + at);
@@ -88,55 +88,55 @@ static void words_are_cut_by_the_rule(void **state) {
     assert_cut("a\xFF\xFE!b", "a|\xFF\xFE!|b");             /* broken bytes count as signs */
 }
 
-static void assert_ids(const frugi_bpe *bpe, const char *text, size_t n, const int32_t *expected) {
-    frugi_ids ids = {0};
-    assert_int_equal(frugi_bpe_encode(bpe, (const unsigned char *)text, strlen(text), &ids), 0);
+static void assert_ids(const fgt_bpe *bpe, const char *text, size_t n, const int32_t *expected) {
+    fgt_ids ids = {0};
+    assert_int_equal(fgt_bpe_encode(bpe, (const unsigned char *)text, strlen(text), &ids), 0);
     assert_int_equal(ids.len, n);
     for (size_t i = 0; i < n; i++)
-        assert_int_equal(frugi_ids_at(&ids, i), expected[i]);
-    frugi_ids_free(&ids);
+        assert_int_equal(fgt_ids_at(&ids, i), expected[i]);
+    fgt_ids_free(&ids);
 }
 
 /* Merges in order of rank: b+c before a+b, so that abc is a|bc unless a+bc is a merge too. */
 static void lower_ranks_join_first(void **state) {
     (void)state;
-    frugi_bpe *bpe = make("\"bc\": 256, \"ab\": 257, \"aa\": 258, \"aaaa\": 259, \"<|endoftext|>\": 260",
-                          "#version: 0.2\nb c\na b\na a\naa aa\n");
+    fgt_bpe *bpe = make("\"bc\": 256, \"ab\": 257, \"aa\": 258, \"aaaa\": 259, \"<|endoftext|>\": 260",
+                        "#version: 0.2\nb c\na b\na a\naa aa\n");
     assert_ids(bpe, "abc", 2, (int32_t[]){'a', 256});
     assert_ids(bpe, "abab", 2, (int32_t[]){257, 257});
     assert_ids(bpe, "aaa", 2, (int32_t[]){258, 'a'});
     assert_ids(bpe, "aaaaaaa", 3, (int32_t[]){259, 258, 'a'});
     assert_ids(bpe, " aa", 2, (int32_t[]){' ', 258});
-    assert_int_equal(frugi_bpe_end(bpe), 260);
-    assert_int_equal(frugi_bpe_vocab(bpe), 261);
-    frugi_bpe_destroy(bpe);
+    assert_int_equal(fgt_bpe_end(bpe), 260);
+    assert_int_equal(fgt_bpe_vocab(bpe), 261);
+    fgt_bpe_destroy(bpe);
 }
 
 /* Quadratic work would take minutes here. */
 static void a_word_of_a_million_letters_is_quick(void **state) {
     (void)state;
     enum { N = 1 << 20 };
-    frugi_bpe *bpe = make("\"aa\": 256, \"aaaa\": 257, \"aaaaaaaa\": 258", "a a\naa aa\naaaa aaaa\n");
+    fgt_bpe *bpe = make("\"aa\": 256, \"aaaa\": 257, \"aaaaaaaa\": 258", "a a\naa aa\naaaa aaaa\n");
     unsigned char *text = malloc(N + 3);
-    frugi_ids ids = {0};
+    fgt_ids ids = {0};
     assert_non_null(text);
     memset(text, 'a', N + 3);
-    assert_int_equal(frugi_bpe_encode(bpe, text, N + 3, &ids), 0);
+    assert_int_equal(fgt_bpe_encode(bpe, text, N + 3, &ids), 0);
     assert_int_equal(ids.len, N / 8 + 2);
-    assert_int_equal(frugi_ids_at(&ids, 0), 258);
-    assert_int_equal(frugi_ids_at(&ids, N / 8), 256);
-    frugi_ids_free(&ids);
+    assert_int_equal(fgt_ids_at(&ids, 0), 258);
+    assert_int_equal(fgt_ids_at(&ids, N / 8), 256);
+    fgt_ids_free(&ids);
     free(text);
-    frugi_bpe_destroy(bpe);
+    fgt_bpe_destroy(bpe);
 }
 
 static void broken_files_are_refused_with_a_place(void **state) {
     (void)state;
-    frugi_bpe *bpe = NULL;
-    frugi_why why;
-    assert_int_equal(frugi_bpe_create((const unsigned char *)"{\"a\": }", 7, &bpe, &why), -1);
+    fgt_bpe *bpe = NULL;
+    fgio_why why;
+    assert_int_equal(fgt_bpe_create((const unsigned char *)"{\"a\": }", 7, &bpe, &why), -1);
     assert_non_null(strstr(why.text, "byte 7: expected JSON"));
-    assert_int_equal(frugi_bpe_create((const unsigned char *)"[1]", 3, &bpe, &why), -1);
+    assert_int_equal(fgt_bpe_create((const unsigned char *)"[1]", 3, &bpe, &why), -1);
     assert_non_null(strstr(why.text, "expected a JSON object of 256"));
     assert_refused("\"ab\": 255", "", "token 'ab': expected a number of its own below 257");
     assert_refused("\"ab\": 257", "", "token 'ab'");
@@ -148,98 +148,98 @@ static void broken_files_are_refused_with_a_place(void **state) {
     assert_refused("\"ab\": 256", "ab\n", "line 1, byte 0");
     char *json = vocabulary("\"x\\u0021\": 256");
     memcpy(strstr(json, "\"\\u0078\""), "\"\\u0378\"", 8); /* x becomes something else */
-    assert_int_equal(frugi_bpe_create((unsigned char *)json, strlen(json), &bpe, &why), -1);
+    assert_int_equal(fgt_bpe_create((unsigned char *)json, strlen(json), &bpe, &why), -1);
     assert_non_null(strstr(why.text, "no token for byte 0x78"));
     free(json);
 }
 
-static void bytes_come_back(const frugi_tokens *tokens) {
+static void bytes_come_back(const fgt_tokens *tokens) {
     enum { N = 5000 };
     unsigned char text[N];
     int32_t list[N];
-    frugi_ids ids = {0};
-    frugi_bytes back;
+    fgt_ids ids = {0};
+    fgio_bytes back;
     for (uint64_t i = 0; i < N; i++) /* random bytes, half of them printable; seed 1 */
-        text[i] = (unsigned char)(frugi_random(1, 0, i) % (frugi_random(1, 1, i) % 2 == 0 ? 256 : 128));
-    assert_int_equal(frugi_tokens_encode(tokens, text, N, &ids), FRUGI_EXIT_OK);
+        text[i] = (unsigned char)(fgt_random(1, 0, i) % (fgt_random(1, 1, i) % 2 == 0 ? 256 : 128));
+    assert_int_equal(fgt_tokens_encode(tokens, text, N, &ids), FGIO_EXIT_OK);
     assert_true(ids.len <= N);
     for (size_t i = 0; i < ids.len; i++)
-        list[i] = frugi_ids_at(&ids, i);
-    assert_int_equal(frugi_tokens_decode(tokens, list, ids.len, &back), FRUGI_EXIT_OK);
+        list[i] = fgt_ids_at(&ids, i);
+    assert_int_equal(fgt_tokens_decode(tokens, list, ids.len, &back), FGIO_EXIT_OK);
     assert_int_equal(back.len, N);
     assert_memory_equal(back.data, text, N);
-    frugi_bytes_free(&back);
-    frugi_ids_free(&ids);
+    fgio_bytes_free(&back);
+    fgt_ids_free(&ids);
 }
 
 static void text_comes_back_from_tokens(void **state) {
     char path[PLACE_MAX];
     size_t len;
-    frugi_tokens *tokens;
+    fgt_tokens *tokens;
     (void)state;
-    assert_int_equal(frugi_tokens_open("bytes", &tokens), FRUGI_EXIT_OK);
+    assert_int_equal(fgt_tokens_open("bytes", &tokens), FGIO_EXIT_OK);
     bytes_come_back(tokens);
-    assert_int_equal(frugi_tokens_vocab(tokens), 256);
-    assert_int_equal(*frugi_tokens_piece(tokens, 'x', &len), 'x');
-    frugi_tokens_piece(tokens, 256, &len);
+    assert_int_equal(fgt_tokens_vocab(tokens), 256);
+    assert_int_equal(*fgt_tokens_piece(tokens, 'x', &len), 'x');
+    fgt_tokens_piece(tokens, 256, &len);
     assert_int_equal(len, 0);
-    frugi_tokens_close(tokens);
+    fgt_tokens_close(tokens);
     if (real_data("tokenizers", path) == NULL)
         return;
-    assert_int_equal(frugi_tokens_open(path, &tokens), FRUGI_EXIT_OK);
+    assert_int_equal(fgt_tokens_open(path, &tokens), FGIO_EXIT_OK);
     bytes_come_back(tokens);
-    frugi_tokens_close(tokens);
+    fgt_tokens_close(tokens);
 }
 
 static void a_directory_without_the_files_is_refused(void **state) {
     char place[PLACE_MAX];
     caught c;
-    frugi_tokens *tokens = NULL;
+    fgt_tokens *tokens = NULL;
     (void)state;
     place_make(place, "empty");
     catch_begin(&c);
-    int status = frugi_tokens_open(place, &tokens);
+    int status = fgt_tokens_open(place, &tokens);
     assert_non_null(strstr(catch_end(&c), "expected 'encoder.json' in this directory"));
-    assert_int_equal(status, FRUGI_EXIT_FAIL);
+    assert_int_equal(status, FGIO_EXIT_FAIL);
     assert_null(tokens);
     place_remove(place);
 }
 
-static size_t compare_split(const frugi_tokens *tokens, const char *split) {
+static size_t compare_split(const fgt_tokens *tokens, const char *split) {
     char name[64], path[PLACE_MAX];
-    frugi_bytes text, oracle;
-    frugi_ids ids = {0};
+    fgio_bytes text, oracle;
+    fgt_ids ids = {0};
     snprintf(name, sizeof name, "wikitext-2/%s.txt.xz", split);
-    assert_int_equal(frugi_unpack_file(real_data(name, path), UINT32_MAX, &text), FRUGI_EXIT_OK);
+    assert_int_equal(fgio_unpack_file(real_data(name, path), UINT32_MAX, &text), FGIO_EXIT_OK);
     snprintf(name, sizeof name, "wikitext-2/%s.gpt2bpe.u16.xz", split);
-    assert_int_equal(frugi_unpack_file(real_data(name, path), UINT32_MAX, &oracle), FRUGI_EXIT_OK);
-    assert_int_equal(frugi_tokens_encode(tokens, text.data, text.len, &ids), FRUGI_EXIT_OK);
+    assert_int_equal(fgio_unpack_file(real_data(name, path), UINT32_MAX, &oracle), FGIO_EXIT_OK);
+    assert_int_equal(fgt_tokens_encode(tokens, text.data, text.len, &ids), FGIO_EXIT_OK);
     assert_int_equal(ids.len, oracle.len / 2);
     size_t same = 0;
     for (; same < ids.len; same++)
-        if (frugi_ids_at(&ids, same) != (oracle.data[2 * same] | oracle.data[2 * same + 1] << 8))
+        if (fgt_ids_at(&ids, same) != (oracle.data[2 * same] | oracle.data[2 * same + 1] << 8))
             fail_msg("%s: token %zu differs", split, same);
-    frugi_ids_free(&ids);
-    frugi_bytes_free(&text);
-    frugi_bytes_free(&oracle);
+    fgt_ids_free(&ids);
+    fgio_bytes_free(&text);
+    fgio_bytes_free(&oracle);
     return same;
 }
 
 static void wikitext_becomes_the_ids_of_the_oracle(void **state) {
     char path[PLACE_MAX];
-    frugi_tokens *tokens;
+    fgt_tokens *tokens;
     size_t same = 0;
     (void)state;
     if (real_data("wikitext-2/train.txt.xz", path) == NULL || real_data("tokenizers", path) == NULL)
         skip();
-    assert_int_equal(frugi_tokens_open(path, &tokens), FRUGI_EXIT_OK);
-    assert_int_equal(frugi_tokens_vocab(tokens), 50257);
-    assert_int_equal(frugi_tokens_end(tokens), 50256);
+    assert_int_equal(fgt_tokens_open(path, &tokens), FGIO_EXIT_OK);
+    assert_int_equal(fgt_tokens_vocab(tokens), 50257);
+    assert_int_equal(fgt_tokens_end(tokens), 50256);
     same += compare_split(tokens, "train");
     same += compare_split(tokens, "valid");
     same += compare_split(tokens, "test");
     assert_int_equal(same, 2448382 + 258659 + 295877);
-    frugi_tokens_close(tokens);
+    fgt_tokens_close(tokens);
 }
 
 int main(void) {

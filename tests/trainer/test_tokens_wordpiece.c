@@ -21,32 +21,32 @@ static const char lines[] =
     "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nun\n##aff\n##able\n##a\naff\n,\n$\ncafe\n\xE6\x9C\xAC\n##s\ne\n";
 enum { UNK = 1, UN = 5, AFF = 6, ABLE = 7, COMMA = 10, DOLLAR = 11, CAFE = 12, BOOK = 13, S = 14, E_ = 15 };
 
-static frugi_wordpiece *make(const char *text) {
-    frugi_wordpiece *pieces = NULL;
-    frugi_why why = {""};
-    if (frugi_wordpiece_create((const unsigned char *)text, strlen(text), &pieces, &why) != 0)
+static fgt_wordpiece *make(const char *text) {
+    fgt_wordpiece *pieces = NULL;
+    fgio_why why = {""};
+    if (fgt_wordpiece_create((const unsigned char *)text, strlen(text), &pieces, &why) != 0)
         fail_msg("refused: %s", why.text);
     return pieces;
 }
 
 /* Twice, so that the second time the words come from the cache. */
-static void assert_pieces(const frugi_wordpiece *pieces, const char *text, size_t n, const int32_t *expected) {
-    frugi_wordpiece_cache cache = {0};
-    frugi_ids ids = {0};
+static void assert_pieces(const fgt_wordpiece *pieces, const char *text, size_t n, const int32_t *expected) {
+    fgt_wordpiece_cache cache = {0};
+    fgt_ids ids = {0};
     for (int round = 0; round < 2; round++) {
         ids.len = 0;
-        assert_int_equal(frugi_wordpiece_encode(pieces, &cache, (const unsigned char *)text, strlen(text), &ids), 0);
+        assert_int_equal(fgt_wordpiece_encode(pieces, &cache, (const unsigned char *)text, strlen(text), &ids), 0);
         assert_int_equal(ids.len, n);
         for (size_t i = 0; i < n; i++)
-            assert_int_equal(frugi_ids_at(&ids, i), expected[i]);
+            assert_int_equal(fgt_ids_at(&ids, i), expected[i]);
     }
-    frugi_ids_free(&ids);
-    frugi_wordpiece_cache_free(&cache);
+    fgt_ids_free(&ids);
+    fgt_wordpiece_cache_free(&cache);
 }
 
 static void text_becomes_pieces(void **state) {
     (void)state;
-    frugi_wordpiece *p = make(lines);
+    fgt_wordpiece *p = make(lines);
     assert_pieces(p, "unaffable", 3, (int32_t[]){UN, AFF, ABLE});
     assert_pieces(p, "UnAffable,  un", 5, (int32_t[]){UN, AFF, ABLE, COMMA, UN});
     assert_pieces(p, "unaffx un", 2, (int32_t[]){UNK, UN}); /* the whole word is unknown */
@@ -58,14 +58,14 @@ static void text_becomes_pieces(void **state) {
     assert_pieces(p, "u\xFFn", 1, (int32_t[]){UN});
     assert_pieces(p, " \t\r\n", 0, NULL);
     assert_pieces(p, "", 0, NULL);
-    assert_int_equal(frugi_wordpiece_vocab(p), 16);
-    frugi_wordpiece_destroy(p);
+    assert_int_equal(fgt_wordpiece_vocab(p), 16);
+    fgt_wordpiece_destroy(p);
 }
 
 static void words_over_a_hundred_characters_are_unknown(void **state) {
     char text[401];
     (void)state;
-    frugi_wordpiece *p = make("[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##a\n");
+    fgt_wordpiece *p = make("[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##a\n");
     int32_t expected[100];
     for (int i = 0; i < 100; i++)
         expected[i] = i == 0 ? 4 : 5;
@@ -78,23 +78,23 @@ static void words_over_a_hundred_characters_are_unknown(void **state) {
     text[101] = 'a';
     text[400] = '\0';
     assert_pieces(p, text, 1, (int32_t[]){0});
-    frugi_wordpiece_destroy(p);
+    fgt_wordpiece_destroy(p);
 }
 
 static void vocabularies_must_be_whole(void **state) {
-    frugi_wordpiece *pieces = NULL;
-    frugi_why why;
+    fgt_wordpiece *pieces = NULL;
+    fgio_why why;
     (void)state;
-    assert_int_equal(frugi_wordpiece_create((const unsigned char *)"[UNK]\n[CLS]\n[SEP]\n", 18, &pieces, &why), -1);
+    assert_int_equal(fgt_wordpiece_create((const unsigned char *)"[UNK]\n[CLS]\n[SEP]\n", 18, &pieces, &why), -1);
     assert_non_null(strstr(why.text, "line 4: the end; expected a line '[MASK]'"));
-    assert_int_equal(frugi_wordpiece_create((const unsigned char *)"[UNK]\n\nx\n", 9, &pieces, &why), -1);
+    assert_int_equal(fgt_wordpiece_create((const unsigned char *)"[UNK]\n\nx\n", 9, &pieces, &why), -1);
     assert_non_null(strstr(why.text, "line 2, byte 6: expected a token"));
     assert_null(pieces);
 }
 
 static void characters_fold(void **state) {
     static const struct {
-        uint32_t from, n, to[FRUGI_FOLD_MAX];
+        uint32_t from, n, to[FGT_FOLD_MAX];
     } cases[] = {
         {'A', 1, {'a'}},
         {0xC4, 1, {'a'}},
@@ -109,14 +109,14 @@ static void characters_fold(void **state) {
         {0x10400, 1, {0x10428}},
         {0x10FFFF, 1, {0x10FFFF}},
     };
-    uint32_t folded[FRUGI_FOLD_MAX];
+    uint32_t folded[FGT_FOLD_MAX];
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(frugi_char_fold(cases[i].from, folded), cases[i].n);
+        assert_int_equal(fgt_char_fold(cases[i].from, folded), cases[i].n);
         assert_memory_equal(folded, cases[i].to, cases[i].n * sizeof *folded);
     }
     for (uint32_t point = 0; point < 0x110000; point++)
-        assert_in_range(frugi_char_fold(point, folded), 0, FRUGI_FOLD_MAX);
+        assert_in_range(fgt_char_fold(point, folded), 0, FGT_FOLD_MAX);
 }
 
 static void utf8_goes_there_and_back(void **state) {
@@ -124,25 +124,25 @@ static void utf8_goes_there_and_back(void **state) {
     uint32_t point, back;
     (void)state;
     for (point = 0; point < 0x110000; point++) {
-        size_t n = frugi_utf8_put(point, bytes);
-        size_t got = frugi_utf8_get(bytes, n, &back);
+        size_t n = fgt_utf8_put(point, bytes);
+        size_t got = fgt_utf8_get(bytes, n, &back);
         int surrogate = point >= 0xD800 && point <= 0xDFFF;
         assert_int_equal(got, surrogate ? 1 : n);
-        assert_int_equal(back, surrogate ? FRUGI_REPLACEMENT : point);
+        assert_int_equal(back, surrogate ? FGT_REPLACEMENT : point);
         if (n > 1) /* cut short, it is broken */
-            assert_int_equal(frugi_utf8_get(bytes, n - 1, &back), 1);
+            assert_int_equal(fgt_utf8_get(bytes, n - 1, &back), 1);
     }
-    assert_int_equal(frugi_utf8_get((const unsigned char *)"\xC0\x80", 2, &back), 1); /* too long for what it says */
-    assert_int_equal(back, FRUGI_REPLACEMENT);
+    assert_int_equal(fgt_utf8_get((const unsigned char *)"\xC0\x80", 2, &back), 1); /* too long for what it says */
+    assert_int_equal(back, FGT_REPLACEMENT);
 }
 
 /* One row of the oracle is numbers with spaces between them. */
-static size_t compare_row(const frugi_ids *ids, char **at) {
+static size_t compare_row(const fgt_ids *ids, char **at) {
     for (size_t i = 0; i < ids->len; i++) {
         char *end;
         long expected = strtol(*at, &end, 10);
         assert_ptr_not_equal(end, *at);
-        assert_int_equal(frugi_ids_at(ids, i), expected);
+        assert_int_equal(fgt_ids_at(ids, i), expected);
         *at = end;
     }
     assert_true(**at == '\n' || **at == '\0');
@@ -150,56 +150,56 @@ static size_t compare_row(const frugi_ids *ids, char **at) {
     return ids->len;
 }
 
-static size_t compare_task(const frugi_wordpiece *pieces, const char *task, int header, int a, int b) {
+static size_t compare_task(const fgt_wordpiece *pieces, const char *task, int header, int a, int b) {
     char name[64], path[PLACE_MAX];
-    frugi_bytes rows, oracle;
-    frugi_wordpiece_cache cache = {0};
-    frugi_ids ids = {0};
-    frugi_tsv tsv;
-    frugi_why why;
-    const frugi_wordpiece_special *special = frugi_wordpiece_specials(pieces);
+    fgio_bytes rows, oracle;
+    fgt_wordpiece_cache cache = {0};
+    fgt_ids ids = {0};
+    fgt_tsv tsv;
+    fgio_why why;
+    const fgt_wordpiece_special *special = fgt_wordpiece_specials(pieces);
     snprintf(name, sizeof name, "glue/%s/dev.tsv.xz", task);
-    assert_int_equal(frugi_unpack_file(real_data(name, path), UINT32_MAX, &rows), FRUGI_EXIT_OK);
+    assert_int_equal(fgio_unpack_file(real_data(name, path), UINT32_MAX, &rows), FGIO_EXIT_OK);
     snprintf(name, sizeof name, "tokenizers/oracle/bert_%s.dev.ids.txt.xz", task);
-    assert_int_equal(frugi_unpack_file(real_data(name, path), UINT32_MAX, &oracle), FRUGI_EXIT_OK);
+    assert_int_equal(fgio_unpack_file(real_data(name, path), UINT32_MAX, &oracle), FGIO_EXIT_OK);
     oracle.data = realloc(oracle.data, oracle.len + 1);
     assert_non_null(oracle.data);
     oracle.data[oracle.len] = '\0';
     char *at = (char *)oracle.data;
     size_t same = 0;
-    frugi_tsv_open(&tsv, rows.data, rows.len);
-    while (frugi_tsv_next(&tsv, &why) > 0) {
+    fgt_tsv_open(&tsv, rows.data, rows.len);
+    while (fgt_tsv_next(&tsv, &why) > 0) {
         const int columns[] = {a, b};
         if (tsv.row == 1 && header)
             continue;
         ids.len = 0;
-        frugi_ids_push(&ids, special->first);
+        fgt_ids_push(&ids, special->first);
         for (int i = 0; i < 2 && columns[i] >= 0; i++) {
-            const frugi_tsv_field *field = &tsv.fields[columns[i]];
-            frugi_wordpiece_encode(pieces, &cache, field->text, field->len, &ids);
-            frugi_ids_push(&ids, special->separator);
+            const fgt_tsv_field *field = &tsv.fields[columns[i]];
+            fgt_wordpiece_encode(pieces, &cache, field->text, field->len, &ids);
+            fgt_ids_push(&ids, special->separator);
         }
         same += compare_row(&ids, &at);
     }
     assert_int_equal(*at, '\0');
-    frugi_ids_free(&ids);
-    frugi_wordpiece_cache_free(&cache);
-    frugi_bytes_free(&rows);
-    frugi_bytes_free(&oracle);
+    fgt_ids_free(&ids);
+    fgt_wordpiece_cache_free(&cache);
+    fgio_bytes_free(&rows);
+    fgio_bytes_free(&oracle);
     return same;
 }
 
 static void glue_becomes_the_ids_of_the_oracle(void **state) {
     char path[PLACE_MAX];
-    frugi_wordpiece *pieces;
+    fgt_wordpiece *pieces;
     (void)state;
     if (real_data("glue", path) == NULL || real_data("tokenizers/bert_base_uncased_vocab.txt", path) == NULL)
         skip();
-    assert_int_equal(frugi_wordpiece_open(path, &pieces), FRUGI_EXIT_OK);
+    assert_int_equal(fgt_wordpiece_open(path, &pieces), FGIO_EXIT_OK);
     assert_int_equal(compare_task(pieces, "SST-2", 1, 0, -1), 21943);
     assert_int_equal(compare_task(pieces, "CoLA", 0, 3, -1), 12174);
     assert_int_equal(compare_task(pieces, "MRPC", 1, 3, 4), 21723);
-    frugi_wordpiece_destroy(pieces);
+    fgt_wordpiece_destroy(pieces);
 }
 
 int main(void) {

@@ -1,6 +1,6 @@
 /*
- * test_controller.c - the density of each tensor: factors within their limits, totals that are kept, a state that can be
- * saved. Random cases come from fixed seeds.
+ * test_controller.c - the density of each tensor: factors within their limits, totals that are kept, a state that can
+ * be saved. Random cases come from fixed seeds.
  */
 #include "support/assertions.h"
 #include "schedule/controller.h"

@@ -1,6 +1,6 @@
 /*
- * test_option_menu.c - that each method of the menu does what its name says, seen from outside: which entries leave, how many,
- * and with what expectation.
+ * test_option_menu.c - that each method of the menu does what its name says, seen from outside: which entries leave,
+ * how many, and with what expectation.
  */
 #include "support/test_layouts.h"
 

@@ -1,7 +1,7 @@
 /*
  * OpenBLAS takes a buffer of up to 128 MiB of address space for every thread that is inside it, and where it gets none
- * it tries again without end (blas_memory_alloc in its counted_alloc.c): training hangs. So where the process has a limit, all
- * buffers are taken beforehand, each after a look whether there is room for it; OpenBLAS keeps them.
+ * it tries again without end (blas_memory_alloc in its counted_alloc.c): training hangs. So where the process has a
+ * limit, all buffers are taken beforehand, each after a look whether there is room for it; OpenBLAS keeps them.
  */
 #include "trainer/base/blas.h"
 
@@ -27,7 +27,7 @@ extern void blas_memory_free(void *) __attribute__((weak));
 #define SPARE        ((size_t)1 << 20) /* what it may take beside */
 #define BUFFERS_MOST 256u              /* as many as Debian's build is sure to have */
 
-uint64_t frugi_blas_limit(void) {
+uint64_t fgt_blas_limit(void) {
     static const int kinds[] = {RLIMIT_AS, RLIMIT_DATA};
     uint64_t least = UINT64_MAX;
     for (int i = 0; i < 2; i++) {
@@ -75,17 +75,17 @@ static int reserve(uint64_t threads, uint64_t limit) {
     for (uint64_t i = 0; i < taken; i++)
         blas_memory_free(buffer[i]);
     if (taken == wanted)
-        return FRUGI_EXIT_OK;
-    frugi_error("not enough memory: this process may have %s in all (ulimit -v, ulimit -d), and each of %llu threads "
-                "needs %s for products of matrices",
-                frugi_bytes_text(limit, all, sizeof all), (unsigned long long)threads,
-                frugi_bytes_text(bytes, each, sizeof each));
-    frugi_hint("raise the limit, or give fewer --workers or --threads");
-    return FRUGI_EXIT_FAIL;
+        return FGIO_EXIT_OK;
+    fgio_error("not enough memory: this process may have %s in all (ulimit -v, ulimit -d), and each of %llu threads "
+               "needs %s for products of matrices",
+               fgio_bytes_text(limit, all, sizeof all), (unsigned long long)threads,
+               fgio_bytes_text(bytes, each, sizeof each));
+    fgio_hint("raise the limit, or give fewer --workers or --threads");
+    return FGIO_EXIT_FAIL;
 }
 
-int frugi_blas_begin(uint64_t threads) {
-    uint64_t limit = frugi_blas_limit();
+int fgt_blas_begin(uint64_t threads) {
+    uint64_t limit = fgt_blas_limit();
     openblas_set_num_threads(1);
-    return limit == UINT64_MAX || !blas_memory_alloc || !blas_memory_free ? FRUGI_EXIT_OK : reserve(threads, limit);
+    return limit == UINT64_MAX || !blas_memory_alloc || !blas_memory_free ? FGIO_EXIT_OK : reserve(threads, limit);
 }

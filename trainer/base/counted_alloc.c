@@ -9,12 +9,12 @@
 
 typedef struct head {
     size_t bytes;
-    frugi_use use;
+    fgt_use use;
 } head;
 
-static _Atomic uint64_t now[FRUGI_USES], most[FRUGI_USES];
+static _Atomic uint64_t now[FGT_USES], most[FGT_USES];
 
-void *frugi_hold(frugi_use use, size_t bytes) {
+void *fgt_hold(fgt_use use, size_t bytes) {
     if (bytes > SIZE_MAX - 3 * LINE)
         return NULL;
     size_t rounded = (bytes / LINE + 2) * LINE;
@@ -30,7 +30,7 @@ void *frugi_hold(frugi_use use, size_t bytes) {
     return p + LINE;
 }
 
-void frugi_let_go(void *memory) {
+void fgt_let_go(void *memory) {
     if (!memory)
         return;
     unsigned char *p = (unsigned char *)memory - LINE;
@@ -40,10 +40,10 @@ void frugi_let_go(void *memory) {
     free(p);
 }
 
-uint64_t frugi_held(frugi_use use) {
+uint64_t fgt_held(fgt_use use) {
     return atomic_load(&now[use]);
 }
 
-uint64_t frugi_held_most(frugi_use use) {
+uint64_t fgt_held_most(fgt_use use) {
     return atomic_load(&most[use]);
 }

@@ -89,12 +89,12 @@ static uint64_t left_in_groups(void) {
     return left;
 }
 
-uint64_t frugi_free_memory_shared(void) {
+uint64_t fgt_free_memory_shared(void) {
     uint64_t kilobytes = number_after("/proc/meminfo", "MemAvailable:", UINT64_MAX / 1024);
     return least(kilobytes >= UINT64_MAX / 1024 ? UINT64_MAX : kilobytes * 1024, left_in_groups());
 }
 
-uint64_t frugi_free_memory_own(void) {
+uint64_t fgt_free_memory_own(void) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
         return UINT64_MAX;

@@ -1,14 +1,14 @@
 /* free_memory.h - how much memory a program may still take without swapping or being refused. */
-#ifndef FRUGI_FREE_MEMORY_H
-#define FRUGI_FREE_MEMORY_H
+#ifndef FGT_FREE_MEMORY_H
+#define FGT_FREE_MEMORY_H
 
 #include <stdint.h>
 
 /** Bytes that all programs of this machine, or of the container (cgroup) around this one, may still take together.
  * UINT64_MAX: not known. */
-uint64_t frugi_free_memory_shared(void);
+uint64_t fgt_free_memory_shared(void);
 
 /** Bytes of address space that this process may still take (ulimit -v). UINT64_MAX: no limit. */
-uint64_t frugi_free_memory_own(void);
+uint64_t fgt_free_memory_own(void);
 
 #endif

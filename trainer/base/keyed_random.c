@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-float frugi_normal(uint64_t bits) {
+float fgt_normal(uint64_t bits) {
     const double two_pi = 6.283185307179586;
     double u = ((double)(bits >> 32) + 0.5) * 0x1p-32, v = (double)(bits & 0xFFFFFFFFu) * 0x1p-32;
     return (float)(sqrt(-2.0 * log(u)) * cos(two_pi * v));

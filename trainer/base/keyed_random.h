@@ -1,27 +1,27 @@
 /*
- * keyed_random.h - random numbers that are a function of where they are used: (seed, stream, counter). Nothing has to be
- * remembered between calls, so a restart, another number of threads or another order of calls changes no draw.
+ * keyed_random.h - random numbers that are a function of where they are used: (seed, stream, counter). Nothing has to
+ * be remembered between calls, so a restart, another number of threads or another order of calls changes no draw.
  *
  * The mixing is that of SplitMix64 over the three words: quick, and good enough for weights, masks and shuffles.
  */
-#ifndef FRUGI_KEYED_RANDOM_H
-#define FRUGI_KEYED_RANDOM_H
+#ifndef FGT_KEYED_RANDOM_H
+#define FGT_KEYED_RANDOM_H
 
 #include <stdint.h>
 
 /** What draws are for: streams with different numbers are independent. Users add what else tells them apart, shifted
  * by 8. */
 enum {
-    FRUGI_STREAM_WEIGHTS = 1,
-    FRUGI_STREAM_DROPOUT,
-    FRUGI_STREAM_SHUFFLE,
-    FRUGI_STREAM_AUGMENT,
-    FRUGI_STREAM_MASK,
-    FRUGI_STREAM_BUILTIN,
-    FRUGI_STREAM_SAMPLE
+    FGT_STREAM_WEIGHTS = 1,
+    FGT_STREAM_DROPOUT,
+    FGT_STREAM_SHUFFLE,
+    FGT_STREAM_AUGMENT,
+    FGT_STREAM_MASK,
+    FGT_STREAM_BUILTIN,
+    FGT_STREAM_SAMPLE
 };
 
-static inline uint64_t frugi_mix(uint64_t x) {
+static inline uint64_t fgt_mix(uint64_t x) {
     x += 0x9E3779B97F4A7C15u;
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
@@ -29,16 +29,16 @@ static inline uint64_t frugi_mix(uint64_t x) {
 }
 
 /** 64 random bits. */
-static inline uint64_t frugi_random(uint64_t seed, uint64_t stream, uint64_t counter) {
-    return frugi_mix(frugi_mix(frugi_mix(seed) ^ stream) ^ counter);
+static inline uint64_t fgt_random(uint64_t seed, uint64_t stream, uint64_t counter) {
+    return fgt_mix(fgt_mix(fgt_mix(seed) ^ stream) ^ counter);
 }
 
 /** Uniform in [0, 1): 24 of 64 bits. */
-static inline float frugi_uniform(uint64_t bits) {
+static inline float fgt_uniform(uint64_t bits) {
     return (float)(bits >> 40) * 0x1p-24f;
 }
 
 /** A draw from the standard normal distribution. */
-float frugi_normal(uint64_t bits);
+float fgt_normal(uint64_t bits);
 
 #endif

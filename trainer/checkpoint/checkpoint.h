@@ -12,8 +12,8 @@
  * appear whole or not at all: they are written beside, synced and renamed. Worker 0 does all reading and writing and
  * sends the others their parts, so only its machine needs the disk.
  */
-#ifndef FRUGI_CHECKPOINT_H
-#define FRUGI_CHECKPOINT_H
+#ifndef FGT_CHECKPOINT_H
+#define FGT_CHECKPOINT_H
 
 #include "frugrad.h"
 #include "trainer/nn/graph.h"
@@ -22,40 +22,39 @@
 #include <stdbool.h>
 
 /** What a checkpoint is made of, on one worker. */
-typedef struct frugi_state {
+typedef struct fgt_state {
     frug_comm *comm;
-    frugi_graph *graph;
+    fgt_graph *graph;
     frug_compressor *compressor; /* NULL: not saved, not restored */
     frug_optimizer *optimizer;   /* likewise */
-} frugi_state;
+} fgt_state;
 
 /**
  * Write a checkpoint into a directory, which is made if it is not there, and remove old ones beyond `keep`. Collective.
  *
  *   keep         checkpoints up to this step that stay; 0: all
- *   generation   by frugi_checkpoint_next_generation(); only worker 0's counts
+ *   generation   by fgt_checkpoint_next_generation(); only worker 0's counts
  *   facts        a flat map of strings to strings (others are left out), or NULL; only worker 0's counts
  *   path         worker 0 gets the name of the file; or NULL
  *
- * On an error (a full disk) every worker gets FRUGI_EXIT_FAIL, older checkpoints are still there, and nothing
+ * On an error (a full disk) every worker gets FGIO_EXIT_FAIL, older checkpoints are still there, and nothing
  * half-written is.
  */
-int frugi_checkpoint_write(const char *directory, uint32_t keep, uint64_t generation, uint64_t step,
-                           const frugi_state *state, json_t *facts, char *path, size_t cap);
+int fgt_checkpoint_write(const char *directory, uint32_t keep, uint64_t generation, uint64_t step,
+                         const fgt_state *state, json_t *facts, char *path, size_t cap);
 
 /** An opened checkpoint; worker 0 has the file, the others wait for their parts. */
-typedef struct frugi_checkpoint frugi_checkpoint;
+typedef struct fgt_checkpoint fgt_checkpoint;
 
 /**
  * Open a checkpoint, or the newest sound one of a directory (a damaged one is passed over with a warning). Collective.
  * Every worker gets the facts (owned by the checkpoint).
  */
-int frugi_checkpoint_open(const char *path, frug_comm *comm, frugi_checkpoint **checkpoint, json_t **facts,
-                          uint64_t *step);
-void frugi_checkpoint_close(frugi_checkpoint *checkpoint);
+int fgt_checkpoint_open(const char *path, frug_comm *comm, fgt_checkpoint **checkpoint, json_t **facts, uint64_t *step);
+void fgt_checkpoint_close(fgt_checkpoint *checkpoint);
 
 /** Whether a directory has a checkpoint, sound or not, as worker 0 sees it. Collective. */
-int frugi_checkpoint_any(const char *directory, frug_comm *comm, bool *any);
+int fgt_checkpoint_any(const char *directory, frug_comm *comm, bool *any);
 
 /**
  * The generation of the checkpoints that a run is going to write into a directory: that of the newest one there if the
@@ -64,15 +63,15 @@ int frugi_checkpoint_any(const char *directory, frug_comm *comm, bool *any);
  *   from   where the run continues from; NULL: it starts
  *   at     the step that it continues at
  */
-int frugi_checkpoint_next_generation(const char *directory, const frugi_checkpoint *from, uint64_t at,
-                                     uint64_t *generation);
+int fgt_checkpoint_next_generation(const char *directory, const fgt_checkpoint *from, uint64_t at,
+                                   uint64_t *generation);
 
 /**
  * Take up everything. Collective. A checkpoint of another number of workers is taken up too: each worker then starts
  * from the mean of all residuals, so that what is still to be applied is the same in all, and from worker 0's running
  * statistics; *redistributed says so. After an error the state is of no use.
  */
-int frugi_checkpoint_restore(frugi_checkpoint *checkpoint, const frugi_state *state, bool *redistributed);
+int fgt_checkpoint_restore(fgt_checkpoint *checkpoint, const fgt_state *state, bool *redistributed);
 
 /**
  * Load weights and running statistics alone, from any safetensors file with the usual names. F32, F64, F16 and BF16 are
@@ -83,9 +82,9 @@ int frugi_checkpoint_restore(frugi_checkpoint *checkpoint, const frugi_state *st
  * shape, are an error, unless they belong to the head of a model that is to be fine-tuned (classifier, fc, linear,
  * score, pooler, cls): they stay as they are, and *fresh counts them. Every worker calls it for itself.
  */
-int frugi_weights_load(const char *path, frugi_graph *graph, uint32_t *fresh);
+int fgt_weights_load(const char *path, fgt_graph *graph, uint32_t *fresh);
 
 /** Whether a name is that of a layer that a fine-tuned model makes anew: a classifier, a pooler. */
-bool frugi_weights_is_head(const char *name);
+bool fgt_weights_is_head(const char *name);
 
 #endif

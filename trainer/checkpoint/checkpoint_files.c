@@ -24,14 +24,14 @@ static void name_of_step(uint64_t step, char *dst) {
     snprintf(dst, NAME_MAX_BYTES, "step-%09" PRIu64 ".safetensors", step);
 }
 
-bool frugi_checkpoint_name(const char *directory, uint64_t step, char *dst, size_t cap) {
+bool fgt_checkpoint_name(const char *directory, uint64_t step, char *dst, size_t cap) {
     char name[NAME_MAX_BYTES];
     name_of_step(step, name);
     int length = snprintf(dst, cap, "%s/%s", directory, name);
     return length >= 0 && (size_t)length < cap;
 }
 
-bool frugi_checkpoint_name_step(const char *name, uint64_t *step) {
+bool fgt_checkpoint_name_step(const char *name, uint64_t *step) {
     char again[NAME_MAX_BYTES];
     if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
         return false;
@@ -43,7 +43,7 @@ bool frugi_checkpoint_name_step(const char *name, uint64_t *step) {
     return true;
 }
 
-bool frugi_checkpoint_number(const json_t *metadata, const char *key, uint64_t most, uint64_t *number) {
+bool fgt_checkpoint_number(const json_t *metadata, const char *key, uint64_t most, uint64_t *number) {
     const char *text = json_string_value(json_object_get(metadata, key));
     uint64_t value = 0;
     if (text == NULL || *text == '\0' || strlen(text) > MAX_DIGITS)
@@ -57,57 +57,57 @@ bool frugi_checkpoint_number(const json_t *metadata, const char *key, uint64_t m
     return true;
 }
 
-static bool newer(const frugi_entry *a, const frugi_entry *b) {
+static bool newer(const fgt_entry *a, const fgt_entry *b) {
     return a->generation != b->generation ? a->generation > b->generation : a->step > b->step;
 }
 
 /* An unreadable file comes first, so that whoever opens the newest one tells of it and passes over it. */
 static int newest_first(const void *a, const void *b) {
-    const frugi_entry *x = a, *y = b;
+    const fgt_entry *x = a, *y = b;
     if (x->readable != y->readable)
         return x->readable ? 1 : -1;
     return newer(x, y) ? -1 : newer(y, x) ? 1 : 0;
 }
 
-bool frugi_checkpoint_generation(const json_t *metadata, uint64_t *generation) {
+bool fgt_checkpoint_generation(const json_t *metadata, uint64_t *generation) {
     *generation = 0;
-    return json_object_get(metadata, FRUGI_KEY_GENERATION) == NULL ||
-           frugi_checkpoint_number(metadata, FRUGI_KEY_GENERATION, FRUGI_GENERATIONS_MOST, generation);
+    return json_object_get(metadata, FGT_KEY_GENERATION) == NULL ||
+           fgt_checkpoint_number(metadata, FGT_KEY_GENERATION, FGT_GENERATIONS_MOST, generation);
 }
 
 /* The generation stands in the header; what is wrong with a file is said when it is opened to be used. */
-static void read_generation(const char *directory, frugi_entry *entry) {
+static void read_generation(const char *directory, fgt_entry *entry) {
     char path[PATH_MAX];
-    frugi_tensor_file file = FRUGI_TENSOR_FILE_CLOSED;
-    frugi_say_mute(1);
-    entry->readable = frugi_checkpoint_name(directory, entry->step, path, sizeof path) &&
-                      frugi_tensor_file_open(path, &file) == FRUGI_EXIT_OK &&
-                      frugi_checkpoint_generation(file.head.metadata, &entry->generation);
-    frugi_say_mute(0);
-    frugi_tensor_file_close(&file);
+    fgio_tensor_file file = FGIO_TENSOR_FILE_CLOSED;
+    fgio_say_mute(1);
+    entry->readable = fgt_checkpoint_name(directory, entry->step, path, sizeof path) &&
+                      fgio_tensor_file_open(path, &file) == FGIO_EXIT_OK &&
+                      fgt_checkpoint_generation(file.head.metadata, &entry->generation);
+    fgio_say_mute(0);
+    fgio_tensor_file_close(&file);
 }
 
-int frugi_checkpoint_list(const char *directory, frugi_entry **entries, size_t *count) {
+int fgt_checkpoint_list(const char *directory, fgt_entry **entries, size_t *count) {
     DIR *folder = opendir(directory);
-    frugi_entry *list = NULL;
+    fgt_entry *list = NULL;
     size_t have = 0, room = 0;
     if (folder == NULL)
-        return frugi_error("%s: cannot open: %s", directory, strerror(errno));
+        return fgio_error("%s: cannot open: %s", directory, strerror(errno));
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
         uint64_t step;
-        if (!frugi_checkpoint_name_step(entry->d_name, &step))
+        if (!fgt_checkpoint_name_step(entry->d_name, &step))
             continue;
         if (have == room) {
             room = 2 * room + 16;
-            frugi_entry *grown = realloc(list, room * sizeof *list);
+            fgt_entry *grown = realloc(list, room * sizeof *list);
             if (grown == NULL) {
                 free(list);
                 closedir(folder);
-                return frugi_error("%s: out of memory", directory);
+                return fgio_error("%s: out of memory", directory);
             }
             list = grown;
         }
-        list[have] = (frugi_entry){.step = step};
+        list[have] = (fgt_entry){.step = step};
         read_generation(directory, &list[have++]);
     }
     closedir(folder);
@@ -115,15 +115,15 @@ int frugi_checkpoint_list(const char *directory, frugi_entry **entries, size_t *
         qsort(list, have, sizeof *list, newest_first);
     *entries = list;
     *count = have;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-bool frugi_checkpoint_there(const char *directory) {
+bool fgt_checkpoint_there(const char *directory) {
     DIR *folder = opendir(directory);
     bool found = false;
     uint64_t step;
     for (struct dirent *entry; folder != NULL && !found && (entry = readdir(folder)) != NULL;)
-        found = frugi_checkpoint_name_step(entry->d_name, &step);
+        found = fgt_checkpoint_name_step(entry->d_name, &step);
     if (folder != NULL)
         closedir(folder);
     return found;
@@ -133,19 +133,19 @@ bool frugi_checkpoint_there(const char *directory) {
 static bool is_file_of(const char *directory, uint64_t step, int fd) {
     char path[PATH_MAX];
     struct stat ours, theirs;
-    return frugi_checkpoint_name(directory, step, path, sizeof path) && stat(path, &ours) == 0 &&
+    return fgt_checkpoint_name(directory, step, path, sizeof path) && stat(path, &ours) == 0 &&
            fstat(fd, &theirs) == 0 && ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
 }
 
-int frugi_checkpoint_next_generation(const char *directory, const frugi_checkpoint *from, uint64_t at,
-                                     uint64_t *generation) {
-    frugi_entry *entry = NULL;
+int fgt_checkpoint_next_generation(const char *directory, const fgt_checkpoint *from, uint64_t at,
+                                   uint64_t *generation) {
+    fgt_entry *entry = NULL;
     size_t count = 0, first = 0;
     struct stat st;
     *generation = 0;
     if (stat(directory, &st) != 0) /* it is made when the first one is written */
-        return FRUGI_EXIT_OK;
-    int code = frugi_checkpoint_list(directory, &entry, &count);
+        return FGIO_EXIT_OK;
+    int code = fgt_checkpoint_list(directory, &entry, &count);
     while (first < count && !entry[first].readable)
         first++;
     if (first < count) {
@@ -158,7 +158,7 @@ int frugi_checkpoint_next_generation(const char *directory, const frugi_checkpoi
 }
 
 /* Say once, when steps have gone back, what becomes of the files with later steps. */
-static void tell_of_later(const char *directory, const frugi_entry *entry, size_t count, const frugi_entry *written) {
+static void tell_of_later(const char *directory, const fgt_entry *entry, size_t count, const fgt_entry *written) {
     size_t ours = 0;
     uint64_t latest = 0;
     for (size_t i = 0; i < count; i++) {
@@ -166,27 +166,27 @@ static void tell_of_later(const char *directory, const frugi_entry *entry, size_
         latest = entry[i].step > latest ? entry[i].step : latest;
     }
     if (ours == 1 && latest > written->step)
-        frugi_hint("%s: checkpoints of an earlier run up to step %" PRIu64
-                   " stay there; --resume continues from the one written last, now step %" PRIu64,
-                   directory, latest, written->step);
+        fgio_hint("%s: checkpoints of an earlier run up to step %" PRIu64
+                  " stay there; --resume continues from the one written last, now step %" PRIu64,
+                  directory, latest, written->step);
 }
 
-void frugi_checkpoint_prune(const char *directory, uint32_t keep, uint64_t generation, uint64_t step) {
-    frugi_entry *entry = NULL, written = {.generation = generation, .step = step};
+void fgt_checkpoint_prune(const char *directory, uint32_t keep, uint64_t generation, uint64_t step) {
+    fgt_entry *entry = NULL, written = {.generation = generation, .step = step};
     size_t count = 0, first = 0;
     uint32_t kept = 0;
     char path[PATH_MAX];
-    if (frugi_checkpoint_list(directory, &entry, &count) != FRUGI_EXIT_OK)
+    if (fgt_checkpoint_list(directory, &entry, &count) != FGIO_EXIT_OK)
         return;
     tell_of_later(directory, entry, count, &written);
     while (first < count && !entry[first].readable)
         first++;
     for (size_t i = 0; i < count && keep > 0; i++) {
-        const frugi_entry *e = &entry[(first + i) % count]; /* the unreadable ones last */
+        const fgt_entry *e = &entry[(first + i) % count]; /* the unreadable ones last */
         if (e->step > step || kept++ < keep)
             continue;
-        if (frugi_checkpoint_name(directory, e->step, path, sizeof path) && unlink(path) != 0 && errno != ENOENT)
-            frugi_error("%s: cannot remove: %s", path, strerror(errno));
+        if (fgt_checkpoint_name(directory, e->step, path, sizeof path) && unlink(path) != 0 && errno != ENOENT)
+            fgio_error("%s: cannot remove: %s", path, strerror(errno));
     }
     free(entry);
 }

@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static frugi_part *new_part(frugi_parts *parts, frugi_part_kind kind, int worker, const char *name) {
+static fgt_part *new_part(fgt_parts *parts, fgt_part_kind kind, int worker, const char *name) {
     if (parts->count == parts->room) {
         size_t room = 2 * parts->room + 64;
-        frugi_part *grown = realloc(parts->part, room * sizeof *grown);
+        fgt_part *grown = realloc(parts->part, room * sizeof *grown);
         if (grown == NULL) {
             parts->broken = true;
             return NULL;
@@ -22,8 +22,8 @@ static frugi_part *new_part(frugi_parts *parts, frugi_part_kind kind, int worker
         parts->part = grown;
         parts->room = room;
     }
-    frugi_part *part = &parts->part[parts->count];
-    *part = (frugi_part){.kind = kind, .worker = worker, .item = {.name = strdup(name)}};
+    fgt_part *part = &parts->part[parts->count];
+    *part = (fgt_part){.kind = kind, .worker = worker, .item = {.name = strdup(name)}};
     if (part->item.name == NULL) {
         parts->broken = true;
         return NULL;
@@ -32,56 +32,56 @@ static frugi_part *new_part(frugi_parts *parts, frugi_part_kind kind, int worker
     return part;
 }
 
-static void set_shape(frugi_part *part, frugi_dtype dtype, uint32_t ndim, const uint64_t *shape) {
+static void set_shape(fgt_part *part, fgio_dtype dtype, uint32_t ndim, const uint64_t *shape) {
     part->item.dtype = dtype;
     part->item.ndim = ndim;
     part->item.count = 1;
     for (uint32_t d = 0; d < ndim; d++)
         part->item.count *= part->item.shape[d] = shape[d];
-    part->bytes = part->item.count * frugi_dtype_size(dtype);
+    part->bytes = part->item.count * fgio_dtype_size(dtype);
 }
 
-void frugi_parts_model(frugi_parts *parts, frugi_graph *graph) {
-    for (frugi_param *p = graph->params; p != NULL; p = p->next) {
-        frugi_part *part = new_part(parts, FRUGI_PART_MODEL, FRUGI_ALL_WORKERS, p->tensor.name);
+void fgt_parts_model(fgt_parts *parts, fgt_graph *graph) {
+    for (fgt_param *p = graph->params; p != NULL; p = p->next) {
+        fgt_part *part = new_part(parts, FGT_PART_MODEL, FGT_ALL_WORKERS, p->tensor.name);
         if (part == NULL)
             return;
-        set_shape(part, FRUGI_F32, p->tensor.ndim, p->tensor.shape);
+        set_shape(part, FGIO_F32, p->tensor.ndim, p->tensor.shape);
         part->memory = p->w;
     }
-    for (frugi_buffer *b = graph->buffers; b != NULL; b = b->next) {
-        frugi_part *part = new_part(parts, FRUGI_PART_MODEL, FRUGI_ALL_WORKERS, b->name);
+    for (fgt_buffer *b = graph->buffers; b != NULL; b = b->next) {
+        fgt_part *part = new_part(parts, FGT_PART_MODEL, FGT_ALL_WORKERS, b->name);
         if (part == NULL)
             return;
-        set_shape(part, FRUGI_F32, 1, &(uint64_t){b->count});
+        set_shape(part, FGIO_F32, 1, &(uint64_t){b->count});
         part->memory = b->data;
     }
 }
 
-void frugi_parts_add(frugi_parts *parts, frugi_part_kind kind, int number, int worker, uint64_t count, void *memory) {
+void fgt_parts_add(fgt_parts *parts, fgt_part_kind kind, int number, int worker, uint64_t count, void *memory) {
     static const char *const names[] = {
-        [FRUGI_PART_BUFFERS] = "buffers", [FRUGI_PART_OPTIMIZER] = "optimizer", [FRUGI_PART_RESIDUAL] = "residual"};
+        [FGT_PART_BUFFERS] = "buffers", [FGT_PART_OPTIMIZER] = "optimizer", [FGT_PART_RESIDUAL] = "residual"};
     char name[64];
-    if (kind == FRUGI_PART_OPTIMIZER)
+    if (kind == FGT_PART_OPTIMIZER)
         snprintf(name, sizeof name, "frugrad.%s", names[kind]);
     else
         snprintf(name, sizeof name, "frugrad.%s.%d", names[kind], number);
-    frugi_part *part = new_part(parts, kind, worker, name);
+    fgt_part *part = new_part(parts, kind, worker, name);
     if (part != NULL) {
-        set_shape(part, kind == FRUGI_PART_BUFFERS ? FRUGI_F32 : FRUGI_U8, 1, &count);
+        set_shape(part, kind == FGT_PART_BUFFERS ? FGIO_F32 : FGIO_U8, 1, &count);
         part->memory = memory;
     }
 }
 
-void frugi_parts_free(frugi_parts *parts) {
+void fgt_parts_free(fgt_parts *parts) {
     for (size_t i = 0; i < parts->count; i++)
         free(parts->part[i].item.name);
     free(parts->part);
-    *parts = (frugi_parts){NULL, 0, 0, false};
+    *parts = (fgt_parts){NULL, 0, 0, false};
 }
 
-void frugi_part_pack(const frugi_part *part, uint64_t at, size_t bytes, unsigned char *dst) {
-    if (part->item.dtype == FRUGI_U8) {
+void fgt_part_pack(const fgt_part *part, uint64_t at, size_t bytes, unsigned char *dst) {
+    if (part->item.dtype == FGIO_U8) {
         memcpy(dst, (const unsigned char *)part->memory + at, bytes);
         return;
     }
@@ -94,18 +94,18 @@ void frugi_part_pack(const frugi_part *part, uint64_t at, size_t bytes, unsigned
     }
 }
 
-void frugi_part_unpack(const frugi_part *part, uint64_t at, size_t bytes, const unsigned char *src) {
-    if (part->item.dtype == FRUGI_U8) {
+void fgt_part_unpack(const fgt_part *part, uint64_t at, size_t bytes, const unsigned char *src) {
+    if (part->item.dtype == FGIO_U8) {
         memcpy((unsigned char *)part->memory + at, src, bytes);
         return;
     }
-    frugi_item floats = {.dtype = FRUGI_F32, .ndim = 1, .shape = {bytes / 4}, .count = bytes / 4, .data = src};
-    frugi_item_to_f32(&floats, (float *)part->memory + at / 4);
+    fgio_item floats = {.dtype = FGIO_F32, .ndim = 1, .shape = {bytes / 4}, .count = bytes / 4, .data = src};
+    fgio_item_to_f32(&floats, (float *)part->memory + at / 4);
 }
 
-int frugi_blobs_take(frugi_blobs *blobs, const frugi_state *state) {
-    *blobs = (frugi_blobs){NULL, NULL, NULL, 0, 0, 0};
-    for (const frugi_buffer *b = state->graph->buffers; b != NULL; b = b->next)
+int fgt_blobs_take(fgt_blobs *blobs, const fgt_state *state) {
+    *blobs = (fgt_blobs){NULL, NULL, NULL, 0, 0, 0};
+    for (const fgt_buffer *b = state->graph->buffers; b != NULL; b = b->next)
         blobs->buffer_floats += b->count;
     blobs->residual_bytes = frug_compressor_state_size(state->compressor);
     blobs->optimizer_bytes = state->optimizer == NULL ? 0 : frug_optimizer_state_size(state->optimizer);
@@ -113,20 +113,20 @@ int frugi_blobs_take(frugi_blobs *blobs, const frugi_state *state) {
     blobs->optimizer = malloc(blobs->optimizer_bytes + 1);
     blobs->buffers = malloc((blobs->buffer_floats + 1) * sizeof *blobs->buffers);
     if (blobs->residual == NULL || blobs->optimizer == NULL || blobs->buffers == NULL)
-        return frugi_error("checkpoint: not enough memory for the state of this worker (%zu bytes)",
-                           blobs->residual_bytes + blobs->optimizer_bytes);
-    return FRUGI_EXIT_OK;
+        return fgio_error("checkpoint: not enough memory for the state of this worker (%zu bytes)",
+                          blobs->residual_bytes + blobs->optimizer_bytes);
+    return FGIO_EXIT_OK;
 }
 
-void frugi_blobs_give(frugi_blobs *blobs) {
+void fgt_blobs_give(fgt_blobs *blobs) {
     free(blobs->residual);
     free(blobs->optimizer);
     free(blobs->buffers);
 }
 
-void frugi_blobs_buffers(frugi_blobs *blobs, frugi_graph *graph, bool into_graph) {
+void fgt_blobs_buffers(fgt_blobs *blobs, fgt_graph *graph, bool into_graph) {
     float *at = blobs->buffers;
-    for (frugi_buffer *b = graph->buffers; b != NULL; at += b->count, b = b->next) {
+    for (fgt_buffer *b = graph->buffers; b != NULL; at += b->count, b = b->next) {
         if (into_graph)
             memcpy(b->data, at, b->count * sizeof *at);
         else
@@ -135,7 +135,7 @@ void frugi_blobs_buffers(frugi_blobs *blobs, frugi_graph *graph, bool into_graph
 }
 
 /* The first worker that differs from worker 0; -1: none. A worker that is not well is told of by itself. */
-static int first_odd(const frugi_agreement *all, int size, const char **about) {
+static int first_odd(const fgt_agreement *all, int size, const char **about) {
     for (int r = 1; r < size; r++) {
         *about = all[r].step != all[0].step                         ? "the step"
                  : all[r].residual_bytes != all[0].residual_bytes   ? "the method of compression"
@@ -148,43 +148,43 @@ static int first_odd(const frugi_agreement *all, int size, const char **about) {
     return -1;
 }
 
-int frugi_agree(const frugi_state *state, const frugi_blobs *blobs, uint64_t step, int code) {
+int fgt_agree(const fgt_state *state, const fgt_blobs *blobs, uint64_t step, int code) {
     int size = frug_comm_size(state->comm);
-    frugi_agreement mine = {(uint64_t)code, step, blobs->residual_bytes, blobs->optimizer_bytes, blobs->buffer_floats};
-    frugi_agreement *all = calloc((size_t)size, sizeof *all);
+    fgt_agreement mine = {(uint64_t)code, step, blobs->residual_bytes, blobs->optimizer_bytes, blobs->buffer_floats};
+    fgt_agreement *all = calloc((size_t)size, sizeof *all);
     const char *about = NULL;
     if (all == NULL)
-        return frugi_error("checkpoint: out of memory");
+        return fgio_error("checkpoint: out of memory");
     if (frug_comm_gather(state->comm, &mine, sizeof mine, all) != FRUG_OK) {
         free(all);
-        return frugi_library_error("checkpoint");
+        return fgio_library_error("checkpoint");
     }
     int odd = first_odd(all, size, &about);
-    code = FRUGI_EXIT_OK;
+    code = FGIO_EXIT_OK;
     for (int r = 0; r < size; r++)
-        if (all[r].code != FRUGI_EXIT_OK)
-            code = FRUGI_EXIT_FAIL;
+        if (all[r].code != FGIO_EXIT_OK)
+            code = FGIO_EXIT_FAIL;
     free(all);
-    if (code == FRUGI_EXIT_OK && odd >= 0) {
-        code = FRUGI_EXIT_FAIL;
+    if (code == FGIO_EXIT_OK && odd >= 0) {
+        code = FGIO_EXIT_FAIL;
         if (frug_comm_rank(state->comm) == 0)
-            frugi_error("checkpoint: workers 0 and %d disagree about %s", odd, about);
+            fgio_error("checkpoint: workers 0 and %d disagree about %s", odd, about);
     }
     return code;
 }
 
-int frugi_meet(frug_comm *comm, int code) {
+int fgt_meet(frug_comm *comm, int code) {
     size_t size = (size_t)frug_comm_size(comm);
-    unsigned char mine = code != FRUGI_EXIT_OK;
+    unsigned char mine = code != FGIO_EXIT_OK;
     unsigned char *all = calloc(size, 1);
     if (all == NULL)
-        return frugi_error("checkpoint: out of memory");
+        return fgio_error("checkpoint: out of memory");
     if (frug_comm_gather(comm, &mine, 1, all) != FRUG_OK)
-        code = frugi_library_error("checkpoint");
+        code = fgio_library_error("checkpoint");
     else
         for (size_t r = 0; r < size; r++)
             if (all[r] != 0)
-                code = FRUGI_EXIT_FAIL;
+                code = FGIO_EXIT_FAIL;
     free(all);
     return code;
 }

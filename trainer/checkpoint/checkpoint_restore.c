@@ -16,190 +16,189 @@
 #include <string.h>
 
 typedef struct restoring {
-    frugi_checkpoint *file;
-    const frugi_state *state;
+    fgt_checkpoint *file;
+    const fgt_state *state;
     bool redistribute;
-    frugi_blobs blobs;
-    frugi_parts parts;
+    fgt_blobs blobs;
+    fgt_parts parts;
     float *sum, *one; /* of residuals: of all old workers so far, of one parameter of one of them */
     uint64_t since;   /* bytes since the workers have met */
     int code;         /* how this worker does */
 } restoring;
 
-static size_t elements_of(const frugi_param *p) {
+static size_t elements_of(const fgt_param *p) {
     return p->rows * p->cols;
 }
 
 static int take_memory(restoring *r) {
     size_t largest = 0;
-    int code = frugi_blobs_take(&r->blobs, r->state);
-    if (code != FRUGI_EXIT_OK || !r->redistribute || r->state->compressor == NULL)
+    int code = fgt_blobs_take(&r->blobs, r->state);
+    if (code != FGIO_EXIT_OK || !r->redistribute || r->state->compressor == NULL)
         return code;
-    for (const frugi_param *p = r->state->graph->params; p != NULL; p = p->next)
+    for (const fgt_param *p = r->state->graph->params; p != NULL; p = p->next)
         largest = elements_of(p) > largest ? elements_of(p) : largest;
     r->sum = calloc((size_t)r->state->graph->elements + 1, sizeof *r->sum);
     r->one = malloc((largest + 1) * sizeof *r->one);
     return r->sum != NULL && r->one != NULL
-               ? FRUGI_EXIT_OK
-               : frugi_error("%s: not enough memory to redistribute residuals", r->file->path);
+               ? FGIO_EXIT_OK
+               : fgio_error("%s: not enough memory to redistribute residuals", r->file->path);
 }
 
 /* All workers make the same list, of what they want. */
 static int list_parts(restoring *r) {
     int old = (int)r->file->workers;
-    frugi_parts_model(&r->parts, r->state->graph);
+    fgt_parts_model(&r->parts, r->state->graph);
     for (int i = 1; i < old && r->blobs.buffer_floats > 0 && !r->redistribute; i++)
-        frugi_parts_add(&r->parts, FRUGI_PART_BUFFERS, i, i, r->blobs.buffer_floats, r->blobs.buffers);
+        fgt_parts_add(&r->parts, FGT_PART_BUFFERS, i, i, r->blobs.buffer_floats, r->blobs.buffers);
     if (r->state->optimizer != NULL)
-        frugi_parts_add(&r->parts, FRUGI_PART_OPTIMIZER, 0, FRUGI_ALL_WORKERS, r->blobs.optimizer_bytes,
-                        r->blobs.optimizer);
+        fgt_parts_add(&r->parts, FGT_PART_OPTIMIZER, 0, FGT_ALL_WORKERS, r->blobs.optimizer_bytes, r->blobs.optimizer);
     for (int i = 0; i < old && r->state->compressor != NULL && !r->parts.broken; i++)
-        frugi_parts_add(&r->parts, FRUGI_PART_RESIDUAL, i, r->redistribute ? FRUGI_ALL_WORKERS : i,
-                        r->blobs.residual_bytes, r->blobs.residual);
-    return r->parts.broken ? frugi_error("%s: out of memory", r->file->path) : FRUGI_EXIT_OK;
+        fgt_parts_add(&r->parts, FGT_PART_RESIDUAL, i, r->redistribute ? FGT_ALL_WORKERS : i, r->blobs.residual_bytes,
+                      r->blobs.residual);
+    return r->parts.broken ? fgio_error("%s: out of memory", r->file->path) : FGIO_EXIT_OK;
 }
 
 /* See that the file has a part as it is wanted, and note where. */
-static int find_part(const frugi_checkpoint *c, frugi_part *part) {
-    const frugi_tensor_file *file = &c->file;
-    const frugi_item *item = frugi_safetensors_find(&file->head, part->item.name), *want = &part->item;
+static int find_part(const fgt_checkpoint *c, fgt_part *part) {
+    const fgio_tensor_file *file = &c->file;
+    const fgio_item *item = fgio_safetensors_find(&file->head, part->item.name), *want = &part->item;
     const char *model = json_string_value(json_object_get(c->facts, "model"));
     char has[128], wants[128];
-    if (item == NULL && part->kind == FRUGI_PART_MODEL)
-        return frugi_error("%s: has no tensor '%s', which this model has; the checkpoint is of model %s", file->path,
-                           want->name, model == NULL ? "unknown" : model);
+    if (item == NULL && part->kind == FGT_PART_MODEL)
+        return fgio_error("%s: has no tensor '%s', which this model has; the checkpoint is of model %s", file->path,
+                          want->name, model == NULL ? "unknown" : model);
     if (item == NULL)
-        return frugi_error("%s: has no tensor '%s': it was written without that state", file->path, want->name);
+        return fgio_error("%s: has no tensor '%s': it was written without that state", file->path, want->name);
     bool same = item->dtype == want->dtype && item->ndim == want->ndim &&
                 memcmp(item->shape, want->shape, want->ndim * sizeof *want->shape) == 0;
-    if (!same && part->kind == FRUGI_PART_MODEL)
-        return frugi_error("%s: tensor '%s' has shape %s%s; the model has %s of F32", file->path, want->name,
-                           frugi_shape_text(item->ndim, item->shape, has, sizeof has),
-                           item->dtype == FRUGI_F32 ? "" : ", not of F32",
-                           frugi_shape_text(want->ndim, want->shape, wants, sizeof wants));
+    if (!same && part->kind == FGT_PART_MODEL)
+        return fgio_error("%s: tensor '%s' has shape %s%s; the model has %s of F32", file->path, want->name,
+                          fgio_shape_text(item->ndim, item->shape, has, sizeof has),
+                          item->dtype == FGIO_F32 ? "" : ", not of F32",
+                          fgio_shape_text(want->ndim, want->shape, wants, sizeof wants));
     if (!same)
-        return frugi_error("%s: '%s' has %" PRIu64 " bytes, this run's has %" PRIu64
-                           ": it was written with another method, optimizer or model",
-                           file->path, want->name, item->count * frugi_dtype_size(item->dtype), part->bytes);
+        return fgio_error("%s: '%s' has %" PRIu64 " bytes, this run's has %" PRIu64
+                          ": it was written with another method, optimizer or model",
+                          file->path, want->name, item->count * fgio_dtype_size(item->dtype), part->bytes);
     part->item.place = item->place;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 static int find_parts(restoring *r) {
     for (size_t i = 0; i < r->parts.count; i++)
-        if (find_part(r->file, &r->parts.part[i]) != FRUGI_EXIT_OK)
-            return FRUGI_EXIT_FAIL;
-    return FRUGI_EXIT_OK;
+        if (find_part(r->file, &r->parts.part[i]) != FGIO_EXIT_OK)
+            return FGIO_EXIT_FAIL;
+    return FGIO_EXIT_OK;
 }
 
-static bool is_mine(const frugi_checkpoint *file, const frugi_part *part) {
-    return part->worker == FRUGI_ALL_WORKERS || part->worker == file->rank;
+static bool is_mine(const fgt_checkpoint *file, const fgt_part *part) {
+    return part->worker == FGT_ALL_WORKERS || part->worker == file->rank;
 }
 
 /* One piece, from the file to those whose it is. Only the comm's errors are returned; a worker 0 that cannot read sends
  * on what it has, and tells at the next meeting. */
-static int move_piece(restoring *r, const frugi_part *part, uint64_t at, size_t bytes) {
-    frugi_checkpoint *file = r->file;
+static int move_piece(restoring *r, const fgt_part *part, uint64_t at, size_t bytes) {
+    fgt_checkpoint *file = r->file;
     frug_status status = FRUG_OK;
     if (file->rank == 0) {
-        if (r->code == FRUGI_EXIT_OK)
-            r->code = frugi_tensor_file_read(&file->file, part->item.place + at, file->piece, bytes);
+        if (r->code == FGIO_EXIT_OK)
+            r->code = fgio_tensor_file_read(&file->file, part->item.place + at, file->piece, bytes);
         for (int to = 1; to < file->size && status == FRUG_OK; to++)
-            if (part->worker == FRUGI_ALL_WORKERS || part->worker == to)
+            if (part->worker == FGT_ALL_WORKERS || part->worker == to)
                 status = frug_comm_send(file->comm, to, file->piece, bytes);
     } else if (is_mine(file, part)) {
         status = frug_comm_receive(file->comm, 0, file->piece, bytes);
     }
     if (status != FRUG_OK)
-        return frugi_library_error("checkpoint");
+        return fgio_library_error("checkpoint");
     if (is_mine(file, part))
-        frugi_part_unpack(part, at, bytes, file->piece);
-    return FRUGI_EXIT_OK;
+        fgt_part_unpack(part, at, bytes, file->piece);
+    return FGIO_EXIT_OK;
 }
 
 static int add_residual(restoring *r) {
-    for (const frugi_param *p = r->state->graph->params; p != NULL; p = p->next) {
+    for (const fgt_param *p = r->state->graph->params; p != NULL; p = p->next) {
         size_t n = elements_of(p);
         float *sum = r->sum + p->tensor.offset;
         if (frug_compressor_residual(r->state->compressor, p->tensor.offset, n, r->one) != FRUG_OK)
-            return frugi_library_error(r->file->path);
+            return fgio_library_error(r->file->path);
         for (size_t i = 0; i < n; i++)
             sum[i] += r->one[i];
     }
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 static int put_mean_residual(restoring *r) {
     float old = (float)r->file->workers;
-    for (const frugi_param *p = r->state->graph->params; p != NULL; p = p->next) {
+    for (const fgt_param *p = r->state->graph->params; p != NULL; p = p->next) {
         size_t n = elements_of(p);
         float *sum = r->sum + p->tensor.offset;
         for (size_t i = 0; i < n; i++)
             sum[i] /= old;
         if (frug_compressor_put_residual(r->state->compressor, p->tensor.offset, n, sum) != FRUG_OK)
-            return frugi_library_error(r->file->path);
+            return fgio_library_error(r->file->path);
     }
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 /* A part is here whole: give it to whom it is for. */
-static int take_up(restoring *r, const frugi_part *part) {
+static int take_up(restoring *r, const fgt_part *part) {
     frug_status status = FRUG_OK;
-    if (part->kind == FRUGI_PART_BUFFERS)
-        frugi_blobs_buffers(&r->blobs, r->state->graph, true);
-    else if (part->kind == FRUGI_PART_OPTIMIZER)
+    if (part->kind == FGT_PART_BUFFERS)
+        fgt_blobs_buffers(&r->blobs, r->state->graph, true);
+    else if (part->kind == FGT_PART_OPTIMIZER)
         status = frug_optimizer_restore(r->state->optimizer, r->blobs.optimizer, r->blobs.optimizer_bytes);
-    else if (part->kind == FRUGI_PART_RESIDUAL)
+    else if (part->kind == FGT_PART_RESIDUAL)
         status = frug_compressor_restore(r->state->compressor, r->blobs.residual, r->blobs.residual_bytes);
     if (status != FRUG_OK)
-        return frugi_error("%s: '%s': %s", r->file->path, part->item.name, frug_last_error());
-    return part->kind == FRUGI_PART_RESIDUAL && r->redistribute ? add_residual(r) : FRUGI_EXIT_OK;
+        return fgio_error("%s: '%s': %s", r->file->path, part->item.name, frug_last_error());
+    return part->kind == FGT_PART_RESIDUAL && r->redistribute ? add_residual(r) : FGIO_EXIT_OK;
 }
 
-static int get_part(restoring *r, const frugi_part *part) {
-    for (uint64_t at = 0; at < part->bytes; at += FRUGI_PIECE_BYTES) {
+static int get_part(restoring *r, const fgt_part *part) {
+    for (uint64_t at = 0; at < part->bytes; at += FGT_PIECE_BYTES) {
         uint64_t left = part->bytes - at;
-        size_t bytes = left < FRUGI_PIECE_BYTES ? (size_t)left : FRUGI_PIECE_BYTES;
-        if (move_piece(r, part, at, bytes) != FRUGI_EXIT_OK)
-            return FRUGI_EXIT_FAIL;
+        size_t bytes = left < FGT_PIECE_BYTES ? (size_t)left : FGT_PIECE_BYTES;
+        if (move_piece(r, part, at, bytes) != FGIO_EXIT_OK)
+            return FGIO_EXIT_FAIL;
         r->since += bytes;
-        if (r->since >= FRUGI_MEET_BYTES) {
+        if (r->since >= FGT_MEET_BYTES) {
             r->since = 0;
-            if (frugi_meet(r->state->comm, r->code) != FRUGI_EXIT_OK)
-                return FRUGI_EXIT_FAIL;
+            if (fgt_meet(r->state->comm, r->code) != FGIO_EXIT_OK)
+                return FGIO_EXIT_FAIL;
         }
     }
-    if (r->code == FRUGI_EXIT_OK && is_mine(r->file, part))
+    if (r->code == FGIO_EXIT_OK && is_mine(r->file, part))
         r->code = take_up(r, part);
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 static int restore_all(restoring *r) {
     r->code = take_memory(r);
-    if (r->code == FRUGI_EXIT_OK)
+    if (r->code == FGIO_EXIT_OK)
         r->code = list_parts(r);
-    if (frugi_agree(r->state, &r->blobs, r->file->step, r->code) != FRUGI_EXIT_OK)
-        return FRUGI_EXIT_FAIL;
+    if (fgt_agree(r->state, &r->blobs, r->file->step, r->code) != FGIO_EXIT_OK)
+        return FGIO_EXIT_FAIL;
     if (r->file->rank == 0)
         r->code = find_parts(r);
-    if (frugi_meet(r->state->comm, r->code) != FRUGI_EXIT_OK)
-        return FRUGI_EXIT_FAIL;
+    if (fgt_meet(r->state->comm, r->code) != FGIO_EXIT_OK)
+        return FGIO_EXIT_FAIL;
     for (size_t i = 0; i < r->parts.count; i++)
-        if (get_part(r, &r->parts.part[i]) != FRUGI_EXIT_OK)
-            return FRUGI_EXIT_FAIL;
-    if (r->code == FRUGI_EXIT_OK && r->sum != NULL)
+        if (get_part(r, &r->parts.part[i]) != FGIO_EXIT_OK)
+            return FGIO_EXIT_FAIL;
+    if (r->code == FGIO_EXIT_OK && r->sum != NULL)
         r->code = put_mean_residual(r);
-    return frugi_meet(r->state->comm, r->code);
+    return fgt_meet(r->state->comm, r->code);
 }
 
-int frugi_checkpoint_restore(frugi_checkpoint *checkpoint, const frugi_state *state, bool *redistributed) {
+int fgt_checkpoint_restore(fgt_checkpoint *checkpoint, const fgt_state *state, bool *redistributed) {
     restoring r = {
         .file = checkpoint, .state = state, .redistribute = checkpoint->workers != (uint64_t)checkpoint->size};
     int code = restore_all(&r);
-    if (code == FRUGI_EXIT_OK)
+    if (code == FGIO_EXIT_OK)
         *redistributed = r.redistribute;
-    frugi_parts_free(&r.parts);
-    frugi_blobs_give(&r.blobs);
+    fgt_parts_free(&r.parts);
+    fgt_blobs_give(&r.blobs);
     free(r.sum);
     free(r.one);
     return code;

@@ -16,14 +16,14 @@
 enum { MOST_TOKENS = 1 << 20, SPELLING = 256 + 68 };
 
 typedef struct merge {
-    uint32_t left, right, rank, product; /* product FRUGI_NO_WORD: a free slot */
+    uint32_t left, right, rank, product; /* product FGT_NO_WORD: a free slot */
 } merge;
 
-struct frugi_bpe {
+struct fgt_bpe {
     uint32_t vocab;
-    size_t *at;      /* vocab: where a token begins in the pool */
-    uint32_t *len;   /* vocab */
-    frugi_words map; /* spelt tokens, as bytes */
+    size_t *at;    /* vocab: where a token begins in the pool */
+    uint32_t *len; /* vocab */
+    fgt_words map; /* spelt tokens, as bytes */
     unsigned char *pool;
     uint32_t byte[256];
     merge *merges;
@@ -46,7 +46,7 @@ static size_t unspell(const int16_t table[SPELLING], const unsigned char *text, 
     size_t n = 0;
     for (size_t i = 0; i < len;) {
         uint32_t point;
-        i += frugi_utf8_get(text + i, len - i, &point);
+        i += fgt_utf8_get(text + i, len - i, &point);
         if (point >= SPELLING || table[point] < 0)
             return 0;
         dst[n++] = (unsigned char)table[point];
@@ -55,37 +55,37 @@ static size_t unspell(const int16_t table[SPELLING], const unsigned char *text, 
 }
 
 /* Take one entry over. A token that is no spelling (a special one) is kept as it is written and never encoded to. */
-static int put_token(frugi_bpe *bpe, const char *key, json_t *value, const int16_t table[SPELLING], size_t *used,
-                     frugi_why *why) {
+static int put_token(fgt_bpe *bpe, const char *key, json_t *value, const int16_t table[SPELLING], size_t *used,
+                     fgio_why *why) {
     size_t len = strlen(key);
     json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
     char name[64];
     if (id < 0 || id >= bpe->vocab || bpe->len[id] != 0 || len == 0)
-        return frugi_because(why, "token '%s': expected a number of its own below %u, the number of tokens",
-                             frugi_printable(key, name, sizeof name), bpe->vocab);
+        return fgio_because(why, "token '%s': expected a number of its own below %u, the number of tokens",
+                            fgio_printable(key, name, sizeof name), bpe->vocab);
     unsigned char *dst = bpe->pool + *used;
     size_t n = unspell(table, (const unsigned char *)key, len, dst);
     if (n == 0)
         memcpy(dst, key, n = len);
-    else if (frugi_words_put(&bpe->map, dst, n, (uint32_t)id) != 0)
-        return frugi_because(why, "not enough memory");
+    else if (fgt_words_put(&bpe->map, dst, n, (uint32_t)id) != 0)
+        return fgio_because(why, "not enough memory");
     bpe->at[id] = *used;
     bpe->len[id] = (uint32_t)n;
     *used += n;
     return 0;
 }
 
-static int put_bytes(frugi_bpe *bpe, frugi_why *why) {
+static int put_bytes(fgt_bpe *bpe, fgio_why *why) {
     for (int b = 0; b < 256; b++) {
         unsigned char byte = (unsigned char)b;
-        bpe->byte[b] = frugi_words_get(&bpe->map, &byte, 1);
-        if (bpe->byte[b] == FRUGI_NO_WORD)
-            return frugi_because(why, "no token for byte 0x%02x; expected one for each of the 256 bytes", (unsigned)b);
+        bpe->byte[b] = fgt_words_get(&bpe->map, &byte, 1);
+        if (bpe->byte[b] == FGT_NO_WORD)
+            return fgio_because(why, "no token for byte 0x%02x; expected one for each of the 256 bytes", (unsigned)b);
     }
     return 0;
 }
 
-static int fill(frugi_bpe *bpe, json_t *root, size_t room, frugi_why *why) {
+static int fill(fgt_bpe *bpe, json_t *root, size_t room, fgio_why *why) {
     int16_t table[SPELLING];
     const char *key;
     json_t *value;
@@ -95,7 +95,7 @@ static int fill(frugi_bpe *bpe, json_t *root, size_t room, frugi_why *why) {
     bpe->len = calloc(bpe->vocab, sizeof *bpe->len);
     bpe->pool = malloc(room); /* unescaped tokens are no longer than the file */
     if (bpe->at == NULL || bpe->len == NULL || bpe->pool == NULL)
-        return frugi_because(why, "not enough memory");
+        return fgio_because(why, "not enough memory");
     spelling(table);
     json_object_foreach(root, key, value) {
         if (put_token(bpe, key, value, table, &used, why) != 0)
@@ -104,46 +104,46 @@ static int fill(frugi_bpe *bpe, json_t *root, size_t room, frugi_why *why) {
     return put_bytes(bpe, why);
 }
 
-int frugi_bpe_create(const unsigned char *json, size_t len, frugi_bpe **out, frugi_why *why) {
+int fgt_bpe_create(const unsigned char *json, size_t len, fgt_bpe **out, fgio_why *why) {
     json_error_t error;
     json_t *root = json_loadb((const char *)json, len, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL)
-        return frugi_because(why, "byte %d: expected JSON (%s)", error.position, error.text);
+        return fgio_because(why, "byte %d: expected JSON (%s)", error.position, error.text);
     size_t count = json_object_size(root); /* 0 if it is no object */
-    frugi_bpe *bpe = NULL;
+    fgt_bpe *bpe = NULL;
     int status = -1;
     if (count < 256 || count > MOST_TOKENS)
-        frugi_because(why, "byte 0: expected a JSON object of 256 to %d tokens, found %zu", MOST_TOKENS, count);
+        fgio_because(why, "byte 0: expected a JSON object of 256 to %d tokens, found %zu", MOST_TOKENS, count);
     else if ((bpe = calloc(1, sizeof *bpe)) == NULL)
-        frugi_because(why, "not enough memory");
+        fgio_because(why, "not enough memory");
     else
         status = fill(bpe, root, len, why);
     json_decref(root);
     if (status == 0)
         *out = bpe;
     else
-        frugi_bpe_destroy(bpe);
+        fgt_bpe_destroy(bpe);
     return status;
 }
 
-static uint32_t slot_of(const frugi_bpe *bpe, uint32_t left, uint32_t right) {
-    uint32_t slot = (uint32_t)(frugi_mix((uint64_t)left << 32 | right) >> 32) & bpe->mask;
-    while (bpe->merges[slot].product != FRUGI_NO_WORD &&
+static uint32_t slot_of(const fgt_bpe *bpe, uint32_t left, uint32_t right) {
+    uint32_t slot = (uint32_t)(fgt_mix((uint64_t)left << 32 | right) >> 32) & bpe->mask;
+    while (bpe->merges[slot].product != FGT_NO_WORD &&
            (bpe->merges[slot].left != left || bpe->merges[slot].right != right))
         slot = (slot + 1) & bpe->mask;
     return slot;
 }
 
-uint32_t frugi_bpe_merge(const frugi_bpe *bpe, uint32_t left, uint32_t right, uint32_t *rank) {
+uint32_t fgt_bpe_merge(const fgt_bpe *bpe, uint32_t left, uint32_t right, uint32_t *rank) {
     if (bpe->merges == NULL)
-        return FRUGI_NO_WORD;
+        return FGT_NO_WORD;
     const merge *found = &bpe->merges[slot_of(bpe, left, right)];
     *rank = found->rank;
     return found->product;
 }
 
 /* One line: two tokens that exist by now, whose product does not. `made` has a mark for each token that exists. */
-static int put_merge(frugi_bpe *bpe, const int16_t table[SPELLING], const unsigned char *line, size_t len,
+static int put_merge(fgt_bpe *bpe, const int16_t table[SPELLING], const unsigned char *line, size_t len,
                      unsigned char *made) {
     unsigned char bytes[512];
     const unsigned char *space = memchr(line, ' ', len);
@@ -151,9 +151,9 @@ static int put_merge(frugi_bpe *bpe, const int16_t table[SPELLING], const unsign
         return -1;
     size_t first = (size_t)(space - line), n = unspell(table, line, first, bytes);
     size_t m = n == 0 ? 0 : unspell(table, space + 1, len - first - 1, bytes + n);
-    uint32_t left = frugi_words_get(&bpe->map, bytes, n), right = frugi_words_get(&bpe->map, bytes + n, m);
-    uint32_t product = m == 0 ? FRUGI_NO_WORD : frugi_words_get(&bpe->map, bytes, n + m);
-    if (left == FRUGI_NO_WORD || right == FRUGI_NO_WORD || product == FRUGI_NO_WORD || !made[left] || !made[right] ||
+    uint32_t left = fgt_words_get(&bpe->map, bytes, n), right = fgt_words_get(&bpe->map, bytes + n, m);
+    uint32_t product = m == 0 ? FGT_NO_WORD : fgt_words_get(&bpe->map, bytes, n + m);
+    if (left == FGT_NO_WORD || right == FGT_NO_WORD || product == FGT_NO_WORD || !made[left] || !made[right] ||
         made[product])
         return -1;
     made[product] = 1;
@@ -161,7 +161,7 @@ static int put_merge(frugi_bpe *bpe, const int16_t table[SPELLING], const unsign
     return 0;
 }
 
-static int put_merges(frugi_bpe *bpe, const unsigned char *text, size_t len, unsigned char *made, frugi_why *why) {
+static int put_merges(fgt_bpe *bpe, const unsigned char *text, size_t len, unsigned char *made, fgio_why *why) {
     int16_t table[SPELLING];
     spelling(table);
     for (int b = 0; b < 256; b++)
@@ -175,15 +175,15 @@ static int put_merges(frugi_bpe *bpe, const unsigned char *text, size_t len, uns
         if (width == 0 || (line == 1 && width >= 8 && memcmp(text, "#version", 8) == 0))
             continue;
         if (put_merge(bpe, table, text + at, width, made) != 0)
-            return frugi_because(why,
-                                 "line %zu, byte %zu: expected two tokens of the vocabulary, of bytes or made by "
-                                 "earlier lines, that together are a token not made before",
-                                 line, at);
+            return fgio_because(why,
+                                "line %zu, byte %zu: expected two tokens of the vocabulary, of bytes or made by "
+                                "earlier lines, that together are a token not made before",
+                                line, at);
     }
     return 0;
 }
 
-int frugi_bpe_merges(frugi_bpe *bpe, const unsigned char *text, size_t len, frugi_why *why) {
+int fgt_bpe_merges(fgt_bpe *bpe, const unsigned char *text, size_t len, fgio_why *why) {
     uint32_t slots = 512;
     while (slots < 2 * bpe->vocab) /* a merge makes a token of its own, so there are fewer merges than tokens */
         slots *= 2;
@@ -192,20 +192,20 @@ int frugi_bpe_merges(frugi_bpe *bpe, const unsigned char *text, size_t len, frug
     unsigned char *made = calloc(bpe->vocab, 1);
     int status = -1;
     if (bpe->merges == NULL || made == NULL) {
-        frugi_because(why, "not enough memory");
+        fgio_because(why, "not enough memory");
     } else {
         for (uint32_t i = 0; i < slots; i++)
-            bpe->merges[i].product = FRUGI_NO_WORD;
+            bpe->merges[i].product = FGT_NO_WORD;
         status = put_merges(bpe, text, len, made, why);
     }
     free(made);
     return status;
 }
 
-void frugi_bpe_destroy(frugi_bpe *bpe) {
+void fgt_bpe_destroy(fgt_bpe *bpe) {
     if (bpe == NULL)
         return;
-    frugi_words_free(&bpe->map);
+    fgt_words_free(&bpe->map);
     free(bpe->at);
     free(bpe->len);
     free(bpe->pool);
@@ -213,21 +213,21 @@ void frugi_bpe_destroy(frugi_bpe *bpe) {
     free(bpe);
 }
 
-uint32_t frugi_bpe_vocab(const frugi_bpe *bpe) {
+uint32_t fgt_bpe_vocab(const fgt_bpe *bpe) {
     return bpe->vocab;
 }
 
-int32_t frugi_bpe_end(const frugi_bpe *bpe) {
+int32_t fgt_bpe_end(const fgt_bpe *bpe) {
     static const unsigned char name[] = "<|endoftext|>";
-    uint32_t id = frugi_words_get(&bpe->map, name, sizeof name - 1);
-    return id == FRUGI_NO_WORD ? -1 : (int32_t)id;
+    uint32_t id = fgt_words_get(&bpe->map, name, sizeof name - 1);
+    return id == FGT_NO_WORD ? -1 : (int32_t)id;
 }
 
-const unsigned char *frugi_bpe_piece(const frugi_bpe *bpe, uint32_t id, size_t *len) {
+const unsigned char *fgt_bpe_piece(const fgt_bpe *bpe, uint32_t id, size_t *len) {
     *len = bpe->len[id];
     return bpe->pool + bpe->at[id];
 }
 
-uint32_t frugi_bpe_byte(const frugi_bpe *bpe, unsigned char byte) {
+uint32_t fgt_bpe_byte(const fgt_bpe *bpe, unsigned char byte) {
     return bpe->byte[byte];
 }

@@ -17,7 +17,7 @@ enum {
 };
 
 typedef struct symbol {
-    uint32_t id; /* FRUGI_NO_WORD: joined to the one before */
+    uint32_t id; /* FGT_NO_WORD: joined to the one before */
     uint32_t before, next;
 } symbol;
 
@@ -26,20 +26,20 @@ typedef struct pair {
 } pair;
 
 typedef struct encoder {
-    const frugi_bpe *bpe;
-    frugi_words cache; /* word -> place in known */
-    frugi_ids known;   /* wide: length, ids, length, ids, ... */
+    const fgt_bpe *bpe;
+    fgt_words cache; /* word -> place in known */
+    fgt_ids known;   /* wide: length, ids, length, ids, ... */
     symbol *symbols;
     pair *heap;
     size_t cap, heap_len;
 } encoder;
 
 /* Letter, number, white space; all else is one class here. */
-static frugi_char class_at(const unsigned char *text, size_t len, size_t at, size_t *width) {
+static fgt_char class_at(const unsigned char *text, size_t len, size_t at, size_t *width) {
     uint32_t point;
-    *width = frugi_utf8_get(text + at, len - at, &point);
-    frugi_char kind = frugi_char_class(point);
-    return kind <= FRUGI_CHAR_SPACE ? kind : FRUGI_CHAR_OTHER;
+    *width = fgt_utf8_get(text + at, len - at, &point);
+    fgt_char kind = fgt_char_class(point);
+    return kind <= FGT_CHAR_SPACE ? kind : FGT_CHAR_OTHER;
 }
 
 static size_t contraction(const unsigned char *text, size_t left) {
@@ -53,7 +53,7 @@ static size_t contraction(const unsigned char *text, size_t left) {
 }
 
 /* Where the run of one class that begins at `at` ends, and where its last character begins. */
-static size_t run_end(const unsigned char *text, size_t len, size_t at, frugi_char kind, size_t *last) {
+static size_t run_end(const unsigned char *text, size_t len, size_t at, fgt_char kind, size_t *last) {
     size_t width;
     *last = at;
     while (at < len && class_at(text, len, at, &width) == kind) {
@@ -63,16 +63,16 @@ static size_t run_end(const unsigned char *text, size_t len, size_t at, frugi_ch
     return at;
 }
 
-size_t frugi_bpe_word_end(const unsigned char *text, size_t len, size_t at) {
+size_t fgt_bpe_word_end(const unsigned char *text, size_t len, size_t at) {
     size_t width, last, skip = text[at] == '\'' ? contraction(text + at, len - at) : 0;
     if (skip > 0)
         return at + skip;
-    frugi_char kind = class_at(text, len, at, &width);
-    if (text[at] == ' ' && at + 1 < len && class_at(text, len, at + 1, &width) != FRUGI_CHAR_SPACE)
+    fgt_char kind = class_at(text, len, at, &width);
+    if (text[at] == ' ' && at + 1 < len && class_at(text, len, at + 1, &width) != FGT_CHAR_SPACE)
         kind = class_at(text, len, ++at, &width);
     size_t end = run_end(text, len, at, kind, &last);
     /* White space before a word leaves its last character to that word, if there is another. */
-    if (kind == FRUGI_CHAR_SPACE && end < len && last > at)
+    if (kind == FGT_CHAR_SPACE && end < len && last > at)
         end = last;
     return end;
 }
@@ -104,8 +104,8 @@ static pair heap_pop(encoder *e) {
 
 static void offer(encoder *e, uint32_t at) {
     uint32_t rank = 0, left = e->symbols[at].id, right = e->symbols[e->symbols[at].next].id;
-    uint32_t product = frugi_bpe_merge(e->bpe, left, right, &rank);
-    if (product != FRUGI_NO_WORD)
+    uint32_t product = fgt_bpe_merge(e->bpe, left, right, &rank);
+    if (product != FGT_NO_WORD)
         heap_push(e, (pair){rank, at, left, right, product});
 }
 
@@ -137,7 +137,7 @@ static void join(encoder *e, uint32_t n) {
             continue;
         s[top.at].id = top.product;
         s[top.at].next = s[right].next;
-        s[right].id = FRUGI_NO_WORD;
+        s[right].id = FGT_NO_WORD;
         if (s[right].next < n) {
             s[s[right].next].before = top.at;
             offer(e, top.at);
@@ -147,50 +147,50 @@ static void join(encoder *e, uint32_t n) {
     }
 }
 
-static int encode_word(encoder *e, const unsigned char *word, uint32_t n, frugi_ids *ids) {
+static int encode_word(encoder *e, const unsigned char *word, uint32_t n, fgt_ids *ids) {
     if (make_room(e, n) != 0)
         return -1;
     for (uint32_t i = 0; i < n; i++)
-        e->symbols[i] = (symbol){frugi_bpe_byte(e->bpe, word[i]), i == 0 ? n : i - 1, i + 1};
+        e->symbols[i] = (symbol){fgt_bpe_byte(e->bpe, word[i]), i == 0 ? n : i - 1, i + 1};
     e->heap_len = 0;
     for (uint32_t i = 0; i + 1 < n; i++)
         offer(e, i);
     join(e, n);
     for (uint32_t i = 0; i < n; i = e->symbols[i].next)
-        if (frugi_ids_push(ids, e->symbols[i].id) != 0)
+        if (fgt_ids_push(ids, e->symbols[i].id) != 0)
             return -1;
     return 0;
 }
 
-static int encode_cached(encoder *e, const unsigned char *word, uint32_t n, frugi_ids *ids) {
-    uint32_t at = frugi_words_get(&e->cache, word, n);
-    if (at == FRUGI_NO_WORD) {
+static int encode_cached(encoder *e, const unsigned char *word, uint32_t n, fgt_ids *ids) {
+    uint32_t at = fgt_words_get(&e->cache, word, n);
+    if (at == FGT_NO_WORD) {
         if (e->cache.count == CACHED_MAX)
             return encode_word(e, word, n, ids);
         at = (uint32_t)e->known.len;
-        if (frugi_ids_push(&e->known, 0) != 0 || encode_word(e, word, n, &e->known) != 0 ||
-            frugi_words_put(&e->cache, word, n, at) != 0)
+        if (fgt_ids_push(&e->known, 0) != 0 || encode_word(e, word, n, &e->known) != 0 ||
+            fgt_words_put(&e->cache, word, n, at) != 0)
             return -1;
         ((int32_t *)e->known.data)[at] = (int32_t)(e->known.len - at - 1);
     }
-    size_t count = (size_t)frugi_ids_at(&e->known, at);
+    size_t count = (size_t)fgt_ids_at(&e->known, at);
     for (size_t i = 1; i <= count; i++)
-        if (frugi_ids_push(ids, (uint32_t)frugi_ids_at(&e->known, at + i)) != 0)
+        if (fgt_ids_push(ids, (uint32_t)fgt_ids_at(&e->known, at + i)) != 0)
             return -1;
     return 0;
 }
 
-int frugi_bpe_encode(const frugi_bpe *bpe, const unsigned char *text, size_t len, frugi_ids *ids) {
+int fgt_bpe_encode(const fgt_bpe *bpe, const unsigned char *text, size_t len, fgt_ids *ids) {
     encoder e = {.bpe = bpe, .known = {.wide = 1}};
     int status = 0;
     for (size_t at = 0, end; status == 0 && at < len; at = end) {
-        end = frugi_bpe_word_end(text, len, at);
+        end = fgt_bpe_word_end(text, len, at);
         end = end - at > WORD_MAX ? at + WORD_MAX : end;
         uint32_t n = (uint32_t)(end - at);
         status = n <= CACHED_LEN ? encode_cached(&e, text + at, n, ids) : encode_word(&e, text + at, n, ids);
     }
-    frugi_words_free(&e.cache);
-    frugi_ids_free(&e.known);
+    fgt_words_free(&e.cache);
+    fgt_ids_free(&e.known);
     free(e.symbols);
     free(e.heap);
     return status;

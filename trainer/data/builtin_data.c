@@ -30,8 +30,8 @@ enum {
 };
 
 /* All draws of a sample begin here. */
-static uint64_t key_of(frugi_place place) {
-    return frugi_random(FRUGI_STREAM_BUILTIN, (uint64_t)place.split, place.index);
+static uint64_t key_of(fgt_place place) {
+    return fgt_random(FGT_STREAM_BUILTIN, (uint64_t)place.split, place.index);
 }
 
 /* Nearly normal: the sum of four uniform numbers, brought to variance 1. */
@@ -51,22 +51,22 @@ static stripes make_stripes(uint64_t key, uint32_t label, uint32_t classes) {
     uint32_t angles = (classes + 1) / 2;
     float angle = angles == 1 ? 0 : 0.5f * pi * (float)(label / 2) / (float)(angles - 1);
     float step = label % 2 == 0 ? 0.55f : 1.1f; /* radians a pixel: stripes of 11 and 6 pixels */
-    float side = (frugi_mix(key + 1) & 1) != 0 ? 1.0f : -1.0f;
+    float side = (fgt_mix(key + 1) & 1) != 0 ? 1.0f : -1.0f;
     return (stripes){.right = side * step * sinf(angle),
                      .down = step * cosf(angle),
-                     .phase = 2 * pi * frugi_uniform(frugi_mix(key + 2)),
-                     .contrast = 0.6f + 0.8f * frugi_uniform(frugi_mix(key + 3)),
-                     .shade = noise(frugi_mix(key + 4)) * 0.5f};
+                     .phase = 2 * pi * fgt_uniform(fgt_mix(key + 2)),
+                     .contrast = 0.6f + 0.8f * fgt_uniform(fgt_mix(key + 3)),
+                     .shade = noise(fgt_mix(key + 4)) * 0.5f};
 }
 
-static void image_sample(const frugi_data *data, frugi_place place, frugi_batch *batch, size_t slot) {
-    const frugi_data_info *info = &data->info;
+static void image_sample(const fgt_data *data, fgt_place place, fgt_batch *batch, size_t slot) {
+    const fgt_data_info *info = &data->info;
     int height = (int)info->height, width = (int)info->width;
     size_t plane = (size_t)height * (size_t)width;
     uint64_t key = key_of(place);
     uint32_t label = (uint32_t)(place.index % info->classes);
     stripes s = make_stripes(key, label, info->classes);
-    frugi_move move = frugi_augment(data, place);
+    fgt_move move = fgt_augment(data, place);
     float *to = batch->pixels + slot * info->channels * plane;
     for (uint32_t c = 0; c < info->channels; c++)
         for (int y = 0; y < height; y++)
@@ -74,7 +74,7 @@ static void image_sample(const frugi_data *data, frugi_place place, frugi_batch 
                 int right = (move.flip ? width - 1 - x : x) + move.right, down = y + move.down;
                 float wave = sinf(s.phase + s.right * (float)right + s.down * (float)down);
                 uint64_t at = key + 16 + ((uint64_t)c << 40 | (uint64_t)(down + 4) << 20 | (uint64_t)(right + 4));
-                *to++ = s.shade + s.contrast * wave + 0.5f * noise(frugi_mix(at));
+                *to++ = s.shade + s.contrast * wave + 0.5f * noise(fgt_mix(at));
             }
     batch->targets[slot] = (int32_t)label;
 }
@@ -87,23 +87,23 @@ static uint64_t branch(uint64_t bits) {
 
 /* A chain of n tokens from `base` on, of which there are `words`. */
 static void chain(uint64_t key, uint32_t base, uint32_t words, uint32_t n, int32_t *tokens) {
-    uint64_t topic = frugi_mix(key) % TOPICS, word = topic;
+    uint64_t topic = fgt_mix(key) % TOPICS, word = topic;
     for (uint32_t t = 0; t < n; t++) {
-        uint64_t bits = frugi_mix(key + 1 + t);
+        uint64_t bits = fgt_mix(key + 1 + t);
         if (t == 1)
             word = TOPICS + bits % (words - TOPICS);
         else if (t > 1)
-            word = TOPICS + frugi_random(topic, word, branch(bits)) % (words - TOPICS);
+            word = TOPICS + fgt_random(topic, word, branch(bits)) % (words - TOPICS);
         tokens[t] = (int32_t)(base + word);
     }
 }
 
-static uint32_t chain_words(const frugi_data *data, uint32_t base) {
+static uint32_t chain_words(const fgt_data *data, uint32_t base) {
     uint32_t words = data->info.vocab - base;
     return words < CHAIN_WORDS ? words : CHAIN_WORDS;
 }
 
-static void language_sample(const frugi_data *data, frugi_place place, frugi_batch *batch, size_t slot) {
+static void language_sample(const fgt_data *data, fgt_place place, fgt_batch *batch, size_t slot) {
     uint32_t T = data->info.length;
     int32_t *tokens = batch->tokens + slot * T, *targets = batch->targets + slot * T;
     uint64_t key = key_of(place);
@@ -111,47 +111,47 @@ static void language_sample(const frugi_data *data, frugi_place place, frugi_bat
     memcpy(targets, tokens + 1, (T - 1) * sizeof *targets);
     /* One token more than there is room for: continue the chain from the last one. */
     uint32_t words = chain_words(data, 0);
-    uint64_t next = frugi_random((uint64_t)tokens[0], (uint64_t)tokens[T - 1], branch(frugi_mix(key + 1 + T)));
+    uint64_t next = fgt_random((uint64_t)tokens[0], (uint64_t)tokens[T - 1], branch(fgt_mix(key + 1 + T)));
     targets[T - 1] = (int32_t)(TOPICS + next % (words - TOPICS));
     batch->lengths[slot] = (int32_t)T;
 }
 
-static void masked_sample(const frugi_data *data, frugi_place place, frugi_batch *batch, size_t slot) {
+static void masked_sample(const fgt_data *data, fgt_place place, fgt_batch *batch, size_t slot) {
     uint32_t T = data->info.length, words = chain_words(data, WORDS);
     int32_t *tokens = batch->tokens + slot * T;
-    const frugi_mask_rule rule = {MASK, WORDS, WORDS + words};
+    const fgt_mask_rule rule = {MASK, WORDS, WORDS + words};
     tokens[0] = CLS;
     chain(key_of(place), WORDS, words, T - 2, tokens + 1);
     tokens[T - 1] = SEP;
     memset(batch->segments + slot * T, 0, T * sizeof *batch->segments);
     batch->lengths[slot] = (int32_t)T;
-    frugi_mask(data, place, &rule, 1, T - 1, tokens, batch->targets + slot * T);
+    fgt_mask(data, place, &rule, 1, T - 1, tokens, batch->targets + slot * T);
 }
 
 /* Words of a sentence: `not` is the first word, then come the groups, then those that say nothing. */
 static int32_t cue(uint64_t key, uint64_t group) {
-    return (int32_t)(WORDS + 1 + group * CUES + frugi_mix(key) % CUES);
+    return (int32_t)(WORDS + 1 + group * CUES + fgt_mix(key) % CUES);
 }
 
-static void sentence_sample(const frugi_data *data, frugi_place place, frugi_batch *batch, size_t slot) {
-    const frugi_data_info *info = &data->info;
+static void sentence_sample(const fgt_data *data, fgt_place place, fgt_batch *batch, size_t slot) {
+    const fgt_data_info *info = &data->info;
     uint32_t T = info->length, groups = info->classes < 2 ? 2 : info->classes;
     uint32_t beyond = info->vocab < SENTENCE_WORDS ? info->vocab : SENTENCE_WORDS, plain = WORDS + 1 + groups * CUES;
     beyond = beyond > plain ? beyond : plain + 1;
-    uint64_t key = key_of(place), group = frugi_mix(key + 1) % groups,
-             other = (group + 1 + frugi_mix(key + 2) % (groups - 1)) % groups;
-    uint32_t n = T / 2 - 1 + (uint32_t)(frugi_mix(key + 3) % (T - T / 2)), most = 1 + n / 6, fewer = most / 2;
-    int negated = frugi_mix(key + 4) % 4 == 0;
+    uint64_t key = key_of(place), group = fgt_mix(key + 1) % groups,
+             other = (group + 1 + fgt_mix(key + 2) % (groups - 1)) % groups;
+    uint32_t n = T / 2 - 1 + (uint32_t)(fgt_mix(key + 3) % (T - T / 2)), most = 1 + n / 6, fewer = most / 2;
+    int negated = fgt_mix(key + 4) % 4 == 0;
     int32_t *tokens = batch->tokens + slot * T;
     memset(tokens, 0, T * sizeof *tokens);
     memset(batch->segments + slot * T, 0, T * sizeof *batch->segments);
     tokens[0] = CLS;
     for (uint32_t i = 0; i < n; i++) {
-        uint64_t place_of = 1 + frugi_order(key, 0, n, i), draw = key + 16 + i;
+        uint64_t place_of = 1 + fgt_order(key, 0, n, i), draw = key + 16 + i;
         tokens[place_of] = i < most                       ? cue(draw, group)
                            : i < most + fewer             ? cue(draw, other)
                            : i == most + fewer && negated ? WORDS
-                                                          : (int32_t)(plain + frugi_mix(draw) % (beyond - plain));
+                                                          : (int32_t)(plain + fgt_mix(draw) % (beyond - plain));
     }
     tokens[n + 1] = SEP;
     batch->lengths[slot] = (int32_t)(n + 2);
@@ -164,38 +164,38 @@ static void close_nothing(void *state) {
 }
 
 /* Sizes that the caller left open get a value; those it cannot have get an error. */
-static int set_images(const frugi_data_want *want, frugi_data_info *info) {
+static int set_images(const fgt_data_want *want, fgt_data_info *info) {
     info->channels = want->channels == 0 ? 1 : want->channels;
     info->height = want->height == 0 ? 28 : want->height;
     info->width = want->width == 0 ? 28 : want->width;
     info->classes = want->classes == 0 ? 10 : want->classes;
     if (info->height > SIDE_MAX || info->width > SIDE_MAX || info->channels > 1024 || info->classes > UINT16_MAX)
-        return frugi_error("builtin images of %u x %u x %u in %u classes: expected at most 1024 x %d x %d in %d",
-                           info->channels, info->height, info->width, info->classes, SIDE_MAX, SIDE_MAX, UINT16_MAX);
-    return FRUGI_EXIT_OK;
+        return fgio_error("builtin images of %u x %u x %u in %u classes: expected at most 1024 x %d x %d in %d",
+                          info->channels, info->height, info->width, info->classes, SIDE_MAX, SIDE_MAX, UINT16_MAX);
+    return FGIO_EXIT_OK;
 }
 
-static int set_tokens(const frugi_data_want *want, frugi_data_info *info) {
+static int set_tokens(const fgt_data_want *want, fgt_data_info *info) {
     info->vocab = want->vocab == 0 ? 256 : want->vocab;
     uint32_t least = WORDS + 2 * TOPICS;
-    if (info->task == FRUGI_TASK_SENTENCES) {
+    if (info->task == FGT_TASK_SENTENCES) {
         info->classes = want->classes == 0 ? 2 : want->classes;
         least = info->classes > UINT16_MAX ? UINT32_MAX : WORDS + 2 + CUES * (info->classes < 2 ? 2 : info->classes);
     }
     if (info->vocab < least || info->vocab > INT32_MAX)
-        return frugi_error("builtin tokens from a vocabulary of %u: expected at least %u", info->vocab, least);
-    return FRUGI_EXIT_OK;
+        return fgio_error("builtin tokens from a vocabulary of %u: expected at least %u", info->vocab, least);
+    return FGIO_EXIT_OK;
 }
 
-int frugi_builtin_open(const frugi_data_want *want, frugi_data *data) {
-    static const frugi_source sources[] = {[FRUGI_TASK_IMAGES] = {.sample = image_sample, .close = close_nothing},
-                                           [FRUGI_TASK_LANGUAGE] = {.sample = language_sample, .close = close_nothing},
-                                           [FRUGI_TASK_SENTENCES] = {.sample = sentence_sample, .close = close_nothing},
-                                           [FRUGI_TASK_MASKED] = {.sample = masked_sample, .close = close_nothing}};
+int fgt_builtin_open(const fgt_data_want *want, fgt_data *data) {
+    static const fgt_source sources[] = {[FGT_TASK_IMAGES] = {.sample = image_sample, .close = close_nothing},
+                                         [FGT_TASK_LANGUAGE] = {.sample = language_sample, .close = close_nothing},
+                                         [FGT_TASK_SENTENCES] = {.sample = sentence_sample, .close = close_nothing},
+                                         [FGT_TASK_MASKED] = {.sample = masked_sample, .close = close_nothing}};
     uint64_t samples = want->samples == 0 ? SAMPLES : want->samples;
     data->source = &sources[want->task];
-    data->suits = FRUGI_AUGMENT_CROP | FRUGI_AUGMENT_MIRROR; /* stripes lean either way */
-    data->info.count[FRUGI_TRAIN] = samples;
-    data->info.count[FRUGI_VALID] = data->info.count[FRUGI_TEST] = (samples + 7) / 8;
-    return want->task == FRUGI_TASK_IMAGES ? set_images(want, &data->info) : set_tokens(want, &data->info);
+    data->suits = FGT_AUGMENT_CROP | FGT_AUGMENT_MIRROR; /* stripes lean either way */
+    data->info.count[FGT_TRAIN] = samples;
+    data->info.count[FGT_VALID] = data->info.count[FGT_TEST] = (samples + 7) / 8;
+    return want->task == FGT_TASK_IMAGES ? set_images(want, &data->info) : set_tokens(want, &data->info);
 }

@@ -1,6 +1,6 @@
 /*
- * Data sets, seen from outside: which source a path means, and batches. The order of an epoch comes from epoch_order.c; the
- * sources only ever see the number of a sample in its split.
+ * Data sets, seen from outside: which source a path means, and batches. The order of an epoch comes from epoch_order.c;
+ * the sources only ever see the number of a sample in its split.
  */
 #include "trainer/data/epoch_order.h"
 #include "io/error.h"
@@ -14,40 +14,40 @@
 #include <string.h>
 #include <unistd.h>
 
-const char *const frugi_augment_names[] = {"none", "crop", "mirror", "crop+mirror", "auto", NULL};
-const char *const frugi_split_names[FRUGI_SPLITS] = {"train", "valid", "test"};
+const char *const fgt_augment_names[] = {"none", "crop", "mirror", "crop+mirror", "auto", NULL};
+const char *const fgt_split_names[FGT_SPLITS] = {"train", "valid", "test"};
 static const char fashion_mnist[] = "/usr/share/datasets/fashion-mnist";
 
 static int holds(const char *dir, const char *name) {
-    char *path = frugi_unpack_find(dir, name);
+    char *path = fgio_unpack_find(dir, name);
     free(path);
     return path != NULL;
 }
 
-static int open_images(const frugi_data_want *want, frugi_data *data) {
+static int open_images(const fgt_data_want *want, fgt_data *data) {
     const char *dir = strcmp(want->path, "fashion-mnist") == 0 ? fashion_mnist : want->path;
     if (holds(dir, "train-images-idx3-ubyte"))
-        return frugi_idx_open(dir, data);
+        return fgt_idx_open(dir, data);
     if (holds(dir, "data_batch_1.bin"))
-        return frugi_cifar_open(dir, data);
-    if (frugi_imagefolder_is(dir))
-        return frugi_imagefolder_open(want, dir, data);
-    int status = frugi_error("%s: expected a directory with 'train-images-idx3-ubyte' (MNIST) or 'data_batch_1.bin' "
-                             "(CIFAR-10), plain, .gz or .xz, or with 'train/CLASS/*.jpg' (images in folders)",
-                             dir);
+        return fgt_cifar_open(dir, data);
+    if (fgt_imagefolder_is(dir))
+        return fgt_imagefolder_open(want, dir, data);
+    int status = fgio_error("%s: expected a directory with 'train-images-idx3-ubyte' (MNIST) or 'data_batch_1.bin' "
+                            "(CIFAR-10), plain, .gz or .xz, or with 'train/CLASS/*.jpg' (images in folders)",
+                            dir);
     if (dir == fashion_mnist)
-        frugi_hint("Debian's package dataset-fashion-mnist puts it there; 'builtin' needs no files");
+        fgio_hint("Debian's package dataset-fashion-mnist puts it there; 'builtin' needs no files");
     return status;
 }
 
-static int check_length(const frugi_data_want *want) {
-    if (want->task == FRUGI_TASK_IMAGES || (want->length >= FRUGI_LENGTH_LEAST && want->length <= FRUGI_LENGTH_MOST))
-        return FRUGI_EXIT_OK;
-    return frugi_error("samples of %u tokens: expected %d to %d", want->length, FRUGI_LENGTH_LEAST, FRUGI_LENGTH_MOST);
+static int check_length(const fgt_data_want *want) {
+    if (want->task == FGT_TASK_IMAGES || (want->length >= FGT_LENGTH_LEAST && want->length <= FGT_LENGTH_MOST))
+        return FGIO_EXIT_OK;
+    return fgio_error("samples of %u tokens: expected %d to %d", want->length, FGT_LENGTH_LEAST, FGT_LENGTH_MOST);
 }
 
 /* Call a data set what its directory is called. */
-static void take_name(const char *path, frugi_data *data) {
+static void take_name(const char *path, fgt_data *data) {
     size_t end = strlen(path);
     while (end > 0 && path[end - 1] == '/')
         end--;
@@ -56,76 +56,75 @@ static void take_name(const char *path, frugi_data *data) {
         begin--;
     char last[sizeof data->name];
     snprintf(last, sizeof last, "%.*s", (int)(end - begin < sizeof last ? end - begin : sizeof last), path + begin);
-    frugi_printable(last, data->name, sizeof data->name);
+    fgio_printable(last, data->name, sizeof data->name);
     data->info.name = data->name;
 }
 
-static int open_source(const frugi_data_want *want, frugi_data *data) {
-    if (check_length(want) != FRUGI_EXIT_OK)
-        return FRUGI_EXIT_FAIL;
+static int open_source(const fgt_data_want *want, fgt_data *data) {
+    if (check_length(want) != FGIO_EXIT_OK)
+        return FGIO_EXIT_FAIL;
     if (strcmp(want->path, "builtin") == 0)
-        return frugi_builtin_open(want, data);
+        return fgt_builtin_open(want, data);
     switch (want->task) {
-    case FRUGI_TASK_IMAGES: return open_images(want, data);
-    case FRUGI_TASK_LANGUAGE: return frugi_text_open(want, data);
-    case FRUGI_TASK_SENTENCES:
-        return frugi_qa_knows(frugi_sentences_task(want, data)) ? frugi_qa_open(want, data)
-                                                                : frugi_glue_open(want, data);
-    default: return frugi_masked_open(want, data);
+    case FGT_TASK_IMAGES: return open_images(want, data);
+    case FGT_TASK_LANGUAGE: return fgt_text_open(want, data);
+    case FGT_TASK_SENTENCES:
+        return fgt_qa_knows(fgt_sentences_task(want, data)) ? fgt_qa_open(want, data) : fgt_glue_open(want, data);
+    default: return fgt_masked_open(want, data);
     }
 }
 
-static int hold_out(const frugi_data_want *want, frugi_data *data) {
+static int hold_out(const fgt_data_want *want, fgt_data *data) {
     uint64_t *count = data->info.count;
     if (want->hold_out == 0)
-        return FRUGI_EXIT_OK;
-    if (count[FRUGI_VALID] != 0)
-        return frugi_error("%s: has a validation split of %llu samples, so --hold-out %llu would make a second one; "
-                           "--judge valid uses the one it has",
-                           want->path, (unsigned long long)count[FRUGI_VALID], (unsigned long long)want->hold_out);
-    if (want->hold_out >= count[FRUGI_TRAIN])
-        return frugi_error("%s: cannot hold out %llu of %llu training samples", want->path,
-                           (unsigned long long)want->hold_out, (unsigned long long)count[FRUGI_TRAIN]);
-    data->hold_out = count[FRUGI_VALID] = want->hold_out;
-    count[FRUGI_TRAIN] -= want->hold_out;
-    return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
+    if (count[FGT_VALID] != 0)
+        return fgio_error("%s: has a validation split of %llu samples, so --hold-out %llu would make a second one; "
+                          "--judge valid uses the one it has",
+                          want->path, (unsigned long long)count[FGT_VALID], (unsigned long long)want->hold_out);
+    if (want->hold_out >= count[FGT_TRAIN])
+        return fgio_error("%s: cannot hold out %llu of %llu training samples", want->path,
+                          (unsigned long long)want->hold_out, (unsigned long long)count[FGT_TRAIN]);
+    data->hold_out = count[FGT_VALID] = want->hold_out;
+    count[FGT_TRAIN] -= want->hold_out;
+    return FGIO_EXIT_OK;
 }
 
-int frugi_data_open(const frugi_data_want *want, frugi_data **out) {
-    frugi_data *data = calloc(1, sizeof *data);
+int fgt_data_open(const fgt_data_want *want, fgt_data **out) {
+    fgt_data *data = calloc(1, sizeof *data);
     if (data == NULL)
-        return frugi_error("not enough memory for a data set");
+        return fgio_error("not enough memory for a data set");
     data->info.task = want->task;
-    data->info.length = want->task == FRUGI_TASK_IMAGES ? 0 : want->length;
+    data->info.length = want->task == FGT_TASK_IMAGES ? 0 : want->length;
     data->seed = want->seed;
     data->augment = want->augment;
     take_name(want->path, data);
     int status = open_source(want, data);
-    if (status != FRUGI_EXIT_OK && !frugi_hinted() && access(want->path, F_OK) != 0)
-        frugi_hint("there is no '%s' here; --data takes a directory, or builtin, which needs no files", want->path);
-    if (status == FRUGI_EXIT_OK && data->info.count[FRUGI_TRAIN] == 0)
-        status = frugi_error("%s: expected training data for at least one sample, found none", want->path);
-    if (status == FRUGI_EXIT_OK)
+    if (status != FGIO_EXIT_OK && !fgio_hinted() && access(want->path, F_OK) != 0)
+        fgio_hint("there is no '%s' here; --data takes a directory, or builtin, which needs no files", want->path);
+    if (status == FGIO_EXIT_OK && data->info.count[FGT_TRAIN] == 0)
+        status = fgio_error("%s: expected training data for at least one sample, found none", want->path);
+    if (status == FGIO_EXIT_OK)
         status = hold_out(want, data);
-    if (data->augment == FRUGI_AUGMENT_AUTO)
+    if (data->augment == FGT_AUGMENT_AUTO)
         data->augment = data->suits;
-    if (data->info.tokens == NULL && want->task != FRUGI_TASK_IMAGES)
+    if (data->info.tokens == NULL && want->task != FGT_TASK_IMAGES)
         data->info.tokens = want->tokens;
-    data->info.augment = want->task == FRUGI_TASK_IMAGES ? frugi_augment_names[data->augment] : NULL;
-    if (status == FRUGI_EXIT_OK)
+    data->info.augment = want->task == FGT_TASK_IMAGES ? fgt_augment_names[data->augment] : NULL;
+    if (status == FGIO_EXIT_OK)
         *out = data;
     else
-        frugi_data_close(data);
+        fgt_data_close(data);
     return status;
 }
 
-void frugi_data_close(frugi_data *data) {
+void fgt_data_close(fgt_data *data) {
     if (data != NULL && data->source != NULL)
         data->source->close(data->state);
     free(data);
 }
 
-const frugi_data_info *frugi_data_about(const frugi_data *data) {
+const fgt_data_info *fgt_data_about(const fgt_data *data) {
     return &data->info;
 }
 
@@ -137,9 +136,9 @@ static void *room(uint64_t n, uint64_t each) {
     return calloc((size_t)(count == 0 ? 1 : count), 4);
 }
 
-int frugi_batch_create(const frugi_data_info *info, uint32_t n, frugi_batch *batch) {
-    frugi_batch made = {0};
-    int images = info->task == FRUGI_TASK_IMAGES, one = images || info->task == FRUGI_TASK_SENTENCES;
+int fgt_batch_create(const fgt_data_info *info, uint32_t n, fgt_batch *batch) {
+    fgt_batch made = {0};
+    int images = info->task == FGT_TASK_IMAGES, one = images || info->task == FGT_TASK_SENTENCES;
     if (images) {
         made.pixels = room(n, (uint64_t)info->channels * info->height * info->width);
     } else {
@@ -152,30 +151,30 @@ int frugi_batch_create(const frugi_data_info *info, uint32_t n, frugi_batch *bat
     int whole = images ? made.pixels != NULL
                        : made.tokens != NULL && made.segments != NULL && made.lengths != NULL && made.numbers != NULL;
     if (!whole || made.targets == NULL) {
-        frugi_batch_destroy(&made);
-        return frugi_error("not enough memory for batches of %u samples", n);
+        fgt_batch_destroy(&made);
+        return fgio_error("not enough memory for batches of %u samples", n);
     }
     *batch = made;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-void frugi_batch_destroy(frugi_batch *batch) {
+void fgt_batch_destroy(fgt_batch *batch) {
     free(batch->pixels);
     free(batch->tokens);
     free(batch->segments);
     free(batch->lengths);
     free(batch->targets);
     free(batch->numbers);
-    *batch = (frugi_batch){0};
+    *batch = (fgt_batch){0};
 }
 
-frugi_batch frugi_batch_part(const frugi_data_info *info, const frugi_batch *batch, uint32_t first, uint32_t n) {
-    frugi_batch part = *batch;
+fgt_batch fgt_batch_part(const fgt_data_info *info, const fgt_batch *batch, uint32_t first, uint32_t n) {
+    fgt_batch part = *batch;
     size_t at = first, length = info->length;
-    int one = info->task == FRUGI_TASK_IMAGES || info->task == FRUGI_TASK_SENTENCES;
+    int one = info->task == FGT_TASK_IMAGES || info->task == FGT_TASK_SENTENCES;
     part.n = n;
     part.targets += one ? at : at * length;
-    if (info->task == FRUGI_TASK_IMAGES) {
+    if (info->task == FGT_TASK_IMAGES) {
         part.pixels += at * info->channels * info->height * info->width;
         return part;
     }
@@ -186,23 +185,23 @@ frugi_batch frugi_batch_part(const frugi_data_info *info, const frugi_batch *bat
     return part;
 }
 
-static frugi_place place_of(const frugi_data *data, frugi_split split, uint64_t epoch, uint64_t at) {
+static fgt_place place_of(const fgt_data *data, fgt_split split, uint64_t epoch, uint64_t at) {
     uint64_t count = data->info.count[split];
-    frugi_place place = {.split = split, .epoch = epoch, .index = at % count};
-    if (split == FRUGI_TRAIN)
-        place.index = frugi_order(data->seed, epoch, count, place.index);
-    if (split == FRUGI_VALID && data->hold_out)
-        place = (frugi_place){FRUGI_TRAIN, epoch, data->info.count[FRUGI_TRAIN] + place.index, 1};
+    fgt_place place = {.split = split, .epoch = epoch, .index = at % count};
+    if (split == FGT_TRAIN)
+        place.index = fgt_order(data->seed, epoch, count, place.index);
+    if (split == FGT_VALID && data->hold_out)
+        place = (fgt_place){FGT_TRAIN, epoch, data->info.count[FGT_TRAIN] + place.index, 1};
     return place;
 }
 
-int frugi_data_batch(const frugi_data *data, frugi_split split, uint64_t epoch, uint64_t first, uint32_t n,
-                     frugi_batch *batch) {
+int fgt_data_batch(const fgt_data *data, fgt_split split, uint64_t epoch, uint64_t first, uint32_t n,
+                   fgt_batch *batch) {
     int threads = data->source->slow && batch->threads > 1 ? batch->threads : 1;
     batch->n = data->info.count[split] == 0 ? 0 : n;
     atomic_store(&batch->failed, 0);
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (threads > 1)
     for (uint32_t i = 0; i < batch->n; i++)
         data->source->sample(data, place_of(data, split, epoch, first + i), batch, i);
-    return atomic_load(&batch->failed) ? FRUGI_EXIT_FAIL : FRUGI_EXIT_OK;
+    return atomic_load(&batch->failed) ? FGIO_EXIT_FAIL : FGIO_EXIT_OK;
 }

@@ -5,73 +5,73 @@
  * batch, and how they are changed (flips, crops, masks), is a pure function of (seed, epoch, place), so that nothing
  * but the step has to be remembered to go on after a restart, and the same whatever the number of workers.
  */
-#ifndef FRUGI_DATA_SET_H
-#define FRUGI_DATA_SET_H
+#ifndef FGT_DATA_SET_H
+#define FGT_DATA_SET_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 /** What a model wants to be fed. */
-typedef enum frugi_task {
-    FRUGI_TASK_IMAGES,    /* an image, a class */
-    FRUGI_TASK_LANGUAGE,  /* T tokens, the T tokens that follow them */
-    FRUGI_TASK_SENTENCES, /* one or two sentences as [CLS] A [SEP] (B [SEP]), a class or (STS-B) a number */
-    FRUGI_TASK_MASKED     /* T tokens of which some are hidden, what they were */
-} frugi_task;
+typedef enum fgt_task {
+    FGT_TASK_IMAGES,    /* an image, a class */
+    FGT_TASK_LANGUAGE,  /* T tokens, the T tokens that follow them */
+    FGT_TASK_SENTENCES, /* one or two sentences as [CLS] A [SEP] (B [SEP]), a class or (STS-B) a number */
+    FGT_TASK_MASKED     /* T tokens of which some are hidden, what they were */
+} fgt_task;
 
 /** How training images are changed: any of crop and mirror, or what suits the data. */
 enum {
-    FRUGI_AUGMENT_NONE,
-    FRUGI_AUGMENT_CROP = 1,   /* shifted by up to 4 pixels; of an image folder: a random part, resized */
-    FRUGI_AUGMENT_MIRROR = 2, /* left and right exchanged, half of the time */
-    FRUGI_AUGMENT_AUTO = 4    /* by the data set: digits and letters are not mirrored */
+    FGT_AUGMENT_NONE,
+    FGT_AUGMENT_CROP = 1,   /* shifted by up to 4 pixels; of an image folder: a random part, resized */
+    FGT_AUGMENT_MIRROR = 2, /* left and right exchanged, half of the time */
+    FGT_AUGMENT_AUTO = 4    /* by the data set: digits and letters are not mirrored */
 };
 
 /** "none", "crop", "mirror", "crop+mirror", "auto", by the numbers above; NULL at the end. */
-extern const char *const frugi_augment_names[];
+extern const char *const fgt_augment_names[];
 
-typedef enum frugi_split { FRUGI_TRAIN, FRUGI_VALID, FRUGI_TEST, FRUGI_SPLITS } frugi_split;
+typedef enum fgt_split { FGT_TRAIN, FGT_VALID, FGT_TEST, FGT_SPLITS } fgt_split;
 
 /** What GLUE judges a task by, beside accuracy. */
-typedef enum frugi_metric { FRUGI_METRIC_NONE, FRUGI_METRIC_F1, FRUGI_METRIC_MATTHEWS } frugi_metric;
+typedef enum fgt_metric { FGT_METRIC_NONE, FGT_METRIC_F1, FGT_METRIC_MATTHEWS } fgt_metric;
 
 /** What sentences there are: GLUE's nine tasks, and questions. */
-#define FRUGI_SENTENCE_TASKS "sst-2, cola, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, boolq, arc-easy, arc-challenge"
+#define FGT_SENTENCE_TASKS "sst-2, cola, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, boolq, arc-easy, arc-challenge"
 
 /** What the caller asks for; fields of other tasks are ignored. */
-typedef struct frugi_data_want {
-    frugi_task task;
+typedef struct fgt_data_want {
+    fgt_task task;
     const char
         *path; /* "builtin", "fashion-mnist" (where Debian puts it), a directory or a text; what it is is found out */
     const char *tokens; /* language: "bytes", or the directory with GPT-2's encoder.json/vocab.bpe; sentences, masked:
                            WordPiece vocabulary file; NULL: bytes, or tokenised files that lie in the directory */
-    const char *subset; /* sentences: one of FRUGI_SENTENCE_TASKS; NULL: by the directory */
+    const char *subset; /* sentences: one of FGT_SENTENCE_TASKS; NULL: by the directory */
     uint32_t length;    /* T, tokens per sample */
     uint32_t channels, height, width; /* builtin images and image folders: what the model wants; otherwise ignored */
     uint32_t classes;                 /* builtin */
     uint32_t vocab;                   /* builtin tokens */
     uint64_t samples;                 /* builtin: of the training split; 0: some thousand */
-    int augment;                      /* images: FRUGI_AUGMENT_ above */
+    int augment;                      /* images: FGT_AUGMENT_ above */
     uint64_t hold_out; /* make a validation split of the last so many training samples; only where there is none */
     uint64_t seed;
-} frugi_data_want;
+} fgt_data_want;
 
 /** What was found. */
-typedef struct frugi_data_info {
+typedef struct fgt_data_info {
     const char *name; /* "fashion-mnist", "cifar-10", "wikitext-2", ... for people */
-    frugi_task task;
+    fgt_task task;
     uint32_t channels, height, width;
     uint32_t classes; /* 1: a number is predicted, not a class */
     uint32_t vocab;
     uint32_t length;
-    uint64_t count[FRUGI_SPLITS]; /* samples; 0 where there is no such split */
-    frugi_metric metric;          /* two classes, of which 1 is what is looked for */
-    const char *tokens;           /* what text is cut into: "bytes", a path, ...; NULL: no text, or builtin */
-    const char *augment;          /* images: what is done to training samples, a name as above; NULL: no images */
-} frugi_data_info;
+    uint64_t count[FGT_SPLITS]; /* samples; 0 where there is no such split */
+    fgt_metric metric;          /* two classes, of which 1 is what is looked for */
+    const char *tokens;         /* what text is cut into: "bytes", a path, ...; NULL: no text, or builtin */
+    const char *augment;        /* images: what is done to training samples, a name as above; NULL: no images */
+} fgt_data_info;
 
-/** Samples of one batch; the memory is the caller's (frugi_batch_create). */
-typedef struct frugi_batch {
+/** Samples of one batch; the memory is the caller's (fgt_batch_create). */
+typedef struct fgt_batch {
     uint32_t n;         /* samples */
     float *pixels;      /* images: n x channels x height x width, normalised */
     int32_t *tokens;    /* n x T; sentences are padded with 0 */
@@ -81,22 +81,22 @@ typedef struct frugi_batch {
     float *numbers;     /* sentences with classes == 1: n */
     int threads;        /* that make it; 0: one */
     _Atomic int failed; /* a sample could not be made */
-} frugi_batch;
+} fgt_batch;
 
-typedef struct frugi_data frugi_data;
+typedef struct fgt_data fgt_data;
 
 /** Open a data set. Returns an exit status, after one line on stderr that names the file, the place in it and what was
  * expected. */
-int frugi_data_open(const frugi_data_want *want, frugi_data **data);
-void frugi_data_close(frugi_data *data);
-const frugi_data_info *frugi_data_about(const frugi_data *data);
+int fgt_data_open(const fgt_data_want *want, fgt_data **data);
+void fgt_data_close(fgt_data *data);
+const fgt_data_info *fgt_data_about(const fgt_data *data);
 
 /** Room for batches of at most n samples. Returns an exit status. */
-int frugi_batch_create(const frugi_data_info *info, uint32_t n, frugi_batch *batch);
-void frugi_batch_destroy(frugi_batch *batch);
+int fgt_batch_create(const fgt_data_info *info, uint32_t n, fgt_batch *batch);
+void fgt_batch_destroy(fgt_batch *batch);
 
 /** Samples first .. first + n - 1 of a batch, in the batch's own memory. */
-frugi_batch frugi_batch_part(const frugi_data_info *info, const frugi_batch *batch, uint32_t first, uint32_t n);
+fgt_batch fgt_batch_part(const fgt_data_info *info, const fgt_batch *batch, uint32_t first, uint32_t n);
 
 /**
  * Fill a batch with samples first .. first + n - 1 of an epoch's order (batch->n = n). Training samples are shuffled
@@ -104,7 +104,6 @@ frugi_batch frugi_batch_part(const frugi_data_info *info, const frugi_batch *bat
  * unchanged. Any number of threads may call it, each with a batch of its own, which makes the samples of an image
  * folder with as many threads as it says. Returns an exit status: an image that cannot be read is named on stderr.
  */
-int frugi_data_batch(const frugi_data *data, frugi_split split, uint64_t epoch, uint64_t first, uint32_t n,
-                     frugi_batch *batch);
+int fgt_data_batch(const fgt_data *data, fgt_split split, uint64_t epoch, uint64_t first, uint32_t n, fgt_batch *batch);
 
 #endif

@@ -18,9 +18,9 @@ static const uint64_t file_max = UINT64_C(1) << 30;
 typedef struct glue_task {
     const char *name;
     uint32_t classes;
-    const char *label, *a, *b;       /* names of columns; label NULL: no names, label in column 1, sentence in 3 */
-    const char *files[FRUGI_SPLITS]; /* "": the official test rows have no labels */
-    frugi_metric metric;
+    const char *label, *a, *b;     /* names of columns; label NULL: no names, label in column 1, sentence in 3 */
+    const char *files[FGT_SPLITS]; /* "": the official test rows have no labels */
+    fgt_metric metric;
     const char *words[3]; /* the labels by number; NULL: they are numbers */
     int broken;           /* rows without all columns are left out */
 } glue_task;
@@ -31,11 +31,11 @@ typedef struct glue_task {
 
 static const glue_task tasks[] = {
     {"sst-2", 2, "label", "sentence", NULL, .files = {"train.tsv", "dev.tsv", "test_labeled.tsv"}},
-    {"cola", 2, NULL, NULL, NULL, DEV_ONLY, .metric = FRUGI_METRIC_MATTHEWS},
+    {"cola", 2, NULL, NULL, NULL, DEV_ONLY, .metric = FGT_METRIC_MATTHEWS},
     {"mrpc", 2, "Quality", "#1 String", "#2 String", .files = {"train.tsv", "dev.tsv", "msr_paraphrase_test.txt"},
-     .metric = FRUGI_METRIC_F1},
+     .metric = FGT_METRIC_F1},
     {"sts-b", 1, "score", "sentence1", "sentence2", DEV_ONLY},
-    {"qqp", 2, "is_duplicate", "question1", "question2", DEV_ONLY, .metric = FRUGI_METRIC_F1, .broken = 1},
+    {"qqp", 2, "is_duplicate", "question1", "question2", DEV_ONLY, .metric = FGT_METRIC_F1, .broken = 1},
     {"mnli", 3, "gold_label", "sentence1", "sentence2", .files = {"train.tsv", "dev_matched.tsv", "dev_mismatched.tsv"},
      .words = {"entailment", "neutral", "contradiction"}},
     {"qnli", 2, "label", "question", "sentence", DEV_ONLY, ENTAILS},
@@ -47,14 +47,14 @@ enum { TASKS = sizeof tasks / sizeof *tasks };
 /* What reading a file needs. */
 typedef struct glue_reader {
     const glue_task *task;
-    frugi_sentences to;
-    frugi_tsv tsv;
+    fgt_sentences to;
+    fgt_tsv tsv;
     int label, first, second; /* columns; second -1: none */
     int last;                 /* of the three */
     size_t left_out;          /* rows */
 } glue_reader;
 
-static int find_columns(glue_reader *r, frugi_why *why) {
+static int find_columns(glue_reader *r, fgio_why *why) {
     const glue_task *task = r->task;
     r->last = 3;
     r->label = 1;
@@ -62,22 +62,22 @@ static int find_columns(glue_reader *r, frugi_why *why) {
     r->second = -1;
     if (task->label == NULL)
         return 0;
-    int got = frugi_tsv_next(&r->tsv, why);
+    int got = fgt_tsv_next(&r->tsv, why);
     if (got < 0)
         return -1;
-    r->label = got == 0 ? -1 : frugi_tsv_column(&r->tsv, task->label);
-    r->first = got == 0 ? -1 : frugi_tsv_column(&r->tsv, task->a);
-    r->second = got == 0 || task->b == NULL ? -1 : frugi_tsv_column(&r->tsv, task->b);
+    r->label = got == 0 ? -1 : fgt_tsv_column(&r->tsv, task->label);
+    r->first = got == 0 ? -1 : fgt_tsv_column(&r->tsv, task->a);
+    r->second = got == 0 || task->b == NULL ? -1 : fgt_tsv_column(&r->tsv, task->b);
     r->last = r->first > r->second ? r->first : r->second;
     r->last = r->last > r->label ? r->last : r->label;
     if (r->label >= 0 && r->first >= 0 && (r->second >= 0 || task->b == NULL))
         return 0;
-    return frugi_because(why, "row 1, byte 0: expected columns named '%s', '%s'%s%s%s", task->label, task->a,
-                         task->b == NULL ? "" : ", '", task->b == NULL ? "" : task->b, task->b == NULL ? "" : "'");
+    return fgio_because(why, "row 1, byte 0: expected columns named '%s', '%s'%s%s%s", task->label, task->a,
+                        task->b == NULL ? "" : ", '", task->b == NULL ? "" : task->b, task->b == NULL ? "" : "'");
 }
 
 /* A label that is a word, as its number. Returns 0, or -1 where it is none. */
-static int number_of_word(const glue_task *task, const frugi_tsv_field *field, double *number) {
+static int number_of_word(const glue_task *task, const fgt_tsv_field *field, double *number) {
     for (uint32_t i = 0; i < task->classes; i++)
         if (field->len == strlen(task->words[i]) && memcmp(field->text, task->words[i], field->len) == 0) {
             *number = i;
@@ -87,96 +87,96 @@ static int number_of_word(const glue_task *task, const frugi_tsv_field *field, d
 }
 
 /* The label of the row last read. */
-static int read_label(const glue_reader *r, float *label, frugi_why *why) {
+static int read_label(const glue_reader *r, float *label, fgio_why *why) {
     const glue_task *task = r->task;
-    const frugi_tsv_field *field = &r->tsv.fields[r->label];
+    const fgt_tsv_field *field = &r->tsv.fields[r->label];
     const char *wanted = task->words[0] == NULL ? "0 or 1"
                          : task->words[2]       ? "entailment, neutral or contradiction"
                                                 : "entailment or not_entailment";
     double number = 0;
-    int bad = task->words[0] != NULL ? number_of_word(task, field, &number) : frugi_tsv_number(field, &number);
+    int bad = task->words[0] != NULL ? number_of_word(task, field, &number) : fgt_tsv_number(field, &number);
     if (task->words[0] == NULL)
         bad |= task->classes == 1 ? number < 0 || number > 5 : number != 0 && number != 1;
     if (bad)
-        return frugi_because(why, "row %zu, byte %zu: expected a label of %s, found '%.*s'", r->tsv.row,
-                             (size_t)(field->text - r->tsv.text), task->classes == 1 ? "0 to 5" : wanted,
-                             (int)(field->len < 40 ? field->len : 40), (const char *)field->text);
+        return fgio_because(why, "row %zu, byte %zu: expected a label of %s, found '%.*s'", r->tsv.row,
+                            (size_t)(field->text - r->tsv.text), task->classes == 1 ? "0 to 5" : wanted,
+                            (int)(field->len < 40 ? field->len : 40), (const char *)field->text);
     *label = (float)number;
     return 0;
 }
 
-static frugi_span span_of(const glue_reader *r, int column) {
-    return column < 0 ? (frugi_span){NULL, 0} : (frugi_span){r->tsv.fields[column].text, r->tsv.fields[column].len};
+static fgt_span span_of(const glue_reader *r, int column) {
+    return column < 0 ? (fgt_span){NULL, 0} : (fgt_span){r->tsv.fields[column].text, r->tsv.fields[column].len};
 }
 
-static int read_table(glue_reader *r, frugi_split split, frugi_why *why) {
-    frugi_sentence row;
+static int read_table(glue_reader *r, fgt_split split, fgio_why *why) {
+    fgt_sentence row;
     int got;
     if (find_columns(r, why) != 0)
         return -1;
-    while ((got = frugi_tsv_next(&r->tsv, why)) > 0) {
+    while ((got = fgt_tsv_next(&r->tsv, why)) > 0) {
         if (r->tsv.columns <= (size_t)r->last && r->task->broken) {
             r->left_out++;
             continue;
         }
         if (r->tsv.columns <= (size_t)r->last)
-            return frugi_because(why, "row %zu, byte %zu: expected %d columns, found %zu", r->tsv.row, r->tsv.from,
-                                 r->last + 1, r->tsv.columns);
+            return fgio_because(why, "row %zu, byte %zu: expected %d columns, found %zu", r->tsv.row, r->tsv.from,
+                                r->last + 1, r->tsv.columns);
         if (read_label(r, &row.label, why) != 0)
             return -1;
         row.a = span_of(r, r->first);
         row.b = span_of(r, r->second);
-        if (frugi_sentences_add(&r->to, split, &row, why) != 0)
+        if (fgt_sentences_add(&r->to, split, &row, why) != 0)
             return -1;
     }
     return got < 0 || r->tsv.row == 0 ? -1 : 0;
 }
 
-static int read_split(glue_reader *r, const char *dir, frugi_split split) {
+static int read_split(glue_reader *r, const char *dir, fgt_split split) {
     const char *name = r->task->files[split];
-    frugi_bytes bytes;
-    frugi_why why = {"row 1, byte 0: expected a row"};
-    char *path = name[0] == '\0' ? NULL : frugi_unpack_find(dir, name);
+    fgio_bytes bytes;
+    fgio_why why = {"row 1, byte 0: expected a row"};
+    char *path = name[0] == '\0' ? NULL : fgio_unpack_find(dir, name);
     if (path == NULL)
-        return split == FRUGI_TRAIN ? frugi_error("%s: expected '%s' in this directory, plain, .gz or .xz", dir, name)
-                                    : FRUGI_EXIT_OK;
-    int status = frugi_unpack_file(path, file_max, &bytes);
-    if (status == FRUGI_EXIT_OK) {
-        frugi_tsv_open(&r->tsv, bytes.data, bytes.len);
+        return split == FGT_TRAIN ? fgio_error("%s: expected '%s' in this directory, plain, .gz or .xz", dir, name)
+                                  : FGIO_EXIT_OK;
+    int status = fgio_unpack_file(path, file_max, &bytes);
+    if (status == FGIO_EXIT_OK) {
+        fgt_tsv_open(&r->tsv, bytes.data, bytes.len);
         r->left_out = 0;
         if (read_table(r, split, &why) != 0)
-            status = frugi_error("%s: %s", path, why.text);
+            status = fgio_error("%s: %s", path, why.text);
         else if (r->left_out > 0)
-            frugi_hint("%s: %zu of %zu rows do not have all columns and were left out", path, r->left_out,
-                       r->tsv.row - 1);
-        frugi_bytes_free(&bytes);
+            fgio_hint("%s: %zu of %zu rows do not have all columns and were left out", path, r->left_out,
+                      r->tsv.row - 1);
+        fgio_bytes_free(&bytes);
     }
     free(path);
     return status;
 }
 
-static const glue_task *find_task(const frugi_data_want *want, const frugi_data *data) {
-    const char *name = frugi_sentences_task(want, data);
+static const glue_task *find_task(const fgt_data_want *want, const fgt_data *data) {
+    const char *name = fgt_sentences_task(want, data);
     for (int i = 0; i < TASKS; i++)
         if (strcasecmp(name, tasks[i].name) == 0)
             return &tasks[i];
     if (want->subset != NULL)
-        frugi_usage_error("'%s' is no task known here: expected " FRUGI_SENTENCE_TASKS, want->subset);
+        fgio_usage_error("'%s' is no task known here: expected " FGT_SENTENCE_TASKS, want->subset);
     else
-        frugi_error(
-            "%s: expected a directory called as one of these tasks, or --subset TASK with it: " FRUGI_SENTENCE_TASKS,
+        fgio_error(
+            "%s: expected a directory called as one of these tasks, or --subset TASK with it: " FGT_SENTENCE_TASKS,
             want->path);
     return NULL;
 }
 
-int frugi_glue_open(const frugi_data_want *want, frugi_data *data) {
+int fgt_glue_open(const fgt_data_want *want, fgt_data *data) {
     glue_reader r = {.task = find_task(want, data)};
     if (r.task == NULL)
-        return want->subset != NULL ? FRUGI_EXIT_USAGE : FRUGI_EXIT_FAIL;
-    int status = frugi_sentences_begin(want, r.task->classes, r.task->name, data, &r.to);
+        return want->subset != NULL ? FGIO_EXIT_USAGE : FGIO_EXIT_FAIL;
+    int status = fgt_sentences_begin(want, r.task->classes, r.task->name, data, &r.to);
     data->info.metric = r.task->metric;
-    for (int i = 0; i < FRUGI_SPLITS && status == FRUGI_EXIT_OK; i++)
-        status = read_split(&r, want->path, (frugi_split)i);
-    frugi_sentences_end(&r.to);
+    for (int i = 0; i < FGT_SPLITS && status == FGIO_EXIT_OK; i++)
+        status = read_split(&r, want->path, (fgt_split)i);
+    fgt_sentences_end(&r.to);
     return status;
 }

@@ -1,29 +1,28 @@
 /*
- * image_decode.h - JPEG and PNG files to pixels. What a file is goes by its first bytes, not by its name. Files are hostile
- * by default: sizes are limited before memory is taken, and a file that is cut or damaged is refused.
+ * image_decode.h - JPEG and PNG files to pixels. What a file is goes by its first bytes, not by its name. Files are
+ * hostile by default: sizes are limited before memory is taken, and a file that is cut or damaged is refused.
  */
-#ifndef FRUGI_IMAGE_DECODE_H
-#define FRUGI_IMAGE_DECODE_H
+#ifndef FGT_IMAGE_DECODE_H
+#define FGT_IMAGE_DECODE_H
 
 #include "io/error.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FRUGI_PICTURE_SIDE = 1 << 15, FRUGI_PICTURE_PIXELS = 1 << 26 };
+enum { FGT_PICTURE_SIDE = 1 << 15, FGT_PICTURE_PIXELS = 1 << 26 };
 
 /** An image: rows of red, green, blue. */
-typedef struct frugi_picture {
+typedef struct fgt_picture {
     uint32_t width, height;
     unsigned char *rgb; /* free() it */
-} frugi_picture;
+} fgt_picture;
 
 /** Width and height of an image, from its header. Returns 0, or -1 and why. */
-int frugi_picture_size(const unsigned char *file, size_t len, uint32_t *width, uint32_t *height, frugi_why *why);
+int fgt_picture_size(const unsigned char *file, size_t len, uint32_t *width, uint32_t *height, fgio_why *why);
 
 /** Decode an image. A JPEG is made smaller by `shrink` (1, 2, 4 or 8) on the way, which is faster; a PNG is not.
  * Returns 0, or -1 and why. */
-int frugi_picture_decode(const unsigned char *file, size_t len, uint32_t shrink, frugi_picture *picture,
-                         frugi_why *why);
+int fgt_picture_decode(const unsigned char *file, size_t len, uint32_t shrink, fgt_picture *picture, fgio_why *why);
 
 #endif

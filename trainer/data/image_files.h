@@ -1,6 +1,6 @@
 /* image_files.h - files of small images: idx (MNIST) and CIFAR-10's records. */
-#ifndef FRUGI_IMAGE_FILES_H
-#define FRUGI_IMAGE_FILES_H
+#ifndef FGT_IMAGE_FILES_H
+#define FGT_IMAGE_FILES_H
 
 #include "io/error.h"
 
@@ -8,19 +8,19 @@
 #include <stdint.h>
 
 /** What an idx file holds; data points into it. */
-typedef struct frugi_idx {
+typedef struct fgt_idx {
     uint32_t dims;     /* 1: labels, 3: images */
     uint32_t shape[3]; /* the first counts */
     const unsigned char *data;
-} frugi_idx;
+} fgt_idx;
 
 /** Look into an idx file of bytes with this many dimensions. Returns 0, or -1 and why. */
-int frugi_idx_parse(const unsigned char *file, size_t len, uint32_t dims, frugi_idx *idx, frugi_why *why);
+int fgt_idx_parse(const unsigned char *file, size_t len, uint32_t dims, fgt_idx *idx, fgio_why *why);
 
-enum { FRUGI_CIFAR_SIDE = 32, FRUGI_CIFAR_PIXELS = 3 * 32 * 32, FRUGI_CIFAR_CLASSES = 10 };
+enum { FGT_CIFAR_SIDE = 32, FGT_CIFAR_PIXELS = 3 * 32 * 32, FGT_CIFAR_CLASSES = 10 };
 
 /** Check a file of CIFAR-10 records, a label and 3 planes of 32 x 32 each. Returns 0 and their number, or -1 and why.
  */
-int frugi_cifar_parse(const unsigned char *file, size_t len, uint64_t *records, frugi_why *why);
+int fgt_cifar_parse(const unsigned char *file, size_t len, uint64_t *records, fgio_why *why);
 
 #endif

@@ -34,8 +34,8 @@ typedef struct picture_name {
 typedef struct folder {
     struct dirent **classes; /* of train, sorted */
     int count;
-    picture_name *names[FRUGI_SPLITS];
-    size_t cap[FRUGI_SPLITS];
+    picture_name *names[FGT_SPLITS];
+    size_t cap[FGT_SPLITS];
 } folder;
 
 static void free_entries(struct dirent **entries, int count) {
@@ -46,7 +46,7 @@ static void free_entries(struct dirent **entries, int count) {
 
 static void close_folder(void *state) {
     folder *s = state;
-    for (int i = 0; i < FRUGI_SPLITS; i++) {
+    for (int i = 0; i < FGT_SPLITS; i++) {
         for (size_t k = 0; s->names[i] != NULL && k < s->cap[i] && s->names[i][k].path != NULL; k++)
             free(s->names[i][k].path);
         free(s->names[i]);
@@ -105,7 +105,7 @@ static int list_classes(const char *dir, struct dirent ***classes) {
 }
 
 /* Put a picture, whose path becomes ours, behind those of its split. The first entry without a path is the end. */
-static int keep(frugi_data *data, frugi_split split, char *path, uint32_t label) {
+static int keep(fgt_data *data, fgt_split split, char *path, uint32_t label) {
     folder *s = data->state;
     uint64_t *count = &data->info.count[split];
     if (path != NULL && *count == s->cap[split]) {
@@ -113,31 +113,31 @@ static int keep(frugi_data *data, frugi_split split, char *path, uint32_t label)
         picture_name *names = realloc(s->names[split], cap * sizeof *names);
         if (names == NULL) {
             free(path);
-            return frugi_error("not enough memory for the names of %zu images", cap);
+            return fgio_error("not enough memory for the names of %zu images", cap);
         }
         memset(names + s->cap[split], 0, (cap - s->cap[split]) * sizeof *names);
         s->names[split] = names;
         s->cap[split] = cap;
     }
     if (path == NULL)
-        return frugi_error("not enough memory for the names of images");
+        return fgio_error("not enough memory for the names of images");
     s->names[split][(*count)++] = (picture_name){path, label};
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 static int held_out(int i, int count) {
     return i % HELD == HELD - 1 || (count > 1 && count < HELD && i == count - 1);
 }
 
-static int list_class(frugi_data *data, const char *dir, uint32_t label, frugi_split split, int hold) {
+static int list_class(fgt_data *data, const char *dir, uint32_t label, fgt_split split, int hold) {
     struct dirent **entries = NULL;
-    int count = scandir(dir, &entries, is_picture, by_name), status = FRUGI_EXIT_OK;
+    int count = scandir(dir, &entries, is_picture, by_name), status = FGIO_EXIT_OK;
     if (count < 0)
-        return frugi_error("%s: cannot read: %s", dir, strerror(errno));
+        return fgio_error("%s: cannot read: %s", dir, strerror(errno));
     if (count == 0)
-        status = frugi_error("%s: expected images of this class (.jpg, .jpeg or .png), found none", dir);
-    for (int i = 0; i < count && status == FRUGI_EXIT_OK; i++)
-        status = keep(data, hold && held_out(i, count) ? FRUGI_VALID : split, join(dir, entries[i]->d_name), label);
+        status = fgio_error("%s: expected images of this class (.jpg, .jpeg or .png), found none", dir);
+    for (int i = 0; i < count && status == FGIO_EXIT_OK; i++)
+        status = keep(data, hold && held_out(i, count) ? FGT_VALID : split, join(dir, entries[i]->d_name), label);
     free_entries(entries, count);
     return status;
 }
@@ -157,20 +157,20 @@ static int label_of(const folder *s, const char *name) {
     return -1;
 }
 
-static int list_split(frugi_data *data, const char *dir, frugi_split split, int hold) {
+static int list_split(fgt_data *data, const char *dir, fgt_split split, int hold) {
     folder *s = data->state;
     struct dirent **classes = NULL;
-    int count = list_classes(dir, &classes), status = FRUGI_EXIT_OK;
+    int count = list_classes(dir, &classes), status = FGIO_EXIT_OK;
     if (count < 1)
-        status = frugi_error("%s: expected a folder of images for each class, found none", dir);
-    for (int i = 0; i < count && status == FRUGI_EXIT_OK; i++) {
+        status = fgio_error("%s: expected a folder of images for each class, found none", dir);
+    for (int i = 0; i < count && status == FGIO_EXIT_OK; i++) {
         int label = label_of(s, classes[i]->d_name);
         char *path = join(dir, classes[i]->d_name);
         if (label < 0)
-            status = frugi_error("%s/%s: expected the classes of the training images, of which this is none", dir,
-                                 classes[i]->d_name);
+            status = fgio_error("%s/%s: expected the classes of the training images, of which this is none", dir,
+                                classes[i]->d_name);
         else if (path == NULL)
-            status = frugi_error("not enough memory for a data set");
+            status = fgio_error("not enough memory for a data set");
         else
             status = list_class(data, path, (uint32_t)label, split, hold);
         free(path);
@@ -182,33 +182,33 @@ static int list_split(frugi_data *data, const char *dir, frugi_split split, int 
 /* ---- samples ---- */
 
 static uint64_t draw(uint64_t key, uint64_t number) {
-    return frugi_mix(key + number);
+    return fgt_mix(key + number);
 }
 
 /* A random part: its area uniform, its shape from 3:4 to 4:3; the middle where none of some tries fits. */
-static frugi_region random_part(uint64_t key, double width, double height, frugi_region middle) {
+static fgt_region random_part(uint64_t key, double width, double height, fgt_region middle) {
     for (uint64_t i = 0; i < TRIES; i++) {
-        double area = width * height * (0.08 + 0.92 * (double)frugi_uniform(draw(key, 4 * i + 1)));
-        double tilt = 2 * (double)frugi_uniform(draw(key, 4 * i + 2)) - 1;
+        double area = width * height * (0.08 + 0.92 * (double)fgt_uniform(draw(key, 4 * i + 1)));
+        double tilt = 2 * (double)fgt_uniform(draw(key, 4 * i + 2)) - 1;
         double aspect = tilt < 0 ? 1 / (1 - tilt / 3) : 1 + tilt / 3; /* no exp(), whose last bit differs by machine */
         double w = floor(sqrt(area * aspect) + 0.5), h = floor(sqrt(area / aspect) + 0.5);
         if (w < 1 || h < 1 || w > width || h > height)
             continue;
-        double left = floor((double)frugi_uniform(draw(key, 4 * i + 3)) * (width - w + 1));
-        double top = floor((double)frugi_uniform(draw(key, 4 * i + 4)) * (height - h + 1));
-        return (frugi_region){left, top, w, h};
+        double left = floor((double)fgt_uniform(draw(key, 4 * i + 3)) * (width - w + 1));
+        double top = floor((double)fgt_uniform(draw(key, 4 * i + 4)) * (height - h + 1));
+        return (fgt_region){left, top, w, h};
     }
     return middle;
 }
 
 /* The middle 7/8, in the shape that the model wants. */
-static frugi_region middle_part(const frugi_data_info *info, double width, double height) {
+static fgt_region middle_part(const fgt_data_info *info, double width, double height) {
     double across = width / info->width, down = height / info->height, scale = (across < down ? across : down) * 7 / 8;
     double w = scale * info->width, h = scale * info->height;
-    return (frugi_region){(width - w) / 2, (height - h) / 2, w, h};
+    return (fgt_region){(width - w) / 2, (height - h) / 2, w, h};
 }
 
-static uint32_t shrink_for(const frugi_data_info *info, const frugi_region *part) {
+static uint32_t shrink_for(const fgt_data_info *info, const fgt_region *part) {
     uint32_t shrink = 1;
     while (shrink < 8 && part->width >= 2.0 * shrink * info->width && part->height >= 2.0 * shrink * info->height)
         shrink *= 2;
@@ -216,7 +216,7 @@ static uint32_t shrink_for(const frugi_data_info *info, const frugi_region *part
 }
 
 /* Values of 0 to 255 in three planes become what the model takes: ImageNet's mean and deviation. */
-static void normalise(const frugi_data_info *info, const float *planes, float *to) {
+static void normalise(const fgt_data_info *info, const float *planes, float *to) {
     static const float mean[] = {0.485f, 0.456f, 0.406f}, deviation[] = {0.229f, 0.224f, 0.225f};
     size_t plane = (size_t)info->width * info->height;
     for (size_t i = 0; i < plane && info->channels == 1; i++) {
@@ -228,41 +228,41 @@ static void normalise(const frugi_data_info *info, const float *planes, float *t
             to[c * plane + i] = (planes[c * plane + i] / 255.0f - mean[c]) / deviation[c];
 }
 
-static int make_sample(const frugi_data *data, frugi_place place, const frugi_bytes *file, float *to, frugi_why *why) {
-    const frugi_data_info *info = &data->info;
-    int how = place.split == FRUGI_TRAIN ? data->augment : FRUGI_AUGMENT_NONE;
-    uint64_t key = frugi_random(data->seed, FRUGI_STREAM_AUGMENT | place.epoch << 8, place.index);
+static int make_sample(const fgt_data *data, fgt_place place, const fgio_bytes *file, float *to, fgio_why *why) {
+    const fgt_data_info *info = &data->info;
+    int how = place.split == FGT_TRAIN ? data->augment : FGT_AUGMENT_NONE;
+    uint64_t key = fgt_random(data->seed, FGT_STREAM_AUGMENT | place.epoch << 8, place.index);
     uint32_t width = 0, height = 0;
-    frugi_picture picture;
+    fgt_picture picture;
     if (file->len > file_max)
-        return frugi_because(why, "has %zu bytes, more than the %zu that are allowed here", file->len, file_max);
-    if (frugi_picture_size(file->data, file->len, &width, &height, why) != 0)
+        return fgio_because(why, "has %zu bytes, more than the %zu that are allowed here", file->len, file_max);
+    if (fgt_picture_size(file->data, file->len, &width, &height, why) != 0)
         return -1;
-    frugi_region part = middle_part(info, width, height);
-    if (how & FRUGI_AUGMENT_CROP)
+    fgt_region part = middle_part(info, width, height);
+    if (how & FGT_AUGMENT_CROP)
         part = random_part(key, width, height, part);
-    if (frugi_picture_decode(file->data, file->len, shrink_for(info, &part), &picture, why) != 0)
+    if (fgt_picture_decode(file->data, file->len, shrink_for(info, &part), &picture, why) != 0)
         return -1;
     double across = (double)picture.width / width, down = (double)picture.height / height;
-    frugi_region here = {part.left * across, part.top * down, part.width * across, part.height * down};
+    fgt_region here = {part.left * across, part.top * down, part.width * across, part.height * down};
     float *planes = malloc(3 * (size_t)info->width * info->height * sizeof *planes);
-    int mirror = (how & FRUGI_AUGMENT_MIRROR) && (frugi_mix(key) & 1);
-    int bad = planes == NULL || frugi_resize(&picture, &here, info->width, info->height, mirror, planes) != 0;
+    int mirror = (how & FGT_AUGMENT_MIRROR) && (fgt_mix(key) & 1);
+    int bad = planes == NULL || fgt_resize(&picture, &here, info->width, info->height, mirror, planes) != 0;
     if (!bad)
         normalise(info, planes, to);
     free(planes);
     free(picture.rgb);
-    return bad ? frugi_because(why, "not enough memory for it") : 0;
+    return bad ? fgio_because(why, "not enough memory for it") : 0;
 }
 
-static void sample(const frugi_data *data, frugi_place place, frugi_batch *batch, size_t slot) {
+static void sample(const fgt_data *data, fgt_place place, fgt_batch *batch, size_t slot) {
     const picture_name *name = &((const folder *)data->state)->names[place.split][place.index];
     size_t size = (size_t)data->info.channels * data->info.height * data->info.width;
-    frugi_bytes file = {NULL, 0};
-    frugi_why why;
-    int bad = frugi_file_read(name->path, &file) != FRUGI_EXIT_OK;
+    fgio_bytes file = {NULL, 0};
+    fgio_why why;
+    int bad = fgio_file_read(name->path, &file) != FGIO_EXIT_OK;
     if (!bad && make_sample(data, place, &file, batch->pixels + slot * size, &why) != 0) {
-        frugi_error("%s: %s", name->path, why.text);
+        fgio_error("%s: %s", name->path, why.text);
         bad = 1;
     }
     if (bad) {
@@ -270,10 +270,10 @@ static void sample(const frugi_data *data, frugi_place place, frugi_batch *batch
         atomic_store(&batch->failed, 1);
     }
     batch->targets[slot] = (int32_t)name->label;
-    frugi_bytes_free(&file);
+    fgio_bytes_free(&file);
 }
 
-static const frugi_source folder_source = {.sample = sample, .close = close_folder, .slow = 1};
+static const fgt_source folder_source = {.sample = sample, .close = close_folder, .slow = 1};
 
 /* ---- opening ---- */
 
@@ -288,39 +288,39 @@ static char *find_split(const char *dir, const char *const *names) {
     return NULL;
 }
 
-int frugi_imagefolder_is(const char *dir) {
+int fgt_imagefolder_is(const char *dir) {
     struct dirent **classes = NULL;
     int count = list_classes(dir, &classes);
     free_entries(classes, count);
     return count > 0;
 }
 
-static int open_splits(const char *dir, frugi_data *data) {
-    static const char *const names[FRUGI_SPLITS][4] = {{"train"}, {"val", "valid", "validation"}, {"test"}};
+static int open_splits(const char *dir, fgt_data *data) {
+    static const char *const names[FGT_SPLITS][4] = {{"train"}, {"val", "valid", "validation"}, {"test"}};
     folder *s = data->state;
-    char *path[FRUGI_SPLITS];
-    for (int i = 0; i < FRUGI_SPLITS; i++)
+    char *path[FGT_SPLITS];
+    for (int i = 0; i < FGT_SPLITS; i++)
         path[i] = find_split(dir, names[i]);
-    int flat = path[FRUGI_TRAIN] == NULL, hold = flat || path[FRUGI_VALID] == NULL;
-    s->count = list_classes(flat ? dir : path[FRUGI_TRAIN], &s->classes);
-    int status = s->count > CLASSES_MOST ? frugi_error("%s: more than %d classes", dir, CLASSES_MOST) : FRUGI_EXIT_OK;
-    if (status == FRUGI_EXIT_OK)
-        status = list_split(data, flat ? dir : path[FRUGI_TRAIN], FRUGI_TRAIN, hold);
-    for (int i = FRUGI_VALID; i < FRUGI_SPLITS && status == FRUGI_EXIT_OK; i++)
+    int flat = path[FGT_TRAIN] == NULL, hold = flat || path[FGT_VALID] == NULL;
+    s->count = list_classes(flat ? dir : path[FGT_TRAIN], &s->classes);
+    int status = s->count > CLASSES_MOST ? fgio_error("%s: more than %d classes", dir, CLASSES_MOST) : FGIO_EXIT_OK;
+    if (status == FGIO_EXIT_OK)
+        status = list_split(data, flat ? dir : path[FGT_TRAIN], FGT_TRAIN, hold);
+    for (int i = FGT_VALID; i < FGT_SPLITS && status == FGIO_EXIT_OK; i++)
         if (!flat && path[i] != NULL)
-            status = list_split(data, path[i], (frugi_split)i, 0);
-    for (int i = 0; i < FRUGI_SPLITS; i++)
+            status = list_split(data, path[i], (fgt_split)i, 0);
+    for (int i = 0; i < FGT_SPLITS; i++)
         free(path[i]);
     return status;
 }
 
-int frugi_imagefolder_open(const frugi_data_want *want, const char *dir, frugi_data *data) {
+int fgt_imagefolder_open(const fgt_data_want *want, const char *dir, fgt_data *data) {
     folder *s = calloc(1, sizeof *s);
     if (s == NULL)
-        return frugi_error("not enough memory for a data set");
+        return fgio_error("not enough memory for a data set");
     data->source = &folder_source;
     data->state = s;
-    data->suits = FRUGI_AUGMENT_CROP | FRUGI_AUGMENT_MIRROR;
+    data->suits = FGT_AUGMENT_CROP | FGT_AUGMENT_MIRROR;
     data->info.channels = want->channels == 1 ? 1 : 3;
     data->info.height = want->height == 0 ? 224 : want->height;
     data->info.width = want->width == 0 ? 224 : want->width;

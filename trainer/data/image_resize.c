@@ -91,8 +91,8 @@ static void resize_columns(const float *rows, uint32_t first, const filter *down
     }
 }
 
-int frugi_resize(const frugi_picture *from, const frugi_region *part, uint32_t width, uint32_t height, int mirror,
-                 float *to) {
+int fgt_resize(const fgt_picture *from, const fgt_region *part, uint32_t width, uint32_t height, int mirror,
+               float *to) {
     filter across = {0}, down = {0};
     float *rows = NULL;
     int bad = filter_make(&across, part->left, part->width, width, from->width) |

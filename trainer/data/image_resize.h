@@ -1,19 +1,18 @@
 /* image_resize.h - a part of an image to the size that a model wants. */
-#ifndef FRUGI_IMAGE_RESIZE_H
-#define FRUGI_IMAGE_RESIZE_H
+#ifndef FGT_IMAGE_RESIZE_H
+#define FGT_IMAGE_RESIZE_H
 
 #include "trainer/data/image_decode.h"
 
 /** A part of an image, in its pixels; ends need not be whole. */
-typedef struct frugi_region {
+typedef struct fgt_region {
     double left, top, width, height;
-} frugi_region;
+} fgt_region;
 
 /**
  * The part as planes of red, green and blue of so many pixels, values 0 to 255. mirror: left and right exchanged. The
  * part must lie in the image. Returns 0, or -1 without memory.
  */
-int frugi_resize(const frugi_picture *from, const frugi_region *part, uint32_t width, uint32_t height, int mirror,
-                 float *to);
+int fgt_resize(const fgt_picture *from, const fgt_region *part, uint32_t width, uint32_t height, int mirror, float *to);
 
 #endif

@@ -11,18 +11,18 @@
 
 enum { MOST_CHOICES = 26 };
 
-static frugi_span span_of(const char *from, const char *to) {
-    return (frugi_span){(const unsigned char *)from, (size_t)(to - from)};
+static fgt_span span_of(const char *from, const char *to) {
+    return (fgt_span){(const unsigned char *)from, (size_t)(to - from)};
 }
 
-static int no_json(const json_error_t *error, size_t line, frugi_why *why) {
+static int no_json(const json_error_t *error, size_t line, fgio_why *why) {
     char text[128];
-    return frugi_because(why, "line %zu, column %d: expected JSON (%s)", line, error->column > 0 ? error->column : 0,
-                         frugi_printable(error->text, text, sizeof text));
+    return fgio_because(why, "line %zu, column %d: expected JSON (%s)", line, error->column > 0 ? error->column : 0,
+                        fgio_printable(error->text, text, sizeof text));
 }
 
 /* One line of BoolQ. */
-static int read_line(const char *line, size_t len, size_t number, frugi_take_pair *take, void *with, frugi_why *why) {
+static int read_line(const char *line, size_t len, size_t number, fgt_take_pair *take, void *with, fgio_why *why) {
     json_error_t error;
     json_t *row = json_loadb(line, len, JSON_REJECT_DUPLICATES, &error);
     if (row == NULL)
@@ -32,14 +32,14 @@ static int read_line(const char *line, size_t len, size_t number, frugi_take_pai
     const json_t *answer = json_object_get(row, "answer");
     int status;
     if (question == NULL || passage == NULL || !json_is_boolean(answer))
-        status = frugi_because(why,
-                               "line %zu: expected an object with \"question\" and \"passage\", which are "
-                               "strings, and \"answer\", true or false",
-                               number);
+        status = fgio_because(why,
+                              "line %zu: expected an object with \"question\" and \"passage\", which are "
+                              "strings, and \"answer\", true or false",
+                              number);
     else
         status = take(with,
-                      &(frugi_sentence){span_of(question, question + strlen(question)),
-                                        span_of(passage, passage + strlen(passage)), json_is_true(answer) ? 1 : 0},
+                      &(fgt_sentence){span_of(question, question + strlen(question)),
+                                      span_of(passage, passage + strlen(passage)), json_is_true(answer) ? 1 : 0},
                       why);
     json_decref(row);
     return status;
@@ -51,7 +51,7 @@ static int is_blank(const unsigned char *text, size_t len) {
     return len == 0;
 }
 
-int frugi_boolq_read(const unsigned char *text, size_t len, frugi_take_pair *take, void *with, frugi_why *why) {
+int fgt_boolq_read(const unsigned char *text, size_t len, fgt_take_pair *take, void *with, fgio_why *why) {
     size_t rows = 0, line = 1;
     for (size_t at = 0; at < len; line++) {
         const unsigned char *end = memchr(text + at, '\n', len - at);
@@ -63,12 +63,12 @@ int frugi_boolq_read(const unsigned char *text, size_t len, frugi_take_pair *tak
         }
         at += n + (end != NULL);
     }
-    return rows == 0 ? frugi_because(why, "line 1: expected a JSON object a line, found none") : 0;
+    return rows == 0 ? fgio_because(why, "line 1: expected a JSON object a line, found none") : 0;
 }
 
 /* A text with choices, taken apart. */
 typedef struct choices {
-    frugi_span question, choice[MOST_CHOICES];
+    fgt_span question, choice[MOST_CHOICES];
     unsigned count;
 } choices;
 
@@ -107,30 +107,30 @@ static unsigned answer_of(const char *answer, unsigned count) {
     return which;
 }
 
-static int read_choices(const json_t *row, size_t number, frugi_take_pair *take, void *with, frugi_why *why) {
+static int read_choices(const json_t *row, size_t number, fgt_take_pair *take, void *with, fgio_why *why) {
     const char *text = json_string_value(json_object_get(row, "instruction"));
     choices found;
     if (text == NULL || split(text, &found) != 0)
-        return frugi_because(why,
-                             "row %zu: expected an object with an \"instruction\" of the form 'question: ...', "
-                             "'Answer1: ... Answer2: ...', 'Answer format: ...', with 2 to %d choices",
-                             number, MOST_CHOICES);
+        return fgio_because(why,
+                            "row %zu: expected an object with an \"instruction\" of the form 'question: ...', "
+                            "'Answer1: ... Answer2: ...', 'Answer format: ...', with 2 to %d choices",
+                            number, MOST_CHOICES);
     unsigned right = answer_of(json_string_value(json_object_get(row, "answer")), found.count);
     if (right == found.count)
-        return frugi_because(why, "row %zu: expected an \"answer\" of \"answer1\" to \"answer%u\"", number, right);
+        return fgio_because(why, "row %zu: expected an \"answer\" of \"answer1\" to \"answer%u\"", number, right);
     for (unsigned i = 0; i < found.count; i++)
-        if (take(with, &(frugi_sentence){found.question, found.choice[i], i == right ? 1 : 0}, why) != 0)
+        if (take(with, &(fgt_sentence){found.question, found.choice[i], i == right ? 1 : 0}, why) != 0)
             return -1;
     return 0;
 }
 
-int frugi_choices_read(const unsigned char *text, size_t len, frugi_take_pair *take, void *with, frugi_why *why) {
+int fgt_choices_read(const unsigned char *text, size_t len, fgt_take_pair *take, void *with, fgio_why *why) {
     json_error_t error;
     json_t *rows = json_loadb((const char *)text, len, JSON_REJECT_DUPLICATES, &error);
     if (rows == NULL)
         return no_json(&error, error.line > 0 ? (size_t)error.line : 1, why);
     size_t count = json_array_size(rows); /* 0 if it is no array */
-    int status = count == 0 ? frugi_because(why, "line 1: expected a JSON array of questions") : 0;
+    int status = count == 0 ? fgio_because(why, "line 1: expected a JSON array of questions") : 0;
     for (size_t i = 0; i < count && status == 0; i++)
         status = read_choices(json_array_get(rows, i), i + 1, take, with, why);
     json_decref(rows);

@@ -16,26 +16,26 @@ static const uint64_t file_max = UINT64_C(256) << 20;
 
 typedef struct qa_task {
     const char *name;
-    int (*read)(const unsigned char *text, size_t len, frugi_take_pair *take, void *with, frugi_why *why);
+    int (*read)(const unsigned char *text, size_t len, fgt_take_pair *take, void *with, fgio_why *why);
     const char *train, *test;
 } qa_task;
 
 static const qa_task tasks[] = {
-    {"boolq", frugi_boolq_read, "train.jsonl", "dev.jsonl"},
-    {"arc-easy", frugi_choices_read, "ARC-Easy_train.json", "ARC-Easy_test.json"},
-    {"arc-challenge", frugi_choices_read, "ARC-Challenge_train.json", "ARC-Challenge_test.json"},
+    {"boolq", fgt_boolq_read, "train.jsonl", "dev.jsonl"},
+    {"arc-easy", fgt_choices_read, "ARC-Easy_train.json", "ARC-Easy_test.json"},
+    {"arc-challenge", fgt_choices_read, "ARC-Challenge_train.json", "ARC-Challenge_test.json"},
 };
 enum { TASKS = sizeof tasks / sizeof *tasks };
 
 /* Where rows go. */
 typedef struct destination {
-    frugi_sentences *to;
-    frugi_split split;
+    fgt_sentences *to;
+    fgt_split split;
 } destination;
 
-static int take(void *with, const frugi_sentence *pair, frugi_why *why) {
+static int take(void *with, const fgt_sentence *pair, fgio_why *why) {
     destination *d = with;
-    return frugi_sentences_add(d->to, d->split, pair, why);
+    return fgt_sentences_add(d->to, d->split, pair, why);
 }
 
 static const qa_task *find_task(const char *name) {
@@ -78,46 +78,46 @@ static char *find_part(const char *dir, int *count) {
 
 static int find_train(const qa_task *task, const char *dir, char **path) {
     int parts = 0;
-    *path = frugi_unpack_find(dir, task->train);
-    if (*path == NULL && task->read == frugi_boolq_read)
+    *path = fgio_unpack_find(dir, task->train);
+    if (*path == NULL && task->read == fgt_boolq_read)
         *path = find_part(dir, &parts);
     if (*path != NULL)
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     if (parts > 1)
-        return frugi_error("%s: expected '%s', or one file called 'train_WHATEVER.jsonl', found %d", dir, task->train,
-                           parts);
-    return frugi_error("%s: expected '%s' in this directory, plain, .gz or .xz", dir, task->train);
+        return fgio_error("%s: expected '%s', or one file called 'train_WHATEVER.jsonl', found %d", dir, task->train,
+                          parts);
+    return fgio_error("%s: expected '%s' in this directory, plain, .gz or .xz", dir, task->train);
 }
 
 static int read_file(const qa_task *task, const char *path, destination d) {
-    frugi_bytes bytes;
-    frugi_why why;
-    int status = frugi_unpack_file(path, file_max, &bytes);
-    if (status != FRUGI_EXIT_OK)
+    fgio_bytes bytes;
+    fgio_why why;
+    int status = fgio_unpack_file(path, file_max, &bytes);
+    if (status != FGIO_EXIT_OK)
         return status;
     if (task->read(bytes.data, bytes.len, take, &d, &why) != 0)
-        status = frugi_error("%s: %s", path, why.text);
-    frugi_bytes_free(&bytes);
+        status = fgio_error("%s: %s", path, why.text);
+    fgio_bytes_free(&bytes);
     return status;
 }
 
-int frugi_qa_knows(const char *name) {
+int fgt_qa_knows(const char *name) {
     return find_task(name) != NULL;
 }
 
-int frugi_qa_open(const frugi_data_want *want, frugi_data *data) {
-    const qa_task *task = find_task(frugi_sentences_task(want, data));
-    frugi_sentences s;
+int fgt_qa_open(const fgt_data_want *want, fgt_data *data) {
+    const qa_task *task = find_task(fgt_sentences_task(want, data));
+    fgt_sentences s;
     char *train = NULL, *test = NULL;
-    int status = frugi_sentences_begin(want, 2, task->name, data, &s);
-    if (status == FRUGI_EXIT_OK)
+    int status = fgt_sentences_begin(want, 2, task->name, data, &s);
+    if (status == FGIO_EXIT_OK)
         status = find_train(task, want->path, &train);
-    if (status == FRUGI_EXIT_OK)
-        status = read_file(task, train, (destination){&s, FRUGI_TRAIN});
-    if (status == FRUGI_EXIT_OK && (test = frugi_unpack_find(want->path, task->test)) != NULL)
-        status = read_file(task, test, (destination){&s, FRUGI_TEST});
+    if (status == FGIO_EXIT_OK)
+        status = read_file(task, train, (destination){&s, FGT_TRAIN});
+    if (status == FGIO_EXIT_OK && (test = fgio_unpack_find(want->path, task->test)) != NULL)
+        status = read_file(task, test, (destination){&s, FGT_TEST});
     free(train);
     free(test);
-    frugi_sentences_end(&s);
+    fgt_sentences_end(&s);
     return status;
 }

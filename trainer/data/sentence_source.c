@@ -13,25 +13,25 @@ typedef struct row {
 } row;
 
 typedef struct store {
-    frugi_ids ids;
-    row *rows[FRUGI_SPLITS];
+    fgt_ids ids;
+    row *rows[FGT_SPLITS];
 } store;
 
 static void close_store(void *state) {
     store *s = state;
-    frugi_ids_free(&s->ids);
-    for (int i = 0; i < FRUGI_SPLITS; i++)
+    fgt_ids_free(&s->ids);
+    for (int i = 0; i < FGT_SPLITS; i++)
         free(s->rows[i]);
     free(s);
 }
 
-static void sample(const frugi_data *data, frugi_place place, frugi_batch *batch, size_t slot) {
+static void sample(const fgt_data *data, fgt_place place, fgt_batch *batch, size_t slot) {
     const store *s = data->state;
     const row *r = &s->rows[place.split][place.index];
     uint32_t T = data->info.length;
     int32_t *tokens = batch->tokens + slot * T, *segments = batch->segments + slot * T;
     for (uint32_t t = 0; t < T; t++) {
-        tokens[t] = t < r->len ? frugi_ids_at(&s->ids, r->at + t) : 0;
+        tokens[t] = t < r->len ? fgt_ids_at(&s->ids, r->at + t) : 0;
         segments[t] = t >= r->a && t < r->len;
     }
     batch->lengths[slot] = (int32_t)r->len;
@@ -39,7 +39,7 @@ static void sample(const frugi_data *data, frugi_place place, frugi_batch *batch
     batch->numbers[slot] = r->label;
 }
 
-static const frugi_source sentences_source = {.sample = sample, .close = close_store};
+static const fgt_source sentences_source = {.sample = sample, .close = close_store};
 
 /* Make both sentences fit, the longer one giving way; of two equal ones the second, as BERT has it. */
 static void cut(size_t *a, size_t *b, size_t most) {
@@ -47,15 +47,15 @@ static void cut(size_t *a, size_t *b, size_t most) {
         --*(*a > *b ? a : b);
 }
 
-static int push_all(frugi_ids *to, const frugi_ids *from, size_t n, uint32_t then) {
+static int push_all(fgt_ids *to, const fgt_ids *from, size_t n, uint32_t then) {
     int bad = 0;
     for (size_t i = 0; i < n; i++)
-        bad |= frugi_ids_push(to, (uint32_t)frugi_ids_at(from, i));
-    return bad | frugi_ids_push(to, then);
+        bad |= fgt_ids_push(to, (uint32_t)fgt_ids_at(from, i));
+    return bad | fgt_ids_push(to, then);
 }
 
 /* Put a row behind those of its split. */
-static int keep(frugi_sentences *s, frugi_split split, row add) {
+static int keep(fgt_sentences *s, fgt_split split, row add) {
     store *to = s->data->state;
     uint64_t *count = &s->data->info.count[split];
     if (*count == 0)
@@ -72,51 +72,51 @@ static int keep(frugi_sentences *s, frugi_split split, row add) {
     return 0;
 }
 
-int frugi_sentences_add(frugi_sentences *s, frugi_split split, const frugi_sentence *from, frugi_why *why) {
-    const frugi_wordpiece_special *special = frugi_wordpiece_specials(s->pieces);
-    frugi_ids *ids = &((store *)s->data->state)->ids;
+int fgt_sentences_add(fgt_sentences *s, fgt_split split, const fgt_sentence *from, fgio_why *why) {
+    const fgt_wordpiece_special *special = fgt_wordpiece_specials(s->pieces);
+    fgt_ids *ids = &((store *)s->data->state)->ids;
     int two = from->b.text != NULL;
     row to = {.at = ids->len, .label = from->label};
     s->a.len = s->b.len = 0;
-    int bad = frugi_wordpiece_encode(s->pieces, &s->cache, from->a.text, from->a.len, &s->a);
+    int bad = fgt_wordpiece_encode(s->pieces, &s->cache, from->a.text, from->a.len, &s->a);
     if (two)
-        bad |= frugi_wordpiece_encode(s->pieces, &s->cache, from->b.text, from->b.len, &s->b);
+        bad |= fgt_wordpiece_encode(s->pieces, &s->cache, from->b.text, from->b.len, &s->b);
     size_t a = s->a.len, b = s->b.len;
     cut(&a, &b, s->data->info.length - (two ? 3 : 2));
-    bad |= frugi_ids_push(ids, special->first) | push_all(ids, &s->a, a, special->separator);
+    bad |= fgt_ids_push(ids, special->first) | push_all(ids, &s->a, a, special->separator);
     to.a = (uint32_t)(ids->len - to.at);
     if (two)
         bad |= push_all(ids, &s->b, b, special->separator);
     to.len = (uint32_t)(ids->len - to.at);
-    return bad || keep(s, split, to) != 0 ? frugi_because(why, "not enough memory") : 0;
+    return bad || keep(s, split, to) != 0 ? fgio_because(why, "not enough memory") : 0;
 }
 
-int frugi_sentences_begin(const frugi_data_want *want, uint32_t classes, const char *name, frugi_data *data,
-                          frugi_sentences *s) {
-    *s = (frugi_sentences){.data = data};
+int fgt_sentences_begin(const fgt_data_want *want, uint32_t classes, const char *name, fgt_data *data,
+                        fgt_sentences *s) {
+    *s = (fgt_sentences){.data = data};
     if (want->tokens == NULL)
-        return frugi_error("%s: sentences need the file of a WordPiece vocabulary for their tokens", want->path);
+        return fgio_error("%s: sentences need the file of a WordPiece vocabulary for their tokens", want->path);
     store *state = calloc(1, sizeof *state);
     if (state == NULL)
-        return frugi_error("not enough memory for a data set");
+        return fgio_error("not enough memory for a data set");
     data->source = &sentences_source;
     data->state = state;
-    if (frugi_wordpiece_open(want->tokens, &s->pieces) != FRUGI_EXIT_OK)
-        return FRUGI_EXIT_FAIL;
-    data->info.vocab = frugi_wordpiece_vocab(s->pieces);
+    if (fgt_wordpiece_open(want->tokens, &s->pieces) != FGIO_EXIT_OK)
+        return FGIO_EXIT_FAIL;
+    data->info.vocab = fgt_wordpiece_vocab(s->pieces);
     data->info.classes = classes;
     data->info.name = name;
     s->a.wide = s->b.wide = state->ids.wide = data->info.vocab > UINT16_MAX + 1;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-void frugi_sentences_end(frugi_sentences *s) {
-    frugi_wordpiece_cache_free(&s->cache);
-    frugi_ids_free(&s->a);
-    frugi_ids_free(&s->b);
-    frugi_wordpiece_destroy(s->pieces);
+void fgt_sentences_end(fgt_sentences *s) {
+    fgt_wordpiece_cache_free(&s->cache);
+    fgt_ids_free(&s->a);
+    fgt_ids_free(&s->b);
+    fgt_wordpiece_destroy(s->pieces);
 }
 
-const char *frugi_sentences_task(const frugi_data_want *want, const frugi_data *data) {
+const char *fgt_sentences_task(const fgt_data_want *want, const fgt_data *data) {
     return want->subset == NULL ? data->name : want->subset;
 }

@@ -2,44 +2,44 @@
  * sentence_source.h - what all data sets of labelled sentences share: rows become tokens as they are read,
  * [CLS] A [SEP] (B [SEP]). A reader of files (glue_source.c, question_files.c) only says what stands in them.
  */
-#ifndef FRUGI_SENTENCE_SOURCE_H
-#define FRUGI_SENTENCE_SOURCE_H
+#ifndef FGT_SENTENCE_SOURCE_H
+#define FGT_SENTENCE_SOURCE_H
 
 #include "trainer/data/data_source.h"
 #include "trainer/data/wordpiece.h"
 
 /** Bytes of a file, not terminated; .text NULL: none. */
-typedef struct frugi_span {
+typedef struct fgt_span {
     const unsigned char *text;
     size_t len;
-} frugi_span;
+} fgt_span;
 
 /** A row as a file has it. */
-typedef struct frugi_sentence {
-    frugi_span a, b; /* b.text NULL: one sentence */
+typedef struct fgt_sentence {
+    fgt_span a, b; /* b.text NULL: one sentence */
     float label;
-} frugi_sentence;
+} fgt_sentence;
 
 /** A data set being read. */
-typedef struct frugi_sentences {
-    frugi_data *data;
-    frugi_wordpiece *pieces;
-    frugi_wordpiece_cache cache;
-    frugi_ids a, b; /* tokens of the sentences of one row */
-    size_t cap;     /* rows that there is room for in the split being read */
-} frugi_sentences;
+typedef struct fgt_sentences {
+    fgt_data *data;
+    fgt_wordpiece *pieces;
+    fgt_wordpiece_cache cache;
+    fgt_ids a, b; /* tokens of the sentences of one row */
+    size_t cap;   /* rows that there is room for in the split being read */
+} fgt_sentences;
 
 /** Begin a data set: open the vocabulary. Returns an exit status, after one line on stderr. */
-int frugi_sentences_begin(const frugi_data_want *want, uint32_t classes, const char *name, frugi_data *data,
-                          frugi_sentences *s);
+int fgt_sentences_begin(const fgt_data_want *want, uint32_t classes, const char *name, fgt_data *data,
+                        fgt_sentences *s);
 
 /** Append a row to a split; the rows of one split come one after the other. Returns 0, or -1 and why. */
-int frugi_sentences_add(frugi_sentences *s, frugi_split split, const frugi_sentence *row, frugi_why *why);
+int fgt_sentences_add(fgt_sentences *s, fgt_split split, const fgt_sentence *row, fgio_why *why);
 
 /** Let go of what only reading needs. */
-void frugi_sentences_end(frugi_sentences *s);
+void fgt_sentences_end(fgt_sentences *s);
 
 /** What the caller asked for, or else what the directory is called. */
-const char *frugi_sentences_task(const frugi_data_want *want, const frugi_data *data);
+const char *fgt_sentences_task(const fgt_data_want *want, const fgt_data *data);
 
 #endif

@@ -54,40 +54,40 @@ static int widen(stream *s) {
 }
 
 /* Hand out what is there up to the last cut, or all of it at the end. */
-static int hand_out(stream *s, int end, frugi_split split, frugi_take_text *take, void *with) {
+static int hand_out(stream *s, int end, fgt_split split, fgt_take_text *take, void *with) {
     size_t cut = end ? s->len : last_cut(s->data, s->len);
     if (cut == 0)
-        return end || widen(s) == 0 ? FRUGI_EXIT_OK : frugi_error("not enough memory for a text");
+        return end || widen(s) == 0 ? FGIO_EXIT_OK : fgio_error("not enough memory for a text");
     int status = take(with, split, s->data, cut);
     s->len -= cut;
     memmove(s->data, s->data + cut, s->len);
     return status;
 }
 
-int frugi_text_stream(const char *path, size_t piece, frugi_split split, frugi_take_text *take, void *with) {
+int fgt_text_stream(const char *path, size_t piece, fgt_split split, fgt_take_text *take, void *with) {
     stream s = {.file = fopen(path, "rb"), .data = malloc(piece), .cap = piece};
-    int status = FRUGI_EXIT_OK, end = 0;
+    int status = FGIO_EXIT_OK, end = 0;
     struct stat st = {0};
     if (s.file == NULL || s.data == NULL)
-        status = frugi_error("%s: cannot read: %s", path, strerror(errno));
+        status = fgio_error("%s: cannot read: %s", path, strerror(errno));
     else if (fstat(fileno(s.file), &st) != 0)
         st.st_size = 0;
-    frugi_meter *meter = frugi_meter_begin((uint64_t)st.st_size, "tokenizing %s", path);
-    while (status == FRUGI_EXIT_OK && !end) {
+    fgio_meter *meter = fgio_meter_begin((uint64_t)st.st_size, "tokenizing %s", path);
+    while (status == FGIO_EXIT_OK && !end) {
         size_t got = fread(s.data + s.len, 1, s.cap - s.len, s.file);
         s.len += got;
         s.total += got;
         end = s.len < s.cap;
         if (ferror(s.file))
-            status = frugi_error("%s: cannot read: %s", path, strerror(errno));
+            status = fgio_error("%s: cannot read: %s", path, strerror(errno));
         else if (s.total > file_max)
-            status = frugi_error("%s: has more than the %llu bytes that are allowed here", path,
-                                 (unsigned long long)file_max);
+            status = fgio_error("%s: has more than the %llu bytes that are allowed here", path,
+                                (unsigned long long)file_max);
         else
             status = hand_out(&s, end, split, take, with);
-        frugi_meter_at(meter, s.total);
+        fgio_meter_at(meter, s.total);
     }
-    frugi_meter_end(meter);
+    fgio_meter_end(meter);
     if (s.file != NULL)
         fclose(s.file);
     free(s.data);
@@ -96,31 +96,31 @@ int frugi_text_stream(const char *path, size_t piece, frugi_split split, frugi_t
 
 /* ---- files of splits ---- */
 
-static const char *const layouts[][FRUGI_SPLITS] = {
+static const char *const layouts[][FGT_SPLITS] = {
     {"train.txt", "valid.txt", "test.txt"},
     {"wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens"},
     {"wiki.train.raw", "wiki.valid.raw", "wiki.test.raw"},
 };
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
-static int read_split(const char *path, frugi_split split, frugi_take_text *take, void *with) {
-    frugi_bytes bytes;
-    if (frugi_packing_of(path) == FRUGI_PLAIN)
-        return frugi_text_stream(path, PIECE, split, take, with);
-    int status = frugi_unpack_file(path, file_max, &bytes);
-    if (status == FRUGI_EXIT_OK) {
+static int read_split(const char *path, fgt_split split, fgt_take_text *take, void *with) {
+    fgio_bytes bytes;
+    if (fgio_packing_of(path) == FGIO_PLAIN)
+        return fgt_text_stream(path, PIECE, split, take, with);
+    int status = fgio_unpack_file(path, file_max, &bytes);
+    if (status == FGIO_EXIT_OK) {
         status = take(with, split, bytes.data, bytes.len);
-        frugi_bytes_free(&bytes);
+        fgio_bytes_free(&bytes);
     }
     return status;
 }
 
-static int read_layout(const char *dir, const char *const names[FRUGI_SPLITS], frugi_take_text *take, void *with) {
-    int status = FRUGI_EXIT_OK;
-    for (int i = 0; i < FRUGI_SPLITS && status == FRUGI_EXIT_OK; i++) {
-        char *path = frugi_unpack_find(dir, names[i]);
+static int read_layout(const char *dir, const char *const names[FGT_SPLITS], fgt_take_text *take, void *with) {
+    int status = FGIO_EXIT_OK;
+    for (int i = 0; i < FGT_SPLITS && status == FGIO_EXIT_OK; i++) {
+        char *path = fgio_unpack_find(dir, names[i]);
         if (path != NULL)
-            status = read_split(path, (frugi_split)i, take, with);
+            status = read_split(path, (fgt_split)i, take, with);
         free(path);
     }
     return status;
@@ -129,7 +129,7 @@ static int read_layout(const char *dir, const char *const names[FRUGI_SPLITS], f
 /* ---- any text ---- */
 
 /* Where a cut at about this place goes. */
-static size_t cut_near(const frugi_bytes *text, size_t at) {
+static size_t cut_near(const fgio_bytes *text, size_t at) {
     size_t part = text->len / 40, most = part < LINE_MOST ? part : LINE_MOST; /* half of 5 %: no part is left empty */
     const unsigned char *line = at == 0 ? NULL : memchr(text->data + at - 1, '\n', most);
     if (line != NULL)
@@ -139,40 +139,40 @@ static size_t cut_near(const frugi_bytes *text, size_t at) {
     return at;
 }
 
-static int cut_text(const char *path, const frugi_bytes *text, frugi_take_text *take, void *with) {
+static int cut_text(const char *path, const fgio_bytes *text, fgt_take_text *take, void *with) {
     size_t valid = cut_near(text, text->len - text->len / 10), test = cut_near(text, text->len - text->len / 20);
     char size[32];
-    frugi_hint("%s has no files for each split: of its %s the first 90 %% train, the next 5 %% validate, the last 5 %% "
-               "test",
-               path, frugi_bytes_text(text->len, size, sizeof size));
-    int status = take(with, FRUGI_TRAIN, text->data, valid);
-    if (status == FRUGI_EXIT_OK && test > valid)
-        status = take(with, FRUGI_VALID, text->data + valid, test - valid);
-    if (status == FRUGI_EXIT_OK && text->len > test)
-        status = take(with, FRUGI_TEST, text->data + test, text->len - test);
+    fgio_hint("%s has no files for each split: of its %s the first 90 %% train, the next 5 %% validate, the last 5 %% "
+              "test",
+              path, fgio_bytes_text(text->len, size, sizeof size));
+    int status = take(with, FGT_TRAIN, text->data, valid);
+    if (status == FGIO_EXIT_OK && test > valid)
+        status = take(with, FGT_VALID, text->data + valid, test - valid);
+    if (status == FGIO_EXIT_OK && text->len > test)
+        status = take(with, FGT_TEST, text->data + test, text->len - test);
     return status;
 }
 
-static int append_file(const char *path, frugi_bytes *text) {
-    frugi_bytes more;
-    int status = frugi_unpack_file(path, file_max, &more);
-    if (status != FRUGI_EXIT_OK)
+static int append_file(const char *path, fgio_bytes *text) {
+    fgio_bytes more;
+    int status = fgio_unpack_file(path, file_max, &more);
+    if (status != FGIO_EXIT_OK)
         return status;
     unsigned char *data = text->data == NULL ? NULL : realloc(text->data, text->len + more.len + 1);
     if (text->data == NULL) { /* no second copy of a single file */
         *text = more;
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     }
     if (data != NULL) {
         memcpy(data + text->len, more.data, more.len);
-        *text = (frugi_bytes){data, text->len + more.len};
+        *text = (fgio_bytes){data, text->len + more.len};
     }
-    frugi_bytes_free(&more);
+    fgio_bytes_free(&more);
     if (data == NULL)
-        return frugi_error("%s: not enough memory for it", path);
-    return text->len <= file_max ? FRUGI_EXIT_OK
-                                 : frugi_error("%s: with it the texts have more than the %llu bytes that are allowed",
-                                               path, (unsigned long long)file_max);
+        return fgio_error("%s: not enough memory for it", path);
+    return text->len <= file_max ? FGIO_EXIT_OK
+                                 : fgio_error("%s: with it the texts have more than the %llu bytes that are allowed",
+                                              path, (unsigned long long)file_max);
 }
 
 static int is_text(const struct dirent *entry) {
@@ -190,16 +190,16 @@ static int by_name(const struct dirent **a, const struct dirent **b) {
 }
 
 /* All .txt files of a directory, one behind the other. */
-static int gather_folder(const char *dir, frugi_bytes *text) {
+static int gather_folder(const char *dir, fgio_bytes *text) {
     struct dirent **names = NULL;
-    int count = scandir(dir, &names, is_text, by_name), status = FRUGI_EXIT_OK;
+    int count = scandir(dir, &names, is_text, by_name), status = FGIO_EXIT_OK;
     if (count <= 0)
-        status = frugi_error("%s: expected 'train.txt', 'wiki.train.tokens', 'wiki.train.raw' or any other .txt file "
-                             "in this directory, plain, .gz or .xz",
-                             dir);
+        status = fgio_error("%s: expected 'train.txt', 'wiki.train.tokens', 'wiki.train.raw' or any other .txt file "
+                            "in this directory, plain, .gz or .xz",
+                            dir);
     for (int i = 0; i < count; i++) {
         size_t room = strlen(dir) + strlen(names[i]->d_name) + 2;
-        char *path = status == FRUGI_EXIT_OK ? malloc(room) : NULL;
+        char *path = status == FGIO_EXIT_OK ? malloc(room) : NULL;
         if (path != NULL) {
             snprintf(path, room, "%s/%s", dir, names[i]->d_name);
             status = append_file(path, text);
@@ -211,21 +211,21 @@ static int gather_folder(const char *dir, frugi_bytes *text) {
     return status;
 }
 
-int frugi_text_read(const char *path, frugi_take_text *take, void *with) {
+int fgt_text_read(const char *path, fgt_take_text *take, void *with) {
     struct stat st;
-    frugi_bytes text = {NULL, 0};
+    fgio_bytes text = {NULL, 0};
     if (stat(path, &st) != 0)
-        return frugi_error("%s: %s; expected a text file or a directory with text", path, strerror(errno));
+        return fgio_error("%s: %s; expected a text file or a directory with text", path, strerror(errno));
     if (S_ISDIR(st.st_mode))
         for (int i = 0; i < LAYOUTS; i++) {
-            char *train = frugi_unpack_find(path, layouts[i][FRUGI_TRAIN]);
+            char *train = fgio_unpack_find(path, layouts[i][FGT_TRAIN]);
             free(train);
             if (train != NULL)
                 return read_layout(path, layouts[i], take, with);
         }
     int status = S_ISDIR(st.st_mode) ? gather_folder(path, &text) : append_file(path, &text);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         status = cut_text(path, &text, take, with);
-    frugi_bytes_free(&text);
+    fgio_bytes_free(&text);
     return status;
 }

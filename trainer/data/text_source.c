@@ -20,42 +20,41 @@ enum { GPT2_VOCAB = 50257 };
 static const uint64_t file_max = UINT64_C(4) << 30;
 
 typedef struct text {
-    frugi_ids ids[FRUGI_SPLITS];
+    fgt_ids ids[FGT_SPLITS];
     uint32_t window;     /* tokens of the text that a sample takes; language: and one more */
     int32_t first, last; /* masked: what encloses it */
-    frugi_mask_rule rule;
+    fgt_mask_rule rule;
 } text;
 
 static void close_text(void *state) {
     text *s = state;
-    for (int i = 0; i < FRUGI_SPLITS; i++)
-        frugi_ids_free(&s->ids[i]);
+    for (int i = 0; i < FGT_SPLITS; i++)
+        fgt_ids_free(&s->ids[i]);
     free(s);
 }
 
 /* Where the window of a sample begins. */
-static uint64_t begin_of(const frugi_data *data, frugi_place place) {
+static uint64_t begin_of(const fgt_data *data, fgt_place place) {
     uint32_t window = ((const text *)data->state)->window;
-    uint64_t shift =
-        place.split == FRUGI_TRAIN ? frugi_random(data->seed, FRUGI_STREAM_AUGMENT, place.epoch) % window : 0;
+    uint64_t shift = place.split == FGT_TRAIN ? fgt_random(data->seed, FGT_STREAM_AUGMENT, place.epoch) % window : 0;
     return place.index * window + shift;
 }
 
-static void language_sample(const frugi_data *data, frugi_place place, frugi_batch *batch, size_t slot) {
-    const frugi_ids *ids = &((const text *)data->state)->ids[place.split];
+static void language_sample(const fgt_data *data, fgt_place place, fgt_batch *batch, size_t slot) {
+    const fgt_ids *ids = &((const text *)data->state)->ids[place.split];
     uint32_t T = data->info.length;
     uint64_t begin = begin_of(data, place), left = ids->len - begin;
     int32_t *tokens = batch->tokens + slot * T, *targets = batch->targets + slot * T;
     for (uint32_t t = 0; t < T; t++) {
-        tokens[t] = t < left ? frugi_ids_at(ids, begin + t) : 0;
-        targets[t] = t + UINT64_C(1) < left ? frugi_ids_at(ids, begin + t + 1) : -1;
+        tokens[t] = t < left ? fgt_ids_at(ids, begin + t) : 0;
+        targets[t] = t + UINT64_C(1) < left ? fgt_ids_at(ids, begin + t + 1) : -1;
     }
     batch->lengths[slot] = (int32_t)T;
 }
 
-static void masked_sample(const frugi_data *data, frugi_place place, frugi_batch *batch, size_t slot) {
+static void masked_sample(const fgt_data *data, fgt_place place, fgt_batch *batch, size_t slot) {
     const text *s = data->state;
-    const frugi_ids *ids = &s->ids[place.split];
+    const fgt_ids *ids = &s->ids[place.split];
     uint32_t T = data->info.length;
     uint64_t begin = begin_of(data, place), left = ids->len - begin;
     uint32_t n = left < s->window ? (uint32_t)left : s->window;
@@ -64,46 +63,46 @@ static void masked_sample(const frugi_data *data, frugi_place place, frugi_batch
     memset(batch->segments + slot * T, 0, T * sizeof *batch->segments);
     tokens[0] = s->first;
     for (uint32_t t = 0; t < n; t++)
-        tokens[t + 1] = frugi_ids_at(ids, begin + t);
+        tokens[t + 1] = fgt_ids_at(ids, begin + t);
     tokens[n + 1] = s->last;
     batch->lengths[slot] = (int32_t)(n + 2);
-    frugi_mask(data, place, &s->rule, 1, n + 1, tokens, batch->targets + slot * T);
+    fgt_mask(data, place, &s->rule, 1, n + 1, tokens, batch->targets + slot * T);
 }
 
-static const frugi_source language_source = {.sample = language_sample, .close = close_text};
-static const frugi_source masked_source = {.sample = masked_sample, .close = close_text};
+static const fgt_source language_source = {.sample = language_sample, .close = close_text};
+static const fgt_source masked_source = {.sample = masked_sample, .close = close_text};
 
 /* Which tokens, chosen one by one with probability 0.15 and at least one, become what: 8 in 10 the mask, 1 in 10 a
  * random token, 1 in 10 itself. Masks of training samples change every epoch. */
-void frugi_mask(const frugi_data *data, frugi_place place, const frugi_mask_rule *rule, uint32_t first, uint32_t last,
-                int32_t *tokens, int32_t *targets) {
-    uint64_t split = (uint64_t)place.split, epoch = place.split == FRUGI_TRAIN ? place.epoch : 0;
-    uint64_t key = frugi_random(data->seed, FRUGI_STREAM_MASK | split << 8 | epoch << 10, place.index);
-    uint32_t forced = first + (uint32_t)(frugi_mix(key) % (last - first));
+void fgt_mask(const fgt_data *data, fgt_place place, const fgt_mask_rule *rule, uint32_t first, uint32_t last,
+              int32_t *tokens, int32_t *targets) {
+    uint64_t split = (uint64_t)place.split, epoch = place.split == FGT_TRAIN ? place.epoch : 0;
+    uint64_t key = fgt_random(data->seed, FGT_STREAM_MASK | split << 8 | epoch << 10, place.index);
+    uint32_t forced = first + (uint32_t)(fgt_mix(key) % (last - first));
     uint32_t hidden = 0;
     for (uint32_t t = 0; t < data->info.length; t++)
         targets[t] = -1;
     for (uint32_t t = first; t < last || hidden == 0; t++) {
         uint32_t at = t < last ? t : forced;
-        uint64_t bits = frugi_mix(key + 1 + at);
-        if (t < last && frugi_uniform(bits) >= 0.15f)
+        uint64_t bits = fgt_mix(key + 1 + at);
+        if (t < last && fgt_uniform(bits) >= 0.15f)
             continue;
         hidden++;
         targets[at] = tokens[at];
-        float what = frugi_uniform(frugi_mix(bits));
+        float what = fgt_uniform(fgt_mix(bits));
         if (what < 0.8f)
             tokens[at] = rule->mask;
         else if (what < 0.9f)
-            tokens[at] = (int32_t)(rule->lowest + frugi_mix(bits + 1) % (rule->beyond - rule->lowest));
+            tokens[at] = (int32_t)(rule->lowest + fgt_mix(bits + 1) % (rule->beyond - rule->lowest));
     }
 }
 
 /* How many windows a split has. In training the last one must fit wherever the first begins. */
-static void count_windows(frugi_data *data, uint32_t extra) {
+static void count_windows(fgt_data *data, uint32_t extra) {
     const text *s = data->state;
-    for (int i = 0; i < FRUGI_SPLITS; i++) {
+    for (int i = 0; i < FGT_SPLITS; i++) {
         uint64_t len = s->ids[i].len, usable = len > extra ? len - extra : 0;
-        if (i != FRUGI_TRAIN)
+        if (i != FGT_TRAIN)
             data->info.count[i] = (usable + s->window - 1) / s->window;
         else
             data->info.count[i] = usable >= s->window ? (usable - (s->window - 1)) / s->window : 0;
@@ -112,93 +111,93 @@ static void count_windows(frugi_data *data, uint32_t extra) {
 
 /* Where text becomes tokens. */
 typedef struct encoder {
-    frugi_data *data;
-    const frugi_tokens *tokens;    /* language */
-    const frugi_wordpiece *pieces; /* masked */
-    frugi_wordpiece_cache cache;
+    fgt_data *data;
+    const fgt_tokens *tokens;    /* language */
+    const fgt_wordpiece *pieces; /* masked */
+    fgt_wordpiece_cache cache;
 } encoder;
 
-static int encode(void *with, frugi_split split, const unsigned char *bytes, size_t len) {
+static int encode(void *with, fgt_split split, const unsigned char *bytes, size_t len) {
     encoder *e = with;
-    frugi_ids *ids = &((text *)e->data->state)->ids[split];
+    fgt_ids *ids = &((text *)e->data->state)->ids[split];
     if (e->tokens != NULL)
-        return frugi_tokens_encode(e->tokens, bytes, len, ids);
-    if (frugi_wordpiece_encode(e->pieces, &e->cache, bytes, len, ids) == 0)
-        return FRUGI_EXIT_OK;
-    return frugi_error("not enough memory for the tokens of %zu bytes", len);
+        return fgt_tokens_encode(e->tokens, bytes, len, ids);
+    if (fgt_wordpiece_encode(e->pieces, &e->cache, bytes, len, ids) == 0)
+        return FGIO_EXIT_OK;
+    return fgio_error("not enough memory for the tokens of %zu bytes", len);
 }
 
 static int read_text(const char *path, encoder *e) {
     text *s = e->data->state;
-    for (int i = 0; i < FRUGI_SPLITS; i++)
+    for (int i = 0; i < FGT_SPLITS; i++)
         s->ids[i].wide = e->data->info.vocab > UINT16_MAX + 1;
-    frugi_meter *meter = frugi_meter_begin(0, "tokenizing %s", path);
-    int status = frugi_text_read(path, encode, e);
-    frugi_meter_end(meter);
-    if (status == FRUGI_EXIT_OK && s->ids[FRUGI_TRAIN].len == 0)
-        status = frugi_error("%s: expected some text to train on, found none", path);
-    frugi_wordpiece_cache_free(&e->cache);
+    fgio_meter *meter = fgio_meter_begin(0, "tokenizing %s", path);
+    int status = fgt_text_read(path, encode, e);
+    fgio_meter_end(meter);
+    if (status == FGIO_EXIT_OK && s->ids[FGT_TRAIN].len == 0)
+        status = fgio_error("%s: expected some text to train on, found none", path);
+    fgt_wordpiece_cache_free(&e->cache);
     return status;
 }
 
 /* Tokens that someone else has made: little-endian 16-bit numbers. */
-static int tokens_of_numbers(const char *path, const frugi_bytes *bytes, frugi_ids *ids) {
+static int tokens_of_numbers(const char *path, const fgio_bytes *bytes, fgt_ids *ids) {
     if (bytes->len % 2 != 0)
-        return frugi_error("%s: byte %zu: the file ends; expected numbers of two bytes", path, bytes->len);
+        return fgio_error("%s: byte %zu: the file ends; expected numbers of two bytes", path, bytes->len);
     for (size_t i = 0; i < bytes->len; i += 2) {
         uint32_t id = bytes->data[i] | (uint32_t)bytes->data[i + 1] << 8;
         if (id >= GPT2_VOCAB)
-            return frugi_error("%s: byte %zu: expected a token below %d, found %u", path, i, GPT2_VOCAB, id);
-        if (frugi_ids_push(ids, id) != 0)
-            return frugi_error("%s: not enough memory for its tokens", path);
+            return fgio_error("%s: byte %zu: expected a token below %d, found %u", path, i, GPT2_VOCAB, id);
+        if (fgt_ids_push(ids, id) != 0)
+            return fgio_error("%s: not enough memory for its tokens", path);
     }
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-static text *begin(const frugi_source *source, frugi_data *data) {
+static text *begin(const fgt_source *source, fgt_data *data) {
     text *s = calloc(1, sizeof *s);
     if (s == NULL)
-        frugi_error("not enough memory for a data set");
+        fgio_error("not enough memory for a data set");
     else
         data->source = source;
     data->state = s;
     return s;
 }
 
-static int open_tokenised(const frugi_data_want *want, frugi_data *data) {
+static int open_tokenised(const fgt_data_want *want, fgt_data *data) {
     text *s = data->state;
     char name[32];
-    int status = FRUGI_EXIT_OK;
+    int status = FGIO_EXIT_OK;
     data->info.vocab = GPT2_VOCAB;
-    for (int i = 0; i < FRUGI_SPLITS && status == FRUGI_EXIT_OK; i++) {
-        frugi_bytes bytes = {NULL, 0};
-        snprintf(name, sizeof name, "%s.gpt2bpe.u16", frugi_split_names[i]);
-        char *path = frugi_unpack_find(want->path, name);
+    for (int i = 0; i < FGT_SPLITS && status == FGIO_EXIT_OK; i++) {
+        fgio_bytes bytes = {NULL, 0};
+        snprintf(name, sizeof name, "%s.gpt2bpe.u16", fgt_split_names[i]);
+        char *path = fgio_unpack_find(want->path, name);
         if (path != NULL)
-            status = frugi_unpack_file(path, file_max, &bytes);
-        if (path != NULL && status == FRUGI_EXIT_OK)
+            status = fgio_unpack_file(path, file_max, &bytes);
+        if (path != NULL && status == FGIO_EXIT_OK)
             status = tokens_of_numbers(path, &bytes, &s->ids[i]);
-        frugi_bytes_free(&bytes);
+        fgio_bytes_free(&bytes);
         free(path);
     }
     return status;
 }
 
-static int open_text(const frugi_data_want *want, frugi_data *data) {
-    frugi_tokens *tokens;
-    if (frugi_tokens_open(want->tokens == NULL ? "bytes" : want->tokens, &tokens) != FRUGI_EXIT_OK)
-        return FRUGI_EXIT_FAIL;
-    data->info.vocab = frugi_tokens_vocab(tokens);
+static int open_text(const fgt_data_want *want, fgt_data *data) {
+    fgt_tokens *tokens;
+    if (fgt_tokens_open(want->tokens == NULL ? "bytes" : want->tokens, &tokens) != FGIO_EXIT_OK)
+        return FGIO_EXIT_FAIL;
+    data->info.vocab = fgt_tokens_vocab(tokens);
     int status = read_text(want->path, &(encoder){.data = data, .tokens = tokens});
-    frugi_tokens_close(tokens);
+    fgt_tokens_close(tokens);
     return status;
 }
 
-int frugi_text_open(const frugi_data_want *want, frugi_data *data) {
+int fgt_text_open(const fgt_data_want *want, fgt_data *data) {
     text *s = begin(&language_source, data);
     if (s == NULL)
-        return FRUGI_EXIT_FAIL;
-    char *numbers = want->tokens == NULL ? frugi_unpack_find(want->path, "train.gpt2bpe.u16") : NULL;
+        return FGIO_EXIT_FAIL;
+    char *numbers = want->tokens == NULL ? fgio_unpack_find(want->path, "train.gpt2bpe.u16") : NULL;
     int status = numbers != NULL ? open_tokenised(want, data) : open_text(want, data);
     data->info.tokens = numbers != NULL ? "gpt2 ids in the data" : want->tokens == NULL ? "bytes" : want->tokens;
     free(numbers);
@@ -207,23 +206,23 @@ int frugi_text_open(const frugi_data_want *want, frugi_data *data) {
     return status;
 }
 
-int frugi_masked_open(const frugi_data_want *want, frugi_data *data) {
-    frugi_wordpiece *pieces;
+int fgt_masked_open(const fgt_data_want *want, fgt_data *data) {
+    fgt_wordpiece *pieces;
     text *s = begin(&masked_source, data);
     if (s == NULL)
-        return FRUGI_EXIT_FAIL;
+        return FGIO_EXIT_FAIL;
     if (want->tokens == NULL)
-        return frugi_error("%s: masked text needs the file of a WordPiece vocabulary for its tokens", want->path);
-    if (frugi_wordpiece_open(want->tokens, &pieces) != FRUGI_EXIT_OK)
-        return FRUGI_EXIT_FAIL;
-    const frugi_wordpiece_special *special = frugi_wordpiece_specials(pieces);
-    data->info.vocab = frugi_wordpiece_vocab(pieces);
+        return fgio_error("%s: masked text needs the file of a WordPiece vocabulary for its tokens", want->path);
+    if (fgt_wordpiece_open(want->tokens, &pieces) != FGIO_EXIT_OK)
+        return FGIO_EXIT_FAIL;
+    const fgt_wordpiece_special *special = fgt_wordpiece_specials(pieces);
+    data->info.vocab = fgt_wordpiece_vocab(pieces);
     s->window = want->length - 2;
     s->first = (int32_t)special->first;
     s->last = (int32_t)special->separator;
-    s->rule = (frugi_mask_rule){(int32_t)special->mask, 0, data->info.vocab};
+    s->rule = (fgt_mask_rule){(int32_t)special->mask, 0, data->info.vocab};
     int status = read_text(want->path, &(encoder){.data = data, .pieces = pieces});
     count_windows(data, 0);
-    frugi_wordpiece_destroy(pieces);
+    fgt_wordpiece_destroy(pieces);
     return status;
 }

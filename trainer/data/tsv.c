@@ -7,13 +7,13 @@
 #include <string.h>
 #include <strings.h>
 
-void frugi_tsv_open(frugi_tsv *tsv, const unsigned char *text, size_t len) {
-    *tsv = (frugi_tsv){.text = text, .len = len};
+void fgt_tsv_open(fgt_tsv *tsv, const unsigned char *text, size_t len) {
+    *tsv = (fgt_tsv){.text = text, .len = len};
     if (len >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0)
         tsv->at = 3;
 }
 
-int frugi_tsv_next(frugi_tsv *tsv, frugi_why *why) {
+int fgt_tsv_next(fgt_tsv *tsv, fgio_why *why) {
     if (tsv->at >= tsv->len)
         return 0;
     const unsigned char *begin = tsv->text + tsv->at, *found = memchr(begin, '\n', tsv->len - tsv->at);
@@ -26,16 +26,16 @@ int frugi_tsv_next(frugi_tsv *tsv, frugi_why *why) {
     for (size_t i = 0; i <= width;) {
         const unsigned char *tab = i == width ? NULL : memchr(begin + i, '\t', width - i);
         size_t len = tab == NULL ? width - i : (size_t)(tab - begin) - i;
-        if (tsv->columns == FRUGI_TSV_COLUMNS)
-            return frugi_because(why, "row %zu, byte %zu: expected at most %d columns", tsv->row, tsv->from + i,
-                                 FRUGI_TSV_COLUMNS);
-        tsv->fields[tsv->columns++] = (frugi_tsv_field){begin + i, len};
+        if (tsv->columns == FGT_TSV_COLUMNS)
+            return fgio_because(why, "row %zu, byte %zu: expected at most %d columns", tsv->row, tsv->from + i,
+                                FGT_TSV_COLUMNS);
+        tsv->fields[tsv->columns++] = (fgt_tsv_field){begin + i, len};
         i += len + 1;
     }
     return 1;
 }
 
-int frugi_tsv_column(const frugi_tsv *tsv, const char *name) {
+int fgt_tsv_column(const fgt_tsv *tsv, const char *name) {
     size_t len = strlen(name);
     for (size_t i = 0; i < tsv->columns; i++)
         if (tsv->fields[i].len == len && strncasecmp((const char *)tsv->fields[i].text, name, len) == 0)
@@ -44,7 +44,7 @@ int frugi_tsv_column(const frugi_tsv *tsv, const char *name) {
 }
 
 /* Digits with at most one point between or around them, read by hand: strtod() would heed the locale. */
-int frugi_tsv_number(const frugi_tsv_field *field, double *number) {
+int fgt_tsv_number(const fgt_tsv_field *field, double *number) {
     double value = 0, scale = 1;
     size_t digits = 0, points = 0, begin = field->len > 0 && field->text[0] == '-';
     for (size_t i = begin; i < field->len; i++) {

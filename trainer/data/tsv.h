@@ -1,39 +1,39 @@
 /* tsv.h - tab-separated tables as GLUE has them: no quoting, a row a line. */
-#ifndef FRUGI_TSV_H
-#define FRUGI_TSV_H
+#ifndef FGT_TSV_H
+#define FGT_TSV_H
 
 #include "io/error.h"
 
 #include <stddef.h>
 
-enum { FRUGI_TSV_COLUMNS = 32 };
+enum { FGT_TSV_COLUMNS = 32 };
 
-typedef struct frugi_tsv_field {
+typedef struct fgt_tsv_field {
     const unsigned char *text; /* into the file */
     size_t len;
-} frugi_tsv_field;
+} fgt_tsv_field;
 
 /** A table being read. */
-typedef struct frugi_tsv {
+typedef struct fgt_tsv {
     const unsigned char *text;
     size_t len;
     size_t at;   /* where the next row begins */
     size_t row;  /* number of the row last read, from 1 */
     size_t from; /* where it begins */
     size_t columns;
-    frugi_tsv_field fields[FRUGI_TSV_COLUMNS];
-} frugi_tsv;
+    fgt_tsv_field fields[FGT_TSV_COLUMNS];
+} fgt_tsv;
 
 /** Begin; a UTF-8 byte order mark is passed over. */
-void frugi_tsv_open(frugi_tsv *tsv, const unsigned char *text, size_t len);
+void fgt_tsv_open(fgt_tsv *tsv, const unsigned char *text, size_t len);
 
 /** Read the next row. Returns 1, 0 at the end, or -1 and why. */
-int frugi_tsv_next(frugi_tsv *tsv, frugi_why *why);
+int fgt_tsv_next(fgt_tsv *tsv, fgio_why *why);
 
 /** The column of the row last read whose field is this word, ignoring case; -1 if there is none. */
-int frugi_tsv_column(const frugi_tsv *tsv, const char *name);
+int fgt_tsv_column(const fgt_tsv *tsv, const char *name);
 
 /** A field as a number; 0, or -1 where it is none. */
-int frugi_tsv_number(const frugi_tsv_field *field, double *number);
+int fgt_tsv_number(const fgt_tsv_field *field, double *number);
 
 #endif

@@ -7,7 +7,7 @@
 
 typedef struct unicode_range {
     uint32_t first, last;
-    frugi_char kind;
+    fgt_char kind;
 } unicode_range;
 
 #include "trainer/data/unicode_tables.inc"
@@ -26,7 +26,7 @@ static int follows(unsigned char byte) {
     return (byte & 0xC0) == 0x80;
 }
 
-size_t frugi_utf8_get(const unsigned char *text, size_t len, uint32_t *point) {
+size_t fgt_utf8_get(const unsigned char *text, size_t len, uint32_t *point) {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     unsigned char first = text[0];
     if (first < 0x80) {
@@ -35,7 +35,7 @@ size_t frugi_utf8_get(const unsigned char *text, size_t len, uint32_t *point) {
     }
     size_t width = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
     uint32_t c = first & (0x7Fu >> width);
-    *point = FRUGI_REPLACEMENT;
+    *point = FGT_REPLACEMENT;
     if (first < 0xC2 || first > 0xF4 || width > len)
         return 1;
     for (size_t i = 1; i < width; i++) {
@@ -49,7 +49,7 @@ size_t frugi_utf8_get(const unsigned char *text, size_t len, uint32_t *point) {
     return width;
 }
 
-size_t frugi_utf8_put(uint32_t point, unsigned char *dst) {
+size_t fgt_utf8_put(uint32_t point, unsigned char *dst) {
     if (point < 0x80) {
         dst[0] = (unsigned char)point;
         return 1;
@@ -61,17 +61,17 @@ size_t frugi_utf8_put(uint32_t point, unsigned char *dst) {
     return width;
 }
 
-static frugi_char ascii_class(uint32_t point) {
+static fgt_char ascii_class(uint32_t point) {
     if ((point | 32) >= 'a' && (point | 32) <= 'z')
-        return FRUGI_CHAR_LETTER;
+        return FGT_CHAR_LETTER;
     if (point >= '0' && point <= '9')
-        return FRUGI_CHAR_NUMBER;
-    return FRUGI_CHAR_OTHER;
+        return FGT_CHAR_NUMBER;
+    return FGT_CHAR_OTHER;
 }
 
-frugi_char frugi_char_class(uint32_t point) {
-    frugi_char quick = point < 0x80 ? ascii_class(point) : FRUGI_CHAR_OTHER;
-    if (quick != FRUGI_CHAR_OTHER)
+fgt_char fgt_char_class(uint32_t point) {
+    fgt_char quick = point < 0x80 ? ascii_class(point) : FGT_CHAR_OTHER;
+    if (quick != FGT_CHAR_OTHER)
         return quick;
     size_t low = 0, high = sizeof ranges / sizeof *ranges;
     while (low < high) {
@@ -81,7 +81,7 @@ frugi_char frugi_char_class(uint32_t point) {
         else
             high = middle;
     }
-    return low < sizeof ranges / sizeof *ranges && point >= ranges[low].first ? ranges[low].kind : FRUGI_CHAR_OTHER;
+    return low < sizeof ranges / sizeof *ranges && point >= ranges[low].first ? ranges[low].kind : FGT_CHAR_OTHER;
 }
 
 static size_t fold_hangul(uint32_t point, uint32_t *dst) {
@@ -92,7 +92,7 @@ static size_t fold_hangul(uint32_t point, uint32_t *dst) {
     return t == 0 ? 2 : 3;
 }
 
-size_t frugi_char_fold(uint32_t point, uint32_t *dst) {
+size_t fgt_char_fold(uint32_t point, uint32_t *dst) {
     if (point >= HANGUL && point <= HANGUL_LAST)
         return fold_hangul(point, dst);
     size_t low = 0, high = sizeof fold_from / sizeof *fold_from, count = high;

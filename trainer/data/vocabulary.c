@@ -13,46 +13,46 @@ static uint32_t hash_of(const unsigned char *bytes, size_t len) {
     uint64_t hash = len, piece = 0;
     for (; len >= 8; bytes += 8, len -= 8) {
         memcpy(&piece, bytes, 8);
-        hash = frugi_mix(hash ^ piece);
+        hash = fgt_mix(hash ^ piece);
     }
     piece = 0;
     for (size_t i = 0; i < len; i++)
         piece = piece << 8 | bytes[i];
-    hash = frugi_mix(hash ^ piece);
+    hash = fgt_mix(hash ^ piece);
     return (uint32_t)(hash ^ hash >> 32);
 }
 
-void frugi_words_free(frugi_words *words) {
+void fgt_words_free(fgt_words *words) {
     free(words->pool);
     free(words->words);
     free(words->slots);
-    *words = (frugi_words){0};
+    *words = (fgt_words){0};
 }
 
 /* The slot of a word, or the free slot where it belongs. The table has slots. */
-static uint32_t find(const frugi_words *words, const unsigned char *bytes, size_t len, uint32_t hash) {
+static uint32_t find(const fgt_words *words, const unsigned char *bytes, size_t len, uint32_t hash) {
     uint32_t slot = hash & words->mask;
     for (; words->slots[slot] != 0; slot = (slot + 1) & words->mask) {
-        const frugi_word *word = &words->words[words->slots[slot] - 1];
+        const fgt_word *word = &words->words[words->slots[slot] - 1];
         if (word->hash == hash && word->len == len && memcmp(words->pool + word->at, bytes, len) == 0)
             break;
     }
     return slot;
 }
 
-uint32_t frugi_words_get(const frugi_words *words, const unsigned char *bytes, size_t len) {
+uint32_t fgt_words_get(const fgt_words *words, const unsigned char *bytes, size_t len) {
     if (words->count == 0 || len == 0)
-        return FRUGI_NO_WORD;
+        return FGT_NO_WORD;
     uint32_t number = words->slots[find(words, bytes, len, hash_of(bytes, len))];
-    return number == 0 ? FRUGI_NO_WORD : words->words[number - 1].value;
+    return number == 0 ? FGT_NO_WORD : words->words[number - 1].value;
 }
 
 /* Double the number of words that fit. */
-static int widen_table(frugi_words *words) {
+static int widen_table(fgt_words *words) {
     uint32_t cap = words->cap == 0 ? 64 : words->cap * 2, mask = cap * 2 - 1;
     if (cap > UINT32_MAX / 4)
         return -1;
-    frugi_word *list = realloc(words->words, cap * sizeof *list);
+    fgt_word *list = realloc(words->words, cap * sizeof *list);
     if (list == NULL)
         return -1;
     words->words = list;
@@ -72,7 +72,7 @@ static int widen_table(frugi_words *words) {
     return 0;
 }
 
-static int widen_pool(frugi_words *words, size_t more) {
+static int widen_pool(fgt_words *words, size_t more) {
     size_t cap = words->pool_cap == 0 ? 4096 : words->pool_cap;
     while (cap - words->pool_len < more) {
         if (cap > SIZE_MAX / 2)
@@ -87,7 +87,7 @@ static int widen_pool(frugi_words *words, size_t more) {
     return 0;
 }
 
-int frugi_words_put(frugi_words *words, const unsigned char *bytes, size_t len, uint32_t value) {
+int fgt_words_put(fgt_words *words, const unsigned char *bytes, size_t len, uint32_t value) {
     if (len == 0 || len > UINT32_MAX || (words->count == words->cap && widen_table(words) != 0))
         return -1;
     uint32_t hash = hash_of(bytes, len), slot = find(words, bytes, len, hash);
@@ -98,18 +98,18 @@ int frugi_words_put(frugi_words *words, const unsigned char *bytes, size_t len, 
     if (words->pool_cap - words->pool_len < len && widen_pool(words, len) != 0)
         return -1;
     memcpy(words->pool + words->pool_len, bytes, len);
-    words->words[words->count] = (frugi_word){words->pool_len, (uint32_t)len, hash, value};
+    words->words[words->count] = (fgt_word){words->pool_len, (uint32_t)len, hash, value};
     words->pool_len += len;
     words->slots[slot] = ++words->count;
     return 0;
 }
 
-void frugi_ids_free(frugi_ids *ids) {
+void fgt_ids_free(fgt_ids *ids) {
     free(ids->data);
-    *ids = (frugi_ids){.wide = ids->wide};
+    *ids = (fgt_ids){.wide = ids->wide};
 }
 
-int frugi_ids_push(frugi_ids *ids, uint32_t id) {
+int fgt_ids_push(fgt_ids *ids, uint32_t id) {
     if (ids->len == ids->cap) {
         size_t cap = ids->cap == 0 ? 256 : ids->cap * 2, width = ids->wide ? sizeof(int32_t) : sizeof(uint16_t);
         void *data = cap > SIZE_MAX / 2 / width ? NULL : realloc(ids->data, cap * width);

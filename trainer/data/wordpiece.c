@@ -13,68 +13,68 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORD_CHARS = 100, WORD_BYTES = 4 * WORD_CHARS + 4 * FRUGI_FOLD_MAX, CACHED_MAX = 1 << 20, VOCAB_MAX = 1 << 24 };
+enum { WORD_CHARS = 100, WORD_BYTES = 4 * WORD_CHARS + 4 * FGT_FOLD_MAX, CACHED_MAX = 1 << 20, VOCAB_MAX = 1 << 24 };
 static const uint64_t file_max = UINT64_C(64) << 20;
 
-struct frugi_wordpiece {
-    frugi_words starts; /* pieces that begin a word */
-    frugi_words rests;  /* those with ## before them, without it */
+struct fgt_wordpiece {
+    fgt_words starts; /* pieces that begin a word */
+    fgt_words rests;  /* those with ## before them, without it */
     uint32_t vocab;
     size_t longest; /* bytes of a piece */
-    frugi_wordpiece_special special;
+    fgt_wordpiece_special special;
     uint32_t *by_id; /* number of a word * 2, + 1 for those of rests */
 };
 
 /* The word being read. */
 typedef struct reader {
-    const frugi_wordpiece *pieces;
-    frugi_wordpiece_cache *cache;
-    frugi_ids *ids;
+    const fgt_wordpiece *pieces;
+    fgt_wordpiece_cache *cache;
+    fgt_ids *ids;
     unsigned char word[WORD_BYTES];
     size_t len, chars;
 } reader;
 
-static int put_piece(frugi_wordpiece *pieces, const unsigned char *line, size_t len, uint32_t id) {
+static int put_piece(fgt_wordpiece *pieces, const unsigned char *line, size_t len, uint32_t id) {
     int rest = len > 2 && line[0] == '#' && line[1] == '#';
     if (len > pieces->longest)
         pieces->longest = len;
-    return frugi_words_put(rest ? &pieces->rests : &pieces->starts, line + 2 * rest, len - 2 * (size_t)rest, id);
+    return fgt_words_put(rest ? &pieces->rests : &pieces->starts, line + 2 * rest, len - 2 * (size_t)rest, id);
 }
 
-static int find_specials(frugi_wordpiece *pieces, frugi_why *why) {
-    frugi_wordpiece_special *s = &pieces->special;
+static int find_specials(fgt_wordpiece *pieces, fgio_why *why) {
+    fgt_wordpiece_special *s = &pieces->special;
     const char *const names[] = {"[UNK]", "[CLS]", "[SEP]", "[MASK]"};
     uint32_t *const to[] = {&s->unknown, &s->first, &s->separator, &s->mask};
     for (int i = 0; i < 4; i++) {
-        *to[i] = frugi_words_get(&pieces->starts, (const unsigned char *)names[i], strlen(names[i]));
-        if (*to[i] == FRUGI_NO_WORD)
-            return frugi_because(why, "line %u: the end; expected a line '%s'", pieces->vocab + 1, names[i]);
+        *to[i] = fgt_words_get(&pieces->starts, (const unsigned char *)names[i], strlen(names[i]));
+        if (*to[i] == FGT_NO_WORD)
+            return fgio_because(why, "line %u: the end; expected a line '%s'", pieces->vocab + 1, names[i]);
     }
     return 0;
 }
 
-static int fill(frugi_wordpiece *pieces, const unsigned char *text, size_t len, frugi_why *why) {
+static int fill(fgt_wordpiece *pieces, const unsigned char *text, size_t len, fgio_why *why) {
     for (size_t at = 0, end; at < len; at = end + 1) {
         const unsigned char *found = memchr(text + at, '\n', len - at);
         end = found == NULL ? len : (size_t)(found - text);
         size_t width = end - at;
         width -= width > 0 && text[end - 1] == '\r';
         if (width == 0 || pieces->vocab == VOCAB_MAX)
-            return frugi_because(why, "line %u, byte %zu: expected a token, one of at most %d", pieces->vocab + 1, at,
-                                 VOCAB_MAX);
+            return fgio_because(why, "line %u, byte %zu: expected a token, one of at most %d", pieces->vocab + 1, at,
+                                VOCAB_MAX);
         if (put_piece(pieces, text + at, width, pieces->vocab++) != 0)
-            return frugi_because(why, "not enough memory");
+            return fgio_because(why, "not enough memory");
     }
     return find_specials(pieces, why);
 }
 
 /* Of a line that comes twice the last one counts, and the first has no text. */
-static int list_pieces(frugi_wordpiece *pieces, frugi_why *why) {
+static int list_pieces(fgt_wordpiece *pieces, fgio_why *why) {
     pieces->by_id = malloc(pieces->vocab * sizeof *pieces->by_id);
     if (pieces->by_id == NULL)
-        return frugi_because(why, "not enough memory");
+        return fgio_because(why, "not enough memory");
     for (uint32_t id = 0; id < pieces->vocab; id++)
-        pieces->by_id[id] = FRUGI_NO_WORD;
+        pieces->by_id[id] = FGT_NO_WORD;
     for (uint32_t i = 0; i < pieces->starts.count; i++)
         pieces->by_id[pieces->starts.words[i].value] = 2 * i;
     for (uint32_t i = 0; i < pieces->rests.count; i++)
@@ -82,109 +82,109 @@ static int list_pieces(frugi_wordpiece *pieces, frugi_why *why) {
     return 0;
 }
 
-const unsigned char *frugi_wordpiece_piece(const frugi_wordpiece *pieces, uint32_t id, size_t *len, int *rest) {
+const unsigned char *fgt_wordpiece_piece(const fgt_wordpiece *pieces, uint32_t id, size_t *len, int *rest) {
     uint32_t number = pieces->by_id[id];
     *rest = number & 1;
     *len = 0;
-    if (number == FRUGI_NO_WORD)
+    if (number == FGT_NO_WORD)
         return pieces->starts.pool;
-    const frugi_words *words = *rest ? &pieces->rests : &pieces->starts;
-    const frugi_word *word = &words->words[number / 2];
+    const fgt_words *words = *rest ? &pieces->rests : &pieces->starts;
+    const fgt_word *word = &words->words[number / 2];
     *len = word->len;
     return words->pool + word->at;
 }
 
-int frugi_wordpiece_create(const unsigned char *text, size_t len, frugi_wordpiece **out, frugi_why *why) {
-    frugi_wordpiece *pieces = calloc(1, sizeof *pieces);
+int fgt_wordpiece_create(const unsigned char *text, size_t len, fgt_wordpiece **out, fgio_why *why) {
+    fgt_wordpiece *pieces = calloc(1, sizeof *pieces);
     if (pieces == NULL)
-        return frugi_because(why, "not enough memory");
+        return fgio_because(why, "not enough memory");
     int status = fill(pieces, text, len, why);
     if (status == 0)
         status = list_pieces(pieces, why);
     if (status == 0)
         *out = pieces;
     else
-        frugi_wordpiece_destroy(pieces);
+        fgt_wordpiece_destroy(pieces);
     return status;
 }
 
-int frugi_wordpiece_open(const char *path, frugi_wordpiece **pieces) {
-    frugi_bytes bytes;
-    frugi_why why;
-    if (frugi_unpack_file(path, file_max, &bytes) != FRUGI_EXIT_OK)
-        return FRUGI_EXIT_FAIL;
-    int bad = frugi_wordpiece_create(bytes.data, bytes.len, pieces, &why);
-    frugi_bytes_free(&bytes);
-    return bad ? frugi_error("%s: %s", path, why.text) : FRUGI_EXIT_OK;
+int fgt_wordpiece_open(const char *path, fgt_wordpiece **pieces) {
+    fgio_bytes bytes;
+    fgio_why why;
+    if (fgio_unpack_file(path, file_max, &bytes) != FGIO_EXIT_OK)
+        return FGIO_EXIT_FAIL;
+    int bad = fgt_wordpiece_create(bytes.data, bytes.len, pieces, &why);
+    fgio_bytes_free(&bytes);
+    return bad ? fgio_error("%s: %s", path, why.text) : FGIO_EXIT_OK;
 }
 
-void frugi_wordpiece_destroy(frugi_wordpiece *pieces) {
+void fgt_wordpiece_destroy(fgt_wordpiece *pieces) {
     if (pieces == NULL)
         return;
-    frugi_words_free(&pieces->starts);
-    frugi_words_free(&pieces->rests);
+    fgt_words_free(&pieces->starts);
+    fgt_words_free(&pieces->rests);
     free(pieces->by_id);
     free(pieces);
 }
 
-const frugi_wordpiece_special *frugi_wordpiece_specials(const frugi_wordpiece *pieces) {
+const fgt_wordpiece_special *fgt_wordpiece_specials(const fgt_wordpiece *pieces) {
     return &pieces->special;
 }
 
-uint32_t frugi_wordpiece_vocab(const frugi_wordpiece *pieces) {
+uint32_t fgt_wordpiece_vocab(const fgt_wordpiece *pieces) {
     return pieces->vocab;
 }
 
-void frugi_wordpiece_cache_free(frugi_wordpiece_cache *cache) {
-    frugi_words_free(&cache->words);
-    frugi_ids_free(&cache->known);
+void fgt_wordpiece_cache_free(fgt_wordpiece_cache *cache) {
+    fgt_words_free(&cache->words);
+    fgt_ids_free(&cache->known);
 }
 
 /* The longest piece at word[at]. A cut inside a character finds nothing, as pieces are whole characters. */
 static uint32_t longest(const reader *r, size_t at, size_t *end) {
-    const frugi_words *words = at == 0 ? &r->pieces->starts : &r->pieces->rests;
+    const fgt_words *words = at == 0 ? &r->pieces->starts : &r->pieces->rests;
     size_t most = r->len - at < r->pieces->longest ? r->len - at : r->pieces->longest;
     for (size_t len = most; len > 0; len--) {
-        uint32_t id = frugi_words_get(words, r->word + at, len);
-        if (id != FRUGI_NO_WORD) {
+        uint32_t id = fgt_words_get(words, r->word + at, len);
+        if (id != FGT_NO_WORD) {
             *end = at + len;
             return id;
         }
     }
-    return FRUGI_NO_WORD;
+    return FGT_NO_WORD;
 }
 
 /* Spell the word at the end of a list. */
-static int spell(const reader *r, frugi_ids *ids) {
+static int spell(const reader *r, fgt_ids *ids) {
     size_t begin = ids->len;
     for (size_t at = 0; at < r->len;) {
-        uint32_t id = r->chars > WORD_CHARS ? FRUGI_NO_WORD : longest(r, at, &at);
-        if (id == FRUGI_NO_WORD) {
+        uint32_t id = r->chars > WORD_CHARS ? FGT_NO_WORD : longest(r, at, &at);
+        if (id == FGT_NO_WORD) {
             ids->len = begin;
-            return frugi_ids_push(ids, r->pieces->special.unknown);
+            return fgt_ids_push(ids, r->pieces->special.unknown);
         }
-        if (frugi_ids_push(ids, id) != 0)
+        if (fgt_ids_push(ids, id) != 0)
             return -1;
     }
     return 0;
 }
 
 static int spell_cached(const reader *r) {
-    frugi_ids *known = &r->cache->known;
-    uint32_t at = frugi_words_get(&r->cache->words, r->word, r->len);
-    if (at == FRUGI_NO_WORD) {
+    fgt_ids *known = &r->cache->known;
+    uint32_t at = fgt_words_get(&r->cache->words, r->word, r->len);
+    if (at == FGT_NO_WORD) {
         if (r->cache->words.count == CACHED_MAX || r->chars > WORD_CHARS)
             return spell(r, r->ids);
         known->wide = 1;
         at = (uint32_t)known->len;
-        if (frugi_ids_push(known, 0) != 0 || spell(r, known) != 0 ||
-            frugi_words_put(&r->cache->words, r->word, r->len, at) != 0)
+        if (fgt_ids_push(known, 0) != 0 || spell(r, known) != 0 ||
+            fgt_words_put(&r->cache->words, r->word, r->len, at) != 0)
             return -1;
         ((int32_t *)known->data)[at] = (int32_t)(known->len - at - 1);
     }
-    size_t count = (size_t)frugi_ids_at(known, at);
+    size_t count = (size_t)fgt_ids_at(known, at);
     for (size_t i = 1; i <= count; i++)
-        if (frugi_ids_push(r->ids, (uint32_t)frugi_ids_at(known, at + i)) != 0)
+        if (fgt_ids_push(r->ids, (uint32_t)fgt_ids_at(known, at + i)) != 0)
             return -1;
     return 0;
 }
@@ -197,11 +197,11 @@ static int end_word(reader *r) {
 
 /* Add a character to the word. Of a word that is too long only the beginning is kept; it will be [UNK]. */
 static void add(reader *r, uint32_t point) {
-    uint32_t folded[FRUGI_FOLD_MAX];
-    size_t n = frugi_char_fold(point, folded);
+    uint32_t folded[FGT_FOLD_MAX];
+    size_t n = fgt_char_fold(point, folded);
     for (size_t i = 0; i < n; i++) {
         if (r->chars <= WORD_CHARS)
-            r->len += frugi_utf8_put(folded[i], r->word + r->len);
+            r->len += fgt_utf8_put(folded[i], r->word + r->len);
         r->chars++;
     }
 }
@@ -213,19 +213,19 @@ static int is_chinese(uint32_t c) {
 }
 
 /* The signs of ASCII count as punctuation, whatever Unicode calls them. */
-static int is_punctuation(uint32_t c, frugi_char kind) {
-    return kind == FRUGI_CHAR_PUNCTUATION || (c < 0x80 && kind == FRUGI_CHAR_OTHER);
+static int is_punctuation(uint32_t c, fgt_char kind) {
+    return kind == FGT_CHAR_PUNCTUATION || (c < 0x80 && kind == FGT_CHAR_OTHER);
 }
 
-static int is_dropped(uint32_t c, frugi_char kind) {
-    return c == FRUGI_REPLACEMENT || kind == FRUGI_CHAR_CONTROL || c == 0x0B || c == 0x0C || c == 0x85;
+static int is_dropped(uint32_t c, fgt_char kind) {
+    return c == FGT_REPLACEMENT || kind == FGT_CHAR_CONTROL || c == 0x0B || c == 0x0C || c == 0x85;
 }
 
 static int take(reader *r, uint32_t point) {
-    frugi_char kind = frugi_char_class(point);
+    fgt_char kind = fgt_char_class(point);
     if (is_dropped(point, kind))
         return 0;
-    if (kind == FRUGI_CHAR_SPACE)
+    if (kind == FGT_CHAR_SPACE)
         return end_word(r);
     if (!is_punctuation(point, kind) && !is_chinese(point)) {
         add(r, point);
@@ -237,12 +237,12 @@ static int take(reader *r, uint32_t point) {
     return end_word(r);
 }
 
-int frugi_wordpiece_encode(const frugi_wordpiece *pieces, frugi_wordpiece_cache *cache, const unsigned char *text,
-                           size_t len, frugi_ids *ids) {
+int fgt_wordpiece_encode(const fgt_wordpiece *pieces, fgt_wordpiece_cache *cache, const unsigned char *text, size_t len,
+                         fgt_ids *ids) {
     reader r = {.pieces = pieces, .cache = cache, .ids = ids};
     for (size_t at = 0; at < len;) {
         uint32_t point;
-        at += frugi_utf8_get(text + at, len - at, &point);
+        at += fgt_utf8_get(text + at, len - at, &point);
         if (take(&r, point) != 0)
             return -1;
     }

@@ -18,92 +18,92 @@
 
 /* ---- life ---- */
 
-static float *open_tile(frugi_sink *sink, const frugi_param *p, size_t first);
-static void close_tile(frugi_sink *sink, const frugi_param *p, size_t first);
+static float *open_tile(fgt_sink *sink, const fgt_param *p, size_t first);
+static void close_tile(fgt_sink *sink, const fgt_param *p, size_t first);
 
-static int make_limits(frugi_buckets *b) {
+static int make_limits(fgt_buckets *b) {
     if (!b->want.limited)
         return 0;
     size_t count = b->want.late ? 1 : b->count;
     b->limited = calloc(count ? count : 1, sizeof *b->limited);
-    return b->limited && frugi_limits_create(count, &b->limits) ? 0 : -1;
+    return b->limited && fgt_limits_create(count, &b->limits) ? 0 : -1;
 }
 
-int frugi_buckets_create(const frugi_buckets_want *want, frugi_buckets **buckets) {
-    frugi_buckets *b = calloc(1, sizeof *b);
+int fgt_buckets_create(const fgt_buckets_want *want, fgt_buckets **buckets) {
+    fgt_buckets *b = calloc(1, sizeof *b);
     if (!b)
-        return frugi_error("not enough memory for buckets");
+        return fgio_error("not enough memory for buckets");
     b->want = *want;
-    b->sink = (frugi_sink){open_tile, close_tile};
+    b->sink = (fgt_sink){open_tile, close_tile};
     pthread_mutex_init(&b->lock, NULL);
     pthread_mutex_init(&b->optimizer_lock, NULL);
     pthread_cond_init(&b->changed, NULL);
-    if (frugi_buckets_plan(b) != 0 || frugi_buckets_take_memory(b) != 0 || make_limits(b) != 0) {
-        frugi_buckets_destroy(b);
-        return frugi_error("not enough memory for buckets of gradients");
+    if (fgt_buckets_plan(b) != 0 || fgt_buckets_take_memory(b) != 0 || make_limits(b) != 0) {
+        fgt_buckets_destroy(b);
+        return fgio_error("not enough memory for buckets of gradients");
     }
     *buckets = b;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-void frugi_buckets_destroy(frugi_buckets *b) {
+void fgt_buckets_destroy(fgt_buckets *b) {
     if (!b)
         return;
     pthread_cond_destroy(&b->changed);
     pthread_mutex_destroy(&b->lock);
     pthread_mutex_destroy(&b->optimizer_lock);
-    frugi_let_go(b->memory);
-    frugi_let_go(b->whole);
-    frugi_let_go(b->vector);
-    frugi_limits_destroy(&b->limits);
+    fgt_let_go(b->memory);
+    fgt_let_go(b->whole);
+    fgt_let_go(b->vector);
+    fgt_limits_destroy(&b->limits);
     free(b->limited);
     free(b->bucket);
     free(b);
 }
 
-size_t frugi_buckets_count(const frugi_buckets *b) {
+size_t fgt_buckets_count(const fgt_buckets *b) {
     return b->count;
 }
 
-frugi_sink *frugi_buckets_sink(frugi_buckets *b) {
+fgt_sink *fgt_buckets_sink(fgt_buckets *b) {
     return &b->sink;
 }
 
-double frugi_buckets_norm2(const frugi_buckets *b) {
+double fgt_buckets_norm2(const fgt_buckets *b) {
     return b->norm2;
 }
 
-double frugi_buckets_clipped(const frugi_buckets *b) {
+double fgt_buckets_clipped(const fgt_buckets *b) {
     return b->clipped;
 }
 
-frugi_limits *frugi_buckets_limits(frugi_buckets *b) {
+fgt_limits *fgt_buckets_limits(fgt_buckets *b) {
     return &b->limits;
 }
 
-const double *frugi_buckets_limited_norms(const frugi_buckets *b) {
+const double *fgt_buckets_limited_norms(const fgt_buckets *b) {
     return b->limited;
 }
 
-double frugi_buckets_blocked(const frugi_buckets *b) {
+double fgt_buckets_blocked(const fgt_buckets *b) {
     return b->blocked;
 }
 
-double frugi_buckets_optimizer_seconds(const frugi_buckets *b) {
+double fgt_buckets_optimizer_seconds(const fgt_buckets *b) {
     return b->optimizer_seconds;
 }
 
-double frugi_buckets_inline_seconds(const frugi_buckets *b) {
+double fgt_buckets_inline_seconds(const fgt_buckets *b) {
     return b->inline_seconds;
 }
 
-uint64_t frugi_buckets_handed(const frugi_buckets *b) {
+uint64_t fgt_buckets_handed(const fgt_buckets *b) {
     return b->handed;
 }
 
 /* ---- a step ---- */
 
-void frugi_buckets_begin(frugi_buckets *b, uint64_t step, double rate, float factor, bool measure) {
+void fgt_buckets_begin(fgt_buckets *b, uint64_t step, double rate, float factor, bool measure) {
     b->step = step;
     b->rate = rate;
     b->factor = factor;
@@ -114,24 +114,24 @@ void frugi_buckets_begin(frugi_buckets *b, uint64_t step, double rate, float fac
     b->owner = pthread_self();
 }
 
-void frugi_buckets_next_pass(frugi_buckets *b) {
+void fgt_buckets_next_pass(fgt_buckets *b) {
     b->pass++;
 }
 
-static float *take_slot(frugi_buckets *b) {
+static float *take_slot(fgt_buckets *b) {
     pthread_mutex_lock(&b->lock);
     if (b->idles == 0) {
-        double since = frugi_seconds();
+        double since = fgio_seconds();
         while (b->idles == 0)
             pthread_cond_wait(&b->changed, &b->lock);
-        b->blocked += frugi_seconds() - since;
+        b->blocked += fgio_seconds() - since;
     }
     float *memory = b->idle[--b->idles];
     pthread_mutex_unlock(&b->lock);
     return memory;
 }
 
-static void free_slot(frugi_buckets *b, float *memory) {
+static void free_slot(fgt_buckets *b, float *memory) {
     pthread_mutex_lock(&b->lock);
     b->idle[b->idles++] = memory;
     pthread_cond_signal(&b->changed);
@@ -139,14 +139,14 @@ static void free_slot(frugi_buckets *b, float *memory) {
 }
 
 /* A gradient that is whole has its memory for itself. */
-static void return_slot(frugi_buckets *b, float *memory) {
+static void return_slot(fgt_buckets *b, float *memory) {
     if (!b->whole)
         free_slot(b, memory);
 }
 
-static float *open_tile(frugi_sink *sink, const frugi_param *p, size_t first) {
-    frugi_buckets *b = (frugi_buckets *)sink;
-    frugi_bucket *k = &b->bucket[p->bucket + first / p->tile];
+static float *open_tile(fgt_sink *sink, const fgt_param *p, size_t first) {
+    fgt_buckets *b = (fgt_buckets *)sink;
+    fgt_bucket *k = &b->bucket[p->bucket + first / p->tile];
     if (!k->memory)
         k->memory = b->slots ? take_slot(b) : b->whole + k->home;
     return k->memory + (p->tensor.offset + first * p->cols - k->begin);
@@ -155,10 +155,10 @@ static float *open_tile(frugi_sink *sink, const frugi_param *p, size_t first) {
 /** What the optimiser is asked to do; with the lock. */
 typedef enum ask { ASK_MOVE, ASK_MOVE_MEASURED, ASK_MEASURE } ask;
 
-static void ask_optimizer(frugi_buckets *b, ask what, uint64_t begin, uint64_t count, const float *from, float *to) {
+static void ask_optimizer(fgt_buckets *b, ask what, uint64_t begin, uint64_t count, const float *from, float *to) {
     frug_optimizer *o = b->want.optimizer;
     float *weights = b->want.graph->weights + begin;
-    double since = frugi_seconds();
+    double since = fgio_seconds();
     pthread_mutex_lock(&b->optimizer_lock);
     frug_status status = what == ASK_MOVE ? frug_optimizer_step(o, b->step, begin, count, from, b->rate, weights)
                          : what == ASK_MEASURE
@@ -166,19 +166,19 @@ static void ask_optimizer(frugi_buckets *b, ask what, uint64_t begin, uint64_t c
                              : frug_optimizer_step_measured(o, b->step, begin, count, from, b->rate, weights);
     if (status != FRUG_OK && b->failed == FRUG_OK)
         b->failed = status;
-    double seconds = frugi_seconds() - since;
+    double seconds = fgio_seconds() - since;
     b->optimizer_seconds += seconds;
     b->inline_seconds += pthread_equal(pthread_self(), b->owner) ? seconds : 0;
     pthread_mutex_unlock(&b->optimizer_lock);
 }
 
-static void update(frugi_buckets *b, uint64_t begin, uint64_t count, const float *mean) {
+static void update(fgt_buckets *b, uint64_t begin, uint64_t count, const float *mean) {
     ask_optimizer(b, ASK_MOVE, begin, count, mean, NULL);
 }
 
 /* On the reducer's thread: the bucket holds the mean over all workers. */
 static void bucket_done(void *ctx, const frug_bucket *sent, frug_status status) {
-    frugi_buckets *b = ctx;
+    fgt_buckets *b = ctx;
     if (status == FRUG_OK && !b->want.late)
         update(b, sent->begin, sent->count, sent->grad);
     return_slot(b, sent->grad);
@@ -202,10 +202,10 @@ static double norm_and_scale(float *x, uint64_t n, float factor) {
 }
 
 /* The parameters of a bucket, without the gaps between them, where memory holds anything. */
-static double weigh(frugi_buckets *b, const frugi_bucket *k, float *memory, float factor) {
+static double weigh(fgt_buckets *b, const fgt_bucket *k, float *memory, float factor) {
     double norm2 = 0;
     uint64_t end = k->begin + k->count;
-    for (const frugi_param *p = b->want.graph->params; p; p = p->next) {
+    for (const fgt_param *p = b->want.graph->params; p; p = p->next) {
         uint64_t from = p->tensor.offset, to = from + (uint64_t)p->rows * p->cols;
         from = from > k->begin ? from : k->begin;
         to = to < end ? to : end;
@@ -216,15 +216,15 @@ static double weigh(frugi_buckets *b, const frugi_bucket *k, float *memory, floa
 }
 
 /* The factor that brings part i of the gradient within its limit. */
-static double limit_factor(frugi_buckets *b, size_t i, double norm) {
-    double factor = frugi_limits_factor(&b->limits, i, norm);
+static double limit_factor(fgt_buckets *b, size_t i, double norm) {
+    double factor = fgt_limits_factor(&b->limits, i, norm);
     b->limited[i] = norm * factor;
     b->clipped = factor < b->clipped ? factor : b->clipped;
     return factor;
 }
 
 /* What this step's optimiser wants of the bucket; whether that is its usual measurements. */
-static bool wants_measured(frugi_buckets *b, const frugi_bucket *k) {
+static bool wants_measured(fgt_buckets *b, const fgt_bucket *k) {
     if (!b->want.counted)
         return false;
     pthread_mutex_lock(&b->optimizer_lock);
@@ -234,26 +234,26 @@ static bool wants_measured(frugi_buckets *b, const frugi_bucket *k) {
     return b->want.reducer && k->some && wants == k->some;
 }
 
-static void measure(frugi_buckets *b, frugi_bucket *k, float *memory) {
+static void measure(fgt_buckets *b, fgt_bucket *k, float *memory) {
     ask_optimizer(b, ASK_MEASURE, k->begin, k->count, memory, b->vector + k->at);
     k->measured = true;
     return_slot(b, memory);
 }
 
 /* All measurements, once all are there; a step that has none sends none. */
-static frug_status exchange_measured(frugi_buckets *b) {
+static frug_status exchange_measured(fgt_buckets *b) {
     frug_status status = FRUG_OK;
     bool any = false;
     for (size_t i = 0; i < b->count; i++)
         any |= b->bucket[i].measured;
     if (any) {
-        double since = frugi_seconds();
+        double since = fgio_seconds();
         status = frug_reduce_sum(b->want.reducer, b->step, b->want.measured_at, b->want.measured, b->vector,
                                  1.0f / (float)b->want.workers);
-        b->inline_seconds += frugi_seconds() - since;
+        b->inline_seconds += fgio_seconds() - since;
     }
     for (size_t i = 0; i < b->count; i++) {
-        frugi_bucket *k = &b->bucket[i];
+        fgt_bucket *k = &b->bucket[i];
         if (k->measured && status == FRUG_OK)
             ask_optimizer(b, ASK_MOVE_MEASURED, k->begin, k->count, b->vector + k->at, NULL);
         k->measured = false;
@@ -261,7 +261,7 @@ static frug_status exchange_measured(frugi_buckets *b) {
     return status;
 }
 
-static void send_off(frugi_buckets *b, const frugi_bucket *k, float *memory) {
+static void send_off(fgt_buckets *b, const fgt_bucket *k, float *memory) {
     frug_bucket out = FRUG_BUCKET_INIT;
     out.step = b->step;
     out.begin = k->begin;
@@ -286,7 +286,7 @@ static void send_off(frugi_buckets *b, const frugi_bucket *k, float *memory) {
 }
 
 /* What the passes so far have come to, with this one's part, whose slot is free again. */
-static float *add_pass(frugi_buckets *b, const frugi_bucket *k, float *slot) {
+static float *add_pass(fgt_buckets *b, const fgt_bucket *k, float *slot) {
     float *restrict sum = b->whole + k->home;
     const float *restrict part = slot;
     if (b->pass == 0)
@@ -297,9 +297,9 @@ static float *add_pass(frugi_buckets *b, const frugi_bucket *k, float *slot) {
     return sum;
 }
 
-static void close_tile(frugi_sink *sink, const frugi_param *p, size_t first) {
-    frugi_buckets *b = (frugi_buckets *)sink;
-    frugi_bucket *k = &b->bucket[p->bucket + first / p->tile];
+static void close_tile(fgt_sink *sink, const fgt_param *p, size_t first) {
+    fgt_buckets *b = (fgt_buckets *)sink;
+    fgt_bucket *k = &b->bucket[p->bucket + first / p->tile];
     if (++k->closed < k->tiles)
         return;
     float *memory = k->memory;
@@ -311,7 +311,7 @@ static void close_tile(frugi_sink *sink, const frugi_param *p, size_t first) {
             return;
     }
     if (b->want.record && !b->measure)
-        frugi_record_put(b->want.record, b->step, k->begin, k->count, memory);
+        fgt_record_put(b->want.record, b->step, k->begin, k->count, memory);
     double norm2 = weigh(b, k, memory, b->factor);
     if (!b->want.late || b->measure)
         b->norm2 += norm2;
@@ -328,7 +328,7 @@ static void close_tile(frugi_sink *sink, const frugi_param *p, size_t first) {
         send_off(b, k, memory);
 }
 
-static void update_late(frugi_buckets *b, double clip) {
+static void update_late(fgt_buckets *b, double clip) {
     for (size_t i = 0; i < b->count; i++)
         b->norm2 += weigh(b, &b->bucket[i], b->whole + b->bucket[i].home, 1.0f);
     double norm = sqrt(b->norm2);
@@ -336,19 +336,19 @@ static void update_late(frugi_buckets *b, double clip) {
     if (b->want.limited)
         limit_factor(b, 0, norm);
     for (size_t i = 0; i < b->count; i++) {
-        const frugi_bucket *k = &b->bucket[i];
+        const fgt_bucket *k = &b->bucket[i];
         if (b->clipped < 1)
             weigh(b, k, b->whole + k->home, (float)b->clipped);
         update(b, k->begin, k->count, b->whole + k->home);
     }
 }
 
-frug_status frugi_buckets_end(frugi_buckets *b, double late_clip) {
+frug_status fgt_buckets_end(fgt_buckets *b, double late_clip) {
     frug_status status = (frug_status)atomic_load(&b->failed);
     if (b->want.reducer && b->want.overlap) {
-        double since = frugi_seconds();
+        double since = fgio_seconds();
         frug_status finished = frug_reducer_finish(b->want.reducer);
-        b->blocked += frugi_seconds() - since;
+        b->blocked += fgio_seconds() - since;
         status = status == FRUG_OK ? finished : status;
     }
     if (status == FRUG_OK && b->want.late && !b->measure)

@@ -1,17 +1,17 @@
 /*
  * buckets_internal.h - what the two files of buckets share: a bucket, all of them, and how they are planned.
  */
-#ifndef FRUGI_BUCKETS_INTERNAL_H
-#define FRUGI_BUCKETS_INTERNAL_H
+#ifndef FGT_BUCKETS_INTERNAL_H
+#define FGT_BUCKETS_INTERNAL_H
 
 #include "trainer/exchange/buckets.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define FRUGI_MOST_SLOTS 64u
+#define FGT_MOST_SLOTS 64u
 
-typedef struct frugi_bucket {
+typedef struct fgt_bucket {
     uint64_t begin, count;
     size_t tiles, closed;
     float *memory;     /* NULL: not open */
@@ -19,17 +19,17 @@ typedef struct frugi_bucket {
     uint64_t at, some; /* its measurements: where in the vector, and how many; none: it has no measurements */
     bool targets;      /* the optimiser looks at its tensors as a whole */
     bool measured;     /* this step's measurements are in the vector */
-} frugi_bucket;
+} fgt_bucket;
 
-struct frugi_buckets {
-    frugi_sink sink; /* first, so that a sink is its buckets */
-    frugi_buckets_want want;
-    frugi_bucket *bucket;
+struct fgt_buckets {
+    fgt_sink sink; /* first, so that a sink is its buckets */
+    fgt_buckets_want want;
+    fgt_bucket *bucket;
     size_t count, room;
     uint64_t longest;
-    float *memory, *vector;        /* memory: of the slots */
-    float *whole;                  /* the gradient, where it exists whole */
-    float *idle[FRUGI_MOST_SLOTS]; /* memory that waits for a bucket */
+    float *memory, *vector;      /* memory: of the slots */
+    float *whole;                /* the gradient, where it exists whole */
+    float *idle[FGT_MOST_SLOTS]; /* memory that waits for a bucket */
     size_t idles, slots;
     pthread_mutex_t lock, optimizer_lock;
     pthread_cond_t changed;
@@ -39,16 +39,16 @@ struct frugi_buckets {
     double rate;
     float factor;
     bool measure;
-    frugi_limits limits; /* with want.limited: a part is a bucket, with want.late the whole */
-    double *limited;     /* norms of this step after limiting */
+    fgt_limits limits; /* with want.limited: a part is a bucket, with want.late the whole */
+    double *limited;   /* norms of this step after limiting */
     double norm2, clipped, blocked, optimizer_seconds, inline_seconds;
     _Atomic int failed; /* a frug_status: of an exchange that was not handed over, or of the optimiser */
 };
 
 /** Cut the parameters that move into buckets, and make the vector of measurements. Returns -1 without memory. */
-int frugi_buckets_plan(frugi_buckets *b);
+int fgt_buckets_plan(fgt_buckets *b);
 
 /** Take memory for as many buckets as stand open at once. Returns -1 without it. */
-int frugi_buckets_take_memory(frugi_buckets *b);
+int fgt_buckets_take_memory(fgt_buckets *b);
 
 #endif

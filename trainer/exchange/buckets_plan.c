@@ -15,16 +15,16 @@
 #define LARGEST  (25u << 20)
 #define SPARE    1u /* buckets on their way while others fill */
 
-static frugi_bucket *add_bucket(frugi_buckets *b, uint64_t begin, uint64_t count, size_t tiles) {
+static fgt_bucket *add_bucket(fgt_buckets *b, uint64_t begin, uint64_t count, size_t tiles) {
     if (b->count == b->room) {
         size_t room = 2 * b->room + 64;
-        frugi_bucket *grown = realloc(b->bucket, room * sizeof *grown);
+        fgt_bucket *grown = realloc(b->bucket, room * sizeof *grown);
         if (!grown)
             return NULL;
         b->bucket = grown;
         b->room = room;
     }
-    b->bucket[b->count] = (frugi_bucket){.begin = begin, .count = count, .tiles = tiles};
+    b->bucket[b->count] = (fgt_bucket){.begin = begin, .count = count, .tiles = tiles};
     b->longest = b->longest > count ? b->longest : count;
     return &b->bucket[b->count++];
 }
@@ -39,13 +39,13 @@ static size_t common_divisor(size_t a, size_t c) {
 }
 
 /* Rows of a tile of at most `most` elements, or of as few as end on a block boundary. */
-static size_t tile_rows(const frugi_param *p, uint64_t most) {
+static size_t tile_rows(const fgt_param *p, uint64_t most) {
     size_t step = BLOCK / common_divisor(p->cols, BLOCK), rows = (size_t)(most / p->cols) / step * step;
     return rows > step ? rows : step;
 }
 
 /* A method or an optimiser that looks at whole tensors refuses a part of one. */
-static bool may_cut(const frugi_buckets *b, const frugi_param *p, size_t number, size_t rows) {
+static bool may_cut(const fgt_buckets *b, const fgt_param *p, size_t number, size_t rows) {
     size_t bytes;
     if ((b->want.whole && b->want.passes <= 1) || !frug_optimizer_cuts(b->want.optimizer, number))
         return false;
@@ -55,10 +55,10 @@ static bool may_cut(const frugi_buckets *b, const frugi_param *p, size_t number,
            FRUG_OK;
 }
 
-static int plan_tiles(frugi_buckets *b, frugi_param *p, bool target) {
+static int plan_tiles(fgt_buckets *b, fgt_param *p, bool target) {
     p->bucket = b->count;
     for (size_t row = 0; row < p->rows; row += p->tile) {
-        frugi_bucket *k = add_bucket(b, p->tensor.offset + row * p->cols, frugi_tile_rows(p, row) * p->cols, 1);
+        fgt_bucket *k = add_bucket(b, p->tensor.offset + row * p->cols, fgt_tile_rows(p, row) * p->cols, 1);
         if (!k)
             return -1;
         k->targets = target;
@@ -68,16 +68,16 @@ static int plan_tiles(frugi_buckets *b, frugi_param *p, bool target) {
 
 /* Whether the last bucket takes another parameter, in front of all that it has: nothing frozen may lie between, and
  * what is measured keeps to itself. */
-static bool joins(const frugi_bucket *last, const frugi_param *p, bool target, uint64_t most) {
-    const frugi_param *after = p->next;
+static bool joins(const fgt_bucket *last, const fgt_param *p, bool target, uint64_t most) {
+    const fgt_param *after = p->next;
     return !(after && after->frozen) && last->targets == target && last->begin + last->count - p->tensor.offset <= most;
 }
 
 /* params: from the last to the first of the layout. Small ones that lie side by side share a bucket. */
-static int plan(frugi_buckets *b, frugi_param **params, size_t count, uint64_t most) {
+static int plan(fgt_buckets *b, fgt_param **params, size_t count, uint64_t most) {
     bool open = false; /* the last bucket takes more */
     for (size_t i = 0; i < count; i++) {
-        frugi_param *p = params[i];
+        fgt_param *p = params[i];
         uint64_t size = (uint64_t)p->rows * p->cols;
         bool target = !frug_optimizer_cuts(b->want.optimizer, count - 1 - i);
         p->tile = p->rows;
@@ -87,7 +87,7 @@ static int plan(frugi_buckets *b, frugi_param **params, size_t count, uint64_t m
                 p->tile = rows;
             open = false;
         }
-        frugi_bucket *last = open ? &b->bucket[b->count - 1] : NULL;
+        fgt_bucket *last = open ? &b->bucket[b->count - 1] : NULL;
         if (last && joins(last, p, target, most)) {
             last->count += last->begin - p->tensor.offset;
             last->begin = p->tensor.offset;
@@ -104,13 +104,13 @@ static int plan(frugi_buckets *b, frugi_param **params, size_t count, uint64_t m
 }
 
 /* How many buckets stand open at once in a backward pass, which comes to the nodes from the last to the first. */
-static size_t most_open(frugi_buckets *b) {
+static size_t most_open(fgt_buckets *b) {
     size_t open = 0, most = 1;
-    for (const frugi_node *node = b->want.graph->last; node; node = node->previous)
+    for (const fgt_node *node = b->want.graph->last; node; node = node->previous)
         for (int i = 0; i < 3; i++) {
-            const frugi_param *p = node->param[i];
+            const fgt_param *p = node->param[i];
             for (size_t row = 0; p && !p->frozen && row < p->rows; row += p->tile) {
-                frugi_bucket *k = &b->bucket[p->bucket + row / p->tile];
+                fgt_bucket *k = &b->bucket[p->bucket + row / p->tile];
                 open += k->closed == 0;
                 most = open > most ? open : most;
                 open -= ++k->closed == k->tiles;
@@ -121,16 +121,16 @@ static size_t most_open(frugi_buckets *b) {
     return most;
 }
 
-static int plan_all(frugi_buckets *b) {
-    const frugi_graph *g = b->want.graph;
+static int plan_all(fgt_buckets *b) {
+    const fgt_graph *g = b->want.graph;
     size_t count = 0;
-    for (const frugi_param *p = g->params; p; p = p->next)
+    for (const fgt_param *p = g->params; p; p = p->next)
         count += !p->frozen;
-    frugi_param **params = calloc(count + 1, sizeof *params);
+    fgt_param **params = calloc(count + 1, sizeof *params);
     if (!params)
         return -1;
     size_t i = count;
-    for (frugi_param *p = g->params; p; p = p->next)
+    for (fgt_param *p = g->params; p; p = p->next)
         if (!p->frozen)
             params[--i] = p;
     uint64_t bytes = b->want.bytes;
@@ -144,37 +144,37 @@ static int plan_all(frugi_buckets *b) {
 }
 
 /* Where the measurements of buckets lie in the vector. */
-static int plan_measured(frugi_buckets *b) {
+static int plan_measured(fgt_buckets *b) {
     uint64_t at = 0;
-    for (const frugi_param *p = b->want.graph->params; p && b->want.measured; p = p->next) {
+    for (const fgt_param *p = b->want.graph->params; p && b->want.measured; p = p->next) {
         if (p->frozen || p->head)
             continue;
         uint64_t some = b->want.measured_each < (uint64_t)p->rows * p->cols ? b->want.measured_each : 0;
-        frugi_bucket *k = &b->bucket[p->bucket];
+        fgt_bucket *k = &b->bucket[p->bucket];
         k->at = k->some ? k->at : at;
         k->some += some;
         at += some;
     }
-    b->vector = b->want.measured ? frugi_hold(FRUGI_USE_GRADIENTS, (size_t)b->want.measured * sizeof(float)) : NULL;
+    b->vector = b->want.measured ? fgt_hold(FGT_USE_GRADIENTS, (size_t)b->want.measured * sizeof(float)) : NULL;
     return b->want.measured && !b->vector ? -1 : 0;
 }
 
-int frugi_buckets_plan(frugi_buckets *b) {
+int fgt_buckets_plan(fgt_buckets *b) {
     return plan_all(b) == 0 && plan_measured(b) == 0 ? 0 : -1;
 }
 
 /* The whole gradient: one bucket after the other. */
-static int take_whole(frugi_buckets *b) {
+static int take_whole(fgt_buckets *b) {
     uint64_t floats = 0;
     for (size_t i = 0; i < b->count; i++) {
         b->bucket[i].home = floats;
         floats += (b->bucket[i].count + 15) / 16 * 16;
     }
-    b->whole = frugi_hold(FRUGI_USE_GRADIENTS, (size_t)floats * sizeof(float));
+    b->whole = fgt_hold(FGT_USE_GRADIENTS, (size_t)floats * sizeof(float));
     return b->whole ? 0 : -1;
 }
 
-int frugi_buckets_take_memory(frugi_buckets *b) {
+int fgt_buckets_take_memory(fgt_buckets *b) {
     const bool passes = b->want.passes > 1;
     if ((b->want.whole || passes) && take_whole(b) != 0)
         return -1;
@@ -182,9 +182,9 @@ int frugi_buckets_take_memory(frugi_buckets *b) {
         return 0;
     size_t open = most_open(b), slots = open + (b->count > open && !passes ? SPARE : 0);
     size_t each = (size_t)(b->longest + 15) / 16 * 16;
-    if (slots > FRUGI_MOST_SLOTS)
+    if (slots > FGT_MOST_SLOTS)
         return -1;
-    b->memory = frugi_hold(FRUGI_USE_GRADIENTS, slots * each * sizeof(float));
+    b->memory = fgt_hold(FGT_USE_GRADIENTS, slots * each * sizeof(float));
     for (b->slots = 0; b->memory && b->slots < slots; b->slots++)
         b->idle[b->idles++] = b->memory + b->slots * each;
     return b->memory ? 0 : -1;

@@ -14,8 +14,8 @@
 #define EPSILON 1e-12f
 
 typedef struct builder {
-    const frugi_model *model;
-    frugi_graph *g;
+    const fgt_model *model;
+    fgt_graph *g;
     uint32_t layer;
     char name[96];
 } builder;
@@ -26,75 +26,75 @@ static const char *part(builder *b, const char *what) {
     return b->name;
 }
 
-static frugi_value *linear(builder *b, const char *what, frugi_value *x, uint32_t out, frug_role role) {
-    frugi_linear_shape shape = {.out = out, .bias = true, .spread = SPREAD, .role = role};
+static fgt_value *linear(builder *b, const char *what, fgt_value *x, uint32_t out, frug_role role) {
+    fgt_linear_shape shape = {.out = out, .bias = true, .spread = SPREAD, .role = role};
     if (role != FRUG_ROLE_LINEAR) {
         shape.heads = b->model->heads;
         shape.module = b->layer + 1;
     }
-    return frugi_op_linear(b->g, part(b, what), x, shape);
+    return fgt_op_linear(b->g, part(b, what), x, shape);
 }
 
 /* A linear layer outside the encoder. */
-static frugi_value *plain(builder *b, const char *name, frugi_value *x, uint32_t out) {
-    return frugi_op_linear(b->g, name, x,
-                           (frugi_linear_shape){.out = out, .bias = true, .spread = SPREAD, .role = FRUG_ROLE_LINEAR});
+static fgt_value *plain(builder *b, const char *name, fgt_value *x, uint32_t out) {
+    return fgt_op_linear(b->g, name, x,
+                         (fgt_linear_shape){.out = out, .bias = true, .spread = SPREAD, .role = FRUG_ROLE_LINEAR});
 }
 
-static frugi_value *dropped(builder *b, frugi_value *x) {
-    return frugi_op_dropout(b->g, x, (float)b->model->dropout);
+static fgt_value *dropped(builder *b, fgt_value *x) {
+    return fgt_op_dropout(b->g, x, (float)b->model->dropout);
 }
 
-static frugi_value *encoder_layer(builder *b, frugi_value *x) {
-    frugi_graph *g = b->g;
+static fgt_value *encoder_layer(builder *b, fgt_value *x) {
+    fgt_graph *g = b->g;
     const uint32_t width = b->model->hidden;
-    frugi_value *q = linear(b, "attention.self.query", x, width, FRUG_ROLE_ATTN_Q);
-    frugi_value *k = linear(b, "attention.self.key", x, width, FRUG_ROLE_ATTN_K);
-    frugi_value *v = linear(b, "attention.self.value", x, width, FRUG_ROLE_ATTN_V);
-    frugi_value *y = frugi_op_attention(g, q, k, v, b->model->heads, false, (float)b->model->dropout);
+    fgt_value *q = linear(b, "attention.self.query", x, width, FRUG_ROLE_ATTN_Q);
+    fgt_value *k = linear(b, "attention.self.key", x, width, FRUG_ROLE_ATTN_K);
+    fgt_value *v = linear(b, "attention.self.value", x, width, FRUG_ROLE_ATTN_V);
+    fgt_value *y = fgt_op_attention(g, q, k, v, b->model->heads, false, (float)b->model->dropout);
     y = dropped(b, linear(b, "attention.output.dense", y, width, FRUG_ROLE_ATTN_O));
-    x = frugi_op_layer_norm(g, part(b, "attention.output.LayerNorm"), frugi_op_add(g, x, y), EPSILON);
-    y = frugi_op_gelu(g, linear(b, "intermediate.dense", x, 4 * width, FRUG_ROLE_LINEAR), false);
+    x = fgt_op_layer_norm(g, part(b, "attention.output.LayerNorm"), fgt_op_add(g, x, y), EPSILON);
+    y = fgt_op_gelu(g, linear(b, "intermediate.dense", x, 4 * width, FRUG_ROLE_LINEAR), false);
     y = dropped(b, linear(b, "output.dense", y, width, FRUG_ROLE_LINEAR));
-    return frugi_op_layer_norm(g, part(b, "output.LayerNorm"), frugi_op_add(g, x, y), EPSILON);
+    return fgt_op_layer_norm(g, part(b, "output.LayerNorm"), fgt_op_add(g, x, y), EPSILON);
 }
 
-static void sentence_head(builder *b, frugi_value *x, uint32_t classes) {
-    x = plain(b, "bert.pooler.dense", frugi_op_first(b->g, x), b->model->hidden);
-    x = dropped(b, frugi_op_tanh(b->g, x));
+static void sentence_head(builder *b, fgt_value *x, uint32_t classes) {
+    x = plain(b, "bert.pooler.dense", fgt_op_first(b->g, x), b->model->hidden);
+    x = dropped(b, fgt_op_tanh(b->g, x));
     x = plain(b, "classifier", x, classes);
     if (classes == 1)
-        frugi_op_squared_error(b->g, x);
+        fgt_op_squared_error(b->g, x);
     else
-        frugi_op_cross_entropy(b->g, x);
+        fgt_op_cross_entropy(b->g, x);
 }
 
-static void masked_head(builder *b, frugi_value *x, frugi_value *tokens) {
-    x = frugi_op_gelu(b->g, plain(b, "cls.predictions.transform.dense", x, b->model->hidden), false);
-    x = frugi_op_layer_norm(b->g, "cls.predictions.transform.LayerNorm", x, EPSILON);
-    frugi_op_cross_entropy(b->g, frugi_op_tied(b->g, "cls.predictions.bias", x, tokens));
+static void masked_head(builder *b, fgt_value *x, fgt_value *tokens) {
+    x = fgt_op_gelu(b->g, plain(b, "cls.predictions.transform.dense", x, b->model->hidden), false);
+    x = fgt_op_layer_norm(b->g, "cls.predictions.transform.LayerNorm", x, EPSILON);
+    fgt_op_cross_entropy(b->g, fgt_op_tied(b->g, "cls.predictions.bias", x, tokens));
 }
 
-int frugi_build_bert(const frugi_model *model, const frugi_data_info *info, frugi_graph *g) {
+int fgt_build_bert(const fgt_model *model, const fgt_data_info *info, fgt_graph *g) {
     const uint32_t vocab = model->vocab ? model->vocab : info->vocab;
-    if (model->task == FRUGI_TASK_SENTENCES && !info->classes)
-        return frugi_error("%s has no classes", info->name);
-    if (frugi_transformer_misfit(model, info, vocab))
-        return FRUGI_EXIT_FAIL;
-    frugi_embedding_shape shape = {info->length, model->hidden, vocab, model->length, 2, SPREAD};
-    frugi_value *tokens =
-        frugi_op_embedding(g, "bert.embeddings.word_embeddings.weight", "bert.embeddings.position_embeddings.weight",
-                           "bert.embeddings.token_type_embeddings.weight", shape);
+    if (model->task == FGT_TASK_SENTENCES && !info->classes)
+        return fgio_error("%s has no classes", info->name);
+    if (fgt_transformer_misfit(model, info, vocab))
+        return FGIO_EXIT_FAIL;
+    fgt_embedding_shape shape = {info->length, model->hidden, vocab, model->length, 2, SPREAD};
+    fgt_value *tokens =
+        fgt_op_embedding(g, "bert.embeddings.word_embeddings.weight", "bert.embeddings.position_embeddings.weight",
+                         "bert.embeddings.token_type_embeddings.weight", shape);
     builder b = {.model = model, .g = g};
-    frugi_value *x = dropped(&b, frugi_op_layer_norm(g, "bert.embeddings.LayerNorm", tokens, EPSILON));
+    fgt_value *x = dropped(&b, fgt_op_layer_norm(g, "bert.embeddings.LayerNorm", tokens, EPSILON));
     for (b.layer = 0; b.layer < model->layers; b.layer++) {
-        frugi_block_begin(g);
+        fgt_block_begin(g);
         x = encoder_layer(&b, x);
-        frugi_block_end(g);
+        fgt_block_end(g);
     }
-    if (model->task == FRUGI_TASK_MASKED)
+    if (model->task == FGT_TASK_MASKED)
         masked_head(&b, x, tokens);
     else
         sentence_head(&b, x, info->classes);
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }

@@ -19,27 +19,27 @@
     "layers=" #layers ",width=" #width ",heads=" #heads ",length=" #length ",dropout=" #dropout ",vocab=0"
 #define TRANSFORMER(name, kind, task, layers, width, heads, length, dropout, help)                                     \
     {                                                                                                                  \
-        {name, OPTIONS(layers, width, heads, length, dropout), help}, frugi_build_##kind, {                            \
+        {name, OPTIONS(layers, width, heads, length, dropout), help}, fgt_build_##kind, {                              \
             "", name, task, 0, 0, 0, 0, layers, width, heads, length, 0, dropout                                       \
         }                                                                                                              \
     }
 #define IMAGES(name, kind, channels, size, classes, layers, help)                                                      \
     {                                                                                                                  \
-        {name, NULL, help}, frugi_build_##kind, {                                                                      \
-            "", name, FRUGI_TASK_IMAGES, channels, size, size, classes, layers, 0, 0, 0, 0, 0.0                        \
+        {name, NULL, help}, fgt_build_##kind, {                                                                        \
+            "", name, FGT_TASK_IMAGES, channels, size, size, classes, layers, 0, 0, 0, 0, 0.0                          \
         }                                                                                                              \
     }
 #define GPT2(name, layers, width, heads, length, dropout, help)                                                        \
-    TRANSFORMER(name, gpt2, FRUGI_TASK_LANGUAGE, layers, width, heads, length, dropout, help)
+    TRANSFORMER(name, gpt2, FGT_TASK_LANGUAGE, layers, width, heads, length, dropout, help)
 #define BERT(name, layers, width, heads, length, help)                                                                 \
-    TRANSFORMER(name, bert, FRUGI_TASK_SENTENCES, layers, width, heads, length, 0.1, help)
+    TRANSFORMER(name, bert, FGT_TASK_SENTENCES, layers, width, heads, length, 0.1, help)
 #define BERT_MLM(name, layers, width, heads, length, help)                                                             \
-    TRANSFORMER(name, bert, FRUGI_TASK_MASKED, layers, width, heads, length, 0.1, help)
+    TRANSFORMER(name, bert, FGT_TASK_MASKED, layers, width, heads, length, 0.1, help)
 
 typedef struct row {
-    frugi_model_kind kind;
-    frugi_family *build;
-    frugi_model model;
+    fgt_model_kind kind;
+    fgt_family *build;
+    fgt_model model;
 } row;
 
 static const row table[] = {
@@ -64,7 +64,7 @@ static const row table[] = {
 };
 enum { MODELS = sizeof table / sizeof *table };
 
-const frugi_model_kind *frugi_model_kind_at(size_t i) {
+const fgt_model_kind *fgt_model_kind_at(size_t i) {
     return i < MODELS ? &table[i].kind : NULL;
 }
 
@@ -80,10 +80,10 @@ static int refuse_name(const char *name) {
     for (size_t i = 0; i < MODELS; i++)
         names[i] = table[i].kind.name;
     char safe[64];
-    frugi_printable(name, safe, sizeof safe);
-    frugi_usage_error("there is no model '%s'", safe);
-    frugi_hint_words(name, names);
-    return FRUGI_EXIT_USAGE;
+    fgio_printable(name, safe, sizeof safe);
+    fgio_usage_error("there is no model '%s'", safe);
+    fgio_hint_words(name, names);
+    return FGIO_EXIT_USAGE;
 }
 
 /* ---- options ---- */
@@ -91,52 +91,52 @@ static int refuse_name(const char *name) {
 /** An option that is a whole number. No transformer has more of anything, and products of two fit. */
 typedef struct count_option {
     const char *key;
-    size_t offset; /* in frugi_model */
+    size_t offset; /* in fgt_model */
     unsigned long least, most;
 } count_option;
 
 static const count_option count_options[] = {
-    {"layers", offsetof(frugi_model, layers), 1, 1024},  {"width", offsetof(frugi_model, hidden), 1, 65536},
-    {"heads", offsetof(frugi_model, heads), 1, 65536},   {"length", offsetof(frugi_model, length), 1, 65536},
-    {"vocab", offsetof(frugi_model, vocab), 0, 1 << 20},
+    {"layers", offsetof(fgt_model, layers), 1, 1024},  {"width", offsetof(fgt_model, hidden), 1, 65536},
+    {"heads", offsetof(fgt_model, heads), 1, 65536},   {"length", offsetof(fgt_model, length), 1, 65536},
+    {"vocab", offsetof(fgt_model, vocab), 0, 1 << 20},
 };
 enum { COUNT_OPTIONS = sizeof count_options / sizeof *count_options };
 
-static int take_count(const count_option *option, const char *value, frugi_model *model) {
+static int take_count(const count_option *option, const char *value, fgt_model *model) {
     char *end;
     errno = 0;
     unsigned long n = strtoul(value, &end, 10);
     if (*value < '0' || *value > '9' || *end || errno || n < option->least || n > option->most)
-        return frugi_usage_error("model option %s=%s: expected a whole number from %lu to %lu", option->key, value,
-                                 option->least, option->most);
+        return fgio_usage_error("model option %s=%s: expected a whole number from %lu to %lu", option->key, value,
+                                option->least, option->most);
     *(uint32_t *)((char *)model + option->offset) = (uint32_t)n;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 static int take_rate(const char *key, const char *value, double *into) {
     char *end;
     double x = strtod(value, &end);
     if (end == value || *end || !(x >= 0.0 && x < 1.0))
-        return frugi_usage_error("model option %s=%s: expected a number from 0 to less than 1", key, value);
+        return fgio_usage_error("model option %s=%s: expected a number from 0 to less than 1", key, value);
     *into = x;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-static int take_option(const char *key, const char *value, frugi_model *model) {
+static int take_option(const char *key, const char *value, fgt_model *model) {
     static const char *const keys[] = {"layers", "width", "heads", "length", "vocab", "dropout", NULL};
     for (size_t i = 0; i < COUNT_OPTIONS; i++)
         if (strcmp(key, count_options[i].key) == 0)
             return take_count(&count_options[i], value, model);
     if (strcmp(key, "dropout") == 0)
         return take_rate(key, value, &model->dropout);
-    const char *near = frugi_nearest(key, keys);
-    return near ? frugi_usage_error("%s has no option '%s'; did you mean '%s'?", model->name, key, near)
-                : frugi_usage_error("%s has no option '%s'; it has layers, width, heads, length, dropout, vocab",
-                                    model->name, key);
+    const char *near = fgio_nearest(key, keys);
+    return near ? fgio_usage_error("%s has no option '%s'; did you mean '%s'?", model->name, key, near)
+                : fgio_usage_error("%s has no option '%s'; it has layers, width, heads, length, dropout, vocab",
+                                   model->name, key);
 }
 
 /* options: "key=value,key=value", which is cut into pieces. */
-static int take_options(char *options, frugi_model *model) {
+static int take_options(char *options, fgt_model *model) {
     for (char *next = options; next;) {
         char *key = next, *comma = strchr(next, ',');
         next = comma ? comma + 1 : NULL;
@@ -144,110 +144,106 @@ static int take_options(char *options, frugi_model *model) {
             *comma = '\0';
         char *equals = strchr(key, '=');
         if (!equals)
-            return frugi_usage_error("model option '%s': expected name=value", key);
+            return fgio_usage_error("model option '%s': expected name=value", key);
         *equals = '\0';
         int status = take_option(key, equals + 1, model);
-        if (status != FRUGI_EXIT_OK)
+        if (status != FGIO_EXIT_OK)
             return status;
     }
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-int frugi_model_parse(const char *text, frugi_model *model) {
+int fgt_model_parse(const char *text, fgt_model *model) {
     char copy[sizeof model->text];
     if (strlen(text) >= sizeof copy)
-        return frugi_usage_error("the model's name is longer than %zu characters", sizeof copy - 1);
-    frugi_printable(text, copy, sizeof copy);
+        return fgio_usage_error("the model's name is longer than %zu characters", sizeof copy - 1);
+    fgio_printable(text, copy, sizeof copy);
     if (strcmp(copy, text) != 0)
-        return frugi_usage_error("there is no model '%s'", copy);
+        return fgio_usage_error("there is no model '%s'", copy);
     char *options = strchr(copy, ':');
     if (options)
         *options++ = '\0';
     const row *r = row_of(copy);
     if (!r)
         return refuse_name(copy);
-    frugi_model m = r->model;
+    fgt_model m = r->model;
     strcpy(m.text, text);
     if (options && !r->kind.options)
-        return frugi_usage_error("%s has no options", r->kind.name);
-    int status = options ? take_options(options, &m) : FRUGI_EXIT_OK;
-    if (status == FRUGI_EXIT_OK && m.heads > 0 && m.hidden % m.heads != 0)
-        status = frugi_usage_error("%s: a width of %u cannot be shared by %u heads", text, m.hidden, m.heads);
-    if (status == FRUGI_EXIT_OK)
+        return fgio_usage_error("%s has no options", r->kind.name);
+    int status = options ? take_options(options, &m) : FGIO_EXIT_OK;
+    if (status == FGIO_EXIT_OK && m.heads > 0 && m.hidden % m.heads != 0)
+        status = fgio_usage_error("%s: a width of %u cannot be shared by %u heads", text, m.hidden, m.heads);
+    if (status == FGIO_EXIT_OK)
         *model = m;
     return status;
 }
 
 /* ---- building ---- */
 
-static int check_data(const frugi_model *model, const frugi_data_info *info) {
+static int check_data(const fgt_model *model, const fgt_data_info *info) {
     static const char *const wants[] = {"images", "text", "sentences", "text with hidden words"};
     if (model->task != info->task)
-        return frugi_error("%s learns from %s, and %s is %s", model->text, wants[model->task], info->name,
-                           wants[info->task]);
+        return fgio_error("%s learns from %s, and %s is %s", model->text, wants[model->task], info->name,
+                          wants[info->task]);
     if (model->vocab && model->vocab != info->vocab)
-        return frugi_error("%s is to know %u tokens, and the data '%s' has %u; leave vocab= out, or make both the same",
-                           model->text, model->vocab, info->name, info->vocab);
-    if (model->task != FRUGI_TASK_IMAGES)
-        return FRUGI_EXIT_OK;
+        return fgio_error("%s is to know %u tokens, and the data '%s' has %u; leave vocab= out, or make both the same",
+                          model->text, model->vocab, info->name, info->vocab);
+    if (model->task != FGT_TASK_IMAGES)
+        return FGIO_EXIT_OK;
     if (info->channels < 1 || info->height < 1 || info->width < 1 || info->classes < 2)
-        return frugi_error("%s needs images and at least two classes, and %s has %u x %u x %u and %u", model->text,
-                           info->name, info->channels, info->height, info->width, info->classes);
-    return FRUGI_EXIT_OK;
+        return fgio_error("%s needs images and at least two classes, and %s has %u x %u x %u and %u", model->text,
+                          info->name, info->channels, info->height, info->width, info->classes);
+    return FGIO_EXIT_OK;
 }
 
-int frugi_model_nodes(const frugi_model *model, const frugi_data_info *info, const frugi_build *how,
-                      frugi_graph **graph) {
+int fgt_model_nodes(const fgt_model *model, const fgt_data_info *info, const fgt_build *how, fgt_graph **graph) {
     const row *r = row_of(model->name);
     int status = r ? check_data(model, info) : refuse_name(model->name);
-    if (status != FRUGI_EXIT_OK)
+    if (status != FGIO_EXIT_OK)
         return status;
-    frugi_graph *g = frugi_graph_create(how->batch, how->threads);
+    fgt_graph *g = fgt_graph_create(how->batch, how->threads);
     if (!g)
-        return frugi_error("not enough memory for the model");
+        return fgio_error("not enough memory for the model");
     g->keep = how->keep;
     status = r->build(model, info, g);
-    if (status != FRUGI_EXIT_OK)
-        frugi_graph_destroy(g);
+    if (status != FGIO_EXIT_OK)
+        fgt_graph_destroy(g);
     else
         *graph = g;
     return status;
 }
 
-int frugi_model_build_as(const frugi_model *model, const frugi_data_info *info, const frugi_build *how,
-                         frugi_graph **graph) {
-    frugi_graph *g = NULL;
-    int status = frugi_model_nodes(model, info, how, &g);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_graph_finish(g);
-    if (status != FRUGI_EXIT_OK)
-        frugi_graph_destroy(g);
+int fgt_model_build_as(const fgt_model *model, const fgt_data_info *info, const fgt_build *how, fgt_graph **graph) {
+    fgt_graph *g = NULL;
+    int status = fgt_model_nodes(model, info, how, &g);
+    if (status == FGIO_EXIT_OK)
+        status = fgt_graph_finish(g);
+    if (status != FGIO_EXIT_OK)
+        fgt_graph_destroy(g);
     else
         *graph = g;
     return status;
 }
 
-int frugi_model_build(const frugi_model *model, const frugi_data_info *info, uint32_t batch, int threads,
-                      frugi_graph **graph) {
-    return frugi_model_build_as(model, info, &(frugi_build){batch, threads, FRUGI_KEEP_ALL}, graph);
+int fgt_model_build(const fgt_model *model, const fgt_data_info *info, uint32_t batch, int threads, fgt_graph **graph) {
+    return fgt_model_build_as(model, info, &(fgt_build){batch, threads, FGT_KEEP_ALL}, graph);
 }
 
 /* What operations hold for themselves is there, and counted, as soon as the nodes are. */
-int frugi_model_measure(const frugi_model *model, const frugi_data_info *info, const frugi_build *how,
-                        frugi_model_size *size) {
-    uint64_t weights = frugi_held(FRUGI_USE_WEIGHTS), activations = frugi_held(FRUGI_USE_ACTIVATIONS);
-    frugi_graph *g = NULL;
-    *size = (frugi_model_size){0};
-    int status = frugi_model_nodes(model, info, how, &g);
-    if (status != FRUGI_EXIT_OK)
+int fgt_model_measure(const fgt_model *model, const fgt_data_info *info, const fgt_build *how, fgt_model_size *size) {
+    uint64_t weights = fgt_held(FGT_USE_WEIGHTS), activations = fgt_held(FGT_USE_ACTIVATIONS);
+    fgt_graph *g = NULL;
+    *size = (fgt_model_size){0};
+    int status = fgt_model_nodes(model, info, how, &g);
+    if (status != FGIO_EXIT_OK)
         return status;
-    status = frugi_graph_measure(g, &size->weights, &size->activations);
-    size->weights += frugi_held(FRUGI_USE_WEIGHTS) - weights;
-    size->activations += frugi_held(FRUGI_USE_ACTIVATIONS) - activations;
+    status = fgt_graph_measure(g, &size->weights, &size->activations);
+    size->weights += fgt_held(FGT_USE_WEIGHTS) - weights;
+    size->activations += fgt_held(FGT_USE_ACTIVATIONS) - activations;
     size->elements = g->elements;
     size->blocks = g->blocks;
-    for (const frugi_param *p = g->params; p; p = p->next)
+    for (const fgt_param *p = g->params; p; p = p->next)
         size->largest = p->rows * p->cols > size->largest ? p->rows * p->cols : size->largest;
-    frugi_graph_destroy(g);
+    fgt_graph_destroy(g);
     return status;
 }

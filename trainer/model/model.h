@@ -5,69 +5,65 @@
  * are those of Hugging Face (bert, gpt2) and torchvision (resnet18, resnet50) or of the usual CIFAR ResNets, so that
  * weights go in and out unchanged.
  */
-#ifndef FRUGI_MODEL_H
-#define FRUGI_MODEL_H
+#ifndef FGT_MODEL_H
+#define FGT_MODEL_H
 
 #include "trainer/data/data_set.h"
 #include "trainer/nn/graph.h"
 
 /** What a model's text says, before any data is seen. */
-typedef struct frugi_model {
+typedef struct fgt_model {
     char text[128];                            /* as given */
     char name[32];                             /* "resnet20", "gpt2", ... */
-    frugi_task task;                           /* bert: sentences; bert-mlm: masked */
+    fgt_task task;                             /* bert: sentences; bert-mlm: masked */
     uint32_t channels, height, width, classes; /* images: what it is made for; data may say otherwise where it can */
     uint32_t layers, hidden, heads, length, vocab; /* transformers; vocab 0: by the data */
     double dropout;
-} frugi_model;
+} fgt_model;
 
 /** One model in the list that --help prints. */
-typedef struct frugi_model_kind {
+typedef struct fgt_model_kind {
     const char *name;
     const char *options; /* "layers=12,width=768,heads=12,length=1024,dropout=0.1,vocab=0"; NULL: none */
     const char *help;
-} frugi_model_kind;
+} fgt_model_kind;
 
 /** The i-th model, or NULL past the end. */
-const frugi_model_kind *frugi_model_kind_at(size_t i);
+const fgt_model_kind *fgt_model_kind_at(size_t i);
 
 /** Understand a model's text. Returns an exit status, after a line on stderr that names the nearest model or option. */
-int frugi_model_parse(const char *text, frugi_model *model);
+int fgt_model_parse(const char *text, fgt_model *model);
 
 /**
- * Build it for the data, for batches of at most `batch`, finished but with all weights 0 (see frugi_graph_init()). Data
+ * Build it for the data, for batches of at most `batch`, finished but with all weights 0 (see fgt_graph_init()). Data
  * that does not fit (another task, too long, too few pixels) is refused. Returns an exit status, after a line on
  * stderr.
  */
-int frugi_model_build(const frugi_model *model, const frugi_data_info *info, uint32_t batch, int threads,
-                      frugi_graph **graph);
+int fgt_model_build(const fgt_model *model, const fgt_data_info *info, uint32_t batch, int threads, fgt_graph **graph);
 
 /** How a graph is to be built. */
-typedef struct frugi_build {
+typedef struct fgt_build {
     uint32_t batch; /* at most */
     int threads;
-    frugi_keep keep;
-} frugi_build;
+    fgt_keep keep;
+} fgt_build;
 
 /** The same, with other values kept. */
-int frugi_model_build_as(const frugi_model *model, const frugi_data_info *info, const frugi_build *how,
-                         frugi_graph **graph);
+int fgt_model_build_as(const fgt_model *model, const fgt_data_info *info, const fgt_build *how, fgt_graph **graph);
 
 /** Its nodes alone, not finished: without memory for weights or for what flows between them. */
-int frugi_model_nodes(const frugi_model *model, const frugi_data_info *info, const frugi_build *how,
-                      frugi_graph **graph);
+int fgt_model_nodes(const fgt_model *model, const fgt_data_info *info, const fgt_build *how, fgt_graph **graph);
 
 /** What a graph takes. */
-typedef struct frugi_model_size {
+typedef struct fgt_model_size {
     uint64_t elements;    /* of the flat buffer of parameters */
     uint64_t largest;     /* elements of the largest parameter */
     uint64_t weights;     /* bytes, with running statistics */
     uint64_t activations; /* bytes: values, their gradients, work space */
-    uint32_t blocks;      /* that FRUGI_KEEP_BLOCKS can compute again */
-} frugi_model_size;
+    uint32_t blocks;      /* that FGT_KEEP_BLOCKS can compute again */
+} fgt_model_size;
 
 /** What it would take, without building it. Returns an exit status, after a line on stderr. */
-int frugi_model_measure(const frugi_model *model, const frugi_data_info *info, const frugi_build *how,
-                        frugi_model_size *size);
+int fgt_model_measure(const fgt_model *model, const fgt_data_info *info, const fgt_build *how, fgt_model_size *size);
 
 #endif

@@ -14,7 +14,7 @@
 
 /* A place in the tree of names: "layer1.0". */
 typedef struct part {
-    frugi_graph *g;
+    fgt_graph *g;
     char name[32];
 } part;
 
@@ -26,94 +26,93 @@ static const char *name_in(const part *p, const char *kind, int number, char *te
 }
 
 /* convN and bnN of a part. */
-static frugi_value *conv_norm(const part *p, int number, frugi_value *x, frugi_conv_shape shape) {
+static fgt_value *conv_norm(const part *p, int number, fgt_value *x, fgt_conv_shape shape) {
     char text[64];
-    x = frugi_op_conv(p->g, name_in(p, "conv", number, text, sizeof text), x, shape);
-    return frugi_op_batch_norm(p->g, name_in(p, "bn", number, text, sizeof text), x);
+    x = fgt_op_conv(p->g, name_in(p, "conv", number, text, sizeof text), x, shape);
+    return fgt_op_batch_norm(p->g, name_in(p, "bn", number, text, sizeof text), x);
 }
 
-static frugi_conv_shape three(uint32_t channels, uint32_t stride) {
-    return (frugi_conv_shape){.channels = channels, .kernel = 3, .stride = stride, .pad = 1};
+static fgt_conv_shape three(uint32_t channels, uint32_t stride) {
+    return (fgt_conv_shape){.channels = channels, .kernel = 3, .stride = stride, .pad = 1};
 }
 
-static frugi_conv_shape one(uint32_t channels, uint32_t stride) {
-    return (frugi_conv_shape){.channels = channels, .kernel = 1, .stride = stride};
+static fgt_conv_shape one(uint32_t channels, uint32_t stride) {
+    return (fgt_conv_shape){.channels = channels, .kernel = 1, .stride = stride};
 }
 
 /* downsample.0 and .1: a 1 x 1 convolution and its norm. */
-static frugi_value *downsample(const part *p, frugi_value *x, uint32_t channels, uint32_t stride) {
+static fgt_value *downsample(const part *p, fgt_value *x, uint32_t channels, uint32_t stride) {
     char text[64];
-    x = frugi_op_conv(p->g, name_in(p, "downsample.0", 0, text, sizeof text), x, one(channels, stride));
-    return frugi_op_batch_norm(p->g, name_in(p, "downsample.1", 0, text, sizeof text), x);
+    x = fgt_op_conv(p->g, name_in(p, "downsample.0", 0, text, sizeof text), x, one(channels, stride));
+    return fgt_op_batch_norm(p->g, name_in(p, "downsample.1", 0, text, sizeof text), x);
 }
 
 /* Two 3 x 3 convolutions. */
-static frugi_value *basic_block(const part *p, frugi_value *x, uint32_t channels, uint32_t stride, bool pad_shortcut) {
-    frugi_value *y = frugi_op_relu(p->g, conv_norm(p, 1, x, three(channels, stride)));
+static fgt_value *basic_block(const part *p, fgt_value *x, uint32_t channels, uint32_t stride, bool pad_shortcut) {
+    fgt_value *y = fgt_op_relu(p->g, conv_norm(p, 1, x, three(channels, stride)));
     y = conv_norm(p, 2, y, three(channels, 1));
     if (stride != 1 || x->dims[0] != channels)
-        x = pad_shortcut ? frugi_op_pad_shortcut(p->g, x, channels, stride) : downsample(p, x, channels, stride);
-    return frugi_op_relu(p->g, frugi_op_add(p->g, y, x));
+        x = pad_shortcut ? fgt_op_pad_shortcut(p->g, x, channels, stride) : downsample(p, x, channels, stride);
+    return fgt_op_relu(p->g, fgt_op_add(p->g, y, x));
 }
 
 /* 1 x 1, 3 x 3, 1 x 1 to four times the channels. */
-static frugi_value *bottleneck(const part *p, frugi_value *x, uint32_t channels, uint32_t stride) {
-    frugi_value *y = frugi_op_relu(p->g, conv_norm(p, 1, x, one(channels, 1)));
-    y = frugi_op_relu(p->g, conv_norm(p, 2, y, three(channels, stride)));
+static fgt_value *bottleneck(const part *p, fgt_value *x, uint32_t channels, uint32_t stride) {
+    fgt_value *y = fgt_op_relu(p->g, conv_norm(p, 1, x, one(channels, 1)));
+    y = fgt_op_relu(p->g, conv_norm(p, 2, y, three(channels, stride)));
     y = conv_norm(p, 3, y, one(4 * channels, 1));
     if (stride != 1 || x->dims[0] != 4 * channels)
         x = downsample(p, x, 4 * channels, stride);
-    return frugi_op_relu(p->g, frugi_op_add(p->g, y, x));
+    return fgt_op_relu(p->g, fgt_op_add(p->g, y, x));
 }
 
-static int refuse_small(const frugi_model *model, const frugi_data_info *info, uint32_t least) {
+static int refuse_small(const fgt_model *model, const fgt_data_info *info, uint32_t least) {
     if (info->height >= least && info->width >= least)
-        return FRUGI_EXIT_OK;
-    return frugi_error("%s needs images of at least %u x %u pixels, and %s has %u x %u", model->text, least, least,
-                       info->name, info->height, info->width);
+        return FGIO_EXIT_OK;
+    return fgio_error("%s needs images of at least %u x %u pixels, and %s has %u x %u", model->text, least, least,
+                      info->name, info->height, info->width);
 }
 
 /* 6 n + 2 layers: three stages of n blocks, 16, 32 and 64 channels. */
-int frugi_build_resnet_cifar(const frugi_model *model, const frugi_data_info *info, frugi_graph *g) {
+int fgt_build_resnet_cifar(const fgt_model *model, const fgt_data_info *info, fgt_graph *g) {
     int status = refuse_small(model, info, 8);
-    if (status != FRUGI_EXIT_OK)
+    if (status != FGIO_EXIT_OK)
         return status;
     part p = {.g = g};
     uint32_t blocks = (model->layers - 2) / 6;
-    frugi_value *x = frugi_op_pixels(g, info->channels, info->height, info->width);
-    x = frugi_op_relu(g, conv_norm(&p, 1, x, three(16, 1)));
+    fgt_value *x = fgt_op_pixels(g, info->channels, info->height, info->width);
+    x = fgt_op_relu(g, conv_norm(&p, 1, x, three(16, 1)));
     for (uint32_t stage = 0; stage < 3; stage++)
         for (uint32_t i = 0; i < blocks; i++) {
             snprintf(p.name, sizeof p.name, "layer%u.%u", stage + 1, i);
-            frugi_block_begin(g);
+            fgt_block_begin(g);
             x = basic_block(&p, x, 16u << stage, stage > 0 && i == 0 ? 2 : 1, true);
-            frugi_block_end(g);
+            fgt_block_end(g);
         }
-    x = frugi_op_mean_pool(g, x);
-    frugi_op_cross_entropy(g,
-                           frugi_op_linear(g, "linear", x, (frugi_linear_shape){.out = info->classes, .bias = true}));
-    return FRUGI_EXIT_OK;
+    x = fgt_op_mean_pool(g, x);
+    fgt_op_cross_entropy(g, fgt_op_linear(g, "linear", x, (fgt_linear_shape){.out = info->classes, .bias = true}));
+    return FGIO_EXIT_OK;
 }
 
-int frugi_build_resnet(const frugi_model *model, const frugi_data_info *info, frugi_graph *g) {
+int fgt_build_resnet(const fgt_model *model, const fgt_data_info *info, fgt_graph *g) {
     static const uint32_t blocks[2][4] = {{2, 2, 2, 2}, {3, 4, 6, 3}};
     bool deep = model->layers == 50;
     int status = refuse_small(model, info, 32);
-    if (status != FRUGI_EXIT_OK)
+    if (status != FGIO_EXIT_OK)
         return status;
     part p = {.g = g};
-    frugi_value *x = frugi_op_pixels(g, info->channels, info->height, info->width);
-    x = conv_norm(&p, 1, x, (frugi_conv_shape){.channels = 64, .kernel = 7, .stride = 2, .pad = 3});
-    x = frugi_op_max_pool(g, frugi_op_relu(g, x), 3, 2, 1);
+    fgt_value *x = fgt_op_pixels(g, info->channels, info->height, info->width);
+    x = conv_norm(&p, 1, x, (fgt_conv_shape){.channels = 64, .kernel = 7, .stride = 2, .pad = 3});
+    x = fgt_op_max_pool(g, fgt_op_relu(g, x), 3, 2, 1);
     for (uint32_t stage = 0; stage < 4; stage++)
         for (uint32_t i = 0; i < blocks[deep][stage]; i++) {
             uint32_t stride = stage > 0 && i == 0 ? 2 : 1;
             snprintf(p.name, sizeof p.name, "layer%u.%u", stage + 1, i);
-            frugi_block_begin(g);
+            fgt_block_begin(g);
             x = deep ? bottleneck(&p, x, 64u << stage, stride) : basic_block(&p, x, 64u << stage, stride, false);
-            frugi_block_end(g);
+            fgt_block_end(g);
         }
-    x = frugi_op_mean_pool(g, x);
-    frugi_op_cross_entropy(g, frugi_op_linear(g, "fc", x, (frugi_linear_shape){.out = info->classes, .bias = true}));
-    return FRUGI_EXIT_OK;
+    x = fgt_op_mean_pool(g, x);
+    fgt_op_cross_entropy(g, fgt_op_linear(g, "fc", x, (fgt_linear_shape){.out = info->classes, .bias = true}));
+    return FGIO_EXIT_OK;
 }

@@ -5,15 +5,15 @@
 
 #define WIDEST (1u << 20) /* so that multiples of it are no trouble */
 
-int frugi_transformer_misfit(const frugi_model *model, const frugi_data_info *info, uint32_t vocab) {
+int fgt_transformer_misfit(const fgt_model *model, const fgt_data_info *info, uint32_t vocab) {
     if (model->hidden > WIDEST)
-        return frugi_error("%s: a width of %u is beyond %u", model->text, model->hidden, WIDEST);
+        return fgio_error("%s: a width of %u is beyond %u", model->text, model->hidden, WIDEST);
     if (!model->heads || !model->hidden || model->hidden % model->heads)
-        return frugi_error("%s: width %u cannot be shared by %u heads", model->text, model->hidden, model->heads);
+        return fgio_error("%s: width %u cannot be shared by %u heads", model->text, model->hidden, model->heads);
     if (!info->length || info->length > model->length)
-        return frugi_error("%s takes 1 to %u tokens, and %s has samples of %u", model->text, model->length, info->name,
-                           info->length);
+        return fgio_error("%s takes 1 to %u tokens, and %s has samples of %u", model->text, model->length, info->name,
+                          info->length);
     if (!vocab || info->vocab > vocab)
-        return frugi_error("%s knows %u tokens, and %s has %u", model->text, vocab, info->name, info->vocab);
-    return FRUGI_EXIT_OK;
+        return fgio_error("%s knows %u tokens, and %s has %u", model->text, vocab, info->name, info->vocab);
+    return FGIO_EXIT_OK;
 }

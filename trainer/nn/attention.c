@@ -22,7 +22,7 @@ typedef struct attention {
     size_t stride; /* of rows of q, k and v */
     bool packed, causal;
     float rate;
-    frugi_value *shares; /* heads x T x T: probabilities */
+    fgt_value *shares; /* heads x T x T: probabilities */
 } attention;
 
 /* One sample and head: where everything is. */
@@ -37,7 +37,7 @@ typedef struct task {
     size_t length;   /* tokens that are there */
     uint64_t number; /* for dropout */
     bool drops;
-    frugi_drop drop;
+    fgt_drop drop;
 } task;
 
 /* Rows first .. first + rows - 1 and the columns they see. */
@@ -50,8 +50,8 @@ static block block_at(const task *t, size_t first) {
     return (block){first, rows, t->a->causal ? first + rows : t->length};
 }
 
-static frugi_matrix rows_at(const float *data, size_t stride, size_t first, bool turned) {
-    return (frugi_matrix){data + first * stride, stride, turned};
+static fgt_matrix rows_at(const float *data, size_t stride, size_t first, bool turned) {
+    return (fgt_matrix){data + first * stride, stride, turned};
 }
 
 /* Begin of a head's columns in sample i of input j; base: data or gradients. */
@@ -62,7 +62,7 @@ static float *part_of(const attention *a, float *base, size_t i, size_t h, int j
 /* ---- forward ---- */
 
 static void softmax(float *x, size_t seen, size_t cols) {
-    float total = frugi_exp_row(x, x, seen, frugi_largest(x, seen)), factor = 1.0f / total;
+    float total = fgt_exp_row(x, x, seen, fgt_largest(x, seen)), factor = 1.0f / total;
     for (size_t j = 0; j < seen; j++)
         x[j] *= factor;
     for (size_t j = seen; j < cols; j++)
@@ -72,9 +72,9 @@ static void softmax(float *x, size_t seen, size_t cols) {
 static void mark_dropped(const task *t, size_t row, float *x, size_t cols) {
     uint64_t four = (t->number * t->a->T + row) * ((t->a->T + 3) / 4);
     for (size_t j = 0; j < cols; j += 4) {
-        uint64_t word = frugi_drop_word(&t->drop, four + j / 4);
+        uint64_t word = fgt_drop_word(&t->drop, four + j / 4);
         for (size_t i = 0; i < 4 && j + i < cols; i++)
-            x[j + i] = frugi_dropped(&t->drop, word, i) ? -x[j + i] : x[j + i];
+            x[j + i] = fgt_dropped(&t->drop, word, i) ? -x[j + i] : x[j + i];
     }
 }
 
@@ -96,15 +96,15 @@ static void forward_task(const task *t) {
     for (size_t first = 0; first < t->length; first += BLOCK) {
         block b = block_at(t, first);
         float *x = t->shares + first * T;
-        frugi_gemm_whole(b.rows, b.cols, d, 1.0f / sqrtf((float)d), rows_at(t->q, a->stride, first, false),
-                         rows_at(t->k, a->stride, 0, true), 0.0f, x, T);
+        fgt_gemm_whole(b.rows, b.cols, d, 1.0f / sqrtf((float)d), rows_at(t->q, a->stride, first, false),
+                       rows_at(t->k, a->stride, 0, true), 0.0f, x, T);
         for (size_t i = 0; i < b.rows; i++) {
             softmax(x + i * T, a->causal ? first + i + 1 : b.cols, b.cols);
             if (t->drops)
                 mark_dropped(t, first + i, x + i * T, b.cols);
         }
-        frugi_gemm_whole(b.rows, d, b.cols, 1.0f, (frugi_matrix){used_shares(t, b), T, false},
-                         rows_at(t->v, a->stride, 0, false), 0.0f, t->y + first * a->C, a->C);
+        fgt_gemm_whole(b.rows, d, b.cols, 1.0f, (fgt_matrix){used_shares(t, b), T, false},
+                       rows_at(t->v, a->stride, 0, false), 0.0f, t->y + first * a->C, a->C);
     }
     for (size_t i = t->length; i < T; i++)
         memset(t->y + i * a->C, 0, d * sizeof(float));
@@ -114,13 +114,13 @@ static void forward_task(const task *t) {
 
 /* x: gradient by the probabilities, becomes that by what went into softmax. shares may carry signs (see above). */
 static void softmax_backward(const float *shares, float *x, size_t cols, float scale) {
-    frugi_f4 sum = {0};
+    fgt_f4 sum = {0};
     size_t j = 0;
     for (; j + 4 <= cols; j += 4) {
-        frugi_f4 p = frugi_f4_load(shares + j), dx = frugi_f4_load(x + j) * scale;
-        sum += frugi_f4_pick((frugi_i4)(p > 0.0f), p * dx, frugi_f4_all(0.0f));
+        fgt_f4 p = fgt_f4_load(shares + j), dx = fgt_f4_load(x + j) * scale;
+        sum += fgt_f4_pick((fgt_i4)(p > 0.0f), p * dx, fgt_f4_all(0.0f));
     }
-    float total = frugi_f4_sum(sum);
+    float total = fgt_f4_sum(sum);
     for (; j < cols; j++)
         total += shares[j] > 0.0f ? shares[j] * (x[j] * scale) : 0.0f;
     for (j = 0; j < cols; j++)
@@ -132,20 +132,20 @@ static void backward_block(const task *t, block b, bool last) {
     const attention *a = t->a;
     const size_t T = a->T, d = a->d, s = a->stride;
     const float scale = 1.0f / sqrtf((float)d);
-    const frugi_matrix dy = rows_at(t->y, a->C, b.first, false);
+    const fgt_matrix dy = rows_at(t->y, a->C, b.first, false);
     float *x = t->work[1];
     if (t->dv)
-        frugi_gemm_whole(b.cols, d, b.rows, 1.0f, (frugi_matrix){used_shares(t, b), T, true}, dy,
-                         last && !t->add_v ? 0.0f : 1.0f, t->dv, s);
-    frugi_gemm_whole(b.rows, b.cols, d, 1.0f, dy, rows_at(t->v, s, 0, true), 0.0f, x, T);
+        fgt_gemm_whole(b.cols, d, b.rows, 1.0f, (fgt_matrix){used_shares(t, b), T, true}, dy,
+                       last && !t->add_v ? 0.0f : 1.0f, t->dv, s);
+    fgt_gemm_whole(b.rows, b.cols, d, 1.0f, dy, rows_at(t->v, s, 0, true), 0.0f, x, T);
     for (size_t i = 0; i < b.rows; i++)
         softmax_backward(t->shares + (b.first + i) * T, x + i * T, b.cols, t->drops ? t->drop.scale : 1.0f);
     if (t->dq)
-        frugi_gemm_whole(b.rows, d, b.cols, scale, (frugi_matrix){x, T, false}, rows_at(t->k, s, 0, false),
-                         t->add_q ? 1.0f : 0.0f, t->dq + b.first * s, s);
+        fgt_gemm_whole(b.rows, d, b.cols, scale, (fgt_matrix){x, T, false}, rows_at(t->k, s, 0, false),
+                       t->add_q ? 1.0f : 0.0f, t->dq + b.first * s, s);
     if (t->dk)
-        frugi_gemm_whole(b.cols, d, b.rows, scale, (frugi_matrix){x, T, true}, rows_at(t->q, s, b.first, false),
-                         last && !t->add_k ? 0.0f : 1.0f, t->dk, s);
+        fgt_gemm_whole(b.cols, d, b.rows, scale, (fgt_matrix){x, T, true}, rows_at(t->q, s, b.first, false),
+                       last && !t->add_k ? 0.0f : 1.0f, t->dk, s);
 }
 
 static void clear_padding(const task *t, float *grad, bool add) {
@@ -164,33 +164,33 @@ static void backward_task(const task *t) {
 
 /* ---- both ---- */
 
-static size_t length_of(const frugi_graph *g, const attention *a, size_t i) {
+static size_t length_of(const fgt_graph *g, const attention *a, size_t i) {
     if (a->causal || !g->batch->lengths)
         return a->T;
     size_t length = g->batch->lengths[i] > 0 ? (size_t)g->batch->lengths[i] : 0;
     return length < a->T ? length : a->T;
 }
 
-static task task_at(frugi_graph *g, const frugi_node *node, size_t number) {
+static task task_at(fgt_graph *g, const fgt_node *node, size_t number) {
     const attention *a = node->own;
     const size_t i = number / a->heads, h = number % a->heads;
     task t = {.a = a, .number = g->offset * a->heads + number, .length = length_of(g, a, i)};
-    frugi_value *const *in = node->in;
+    fgt_value *const *in = node->in;
     t.q = part_of(a, in[0]->data, i, h, 0);
     t.k = part_of(a, in[a->packed ? 0 : 1]->data, i, h, 1);
     t.v = part_of(a, in[a->packed ? 0 : 2]->data, i, h, 2);
     t.shares = a->shares->data + number * a->T * a->T;
     t.drops = g->training && a->rate > 0.0f;
-    t.drop = frugi_drop_of(g, node, a->rate);
+    t.drop = fgt_drop_of(g, node, a->rate);
     return t;
 }
 
-static void set_work(frugi_graph *g, task *t, size_t part) {
-    t->work[0] = frugi_work(g, (int)part);
+static void set_work(fgt_graph *g, task *t, size_t part) {
+    t->work[0] = fgt_work(g, (int)part);
     t->work[1] = t->work[0] + BLOCK * t->a->T;
 }
 
-static void attention_forward(frugi_graph *g, frugi_node *node) {
+static void attention_forward(fgt_graph *g, fgt_node *node) {
     const attention *a = node->own;
     const size_t tasks = g->n * a->heads, parts = (size_t)g->threads;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
@@ -203,13 +203,13 @@ static void attention_forward(frugi_graph *g, frugi_node *node) {
         }
 }
 
-static void attention_backward(frugi_graph *g, frugi_node *node) {
+static void attention_backward(fgt_graph *g, fgt_node *node) {
     const attention *a = node->own;
     const size_t tasks = g->n * a->heads, parts = (size_t)g->threads;
     bool add[3] = {false, false, false};
     float *grad[3];
     for (int j = 0; j < 3; j++)
-        grad[j] = a->packed && j > 0 ? grad[0] : frugi_grad_of(node, j, &add[j]);
+        grad[j] = a->packed && j > 0 ? grad[0] : fgt_grad_of(node, j, &add[j]);
     if (a->packed)
         add[1] = add[2] = add[0];
 #pragma omp parallel for num_threads(g->threads) schedule(static)
@@ -229,26 +229,25 @@ static void attention_backward(frugi_graph *g, frugi_node *node) {
         }
 }
 
-static const frugi_op attention_op = {
-    .name = "attention", .forward = attention_forward, .backward = attention_backward};
+static const fgt_op attention_op = {.name = "attention", .forward = attention_forward, .backward = attention_backward};
 
-frugi_value *frugi_op_attention(frugi_graph *g, frugi_value *q, frugi_value *k, frugi_value *v, uint32_t heads,
-                                bool causal, float dropout) {
+fgt_value *fgt_op_attention(fgt_graph *g, fgt_value *q, fgt_value *k, fgt_value *v, uint32_t heads, bool causal,
+                            float dropout) {
     const bool packed = !k;
     uint32_t dims[2] = {q->dims[0], packed ? q->dims[1] / 3 : q->dims[1]};
-    frugi_node *node = frugi_node_add(g, &attention_op, q, 2, dims, sizeof(attention));
+    fgt_node *node = fgt_node_add(g, &attention_op, q, 2, dims, sizeof(attention));
     attention *a = node->own;
     if (g->broken)
         return node->out;
     if (!packed) {
-        frugi_node_input(node, 1, k);
-        frugi_node_input(node, 2, v);
+        fgt_node_input(node, 1, k);
+        fgt_node_input(node, 2, v);
     }
     *a = (attention){dims[0], dims[1], heads, dims[1] / heads, q->dims[1], packed, causal, dropout, NULL};
     size_t each = 0;
     bool fits = !__builtin_mul_overflow(heads * a->T, a->T, &each);
-    a->shares = fits ? frugi_node_extra(g, node, each) : NULL;
+    a->shares = fits ? fgt_node_extra(g, node, each) : NULL;
     g->broken |= !a->shares;
-    frugi_work_need(g, 2 * BLOCK * a->T);
+    fgt_work_need(g, 2 * BLOCK * a->T);
     return node->out;
 }

@@ -15,7 +15,7 @@
 #include <math.h>
 #include <stdio.h>
 
-static void add_bias(const frugi_conv *v, size_t n, const float *bias, float *y) {
+static void add_bias(const fgt_conv *v, size_t n, const float *bias, float *y) {
     size_t plane = (size_t)v->Y * v->X;
     for (size_t i = 0; i < n * v->O; i++)
         for (size_t j = 0; j < plane; j++)
@@ -23,49 +23,47 @@ static void add_bias(const frugi_conv *v, size_t n, const float *bias, float *y)
 }
 
 /* Into how many groups the samples are cut: conv_direct.c can take any number at once, and packs weights each time. */
-static size_t groups_of(const frugi_graph *g, const frugi_conv *v) {
-    return v->direct ? (size_t)g->threads : frugi_conv_gemm_groups(v, g->n);
+static size_t groups_of(const fgt_graph *g, const fgt_conv *v) {
+    return v->direct ? (size_t)g->threads : fgt_conv_gemm_groups(v, g->n);
 }
 
-static void forward_group(frugi_node *node, size_t first, size_t n, float *work) {
-    const frugi_conv *v = node->own;
+static void forward_group(fgt_node *node, size_t first, size_t n, float *work) {
+    const fgt_conv *v = node->own;
     const float *x = node->in[0]->data + first * node->in[0]->each;
     float *y = node->out->data + first * node->out->each;
-    (v->direct ? frugi_conv_direct_forward : frugi_conv_gemm_forward)(v, n, x, node->param[0]->w, y, work);
+    (v->direct ? fgt_conv_direct_forward : fgt_conv_gemm_forward)(v, n, x, node->param[0]->w, y, work);
     if (node->param[1])
         add_bias(v, n, node->param[1]->w, y);
 }
 
-static void conv_forward(frugi_graph *g, frugi_node *node) {
+static void conv_forward(fgt_graph *g, fgt_node *node) {
     size_t groups = groups_of(g, node->own);
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (int t = 0; t < g->threads; t++)
-        for (size_t i = frugi_share_begin(groups, t, g->threads); i < frugi_share_begin(groups, t + 1, g->threads);
-             i++) {
+        for (size_t i = fgt_share_begin(groups, t, g->threads); i < fgt_share_begin(groups, t + 1, g->threads); i++) {
             size_t first = g->n * i / groups, n = g->n * (i + 1) / groups - first;
-            forward_group(node, first, n, frugi_work(g, t));
+            forward_group(node, first, n, fgt_work(g, t));
         }
 }
 
-static void input_gradient(frugi_graph *g, frugi_node *node) {
-    const frugi_conv *v = node->own;
+static void input_gradient(fgt_graph *g, fgt_node *node) {
+    const fgt_conv *v = node->own;
     size_t groups = groups_of(g, v), in = node->in[0]->each, out = node->out->each;
     bool add = false;
-    float *dx = frugi_grad_of(node, 0, &add);
+    float *dx = fgt_grad_of(node, 0, &add);
     if (!dx)
         return;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (int t = 0; t < g->threads; t++)
-        for (size_t i = frugi_share_begin(groups, t, g->threads); i < frugi_share_begin(groups, t + 1, g->threads);
-             i++) {
+        for (size_t i = fgt_share_begin(groups, t, g->threads); i < fgt_share_begin(groups, t + 1, g->threads); i++) {
             size_t first = g->n * i / groups, n = g->n * (i + 1) / groups - first;
-            (v->direct ? frugi_conv_direct_input : frugi_conv_gemm_input)(
-                v, n, node->out->grad + first * out, node->param[0]->w, dx + first * in, add, frugi_work(g, t));
+            (v->direct ? fgt_conv_direct_input : fgt_conv_gemm_input)(
+                v, n, node->out->grad + first * out, node->param[0]->w, dx + first * in, add, fgt_work(g, t));
         }
 }
 
-static void bias_gradient(frugi_graph *g, frugi_node *node) {
-    const frugi_conv *v = node->own;
+static void bias_gradient(fgt_graph *g, fgt_node *node) {
+    const fgt_conv *v = node->own;
     size_t plane = (size_t)v->Y * v->X;
     float *db = g->sink->open(g->sink, node->param[1], 0);
 #pragma omp parallel for num_threads(g->threads) schedule(static)
@@ -82,83 +80,83 @@ static void bias_gradient(frugi_graph *g, frugi_node *node) {
 }
 
 /* What thread t of the weights' gradient does for rows first .. first + rows - 1. */
-static frugi_conv_part part_of(const frugi_conv *v, size_t first, size_t rows, float *dw, int t, int threads) {
-    frugi_conv_part part = {(uint32_t)first, (uint32_t)(first + rows), 0, v->C, dw};
+static fgt_conv_part part_of(const fgt_conv *v, size_t first, size_t rows, float *dw, int t, int threads) {
+    fgt_conv_part part = {(uint32_t)first, (uint32_t)(first + rows), 0, v->C, dw};
     if (v->C >= 8 * (uint32_t)threads) { /* in pairs, which conv_direct.c takes together */
-        part.c0 = (uint32_t)frugi_share_begin(v->C / 2, t, threads) * 2;
-        part.c1 = t == threads - 1 ? v->C : (uint32_t)frugi_share_begin(v->C / 2, t + 1, threads) * 2;
+        part.c0 = (uint32_t)fgt_share_begin(v->C / 2, t, threads) * 2;
+        part.c1 = t == threads - 1 ? v->C : (uint32_t)fgt_share_begin(v->C / 2, t + 1, threads) * 2;
     } else {
-        size_t from = frugi_share_begin(rows, t, threads);
+        size_t from = fgt_share_begin(rows, t, threads);
         part.o0 = (uint32_t)(first + from);
-        part.o1 = (uint32_t)(first + frugi_share_begin(rows, t + 1, threads));
+        part.o1 = (uint32_t)(first + fgt_share_begin(rows, t + 1, threads));
         part.dw += from * v->C * v->k * v->k;
     }
     return part;
 }
 
-static void direct_weight(frugi_graph *g, frugi_node *node, size_t first, size_t rows, float *dw) {
-    const frugi_conv *v = node->own;
+static void direct_weight(fgt_graph *g, fgt_node *node, size_t first, size_t rows, float *dw) {
+    const fgt_conv *v = node->own;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (int t = 0; t < g->threads; t++) {
-        frugi_conv_part part = part_of(v, first, rows, dw, t, g->threads);
+        fgt_conv_part part = part_of(v, first, rows, dw, t, g->threads);
         if (part.o0 < part.o1 && part.c0 < part.c1)
-            frugi_conv_direct_weight(v, g->n, node->in[0]->data, node->out->grad, part, frugi_work(g, t));
+            fgt_conv_direct_weight(v, g->n, node->in[0]->data, node->out->grad, part, fgt_work(g, t));
     }
 }
 
-static void weight_gradient(frugi_graph *g, frugi_node *node, size_t first) {
-    const frugi_conv *v = node->own;
-    const frugi_param *p = node->param[0];
-    size_t rows = frugi_tile_rows(p, first);
+static void weight_gradient(fgt_graph *g, fgt_node *node, size_t first) {
+    const fgt_conv *v = node->own;
+    const fgt_param *p = node->param[0];
+    size_t rows = fgt_tile_rows(p, first);
     float *dw = g->sink->open(g->sink, p, first);
     if (v->direct)
         direct_weight(g, node, first, rows, dw);
     else
-        frugi_conv_gemm_weight(g, v, node->in[0]->data, node->out->grad,
-                               (frugi_conv_part){(uint32_t)first, (uint32_t)(first + rows), 0, v->C, dw});
+        fgt_conv_gemm_weight(g, v, node->in[0]->data, node->out->grad,
+                             (fgt_conv_part){(uint32_t)first, (uint32_t)(first + rows), 0, v->C, dw});
     g->sink->close(g->sink, p, first);
 }
 
-static void conv_backward(frugi_graph *g, frugi_node *node) {
-    const frugi_param *p = node->param[0];
+static void conv_backward(fgt_graph *g, fgt_node *node) {
+    const fgt_param *p = node->param[0];
     input_gradient(g, node);
     if (node->param[1] && !node->param[1]->frozen)
         bias_gradient(g, node);
     if (p->frozen)
         return;
-    for (size_t end = frugi_tile_last(p) + p->tile; end > 0; end -= p->tile) /* from the end of the buffer */
+    for (size_t end = fgt_tile_last(p) + p->tile; end > 0; end -= p->tile) /* from the end of the buffer */
         weight_gradient(g, node, end - p->tile);
 }
 
-static void add_params(frugi_graph *g, frugi_node *node, const char *name, const frugi_conv *v, bool bias) {
+static void add_params(fgt_graph *g, fgt_node *node, const char *name, const fgt_conv *v, bool bias) {
     char text[256];
     double fan_in = (double)v->C * v->k * v->k, fan_out = (double)v->O * v->k * v->k;
     float bound = (float)(1.0 / sqrt(fan_in));
     snprintf(text, sizeof text, "%s.weight", name);
     node->param[0] =
-        frugi_param_add(g, text, FRUG_ROLE_CONV, 4, (uint64_t[]){v->O, v->C, v->k, v->k},
-                        bias ? FRUGI_INIT_UNIFORM : FRUGI_INIT_NORMAL, bias ? bound : (float)sqrt(2.0 / fan_out));
+        fgt_param_add(g, text, FRUG_ROLE_CONV, 4, (uint64_t[]){v->O, v->C, v->k, v->k},
+                      bias ? FGT_INIT_UNIFORM : FGT_INIT_NORMAL, bias ? bound : (float)sqrt(2.0 / fan_out));
     if (!bias)
         return;
     snprintf(text, sizeof text, "%s.bias", name);
-    node->param[1] = frugi_param_add(g, text, FRUG_ROLE_BIAS, 1, (uint64_t[]){v->O}, FRUGI_INIT_UNIFORM, bound);
+    node->param[1] = fgt_param_add(g, text, FRUG_ROLE_BIAS, 1, (uint64_t[]){v->O}, FGT_INIT_UNIFORM, bound);
 }
 
-frugi_value *frugi_op_conv(frugi_graph *g, const char *name, frugi_value *x, frugi_conv_shape shape) {
-    static const frugi_op op = {.name = "conv", .forward = conv_forward, .backward = conv_backward};
-    frugi_conv v = {.C = x->dims[0], .H = x->dims[1], .W = x->dims[2], .O = shape.channels};
+fgt_value *fgt_op_conv(fgt_graph *g, const char *name, fgt_value *x, fgt_conv_shape shape) {
+    static const fgt_op op = {.name = "conv", .forward = conv_forward, .backward = conv_backward};
+    fgt_conv v = {.C = x->dims[0], .H = x->dims[1], .W = x->dims[2], .O = shape.channels};
     v.k = shape.kernel;
     v.stride = shape.stride;
     v.pad = shape.pad;
     v.Y = (v.H + 2 * v.pad - v.k) / v.stride + 1;
     v.X = (v.W + 2 * v.pad - v.k) / v.stride + 1;
-    v.direct = frugi_conv_direct_fits(&v);
-    frugi_conv_gemm_plan(&v);
-    frugi_node *node = frugi_node_add(g, &op, x, 3, (uint32_t[]){v.O, v.Y, v.X}, sizeof v);
+    v.direct = fgt_conv_direct_fits(&v);
+    fgt_conv_gemm_plan(&v);
+    fgt_node *node = fgt_node_add(g, &op, x, 3, (uint32_t[]){v.O, v.Y, v.X}, sizeof v);
     if (node->own)
-        *(frugi_conv *)node->own = v;
+        *(fgt_conv *)node->own = v;
     add_params(g, node, name, &v, shape.bias);
-    frugi_work_need(g, v.direct ? frugi_conv_direct_work(&v) : frugi_conv_gemm_work(&v));
-    frugi_work_shared_need(g, v.direct ? 0 : frugi_conv_gemm_shared(&v));
+    fgt_work_need(g, v.direct ? fgt_conv_direct_work(&v) : fgt_conv_gemm_work(&v));
+    fgt_work_shared_need(g, v.direct ? 0 : fgt_conv_gemm_shared(&v));
     return node->out;
 }

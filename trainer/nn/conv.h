@@ -1,49 +1,49 @@
 /* conv.h - what the ways to compute a convolution share: its sizes, and what one call is to do. */
-#ifndef FRUGI_CONV_H
-#define FRUGI_CONV_H
+#ifndef FGT_CONV_H
+#define FGT_CONV_H
 
 #include "trainer/nn/graph.h"
 
-typedef struct frugi_conv {
+typedef struct fgt_conv {
     uint32_t C, H, W; /* in */
     uint32_t O, Y, X; /* out */
     uint32_t k, stride, pad;
     bool direct;          /* 3 x 3 kernels of conv_direct.c; otherwise matrix products of conv_gemm.c */
     uint32_t group, rows; /* conv_gemm.c: one product takes `rows` rows of an image, or `group` whole images */
-} frugi_conv;
+} fgt_conv;
 
 /** Part of the gradient of the weights: output channels o0 .. o1 - 1 and input channels c0 .. c1 - 1; dw is where
  * (o0, 0) goes. */
-typedef struct frugi_conv_part {
+typedef struct fgt_conv_part {
     uint32_t o0, o1, c0, c1;
     float *dw;
-} frugi_conv_part;
+} fgt_conv_part;
 
 /* Each works on n samples and has `work` to itself, of as many floats as its _work says. dx is added to or overwritten;
  * the gradient of the weights is overwritten. */
 
 /* conv_gemm.c: products by BLAS, whose bits depend on their sizes. A batch of n samples is therefore cut into
- * frugi_conv_gemm_groups(v, n) groups whatever the number of threads, and a call takes one. */
-void frugi_conv_gemm_plan(frugi_conv *v);
-size_t frugi_conv_gemm_work(const frugi_conv *v);
-size_t frugi_conv_gemm_groups(const frugi_conv *v, size_t n);
-void frugi_conv_gemm_forward(const frugi_conv *v, size_t n, const float *x, const float *w, float *y, float *work);
-void frugi_conv_gemm_input(const frugi_conv *v, size_t n, const float *dy, const float *w, float *dx, bool add,
-                           float *work);
+ * fgt_conv_gemm_groups(v, n) groups whatever the number of threads, and a call takes one. */
+void fgt_conv_gemm_plan(fgt_conv *v);
+size_t fgt_conv_gemm_work(const fgt_conv *v);
+size_t fgt_conv_gemm_groups(const fgt_conv *v, size_t n);
+void fgt_conv_gemm_forward(const fgt_conv *v, size_t n, const float *x, const float *w, float *y, float *work);
+void fgt_conv_gemm_input(const fgt_conv *v, size_t n, const float *dy, const float *w, float *dx, bool add,
+                         float *work);
 
 /** The gradient of the weights of output channels o0 .. o1 - 1, for the whole batch, by all threads of the graph. */
-void frugi_conv_gemm_weight(frugi_graph *g, const frugi_conv *v, const float *x, const float *dy, frugi_conv_part part);
-size_t frugi_conv_gemm_shared(const frugi_conv *v);
+void fgt_conv_gemm_weight(fgt_graph *g, const fgt_conv *v, const float *x, const float *dy, fgt_conv_part part);
+size_t fgt_conv_gemm_shared(const fgt_conv *v);
 
 /* conv_direct.c: no sum depends on how many samples or channels a call takes, so threads share them evenly. */
 
 /** Whether the kernels of conv_direct.c can do it, and are worth it on this machine. */
-bool frugi_conv_direct_fits(const frugi_conv *v);
-size_t frugi_conv_direct_work(const frugi_conv *v);
-void frugi_conv_direct_forward(const frugi_conv *v, size_t n, const float *x, const float *w, float *y, float *work);
-void frugi_conv_direct_input(const frugi_conv *v, size_t n, const float *dy, const float *w, float *dx, bool add,
-                             float *work);
-void frugi_conv_direct_weight(const frugi_conv *v, size_t n, const float *x, const float *dy, frugi_conv_part part,
-                              float *work);
+bool fgt_conv_direct_fits(const fgt_conv *v);
+size_t fgt_conv_direct_work(const fgt_conv *v);
+void fgt_conv_direct_forward(const fgt_conv *v, size_t n, const float *x, const float *w, float *y, float *work);
+void fgt_conv_direct_input(const fgt_conv *v, size_t n, const float *dy, const float *w, float *dx, bool add,
+                           float *work);
+void fgt_conv_direct_weight(const fgt_conv *v, size_t n, const float *x, const float *dy, fgt_conv_part part,
+                            float *work);
 
 #endif

@@ -16,7 +16,7 @@
 
 #include <string.h>
 
-typedef frugi_f4 quad;
+typedef fgt_f4 quad;
 
 /* A quad wherever floats may lie: gcc takes one that memcpy() fills apart into scalars when its lanes are used. */
 typedef float loose_quad __attribute__((vector_size(16), aligned(4), may_alias));
@@ -28,20 +28,20 @@ static size_t up4(size_t n) {
 }
 
 /* A framed image has rows of `pitch` floats: a zero, the row, zeros. */
-static size_t pitch_of(const frugi_conv *v) {
+static size_t pitch_of(const fgt_conv *v) {
     return up4(v->W) + 2;
 }
 
-static size_t plane_of(const frugi_conv *v) {
+static size_t plane_of(const fgt_conv *v) {
     return ((size_t)v->H + 2) * pitch_of(v) + 2;
 }
 
-static size_t images_of(const frugi_conv *v) {
+static size_t images_of(const fgt_conv *v) {
     size_t pixels = (size_t)v->H * v->W;
     return pixels >= SPAN ? 1 : (SPAN + pixels - 1) / pixels;
 }
 
-bool frugi_conv_direct_fits(const frugi_conv *v) {
+bool fgt_conv_direct_fits(const fgt_conv *v) {
 #if defined(__aarch64__)
     return v->k == 3 && v->stride == 1 && v->pad == 1 && v->W >= QUAD && v->C <= 128 && v->O <= 128;
 #else
@@ -50,14 +50,14 @@ bool frugi_conv_direct_fits(const frugi_conv *v) {
 #endif
 }
 
-size_t frugi_conv_direct_work(const frugi_conv *v) {
+size_t fgt_conv_direct_work(const fgt_conv *v) {
     size_t wide = v->C > v->O ? v->C : v->O, frame = up4(wide) * plane_of(v);
     size_t one = frame + up4(v->C) * up4(v->O) * TAPS + up4(wide) * v->H * v->W;
     size_t weights = images_of(v) * (up4(v->C) * plane_of(v) + up4(v->O) * v->H * up4(v->W));
     return one > weights ? one : weights;
 }
 
-static void frame_image(const frugi_conv *v, uint32_t channels, const float *x, float *framed) {
+static void frame_image(const fgt_conv *v, uint32_t channels, const float *x, float *framed) {
     size_t pitch = pitch_of(v), plane = plane_of(v);
     for (uint32_t c = 0; c < channels; c++, framed += plane) {
         float *to = framed + pitch;
@@ -76,14 +76,14 @@ static void frame_image(const frugi_conv *v, uint32_t channels, const float *x, 
 /* One of the two: `in` channels of a framed image become `out` channels. Weights lie as quads of output channels:
  * [out / 4][in][9][4]. */
 typedef struct pass {
-    const frugi_conv *v;
+    const fgt_conv *v;
     uint32_t in, out;
     const float *framed, *packed;
     float *y;
 } pass;
 
 /* Where the q-th vector of an image's pixels begins, in the plain and in the framed image. */
-static void place_of(const frugi_conv *v, size_t q, size_t *plain, size_t *framed) {
+static void place_of(const fgt_conv *v, size_t q, size_t *plain, size_t *framed) {
     size_t per_row = up4(v->W) / QUAD, last = per_row * v->H - 1;
     q = q < last ? q : last;
     size_t y = q / per_row, x = q % per_row * QUAD;
@@ -97,7 +97,7 @@ static inline void add_tap(quad acc[4][WIDE], const float *const x[WIDE], size_t
     quad weights = *(const loose_quad *)w;
 #pragma GCC unroll 8
     for (int j = 0; j < WIDE; j++) {
-        quad a = frugi_f4_load(x[j] + at);
+        quad a = fgt_f4_load(x[j] + at);
         acc[0][j] += a * weights[0];
         acc[1][j] += a * weights[1];
         acc[2][j] += a * weights[2];
@@ -124,12 +124,12 @@ static void forward_tile(const pass *s, uint32_t o, const size_t plain[WIDE], co
     uint32_t channels = s->out - o < 4 ? s->out - o : 4;
     for (uint32_t i = 0; i < channels; i++)
         for (int j = 0; j < WIDE; j++)
-            frugi_f4_store(s->y + (o + i) * pixels + plain[j], acc[i][j]);
+            fgt_f4_store(s->y + (o + i) * pixels + plain[j], acc[i][j]);
 }
 
 /* The framed image or the weights, whichever is smaller, goes round inside. */
 static void forward_image(const pass *s) {
-    const frugi_conv *v = s->v;
+    const fgt_conv *v = s->v;
     size_t quads = up4(v->W) / QUAD * v->H, weights = (size_t)s->in * up4(s->out) * TAPS;
     bool inside = weights < s->in * plane_of(v);
     size_t outer = inside ? 1 : up4(s->out) / QUAD;
@@ -146,7 +146,7 @@ static void forward_image(const pass *s) {
 }
 
 /* weight (O, C, 3, 3) as quads; turned: as the kernel of the gradient of the input. */
-static void pack(const frugi_conv *v, const float *w, bool turned, float *packed) {
+static void pack(const fgt_conv *v, const float *w, bool turned, float *packed) {
     uint32_t in = turned ? v->O : v->C, out = turned ? v->C : v->O;
     for (uint32_t o = 0; o < up4(out); o++)
         for (uint32_t i = 0; i < in; i++)
@@ -156,7 +156,7 @@ static void pack(const frugi_conv *v, const float *w, bool turned, float *packed
             }
 }
 
-void frugi_conv_direct_forward(const frugi_conv *v, size_t n, const float *x, const float *w, float *y, float *work) {
+void fgt_conv_direct_forward(const fgt_conv *v, size_t n, const float *x, const float *w, float *y, float *work) {
     float *packed = work, *framed = work + up4(v->C) * up4(v->O) * TAPS;
     size_t pixels = (size_t)v->H * v->W;
     pack(v, w, false, packed);
@@ -166,8 +166,8 @@ void frugi_conv_direct_forward(const frugi_conv *v, size_t n, const float *x, co
     }
 }
 
-void frugi_conv_direct_input(const frugi_conv *v, size_t n, const float *dy, const float *w, float *dx, bool add,
-                             float *work) {
+void fgt_conv_direct_input(const fgt_conv *v, size_t n, const float *dy, const float *w, float *dx, bool add,
+                           float *work) {
     float *packed = work, *framed = work + up4(v->C) * up4(v->O) * TAPS;
     float *image = framed + up4(v->O) * plane_of(v);
     size_t each = (size_t)v->C * v->H * v->W;
@@ -184,7 +184,7 @@ void frugi_conv_direct_input(const frugi_conv *v, size_t n, const float *dy, con
 
 /* Some images: framed inputs, and gradients of outputs in rows of whole vectors. */
 typedef struct block {
-    const frugi_conv *v;
+    const fgt_conv *v;
     size_t images;
     const float *x, *dy;
     size_t x_each, dy_each; /* floats of one image */
@@ -192,11 +192,10 @@ typedef struct block {
 
 /* One vector of pixels for 4 output channels, 2 input channels (a plane apart) and 3 taps. */
 static inline void add_pixels(quad acc[4][6], const float *dy, size_t area, const float *x, size_t plane) {
-    quad y[4] = {frugi_f4_load(dy), frugi_f4_load(dy + area), frugi_f4_load(dy + 2 * area),
-                 frugi_f4_load(dy + 3 * area)};
+    quad y[4] = {fgt_f4_load(dy), fgt_f4_load(dy + area), fgt_f4_load(dy + 2 * area), fgt_f4_load(dy + 3 * area)};
 #pragma GCC unroll 6
     for (size_t j = 0; j < 6; j++) {
-        quad tap = frugi_f4_load(x + j / 3 * plane + j % 3);
+        quad tap = fgt_f4_load(x + j / 3 * plane + j % 3);
         acc[0][j] += y[0] * tap;
         acc[1][j] += y[1] * tap;
         acc[2][j] += y[2] * tap;
@@ -217,10 +216,10 @@ static void weight_tile(const block *b, size_t o, size_t c, size_t ky, float sum
     }
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 6; j++)
-            sums[i][j] = frugi_f4_sum(acc[i][j]);
+            sums[i][j] = fgt_f4_sum(acc[i][j]);
 }
 
-static void weight_block(const block *b, frugi_conv_part part, bool first) {
+static void weight_block(const block *b, fgt_conv_part part, bool first) {
     size_t outs = part.o1 - part.o0, ins = part.c1 - part.c0, cols = (size_t)b->v->C * TAPS;
     float sums[4][6];
     for (size_t c = 0; c < ins; c += 2)
@@ -236,7 +235,7 @@ static void weight_block(const block *b, frugi_conv_part part, bool first) {
 }
 
 /* Gradients of some output channels in rows of whole vectors, and zeros up to a multiple of four channels. */
-static void widen(const frugi_conv *v, size_t channels, const float *dy, float *to) {
+static void widen(const fgt_conv *v, size_t channels, const float *dy, float *to) {
     size_t width = up4(v->W), rows = channels * v->H;
     for (size_t i = 0; i < rows; i++, to += width, dy += v->W) {
         memcpy(to, dy, v->W * sizeof *dy);
@@ -245,8 +244,8 @@ static void widen(const frugi_conv *v, size_t channels, const float *dy, float *
     memset(to, 0, (up4(channels) - channels) * v->H * width * sizeof *to);
 }
 
-void frugi_conv_direct_weight(const frugi_conv *v, size_t n, const float *x, const float *dy, frugi_conv_part part,
-                              float *work) {
+void fgt_conv_direct_weight(const fgt_conv *v, size_t n, const float *x, const float *dy, fgt_conv_part part,
+                            float *work) {
     size_t ins = part.c1 - part.c0, outs = part.o1 - part.o0, pixels = (size_t)v->H * v->W, most = images_of(v);
     size_t x_each = (ins + ins % 2) * plane_of(v), dy_each = up4(outs) * up4(v->W) * v->H;
     float *framed = work, *wide = work + most * x_each;

@@ -8,7 +8,7 @@
 
 /* ---- ReLU ---- */
 
-static void relu_forward(frugi_graph *g, frugi_node *node) {
+static void relu_forward(fgt_graph *g, fgt_node *node) {
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t i = 0; i < g->n; i++) {
         float *x = node->out->data + i * node->out->each;
@@ -17,9 +17,9 @@ static void relu_forward(frugi_graph *g, frugi_node *node) {
     }
 }
 
-static void relu_backward(frugi_graph *g, frugi_node *node) {
+static void relu_backward(fgt_graph *g, fgt_node *node) {
     bool add = false;
-    float *grad = frugi_grad_of(node, 0, &add);
+    float *grad = fgt_grad_of(node, 0, &add);
     if (!grad)
         return;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
@@ -31,16 +31,16 @@ static void relu_backward(frugi_graph *g, frugi_node *node) {
     }
 }
 
-frugi_value *frugi_op_relu(frugi_graph *g, frugi_value *x) {
-    static const frugi_op op = {.name = "relu", .forward = relu_forward, .backward = relu_backward};
-    frugi_node *node = frugi_node_add(g, &op, x, x->ndim, x->dims, 0);
-    frugi_node_in_place(node);
+fgt_value *fgt_op_relu(fgt_graph *g, fgt_value *x) {
+    static const fgt_op op = {.name = "relu", .forward = relu_forward, .backward = relu_backward};
+    fgt_node *node = fgt_node_add(g, &op, x, x->ndim, x->dims, 0);
+    fgt_node_in_place(node);
     return node->out;
 }
 
 /* ---- x + y ---- */
 
-static void add_forward(frugi_graph *g, frugi_node *node) {
+static void add_forward(fgt_graph *g, fgt_node *node) {
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t i = 0; i < g->n; i++) {
         size_t at = i * node->out->each;
@@ -51,10 +51,10 @@ static void add_forward(frugi_graph *g, frugi_node *node) {
     }
 }
 
-static void add_backward(frugi_graph *g, frugi_node *node) {
+static void add_backward(fgt_graph *g, fgt_node *node) {
     for (int i = 0; i < 2; i++) {
         bool add = false;
-        float *grad = frugi_grad_of(node, i, &add);
+        float *grad = fgt_grad_of(node, i, &add);
         if (!grad)
             continue;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
@@ -69,10 +69,10 @@ static void add_backward(frugi_graph *g, frugi_node *node) {
     }
 }
 
-frugi_value *frugi_op_add(frugi_graph *g, frugi_value *x, frugi_value *y) {
-    static const frugi_op op = {.name = "add", .forward = add_forward, .backward = add_backward};
-    frugi_node *node = frugi_node_add(g, &op, x, x->ndim, x->dims, 0);
-    frugi_node_input(node, 1, y);
+fgt_value *fgt_op_add(fgt_graph *g, fgt_value *x, fgt_value *y) {
+    static const fgt_op op = {.name = "add", .forward = add_forward, .backward = add_backward};
+    fgt_node *node = fgt_node_add(g, &op, x, x->ndim, x->dims, 0);
+    fgt_node_input(node, 1, y);
     return node->out;
 }
 
@@ -83,7 +83,7 @@ typedef struct shortcut {
 } shortcut;
 
 /* One sample: out(front + c, y, x) = in(c, y stride, x stride). */
-static void shortcut_sample(const frugi_node *node, const float *x, float *y) {
+static void shortcut_sample(const fgt_node *node, const float *x, float *y) {
     const shortcut *s = node->own;
     const uint32_t *in = node->in[0]->dims, *out = node->out->dims;
     memset(y, 0, node->out->each * sizeof *y);
@@ -94,13 +94,13 @@ static void shortcut_sample(const frugi_node *node, const float *x, float *y) {
                 *y++ = x[((size_t)c * in[1] + i * s->stride) * in[2] + j * s->stride];
 }
 
-static void shortcut_forward(frugi_graph *g, frugi_node *node) {
+static void shortcut_forward(fgt_graph *g, fgt_node *node) {
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t i = 0; i < g->n; i++)
         shortcut_sample(node, node->in[0]->data + i * node->in[0]->each, node->out->data + i * node->out->each);
 }
 
-static void shortcut_back(const frugi_node *node, const float *dy, float *dx) {
+static void shortcut_back(const fgt_node *node, const float *dy, float *dx) {
     const shortcut *s = node->own;
     const uint32_t *in = node->in[0]->dims, *out = node->out->dims;
     dy += (size_t)s->front * out[1] * out[2];
@@ -110,9 +110,9 @@ static void shortcut_back(const frugi_node *node, const float *dy, float *dx) {
                 dx[((size_t)c * in[1] + i * s->stride) * in[2] + j * s->stride] += *dy++;
 }
 
-static void shortcut_backward(frugi_graph *g, frugi_node *node) {
+static void shortcut_backward(fgt_graph *g, fgt_node *node) {
     bool add = false;
-    float *grad = frugi_grad_of(node, 0, &add);
+    float *grad = fgt_grad_of(node, 0, &add);
     if (!grad)
         return;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
@@ -124,10 +124,10 @@ static void shortcut_backward(frugi_graph *g, frugi_node *node) {
     }
 }
 
-frugi_value *frugi_op_pad_shortcut(frugi_graph *g, frugi_value *x, uint32_t channels, uint32_t stride) {
-    static const frugi_op op = {.name = "shortcut", .forward = shortcut_forward, .backward = shortcut_backward};
+fgt_value *fgt_op_pad_shortcut(fgt_graph *g, fgt_value *x, uint32_t channels, uint32_t stride) {
+    static const fgt_op op = {.name = "shortcut", .forward = shortcut_forward, .backward = shortcut_backward};
     uint32_t dims[3] = {channels, (x->dims[1] + stride - 1) / stride, (x->dims[2] + stride - 1) / stride};
-    frugi_node *node = frugi_node_add(g, &op, x, 3, dims, sizeof(shortcut));
+    fgt_node *node = fgt_node_add(g, &op, x, 3, dims, sizeof(shortcut));
     if (node->own)
         *(shortcut *)node->own = (shortcut){stride, (channels - x->dims[0]) / 2};
     return node->out;

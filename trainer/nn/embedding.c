@@ -18,20 +18,20 @@
 enum { TOKEN, POSITION, SEGMENT };
 
 typedef struct embedding {
-    frugi_embedding_shape shape;
-    const frugi_node *head; /* the node with tied weights, or NULL */
-    uint32_t *begin;        /* vocab + 1: where each token's places begin in `places` */
-    uint32_t *places;       /* most x T: rows of the batch, by token */
+    fgt_embedding_shape shape;
+    const fgt_node *head; /* the node with tied weights, or NULL */
+    uint32_t *begin;      /* vocab + 1: where each token's places begin in `places` */
+    uint32_t *places;     /* most x T: rows of the batch, by token */
 } embedding;
 
 typedef struct tied {
-    const frugi_param *table;
+    const fgt_param *table;
     float *bias_grad; /* vocab, or NULL */
 } tied;
 
 /* ---- forward ---- */
 
-static void embedding_forward(frugi_graph *g, frugi_node *node) {
+static void embedding_forward(fgt_graph *g, fgt_node *node) {
     const embedding *e = node->own;
     const size_t T = e->shape.length, C = e->shape.width, rows = g->n * T;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
@@ -57,7 +57,7 @@ static void add_row(float *sum, const float *row, size_t count) {
 }
 
 /* Row s is the sum over all places of segment s; threads take columns. */
-static void segment_tile(frugi_graph *g, const frugi_node *node, float *tile, size_t first, size_t count) {
+static void segment_tile(fgt_graph *g, const fgt_node *node, float *tile, size_t first, size_t count) {
     const embedding *e = node->own;
     const size_t C = e->shape.width, rows = (size_t)g->n * e->shape.length, parts = (size_t)g->threads;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
@@ -73,7 +73,7 @@ static void segment_tile(frugi_graph *g, const frugi_node *node, float *tile, si
     }
 }
 
-static void position_tile(frugi_graph *g, const frugi_node *node, float *tile, size_t first, size_t count) {
+static void position_tile(fgt_graph *g, const fgt_node *node, float *tile, size_t first, size_t count) {
     const embedding *e = node->own;
     const size_t T = e->shape.length, C = e->shape.width;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
@@ -84,7 +84,7 @@ static void position_tile(frugi_graph *g, const frugi_node *node, float *tile, s
     }
 }
 
-static void sort_places(frugi_graph *g, const embedding *e) {
+static void sort_places(fgt_graph *g, const embedding *e) {
     const size_t rows = (size_t)g->n * e->shape.length, vocab = e->shape.vocab;
     memset(e->begin, 0, (vocab + 1) * sizeof *e->begin);
     for (size_t i = 0; i < rows; i++)
@@ -96,13 +96,13 @@ static void sort_places(frugi_graph *g, const embedding *e) {
         e->places[--e->begin[g->batch->tokens[i]]] = (uint32_t)i;
 }
 
-static void token_tile(frugi_graph *g, const frugi_node *node, float *tile, size_t first, size_t count) {
+static void token_tile(fgt_graph *g, const fgt_node *node, float *tile, size_t first, size_t count) {
     const embedding *e = node->own;
     const size_t C = e->shape.width;
     if (e->head) {
-        const frugi_value *scores = e->head->out, *x = e->head->in[0];
-        frugi_matrix a = {scores->grad + first, e->shape.vocab, true}, b = {x->data, C, false};
-        frugi_gemm(g->threads, count, C, (size_t)g->n * e->shape.length, 1.0f, a, b, 0.0f, tile, C);
+        const fgt_value *scores = e->head->out, *x = e->head->in[0];
+        fgt_matrix a = {scores->grad + first, e->shape.vocab, true}, b = {x->data, C, false};
+        fgt_gemm(g->threads, count, C, (size_t)g->n * e->shape.length, 1.0f, a, b, 0.0f, tile, C);
     }
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t r = 0; r < count; r++) {
@@ -113,48 +113,48 @@ static void token_tile(frugi_graph *g, const frugi_node *node, float *tile, size
     }
 }
 
-static void embedding_backward(frugi_graph *g, frugi_node *node) {
-    static void (*const make[])(frugi_graph *, const frugi_node *, float *, size_t,
+static void embedding_backward(fgt_graph *g, fgt_node *node) {
+    static void (*const make[])(fgt_graph *, const fgt_node *, float *, size_t,
                                 size_t) = {[TOKEN] = token_tile, [POSITION] = position_tile, [SEGMENT] = segment_tile};
     if (!node->param[TOKEN]->frozen)
         sort_places(g, node->own);
     for (int i = SEGMENT; i >= TOKEN; i--) {
-        const frugi_param *p = node->param[i];
-        for (size_t first = p && !p->frozen ? frugi_tile_last(p) + p->tile : 0; first > 0;) {
+        const fgt_param *p = node->param[i];
+        for (size_t first = p && !p->frozen ? fgt_tile_last(p) + p->tile : 0; first > 0;) {
             first -= p->tile;
-            make[i](g, node, g->sink->open(g->sink, p, first), first, frugi_tile_rows(p, first));
+            make[i](g, node, g->sink->open(g->sink, p, first), first, fgt_tile_rows(p, first));
             g->sink->close(g->sink, p, first);
         }
     }
 }
 
-static void embedding_destroy(frugi_node *node) {
+static void embedding_destroy(fgt_node *node) {
     embedding *e = node->own;
-    frugi_let_go(e->begin);
-    frugi_let_go(e->places);
+    fgt_let_go(e->begin);
+    fgt_let_go(e->places);
     free(e);
 }
 
-static const frugi_op embedding_op = {
+static const fgt_op embedding_op = {
     .name = "embedding", .forward = embedding_forward, .backward = embedding_backward, .destroy = embedding_destroy};
 
-static frugi_param *add_table(frugi_graph *g, const char *name, uint32_t rows, const frugi_embedding_shape *shape) {
+static fgt_param *add_table(fgt_graph *g, const char *name, uint32_t rows, const fgt_embedding_shape *shape) {
     uint64_t dims[2] = {rows, shape->width};
-    return name ? frugi_param_add(g, name, FRUG_ROLE_EMBEDDING, 2, dims, FRUGI_INIT_NORMAL, shape->spread) : NULL;
+    return name ? fgt_param_add(g, name, FRUG_ROLE_EMBEDDING, 2, dims, FGT_INIT_NORMAL, shape->spread) : NULL;
 }
 
-frugi_value *frugi_op_embedding(frugi_graph *g, const char *name_token, const char *name_position,
-                                const char *name_segment, frugi_embedding_shape shape) {
+fgt_value *fgt_op_embedding(fgt_graph *g, const char *name_token, const char *name_position, const char *name_segment,
+                            fgt_embedding_shape shape) {
     uint32_t dims[2] = {shape.length, shape.width};
-    frugi_node *node = frugi_node_add(g, &embedding_op, NULL, 2, dims, sizeof(embedding));
+    fgt_node *node = fgt_node_add(g, &embedding_op, NULL, 2, dims, sizeof(embedding));
     embedding *e = node->own;
     if (g->broken)
         return node->out;
     e->shape = shape;
-    e->begin = frugi_hold(FRUGI_USE_ACTIVATIONS, ((size_t)shape.vocab + 1) * sizeof *e->begin);
+    e->begin = fgt_hold(FGT_USE_ACTIVATIONS, ((size_t)shape.vocab + 1) * sizeof *e->begin);
     size_t tokens = (size_t)g->most * shape.length;
     if (tokens <= INT32_MAX) /* rows of a batch are counted in 32 bits, here and in BLAS */
-        e->places = frugi_hold(FRUGI_USE_ACTIVATIONS, tokens * sizeof *e->places);
+        e->places = fgt_hold(FGT_USE_ACTIVATIONS, tokens * sizeof *e->places);
     g->broken |= !e->begin || !e->places;
     node->param[TOKEN] = add_table(g, name_token, shape.vocab, &shape);
     node->param[POSITION] = add_table(g, name_position, shape.positions, &shape);
@@ -164,7 +164,7 @@ frugi_value *frugi_op_embedding(frugi_graph *g, const char *name_token, const ch
 
 /* ---- the same weights as the last layer ---- */
 
-static void tied_forward(frugi_graph *g, frugi_node *node) {
+static void tied_forward(fgt_graph *g, fgt_node *node) {
     const tied *t = node->own;
     const size_t C = t->table->cols, vocab = t->table->rows, rows = (size_t)g->n * node->out->dims[0];
     const float *bias = node->param[0] ? node->param[0]->w : NULL;
@@ -174,12 +174,12 @@ static void tied_forward(frugi_graph *g, frugi_node *node) {
         for (size_t i = 0; i < rows; i++)
             memcpy(y + i * vocab, bias, vocab * sizeof *y);
     }
-    frugi_matrix a = {node->in[0]->data, C, false}, b = {t->table->w, C, true};
-    frugi_gemm(g->threads, rows, vocab, C, 1.0f, a, b, bias ? 1.0f : 0.0f, y, vocab);
+    fgt_matrix a = {node->in[0]->data, C, false}, b = {t->table->w, C, true};
+    fgt_gemm(g->threads, rows, vocab, C, 1.0f, a, b, bias ? 1.0f : 0.0f, y, vocab);
 }
 
 /* The sum of all rows; threads take columns. */
-static void sum_rows(frugi_graph *g, const float *x, size_t rows, size_t cols, float *sum) {
+static void sum_rows(fgt_graph *g, const float *x, size_t rows, size_t cols, float *sum) {
     const size_t parts = (size_t)g->threads;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t part = 0; part < parts; part++) {
@@ -190,54 +190,54 @@ static void sum_rows(frugi_graph *g, const float *x, size_t rows, size_t cols, f
     }
 }
 
-static void tied_backward(frugi_graph *g, frugi_node *node) {
+static void tied_backward(fgt_graph *g, fgt_node *node) {
     const tied *t = node->own;
     const size_t C = t->table->cols, vocab = t->table->rows, rows = (size_t)g->n * node->out->dims[0];
     bool add = false;
-    float *dx = frugi_grad_of(node, 0, &add);
+    float *dx = fgt_grad_of(node, 0, &add);
     if (dx) {
-        frugi_matrix a = {node->out->grad, vocab, false}, b = {t->table->w, C, false};
-        frugi_gemm(g->threads, rows, C, vocab, 1.0f, a, b, add ? 1.0f : 0.0f, dx, C);
+        fgt_matrix a = {node->out->grad, vocab, false}, b = {t->table->w, C, false};
+        fgt_gemm(g->threads, rows, C, vocab, 1.0f, a, b, add ? 1.0f : 0.0f, dx, C);
     }
     if (node->param[0] && !node->param[0]->frozen) {
         sum_rows(g, node->out->grad, rows, vocab, t->bias_grad);
-        frugi_tiles_copy(g, node->param[0], t->bias_grad);
+        fgt_tiles_copy(g, node->param[0], t->bias_grad);
     }
 }
 
-static void tied_destroy(frugi_node *node) {
+static void tied_destroy(fgt_node *node) {
     tied *t = node->own;
-    frugi_let_go(t->bias_grad);
+    fgt_let_go(t->bias_grad);
     free(t);
 }
 
-static const frugi_op tied_op = {
+static const fgt_op tied_op = {
     .name = "tied", .forward = tied_forward, .backward = tied_backward, .destroy = tied_destroy};
 
-static frugi_node *maker_of(const frugi_graph *g, const frugi_value *value) {
-    frugi_node *node = g->first;
+static fgt_node *maker_of(const fgt_graph *g, const fgt_value *value) {
+    fgt_node *node = g->first;
     while (node && node->out != value)
         node = node->next;
     return node;
 }
 
-frugi_value *frugi_op_tied(frugi_graph *g, const char *bias_name, frugi_value *x, frugi_value *embedding_value) {
-    frugi_node *from = maker_of(g, embedding_value);
+fgt_value *fgt_op_tied(fgt_graph *g, const char *bias_name, fgt_value *x, fgt_value *embedding_value) {
+    fgt_node *from = maker_of(g, embedding_value);
     if (g->broken || !from)
         return x;
     embedding *e = from->own;
     uint32_t dims[2] = {x->dims[0], e->shape.vocab};
     uint64_t vocab = e->shape.vocab;
-    frugi_node *node = frugi_node_add(g, &tied_op, x, 2, dims, sizeof(tied));
+    fgt_node *node = fgt_node_add(g, &tied_op, x, 2, dims, sizeof(tied));
     tied *t = node->own;
     if (g->broken)
         return node->out;
     t->table = from->param[TOKEN];
     e->head = node;
-    frugi_value_keep_grad(node->out);
+    fgt_value_keep_grad(node->out);
     if (bias_name) {
-        node->param[0] = frugi_param_add(g, bias_name, FRUG_ROLE_BIAS, 1, &vocab, FRUGI_INIT_ZERO, 0.0f);
-        t->bias_grad = frugi_hold(FRUGI_USE_ACTIVATIONS, vocab * sizeof *t->bias_grad);
+        node->param[0] = fgt_param_add(g, bias_name, FRUG_ROLE_BIAS, 1, &vocab, FGT_INIT_ZERO, 0.0f);
+        t->bias_grad = fgt_hold(FGT_USE_ACTIVATIONS, vocab * sizeof *t->bias_grad);
         g->broken |= !t->bias_grad;
     }
     return node->out;

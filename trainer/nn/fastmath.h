@@ -4,121 +4,122 @@
  * Written with the compiler's own vector types, so that gcc and clang make NEON or SSE2 of it without intrinsics. exp
  * is split into a power of two and a polynomial over half an octave; erf is a polynomial below 1 and 1 -
  * exp(polynomial) above; tanh a polynomial below 0.625 and a quotient of exponentials above. The polynomials were
- * fitted for the least largest error. Relative error at most 4e-7 (tests/trainer/test_nn_text.c compares with the C library).
+ * fitted for the least largest error. Relative error at most 4e-7 (tests/trainer/test_nn_text.c compares with the C
+ * library).
  */
-#ifndef FRUGI_FASTMATH_H
-#define FRUGI_FASTMATH_H
+#ifndef FGT_FASTMATH_H
+#define FGT_FASTMATH_H
 
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-typedef float frugi_f4 __attribute__((vector_size(16)));
-typedef int32_t frugi_i4 __attribute__((vector_size(16)));
+typedef float fgt_f4 __attribute__((vector_size(16)));
+typedef int32_t fgt_i4 __attribute__((vector_size(16)));
 
-static inline frugi_f4 frugi_f4_load(const float *p) {
-    frugi_f4 v;
+static inline fgt_f4 fgt_f4_load(const float *p) {
+    fgt_f4 v;
     memcpy(&v, p, sizeof v);
     return v;
 }
 
-static inline void frugi_f4_store(float *p, frugi_f4 v) {
+static inline void fgt_f4_store(float *p, fgt_f4 v) {
     memcpy(p, &v, sizeof v);
 }
 
-static inline frugi_f4 frugi_f4_all(float x) {
-    return (frugi_f4){x, x, x, x};
+static inline fgt_f4 fgt_f4_all(float x) {
+    return (fgt_f4){x, x, x, x};
 }
 
-static inline float frugi_f4_sum(frugi_f4 v) {
+static inline float fgt_f4_sum(fgt_f4 v) {
     return (v[0] + v[1]) + (v[2] + v[3]);
 }
 
 /** yes where the mask is set (all bits), no elsewhere. */
-static inline frugi_f4 frugi_f4_pick(frugi_i4 mask, frugi_f4 yes, frugi_f4 no) {
-    return (frugi_f4)((mask & (frugi_i4)yes) | (~mask & (frugi_i4)no));
+static inline fgt_f4 fgt_f4_pick(fgt_i4 mask, fgt_f4 yes, fgt_f4 no) {
+    return (fgt_f4)((mask & (fgt_i4)yes) | (~mask & (fgt_i4)no));
 }
 
-static inline frugi_f4 frugi_f4_max(frugi_f4 a, frugi_f4 b) {
-    return frugi_f4_pick((frugi_i4)(a > b), a, b);
+static inline fgt_f4 fgt_f4_max(fgt_f4 a, fgt_f4 b) {
+    return fgt_f4_pick((fgt_i4)(a > b), a, b);
 }
 
-static inline float frugi_f4_largest(frugi_f4 v) {
+static inline float fgt_f4_largest(fgt_f4 v) {
     float a = v[0] > v[1] ? v[0] : v[1], b = v[2] > v[3] ? v[2] : v[3];
     return a > b ? a : b;
 }
 
-static inline frugi_f4 frugi_f4_abs(frugi_f4 x) {
-    return (frugi_f4)((frugi_i4)x & 0x7FFFFFFF);
+static inline fgt_f4 fgt_f4_abs(fgt_f4 x) {
+    return (fgt_f4)((fgt_i4)x & 0x7FFFFFFF);
 }
 
 /** The size of a, the sign of s. */
-static inline frugi_f4 frugi_f4_signed(frugi_f4 a, frugi_f4 s) {
-    return (frugi_f4)(((frugi_i4)a & 0x7FFFFFFF) | ((frugi_i4)s & ~0x7FFFFFFF));
+static inline fgt_f4 fgt_f4_signed(fgt_f4 a, fgt_f4 s) {
+    return (fgt_f4)(((fgt_i4)a & 0x7FFFFFFF) | ((fgt_i4)s & ~0x7FFFFFFF));
 }
 
 /** exp(x); 0 below -87, no more than exp(88) above 88. NaN stays NaN. */
-static inline frugi_f4 frugi_exp4(frugi_f4 x) {
+static inline fgt_f4 fgt_exp4(fgt_f4 x) {
     const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number in the low bits */
-    frugi_i4 low = (frugi_i4)(x < -87.0f), high = (frugi_i4)(x > 88.0f);
-    x = frugi_f4_pick(high, frugi_f4_all(88.0f), x);
-    frugi_f4 shifted = x * 1.44269504f + magic, n = shifted - magic;
-    frugi_f4 r = (x - n * 0.693359375f) + n * 2.12194440e-4f; /* ln 2 in two parts */
-    frugi_f4 p = r * 1.3951668e-3f + 8.3696028e-3f;
+    fgt_i4 low = (fgt_i4)(x < -87.0f), high = (fgt_i4)(x > 88.0f);
+    x = fgt_f4_pick(high, fgt_f4_all(88.0f), x);
+    fgt_f4 shifted = x * 1.44269504f + magic, n = shifted - magic;
+    fgt_f4 r = (x - n * 0.693359375f) + n * 2.12194440e-4f; /* ln 2 in two parts */
+    fgt_f4 p = r * 1.3951668e-3f + 8.3696028e-3f;
     p = p * r + 4.1666187e-2f;
     p = p * r + 1.6666513e-1f;
     p = p * r + 0.5f;
     p = p * (r * r) + r + 1.0f;
-    frugi_i4 power = ((frugi_i4)shifted - 0x4B400000 + 127) << 23;
-    return (frugi_f4)((frugi_i4)(p * (frugi_f4)power) & ~low);
+    fgt_i4 power = ((fgt_i4)shifted - 0x4B400000 + 127) << 23;
+    return (fgt_f4)((fgt_i4)(p * (fgt_f4)power) & ~low);
 }
 
-static inline frugi_f4 frugi_tanh4(frugi_f4 x) {
-    frugi_f4 z = x * x, a = frugi_f4_abs(x);
-    frugi_f4 p = z * -5.7170380e-3f + 2.0650582e-2f;
+static inline fgt_f4 fgt_tanh4(fgt_f4 x) {
+    fgt_f4 z = x * x, a = fgt_f4_abs(x);
+    fgt_f4 p = z * -5.7170380e-3f + 2.0650582e-2f;
     p = p * z - 5.3743500e-2f;
     p = p * z + 1.3331491e-1f;
     p = p * z - 3.3333284e-1f;
     p = p * z * x + x;
-    frugi_f4 far = 1.0f - 2.0f / (frugi_exp4(a + a) + 1.0f);
-    return frugi_f4_pick((frugi_i4)(a < 0.625f), p, frugi_f4_signed(far, x));
+    fgt_f4 far = 1.0f - 2.0f / (fgt_exp4(a + a) + 1.0f);
+    return fgt_f4_pick((fgt_i4)(a < 0.625f), p, fgt_f4_signed(far, x));
 }
 
-static inline frugi_f4 frugi_erf4(frugi_f4 x) {
-    frugi_f4 z = x * x, a = frugi_f4_abs(x);
-    frugi_f4 p = z * 7.8538577e-5f - 8.0101925e-4f;
+static inline fgt_f4 fgt_erf4(fgt_f4 x) {
+    fgt_f4 z = x * x, a = fgt_f4_abs(x);
+    fgt_f4 p = z * 7.8538577e-5f - 8.0101925e-4f;
     p = p * z + 5.1883276e-3f;
     p = p * z - 2.6853812e-2f;
     p = p * z + 1.1283585e-1f;
     p = p * z - 3.7612626e-1f;
     p = p * z + 1.1283792f;
-    frugi_i4 beyond = (frugi_i4)(a > 4.0f);
-    a = frugi_f4_pick(beyond, frugi_f4_all(4.0f), a); /* where 1 - erf is below the last bit of 1 */
-    frugi_f4 q = a * 1.8557489e-4f - 2.9396157e-3f;
+    fgt_i4 beyond = (fgt_i4)(a > 4.0f);
+    a = fgt_f4_pick(beyond, fgt_f4_all(4.0f), a); /* where 1 - erf is below the last bit of 1 */
+    fgt_f4 q = a * 1.8557489e-4f - 2.9396157e-3f;
     q = q * a + 2.1805351e-2f;
     q = q * a - 1.0303744e-1f;
     q = q * a - 6.3822560e-1f;
     q = q * a - 1.1270401f;
     q = q * a - 3.5370892e-4f;
-    return frugi_f4_pick((frugi_i4)(a < 1.0f), p * x, frugi_f4_signed(1.0f - frugi_exp4(q), x));
+    return fgt_f4_pick((fgt_i4)(a < 1.0f), p * x, fgt_f4_signed(1.0f - fgt_exp4(q), x));
 }
 
 /** y[i] = exp(x[i] - shift) for n numbers; returns their sum. x and y may be the same. */
-static inline float frugi_exp_row(float *y, const float *x, size_t n, float shift) {
-    frugi_f4 sum[4] = {0};
+static inline float fgt_exp_row(float *y, const float *x, size_t n, float shift) {
+    fgt_f4 sum[4] = {0};
     size_t i = 0;
     for (; i + 16 <= n; i += 16)
         for (size_t j = 0; j < 4; j++) {
-            frugi_f4 e = frugi_exp4(frugi_f4_load(x + i + 4 * j) - shift);
-            frugi_f4_store(y + i + 4 * j, e);
+            fgt_f4 e = fgt_exp4(fgt_f4_load(x + i + 4 * j) - shift);
+            fgt_f4_store(y + i + 4 * j, e);
             sum[j] += e;
         }
-    float total = frugi_f4_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
+    float total = fgt_f4_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
     for (; i < n; i += 4) {
         size_t count = n - i < 4 ? n - i : 4;
-        frugi_f4 e = {0};
+        fgt_f4 e = {0};
         memcpy(&e, x + i, count * sizeof *x);
-        e = frugi_exp4(e - shift);
+        e = fgt_exp4(e - shift);
         memcpy(y + i, &e, count * sizeof *y);
         for (size_t j = 0; j < count; j++)
             total += e[j];
@@ -127,13 +128,13 @@ static inline float frugi_exp_row(float *y, const float *x, size_t n, float shif
 }
 
 /** The largest of n >= 1 numbers. */
-static inline float frugi_largest(const float *x, size_t n) {
-    frugi_f4 most[4] = {frugi_f4_all(x[0]), frugi_f4_all(x[0]), frugi_f4_all(x[0]), frugi_f4_all(x[0])};
+static inline float fgt_largest(const float *x, size_t n) {
+    fgt_f4 most[4] = {fgt_f4_all(x[0]), fgt_f4_all(x[0]), fgt_f4_all(x[0]), fgt_f4_all(x[0])};
     size_t i = 0;
     for (; i + 16 <= n; i += 16)
         for (size_t j = 0; j < 4; j++)
-            most[j] = frugi_f4_max(frugi_f4_load(x + i + 4 * j), most[j]);
-    float best = frugi_f4_largest(frugi_f4_max(frugi_f4_max(most[0], most[1]), frugi_f4_max(most[2], most[3])));
+            most[j] = fgt_f4_max(fgt_f4_load(x + i + 4 * j), most[j]);
+    float best = fgt_f4_largest(fgt_f4_max(fgt_f4_max(most[0], most[1]), fgt_f4_max(most[2], most[3])));
     for (; i < n; i++)
         best = x[i] > best ? x[i] : best;
     return best;

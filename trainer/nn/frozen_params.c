@@ -8,13 +8,13 @@
  */
 #include "trainer/nn/graph.h"
 
-static frugi_value *root_of(frugi_value *v) {
+static fgt_value *root_of(fgt_value *v) {
     while (v->alias)
         v = v->alias;
     return v;
 }
 
-static bool has_moving(const frugi_node *node) {
+static bool has_moving(const fgt_node *node) {
     for (int i = 0; i < 3; i++)
         if (node->param[i] && !node->param[i]->frozen)
             return true;
@@ -23,8 +23,8 @@ static bool has_moving(const frugi_node *node) {
 
 /* Values have no way back to their nodes; while nodes are walked in order, wants_grad says whether a value's maker is
  * needed. */
-static void find_idle(frugi_graph *g) {
-    for (frugi_node *node = g->first; node; node = node->next) {
+static void find_idle(fgt_graph *g) {
+    for (fgt_node *node = g->first; node; node = node->next) {
         bool needed = has_moving(node);
         for (int i = 0; i < 3; i++)
             needed |= node->in[i] && node->in[i]->wants_grad;
@@ -33,23 +33,23 @@ static void find_idle(frugi_graph *g) {
     }
 }
 
-static bool any_input_wanted(const frugi_node *node) {
+static bool any_input_wanted(const fgt_node *node) {
     for (int i = 0; i < 3; i++)
         if (node->in[i] && node->in[i]->wants_grad)
             return true;
     return false;
 }
 
-void frugi_graph_freeze(frugi_graph *g) {
+void fgt_graph_freeze(fgt_graph *g) {
     find_idle(g);
-    for (frugi_value *v = g->values; v; v = v->next)
+    for (fgt_value *v = g->values; v; v = v->next)
         if (v->wants_grad) /* memory is of the first in line, which others share */
             root_of(v)->wants_grad = true;
-    for (frugi_node *node = g->last; node; node = node->previous)
+    for (fgt_node *node = g->last; node; node = node->previous)
         for (int i = 0; i < 3 && any_input_wanted(node); i++)
             if (node->in[i])
                 root_of(node->in[i])->wants_grad = true;
-    for (frugi_value *v = g->values; v; v = v->next)
+    for (fgt_value *v = g->values; v; v = v->next)
         if (!root_of(v)->wants_grad && !v->own_grad)
             v->grad = NULL;
 }

@@ -23,8 +23,8 @@ typedef struct grid {
     size_t down, across;
 } grid;
 
-void frugi_gemm_whole(size_t m, size_t n, size_t k, float scale, frugi_matrix a, frugi_matrix b, float keep, float *c,
-                      size_t stride) {
+void fgt_gemm_whole(size_t m, size_t n, size_t k, float scale, fgt_matrix a, fgt_matrix b, float keep, float *c,
+                    size_t stride) {
     cblas_sgemm(CblasRowMajor, a.turned ? CblasTrans : CblasNoTrans, b.turned ? CblasTrans : CblasNoTrans, (blasint)m,
                 (blasint)n, (blasint)k, scale, a.data, (blasint)a.stride, b.data, (blasint)b.stride, keep, c,
                 (blasint)stride);
@@ -57,13 +57,13 @@ static size_t begin_of(size_t side, size_t parts, size_t i) {
 }
 
 /* Rows (or columns) of a matrix from `first` on. */
-static frugi_matrix from(frugi_matrix x, bool rows, size_t first) {
+static fgt_matrix from(fgt_matrix x, bool rows, size_t first) {
     x.data += rows != x.turned ? first * x.stride : first;
     return x;
 }
 
-void frugi_gemm(int threads, size_t m, size_t n, size_t k, float scale, frugi_matrix a, frugi_matrix b, float keep,
-                float *c, size_t stride) {
+void fgt_gemm(int threads, size_t m, size_t n, size_t k, float scale, fgt_matrix a, fgt_matrix b, float keep, float *c,
+              size_t stride) {
     if (m == 0 || n == 0)
         return;
     const grid cut = grid_of(m, n);
@@ -72,7 +72,7 @@ void frugi_gemm(int threads, size_t m, size_t n, size_t k, float scale, frugi_ma
     for (size_t i = 0; i < tiles; i++) {
         size_t row = begin_of(m, cut.down, i / cut.across), rows = begin_of(m, cut.down, i / cut.across + 1) - row;
         size_t col = begin_of(n, cut.across, i % cut.across), cols = begin_of(n, cut.across, i % cut.across + 1) - col;
-        frugi_gemm_whole(rows, cols, k, scale, from(a, true, row), from(b, false, col), keep, c + row * stride + col,
-                         stride);
+        fgt_gemm_whole(rows, cols, k, scale, from(a, true, row), from(b, false, col), keep, c + row * stride + col,
+                       stride);
     }
 }

@@ -1,22 +1,22 @@
 /* gradient_tiles.h - handing over gradients that an operation has computed whole because they are small. */
-#ifndef FRUGI_GRADIENT_TILES_H
-#define FRUGI_GRADIENT_TILES_H
+#ifndef FGT_GRADIENT_TILES_H
+#define FGT_GRADIENT_TILES_H
 
 #include "trainer/nn/graph.h"
 
 #include <string.h>
 
 /** Row at which the last tile begins: tiles are handed over from the last to the first. */
-static inline size_t frugi_tile_last(const frugi_param *p) {
+static inline size_t fgt_tile_last(const fgt_param *p) {
     return (p->rows - 1) / p->tile * p->tile;
 }
 
 /** Give the sink all of a parameter's gradient, unless it is frozen. */
-static inline void frugi_tiles_copy(frugi_graph *g, const frugi_param *p, const float *grad) {
-    for (size_t first = p->frozen ? 0 : frugi_tile_last(p) + p->tile; first > 0;) {
+static inline void fgt_tiles_copy(fgt_graph *g, const fgt_param *p, const float *grad) {
+    for (size_t first = p->frozen ? 0 : fgt_tile_last(p) + p->tile; first > 0;) {
         first -= p->tile;
         float *tile = g->sink->open(g->sink, p, first);
-        memcpy(tile, grad + first * p->cols, frugi_tile_rows(p, first) * p->cols * sizeof *tile);
+        memcpy(tile, grad + first * p->cols, fgt_tile_rows(p, first) * p->cols * sizeof *tile);
         g->sink->close(g->sink, p, first);
     }
 }

@@ -21,8 +21,8 @@ static size_t rounded(size_t floats) {
     return (floats + LINE - 1) / LINE * LINE;
 }
 
-frugi_graph *frugi_graph_create(uint32_t most, int threads) {
-    frugi_graph *g = calloc(1, sizeof *g);
+fgt_graph *fgt_graph_create(uint32_t most, int threads) {
+    fgt_graph *g = calloc(1, sizeof *g);
     if (g) {
         g->most = g->n = most;
         g->threads = threads > 0 ? threads : 1;
@@ -30,8 +30,8 @@ frugi_graph *frugi_graph_create(uint32_t most, int threads) {
     return g;
 }
 
-static void free_nodes(frugi_graph *g) {
-    for (frugi_node *node = g->first, *next; node; node = next) {
+static void free_nodes(fgt_graph *g) {
+    for (fgt_node *node = g->first, *next; node; node = next) {
         next = node->next;
         if (node->op->destroy)
             node->op->destroy(node);
@@ -41,33 +41,33 @@ static void free_nodes(frugi_graph *g) {
     }
 }
 
-void frugi_graph_destroy(frugi_graph *g) {
+void fgt_graph_destroy(fgt_graph *g) {
     if (!g)
         return;
     free_nodes(g);
-    for (frugi_value *v = g->values, *next; v; v = next) {
+    for (fgt_value *v = g->values, *next; v; v = next) {
         next = v->next;
         free(v);
     }
-    for (frugi_param *p = g->params, *next; p; p = next) {
+    for (fgt_param *p = g->params, *next; p; p = next) {
         next = p->next;
         free((char *)(uintptr_t)p->tensor.name);
         free(p);
     }
-    for (frugi_buffer *b = g->buffers, *next; b; b = next) {
+    for (fgt_buffer *b = g->buffers, *next; b; b = next) {
         next = b->next;
         free(b->name);
-        frugi_let_go(b->data);
+        fgt_let_go(b->data);
         free(b);
     }
-    frugi_let_go(g->weights);
-    frugi_let_go(g->activations);
-    frugi_let_go(g->work);
+    fgt_let_go(g->weights);
+    fgt_let_go(g->activations);
+    fgt_let_go(g->work);
     free(g);
 }
 
-static frugi_value *add_value(frugi_graph *g, uint32_t ndim, const uint32_t *dims) {
-    frugi_value *v = calloc(1, sizeof *v);
+static fgt_value *add_value(fgt_graph *g, uint32_t ndim, const uint32_t *dims) {
+    fgt_value *v = calloc(1, sizeof *v);
     if (!v)
         return NULL;
     v->ndim = ndim;
@@ -85,18 +85,18 @@ static frugi_value *add_value(frugi_graph *g, uint32_t ndim, const uint32_t *dim
 }
 
 /* A graph that could not grow goes on with a node of its own, which nobody runs, so that builders need not look. */
-static frugi_node *last_resort(frugi_graph *g) {
-    static const frugi_op nothing = {.name = "nothing"};
-    static frugi_value no_value;
-    static frugi_node no_node = {.op = &nothing, .out = &no_value};
+static fgt_node *last_resort(fgt_graph *g) {
+    static const fgt_op nothing = {.name = "nothing"};
+    static fgt_value no_value;
+    static fgt_node no_node = {.op = &nothing, .out = &no_value};
     g->broken = true;
     return &no_node;
 }
 
-frugi_node *frugi_node_add(frugi_graph *g, const frugi_op *op, frugi_value *in, uint32_t ndim, const uint32_t *dims,
-                           size_t own_bytes) {
-    frugi_node *node = calloc(1, sizeof *node);
-    frugi_value *out = node ? add_value(g, ndim, dims) : NULL;
+fgt_node *fgt_node_add(fgt_graph *g, const fgt_op *op, fgt_value *in, uint32_t ndim, const uint32_t *dims,
+                       size_t own_bytes) {
+    fgt_node *node = calloc(1, sizeof *node);
+    fgt_value *out = node ? add_value(g, ndim, dims) : NULL;
     void *own = out && own_bytes ? calloc(1, own_bytes) : NULL;
     if (!out || (own_bytes && !own)) {
         free(node);
@@ -111,20 +111,20 @@ frugi_node *frugi_node_add(frugi_graph *g, const frugi_op *op, frugi_value *in, 
     *(g->last ? &g->last->next : &g->first) = node;
     g->last = node;
     if (in)
-        frugi_node_input(node, 0, in);
+        fgt_node_input(node, 0, in);
     return node;
 }
 
-void frugi_node_input(frugi_node *node, int i, frugi_value *in) {
+void fgt_node_input(fgt_node *node, int i, fgt_value *in) {
     node->in[i] = in;
-    for (frugi_value *v = in; v; v = v->alias) {
+    for (fgt_value *v = in; v; v = v->alias) {
         v->last = v->last > node->number ? v->last : node->number;
         v->crosses |= v->block != node->block;
     }
 }
 
-frugi_value *frugi_node_extra(frugi_graph *g, const frugi_node *node, size_t each) {
-    frugi_value *v = add_value(g, 0, NULL);
+fgt_value *fgt_node_extra(fgt_graph *g, const fgt_node *node, size_t each) {
+    fgt_value *v = add_value(g, 0, NULL);
     if (!v)
         return NULL;
     v->each = each;
@@ -133,41 +133,41 @@ frugi_value *frugi_node_extra(frugi_graph *g, const frugi_node *node, size_t eac
     return v;
 }
 
-void frugi_block_begin(frugi_graph *g) {
+void fgt_block_begin(fgt_graph *g) {
     g->block = ++g->blocks;
 }
 
-void frugi_block_end(frugi_graph *g) {
+void fgt_block_end(fgt_graph *g) {
     g->block = 0;
 }
 
-void frugi_node_in_place(frugi_node *node) {
+void fgt_node_in_place(fgt_node *node) {
     if (!node->in[0]) /* of a graph that is broken for want of memory */
         return;
     node->out->alias = node->in[0];
     node->out->wants_grad = node->in[0]->wants_grad;
 }
 
-static frugi_value *root_of(frugi_value *v) {
+static fgt_value *root_of(fgt_value *v) {
     while (v->alias)
         v = v->alias;
     return v;
 }
 
-void frugi_value_own_grad(frugi_value *value) {
+void fgt_value_own_grad(fgt_value *value) {
     root_of(value)->own_grad = true;
 }
 
-void frugi_value_keep_grad(frugi_value *value) {
+void fgt_value_keep_grad(fgt_value *value) {
     root_of(value)->kept = true;
 }
 
-frugi_param *frugi_param_add(frugi_graph *g, const char *name, frug_role role, uint32_t ndim, const uint64_t *shape,
-                             frugi_init init, float spread) {
-    frugi_param *p = calloc(1, sizeof *p);
+fgt_param *fgt_param_add(fgt_graph *g, const char *name, frug_role role, uint32_t ndim, const uint64_t *shape,
+                         fgt_init init, float spread) {
+    fgt_param *p = calloc(1, sizeof *p);
     char *copy = p ? strdup(name) : NULL;
     if (!copy) {
-        static frugi_param nothing;
+        static fgt_param nothing;
         free(p);
         g->broken = true;
         return &nothing;
@@ -193,18 +193,18 @@ frugi_param *frugi_param_add(frugi_graph *g, const char *name, frug_role role, u
     return p;
 }
 
-frugi_buffer *frugi_buffer_add(frugi_graph *g, const char *name, size_t count, float value) {
-    frugi_buffer *b = calloc(1, sizeof *b);
+fgt_buffer *fgt_buffer_add(fgt_graph *g, const char *name, size_t count, float value) {
+    fgt_buffer *b = calloc(1, sizeof *b);
     if (b) {
         b->name = strdup(name);
-        b->data = frugi_hold(FRUGI_USE_WEIGHTS, count * sizeof *b->data);
+        b->data = fgt_hold(FGT_USE_WEIGHTS, count * sizeof *b->data);
     }
     if (!b || !b->name || !b->data) {
-        static frugi_buffer nothing;
+        static fgt_buffer nothing;
         g->broken = true;
         if (b) {
             free(b->name);
-            frugi_let_go(b->data);
+            fgt_let_go(b->data);
             free(b);
         }
         return &nothing;
@@ -217,24 +217,24 @@ frugi_buffer *frugi_buffer_add(frugi_graph *g, const char *name, size_t count, f
     return b;
 }
 
-void frugi_work_need(frugi_graph *g, size_t floats) {
+void fgt_work_need(fgt_graph *g, size_t floats) {
     g->work_each = g->work_each > rounded(floats) ? g->work_each : rounded(floats);
 }
 
-float *frugi_work(frugi_graph *g, int thread) {
+float *fgt_work(fgt_graph *g, int thread) {
     return g->work + (size_t)thread * g->work_each;
 }
 
-void frugi_work_shared_need(frugi_graph *g, size_t floats) {
+void fgt_work_shared_need(fgt_graph *g, size_t floats) {
     g->work_shared = g->work_shared > floats ? g->work_shared : floats;
 }
 
-float *frugi_work_shared(frugi_graph *g) {
+float *fgt_work_shared(fgt_graph *g) {
     return g->work + (size_t)g->threads * g->work_each;
 }
 
-float *frugi_grad_of(frugi_node *node, int i, bool *add) {
-    frugi_value *v = node->in[i] ? root_of(node->in[i]) : NULL;
+float *fgt_grad_of(fgt_node *node, int i, bool *add) {
+    fgt_value *v = node->in[i] ? root_of(node->in[i]) : NULL;
     if (!v || !v->grad)
         return NULL;
     *add = v->written && node->out->alias != node->in[i];
@@ -244,12 +244,12 @@ float *frugi_grad_of(frugi_node *node, int i, bool *add) {
 
 /* ---- running ---- */
 
-void frugi_graph_forward(frugi_graph *g, const frugi_batch *batch, bool training) {
+void fgt_graph_forward(fgt_graph *g, const fgt_batch *batch, bool training) {
     g->batch = batch;
     g->n = batch->n;
     g->training = training;
-    g->score = (frugi_score){0};
-    for (frugi_node *node = g->first; node; node = node->next) {
+    g->score = (fgt_score){0};
+    for (fgt_node *node = g->first; node; node = node->next) {
         node->op->forward(g, node);
         g->held = node->block ? node->block : g->held;
     }
@@ -257,8 +257,8 @@ void frugi_graph_forward(frugi_graph *g, const frugi_batch *batch, bool training
 
 /* The values of a block up to a node, which those of other blocks have overwritten. What crosses is still there. Its
  * weights are those of the forward pass, because none of its gradients has left yet. */
-static void repeat_block(frugi_graph *g, const frugi_node *last) {
-    frugi_node *node = g->first;
+static void repeat_block(fgt_graph *g, const fgt_node *last) {
+    fgt_node *node = g->first;
     while (node->block != last->block)
         node = node->next;
     g->repeats = true;
@@ -269,13 +269,13 @@ static void repeat_block(frugi_graph *g, const frugi_node *last) {
     g->held = last->block;
 }
 
-void frugi_graph_backward(frugi_graph *g, frugi_sink *sink) {
+void fgt_graph_backward(fgt_graph *g, fgt_sink *sink) {
     g->sink = sink;
-    for (frugi_value *v = g->values; v; v = v->next)
+    for (fgt_value *v = g->values; v; v = v->next)
         v->written = false;
-    for (frugi_node *node = g->last; node; node = node->previous)
+    for (fgt_node *node = g->last; node; node = node->previous)
         if (node->op->backward && !node->idle) {
-            if (g->keep == FRUGI_KEEP_BLOCKS && node->block && node->block != g->held)
+            if (g->keep == FGT_KEEP_BLOCKS && node->block && node->block != g->held)
                 repeat_block(g, node);
             node->op->backward(g, node);
         }
@@ -284,46 +284,46 @@ void frugi_graph_backward(frugi_graph *g, frugi_sink *sink) {
 
 /* ---- parameters ---- */
 
-frugi_param *frugi_param_find(const frugi_graph *g, const char *name) {
-    frugi_param *p = g->params;
+fgt_param *fgt_param_find(const fgt_graph *g, const char *name) {
+    fgt_param *p = g->params;
     while (p && strcmp(p->tensor.name, name) != 0)
         p = p->next;
     return p;
 }
 
-frugi_buffer *frugi_buffer_find(const frugi_graph *g, const char *name) {
-    frugi_buffer *b = g->buffers;
+fgt_buffer *fgt_buffer_find(const fgt_graph *g, const char *name) {
+    fgt_buffer *b = g->buffers;
     while (b && strcmp(b->name, name) != 0)
         b = b->next;
     return b;
 }
 
-static float draw(const frugi_param *p, uint64_t bits) {
+static float draw(const fgt_param *p, uint64_t bits) {
     switch (p->init) {
-    case FRUGI_INIT_ONE: return 1.0f;
-    case FRUGI_INIT_NORMAL: return p->spread * frugi_normal(bits);
-    case FRUGI_INIT_UNIFORM: return p->spread * (2.0f * frugi_uniform(bits) - 1.0f);
-    case FRUGI_INIT_ZERO: break;
+    case FGT_INIT_ONE: return 1.0f;
+    case FGT_INIT_NORMAL: return p->spread * fgt_normal(bits);
+    case FGT_INIT_UNIFORM: return p->spread * (2.0f * fgt_uniform(bits) - 1.0f);
+    case FGT_INIT_ZERO: break;
     }
     return 0.0f;
 }
 
-void frugi_graph_init(frugi_graph *g, uint64_t seed) {
+void fgt_graph_init(fgt_graph *g, uint64_t seed) {
     uint64_t number = 0;
-    for (frugi_param *p = g->params; p; p = p->next, number++)
+    for (fgt_param *p = g->params; p; p = p->next, number++)
         for (size_t i = 0; i < p->rows * p->cols; i++)
-            p->w[i] = draw(p, frugi_random(seed, FRUGI_STREAM_WEIGHTS | number << 8, i));
+            p->w[i] = draw(p, fgt_random(seed, FGT_STREAM_WEIGHTS | number << 8, i));
 }
 
-int frugi_graph_layout(const frugi_graph *g, frug_layout **layout) {
+int fgt_graph_layout(const fgt_graph *g, frug_layout **layout) {
     frug_layout *made = NULL;
     frug_status status = frug_layout_create(&made);
-    for (const frugi_param *p = g->params; p && status == FRUG_OK; p = p->next)
+    for (const fgt_param *p = g->params; p && status == FRUG_OK; p = p->next)
         status = p->frozen ? FRUG_OK : frug_layout_add(made, &p->tensor);
     if (status != FRUG_OK) {
         frug_layout_destroy(made);
-        return frugi_library_error("model");
+        return fgio_library_error("model");
     }
     *layout = made;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }

@@ -1,7 +1,7 @@
 /*
  * graph.h - a model as a list of nodes: operations on values, in the order of the forward pass.
  *
- * A builder calls one function per operation (nn/ops.h) and gets the value it makes; frugi_graph_finish() then lays out
+ * A builder calls one function per operation (nn/ops.h) and gets the value it makes; fgt_graph_finish() then lays out
  * memory. Parameters live in one flat buffer in the order in which they were made, so that the backward pass, which
  * goes from the last node to the first, finishes them from the end of the buffer to its beginning.
  *
@@ -13,8 +13,8 @@
  * All sizes are for one sample; a batch has graph->n of them, at most graph->most. One graph is used by one thread,
  * which may split its work over graph->threads.
  */
-#ifndef FRUGI_GRAPH_H
-#define FRUGI_GRAPH_H
+#ifndef FGT_GRAPH_H
+#define FGT_GRAPH_H
 
 #include "trainer/data/data_set.h"
 #include "frugrad.h"
@@ -23,33 +23,33 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct frugi_graph frugi_graph;
-typedef struct frugi_node frugi_node;
+typedef struct fgt_graph fgt_graph;
+typedef struct fgt_node fgt_node;
 
 /** What flows between nodes: n x each floats. */
-typedef struct frugi_value {
+typedef struct fgt_value {
     uint32_t ndim, dims[3]; /* of one sample: (C, H, W), (T, C) or (C) */
     size_t each;            /* their product */
     float *data;
-    float *grad;               /* NULL: nobody wants the gradient */
-    bool wants_grad;           /* set by whoever made it */
-    bool written;              /* backward: grad holds something, so add to it */
-    bool external;             /* forward sets data itself: memory of the batch */
-    bool own_grad;             /* data becomes its own gradient (the last layer's) */
-    bool kept;                 /* backward: grad must stay until the end */
-    bool crosses;              /* used outside of the block that makes it */
-    struct frugi_value *alias; /* shares data and grad with that one, which nobody else uses */
-    struct frugi_value *next;
+    float *grad;             /* NULL: nobody wants the gradient */
+    bool wants_grad;         /* set by whoever made it */
+    bool written;            /* backward: grad holds something, so add to it */
+    bool external;           /* forward sets data itself: memory of the batch */
+    bool own_grad;           /* data becomes its own gradient (the last layer's) */
+    bool kept;               /* backward: grad must stay until the end */
+    bool crosses;            /* used outside of the block that makes it */
+    struct fgt_value *alias; /* shares data and grad with that one, which nobody else uses */
+    struct fgt_value *next;
     uint32_t made, last; /* numbers of the node that makes it, and of the last that uses it */
     uint32_t block;      /* that of the node that makes it */
-} frugi_value;
+} fgt_value;
 
-typedef enum frugi_init { FRUGI_INIT_ZERO, FRUGI_INIT_ONE, FRUGI_INIT_NORMAL, FRUGI_INIT_UNIFORM } frugi_init;
+typedef enum fgt_init { FGT_INIT_ZERO, FGT_INIT_ONE, FGT_INIT_NORMAL, FGT_INIT_UNIFORM } fgt_init;
 
 /** A tensor of weights. */
-typedef struct frugi_param {
+typedef struct fgt_param {
     frug_tensor tensor; /* name (owned), role, shape, offset */
-    frugi_init init;
+    fgt_init init;
     float spread;      /* standard deviation, or half the width of a uniform draw */
     size_t rows, cols; /* as a matrix: the first dimension, and the product of the others */
     size_t tile;       /* rows of one tile; all of them unless the planner of buckets says less */
@@ -57,62 +57,62 @@ typedef struct frugi_param {
     float *w;          /* rows x cols */
     bool head;         /* fine-tuning: moves beside the targets, by AdamW */
     bool frozen;       /* never moves: no gradient of it is made, and no bucket holds it */
-    struct frugi_param *next;
-} frugi_param;
+    struct fgt_param *next;
+} fgt_param;
 
 /** State that is not trained: running statistics. Saved with the weights. */
-typedef struct frugi_buffer {
+typedef struct fgt_buffer {
     char *name;
     size_t count;
     float *data;
-    struct frugi_buffer *next;
-} frugi_buffer;
+    struct fgt_buffer *next;
+} fgt_buffer;
 
-typedef struct frugi_op {
+typedef struct fgt_op {
     const char *name;
-    void (*forward)(frugi_graph *g, frugi_node *node);
-    void (*backward)(frugi_graph *g, frugi_node *node);
-    void (*destroy)(frugi_node *node); /* frees node->own; or NULL when free() does */
-} frugi_op;
+    void (*forward)(fgt_graph *g, fgt_node *node);
+    void (*backward)(fgt_graph *g, fgt_node *node);
+    void (*destroy)(fgt_node *node); /* frees node->own; or NULL when free() does */
+} fgt_op;
 
-struct frugi_node {
-    const frugi_op *op;
-    frugi_value *in[3], *out; /* unused ones are NULL */
-    frugi_param *param[3];
+struct fgt_node {
+    const fgt_op *op;
+    fgt_value *in[3], *out; /* unused ones are NULL */
+    fgt_param *param[3];
     void *own;              /* the operation's: sizes, options, what forward keeps for backward; from malloc */
-    uint32_t number, block; /* block: see frugi_block_begin(); 0: none */
+    uint32_t number, block; /* block: see fgt_block_begin(); 0: none */
     bool idle;              /* backward passes it by: nothing that moves is here or below */
-    frugi_node *next, *previous;
+    fgt_node *next, *previous;
 };
 
 /** Where gradients of parameters go. */
-typedef struct frugi_sink {
+typedef struct fgt_sink {
     /** Memory for rows first .. of a tile (undefined contents; all of it is to be written). first is a multiple of
      * p->tile. */
-    float *(*open)(struct frugi_sink *sink, const frugi_param *p, size_t first);
-    void (*close)(struct frugi_sink *sink, const frugi_param *p, size_t first);
-} frugi_sink;
+    float *(*open)(struct fgt_sink *sink, const fgt_param *p, size_t first);
+    void (*close)(struct fgt_sink *sink, const fgt_param *p, size_t first);
+} fgt_sink;
 
 /** What a batch came to; sums over the batch. */
-typedef struct frugi_score {
+typedef struct fgt_score {
     double loss;    /* summed over what was asked */
     double asked;   /* samples or tokens */
     double right;   /* of them, predicted right (numbers: 0) */
     double sums[5]; /* numbers: x, y, xx, yy, xy for a correlation; two classes: how often 1 was predicted and right,
                        predicted, right */
-} frugi_score;
+} fgt_score;
 
 /** Which values stay in memory after the node that makes them. */
-typedef enum frugi_keep {
-    FRUGI_KEEP_ALL,    /* all, for backward */
-    FRUGI_KEEP_BLOCKS, /* those outside of blocks or between them; backward computes the others again, block by block */
-    FRUGI_KEEP_NONE    /* none longer than forward needs it, and there is no backward */
-} frugi_keep;
+typedef enum fgt_keep {
+    FGT_KEEP_ALL,    /* all, for backward */
+    FGT_KEEP_BLOCKS, /* those outside of blocks or between them; backward computes the others again, block by block */
+    FGT_KEEP_NONE    /* none longer than forward needs it, and there is no backward */
+} fgt_keep;
 
-struct frugi_graph {
+struct fgt_graph {
     uint32_t most, n; /* the largest batch, this one */
     int threads;
-    frugi_keep keep;
+    fgt_keep keep;
     bool training;
     uint64_t seed, step, worker; /* for dropout */
     uint64_t offset;             /* likewise: samples of the step before the batch, where it is a micro-batch */
@@ -120,13 +120,13 @@ struct frugi_graph {
     uint32_t block, blocks;      /* the one that is being built; how many there are */
     uint32_t held;               /* the block whose values are in memory */
     bool repeats;                /* forward runs again, for the sake of backward: leave no trace */
-    const frugi_batch *batch;
-    frugi_score score;
-    frugi_sink *sink;
-    frugi_node *first, *last;
-    frugi_param *params, *params_end; /* in the order of the flat buffer */
-    frugi_buffer *buffers, *buffers_end;
-    frugi_value *values;
+    const fgt_batch *batch;
+    fgt_score score;
+    fgt_sink *sink;
+    fgt_node *first, *last;
+    fgt_param *params, *params_end; /* in the order of the flat buffer */
+    fgt_buffer *buffers, *buffers_end;
+    fgt_value *values;
     uint32_t nodes;
     uint64_t elements; /* of the flat buffer */
     float *weights;
@@ -137,95 +137,95 @@ struct frugi_graph {
 };
 
 /** An empty graph. NULL without memory. */
-frugi_graph *frugi_graph_create(uint32_t most, int threads);
-void frugi_graph_destroy(frugi_graph *g);
+fgt_graph *fgt_graph_create(uint32_t most, int threads);
+void fgt_graph_destroy(fgt_graph *g);
 
 /* ---- for operations ---------------------------------------------------------------- */
 
 /** A new node with a value of that shape (its gradient is wanted); own_bytes zeroed bytes at node->own. */
-frugi_node *frugi_node_add(frugi_graph *g, const frugi_op *op, frugi_value *in, uint32_t ndim, const uint32_t *dims,
-                           size_t own_bytes);
+fgt_node *fgt_node_add(fgt_graph *g, const fgt_op *op, fgt_value *in, uint32_t ndim, const uint32_t *dims,
+                       size_t own_bytes);
 
 /** Let the node's value share memory with its first input, which no other node may use: for operations in place. */
-void frugi_node_in_place(frugi_node *node);
+void fgt_node_in_place(fgt_node *node);
 
 /** Add another input. */
-void frugi_node_input(frugi_node *node, int i, frugi_value *in);
+void fgt_node_input(fgt_node *node, int i, fgt_value *in);
 
 /** Numbers beside the node's value that forward leaves for its backward, `each` for a sample. NULL without memory. */
-frugi_value *frugi_node_extra(frugi_graph *g, const frugi_node *node, size_t each);
+fgt_value *fgt_node_extra(fgt_graph *g, const fgt_node *node, size_t each);
 
 /** A new parameter; the shape's first dimension makes the rows. name is copied. */
-frugi_param *frugi_param_add(frugi_graph *g, const char *name, frug_role role, uint32_t ndim, const uint64_t *shape,
-                             frugi_init init, float spread);
-frugi_buffer *frugi_buffer_add(frugi_graph *g, const char *name, size_t count, float value);
+fgt_param *fgt_param_add(fgt_graph *g, const char *name, frug_role role, uint32_t ndim, const uint64_t *shape,
+                         fgt_init init, float spread);
+fgt_buffer *fgt_buffer_add(fgt_graph *g, const char *name, size_t count, float value);
 
 /** Let a value's data become its own gradient: for the operations at the end of a model. */
-void frugi_value_own_grad(frugi_value *value);
+void fgt_value_own_grad(fgt_value *value);
 
 /** Keep a value's gradient until the end of the backward pass. */
-void frugi_value_keep_grad(frugi_value *value);
+void fgt_value_keep_grad(fgt_value *value);
 
 /** Ask for that many floats of work space for each thread. */
-void frugi_work_need(frugi_graph *g, size_t floats);
+void fgt_work_need(fgt_graph *g, size_t floats);
 
 /** The work space of a thread; its contents last until the operation returns. */
-float *frugi_work(frugi_graph *g, int thread);
+float *fgt_work(fgt_graph *g, int thread);
 
 /** The same for work space that all threads share. */
-void frugi_work_shared_need(frugi_graph *g, size_t floats);
-float *frugi_work_shared(frugi_graph *g);
+void fgt_work_shared_need(fgt_graph *g, size_t floats);
+float *fgt_work_shared(fgt_graph *g);
 
 /**
  * The gradient of input i for a backward function: NULL when nobody wants it. *add says whether to add to what is there
  * (true) or to overwrite it. In-place nodes get the memory that also holds node->out->grad.
  */
-float *frugi_grad_of(frugi_node *node, int i, bool *add);
+float *fgt_grad_of(fgt_node *node, int i, bool *add);
 
 /** Rows of the tile that begins at row first. */
-static inline size_t frugi_tile_rows(const frugi_param *p, size_t first) {
+static inline size_t fgt_tile_rows(const fgt_param *p, size_t first) {
     return p->rows - first < p->tile ? p->rows - first : p->tile;
 }
 
 /* ---- for builders and users ------------------------------------------------------------- */
 
 /**
- * The nodes made between the two are a block. With FRUGI_KEEP_BLOCKS only those of its values are kept that others use,
+ * The nodes made between the two are a block. With FGT_KEEP_BLOCKS only those of its values are kept that others use,
  * so that the memory of one block serves all; backward runs the block's forward again. Operations in place may not
  * change a value that was made before the block.
  */
-void frugi_block_begin(frugi_graph *g);
-void frugi_block_end(frugi_graph *g);
+void fgt_block_begin(fgt_graph *g);
+void fgt_block_end(fgt_graph *g);
 
-/** Bytes that frugi_graph_finish() would take for weights, and for activations and their gradients. Returns an exit
+/** Bytes that fgt_graph_finish() would take for weights, and for activations and their gradients. Returns an exit
  * status. */
-int frugi_graph_measure(frugi_graph *g, uint64_t *weights, uint64_t *activations);
+int fgt_graph_measure(fgt_graph *g, uint64_t *weights, uint64_t *activations);
 
 /** Lay out memory: weights, activations and their gradients. Returns an exit status, after a line on stderr. */
-int frugi_graph_finish(frugi_graph *g);
+int fgt_graph_finish(fgt_graph *g);
 
 /**
  * After parameters of a finished graph were marked as frozen: find the nodes that backward need not come to, and the
  * values whose gradients nobody wants any more. The other gradients keep their bits.
  */
-void frugi_graph_freeze(frugi_graph *g);
+void fgt_graph_freeze(fgt_graph *g);
 
 /** Fill the weights by each parameter's init; the same numbers for the same seed. */
-void frugi_graph_init(frugi_graph *g, uint64_t seed);
+void fgt_graph_init(fgt_graph *g, uint64_t seed);
 
 /** The parameters that move as a layout; offsets are those of the flat buffer. Returns an exit status. */
-int frugi_graph_layout(const frugi_graph *g, frug_layout **layout);
+int fgt_graph_layout(const fgt_graph *g, frug_layout **layout);
 
-frugi_param *frugi_param_find(const frugi_graph *g, const char *name);
-frugi_buffer *frugi_buffer_find(const frugi_graph *g, const char *name);
+fgt_param *fgt_param_find(const fgt_graph *g, const char *name);
+fgt_buffer *fgt_buffer_find(const fgt_graph *g, const char *name);
 
 /** Answers that a batch asks for: what its loss is the mean over. */
-double frugi_graph_asked(const frugi_graph *g, const frugi_batch *batch);
+double fgt_graph_asked(const fgt_graph *g, const fgt_batch *batch);
 
 /** Run all nodes over a batch. The last node's value is the output; loss nodes add to g->score, which starts from 0. */
-void frugi_graph_forward(frugi_graph *g, const frugi_batch *batch, bool training);
+void fgt_graph_forward(fgt_graph *g, const fgt_batch *batch, bool training);
 
 /** After a forward pass with training: the gradients of all parameters that move, into the sink. */
-void frugi_graph_backward(frugi_graph *g, frugi_sink *sink);
+void fgt_graph_backward(fgt_graph *g, fgt_sink *sink);
 
 #endif

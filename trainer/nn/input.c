@@ -4,28 +4,28 @@
  */
 #include "trainer/nn/ops.h"
 
-static void pixels_forward(frugi_graph *g, frugi_node *node) {
+static void pixels_forward(fgt_graph *g, fgt_node *node) {
     node->out->data = g->batch->pixels;
 }
 
-frugi_value *frugi_op_pixels(frugi_graph *g, uint32_t channels, uint32_t height, uint32_t width) {
-    static const frugi_op op = {.name = "pixels", .forward = pixels_forward};
-    frugi_value *out = frugi_node_add(g, &op, NULL, 3, (uint32_t[]){channels, height, width}, 0)->out;
+fgt_value *fgt_op_pixels(fgt_graph *g, uint32_t channels, uint32_t height, uint32_t width) {
+    static const fgt_op op = {.name = "pixels", .forward = pixels_forward};
+    fgt_value *out = fgt_node_add(g, &op, NULL, 3, (uint32_t[]){channels, height, width}, 0)->out;
     out->external = true;
     out->wants_grad = false;
     return out;
 }
 
-static void given_forward(frugi_graph *g, frugi_node *node) {
+static void given_forward(fgt_graph *g, fgt_node *node) {
     (void)g;
     (void)node;
 }
 
-frugi_value *frugi_op_given(frugi_graph *g, uint32_t ndim, const uint32_t *dims, bool wants_grad) {
-    static const frugi_op op = {.name = "given", .forward = given_forward};
-    frugi_value *out = frugi_node_add(g, &op, NULL, ndim, dims, 0)->out;
+fgt_value *fgt_op_given(fgt_graph *g, uint32_t ndim, const uint32_t *dims, bool wants_grad) {
+    static const fgt_op op = {.name = "given", .forward = given_forward};
+    fgt_value *out = fgt_node_add(g, &op, NULL, ndim, dims, 0)->out;
     out->wants_grad = wants_grad;
     if (wants_grad)
-        frugi_value_keep_grad(out);
+        fgt_value_keep_grad(out);
     return out;
 }

@@ -18,29 +18,29 @@ typedef struct linear {
 } linear;
 
 /* The weight as (in, out), or as (out, in) where `across`. */
-static frugi_matrix weight_of(const frugi_node *node, bool across) {
+static fgt_matrix weight_of(const fgt_node *node, bool across) {
     const linear *l = node->own;
-    return (frugi_matrix){node->param[0]->w, node->param[0]->cols, l->input_first == across};
+    return (fgt_matrix){node->param[0]->w, node->param[0]->cols, l->input_first == across};
 }
 
-static void linear_forward(frugi_graph *g, frugi_node *node) {
+static void linear_forward(fgt_graph *g, fgt_node *node) {
     const linear *l = node->own;
     size_t rows = g->n * l->rows;
     float *y = node->out->data;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t i = 0; i < (node->param[1] ? rows : 0); i++)
         memcpy(y + i * l->out, node->param[1]->w, l->out * sizeof *y);
-    frugi_gemm(g->threads, rows, l->out, l->in, 1.0f, (frugi_matrix){node->in[0]->data, l->in, false},
-               weight_of(node, false), node->param[1] ? 1.0f : 0.0f, y, l->out);
+    fgt_gemm(g->threads, rows, l->out, l->in, 1.0f, (fgt_matrix){node->in[0]->data, l->in, false},
+             weight_of(node, false), node->param[1] ? 1.0f : 0.0f, y, l->out);
 }
 
-static void input_gradient(frugi_graph *g, frugi_node *node) {
+static void input_gradient(fgt_graph *g, fgt_node *node) {
     const linear *l = node->own;
     bool add = false;
-    float *dx = frugi_grad_of(node, 0, &add);
+    float *dx = fgt_grad_of(node, 0, &add);
     if (dx)
-        frugi_gemm(g->threads, g->n * l->rows, l->in, l->out, 1.0f, (frugi_matrix){node->out->grad, l->out, false},
-                   weight_of(node, true), add ? 1.0f : 0.0f, dx, l->in);
+        fgt_gemm(g->threads, g->n * l->rows, l->in, l->out, 1.0f, (fgt_matrix){node->out->grad, l->out, false},
+                 weight_of(node, true), add ? 1.0f : 0.0f, dx, l->in);
 }
 
 /* Sums of columns: in float over some rows, in double over all. */
@@ -62,49 +62,49 @@ static void column_sums(const float *dy, size_t rows, size_t cols, size_t first,
     }
 }
 
-static void bias_gradient(frugi_graph *g, frugi_node *node) {
+static void bias_gradient(fgt_graph *g, fgt_node *node) {
     const linear *l = node->own;
     float *db = g->sink->open(g->sink, node->param[1], 0);
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (int t = 0; t < g->threads; t++) {
-        size_t from = frugi_share_begin(l->out, t, g->threads), to = frugi_share_begin(l->out, t + 1, g->threads);
+        size_t from = fgt_share_begin(l->out, t, g->threads), to = fgt_share_begin(l->out, t + 1, g->threads);
         column_sums(node->out->grad, g->n * l->rows, l->out, from, to - from, db);
     }
     g->sink->close(g->sink, node->param[1], 0);
 }
 
 /* dW (rows of the weight, cols) = a' b, where a holds what the weight's rows stand for and b what its columns do. */
-static void weight_gradient(frugi_graph *g, frugi_node *node, size_t first) {
+static void weight_gradient(fgt_graph *g, fgt_node *node, size_t first) {
     const linear *l = node->own;
-    const frugi_param *p = node->param[0];
+    const fgt_param *p = node->param[0];
     const float *x = node->in[0]->data, *dy = node->out->grad, *a = l->input_first ? x : dy,
                 *b = l->input_first ? dy : x;
     float *dw = g->sink->open(g->sink, p, first);
-    frugi_gemm(g->threads, frugi_tile_rows(p, first), p->cols, g->n * l->rows, 1.0f,
-               (frugi_matrix){a + first, p->rows, true}, (frugi_matrix){b, p->cols, false}, 0.0f, dw, p->cols);
+    fgt_gemm(g->threads, fgt_tile_rows(p, first), p->cols, g->n * l->rows, 1.0f, (fgt_matrix){a + first, p->rows, true},
+             (fgt_matrix){b, p->cols, false}, 0.0f, dw, p->cols);
     g->sink->close(g->sink, p, first);
 }
 
-static void linear_backward(frugi_graph *g, frugi_node *node) {
-    const frugi_param *p = node->param[0];
+static void linear_backward(fgt_graph *g, fgt_node *node) {
+    const fgt_param *p = node->param[0];
     input_gradient(g, node);
     if (node->param[1] && !node->param[1]->frozen)
         bias_gradient(g, node);
     if (p->frozen)
         return;
-    for (size_t end = frugi_tile_last(p) + p->tile; end > 0; end -= p->tile) /* from the end of the buffer */
+    for (size_t end = fgt_tile_last(p) + p->tile; end > 0; end -= p->tile) /* from the end of the buffer */
         weight_gradient(g, node, end - p->tile);
 }
 
-static void add_params(frugi_graph *g, frugi_node *node, const char *name, const linear *l, frugi_linear_shape shape) {
+static void add_params(fgt_graph *g, fgt_node *node, const char *name, const linear *l, fgt_linear_shape shape) {
     char text[256];
     bool normal = shape.spread > 0.0f;
     float bound = (float)(1.0 / sqrt((double)l->in));
     frug_role role = shape.role == FRUG_ROLE_OTHER ? FRUG_ROLE_LINEAR : shape.role;
     uint64_t dims[2] = {l->input_first ? l->in : l->out, l->input_first ? l->out : l->in};
     snprintf(text, sizeof text, "%s.weight", name);
-    frugi_param *p = frugi_param_add(g, text, role, 2, dims, normal ? FRUGI_INIT_NORMAL : FRUGI_INIT_UNIFORM,
-                                     normal ? shape.spread : bound);
+    fgt_param *p = fgt_param_add(g, text, role, 2, dims, normal ? FGT_INIT_NORMAL : FGT_INIT_UNIFORM,
+                                 normal ? shape.spread : bound);
     p->tensor.heads = shape.heads;
     p->tensor.module = shape.module;
     p->tensor.input_first = l->input_first;
@@ -112,17 +112,17 @@ static void add_params(frugi_graph *g, frugi_node *node, const char *name, const
     if (!shape.bias)
         return;
     snprintf(text, sizeof text, "%s.bias", name);
-    node->param[1] = frugi_param_add(g, text, FRUG_ROLE_BIAS, 1, (uint64_t[]){l->out},
-                                     normal ? FRUGI_INIT_ZERO : FRUGI_INIT_UNIFORM, bound);
+    node->param[1] = fgt_param_add(g, text, FRUG_ROLE_BIAS, 1, (uint64_t[]){l->out},
+                                   normal ? FGT_INIT_ZERO : FGT_INIT_UNIFORM, bound);
 }
 
-frugi_value *frugi_op_linear(frugi_graph *g, const char *name, frugi_value *x, frugi_linear_shape shape) {
-    static const frugi_op op = {.name = "linear", .forward = linear_forward, .backward = linear_backward};
+fgt_value *fgt_op_linear(fgt_graph *g, const char *name, fgt_value *x, fgt_linear_shape shape) {
+    static const fgt_op op = {.name = "linear", .forward = linear_forward, .backward = linear_backward};
     bool tokens = x->ndim == 2;
     linear l = {.in = tokens ? x->dims[1] : x->each, .out = shape.out, .rows = tokens ? x->dims[0] : 1};
     l.input_first = shape.input_first;
     uint32_t dims[2] = {tokens ? x->dims[0] : shape.out, shape.out};
-    frugi_node *node = frugi_node_add(g, &op, x, tokens ? 2 : 1, dims, sizeof l);
+    fgt_node *node = fgt_node_add(g, &op, x, tokens ? 2 : 1, dims, sizeof l);
     if (node->own)
         *(linear *)node->own = l;
     add_params(g, node, name, &l, shape);

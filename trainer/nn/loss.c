@@ -15,7 +15,7 @@ enum { PARTS = 64 };
 
 /* The place of the largest entry, the first of equals. */
 static size_t place_of_largest(const float *x, size_t n) {
-    float top = frugi_largest(x, n);
+    float top = fgt_largest(x, n);
     size_t at = 0;
     while (at + 1 < n && x[at] != top)
         at++;
@@ -29,13 +29,13 @@ static double exponentials(float *x, size_t n, float top, bool keep) {
     double sum = 0.0;
     for (size_t i = 0; i < n; i += BLOCK) {
         size_t count = n - i < BLOCK ? n - i : BLOCK;
-        sum += (double)frugi_exp_row(keep ? x + i : spare, x + i, count, top);
+        sum += (double)fgt_exp_row(keep ? x + i : spare, x + i, count, top);
     }
     return sum;
 }
 
 /* One row: its loss; scale > 0 makes the logits their gradient. */
-static void row_loss(float *x, size_t n, int32_t target, float scale, frugi_score *score) {
+static void row_loss(float *x, size_t n, int32_t target, float scale, fgt_score *score) {
     if (target < 0 || (size_t)target >= n) {
         if (scale > 0.0f)
             memset(x, 0, n * sizeof *x);
@@ -60,7 +60,7 @@ static void row_loss(float *x, size_t n, int32_t target, float scale, frugi_scor
     x[target] -= scale;
 }
 
-static double count_asked(const frugi_value *x, const frugi_batch *batch) {
+static double count_asked(const fgt_value *x, const fgt_batch *batch) {
     size_t classes = x->dims[x->ndim - 1], rows = batch->n * x->each / classes, asked = 0;
     for (size_t i = 0; i < rows; i++)
         asked += batch->targets[i] >= 0 && (size_t)batch->targets[i] < classes;
@@ -68,22 +68,22 @@ static double count_asked(const frugi_value *x, const frugi_batch *batch) {
 }
 
 /* A model with one score predicts a number, for every sample. */
-double frugi_graph_asked(const frugi_graph *g, const frugi_batch *batch) {
-    const frugi_value *x = g->last->in[0];
+double fgt_graph_asked(const fgt_graph *g, const fgt_batch *batch) {
+    const fgt_value *x = g->last->in[0];
     return x->each == 1 ? (double)batch->n : count_asked(x, batch);
 }
 
-static void loss_forward(frugi_graph *g, frugi_node *node) {
-    const frugi_value *x = node->in[0];
+static void loss_forward(fgt_graph *g, fgt_node *node) {
+    const fgt_value *x = node->in[0];
     size_t classes = x->dims[x->ndim - 1], rows = g->n * x->each / classes;
-    frugi_score *scores = node->own;
+    fgt_score *scores = node->own;
     double asked = g->asked > 0 ? g->asked : count_asked(x, g->batch);
     float scale = g->training && asked > 0 ? 1.0f / (float)asked : 0.0f;
     if (g->training && !(asked > 0))
         memset(x->data, 0, rows * classes * sizeof *x->data);
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t part = 0; part < PARTS; part++) {
-        frugi_score sum = {0};
+        fgt_score sum = {0};
         for (size_t i = rows * part / PARTS; i < rows * (part + 1) / PARTS; i++)
             row_loss(x->data + i * classes, classes, g->batch->targets[i], scale, &sum);
         scores[part] = sum;
@@ -97,15 +97,15 @@ static void loss_forward(frugi_graph *g, frugi_node *node) {
     }
 }
 
-static void loss_backward(frugi_graph *g, frugi_node *node) {
+static void loss_backward(fgt_graph *g, fgt_node *node) {
     (void)g;
     bool add = false;
-    frugi_grad_of(node, 0, &add); /* it is there already; whoever else uses the logits adds to it */
+    fgt_grad_of(node, 0, &add); /* it is there already; whoever else uses the logits adds to it */
 }
 
-void frugi_op_cross_entropy(frugi_graph *g, frugi_value *x) {
-    static const frugi_op op = {.name = "cross_entropy", .forward = loss_forward, .backward = loss_backward};
-    frugi_node *node = frugi_node_add(g, &op, x, 0, NULL, PARTS * sizeof(frugi_score));
+void fgt_op_cross_entropy(fgt_graph *g, fgt_value *x) {
+    static const fgt_op op = {.name = "cross_entropy", .forward = loss_forward, .backward = loss_backward};
+    fgt_node *node = fgt_node_add(g, &op, x, 0, NULL, PARTS * sizeof(fgt_score));
     node->out->wants_grad = false;
-    frugi_value_own_grad(x);
+    fgt_value_own_grad(x);
 }

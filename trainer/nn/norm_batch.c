@@ -16,7 +16,7 @@
 #define EPSILON  1e-5
 
 typedef struct norm {
-    frugi_buffer *mean, *var; /* running */
+    fgt_buffer *mean, *var; /* running */
     struct moment {
         float mean, scale; /* of this batch; scale: 1 / sqrt(var + epsilon) */
         float dy, dyx;     /* sums of dy and dy (x - mean) scale: the gradients of bias and weight */
@@ -29,15 +29,15 @@ typedef struct pair {
 
 /* Sums of (x - pivot) and its square. */
 static pair sums_of(const float *x, size_t n, float pivot) {
-    frugi_f4 a[2] = {{0}}, b[2] = {{0}};
+    fgt_f4 a[2] = {{0}}, b[2] = {{0}};
     size_t i = 0;
     for (; i + 8 <= n; i += 8)
         for (size_t j = 0; j < 2; j++) {
-            frugi_f4 d = frugi_f4_load(x + i + 4 * j) - pivot;
+            fgt_f4 d = fgt_f4_load(x + i + 4 * j) - pivot;
             a[j] += d;
             b[j] += d * d;
         }
-    pair sum = {(double)frugi_f4_sum(a[0] + a[1]), (double)frugi_f4_sum(b[0] + b[1])};
+    pair sum = {(double)fgt_f4_sum(a[0] + a[1]), (double)fgt_f4_sum(b[0] + b[1])};
     for (; i < n; i++) {
         double d = (double)(x[i] - pivot);
         sum.a += d;
@@ -48,15 +48,15 @@ static pair sums_of(const float *x, size_t n, float pivot) {
 
 /* Sums of dy and dy (x - mean). */
 static pair products_of(const float *dy, const float *x, size_t n, float mean) {
-    frugi_f4 a[2] = {{0}}, b[2] = {{0}};
+    fgt_f4 a[2] = {{0}}, b[2] = {{0}};
     size_t i = 0;
     for (; i + 8 <= n; i += 8)
         for (size_t j = 0; j < 2; j++) {
-            frugi_f4 y = frugi_f4_load(dy + i + 4 * j);
+            fgt_f4 y = fgt_f4_load(dy + i + 4 * j);
             a[j] += y;
-            b[j] += y * (frugi_f4_load(x + i + 4 * j) - mean);
+            b[j] += y * (fgt_f4_load(x + i + 4 * j) - mean);
         }
-    pair sum = {(double)frugi_f4_sum(a[0] + a[1]), (double)frugi_f4_sum(b[0] + b[1])};
+    pair sum = {(double)fgt_f4_sum(a[0] + a[1]), (double)fgt_f4_sum(b[0] + b[1])};
     for (; i < n; i++) {
         sum.a += (double)dy[i];
         sum.b += (double)dy[i] * (double)(x[i] - mean);
@@ -64,7 +64,7 @@ static pair products_of(const float *dy, const float *x, size_t n, float mean) {
     return sum;
 }
 
-static void learn(const frugi_graph *g, const frugi_value *x, norm *m, size_t c) {
+static void learn(const fgt_graph *g, const fgt_value *x, norm *m, size_t c) {
     size_t plane = x->each / x->dims[0];
     const float *first = x->data + c * plane;
     pair sum = {0};
@@ -85,9 +85,9 @@ static void learn(const frugi_graph *g, const frugi_value *x, norm *m, size_t c)
     m->var->data[c] += (float)(MOMENTUM * (unbiased - (double)m->var->data[c]));
 }
 
-static void norm_forward(frugi_graph *g, frugi_node *node) {
+static void norm_forward(fgt_graph *g, fgt_node *node) {
     norm *m = node->own;
-    const frugi_value *x = node->in[0];
+    const fgt_value *x = node->in[0];
     size_t plane = x->each / x->dims[0];
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (uint32_t c = 0; c < x->dims[0]; c++) {
@@ -109,9 +109,9 @@ static void norm_forward(frugi_graph *g, frugi_node *node) {
 }
 
 /* dx = weight scale (dy - mean(dy) - xhat mean(dy xhat)), with xhat = (x - mean) scale. */
-static void norm_input(const frugi_graph *g, const frugi_node *node, size_t c, float *dx, bool add) {
+static void norm_input(const fgt_graph *g, const fgt_node *node, size_t c, float *dx, bool add) {
     const struct moment *m = &((const norm *)node->own)->of[c];
-    const frugi_value *x = node->in[0];
+    const fgt_value *x = node->in[0];
     size_t plane = x->each / x->dims[0];
     float count = (float)g->n * (float)plane, factor = node->param[0]->w[c] * m->scale;
     float slope = -factor * m->scale * m->dyx / count, shift = -factor * m->dy / count, mean = m->mean;
@@ -128,12 +128,12 @@ static void norm_input(const frugi_graph *g, const frugi_node *node, size_t c, f
     }
 }
 
-static void norm_backward(frugi_graph *g, frugi_node *node) {
+static void norm_backward(fgt_graph *g, fgt_node *node) {
     norm *m = node->own;
-    const frugi_value *x = node->in[0];
+    const fgt_value *x = node->in[0];
     size_t plane = x->each / x->dims[0];
     bool add = false;
-    float *dx = frugi_grad_of(node, 0, &add);
+    float *dx = fgt_grad_of(node, 0, &add);
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (uint32_t c = 0; c < x->dims[0]; c++) {
         pair sum = {0};
@@ -158,20 +158,20 @@ static void norm_backward(frugi_graph *g, frugi_node *node) {
     }
 }
 
-frugi_value *frugi_op_batch_norm(frugi_graph *g, const char *name, frugi_value *x) {
-    static const frugi_op op = {.name = "batch_norm", .forward = norm_forward, .backward = norm_backward};
+fgt_value *fgt_op_batch_norm(fgt_graph *g, const char *name, fgt_value *x) {
+    static const fgt_op op = {.name = "batch_norm", .forward = norm_forward, .backward = norm_backward};
     uint32_t C = x->dims[0];
-    frugi_node *node = frugi_node_add(g, &op, x, x->ndim, x->dims, sizeof(norm) + C * sizeof(struct moment));
+    fgt_node *node = fgt_node_add(g, &op, x, x->ndim, x->dims, sizeof(norm) + C * sizeof(struct moment));
     norm *m = node->own;
     char text[256];
     snprintf(text, sizeof text, "%s.weight", name);
-    node->param[0] = frugi_param_add(g, text, FRUG_ROLE_NORM, 1, (uint64_t[]){C}, FRUGI_INIT_ONE, 0.0f);
+    node->param[0] = fgt_param_add(g, text, FRUG_ROLE_NORM, 1, (uint64_t[]){C}, FGT_INIT_ONE, 0.0f);
     snprintf(text, sizeof text, "%s.bias", name);
-    node->param[1] = frugi_param_add(g, text, FRUG_ROLE_NORM, 1, (uint64_t[]){C}, FRUGI_INIT_ZERO, 0.0f);
+    node->param[1] = fgt_param_add(g, text, FRUG_ROLE_NORM, 1, (uint64_t[]){C}, FGT_INIT_ZERO, 0.0f);
     snprintf(text, sizeof text, "%s.running_mean", name);
-    frugi_buffer *mean = frugi_buffer_add(g, text, C, 0.0f);
+    fgt_buffer *mean = fgt_buffer_add(g, text, C, 0.0f);
     snprintf(text, sizeof text, "%s.running_var", name);
-    frugi_buffer *var = frugi_buffer_add(g, text, C, 1.0f);
+    fgt_buffer *var = fgt_buffer_add(g, text, C, 1.0f);
     if (m) {
         m->mean = mean;
         m->var = var;

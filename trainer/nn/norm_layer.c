@@ -24,39 +24,39 @@ typedef struct norm {
     float *sums;         /* PARTS x 2 x width: of dy * normalised x, of dy */
 } norm;
 
-static size_t rows_of(const frugi_graph *g, const frugi_node *node) {
+static size_t rows_of(const fgt_graph *g, const fgt_node *node) {
     const norm *own = node->own;
     return g->n * (node->out->each / own->width);
 }
 
 static float row_sum(const float *x, size_t n) {
-    frugi_f4 sum[2] = {0};
+    fgt_f4 sum[2] = {0};
     size_t i = 0;
     for (; i + 8 <= n; i += 8) {
-        sum[0] += frugi_f4_load(x + i);
-        sum[1] += frugi_f4_load(x + i + 4);
+        sum[0] += fgt_f4_load(x + i);
+        sum[1] += fgt_f4_load(x + i + 4);
     }
-    float total = frugi_f4_sum(sum[0] + sum[1]);
+    float total = fgt_f4_sum(sum[0] + sum[1]);
     for (; i < n; i++)
         total += x[i];
     return total;
 }
 
 static float row_squares(const float *x, float mean, size_t n) {
-    frugi_f4 sum[2] = {0};
+    fgt_f4 sum[2] = {0};
     size_t i = 0;
     for (; i + 8 <= n; i += 8) {
-        frugi_f4 a = frugi_f4_load(x + i) - mean, b = frugi_f4_load(x + i + 4) - mean;
+        fgt_f4 a = fgt_f4_load(x + i) - mean, b = fgt_f4_load(x + i + 4) - mean;
         sum[0] += a * a;
         sum[1] += b * b;
     }
-    float total = frugi_f4_sum(sum[0] + sum[1]);
+    float total = fgt_f4_sum(sum[0] + sum[1]);
     for (; i < n; i++)
         total += (x[i] - mean) * (x[i] - mean);
     return total;
 }
 
-static void norm_forward(frugi_graph *g, frugi_node *node) {
+static void norm_forward(fgt_graph *g, fgt_node *node) {
     const norm *own = node->own;
     const size_t C = own->width, rows = rows_of(g, node);
     const float *w = node->param[0]->w, *b = node->param[1]->w;
@@ -90,14 +90,14 @@ static void row_params(const row *r, float *restrict dw, float *restrict db) {
 }
 
 static void row_input(const row *r) {
-    frugi_f4 sum = {0}, along = {0};
+    fgt_f4 sum = {0}, along = {0};
     size_t c = 0;
     for (; c + 4 <= r->width; c += 4) {
-        frugi_f4 d = frugi_f4_load(r->dy + c) * frugi_f4_load(r->w + c);
+        fgt_f4 d = fgt_f4_load(r->dy + c) * fgt_f4_load(r->w + c);
         sum += d;
-        along += d * ((frugi_f4_load(r->x + c) - r->mean) * r->scale);
+        along += d * ((fgt_f4_load(r->x + c) - r->mean) * r->scale);
     }
-    float total = frugi_f4_sum(sum), total_along = frugi_f4_sum(along);
+    float total = fgt_f4_sum(sum), total_along = fgt_f4_sum(along);
     for (; c < r->width; c++) {
         total += r->dy[c] * r->w[c];
         total_along += r->dy[c] * r->w[c] * ((r->x[c] - r->mean) * r->scale);
@@ -110,12 +110,12 @@ static void row_input(const row *r) {
     }
 }
 
-static void norm_backward(frugi_graph *g, frugi_node *node) {
+static void norm_backward(fgt_graph *g, fgt_node *node) {
     const norm *own = node->own;
     const size_t C = own->width, rows = rows_of(g, node);
     const bool still = node->param[0]->frozen && node->param[1]->frozen;
     bool add = false;
-    float *dx = frugi_grad_of(node, 0, &add);
+    float *dx = fgt_grad_of(node, 0, &add);
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t part = 0; part < PARTS; part++) {
         float *dw = own->sums + part * 2 * C, *db = dw + C;
@@ -140,23 +140,23 @@ static void norm_backward(frugi_graph *g, frugi_node *node) {
     for (size_t part = 1; part < PARTS; part++)
         for (size_t c = 0; c < 2 * C; c++)
             own->sums[c] += own->sums[part * 2 * C + c];
-    frugi_tiles_copy(g, node->param[1], own->sums + C);
-    frugi_tiles_copy(g, node->param[0], own->sums);
+    fgt_tiles_copy(g, node->param[1], own->sums + C);
+    fgt_tiles_copy(g, node->param[0], own->sums);
 }
 
-static void norm_destroy(frugi_node *node) {
+static void norm_destroy(fgt_node *node) {
     norm *own = node->own;
-    frugi_let_go(own->mean);
-    frugi_let_go(own->scale);
-    frugi_let_go(own->sums);
+    fgt_let_go(own->mean);
+    fgt_let_go(own->scale);
+    fgt_let_go(own->sums);
     free(own);
 }
 
-static const frugi_op norm_op = {
+static const fgt_op norm_op = {
     .name = "layer_norm", .forward = norm_forward, .backward = norm_backward, .destroy = norm_destroy};
 
-frugi_value *frugi_op_layer_norm(frugi_graph *g, const char *name, frugi_value *x, float epsilon) {
-    frugi_node *node = frugi_node_add(g, &norm_op, x, x->ndim, x->dims, sizeof(norm));
+fgt_value *fgt_op_layer_norm(fgt_graph *g, const char *name, fgt_value *x, float epsilon) {
+    fgt_node *node = fgt_node_add(g, &norm_op, x, x->ndim, x->dims, sizeof(norm));
     norm *own = node->own;
     if (g->broken) /* x may be no value at all */
         return node->out;
@@ -164,14 +164,14 @@ frugi_value *frugi_op_layer_norm(frugi_graph *g, const char *name, frugi_value *
     const size_t rows = g->most * (x->each / width);
     own->width = width;
     own->epsilon = epsilon;
-    own->mean = frugi_hold(FRUGI_USE_ACTIVATIONS, rows * sizeof(float));
-    own->scale = frugi_hold(FRUGI_USE_ACTIVATIONS, rows * sizeof(float));
-    own->sums = frugi_hold(FRUGI_USE_ACTIVATIONS, PARTS * 2 * width * sizeof(float));
+    own->mean = fgt_hold(FGT_USE_ACTIVATIONS, rows * sizeof(float));
+    own->scale = fgt_hold(FGT_USE_ACTIVATIONS, rows * sizeof(float));
+    own->sums = fgt_hold(FGT_USE_ACTIVATIONS, PARTS * 2 * width * sizeof(float));
     g->broken |= !own->mean || !own->scale || !own->sums;
     char full[128];
     snprintf(full, sizeof full, "%s.weight", name);
-    node->param[0] = frugi_param_add(g, full, FRUG_ROLE_NORM, 1, &width, FRUGI_INIT_ONE, 0.0f);
+    node->param[0] = fgt_param_add(g, full, FRUG_ROLE_NORM, 1, &width, FGT_INIT_ONE, 0.0f);
     snprintf(full, sizeof full, "%s.bias", name);
-    node->param[1] = frugi_param_add(g, full, FRUG_ROLE_BIAS, 1, &width, FRUGI_INIT_ZERO, 0.0f);
+    node->param[1] = fgt_param_add(g, full, FRUG_ROLE_BIAS, 1, &width, FGT_INIT_ZERO, 0.0f);
     return node->out;
 }

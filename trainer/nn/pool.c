@@ -36,7 +36,7 @@ static size_t largest(const window *w, const uint32_t *dims, const float *x, uin
     return best;
 }
 
-static void max_forward(frugi_graph *g, frugi_node *node) {
+static void max_forward(fgt_graph *g, fgt_node *node) {
     const uint32_t *in = node->in[0]->dims, *out = node->out->dims;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t p = 0; p < (size_t)g->n * in[0]; p++) {
@@ -48,10 +48,10 @@ static void max_forward(frugi_graph *g, frugi_node *node) {
     }
 }
 
-static void max_backward(frugi_graph *g, frugi_node *node) {
+static void max_backward(fgt_graph *g, fgt_node *node) {
     const uint32_t *in = node->in[0]->dims, *out = node->out->dims;
     bool add = false;
-    float *grad = frugi_grad_of(node, 0, &add);
+    float *grad = fgt_grad_of(node, 0, &add);
     if (!grad)
         return;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
@@ -66,17 +66,17 @@ static void max_backward(frugi_graph *g, frugi_node *node) {
     }
 }
 
-frugi_value *frugi_op_max_pool(frugi_graph *g, frugi_value *x, uint32_t kernel, uint32_t stride, uint32_t pad) {
-    static const frugi_op op = {.name = "max_pool", .forward = max_forward, .backward = max_backward};
+fgt_value *fgt_op_max_pool(fgt_graph *g, fgt_value *x, uint32_t kernel, uint32_t stride, uint32_t pad) {
+    static const fgt_op op = {.name = "max_pool", .forward = max_forward, .backward = max_backward};
     uint32_t dims[3] = {x->dims[0], (x->dims[1] + 2 * pad - kernel) / stride + 1,
                         (x->dims[2] + 2 * pad - kernel) / stride + 1};
-    frugi_node *node = frugi_node_add(g, &op, x, 3, dims, sizeof(window));
+    fgt_node *node = fgt_node_add(g, &op, x, 3, dims, sizeof(window));
     if (node->own)
         *(window *)node->own = (window){kernel, stride, pad};
     return node->out;
 }
 
-static void mean_forward(frugi_graph *g, frugi_node *node) {
+static void mean_forward(fgt_graph *g, fgt_node *node) {
     size_t channels = node->out->each, plane = node->in[0]->each / channels;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t p = 0; p < g->n * channels; p++) {
@@ -87,10 +87,10 @@ static void mean_forward(frugi_graph *g, frugi_node *node) {
     }
 }
 
-static void mean_backward(frugi_graph *g, frugi_node *node) {
+static void mean_backward(fgt_graph *g, fgt_node *node) {
     size_t channels = node->out->each, plane = node->in[0]->each / channels;
     bool add = false;
-    float *grad = frugi_grad_of(node, 0, &add);
+    float *grad = fgt_grad_of(node, 0, &add);
     if (!grad)
         return;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
@@ -101,7 +101,7 @@ static void mean_backward(frugi_graph *g, frugi_node *node) {
     }
 }
 
-frugi_value *frugi_op_mean_pool(frugi_graph *g, frugi_value *x) {
-    static const frugi_op op = {.name = "mean_pool", .forward = mean_forward, .backward = mean_backward};
-    return frugi_node_add(g, &op, x, 1, x->dims, 0)->out;
+fgt_value *fgt_op_mean_pool(fgt_graph *g, fgt_value *x) {
+    static const fgt_op op = {.name = "mean_pool", .forward = mean_forward, .backward = mean_backward};
+    return fgt_node_add(g, &op, x, 1, x->dims, 0)->out;
 }

@@ -1,18 +1,19 @@
-/* sentence_head.c - what stands at the end of models of sentences: the first token's row, and a number's squared error. */
+/* sentence_head.c - what stands at the end of models of sentences: the first token's row, and a number's squared error.
+ */
 #include "trainer/nn/ops.h"
 
 #include <string.h>
 
-static void first_forward(frugi_graph *g, frugi_node *node) {
+static void first_forward(fgt_graph *g, fgt_node *node) {
     const size_t each = node->in[0]->each, C = node->out->each;
     for (size_t i = 0; i < g->n; i++)
         memcpy(node->out->data + i * C, node->in[0]->data + i * each, C * sizeof(float));
 }
 
-static void first_backward(frugi_graph *g, frugi_node *node) {
+static void first_backward(fgt_graph *g, fgt_node *node) {
     const size_t each = node->in[0]->each, C = node->out->each;
     bool add = false;
-    float *dx = frugi_grad_of(node, 0, &add);
+    float *dx = fgt_grad_of(node, 0, &add);
     if (!dx)
         return;
     if (!add)
@@ -22,14 +23,14 @@ static void first_backward(frugi_graph *g, frugi_node *node) {
             dx[i * each + c] += node->out->grad[i * C + c];
 }
 
-static const frugi_op first_op = {.name = "first", .forward = first_forward, .backward = first_backward};
+static const fgt_op first_op = {.name = "first", .forward = first_forward, .backward = first_backward};
 
-frugi_value *frugi_op_first(frugi_graph *g, frugi_value *x) {
-    return frugi_node_add(g, &first_op, x, 1, &x->dims[1], 0)->out;
+fgt_value *fgt_op_first(fgt_graph *g, fgt_value *x) {
+    return fgt_node_add(g, &first_op, x, 1, &x->dims[1], 0)->out;
 }
 
 /* In training x becomes the gradient of the mean. */
-static void error_forward(frugi_graph *g, frugi_node *node) {
+static void error_forward(fgt_graph *g, fgt_node *node) {
     float *x = node->in[0]->data;
     double asked = g->asked > 0 ? g->asked : (double)g->n;
     for (size_t i = 0; i < g->n; i++) {
@@ -47,11 +48,11 @@ static void error_forward(frugi_graph *g, frugi_node *node) {
     g->score.asked += (double)g->n;
 }
 
-static const frugi_op error_op = {.name = "squared_error", .forward = error_forward};
+static const fgt_op error_op = {.name = "squared_error", .forward = error_forward};
 
-void frugi_op_squared_error(frugi_graph *g, frugi_value *x) {
+void fgt_op_squared_error(fgt_graph *g, fgt_value *x) {
     const uint32_t one = 1;
-    frugi_node *node = frugi_node_add(g, &error_op, x, 1, &one, 0);
+    fgt_node *node = fgt_node_add(g, &error_op, x, 1, &one, 0);
     node->out->wants_grad = false;
-    frugi_value_own_grad(x);
+    fgt_value_own_grad(x);
 }

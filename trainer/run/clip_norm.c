@@ -9,27 +9,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-frugi_clip frugi_clip_make(double limit, double smooth) {
-    return (frugi_clip){.limit = limit, .smooth = smooth};
+fgt_clip fgt_clip_make(double limit, double smooth) {
+    return (fgt_clip){.limit = limit, .smooth = smooth};
 }
 
-double frugi_clip_factor(const frugi_clip *clip) {
+double fgt_clip_factor(const fgt_clip *clip) {
     return clip->limit > 0 && clip->norm > clip->limit ? clip->limit / clip->norm : 1.0;
 }
 
-void frugi_clip_tell(frugi_clip *clip, double norm) {
+void fgt_clip_tell(fgt_clip *clip, double norm) {
     if (!isfinite(norm) || norm < 0)
         return;
     clip->weight = clip->smooth * clip->weight + (1 - clip->smooth);
     clip->norm += (norm - clip->norm) * ((1 - clip->smooth) / clip->weight);
 }
 
-void frugi_clip_save(const frugi_clip *clip, double state[2]) {
+void fgt_clip_save(const fgt_clip *clip, double state[2]) {
     state[0] = clip->norm;
     state[1] = clip->weight;
 }
 
-int frugi_clip_restore(frugi_clip *clip, const double state[2]) {
+int fgt_clip_restore(fgt_clip *clip, const double state[2]) {
     int sound = isfinite(state[0]) && state[0] >= 0 && state[1] >= 0 && state[1] <= 1;
     if (!sound || (state[1] == 0 && state[0] != 0))
         return 0;
@@ -38,29 +38,29 @@ int frugi_clip_restore(frugi_clip *clip, const double state[2]) {
     return 1;
 }
 
-int frugi_limits_create(size_t count, frugi_limits *limits) {
-    *limits = (frugi_limits){.count = count, .mean = calloc(count ? count : 1, sizeof *limits->mean)};
+int fgt_limits_create(size_t count, fgt_limits *limits) {
+    *limits = (fgt_limits){.count = count, .mean = calloc(count ? count : 1, sizeof *limits->mean)};
     return limits->mean != NULL;
 }
 
-void frugi_limits_destroy(frugi_limits *limits) {
+void fgt_limits_destroy(fgt_limits *limits) {
     free(limits->mean);
-    *limits = (frugi_limits){0};
+    *limits = (fgt_limits){0};
 }
 
-double frugi_limits_factor(const frugi_limits *limits, size_t i, double norm) {
-    double limit = FRUGI_LIMIT_RATIO * limits->mean[i];
+double fgt_limits_factor(const fgt_limits *limits, size_t i, double norm) {
+    double limit = FGT_LIMIT_RATIO * limits->mean[i];
     return limit > 0 && isfinite(norm) && norm > limit ? limit / norm : 1.0;
 }
 
-void frugi_limits_tell(frugi_limits *limits, const double *norm) {
-    limits->weight = FRUGI_LIMIT_SMOOTH * limits->weight + (1 - FRUGI_LIMIT_SMOOTH);
+void fgt_limits_tell(fgt_limits *limits, const double *norm) {
+    limits->weight = FGT_LIMIT_SMOOTH * limits->weight + (1 - FGT_LIMIT_SMOOTH);
     for (size_t i = 0; i < limits->count; i++)
         if (isfinite(norm[i]) && norm[i] >= 0)
-            limits->mean[i] += (norm[i] - limits->mean[i]) * ((1 - FRUGI_LIMIT_SMOOTH) / limits->weight);
+            limits->mean[i] += (norm[i] - limits->mean[i]) * ((1 - FGT_LIMIT_SMOOTH) / limits->weight);
 }
 
-int frugi_limits_restore(frugi_limits *limits, double weight, const double *mean) {
+int fgt_limits_restore(fgt_limits *limits, double weight, const double *mean) {
     int sound = weight >= 0 && weight <= 1;
     for (size_t i = 0; i < limits->count; i++)
         sound = sound && isfinite(mean[i]) && mean[i] >= 0;

@@ -15,24 +15,24 @@
 
 typedef struct usual {
     uint32_t batch;
-    double rate;        /* images; others: of a width of 1, see frugi_default_rate() */
+    double rate;        /* images; others: of a width of 1, see fgt_default_rate() */
     const char *dense;  /* optimizer with a momentum of its own */
     const char *merged; /* optimizer for methods whose workers keep the momentum */
     const char *sign;   /* DeMo's */
 } usual;
 
 static const usual usual_of[] = {
-    [FRUGI_TASK_IMAGES] = {32, 0.05, "sgd:momentum=0.9,decay=5e-3", "merged:momentum=0.9,decay=5e-3", "sign:decay=0.1"},
-    [FRUGI_TASK_LANGUAGE] = {8, 0.4, "adamw:beta2=0.99,decay=0.1", "adam-merged:decay=0.1", "sign:decay=0.1"},
-    [FRUGI_TASK_SENTENCES] = {16, 0.06, "adamw:decay=0.01", "adam-merged:decay=0.01", "sign:decay=0.01"},
-    [FRUGI_TASK_MASKED] = {16, 0.12, "adamw:decay=0.01", "adam-merged:decay=0.01", "sign:decay=0.01"},
+    [FGT_TASK_IMAGES] = {32, 0.05, "sgd:momentum=0.9,decay=5e-3", "merged:momentum=0.9,decay=5e-3", "sign:decay=0.1"},
+    [FGT_TASK_LANGUAGE] = {8, 0.4, "adamw:beta2=0.99,decay=0.1", "adam-merged:decay=0.1", "sign:decay=0.1"},
+    [FGT_TASK_SENTENCES] = {16, 0.06, "adamw:decay=0.01", "adam-merged:decay=0.01", "sign:decay=0.01"},
+    [FGT_TASK_MASKED] = {16, 0.12, "adamw:decay=0.01", "adam-merged:decay=0.01", "sign:decay=0.01"},
 };
 
 #define SIGN_RATE    1e-3 /* images: a step is as long as the rate says, whatever the gradient */
 #define TRAINED_RATE 0.04 /* of a width of 1, for transformers that begin with --weights */
 #define MOST_RATE    8e-3 /* of a transformer, however narrow */
 
-uint32_t frugi_default_batch(frugi_task task) {
+uint32_t fgt_default_batch(fgt_task task) {
     return usual_of[task].batch;
 }
 
@@ -44,15 +44,15 @@ static bool begins(const char *text, const char *with) {
  * Of image models by the task alone. The wider a transformer, the smaller its rate. Fine-tuning moves what has learned
  * already: AdamW takes it gently, methods with few states need larger steps.
  */
-double frugi_default_rate(const frugi_job *job, const frugi_model *model, const char *optimizer) {
+double fgt_default_rate(const fgt_job *job, const fgt_model *model, const char *optimizer) {
     const usual *u = &usual_of[model->task];
     bool scaled = begins(optimizer, "adam") || begins(optimizer, "microadam") || begins(optimizer, "sign");
     if (job->tune)
         return strcmp(job->tune->kind, "full") == 0 ? 5e-5 : 2e-4;
-    if (model->task == FRUGI_TASK_IMAGES)
+    if (model->task == FGT_TASK_IMAGES)
         return scaled ? SIGN_RATE : u->rate;
     if (!scaled)
-        return usual_of[FRUGI_TASK_IMAGES].rate; /* SGD, whatever the task */
+        return usual_of[FGT_TASK_IMAGES].rate; /* SGD, whatever the task */
     double rate = (job->weights ? TRAINED_RATE : u->rate) / model->hidden;
     return rate < MOST_RATE ? rate : MOST_RATE;
 }
@@ -72,12 +72,12 @@ static bool is_demo(const char *method) {
 }
 
 /* EF21 is a method for SGD, whatever the task. */
-static const char *usual_optimizer(const frugi_job *job, frugi_task task, const char *config) {
+static const char *usual_optimizer(const fgt_job *job, fgt_task task, const char *config) {
     const usual *u = &usual_of[task];
     if (has(config, "reduce=dense") || job->alone || !keeps_momentum(config))
         return u->dense;
     if (has(config, "feedback=ef21"))
-        return usual_of[FRUGI_TASK_IMAGES].merged;
+        return usual_of[FGT_TASK_IMAGES].merged;
     return is_demo(job->method) ? u->sign : u->merged;
 }
 
@@ -91,39 +91,39 @@ static int check_served(const char *config) {
     };
     for (size_t i = 0; i < sizeof unserved / sizeof *unserved; i++)
         if (has(config, unserved[i][0]))
-            return frugi_usage_error("--method: %s %s", unserved[i][0], unserved[i][1]);
+            return fgio_usage_error("--method: %s %s", unserved[i][0], unserved[i][1]);
     if (!has(config, "reduce=gossip") &&
         !(has(config, "topology=ring,") && has(config, "gamma=0.2,") && has(config, "average_every=0,")))
-        return frugi_usage_error("--method: topology, gamma and average_every do nothing without reduce=gossip; leave "
-                                 "them out");
+        return fgio_usage_error("--method: topology, gamma and average_every do nothing without reduce=gossip; leave "
+                                "them out");
     if (!has(config, "servers=1,") || !has(config, "staleness=0,"))
-        return frugi_usage_error("--method: servers and staleness are for parameter servers, which this trainer does "
-                                 "not use; leave them out");
-    return FRUGI_EXIT_OK;
+        return fgio_usage_error("--method: servers and staleness are for parameter servers, which this trainer does "
+                                "not use; leave them out");
+    return FGIO_EXIT_OK;
 }
 
 static int spell_config(const char *method, const char *optimizer, char *text, size_t cap) {
     frug_config *config = NULL;
     if (frug_config_create_for(method, optimizer, &config) != FRUG_OK)
-        return frugi_config_error();
+        return fgio_config_error();
     snprintf(text, cap, "%s", frug_config_text(config));
     frug_config_destroy(config);
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-int frugi_default_optimizer(const frugi_job *job, const frugi_model *model, char *optimizer, size_t optimizer_cap,
-                            char *config, size_t config_cap) {
+int fgt_default_optimizer(const fgt_job *job, const fgt_model *model, char *optimizer, size_t optimizer_cap,
+                          char *config, size_t config_cap) {
     const char *text = job->optimizer ? job->optimizer : usual_of[model->task].merged;
     int status = spell_config(job->method, text, config, config_cap);
-    if (status == FRUGI_EXIT_OK && !job->optimizer) {
+    if (status == FGIO_EXIT_OK && !job->optimizer) {
         text = usual_optimizer(job, model->task, config);
         status = spell_config(job->method, text, config, config_cap); /* "frugrad" goes by the optimizer */
     }
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         status = check_served(config);
-    if (status == FRUGI_EXIT_OK && strlen(text) >= optimizer_cap)
-        status = frugi_usage_error("--optimizer: '%s' is too long", text);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK && strlen(text) >= optimizer_cap)
+        status = fgio_usage_error("--optimizer: '%s' is too long", text);
+    if (status == FGIO_EXIT_OK)
         snprintf(optimizer, optimizer_cap, "%s", text);
     return status;
 }
@@ -138,7 +138,7 @@ static double option_of(const char *text, const char *name) {
     return at ? strtod(at + 1 + strlen(key), NULL) : 0;
 }
 
-void frugi_warn_optimizer(const frugi_job *job, const frugi_model *model, const char *config, const char *optimizer) {
+void fgt_warn_optimizer(const fgt_job *job, const fgt_model *model, const char *config, const char *optimizer) {
     bool kept = keeps_momentum(config) && !has(config, "reduce=dense") && !job->alone;
     const char *fitting = usual_optimizer(job, model->task, config);
     if (!job->optimizer || job->tune)
@@ -146,14 +146,14 @@ void frugi_warn_optimizer(const frugi_job *job, const frugi_model *model, const 
     bool own = (begins(optimizer, "sgd") && option_of(optimizer, "momentum") > 0) ||
                ((begins(optimizer, "adamw") || begins(optimizer, "microadam")) && option_of(optimizer, "beta1") > 0);
     if (kept && own)
-        frugi_hint("momentum counts twice: the workers' buffer (feedback) has one and so has --optimizer %s; "
-                   "the default here is %s",
-                   job->optimizer, fitting);
+        fgio_hint("momentum counts twice: the workers' buffer (feedback) has one and so has --optimizer %s; "
+                  "the default here is %s",
+                  job->optimizer, fitting);
     if (!kept && begins(optimizer, "adam-merged"))
-        frugi_hint("no momentum: --optimizer %s leaves it to feedback=merged, and --method %s has another feedback; "
-                   "the default here is %s",
-                   job->optimizer, job->method, fitting);
+        fgio_hint("no momentum: --optimizer %s leaves it to feedback=merged, and --method %s has another feedback; "
+                  "the default here is %s",
+                  job->optimizer, job->method, fitting);
     if (option_of(optimizer, "decay") == 0 && !has(job->optimizer, "decay=") && option_of(fitting, "decay") > 0)
-        frugi_hint("weights do not decay: --optimizer %s has decay=0 unless told otherwise; the default here is %s",
-                   job->optimizer, fitting);
+        fgio_hint("weights do not decay: --optimizer %s has decay=0 unless told otherwise; the default here is %s",
+                  job->optimizer, fitting);
 }

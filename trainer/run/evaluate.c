@@ -15,18 +15,18 @@
 
 #define PIECE 4096u /* floats that travel at once */
 
-frugi_split frugi_worker_split(const frugi_worker *w, bool at_end) {
-    const uint64_t *count = frugi_data_about(w->crew->data)->count;
+fgt_split fgt_worker_split(const fgt_worker *w, bool at_end) {
+    const uint64_t *count = fgt_data_about(w->crew->data)->count;
     if (w->crew->job->hold_out)
-        return FRUGI_VALID;
+        return FGT_VALID;
     if (at_end && !w->crew->job->judge_valid)
-        return count[FRUGI_TEST] ? FRUGI_TEST : count[FRUGI_VALID] ? FRUGI_VALID : FRUGI_TRAIN;
-    return count[FRUGI_VALID] ? FRUGI_VALID : count[FRUGI_TEST] ? FRUGI_TEST : FRUGI_TRAIN;
+        return count[FGT_TEST] ? FGT_TEST : count[FGT_VALID] ? FGT_VALID : FGT_TRAIN;
+    return count[FGT_VALID] ? FGT_VALID : count[FGT_TEST] ? FGT_TEST : FGT_TRAIN;
 }
 
-static frug_status share_buffers(const frugi_worker *w) {
+static frug_status share_buffers(const fgt_worker *w) {
     frug_status status = FRUG_OK;
-    for (frugi_buffer *b = w->graph->buffers; b && status == FRUG_OK; b = b->next)
+    for (fgt_buffer *b = w->graph->buffers; b && status == FRUG_OK; b = b->next)
         for (int r = 1; r < w->size && status == FRUG_OK; r++) {
             if (w->rank == 0)
                 status = frug_comm_send(w->comm, r, b->data, b->count * sizeof *b->data);
@@ -37,7 +37,7 @@ static frug_status share_buffers(const frugi_worker *w) {
 }
 
 /* One buffer after the other, summed up by worker 0 in the order of ranks, so that threads and processes agree. */
-static frug_status mean_of(const frugi_worker *w, float *x, size_t count) {
+static frug_status mean_of(const fgt_worker *w, float *x, size_t count) {
     float piece[PIECE];
     frug_status status = FRUG_OK;
     for (size_t at = 0; at < count && status == FRUG_OK; at += PIECE) {
@@ -59,15 +59,15 @@ static frug_status mean_of(const frugi_worker *w, float *x, size_t count) {
     return status;
 }
 
-frug_status frugi_worker_mean(frugi_worker *w) {
+frug_status fgt_worker_mean(fgt_worker *w) {
     frug_status status = mean_of(w, w->graph->weights, (size_t)w->graph->elements);
-    for (frugi_buffer *b = w->graph->buffers; b && status == FRUG_OK; b = b->next)
+    for (fgt_buffer *b = w->graph->buffers; b && status == FRUG_OK; b = b->next)
         status = mean_of(w, b->data, b->count);
     return status;
 }
 
 /* The mean of all in place of this worker's own weights, which are kept; at the end they are the mean already. */
-static frug_status judge_mean(frugi_worker *w, float **own) {
+static frug_status judge_mean(fgt_worker *w, float **own) {
     size_t bytes = (size_t)w->graph->elements * sizeof **own;
     if (w->step == w->steps)
         return FRUG_OK;
@@ -75,10 +75,10 @@ static frug_status judge_mean(frugi_worker *w, float **own) {
     if (!*own)
         return FRUG_ERR_MEMORY;
     memcpy(*own, w->graph->weights, bytes);
-    return frugi_worker_mean(w);
+    return fgt_worker_mean(w);
 }
 
-void frugi_score_add(frugi_score *sum, const frugi_score *s) {
+void fgt_score_add(fgt_score *sum, const fgt_score *s) {
     sum->loss += s->loss;
     sum->asked += s->asked;
     sum->right += s->right;
@@ -88,91 +88,91 @@ void frugi_score_add(frugi_score *sum, const frugi_score *s) {
 
 /** What a worker found. */
 typedef struct finding {
-    frugi_score score;
+    fgt_score score;
     int status; /* a batch that could not be read is an error of all */
 } finding;
 
-static int score_share(frugi_worker *w, frugi_split split, frugi_score *sum) {
-    int status = FRUGI_EXIT_OK;
-    uint64_t count = frugi_data_about(w->crew->data)->count[split], most = w->crew->job->eval_batches;
+static int score_share(fgt_worker *w, fgt_split split, fgt_score *sum) {
+    int status = FGIO_EXIT_OK;
+    uint64_t count = fgt_data_about(w->crew->data)->count[split], most = w->crew->job->eval_batches;
     uint32_t n = w->crew->batch;
     uint64_t batches = (count + n - 1) / n, every = (uint64_t)w->size;
     if (most && batches > most * every)
         batches = most * every;
-    frugi_meter *meter =
-        w->rank == 0 ? frugi_meter_begin(batches, "evaluating on the %s split", frugi_split_names[split]) : NULL;
-    for (uint64_t i = (uint64_t)w->rank; i < batches && status == FRUGI_EXIT_OK; i += every) {
-        frugi_meter_at(meter, i);
+    fgio_meter *meter =
+        w->rank == 0 ? fgio_meter_begin(batches, "evaluating on the %s split", fgt_split_names[split]) : NULL;
+    for (uint64_t i = (uint64_t)w->rank; i < batches && status == FGIO_EXIT_OK; i += every) {
+        fgio_meter_at(meter, i);
         uint32_t here = count - i * n < n ? (uint32_t)(count - i * n) : n;
-        status = frugi_data_batch(w->crew->data, split, 0, i * n, here, &w->batch);
-        for (uint32_t at = 0; at < here && status == FRUGI_EXIT_OK; at += w->graph->most) {
+        status = fgt_data_batch(w->crew->data, split, 0, i * n, here, &w->batch);
+        for (uint32_t at = 0; at < here && status == FGIO_EXIT_OK; at += w->graph->most) {
             uint32_t some = here - at < w->graph->most ? here - at : w->graph->most;
-            frugi_batch part = frugi_batch_part(frugi_data_about(w->crew->data), &w->batch, at, some);
-            frugi_graph_forward(w->graph, &part, false);
-            frugi_score_add(sum, &w->graph->score);
+            fgt_batch part = fgt_batch_part(fgt_data_about(w->crew->data), &w->batch, at, some);
+            fgt_graph_forward(w->graph, &part, false);
+            fgt_score_add(sum, &w->graph->score);
         }
     }
-    frugi_meter_end(meter);
+    fgio_meter_end(meter);
     return status;
 }
 
-static double correlation(const frugi_score *s) {
+static double correlation(const fgt_score *s) {
     double n = s->asked, x = s->sums[0], y = s->sums[1], xx = s->sums[2], yy = s->sums[3], xy = s->sums[4];
     double spread = sqrt((n * xx - x * x) * (n * yy - y * y));
     return spread > 0 ? (n * xy - x * y) / spread : 0;
 }
 
 /* Of class 1: the harmonic mean of precision and recall. */
-static double f1(const frugi_score *s) {
+static double f1(const fgt_score *s) {
     double both = s->sums[0], predicted = s->sums[1], there = s->sums[2];
     return predicted + there > 0 ? 2 * both / (predicted + there) : 0;
 }
 
 /* The correlation of two classes; 0 where one of them never comes. */
-static double matthews(const frugi_score *s) {
+static double matthews(const fgt_score *s) {
     double n = s->asked, both = s->sums[0], predicted = s->sums[1], there = s->sums[2];
     double spread = sqrt(predicted * there * (n - predicted) * (n - there));
     return spread > 0 ? (n * both - predicted * there) / spread : 0;
 }
 
-static frugi_quality judge(const frugi_worker *w, frugi_split split, const frugi_score *s) {
-    const frugi_data_info *info = frugi_data_about(w->crew->data);
-    bool tokens = info->task == FRUGI_TASK_LANGUAGE || info->task == FRUGI_TASK_MASKED;
-    bool numbers = info->task == FRUGI_TASK_SENTENCES && info->classes == 1;
+static fgt_quality judge(const fgt_worker *w, fgt_split split, const fgt_score *s) {
+    const fgt_data_info *info = fgt_data_about(w->crew->data);
+    bool tokens = info->task == FGT_TASK_LANGUAGE || info->task == FGT_TASK_MASKED;
+    bool numbers = info->task == FGT_TASK_SENTENCES && info->classes == 1;
     double asked = s->asked > 0 ? s->asked : 1;
-    return (frugi_quality){.split = split,
-                           .step = w->step,
-                           .loss = s->loss / asked,
-                           .accuracy = numbers ? (double)NAN : s->right / asked,
-                           .perplexity = tokens ? exp(s->loss / asked) : (double)NAN,
-                           .correlation = numbers ? correlation(s) : (double)NAN,
-                           .f1 = info->metric == FRUGI_METRIC_F1 ? f1(s) : (double)NAN,
-                           .matthews = info->metric == FRUGI_METRIC_MATTHEWS ? matthews(s) : (double)NAN,
-                           .asked = s->asked};
+    return (fgt_quality){.split = split,
+                         .step = w->step,
+                         .loss = s->loss / asked,
+                         .accuracy = numbers ? (double)NAN : s->right / asked,
+                         .perplexity = tokens ? exp(s->loss / asked) : (double)NAN,
+                         .correlation = numbers ? correlation(s) : (double)NAN,
+                         .f1 = info->metric == FGT_METRIC_F1 ? f1(s) : (double)NAN,
+                         .matthews = info->metric == FGT_METRIC_MATTHEWS ? matthews(s) : (double)NAN,
+                         .asked = s->asked};
 }
 
-int frugi_worker_evaluate(frugi_worker *w, frugi_split split, frugi_quality *quality) {
+int fgt_worker_evaluate(fgt_worker *w, fgt_split split, fgt_quality *quality) {
     finding mine = {0}, *all = calloc((size_t)w->size, sizeof *all);
-    frugi_score sum = {0};
+    fgt_score sum = {0};
     float *own = NULL;
     int broken = 0;
-    frugi_worker_put_aside(w);
+    fgt_worker_put_aside(w);
     frug_status status = !all ? FRUG_ERR_MEMORY : w->gossip ? judge_mean(w, &own) : share_buffers(w);
     if (status == FRUG_OK) {
         mine.status = score_share(w, split, &mine.score);
         status = frug_comm_gather(w->comm, &mine, sizeof mine, all);
     }
     for (int i = 0; status == FRUG_OK && i < w->size; i++) {
-        frugi_score_add(&sum, &all[i].score);
-        broken |= all[i].status != FRUGI_EXIT_OK;
+        fgt_score_add(&sum, &all[i].score);
+        broken |= all[i].status != FGIO_EXIT_OK;
     }
-    frugi_worker_put_back(w);
+    fgt_worker_put_back(w);
     if (own)
         memcpy(w->graph->weights, own, (size_t)w->graph->elements * sizeof *own);
     free(own);
     free(all);
     if (status != FRUG_OK)
-        return frugi_worker_error(w, "evaluation", status);
+        return fgt_worker_error(w, "evaluation", status);
     *quality = judge(w, split, &sum);
-    return broken ? FRUGI_EXIT_FAIL : FRUGI_EXIT_OK;
+    return broken ? FGIO_EXIT_FAIL : FGIO_EXIT_OK;
 }

@@ -21,7 +21,7 @@
 
 /* ---- kinds ---- */
 
-const char *frugi_tune_kind_at(size_t i) {
+const char *fgt_tune_kind_at(size_t i) {
     const frug_optimizer_kind *kind;
     if (i == 0)
         return FULL;
@@ -49,30 +49,30 @@ static uint64_t usual(const char *name, const char *option) {
     return text ? strtoull(text, NULL, 10) : 0;
 }
 
-static bool is(const frugi_tune *tune, const char *kind) {
+static bool is(const fgt_tune *tune, const char *kind) {
     return strcmp(tune->kind, kind) == 0;
 }
 
 /* ---- what moves ---- */
 
-static uint64_t elements_of(const frugi_param *p) {
+static uint64_t elements_of(const fgt_param *p) {
     return (uint64_t)p->rows * p->cols;
 }
 
-static bool in_head(const frugi_tune *tune, frugi_task task, const frugi_param *p) {
-    bool judged = task == FRUGI_TASK_SENTENCES || task == FRUGI_TASK_IMAGES;
+static bool in_head(const fgt_tune *tune, fgt_task task, const fgt_param *p) {
+    bool judged = task == FGT_TASK_SENTENCES || task == FGT_TASK_IMAGES;
     if (strcmp(tune->head, "none") == 0)
         return false;
     if (strcmp(tune->head, "auto") == 0)
-        return judged && frugi_weights_is_head(p->tensor.name);
+        return judged && fgt_weights_is_head(p->tensor.name);
     return fnmatch(tune->head, p->tensor.name, 0) == 0;
 }
 
 /* Mark what stands still. The head comes first: a pattern of targets that also has it leaves it to AdamW. */
-static void choose(const frugi_tune *tune, frugi_task task, const frug_optimizer *asked, frugi_graph *graph,
-                   frugi_tuning *tuned) {
+static void choose(const fgt_tune *tune, fgt_task task, const frug_optimizer *asked, fgt_graph *graph,
+                   fgt_tuning *tuned) {
     size_t number = 0;
-    for (frugi_param *p = graph->params; p; p = p->next, number++) {
+    for (fgt_param *p = graph->params; p; p = p->next, number++) {
         bool target = !frug_optimizer_cuts(asked, number);
         p->head = in_head(tune, task, p);
         p->frozen = !p->head && !target;
@@ -87,29 +87,29 @@ static void choose(const frugi_tune *tune, frugi_task task, const frug_optimizer
     }
 }
 
-static int find_moving(const frugi_tune *tune, frugi_task task, frugi_graph *graph, frugi_tuning *tuned) {
-    char text[FRUGI_TUNE_TEXT];
+static int find_moving(const fgt_tune *tune, fgt_task task, fgt_graph *graph, fgt_tuning *tuned) {
+    char text[FGT_TUNE_TEXT];
     frug_layout *layout = NULL;
     frug_optimizer *asked = NULL;
     if (strcspn(tune->targets, ",=: \t") != strlen(tune->targets))
-        return frugi_usage_error("--targets: '%s' is no pattern of names", tune->targets);
-    int status = frugi_graph_layout(graph, &layout);
-    if (status != FRUGI_EXIT_OK)
+        return fgio_usage_error("--targets: '%s' is no pattern of names", tune->targets);
+    int status = fgt_graph_layout(graph, &layout);
+    if (status != FGIO_EXIT_OK)
         return status;
     snprintf(text, sizeof text, "lora:rank=1,targets=%s", tune->targets);
     if (frug_optimizer_create(text, layout, NULL, &asked) == FRUG_OK)
         choose(tune, task, asked, graph, tuned);
     else
-        status = frugi_library_error("--targets");
+        status = fgio_library_error("--targets");
     frug_optimizer_destroy(asked);
     frug_layout_destroy(layout);
-    if (status == FRUGI_EXIT_OK && tuned->heads == 0 && strcmp(tune->head, "auto") != 0 &&
+    if (status == FGIO_EXIT_OK && tuned->heads == 0 && strcmp(tune->head, "auto") != 0 &&
         strcmp(tune->head, "none") != 0)
-        status = frugi_usage_error("--head: no tensor of this model is called '%s'", tune->head);
-    if (status == FRUGI_EXIT_OK && tuned->targets == 0)
-        status = frugi_usage_error("--targets %s: all that it names is in the head", tune->targets);
-    if (status == FRUGI_EXIT_OK)
-        frugi_graph_freeze(graph);
+        status = fgio_usage_error("--head: no tensor of this model is called '%s'", tune->head);
+    if (status == FGIO_EXIT_OK && tuned->targets == 0)
+        status = fgio_usage_error("--targets %s: all that it names is in the head", tune->targets);
+    if (status == FGIO_EXIT_OK)
+        fgt_graph_freeze(graph);
     return status;
 }
 
@@ -120,9 +120,9 @@ typedef struct numbers {
     uint64_t s, c, rank; /* 0: nothing */
 } numbers;
 
-static uint64_t least_side(const frugi_graph *graph) {
+static uint64_t least_side(const fgt_graph *graph) {
     uint64_t least = UINT64_MAX;
-    for (const frugi_param *p = graph->params; p; p = p->next)
+    for (const fgt_param *p = graph->params; p; p = p->next)
         if (!p->frozen && !p->head) {
             uint64_t side = p->rows < p->cols ? p->rows : p->cols;
             least = side < least ? side : least;
@@ -131,9 +131,9 @@ static uint64_t least_side(const frugi_graph *graph) {
 }
 
 /* States of all targets for one entry each, or for a rank of one. */
-static uint64_t states_each(const frugi_tune *tune, const frugi_graph *graph, uint64_t kappa) {
+static uint64_t states_each(const fgt_tune *tune, const fgt_graph *graph, uint64_t kappa) {
     uint64_t sum = 0;
-    for (const frugi_param *p = graph->params; p; p = p->next)
+    for (const fgt_param *p = graph->params; p; p = p->next)
         if (!p->frozen && !p->head)
             sum += kappa               ? 2 * kappa
                    : is(tune, "lora")  ? 2 * (uint64_t)(p->rows + p->cols)
@@ -144,7 +144,7 @@ static uint64_t states_each(const frugi_tune *tune, const frugi_graph *graph, ui
 
 /* Chunks share entries evenly. Of the numbers of chunks from three quarters of the usual on, the one that leaves the
  * fewest entries over. */
-static numbers entries_for(const frugi_tune *tune, uint64_t s) {
+static numbers entries_for(const fgt_tune *tune, uint64_t s) {
     uint64_t most = usual(tune->kind, "c"), each = most ? usual(tune->kind, "s") / most : 1;
     numbers n = {.s = s};
     if (most == 0) /* sgc has no chunks */
@@ -157,22 +157,22 @@ static numbers entries_for(const frugi_tune *tune, uint64_t s) {
     return n;
 }
 
-static int count_states(const frugi_tune *tune, const frugi_graph *graph, numbers *n) {
+static int count_states(const fgt_tune *tune, const fgt_graph *graph, numbers *n) {
     uint64_t kappa = usual(tune->kind, "kappa"), rank = usual(tune->kind, "rank"), side = least_side(graph);
     kappa = kappa && tune->kappa ? tune->kappa : kappa;
     if (rank && !tune->rank && rank > side)
         n->rank = side;
     if (tune->states == 0)
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     if (is(tune, FULL))
-        return frugi_usage_error("--states: full keeps two states for every parameter that moves");
+        return fgio_usage_error("--states: full keeps two states for every parameter that moves");
     if (!kappa && tune->rank)
-        return frugi_usage_error("--states and --rank both say how much %s keeps; give one of them", tune->kind);
+        return fgio_usage_error("--states and --rank both say how much %s keeps; give one of them", tune->kind);
     uint64_t each = states_each(tune, graph, kappa), most = tune->states / each;
     uint64_t least = each * (kappa && tune->chunks ? tune->chunks : 1);
     if (tune->states < least)
-        return frugi_usage_error("--states %" PRIu64 ": %s takes at least %" PRIu64 " for the targets %s of this model",
-                                 tune->states, tune->kind, least, tune->targets);
+        return fgio_usage_error("--states %" PRIu64 ": %s takes at least %" PRIu64 " for the targets %s of this model",
+                                tune->states, tune->kind, least, tune->targets);
     if (kappa) {
         numbers entries = entries_for(tune, most);
         n->s = entries.s;
@@ -180,7 +180,7 @@ static int count_states(const frugi_tune *tune, const frugi_graph *graph, number
     } else {
         n->rank = most < side ? most : side;
     }
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 /* ---- its text ---- */
@@ -191,8 +191,8 @@ typedef struct writing {
 } writing;
 
 static void put(writing *w, const char *name, const char *value) {
-    if (w->used < FRUGI_TUNE_TEXT)
-        w->used += (size_t)snprintf(w->text + w->used, FRUGI_TUNE_TEXT - w->used, "%s%s=%s",
+    if (w->used < FGT_TUNE_TEXT)
+        w->used += (size_t)snprintf(w->text + w->used, FGT_TUNE_TEXT - w->used, "%s%s=%s",
                                     strchr(w->text, ':') ? "," : ":", name, value);
 }
 
@@ -206,7 +206,7 @@ static void put_count(writing *w, const char *name, uint64_t count) {
 
 /* What another option of the command says is not said here: the plan above would not know, and the last word would
  * hold. s is said by the number of states, where there is one. */
-static int check_options(const frugi_tune *tune) {
+static int check_options(const fgt_tune *tune) {
     static const char *const taken[][2] = {{"targets", "--targets"}, {"others", "--head"},     {"kappa", "--kappa"},
                                            {"c", "--chunks"},        {"rank", "--rank"},       {"refresh", "--refresh"},
                                            {"scale", "--scale"},     {"threads", "--threads"}, {"s", "--states"}};
@@ -215,15 +215,15 @@ static int check_options(const frugi_tune *tune) {
         for (size_t i = 0, length; i < count; i++) {
             length = strlen(taken[i][0]);
             if (strncmp(at, taken[i][0], length) == 0 && at[length] == '=')
-                return frugi_usage_error("--optimizer-options: '%s' is what %s says", taken[i][0], taken[i][1]);
+                return fgio_usage_error("--optimizer-options: '%s' is what %s says", taken[i][0], taken[i][1]);
         }
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-static int spell(const frugi_tune *tune, const numbers *n, uint32_t threads, bool head, char text[FRUGI_TUNE_TEXT]) {
+static int spell(const fgt_tune *tune, const numbers *n, uint32_t threads, bool head, char text[FGT_TUNE_TEXT]) {
     bool full = is(tune, FULL);
     char scale[32];
-    writing w = {text, (size_t)snprintf(text, FRUGI_TUNE_TEXT, "%s", full ? "adamw:decay=0" : tune->kind)};
+    writing w = {text, (size_t)snprintf(text, FGT_TUNE_TEXT, "%s", full ? "adamw:decay=0" : tune->kind)};
     put_count(&w, "s", n->s);
     put_count(&w, "kappa", tune->kappa);
     put_count(&w, "c", n->c ? n->c : tune->chunks);
@@ -237,27 +237,27 @@ static int spell(const frugi_tune *tune, const numbers *n, uint32_t threads, boo
         put(&w, "others", head ? "adamw" : "frozen");
         put_count(&w, "threads", threads < 64 ? threads : 64);
     }
-    if (tune->options && w.used < FRUGI_TUNE_TEXT)
-        w.used += (size_t)snprintf(text + w.used, FRUGI_TUNE_TEXT - w.used, "%s%s", strchr(text, ':') ? "," : ":",
+    if (tune->options && w.used < FGT_TUNE_TEXT)
+        w.used += (size_t)snprintf(text + w.used, FGT_TUNE_TEXT - w.used, "%s%s", strchr(text, ':') ? "," : ":",
                                    tune->options);
-    return w.used < FRUGI_TUNE_TEXT ? FRUGI_EXIT_OK : frugi_usage_error("--optimizer-options: too long");
+    return w.used < FGT_TUNE_TEXT ? FGIO_EXIT_OK : fgio_usage_error("--optimizer-options: too long");
 }
 
-int frugi_tune_plan(const frugi_tune *tune, frugi_task task, uint32_t threads, frugi_graph *graph,
-                    char text[FRUGI_TUNE_TEXT], frugi_tuning *tuned) {
+int fgt_tune_plan(const fgt_tune *tune, fgt_task task, uint32_t threads, fgt_graph *graph, char text[FGT_TUNE_TEXT],
+                  fgt_tuning *tuned) {
     numbers n = {0};
-    *tuned = (frugi_tuning){0};
+    *tuned = (fgt_tuning){0};
     int status = check_options(tune);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         status = find_moving(tune, task, graph, tuned);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         status = count_states(tune, graph, &n);
-    return status == FRUGI_EXIT_OK ? spell(tune, &n, threads, tuned->heads > 0, text) : status;
+    return status == FGIO_EXIT_OK ? spell(tune, &n, threads, tuned->heads > 0, text) : status;
 }
 
 /* ---- for the exchange ---- */
 
-static frug_tensor as_vector(const frugi_param *p) {
+static frug_tensor as_vector(const fgt_param *p) {
     frug_tensor t = FRUG_TENSOR_INIT;
     t.name = p->tensor.name;
     t.role = p->tensor.ndim < 2 ? p->tensor.role : FRUG_ROLE_OTHER;
@@ -267,10 +267,10 @@ static frug_tensor as_vector(const frugi_param *p) {
     return t;
 }
 
-int frugi_tune_layout(const frugi_graph *graph, uint64_t measured, uint64_t *measured_at, frug_layout **layout) {
+int fgt_tune_layout(const fgt_graph *graph, uint64_t measured, uint64_t *measured_at, frug_layout **layout) {
     frug_layout *made = NULL;
     frug_status status = frug_layout_create(&made);
-    for (const frugi_param *p = graph->params; p && status == FRUG_OK; p = p->next) {
+    for (const fgt_param *p = graph->params; p && status == FRUG_OK; p = p->next) {
         frug_tensor t = p->head ? as_vector(p) : p->tensor;
         if (!p->frozen)
             status = frug_layout_add(made, &t);
@@ -285,20 +285,20 @@ int frugi_tune_layout(const frugi_graph *graph, uint64_t measured, uint64_t *mea
     }
     if (status != FRUG_OK) {
         frug_layout_destroy(made);
-        return frugi_library_error("fine-tuning");
+        return fgio_library_error("fine-tuning");
     }
     *layout = made;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 /* Whoever has a matrix measures: both states of every target, as many numbers as it keeps. */
-uint64_t frugi_tune_measured_each(const frugi_tune *tune, const frugi_tuning *tuning) {
+uint64_t fgt_tune_measured_each(const fgt_tune *tune, const fgt_tuning *tuning) {
     return default_of(tune->kind, "matrix") ? tuning->states / tuning->targets : 0;
 }
 
-uint64_t frugi_tune_measured(const frugi_graph *graph, uint64_t each) {
+uint64_t fgt_tune_measured(const fgt_graph *graph, uint64_t each) {
     uint64_t sum = 0;
-    for (const frugi_param *p = graph->params; p; p = p->next)
+    for (const fgt_param *p = graph->params; p; p = p->next)
         sum += !p->frozen && !p->head && each < elements_of(p) ? each : 0;
     return sum;
 }
@@ -309,7 +309,7 @@ static uint64_t add_text(uint64_t h, const char *text) {
     return (h ^ 0x100u) * 0x100000001b3u;
 }
 
-uint64_t frugi_tune_hash(const frugi_tune *tune) {
+uint64_t fgt_tune_hash(const fgt_tune *tune) {
     uint64_t h = 0xcbf29ce484222325u, scale;
     const char *const texts[] = {tune->kind, tune->targets, tune->head, tune->options};
     memcpy(&scale, &tune->scale, sizeof scale);

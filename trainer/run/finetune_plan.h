@@ -4,13 +4,13 @@
  * The *targets* are moved by the method; the *head*, which a fine-tuned model makes anew, by AdamW; all else is frozen.
  * What follows (layout, buckets, exchange, optimiser) knows only what moves.
  */
-#ifndef FRUGI_FINETUNE_PLAN_H
-#define FRUGI_FINETUNE_PLAN_H
+#ifndef FGT_FINETUNE_PLAN_H
+#define FGT_FINETUNE_PLAN_H
 
 #include "trainer/nn/graph.h"
 
 /** What is asked for. Texts are not owned. */
-typedef struct frugi_tune {
+typedef struct fgt_tune {
     const char *kind;    /* "full": AdamW; or an optimiser of the library that has targets */
     const char *targets; /* as the library's option */
     const char *head;    /* "auto": what a classifier has above its encoder; "none"; or a pattern of names */
@@ -21,10 +21,10 @@ typedef struct frugi_tune {
     const char *record;                    /* file for gradients of the first steps; NULL: none */
     const char *record_tensor;             /* pattern of names; NULL: the first target */
     uint64_t record_steps;
-} frugi_tune;
+} fgt_tune;
 
 /** What it comes to. */
-typedef struct frugi_tuning {
+typedef struct fgt_tuning {
     uint32_t targets, heads; /* tensors */
     uint64_t target_params, head_params;
     uint64_t states, head_states;
@@ -33,33 +33,33 @@ typedef struct frugi_tuning {
     /* of a step, means in milliseconds; what overlaps is counted where it happens */
     double ms_backward; /* without optimiser and exchange */
     double ms_project, ms_recover, ms_apply, ms_exchange, ms_other;
-} frugi_tuning;
+} fgt_tuning;
 
-#define FRUGI_TUNE_TEXT 512
+#define FGT_TUNE_TEXT 512
 
 /** "full", or the i-th kind of the library's optimisers that has targets; NULL past the end. */
-const char *frugi_tune_kind_at(size_t i);
+const char *fgt_tune_kind_at(size_t i);
 
 /**
  * Find targets and head, freeze the others, and spell the optimiser out. Returns an exit status, after a line on
  * stderr.
  */
-int frugi_tune_plan(const frugi_tune *tune, frugi_task task, uint32_t threads, frugi_graph *graph,
-                    char text[FRUGI_TUNE_TEXT], frugi_tuning *tuned);
+int fgt_tune_plan(const fgt_tune *tune, fgt_task task, uint32_t threads, fgt_graph *graph, char text[FGT_TUNE_TEXT],
+                  fgt_tuning *tuned);
 
 /**
  * The tensors that move as a layout; the head's as vectors, so that no rule makes targets of them. `measured` > 0 adds
  * a vector of so many numbers at its end, and *measured_at says where. Returns an exit status.
  */
-int frugi_tune_layout(const frugi_graph *graph, uint64_t measured, uint64_t *measured_at, frug_layout **layout);
+int fgt_tune_layout(const fgt_graph *graph, uint64_t measured, uint64_t *measured_at, frug_layout **layout);
 
 /** How many measurements a target hands over at most steps in place of a longer gradient; 0: the kind has none. */
-uint64_t frugi_tune_measured_each(const frugi_tune *tune, const frugi_tuning *tuning);
+uint64_t fgt_tune_measured_each(const fgt_tune *tune, const fgt_tuning *tuning);
 
 /** The same of all targets together. */
-uint64_t frugi_tune_measured(const frugi_graph *graph, uint64_t each);
+uint64_t fgt_tune_measured(const fgt_graph *graph, uint64_t each);
 
 /** A number that differs where anything that is asked for does. */
-uint64_t frugi_tune_hash(const frugi_tune *tune);
+uint64_t fgt_tune_hash(const fgt_tune *tune);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * gradient_record.c - gradients of the first steps, copied out of the buckets and written at the end, because a safetensors file
- * says at its beginning all that it holds.
+ * gradient_record.c - gradients of the first steps, copied out of the buckets and written at the end, because a
+ * safetensors file says at its beginning all that it holds.
  */
 #include "trainer/run/gradient_record.h"
 
@@ -14,48 +14,48 @@
 
 #define MOST_STEPS (1u << 20)
 
-struct frugi_record {
-    const frugi_param **param; /* those asked for */
+struct fgt_record {
+    const fgt_param **param; /* those asked for */
     size_t count;
     uint64_t first, steps; /* the first step: not known until it comes */
     float **grad;          /* steps x count; NULL: nothing came yet */
     bool broken;           /* memory ran out */
 };
 
-static uint64_t elements_of(const frugi_param *p) {
+static uint64_t elements_of(const fgt_param *p) {
     return (uint64_t)p->rows * p->cols;
 }
 
-static bool is_asked(const frugi_param *p, const char *pattern) {
+static bool is_asked(const fgt_param *p, const char *pattern) {
     return !p->frozen && fnmatch(pattern, p->tensor.name, 0) == 0;
 }
 
-int frugi_record_create(const frugi_graph *graph, const char *pattern, uint64_t steps, frugi_record **record) {
+int fgt_record_create(const fgt_graph *graph, const char *pattern, uint64_t steps, fgt_record **record) {
     size_t count = 0;
-    for (const frugi_param *p = graph->params; p; p = p->next)
+    for (const fgt_param *p = graph->params; p; p = p->next)
         count += is_asked(p, pattern);
     if (count == 0)
-        return frugi_error("--record-tensor: no tensor that moves is called '%s'", pattern);
+        return fgio_error("--record-tensor: no tensor that moves is called '%s'", pattern);
     if (steps == 0 || steps > MOST_STEPS)
-        return frugi_error("--record-steps: from 1 to %u", MOST_STEPS);
-    frugi_record *r = calloc(1, sizeof *r);
+        return fgio_error("--record-steps: from 1 to %u", MOST_STEPS);
+    fgt_record *r = calloc(1, sizeof *r);
     if (r) {
-        *r = (frugi_record){.first = UINT64_MAX, .steps = steps};
+        *r = (fgt_record){.first = UINT64_MAX, .steps = steps};
         r->param = calloc(count, sizeof *r->param);
         r->grad = calloc(count * (size_t)steps, sizeof *r->grad);
     }
     if (!r || !r->param || !r->grad) {
-        frugi_record_destroy(r);
-        return frugi_error("not enough memory to record gradients");
+        fgt_record_destroy(r);
+        return fgio_error("not enough memory to record gradients");
     }
-    for (const frugi_param *p = graph->params; p; p = p->next)
+    for (const fgt_param *p = graph->params; p; p = p->next)
         if (is_asked(p, pattern))
             r->param[r->count++] = p;
     *record = r;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-void frugi_record_destroy(frugi_record *r) {
+void fgt_record_destroy(fgt_record *r) {
     if (!r)
         return;
     for (size_t i = 0; r->grad && i < r->count * (size_t)r->steps; i++)
@@ -65,12 +65,12 @@ void frugi_record_destroy(frugi_record *r) {
     free(r);
 }
 
-void frugi_record_put(frugi_record *r, uint64_t step, uint64_t begin, uint64_t count, const float *grad) {
+void fgt_record_put(fgt_record *r, uint64_t step, uint64_t begin, uint64_t count, const float *grad) {
     r->first = r->first == UINT64_MAX ? step : r->first;
     if (step < r->first || step - r->first >= r->steps)
         return;
     for (size_t i = 0; i < r->count; i++) {
-        const frugi_param *p = r->param[i];
+        const fgt_param *p = r->param[i];
         uint64_t from = p->tensor.offset, to = from + elements_of(p), end = begin + count;
         from = from > begin ? from : begin;
         to = to < end ? to : end;
@@ -86,16 +86,16 @@ void frugi_record_put(frugi_record *r, uint64_t step, uint64_t begin, uint64_t c
 }
 
 /* The items of the header, in the order of the data. Returns how many, or -1 without memory. */
-static long list_items(const frugi_record *r, frugi_item *items) {
+static long list_items(const fgt_record *r, fgio_item *items) {
     long count = 0;
     for (size_t i = 0; i < r->count * (size_t)r->steps; i++) {
-        const frugi_param *p = r->param[i % r->count];
+        const fgt_param *p = r->param[i % r->count];
         char name[512];
         if (!r->grad[i])
             continue;
         snprintf(name, sizeof name, "%llu/%s", (unsigned long long)(r->first + i / r->count), p->tensor.name);
-        frugi_item *item = &items[count++];
-        *item = (frugi_item){.name = strdup(name), .dtype = FRUGI_F32, .ndim = p->tensor.ndim, .count = elements_of(p)};
+        fgio_item *item = &items[count++];
+        *item = (fgio_item){.name = strdup(name), .dtype = FGIO_F32, .ndim = p->tensor.ndim, .count = elements_of(p)};
         memcpy(item->shape, p->tensor.shape, sizeof item->shape);
         if (!item->name)
             return -1;
@@ -103,41 +103,41 @@ static long list_items(const frugi_record *r, frugi_item *items) {
     return count;
 }
 
-static int write_file(const frugi_record *r, const char *path, const frugi_bytes *header) {
-    frugi_writer writer = FRUGI_WRITER_CLOSED;
-    int code = frugi_writer_open(path, &writer);
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_writer_put(&writer, header->data, header->len);
-    for (size_t i = 0; i < r->count * (size_t)r->steps && code == FRUGI_EXIT_OK; i++)
+static int write_file(const fgt_record *r, const char *path, const fgio_bytes *header) {
+    fgio_writer writer = FGIO_WRITER_CLOSED;
+    int code = fgio_writer_open(path, &writer);
+    if (code == FGIO_EXIT_OK)
+        code = fgio_writer_put(&writer, header->data, header->len);
+    for (size_t i = 0; i < r->count * (size_t)r->steps && code == FGIO_EXIT_OK; i++)
         if (r->grad[i])
-            code = frugi_writer_put_f32(&writer, r->grad[i], (size_t)elements_of(r->param[i % r->count]));
-    if (code == FRUGI_EXIT_OK)
-        code = frugi_writer_commit(&writer);
-    frugi_writer_abort(&writer);
+            code = fgio_writer_put_f32(&writer, r->grad[i], (size_t)elements_of(r->param[i % r->count]));
+    if (code == FGIO_EXIT_OK)
+        code = fgio_writer_commit(&writer);
+    fgio_writer_abort(&writer);
     return code;
 }
 
 /* A run that was already at its end leaves an earlier recording alone. */
-int frugi_record_write(const frugi_record *r, const char *path, json_t *facts) {
+int fgt_record_write(const fgt_record *r, const char *path, json_t *facts) {
     if (r->first == UINT64_MAX) {
-        frugi_hint("%s: not written, because there was no step to record", path);
-        return FRUGI_EXIT_OK;
+        fgio_hint("%s: not written, because there was no step to record", path);
+        return FGIO_EXIT_OK;
     }
     size_t most = r->count * (size_t)r->steps;
-    frugi_item *items = calloc(most, sizeof *items);
-    frugi_bytes header = {NULL, 0};
-    frugi_why why = {0};
+    fgio_item *items = calloc(most, sizeof *items);
+    fgio_bytes header = {NULL, 0};
+    fgio_why why = {0};
     long count = items && !r->broken ? list_items(r, items) : -1;
-    int code = FRUGI_EXIT_OK;
+    int code = FGIO_EXIT_OK;
     if (count < 0)
-        code = frugi_error("%s: not enough memory for the gradients", path);
-    else if (frugi_safetensors_header(items, (size_t)count, facts, &header, &why) != 0)
-        code = frugi_error("%s: %s", path, why.text);
-    if (code == FRUGI_EXIT_OK)
+        code = fgio_error("%s: not enough memory for the gradients", path);
+    else if (fgio_safetensors_header(items, (size_t)count, facts, &header, &why) != 0)
+        code = fgio_error("%s: %s", path, why.text);
+    if (code == FGIO_EXIT_OK)
         code = write_file(r, path, &header);
     for (size_t i = 0; items && i < most; i++)
         free(items[i].name);
     free(items);
-    frugi_bytes_free(&header);
+    fgio_bytes_free(&header);
     return code;
 }

@@ -2,8 +2,8 @@
  * gradient_record.h - gradients kept as they came, for looking at them afterwards: a safetensors file with a tensor
  * "STEP/NAME" (f32) for each of the first steps and each tensor that was asked for.
  */
-#ifndef FRUGI_GRADIENT_RECORD_H
-#define FRUGI_GRADIENT_RECORD_H
+#ifndef FGT_GRADIENT_RECORD_H
+#define FGT_GRADIENT_RECORD_H
 
 #include "trainer/exchange/buckets.h"
 
@@ -17,13 +17,13 @@
  *
  * Returns an exit status, after a line on stderr.
  */
-int frugi_record_create(const frugi_graph *graph, const char *pattern, uint64_t steps, frugi_record **record);
-void frugi_record_destroy(frugi_record *r);
+int fgt_record_create(const fgt_graph *graph, const char *pattern, uint64_t steps, fgt_record **record);
+void fgt_record_destroy(fgt_record *r);
 
 /** Take what is wanted of a range of the gradient at a step. */
-void frugi_record_put(frugi_record *r, uint64_t step, uint64_t begin, uint64_t count, const float *grad);
+void fgt_record_put(fgt_record *r, uint64_t step, uint64_t begin, uint64_t count, const float *grad);
 
 /** Write the file; `facts` are strings that go along. It appears whole or not at all. Returns an exit status. */
-int frugi_record_write(const frugi_record *r, const char *path, json_t *facts);
+int fgt_record_write(const fgt_record *r, const char *path, json_t *facts);
 
 #endif

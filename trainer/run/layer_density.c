@@ -1,6 +1,6 @@
 /*
- * layer_density.c - what a step sends of each tensor, as the compressor plans it: schedule, roles, rounding to whole units.
- * Where tensors compete with each other, or the data decides, it is the density that the compressor aims at.
+ * layer_density.c - what a step sends of each tensor, as the compressor plans it: schedule, roles, rounding to whole
+ * units. Where tensors compete with each other, or the data decides, it is the density that the compressor aims at.
  */
 #include "trainer/run/layer_density.h"
 
@@ -10,7 +10,7 @@
 
 enum { TOLD = 16 };
 
-bool frugi_layers_due(uint64_t step, uint64_t steps) {
+bool fgt_layers_due(uint64_t step, uint64_t steps) {
     uint64_t every = steps / TOLD ? steps / TOLD : 1;
     return step == 1 || step == steps || step % every == 0;
 }
@@ -24,9 +24,9 @@ static double share_of(const frug_compressor *c, uint64_t step, size_t i) {
     return plan.segments > 0 && plan.kept > 0 ? (double)plan.kept / (double)plan.units : plan.density;
 }
 
-void frugi_layers_tell(const frugi_worker *w) {
-    const frugi_watch *watch = w->crew->watch;
-    if (watch == NULL || watch->layers == NULL || w->reducer == NULL || !frugi_layers_due(w->step, w->steps))
+void fgt_layers_tell(const fgt_worker *w) {
+    const fgt_watch *watch = w->crew->watch;
+    if (watch == NULL || watch->layers == NULL || w->reducer == NULL || !fgt_layers_due(w->step, w->steps))
         return;
     size_t count = frug_layout_count(w->layout);
     double *share = malloc((count ? count : 1) * sizeof *share);

@@ -14,14 +14,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static uint64_t workers_here(const frugi_crew *crew) {
-    return (uint64_t)frugi_team_local((int)crew->job->workers);
+static uint64_t workers_here(const fgt_crew *crew) {
+    return (uint64_t)fgt_team_local((int)crew->job->workers);
 }
 
 /* For all workers of this machine; those of an MPI job each have a limit of their own too. */
 static uint64_t memory_here(uint64_t workers) {
-    uint64_t shared = frugi_free_memory_shared(), own = frugi_free_memory_own();
-    if (own != UINT64_MAX && frugi_team_joined())
+    uint64_t shared = fgt_free_memory_shared(), own = fgt_free_memory_own();
+    if (own != UINT64_MAX && fgt_team_joined())
         own = own < UINT64_MAX / workers ? own * workers : UINT64_MAX;
     return own < shared ? own : shared;
 }
@@ -30,149 +30,148 @@ static uint64_t memory_here(uint64_t workers) {
 
 static bool newest(const char *path, char *file, size_t cap) {
     struct stat st;
-    frugi_entry *entry = NULL;
+    fgt_entry *entry = NULL;
     size_t count = 0, first = 0;
     if (stat(path, &st) != 0)
         return false;
     if (!S_ISDIR(st.st_mode))
         return snprintf(file, cap, "%s", path) < (int)cap;
-    bool found = frugi_checkpoint_list(path, &entry, &count) == FRUGI_EXIT_OK;
+    bool found = fgt_checkpoint_list(path, &entry, &count) == FGIO_EXIT_OK;
     while (found && first < count && !entry[first].readable)
         first++;
-    found = found && first < count && frugi_checkpoint_name(path, entry[first].step, file, cap);
+    found = found && first < count && fgt_checkpoint_name(path, entry[first].step, file, cap);
     free(entry);
     return found;
 }
 
 /* Only the first process needs to see the file; what is wrong with it is said when it is opened in earnest. */
-void frugi_fit_recall(frugi_crew *crew) {
+void fgt_fit_recall(fgt_crew *crew) {
     char path[PATH_MAX];
-    frugi_tensor_file file;
-    if (!crew->job->resume || crew->job->accumulate || crew->quality || frugi_team_rank() != 0)
+    fgio_tensor_file file;
+    if (!crew->job->resume || crew->job->accumulate || crew->quality || fgt_team_rank() != 0)
         return;
-    frugi_say_hold();
-    if (newest(crew->job->resume, path, sizeof path) && frugi_tensor_file_open(path, &file) == FRUGI_EXIT_OK) {
+    fgio_say_hold();
+    if (newest(crew->job->resume, path, sizeof path) && fgio_tensor_file_open(path, &file) == FGIO_EXIT_OK) {
         const char *text = json_string_value(json_object_get(file.head.metadata, "accumulate"));
         unsigned long number = text ? strtoul(text, NULL, 10) : 1; /* older ones have none, and had one */
-        crew->report->accumulate_from = FRUGI_ACCUMULATE_RESUMED;
+        crew->report->accumulate_from = FGT_ACCUMULATE_RESUMED;
         crew->accumulate = number >= 1 && number <= crew->batch ? (uint32_t)number : 1;
-        frugi_tensor_file_close(&file);
+        fgio_tensor_file_close(&file);
     }
-    frugi_say_release(0);
+    fgio_say_release(0);
 }
 
 /* ---- choosing ---- */
 
-int frugi_fit_choose(frugi_crew *crew) {
-    frugi_report *r = crew->report;
-    frugi_keep keep = frugi_crew_keep(crew);
+int fgt_fit_choose(fgt_crew *crew) {
+    fgt_report *r = crew->report;
+    fgt_keep keep = fgt_crew_keep(crew);
     uint64_t here = workers_here(crew);
-    frugi_need need = {0};
+    fgt_need need = {0};
     /* Work space of more threads must not change the choice, and with it the bits: one thread stands for all. */
-    frugi_job alone = *crew->job;
+    fgt_job alone = *crew->job;
     alone.threads = 1;
-    frugi_crew alike = *crew;
+    fgt_crew alike = *crew;
     alike.job = &alone;
     r->memory_free = crew->job->memory_bytes ? crew->job->memory_bytes : memory_here(here);
-    int status = frugi_fit_need(&alike, 1, keep, &need);
+    int status = fgt_fit_need(&alike, 1, keep, &need);
     r->activation_uncut = need.activations;
-    if (status == FRUGI_EXIT_OK && crew->job->recompute && need.blocks == 0)
-        return frugi_usage_error("--recompute: %s has no blocks that could be computed again; only transformers and "
-                                 "residual networks have",
-                                 crew->model.text);
-    if (status != FRUGI_EXIT_OK || r->accumulate_from == FRUGI_ACCUMULATE_RESUMED)
+    if (status == FGIO_EXIT_OK && crew->job->recompute && need.blocks == 0)
+        return fgio_usage_error("--recompute: %s has no blocks that could be computed again; only transformers and "
+                                "residual networks have",
+                                crew->model.text);
+    if (status != FGIO_EXIT_OK || r->accumulate_from == FGT_ACCUMULATE_RESUMED)
         return status;
     if (crew->job->accumulate > crew->batch)
-        return frugi_usage_error("--accumulate %u: a batch of %u samples cannot be cut into more than %u micro-batches",
-                                 crew->job->accumulate, crew->batch, crew->batch);
+        return fgio_usage_error("--accumulate %u: a batch of %u samples cannot be cut into more than %u micro-batches",
+                                crew->job->accumulate, crew->batch, crew->batch);
     if (crew->job->accumulate) {
-        r->accumulate_from = FRUGI_ACCUMULATE_ASKED;
+        r->accumulate_from = FGT_ACCUMULATE_ASKED;
         crew->accumulate = crew->job->accumulate;
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     }
-    for (uint32_t n = 1; n <= crew->batch && status == FRUGI_EXIT_OK; n++) {
+    for (uint32_t n = 1; n <= crew->batch && status == FGIO_EXIT_OK; n++) {
         if (crew->batch % n)
             continue;
-        status = frugi_fit_need(&alike, n, keep, &need);
+        status = fgt_fit_need(&alike, n, keep, &need);
         crew->accumulate = n;
-        if (here * need.activations <= r->memory_free / 2 && here * frugi_need_sum(&need) <= r->memory_free)
+        if (here * need.activations <= r->memory_free / 2 && here * fgt_need_sum(&need) <= r->memory_free)
             break;
     }
-    r->accumulate_from = crew->accumulate > 1 ? FRUGI_ACCUMULATE_CHOSEN : FRUGI_ACCUMULATE_ONE;
+    r->accumulate_from = crew->accumulate > 1 ? FGT_ACCUMULATE_CHOSEN : FGT_ACCUMULATE_ONE;
     return status;
 }
 
 /* ---- refusing ---- */
 
 static const char *size_text(uint64_t bytes, char dst[32]) {
-    return frugi_bytes_text(bytes, dst, 32);
+    return fgio_bytes_text(bytes, dst, 32);
 }
 
 /* What would help, with what it would come to; the smallest micro-batches are taken for granted. */
-static void hint_at(const frugi_crew *crew, uint64_t here, uint64_t all) {
+static void hint_at(const fgt_crew *crew, uint64_t here, uint64_t all) {
     char a[32], b[32];
-    frugi_need few = {0}, most = {0};
-    frugi_keep keep = frugi_crew_keep(crew);
-    bool blocks = keep == FRUGI_KEEP_ALL && frugi_fit_need(crew, crew->batch, FRUGI_KEEP_BLOCKS, &few) == FRUGI_EXIT_OK;
-    if (frugi_fit_need(crew, crew->batch, keep, &most) == FRUGI_EXIT_OK && here * frugi_need_sum(&most) < all)
-        frugi_hint("--accumulate %u would take about %s%s%s%s", crew->batch, size_text(here * frugi_need_sum(&most), a),
-                   blocks ? ", with --recompute " : "", blocks ? size_text(here * frugi_need_sum(&few), b) : "",
-                   here > 1 ? "; fewer --workers or a smaller model take less" : "; a smaller model takes less");
-    else if (blocks && frugi_need_sum(&few) < frugi_need_sum(&most))
-        frugi_hint("--recompute would take about %s; %s", size_text(here * frugi_need_sum(&few), a),
-                   here > 1 ? "fewer --workers or a smaller model take less" : "a smaller model takes less");
+    fgt_need few = {0}, most = {0};
+    fgt_keep keep = fgt_crew_keep(crew);
+    bool blocks = keep == FGT_KEEP_ALL && fgt_fit_need(crew, crew->batch, FGT_KEEP_BLOCKS, &few) == FGIO_EXIT_OK;
+    if (fgt_fit_need(crew, crew->batch, keep, &most) == FGIO_EXIT_OK && here * fgt_need_sum(&most) < all)
+        fgio_hint("--accumulate %u would take about %s%s%s%s", crew->batch, size_text(here * fgt_need_sum(&most), a),
+                  blocks ? ", with --recompute " : "", blocks ? size_text(here * fgt_need_sum(&few), b) : "",
+                  here > 1 ? "; fewer --workers or a smaller model take less" : "; a smaller model takes less");
+    else if (blocks && fgt_need_sum(&few) < fgt_need_sum(&most))
+        fgio_hint("--recompute would take about %s; %s", size_text(here * fgt_need_sum(&few), a),
+                  here > 1 ? "fewer --workers or a smaller model take less" : "a smaller model takes less");
     else
-        frugi_hint("%sa smaller model takes less", here > 1 ? "fewer --workers or " : "");
-    frugi_hint("--memory %lluM lets the run begin all the same", (unsigned long long)(all / 1000000 + 1));
+        fgio_hint("%sa smaller model takes less", here > 1 ? "fewer --workers or " : "");
+    fgio_hint("--memory %lluM lets the run begin all the same", (unsigned long long)(all / 1000000 + 1));
 }
 
-static int refuse(const frugi_crew *crew, const frugi_need *n, uint64_t here, uint64_t all) {
+static int refuse(const fgt_crew *crew, const fgt_need *n, uint64_t here, uint64_t all) {
     char need[32], have[32], weights[32], gradients[32], library[32], activations[32], batch[32];
-    frugi_error(
-        "%s would take about %s of memory and %s %s: each of %llu worker%s here takes weights %s, gradients %s, "
-        "optimizer, residual and exchange %s, activations %s (micro-batches of %u), batch and program %s",
-        crew->model.text, size_text(all, need), size_text(crew->report->memory_free, have),
-        crew->job->memory_bytes ? "is what --memory allows" : "is free", (unsigned long long)here, here == 1 ? "" : "s",
-        size_text(n->weights, weights), size_text(n->gradients, gradients), size_text(n->library, library),
-        size_text(n->activations, activations), (crew->batch + crew->accumulate - 1) / crew->accumulate,
-        size_text(n->batch, batch));
+    fgio_error("%s would take about %s of memory and %s %s: each of %llu worker%s here takes weights %s, gradients %s, "
+               "optimizer, residual and exchange %s, activations %s (micro-batches of %u), batch and program %s",
+               crew->model.text, size_text(all, need), size_text(crew->report->memory_free, have),
+               crew->job->memory_bytes ? "is what --memory allows" : "is free", (unsigned long long)here,
+               here == 1 ? "" : "s", size_text(n->weights, weights), size_text(n->gradients, gradients),
+               size_text(n->library, library), size_text(n->activations, activations),
+               (crew->batch + crew->accumulate - 1) / crew->accumulate, size_text(n->batch, batch));
     hint_at(crew, here, all);
-    return FRUGI_EXIT_FAIL;
+    return FGIO_EXIT_FAIL;
 }
 
-int frugi_fit_settle(frugi_crew *crew) {
-    int size = frugi_team_size(1);
+int fgt_fit_settle(fgt_crew *crew) {
+    int size = fgt_team_size(1);
     uint64_t mine[2] = {crew->accumulate, (uint64_t)crew->report->accumulate_from}, here = workers_here(crew);
     uint64_t(*all)[2] = calloc((size_t)size, sizeof *all);
-    if (!all || frugi_team_gather(mine, sizeof mine, all) != FRUGI_EXIT_OK) {
+    if (!all || fgt_team_gather(mine, sizeof mine, all) != FGIO_EXIT_OK) {
         free(all);
-        return frugi_error("the workers cannot agree on --accumulate");
+        return fgio_error("the workers cannot agree on --accumulate");
     }
-    for (int i = 0; i < size && all[0][1] != FRUGI_ACCUMULATE_RESUMED; i++)
+    for (int i = 0; i < size && all[0][1] != FGT_ACCUMULATE_RESUMED; i++)
         crew->accumulate = all[i][0] > crew->accumulate ? (uint32_t)all[i][0] : crew->accumulate;
-    if (all[0][1] == FRUGI_ACCUMULATE_RESUMED)
+    if (all[0][1] == FGT_ACCUMULATE_RESUMED)
         crew->accumulate = (uint32_t)all[0][0];
-    crew->report->accumulate_from = (frugi_accumulate_from)all[0][1];
-    if (crew->accumulate > 1 && crew->report->accumulate_from == FRUGI_ACCUMULATE_ONE)
-        crew->report->accumulate_from = FRUGI_ACCUMULATE_CHOSEN; /* by a process with less memory */
+    crew->report->accumulate_from = (fgt_accumulate_from)all[0][1];
+    if (crew->accumulate > 1 && crew->report->accumulate_from == FGT_ACCUMULATE_ONE)
+        crew->report->accumulate_from = FGT_ACCUMULATE_CHOSEN; /* by a process with less memory */
     free(all);
-    frugi_need need;
-    int status = frugi_fit_need(crew, crew->accumulate, frugi_crew_keep(crew), &need);
-    uint64_t sum = here * frugi_need_sum(&need);
-    return status == FRUGI_EXIT_OK && sum > crew->report->memory_free ? refuse(crew, &need, here, sum) : status;
+    fgt_need need;
+    int status = fgt_fit_need(crew, crew->accumulate, fgt_crew_keep(crew), &need);
+    uint64_t sum = here * fgt_need_sum(&need);
+    return status == FGIO_EXIT_OK && sum > crew->report->memory_free ? refuse(crew, &need, here, sum) : status;
 }
 
-int frugi_fit_forward(const frugi_model *model, const frugi_data_info *info, const frugi_build *how, uint64_t memory) {
-    frugi_model_size size;
+int fgt_fit_forward(const fgt_model *model, const fgt_data_info *info, const fgt_build *how, uint64_t memory) {
+    fgt_model_size size;
     char need[32], have[32], weights[32], activations[32];
-    int status = frugi_model_measure(model, info, how, &size);
+    int status = fgt_model_measure(model, info, how, &size);
     uint64_t sum = size.weights + size.activations, most = memory ? memory : memory_here(1);
-    if (status != FRUGI_EXIT_OK || sum <= most)
+    if (status != FGIO_EXIT_OK || sum <= most)
         return status;
-    frugi_error("%s would take about %s of memory and %s is %s: weights %s, activations %s", model->text,
-                size_text(sum, need), size_text(most, have), memory ? "what --memory allows" : "free",
-                size_text(size.weights, weights), size_text(size.activations, activations));
-    frugi_hint("a smaller model takes less; --memory %lluM begins all the same",
-               (unsigned long long)(sum / 1000000 + 1));
-    return FRUGI_EXIT_FAIL;
+    fgio_error("%s would take about %s of memory and %s is %s: weights %s, activations %s", model->text,
+               size_text(sum, need), size_text(most, have), memory ? "what --memory allows" : "free",
+               size_text(size.weights, weights), size_text(size.activations, activations));
+    fgio_hint("a smaller model takes less; --memory %lluM begins all the same",
+              (unsigned long long)(sum / 1000000 + 1));
+    return FGIO_EXIT_FAIL;
 }

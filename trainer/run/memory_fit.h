@@ -5,33 +5,33 @@
  * trial on a small tensor. A batch is cut into as few micro-batches of equal size as bring the activations of all
  * workers of this machine under half of the memory there is, and everything under all of it.
  */
-#ifndef FRUGI_MEMORY_FIT_H
-#define FRUGI_MEMORY_FIT_H
+#ifndef FGT_MEMORY_FIT_H
+#define FGT_MEMORY_FIT_H
 
 #include "trainer/run/worker.h"
 
 /** What one worker takes, in bytes. */
-typedef struct frugi_need {
+typedef struct fgt_need {
     uint64_t weights, gradients, library, activations, batch;
-    uint32_t blocks; /* of the model: what FRUGI_KEEP_BLOCKS can compute again */
-} frugi_need;
+    uint32_t blocks; /* of the model: what FGT_KEEP_BLOCKS can compute again */
+} fgt_need;
 
-uint64_t frugi_need_sum(const frugi_need *need);
+uint64_t fgt_need_sum(const fgt_need *need);
 
 /** See what the checkpoint that a run resumes from was made with: it keeps its micro-batches. Says nothing. */
-void frugi_fit_recall(frugi_crew *crew);
+void fgt_fit_recall(fgt_crew *crew);
 
 /** Choose crew->accumulate, as this process sees it. Returns an exit status. */
-int frugi_fit_choose(frugi_crew *crew);
+int fgt_fit_choose(fgt_crew *crew);
 
 /** Have the same on all processes, and refuse what does not fit on one of them. Collective where this process has
  * joined a group. Returns an exit status. */
-int frugi_fit_settle(frugi_crew *crew);
+int fgt_fit_settle(fgt_crew *crew);
 
 /** The memory of a worker of the crew with so many micro-batches. Returns an exit status. */
-int frugi_fit_need(const frugi_crew *crew, uint32_t accumulate, frugi_keep keep, frugi_need *need);
+int fgt_fit_need(const fgt_crew *crew, uint32_t accumulate, fgt_keep keep, fgt_need *need);
 
 /** For a graph alone: refuse one that does not fit into so many bytes; 0: what is free. Returns an exit status. */
-int frugi_fit_forward(const frugi_model *model, const frugi_data_info *info, const frugi_build *how, uint64_t memory);
+int fgt_fit_forward(const fgt_model *model, const fgt_data_info *info, const fgt_build *how, uint64_t memory);
 
 #endif

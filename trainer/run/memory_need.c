@@ -1,6 +1,6 @@
 /*
- * memory_need.c - what a worker will take. The graph measures itself without being built. Of the library a compressor and
- * an optimiser are made for a small and a larger matrix, and the difference is what a parameter takes.
+ * memory_need.c - what a worker will take. The graph measures itself without being built. Of the library a compressor
+ * and an optimiser are made for a small and a larger matrix, and the difference is what a parameter takes.
  */
 #include "trainer/run/memory_fit.h"
 
@@ -19,7 +19,7 @@
 #define GOSSIP_FLOATS 3u          /* a parameter */
 #define PROCESS       (16u << 20) /* code, stacks, work space of BLAS */
 
-uint64_t frugi_need_sum(const frugi_need *n) {
+uint64_t fgt_need_sum(const fgt_need *n) {
     return n->weights + n->gradients + n->library + n->activations + n->batch;
 }
 
@@ -36,7 +36,7 @@ static uint64_t library_now(void) {
 }
 
 /* Bytes that the library holds for one matrix; 0 where the method refuses it. */
-static uint64_t try_matrix(const frugi_crew *crew, uint64_t rows, bool *cuts) {
+static uint64_t try_matrix(const fgt_crew *crew, uint64_t rows, bool *cuts) {
     frug_tensor t = FRUG_TENSOR_INIT;
     frug_options options = FRUG_OPTIONS_INIT;
     frug_layout *layout = NULL;
@@ -65,7 +65,7 @@ static uint64_t try_matrix(const frugi_crew *crew, uint64_t rows, bool *cuts) {
     return held;
 }
 
-static trial try_method(const frugi_crew *crew, uint64_t elements) {
+static trial try_method(const fgt_crew *crew, uint64_t elements) {
     trial t = {.each = NO_TRIAL_EACH, .cuts = true};
     if (elements < TRIAL_LEAST)
         return t;
@@ -78,8 +78,8 @@ static trial try_method(const frugi_crew *crew, uint64_t elements) {
 }
 
 /* Buckets in which the gradient streams, and all of it where it has to be whole. */
-static uint64_t gradient_bytes(const frugi_crew *crew, const frugi_model_size *size, uint64_t moving, bool cuts,
-                               bool dense, bool passes) {
+static uint64_t gradient_bytes(const fgt_crew *crew, const fgt_model_size *size, uint64_t moving, bool cuts, bool dense,
+                               bool passes) {
     uint64_t bucket = crew->job->bucket_bytes, largest = size->largest * sizeof(float), all = moving * sizeof(float);
     if (bucket == 0) {
         bucket = size->elements * sizeof(float) / 64;
@@ -91,50 +91,50 @@ static uint64_t gradient_bytes(const frugi_crew *crew, const frugi_model_size *s
 }
 
 /* What a dense exchange has under way: at most the longest bucket. */
-static uint64_t ring_bytes(const frugi_model_size *size) {
+static uint64_t ring_bytes(const fgt_model_size *size) {
     uint64_t largest = size->largest * sizeof(float), longest = largest > BUCKET_MOST ? largest : BUCKET_MOST;
     return longest < size->weights ? longest : size->weights;
 }
 
 /* Fine-tuning: how many parameters move, and what the optimiser keeps of them at most. */
-static int tuned(const frugi_crew *crew, const frugi_build *how, uint64_t *moving, uint64_t *library) {
-    const frugi_job *job = crew->job;
-    char text[FRUGI_TUNE_TEXT];
-    frugi_tuning tuning;
-    frugi_graph *g = NULL;
-    frugi_build small = {.batch = 1, .threads = how->threads, .keep = how->keep};
-    int status = frugi_model_nodes(&crew->model, frugi_data_about(crew->data), &small, &g);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_tune_plan(job->tune, crew->model.task, job->threads, g, text, &tuning);
-    if (status == FRUGI_EXIT_OK) {
+static int tuned(const fgt_crew *crew, const fgt_build *how, uint64_t *moving, uint64_t *library) {
+    const fgt_job *job = crew->job;
+    char text[FGT_TUNE_TEXT];
+    fgt_tuning tuning;
+    fgt_graph *g = NULL;
+    fgt_build small = {.batch = 1, .threads = how->threads, .keep = how->keep};
+    int status = fgt_model_nodes(&crew->model, fgt_data_about(crew->data), &small, &g);
+    if (status == FGIO_EXIT_OK)
+        status = fgt_tune_plan(job->tune, crew->model.task, job->threads, g, text, &tuning);
+    if (status == FGIO_EXIT_OK) {
         uint64_t dense = tuning.head_params + (strcmp(job->tune->kind, "full") == 0 ? tuning.target_params : 0);
         *moving = tuning.head_params + tuning.target_params;
         *library = (2 * dense + *moving) * sizeof(float); /* moments, and what the exchange or a basis takes */
     }
-    frugi_graph_destroy(g);
+    fgt_graph_destroy(g);
     return status;
 }
 
-static uint64_t batch_bytes(const frugi_data_info *info, uint64_t n) {
-    uint64_t each = info->task == FRUGI_TASK_IMAGES ? (uint64_t)info->channels * info->height * info->width + 1
-                                                    : 3 * (uint64_t)info->length + 2;
+static uint64_t batch_bytes(const fgt_data_info *info, uint64_t n) {
+    uint64_t each = info->task == FGT_TASK_IMAGES ? (uint64_t)info->channels * info->height * info->width + 1
+                                                  : 3 * (uint64_t)info->length + 2;
     return n * each * sizeof(float);
 }
 
-int frugi_fit_need(const frugi_crew *crew, uint32_t accumulate, frugi_keep keep, frugi_need *need) {
-    const frugi_data_info *info = frugi_data_about(crew->data);
-    frugi_build how = {(crew->batch + accumulate - 1) / accumulate, (int)crew->job->threads, keep};
-    frugi_model_size size;
+int fgt_fit_need(const fgt_crew *crew, uint32_t accumulate, fgt_keep keep, fgt_need *need) {
+    const fgt_data_info *info = fgt_data_about(crew->data);
+    fgt_build how = {(crew->batch + accumulate - 1) / accumulate, (int)crew->job->threads, keep};
+    fgt_model_size size;
     uint64_t library = 0;
-    int status = frugi_model_measure(&crew->model, info, &how, &size);
-    if (status != FRUGI_EXIT_OK)
+    int status = fgt_model_measure(&crew->model, info, &how, &size);
+    if (status != FGIO_EXIT_OK)
         return status;
-    *need = (frugi_need){.weights = size.weights,
-                         .activations = size.activations,
-                         .batch = batch_bytes(info, crew->batch) + PROCESS,
-                         .blocks = size.blocks};
-    if (keep == FRUGI_KEEP_NONE)
-        return FRUGI_EXIT_OK;
+    *need = (fgt_need){.weights = size.weights,
+                       .activations = size.activations,
+                       .batch = batch_bytes(info, crew->batch) + PROCESS,
+                       .blocks = size.blocks};
+    if (keep == FGT_KEEP_NONE)
+        return FGIO_EXIT_OK;
     uint64_t moving = size.elements;
     trial t = {.cuts = true};
     if (crew->job->tune) {

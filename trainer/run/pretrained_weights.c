@@ -59,7 +59,7 @@ static bool same_name(plain_name a, plain_name b) {
 }
 
 /* Layers that a fine-tuned model makes anew. */
-bool frugi_weights_is_head(const char *name) {
+bool fgt_weights_is_head(const char *name) {
     static const char *const heads[] = {"classifier.", "fc.", "linear.", "score.", "pooler.", "cls."};
     plain_name p = plain(name);
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
@@ -69,26 +69,26 @@ bool frugi_weights_is_head(const char *name) {
 }
 
 /* The file's tensor for a name; NULL: none. Two that could be meant are an error. */
-static int find_tensor(const frugi_tensor_file *file, const char *name, const frugi_item **found) {
+static int find_tensor(const fgio_tensor_file *file, const char *name, const fgio_item **found) {
     plain_name want = plain(name);
-    const frugi_item *like = NULL;
-    *found = frugi_safetensors_find(&file->head, name);
+    const fgio_item *like = NULL;
+    *found = fgio_safetensors_find(&file->head, name);
     for (size_t i = 0; i < file->head.count && *found == NULL; i++) {
-        const frugi_item *item = &file->head.item[i];
+        const fgio_item *item = &file->head.item[i];
         if (!same_name(plain(item->name), want))
             continue;
         if (like != NULL)
-            return frugi_error("%s: has both '%s' and '%s'; which is '%s' of the model?", file->path, like->name,
-                               item->name, name);
+            return fgio_error("%s: has both '%s' and '%s'; which is '%s' of the model?", file->path, like->name,
+                              item->name, name);
         like = item;
     }
     if (*found == NULL)
         *found = like;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
 /* A model for shorter texts takes the first places of one for longer texts. */
-static bool shorten(const frugi_item *item, const wanted *want, frugi_item *first) {
+static bool shorten(const fgio_item *item, const wanted *want, fgio_item *first) {
     static const char *const tables[] = {"wpe.weight", "embeddings.position_embeddings.weight"};
     bool places = false;
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
@@ -103,69 +103,69 @@ static bool shorten(const frugi_item *item, const wanted *want, frugi_item *firs
 }
 
 /* The file is of another model: say what each of them has. */
-static int refuse_names(const frugi_tensor_file *file, const char *want) {
+static int refuse_names(const fgio_tensor_file *file, const char *want) {
     char first[80] = "none";
     if (file->head.count > 0)
-        frugi_printable(file->head.item[0].name, first, sizeof first);
-    frugi_error("%s: has no tensor '%s' of the model; it has %zu, the first is '%s'", file->path, want,
-                file->head.count, first);
-    frugi_hint("give the --model that the file is of");
-    return FRUGI_EXIT_FAIL;
+        fgio_printable(file->head.item[0].name, first, sizeof first);
+    fgio_error("%s: has no tensor '%s' of the model; it has %zu, the first is '%s'", file->path, want, file->head.count,
+               first);
+    fgio_hint("give the --model that the file is of");
+    return FGIO_EXIT_FAIL;
 }
 
-static int load_tensor(const frugi_tensor_file *file, const wanted *want, uint32_t *fresh) {
-    const frugi_item *item = NULL;
-    frugi_item first;
+static int load_tensor(const fgio_tensor_file *file, const wanted *want, uint32_t *fresh) {
+    const fgio_item *item = NULL;
+    fgio_item first;
     char has[128], wants[128];
-    if (find_tensor(file, want->name, &item) != FRUGI_EXIT_OK)
-        return FRUGI_EXIT_FAIL;
+    if (find_tensor(file, want->name, &item) != FGIO_EXIT_OK)
+        return FGIO_EXIT_FAIL;
     if (shorten(item, want, &first))
         item = &first;
     bool same = item != NULL && item->ndim == want->ndim &&
                 memcmp(item->shape, want->shape, want->ndim * sizeof *want->shape) == 0;
-    if (!same && frugi_weights_is_head(want->name)) {
+    if (!same && fgt_weights_is_head(want->name)) {
         ++*fresh;
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     }
     if (item == NULL)
         return refuse_names(file, want->name);
     if (!same) {
-        frugi_error("%s: tensor '%s' has shape %s; the model has %s", file->path, item->name,
-                    frugi_shape_text(item->ndim, item->shape, has, sizeof has),
-                    frugi_shape_text(want->ndim, want->shape, wants, sizeof wants));
-        frugi_hint("give --model as the file was trained (gpt2:layers=2,width=64 names other sizes), and for text its "
-                   "--tokens, which make the vocabulary");
-        return FRUGI_EXIT_FAIL;
+        fgio_error("%s: tensor '%s' has shape %s; the model has %s", file->path, item->name,
+                   fgio_shape_text(item->ndim, item->shape, has, sizeof has),
+                   fgio_shape_text(want->ndim, want->shape, wants, sizeof wants));
+        fgio_hint("give --model as the file was trained (gpt2:layers=2,width=64 names other sizes), and for text its "
+                  "--tokens, which make the vocabulary");
+        return FGIO_EXIT_FAIL;
     }
-    if (!frugi_item_is_float(item))
-        return frugi_error("%s: tensor '%s' is not of F32, F64, F16 or BF16", file->path, item->name);
-    return frugi_tensor_file_floats(file, item, want->data);
+    if (!fgio_item_is_float(item))
+        return fgio_error("%s: tensor '%s' is not of F32, F64, F16 or BF16", file->path, item->name);
+    return fgio_tensor_file_floats(file, item, want->data);
 }
 
-static int load_all(const frugi_tensor_file *file, frugi_graph *graph, uint32_t *fresh) {
+static int load_all(const fgio_tensor_file *file, fgt_graph *graph, uint32_t *fresh) {
     size_t tensors = 0;
-    for (frugi_param *p = graph->params; p != NULL; p = p->next, tensors++) {
+    for (fgt_param *p = graph->params; p != NULL; p = p->next, tensors++) {
         wanted want = {p->tensor.name, p->tensor.ndim, p->tensor.shape, p->w};
-        if (load_tensor(file, &want, fresh) != FRUGI_EXIT_OK)
-            return FRUGI_EXIT_FAIL;
+        if (load_tensor(file, &want, fresh) != FGIO_EXIT_OK)
+            return FGIO_EXIT_FAIL;
     }
-    for (frugi_buffer *b = graph->buffers; b != NULL; b = b->next, tensors++) {
+    for (fgt_buffer *b = graph->buffers; b != NULL; b = b->next, tensors++) {
         wanted want = {b->name, 1, &(uint64_t){b->count}, b->data};
-        if (load_tensor(file, &want, fresh) != FRUGI_EXIT_OK)
-            return FRUGI_EXIT_FAIL;
+        if (load_tensor(file, &want, fresh) != FGIO_EXIT_OK)
+            return FGIO_EXIT_FAIL;
     }
-    return *fresh == tensors ? refuse_names(file, graph->params->tensor.name) : FRUGI_EXIT_OK;
+    return *fresh == tensors ? refuse_names(file, graph->params->tensor.name) : FGIO_EXIT_OK;
 }
 
-int frugi_weights_load(const char *path, frugi_graph *graph, uint32_t *fresh) {
-    frugi_tensor_file file;
+int fgt_weights_load(const char *path, fgt_graph *graph, uint32_t *fresh) {
+    fgio_tensor_file file;
     uint32_t left = 0;
-    int code = frugi_tensor_file_open(path, &file);
-    if (code != FRUGI_EXIT_OK)
+    int code = fgio_tensor_file_open(path, &file);
+    if (code != FGIO_EXIT_OK)
         return code;
     code = load_all(&file, graph, &left);
-    if (code == FRUGI_EXIT_OK && fresh != NULL)
+    if (code == FGIO_EXIT_OK && fresh != NULL)
         *fresh = left;
-    frugi_tensor_file_close(&file);
+    fgio_tensor_file_close(&file);
     return code;
 }

@@ -1,6 +1,6 @@
 /*
- * rate_schedule.c - learning-rate schedules: a small parser and four formulas. The cosine is worked out here, because the last
- * bit of a C library's differs between machines, and workers on two of them would drift apart.
+ * rate_schedule.c - learning-rate schedules: a small parser and four formulas. The cosine is worked out here, because
+ * the last bit of a C library's differs between machines, and workers on two of them would drift apart.
  */
 #include "trainer/run/rate_schedule.h"
 
@@ -27,86 +27,86 @@ static int read_number(const char *text, double least, double most, double *numb
 }
 
 /* "0.5,0.75:0.1" */
-static int parse_marks(char *text, frugi_rate *rate) {
+static int parse_marks(char *text, fgt_rate *rate) {
     char *factor = strchr(text, ':');
     if (!factor)
-        return frugi_usage_error("rate schedule: step wants marks and a factor, as in step:0.5,0.75:0.1");
+        return fgio_usage_error("rate schedule: step wants marks and a factor, as in step:0.5,0.75:0.1");
     *factor++ = '\0';
     if (!read_number(factor, 1e-9, 1, &rate->factor))
-        return frugi_usage_error("rate schedule: '%s' is no factor above 0, up to 1", factor);
+        return fgio_usage_error("rate schedule: '%s' is no factor above 0, up to 1", factor);
     for (char *at = text, *next; at; at = next) {
         next = strchr(at, ',');
         if (next)
             *next++ = '\0';
         double after = rate->marks ? rate->mark[rate->marks - 1] : 0, mark = 0;
         if (!read_number(at, 0, 1, &mark) || mark <= after || mark >= 1)
-            return frugi_usage_error(
+            return fgio_usage_error(
                 "rate schedule: '%s' is no mark between %g and 1; marks are shares of training, rising", at, after);
-        if (rate->marks == FRUGI_RATE_MARKS)
-            return frugi_usage_error("rate schedule: more than %d marks", FRUGI_RATE_MARKS);
+        if (rate->marks == FGT_RATE_MARKS)
+            return fgio_usage_error("rate schedule: more than %d marks", FGT_RATE_MARKS);
         rate->mark[rate->marks++] = mark;
     }
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-static int parse_kind(const char *name, frugi_rate *rate) {
+static int parse_kind(const char *name, fgt_rate *rate) {
     for (int i = 0; kinds[i]; i++) {
         if (strcmp(kinds[i], name) == 0) {
-            rate->kind = (frugi_rate_kind)i;
-            return FRUGI_EXIT_OK;
+            rate->kind = (fgt_rate_kind)i;
+            return FGIO_EXIT_OK;
         }
     }
-    const char *near = frugi_nearest(name, kinds);
+    const char *near = fgio_nearest(name, kinds);
     if (near)
-        return frugi_usage_error("rate schedule: unknown word '%s'; did you mean '%s'?", name, near);
-    return frugi_usage_error("rate schedule: unknown word '%s'; accepted: constant cosine linear step", name);
+        return fgio_usage_error("rate schedule: unknown word '%s'; did you mean '%s'?", name, near);
+    return fgio_usage_error("rate schedule: unknown word '%s'; accepted: constant cosine linear step", name);
 }
 
 /* Cut an option off the end: what is behind the last ',' if there is a '=' in it. */
-static int parse_option(char *text, frugi_rate *rate) {
+static int parse_option(char *text, fgt_rate *rate) {
     char *option = strrchr(text, ',');
     double steps = 0;
     if (!option || !strchr(option, '='))
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     *option++ = '\0';
     if (strncmp(option, "warmup=", 7) != 0)
-        return frugi_usage_error("rate schedule: unknown option '%s'; there is warmup=STEPS and warmup=PERCENT%%",
-                                 option);
+        return fgio_usage_error("rate schedule: unknown option '%s'; there is warmup=STEPS and warmup=PERCENT%%",
+                                option);
     char *percent = option + strlen(option) - 1;
     if (*percent == '%') {
         *percent = '\0';
         if (!read_number(option + 7, 0, 100, &rate->warmup_share))
-            return frugi_usage_error("rate schedule: warmup: '%s%%' is not between 0%% and 100%%", option + 7);
+            return fgio_usage_error("rate schedule: warmup: '%s%%' is not between 0%% and 100%%", option + 7);
         rate->warmup_share /= 100;
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     }
     if (!read_number(option + 7, 0, WARMUP_MAX, &steps) || steps != floor(steps))
-        return frugi_usage_error("rate schedule: warmup: '%s' is neither a whole number of steps nor a percentage",
-                                 option + 7);
+        return fgio_usage_error("rate schedule: warmup: '%s' is neither a whole number of steps nor a percentage",
+                                option + 7);
     rate->warmup = (uint64_t)steps;
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-int frugi_rate_parse(const char *text, frugi_rate *rate) {
-    frugi_rate read = {0};
+int fgt_rate_parse(const char *text, fgt_rate *rate) {
+    fgt_rate read = {0};
     char copy[TEXT_MAX];
     if (strlen(text) >= sizeof copy)
-        return frugi_usage_error("rate schedule: more than %d characters", TEXT_MAX - 1);
-    frugi_printable(text, copy, sizeof copy);
+        return fgio_usage_error("rate schedule: more than %d characters", TEXT_MAX - 1);
+    fgio_printable(text, copy, sizeof copy);
     int status = parse_option(copy, &read);
-    if (status != FRUGI_EXIT_OK)
+    if (status != FGIO_EXIT_OK)
         return status;
     char *marks = strchr(copy, ':');
     if (marks)
         *marks++ = '\0';
     status = parse_kind(copy, &read);
-    if (status != FRUGI_EXIT_OK)
+    if (status != FGIO_EXIT_OK)
         return status;
-    if (marks && read.kind != FRUGI_RATE_STEP)
-        return frugi_usage_error("rate schedule: %s takes nothing behind ':', but there is '%s'", copy, marks);
-    if (read.kind == FRUGI_RATE_STEP)
+    if (marks && read.kind != FGT_RATE_STEP)
+        return fgio_usage_error("rate schedule: %s takes nothing behind ':', but there is '%s'", copy, marks);
+    if (read.kind == FGT_RATE_STEP)
         status = parse_marks(marks ? marks : copy + strlen(copy), &read);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         *rate = read;
     return status;
 }
@@ -126,7 +126,7 @@ static double half_wave(double x) {
     return x <= 0.5 ? 0.5 + 0.5 * cosine_of_half(x) : 0.5 - 0.5 * cosine_of_half(1 - x);
 }
 
-static uint64_t warmup_steps(const frugi_rate *rate, uint64_t total) {
+static uint64_t warmup_steps(const fgt_rate *rate, uint64_t total) {
     return rate->warmup_share > 0 ? (uint64_t)(rate->warmup_share * (double)total + 0.5) : rate->warmup;
 }
 
@@ -137,16 +137,16 @@ static double progress(uint64_t warmup, uint64_t step, uint64_t total) {
     return step >= total ? 1 : (double)(step - warmup) / (double)(total - warmup);
 }
 
-double frugi_rate_at(const frugi_rate *rate, uint64_t step, uint64_t total) {
+double fgt_rate_at(const fgt_rate *rate, uint64_t step, uint64_t total) {
     uint64_t warmup = warmup_steps(rate, total);
     if (step < warmup)
         return (double)(step + 1) / (double)warmup;
     double share = 1;
     switch (rate->kind) {
-    case FRUGI_RATE_CONSTANT: break;
-    case FRUGI_RATE_COSINE: return half_wave(progress(warmup, step, total));
-    case FRUGI_RATE_LINEAR: return 1 - progress(warmup, step, total);
-    case FRUGI_RATE_STEP:
+    case FGT_RATE_CONSTANT: break;
+    case FGT_RATE_COSINE: return half_wave(progress(warmup, step, total));
+    case FGT_RATE_LINEAR: return 1 - progress(warmup, step, total);
+    case FGT_RATE_STEP:
         for (int i = 0; total && i < rate->marks; i++)
             if ((double)step >= rate->mark[i] * (double)total)
                 share *= rate->factor;

@@ -10,31 +10,26 @@
  * line to 1. cosine and linear then fall over the steps that are left. The numbers are shares of the rate that the user
  * names.
  */
-#ifndef FRUGI_RATE_SCHEDULE_H
-#define FRUGI_RATE_SCHEDULE_H
+#ifndef FGT_RATE_SCHEDULE_H
+#define FGT_RATE_SCHEDULE_H
 
 #include <stdint.h>
 
-typedef enum frugi_rate_kind {
-    FRUGI_RATE_CONSTANT,
-    FRUGI_RATE_COSINE,
-    FRUGI_RATE_LINEAR,
-    FRUGI_RATE_STEP
-} frugi_rate_kind;
+typedef enum fgt_rate_kind { FGT_RATE_CONSTANT, FGT_RATE_COSINE, FGT_RATE_LINEAR, FGT_RATE_STEP } fgt_rate_kind;
 
-#define FRUGI_RATE_MARKS 8
+#define FGT_RATE_MARKS 8
 
-typedef struct frugi_rate {
-    frugi_rate_kind kind;
+typedef struct fgt_rate {
+    fgt_rate_kind kind;
     uint64_t warmup;     /* steps */
     double warmup_share; /* of all steps, instead; 0: `warmup` steps */
     int marks;           /* of a step schedule: */
-    double mark[FRUGI_RATE_MARKS];
+    double mark[FGT_RATE_MARKS];
     double factor;
-} frugi_rate;
+} fgt_rate;
 
 /** Read a schedule. Returns an exit status, after a line on stderr. */
-int frugi_rate_parse(const char *text, frugi_rate *rate);
+int fgt_rate_parse(const char *text, fgt_rate *rate);
 
 /**
  * The share of the rate that holds at a step, 0 to 1.
@@ -43,6 +38,6 @@ int frugi_rate_parse(const char *text, frugi_rate *rate);
  *
  * The same bits on every machine: workers that multiply by it stay the same.
  */
-double frugi_rate_at(const frugi_rate *rate, uint64_t step, uint64_t total);
+double fgt_rate_at(const fgt_rate *rate, uint64_t step, uint64_t total);
 
 #endif

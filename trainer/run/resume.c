@@ -54,8 +54,8 @@ static const char *or_none(const char *text) {
 
 /* Fine-tuning names the worker's threads to the optimiser; they do not change a bit, and a run may go on with others.
  */
-static void set_optimizer(json_t *facts, const frugi_worker *w) {
-    char text[FRUGI_TUNE_TEXT];
+static void set_optimizer(json_t *facts, const fgt_worker *w) {
+    char text[FGT_TUNE_TEXT];
     snprintf(text, sizeof text, "%s", frug_optimizer_text(w->optimizer));
     char *threads = strstr(text, ",threads=");
     if (threads && w->crew->job->tune)
@@ -64,10 +64,10 @@ static void set_optimizer(json_t *facts, const frugi_worker *w) {
 }
 
 /* The facts that a run to go on must share, in the words of the command line. */
-static void set_terms(json_t *facts, const frugi_worker *w) {
-    const frugi_crew *crew = w->crew;
+static void set_terms(json_t *facts, const fgt_worker *w) {
+    const fgt_crew *crew = w->crew;
     set_text(facts, "model", crew->model.text);
-    set_text(facts, "data", frugi_data_about(crew->data)->name);
+    set_text(facts, "data", fgt_data_about(crew->data)->name);
     set_text(facts, "method", frug_config_text(w->config));
     set_optimizer(facts, w);
     if (crew->job->tune)
@@ -80,13 +80,13 @@ static void set_terms(json_t *facts, const frugi_worker *w) {
         set_real(facts, "clip", crew->job->clip);
     set_count(facts, "batch", crew->batch);
     set_count(facts, "seed", crew->job->seed);
-    set_count(facts, "samples", frugi_data_about(crew->data)->count[FRUGI_TRAIN]);
-    if (frugi_data_about(crew->data)->augment)
-        set_text(facts, "augment", frugi_data_about(crew->data)->augment);
+    set_count(facts, "samples", fgt_data_about(crew->data)->count[FGT_TRAIN]);
+    if (fgt_data_about(crew->data)->augment)
+        set_text(facts, "augment", fgt_data_about(crew->data)->augment);
 }
 
 /* The running norms of --clip auto: the weight, then one for each limit. */
-static void set_limits(json_t *facts, const frugi_limits *limits) {
+static void set_limits(json_t *facts, const fgt_limits *limits) {
     json_t *list = json_array();
     char *text = NULL;
     json_array_append_new(list, json_real(limits->weight));
@@ -99,29 +99,29 @@ static void set_limits(json_t *facts, const frugi_limits *limits) {
 }
 
 /* Each bucket has its own limit, so a run that resumes with other buckets learns them anew. */
-static int get_limits(frugi_worker *w, const json_t *facts) {
-    frugi_limits *limits = frugi_buckets_limits(w->buckets);
+static int get_limits(fgt_worker *w, const json_t *facts) {
+    fgt_limits *limits = fgt_buckets_limits(w->buckets);
     if (get_count(facts, "bucket") != w->crew->job->bucket_bytes) {
         if (w->rank == 0)
-            frugi_hint("--bucket differs from that of the checkpoint: the limits of --clip auto are learned anew");
-        return FRUGI_EXIT_OK;
+            fgio_hint("--bucket differs from that of the checkpoint: the limits of --clip auto are learned anew");
+        return FGIO_EXIT_OK;
     }
     json_t *list = json_loads(get_text(facts, "limits"), 0, NULL);
     double *number = calloc(limits->count + 1, sizeof *number);
     int sound = number && json_is_array(list) && json_array_size(list) == limits->count + 1;
     for (size_t i = 0; sound && i <= limits->count; i++)
         number[i] = json_is_number(json_array_get(list, i)) ? json_number_value(json_array_get(list, i)) : -1;
-    sound = sound && frugi_limits_restore(limits, number[0], number + 1);
+    sound = sound && fgt_limits_restore(limits, number[0], number + 1);
     free(number);
     json_decref(list);
-    return sound ? FRUGI_EXIT_OK : frugi_error("%s: bad norms of --clip auto in the checkpoint", w->crew->job->resume);
+    return sound ? FGIO_EXIT_OK : fgio_error("%s: bad norms of --clip auto in the checkpoint", w->crew->job->resume);
 }
 
-static json_t *gather_facts(const frugi_worker *w) {
+static json_t *gather_facts(const fgt_worker *w) {
     json_t *facts = json_object();
-    frugi_traffic traffic = frugi_worker_traffic(w);
+    fgt_traffic traffic = fgt_worker_traffic(w);
     double clip[2];
-    frugi_clip_save(&w->clip, clip);
+    fgt_clip_save(&w->clip, clip);
     set_terms(facts, w);
     set_text(facts, "frugrad", frug_version());
     set_text(facts, "algorithm", w->reducer ? frug_reducer_algorithm(w->reducer) : "none");
@@ -138,27 +138,27 @@ static json_t *gather_facts(const frugi_worker *w) {
     set_real(facts, "clip_a", clip[0]);
     set_real(facts, "clip_b", clip[1]);
     if (w->crew->job->clip_auto) {
-        set_limits(facts, frugi_buckets_limits(w->buckets));
+        set_limits(facts, fgt_buckets_limits(w->buckets));
         set_count(facts, "bucket", w->crew->job->bucket_bytes);
     }
     return facts;
 }
 
-static frugi_state state_of(const frugi_worker *w) {
+static fgt_state state_of(const fgt_worker *w) {
     bool residual = w->reducer && !w->crew->job->tune; /* what is sent whole leaves nothing behind */
-    return (frugi_state){w->comm, w->graph, residual ? frug_reducer_compressor(w->reducer) : NULL, w->optimizer};
+    return (fgt_state){w->comm, w->graph, residual ? frug_reducer_compressor(w->reducer) : NULL, w->optimizer};
 }
 
-int frugi_worker_save(frugi_worker *w) {
-    const frugi_crew *crew = w->crew;
-    frugi_state state = state_of(w);
+int fgt_worker_save(fgt_worker *w) {
+    const fgt_crew *crew = w->crew;
+    fgt_state state = state_of(w);
     frug_optimizer_seek(w->optimizer, w->step);
     json_t *facts = gather_facts(w);
     char path[sizeof crew->report->checkpoint] = "";
-    int status = frugi_checkpoint_write(crew->job->save, crew->job->keep, w->generation, w->step, &state, facts, path,
-                                        sizeof path);
+    int status = fgt_checkpoint_write(crew->job->save, crew->job->keep, w->generation, w->step, &state, facts, path,
+                                      sizeof path);
     json_decref(facts);
-    if (status == FRUGI_EXIT_OK && w->rank == 0) {
+    if (status == FGIO_EXIT_OK && w->rank == 0) {
         memcpy(crew->report->checkpoint, path, sizeof path);
         if (crew->watch && crew->watch->saved)
             crew->watch->saved(crew->watch->ctx, path, w->step);
@@ -208,18 +208,18 @@ static const char *difference(const char *text, const char *other, char *dst, si
     return *dst ? dst : text;
 }
 
-static int refuse_term(const frugi_worker *w, const char *key, const char *theirs, const char *ours) {
+static int refuse_term(const fgt_worker *w, const char *key, const char *theirs, const char *ours) {
     char a[96], b[96];
     bool list = strcmp(key, "method") == 0 || strcmp(key, "optimizer") == 0;
     if (w->rank != 0)
-        return FRUGI_EXIT_FAIL;
+        return FGIO_EXIT_FAIL;
     if (w->crew->job->tune && strcmp(key, "optimizer") == 0)
         key = "method"; /* whose option it is there */
-    frugi_error("%s: the checkpoint was made with --%s %s; this command asks for %s", w->crew->job->resume, key,
-                list ? difference(theirs, ours, a, sizeof a) : theirs,
-                list ? difference(ours, theirs, b, sizeof b) : ours);
-    frugi_hint("give --%s as in the first run to continue it, or another --save directory to start a new run", key);
-    return FRUGI_EXIT_FAIL;
+    fgio_error("%s: the checkpoint was made with --%s %s; this command asks for %s", w->crew->job->resume, key,
+               list ? difference(theirs, ours, a, sizeof a) : theirs,
+               list ? difference(ours, theirs, b, sizeof b) : ours);
+    fgio_hint("give --%s as in the first run to continue it, or another --save directory to start a new run", key);
+    return FGIO_EXIT_FAIL;
 }
 
 /* Earlier versions had --no-augment alone, and cropped and mirrored otherwise. */
@@ -229,14 +229,14 @@ static const char *their_term(const json_t *facts, const char *key) {
     return get_text(facts, key);
 }
 
-static int check_terms(const frugi_worker *w, const json_t *facts) {
+static int check_terms(const fgt_worker *w, const json_t *facts) {
     json_t *mine = json_object(), *value;
     const char *key;
-    int status = FRUGI_EXIT_OK;
+    int status = FGIO_EXIT_OK;
     set_terms(mine, w);
     json_object_foreach(mine, key, value) {
         const char *theirs = their_term(facts, key);
-        if (status == FRUGI_EXIT_OK && strcmp(json_string_value(value), theirs) != 0)
+        if (status == FGIO_EXIT_OK && strcmp(json_string_value(value), theirs) != 0)
             status = refuse_term(w, key, theirs, json_string_value(value));
     }
     json_decref(mine);
@@ -244,123 +244,122 @@ static int check_terms(const frugi_worker *w, const json_t *facts) {
 }
 
 /* The same place of the training, also when an epoch now has another number of steps. */
-static int find_place(frugi_worker *w, const json_t *facts, uint64_t step) {
+static int find_place(fgt_worker *w, const json_t *facts, uint64_t step) {
     uint64_t per_epoch = get_count(facts, "steps_per_epoch"), steps = get_count(facts, "steps");
     if (per_epoch == 0 || steps == 0 || step > steps) {
         if (w->rank == 0)
-            frugi_error("%s: the metadata of the checkpoint has step %llu of %s and %s steps an epoch: not of a run of "
-                        "this trainer",
-                        w->crew->job->resume, (unsigned long long)step, or_none(get_text(facts, "steps")),
-                        or_none(get_text(facts, "steps_per_epoch")));
-        return FRUGI_EXIT_FAIL;
+            fgio_error("%s: the metadata of the checkpoint has step %llu of %s and %s steps an epoch: not of a run of "
+                       "this trainer",
+                       w->crew->job->resume, (unsigned long long)step, or_none(get_text(facts, "steps")),
+                       or_none(get_text(facts, "steps_per_epoch")));
+        return FGIO_EXIT_FAIL;
     }
     w->step = step;
     if (per_epoch != w->per_epoch) {
         w->step = (uint64_t)((double)step / (double)per_epoch * (double)w->per_epoch + 0.5);
         if (w->rank == 0)
-            frugi_hint(
+            fgio_hint(
                 "step %llu of the checkpoint's %llu is step %llu of this run's %llu, at the same place of the data",
                 (unsigned long long)step, (unsigned long long)steps, (unsigned long long)w->step,
                 (unsigned long long)w->steps);
     } else if (steps != w->steps && w->rank == 0)
-        frugi_hint("the checkpoint was made with %llu steps in all, this command asks for %llu: schedules change",
-                   (unsigned long long)steps, (unsigned long long)w->steps);
+        fgio_hint("the checkpoint was made with %llu steps in all, this command asks for %llu: schedules change",
+                  (unsigned long long)steps, (unsigned long long)w->steps);
     w->step = w->step < w->steps ? w->step : w->steps;
     if (w->step == w->steps && w->rank == 0)
-        frugi_hint("no step is left to take; a larger --steps or --epochs would train on");
-    return FRUGI_EXIT_OK;
+        fgio_hint("no step is left to take; a larger --steps or --epochs would train on");
+    return FGIO_EXIT_OK;
 }
 
 /* Micro-batches change how sums are rounded, and statistics of batch norm. Checkpoints without the fact had none. */
-static int check_accumulate(const frugi_worker *w, const json_t *facts) {
+static int check_accumulate(const fgt_worker *w, const json_t *facts) {
     uint64_t theirs = json_object_get(facts, "accumulate") ? get_count(facts, "accumulate") : 1;
     if (theirs == w->accumulate)
-        return FRUGI_EXIT_OK;
+        return FGIO_EXIT_OK;
     if (w->rank == 0) {
-        frugi_error(
-            "%s: the checkpoint's run cut its batches into %llu micro-batches (--accumulate %llu), and this one "
-            "cuts them into %u (--accumulate %u)",
-            w->crew->job->resume, (unsigned long long)theirs, (unsigned long long)theirs, w->accumulate, w->accumulate);
-        frugi_hint("without --accumulate a run that resumes takes the checkpoint's");
+        fgio_error("%s: the checkpoint's run cut its batches into %llu micro-batches (--accumulate %llu), and this one "
+                   "cuts them into %u (--accumulate %u)",
+                   w->crew->job->resume, (unsigned long long)theirs, (unsigned long long)theirs, w->accumulate,
+                   w->accumulate);
+        fgio_hint("without --accumulate a run that resumes takes the checkpoint's");
     }
-    return FRUGI_EXIT_FAIL;
+    return FGIO_EXIT_FAIL;
 }
 
-static int take_up(frugi_worker *w, frugi_checkpoint *checkpoint, const json_t *facts, uint64_t step) {
-    frugi_state state = state_of(w);
+static int take_up(fgt_worker *w, fgt_checkpoint *checkpoint, const json_t *facts, uint64_t step) {
+    fgt_state state = state_of(w);
     bool redistributed = false;
     int status = check_terms(w, facts);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         status = check_accumulate(w, facts);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         status = find_place(w, facts, step);
-    if (status == FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
         frug_optimizer_seek(w->optimizer, w->step); /* what the run before had let go is not in the file */
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_checkpoint_restore(checkpoint, &state, &redistributed);
-    if (status != FRUGI_EXIT_OK)
+    if (status == FGIO_EXIT_OK)
+        status = fgt_checkpoint_restore(checkpoint, &state, &redistributed);
+    if (status != FGIO_EXIT_OK)
         return status;
     if (redistributed && w->rank == 0)
-        frugi_hint("the checkpoint was made with %s workers, this run has %d: %sthe run is the same only on average",
-                   get_text(facts, "workers"), w->size,
-                   state.compressor ? "each starts from the mean of all residuals, and " : "");
+        fgio_hint("the checkpoint was made with %s workers, this run has %d: %sthe run is the same only on average",
+                  get_text(facts, "workers"), w->size,
+                  state.compressor ? "each starts from the mean of all residuals, and " : "");
     const double clip[2] = {get_real(facts, "clip_a"), get_real(facts, "clip_b")};
-    if (!frugi_clip_restore(&w->clip, clip))
-        return frugi_error("%s: the metadata of the checkpoint has clip_a %s and clip_b %s, which are no norm",
-                           w->crew->job->resume, or_none(get_text(facts, "clip_a")),
-                           or_none(get_text(facts, "clip_b")));
-    if (w->crew->job->clip_auto && get_limits(w, facts) != FRUGI_EXIT_OK)
-        return FRUGI_EXIT_FAIL;
-    frugi_worker_tell_norm(w, json_object_get(facts, "norm") ? get_real(facts, "norm") : -1);
+    if (!fgt_clip_restore(&w->clip, clip))
+        return fgio_error("%s: the metadata of the checkpoint has clip_a %s and clip_b %s, which are no norm",
+                          w->crew->job->resume, or_none(get_text(facts, "clip_a")), or_none(get_text(facts, "clip_b")));
+    if (w->crew->job->clip_auto && get_limits(w, facts) != FGIO_EXIT_OK)
+        return FGIO_EXIT_FAIL;
+    fgt_worker_tell_norm(w, json_object_get(facts, "norm") ? get_real(facts, "norm") : -1);
     w->bytes_before = get_count(facts, "bytes_sent");
     w->dense_before = get_count(facts, "bytes_dense");
     w->entries_before = get_real(facts, "entries_sent");
     w->seen_before = get_real(facts, "entries_seen");
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-int frugi_worker_find_start(frugi_worker *w) {
-    const frugi_job *job = w->crew->job;
+int fgt_worker_find_start(fgt_worker *w) {
+    const fgt_job *job = w->crew->job;
     w->resuming = job->resume != NULL;
     if (!job->resume || !job->resume_if_any)
-        return FRUGI_EXIT_OK;
-    int status = frugi_checkpoint_any(job->resume, w->comm, &w->resuming);
-    if (status != FRUGI_EXIT_OK || w->resuming || w->rank != 0)
+        return FGIO_EXIT_OK;
+    int status = fgt_checkpoint_any(job->resume, w->comm, &w->resuming);
+    if (status != FGIO_EXIT_OK || w->resuming || w->rank != 0)
         return status;
     if (job->tune && !job->weights) {
-        frugi_error("%s: has no checkpoint to resume from, and there are no weights to start from", job->resume);
-        frugi_hint("give --weights FILE; a restart with the same command then resumes from the newest checkpoint");
-        return FRUGI_EXIT_FAIL;
+        fgio_error("%s: has no checkpoint to resume from, and there are no weights to start from", job->resume);
+        fgio_hint("give --weights FILE; a restart with the same command then resumes from the newest checkpoint");
+        return FGIO_EXIT_FAIL;
     }
-    frugi_hint("%s has no checkpoint yet: the run starts from the beginning", job->resume);
-    return FRUGI_EXIT_OK;
+    fgio_hint("%s has no checkpoint yet: the run starts from the beginning", job->resume);
+    return FGIO_EXIT_OK;
 }
 
-int frugi_worker_resume(frugi_worker *w) {
-    const frugi_job *job = w->crew->job;
-    frugi_checkpoint *checkpoint = NULL;
+int fgt_worker_resume(fgt_worker *w) {
+    const fgt_job *job = w->crew->job;
+    fgt_checkpoint *checkpoint = NULL;
     json_t *facts = NULL;
     uint64_t step = 0;
-    int status = FRUGI_EXIT_OK;
+    int status = FGIO_EXIT_OK;
     if (w->resuming) {
-        status = frugi_checkpoint_open(job->resume, w->comm, &checkpoint, &facts, &step);
-        if (status == FRUGI_EXIT_OK)
+        status = fgt_checkpoint_open(job->resume, w->comm, &checkpoint, &facts, &step);
+        if (status == FGIO_EXIT_OK)
             status = take_up(w, checkpoint, facts, step);
     }
-    if (status == FRUGI_EXIT_OK && job->save && w->rank == 0)
-        status = frugi_checkpoint_next_generation(job->save, checkpoint, w->step, &w->generation);
-    frugi_checkpoint_close(checkpoint);
+    if (status == FGIO_EXIT_OK && job->save && w->rank == 0)
+        status = fgt_checkpoint_next_generation(job->save, checkpoint, w->step, &w->generation);
+    fgt_checkpoint_close(checkpoint);
     return status;
 }
 
-int frugi_worker_load(frugi_worker *w) {
-    frugi_state state = {.comm = w->comm, .graph = w->graph};
-    frugi_checkpoint *checkpoint = NULL;
+int fgt_worker_load(fgt_worker *w) {
+    fgt_state state = {.comm = w->comm, .graph = w->graph};
+    fgt_checkpoint *checkpoint = NULL;
     json_t *facts = NULL;
     bool redistributed;
-    int status = frugi_checkpoint_open(w->crew->job->resume, w->comm, &checkpoint, &facts, &w->step);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_checkpoint_restore(checkpoint, &state, &redistributed);
-    frugi_checkpoint_close(checkpoint);
+    int status = fgt_checkpoint_open(w->crew->job->resume, w->comm, &checkpoint, &facts, &w->step);
+    if (status == FGIO_EXIT_OK)
+        status = fgt_checkpoint_restore(checkpoint, &state, &redistributed);
+    fgt_checkpoint_close(checkpoint);
     return status;
 }

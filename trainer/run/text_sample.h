@@ -1,18 +1,18 @@
 /* text_sample.h - text out of a language model, token by token. */
-#ifndef FRUGI_TEXT_SAMPLE_H
-#define FRUGI_TEXT_SAMPLE_H
+#ifndef FGT_TEXT_SAMPLE_H
+#define FGT_TEXT_SAMPLE_H
 
 #include "trainer/nn/graph.h"
 
 /** How the next token is drawn. */
-typedef struct frugi_sampling {
+typedef struct fgt_sampling {
     double temperature; /* divides the scores; 0: always the likeliest token */
     uint32_t top_k;     /* among so many of the likeliest; 0: among all */
     uint64_t seed;
-} frugi_sampling;
+} fgt_sampling;
 
 /** Gets every new token; returns false to stop. */
-typedef bool frugi_sample_fn(void *ctx, int32_t token);
+typedef bool fgt_sample_fn(void *ctx, int32_t token);
 
 /**
  * Go on with a text of count >= 1 tokens for `more` tokens. The model sees the last T of them, T being the length it
@@ -20,7 +20,7 @@ typedef bool frugi_sample_fn(void *ctx, int32_t token);
  * text and weights give the same tokens. Returns an exit status, after a line on stderr: no language model, a token
  * that it does not know, scores that are not numbers.
  */
-int frugi_sample(frugi_graph *g, const frugi_sampling *how, const int32_t *text, size_t count, size_t more,
-                 frugi_sample_fn *take, void *ctx);
+int fgt_sample(fgt_graph *g, const fgt_sampling *how, const int32_t *text, size_t count, size_t more,
+               fgt_sample_fn *take, void *ctx);
 
 #endif

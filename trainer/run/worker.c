@@ -12,18 +12,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-int frugi_worker_error(const frugi_worker *w, const char *what, frug_status status) {
+int fgt_worker_error(const fgt_worker *w, const char *what, frug_status status) {
     if (status == FRUG_ERR_REMOTE && w->rank != 0)
-        return FRUGI_EXIT_FAIL;
-    int code = frugi_library_error(what);
+        return FGIO_EXIT_FAIL;
+    int code = fgio_library_error(what);
     if (status == FRUG_ERR_COMM && strstr(frug_last_error(), "timeout"))
-        frugi_hint("where a worker is only slow, --timeout SECONDS lets the others wait longer");
+        fgio_hint("where a worker is only slow, --timeout SECONDS lets the others wait longer");
     return code;
 }
 
-int frugi_worker_together(frugi_worker *w, int (*part)(frugi_worker *w)) {
-    frugi_say_hold();
-    return frugi_team_agree(w->comm, part(w));
+int fgt_worker_together(fgt_worker *w, int (*part)(fgt_worker *w)) {
+    fgio_say_hold();
+    return fgt_team_agree(w->comm, part(w));
 }
 
 static uint64_t hash_text(const char *text) {
@@ -41,17 +41,17 @@ typedef struct article {
 
 #define ARTICLES 19
 
-static void list_articles(const frugi_worker *w, article *a) {
-    const frugi_crew *crew = w->crew;
-    const frugi_job *job = crew->job;
-    const frugi_data_info *info = frugi_data_about(crew->data);
+static void list_articles(const fgt_worker *w, article *a) {
+    const fgt_crew *crew = w->crew;
+    const fgt_job *job = crew->job;
+    const fgt_data_info *info = fgt_data_about(crew->data);
     uint64_t rate_bits, clip_bits;
     memcpy(&rate_bits, &crew->base_rate, sizeof rate_bits);
     memcpy(&clip_bits, &job->clip, sizeof clip_bits);
     clip_bits = job->clip_auto ? UINT64_MAX : clip_bits;
     const article all[ARTICLES] = {
         {"--model", hash_text(crew->model.text)},
-        {"--data", hash_text(info->name) ^ info->count[FRUGI_TRAIN]},
+        {"--data", hash_text(info->name) ^ info->count[FGT_TRAIN]},
         {"--method", hash_text(job->method)},
         {"--optimizer", hash_text(crew->optimizer)},
         {"--schedule", hash_text(job->schedule)},
@@ -68,255 +68,254 @@ static void list_articles(const frugi_worker *w, article *a) {
         {"--resume", job->resume != NULL},
         {"--augment", (uint64_t)job->augment},
         {"--alone", job->alone},
-        {"an option of fine-tuning", job->tune ? frugi_tune_hash(job->tune) : 0},
+        {"an option of fine-tuning", job->tune ? fgt_tune_hash(job->tune) : 0},
     };
     memcpy(a, all, sizeof all);
 }
 
 /* Workers of an MPI job may have been started with different words. */
-static int agree_on_job(frugi_worker *w) {
+static int agree_on_job(fgt_worker *w) {
     article mine[ARTICLES];
     uint64_t value[ARTICLES], *all = calloc((size_t)w->size * ARTICLES, sizeof *all);
     list_articles(w, mine);
     for (int i = 0; i < ARTICLES; i++)
         value[i] = mine[i].value;
     frug_status heard = all ? frug_comm_gather(w->comm, value, sizeof value, all) : FRUG_ERR_MEMORY;
-    int status = heard == FRUG_OK ? FRUGI_EXIT_OK : frugi_worker_error(w, "workers", heard);
-    for (int i = 0; status == FRUGI_EXIT_OK && i < ARTICLES; i++)
-        for (int r = 1; status == FRUGI_EXIT_OK && r < w->size; r++)
+    int status = heard == FRUG_OK ? FGIO_EXIT_OK : fgt_worker_error(w, "workers", heard);
+    for (int i = 0; status == FGIO_EXIT_OK && i < ARTICLES; i++)
+        for (int r = 1; status == FGIO_EXIT_OK && r < w->size; r++)
             if (all[r * ARTICLES + i] != all[i])
-                status = frugi_error("workers 0 and %d were started with different values of %s", r, mine[i].option);
+                status = fgio_error("workers 0 and %d were started with different values of %s", r, mine[i].option);
     free(all);
     return status;
 }
 
 /* Files of weights may differ between machines, and so may arithmetic; nothing else would tell. */
-int frugi_worker_same_weights(frugi_worker *w) {
+int fgt_worker_same_weights(fgt_worker *w) {
     uint32_t mine = 0;
-    for (const frugi_param *p = w->graph->params; p; p = p->next)
-        mine = frugi_checksum(mine, p->w, p->rows * p->cols * sizeof *p->w);
+    for (const fgt_param *p = w->graph->params; p; p = p->next)
+        mine = fgio_checksum(mine, p->w, p->rows * p->cols * sizeof *p->w);
     uint32_t *all = calloc((size_t)w->size, sizeof *all);
     frug_status heard = all ? frug_comm_gather(w->comm, &mine, sizeof mine, all) : FRUG_ERR_MEMORY;
-    int status = heard == FRUG_OK ? FRUGI_EXIT_OK : frugi_worker_error(w, "workers", heard);
-    for (int r = 1; status == FRUGI_EXIT_OK && r < w->size; r++)
+    int status = heard == FRUG_OK ? FGIO_EXIT_OK : fgt_worker_error(w, "workers", heard);
+    for (int r = 1; status == FGIO_EXIT_OK && r < w->size; r++)
         if (all[r] != all[0])
-            status = frugi_error("workers 0 and %d have different weights %s", r,
-                                 w->steps_here ? "after training" : "to begin with");
+            status = fgio_error("workers 0 and %d have different weights %s", r,
+                                w->steps_here ? "after training" : "to begin with");
     free(all);
     return status;
 }
 
-static void count_steps(frugi_worker *w) {
-    const frugi_job *job = w->crew->job;
-    uint64_t samples = frugi_data_about(w->crew->data)->count[FRUGI_TRAIN];
+static void count_steps(fgt_worker *w) {
+    const fgt_job *job = w->crew->job;
+    uint64_t samples = fgt_data_about(w->crew->data)->count[FGT_TRAIN];
     w->per_epoch = samples / ((uint64_t)w->crew->batch * (uint64_t)w->size);
     w->per_epoch = w->per_epoch ? w->per_epoch : 1;
     w->steps = job->steps ? job->steps : (uint64_t)(job->epochs * (double)w->per_epoch + 0.5);
     w->steps = w->steps ? w->steps : 1;
 }
 
-static size_t buffer_floats(const frugi_worker *w) {
+static size_t buffer_floats(const fgt_worker *w) {
     size_t count = 0;
-    for (const frugi_buffer *b = w->graph->buffers; b; b = b->next)
+    for (const fgt_buffer *b = w->graph->buffers; b; b = b->next)
         count += b->count;
     return count;
 }
 
-void frugi_worker_put_aside(frugi_worker *w) {
+void fgt_worker_put_aside(fgt_worker *w) {
     float *to = w->aside;
-    for (const frugi_buffer *b = w->graph->buffers; b; to += b->count, b = b->next)
+    for (const fgt_buffer *b = w->graph->buffers; b; to += b->count, b = b->next)
         memcpy(to, b->data, b->count * sizeof *to);
 }
 
-void frugi_worker_put_back(frugi_worker *w) {
+void fgt_worker_put_back(fgt_worker *w) {
     const float *from = w->aside;
-    for (frugi_buffer *b = w->graph->buffers; b; from += b->count, b = b->next)
+    for (fgt_buffer *b = w->graph->buffers; b; from += b->count, b = b->next)
         memcpy(b->data, from, b->count * sizeof *from);
 }
 
-static int load_weights(frugi_worker *w) {
+static int load_weights(fgt_worker *w) {
     const char *path = w->crew->job->weights;
     uint32_t fresh = 0;
-    int status = frugi_weights_load(path, w->graph, &fresh);
-    if (status == FRUGI_EXIT_OK && fresh > 0)
-        frugi_hint("%s lacks %u of the model's tensors, all of its head: they begin as random numbers", path, fresh);
+    int status = fgt_weights_load(path, w->graph, &fresh);
+    if (status == FGIO_EXIT_OK && fresh > 0)
+        fgio_hint("%s lacks %u of the model's tensors, all of its head: they begin as random numbers", path, fresh);
     return status;
 }
 
-frugi_keep frugi_crew_keep(const frugi_crew *crew) {
-    return crew->quality ? FRUGI_KEEP_NONE : crew->job->recompute ? FRUGI_KEEP_BLOCKS : FRUGI_KEEP_ALL;
+fgt_keep fgt_crew_keep(const fgt_crew *crew) {
+    return crew->quality ? FGT_KEEP_NONE : crew->job->recompute ? FGT_KEEP_BLOCKS : FGT_KEEP_ALL;
 }
 
-static int open_model(frugi_worker *w) {
-    const frugi_job *job = w->crew->job;
-    const frugi_data_info *info = frugi_data_about(w->crew->data);
-    frugi_build how = {.batch = (w->crew->batch + w->accumulate - 1) / w->accumulate,
-                       .threads = (int)job->threads,
-                       .keep = frugi_crew_keep(w->crew)};
-    int status = frugi_model_build_as(&w->crew->model, info, &how, &w->graph);
-    if (status == FRUGI_EXIT_OK && job->tune)
-        status = frugi_tune_plan(job->tune, w->crew->model.task, job->threads, w->graph, w->optimizer_text, &w->tuning);
-    if (status == FRUGI_EXIT_OK)
-        status =
-            job->tune ? frugi_tune_layout(w->graph, 0, NULL, &w->layout) : frugi_graph_layout(w->graph, &w->layout);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_batch_create(info, w->crew->batch, &w->batch);
-    if (status != FRUGI_EXIT_OK)
+static int open_model(fgt_worker *w) {
+    const fgt_job *job = w->crew->job;
+    const fgt_data_info *info = fgt_data_about(w->crew->data);
+    fgt_build how = {.batch = (w->crew->batch + w->accumulate - 1) / w->accumulate,
+                     .threads = (int)job->threads,
+                     .keep = fgt_crew_keep(w->crew)};
+    int status = fgt_model_build_as(&w->crew->model, info, &how, &w->graph);
+    if (status == FGIO_EXIT_OK && job->tune)
+        status = fgt_tune_plan(job->tune, w->crew->model.task, job->threads, w->graph, w->optimizer_text, &w->tuning);
+    if (status == FGIO_EXIT_OK)
+        status = job->tune ? fgt_tune_layout(w->graph, 0, NULL, &w->layout) : fgt_graph_layout(w->graph, &w->layout);
+    if (status == FGIO_EXIT_OK)
+        status = fgt_batch_create(info, w->crew->batch, &w->batch);
+    if (status != FGIO_EXIT_OK)
         return status;
     w->batch.threads = (int)job->threads;
     w->aside = calloc(buffer_floats(w) + 1, sizeof *w->aside);
     if (!w->aside)
-        return frugi_error("not enough memory");
+        return fgio_error("not enough memory");
     w->graph->seed = job->seed;
     w->graph->worker = (uint64_t)w->rank;
-    frugi_graph_init(w->graph, job->seed);
-    return job->weights && !w->resuming ? load_weights(w) : FRUGI_EXIT_OK;
+    fgt_graph_init(w->graph, job->seed);
+    return job->weights && !w->resuming ? load_weights(w) : FGIO_EXIT_OK;
 }
 
 /* Fine-tuning: workers add up gradients as they are, and measurements behind them. */
-static int open_tuning(frugi_worker *w) {
-    const frugi_job *job = w->crew->job;
+static int open_tuning(fgt_worker *w) {
+    const fgt_job *job = w->crew->job;
     frug_options options = FRUG_OPTIONS_INIT;
     frug_layout *layout = NULL;
     options.threads = 1;
     options.total_steps = w->steps;
     if (frug_optimizer_create(w->optimizer_text, w->layout, NULL, &w->optimizer) != FRUG_OK)
-        return frugi_library_error("--method");
+        return fgio_library_error("--method");
     w->tuning.head_states = 2 * w->tuning.head_params;
     w->tuning.states = frug_optimizer_states(w->optimizer) - w->tuning.head_states;
     w->tuning.optimizer_bytes = frug_optimizer_state_size(w->optimizer);
     if (frug_config_create(job->method, &w->config) != FRUG_OK)
-        return frugi_config_error();
+        return fgio_config_error();
     if (job->alone || w->size == 1)
-        return FRUGI_EXIT_OK;
-    w->measured_each = frugi_tune_measured_each(job->tune, &w->tuning);
-    w->measured = frugi_tune_measured(w->graph, w->measured_each);
-    int status = frugi_tune_layout(w->graph, w->measured, &w->measured_at, &layout);
-    if (status == FRUGI_EXIT_OK) {
+        return FGIO_EXIT_OK;
+    w->measured_each = fgt_tune_measured_each(job->tune, &w->tuning);
+    w->measured = fgt_tune_measured(w->graph, w->measured_each);
+    int status = fgt_tune_layout(w->graph, w->measured, &w->measured_at, &layout);
+    if (status == FGIO_EXIT_OK) {
         frug_status made = frug_reducer_create(w->config, layout, &options, w->comm, &w->reducer);
-        status = made == FRUG_OK ? FRUGI_EXIT_OK : frugi_worker_error(w, "exchange", made);
+        status = made == FRUG_OK ? FGIO_EXIT_OK : fgt_worker_error(w, "exchange", made);
     }
     frug_layout_destroy(layout);
     return status;
 }
 
-static int open_record(frugi_worker *w) {
-    const frugi_tune *tune = w->crew->job->tune;
+static int open_record(fgt_worker *w) {
+    const fgt_tune *tune = w->crew->job->tune;
     if (!tune || !tune->record || w->rank != 0)
-        return FRUGI_EXIT_OK;
-    return frugi_record_create(w->graph, tune->record_tensor ? tune->record_tensor : w->tuning.first,
-                               tune->record_steps, &w->record);
+        return FGIO_EXIT_OK;
+    return fgt_record_create(w->graph, tune->record_tensor ? tune->record_tensor : w->tuning.first, tune->record_steps,
+                             &w->record);
 }
 
-static int open_exchange(frugi_worker *w) {
-    const frugi_job *job = w->crew->job;
+static int open_exchange(fgt_worker *w) {
+    const fgt_job *job = w->crew->job;
     frug_options options = FRUG_OPTIONS_INIT;
     options.threads = 1;
     options.total_steps = w->steps;
     if (job->tune)
         return open_tuning(w);
     if (frug_config_create_for(job->method, w->crew->optimizer, &w->config) != FRUG_OK)
-        return frugi_config_error();
+        return fgio_config_error();
     frug_status status = FRUG_OK;
     if (!job->alone && strstr(frug_config_text(w->config), "reduce=gossip"))
         status = frug_gossip_create(w->config, w->layout, &options, w->comm, w->graph->weights, &w->gossip);
     else if (!job->alone)
         status = frug_reducer_create(w->config, w->layout, &options, w->comm, &w->reducer);
     if (status != FRUG_OK)
-        return frugi_worker_error(w, "exchange", status);
+        return fgt_worker_error(w, "exchange", status);
     frug_compressor *c = w->reducer ? frug_reducer_compressor(w->reducer) : NULL;
     if (frug_optimizer_create(w->crew->optimizer, w->layout, c, &w->optimizer) != FRUG_OK)
-        return frugi_library_error("--optimizer");
+        return fgio_library_error("--optimizer");
     if (w->rank == 0)
-        frugi_warn_optimizer(job, &w->crew->model, frug_config_text(w->config), frug_optimizer_text(w->optimizer));
-    return FRUGI_EXIT_OK;
+        fgt_warn_optimizer(job, &w->crew->model, frug_config_text(w->config), frug_optimizer_text(w->optimizer));
+    return FGIO_EXIT_OK;
 }
 
-static int open_messages(frugi_worker *w) {
-    w->message_count = FRUGI_STEP_NUMBERS + (w->crew->job->clip_auto ? frugi_buckets_limits(w->buckets)->count : 0);
+static int open_messages(fgt_worker *w) {
+    w->message_count = FGT_STEP_NUMBERS + (w->crew->job->clip_auto ? fgt_buckets_limits(w->buckets)->count : 0);
     w->message = calloc(w->message_count, sizeof *w->message);
     w->messages = calloc(w->message_count * (size_t)w->size, sizeof *w->messages);
-    return w->message && w->messages ? FRUGI_EXIT_OK : frugi_error("not enough memory");
+    return w->message && w->messages ? FGIO_EXIT_OK : fgio_error("not enough memory");
 }
 
-static int open_buckets(frugi_worker *w) {
-    const frugi_job *job = w->crew->job;
+static int open_buckets(fgt_worker *w) {
+    const fgt_job *job = w->crew->job;
     bool dense = !job->tune && w->reducer && strcmp(frug_reducer_algorithm(w->reducer), "dense") == 0;
-    frugi_buckets_want want = {.graph = w->graph,
-                               .reducer = w->reducer,
-                               .optimizer = w->optimizer,
-                               .workers = w->reducer ? w->size : 1,
-                               .bytes = job->bucket_bytes,
-                               .whole = dense,
-                               .late = dense && (job->clip > 0 || job->clip_auto),
-                               .limited = job->clip_auto,
-                               .overlap = job->overlap,
-                               .passes = w->accumulate,
-                               .measured_at = w->measured_at,
-                               .measured = w->measured,
-                               .measured_each = w->measured_each,
-                               .counted = job->tune != NULL};
-    if (open_record(w) != FRUGI_EXIT_OK)
-        return FRUGI_EXIT_FAIL;
+    fgt_buckets_want want = {.graph = w->graph,
+                             .reducer = w->reducer,
+                             .optimizer = w->optimizer,
+                             .workers = w->reducer ? w->size : 1,
+                             .bytes = job->bucket_bytes,
+                             .whole = dense,
+                             .late = dense && (job->clip > 0 || job->clip_auto),
+                             .limited = job->clip_auto,
+                             .overlap = job->overlap,
+                             .passes = w->accumulate,
+                             .measured_at = w->measured_at,
+                             .measured = w->measured,
+                             .measured_each = w->measured_each,
+                             .counted = job->tune != NULL};
+    if (open_record(w) != FGIO_EXIT_OK)
+        return FGIO_EXIT_FAIL;
     want.record = w->record;
     if (dense && want.bytes == 0)
         want.bytes = 25u << 20; /* what others take */
-    w->clip = frugi_clip_make(job->clip, FRUGI_CLIP_SMOOTH);
-    w->step_seconds = calloc(FRUGI_STEPS_KNOWN, sizeof *w->step_seconds);
-    int status = w->step_seconds ? frugi_buckets_create(&want, &w->buckets) : frugi_error("not enough memory");
-    return status == FRUGI_EXIT_OK ? open_messages(w) : status;
+    w->clip = fgt_clip_make(job->clip, FGT_CLIP_SMOOTH);
+    w->step_seconds = calloc(FGT_STEPS_KNOWN, sizeof *w->step_seconds);
+    int status = w->step_seconds ? fgt_buckets_create(&want, &w->buckets) : fgio_error("not enough memory");
+    return status == FGIO_EXIT_OK ? open_messages(w) : status;
 }
 
 /* Each part is open on all workers before the next begins, so that nobody waits for one who has failed. */
-int frugi_worker_begin(frugi_worker *w, frugi_crew *crew, frug_comm *comm, bool training) {
-    *w = (frugi_worker){.crew = crew,
-                        .comm = comm,
-                        .rank = frug_comm_rank(comm),
-                        .size = frug_comm_size(comm),
-                        .accumulate = crew->accumulate ? crew->accumulate : 1,
-                        .norm = -1};
+int fgt_worker_begin(fgt_worker *w, fgt_crew *crew, frug_comm *comm, bool training) {
+    *w = (fgt_worker){.crew = crew,
+                      .comm = comm,
+                      .rank = frug_comm_rank(comm),
+                      .size = frug_comm_size(comm),
+                      .accumulate = crew->accumulate ? crew->accumulate : 1,
+                      .norm = -1};
     count_steps(w);
-    int status = frugi_worker_together(w, agree_on_job);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_worker_together(w, frugi_worker_find_start);
-    if (status == FRUGI_EXIT_OK)
-        status = frugi_worker_together(w, open_model);
-    if (status == FRUGI_EXIT_OK && w->size > 1)
-        status = frugi_worker_together(w, frugi_worker_same_weights);
-    if (status == FRUGI_EXIT_OK && training)
-        status = frugi_worker_together(w, open_exchange);
-    if (status == FRUGI_EXIT_OK && training)
-        status = frugi_worker_together(w, open_buckets);
+    int status = fgt_worker_together(w, agree_on_job);
+    if (status == FGIO_EXIT_OK)
+        status = fgt_worker_together(w, fgt_worker_find_start);
+    if (status == FGIO_EXIT_OK)
+        status = fgt_worker_together(w, open_model);
+    if (status == FGIO_EXIT_OK && w->size > 1)
+        status = fgt_worker_together(w, fgt_worker_same_weights);
+    if (status == FGIO_EXIT_OK && training)
+        status = fgt_worker_together(w, open_exchange);
+    if (status == FGIO_EXIT_OK && training)
+        status = fgt_worker_together(w, open_buckets);
     return status;
 }
 
-void frugi_worker_end(frugi_worker *w) {
-    frugi_buckets_destroy(w->buckets);
-    frugi_record_destroy(w->record);
+void fgt_worker_end(fgt_worker *w) {
+    fgt_buckets_destroy(w->buckets);
+    fgt_record_destroy(w->record);
     frug_optimizer_destroy(w->optimizer);
     frug_reducer_destroy(w->reducer);
     frug_gossip_destroy(w->gossip);
     frug_config_destroy(w->config);
     frug_layout_destroy(w->layout);
-    frugi_batch_destroy(&w->batch);
-    frugi_graph_destroy(w->graph);
+    fgt_batch_destroy(&w->batch);
+    fgt_graph_destroy(w->graph);
     free(w->aside);
     free(w->step_seconds);
     free(w->message);
     free(w->messages);
 }
 
-uint64_t frugi_worker_moving(const frugi_worker *w) {
+uint64_t fgt_worker_moving(const fgt_worker *w) {
     uint64_t sum = 0;
-    for (const frugi_param *p = w->graph->params; p; p = p->next)
+    for (const fgt_param *p = w->graph->params; p; p = p->next)
         sum += p->frozen ? 0 : (uint64_t)p->rows * p->cols;
     return sum;
 }
 
 /* Of fine-tuning. Dense is what the gradients of the tensors that move would take. */
-static frugi_traffic tuning_traffic(const frugi_worker *w, frugi_traffic t) {
+static fgt_traffic tuning_traffic(const fgt_worker *w, fgt_traffic t) {
     frug_reduce_stats exchange = {.struct_size = sizeof exchange};
-    uint64_t moving = frugi_worker_moving(w), handed = frugi_buckets_handed(w->buckets), P = (uint64_t)w->size;
+    uint64_t moving = fgt_worker_moving(w), handed = fgt_buckets_handed(w->buckets), P = (uint64_t)w->size;
     if (w->reducer) {
         frug_reducer_stats(w->reducer, &exchange);
         t.bytes += exchange.bytes_sent;
@@ -330,22 +329,22 @@ static frugi_traffic tuning_traffic(const frugi_worker *w, frugi_traffic t) {
     return t;
 }
 
-void frugi_worker_exchanged(const frugi_worker *w, frug_reduce_stats *stats) {
+void fgt_worker_exchanged(const fgt_worker *w, frug_reduce_stats *stats) {
     if (w->reducer)
         frug_reducer_stats(w->reducer, stats);
     else if (w->gossip)
         frug_gossip_stats(w->gossip, stats);
 }
 
-frugi_traffic frugi_worker_traffic(const frugi_worker *w) {
-    frugi_traffic t = {w->bytes_before, w->dense_before, w->entries_before, w->seen_before};
+fgt_traffic fgt_worker_traffic(const fgt_worker *w) {
+    fgt_traffic t = {w->bytes_before, w->dense_before, w->entries_before, w->seen_before};
     frug_reduce_stats exchange = {.struct_size = sizeof exchange};
     frug_stats stats = {.struct_size = sizeof stats};
     if (w->crew->job->tune && !w->crew->job->alone)
         return tuning_traffic(w, t);
     if (!w->reducer && !w->gossip)
         return t;
-    frugi_worker_exchanged(w, &exchange);
+    fgt_worker_exchanged(w, &exchange);
     frug_compressor_stats(w->reducer ? frug_reducer_compressor(w->reducer) : frug_gossip_compressor(w->gossip), &stats);
     uint64_t elements = frug_layout_elements(w->layout), here = w->steps_here * elements, P = (uint64_t)w->size;
     if (w->size > 1) { /* what a ring would send; rounded step by step, so that breaks do not change the sum */

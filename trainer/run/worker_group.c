@@ -8,60 +8,60 @@
 #include <string.h>
 
 static frug_comm *joined;
-static double timeout = FRUGI_TEAM_TIMEOUT;
+static double timeout = FGT_TEAM_TIMEOUT;
 
-void frugi_team_join(frug_comm *comm) {
+void fgt_team_join(frug_comm *comm) {
     joined = comm;
 }
 
-void frugi_team_set_timeout(double seconds) {
+void fgt_team_set_timeout(double seconds) {
     timeout = seconds;
 }
 
-int frugi_team_joined(void) {
+int fgt_team_joined(void) {
     return joined != NULL;
 }
 
-int frugi_team_size(int fallback) {
+int fgt_team_size(int fallback) {
     return joined ? frug_comm_size(joined) : fallback;
 }
 
-int frugi_team_local(int fallback) {
+int fgt_team_local(int fallback) {
     const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
     local = local != NULL ? local : getenv("MPI_LOCALNRANKS");
     int count = local != NULL ? atoi(local) : 0;
     return !joined ? fallback : count > 0 ? count : frug_comm_size(joined);
 }
 
-int frugi_team_gather(const void *mine, size_t bytes, void *all) {
+int fgt_team_gather(const void *mine, size_t bytes, void *all) {
     if (joined)
-        return frug_comm_gather(joined, mine, bytes, all) == FRUG_OK ? FRUGI_EXIT_OK : frugi_library_error("workers");
+        return frug_comm_gather(joined, mine, bytes, all) == FRUG_OK ? FGIO_EXIT_OK : fgio_library_error("workers");
     memcpy(all, mine, bytes);
-    return FRUGI_EXIT_OK;
+    return FGIO_EXIT_OK;
 }
 
-int frugi_team_rank(void) {
+int fgt_team_rank(void) {
     return joined ? frug_comm_rank(joined) : 0;
 }
 
-int frugi_team_agree(frug_comm *comm, int status) {
-    int size = frug_comm_size(comm), first = 0, worst = FRUGI_EXIT_OK, *all = calloc((size_t)size, sizeof *all);
+int fgt_team_agree(frug_comm *comm, int status) {
+    int size = frug_comm_size(comm), first = 0, worst = FGIO_EXIT_OK, *all = calloc((size_t)size, sizeof *all);
     frug_status heard = all ? frug_comm_gather(comm, &status, sizeof status, all) : FRUG_ERR_MEMORY;
     for (int i = size - 1; heard == FRUG_OK && i >= 0; i--) {
         worst = all[i] > worst ? all[i] : worst;
-        first = all[i] != FRUGI_EXIT_OK ? i : first;
+        first = all[i] != FGIO_EXIT_OK ? i : first;
     }
     free(all);
-    frugi_say_release(heard != FRUG_OK || frug_comm_rank(comm) == first);
-    return heard == FRUG_OK ? worst : frugi_library_error("workers");
+    fgio_say_release(heard != FRUG_OK || frug_comm_rank(comm) == first);
+    return heard == FRUG_OK ? worst : fgio_library_error("workers");
 }
 
-int frugi_team_agree_joined(int status) {
+int fgt_team_agree_joined(int status) {
     if (joined) {
         frug_comm_set_deadline(joined, timeout);
-        return frugi_team_agree(joined, status);
+        return fgt_team_agree(joined, status);
     }
-    frugi_say_release(1);
+    fgio_say_release(1);
     return status;
 }
 
@@ -75,7 +75,7 @@ typedef struct member {
     pthread_t thread;
     gate *gate;
     frug_comm *comm;
-    frugi_team_fn *work;
+    fgt_team_fn *work;
     void *shared;
     int status;
 } member;
@@ -90,7 +90,7 @@ static void *run_member(void *arg) {
     return NULL;
 }
 
-static int run_threads(int workers, frug_comm **comm, member *m, frugi_team_fn *work, void *shared) {
+static int run_threads(int workers, frug_comm **comm, member *m, fgt_team_fn *work, void *shared) {
     gate g = {.lock = PTHREAD_MUTEX_INITIALIZER};
     int started = 0;
     pthread_mutex_lock(&g.lock);
@@ -102,11 +102,11 @@ static int run_threads(int workers, frug_comm **comm, member *m, frugi_team_fn *
     }
     g.open = started == workers;
     pthread_mutex_unlock(&g.lock);
-    int status = FRUGI_EXIT_OK;
+    int status = FGIO_EXIT_OK;
     if (!g.open) {
-        status = frugi_error("cannot start %d threads for workers, only %d: out of memory, or too many for this user",
-                             workers, started);
-        frugi_hint("ulimit -v and ulimit -u show the limits; fewer --workers need less");
+        status = fgio_error("cannot start %d threads for workers, only %d: out of memory, or too many for this user",
+                            workers, started);
+        fgio_hint("ulimit -v and ulimit -u show the limits; fewer --workers need less");
     }
     for (int i = 0; i < started; i++) {
         pthread_join(m[i].thread, NULL);
@@ -116,18 +116,18 @@ static int run_threads(int workers, frug_comm **comm, member *m, frugi_team_fn *
     return status;
 }
 
-int frugi_team_run(int workers, frugi_team_fn *work, void *shared) {
+int fgt_team_run(int workers, fgt_team_fn *work, void *shared) {
     if (joined) {
         frug_comm_set_deadline(joined, timeout);
         return work(joined, shared);
     }
     frug_comm **comm = calloc((size_t)workers, sizeof(frug_comm *));
     member *m = calloc((size_t)workers, sizeof *m);
-    int status = FRUGI_EXIT_FAIL;
+    int status = FGIO_EXIT_FAIL;
     if (!comm || !m)
-        frugi_error("no memory for %d workers", workers);
+        fgio_error("no memory for %d workers", workers);
     else if (frug_comm_threads(workers, comm) != FRUG_OK)
-        frugi_library_error("workers");
+        fgio_library_error("workers");
     else {
         status = run_threads(workers, comm, m, work, shared);
         for (int i = 0; i < workers; i++)

@@ -6,7 +6,7 @@
  * taken up, and serves as a file of weights as well. Nothing may be touched outside its bounds.
  */
 #include "trainer/checkpoint/checkpoint.h"
-#include "io/checksum.h"
+#include "base/crc32c.h"
 #include "io/files.h"
 #include "trainer/base/counted_alloc.h"
 
@@ -83,7 +83,7 @@ static void feed(const unsigned char *bytes, size_t len) {
 }
 
 static void put_sum(unsigned char *bytes, size_t len) {
-    uint32_t sum = fgio_checksum(0, bytes, len - SUM_BYTES);
+    uint32_t sum = frugi_crc32c(0, bytes, len - SUM_BYTES);
     for (unsigned i = 0; i < SUM_BYTES; i++)
         bytes[len - SUM_BYTES + i] = (unsigned char)(sum >> 8 * i);
 }

@@ -4,6 +4,7 @@
  * replaced before it is printed.
  */
 #include "io/error.h"
+#include "base/edit_distance.h"
 #include "frugrad.h"
 #include "io/status_line.h"
 
@@ -163,38 +164,12 @@ void fgio_print_wrapped(const char *text, int left, int right) {
     putchar('\n');
 }
 
-enum { WORD_MAX = 40 };
-
-/* Levenshtein distance, one row at a time; words beyond WORD_MAX are not like anything. */
-static size_t distance(const char *a, const char *b) {
-    size_t row[WORD_MAX + 1];
-    size_t la = strlen(a), lb = strlen(b);
-    if (la > WORD_MAX || lb > WORD_MAX)
-        return WORD_MAX;
-    for (size_t j = 0; j <= lb; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= la; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= lb; j++) {
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            row[j] = best;
-        }
-    }
-    return row[lb];
-}
-
 const char *fgio_nearest(const char *word, const char *const *words) {
     const char *nearest = NULL;
     size_t length = strlen(word);
     size_t best = length / 2 + 1; /* at least half of the letters must agree */
     for (; *words != NULL; words++) {
-        size_t d = distance(word, *words);
+        size_t d = frugi_edit_distance(word, length, *words, strlen(*words));
         if (length >= 3 && strncmp(word, *words, length) == 0)
             d = 1; /* an abbreviation */
         if (d < best || (d == best && nearest == NULL && d < length)) {

@@ -5,7 +5,7 @@
  */
 #include "io/progress.h"
 
-#include "io/clock.h"
+#include "base/clock.h"
 #include "io/status_line.h"
 
 #include <pthread.h>
@@ -103,7 +103,7 @@ static void *draw(void *unused) {
     pthread_mutex_lock(&all.lock);
     while (all.active > 0) {
         struct timespec until;
-        double t = fgio_seconds();
+        double t = frugi_clock();
         if (t - all.start >= wait && (!all.shown || t - all.last >= every))
             show(t);
         clock_gettime(CLOCK_REALTIME, &until);
@@ -143,7 +143,7 @@ fgio_meter *fgio_meter_begin(uint64_t total, const char *format, ...) {
     pthread_mutex_lock(&all.lock);
     fgio_meter *m = all.off || patience() < 0 ? NULL : free_meter();
     if (m != NULL && all.active == 0) {
-        all.start = fgio_seconds();
+        all.start = frugi_clock();
         all.shown = false;
         m = start_thread() ? m : NULL; /* it waits for the lock */
     }
@@ -151,7 +151,7 @@ fgio_meter *fgio_meter_begin(uint64_t total, const char *format, ...) {
         m->used = true;
         m->total = total;
         m->order = ++all.begun;
-        m->start = fgio_seconds();
+        m->start = frugi_clock();
         atomic_store(&m->done, 0);
         fgio_printable(what, m->what, sizeof m->what);
         all.active++;

@@ -6,7 +6,7 @@
  */
 #include "io/tensorboard.h"
 
-#include "io/checksum.h"
+#include "base/crc32c.h"
 #include "io/files.h"
 #include "io/error.h"
 
@@ -89,7 +89,7 @@ static message new_event(uint64_t step) {
 }
 
 static uint32_t masked_sum(const void *bytes, size_t len) {
-    uint32_t sum = fgio_checksum(0, bytes, len);
+    uint32_t sum = frugi_crc32c(0, bytes, len);
     return (sum >> 15 | sum << 17) + 0xa282ead8u;
 }
 

@@ -5,7 +5,7 @@
  */
 #include "lab/compare/compare.h"
 
-#include "io/clock.h"
+#include "base/clock.h"
 #include "io/files.h"
 #include "io/status_line.h"
 #include "program/system/interrupt.h"
@@ -111,7 +111,7 @@ static int begin(pool *p, slot *s, const fgl_trial *run) {
     if (!run->tune && run->seed == 1 && !p->c->suite.tunes)
         fgl_words_add(&words, "--metrics-layers", NULL);
     s->run = *run;
-    s->start = fgio_seconds();
+    s->start = frugi_clock();
     strftime(s->begun, sizeof s->begun, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &utc));
     pid_t self = getpid();
     pid_t pid = fork();
@@ -132,7 +132,7 @@ static void describe_left(const pool *p, char *dst, size_t cap) {
     fgl_search_left(p->c, &seconds);
     for (size_t i = 0; i < p->c->jobs; i++)
         if (p->slot[i].pid > 0)
-            seconds -= fgio_seconds() - p->slot[i].start;
+            seconds -= frugi_clock() - p->slot[i].start;
     dst[0] = '\0';
     if (isfinite(seconds))
         snprintf(dst, cap, "  %s left", fgio_clock_text(fmax(seconds, 0) / p->c->jobs, clock, sizeof clock));
@@ -157,7 +157,7 @@ static void draw(pool *p) {
     if (width < sizeof line)
         line[width] = '\0';
     fgio_show_bar(line);
-    p->shown = fgio_seconds();
+    p->shown = frugi_clock();
 }
 
 static void tell(const pool *p, const fgl_outcome *o, const json_t *record) {
@@ -192,7 +192,7 @@ static int finish(pool *p, slot *s, int state) {
     fgl_ended ended = {.run = &s->run,
                        .files = &s->files,
                        .begun = s->begun,
-                       .seconds = fgio_seconds() - s->start,
+                       .seconds = frugi_clock() - s->start,
                        .status = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state)};
     s->pid = 0;
     p->running--;
@@ -253,13 +253,13 @@ static int work(pool *p) {
     const struct timespec nap = {.tv_nsec = (long)(LOOK * 1e9)};
     int code = FGIO_EXIT_OK;
     for (;;) {
-        if (fgio_seconds() - p->start < p->c->seconds)
+        if (frugi_clock() - p->start < p->c->seconds)
             code = start_some(p);
         if (code != FGIO_EXIT_OK || p->running == 0 || asked_to_stop)
             break;
         nanosleep(&nap, NULL);
         code = collect(p);
-        if (p->terminal && fgio_seconds() - p->shown >= REDRAW)
+        if (p->terminal && frugi_clock() - p->shown >= REDRAW)
             draw(p);
         if (code != FGIO_EXIT_OK || asked_to_stop)
             break;
@@ -277,7 +277,7 @@ int fgl_pool_run(fgl_compare *c) {
     pool *p = calloc(1, sizeof *p);
     if (p == NULL)
         return fgio_error("out of memory");
-    *p = (pool){.c = c, .start = fgio_seconds(), .terminal = fgio_show_terminal()};
+    *p = (pool){.c = c, .start = frugi_clock(), .terminal = fgio_show_terminal()};
     /* Threads of several runs share the cores: those that wait must not take them from those that work. */
     setenv("OMP_WAIT_POLICY", "passive", 0);
     setenv("OPENBLAS_NUM_THREADS", "1", 0);

@@ -6,11 +6,10 @@
  * length; beyond that a guess would puzzle more than it helps, and all choices are listed instead.
  */
 #include "config/keyword.h"
+#include "base/edit_distance.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#define WORD_MAX 32
 
 int frugi_word_is(frugi_word word, const char *text) {
     return strlen(text) == word.len && memcmp(text, word.at, word.len) == 0;
@@ -52,37 +51,13 @@ int frugi_word_find(frugi_word word, frugi_choice_fn *choice, const void *ctx, s
     return 0;
 }
 
-static size_t least(size_t a, size_t b) {
-    return a < b ? a : b;
-}
-
-/* Both words at most WORD_MAX long. */
-static size_t distance(const char *a, size_t na, const char *b, size_t nb) {
-    size_t d[WORD_MAX + 1][WORD_MAX + 1];
-    for (size_t i = 0; i <= na; i++)
-        d[i][0] = i;
-    for (size_t j = 0; j <= nb; j++)
-        d[0][j] = j;
-    for (size_t i = 1; i <= na; i++) {
-        for (size_t j = 1; j <= nb; j++) {
-            size_t replaced = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-            d[i][j] = least(replaced, least(d[i - 1][j], d[i][j - 1]) + 1);
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                d[i][j] = least(d[i][j], d[i - 2][j - 2] + 1);
-        }
-    }
-    return d[na][nb];
-}
-
 static const char *nearest(frugi_word word, frugi_choice_fn *choice, const void *ctx, size_t *near_len) {
     const char *best = NULL, *text;
     size_t len = 0, best_distance = word.len / 2 + 1;
-    if (word.len < 2 || word.len > WORD_MAX)
+    if (word.len < 2)
         return NULL;
     for (size_t i = 0; (text = choice(ctx, i, &len)); i++) {
-        if (len > WORD_MAX)
-            continue;
-        size_t d = distance(word.at, word.len, text, len);
+        size_t d = frugi_edit_distance(word.at, word.len, text, len);
         if (d < best_distance) {
             best = text;
             best_distance = d;

@@ -4,7 +4,7 @@
  */
 #include "program/train/train_progress.h"
 
-#include "io/clock.h"
+#include "base/clock.h"
 #include "io/tensorboard.h"
 #include "io/json.h"
 #include "io/progress.h"
@@ -234,7 +234,7 @@ static void begin(void *ctx, const fgt_report *r, uint64_t resumed_at) {
 
 static void step(void *ctx, const fgt_progress *p) {
     fgp_view *v = ctx;
-    double t = fgio_seconds();
+    double t = frugi_clock();
     end_first(v);
     record_step(v, p);
     int last = p->step == p->steps;

@@ -5,7 +5,7 @@
  */
 #include "trainer/checkpoint/checkpoint_parts.h"
 
-#include "io/checksum.h"
+#include "base/crc32c.h"
 #include "io/error.h"
 
 #include <inttypes.h>
@@ -64,7 +64,7 @@ static int check_sum(fgt_checkpoint *c) {
         size_t some = left < FGT_PIECE_BYTES ? (size_t)left : FGT_PIECE_BYTES;
         if (fgio_tensor_file_read(file, at, c->piece, some) != FGIO_EXIT_OK)
             return FGIO_EXIT_FAIL;
-        sum = fgio_checksum(sum, c->piece, some);
+        sum = frugi_crc32c(sum, c->piece, some);
         at += some;
         if (at % FGT_MEET_BYTES == 0 && hear(c, &word, &none) != FGIO_EXIT_OK)
             return FGIO_EXIT_FAIL;

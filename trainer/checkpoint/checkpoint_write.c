@@ -5,7 +5,7 @@
  */
 #include "trainer/checkpoint/checkpoint_parts.h"
 
-#include "io/checksum.h"
+#include "base/crc32c.h"
 #include "io/files.h"
 #include "io/error.h"
 
@@ -85,7 +85,7 @@ static json_t *metadata_of(const writing *w, uint64_t step, json_t *facts) {
 static void put(writing *w, const void *bytes, size_t len) {
     if (w->code != FGIO_EXIT_OK)
         return;
-    w->sum = fgio_checksum(w->sum, bytes, len);
+    w->sum = frugi_crc32c(w->sum, bytes, len);
     w->code = fgio_writer_put(&w->writer, bytes, len);
 }
 

@@ -7,7 +7,7 @@
  */
 #include "trainer/exchange/buckets_internal.h"
 
-#include "io/clock.h"
+#include "base/clock.h"
 #include "trainer/base/counted_alloc.h"
 #include "trainer/run/gradient_record.h"
 #include "io/error.h"
@@ -121,10 +121,10 @@ void fgt_buckets_next_pass(fgt_buckets *b) {
 static float *take_slot(fgt_buckets *b) {
     pthread_mutex_lock(&b->lock);
     if (b->idles == 0) {
-        double since = fgio_seconds();
+        double since = frugi_clock();
         while (b->idles == 0)
             pthread_cond_wait(&b->changed, &b->lock);
-        b->blocked += fgio_seconds() - since;
+        b->blocked += frugi_clock() - since;
     }
     float *memory = b->idle[--b->idles];
     pthread_mutex_unlock(&b->lock);
@@ -158,7 +158,7 @@ typedef enum ask { ASK_MOVE, ASK_MOVE_MEASURED, ASK_MEASURE } ask;
 static void ask_optimizer(fgt_buckets *b, ask what, uint64_t begin, uint64_t count, const float *from, float *to) {
     frug_optimizer *o = b->want.optimizer;
     float *weights = b->want.graph->weights + begin;
-    double since = fgio_seconds();
+    double since = frugi_clock();
     pthread_mutex_lock(&b->optimizer_lock);
     frug_status status = what == ASK_MOVE ? frug_optimizer_step(o, b->step, begin, count, from, b->rate, weights)
                          : what == ASK_MEASURE
@@ -166,7 +166,7 @@ static void ask_optimizer(fgt_buckets *b, ask what, uint64_t begin, uint64_t cou
                              : frug_optimizer_step_measured(o, b->step, begin, count, from, b->rate, weights);
     if (status != FRUG_OK && b->failed == FRUG_OK)
         b->failed = status;
-    double seconds = fgio_seconds() - since;
+    double seconds = frugi_clock() - since;
     b->optimizer_seconds += seconds;
     b->inline_seconds += pthread_equal(pthread_self(), b->owner) ? seconds : 0;
     pthread_mutex_unlock(&b->optimizer_lock);
@@ -247,10 +247,10 @@ static frug_status exchange_measured(fgt_buckets *b) {
     for (size_t i = 0; i < b->count; i++)
         any |= b->bucket[i].measured;
     if (any) {
-        double since = fgio_seconds();
+        double since = frugi_clock();
         status = frug_reduce_sum(b->want.reducer, b->step, b->want.measured_at, b->want.measured, b->vector,
                                  1.0f / (float)b->want.workers);
-        b->inline_seconds += fgio_seconds() - since;
+        b->inline_seconds += frugi_clock() - since;
     }
     for (size_t i = 0; i < b->count; i++) {
         fgt_bucket *k = &b->bucket[i];
@@ -346,9 +346,9 @@ static void update_late(fgt_buckets *b, double clip) {
 frug_status fgt_buckets_end(fgt_buckets *b, double late_clip) {
     frug_status status = (frug_status)atomic_load(&b->failed);
     if (b->want.reducer && b->want.overlap) {
-        double since = fgio_seconds();
+        double since = frugi_clock();
         frug_status finished = frug_reducer_finish(b->want.reducer);
-        b->blocked += fgio_seconds() - since;
+        b->blocked += frugi_clock() - since;
         status = status == FRUG_OK ? finished : status;
     }
     if (status == FRUG_OK && b->want.late && !b->measure)

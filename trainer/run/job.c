@@ -7,7 +7,7 @@
 #include "trainer/base/blas.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/run/defaults.h"
-#include "io/clock.h"
+#include "base/clock.h"
 #include "trainer/data/data_source.h"
 #include "trainer/run/memory_fit.h"
 #include "trainer/base/counted_alloc.h"
@@ -243,12 +243,12 @@ static int evaluate(frug_comm *comm, void *shared) {
     fgt_split split = crew->split == FGT_SPLITS ? fgt_worker_split(&w, true) : crew->split;
     if (status == FGIO_EXIT_OK && fgt_data_about(crew->data)->count[split] == 0)
         status = w.rank == 0 ? refuse_split(crew, split) : FGIO_EXIT_FAIL;
-    double start = fgio_seconds();
+    double start = frugi_clock();
     if (status == FGIO_EXIT_OK)
         status = fgt_worker_evaluate(&w, split, &quality);
     if (status == FGIO_EXIT_OK && w.rank == 0) {
         *crew->quality = quality;
-        crew->report->seconds = fgio_seconds() - start;
+        crew->report->seconds = frugi_clock() - start;
         report_size(&w, crew->report);
         report_memory(crew->report);
     }

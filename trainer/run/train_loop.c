@@ -7,7 +7,7 @@
  */
 #include "trainer/run/worker.h"
 
-#include "io/clock.h"
+#include "base/clock.h"
 #include "trainer/run/layer_density.h"
 #include "io/progress.h"
 #include "io/error.h"
@@ -88,19 +88,19 @@ static void run_passes(fgt_worker *w) {
     g->step = w->step;
     g->asked = w->accumulate > 1 ? fgt_graph_asked(g, &w->batch) : 0;
     for (uint32_t i = 0; i < w->accumulate; i++) {
-        double t0 = fgio_seconds();
+        double t0 = frugi_clock();
         uint64_t n = w->batch.n, first = n * i / w->accumulate, end = n * (i + 1) / w->accumulate;
         fgt_batch part =
             fgt_batch_part(fgt_data_about(w->crew->data), &w->batch, (uint32_t)first, (uint32_t)(end - first));
         g->offset = first;
         fgt_graph_forward(g, &part, true);
         fgt_score_add(&sum, &g->score);
-        double t1 = fgio_seconds();
+        double t1 = frugi_clock();
         if (i > 0)
             fgt_buckets_next_pass(w->buckets);
         fgt_graph_backward(g, fgt_buckets_sink(w->buckets));
         w->times.forward += t1 - t0;
-        w->times.backward += fgio_seconds() - t1;
+        w->times.backward += frugi_clock() - t1;
     }
     g->score = sum;
     g->asked = 0;
@@ -110,9 +110,9 @@ static void run_passes(fgt_worker *w) {
 static frug_status compute(fgt_worker *w, double rate, float factor, double late_clip) {
     fgt_buckets_begin(w->buckets, w->step, rate, factor, false);
     run_passes(w);
-    double t0 = fgio_seconds();
+    double t0 = frugi_clock();
     frug_status status = fgt_buckets_end(w->buckets, late_clip);
-    w->times.backward += fgio_seconds() - t0;
+    w->times.backward += frugi_clock() - t0;
     return status;
 }
 
@@ -143,10 +143,10 @@ void fgt_worker_tell_norm(fgt_worker *w, double norm) {
 }
 
 static int one_step(fgt_worker *w, stride *s) {
-    double clip = w->crew->job->clip, t0 = fgio_seconds();
+    double clip = w->crew->job->clip, t0 = frugi_clock();
     s->before = fgt_worker_traffic(w);
     bool broken = load_batch(w) != FGIO_EXIT_OK;
-    w->times.data += fgio_seconds() - t0;
+    w->times.data += frugi_clock() - t0;
     bool lagging = clip > 0 && !exact_clip(w);
     if (lagging && w->clip.weight == 0 && first_norm(w) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
@@ -167,7 +167,7 @@ static int one_step(fgt_worker *w, stride *s) {
     s->clipped = lagging ? factor : fgt_buckets_clipped(w->buckets);
     fgt_clip_tell(&w->clip, sqrt(s->sum.norm2 / w->size));
     fgt_worker_tell_norm(w, sqrt(s->sum.norm2 / w->size));
-    s->seconds = fgio_seconds() - t0;
+    s->seconds = frugi_clock() - t0;
     w->times.total += s->seconds;
     return FGIO_EXIT_OK;
 }

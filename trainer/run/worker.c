@@ -4,7 +4,7 @@
 #include "trainer/run/worker.h"
 
 #include "trainer/checkpoint/checkpoint.h"
-#include "io/checksum.h"
+#include "base/crc32c.h"
 #include "trainer/run/defaults.h"
 #include "io/error.h"
 #include "trainer/run/worker_group.h"
@@ -94,7 +94,7 @@ static int agree_on_job(fgt_worker *w) {
 int fgt_worker_same_weights(fgt_worker *w) {
     uint32_t mine = 0;
     for (const fgt_param *p = w->graph->params; p; p = p->next)
-        mine = fgio_checksum(mine, p->w, p->rows * p->cols * sizeof *p->w);
+        mine = frugi_crc32c(mine, p->w, p->rows * p->cols * sizeof *p->w);
     uint32_t *all = calloc((size_t)w->size, sizeof *all);
     frug_status heard = all ? frug_comm_gather(w->comm, &mine, sizeof mine, all) : FRUG_ERR_MEMORY;
     int status = heard == FRUG_OK ? FGIO_EXIT_OK : fgt_worker_error(w, "workers", heard);

@@ -28,8 +28,9 @@ demo-report: all ## compare a dozen methods on made-up tasks (20 seconds) and wr
 	@build/release/frugrad report build/smoke -o build/smoke.html >/dev/null
 	@echo "build/smoke.html: open it in a browser"
 
-results: all ## fill the tables and charts of README.md and docs/results.md from results/compare
+results: all ## fill the tables and charts of README.md and docs from results/
 	@tools/results.py fill
+	@tools/readme_figure.py
 
 test: ## install what is missing, build, and run all tests, plain and under ASan + UBSan
 	@tools/install-deps.sh build test mpi

@@ -13,7 +13,7 @@ trap 'rm -rf "$work"' EXIT
 "$FRUGRAD" inspect --config frugrad --json >"$work/config.json"
 
 python3 - "$FRUGRAD_SOURCE" "$work" <<'PY'
-import glob, json, os, re, sys
+import glob, json, os, re, subprocess, sys
 
 source, work = sys.argv[1:]
 wrong = []
@@ -25,13 +25,13 @@ def read(*path):
 
 
 def bits(page, preset):
-    """The first number of a preset's row."""
+    """Bits per parameter: the first number of a preset's row."""
     row = re.search(rf"^\| `{re.escape(preset)}` \|.*$", page, re.M)
     number = row and re.search(r"\| (\d+\.\d+) \|", row.group())
     return number and number.group(1)
 
 
-methods, readme = read("docs", "methods.md"), read("README.md")
+methods = read("docs", "methods.md")
 # A word in the string of a preset is used there, not explained.
 spans = set(re.findall(r"`([^`\n,]+)`", methods[: methods.index("## Presets")]))
 
@@ -40,9 +40,8 @@ for name, text in presets.items():
     row = f"| `{name}` | " + (f"`{text}`" if text else "the defaults") + " |"
     if row not in methods:
         wrong.append(f"methods.md has no row '{row}'")
-    here, there = bits(methods, name), bits(readme, name)
-    if here is None or there != here:
-        wrong.append(f"bits per parameter of {name}: {here} in methods.md, {there} in README.md")
+    if bits(methods, name) is None:
+        wrong.append(f"methods.md does not have the bits per parameter of {name}")
 
 # threshold:absolute:T is the word threshold:absolute; hybrid[:MOST] is hybrid; numbers have no words.
 for option in json.load(open(os.path.join(work, "config.json")))["options"]:
@@ -61,7 +60,7 @@ for program, test in sorted(cited):
     if len(paths) != 1 or f"cmocka_unit_test({test})" not in read(paths[0]):
         wrong.append(f"methods.md names {program}:{test}, which does not exist")
 
-for page in ["README.md", "CONTRIBUTING.md"] + [f"docs/{n}" for n in sorted(os.listdir(os.path.join(source, "docs"))) if n.endswith(".md")]:
+for page in ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"] + [f"docs/{n}" for n in sorted(os.listdir(os.path.join(source, "docs"))) if n.endswith(".md")]:
     text = read(page)
     for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
         if not os.path.exists(os.path.join(source, os.path.dirname(page), link)):
@@ -71,6 +70,9 @@ files = {name for folder in folders for _, _, names in os.walk(folder) for name 
 for name in set(re.findall(r"`(?:[\w/]+/)?(\w+\.(?:c|h|cu|cuh))`", read("docs", "architecture.md"))):
     if name not in files:
         wrong.append(f"architecture.md names {name}, which does not exist")
+
+figure = subprocess.run([sys.executable, "-B", os.path.join(source, "tools", "readme_figure.py"), "--check"], stderr=subprocess.PIPE, text=True)
+wrong += figure.stderr.splitlines()
 
 for line in wrong:
     print("docs:", line, file=sys.stderr)

@@ -13,6 +13,7 @@
 #include "io/files.h"
 #include "program/compress/gradient_file.h"
 #include "program/inspect/inspect.h"
+#include "trainer/data/data_set.h"
 #include "trainer/model/model.h"
 #include "program/model/model_layouts.h"
 #include "io/error.h"

@@ -3,6 +3,7 @@
  * memory where forward runs again, the same gradient up to rounding where micro-batches are added up, and sizes that
  * are known before anything is built.
  */
+#include "trainer/data/data_set.h"
 #include "trainer/checkpoint_helpers.h"
 #include "trainer/base/counted_alloc.h"
 #include "trainer/model/model.h"

@@ -2,6 +2,7 @@
  * test_padding.c - sentences of different lengths in one batch: the rows are as long as the longest, and what stands
  * behind the end of a sentence must not be seen in any number, forward or backward. Whole models, seed 5.
  */
+#include "trainer/data/data_set.h"
 #include "trainer/model/model.h"
 #include "io/error.h"
 

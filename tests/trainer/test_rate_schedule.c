@@ -1,7 +1,7 @@
 /* test_rate_schedule.c - learning-rate schedules, and clipping by the norms of the steps before. */
 #include "support/assertions.h"
 
-#include "trainer/run/clip_norm.h"
+#include "trainer/exchange/clip_norm.h"
 #include "trainer/run/rate_schedule.h"
 #include "io/error.h"
 

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "trainer/base/counted_alloc.h"
-#include "trainer/run/gradient_record.h"
+#include "trainer/exchange/gradient_record.h"
 #include "io/error.h"
 
 #include <math.h>

@@ -18,7 +18,7 @@
 #ifndef FGT_BUCKETS_H
 #define FGT_BUCKETS_H
 
-#include "trainer/run/clip_norm.h"
+#include "trainer/exchange/clip_norm.h"
 #include "frugrad.h"
 #include "trainer/nn/graph.h"
 

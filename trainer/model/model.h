@@ -8,7 +8,7 @@
 #ifndef FGT_MODEL_H
 #define FGT_MODEL_H
 
-#include "trainer/data/data_set.h"
+#include "trainer/base/batch.h"
 #include "trainer/nn/graph.h"
 
 /** What a model's text says, before any data is seen. */

@@ -16,7 +16,7 @@
 #ifndef FGT_GRAPH_H
 #define FGT_GRAPH_H
 
-#include "trainer/data/data_set.h"
+#include "trainer/base/batch.h"
 #include "frugrad.h"
 
 #include <stdbool.h>

@@ -6,11 +6,11 @@
 #define FGT_WORKER_H
 
 #include "trainer/exchange/buckets.h"
-#include "trainer/run/clip_norm.h"
+#include "trainer/exchange/clip_norm.h"
 #include "trainer/run/job.h"
 #include "trainer/model/model.h"
 #include "trainer/run/rate_schedule.h"
-#include "trainer/run/gradient_record.h"
+#include "trainer/exchange/gradient_record.h"
 
 /** What all workers of a process share; read-only while they work, but for what worker 0 writes. */
 typedef struct fgt_crew {

@@ -2,7 +2,7 @@
  * gradient_record.c - gradients of the first steps, copied out of the buckets and written at the end, because a
  * safetensors file says at its beginning all that it holds.
  */
-#include "trainer/run/gradient_record.h"
+#include "trainer/exchange/gradient_record.h"
 
 #include "io/safetensors.h"
 #include "io/error.h"

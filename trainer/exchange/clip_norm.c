@@ -3,7 +3,7 @@
  * begins at 1 and falls to 1 - smooth: the mean is as unbiased at the second step as at the thousandth, and norms
  * that are all the same leave it exactly that.
  */
-#include "trainer/run/clip_norm.h"
+#include "trainer/exchange/clip_norm.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 """Fine-tune a small text model with a twentieth of AdamW's states.
 
 A byte-level transformer learns plain sentences; then copies of it learn sums in words, one with AdamW and one with each
-variant of frugrad.torch.SGC that is asked for. Printed: what the optimiser keeps, and the loss on text it has not seen.
+variant of frugrad.torch.SGC that is asked for. Printed: what the optimizer keeps, and the loss on text it has not seen.
 Your own texts: --first FILE --second FILE. Needs no downloads, and takes some seconds:
 
     python3 examples/torch_finetune_sgc.py
@@ -83,7 +83,7 @@ def main() -> None:
     torch.manual_seed(0)
     model = Model(args.width, args.layers, args.length)
     train(model, torch.optim.AdamW(model.parameters(), lr=2e-3), first, args.steps, args)
-    print(f"{'optimiser':<12}{'states':>10}{'bytes':>10}{'seconds':>9}   loss, from {measure(model, held, args):.3f}")
+    print(f"{'optimizer':<12}{'states':>10}{'bytes':>10}{'seconds':>9}   loss, from {measure(model, held, args):.3f}")
     for kind in ["adamw", *args.variants]:
         tuned = copy.deepcopy(model)
         options = {"lr": 6e-3} if kind == "adamw" else {"lr": args.rate, "s": args.s}  # each what suits it

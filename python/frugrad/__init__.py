@@ -1,6 +1,6 @@
 """FruGrad: data-parallel training that sends a few percent of the gradient.
 
-``frugrad.torch`` has the hook for DistributedDataParallel and the optimisers. This module needs no framework, and
+``frugrad.torch`` has the hook for DistributedDataParallel and the optimizers. This module needs no framework, and
 ``frugrad.Compressor`` nothing but NumPy:
 
     compressor = frugrad.Compressor((1000, 512), "frugrad", rank=rank)

@@ -78,7 +78,7 @@ ROLES = _role_names()
 class Config(Owned):
     """What to do with a gradient: ``[preset][,option=value]...``
 
-    With the text of an optimiser the preset ``frugrad`` is the one that goes with it, frugrad-sgd or frugrad-adam.
+    With the text of an optimizer the preset ``frugrad`` is the one that goes with it, frugrad-sgd or frugrad-adam.
     """
 
     _destroy = "frug_config_destroy"
@@ -88,7 +88,7 @@ class Config(Owned):
             super().__init__(lib.frug_config_create, c_text(text, "the config"))
         else:
             super().__init__(lib.frug_config_create_for, c_text(text, "the config"),
-                             c_text(optimizer, "the optimiser"))
+                             c_text(optimizer, "the optimizer"))
 
     @property
     def text(self) -> str:
@@ -220,13 +220,13 @@ class Compressor(Owned):
 
 
 class Optimizer(Owned):
-    """One of the library's optimisers over addresses."""
+    """One of the library's optimizers over addresses."""
 
     _destroy = "frug_optimizer_destroy"
 
     def __init__(self, text: str, layout: Layout, compressor: Optional[Compressor] = None):
         self.layout = layout
-        super().__init__(lib.frug_optimizer_create, c_text(text, "the optimiser"), layout.handle,
+        super().__init__(lib.frug_optimizer_create, c_text(text, "the optimizer"), layout.handle,
                          compressor.handle if compressor else None)
 
     @property

@@ -23,7 +23,7 @@ class FrugradError(RuntimeError):
 
 
 class ConfigError(FrugradError, ValueError):
-    """A config string or an optimiser's text was not understood."""
+    """A config string or an optimizer's text was not understood."""
 
 
 class FormatError(FrugradError, ValueError):

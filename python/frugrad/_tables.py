@@ -1,4 +1,4 @@
-"""The library's tables: what a config or an optimiser's text may say."""
+"""The library's tables: what a config or an optimizer's text may say."""
 
 from typing import List, NamedTuple
 
@@ -23,7 +23,7 @@ class Preset(NamedTuple):
 
 
 class OptimizerKind(NamedTuple):
-    """An optimiser, and the options that may stand behind its name."""
+    """An optimizer, and the options that may stand behind its name."""
 
     name: str
     options: str  # with their defaults
@@ -50,5 +50,5 @@ def presets() -> List[Preset]:
 
 
 def optimizers() -> List[OptimizerKind]:
-    """All optimisers."""
+    """All optimizers."""
     return _rows(lib.frug_optimizer_at, OptimizerKind)

@@ -49,7 +49,7 @@ def batch(step: int, rank: int = RANK, n: int = 16):
 
 
 def train(ddp, steps, lr: float = 0.05, optimizer=None, rank: int = RANK):
-    """Steps of SGD with momentum; returns the losses of this rank and the optimiser."""
+    """Steps of SGD with momentum; returns the losses of this rank and the optimizer."""
     optimizer = optimizer or torch.optim.SGD(ddp.parameters(), lr=lr, momentum=0.9)
     losses = []
     for step in steps:

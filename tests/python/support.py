@@ -1,4 +1,4 @@
-"""What the Python tests share: modules that may be missing, places, and groups of processes that cannot hang.
+"""Helpers of the Python tests: optional modules, paths, and groups of processes that cannot hang.
 
 A test module is tests/python/test_*.py with unittest cases. CTest runs it as `run.py test_name`, where a module that
 skips everything is reported as skipped; `python3 -m unittest discover tests/python` runs all of them too. Both need
@@ -40,11 +40,11 @@ class Worker(NamedTuple):
     rank: int
     code: Optional[int]  # None: it was killed when the time was up
     output: str  # stdout and stderr
-    value: Any  # what the function returned, as far as JSON can say it; None if it did not get there
+    value: Any  # what the function returned, through JSON; None if it did not return
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody listens on; below those that the system hands out to outgoing connections."""
+    """A free port of the loopback interface, below the ephemeral range of the system."""
     while True:
         port = random.SystemRandom().randrange(20000, 32000)
         with socket.socket() as probe:
@@ -63,7 +63,7 @@ def torchrun(n: int, what: Union[Callable, str, Path], timeout: float = 60, grac
     timeout  seconds for all of them
     grace    seconds that the others may go on after one has failed
     fresh    whether each is an interpreter of its own, which takes seconds more and orders sets in its own way, as
-             with torchrun; else they are copies of one that has imported PyTorch (see nursery.py)
+             with torchrun; else they are forks of one that has imported PyTorch (see fork_server.py)
     """
     argv = ["--worker", what.__module__, what.__qualname__] if callable(what) else [str(what)]
     argv += map(str, args)
@@ -73,7 +73,7 @@ def torchrun(n: int, what: Union[Callable, str, Path], timeout: float = 60, grac
         workers = [dict(argv=argv, output=f"{folder}/{rank}.out",
                         env=dict(common, RANK=str(rank), LOCAL_RANK=str(rank),
                                  FRUGRAD_TEST_VALUE=f"{folder}/{rank}.json")) for rank in range(n)]
-        group = (_Interpreters if fresh else _Copies)(workers)
+        group = (_Interpreters if fresh else _Forks)(workers)
         try:
             codes = _wait(group, timeout, grace)
         finally:
@@ -88,7 +88,7 @@ def _environment() -> Dict[str, str]:
 
 
 class _Interpreters:
-    """A group of processes, each started from nothing."""
+    """A group of processes, each a new interpreter."""
 
     def __init__(self, workers: List[Dict[str, Any]]):
         self.processes = []
@@ -100,7 +100,7 @@ class _Interpreters:
                                                        stderr=subprocess.STDOUT, start_new_session=True))
 
     def codes(self, seconds: float) -> List[Optional[int]]:
-        """The exit status of each, None where it still runs; may wait so long for news."""
+        """The exit status of each process, None while it runs; may wait for so many seconds."""
         time.sleep(seconds)
         return [process.poll() for process in self.processes]
 
@@ -111,34 +111,34 @@ class _Interpreters:
                 process.wait()
 
 
-class _Copies:
-    """A group of processes that are copies of the nursery."""
+class _Forks:
+    """A group of processes that are forks of fork_server.py."""
 
-    nursery: Optional[subprocess.Popen] = None  # lives as long as the tests do: it ends at the end of its stdin
+    server: Optional[subprocess.Popen] = None  # runs until its stdin is closed at exit
 
     def __init__(self, workers: List[Dict[str, Any]]):
-        if _Copies.nursery is None:
-            _Copies.nursery = subprocess.Popen([sys.executable, "-B", str(HERE / "nursery.py")], env=_environment(),
+        if _Forks.server is None:
+            _Forks.server = subprocess.Popen([sys.executable, "-B", str(HERE / "fork_server.py")], env=_environment(),
                                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
-            atexit.register(_Copies.nursery.communicate)
-        _Copies.nursery.stdin.write(json.dumps(workers).encode() + b"\n")
-        _Copies.nursery.stdin.flush()
+            atexit.register(_Forks.server.communicate)
+        _Forks.server.stdin.write(json.dumps(workers).encode() + b"\n")
+        _Forks.server.stdin.flush()
         self.left = dict(enumerate(self._answer()))
         self.ended: List[Optional[int]] = [None] * len(workers)
 
     @staticmethod
     def _answer() -> List[int]:
-        """One line; read byte by byte, so that select() knows whether there is more."""
+        """One line, read byte by byte so that select() reports whether there is more."""
         line = b""
         while not line.endswith(b"\n"):
-            byte = os.read(_Copies.nursery.stdout.fileno(), 1)
+            byte = os.read(_Forks.server.stdout.fileno(), 1)
             if not byte:
-                raise RuntimeError("the nursery died")
+                raise RuntimeError("fork_server.py ended")
             line += byte
         return json.loads(line)
 
     def codes(self, seconds: float) -> List[Optional[int]]:
-        while self.left and select.select([_Copies.nursery.stdout], [], [], seconds)[0]:
+        while self.left and select.select([_Forks.server.stdout], [], [], seconds)[0]:
             rank, code = self._answer()
             del self.left[rank]
             self.ended[rank] = code
@@ -151,7 +151,7 @@ class _Copies:
             self.codes(1)
 
 
-def _wait(group: Union[_Interpreters, _Copies], timeout: float, grace: float) -> List[Optional[int]]:
+def _wait(group: Union[_Interpreters, _Forks], timeout: float, grace: float) -> List[Optional[int]]:
     end = time.monotonic() + timeout
     while True:
         codes = group.codes(0.02)
@@ -169,8 +169,8 @@ def _value(path: Path) -> Any:
 
 
 def values(workers: List[Worker]) -> List[Any]:
-    """What all workers returned; where one failed or was killed, an AssertionError with what they all said."""
+    """The values of all workers; where one failed or was killed, an AssertionError with the output of all."""
     if any(worker.code != 0 for worker in workers):
-        said = "\n".join(f"--- rank {w.rank}, exit status {w.code}\n{w.output}" for w in workers)
-        raise AssertionError(f"workers failed\n{said}")
+        output = "\n".join(f"--- rank {w.rank}, exit status {w.code}\n{w.output}" for w in workers)
+        raise AssertionError(f"workers failed\n{output}")
     return [worker.value for worker in workers]

@@ -70,10 +70,14 @@ class Run:
         self.ddp.register_comm_hook(self.state, hook)
 
     def step(self, step, spoil=None):
-        """Gradients after one backward, on the host."""
+        """Gradients of all parameters that are not frozen after one backward, on the host."""
         self.model.zero_grad(set_to_none=True)
         self.ddp([g.to(self.device, self.dtype) for g in given(step, RANK, spoil)]).backward()
-        return [w.grad.cpu() for w in self.model.w if w.grad is not None]
+        trained = [w for w in self.model.w if w.requires_grad]
+        missing = [tuple(w.shape) for w in trained if w.grad is None]
+        if missing:
+            raise AssertionError(f"backward left no gradient for parameters of shape {missing}")
+        return [w.grad.cpu() for w in trained]
 
     def where(self):
         return self.state.stats()["device"] != "cpu" or type(self.state._engine).__name__ == "DeviceEngine"
@@ -98,6 +102,9 @@ def begin(kind, seconds=60):
 
 
 def equal(one, other):
+    """Whether two lists of tensors have the same bits; an error if they are empty or of different lengths."""
+    if not one or len(one) != len(other):
+        raise AssertionError(f"nothing to compare: {len(one)} tensors and {len(other)}")
     return all(torch.equal(a, b) for a, b in zip(one, other))
 
 

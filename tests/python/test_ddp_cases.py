@@ -108,7 +108,7 @@ def accumulated():
 
 
 class _keeping:
-    """An optimiser whose gradients are not cleared: they have been accumulated."""
+    """An optimizer whose gradients are not cleared: they have been accumulated."""
 
     def __init__(self, optimizer):
         self.step, self.zero_grad = optimizer.step, lambda: None

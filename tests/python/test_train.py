@@ -23,9 +23,9 @@ from frugrad.torch import train  # noqa: E402
 from frugrad.torch.trainer import models  # noqa: E402
 from frugrad.torch.trainer.flat import Flat  # noqa: E402
 from frugrad.torch.trainer.loop import Clip  # noqa: E402
-from frugrad.torch.trainer.movers import Mover  # noqa: E402
-from frugrad.torch.trainer.rates import parse_schedule  # noqa: E402
-from frugrad.torch.trainer.reading import WordPiece  # noqa: E402
+from frugrad.torch.trainer.optimizers import FlatOptimizer  # noqa: E402
+from frugrad.torch.trainer.learning_rate import parse_schedule  # noqa: E402
+from frugrad.torch.trainer.wordpiece import WordPiece  # noqa: E402
 from frugrad.torch.trainer.workers import make_planner  # noqa: E402
 
 DATA = Path(os.environ.get("FRUGRAD_DATA") or support.SOURCE.parent / "shared" / "data")
@@ -246,13 +246,13 @@ class Parts(unittest.TestCase):
             config = Config(method)
             flat = Flat(model, config, torch.device("cpu"))
             planner = make_planner(config, flat, 30)
-            mover, weights = Mover(text, flat, planner, 30), flat.weights.clone()
+            optimizer, weights = FlatOptimizer(text, flat, planner, 30), flat.weights.clone()
             reference = Optimizer(text, flat.layout, planner)
             for step in range(30):
                 flat.grad.copy_(torch.randn(flat.n))
                 flat.grad[:8192][torch.rand(8192) > 0.1] = 0
                 reference.step(step, 0, flat.n, flat.grad.data_ptr(), 0.01, weights.data_ptr())
-                mover.step(0.01)
+                optimizer.step(0.01)
             self.assertLess(float((weights - flat.weights).abs().max()), 1e-6, (text, method))
 
     def test_parameters_are_views_in_groups(self):

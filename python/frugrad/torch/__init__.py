@@ -1,7 +1,7 @@
-"""FruGrad in PyTorch: a communication hook for DistributedDataParallel, and optimisers."""
+"""FruGrad in PyTorch: a communication hook for DistributedDataParallel, and optimizers."""
 
 from .ddp import DDPState, hook
-from .hugging import accelerate
+from .accelerate_hook import accelerate
 from .sgc import SGC
 from .streaming import StreamingOptimizer
 

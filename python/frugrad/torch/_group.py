@@ -1,4 +1,4 @@
-"""Processes that hold the same weights: what optimisers need of them. One process alone needs no torch.distributed."""
+"""Processes that hold the same weights: what optimizers need of them. One process alone needs no torch.distributed."""
 
 from typing import Any, Iterable, List, Optional
 
@@ -9,12 +9,12 @@ from .exchange import Exchange, Handle
 
 
 class Group:
-    """A process group, or this process alone where torch.distributed has not been initialised."""
+    """A process group, or this process alone where torch.distributed has not been initialized."""
 
     def __init__(self, handle: Optional[Any] = None):
         together = dist.is_available() and dist.is_initialized()
         if handle is not None and not together:
-            raise ValueError("a process group was given, but torch.distributed has not been initialised")
+            raise ValueError("a process group was given, but torch.distributed has not been initialized")
         self.exchange = Exchange(handle) if together else None
         self.rank, self.size = (self.exchange.rank, self.exchange.size) if self.exchange else (0, 1)
 

@@ -1,4 +1,4 @@
-"""Config strings as the hook takes them: a feedback that goes with the optimiser, and what a hook cannot do."""
+"""Config strings as the hook takes them: a feedback that goes with the optimizer, and what a hook cannot do."""
 
 import warnings
 from typing import Optional
@@ -13,15 +13,15 @@ _OWN_MOMENTUM = ("merged", "dgc")
 
 
 def has_momentum(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether an optimiser smooths gradients itself: SGD and others by momentum, Adam and its kin by beta1."""
+    """Whether an optimizer smooths gradients itself: SGD and others by momentum, Adam and its kin by beta1."""
     return any(group.get("momentum", 0) or group.get("betas", (0,))[0] for group in optimizer.param_groups)
 
 
 def hook_config(text: str, optimizer: Optional[torch.optim.Optimizer]) -> Config:
     """The config with a feedback where neither the preset nor an option names one.
 
-    The library's default, feedback=merged, keeps the momentum in the residual, and goes with an optimiser that has
-    none; the preset ``frugrad`` is then frugrad-sgd or frugrad-adam. Where the optimiser has one, or is not known, it
+    The library's default, feedback=merged, keeps the momentum in the residual, and goes with an optimizer that has
+    none; the preset ``frugrad`` is then frugrad-sgd or frugrad-adam. Where the optimizer has one, or is not known, it
     is feedback=none.
     """
     bare = optimizer is not None and not has_momentum(optimizer)
@@ -59,6 +59,6 @@ def check(config: Config, optimizer: Optional[torch.optim.Optimizer]) -> None:
     if unserved_option(config):
         raise ValueError(unserved_option(config))
     if feedback in _OWN_MOMENTUM and (optimizer is None or has_momentum(optimizer)):
-        warnings.warn(f"feedback={feedback} holds the momentum itself: give the optimiser none (SGD: momentum=0, and"
+        warnings.warn(f"feedback={feedback} holds the momentum itself: give the optimizer none (SGD: momentum=0, and"
                       " ten times the learning rate where it was 0.9; Adam: betas=(0, ...)), and name it to DDPState as"
                       " optimizer=...", stacklevel=3)

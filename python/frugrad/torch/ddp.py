@@ -61,17 +61,17 @@ class DDPState:
                    from a checkpoint goes on bit for bit. Without it they are numbered in the order of DDP's buckets
     config         what to send, as in docs/methods.md: ``[preset][,option=value]...``; ``reduce`` may be gather, split
                    or dense. Where neither the preset nor an option names a feedback the hook takes ``feedback=none``,
-                   or ``feedback=merged`` where the optimiser is given and has no momentum (see below)
-    optimizer      the optimiser, if it exists already; only looked at
-    total_steps    the length of training in optimiser steps, for schedules; 0: schedules stand at their end
+                   or ``feedback=merged`` where the optimizer is given and has no momentum (see below)
+    optimizer      the optimizer, if it exists already; only looked at
+    total_steps    the length of training in optimizer steps, for schedules; 0: schedules stand at their end
     process_group  the one that DDP has; None: the default group
     start_iter     so many iterations at the start are averaged dense, since DDP rebuilds its buckets after the first
     threads        threads that a compressor may use
 
-    Momentum. An optimiser's momentum and a residual both carry old gradients on, and together they overshoot. Best is
-    to leave it to the residual, which costs a byte a parameter: an optimiser without momentum (``SGD(momentum=0)`` at
+    Momentum. An optimizer's momentum and a residual both carry old gradients on, and together they overshoot. Best is
+    to leave it to the residual, which costs a byte a parameter: an optimizer without momentum (``SGD(momentum=0)`` at
     1 / (1 - momentum) times the rate; ``AdamW(betas=(0, 0.999))`` at the same rate), named as ``optimizer=``. With an
-    optimiser left as it is, sending the largest entries and forgetting the rest (``feedback=none``) is the default;
+    optimizer left as it is, sending the largest entries and forgetting the rest (``feedback=none``) is the default;
     an undecayed residual (``feedback=plain``) did worse with Adam. docs/ddp-feedback.md has the numbers.
 
     One state serves one DDP; a model that is wrapped again may keep it. The hook returns the mean over all ranks, in

@@ -75,7 +75,7 @@ class Engine:
         return Engine(self.config, tensors, self.total_steps, self.threads, self.rank)
 
     def ranges(self, names: Sequence[str]) -> List[Range]:
-        """Where the parameters of a bucket are: neighbours in both are one range."""
+        """Where the parameters of a bucket are: neighbors in both are one range."""
         found: List[Range] = []
         offset = 0
         for name in names:

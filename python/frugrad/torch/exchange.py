@@ -1,4 +1,4 @@
-"""Collectives over c10d, as the hook and the streaming optimiser use them.
+"""Collectives over c10d, as the hook and the streaming optimizer use them.
 
 Frames are bytes in host memory, or with NCCL on the GPU. A group of gloo sends from the host; one of NCCL can send
 from the GPU only, so what lies on the host takes the way over a buffer there. Payload buffers are the caller's and live

@@ -1,6 +1,6 @@
-"""Optimisers with few states for fine-tuning, as a torch.optim.Optimizer: the SGC family of docs/sgc.md.
+"""Optimizers with few states for fine-tuning, as a torch.optim.Optimizer: the SGC family of docs/sgc.md.
 
-A param group is at most two optimisers of the library, so that what one needs to work in is there once: one that moves
+A param group is at most two optimizers of the library, so that what one needs to work in is there once: one that moves
 matrices as a whole, and AdamW for the rest. Parameters are ranges of theirs.
 """
 
@@ -26,7 +26,7 @@ _KNOWN = {kind.name: tuple(part.partition("=")[0] for part in kind.options.split
 
 
 class _Part:
-    """The parameters of a group that go one way: an optimiser of the library with a range for each."""
+    """The parameters of a group that go one way: an optimizer of the library with a range for each."""
 
     def __init__(self, kind: str, params: List[torch.Tensor]):
         self.kind, self.params = kind, params
@@ -70,7 +70,7 @@ class _Due(NamedTuple):
 
 
 class SGC(torch.optim.Optimizer):
-    """Fine-tune with an optimiser whose states do not grow with the model.
+    """Fine-tune with an optimizer whose states do not grow with the model.
 
     Matrices (two dimensions or more, at least ``min_size`` entries) are moved by ``variant``; everything else in the
     same group gets AdamW with the same betas, eps, rate and decay. ``variant="adamw"`` gives a whole group to AdamW.
@@ -243,7 +243,7 @@ class SGC(torch.optim.Optimizer):
         return sum(lib.frug_optimizer_state_size(part.optimizer.handle) for part in self._all())
 
     def times(self) -> Dict[str, float]:
-        """Seconds since the optimiser was made: matrices by stage, and the exchange of data_parallel."""
+        """Seconds since the optimizer was made: matrices by stage, and the exchange of data_parallel."""
         total = {"seconds_project": 0.0, "seconds_recover": 0.0, "seconds_apply": 0.0}
         for part in self._all():
             for name, value in part.optimizer.times().items():
@@ -277,7 +277,7 @@ class SGC(torch.optim.Optimizer):
         self._parts = loaded
 
     def _loaded(self, number: int, group: Dict[str, Any], variant: str) -> List[_Part]:
-        """A group's optimisers as saved."""
+        """A group's optimizers as saved."""
         saved = group.pop(_STATE, {})
         parts = self._make_parts(group, number) if group.get("variant") == variant else None
         if parts is None or set(saved) != {part.kind for part in parts}:

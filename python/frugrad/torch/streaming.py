@@ -1,7 +1,7 @@
 """Training without a whole gradient: each parameter's is compressed and freed in backward as soon as it is there.
 
 What is left of it is a frame of some percent, which travels while backward goes on, and the residual, a byte for each
-entry, which is momentum too (docs/optimizers.md: merged). A param group is one compressor and one optimiser of the
+entry, which is momentum too (docs/optimizers.md: merged). A param group is one compressor and one optimizer of the
 library; parameters are ranges of theirs, large ones cut into tiles, so that no buffer is as large as a layer.
 """
 
@@ -23,7 +23,7 @@ _BUCKET = 1 << 20  # entries whose frames travel together, or one parameter
 
 
 class _Part:
-    """A param group: its compressor, its optimiser and its parameters."""
+    """A param group: its compressor, its optimizer and its parameters."""
 
     def __init__(self, group: Dict[str, Any], names: List[str], own: "StreamingOptimizer"):
         params = [p for p in group["params"] if p.requires_grad and p.numel()]
@@ -87,7 +87,7 @@ class _Streamed:
 
 
 class StreamingOptimizer(torch.optim.Optimizer):
-    """An optimiser that takes gradients out of backward one by one, so that they never exist all at once::
+    """An optimizer that takes gradients out of backward one by one, so that they never exist all at once::
 
         opt = frugrad.torch.StreamingOptimizer(model.named_parameters(), lr=0.1)
         for x, y in data:
@@ -95,13 +95,13 @@ class StreamingOptimizer(torch.optim.Optimizer):
             opt.step()                       # weights change here
 
     params        parameters, named parameters, or param groups of either with their own lr and weight_decay. Those with
-                  requires_grad=False when the optimiser is made are left alone
+                  requires_grad=False when the optimizer is made are left alone
     config        how to compress, as for the hook; feedback=merged (the default) goes with "merged" and "adam-merged"
     optimizer     "merged": SGD with momentum 0.9, which lives in the residual; rates are those of torch.optim.SGD.
                   "adam-merged": Adam with one byte more a parameter; or any of docs/optimizers.md, with options
     weight_decay  decoupled, of every parameter in the group
     total_steps   length of training, for configs with a schedule
-    process_group trains data-parallel over it; None: over the default group where torch.distributed is initialised.
+    process_group trains data-parallel over it; None: over the default group where torch.distributed is initialized.
                   Do not wrap the model in DistributedDataParallel as well. The first process's weights are handed to
                   all; buffers (as of BatchNorm) are not. Every process runs as many steps
 
@@ -317,7 +317,7 @@ class StreamingOptimizer(torch.optim.Optimizer):
 
 
 class _Hook:
-    """What autograd calls. It does not keep the optimiser alive: gradients of one that is gone stay where they are."""
+    """What autograd calls. It does not keep the optimizer alive: gradients of one that is gone stay where they are."""
 
     def __init__(self, optimizer: StreamingOptimizer, streamed: _Streamed):
         self.optimizer, self.streamed = weakref.ref(optimizer), weakref.ref(streamed)

@@ -25,10 +25,10 @@ from .trainer import Failed, Refused
 from .trainer.flat import Flat
 from .trainer.loop import Course, Plan, Run
 from .trainer.models import parse_model
-from .trainer.movers import Mover, merged_optimizer, usual_optimizer
-from .trainer.rates import parse_schedule
+from .trainer.optimizers import FlatOptimizer, merged_optimizer, usual_optimizer
+from .trainer.learning_rate import parse_schedule
 from .trainer.tasks import Task, open_task
-from .trainer.watch import Log, perplexity_of
+from .trainer.progress import Log, perplexity_of
 from .trainer.workers import Exchange, make_exchange, make_planner, read_config
 
 
@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--data", required=True, help="directory with CIFAR-10's binary files, WikiText-2 or SST-2, also as .xz")
     add("--tokens", help="texts: bytes, or none for GPT-2's tokens as files; sentences: a WordPiece vocabulary")
     add("--method", default="frugrad", help="config string, as in docs/methods.md; frugrad is frugrad-sgd or"
-        " frugrad-adam here, as the optimiser is [frugrad]")
+        " frugrad-adam here, as the optimizer is [frugrad]")
     add("--optimizer", help="sgd, adamw, merged, adam-merged, sign, with options [what goes with the method]")
     add("--rate", type=_positive, help="[images 0.05, texts 0.4 / width, sentences 0.06 / width]")
     add("--schedule", default="cosine,warmup=10%", help="cosine, linear or constant, with ,warmup=STEPS or"
@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--judge", choices=("valid", "test"), default="", help="which split judges the run at its end")
     add("--no-augment", action="store_true", help="images as they are")
     add("--json", action="store_true", help="print the summary as one JSON object")
-    add("--quiet", action="store_true", help="say nothing on the way")
+    add("--quiet", action="store_true", help="print no progress")
     add("--metrics", metavar="FILE", help="a line of JSON for each step and each evaluation")
     add("--metrics-layers", action="store_true", help="and at some steps what each tensor sends")
     return parser
@@ -106,13 +106,13 @@ def _driver() -> Optional[str]:
         return None
 
 
-def _memory(model: torch.nn.Module, flat: Flat, exchange: Exchange, mover: Mover) -> dict:
-    """Of ONE worker, though the process holds the frames and residuals of all: weights, the gradient, the optimiser,
+def _memory(model: torch.nn.Module, flat: Flat, exchange: Exchange, optimizer: FlatOptimizer) -> dict:
+    """Of ONE worker, though the process holds the frames and residuals of all: weights, the gradient, the optimizer,
     the residual and all workers' frames. Differs from `frugrad train`, whose gradient never exists whole, so that
     gradient_bytes is some buckets there, which counts the library's scratch memory, and whose adam-merged keeps its
     root in a byte."""
     weights = 4 * flat.n + sum(b.numel() * b.element_size() for b in model.buffers())
-    library = mover.bytes + exchange.state_bytes
+    library = optimizer.bytes + exchange.state_bytes
     return {"model_state_bytes": weights + 4 * flat.n + library, "weight_bytes": weights,
             "gradient_bytes": 4 * flat.n, "library_bytes": library}
 
@@ -123,13 +123,13 @@ def _summary(args, course: Course, run: Run, seconds: float, text: str) -> dict:
         "accuracy": score.accuracy, "perplexity": perplexity_of(score.loss) if language else None, "correlation": None,
         "loss": score.loss, "split": course.split, "answers": score.asked, "train_loss": course.train_loss,
         "bytes_sent": course.sent, "bytes_dense": course.dense, "density_mean": course.density,
-        **_memory(run.model, run.flat, run.exchange, run.mover), "seconds": seconds, "step_ms": run.clock.median,
+        **_memory(run.model, run.flat, run.exchange, run.optimizer), "seconds": seconds, "step_ms": run.clock.median,
         "time_ms": run.clock.means(), "step": args.steps, "steps": args.steps,
         "version": lib.frug_version().decode(), "model": args.model, "data": args.data, "seed": args.seed,
         "workers": args.workers, "threads": args.threads, "batch": args.batch, "params": run.flat.n,
-        "method": args.method, "config": text, "algorithm": run.exchange.name, "optimizer": run.mover.text,
-        "schedule": args.schedule, "rate": args.rate, "clip": "auto" if args.clip is None else args.clip, "gain": run.mover.gain, "interrupted": False,
-        "checkpoint": None, "device": torch.cuda.get_device_name() if gpu else "cpu", "torch": torch.__version__,
+        "method": args.method, "config": text, "algorithm": run.exchange.name, "optimizer": run.optimizer.text,
+        "schedule": args.schedule, "rate": args.rate, "clip": "auto" if args.clip is None else args.clip,
+        "gain": run.optimizer.gain, "interrupted": False, "checkpoint": None, "device": torch.cuda.get_device_name() if gpu else "cpu", "torch": torch.__version__,
         "driver": _driver() if gpu else None,
         "max_memory_allocated": torch.cuda.max_memory_allocated() if gpu else 0,
     }
@@ -148,7 +148,7 @@ def _print(summary: dict) -> None:
           f" {100 * summary['density_mean']:.2f} % of the entries\n"
           f"  step {summary['step_ms']:.1f} ms of all workers one after the other; {summary['algorithm']};"
           f" {summary['device']}\n"
-          f"  method {summary['config']}\n  optimiser {summary['optimizer']}")
+          f"  method {summary['config']}\n  optimizer {summary['optimizer']}")
 
 
 def train(args) -> dict:
@@ -168,15 +168,16 @@ def train(args) -> dict:
     model = named.build(task.vocab).to(device)
     flat = Flat(model, config, device)
     planner = make_planner(config, flat, args.steps)
-    mover = Mover(args.optimizer or usual_optimizer(named.task, args.method, config), flat, planner, args.steps)
+    text = args.optimizer or usual_optimizer(named.task, args.method, config)
+    optimizer = FlatOptimizer(text, flat, planner, args.steps)
     exchange = make_exchange(flat, planner, args.workers, args.steps, args.threads)
     log = Log(args.metrics, args.quiet)
     log.say(f"training {args.model} ({flat.n} parameters) on {args.data}: {args.steps} steps of {args.workers} x"
-            f" {args.batch}\nmethod {args.method}, optimiser {mover.text}, exchange {exchange.name}, device {device}\n"
+            f" {args.batch}\nmethod {args.method}, optimizer {optimizer.text}, exchange {exchange.name}, device {device}\n"
             f"rate {args.rate:g}, schedule {args.schedule}, clip {'auto' if args.clip is None else args.clip}")
     plan = Plan(args.steps, args.workers, args.batch, args.rate, schedule, args.eval_every, args.eval_batches,
                 args.judge, args.metrics_layers and config.option("reduce") != "dense")
-    run = Run(plan, model, task, flat, exchange, mover, args.clip, planner, log, named.task == "language")
+    run = Run(plan, model, task, flat, exchange, optimizer, args.clip, planner, log, named.task == "language")
     try:
         course = run.go()
     finally:
@@ -196,7 +197,7 @@ def main(argv: Optional[List[str]] = None) -> int:
         print(f"frugrad: {error}", file=sys.stderr)
         return 1
     except torch.cuda.OutOfMemoryError if hasattr(torch.cuda, "OutOfMemoryError") else MemoryError as error:
-        print(f"frugrad: no memory: {str(error).splitlines()[0]}", file=sys.stderr)
+        print(f"frugrad: out of memory: {str(error).splitlines()[0]}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("frugrad: interrupted", file=sys.stderr)

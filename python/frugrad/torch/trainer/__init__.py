@@ -1,4 +1,4 @@
-"""What ``python3 -m frugrad.torch.train`` is made of: models, tasks, exchanges, optimisers and the loop."""
+"""What ``python3 -m frugrad.torch.train`` is made of: models, tasks, exchanges, optimizers and the loop."""
 
 
 class Refused(Exception):

@@ -21,7 +21,7 @@ class Flat:
     """``weights`` and ``grad`` of a model, whose parameters become views of them.
 
     Compressed tensors come first, then those that travel whole (small ones and, unless the config says otherwise, those
-    of one dimension), so optimisers need no masks and keep only what each kind needs.
+    of one dimension), so optimizers need no masks and keep only what each kind needs.
     """
 
     def __init__(self, model: torch.nn.Module, config: Config, device: torch.device):

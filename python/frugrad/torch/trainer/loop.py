@@ -8,10 +8,10 @@ import torch
 
 from . import Failed
 from .flat import Flat
-from .movers import Mover
-from .rates import Schedule
+from .optimizers import FlatOptimizer
+from .learning_rate import Schedule
 from .tasks import Score, Task
-from .watch import Clock, Log
+from .progress import Clock, Log
 from .workers import Exchange, shares
 
 _SMOOTH = 0.9  # of the norm that --clip goes by, as `frugrad train` has it
@@ -107,10 +107,11 @@ class Course(NamedTuple):
 class Run:
     """One run. All but ``go`` is its inside."""
 
-    def __init__(self, plan: Plan, model: torch.nn.Module, task: Task, flat: Flat, exchange: Exchange, mover: Mover,
+    def __init__(self, plan: Plan, model: torch.nn.Module, task: Task, flat: Flat, exchange: Exchange,
+                 optimizer: FlatOptimizer,
                  clip: Optional[float], planner, log: Log, language: bool):
         self.plan, self.model, self.task, self.flat, self.exchange = plan, model, task, flat, exchange
-        self.mover, self.log, self.language, self.planner = mover, log, language, planner
+        self.optimizer, self.log, self.language, self.planner = optimizer, log, language, planner
         self.device = flat.grad.device
         self.clock = Clock(self.device.type == "cuda")
         self.clip = Clip(clip, flat, type(exchange) is Exchange)
@@ -161,7 +162,7 @@ class Run:
             self.exchange.mean(step)
             self.clip.after(plan.workers)
         with clock("optimizer"):
-            self.mover.step(plan.rate * plan.schedule.at(step, plan.steps))
+            self.optimizer.step(plan.rate * plan.schedule.at(step, plan.steps))
         clock.step()
         self.densities.append(self.exchange.density)
         self.sent.append(self.exchange.sent)
@@ -196,7 +197,7 @@ class Run:
             seconds = self.clock.steps[step - 1] / 1e3
             sent += self.sent[step - 1]
             self.log.put("step", step, epoch=step / per_epoch, loss=loss,
-                         rate=plan.rate * plan.schedule.at(step - 1, plan.steps), gain=self.mover.gain,
+                         rate=plan.rate * plan.schedule.at(step - 1, plan.steps), gain=self.optimizer.gain,
                          density=self.densities[step - 1], bytes_sent=sent,
                          bytes_dense=step * self.exchange.dense_bytes, seconds=seconds,
                          samples_per_second=samples / seconds)

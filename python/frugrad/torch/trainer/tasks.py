@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 
 from . import Failed, Refused
+from .data_files import find, read
 from .models import Model
-from .reading import WordPiece, find, read
+from .wordpiece import WordPiece
 
 Batch = Tuple[torch.Tensor, torch.Tensor]
 

@@ -18,7 +18,7 @@ from .flat import Flat
 
 
 def read_config(text: str, optimizer: str) -> Config:
-    """A method, with an optimiser, that is a mean of frames; Refused where it is none."""
+    """A method, with an optimizer, that is a mean of frames; Refused where it is none."""
     try:
         config = Config(text, optimizer)
     except ConfigError as error:

@@ -1,7 +1,7 @@
-"""Optimisers over flat buffers, by the library's formulas (docs/optimizers.md), on any device.
+"""Optimizers over flat buffers, by the library's formulas (docs/optimizers.md), on any device.
 
 The library itself reads the text, so options mean what they mean there, and tells the gain. Moments are float32 here,
-whatever ``state`` adam-merged was to have: shorter ones are formats of the library's own optimiser.
+whatever ``state`` adam-merged was to have: shorter ones are formats of the library's own optimizer.
 """
 
 import re
@@ -86,7 +86,7 @@ class _Part:
         self.w.addcdiv_(mean, root, value=-rate * gain / unbias)
 
 
-class Mover:
+class FlatOptimizer:
     """Moves a model's weights by the mean that lies in ``flat.grad``."""
 
     def __init__(self, text: str, flat: Flat, planner: Compressor, steps: int):

@@ -1,40 +1,15 @@
-"""Files of data, packed or not, and BERT's WordPiece."""
+"""BERT's WordPiece tokenizer."""
 
 import functools
-import gzip
-import lzma
 import unicodedata
 from pathlib import Path
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Dict, List
 
 from . import Failed
 
-_PACKED: Tuple[Tuple[str, Callable], ...] = (("", open), (".xz", lzma.open), (".gz", gzip.open))
-
-
-def find(folder: Path, name: str) -> Optional[Tuple[Path, Callable]]:
-    """Where a file is, as it is or packed, and what opens it."""
-    for end, opener in _PACKED:
-        path = folder / (name + end)
-        if path.is_file():
-            return path, opener
-    return None
-
-
-def read(folder: Path, name: str) -> bytearray:
-    """All of a file, unpacked."""
-    found = find(folder, name)
-    if found is None:
-        raise Failed(f"{folder / name}: not there, nor packed as .xz or .gz")
-    try:
-        with found[1](found[0], "rb") as file:
-            return bytearray(file.read())
-    except (OSError, EOFError, lzma.LZMAError) as error:
-        raise Failed(f"{found[0]}: cannot read: {error}") from None
-
 
 @functools.lru_cache(maxsize=4096)
-def _apart(char: str) -> bool:
+def _is_own_word(char: str) -> bool:
     """Whether a character is a word of its own: punctuation, and Chinese."""
     code = ord(char)
     if 33 <= code <= 47 or 58 <= code <= 64 or 91 <= code <= 96 or 123 <= code <= 126:
@@ -44,7 +19,7 @@ def _apart(char: str) -> bool:
 
 
 class WordPiece:
-    """Lower case, without accents; each word spelt with the longest pieces that there are."""
+    """Lower case, without accents; each word split into the longest pieces of the vocabulary."""
 
     def __init__(self, path: Path):
         try:
@@ -58,7 +33,7 @@ class WordPiece:
         self._known: Dict[str, List[int]] = {}
         missing = [name for name in ("[UNK]", "[CLS]", "[SEP]") if name not in self.pieces]
         if missing:
-            raise Failed(f"{path}: no WordPiece vocabulary: there is no line '{missing[0]}'")
+            raise Failed(f"{path}: not a WordPiece vocabulary: it has no line '{missing[0]}'")
         self.unknown, self.first, self.last = (self.pieces[name] for name in ("[UNK]", "[CLS]", "[SEP]"))
 
     def encode(self, text: str) -> List[int]:
@@ -66,7 +41,7 @@ class WordPiece:
         for word in self._words(text):
             known = self._known.get(word)
             if known is None:
-                known = self._known[word] = self._spell(word)
+                known = self._known[word] = self._split_word(word)
             ids += known
         return ids
 
@@ -75,9 +50,9 @@ class WordPiece:
         if not text.isascii():
             text = unicodedata.normalize("NFD", text)
             text = "".join(c for c in text if unicodedata.category(c) not in ("Mn", "Cf", "Cc", "Co") or c in "\t\n\r")
-        return "".join(f" {c} " if _apart(c) else c for c in text.lower()).split()
+        return "".join(f" {c} " if _is_own_word(c) else c for c in text.lower()).split()
 
-    def _spell(self, word: str) -> List[int]:
+    def _split_word(self, word: str) -> List[int]:
         ids, at = [], 0
         if len(word) > 100:
             return [self.unknown]

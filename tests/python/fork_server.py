@@ -1,11 +1,11 @@
-"""A process that has imported PyTorch and makes copies of itself: support.torchrun() has its workers from here.
+"""A process that has imported PyTorch and forks the workers of support.torchrun().
 
-To import PyTorch takes seconds of each process, to fork one that has done so takes milliseconds. Nothing but imports
-happens before a fork: no thread runs, and no test module, process group or library of FruGrad is there yet.
+Importing PyTorch takes seconds per process; forking one that has imported it takes milliseconds. Nothing but imports
+happens before a fork: no thread is running, and no test module, process group or FruGrad library is loaded.
 
-Each line of stdin is a request in JSON: a list of workers with their environment, argv and the file for what they
-print. Each is answered on stdout by a line with the process ids, each its own process group, and, as they end, by a
-line with the rank and the exit status (negative: a signal) of every one.
+Each line of stdin is a request in JSON: a list of workers with their environment, argv and output file. The answer on
+stdout is a line with the process ids (each process is its own process group) and, as each worker ends, a line with its
+rank and exit status (negative: a signal).
 """
 
 import importlib
@@ -20,8 +20,8 @@ import run
 PRELOAD = ("numpy", "torch", "torch.distributed", "torch.nn.parallel")
 
 
-def become(worker: Dict[str, Any]) -> int:
-    """In the copy: be the process that was asked for, as if the interpreter had just been started."""
+def run_worker(worker: Dict[str, Any]) -> int:
+    """In the forked process: run the requested worker as if the interpreter had just been started."""
     with open(worker["output"], "wb") as output, open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
         os.dup2(output.fileno(), 1)
@@ -51,7 +51,7 @@ def serve() -> int:
             pid = os.fork()
             if pid == 0:
                 answers.close()
-                return become(worker)
+                return run_worker(worker)
             os.setpgid(pid, pid)
             ranks[pid] = rank
         print(json.dumps(list(ranks)), file=answers)

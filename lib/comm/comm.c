@@ -1,4 +1,4 @@
-/* comm.c - groups over any transport: waiting, gathering, summing. */
+/* comm.c - groups over any transport: wait, all-gather, all-reduce. */
 #include "comm/comm.h"
 
 #include "base/alloc.h"
@@ -8,27 +8,27 @@
 #include <string.h>
 #include <time.h>
 
-#define DEADLINE   60.0
-#define SHORTEST   20e-6  /* the first sleep */
-#define LONGEST    500e-6 /* and the longest */
-#define RANKS_MOST (1 << 20)
+#define DEFAULT_DEADLINE 60.0   /* seconds */
+#define SLEEP_MIN        20e-6  /* seconds */
+#define SLEEP_MAX        500e-6 /* seconds */
+#define MAX_RANKS        (1 << 20)
 
 frug_status frug_comm_create(const frug_transport *transport, void *ctx, int rank, int size, frug_comm **comm) {
     FRUG_FAIL_IF(!transport || !comm || transport->struct_size < sizeof *transport, FRUG_ERR_ARG,
-                 "comm: no transport, no place for the result or struct_size unset");
+                 "comm: transport or result is NULL, or struct_size is not set");
     FRUG_FAIL_IF(!transport->post || !transport->test || !transport->name, FRUG_ERR_ARG,
-                 "comm: a transport needs a name, post and test");
-    FRUG_FAIL_IF(size < 1 || size > RANKS_MOST || rank < 0 || rank >= size, FRUG_ERR_ARG, "comm: rank %d of %d", rank,
-                 size);
+                 "comm: a transport needs name, post and test");
+    FRUG_FAIL_IF(size < 1 || size > MAX_RANKS || rank < 0 || rank >= size, FRUG_ERR_ARG, "comm: invalid rank %d of %d",
+                 rank, size);
     frug_comm *made = frugi_calloc(1, sizeof *made);
     FRUG_FAIL_IF(!made, FRUG_ERR_MEMORY, "comm: out of memory");
     *made = (frug_comm){.transport = *transport,
                         .ctx = ctx,
                         .rank = rank,
                         .size = size,
-                        .known_as = rank,
-                        .deadline = DEADLINE,
-                        .eager = FRUGI_EAGER};
+                        .world_rank = rank,
+                        .deadline = DEFAULT_DEADLINE,
+                        .poll_seconds = FRUGI_POLL_SECONDS};
     *comm = made;
     return FRUG_OK;
 }
@@ -59,13 +59,14 @@ const char *frug_comm_transport(const frug_comm *comm) {
 }
 
 frug_status frug_comm_set_deadline(frug_comm *comm, double seconds) {
-    FRUG_FAIL_IF(!comm || !(seconds > 0), FRUG_ERR_ARG, "comm: no comm, or a deadline of %g seconds", seconds);
+    FRUG_FAIL_IF(!comm || !(seconds > 0), FRUG_ERR_ARG,
+                 "comm: comm is NULL, or the deadline of %g seconds is not positive", seconds);
     comm->deadline = seconds;
     return FRUG_OK;
 }
 
-static frug_status broken(const frug_comm *comm, const frug_message *m, const char *what) {
-    return frugi_fail(FRUG_ERR_COMM, "comm: rank %d could not %s rank %d over %s", comm->known_as, what, m->peer,
+static frug_status transport_error(const frug_comm *comm, const frug_message *m, const char *what) {
+    return frugi_fail(FRUG_ERR_COMM, "comm: rank %d failed to %s rank %d over %s", comm->world_rank, what, m->peer,
                       comm->transport.name);
 }
 
@@ -74,8 +75,8 @@ frug_status frugi_comm_post(frug_comm *comm, frug_message *m) {
     m->handle = NULL;
     if (comm->transport.post(comm->ctx, m) == FRUG_OK)
         return FRUG_OK;
-    m->done = 1; /* nothing to abandon */
-    return broken(comm, m, m->sending ? "send to" : "receive from");
+    m->done = 1; /* not posted: nothing to abandon */
+    return transport_error(comm, m, m->sending ? "send to" : "receive from");
 }
 
 frug_status frugi_comm_test(frug_comm *comm, frug_message *messages, size_t n, size_t *done) {
@@ -83,7 +84,7 @@ frug_status frugi_comm_test(frug_comm *comm, frug_message *messages, size_t n, s
     for (size_t i = 0; i < n; i++) {
         frug_message *m = &messages[i];
         if (!m->done && comm->transport.test(comm->ctx, m) != FRUG_OK)
-            return broken(comm, m, m->sending ? "send to" : "receive from");
+            return transport_error(comm, m, m->sending ? "send to" : "receive from");
         count += m->done != 0;
     }
     *done = count;
@@ -98,46 +99,46 @@ void frugi_comm_abandon(frug_comm *comm, frug_message *messages, size_t n) {
         }
 }
 
-/* A short sleep, longer each time; a transport that can wait for news does that instead. */
-static void rest(frug_comm *comm, double *pause) {
+/* Sleep, each time twice as long; or wait in the transport where it can. */
+static void back_off(frug_comm *comm, double *seconds) {
     if (comm->transport.wait) {
         comm->transport.wait(comm->ctx, 50e-3);
         return;
     }
-    struct timespec t = {.tv_nsec = (long)(*pause * 1e9)};
+    struct timespec t = {.tv_nsec = (long)(*seconds * 1e9)};
     nanosleep(&t, NULL);
-    *pause = *pause * 2 < LONGEST ? *pause * 2 : LONGEST;
+    *seconds = *seconds * 2 < SLEEP_MAX ? *seconds * 2 : SLEEP_MAX;
 }
 
-frug_status frugi_comm_too_late(const frug_comm *comm, int peer) {
+frug_status frugi_comm_timeout_error(const frug_comm *comm, int peer) {
     return frugi_fail(
         FRUG_ERR_COMM,
         "comm: timeout: rank %d received nothing from rank %d for %g seconds; it may have ended or be stopped",
-        comm->known_as, peer, comm->deadline);
+        comm->world_rank, peer, comm->deadline);
 }
 
-static frug_status too_late(const frug_comm *comm, const frug_message *messages, size_t n) {
+static frug_status timeout_error(const frug_comm *comm, const frug_message *messages, size_t n) {
     size_t i = 0;
     while (i + 1 < n && messages[i].done)
         i++;
-    return frugi_comm_too_late(comm, messages[i].peer);
+    return frugi_comm_timeout_error(comm, messages[i].peer);
 }
 
-frug_status frugi_comm_wait_for(frug_comm *comm, frug_message *messages, size_t n, size_t enough) {
-    double start = frugi_clock(), news = start, pause = SHORTEST;
+frug_status frugi_comm_wait_some(frug_comm *comm, frug_message *messages, size_t n, size_t enough) {
+    double start = frugi_clock(), progress = start, sleep_seconds = SLEEP_MIN;
     size_t done = 0, before = 0;
     frug_status status = frugi_comm_test(comm, messages, n, &done);
     while (status == FRUG_OK && done < enough) {
         double now = frugi_clock();
         if (done > before) {
             before = done;
-            news = now;
-            pause = SHORTEST;
+            progress = now;
+            sleep_seconds = SLEEP_MIN;
         }
-        if (now - news > comm->deadline)
-            status = too_late(comm, messages, n);
-        else if (now - news > comm->eager)
-            rest(comm, &pause);
+        if (now - progress > comm->deadline)
+            status = timeout_error(comm, messages, n);
+        else if (now - progress > comm->poll_seconds)
+            back_off(comm, &sleep_seconds);
         if (status == FRUG_OK)
             status = frugi_comm_test(comm, messages, n, &done);
     }
@@ -147,7 +148,7 @@ frug_status frugi_comm_wait_for(frug_comm *comm, frug_message *messages, size_t 
 }
 
 frug_status frugi_comm_wait(frug_comm *comm, frug_message *messages, size_t n) {
-    return frugi_comm_wait_for(comm, messages, n, n);
+    return frugi_comm_wait_some(comm, messages, n, n);
 }
 
 frug_status frugi_comm_exchange(frug_comm *comm, frug_message *messages, size_t n) {
@@ -161,11 +162,13 @@ frug_status frugi_comm_exchange(frug_comm *comm, frug_message *messages, size_t 
     return frugi_comm_wait(comm, messages, n);
 }
 
-static frug_status gather(frug_comm *comm, int tag, const void *mine, size_t bytes, void *all, frug_message *messages) {
+/* Up to FRUGI_SHORT_MAX bytes by the transport's own all-gather, if it has one; else every rank sends to every rank. */
+static frug_status allgather(frug_comm *comm, int tag, const void *mine, size_t bytes, void *all,
+                             frug_message *messages) {
     unsigned char *to = all;
     size_t n = 0;
-    if (comm->gather && bytes <= FRUGI_SHORT)
-        return comm->gather(comm->ctx, comm, tag, mine, bytes, all);
+    if (comm->short_allgather && bytes <= FRUGI_SHORT_MAX)
+        return comm->short_allgather(comm->ctx, comm, tag, mine, bytes, all);
     memcpy(to + (size_t)comm->rank * bytes, mine, bytes);
     for (int i = 1; i < comm->size; i++) {
         int peer = (comm->rank + i) % comm->size;
@@ -180,69 +183,72 @@ static frug_status gather(frug_comm *comm, int tag, const void *mine, size_t byt
     return frugi_comm_exchange(comm, messages, n);
 }
 
-frug_status frugi_comm_gather(frug_comm *comm, const void *mine, size_t bytes, void *all, frug_message *messages) {
-    return gather(comm, FRUGI_TAG_GATHER, mine, bytes, all, messages);
+frug_status frugi_comm_allgather(frug_comm *comm, const void *mine, size_t bytes, void *all, frug_message *messages) {
+    return allgather(comm, FRUGI_TAG_ALLGATHER, mine, bytes, all, messages);
 }
 
 frug_status frug_comm_gather(frug_comm *comm, const void *mine, size_t bytes, void *all) {
-    static const char nothing = 0;
-    char none = 0;
+    static const char empty_send = 0; /* transports get a valid pointer even for 0 bytes */
+    char empty_recv = 0;
     FRUG_FAIL_IF(!comm || (bytes && (!mine || !all)), FRUG_ERR_ARG,
-                 "gather: no comm, nothing to give or no place for what comes");
-    FRUG_FAIL_IF(bytes > SIZE_MAX / (size_t)comm->size, FRUG_ERR_ARG, "gather: %zu bytes from each of %d workers",
-                 bytes, comm->size);
+                 "gather: comm, send buffer or receive buffer is NULL");
+    FRUG_FAIL_IF(bytes > SIZE_MAX / (size_t)comm->size, FRUG_ERR_ARG,
+                 "gather: %zu bytes from each of %d ranks overflow", bytes, comm->size);
     if (!comm->message)
         comm->message = frugi_calloc(2 * (size_t)comm->size, sizeof *comm->message);
-    FRUG_FAIL_IF(!comm->message, FRUG_ERR_MEMORY, "gather: no memory for %d messages", 2 * comm->size);
-    return gather(comm, FRUGI_TAG_MEET, bytes ? mine : &nothing, bytes, bytes ? all : &none, comm->message);
+    FRUG_FAIL_IF(!comm->message, FRUG_ERR_MEMORY, "gather: out of memory for %d messages", 2 * comm->size);
+    return allgather(comm, FRUGI_TAG_CALLER_ALLGATHER, bytes ? mine : &empty_send, bytes, bytes ? all : &empty_recv,
+                     comm->message);
 }
 
-/* One message to or from another worker. */
-static frug_status pass(frug_comm *comm, int peer, int sending, void *data, size_t bytes) {
+/* Send or receive one message and wait for it. */
+static frug_status transfer(frug_comm *comm, int peer, int sending, void *data, size_t bytes) {
     const char *what = sending ? "send" : "receive";
-    FRUG_FAIL_IF(!comm || (bytes && !data), FRUG_ERR_ARG, "%s: no comm or no data", what);
+    FRUG_FAIL_IF(!comm || (bytes && !data), FRUG_ERR_ARG, "%s: comm or data is NULL", what);
     FRUG_FAIL_IF(peer < 0 || peer >= comm->size || peer == comm->rank, FRUG_ERR_ARG,
-                 "%s: rank %d has no peer %d in a group of %d", what, comm->rank, peer, comm->size);
-    frug_message m = {.peer = peer, .tag = FRUGI_TAG_CALLER, .sending = sending, .data = data, .bytes = bytes};
+                 "%s: rank %d has no peer %d in a group of size %d", what, comm->rank, peer, comm->size);
+    frug_message m = {.peer = peer, .tag = FRUGI_TAG_CALLER_MESSAGE, .sending = sending, .data = data, .bytes = bytes};
     return frugi_comm_exchange(comm, &m, 1);
 }
 
 frug_status frug_comm_send(frug_comm *comm, int peer, const void *data, size_t bytes) {
-    return pass(comm, peer, 1, (void *)(uintptr_t)data, bytes);
+    return transfer(comm, peer, 1, (void *)(uintptr_t)data, bytes);
 }
 
 frug_status frug_comm_receive(frug_comm *comm, int peer, void *data, size_t bytes) {
-    return pass(comm, peer, 0, data, bytes);
+    return transfer(comm, peer, 0, data, bytes);
 }
 
-/* First element of part i of n elements cut for a ring. */
-static uint64_t part(uint64_t n, int size, int i) {
+/* First element of chunk i: the ring divides n elements into `size` chunks that differ by at most one. */
+static uint64_t chunk_begin(uint64_t n, int size, int i) {
     return n / (uint64_t)size * (uint64_t)i + ((uint64_t)i < n % (uint64_t)size ? (uint64_t)i : n % (uint64_t)size);
 }
 
-/* Send part `out` to the next worker while part `in` comes from the one before, into `to`. */
-static frug_status pass_on(frug_comm *comm, float *x, uint64_t n, int out, int in, float *to) {
+/* Send chunk `out` to the next rank and receive chunk `in` from the previous one into `to`. */
+static frug_status ring_shift(frug_comm *comm, float *x, uint64_t n, int out, int in, float *to) {
     int next = (comm->rank + 1) % comm->size, before = (comm->rank + comm->size - 1) % comm->size;
-    uint64_t o = part(n, comm->size, out), i = part(n, comm->size, in);
+    uint64_t o = chunk_begin(n, comm->size, out), i = chunk_begin(n, comm->size, in);
     frug_message m[2] = {{.peer = before, .tag = FRUGI_TAG_RING, .data = to},
                          {.peer = next, .tag = FRUGI_TAG_RING, .sending = 1, .data = x + o}};
-    m[0].bytes = (part(n, comm->size, in + 1) - i) * sizeof *x;
-    m[1].bytes = (part(n, comm->size, out + 1) - o) * sizeof *x;
+    m[0].bytes = (chunk_begin(n, comm->size, in + 1) - i) * sizeof *x;
+    m[1].bytes = (chunk_begin(n, comm->size, out + 1) - o) * sizeof *x;
     return frugi_comm_exchange(comm, m, 2);
 }
 
-static frug_status ring(frug_comm *comm, float *x, uint64_t n, float *scratch) {
+static frug_status ring_allreduce(frug_comm *comm, float *x, uint64_t n, float *scratch) {
     int size = comm->size, rank = comm->rank;
+    /* Reduce-scatter: after size - 1 steps each rank has the sum of one chunk. */
     for (int s = 0; s + 1 < size; s++) {
         int out = (rank + size - s) % size, in = (rank + 2 * size - s - 1) % size;
-        FRUG_TRY(pass_on(comm, x, n, out, in, scratch));
-        uint64_t first = part(n, size, in), length = part(n, size, in + 1) - first;
+        FRUG_TRY(ring_shift(comm, x, n, out, in, scratch));
+        uint64_t first = chunk_begin(n, size, in), length = chunk_begin(n, size, in + 1) - first;
         for (uint64_t i = 0; i < length; i++)
             x[first + i] = scratch[i] + x[first + i];
     }
+    /* All-gather of the summed chunks. */
     for (int s = 0; s + 1 < size; s++) {
         int out = (rank + 1 + size - s) % size, in = (rank + size - s) % size;
-        FRUG_TRY(pass_on(comm, x, n, out, in, x + part(n, size, in)));
+        FRUG_TRY(ring_shift(comm, x, n, out, in, x + chunk_begin(n, size, in)));
     }
     return FRUG_OK;
 }
@@ -251,8 +257,8 @@ frug_status frugi_comm_allreduce(frug_comm *comm, float *x, uint64_t n, float *s
     if (comm->size == 1)
         return FRUG_OK;
     if (!comm->transport.allreduce)
-        return ring(comm, x, n, scratch);
+        return ring_allreduce(comm, x, n, scratch);
     FRUG_FAIL_IF(comm->transport.allreduce(comm->ctx, x, n) != FRUG_OK, FRUG_ERR_COMM,
-                 "comm: rank %d could not sum over %s", comm->rank, comm->transport.name);
+                 "comm: all-reduce over %s failed on rank %d", comm->transport.name, comm->rank);
     return FRUG_OK;
 }

@@ -1,15 +1,15 @@
 /*
- * mpi_transport.c - workers that are processes of an MPI job: frug_message over MPI_Isend and MPI_Irecv.
+ * mpi_transport.c - transport for workers that are processes of an MPI job: MPI_Isend and MPI_Irecv.
  *
- * A library of its own over the public header, so that frugrad itself needs no MPI. MPI counts in int: a longer message
- * travels as several pieces, which MPI delivers in order. Each piece has a record from a list of used ones, so a step
- * allocates nothing once the list has grown.
+ * It is a separate library over the public header, so that frugrad itself does not need MPI. MPI counts are int: a
+ * longer message is sent as several chunks, which MPI delivers in order. Chunk records come from a free list, so in the
+ * steady state a step allocates nothing.
  *
- * MPI moves data only inside its own calls, so a worker that sleeps may hold up a message that travels in fragments;
- * one that calls over and over takes the core from those who compute while a bucket is on its way. So it sleeps, but
- * while payloads are under way for no longer than the buffers in between last: 200 us are 25 KB at 1 Gbit/s, and
- * sockets hold more than 100 KB. Measured with four workers on two cores, exchanges of 25.6 M parameters take as long
- * as when nobody slept, at 1 Gbit/s and over shared memory.
+ * MPI makes progress only inside its own calls: a rank that sleeps may delay a message that is sent in fragments, and a
+ * rank that polls takes the core from threads that compute. So a wait sleeps, but while payloads are pending not for
+ * longer than network buffers last: 200 us are 25 KB at 1 Gbit/s, and sockets buffer more than 100 KB. Measured with
+ * four workers on two cores, exchanges of 25.6 M parameters take as long as without sleeping, at 1 Gbit/s and over
+ * shared memory.
  */
 #include "frugrad_mpi.h"
 
@@ -18,58 +18,58 @@
 #include <stdlib.h>
 #include <time.h>
 
-#ifndef PIECE_BYTES /* a test makes it small */
-#define PIECE_BYTES (1u << 30)
+#ifndef CHUNK_BYTES /* tests set a small value */
+#define CHUNK_BYTES (1u << 30)
 #endif
 
-#define BULK     4096   /* bytes above which MPIs begin to send in fragments */
-#define SHORTEST 20000  /* nanoseconds: the first sleep */
-#define LONGEST  500000 /* and the longest */
-#define YIELDS   4      /* that come before a sleep while payloads are under way */
-#define HURRIED  200000 /* the longest sleep then */
+#define BULK_BYTES     4096   /* chunks above this size count as payload: MPI libraries send them in fragments */
+#define SLEEP_MIN      20000  /* nanoseconds: the first sleep */
+#define SLEEP_MAX      500000 /* and the longest */
+#define MAX_YIELDS     4      /* before a sleep while payloads are pending */
+#define SLEEP_MAX_BULK 200000 /* nanoseconds: longest sleep while payloads are pending */
 
-/** A part of a message that fits MPI's counts. */
-typedef struct piece {
-    struct piece *next; /* of the same message; or of those to use again */
+/** A part of a message that fits into an int count. */
+typedef struct chunk {
+    struct chunk *next; /* of the same message, or in free_list */
     MPI_Request request;
     int bytes;
-} piece;
+} chunk;
 
 typedef struct group {
     MPI_Comm mpi;
-    piece *spare;
-    size_t bulk; /* pieces under way that are payload */
-    long pause;  /* the next sleep, in nanoseconds */
-    int yields;  /* since the last piece was done */
-    bool lost;   /* a message was given up, so someone may be gone */
+    chunk *free_list;
+    size_t bulk_pending; /* posted chunks larger than BULK_BYTES */
+    long sleep_ns;       /* next sleep */
+    int yields;          /* since the last chunk completed */
+    bool abandoned;      /* a message was abandoned, so a rank may have failed */
 } group;
 
-static piece *new_piece(group *g) {
-    piece *p = g->spare;
+static chunk *alloc_chunk(group *g) {
+    chunk *p = g->free_list;
     if (p)
-        g->spare = p->next;
+        g->free_list = p->next;
     else
         p = malloc(sizeof *p);
     return p;
 }
 
-static piece *retire(group *g, piece *p) {
-    piece *next = p->next;
-    g->bulk -= p->bytes > BULK;
-    g->pause = SHORTEST;
+static chunk *recycle_chunk(group *g, chunk *p) {
+    chunk *next = p->next;
+    g->bulk_pending -= p->bytes > BULK_BYTES;
+    g->sleep_ns = SLEEP_MIN;
     g->yields = 0;
-    p->next = g->spare;
-    g->spare = p;
+    p->next = g->free_list;
+    g->free_list = p;
     return next;
 }
 
 /*
- * A receive that nothing has arrived for can be called back; some MPIs need a few calls for that. Anything else stays
- * MPI's, which forgets it when done.
+ * A receive without a matching message can be canceled; some MPI libraries need several MPI_Test calls for it. Any
+ * other request is freed, and MPI releases it on completion.
  */
-static void give_up(group *g, piece *p, bool sending) {
+static void cancel_chunk(group *g, chunk *p, bool sending) {
     int done = 0;
-    g->lost = true;
+    g->abandoned = true;
     if (!sending && p->request != MPI_REQUEST_NULL)
         MPI_Cancel(&p->request);
     for (int i = 0; i < 100 && !done && p->request != MPI_REQUEST_NULL; i++)
@@ -81,25 +81,25 @@ static void give_up(group *g, piece *p, bool sending) {
 
 static void abandon(void *ctx, frug_message *m) {
     group *g = ctx;
-    for (piece *p = m->handle; p; p = retire(g, p))
-        give_up(g, p, m->sending);
+    for (chunk *p = m->handle; p; p = recycle_chunk(g, p))
+        cancel_chunk(g, p, m->sending);
     m->handle = NULL;
 }
 
 static frug_status post(void *ctx, frug_message *m) {
     group *g = ctx;
     unsigned char *data = m->data;
-    piece *first = NULL, **last = &first;
+    chunk *first = NULL, **last = &first;
     size_t at = 0;
     do {
         size_t left = m->bytes - at;
-        piece *p = new_piece(g);
+        chunk *p = alloc_chunk(g);
         int failed = MPI_ERR_NO_MEM;
         if (p) {
-            *p = (piece){.request = MPI_REQUEST_NULL, .bytes = (int)(left < PIECE_BYTES ? left : PIECE_BYTES)};
+            *p = (chunk){.request = MPI_REQUEST_NULL, .bytes = (int)(left < CHUNK_BYTES ? left : CHUNK_BYTES)};
             *last = p;
             last = &p->next;
-            g->bulk += p->bytes > BULK;
+            g->bulk_pending += p->bytes > BULK_BYTES;
             failed = m->sending ? MPI_Isend(data + at, p->bytes, MPI_BYTE, m->peer, m->tag, g->mpi, &p->request)
                                 : MPI_Irecv(data + at, p->bytes, MPI_BYTE, m->peer, m->tag, g->mpi, &p->request);
         }
@@ -115,7 +115,7 @@ static frug_status post(void *ctx, frug_message *m) {
 
 static frug_status test(void *ctx, frug_message *m) {
     group *g = ctx;
-    for (piece *p = m->handle; p; m->handle = p) {
+    for (chunk *p = m->handle; p; m->handle = p) {
         MPI_Status arrived;
         int done = 0, bytes = p->bytes;
         if (MPI_Test(&p->request, &done, &arrived) != MPI_SUCCESS)
@@ -124,30 +124,30 @@ static frug_status test(void *ctx, frug_message *m) {
             return FRUG_OK;
         if (!m->sending && (MPI_Get_count(&arrived, MPI_BYTE, &bytes) != MPI_SUCCESS || bytes != p->bytes))
             return FRUG_ERR_COMM;
-        p = retire(g, p);
+        p = recycle_chunk(g, p);
     }
     m->done = 1;
     return FRUG_OK;
 }
 
-static frug_status wait_a_moment(void *ctx, double seconds) {
+static frug_status wait_progress(void *ctx, double seconds) {
     group *g = ctx;
     (void)seconds;
-    if (g->bulk && g->yields < YIELDS) {
+    if (g->bulk_pending && g->yields < MAX_YIELDS) {
         g->yields++;
         sched_yield();
         return FRUG_OK;
     }
-    long longest = g->bulk ? HURRIED : LONGEST;
-    struct timespec t = {.tv_nsec = g->pause < longest ? g->pause : longest};
+    long longest = g->bulk_pending ? SLEEP_MAX_BULK : SLEEP_MAX;
+    struct timespec t = {.tv_nsec = g->sleep_ns < longest ? g->sleep_ns : longest};
     nanosleep(&t, NULL);
-    g->pause = g->pause * 2 < LONGEST ? g->pause * 2 : LONGEST;
+    g->sleep_ns = g->sleep_ns * 2 < SLEEP_MAX ? g->sleep_ns * 2 : SLEEP_MAX;
     return FRUG_OK;
 }
 
 static frug_status allreduce(void *ctx, float *x, uint64_t n) {
     group *g = ctx;
-    const uint64_t most = PIECE_BYTES / sizeof *x;
+    const uint64_t most = CHUNK_BYTES / sizeof *x;
     for (uint64_t at = 0; at < n; at += most) {
         int count = (int)(n - at < most ? n - at : most);
         if (MPI_Allreduce(MPI_IN_PLACE, x + at, count, MPI_FLOAT, MPI_SUM, g->mpi) != MPI_SUCCESS)
@@ -156,44 +156,44 @@ static frug_status allreduce(void *ctx, float *x, uint64_t n) {
     return FRUG_OK;
 }
 
-/* Freeing a communicator is collective; with someone gone it might never return, and the job is about to end. */
+/* MPI_Comm_free is collective: after a failure it might never return, so the communicator is leaked. */
 static void destroy(void *ctx) {
     group *g = ctx;
     int finalized = 1;
     MPI_Finalized(&finalized);
-    if (!finalized && !g->lost)
+    if (!finalized && !g->abandoned)
         MPI_Comm_free(&g->mpi);
-    for (piece *p = g->spare; p; p = g->spare) {
-        g->spare = p->next;
+    for (chunk *p = g->free_list; p; p = g->free_list) {
+        g->free_list = p->next;
         free(p);
     }
     free(g);
 }
 
-static const frug_transport one_thread = {.struct_size = sizeof(frug_transport),
-                                          .name = "mpi",
-                                          .post = post,
-                                          .test = test,
-                                          .wait = wait_a_moment,
-                                          .allreduce = allreduce,
-                                          .abandon = abandon,
-                                          .destroy = destroy};
+static const frug_transport mpi_transport = {.struct_size = sizeof(frug_transport),
+                                             .name = "mpi",
+                                             .post = post,
+                                             .test = test,
+                                             .wait = wait_progress,
+                                             .allreduce = allreduce,
+                                             .abandon = abandon,
+                                             .destroy = destroy};
 
-/* MPI aborts on calls before its start and after its end; those it must not see. */
-static frug_status check(MPI_Comm mpi, frug_comm **comm) {
+/* MPI aborts on calls before MPI_Init and after MPI_Finalize: reject these cases first. */
+static frug_status check_communicator(MPI_Comm mpi, frug_comm **comm) {
     int initialized = 0, finalized = 1, inter = 0;
     MPI_Initialized(&initialized);
     MPI_Finalized(&finalized);
     if (!comm || !initialized || finalized || mpi == MPI_COMM_NULL)
-        return frug_transport_fail(FRUG_ERR_ARG, "mpi: no place for the result, no communicator or MPI is not running");
+        return frug_transport_fail(FRUG_ERR_ARG, "mpi: result is NULL, no communicator, or MPI is not initialized");
     if (MPI_Comm_test_inter(mpi, &inter) != MPI_SUCCESS || inter)
-        return frug_transport_fail(FRUG_ERR_ARG, "mpi: an inter-communicator has two groups, not one");
+        return frug_transport_fail(FRUG_ERR_ARG, "mpi: an inter-communicator is not supported");
     return FRUG_OK;
 }
 
 frug_status frug_comm_mpi(MPI_Comm mpi, frug_comm **comm) {
     int rank = 0, size = 0, level = MPI_THREAD_SINGLE;
-    frug_status status = check(mpi, comm);
+    frug_status status = check_communicator(mpi, comm);
     if (status != FRUG_OK)
         return status;
     group *g = calloc(1, sizeof *g);
@@ -201,13 +201,13 @@ frug_status frug_comm_mpi(MPI_Comm mpi, frug_comm **comm) {
         return frug_transport_fail(FRUG_ERR_MEMORY, "mpi: out of memory");
     if (MPI_Comm_dup(mpi, &g->mpi) != MPI_SUCCESS) {
         free(g);
-        return frug_transport_fail(FRUG_ERR_COMM, "mpi: the communicator could not be duplicated");
+        return frug_transport_fail(FRUG_ERR_COMM, "mpi: MPI_Comm_dup failed");
     }
-    g->pause = SHORTEST;
+    g->sleep_ns = SLEEP_MIN;
     MPI_Comm_set_errhandler(g->mpi, MPI_ERRORS_RETURN);
     MPI_Comm_rank(g->mpi, &rank);
     MPI_Comm_size(g->mpi, &size);
-    frug_transport transport = one_thread;
+    frug_transport transport = mpi_transport;
     transport.any_thread = MPI_Query_thread(&level) == MPI_SUCCESS && level >= MPI_THREAD_SERIALIZED;
     status = frug_comm_create(&transport, g, rank, size, comm);
     if (status != FRUG_OK)

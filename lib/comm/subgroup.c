@@ -1,62 +1,63 @@
-/* subgroup.c - a transport that hands everything on to another one, with ranks and tags translated. */
+/* subgroup.c - a transport that forwards to the parent's, with ranks and tags translated. */
 #include "comm/subgroup.h"
 
 #include "base/alloc.h"
 #include "base/status.h"
 
-typedef struct view {
+typedef struct subgroup {
     frug_comm *parent;
     int first, stride, tag;
-} view;
+} subgroup;
 
-/* Rank and tag stay translated: a transport may look at them until the message is done. */
+/* Rank and tag are not translated back: a transport may read them until the message completes. */
 static frug_status post(void *ctx, frug_message *m) {
-    const view *v = ctx;
+    const subgroup *v = ctx;
     m->peer = v->first + v->stride * m->peer;
     m->tag += v->tag;
     return v->parent->transport.post(v->parent->ctx, m);
 }
 
 static frug_status test(void *ctx, frug_message *m) {
-    const view *v = ctx;
+    const subgroup *v = ctx;
     return v->parent->transport.test(v->parent->ctx, m);
 }
 
-static frug_status wait_for_news(void *ctx, double seconds) {
-    const view *v = ctx;
+static frug_status wait_event(void *ctx, double seconds) {
+    const subgroup *v = ctx;
     return v->parent->transport.wait(v->parent->ctx, seconds);
 }
 
 static void abandon(void *ctx, frug_message *m) {
-    const view *v = ctx;
+    const subgroup *v = ctx;
     v->parent->transport.abandon(v->parent->ctx, m);
 }
 
-frug_status frugi_comm_part(frug_comm *parent, int first, int stride, int size, int tag, frug_comm **comm) {
-    int away = parent->rank - first;
-    FRUG_FAIL_IF(stride < 1 || away < 0 || away % stride || away / stride >= size, FRUG_ERR_ARG,
-                 "comm: rank %d is not one of %d from %d on in steps of %d", parent->rank, size, first, stride);
-    view *v = frugi_malloc(sizeof *v);
+frug_status frugi_subgroup_create(frug_comm *parent, int first, int stride, int size, int tag, frug_comm **comm) {
+    int distance = parent->rank - first;
+    FRUG_FAIL_IF(stride < 1 || distance < 0 || distance % stride || distance / stride >= size, FRUG_ERR_ARG,
+                 "comm: rank %d is not in the subgroup of %d ranks from %d with stride %d", parent->rank, size, first,
+                 stride);
+    subgroup *v = frugi_malloc(sizeof *v);
     FRUG_FAIL_IF(!v, FRUG_ERR_MEMORY, "comm: out of memory");
-    *v = (view){.parent = parent, .first = first, .stride = stride, .tag = tag};
+    *v = (subgroup){.parent = parent, .first = first, .stride = stride, .tag = tag};
     frug_transport t = {.struct_size = sizeof t,
                         .name = parent->transport.name,
                         .post = post,
                         .test = test,
-                        .wait = parent->transport.wait ? wait_for_news : NULL,
+                        .wait = parent->transport.wait ? wait_event : NULL,
                         .abandon = parent->transport.abandon ? abandon : NULL,
                         .destroy = frugi_free};
-    frug_status status = frug_comm_create(&t, v, away / stride, size, comm);
+    frug_status status = frug_comm_create(&t, v, distance / stride, size, comm);
     if (status != FRUG_OK) {
         frugi_free(v);
         return status;
     }
-    (*comm)->known_as = parent->known_as;
-    (*comm)->eager = parent->eager;
-    frugi_comm_part_refresh(*comm);
+    (*comm)->world_rank = parent->world_rank;
+    (*comm)->poll_seconds = parent->poll_seconds;
+    frugi_subgroup_update_deadline(*comm);
     return FRUG_OK;
 }
 
-void frugi_comm_part_refresh(frug_comm *part) {
-    part->deadline = ((view *)part->ctx)->parent->deadline;
+void frugi_subgroup_update_deadline(frug_comm *comm) {
+    comm->deadline = ((subgroup *)comm->ctx)->parent->deadline;
 }

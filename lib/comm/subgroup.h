@@ -1,20 +1,20 @@
-/* subgroup.h - some of the workers of a group as a group of their own. */
+/* subgroup.h - a group made of some ranks of another group. */
 #ifndef FRUGI_SUBGROUP_H
 #define FRUGI_SUBGROUP_H
 
 #include "comm/comm.h"
 
 /**
- * The workers first, first + stride, ... of a group, this one among them.
+ * A group of the ranks first, first + stride, ... of the parent. The calling rank must be one of them.
  *
- *   tag   added to the tags of its messages, so that they meet no others between the same two workers
+ *   tag   offset of the tags of its messages, so that they match no others between the same two ranks
  *
- * Messages travel over the parent's transport, which the parent keeps and must not lose first. A message that has been
- * started shows its peer's rank in the parent. The deadline is the parent's at the time.
+ * Messages use the parent's transport: destroy the subgroup before the parent. `peer` of a posted message is the rank
+ * in the parent. The deadline is copied from the parent.
  */
-frug_status frugi_comm_part(frug_comm *parent, int first, int stride, int size, int tag, frug_comm **comm);
+frug_status frugi_subgroup_create(frug_comm *parent, int first, int stride, int size, int tag, frug_comm **comm);
 
-/** Take over the parent's deadline, which may have changed. */
-void frugi_comm_part_refresh(frug_comm *part);
+/** Copy the parent's deadline again, which may have changed. */
+void frugi_subgroup_update_deadline(frug_comm *subgroup);
 
 #endif

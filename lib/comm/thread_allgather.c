@@ -1,9 +1,9 @@
 /*
- * thread_allgather.c - threads gather short pieces: each writes its own into a table and the last to arrive wakes the
- * others, so P ranks wake P times where messages from everyone to everyone would be P^2.
+ * thread_allgather.c - all-gather over a shared table: each rank writes its slot and the last to arrive wakes the
+ * others. P ranks need P wake-ups; messages between all pairs would be P^2.
  *
- * Two tables take turns. A rank that writes into one again knows that nobody reads it any more, because all ranks have
- * since arrived at the other.
+ * Rounds alternate between two tables. When a rank writes to a table again no other rank still reads it, because all
+ * ranks have since entered the round of the other table.
  */
 #include "comm/thread_allgather.h"
 
@@ -18,98 +18,98 @@
 #include <string.h>
 #include <time.h>
 
-/** A rank's piece. */
+/** The data of one rank. */
 typedef struct slot {
-    uint64_t number; /* of the meeting it was written for, counted from 1 */
+    uint64_t round; /* the round it was written in, counted from 1 */
     size_t bytes;
-    unsigned char data[FRUGI_SHORT];
+    unsigned char data[FRUGI_SHORT_MAX];
 } slot;
 
-/** Meetings of one tag. */
-typedef struct room {
+/** The rounds of one tag. */
+typedef struct channel {
     pthread_mutex_t lock;
-    pthread_cond_t over;
-    int here;            /* ranks that have arrived and wait */
-    uint64_t arrivals;   /* so far, also of ranks that have given up since */
-    atomic_ullong ended; /* meetings so far */
+    pthread_cond_t round_done;
+    int arrived;             /* ranks in the current round */
+    uint64_t arrivals;       /* total, including ranks that timed out */
+    atomic_ullong completed; /* rounds */
     slot *table[2];
-} room;
+} channel;
 
-struct frugi_meeting {
+struct frugi_thread_allgather {
     int size;
-    room room[2];
-    slot *slots; /* of all tables */
+    channel channel[2];
+    slot *slots; /* memory of the tables of both channels */
 };
 
-frugi_meeting *frugi_meeting_create(int size) {
-    frugi_meeting *m = frugi_calloc(1, sizeof *m);
+frugi_thread_allgather *frugi_thread_allgather_create(int size) {
+    frugi_thread_allgather *allgather = frugi_calloc(1, sizeof *allgather);
     slot *slots = frugi_calloc(4 * (size_t)size, sizeof *slots);
-    if (!m || !slots) {
-        frugi_free(m);
+    if (!allgather || !slots) {
+        frugi_free(allgather);
         frugi_free(slots);
         return NULL;
     }
-    m->size = size;
-    m->slots = slots;
+    allgather->size = size;
+    allgather->slots = slots;
     for (int i = 0; i < 2; i++) {
-        room *r = &m->room[i];
+        channel *r = &allgather->channel[i];
         pthread_mutex_init(&r->lock, NULL);
         pthread_condattr_t attributes;
         pthread_condattr_init(&attributes);
-        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* setting the time of day is no timeout */
-        pthread_cond_init(&r->over, &attributes);
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* independent of changes of the system time */
+        pthread_cond_init(&r->round_done, &attributes);
         pthread_condattr_destroy(&attributes);
-        atomic_init(&r->ended, 0);
+        atomic_init(&r->completed, 0);
         for (int k = 0; k < 2; k++)
             r->table[k] = slots + (size_t)(2 * i + k) * (size_t)size;
     }
-    return m;
+    return allgather;
 }
 
-void frugi_meeting_destroy(frugi_meeting *m) {
-    for (int i = 0; m && i < 2; i++) {
-        pthread_cond_destroy(&m->room[i].over);
-        pthread_mutex_destroy(&m->room[i].lock);
+void frugi_thread_allgather_destroy(frugi_thread_allgather *allgather) {
+    for (int i = 0; allgather && i < 2; i++) {
+        pthread_cond_destroy(&allgather->channel[i].round_done);
+        pthread_mutex_destroy(&allgather->channel[i].lock);
     }
-    if (m)
-        frugi_free(m->slots);
-    frugi_free(m);
+    if (allgather)
+        frugi_free(allgather->slots);
+    frugi_free(allgather);
 }
 
-/* Returns the meeting's number; the last to arrive ends it. */
-static uint64_t arrive(room *r, int rank, int size, const void *mine, size_t bytes) {
+/* Write this rank's slot; the last rank completes the round. Returns the round. */
+static uint64_t enter_round(channel *r, int rank, int size, const void *mine, size_t bytes) {
     pthread_mutex_lock(&r->lock);
-    uint64_t number = atomic_load_explicit(&r->ended, memory_order_relaxed) + 1;
-    slot *s = &r->table[number % 2][rank];
-    s->number = number;
+    uint64_t round = atomic_load_explicit(&r->completed, memory_order_relaxed) + 1;
+    slot *s = &r->table[round % 2][rank];
+    s->round = round;
     s->bytes = bytes;
     memcpy(s->data, mine, bytes);
     r->arrivals++;
-    if (++r->here == size) {
-        r->here = 0;
-        atomic_store_explicit(&r->ended, number, memory_order_release);
-        pthread_cond_broadcast(&r->over);
+    if (++r->arrived == size) {
+        r->arrived = 0;
+        atomic_store_explicit(&r->completed, round, memory_order_release);
+        pthread_cond_broadcast(&r->round_done);
     }
     pthread_mutex_unlock(&r->lock);
-    return number;
+    return round;
 }
 
-static bool over(room *r, uint64_t number) {
-    return atomic_load_explicit(&r->ended, memory_order_acquire) >= number;
+static bool is_complete(channel *r, uint64_t round) {
+    return atomic_load_explicit(&r->completed, memory_order_acquire) >= round;
 }
 
-/* No rank has arrived for as long as the deadline says: this one no longer counts as arrived. Its slot keeps the
- * number, so that others that give up later name the rank that never came. */
-static frug_status withdraw(room *r, const frug_comm *comm, uint64_t number) {
-    const slot *table = r->table[number % 2];
+/* Timeout: this rank no longer counts as arrived. Its slot keeps the round, so that ranks that time out later name the
+ * rank that is missing and not this one. */
+static frug_status leave_round(channel *r, const frug_comm *comm, uint64_t round) {
+    const slot *table = r->table[round % 2];
     int missing = 0;
-    while (missing + 1 < comm->size && table[missing].number == number)
+    while (missing + 1 < comm->size && table[missing].round == round)
         missing++;
-    r->here--;
-    return frugi_comm_too_late(comm, missing);
+    r->arrived--;
+    return frugi_comm_timeout_error(comm, missing);
 }
 
-static struct timespec after(double seconds) {
+static struct timespec time_after(double seconds) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     seconds = seconds < 1e9 ? seconds : 1e9;
@@ -119,39 +119,39 @@ static struct timespec after(double seconds) {
     return t;
 }
 
-/* Whoever arrives meanwhile is a sign of life. */
-static frug_status wait_until_over(room *r, const frug_comm *comm, uint64_t number) {
+/* Each arrival of another rank restarts the deadline. */
+static frug_status wait_round(channel *r, const frug_comm *comm, uint64_t round) {
     double start = frugi_clock();
-    while (!over(r, number) && frugi_clock() - start < comm->eager)
+    while (!is_complete(r, round) && frugi_clock() - start < comm->poll_seconds)
         continue;
-    if (over(r, number))
+    if (is_complete(r, round))
         return FRUG_OK;
     frug_status status = FRUG_OK;
     pthread_mutex_lock(&r->lock);
     uint64_t arrivals = r->arrivals;
-    struct timespec until = after(comm->deadline);
-    while (status == FRUG_OK && !over(r, number)) {
-        bool late = pthread_cond_timedwait(&r->over, &r->lock, &until) == ETIMEDOUT && !over(r, number);
+    struct timespec until = time_after(comm->deadline);
+    while (status == FRUG_OK && !is_complete(r, round)) {
+        bool late = pthread_cond_timedwait(&r->round_done, &r->lock, &until) == ETIMEDOUT && !is_complete(r, round);
         if (late && r->arrivals == arrivals)
-            status = withdraw(r, comm, number);
+            status = leave_round(r, comm, round);
         else if (late)
-            until = after(comm->deadline);
+            until = time_after(comm->deadline);
         arrivals = r->arrivals;
     }
     pthread_mutex_unlock(&r->lock);
     return status;
 }
 
-frug_status frugi_meeting_gather(frugi_meeting *m, const frug_comm *comm, int tag, const void *mine, size_t bytes,
-                                 void *all) {
-    room *r = &m->room[tag == FRUGI_TAG_MEET];
-    uint64_t number = arrive(r, comm->rank, m->size, mine, bytes);
-    FRUG_TRY(wait_until_over(r, comm, number));
-    const slot *table = r->table[number % 2];
-    for (int i = 0; i < m->size; i++)
-        FRUG_FAIL_IF(table[i].bytes != bytes, FRUG_ERR_COMM, "comm: rank %d gathers %zu bytes, rank %d %zu", comm->rank,
-                     bytes, i, table[i].bytes);
-    for (int i = 0; i < m->size; i++)
+frug_status frugi_thread_allgather_run(frugi_thread_allgather *allgather, const frug_comm *comm, int tag,
+                                       const void *mine, size_t bytes, void *all) {
+    channel *r = &allgather->channel[tag == FRUGI_TAG_CALLER_ALLGATHER];
+    uint64_t round = enter_round(r, comm->rank, allgather->size, mine, bytes);
+    FRUG_TRY(wait_round(r, comm, round));
+    const slot *table = r->table[round % 2];
+    for (int i = 0; i < allgather->size; i++)
+        FRUG_FAIL_IF(table[i].bytes != bytes, FRUG_ERR_COMM, "comm: rank %d gathers %zu bytes, but rank %d %zu",
+                     comm->rank, bytes, i, table[i].bytes);
+    for (int i = 0; i < allgather->size; i++)
         memcpy((unsigned char *)all + (size_t)i * bytes, table[i].data, bytes);
     return FRUG_OK;
 }

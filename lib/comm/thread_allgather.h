@@ -1,25 +1,24 @@
 /*
- * thread_allgather.h - an all-gather of short pieces among the threads of a group, over memory that all of them can
- * read.
+ * thread_allgather.h - all-gather of short data among the threads of a group, over shared memory.
  */
 #ifndef FRUGI_THREAD_ALLGATHER_H
 #define FRUGI_THREAD_ALLGATHER_H
 
 #include "comm/comm.h"
 
-typedef struct frugi_meeting frugi_meeting;
+typedef struct frugi_thread_allgather frugi_thread_allgather;
 
-/** For so many ranks; NULL where memory is short. */
-frugi_meeting *frugi_meeting_create(int size);
-void frugi_meeting_destroy(frugi_meeting *meeting);
+/** Returns NULL if out of memory. */
+frugi_thread_allgather *frugi_thread_allgather_create(int size);
+void frugi_thread_allgather_destroy(frugi_thread_allgather *allgather);
 
 /**
- * As frugi_comm_gather(), for at most FRUGI_SHORT bytes. A rank that waits longer than the group's deadline withdraws
- * with an error that names one that did not arrive.
+ * As frugi_comm_allgather(), for at most FRUGI_SHORT_MAX bytes. A rank that waits longer than the group's deadline
+ * fails with an error that names a missing rank.
  *
- *   tag   FRUGI_TAG_GATHER or FRUGI_TAG_MEET: ranks of different tags do not meet
+ *   tag   FRUGI_TAG_ALLGATHER or FRUGI_TAG_CALLER_ALLGATHER; calls with different tags do not match
  */
-frug_status frugi_meeting_gather(frugi_meeting *meeting, const frug_comm *comm, int tag, const void *mine, size_t bytes,
-                                 void *all);
+frug_status frugi_thread_allgather_run(frugi_thread_allgather *allgather, const frug_comm *comm, int tag,
+                                       const void *mine, size_t bytes, void *all);
 
 #endif

@@ -1,13 +1,12 @@
 /*
- * thread_transport.c - workers that are threads of one process; and the group of one.
+ * thread_transport.c - transport for workers that are threads of one process, and the group of one.
  *
- * Every rank has a mailbox: messages to it that have no partner yet, hashed by sender and tag, under a lock of its own,
- * and a bell that wakes this rank alone. The second of two partners to arrive copies the bytes, outside the lock,
- * straight from one worker's buffer to the other's. So the cost of a message does not depend on how many ranks there
- * are.
+ * Every rank has an endpoint: a mutex, a condition variable and a hash table, by sender and tag, of unmatched sends to
+ * it and of its own unmatched receives. Of a matching send and receive the one posted second copies the bytes, outside
+ * the lock, directly from the send buffer to the receive buffer. So the cost of a message does not depend on the number
+ * of ranks.
  *
- * Short pieces that all ranks gather do not travel as messages, which would be P^2 of them, but over a table
- * (thread_allgather.c).
+ * All-gathers of short data use a shared table (thread_allgather.c) instead of P^2 messages.
  */
 #include "comm/comm.h"
 #include "comm/thread_allgather.h"
@@ -23,94 +22,94 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BUCKETS_MOST 256u  /* of a mailbox */
-#define NAP          50e-3 /* seconds */
+#define MAX_BUCKETS  256u  /* per endpoint */
+#define WAIT_SECONDS 50e-3 /* seconds */
 
-enum { WAITING, COPYING, DONE, BAD }; /* the states of a note */
+enum { PENDING, COPYING, DONE, FAILED }; /* states of a request */
 
-/** A message that was posted. Its rank alone makes it and uses it again. */
-typedef struct note {
-    struct note *next; /* in a bucket of the receiver's mailbox; or of those to use again */
+/** A posted message. Only the rank that posted it allocates and recycles it. */
+typedef struct request {
+    struct request *next; /* in a bucket of the receiver's endpoint, or in free_list */
     frug_message *message;
     int from, to;
     atomic_int state;
-} note;
+} request;
 
 typedef struct bucket {
-    note *first, **last; /* without partner, in the order they came */
+    request *first, **last; /* unmatched requests, in the order they were posted */
 } bucket;
 
-/** One rank: its handle, its mailbox and its bell. */
-typedef struct seat {
-    struct hub *hub;
+/** One rank; ctx of its frug_comm. */
+typedef struct endpoint {
+    struct group *group;
     int rank;
-    pthread_mutex_t lock; /* of the buckets and of news */
-    pthread_cond_t bell;
+    pthread_mutex_t lock; /* protects buckets and events */
+    pthread_cond_t wakeup;
     bucket *bucket;
-    uint64_t news;  /* how often the bell has rung */
-    uint64_t heard; /* rings that this rank knows of */
-    note *spare;
-} seat;
+    uint64_t events;      /* number of wake() calls */
+    uint64_t events_seen; /* of which the rank has been notified */
+    request *free_list;
+} endpoint;
 
-typedef struct hub {
-    seat *seat;
+typedef struct group {
+    endpoint *endpoint;
     int size;
-    unsigned buckets; /* of each mailbox, a power of two */
-    bucket *bucket;   /* of all mailboxes */
-    frugi_meeting *meeting;
+    unsigned buckets; /* per endpoint, a power of two */
+    bucket *bucket;   /* of all endpoints */
+    frugi_thread_allgather *allgather;
     atomic_int handles;
-} hub;
+} group;
 
-/* ---- the bell ---------------------------------------------------------------------- */
+/* ---- wake-ups ----------------------------------------------------------------------- */
 
-static void ring(seat *s) {
-    pthread_mutex_lock(&s->lock);
-    s->news++;
-    pthread_cond_signal(&s->bell);
-    pthread_mutex_unlock(&s->lock);
+static void wake(endpoint *ep) {
+    pthread_mutex_lock(&ep->lock);
+    ep->events++;
+    pthread_cond_signal(&ep->wakeup);
+    pthread_mutex_unlock(&ep->lock);
 }
 
-/* A ring that came before the wait counts, or it would be slept through. */
-static frug_status wait_for_bell(void *ctx, double seconds) {
-    seat *s = ctx;
+/* Returns at once if an event came before the wait, so that no wake-up is missed. */
+static frug_status wait_event(void *ctx, double seconds) {
+    endpoint *ep = ctx;
     int late = 0;
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     long long ns = until.tv_nsec + (long long)(seconds * 1e9);
     until.tv_sec += (time_t)(ns / 1000000000);
     until.tv_nsec = (long)(ns % 1000000000);
-    pthread_mutex_lock(&s->lock);
-    while (s->news == s->heard && late != ETIMEDOUT)
-        late = pthread_cond_timedwait(&s->bell, &s->lock, &until);
-    s->heard = s->news;
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_lock(&ep->lock);
+    while (ep->events == ep->events_seen && late != ETIMEDOUT)
+        late = pthread_cond_timedwait(&ep->wakeup, &ep->lock, &until);
+    ep->events_seen = ep->events;
+    pthread_mutex_unlock(&ep->lock);
     return FRUG_OK;
 }
 
 /* ---- messages ----------------------------------------------------------------------- */
 
-static bucket *bucket_of(const hub *h, const note *n) {
-    unsigned hash = (unsigned)n->from + (unsigned)n->message->tag * 0x9e3779b1u;
-    return &h->seat[n->to].bucket[hash & (h->buckets - 1)];
+static bucket *find_bucket(const group *g, const request *req) {
+    unsigned hash = (unsigned)req->from + (unsigned)req->message->tag * 0x9e3779b1u;
+    return &g->endpoint[req->to].bucket[hash & (g->buckets - 1)];
 }
 
-static bool partners(const note *a, const note *b) {
+static bool matches(const request *a, const request *b) {
     return a->message->sending != b->message->sending && a->from == b->from && a->message->tag == b->message->tag;
 }
 
-static void take_out(bucket *b, note **at) {
-    note *n = *at;
-    *at = n->next;
-    if (b->last == &n->next)
+static void unlink_request(bucket *b, request **at) {
+    request *req = *at;
+    *at = req->next;
+    if (b->last == &req->next)
         b->last = at;
 }
 
-/* Take the first partner of a note out of its bucket; where there is none the note stays there itself. */
-static note *find_partner(bucket *b, note *mine) {
-    for (note **at = &b->first; *at; at = &(*at)->next)
-        if (partners(*at, mine)) {
-            note *found = *at;
-            take_out(b, at);
+/* Remove the first match of a request from its bucket and return it. Without a match, enqueue the request. */
+static request *match_or_enqueue(bucket *b, request *mine) {
+    for (request **at = &b->first; *at; at = &(*at)->next)
+        if (matches(*at, mine)) {
+            request *found = *at;
+            unlink_request(b, at);
             atomic_store_explicit(&found->state, COPYING, memory_order_relaxed);
             return found;
         }
@@ -119,100 +118,101 @@ static note *find_partner(bucket *b, note *mine) {
     return NULL;
 }
 
-/* Both are there: copy, and wake the one who came first. From the moment its note is done it may be used again. */
-static void deliver(hub *h, note *mine, note *theirs) {
+/* Copy the bytes and wake the other rank. Once its request is DONE the other rank may recycle it. */
+static void complete_pair(group *g, request *mine, request *theirs) {
     const frug_message *a = mine->message, *b = theirs->message;
-    seat *other = &h->seat[a->sending ? mine->to : mine->from];
-    int state = a->bytes == b->bytes ? DONE : BAD;
+    endpoint *other = &g->endpoint[a->sending ? mine->to : mine->from];
+    int state = a->bytes == b->bytes ? DONE : FAILED;
     if (state == DONE && a->bytes)
         memcpy(a->sending ? b->data : a->data, a->sending ? a->data : b->data, a->bytes);
     atomic_store_explicit(&mine->state, state, memory_order_relaxed);
     atomic_store_explicit(&theirs->state, state, memory_order_release);
-    ring(other);
+    wake(other);
 }
 
 static frug_status post(void *ctx, frug_message *m) {
-    seat *s = ctx;
-    hub *h = s->hub;
-    note *n = s->spare;
-    if (n)
-        s->spare = n->next;
-    else if (!(n = frugi_malloc(sizeof *n)))
+    endpoint *ep = ctx;
+    group *g = ep->group;
+    request *req = ep->free_list;
+    if (req)
+        ep->free_list = req->next;
+    else if (!(req = frugi_malloc(sizeof *req)))
         return FRUG_ERR_MEMORY;
-    n->next = NULL;
-    n->message = m;
-    n->from = m->sending ? s->rank : m->peer;
-    n->to = m->sending ? m->peer : s->rank;
-    atomic_init(&n->state, WAITING);
-    m->handle = n;
-    pthread_mutex_t *lock = &h->seat[n->to].lock;
+    req->next = NULL;
+    req->message = m;
+    req->from = m->sending ? ep->rank : m->peer;
+    req->to = m->sending ? m->peer : ep->rank;
+    atomic_init(&req->state, PENDING);
+    m->handle = req;
+    pthread_mutex_t *lock = &g->endpoint[req->to].lock;
     pthread_mutex_lock(lock);
-    note *partner = find_partner(bucket_of(h, n), n);
+    request *match = match_or_enqueue(find_bucket(g, req), req);
     pthread_mutex_unlock(lock);
-    if (partner)
-        deliver(h, n, partner);
+    if (match)
+        complete_pair(g, req, match);
     return FRUG_OK;
 }
 
-static void retire(seat *s, note *n) {
-    n->next = s->spare;
-    s->spare = n;
+static void recycle_request(endpoint *ep, request *req) {
+    req->next = ep->free_list;
+    ep->free_list = req;
 }
 
 static frug_status test(void *ctx, frug_message *m) {
-    note *n = m->handle;
-    int state = atomic_load_explicit(&n->state, memory_order_acquire);
-    m->done = state == DONE || state == BAD;
+    request *req = m->handle;
+    int state = atomic_load_explicit(&req->state, memory_order_acquire);
+    m->done = state == DONE || state == FAILED;
     if (m->done)
-        retire(ctx, n);
-    return state == BAD ? FRUG_ERR_COMM : FRUG_OK;
+        recycle_request(ctx, req);
+    return state == FAILED ? FRUG_ERR_COMM : FRUG_OK;
 }
 
 static void abandon(void *ctx, frug_message *m) {
-    seat *s = ctx;
-    note *n = m->handle;
-    pthread_mutex_t *lock = &s->hub->seat[n->to].lock;
+    endpoint *ep = ctx;
+    request *req = m->handle;
+    pthread_mutex_t *lock = &ep->group->endpoint[req->to].lock;
     pthread_mutex_lock(lock);
-    bucket *b = bucket_of(s->hub, n);
-    if (atomic_load_explicit(&n->state, memory_order_relaxed) == WAITING)
-        for (note **at = &b->first; *at; at = &(*at)->next)
-            if (*at == n) {
-                take_out(b, at);
-                atomic_store_explicit(&n->state, DONE, memory_order_relaxed);
+    bucket *b = find_bucket(ep->group, req);
+    if (atomic_load_explicit(&req->state, memory_order_relaxed) == PENDING)
+        for (request **at = &b->first; *at; at = &(*at)->next)
+            if (*at == req) {
+                unlink_request(b, at);
+                atomic_store_explicit(&req->state, DONE, memory_order_relaxed);
                 break;
             }
     pthread_mutex_unlock(lock);
-    while (atomic_load_explicit(&n->state, memory_order_acquire) == COPYING)
-        wait_for_bell(s, NAP);
-    retire(s, n);
+    while (atomic_load_explicit(&req->state, memory_order_acquire) == COPYING)
+        wait_event(ep, WAIT_SECONDS);
+    recycle_request(ep, req);
 }
 
-/* ---- the group --------------------------------------------------------------------------- */
+/* ---- group ----------------------------------------------------------------------------- */
 
-static frug_status gather(void *ctx, const frug_comm *comm, int tag, const void *mine, size_t bytes, void *all) {
-    return frugi_meeting_gather(((seat *)ctx)->hub->meeting, comm, tag, mine, bytes, all);
+static frug_status short_allgather(void *ctx, const frug_comm *comm, int tag, const void *mine, size_t bytes,
+                                   void *all) {
+    return frugi_thread_allgather_run(((endpoint *)ctx)->group->allgather, comm, tag, mine, bytes, all);
 }
 
-static void free_hub(hub *h) {
-    for (int i = 0; i < h->size && h->seat; i++) {
-        seat *s = &h->seat[i];
-        for (note *n = s->spare; n; n = s->spare) {
-            s->spare = n->next;
-            frugi_free(n);
+static void free_group(group *g) {
+    for (int i = 0; i < g->size && g->endpoint; i++) {
+        endpoint *ep = &g->endpoint[i];
+        for (request *req = ep->free_list; req; req = ep->free_list) {
+            ep->free_list = req->next;
+            frugi_free(req);
         }
-        pthread_cond_destroy(&s->bell);
-        pthread_mutex_destroy(&s->lock);
+        pthread_cond_destroy(&ep->wakeup);
+        pthread_mutex_destroy(&ep->lock);
     }
-    frugi_meeting_destroy(h->meeting);
-    frugi_free(h->bucket);
-    frugi_free(h->seat);
-    frugi_free(h);
+    frugi_thread_allgather_destroy(g->allgather);
+    frugi_free(g->bucket);
+    frugi_free(g->endpoint);
+    frugi_free(g);
 }
 
-static void leave(void *ctx) {
-    hub *h = ((seat *)ctx)->hub;
-    if (atomic_fetch_sub(&h->handles, 1) == 1)
-        free_hub(h);
+static void release_endpoint(void *ctx) {
+    group *g = ((endpoint *)ctx)->group;
+    if (atomic_fetch_sub(&g->handles, 1) == 1)
+        free_group(g);
 }
 
 static const frug_transport transport = {.struct_size = sizeof transport,
@@ -220,65 +220,65 @@ static const frug_transport transport = {.struct_size = sizeof transport,
                                          .any_thread = 1,
                                          .post = post,
                                          .test = test,
-                                         .wait = wait_for_bell,
+                                         .wait = wait_event,
                                          .abandon = abandon,
-                                         .destroy = leave};
+                                         .destroy = release_endpoint};
 
-static void open_seat(hub *h, int rank) {
-    seat *s = &h->seat[rank];
-    s->hub = h;
-    s->rank = rank;
-    s->bucket = h->bucket + (size_t)rank * h->buckets;
-    for (unsigned i = 0; i < h->buckets; i++)
-        s->bucket[i].last = &s->bucket[i].first;
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->bell, NULL);
+static void init_endpoint(group *g, int rank) {
+    endpoint *ep = &g->endpoint[rank];
+    ep->group = g;
+    ep->rank = rank;
+    ep->bucket = g->bucket + (size_t)rank * g->buckets;
+    for (unsigned i = 0; i < g->buckets; i++)
+        ep->bucket[i].last = &ep->bucket[i].first;
+    pthread_mutex_init(&ep->lock, NULL);
+    pthread_cond_init(&ep->wakeup, NULL);
 }
 
-static hub *make_hub(int size) {
-    hub *h = frugi_calloc(1, sizeof *h);
-    if (!h)
+static group *create_group(int size) {
+    group *g = frugi_calloc(1, sizeof *g);
+    if (!g)
         return NULL;
-    h->buckets = 1;
-    while (h->buckets < (unsigned)size && h->buckets < BUCKETS_MOST)
-        h->buckets *= 2;
-    h->bucket = frugi_calloc((size_t)size * h->buckets, sizeof *h->bucket);
-    h->meeting = frugi_meeting_create(size);
-    seat *seats = h->bucket && h->meeting ? frugi_calloc((size_t)size, sizeof *h->seat) : NULL;
-    if (!seats) {
-        free_hub(h);
+    g->buckets = 1;
+    while (g->buckets < (unsigned)size && g->buckets < MAX_BUCKETS)
+        g->buckets *= 2;
+    g->bucket = frugi_calloc((size_t)size * g->buckets, sizeof *g->bucket);
+    g->allgather = frugi_thread_allgather_create(size);
+    endpoint *endpoints = g->bucket && g->allgather ? frugi_calloc((size_t)size, sizeof *g->endpoint) : NULL;
+    if (!endpoints) {
+        free_group(g);
         return NULL;
     }
-    h->seat = seats;
-    h->size = size;
+    g->endpoint = endpoints;
+    g->size = size;
     for (int i = 0; i < size; i++)
-        open_seat(h, i);
-    return h;
+        init_endpoint(g, i);
+    return g;
 }
 
-/* Threads that share a core poll the less the more there are: what one polls, another cannot compute. */
-static double eager(int size) {
+/* With more threads than cores poll for less time: a polling thread takes the core from one that computes. */
+static double poll_seconds(int size) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return cores >= size ? FRUGI_EAGER : FRUGI_EAGER * (double)(cores > 1 ? cores : 1) / size;
+    return cores >= size ? FRUGI_POLL_SECONDS : FRUGI_POLL_SECONDS * (double)(cores > 1 ? cores : 1) / size;
 }
 
 frug_status frug_comm_threads(int size, frug_comm **comms) {
-    FRUG_FAIL_IF(size < 1 || !comms, FRUG_ERR_ARG, "comm: %d threads, or no place for the result", size);
-    hub *h = make_hub(size);
-    FRUG_FAIL_IF(!h, FRUG_ERR_MEMORY, "comm: out of memory");
-    atomic_init(&h->handles, 0);
+    FRUG_FAIL_IF(size < 1 || !comms, FRUG_ERR_ARG, "comm: %d threads, or the result is NULL", size);
+    group *g = create_group(size);
+    FRUG_FAIL_IF(!g, FRUG_ERR_MEMORY, "comm: out of memory");
+    atomic_init(&g->handles, 0);
     for (int i = 0; i < size; i++) {
-        frug_status status = frug_comm_create(&transport, &h->seat[i], i, size, &comms[i]);
+        frug_status status = frug_comm_create(&transport, &g->endpoint[i], i, size, &comms[i]);
         if (status != FRUG_OK) {
             if (i == 0)
-                free_hub(h);
+                free_group(g);
             while (i > 0)
                 frug_comm_destroy(comms[--i]);
             return status;
         }
-        comms[i]->gather = gather;
-        comms[i]->eager = eager(size);
-        atomic_fetch_add(&h->handles, 1);
+        comms[i]->short_allgather = short_allgather;
+        comms[i]->poll_seconds = poll_seconds(size);
+        atomic_fetch_add(&g->handles, 1);
     }
     return FRUG_OK;
 }

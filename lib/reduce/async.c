@@ -1,11 +1,10 @@
 /*
- * async.c - hand over buckets and go on computing: a thread of the reducer's own takes them in order.
+ * async.c - asynchronous buckets: a thread of the reducer reduces submitted buckets in order.
  *
- * The queue holds a fixed number of buckets; who hands over one more waits, which bounds the memory in flight. A
- * transport that must be called from the thread that made it (any_thread is 0) has no such thread, nor has a process
- * that cannot start one more: then a bucket is reduced when it is handed over. After an error the buckets that wait are
- * dropped, and frug_reducer_finish() says what happened. Either way each bucket that was taken has its end told once,
- * in order, while no lock is held.
+ * The queue has a fixed length; submitting to a full queue blocks, which bounds the memory in use. If the transport may
+ * only be called from the thread that created it (any_thread is 0), or no thread can be started, a bucket is reduced
+ * while it is submitted. After an error the queued buckets are dropped and frug_reducer_finish() returns the error. In
+ * every case the callback of each submitted bucket is called once, in order, with no lock held.
  */
 #include "reduce/reducer.h"
 
@@ -23,9 +22,9 @@ struct frugi_async {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    frug_bucket queue[FRUGI_BUCKETS];
-    size_t first, waiting; /* of the queue */
-    bool own_thread, ending;
+    frug_bucket queue[FRUGI_QUEUE_MAX];
+    size_t first, queued; /* head and length of the queue */
+    bool has_thread, stopping;
     frug_status status; /* of the first bucket that failed */
     char error[ERROR_TEXT];
 };
@@ -36,28 +35,28 @@ static frug_status reduce(frug_reducer *r, const frug_bucket *b) {
     return frug_reduce_sum(r, b->step, b->begin, b->count, b->grad, b->scale);
 }
 
-static void tell(const frug_bucket *b, frug_status status) {
+static void notify(const frug_bucket *b, frug_status status) {
     if (b->done)
         b->done(b->ctx, b, status);
 }
 
 /*
- * The first error is kept; what comes of the buckets behind it is the same one. Only who reduces writes it while
- * buckets wait, and finish() while none do.
+ * Keep the first error; later buckets get the same one. Only the reducing thread writes it while buckets are queued,
+ * and frug_reducer_finish() while none are.
  */
-static void note(frugi_async *a, frug_status status) {
+static void store_error(frugi_async *a, frug_status status) {
     if (a->status != FRUG_OK || status == FRUG_OK)
         return;
     a->status = status;
     strncpy(a->error, frug_last_error(), sizeof a->error - 1);
 }
 
-/* The thread: one bucket after the other. The lock is free while it works. */
-static void *work(void *arg) {
+/* The thread. The lock is released while a bucket is reduced. */
+static void *run_queue(void *arg) {
     frugi_async *a = arg;
     pthread_mutex_lock(&a->lock);
-    while (!a->ending || a->waiting) {
-        if (!a->waiting) {
+    while (!a->stopping || a->queued) {
+        if (!a->queued) {
             pthread_cond_wait(&a->changed, &a->lock);
             continue;
         }
@@ -65,86 +64,86 @@ static void *work(void *arg) {
         frug_status status = a->status;
         pthread_mutex_unlock(&a->lock);
         if (status == FRUG_OK)
-            note(a, status = reduce(a->reducer, &b));
-        tell(&b, status);
+            store_error(a, status = reduce(a->reducer, &b));
+        notify(&b, status);
         pthread_mutex_lock(&a->lock);
-        a->first = (a->first + 1) % FRUGI_BUCKETS;
-        a->waiting--;
+        a->first = (a->first + 1) % FRUGI_QUEUE_MAX;
+        a->queued--;
         pthread_cond_broadcast(&a->changed);
     }
     pthread_mutex_unlock(&a->lock);
     return NULL;
 }
 
-static frug_status start(frug_reducer *r) {
+static frug_status create_async(frug_reducer *r) {
     frugi_async *a = frugi_calloc(1, sizeof *a);
     FRUG_FAIL_IF(!a, FRUG_ERR_MEMORY, "reduce: out of memory");
     a->reducer = r;
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->changed, NULL);
-    /* A rank that cannot have a thread reduces in this one: an error here would leave the other ranks waiting. */
-    a->own_thread = r->comm->transport.any_thread != 0 && pthread_create(&a->thread, NULL, work, a) == 0;
+    /* No error if there is no thread: the other ranks would wait for this one. */
+    a->has_thread = r->comm->transport.any_thread != 0 && pthread_create(&a->thread, NULL, run_queue, a) == 0;
     r->async = a;
     return FRUG_OK;
 }
 
-void frugi_async_end(frugi_async *a) {
+void frugi_async_destroy(frugi_async *a) {
     if (!a)
         return;
     pthread_mutex_lock(&a->lock);
-    a->ending = true;
+    a->stopping = true;
     pthread_cond_broadcast(&a->changed);
     pthread_mutex_unlock(&a->lock);
-    if (a->own_thread)
+    if (a->has_thread)
         pthread_join(a->thread, NULL);
     pthread_cond_destroy(&a->changed);
     pthread_mutex_destroy(&a->lock);
     frugi_free(a);
 }
 
-/* Where there is no other thread. Errors come out at the end here as well. */
-static void reduce_now(frugi_async *a, const frug_bucket *b) {
+/* Without a thread. Errors are returned by frug_reducer_finish() here as well. */
+static void reduce_inline(frugi_async *a, const frug_bucket *b) {
     frug_status status = a->status == FRUG_OK ? reduce(a->reducer, b) : a->status;
-    note(a, status);
-    tell(b, status);
+    store_error(a, status);
+    notify(b, status);
 }
 
 frug_status frug_reducer_submit(frug_reducer *r, const frug_bucket *bucket) {
     FRUG_FAIL_IF(!r || !bucket || bucket->struct_size < sizeof *bucket, FRUG_ERR_ARG,
-                 "submit: no reducer, no bucket or struct_size unset");
+                 "submit: reducer or bucket is NULL, or struct_size is not set");
     if (!r->async)
-        FRUG_TRY(start(r));
+        FRUG_TRY(create_async(r));
     frugi_async *a = r->async;
-    double since = frugi_clock();
-    if (!a->own_thread) {
-        reduce_now(a, bucket);
-        r->seconds_blocked += frugi_clock() - since;
+    double begin = frugi_clock();
+    if (!a->has_thread) {
+        reduce_inline(a, bucket);
+        r->seconds_blocked += frugi_clock() - begin;
         return FRUG_OK;
     }
     pthread_mutex_lock(&a->lock);
-    while (a->waiting == FRUGI_BUCKETS)
+    while (a->queued == FRUGI_QUEUE_MAX)
         pthread_cond_wait(&a->changed, &a->lock);
-    a->queue[(a->first + a->waiting++) % FRUGI_BUCKETS] = *bucket;
-    r->seconds_blocked += frugi_clock() - since;
+    a->queue[(a->first + a->queued++) % FRUGI_QUEUE_MAX] = *bucket;
+    r->seconds_blocked += frugi_clock() - begin;
     pthread_cond_broadcast(&a->changed);
     pthread_mutex_unlock(&a->lock);
     return FRUG_OK;
 }
 
 frug_status frug_reducer_finish(frug_reducer *r) {
-    FRUG_FAIL_IF(!r, FRUG_ERR_ARG, "finish: no reducer");
+    FRUG_FAIL_IF(!r, FRUG_ERR_ARG, "finish: reducer is NULL");
     frugi_async *a = r->async;
     if (!a)
         return FRUG_OK;
-    double since = frugi_clock();
+    double begin = frugi_clock();
     pthread_mutex_lock(&a->lock);
-    while (a->waiting)
+    while (a->queued)
         pthread_cond_wait(&a->changed, &a->lock);
     frug_status status = a->status;
     char error[ERROR_TEXT];
     memcpy(error, a->error, sizeof error);
     a->status = FRUG_OK;
-    r->stats.seconds_blocked = r->seconds_blocked += frugi_clock() - since;
+    r->stats.seconds_blocked = r->seconds_blocked += frugi_clock() - begin;
     pthread_mutex_unlock(&a->lock);
     return status == FRUG_OK ? FRUG_OK : frugi_fail(status, "%s", error);
 }

@@ -44,7 +44,7 @@ static frug_status measure_latency(frug_reducer *r, frug_scene *s) {
     s->latency = 1;
     for (int i = 0; i < MARKS; i++) {
         double start = frugi_clock();
-        FRUG_TRY(frugi_marks(r, &none, FRUG_OK, 0, 0));
+        FRUG_TRY(frugi_sync(r, &none, FRUG_OK, 0, 0));
         s->latency = least(s->latency, frugi_clock() - start);
     }
     return FRUG_OK;
@@ -55,15 +55,15 @@ static frug_status measure_bandwidth(frug_reducer *r, frug_scene *s) {
     frug_comm *comm = r->comm;
     double best = 1e9;
     for (int i = 0; i < MESSAGES; i++) {
-        FRUG_TRY(frugi_marks(r, &none, FRUG_OK, 0, 0)); /* together, or waiting would be measured */
+        FRUG_TRY(frugi_sync(r, &none, FRUG_OK, 0, 0)); /* together, or waiting would be measured */
         r->message[0] = (frug_message){.peer = (comm->rank + comm->size - 1) % comm->size,
                                        .tag = FRUGI_TAG_FIRST,
-                                       .data = r->theirs.data,
+                                       .data = r->recv_buf.data,
                                        .bytes = MESSAGE};
         r->message[1] = (frug_message){.peer = (comm->rank + 1) % comm->size,
                                        .tag = FRUGI_TAG_FIRST,
                                        .sending = 1,
-                                       .data = r->mine.data,
+                                       .data = r->send_buf.data,
                                        .bytes = MESSAGE};
         double start = frugi_clock();
         FRUG_TRY(frugi_comm_exchange(comm, r->message, 2));
@@ -77,11 +77,11 @@ static frug_status measure_bandwidth(frug_reducer *r, frug_scene *s) {
 static frug_status measure_group(frug_reducer *r, frug_scene *s) {
     if (r->comm->size == 1)
         return FRUG_OK;
-    frug_status status = frugi_room_for(&r->mine, MESSAGE);
+    frug_status status = frugi_buffer_reserve(&r->send_buf, MESSAGE);
     if (status == FRUG_OK)
-        status = frugi_room_for(&r->theirs, MESSAGE);
-    FRUG_TRY(frugi_marks(r, &none, status, 0, 0));
-    memset(r->mine.data, 0, MESSAGE);
+        status = frugi_buffer_reserve(&r->recv_buf, MESSAGE);
+    FRUG_TRY(frugi_sync(r, &none, status, 0, 0));
+    memset(r->send_buf.data, 0, MESSAGE);
     FRUG_TRY(measure_latency(r, s));
     return measure_bandwidth(r, s);
 }
@@ -205,13 +205,13 @@ static size_t possible(const frug_config *config, const char **names) {
     for (size_t i = 0; i < CANDIDATES; i++) {
         int parted = strcmp(candidates[i], "split") == 0; /* no owner of a part sees all tensors */
         int whole = config->segment == FRUGI_SEGMENT_ALL || config->layers == FRUGI_LAYERS_BUDGET;
-        if (frugi_algorithm_named(candidates[i]) && !(parted && whole))
+        if (frugi_algorithm_find(candidates[i]) && !(parted && whole))
             names[count++] = candidates[i];
     }
     return count;
 }
 
-static frug_status settle(frug_reducer *r) {
+static frug_status resolve(frug_reducer *r) {
     static const double down[] = {1, 2, 4, 0}; /* in the order of the option's words; 0 is all */
     const frug_compressor *c = r->compressor;
     const char *names[CANDIDATES];
@@ -224,13 +224,13 @@ static frug_status settle(frug_reducer *r) {
     FRUG_TRY(measure_group(r, &s));
     if (r->comm->rank == 0 && (status = measure_work(r, &s)) == FRUG_OK)
         choice = frugi_cheapest(&s, names, count);
-    FRUG_TRY(frugi_marks(r, &none, status, 0, choice));
-    FRUG_FAIL_IF(r->mark[0].hash >= count, FRUG_ERR_REMOTE, "reduce: rank 0 could not choose an algorithm");
-    r->algorithm = frugi_algorithm_named(names[r->mark[0].hash]);
+    FRUG_TRY(frugi_sync(r, &none, status, 0, choice));
+    FRUG_FAIL_IF(r->record[0].hash >= count, FRUG_ERR_REMOTE, "reduce: rank 0 could not choose an algorithm");
+    r->algorithm = frugi_algorithm_find(names[r->record[0].hash]);
     status = r->algorithm->create ? r->algorithm->create(r) : FRUG_OK;
-    FRUG_TRY(frugi_marks(r, &none, status, 0, 0));
+    FRUG_TRY(frugi_sync(r, &none, status, 0, 0));
     r->stats = (frug_reduce_stats){.struct_size = sizeof r->stats}; /* of steps, not of this */
     return FRUG_OK;
 }
 
-const frugi_algorithm frugi_reduce_auto = {.name = "auto", .settle = settle};
+const frugi_algorithm frugi_reduce_auto = {.name = "auto", .resolve = resolve};

@@ -28,21 +28,21 @@
 #include <string.h>
 
 typedef struct shared {
-    frugi_room sum;   /* dense */
-    frugi_room place; /* u32, relative to the range */
-    frugi_room value;
+    frugi_buffer sum;   /* dense */
+    frugi_buffer place; /* u32, relative to the range */
+    frugi_buffer value;
     uint64_t n;  /* places */
     size_t most; /* bytes that any places can take as gaps */
 } shared;
 
 static frug_status create(frug_reducer *r) {
-    r->own = frugi_calloc(1, sizeof(shared));
-    FRUG_FAIL_IF(!r->own, FRUG_ERR_MEMORY, "reduce: out of memory");
+    r->state = frugi_calloc(1, sizeof(shared));
+    FRUG_FAIL_IF(!r->state, FRUG_ERR_MEMORY, "reduce: out of memory");
     return FRUG_OK;
 }
 
 static void destroy(frug_reducer *r) {
-    shared *s = r->own;
+    shared *s = r->state;
     if (s) {
         frugi_free(s->sum.data);
         frugi_free(s->place.data);
@@ -64,43 +64,43 @@ static void fill_ones(frug_reducer *r, size_t len) {
     frugi_section s;
     const unsigned char *payload;
     uint64_t at = 0;
-    if (frugi_frame_open(r->mine.data, len, &frame) != FRUG_OK)
+    if (frugi_frame_open(r->send_buf.data, len, &frame) != FRUG_OK)
         return; /* cannot be: it was decoded before */
-    while (frugi_frame_next(r->mine.data, &frame, &at, &s, &payload))
+    while (frugi_frame_next(r->send_buf.data, &frame, &at, &s, &payload))
         for (uint64_t i = 0; i < s.entries; i++)
-            memcpy(r->mine.data + (payload - r->mine.data) + s.value_at + 4 * i, &one, sizeof one);
-    frugi_frame_seal(r->mine.data, len, r->compressor->threads);
+            memcpy(r->send_buf.data + (payload - r->send_buf.data) + s.value_at + 4 * i, &one, sizeof one);
+    frugi_frame_seal(r->send_buf.data, len, r->compressor->threads);
 }
 
 static frug_status choose(frug_reducer *r, const frugi_exchange *x) {
-    shared *s = r->own;
+    shared *s = r->state;
     size_t len = 0;
-    float *ones = frugi_room_floats(&r->theirs), *sum = frugi_room_floats(&s->sum);
-    FRUG_TRY(frugi_part_compress(r, x->step, x->begin, x->count, x->grad, &len));
-    const void *frame = r->mine.data;
-    FRUG_TRY(frugi_part_decode(r->compressor, &frame, &len, 1, x->begin, x->count, sum));
+    float *ones = frugi_buffer_floats(&r->recv_buf), *sum = frugi_buffer_floats(&s->sum);
+    FRUG_TRY(frugi_compress_range(r, x->step, x->begin, x->count, x->grad, &len));
+    const void *frame = r->send_buf.data;
+    FRUG_TRY(frugi_decode_frames(r->compressor, &frame, &len, 1, x->begin, x->count, sum));
     fill_ones(r, len);
-    FRUG_TRY(frugi_part_decode(r->compressor, &frame, &len, 1, x->begin, x->count, ones));
+    FRUG_TRY(frugi_decode_frames(r->compressor, &frame, &len, 1, x->begin, x->count, ones));
     s->n = 0;
     for (uint64_t i = 0; i < x->count; i++)
         if (ones[i] != 0.0f) {
             places(s)[s->n] = (uint32_t)i;
-            frugi_room_floats(&s->value)[s->n++] = sum[i];
+            frugi_buffer_floats(&s->value)[s->n++] = sum[i];
         }
     return FRUG_OK;
 }
 
 static frug_status prepare(frug_reducer *r, const frugi_exchange *x) {
-    shared *s = r->own;
+    shared *s = r->state;
     size_t floats = (x->count + 1) * sizeof(float);
     s->n = 0;
     FRUG_TRY(frugi_check_range(r->compressor, x->begin, x->count));
     FRUG_FAIL_IF(x->count > UINT32_MAX, FRUG_ERR_ARG, "range: reduce=shared takes up to 2^32 elements in one go");
     s->most = frugi_gaps_bound(r->compressor, x->count);
-    FRUG_TRY(frugi_room_for(&s->sum, floats));
-    FRUG_TRY(frugi_room_for(&s->place, floats));
-    FRUG_TRY(frugi_room_for(&s->value, floats));
-    return frugi_room_for(&r->theirs, floats > s->most ? floats : s->most);
+    FRUG_TRY(frugi_buffer_reserve(&s->sum, floats));
+    FRUG_TRY(frugi_buffer_reserve(&s->place, floats));
+    FRUG_TRY(frugi_buffer_reserve(&s->value, floats));
+    return frugi_buffer_reserve(&r->recv_buf, floats > s->most ? floats : s->most);
 }
 
 /* ---- the rounds --------------------------------------------------------------------- */
@@ -130,10 +130,10 @@ static frug_status spread(frug_reducer *r, int chooser, unsigned char *data, siz
 
 /* Places and values of a worker that does not choose. */
 static frug_status follow(frug_reducer *r, const frugi_exchange *x, size_t bytes) {
-    shared *s = r->own;
-    float *value = frugi_room_floats(&s->value);
+    shared *s = r->state;
+    float *value = frugi_buffer_floats(&s->value);
     memset(value, 0, s->n * sizeof(float)); /* in case of trouble: the others still want to be answered */
-    FRUG_FAIL_IF(!frugi_gaps_read(r->compressor, x->begin, x->count, r->theirs.data, bytes, places(s), s->n),
+    FRUG_FAIL_IF(!frugi_gaps_decode(r->compressor, x->begin, x->count, r->recv_buf.data, bytes, places(s), s->n),
                  FRUG_ERR_FORMAT, "reduce: at step %llu the places were damaged on the way",
                  (unsigned long long)x->step);
     return frugi_take(r->compressor, x->step, x->begin, x->count, x->grad, places(s), s->n, value);
@@ -149,29 +149,29 @@ static void count_ring(frug_reducer *r, uint64_t n) {
 }
 
 static void add(frug_reducer *r, const frugi_exchange *x) {
-    const shared *s = r->own;
-    float *sum = frugi_room_floats(&s->sum);
+    const shared *s = r->state;
+    float *sum = frugi_buffer_floats(&s->sum);
     memset(sum, 0, x->count * sizeof(float));
     for (uint64_t i = 0; i < s->n; i++)
-        sum[places(s)[i]] = frugi_room_floats(&s->value)[i];
-    frugi_part_settle(r->compressor, x, sum);
+        sum[places(s)[i]] = frugi_buffer_floats(&s->value)[i];
+    frugi_apply_sum(r->compressor, x, sum);
 }
 
 /* Everyone knows the places: nobody tells, but all say how many. */
 static frug_status agree(frug_reducer *r, const frugi_exchange *x, frug_status status) {
-    shared *s = r->own;
-    FRUG_TRY(frugi_marks(r, x, status, 0, s->n));
+    shared *s = r->state;
+    FRUG_TRY(frugi_sync(r, x, status, 0, s->n));
     for (int i = 1; i < r->comm->size; i++)
-        FRUG_FAIL_IF(r->mark[i].hash != r->mark[0].hash, FRUG_ERR_REMOTE,
+        FRUG_FAIL_IF(r->record[i].hash != r->record[0].hash, FRUG_ERR_REMOTE,
                      "reduce: at step %llu rank 0 sends %llu entries and rank %d %llu; what they were told may differ",
-                     (unsigned long long)x->step, (unsigned long long)r->mark[0].hash, i,
-                     (unsigned long long)r->mark[i].hash);
+                     (unsigned long long)x->step, (unsigned long long)r->record[0].hash, i,
+                     (unsigned long long)r->record[i].hash);
     return FRUG_OK;
 }
 
 /* Get places and values; *status is what went wrong here without keeping this worker from going on. */
 static frug_status meet(frug_reducer *r, const frugi_exchange *x, frug_status *status) {
-    shared *s = r->own;
+    shared *s = r->state;
     int chooser = (int)(x->step % (uint64_t)r->comm->size);
     bool known = r->compressor->config.rule == FRUGI_RULE_RANDOM || frugi_control_all(&r->compressor->config, x->step);
     bool mine = known || chooser == r->comm->rank;
@@ -181,18 +181,18 @@ static frug_status meet(frug_reducer *r, const frugi_exchange *x, frug_status *s
     if (*status == FRUG_OK && mine)
         *status = choose(r, x);
     if (*status == FRUG_OK && mine && !known)
-        bytes = frugi_gaps_write(r->compressor, x->begin, x->count, places(s), s->n, r->theirs.data);
+        bytes = frugi_gaps_encode(r->compressor, x->begin, x->count, places(s), s->n, r->recv_buf.data);
     double t1 = frugi_clock();
     r->stats.seconds_compress += t1 - t0;
     if (known)
         return agree(r, x, *status);
-    FRUG_TRY(frugi_marks(r, x, *status, bytes, s->n));
+    FRUG_TRY(frugi_sync(r, x, *status, bytes, s->n));
     double t2 = frugi_clock();
-    const frugi_mark *m = &r->mark[chooser];
+    const frugi_sync_record *m = &r->record[chooser];
     FRUG_FAIL_IF(m->bytes > s->most || m->hash > x->count, FRUG_ERR_REMOTE,
                  "reduce: at step %llu rank %d announces %llu places in %llu bytes", (unsigned long long)x->step,
                  chooser, (unsigned long long)m->hash, (unsigned long long)m->bytes);
-    FRUG_TRY(spread(r, chooser, r->theirs.data, (size_t)m->bytes));
+    FRUG_TRY(spread(r, chooser, r->recv_buf.data, (size_t)m->bytes));
     double t3 = frugi_clock();
     s->n = m->hash;
     if (!mine)
@@ -203,12 +203,12 @@ static frug_status meet(frug_reducer *r, const frugi_exchange *x, frug_status *s
 }
 
 static frug_status run(frug_reducer *r, const frugi_exchange *x) {
-    shared *s = r->own;
+    shared *s = r->state;
     frug_status status = FRUG_OK;
     FRUG_TRY(meet(r, x, &status));
-    float *value = frugi_room_floats(&s->value);
+    float *value = frugi_buffer_floats(&s->value);
     double t0 = frugi_clock();
-    FRUG_TRY(frugi_comm_allreduce(r->comm, value, s->n, frugi_room_floats(&r->theirs)));
+    FRUG_TRY(frugi_comm_allreduce(r->comm, value, s->n, frugi_buffer_floats(&r->recv_buf)));
     double t1 = frugi_clock();
     count_ring(r, s->n);
     uint32_t hash = status == FRUG_OK ? frugi_crc32c(0, s->place.data, s->n * sizeof(uint32_t)) : 0;

@@ -55,7 +55,7 @@ static uint64_t gaps(const frug_reducer *r, const frugi_exchange *x, gap_way way
 /* Sum what `sum` holds, and agree that all hold the same. */
 static frug_status sum_up(frug_reducer *r, const frugi_exchange *x, float *sum) {
     double start = frugi_clock();
-    FRUG_TRY(frugi_comm_allreduce(r->comm, sum, x->count, (float *)(void *)r->theirs.data));
+    FRUG_TRY(frugi_comm_allreduce(r->comm, sum, x->count, (float *)(void *)r->recv_buf.data));
     r->stats.seconds_wire += frugi_clock() - start;
     return frugi_confirm(r, x, FRUG_OK, frugi_crc32c(0, sum, x->count * sizeof(float)));
 }
@@ -67,11 +67,12 @@ static frug_status run(frug_reducer *r, const frugi_exchange *x) {
     if (status == FRUG_OK && x->count && (!x->grad || !x->target.dst))
         status = frugi_fail(FRUG_ERR_ARG, "reduce: no gradient or no destination");
     if (status == FRUG_OK)
-        status = frugi_room_for(&r->mine, in_place ? gaps(r, x, GAPS_COUNT, NULL, NULL) * sizeof(float) : bytes);
+        status =
+            frugi_buffer_reserve(&r->send_buf, in_place ? gaps(r, x, GAPS_COUNT, NULL, NULL) * sizeof(float) : bytes);
     if (status == FRUG_OK && !r->comm->transport.allreduce)
-        status = frugi_room_for(&r->theirs, part);
-    FRUG_TRY(frugi_marks(r, x, status, bytes, 0));
-    float *aside = (float *)(void *)r->mine.data, *sum = in_place ? x->target.dst : aside;
+        status = frugi_buffer_reserve(&r->recv_buf, part);
+    FRUG_TRY(frugi_sync(r, x, status, bytes, 0));
+    float *aside = (float *)(void *)r->send_buf.data, *sum = in_place ? x->target.dst : aside;
     if (in_place)
         gaps(r, x, GAPS_OUT, sum, aside);
     else if (bytes)

@@ -102,14 +102,14 @@ static frug_status judge(const frug_gossip *g, uint64_t step) {
     return FRUG_OK;
 }
 
-/* This worker's frame to all neighbours that are well, and theirs into base->theirs. */
+/* This worker's frame to all neighbours that are well, and theirs into base->recv_buf. */
 static frug_status exchange_frames(frug_gossip *g, size_t mine) {
     frug_reducer *r = g->base;
     size_t n = 0, total = 0;
     for (int i = 0; i < g->edges; i++)
         total += g->edge[i].open ? (size_t)g->edge[i].bytes : 0;
-    FRUG_TRY(frugi_room_for(&r->theirs, total));
-    unsigned char *at = r->theirs.data;
+    FRUG_TRY(frugi_buffer_reserve(&r->recv_buf, total));
+    unsigned char *at = r->recv_buf.data;
     for (int i = 0; i < g->edges; i++) {
         const edge *e = &g->edge[i];
         if (!e->open)
@@ -118,7 +118,7 @@ static frug_status exchange_frames(frug_gossip *g, size_t mine) {
         r->len[i] = (size_t)e->bytes;
         r->message[n++] = (frug_message){.peer = e->rank, .tag = TAG_FRAME, .data = at, .bytes = r->len[i]};
         r->message[n++] =
-            (frug_message){.peer = e->rank, .tag = TAG_FRAME, .sending = 1, .data = r->mine.data, .bytes = mine};
+            (frug_message){.peer = e->rank, .tag = TAG_FRAME, .sending = 1, .data = r->send_buf.data, .bytes = mine};
         r->stats.bytes_sent += mine;
         at += r->len[i];
     }
@@ -128,13 +128,13 @@ static frug_status exchange_frames(frug_gossip *g, size_t mine) {
 
 /* ---- one step ------------------------------------------------------------------- */
 
-/* C(x - hat) into base->mine. */
+/* C(x - hat) into base->send_buf. */
 static frug_status say(frug_gossip *g, uint64_t step, const float *x, size_t *len) {
     frug_reducer *r = g->base;
     FRUG_FAIL_IF(!x, FRUG_ERR_ARG, "gossip: no weights");
     for (uint64_t i = 0; i < g->n; i++)
         g->work[i] = x[i] - g->hat[i];
-    return frug_compress(r->compressor, step, 0, g->n, g->work, r->mine.data, r->mine.bytes, len);
+    return frug_compress(r->compressor, step, 0, g->n, g->work, r->send_buf.data, r->send_buf.bytes, len);
 }
 
 /* dst += weight * frame */
@@ -145,8 +145,8 @@ static frug_status add(frug_gossip *g, const void *frame, size_t len, float weig
 /* All that was said this step, this worker's own first, then by rank. */
 static frug_status listen(frug_gossip *g, size_t mine) {
     const frug_reducer *r = g->base;
-    FRUG_TRY(add(g, r->mine.data, mine, 1.0f, g->hat));
-    FRUG_TRY(add(g, r->mine.data, mine, g->self, g->gap));
+    FRUG_TRY(add(g, r->send_buf.data, mine, 1.0f, g->hat));
+    FRUG_TRY(add(g, r->send_buf.data, mine, g->self, g->gap));
     for (int i = 0; i < g->edges; i++)
         FRUG_TRY(add(g, r->frame[i], r->len[i], g->edge[i].weight, g->gap));
     return FRUG_OK;
@@ -166,7 +166,7 @@ static frug_status average(frug_gossip *g, uint64_t step, float *x) {
     frugi_exchange all = {.step = step, .count = g->n};
     float share = 1.0f / (float)r->comm->size;
     r->phase = 0;
-    FRUG_TRY(frugi_marks(r, &all, FRUG_OK, 0, 0));
+    FRUG_TRY(frugi_sync(r, &all, FRUG_OK, 0, 0));
     memcpy(g->work, x, g->n * sizeof *x);
     FRUG_TRY(frugi_comm_allreduce(r->comm, g->work, g->n, g->part));
     size_t bytes = (size_t)g->n * sizeof *x, moved = 2 * (bytes - bytes / (size_t)r->comm->size); /* as reduce=dense */
@@ -256,7 +256,7 @@ static frug_status make_buffers(frug_gossip *g, const float *start) {
     if (start) /* everyone knows them, so there is no gap */
         memcpy(g->hat, start, bytes);
     FRUG_TRY(frug_compressor_bound(g->base->compressor, 0, g->n, &g->bound));
-    return frugi_room_for(&g->base->mine, g->bound);
+    return frugi_buffer_reserve(&g->base->send_buf, g->bound);
 }
 
 static frug_status check_rule(const frug_config *config) {
@@ -277,9 +277,9 @@ static frug_status fill(frug_gossip *g, const frug_config *config, const float *
         status = make_buffers(g, start);
     if (status == FRUG_OK && start)
         hash = (uint64_t)frugi_crc32c(0, start, (size_t)g->n * sizeof *start) << 1 | 1;
-    FRUG_TRY(frugi_marks(g->base, &none, status, 0, hash));
+    FRUG_TRY(frugi_sync(g->base, &none, status, 0, hash));
     for (int i = 1; i < g->base->comm->size; i++)
-        FRUG_FAIL_IF(g->base->mark[i].hash != g->base->mark[0].hash, FRUG_ERR_REMOTE,
+        FRUG_FAIL_IF(g->base->record[i].hash != g->base->record[0].hash, FRUG_ERR_REMOTE,
                      "gossip: ranks 0 and %d start from different weights", i);
     return FRUG_OK;
 }

@@ -35,25 +35,25 @@ typedef struct nodes {
     uint64_t *cut;              /* shard i is elements cut[i] .. cut[i + 1] - 1 of the flat buffer */
     uint64_t begin, count;      /* this worker's shard */
     size_t bound;               /* the most bytes of its frame */
-    frugi_room sum;             /* of the range */
-    frugi_room shard;           /* of this worker's shard, inside the machine */
+    frugi_buffer sum;           /* of the range */
+    frugi_buffer shard;         /* of this worker's shard, inside the machine */
 } nodes;
 
 static frug_status create(frug_reducer *r) {
     uint64_t node = r->compressor->config.node, size = (uint64_t)r->comm->size;
     FRUG_FAIL_IF(size % node != 0, FRUG_ERR_ARG, "reduce: %llu workers do not fill machines of node=%llu",
                  (unsigned long long)size, (unsigned long long)node);
-    nodes *n = r->own = frugi_calloc(1, sizeof *n);
+    nodes *n = r->state = frugi_calloc(1, sizeof *n);
     FRUG_FAIL_IF(!n, FRUG_ERR_MEMORY, "reduce: out of memory");
     n->cut = frugi_calloc(node + 1, sizeof *n->cut);
     FRUG_FAIL_IF(!n->cut, FRUG_ERR_MEMORY, "reduce: out of memory");
     int each = (int)node, rank = r->comm->rank;
-    FRUG_TRY(frugi_comm_part(r->comm, rank / each * each, 1, each, TAG_INSIDE, &n->inside));
-    return frugi_comm_part(r->comm, rank % each, each, r->comm->size / each, TAG_ACROSS, &n->across);
+    FRUG_TRY(frugi_subgroup_create(r->comm, rank / each * each, 1, each, TAG_INSIDE, &n->inside));
+    return frugi_subgroup_create(r->comm, rank % each, each, r->comm->size / each, TAG_ACROSS, &n->across);
 }
 
 static void destroy(frug_reducer *r) {
-    nodes *n = r->own;
+    nodes *n = r->state;
     if (n) {
         frug_comm_destroy(n->inside);
         frug_comm_destroy(n->across);
@@ -99,10 +99,10 @@ static void cut_range(const frug_compressor *c, const frugi_exchange *x, uint64_
 
 /* Everything that can go wrong on this worker alone, before it promises anything. */
 static frug_status prepare(frug_reducer *r, const frugi_exchange *x) {
-    nodes *n = r->own;
+    nodes *n = r->state;
     size_t whole = 0, inside = (size_t)n->inside->size, across = (size_t)n->across->size;
-    frugi_comm_part_refresh(n->inside);
-    frugi_comm_part_refresh(n->across);
+    frugi_subgroup_update_deadline(n->inside);
+    frugi_subgroup_update_deadline(n->across);
     FRUG_TRY(frug_compressor_bound(r->compressor, x->begin, x->count, &whole));
     cut_range(r->compressor, x, inside, n->cut);
     n->begin = n->cut[n->inside->rank];
@@ -110,10 +110,10 @@ static frug_status prepare(frug_reducer *r, const frugi_exchange *x) {
     n->bound = 0;
     if (n->count)
         FRUG_TRY(frug_compressor_bound(r->compressor, n->begin, n->count, &n->bound));
-    FRUG_TRY(frugi_room_for(&n->sum, (x->count + 1) * sizeof(float)));
-    FRUG_TRY(frugi_room_for(&n->shard, (n->count + 1) * sizeof(float)));
+    FRUG_TRY(frugi_buffer_reserve(&n->sum, (x->count + 1) * sizeof(float)));
+    FRUG_TRY(frugi_buffer_reserve(&n->shard, (n->count + 1) * sizeof(float)));
     size_t dense = inside * n->count * sizeof(float), frames = across * n->bound;
-    return frugi_room_for(&r->theirs, dense > frames ? dense : frames);
+    return frugi_buffer_reserve(&r->recv_buf, dense > frames ? dense : frames);
 }
 
 /* ---- the three rounds ----------------------------------------------------------- */
@@ -134,9 +134,9 @@ static void note(frug_reducer *r, size_t *n, int peer, int sending, const void *
 
 /* Inside a machine: shard i of every gradient to worker i, who adds them up in rank order. */
 static frug_status scatter(frug_reducer *r, const frugi_exchange *x) {
-    nodes *n = r->own;
+    nodes *n = r->state;
     int rank = n->inside->rank, size = n->inside->size;
-    float *came = frugi_room_floats(&r->theirs), *shard = frugi_room_floats(&n->shard);
+    float *came = frugi_buffer_floats(&r->recv_buf), *shard = frugi_buffer_floats(&n->shard);
     size_t messages = 0;
     for (int i = 0; i < size; i++)
         if (i != rank)
@@ -156,32 +156,32 @@ static frug_status scatter(frug_reducer *r, const frugi_exchange *x) {
 
 /* Between machines: everyone's frame of the shard to everyone who has the same one. */
 static frug_status swap(frug_reducer *r, const frugi_exchange *x, size_t mine) {
-    nodes *n = r->own;
+    nodes *n = r->state;
     int rank = n->across->rank, size = n->across->size;
-    unsigned char *at = r->theirs.data;
+    unsigned char *at = r->recv_buf.data;
     size_t messages = 0;
     for (int i = 0; i < size; i++) {
-        uint64_t bytes = r->mark[i * n->inside->size + n->inside->rank].bytes;
+        uint64_t bytes = r->record[i * n->inside->size + n->inside->rank].bytes;
         FRUG_FAIL_IF(bytes > n->bound, FRUG_ERR_REMOTE, "reduce: at step %llu rank %d announces %llu bytes, not %zu",
                      (unsigned long long)x->step, i * n->inside->size + n->inside->rank, (unsigned long long)bytes,
                      n->bound);
         r->len[i] = (size_t)bytes;
-        r->frame[i] = i == rank ? r->mine.data : at;
+        r->frame[i] = i == rank ? r->send_buf.data : at;
         if (i == rank)
             continue;
         note(r, &messages, i, 0, at, r->len[i]);
         at += r->len[i];
     }
     for (int i = 1; i < size; i++)
-        note(r, &messages, (rank + i) % size, 1, r->mine.data, mine);
+        note(r, &messages, (rank + i) % size, 1, r->send_buf.data, mine);
     return exchange(r, n->across, messages);
 }
 
 /* Inside a machine: everyone's shard of the result to everyone. */
 static frug_status gather(frug_reducer *r, const frugi_exchange *x) {
-    nodes *n = r->own;
+    nodes *n = r->state;
     int rank = n->inside->rank, size = n->inside->size;
-    float *sum = frugi_room_floats(&n->sum);
+    float *sum = frugi_buffer_floats(&n->sum);
     size_t messages = 0;
     for (int i = 0; i < size; i++)
         if (i != rank)
@@ -192,27 +192,27 @@ static frug_status gather(frug_reducer *r, const frugi_exchange *x) {
 }
 
 static frug_status run(frug_reducer *r, const frugi_exchange *x) {
-    nodes *n = r->own;
+    nodes *n = r->state;
     size_t mine = 0;
-    FRUG_TRY(frugi_marks(r, x, prepare(r, x), 0, 0));
+    FRUG_TRY(frugi_sync(r, x, prepare(r, x), 0, 0));
     FRUG_TRY(scatter(r, x));
     double t0 = frugi_clock();
     frug_status status = FRUG_OK;
     if (n->count)
-        status = frugi_part_compress(r, x->step, n->begin, n->count, frugi_room_floats(&n->shard), &mine);
+        status = frugi_compress_range(r, x->step, n->begin, n->count, frugi_buffer_floats(&n->shard), &mine);
     double t1 = frugi_clock();
-    FRUG_TRY(frugi_marks(r, x, status, mine, 0));
+    FRUG_TRY(frugi_sync(r, x, status, mine, 0));
     FRUG_TRY(swap(r, x, mine));
     double t2 = frugi_clock();
-    float *sum = frugi_room_floats(&n->sum);
+    float *sum = frugi_buffer_floats(&n->sum);
     if (n->count)
-        status = frugi_part_decode(r->compressor, r->frame, r->len, (size_t)n->across->size, n->begin, n->count,
-                                   sum + (n->begin - x->begin));
+        status = frugi_decode_frames(r->compressor, r->frame, r->len, (size_t)n->across->size, n->begin, n->count,
+                                     sum + (n->begin - x->begin));
     double t3 = frugi_clock();
     FRUG_TRY(gather(r, x));
     FRUG_TRY(frugi_confirm(r, x, status, frugi_crc32c(0, sum, x->count * sizeof(float))));
     double t4 = frugi_clock();
-    frugi_part_settle(r->compressor, x, sum);
+    frugi_apply_sum(r->compressor, x, sum);
     r->stats.seconds_compress += t1 - t0;
     r->stats.seconds_decode += t3 - t2 + frugi_clock() - t4;
     return FRUG_OK;

@@ -39,8 +39,8 @@ static uint64_t write_part(part p, const uint32_t *place, uint64_t n, unsigned c
     return k;
 }
 
-size_t frugi_gaps_write(const frug_compressor *c, uint64_t begin, uint64_t count, const uint32_t *place, uint64_t n,
-                        unsigned char *out) {
+size_t frugi_gaps_encode(const frug_compressor *c, uint64_t begin, uint64_t count, const uint32_t *place, uint64_t n,
+                         unsigned char *out) {
     uint64_t done = 0;
     size_t at = 0, bytes = 0;
     for (size_t i = frugi_piece_at(c, begin); i < c->pieces && c->piece[i].begin < begin + count; i++, at += bytes)
@@ -66,8 +66,8 @@ static size_t read_part(part p, const unsigned char *in, size_t bytes, uint32_t 
     return at;
 }
 
-int frugi_gaps_read(const frug_compressor *c, uint64_t begin, uint64_t count, const unsigned char *in, size_t bytes,
-                    uint32_t *place, uint64_t n) {
+int frugi_gaps_decode(const frug_compressor *c, uint64_t begin, uint64_t count, const unsigned char *in, size_t bytes,
+                      uint32_t *place, uint64_t n) {
     uint64_t done = 0;
     size_t at = 0;
     for (size_t i = frugi_piece_at(c, begin); i < c->pieces && c->piece[i].begin < begin + count; i++) {

@@ -17,17 +17,17 @@ size_t frugi_gaps_bound(const frug_compressor *c, uint64_t count);
  * Write n places, ascending and relative to begin; among them all of dense tensors and none outside tensors.
  * Returns the bytes written.
  */
-size_t frugi_gaps_write(const frug_compressor *c, uint64_t begin, uint64_t count, const uint32_t *place, uint64_t n,
-                        unsigned char *out);
+size_t frugi_gaps_encode(const frug_compressor *c, uint64_t begin, uint64_t count, const uint32_t *place, uint64_t n,
+                         unsigned char *out);
 
 /**
  * Read them back. The bytes are untrusted.
  *
  *   place   room for count
  *
- * Returns 0 when they are not what frugi_gaps_write() writes for n places.
+ * Returns 0 when they are not what frugi_gaps_encode() writes for n places.
  */
-int frugi_gaps_read(const frug_compressor *c, uint64_t begin, uint64_t count, const unsigned char *in, size_t bytes,
-                    uint32_t *place, uint64_t n);
+int frugi_gaps_decode(const frug_compressor *c, uint64_t begin, uint64_t count, const unsigned char *in, size_t bytes,
+                      uint32_t *place, uint64_t n);
 
 #endif

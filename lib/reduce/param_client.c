@@ -20,10 +20,10 @@ typedef struct line {
     size_t bound;          /* of a frame for it */
     size_t parcel_most;    /* of a parcel of updates */
     bool answered;
-    frugi_room frame, parcel;
+    frugi_buffer frame, parcel;
     size_t len;
-    frugi_letter letter; /* its answer */
-    unsigned char in[FRUGI_LETTER_BYTES], out[FRUGI_LETTER_BYTES];
+    frugi_param_msg letter; /* its answer */
+    unsigned char in[FRUGI_PARAM_MSG_BYTES], out[FRUGI_PARAM_MSG_BYTES];
 } line;
 
 struct frug_client {
@@ -42,27 +42,27 @@ struct frug_client {
 
 /* ---- a round of letters ------------------------------------------------------------ */
 
-static void write_letter(frug_client *k, line *l, frugi_letter_kind kind) {
-    frugi_letter letter = {.kind = (uint32_t)kind,
-                           .epoch = k->epoch,
-                           .step = k->step,
-                           .rank = (uint32_t)k->comm->rank,
-                           .begin = l->begin,
-                           .count = l->count,
-                           .bytes = kind == FRUGI_LETTER_PUSH ? l->len : 0,
-                           .hash = kind == FRUGI_LETTER_HELLO ? frugi_server_hash(k->c) : 0,
-                           .rate = k->rate,
-                           .decay = k->decay};
-    frugi_letter_write(&letter, l->out);
+static void write_letter(frug_client *k, line *l, frugi_param_kind kind) {
+    frugi_param_msg letter = {.kind = (uint32_t)kind,
+                              .epoch = k->epoch,
+                              .step = k->step,
+                              .rank = (uint32_t)k->comm->rank,
+                              .begin = l->begin,
+                              .count = l->count,
+                              .bytes = kind == FRUGI_PARAM_PUSH ? l->len : 0,
+                              .hash = kind == FRUGI_PARAM_HELLO ? frugi_server_hash(k->c) : 0,
+                              .rate = k->rate,
+                              .decay = k->decay};
+    frugi_param_msg_encode(&letter, l->out);
 }
 
 static frug_status read_answer(const frug_client *k, size_t i) {
     line *l = &k->line[i];
-    FRUG_TRY(frugi_letter_read(l->in, &l->letter));
-    FRUG_FAIL_IF(l->letter.kind == FRUGI_LETTER_REFUSED, FRUG_ERR_REMOTE,
+    FRUG_TRY(frugi_param_msg_decode(l->in, &l->letter));
+    FRUG_FAIL_IF(l->letter.kind == FRUGI_PARAM_REFUSED, FRUG_ERR_REMOTE,
                  "server %zu refuses rank %d at step %llu: %s; its log says why", i, k->comm->rank,
                  (unsigned long long)k->step, frug_status_text((frug_status)l->letter.status));
-    FRUG_FAIL_IF((l->letter.kind != FRUGI_LETTER_DONE && l->letter.kind != FRUGI_LETTER_NOT_YET) ||
+    FRUG_FAIL_IF((l->letter.kind != FRUGI_PARAM_DONE && l->letter.kind != FRUGI_PARAM_RETRY) ||
                      l->letter.epoch != k->epoch || l->letter.begin != l->begin || l->letter.count != l->count,
                  FRUG_ERR_FORMAT, "client: server %zu answers something else", i);
     return FRUG_OK;
@@ -86,25 +86,28 @@ static frug_status write_and_wait(frug_client *k, size_t answers, size_t all) {
 }
 
 /* A letter to each server that has not answered yet, with its frame where it is a push. */
-static frug_status exchange_letters(frug_client *k, frugi_letter_kind kind) {
+static frug_status exchange_letters(frug_client *k, frugi_param_kind kind) {
     size_t n = 0, answers = 0;
     for (size_t i = 0; i < k->lines; i++)
         if (!k->line[i].answered)
             k->message[n++] = (frug_message){.peer = (int)i,
-                                             .tag = frugi_tag(FRUGI_TAG_ANSWER, k->epoch),
+                                             .tag = frugi_param_tag(FRUGI_TAG_PARAM_REPLY, k->epoch),
                                              .data = k->line[i].in,
-                                             .bytes = FRUGI_LETTER_BYTES};
+                                             .bytes = FRUGI_PARAM_MSG_BYTES};
     answers = n;
     for (size_t i = 0; i < k->lines; i++) {
         line *l = &k->line[i];
         if (l->answered)
             continue;
         write_letter(k, l, kind);
-        k->message[n++] = (frug_message){
-            .peer = (int)i, .tag = FRUGI_TAG_LETTER, .sending = 1, .data = l->out, .bytes = FRUGI_LETTER_BYTES};
-        if (kind == FRUGI_LETTER_PUSH)
+        k->message[n++] = (frug_message){.peer = (int)i,
+                                         .tag = FRUGI_TAG_PARAM_REQUEST,
+                                         .sending = 1,
+                                         .data = l->out,
+                                         .bytes = FRUGI_PARAM_MSG_BYTES};
+        if (kind == FRUGI_PARAM_PUSH)
             k->message[n++] = (frug_message){.peer = (int)i,
-                                             .tag = frugi_tag(FRUGI_TAG_PUSHED, k->epoch),
+                                             .tag = frugi_param_tag(FRUGI_TAG_PARAM_FRAME, k->epoch),
                                              .sending = 1,
                                              .data = l->frame.data,
                                              .bytes = l->len};
@@ -113,20 +116,20 @@ static frug_status exchange_letters(frug_client *k, frugi_letter_kind kind) {
 }
 
 /* The parcels that the last answers announce. */
-static frug_status take_parcels(frug_client *k, frugi_letter_kind kind) {
+static frug_status take_parcels(frug_client *k, frugi_param_kind kind) {
     size_t n = 0;
     for (size_t i = 0; i < k->lines; i++) {
         line *l = &k->line[i];
         if (l->answered || !l->letter.bytes)
             continue;
-        size_t most = kind == FRUGI_LETTER_HELLO  ? (size_t)l->count * sizeof(float)
-                      : kind == FRUGI_LETTER_PULL ? l->parcel_most
-                                                  : 0;
+        size_t most = kind == FRUGI_PARAM_HELLO  ? (size_t)l->count * sizeof(float)
+                      : kind == FRUGI_PARAM_PULL ? l->parcel_most
+                                                 : 0;
         FRUG_FAIL_IF(l->letter.bytes > most, FRUG_ERR_FORMAT, "client: server %zu announces %llu bytes", i,
                      (unsigned long long)l->letter.bytes);
-        FRUG_TRY(frugi_room_for(&l->parcel, (size_t)l->letter.bytes));
+        FRUG_TRY(frugi_buffer_reserve(&l->parcel, (size_t)l->letter.bytes));
         k->message[n++] = (frug_message){.peer = (int)i,
-                                         .tag = frugi_tag(FRUGI_TAG_PARCEL, k->epoch),
+                                         .tag = frugi_param_tag(FRUGI_TAG_PARAM_PAYLOAD, k->epoch),
                                          .data = l->parcel.data,
                                          .bytes = (size_t)l->letter.bytes};
         k->stats.bytes_received += l->letter.bytes;
@@ -142,7 +145,7 @@ static frug_status take_parcels(frug_client *k, frugi_letter_kind kind) {
 }
 
 /* Write until every server has answered. */
-static frug_status converse(frug_client *k, frugi_letter_kind kind) {
+static frug_status converse(frug_client *k, frugi_param_kind kind) {
     size_t answered = 0;
     for (size_t i = 0; i < k->lines; i++)
         k->line[i].answered = false;
@@ -152,7 +155,7 @@ static frug_status converse(frug_client *k, frugi_letter_kind kind) {
         answered = 0;
         for (size_t i = 0; i < k->lines; i++) {
             line *l = &k->line[i];
-            l->answered |= l->letter.kind == FRUGI_LETTER_DONE;
+            l->answered |= l->letter.kind == FRUGI_PARAM_DONE;
             answered += l->answered;
         }
     }
@@ -160,10 +163,10 @@ static frug_status converse(frug_client *k, frugi_letter_kind kind) {
 }
 
 /* A client that has seen an error no longer knows where it stands. */
-static frug_status talk(frug_client *k, frugi_letter_kind kind) {
+static frug_status talk(frug_client *k, frugi_param_kind kind) {
     FRUG_FAIL_IF(k->ended, FRUG_ERR_REMOTE, "client: it has ended with a goodbye or an error before");
     frug_status status = converse(k, kind);
-    k->ended = status != FRUG_OK || kind == FRUGI_LETTER_GOODBYE;
+    k->ended = status != FRUG_OK || kind == FRUGI_PARAM_LEAVE;
     return status;
 }
 
@@ -185,7 +188,7 @@ frug_status frug_client_push(frug_client *k, uint64_t step, const float *grad, f
     k->decay = decay;
     k->pushed = true;
     double t1 = frugi_clock();
-    FRUG_TRY(talk(k, FRUGI_LETTER_PUSH));
+    FRUG_TRY(talk(k, FRUGI_PARAM_PUSH));
     for (size_t i = 0; i < k->lines; i++)
         k->stats.bytes_sent += k->line[i].len;
     k->stats.calls++;
@@ -200,10 +203,10 @@ static frug_status apply(frug_client *k, const line *l, float *weights) {
     size_t at = 0, bytes = (size_t)l->letter.bytes;
     for (uint32_t i = 0; i < l->letter.entries; i++) {
         frugi_target t = {.dst = weights + l->begin, .begin = l->begin, .count = l->count};
-        FRUG_FAIL_IF(bytes - at < FRUGI_PREFIX_BYTES, FRUG_ERR_FORMAT, "client: updates end too early");
+        FRUG_FAIL_IF(bytes - at < FRUGI_UPDATE_HEADER, FRUG_ERR_FORMAT, "client: updates end too early");
         const unsigned char *prefix = l->parcel.data + at;
         uint64_t len = frugi_get64(prefix);
-        at += FRUGI_PREFIX_BYTES;
+        at += FRUGI_UPDATE_HEADER;
         FRUG_FAIL_IF(len > bytes - at, FRUG_ERR_FORMAT, "client: updates end too early");
         memcpy(&t.gain, prefix + 8, 4);
         memcpy(&t.keep, prefix + 12, 4);
@@ -220,7 +223,7 @@ frug_status frug_client_pull(frug_client *k, float *weights) {
     FRUG_FAIL_IF(!k || !weights, FRUG_ERR_ARG, "client: none there, or no weights");
     FRUG_FAIL_IF(!k->pushed, FRUG_ERR_ARG, "client: nothing has been pushed since the last pull");
     double t0 = frugi_clock();
-    FRUG_TRY(talk(k, FRUGI_LETTER_PULL));
+    FRUG_TRY(talk(k, FRUGI_PARAM_PULL));
     double t1 = frugi_clock();
     frug_status status = FRUG_OK;
     for (size_t i = 0; status == FRUG_OK && i < k->lines; i++)
@@ -235,7 +238,7 @@ frug_status frug_client_pull(frug_client *k, float *weights) {
 
 frug_status frug_client_leave(frug_client *k) {
     FRUG_FAIL_IF(!k, FRUG_ERR_ARG, "client: none there");
-    return talk(k, FRUGI_LETTER_GOODBYE);
+    return talk(k, FRUGI_PARAM_LEAVE);
 }
 
 frug_compressor *frug_client_compressor(frug_client *k) {
@@ -256,7 +259,7 @@ frug_status frug_client_stats(const frug_client *k, frug_reduce_stats *stats) {
 /* ---- making ----------------------------------------------------------------------------- */
 
 static frug_status make_lines(frug_client *k) {
-    size_t log = frugi_server_log(&k->c->config, k->comm);
+    size_t log = frugi_server_log_capacity(&k->c->config, k->comm);
     k->lines = (size_t)k->c->config.servers;
     k->line = frugi_calloc(k->lines, sizeof *k->line);
     k->message = frugi_calloc(3 * k->lines, sizeof *k->message);
@@ -266,16 +269,16 @@ static frug_status make_lines(frug_client *k) {
         l->begin = frugi_server_begin(k->c, i);
         l->count = frugi_server_begin(k->c, i + 1) - l->begin;
         FRUG_TRY(frug_compressor_bound(k->c, l->begin, l->count, &l->bound));
-        FRUG_TRY(frugi_room_for(&l->frame, l->bound));
+        FRUG_TRY(frugi_buffer_reserve(&l->frame, l->bound));
         size_t sum = frugi_nonzeros_bound(k->c, l->begin, l->count, l->count);
-        l->parcel_most = log * (FRUGI_PREFIX_BYTES + (sum > l->bound ? sum : l->bound));
+        l->parcel_most = log * (FRUGI_UPDATE_HEADER + (sum > l->bound ? sum : l->bound));
     }
     return FRUG_OK;
 }
 
 /* Hello to all; the weights are what they answer. */
 static frug_status join(frug_client *k, float *weights) {
-    FRUG_TRY(talk(k, FRUGI_LETTER_HELLO));
+    FRUG_TRY(talk(k, FRUGI_PARAM_HELLO));
     for (size_t i = 0; i < k->lines; i++) {
         const line *l = &k->line[i];
         FRUG_FAIL_IF(l->letter.bytes != l->count * sizeof(float), FRUG_ERR_FORMAT,

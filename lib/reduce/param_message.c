@@ -8,7 +8,7 @@
 #define MAGIC          0x4c475246u /* "FRGL" */
 #define STALENESS_MOST 1024u
 
-void frugi_letter_write(const frugi_letter *l, unsigned char to[FRUGI_LETTER_BYTES]) {
+void frugi_param_msg_encode(const frugi_param_msg *l, unsigned char to[FRUGI_PARAM_MSG_BYTES]) {
     frugi_put32(to, MAGIC);
     frugi_put32(to + 4, l->kind);
     frugi_put64(to + 8, l->epoch);
@@ -22,26 +22,26 @@ void frugi_letter_write(const frugi_letter *l, unsigned char to[FRUGI_LETTER_BYT
     memcpy(to + 64, &l->rate, 4);
     memcpy(to + 68, &l->decay, 4);
     frugi_put32(to + 72, l->entries);
-    frugi_put32(to + 76, frugi_crc32c(0, to, FRUGI_LETTER_BYTES - 4));
+    frugi_put32(to + 76, frugi_crc32c(0, to, FRUGI_PARAM_MSG_BYTES - 4));
 }
 
-frug_status frugi_letter_read(const unsigned char from[FRUGI_LETTER_BYTES], frugi_letter *letter) {
+frug_status frugi_param_msg_decode(const unsigned char from[FRUGI_PARAM_MSG_BYTES], frugi_param_msg *letter) {
     FRUG_FAIL_IF(frugi_get32(from) != MAGIC, FRUG_ERR_FORMAT, "letter: it is none");
-    FRUG_FAIL_IF(frugi_get32(from + 76) != frugi_crc32c(0, from, FRUGI_LETTER_BYTES - 4), FRUG_ERR_CHECKSUM,
+    FRUG_FAIL_IF(frugi_get32(from + 76) != frugi_crc32c(0, from, FRUGI_PARAM_MSG_BYTES - 4), FRUG_ERR_CHECKSUM,
                  "letter: damaged on the way");
-    frugi_letter l = {.kind = frugi_get32(from + 4),
-                      .epoch = frugi_get64(from + 8),
-                      .step = frugi_get64(from + 16),
-                      .rank = frugi_get32(from + 24),
-                      .status = (int32_t)frugi_get32(from + 28),
-                      .begin = frugi_get64(from + 32),
-                      .count = frugi_get64(from + 40),
-                      .bytes = frugi_get64(from + 48),
-                      .hash = frugi_get64(from + 56),
-                      .entries = frugi_get32(from + 72)};
+    frugi_param_msg l = {.kind = frugi_get32(from + 4),
+                         .epoch = frugi_get64(from + 8),
+                         .step = frugi_get64(from + 16),
+                         .rank = frugi_get32(from + 24),
+                         .status = (int32_t)frugi_get32(from + 28),
+                         .begin = frugi_get64(from + 32),
+                         .count = frugi_get64(from + 40),
+                         .bytes = frugi_get64(from + 48),
+                         .hash = frugi_get64(from + 56),
+                         .entries = frugi_get32(from + 72)};
     memcpy(&l.rate, from + 64, 4);
     memcpy(&l.decay, from + 68, 4);
-    FRUG_FAIL_IF(l.kind < FRUGI_LETTER_HELLO || l.kind > FRUGI_LETTER_REFUSED, FRUG_ERR_FORMAT,
+    FRUG_FAIL_IF(l.kind < FRUGI_PARAM_HELLO || l.kind > FRUGI_PARAM_REFUSED, FRUG_ERR_FORMAT,
                  "letter: of an unknown kind, %u", l.kind);
     *letter = l;
     return FRUG_OK;
@@ -100,7 +100,7 @@ uint64_t frugi_server_hash(const frug_compressor *c) {
 
 /* Between two pulls of one worker every other one can be ahead by so many steps; one more of each while it comes back.
  */
-size_t frugi_server_log(const frug_config *config, const frug_comm *comm) {
+size_t frugi_server_log_capacity(const frug_config *config, const frug_comm *comm) {
     size_t workers = (size_t)comm->size - (size_t)config->servers;
     return config->staleness ? workers * ((size_t)config->staleness + 3) : 4;
 }

@@ -34,35 +34,36 @@ typedef frugi_server_entry entry;
 /* ---- letters -------------------------------------------------------------------- */
 
 static frug_status listen(server *s, worker *w) {
-    w->phase = FRUGI_LISTENING;
+    w->phase = FRUGI_SERVER_RECEIVE_REQUEST;
     w->heard = frugi_clock();
-    w->hear = (frug_message){.peer = w->rank, .tag = FRUGI_TAG_LETTER, .data = w->in, .bytes = FRUGI_LETTER_BYTES};
+    w->hear =
+        (frug_message){.peer = w->rank, .tag = FRUGI_TAG_PARAM_REQUEST, .data = w->in, .bytes = FRUGI_PARAM_MSG_BYTES};
     return frugi_comm_post(s->comm, &w->hear);
 }
 
 /* An answer, and `bytes` of its parcel. */
-static frug_status answer(server *s, worker *w, frugi_letter_kind kind, frug_status status, uint32_t entries,
+static frug_status answer(server *s, worker *w, frugi_param_kind kind, frug_status status, uint32_t entries,
                           size_t bytes) {
-    frugi_letter l = {.kind = (uint32_t)kind,
-                      .status = status,
-                      .epoch = w->letter.epoch,
-                      .step = w->next,
-                      .rank = (uint32_t)s->comm->rank,
-                      .entries = entries,
-                      .begin = s->begin,
-                      .count = s->count,
-                      .bytes = bytes,
-                      .hash = bytes ? frugi_crc32c(0, w->parcel.data, bytes) : 0};
-    frugi_letter_write(&l, w->out);
-    w->phase = FRUGI_ANSWERING;
+    frugi_param_msg l = {.kind = (uint32_t)kind,
+                         .status = status,
+                         .epoch = w->letter.epoch,
+                         .step = w->next,
+                         .rank = (uint32_t)s->comm->rank,
+                         .entries = entries,
+                         .begin = s->begin,
+                         .count = s->count,
+                         .bytes = bytes,
+                         .hash = bytes ? frugi_crc32c(0, w->parcel.data, bytes) : 0};
+    frugi_param_msg_encode(&l, w->out);
+    w->phase = FRUGI_SERVER_SEND_REPLY;
     w->heard = frugi_clock();
     w->answer[0] = (frug_message){.peer = w->rank,
-                                  .tag = frugi_tag(FRUGI_TAG_ANSWER, l.epoch),
+                                  .tag = frugi_param_tag(FRUGI_TAG_PARAM_REPLY, l.epoch),
                                   .sending = 1,
                                   .data = w->out,
-                                  .bytes = FRUGI_LETTER_BYTES};
+                                  .bytes = FRUGI_PARAM_MSG_BYTES};
     w->answer[1] = (frug_message){.peer = w->rank,
-                                  .tag = frugi_tag(FRUGI_TAG_PARCEL, l.epoch),
+                                  .tag = frugi_param_tag(FRUGI_TAG_PARAM_PAYLOAD, l.epoch),
                                   .sending = 1,
                                   .data = w->parcel.data,
                                   .bytes = bytes,
@@ -79,7 +80,7 @@ void frugi_server_drop(worker *w, const char *why) {
 
 static frug_status refuse(server *s, worker *w, frug_status status) {
     frugi_server_drop(w, frug_last_error());
-    return answer(s, w, FRUGI_LETTER_REFUSED, status, 0, 0);
+    return answer(s, w, FRUGI_PARAM_REFUSED, status, 0, 0);
 }
 
 /* Whoever comes back goes on where the slowest is. */
@@ -107,7 +108,7 @@ static frug_status greet(server *s, worker *w) {
     frug_status status = check_hello(s, w);
     if (status != FRUG_OK)
         return refuse(s, w, status);
-    FRUG_TRY(frugi_room_for(&w->parcel, bytes));
+    FRUG_TRY(frugi_buffer_reserve(&w->parcel, bytes));
     if (bytes)
         memcpy(w->parcel.data, s->weights, bytes);
     w->next = step_to_join(s, w);
@@ -115,7 +116,7 @@ static frug_status greet(server *s, worker *w) {
     w->owed = w->pushed = false;
     w->epoch = w->letter.epoch;
     w->seen = s->entries;
-    return answer(s, w, FRUGI_LETTER_DONE, FRUG_OK, 0, bytes);
+    return answer(s, w, FRUGI_PARAM_DONE, FRUG_OK, 0, bytes);
 }
 
 static bool repeated(const server *s, const worker *w) {
@@ -123,7 +124,7 @@ static bool repeated(const server *s, const worker *w) {
 }
 
 static frug_status check_push(const server *s, const worker *w) {
-    const frugi_letter *l = &w->letter;
+    const frugi_param_msg *l = &w->letter;
     FRUG_FAIL_IF(l->begin != s->begin || l->count != s->count || l->bytes > s->bound || l->step == UINT64_MAX,
                  FRUG_ERR_FORMAT, "server: rank %d pushes %llu bytes for %llu elements from %llu on at step %llu",
                  w->rank, (unsigned long long)l->bytes, (unsigned long long)l->count, (unsigned long long)l->begin,
@@ -136,37 +137,37 @@ static frug_status check_push(const server *s, const worker *w) {
 
 /* The frame of a repeated push is taken, or the worker would not get rid of it, and left aside. */
 static frug_status take(server *s, worker *w) {
-    frugi_room *room = repeated(s, w) ? &w->parcel : &w->frame;
-    FRUG_TRY(frugi_room_for(room, w->letter.bytes));
-    w->phase = FRUGI_TAKING;
+    frugi_buffer *room = repeated(s, w) ? &w->parcel : &w->frame;
+    FRUG_TRY(frugi_buffer_reserve(room, w->letter.bytes));
+    w->phase = FRUGI_SERVER_RECEIVE_FRAME;
     w->take = (frug_message){.peer = w->rank,
-                             .tag = frugi_tag(FRUGI_TAG_PUSHED, w->epoch),
+                             .tag = frugi_param_tag(FRUGI_TAG_PARAM_FRAME, w->epoch),
                              .data = room->data,
                              .bytes = (size_t)w->letter.bytes};
     return frugi_comm_post(s->comm, &w->take);
 }
 
 static frug_status open_letter(server *s, worker *w) {
-    frug_status status = frugi_letter_read(w->in, &w->letter);
-    const frugi_letter *l = &w->letter;
+    frug_status status = frugi_param_msg_decode(w->in, &w->letter);
+    const frugi_param_msg *l = &w->letter;
     if (status != FRUG_OK)
         return refuse(s, w, status);
-    if (l->kind == FRUGI_LETTER_HELLO)
+    if (l->kind == FRUGI_PARAM_HELLO)
         return greet(s, w);
     if (!w->live || !w->greeted || l->epoch != w->epoch)
         return refuse(s, w, frugi_fail(FRUG_ERR_REMOTE, "server: rank %d has not said hello", w->rank));
-    if (l->kind == FRUGI_LETTER_PUSH) {
+    if (l->kind == FRUGI_PARAM_PUSH) {
         status = check_push(s, w);
         return status == FRUG_OK ? take(s, w) : refuse(s, w, status);
     }
-    if (l->kind == FRUGI_LETTER_GOODBYE) {
+    if (l->kind == FRUGI_PARAM_LEAVE) {
         w->live = w->pushed = w->owed = false;
         s->goodbyes++;
-        return answer(s, w, FRUGI_LETTER_DONE, FRUG_OK, 0, 0);
+        return answer(s, w, FRUGI_PARAM_DONE, FRUG_OK, 0, 0);
     }
-    if (l->kind != FRUGI_LETTER_PULL || l->step >= w->next)
+    if (l->kind != FRUGI_PARAM_PULL || l->step >= w->next)
         return refuse(s, w, frugi_fail(FRUG_ERR_ARG, "server: rank %d pulls before it has pushed", w->rank));
-    w->phase = FRUGI_WAITING;
+    w->phase = FRUGI_SERVER_PULL_PENDING;
     return FRUG_OK;
 }
 
@@ -187,7 +188,7 @@ static frug_status frame_has_come(server *s, worker *w) {
         if (s->staleness)
             FRUG_TRY(frugi_server_apply_frame(s, w));
     }
-    return answer(s, w, FRUGI_LETTER_DONE, FRUG_OK, 0, 0);
+    return answer(s, w, FRUGI_PARAM_DONE, FRUG_OK, 0, 0);
 }
 
 /* ---- one worker after the other ------------------------------------------------- */
@@ -208,7 +209,7 @@ static frug_status send_updates(server *s, worker *w) {
     uint32_t entries = (uint32_t)(s->entries - w->seen);
     for (uint64_t i = w->seen; i < s->entries; i++)
         bytes += s->log[i % s->log_most].bytes;
-    FRUG_TRY(frugi_room_for(&w->parcel, bytes));
+    FRUG_TRY(frugi_buffer_reserve(&w->parcel, bytes));
     unsigned char *at = w->parcel.data;
     for (; w->seen < s->entries; w->seen++) {
         const entry *e = &s->log[w->seen % s->log_most];
@@ -216,46 +217,48 @@ static frug_status send_updates(server *s, worker *w) {
         at += e->bytes;
     }
     w->owed = false;
-    return answer(s, w, FRUGI_LETTER_DONE, FRUG_OK, entries, bytes);
+    return answer(s, w, FRUGI_PARAM_DONE, FRUG_OK, entries, bytes);
 }
 
 /* What a worker's messages have come to; *news when there is something to look at again. A transport that fails for one
  * worker ends this one's part only. */
 static frug_status attend(server *s, worker *w, bool *news) {
-    frug_message *m = w->phase == FRUGI_LISTENING ? &w->hear : w->phase == FRUGI_TAKING ? &w->take : w->answer;
-    size_t n = w->phase == FRUGI_ANSWERING ? 2 : 1, done = 0;
-    if (w->phase == FRUGI_WAITING) {
+    frug_message *m = w->phase == FRUGI_SERVER_RECEIVE_REQUEST ? &w->hear
+                      : w->phase == FRUGI_SERVER_RECEIVE_FRAME ? &w->take
+                                                               : w->answer;
+    size_t n = w->phase == FRUGI_SERVER_SEND_REPLY ? 2 : 1, done = 0;
+    if (w->phase == FRUGI_SERVER_PULL_PENDING) {
         if (!w->live)
             return refuse(s, w, frugi_fail(FRUG_ERR_REMOTE, "server: rank %d cannot follow", w->rank));
         *news |= may_pull(s, w);
         if (may_pull(s, w))
             return send_updates(s, w);
-        return frugi_clock() - w->heard > s->comm->deadline / 4 ? answer(s, w, FRUGI_LETTER_NOT_YET, FRUG_OK, 0, 0)
+        return frugi_clock() - w->heard > s->comm->deadline / 4 ? answer(s, w, FRUGI_PARAM_RETRY, FRUG_OK, 0, 0)
                                                                 : FRUG_OK;
     }
     frug_status status = frugi_comm_test(s->comm, m, n, &done);
-    bool late = frugi_clock() - w->heard > s->comm->deadline && (w->live || w->phase != FRUGI_LISTENING);
+    bool late = frugi_clock() - w->heard > s->comm->deadline && (w->live || w->phase != FRUGI_SERVER_RECEIVE_REQUEST);
     if (status == FRUG_OK && done < n && !late)
         return FRUG_OK;
     *news = true;
     if (status != FRUG_OK || done < n) {
         frugi_server_drop(w, status == FRUG_OK ? "silent for too long" : frug_last_error());
-        if (w->phase == FRUGI_LISTENING && status == FRUG_OK)
+        if (w->phase == FRUGI_SERVER_RECEIVE_REQUEST && status == FRUG_OK)
             return FRUG_OK; /* the ear stays open */
         frugi_comm_abandon(s->comm, m, n);
         return listen(s, w);
     }
-    if (w->phase == FRUGI_ANSWERING)
+    if (w->phase == FRUGI_SERVER_SEND_REPLY)
         return listen(s, w);
     w->heard = frugi_clock();
-    return w->phase == FRUGI_LISTENING ? open_letter(s, w) : frame_has_come(s, w);
+    return w->phase == FRUGI_SERVER_RECEIVE_REQUEST ? open_letter(s, w) : frame_has_come(s, w);
 }
 
 /* ---- serving ----------------------------------------------------------------------- */
 
 static bool busy(const server *s) {
     for (int i = 0; i < s->workers; i++)
-        if (s->worker[i].live || s->worker[i].phase == FRUGI_ANSWERING)
+        if (s->worker[i].live || s->worker[i].phase == FRUGI_SERVER_SEND_REPLY)
             return true;
     return false;
 }
@@ -297,7 +300,7 @@ static frug_status make(server *s, const frug_config *config, const frug_layout 
     s->staleness = config->staleness;
     s->weights += s->begin;
     FRUG_TRY(frug_compressor_bound(s->c, s->begin, s->count, &s->bound));
-    s->log_most = frugi_server_log(config, s->comm);
+    s->log_most = frugi_server_log_capacity(config, s->comm);
     s->log = frugi_calloc(s->log_most, sizeof *s->log);
     s->workers = s->comm->size - (int)config->servers;
     s->worker = frugi_calloc((size_t)s->workers, sizeof *s->worker);

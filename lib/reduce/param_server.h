@@ -7,12 +7,12 @@
 #include "reduce/reducer.h"
 
 /** What a server does about a worker. */
-typedef enum frugi_server_phase {
-    FRUGI_LISTENING, /* for a letter */
-    FRUGI_TAKING,    /* a frame that was announced */
-    FRUGI_WAITING,   /* a pull that cannot be answered yet */
-    FRUGI_ANSWERING
-} frugi_server_phase;
+typedef enum frugi_server_state {
+    FRUGI_SERVER_RECEIVE_REQUEST, /* for a letter */
+    FRUGI_SERVER_RECEIVE_FRAME,   /* a frame that was announced */
+    FRUGI_SERVER_PULL_PENDING,    /* a pull that cannot be answered yet */
+    FRUGI_SERVER_SEND_REPLY
+} frugi_server_state;
 
 /** What a server knows of a worker. */
 typedef struct frugi_server_worker {
@@ -23,22 +23,22 @@ typedef struct frugi_server_worker {
     bool pushed;  /* its frame waits to be summed: */
     uint64_t step;
     float rate, decay;
-    frugi_room frame;
+    frugi_buffer frame;
     size_t len;
     uint64_t epoch;
     uint64_t next; /* the first step that it has not pushed */
     uint64_t seen; /* entries of the log */
-    frugi_server_phase phase;
+    frugi_server_state phase;
     double heard; /* when it last did something, or was kept waiting since */
-    frugi_letter letter;
-    unsigned char in[FRUGI_LETTER_BYTES], out[FRUGI_LETTER_BYTES];
+    frugi_param_msg letter;
+    unsigned char in[FRUGI_PARAM_MSG_BYTES], out[FRUGI_PARAM_MSG_BYTES];
     frug_message hear, take, answer[2];
-    frugi_room parcel;
+    frugi_buffer parcel;
 } frugi_server_worker;
 
 /** An update: prefix and frame. */
 typedef struct frugi_server_entry {
-    frugi_room room;
+    frugi_buffer room;
     size_t bytes;
 } frugi_server_entry;
 

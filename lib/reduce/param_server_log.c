@@ -18,12 +18,12 @@ typedef frugi_server_entry entry;
 /* The frame behind the prefix of the next entry changes the weights, and the entry is there. */
 static frug_status commit(server *s, size_t len, float keep, float gain) {
     entry *e = &s->log[s->entries % s->log_most];
-    const void *frame = e->room.data + FRUGI_PREFIX_BYTES;
+    const void *frame = e->room.data + FRUGI_UPDATE_HEADER;
     frugi_target t = {.dst = s->weights, .begin = s->begin, .count = s->count, .keep = keep, .gain = gain};
     frugi_put64(e->room.data, len);
     memcpy(e->room.data + 8, &gain, 4);
     memcpy(e->room.data + 12, &keep, 4);
-    e->bytes = FRUGI_PREFIX_BYTES + len;
+    e->bytes = FRUGI_UPDATE_HEADER + len;
     FRUG_TRY(frugi_frames_open(s->c, &frame, &len, 1, &t));
     FRUG_TRY(frugi_frames_sum(s->c, 1, &t));
     s->entries++;
@@ -36,7 +36,7 @@ static frug_status next_entry(server *s, size_t frame_bytes, entry **e) {
         if (s->worker[i].live && s->worker[i].greeted && s->entries - s->worker[i].seen >= s->log_most)
             frugi_server_drop(&s->worker[i], "behind by more updates than are kept");
     *e = &s->log[s->entries % s->log_most];
-    return frugi_room_for(&(*e)->room, FRUGI_PREFIX_BYTES + frame_bytes);
+    return frugi_buffer_reserve(&(*e)->room, FRUGI_UPDATE_HEADER + frame_bytes);
 }
 
 /* One by one, so that a frame which cuts its range in a way of its own does not matter; in rank order. */
@@ -68,8 +68,8 @@ static frug_status apply_step(server *s, uint64_t step) {
     for (uint64_t i = 0; i < s->count; i++)
         nonzeros += s->sum[i] != 0.0f;
     FRUG_TRY(next_entry(s, frugi_nonzeros_bound(s->c, s->begin, s->count, nonzeros), &e));
-    FRUG_TRY(frugi_nonzeros_say(s->c, step, s->begin, s->count, s->sum, s->list, e->room.data + FRUGI_PREFIX_BYTES,
-                                e->room.bytes - FRUGI_PREFIX_BYTES, &len));
+    FRUG_TRY(frugi_nonzeros_say(s->c, step, s->begin, s->count, s->sum, s->list, e->room.data + FRUGI_UPDATE_HEADER,
+                                e->room.bytes - FRUGI_UPDATE_HEADER, &len));
     s->step = step + 1;
     return commit(s, len, 1.0f - first->decay, -(first->rate / (float)frames));
 }
@@ -94,6 +94,6 @@ frug_status frugi_server_apply_frame(server *s, const worker *w) {
     for (int i = 0; i < s->workers; i++)
         live += s->worker[i].live;
     FRUG_TRY(next_entry(s, w->len, &e));
-    memcpy(e->room.data + FRUGI_PREFIX_BYTES, w->frame.data, w->len);
+    memcpy(e->room.data + FRUGI_UPDATE_HEADER, w->frame.data, w->len);
     return commit(s, w->len, 1.0f - w->decay, -(w->rate / (float)live));
 }

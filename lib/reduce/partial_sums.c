@@ -1,32 +1,32 @@
-/* partial_sums.c - compress, decode and settle: the ends of an exchange whose middle is a sum of floats. */
+/* partial_sums.c - compress, decode and apply: the first and last steps of an exchange that adds up dense floats. */
 #include "reduce/partial_sums.h"
 
 #include "base/status.h"
 
 #include <string.h>
 
-frug_status frugi_part_compress(frug_reducer *r, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
-                                size_t *len) {
+frug_status frugi_compress_range(frug_reducer *r, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
+                                 size_t *len) {
     size_t bound = 0;
     FRUG_TRY(frug_compressor_bound(r->compressor, begin, count, &bound));
-    FRUG_TRY(frugi_room_for(&r->mine, bound));
-    return frug_compress(r->compressor, step, begin, count, grad, r->mine.data, r->mine.bytes, len);
+    FRUG_TRY(frugi_buffer_reserve(&r->send_buf, bound));
+    return frug_compress(r->compressor, step, begin, count, grad, r->send_buf.data, r->send_buf.bytes, len);
 }
 
-frug_status frugi_part_decode(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,
-                              uint64_t begin, uint64_t count, float *x) {
+frug_status frugi_decode_frames(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,
+                                uint64_t begin, uint64_t count, float *x) {
     frugi_target t = {.dst = x, .begin = begin, .count = count, .keep = 1.0f, .gain = 1.0f};
     memset(x, 0, count * sizeof *x);
     FRUG_TRY(frugi_frames_open(c, frames, lens, count_frames, &t));
     return frugi_frames_sum(c, count_frames, &t);
 }
 
-void frugi_part_settle(const frug_compressor *c, const frugi_exchange *x, float *sum) {
+void frugi_apply_sum(const frug_compressor *c, const frugi_exchange *x, float *sum) {
     const frugi_target *t = &x->target;
     uint64_t end = t->begin + t->count;
-    float nothing = frugi_nothing(t->gain);
+    float absent = frugi_nothing(t->gain);
     for (uint64_t i = 0; i < t->count; i++)
-        sum[i] = sum[i] == 0.0f ? nothing : sum[i];
+        sum[i] = sum[i] == 0.0f ? absent : sum[i];
     for (size_t i = frugi_piece_at(c, t->begin); i < c->pieces && c->piece[i].begin < end; i++) {
         const frugi_piece *p = &c->piece[i];
         uint64_t from = p->begin > t->begin ? p->begin : t->begin, to = p->begin + p->count;

@@ -45,13 +45,13 @@ typedef struct split {
     frug_compressor *down;   /* for the way back; NULL with down=union */
     unsigned char *control;  /* the controller's state, on its way to the other compressor */
     uint64_t *cut;           /* part i is the elements cut[i] .. cut[i + 1] - 1 */
-    size_t *at;              /* where the frame for owner i stands in r->mine */
+    size_t *at;              /* where the frame for owner i stands in r->send_buf */
     uint64_t *out, *in;      /* bytes of the frames for, and from, worker i */
     frugi_target *target;    /* of the parts that are not empty */
     const void **part_frame; /* and their frames */
     size_t *part_len;
     size_t parts;
-    frugi_room sum, list; /* this worker's part as floats; scratch of frugi_nonzeros_say() */
+    frugi_buffer sum, list; /* this worker's part as floats; scratch of frugi_nonzeros_say() */
 } split;
 
 /* ---- making ------------------------------------------------------------------- */
@@ -101,7 +101,7 @@ static frug_status create(frug_reducer *r) {
     size_t size = (size_t)r->comm->size;
     split *s = frugi_calloc(1, sizeof *s);
     FRUG_FAIL_IF(!s, FRUG_ERR_MEMORY, "reduce: out of memory");
-    r->own = s;
+    r->state = s;
     s->cut = frugi_calloc(size + 1, sizeof *s->cut);
     s->at = frugi_calloc(size, sizeof *s->at);
     s->out = frugi_calloc(size, sizeof *s->out);
@@ -115,7 +115,7 @@ static frug_status create(frug_reducer *r) {
 }
 
 static void destroy(frug_reducer *r) {
-    split *s = r->own;
+    split *s = r->state;
     if (!s)
         return;
     frug_compressor_destroy(s->down);
@@ -132,15 +132,15 @@ static uint64_t part_count(const split *s, int i) {
     return s->cut[i + 1] - s->cut[i];
 }
 
-/* A frame for each owner into r->mine. Everything that can fail comes before the first changes the compressor. */
+/* A frame for each owner into r->send_buf. Everything that can fail comes before the first changes the compressor. */
 static frug_status compress_parts(frug_reducer *r, const frugi_exchange *x) {
-    split *s = r->own;
+    split *s = r->state;
     frug_compressor *c = r->compressor;
     int size = r->comm->size;
     size_t room = 0;
     FRUG_FAIL_IF(x->count && (!x->grad || !x->target.dst), FRUG_ERR_ARG, "reduce: no gradient or no destination");
     FRUG_TRY(frugi_check_range(c, x->begin, x->count));
-    frugi_owners_cut(c, x->begin, x->count, size, s->cut);
+    frugi_shards_cut(c, x->begin, x->count, size, s->cut);
     for (int i = 0; i < size; i++) {
         size_t bound = 0;
         if (part_count(s, i))
@@ -148,14 +148,14 @@ static frug_status compress_parts(frug_reducer *r, const frugi_exchange *x) {
         s->at[i] = room;
         room += bound;
     }
-    FRUG_TRY(frugi_room_for(&r->mine, room));
+    FRUG_TRY(frugi_buffer_reserve(&r->send_buf, room));
     frugi_norm_take(c, x->begin, x->count, x->grad);
     frug_status status = FRUG_OK;
     for (int i = 0; i < size && status == FRUG_OK; i++) {
         size_t len = 0;
         if (part_count(s, i))
             status = frug_compress(c, x->step, s->cut[i], part_count(s, i), x->grad + (s->cut[i] - x->begin),
-                                   r->mine.data + s->at[i], r->mine.bytes - s->at[i], &len);
+                                   r->send_buf.data + s->at[i], r->send_buf.bytes - s->at[i], &len);
         s->out[i] = len;
     }
     frugi_norm_drop(c);
@@ -170,7 +170,7 @@ static void add_message(frug_message *messages, size_t *n, int peer, int tag, in
 
 /* Everyone tells every owner how many bytes will come; a rank's own come along for free. */
 static frug_status swap_sizes(frug_reducer *r) {
-    split *s = r->own;
+    split *s = r->state;
     frug_comm *comm = r->comm;
     size_t n = 0;
     s->in[comm->rank] = s->out[comm->rank];
@@ -184,7 +184,7 @@ static frug_status swap_sizes(frug_reducer *r) {
 
 /* Everyone's frame of a part to its owner, all at once. r->frame and r->len get those of this worker's part. */
 static frug_status send_up(frug_reducer *r) {
-    split *s = r->own;
+    split *s = r->state;
     frug_comm *comm = r->comm;
     size_t n = 0, total = 0, bound = 0;
     if (part_count(s, comm->rank))
@@ -194,11 +194,11 @@ static frug_status send_up(frug_reducer *r) {
                      i, (unsigned long long)s->in[i]);
         total += i == comm->rank ? 0 : (size_t)s->in[i];
     }
-    FRUG_TRY(frugi_room_for(&r->theirs, total));
-    unsigned char *at = r->theirs.data;
+    FRUG_TRY(frugi_buffer_reserve(&r->recv_buf, total));
+    unsigned char *at = r->recv_buf.data;
     for (int i = 0; i < comm->size; i++) {
         r->len[i] = (size_t)s->in[i];
-        r->frame[i] = i == comm->rank ? r->mine.data + s->at[i] : at;
+        r->frame[i] = i == comm->rank ? r->send_buf.data + s->at[i] : at;
         if (i == comm->rank)
             continue;
         add_message(r->message, &n, i, TAG_UP, 0, at, r->len[i]);
@@ -206,7 +206,7 @@ static frug_status send_up(frug_reducer *r) {
     }
     for (int i = 1; i < comm->size; i++) {
         int to = (comm->rank + i) % comm->size;
-        add_message(r->message, &n, to, TAG_UP, 1, r->mine.data + s->at[to], (size_t)s->out[to]);
+        add_message(r->message, &n, to, TAG_UP, 1, r->send_buf.data + s->at[to], (size_t)s->out[to]);
         r->stats.bytes_sent += s->out[to];
     }
     r->stats.bytes_received += total;
@@ -217,7 +217,7 @@ static frug_status send_up(frug_reducer *r) {
 
 /* This worker's part as floats; keep 1. */
 static frugi_target owned(const frug_reducer *r, float gain) {
-    const split *s = r->own;
+    const split *s = r->state;
     return (frugi_target){.dst = (float *)(void *)s->sum.data,
                           .begin = s->cut[r->comm->rank],
                           .count = part_count(s, r->comm->rank),
@@ -227,10 +227,10 @@ static frugi_target owned(const frug_reducer *r, float gain) {
 
 /* Add up what came for this worker's part, in rank order. */
 static frug_status sum_part(frug_reducer *r, const frugi_exchange *x) {
-    split *s = r->own;
+    split *s = r->state;
     size_t size = (size_t)r->comm->size;
     uint64_t count = part_count(s, r->comm->rank);
-    FRUG_TRY(frugi_room_for(&s->sum, count * sizeof(float) + 1));
+    FRUG_TRY(frugi_buffer_reserve(&s->sum, count * sizeof(float) + 1));
     memset(s->sum.data, 0, count * sizeof(float));
     frugi_target t = owned(r, 1.0f);
     FRUG_TRY(frugi_frames_open(r->compressor, r->frame, r->len, size, &t));
@@ -244,15 +244,15 @@ static frug_status sum_part(frug_reducer *r, const frugi_exchange *x) {
 }
 
 static frug_status say_all(frug_reducer *r, const frugi_exchange *x, size_t *len) {
-    split *s = r->own;
+    split *s = r->state;
     frugi_target t = owned(r, 1.0f);
     uint64_t nonzeros = 0;
     for (uint64_t i = 0; i < t.count; i++)
         nonzeros += t.dst[i] != 0.0f;
-    FRUG_TRY(frugi_room_for(&r->mine, frugi_nonzeros_bound(r->compressor, t.begin, t.count, nonzeros)));
-    FRUG_TRY(frugi_room_for(&s->list, (t.count + 1) * sizeof(uint32_t)));
+    FRUG_TRY(frugi_buffer_reserve(&r->send_buf, frugi_nonzeros_bound(r->compressor, t.begin, t.count, nonzeros)));
+    FRUG_TRY(frugi_buffer_reserve(&s->list, (t.count + 1) * sizeof(uint32_t)));
     return frugi_nonzeros_say(r->compressor, x->step, t.begin, t.count, t.dst, (uint32_t *)(void *)s->list.data,
-                              r->mine.data, r->mine.bytes, len);
+                              r->send_buf.data, r->send_buf.bytes, len);
 }
 
 /* The same densities as on the way here, but for `down`: whatever this worker was told, and its gradient's norm. */
@@ -264,20 +264,20 @@ static void instruct(const frug_compressor *up, split *s) {
 }
 
 static frug_status say_most(frug_reducer *r, const frugi_exchange *x, size_t *len) {
-    split *s = r->own;
+    split *s = r->state;
     frugi_target t = owned(r, 1.0f);
     size_t bound = 0;
     FRUG_TRY(frug_compressor_bound(s->down, t.begin, t.count, &bound));
-    FRUG_TRY(frugi_room_for(&r->mine, bound));
+    FRUG_TRY(frugi_buffer_reserve(&r->send_buf, bound));
     instruct(r->compressor, s);
-    return frug_compress(s->down, x->step, t.begin, t.count, t.dst, r->mine.data, r->mine.bytes, len);
+    return frug_compress(s->down, x->step, t.begin, t.count, t.dst, r->send_buf.data, r->send_buf.bytes, len);
 }
 
 /* What the owner has summed and not sent on joins what it has left behind. */
 static frug_status keep_rest(frug_reducer *r, const frugi_exchange *x, size_t len) {
-    const void *frame = r->mine.data;
+    const void *frame = r->send_buf.data;
     frugi_target t = owned(r, -1.0f);
-    const split *s = r->own;
+    const split *s = r->state;
     if (!len || !s->down || r->compressor->config.feedback == FRUGI_FEEDBACK_NONE)
         return FRUG_OK;
     FRUG_TRY(frugi_parts_open(r->compressor, &frame, &len, 1, &t));
@@ -290,7 +290,7 @@ static frug_status keep_rest(frug_reducer *r, const frugi_exchange *x, size_t le
 
 /* The most bytes that an owner can send. */
 static frug_status down_bound(const frug_reducer *r, int owner, size_t *bound) {
-    const split *s = r->own;
+    const split *s = r->state;
     uint64_t begin = s->cut[owner], count = part_count(s, owner);
     *bound = 0;
     if (s->down && count)
@@ -313,32 +313,32 @@ static void expect(split *s, const frugi_exchange *x, int owner, const void *fra
 
 /* Every owner's frame to everyone, all at once; part_frame, part_len and target get those that are not empty. */
 static frug_status send_down(frug_reducer *r, const frugi_exchange *x, size_t mine) {
-    split *s = r->own;
+    split *s = r->state;
     frug_comm *comm = r->comm;
     size_t n = 0, total = 0;
     for (int i = 0; i < comm->size; i++) {
         size_t bound = 0;
         FRUG_TRY(down_bound(r, i, &bound));
-        FRUG_FAIL_IF(r->mark[i].bytes > bound, FRUG_ERR_REMOTE,
+        FRUG_FAIL_IF(r->record[i].bytes > bound, FRUG_ERR_REMOTE,
                      "reduce: rank %d announces %llu bytes, more than there can be", i,
-                     (unsigned long long)r->mark[i].bytes);
-        total += i == comm->rank ? 0 : (size_t)r->mark[i].bytes;
+                     (unsigned long long)r->record[i].bytes);
+        total += i == comm->rank ? 0 : (size_t)r->record[i].bytes;
     }
-    FRUG_TRY(frugi_room_for(&r->theirs, total));
-    unsigned char *at = r->theirs.data;
+    FRUG_TRY(frugi_buffer_reserve(&r->recv_buf, total));
+    unsigned char *at = r->recv_buf.data;
     s->parts = 0;
     for (int i = 0; i < comm->size; i++) {
-        size_t len = (size_t)r->mark[i].bytes;
+        size_t len = (size_t)r->record[i].bytes;
         if (!part_count(s, i))
             continue;
-        expect(s, x, i, i == comm->rank ? r->mine.data : at, len);
+        expect(s, x, i, i == comm->rank ? r->send_buf.data : at, len);
         if (i == comm->rank)
             continue;
         add_message(r->message, &n, i, TAG_DOWN, 0, at, len);
         at += len;
     }
     for (int i = 1; i < comm->size; i++)
-        add_message(r->message, &n, (comm->rank + i) % comm->size, TAG_DOWN, 1, r->mine.data, mine);
+        add_message(r->message, &n, (comm->rank + i) % comm->size, TAG_DOWN, 1, r->send_buf.data, mine);
     r->stats.bytes_sent += (size_t)(comm->size - 1) * mine;
     r->stats.bytes_received += total;
     return frugi_comm_exchange(comm, r->message, n);
@@ -346,7 +346,7 @@ static frug_status send_down(frug_reducer *r, const frugi_exchange *x, size_t mi
 
 /* Check all owners' frames, agree that they are the same everywhere, and add them. */
 static frug_status finish(frug_reducer *r, const frugi_exchange *x, size_t mine) {
-    split *s = r->own;
+    split *s = r->state;
     frug_status status = frugi_parts_open(r->compressor, s->part_frame, s->part_len, s->parts, s->target);
     FRUG_TRY(frugi_confirm(r, x, status, frugi_frames_hash(s->part_frame, s->part_len, s->parts)));
     double start = frugi_clock();
@@ -357,12 +357,12 @@ static frug_status finish(frug_reducer *r, const frugi_exchange *x, size_t mine)
 }
 
 static frug_status run(frug_reducer *r, const frugi_exchange *x) {
-    split *s = r->own;
+    split *s = r->state;
     size_t mine = 0;
     double t0 = frugi_clock();
     frug_status status = compress_parts(r, x);
     double t1 = frugi_clock();
-    FRUG_TRY(frugi_marks(r, x, status, 0, 0));
+    FRUG_TRY(frugi_sync(r, x, status, 0, 0));
     FRUG_TRY(swap_sizes(r));
     double t2 = frugi_clock();
     FRUG_TRY(send_up(r));
@@ -373,7 +373,7 @@ static frug_status run(frug_reducer *r, const frugi_exchange *x) {
     if (owner && status == FRUG_OK)
         status = (s->down ? say_most : say_all)(r, x, &mine);
     double t5 = frugi_clock();
-    FRUG_TRY(frugi_marks(r, x, status, mine, 0));
+    FRUG_TRY(frugi_sync(r, x, status, mine, 0));
     double t6 = frugi_clock();
     FRUG_TRY(send_down(r, x, mine));
     r->stats.seconds_compress += (t1 - t0) + (t5 - t4);

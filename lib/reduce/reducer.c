@@ -1,43 +1,44 @@
 /*
- * reducer.c - the reducer: make it, agree on everything before the first payload, run the algorithm, keep the books.
+ * reducer.c - create a reducer, check that all ranks agree, run the algorithm, record statistics.
  */
 #include "reduce/reducer.h"
 
 #include "base/alloc.h"
-#include "base/float_bits.h"
 #include "base/clock.h"
+#include "base/float_bits.h"
+#include "base/hash.h"
 #include "base/status.h"
 
 #include <string.h>
 
-#define MARK_BYTES 48u
+#define RECORD_BYTES 48u
 
-/* In the order of the option's words. */
+/* In the order of the values of option `reduce`. */
 static const frugi_algorithm *const algorithms[] = {
     &frugi_reduce_gather, &frugi_reduce_dense,  &frugi_reduce_split, &frugi_reduce_tree,
     &frugi_reduce_nodes,  &frugi_reduce_shared, &frugi_reduce_auto,
 };
 
-const frugi_algorithm *frugi_algorithm_named(const char *name) {
+const frugi_algorithm *frugi_algorithm_find(const char *name) {
     for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++)
         if (strcmp(algorithms[i]->name, name) == 0)
             return algorithms[i];
     return NULL;
 }
 
-frug_status frugi_room_for(frugi_room *room, size_t bytes) {
-    if (bytes <= room->bytes)
+frug_status frugi_buffer_reserve(frugi_buffer *buffer, size_t bytes) {
+    if (bytes <= buffer->bytes)
         return FRUG_OK;
     unsigned char *grown = frugi_malloc(bytes);
-    FRUG_FAIL_IF(!grown, FRUG_ERR_MEMORY, "reduce: no memory for %zu bytes of payload", bytes);
-    frugi_free(room->data);
-    *room = (frugi_room){grown, bytes};
+    FRUG_FAIL_IF(!grown, FRUG_ERR_MEMORY, "reduce: out of memory for %zu bytes of payload", bytes);
+    frugi_free(buffer->data);
+    *buffer = (frugi_buffer){grown, bytes};
     return FRUG_OK;
 }
 
-/* ---- marks -------------------------------------------------------------------- */
+/* ---- sync rounds -------------------------------------------------------------- */
 
-static void write_mark(const frugi_mark *m, unsigned char *to) {
+static void encode_record(const frugi_sync_record *m, unsigned char *to) {
     frugi_put32(to, (uint32_t)m->status);
     frugi_put32(to + 4, m->phase);
     frugi_put64(to + 8, m->step);
@@ -47,142 +48,136 @@ static void write_mark(const frugi_mark *m, unsigned char *to) {
     frugi_put64(to + 40, m->hash);
 }
 
-static frugi_mark read_mark(const unsigned char *from) {
-    return (frugi_mark){.status = (int32_t)frugi_get32(from),
-                        .phase = frugi_get32(from + 4),
-                        .step = frugi_get64(from + 8),
-                        .begin = frugi_get64(from + 16),
-                        .count = frugi_get64(from + 24),
-                        .bytes = frugi_get64(from + 32),
-                        .hash = frugi_get64(from + 40)};
+static frugi_sync_record decode_record(const unsigned char *from) {
+    return (frugi_sync_record){.status = (int32_t)frugi_get32(from),
+                               .phase = frugi_get32(from + 4),
+                               .step = frugi_get64(from + 8),
+                               .begin = frugi_get64(from + 16),
+                               .count = frugi_get64(from + 24),
+                               .bytes = frugi_get64(from + 32),
+                               .hash = frugi_get64(from + 40)};
 }
 
-/* Who, if anyone, has failed or stands elsewhere. The lowest rank is named, so that all name the same. */
-static frug_status judge(const frug_reducer *r, frug_status status) {
-    const frugi_mark *first = &r->mark[0];
+/* Fail if a rank has failed or is at another step, range or phase. All ranks name the same one, the lowest. */
+static frug_status check_records(const frug_reducer *r, frug_status status) {
+    const frugi_sync_record *first = &r->record[0];
     for (int i = 0; i < r->comm->size; i++) {
-        const frugi_mark *m = &r->mark[i];
+        const frugi_sync_record *m = &r->record[i];
         if (m->status == FRUG_OK)
             continue;
         if (status != FRUG_OK)
-            return status; /* this worker knows better what happened to it */
+            return status; /* this rank's own error says more */
         return frugi_fail(FRUG_ERR_REMOTE, "reduce: rank %d failed at step %llu: %s", i, (unsigned long long)m->step,
                           frug_status_text((frug_status)m->status));
     }
     for (int i = 1; i < r->comm->size; i++) {
-        const frugi_mark *m = &r->mark[i];
+        const frugi_sync_record *m = &r->record[i];
         FRUG_FAIL_IF(
             m->step != first->step || m->begin != first->begin || m->count != first->count || m->phase != first->phase,
             FRUG_ERR_REMOTE,
-            "reduce: rank 0 reduces %llu elements from %llu on at step %llu, rank %d %llu from %llu on at step %llu",
+            "reduce: calls do not match: rank 0 has %llu elements from %llu at step %llu, rank %d %llu from %llu at "
+            "step %llu",
             (unsigned long long)first->count, (unsigned long long)first->begin, (unsigned long long)first->step, i,
             (unsigned long long)m->count, (unsigned long long)m->begin, (unsigned long long)m->step);
     }
     return FRUG_OK;
 }
 
-frug_status frugi_marks(frug_reducer *r, const frugi_exchange *x, frug_status status, uint64_t bytes, uint64_t hash) {
+frug_status frugi_sync(frug_reducer *r, const frugi_exchange *x, frug_status status, uint64_t bytes, uint64_t hash) {
     size_t size = (size_t)r->comm->size;
     double start = frugi_clock();
-    frugi_mark mine = {status, r->phase++, x->step, x->begin, x->count, bytes, hash};
-    unsigned char out[MARK_BYTES];
-    write_mark(&mine, out);
-    FRUG_TRY(frugi_comm_gather(r->comm, out, MARK_BYTES, r->wire_marks, r->message));
+    frugi_sync_record own = {status, r->phase++, x->step, x->begin, x->count, bytes, hash};
+    unsigned char out[RECORD_BYTES];
+    encode_record(&own, out);
+    FRUG_TRY(frugi_comm_allgather(r->comm, out, RECORD_BYTES, r->record_bytes, r->message));
     for (size_t i = 0; i < size; i++)
-        r->mark[i] = read_mark(r->wire_marks + i * MARK_BYTES);
+        r->record[i] = decode_record(r->record_bytes + i * RECORD_BYTES);
     r->stats.seconds_wait += frugi_clock() - start;
-    return judge(r, status);
+    return check_records(r, status);
 }
 
 frug_status frugi_confirm(frug_reducer *r, const frugi_exchange *x, frug_status status, uint64_t hash) {
-    FRUG_TRY(frugi_marks(r, x, status, 0, hash));
+    FRUG_TRY(frugi_sync(r, x, status, 0, hash));
     for (int i = 1; i < r->comm->size; i++)
-        FRUG_FAIL_IF(r->mark[i].hash != r->mark[0].hash, FRUG_ERR_REMOTE,
-                     "reduce: at step %llu ranks 0 and %d hold different results", (unsigned long long)x->step, i);
+        FRUG_FAIL_IF(r->record[i].hash != r->record[0].hash, FRUG_ERR_REMOTE,
+                     "reduce: at step %llu ranks 0 and %d have different results", (unsigned long long)x->step, i);
     return FRUG_OK;
 }
 
 uint64_t frugi_frames_hash(const void *const *frames, const size_t *lens, size_t count) {
-    uint64_t hash = 0xcbf29ce484222325u;
+    uint64_t hash = FRUGI_HASH_INIT;
     for (size_t i = 0; i < count; i++) {
         const unsigned char *frame = frames[i];
-        uint64_t both[2] = {lens[i], lens[i] >= FRUGI_FRAME_HEADER ? frugi_get32(frame + FRUGI_FRAME_HEADER - 4) : 0};
-        for (size_t k = 0; k < 2; k++)
-            hash = (hash ^ both[k]) * 0x100000001b3u;
+        uint32_t checksum = lens[i] >= FRUGI_FRAME_HEADER ? frugi_get32(frame + FRUGI_FRAME_HEADER - 4) : 0;
+        hash = frugi_hash_word(frugi_hash_word(hash, lens[i]), checksum);
     }
     return hash;
 }
 
-/* ---- making ------------------------------------------------------------------- */
+/* ---- creation ----------------------------------------------------------------- */
 
-static uint64_t mix_text(uint64_t hash, const char *text) {
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-    return hash;
-}
-
-/* Agree on config, layout, length of training and version, one after the other, so that the words can say which. */
-static frug_status agree(frug_reducer *r, const frug_options *options, frug_status status) {
+/* Compare version, config, layout and number of steps, each in its own round, so that the error names what differs. */
+static frug_status check_agreement(frug_reducer *r, const frug_options *options, frug_status status) {
     const frug_compressor *c = r->compressor;
     static const char *const what[] = {"versions of the library", "config strings", "layouts", "numbers of steps"};
-    uint64_t basis = 0xcbf29ce484222325u;
-    uint64_t hash[4] = {mix_text(basis, frug_version()), c ? mix_text(basis, c->config.text) : 0,
-                        c ? c->layout_hash : 0, options ? options->total_steps : 0};
+    uint64_t hash[4] = {frugi_hash_text(FRUGI_HASH_INIT, frug_version()),
+                        c ? frugi_hash_text(FRUGI_HASH_INIT, c->config.text) : 0, c ? c->layout_hash : 0,
+                        options ? options->total_steps : 0};
     for (size_t i = 0; i < 4; i++) {
-        frugi_exchange none = {0};
-        FRUG_TRY(frugi_marks(r, &none, status, 0, hash[i]));
+        frugi_exchange no_range = {0};
+        FRUG_TRY(frugi_sync(r, &no_range, status, 0, hash[i]));
         for (int k = 1; k < r->comm->size; k++)
-            FRUG_FAIL_IF(r->mark[k].hash != r->mark[0].hash, FRUG_ERR_REMOTE,
+            FRUG_FAIL_IF(r->record[k].hash != r->record[0].hash, FRUG_ERR_REMOTE,
                          "reduce: ranks 0 and %d have different %s", k, what[i]);
     }
     return FRUG_OK;
 }
 
-static frug_status make_room(frug_reducer *r) {
+static frug_status alloc_arrays(frug_reducer *r) {
     size_t size = (size_t)r->comm->size;
-    r->mark = frugi_calloc(size, sizeof *r->mark);
-    r->wire_marks = frugi_calloc(size, MARK_BYTES);
+    r->record = frugi_calloc(size, sizeof *r->record);
+    r->record_bytes = frugi_calloc(size, RECORD_BYTES);
     r->message = frugi_calloc(4 * size + 4, sizeof *r->message);
     r->frame = frugi_calloc(size, sizeof *r->frame);
     r->len = frugi_calloc(size, sizeof *r->len);
-    FRUG_FAIL_IF(!r->mark || !r->wire_marks || !r->message || !r->frame || !r->len, FRUG_ERR_MEMORY,
-                 "reduce: no memory for a group of %zu", size);
+    FRUG_FAIL_IF(!r->record || !r->record_bytes || !r->message || !r->frame || !r->len, FRUG_ERR_MEMORY,
+                 "reduce: out of memory for a group of %zu", size);
     return FRUG_OK;
 }
 
-/* Where nothing is ever compressed nothing is left behind, and no memory is taken for it. */
+/* reduce=dense does not compress: without feedback no residual is allocated. */
 static frug_status make_compressor(const frug_config *config, const frug_layout *layout, const frug_options *options,
                                    frug_reducer *r) {
-    struct frug_config own = *config;
-    FRUG_FAIL_IF(own.reduce == FRUGI_REDUCE_GOSSIP, FRUG_ERR_CONFIG,
-                 "config: with reduce=gossip workers have no sum of gradients: frug_gossip_create() makes their ends");
-    if (own.reduce == FRUGI_REDUCE_DENSE)
-        own.feedback = FRUGI_FEEDBACK_NONE;
-    return frug_compressor_create(&own, layout, options, &r->compressor);
+    struct frug_config copy = *config;
+    FRUG_FAIL_IF(copy.reduce == FRUGI_REDUCE_GOSSIP, FRUG_ERR_CONFIG,
+                 "config: reduce=gossip has no sum of gradients; use frug_gossip_create() instead of a reducer");
+    if (copy.reduce == FRUGI_REDUCE_DENSE)
+        copy.feedback = FRUGI_FEEDBACK_NONE;
+    return frug_compressor_create(&copy, layout, options, &r->compressor);
 }
 
 frug_status frug_reducer_create(const frug_config *config, const frug_layout *layout, const frug_options *options,
                                 frug_comm *comm, frug_reducer **reducer) {
-    frug_options own = FRUG_OPTIONS_INIT;
+    frug_options copy = FRUG_OPTIONS_INIT;
     FRUG_FAIL_IF(!config || !layout || !comm || !reducer, FRUG_ERR_ARG,
-                 "reducer: no config, layout, comm or place for the result");
+                 "reducer: config, layout, comm or result is NULL");
     if (options)
-        own = *options;
-    own.source = (uint32_t)comm->rank;
+        copy = *options;
+    copy.source = (uint32_t)comm->rank;
     frug_reducer *r = frugi_calloc(1, sizeof *r);
     FRUG_FAIL_IF(!r, FRUG_ERR_MEMORY, "reducer: out of memory");
     r->comm = comm;
     r->stats.struct_size = sizeof r->stats;
-    frug_status status = make_room(r);
+    frug_status status = alloc_arrays(r);
     if (status == FRUG_OK) {
-        /* From here on an error is told to the others, who would wait otherwise. */
-        status = make_compressor(config, layout, &own, r);
+        /* From here on an error is sent to the other ranks, which would wait otherwise. */
+        status = make_compressor(config, layout, &copy, r);
         r->algorithm = status == FRUG_OK ? algorithms[config->reduce] : NULL;
         if (status == FRUG_OK && r->algorithm->create)
             status = r->algorithm->create(r);
-        status = agree(r, &own, status);
-        if (status == FRUG_OK && r->algorithm->settle)
-            status = r->algorithm->settle(r);
+        status = check_agreement(r, &copy, status);
+        if (status == FRUG_OK && r->algorithm->resolve)
+            status = r->algorithm->resolve(r);
     }
     if (status == FRUG_OK)
         *reducer = r;
@@ -194,24 +189,24 @@ frug_status frug_reducer_create(const frug_config *config, const frug_layout *la
 void frug_reducer_destroy(frug_reducer *r) {
     if (!r)
         return;
-    frugi_async_end(r->async);
+    frugi_async_destroy(r->async);
     if (r->algorithm && r->algorithm->destroy)
         r->algorithm->destroy(r);
     frug_compressor_destroy(r->compressor);
-    frugi_free(r->mark);
-    frugi_free(r->wire_marks);
+    frugi_free(r->record);
+    frugi_free(r->record_bytes);
     frugi_free(r->message);
     frugi_free(r->frame);
     frugi_free(r->len);
-    frugi_free(r->mine.data);
-    frugi_free(r->theirs.data);
+    frugi_free(r->send_buf.data);
+    frugi_free(r->recv_buf.data);
     frugi_free(r);
 }
 
-/* ---- running -------------------------------------------------------------------- */
+/* ---- exchange ------------------------------------------------------------------- */
 
-/* What an exchange has added to the totals. */
-static void remember(frug_reducer *r, const frugi_exchange *x, const frug_reduce_stats *before) {
+/* Store what one exchange has added to the totals. */
+static void record_bucket_stats(frug_reducer *r, const frugi_exchange *x, const frug_reduce_stats *before) {
     const frug_reduce_stats *now = &r->stats;
     r->bucket[before->calls % FRUG_BUCKETS_KNOWN] =
         (frug_bucket_stats){.struct_size = sizeof(frug_bucket_stats),
@@ -231,17 +226,17 @@ static void remember(frug_reducer *r, const frugi_exchange *x, const frug_reduce
 
 frug_status frug_reducer_bucket(const frug_reducer *r, size_t back, frug_bucket_stats *bucket) {
     FRUG_FAIL_IF(!r || !bucket || bucket->struct_size < sizeof *bucket, FRUG_ERR_ARG,
-                 "reduce: no reducer, no place for the statistics or struct_size unset");
+                 "reduce: reducer or statistics is NULL, or struct_size is not set");
     FRUG_FAIL_IF(back >= r->stats.calls || back >= FRUG_BUCKETS_KNOWN, FRUG_ERR_ARG,
-                 "reduce: of %llu exchanges the last %d are known, number %zu back is not",
-                 (unsigned long long)r->stats.calls, FRUG_BUCKETS_KNOWN, back);
+                 "reduce: no statistics of the exchange %zu back: of %llu exchanges the last %d are kept", back,
+                 (unsigned long long)r->stats.calls, FRUG_BUCKETS_KNOWN);
     *bucket = r->bucket[(r->stats.calls - 1 - back) % FRUG_BUCKETS_KNOWN];
     return FRUG_OK;
 }
 
-static frug_status run(frug_reducer *r, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
-                       frugi_target target) {
-    FRUG_FAIL_IF(!r, FRUG_ERR_ARG, "reduce: no reducer");
+static frug_status run_exchange(frug_reducer *r, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
+                                frugi_target target) {
+    FRUG_FAIL_IF(!r, FRUG_ERR_ARG, "reduce: reducer is NULL");
     frugi_exchange x = {.step = step, .begin = begin, .count = count, .grad = grad, .target = target};
     double start = frugi_clock();
     frug_reduce_stats before = r->stats;
@@ -249,25 +244,25 @@ static frug_status run(frug_reducer *r, uint64_t step, uint64_t begin, uint64_t 
     frug_status status = r->algorithm->run(r, &x);
     r->stats.calls++;
     r->stats.seconds_total += frugi_clock() - start;
-    remember(r, &x, &before);
+    record_bucket_stats(r, &x, &before);
     return status;
 }
 
 frug_status frug_reduce_add(frug_reducer *r, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
                             float scale, float *dst) {
     frugi_target t = {.dst = dst, .begin = begin, .count = count, .keep = 1.0f, .gain = scale};
-    return run(r, step, begin, count, grad, t);
+    return run_exchange(r, step, begin, count, grad, t);
 }
 
 frug_status frug_reduce_apply(frug_reducer *r, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
                               float rate, float decay, float *weights) {
     frugi_target t = {.dst = weights, .begin = begin, .count = count, .keep = 1.0f - decay, .gain = -rate};
-    return run(r, step, begin, count, grad, t);
+    return run_exchange(r, step, begin, count, grad, t);
 }
 
 frug_status frug_reduce_sum(frug_reducer *r, uint64_t step, uint64_t begin, uint64_t count, float *grad, float scale) {
     frugi_target t = {.dst = grad, .begin = begin, .count = count, .keep = 0.0f, .gain = scale};
-    return run(r, step, begin, count, grad, t);
+    return run_exchange(r, step, begin, count, grad, t);
 }
 
 frug_compressor *frug_reducer_compressor(frug_reducer *r) {
@@ -280,7 +275,7 @@ const char *frug_reducer_algorithm(const frug_reducer *r) {
 
 frug_status frug_reducer_stats(const frug_reducer *r, frug_reduce_stats *stats) {
     FRUG_FAIL_IF(!r || !stats || stats->struct_size < sizeof *stats, FRUG_ERR_ARG,
-                 "reduce: no reducer, no place for the statistics or struct_size unset");
+                 "reduce: reducer or statistics is NULL, or struct_size is not set");
     *stats = r->stats;
     return FRUG_OK;
 }

@@ -1,47 +1,48 @@
 /*
- * reducer.h - what the algorithms of an exchange share.
+ * reducer.h - what the reduce algorithms share.
  *
- * An algorithm is a row of a table: how to prepare, how to run one exchange, how to end. It works on frames, which
- * describe themselves, over a group of workers of any kind. Every exchange begins with a round of marks: each worker
- * says where it is, how many bytes follow and whether it is well, so that nobody waits for one who has failed; and it
- * ends with another, in which all confirm that what they received is sound and the same.
+ * An algorithm is a table of functions: create, run one exchange, destroy. It exchanges frames over a group with any
+ * transport. Every exchange begins with a sync round, an all-gather of one record per rank: its step and range, the
+ * bytes of its payload and its status. So no rank waits for one that has failed. It ends with another one in which all
+ * ranks confirm that the received data are valid and the same.
  */
 #ifndef FRUGI_REDUCER_H
 #define FRUGI_REDUCER_H
 
+#include "base/clock.h"
 #include "comm/comm.h"
 #include "compress/compressor.h"
 
-/** What a worker says of itself in a round of marks. */
-typedef struct frugi_mark {
+/** What a rank sends in a sync round. */
+typedef struct frugi_sync_record {
     int32_t status; /* a frug_status */
-    uint32_t phase; /* which round of the exchange this is */
+    uint32_t phase; /* number of the sync round in this exchange */
     uint64_t step, begin, count;
     uint64_t bytes; /* of the payload that follows */
-    uint64_t hash;  /* of what must be the same everywhere */
-} frugi_mark;
+    uint64_t hash;  /* of data that must be the same on all ranks; some rounds send another number here */
+} frugi_sync_record;
 
 /** One exchange. */
 typedef struct frugi_exchange {
     uint64_t step, begin, count;
-    const float *grad; /* read before anything of its range is written: the target may be the same (keep is 0 then) */
+    const float *grad; /* read before its range of the target is written: the target may be grad (keep is 0 then) */
     frugi_target target;
 } frugi_exchange;
 
-#define FRUGI_BUCKETS 4u /* the most that wait to be reduced */
+#define FRUGI_QUEUE_MAX 4u /* submitted buckets that wait to be reduced */
 
 typedef struct frugi_async frugi_async;
 
-/** Memory that grows and is kept. */
-typedef struct frugi_room {
+/** Memory that grows on demand and is reused. */
+typedef struct frugi_buffer {
     unsigned char *data;
     size_t bytes;
-} frugi_room;
+} frugi_buffer;
 
 typedef struct frugi_algorithm {
     const char *name;
-    frug_status (*create)(frug_reducer *r); /* or NULL */
-    frug_status (*settle)(frug_reducer *r); /* collective, once all agree: make another algorithm of it; or NULL */
+    frug_status (*create)(frug_reducer *r);  /* or NULL */
+    frug_status (*resolve)(frug_reducer *r); /* collective, after create: replace r->algorithm (reduce=auto); or NULL */
     frug_status (*run)(frug_reducer *r, const frugi_exchange *exchange);
     void (*destroy)(frug_reducer *r); /* or NULL */
 } frugi_algorithm;
@@ -50,46 +51,54 @@ struct frug_reducer {
     frug_comm *comm;
     frug_compressor *compressor;
     const frugi_algorithm *algorithm;
-    frugi_mark *mark;          /* one per rank: the last round's */
-    unsigned char *wire_marks; /* the same as bytes */
-    frug_message *message;     /* room for 4 * size + 4 */
-    const void **frame;        /* one per rank */
-    size_t *len;               /* likewise */
-    frugi_room mine, theirs;   /* payloads */
+    frugi_sync_record *record;       /* of each rank in the last sync round */
+    unsigned char *record_bytes;     /* the same, encoded */
+    frug_message *message;           /* scratch for 4 * size + 4 */
+    const void **frame;              /* one per rank */
+    size_t *len;                     /* one per rank */
+    frugi_buffer send_buf, recv_buf; /* payloads */
     uint32_t phase;
-    void *own;              /* the algorithm's */
-    frugi_async *async;     /* NULL until a bucket is handed over */
-    double seconds_blocked; /* of the thread that hands over */
+    void *state;            /* of the algorithm */
+    frugi_async *async;     /* NULL until the first bucket is submitted */
+    double seconds_blocked; /* of the thread that submits buckets */
     frug_reduce_stats stats;
-    frug_bucket_stats bucket[FRUG_BUCKETS_KNOWN]; /* of exchange number i at i modulo that */
+    frug_bucket_stats bucket[FRUG_BUCKETS_KNOWN]; /* exchange i at i modulo FRUG_BUCKETS_KNOWN */
 };
 
 extern const frugi_algorithm frugi_reduce_dense, frugi_reduce_gather, frugi_reduce_split, frugi_reduce_tree,
     frugi_reduce_nodes, frugi_reduce_shared, frugi_reduce_auto;
 
-/** Let the thread of async.c do what is left, and end it. */
-void frugi_async_end(frugi_async *async);
+/** Reduce the buckets that are still queued, and end the thread. */
+void frugi_async_destroy(frugi_async *async);
 
 /** The algorithm of that name, or NULL. */
-const frugi_algorithm *frugi_algorithm_named(const char *name);
+const frugi_algorithm *frugi_algorithm_find(const char *name);
 
-/** See that there are so many bytes; what was there is lost when it grows. */
-frug_status frugi_room_for(frugi_room *room, size_t bytes);
+/** Make a buffer at least `bytes` long. The content is lost when it grows. */
+frug_status frugi_buffer_reserve(frugi_buffer *buffer, size_t bytes);
 
 /**
- * A round of marks. r->mark gets everyone's.
+ * A sync round. r->record gets the records of all ranks.
  *
- *   status   how this worker fares: on an error everyone, this worker included, gets an error
+ *   status   of this rank so far: if it is an error, every rank gets an error
  *
- * Returns status itself where it is an error, FRUG_ERR_REMOTE where another worker has one or stands elsewhere.
+ * Returns status itself where it is an error, FRUG_ERR_REMOTE where another rank has one or calls do not match.
  */
-frug_status frugi_marks(frug_reducer *r, const frugi_exchange *exchange, frug_status status, uint64_t bytes,
-                        uint64_t hash);
+frug_status frugi_sync(frug_reducer *r, const frugi_exchange *exchange, frug_status status, uint64_t bytes,
+                       uint64_t hash);
 
-/** A round of marks whose hashes must all be the same: the end of an exchange. */
+/** The last sync round of an exchange: fails if hashes differ. */
 frug_status frugi_confirm(frug_reducer *r, const frugi_exchange *exchange, frug_status status, uint64_t hash);
 
-/** A hash of frames by their checksums, in order. */
+/** A hash of the lengths and checksums of frames, in order. */
 uint64_t frugi_frames_hash(const void *const *frames, const size_t *lens, size_t count);
+
+/** Add the seconds since *clock to *total, unless total is NULL, and restart the clock. */
+static inline void frugi_time_phase(double *clock, double *total) {
+    double now = frugi_clock();
+    if (total)
+        *total += now - *clock;
+    *clock = now;
+}
 
 #endif

@@ -72,7 +72,7 @@ static void cut_units(const frug_compressor *c, uint64_t begin, uint64_t end, ui
         cut[part++] = end;
 }
 
-void frugi_owners_cut(const frug_compressor *c, uint64_t begin, uint64_t count, int size, uint64_t *cut) {
+void frugi_shards_cut(const frug_compressor *c, uint64_t begin, uint64_t count, int size, uint64_t *cut) {
     cut[0] = begin;
     cut[size] = begin + count;
     (c->by_units ? cut_units : cut_blocks)(c, begin, begin + count, (uint64_t)size, cut);

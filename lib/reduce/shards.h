@@ -13,6 +13,6 @@
  * Where sections go by blocks, parts differ by at most one block. Where units compete, no tensor and no attention
  * module is cut. Every worker gets the same cuts. Cost: O(tensors + size).
  */
-void frugi_owners_cut(const frug_compressor *c, uint64_t begin, uint64_t count, int size, uint64_t *cut);
+void frugi_shards_cut(const frug_compressor *c, uint64_t begin, uint64_t count, int size, uint64_t *cut);
 
 #endif

@@ -38,22 +38,22 @@ typedef enum kind { FRAME, RAW, NOTHING } kind;
 typedef enum way { OUT = 1, IN = 2, BOTH = 3 } way;
 
 typedef struct tree {
-    frugi_room sum;  /* what this worker knows, dense */
-    frugi_room list; /* scratch for frames of non-zeros */
-    size_t limit;    /* the most bytes of a message */
-    size_t mine;     /* bytes of this worker's frame while that is all it knows; else 0 */
-    bool failed;     /* this worker or one it has heard from: only headers and empty words from then on */
+    frugi_buffer sum;  /* what this worker knows, dense */
+    frugi_buffer list; /* scratch for frames of non-zeros */
+    size_t limit;      /* the most bytes of a message */
+    size_t own_bytes;  /* bytes of this worker's frame while that is all it knows; else 0 */
+    bool failed;       /* this worker or one it has heard from: only headers and empty words from then on */
     frug_status status;
 } tree;
 
 static frug_status create(frug_reducer *r) {
-    r->own = frugi_calloc(1, sizeof(tree));
-    FRUG_FAIL_IF(!r->own, FRUG_ERR_MEMORY, "reduce: out of memory");
+    r->state = frugi_calloc(1, sizeof(tree));
+    FRUG_FAIL_IF(!r->state, FRUG_ERR_MEMORY, "reduce: out of memory");
     return FRUG_OK;
 }
 
 static void destroy(frug_reducer *r) {
-    tree *t = r->own;
+    tree *t = r->state;
     if (t) {
         frugi_free(t->sum.data);
         frugi_free(t->list.data);
@@ -63,15 +63,15 @@ static void destroy(frug_reducer *r) {
 
 /* All that can go wrong on this worker alone, before it promises anything to another. */
 static frug_status prepare(frug_reducer *r, const frugi_exchange *x) {
-    tree *t = r->own;
+    tree *t = r->state;
     frug_compressor *c = r->compressor;
-    FRUG_TRY(frugi_part_compress(r, x->step, x->begin, x->count, x->grad, &t->mine));
-    FRUG_TRY(frugi_room_for(&t->sum, (x->count + 1) * sizeof(float)));
-    FRUG_TRY(frugi_room_for(&t->list, (x->count + 1) * sizeof(uint32_t)));
+    FRUG_TRY(frugi_compress_range(r, x->step, x->begin, x->count, x->grad, &t->own_bytes));
+    FRUG_TRY(frugi_buffer_reserve(&t->sum, (x->count + 1) * sizeof(float)));
+    FRUG_TRY(frugi_buffer_reserve(&t->list, (x->count + 1) * sizeof(uint32_t)));
     t->limit = frugi_nonzeros_bound(c, x->begin, x->count, 0) + x->count * sizeof(float);
-    FRUG_TRY(frugi_room_for(&r->theirs, t->limit));
-    const void *frame = r->mine.data;
-    return frugi_part_decode(c, &frame, &t->mine, 1, x->begin, x->count, frugi_room_floats(&t->sum));
+    FRUG_TRY(frugi_buffer_reserve(&r->recv_buf, t->limit));
+    const void *frame = r->send_buf.data;
+    return frugi_decode_frames(c, &frame, &t->own_bytes, 1, x->begin, x->count, frugi_buffer_floats(&t->sum));
 }
 
 /* Non-zeros of the sum; all of it where an element is not finite, for no frame can say that. */
@@ -89,19 +89,19 @@ static uint64_t weigh(const float *x, uint64_t n) {
  * 32 elements are shorter raw.
  */
 static frug_status word(frug_reducer *r, const frugi_exchange *x, kind *k, size_t *bytes) {
-    tree *t = r->own;
+    tree *t = r->state;
     *k = RAW;
     *bytes = x->count * sizeof(float);
-    if (t->mine && t->mine <= *bytes) {
+    if (t->own_bytes && t->own_bytes <= *bytes) {
         *k = FRAME;
-        *bytes = t->mine;
+        *bytes = t->own_bytes;
         return FRUG_OK;
     }
-    if (t->mine || weigh(frugi_room_floats(&t->sum), x->count) > x->count - x->count / 32)
+    if (t->own_bytes || weigh(frugi_buffer_floats(&t->sum), x->count) > x->count - x->count / 32)
         return FRUG_OK;
-    FRUG_TRY(frugi_room_for(&r->mine, t->limit));
-    FRUG_TRY(frugi_nonzeros_say(r->compressor, x->step, x->begin, x->count, frugi_room_floats(&t->sum),
-                                (uint32_t *)(void *)t->list.data, r->mine.data, r->mine.bytes, bytes));
+    FRUG_TRY(frugi_buffer_reserve(&r->send_buf, t->limit));
+    FRUG_TRY(frugi_nonzeros_say(r->compressor, x->step, x->begin, x->count, frugi_buffer_floats(&t->sum),
+                                (uint32_t *)(void *)t->list.data, r->send_buf.data, r->send_buf.bytes, bytes));
     *k = FRAME;
     return FRUG_OK;
 }
@@ -113,16 +113,16 @@ static void fail(tree *t, frug_status status) {
 
 /* Add what came. */
 static frug_status merge(frug_reducer *r, const frugi_exchange *x, kind k, size_t bytes) {
-    tree *t = r->own;
-    float *sum = frugi_room_floats(&t->sum);
-    t->mine = 0;
+    tree *t = r->state;
+    float *sum = frugi_buffer_floats(&t->sum);
+    t->own_bytes = 0;
     if (k == FRAME) {
-        const void *frame = r->theirs.data;
+        const void *frame = r->recv_buf.data;
         frugi_target target = {.dst = sum, .begin = x->begin, .count = x->count, .keep = 1.0f, .gain = 1.0f};
         FRUG_TRY(frugi_frames_open(r->compressor, &frame, &bytes, 1, &target));
         return frugi_frames_sum(r->compressor, 1, &target);
     }
-    const float *theirs = frugi_room_floats(&r->theirs);
+    const float *theirs = frugi_buffer_floats(&r->recv_buf);
     for (uint64_t i = 0; i < x->count; i++)
         sum[i] += theirs[i];
     return FRUG_OK;
@@ -140,7 +140,7 @@ static frug_status pass(frug_reducer *r, int peer, way w, void *out, size_t out_
 
 /* Tell a peer what this worker knows, hear what it knows, or both. A failure is told as well, and passed on. */
 static frug_status meet(frug_reducer *r, const frugi_exchange *x, int peer, way w) {
-    tree *t = r->own;
+    tree *t = r->state;
     unsigned char out[HEADER] = {0}, in[HEADER] = {0};
     kind k = NOTHING;
     size_t sent = 0;
@@ -158,7 +158,7 @@ static frug_status meet(frug_reducer *r, const frugi_exchange *x, int peer, way 
     FRUG_FAIL_IF(theirs > NOTHING || length > t->limit || (theirs == RAW && length != x->count * sizeof(float)),
                  FRUG_ERR_REMOTE, "reduce: at step %llu rank %d announces %llu bytes of a kind %u",
                  (unsigned long long)x->step, peer, (unsigned long long)length, theirs);
-    FRUG_TRY(pass(r, peer, w, k == RAW ? t->sum.data : r->mine.data, sent, r->theirs.data, length));
+    FRUG_TRY(pass(r, peer, w, k == RAW ? t->sum.data : r->send_buf.data, sent, r->recv_buf.data, length));
     r->stats.bytes_sent += sent;
     r->stats.bytes_received += length;
     t->failed |= (w & IN) && theirs == NOTHING;
@@ -169,7 +169,7 @@ static frug_status meet(frug_reducer *r, const frugi_exchange *x, int peer, way 
 
 /* Up the tree and down again. */
 static frug_status climb(frug_reducer *r, const frugi_exchange *x) {
-    tree *t = r->own;
+    tree *t = r->state;
     int rank = r->comm->rank, size = r->comm->size, core = 1;
     while (core <= size / 2)
         core *= 2;
@@ -186,11 +186,11 @@ static frug_status climb(frug_reducer *r, const frugi_exchange *x) {
 }
 
 static frug_status run(frug_reducer *r, const frugi_exchange *x) {
-    tree *t = r->own;
+    tree *t = r->state;
     double t0 = frugi_clock();
     frug_status status = prepare(r, x);
     double t1 = frugi_clock();
-    FRUG_TRY(frugi_marks(r, x, status, t->mine, 0));
+    FRUG_TRY(frugi_sync(r, x, status, t->own_bytes, 0));
     double t2 = frugi_clock(), wire = r->stats.seconds_wire;
     t->failed = false;
     t->status = FRUG_OK;
@@ -199,7 +199,7 @@ static frug_status run(frug_reducer *r, const frugi_exchange *x) {
     double t3 = frugi_clock();
     FRUG_TRY(frugi_confirm(r, x, t->status, hash));
     double t4 = frugi_clock();
-    frugi_part_settle(r->compressor, x, frugi_room_floats(&t->sum));
+    frugi_apply_sum(r->compressor, x, frugi_buffer_floats(&t->sum));
     r->stats.seconds_compress += t1 - t0;
     r->stats.seconds_decode += (t3 - t2) - (r->stats.seconds_wire - wire) + frugi_clock() - t4;
     return FRUG_OK;

@@ -1,5 +1,5 @@
 /* test_mpi_comm.c - the MPI transport by itself: what it refuses, and what becomes of single messages. */
-#include "mpi/jobs.h"
+#include "mpi/mpi_fixture.h"
 
 #define TAG 20
 
@@ -37,7 +37,7 @@ static void a_group_has_the_ranks_of_its_communicator(void **state) {
     all_fine(strcmp(frug_comm_transport(comm), "mpi") == 0, "transport %s", frug_comm_transport(comm));
     int mine = frug_comm_rank(comm), all[64] = {0}, wrong = 0;
     frug_message messages[2 * 64];
-    status = frugi_comm_gather(comm, &mine, sizeof mine, all, messages);
+    status = frugi_comm_allgather(comm, &mine, sizeof mine, all, messages);
     for (int i = 0; i < size; i++)
         wrong += all[i] != i;
     all_fine(status == FRUG_OK && !wrong, "%d wrong: %s", wrong, frug_last_error());

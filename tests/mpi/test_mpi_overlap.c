@@ -3,7 +3,7 @@
  * thread of the reducer's own where MPI allows it, at once where it does not. The argument is the thread level to ask
  * for: funneled, serialized or multiple.
  */
-#include "mpi/jobs.h"
+#include "mpi/mpi_fixture.h"
 #include "support/test_layouts.h"
 
 #include <pthread.h>

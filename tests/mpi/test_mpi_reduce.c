@@ -5,7 +5,7 @@
  * The algorithms are the words of the option reduce, so a new one is tested without a change here.
  */
 #include "support/thread_group.h"
-#include "mpi/jobs.h"
+#include "mpi/mpi_fixture.h"
 #include "support/test_layouts.h"
 
 #include <math.h>

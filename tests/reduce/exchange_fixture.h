@@ -52,7 +52,7 @@ static inline void crooked_abandon(void *ctx, frug_message *m) {
 static inline frug_status crooked_gather(void *ctx, const frug_comm *comm, int tag, const void *mine, size_t bytes,
                                          void *all) {
     frug_comm *inner = ctx;
-    return inner->gather(inner->ctx, comm, tag, mine, bytes, all);
+    return inner->short_allgather(inner->ctx, comm, tag, mine, bytes, all);
 }
 
 static inline frug_status crooked(frug_comm *inner, frug_comm **comm) {
@@ -60,7 +60,7 @@ static inline frug_status crooked(frug_comm *inner, frug_comm **comm) {
     t.abandon = crooked_abandon;
     frug_status status = frug_comm_create(&t, inner, inner->rank, inner->size, comm);
     if (status == FRUG_OK)
-        (*comm)->gather = crooked_gather;
+        (*comm)->short_allgather = crooked_gather;
     return status;
 }
 

@@ -114,17 +114,17 @@ static void hostile_places_are_refused_or_in_order(void **state) {
     for (uint64_t i = 0; i < n; i++)
         if (c->piece[frugi_piece_at(c, i)].dense || i % 700 == 0)
             place[kept++] = (uint32_t)i;
-    size_t len = frugi_gaps_write(c, 0, n, place, kept, bytes);
+    size_t len = frugi_gaps_encode(c, 0, n, place, kept, bytes);
     assert_true(len <= frugi_gaps_bound(c, n));
-    assert_true(frugi_gaps_read(c, 0, n, bytes, len, back, kept));
+    assert_true(frugi_gaps_decode(c, 0, n, bytes, len, back, kept));
     assert_same_bits(place, back, kept * sizeof *place);
-    assert_false(frugi_gaps_read(c, 0, n, bytes, len, back, kept + 1));
-    assert_false(frugi_gaps_read(c, 0, n, bytes, len - 1, back, kept));
+    assert_false(frugi_gaps_decode(c, 0, n, bytes, len, back, kept + 1));
+    assert_false(frugi_gaps_decode(c, 0, n, bytes, len - 1, back, kept));
     for (int i = 0; i < 20000; i++) {
         memcpy(bad, bytes, len);
         for (uint64_t k = next_random(&seed) % 3 + 1; k; k--)
             bad[next_random(&seed) % len] = (unsigned char)next_random(&seed);
-        if (frugi_gaps_read(c, 0, n, bad, len, back, kept))
+        if (frugi_gaps_decode(c, 0, n, bad, len, back, kept))
             for (uint64_t k = 0; k < kept; k++)
                 assert_true(back[k] < n && (k == 0 || back[k] > back[k - 1]));
     }

@@ -90,9 +90,9 @@ static frug_status part_work(frug_comm *comm, void *shared) {
     int rank = frug_comm_rank(comm), all[3] = {-1, -1, -1}, size = rank % 2 ? 2 : 3;
     frug_message messages[8];
     frug_comm *part = NULL;
-    frug_status status = frugi_comm_part(comm, rank % 2, 2, size, 64, &part);
+    frug_status status = frugi_subgroup_create(comm, rank % 2, 2, size, 64, &part);
     if (status == FRUG_OK && rank != 3)
-        status = frugi_comm_gather(part, &rank, sizeof rank, all, messages);
+        status = frugi_comm_allgather(part, &rank, sizeof rank, all, messages);
     for (int i = 0; status == FRUG_OK && rank % 2 == 0 && i < 3; i++)
         status = all[i] == 2 * i ? FRUG_OK : FRUG_ERR_ARG;
     frug_comm_destroy(part);

@@ -261,14 +261,14 @@ static void silence_is_noticed_on_both_sides(void **state) {
 
 /* Write a letter, or bytes that are none, and read the answer's kind; its epoch decides the tag. */
 static frug_status ask(frug_comm *comm, unsigned char *letter, uint64_t epoch, uint32_t *kind) {
-    unsigned char in[FRUGI_LETTER_BYTES];
-    frugi_letter answer;
+    unsigned char in[FRUGI_PARAM_MSG_BYTES];
+    frugi_param_msg answer;
     frug_message m[2] = {
-        {.peer = 0, .tag = frugi_tag(FRUGI_TAG_ANSWER, epoch), .data = in, .bytes = FRUGI_LETTER_BYTES},
-        {.peer = 0, .tag = FRUGI_TAG_LETTER, .sending = 1, .data = letter, .bytes = FRUGI_LETTER_BYTES}};
+        {.peer = 0, .tag = frugi_param_tag(FRUGI_TAG_PARAM_REPLY, epoch), .data = in, .bytes = FRUGI_PARAM_MSG_BYTES},
+        {.peer = 0, .tag = FRUGI_TAG_PARAM_REQUEST, .sending = 1, .data = letter, .bytes = FRUGI_PARAM_MSG_BYTES}};
     frug_status status = frugi_comm_exchange(comm, m, 2);
     if (status == FRUG_OK)
-        status = frugi_letter_read(in, &answer);
+        status = frugi_param_msg_decode(in, &answer);
     *kind = status == FRUG_OK ? answer.kind : 0;
     return status;
 }
@@ -276,8 +276,8 @@ static frug_status ask(frug_comm *comm, unsigned char *letter, uint64_t epoch, u
 /* A push or pull that is wrong in the i-th way, after a proper hello. */
 static frug_status send_nonsense(service *t, frug_comm *comm, uint64_t i) {
     frug_client *client = NULL;
-    unsigned char bytes[FRUGI_LETTER_BYTES], junk[100] = {7};
-    frugi_letter l = {.kind = FRUGI_LETTER_PUSH, .epoch = i, .rank = 2, .count = t->n, .rate = 1};
+    unsigned char bytes[FRUGI_PARAM_MSG_BYTES], junk[100] = {7};
+    frugi_param_msg l = {.kind = FRUGI_PARAM_PUSH, .epoch = i, .rank = 2, .count = t->n, .rate = 1};
     uint32_t kind = 0;
     frug_status status = make_client(t, comm, i, &client);
     l.step = frug_client_start(client);
@@ -286,20 +286,20 @@ static frug_status send_nonsense(service *t, frug_comm *comm, uint64_t i) {
         return status;
     l.bytes = i == 0 ? UINT64_MAX : i == 1 ? 100 : 0;
     l.count = i == 2 ? t->n + 1 : t->n;
-    l.kind = i == 3 ? FRUGI_LETTER_PULL : i == 4 ? FRUGI_LETTER_NOT_YET : FRUGI_LETTER_PUSH;
+    l.kind = i == 3 ? FRUGI_PARAM_PULL : i == 4 ? FRUGI_PARAM_RETRY : FRUGI_PARAM_PUSH;
     l.rate = i == 5 ? NAN : 1;
-    frugi_letter_write(&l, bytes);
+    frugi_param_msg_encode(&l, bytes);
     if (i == 6)
         bytes[40] ^= 1;
     frug_message frame = {
-        .peer = 0, .tag = frugi_tag(FRUGI_TAG_PUSHED, i), .sending = 1, .data = junk, .bytes = sizeof junk};
+        .peer = 0, .tag = frugi_param_tag(FRUGI_TAG_PARAM_FRAME, i), .sending = 1, .data = junk, .bytes = sizeof junk};
     if (i == 1)
         status = frugi_comm_post(comm, &frame);
     if (status == FRUG_OK)
         status = ask(comm, bytes, i, &kind);
     if (i == 1)
         status = frugi_comm_wait(comm, &frame, 1);
-    return status != FRUG_OK ? status : kind == FRUGI_LETTER_REFUSED ? FRUG_OK : FRUG_ERR_FORMAT;
+    return status != FRUG_OK ? status : kind == FRUGI_PARAM_REFUSED ? FRUG_OK : FRUG_ERR_FORMAT;
 }
 
 /* Worker 1 is nothing but nonsense; worker 0 stays until it is done. */
@@ -334,7 +334,7 @@ static void nonsense_is_refused_and_others_are_served(void **state) {
 
 static void every_damaged_bit_of_a_letter_is_noticed(void **state) {
     (void)state;
-    frugi_letter l = {.kind = FRUGI_LETTER_PUSH,
+    frugi_param_msg l = {.kind = FRUGI_PARAM_PUSH,
                       .status = -3,
                       .epoch = 5,
                       .step = 1u << 20,
@@ -347,15 +347,15 @@ static void every_damaged_bit_of_a_letter_is_noticed(void **state) {
                       .rate = 0.5f,
                       .decay = 0.25f},
                  back;
-    unsigned char bytes[FRUGI_LETTER_BYTES];
-    frugi_letter_write(&l, bytes);
-    OK(frugi_letter_read(bytes, &back));
+    unsigned char bytes[FRUGI_PARAM_MSG_BYTES];
+    frugi_param_msg_encode(&l, bytes);
+    OK(frugi_param_msg_decode(bytes, &back));
     assert_true(back.kind == l.kind && back.status == l.status && back.epoch == l.epoch && back.step == l.step);
     assert_true(back.rank == l.rank && back.entries == l.entries && back.begin == l.begin && back.count == l.count);
     assert_true(back.bytes == l.bytes && back.hash == l.hash && back.rate == l.rate && back.decay == l.decay);
     for (size_t bit = 0; bit < 8 * sizeof bytes; bit++) {
         bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
-        assert_int_not_equal(frugi_letter_read(bytes, &back), FRUG_OK);
+        assert_int_not_equal(frugi_param_msg_decode(bytes, &back), FRUG_OK);
         bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
     }
 }

@@ -58,7 +58,7 @@ static frug_status train(frug_comm *comm, void *shared) {
         status = t->in_place ? frug_reduce_sum(r, step, 0, t->n, t->grad[rank][step], -0.5f)
                              : frug_reduce_add(r, step, 0, t->n, t->grad[rank][step], -0.5f, t->sum[rank][step]);
     if (rank == 0 && r)
-        t->memory = r->mine.bytes + r->theirs.bytes;
+        t->memory = r->send_buf.bytes + r->recv_buf.bytes;
     frug_reducer_destroy(r);
     return status;
 }

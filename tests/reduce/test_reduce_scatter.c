@@ -338,7 +338,7 @@ static void bytes_sent_are_those_of_the_formula(void **state) {
         task t;
         begin_task(&t, "reduce=split,down=2,density=0.0625", z, size, 1);
         run_task(&t, size);
-        frugi_owners_cut(c, 0, n, size, cut);
+        frugi_shards_cut(c, 0, n, size, cut);
         for (int i = 0; i < size; i++) {
             uint64_t count = cut[i + 1] - cut[i];
             test_free(compress_range(c, 0, cut[i], count, t.grad[0][0] + cut[i], &up[i]));
@@ -402,7 +402,7 @@ static void owners_share_blocks_evenly_and_cut_no_module(void **state) {
             for (uint64_t begin = 0; begin <= ROWS * 64; begin += ROWS * 64) { /* all, and all but the first tensor */
                 uint64_t cut[CREW_MOST + 1], least = UINT64_MAX, most = 0;
                 size_t bound, full = 0;
-                frugi_owners_cut(c, begin, n - begin, size, cut);
+                frugi_shards_cut(c, begin, n - begin, size, cut);
                 assert_true(cut[0] == begin && cut[size] == n);
                 for (int i = 0; i < size; i++) {
                     assert_true(cut[i] <= cut[i + 1]);

@@ -58,7 +58,7 @@ typedef struct meddler {
 /* The mark says which version this is in its last bytes; all that are sent share them. */
 static inline frug_status meddle_post(void *ctx, frug_message *m) {
     meddler *it = ctx;
-    if (it->harm == HARM_FIRST_MARK && !it->done && m->sending && m->tag == FRUGI_TAG_GATHER && m->bytes) {
+    if (it->harm == HARM_FIRST_MARK && !it->done && m->sending && m->tag == FRUGI_TAG_ALLGATHER && m->bytes) {
         ((unsigned char *)m->data)[m->bytes - 1] ^= 1;
         it->done = true;
     }

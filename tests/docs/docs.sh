@@ -60,7 +60,7 @@ for program, test in sorted(cited):
     if len(paths) != 1 or f"cmocka_unit_test({test})" not in read(paths[0]):
         wrong.append(f"methods.md names {program}:{test}, which does not exist")
 
-for page in ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"] + [f"docs/{n}" for n in sorted(os.listdir(os.path.join(source, "docs"))) if n.endswith(".md")]:
+for page in ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"] + [f"docs/{n}" for n in sorted(os.listdir(os.path.join(source, "docs"))) if n.endswith(".md")]:
     text = read(page)
     for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
         if not os.path.exists(os.path.join(source, os.path.dirname(page), link)):

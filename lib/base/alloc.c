@@ -1,6 +1,8 @@
 /*
- * alloc.c - the C library's allocator with two counters: bytes held now, and the most so far. A block counts with the
- * size that the allocator gave it, which it can be asked for again when the block goes, so nothing is stored beside it.
+ * alloc.c - the C library's allocator with two counters: bytes in use, and their peak.
+ *
+ * A block counts with its usable size (malloc_usable_size), which is the same at allocation and at free, so no header
+ * is stored with the block.
  */
 #include "base/alloc.h"
 
@@ -18,46 +20,46 @@
 #define SIZE_OF(p) malloc_usable_size(p)
 #endif
 
-static atomic_uint_fast64_t held, most;
+static atomic_uint_fast64_t bytes_in_use, peak_bytes;
 
-static void *count(void *p) {
+static void *count_block(void *p) {
     if (!p)
         return NULL;
     uint_fast64_t bytes = SIZE_OF(p);
-    uint_fast64_t now = atomic_fetch_add_explicit(&held, bytes, memory_order_relaxed) + bytes;
-    uint_fast64_t seen = atomic_load_explicit(&most, memory_order_relaxed);
-    while (now > seen &&
-           !atomic_compare_exchange_weak_explicit(&most, &seen, now, memory_order_relaxed, memory_order_relaxed))
+    uint_fast64_t now = atomic_fetch_add_explicit(&bytes_in_use, bytes, memory_order_relaxed) + bytes;
+    uint_fast64_t peak = atomic_load_explicit(&peak_bytes, memory_order_relaxed);
+    while (now > peak &&
+           !atomic_compare_exchange_weak_explicit(&peak_bytes, &peak, now, memory_order_relaxed, memory_order_relaxed))
         ;
     return p;
 }
 
-static void forget(size_t bytes) {
-    atomic_fetch_sub_explicit(&held, bytes, memory_order_relaxed);
+static void uncount_bytes(size_t bytes) {
+    atomic_fetch_sub_explicit(&bytes_in_use, bytes, memory_order_relaxed);
 }
 
 void *frugi_alloc(size_t bytes) {
     if (bytes > SIZE_MAX - 2 * FRUGI_LINE)
         return NULL;
     size_t rounded = (bytes / FRUGI_LINE + 1) * FRUGI_LINE;
-    void *p = count(aligned_alloc(FRUGI_LINE, rounded));
+    void *p = count_block(aligned_alloc(FRUGI_LINE, rounded));
     return p ? memset(p, 0, rounded) : NULL;
 }
 
 void *frugi_malloc(size_t bytes) {
-    return count(malloc(bytes));
+    return count_block(malloc(bytes));
 }
 
 void *frugi_calloc(size_t n, size_t bytes) {
-    return count(calloc(n, bytes));
+    return count_block(calloc(n, bytes));
 }
 
 void *frugi_realloc(void *p, size_t bytes) {
     size_t before = p ? SIZE_OF(p) : 0;
     void *grown = realloc(p, bytes);
     if (grown)
-        forget(before);
-    return count(grown);
+        uncount_bytes(before);
+    return count_block(grown);
 }
 
 char *frugi_strdup(const char *text) {
@@ -69,13 +71,13 @@ char *frugi_strdup(const char *text) {
 void frugi_free(void *p) {
     if (!p)
         return;
-    forget(SIZE_OF(p));
+    uncount_bytes(SIZE_OF(p));
     free(p);
 }
 
 void frug_memory(uint64_t *now, uint64_t *peak) {
     if (now)
-        *now = atomic_load_explicit(&held, memory_order_relaxed);
+        *now = atomic_load_explicit(&bytes_in_use, memory_order_relaxed);
     if (peak)
-        *peak = atomic_load_explicit(&most, memory_order_relaxed);
+        *peak = atomic_load_explicit(&peak_bytes, memory_order_relaxed);
 }

@@ -1,6 +1,7 @@
 /*
- * alloc.h - all memory of the library comes from here and goes back here, so that frug_memory() can say how much there
- * is. Each returns NULL where there is none; frugi_free() takes what any of them gave.
+ * alloc.h - the allocator of the library. It counts, so that frug_memory() can report bytes in use and their peak.
+ *
+ * Every function returns NULL when memory is exhausted. frugi_free() frees what any of them returned.
  */
 #ifndef FRUGI_ALLOC_H
 #define FRUGI_ALLOC_H
@@ -9,10 +10,10 @@
 
 #define FRUGI_LINE 64u
 
-/** At least bytes zero bytes, aligned to a cache line. */
+/** Allocate at least `bytes` bytes, zeroed and aligned to a cache line. */
 void *frugi_alloc(size_t bytes);
 
-/** As the C library's, but counted. */
+/** As the functions of the C library, but counted. */
 void *frugi_malloc(size_t bytes);
 void *frugi_calloc(size_t count, size_t bytes);
 void *frugi_realloc(void *p, size_t bytes);

@@ -1,10 +1,10 @@
-/* clock.h - time for statistics. */
+/* clock.h - monotonic clock for statistics. */
 #ifndef FRUGI_CLOCK_H
 #define FRUGI_CLOCK_H
 
 #include <time.h>
 
-/** Monotonic seconds. */
+/** Seconds of the monotonic clock. */
 static inline double frugi_clock(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);

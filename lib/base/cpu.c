@@ -1,9 +1,8 @@
 /*
- * cpu.c - what the CPU can do.
+ * cpu.c - detection of CPU features.
  *
- * The answer comes from the operating system (getauxval) or from the compiler's
- * CPUID support, never from the CPU's name: some machines hide instructions
- * that their model would have.
+ * Features are read from the operating system (getauxval) or from the compiler's CPUID support, never derived from
+ * the CPU's name: some machines disable instructions that their model has.
  */
 #include "base/cpu.h"
 

@@ -1,4 +1,4 @@
-/* cpu.h - which instruction-set variants run here, and which one is in use. */
+/* cpu.h - the instruction-set variants that this CPU supports, and the one in use. */
 #ifndef FRUGI_CPU_H
 #define FRUGI_CPU_H
 
@@ -6,16 +6,16 @@
 
 typedef enum frugi_isa { FRUGI_ISA_REF, FRUGI_ISA_NEON, FRUGI_ISA_AVX2, FRUGI_ISA_COUNT } frugi_isa;
 
-/** Whether this build has the variant and this CPU, as the operating system reports it, runs it. */
+/** Whether this build has the variant and the CPU, as reported by the operating system, supports it. */
 bool frugi_isa_runs(frugi_isa isa);
 
 /** Name of a variant: "ref", "neon", "avx2". */
 const char *frugi_isa_name(frugi_isa isa);
 
-/** The best variant, or the one FRUG_ISA names; FRUGI_ISA_COUNT when that one does not run here. */
+/** The best variant, or the one named by FRUG_ISA; FRUGI_ISA_COUNT if the CPU does not support that one. */
 frugi_isa frugi_isa_chosen(void);
 
-/** Whether the CPU computes CRC-32C by itself. */
+/** Whether the CPU has CRC-32C instructions. */
 bool frugi_cpu_has_crc32c(void);
 
 #endif

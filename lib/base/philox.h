@@ -1,8 +1,7 @@
 /*
- * philox.h - random numbers that depend on where, not on when.
+ * philox.h - counter-based random numbers: Philox-2x32 with ten rounds.
  *
- * Philox-2x32 with ten rounds: a keyed mixing of a counter. Any worker, thread
- * or restart that asks for the number at (seed, step, block) gets the same one.
+ * A number is a function of (seed, step, block) alone, so every worker, thread and resumed run gets the same one.
  */
 #ifndef FRUGI_PHILOX_H
 #define FRUGI_PHILOX_H
@@ -11,10 +10,11 @@
 
 #include <stdint.h>
 
-/* A seed's other draws: seed ^ this. Not ~seed: the halves are folded into one key, and two complements cancel out. */
+/* seed ^ this gives a second, independent stream. ~seed does not: the two halves of a seed are XORed into one key, so
+ * the complements cancel. */
 #define FRUGI_OTHER_DRAWS 0xd1b54a32d192ed03u
 
-FRUGI_BOTH uint32_t frugi_random(uint64_t seed, uint64_t step, uint64_t block) {
+FRUGI_HOST_DEVICE uint32_t frugi_random(uint64_t seed, uint64_t step, uint64_t block) {
     uint64_t mixed = (seed ^ (step * 0x9e3779b97f4a7c15u));
     uint32_t key = (uint32_t)(mixed ^ (mixed >> 32)), lo = (uint32_t)block, hi = (uint32_t)(block >> 32);
     for (int round = 0; round < 10; round++) {

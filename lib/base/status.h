@@ -1,4 +1,4 @@
-/* status.h - originate and forward errors. Whoever first decides that something is an error says why, once. */
+/* status.h - raise and forward errors. The function that detects an error records its text, once; callers forward. */
 #ifndef FRUGI_STATUS_H
 #define FRUGI_STATUS_H
 
@@ -10,13 +10,13 @@
 #define FRUGI_PRINTF(fmt, args)
 #endif
 
-/** Not for programs, but for the libraries that stand beside this one and are built with it. */
+/** Exported for the companion libraries that are built together with this one; not for programs. */
 #define FRUGI_SHARED FRUG_API
 
-/** Record why, log it, and return status. */
+/** Record the text for frug_last_error(), log it, and return status. */
 FRUGI_SHARED frug_status frugi_fail(frug_status status, const char *format, ...) FRUGI_PRINTF(2, 3);
 
-/** Send a message to the log callback, if there is one. */
+/** Pass a message to the log callback, if one is set. */
 void frugi_log(frug_log_level level, const char *format, ...) FRUGI_PRINTF(2, 3);
 
 #define FRUG_TRY(call)                                                                                                 \

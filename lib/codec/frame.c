@@ -44,7 +44,7 @@ static uint32_t body_crc(const unsigned char *body, uint64_t bytes, int threads)
         crc[i] = frugi_crc32c(0, body + from, to - from);
     }
     for (int i = 0; i < pieces; i++)
-        joined = frugi_crc32c_join(joined, crc[i], i + 1 == pieces ? bytes - piece * (uint64_t)i : piece);
+        joined = frugi_crc32c_combine(joined, crc[i], i + 1 == pieces ? bytes - piece * (uint64_t)i : piece);
     return joined;
 }
 
@@ -54,8 +54,8 @@ static uint32_t frame_crc(const unsigned char *frame, uint64_t bytes, int thread
     memcpy(header, frame, sizeof header);
     frugi_put32(header + CRC_AT, 0);
     uint64_t body = bytes - FRUGI_FRAME_HEADER;
-    return frugi_crc32c_join(frugi_crc32c(0, header, sizeof header),
-                             body_crc(frame + FRUGI_FRAME_HEADER, body, threads), body);
+    return frugi_crc32c_combine(frugi_crc32c(0, header, sizeof header),
+                                body_crc(frame + FRUGI_FRAME_HEADER, body, threads), body);
 }
 
 void frugi_frame_seal(unsigned char *frame, uint64_t bytes, int threads) {

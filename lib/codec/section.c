@@ -39,7 +39,7 @@ static int measure_blocks(frugi_section *s) {
     uint64_t most = (uint64_t)s->block << 32;
     if (!block_is_known(s->block) || s->index > FRUGI_INDEX_CODE_BITMAP || s->value > FRUGI_VALUE_INT8)
         return 0;
-    if (s->kappa < FRUGI_KAPPA_LEAST || s->kappa > most || (s->index == FRUGI_INDEX_CODE_NONE && s->kappa != most))
+    if (s->kappa < FRUGI_KAPPA_MIN || s->kappa > most || (s->index == FRUGI_INDEX_CODE_NONE && s->kappa != most))
         return 0;
     s->header = FRUGI_SECTION_HEADER;
     s->blocks = (s->count + s->block - 1) / s->block;

@@ -1,9 +1,9 @@
 /*
  * config.c - the config string: [preset][,option=value]...
  *
- * A hand-written scanner over one read-only string. Words carry their position, so every error can point
- * at the place; no word is copied, and nothing but the config itself is allocated. The same function
- * reads the user's text, a preset's text and the fallback of each option.
+ * A hand-written scanner over one read-only string. Words carry their position, which every error reports;
+ * no word is copied, and nothing but the config itself is allocated. The same function parses
+ * the user's text, the text of a preset and the default of each option.
  */
 #include "config/config.h"
 #include "config/option_table.h"
@@ -26,7 +26,7 @@ static const char *option_name(const void *ctx, size_t i, size_t *len) {
     return option->name;
 }
 
-/* An item without '=': say what is wrong with it in this place. */
+/* An item without '=': report what is missing. */
 static frug_status fail_bare_word(frugi_word word) {
     size_t which = 0;
     int shown = frugi_word_shown(word);
@@ -55,7 +55,7 @@ static frug_status parse_item(frugi_word item, frug_config *config) {
     return row->parse(row, value, config);
 }
 
-/* A separator says that an item follows, so "a=1," ends in an empty item, which is an error. */
+/* An item must follow every separator, so "a=1," ends in an empty item, which is an error. */
 static frug_status parse_items(frugi_word rest, frug_config *config) {
     for (;;) {
         frugi_word item = frugi_word_split(&rest, ',');
@@ -65,7 +65,7 @@ static frug_status parse_items(frugi_word rest, frug_config *config) {
     }
 }
 
-static frugi_word whole(const char *text) {
+static frugi_word word_of(const char *text) {
     return (frugi_word){text, strlen(text), 1};
 }
 
@@ -77,14 +77,14 @@ static frug_status parse_preset(frugi_word name, frug_config *config) {
         return frugi_word_unknown(name, "preset", "", frugi_preset_name, NULL);
     }
     const char *text = frug_preset_at(which)->text;
-    FRUG_TRY(text[0] ? parse_items(whole(text), config) : FRUG_OK);
-    config->given = 0; /* the preset comes first */
+    FRUG_TRY(text[0] ? parse_items(word_of(text), config) : FRUG_OK);
+    config->given = 0; /* options of a preset do not count as given by the user */
     return FRUG_OK;
 }
 
 /*
- * The length of the preset's name that a text opens with. A name may hold a ':' itself ("2:4"), so known names are
- * looked for first; an unknown one ends at ':' only where an option=value follows.
+ * The length of the preset name at the start of a text. A name may contain a ':' itself ("2:4"), so known names are
+ * matched first; an unknown one ends at ':' only if an option=value follows.
  */
 static size_t preset_length(frugi_word text) {
     size_t len = 0, item = strcspn(text.at, ",");
@@ -96,11 +96,11 @@ static size_t preset_length(frugi_word text) {
     return memchr(text.at, '=', item) ? strcspn(text.at, ",:") : item;
 }
 
-/* The preset "frugrad" is the optimiser's where one is known. */
-static frug_status parse_name(frugi_word name, const char *optimizer, frug_config *config) {
+/* If the optimizer is known, "frugrad" means the preset for that optimizer. */
+static frug_status parse_preset_for(frugi_word name, const char *optimizer, frug_config *config) {
     if (!optimizer || !frugi_word_is(name, "frugrad"))
         return parse_preset(name, config);
-    return parse_preset(whole(strncmp(optimizer, "adam", 4) == 0 ? "frugrad-adam" : "frugrad-sgd"), config);
+    return parse_preset(word_of(strncmp(optimizer, "adam", 4) == 0 ? "frugrad-adam" : "frugrad-sgd"), config);
 }
 
 static frug_status parse_text(frugi_word rest, const char *optimizer, frug_config *config) {
@@ -110,7 +110,7 @@ static frug_status parse_text(frugi_word rest, const char *optimizer, frug_confi
     if (rest.at[first] == '=' || first == 0)
         return parse_items(rest, config);
     frugi_word name = {rest.at, preset_length(rest), rest.position};
-    FRUG_TRY(parse_name(name, optimizer, config));
+    FRUG_TRY(parse_preset_for(name, optimizer, config));
     if (name.len == rest.len)
         return FRUG_OK;
     size_t taken = name.len + 1;
@@ -134,12 +134,12 @@ static frug_status set_defaults(frug_config *config) {
     config->density_gain = 1.0;
     for (size_t i = 0; (row = frugi_option_row_at(i)); i++) {
         if (row->print) /* a short form of another option has no default of its own */
-            FRUG_TRY(row->parse(row, whole(row->option.fallback), config));
+            FRUG_TRY(row->parse(row, word_of(row->option.fallback), config));
     }
     return FRUG_OK;
 }
 
-static void resolve(frug_config *config) {
+static void resolve_auto(frug_config *config) {
     if (config->segment == FRUGI_SEGMENT_GROUP)
         config->schedule = frugi_schedule_constant(1.0 - (double)config->group_keep / config->group_of);
     double sparsity = frugi_final_sparsity(&config->schedule);
@@ -166,23 +166,23 @@ static void write_text(frug_config *config) {
     }
 }
 
-static frug_status fill(const char *text, const char *optimizer, frug_config *config) {
+static frug_status parse_config(const char *text, const char *optimizer, frug_config *config) {
     FRUG_TRY(set_defaults(config));
-    FRUG_TRY(parse_text(whole(text), optimizer, config));
-    FRUG_TRY(frugi_config_drop_unused(config));
-    resolve(config);
-    FRUG_TRY(frugi_config_sense(config));
-    FRUG_TRY(frugi_config_refuse_unused(config));
+    FRUG_TRY(parse_text(word_of(text), optimizer, config));
+    FRUG_TRY(frugi_config_reset_unused(config));
+    resolve_auto(config);
+    FRUG_TRY(frugi_config_validate(config));
+    FRUG_TRY(frugi_config_reject_unused(config));
     write_text(config);
     return FRUG_OK;
 }
 
-static frug_status create(const char *text, const char *optimizer, frug_config **config) {
+static frug_status create_config(const char *text, const char *optimizer, frug_config **config) {
     FRUG_FAIL_IF(!text || !config, FRUG_ERR_ARG, "config: text and config must not be NULL");
     FRUG_TRY(check_characters((frugi_word){text, strnlen(text, INPUT_MAX + 1), 1}));
     frug_config *made = frugi_calloc(1, sizeof *made);
     FRUG_FAIL_IF(!made, FRUG_ERR_MEMORY, "config: out of memory");
-    frug_status status = fill(text, optimizer, made);
+    frug_status status = parse_config(text, optimizer, made);
     if (status != FRUG_OK) {
         frugi_free(made);
         return status;
@@ -192,12 +192,12 @@ static frug_status create(const char *text, const char *optimizer, frug_config *
 }
 
 frug_status frug_config_create(const char *text, frug_config **config) {
-    return create(text, NULL, config);
+    return create_config(text, NULL, config);
 }
 
 frug_status frug_config_create_for(const char *text, const char *optimizer, frug_config **config) {
     FRUG_FAIL_IF(!optimizer, FRUG_ERR_ARG, "config: optimizer must not be NULL");
-    return create(text, optimizer, config);
+    return create_config(text, optimizer, config);
 }
 
 void frug_config_destroy(frug_config *config) {

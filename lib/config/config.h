@@ -1,16 +1,16 @@
 /*
- * config.h - what a config string means: one struct, read by every stage.
+ * config.h - the parsed form of a config string: one struct, read by every stage.
  *
- * The words of the enumerations stand in option_table.c, in this order.
+ * option_table.c lists the words of the enumerations in the same order.
  */
 #ifndef FRUGI_CONFIG_H
 #define FRUGI_CONFIG_H
 
 #include "frugrad.h"
 
-/* ---- who competes, for what, and who wins ---- */
+/* ---- selection ---- */
 
-/** Where the competition is held. */
+/** Where units compete. */
 typedef enum frugi_segment {
     FRUGI_SEGMENT_BLOCK,
     FRUGI_SEGMENT_TENSOR,
@@ -18,7 +18,7 @@ typedef enum frugi_segment {
     FRUGI_SEGMENT_GROUP
 } frugi_segment;
 
-/** What is kept or dropped as one. */
+/** What is selected as a whole. */
 typedef enum frugi_unit {
     FRUGI_UNIT_ELEMENT,
     FRUGI_UNIT_RUN,
@@ -45,12 +45,12 @@ typedef enum frugi_threshold {
     FRUGI_THRESHOLD_TRACK
 } frugi_threshold;
 
-/** What a unit of several elements weighs. */
+/** The score of a unit of several elements. */
 typedef enum frugi_score { FRUGI_SCORE_L2, FRUGI_SCORE_L1, FRUGI_SCORE_MAX, FRUGI_SCORE_GIVEN } frugi_score;
 
 typedef enum frugi_selector { FRUGI_SELECT_HIST, FRUGI_SELECT_EXACT } frugi_selector;
 
-/* ---- how many, and when ---- */
+/* ---- density ---- */
 
 typedef enum frugi_schedule_kind {
     FRUGI_SCHEDULE_CONSTANT,
@@ -63,7 +63,7 @@ typedef enum frugi_schedule_kind {
 
 #define FRUGI_SCHEDULE_ARGS 16
 
-/** schedule=kind[:number]...; the numbers mean what density.c says. */
+/** schedule=kind[:number]...; density.c documents the numbers. */
 typedef struct frugi_schedule {
     frugi_schedule_kind kind;
     uint32_t args;
@@ -79,7 +79,7 @@ typedef enum frugi_layers {
 
 typedef enum frugi_norm_rule { FRUGI_NORM_OFF, FRUGI_NORM_FOLLOW, FRUGI_NORM_ACCORDION } frugi_norm_rule;
 
-/* ---- what stays behind ---- */
+/* ---- error feedback ---- */
 
 typedef enum frugi_feedback {
     FRUGI_FEEDBACK_MERGED,
@@ -98,11 +98,11 @@ typedef enum frugi_residual {
 
 typedef enum frugi_mask { FRUGI_MASK_AUTO, FRUGI_MASK_ON, FRUGI_MASK_OFF } frugi_mask;
 
-/* ---- how it travels ---- */
+/* ---- encoding and exchange ---- */
 
 typedef enum frugi_index_choice {
-    FRUGI_INDEX_FIXED, /* the shorter of local and bitmap, known before a gradient is read */
-    FRUGI_INDEX_AUTO,  /* the shortest of all */
+    FRUGI_INDEX_FIXED, /* the shorter of local and bitmap, which does not depend on the gradient */
+    FRUGI_INDEX_AUTO,  /* the shortest code for this gradient */
     FRUGI_INDEX_LOCAL,
     FRUGI_INDEX_BITMAP,
     FRUGI_INDEX_COO,
@@ -124,10 +124,10 @@ typedef enum frugi_value {
     FRUGI_VALUE_ONEBIT = 8
 } frugi_value;
 
-/** What value=qsgd divides a bucket by. */
+/** The scale of a value group of value=qsgd. */
 typedef enum frugi_qnorm { FRUGI_QNORM_L2, FRUGI_QNORM_MAX } frugi_qnorm;
 
-/** How workers add up what they send: reduce/. */
+/** How workers sum their gradients: reduce/. */
 typedef enum frugi_reduce {
     FRUGI_REDUCE_GATHER,
     FRUGI_REDUCE_DENSE,
@@ -136,13 +136,13 @@ typedef enum frugi_reduce {
     FRUGI_REDUCE_NODES,
     FRUGI_REDUCE_SHARED,
     FRUGI_REDUCE_AUTO,
-    FRUGI_REDUCE_GOSSIP /* not at all: weights are averaged with neighbours */
+    FRUGI_REDUCE_GOSSIP /* no sum: weights are averaged with neighbors */
 } frugi_reduce;
 
-/** What an owner sends on of a sum, in multiples of what a worker sends; or all of it: reduce/split.c. */
+/** What a rank sends of the sum of its shard, in multiples of what a worker sends; or all of it: reduce/split.c. */
 typedef enum frugi_down { FRUGI_DOWN_1, FRUGI_DOWN_2, FRUGI_DOWN_4, FRUGI_DOWN_UNION } frugi_down;
 
-/** Who talks to whom in gossip. */
+/** Which workers are neighbors in gossip. */
 typedef enum frugi_topology_kind {
     FRUGI_TOPOLOGY_RING,
     FRUGI_TOPOLOGY_TORUS,
@@ -157,61 +157,61 @@ struct frug_config {
     frugi_rule rule;
     frugi_threshold threshold; /* of rule=threshold */
     double threshold_at;       /* of threshold:absolute */
-    uint32_t hybrid_most;      /* of rule=hybrid: the most entries of a block */
-    uint64_t refresh, age;     /* of rule=learned: steps between new masks, and the most a unit may wait */
-    double rate;               /* of rule=learned: how fast scores follow */
+    uint32_t hybrid_most;      /* of rule=hybrid: limit of entries per block */
+    uint64_t refresh, age;     /* of rule=learned: steps between new masks, and after which a unit is always included */
+    double rate;               /* of rule=learned: learning rate of the scores */
     frugi_segment segment;
     uint32_t group_keep, group_of; /* segment=N:M */
     uint32_t block;                /* 64, 128, 256, 1024 or 4096 */
     frugi_unit unit;
-    uint32_t unit_h, unit_w; /* of a tile; a run is 1 x L */
+    uint32_t unit_h, unit_w; /* size of a tile; a run is 1 x L */
     frugi_score score;
     frugi_selector select;
 
     frugi_schedule schedule;
     frugi_layers layers;
     frugi_norm_rule norm;
-    int frequency;        /* blocks that send often may send more */
-    int strict;           /* what modifiers add in one tensor they take from the others */
-    uint64_t warmup;      /* steps that send everything, at the start */
-    uint64_t dense_every; /* and every so many steps after; 0: never */
+    int frequency;        /* larger limits for blocks that have sent many entries */
+    int strict;           /* scale the densities of tensors to the total of the schedule */
+    uint64_t warmup;      /* number of steps at the start that send everything */
+    uint64_t dense_every; /* after which number of steps one sends everything; 0: never */
 
     frugi_feedback feedback;
     double beta;     /* decay of the residual; "auto" is resolved: 0.95, or 0.99 from 98 % sparsity on */
     int beta_auto;   /* whether it was "auto" */
-    double momentum; /* of feedback=dgc; of hold=auto, what is to be kept up */
-    double hold;     /* of feedback=merged: the share of a sent entry that stays, unless hold_auto */
-    int hold_auto;   /* as much as keeps the momentum at every density */
+    double momentum; /* of feedback=dgc; the momentum that hold=auto preserves */
+    double hold;     /* retention: of feedback=merged, the share of a sent entry that stays, unless hold_auto */
+    int hold_auto;   /* the retention that preserves the momentum at the density of the step */
     double theta;    /* of feedback=ef21: weight of the new gradient */
     frugi_mask mask;
-    double clip; /* the largest norm of a gradient; 0: any */
+    double clip; /* clip gradients to this norm; 0: do not */
     frugi_residual residual;
 
     frugi_index_choice index;
     frugi_value value;
-    uint32_t bucket;   /* values that share a scale, where they are not cut by blocks; "auto" is resolved */
+    uint32_t bucket;   /* values that share a scale, where they are not grouped by blocks; "auto" is resolved */
     int bucket_auto;   /* whether it was "auto" */
     uint32_t levels;   /* of value=qsgd */
     frugi_qnorm qnorm; /* of value=qsgd */
 
     frugi_reduce reduce;
     frugi_down down;    /* of reduce=split */
-    uint64_t node;      /* of reduce=nodes: workers that share a machine; 0: unknown */
-    uint64_t servers;   /* of a parameter server: ranks that serve */
-    uint64_t staleness; /* and steps that a worker may be ahead of the slowest */
+    uint64_t node;      /* of reduce=nodes: workers per node; 0: unknown */
+    uint64_t servers;   /* number of parameter servers */
+    uint64_t staleness; /* of parameter servers: steps that a worker may be ahead of the slowest */
     frugi_topology_kind topology;
     uint32_t degree;        /* of topology=random */
     uint64_t graph_seed;    /* likewise */
-    double gamma;           /* of gossip: how far a worker moves towards its neighbours */
-    uint64_t average_every; /* and steps between averages over all workers; 0: never */
+    double gamma;           /* of gossip: step size towards the mean of the neighbors */
+    uint64_t average_every; /* of gossip: steps between averages over all workers; 0: never */
 
-    uint64_t min_size; /* smaller tensors travel dense */
-    int vectors_dense; /* one-dimensional tensors travel dense */
+    uint64_t min_size; /* smaller tensors are sent dense */
+    int vectors_dense; /* one-dimensional tensors are sent dense */
     uint64_t seed;
     frugi_stats_level stats;
-    double density_gain; /* every density times this, up to 1; 1 but on the way back of reduce=split; not in the text */
+    double density_gain; /* factor of every density, clipped to 1; 1 except for the sums of reduce=split; not in text */
     uint64_t given;      /* bit i: row i of the option table was in the user's text, not only in a preset */
-    char text[FRUGI_CONFIG_TEXT_MAX]; /* every option spelled out */
+    char text[FRUGI_CONFIG_TEXT_MAX]; /* canonical text with every option */
 };
 
 #endif

@@ -1,9 +1,9 @@
 /*
- * keyword.c - find a word among choices, or the choice that was probably meant.
+ * keyword.c - find a word in a list of choices, or the choice that was probably meant.
  *
- * Nearness is the edit distance with swaps of neighbours (insert, delete, replace and swap cost one
- * each), since swapped letters are the commonest slip. A choice counts as near up to half the word's
- * length; beyond that a guess would puzzle more than it helps, and all choices are listed instead.
+ * The suggestion has the smallest edit distance with transpositions (insert, delete, replace and swap of
+ * adjacent letters cost one each), since swapped letters are the most common typo. A choice is suggested up to
+ * a distance of half the word's length; beyond that all choices are listed instead.
  */
 #include "config/keyword.h"
 #include "base/edit_distance.h"
@@ -20,10 +20,10 @@ frugi_word frugi_word_split(frugi_word *rest, char separator) {
     frugi_word head = *rest;
     if (end)
         head.len = (size_t)(end - rest->at);
-    size_t taken = head.len + (end != NULL);
-    rest->at += taken;
-    rest->len -= taken;
-    rest->position += taken;
+    size_t consumed = head.len + (end != NULL);
+    rest->at += consumed;
+    rest->len -= consumed;
+    rest->position += consumed;
     return head;
 }
 
@@ -51,7 +51,7 @@ int frugi_word_find(frugi_word word, frugi_choice_fn *choice, const void *ctx, s
     return 0;
 }
 
-static const char *nearest(frugi_word word, frugi_choice_fn *choice, const void *ctx, size_t *near_len) {
+static const char *find_nearest(frugi_word word, frugi_choice_fn *choice, const void *ctx, size_t *near_len) {
     const char *best = NULL, *text;
     size_t len = 0, best_distance = word.len / 2 + 1;
     if (word.len < 2)
@@ -82,7 +82,7 @@ static void list_choices(frugi_choice_fn *choice, const void *ctx, char *dst, si
 frug_status frugi_word_unknown(frugi_word word, const char *what, const char *of, frugi_choice_fn *choice,
                                const void *ctx) {
     size_t near_len = 0;
-    const char *near = nearest(word, choice, ctx, &near_len);
+    const char *near = find_nearest(word, choice, ctx, &near_len);
     int shown = frugi_word_shown(word);
     if (near)
         return frugi_fail(FRUG_ERR_CONFIG, "config: unknown %s '%.*s'%s at position %zu; did you mean '%.*s'?", what,

@@ -1,9 +1,9 @@
 /*
- * number.c - locale-free numbers.
+ * number.c - locale-independent parsing and printing of numbers.
  *
  * strtod() and printf() use the decimal point of the caller's locale, and a library may not change that
- * locale for other threads. uselocale() switches the calling thread alone, for the length of one
- * conversion. The form of a number is checked by hand first, because strtod() also takes blanks,
+ * locale for other threads. uselocale() switches the calling thread alone, for the duration of one
+ * conversion. The syntax is checked before, because strtod() also accepts blanks,
  * hexadecimal, "inf" and "nan".
  */
 #include "config/number.h"
@@ -46,7 +46,7 @@ static int is_decimal(const char *text, size_t len) {
     return at == len;
 }
 
-/* Enter the C locale; leave_c_locale() takes what this returned. */
+/* Switch to the C locale. Returns the previous locale, for leave_c_locale(). */
 static locale_t enter_c_locale(locale_t *plain) {
     *plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     return *plain ? uselocale(*plain) : (locale_t)0;

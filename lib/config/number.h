@@ -1,4 +1,4 @@
-/* number.h - numbers of a config string: read and written the same under every locale. */
+/* number.h - numbers of a config string, parsed and printed independently of the locale. */
 #ifndef FRUGI_NUMBER_H
 #define FRUGI_NUMBER_H
 
@@ -7,13 +7,13 @@
 
 #define FRUGI_NUMBER_TEXT_MAX 32
 
-/** Read all of text[0..len) as a finite decimal number. Returns 1, or 0 if it is none. */
+/** Parse all of text[0..len) as a finite decimal number. Returns 1, or 0 if it is not one. */
 int frugi_read_double(const char *text, size_t len, double *value);
 
-/** Read all of text[0..len) as decimal digits below 2^64. Returns 1, or 0 if they are none. */
+/** Parse all of text[0..len) as a decimal number below 2^64. Returns 1, or 0 if it is not one. */
 int frugi_read_u64(const char *text, size_t len, uint64_t *value);
 
-/** Write the shortest %g form that reads back as the same double. */
+/** Print the shortest %g form that parses back to the same double. */
 void frugi_write_double(double value, char text[FRUGI_NUMBER_TEXT_MAX]);
 
 #endif

@@ -3,7 +3,7 @@
  *
  * The parser, the canonical text, the help and the man page all read this table, so they cannot
  * disagree; the defaults are the fallback texts, read by the same parser. Where the values are words,
- * their order in the text is that of the enumeration in config.h, and the text itself is searched.
+ * their order in the text is that of the enumeration in config.h, and the parser searches that text.
  */
 #include "config/option_table.h"
 #include "config/number.h"
@@ -93,7 +93,7 @@ static void print_count(const frugi_option_row *row, const frug_config *config, 
     snprintf(text, FRUGI_VALUE_TEXT_MAX, "%" PRIu64, count);
 }
 
-/* What auto means depends on the schedule, which may still change: resolve() in config.c decides. */
+/* The value of auto depends on the schedule, which a later option may change: resolve_auto() in config.c sets it. */
 static frug_status parse_beta(const frugi_option_row *row, frugi_word value, frug_config *config) {
     double beta = 0;
     config->beta_auto = frugi_word_is(value, "auto");
@@ -113,7 +113,7 @@ static void print_beta(const frugi_option_row *row, const frug_config *config, c
         frugi_write_double(config->beta, text);
 }
 
-/* What auto means depends on the density of a step: step_options.c. */
+/* The value of auto depends on the density of the step: step_options.c. */
 static frug_status parse_hold(const frugi_option_row *row, frugi_word value, frug_config *config) {
     double hold = 0;
     config->hold_auto = frugi_word_is(value, "auto");
@@ -173,7 +173,7 @@ static void print_levels(const frugi_option_row *row, const frug_config *config,
     snprintf(text, FRUGI_VALUE_TEXT_MAX, "%" PRIu32, config->levels);
 }
 
-/* Auto depends on the value code, which may still change: resolve() in config.c decides. */
+/* The value of auto depends on the value code, which a later option may change: resolve_auto() in config.c sets it. */
 static frug_status parse_bucket(const frugi_option_row *row, frugi_word value, frug_config *config) {
     uint64_t bucket = 0;
     config->bucket_auto = frugi_word_is(value, "auto");
@@ -199,138 +199,148 @@ static void print_bucket(const frugi_option_row *row, const frug_config *config,
     .parse = parse_real, .print = print_real, .valid = range, .offset = offsetof(frug_config, field)
 
 static const frugi_option_row rows[] = {
-    /* Who competes, for what, and who wins. */
+    /* Selection. */
     {{"rule",
       "topk|threshold:absolute:T|threshold:percentile|threshold:track|random|probabilistic|hybrid[:MOST]|"
       "learned[:REFRESH:AGE:RATE]",
       "topk",
-      "who wins: the largest; all above T, above this step's percentile or above one followed from step to step; any, "
-      "drawn from a seed that both sides know; any, likelier when larger; the largest of all, but at most MOST (64) of "
-      "a block; or a mask learned at RATE (0.01), renewed every REFRESH (200) steps, that lets nobody wait beyond AGE "
-      "(2000)"},
+      "which units are sent: the largest; all above the threshold T, above the percentile of this step, or above a "
+      "threshold tracked from step to step; a random set from a seed that both sides know; a random set in which "
+      "larger "
+      "ones are more likely; the largest of the tensor, but at most MOST (64) per block; or those in a mask that is "
+      "learned at RATE (0.01), renewed every REFRESH (200) steps, and includes each unit at least every AGE (2000) "
+      "steps"},
      .parse = frugi_parse_rule,
      .print = frugi_print_rule},
     {{"segment", "block|tensor|all|N:M", "block",
-      "where they compete: within blocks, within each tensor, across all tensors, or N of every M neighbours (M up to "
+      "where units compete: within blocks, within each tensor, across all tensors, or N of every M neighbors (M up to "
       "256), which sets the schedule to constant:(1 - N/M)"},
      .parse = frugi_parse_segment,
      .print = frugi_print_segment},
-    {{"block", "64|128|256|1024|4096", "256", "units that compete with each other where segment=block"}, WORDS(block)},
+    {{"block", "64|128|256|1024|4096", "256", "units per block for segment=block"}, WORDS(block)},
     {{"unit", "element|run:L|tile:HxW|row|column|channel|head", "element",
-      "what is sent or kept back as one: single entries, L neighbours (2 to 65536), tiles (sides up to 1024), matrix "
+      "what is selected as a whole: single entries, runs of L neighbors (2 to 65536), tiles (sides up to 1024), matrix "
       "rows or columns, output channels of a convolution, or attention heads"},
      .parse = frugi_parse_unit,
      .print = frugi_print_unit},
     {{"score", "l2|l1|max|given", "l2",
-      "what a unit of several entries weighs: squares, magnitudes, the largest, or what the program gives (unit=head)"},
+      "score of a unit of several entries: sum of squares, sum of magnitudes, largest magnitude, or a number from the "
+      "program (unit=head)"},
      WORDS(score)},
     {{"select", "hist|exact", "hist",
-      "the largest of a block by a histogram (fast, at least 99 % of the energy), or exactly; whole tensors are always "
-      "searched exactly"},
+      "how the largest of a block are found: by a histogram (fast, at least 99 % of the energy) or exactly; in whole "
+      "tensors, always exactly"},
      WORDS(select)},
 
-    /* How many, and when. */
+    /* Density. */
     {{"schedule",
       "constant:S|frugrad[:S0:SMAX:R]|anneal[:S0:S1]|dgc[:S:E:R]|relax[:S0:SMAX:R:SR:TAIL]|piecewise:T1:S1:T2:S2...",
       "constant:0.9375",
-      "share held back: always S; rising from S0 to SMAX (0.5, 0.94) over the first R (0.5) of training; falling from "
-      "S0 to S1 (0.99, 0.9); to S (0.999) in E (5) stages of equal ratio over the first R (0.1); frugrad, then falling "
-      "to SR (0.9) over the last TAIL (0.1); or straight between 2 to 8 points (progress, share)"},
+      "sparsity during training: always S; rising from S0 to SMAX (0.5, 0.94) over the first R (0.5) of training; "
+      "falling from S0 to S1 (0.99, 0.9); rising to S (0.999) in E (5) stages of equal ratio over the first R (0.1); "
+      "as frugrad, then falling to SR (0.9) over the last TAIL (0.1); or linear between 2 to 8 points (progress, "
+      "sparsity)"},
      .parse = frugi_parse_schedule,
      .print = frugi_print_schedule},
-    {{"density", "above 0, up to 1", "0.0625", "share sent; short for schedule=constant:(1 - density)"},
+    {{"density", "above 0, up to 1", "0.0625",
+      "share of the entries that is sent; short for schedule=constant:(1 - density)"},
      .parse = frugi_parse_density},
     {{"layers", "even|role|budget|sensitivity", "even",
-      "how tensors share: all alike, embeddings 0.001 at most, by one threshold for all, or by what the program says "
-      "compressing each one costs"},
+      "density of each tensor: the same for all; by role (embeddings at most 0.001, norms and biases 1); from one "
+      "threshold over all tensors; or by sensitivities that the program sets"},
      WORDS(layers)},
     {{"norm", "off|follow|accordion", "off",
-      "send more when the norm of the gradient grows: in proportion to its running mean (1/4 to 4 times), or 4 times "
-      "when it changes by half"},
+      "adapt the density to the norm of the gradient: in proportion to norm / running mean (1/4 to 4 times), or 4 "
+      "times "
+      "when the norm changes by half or more"},
      WORDS(norm)},
-    {{"frequency", "off|on", "off", "blocks that have sent much lately may send more (rule=hybrid)"}, WORDS(frequency)},
-    {{"strict", "off|on", "off", "what layers gives one tensor it takes from the others, to the entry"}, WORDS(strict)},
-    {{"warmup", "a whole number", "0", "steps at the start that send everything"}, COUNT(warmup)},
-    {{"dense_every", "a whole number", "0", "every so many steps, one sends everything (500 is usual); 0: never"},
+    {{"frequency", "off|on", "off",
+      "larger limits for blocks that have sent many entries in recent steps (rule=hybrid)"},
+     WORDS(frequency)},
+    {{"strict", "off|on", "off", "scale the densities of layers so that the total stays exactly that of the schedule"},
+     WORDS(strict)},
+    {{"warmup", "a whole number", "0", "number of steps at the start that send everything"}, COUNT(warmup)},
+    {{"dense_every", "a whole number", "0", "send everything every this many steps (500 is usual); 0: never"},
      COUNT(dense_every)},
 
-    /* What stays behind. */
+    /* Error feedback. */
     {{"feedback", "merged|plain|dgc|none|ef21", "merged",
-      "what stays behind: momentum and residual in one buffer, an undecayed residual, two buffers, nothing, or the "
-      "difference to what receivers already hold"},
+      "error feedback: momentum and residual in one buffer, a residual without decay, momentum and residual in two "
+      "buffers, none, or the difference to what the receivers already have"},
      WORDS(feedback)},
     {{"beta", "auto, or 0 to 1", "auto",
-      "decay of the buffer of feedback=merged; auto is 0.95, or 0.99 when 98 % or more is held back (0.98 with a "
-      "number "
+      "decay of the buffer of feedback=merged; auto is 0.95, or 0.99 from a sparsity of 98 % on (0.98 with a number "
       "for hold)"},
      .parse = parse_beta,
      .print = print_beta},
     {{"hold", "off, auto, or 0 to 1", "off",
-      "share of a sent entry that stays in the buffer of feedback=merged and is sent again; auto: as much as keeps the "
-      "momentum up at any density"},
+      "retention: share of a sent entry that stays in the buffer of feedback=merged and is sent again; auto: the share "
+      "that preserves the momentum at the density of the step"},
      .parse = parse_hold,
      .print = print_hold},
-    {{"momentum", "0 to below 1", "0.9", "momentum of feedback=dgc, and the one that hold=auto keeps up"},
+    {{"momentum", "0 to below 1", "0.9", "momentum of feedback=dgc, and the one that hold=auto preserves"},
      REAL(momentum, below_one)},
     {{"theta", "above 0, up to 1", "0.1", "weight of the new gradient in feedback=ef21"},
      REAL(theta, above_zero_to_one)},
     {{"mask", "auto|on|off", "auto", "clear the momentum of what was sent (feedback=dgc); auto: below density 0.25"},
      WORDS(mask)},
-    {{"clip", "0 or more", "0", "the largest norm of a gradient before it joins what stayed behind; 0: any"},
+    {{"clip", "0 or more", "0", "clip the gradient to this norm before it is added to the residual; 0: do not clip"},
      REAL(clip, not_negative)},
     {{"residual", "int8|int4|bf16|f32", "int8",
-      "how what stays behind is stored; methods that look at whole tensors work fastest on f32"},
+      "storage format of the residual; methods that select from whole tensors are fastest with f32"},
      WORDS(residual)},
 
-    /* How it travels. */
+    /* Encoding. */
     {{"index", "fixed|auto|local|bitmap|coo|csr|rle|rice", "fixed",
-      "how places travel: the shorter of local and bitmap, the shortest of all, one byte each within blocks, one bit "
+      "encoding of indices: the shorter of local and bitmap, the shortest of all, one byte each within blocks, one bit "
       "per unit, 32 bits each, rows and columns, run lengths, or Rice-coded gaps"},
      WORDS(index)},
     {{"value", "f32|bf16|f16|int8|int4|sign|two_bit|qsgd|onebit", "bf16",
-      "how values travel; qsgd (rounded at random to levels) and onebit (two means) where everything is sent"},
+      "encoding of values; qsgd (stochastic rounding to levels) and onebit (two means) only where everything is sent"},
      WORDS(value)},
     {{"bucket", "auto, or a multiple of 8 up to 65536", "auto",
-      "values that share a scale, where blocks do not say it; auto is 512 for qsgd and onebit, 64 for others"},
+      "values that share a scale, where they are not grouped by blocks; auto is 512 for qsgd and onebit, 64 for "
+      "others"},
      .parse = parse_bucket,
      .print = print_bucket},
-    {{"levels", "1 to 127", "127", "levels of value=qsgd beside zero; 127 take 8 bits with the sign, 7 take 4"},
+    {{"levels", "1 to 127", "127", "levels of value=qsgd besides zero; 127 need 8 bits with the sign, 7 need 4"},
      .parse = parse_levels,
      .print = print_levels},
-    {{"qnorm", "l2|max", "l2", "what value=qsgd divides a bucket by: its norm, or its largest magnitude"},
+    {{"qnorm", "l2|max", "l2", "scale of a value group of value=qsgd: its L2 norm, or its largest magnitude"},
      WORDS(qnorm)},
 
-    /* The rest. */
+    /* Exchange, and the rest. */
     {{"reduce", "gather|dense|split|tree|nodes|shared|auto|gossip", "gather",
-      "how workers add up what they send: everything to everyone; uncompressed; each part to its owner, who sends the "
-      "sum on; sums of two, four, eight workers; dense inside a machine and sparse between machines; all at the "
-      "same places, which one worker at a time chooses; what a short trial finds fastest; or not at all: each steps "
-      "by itself, and weights are averaged with neighbours"},
+      "how workers sum their gradients: all-gather of frames; uncompressed all-reduce; reduce-scatter, then all-gather "
+      "of the sums; a tree of pairwise sums; hierarchical, dense inside a node and sparse between nodes; common "
+      "support, with the indices of one worker per step; the fastest in a short trial; or no sum: each worker steps "
+      "by itself and averages its weights with its neighbors"},
      WORDS(reduce)},
     {{"down", "1|2|4|union", "union",
-      "what an owner sends on of its sum (reduce=split): so many times what a worker sends, while the rest joins what "
-      "the owner has left behind, or all that is not zero"},
+      "what a rank sends of the sum of its shard (reduce=split): this many times what a worker sends, and the "
+      "remainder "
+      "goes to its residual; or all nonzero entries"},
      WORDS(down)},
-    {{"node", "a whole number", "0", "workers that share a machine, for reduce=nodes: ranks 0 to node - 1, and so on"},
+    {{"node", "a whole number", "0",
+      "workers per node for reduce=nodes: ranks 0 to node - 1 share the first, and so on"},
      COUNT(node)},
-    {{"servers", "a whole number", "1", "ranks that serve, from 0 on, where there are parameter servers"},
-     COUNT(servers)},
+    {{"servers", "a whole number", "1", "number of parameter servers, which are the first ranks"}, COUNT(servers)},
     {{"staleness", "a whole number", "0",
-      "steps that a worker of a parameter server may be ahead of the slowest; 0: all in step, and deterministic"},
+      "steps that a worker of a parameter server may be ahead of the slowest; 0: synchronous and deterministic"},
      COUNT(staleness)},
     {{"topology", "ring|torus|random:D[:SEED]", "ring",
-      "who talks to whom in gossip: two neighbours, four, or D drawn from SEED (0)"},
+      "neighbors of a worker in gossip: two, four, or D drawn from SEED (0)"},
      .parse = frugi_parse_topology,
      .print = frugi_print_topology},
     {{"gamma", "above 0, up to 1", "0.2",
-      "how far a gossiping worker moves towards its neighbours; 1 only where everything is sent"},
+      "step size of gossip towards the mean of the neighbors; 1 only where everything is sent"},
      REAL(gamma, above_zero_to_one)},
     {{"average_every", "a whole number", "0",
-      "every so many steps, gossiping workers average over all (32 is usual); 0: never"},
+      "average over all gossip workers every this many steps (32 is usual); 0: never"},
      COUNT(average_every)},
-    {{"min_size", "a whole number", "4096", "tensors with fewer entries travel dense"}, COUNT(min_size)},
-    {{"vectors", "dense|sparse", "dense", "how tensors of one dimension travel"}, WORDS(vectors)},
-    {{"seed", "a whole number", "0", "seed of all that is random: draws, and the rounding of what stays behind"},
+    {{"min_size", "a whole number", "4096", "tensors with fewer entries are sent dense"}, COUNT(min_size)},
+    {{"vectors", "dense|sparse", "dense", "whether tensors of one dimension are sent dense or sparse"}, WORDS(vectors)},
+    {{"seed", "a whole number", "0", "seed of random selection and of the stochastic rounding of the residual"},
      COUNT(seed)},
     {{"stats", "sample|full", "sample",
       "energy and stage times from one batch of blocks in 64 of each tensor, or from all"},

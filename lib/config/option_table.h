@@ -1,4 +1,4 @@
-/* option_table.h - the one table of options: what users read, and how a value gets in and out of a config. */
+/* option_table.h - the table of options: name, values and help, and how a value is parsed and printed. */
 #ifndef FRUGI_OPTION_TABLE_H
 #define FRUGI_OPTION_TABLE_H
 
@@ -13,27 +13,27 @@ typedef struct frugi_option_row frugi_option_row;
 struct frugi_option_row {
     frug_option option;
 
-    /* Read a value; on an error the config may be half changed and is thrown away. */
+    /* Parse a value. After an error the config may be partly changed and must be discarded. */
     frug_status (*parse)(const frugi_option_row *row, frugi_word value, frug_config *config);
 
-    /* Write the value in force; NULL for a short form of another option. */
+    /* Print the current value; NULL for a short form of another option. */
     void (*print)(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]);
 
     /* For options whose values are words: the number of the word in option.values. */
     void (*set)(frug_config *config, size_t which);
     size_t (*get)(const frug_config *config);
 
-    /* For options whose values are numbers: where in the config the uint64_t or double stands, and, for the latter,
-     * whether one is accepted. */
+    /* For options whose values are numbers: the offset of the uint64_t or double in the config, and, for a double,
+     * whether a value is accepted. */
     size_t offset;
     int (*valid)(double);
 };
 
-/** Put options that only a preset brought along, and that do nothing, back to their defaults. */
-frug_status frugi_config_drop_unused(frug_config *config);
+/** Reset options that come from a preset only and have no effect to their defaults. */
+frug_status frugi_config_reset_unused(frug_config *config);
 
-/** Refuse options that do nothing and do not have their default. */
-frug_status frugi_config_refuse_unused(const frug_config *config);
+/** Fail if an option has no effect and is not at its default. */
+frug_status frugi_config_reject_unused(const frug_config *config);
 
 /** The i-th row, or NULL past the end. */
 const frugi_option_row *frugi_option_row_at(size_t i);
@@ -46,7 +46,7 @@ void frugi_print_schedule(const frugi_option_row *row, const frug_config *config
 /** The sparsity that a schedule ends with. */
 double frugi_final_sparsity(const frugi_schedule *schedule);
 
-/** Always the same sparsity. */
+/** A schedule with the same sparsity at every step. */
 frugi_schedule frugi_schedule_constant(double sparsity);
 
 /* rule_option.c */
@@ -67,10 +67,10 @@ const char *frugi_unit_word(frugi_unit unit);
 
 /* validate.c */
 
-/** Refuse options that contradict each other, with a sentence that says why. */
-frug_status frugi_config_sense(const frug_config *config);
+/** Fail if options do not go together; the error text gives the reason and the alternative. */
+frug_status frugi_config_validate(const frug_config *config);
 
-/** Fail because a value is no number that the row accepts. */
+/** Fail because a value is not a number that the row accepts. */
 frug_status frugi_option_bad_number(const frugi_option_row *row, frugi_word value);
 
 #endif

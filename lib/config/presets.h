@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/** The presets' names, as a frugi_choice_fn. */
+/** Name of preset i; a frugi_choice_fn. */
 const char *frugi_preset_name(const void *ctx, size_t i, size_t *len);
 
 #endif

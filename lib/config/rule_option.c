@@ -1,8 +1,8 @@
 /*
  * rule_option.c - the values of rule=, segment= and unit=: words, some with numbers after ':'.
  *
- * Each parser first puts back what its numbers are when none are given, so that a later option wins whole over an
- * earlier one and a config does not remember what it does not say.
+ * Each parser first resets its numbers to their defaults, so that a later option replaces an earlier one completely
+ * and equal texts give equal configs.
  */
 #include "config/option_table.h"
 #include "config/number.h"
@@ -11,11 +11,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define HYBRID_MOST 4096 /* the longest block */
-#define GROUP_MOST  256  /* a place within a group fits a byte */
-#define RUN_MOST    65536
-#define TILE_MOST   1024
-#define STEPS_MOST  1000000000
+#define HYBRID_MAX 4096 /* the longest block */
+#define GROUP_MAX  256  /* an index within a group fits a byte */
+#define RUN_MAX    65536
+#define TILE_MAX   1024
+#define STEPS_MAX  1000000000
 
 /* In the order of the enumerations in config.h. */
 static const char *const rules[] = {"topk", "threshold", "random", "probabilistic", "hybrid", "learned", NULL};
@@ -40,19 +40,19 @@ static const char *choice_of_list(const void *list, size_t i, size_t *len) {
 }
 
 /* The number of the word before the first ':'; *rest is what follows it. */
-static frug_status find_word(frugi_word *rest, const char *of, const char *const *list, size_t *which) {
+static frug_status parse_choice(frugi_word *rest, const char *of, const char *const *list, size_t *which) {
     frugi_word name = frugi_word_split(rest, ':');
     if (!frugi_word_find(name, choice_of_list, list, which))
         return frugi_word_unknown(name, "value", of, choice_of_list, list);
     return FRUG_OK;
 }
 
-static frug_status bad_value(const char *option, frugi_word value, const char *accepted) {
+static frug_status fail_bad_value(const char *option, frugi_word value, const char *accepted) {
     return frugi_fail(FRUG_ERR_CONFIG, "config: bad value '%.*s' of %s at position %zu; accepted: %s",
                       frugi_word_shown(value), value.at, option, value.position, accepted);
 }
 
-static int read_within(frugi_word word, uint64_t least, uint64_t most, uint64_t *number) {
+static int read_in_range(frugi_word word, uint64_t least, uint64_t most, uint64_t *number) {
     return frugi_read_u64(word.at, word.len, number) && *number >= least && *number <= most;
 }
 
@@ -70,16 +70,16 @@ static int read_threshold(frugi_word rest, frug_config *config) {
 }
 
 static int read_hybrid(frugi_word rest, frug_config *config) {
-    uint64_t most = 0;
-    if (!read_within(rest, 1, HYBRID_MOST, &most))
+    uint64_t limit = 0;
+    if (!read_in_range(rest, 1, HYBRID_MAX, &limit))
         return 0;
-    config->hybrid_most = (uint32_t)most;
+    config->hybrid_most = (uint32_t)limit;
     return 1;
 }
 
 static int read_learned(frugi_word rest, frug_config *config) {
     frugi_word refresh = frugi_word_split(&rest, ':'), age = frugi_word_split(&rest, ':');
-    return read_within(refresh, 1, STEPS_MOST, &config->refresh) && read_within(age, 1, STEPS_MOST, &config->age) &&
+    return read_in_range(refresh, 1, STEPS_MAX, &config->refresh) && read_in_range(age, 1, STEPS_MAX, &config->age) &&
            frugi_read_double(rest.at, rest.len, &config->rate) && config->rate > 0 && config->rate <= 1;
 }
 
@@ -105,7 +105,7 @@ frug_status frugi_parse_rule(const frugi_option_row *row, frugi_word value, frug
     };
     frugi_word rest = value;
     size_t which = 0;
-    FRUG_TRY(find_word(&rest, " of rule", rules, &which));
+    FRUG_TRY(parse_choice(&rest, " of rule", rules, &which));
     config->rule = (frugi_rule)which;
     config->threshold = FRUGI_THRESHOLD_TRACK;
     config->threshold_at = 0;
@@ -115,7 +115,7 @@ frug_status frugi_parse_rule(const frugi_option_row *row, frugi_word value, frug
     config->rate = 0.01;
     int bare = value.len == strlen(rules[which]);
     if (!bare && !forms[which].read(rest, config))
-        return bad_value(row->option.name, value, forms[which].accepted);
+        return fail_bad_value(row->option.name, value, forms[which].accepted);
     return FRUG_OK;
 }
 
@@ -144,8 +144,8 @@ void frugi_print_rule(const frugi_option_row *row, const frug_config *config, ch
 static frug_status parse_group(frugi_word value, frug_config *config) {
     frugi_word of = value, keep = frugi_word_split(&of, ':');
     uint64_t n = 0, m = 0;
-    if (!read_within(keep, 1, UINT32_MAX, &n) || !read_within(of, 1, GROUP_MOST, &m))
-        return bad_value("segment", value, "N:M with 1 <= N < M <= 256");
+    if (!read_in_range(keep, 1, UINT32_MAX, &n) || !read_in_range(of, 1, GROUP_MAX, &m))
+        return fail_bad_value("segment", value, "N:M with 1 <= N < M <= 256");
     FRUG_FAIL_IF(n >= m, FRUG_ERR_CONFIG,
                  "config: segment=%" PRIu64 ":%" PRIu64 " at position %zu keeps %" PRIu64 " of every %" PRIu64
                  "; N must be below M",
@@ -180,7 +180,7 @@ void frugi_print_segment(const frugi_option_row *row, const frug_config *config,
 
 static int read_run(frugi_word rest, frug_config *config) {
     uint64_t length = 0;
-    if (!read_within(rest, 2, RUN_MOST, &length))
+    if (!read_in_range(rest, 2, RUN_MAX, &length))
         return 0;
     config->unit_h = 1;
     config->unit_w = (uint32_t)length;
@@ -190,7 +190,7 @@ static int read_run(frugi_word rest, frug_config *config) {
 static int read_tile(frugi_word rest, frug_config *config) {
     frugi_word height = frugi_word_split(&rest, 'x');
     uint64_t h = 0, w = 0;
-    if (!read_within(height, 1, TILE_MOST, &h) || !read_within(rest, 1, TILE_MOST, &w) || h * w < 2)
+    if (!read_in_range(height, 1, TILE_MAX, &h) || !read_in_range(rest, 1, TILE_MAX, &w) || h * w < 2)
         return 0;
     config->unit_h = (uint32_t)h;
     config->unit_w = (uint32_t)w;
@@ -200,16 +200,17 @@ static int read_tile(frugi_word rest, frug_config *config) {
 frug_status frugi_parse_unit(const frugi_option_row *row, frugi_word value, frug_config *config) {
     frugi_word rest = value;
     size_t which = 0;
-    FRUG_TRY(find_word(&rest, " of unit", units, &which));
+    FRUG_TRY(parse_choice(&rest, " of unit", units, &which));
     config->unit = (frugi_unit)which;
-    config->unit_h = config->unit_w = which == FRUGI_UNIT_ELEMENT; /* of rows and the like, the tensor decides */
+    config->unit_h = config->unit_w =
+        which == FRUGI_UNIT_ELEMENT; /* the size of rows, columns, channels and heads depends on the tensor */
     if (which == FRUGI_UNIT_RUN && !read_run(rest, config))
-        return bad_value(row->option.name, value, "run:L with L from 2 to 65536");
+        return fail_bad_value(row->option.name, value, "run:L with L from 2 to 65536");
     if (which == FRUGI_UNIT_TILE && !read_tile(rest, config))
-        return bad_value(row->option.name, value,
-                         "tile:HxW with sides from 1 to 1024 and at least two entries (one is unit=element)");
+        return fail_bad_value(row->option.name, value,
+                              "tile:HxW with sides from 1 to 1024 and at least two entries (one is unit=element)");
     if (which != FRUGI_UNIT_RUN && which != FRUGI_UNIT_TILE && value.len != strlen(units[which]))
-        return bad_value(row->option.name, value, units[which]);
+        return fail_bad_value(row->option.name, value, units[which]);
     return FRUG_OK;
 }
 

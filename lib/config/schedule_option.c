@@ -1,8 +1,8 @@
 /*
  * schedule_option.c - the values of schedule=, and density=, its short form.
  *
- * A schedule is a name and some numbers after ':'. Each kind has a row with the numbers it takes when none are
- * given and a check of those that are; what they mean is schedule/schedule.c's affair.
+ * A schedule is a name and some numbers after ':'. Each kind has a row with its default numbers and a check of given
+ * ones; schedule/density.c evaluates them.
  */
 #include "config/option_table.h"
 #include "config/number.h"
@@ -11,24 +11,24 @@
 #include <stdio.h>
 #include <string.h>
 
-#define STAGES_MOST 100
+#define STAGES_MAX 100
 
 typedef struct schedule_form {
     const char *name;
     uint32_t least, most; /* how many numbers */
     int optional;         /* they may be left out, all together */
     double fallback[5];
-    uint32_t last; /* the number that is the sparsity at the end of training; UINT32_MAX: the last one */
+    uint32_t last; /* index of the number that is the sparsity at the end of training; UINT32_MAX: the last one */
     int (*valid)(const double *arg, uint32_t args);
-    const char *rule; /* what valid() asks, in words */
+    const char *accepted; /* what valid() checks, for error messages */
 } schedule_form;
 
 static int is_sparsity(double x) {
     return x >= 0 && x < 1;
 }
 
-/* A share of training that is not nothing. */
-static int is_stretch(double x) {
+/* A fraction of training above 0. */
+static int is_fraction(double x) {
     return x > 0 && x <= 1;
 }
 
@@ -39,7 +39,7 @@ static int constant_valid(const double *arg, uint32_t args) {
 
 static int frugrad_valid(const double *arg, uint32_t args) {
     (void)args;
-    return is_sparsity(arg[0]) && is_sparsity(arg[1]) && arg[0] <= arg[1] && is_stretch(arg[2]);
+    return is_sparsity(arg[0]) && is_sparsity(arg[1]) && arg[0] <= arg[1] && is_fraction(arg[2]);
 }
 
 static int anneal_valid(const double *arg, uint32_t args) {
@@ -49,11 +49,11 @@ static int anneal_valid(const double *arg, uint32_t args) {
 
 static int dgc_valid(const double *arg, uint32_t args) {
     (void)args;
-    return is_sparsity(arg[0]) && arg[1] >= 1 && arg[1] <= STAGES_MOST && floor(arg[1]) == arg[1] && is_stretch(arg[2]);
+    return is_sparsity(arg[0]) && arg[1] >= 1 && arg[1] <= STAGES_MAX && floor(arg[1]) == arg[1] && is_fraction(arg[2]);
 }
 
 static int relax_valid(const double *arg, uint32_t args) {
-    return frugrad_valid(arg, args) && is_sparsity(arg[3]) && arg[3] <= arg[1] && is_stretch(arg[4]) &&
+    return frugrad_valid(arg, args) && is_sparsity(arg[3]) && arg[3] <= arg[1] && is_fraction(arg[4]) &&
            arg[2] + arg[4] <= 1;
 }
 
@@ -136,7 +136,7 @@ frug_status frugi_parse_schedule(const frugi_option_row *row, frugi_word value, 
         memcpy(schedule.arg, form->fallback, sizeof form->fallback);
     } else if (!read_args(form, rest, &schedule)) {
         return frugi_fail(FRUG_ERR_CONFIG, "config: bad value '%.*s' of schedule at position %zu; accepted: %s",
-                          frugi_word_shown(value), value.at, value.position, form->rule);
+                          frugi_word_shown(value), value.at, value.position, form->accepted);
     }
     config->schedule = schedule;
     return FRUG_OK;

@@ -1,16 +1,16 @@
-/* topology_option.c - the values of topology=: ring, torus, or random with a degree and perhaps a seed. */
+/* topology_option.c - the values of topology=: ring, torus, or random with a degree and an optional seed. */
 #include "config/option_table.h"
 #include "config/number.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-#define DEGREE_MOST 1024
+#define DEGREE_MAX 1024
 
 static int read_random(frugi_word rest, frug_config *config) {
     frugi_word degree = frugi_word_split(&rest, ':');
     uint64_t d = 0;
-    if (!frugi_read_u64(degree.at, degree.len, &d) || d < 1 || d > DEGREE_MOST)
+    if (!frugi_read_u64(degree.at, degree.len, &d) || d < 1 || d > DEGREE_MAX)
         return 0;
     config->topology = FRUGI_TOPOLOGY_RANDOM;
     config->degree = (uint32_t)d;

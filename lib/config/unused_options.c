@@ -1,10 +1,10 @@
 /*
- * unused_options.c - options that the chosen method does not use.
+ * unused_options.c - options that the configured method does not use.
  *
- * One that the user wrote is refused unless it has its default value: an option that silently does nothing makes an
- * experiment lie. One that only a preset brought along goes back to its default, so that "frugrad-adam,feedback=none"
- * means what it says. Options of gossip and of parameter servers are used by those who call these directly, whatever
- * reduce is: programs that do not must refuse them themselves.
+ * If the user gave such an option, it is an error unless it has its default value: an option that is silently ignored
+ * falsifies an experiment. If it comes from a preset only, it is reset to its default, so that
+ * "frugrad-adam,feedback=none" is valid. Options of gossip and of parameter servers are always accepted, since programs
+ * may call these directly whatever reduce is; programs that do not must reject them themselves.
  */
 #include "config/option_table.h"
 
@@ -14,7 +14,7 @@ static int is_merged(const frug_config *c) {
     return c->feedback == FRUGI_FEEDBACK_MERGED;
 }
 
-static int holds(const frug_config *c) {
+static int has_retention(const frug_config *c) {
     return is_merged(c) && c->reduce != FRUGI_REDUCE_SHARED;
 }
 
@@ -26,7 +26,7 @@ static int is_ef21(const frug_config *c) {
     return c->feedback == FRUGI_FEEDBACK_EF21;
 }
 
-static int masks(const frug_config *c) {
+static int has_mask(const frug_config *c) {
     return c->feedback == FRUGI_FEEDBACK_DGC || c->mask == FRUGI_MASK_OFF;
 }
 
@@ -46,18 +46,18 @@ static int is_nodes(const frug_config *c) {
     return c->reduce == FRUGI_REDUCE_NODES;
 }
 
-typedef struct use {
+typedef struct option_user {
     const char *option;
-    int (*used)(const frug_config *c);
-    const char *by;
-} use;
+    int (*is_used)(const frug_config *c);
+    const char *used_by;
+} option_user;
 
-static const use uses[] = {
+static const option_user users[] = {
     {"beta", is_merged, "feedback=merged"},
-    {"hold", holds, "feedback=merged"},
+    {"hold", has_retention, "feedback=merged"},
     {"momentum", has_momentum, "feedback=dgc, or hold=auto with feedback=merged"},
     {"theta", is_ef21, "feedback=ef21"},
-    {"mask", masks, "feedback=dgc"},
+    {"mask", has_mask, "feedback=dgc"},
     {"score", has_units, "units of several entries"},
     {"levels", is_qsgd, "value=qsgd"},
     {"qnorm", is_qsgd, "value=qsgd"},
@@ -65,7 +65,7 @@ static const use uses[] = {
     {"node", is_nodes, "reduce=nodes"},
 };
 
-static const frugi_option_row *row_of(const char *name, uint64_t *bit) {
+static const frugi_option_row *find_row(const char *name, uint64_t *bit) {
     const frugi_option_row *row;
     for (size_t i = 0; (row = frugi_option_row_at(i)); i++) {
         if (strcmp(row->option.name, name) == 0) {
@@ -76,25 +76,26 @@ static const frugi_option_row *row_of(const char *name, uint64_t *bit) {
     return NULL;
 }
 
-frug_status frugi_config_drop_unused(frug_config *config) {
-    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
+frug_status frugi_config_reset_unused(frug_config *config) {
+    for (size_t i = 0; i < sizeof users / sizeof *users; i++) {
         uint64_t bit = 0;
-        const frugi_option_row *row = row_of(uses[i].option, &bit);
+        const frugi_option_row *row = find_row(users[i].option, &bit);
         const char *fallback = row->option.fallback;
-        if (!uses[i].used(config) && !(config->given & bit))
+        if (!users[i].is_used(config) && !(config->given & bit))
             FRUG_TRY(row->parse(row, (frugi_word){fallback, strlen(fallback), 1}, config));
     }
     return FRUG_OK;
 }
 
-frug_status frugi_config_refuse_unused(const frug_config *config) {
-    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
+frug_status frugi_config_reject_unused(const frug_config *config) {
+    for (size_t i = 0; i < sizeof users / sizeof *users; i++) {
         uint64_t bit = 0;
-        const frugi_option_row *row = row_of(uses[i].option, &bit);
+        const frugi_option_row *row = find_row(users[i].option, &bit);
         char value[FRUGI_VALUE_TEXT_MAX];
         row->print(row, config, value);
-        FRUG_FAIL_IF(!uses[i].used(config) && strcmp(value, row->option.fallback) != 0, FRUG_ERR_CONFIG,
-                     "config: %s=%s does nothing here, it is for %s; leave it out", uses[i].option, value, uses[i].by);
+        FRUG_FAIL_IF(!users[i].is_used(config) && strcmp(value, row->option.fallback) != 0, FRUG_ERR_CONFIG,
+                     "config: %s=%s does nothing here, it is for %s; leave it out", users[i].option, value,
+                     users[i].used_by);
     }
     return FRUG_OK;
 }

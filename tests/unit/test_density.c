@@ -263,7 +263,7 @@ static void counts_are_kappa_rounded_down_or_up(void **state) {
 static void every_block_has_its_turn_within_all_phases(void **state) {
     (void)state;
     for (int i = 0; i < 10000; i++) {
-        uint64_t kappa = FRUGI_KAPPA_LEAST + random_u64() % (1ull << 32), block = random_block_number();
+        uint64_t kappa = FRUGI_KAPPA_MIN + random_u64() % (1ull << 32), block = random_block_number();
         uint32_t entries = 0;
         for (uint64_t step = 0; step < FRUGI_PHASES; step++)
             entries += frugi_count(kappa, block + step);

@@ -1,4 +1,4 @@
-/* bit_positions.h - what the SIMD variants share: where the set bits of a byte are, and one byte per block. */
+/* bit_positions.h - shared by the SIMD variants: the positions of the set bits of a byte, and vectors of 16 bytes. */
 #ifndef FRUGI_BIT_POSITIONS_H
 #define FRUGI_BIT_POSITIONS_H
 
@@ -8,12 +8,12 @@
 
 typedef uint8_t lanes_u8 __attribute__((vector_size(16)));
 
-/* Keys of short blocks count steps down from the maximum: one by one, then 2^STEPS_SHIFT at a time
- * (block_topk_short.h). */
+/* Keys of short blocks count down from the maximum of the block: in single steps up to STEPS_ONE, then in steps of
+ * 2^STEPS_SHIFT (block_topk_short.h). */
 #define STEPS_ONE   192
 #define STEPS_SHIFT 4
 
-/** One byte per set bit, lowest first. */
-extern const uint64_t frugi_bit_places[256];
+/** The positions of the set bits of a byte, one byte each, lowest first. */
+extern const uint64_t frugi_bit_positions[256];
 
 #endif

@@ -1,10 +1,9 @@
 /*
- * block_select.h - which entries of a block leave.
+ * block_select.h - top-k selection within a block.
  *
- * Both selectors pick exactly k entries and break ties towards the lower index;
- * they differ in how finely they look. `exact` compares whole magnitudes; `hist`
- * compares their upper halves (exponent and 7 bits of fraction), so that two
- * entries closer than 1 % count as equal.
+ * Both selectors select exactly k entries and break ties towards the lower index. `exact` compares whole
+ * magnitudes; `hist` compares their upper halves (exponent and 7 bits of fraction), so that two entries closer
+ * than 1 % are equal.
  */
 #ifndef FRUGI_BLOCK_SELECT_H
 #define FRUGI_BLOCK_SELECT_H
@@ -12,7 +11,7 @@
 #include "config/config.h"
 
 /**
- * The reference: k of n entries, their indices ascending.
+ * The reference: select k of n entries; indices are ascending.
  *
  *   1 <= k <= n <= 4096; a NaN or an infinity counts as largest
  *

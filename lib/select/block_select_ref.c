@@ -1,22 +1,21 @@
 /*
  * block_select_ref.c - the reference selector: bisection on the bits of the magnitude.
  *
- * The k-th largest key is built from its top bit down: a bit stays set if k keys
- * reach that far. No sorting, no data-dependent branch. Upper and lower halves of
- * the magnitudes go one after the other, because sixteen-bit keys can be counted eight at
- * a time; hist stops after the upper half. It serves every block length and is the
- * oracle of the fast variants.
+ * The k-th largest key is built from its top bit down: a bit stays set if at least k keys reach the value with that
+ * bit set. No sorting, no data-dependent branch. Upper and lower halves of the magnitudes are searched one after the
+ * other, because 16-bit keys are counted eight at a time; hist stops after the upper half. It handles every block
+ * length, and tests compare the fast variants with it.
  */
 #include "select/block_select.h"
 
 #include "base/float_bits.h"
 
-#define MOST 4096u /* the longest block */
-#define STEP 32u   /* keys counted in one go; arrays are filled up with zeros to a multiple */
+#define BLOCK_MAX 4096u /* the longest block */
+#define STEP      32u   /* keys counted per loop iteration; arrays are padded with zeros to a multiple */
 
 typedef uint16_t eight_u16 __attribute__((vector_size(16)));
 
-/* How many of n keys are at least t > 0. */
+/* Number of keys that are at least t > 0. */
 static uint32_t count_reaching(const uint16_t *key, uint32_t n, uint16_t t) {
     eight_u16 count[STEP / 8] = {{0}};
     for (uint32_t i = 0; i < n; i += STEP)
@@ -39,8 +38,8 @@ static uint16_t kth_largest(const uint16_t *key, uint32_t n, uint32_t k) {
 }
 
 void frugi_select_ref(const float *acc, uint32_t n, uint32_t k, frugi_selector how, uint16_t *idx) {
-    uint16_t upper[MOST + STEP], lower[MOST + STEP];
-    if (k == 0) /* another block's turn */
+    uint16_t upper[BLOCK_MAX + STEP], lower[BLOCK_MAX + STEP];
+    if (k == 0) /* below one entry per block, blocks alternate */
         return;
     for (uint32_t i = 0; i < n; i++) {
         upper[i] = (uint16_t)(frugi_magnitude(acc[i]) >> 16);
@@ -50,21 +49,21 @@ void frugi_select_ref(const float *acc, uint32_t n, uint32_t k, frugi_selector h
     uint16_t high = kth_largest(upper, n, k), low = 0;
     uint32_t above = count_reaching(upper, n, (uint16_t)(high + 1)),
              reaching = high ? count_reaching(upper, n, high) : n;
-    if (how == FRUGI_SELECT_EXACT && reaching > k) { /* those on the upper threshold compete by their lower halves */
+    if (how == FRUGI_SELECT_EXACT && reaching > k) { /* compare entries at the upper threshold by their lower halves */
         for (uint32_t i = 0; i < n; i++)
             lower[i] = upper[i] == high ? lower[i] : 0;
         memset(lower + n, 0, STEP * sizeof *lower);
         low = kth_largest(lower, n, k - above);
         above += low < UINT16_MAX ? count_reaching(lower, n, (uint16_t)(low + 1)) : 0;
     }
-    /* All above the threshold go first; those on it fill up in index order. */
-    uint32_t on_it = k - above;
+    /* Select all above the threshold, and entries at the threshold in index order until there are k. */
+    uint32_t ties = k - above;
     for (uint32_t i = 0, out = 0; i < n && out < k; i++) {
         uint32_t key = (uint32_t)upper[i] << 16 | (how == FRUGI_SELECT_EXACT ? lower[i] : 0);
         uint32_t threshold = (uint32_t)high << 16 | low;
-        if (key < threshold || (key == threshold && on_it == 0))
+        if (key < threshold || (key == threshold && ties == 0))
             continue;
-        on_it -= key == threshold;
+        ties -= key == threshold;
         idx[out++] = (uint16_t)i;
     }
 }

@@ -1,6 +1,6 @@
 /*
- * block_topk_avx2.h - AVX2: the primitives of block_topk_lanes.h, and what else the kernels for different
- * block lengths share. What each does is said in block_topk_neon.h; sum_8 is its sum_16.
+ * block_topk_avx2.h - the primitives of block_topk_lanes.h with AVX2, shared by the kernels for all block lengths.
+ * block_topk_neon.h documents them; accumulate_8 corresponds to its accumulate_16.
  */
 #ifndef FRUGI_BLOCK_TOPK_AVX2_H
 #define FRUGI_BLOCK_TOPK_AVX2_H
@@ -10,8 +10,8 @@
 
 #include <immintrin.h>
 
-#define KEEP(x)       __asm__("" : "+r"(x))
-#define KEEP_LANES(x) __asm__("" : "+x"(x))
+#define OPAQUE(x)       __asm__("" : "+r"(x))
+#define OPAQUE_LANES(x) __asm__("" : "+x"(x))
 
 INLINE __m128i load(const void *p) {
     return _mm_loadu_si128((const __m128i *)p);
@@ -21,8 +21,8 @@ INLINE void store(void *p, __m128i v) {
     _mm_storeu_si128((__m128i *)p, v);
 }
 
-/* Eight elements, accumulated: the upper halves of their magnitudes. */
-INLINE __m256i sum_8(const float *grad, const float *before, float *acc, float *saved, __m256 beta) {
+/* Accumulate eight elements. Returns the upper halves of their magnitudes. */
+INLINE __m256i accumulate_8(const float *grad, const float *before, float *acc, float *saved, __m256 beta) {
     __m256 e = _mm256_loadu_ps(before), g = _mm256_loadu_ps(grad);
     if (saved)
         _mm256_storeu_ps(saved, e);
@@ -33,21 +33,21 @@ INLINE __m256i sum_8(const float *grad, const float *before, float *acc, float *
 
 INLINE uint16_t largest(__m256i x) {
     __m128i y = _mm_max_epu16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
-    y = _mm_minpos_epu16(_mm_xor_si128(y, _mm_set1_epi16(-1))); /* the CPU finds the least only */
+    y = _mm_minpos_epu16(_mm_xor_si128(y, _mm_set1_epi16(-1))); /* there is an instruction for the minimum only */
     return (uint16_t)~_mm_cvtsi128_si32(y);
 }
 
-INLINE uint32_t reach_32(const uint8_t *key, uint8_t t) {
+INLINE uint32_t mask_ge_32(const uint8_t *key, uint8_t t) {
     __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)key);
     return (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(x, _mm256_set1_epi8((char)t)), x));
 }
 
-INLINE uint64_t reach_64(const uint8_t *key, uint8_t t) {
-    return (uint64_t)reach_32(key + 32, t) << 32 | reach_32(key, t);
+INLINE uint64_t mask_ge_64(const uint8_t *key, uint8_t t) {
+    return (uint64_t)mask_ge_32(key + 32, t) << 32 | mask_ge_32(key, t);
 }
 
-/* Nothing: whether fetching ahead pays was measured on ARM only. */
-INLINE void ahead(const frugi_batch *batch, size_t at) {
+/* Does nothing: the benefit of prefetching was measured on ARM only. */
+INLINE void prefetch_next(const frugi_batch *batch, size_t at) {
     (void)batch, (void)at;
 }
 

@@ -1,11 +1,11 @@
 /*
- * block_topk_lanes.h - what the bodies of the SIMD variants share: a search for the k-th largest
- * byte of sixteen blocks at once, ties, and a slow way that bisects one block alone.
+ * block_topk_lanes.h - shared by the SIMD variants: the search for the k-th largest key of sixteen blocks at once,
+ * the resolution of ties, and a slow path that bisects one block alone.
  *
- * A column of s->row is a block's keys, bytes that order its elements roughly; where keys say
- * too little, whole magnitudes decide. What reaches the threshold is marked by one bit each.
+ * A column of s->row has the keys of one block, bytes that order its elements approximately; elements with equal keys
+ * are compared by whole magnitude. Elements that reach the threshold are marked by one bit each.
  *
- * The including file has the primitives of block_topk_neon.h or block_topk_avx2.h.
+ * The including file includes the primitives of block_topk_neon.h or block_topk_avx2.h.
  */
 #ifndef FRUGI_BLOCK_TOPK_LANES_H
 #define FRUGI_BLOCK_TOPK_LANES_H
@@ -16,9 +16,9 @@
 
 #include <string.h>
 
-#define BLOCK_MOST 256u
-#define TIES       32u     /* more go the slow way */
-#define INF_HALF   0x7f80u /* upper half of infinity */
+#define BLOCK_MAX 256u
+#define MAX_TIES  32u     /* blocks with more ties take the slow path */
+#define INF_HALF  0x7f80u /* upper half of infinity */
 
 INLINE lanes_u8 load_lanes(const uint8_t *p) {
     lanes_u8 v;
@@ -26,38 +26,39 @@ INLINE lanes_u8 load_lanes(const uint8_t *p) {
     return v;
 }
 
-/* The numbers of the set bits of x, from `start` on, ascending; writes up to 8 bytes past them. Returns how many. */
-INLINE uint32_t expand(uint64_t x, uint8_t start, uint32_t bytes, uint8_t *dst) {
+/* Write the positions of the set bits of x, plus `start`, ascending, and up to 8 bytes past them. Returns their
+ * number. */
+INLINE uint32_t expand_bits(uint64_t x, uint8_t start, uint32_t bytes, uint8_t *dst) {
     uint64_t upto = byte_counts(x) * 0x0101010101010101u, before = upto << 8, offset = start * 0x0101010101010101u;
 #pragma GCC unroll 8
     for (uint32_t i = 0; i < 8 * bytes; i += 8) {
-        uint64_t eight = frugi_bit_places[(x >> i) & 255u] + offset;
+        uint64_t eight = frugi_bit_positions[(x >> i) & 255u] + offset;
         memcpy(dst + ((before >> i) & 255u), &eight, 8);
         offset += 0x0808080808080808u;
-        KEEP(offset); /* or the compiler builds constants of four instructions each */
+        OPAQUE(offset); /* otherwise the compiler builds constants with four instructions each */
     }
     return (uint32_t)(upto >> 56);
 }
 
-/* ---- the slow way ---------------------------------------------------------------------------- */
+/* ---- slow path ------------------------------------------------------------------------------- */
 
 typedef uint16_t eight_u16 __attribute__((vector_size(16)));
 
-/* How many of n keys are at least t. */
+/* Number of keys that are at least t. */
 static uint32_t count_reaching(const uint16_t *key, uint32_t n, uint16_t t) {
     eight_u16 c[4] = {{0}}, v[4];
     for (size_t i = 0; i < n; i += 32) {
         memcpy(v, key + i, sizeof v);
         for (size_t j = 0; j < 4; j++) {
             c[j] -= (eight_u16)(v[j] >= t);
-            KEEP_LANES(c[j]); /* or the four sums become one chain */
+            OPAQUE_LANES(c[j]); /* otherwise the compiler merges the four counters into one dependency chain */
         }
     }
     eight_u16 sum = (c[0] + c[1]) + (c[2] + c[3]);
     return (uint32_t)(sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7]);
 }
 
-/* The k-th largest of n. */
+/* The k-th largest of n keys. */
 static uint32_t bisect(const uint16_t *key, uint32_t n, uint32_t k) {
     uint32_t threshold = 0;
     for (uint32_t bit = 0x8000; bit; bit >>= 1)
@@ -66,9 +67,9 @@ static uint32_t bisect(const uint16_t *key, uint32_t n, uint32_t k) {
     return threshold;
 }
 
-/* rank[i] becomes 2 for those that win, 1 for those tied at the threshold, else 0. */
-static void rank_slowly(const float *acc, uint32_t n, uint32_t k, bool exact, uint8_t *rank) {
-    uint16_t half[BLOCK_MOST], low[BLOCK_MOST], any = 0;
+/* Set rank[i] to 2 for elements above the threshold, 1 for those at the threshold, else 0. */
+static void rank_by_bisection(const float *acc, uint32_t n, uint32_t k, bool exact, uint8_t *rank) {
+    uint16_t half[BLOCK_MAX], low[BLOCK_MAX], any = 0;
     for (uint32_t i = 0; i < n; i++)
         half[i] = (uint16_t)(frugi_magnitude(acc[i]) >> 16);
     uint16_t t = (uint16_t)bisect(half, n, k), u = 0;
@@ -83,30 +84,30 @@ static void rank_slowly(const float *acc, uint32_t n, uint32_t k, bool exact, ui
         rank[i] = (uint8_t)((half[i] > t) * 2 + (half[i] == t) * ((low[i] > u) + (low[i] >= u)));
 }
 
-static uint32_t count_winners(const uint8_t *rank, uint32_t n) {
-    uint32_t winners = 0;
+static uint32_t count_above(const uint8_t *rank, uint32_t n) {
+    uint32_t above = 0;
     for (uint32_t w = 0; w < n / 64; w++)
-        winners += (uint32_t)__builtin_popcountll(reach_64(rank + 64 * w, 2));
-    return winners;
+        above += (uint32_t)__builtin_popcountll(mask_ge_64(rank + 64 * w, 2));
+    return above;
 }
 
-static __attribute__((noinline)) void take_slowly(frugi_batch *batch, size_t b, uint32_t block) {
+static __attribute__((noinline)) void select_slow(frugi_batch *batch, size_t b, uint32_t block) {
     const float *acc = batch->acc + block * b;
     uint16_t *idx = batch->idx + block * b;
     uint32_t k = batch->k[b], n = 0;
     bool exact = batch->select == FRUGI_SELECT_EXACT;
-    uint8_t rank[BLOCK_MOST] = {0}, list[BLOCK_MOST + 8];
-    /* Mostly the block is sparse: what is not zero wins, and zeros are tied. */
+    uint8_t rank[BLOCK_MAX] = {0}, list[BLOCK_MAX + 8];
+    /* In most cases the block is sparse: nonzero elements are selected, and zeros are tied. */
     for (uint32_t i = 0; i < block; i++)
         rank[i] = frugi_magnitude(acc[i]) > (exact ? 0u : 0xffffu) ? 2 : 1;
-    if (count_winners(rank, block) > k)
-        rank_slowly(acc, block, k, exact, rank);
-    uint32_t room = k - count_winners(rank, block);
+    if (count_above(rank, block) > k)
+        rank_by_bisection(acc, block, k, exact, rank);
+    uint32_t room = k - count_above(rank, block);
     for (uint32_t w = 0; w < block / 64; w++) {
-        uint64_t won = reach_64(rank + 64 * w, 2), tied = reach_64(rank + 64 * w, 1) ^ won;
+        uint64_t selected = mask_ge_64(rank + 64 * w, 2), tied = mask_ge_64(rank + 64 * w, 1) ^ selected;
         for (; tied && room; tied &= tied - 1, room--)
-            won |= tied & -tied;
-        n += expand(won, (uint8_t)(64 * w), 8, list + n);
+            selected |= tied & -tied;
+        n += expand_bits(selected, (uint8_t)(64 * w), 8, list + n);
     }
     for (uint32_t j = 0; j < k; j++)
         idx[j] = list[j];
@@ -114,8 +115,9 @@ static __attribute__((noinline)) void take_slowly(frugi_batch *batch, size_t b, 
 
 /* ---- sixteen blocks at once ------------------------------------------------------------------ */
 
-/* The k-th largest key of every block, and how many reach it; `first` is the highest bit that may be set. */
-INLINE void search(frugi_lanes *s, size_t rows, int first, lanes_u8 k) {
+/* Find the k-th largest key of every block, and the number of keys that reach it; `first` is the highest bit that can
+ * be set. */
+INLINE void find_thresholds(frugi_lanes *s, size_t rows, int first, lanes_u8 k) {
     lanes_u8 threshold = {0}, reached = threshold + (uint8_t)rows;
     for (int bit = first; bit; bit >>= 1) {
         lanes_u8 guess = threshold | (uint8_t)bit, c0 = {0}, c1 = {0}, c2 = {0}, c3 = {0};
@@ -127,10 +129,10 @@ INLINE void search(frugi_lanes *s, size_t rows, int first, lanes_u8 k) {
                 c1 -= (lanes_u8)(load_lanes(s->row[i + 1]) >= guess);
                 c2 -= (lanes_u8)(load_lanes(s->row[i + 2]) >= guess);
                 c3 -= (lanes_u8)(load_lanes(s->row[i + 3]) >= guess);
-                KEEP_LANES(c0); /* or the four sums become one chain */
-                KEEP_LANES(c1);
-                KEEP_LANES(c2);
-                KEEP_LANES(c3);
+                OPAQUE_LANES(c0); /* otherwise the compiler merges the four counters into one dependency chain */
+                OPAQUE_LANES(c1);
+                OPAQUE_LANES(c2);
+                OPAQUE_LANES(c3);
             }
         }
         lanes_u8 count = (c0 + c1) + (c2 + c3), enough = (lanes_u8)(count >= k);
@@ -142,19 +144,19 @@ INLINE void search(frugi_lanes *s, size_t rows, int first, lanes_u8 k) {
 }
 
 /*
- * Unmark the smallest of those tied at the threshold until k are left; of equals the last goes first. Slot j stands for
- * element j or, with a list of groups, for one of group j / 4. False where too many are tied.
+ * Unmark the smallest of the elements tied at the threshold until k are marked; of equal ones, the last first. Slot j
+ * is element j or, with a list of groups, an element of group j / 4. Returns false if there are too many ties.
  */
-static __attribute__((noinline)) bool settle(frugi_batch *batch, size_t b, uint32_t block, uint32_t words,
-                                             const uint8_t *list) {
+static __attribute__((noinline)) bool resolve_block_ties(frugi_batch *batch, size_t b, uint32_t block, uint32_t words,
+                                                         const uint8_t *list) {
     frugi_lanes *s = batch->lanes;
     const float *acc = batch->acc + block * b;
-    uint32_t magnitude[TIES], at[TIES], n = 0, shift = batch->select == FRUGI_SELECT_EXACT ? 0 : 16;
+    uint32_t magnitude[MAX_TIES], at[MAX_TIES], n = 0, shift = batch->select == FRUGI_SELECT_EXACT ? 0 : 16;
     uint8_t t = s->threshold[b];
     for (uint32_t w = 0; w < words; w++) {
-        uint64_t above = t < 255 ? reach_64(s->slot[b] + 64 * w, (uint8_t)(t + 1)) : 0;
+        uint64_t above = t < 255 ? mask_ge_64(s->slot[b] + 64 * w, (uint8_t)(t + 1)) : 0;
         for (uint64_t tied = s->mark[b][w] & ~above; tied; tied &= tied - 1) {
-            if (n == TIES)
+            if (n == MAX_TIES)
                 return false;
             uint32_t j = 64 * w + (uint32_t)__builtin_ctzll(tied), i = list ? 4u * list[j / 4] + j % 4 : j;
             magnitude[n] = frugi_magnitude(acc[i]) >> shift;
@@ -162,11 +164,11 @@ static __attribute__((noinline)) bool settle(frugi_batch *batch, size_t b, uint3
         }
     }
     for (uint32_t excess = s->found[b] - batch->k[b]; excess; excess--) {
-        uint32_t least = 0;
+        uint32_t smallest = 0;
         for (uint32_t j = 1; j < n; j++)
-            least = magnitude[j] <= magnitude[least] ? j : least;
-        s->mark[b][at[least] / 64] ^= 1ull << (at[least] % 64);
-        magnitude[least] = UINT32_MAX;
+            smallest = magnitude[j] <= magnitude[smallest] ? j : smallest;
+        s->mark[b][at[smallest] / 64] ^= 1ull << (at[smallest] % 64);
+        magnitude[smallest] = UINT32_MAX;
     }
     return true;
 }

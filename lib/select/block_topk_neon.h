@@ -1,13 +1,13 @@
 /*
- * block_topk_neon.h - NEON, part of every 64-bit ARM: the primitives of block_topk_lanes.h, and what else
- * the kernels for different block lengths share.
+ * block_topk_neon.h - the primitives of block_topk_lanes.h with NEON, which every 64-bit ARM CPU has; shared by the
+ * kernels for all block lengths.
  *
- *   sum_16(grad, before, acc, saved, beta)   accumulate 16 elements
- *   ahead(batch, at)                         fetch 64 elements, from `at` on, of what the next batch will read
- *   transpose(src, stride, dst)              16 rows of 16 bytes to 16 rows of 16
- *   reach_64(key, t)                         one bit per byte that is at least t
- *   byte_counts(word)                        the number of set bits of each byte
- *   KEEP(word), KEEP_LANES(lanes)            a value the compiler must not look through
+ *   accumulate_16(grad, before, acc, saved, beta)   accumulate 16 elements
+ *   prefetch_next(batch, at)                        prefetch 64 elements, from `at` on, of the next batch
+ *   transpose(src, stride, dst)                     16 rows of 16 bytes to 16 rows of 16
+ *   mask_ge_64(key, t)                              one bit per byte that is at least t
+ *   byte_counts(word)                               the number of set bits of each byte
+ *   OPAQUE(word), OPAQUE_LANES(lanes)               hide how a value was computed from the optimizer of the compiler
  */
 #ifndef FRUGI_BLOCK_TOPK_NEON_H
 #define FRUGI_BLOCK_TOPK_NEON_H
@@ -17,18 +17,18 @@
 
 #include <arm_neon.h>
 
-#define KEEP(x)       __asm__("" : "+r"(x))
-#define KEEP_LANES(x) __asm__("" : "+w"(x))
+#define OPAQUE(x)       __asm__("" : "+r"(x))
+#define OPAQUE_LANES(x) __asm__("" : "+w"(x))
 
 INLINE uint16x8_t halves(float32x4_t a, float32x4_t b) {
     return vbicq_u16(vuzp2q_u16(vreinterpretq_u16_f32(a), vreinterpretq_u16_f32(b)), vdupq_n_u16(0x8000));
 }
 
 /*
- * Sixteen elements, accumulated: the upper halves of their magnitudes. All loads come first, for the compiler cannot
- * know that nothing overlaps.
+ * Accumulate sixteen elements. Returns the upper halves of their magnitudes. All loads come first, because the compiler
+ * cannot know that the arrays do not overlap.
  */
-INLINE uint16x8x2_t sum_16(const float *grad, const float *before, float *acc, float *saved, float32x4_t beta) {
+INLINE uint16x8x2_t accumulate_16(const float *grad, const float *before, float *acc, float *saved, float32x4_t beta) {
     float32x4_t e0 = vld1q_f32(before), e1 = vld1q_f32(before + 4);
     float32x4_t e2 = vld1q_f32(before + 8), e3 = vld1q_f32(before + 12);
     float32x4_t g0 = vld1q_f32(grad), g1 = vld1q_f32(grad + 4), g2 = vld1q_f32(grad + 8), g3 = vld1q_f32(grad + 12);
@@ -52,7 +52,7 @@ INLINE uint16x8x2_t sum_16(const float *grad, const float *before, float *acc, f
 
 static const uint8_t weights[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
 
-INLINE uint64_t reach_64(const uint8_t *key, uint8_t t_) {
+INLINE uint64_t mask_ge_64(const uint8_t *key, uint8_t t_) {
     const uint8x16_t t = vdupq_n_u8(t_), weight = vld1q_u8(weights);
     uint8x16_t w0 = vandq_u8(weight, vcgeq_u8(vld1q_u8(key), t)),
                w1 = vandq_u8(weight, vcgeq_u8(vld1q_u8(key + 16), t));
@@ -62,8 +62,8 @@ INLINE uint64_t reach_64(const uint8_t *key, uint8_t t_) {
     return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(sum, sum)), 0);
 }
 
-/* Into the third cache: what comes closer gets in the way of the streams that the CPU sees by itself. */
-INLINE void ahead(const frugi_batch *batch, size_t at) {
+/* Prefetches into the L3 cache: closer prefetches compete with the hardware prefetcher. */
+INLINE void prefetch_next(const frugi_batch *batch, size_t at) {
     at += (size_t)batch->blocks * batch->block;
     const float *grad = batch->grad + at, *before = batch->before + at;
 #pragma GCC unroll 4

@@ -25,19 +25,19 @@ static void select_batch(frugi_batch *b) {
 
 const frugi_kernel frugi_kernel_ref = {accumulate, select_batch};
 
-static const frugi_kernel *one_of(uint32_t block, const frugi_kernel *k64, const frugi_kernel *k128,
-                                  const frugi_kernel *k256) {
+static const frugi_kernel *kernel_for_block(uint32_t block, const frugi_kernel *k64, const frugi_kernel *k128,
+                                            const frugi_kernel *k256) {
     return block == 64 ? k64 : block == 128 ? k128 : block == 256 ? k256 : &frugi_kernel_ref;
 }
 
 const frugi_kernel *frugi_kernel_for(frugi_isa isa, uint32_t block) {
 #if defined(__aarch64__)
     if (isa == FRUGI_ISA_NEON)
-        return one_of(block, &frugi_kernel_64_neon, &frugi_kernel_128_neon, &frugi_kernel_256_neon);
+        return kernel_for_block(block, &frugi_kernel_64_neon, &frugi_kernel_128_neon, &frugi_kernel_256_neon);
 #elif defined(__x86_64__)
     if (isa == FRUGI_ISA_AVX2)
-        return one_of(block, &frugi_kernel_64_avx2, &frugi_kernel_128_avx2, &frugi_kernel_256_avx2);
+        return kernel_for_block(block, &frugi_kernel_64_avx2, &frugi_kernel_128_avx2, &frugi_kernel_256_avx2);
 #endif
     (void)isa;
-    return one_of(block, &frugi_kernel_ref, &frugi_kernel_ref, &frugi_kernel_ref);
+    return kernel_for_block(block, &frugi_kernel_ref, &frugi_kernel_ref, &frugi_kernel_ref);
 }

@@ -1,10 +1,10 @@
-/* edit_distance.h - how many typing errors lie between two words. */
+/* edit_distance.h - edit distance of two words. */
 #ifndef FRUGI_EDIT_DISTANCE_H
 #define FRUGI_EDIT_DISTANCE_H
 
 #include <stddef.h>
 
-/** Longer words are like no other. */
+/** Longer words have no distance: frugi_edit_distance() returns SIZE_MAX. */
 enum { FRUGI_EDIT_WORD_MAX = 40 };
 
 /**

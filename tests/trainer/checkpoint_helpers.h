@@ -28,7 +28,7 @@ static inline fgt_graph *sample_graph(uint64_t seed) {
     fgt_param_add(g, "fc.weight", FRUG_ROLE_LINEAR, 2, (const uint64_t[]){10, 41}, FGT_INIT_NORMAL, 0.1f);
     fgt_buffer *b = fgt_buffer_add(g, "bn.running_mean", 5, 0.0f);
     g->weights = fgt_hold(FGT_USE_WEIGHTS, (size_t)g->elements * sizeof *g->weights);
-    if (g->broken || !g->weights) {
+    if (g->build_failed || !g->weights) {
         fgt_graph_destroy(g);
         return NULL;
     }

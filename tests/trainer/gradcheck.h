@@ -7,7 +7,7 @@
  * the weights of a tile as soon as it is given back, so that a backward function that uses them too late, leaves a
  * hole or writes beyond its tile is found.
  *
- * Use: make a graph from fgt_op_given() values and the operation, then gradcheck_open(), gradcheck_run() with as many
+ * Use: make a graph from fgt_op_input() values and the operation, then gradcheck_open(), gradcheck_run() with as many
  * batch sizes and tile heights as wanted, gradcheck_close().
  */
 #ifndef FRUG_TEST_GRADCHECK_H
@@ -57,16 +57,16 @@ static inline float gradcheck_number(uint64_t seed, uint64_t i) {
 /* ---- the end of the graph: sum(x * R) ---- */
 
 static inline void gradcheck_end_forward(fgt_graph *g, fgt_node *node) {
-    const gradcheck *c = *(gradcheck **)node->own;
-    for (size_t i = 0; i < g->n * node->in[0]->each; i++)
+    const gradcheck *c = *(gradcheck **)node->state;
+    for (size_t i = 0; i < g->n * node->in[0]->sample_size; i++)
         g->score.loss += (double)node->in[0]->data[i] * (double)c->r[i];
 }
 
 static inline void gradcheck_end_backward(fgt_graph *g, fgt_node *node) {
-    const gradcheck *c = *(gradcheck **)node->own;
+    const gradcheck *c = *(gradcheck **)node->state;
     bool add;
-    float *grad = fgt_grad_of(node, 0, &add);
-    for (size_t i = 0; grad && i < g->n * node->in[0]->each; i++)
+    float *grad = fgt_input_grad(node, 0, &add);
+    for (size_t i = 0; grad && i < g->n * node->in[0]->sample_size; i++)
         grad[i] = (add ? grad[i] : 0.0f) + c->r[i];
 }
 
@@ -113,7 +113,7 @@ static inline void gradcheck_tile_close(fgt_sink *sink, const fgt_param *p, size
 /** Numbers of a given value: uniform in (-1, 1), or, with `apart`, all different and none near 0, for functions with
  * kinks. */
 static inline void gradcheck_fill(gradcheck *c, size_t which, bool apart, uint64_t seed) {
-    size_t count = c->g->most * c->given[which]->each;
+    size_t count = c->g->batch_max * c->given[which]->sample_size;
     float *x = c->kept[which];
     for (size_t i = 0; i < count; i++)
         x[i] = apart ? 0.2f * ((float)i - (float)(count / 2) + 0.5f) : gradcheck_number(seed, i);
@@ -125,7 +125,7 @@ static inline void gradcheck_fill(gradcheck *c, size_t which, bool apart, uint64
     }
 }
 
-/** Take over a graph whose given values all come from fgt_op_given(): add the end, finish it, draw all numbers. */
+/** Take over a graph whose given values all come from fgt_op_input(): add the end, finish it, draw all numbers. */
 static inline void gradcheck_open(gradcheck *c, fgt_graph *g, fgt_value *out, uint64_t seed) {
     static const fgt_op end = {.name = "end", .forward = gradcheck_end_forward, .backward = gradcheck_end_backward};
     *c = (gradcheck){.g = g, .step = 0.02f, .training = true};
@@ -136,19 +136,19 @@ static inline void gradcheck_open(gradcheck *c, fgt_graph *g, fgt_value *out, ui
             c->given[c->givens++] = node->out;
         }
     fgt_node *node = fgt_node_add(g, &end, out, 0, NULL, sizeof(gradcheck *));
-    *(gradcheck **)node->own = c;
+    *(gradcheck **)node->state = c;
     assert_int_equal(fgt_graph_finish(g), FGIO_EXIT_OK);
-    c->r = malloc(g->most * out->each * sizeof(float));
+    c->r = malloc(g->batch_max * out->sample_size * sizeof(float));
     c->weights = calloc((size_t)g->elements + 1, sizeof(float));
     c->grads = malloc(((size_t)g->elements + 1) * sizeof(float));
     assert_true(c->r && c->weights && c->grads);
-    for (size_t i = 0; i < g->most * out->each; i++)
+    for (size_t i = 0; i < g->batch_max * out->sample_size; i++)
         c->r[i] = gradcheck_number(seed, i);
     for (const fgt_param *p = g->params; p; p = p->next) /* about 1 for what begins as 1, about 0 for the others */
         for (size_t i = (size_t)p->tensor.offset; i < p->tensor.offset + p->rows * p->cols; i++)
             c->weights[i] = (p->init == FGT_INIT_ONE ? 1.0f : 0.0f) + 0.5f * gradcheck_number(seed + 1, i);
     for (size_t i = 0; i < c->givens; i++) {
-        c->kept[i] = malloc(g->most * c->given[i]->each * sizeof(float));
+        c->kept[i] = malloc(g->batch_max * c->given[i]->sample_size * sizeof(float));
         assert_non_null(c->kept[i]);
         gradcheck_fill(c, i, false, seed + 2 + i);
     }
@@ -168,7 +168,7 @@ static inline void gradcheck_close(gradcheck *c) {
 static inline double gradcheck_forward(gradcheck *c, uint32_t n) {
     c->batch.n = n;
     for (size_t i = 0; i < c->givens; i++)
-        memcpy(c->given[i]->data, c->kept[i], n * c->given[i]->each * sizeof(float));
+        memcpy(c->given[i]->data, c->kept[i], n * c->given[i]->sample_size * sizeof(float));
     if (c->g->elements > 0)
         memcpy(c->g->weights, c->weights, (size_t)c->g->elements * sizeof(float));
     fgt_graph_forward(c->g, &c->batch, c->training);
@@ -227,13 +227,13 @@ static inline void gradcheck_run(gradcheck *c, uint32_t n, size_t tile_rows, dou
     for (size_t i = 0; i < c->givens; i++) {
         if (!c->given[i]->grad)
             continue;
-        grad[i] = malloc(n * c->given[i]->each * sizeof(float));
+        grad[i] = malloc(n * c->given[i]->sample_size * sizeof(float));
         assert_non_null(grad[i]);
-        memcpy(grad[i], c->given[i]->grad, n * c->given[i]->each * sizeof(float));
+        memcpy(grad[i], c->given[i]->grad, n * c->given[i]->sample_size * sizeof(float));
     }
     for (size_t i = 0; i < c->givens; i++)
         if (grad[i])
-            gradcheck_compare(c, n, "input", c->kept[i], grad[i], n * c->given[i]->each, tolerance);
+            gradcheck_compare(c, n, "input", c->kept[i], grad[i], n * c->given[i]->sample_size, tolerance);
     for (const fgt_param *p = c->g->params; p; p = p->next)
         gradcheck_compare(c, n, p->tensor.name, c->weights + p->tensor.offset, c->grads + p->tensor.offset,
                           p->rows * p->cols, tolerance);

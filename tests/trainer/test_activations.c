@@ -131,7 +131,7 @@ static void forward_alone_gives_the_same_scores(void **state) {
         const fgt_value *x = all.graph->last->in[0], *y = none.graph->last->in[0];
         fgt_graph_forward(all.graph, &all.batch, false);
         fgt_graph_forward(none.graph, &none.batch, false);
-        assert_memory_equal(x->data, y->data, BATCH * x->each * sizeof *x->data);
+        assert_memory_equal(x->data, y->data, BATCH * x->sample_size * sizeof *x->data);
         end_rig(&all);
         end_rig(&none);
     }
@@ -149,9 +149,10 @@ static void sizes_are_known_before(void **state) {
     for (size_t m = 0; m < MODELS; m++) {
         uint64_t before[3];
         for (int keep = FGT_KEEP_ALL; keep <= FGT_KEEP_NONE; keep++) {
-            uint64_t none = fgt_held(FGT_USE_ACTIVATIONS), none_too = fgt_held(FGT_USE_WEIGHTS);
+            uint64_t none = fgt_counted_bytes(FGT_USE_ACTIVATIONS), none_too = fgt_counted_bytes(FGT_USE_WEIGHTS);
             rig r = make_rig(models[m], (fgt_keep)keep);
-            uint64_t held = fgt_held(FGT_USE_ACTIVATIONS) - none, weights = fgt_held(FGT_USE_WEIGHTS) - none_too;
+            uint64_t held = fgt_counted_bytes(FGT_USE_ACTIVATIONS) - none,
+                     weights = fgt_counted_bytes(FGT_USE_WEIGHTS) - none_too;
             fgt_model_size size;
             fgt_build how = {BATCH, 1, (fgt_keep)keep};
             assert_int_equal(fgt_model_measure(&r.about, fgt_data_about(r.data), &how, &size), FGIO_EXIT_OK);
@@ -159,7 +160,7 @@ static void sizes_are_known_before(void **state) {
             assert_int_equal(size.elements, r.graph->elements);
             assert_true(size.activations <= held && size.activations + 1024 >= held); /* lines in front of blocks */
             assert_true(size.weights <= weights && size.weights + 1024 >= weights);
-            assert_int_equal(fgt_held(FGT_USE_ACTIVATIONS) - none, held); /* measuring keeps nothing */
+            assert_int_equal(fgt_counted_bytes(FGT_USE_ACTIVATIONS) - none, held); /* measuring keeps nothing */
             before[keep] = size.activations;
             blocks_change_only_what_they_make(r.graph);
             end_rig(&r);

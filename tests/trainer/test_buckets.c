@@ -65,7 +65,7 @@ typedef struct rig {
     float *before;
 } rig;
 
-static rig make_rig(const char *method, const char *optimizer, fgt_buckets_want want) {
+static rig make_rig(const char *method, const char *optimizer, fgt_buckets_options want) {
     rig r = {.g = make_graph()};
     assert_int_equal(fgt_graph_layout(r.g, &r.layout), 0);
     assert_int_equal(frug_comm_self(&r.comm), FRUG_OK);
@@ -128,12 +128,12 @@ static void every_way_gives_the_gradient(void **state) {
     (void)state;
     const struct {
         const char *method;
-        fgt_buckets_want want;
+        fgt_buckets_options want;
     } way[] = {
         {NULL, {.bytes = 64 << 10}},
-        {"dense", {.bytes = 64 << 10, .whole = true, .overlap = true}},
-        {"dense", {.bytes = 64 << 10, .whole = true}},
-        {"dense", {.bytes = 64 << 10, .whole = true, .late = true, .overlap = true}},
+        {"dense", {.bytes = 64 << 10, .full_gradient = true, .overlap = true}},
+        {"dense", {.bytes = 64 << 10, .full_gradient = true}},
+        {"dense", {.bytes = 64 << 10, .full_gradient = true, .deferred_update = true, .overlap = true}},
         {"schedule=constant:0,value=f32,residual=f32", {.bytes = 64 << 10, .overlap = true}},
         {"schedule=constant:0,value=f32,residual=f32", {.bytes = 1 << 20}},
     };
@@ -141,7 +141,7 @@ static void every_way_gives_the_gradient(void **state) {
         rig r = make_rig(way[i].method, "sgd:momentum=0", way[i].want);
         step(&r, 0.25f, 0);
         check_weights(&r, 0.25f);
-        if (!way[i].want.late)
+        if (!way[i].want.deferred_update)
             assert_true(fabs(fgt_buckets_norm2(r.buckets) - true_norm2(&r)) < 1e-6 * true_norm2(&r));
         end_rig(&r);
     }
@@ -149,8 +149,8 @@ static void every_way_gives_the_gradient(void **state) {
 
 static void tiles_end_on_blocks_and_memory_is_bounded(void **state) {
     (void)state;
-    uint64_t held = fgt_held(FGT_USE_GRADIENTS);
-    rig r = make_rig("frugrad", "merged", (fgt_buckets_want){.bytes = 64 << 10, .overlap = true});
+    uint64_t held = fgt_counted_bytes(FGT_USE_GRADIENTS);
+    rig r = make_rig("frugrad", "merged", (fgt_buckets_options){.bytes = 64 << 10, .overlap = true});
     uint64_t longest = 0;
     for (const fgt_param *p = r.g->params; p; p = p->next) {
         if (p->tile < p->rows)
@@ -160,16 +160,16 @@ static void tiles_end_on_blocks_and_memory_is_bounded(void **state) {
     }
     /* 256 rows of 257 cannot be cut shorter; two such buckets exist at a time. */
     assert_int_equal(longest, 256 * 257);
-    assert_true(fgt_held(FGT_USE_GRADIENTS) - held <= 2 * (4 * longest + 64) + 128);
+    assert_true(fgt_counted_bytes(FGT_USE_GRADIENTS) - held <= 2 * (4 * longest + 64) + 128);
     assert_true(fgt_buckets_count(r.buckets) > 15);
     step(&r, 1, 0);
     end_rig(&r);
-    assert_int_equal(fgt_held(FGT_USE_GRADIENTS), held);
+    assert_int_equal(fgt_counted_bytes(FGT_USE_GRADIENTS), held);
 }
 
 static void methods_that_need_whole_tensors_get_them(void **state) {
     (void)state;
-    rig r = make_rig("topk:density=1", "sgd:momentum=0", (fgt_buckets_want){.bytes = 64 << 10, .overlap = true});
+    rig r = make_rig("topk:density=1", "sgd:momentum=0", (fgt_buckets_options){.bytes = 64 << 10, .overlap = true});
     for (const fgt_param *p = r.g->params; p; p = p->next)
         assert_int_equal(p->tile, p->rows);
     step(&r, 1, 0);
@@ -180,7 +180,7 @@ static void methods_that_need_whole_tensors_get_them(void **state) {
 /* Its target is not cut, another tensor still is. */
 static void optimisers_that_need_whole_tensors_get_them(void **state) {
     (void)state;
-    rig r = make_rig(NULL, "table:s=64,c=8,targets=p5,others=adamw", (fgt_buckets_want){.bytes = 64 << 10});
+    rig r = make_rig(NULL, "table:s=64,c=8,targets=p5,others=adamw", (fgt_buckets_options){.bytes = 64 << 10});
     size_t number = 0, cut = 0;
     for (const fgt_param *p = r.g->params; p; p = p->next, number++) {
         cut += p->tile < p->rows;
@@ -195,17 +195,18 @@ static void optimisers_that_need_whole_tensors_get_them(void **state) {
 
 static void a_late_clip_is_exact(void **state) {
     (void)state;
-    rig r = make_rig("dense", "sgd:momentum=0", (fgt_buckets_want){.whole = true, .late = true, .overlap = true});
+    rig r = make_rig("dense", "sgd:momentum=0",
+                     (fgt_buckets_options){.full_gradient = true, .deferred_update = true, .overlap = true});
     double norm = sqrt(true_norm2(&r));
     step(&r, 1, norm / 4);
-    assert_true(fabs(fgt_buckets_clipped(r.buckets) - 0.25) < 1e-9);
+    assert_true(fabs(fgt_buckets_clip_factor(r.buckets) - 0.25) < 1e-9);
     check_weights(&r, 0.25f);
     end_rig(&r);
 }
 
 static void measuring_changes_nothing(void **state) {
     (void)state;
-    rig r = make_rig("frugrad", "merged", (fgt_buckets_want){.bytes = 64 << 10, .overlap = true});
+    rig r = make_rig("frugrad", "merged", (fgt_buckets_options){.bytes = 64 << 10, .overlap = true});
     fgt_buckets_begin(r.buckets, 0, 0.5, 1, true);
     fgt_graph_backward(r.g, fgt_buckets_sink(r.buckets));
     assert_int_equal(fgt_buckets_end(r.buckets, 0), FRUG_OK);

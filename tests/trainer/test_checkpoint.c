@@ -188,13 +188,13 @@ static void the_newest_is_what_was_written_last(void **state) {
     char path[400];
     (void)state;
     alone(&comm, &s, 1);
-    assert_int_equal(fgt_checkpoint_any(folder, comm, &any), 0);
+    assert_int_equal(fgt_checkpoint_exists(folder, comm, &any), 0);
     assert_false(any);
     assert_int_equal(fgt_checkpoint_next_generation(folder, NULL, 0, &next), 0);
     assert_int_equal(next, 0);
     for (uint64_t step = 90; step <= 100; step += 10)
         assert_int_equal(write_step(&s, step, 3), 0);
-    assert_int_equal(fgt_checkpoint_any(folder, comm, &any), 0);
+    assert_int_equal(fgt_checkpoint_exists(folder, comm, &any), 0);
     assert_true(any);
     expect_newest(comm, 100, 100, 0); /* goes on */
     expect_newest(comm, 100, 200, 0); /* with half as many workers */

@@ -28,12 +28,12 @@ static void orders_are_permutations(void **state) {
         for (uint64_t epoch = 0; epoch < 5; epoch++) {
             memset(seen, 0, sizeof seen);
             for (uint64_t i = 0; i < sizes[k]; i++) {
-                uint64_t to = fgt_order(3, epoch, sizes[k], i);
+                uint64_t to = fgt_epoch_order(3, epoch, sizes[k], i);
                 assert_true(to < sizes[k]);
                 assert_int_equal(seen[to]++, 0);
             }
         }
-    assert_true(fgt_order(3, 0, UINT64_C(1) << 40, 12345) < UINT64_C(1) << 40);
+    assert_true(fgt_epoch_order(3, 0, UINT64_C(1) << 40, 12345) < UINT64_C(1) << 40);
 }
 
 /* Where 0 of 10 goes over 20,000 epochs, and which of two neighbours comes first: five deviations allowed; seed 4. */
@@ -42,7 +42,7 @@ static void orders_are_random(void **state) {
     int hits[PLACES] = {0}, rises = 0;
     (void)state;
     for (uint64_t epoch = 0; epoch < EPOCHS; epoch++) {
-        uint64_t a = fgt_order(4, epoch, PLACES, 0), b = fgt_order(4, epoch, PLACES, 1);
+        uint64_t a = fgt_epoch_order(4, epoch, PLACES, 0), b = fgt_epoch_order(4, epoch, PLACES, 1);
         hits[a]++;
         rises += a < b;
     }

@@ -132,9 +132,9 @@ static void others_gradients_keep_their_bits(void **state) {
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         model all = open_model(row[i].model), some = open_model(row[i].model);
         fgt_tune tune = tune_of("table", row[i].targets, row[i].head);
-        char text[FGT_TUNE_TEXT];
+        char text[FGT_FINETUNE_TEXT];
         fgt_tuning tuning;
-        assert_int_equal(fgt_tune_plan(&tune, some.about.task, 1, some.graph, text, &tuning), FGIO_EXIT_OK);
+        assert_int_equal(fgt_finetune_plan(&tune, some.about.task, 1, some.graph, text, &tuning), FGIO_EXIT_OK);
         basket want = gradients(&all), got = gradients(&some);
         size_t moving = 0;
         for (const fgt_param *p = some.graph->params; p; p = p->next) {
@@ -148,7 +148,7 @@ static void others_gradients_keep_their_bits(void **state) {
         assert_int_equal(tuning.targets + tuning.heads, moving);
         assert_int_equal(got.tiles, moving);
         assert_int_equal(got.frozen, 0);
-        assert_int_equal(some.graph->first->idle, row[i].stops);
+        assert_int_equal(some.graph->first->skip_backward, row[i].stops);
         free(want.grad);
         free(got.grad);
         close_model(&all);
@@ -217,9 +217,9 @@ static void only_what_should_moves(void **state) {
         model before = open_model(BERT), after = open_model(BERT);
         assert_int_equal(fgt_weights_load(start, before.graph, NULL), FGIO_EXIT_OK);
         assert_int_equal(fgt_weights_load(file_of(kinds[k], 6), after.graph, NULL), FGIO_EXIT_OK);
-        char text[FGT_TUNE_TEXT];
+        char text[FGT_FINETUNE_TEXT];
         fgt_tuning tuning;
-        assert_int_equal(fgt_tune_plan(&tune, after.about.task, 1, after.graph, text, &tuning), FGIO_EXIT_OK);
+        assert_int_equal(fgt_finetune_plan(&tune, after.about.task, 1, after.graph, text, &tuning), FGIO_EXIT_OK);
         const fgt_param *old = before.graph->params;
         for (const fgt_param *p = after.graph->params; p; p = p->next, old = old->next)
             if ((memcmp(p->w, old->w, p->rows * p->cols * sizeof(float)) == 0) != p->frozen)
@@ -348,10 +348,11 @@ static frug_status one_of_two(frug_comm *comm, void *shared) {
     frug_config *config = NULL;
     frug_reducer *reducer = NULL;
     fgt_buckets *buckets = NULL;
-    fgt_buckets_want want = {.graph = g, .workers = 2, .bytes = 1024, .overlap = true, .counted = true};
+    fgt_buckets_options want = {.graph = g, .workers = 2, .bytes = 1024, .overlap = true, .count_sent = true};
     want.measured_each = 2 * 7 * 16;
-    want.measured = fgt_tune_measured(g, want.measured_each);
-    if (fgt_tune_layout(g, 0, NULL, &layout) != 0 || fgt_tune_layout(g, want.measured, &want.measured_at, &wide) != 0)
+    want.measured = fgt_finetune_measured(g, want.measured_each);
+    if (fgt_finetune_layout(g, 0, NULL, &layout) != 0 ||
+        fgt_finetune_layout(g, want.measured, &want.measured_at, &wide) != 0)
         return FRUG_ERR_MEMORY;
     frug_status status = frug_optimizer_create(OPTION, layout, NULL, &optimizer);
     if (status == FRUG_OK)
@@ -364,7 +365,7 @@ static frug_status one_of_two(frug_comm *comm, void *shared) {
         status = FRUG_ERR_MEMORY;
     if (status == FRUG_OK)
         status = run_steps(buckets, g, rank);
-    s->handed[rank] = buckets ? fgt_buckets_handed(buckets) : 0;
+    s->handed[rank] = buckets ? fgt_buckets_floats_sent(buckets) : 0;
     fgt_buckets_destroy(buckets);
     frug_optimizer_destroy(optimizer);
     frug_reducer_destroy(reducer);
@@ -402,7 +403,7 @@ static void workers_move_by_the_mean_of_measurements(void **state) {
     frug_layout *layout = NULL;
     frug_optimizer *o = NULL;
     uint64_t handed = 0, all = 0;
-    assert_int_equal(fgt_tune_layout(alone, 0, NULL, &layout), 0);
+    assert_int_equal(fgt_finetune_layout(alone, 0, NULL, &layout), 0);
     OK(frug_optimizer_create(OPTION, layout, NULL, &o));
     for (uint64_t step = 0; step < STEPS; step++)
         for (const fgt_param *p = alone->params; p; p = p->next)

@@ -100,7 +100,7 @@ static void same_files(const char *a, const char *b, const char *what) {
 
 /** A crew as fgt_job_train() makes it, but its workers are looked at when they are done. */
 typedef struct looked_at {
-    fgt_crew crew;
+    fgt_run crew;
     float *weights[4]; /* of each worker */
     size_t elements;
 } looked_at;
@@ -115,7 +115,7 @@ typedef struct hand {
 static void *run_worker(void *arg) {
     hand *h = arg;
     fgt_worker w;
-    h->status = fgt_worker_begin(&w, &h->all->crew, h->comm, true);
+    h->status = fgt_worker_open(&w, &h->all->crew, h->comm, true);
     if (h->status == FGIO_EXIT_OK)
         h->status = fgt_worker_train(&w);
     if (h->status == FGIO_EXIT_OK) {
@@ -127,7 +127,7 @@ static void *run_worker(void *arg) {
         if (w.rank == 0)
             h->all->elements = n;
     }
-    fgt_worker_end(&w);
+    fgt_worker_close(&w);
     return NULL;
 }
 
@@ -135,7 +135,7 @@ static void train_and_look(const fgt_job *job, looked_at *l) {
     fgt_report report = {0};
     hand h[4] = {0};
     frug_comm *comm[4];
-    l->crew = (fgt_crew){.job = job, .report = &report, .base_rate = job->rate, .batch = job->batch};
+    l->crew = (fgt_run){.job = job, .report = &report, .base_rate = job->rate, .batch = job->batch};
     snprintf(l->crew.optimizer, sizeof l->crew.optimizer, "%s", job->optimizer);
     assert_int_equal(fgt_model_parse(job->model, &l->crew.model), FGIO_EXIT_OK);
     assert_int_equal(fgt_rate_parse(job->schedule, &l->crew.rate), FGIO_EXIT_OK);

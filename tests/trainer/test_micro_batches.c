@@ -282,7 +282,7 @@ static void limits_of_memory_are_seen(void **state) {
     const uint64_t room = UINT64_C(1) << 30;
     struct rlimit before, limit;
     assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
-    uint64_t shared = fgt_free_memory_shared();
+    uint64_t shared = fgt_free_memory_machine();
     assert_true(shared > 1u << 20 && shared <= (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));
     FILE *statm = fopen("/proc/self/statm", "r");
     unsigned long pages = 0;
@@ -292,7 +292,7 @@ static void limits_of_memory_are_seen(void **state) {
     limit = before;
     limit.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + room;
     assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
-    uint64_t own = fgt_free_memory_own();
+    uint64_t own = fgt_free_memory_process();
     setrlimit(RLIMIT_AS, &before);
     assert_true(own > room / 2 && own < room + room / 2);
 }
@@ -306,18 +306,18 @@ static void need_is_what_is_taken(void **state) {
     } ways[] = {{"frugrad", 1}, {"frugrad", 2}, {"dense", 2}, {"topk", 2}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         fgt_report report = {0};
-        fgt_need need;
+        fgt_memory_need need;
         fgt_job job = job_of("gpt2:layers=2,width=256,heads=4,length=64", ways[i].method, ways[i].accumulate);
         job.workers = 1;
         job.steps = 1;
         job.eval = false;
         assert_int_equal(fgt_job_train(&job, NULL, &report), FGIO_EXIT_OK);
-        fgt_crew crew = {.job = &job, .report = &report, .batch = job.batch};
+        fgt_run crew = {.job = &job, .report = &report, .batch = job.batch};
         snprintf(crew.optimizer, sizeof crew.optimizer, "%s", report.optimizer);
         assert_int_equal(fgt_model_parse(job.model, &crew.model), FGIO_EXIT_OK);
         fgt_data_want want = {.task = crew.model.task, .path = "builtin", .length = 64, .samples = 60, .seed = 1};
         assert_int_equal(fgt_data_open(&want, &crew.data), FGIO_EXIT_OK);
-        assert_int_equal(fgt_fit_need(&crew, ways[i].accumulate, FGT_KEEP_ALL, &need), FGIO_EXIT_OK);
+        assert_int_equal(fgt_memory_estimate(&crew, ways[i].accumulate, FGT_KEEP_ALL, &need), FGIO_EXIT_OK);
         fgt_data_close(crew.data);
         double foreseen = (double)(need.weights + need.gradients + need.library);
         if (!(foreseen > 0.8 * (double)report.model_state_bytes && foreseen < 1.3 * (double)report.model_state_bytes))

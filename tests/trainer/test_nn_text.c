@@ -13,7 +13,7 @@
 
 static fgt_value *given(fgt_graph *g, uint32_t rows, uint32_t cols) {
     const uint32_t dims[2] = {rows, cols};
-    return fgt_op_given(g, 2, dims, true);
+    return fgt_op_input(g, 2, dims, true);
 }
 
 /* Whole tensors and tiles of 3 rows; the largest batch and a smaller one. */
@@ -22,8 +22,8 @@ static void check(fgt_graph *g, fgt_value *out, const fgt_batch *batch, uint64_t
     gradcheck_open(&c, g, out, seed);
     if (batch)
         c.batch = *batch;
-    gradcheck_run(&c, g->most, 0, TOLERANCE);
-    gradcheck_run(&c, g->most - 1, 3, TOLERANCE);
+    gradcheck_run(&c, g->batch_max, 0, TOLERANCE);
+    gradcheck_run(&c, g->batch_max - 1, 3, TOLERANCE);
     gradcheck_close(&c);
 }
 
@@ -33,7 +33,7 @@ static double worst_error(fgt_f4 fast(fgt_f4), double exact(double), float low, 
     double worst = 0;
     for (int i = 0; i <= 400000; i++) {
         float x = low + (high - low) * (float)i / 400000.0f;
-        double is = (double)fast(fgt_f4_all(x))[i & 3], should = exact((double)x);
+        double is = (double)fast(fgt_f4_splat(x))[i & 3], should = exact((double)x);
         if (should != 0)
             worst = fmax(worst, fabs(is / should - 1));
     }
@@ -47,11 +47,11 @@ static void test_fast_functions_are_near_those_of_libm(void **state) {
     assert_true(worst_error(fgt_tanh4, tanh, -1e-3f, 1e-3f) < 4e-7);
     assert_true(worst_error(fgt_erf4, erf, -6.0f, 6.0f) < 4e-7);
     assert_true(worst_error(fgt_erf4, erf, -1e-3f, 1e-3f) < 4e-7);
-    assert_true(fgt_exp4(fgt_f4_all(-INFINITY))[0] == 0.0f);
-    assert_true(isnan(fgt_exp4(fgt_f4_all(NAN))[1]));
-    assert_true(fgt_exp4(fgt_f4_all(1e30f))[2] > 1e38f);
-    assert_true(fgt_tanh4(fgt_f4_all(-1e30f))[3] == -1.0f);
-    assert_true(fgt_erf4(fgt_f4_all(1e30f))[0] == 1.0f);
+    assert_true(fgt_exp4(fgt_f4_splat(-INFINITY))[0] == 0.0f);
+    assert_true(isnan(fgt_exp4(fgt_f4_splat(NAN))[1]));
+    assert_true(fgt_exp4(fgt_f4_splat(1e30f))[2] > 1e38f);
+    assert_true(fgt_tanh4(fgt_f4_splat(-1e30f))[3] == -1.0f);
+    assert_true(fgt_erf4(fgt_f4_splat(1e30f))[0] == 1.0f);
 }
 
 static void test_rows_of_any_length(void **state) {
@@ -66,7 +66,7 @@ static void test_rows_of_any_length(void **state) {
             sum += exp((double)x[i] - 1.5);
         }
         y[n] = -7.0f;
-        assert_true(fgt_largest(x, n) == most);
+        assert_true(fgt_max_row(x, n) == most);
         assert_true(fabs((double)fgt_exp_row(y, x, n, 1.5f) / sum - 1) < 1e-6);
         assert_true(y[n] == -7.0f); /* nothing written beyond */
         assert_true(fabs((double)y[n - 1] / exp((double)x[n - 1] - 1.5) - 1) < 1e-6);
@@ -104,7 +104,7 @@ static void test_layer_norm(void **state) {
 static void test_first_row(void **state) {
     (void)state;
     fgt_graph *g = fgt_graph_create(3, 1);
-    check(g, fgt_op_first(g, given(g, 4, 5)), NULL, 14);
+    check(g, fgt_op_first_token(g, given(g, 4, 5)), NULL, 14);
 }
 
 static void test_dropout_has_the_same_mask_in_backward(void **state) {
@@ -192,15 +192,15 @@ static void test_padding_is_not_seen(void **state) {
     int32_t length = 4;
     fgt_batch batch = {.n = 1, .lengths = &length};
     float before[4 * 4];
-    for (size_t i = 0; i < x->each; i++)
+    for (size_t i = 0; i < x->sample_size; i++)
         x->data[i] = gradcheck_number(21, i);
     fgt_graph_forward(g, &batch, false);
     memcpy(before, y->data, sizeof before);
-    for (size_t i = 4 * 12; i < x->each; i++)
+    for (size_t i = 4 * 12; i < x->sample_size; i++)
         x->data[i] = 1000.0f;
     fgt_graph_forward(g, &batch, false);
     assert_memory_equal(before, y->data, sizeof before);
-    for (size_t i = 4 * 4; i < y->each; i++)
+    for (size_t i = 4 * 4; i < y->sample_size; i++)
         assert_true(y->data[i] == 0.0f);
     fgt_graph_destroy(g);
 }
@@ -230,7 +230,7 @@ static void test_tied_embedding(void **state) {
     for (int bias = 0; bias < 2; bias++) {
         fgt_graph *g = fgt_graph_create(3, 1);
         fgt_value *e = embedded(g, true), *x = fgt_op_tanh(g, e);
-        check(g, fgt_op_tied(g, bias ? "bias" : NULL, x, e), &batch, 23);
+        check(g, fgt_op_tied_linear(g, bias ? "bias" : NULL, x, e), &batch, 23);
     }
 }
 
@@ -242,14 +242,14 @@ static void test_squared_error(void **state) {
     float numbers[3] = {1.5f, -2.0f, 0.25f}, x[3] = {1.0f, 2.0f, 0.5f};
     fgt_batch batch = {.n = 2, .numbers = numbers};
     fgt_graph *g = fgt_graph_create(3, 1);
-    fgt_value *v = fgt_op_given(g, 1, &one, true);
+    fgt_value *v = fgt_op_input(g, 1, &one, true);
     fgt_op_squared_error(g, v);
     assert_int_equal(fgt_graph_finish(g), FGIO_EXIT_OK);
     memcpy(v->data, x, sizeof x);
     fgt_graph_forward(g, &batch, false);
     assert_memory_equal(v->data, x, sizeof x);
     fgt_graph_forward(g, &batch, true);
-    assert_true(g->score.loss == 0.25 + 16.0 && g->score.asked == 2.0);
+    assert_true(g->score.loss == 0.25 + 16.0 && g->score.count == 2.0);
     const double sums[5] = {3.0, -0.5, 5.0, 6.25, -2.5};
     for (int i = 0; i < 5; i++)
         assert_true(g->score.sums[i] == sums[i]);
@@ -272,7 +272,7 @@ static float *gradients(int threads, size_t *count) {
     fgt_value *q = fgt_op_tanh(g, e), *k = fgt_op_gelu(g, e, false);
     fgt_value *x = fgt_op_attention(g, q, k, e, 3, false, 0.2f);
     x = fgt_op_dropout(g, fgt_op_layer_norm(g, "ln", x, 1e-5f), 0.1f);
-    x = fgt_op_tied(g, "bias", x, e);
+    x = fgt_op_tied_linear(g, "bias", x, e);
     gradcheck c;
     gradcheck_open(&c, g, x, 24);
     c.batch = (fgt_batch){.tokens = ids, .lengths = lengths};

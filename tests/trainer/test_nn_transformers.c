@@ -58,7 +58,7 @@ static fgt_graph *build(const model_record *r, uint32_t most, int threads) {
         .name = "test", .task = r->task, .classes = r->classes, .vocab = r->vocab, .length = r->length};
     fgt_graph *g = fgt_graph_create(most, threads);
     assert_non_null(g);
-    fgt_family *family = r->task == FGT_TASK_LANGUAGE ? fgt_build_gpt2 : fgt_build_bert;
+    fgt_model_builder *family = r->task == FGT_TASK_LANGUAGE ? fgt_build_gpt2 : fgt_build_bert;
     assert_int_equal(family(&model, &info, g), FGIO_EXIT_OK);
     return g;
 }
@@ -156,7 +156,7 @@ static void check_step(const model_record *r, int threads, size_t tile) {
     stepper s = {{open_tile, close_tile}, calloc((size_t)g->elements, sizeof(float))};
     assert_non_null(s.grads);
     fgt_graph_forward(g, &batch, true);
-    near(r->label, "model", "loss", g->score.loss / g->score.asked, r->loss, 1e-5 * r->loss);
+    near(r->label, "model", "loss", g->score.loss / g->score.count, r->loss, 1e-5 * r->loss);
     fgt_graph_backward(g, &s.sink);
     double largest = 0;
     for (size_t i = 0; i < r->count; i++)
@@ -192,19 +192,19 @@ static void test_later_tokens_change_nothing_before_them(void **state) {
     fgt_batch batch = make_batch(r);
     const fgt_value *scores = g->last->in[0];
     fgt_graph_forward(g, &batch, false);
-    float *before = malloc(r->samples * scores->each * sizeof *before);
+    float *before = malloc(r->samples * scores->sample_size * sizeof *before);
     assert_non_null(before);
-    memcpy(before, scores->data, r->samples * scores->each * sizeof *before);
+    memcpy(before, scores->data, r->samples * scores->sample_size * sizeof *before);
     for (uint32_t place = 0; place < r->length; place += 13) {
         int32_t *token = &batch.tokens[r->length + place]; /* of the second sample */
         *token = (*token + 1) % (int32_t)r->vocab;
         fgt_graph_forward(g, &batch, false);
         *token = (*token + (int32_t)r->vocab - 1) % (int32_t)r->vocab;
-        size_t same = scores->each + (size_t)place * r->vocab;
+        size_t same = scores->sample_size + (size_t)place * r->vocab;
         assert_memory_equal(before, scores->data, same * sizeof *before);
         assert_memory_not_equal(before + same, scores->data + same, r->vocab * sizeof *before);
-        same = 2 * scores->each; /* other samples */
-        assert_memory_equal(before + same, scores->data + same, scores->each * sizeof *before);
+        same = 2 * scores->sample_size; /* other samples */
+        assert_memory_equal(before + same, scores->data + same, scores->sample_size * sizeof *before);
     }
     free(before);
     free_batch(&batch);

@@ -44,7 +44,7 @@ static const conv_case conv_cases[] = {
 
 static void check_conv(const conv_case *k, int threads) {
     fgt_graph *g = fgt_graph_create(5, threads);
-    fgt_value *x = fgt_op_given(g, 3, (uint32_t[]){k->C, k->H, k->W}, true);
+    fgt_value *x = fgt_op_input(g, 3, (uint32_t[]){k->C, k->H, k->W}, true);
     fgt_conv_shape shape = {.channels = k->O, .kernel = k->k, .stride = k->stride, .pad = k->pad, .bias = k->bias};
     fgt_value *y = fgt_op_conv(g, "conv", x, shape);
     gradcheck c;
@@ -79,17 +79,18 @@ static void conv_is_what_it_says(void **state) {
     for (size_t i = 0; i < sizeof conv_cases / sizeof *conv_cases; i++) {
         const conv_case *k = &conv_cases[i];
         fgt_graph *g = fgt_graph_create(3, 2);
-        fgt_value *x = fgt_op_given(g, 3, (uint32_t[]){k->C, k->H, k->W}, true);
+        fgt_value *x = fgt_op_input(g, 3, (uint32_t[]){k->C, k->H, k->W}, true);
         fgt_conv_shape shape = {.channels = k->O, .kernel = k->k, .stride = k->stride, .pad = k->pad, .bias = k->bias};
         fgt_value *y = fgt_op_conv(g, "conv", x, shape);
         gradcheck c;
         gradcheck_open(&c, g, y, 2);
         gradcheck_forward(&c, 3);
         const float *bias = k->bias ? fgt_param_find(g, "conv.bias")->w : NULL;
-        for (uint32_t j = 0; j < 3 * y->each; j++) {
-            uint32_t at = j % (uint32_t)y->each, o = at / (y->dims[1] * y->dims[2]);
-            double expected = conv_at(k, x->data + j / y->each * x->each, fgt_param_find(g, "conv.weight")->w, o,
-                                      at / y->dims[2] % y->dims[1], at % y->dims[2]);
+        for (uint32_t j = 0; j < 3 * y->sample_size; j++) {
+            uint32_t at = j % (uint32_t)y->sample_size, o = at / (y->dims[1] * y->dims[2]);
+            double expected =
+                conv_at(k, x->data + j / y->sample_size * x->sample_size, fgt_param_find(g, "conv.weight")->w, o,
+                        at / y->dims[2] % y->dims[1], at % y->dims[2]);
             assert_true(fabs((double)y->data[j] - expected - (bias ? (double)bias[o] : 0.0)) < 1e-4);
         }
         gradcheck_close(&c);
@@ -124,7 +125,7 @@ static void gradients_of_many_weights(void **state) {
         for (int threads = 1; threads <= 3; threads += 2) {
             const conv_case *k = &cases[i];
             fgt_graph *g = fgt_graph_create(4, threads);
-            fgt_value *x = fgt_op_given(g, 3, (uint32_t[]){k->C, k->H, k->W}, true);
+            fgt_value *x = fgt_op_input(g, 3, (uint32_t[]){k->C, k->H, k->W}, true);
             fgt_conv_shape shape = {
                 .channels = k->O, .kernel = k->k, .stride = k->stride, .pad = k->pad, .bias = k->bias};
             fgt_value *y = fgt_op_conv(g, "conv", x, shape);
@@ -148,7 +149,7 @@ static void gradients_add_up(void **state) {
     for (uint32_t kernel = 1; kernel <= 5; kernel += 2)
         for (int threads = 1; threads <= 2; threads++) {
             fgt_graph *g = fgt_graph_create(4, threads);
-            fgt_value *x = fgt_op_given(g, 3, (uint32_t[]){4, 6, 7}, true);
+            fgt_value *x = fgt_op_input(g, 3, (uint32_t[]){4, 6, 7}, true);
             fgt_conv_shape shape = {.channels = 4, .kernel = kernel, .stride = 1, .pad = kernel / 2};
             fgt_value *y = fgt_op_add(g, fgt_op_conv(g, "a", x, shape), x);
             y = fgt_op_add(g, y, fgt_op_batch_norm(g, "n", fgt_op_conv(g, "b", x, shape)));
@@ -167,7 +168,7 @@ static void batch_norm_gradients(void **state) {
     (void)state;
     for (int threads = 1; threads <= 2; threads++) {
         fgt_graph *g = fgt_graph_create(6, threads);
-        fgt_value *x = fgt_op_given(g, 3, (uint32_t[]){3, 5, 3}, true);
+        fgt_value *x = fgt_op_input(g, 3, (uint32_t[]){3, 5, 3}, true);
         fgt_value *y = fgt_op_batch_norm(g, "bn", x);
         gradcheck c;
         gradcheck_open(&c, g, y, 4);
@@ -182,10 +183,10 @@ static void batch_norm_gradients(void **state) {
 static void batch_norm_statistics(void **state) {
     (void)state;
     fgt_graph *g = fgt_graph_create(50, 1);
-    fgt_value *x = fgt_op_given(g, 3, (uint32_t[]){2, 5, 5}, true), *y = fgt_op_batch_norm(g, "bn", x);
+    fgt_value *x = fgt_op_input(g, 3, (uint32_t[]){2, 5, 5}, true), *y = fgt_op_batch_norm(g, "bn", x);
     gradcheck c;
     gradcheck_open(&c, g, y, 5);
-    for (size_t i = 0; i < 50 * x->each; i++)
+    for (size_t i = 0; i < 50 * x->sample_size; i++)
         c.kept[0][i] = 1000.0f + fgt_normal(fgt_random(6, 0, i));
     gradcheck_forward(&c, 50);
     double mean = 0, square = 0, in_mean = 0, in_square = 0, count = 50 * 25;
@@ -219,7 +220,7 @@ static void pool_gradients(void **state) {
     for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
         for (int threads = 1; threads <= 2; threads++) {
             fgt_graph *g = fgt_graph_create(3, threads);
-            fgt_value *x = fgt_op_given(g, 3, (uint32_t[]){2, 7, 6}, true);
+            fgt_value *x = fgt_op_input(g, 3, (uint32_t[]){2, 7, 6}, true);
             fgt_value *y = fgt_op_max_pool(g, x, windows[i][0], windows[i][1], windows[i][2]);
             gradcheck c;
             gradcheck_open(&c, g, y, 7);
@@ -234,7 +235,7 @@ static void pool_gradients(void **state) {
 static void max_pool_takes_the_first(void **state) {
     (void)state;
     fgt_graph *g = fgt_graph_create(1, 1);
-    fgt_value *x = fgt_op_given(g, 3, (uint32_t[]){1, 2, 2}, true), *y = fgt_op_max_pool(g, x, 2, 2, 0);
+    fgt_value *x = fgt_op_input(g, 3, (uint32_t[]){1, 2, 2}, true), *y = fgt_op_max_pool(g, x, 2, 2, 0);
     gradcheck c;
     gradcheck_open(&c, g, y, 9);
     memset(c.kept[0], 0, 4 * sizeof(float));
@@ -247,15 +248,15 @@ static void elementwise_gradients(void **state) {
     (void)state;
     for (int threads = 1; threads <= 2; threads++) {
         fgt_graph *g = fgt_graph_create(3, threads);
-        fgt_value *x = fgt_op_given(g, 3, (uint32_t[]){3, 5, 7}, true);
-        fgt_value *y = fgt_op_given(g, 3, (uint32_t[]){8, 3, 4}, true);
+        fgt_value *x = fgt_op_input(g, 3, (uint32_t[]){3, 5, 7}, true);
+        fgt_value *y = fgt_op_input(g, 3, (uint32_t[]){8, 3, 4}, true);
         fgt_value *z = fgt_op_pad_shortcut(g, x, 8, 2);
         z = fgt_op_mean_pool(g, fgt_op_relu(g, fgt_op_add(g, z, y)));
         gradcheck c;
         gradcheck_open(&c, g, z, 10);
         gradcheck_fill(&c, 0, true, 11); /* odd multiples of 0.1 ... */
         gradcheck_fill(&c, 1, true, 12);
-        for (size_t i = 0; i < 3 * y->each; i++)
+        for (size_t i = 0; i < 3 * y->sample_size; i++)
             c.kept[1][i] += 0.05f; /* ... and these between them: no sum is nearer to 0 than 0.05 */
         gradcheck_run(&c, 3, 0, TOLERANCE);
         gradcheck_run(&c, 1, 0, TOLERANCE);
@@ -268,8 +269,8 @@ static void linear_gradients(void **state) {
     for (int form = 0; form < 8; form++) { /* tokens or samples, bias or none, stored one way or the other */
         for (int threads = 1; threads <= 2; threads++) {
             fgt_graph *g = fgt_graph_create(5, threads);
-            fgt_value *x = form & 1 ? fgt_op_given(g, 2, (uint32_t[]){4, 7}, true)
-                                    : fgt_op_given(g, 3, (uint32_t[]){2, 3, 13}, true);
+            fgt_value *x = form & 1 ? fgt_op_input(g, 2, (uint32_t[]){4, 7}, true)
+                                    : fgt_op_input(g, 3, (uint32_t[]){2, 3, 13}, true);
             fgt_linear_shape shape = {.out = form & 1 ? 75 : 9, .bias = form & 2, .input_first = form & 4};
             fgt_value *y = fgt_op_linear(g, "fc", x, shape);
             gradcheck c;
@@ -285,7 +286,7 @@ static void linear_is_what_it_says(void **state) {
     (void)state;
     for (int first = 0; first < 2; first++) {
         fgt_graph *g = fgt_graph_create(2, 1);
-        fgt_value *x = fgt_op_given(g, 1, (uint32_t[]){3}, true);
+        fgt_value *x = fgt_op_input(g, 1, (uint32_t[]){3}, true);
         fgt_value *y = fgt_op_linear(g, "fc", x, (fgt_linear_shape){.out = 2, .bias = true, .input_first = first});
         gradcheck c;
         gradcheck_open(&c, g, y, 14);
@@ -313,19 +314,19 @@ typedef struct loss_run {
 } loss_run;
 
 static double mean_loss(loss_run *l, bool training) {
-    memcpy(l->x->data, l->kept, l->batch.n * l->x->each * sizeof(float));
+    memcpy(l->x->data, l->kept, l->batch.n * l->x->sample_size * sizeof(float));
     fgt_graph_forward(l->g, &l->batch, training);
-    return l->g->score.asked > 0 ? l->g->score.loss / l->g->score.asked : 0.0;
+    return l->g->score.count > 0 ? l->g->score.loss / l->g->score.count : 0.0;
 }
 
 static void check_loss(uint32_t classes, uint32_t tokens, int threads) {
     static loss_run l;
     int32_t targets[15];
     l = (loss_run){.g = fgt_graph_create(5, threads), .batch = {.n = 4, .targets = targets}};
-    l.x = tokens ? fgt_op_given(l.g, 2, (uint32_t[]){tokens, classes}, true) : fgt_op_given(l.g, 1, &classes, true);
+    l.x = tokens ? fgt_op_input(l.g, 2, (uint32_t[]){tokens, classes}, true) : fgt_op_input(l.g, 1, &classes, true);
     fgt_op_cross_entropy(l.g, l.x);
     assert_int_equal(fgt_graph_finish(l.g), FGIO_EXIT_OK);
-    for (size_t i = 0; i < 4 * l.x->each; i++)
+    for (size_t i = 0; i < 4 * l.x->sample_size; i++)
         l.kept[i] = 3.0f * gradcheck_number(15, i);
     double expected = 0.0, asked = 0.0, right = 0.0;
     for (uint32_t i = 0; i < 4 * (tokens ? tokens : 1); i++) {
@@ -343,13 +344,13 @@ static void check_loss(uint32_t classes, uint32_t tokens, int threads) {
         right += (double)row[targets[i]] == top ? 1.0 : 0.0;
     }
     assert_true(fabs(mean_loss(&l, false) - expected / asked) < 1e-6 * expected);
-    assert_true(l.g->score.asked == asked && l.g->score.right == right);
-    assert_memory_equal(l.x->data, l.kept, 4 * l.x->each * sizeof(float)); /* evaluation leaves the logits */
+    assert_true(l.g->score.count == asked && l.g->score.correct == right);
+    assert_memory_equal(l.x->data, l.kept, 4 * l.x->sample_size * sizeof(float)); /* evaluation leaves the logits */
     static float grad[5 * 3 * 2003];
     assert_true(fabs(mean_loss(&l, true) - expected / asked) < 1e-6 * expected);
     fgt_graph_backward(l.g, NULL);
-    memcpy(grad, l.x->grad, 4 * l.x->each * sizeof(float));
-    for (size_t i = 0; i < 4 * l.x->each; i += 1 + l.x->each / 40) {
+    memcpy(grad, l.x->grad, 4 * l.x->sample_size * sizeof(float));
+    for (size_t i = 0; i < 4 * l.x->sample_size; i += 1 + l.x->sample_size / 40) {
         float was = l.kept[i];
         l.kept[i] = was + 0.05f;
         double up = mean_loss(&l, false);
@@ -376,13 +377,13 @@ static void nothing_asked(void **state) {
     int32_t targets[2] = {-1, -1};
     fgt_batch batch = {.n = 2, .targets = targets};
     fgt_graph *g = fgt_graph_create(2, 1);
-    fgt_value *x = fgt_op_given(g, 1, (uint32_t[]){3}, true);
+    fgt_value *x = fgt_op_input(g, 1, (uint32_t[]){3}, true);
     fgt_op_cross_entropy(g, x);
     assert_int_equal(fgt_graph_finish(g), FGIO_EXIT_OK);
     for (int i = 0; i < 6; i++)
         x->data[i] = (float)i;
     fgt_graph_forward(g, &batch, true);
-    assert_true(g->score.loss == 0.0 && g->score.asked == 0.0);
+    assert_true(g->score.loss == 0.0 && g->score.count == 0.0);
     for (int i = 0; i < 6; i++)
         assert_true(x->grad[i] == 0.0f);
     fgt_graph_destroy(g);

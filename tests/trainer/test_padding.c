@@ -56,7 +56,7 @@ static double run_padded(const char *name, fgt_task task, uint32_t length, int32
     basin all = {{open_basin, close_basin}, calloc((size_t)g->elements, sizeof(float))};
     fgt_graph_forward(g, &b, true);
     fgt_graph_backward(g, &all.sink);
-    double loss = g->score.loss / g->score.asked;
+    double loss = g->score.loss / g->score.count;
     *grad = all.grad;
     fgt_batch_destroy(&b);
     fgt_graph_destroy(g);

@@ -109,10 +109,10 @@ static void constant_norms_are_clipped_exactly(void **state) {
     static const double norms[] = {0.3, 1.0, 1.7, 123.456, 1e-30, 3e200}, smooth[] = {0, 0.5, 0.9, 0.999};
     for (size_t s = 0; s < 4; s++) {
         for (size_t k = 0; k < sizeof norms / sizeof *norms; k++) {
-            fgt_clip clip = fgt_clip_make(1.0, smooth[s]);
+            fgt_clip clip = fgt_clip_init(1.0, smooth[s]);
             assert_true(fgt_clip_factor(&clip) == 1);
             for (int t = 0; t < 100; t++) {
-                fgt_clip_tell(&clip, norms[k]);
+                fgt_clip_update(&clip, norms[k]);
                 assert_true(fgt_clip_factor(&clip) == (norms[k] > 1 ? 1 / norms[k] : 1));
             }
         }
@@ -122,83 +122,83 @@ static void constant_norms_are_clipped_exactly(void **state) {
 /* The weighted mean of all norms told, each step back weighing 0.9 times as much. Tolerance 1e-14. */
 static void norms_are_averaged(void **state) {
     (void)state;
-    fgt_clip clip = fgt_clip_make(2.0, FGT_CLIP_SMOOTH);
+    fgt_clip clip = fgt_clip_init(2.0, FGT_CLIP_SMOOTH);
     double sum = 0, weights = 0;
     for (int t = 0; t < 60; t++) {
         double norm = 5 + 4 * sin(t);
         sum = 0.9 * sum + norm;
         weights = 0.9 * weights + 1;
-        fgt_clip_tell(&clip, norm);
+        fgt_clip_update(&clip, norm);
         assert_true(fabs(fgt_clip_factor(&clip) / (2 * weights / sum) - 1) < 1e-14);
-        fgt_clip_tell(&clip, (double)NAN); /* not heard */
-        fgt_clip_tell(&clip, (double)INFINITY);
+        fgt_clip_update(&clip, (double)NAN); /* not heard */
+        fgt_clip_update(&clip, (double)INFINITY);
     }
-    fgt_clip never = fgt_clip_make(0, 0.9);
-    fgt_clip_tell(&never, 1e9);
+    fgt_clip never = fgt_clip_init(0, 0.9);
+    fgt_clip_update(&never, 1e9);
     assert_true(fgt_clip_factor(&never) == 1);
 }
 
 /* Norms of one kind are never limited; a sudden rise is, at once, to twice the mean before it. */
 static void limits_follow_the_running_norm(void **state) {
     (void)state;
-    fgt_limits limits;
+    fgt_norm_limits limits;
     const double usual[2] = {3, 0.01};
-    assert_true(fgt_limits_create(2, &limits));
-    assert_true(fgt_limits_factor(&limits, 0, 1e9) == 1); /* nothing is known yet */
+    assert_true(fgt_norm_limits_create(2, &limits));
+    assert_true(fgt_norm_limits_factor(&limits, 0, 1e9) == 1); /* nothing is known yet */
     for (int t = 0; t < 500; t++) {
-        fgt_limits_tell(&limits, usual);
-        assert_true(fgt_limits_factor(&limits, 0, 3) == 1 && fgt_limits_factor(&limits, 1, 0.01) == 1);
+        fgt_norm_limits_update(&limits, usual);
+        assert_true(fgt_norm_limits_factor(&limits, 0, 3) == 1 && fgt_norm_limits_factor(&limits, 1, 0.01) == 1);
     }
-    assert_true(fabs(fgt_limits_factor(&limits, 0, 60) * 60 - 6) < 1e-12);
-    assert_true(fabs(fgt_limits_factor(&limits, 1, 60) * 60 - 0.02) < 1e-12); /* each part has its own */
-    assert_true(fgt_limits_factor(&limits, 0, (double)NAN) == 1 &&
-                fgt_limits_factor(&limits, 0, (double)INFINITY) == 1);
+    assert_true(fabs(fgt_norm_limits_factor(&limits, 0, 60) * 60 - 6) < 1e-12);
+    assert_true(fabs(fgt_norm_limits_factor(&limits, 1, 60) * 60 - 0.02) < 1e-12); /* each part has its own */
+    assert_true(fgt_norm_limits_factor(&limits, 0, (double)NAN) == 1 &&
+                fgt_norm_limits_factor(&limits, 0, (double)INFINITY) == 1);
     const double broken[2] = {(double)NAN, (double)INFINITY};
-    fgt_limits_tell(&limits, broken);
+    fgt_norm_limits_update(&limits, broken);
     assert_true(limits.mean[0] == 3 && limits.mean[1] == 0.01);
-    fgt_limits_destroy(&limits);
+    fgt_norm_limits_destroy(&limits);
 }
 
 /* Norms that explode raise their limit by at most two percent a step. */
 static void limits_rise_slowly(void **state) {
     (void)state;
-    fgt_limits limits;
-    assert_true(fgt_limits_create(1, &limits));
+    fgt_norm_limits limits;
+    assert_true(fgt_norm_limits_create(1, &limits));
     for (int t = 0; t < 500; t++)
-        fgt_limits_tell(&limits, &(double){1});
+        fgt_norm_limits_update(&limits, &(double){1});
     for (int t = 0; t < 100; t++) {
-        double norm = 1e6, limited = norm * fgt_limits_factor(&limits, 0, norm), before = limits.mean[0];
-        fgt_limits_tell(&limits, &limited);
+        double norm = 1e6, limited = norm * fgt_norm_limits_factor(&limits, 0, norm), before = limits.mean[0];
+        fgt_norm_limits_update(&limits, &limited);
         assert_true(limits.mean[0] > before && limits.mean[0] < 1.0201 * before);
     }
     assert_true(limits.mean[0] < 7.5);
-    fgt_limits_destroy(&limits);
+    fgt_norm_limits_destroy(&limits);
 }
 
 static void bad_limits_are_not_restored(void **state) {
     (void)state;
-    fgt_limits limits;
-    assert_true(fgt_limits_create(2, &limits));
+    fgt_norm_limits limits;
+    assert_true(fgt_norm_limits_create(2, &limits));
     const double good[2] = {1, 2}, bad[][2] = {{-1, 2}, {1, (double)NAN}, {(double)INFINITY, 1}};
-    assert_true(fgt_limits_restore(&limits, 0.5, good) && limits.mean[1] == 2 && limits.weight == 0.5);
+    assert_true(fgt_norm_limits_restore(&limits, 0.5, good) && limits.mean[1] == 2 && limits.weight == 0.5);
     for (size_t i = 0; i < 3; i++)
-        assert_false(fgt_limits_restore(&limits, 0.5, bad[i]));
-    assert_false(fgt_limits_restore(&limits, 1.5, good));
-    assert_false(fgt_limits_restore(&limits, (double)NAN, good));
+        assert_false(fgt_norm_limits_restore(&limits, 0.5, bad[i]));
+    assert_false(fgt_norm_limits_restore(&limits, 1.5, good));
+    assert_false(fgt_norm_limits_restore(&limits, (double)NAN, good));
     assert_true(limits.mean[0] == 1 && limits.weight == 0.5);
-    fgt_limits_destroy(&limits);
+    fgt_norm_limits_destroy(&limits);
 }
 
 static void a_clip_is_two_numbers(void **state) {
     (void)state;
-    fgt_clip a = fgt_clip_make(1, 0.9), b = fgt_clip_make(1, 0.9);
+    fgt_clip a = fgt_clip_init(1, 0.9), b = fgt_clip_init(1, 0.9);
     double saved[2];
     for (int t = 0; t < 7; t++)
-        fgt_clip_tell(&a, 1.5 + t);
+        fgt_clip_update(&a, 1.5 + t);
     fgt_clip_save(&a, saved);
     assert_true(fgt_clip_restore(&b, saved));
-    fgt_clip_tell(&a, 9);
-    fgt_clip_tell(&b, 9);
+    fgt_clip_update(&a, 9);
+    fgt_clip_update(&b, 9);
     assert_memory_equal(&a, &b, sizeof a);
     const double bad[][2] = {{(double)NAN, 0.5}, {-1, 0.5}, {1, (double)NAN},     {1, 1.5},
                              {1, -0.1},          {1, 0},    {(double)INFINITY, 1}};

@@ -97,7 +97,7 @@ typedef struct conv_case {
 
 static void open_conv(const conv_case *k, int threads, gradcheck *c) {
     fgt_graph *g = fgt_graph_create(k->n, threads);
-    fgt_value *x = fgt_op_given(g, 3, (uint32_t[]){k->C, k->H, k->W}, true);
+    fgt_value *x = fgt_op_input(g, 3, (uint32_t[]){k->C, k->H, k->W}, true);
     fgt_conv_shape shape = {.channels = k->O, .kernel = k->k, .stride = k->stride, .pad = k->pad, .bias = true};
     gradcheck_open(c, g, fgt_op_conv(g, "conv", x, shape), 1);
 }
@@ -127,9 +127,9 @@ static void convolutions_keep_their_bits(void **state) {
                 gradcheck_backward(&one, k->n, tile);
                 gradcheck_backward(&c, k->n, tile);
                 const fgt_value *y = one.g->last->in[0], *y2 = c.g->last->in[0];
-                same_floats(what, "output", thread_counts[t], y->data, y2->data, k->n * y->each);
+                same_floats(what, "output", thread_counts[t], y->data, y2->data, k->n * y->sample_size);
                 same_floats(what, "input gradient", thread_counts[t], one.given[0]->grad, c.given[0]->grad,
-                            k->n * one.given[0]->each);
+                            k->n * one.given[0]->sample_size);
                 for (const fgt_param *p = one.g->params; p; p = p->next)
                     same_floats(what, p->tensor.name, thread_counts[t], one.grads + p->tensor.offset,
                                 c.grads + p->tensor.offset, p->rows * p->cols);

@@ -165,7 +165,7 @@ static void bytes_come_back(const fgt_tokens *tokens) {
     assert_true(ids.len <= N);
     for (size_t i = 0; i < ids.len; i++)
         list[i] = fgt_ids_at(&ids, i);
-    assert_int_equal(fgt_tokens_decode(tokens, list, ids.len, &back), FGIO_EXIT_OK);
+    assert_int_equal(fgt_tokenizer_decode(tokens, list, ids.len, &back), FGIO_EXIT_OK);
     assert_int_equal(back.len, N);
     assert_memory_equal(back.data, text, N);
     fgio_bytes_free(&back);

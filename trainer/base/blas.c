@@ -24,18 +24,18 @@ extern void blas_memory_free(void *) __attribute__((weak));
 #else
 #define BUFFER_BYTES ((size_t)32 << 20)
 #endif
-#define SPARE        ((size_t)1 << 20) /* what it may take beside */
-#define BUFFERS_MOST 256u              /* as many as Debian's build is sure to have */
+#define HEADROOM    ((size_t)1 << 20) /* what it may take beside */
+#define BUFFERS_MAX 256u              /* as many as Debian's build is sure to have */
 
 uint64_t fgt_blas_limit(void) {
-    static const int kinds[] = {RLIMIT_AS, RLIMIT_DATA};
-    uint64_t least = UINT64_MAX;
+    static const int resources[] = {RLIMIT_AS, RLIMIT_DATA};
+    uint64_t min = UINT64_MAX;
     for (int i = 0; i < 2; i++) {
         struct rlimit limit;
-        if (getrlimit(kinds[i], &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < least)
-            least = limit.rlim_cur;
+        if (getrlimit(resources[i], &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < min)
+            min = limit.rlim_cur;
     }
-    return least;
+    return min;
 }
 
 static size_t address_space(void) {
@@ -48,33 +48,33 @@ static size_t address_space(void) {
     return (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-static int fits(size_t bytes) {
+static int can_map(size_t bytes) {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return p != MAP_FAILED && munmap(p, bytes) == 0;
 }
 
 /* Take buffers one by one, as long as there is room; returns how many. */
-static uint64_t take_buffers(uint64_t wanted, void **buffer, size_t *bytes) {
-    uint64_t taken = 0;
+static uint64_t alloc_buffers(uint64_t wanted, void **buffer, size_t *bytes) {
+    uint64_t allocated = 0;
     *bytes = BUFFER_BYTES;
-    while (taken < wanted && fits(*bytes + SPARE)) {
+    while (allocated < wanted && can_map(*bytes + HEADROOM)) {
         size_t before = address_space();
-        buffer[taken++] = blas_memory_alloc(0);
+        buffer[allocated++] = blas_memory_alloc(0);
         size_t after = address_space();
         if (after > before) /* not one that it had already */
             *bytes = after - before;
     }
-    return taken;
+    return allocated;
 }
 
-static int reserve(uint64_t threads, uint64_t limit) {
-    void *buffer[BUFFERS_MOST];
+static int reserve_buffers(uint64_t threads, uint64_t limit) {
+    void *buffer[BUFFERS_MAX];
     char all[32], each[32];
     size_t bytes;
-    uint64_t wanted = threads < BUFFERS_MOST ? threads : BUFFERS_MOST, taken = take_buffers(wanted, buffer, &bytes);
-    for (uint64_t i = 0; i < taken; i++)
+    uint64_t wanted = threads < BUFFERS_MAX ? threads : BUFFERS_MAX, allocated = alloc_buffers(wanted, buffer, &bytes);
+    for (uint64_t i = 0; i < allocated; i++)
         blas_memory_free(buffer[i]);
-    if (taken == wanted)
+    if (allocated == wanted)
         return FGIO_EXIT_OK;
     fgio_error("not enough memory: this process may have %s in all (ulimit -v, ulimit -d), and each of %llu threads "
                "needs %s for products of matrices",
@@ -87,5 +87,6 @@ static int reserve(uint64_t threads, uint64_t limit) {
 int fgt_blas_begin(uint64_t threads) {
     uint64_t limit = fgt_blas_limit();
     openblas_set_num_threads(1);
-    return limit == UINT64_MAX || !blas_memory_alloc || !blas_memory_free ? FGIO_EXIT_OK : reserve(threads, limit);
+    return limit == UINT64_MAX || !blas_memory_alloc || !blas_memory_free ? FGIO_EXIT_OK
+                                                                          : reserve_buffers(threads, limit);
 }

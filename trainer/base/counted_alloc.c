@@ -5,45 +5,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINE 64u
+#define ALIGNMENT 64u
 
-typedef struct head {
+typedef struct block_header {
     size_t bytes;
     fgt_use use;
-} head;
+} block_header;
 
-static _Atomic uint64_t now[FGT_USES], most[FGT_USES];
+static _Atomic uint64_t current[FGT_USES], peak[FGT_USES];
 
 void *fgt_hold(fgt_use use, size_t bytes) {
-    if (bytes > SIZE_MAX - 3 * LINE)
+    if (bytes > SIZE_MAX - 3 * ALIGNMENT)
         return NULL;
-    size_t rounded = (bytes / LINE + 2) * LINE;
-    unsigned char *p = aligned_alloc(LINE, rounded);
+    size_t rounded = (bytes / ALIGNMENT + 2) * ALIGNMENT;
+    unsigned char *p = aligned_alloc(ALIGNMENT, rounded);
     if (!p)
         return NULL;
     memset(p, 0, rounded);
-    head h = {rounded, use};
+    block_header h = {rounded, use};
     memcpy(p, &h, sizeof h);
-    uint64_t held = atomic_fetch_add(&now[use], rounded) + rounded, high = atomic_load(&most[use]);
-    while (held > high && !atomic_compare_exchange_weak(&most[use], &high, held)) {
+    uint64_t bytes_now = atomic_fetch_add(&current[use], rounded) + rounded, high = atomic_load(&peak[use]);
+    while (bytes_now > high && !atomic_compare_exchange_weak(&peak[use], &high, bytes_now)) {
     }
-    return p + LINE;
+    return p + ALIGNMENT;
 }
 
-void fgt_let_go(void *memory) {
+void fgt_counted_free(void *memory) {
     if (!memory)
         return;
-    unsigned char *p = (unsigned char *)memory - LINE;
-    head h;
+    unsigned char *p = (unsigned char *)memory - ALIGNMENT;
+    block_header h;
     memcpy(&h, p, sizeof h);
-    atomic_fetch_sub(&now[h.use], h.bytes);
+    atomic_fetch_sub(&current[h.use], h.bytes);
     free(p);
 }
 
-uint64_t fgt_held(fgt_use use) {
-    return atomic_load(&now[use]);
+uint64_t fgt_counted_bytes(fgt_use use) {
+    return atomic_load(&current[use]);
 }
 
-uint64_t fgt_held_most(fgt_use use) {
-    return atomic_load(&most[use]);
+uint64_t fgt_counted_peak(fgt_use use) {
+    return atomic_load(&peak[use]);
 }

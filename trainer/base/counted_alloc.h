@@ -21,10 +21,10 @@ typedef enum fgt_use {
 void *fgt_hold(fgt_use use, size_t bytes);
 
 /** Give it back; NULL is fine. */
-void fgt_let_go(void *memory);
+void fgt_counted_free(void *memory);
 
 /** Bytes held now, and the most ever, by this process. */
-uint64_t fgt_held(fgt_use use);
-uint64_t fgt_held_most(fgt_use use);
+uint64_t fgt_counted_bytes(fgt_use use);
+uint64_t fgt_counted_peak(fgt_use use);
 
 #endif

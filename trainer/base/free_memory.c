@@ -14,16 +14,16 @@
 enum { LINE = 512, PATH = 1024 };
 
 /* The number behind a word at the beginning of a line; fallback where there is none. */
-static uint64_t number_after(const char *path, const char *word, uint64_t fallback) {
+static uint64_t read_number_after(const char *path, const char *key, uint64_t fallback) {
     FILE *file = fopen(path, "r");
     char line[LINE];
     uint64_t number = fallback;
     while (file && fgets(line, sizeof line, file)) {
         char *end = line;
-        if (strncmp(line, word, strlen(word)) != 0)
+        if (strncmp(line, key, strlen(key)) != 0)
             continue;
-        uint64_t read = strtoull(line + strlen(word), &end, 10);
-        number = end != line + strlen(word) ? read : fallback; /* "max" is no number */
+        uint64_t read = strtoull(line + strlen(key), &end, 10);
+        number = end != line + strlen(key) ? read : fallback; /* "max" is no number */
         break;
     }
     if (file)
@@ -31,73 +31,73 @@ static uint64_t number_after(const char *path, const char *word, uint64_t fallba
     return number;
 }
 
-static uint64_t least(uint64_t a, uint64_t b) {
+static uint64_t min_u64(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
 /** How a version of cgroups calls things. */
-typedef struct control {
+typedef struct cgroup_files {
     const char *root, *limit, *used, *cached;
-} control;
+} cgroup_files;
 
-static uint64_t left_in(const control *c, const char *group) {
+static uint64_t free_in_group(const cgroup_files *c, const char *group) {
     char path[PATH];
     snprintf(path, sizeof path, "%s%s/%s", c->root, group, c->limit);
-    uint64_t limit = number_after(path, "", UINT64_MAX);
+    uint64_t limit = read_number_after(path, "", UINT64_MAX);
     if (limit == UINT64_MAX)
         return UINT64_MAX;
     snprintf(path, sizeof path, "%s%s/%s", c->root, group, c->used);
-    uint64_t used = number_after(path, "", 0);
+    uint64_t used = read_number_after(path, "", 0);
     snprintf(path, sizeof path, "%s%s/memory.stat", c->root, group);
-    uint64_t cached = number_after(path, c->cached, 0);
-    used -= least(used, cached);
-    return limit - least(limit, used);
+    uint64_t cached = read_number_after(path, c->cached, 0);
+    used -= min_u64(used, cached);
+    return limit - min_u64(limit, used);
 }
 
 /* A group and all groups around it; inside of a container the outermost may be all that is seen. */
-static uint64_t left_around(const control *c, char *group) {
-    uint64_t left = UINT64_MAX;
+static uint64_t free_in_ancestors(const cgroup_files *c, char *group) {
+    uint64_t free_bytes = UINT64_MAX;
     group[strcspn(group, "\n")] = '\0';
     for (char *slash = group; slash;) {
-        left = least(left, left_in(c, group));
+        free_bytes = min_u64(free_bytes, free_in_group(c, group));
         slash = strrchr(group, '/');
         if (slash)
             *slash = '\0';
     }
-    return left;
+    return free_bytes;
 }
 
-static uint64_t left_in_groups(void) {
-    static const control second = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "},
-                         first = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-                                  "total_inactive_file "};
+static uint64_t free_in_cgroups(void) {
+    static const cgroup_files v2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "},
+                              v1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+                                    "total_inactive_file "};
     FILE *file = fopen("/proc/self/cgroup", "r");
     char line[LINE];
-    uint64_t left = UINT64_MAX;
+    uint64_t free_bytes = UINT64_MAX;
     while (file && fgets(line, sizeof line, file)) { /* 0::/a/b, or 7:memory:/a/b */
         char *name = strchr(line, ':'), *group = name ? strchr(name + 1, ':') : NULL;
         if (!group)
             continue;
         *group++ = '\0';
         if (name[1] == '\0')
-            left = least(left, left_around(&second, group));
+            free_bytes = min_u64(free_bytes, free_in_ancestors(&v2, group));
         else if (strcmp(name + 1, "memory") == 0)
-            left = least(left, left_around(&first, group));
+            free_bytes = min_u64(free_bytes, free_in_ancestors(&v1, group));
     }
     if (file)
         fclose(file);
-    return left;
+    return free_bytes;
 }
 
-uint64_t fgt_free_memory_shared(void) {
-    uint64_t kilobytes = number_after("/proc/meminfo", "MemAvailable:", UINT64_MAX / 1024);
-    return least(kilobytes >= UINT64_MAX / 1024 ? UINT64_MAX : kilobytes * 1024, left_in_groups());
+uint64_t fgt_free_memory_machine(void) {
+    uint64_t kilobytes = read_number_after("/proc/meminfo", "MemAvailable:", UINT64_MAX / 1024);
+    return min_u64(kilobytes >= UINT64_MAX / 1024 ? UINT64_MAX : kilobytes * 1024, free_in_cgroups());
 }
 
-uint64_t fgt_free_memory_own(void) {
+uint64_t fgt_free_memory_process(void) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
         return UINT64_MAX;
-    uint64_t used = number_after("/proc/self/statm", "", 0) * (uint64_t)sysconf(_SC_PAGESIZE);
-    return (uint64_t)limit.rlim_cur - least((uint64_t)limit.rlim_cur, used);
+    uint64_t used = read_number_after("/proc/self/statm", "", 0) * (uint64_t)sysconf(_SC_PAGESIZE);
+    return (uint64_t)limit.rlim_cur - min_u64((uint64_t)limit.rlim_cur, used);
 }

@@ -6,9 +6,9 @@
 
 /** Bytes that all programs of this machine, or of the container (cgroup) around this one, may still take together.
  * UINT64_MAX: not known. */
-uint64_t fgt_free_memory_shared(void);
+uint64_t fgt_free_memory_machine(void);
 
 /** Bytes of address space that this process may still take (ulimit -v). UINT64_MAX: no limit. */
-uint64_t fgt_free_memory_own(void);
+uint64_t fgt_free_memory_process(void);
 
 #endif

@@ -14,43 +14,43 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { GOING_ON = 1, OPENED, FAILED }; /* what worker 0 says */
-enum { WORDS = 2 };
+enum { OPEN_IN_PROGRESS = 1, OPEN_DONE, OPEN_FAILED }; /* what worker 0 says */
+enum { STATUS_WORDS = 2 };
 
-#define FACTS_MOST     UINT64_C(100000000) /* as of headers of files */
-#define WORKERS_MOST   UINT64_C(65536)
-#define STEPS_MOST     (UINT64_MAX - 1)
-#define NOT_OF_FRUGRAD "is no checkpoint of frugrad: its metadata has no " FGT_KEY_FORMAT
+#define METADATA_BYTES_MAX UINT64_C(100000000) /* as of headers of files */
+#define WORKERS_MAX        UINT64_C(65536)
+#define STEP_MAX           (UINT64_MAX - 1)
+#define NOT_A_CHECKPOINT   "is no checkpoint of frugrad: its metadata has no " FGT_KEY_FORMAT
 
 /* All hear a word and a number from worker 0. Returns an exit status of the comm. */
-static int hear(fgt_checkpoint *c, uint64_t *word, uint64_t *number) {
-    uint64_t mine[WORDS] = {*word, *number};
-    if (frug_comm_gather(c->comm, mine, sizeof mine, c->words) != FRUG_OK)
+static int broadcast_status(fgt_checkpoint *c, uint64_t *state, uint64_t *number) {
+    uint64_t mine[STATUS_WORDS] = {*state, *number};
+    if (frug_comm_gather(c->comm, mine, sizeof mine, c->gathered) != FRUG_OK)
         return fgio_library_error("checkpoint");
-    *word = c->words[0];
-    *number = c->words[1];
+    *state = c->gathered[0];
+    *number = c->gathered[1];
     return FGIO_EXIT_OK;
 }
 
-static int read_facts(fgt_checkpoint *c, const char *path, json_t *facts) {
-    const char *format = json_string_value(json_object_get(facts, FGT_KEY_FORMAT));
+static int parse_metadata(fgt_checkpoint *c, const char *path, json_t *metadata) {
+    const char *format = json_string_value(json_object_get(metadata, FGT_KEY_FORMAT));
     if (format == NULL)
-        return fgio_error("%s: " NOT_OF_FRUGRAD, path);
+        return fgio_error("%s: " NOT_A_CHECKPOINT, path);
     if (strcmp(format, FGT_FORMAT) != 0)
         return fgio_error("%s: is a checkpoint of format %s; this program knows format " FGT_FORMAT, path, format);
-    if (!fgt_checkpoint_number(facts, FGT_KEY_STEP, STEPS_MOST, &c->step))
+    if (!fgt_checkpoint_number(metadata, FGT_KEY_STEP, STEP_MAX, &c->step))
         return fgio_error("%s: its metadata has no step (" FGT_KEY_STEP ", a whole number)", path);
-    if (!fgt_checkpoint_number(facts, FGT_KEY_WORKERS, WORKERS_MOST, &c->workers) || c->workers == 0)
+    if (!fgt_checkpoint_number(metadata, FGT_KEY_WORKERS, WORKERS_MAX, &c->workers) || c->workers == 0)
         return fgio_error("%s: its metadata has no number of workers (" FGT_KEY_WORKERS ")", path);
     uint64_t generation;
-    if (!fgt_checkpoint_generation(facts, &generation))
+    if (!fgt_checkpoint_generation(metadata, &generation))
         return fgio_error("%s: its metadata has no number of a generation (" FGT_KEY_GENERATION ")", path);
-    c->facts = json_incref(facts);
+    c->metadata = json_incref(metadata);
     return FGIO_EXIT_OK;
 }
 
 /* The checksum at the end against one over everything before it. */
-static int check_sum(fgt_checkpoint *c) {
+static int verify_checksum(fgt_checkpoint *c) {
     const fgio_tensor_file *file = &c->file;
     const fgio_item *item = file->head.count == 0 ? NULL : &file->head.item[file->head.count - 1];
     unsigned char stored[FGT_CHECKSUM_BYTES];
@@ -60,13 +60,13 @@ static int check_sum(fgt_checkpoint *c) {
         return fgio_error("%s: has no checksum (" FGT_CHECKSUM_NAME ", %d bytes, the last tensor)", file->path,
                           FGT_CHECKSUM_BYTES);
     for (uint64_t at = 0; at < item->place;) {
-        uint64_t left = item->place - at, word = GOING_ON, none = 0;
-        size_t some = left < FGT_PIECE_BYTES ? (size_t)left : FGT_PIECE_BYTES;
-        if (fgio_tensor_file_read(file, at, c->piece, some) != FGIO_EXIT_OK)
+        uint64_t left = item->place - at, state = OPEN_IN_PROGRESS, none = 0;
+        size_t some = left < FGT_CHUNK_BYTES ? (size_t)left : FGT_CHUNK_BYTES;
+        if (fgio_tensor_file_read(file, at, c->chunk, some) != FGIO_EXIT_OK)
             return FGIO_EXIT_FAIL;
-        sum = frugi_crc32c(sum, c->piece, some);
+        sum = frugi_crc32c(sum, c->chunk, some);
         at += some;
-        if (at % FGT_MEET_BYTES == 0 && hear(c, &word, &none) != FGIO_EXIT_OK)
+        if (at % FGT_SYNC_BYTES == 0 && broadcast_status(c, &state, &none) != FGIO_EXIT_OK)
             return FGIO_EXIT_FAIL;
     }
     if (fgio_tensor_file_read(file, item->place, stored, sizeof stored) != FGIO_EXIT_OK)
@@ -78,20 +78,20 @@ static int check_sum(fgt_checkpoint *c) {
                                     file->path, want, sum);
 }
 
-static int open_sound(fgt_checkpoint *c, const char *path) {
+static int open_verified(fgt_checkpoint *c, const char *path) {
     const char *slash = strrchr(path, '/');
     uint64_t named;
     int code = fgio_tensor_file_open(path, &c->file);
     if (code == FGIO_EXIT_OK)
-        code = read_facts(c, path, c->file.head.metadata);
+        code = parse_metadata(c, path, c->file.head.metadata);
     if (code == FGIO_EXIT_OK && fgt_checkpoint_name_step(slash == NULL ? path : slash + 1, &named) && named != c->step)
         code = fgio_error("%s: is of step %" PRIu64 " by its metadata, of step %" PRIu64 " by its name", path, c->step,
                           named);
     if (code == FGIO_EXIT_OK)
-        code = check_sum(c);
+        code = verify_checksum(c);
     if (code != FGIO_EXIT_OK) {
-        json_decref(c->facts);
-        c->facts = NULL;
+        json_decref(c->metadata);
+        c->metadata = NULL;
         fgio_tensor_file_close(&c->file);
     }
     return code;
@@ -108,7 +108,7 @@ static int open_newest(fgt_checkpoint *c, const char *directory) {
         code = fgio_error("%s: has no checkpoint (step-*.safetensors)", directory);
     for (; i < count; i++) {
         code = fgt_checkpoint_name(directory, entry[i].step, path, sizeof path)
-                   ? open_sound(c, path)
+                   ? open_verified(c, path)
                    : fgio_error("%s: the name is too long", directory);
         if (code == FGIO_EXIT_OK)
             break;
@@ -122,17 +122,17 @@ static int open_newest(fgt_checkpoint *c, const char *directory) {
 /* Worker 0's part of opening; *text becomes what the others get. */
 static int find_and_open(fgt_checkpoint *c, const char *path, char **text) {
     struct stat st;
-    int code = stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? open_newest(c, path) : open_sound(c, path);
+    int code = stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? open_newest(c, path) : open_verified(c, path);
     if (code != FGIO_EXIT_OK)
         return code;
-    *text = json_dumps(c->facts, JSON_COMPACT);
+    *text = json_dumps(c->metadata, JSON_COMPACT);
     return *text == NULL ? fgio_error("%s: out of memory", path) : FGIO_EXIT_OK;
 }
 
 /* Text of that many bytes from worker 0 to all, piece by piece. Only the comm's errors are returned. */
-static int spread_text(fgt_checkpoint *c, char *text, size_t bytes) {
-    for (size_t at = 0; at < bytes; at += FGT_PIECE_BYTES) {
-        size_t some = bytes - at < FGT_PIECE_BYTES ? bytes - at : FGT_PIECE_BYTES;
+static int broadcast_text(fgt_checkpoint *c, char *text, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += FGT_CHUNK_BYTES) {
+        size_t some = bytes - at < FGT_CHUNK_BYTES ? bytes - at : FGT_CHUNK_BYTES;
         frug_status status = c->rank == 0 ? FRUG_OK : frug_comm_receive(c->comm, 0, text + at, some);
         for (int r = 1; r < c->size && c->rank == 0 && status == FRUG_OK; r++)
             status = frug_comm_send(c->comm, r, text + at, some);
@@ -143,39 +143,39 @@ static int spread_text(fgt_checkpoint *c, char *text, size_t bytes) {
 }
 
 /* The others' part: wait for the outcome, then take the facts. */
-static int hear_facts(fgt_checkpoint *c) {
-    uint64_t word = 0, bytes = 0;
+static int receive_metadata(fgt_checkpoint *c) {
+    uint64_t state = 0, bytes = 0;
     json_error_t error;
     do {
-        if (hear(c, &word, &bytes) != FGIO_EXIT_OK)
+        if (broadcast_status(c, &state, &bytes) != FGIO_EXIT_OK)
             return FGIO_EXIT_FAIL;
-    } while (word == GOING_ON);
-    char *text = word == OPENED && bytes <= FACTS_MOST ? malloc((size_t)bytes + 1) : NULL;
+    } while (state == OPEN_IN_PROGRESS);
+    char *text = state == OPEN_DONE && bytes <= METADATA_BYTES_MAX ? malloc((size_t)bytes + 1) : NULL;
     if (text == NULL)
-        return word == FAILED ? FGIO_EXIT_FAIL : fgio_error("checkpoint: no memory for its metadata");
-    int code = spread_text(c, text, (size_t)bytes);
-    json_t *facts = code == FGIO_EXIT_OK ? json_loadb(text, (size_t)bytes, 0, &error) : NULL;
+        return state == OPEN_FAILED ? FGIO_EXIT_FAIL : fgio_error("checkpoint: no memory for its metadata");
+    int code = broadcast_text(c, text, (size_t)bytes);
+    json_t *metadata = code == FGIO_EXIT_OK ? json_loadb(text, (size_t)bytes, 0, &error) : NULL;
     free(text);
-    if (facts == NULL)
+    if (metadata == NULL)
         return FGIO_EXIT_FAIL;
-    code = read_facts(c, c->path, facts);
-    json_decref(facts);
+    code = parse_metadata(c, c->path, metadata);
+    json_decref(metadata);
     return code;
 }
 
-static int tell_facts(fgt_checkpoint *c, const char *path) {
+static int open_and_send_metadata(fgt_checkpoint *c, const char *path) {
     char *text = NULL;
     int code = find_and_open(c, path, &text);
-    uint64_t word = code == FGIO_EXIT_OK ? OPENED : FAILED, bytes = text == NULL ? 0 : strlen(text);
-    if (hear(c, &word, &bytes) != FGIO_EXIT_OK)
+    uint64_t state = code == FGIO_EXIT_OK ? OPEN_DONE : OPEN_FAILED, bytes = text == NULL ? 0 : strlen(text);
+    if (broadcast_status(c, &state, &bytes) != FGIO_EXIT_OK)
         code = FGIO_EXIT_FAIL;
     if (code == FGIO_EXIT_OK)
-        code = spread_text(c, text, (size_t)bytes);
+        code = broadcast_text(c, text, (size_t)bytes);
     free(text);
     return code;
 }
 
-int fgt_checkpoint_open(const char *path, frug_comm *comm, fgt_checkpoint **checkpoint, json_t **facts,
+int fgt_checkpoint_open(const char *path, frug_comm *comm, fgt_checkpoint **checkpoint, json_t **metadata,
                         uint64_t *step) {
     fgt_checkpoint *c = calloc(1, sizeof *c);
     if (c == NULL)
@@ -185,23 +185,23 @@ int fgt_checkpoint_open(const char *path, frug_comm *comm, fgt_checkpoint **chec
                           .size = frug_comm_size(comm),
                           .path = strdup(path),
                           .file = FGIO_TENSOR_FILE_CLOSED,
-                          .piece = malloc(FGT_PIECE_BYTES),
-                          .words = calloc((size_t)frug_comm_size(comm), WORDS * sizeof *c->words)};
-    int code = c->path == NULL || c->piece == NULL || c->words == NULL ? fgio_error("%s: out of memory", path)
-               : c->rank == 0                                          ? tell_facts(c, path)
-                                                                       : hear_facts(c);
+                          .chunk = malloc(FGT_CHUNK_BYTES),
+                          .gathered = calloc((size_t)frug_comm_size(comm), STATUS_WORDS * sizeof *c->gathered)};
+    int code = c->path == NULL || c->chunk == NULL || c->gathered == NULL ? fgio_error("%s: out of memory", path)
+               : c->rank == 0                                             ? open_and_send_metadata(c, path)
+                                                                          : receive_metadata(c);
     if (code != FGIO_EXIT_OK) {
         fgt_checkpoint_close(c);
         return code;
     }
     *checkpoint = c;
-    *facts = c->facts;
+    *metadata = c->metadata;
     *step = c->step;
     return FGIO_EXIT_OK;
 }
 
-int fgt_checkpoint_any(const char *directory, frug_comm *comm, bool *any) {
-    unsigned char mine = frug_comm_rank(comm) == 0 && fgt_checkpoint_there(directory);
+int fgt_checkpoint_exists(const char *directory, frug_comm *comm, bool *any) {
+    unsigned char mine = frug_comm_rank(comm) == 0 && fgt_checkpoint_in_directory(directory);
     unsigned char *all = calloc((size_t)frug_comm_size(comm), 1);
     if (all == NULL)
         return fgio_error("%s: out of memory", directory);
@@ -215,9 +215,9 @@ void fgt_checkpoint_close(fgt_checkpoint *checkpoint) {
     if (checkpoint == NULL)
         return;
     fgio_tensor_file_close(&checkpoint->file);
-    json_decref(checkpoint->facts);
+    json_decref(checkpoint->metadata);
     free(checkpoint->path);
-    free(checkpoint->piece);
-    free(checkpoint->words);
+    free(checkpoint->chunk);
+    free(checkpoint->gathered);
     free(checkpoint);
 }

@@ -41,7 +41,7 @@ typedef struct fgt_state {
  * half-written is.
  */
 int fgt_checkpoint_write(const char *directory, uint32_t keep, uint64_t generation, uint64_t step,
-                         const fgt_state *state, json_t *facts, char *path, size_t cap);
+                         const fgt_state *state, json_t *metadata, char *path, size_t cap);
 
 /** An opened checkpoint; worker 0 has the file, the others wait for their parts. */
 typedef struct fgt_checkpoint fgt_checkpoint;
@@ -50,11 +50,12 @@ typedef struct fgt_checkpoint fgt_checkpoint;
  * Open a checkpoint, or the newest sound one of a directory (a damaged one is passed over with a warning). Collective.
  * Every worker gets the facts (owned by the checkpoint).
  */
-int fgt_checkpoint_open(const char *path, frug_comm *comm, fgt_checkpoint **checkpoint, json_t **facts, uint64_t *step);
+int fgt_checkpoint_open(const char *path, frug_comm *comm, fgt_checkpoint **checkpoint, json_t **metadata,
+                        uint64_t *step);
 void fgt_checkpoint_close(fgt_checkpoint *checkpoint);
 
 /** Whether a directory has a checkpoint, sound or not, as worker 0 sees it. Collective. */
-int fgt_checkpoint_any(const char *directory, frug_comm *comm, bool *any);
+int fgt_checkpoint_exists(const char *directory, frug_comm *comm, bool *any);
 
 /**
  * The generation of the checkpoints that a run is going to write into a directory: that of the newest one there if the

@@ -20,13 +20,13 @@
 
 enum { NAME_MAX_BYTES = 64, MAX_DIGITS = 20 };
 
-static void name_of_step(uint64_t step, char *dst) {
+static void format_name(uint64_t step, char *dst) {
     snprintf(dst, NAME_MAX_BYTES, "step-%09" PRIu64 ".safetensors", step);
 }
 
 bool fgt_checkpoint_name(const char *directory, uint64_t step, char *dst, size_t cap) {
     char name[NAME_MAX_BYTES];
-    name_of_step(step, name);
+    format_name(step, name);
     int length = snprintf(dst, cap, "%s/%s", directory, name);
     return length >= 0 && (size_t)length < cap;
 }
@@ -36,7 +36,7 @@ bool fgt_checkpoint_name_step(const char *name, uint64_t *step) {
     if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
         return false;
     uint64_t number = strtoull(name + 5, NULL, 10);
-    name_of_step(number, again); /* what is not spelled as we spell it is not ours */
+    format_name(number, again); /* what is not spelled as we spell it is not ours */
     if (strcmp(again, name) != 0)
         return false;
     *step = number;
@@ -57,22 +57,22 @@ bool fgt_checkpoint_number(const json_t *metadata, const char *key, uint64_t mos
     return true;
 }
 
-static bool newer(const fgt_entry *a, const fgt_entry *b) {
+static bool is_newer(const fgt_entry *a, const fgt_entry *b) {
     return a->generation != b->generation ? a->generation > b->generation : a->step > b->step;
 }
 
 /* An unreadable file comes first, so that whoever opens the newest one tells of it and passes over it. */
-static int newest_first(const void *a, const void *b) {
+static int compare_newest_first(const void *a, const void *b) {
     const fgt_entry *x = a, *y = b;
     if (x->readable != y->readable)
         return x->readable ? 1 : -1;
-    return newer(x, y) ? -1 : newer(y, x) ? 1 : 0;
+    return is_newer(x, y) ? -1 : is_newer(y, x) ? 1 : 0;
 }
 
 bool fgt_checkpoint_generation(const json_t *metadata, uint64_t *generation) {
     *generation = 0;
     return json_object_get(metadata, FGT_KEY_GENERATION) == NULL ||
-           fgt_checkpoint_number(metadata, FGT_KEY_GENERATION, FGT_GENERATIONS_MOST, generation);
+           fgt_checkpoint_number(metadata, FGT_KEY_GENERATION, FGT_GENERATION_MAX, generation);
 }
 
 /* The generation stands in the header; what is wrong with a file is said when it is opened to be used. */
@@ -88,21 +88,21 @@ static void read_generation(const char *directory, fgt_entry *entry) {
 }
 
 int fgt_checkpoint_list(const char *directory, fgt_entry **entries, size_t *count) {
-    DIR *folder = opendir(directory);
+    DIR *dir = opendir(directory);
     fgt_entry *list = NULL;
-    size_t have = 0, room = 0;
-    if (folder == NULL)
+    size_t have = 0, capacity = 0;
+    if (dir == NULL)
         return fgio_error("%s: cannot open: %s", directory, strerror(errno));
-    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
         uint64_t step;
         if (!fgt_checkpoint_name_step(entry->d_name, &step))
             continue;
-        if (have == room) {
-            room = 2 * room + 16;
-            fgt_entry *grown = realloc(list, room * sizeof *list);
+        if (have == capacity) {
+            capacity = 2 * capacity + 16;
+            fgt_entry *grown = realloc(list, capacity * sizeof *list);
             if (grown == NULL) {
                 free(list);
-                closedir(folder);
+                closedir(dir);
                 return fgio_error("%s: out of memory", directory);
             }
             list = grown;
@@ -110,22 +110,22 @@ int fgt_checkpoint_list(const char *directory, fgt_entry **entries, size_t *coun
         list[have] = (fgt_entry){.step = step};
         read_generation(directory, &list[have++]);
     }
-    closedir(folder);
+    closedir(dir);
     if (have > 1)
-        qsort(list, have, sizeof *list, newest_first);
+        qsort(list, have, sizeof *list, compare_newest_first);
     *entries = list;
     *count = have;
     return FGIO_EXIT_OK;
 }
 
-bool fgt_checkpoint_there(const char *directory) {
-    DIR *folder = opendir(directory);
+bool fgt_checkpoint_in_directory(const char *directory) {
+    DIR *dir = opendir(directory);
     bool found = false;
     uint64_t step;
-    for (struct dirent *entry; folder != NULL && !found && (entry = readdir(folder)) != NULL;)
+    for (struct dirent *entry; dir != NULL && !found && (entry = readdir(dir)) != NULL;)
         found = fgt_checkpoint_name_step(entry->d_name, &step);
-    if (folder != NULL)
-        closedir(folder);
+    if (dir != NULL)
+        closedir(dir);
     return found;
 }
 
@@ -158,7 +158,7 @@ int fgt_checkpoint_next_generation(const char *directory, const fgt_checkpoint *
 }
 
 /* Say once, when steps have gone back, what becomes of the files with later steps. */
-static void tell_of_later(const char *directory, const fgt_entry *entry, size_t count, const fgt_entry *written) {
+static void warn_of_later_steps(const char *directory, const fgt_entry *entry, size_t count, const fgt_entry *written) {
     size_t ours = 0;
     uint64_t latest = 0;
     for (size_t i = 0; i < count; i++) {
@@ -178,7 +178,7 @@ void fgt_checkpoint_prune(const char *directory, uint32_t keep, uint64_t generat
     char path[PATH_MAX];
     if (fgt_checkpoint_list(directory, &entry, &count) != FGIO_EXIT_OK)
         return;
-    tell_of_later(directory, entry, count, &written);
+    warn_of_later_steps(directory, entry, count, &written);
     while (first < count && !entry[first].readable)
         first++;
     for (size_t i = 0; i < count && keep > 0; i++) {

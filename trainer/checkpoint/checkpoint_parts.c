@@ -11,28 +11,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-static fgt_part *new_part(fgt_parts *parts, fgt_part_kind kind, int worker, const char *name) {
-    if (parts->count == parts->room) {
-        size_t room = 2 * parts->room + 64;
-        fgt_part *grown = realloc(parts->part, room * sizeof *grown);
+static fgt_checkpoint_part *append_part(fgt_checkpoint_parts *parts, fgt_checkpoint_part_kind kind, int worker,
+                                        const char *name) {
+    if (parts->count == parts->capacity) {
+        size_t capacity = 2 * parts->capacity + 64;
+        fgt_checkpoint_part *grown = realloc(parts->part, capacity * sizeof *grown);
         if (grown == NULL) {
-            parts->broken = true;
+            parts->out_of_memory = true;
             return NULL;
         }
         parts->part = grown;
-        parts->room = room;
+        parts->capacity = capacity;
     }
-    fgt_part *part = &parts->part[parts->count];
-    *part = (fgt_part){.kind = kind, .worker = worker, .item = {.name = strdup(name)}};
+    fgt_checkpoint_part *part = &parts->part[parts->count];
+    *part = (fgt_checkpoint_part){.kind = kind, .worker = worker, .item = {.name = strdup(name)}};
     if (part->item.name == NULL) {
-        parts->broken = true;
+        parts->out_of_memory = true;
         return NULL;
     }
     parts->count++;
     return part;
 }
 
-static void set_shape(fgt_part *part, fgio_dtype dtype, uint32_t ndim, const uint64_t *shape) {
+static void set_shape(fgt_checkpoint_part *part, fgio_dtype dtype, uint32_t ndim, const uint64_t *shape) {
     part->item.dtype = dtype;
     part->item.ndim = ndim;
     part->item.count = 1;
@@ -41,16 +42,16 @@ static void set_shape(fgt_part *part, fgio_dtype dtype, uint32_t ndim, const uin
     part->bytes = part->item.count * fgio_dtype_size(dtype);
 }
 
-void fgt_parts_model(fgt_parts *parts, fgt_graph *graph) {
+void fgt_checkpoint_parts_add_model(fgt_checkpoint_parts *parts, fgt_graph *graph) {
     for (fgt_param *p = graph->params; p != NULL; p = p->next) {
-        fgt_part *part = new_part(parts, FGT_PART_MODEL, FGT_ALL_WORKERS, p->tensor.name);
+        fgt_checkpoint_part *part = append_part(parts, FGT_PART_MODEL, FGT_ALL_WORKERS, p->tensor.name);
         if (part == NULL)
             return;
         set_shape(part, FGIO_F32, p->tensor.ndim, p->tensor.shape);
         part->memory = p->w;
     }
     for (fgt_buffer *b = graph->buffers; b != NULL; b = b->next) {
-        fgt_part *part = new_part(parts, FGT_PART_MODEL, FGT_ALL_WORKERS, b->name);
+        fgt_checkpoint_part *part = append_part(parts, FGT_PART_MODEL, FGT_ALL_WORKERS, b->name);
         if (part == NULL)
             return;
         set_shape(part, FGIO_F32, 1, &(uint64_t){b->count});
@@ -58,7 +59,8 @@ void fgt_parts_model(fgt_parts *parts, fgt_graph *graph) {
     }
 }
 
-void fgt_parts_add(fgt_parts *parts, fgt_part_kind kind, int number, int worker, uint64_t count, void *memory) {
+void fgt_checkpoint_parts_add(fgt_checkpoint_parts *parts, fgt_checkpoint_part_kind kind, int number, int worker,
+                              uint64_t count, void *memory) {
     static const char *const names[] = {
         [FGT_PART_BUFFERS] = "buffers", [FGT_PART_OPTIMIZER] = "optimizer", [FGT_PART_RESIDUAL] = "residual"};
     char name[64];
@@ -66,21 +68,21 @@ void fgt_parts_add(fgt_parts *parts, fgt_part_kind kind, int number, int worker,
         snprintf(name, sizeof name, "frugrad.%s", names[kind]);
     else
         snprintf(name, sizeof name, "frugrad.%s.%d", names[kind], number);
-    fgt_part *part = new_part(parts, kind, worker, name);
+    fgt_checkpoint_part *part = append_part(parts, kind, worker, name);
     if (part != NULL) {
         set_shape(part, kind == FGT_PART_BUFFERS ? FGIO_F32 : FGIO_U8, 1, &count);
         part->memory = memory;
     }
 }
 
-void fgt_parts_free(fgt_parts *parts) {
+void fgt_checkpoint_parts_free(fgt_checkpoint_parts *parts) {
     for (size_t i = 0; i < parts->count; i++)
         free(parts->part[i].item.name);
     free(parts->part);
-    *parts = (fgt_parts){NULL, 0, 0, false};
+    *parts = (fgt_checkpoint_parts){NULL, 0, 0, false};
 }
 
-void fgt_part_pack(const fgt_part *part, uint64_t at, size_t bytes, unsigned char *dst) {
+void fgt_checkpoint_part_pack(const fgt_checkpoint_part *part, uint64_t at, size_t bytes, unsigned char *dst) {
     if (part->item.dtype == FGIO_U8) {
         memcpy(dst, (const unsigned char *)part->memory + at, bytes);
         return;
@@ -94,7 +96,7 @@ void fgt_part_pack(const fgt_part *part, uint64_t at, size_t bytes, unsigned cha
     }
 }
 
-void fgt_part_unpack(const fgt_part *part, uint64_t at, size_t bytes, const unsigned char *src) {
+void fgt_checkpoint_part_unpack(const fgt_checkpoint_part *part, uint64_t at, size_t bytes, const unsigned char *src) {
     if (part->item.dtype == FGIO_U8) {
         memcpy((unsigned char *)part->memory + at, src, bytes);
         return;
@@ -103,8 +105,8 @@ void fgt_part_unpack(const fgt_part *part, uint64_t at, size_t bytes, const unsi
     fgio_item_to_f32(&floats, (float *)part->memory + at / 4);
 }
 
-int fgt_blobs_take(fgt_blobs *blobs, const fgt_state *state) {
-    *blobs = (fgt_blobs){NULL, NULL, NULL, 0, 0, 0};
+int fgt_checkpoint_blobs_alloc(fgt_checkpoint_blobs *blobs, const fgt_state *state) {
+    *blobs = (fgt_checkpoint_blobs){NULL, NULL, NULL, 0, 0, 0};
     for (const fgt_buffer *b = state->graph->buffers; b != NULL; b = b->next)
         blobs->buffer_floats += b->count;
     blobs->residual_bytes = frug_compressor_state_size(state->compressor);
@@ -118,13 +120,13 @@ int fgt_blobs_take(fgt_blobs *blobs, const fgt_state *state) {
     return FGIO_EXIT_OK;
 }
 
-void fgt_blobs_give(fgt_blobs *blobs) {
+void fgt_checkpoint_blobs_free(fgt_checkpoint_blobs *blobs) {
     free(blobs->residual);
     free(blobs->optimizer);
     free(blobs->buffers);
 }
 
-void fgt_blobs_buffers(fgt_blobs *blobs, fgt_graph *graph, bool into_graph) {
+void fgt_checkpoint_copy_buffers(fgt_checkpoint_blobs *blobs, fgt_graph *graph, bool into_graph) {
     float *at = blobs->buffers;
     for (fgt_buffer *b = graph->buffers; b != NULL; at += b->count, b = b->next) {
         if (into_graph)
@@ -135,45 +137,46 @@ void fgt_blobs_buffers(fgt_blobs *blobs, fgt_graph *graph, bool into_graph) {
 }
 
 /* The first worker that differs from worker 0; -1: none. A worker that is not well is told of by itself. */
-static int first_odd(const fgt_agreement *all, int size, const char **about) {
+static int first_difference(const fgt_checkpoint_agreement *all, int size, const char **what) {
     for (int r = 1; r < size; r++) {
-        *about = all[r].step != all[0].step                         ? "the step"
-                 : all[r].residual_bytes != all[0].residual_bytes   ? "the method of compression"
-                 : all[r].optimizer_bytes != all[0].optimizer_bytes ? "the optimiser"
-                 : all[r].buffer_floats != all[0].buffer_floats     ? "the model"
-                                                                    : NULL;
-        if (*about != NULL)
+        *what = all[r].step != all[0].step                         ? "the step"
+                : all[r].residual_bytes != all[0].residual_bytes   ? "the method of compression"
+                : all[r].optimizer_bytes != all[0].optimizer_bytes ? "the optimiser"
+                : all[r].buffer_floats != all[0].buffer_floats     ? "the model"
+                                                                   : NULL;
+        if (*what != NULL)
             return r;
     }
     return -1;
 }
 
-int fgt_agree(const fgt_state *state, const fgt_blobs *blobs, uint64_t step, int code) {
+int fgt_checkpoint_agree(const fgt_state *state, const fgt_checkpoint_blobs *blobs, uint64_t step, int code) {
     int size = frug_comm_size(state->comm);
-    fgt_agreement mine = {(uint64_t)code, step, blobs->residual_bytes, blobs->optimizer_bytes, blobs->buffer_floats};
-    fgt_agreement *all = calloc((size_t)size, sizeof *all);
-    const char *about = NULL;
+    fgt_checkpoint_agreement mine = {(uint64_t)code, step, blobs->residual_bytes, blobs->optimizer_bytes,
+                                     blobs->buffer_floats};
+    fgt_checkpoint_agreement *all = calloc((size_t)size, sizeof *all);
+    const char *what = NULL;
     if (all == NULL)
         return fgio_error("checkpoint: out of memory");
     if (frug_comm_gather(state->comm, &mine, sizeof mine, all) != FRUG_OK) {
         free(all);
         return fgio_library_error("checkpoint");
     }
-    int odd = first_odd(all, size, &about);
+    int differing = first_difference(all, size, &what);
     code = FGIO_EXIT_OK;
     for (int r = 0; r < size; r++)
         if (all[r].code != FGIO_EXIT_OK)
             code = FGIO_EXIT_FAIL;
     free(all);
-    if (code == FGIO_EXIT_OK && odd >= 0) {
+    if (code == FGIO_EXIT_OK && differing >= 0) {
         code = FGIO_EXIT_FAIL;
         if (frug_comm_rank(state->comm) == 0)
-            fgio_error("checkpoint: workers 0 and %d disagree about %s", odd, about);
+            fgio_error("checkpoint: workers 0 and %d disagree about %s", differing, what);
     }
     return code;
 }
 
-int fgt_meet(frug_comm *comm, int code) {
+int fgt_checkpoint_sync(frug_comm *comm, int code) {
     size_t size = (size_t)frug_comm_size(comm);
     unsigned char mine = code != FGIO_EXIT_OK;
     unsigned char *all = calloc(size, 1);

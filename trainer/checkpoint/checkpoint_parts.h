@@ -14,77 +14,78 @@
 #define FGT_FORMAT      "1"
 
 /** How often steps have gone back in the directory of a checkpoint; 0, or no such key: never. */
-#define FGT_KEY_GENERATION   "frugrad.generation"
-#define FGT_GENERATIONS_MOST UINT64_C(1000000000)
+#define FGT_KEY_GENERATION "frugrad.generation"
+#define FGT_GENERATION_MAX UINT64_C(1000000000)
 
 /** The last tensor: a CRC-32C, low byte first, of all bytes of the file before it. */
 #define FGT_CHECKSUM_NAME  "frugrad.checksum"
 #define FGT_CHECKSUM_BYTES 4
 
 /** Bytes that travel at once, and bytes after which workers meet, so that nobody waits for the disk too long. */
-#define FGT_PIECE_BYTES ((size_t)1 << 20)
-#define FGT_MEET_BYTES  ((uint64_t)64 << 20)
+#define FGT_CHUNK_BYTES ((size_t)1 << 20)
+#define FGT_SYNC_BYTES  ((uint64_t)64 << 20)
 
-typedef enum fgt_part_kind {
+typedef enum fgt_checkpoint_part_kind {
     FGT_PART_MODEL,     /* a parameter, or running statistics of worker 0 */
     FGT_PART_BUFFERS,   /* running statistics of another worker, one after the other */
     FGT_PART_OPTIMIZER, /* saved state */
     FGT_PART_RESIDUAL   /* saved state of one worker's compressor */
-} fgt_part_kind;
+} fgt_checkpoint_part_kind;
 
 #define FGT_ALL_WORKERS (-1)
 
 /** One tensor of a checkpoint. */
-typedef struct fgt_part {
-    fgt_part_kind kind;
+typedef struct fgt_checkpoint_part {
+    fgt_checkpoint_part_kind kind;
     int worker;     /* whose it is; FGT_ALL_WORKERS: all have the same, and worker 0's is written */
     fgio_item item; /* name (owned), dtype F32 or U8, shape, count */
     uint64_t bytes;
     void *memory; /* on the workers whose it is */
-} fgt_part;
+} fgt_checkpoint_part;
 
-typedef struct fgt_parts {
-    fgt_part *part;
-    size_t count, room;
-    bool broken; /* memory ran out */
-} fgt_parts;
+typedef struct fgt_checkpoint_parts {
+    fgt_checkpoint_part *part;
+    size_t count, capacity;
+    bool out_of_memory; /* memory ran out */
+} fgt_checkpoint_parts;
 
 /** Add the parameters and running statistics of a graph. */
-void fgt_parts_model(fgt_parts *parts, fgt_graph *graph);
+void fgt_checkpoint_parts_add_model(fgt_checkpoint_parts *parts, fgt_graph *graph);
 
 /** Add one tensor of one dimension, "frugrad.KIND.NUMBER"; the optimiser's has no number. */
-void fgt_parts_add(fgt_parts *parts, fgt_part_kind kind, int number, int worker, uint64_t count, void *memory);
-void fgt_parts_free(fgt_parts *parts);
+void fgt_checkpoint_parts_add(fgt_checkpoint_parts *parts, fgt_checkpoint_part_kind kind, int number, int worker,
+                              uint64_t count, void *memory);
+void fgt_checkpoint_parts_free(fgt_checkpoint_parts *parts);
 
 /** Copy bytes at .. of a part to what stands in files, and back. at is a multiple of 4. */
-void fgt_part_pack(const fgt_part *part, uint64_t at, size_t bytes, unsigned char *dst);
-void fgt_part_unpack(const fgt_part *part, uint64_t at, size_t bytes, const unsigned char *src);
+void fgt_checkpoint_part_pack(const fgt_checkpoint_part *part, uint64_t at, size_t bytes, unsigned char *dst);
+void fgt_checkpoint_part_unpack(const fgt_checkpoint_part *part, uint64_t at, size_t bytes, const unsigned char *src);
 
 /** Saved states of this worker, and its running statistics one after the other. */
-typedef struct fgt_blobs {
+typedef struct fgt_checkpoint_blobs {
     unsigned char *residual, *optimizer;
     float *buffers;
     size_t residual_bytes, optimizer_bytes, buffer_floats;
-} fgt_blobs;
+} fgt_checkpoint_blobs;
 
 /** Room for them, by what there is to be saved or restored. */
-int fgt_blobs_take(fgt_blobs *blobs, const fgt_state *state);
-void fgt_blobs_give(fgt_blobs *blobs);
+int fgt_checkpoint_blobs_alloc(fgt_checkpoint_blobs *blobs, const fgt_state *state);
+void fgt_checkpoint_blobs_free(fgt_checkpoint_blobs *blobs);
 
 /** Copy running statistics out of the graph, or into it. */
-void fgt_blobs_buffers(fgt_blobs *blobs, fgt_graph *graph, bool into_graph);
+void fgt_checkpoint_copy_buffers(fgt_checkpoint_blobs *blobs, fgt_graph *graph, bool into_graph);
 
 /** What workers tell each other first. */
-typedef struct fgt_agreement {
+typedef struct fgt_checkpoint_agreement {
     uint64_t code; /* FGIO_EXIT_OK: well */
     uint64_t step, residual_bytes, optimizer_bytes, buffer_floats;
-} fgt_agreement;
+} fgt_checkpoint_agreement;
 
 /** Everybody hears whether everybody is well and has the same; `code` is this worker's. Returns an exit status. */
-int fgt_agree(const fgt_state *state, const fgt_blobs *blobs, uint64_t step, int code);
+int fgt_checkpoint_agree(const fgt_state *state, const fgt_checkpoint_blobs *blobs, uint64_t step, int code);
 
 /** Everybody hears whether everybody is well. Returns FGIO_EXIT_OK only if so. */
-int fgt_meet(frug_comm *comm, int code);
+int fgt_checkpoint_sync(frug_comm *comm, int code);
 
 /** "DIRECTORY/step-000000120.safetensors". Returns false where it does not fit. */
 bool fgt_checkpoint_name(const char *directory, uint64_t step, char *dst, size_t cap);
@@ -109,7 +110,7 @@ typedef struct fgt_entry {
 int fgt_checkpoint_list(const char *directory, fgt_entry **entries, size_t *count);
 
 /** Whether a directory has any. */
-bool fgt_checkpoint_there(const char *directory);
+bool fgt_checkpoint_in_directory(const char *directory);
 
 /** Remove all but the `keep` newest with at most this step; 0 keeps all. Those with later steps, of an earlier run,
  * stay. */
@@ -120,10 +121,10 @@ struct fgt_checkpoint {
     int rank, size;
     char *path;            /* as given */
     fgio_tensor_file file; /* worker 0's */
-    json_t *facts;
+    json_t *metadata;
     uint64_t step, workers;
-    unsigned char *piece; /* FGT_PIECE_BYTES */
-    uint64_t *words;      /* of all workers, while it is being opened */
+    unsigned char *chunk; /* FGT_CHUNK_BYTES */
+    uint64_t *gathered;   /* of all workers, while it is being opened */
 };
 
 #endif

@@ -15,54 +15,55 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct restoring {
+typedef struct restore_state {
     fgt_checkpoint *file;
     const fgt_state *state;
     bool redistribute;
-    fgt_blobs blobs;
-    fgt_parts parts;
-    float *sum, *one; /* of residuals: of all old workers so far, of one parameter of one of them */
-    uint64_t since;   /* bytes since the workers have met */
-    int code;         /* how this worker does */
-} restoring;
+    fgt_checkpoint_blobs blobs;
+    fgt_checkpoint_parts parts;
+    float *residual_sum, *residual; /* of residuals: of all old workers so far, of one parameter of one of them */
+    uint64_t bytes_since_sync;      /* bytes since the workers have met */
+    int code;                       /* how this worker does */
+} restore_state;
 
 static size_t elements_of(const fgt_param *p) {
     return p->rows * p->cols;
 }
 
-static int take_memory(restoring *r) {
+static int alloc_memory(restore_state *r) {
     size_t largest = 0;
-    int code = fgt_blobs_take(&r->blobs, r->state);
+    int code = fgt_checkpoint_blobs_alloc(&r->blobs, r->state);
     if (code != FGIO_EXIT_OK || !r->redistribute || r->state->compressor == NULL)
         return code;
     for (const fgt_param *p = r->state->graph->params; p != NULL; p = p->next)
         largest = elements_of(p) > largest ? elements_of(p) : largest;
-    r->sum = calloc((size_t)r->state->graph->elements + 1, sizeof *r->sum);
-    r->one = malloc((largest + 1) * sizeof *r->one);
-    return r->sum != NULL && r->one != NULL
+    r->residual_sum = calloc((size_t)r->state->graph->elements + 1, sizeof *r->residual_sum);
+    r->residual = malloc((largest + 1) * sizeof *r->residual);
+    return r->residual_sum != NULL && r->residual != NULL
                ? FGIO_EXIT_OK
                : fgio_error("%s: not enough memory to redistribute residuals", r->file->path);
 }
 
 /* All workers make the same list, of what they want. */
-static int list_parts(restoring *r) {
+static int list_parts(restore_state *r) {
     int old = (int)r->file->workers;
-    fgt_parts_model(&r->parts, r->state->graph);
+    fgt_checkpoint_parts_add_model(&r->parts, r->state->graph);
     for (int i = 1; i < old && r->blobs.buffer_floats > 0 && !r->redistribute; i++)
-        fgt_parts_add(&r->parts, FGT_PART_BUFFERS, i, i, r->blobs.buffer_floats, r->blobs.buffers);
+        fgt_checkpoint_parts_add(&r->parts, FGT_PART_BUFFERS, i, i, r->blobs.buffer_floats, r->blobs.buffers);
     if (r->state->optimizer != NULL)
-        fgt_parts_add(&r->parts, FGT_PART_OPTIMIZER, 0, FGT_ALL_WORKERS, r->blobs.optimizer_bytes, r->blobs.optimizer);
-    for (int i = 0; i < old && r->state->compressor != NULL && !r->parts.broken; i++)
-        fgt_parts_add(&r->parts, FGT_PART_RESIDUAL, i, r->redistribute ? FGT_ALL_WORKERS : i, r->blobs.residual_bytes,
-                      r->blobs.residual);
-    return r->parts.broken ? fgio_error("%s: out of memory", r->file->path) : FGIO_EXIT_OK;
+        fgt_checkpoint_parts_add(&r->parts, FGT_PART_OPTIMIZER, 0, FGT_ALL_WORKERS, r->blobs.optimizer_bytes,
+                                 r->blobs.optimizer);
+    for (int i = 0; i < old && r->state->compressor != NULL && !r->parts.out_of_memory; i++)
+        fgt_checkpoint_parts_add(&r->parts, FGT_PART_RESIDUAL, i, r->redistribute ? FGT_ALL_WORKERS : i,
+                                 r->blobs.residual_bytes, r->blobs.residual);
+    return r->parts.out_of_memory ? fgio_error("%s: out of memory", r->file->path) : FGIO_EXIT_OK;
 }
 
 /* See that the file has a part as it is wanted, and note where. */
-static int find_part(const fgt_checkpoint *c, fgt_part *part) {
+static int find_part(const fgt_checkpoint *c, fgt_checkpoint_part *part) {
     const fgio_tensor_file *file = &c->file;
     const fgio_item *item = fgio_safetensors_find(&file->head, part->item.name), *want = &part->item;
-    const char *model = json_string_value(json_object_get(c->facts, "model"));
+    const char *model = json_string_value(json_object_get(c->metadata, "model"));
     char has[128], wants[128];
     if (item == NULL && part->kind == FGT_PART_MODEL)
         return fgio_error("%s: has no tensor '%s', which this model has; the checkpoint is of model %s", file->path,
@@ -84,68 +85,68 @@ static int find_part(const fgt_checkpoint *c, fgt_part *part) {
     return FGIO_EXIT_OK;
 }
 
-static int find_parts(restoring *r) {
+static int find_parts(restore_state *r) {
     for (size_t i = 0; i < r->parts.count; i++)
         if (find_part(r->file, &r->parts.part[i]) != FGIO_EXIT_OK)
             return FGIO_EXIT_FAIL;
     return FGIO_EXIT_OK;
 }
 
-static bool is_mine(const fgt_checkpoint *file, const fgt_part *part) {
+static bool is_for_this_rank(const fgt_checkpoint *file, const fgt_checkpoint_part *part) {
     return part->worker == FGT_ALL_WORKERS || part->worker == file->rank;
 }
 
 /* One piece, from the file to those whose it is. Only the comm's errors are returned; a worker 0 that cannot read sends
  * on what it has, and tells at the next meeting. */
-static int move_piece(restoring *r, const fgt_part *part, uint64_t at, size_t bytes) {
+static int read_chunk(restore_state *r, const fgt_checkpoint_part *part, uint64_t at, size_t bytes) {
     fgt_checkpoint *file = r->file;
     frug_status status = FRUG_OK;
     if (file->rank == 0) {
         if (r->code == FGIO_EXIT_OK)
-            r->code = fgio_tensor_file_read(&file->file, part->item.place + at, file->piece, bytes);
+            r->code = fgio_tensor_file_read(&file->file, part->item.place + at, file->chunk, bytes);
         for (int to = 1; to < file->size && status == FRUG_OK; to++)
             if (part->worker == FGT_ALL_WORKERS || part->worker == to)
-                status = frug_comm_send(file->comm, to, file->piece, bytes);
-    } else if (is_mine(file, part)) {
-        status = frug_comm_receive(file->comm, 0, file->piece, bytes);
+                status = frug_comm_send(file->comm, to, file->chunk, bytes);
+    } else if (is_for_this_rank(file, part)) {
+        status = frug_comm_receive(file->comm, 0, file->chunk, bytes);
     }
     if (status != FRUG_OK)
         return fgio_library_error("checkpoint");
-    if (is_mine(file, part))
-        fgt_part_unpack(part, at, bytes, file->piece);
+    if (is_for_this_rank(file, part))
+        fgt_checkpoint_part_unpack(part, at, bytes, file->chunk);
     return FGIO_EXIT_OK;
 }
 
-static int add_residual(restoring *r) {
+static int add_residual(restore_state *r) {
     for (const fgt_param *p = r->state->graph->params; p != NULL; p = p->next) {
         size_t n = elements_of(p);
-        float *sum = r->sum + p->tensor.offset;
-        if (frug_compressor_residual(r->state->compressor, p->tensor.offset, n, r->one) != FRUG_OK)
+        float *residual_sum = r->residual_sum + p->tensor.offset;
+        if (frug_compressor_residual(r->state->compressor, p->tensor.offset, n, r->residual) != FRUG_OK)
             return fgio_library_error(r->file->path);
         for (size_t i = 0; i < n; i++)
-            sum[i] += r->one[i];
+            residual_sum[i] += r->residual[i];
     }
     return FGIO_EXIT_OK;
 }
 
-static int put_mean_residual(restoring *r) {
+static int set_mean_residual(restore_state *r) {
     float old = (float)r->file->workers;
     for (const fgt_param *p = r->state->graph->params; p != NULL; p = p->next) {
         size_t n = elements_of(p);
-        float *sum = r->sum + p->tensor.offset;
+        float *residual_sum = r->residual_sum + p->tensor.offset;
         for (size_t i = 0; i < n; i++)
-            sum[i] /= old;
-        if (frug_compressor_put_residual(r->state->compressor, p->tensor.offset, n, sum) != FRUG_OK)
+            residual_sum[i] /= old;
+        if (frug_compressor_put_residual(r->state->compressor, p->tensor.offset, n, residual_sum) != FRUG_OK)
             return fgio_library_error(r->file->path);
     }
     return FGIO_EXIT_OK;
 }
 
 /* A part is here whole: give it to whom it is for. */
-static int take_up(restoring *r, const fgt_part *part) {
+static int apply_part(restore_state *r, const fgt_checkpoint_part *part) {
     frug_status status = FRUG_OK;
     if (part->kind == FGT_PART_BUFFERS)
-        fgt_blobs_buffers(&r->blobs, r->state->graph, true);
+        fgt_checkpoint_copy_buffers(&r->blobs, r->state->graph, true);
     else if (part->kind == FGT_PART_OPTIMIZER)
         status = frug_optimizer_restore(r->state->optimizer, r->blobs.optimizer, r->blobs.optimizer_bytes);
     else if (part->kind == FGT_PART_RESIDUAL)
@@ -155,51 +156,51 @@ static int take_up(restoring *r, const fgt_part *part) {
     return part->kind == FGT_PART_RESIDUAL && r->redistribute ? add_residual(r) : FGIO_EXIT_OK;
 }
 
-static int get_part(restoring *r, const fgt_part *part) {
-    for (uint64_t at = 0; at < part->bytes; at += FGT_PIECE_BYTES) {
+static int read_part(restore_state *r, const fgt_checkpoint_part *part) {
+    for (uint64_t at = 0; at < part->bytes; at += FGT_CHUNK_BYTES) {
         uint64_t left = part->bytes - at;
-        size_t bytes = left < FGT_PIECE_BYTES ? (size_t)left : FGT_PIECE_BYTES;
-        if (move_piece(r, part, at, bytes) != FGIO_EXIT_OK)
+        size_t bytes = left < FGT_CHUNK_BYTES ? (size_t)left : FGT_CHUNK_BYTES;
+        if (read_chunk(r, part, at, bytes) != FGIO_EXIT_OK)
             return FGIO_EXIT_FAIL;
-        r->since += bytes;
-        if (r->since >= FGT_MEET_BYTES) {
-            r->since = 0;
-            if (fgt_meet(r->state->comm, r->code) != FGIO_EXIT_OK)
+        r->bytes_since_sync += bytes;
+        if (r->bytes_since_sync >= FGT_SYNC_BYTES) {
+            r->bytes_since_sync = 0;
+            if (fgt_checkpoint_sync(r->state->comm, r->code) != FGIO_EXIT_OK)
                 return FGIO_EXIT_FAIL;
         }
     }
-    if (r->code == FGIO_EXIT_OK && is_mine(r->file, part))
-        r->code = take_up(r, part);
+    if (r->code == FGIO_EXIT_OK && is_for_this_rank(r->file, part))
+        r->code = apply_part(r, part);
     return FGIO_EXIT_OK;
 }
 
-static int restore_all(restoring *r) {
-    r->code = take_memory(r);
+static int restore_all(restore_state *r) {
+    r->code = alloc_memory(r);
     if (r->code == FGIO_EXIT_OK)
         r->code = list_parts(r);
-    if (fgt_agree(r->state, &r->blobs, r->file->step, r->code) != FGIO_EXIT_OK)
+    if (fgt_checkpoint_agree(r->state, &r->blobs, r->file->step, r->code) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
     if (r->file->rank == 0)
         r->code = find_parts(r);
-    if (fgt_meet(r->state->comm, r->code) != FGIO_EXIT_OK)
+    if (fgt_checkpoint_sync(r->state->comm, r->code) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
     for (size_t i = 0; i < r->parts.count; i++)
-        if (get_part(r, &r->parts.part[i]) != FGIO_EXIT_OK)
+        if (read_part(r, &r->parts.part[i]) != FGIO_EXIT_OK)
             return FGIO_EXIT_FAIL;
-    if (r->code == FGIO_EXIT_OK && r->sum != NULL)
-        r->code = put_mean_residual(r);
-    return fgt_meet(r->state->comm, r->code);
+    if (r->code == FGIO_EXIT_OK && r->residual_sum != NULL)
+        r->code = set_mean_residual(r);
+    return fgt_checkpoint_sync(r->state->comm, r->code);
 }
 
 int fgt_checkpoint_restore(fgt_checkpoint *checkpoint, const fgt_state *state, bool *redistributed) {
-    restoring r = {
+    restore_state r = {
         .file = checkpoint, .state = state, .redistribute = checkpoint->workers != (uint64_t)checkpoint->size};
     int code = restore_all(&r);
     if (code == FGIO_EXIT_OK)
         *redistributed = r.redistribute;
-    fgt_parts_free(&r.parts);
-    fgt_blobs_give(&r.blobs);
-    free(r.sum);
-    free(r.one);
+    fgt_checkpoint_parts_free(&r.parts);
+    fgt_checkpoint_blobs_free(&r.blobs);
+    free(r.residual_sum);
+    free(r.residual);
     return code;
 }

@@ -15,30 +15,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct writing {
+typedef struct writer_state {
     const fgt_state *state;
     int rank, size;
-    fgt_blobs blobs;
-    fgt_parts parts;
+    fgt_checkpoint_blobs blobs;
+    fgt_checkpoint_parts parts;
     fgio_writer writer;  /* worker 0's */
     char path[PATH_MAX]; /* likewise */
     uint64_t generation;
-    unsigned char *piece;
+    unsigned char *chunk;
     uint32_t sum;
-    uint64_t since; /* bytes since the workers have met */
-    int code;       /* how this worker does */
-} writing;
+    uint64_t bytes_since_sync; /* bytes since the workers have met */
+    int code;                  /* how this worker does */
+} writer_state;
 
 /* Have in memory what only this worker can say. */
-static int save_states(writing *w) {
+static int save_states(writer_state *w) {
     const fgt_state *s = w->state;
     size_t len;
-    int code = fgt_blobs_take(&w->blobs, s);
+    int code = fgt_checkpoint_blobs_alloc(&w->blobs, s);
     if (code != FGIO_EXIT_OK)
         return code;
-    fgt_blobs_buffers(&w->blobs, s->graph, false);
-    w->piece = malloc(FGT_PIECE_BYTES);
-    if (w->piece == NULL)
+    fgt_checkpoint_copy_buffers(&w->blobs, s->graph, false);
+    w->chunk = malloc(FGT_CHUNK_BYTES);
+    if (w->chunk == NULL)
         return fgio_error("checkpoint: out of memory");
     if (s->compressor != NULL &&
         frug_compressor_save(s->compressor, w->blobs.residual, w->blobs.residual_bytes, &len) != FRUG_OK)
@@ -50,23 +50,24 @@ static int save_states(writing *w) {
 }
 
 /* All workers make the same list: floats first, so that all are aligned. */
-static int list_parts(writing *w) {
-    fgt_parts_model(&w->parts, w->state->graph);
+static int list_parts(writer_state *w) {
+    fgt_checkpoint_parts_add_model(&w->parts, w->state->graph);
     for (int r = 1; r < w->size && w->blobs.buffer_floats > 0; r++)
-        fgt_parts_add(&w->parts, FGT_PART_BUFFERS, r, r, w->blobs.buffer_floats, w->blobs.buffers);
+        fgt_checkpoint_parts_add(&w->parts, FGT_PART_BUFFERS, r, r, w->blobs.buffer_floats, w->blobs.buffers);
     if (w->state->optimizer != NULL)
-        fgt_parts_add(&w->parts, FGT_PART_OPTIMIZER, 0, FGT_ALL_WORKERS, w->blobs.optimizer_bytes, w->blobs.optimizer);
+        fgt_checkpoint_parts_add(&w->parts, FGT_PART_OPTIMIZER, 0, FGT_ALL_WORKERS, w->blobs.optimizer_bytes,
+                                 w->blobs.optimizer);
     for (int r = 0; r < w->size && w->state->compressor != NULL; r++)
-        fgt_parts_add(&w->parts, FGT_PART_RESIDUAL, r, r, w->blobs.residual_bytes, w->blobs.residual);
-    return w->parts.broken ? fgio_error("checkpoint: out of memory") : FGIO_EXIT_OK;
+        fgt_checkpoint_parts_add(&w->parts, FGT_PART_RESIDUAL, r, r, w->blobs.residual_bytes, w->blobs.residual);
+    return w->parts.out_of_memory ? fgio_error("checkpoint: out of memory") : FGIO_EXIT_OK;
 }
 
-static json_t *metadata_of(const writing *w, uint64_t step, json_t *facts) {
+static json_t *metadata_of(const writer_state *w, uint64_t step, json_t *run_metadata) {
     const char *key;
     json_t *value;
     char number[32];
     json_t *metadata = json_object();
-    json_object_foreach(facts, key, value) {
+    json_object_foreach(run_metadata, key, value) {
         if (json_is_string(value))
             json_object_set(metadata, key, value);
     }
@@ -82,14 +83,14 @@ static json_t *metadata_of(const writing *w, uint64_t step, json_t *facts) {
     return metadata;
 }
 
-static void put(writing *w, const void *bytes, size_t len) {
+static void write_bytes(writer_state *w, const void *bytes, size_t len) {
     if (w->code != FGIO_EXIT_OK)
         return;
     w->sum = frugi_crc32c(w->sum, bytes, len);
     w->code = fgio_writer_put(&w->writer, bytes, len);
 }
 
-static int put_header(writing *w, uint64_t step, json_t *facts) {
+static int write_header(writer_state *w, uint64_t step, json_t *run_metadata) {
     fgio_bytes header = {NULL, 0};
     fgio_why why;
     size_t count = w->parts.count;
@@ -103,18 +104,18 @@ static int put_header(writing *w, uint64_t step, json_t *facts) {
                                .ndim = 1,
                                .shape = {FGT_CHECKSUM_BYTES},
                                .count = FGT_CHECKSUM_BYTES};
-    json_t *metadata = metadata_of(w, step, facts);
+    json_t *metadata = metadata_of(w, step, run_metadata);
     int bad = fgio_safetensors_header(items, count + 1, metadata, &header, &why);
     json_decref(metadata);
     free(items);
     if (bad)
         return fgio_error("%s: %s", w->path, why.text);
-    put(w, header.data, header.len);
+    write_bytes(w, header.data, header.len);
     fgio_bytes_free(&header);
     return w->code;
 }
 
-static int open_file(writing *w, const char *directory, uint64_t step, json_t *facts) {
+static int open_file(writer_state *w, const char *directory, uint64_t step, json_t *run_metadata) {
     if (!fgt_checkpoint_name(directory, step, w->path, sizeof w->path))
         return fgio_error("%s: the name is too long", directory);
     int code = fgio_folder_make(directory);
@@ -122,91 +123,91 @@ static int open_file(writing *w, const char *directory, uint64_t step, json_t *f
         return code;
     fgio_folder_clean(directory);
     code = fgio_writer_open(w->path, &w->writer);
-    return code != FGIO_EXIT_OK ? code : put_header(w, step, facts);
+    return code != FGIO_EXIT_OK ? code : write_header(w, step, run_metadata);
 }
 
 /* One piece of a part: from memory or from the worker that has it, to the file. Only the comm's errors are returned. */
-static int move_piece(writing *w, const fgt_part *part, uint64_t at, size_t bytes) {
+static int write_chunk(writer_state *w, const fgt_checkpoint_part *part, uint64_t at, size_t bytes) {
     int owner = part->worker == FGT_ALL_WORKERS ? 0 : part->worker;
     frug_status status = FRUG_OK;
     if (w->rank == owner)
-        fgt_part_pack(part, at, bytes, w->piece);
+        fgt_checkpoint_part_pack(part, at, bytes, w->chunk);
     if (owner != 0 && w->rank == owner)
-        status = frug_comm_send(w->state->comm, 0, w->piece, bytes);
+        status = frug_comm_send(w->state->comm, 0, w->chunk, bytes);
     else if (owner != 0 && w->rank == 0)
-        status = frug_comm_receive(w->state->comm, owner, w->piece, bytes);
+        status = frug_comm_receive(w->state->comm, owner, w->chunk, bytes);
     if (status != FRUG_OK)
         return fgio_library_error("checkpoint");
     if (w->rank == 0)
-        put(w, w->piece, bytes);
+        write_bytes(w, w->chunk, bytes);
     return FGIO_EXIT_OK;
 }
 
 /* Meet when much has been written since the last time. */
-static int meet_now_and_then(writing *w, uint64_t bytes) {
-    w->since += bytes;
-    if (w->since < FGT_MEET_BYTES)
+static int sync_if_due(writer_state *w, uint64_t bytes) {
+    w->bytes_since_sync += bytes;
+    if (w->bytes_since_sync < FGT_SYNC_BYTES)
         return FGIO_EXIT_OK;
-    w->since = 0;
+    w->bytes_since_sync = 0;
     if (w->rank == 0 && w->code == FGIO_EXIT_OK)
         w->code = fgio_writer_sync(&w->writer);
-    return fgt_meet(w->state->comm, w->code);
+    return fgt_checkpoint_sync(w->state->comm, w->code);
 }
 
-static int put_parts(writing *w) {
+static int write_parts(writer_state *w) {
     for (size_t i = 0; i < w->parts.count; i++) {
-        const fgt_part *part = &w->parts.part[i];
-        for (uint64_t at = 0; at < part->bytes; at += FGT_PIECE_BYTES) {
+        const fgt_checkpoint_part *part = &w->parts.part[i];
+        for (uint64_t at = 0; at < part->bytes; at += FGT_CHUNK_BYTES) {
             uint64_t left = part->bytes - at;
-            size_t bytes = left < FGT_PIECE_BYTES ? (size_t)left : FGT_PIECE_BYTES;
-            if (move_piece(w, part, at, bytes) != FGIO_EXIT_OK || meet_now_and_then(w, bytes) != FGIO_EXIT_OK)
+            size_t bytes = left < FGT_CHUNK_BYTES ? (size_t)left : FGT_CHUNK_BYTES;
+            if (write_chunk(w, part, at, bytes) != FGIO_EXIT_OK || sync_if_due(w, bytes) != FGIO_EXIT_OK)
                 return FGIO_EXIT_FAIL;
         }
     }
     return FGIO_EXIT_OK;
 }
 
-static void finish_file(writing *w) {
+static void finish_file(writer_state *w) {
     unsigned char sum[FGT_CHECKSUM_BYTES];
     for (unsigned i = 0; i < sizeof sum; i++)
         sum[i] = (unsigned char)(w->sum >> 8 * i);
-    put(w, sum, sizeof sum);
+    write_bytes(w, sum, sizeof sum);
     if (w->code == FGIO_EXIT_OK)
         w->code = fgio_writer_commit(&w->writer);
 }
 
 /* The meetings of all workers; between them each does its part. */
-static int write_all(writing *w, const char *directory, uint64_t step, json_t *facts) {
+static int write_all(writer_state *w, const char *directory, uint64_t step, json_t *run_metadata) {
     w->code = save_states(w);
     if (w->code == FGIO_EXIT_OK)
         w->code = list_parts(w);
-    if (fgt_agree(w->state, &w->blobs, step, w->code) != FGIO_EXIT_OK)
+    if (fgt_checkpoint_agree(w->state, &w->blobs, step, w->code) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
     if (w->rank == 0)
-        w->code = open_file(w, directory, step, facts);
-    if (fgt_meet(w->state->comm, w->code) != FGIO_EXIT_OK || put_parts(w) != FGIO_EXIT_OK)
+        w->code = open_file(w, directory, step, run_metadata);
+    if (fgt_checkpoint_sync(w->state->comm, w->code) != FGIO_EXIT_OK || write_parts(w) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
     if (w->rank == 0)
         finish_file(w);
-    return fgt_meet(w->state->comm, w->code);
+    return fgt_checkpoint_sync(w->state->comm, w->code);
 }
 
 int fgt_checkpoint_write(const char *directory, uint32_t keep, uint64_t generation, uint64_t step,
-                         const fgt_state *state, json_t *facts, char *path, size_t cap) {
-    writing w = {.state = state,
-                 .generation = generation,
-                 .rank = frug_comm_rank(state->comm),
-                 .size = frug_comm_size(state->comm),
-                 .writer = FGIO_WRITER_CLOSED};
-    int code = write_all(&w, directory, step, facts);
+                         const fgt_state *state, json_t *run_metadata, char *path, size_t cap) {
+    writer_state w = {.state = state,
+                      .generation = generation,
+                      .rank = frug_comm_rank(state->comm),
+                      .size = frug_comm_size(state->comm),
+                      .writer = FGIO_WRITER_CLOSED};
+    int code = write_all(&w, directory, step, run_metadata);
     if (code == FGIO_EXIT_OK && w.rank == 0) {
         fgt_checkpoint_prune(directory, keep, generation, step);
         if (path != NULL)
             snprintf(path, cap, "%s", w.path);
     }
     fgio_writer_abort(&w.writer);
-    fgt_parts_free(&w.parts);
-    fgt_blobs_give(&w.blobs);
-    free(w.piece);
+    fgt_checkpoint_parts_free(&w.parts);
+    fgt_checkpoint_blobs_free(&w.blobs);
+    free(w.chunk);
     return code;
 }

@@ -13,17 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_TOKENS = 1 << 20, SPELLING = 256 + 68 };
+enum { TOKENS_MAX = 1 << 20, BYTE_CHARS = 256 + 68 };
 
 typedef struct merge {
-    uint32_t left, right, rank, product; /* product FGT_NO_WORD: a free slot */
+    uint32_t left, right, rank, product; /* product FGT_STRING_NONE: a free slot */
 } merge;
 
 struct fgt_bpe {
     uint32_t vocab;
-    size_t *at;    /* vocab: where a token begins in the pool */
-    uint32_t *len; /* vocab */
-    fgt_words map; /* spelt tokens, as bytes */
+    size_t *at;         /* vocab: where a token begins in the pool */
+    uint32_t *len;      /* vocab */
+    fgt_string_map map; /* spelt tokens, as bytes */
     unsigned char *pool;
     uint32_t byte[256];
     merge *merges;
@@ -31,9 +31,9 @@ struct fgt_bpe {
 };
 
 /* The byte that each character of a spelling stands for, -1 for none. */
-static void spelling(int16_t table[SPELLING]) {
+static void build_byte_table(int16_t table[BYTE_CHARS]) {
     int16_t next = 256;
-    for (int i = 0; i < SPELLING; i++)
+    for (int i = 0; i < BYTE_CHARS; i++)
         table[i] = -1;
     for (int16_t b = 0; b < 256; b++) {
         int plain = (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
@@ -42,12 +42,13 @@ static void spelling(int16_t table[SPELLING]) {
 }
 
 /* Spelling to bytes. Returns their number, 0 where a character stands for no byte. */
-static size_t unspell(const int16_t table[SPELLING], const unsigned char *text, size_t len, unsigned char *dst) {
+static size_t decode_spelling(const int16_t table[BYTE_CHARS], const unsigned char *text, size_t len,
+                              unsigned char *dst) {
     size_t n = 0;
     for (size_t i = 0; i < len;) {
         uint32_t point;
         i += fgt_utf8_get(text + i, len - i, &point);
-        if (point >= SPELLING || table[point] < 0)
+        if (point >= BYTE_CHARS || table[point] < 0)
             return 0;
         dst[n++] = (unsigned char)table[point];
     }
@@ -55,7 +56,7 @@ static size_t unspell(const int16_t table[SPELLING], const unsigned char *text, 
 }
 
 /* Take one entry over. A token that is no spelling (a special one) is kept as it is written and never encoded to. */
-static int put_token(fgt_bpe *bpe, const char *key, json_t *value, const int16_t table[SPELLING], size_t *used,
+static int add_token(fgt_bpe *bpe, const char *key, json_t *value, const int16_t table[BYTE_CHARS], size_t *used,
                      fgio_why *why) {
     size_t len = strlen(key);
     json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
@@ -64,10 +65,10 @@ static int put_token(fgt_bpe *bpe, const char *key, json_t *value, const int16_t
         return fgio_because(why, "token '%s': expected a number of its own below %u, the number of tokens",
                             fgio_printable(key, name, sizeof name), bpe->vocab);
     unsigned char *dst = bpe->pool + *used;
-    size_t n = unspell(table, (const unsigned char *)key, len, dst);
+    size_t n = decode_spelling(table, (const unsigned char *)key, len, dst);
     if (n == 0)
         memcpy(dst, key, n = len);
-    else if (fgt_words_put(&bpe->map, dst, n, (uint32_t)id) != 0)
+    else if (fgt_string_map_put(&bpe->map, dst, n, (uint32_t)id) != 0)
         return fgio_because(why, "not enough memory");
     bpe->at[id] = *used;
     bpe->len[id] = (uint32_t)n;
@@ -75,33 +76,33 @@ static int put_token(fgt_bpe *bpe, const char *key, json_t *value, const int16_t
     return 0;
 }
 
-static int put_bytes(fgt_bpe *bpe, fgio_why *why) {
+static int find_byte_tokens(fgt_bpe *bpe, fgio_why *why) {
     for (int b = 0; b < 256; b++) {
         unsigned char byte = (unsigned char)b;
-        bpe->byte[b] = fgt_words_get(&bpe->map, &byte, 1);
-        if (bpe->byte[b] == FGT_NO_WORD)
+        bpe->byte[b] = fgt_string_map_get(&bpe->map, &byte, 1);
+        if (bpe->byte[b] == FGT_STRING_NONE)
             return fgio_because(why, "no token for byte 0x%02x; expected one for each of the 256 bytes", (unsigned)b);
     }
     return 0;
 }
 
-static int fill(fgt_bpe *bpe, json_t *root, size_t room, fgio_why *why) {
-    int16_t table[SPELLING];
+static int load_tokens(fgt_bpe *bpe, json_t *root, size_t capacity, fgio_why *why) {
+    int16_t table[BYTE_CHARS];
     const char *key;
     json_t *value;
     size_t used = 0;
     bpe->vocab = (uint32_t)json_object_size(root);
     bpe->at = calloc(bpe->vocab, sizeof *bpe->at);
     bpe->len = calloc(bpe->vocab, sizeof *bpe->len);
-    bpe->pool = malloc(room); /* unescaped tokens are no longer than the file */
+    bpe->pool = malloc(capacity); /* unescaped tokens are no longer than the file */
     if (bpe->at == NULL || bpe->len == NULL || bpe->pool == NULL)
         return fgio_because(why, "not enough memory");
-    spelling(table);
+    build_byte_table(table);
     json_object_foreach(root, key, value) {
-        if (put_token(bpe, key, value, table, &used, why) != 0)
+        if (add_token(bpe, key, value, table, &used, why) != 0)
             return -1;
     }
-    return put_bytes(bpe, why);
+    return find_byte_tokens(bpe, why);
 }
 
 int fgt_bpe_create(const unsigned char *json, size_t len, fgt_bpe **out, fgio_why *why) {
@@ -112,12 +113,12 @@ int fgt_bpe_create(const unsigned char *json, size_t len, fgt_bpe **out, fgio_wh
     size_t count = json_object_size(root); /* 0 if it is no object */
     fgt_bpe *bpe = NULL;
     int status = -1;
-    if (count < 256 || count > MOST_TOKENS)
-        fgio_because(why, "byte 0: expected a JSON object of 256 to %d tokens, found %zu", MOST_TOKENS, count);
+    if (count < 256 || count > TOKENS_MAX)
+        fgio_because(why, "byte 0: expected a JSON object of 256 to %d tokens, found %zu", TOKENS_MAX, count);
     else if ((bpe = calloc(1, sizeof *bpe)) == NULL)
         fgio_because(why, "not enough memory");
     else
-        status = fill(bpe, root, len, why);
+        status = load_tokens(bpe, root, len, why);
     json_decref(root);
     if (status == 0)
         *out = bpe;
@@ -128,7 +129,7 @@ int fgt_bpe_create(const unsigned char *json, size_t len, fgt_bpe **out, fgio_wh
 
 static uint32_t slot_of(const fgt_bpe *bpe, uint32_t left, uint32_t right) {
     uint32_t slot = (uint32_t)(fgt_mix((uint64_t)left << 32 | right) >> 32) & bpe->mask;
-    while (bpe->merges[slot].product != FGT_NO_WORD &&
+    while (bpe->merges[slot].product != FGT_STRING_NONE &&
            (bpe->merges[slot].left != left || bpe->merges[slot].right != right))
         slot = (slot + 1) & bpe->mask;
     return slot;
@@ -136,36 +137,36 @@ static uint32_t slot_of(const fgt_bpe *bpe, uint32_t left, uint32_t right) {
 
 uint32_t fgt_bpe_merge(const fgt_bpe *bpe, uint32_t left, uint32_t right, uint32_t *rank) {
     if (bpe->merges == NULL)
-        return FGT_NO_WORD;
+        return FGT_STRING_NONE;
     const merge *found = &bpe->merges[slot_of(bpe, left, right)];
     *rank = found->rank;
     return found->product;
 }
 
 /* One line: two tokens that exist by now, whose product does not. `made` has a mark for each token that exists. */
-static int put_merge(fgt_bpe *bpe, const int16_t table[SPELLING], const unsigned char *line, size_t len,
-                     unsigned char *made) {
+static int add_merge(fgt_bpe *bpe, const int16_t table[BYTE_CHARS], const unsigned char *line, size_t len,
+                     unsigned char *exists) {
     unsigned char bytes[512];
     const unsigned char *space = memchr(line, ' ', len);
     if (space == NULL || len > sizeof bytes)
         return -1;
-    size_t first = (size_t)(space - line), n = unspell(table, line, first, bytes);
-    size_t m = n == 0 ? 0 : unspell(table, space + 1, len - first - 1, bytes + n);
-    uint32_t left = fgt_words_get(&bpe->map, bytes, n), right = fgt_words_get(&bpe->map, bytes + n, m);
-    uint32_t product = m == 0 ? FGT_NO_WORD : fgt_words_get(&bpe->map, bytes, n + m);
-    if (left == FGT_NO_WORD || right == FGT_NO_WORD || product == FGT_NO_WORD || !made[left] || !made[right] ||
-        made[product])
+    size_t first = (size_t)(space - line), n = decode_spelling(table, line, first, bytes);
+    size_t m = n == 0 ? 0 : decode_spelling(table, space + 1, len - first - 1, bytes + n);
+    uint32_t left = fgt_string_map_get(&bpe->map, bytes, n), right = fgt_string_map_get(&bpe->map, bytes + n, m);
+    uint32_t product = m == 0 ? FGT_STRING_NONE : fgt_string_map_get(&bpe->map, bytes, n + m);
+    if (left == FGT_STRING_NONE || right == FGT_STRING_NONE || product == FGT_STRING_NONE || !exists[left] ||
+        !exists[right] || exists[product])
         return -1;
-    made[product] = 1;
+    exists[product] = 1;
     bpe->merges[slot_of(bpe, left, right)] = (merge){left, right, bpe->count++, product};
     return 0;
 }
 
-static int put_merges(fgt_bpe *bpe, const unsigned char *text, size_t len, unsigned char *made, fgio_why *why) {
-    int16_t table[SPELLING];
-    spelling(table);
+static int add_merges(fgt_bpe *bpe, const unsigned char *text, size_t len, unsigned char *exists, fgio_why *why) {
+    int16_t table[BYTE_CHARS];
+    build_byte_table(table);
     for (int b = 0; b < 256; b++)
-        made[bpe->byte[b]] = 1;
+        exists[bpe->byte[b]] = 1;
     size_t line = 1;
     for (size_t at = 0, end; at < len; at = end + 1, line++) {
         const unsigned char *found = memchr(text + at, '\n', len - at);
@@ -174,7 +175,7 @@ static int put_merges(fgt_bpe *bpe, const unsigned char *text, size_t len, unsig
         width -= width > 0 && text[end - 1] == '\r';
         if (width == 0 || (line == 1 && width >= 8 && memcmp(text, "#version", 8) == 0))
             continue;
-        if (put_merge(bpe, table, text + at, width, made) != 0)
+        if (add_merge(bpe, table, text + at, width, exists) != 0)
             return fgio_because(why,
                                 "line %zu, byte %zu: expected two tokens of the vocabulary, of bytes or made by "
                                 "earlier lines, that together are a token not made before",
@@ -189,23 +190,23 @@ int fgt_bpe_merges(fgt_bpe *bpe, const unsigned char *text, size_t len, fgio_why
         slots *= 2;
     bpe->mask = slots - 1;
     bpe->merges = malloc(slots * sizeof *bpe->merges);
-    unsigned char *made = calloc(bpe->vocab, 1);
+    unsigned char *exists = calloc(bpe->vocab, 1);
     int status = -1;
-    if (bpe->merges == NULL || made == NULL) {
+    if (bpe->merges == NULL || exists == NULL) {
         fgio_because(why, "not enough memory");
     } else {
         for (uint32_t i = 0; i < slots; i++)
-            bpe->merges[i].product = FGT_NO_WORD;
-        status = put_merges(bpe, text, len, made, why);
+            bpe->merges[i].product = FGT_STRING_NONE;
+        status = add_merges(bpe, text, len, exists, why);
     }
-    free(made);
+    free(exists);
     return status;
 }
 
 void fgt_bpe_destroy(fgt_bpe *bpe) {
     if (bpe == NULL)
         return;
-    fgt_words_free(&bpe->map);
+    fgt_string_map_free(&bpe->map);
     free(bpe->at);
     free(bpe->len);
     free(bpe->pool);
@@ -219,8 +220,8 @@ uint32_t fgt_bpe_vocab(const fgt_bpe *bpe) {
 
 int32_t fgt_bpe_end(const fgt_bpe *bpe) {
     static const unsigned char name[] = "<|endoftext|>";
-    uint32_t id = fgt_words_get(&bpe->map, name, sizeof name - 1);
-    return id == FGT_NO_WORD ? -1 : (int32_t)id;
+    uint32_t id = fgt_string_map_get(&bpe->map, name, sizeof name - 1);
+    return id == FGT_STRING_NONE ? -1 : (int32_t)id;
 }
 
 const unsigned char *fgt_bpe_piece(const fgt_bpe *bpe, uint32_t id, size_t *len) {

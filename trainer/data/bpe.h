@@ -29,7 +29,7 @@ int fgt_bpe_encode(const fgt_bpe *bpe, const unsigned char *text, size_t len, fg
 /** Where the word that begins at text[at] ends, by GPT-2's rule; at < len. */
 size_t fgt_bpe_word_end(const unsigned char *text, size_t len, size_t at);
 
-/** Inner: the merge of two tokens: its product, or FGT_NO_WORD, and its rank. */
+/** Inner: the merge of two tokens: its product, or FGT_STRING_NONE, and its rank. */
 uint32_t fgt_bpe_merge(const fgt_bpe *bpe, uint32_t left, uint32_t right, uint32_t *rank);
 uint32_t fgt_bpe_byte(const fgt_bpe *bpe, unsigned char byte);
 

@@ -17,7 +17,7 @@ enum {
 };
 
 typedef struct symbol {
-    uint32_t id; /* FGT_NO_WORD: joined to the one before */
+    uint32_t id; /* FGT_STRING_NONE: joined to the one before */
     uint32_t before, next;
 } symbol;
 
@@ -27,8 +27,8 @@ typedef struct pair {
 
 typedef struct encoder {
     const fgt_bpe *bpe;
-    fgt_words cache; /* word -> place in known */
-    fgt_ids known;   /* wide: length, ids, length, ids, ... */
+    fgt_string_map cache; /* word -> place in known */
+    fgt_ids cached_ids;   /* wide: length, ids, length, ids, ... */
     symbol *symbols;
     pair *heap;
     size_t cap, heap_len;
@@ -42,7 +42,7 @@ static fgt_char class_at(const unsigned char *text, size_t len, size_t at, size_
     return kind <= FGT_CHAR_SPACE ? kind : FGT_CHAR_OTHER;
 }
 
-static size_t contraction(const unsigned char *text, size_t left) {
+static size_t contraction_length(const unsigned char *text, size_t left) {
     static const char *const ends[] = {"s", "t", "re", "ve", "m", "ll", "d"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         size_t len = strlen(ends[i]);
@@ -64,7 +64,7 @@ static size_t run_end(const unsigned char *text, size_t len, size_t at, fgt_char
 }
 
 size_t fgt_bpe_word_end(const unsigned char *text, size_t len, size_t at) {
-    size_t width, last, skip = text[at] == '\'' ? contraction(text + at, len - at) : 0;
+    size_t width, last, skip = text[at] == '\'' ? contraction_length(text + at, len - at) : 0;
     if (skip > 0)
         return at + skip;
     fgt_char kind = class_at(text, len, at, &width);
@@ -77,13 +77,13 @@ size_t fgt_bpe_word_end(const unsigned char *text, size_t len, size_t at) {
     return end;
 }
 
-static int before(const pair *a, const pair *b) {
+static int comes_before(const pair *a, const pair *b) {
     return a->rank != b->rank ? a->rank < b->rank : a->at < b->at;
 }
 
 static void heap_push(encoder *e, pair item) {
     size_t i = e->heap_len++;
-    for (; i > 0 && before(&item, &e->heap[(i - 1) / 2]); i = (i - 1) / 2)
+    for (; i > 0 && comes_before(&item, &e->heap[(i - 1) / 2]); i = (i - 1) / 2)
         e->heap[i] = e->heap[(i - 1) / 2];
     e->heap[i] = item;
 }
@@ -92,8 +92,8 @@ static pair heap_pop(encoder *e) {
     pair top = e->heap[0], item = e->heap[--e->heap_len];
     size_t i = 0;
     for (size_t child = 1; child < e->heap_len; child = 2 * i + 1) {
-        child += child + 1 < e->heap_len && before(&e->heap[child + 1], &e->heap[child]);
-        if (!before(&e->heap[child], &item))
+        child += child + 1 < e->heap_len && comes_before(&e->heap[child + 1], &e->heap[child]);
+        if (!comes_before(&e->heap[child], &item))
             break;
         e->heap[i] = e->heap[child];
         i = child;
@@ -102,15 +102,15 @@ static pair heap_pop(encoder *e) {
     return top;
 }
 
-static void offer(encoder *e, uint32_t at) {
+static void push_pair(encoder *e, uint32_t at) {
     uint32_t rank = 0, left = e->symbols[at].id, right = e->symbols[e->symbols[at].next].id;
     uint32_t product = fgt_bpe_merge(e->bpe, left, right, &rank);
-    if (product != FGT_NO_WORD)
+    if (product != FGT_STRING_NONE)
         heap_push(e, (pair){rank, at, left, right, product});
 }
 
 /* Room for a word of n bytes. A merge takes one pair away and offers two, so 3 n pairs are enough. */
-static int make_room(encoder *e, size_t n) {
+static int reserve(encoder *e, size_t n) {
     if (n <= e->cap)
         return 0;
     size_t cap = e->cap == 0 ? 256 : e->cap;
@@ -128,7 +128,7 @@ static int make_room(encoder *e, size_t n) {
 
 /* Join pairs, lowest rank first, leftmost first among equals. An entry of the heap may be out of date; then the symbols
  * at its place are no longer the ones it was made for. */
-static void join(encoder *e, uint32_t n) {
+static void merge_pairs(encoder *e, uint32_t n) {
     symbol *s = e->symbols;
     while (e->heap_len > 0) {
         pair top = heap_pop(e);
@@ -137,25 +137,25 @@ static void join(encoder *e, uint32_t n) {
             continue;
         s[top.at].id = top.product;
         s[top.at].next = s[right].next;
-        s[right].id = FGT_NO_WORD;
+        s[right].id = FGT_STRING_NONE;
         if (s[right].next < n) {
             s[s[right].next].before = top.at;
-            offer(e, top.at);
+            push_pair(e, top.at);
         }
         if (s[top.at].before < n)
-            offer(e, s[top.at].before);
+            push_pair(e, s[top.at].before);
     }
 }
 
 static int encode_word(encoder *e, const unsigned char *word, uint32_t n, fgt_ids *ids) {
-    if (make_room(e, n) != 0)
+    if (reserve(e, n) != 0)
         return -1;
     for (uint32_t i = 0; i < n; i++)
         e->symbols[i] = (symbol){fgt_bpe_byte(e->bpe, word[i]), i == 0 ? n : i - 1, i + 1};
     e->heap_len = 0;
     for (uint32_t i = 0; i + 1 < n; i++)
-        offer(e, i);
-    join(e, n);
+        push_pair(e, i);
+    merge_pairs(e, n);
     for (uint32_t i = 0; i < n; i = e->symbols[i].next)
         if (fgt_ids_push(ids, e->symbols[i].id) != 0)
             return -1;
@@ -163,25 +163,25 @@ static int encode_word(encoder *e, const unsigned char *word, uint32_t n, fgt_id
 }
 
 static int encode_cached(encoder *e, const unsigned char *word, uint32_t n, fgt_ids *ids) {
-    uint32_t at = fgt_words_get(&e->cache, word, n);
-    if (at == FGT_NO_WORD) {
+    uint32_t at = fgt_string_map_get(&e->cache, word, n);
+    if (at == FGT_STRING_NONE) {
         if (e->cache.count == CACHED_MAX)
             return encode_word(e, word, n, ids);
-        at = (uint32_t)e->known.len;
-        if (fgt_ids_push(&e->known, 0) != 0 || encode_word(e, word, n, &e->known) != 0 ||
-            fgt_words_put(&e->cache, word, n, at) != 0)
+        at = (uint32_t)e->cached_ids.len;
+        if (fgt_ids_push(&e->cached_ids, 0) != 0 || encode_word(e, word, n, &e->cached_ids) != 0 ||
+            fgt_string_map_put(&e->cache, word, n, at) != 0)
             return -1;
-        ((int32_t *)e->known.data)[at] = (int32_t)(e->known.len - at - 1);
+        ((int32_t *)e->cached_ids.data)[at] = (int32_t)(e->cached_ids.len - at - 1);
     }
-    size_t count = (size_t)fgt_ids_at(&e->known, at);
+    size_t count = (size_t)fgt_ids_at(&e->cached_ids, at);
     for (size_t i = 1; i <= count; i++)
-        if (fgt_ids_push(ids, (uint32_t)fgt_ids_at(&e->known, at + i)) != 0)
+        if (fgt_ids_push(ids, (uint32_t)fgt_ids_at(&e->cached_ids, at + i)) != 0)
             return -1;
     return 0;
 }
 
 int fgt_bpe_encode(const fgt_bpe *bpe, const unsigned char *text, size_t len, fgt_ids *ids) {
-    encoder e = {.bpe = bpe, .known = {.wide = 1}};
+    encoder e = {.bpe = bpe, .cached_ids = {.wide = 1}};
     int status = 0;
     for (size_t at = 0, end; status == 0 && at < len; at = end) {
         end = fgt_bpe_word_end(text, len, at);
@@ -189,8 +189,8 @@ int fgt_bpe_encode(const fgt_bpe *bpe, const unsigned char *text, size_t len, fg
         uint32_t n = (uint32_t)(end - at);
         status = n <= CACHED_LEN ? encode_cached(&e, text + at, n, ids) : encode_word(&e, text + at, n, ids);
     }
-    fgt_words_free(&e.cache);
-    fgt_ids_free(&e.known);
+    fgt_string_map_free(&e.cache);
+    fgt_ids_free(&e.cached_ids);
     free(e.symbols);
     free(e.heap);
     return status;

@@ -18,20 +18,20 @@ const char *const fgt_augment_names[] = {"none", "crop", "mirror", "crop+mirror"
 const char *const fgt_split_names[FGT_SPLITS] = {"train", "valid", "test"};
 static const char fashion_mnist[] = "/usr/share/datasets/fashion-mnist";
 
-static int holds(const char *dir, const char *name) {
+static int directory_has(const char *dir, const char *name) {
     char *path = fgio_unpack_find(dir, name);
     free(path);
     return path != NULL;
 }
 
-static int open_images(const fgt_data_want *want, fgt_data *data) {
-    const char *dir = strcmp(want->path, "fashion-mnist") == 0 ? fashion_mnist : want->path;
-    if (holds(dir, "train-images-idx3-ubyte"))
+static int open_images(const fgt_data_want *options, fgt_data *data) {
+    const char *dir = strcmp(options->path, "fashion-mnist") == 0 ? fashion_mnist : options->path;
+    if (directory_has(dir, "train-images-idx3-ubyte"))
         return fgt_idx_open(dir, data);
-    if (holds(dir, "data_batch_1.bin"))
+    if (directory_has(dir, "data_batch_1.bin"))
         return fgt_cifar_open(dir, data);
-    if (fgt_imagefolder_is(dir))
-        return fgt_imagefolder_open(want, dir, data);
+    if (fgt_imagefolder_detect(dir))
+        return fgt_imagefolder_open(options, dir, data);
     int status = fgio_error("%s: expected a directory with 'train-images-idx3-ubyte' (MNIST) or 'data_batch_1.bin' "
                             "(CIFAR-10), plain, .gz or .xz, or with 'train/CLASS/*.jpg' (images in folders)",
                             dir);
@@ -40,14 +40,14 @@ static int open_images(const fgt_data_want *want, fgt_data *data) {
     return status;
 }
 
-static int check_length(const fgt_data_want *want) {
-    if (want->task == FGT_TASK_IMAGES || (want->length >= FGT_LENGTH_LEAST && want->length <= FGT_LENGTH_MOST))
+static int check_length(const fgt_data_want *options) {
+    if (options->task == FGT_TASK_IMAGES || (options->length >= FGT_LENGTH_MIN && options->length <= FGT_LENGTH_MAX))
         return FGIO_EXIT_OK;
-    return fgio_error("samples of %u tokens: expected %d to %d", want->length, FGT_LENGTH_LEAST, FGT_LENGTH_MOST);
+    return fgio_error("samples of %u tokens: expected %d to %d", options->length, FGT_LENGTH_MIN, FGT_LENGTH_MAX);
 }
 
 /* Call a data set what its directory is called. */
-static void take_name(const char *path, fgt_data *data) {
+static void set_name(const char *path, fgt_data *data) {
     size_t end = strlen(path);
     while (end > 0 && path[end - 1] == '/')
         end--;
@@ -60,57 +60,58 @@ static void take_name(const char *path, fgt_data *data) {
     data->info.name = data->name;
 }
 
-static int open_source(const fgt_data_want *want, fgt_data *data) {
-    if (check_length(want) != FGIO_EXIT_OK)
+static int open_source(const fgt_data_want *options, fgt_data *data) {
+    if (check_length(options) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
-    if (strcmp(want->path, "builtin") == 0)
-        return fgt_builtin_open(want, data);
-    switch (want->task) {
-    case FGT_TASK_IMAGES: return open_images(want, data);
-    case FGT_TASK_LANGUAGE: return fgt_text_open(want, data);
+    if (strcmp(options->path, "builtin") == 0)
+        return fgt_builtin_open(options, data);
+    switch (options->task) {
+    case FGT_TASK_IMAGES: return open_images(options, data);
+    case FGT_TASK_LANGUAGE: return fgt_text_open(options, data);
     case FGT_TASK_SENTENCES:
-        return fgt_qa_knows(fgt_sentences_task(want, data)) ? fgt_qa_open(want, data) : fgt_glue_open(want, data);
-    default: return fgt_masked_open(want, data);
+        return fgt_qa_has_task(fgt_sentences_task(options, data)) ? fgt_qa_open(options, data)
+                                                                  : fgt_glue_open(options, data);
+    default: return fgt_masked_open(options, data);
     }
 }
 
-static int hold_out(const fgt_data_want *want, fgt_data *data) {
+static int hold_out(const fgt_data_want *options, fgt_data *data) {
     uint64_t *count = data->info.count;
-    if (want->hold_out == 0)
+    if (options->hold_out == 0)
         return FGIO_EXIT_OK;
     if (count[FGT_VALID] != 0)
         return fgio_error("%s: has a validation split of %llu samples, so --hold-out %llu would make a second one; "
                           "--judge valid uses the one it has",
-                          want->path, (unsigned long long)count[FGT_VALID], (unsigned long long)want->hold_out);
-    if (want->hold_out >= count[FGT_TRAIN])
-        return fgio_error("%s: cannot hold out %llu of %llu training samples", want->path,
-                          (unsigned long long)want->hold_out, (unsigned long long)count[FGT_TRAIN]);
-    data->hold_out = count[FGT_VALID] = want->hold_out;
-    count[FGT_TRAIN] -= want->hold_out;
+                          options->path, (unsigned long long)count[FGT_VALID], (unsigned long long)options->hold_out);
+    if (options->hold_out >= count[FGT_TRAIN])
+        return fgio_error("%s: cannot hold out %llu of %llu training samples", options->path,
+                          (unsigned long long)options->hold_out, (unsigned long long)count[FGT_TRAIN]);
+    data->hold_out = count[FGT_VALID] = options->hold_out;
+    count[FGT_TRAIN] -= options->hold_out;
     return FGIO_EXIT_OK;
 }
 
-int fgt_data_open(const fgt_data_want *want, fgt_data **out) {
+int fgt_data_open(const fgt_data_want *options, fgt_data **out) {
     fgt_data *data = calloc(1, sizeof *data);
     if (data == NULL)
         return fgio_error("not enough memory for a data set");
-    data->info.task = want->task;
-    data->info.length = want->task == FGT_TASK_IMAGES ? 0 : want->length;
-    data->seed = want->seed;
-    data->augment = want->augment;
-    take_name(want->path, data);
-    int status = open_source(want, data);
-    if (status != FGIO_EXIT_OK && !fgio_hinted() && access(want->path, F_OK) != 0)
-        fgio_hint("there is no '%s' here; --data takes a directory, or builtin, which needs no files", want->path);
+    data->info.task = options->task;
+    data->info.length = options->task == FGT_TASK_IMAGES ? 0 : options->length;
+    data->seed = options->seed;
+    data->augment = options->augment;
+    set_name(options->path, data);
+    int status = open_source(options, data);
+    if (status != FGIO_EXIT_OK && !fgio_hinted() && access(options->path, F_OK) != 0)
+        fgio_hint("there is no '%s' here; --data takes a directory, or builtin, which needs no files", options->path);
     if (status == FGIO_EXIT_OK && data->info.count[FGT_TRAIN] == 0)
-        status = fgio_error("%s: expected training data for at least one sample, found none", want->path);
+        status = fgio_error("%s: expected training data for at least one sample, found none", options->path);
     if (status == FGIO_EXIT_OK)
-        status = hold_out(want, data);
+        status = hold_out(options, data);
     if (data->augment == FGT_AUGMENT_AUTO)
-        data->augment = data->suits;
-    if (data->info.tokens == NULL && want->task != FGT_TASK_IMAGES)
-        data->info.tokens = want->tokens;
-    data->info.augment = want->task == FGT_TASK_IMAGES ? fgt_augment_names[data->augment] : NULL;
+        data->augment = data->auto_augment;
+    if (data->info.tokens == NULL && options->task != FGT_TASK_IMAGES)
+        data->info.tokens = options->tokens;
+    data->info.augment = options->task == FGT_TASK_IMAGES ? fgt_augment_names[data->augment] : NULL;
     if (status == FGIO_EXIT_OK)
         *out = data;
     else
@@ -129,7 +130,7 @@ const fgt_data_info *fgt_data_about(const fgt_data *data) {
 }
 
 /* Memory for n x each numbers of four bytes, at least one. */
-static void *room(uint64_t n, uint64_t each) {
+static void *alloc_numbers(uint64_t n, uint64_t each) {
     uint64_t count;
     if (__builtin_mul_overflow(n, each, &count) || count > SIZE_MAX / 8)
         return NULL;
@@ -138,19 +139,20 @@ static void *room(uint64_t n, uint64_t each) {
 
 int fgt_batch_create(const fgt_data_info *info, uint32_t n, fgt_batch *batch) {
     fgt_batch made = {0};
-    int images = info->task == FGT_TASK_IMAGES, one = images || info->task == FGT_TASK_SENTENCES;
+    int images = info->task == FGT_TASK_IMAGES, per_sample = images || info->task == FGT_TASK_SENTENCES;
     if (images) {
-        made.pixels = room(n, (uint64_t)info->channels * info->height * info->width);
+        made.pixels = alloc_numbers(n, (uint64_t)info->channels * info->height * info->width);
     } else {
-        made.tokens = room(n, info->length);
-        made.segments = room(n, info->length);
-        made.lengths = room(n, 1);
-        made.numbers = room(n, 1);
+        made.tokens = alloc_numbers(n, info->length);
+        made.segments = alloc_numbers(n, info->length);
+        made.lengths = alloc_numbers(n, 1);
+        made.numbers = alloc_numbers(n, 1);
     }
-    made.targets = room(n, one ? 1 : info->length);
-    int whole = images ? made.pixels != NULL
+    made.targets = alloc_numbers(n, per_sample ? 1 : info->length);
+    int complete = images
+                       ? made.pixels != NULL
                        : made.tokens != NULL && made.segments != NULL && made.lengths != NULL && made.numbers != NULL;
-    if (!whole || made.targets == NULL) {
+    if (!complete || made.targets == NULL) {
         fgt_batch_destroy(&made);
         return fgio_error("not enough memory for batches of %u samples", n);
     }
@@ -171,9 +173,9 @@ void fgt_batch_destroy(fgt_batch *batch) {
 fgt_batch fgt_batch_part(const fgt_data_info *info, const fgt_batch *batch, uint32_t first, uint32_t n) {
     fgt_batch part = *batch;
     size_t at = first, length = info->length;
-    int one = info->task == FGT_TASK_IMAGES || info->task == FGT_TASK_SENTENCES;
+    int per_sample = info->task == FGT_TASK_IMAGES || info->task == FGT_TASK_SENTENCES;
     part.n = n;
-    part.targets += one ? at : at * length;
+    part.targets += per_sample ? at : at * length;
     if (info->task == FGT_TASK_IMAGES) {
         part.pixels += at * info->channels * info->height * info->width;
         return part;
@@ -185,14 +187,14 @@ fgt_batch fgt_batch_part(const fgt_data_info *info, const fgt_batch *batch, uint
     return part;
 }
 
-static fgt_place place_of(const fgt_data *data, fgt_split split, uint64_t epoch, uint64_t at) {
+static fgt_sample_id sample_id_of(const fgt_data *data, fgt_split split, uint64_t epoch, uint64_t at) {
     uint64_t count = data->info.count[split];
-    fgt_place place = {.split = split, .epoch = epoch, .index = at % count};
+    fgt_sample_id id = {.split = split, .epoch = epoch, .index = at % count};
     if (split == FGT_TRAIN)
-        place.index = fgt_order(data->seed, epoch, count, place.index);
+        id.index = fgt_epoch_order(data->seed, epoch, count, id.index);
     if (split == FGT_VALID && data->hold_out)
-        place = (fgt_place){FGT_TRAIN, epoch, data->info.count[FGT_TRAIN] + place.index, 1};
-    return place;
+        id = (fgt_sample_id){FGT_TRAIN, epoch, data->info.count[FGT_TRAIN] + id.index, 1};
+    return id;
 }
 
 int fgt_data_batch(const fgt_data *data, fgt_split split, uint64_t epoch, uint64_t first, uint32_t n,
@@ -202,6 +204,6 @@ int fgt_data_batch(const fgt_data *data, fgt_split split, uint64_t epoch, uint64
     atomic_store(&batch->failed, 0);
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (threads > 1)
     for (uint32_t i = 0; i < batch->n; i++)
-        data->source->sample(data, place_of(data, split, epoch, first + i), batch, i);
+        data->source->sample(data, sample_id_of(data, split, epoch, first + i), batch, i);
     return atomic_load(&batch->failed) ? FGIO_EXIT_FAIL : FGIO_EXIT_OK;
 }

@@ -49,7 +49,7 @@ typedef struct fgt_data fgt_data;
 
 /** Open a data set. Returns an exit status, after one line on stderr that names the file, the place in it and what was
  * expected. */
-int fgt_data_open(const fgt_data_want *want, fgt_data **data);
+int fgt_data_open(const fgt_data_want *options, fgt_data **data);
 void fgt_data_close(fgt_data *data);
 const fgt_data_info *fgt_data_about(const fgt_data *data);
 

@@ -9,7 +9,7 @@
 
 enum { ROUNDS = 8 };
 
-static uint64_t network(uint64_t key, int half, uint64_t i) {
+static uint64_t feistel(uint64_t key, int half, uint64_t i) {
     uint64_t mask = (UINT64_C(1) << half) - 1, left = i >> half, right = i & mask;
     for (uint64_t round = 0; round < ROUNDS; round++) {
         uint64_t next = left ^ (fgt_mix(key + (round << 32 | right)) & mask);
@@ -19,13 +19,13 @@ static uint64_t network(uint64_t key, int half, uint64_t i) {
     return left << half | right;
 }
 
-uint64_t fgt_order(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t i) {
+uint64_t fgt_epoch_order(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t i) {
     int half = 1;
     while (half < 31 && n > UINT64_C(1) << 2 * half)
         half++;
     uint64_t key = fgt_random(seed, FGT_STREAM_SHUFFLE, epoch);
     do
-        i = network(key, half, i);
+        i = feistel(key, half, i);
     while (i >= n);
     return i;
 }

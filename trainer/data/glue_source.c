@@ -21,13 +21,13 @@ typedef struct glue_task {
     const char *label, *a, *b;     /* names of columns; label NULL: no names, label in column 1, sentence in 3 */
     const char *files[FGT_SPLITS]; /* "": the official test rows have no labels */
     fgt_metric metric;
-    const char *words[3]; /* the labels by number; NULL: they are numbers */
-    int broken;           /* rows without all columns are left out */
+    const char *label_names[3]; /* the labels by number; NULL: they are numbers */
+    int skip_short_rows;        /* rows without all columns are left out */
 } glue_task;
 
 /* The files of most tasks: the official test rows have no labels. */
-#define DEV_ONLY .files = {"train.tsv", "dev.tsv", ""}
-#define ENTAILS  .words = {"entailment", "not_entailment"}
+#define DEV_ONLY          .files = {"train.tsv", "dev.tsv", ""}
+#define ENTAILMENT_LABELS .label_names = {"entailment", "not_entailment"}
 
 static const glue_task tasks[] = {
     {"sst-2", 2, "label", "sentence", NULL, .files = {"train.tsv", "dev.tsv", "test_labeled.tsv"}},
@@ -35,11 +35,11 @@ static const glue_task tasks[] = {
     {"mrpc", 2, "Quality", "#1 String", "#2 String", .files = {"train.tsv", "dev.tsv", "msr_paraphrase_test.txt"},
      .metric = FGT_METRIC_F1},
     {"sts-b", 1, "score", "sentence1", "sentence2", DEV_ONLY},
-    {"qqp", 2, "is_duplicate", "question1", "question2", DEV_ONLY, .metric = FGT_METRIC_F1, .broken = 1},
+    {"qqp", 2, "is_duplicate", "question1", "question2", DEV_ONLY, .metric = FGT_METRIC_F1, .skip_short_rows = 1},
     {"mnli", 3, "gold_label", "sentence1", "sentence2", .files = {"train.tsv", "dev_matched.tsv", "dev_mismatched.tsv"},
-     .words = {"entailment", "neutral", "contradiction"}},
-    {"qnli", 2, "label", "question", "sentence", DEV_ONLY, ENTAILS},
-    {"rte", 2, "label", "sentence1", "sentence2", DEV_ONLY, ENTAILS},
+     .label_names = {"entailment", "neutral", "contradiction"}},
+    {"qnli", 2, "label", "question", "sentence", DEV_ONLY, ENTAILMENT_LABELS},
+    {"rte", 2, "label", "sentence1", "sentence2", DEV_ONLY, ENTAILMENT_LABELS},
     {"wnli", 2, "label", "sentence1", "sentence2", DEV_ONLY},
 };
 enum { TASKS = sizeof tasks / sizeof *tasks };
@@ -51,7 +51,7 @@ typedef struct glue_reader {
     fgt_tsv tsv;
     int label, first, second; /* columns; second -1: none */
     int last;                 /* of the three */
-    size_t left_out;          /* rows */
+    size_t skipped_rows;      /* rows */
 } glue_reader;
 
 static int find_columns(glue_reader *r, fgio_why *why) {
@@ -77,9 +77,9 @@ static int find_columns(glue_reader *r, fgio_why *why) {
 }
 
 /* A label that is a word, as its number. Returns 0, or -1 where it is none. */
-static int number_of_word(const glue_task *task, const fgt_tsv_field *field, double *number) {
+static int label_of_word(const glue_task *task, const fgt_tsv_field *field, double *number) {
     for (uint32_t i = 0; i < task->classes; i++)
-        if (field->len == strlen(task->words[i]) && memcmp(field->text, task->words[i], field->len) == 0) {
+        if (field->len == strlen(task->label_names[i]) && memcmp(field->text, task->label_names[i], field->len) == 0) {
             *number = i;
             return 0;
         }
@@ -90,12 +90,12 @@ static int number_of_word(const glue_task *task, const fgt_tsv_field *field, dou
 static int read_label(const glue_reader *r, float *label, fgio_why *why) {
     const glue_task *task = r->task;
     const fgt_tsv_field *field = &r->tsv.fields[r->label];
-    const char *wanted = task->words[0] == NULL ? "0 or 1"
-                         : task->words[2]       ? "entailment, neutral or contradiction"
-                                                : "entailment or not_entailment";
+    const char *wanted = task->label_names[0] == NULL ? "0 or 1"
+                         : task->label_names[2]       ? "entailment, neutral or contradiction"
+                                                      : "entailment or not_entailment";
     double number = 0;
-    int bad = task->words[0] != NULL ? number_of_word(task, field, &number) : fgt_tsv_number(field, &number);
-    if (task->words[0] == NULL)
+    int bad = task->label_names[0] != NULL ? label_of_word(task, field, &number) : fgt_tsv_number(field, &number);
+    if (task->label_names[0] == NULL)
         bad |= task->classes == 1 ? number < 0 || number > 5 : number != 0 && number != 1;
     if (bad)
         return fgio_because(why, "row %zu, byte %zu: expected a label of %s, found '%.*s'", r->tsv.row,
@@ -105,8 +105,9 @@ static int read_label(const glue_reader *r, float *label, fgio_why *why) {
     return 0;
 }
 
-static fgt_span span_of(const glue_reader *r, int column) {
-    return column < 0 ? (fgt_span){NULL, 0} : (fgt_span){r->tsv.fields[column].text, r->tsv.fields[column].len};
+static fgt_text_span field_span(const glue_reader *r, int column) {
+    return column < 0 ? (fgt_text_span){NULL, 0}
+                      : (fgt_text_span){r->tsv.fields[column].text, r->tsv.fields[column].len};
 }
 
 static int read_table(glue_reader *r, fgt_split split, fgio_why *why) {
@@ -115,8 +116,8 @@ static int read_table(glue_reader *r, fgt_split split, fgio_why *why) {
     if (find_columns(r, why) != 0)
         return -1;
     while ((got = fgt_tsv_next(&r->tsv, why)) > 0) {
-        if (r->tsv.columns <= (size_t)r->last && r->task->broken) {
-            r->left_out++;
+        if (r->tsv.columns <= (size_t)r->last && r->task->skip_short_rows) {
+            r->skipped_rows++;
             continue;
         }
         if (r->tsv.columns <= (size_t)r->last)
@@ -124,8 +125,8 @@ static int read_table(glue_reader *r, fgt_split split, fgio_why *why) {
                                 r->last + 1, r->tsv.columns);
         if (read_label(r, &row.label, why) != 0)
             return -1;
-        row.a = span_of(r, r->first);
-        row.b = span_of(r, r->second);
+        row.a = field_span(r, r->first);
+        row.b = field_span(r, r->second);
         if (fgt_sentences_add(&r->to, split, &row, why) != 0)
             return -1;
     }
@@ -143,11 +144,11 @@ static int read_split(glue_reader *r, const char *dir, fgt_split split) {
     int status = fgio_unpack_file(path, file_max, &bytes);
     if (status == FGIO_EXIT_OK) {
         fgt_tsv_open(&r->tsv, bytes.data, bytes.len);
-        r->left_out = 0;
+        r->skipped_rows = 0;
         if (read_table(r, split, &why) != 0)
             status = fgio_error("%s: %s", path, why.text);
-        else if (r->left_out > 0)
-            fgio_hint("%s: %zu of %zu rows do not have all columns and were left out", path, r->left_out,
+        else if (r->skipped_rows > 0)
+            fgio_hint("%s: %zu of %zu rows do not have all columns and were left out", path, r->skipped_rows,
                       r->tsv.row - 1);
         fgio_bytes_free(&bytes);
     }
@@ -155,28 +156,28 @@ static int read_split(glue_reader *r, const char *dir, fgt_split split) {
     return status;
 }
 
-static const glue_task *find_task(const fgt_data_want *want, const fgt_data *data) {
-    const char *name = fgt_sentences_task(want, data);
+static const glue_task *find_task(const fgt_data_want *options, const fgt_data *data) {
+    const char *name = fgt_sentences_task(options, data);
     for (int i = 0; i < TASKS; i++)
         if (strcasecmp(name, tasks[i].name) == 0)
             return &tasks[i];
-    if (want->subset != NULL)
-        fgio_usage_error("'%s' is no task known here: expected " FGT_SENTENCE_TASKS, want->subset);
+    if (options->subset != NULL)
+        fgio_usage_error("'%s' is no task known here: expected " FGT_SENTENCE_TASKS, options->subset);
     else
         fgio_error(
             "%s: expected a directory called as one of these tasks, or --subset TASK with it: " FGT_SENTENCE_TASKS,
-            want->path);
+            options->path);
     return NULL;
 }
 
-int fgt_glue_open(const fgt_data_want *want, fgt_data *data) {
-    glue_reader r = {.task = find_task(want, data)};
+int fgt_glue_open(const fgt_data_want *options, fgt_data *data) {
+    glue_reader r = {.task = find_task(options, data)};
     if (r.task == NULL)
-        return want->subset != NULL ? FGIO_EXIT_USAGE : FGIO_EXIT_FAIL;
-    int status = fgt_sentences_begin(want, r.task->classes, r.task->name, data, &r.to);
+        return options->subset != NULL ? FGIO_EXIT_USAGE : FGIO_EXIT_FAIL;
+    int status = fgt_sentences_begin(options, r.task->classes, r.task->name, data, &r.to);
     data->info.metric = r.task->metric;
     for (int i = 0; i < FGT_SPLITS && status == FGIO_EXIT_OK; i++)
-        status = read_split(&r, want->path, (fgt_split)i);
+        status = read_split(&r, options->path, (fgt_split)i);
     fgt_sentences_end(&r.to);
     return status;
 }

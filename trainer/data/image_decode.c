@@ -15,14 +15,15 @@
 #include <jerror.h>
 #include <jpeglib.h>
 
-enum { SCANS_MOST = 100 }; /* a progressive file of a few bytes may ask for thousands, each over the whole image */
+enum { SCANS_MAX = 100 }; /* a progressive file of a few bytes may ask for thousands, each over the whole image */
 
 static int check_size(uint64_t width, uint64_t height, fgio_why *why) {
-    if (width >= 1 && height >= 1 && width <= FGT_PICTURE_SIDE && height <= FGT_PICTURE_SIDE &&
-        width * height <= FGT_PICTURE_PIXELS)
+    if (width >= 1 && height >= 1 && width <= FGT_IMAGE_SIDE_MAX && height <= FGT_IMAGE_SIDE_MAX &&
+        width * height <= FGT_IMAGE_PIXELS_MAX)
         return 0;
     return fgio_because(why, "an image of %llu x %llu pixels: expected sides of 1 to %d and at most %d pixels",
-                        (unsigned long long)width, (unsigned long long)height, FGT_PICTURE_SIDE, FGT_PICTURE_PIXELS);
+                        (unsigned long long)width, (unsigned long long)height, FGT_IMAGE_SIDE_MAX,
+                        FGT_IMAGE_PIXELS_MAX);
 }
 
 /* ---- JPEG ---- */
@@ -31,7 +32,7 @@ typedef struct jpeg_reader {
     struct jpeg_decompress_struct info;
     struct jpeg_error_mgr error;
     struct jpeg_progress_mgr progress;
-    jmp_buf back;
+    jmp_buf error_return;
     fgio_why *why;
     unsigned char *line; /* CMYK */
     fgt_picture picture;
@@ -42,7 +43,7 @@ static void jpeg_failed(j_common_ptr info) {
     char text[JMSG_LENGTH_MAX];
     info->err->format_message(info, text);
     fgio_because(r->why, "not a sound JPEG: %s", text);
-    longjmp(r->back, 1);
+    longjmp(r->error_return, 1);
 }
 
 static void jpeg_warned(j_common_ptr info, int level) {
@@ -55,10 +56,10 @@ static void jpeg_warned(j_common_ptr info, int level) {
 
 static void jpeg_progressed(j_common_ptr info) {
     jpeg_reader *r = (jpeg_reader *)info->client_data;
-    if (((j_decompress_ptr)info)->input_scan_number <= SCANS_MOST)
+    if (((j_decompress_ptr)info)->input_scan_number <= SCANS_MAX)
         return;
-    fgio_because(r->why, "not a sound JPEG: it has more than %d scans", SCANS_MOST);
-    longjmp(r->back, 1);
+    fgio_because(r->why, "not a sound JPEG: it has more than %d scans", SCANS_MAX);
+    longjmp(r->error_return, 1);
 }
 
 static void jpeg_begin(jpeg_reader *r, const unsigned char *file, size_t len) {
@@ -74,14 +75,14 @@ static void jpeg_begin(jpeg_reader *r, const unsigned char *file, size_t len) {
 }
 
 static int jpeg_size(jpeg_reader *r, const unsigned char *file, size_t len) {
-    if (setjmp(r->back) != 0)
+    if (setjmp(r->error_return) != 0)
         return -1;
     jpeg_begin(r, file, len);
     return check_size(r->info.image_width, r->info.image_height, r->why);
 }
 
 /* Adobe's inverted CMYK, which is what is found in files. */
-static void rgb_of_cmyk(const unsigned char *from, size_t n, unsigned char *to) {
+static void cmyk_to_rgb(const unsigned char *from, size_t n, unsigned char *to) {
     for (size_t i = 0; i < n; i++)
         for (size_t c = 0; c < 3; c++)
             to[3 * i + c] = (unsigned char)(from[4 * i + c] * from[4 * i + 3] / 255);
@@ -91,11 +92,11 @@ static void read_line(jpeg_reader *r, unsigned char *to) {
     unsigned char *line = r->line != NULL ? r->line : to;
     jpeg_read_scanlines(&r->info, &line, 1);
     if (r->line != NULL)
-        rgb_of_cmyk(r->line, r->picture.width, to);
+        cmyk_to_rgb(r->line, r->picture.width, to);
 }
 
 static int jpeg_decode(jpeg_reader *r, const unsigned char *file, size_t len, uint32_t shrink) {
-    if (setjmp(r->back) != 0)
+    if (setjmp(r->error_return) != 0)
         return -1;
     jpeg_begin(r, file, len);
     if (check_size(r->info.image_width, r->info.image_height, r->why) != 0)

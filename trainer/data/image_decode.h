@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FGT_PICTURE_SIDE = 1 << 15, FGT_PICTURE_PIXELS = 1 << 26 };
+enum { FGT_IMAGE_SIDE_MAX = 1 << 15, FGT_IMAGE_PIXELS_MAX = 1 << 26 };
 
 /** An image: rows of red, green, blue. */
 typedef struct fgt_picture {

@@ -23,18 +23,18 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-enum { CLASSES_MOST = 1 << 16, TRIES = 10, HELD = 10 };
+enum { CLASSES_MAX = 1 << 16, CROP_TRIES = 10, HOLD_OUT_EVERY = 10 };
 static const size_t file_max = (size_t)64 << 20;
 
-typedef struct picture_name {
+typedef struct image_entry {
     char *path;
     uint32_t label;
-} picture_name;
+} image_entry;
 
 typedef struct folder {
     struct dirent **classes; /* of train, sorted */
     int count;
-    picture_name *names[FGT_SPLITS];
+    image_entry *names[FGT_SPLITS];
     size_t cap[FGT_SPLITS];
 } folder;
 
@@ -74,7 +74,7 @@ static int is_visible(const struct dirent *entry) {
     return entry->d_name[0] != '.';
 }
 
-static int is_picture(const struct dirent *entry) {
+static int is_image_file(const struct dirent *entry) {
     static const char *const ends[] = {".jpeg", ".jpg", ".png"};
     size_t len = strlen(entry->d_name);
     for (int i = 0; i < 3; i++)
@@ -105,12 +105,12 @@ static int list_classes(const char *dir, struct dirent ***classes) {
 }
 
 /* Put a picture, whose path becomes ours, behind those of its split. The first entry without a path is the end. */
-static int keep(fgt_data *data, fgt_split split, char *path, uint32_t label) {
+static int append_image(fgt_data *data, fgt_split split, char *path, uint32_t label) {
     folder *s = data->state;
     uint64_t *count = &data->info.count[split];
     if (path != NULL && *count == s->cap[split]) {
         size_t cap = s->cap[split] == 0 ? 1024 : 2 * s->cap[split];
-        picture_name *names = realloc(s->names[split], cap * sizeof *names);
+        image_entry *names = realloc(s->names[split], cap * sizeof *names);
         if (names == NULL) {
             free(path);
             return fgio_error("not enough memory for the names of %zu images", cap);
@@ -121,23 +121,24 @@ static int keep(fgt_data *data, fgt_split split, char *path, uint32_t label) {
     }
     if (path == NULL)
         return fgio_error("not enough memory for the names of images");
-    s->names[split][(*count)++] = (picture_name){path, label};
+    s->names[split][(*count)++] = (image_entry){path, label};
     return FGIO_EXIT_OK;
 }
 
-static int held_out(int i, int count) {
-    return i % HELD == HELD - 1 || (count > 1 && count < HELD && i == count - 1);
+static int is_held_out(int i, int count) {
+    return i % HOLD_OUT_EVERY == HOLD_OUT_EVERY - 1 || (count > 1 && count < HOLD_OUT_EVERY && i == count - 1);
 }
 
 static int list_class(fgt_data *data, const char *dir, uint32_t label, fgt_split split, int hold) {
     struct dirent **entries = NULL;
-    int count = scandir(dir, &entries, is_picture, by_name), status = FGIO_EXIT_OK;
+    int count = scandir(dir, &entries, is_image_file, by_name), status = FGIO_EXIT_OK;
     if (count < 0)
         return fgio_error("%s: cannot read: %s", dir, strerror(errno));
     if (count == 0)
         status = fgio_error("%s: expected images of this class (.jpg, .jpeg or .png), found none", dir);
     for (int i = 0; i < count && status == FGIO_EXIT_OK; i++)
-        status = keep(data, hold && held_out(i, count) ? FGT_VALID : split, join(dir, entries[i]->d_name), label);
+        status =
+            append_image(data, hold && is_held_out(i, count) ? FGT_VALID : split, join(dir, entries[i]->d_name), label);
     free_entries(entries, count);
     return status;
 }
@@ -181,42 +182,42 @@ static int list_split(fgt_data *data, const char *dir, fgt_split split, int hold
 
 /* ---- samples ---- */
 
-static uint64_t draw(uint64_t key, uint64_t number) {
+static uint64_t draw_bits(uint64_t key, uint64_t number) {
     return fgt_mix(key + number);
 }
 
 /* A random part: its area uniform, its shape from 3:4 to 4:3; the middle where none of some tries fits. */
-static fgt_region random_part(uint64_t key, double width, double height, fgt_region middle) {
-    for (uint64_t i = 0; i < TRIES; i++) {
-        double area = width * height * (0.08 + 0.92 * (double)fgt_uniform(draw(key, 4 * i + 1)));
-        double tilt = 2 * (double)fgt_uniform(draw(key, 4 * i + 2)) - 1;
-        double aspect = tilt < 0 ? 1 / (1 - tilt / 3) : 1 + tilt / 3; /* no exp(), whose last bit differs by machine */
+static fgt_region random_crop(uint64_t key, double width, double height, fgt_region middle) {
+    for (uint64_t i = 0; i < CROP_TRIES; i++) {
+        double area = width * height * (0.08 + 0.92 * (double)fgt_uniform(draw_bits(key, 4 * i + 1)));
+        double t = 2 * (double)fgt_uniform(draw_bits(key, 4 * i + 2)) - 1;
+        double aspect = t < 0 ? 1 / (1 - t / 3) : 1 + t / 3; /* no exp(), whose last bit differs by machine */
         double w = floor(sqrt(area * aspect) + 0.5), h = floor(sqrt(area / aspect) + 0.5);
         if (w < 1 || h < 1 || w > width || h > height)
             continue;
-        double left = floor((double)fgt_uniform(draw(key, 4 * i + 3)) * (width - w + 1));
-        double top = floor((double)fgt_uniform(draw(key, 4 * i + 4)) * (height - h + 1));
+        double left = floor((double)fgt_uniform(draw_bits(key, 4 * i + 3)) * (width - w + 1));
+        double top = floor((double)fgt_uniform(draw_bits(key, 4 * i + 4)) * (height - h + 1));
         return (fgt_region){left, top, w, h};
     }
     return middle;
 }
 
 /* The middle 7/8, in the shape that the model wants. */
-static fgt_region middle_part(const fgt_data_info *info, double width, double height) {
+static fgt_region center_crop(const fgt_data_info *info, double width, double height) {
     double across = width / info->width, down = height / info->height, scale = (across < down ? across : down) * 7 / 8;
     double w = scale * info->width, h = scale * info->height;
     return (fgt_region){(width - w) / 2, (height - h) / 2, w, h};
 }
 
-static uint32_t shrink_for(const fgt_data_info *info, const fgt_region *part) {
+static uint32_t jpeg_shrink(const fgt_data_info *info, const fgt_region *crop) {
     uint32_t shrink = 1;
-    while (shrink < 8 && part->width >= 2.0 * shrink * info->width && part->height >= 2.0 * shrink * info->height)
+    while (shrink < 8 && crop->width >= 2.0 * shrink * info->width && crop->height >= 2.0 * shrink * info->height)
         shrink *= 2;
     return shrink;
 }
 
 /* Values of 0 to 255 in three planes become what the model takes: ImageNet's mean and deviation. */
-static void normalise(const fgt_data_info *info, const float *planes, float *to) {
+static void normalize(const fgt_data_info *info, const float *planes, float *to) {
     static const float mean[] = {0.485f, 0.456f, 0.406f}, deviation[] = {0.229f, 0.224f, 0.225f};
     size_t plane = (size_t)info->width * info->height;
     for (size_t i = 0; i < plane && info->channels == 1; i++) {
@@ -228,40 +229,40 @@ static void normalise(const fgt_data_info *info, const float *planes, float *to)
             to[c * plane + i] = (planes[c * plane + i] / 255.0f - mean[c]) / deviation[c];
 }
 
-static int make_sample(const fgt_data *data, fgt_place place, const fgio_bytes *file, float *to, fgio_why *why) {
+static int make_sample(const fgt_data *data, fgt_sample_id id, const fgio_bytes *file, float *to, fgio_why *why) {
     const fgt_data_info *info = &data->info;
-    int how = place.split == FGT_TRAIN ? data->augment : FGT_AUGMENT_NONE;
-    uint64_t key = fgt_random(data->seed, FGT_STREAM_AUGMENT | place.epoch << 8, place.index);
+    int how = id.split == FGT_TRAIN ? data->augment : FGT_AUGMENT_NONE;
+    uint64_t key = fgt_random(data->seed, FGT_STREAM_AUGMENT | id.epoch << 8, id.index);
     uint32_t width = 0, height = 0;
     fgt_picture picture;
     if (file->len > file_max)
         return fgio_because(why, "has %zu bytes, more than the %zu that are allowed here", file->len, file_max);
     if (fgt_picture_size(file->data, file->len, &width, &height, why) != 0)
         return -1;
-    fgt_region part = middle_part(info, width, height);
+    fgt_region crop = center_crop(info, width, height);
     if (how & FGT_AUGMENT_CROP)
-        part = random_part(key, width, height, part);
-    if (fgt_picture_decode(file->data, file->len, shrink_for(info, &part), &picture, why) != 0)
+        crop = random_crop(key, width, height, crop);
+    if (fgt_picture_decode(file->data, file->len, jpeg_shrink(info, &crop), &picture, why) != 0)
         return -1;
     double across = (double)picture.width / width, down = (double)picture.height / height;
-    fgt_region here = {part.left * across, part.top * down, part.width * across, part.height * down};
+    fgt_region decoded_crop = {crop.left * across, crop.top * down, crop.width * across, crop.height * down};
     float *planes = malloc(3 * (size_t)info->width * info->height * sizeof *planes);
     int mirror = (how & FGT_AUGMENT_MIRROR) && (fgt_mix(key) & 1);
-    int bad = planes == NULL || fgt_resize(&picture, &here, info->width, info->height, mirror, planes) != 0;
+    int bad = planes == NULL || fgt_resize(&picture, &decoded_crop, info->width, info->height, mirror, planes) != 0;
     if (!bad)
-        normalise(info, planes, to);
+        normalize(info, planes, to);
     free(planes);
     free(picture.rgb);
     return bad ? fgio_because(why, "not enough memory for it") : 0;
 }
 
-static void sample(const fgt_data *data, fgt_place place, fgt_batch *batch, size_t slot) {
-    const picture_name *name = &((const folder *)data->state)->names[place.split][place.index];
+static void load_sample(const fgt_data *data, fgt_sample_id id, fgt_batch *batch, size_t slot) {
+    const image_entry *name = &((const folder *)data->state)->names[id.split][id.index];
     size_t size = (size_t)data->info.channels * data->info.height * data->info.width;
     fgio_bytes file = {NULL, 0};
     fgio_why why;
     int bad = fgio_file_read(name->path, &file) != FGIO_EXIT_OK;
-    if (!bad && make_sample(data, place, &file, batch->pixels + slot * size, &why) != 0) {
+    if (!bad && make_sample(data, id, &file, batch->pixels + slot * size, &why) != 0) {
         fgio_error("%s: %s", name->path, why.text);
         bad = 1;
     }
@@ -273,7 +274,7 @@ static void sample(const fgt_data *data, fgt_place place, fgt_batch *batch, size
     fgio_bytes_free(&file);
 }
 
-static const fgt_source folder_source = {.sample = sample, .close = close_folder, .slow = 1};
+static const fgt_source folder_source = {.sample = load_sample, .close = close_folder, .slow = 1};
 
 /* ---- opening ---- */
 
@@ -288,7 +289,7 @@ static char *find_split(const char *dir, const char *const *names) {
     return NULL;
 }
 
-int fgt_imagefolder_is(const char *dir) {
+int fgt_imagefolder_detect(const char *dir) {
     struct dirent **classes = NULL;
     int count = list_classes(dir, &classes);
     free_entries(classes, count);
@@ -303,7 +304,7 @@ static int open_splits(const char *dir, fgt_data *data) {
         path[i] = find_split(dir, names[i]);
     int flat = path[FGT_TRAIN] == NULL, hold = flat || path[FGT_VALID] == NULL;
     s->count = list_classes(flat ? dir : path[FGT_TRAIN], &s->classes);
-    int status = s->count > CLASSES_MOST ? fgio_error("%s: more than %d classes", dir, CLASSES_MOST) : FGIO_EXIT_OK;
+    int status = s->count > CLASSES_MAX ? fgio_error("%s: more than %d classes", dir, CLASSES_MAX) : FGIO_EXIT_OK;
     if (status == FGIO_EXIT_OK)
         status = list_split(data, flat ? dir : path[FGT_TRAIN], FGT_TRAIN, hold);
     for (int i = FGT_VALID; i < FGT_SPLITS && status == FGIO_EXIT_OK; i++)
@@ -314,16 +315,16 @@ static int open_splits(const char *dir, fgt_data *data) {
     return status;
 }
 
-int fgt_imagefolder_open(const fgt_data_want *want, const char *dir, fgt_data *data) {
+int fgt_imagefolder_open(const fgt_data_want *options, const char *dir, fgt_data *data) {
     folder *s = calloc(1, sizeof *s);
     if (s == NULL)
         return fgio_error("not enough memory for a data set");
     data->source = &folder_source;
     data->state = s;
-    data->suits = FGT_AUGMENT_CROP | FGT_AUGMENT_MIRROR;
-    data->info.channels = want->channels == 1 ? 1 : 3;
-    data->info.height = want->height == 0 ? 224 : want->height;
-    data->info.width = want->width == 0 ? 224 : want->width;
+    data->auto_augment = FGT_AUGMENT_CROP | FGT_AUGMENT_MIRROR;
+    data->info.channels = options->channels == 1 ? 1 : 3;
+    data->info.height = options->height == 0 ? 224 : options->height;
+    data->info.width = options->width == 0 ? 224 : options->width;
     int status = open_splits(dir, data);
     data->info.classes = s->count < 0 ? 0 : (uint32_t)s->count;
     return status;

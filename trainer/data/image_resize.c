@@ -9,30 +9,30 @@
 #include <stdlib.h>
 
 /** The pixels that one output pixel is made of. */
-typedef struct span {
+typedef struct filter_tap_range {
     uint32_t first, count;
     float *weight;
-} span;
+} filter_tap_range;
 
 /** All of one direction. */
 typedef struct filter {
-    span *spans;
+    filter_tap_range *ranges;
     float *weights;
 } filter;
 
 static void filter_free(filter *f) {
-    free(f->spans);
+    free(f->ranges);
     free(f->weights);
 }
 
-static void weigh(span *s, double center, double reach, uint32_t limit) {
-    double low = floor(center - reach), high = ceil(center + reach), sum = 0;
+static void compute_weights(filter_tap_range *s, double center, double radius, uint32_t limit) {
+    double low = floor(center - radius), high = ceil(center + radius), sum = 0;
     s->first = low < 0 ? 0 : (uint32_t)low;
     uint32_t end = high > limit ? limit : (uint32_t)high;
     s->first = s->first < limit ? s->first : limit - 1;
     s->count = end > s->first ? end - s->first : 1;
     for (uint32_t i = 0; i < s->count; i++) {
-        double away = fabs(s->first + i + 0.5 - center) / reach;
+        double away = fabs(s->first + i + 0.5 - center) / radius;
         s->weight[i] = (float)(away < 1 ? 1 - away : 0);
         sum += (double)s->weight[i];
     }
@@ -46,14 +46,14 @@ static void weigh(span *s, double center, double reach, uint32_t limit) {
 
 /* Output i of n stands for begin + (i + 0.5) * size / n of `limit` pixels. */
 static int filter_make(filter *f, double begin, double size, uint32_t n, uint32_t limit) {
-    double scale = size / n, reach = scale > 1 ? scale : 1;
-    size_t most = (size_t)(2 * ceil(reach)) + 2;
-    *f = (filter){calloc(n, sizeof *f->spans), calloc(n * most, sizeof *f->weights)};
-    if (f->spans == NULL || f->weights == NULL)
+    double scale = size / n, radius = scale > 1 ? scale : 1;
+    size_t max = (size_t)(2 * ceil(radius)) + 2;
+    *f = (filter){calloc(n, sizeof *f->ranges), calloc(n * max, sizeof *f->weights)};
+    if (f->ranges == NULL || f->weights == NULL)
         return -1;
     for (uint32_t i = 0; i < n; i++) {
-        f->spans[i].weight = f->weights + i * most;
-        weigh(&f->spans[i], begin + (i + 0.5) * scale, reach, limit);
+        f->ranges[i].weight = f->weights + i * max;
+        compute_weights(&f->ranges[i], begin + (i + 0.5) * scale, radius, limit);
     }
     return 0;
 }
@@ -61,7 +61,7 @@ static int filter_make(filter *f, double begin, double size, uint32_t n, uint32_
 /* One row of an image to n pixels of three channels. */
 static void resize_row(const unsigned char *from, const filter *across, uint32_t n, float *to) {
     for (uint32_t x = 0; x < n; x++) {
-        const span *s = &across->spans[x];
+        const filter_tap_range *s = &across->ranges[x];
         const unsigned char *pixel = from + 3 * (size_t)s->first;
         float sum[3] = {0, 0, 0};
         for (uint32_t i = 0; i < s->count; i++, pixel += 3)
@@ -77,7 +77,7 @@ static void resize_columns(const float *rows, uint32_t first, const filter *down
                            int mirror, float *to) {
     size_t plane = (size_t)width * height, stride = 3 * (size_t)width;
     for (uint32_t y = 0; y < height; y++) {
-        const span *s = &down->spans[y];
+        const filter_tap_range *s = &down->ranges[y];
         const float *top = rows + (s->first - first) * stride;
         for (uint32_t x = 0; x < width; x++) {
             size_t at = (size_t)y * width + (mirror ? width - 1 - x : x);
@@ -91,15 +91,15 @@ static void resize_columns(const float *rows, uint32_t first, const filter *down
     }
 }
 
-int fgt_resize(const fgt_picture *from, const fgt_region *part, uint32_t width, uint32_t height, int mirror,
+int fgt_resize(const fgt_picture *from, const fgt_region *region, uint32_t width, uint32_t height, int mirror,
                float *to) {
     filter across = {0}, down = {0};
     float *rows = NULL;
-    int bad = filter_make(&across, part->left, part->width, width, from->width) |
-              filter_make(&down, part->top, part->height, height, from->height);
+    int bad = filter_make(&across, region->left, region->width, width, from->width) |
+              filter_make(&down, region->top, region->height, height, from->height);
     if (!bad) {
-        const span *last = &down.spans[height - 1];
-        uint32_t first = down.spans[0].first, count = last->first + last->count - first;
+        const filter_tap_range *last = &down.ranges[height - 1];
+        uint32_t first = down.ranges[0].first, count = last->first + last->count - first;
         rows = malloc((size_t)count * width * 3 * sizeof *rows);
         bad = rows == NULL;
         for (uint32_t y = 0; y < count && !bad; y++)

@@ -13,6 +13,7 @@ typedef struct fgt_region {
  * The part as planes of red, green and blue of so many pixels, values 0 to 255. mirror: left and right exchanged. The
  * part must lie in the image. Returns 0, or -1 without memory.
  */
-int fgt_resize(const fgt_picture *from, const fgt_region *part, uint32_t width, uint32_t height, int mirror, float *to);
+int fgt_resize(const fgt_picture *from, const fgt_region *region, uint32_t width, uint32_t height, int mirror,
+               float *to);
 
 #endif

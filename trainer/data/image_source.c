@@ -20,7 +20,7 @@ static const uint64_t file_max = UINT64_C(4) << 30;
 typedef struct images {
     unsigned char *pixels[FGT_SPLITS]; /* count x channels x height x width */
     unsigned char *labels[FGT_SPLITS];
-    float value[CHANNELS_MAX][256]; /* what a byte stands for */
+    float byte_value[CHANNELS_MAX][256]; /* what a byte stands for */
 } images;
 
 static void close_images(void *state) {
@@ -32,51 +32,51 @@ static void close_images(void *state) {
     free(s);
 }
 
-fgt_move fgt_augment(const fgt_data *data, fgt_place place) {
-    int how = place.split == FGT_TRAIN && !place.kept_back ? data->augment : FGT_AUGMENT_NONE;
-    uint64_t bits = fgt_random(data->seed, FGT_STREAM_AUGMENT | place.epoch << 8, place.index);
+fgt_image_shift fgt_augment_draw(const fgt_data *data, fgt_sample_id id) {
+    int how = id.split == FGT_TRAIN && !id.is_validation ? data->augment : FGT_AUGMENT_NONE;
+    uint64_t bits = fgt_random(data->seed, FGT_STREAM_AUGMENT | id.epoch << 8, id.index);
     uint32_t high = (uint32_t)(bits >> 32), low = (uint32_t)bits >> 1;
     int side = 2 * PADDING + 1;
-    fgt_move move = {0, 0, 0};
+    fgt_image_shift shift = {0, 0, 0};
     if (how & FGT_AUGMENT_CROP) {
-        move.right = (int)(high % (uint32_t)side) - PADDING;
-        move.down = (int)(low % (uint32_t)side) - PADDING;
+        shift.right = (int)(high % (uint32_t)side) - PADDING;
+        shift.down = (int)(low % (uint32_t)side) - PADDING;
     }
-    move.flip = (how & FGT_AUGMENT_MIRROR) != 0 && (bits & 1);
-    return move;
+    shift.flip = (how & FGT_AUGMENT_MIRROR) != 0 && (bits & 1);
+    return shift;
 }
 
 /* One row of pixels, moved; a mirrored one is read from its other end. */
-static void move_row(const unsigned char *from, const float *value, int width, fgt_move move, float *to) {
+static void shift_row(const unsigned char *from, const float *byte_value, int width, fgt_image_shift shift, float *to) {
     for (int x = 0; x < width; x++) {
-        int source = (move.flip ? width - 1 - x : x) + move.right;
-        to[x] = value[source < 0 || source >= width ? 0 : from[source]];
+        int source = (shift.flip ? width - 1 - x : x) + shift.right;
+        to[x] = byte_value[source < 0 || source >= width ? 0 : from[source]];
     }
 }
 
-static void image_sample(const fgt_data *data, fgt_place place, fgt_batch *batch, size_t slot) {
+static void image_sample(const fgt_data *data, fgt_sample_id id, fgt_batch *batch, size_t slot) {
     const images *s = data->state;
     int height = (int)data->info.height, width = (int)data->info.width;
     size_t plane = (size_t)height * (size_t)width, size = data->info.channels * plane;
-    const unsigned char *from = s->pixels[place.split] + place.index * size;
+    const unsigned char *from = s->pixels[id.split] + id.index * size;
     float *to = batch->pixels + slot * size;
-    fgt_move move = fgt_augment(data, place);
+    fgt_image_shift shift = fgt_augment_draw(data, id);
     for (size_t c = 0; c < data->info.channels; c++)
         for (int y = 0; y < height; y++) {
-            int source = y + move.down;
+            int source = y + shift.down;
             float *row = to + c * plane + (size_t)y * (size_t)width;
             if (source >= 0 && source < height)
-                move_row(from + c * plane + (size_t)source * (size_t)width, s->value[c], width, move, row);
+                shift_row(from + c * plane + (size_t)source * (size_t)width, s->byte_value[c], width, shift, row);
             else
                 for (int x = 0; x < width; x++)
-                    row[x] = s->value[c][0];
+                    row[x] = s->byte_value[c][0];
         }
-    batch->targets[slot] = s->labels[place.split][place.index];
+    batch->targets[slot] = s->labels[id.split][id.index];
 }
 
 static const fgt_source image_source = {.sample = image_sample, .close = close_images};
 
-static images *begin(fgt_data *data) {
+static images *open_source(fgt_data *data) {
     images *s = calloc(1, sizeof *s);
     if (s == NULL) {
         fgio_error("not enough memory for a data set");
@@ -87,9 +87,9 @@ static images *begin(fgt_data *data) {
     return s;
 }
 
-static void normalise(float value[256], double mean, double deviation) {
+static void normalize(float byte_value[256], double mean, double deviation) {
     for (int b = 0; b < 256; b++)
-        value[b] = (float)((b / 255.0 - mean) / deviation);
+        byte_value[b] = (float)((b / 255.0 - mean) / deviation);
 }
 
 /* Read and check dir/name. The data of idx points into bytes. */
@@ -108,7 +108,7 @@ static int read_idx(const char *dir, const char *name, uint32_t dims, fgio_bytes
 }
 
 /* Keep the data of a file and drop its header, in place. */
-static unsigned char *keep(fgio_bytes *bytes, const fgt_idx *idx) {
+static unsigned char *strip_header(fgio_bytes *bytes, const fgt_idx *idx) {
     size_t header = (size_t)(idx->data - bytes->data);
     memmove(bytes->data, idx->data, bytes->len - header);
     return bytes->data;
@@ -121,7 +121,7 @@ static int read_labels(const char *dir, const char *name, fgt_split split, fgt_d
     uint64_t count = data->info.count[split];
     if (read_idx(dir, name, 1, &bytes, &idx) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
-    s->labels[split] = keep(&bytes, &idx);
+    s->labels[split] = strip_header(&bytes, &idx);
     if (idx.shape[0] != count)
         return fgio_error("%s/%s: byte 4: expected %llu labels, one for each image, found %u", dir, name,
                           (unsigned long long)count, idx.shape[0]);
@@ -134,15 +134,15 @@ static int read_labels(const char *dir, const char *name, fgt_split split, fgt_d
     return FGIO_EXIT_OK;
 }
 
-static int read_split(const char *dir, const char *pictures, const char *labels, fgt_split split, fgt_data *data) {
+static int read_split(const char *dir, const char *images_name, const char *labels, fgt_split split, fgt_data *data) {
     fgio_bytes bytes;
     fgt_idx idx;
     fgt_data_info *info = &data->info;
-    if (read_idx(dir, pictures, 3, &bytes, &idx) != FGIO_EXIT_OK)
+    if (read_idx(dir, images_name, 3, &bytes, &idx) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
-    ((images *)data->state)->pixels[split] = keep(&bytes, &idx);
+    ((images *)data->state)->pixels[split] = strip_header(&bytes, &idx);
     if (split != FGT_TRAIN && (idx.shape[1] != info->height || idx.shape[2] != info->width))
-        return fgio_error("%s/%s: byte 8: expected images of %u x %u, as in training, found %u x %u", dir, pictures,
+        return fgio_error("%s/%s: byte 8: expected images of %u x %u, as in training, found %u x %u", dir, images_name,
                           info->height, info->width, idx.shape[1], idx.shape[2]);
     info->count[split] = idx.shape[0];
     info->height = idx.shape[1];
@@ -151,7 +151,7 @@ static int read_split(const char *dir, const char *pictures, const char *labels,
 }
 
 /* Mean and deviation of the training pixels, from their histogram. */
-static void measure(const fgt_data *data, double *mean, double *deviation) {
+static void pixel_statistics(const fgt_data *data, double *mean, double *deviation) {
     const unsigned char *pixels = ((const images *)data->state)->pixels[FGT_TRAIN];
     uint64_t n = data->info.count[FGT_TRAIN] * data->info.height * data->info.width, histogram[256] = {0};
     double sum = 0, squares = 0;
@@ -167,17 +167,17 @@ static void measure(const fgt_data *data, double *mean, double *deviation) {
 }
 
 int fgt_idx_open(const char *dir, fgt_data *data) {
-    images *s = begin(data);
+    images *s = open_source(data);
     double mean = 0.2860, deviation = 0.3530; /* of Fashion-MNIST */
     if (s == NULL ||
         read_split(dir, "train-images-idx3-ubyte", "train-labels-idx1-ubyte", FGT_TRAIN, data) != FGIO_EXIT_OK ||
         read_split(dir, "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", FGT_TEST, data) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
     data->info.channels = 1;
-    data->suits = FGT_AUGMENT_CROP;
+    data->auto_augment = FGT_AUGMENT_CROP;
     if (strcasecmp(data->name, "fashion-mnist") != 0)
-        measure(data, &mean, &deviation);
-    normalise(s->value[0], mean, deviation);
+        pixel_statistics(data, &mean, &deviation);
+    normalize(s->byte_value[0], mean, deviation);
     return FGIO_EXIT_OK;
 }
 
@@ -196,7 +196,7 @@ static int read_cifar(const char *dir, int file, fgio_bytes *bytes, uint64_t *re
 }
 
 /* Labels and pixels of some files go into arrays of their own. */
-static int part_records(images *s, fgt_split split, const fgio_bytes *bytes, const uint64_t *records, int files) {
+static int copy_records(images *s, fgt_split split, const fgio_bytes *bytes, const uint64_t *records, int files) {
     uint64_t total = 0;
     for (int i = 0; i < files; i++)
         total += records[i];
@@ -222,7 +222,7 @@ int fgt_cifar_open(const char *dir, fgt_data *data) {
     fgio_bytes bytes[CIFAR_FILES] = {{NULL, 0}};
     uint64_t records[CIFAR_FILES] = {0};
     int status[CIFAR_FILES], worst = FGIO_EXIT_OK;
-    images *s = begin(data);
+    images *s = open_source(data);
     if (s == NULL)
         return FGIO_EXIT_FAIL;
 #pragma omp parallel for schedule(dynamic, 1)
@@ -231,17 +231,17 @@ int fgt_cifar_open(const char *dir, fgt_data *data) {
     for (int i = 0; i < CIFAR_FILES; i++)
         worst = status[i] != FGIO_EXIT_OK ? status[i] : worst;
     if (worst == FGIO_EXIT_OK)
-        worst = part_records(s, FGT_TRAIN, bytes, records, CIFAR_FILES - 1);
+        worst = copy_records(s, FGT_TRAIN, bytes, records, CIFAR_FILES - 1);
     if (worst == FGIO_EXIT_OK)
-        worst = part_records(s, FGT_TEST, bytes + CIFAR_FILES - 1, records + CIFAR_FILES - 1, 1);
+        worst = copy_records(s, FGT_TEST, bytes + CIFAR_FILES - 1, records + CIFAR_FILES - 1, 1);
     for (int i = 0; i < CIFAR_FILES; i++) {
         fgio_bytes_free(&bytes[i]);
         data->info.count[i < CIFAR_FILES - 1 ? FGT_TRAIN : FGT_TEST] += records[i];
     }
     for (int c = 0; c < 3; c++)
-        normalise(s->value[c], mean[c], deviation[c]);
+        normalize(s->byte_value[c], mean[c], deviation[c]);
     data->info.channels = 3;
-    data->suits = FGT_AUGMENT_CROP | FGT_AUGMENT_MIRROR;
+    data->auto_augment = FGT_AUGMENT_CROP | FGT_AUGMENT_MIRROR;
     data->info.height = data->info.width = FGT_CIFAR_SIDE;
     data->info.classes = FGT_CIFAR_CLASSES;
     memcpy(data->name, "cifar-10", sizeof "cifar-10");

@@ -16,7 +16,7 @@ static const uint64_t file_max = UINT64_C(256) << 20;
 
 typedef struct qa_task {
     const char *name;
-    int (*read)(const unsigned char *text, size_t len, fgt_take_pair *take, void *with, fgio_why *why);
+    int (*read)(const unsigned char *text, size_t len, fgt_pair_fn *add_pair, void *ctx, fgio_why *why);
     const char *train, *test;
 } qa_task;
 
@@ -28,13 +28,13 @@ static const qa_task tasks[] = {
 enum { TASKS = sizeof tasks / sizeof *tasks };
 
 /* Where rows go. */
-typedef struct destination {
+typedef struct row_sink {
     fgt_sentences *to;
     fgt_split split;
-} destination;
+} row_sink;
 
-static int take(void *with, const fgt_sentence *pair, fgio_why *why) {
-    destination *d = with;
+static int add_pair(void *ctx, const fgt_sentence *pair, fgio_why *why) {
+    row_sink *d = ctx;
     return fgt_sentences_add(d->to, d->split, pair, why);
 }
 
@@ -46,7 +46,7 @@ static const qa_task *find_task(const char *name) {
 }
 
 /* Whether a file is a part of the rows: train_WHATEVER.jsonl, packed or not. */
-static int is_part(const char *name) {
+static int is_partial_train(const char *name) {
     static const char *const ends[] = {".jsonl", ".jsonl.xz", ".jsonl.gz"};
     size_t len = strlen(name);
     for (int i = 0; i < 3 && strncmp(name, "train_", 6) == 0; i++)
@@ -57,12 +57,12 @@ static int is_part(const char *name) {
 
 /* The one part that lies in a directory, the caller's to free; NULL with *count 0 or more than 1 where that is not so.
  */
-static char *find_part(const char *dir, int *count) {
+static char *find_partial_train(const char *dir, int *count) {
     char *path = NULL;
     *count = 0;
     DIR *folder = opendir(dir);
     for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
-        if (!is_part(entry->d_name) || (*count)++ > 0)
+        if (!is_partial_train(entry->d_name) || (*count)++ > 0)
             continue;
         size_t room = strlen(dir) + strlen(entry->d_name) + 2;
         if ((path = malloc(room)) != NULL)
@@ -80,7 +80,7 @@ static int find_train(const qa_task *task, const char *dir, char **path) {
     int parts = 0;
     *path = fgio_unpack_find(dir, task->train);
     if (*path == NULL && task->read == fgt_boolq_read)
-        *path = find_part(dir, &parts);
+        *path = find_partial_train(dir, &parts);
     if (*path != NULL)
         return FGIO_EXIT_OK;
     if (parts > 1)
@@ -89,33 +89,33 @@ static int find_train(const qa_task *task, const char *dir, char **path) {
     return fgio_error("%s: expected '%s' in this directory, plain, .gz or .xz", dir, task->train);
 }
 
-static int read_file(const qa_task *task, const char *path, destination d) {
+static int read_file(const qa_task *task, const char *path, row_sink d) {
     fgio_bytes bytes;
     fgio_why why;
     int status = fgio_unpack_file(path, file_max, &bytes);
     if (status != FGIO_EXIT_OK)
         return status;
-    if (task->read(bytes.data, bytes.len, take, &d, &why) != 0)
+    if (task->read(bytes.data, bytes.len, add_pair, &d, &why) != 0)
         status = fgio_error("%s: %s", path, why.text);
     fgio_bytes_free(&bytes);
     return status;
 }
 
-int fgt_qa_knows(const char *name) {
+int fgt_qa_has_task(const char *name) {
     return find_task(name) != NULL;
 }
 
-int fgt_qa_open(const fgt_data_want *want, fgt_data *data) {
-    const qa_task *task = find_task(fgt_sentences_task(want, data));
+int fgt_qa_open(const fgt_data_want *options, fgt_data *data) {
+    const qa_task *task = find_task(fgt_sentences_task(options, data));
     fgt_sentences s;
     char *train = NULL, *test = NULL;
-    int status = fgt_sentences_begin(want, 2, task->name, data, &s);
+    int status = fgt_sentences_begin(options, 2, task->name, data, &s);
     if (status == FGIO_EXIT_OK)
-        status = find_train(task, want->path, &train);
+        status = find_train(task, options->path, &train);
     if (status == FGIO_EXIT_OK)
-        status = read_file(task, train, (destination){&s, FGT_TRAIN});
-    if (status == FGIO_EXIT_OK && (test = fgio_unpack_find(want->path, task->test)) != NULL)
-        status = read_file(task, test, (destination){&s, FGT_TEST});
+        status = read_file(task, train, (row_sink){&s, FGT_TRAIN});
+    if (status == FGIO_EXIT_OK && (test = fgio_unpack_find(options->path, task->test)) != NULL)
+        status = read_file(task, test, (row_sink){&s, FGT_TEST});
     free(train);
     free(test);
     fgt_sentences_end(&s);

@@ -12,22 +12,22 @@ typedef struct row {
     float label;
 } row;
 
-typedef struct store {
+typedef struct sentence_store {
     fgt_ids ids;
     row *rows[FGT_SPLITS];
-} store;
+} sentence_store;
 
 static void close_store(void *state) {
-    store *s = state;
+    sentence_store *s = state;
     fgt_ids_free(&s->ids);
     for (int i = 0; i < FGT_SPLITS; i++)
         free(s->rows[i]);
     free(s);
 }
 
-static void sample(const fgt_data *data, fgt_place place, fgt_batch *batch, size_t slot) {
-    const store *s = data->state;
-    const row *r = &s->rows[place.split][place.index];
+static void load_sample(const fgt_data *data, fgt_sample_id id, fgt_batch *batch, size_t slot) {
+    const sentence_store *s = data->state;
+    const row *r = &s->rows[id.split][id.index];
     uint32_t T = data->info.length;
     int32_t *tokens = batch->tokens + slot * T, *segments = batch->segments + slot * T;
     for (uint32_t t = 0; t < T; t++) {
@@ -39,15 +39,15 @@ static void sample(const fgt_data *data, fgt_place place, fgt_batch *batch, size
     batch->numbers[slot] = r->label;
 }
 
-static const fgt_source sentences_source = {.sample = sample, .close = close_store};
+static const fgt_source sentences_source = {.sample = load_sample, .close = close_store};
 
 /* Make both sentences fit, the longer one giving way; of two equal ones the second, as BERT has it. */
-static void cut(size_t *a, size_t *b, size_t most) {
-    while (*a + *b > most)
+static void truncate_pair(size_t *a, size_t *b, size_t max) {
+    while (*a + *b > max)
         --*(*a > *b ? a : b);
 }
 
-static int push_all(fgt_ids *to, const fgt_ids *from, size_t n, uint32_t then) {
+static int append_ids(fgt_ids *to, const fgt_ids *from, size_t n, uint32_t then) {
     int bad = 0;
     for (size_t i = 0; i < n; i++)
         bad |= fgt_ids_push(to, (uint32_t)fgt_ids_at(from, i));
@@ -55,8 +55,8 @@ static int push_all(fgt_ids *to, const fgt_ids *from, size_t n, uint32_t then) {
 }
 
 /* Put a row behind those of its split. */
-static int keep(fgt_sentences *s, fgt_split split, row add) {
-    store *to = s->data->state;
+static int append_row(fgt_sentences *s, fgt_split split, row add) {
+    sentence_store *to = s->data->state;
     uint64_t *count = &s->data->info.count[split];
     if (*count == 0)
         s->cap = 0;
@@ -74,34 +74,34 @@ static int keep(fgt_sentences *s, fgt_split split, row add) {
 
 int fgt_sentences_add(fgt_sentences *s, fgt_split split, const fgt_sentence *from, fgio_why *why) {
     const fgt_wordpiece_special *special = fgt_wordpiece_specials(s->pieces);
-    fgt_ids *ids = &((store *)s->data->state)->ids;
-    int two = from->b.text != NULL;
+    fgt_ids *ids = &((sentence_store *)s->data->state)->ids;
+    int is_pair = from->b.text != NULL;
     row to = {.at = ids->len, .label = from->label};
     s->a.len = s->b.len = 0;
     int bad = fgt_wordpiece_encode(s->pieces, &s->cache, from->a.text, from->a.len, &s->a);
-    if (two)
+    if (is_pair)
         bad |= fgt_wordpiece_encode(s->pieces, &s->cache, from->b.text, from->b.len, &s->b);
     size_t a = s->a.len, b = s->b.len;
-    cut(&a, &b, s->data->info.length - (two ? 3 : 2));
-    bad |= fgt_ids_push(ids, special->first) | push_all(ids, &s->a, a, special->separator);
+    truncate_pair(&a, &b, s->data->info.length - (is_pair ? 3 : 2));
+    bad |= fgt_ids_push(ids, special->first) | append_ids(ids, &s->a, a, special->separator);
     to.a = (uint32_t)(ids->len - to.at);
-    if (two)
-        bad |= push_all(ids, &s->b, b, special->separator);
+    if (is_pair)
+        bad |= append_ids(ids, &s->b, b, special->separator);
     to.len = (uint32_t)(ids->len - to.at);
-    return bad || keep(s, split, to) != 0 ? fgio_because(why, "not enough memory") : 0;
+    return bad || append_row(s, split, to) != 0 ? fgio_because(why, "not enough memory") : 0;
 }
 
-int fgt_sentences_begin(const fgt_data_want *want, uint32_t classes, const char *name, fgt_data *data,
+int fgt_sentences_begin(const fgt_data_want *options, uint32_t classes, const char *name, fgt_data *data,
                         fgt_sentences *s) {
     *s = (fgt_sentences){.data = data};
-    if (want->tokens == NULL)
-        return fgio_error("%s: sentences need the file of a WordPiece vocabulary for their tokens", want->path);
-    store *state = calloc(1, sizeof *state);
+    if (options->tokens == NULL)
+        return fgio_error("%s: sentences need the file of a WordPiece vocabulary for their tokens", options->path);
+    sentence_store *state = calloc(1, sizeof *state);
     if (state == NULL)
         return fgio_error("not enough memory for a data set");
     data->source = &sentences_source;
     data->state = state;
-    if (fgt_wordpiece_open(want->tokens, &s->pieces) != FGIO_EXIT_OK)
+    if (fgt_wordpiece_open(options->tokens, &s->pieces) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
     data->info.vocab = fgt_wordpiece_vocab(s->pieces);
     data->info.classes = classes;
@@ -117,6 +117,6 @@ void fgt_sentences_end(fgt_sentences *s) {
     fgt_wordpiece_destroy(s->pieces);
 }
 
-const char *fgt_sentences_task(const fgt_data_want *want, const fgt_data *data) {
-    return want->subset == NULL ? data->name : want->subset;
+const char *fgt_sentences_task(const fgt_data_want *options, const fgt_data *data) {
+    return options->subset == NULL ? data->name : options->subset;
 }

@@ -9,14 +9,14 @@
 #include "trainer/data/wordpiece.h"
 
 /** Bytes of a file, not terminated; .text NULL: none. */
-typedef struct fgt_span {
+typedef struct fgt_text_span {
     const unsigned char *text;
     size_t len;
-} fgt_span;
+} fgt_text_span;
 
 /** A row as a file has it. */
 typedef struct fgt_sentence {
-    fgt_span a, b; /* b.text NULL: one sentence */
+    fgt_text_span a, b; /* b.text NULL: one sentence */
     float label;
 } fgt_sentence;
 
@@ -30,7 +30,7 @@ typedef struct fgt_sentences {
 } fgt_sentences;
 
 /** Begin a data set: open the vocabulary. Returns an exit status, after one line on stderr. */
-int fgt_sentences_begin(const fgt_data_want *want, uint32_t classes, const char *name, fgt_data *data,
+int fgt_sentences_begin(const fgt_data_want *options, uint32_t classes, const char *name, fgt_data *data,
                         fgt_sentences *s);
 
 /** Append a row to a split; the rows of one split come one after the other. Returns 0, or -1 and why. */
@@ -40,6 +40,6 @@ int fgt_sentences_add(fgt_sentences *s, fgt_split split, const fgt_sentence *row
 void fgt_sentences_end(fgt_sentences *s);
 
 /** What the caller asked for, or else what the directory is called. */
-const char *fgt_sentences_task(const fgt_data_want *want, const fgt_data *data);
+const char *fgt_sentences_task(const fgt_data_want *options, const fgt_data *data);
 
 #endif

@@ -19,19 +19,19 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { PIECE = 16 << 20, LINE_MOST = 1000 };
+enum { PIECE = 16 << 20, LINE_SEARCH_MAX = 1000 };
 static const uint64_t file_max = UINT64_C(4) << 30;
 
 /* ---- pieces ---- */
 
-static int visible(unsigned char c) {
+static int is_visible_ascii(unsigned char c) {
     return c > ' ' && c < 0x7F;
 }
 
 /* The last place to cut at, or 0. */
-static size_t last_cut(const unsigned char *text, size_t len) {
+static size_t last_safe_cut(const unsigned char *text, size_t len) {
     for (size_t i = len < 2 ? 0 : len - 2; i > 0; i--)
-        if (text[i] == ' ' && visible(text[i - 1]) && visible(text[i + 1]))
+        if (text[i] == ' ' && is_visible_ascii(text[i - 1]) && is_visible_ascii(text[i + 1]))
             return i;
     return 0;
 }
@@ -44,7 +44,7 @@ typedef struct stream {
     uint64_t total;
 } stream;
 
-static int widen(stream *s) {
+static int grow_buffer(stream *s) {
     unsigned char *data = realloc(s->data, s->cap * 2);
     if (data == NULL)
         return -1;
@@ -54,17 +54,17 @@ static int widen(stream *s) {
 }
 
 /* Hand out what is there up to the last cut, or all of it at the end. */
-static int hand_out(stream *s, int end, fgt_split split, fgt_take_text *take, void *with) {
-    size_t cut = end ? s->len : last_cut(s->data, s->len);
+static int emit_piece(stream *s, int end, fgt_split split, fgt_text_fn *fn, void *ctx) {
+    size_t cut = end ? s->len : last_safe_cut(s->data, s->len);
     if (cut == 0)
-        return end || widen(s) == 0 ? FGIO_EXIT_OK : fgio_error("not enough memory for a text");
-    int status = take(with, split, s->data, cut);
+        return end || grow_buffer(s) == 0 ? FGIO_EXIT_OK : fgio_error("not enough memory for a text");
+    int status = fn(ctx, split, s->data, cut);
     s->len -= cut;
     memmove(s->data, s->data + cut, s->len);
     return status;
 }
 
-int fgt_text_stream(const char *path, size_t piece, fgt_split split, fgt_take_text *take, void *with) {
+int fgt_text_stream(const char *path, size_t piece, fgt_split split, fgt_text_fn *fn, void *ctx) {
     stream s = {.file = fopen(path, "rb"), .data = malloc(piece), .cap = piece};
     int status = FGIO_EXIT_OK, end = 0;
     struct stat st = {0};
@@ -84,7 +84,7 @@ int fgt_text_stream(const char *path, size_t piece, fgt_split split, fgt_take_te
             status = fgio_error("%s: has more than the %llu bytes that are allowed here", path,
                                 (unsigned long long)file_max);
         else
-            status = hand_out(&s, end, split, take, with);
+            status = emit_piece(&s, end, split, fn, ctx);
         fgio_meter_at(meter, s.total);
     }
     fgio_meter_end(meter);
@@ -103,24 +103,24 @@ static const char *const layouts[][FGT_SPLITS] = {
 };
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
-static int read_split(const char *path, fgt_split split, fgt_take_text *take, void *with) {
+static int read_split(const char *path, fgt_split split, fgt_text_fn *fn, void *ctx) {
     fgio_bytes bytes;
     if (fgio_packing_of(path) == FGIO_PLAIN)
-        return fgt_text_stream(path, PIECE, split, take, with);
+        return fgt_text_stream(path, PIECE, split, fn, ctx);
     int status = fgio_unpack_file(path, file_max, &bytes);
     if (status == FGIO_EXIT_OK) {
-        status = take(with, split, bytes.data, bytes.len);
+        status = fn(ctx, split, bytes.data, bytes.len);
         fgio_bytes_free(&bytes);
     }
     return status;
 }
 
-static int read_layout(const char *dir, const char *const names[FGT_SPLITS], fgt_take_text *take, void *with) {
+static int read_layout(const char *dir, const char *const names[FGT_SPLITS], fgt_text_fn *fn, void *ctx) {
     int status = FGIO_EXIT_OK;
     for (int i = 0; i < FGT_SPLITS && status == FGIO_EXIT_OK; i++) {
         char *path = fgio_unpack_find(dir, names[i]);
         if (path != NULL)
-            status = read_split(path, (fgt_split)i, take, with);
+            status = read_split(path, (fgt_split)i, fn, ctx);
         free(path);
     }
     return status;
@@ -129,9 +129,10 @@ static int read_layout(const char *dir, const char *const names[FGT_SPLITS], fgt
 /* ---- any text ---- */
 
 /* Where a cut at about this place goes. */
-static size_t cut_near(const fgio_bytes *text, size_t at) {
-    size_t part = text->len / 40, most = part < LINE_MOST ? part : LINE_MOST; /* half of 5 %: no part is left empty */
-    const unsigned char *line = at == 0 ? NULL : memchr(text->data + at - 1, '\n', most);
+static size_t find_cut(const fgio_bytes *text, size_t at) {
+    size_t part = text->len / 40,
+           max = part < LINE_SEARCH_MAX ? part : LINE_SEARCH_MAX; /* half of 5 %: no part is left empty */
+    const unsigned char *line = at == 0 ? NULL : memchr(text->data + at - 1, '\n', max);
     if (line != NULL)
         return (size_t)(line - text->data) + 1;
     while (at < text->len && (text->data[at] & 0xC0) == 0x80)
@@ -139,17 +140,17 @@ static size_t cut_near(const fgio_bytes *text, size_t at) {
     return at;
 }
 
-static int cut_text(const char *path, const fgio_bytes *text, fgt_take_text *take, void *with) {
-    size_t valid = cut_near(text, text->len - text->len / 10), test = cut_near(text, text->len - text->len / 20);
+static int split_text(const char *path, const fgio_bytes *text, fgt_text_fn *fn, void *ctx) {
+    size_t valid = find_cut(text, text->len - text->len / 10), test = find_cut(text, text->len - text->len / 20);
     char size[32];
     fgio_hint("%s has no files for each split: of its %s the first 90 %% train, the next 5 %% validate, the last 5 %% "
               "test",
               path, fgio_bytes_text(text->len, size, sizeof size));
-    int status = take(with, FGT_TRAIN, text->data, valid);
+    int status = fn(ctx, FGT_TRAIN, text->data, valid);
     if (status == FGIO_EXIT_OK && test > valid)
-        status = take(with, FGT_VALID, text->data + valid, test - valid);
+        status = fn(ctx, FGT_VALID, text->data + valid, test - valid);
     if (status == FGIO_EXIT_OK && text->len > test)
-        status = take(with, FGT_TEST, text->data + test, text->len - test);
+        status = fn(ctx, FGT_TEST, text->data + test, text->len - test);
     return status;
 }
 
@@ -190,7 +191,7 @@ static int by_name(const struct dirent **a, const struct dirent **b) {
 }
 
 /* All .txt files of a directory, one behind the other. */
-static int gather_folder(const char *dir, fgio_bytes *text) {
+static int read_folder(const char *dir, fgio_bytes *text) {
     struct dirent **names = NULL;
     int count = scandir(dir, &names, is_text, by_name), status = FGIO_EXIT_OK;
     if (count <= 0)
@@ -211,7 +212,7 @@ static int gather_folder(const char *dir, fgio_bytes *text) {
     return status;
 }
 
-int fgt_text_read(const char *path, fgt_take_text *take, void *with) {
+int fgt_text_read(const char *path, fgt_text_fn *fn, void *ctx) {
     struct stat st;
     fgio_bytes text = {NULL, 0};
     if (stat(path, &st) != 0)
@@ -221,11 +222,11 @@ int fgt_text_read(const char *path, fgt_take_text *take, void *with) {
             char *train = fgio_unpack_find(path, layouts[i][FGT_TRAIN]);
             free(train);
             if (train != NULL)
-                return read_layout(path, layouts[i], take, with);
+                return read_layout(path, layouts[i], fn, ctx);
         }
-    int status = S_ISDIR(st.st_mode) ? gather_folder(path, &text) : append_file(path, &text);
+    int status = S_ISDIR(st.st_mode) ? read_folder(path, &text) : append_file(path, &text);
     if (status == FGIO_EXIT_OK)
-        status = cut_text(path, &text, take, with);
+        status = split_text(path, &text, fn, ctx);
     fgio_bytes_free(&text);
     return status;
 }

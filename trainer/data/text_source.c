@@ -34,39 +34,39 @@ static void close_text(void *state) {
 }
 
 /* Where the window of a sample begins. */
-static uint64_t begin_of(const fgt_data *data, fgt_place place) {
+static uint64_t window_begin(const fgt_data *data, fgt_sample_id id) {
     uint32_t window = ((const text *)data->state)->window;
-    uint64_t shift = place.split == FGT_TRAIN ? fgt_random(data->seed, FGT_STREAM_AUGMENT, place.epoch) % window : 0;
-    return place.index * window + shift;
+    uint64_t shift = id.split == FGT_TRAIN ? fgt_random(data->seed, FGT_STREAM_AUGMENT, id.epoch) % window : 0;
+    return id.index * window + shift;
 }
 
-static void language_sample(const fgt_data *data, fgt_place place, fgt_batch *batch, size_t slot) {
-    const fgt_ids *ids = &((const text *)data->state)->ids[place.split];
+static void language_sample(const fgt_data *data, fgt_sample_id id, fgt_batch *batch, size_t slot) {
+    const fgt_ids *ids = &((const text *)data->state)->ids[id.split];
     uint32_t T = data->info.length;
-    uint64_t begin = begin_of(data, place), left = ids->len - begin;
+    uint64_t open_source = window_begin(data, id), left = ids->len - open_source;
     int32_t *tokens = batch->tokens + slot * T, *targets = batch->targets + slot * T;
     for (uint32_t t = 0; t < T; t++) {
-        tokens[t] = t < left ? fgt_ids_at(ids, begin + t) : 0;
-        targets[t] = t + UINT64_C(1) < left ? fgt_ids_at(ids, begin + t + 1) : -1;
+        tokens[t] = t < left ? fgt_ids_at(ids, open_source + t) : 0;
+        targets[t] = t + UINT64_C(1) < left ? fgt_ids_at(ids, open_source + t + 1) : -1;
     }
     batch->lengths[slot] = (int32_t)T;
 }
 
-static void masked_sample(const fgt_data *data, fgt_place place, fgt_batch *batch, size_t slot) {
+static void masked_sample(const fgt_data *data, fgt_sample_id id, fgt_batch *batch, size_t slot) {
     const text *s = data->state;
-    const fgt_ids *ids = &s->ids[place.split];
+    const fgt_ids *ids = &s->ids[id.split];
     uint32_t T = data->info.length;
-    uint64_t begin = begin_of(data, place), left = ids->len - begin;
+    uint64_t open_source = window_begin(data, id), left = ids->len - open_source;
     uint32_t n = left < s->window ? (uint32_t)left : s->window;
     int32_t *tokens = batch->tokens + slot * T;
     memset(tokens, 0, T * sizeof *tokens);
     memset(batch->segments + slot * T, 0, T * sizeof *batch->segments);
     tokens[0] = s->first;
     for (uint32_t t = 0; t < n; t++)
-        tokens[t + 1] = fgt_ids_at(ids, begin + t);
+        tokens[t + 1] = fgt_ids_at(ids, open_source + t);
     tokens[n + 1] = s->last;
     batch->lengths[slot] = (int32_t)(n + 2);
-    fgt_mask(data, place, &s->rule, 1, n + 1, tokens, batch->targets + slot * T);
+    fgt_mask(data, id, &s->rule, 1, n + 1, tokens, batch->targets + slot * T);
 }
 
 static const fgt_source language_source = {.sample = language_sample, .close = close_text};
@@ -74,10 +74,10 @@ static const fgt_source masked_source = {.sample = masked_sample, .close = close
 
 /* Which tokens, chosen one by one with probability 0.15 and at least one, become what: 8 in 10 the mask, 1 in 10 a
  * random token, 1 in 10 itself. Masks of training samples change every epoch. */
-void fgt_mask(const fgt_data *data, fgt_place place, const fgt_mask_rule *rule, uint32_t first, uint32_t last,
+void fgt_mask(const fgt_data *data, fgt_sample_id id, const fgt_mask_rule *rule, uint32_t first, uint32_t last,
               int32_t *tokens, int32_t *targets) {
-    uint64_t split = (uint64_t)place.split, epoch = place.split == FGT_TRAIN ? place.epoch : 0;
-    uint64_t key = fgt_random(data->seed, FGT_STREAM_MASK | split << 8 | epoch << 10, place.index);
+    uint64_t split = (uint64_t)id.split, epoch = id.split == FGT_TRAIN ? id.epoch : 0;
+    uint64_t key = fgt_random(data->seed, FGT_STREAM_MASK | split << 8 | epoch << 10, id.index);
     uint32_t forced = first + (uint32_t)(fgt_mix(key) % (last - first));
     uint32_t hidden = 0;
     for (uint32_t t = 0; t < data->info.length; t++)
@@ -117,8 +117,8 @@ typedef struct encoder {
     fgt_wordpiece_cache cache;
 } encoder;
 
-static int encode(void *with, fgt_split split, const unsigned char *bytes, size_t len) {
-    encoder *e = with;
+static int encode_text(void *ctx, fgt_split split, const unsigned char *bytes, size_t len) {
+    encoder *e = ctx;
     fgt_ids *ids = &((text *)e->data->state)->ids[split];
     if (e->tokens != NULL)
         return fgt_tokens_encode(e->tokens, bytes, len, ids);
@@ -132,7 +132,7 @@ static int read_text(const char *path, encoder *e) {
     for (int i = 0; i < FGT_SPLITS; i++)
         s->ids[i].wide = e->data->info.vocab > UINT16_MAX + 1;
     fgio_meter *meter = fgio_meter_begin(0, "tokenizing %s", path);
-    int status = fgt_text_read(path, encode, e);
+    int status = fgt_text_read(path, encode_text, e);
     fgio_meter_end(meter);
     if (status == FGIO_EXIT_OK && s->ids[FGT_TRAIN].len == 0)
         status = fgio_error("%s: expected some text to train on, found none", path);
@@ -141,7 +141,7 @@ static int read_text(const char *path, encoder *e) {
 }
 
 /* Tokens that someone else has made: little-endian 16-bit numbers. */
-static int tokens_of_numbers(const char *path, const fgio_bytes *bytes, fgt_ids *ids) {
+static int read_token_ids(const char *path, const fgio_bytes *bytes, fgt_ids *ids) {
     if (bytes->len % 2 != 0)
         return fgio_error("%s: byte %zu: the file ends; expected numbers of two bytes", path, bytes->len);
     for (size_t i = 0; i < bytes->len; i += 2) {
@@ -154,7 +154,7 @@ static int tokens_of_numbers(const char *path, const fgio_bytes *bytes, fgt_ids 
     return FGIO_EXIT_OK;
 }
 
-static text *begin(const fgt_source *source, fgt_data *data) {
+static text *open_source(const fgt_source *source, fgt_data *data) {
     text *s = calloc(1, sizeof *s);
     if (s == NULL)
         fgio_error("not enough memory for a data set");
@@ -164,7 +164,7 @@ static text *begin(const fgt_source *source, fgt_data *data) {
     return s;
 }
 
-static int open_tokenised(const fgt_data_want *want, fgt_data *data) {
+static int open_token_ids(const fgt_data_want *options, fgt_data *data) {
     text *s = data->state;
     char name[32];
     int status = FGIO_EXIT_OK;
@@ -172,56 +172,56 @@ static int open_tokenised(const fgt_data_want *want, fgt_data *data) {
     for (int i = 0; i < FGT_SPLITS && status == FGIO_EXIT_OK; i++) {
         fgio_bytes bytes = {NULL, 0};
         snprintf(name, sizeof name, "%s.gpt2bpe.u16", fgt_split_names[i]);
-        char *path = fgio_unpack_find(want->path, name);
+        char *path = fgio_unpack_find(options->path, name);
         if (path != NULL)
             status = fgio_unpack_file(path, file_max, &bytes);
         if (path != NULL && status == FGIO_EXIT_OK)
-            status = tokens_of_numbers(path, &bytes, &s->ids[i]);
+            status = read_token_ids(path, &bytes, &s->ids[i]);
         fgio_bytes_free(&bytes);
         free(path);
     }
     return status;
 }
 
-static int open_text(const fgt_data_want *want, fgt_data *data) {
+static int open_text(const fgt_data_want *options, fgt_data *data) {
     fgt_tokens *tokens;
-    if (fgt_tokens_open(want->tokens == NULL ? "bytes" : want->tokens, &tokens) != FGIO_EXIT_OK)
+    if (fgt_tokens_open(options->tokens == NULL ? "bytes" : options->tokens, &tokens) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
     data->info.vocab = fgt_tokens_vocab(tokens);
-    int status = read_text(want->path, &(encoder){.data = data, .tokens = tokens});
+    int status = read_text(options->path, &(encoder){.data = data, .tokens = tokens});
     fgt_tokens_close(tokens);
     return status;
 }
 
-int fgt_text_open(const fgt_data_want *want, fgt_data *data) {
-    text *s = begin(&language_source, data);
+int fgt_text_open(const fgt_data_want *options, fgt_data *data) {
+    text *s = open_source(&language_source, data);
     if (s == NULL)
         return FGIO_EXIT_FAIL;
-    char *numbers = want->tokens == NULL ? fgio_unpack_find(want->path, "train.gpt2bpe.u16") : NULL;
-    int status = numbers != NULL ? open_tokenised(want, data) : open_text(want, data);
-    data->info.tokens = numbers != NULL ? "gpt2 ids in the data" : want->tokens == NULL ? "bytes" : want->tokens;
+    char *numbers = options->tokens == NULL ? fgio_unpack_find(options->path, "train.gpt2bpe.u16") : NULL;
+    int status = numbers != NULL ? open_token_ids(options, data) : open_text(options, data);
+    data->info.tokens = numbers != NULL ? "gpt2 ids in the data" : options->tokens == NULL ? "bytes" : options->tokens;
     free(numbers);
-    s->window = want->length;
+    s->window = options->length;
     count_windows(data, 1);
     return status;
 }
 
-int fgt_masked_open(const fgt_data_want *want, fgt_data *data) {
+int fgt_masked_open(const fgt_data_want *options, fgt_data *data) {
     fgt_wordpiece *pieces;
-    text *s = begin(&masked_source, data);
+    text *s = open_source(&masked_source, data);
     if (s == NULL)
         return FGIO_EXIT_FAIL;
-    if (want->tokens == NULL)
-        return fgio_error("%s: masked text needs the file of a WordPiece vocabulary for its tokens", want->path);
-    if (fgt_wordpiece_open(want->tokens, &pieces) != FGIO_EXIT_OK)
+    if (options->tokens == NULL)
+        return fgio_error("%s: masked text needs the file of a WordPiece vocabulary for its tokens", options->path);
+    if (fgt_wordpiece_open(options->tokens, &pieces) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
     const fgt_wordpiece_special *special = fgt_wordpiece_specials(pieces);
     data->info.vocab = fgt_wordpiece_vocab(pieces);
-    s->window = want->length - 2;
+    s->window = options->length - 2;
     s->first = (int32_t)special->first;
     s->last = (int32_t)special->separator;
     s->rule = (fgt_mask_rule){(int32_t)special->mask, 0, data->info.vocab};
-    int status = read_text(want->path, &(encoder){.data = data, .pieces = pieces});
+    int status = read_text(options->path, &(encoder){.data = data, .pieces = pieces});
     count_windows(data, 0);
     fgt_wordpiece_destroy(pieces);
     return status;

@@ -107,7 +107,7 @@ const unsigned char *fgt_tokens_piece(const fgt_tokens *tokens, int32_t id, size
     return tokens->bytes + id;
 }
 
-int fgt_tokens_decode(const fgt_tokens *tokens, const int32_t *ids, size_t n, fgio_bytes *text) {
+int fgt_tokenizer_decode(const fgt_tokens *tokens, const int32_t *ids, size_t n, fgio_bytes *text) {
     size_t total = 0, len;
     for (size_t i = 0; i < n; i++) {
         fgt_tokens_piece(tokens, ids[i], &len);

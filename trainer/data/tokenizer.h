@@ -31,6 +31,6 @@ int fgt_tokens_encode(const fgt_tokens *tokens, const void *text, size_t len, fg
 const unsigned char *fgt_tokens_piece(const fgt_tokens *tokens, int32_t id, size_t *len);
 
 /** The bytes of n tokens. Returns an exit status, after one line on stderr (memory). */
-int fgt_tokens_decode(const fgt_tokens *tokens, const int32_t *ids, size_t n, fgio_bytes *text);
+int fgt_tokenizer_decode(const fgt_tokens *tokens, const int32_t *ids, size_t n, fgio_bytes *text);
 
 #endif

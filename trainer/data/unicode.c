@@ -22,7 +22,7 @@ enum {
     JAMO_TS = 28
 };
 
-static int follows(unsigned char byte) {
+static int is_continuation(unsigned char byte) {
     return (byte & 0xC0) == 0x80;
 }
 
@@ -39,7 +39,7 @@ size_t fgt_utf8_get(const unsigned char *text, size_t len, uint32_t *point) {
     if (first < 0xC2 || first > 0xF4 || width > len)
         return 1;
     for (size_t i = 1; i < width; i++) {
-        if (!follows(text[i]))
+        if (!is_continuation(text[i]))
             return 1;
         c = c << 6 | (text[i] & 0x3Fu);
     }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t hash_of(const unsigned char *bytes, size_t len) {
+static uint32_t hash_bytes(const unsigned char *bytes, size_t len) {
     uint64_t hash = len, piece = 0;
     for (; len >= 8; bytes += 8, len -= 8) {
         memcpy(&piece, bytes, 8);
@@ -22,85 +22,85 @@ static uint32_t hash_of(const unsigned char *bytes, size_t len) {
     return (uint32_t)(hash ^ hash >> 32);
 }
 
-void fgt_words_free(fgt_words *words) {
-    free(words->pool);
-    free(words->words);
-    free(words->slots);
-    *words = (fgt_words){0};
+void fgt_string_map_free(fgt_string_map *map) {
+    free(map->pool);
+    free(map->words);
+    free(map->slots);
+    *map = (fgt_string_map){0};
 }
 
 /* The slot of a word, or the free slot where it belongs. The table has slots. */
-static uint32_t find(const fgt_words *words, const unsigned char *bytes, size_t len, uint32_t hash) {
-    uint32_t slot = hash & words->mask;
-    for (; words->slots[slot] != 0; slot = (slot + 1) & words->mask) {
-        const fgt_word *word = &words->words[words->slots[slot] - 1];
-        if (word->hash == hash && word->len == len && memcmp(words->pool + word->at, bytes, len) == 0)
+static uint32_t find_slot(const fgt_string_map *map, const unsigned char *bytes, size_t len, uint32_t hash) {
+    uint32_t slot = hash & map->mask;
+    for (; map->slots[slot] != 0; slot = (slot + 1) & map->mask) {
+        const fgt_string_entry *word = &map->words[map->slots[slot] - 1];
+        if (word->hash == hash && word->len == len && memcmp(map->pool + word->at, bytes, len) == 0)
             break;
     }
     return slot;
 }
 
-uint32_t fgt_words_get(const fgt_words *words, const unsigned char *bytes, size_t len) {
-    if (words->count == 0 || len == 0)
-        return FGT_NO_WORD;
-    uint32_t number = words->slots[find(words, bytes, len, hash_of(bytes, len))];
-    return number == 0 ? FGT_NO_WORD : words->words[number - 1].value;
+uint32_t fgt_string_map_get(const fgt_string_map *map, const unsigned char *bytes, size_t len) {
+    if (map->count == 0 || len == 0)
+        return FGT_STRING_NONE;
+    uint32_t number = map->slots[find_slot(map, bytes, len, hash_bytes(bytes, len))];
+    return number == 0 ? FGT_STRING_NONE : map->words[number - 1].value;
 }
 
 /* Double the number of words that fit. */
-static int widen_table(fgt_words *words) {
-    uint32_t cap = words->cap == 0 ? 64 : words->cap * 2, mask = cap * 2 - 1;
+static int grow_table(fgt_string_map *map) {
+    uint32_t cap = map->cap == 0 ? 64 : map->cap * 2, mask = cap * 2 - 1;
     if (cap > UINT32_MAX / 4)
         return -1;
-    fgt_word *list = realloc(words->words, cap * sizeof *list);
+    fgt_string_entry *list = realloc(map->words, cap * sizeof *list);
     if (list == NULL)
         return -1;
-    words->words = list;
+    map->words = list;
     uint32_t *slots = calloc((size_t)mask + 1, sizeof *slots);
     if (slots == NULL)
         return -1;
-    for (uint32_t i = 0; i < words->count; i++) {
+    for (uint32_t i = 0; i < map->count; i++) {
         uint32_t slot = list[i].hash & mask;
         while (slots[slot] != 0)
             slot = (slot + 1) & mask;
         slots[slot] = i + 1;
     }
-    free(words->slots);
-    words->slots = slots;
-    words->cap = cap;
-    words->mask = mask;
+    free(map->slots);
+    map->slots = slots;
+    map->cap = cap;
+    map->mask = mask;
     return 0;
 }
 
-static int widen_pool(fgt_words *words, size_t more) {
-    size_t cap = words->pool_cap == 0 ? 4096 : words->pool_cap;
-    while (cap - words->pool_len < more) {
+static int grow_pool(fgt_string_map *map, size_t more) {
+    size_t cap = map->pool_cap == 0 ? 4096 : map->pool_cap;
+    while (cap - map->pool_len < more) {
         if (cap > SIZE_MAX / 2)
             return -1;
         cap *= 2;
     }
-    unsigned char *pool = realloc(words->pool, cap);
+    unsigned char *pool = realloc(map->pool, cap);
     if (pool == NULL)
         return -1;
-    words->pool = pool;
-    words->pool_cap = cap;
+    map->pool = pool;
+    map->pool_cap = cap;
     return 0;
 }
 
-int fgt_words_put(fgt_words *words, const unsigned char *bytes, size_t len, uint32_t value) {
-    if (len == 0 || len > UINT32_MAX || (words->count == words->cap && widen_table(words) != 0))
+int fgt_string_map_put(fgt_string_map *map, const unsigned char *bytes, size_t len, uint32_t value) {
+    if (len == 0 || len > UINT32_MAX || (map->count == map->cap && grow_table(map) != 0))
         return -1;
-    uint32_t hash = hash_of(bytes, len), slot = find(words, bytes, len, hash);
-    if (words->slots[slot] != 0) {
-        words->words[words->slots[slot] - 1].value = value;
+    uint32_t hash = hash_bytes(bytes, len), slot = find_slot(map, bytes, len, hash);
+    if (map->slots[slot] != 0) {
+        map->words[map->slots[slot] - 1].value = value;
         return 0;
     }
-    if (words->pool_cap - words->pool_len < len && widen_pool(words, len) != 0)
+    if (map->pool_cap - map->pool_len < len && grow_pool(map, len) != 0)
         return -1;
-    memcpy(words->pool + words->pool_len, bytes, len);
-    words->words[words->count] = (fgt_word){words->pool_len, (uint32_t)len, hash, value};
-    words->pool_len += len;
-    words->slots[slot] = ++words->count;
+    memcpy(map->pool + map->pool_len, bytes, len);
+    map->words[map->count] = (fgt_string_entry){map->pool_len, (uint32_t)len, hash, value};
+    map->pool_len += len;
+    map->slots[slot] = ++map->count;
     return 0;
 }
 

@@ -8,29 +8,29 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FGT_NO_WORD UINT32_MAX
+#define FGT_STRING_NONE UINT32_MAX
 
-typedef struct fgt_word {
+typedef struct fgt_string_entry {
     size_t at; /* in the pool */
     uint32_t len, hash, value;
-} fgt_word;
+} fgt_string_entry;
 
 /** A hash table of byte strings; {0} is an empty one. */
-typedef struct fgt_words {
-    unsigned char *pool; /* all bytes, one word behind the other */
-    fgt_word *words;     /* in the order they came */
-    uint32_t *slots;     /* number of a word + 1, 0: free */
+typedef struct fgt_string_map {
+    unsigned char *pool;     /* all bytes, one word behind the other */
+    fgt_string_entry *words; /* in the order they came */
+    uint32_t *slots;         /* number of a word + 1, 0: free */
     size_t pool_len, pool_cap;
     uint32_t count, cap, mask;
-} fgt_words;
+} fgt_string_map;
 
-void fgt_words_free(fgt_words *words);
+void fgt_string_map_free(fgt_string_map *map);
 
-/** The value of a word, or FGT_NO_WORD. */
-uint32_t fgt_words_get(const fgt_words *words, const unsigned char *bytes, size_t len);
+/** The value of a word, or FGT_STRING_NONE. */
+uint32_t fgt_string_map_get(const fgt_string_map *map, const unsigned char *bytes, size_t len);
 
-/** Give a word a value (not FGT_NO_WORD), also one that has one. Returns 0, or -1 without memory. */
-int fgt_words_put(fgt_words *words, const unsigned char *bytes, size_t len, uint32_t value);
+/** Give a word a value (not FGT_STRING_NONE), also one that has one. Returns 0, or -1 without memory. */
+int fgt_string_map_put(fgt_string_map *map, const unsigned char *bytes, size_t len, uint32_t value);
 
 /** Token numbers; {.wide = w} is an empty list. */
 typedef struct fgt_ids {

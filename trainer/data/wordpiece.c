@@ -17,10 +17,10 @@ enum { WORD_CHARS = 100, WORD_BYTES = 4 * WORD_CHARS + 4 * FGT_FOLD_MAX, CACHED_
 static const uint64_t file_max = UINT64_C(64) << 20;
 
 struct fgt_wordpiece {
-    fgt_words starts; /* pieces that begin a word */
-    fgt_words rests;  /* those with ## before them, without it */
+    fgt_string_map starts;        /* pieces that begin a word */
+    fgt_string_map continuations; /* those with ## before them, without it */
     uint32_t vocab;
-    size_t longest; /* bytes of a piece */
+    size_t longest_piece; /* bytes of a piece */
     fgt_wordpiece_special special;
     uint32_t *by_id; /* number of a word * 2, + 1 for those of rests */
 };
@@ -34,11 +34,12 @@ typedef struct reader {
     size_t len, chars;
 } reader;
 
-static int put_piece(fgt_wordpiece *pieces, const unsigned char *line, size_t len, uint32_t id) {
-    int rest = len > 2 && line[0] == '#' && line[1] == '#';
-    if (len > pieces->longest)
-        pieces->longest = len;
-    return fgt_words_put(rest ? &pieces->rests : &pieces->starts, line + 2 * rest, len - 2 * (size_t)rest, id);
+static int add_piece(fgt_wordpiece *pieces, const unsigned char *line, size_t len, uint32_t id) {
+    int is_continuation = len > 2 && line[0] == '#' && line[1] == '#';
+    if (len > pieces->longest_piece)
+        pieces->longest_piece = len;
+    return fgt_string_map_put(is_continuation ? &pieces->continuations : &pieces->starts, line + 2 * is_continuation,
+                              len - 2 * (size_t)is_continuation, id);
 }
 
 static int find_specials(fgt_wordpiece *pieces, fgio_why *why) {
@@ -46,14 +47,14 @@ static int find_specials(fgt_wordpiece *pieces, fgio_why *why) {
     const char *const names[] = {"[UNK]", "[CLS]", "[SEP]", "[MASK]"};
     uint32_t *const to[] = {&s->unknown, &s->first, &s->separator, &s->mask};
     for (int i = 0; i < 4; i++) {
-        *to[i] = fgt_words_get(&pieces->starts, (const unsigned char *)names[i], strlen(names[i]));
-        if (*to[i] == FGT_NO_WORD)
+        *to[i] = fgt_string_map_get(&pieces->starts, (const unsigned char *)names[i], strlen(names[i]));
+        if (*to[i] == FGT_STRING_NONE)
             return fgio_because(why, "line %u: the end; expected a line '%s'", pieces->vocab + 1, names[i]);
     }
     return 0;
 }
 
-static int fill(fgt_wordpiece *pieces, const unsigned char *text, size_t len, fgio_why *why) {
+static int load_pieces(fgt_wordpiece *pieces, const unsigned char *text, size_t len, fgio_why *why) {
     for (size_t at = 0, end; at < len; at = end + 1) {
         const unsigned char *found = memchr(text + at, '\n', len - at);
         end = found == NULL ? len : (size_t)(found - text);
@@ -62,45 +63,45 @@ static int fill(fgt_wordpiece *pieces, const unsigned char *text, size_t len, fg
         if (width == 0 || pieces->vocab == VOCAB_MAX)
             return fgio_because(why, "line %u, byte %zu: expected a token, one of at most %d", pieces->vocab + 1, at,
                                 VOCAB_MAX);
-        if (put_piece(pieces, text + at, width, pieces->vocab++) != 0)
+        if (add_piece(pieces, text + at, width, pieces->vocab++) != 0)
             return fgio_because(why, "not enough memory");
     }
     return find_specials(pieces, why);
 }
 
 /* Of a line that comes twice the last one counts, and the first has no text. */
-static int list_pieces(fgt_wordpiece *pieces, fgio_why *why) {
+static int index_pieces(fgt_wordpiece *pieces, fgio_why *why) {
     pieces->by_id = malloc(pieces->vocab * sizeof *pieces->by_id);
     if (pieces->by_id == NULL)
         return fgio_because(why, "not enough memory");
     for (uint32_t id = 0; id < pieces->vocab; id++)
-        pieces->by_id[id] = FGT_NO_WORD;
+        pieces->by_id[id] = FGT_STRING_NONE;
     for (uint32_t i = 0; i < pieces->starts.count; i++)
         pieces->by_id[pieces->starts.words[i].value] = 2 * i;
-    for (uint32_t i = 0; i < pieces->rests.count; i++)
-        pieces->by_id[pieces->rests.words[i].value] = 2 * i + 1;
+    for (uint32_t i = 0; i < pieces->continuations.count; i++)
+        pieces->by_id[pieces->continuations.words[i].value] = 2 * i + 1;
     return 0;
 }
 
-const unsigned char *fgt_wordpiece_piece(const fgt_wordpiece *pieces, uint32_t id, size_t *len, int *rest) {
+const unsigned char *fgt_wordpiece_piece(const fgt_wordpiece *pieces, uint32_t id, size_t *len, int *is_continuation) {
     uint32_t number = pieces->by_id[id];
-    *rest = number & 1;
+    *is_continuation = number & 1;
     *len = 0;
-    if (number == FGT_NO_WORD)
+    if (number == FGT_STRING_NONE)
         return pieces->starts.pool;
-    const fgt_words *words = *rest ? &pieces->rests : &pieces->starts;
-    const fgt_word *word = &words->words[number / 2];
+    const fgt_string_map *map = *is_continuation ? &pieces->continuations : &pieces->starts;
+    const fgt_string_entry *word = &map->words[number / 2];
     *len = word->len;
-    return words->pool + word->at;
+    return map->pool + word->at;
 }
 
 int fgt_wordpiece_create(const unsigned char *text, size_t len, fgt_wordpiece **out, fgio_why *why) {
     fgt_wordpiece *pieces = calloc(1, sizeof *pieces);
     if (pieces == NULL)
         return fgio_because(why, "not enough memory");
-    int status = fill(pieces, text, len, why);
+    int status = load_pieces(pieces, text, len, why);
     if (status == 0)
-        status = list_pieces(pieces, why);
+        status = index_pieces(pieces, why);
     if (status == 0)
         *out = pieces;
     else
@@ -121,8 +122,8 @@ int fgt_wordpiece_open(const char *path, fgt_wordpiece **pieces) {
 void fgt_wordpiece_destroy(fgt_wordpiece *pieces) {
     if (pieces == NULL)
         return;
-    fgt_words_free(&pieces->starts);
-    fgt_words_free(&pieces->rests);
+    fgt_string_map_free(&pieces->starts);
+    fgt_string_map_free(&pieces->continuations);
     free(pieces->by_id);
     free(pieces);
 }
@@ -136,30 +137,30 @@ uint32_t fgt_wordpiece_vocab(const fgt_wordpiece *pieces) {
 }
 
 void fgt_wordpiece_cache_free(fgt_wordpiece_cache *cache) {
-    fgt_words_free(&cache->words);
-    fgt_ids_free(&cache->known);
+    fgt_string_map_free(&cache->words);
+    fgt_ids_free(&cache->cached_ids);
 }
 
 /* The longest piece at word[at]. A cut inside a character finds nothing, as pieces are whole characters. */
-static uint32_t longest(const reader *r, size_t at, size_t *end) {
-    const fgt_words *words = at == 0 ? &r->pieces->starts : &r->pieces->rests;
-    size_t most = r->len - at < r->pieces->longest ? r->len - at : r->pieces->longest;
-    for (size_t len = most; len > 0; len--) {
-        uint32_t id = fgt_words_get(words, r->word + at, len);
-        if (id != FGT_NO_WORD) {
+static uint32_t longest_piece(const reader *r, size_t at, size_t *end) {
+    const fgt_string_map *map = at == 0 ? &r->pieces->starts : &r->pieces->continuations;
+    size_t max = r->len - at < r->pieces->longest_piece ? r->len - at : r->pieces->longest_piece;
+    for (size_t len = max; len > 0; len--) {
+        uint32_t id = fgt_string_map_get(map, r->word + at, len);
+        if (id != FGT_STRING_NONE) {
             *end = at + len;
             return id;
         }
     }
-    return FGT_NO_WORD;
+    return FGT_STRING_NONE;
 }
 
 /* Spell the word at the end of a list. */
-static int spell(const reader *r, fgt_ids *ids) {
+static int split_word(const reader *r, fgt_ids *ids) {
     size_t begin = ids->len;
     for (size_t at = 0; at < r->len;) {
-        uint32_t id = r->chars > WORD_CHARS ? FGT_NO_WORD : longest(r, at, &at);
-        if (id == FGT_NO_WORD) {
+        uint32_t id = r->chars > WORD_CHARS ? FGT_STRING_NONE : longest_piece(r, at, &at);
+        if (id == FGT_STRING_NONE) {
             ids->len = begin;
             return fgt_ids_push(ids, r->pieces->special.unknown);
         }
@@ -169,34 +170,34 @@ static int spell(const reader *r, fgt_ids *ids) {
     return 0;
 }
 
-static int spell_cached(const reader *r) {
-    fgt_ids *known = &r->cache->known;
-    uint32_t at = fgt_words_get(&r->cache->words, r->word, r->len);
-    if (at == FGT_NO_WORD) {
+static int split_word_cached(const reader *r) {
+    fgt_ids *cached_ids = &r->cache->cached_ids;
+    uint32_t at = fgt_string_map_get(&r->cache->words, r->word, r->len);
+    if (at == FGT_STRING_NONE) {
         if (r->cache->words.count == CACHED_MAX || r->chars > WORD_CHARS)
-            return spell(r, r->ids);
-        known->wide = 1;
-        at = (uint32_t)known->len;
-        if (fgt_ids_push(known, 0) != 0 || spell(r, known) != 0 ||
-            fgt_words_put(&r->cache->words, r->word, r->len, at) != 0)
+            return split_word(r, r->ids);
+        cached_ids->wide = 1;
+        at = (uint32_t)cached_ids->len;
+        if (fgt_ids_push(cached_ids, 0) != 0 || split_word(r, cached_ids) != 0 ||
+            fgt_string_map_put(&r->cache->words, r->word, r->len, at) != 0)
             return -1;
-        ((int32_t *)known->data)[at] = (int32_t)(known->len - at - 1);
+        ((int32_t *)cached_ids->data)[at] = (int32_t)(cached_ids->len - at - 1);
     }
-    size_t count = (size_t)fgt_ids_at(known, at);
+    size_t count = (size_t)fgt_ids_at(cached_ids, at);
     for (size_t i = 1; i <= count; i++)
-        if (fgt_ids_push(r->ids, (uint32_t)fgt_ids_at(known, at + i)) != 0)
+        if (fgt_ids_push(r->ids, (uint32_t)fgt_ids_at(cached_ids, at + i)) != 0)
             return -1;
     return 0;
 }
 
 static int end_word(reader *r) {
-    int status = r->len == 0 ? 0 : spell_cached(r);
+    int status = r->len == 0 ? 0 : split_word_cached(r);
     r->len = r->chars = 0;
     return status;
 }
 
 /* Add a character to the word. Of a word that is too long only the beginning is kept; it will be [UNK]. */
-static void add(reader *r, uint32_t point) {
+static void append_char(reader *r, uint32_t point) {
     uint32_t folded[FGT_FOLD_MAX];
     size_t n = fgt_char_fold(point, folded);
     for (size_t i = 0; i < n; i++) {
@@ -206,7 +207,7 @@ static void add(reader *r, uint32_t point) {
     }
 }
 
-static int is_chinese(uint32_t c) {
+static int is_cjk(uint32_t c) {
     return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
            (c >= 0x2A700 && c <= 0x2B81D) || (c >= 0x2B820 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) ||
            (c >= 0x2F800 && c <= 0x2FA1F);
@@ -221,19 +222,19 @@ static int is_dropped(uint32_t c, fgt_char kind) {
     return c == FGT_REPLACEMENT || kind == FGT_CHAR_CONTROL || c == 0x0B || c == 0x0C || c == 0x85;
 }
 
-static int take(reader *r, uint32_t point) {
+static int process_char(reader *r, uint32_t point) {
     fgt_char kind = fgt_char_class(point);
     if (is_dropped(point, kind))
         return 0;
     if (kind == FGT_CHAR_SPACE)
         return end_word(r);
-    if (!is_punctuation(point, kind) && !is_chinese(point)) {
-        add(r, point);
+    if (!is_punctuation(point, kind) && !is_cjk(point)) {
+        append_char(r, point);
         return 0;
     }
     if (end_word(r) != 0)
         return -1;
-    add(r, point);
+    append_char(r, point);
     return end_word(r);
 }
 
@@ -243,7 +244,7 @@ int fgt_wordpiece_encode(const fgt_wordpiece *pieces, fgt_wordpiece_cache *cache
     for (size_t at = 0; at < len;) {
         uint32_t point;
         at += fgt_utf8_get(text + at, len - at, &point);
-        if (take(&r, point) != 0)
+        if (process_char(&r, point) != 0)
             return -1;
     }
     return end_word(&r);

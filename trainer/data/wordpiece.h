@@ -24,12 +24,12 @@ const fgt_wordpiece_special *fgt_wordpiece_specials(const fgt_wordpiece *pieces)
 uint32_t fgt_wordpiece_vocab(const fgt_wordpiece *pieces);
 
 /** The text of a token without the ## of those that continue a word, which *rest tells; id < vocab. */
-const unsigned char *fgt_wordpiece_piece(const fgt_wordpiece *pieces, uint32_t id, size_t *len, int *rest);
+const unsigned char *fgt_wordpiece_piece(const fgt_wordpiece *pieces, uint32_t id, size_t *len, int *is_continuation);
 
 /** What is kept between texts: words already seen. {0} is empty; one per thread. */
 typedef struct fgt_wordpiece_cache {
-    fgt_words words; /* -> place in known */
-    fgt_ids known;   /* length, ids, length, ids, ... */
+    fgt_string_map words; /* -> place in known */
+    fgt_ids cached_ids;   /* length, ids, length, ids, ... */
 } fgt_wordpiece_cache;
 
 void fgt_wordpiece_cache_free(fgt_wordpiece_cache *cache);

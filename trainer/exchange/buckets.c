@@ -21,24 +21,24 @@
 static float *open_tile(fgt_sink *sink, const fgt_param *p, size_t first);
 static void close_tile(fgt_sink *sink, const fgt_param *p, size_t first);
 
-static int make_limits(fgt_buckets *b) {
-    if (!b->want.limited)
+static int create_limits(fgt_buckets *b) {
+    if (!b->options.auto_clip)
         return 0;
-    size_t count = b->want.late ? 1 : b->count;
-    b->limited = calloc(count ? count : 1, sizeof *b->limited);
-    return b->limited && fgt_limits_create(count, &b->limits) ? 0 : -1;
+    size_t count = b->options.deferred_update ? 1 : b->count;
+    b->limited_norms = calloc(count ? count : 1, sizeof *b->limited_norms);
+    return b->limited_norms && fgt_norm_limits_create(count, &b->norm_limits) ? 0 : -1;
 }
 
-int fgt_buckets_create(const fgt_buckets_want *want, fgt_buckets **buckets) {
+int fgt_buckets_create(const fgt_buckets_options *options, fgt_buckets **buckets) {
     fgt_buckets *b = calloc(1, sizeof *b);
     if (!b)
         return fgio_error("not enough memory for buckets");
-    b->want = *want;
+    b->options = *options;
     b->sink = (fgt_sink){open_tile, close_tile};
     pthread_mutex_init(&b->lock, NULL);
     pthread_mutex_init(&b->optimizer_lock, NULL);
-    pthread_cond_init(&b->changed, NULL);
-    if (fgt_buckets_plan(b) != 0 || fgt_buckets_take_memory(b) != 0 || make_limits(b) != 0) {
+    pthread_cond_init(&b->slot_freed, NULL);
+    if (fgt_buckets_plan(b) != 0 || fgt_buckets_alloc(b) != 0 || create_limits(b) != 0) {
         fgt_buckets_destroy(b);
         return fgio_error("not enough memory for buckets of gradients");
     }
@@ -49,14 +49,14 @@ int fgt_buckets_create(const fgt_buckets_want *want, fgt_buckets **buckets) {
 void fgt_buckets_destroy(fgt_buckets *b) {
     if (!b)
         return;
-    pthread_cond_destroy(&b->changed);
+    pthread_cond_destroy(&b->slot_freed);
     pthread_mutex_destroy(&b->lock);
     pthread_mutex_destroy(&b->optimizer_lock);
-    fgt_let_go(b->memory);
-    fgt_let_go(b->whole);
-    fgt_let_go(b->vector);
-    fgt_limits_destroy(&b->limits);
-    free(b->limited);
+    fgt_counted_free(b->memory);
+    fgt_counted_free(b->full_gradient);
+    fgt_counted_free(b->measured_vector);
+    fgt_norm_limits_destroy(&b->norm_limits);
+    free(b->limited_norms);
     free(b->bucket);
     free(b);
 }
@@ -73,20 +73,20 @@ double fgt_buckets_norm2(const fgt_buckets *b) {
     return b->norm2;
 }
 
-double fgt_buckets_clipped(const fgt_buckets *b) {
-    return b->clipped;
+double fgt_buckets_clip_factor(const fgt_buckets *b) {
+    return b->clip_factor;
 }
 
-fgt_limits *fgt_buckets_limits(fgt_buckets *b) {
-    return &b->limits;
+fgt_norm_limits *fgt_buckets_norm_limits(fgt_buckets *b) {
+    return &b->norm_limits;
 }
 
 const double *fgt_buckets_limited_norms(const fgt_buckets *b) {
-    return b->limited;
+    return b->limited_norms;
 }
 
-double fgt_buckets_blocked(const fgt_buckets *b) {
-    return b->blocked;
+double fgt_buckets_wait_seconds(const fgt_buckets *b) {
+    return b->wait_seconds;
 }
 
 double fgt_buckets_optimizer_seconds(const fgt_buckets *b) {
@@ -97,8 +97,8 @@ double fgt_buckets_inline_seconds(const fgt_buckets *b) {
     return b->inline_seconds;
 }
 
-uint64_t fgt_buckets_handed(const fgt_buckets *b) {
-    return b->handed;
+uint64_t fgt_buckets_floats_sent(const fgt_buckets *b) {
+    return b->floats_sent;
 }
 
 /* ---- a step ---- */
@@ -110,78 +110,79 @@ void fgt_buckets_begin(fgt_buckets *b, uint64_t step, double rate, float factor,
     b->measure = measure;
     b->pass = 0;
     b->norm2 = 0;
-    b->clipped = 1;
-    b->owner = pthread_self();
+    b->clip_factor = 1;
+    b->backward_thread = pthread_self();
 }
 
 void fgt_buckets_next_pass(fgt_buckets *b) {
     b->pass++;
 }
 
-static float *take_slot(fgt_buckets *b) {
+static float *acquire_slot(fgt_buckets *b) {
     pthread_mutex_lock(&b->lock);
-    if (b->idles == 0) {
+    if (b->free_count == 0) {
         double since = frugi_clock();
-        while (b->idles == 0)
-            pthread_cond_wait(&b->changed, &b->lock);
-        b->blocked += frugi_clock() - since;
+        while (b->free_count == 0)
+            pthread_cond_wait(&b->slot_freed, &b->lock);
+        b->wait_seconds += frugi_clock() - since;
     }
-    float *memory = b->idle[--b->idles];
+    float *memory = b->free_slots[--b->free_count];
     pthread_mutex_unlock(&b->lock);
     return memory;
 }
 
-static void free_slot(fgt_buckets *b, float *memory) {
+static void release_slot(fgt_buckets *b, float *memory) {
     pthread_mutex_lock(&b->lock);
-    b->idle[b->idles++] = memory;
-    pthread_cond_signal(&b->changed);
+    b->free_slots[b->free_count++] = memory;
+    pthread_cond_signal(&b->slot_freed);
     pthread_mutex_unlock(&b->lock);
 }
 
 /* A gradient that is whole has its memory for itself. */
-static void return_slot(fgt_buckets *b, float *memory) {
-    if (!b->whole)
-        free_slot(b, memory);
+static void release_bucket_slot(fgt_buckets *b, float *memory) {
+    if (!b->full_gradient)
+        release_slot(b, memory);
 }
 
 static float *open_tile(fgt_sink *sink, const fgt_param *p, size_t first) {
     fgt_buckets *b = (fgt_buckets *)sink;
     fgt_bucket *k = &b->bucket[p->bucket + first / p->tile];
     if (!k->memory)
-        k->memory = b->slots ? take_slot(b) : b->whole + k->home;
+        k->memory = b->slots ? acquire_slot(b) : b->full_gradient + k->full_offset;
     return k->memory + (p->tensor.offset + first * p->cols - k->begin);
 }
 
 /** What the optimiser is asked to do; with the lock. */
-typedef enum ask { ASK_MOVE, ASK_MOVE_MEASURED, ASK_MEASURE } ask;
+typedef enum optimizer_call { OPTIMIZER_STEP, OPTIMIZER_STEP_MEASURED, OPTIMIZER_MEASURE } optimizer_call;
 
-static void ask_optimizer(fgt_buckets *b, ask what, uint64_t begin, uint64_t count, const float *from, float *to) {
-    frug_optimizer *o = b->want.optimizer;
-    float *weights = b->want.graph->weights + begin;
+static void call_optimizer(fgt_buckets *b, optimizer_call what, uint64_t begin, uint64_t count, const float *from,
+                           float *to) {
+    frug_optimizer *o = b->options.optimizer;
+    float *weights = b->options.graph->weights + begin;
     double since = frugi_clock();
     pthread_mutex_lock(&b->optimizer_lock);
-    frug_status status = what == ASK_MOVE ? frug_optimizer_step(o, b->step, begin, count, from, b->rate, weights)
-                         : what == ASK_MEASURE
+    frug_status status = what == OPTIMIZER_STEP ? frug_optimizer_step(o, b->step, begin, count, from, b->rate, weights)
+                         : what == OPTIMIZER_MEASURE
                              ? frug_optimizer_measure(o, b->step, begin, count, from, to)
                              : frug_optimizer_step_measured(o, b->step, begin, count, from, b->rate, weights);
     if (status != FRUG_OK && b->failed == FRUG_OK)
         b->failed = status;
     double seconds = frugi_clock() - since;
     b->optimizer_seconds += seconds;
-    b->inline_seconds += pthread_equal(pthread_self(), b->owner) ? seconds : 0;
+    b->inline_seconds += pthread_equal(pthread_self(), b->backward_thread) ? seconds : 0;
     pthread_mutex_unlock(&b->optimizer_lock);
 }
 
-static void update(fgt_buckets *b, uint64_t begin, uint64_t count, const float *mean) {
-    ask_optimizer(b, ASK_MOVE, begin, count, mean, NULL);
+static void update_weights(fgt_buckets *b, uint64_t begin, uint64_t count, const float *mean) {
+    call_optimizer(b, OPTIMIZER_STEP, begin, count, mean, NULL);
 }
 
 /* On the reducer's thread: the bucket holds the mean over all workers. */
 static void bucket_done(void *ctx, const frug_bucket *sent, frug_status status) {
     fgt_buckets *b = ctx;
-    if (status == FRUG_OK && !b->want.late)
-        update(b, sent->begin, sent->count, sent->grad);
-    return_slot(b, sent->grad);
+    if (status == FRUG_OK && !b->options.deferred_update)
+        update_weights(b, sent->begin, sent->count, sent->grad);
+    release_bucket_slot(b, sent->grad);
 }
 
 /* Squared norm of some numbers, which are also multiplied by the factor. Eight sums, because one would wait for itself.
@@ -202,10 +203,10 @@ static double norm_and_scale(float *x, uint64_t n, float factor) {
 }
 
 /* The parameters of a bucket, without the gaps between them, where memory holds anything. */
-static double weigh(fgt_buckets *b, const fgt_bucket *k, float *memory, float factor) {
+static double norm_and_scale_bucket(fgt_buckets *b, const fgt_bucket *k, float *memory, float factor) {
     double norm2 = 0;
     uint64_t end = k->begin + k->count;
-    for (const fgt_param *p = b->want.graph->params; p; p = p->next) {
+    for (const fgt_param *p = b->options.graph->params; p; p = p->next) {
         uint64_t from = p->tensor.offset, to = from + (uint64_t)p->rows * p->cols;
         from = from > k->begin ? from : k->begin;
         to = to < end ? to : end;
@@ -217,27 +218,27 @@ static double weigh(fgt_buckets *b, const fgt_bucket *k, float *memory, float fa
 
 /* The factor that brings part i of the gradient within its limit. */
 static double limit_factor(fgt_buckets *b, size_t i, double norm) {
-    double factor = fgt_limits_factor(&b->limits, i, norm);
-    b->limited[i] = norm * factor;
-    b->clipped = factor < b->clipped ? factor : b->clipped;
+    double factor = fgt_norm_limits_factor(&b->norm_limits, i, norm);
+    b->limited_norms[i] = norm * factor;
+    b->clip_factor = factor < b->clip_factor ? factor : b->clip_factor;
     return factor;
 }
 
 /* What this step's optimiser wants of the bucket; whether that is its usual measurements. */
 static bool wants_measured(fgt_buckets *b, const fgt_bucket *k) {
-    if (!b->want.counted)
+    if (!b->options.count_sent)
         return false;
     pthread_mutex_lock(&b->optimizer_lock);
-    uint64_t wants = frug_optimizer_wants(b->want.optimizer, b->step, k->begin, k->count);
+    uint64_t wants = frug_optimizer_wants(b->options.optimizer, b->step, k->begin, k->count);
     pthread_mutex_unlock(&b->optimizer_lock);
-    b->handed += wants;
-    return b->want.reducer && k->some && wants == k->some;
+    b->floats_sent += wants;
+    return b->options.reducer && k->measured_count && wants == k->measured_count;
 }
 
 static void measure(fgt_buckets *b, fgt_bucket *k, float *memory) {
-    ask_optimizer(b, ASK_MEASURE, k->begin, k->count, memory, b->vector + k->at);
+    call_optimizer(b, OPTIMIZER_MEASURE, k->begin, k->count, memory, b->measured_vector + k->measured_offset);
     k->measured = true;
-    return_slot(b, memory);
+    release_bucket_slot(b, memory);
 }
 
 /* All measurements, once all are there; a step that has none sends none. */
@@ -248,37 +249,38 @@ static frug_status exchange_measured(fgt_buckets *b) {
         any |= b->bucket[i].measured;
     if (any) {
         double since = frugi_clock();
-        status = frug_reduce_sum(b->want.reducer, b->step, b->want.measured_at, b->want.measured, b->vector,
-                                 1.0f / (float)b->want.workers);
+        status = frug_reduce_sum(b->options.reducer, b->step, b->options.measured_at, b->options.measured,
+                                 b->measured_vector, 1.0f / (float)b->options.workers);
         b->inline_seconds += frugi_clock() - since;
     }
     for (size_t i = 0; i < b->count; i++) {
         fgt_bucket *k = &b->bucket[i];
         if (k->measured && status == FRUG_OK)
-            ask_optimizer(b, ASK_MOVE_MEASURED, k->begin, k->count, b->vector + k->at, NULL);
+            call_optimizer(b, OPTIMIZER_STEP_MEASURED, k->begin, k->count, b->measured_vector + k->measured_offset,
+                           NULL);
         k->measured = false;
     }
     return status;
 }
 
-static void send_off(fgt_buckets *b, const fgt_bucket *k, float *memory) {
+static void submit_bucket(fgt_buckets *b, const fgt_bucket *k, float *memory) {
     frug_bucket out = FRUG_BUCKET_INIT;
     out.step = b->step;
     out.begin = k->begin;
     out.count = k->count;
     out.grad = memory;
-    out.scale = 1.0f / (float)b->want.workers;
+    out.scale = 1.0f / (float)b->options.workers;
     out.done = bucket_done;
     out.ctx = b;
     frug_status status = FRUG_OK;
-    if (!b->want.reducer)
+    if (!b->options.reducer)
         bucket_done(b, &out, FRUG_OK);
-    else if (b->want.overlap) {
-        status = frug_reducer_submit(b->want.reducer, &out);
+    else if (b->options.overlap) {
+        status = frug_reducer_submit(b->options.reducer, &out);
         if (status != FRUG_OK)
-            return_slot(b, memory); /* not taken, so nobody else will */
+            release_bucket_slot(b, memory); /* not taken, so nobody else will */
     } else {
-        status = frug_reduce_sum(b->want.reducer, out.step, out.begin, out.count, out.grad, out.scale);
+        status = frug_reduce_sum(b->options.reducer, out.step, out.begin, out.count, out.grad, out.scale);
         bucket_done(b, &out, status);
     }
     if (status != FRUG_OK && b->failed == FRUG_OK)
@@ -286,73 +288,73 @@ static void send_off(fgt_buckets *b, const fgt_bucket *k, float *memory) {
 }
 
 /* What the passes so far have come to, with this one's part, whose slot is free again. */
-static float *add_pass(fgt_buckets *b, const fgt_bucket *k, float *slot) {
-    float *restrict sum = b->whole + k->home;
+static float *accumulate_pass(fgt_buckets *b, const fgt_bucket *k, float *slot) {
+    float *restrict sum = b->full_gradient + k->full_offset;
     const float *restrict part = slot;
     if (b->pass == 0)
         memcpy(sum, part, (size_t)k->count * sizeof *sum);
     for (uint64_t i = 0; b->pass > 0 && i < k->count; i++)
         sum[i] += part[i];
-    free_slot(b, slot);
+    release_slot(b, slot);
     return sum;
 }
 
 static void close_tile(fgt_sink *sink, const fgt_param *p, size_t first) {
     fgt_buckets *b = (fgt_buckets *)sink;
     fgt_bucket *k = &b->bucket[p->bucket + first / p->tile];
-    if (++k->closed < k->tiles)
+    if (++k->closed_tiles < k->tiles)
         return;
     float *memory = k->memory;
-    k->closed = 0;
+    k->closed_tiles = 0;
     k->memory = NULL;
-    if (b->want.passes > 1) {
-        memory = add_pass(b, k, memory);
-        if (b->pass + 1 < b->want.passes)
+    if (b->options.passes > 1) {
+        memory = accumulate_pass(b, k, memory);
+        if (b->pass + 1 < b->options.passes)
             return;
     }
-    if (b->want.record && !b->measure)
-        fgt_record_put(b->want.record, b->step, k->begin, k->count, memory);
-    double norm2 = weigh(b, k, memory, b->factor);
-    if (!b->want.late || b->measure)
+    if (b->options.record && !b->measure)
+        fgt_record_add(b->options.record, b->step, k->begin, k->count, memory);
+    double norm2 = norm_and_scale_bucket(b, k, memory, b->factor);
+    if (!b->options.deferred_update || b->measure)
         b->norm2 += norm2;
-    if (b->want.limited && !b->want.late && !b->measure) {
+    if (b->options.auto_clip && !b->options.deferred_update && !b->measure) {
         double factor = limit_factor(b, (size_t)(k - b->bucket), sqrt(norm2));
         if (factor < 1)
-            weigh(b, k, memory, (float)factor);
+            norm_and_scale_bucket(b, k, memory, (float)factor);
     }
     if (b->measure || b->failed != FRUG_OK)
-        return_slot(b, memory);
+        release_bucket_slot(b, memory);
     else if (wants_measured(b, k))
         measure(b, k, memory);
     else
-        send_off(b, k, memory);
+        submit_bucket(b, k, memory);
 }
 
-static void update_late(fgt_buckets *b, double clip) {
+static void update_deferred(fgt_buckets *b, double clip) {
     for (size_t i = 0; i < b->count; i++)
-        b->norm2 += weigh(b, &b->bucket[i], b->whole + b->bucket[i].home, 1.0f);
+        b->norm2 += norm_and_scale_bucket(b, &b->bucket[i], b->full_gradient + b->bucket[i].full_offset, 1.0f);
     double norm = sqrt(b->norm2);
-    b->clipped = clip > 0 && norm > clip ? clip / norm : 1;
-    if (b->want.limited)
+    b->clip_factor = clip > 0 && norm > clip ? clip / norm : 1;
+    if (b->options.auto_clip)
         limit_factor(b, 0, norm);
     for (size_t i = 0; i < b->count; i++) {
         const fgt_bucket *k = &b->bucket[i];
-        if (b->clipped < 1)
-            weigh(b, k, b->whole + k->home, (float)b->clipped);
-        update(b, k->begin, k->count, b->whole + k->home);
+        if (b->clip_factor < 1)
+            norm_and_scale_bucket(b, k, b->full_gradient + k->full_offset, (float)b->clip_factor);
+        update_weights(b, k->begin, k->count, b->full_gradient + k->full_offset);
     }
 }
 
 frug_status fgt_buckets_end(fgt_buckets *b, double late_clip) {
     frug_status status = (frug_status)atomic_load(&b->failed);
-    if (b->want.reducer && b->want.overlap) {
+    if (b->options.reducer && b->options.overlap) {
         double since = frugi_clock();
-        frug_status finished = frug_reducer_finish(b->want.reducer);
-        b->blocked += frugi_clock() - since;
+        frug_status finished = frug_reducer_finish(b->options.reducer);
+        b->wait_seconds += frugi_clock() - since;
         status = status == FRUG_OK ? finished : status;
     }
-    if (status == FRUG_OK && b->want.late && !b->measure)
-        update_late(b, late_clip);
+    if (status == FRUG_OK && b->options.deferred_update && !b->measure)
+        update_deferred(b, late_clip);
     if (status == FRUG_OK)
         status = exchange_measured(b);
     frug_status failed = (frug_status)atomic_exchange(&b->failed, FRUG_OK); /* the optimiser may have, since */

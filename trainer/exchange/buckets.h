@@ -26,26 +26,26 @@ typedef struct fgt_buckets fgt_buckets;
 typedef struct fgt_record fgt_record;
 
 /** What the buckets of one worker are for. Nothing is owned. */
-typedef struct fgt_buckets_want {
+typedef struct fgt_buckets_options {
     fgt_graph *graph;
     frug_reducer *reducer; /* NULL: no exchange; the optimiser gets this worker's own gradient */
     frug_optimizer *optimizer;
     int workers;
-    uint64_t bytes;  /* of a bucket, about; 0: a 64th of the parameters, from 1 MiB to 25 MiB */
-    bool whole;      /* the gradient exists whole (dense training) */
-    bool late;       /* with whole: update only in fgt_buckets_end(), because the norm must be known before */
-    bool overlap;    /* exchange on a thread of its own */
-    uint32_t passes; /* backward passes of a step; 0: one */
-    bool limited; /* norms are limited by their own running means: of each bucket, with `late` of the mean gradient */
+    uint64_t bytes;       /* of a bucket, about; 0: a 64th of the parameters, from 1 MiB to 25 MiB */
+    bool full_gradient;   /* the gradient exists whole (dense training) */
+    bool deferred_update; /* with whole: update only in fgt_buckets_end(), because the norm must be known before */
+    bool overlap;         /* exchange on a thread of its own */
+    uint32_t passes;      /* backward passes of a step; 0: one */
+    bool auto_clip; /* norms are limited by their own running means: of each bucket, with `late` of the mean gradient */
     /* Fine-tuning: */
     uint64_t measured_at, measured; /* where the reducer's layout has room for measurements, and for how many */
     uint64_t measured_each;         /* what a target takes at most steps in place of a longer gradient */
-    bool counted;                   /* count what the optimiser wants to be handed over */
+    bool count_sent;                /* count what the optimiser wants to be handed over */
     fgt_record *record;             /* gets the gradients as they are; or NULL */
-} fgt_buckets_want;
+} fgt_buckets_options;
 
 /** Plan buckets and take their memory; sets tile and bucket of the graph's parameters. Returns an exit status. */
-int fgt_buckets_create(const fgt_buckets_want *want, fgt_buckets **buckets);
+int fgt_buckets_create(const fgt_buckets_options *options, fgt_buckets **buckets);
 void fgt_buckets_destroy(fgt_buckets *b);
 
 /** How many there are. */
@@ -73,21 +73,21 @@ frug_status fgt_buckets_end(fgt_buckets *b, double late_clip);
 double fgt_buckets_norm2(const fgt_buckets *b);
 
 /** The factor that was applied in the last step by a late clip, or by `limited` (the least of all buckets); 1: none. */
-double fgt_buckets_clipped(const fgt_buckets *b);
+double fgt_buckets_clip_factor(const fgt_buckets *b);
 
 /** With `limited`: the running means, and this worker's norms of the last step after limiting, as many as there are
  * limits. Tell the limits the mean of these over all workers after each step. */
-fgt_limits *fgt_buckets_limits(fgt_buckets *b);
+fgt_norm_limits *fgt_buckets_norm_limits(fgt_buckets *b);
 const double *fgt_buckets_limited_norms(const fgt_buckets *b);
 
 /** Seconds so far that backward waited for memory or for the end, and that the optimiser took. */
-double fgt_buckets_blocked(const fgt_buckets *b);
+double fgt_buckets_wait_seconds(const fgt_buckets *b);
 double fgt_buckets_optimizer_seconds(const fgt_buckets *b);
 
 /** Seconds so far of optimiser and exchange on the thread of the backward pass. */
 double fgt_buckets_inline_seconds(const fgt_buckets *b);
 
 /** With `counted`: floats so far that this worker had to hand over. */
-uint64_t fgt_buckets_handed(const fgt_buckets *b);
+uint64_t fgt_buckets_floats_sent(const fgt_buckets *b);
 
 #endif

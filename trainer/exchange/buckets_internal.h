@@ -9,39 +9,40 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define FGT_MOST_SLOTS 64u
+#define FGT_SLOTS_MAX 64u
 
 typedef struct fgt_bucket {
     uint64_t begin, count;
-    size_t tiles, closed;
-    float *memory;     /* NULL: not open */
-    uint64_t home;     /* where its gradient lies in the whole one */
-    uint64_t at, some; /* its measurements: where in the vector, and how many; none: it has no measurements */
-    bool targets;      /* the optimiser looks at its tensors as a whole */
-    bool measured;     /* this step's measurements are in the vector */
+    size_t tiles, closed_tiles;
+    float *memory;        /* NULL: not open */
+    uint64_t full_offset; /* where its gradient lies in the whole one */
+    uint64_t measured_offset,
+        measured_count; /* its measurements: where in the vector, and how many; none: it has no measurements */
+    bool targets;       /* the optimiser looks at its tensors as a whole */
+    bool measured;      /* this step's measurements are in the vector */
 } fgt_bucket;
 
 struct fgt_buckets {
     fgt_sink sink; /* first, so that a sink is its buckets */
-    fgt_buckets_want want;
+    fgt_buckets_options options;
     fgt_bucket *bucket;
-    size_t count, room;
-    uint64_t longest;
-    float *memory, *vector;      /* memory: of the slots */
-    float *whole;                /* the gradient, where it exists whole */
-    float *idle[FGT_MOST_SLOTS]; /* memory that waits for a bucket */
-    size_t idles, slots;
+    size_t count, capacity;
+    uint64_t max_count;
+    float *memory, *measured_vector;  /* memory: of the slots */
+    float *full_gradient;             /* the gradient, where it exists whole */
+    float *free_slots[FGT_SLOTS_MAX]; /* memory that waits for a bucket */
+    size_t free_count, slots;
     pthread_mutex_t lock, optimizer_lock;
-    pthread_cond_t changed;
-    pthread_t owner; /* whose backward pass it is */
-    uint64_t step, handed;
+    pthread_cond_t slot_freed;
+    pthread_t backward_thread; /* whose backward pass it is */
+    uint64_t step, floats_sent;
     uint32_t pass; /* of want.passes */
     double rate;
     float factor;
     bool measure;
-    fgt_limits limits; /* with want.limited: a part is a bucket, with want.late the whole */
-    double *limited;   /* norms of this step after limiting */
-    double norm2, clipped, blocked, optimizer_seconds, inline_seconds;
+    fgt_norm_limits norm_limits; /* with want.limited: a part is a bucket, with want.late the whole */
+    double *limited_norms;       /* norms of this step after limiting */
+    double norm2, clip_factor, wait_seconds, optimizer_seconds, inline_seconds;
     _Atomic int failed; /* a frug_status: of an exchange that was not handed over, or of the optimiser */
 };
 
@@ -49,6 +50,6 @@ struct fgt_buckets {
 int fgt_buckets_plan(fgt_buckets *b);
 
 /** Take memory for as many buckets as stand open at once. Returns -1 without it. */
-int fgt_buckets_take_memory(fgt_buckets *b);
+int fgt_buckets_alloc(fgt_buckets *b);
 
 #endif

@@ -10,26 +10,26 @@
 
 #include <stdlib.h>
 
-#define BLOCK    256u /* tiles end on multiples: the longest block that cuts rows */
-#define SMALLEST (1u << 20)
-#define LARGEST  (25u << 20)
-#define SPARE    1u /* buckets on their way while others fill */
+#define BLOCK            256u /* tiles end on multiples: the longest block that cuts rows */
+#define BUCKET_BYTES_MIN (1u << 20)
+#define BUCKET_BYTES_MAX (25u << 20)
+#define SPARE_SLOTS      1u /* buckets on their way while others fill */
 
 static fgt_bucket *add_bucket(fgt_buckets *b, uint64_t begin, uint64_t count, size_t tiles) {
-    if (b->count == b->room) {
-        size_t room = 2 * b->room + 64;
-        fgt_bucket *grown = realloc(b->bucket, room * sizeof *grown);
+    if (b->count == b->capacity) {
+        size_t capacity = 2 * b->capacity + 64;
+        fgt_bucket *grown = realloc(b->bucket, capacity * sizeof *grown);
         if (!grown)
             return NULL;
         b->bucket = grown;
-        b->room = room;
+        b->capacity = capacity;
     }
     b->bucket[b->count] = (fgt_bucket){.begin = begin, .count = count, .tiles = tiles};
-    b->longest = b->longest > count ? b->longest : count;
+    b->max_count = b->max_count > count ? b->max_count : count;
     return &b->bucket[b->count++];
 }
 
-static size_t common_divisor(size_t a, size_t c) {
+static size_t gcd(size_t a, size_t c) {
     while (c) {
         size_t rest = a % c;
         a = c;
@@ -40,19 +40,19 @@ static size_t common_divisor(size_t a, size_t c) {
 
 /* Rows of a tile of at most `most` elements, or of as few as end on a block boundary. */
 static size_t tile_rows(const fgt_param *p, uint64_t most) {
-    size_t step = BLOCK / common_divisor(p->cols, BLOCK), rows = (size_t)(most / p->cols) / step * step;
+    size_t step = BLOCK / gcd(p->cols, BLOCK), rows = (size_t)(most / p->cols) / step * step;
     return rows > step ? rows : step;
 }
 
 /* A method or an optimiser that looks at whole tensors refuses a part of one. */
-static bool may_cut(const fgt_buckets *b, const fgt_param *p, size_t number, size_t rows) {
+static bool can_split(const fgt_buckets *b, const fgt_param *p, size_t number, size_t rows) {
     size_t bytes;
-    if ((b->want.whole && b->want.passes <= 1) || !frug_optimizer_cuts(b->want.optimizer, number))
+    if ((b->options.full_gradient && b->options.passes <= 1) || !frug_optimizer_cuts(b->options.optimizer, number))
         return false;
-    if (!b->want.reducer)
+    if (!b->options.reducer)
         return true;
-    return frug_compressor_bound(frug_reducer_compressor(b->want.reducer), p->tensor.offset, rows * p->cols, &bytes) ==
-           FRUG_OK;
+    return frug_compressor_bound(frug_reducer_compressor(b->options.reducer), p->tensor.offset, rows * p->cols,
+                                 &bytes) == FRUG_OK;
 }
 
 static int plan_tiles(fgt_buckets *b, fgt_param *p, bool target) {
@@ -68,32 +68,32 @@ static int plan_tiles(fgt_buckets *b, fgt_param *p, bool target) {
 
 /* Whether the last bucket takes another parameter, in front of all that it has: nothing frozen may lie between, and
  * what is measured keeps to itself. */
-static bool joins(const fgt_bucket *last, const fgt_param *p, bool target, uint64_t most) {
+static bool can_join(const fgt_bucket *last, const fgt_param *p, bool target, uint64_t most) {
     const fgt_param *after = p->next;
     return !(after && after->frozen) && last->targets == target && last->begin + last->count - p->tensor.offset <= most;
 }
 
 /* params: from the last to the first of the layout. Small ones that lie side by side share a bucket. */
-static int plan(fgt_buckets *b, fgt_param **params, size_t count, uint64_t most) {
+static int plan_buckets(fgt_buckets *b, fgt_param **params, size_t count, uint64_t most) {
     bool open = false; /* the last bucket takes more */
     for (size_t i = 0; i < count; i++) {
         fgt_param *p = params[i];
         uint64_t size = (uint64_t)p->rows * p->cols;
-        bool target = !frug_optimizer_cuts(b->want.optimizer, count - 1 - i);
+        bool target = !frug_optimizer_cuts(b->options.optimizer, count - 1 - i);
         p->tile = p->rows;
         if (size > most) {
             size_t rows = tile_rows(p, most);
-            if (rows < p->rows && may_cut(b, p, count - 1 - i, rows))
+            if (rows < p->rows && can_split(b, p, count - 1 - i, rows))
                 p->tile = rows;
             open = false;
         }
         fgt_bucket *last = open ? &b->bucket[b->count - 1] : NULL;
-        if (last && joins(last, p, target, most)) {
+        if (last && can_join(last, p, target, most)) {
             last->count += last->begin - p->tensor.offset;
             last->begin = p->tensor.offset;
             last->tiles++;
             p->bucket = b->count - 1;
-            b->longest = b->longest > last->count ? b->longest : last->count;
+            b->max_count = b->max_count > last->count ? b->max_count : last->count;
         } else {
             if (plan_tiles(b, p, target) != 0)
                 return -1;
@@ -104,25 +104,25 @@ static int plan(fgt_buckets *b, fgt_param **params, size_t count, uint64_t most)
 }
 
 /* How many buckets stand open at once in a backward pass, which comes to the nodes from the last to the first. */
-static size_t most_open(fgt_buckets *b) {
+static size_t max_open_buckets(fgt_buckets *b) {
     size_t open = 0, most = 1;
-    for (const fgt_node *node = b->want.graph->last; node; node = node->previous)
+    for (const fgt_node *node = b->options.graph->last; node; node = node->previous)
         for (int i = 0; i < 3; i++) {
             const fgt_param *p = node->param[i];
             for (size_t row = 0; p && !p->frozen && row < p->rows; row += p->tile) {
                 fgt_bucket *k = &b->bucket[p->bucket + row / p->tile];
-                open += k->closed == 0;
+                open += k->closed_tiles == 0;
                 most = open > most ? open : most;
-                open -= ++k->closed == k->tiles;
+                open -= ++k->closed_tiles == k->tiles;
             }
         }
     for (size_t i = 0; i < b->count; i++)
-        b->bucket[i].closed = 0;
+        b->bucket[i].closed_tiles = 0;
     return most;
 }
 
-static int plan_all(fgt_buckets *b) {
-    const fgt_graph *g = b->want.graph;
+static int plan_params(fgt_buckets *b) {
+    const fgt_graph *g = b->options.graph;
     size_t count = 0;
     for (const fgt_param *p = g->params; p; p = p->next)
         count += !p->frozen;
@@ -133,12 +133,12 @@ static int plan_all(fgt_buckets *b) {
     for (fgt_param *p = g->params; p; p = p->next)
         if (!p->frozen)
             params[--i] = p;
-    uint64_t bytes = b->want.bytes;
+    uint64_t bytes = b->options.bytes;
     if (bytes == 0) {
         bytes = 4 * g->elements / 64;
-        bytes = bytes < SMALLEST ? SMALLEST : bytes > LARGEST ? LARGEST : bytes;
+        bytes = bytes < BUCKET_BYTES_MIN ? BUCKET_BYTES_MIN : bytes > BUCKET_BYTES_MAX ? BUCKET_BYTES_MAX : bytes;
     }
-    int status = plan(b, params, count, bytes / sizeof(float) ? bytes / sizeof(float) : 1);
+    int status = plan_buckets(b, params, count, bytes / sizeof(float) ? bytes / sizeof(float) : 1);
     free(params);
     return status;
 }
@@ -146,46 +146,47 @@ static int plan_all(fgt_buckets *b) {
 /* Where the measurements of buckets lie in the vector. */
 static int plan_measured(fgt_buckets *b) {
     uint64_t at = 0;
-    for (const fgt_param *p = b->want.graph->params; p && b->want.measured; p = p->next) {
+    for (const fgt_param *p = b->options.graph->params; p && b->options.measured; p = p->next) {
         if (p->frozen || p->head)
             continue;
-        uint64_t some = b->want.measured_each < (uint64_t)p->rows * p->cols ? b->want.measured_each : 0;
+        uint64_t some = b->options.measured_each < (uint64_t)p->rows * p->cols ? b->options.measured_each : 0;
         fgt_bucket *k = &b->bucket[p->bucket];
-        k->at = k->some ? k->at : at;
-        k->some += some;
+        k->measured_offset = k->measured_count ? k->measured_offset : at;
+        k->measured_count += some;
         at += some;
     }
-    b->vector = b->want.measured ? fgt_hold(FGT_USE_GRADIENTS, (size_t)b->want.measured * sizeof(float)) : NULL;
-    return b->want.measured && !b->vector ? -1 : 0;
+    b->measured_vector =
+        b->options.measured ? fgt_hold(FGT_USE_GRADIENTS, (size_t)b->options.measured * sizeof(float)) : NULL;
+    return b->options.measured && !b->measured_vector ? -1 : 0;
 }
 
 int fgt_buckets_plan(fgt_buckets *b) {
-    return plan_all(b) == 0 && plan_measured(b) == 0 ? 0 : -1;
+    return plan_params(b) == 0 && plan_measured(b) == 0 ? 0 : -1;
 }
 
 /* The whole gradient: one bucket after the other. */
-static int take_whole(fgt_buckets *b) {
+static int alloc_full_gradient(fgt_buckets *b) {
     uint64_t floats = 0;
     for (size_t i = 0; i < b->count; i++) {
-        b->bucket[i].home = floats;
+        b->bucket[i].full_offset = floats;
         floats += (b->bucket[i].count + 15) / 16 * 16;
     }
-    b->whole = fgt_hold(FGT_USE_GRADIENTS, (size_t)floats * sizeof(float));
-    return b->whole ? 0 : -1;
+    b->full_gradient = fgt_hold(FGT_USE_GRADIENTS, (size_t)floats * sizeof(float));
+    return b->full_gradient ? 0 : -1;
 }
 
-int fgt_buckets_take_memory(fgt_buckets *b) {
-    const bool passes = b->want.passes > 1;
-    if ((b->want.whole || passes) && take_whole(b) != 0)
+int fgt_buckets_alloc(fgt_buckets *b) {
+    const bool passes = b->options.passes > 1;
+    if ((b->options.full_gradient || passes) && alloc_full_gradient(b) != 0)
         return -1;
-    if (b->want.whole && !passes)
+    if (b->options.full_gradient && !passes)
         return 0;
-    size_t open = most_open(b), slots = open + (b->count > open && !passes ? SPARE : 0);
-    size_t each = (size_t)(b->longest + 15) / 16 * 16;
-    if (slots > FGT_MOST_SLOTS)
+    size_t open = max_open_buckets(b), slots = open + (b->count > open && !passes ? SPARE_SLOTS : 0);
+    size_t each = (size_t)(b->max_count + 15) / 16 * 16;
+    if (slots > FGT_SLOTS_MAX)
         return -1;
     b->memory = fgt_hold(FGT_USE_GRADIENTS, slots * each * sizeof(float));
     for (b->slots = 0; b->memory && b->slots < slots; b->slots++)
-        b->idle[b->idles++] = b->memory + b->slots * each;
+        b->free_slots[b->free_count++] = b->memory + b->slots * each;
     return b->memory ? 0 : -1;
 }

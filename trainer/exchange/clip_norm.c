@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-fgt_clip fgt_clip_make(double limit, double smooth) {
+fgt_clip fgt_clip_init(double limit, double smooth) {
     return (fgt_clip){.limit = limit, .smooth = smooth};
 }
 
@@ -17,7 +17,7 @@ double fgt_clip_factor(const fgt_clip *clip) {
     return clip->limit > 0 && clip->norm > clip->limit ? clip->limit / clip->norm : 1.0;
 }
 
-void fgt_clip_tell(fgt_clip *clip, double norm) {
+void fgt_clip_update(fgt_clip *clip, double norm) {
     if (!isfinite(norm) || norm < 0)
         return;
     clip->weight = clip->smooth * clip->weight + (1 - clip->smooth);
@@ -38,29 +38,29 @@ int fgt_clip_restore(fgt_clip *clip, const double state[2]) {
     return 1;
 }
 
-int fgt_limits_create(size_t count, fgt_limits *limits) {
-    *limits = (fgt_limits){.count = count, .mean = calloc(count ? count : 1, sizeof *limits->mean)};
+int fgt_norm_limits_create(size_t count, fgt_norm_limits *limits) {
+    *limits = (fgt_norm_limits){.count = count, .mean = calloc(count ? count : 1, sizeof *limits->mean)};
     return limits->mean != NULL;
 }
 
-void fgt_limits_destroy(fgt_limits *limits) {
+void fgt_norm_limits_destroy(fgt_norm_limits *limits) {
     free(limits->mean);
-    *limits = (fgt_limits){0};
+    *limits = (fgt_norm_limits){0};
 }
 
-double fgt_limits_factor(const fgt_limits *limits, size_t i, double norm) {
+double fgt_norm_limits_factor(const fgt_norm_limits *limits, size_t i, double norm) {
     double limit = FGT_LIMIT_RATIO * limits->mean[i];
     return limit > 0 && isfinite(norm) && norm > limit ? limit / norm : 1.0;
 }
 
-void fgt_limits_tell(fgt_limits *limits, const double *norm) {
+void fgt_norm_limits_update(fgt_norm_limits *limits, const double *norm) {
     limits->weight = FGT_LIMIT_SMOOTH * limits->weight + (1 - FGT_LIMIT_SMOOTH);
     for (size_t i = 0; i < limits->count; i++)
         if (isfinite(norm[i]) && norm[i] >= 0)
             limits->mean[i] += (norm[i] - limits->mean[i]) * ((1 - FGT_LIMIT_SMOOTH) / limits->weight);
 }
 
-int fgt_limits_restore(fgt_limits *limits, double weight, const double *mean) {
+int fgt_norm_limits_restore(fgt_norm_limits *limits, double weight, const double *mean) {
     int sound = weight >= 0 && weight <= 1;
     for (size_t i = 0; i < limits->count; i++)
         sound = sound && isfinite(mean[i]) && mean[i] >= 0;

@@ -12,32 +12,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_STEPS (1u << 20)
+#define STEPS_MAX (1u << 20)
 
 struct fgt_record {
     const fgt_param **param; /* those asked for */
     size_t count;
     uint64_t first, steps; /* the first step: not known until it comes */
     float **grad;          /* steps x count; NULL: nothing came yet */
-    bool broken;           /* memory ran out */
+    bool out_of_memory;    /* memory ran out */
 };
 
 static uint64_t elements_of(const fgt_param *p) {
     return (uint64_t)p->rows * p->cols;
 }
 
-static bool is_asked(const fgt_param *p, const char *pattern) {
+static bool matches(const fgt_param *p, const char *pattern) {
     return !p->frozen && fnmatch(pattern, p->tensor.name, 0) == 0;
 }
 
 int fgt_record_create(const fgt_graph *graph, const char *pattern, uint64_t steps, fgt_record **record) {
     size_t count = 0;
     for (const fgt_param *p = graph->params; p; p = p->next)
-        count += is_asked(p, pattern);
+        count += matches(p, pattern);
     if (count == 0)
         return fgio_error("--record-tensor: no tensor that moves is called '%s'", pattern);
-    if (steps == 0 || steps > MOST_STEPS)
-        return fgio_error("--record-steps: from 1 to %u", MOST_STEPS);
+    if (steps == 0 || steps > STEPS_MAX)
+        return fgio_error("--record-steps: from 1 to %u", STEPS_MAX);
     fgt_record *r = calloc(1, sizeof *r);
     if (r) {
         *r = (fgt_record){.first = UINT64_MAX, .steps = steps};
@@ -49,7 +49,7 @@ int fgt_record_create(const fgt_graph *graph, const char *pattern, uint64_t step
         return fgio_error("not enough memory to record gradients");
     }
     for (const fgt_param *p = graph->params; p; p = p->next)
-        if (is_asked(p, pattern))
+        if (matches(p, pattern))
             r->param[r->count++] = p;
     *record = r;
     return FGIO_EXIT_OK;
@@ -65,7 +65,7 @@ void fgt_record_destroy(fgt_record *r) {
     free(r);
 }
 
-void fgt_record_put(fgt_record *r, uint64_t step, uint64_t begin, uint64_t count, const float *grad) {
+void fgt_record_add(fgt_record *r, uint64_t step, uint64_t begin, uint64_t count, const float *grad) {
     r->first = r->first == UINT64_MAX ? step : r->first;
     if (step < r->first || step - r->first >= r->steps)
         return;
@@ -79,7 +79,7 @@ void fgt_record_put(fgt_record *r, uint64_t step, uint64_t begin, uint64_t count
         float **kept = &r->grad[(size_t)(step - r->first) * r->count + i];
         if (!*kept)
             *kept = calloc((size_t)elements_of(p), sizeof **kept);
-        r->broken |= !*kept;
+        r->out_of_memory |= !*kept;
         if (*kept)
             memcpy(*kept + (from - p->tensor.offset), grad + (from - begin), (size_t)(to - from) * sizeof **kept);
     }
@@ -118,7 +118,7 @@ static int write_file(const fgt_record *r, const char *path, const fgio_bytes *h
 }
 
 /* A run that was already at its end leaves an earlier recording alone. */
-int fgt_record_write(const fgt_record *r, const char *path, json_t *facts) {
+int fgt_record_write(const fgt_record *r, const char *path, json_t *metadata) {
     if (r->first == UINT64_MAX) {
         fgio_hint("%s: not written, because there was no step to record", path);
         return FGIO_EXIT_OK;
@@ -127,11 +127,11 @@ int fgt_record_write(const fgt_record *r, const char *path, json_t *facts) {
     fgio_item *items = calloc(most, sizeof *items);
     fgio_bytes header = {NULL, 0};
     fgio_why why = {0};
-    long count = items && !r->broken ? list_items(r, items) : -1;
+    long count = items && !r->out_of_memory ? list_items(r, items) : -1;
     int code = FGIO_EXIT_OK;
     if (count < 0)
         code = fgio_error("%s: not enough memory for the gradients", path);
-    else if (fgio_safetensors_header(items, (size_t)count, facts, &header, &why) != 0)
+    else if (fgio_safetensors_header(items, (size_t)count, metadata, &header, &why) != 0)
         code = fgio_error("%s: %s", path, why.text);
     if (code == FGIO_EXIT_OK)
         code = write_file(r, path, &header);

@@ -21,9 +21,9 @@ int fgt_record_create(const fgt_graph *graph, const char *pattern, uint64_t step
 void fgt_record_destroy(fgt_record *r);
 
 /** Take what is wanted of a range of the gradient at a step. */
-void fgt_record_put(fgt_record *r, uint64_t step, uint64_t begin, uint64_t count, const float *grad);
+void fgt_record_add(fgt_record *r, uint64_t step, uint64_t begin, uint64_t count, const float *grad);
 
 /** Write the file; `facts` are strings that go along. It appears whole or not at all. Returns an exit status. */
-int fgt_record_write(const fgt_record *r, const char *path, json_t *facts);
+int fgt_record_write(const fgt_record *r, const char *path, json_t *metadata);
 
 #endif

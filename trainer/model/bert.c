@@ -10,8 +10,8 @@
 
 #include <stdio.h>
 
-#define SPREAD  0.02f
-#define EPSILON 1e-12f
+#define INIT_STDDEV 0.02f
+#define EPSILON     1e-12f
 
 typedef struct builder {
     const fgt_model *model;
@@ -21,27 +21,28 @@ typedef struct builder {
 } builder;
 
 /* Name of a part of the layer; good until the next call. */
-static const char *part(builder *b, const char *what) {
+static const char *param_name(builder *b, const char *what) {
     snprintf(b->name, sizeof b->name, "bert.encoder.layer.%u.%s", b->layer, what);
     return b->name;
 }
 
 static fgt_value *linear(builder *b, const char *what, fgt_value *x, uint32_t out, frug_role role) {
-    fgt_linear_shape shape = {.out = out, .bias = true, .spread = SPREAD, .role = role};
+    fgt_linear_shape shape = {.out = out, .bias = true, .init_scale = INIT_STDDEV, .role = role};
     if (role != FRUG_ROLE_LINEAR) {
         shape.heads = b->model->heads;
         shape.module = b->layer + 1;
     }
-    return fgt_op_linear(b->g, part(b, what), x, shape);
+    return fgt_op_linear(b->g, param_name(b, what), x, shape);
 }
 
 /* A linear layer outside the encoder. */
-static fgt_value *plain(builder *b, const char *name, fgt_value *x, uint32_t out) {
-    return fgt_op_linear(b->g, name, x,
-                         (fgt_linear_shape){.out = out, .bias = true, .spread = SPREAD, .role = FRUG_ROLE_LINEAR});
+static fgt_value *plain_linear(builder *b, const char *name, fgt_value *x, uint32_t out) {
+    return fgt_op_linear(
+        b->g, name, x,
+        (fgt_linear_shape){.out = out, .bias = true, .init_scale = INIT_STDDEV, .role = FRUG_ROLE_LINEAR});
 }
 
-static fgt_value *dropped(builder *b, fgt_value *x) {
+static fgt_value *dropout(builder *b, fgt_value *x) {
     return fgt_op_dropout(b->g, x, (float)b->model->dropout);
 }
 
@@ -52,17 +53,17 @@ static fgt_value *encoder_layer(builder *b, fgt_value *x) {
     fgt_value *k = linear(b, "attention.self.key", x, width, FRUG_ROLE_ATTN_K);
     fgt_value *v = linear(b, "attention.self.value", x, width, FRUG_ROLE_ATTN_V);
     fgt_value *y = fgt_op_attention(g, q, k, v, b->model->heads, false, (float)b->model->dropout);
-    y = dropped(b, linear(b, "attention.output.dense", y, width, FRUG_ROLE_ATTN_O));
-    x = fgt_op_layer_norm(g, part(b, "attention.output.LayerNorm"), fgt_op_add(g, x, y), EPSILON);
+    y = dropout(b, linear(b, "attention.output.dense", y, width, FRUG_ROLE_ATTN_O));
+    x = fgt_op_layer_norm(g, param_name(b, "attention.output.LayerNorm"), fgt_op_add(g, x, y), EPSILON);
     y = fgt_op_gelu(g, linear(b, "intermediate.dense", x, 4 * width, FRUG_ROLE_LINEAR), false);
-    y = dropped(b, linear(b, "output.dense", y, width, FRUG_ROLE_LINEAR));
-    return fgt_op_layer_norm(g, part(b, "output.LayerNorm"), fgt_op_add(g, x, y), EPSILON);
+    y = dropout(b, linear(b, "output.dense", y, width, FRUG_ROLE_LINEAR));
+    return fgt_op_layer_norm(g, param_name(b, "output.LayerNorm"), fgt_op_add(g, x, y), EPSILON);
 }
 
 static void sentence_head(builder *b, fgt_value *x, uint32_t classes) {
-    x = plain(b, "bert.pooler.dense", fgt_op_first(b->g, x), b->model->hidden);
-    x = dropped(b, fgt_op_tanh(b->g, x));
-    x = plain(b, "classifier", x, classes);
+    x = plain_linear(b, "bert.pooler.dense", fgt_op_first_token(b->g, x), b->model->hidden);
+    x = dropout(b, fgt_op_tanh(b->g, x));
+    x = plain_linear(b, "classifier", x, classes);
     if (classes == 1)
         fgt_op_squared_error(b->g, x);
     else
@@ -70,23 +71,23 @@ static void sentence_head(builder *b, fgt_value *x, uint32_t classes) {
 }
 
 static void masked_head(builder *b, fgt_value *x, fgt_value *tokens) {
-    x = fgt_op_gelu(b->g, plain(b, "cls.predictions.transform.dense", x, b->model->hidden), false);
+    x = fgt_op_gelu(b->g, plain_linear(b, "cls.predictions.transform.dense", x, b->model->hidden), false);
     x = fgt_op_layer_norm(b->g, "cls.predictions.transform.LayerNorm", x, EPSILON);
-    fgt_op_cross_entropy(b->g, fgt_op_tied(b->g, "cls.predictions.bias", x, tokens));
+    fgt_op_cross_entropy(b->g, fgt_op_tied_linear(b->g, "cls.predictions.bias", x, tokens));
 }
 
 int fgt_build_bert(const fgt_model *model, const fgt_data_info *info, fgt_graph *g) {
     const uint32_t vocab = model->vocab ? model->vocab : info->vocab;
     if (model->task == FGT_TASK_SENTENCES && !info->classes)
         return fgio_error("%s has no classes", info->name);
-    if (fgt_transformer_misfit(model, info, vocab))
+    if (fgt_transformer_check(model, info, vocab))
         return FGIO_EXIT_FAIL;
-    fgt_embedding_shape shape = {info->length, model->hidden, vocab, model->length, 2, SPREAD};
+    fgt_embedding_shape shape = {info->length, model->hidden, vocab, model->length, 2, INIT_STDDEV};
     fgt_value *tokens =
         fgt_op_embedding(g, "bert.embeddings.word_embeddings.weight", "bert.embeddings.position_embeddings.weight",
                          "bert.embeddings.token_type_embeddings.weight", shape);
     builder b = {.model = model, .g = g};
-    fgt_value *x = dropped(&b, fgt_op_layer_norm(g, "bert.embeddings.LayerNorm", tokens, EPSILON));
+    fgt_value *x = dropout(&b, fgt_op_layer_norm(g, "bert.embeddings.LayerNorm", tokens, EPSILON));
     for (b.layer = 0; b.layer < model->layers; b.layer++) {
         fgt_block_begin(g);
         x = encoder_layer(&b, x);

@@ -36,13 +36,13 @@
 #define BERT_MLM(name, layers, width, heads, length, help)                                                             \
     TRANSFORMER(name, bert, FGT_TASK_MASKED, layers, width, heads, length, 0.1, help)
 
-typedef struct row {
+typedef struct model_row {
     fgt_model_kind kind;
-    fgt_family *build;
+    fgt_model_builder *build;
     fgt_model model;
-} row;
+} model_row;
 
-static const row table[] = {
+static const model_row table[] = {
     IMAGES("mlp", mlp, 1, 28, 10, 3, "perceptron with hidden layers of 256 and 128"),
     IMAGES("lenet", lenet, 1, 28, 10, 5, "LeNet-5: two convolutions, three linear layers"),
     IMAGES("resnet20", resnet_cifar, 3, 32, 10, 20, "ResNet-20 for CIFAR, 0.27 M parameters"),
@@ -68,14 +68,14 @@ const fgt_model_kind *fgt_model_kind_at(size_t i) {
     return i < MODELS ? &table[i].kind : NULL;
 }
 
-static const row *row_of(const char *name) {
+static const model_row *find_model(const char *name) {
     for (size_t i = 0; i < MODELS; i++)
         if (strcmp(table[i].kind.name, name) == 0)
             return &table[i];
     return NULL;
 }
 
-static int refuse_name(const char *name) {
+static int unknown_model(const char *name) {
     const char *names[MODELS + 1] = {0};
     for (size_t i = 0; i < MODELS; i++)
         names[i] = table[i].kind.name;
@@ -92,7 +92,7 @@ static int refuse_name(const char *name) {
 typedef struct count_option {
     const char *key;
     size_t offset; /* in fgt_model */
-    unsigned long least, most;
+    unsigned long min, max;
 } count_option;
 
 static const count_option count_options[] = {
@@ -102,33 +102,33 @@ static const count_option count_options[] = {
 };
 enum { COUNT_OPTIONS = sizeof count_options / sizeof *count_options };
 
-static int take_count(const count_option *option, const char *value, fgt_model *model) {
+static int parse_count(const count_option *option, const char *value, fgt_model *model) {
     char *end;
     errno = 0;
     unsigned long n = strtoul(value, &end, 10);
-    if (*value < '0' || *value > '9' || *end || errno || n < option->least || n > option->most)
+    if (*value < '0' || *value > '9' || *end || errno || n < option->min || n > option->max)
         return fgio_usage_error("model option %s=%s: expected a whole number from %lu to %lu", option->key, value,
-                                option->least, option->most);
+                                option->min, option->max);
     *(uint32_t *)((char *)model + option->offset) = (uint32_t)n;
     return FGIO_EXIT_OK;
 }
 
-static int take_rate(const char *key, const char *value, double *into) {
+static int parse_rate(const char *key, const char *value, double *out) {
     char *end;
     double x = strtod(value, &end);
     if (end == value || *end || !(x >= 0.0 && x < 1.0))
         return fgio_usage_error("model option %s=%s: expected a number from 0 to less than 1", key, value);
-    *into = x;
+    *out = x;
     return FGIO_EXIT_OK;
 }
 
-static int take_option(const char *key, const char *value, fgt_model *model) {
+static int parse_option(const char *key, const char *value, fgt_model *model) {
     static const char *const keys[] = {"layers", "width", "heads", "length", "vocab", "dropout", NULL};
     for (size_t i = 0; i < COUNT_OPTIONS; i++)
         if (strcmp(key, count_options[i].key) == 0)
-            return take_count(&count_options[i], value, model);
+            return parse_count(&count_options[i], value, model);
     if (strcmp(key, "dropout") == 0)
-        return take_rate(key, value, &model->dropout);
+        return parse_rate(key, value, &model->dropout);
     const char *near = fgio_nearest(key, keys);
     return near ? fgio_usage_error("%s has no option '%s'; did you mean '%s'?", model->name, key, near)
                 : fgio_usage_error("%s has no option '%s'; it has layers, width, heads, length, dropout, vocab",
@@ -136,7 +136,7 @@ static int take_option(const char *key, const char *value, fgt_model *model) {
 }
 
 /* options: "key=value,key=value", which is cut into pieces. */
-static int take_options(char *options, fgt_model *model) {
+static int parse_options(char *options, fgt_model *model) {
     for (char *next = options; next;) {
         char *key = next, *comma = strchr(next, ',');
         next = comma ? comma + 1 : NULL;
@@ -146,7 +146,7 @@ static int take_options(char *options, fgt_model *model) {
         if (!equals)
             return fgio_usage_error("model option '%s': expected name=value", key);
         *equals = '\0';
-        int status = take_option(key, equals + 1, model);
+        int status = parse_option(key, equals + 1, model);
         if (status != FGIO_EXIT_OK)
             return status;
     }
@@ -163,14 +163,14 @@ int fgt_model_parse(const char *text, fgt_model *model) {
     char *options = strchr(copy, ':');
     if (options)
         *options++ = '\0';
-    const row *r = row_of(copy);
+    const model_row *r = find_model(copy);
     if (!r)
-        return refuse_name(copy);
+        return unknown_model(copy);
     fgt_model m = r->model;
     strcpy(m.text, text);
     if (options && !r->kind.options)
         return fgio_usage_error("%s has no options", r->kind.name);
-    int status = options ? take_options(options, &m) : FGIO_EXIT_OK;
+    int status = options ? parse_options(options, &m) : FGIO_EXIT_OK;
     if (status == FGIO_EXIT_OK && m.heads > 0 && m.hidden % m.heads != 0)
         status = fgio_usage_error("%s: a width of %u cannot be shared by %u heads", text, m.hidden, m.heads);
     if (status == FGIO_EXIT_OK)
@@ -181,10 +181,10 @@ int fgt_model_parse(const char *text, fgt_model *model) {
 /* ---- building ---- */
 
 static int check_data(const fgt_model *model, const fgt_data_info *info) {
-    static const char *const wants[] = {"images", "text", "sentences", "text with hidden words"};
+    static const char *const task_data[] = {"images", "text", "sentences", "text with hidden words"};
     if (model->task != info->task)
-        return fgio_error("%s learns from %s, and %s is %s", model->text, wants[model->task], info->name,
-                          wants[info->task]);
+        return fgio_error("%s learns from %s, and %s is %s", model->text, task_data[model->task], info->name,
+                          task_data[info->task]);
     if (model->vocab && model->vocab != info->vocab)
         return fgio_error("%s is to know %u tokens, and the data '%s' has %u; leave vocab= out, or make both the same",
                           model->text, model->vocab, info->name, info->vocab);
@@ -196,15 +196,16 @@ static int check_data(const fgt_model *model, const fgt_data_info *info) {
     return FGIO_EXIT_OK;
 }
 
-int fgt_model_nodes(const fgt_model *model, const fgt_data_info *info, const fgt_build *how, fgt_graph **graph) {
-    const row *r = row_of(model->name);
-    int status = r ? check_data(model, info) : refuse_name(model->name);
+int fgt_model_build_nodes(const fgt_model *model, const fgt_data_info *info, const fgt_build *options,
+                          fgt_graph **graph) {
+    const model_row *r = find_model(model->name);
+    int status = r ? check_data(model, info) : unknown_model(model->name);
     if (status != FGIO_EXIT_OK)
         return status;
-    fgt_graph *g = fgt_graph_create(how->batch, how->threads);
+    fgt_graph *g = fgt_graph_create(options->batch, options->threads);
     if (!g)
         return fgio_error("not enough memory for the model");
-    g->keep = how->keep;
+    g->keep = options->keep;
     status = r->build(model, info, g);
     if (status != FGIO_EXIT_OK)
         fgt_graph_destroy(g);
@@ -213,9 +214,9 @@ int fgt_model_nodes(const fgt_model *model, const fgt_data_info *info, const fgt
     return status;
 }
 
-int fgt_model_build_as(const fgt_model *model, const fgt_data_info *info, const fgt_build *how, fgt_graph **graph) {
+int fgt_model_build_as(const fgt_model *model, const fgt_data_info *info, const fgt_build *options, fgt_graph **graph) {
     fgt_graph *g = NULL;
-    int status = fgt_model_nodes(model, info, how, &g);
+    int status = fgt_model_build_nodes(model, info, options, &g);
     if (status == FGIO_EXIT_OK)
         status = fgt_graph_finish(g);
     if (status != FGIO_EXIT_OK)
@@ -230,16 +231,17 @@ int fgt_model_build(const fgt_model *model, const fgt_data_info *info, uint32_t 
 }
 
 /* What operations hold for themselves is there, and counted, as soon as the nodes are. */
-int fgt_model_measure(const fgt_model *model, const fgt_data_info *info, const fgt_build *how, fgt_model_size *size) {
-    uint64_t weights = fgt_held(FGT_USE_WEIGHTS), activations = fgt_held(FGT_USE_ACTIVATIONS);
+int fgt_model_measure(const fgt_model *model, const fgt_data_info *info, const fgt_build *options,
+                      fgt_model_size *size) {
+    uint64_t weights = fgt_counted_bytes(FGT_USE_WEIGHTS), activations = fgt_counted_bytes(FGT_USE_ACTIVATIONS);
     fgt_graph *g = NULL;
     *size = (fgt_model_size){0};
-    int status = fgt_model_nodes(model, info, how, &g);
+    int status = fgt_model_build_nodes(model, info, options, &g);
     if (status != FGIO_EXIT_OK)
         return status;
     status = fgt_graph_measure(g, &size->weights, &size->activations);
-    size->weights += fgt_held(FGT_USE_WEIGHTS) - weights;
-    size->activations += fgt_held(FGT_USE_ACTIVATIONS) - activations;
+    size->weights += fgt_counted_bytes(FGT_USE_WEIGHTS) - weights;
+    size->activations += fgt_counted_bytes(FGT_USE_ACTIVATIONS) - activations;
     size->elements = g->elements;
     size->blocks = g->blocks;
     for (const fgt_param *p = g->params; p; p = p->next)

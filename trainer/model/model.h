@@ -49,10 +49,11 @@ typedef struct fgt_build {
 } fgt_build;
 
 /** The same, with other values kept. */
-int fgt_model_build_as(const fgt_model *model, const fgt_data_info *info, const fgt_build *how, fgt_graph **graph);
+int fgt_model_build_as(const fgt_model *model, const fgt_data_info *info, const fgt_build *options, fgt_graph **graph);
 
 /** Its nodes alone, not finished: without memory for weights or for what flows between them. */
-int fgt_model_nodes(const fgt_model *model, const fgt_data_info *info, const fgt_build *how, fgt_graph **graph);
+int fgt_model_build_nodes(const fgt_model *model, const fgt_data_info *info, const fgt_build *options,
+                          fgt_graph **graph);
 
 /** What a graph takes. */
 typedef struct fgt_model_size {
@@ -64,6 +65,7 @@ typedef struct fgt_model_size {
 } fgt_model_size;
 
 /** What it would take, without building it. Returns an exit status, after a line on stderr. */
-int fgt_model_measure(const fgt_model *model, const fgt_data_info *info, const fgt_build *how, fgt_model_size *size);
+int fgt_model_measure(const fgt_model *model, const fgt_data_info *info, const fgt_build *options,
+                      fgt_model_size *size);
 
 #endif

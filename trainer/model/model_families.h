@@ -5,12 +5,13 @@
 #include "trainer/model/model.h"
 
 /** Returns an exit status. The graph is not yet finished. */
-typedef int fgt_family(const fgt_model *model, const fgt_data_info *info, fgt_graph *g);
+typedef int fgt_model_builder(const fgt_model *model, const fgt_data_info *info, fgt_graph *g);
 
-fgt_family fgt_build_mlp, fgt_build_lenet, fgt_build_resnet_cifar, fgt_build_resnet; /* small_vision.c, resnet.c */
-fgt_family fgt_build_gpt2, fgt_build_bert;                                           /* gpt2.c, bert.c */
+fgt_model_builder fgt_build_mlp, fgt_build_lenet, fgt_build_resnet_cifar,
+    fgt_build_resnet;                             /* small_vision.c, resnet.c */
+fgt_model_builder fgt_build_gpt2, fgt_build_bert; /* gpt2.c, bert.c */
 
 /** For both of them: widths, lengths or vocabularies that cannot go together. Returns an exit status. */
-int fgt_transformer_misfit(const fgt_model *model, const fgt_data_info *info, uint32_t vocab);
+int fgt_transformer_check(const fgt_model *model, const fgt_data_info *info, uint32_t vocab);
 
 #endif

@@ -13,12 +13,12 @@
 #include <string.h>
 
 /* A place in the tree of names: "layer1.0". */
-typedef struct part {
+typedef struct module {
     fgt_graph *g;
     char name[32];
-} part;
+} module;
 
-static const char *name_in(const part *p, const char *kind, int number, char *text, size_t cap) {
+static const char *param_name(const module *p, const char *kind, int number, char *text, size_t cap) {
     snprintf(text, cap, "%s%s%s", p->name, p->name[0] ? "." : "", kind);
     if (number > 0)
         snprintf(text + strlen(text), cap - strlen(text), "%d", number);
@@ -26,62 +26,62 @@ static const char *name_in(const part *p, const char *kind, int number, char *te
 }
 
 /* convN and bnN of a part. */
-static fgt_value *conv_norm(const part *p, int number, fgt_value *x, fgt_conv_shape shape) {
+static fgt_value *conv_norm(const module *p, int number, fgt_value *x, fgt_conv_shape shape) {
     char text[64];
-    x = fgt_op_conv(p->g, name_in(p, "conv", number, text, sizeof text), x, shape);
-    return fgt_op_batch_norm(p->g, name_in(p, "bn", number, text, sizeof text), x);
+    x = fgt_op_conv(p->g, param_name(p, "conv", number, text, sizeof text), x, shape);
+    return fgt_op_batch_norm(p->g, param_name(p, "bn", number, text, sizeof text), x);
 }
 
-static fgt_conv_shape three(uint32_t channels, uint32_t stride) {
+static fgt_conv_shape conv3x3(uint32_t channels, uint32_t stride) {
     return (fgt_conv_shape){.channels = channels, .kernel = 3, .stride = stride, .pad = 1};
 }
 
-static fgt_conv_shape one(uint32_t channels, uint32_t stride) {
+static fgt_conv_shape conv1x1(uint32_t channels, uint32_t stride) {
     return (fgt_conv_shape){.channels = channels, .kernel = 1, .stride = stride};
 }
 
 /* downsample.0 and .1: a 1 x 1 convolution and its norm. */
-static fgt_value *downsample(const part *p, fgt_value *x, uint32_t channels, uint32_t stride) {
+static fgt_value *downsample(const module *p, fgt_value *x, uint32_t channels, uint32_t stride) {
     char text[64];
-    x = fgt_op_conv(p->g, name_in(p, "downsample.0", 0, text, sizeof text), x, one(channels, stride));
-    return fgt_op_batch_norm(p->g, name_in(p, "downsample.1", 0, text, sizeof text), x);
+    x = fgt_op_conv(p->g, param_name(p, "downsample.0", 0, text, sizeof text), x, conv1x1(channels, stride));
+    return fgt_op_batch_norm(p->g, param_name(p, "downsample.1", 0, text, sizeof text), x);
 }
 
 /* Two 3 x 3 convolutions. */
-static fgt_value *basic_block(const part *p, fgt_value *x, uint32_t channels, uint32_t stride, bool pad_shortcut) {
-    fgt_value *y = fgt_op_relu(p->g, conv_norm(p, 1, x, three(channels, stride)));
-    y = conv_norm(p, 2, y, three(channels, 1));
+static fgt_value *basic_block(const module *p, fgt_value *x, uint32_t channels, uint32_t stride, bool pad_shortcut) {
+    fgt_value *y = fgt_op_relu(p->g, conv_norm(p, 1, x, conv3x3(channels, stride)));
+    y = conv_norm(p, 2, y, conv3x3(channels, 1));
     if (stride != 1 || x->dims[0] != channels)
         x = pad_shortcut ? fgt_op_pad_shortcut(p->g, x, channels, stride) : downsample(p, x, channels, stride);
     return fgt_op_relu(p->g, fgt_op_add(p->g, y, x));
 }
 
 /* 1 x 1, 3 x 3, 1 x 1 to four times the channels. */
-static fgt_value *bottleneck(const part *p, fgt_value *x, uint32_t channels, uint32_t stride) {
-    fgt_value *y = fgt_op_relu(p->g, conv_norm(p, 1, x, one(channels, 1)));
-    y = fgt_op_relu(p->g, conv_norm(p, 2, y, three(channels, stride)));
-    y = conv_norm(p, 3, y, one(4 * channels, 1));
+static fgt_value *bottleneck(const module *p, fgt_value *x, uint32_t channels, uint32_t stride) {
+    fgt_value *y = fgt_op_relu(p->g, conv_norm(p, 1, x, conv1x1(channels, 1)));
+    y = fgt_op_relu(p->g, conv_norm(p, 2, y, conv3x3(channels, stride)));
+    y = conv_norm(p, 3, y, conv1x1(4 * channels, 1));
     if (stride != 1 || x->dims[0] != 4 * channels)
         x = downsample(p, x, 4 * channels, stride);
     return fgt_op_relu(p->g, fgt_op_add(p->g, y, x));
 }
 
-static int refuse_small(const fgt_model *model, const fgt_data_info *info, uint32_t least) {
-    if (info->height >= least && info->width >= least)
+static int check_image_size(const fgt_model *model, const fgt_data_info *info, uint32_t min) {
+    if (info->height >= min && info->width >= min)
         return FGIO_EXIT_OK;
-    return fgio_error("%s needs images of at least %u x %u pixels, and %s has %u x %u", model->text, least, least,
+    return fgio_error("%s needs images of at least %u x %u pixels, and %s has %u x %u", model->text, min, min,
                       info->name, info->height, info->width);
 }
 
 /* 6 n + 2 layers: three stages of n blocks, 16, 32 and 64 channels. */
 int fgt_build_resnet_cifar(const fgt_model *model, const fgt_data_info *info, fgt_graph *g) {
-    int status = refuse_small(model, info, 8);
+    int status = check_image_size(model, info, 8);
     if (status != FGIO_EXIT_OK)
         return status;
-    part p = {.g = g};
+    module p = {.g = g};
     uint32_t blocks = (model->layers - 2) / 6;
     fgt_value *x = fgt_op_pixels(g, info->channels, info->height, info->width);
-    x = fgt_op_relu(g, conv_norm(&p, 1, x, three(16, 1)));
+    x = fgt_op_relu(g, conv_norm(&p, 1, x, conv3x3(16, 1)));
     for (uint32_t stage = 0; stage < 3; stage++)
         for (uint32_t i = 0; i < blocks; i++) {
             snprintf(p.name, sizeof p.name, "layer%u.%u", stage + 1, i);
@@ -97,10 +97,10 @@ int fgt_build_resnet_cifar(const fgt_model *model, const fgt_data_info *info, fg
 int fgt_build_resnet(const fgt_model *model, const fgt_data_info *info, fgt_graph *g) {
     static const uint32_t blocks[2][4] = {{2, 2, 2, 2}, {3, 4, 6, 3}};
     bool deep = model->layers == 50;
-    int status = refuse_small(model, info, 32);
+    int status = check_image_size(model, info, 32);
     if (status != FGIO_EXIT_OK)
         return status;
-    part p = {.g = g};
+    module p = {.g = g};
     fgt_value *x = fgt_op_pixels(g, info->channels, info->height, info->width);
     x = conv_norm(&p, 1, x, (fgt_conv_shape){.channels = 64, .kernel = 7, .stride = 2, .pad = 3});
     x = fgt_op_max_pool(g, fgt_op_relu(g, x), 3, 2, 1);

@@ -3,11 +3,11 @@
 
 #include "io/error.h"
 
-#define WIDEST (1u << 20) /* so that multiples of it are no trouble */
+#define WIDTH_MAX (1u << 20) /* so that multiples of it are no trouble */
 
-int fgt_transformer_misfit(const fgt_model *model, const fgt_data_info *info, uint32_t vocab) {
-    if (model->hidden > WIDEST)
-        return fgio_error("%s: a width of %u is beyond %u", model->text, model->hidden, WIDEST);
+int fgt_transformer_check(const fgt_model *model, const fgt_data_info *info, uint32_t vocab) {
+    if (model->hidden > WIDTH_MAX)
+        return fgio_error("%s: a width of %u is beyond %u", model->text, model->hidden, WIDTH_MAX);
     if (!model->heads || !model->hidden || model->hidden % model->heads)
         return fgio_error("%s: width %u cannot be shared by %u heads", model->text, model->hidden, model->heads);
     if (!info->length || info->length > model->length)

@@ -9,53 +9,53 @@
 
 #include "trainer/nn/fastmath.h"
 
-typedef enum form { GELU_TANH, GELU_ERF, TANH } form;
+typedef enum function { GELU_TANH, GELU_ERF, TANH } function;
 
 /* Phi(x) of GELU x * Phi(x), and the slope of GELU. 1/2 (1 + tanh u) is 1 / (1 + exp(-2 u)). */
-static inline fgt_f4 share_tanh(fgt_f4 x, fgt_f4 *slope) {
+static inline fgt_f4 gelu_cdf_tanh(fgt_f4 x, fgt_f4 *slope) {
     fgt_f4 z = x * x;
-    fgt_f4 share = 1.0f / (1.0f + fgt_exp4(x * (-1.5957691f - 0.071354814f * z))); /* -2 sqrt(2 / pi) ... */
-    *slope = share + x * share * (1.0f - share) * (1.5957691f + 0.21406444f * z);
-    return share;
+    fgt_f4 cdf = 1.0f / (1.0f + fgt_exp4(x * (-1.5957691f - 0.071354814f * z))); /* -2 sqrt(2 / pi) ... */
+    *slope = cdf + x * cdf * (1.0f - cdf) * (1.5957691f + 0.21406444f * z);
+    return cdf;
 }
 
-static inline fgt_f4 share_erf(fgt_f4 x, fgt_f4 *slope) {
-    fgt_f4 share = 0.5f + 0.5f * fgt_erf4(x * 0.70710678f);
-    *slope = share + x * (0.39894228f * fgt_exp4(x * x * -0.5f));
-    return share;
+static inline fgt_f4 gelu_cdf_erf(fgt_f4 x, fgt_f4 *slope) {
+    fgt_f4 cdf = 0.5f + 0.5f * fgt_erf4(x * 0.70710678f);
+    *slope = cdf + x * (0.39894228f * fgt_exp4(x * x * -0.5f));
+    return cdf;
 }
 
-static inline fgt_f4 apply(form f, fgt_f4 x, fgt_f4 *slope) {
+static inline fgt_f4 activate(function f, fgt_f4 x, fgt_f4 *slope) {
     if (f == TANH) {
         fgt_f4 y = fgt_tanh4(x);
         *slope = 1.0f - y * y;
         return y;
     }
-    return x * (f == GELU_TANH ? share_tanh(x, slope) : share_erf(x, slope));
+    return x * (f == GELU_TANH ? gelu_cdf_tanh(x, slope) : gelu_cdf_erf(x, slope));
 }
 
-static inline void forward(fgt_graph *g, fgt_node *node, form f) {
+static inline void forward(fgt_graph *g, fgt_node *node, function f) {
     const float *x = node->in[0]->data;
     float *y = node->out->data;
-    const size_t fours = (g->n * node->out->each + 3) / 4;
+    const size_t fours = (g->n * node->out->sample_size + 3) / 4;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t i = 0; i < fours; i++) {
         fgt_f4 slope;
-        fgt_f4_store(y + 4 * i, apply(f, fgt_f4_load(x + 4 * i), &slope));
+        fgt_f4_store(y + 4 * i, activate(f, fgt_f4_load(x + 4 * i), &slope));
     }
 }
 
-static inline void backward(fgt_graph *g, fgt_node *node, form f) {
+static inline void backward(fgt_graph *g, fgt_node *node, function f) {
     const float *x = node->in[0]->data, *dy = node->out->grad;
-    const size_t fours = (g->n * node->out->each + 3) / 4;
+    const size_t fours = (g->n * node->out->sample_size + 3) / 4;
     bool add = false;
-    float *dx = fgt_grad_of(node, 0, &add);
+    float *dx = fgt_input_grad(node, 0, &add);
     if (!dx)
         return;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t i = 0; i < fours; i++) {
-        fgt_f4 slope, before = add ? fgt_f4_load(dx + 4 * i) : fgt_f4_all(0.0f);
-        apply(f, fgt_f4_load(x + 4 * i), &slope);
+        fgt_f4 slope, before = add ? fgt_f4_load(dx + 4 * i) : fgt_f4_splat(0.0f);
+        activate(f, fgt_f4_load(x + 4 * i), &slope);
         fgt_f4_store(dx + 4 * i, before + slope * fgt_f4_load(dy + 4 * i));
     }
 }

@@ -22,89 +22,89 @@ typedef struct attention {
     size_t stride; /* of rows of q, k and v */
     bool packed, causal;
     float rate;
-    fgt_value *shares; /* heads x T x T: probabilities */
+    fgt_value *probs; /* heads x T x T: probabilities */
 } attention;
 
 /* One sample and head: where everything is. */
-typedef struct task {
+typedef struct head_task {
     const attention *a;
     const float *q, *k, *v;
     float *dq, *dk, *dv; /* NULL: not wanted */
     bool add_q, add_k, add_v;
     float *y;        /* forward: output, backward: its gradient */
-    float *shares;   /* T x T */
+    float *probs;    /* T x T */
     float *work[2];  /* BLOCK x T each */
     size_t length;   /* tokens that are there */
     uint64_t number; /* for dropout */
-    bool drops;
-    fgt_drop drop;
-} task;
+    bool has_dropout;
+    fgt_dropout_mask mask;
+} head_task;
 
 /* Rows first .. first + rows - 1 and the columns they see. */
 typedef struct block {
     size_t first, rows, cols;
 } block;
 
-static block block_at(const task *t, size_t first) {
+static block block_at(const head_task *t, size_t first) {
     size_t rows = t->length - first < BLOCK ? t->length - first : BLOCK;
     return (block){first, rows, t->a->causal ? first + rows : t->length};
 }
 
-static fgt_matrix rows_at(const float *data, size_t stride, size_t first, bool turned) {
-    return (fgt_matrix){data + first * stride, stride, turned};
+static fgt_matrix rows_at(const float *data, size_t stride, size_t first, bool transposed) {
+    return (fgt_matrix){data + first * stride, stride, transposed};
 }
 
 /* Begin of a head's columns in sample i of input j; base: data or gradients. */
-static float *part_of(const attention *a, float *base, size_t i, size_t h, int j) {
+static float *head_columns(const attention *a, float *base, size_t i, size_t h, int j) {
     return base ? base + i * a->T * a->stride + (a->packed ? (size_t)j * a->C : 0) + h * a->d : NULL;
 }
 
 /* ---- forward ---- */
 
-static void softmax(float *x, size_t seen, size_t cols) {
-    float total = fgt_exp_row(x, x, seen, fgt_largest(x, seen)), factor = 1.0f / total;
-    for (size_t j = 0; j < seen; j++)
+static void softmax(float *x, size_t visible, size_t cols) {
+    float total = fgt_exp_row(x, x, visible, fgt_max_row(x, visible)), factor = 1.0f / total;
+    for (size_t j = 0; j < visible; j++)
         x[j] *= factor;
-    for (size_t j = seen; j < cols; j++)
+    for (size_t j = visible; j < cols; j++)
         x[j] = 0.0f;
 }
 
-static void mark_dropped(const task *t, size_t row, float *x, size_t cols) {
+static void negate_dropped(const head_task *t, size_t row, float *x, size_t cols) {
     uint64_t four = (t->number * t->a->T + row) * ((t->a->T + 3) / 4);
     for (size_t j = 0; j < cols; j += 4) {
-        uint64_t word = fgt_drop_word(&t->drop, four + j / 4);
+        uint64_t word = fgt_dropout_mask_word(&t->mask, four + j / 4);
         for (size_t i = 0; i < 4 && j + i < cols; i++)
-            x[j + i] = fgt_dropped(&t->drop, word, i) ? -x[j + i] : x[j + i];
+            x[j + i] = fgt_dropout_is_dropped(&t->mask, word, i) ? -x[j + i] : x[j + i];
     }
 }
 
 /* The probabilities of a block as they are used: themselves, or without those that were dropped. */
-static const float *used_shares(const task *t, block b) {
+static const float *probs_after_dropout(const head_task *t, block b) {
     const size_t T = t->a->T;
-    const float *x = t->shares + b.first * T;
-    if (!t->drops)
+    const float *x = t->probs + b.first * T;
+    if (!t->has_dropout)
         return x;
     for (size_t i = 0; i < b.rows; i++)
         for (size_t j = 0; j < b.cols; j++)
-            t->work[0][i * T + j] = x[i * T + j] > 0.0f ? x[i * T + j] * t->drop.scale : 0.0f;
+            t->work[0][i * T + j] = x[i * T + j] > 0.0f ? x[i * T + j] * t->mask.scale : 0.0f;
     return t->work[0];
 }
 
-static void forward_task(const task *t) {
+static void forward_task(const head_task *t) {
     const attention *a = t->a;
     const size_t T = a->T, d = a->d;
     for (size_t first = 0; first < t->length; first += BLOCK) {
         block b = block_at(t, first);
-        float *x = t->shares + first * T;
-        fgt_gemm_whole(b.rows, b.cols, d, 1.0f / sqrtf((float)d), rows_at(t->q, a->stride, first, false),
-                       rows_at(t->k, a->stride, 0, true), 0.0f, x, T);
+        float *x = t->probs + first * T;
+        fgt_gemm_single(b.rows, b.cols, d, 1.0f / sqrtf((float)d), rows_at(t->q, a->stride, first, false),
+                        rows_at(t->k, a->stride, 0, true), 0.0f, x, T);
         for (size_t i = 0; i < b.rows; i++) {
             softmax(x + i * T, a->causal ? first + i + 1 : b.cols, b.cols);
-            if (t->drops)
-                mark_dropped(t, first + i, x + i * T, b.cols);
+            if (t->has_dropout)
+                negate_dropped(t, first + i, x + i * T, b.cols);
         }
-        fgt_gemm_whole(b.rows, d, b.cols, 1.0f, (fgt_matrix){used_shares(t, b), T, false},
-                       rows_at(t->v, a->stride, 0, false), 0.0f, t->y + first * a->C, a->C);
+        fgt_gemm_single(b.rows, d, b.cols, 1.0f, (fgt_matrix){probs_after_dropout(t, b), T, false},
+                        rows_at(t->v, a->stride, 0, false), 0.0f, t->y + first * a->C, a->C);
     }
     for (size_t i = t->length; i < T; i++)
         memset(t->y + i * a->C, 0, d * sizeof(float));
@@ -113,47 +113,47 @@ static void forward_task(const task *t) {
 /* ---- backward ---- */
 
 /* x: gradient by the probabilities, becomes that by what went into softmax. shares may carry signs (see above). */
-static void softmax_backward(const float *shares, float *x, size_t cols, float scale) {
+static void softmax_backward(const float *probs, float *x, size_t cols, float scale) {
     fgt_f4 sum = {0};
     size_t j = 0;
     for (; j + 4 <= cols; j += 4) {
-        fgt_f4 p = fgt_f4_load(shares + j), dx = fgt_f4_load(x + j) * scale;
-        sum += fgt_f4_pick((fgt_i4)(p > 0.0f), p * dx, fgt_f4_all(0.0f));
+        fgt_f4 p = fgt_f4_load(probs + j), dx = fgt_f4_load(x + j) * scale;
+        sum += fgt_f4_select((fgt_i4)(p > 0.0f), p * dx, fgt_f4_splat(0.0f));
     }
     float total = fgt_f4_sum(sum);
     for (; j < cols; j++)
-        total += shares[j] > 0.0f ? shares[j] * (x[j] * scale) : 0.0f;
+        total += probs[j] > 0.0f ? probs[j] * (x[j] * scale) : 0.0f;
     for (j = 0; j < cols; j++)
-        x[j] = fabsf(shares[j]) * ((shares[j] > 0.0f ? x[j] * scale : 0.0f) - total);
+        x[j] = fabsf(probs[j]) * ((probs[j] > 0.0f ? x[j] * scale : 0.0f) - total);
 }
 
 /* Blocks come from the last, which sees all columns, to the first: the last one overwrites where nothing is yet. */
-static void backward_block(const task *t, block b, bool last) {
+static void backward_block(const head_task *t, block b, bool last) {
     const attention *a = t->a;
     const size_t T = a->T, d = a->d, s = a->stride;
     const float scale = 1.0f / sqrtf((float)d);
     const fgt_matrix dy = rows_at(t->y, a->C, b.first, false);
     float *x = t->work[1];
     if (t->dv)
-        fgt_gemm_whole(b.cols, d, b.rows, 1.0f, (fgt_matrix){used_shares(t, b), T, true}, dy,
-                       last && !t->add_v ? 0.0f : 1.0f, t->dv, s);
-    fgt_gemm_whole(b.rows, b.cols, d, 1.0f, dy, rows_at(t->v, s, 0, true), 0.0f, x, T);
+        fgt_gemm_single(b.cols, d, b.rows, 1.0f, (fgt_matrix){probs_after_dropout(t, b), T, true}, dy,
+                        last && !t->add_v ? 0.0f : 1.0f, t->dv, s);
+    fgt_gemm_single(b.rows, b.cols, d, 1.0f, dy, rows_at(t->v, s, 0, true), 0.0f, x, T);
     for (size_t i = 0; i < b.rows; i++)
-        softmax_backward(t->shares + (b.first + i) * T, x + i * T, b.cols, t->drops ? t->drop.scale : 1.0f);
+        softmax_backward(t->probs + (b.first + i) * T, x + i * T, b.cols, t->has_dropout ? t->mask.scale : 1.0f);
     if (t->dq)
-        fgt_gemm_whole(b.rows, d, b.cols, scale, (fgt_matrix){x, T, false}, rows_at(t->k, s, 0, false),
-                       t->add_q ? 1.0f : 0.0f, t->dq + b.first * s, s);
+        fgt_gemm_single(b.rows, d, b.cols, scale, (fgt_matrix){x, T, false}, rows_at(t->k, s, 0, false),
+                        t->add_q ? 1.0f : 0.0f, t->dq + b.first * s, s);
     if (t->dk)
-        fgt_gemm_whole(b.cols, d, b.rows, scale, (fgt_matrix){x, T, true}, rows_at(t->q, s, b.first, false),
-                       last && !t->add_k ? 0.0f : 1.0f, t->dk, s);
+        fgt_gemm_single(b.cols, d, b.rows, scale, (fgt_matrix){x, T, true}, rows_at(t->q, s, b.first, false),
+                        last && !t->add_k ? 0.0f : 1.0f, t->dk, s);
 }
 
-static void clear_padding(const task *t, float *grad, bool add) {
+static void clear_padding(const head_task *t, float *grad, bool add) {
     for (size_t i = t->length; grad && !add && i < t->a->T; i++)
         memset(grad + i * t->a->stride, 0, t->a->d * sizeof *grad);
 }
 
-static void backward_task(const task *t) {
+static void backward_task(const head_task *t) {
     clear_padding(t, t->dq, t->add_q);
     clear_padding(t, t->dk, t->add_k);
     clear_padding(t, t->dv, t->add_v);
@@ -171,57 +171,57 @@ static size_t length_of(const fgt_graph *g, const attention *a, size_t i) {
     return length < a->T ? length : a->T;
 }
 
-static task task_at(fgt_graph *g, const fgt_node *node, size_t number) {
-    const attention *a = node->own;
+static head_task task_at(fgt_graph *g, const fgt_node *node, size_t number) {
+    const attention *a = node->state;
     const size_t i = number / a->heads, h = number % a->heads;
-    task t = {.a = a, .number = g->offset * a->heads + number, .length = length_of(g, a, i)};
+    head_task t = {.a = a, .number = g->offset * a->heads + number, .length = length_of(g, a, i)};
     fgt_value *const *in = node->in;
-    t.q = part_of(a, in[0]->data, i, h, 0);
-    t.k = part_of(a, in[a->packed ? 0 : 1]->data, i, h, 1);
-    t.v = part_of(a, in[a->packed ? 0 : 2]->data, i, h, 2);
-    t.shares = a->shares->data + number * a->T * a->T;
-    t.drops = g->training && a->rate > 0.0f;
-    t.drop = fgt_drop_of(g, node, a->rate);
+    t.q = head_columns(a, in[0]->data, i, h, 0);
+    t.k = head_columns(a, in[a->packed ? 0 : 1]->data, i, h, 1);
+    t.v = head_columns(a, in[a->packed ? 0 : 2]->data, i, h, 2);
+    t.probs = a->probs->data + number * a->T * a->T;
+    t.has_dropout = g->training && a->rate > 0.0f;
+    t.mask = fgt_dropout_mask_init(g, node, a->rate);
     return t;
 }
 
-static void set_work(fgt_graph *g, task *t, size_t part) {
+static void set_work_space(fgt_graph *g, head_task *t, size_t part) {
     t->work[0] = fgt_work(g, (int)part);
     t->work[1] = t->work[0] + BLOCK * t->a->T;
 }
 
 static void attention_forward(fgt_graph *g, fgt_node *node) {
-    const attention *a = node->own;
+    const attention *a = node->state;
     const size_t tasks = g->n * a->heads, parts = (size_t)g->threads;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t part = 0; part < parts; part++)
         for (size_t i = tasks * part / parts; i < tasks * (part + 1) / parts; i++) {
-            task t = task_at(g, node, i);
-            set_work(g, &t, part);
+            head_task t = task_at(g, node, i);
+            set_work_space(g, &t, part);
             t.y = node->out->data + i / a->heads * a->T * a->C + i % a->heads * a->d;
             forward_task(&t);
         }
 }
 
 static void attention_backward(fgt_graph *g, fgt_node *node) {
-    const attention *a = node->own;
+    const attention *a = node->state;
     const size_t tasks = g->n * a->heads, parts = (size_t)g->threads;
     bool add[3] = {false, false, false};
     float *grad[3];
     for (int j = 0; j < 3; j++)
-        grad[j] = a->packed && j > 0 ? grad[0] : fgt_grad_of(node, j, &add[j]);
+        grad[j] = a->packed && j > 0 ? grad[0] : fgt_input_grad(node, j, &add[j]);
     if (a->packed)
         add[1] = add[2] = add[0];
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t part = 0; part < parts; part++)
         for (size_t i = tasks * part / parts; i < tasks * (part + 1) / parts; i++) {
             const size_t sample = i / a->heads, h = i % a->heads;
-            task t = task_at(g, node, i);
-            set_work(g, &t, part);
+            head_task t = task_at(g, node, i);
+            set_work_space(g, &t, part);
             t.y = node->out->grad + sample * a->T * a->C + h * a->d;
-            t.dq = part_of(a, grad[0], sample, h, 0);
-            t.dk = part_of(a, grad[1], sample, h, 1);
-            t.dv = part_of(a, grad[2], sample, h, 2);
+            t.dq = head_columns(a, grad[0], sample, h, 0);
+            t.dk = head_columns(a, grad[1], sample, h, 1);
+            t.dv = head_columns(a, grad[2], sample, h, 2);
             t.add_q = add[0];
             t.add_k = add[1];
             t.add_v = add[2];
@@ -236,8 +236,8 @@ fgt_value *fgt_op_attention(fgt_graph *g, fgt_value *q, fgt_value *k, fgt_value 
     const bool packed = !k;
     uint32_t dims[2] = {q->dims[0], packed ? q->dims[1] / 3 : q->dims[1]};
     fgt_node *node = fgt_node_add(g, &attention_op, q, 2, dims, sizeof(attention));
-    attention *a = node->own;
-    if (g->broken)
+    attention *a = node->state;
+    if (g->build_failed)
         return node->out;
     if (!packed) {
         fgt_node_input(node, 1, k);
@@ -246,8 +246,8 @@ fgt_value *fgt_op_attention(fgt_graph *g, fgt_value *q, fgt_value *k, fgt_value 
     *a = (attention){dims[0], dims[1], heads, dims[1] / heads, q->dims[1], packed, causal, dropout, NULL};
     size_t each = 0;
     bool fits = !__builtin_mul_overflow(heads * a->T, a->T, &each);
-    a->shares = fits ? fgt_node_extra(g, node, each) : NULL;
-    g->broken |= !a->shares;
-    fgt_work_need(g, 2 * BLOCK * a->T);
+    a->probs = fits ? fgt_node_saved_value(g, node, each) : NULL;
+    g->build_failed |= !a->probs;
+    fgt_work_reserve(g, 2 * BLOCK * a->T);
     return node->out;
 }

@@ -28,42 +28,42 @@ static size_t groups_of(const fgt_graph *g, const fgt_conv *v) {
 }
 
 static void forward_group(fgt_node *node, size_t first, size_t n, float *work) {
-    const fgt_conv *v = node->own;
-    const float *x = node->in[0]->data + first * node->in[0]->each;
-    float *y = node->out->data + first * node->out->each;
+    const fgt_conv *v = node->state;
+    const float *x = node->in[0]->data + first * node->in[0]->sample_size;
+    float *y = node->out->data + first * node->out->sample_size;
     (v->direct ? fgt_conv_direct_forward : fgt_conv_gemm_forward)(v, n, x, node->param[0]->w, y, work);
     if (node->param[1])
         add_bias(v, n, node->param[1]->w, y);
 }
 
 static void conv_forward(fgt_graph *g, fgt_node *node) {
-    size_t groups = groups_of(g, node->own);
+    size_t groups = groups_of(g, node->state);
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (int t = 0; t < g->threads; t++)
-        for (size_t i = fgt_share_begin(groups, t, g->threads); i < fgt_share_begin(groups, t + 1, g->threads); i++) {
+        for (size_t i = fgt_range_begin(groups, t, g->threads); i < fgt_range_begin(groups, t + 1, g->threads); i++) {
             size_t first = g->n * i / groups, n = g->n * (i + 1) / groups - first;
             forward_group(node, first, n, fgt_work(g, t));
         }
 }
 
 static void input_gradient(fgt_graph *g, fgt_node *node) {
-    const fgt_conv *v = node->own;
-    size_t groups = groups_of(g, v), in = node->in[0]->each, out = node->out->each;
+    const fgt_conv *v = node->state;
+    size_t groups = groups_of(g, v), in = node->in[0]->sample_size, out = node->out->sample_size;
     bool add = false;
-    float *dx = fgt_grad_of(node, 0, &add);
+    float *dx = fgt_input_grad(node, 0, &add);
     if (!dx)
         return;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (int t = 0; t < g->threads; t++)
-        for (size_t i = fgt_share_begin(groups, t, g->threads); i < fgt_share_begin(groups, t + 1, g->threads); i++) {
+        for (size_t i = fgt_range_begin(groups, t, g->threads); i < fgt_range_begin(groups, t + 1, g->threads); i++) {
             size_t first = g->n * i / groups, n = g->n * (i + 1) / groups - first;
-            (v->direct ? fgt_conv_direct_input : fgt_conv_gemm_input)(
+            (v->direct ? fgt_conv_direct_input_grad : fgt_conv_gemm_input_grad)(
                 v, n, node->out->grad + first * out, node->param[0]->w, dx + first * in, add, fgt_work(g, t));
         }
 }
 
 static void bias_gradient(fgt_graph *g, fgt_node *node) {
-    const fgt_conv *v = node->own;
+    const fgt_conv *v = node->state;
     size_t plane = (size_t)v->Y * v->X;
     float *db = g->sink->open(g->sink, node->param[1], 0);
 #pragma omp parallel for num_threads(g->threads) schedule(static)
@@ -80,40 +80,40 @@ static void bias_gradient(fgt_graph *g, fgt_node *node) {
 }
 
 /* What thread t of the weights' gradient does for rows first .. first + rows - 1. */
-static fgt_conv_part part_of(const fgt_conv *v, size_t first, size_t rows, float *dw, int t, int threads) {
-    fgt_conv_part part = {(uint32_t)first, (uint32_t)(first + rows), 0, v->C, dw};
+static fgt_conv_tile thread_tile(const fgt_conv *v, size_t first, size_t rows, float *dw, int t, int threads) {
+    fgt_conv_tile tile = {(uint32_t)first, (uint32_t)(first + rows), 0, v->C, dw};
     if (v->C >= 8 * (uint32_t)threads) { /* in pairs, which conv_direct.c takes together */
-        part.c0 = (uint32_t)fgt_share_begin(v->C / 2, t, threads) * 2;
-        part.c1 = t == threads - 1 ? v->C : (uint32_t)fgt_share_begin(v->C / 2, t + 1, threads) * 2;
+        tile.c0 = (uint32_t)fgt_range_begin(v->C / 2, t, threads) * 2;
+        tile.c1 = t == threads - 1 ? v->C : (uint32_t)fgt_range_begin(v->C / 2, t + 1, threads) * 2;
     } else {
-        size_t from = fgt_share_begin(rows, t, threads);
-        part.o0 = (uint32_t)(first + from);
-        part.o1 = (uint32_t)(first + fgt_share_begin(rows, t + 1, threads));
-        part.dw += from * v->C * v->k * v->k;
+        size_t from = fgt_range_begin(rows, t, threads);
+        tile.o0 = (uint32_t)(first + from);
+        tile.o1 = (uint32_t)(first + fgt_range_begin(rows, t + 1, threads));
+        tile.dw += from * v->C * v->k * v->k;
     }
-    return part;
+    return tile;
 }
 
-static void direct_weight(fgt_graph *g, fgt_node *node, size_t first, size_t rows, float *dw) {
-    const fgt_conv *v = node->own;
+static void direct_weight_gradient(fgt_graph *g, fgt_node *node, size_t first, size_t rows, float *dw) {
+    const fgt_conv *v = node->state;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (int t = 0; t < g->threads; t++) {
-        fgt_conv_part part = part_of(v, first, rows, dw, t, g->threads);
-        if (part.o0 < part.o1 && part.c0 < part.c1)
-            fgt_conv_direct_weight(v, g->n, node->in[0]->data, node->out->grad, part, fgt_work(g, t));
+        fgt_conv_tile tile = thread_tile(v, first, rows, dw, t, g->threads);
+        if (tile.o0 < tile.o1 && tile.c0 < tile.c1)
+            fgt_conv_direct_weight_grad(v, g->n, node->in[0]->data, node->out->grad, tile, fgt_work(g, t));
     }
 }
 
 static void weight_gradient(fgt_graph *g, fgt_node *node, size_t first) {
-    const fgt_conv *v = node->own;
+    const fgt_conv *v = node->state;
     const fgt_param *p = node->param[0];
     size_t rows = fgt_tile_rows(p, first);
     float *dw = g->sink->open(g->sink, p, first);
     if (v->direct)
-        direct_weight(g, node, first, rows, dw);
+        direct_weight_gradient(g, node, first, rows, dw);
     else
-        fgt_conv_gemm_weight(g, v, node->in[0]->data, node->out->grad,
-                             (fgt_conv_part){(uint32_t)first, (uint32_t)(first + rows), 0, v->C, dw});
+        fgt_conv_gemm_weight_grad(g, v, node->in[0]->data, node->out->grad,
+                                  (fgt_conv_tile){(uint32_t)first, (uint32_t)(first + rows), 0, v->C, dw});
     g->sink->close(g->sink, p, first);
 }
 
@@ -124,7 +124,7 @@ static void conv_backward(fgt_graph *g, fgt_node *node) {
         bias_gradient(g, node);
     if (p->frozen)
         return;
-    for (size_t end = fgt_tile_last(p) + p->tile; end > 0; end -= p->tile) /* from the end of the buffer */
+    for (size_t end = fgt_last_tile_begin(p) + p->tile; end > 0; end -= p->tile) /* from the end of the buffer */
         weight_gradient(g, node, end - p->tile);
 }
 
@@ -150,13 +150,13 @@ fgt_value *fgt_op_conv(fgt_graph *g, const char *name, fgt_value *x, fgt_conv_sh
     v.pad = shape.pad;
     v.Y = (v.H + 2 * v.pad - v.k) / v.stride + 1;
     v.X = (v.W + 2 * v.pad - v.k) / v.stride + 1;
-    v.direct = fgt_conv_direct_fits(&v);
+    v.direct = fgt_conv_direct_supported(&v);
     fgt_conv_gemm_plan(&v);
     fgt_node *node = fgt_node_add(g, &op, x, 3, (uint32_t[]){v.O, v.Y, v.X}, sizeof v);
-    if (node->own)
-        *(fgt_conv *)node->own = v;
+    if (node->state)
+        *(fgt_conv *)node->state = v;
     add_params(g, node, name, &v, shape.bias);
-    fgt_work_need(g, v.direct ? fgt_conv_direct_work(&v) : fgt_conv_gemm_work(&v));
-    fgt_work_shared_need(g, v.direct ? 0 : fgt_conv_gemm_shared(&v));
+    fgt_work_reserve(g, v.direct ? fgt_conv_direct_work(&v) : fgt_conv_gemm_work(&v));
+    fgt_work_shared_reserve(g, v.direct ? 0 : fgt_conv_gemm_shared_work(&v));
     return node->out;
 }

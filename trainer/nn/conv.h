@@ -14,10 +14,10 @@ typedef struct fgt_conv {
 
 /** Part of the gradient of the weights: output channels o0 .. o1 - 1 and input channels c0 .. c1 - 1; dw is where
  * (o0, 0) goes. */
-typedef struct fgt_conv_part {
+typedef struct fgt_conv_tile {
     uint32_t o0, o1, c0, c1;
     float *dw;
-} fgt_conv_part;
+} fgt_conv_tile;
 
 /* Each works on n samples and has `work` to itself, of as many floats as its _work says. dx is added to or overwritten;
  * the gradient of the weights is overwritten. */
@@ -28,22 +28,22 @@ void fgt_conv_gemm_plan(fgt_conv *v);
 size_t fgt_conv_gemm_work(const fgt_conv *v);
 size_t fgt_conv_gemm_groups(const fgt_conv *v, size_t n);
 void fgt_conv_gemm_forward(const fgt_conv *v, size_t n, const float *x, const float *w, float *y, float *work);
-void fgt_conv_gemm_input(const fgt_conv *v, size_t n, const float *dy, const float *w, float *dx, bool add,
-                         float *work);
+void fgt_conv_gemm_input_grad(const fgt_conv *v, size_t n, const float *dy, const float *w, float *dx, bool add,
+                              float *work);
 
 /** The gradient of the weights of output channels o0 .. o1 - 1, for the whole batch, by all threads of the graph. */
-void fgt_conv_gemm_weight(fgt_graph *g, const fgt_conv *v, const float *x, const float *dy, fgt_conv_part part);
-size_t fgt_conv_gemm_shared(const fgt_conv *v);
+void fgt_conv_gemm_weight_grad(fgt_graph *g, const fgt_conv *v, const float *x, const float *dy, fgt_conv_tile tile);
+size_t fgt_conv_gemm_shared_work(const fgt_conv *v);
 
 /* conv_direct.c: no sum depends on how many samples or channels a call takes, so threads share them evenly. */
 
 /** Whether the kernels of conv_direct.c can do it, and are worth it on this machine. */
-bool fgt_conv_direct_fits(const fgt_conv *v);
+bool fgt_conv_direct_supported(const fgt_conv *v);
 size_t fgt_conv_direct_work(const fgt_conv *v);
 void fgt_conv_direct_forward(const fgt_conv *v, size_t n, const float *x, const float *w, float *y, float *work);
-void fgt_conv_direct_input(const fgt_conv *v, size_t n, const float *dy, const float *w, float *dx, bool add,
-                           float *work);
-void fgt_conv_direct_weight(const fgt_conv *v, size_t n, const float *x, const float *dy, fgt_conv_part part,
-                            float *work);
+void fgt_conv_direct_input_grad(const fgt_conv *v, size_t n, const float *dy, const float *w, float *dx, bool add,
+                                float *work);
+void fgt_conv_direct_weight_grad(const fgt_conv *v, size_t n, const float *x, const float *dy, fgt_conv_tile tile,
+                                 float *work);
 
 #endif

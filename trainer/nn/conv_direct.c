@@ -16,34 +16,39 @@
 
 #include <string.h>
 
-typedef fgt_f4 quad;
+typedef fgt_f4 vec4;
 
 /* A quad wherever floats may lie: gcc takes one that memcpy() fills apart into scalars when its lanes are used. */
-typedef float loose_quad __attribute__((vector_size(16), aligned(4), may_alias));
+typedef float unaligned_vec4 __attribute__((vector_size(16), aligned(4), may_alias));
 
-enum { QUAD = 4, WIDE = 4, TAPS = 9, SPAN = 1024 }; /* SPAN: pixels over which a sum stays in registers, at least */
+enum {
+    LANES = 4,
+    VECTORS = 4,
+    TAPS = 9,
+    PIXELS_MIN = 1024
+}; /* SPAN: pixels over which a sum stays in registers, at least */
 
-static size_t up4(size_t n) {
+static size_t round_up4(size_t n) {
     return (n + 3) / 4 * 4;
 }
 
 /* A framed image has rows of `pitch` floats: a zero, the row, zeros. */
 static size_t pitch_of(const fgt_conv *v) {
-    return up4(v->W) + 2;
+    return round_up4(v->W) + 2;
 }
 
 static size_t plane_of(const fgt_conv *v) {
     return ((size_t)v->H + 2) * pitch_of(v) + 2;
 }
 
-static size_t images_of(const fgt_conv *v) {
+static size_t images_per_block(const fgt_conv *v) {
     size_t pixels = (size_t)v->H * v->W;
-    return pixels >= SPAN ? 1 : (SPAN + pixels - 1) / pixels;
+    return pixels >= PIXELS_MIN ? 1 : (PIXELS_MIN + pixels - 1) / pixels;
 }
 
-bool fgt_conv_direct_fits(const fgt_conv *v) {
+bool fgt_conv_direct_supported(const fgt_conv *v) {
 #if defined(__aarch64__)
-    return v->k == 3 && v->stride == 1 && v->pad == 1 && v->W >= QUAD && v->C <= 128 && v->O <= 128;
+    return v->k == 3 && v->stride == 1 && v->pad == 1 && v->W >= LANES && v->C <= 128 && v->O <= 128;
 #else
     (void)v; /* the vectors of the least x86-64 are too few and too short: BLAS, which picks its own, is quicker */
     return false;
@@ -51,9 +56,9 @@ bool fgt_conv_direct_fits(const fgt_conv *v) {
 }
 
 size_t fgt_conv_direct_work(const fgt_conv *v) {
-    size_t wide = v->C > v->O ? v->C : v->O, frame = up4(wide) * plane_of(v);
-    size_t one = frame + up4(v->C) * up4(v->O) * TAPS + up4(wide) * v->H * v->W;
-    size_t weights = images_of(v) * (up4(v->C) * plane_of(v) + up4(v->O) * v->H * up4(v->W));
+    size_t wide = v->C > v->O ? v->C : v->O, frame = round_up4(wide) * plane_of(v);
+    size_t one = frame + round_up4(v->C) * round_up4(v->O) * TAPS + round_up4(wide) * v->H * v->W;
+    size_t weights = images_per_block(v) * (round_up4(v->C) * plane_of(v) + round_up4(v->O) * v->H * round_up4(v->W));
     return one > weights ? one : weights;
 }
 
@@ -75,29 +80,29 @@ static void frame_image(const fgt_conv *v, uint32_t channels, const float *x, fl
 
 /* One of the two: `in` channels of a framed image become `out` channels. Weights lie as quads of output channels:
  * [out / 4][in][9][4]. */
-typedef struct pass {
+typedef struct conv_pass {
     const fgt_conv *v;
     uint32_t in, out;
     const float *framed, *packed;
     float *y;
-} pass;
+} conv_pass;
 
 /* Where the q-th vector of an image's pixels begins, in the plain and in the framed image. */
-static void place_of(const fgt_conv *v, size_t q, size_t *plain, size_t *framed) {
-    size_t per_row = up4(v->W) / QUAD, last = per_row * v->H - 1;
+static void vector_offset(const fgt_conv *v, size_t q, size_t *plain, size_t *framed) {
+    size_t per_row = round_up4(v->W) / LANES, last = per_row * v->H - 1;
     q = q < last ? q : last;
-    size_t y = q / per_row, x = q % per_row * QUAD;
-    x = x + QUAD <= v->W ? x : v->W - QUAD;
+    size_t y = q / per_row, x = q % per_row * LANES;
+    x = x + LANES <= v->W ? x : v->W - LANES;
     *plain = y * v->W + x;
     *framed = y * pitch_of(v) + x;
 }
 
 /* (All of a vector's products together: the other order costs gcc a quarter of the speed in moved registers.) */
-static inline void add_tap(quad acc[4][WIDE], const float *const x[WIDE], size_t at, const float *w) {
-    quad weights = *(const loose_quad *)w;
+static inline void add_tap(vec4 acc[4][VECTORS], const float *const x[VECTORS], size_t at, const float *w) {
+    vec4 weights = *(const unaligned_vec4 *)w;
 #pragma GCC unroll 8
-    for (int j = 0; j < WIDE; j++) {
-        quad a = fgt_f4_load(x[j] + at);
+    for (int j = 0; j < VECTORS; j++) {
+        vec4 a = fgt_f4_load(x[j] + at);
         acc[0][j] += a * weights[0];
         acc[1][j] += a * weights[1];
         acc[2][j] += a * weights[2];
@@ -106,75 +111,77 @@ static inline void add_tap(quad acc[4][WIDE], const float *const x[WIDE], size_t
 }
 
 /* Output channels o .. o + 3 of WIDE vectors of pixels. */
-static void forward_tile(const pass *s, uint32_t o, const size_t plain[WIDE], const size_t framed[WIDE]) {
+static void forward_tile(const conv_pass *s, uint32_t o, const size_t plain[VECTORS], const size_t framed[VECTORS]) {
     size_t pitch = pitch_of(s->v), plane = plane_of(s->v), pixels = (size_t)s->v->H * s->v->W;
     const float *w = s->packed + (size_t)o * s->in * TAPS;
-    const float *x[WIDE];
-    for (int j = 0; j < WIDE; j++)
+    const float *x[VECTORS];
+    for (int j = 0; j < VECTORS; j++)
         x[j] = s->framed + framed[j];
-    quad acc[4][WIDE] = {{{0}}};
+    vec4 acc[4][VECTORS] = {{{0}}};
     for (uint32_t c = 0; c < s->in; c++) {
         size_t at = c * plane;
-        for (int ky = 0; ky < 3; ky++, at += pitch, w += 3 * QUAD) {
+        for (int ky = 0; ky < 3; ky++, at += pitch, w += 3 * LANES) {
             add_tap(acc, x, at, w);
-            add_tap(acc, x, at + 1, w + QUAD);
-            add_tap(acc, x, at + 2, w + 2 * QUAD);
+            add_tap(acc, x, at + 1, w + LANES);
+            add_tap(acc, x, at + 2, w + 2 * LANES);
         }
     }
     uint32_t channels = s->out - o < 4 ? s->out - o : 4;
     for (uint32_t i = 0; i < channels; i++)
-        for (int j = 0; j < WIDE; j++)
+        for (int j = 0; j < VECTORS; j++)
             fgt_f4_store(s->y + (o + i) * pixels + plain[j], acc[i][j]);
 }
 
 /* The framed image or the weights, whichever is smaller, goes round inside. */
-static void forward_image(const pass *s) {
+static void forward_image(const conv_pass *s) {
     const fgt_conv *v = s->v;
-    size_t quads = up4(v->W) / QUAD * v->H, weights = (size_t)s->in * up4(s->out) * TAPS;
-    bool inside = weights < s->in * plane_of(v);
-    size_t outer = inside ? 1 : up4(s->out) / QUAD;
+    size_t quads = round_up4(v->W) / LANES * v->H, weights = (size_t)s->in * round_up4(s->out) * TAPS;
+    bool weights_inside = weights < s->in * plane_of(v);
+    size_t outer = weights_inside ? 1 : round_up4(s->out) / LANES;
     for (size_t i = 0; i < outer; i++)
-        for (size_t q = 0; q < quads; q += WIDE) {
-            size_t plain[WIDE], framed[WIDE];
-            for (size_t j = 0; j < WIDE; j++)
-                place_of(v, q + j, &plain[j], &framed[j]);
-            if (!inside)
-                forward_tile(s, (uint32_t)i * QUAD, plain, framed);
-            for (uint32_t o = 0; inside && o < s->out; o += QUAD)
+        for (size_t q = 0; q < quads; q += VECTORS) {
+            size_t plain[VECTORS], framed[VECTORS];
+            for (size_t j = 0; j < VECTORS; j++)
+                vector_offset(v, q + j, &plain[j], &framed[j]);
+            if (!weights_inside)
+                forward_tile(s, (uint32_t)i * LANES, plain, framed);
+            for (uint32_t o = 0; weights_inside && o < s->out; o += LANES)
                 forward_tile(s, o, plain, framed);
         }
 }
 
 /* weight (O, C, 3, 3) as quads; turned: as the kernel of the gradient of the input. */
-static void pack(const fgt_conv *v, const float *w, bool turned, float *packed) {
-    uint32_t in = turned ? v->O : v->C, out = turned ? v->C : v->O;
-    for (uint32_t o = 0; o < up4(out); o++)
+static void pack_weights(const fgt_conv *v, const float *w, bool rotated, float *packed) {
+    uint32_t in = rotated ? v->O : v->C, out = rotated ? v->C : v->O;
+    for (uint32_t o = 0; o < round_up4(out); o++)
         for (uint32_t i = 0; i < in; i++)
             for (uint32_t t = 0; t < TAPS; t++) {
-                size_t from = turned ? ((size_t)i * v->C + o) * TAPS + (TAPS - 1 - t) : ((size_t)o * in + i) * TAPS + t;
-                packed[((size_t)(o / QUAD) * in + i) * TAPS * QUAD + t * QUAD + o % QUAD] = o < out ? w[from] : 0.0f;
+                size_t from =
+                    rotated ? ((size_t)i * v->C + o) * TAPS + (TAPS - 1 - t) : ((size_t)o * in + i) * TAPS + t;
+                packed[((size_t)(o / LANES) * in + i) * TAPS * LANES + t * LANES + o % LANES] =
+                    o < out ? w[from] : 0.0f;
             }
 }
 
 void fgt_conv_direct_forward(const fgt_conv *v, size_t n, const float *x, const float *w, float *y, float *work) {
-    float *packed = work, *framed = work + up4(v->C) * up4(v->O) * TAPS;
+    float *packed = work, *framed = work + round_up4(v->C) * round_up4(v->O) * TAPS;
     size_t pixels = (size_t)v->H * v->W;
-    pack(v, w, false, packed);
+    pack_weights(v, w, false, packed);
     for (size_t i = 0; i < n; i++) {
         frame_image(v, v->C, x + i * v->C * pixels, framed);
-        forward_image(&(pass){v, v->C, v->O, framed, packed, y + i * v->O * pixels});
+        forward_image(&(conv_pass){v, v->C, v->O, framed, packed, y + i * v->O * pixels});
     }
 }
 
-void fgt_conv_direct_input(const fgt_conv *v, size_t n, const float *dy, const float *w, float *dx, bool add,
-                           float *work) {
-    float *packed = work, *framed = work + up4(v->C) * up4(v->O) * TAPS;
-    float *image = framed + up4(v->O) * plane_of(v);
+void fgt_conv_direct_input_grad(const fgt_conv *v, size_t n, const float *dy, const float *w, float *dx, bool add,
+                                float *work) {
+    float *packed = work, *framed = work + round_up4(v->C) * round_up4(v->O) * TAPS;
+    float *image = framed + round_up4(v->O) * plane_of(v);
     size_t each = (size_t)v->C * v->H * v->W;
-    pack(v, w, true, packed);
+    pack_weights(v, w, true, packed);
     for (size_t i = 0; i < n; i++, dx += each) {
         frame_image(v, v->O, dy + i * v->O * v->H * v->W, framed);
-        forward_image(&(pass){v, v->O, v->C, framed, packed, add ? image : dx});
+        forward_image(&(conv_pass){v, v->O, v->C, framed, packed, add ? image : dx});
         for (size_t j = 0; add && j < each; j++)
             dx[j] += image[j];
     }
@@ -183,19 +190,19 @@ void fgt_conv_direct_input(const fgt_conv *v, size_t n, const float *dy, const f
 /* ---- the gradient of the weights ---- */
 
 /* Some images: framed inputs, and gradients of outputs in rows of whole vectors. */
-typedef struct block {
+typedef struct image_block {
     const fgt_conv *v;
     size_t images;
     const float *x, *dy;
     size_t x_each, dy_each; /* floats of one image */
-} block;
+} image_block;
 
 /* One vector of pixels for 4 output channels, 2 input channels (a plane apart) and 3 taps. */
-static inline void add_pixels(quad acc[4][6], const float *dy, size_t area, const float *x, size_t plane) {
-    quad y[4] = {fgt_f4_load(dy), fgt_f4_load(dy + area), fgt_f4_load(dy + 2 * area), fgt_f4_load(dy + 3 * area)};
+static inline void add_pixels(vec4 acc[4][6], const float *dy, size_t area, const float *x, size_t plane) {
+    vec4 y[4] = {fgt_f4_load(dy), fgt_f4_load(dy + area), fgt_f4_load(dy + 2 * area), fgt_f4_load(dy + 3 * area)};
 #pragma GCC unroll 6
     for (size_t j = 0; j < 6; j++) {
-        quad tap = fgt_f4_load(x + j / 3 * plane + j % 3);
+        vec4 tap = fgt_f4_load(x + j / 3 * plane + j % 3);
         acc[0][j] += y[0] * tap;
         acc[1][j] += y[1] * tap;
         acc[2][j] += y[2] * tap;
@@ -204,14 +211,14 @@ static inline void add_pixels(quad acc[4][6], const float *dy, size_t area, cons
 }
 
 /* Sums for output channels o .. o + 3 (counted from the part's first), input channels c, c + 1 (so too), row ky. */
-static void weight_tile(const block *b, size_t o, size_t c, size_t ky, float sums[4][6]) {
-    size_t pitch = pitch_of(b->v), plane = plane_of(b->v), width = up4(b->v->W), area = width * b->v->H;
-    quad acc[4][6] = {{{0}}};
+static void weight_tile(const image_block *b, size_t o, size_t c, size_t ky, float sums[4][6]) {
+    size_t pitch = pitch_of(b->v), plane = plane_of(b->v), width = round_up4(b->v->W), area = width * b->v->H;
+    vec4 acc[4][6] = {{{0}}};
     for (size_t i = 0; i < b->images; i++) {
         const float *x = b->x + i * b->x_each + c * plane + ky * pitch, *y = b->dy + i * b->dy_each + o * area;
         const float *end = y + area;
         for (; y < end; x += pitch - width)
-            for (const float *row = y + width; y < row; y += QUAD, x += QUAD)
+            for (const float *row = y + width; y < row; y += LANES, x += LANES)
                 add_pixels(acc, y, area, x, plane);
     }
     for (int i = 0; i < 4; i++)
@@ -219,43 +226,43 @@ static void weight_tile(const block *b, size_t o, size_t c, size_t ky, float sum
             sums[i][j] = fgt_f4_sum(acc[i][j]);
 }
 
-static void weight_block(const block *b, fgt_conv_part part, bool first) {
-    size_t outs = part.o1 - part.o0, ins = part.c1 - part.c0, cols = (size_t)b->v->C * TAPS;
+static void weight_block(const image_block *b, fgt_conv_tile tile, bool first) {
+    size_t outs = tile.o1 - tile.o0, ins = tile.c1 - tile.c0, cols = (size_t)b->v->C * TAPS;
     float sums[4][6];
     for (size_t c = 0; c < ins; c += 2)
-        for (size_t o = 0; o < outs; o += QUAD)
+        for (size_t o = 0; o < outs; o += LANES)
             for (size_t ky = 0; ky < 3; ky++) {
                 weight_tile(b, o, c, ky, sums);
                 for (size_t i = 0; i < 4 && o + i < outs; i++)
                     for (size_t j = 0; j < 6 && c + j / 3 < ins; j++) {
-                        float *to = part.dw + (o + i) * cols + (part.c0 + c + j / 3) * TAPS + ky * 3 + j % 3;
+                        float *to = tile.dw + (o + i) * cols + (tile.c0 + c + j / 3) * TAPS + ky * 3 + j % 3;
                         *to = (first ? 0.0f : *to) + sums[i][j];
                     }
             }
 }
 
 /* Gradients of some output channels in rows of whole vectors, and zeros up to a multiple of four channels. */
-static void widen(const fgt_conv *v, size_t channels, const float *dy, float *to) {
-    size_t width = up4(v->W), rows = channels * v->H;
+static void pad_rows(const fgt_conv *v, size_t channels, const float *dy, float *to) {
+    size_t width = round_up4(v->W), rows = channels * v->H;
     for (size_t i = 0; i < rows; i++, to += width, dy += v->W) {
         memcpy(to, dy, v->W * sizeof *dy);
         memset(to + v->W, 0, (width - v->W) * sizeof *to);
     }
-    memset(to, 0, (up4(channels) - channels) * v->H * width * sizeof *to);
+    memset(to, 0, (round_up4(channels) - channels) * v->H * width * sizeof *to);
 }
 
-void fgt_conv_direct_weight(const fgt_conv *v, size_t n, const float *x, const float *dy, fgt_conv_part part,
-                            float *work) {
-    size_t ins = part.c1 - part.c0, outs = part.o1 - part.o0, pixels = (size_t)v->H * v->W, most = images_of(v);
-    size_t x_each = (ins + ins % 2) * plane_of(v), dy_each = up4(outs) * up4(v->W) * v->H;
+void fgt_conv_direct_weight_grad(const fgt_conv *v, size_t n, const float *x, const float *dy, fgt_conv_tile tile,
+                                 float *work) {
+    size_t ins = tile.c1 - tile.c0, outs = tile.o1 - tile.o0, pixels = (size_t)v->H * v->W, most = images_per_block(v);
+    size_t x_each = (ins + ins % 2) * plane_of(v), dy_each = round_up4(outs) * round_up4(v->W) * v->H;
     float *framed = work, *wide = work + most * x_each;
     for (size_t i = 0; i < n; i += most) {
         size_t images = n - i < most ? n - i : most;
         for (size_t j = 0; j < images; j++) {
-            frame_image(v, (uint32_t)ins, x + ((i + j) * v->C + part.c0) * pixels, framed + j * x_each);
+            frame_image(v, (uint32_t)ins, x + ((i + j) * v->C + tile.c0) * pixels, framed + j * x_each);
             memset(framed + j * x_each + ins * plane_of(v), 0, (ins % 2) * plane_of(v) * sizeof *framed);
-            widen(v, outs, dy + ((i + j) * v->O + part.o0) * pixels, wide + j * dy_each);
+            pad_rows(v, outs, dy + ((i + j) * v->O + tile.o0) * pixels, wide + j * dy_each);
         }
-        weight_block(&(block){v, images, framed, wide, x_each, dy_each}, part, i == 0);
+        weight_block(&(image_block){v, images, framed, wide, x_each, dy_each}, tile, i == 0);
     }
 }

@@ -9,27 +9,27 @@
 #include "trainer/nn/graph.h"
 #include "trainer/base/keyed_random.h"
 
-typedef struct fgt_drop {
+typedef struct fgt_dropout_mask {
     uint64_t key;
-    uint32_t limit; /* a draw below it is dropped */
-    float scale;    /* of what stays: 1 / (1 - rate) */
-} fgt_drop;
+    uint32_t threshold; /* a draw below it is dropped */
+    float scale;        /* of what stays: 1 / (1 - rate) */
+} fgt_dropout_mask;
 
 /** rate in [0, 1). */
-static inline fgt_drop fgt_drop_of(const fgt_graph *g, const fgt_node *node, float rate) {
+static inline fgt_dropout_mask fgt_dropout_mask_init(const fgt_graph *g, const fgt_node *node, float rate) {
     uint64_t stream = FGT_STREAM_DROPOUT | (uint64_t)node->number << 8 | g->worker << 40;
-    uint32_t limit = (uint32_t)(rate * 65536.0f + 0.5f);
-    limit = limit < 65535 ? limit : 65535;
-    return (fgt_drop){fgt_random(g->seed, stream, g->step), limit, 65536.0f / (float)(65536 - limit)};
+    uint32_t threshold = (uint32_t)(rate * 65536.0f + 0.5f);
+    threshold = threshold < 65535 ? threshold : 65535;
+    return (fgt_dropout_mask){fgt_random(g->seed, stream, g->step), threshold, 65536.0f / (float)(65536 - threshold)};
 }
 
 /** Draws of four elements, 16 bits each from the lowest. */
-static inline uint64_t fgt_drop_word(const fgt_drop *drop, uint64_t four) {
-    return fgt_mix(drop->key ^ four);
+static inline uint64_t fgt_dropout_mask_word(const fgt_dropout_mask *mask, uint64_t quad) {
+    return fgt_mix(mask->key ^ quad);
 }
 
-static inline bool fgt_dropped(const fgt_drop *drop, uint64_t word, size_t i) {
-    return (uint32_t)(word >> 16 * i & 0xFFFF) < drop->limit;
+static inline bool fgt_dropout_is_dropped(const fgt_dropout_mask *mask, uint64_t word, size_t i) {
+    return (uint32_t)(word >> 16 * i & 0xFFFF) < mask->threshold;
 }
 
 #endif

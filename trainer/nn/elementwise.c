@@ -11,22 +11,22 @@
 static void relu_forward(fgt_graph *g, fgt_node *node) {
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t i = 0; i < g->n; i++) {
-        float *x = node->out->data + i * node->out->each;
-        for (size_t j = 0; j < node->out->each; j++)
+        float *x = node->out->data + i * node->out->sample_size;
+        for (size_t j = 0; j < node->out->sample_size; j++)
             x[j] = x[j] > 0.0f ? x[j] : 0.0f;
     }
 }
 
 static void relu_backward(fgt_graph *g, fgt_node *node) {
     bool add = false;
-    float *grad = fgt_grad_of(node, 0, &add);
+    float *grad = fgt_input_grad(node, 0, &add);
     if (!grad)
         return;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t i = 0; i < g->n; i++) {
-        const float *x = node->out->data + i * node->out->each;
-        float *restrict dx = grad + i * node->out->each;
-        for (size_t j = 0; j < node->out->each; j++)
+        const float *x = node->out->data + i * node->out->sample_size;
+        float *restrict dx = grad + i * node->out->sample_size;
+        for (size_t j = 0; j < node->out->sample_size; j++)
             dx[j] = x[j] > 0.0f ? dx[j] : 0.0f;
     }
 }
@@ -43,10 +43,10 @@ fgt_value *fgt_op_relu(fgt_graph *g, fgt_value *x) {
 static void add_forward(fgt_graph *g, fgt_node *node) {
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t i = 0; i < g->n; i++) {
-        size_t at = i * node->out->each;
+        size_t at = i * node->out->sample_size;
         const float *x = node->in[0]->data + at, *y = node->in[1]->data + at;
         float *restrict sum = node->out->data + at;
-        for (size_t j = 0; j < node->out->each; j++)
+        for (size_t j = 0; j < node->out->sample_size; j++)
             sum[j] = x[j] + y[j];
     }
 }
@@ -54,16 +54,16 @@ static void add_forward(fgt_graph *g, fgt_node *node) {
 static void add_backward(fgt_graph *g, fgt_node *node) {
     for (int i = 0; i < 2; i++) {
         bool add = false;
-        float *grad = fgt_grad_of(node, i, &add);
+        float *grad = fgt_input_grad(node, i, &add);
         if (!grad)
             continue;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
         for (size_t k = 0; k < g->n; k++) {
-            const float *from = node->out->grad + k * node->out->each;
-            float *restrict to = grad + k * node->out->each;
+            const float *from = node->out->grad + k * node->out->sample_size;
+            float *restrict to = grad + k * node->out->sample_size;
             if (!add)
-                memcpy(to, from, node->out->each * sizeof *to);
-            for (size_t j = 0; add && j < node->out->each; j++)
+                memcpy(to, from, node->out->sample_size * sizeof *to);
+            for (size_t j = 0; add && j < node->out->sample_size; j++)
                 to[j] += from[j];
         }
     }
@@ -79,15 +79,15 @@ fgt_value *fgt_op_add(fgt_graph *g, fgt_value *x, fgt_value *y) {
 /* ---- the shortcut ---- */
 
 typedef struct shortcut {
-    uint32_t stride, front; /* channels of zeros in front */
+    uint32_t stride, pad_channels; /* channels of zeros in front */
 } shortcut;
 
 /* One sample: out(front + c, y, x) = in(c, y stride, x stride). */
 static void shortcut_sample(const fgt_node *node, const float *x, float *y) {
-    const shortcut *s = node->own;
+    const shortcut *s = node->state;
     const uint32_t *in = node->in[0]->dims, *out = node->out->dims;
-    memset(y, 0, node->out->each * sizeof *y);
-    y += (size_t)s->front * out[1] * out[2];
+    memset(y, 0, node->out->sample_size * sizeof *y);
+    y += (size_t)s->pad_channels * out[1] * out[2];
     for (uint32_t c = 0; c < in[0]; c++)
         for (uint32_t i = 0; i < out[1]; i++)
             for (uint32_t j = 0; j < out[2]; j++)
@@ -97,13 +97,14 @@ static void shortcut_sample(const fgt_node *node, const float *x, float *y) {
 static void shortcut_forward(fgt_graph *g, fgt_node *node) {
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t i = 0; i < g->n; i++)
-        shortcut_sample(node, node->in[0]->data + i * node->in[0]->each, node->out->data + i * node->out->each);
+        shortcut_sample(node, node->in[0]->data + i * node->in[0]->sample_size,
+                        node->out->data + i * node->out->sample_size);
 }
 
-static void shortcut_back(const fgt_node *node, const float *dy, float *dx) {
-    const shortcut *s = node->own;
+static void shortcut_sample_backward(const fgt_node *node, const float *dy, float *dx) {
+    const shortcut *s = node->state;
     const uint32_t *in = node->in[0]->dims, *out = node->out->dims;
-    dy += (size_t)s->front * out[1] * out[2];
+    dy += (size_t)s->pad_channels * out[1] * out[2];
     for (uint32_t c = 0; c < in[0]; c++)
         for (uint32_t i = 0; i < out[1]; i++)
             for (uint32_t j = 0; j < out[2]; j++)
@@ -112,15 +113,15 @@ static void shortcut_back(const fgt_node *node, const float *dy, float *dx) {
 
 static void shortcut_backward(fgt_graph *g, fgt_node *node) {
     bool add = false;
-    float *grad = fgt_grad_of(node, 0, &add);
+    float *grad = fgt_input_grad(node, 0, &add);
     if (!grad)
         return;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t i = 0; i < g->n; i++) {
-        float *dx = grad + i * node->in[0]->each;
+        float *dx = grad + i * node->in[0]->sample_size;
         if (!add)
-            memset(dx, 0, node->in[0]->each * sizeof *dx);
-        shortcut_back(node, node->out->grad + i * node->out->each, dx);
+            memset(dx, 0, node->in[0]->sample_size * sizeof *dx);
+        shortcut_sample_backward(node, node->out->grad + i * node->out->sample_size, dx);
     }
 }
 
@@ -128,7 +129,7 @@ fgt_value *fgt_op_pad_shortcut(fgt_graph *g, fgt_value *x, uint32_t channels, ui
     static const fgt_op op = {.name = "shortcut", .forward = shortcut_forward, .backward = shortcut_backward};
     uint32_t dims[3] = {channels, (x->dims[1] + stride - 1) / stride, (x->dims[2] + stride - 1) / stride};
     fgt_node *node = fgt_node_add(g, &op, x, 3, dims, sizeof(shortcut));
-    if (node->own)
-        *(shortcut *)node->own = (shortcut){stride, (channels - x->dims[0]) / 2};
+    if (node->state)
+        *(shortcut *)node->state = (shortcut){stride, (channels - x->dims[0]) / 2};
     return node->out;
 }

@@ -19,9 +19,9 @@ enum { TOKEN, POSITION, SEGMENT };
 
 typedef struct embedding {
     fgt_embedding_shape shape;
-    const fgt_node *head; /* the node with tied weights, or NULL */
-    uint32_t *begin;      /* vocab + 1: where each token's places begin in `places` */
-    uint32_t *places;     /* most x T: rows of the batch, by token */
+    const fgt_node *head;    /* the node with tied weights, or NULL */
+    uint32_t *token_begin;   /* vocab + 1: where each token's places begin in `places` */
+    uint32_t *rows_by_token; /* most x T: rows of the batch, by token */
 } embedding;
 
 typedef struct tied {
@@ -32,7 +32,7 @@ typedef struct tied {
 /* ---- forward ---- */
 
 static void embedding_forward(fgt_graph *g, fgt_node *node) {
-    const embedding *e = node->own;
+    const embedding *e = node->state;
     const size_t T = e->shape.length, C = e->shape.width, rows = g->n * T;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t i = 0; i < rows; i++) {
@@ -58,7 +58,7 @@ static void add_row(float *sum, const float *row, size_t count) {
 
 /* Row s is the sum over all places of segment s; threads take columns. */
 static void segment_tile(fgt_graph *g, const fgt_node *node, float *tile, size_t first, size_t count) {
-    const embedding *e = node->own;
+    const embedding *e = node->state;
     const size_t C = e->shape.width, rows = (size_t)g->n * e->shape.length, parts = (size_t)g->threads;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t part = 0; part < parts; part++) {
@@ -74,7 +74,7 @@ static void segment_tile(fgt_graph *g, const fgt_node *node, float *tile, size_t
 }
 
 static void position_tile(fgt_graph *g, const fgt_node *node, float *tile, size_t first, size_t count) {
-    const embedding *e = node->own;
+    const embedding *e = node->state;
     const size_t T = e->shape.length, C = e->shape.width;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t r = 0; r < count; r++) {
@@ -84,20 +84,20 @@ static void position_tile(fgt_graph *g, const fgt_node *node, float *tile, size_
     }
 }
 
-static void sort_places(fgt_graph *g, const embedding *e) {
+static void sort_rows_by_token(fgt_graph *g, const embedding *e) {
     const size_t rows = (size_t)g->n * e->shape.length, vocab = e->shape.vocab;
-    memset(e->begin, 0, (vocab + 1) * sizeof *e->begin);
+    memset(e->token_begin, 0, (vocab + 1) * sizeof *e->token_begin);
     for (size_t i = 0; i < rows; i++)
-        e->begin[g->batch->tokens[i]]++;
+        e->token_begin[g->batch->tokens[i]]++;
     uint32_t sum = 0;
     for (size_t v = 0; v <= vocab; v++)
-        e->begin[v] = sum += e->begin[v];
+        e->token_begin[v] = sum += e->token_begin[v];
     for (size_t i = rows; i-- > 0;) /* backwards, so that the ends of tokens become their beginnings */
-        e->places[--e->begin[g->batch->tokens[i]]] = (uint32_t)i;
+        e->rows_by_token[--e->token_begin[g->batch->tokens[i]]] = (uint32_t)i;
 }
 
 static void token_tile(fgt_graph *g, const fgt_node *node, float *tile, size_t first, size_t count) {
-    const embedding *e = node->own;
+    const embedding *e = node->state;
     const size_t C = e->shape.width;
     if (e->head) {
         const fgt_value *scores = e->head->out, *x = e->head->in[0];
@@ -108,30 +108,30 @@ static void token_tile(fgt_graph *g, const fgt_node *node, float *tile, size_t f
     for (size_t r = 0; r < count; r++) {
         if (!e->head)
             memset(tile + r * C, 0, C * sizeof *tile);
-        for (size_t i = e->begin[first + r]; i < e->begin[first + r + 1]; i++)
-            add_row(tile + r * C, node->out->grad + e->places[i] * C, C);
+        for (size_t i = e->token_begin[first + r]; i < e->token_begin[first + r + 1]; i++)
+            add_row(tile + r * C, node->out->grad + e->rows_by_token[i] * C, C);
     }
 }
 
 static void embedding_backward(fgt_graph *g, fgt_node *node) {
-    static void (*const make[])(fgt_graph *, const fgt_node *, float *, size_t,
-                                size_t) = {[TOKEN] = token_tile, [POSITION] = position_tile, [SEGMENT] = segment_tile};
+    static void (*const fill_tile[])(fgt_graph *, const fgt_node *, float *, size_t, size_t) = {
+        [TOKEN] = token_tile, [POSITION] = position_tile, [SEGMENT] = segment_tile};
     if (!node->param[TOKEN]->frozen)
-        sort_places(g, node->own);
+        sort_rows_by_token(g, node->state);
     for (int i = SEGMENT; i >= TOKEN; i--) {
         const fgt_param *p = node->param[i];
-        for (size_t first = p && !p->frozen ? fgt_tile_last(p) + p->tile : 0; first > 0;) {
+        for (size_t first = p && !p->frozen ? fgt_last_tile_begin(p) + p->tile : 0; first > 0;) {
             first -= p->tile;
-            make[i](g, node, g->sink->open(g->sink, p, first), first, fgt_tile_rows(p, first));
+            fill_tile[i](g, node, g->sink->open(g->sink, p, first), first, fgt_tile_rows(p, first));
             g->sink->close(g->sink, p, first);
         }
     }
 }
 
 static void embedding_destroy(fgt_node *node) {
-    embedding *e = node->own;
-    fgt_let_go(e->begin);
-    fgt_let_go(e->places);
+    embedding *e = node->state;
+    fgt_counted_free(e->token_begin);
+    fgt_counted_free(e->rows_by_token);
     free(e);
 }
 
@@ -140,22 +140,22 @@ static const fgt_op embedding_op = {
 
 static fgt_param *add_table(fgt_graph *g, const char *name, uint32_t rows, const fgt_embedding_shape *shape) {
     uint64_t dims[2] = {rows, shape->width};
-    return name ? fgt_param_add(g, name, FRUG_ROLE_EMBEDDING, 2, dims, FGT_INIT_NORMAL, shape->spread) : NULL;
+    return name ? fgt_param_add(g, name, FRUG_ROLE_EMBEDDING, 2, dims, FGT_INIT_NORMAL, shape->init_scale) : NULL;
 }
 
 fgt_value *fgt_op_embedding(fgt_graph *g, const char *name_token, const char *name_position, const char *name_segment,
                             fgt_embedding_shape shape) {
     uint32_t dims[2] = {shape.length, shape.width};
     fgt_node *node = fgt_node_add(g, &embedding_op, NULL, 2, dims, sizeof(embedding));
-    embedding *e = node->own;
-    if (g->broken)
+    embedding *e = node->state;
+    if (g->build_failed)
         return node->out;
     e->shape = shape;
-    e->begin = fgt_hold(FGT_USE_ACTIVATIONS, ((size_t)shape.vocab + 1) * sizeof *e->begin);
-    size_t tokens = (size_t)g->most * shape.length;
+    e->token_begin = fgt_hold(FGT_USE_ACTIVATIONS, ((size_t)shape.vocab + 1) * sizeof *e->token_begin);
+    size_t tokens = (size_t)g->batch_max * shape.length;
     if (tokens <= INT32_MAX) /* rows of a batch are counted in 32 bits, here and in BLAS */
-        e->places = fgt_hold(FGT_USE_ACTIVATIONS, tokens * sizeof *e->places);
-    g->broken |= !e->begin || !e->places;
+        e->rows_by_token = fgt_hold(FGT_USE_ACTIVATIONS, tokens * sizeof *e->rows_by_token);
+    g->build_failed |= !e->token_begin || !e->rows_by_token;
     node->param[TOKEN] = add_table(g, name_token, shape.vocab, &shape);
     node->param[POSITION] = add_table(g, name_position, shape.positions, &shape);
     node->param[SEGMENT] = add_table(g, name_segment, shape.segments, &shape);
@@ -165,7 +165,7 @@ fgt_value *fgt_op_embedding(fgt_graph *g, const char *name_token, const char *na
 /* ---- the same weights as the last layer ---- */
 
 static void tied_forward(fgt_graph *g, fgt_node *node) {
-    const tied *t = node->own;
+    const tied *t = node->state;
     const size_t C = t->table->cols, vocab = t->table->rows, rows = (size_t)g->n * node->out->dims[0];
     const float *bias = node->param[0] ? node->param[0]->w : NULL;
     float *y = node->out->data;
@@ -191,46 +191,46 @@ static void sum_rows(fgt_graph *g, const float *x, size_t rows, size_t cols, flo
 }
 
 static void tied_backward(fgt_graph *g, fgt_node *node) {
-    const tied *t = node->own;
+    const tied *t = node->state;
     const size_t C = t->table->cols, vocab = t->table->rows, rows = (size_t)g->n * node->out->dims[0];
     bool add = false;
-    float *dx = fgt_grad_of(node, 0, &add);
+    float *dx = fgt_input_grad(node, 0, &add);
     if (dx) {
         fgt_matrix a = {node->out->grad, vocab, false}, b = {t->table->w, C, false};
         fgt_gemm(g->threads, rows, C, vocab, 1.0f, a, b, add ? 1.0f : 0.0f, dx, C);
     }
     if (node->param[0] && !node->param[0]->frozen) {
         sum_rows(g, node->out->grad, rows, vocab, t->bias_grad);
-        fgt_tiles_copy(g, node->param[0], t->bias_grad);
+        fgt_sink_copy_grad(g, node->param[0], t->bias_grad);
     }
 }
 
 static void tied_destroy(fgt_node *node) {
-    tied *t = node->own;
-    fgt_let_go(t->bias_grad);
+    tied *t = node->state;
+    fgt_counted_free(t->bias_grad);
     free(t);
 }
 
 static const fgt_op tied_op = {
     .name = "tied", .forward = tied_forward, .backward = tied_backward, .destroy = tied_destroy};
 
-static fgt_node *maker_of(const fgt_graph *g, const fgt_value *value) {
+static fgt_node *producer_of(const fgt_graph *g, const fgt_value *value) {
     fgt_node *node = g->first;
     while (node && node->out != value)
         node = node->next;
     return node;
 }
 
-fgt_value *fgt_op_tied(fgt_graph *g, const char *bias_name, fgt_value *x, fgt_value *embedding_value) {
-    fgt_node *from = maker_of(g, embedding_value);
-    if (g->broken || !from)
+fgt_value *fgt_op_tied_linear(fgt_graph *g, const char *bias_name, fgt_value *x, fgt_value *embedding_value) {
+    fgt_node *from = producer_of(g, embedding_value);
+    if (g->build_failed || !from)
         return x;
-    embedding *e = from->own;
+    embedding *e = from->state;
     uint32_t dims[2] = {x->dims[0], e->shape.vocab};
     uint64_t vocab = e->shape.vocab;
     fgt_node *node = fgt_node_add(g, &tied_op, x, 2, dims, sizeof(tied));
-    tied *t = node->own;
-    if (g->broken)
+    tied *t = node->state;
+    if (g->build_failed)
         return node->out;
     t->table = from->param[TOKEN];
     e->head = node;
@@ -238,7 +238,7 @@ fgt_value *fgt_op_tied(fgt_graph *g, const char *bias_name, fgt_value *x, fgt_va
     if (bias_name) {
         node->param[0] = fgt_param_add(g, bias_name, FRUG_ROLE_BIAS, 1, &vocab, FGT_INIT_ZERO, 0.0f);
         t->bias_grad = fgt_hold(FGT_USE_ACTIVATIONS, vocab * sizeof *t->bias_grad);
-        g->broken |= !t->bias_grad;
+        g->build_failed |= !t->bias_grad;
     }
     return node->out;
 }

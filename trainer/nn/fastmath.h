@@ -27,7 +27,7 @@ static inline void fgt_f4_store(float *p, fgt_f4 v) {
     memcpy(p, &v, sizeof v);
 }
 
-static inline fgt_f4 fgt_f4_all(float x) {
+static inline fgt_f4 fgt_f4_splat(float x) {
     return (fgt_f4){x, x, x, x};
 }
 
@@ -36,15 +36,15 @@ static inline float fgt_f4_sum(fgt_f4 v) {
 }
 
 /** yes where the mask is set (all bits), no elsewhere. */
-static inline fgt_f4 fgt_f4_pick(fgt_i4 mask, fgt_f4 yes, fgt_f4 no) {
+static inline fgt_f4 fgt_f4_select(fgt_i4 mask, fgt_f4 yes, fgt_f4 no) {
     return (fgt_f4)((mask & (fgt_i4)yes) | (~mask & (fgt_i4)no));
 }
 
 static inline fgt_f4 fgt_f4_max(fgt_f4 a, fgt_f4 b) {
-    return fgt_f4_pick((fgt_i4)(a > b), a, b);
+    return fgt_f4_select((fgt_i4)(a > b), a, b);
 }
 
-static inline float fgt_f4_largest(fgt_f4 v) {
+static inline float fgt_f4_max_lane(fgt_f4 v) {
     float a = v[0] > v[1] ? v[0] : v[1], b = v[2] > v[3] ? v[2] : v[3];
     return a > b ? a : b;
 }
@@ -54,7 +54,7 @@ static inline fgt_f4 fgt_f4_abs(fgt_f4 x) {
 }
 
 /** The size of a, the sign of s. */
-static inline fgt_f4 fgt_f4_signed(fgt_f4 a, fgt_f4 s) {
+static inline fgt_f4 fgt_f4_copysign(fgt_f4 a, fgt_f4 s) {
     return (fgt_f4)(((fgt_i4)a & 0x7FFFFFFF) | ((fgt_i4)s & ~0x7FFFFFFF));
 }
 
@@ -62,7 +62,7 @@ static inline fgt_f4 fgt_f4_signed(fgt_f4 a, fgt_f4 s) {
 static inline fgt_f4 fgt_exp4(fgt_f4 x) {
     const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number in the low bits */
     fgt_i4 low = (fgt_i4)(x < -87.0f), high = (fgt_i4)(x > 88.0f);
-    x = fgt_f4_pick(high, fgt_f4_all(88.0f), x);
+    x = fgt_f4_select(high, fgt_f4_splat(88.0f), x);
     fgt_f4 shifted = x * 1.44269504f + magic, n = shifted - magic;
     fgt_f4 r = (x - n * 0.693359375f) + n * 2.12194440e-4f; /* ln 2 in two parts */
     fgt_f4 p = r * 1.3951668e-3f + 8.3696028e-3f;
@@ -82,7 +82,7 @@ static inline fgt_f4 fgt_tanh4(fgt_f4 x) {
     p = p * z - 3.3333284e-1f;
     p = p * z * x + x;
     fgt_f4 far = 1.0f - 2.0f / (fgt_exp4(a + a) + 1.0f);
-    return fgt_f4_pick((fgt_i4)(a < 0.625f), p, fgt_f4_signed(far, x));
+    return fgt_f4_select((fgt_i4)(a < 0.625f), p, fgt_f4_copysign(far, x));
 }
 
 static inline fgt_f4 fgt_erf4(fgt_f4 x) {
@@ -94,14 +94,14 @@ static inline fgt_f4 fgt_erf4(fgt_f4 x) {
     p = p * z - 3.7612626e-1f;
     p = p * z + 1.1283792f;
     fgt_i4 beyond = (fgt_i4)(a > 4.0f);
-    a = fgt_f4_pick(beyond, fgt_f4_all(4.0f), a); /* where 1 - erf is below the last bit of 1 */
+    a = fgt_f4_select(beyond, fgt_f4_splat(4.0f), a); /* where 1 - erf is below the last bit of 1 */
     fgt_f4 q = a * 1.8557489e-4f - 2.9396157e-3f;
     q = q * a + 2.1805351e-2f;
     q = q * a - 1.0303744e-1f;
     q = q * a - 6.3822560e-1f;
     q = q * a - 1.1270401f;
     q = q * a - 3.5370892e-4f;
-    return fgt_f4_pick((fgt_i4)(a < 1.0f), p * x, fgt_f4_signed(1.0f - fgt_exp4(q), x));
+    return fgt_f4_select((fgt_i4)(a < 1.0f), p * x, fgt_f4_copysign(1.0f - fgt_exp4(q), x));
 }
 
 /** y[i] = exp(x[i] - shift) for n numbers; returns their sum. x and y may be the same. */
@@ -128,13 +128,13 @@ static inline float fgt_exp_row(float *y, const float *x, size_t n, float shift)
 }
 
 /** The largest of n >= 1 numbers. */
-static inline float fgt_largest(const float *x, size_t n) {
-    fgt_f4 most[4] = {fgt_f4_all(x[0]), fgt_f4_all(x[0]), fgt_f4_all(x[0]), fgt_f4_all(x[0])};
+static inline float fgt_max_row(const float *x, size_t n) {
+    fgt_f4 most[4] = {fgt_f4_splat(x[0]), fgt_f4_splat(x[0]), fgt_f4_splat(x[0]), fgt_f4_splat(x[0])};
     size_t i = 0;
     for (; i + 16 <= n; i += 16)
         for (size_t j = 0; j < 4; j++)
             most[j] = fgt_f4_max(fgt_f4_load(x + i + 4 * j), most[j]);
-    float best = fgt_f4_largest(fgt_f4_max(fgt_f4_max(most[0], most[1]), fgt_f4_max(most[2], most[3])));
+    float best = fgt_f4_max_lane(fgt_f4_max(fgt_f4_max(most[0], most[1]), fgt_f4_max(most[2], most[3])));
     for (; i < n; i++)
         best = x[i] > best ? x[i] : best;
     return best;

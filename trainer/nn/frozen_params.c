@@ -14,7 +14,7 @@ static fgt_value *root_of(fgt_value *v) {
     return v;
 }
 
-static bool has_moving(const fgt_node *node) {
+static bool has_trainable(const fgt_node *node) {
     for (int i = 0; i < 3; i++)
         if (node->param[i] && !node->param[i]->frozen)
             return true;
@@ -23,17 +23,17 @@ static bool has_moving(const fgt_node *node) {
 
 /* Values have no way back to their nodes; while nodes are walked in order, wants_grad says whether a value's maker is
  * needed. */
-static void find_idle(fgt_graph *g) {
+static void mark_skipped(fgt_graph *g) {
     for (fgt_node *node = g->first; node; node = node->next) {
-        bool needed = has_moving(node);
+        bool needed = has_trainable(node);
         for (int i = 0; i < 3; i++)
             needed |= node->in[i] && node->in[i]->wants_grad;
-        node->idle = !needed;
+        node->skip_backward = !needed;
         node->out->wants_grad = needed;
     }
 }
 
-static bool any_input_wanted(const fgt_node *node) {
+static bool any_input_needs_grad(const fgt_node *node) {
     for (int i = 0; i < 3; i++)
         if (node->in[i] && node->in[i]->wants_grad)
             return true;
@@ -41,15 +41,15 @@ static bool any_input_wanted(const fgt_node *node) {
 }
 
 void fgt_graph_freeze(fgt_graph *g) {
-    find_idle(g);
+    mark_skipped(g);
     for (fgt_value *v = g->values; v; v = v->next)
         if (v->wants_grad) /* memory is of the first in line, which others share */
             root_of(v)->wants_grad = true;
     for (fgt_node *node = g->last; node; node = node->previous)
-        for (int i = 0; i < 3 && any_input_wanted(node); i++)
+        for (int i = 0; i < 3 && any_input_needs_grad(node); i++)
             if (node->in[i])
                 root_of(node->in[i])->wants_grad = true;
     for (fgt_value *v = g->values; v; v = v->next)
-        if (!root_of(v)->wants_grad && !v->own_grad)
+        if (!root_of(v)->wants_grad && !v->grad_in_place)
             v->grad = NULL;
 }

@@ -13,9 +13,9 @@
 #include <cblas.h>
 
 enum {
-    UNIT = 32,      /* tiles begin at multiples of it, so that kernels see few odd ends */
-    PACKED = 160,   /* multiplications for each element that cuts pack again, at least */
-    MOST_TILES = 64 /* beyond the cores that one worker is given */
+    UNIT = 32,                   /* tiles begin at multiples of it, so that kernels see few odd ends */
+    MULTIPLIES_PER_REPACK = 160, /* multiplications for each element that cuts pack again, at least */
+    TILES_MAX = 64               /* beyond the cores that one worker is given */
 };
 
 /** How often a result is cut: down * across tiles. */
@@ -23,27 +23,27 @@ typedef struct grid {
     size_t down, across;
 } grid;
 
-void fgt_gemm_whole(size_t m, size_t n, size_t k, float scale, fgt_matrix a, fgt_matrix b, float keep, float *c,
-                    size_t stride) {
-    cblas_sgemm(CblasRowMajor, a.turned ? CblasTrans : CblasNoTrans, b.turned ? CblasTrans : CblasNoTrans, (blasint)m,
-                (blasint)n, (blasint)k, scale, a.data, (blasint)a.stride, b.data, (blasint)b.stride, keep, c,
-                (blasint)stride);
+void fgt_gemm_single(size_t m, size_t n, size_t k, float alpha, fgt_matrix a, fgt_matrix b, float beta, float *c,
+                     size_t stride) {
+    cblas_sgemm(CblasRowMajor, a.transposed ? CblasTrans : CblasNoTrans, b.transposed ? CblasTrans : CblasNoTrans,
+                (blasint)m, (blasint)n, (blasint)k, alpha, a.data, (blasint)a.stride, b.data, (blasint)b.stride, beta,
+                c, (blasint)stride);
 }
 
 /* Whether the cuts pack few enough elements again. */
-static bool is_cheap(grid cut, size_t m, size_t n) {
-    return ((cut.down - 1) * n + (cut.across - 1) * m) * PACKED <= m * n;
+static bool repacks_little(grid cut, size_t m, size_t n) {
+    return ((cut.down - 1) * n + (cut.across - 1) * m) * MULTIPLIES_PER_REPACK <= m * n;
 }
 
 /* Cuts the longer side of the tiles in two, again and again. The first cut is always worth it: an idle second thread
  * costs more. */
-static grid grid_of(size_t m, size_t n) {
+static grid tile_grid(size_t m, size_t n) {
     grid cut = {1, 1};
-    while (cut.down * cut.across < MOST_TILES) {
+    while (cut.down * cut.across < TILES_MAX) {
         bool tall = m * cut.across >= n * cut.down;
         grid next = {tall ? 2 * cut.down : cut.down, tall ? cut.across : 2 * cut.across};
         bool short_side = tall ? m < next.down * UNIT : n < next.across * UNIT, first = next.down * next.across == 2;
-        if (short_side || (!first && !is_cheap(next, m, n)))
+        if (short_side || (!first && !repacks_little(next, m, n)))
             break;
         cut = next;
     }
@@ -51,28 +51,29 @@ static grid grid_of(size_t m, size_t n) {
 }
 
 /* Where part i of `parts` of a side begins. */
-static size_t begin_of(size_t side, size_t parts, size_t i) {
+static size_t tile_begin(size_t side, size_t parts, size_t i) {
     size_t units = (side + UNIT - 1) / UNIT, at = units * i / parts * UNIT;
     return at < side ? at : side;
 }
 
 /* Rows (or columns) of a matrix from `first` on. */
-static fgt_matrix from(fgt_matrix x, bool rows, size_t first) {
-    x.data += rows != x.turned ? first * x.stride : first;
+static fgt_matrix submatrix(fgt_matrix x, bool rows, size_t first) {
+    x.data += rows != x.transposed ? first * x.stride : first;
     return x;
 }
 
-void fgt_gemm(int threads, size_t m, size_t n, size_t k, float scale, fgt_matrix a, fgt_matrix b, float keep, float *c,
+void fgt_gemm(int threads, size_t m, size_t n, size_t k, float alpha, fgt_matrix a, fgt_matrix b, float beta, float *c,
               size_t stride) {
     if (m == 0 || n == 0)
         return;
-    const grid cut = grid_of(m, n);
+    const grid cut = tile_grid(m, n);
     const size_t tiles = cut.down * cut.across;
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && tiles > 1)
     for (size_t i = 0; i < tiles; i++) {
-        size_t row = begin_of(m, cut.down, i / cut.across), rows = begin_of(m, cut.down, i / cut.across + 1) - row;
-        size_t col = begin_of(n, cut.across, i % cut.across), cols = begin_of(n, cut.across, i % cut.across + 1) - col;
-        fgt_gemm_whole(rows, cols, k, scale, from(a, true, row), from(b, false, col), keep, c + row * stride + col,
-                       stride);
+        size_t row = tile_begin(m, cut.down, i / cut.across), rows = tile_begin(m, cut.down, i / cut.across + 1) - row;
+        size_t col = tile_begin(n, cut.across, i % cut.across),
+               cols = tile_begin(n, cut.across, i % cut.across + 1) - col;
+        fgt_gemm_single(rows, cols, k, alpha, submatrix(a, true, row), submatrix(b, false, col), beta,
+                        c + row * stride + col, stride);
     }
 }

@@ -7,13 +7,13 @@
 #include <string.h>
 
 /** Row at which the last tile begins: tiles are handed over from the last to the first. */
-static inline size_t fgt_tile_last(const fgt_param *p) {
+static inline size_t fgt_last_tile_begin(const fgt_param *p) {
     return (p->rows - 1) / p->tile * p->tile;
 }
 
 /** Give the sink all of a parameter's gradient, unless it is frozen. */
-static inline void fgt_tiles_copy(fgt_graph *g, const fgt_param *p, const float *grad) {
-    for (size_t first = p->frozen ? 0 : fgt_tile_last(p) + p->tile; first > 0;) {
+static inline void fgt_sink_copy_grad(fgt_graph *g, const fgt_param *p, const float *grad) {
+    for (size_t first = p->frozen ? 0 : fgt_last_tile_begin(p) + p->tile; first > 0;) {
         first -= p->tile;
         float *tile = g->sink->open(g->sink, p, first);
         memcpy(tile, grad + first * p->cols, fgt_tile_rows(p, first) * p->cols * sizeof *tile);

@@ -14,17 +14,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINE         16u               /* floats of a cache line */
-#define MOST_WEIGHTS ((size_t)1 << 48) /* far more than any machine has, and one tensor more does not overflow */
+#define LINE        16u               /* floats of a cache line */
+#define WEIGHTS_MAX ((size_t)1 << 48) /* far more than any machine has, and one tensor more does not overflow */
 
-static size_t rounded(size_t floats) {
+static size_t round_to_line(size_t floats) {
     return (floats + LINE - 1) / LINE * LINE;
 }
 
 fgt_graph *fgt_graph_create(uint32_t most, int threads) {
     fgt_graph *g = calloc(1, sizeof *g);
     if (g) {
-        g->most = g->n = most;
+        g->batch_max = g->n = most;
         g->threads = threads > 0 ? threads : 1;
     }
     return g;
@@ -36,7 +36,7 @@ static void free_nodes(fgt_graph *g) {
         if (node->op->destroy)
             node->op->destroy(node);
         else
-            free(node->own);
+            free(node->state);
         free(node);
     }
 }
@@ -57,12 +57,12 @@ void fgt_graph_destroy(fgt_graph *g) {
     for (fgt_buffer *b = g->buffers, *next; b; b = next) {
         next = b->next;
         free(b->name);
-        fgt_let_go(b->data);
+        fgt_counted_free(b->data);
         free(b);
     }
-    fgt_let_go(g->weights);
-    fgt_let_go(g->activations);
-    fgt_let_go(g->work);
+    fgt_counted_free(g->weights);
+    fgt_counted_free(g->activations);
+    fgt_counted_free(g->work);
     free(g);
 }
 
@@ -71,13 +71,13 @@ static fgt_value *add_value(fgt_graph *g, uint32_t ndim, const uint32_t *dims) {
     if (!v)
         return NULL;
     v->ndim = ndim;
-    v->each = 1;
+    v->sample_size = 1;
     for (uint32_t i = 0; i < ndim; i++) {
         v->dims[i] = dims[i];
-        g->broken |= __builtin_mul_overflow(v->each, (size_t)dims[i], &v->each);
+        g->build_failed |= __builtin_mul_overflow(v->sample_size, (size_t)dims[i], &v->sample_size);
     }
     v->wants_grad = true;
-    v->made = v->last = g->nodes;
+    v->producer = v->last_use = g->nodes;
     v->block = g->block;
     v->next = g->values;
     g->values = v;
@@ -85,25 +85,25 @@ static fgt_value *add_value(fgt_graph *g, uint32_t ndim, const uint32_t *dims) {
 }
 
 /* A graph that could not grow goes on with a node of its own, which nobody runs, so that builders need not look. */
-static fgt_node *last_resort(fgt_graph *g) {
-    static const fgt_op nothing = {.name = "nothing"};
-    static fgt_value no_value;
-    static fgt_node no_node = {.op = &nothing, .out = &no_value};
-    g->broken = true;
-    return &no_node;
+static fgt_node *placeholder_node(fgt_graph *g) {
+    static const fgt_op placeholder = {.name = "nothing"};
+    static fgt_value placeholder_out;
+    static fgt_node placeholder_self = {.op = &placeholder, .out = &placeholder_out};
+    g->build_failed = true;
+    return &placeholder_self;
 }
 
 fgt_node *fgt_node_add(fgt_graph *g, const fgt_op *op, fgt_value *in, uint32_t ndim, const uint32_t *dims,
-                       size_t own_bytes) {
+                       size_t state_bytes) {
     fgt_node *node = calloc(1, sizeof *node);
     fgt_value *out = node ? add_value(g, ndim, dims) : NULL;
-    void *own = out && own_bytes ? calloc(1, own_bytes) : NULL;
-    if (!out || (own_bytes && !own)) {
+    void *own = out && state_bytes ? calloc(1, state_bytes) : NULL;
+    if (!out || (state_bytes && !own)) {
         free(node);
-        return last_resort(g);
+        return placeholder_node(g);
     }
     node->op = op;
-    node->own = own;
+    node->state = own;
     node->out = out;
     node->number = g->nodes++;
     node->block = g->block;
@@ -118,18 +118,18 @@ fgt_node *fgt_node_add(fgt_graph *g, const fgt_op *op, fgt_value *in, uint32_t n
 void fgt_node_input(fgt_node *node, int i, fgt_value *in) {
     node->in[i] = in;
     for (fgt_value *v = in; v; v = v->alias) {
-        v->last = v->last > node->number ? v->last : node->number;
-        v->crosses |= v->block != node->block;
+        v->last_use = v->last_use > node->number ? v->last_use : node->number;
+        v->used_outside_block |= v->block != node->block;
     }
 }
 
-fgt_value *fgt_node_extra(fgt_graph *g, const fgt_node *node, size_t each) {
+fgt_value *fgt_node_saved_value(fgt_graph *g, const fgt_node *node, size_t each) {
     fgt_value *v = add_value(g, 0, NULL);
     if (!v)
         return NULL;
-    v->each = each;
+    v->sample_size = each;
     v->wants_grad = false;
-    v->made = v->last = node->number;
+    v->producer = v->last_use = node->number;
     return v;
 }
 
@@ -154,23 +154,23 @@ static fgt_value *root_of(fgt_value *v) {
     return v;
 }
 
-void fgt_value_own_grad(fgt_value *value) {
-    root_of(value)->own_grad = true;
+void fgt_value_grad_in_place(fgt_value *value) {
+    root_of(value)->grad_in_place = true;
 }
 
 void fgt_value_keep_grad(fgt_value *value) {
-    root_of(value)->kept = true;
+    root_of(value)->keep_grad = true;
 }
 
 fgt_param *fgt_param_add(fgt_graph *g, const char *name, frug_role role, uint32_t ndim, const uint64_t *shape,
-                         fgt_init init, float spread) {
+                         fgt_init init, float init_scale) {
     fgt_param *p = calloc(1, sizeof *p);
     char *copy = p ? strdup(name) : NULL;
     if (!copy) {
-        static fgt_param nothing;
+        static fgt_param placeholder;
         free(p);
-        g->broken = true;
-        return &nothing;
+        g->build_failed = true;
+        return &placeholder;
     }
     p->tensor = (frug_tensor)FRUG_TENSOR_INIT;
     p->tensor.name = copy;
@@ -180,14 +180,15 @@ fgt_param *fgt_param_add(fgt_graph *g, const char *name, frug_role role, uint32_
     p->cols = 1;
     for (uint32_t i = 0; i < ndim; i++) {
         p->tensor.shape[i] = shape[i];
-        g->broken |= i && __builtin_mul_overflow(p->cols, (size_t)shape[i], &p->cols);
+        g->build_failed |= i && __builtin_mul_overflow(p->cols, (size_t)shape[i], &p->cols);
     }
     size_t count = 0;
-    g->broken |= __builtin_mul_overflow(p->rows, p->cols, &count) || count > MOST_WEIGHTS || g->elements > MOST_WEIGHTS;
+    g->build_failed |=
+        __builtin_mul_overflow(p->rows, p->cols, &count) || count > WEIGHTS_MAX || g->elements > WEIGHTS_MAX;
     p->tensor.offset = g->elements;
-    g->elements += g->broken ? 0 : rounded(count);
+    g->elements += g->build_failed ? 0 : round_to_line(count);
     p->init = init;
-    p->spread = spread;
+    p->init_scale = init_scale;
     *(g->params_end ? &g->params_end->next : &g->params) = p;
     g->params_end = p;
     return p;
@@ -200,14 +201,14 @@ fgt_buffer *fgt_buffer_add(fgt_graph *g, const char *name, size_t count, float v
         b->data = fgt_hold(FGT_USE_WEIGHTS, count * sizeof *b->data);
     }
     if (!b || !b->name || !b->data) {
-        static fgt_buffer nothing;
-        g->broken = true;
+        static fgt_buffer placeholder;
+        g->build_failed = true;
         if (b) {
             free(b->name);
-            fgt_let_go(b->data);
+            fgt_counted_free(b->data);
             free(b);
         }
-        return &nothing;
+        return &placeholder;
     }
     b->count = count;
     for (size_t i = 0; i < count; i++)
@@ -217,15 +218,15 @@ fgt_buffer *fgt_buffer_add(fgt_graph *g, const char *name, size_t count, float v
     return b;
 }
 
-void fgt_work_need(fgt_graph *g, size_t floats) {
-    g->work_each = g->work_each > rounded(floats) ? g->work_each : rounded(floats);
+void fgt_work_reserve(fgt_graph *g, size_t floats) {
+    g->work_each = g->work_each > round_to_line(floats) ? g->work_each : round_to_line(floats);
 }
 
 float *fgt_work(fgt_graph *g, int thread) {
     return g->work + (size_t)thread * g->work_each;
 }
 
-void fgt_work_shared_need(fgt_graph *g, size_t floats) {
+void fgt_work_shared_reserve(fgt_graph *g, size_t floats) {
     g->work_shared = g->work_shared > floats ? g->work_shared : floats;
 }
 
@@ -233,12 +234,12 @@ float *fgt_work_shared(fgt_graph *g) {
     return g->work + (size_t)g->threads * g->work_each;
 }
 
-float *fgt_grad_of(fgt_node *node, int i, bool *add) {
+float *fgt_input_grad(fgt_node *node, int i, bool *add) {
     fgt_value *v = node->in[i] ? root_of(node->in[i]) : NULL;
     if (!v || !v->grad)
         return NULL;
-    *add = v->written && node->out->alias != node->in[i];
-    v->written = true;
+    *add = v->grad_written && node->out->alias != node->in[i];
+    v->grad_written = true;
     return v->grad;
 }
 
@@ -251,32 +252,32 @@ void fgt_graph_forward(fgt_graph *g, const fgt_batch *batch, bool training) {
     g->score = (fgt_score){0};
     for (fgt_node *node = g->first; node; node = node->next) {
         node->op->forward(g, node);
-        g->held = node->block ? node->block : g->held;
+        g->resident_block = node->block ? node->block : g->resident_block;
     }
 }
 
 /* The values of a block up to a node, which those of other blocks have overwritten. What crosses is still there. Its
  * weights are those of the forward pass, because none of its gradients has left yet. */
-static void repeat_block(fgt_graph *g, const fgt_node *last) {
+static void recompute_block(fgt_graph *g, const fgt_node *last) {
     fgt_node *node = g->first;
     while (node->block != last->block)
         node = node->next;
-    g->repeats = true;
+    g->recomputing = true;
     for (; node != last->next; node = node->next)
-        if (!root_of(node->out)->crosses)
+        if (!root_of(node->out)->used_outside_block)
             node->op->forward(g, node);
-    g->repeats = false;
-    g->held = last->block;
+    g->recomputing = false;
+    g->resident_block = last->block;
 }
 
 void fgt_graph_backward(fgt_graph *g, fgt_sink *sink) {
     g->sink = sink;
     for (fgt_value *v = g->values; v; v = v->next)
-        v->written = false;
+        v->grad_written = false;
     for (fgt_node *node = g->last; node; node = node->previous)
-        if (node->op->backward && !node->idle) {
-            if (g->keep == FGT_KEEP_BLOCKS && node->block && node->block != g->held)
-                repeat_block(g, node);
+        if (node->op->backward && !node->skip_backward) {
+            if (g->keep == FGT_KEEP_BLOCKS && node->block && node->block != g->resident_block)
+                recompute_block(g, node);
             node->op->backward(g, node);
         }
     g->sink = NULL;
@@ -298,11 +299,11 @@ fgt_buffer *fgt_buffer_find(const fgt_graph *g, const char *name) {
     return b;
 }
 
-static float draw(const fgt_param *p, uint64_t bits) {
+static float draw_weight(const fgt_param *p, uint64_t bits) {
     switch (p->init) {
     case FGT_INIT_ONE: return 1.0f;
-    case FGT_INIT_NORMAL: return p->spread * fgt_normal(bits);
-    case FGT_INIT_UNIFORM: return p->spread * (2.0f * fgt_uniform(bits) - 1.0f);
+    case FGT_INIT_NORMAL: return p->init_scale * fgt_normal(bits);
+    case FGT_INIT_UNIFORM: return p->init_scale * (2.0f * fgt_uniform(bits) - 1.0f);
     case FGT_INIT_ZERO: break;
     }
     return 0.0f;
@@ -312,7 +313,7 @@ void fgt_graph_init(fgt_graph *g, uint64_t seed) {
     uint64_t number = 0;
     for (fgt_param *p = g->params; p; p = p->next, number++)
         for (size_t i = 0; i < p->rows * p->cols; i++)
-            p->w[i] = draw(p, fgt_random(seed, FGT_STREAM_WEIGHTS | number << 8, i));
+            p->w[i] = draw_weight(p, fgt_random(seed, FGT_STREAM_WEIGHTS | number << 8, i));
 }
 
 int fgt_graph_layout(const fgt_graph *g, frug_layout **layout) {

@@ -29,19 +29,19 @@ typedef struct fgt_node fgt_node;
 /** What flows between nodes: n x each floats. */
 typedef struct fgt_value {
     uint32_t ndim, dims[3]; /* of one sample: (C, H, W), (T, C) or (C) */
-    size_t each;            /* their product */
+    size_t sample_size;     /* their product */
     float *data;
-    float *grad;             /* NULL: nobody wants the gradient */
-    bool wants_grad;         /* set by whoever made it */
-    bool written;            /* backward: grad holds something, so add to it */
+    float *grad;             /* NULL: the gradient is not needed */
+    bool wants_grad;         /* set by the operation that makes it */
+    bool grad_written;       /* backward: grad has contents, so the next one adds to it */
     bool external;           /* forward sets data itself: memory of the batch */
-    bool own_grad;           /* data becomes its own gradient (the last layer's) */
-    bool kept;               /* backward: grad must stay until the end */
-    bool crosses;            /* used outside of the block that makes it */
-    struct fgt_value *alias; /* shares data and grad with that one, which nobody else uses */
+    bool grad_in_place;      /* the gradient overwrites data (the logits of the loss) */
+    bool keep_grad;          /* backward: grad is needed until the end of the pass */
+    bool used_outside_block; /* by a node that is not in the block of the node that makes it */
+    struct fgt_value *alias; /* shares data and grad with that value, which has no other user */
     struct fgt_value *next;
-    uint32_t made, last; /* numbers of the node that makes it, and of the last that uses it */
-    uint32_t block;      /* that of the node that makes it */
+    uint32_t producer, last_use; /* numbers of the node that makes it, and of the last that uses it */
+    uint32_t block;              /* that of the node that makes it */
 } fgt_value;
 
 typedef enum fgt_init { FGT_INIT_ZERO, FGT_INIT_ONE, FGT_INIT_NORMAL, FGT_INIT_UNIFORM } fgt_init;
@@ -50,13 +50,13 @@ typedef enum fgt_init { FGT_INIT_ZERO, FGT_INIT_ONE, FGT_INIT_NORMAL, FGT_INIT_U
 typedef struct fgt_param {
     frug_tensor tensor; /* name (owned), role, shape, offset */
     fgt_init init;
-    float spread;      /* standard deviation, or half the width of a uniform draw */
+    float init_scale;  /* standard deviation, or half the width of a uniform draw */
     size_t rows, cols; /* as a matrix: the first dimension, and the product of the others */
-    size_t tile;       /* rows of one tile; all of them unless the planner of buckets says less */
-    size_t bucket;     /* the planner's: number of the bucket of the first tile */
+    size_t tile;       /* rows of one tile; set by the planner of buckets, all rows otherwise */
+    size_t bucket;     /* set by the planner: number of the bucket of the first tile */
     float *w;          /* rows x cols */
-    bool head;         /* fine-tuning: moves beside the targets, by AdamW */
-    bool frozen;       /* never moves: no gradient of it is made, and no bucket holds it */
+    bool head;         /* fine-tuning: trained by AdamW, not by the method of the targets */
+    bool frozen;       /* not trained: it has no gradient and is in no bucket */
     struct fgt_param *next;
 } fgt_param;
 
@@ -72,16 +72,16 @@ typedef struct fgt_op {
     const char *name;
     void (*forward)(fgt_graph *g, fgt_node *node);
     void (*backward)(fgt_graph *g, fgt_node *node);
-    void (*destroy)(fgt_node *node); /* frees node->own; or NULL when free() does */
+    void (*destroy)(fgt_node *node); /* frees node->state; NULL: free() is enough */
 } fgt_op;
 
 struct fgt_node {
     const fgt_op *op;
     fgt_value *in[3], *out; /* unused ones are NULL */
     fgt_param *param[3];
-    void *own;              /* the operation's: sizes, options, what forward keeps for backward; from malloc */
+    void *state;            /* of the operation: sizes, options, results that forward saves for backward; from malloc */
     uint32_t number, block; /* block: see fgt_block_begin(); 0: none */
-    bool idle;              /* backward passes it by: nothing that moves is here or below */
+    bool skip_backward;     /* no parameter of this node or of the nodes before it is trained */
     fgt_node *next, *previous;
 };
 
@@ -95,9 +95,9 @@ typedef struct fgt_sink {
 
 /** What a batch came to; sums over the batch. */
 typedef struct fgt_score {
-    double loss;    /* summed over what was asked */
-    double asked;   /* samples or tokens */
-    double right;   /* of them, predicted right (numbers: 0) */
+    double loss;    /* summed over the targets */
+    double count;   /* targets: samples or tokens */
+    double correct; /* of them, predicted correctly (numbers: 0) */
     double sums[5]; /* numbers: x, y, xx, yy, xy for a correlation; two classes: how often 1 was predicted and right,
                        predicted, right */
 } fgt_score;
@@ -110,16 +110,16 @@ typedef enum fgt_keep {
 } fgt_keep;
 
 struct fgt_graph {
-    uint32_t most, n; /* the largest batch, this one */
+    uint32_t batch_max, n; /* samples of the largest batch, of this one */
     int threads;
     fgt_keep keep;
     bool training;
     uint64_t seed, step, worker; /* for dropout */
     uint64_t offset;             /* likewise: samples of the step before the batch, where it is a micro-batch */
-    double asked;                /* the loss is the mean over so many answers; 0: over those of the batch */
-    uint32_t block, blocks;      /* the one that is being built; how many there are */
-    uint32_t held;               /* the block whose values are in memory */
-    bool repeats;                /* forward runs again, for the sake of backward: leave no trace */
+    double target_count;         /* the loss is the mean over so many targets; 0: over those of the batch */
+    uint32_t block, blocks;      /* the one being built; how many there are */
+    uint32_t resident_block;     /* the block whose values are in memory */
+    bool recomputing;            /* forward runs again for backward: it must not change state (running statistics) */
     const fgt_batch *batch;
     fgt_score score;
     fgt_sink *sink;
@@ -133,18 +133,18 @@ struct fgt_graph {
     float *activations, *work;
     size_t work_each;   /* floats of work space per thread */
     size_t work_shared; /* and of all threads together */
-    bool broken;        /* a builder ran out of memory, or of numbers to count it */
+    bool build_failed;  /* a builder ran out of memory, or a size overflowed */
 };
 
 /** An empty graph. NULL without memory. */
-fgt_graph *fgt_graph_create(uint32_t most, int threads);
+fgt_graph *fgt_graph_create(uint32_t batch_max, int threads);
 void fgt_graph_destroy(fgt_graph *g);
 
 /* ---- for operations ---------------------------------------------------------------- */
 
-/** A new node with a value of that shape (its gradient is wanted); own_bytes zeroed bytes at node->own. */
+/** A new node with a value of that shape (whose gradient is needed); state_bytes zeroed bytes at node->state. */
 fgt_node *fgt_node_add(fgt_graph *g, const fgt_op *op, fgt_value *in, uint32_t ndim, const uint32_t *dims,
-                       size_t own_bytes);
+                       size_t state_bytes);
 
 /** Let the node's value share memory with its first input, which no other node may use: for operations in place. */
 void fgt_node_in_place(fgt_node *node);
@@ -153,34 +153,34 @@ void fgt_node_in_place(fgt_node *node);
 void fgt_node_input(fgt_node *node, int i, fgt_value *in);
 
 /** Numbers beside the node's value that forward leaves for its backward, `each` for a sample. NULL without memory. */
-fgt_value *fgt_node_extra(fgt_graph *g, const fgt_node *node, size_t each);
+fgt_value *fgt_node_saved_value(fgt_graph *g, const fgt_node *node, size_t sample_size);
 
 /** A new parameter; the shape's first dimension makes the rows. name is copied. */
 fgt_param *fgt_param_add(fgt_graph *g, const char *name, frug_role role, uint32_t ndim, const uint64_t *shape,
-                         fgt_init init, float spread);
+                         fgt_init init, float init_scale);
 fgt_buffer *fgt_buffer_add(fgt_graph *g, const char *name, size_t count, float value);
 
 /** Let a value's data become its own gradient: for the operations at the end of a model. */
-void fgt_value_own_grad(fgt_value *value);
+void fgt_value_grad_in_place(fgt_value *value);
 
 /** Keep a value's gradient until the end of the backward pass. */
 void fgt_value_keep_grad(fgt_value *value);
 
 /** Ask for that many floats of work space for each thread. */
-void fgt_work_need(fgt_graph *g, size_t floats);
+void fgt_work_reserve(fgt_graph *g, size_t floats);
 
 /** The work space of a thread; its contents last until the operation returns. */
 float *fgt_work(fgt_graph *g, int thread);
 
 /** The same for work space that all threads share. */
-void fgt_work_shared_need(fgt_graph *g, size_t floats);
+void fgt_work_shared_reserve(fgt_graph *g, size_t floats);
 float *fgt_work_shared(fgt_graph *g);
 
 /**
  * The gradient of input i for a backward function: NULL when nobody wants it. *add says whether to add to what is there
  * (true) or to overwrite it. In-place nodes get the memory that also holds node->out->grad.
  */
-float *fgt_grad_of(fgt_node *node, int i, bool *add);
+float *fgt_input_grad(fgt_node *node, int i, bool *add);
 
 /** Rows of the tile that begins at row first. */
 static inline size_t fgt_tile_rows(const fgt_param *p, size_t first) {
@@ -220,7 +220,7 @@ fgt_param *fgt_param_find(const fgt_graph *g, const char *name);
 fgt_buffer *fgt_buffer_find(const fgt_graph *g, const char *name);
 
 /** Answers that a batch asks for: what its loss is the mean over. */
-double fgt_graph_asked(const fgt_graph *g, const fgt_batch *batch);
+double fgt_graph_target_count(const fgt_graph *g, const fgt_batch *batch);
 
 /** Run all nodes over a batch. The last node's value is the output; loss nodes add to g->score, which starts from 0. */
 void fgt_graph_forward(fgt_graph *g, const fgt_batch *batch, bool training);

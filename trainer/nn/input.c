@@ -16,13 +16,13 @@ fgt_value *fgt_op_pixels(fgt_graph *g, uint32_t channels, uint32_t height, uint3
     return out;
 }
 
-static void given_forward(fgt_graph *g, fgt_node *node) {
+static void input_forward(fgt_graph *g, fgt_node *node) {
     (void)g;
     (void)node;
 }
 
-fgt_value *fgt_op_given(fgt_graph *g, uint32_t ndim, const uint32_t *dims, bool wants_grad) {
-    static const fgt_op op = {.name = "given", .forward = given_forward};
+fgt_value *fgt_op_input(fgt_graph *g, uint32_t ndim, const uint32_t *dims, bool wants_grad) {
+    static const fgt_op op = {.name = "given", .forward = input_forward};
     fgt_value *out = fgt_node_add(g, &op, NULL, ndim, dims, 0)->out;
     out->wants_grad = wants_grad;
     if (wants_grad)

@@ -18,13 +18,13 @@ typedef struct linear {
 } linear;
 
 /* The weight as (in, out), or as (out, in) where `across`. */
-static fgt_matrix weight_of(const fgt_node *node, bool across) {
-    const linear *l = node->own;
-    return (fgt_matrix){node->param[0]->w, node->param[0]->cols, l->input_first == across};
+static fgt_matrix weight_of(const fgt_node *node, bool transposed) {
+    const linear *l = node->state;
+    return (fgt_matrix){node->param[0]->w, node->param[0]->cols, l->input_first == transposed};
 }
 
 static void linear_forward(fgt_graph *g, fgt_node *node) {
-    const linear *l = node->own;
+    const linear *l = node->state;
     size_t rows = g->n * l->rows;
     float *y = node->out->data;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
@@ -35,47 +35,47 @@ static void linear_forward(fgt_graph *g, fgt_node *node) {
 }
 
 static void input_gradient(fgt_graph *g, fgt_node *node) {
-    const linear *l = node->own;
+    const linear *l = node->state;
     bool add = false;
-    float *dx = fgt_grad_of(node, 0, &add);
+    float *dx = fgt_input_grad(node, 0, &add);
     if (dx)
         fgt_gemm(g->threads, g->n * l->rows, l->in, l->out, 1.0f, (fgt_matrix){node->out->grad, l->out, false},
                  weight_of(node, true), add ? 1.0f : 0.0f, dx, l->in);
 }
 
 /* Sums of columns: in float over some rows, in double over all. */
-static void column_sums(const float *dy, size_t rows, size_t cols, size_t first, size_t count, float *sums) {
-    enum { WIDE = 64, ROWS = 32 };
-    for (size_t c = first; c < first + count; c += WIDE) {
-        size_t wide = first + count - c < WIDE ? first + count - c : WIDE;
-        double total[WIDE] = {0};
+static void sum_columns(const float *dy, size_t rows, size_t cols, size_t first, size_t count, float *sums) {
+    enum { COLUMNS = 64, ROWS = 32 };
+    for (size_t c = first; c < first + count; c += COLUMNS) {
+        size_t columns = first + count - c < COLUMNS ? first + count - c : COLUMNS;
+        double total[COLUMNS] = {0};
         for (size_t r = 0; r < rows; r += ROWS) {
-            float part[WIDE] = {0};
+            float partial[COLUMNS] = {0};
             for (size_t i = r; i < rows && i < r + ROWS; i++)
-                for (size_t j = 0; j < wide; j++)
-                    part[j] += dy[i * cols + c + j];
-            for (size_t j = 0; j < wide; j++)
-                total[j] += (double)part[j];
+                for (size_t j = 0; j < columns; j++)
+                    partial[j] += dy[i * cols + c + j];
+            for (size_t j = 0; j < columns; j++)
+                total[j] += (double)partial[j];
         }
-        for (size_t j = 0; j < wide; j++)
+        for (size_t j = 0; j < columns; j++)
             sums[c + j] = (float)total[j];
     }
 }
 
 static void bias_gradient(fgt_graph *g, fgt_node *node) {
-    const linear *l = node->own;
+    const linear *l = node->state;
     float *db = g->sink->open(g->sink, node->param[1], 0);
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (int t = 0; t < g->threads; t++) {
-        size_t from = fgt_share_begin(l->out, t, g->threads), to = fgt_share_begin(l->out, t + 1, g->threads);
-        column_sums(node->out->grad, g->n * l->rows, l->out, from, to - from, db);
+        size_t from = fgt_range_begin(l->out, t, g->threads), to = fgt_range_begin(l->out, t + 1, g->threads);
+        sum_columns(node->out->grad, g->n * l->rows, l->out, from, to - from, db);
     }
     g->sink->close(g->sink, node->param[1], 0);
 }
 
 /* dW (rows of the weight, cols) = a' b, where a holds what the weight's rows stand for and b what its columns do. */
 static void weight_gradient(fgt_graph *g, fgt_node *node, size_t first) {
-    const linear *l = node->own;
+    const linear *l = node->state;
     const fgt_param *p = node->param[0];
     const float *x = node->in[0]->data, *dy = node->out->grad, *a = l->input_first ? x : dy,
                 *b = l->input_first ? dy : x;
@@ -92,19 +92,19 @@ static void linear_backward(fgt_graph *g, fgt_node *node) {
         bias_gradient(g, node);
     if (p->frozen)
         return;
-    for (size_t end = fgt_tile_last(p) + p->tile; end > 0; end -= p->tile) /* from the end of the buffer */
+    for (size_t end = fgt_last_tile_begin(p) + p->tile; end > 0; end -= p->tile) /* from the end of the buffer */
         weight_gradient(g, node, end - p->tile);
 }
 
 static void add_params(fgt_graph *g, fgt_node *node, const char *name, const linear *l, fgt_linear_shape shape) {
     char text[256];
-    bool normal = shape.spread > 0.0f;
+    bool normal = shape.init_scale > 0.0f;
     float bound = (float)(1.0 / sqrt((double)l->in));
     frug_role role = shape.role == FRUG_ROLE_OTHER ? FRUG_ROLE_LINEAR : shape.role;
     uint64_t dims[2] = {l->input_first ? l->in : l->out, l->input_first ? l->out : l->in};
     snprintf(text, sizeof text, "%s.weight", name);
     fgt_param *p = fgt_param_add(g, text, role, 2, dims, normal ? FGT_INIT_NORMAL : FGT_INIT_UNIFORM,
-                                 normal ? shape.spread : bound);
+                                 normal ? shape.init_scale : bound);
     p->tensor.heads = shape.heads;
     p->tensor.module = shape.module;
     p->tensor.input_first = l->input_first;
@@ -119,12 +119,12 @@ static void add_params(fgt_graph *g, fgt_node *node, const char *name, const lin
 fgt_value *fgt_op_linear(fgt_graph *g, const char *name, fgt_value *x, fgt_linear_shape shape) {
     static const fgt_op op = {.name = "linear", .forward = linear_forward, .backward = linear_backward};
     bool tokens = x->ndim == 2;
-    linear l = {.in = tokens ? x->dims[1] : x->each, .out = shape.out, .rows = tokens ? x->dims[0] : 1};
+    linear l = {.in = tokens ? x->dims[1] : x->sample_size, .out = shape.out, .rows = tokens ? x->dims[0] : 1};
     l.input_first = shape.input_first;
     uint32_t dims[2] = {tokens ? x->dims[0] : shape.out, shape.out};
     fgt_node *node = fgt_node_add(g, &op, x, tokens ? 2 : 1, dims, sizeof l);
-    if (node->own)
-        *(linear *)node->own = l;
+    if (node->state)
+        *(linear *)node->state = l;
     add_params(g, node, name, &l, shape);
     return node->out;
 }

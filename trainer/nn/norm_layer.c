@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { PARTS = 16 };
+enum { PARTIAL_SUMS = 16 };
 
 typedef struct norm {
     size_t width;
@@ -25,8 +25,8 @@ typedef struct norm {
 } norm;
 
 static size_t rows_of(const fgt_graph *g, const fgt_node *node) {
-    const norm *own = node->own;
-    return g->n * (node->out->each / own->width);
+    const norm *own = node->state;
+    return g->n * (node->out->sample_size / own->width);
 }
 
 static float row_sum(const float *x, size_t n) {
@@ -57,7 +57,7 @@ static float row_squares(const float *x, float mean, size_t n) {
 }
 
 static void norm_forward(fgt_graph *g, fgt_node *node) {
-    const norm *own = node->own;
+    const norm *own = node->state;
     const size_t C = own->width, rows = rows_of(g, node);
     const float *w = node->param[0]->w, *b = node->param[1]->w;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
@@ -82,45 +82,45 @@ typedef struct row {
 } row;
 
 /* Add to the sums over rows. */
-static void row_params(const row *r, float *restrict dw, float *restrict db) {
+static void add_param_grads(const row *r, float *restrict dw, float *restrict db) {
     for (size_t c = 0; c < r->width; c++) {
         dw[c] += r->dy[c] * ((r->x[c] - r->mean) * r->scale);
         db[c] += r->dy[c];
     }
 }
 
-static void row_input(const row *r) {
-    fgt_f4 sum = {0}, along = {0};
+static void input_gradient(const row *r) {
+    fgt_f4 sum = {0}, sum_xhat = {0};
     size_t c = 0;
     for (; c + 4 <= r->width; c += 4) {
         fgt_f4 d = fgt_f4_load(r->dy + c) * fgt_f4_load(r->w + c);
         sum += d;
-        along += d * ((fgt_f4_load(r->x + c) - r->mean) * r->scale);
+        sum_xhat += d * ((fgt_f4_load(r->x + c) - r->mean) * r->scale);
     }
-    float total = fgt_f4_sum(sum), total_along = fgt_f4_sum(along);
+    float total = fgt_f4_sum(sum), total_xhat = fgt_f4_sum(sum_xhat);
     for (; c < r->width; c++) {
         total += r->dy[c] * r->w[c];
-        total_along += r->dy[c] * r->w[c] * ((r->x[c] - r->mean) * r->scale);
+        total_xhat += r->dy[c] * r->w[c] * ((r->x[c] - r->mean) * r->scale);
     }
     total /= (float)r->width;
-    total_along /= (float)r->width;
+    total_xhat /= (float)r->width;
     for (c = 0; c < r->width; c++) {
-        float d = r->dy[c] * r->w[c] - total - (r->x[c] - r->mean) * r->scale * total_along;
+        float d = r->dy[c] * r->w[c] - total - (r->x[c] - r->mean) * r->scale * total_xhat;
         r->dx[c] = (r->add ? r->dx[c] : 0.0f) + r->scale * d;
     }
 }
 
 static void norm_backward(fgt_graph *g, fgt_node *node) {
-    const norm *own = node->own;
+    const norm *own = node->state;
     const size_t C = own->width, rows = rows_of(g, node);
-    const bool still = node->param[0]->frozen && node->param[1]->frozen;
+    const bool both_frozen = node->param[0]->frozen && node->param[1]->frozen;
     bool add = false;
-    float *dx = fgt_grad_of(node, 0, &add);
+    float *dx = fgt_input_grad(node, 0, &add);
 #pragma omp parallel for num_threads(g->threads) schedule(static)
-    for (size_t part = 0; part < PARTS; part++) {
+    for (size_t part = 0; part < PARTIAL_SUMS; part++) {
         float *dw = own->sums + part * 2 * C, *db = dw + C;
         memset(dw, 0, 2 * C * sizeof *dw);
-        for (size_t i = rows * part / PARTS; i < rows * (part + 1) / PARTS; i++) {
+        for (size_t i = rows * part / PARTIAL_SUMS; i < rows * (part + 1) / PARTIAL_SUMS; i++) {
             row r = {node->in[0]->data + i * C,
                      node->out->grad + i * C,
                      node->param[0]->w,
@@ -129,26 +129,26 @@ static void norm_backward(fgt_graph *g, fgt_node *node) {
                      own->scale[i],
                      add,
                      C};
-            if (!still)
-                row_params(&r, dw, db);
+            if (!both_frozen)
+                add_param_grads(&r, dw, db);
             if (dx)
-                row_input(&r);
+                input_gradient(&r);
         }
     }
-    if (still)
+    if (both_frozen)
         return;
-    for (size_t part = 1; part < PARTS; part++)
+    for (size_t part = 1; part < PARTIAL_SUMS; part++)
         for (size_t c = 0; c < 2 * C; c++)
             own->sums[c] += own->sums[part * 2 * C + c];
-    fgt_tiles_copy(g, node->param[1], own->sums + C);
-    fgt_tiles_copy(g, node->param[0], own->sums);
+    fgt_sink_copy_grad(g, node->param[1], own->sums + C);
+    fgt_sink_copy_grad(g, node->param[0], own->sums);
 }
 
 static void norm_destroy(fgt_node *node) {
-    norm *own = node->own;
-    fgt_let_go(own->mean);
-    fgt_let_go(own->scale);
-    fgt_let_go(own->sums);
+    norm *own = node->state;
+    fgt_counted_free(own->mean);
+    fgt_counted_free(own->scale);
+    fgt_counted_free(own->sums);
     free(own);
 }
 
@@ -157,17 +157,17 @@ static const fgt_op norm_op = {
 
 fgt_value *fgt_op_layer_norm(fgt_graph *g, const char *name, fgt_value *x, float epsilon) {
     fgt_node *node = fgt_node_add(g, &norm_op, x, x->ndim, x->dims, sizeof(norm));
-    norm *own = node->own;
-    if (g->broken) /* x may be no value at all */
+    norm *own = node->state;
+    if (g->build_failed) /* x may be no value at all */
         return node->out;
     const uint64_t width = x->dims[x->ndim - 1];
-    const size_t rows = g->most * (x->each / width);
+    const size_t rows = g->batch_max * (x->sample_size / width);
     own->width = width;
     own->epsilon = epsilon;
     own->mean = fgt_hold(FGT_USE_ACTIVATIONS, rows * sizeof(float));
     own->scale = fgt_hold(FGT_USE_ACTIVATIONS, rows * sizeof(float));
-    own->sums = fgt_hold(FGT_USE_ACTIVATIONS, PARTS * 2 * width * sizeof(float));
-    g->broken |= !own->mean || !own->scale || !own->sums;
+    own->sums = fgt_hold(FGT_USE_ACTIVATIONS, PARTIAL_SUMS * 2 * width * sizeof(float));
+    g->build_failed |= !own->mean || !own->scale || !own->sums;
     char full[128];
     snprintf(full, sizeof full, "%s.weight", name);
     node->param[0] = fgt_param_add(g, full, FRUG_ROLE_NORM, 1, &width, FGT_INIT_ONE, 0.0f);

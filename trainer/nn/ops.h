@@ -15,7 +15,7 @@
 fgt_value *fgt_op_pixels(fgt_graph *g, uint32_t channels, uint32_t height, uint32_t width);
 
 /** Numbers that a test sets itself: out->data; with a gradient if wanted. */
-fgt_value *fgt_op_given(fgt_graph *g, uint32_t ndim, const uint32_t *dims, bool wants_grad);
+fgt_value *fgt_op_input(fgt_graph *g, uint32_t ndim, const uint32_t *dims, bool wants_grad);
 
 /* ---- images ---- */
 
@@ -52,7 +52,7 @@ typedef struct fgt_linear_shape {
     uint32_t out;
     bool bias;
     bool input_first;       /* weight (in, out) as GPT-2 stores it; otherwise (out, in) */
-    float spread;           /* standard deviation of a normal draw, biases 0; 0: PyTorch's uniform draw */
+    float init_scale;       /* standard deviation of a normal draw, biases 0; 0: PyTorch's uniform draw */
     frug_role role;         /* of the weight; FRUG_ROLE_OTHER: linear */
     uint32_t heads, module; /* of attention */
 } fgt_linear_shape;
@@ -71,18 +71,18 @@ void fgt_op_cross_entropy(fgt_graph *g, fgt_value *x);
 /**
  * Sum of embeddings: of batch->tokens (name_token), of positions 0 .. T - 1 (name_position; NULL: none) and of
  * batch->segments (name_segment; NULL: none): (T, C). Normal draw of that spread. Where the token embedding is also the
- * last layer's weight (fgt_op_tied), its gradient waits for this node's.
+ * last layer's weight (fgt_op_tied_linear), its gradient waits for this node's.
  */
 typedef struct fgt_embedding_shape {
     uint32_t length, width, vocab, positions, segments;
-    float spread;
+    float init_scale;
 } fgt_embedding_shape;
 
 fgt_value *fgt_op_embedding(fgt_graph *g, const char *name_token, const char *name_position, const char *name_segment,
                             fgt_embedding_shape shape);
 
 /** x (T, C) times the token embedding of node `embedding`'s value, transposed: (T, vocab); bias_name NULL: no bias. */
-fgt_value *fgt_op_tied(fgt_graph *g, const char *bias_name, fgt_value *x, fgt_value *embedding);
+fgt_value *fgt_op_tied_linear(fgt_graph *g, const char *bias_name, fgt_value *x, fgt_value *embedding);
 
 /** weight and bias over the last dimension. */
 fgt_value *fgt_op_layer_norm(fgt_graph *g, const char *name, fgt_value *x, float epsilon);
@@ -104,7 +104,7 @@ fgt_value *fgt_op_attention(fgt_graph *g, fgt_value *q, fgt_value *k, fgt_value 
                             float dropout);
 
 /** The first token's row: (T, C) -> (C). */
-fgt_value *fgt_op_first(fgt_graph *g, fgt_value *x);
+fgt_value *fgt_op_first_token(fgt_graph *g, fgt_value *x);
 
 /** Mean squared error of (1) against batch->numbers; the end of a model. */
 void fgt_op_squared_error(fgt_graph *g, fgt_value *x);

@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 /** Where the range of thread i of `threads` begins when `count` things are shared out; that of i + 1 is its end. */
-static inline size_t fgt_share_begin(size_t count, int i, int threads) {
+static inline size_t fgt_range_begin(size_t count, int i, int threads) {
     return count * (size_t)i / (size_t)threads;
 }
 

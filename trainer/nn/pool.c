@@ -14,7 +14,7 @@ typedef struct window {
 } window;
 
 /* Rows or columns of the input that output i sees: begin .. end - 1. */
-static void seen(const window *w, uint32_t i, uint32_t size, uint32_t *begin, uint32_t *end) {
+static void window_range(const window *w, uint32_t i, uint32_t size, uint32_t *begin, uint32_t *end) {
     uint32_t from = i * w->stride, to = from + w->k;
     *begin = from > w->pad ? from - w->pad : 0;
     *end = to > w->pad ? to - w->pad : 0;
@@ -22,10 +22,10 @@ static void seen(const window *w, uint32_t i, uint32_t size, uint32_t *begin, ui
 }
 
 /* Where in a plane the largest entry of output (i, j)'s window lies. */
-static size_t largest(const window *w, const uint32_t *dims, const float *x, uint32_t i, uint32_t j) {
+static size_t window_max_index(const window *w, const uint32_t *dims, const float *x, uint32_t i, uint32_t j) {
     uint32_t y0, y1, x0, x1;
-    seen(w, i, dims[1], &y0, &y1);
-    seen(w, j, dims[2], &x0, &x1);
+    window_range(w, i, dims[1], &y0, &y1);
+    window_range(w, j, dims[2], &x0, &x1);
     size_t best = (size_t)y0 * dims[2] + x0;
     for (uint32_t y = y0; y < y1; y++)
         for (uint32_t c = x0; c < x1; c++) {
@@ -44,14 +44,14 @@ static void max_forward(fgt_graph *g, fgt_node *node) {
         float *y = node->out->data + p * out[1] * out[2];
         for (uint32_t i = 0; i < out[1]; i++)
             for (uint32_t j = 0; j < out[2]; j++)
-                *y++ = x[largest(node->own, in, x, i, j)];
+                *y++ = x[window_max_index(node->state, in, x, i, j)];
     }
 }
 
 static void max_backward(fgt_graph *g, fgt_node *node) {
     const uint32_t *in = node->in[0]->dims, *out = node->out->dims;
     bool add = false;
-    float *grad = fgt_grad_of(node, 0, &add);
+    float *grad = fgt_input_grad(node, 0, &add);
     if (!grad)
         return;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
@@ -62,7 +62,7 @@ static void max_backward(fgt_graph *g, fgt_node *node) {
             memset(dx, 0, (size_t)in[1] * in[2] * sizeof *dx);
         for (uint32_t i = 0; i < out[1]; i++)
             for (uint32_t j = 0; j < out[2]; j++)
-                dx[largest(node->own, in, x, i, j)] += *dy++;
+                dx[window_max_index(node->state, in, x, i, j)] += *dy++;
     }
 }
 
@@ -71,13 +71,13 @@ fgt_value *fgt_op_max_pool(fgt_graph *g, fgt_value *x, uint32_t kernel, uint32_t
     uint32_t dims[3] = {x->dims[0], (x->dims[1] + 2 * pad - kernel) / stride + 1,
                         (x->dims[2] + 2 * pad - kernel) / stride + 1};
     fgt_node *node = fgt_node_add(g, &op, x, 3, dims, sizeof(window));
-    if (node->own)
-        *(window *)node->own = (window){kernel, stride, pad};
+    if (node->state)
+        *(window *)node->state = (window){kernel, stride, pad};
     return node->out;
 }
 
 static void mean_forward(fgt_graph *g, fgt_node *node) {
-    size_t channels = node->out->each, plane = node->in[0]->each / channels;
+    size_t channels = node->out->sample_size, plane = node->in[0]->sample_size / channels;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t p = 0; p < g->n * channels; p++) {
         double sum = 0.0;
@@ -88,9 +88,9 @@ static void mean_forward(fgt_graph *g, fgt_node *node) {
 }
 
 static void mean_backward(fgt_graph *g, fgt_node *node) {
-    size_t channels = node->out->each, plane = node->in[0]->each / channels;
+    size_t channels = node->out->sample_size, plane = node->in[0]->sample_size / channels;
     bool add = false;
-    float *grad = fgt_grad_of(node, 0, &add);
+    float *grad = fgt_input_grad(node, 0, &add);
     if (!grad)
         return;
 #pragma omp parallel for num_threads(g->threads) schedule(static)

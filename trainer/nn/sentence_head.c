@@ -5,15 +5,15 @@
 #include <string.h>
 
 static void first_forward(fgt_graph *g, fgt_node *node) {
-    const size_t each = node->in[0]->each, C = node->out->each;
+    const size_t each = node->in[0]->sample_size, C = node->out->sample_size;
     for (size_t i = 0; i < g->n; i++)
         memcpy(node->out->data + i * C, node->in[0]->data + i * each, C * sizeof(float));
 }
 
 static void first_backward(fgt_graph *g, fgt_node *node) {
-    const size_t each = node->in[0]->each, C = node->out->each;
+    const size_t each = node->in[0]->sample_size, C = node->out->sample_size;
     bool add = false;
-    float *dx = fgt_grad_of(node, 0, &add);
+    float *dx = fgt_input_grad(node, 0, &add);
     if (!dx)
         return;
     if (!add)
@@ -25,14 +25,14 @@ static void first_backward(fgt_graph *g, fgt_node *node) {
 
 static const fgt_op first_op = {.name = "first", .forward = first_forward, .backward = first_backward};
 
-fgt_value *fgt_op_first(fgt_graph *g, fgt_value *x) {
+fgt_value *fgt_op_first_token(fgt_graph *g, fgt_value *x) {
     return fgt_node_add(g, &first_op, x, 1, &x->dims[1], 0)->out;
 }
 
 /* In training x becomes the gradient of the mean. */
-static void error_forward(fgt_graph *g, fgt_node *node) {
+static void squared_error_forward(fgt_graph *g, fgt_node *node) {
     float *x = node->in[0]->data;
-    double asked = g->asked > 0 ? g->asked : (double)g->n;
+    double count = g->target_count > 0 ? g->target_count : (double)g->n;
     for (size_t i = 0; i < g->n; i++) {
         double a = (double)x[i], b = (double)g->batch->numbers[i], *sums = g->score.sums;
         g->score.loss += (a - b) * (a - b);
@@ -43,16 +43,16 @@ static void error_forward(fgt_graph *g, fgt_node *node) {
         sums[4] += a * b;
         node->out->data[i] = x[i];
         if (g->training)
-            x[i] = (float)(2.0 * (a - b) / asked);
+            x[i] = (float)(2.0 * (a - b) / count);
     }
-    g->score.asked += (double)g->n;
+    g->score.count += (double)g->n;
 }
 
-static const fgt_op error_op = {.name = "squared_error", .forward = error_forward};
+static const fgt_op squared_error_op = {.name = "squared_error", .forward = squared_error_forward};
 
 void fgt_op_squared_error(fgt_graph *g, fgt_value *x) {
     const uint32_t one = 1;
-    fgt_node *node = fgt_node_add(g, &error_op, x, 1, &one, 0);
+    fgt_node *node = fgt_node_add(g, &squared_error_op, x, 1, &one, 0);
     node->out->wants_grad = false;
-    fgt_value_own_grad(x);
+    fgt_value_grad_in_place(x);
 }

@@ -13,15 +13,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct usual {
+typedef struct task_defaults {
     uint32_t batch;
     double rate;        /* images; others: of a width of 1, see fgt_default_rate() */
     const char *dense;  /* optimizer with a momentum of its own */
     const char *merged; /* optimizer for methods whose workers keep the momentum */
     const char *sign;   /* DeMo's */
-} usual;
+} task_defaults;
 
-static const usual usual_of[] = {
+static const task_defaults defaults_of[] = {
     [FGT_TASK_IMAGES] = {32, 0.05, "sgd:momentum=0.9,decay=5e-3", "merged:momentum=0.9,decay=5e-3", "sign:decay=0.1"},
     [FGT_TASK_LANGUAGE] = {8, 0.4, "adamw:beta2=0.99,decay=0.1", "adam-merged:decay=0.1", "sign:decay=0.1"},
     [FGT_TASK_SENTENCES] = {16, 0.06, "adamw:decay=0.01", "adam-merged:decay=0.01", "sign:decay=0.01"},
@@ -30,13 +30,13 @@ static const usual usual_of[] = {
 
 #define SIGN_RATE    1e-3 /* images: a step is as long as the rate says, whatever the gradient */
 #define TRAINED_RATE 0.04 /* of a width of 1, for transformers that begin with --weights */
-#define MOST_RATE    8e-3 /* of a transformer, however narrow */
+#define RATE_MAX     8e-3 /* of a transformer, however narrow */
 
 uint32_t fgt_default_batch(fgt_task task) {
-    return usual_of[task].batch;
+    return defaults_of[task].batch;
 }
 
-static bool begins(const char *text, const char *with) {
+static bool starts_with(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
 }
 
@@ -45,64 +45,65 @@ static bool begins(const char *text, const char *with) {
  * already: AdamW takes it gently, methods with few states need larger steps.
  */
 double fgt_default_rate(const fgt_job *job, const fgt_model *model, const char *optimizer) {
-    const usual *u = &usual_of[model->task];
-    bool scaled = begins(optimizer, "adam") || begins(optimizer, "microadam") || begins(optimizer, "sign");
+    const task_defaults *u = &defaults_of[model->task];
+    bool scaled =
+        starts_with(optimizer, "adam") || starts_with(optimizer, "microadam") || starts_with(optimizer, "sign");
     if (job->tune)
         return strcmp(job->tune->kind, "full") == 0 ? 5e-5 : 2e-4;
     if (model->task == FGT_TASK_IMAGES)
         return scaled ? SIGN_RATE : u->rate;
     if (!scaled)
-        return usual_of[FGT_TASK_IMAGES].rate; /* SGD, whatever the task */
+        return defaults_of[FGT_TASK_IMAGES].rate; /* SGD, whatever the task */
     double rate = (job->weights ? TRAINED_RATE : u->rate) / model->hidden;
-    return rate < MOST_RATE ? rate : MOST_RATE;
+    return rate < RATE_MAX ? rate : RATE_MAX;
 }
 
-static bool has(const char *config, const char *word) {
+static bool contains(const char *config, const char *word) {
     return strstr(config, word) != NULL;
 }
 
 /* Whether the workers of a method keep the momentum. */
 static bool keeps_momentum(const char *config) {
-    return has(config, "feedback=merged") || has(config, "feedback=dgc") || has(config, "feedback=ef21");
+    return contains(config, "feedback=merged") || contains(config, "feedback=dgc") || contains(config, "feedback=ef21");
 }
 
 /* A method is known by its preset's name where its options do not tell it from others. */
 static bool is_demo(const char *method) {
-    return strcspn(method, ",") == 4 && begins(method, "demo");
+    return strcspn(method, ",") == 4 && starts_with(method, "demo");
 }
 
 /* EF21 is a method for SGD, whatever the task. */
-static const char *usual_optimizer(const fgt_job *job, fgt_task task, const char *config) {
-    const usual *u = &usual_of[task];
-    if (has(config, "reduce=dense") || job->alone || !keeps_momentum(config))
+static const char *default_optimizer(const fgt_job *job, fgt_task task, const char *config) {
+    const task_defaults *u = &defaults_of[task];
+    if (contains(config, "reduce=dense") || job->alone || !keeps_momentum(config))
         return u->dense;
-    if (has(config, "feedback=ef21"))
-        return usual_of[FGT_TASK_IMAGES].merged;
+    if (contains(config, "feedback=ef21"))
+        return defaults_of[FGT_TASK_IMAGES].merged;
     return is_demo(job->method) ? u->sign : u->merged;
 }
 
 /* Options of the library that a trainer cannot serve: an experiment with a silent option lies. */
-static int check_served(const char *config) {
-    static const char *const unserved[][2] = {
+static int check_supported(const char *config) {
+    static const char *const unsupported[][2] = {
         {"layers=sensitivity", "needs a weight for each tensor, and this trainer has none; choose layers=even, role or "
                                "budget"},
         {"score=given",
          "needs a number for each attention head, and this trainer has none; choose score=l2, l1 or max"},
     };
-    for (size_t i = 0; i < sizeof unserved / sizeof *unserved; i++)
-        if (has(config, unserved[i][0]))
-            return fgio_usage_error("--method: %s %s", unserved[i][0], unserved[i][1]);
-    if (!has(config, "reduce=gossip") &&
-        !(has(config, "topology=ring,") && has(config, "gamma=0.2,") && has(config, "average_every=0,")))
+    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++)
+        if (contains(config, unsupported[i][0]))
+            return fgio_usage_error("--method: %s %s", unsupported[i][0], unsupported[i][1]);
+    if (!contains(config, "reduce=gossip") &&
+        !(contains(config, "topology=ring,") && contains(config, "gamma=0.2,") && contains(config, "average_every=0,")))
         return fgio_usage_error("--method: topology, gamma and average_every do nothing without reduce=gossip; leave "
                                 "them out");
-    if (!has(config, "servers=1,") || !has(config, "staleness=0,"))
+    if (!contains(config, "servers=1,") || !contains(config, "staleness=0,"))
         return fgio_usage_error("--method: servers and staleness are for parameter servers, which this trainer does "
                                 "not use; leave them out");
     return FGIO_EXIT_OK;
 }
 
-static int spell_config(const char *method, const char *optimizer, char *text, size_t cap) {
+static int expand_config(const char *method, const char *optimizer, char *text, size_t cap) {
     frug_config *config = NULL;
     if (frug_config_create_for(method, optimizer, &config) != FRUG_OK)
         return fgio_config_error();
@@ -113,14 +114,14 @@ static int spell_config(const char *method, const char *optimizer, char *text, s
 
 int fgt_default_optimizer(const fgt_job *job, const fgt_model *model, char *optimizer, size_t optimizer_cap,
                           char *config, size_t config_cap) {
-    const char *text = job->optimizer ? job->optimizer : usual_of[model->task].merged;
-    int status = spell_config(job->method, text, config, config_cap);
+    const char *text = job->optimizer ? job->optimizer : defaults_of[model->task].merged;
+    int status = expand_config(job->method, text, config, config_cap);
     if (status == FGIO_EXIT_OK && !job->optimizer) {
-        text = usual_optimizer(job, model->task, config);
-        status = spell_config(job->method, text, config, config_cap); /* "frugrad" goes by the optimizer */
+        text = default_optimizer(job, model->task, config);
+        status = expand_config(job->method, text, config, config_cap); /* "frugrad" goes by the optimizer */
     }
     if (status == FGIO_EXIT_OK)
-        status = check_served(config);
+        status = check_supported(config);
     if (status == FGIO_EXIT_OK && strlen(text) >= optimizer_cap)
         status = fgio_usage_error("--optimizer: '%s' is too long", text);
     if (status == FGIO_EXIT_OK)
@@ -129,31 +130,33 @@ int fgt_default_optimizer(const fgt_job *job, const fgt_model *model, char *opti
 }
 
 /* The number of an option in a text like sgd:momentum=0.9,decay=0; 0 where it has no such option. */
-static double option_of(const char *text, const char *name) {
+static double option_value(const char *text, const char *name) {
     char key[32];
     snprintf(key, sizeof key, "%s=", name);
     const char *at = strchr(text, ':');
-    while (at && !begins(at + 1, key))
+    while (at && !starts_with(at + 1, key))
         at = strchr(at + 1, ',');
     return at ? strtod(at + 1 + strlen(key), NULL) : 0;
 }
 
 void fgt_warn_optimizer(const fgt_job *job, const fgt_model *model, const char *config, const char *optimizer) {
-    bool kept = keeps_momentum(config) && !has(config, "reduce=dense") && !job->alone;
-    const char *fitting = usual_optimizer(job, model->task, config);
+    bool workers_keep_momentum = keeps_momentum(config) && !contains(config, "reduce=dense") && !job->alone;
+    const char *recommended = default_optimizer(job, model->task, config);
     if (!job->optimizer || job->tune)
         return;
-    bool own = (begins(optimizer, "sgd") && option_of(optimizer, "momentum") > 0) ||
-               ((begins(optimizer, "adamw") || begins(optimizer, "microadam")) && option_of(optimizer, "beta1") > 0);
-    if (kept && own)
+    bool optimizer_has_momentum = (starts_with(optimizer, "sgd") && option_value(optimizer, "momentum") > 0) ||
+                                  ((starts_with(optimizer, "adamw") || starts_with(optimizer, "microadam")) &&
+                                   option_value(optimizer, "beta1") > 0);
+    if (workers_keep_momentum && optimizer_has_momentum)
         fgio_hint("momentum counts twice: the workers' buffer (feedback) has one and so has --optimizer %s; "
                   "the default here is %s",
-                  job->optimizer, fitting);
-    if (!kept && begins(optimizer, "adam-merged"))
+                  job->optimizer, recommended);
+    if (!workers_keep_momentum && starts_with(optimizer, "adam-merged"))
         fgio_hint("no momentum: --optimizer %s leaves it to feedback=merged, and --method %s has another feedback; "
                   "the default here is %s",
-                  job->optimizer, job->method, fitting);
-    if (option_of(optimizer, "decay") == 0 && !has(job->optimizer, "decay=") && option_of(fitting, "decay") > 0)
+                  job->optimizer, job->method, recommended);
+    if (option_value(optimizer, "decay") == 0 && !contains(job->optimizer, "decay=") &&
+        option_value(recommended, "decay") > 0)
         fgio_hint("weights do not decay: --optimizer %s has decay=0 unless told otherwise; the default here is %s",
-                  job->optimizer, fitting);
+                  job->optimizer, recommended);
 }

@@ -13,18 +13,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECE 4096u /* floats that travel at once */
+#define CHUNK 4096u /* floats that travel at once */
 
-fgt_split fgt_worker_split(const fgt_worker *w, bool at_end) {
-    const uint64_t *count = fgt_data_about(w->crew->data)->count;
-    if (w->crew->job->hold_out)
+fgt_split fgt_worker_eval_split(const fgt_worker *w, bool at_end) {
+    const uint64_t *count = fgt_data_about(w->run->data)->count;
+    if (w->run->job->hold_out)
         return FGT_VALID;
-    if (at_end && !w->crew->job->judge_valid)
+    if (at_end && !w->run->job->judge_valid)
         return count[FGT_TEST] ? FGT_TEST : count[FGT_VALID] ? FGT_VALID : FGT_TRAIN;
     return count[FGT_VALID] ? FGT_VALID : count[FGT_TEST] ? FGT_TEST : FGT_TRAIN;
 }
 
-static frug_status share_buffers(const fgt_worker *w) {
+static frug_status broadcast_buffers(const fgt_worker *w) {
     frug_status status = FRUG_OK;
     for (fgt_buffer *b = w->graph->buffers; b && status == FRUG_OK; b = b->next)
         for (int r = 1; r < w->size && status == FRUG_OK; r++) {
@@ -37,15 +37,15 @@ static frug_status share_buffers(const fgt_worker *w) {
 }
 
 /* One buffer after the other, summed up by worker 0 in the order of ranks, so that threads and processes agree. */
-static frug_status mean_of(const fgt_worker *w, float *x, size_t count) {
-    float piece[PIECE];
+static frug_status average_floats(const fgt_worker *w, float *x, size_t count) {
+    float chunk[CHUNK];
     frug_status status = FRUG_OK;
-    for (size_t at = 0; at < count && status == FRUG_OK; at += PIECE) {
-        size_t n = count - at < PIECE ? count - at : PIECE;
+    for (size_t at = 0; at < count && status == FRUG_OK; at += CHUNK) {
+        size_t n = count - at < CHUNK ? count - at : CHUNK;
         for (int r = 1; w->rank == 0 && r < w->size && status == FRUG_OK; r++) {
-            status = frug_comm_receive(w->comm, r, piece, n * sizeof *x);
+            status = frug_comm_receive(w->comm, r, chunk, n * sizeof *x);
             for (size_t i = 0; i < n && status == FRUG_OK; i++)
-                x[at + i] += piece[i];
+                x[at + i] += chunk[i];
         }
         for (size_t i = 0; i < n && w->rank == 0; i++)
             x[at + i] /= (float)w->size;
@@ -59,15 +59,15 @@ static frug_status mean_of(const fgt_worker *w, float *x, size_t count) {
     return status;
 }
 
-frug_status fgt_worker_mean(fgt_worker *w) {
-    frug_status status = mean_of(w, w->graph->weights, (size_t)w->graph->elements);
+frug_status fgt_worker_average(fgt_worker *w) {
+    frug_status status = average_floats(w, w->graph->weights, (size_t)w->graph->elements);
     for (fgt_buffer *b = w->graph->buffers; b && status == FRUG_OK; b = b->next)
-        status = mean_of(w, b->data, b->count);
+        status = average_floats(w, b->data, b->count);
     return status;
 }
 
 /* The mean of all in place of this worker's own weights, which are kept; at the end they are the mean already. */
-static frug_status judge_mean(fgt_worker *w, float **own) {
+static frug_status use_mean_weights(fgt_worker *w, float **own) {
     size_t bytes = (size_t)w->graph->elements * sizeof **own;
     if (w->step == w->steps)
         return FRUG_OK;
@@ -75,27 +75,27 @@ static frug_status judge_mean(fgt_worker *w, float **own) {
     if (!*own)
         return FRUG_ERR_MEMORY;
     memcpy(*own, w->graph->weights, bytes);
-    return fgt_worker_mean(w);
+    return fgt_worker_average(w);
 }
 
 void fgt_score_add(fgt_score *sum, const fgt_score *s) {
     sum->loss += s->loss;
-    sum->asked += s->asked;
-    sum->right += s->right;
+    sum->count += s->count;
+    sum->correct += s->correct;
     for (int i = 0; i < 5; i++)
         sum->sums[i] += s->sums[i];
 }
 
 /** What a worker found. */
-typedef struct finding {
+typedef struct worker_score {
     fgt_score score;
     int status; /* a batch that could not be read is an error of all */
-} finding;
+} worker_score;
 
-static int score_share(fgt_worker *w, fgt_split split, fgt_score *sum) {
+static int score_batches(fgt_worker *w, fgt_split split, fgt_score *sum) {
     int status = FGIO_EXIT_OK;
-    uint64_t count = fgt_data_about(w->crew->data)->count[split], most = w->crew->job->eval_batches;
-    uint32_t n = w->crew->batch;
+    uint64_t count = fgt_data_about(w->run->data)->count[split], most = w->run->job->eval_batches;
+    uint32_t n = w->run->batch;
     uint64_t batches = (count + n - 1) / n, every = (uint64_t)w->size;
     if (most && batches > most * every)
         batches = most * every;
@@ -103,11 +103,11 @@ static int score_share(fgt_worker *w, fgt_split split, fgt_score *sum) {
         w->rank == 0 ? fgio_meter_begin(batches, "evaluating on the %s split", fgt_split_names[split]) : NULL;
     for (uint64_t i = (uint64_t)w->rank; i < batches && status == FGIO_EXIT_OK; i += every) {
         fgio_meter_at(meter, i);
-        uint32_t here = count - i * n < n ? (uint32_t)(count - i * n) : n;
-        status = fgt_data_batch(w->crew->data, split, 0, i * n, here, &w->batch);
-        for (uint32_t at = 0; at < here && status == FGIO_EXIT_OK; at += w->graph->most) {
-            uint32_t some = here - at < w->graph->most ? here - at : w->graph->most;
-            fgt_batch part = fgt_batch_part(fgt_data_about(w->crew->data), &w->batch, at, some);
+        uint32_t samples = count - i * n < n ? (uint32_t)(count - i * n) : n;
+        status = fgt_data_batch(w->run->data, split, 0, i * n, samples, &w->batch);
+        for (uint32_t at = 0; at < samples && status == FGIO_EXIT_OK; at += w->graph->batch_max) {
+            uint32_t some = samples - at < w->graph->batch_max ? samples - at : w->graph->batch_max;
+            fgt_batch part = fgt_batch_part(fgt_data_about(w->run->data), &w->batch, at, some);
             fgt_graph_forward(w->graph, &part, false);
             fgt_score_add(sum, &w->graph->score);
         }
@@ -117,62 +117,62 @@ static int score_share(fgt_worker *w, fgt_split split, fgt_score *sum) {
 }
 
 static double correlation(const fgt_score *s) {
-    double n = s->asked, x = s->sums[0], y = s->sums[1], xx = s->sums[2], yy = s->sums[3], xy = s->sums[4];
+    double n = s->count, x = s->sums[0], y = s->sums[1], xx = s->sums[2], yy = s->sums[3], xy = s->sums[4];
     double spread = sqrt((n * xx - x * x) * (n * yy - y * y));
     return spread > 0 ? (n * xy - x * y) / spread : 0;
 }
 
 /* Of class 1: the harmonic mean of precision and recall. */
 static double f1(const fgt_score *s) {
-    double both = s->sums[0], predicted = s->sums[1], there = s->sums[2];
-    return predicted + there > 0 ? 2 * both / (predicted + there) : 0;
+    double both = s->sums[0], predicted = s->sums[1], actual = s->sums[2];
+    return predicted + actual > 0 ? 2 * both / (predicted + actual) : 0;
 }
 
 /* The correlation of two classes; 0 where one of them never comes. */
 static double matthews(const fgt_score *s) {
-    double n = s->asked, both = s->sums[0], predicted = s->sums[1], there = s->sums[2];
-    double spread = sqrt(predicted * there * (n - predicted) * (n - there));
-    return spread > 0 ? (n * both - predicted * there) / spread : 0;
+    double n = s->count, both = s->sums[0], predicted = s->sums[1], actual = s->sums[2];
+    double spread = sqrt(predicted * actual * (n - predicted) * (n - actual));
+    return spread > 0 ? (n * both - predicted * actual) / spread : 0;
 }
 
-static fgt_quality judge(const fgt_worker *w, fgt_split split, const fgt_score *s) {
-    const fgt_data_info *info = fgt_data_about(w->crew->data);
+static fgt_quality make_result(const fgt_worker *w, fgt_split split, const fgt_score *s) {
+    const fgt_data_info *info = fgt_data_about(w->run->data);
     bool tokens = info->task == FGT_TASK_LANGUAGE || info->task == FGT_TASK_MASKED;
     bool numbers = info->task == FGT_TASK_SENTENCES && info->classes == 1;
-    double asked = s->asked > 0 ? s->asked : 1;
+    double asked = s->count > 0 ? s->count : 1;
     return (fgt_quality){.split = split,
                          .step = w->step,
                          .loss = s->loss / asked,
-                         .accuracy = numbers ? (double)NAN : s->right / asked,
+                         .accuracy = numbers ? (double)NAN : s->correct / asked,
                          .perplexity = tokens ? exp(s->loss / asked) : (double)NAN,
                          .correlation = numbers ? correlation(s) : (double)NAN,
                          .f1 = info->metric == FGT_METRIC_F1 ? f1(s) : (double)NAN,
                          .matthews = info->metric == FGT_METRIC_MATTHEWS ? matthews(s) : (double)NAN,
-                         .asked = s->asked};
+                         .asked = s->count};
 }
 
 int fgt_worker_evaluate(fgt_worker *w, fgt_split split, fgt_quality *quality) {
-    finding mine = {0}, *all = calloc((size_t)w->size, sizeof *all);
+    worker_score mine = {0}, *all = calloc((size_t)w->size, sizeof *all);
     fgt_score sum = {0};
     float *own = NULL;
-    int broken = 0;
-    fgt_worker_put_aside(w);
-    frug_status status = !all ? FRUG_ERR_MEMORY : w->gossip ? judge_mean(w, &own) : share_buffers(w);
+    int failed = 0;
+    fgt_worker_save_buffers(w);
+    frug_status status = !all ? FRUG_ERR_MEMORY : w->gossip ? use_mean_weights(w, &own) : broadcast_buffers(w);
     if (status == FRUG_OK) {
-        mine.status = score_share(w, split, &mine.score);
+        mine.status = score_batches(w, split, &mine.score);
         status = frug_comm_gather(w->comm, &mine, sizeof mine, all);
     }
     for (int i = 0; status == FRUG_OK && i < w->size; i++) {
         fgt_score_add(&sum, &all[i].score);
-        broken |= all[i].status != FGIO_EXIT_OK;
+        failed |= all[i].status != FGIO_EXIT_OK;
     }
-    fgt_worker_put_back(w);
+    fgt_worker_restore_buffers(w);
     if (own)
         memcpy(w->graph->weights, own, (size_t)w->graph->elements * sizeof *own);
     free(own);
     free(all);
     if (status != FRUG_OK)
         return fgt_worker_error(w, "evaluation", status);
-    *quality = judge(w, split, &sum);
-    return broken ? FGIO_EXIT_FAIL : FGIO_EXIT_OK;
+    *quality = make_result(w, split, &sum);
+    return failed ? FGIO_EXIT_FAIL : FGIO_EXIT_OK;
 }

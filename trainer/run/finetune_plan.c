@@ -44,13 +44,13 @@ static const char *default_of(const char *name, const char *option) {
 }
 
 /* The same as a number; 0: none. */
-static uint64_t usual(const char *name, const char *option) {
+static uint64_t default_number(const char *name, const char *option) {
     const char *text = default_of(name, option);
     return text ? strtoull(text, NULL, 10) : 0;
 }
 
-static bool is(const fgt_tune *tune, const char *kind) {
-    return strcmp(tune->kind, kind) == 0;
+static bool is_kind(const fgt_tune *options, const char *kind) {
+    return strcmp(options->kind, kind) == 0;
 }
 
 /* ---- what moves ---- */
@@ -59,55 +59,55 @@ static uint64_t elements_of(const fgt_param *p) {
     return (uint64_t)p->rows * p->cols;
 }
 
-static bool in_head(const fgt_tune *tune, fgt_task task, const fgt_param *p) {
-    bool judged = task == FGT_TASK_SENTENCES || task == FGT_TASK_IMAGES;
-    if (strcmp(tune->head, "none") == 0)
+static bool is_head(const fgt_tune *options, fgt_task task, const fgt_param *p) {
+    bool is_classifier = task == FGT_TASK_SENTENCES || task == FGT_TASK_IMAGES;
+    if (strcmp(options->head, "none") == 0)
         return false;
-    if (strcmp(tune->head, "auto") == 0)
-        return judged && fgt_weights_is_head(p->tensor.name);
-    return fnmatch(tune->head, p->tensor.name, 0) == 0;
+    if (strcmp(options->head, "auto") == 0)
+        return is_classifier && fgt_weights_is_head(p->tensor.name);
+    return fnmatch(options->head, p->tensor.name, 0) == 0;
 }
 
 /* Mark what stands still. The head comes first: a pattern of targets that also has it leaves it to AdamW. */
-static void choose(const fgt_tune *tune, fgt_task task, const frug_optimizer *asked, fgt_graph *graph,
-                   fgt_tuning *tuned) {
+static void mark_params(const fgt_tune *options, fgt_task task, const frug_optimizer *probe, fgt_graph *graph,
+                        fgt_tuning *result) {
     size_t number = 0;
     for (fgt_param *p = graph->params; p; p = p->next, number++) {
-        bool target = !frug_optimizer_cuts(asked, number);
-        p->head = in_head(tune, task, p);
+        bool target = !frug_optimizer_cuts(probe, number);
+        p->head = is_head(options, task, p);
         p->frozen = !p->head && !target;
         if (p->head) {
-            tuned->heads++;
-            tuned->head_params += elements_of(p);
+            result->heads++;
+            result->head_params += elements_of(p);
         } else if (target) {
-            if (tuned->targets++ == 0)
-                snprintf(tuned->first, sizeof tuned->first, "%s", p->tensor.name);
-            tuned->target_params += elements_of(p);
+            if (result->targets++ == 0)
+                snprintf(result->first, sizeof result->first, "%s", p->tensor.name);
+            result->target_params += elements_of(p);
         }
     }
 }
 
-static int find_moving(const fgt_tune *tune, fgt_task task, fgt_graph *graph, fgt_tuning *tuned) {
-    char text[FGT_TUNE_TEXT];
+static int find_trainable(const fgt_tune *options, fgt_task task, fgt_graph *graph, fgt_tuning *result) {
+    char text[FGT_FINETUNE_TEXT];
     frug_layout *layout = NULL;
-    frug_optimizer *asked = NULL;
-    if (strcspn(tune->targets, ",=: \t") != strlen(tune->targets))
-        return fgio_usage_error("--targets: '%s' is no pattern of names", tune->targets);
+    frug_optimizer *probe = NULL;
+    if (strcspn(options->targets, ",=: \t") != strlen(options->targets))
+        return fgio_usage_error("--targets: '%s' is no pattern of names", options->targets);
     int status = fgt_graph_layout(graph, &layout);
     if (status != FGIO_EXIT_OK)
         return status;
-    snprintf(text, sizeof text, "lora:rank=1,targets=%s", tune->targets);
-    if (frug_optimizer_create(text, layout, NULL, &asked) == FRUG_OK)
-        choose(tune, task, asked, graph, tuned);
+    snprintf(text, sizeof text, "lora:rank=1,targets=%s", options->targets);
+    if (frug_optimizer_create(text, layout, NULL, &probe) == FRUG_OK)
+        mark_params(options, task, probe, graph, result);
     else
         status = fgio_library_error("--targets");
-    frug_optimizer_destroy(asked);
+    frug_optimizer_destroy(probe);
     frug_layout_destroy(layout);
-    if (status == FGIO_EXIT_OK && tuned->heads == 0 && strcmp(tune->head, "auto") != 0 &&
-        strcmp(tune->head, "none") != 0)
-        status = fgio_usage_error("--head: no tensor of this model is called '%s'", tune->head);
-    if (status == FGIO_EXIT_OK && tuned->targets == 0)
-        status = fgio_usage_error("--targets %s: all that it names is in the head", tune->targets);
+    if (status == FGIO_EXIT_OK && result->heads == 0 && strcmp(options->head, "auto") != 0 &&
+        strcmp(options->head, "none") != 0)
+        status = fgio_usage_error("--head: no tensor of this model is called '%s'", options->head);
+    if (status == FGIO_EXIT_OK && result->targets == 0)
+        status = fgio_usage_error("--targets %s: all that it names is in the head", options->targets);
     if (status == FGIO_EXIT_OK)
         fgt_graph_freeze(graph);
     return status;
@@ -116,11 +116,11 @@ static int find_moving(const fgt_tune *tune, fgt_task task, fgt_graph *graph, fg
 /* ---- how many states ---- */
 
 /** What the optimiser's text will say beside what was given. */
-typedef struct numbers {
+typedef struct state_numbers {
     uint64_t s, c, rank; /* 0: nothing */
-} numbers;
+} state_numbers;
 
-static uint64_t least_side(const fgt_graph *graph) {
+static uint64_t min_side(const fgt_graph *graph) {
     uint64_t least = UINT64_MAX;
     for (const fgt_param *p = graph->params; p; p = p->next)
         if (!p->frozen && !p->head) {
@@ -131,50 +131,51 @@ static uint64_t least_side(const fgt_graph *graph) {
 }
 
 /* States of all targets for one entry each, or for a rank of one. */
-static uint64_t states_each(const fgt_tune *tune, const fgt_graph *graph, uint64_t kappa) {
+static uint64_t states_per_entry(const fgt_tune *options, const fgt_graph *graph, uint64_t kappa) {
     uint64_t sum = 0;
     for (const fgt_param *p = graph->params; p; p = p->next)
         if (!p->frozen && !p->head)
-            sum += kappa               ? 2 * kappa
-                   : is(tune, "lora")  ? 2 * (uint64_t)(p->rows + p->cols)
-                   : p->rows > p->cols ? 2 * (uint64_t)p->rows
-                                       : 2 * (uint64_t)p->cols;
+            sum += kappa                      ? 2 * kappa
+                   : is_kind(options, "lora") ? 2 * (uint64_t)(p->rows + p->cols)
+                   : p->rows > p->cols        ? 2 * (uint64_t)p->rows
+                                              : 2 * (uint64_t)p->cols;
     return sum;
 }
 
 /* Chunks share entries evenly. Of the numbers of chunks from three quarters of the usual on, the one that leaves the
  * fewest entries over. */
-static numbers entries_for(const fgt_tune *tune, uint64_t s) {
-    uint64_t most = usual(tune->kind, "c"), each = most ? usual(tune->kind, "s") / most : 1;
-    numbers n = {.s = s};
+static state_numbers distribute_entries(const fgt_tune *options, uint64_t s) {
+    uint64_t most = default_number(options->kind, "c"), each = most ? default_number(options->kind, "s") / most : 1;
+    state_numbers n = {.s = s};
     if (most == 0) /* sgc has no chunks */
         return n;
     most = s / each < most ? s / each : most;
-    n.c = tune->chunks ? tune->chunks : most ? most : 1;
-    for (uint64_t c = n.c; !tune->chunks && 4 * c >= 3 * most && c > 1; c--)
+    n.c = options->chunks ? options->chunks : most ? most : 1;
+    for (uint64_t c = n.c; !options->chunks && 4 * c >= 3 * most && c > 1; c--)
         n.c = s % c < s % n.c ? c : n.c;
     n.s -= n.s % n.c;
     return n;
 }
 
-static int count_states(const fgt_tune *tune, const fgt_graph *graph, numbers *n) {
-    uint64_t kappa = usual(tune->kind, "kappa"), rank = usual(tune->kind, "rank"), side = least_side(graph);
-    kappa = kappa && tune->kappa ? tune->kappa : kappa;
-    if (rank && !tune->rank && rank > side)
+static int count_states(const fgt_tune *options, const fgt_graph *graph, state_numbers *n) {
+    uint64_t kappa = default_number(options->kind, "kappa"), rank = default_number(options->kind, "rank"),
+             side = min_side(graph);
+    kappa = kappa && options->kappa ? options->kappa : kappa;
+    if (rank && !options->rank && rank > side)
         n->rank = side;
-    if (tune->states == 0)
+    if (options->states == 0)
         return FGIO_EXIT_OK;
-    if (is(tune, FULL))
+    if (is_kind(options, FULL))
         return fgio_usage_error("--states: full keeps two states for every parameter that moves");
-    if (!kappa && tune->rank)
-        return fgio_usage_error("--states and --rank both say how much %s keeps; give one of them", tune->kind);
-    uint64_t each = states_each(tune, graph, kappa), most = tune->states / each;
-    uint64_t least = each * (kappa && tune->chunks ? tune->chunks : 1);
-    if (tune->states < least)
+    if (!kappa && options->rank)
+        return fgio_usage_error("--states and --rank both say how much %s keeps; give one of them", options->kind);
+    uint64_t each = states_per_entry(options, graph, kappa), most = options->states / each;
+    uint64_t least = each * (kappa && options->chunks ? options->chunks : 1);
+    if (options->states < least)
         return fgio_usage_error("--states %" PRIu64 ": %s takes at least %" PRIu64 " for the targets %s of this model",
-                                tune->states, tune->kind, least, tune->targets);
+                                options->states, options->kind, least, options->targets);
     if (kappa) {
-        numbers entries = entries_for(tune, most);
+        state_numbers entries = distribute_entries(options, most);
         n->s = entries.s;
         n->c = entries.c;
     } else {
@@ -185,74 +186,75 @@ static int count_states(const fgt_tune *tune, const fgt_graph *graph, numbers *n
 
 /* ---- its text ---- */
 
-typedef struct writing {
+typedef struct text_writer {
     char *text;
     size_t used;
-} writing;
+} text_writer;
 
-static void put(writing *w, const char *name, const char *value) {
-    if (w->used < FGT_TUNE_TEXT)
-        w->used += (size_t)snprintf(w->text + w->used, FGT_TUNE_TEXT - w->used, "%s%s=%s",
+static void put_option(text_writer *w, const char *name, const char *value) {
+    if (w->used < FGT_FINETUNE_TEXT)
+        w->used += (size_t)snprintf(w->text + w->used, FGT_FINETUNE_TEXT - w->used, "%s%s=%s",
                                     strchr(w->text, ':') ? "," : ":", name, value);
 }
 
 /* 0: not given, and the kind's own holds. */
-static void put_count(writing *w, const char *name, uint64_t count) {
+static void put_count_option(text_writer *w, const char *name, uint64_t count) {
     char value[32];
     snprintf(value, sizeof value, "%" PRIu64, count);
     if (count)
-        put(w, name, value);
+        put_option(w, name, value);
 }
 
 /* What another option of the command says is not said here: the plan above would not know, and the last word would
  * hold. s is said by the number of states, where there is one. */
-static int check_options(const fgt_tune *tune) {
-    static const char *const taken[][2] = {{"targets", "--targets"}, {"others", "--head"},     {"kappa", "--kappa"},
-                                           {"c", "--chunks"},        {"rank", "--rank"},       {"refresh", "--refresh"},
-                                           {"scale", "--scale"},     {"threads", "--threads"}, {"s", "--states"}};
-    const size_t count = sizeof taken / sizeof *taken - (tune->states == 0);
-    for (const char *at = tune->options; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+static int check_options(const fgt_tune *options) {
+    static const char *const reserved[][2] = {
+        {"targets", "--targets"}, {"others", "--head"}, {"kappa", "--kappa"},     {"c", "--chunks"}, {"rank", "--rank"},
+        {"refresh", "--refresh"}, {"scale", "--scale"}, {"threads", "--threads"}, {"s", "--states"}};
+    const size_t count = sizeof reserved / sizeof *reserved - (options->states == 0);
+    for (const char *at = options->options; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
         for (size_t i = 0, length; i < count; i++) {
-            length = strlen(taken[i][0]);
-            if (strncmp(at, taken[i][0], length) == 0 && at[length] == '=')
-                return fgio_usage_error("--optimizer-options: '%s' is what %s says", taken[i][0], taken[i][1]);
+            length = strlen(reserved[i][0]);
+            if (strncmp(at, reserved[i][0], length) == 0 && at[length] == '=')
+                return fgio_usage_error("--optimizer-options: '%s' is what %s says", reserved[i][0], reserved[i][1]);
         }
     return FGIO_EXIT_OK;
 }
 
-static int spell(const fgt_tune *tune, const numbers *n, uint32_t threads, bool head, char text[FGT_TUNE_TEXT]) {
-    bool full = is(tune, FULL);
+static int write_optimizer_text(const fgt_tune *options, const state_numbers *n, uint32_t threads, bool head,
+                                char text[FGT_FINETUNE_TEXT]) {
+    bool full = is_kind(options, FULL);
     char scale[32];
-    writing w = {text, (size_t)snprintf(text, FGT_TUNE_TEXT, "%s", full ? "adamw:decay=0" : tune->kind)};
-    put_count(&w, "s", n->s);
-    put_count(&w, "kappa", tune->kappa);
-    put_count(&w, "c", n->c ? n->c : tune->chunks);
-    put_count(&w, "rank", n->rank ? n->rank : tune->rank);
-    put_count(&w, "refresh", tune->refresh);
-    snprintf(scale, sizeof scale, "%.9g", tune->scale);
-    if (tune->scale > 0)
-        put(&w, "scale", scale);
+    text_writer w = {text, (size_t)snprintf(text, FGT_FINETUNE_TEXT, "%s", full ? "adamw:decay=0" : options->kind)};
+    put_count_option(&w, "s", n->s);
+    put_count_option(&w, "kappa", options->kappa);
+    put_count_option(&w, "c", n->c ? n->c : options->chunks);
+    put_count_option(&w, "rank", n->rank ? n->rank : options->rank);
+    put_count_option(&w, "refresh", options->refresh);
+    snprintf(scale, sizeof scale, "%.9g", options->scale);
+    if (options->scale > 0)
+        put_option(&w, "scale", scale);
     if (!full) {
-        put(&w, "targets", tune->targets);
-        put(&w, "others", head ? "adamw" : "frozen");
-        put_count(&w, "threads", threads < 64 ? threads : 64);
+        put_option(&w, "targets", options->targets);
+        put_option(&w, "others", head ? "adamw" : "frozen");
+        put_count_option(&w, "threads", threads < 64 ? threads : 64);
     }
-    if (tune->options && w.used < FGT_TUNE_TEXT)
-        w.used += (size_t)snprintf(text + w.used, FGT_TUNE_TEXT - w.used, "%s%s", strchr(text, ':') ? "," : ":",
-                                   tune->options);
-    return w.used < FGT_TUNE_TEXT ? FGIO_EXIT_OK : fgio_usage_error("--optimizer-options: too long");
+    if (options->options && w.used < FGT_FINETUNE_TEXT)
+        w.used += (size_t)snprintf(text + w.used, FGT_FINETUNE_TEXT - w.used, "%s%s", strchr(text, ':') ? "," : ":",
+                                   options->options);
+    return w.used < FGT_FINETUNE_TEXT ? FGIO_EXIT_OK : fgio_usage_error("--optimizer-options: too long");
 }
 
-int fgt_tune_plan(const fgt_tune *tune, fgt_task task, uint32_t threads, fgt_graph *graph, char text[FGT_TUNE_TEXT],
-                  fgt_tuning *tuned) {
-    numbers n = {0};
-    *tuned = (fgt_tuning){0};
-    int status = check_options(tune);
+int fgt_finetune_plan(const fgt_tune *options, fgt_task task, uint32_t threads, fgt_graph *graph,
+                      char text[FGT_FINETUNE_TEXT], fgt_tuning *result) {
+    state_numbers n = {0};
+    *result = (fgt_tuning){0};
+    int status = check_options(options);
     if (status == FGIO_EXIT_OK)
-        status = find_moving(tune, task, graph, tuned);
+        status = find_trainable(options, task, graph, result);
     if (status == FGIO_EXIT_OK)
-        status = count_states(tune, graph, &n);
-    return status == FGIO_EXIT_OK ? spell(tune, &n, threads, tuned->heads > 0, text) : status;
+        status = count_states(options, graph, &n);
+    return status == FGIO_EXIT_OK ? write_optimizer_text(options, &n, threads, result->heads > 0, text) : status;
 }
 
 /* ---- for the exchange ---- */
@@ -267,7 +269,7 @@ static frug_tensor as_vector(const fgt_param *p) {
     return t;
 }
 
-int fgt_tune_layout(const fgt_graph *graph, uint64_t measured, uint64_t *measured_at, frug_layout **layout) {
+int fgt_finetune_layout(const fgt_graph *graph, uint64_t measured, uint64_t *measured_at, frug_layout **layout) {
     frug_layout *made = NULL;
     frug_status status = frug_layout_create(&made);
     for (const fgt_param *p = graph->params; p && status == FRUG_OK; p = p->next) {
@@ -292,11 +294,11 @@ int fgt_tune_layout(const fgt_graph *graph, uint64_t measured, uint64_t *measure
 }
 
 /* Whoever has a matrix measures: both states of every target, as many numbers as it keeps. */
-uint64_t fgt_tune_measured_each(const fgt_tune *tune, const fgt_tuning *tuning) {
-    return default_of(tune->kind, "matrix") ? tuning->states / tuning->targets : 0;
+uint64_t fgt_finetune_measured_each(const fgt_tune *options, const fgt_tuning *result) {
+    return default_of(options->kind, "matrix") ? result->states / result->targets : 0;
 }
 
-uint64_t fgt_tune_measured(const fgt_graph *graph, uint64_t each) {
+uint64_t fgt_finetune_measured(const fgt_graph *graph, uint64_t each) {
     uint64_t sum = 0;
     for (const fgt_param *p = graph->params; p; p = p->next)
         sum += !p->frozen && !p->head && each < elements_of(p) ? each : 0;
@@ -309,11 +311,12 @@ static uint64_t add_text(uint64_t h, const char *text) {
     return (h ^ 0x100u) * 0x100000001b3u;
 }
 
-uint64_t fgt_tune_hash(const fgt_tune *tune) {
+uint64_t fgt_finetune_hash(const fgt_tune *options) {
     uint64_t h = 0xcbf29ce484222325u, scale;
-    const char *const texts[] = {tune->kind, tune->targets, tune->head, tune->options};
-    memcpy(&scale, &tune->scale, sizeof scale);
-    const uint64_t counts[] = {tune->states, tune->kappa, tune->chunks, tune->rank, tune->refresh, scale};
+    const char *const texts[] = {options->kind, options->targets, options->head, options->options};
+    memcpy(&scale, &options->scale, sizeof scale);
+    const uint64_t counts[] = {options->states, options->kappa,   options->chunks,
+                               options->rank,   options->refresh, scale};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         h = add_text(h, texts[i]);
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)

@@ -35,7 +35,7 @@ typedef struct fgt_tuning {
     double ms_project, ms_recover, ms_apply, ms_exchange, ms_other;
 } fgt_tuning;
 
-#define FGT_TUNE_TEXT 512
+#define FGT_FINETUNE_TEXT 512
 
 /** "full", or the i-th kind of the library's optimisers that has targets; NULL past the end. */
 const char *fgt_tune_kind_at(size_t i);
@@ -44,22 +44,22 @@ const char *fgt_tune_kind_at(size_t i);
  * Find targets and head, freeze the others, and spell the optimiser out. Returns an exit status, after a line on
  * stderr.
  */
-int fgt_tune_plan(const fgt_tune *tune, fgt_task task, uint32_t threads, fgt_graph *graph, char text[FGT_TUNE_TEXT],
-                  fgt_tuning *tuned);
+int fgt_finetune_plan(const fgt_tune *options, fgt_task task, uint32_t threads, fgt_graph *graph,
+                      char text[FGT_FINETUNE_TEXT], fgt_tuning *result);
 
 /**
  * The tensors that move as a layout; the head's as vectors, so that no rule makes targets of them. `measured` > 0 adds
  * a vector of so many numbers at its end, and *measured_at says where. Returns an exit status.
  */
-int fgt_tune_layout(const fgt_graph *graph, uint64_t measured, uint64_t *measured_at, frug_layout **layout);
+int fgt_finetune_layout(const fgt_graph *graph, uint64_t measured, uint64_t *measured_at, frug_layout **layout);
 
 /** How many measurements a target hands over at most steps in place of a longer gradient; 0: the kind has none. */
-uint64_t fgt_tune_measured_each(const fgt_tune *tune, const fgt_tuning *tuning);
+uint64_t fgt_finetune_measured_each(const fgt_tune *options, const fgt_tuning *result);
 
 /** The same of all targets together. */
-uint64_t fgt_tune_measured(const fgt_graph *graph, uint64_t each);
+uint64_t fgt_finetune_measured(const fgt_graph *graph, uint64_t each);
 
 /** A number that differs where anything that is asked for does. */
-uint64_t fgt_tune_hash(const fgt_tune *tune);
+uint64_t fgt_finetune_hash(const fgt_tune *options);
 
 #endif

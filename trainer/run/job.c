@@ -23,9 +23,9 @@
 #include <sys/resource.h>
 
 /* Workers that gossip have weights, momenta and knowledge of each other of their own, which no checkpoint holds. */
-static int check_gossip(const fgt_crew *crew) {
-    const fgt_job *job = crew->job;
-    if (!strstr(crew->report->config, "reduce=gossip") || crew->quality || job->alone)
+static int check_gossip(const fgt_run *run) {
+    const fgt_job *job = run->job;
+    if (!strstr(run->report->config, "reduce=gossip") || run->quality || job->alone)
         return FGIO_EXIT_OK;
     if (job->resume)
         return fgio_error("--resume: a run with reduce=gossip cannot go on: its workers differ, and a checkpoint holds "
@@ -36,9 +36,9 @@ static int check_gossip(const fgt_crew *crew) {
     return FGIO_EXIT_OK;
 }
 
-static int open_data(fgt_crew *crew) {
-    const fgt_job *job = crew->job;
-    const fgt_model *m = &crew->model;
+static int open_data(fgt_run *run) {
+    const fgt_job *job = run->job;
+    const fgt_model *m = &run->model;
     fgt_data_want want = {.task = m->task,
                           .path = job->data,
                           .tokens = job->tokens,
@@ -51,40 +51,40 @@ static int open_data(fgt_crew *crew) {
                           .vocab = m->vocab,
                           .samples = job->samples,
                           .hold_out = job->hold_out,
-                          .augment = crew->quality ? FGT_AUGMENT_NONE : job->augment, /* what is judged is not moved */
+                          .augment = run->quality ? FGT_AUGMENT_NONE : job->augment, /* what is judged is not moved */
                           .seed = job->seed};
-    return fgt_data_open(&want, &crew->data);
+    return fgt_data_open(&want, &run->data);
 }
 
-static int open_crew(fgt_crew *crew) {
-    const fgt_job *job = crew->job;
+static int open_run(fgt_run *run) {
+    const fgt_job *job = run->job;
     int status = fgt_blas_begin((uint64_t)job->threads * (fgt_team_joined() ? 1 : job->workers));
     if (status == FGIO_EXIT_OK)
-        status = fgt_model_parse(job->model, &crew->model);
+        status = fgt_model_parse(job->model, &run->model);
     if (status != FGIO_EXIT_OK)
         return status;
-    crew->batch = job->batch ? job->batch : fgt_default_batch(crew->model.task);
-    status = fgt_rate_parse(job->schedule, &crew->rate);
+    run->batch = job->batch ? job->batch : fgt_default_batch(run->model.task);
+    status = fgt_rate_parse(job->schedule, &run->rate);
     if (status == FGIO_EXIT_OK)
-        status = fgt_default_optimizer(job, &crew->model, crew->optimizer, sizeof crew->optimizer, crew->report->config,
-                                       sizeof crew->report->config);
-    crew->base_rate = job->rate > 0 ? job->rate : fgt_default_rate(job, &crew->model, crew->optimizer);
+        status = fgt_default_optimizer(job, &run->model, run->optimizer, sizeof run->optimizer, run->report->config,
+                                       sizeof run->report->config);
+    run->base_rate = job->rate > 0 ? job->rate : fgt_default_rate(job, &run->model, run->optimizer);
     if (status == FGIO_EXIT_OK)
-        status = check_gossip(crew);
+        status = check_gossip(run);
     if (status == FGIO_EXIT_OK)
-        status = open_data(crew);
-    if (status == FGIO_EXIT_OK && fgt_data_about(crew->data)->count[FGT_TRAIN] == 0 && !crew->quality)
+        status = open_data(run);
+    if (status == FGIO_EXIT_OK && fgt_data_about(run->data)->count[FGT_TRAIN] == 0 && !run->quality)
         status = fgio_error("%s: no training samples", job->data);
-    if (status == FGIO_EXIT_OK && job->judge_valid && fgt_data_about(crew->data)->count[FGT_VALID] == 0)
+    if (status == FGIO_EXIT_OK && job->judge_valid && fgt_data_about(run->data)->count[FGT_VALID] == 0)
         status = fgio_error("%s: has no validation split to be judged by; --hold-out COUNT makes one", job->data);
-    if (status == FGIO_EXIT_OK && job->judge_test && fgt_data_about(crew->data)->count[FGT_TEST] == 0)
+    if (status == FGIO_EXIT_OK && job->judge_test && fgt_data_about(run->data)->count[FGT_TEST] == 0)
         status = fgio_error("%s: has no test split to be judged by", job->data);
     return status;
 }
 
 /* ---- the report ---- */
 
-static int by_size(const void *a, const void *b) {
+static int compare_floats(const void *a, const void *b) {
     const float x = *(const float *)a, y = *(const float *)b;
     return (x > y) - (x < y);
 }
@@ -92,14 +92,14 @@ static int by_size(const void *a, const void *b) {
 static void report_times(const fgt_worker *w, fgt_report *r) {
     double steps = w->steps_here ? (double)w->steps_here : 1, ms = 1000 / steps;
     frug_reduce_stats s = {.struct_size = sizeof s};
-    fgt_worker_exchanged(w, &s);
-    size_t known = w->steps_here < FGT_STEPS_KNOWN ? (size_t)w->steps_here : FGT_STEPS_KNOWN;
-    qsort(w->step_seconds, known, sizeof *w->step_seconds, by_size);
+    fgt_worker_exchange_stats(w, &s);
+    size_t known = w->steps_here < FGT_STEP_TIMES_MAX ? (size_t)w->steps_here : FGT_STEP_TIMES_MAX;
+    qsort(w->step_seconds, known, sizeof *w->step_seconds, compare_floats);
     r->step_ms = known ? 1000.0 * (double)w->step_seconds[known / 2] : 0;
     r->seconds = w->times.total;
     r->ms_data = ms * w->times.data;
     r->ms_forward = ms * w->times.forward;
-    r->ms_blocked = ms * fgt_buckets_blocked(w->buckets);
+    r->ms_blocked = ms * fgt_buckets_wait_seconds(w->buckets);
     r->ms_backward = ms * w->times.backward - r->ms_blocked;
     r->ms_optimizer = ms * fgt_buckets_optimizer_seconds(w->buckets);
     r->ms_compress = ms * s.seconds_compress;
@@ -120,19 +120,19 @@ static void report_tuning(const fgt_worker *w, fgt_report *r) {
     t->ms_recover = ms * times.seconds_recover;
     t->ms_apply = r->ms_optimizer - t->ms_project - t->ms_recover; /* with the head's AdamW */
     t->ms_exchange = r->ms_compress + r->ms_wait + r->ms_wire + r->ms_decode;
-    double rest =
+    double other =
         ms * r->seconds - r->ms_forward - t->ms_backward - t->ms_project - t->ms_recover - t->ms_apply - t->ms_exchange;
-    t->ms_other = rest > 0 ? rest : 0;
+    t->ms_other = other > 0 ? other : 0;
 }
 
 static void report_memory(fgt_report *r) {
     uint64_t library = 0, here = fgt_team_joined() ? 1 : r->workers;
     struct rusage usage;
     frug_memory(NULL, &library);
-    r->weight_bytes = fgt_held_most(FGT_USE_WEIGHTS) / here;
-    r->gradient_bytes = fgt_held_most(FGT_USE_GRADIENTS) / here;
-    r->library_bytes = (library + fgt_held_most(FGT_USE_EXCHANGE)) / here;
-    r->activation_bytes = fgt_held_most(FGT_USE_ACTIVATIONS) / here;
+    r->weight_bytes = fgt_counted_peak(FGT_USE_WEIGHTS) / here;
+    r->gradient_bytes = fgt_counted_peak(FGT_USE_GRADIENTS) / here;
+    r->library_bytes = (library + fgt_counted_peak(FGT_USE_EXCHANGE)) / here;
+    r->activation_bytes = fgt_counted_peak(FGT_USE_ACTIVATIONS) / here;
     r->model_state_bytes = r->weight_bytes + r->gradient_bytes + r->library_bytes;
     if (getrusage(RUSAGE_SELF, &usage) == 0)
         r->peak_rss_bytes = (uint64_t)usage.ru_maxrss * 1024;
@@ -140,7 +140,7 @@ static void report_memory(fgt_report *r) {
 
 static void report_size(const fgt_worker *w, fgt_report *r) {
     r->workers = (uint32_t)w->size;
-    r->batch = w->crew->batch;
+    r->batch = w->run->batch;
     r->accumulate = w->accumulate;
     r->params = 0;
     for (const fgt_param *p = w->graph->params; p; p = p->next)
@@ -148,7 +148,7 @@ static void report_size(const fgt_worker *w, fgt_report *r) {
 }
 
 /* Parameters of tensors that are sent whole: of one dimension, or too small to compress. */
-static uint64_t params_whole(const fgt_worker *w) {
+static uint64_t count_params_sent_whole(const fgt_worker *w) {
     const frug_compressor *c = w->reducer ? frug_reducer_compressor(w->reducer) : NULL;
     uint64_t sum = 0;
     for (size_t i = 0; c && i < frug_layout_count(w->layout); i++) {
@@ -165,11 +165,11 @@ static uint64_t params_whole(const fgt_worker *w) {
 }
 
 /* What is known before the first step. */
-static void report_terms(const fgt_worker *w, fgt_report *r) {
-    const fgt_data_info *info = fgt_data_about(w->crew->data);
+static void report_settings(const fgt_worker *w, fgt_report *r) {
+    const fgt_data_info *info = fgt_data_about(w->run->data);
     report_size(w, r);
-    r->params_whole = params_whole(w);
-    r->rate = w->crew->base_rate;
+    r->params_whole = count_params_sent_whole(w);
+    r->rate = w->run->base_rate;
     snprintf(r->tokens, sizeof r->tokens, "%s", info->tokens ? info->tokens : "");
     r->steps = w->steps;
     r->step = w->step;
@@ -179,7 +179,7 @@ static void report_terms(const fgt_worker *w, fgt_report *r) {
              : w->gossip ? "gossip"
                          : "none");
     snprintf(r->optimizer, sizeof r->optimizer, "%s", frug_optimizer_text(w->optimizer));
-    r->augment = fgt_data_about(w->crew->data)->augment;
+    r->augment = fgt_data_about(w->run->data)->augment;
     r->tuning = w->tuning;
 }
 
@@ -192,101 +192,101 @@ static void report_end(const fgt_worker *w, fgt_report *r) {
     r->train_loss = w->loss_tail_count > 0 ? w->loss_tail / w->loss_tail_count : (double)NAN;
     r->interrupted = w->interrupted;
     report_times(w, r);
-    if (w->crew->job->tune)
+    if (w->run->job->tune)
         report_tuning(w, r);
     report_memory(r);
 }
 
 /* ---- what each worker does ---- */
 
-static int begin(fgt_worker *w, fgt_crew *crew, frug_comm *comm, bool training) {
-    fgio_meter *meter = frug_comm_rank(comm) == 0 ? fgio_meter_begin(0, "preparing %s", crew->job->model) : NULL;
-    int status = fgt_worker_begin(w, crew, comm, training);
+static int open_worker(fgt_worker *w, fgt_run *run, frug_comm *comm, bool training) {
+    fgio_meter *meter = frug_comm_rank(comm) == 0 ? fgio_meter_begin(0, "preparing %s", run->job->model) : NULL;
+    int status = fgt_worker_open(w, run, comm, training);
     fgio_meter_end(meter);
     return status;
 }
 
-static int train(frug_comm *comm, void *shared) {
-    fgt_crew *crew = shared;
+static int train_worker(frug_comm *comm, void *shared) {
+    fgt_run *run = shared;
     fgt_worker w;
-    int status = begin(&w, crew, comm, true);
+    int status = open_worker(&w, run, comm, true);
     if (status == FGIO_EXIT_OK)
-        status = fgt_worker_together(&w, fgt_worker_resume);
+        status = fgt_worker_collective(&w, fgt_worker_resume);
     if (status == FGIO_EXIT_OK) {
         if (w.rank == 0) {
-            report_terms(&w, crew->report);
-            if (crew->watch && crew->watch->begin)
-                crew->watch->begin(crew->watch->ctx, crew->report, w.step);
+            report_settings(&w, run->report);
+            if (run->callbacks && run->callbacks->begin)
+                run->callbacks->begin(run->callbacks->ctx, run->report, w.step);
         }
         status = fgt_worker_train(&w);
         if (w.rank == 0)
-            report_end(&w, crew->report);
+            report_end(&w, run->report);
     }
-    fgt_worker_end(&w);
+    fgt_worker_close(&w);
     return status;
 }
 
-static int refuse_split(const fgt_crew *crew, fgt_split split) {
-    const uint64_t *count = fgt_data_about(crew->data)->count;
+static int empty_split(const fgt_run *run, fgt_split split) {
+    const uint64_t *count = fgt_data_about(run->data)->count;
     return fgio_error("%s: the %s split is empty; there are %llu samples in train, %llu in valid and %llu in test",
-                      crew->job->data, fgt_split_names[split], (unsigned long long)count[FGT_TRAIN],
+                      run->job->data, fgt_split_names[split], (unsigned long long)count[FGT_TRAIN],
                       (unsigned long long)count[FGT_VALID], (unsigned long long)count[FGT_TEST]);
 }
 
-static int evaluate(frug_comm *comm, void *shared) {
-    fgt_crew *crew = shared;
+static int evaluate_worker(frug_comm *comm, void *shared) {
+    fgt_run *run = shared;
     fgt_worker w;
     fgt_quality quality;
-    int status = begin(&w, crew, comm, false);
-    if (status == FGIO_EXIT_OK && crew->job->resume)
-        status = fgt_worker_together(&w, fgt_worker_load);
-    fgt_split split = crew->split == FGT_SPLITS ? fgt_worker_split(&w, true) : crew->split;
-    if (status == FGIO_EXIT_OK && fgt_data_about(crew->data)->count[split] == 0)
-        status = w.rank == 0 ? refuse_split(crew, split) : FGIO_EXIT_FAIL;
+    int status = open_worker(&w, run, comm, false);
+    if (status == FGIO_EXIT_OK && run->job->resume)
+        status = fgt_worker_collective(&w, fgt_worker_load_weights);
+    fgt_split split = run->split == FGT_SPLITS ? fgt_worker_eval_split(&w, true) : run->split;
+    if (status == FGIO_EXIT_OK && fgt_data_about(run->data)->count[split] == 0)
+        status = w.rank == 0 ? empty_split(run, split) : FGIO_EXIT_FAIL;
     double start = frugi_clock();
     if (status == FGIO_EXIT_OK)
         status = fgt_worker_evaluate(&w, split, &quality);
     if (status == FGIO_EXIT_OK && w.rank == 0) {
-        *crew->quality = quality;
-        crew->report->seconds = frugi_clock() - start;
-        report_size(&w, crew->report);
-        report_memory(crew->report);
+        *run->quality = quality;
+        run->report->seconds = frugi_clock() - start;
+        report_size(&w, run->report);
+        report_memory(run->report);
     }
-    fgt_worker_end(&w);
+    fgt_worker_close(&w);
     return status;
 }
 
-static int fit_crew(fgt_crew *crew) {
-    fgt_fit_recall(crew);
+static int fit_memory(fgt_run *run) {
+    fgt_memory_recall_accumulate(run);
     fgio_say_hold();
-    int status = fgt_team_agree_joined(fgt_fit_choose(crew));
+    int status = fgt_group_agree_joined(fgt_memory_choose_accumulate(run));
     if (status != FGIO_EXIT_OK)
         return status;
     fgio_say_hold();
-    return fgt_team_agree_joined(fgt_fit_settle(crew));
+    return fgt_group_agree_joined(fgt_memory_agree_accumulate(run));
 }
 
-static int run(fgt_crew *crew, fgt_team_fn *work) {
-    *crew->report = (fgt_report){.quality.loss = (double)NAN, .before.loss = (double)NAN};
-    fgt_team_set_timeout(crew->job->timeout > 0 ? crew->job->timeout : FGT_TEAM_TIMEOUT);
+static int run_job(fgt_run *run, fgt_group_fn *work) {
+    *run->report = (fgt_report){.quality.loss = (double)NAN, .before.loss = (double)NAN};
+    fgt_group_set_timeout(run->job->timeout > 0 ? run->job->timeout : FGT_GROUP_TIMEOUT);
     fgio_say_hold();
-    int status = fgt_team_agree_joined(open_crew(crew));
+    int status = fgt_group_agree_joined(open_run(run));
     if (status == FGIO_EXIT_OK)
-        status = fit_crew(crew);
+        status = fit_memory(run);
     if (status == FGIO_EXIT_OK)
-        status = fgt_team_run((int)crew->job->workers, work, crew);
-    fgt_data_close(crew->data);
+        status = fgt_team_run((int)run->job->workers, work, run);
+    fgt_data_close(run->data);
     return status;
 }
 
-int fgt_job_train(const fgt_job *job, const fgt_watch *watch, fgt_report *report) {
-    fgt_crew crew = {.job = job, .watch = watch, .report = report};
-    int status = run(&crew, train);
-    fgt_worker_forget_interrupt();
+int fgt_job_train(const fgt_job *job, const fgt_watch *callbacks, fgt_report *report) {
+    fgt_run run = {.job = job, .callbacks = callbacks, .report = report};
+    int status = run_job(&run, train_worker);
+    fgt_worker_clear_interrupt();
     return status;
 }
 
 int fgt_job_eval(const fgt_job *job, fgt_split split, fgt_quality *quality, fgt_report *report) {
-    fgt_crew crew = {.job = job, .report = report, .split = split, .quality = quality};
-    return run(&crew, evaluate);
+    fgt_run run = {.job = job, .report = report, .split = split, .quality = quality};
+    return run_job(&run, evaluate_worker);
 }

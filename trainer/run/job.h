@@ -30,7 +30,7 @@ typedef struct fgt_job {
     double clip;           /* limit of the gradient's norm; 0: none */
     bool clip_auto;        /* limits that follow the running norm (clip_norm.h) instead */
     double epochs;
-    double timeout; /* seconds that a worker waits for a message of another; 0: FGT_TEAM_TIMEOUT */
+    double timeout; /* seconds that a worker waits for a message of another; 0: FGT_GROUP_TIMEOUT */
     uint64_t steps; /* 0: by epochs */
     uint64_t seed;
     uint32_t workers;      /* threads; ignored in an MPI job */
@@ -105,13 +105,13 @@ typedef struct fgt_report {
     char tokens[256];              /* what text was cut into, or empty */
     uint32_t workers, batch, accumulate;
     fgt_accumulate_from accumulate_from;
-    uint64_t activation_uncut;        /* bytes of a worker's activations without micro-batches */
-    uint64_t memory_free;             /* bytes before the run began, or what it was allowed */
-    const char *augment;              /* what is done to training images, as data/data.h has it; NULL: no images */
-    char algorithm[32];               /* of the exchange */
-    char optimizer[FGT_TUNE_TEXT];    /* spelled out */
-    char config[1024];                /* of the library, spelled out */
-    uint64_t bytes_sent, bytes_dense; /* of one worker */
+    uint64_t activation_uncut;         /* bytes of a worker's activations without micro-batches */
+    uint64_t memory_free;              /* bytes before the run began, or what it was allowed */
+    const char *augment;               /* what is done to training images, as data/data.h has it; NULL: no images */
+    char algorithm[32];                /* of the exchange */
+    char optimizer[FGT_FINETUNE_TEXT]; /* spelled out */
+    char config[1024];                 /* of the library, spelled out */
+    uint64_t bytes_sent, bytes_dense;  /* of one worker */
     double density_mean;
     /* bytes of one worker: weights, gradients, the library's (residual, optimiser, communication) and their sum at most
      */

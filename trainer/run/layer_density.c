@@ -8,14 +8,14 @@
 
 #include <stdlib.h>
 
-enum { TOLD = 16 };
+enum { REPORTS = 16 };
 
-bool fgt_layers_due(uint64_t step, uint64_t steps) {
-    uint64_t every = steps / TOLD ? steps / TOLD : 1;
+bool fgt_layer_density_due(uint64_t step, uint64_t steps) {
+    uint64_t every = steps / REPORTS ? steps / REPORTS : 1;
     return step == 1 || step == steps || step % every == 0;
 }
 
-static double share_of(const frug_compressor *c, uint64_t step, size_t i) {
+static double density_of(const frug_compressor *c, uint64_t step, size_t i) {
     frug_plan plan = {.struct_size = sizeof plan};
     if (frug_compressor_plan(c, step, i, &plan) != FRUG_OK)
         return 0;
@@ -24,9 +24,10 @@ static double share_of(const frug_compressor *c, uint64_t step, size_t i) {
     return plan.segments > 0 && plan.kept > 0 ? (double)plan.kept / (double)plan.units : plan.density;
 }
 
-void fgt_layers_tell(const fgt_worker *w) {
-    const fgt_watch *watch = w->crew->watch;
-    if (watch == NULL || watch->layers == NULL || w->reducer == NULL || !fgt_layers_due(w->step, w->steps))
+void fgt_layer_density_report(const fgt_worker *w) {
+    const fgt_watch *callbacks = w->run->callbacks;
+    if (callbacks == NULL || callbacks->layers == NULL || w->reducer == NULL ||
+        !fgt_layer_density_due(w->step, w->steps))
         return;
     size_t count = frug_layout_count(w->layout);
     double *share = malloc((count ? count : 1) * sizeof *share);
@@ -35,10 +36,10 @@ void fgt_layers_tell(const fgt_worker *w) {
         frug_tensor tensor = FRUG_TENSOR_INIT;
         frug_layout_get(w->layout, i, &tensor);
         name[i] = tensor.name != NULL ? tensor.name : "";
-        share[i] = share_of(frug_reducer_compressor(w->reducer), w->step - 1, i);
+        share[i] = density_of(frug_reducer_compressor(w->reducer), w->step - 1, i);
     }
     if (share != NULL && name != NULL)
-        watch->layers(watch->ctx, w->step, name, share, count);
+        callbacks->layers(callbacks->ctx, w->step, name, share, count);
     free(share);
     free(name);
 }

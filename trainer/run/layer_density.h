@@ -5,10 +5,10 @@
 #include "trainer/run/worker.h"
 
 /** Whether a run tells this step: some 16 of its steps, the first and the last among them. */
-bool fgt_layers_due(uint64_t step, uint64_t steps);
+bool fgt_layer_density_due(uint64_t step, uint64_t steps);
 
 /** Tell the watch what share of every tensor left in the step just taken; nothing where nobody listens or nothing is
  * compressed. */
-void fgt_layers_tell(const fgt_worker *w);
+void fgt_layer_density_report(const fgt_worker *w);
 
 #endif

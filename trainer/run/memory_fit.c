@@ -14,13 +14,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static uint64_t workers_here(const fgt_crew *crew) {
-    return (uint64_t)fgt_team_local((int)crew->job->workers);
+static uint64_t local_workers(const fgt_run *run) {
+    return (uint64_t)fgt_team_local((int)run->job->workers);
 }
 
 /* For all workers of this machine; those of an MPI job each have a limit of their own too. */
-static uint64_t memory_here(uint64_t workers) {
-    uint64_t shared = fgt_free_memory_shared(), own = fgt_free_memory_own();
+static uint64_t available_memory(uint64_t workers) {
+    uint64_t shared = fgt_free_memory_machine(), own = fgt_free_memory_process();
     if (own != UINT64_MAX && fgt_team_joined())
         own = own < UINT64_MAX / workers ? own * workers : UINT64_MAX;
     return own < shared ? own : shared;
@@ -28,7 +28,7 @@ static uint64_t memory_here(uint64_t workers) {
 
 /* ---- of a checkpoint ---- */
 
-static bool newest(const char *path, char *file, size_t cap) {
+static bool find_newest(const char *path, char *file, size_t cap) {
     struct stat st;
     fgt_entry *entry = NULL;
     size_t count = 0, first = 0;
@@ -45,17 +45,17 @@ static bool newest(const char *path, char *file, size_t cap) {
 }
 
 /* Only the first process needs to see the file; what is wrong with it is said when it is opened in earnest. */
-void fgt_fit_recall(fgt_crew *crew) {
+void fgt_memory_recall_accumulate(fgt_run *run) {
     char path[PATH_MAX];
     fgio_tensor_file file;
-    if (!crew->job->resume || crew->job->accumulate || crew->quality || fgt_team_rank() != 0)
+    if (!run->job->resume || run->job->accumulate || run->quality || fgt_team_rank() != 0)
         return;
     fgio_say_hold();
-    if (newest(crew->job->resume, path, sizeof path) && fgio_tensor_file_open(path, &file) == FGIO_EXIT_OK) {
+    if (find_newest(run->job->resume, path, sizeof path) && fgio_tensor_file_open(path, &file) == FGIO_EXIT_OK) {
         const char *text = json_string_value(json_object_get(file.head.metadata, "accumulate"));
         unsigned long number = text ? strtoul(text, NULL, 10) : 1; /* older ones have none, and had one */
-        crew->report->accumulate_from = FGT_ACCUMULATE_RESUMED;
-        crew->accumulate = number >= 1 && number <= crew->batch ? (uint32_t)number : 1;
+        run->report->accumulate_from = FGT_ACCUMULATE_RESUMED;
+        run->accumulate = number >= 1 && number <= run->batch ? (uint32_t)number : 1;
         fgio_tensor_file_close(&file);
     }
     fgio_say_release(0);
@@ -63,42 +63,42 @@ void fgt_fit_recall(fgt_crew *crew) {
 
 /* ---- choosing ---- */
 
-int fgt_fit_choose(fgt_crew *crew) {
-    fgt_report *r = crew->report;
-    fgt_keep keep = fgt_crew_keep(crew);
-    uint64_t here = workers_here(crew);
-    fgt_need need = {0};
+int fgt_memory_choose_accumulate(fgt_run *run) {
+    fgt_report *r = run->report;
+    fgt_keep keep = fgt_run_keep(run);
+    uint64_t workers = local_workers(run);
+    fgt_memory_need need = {0};
     /* Work space of more threads must not change the choice, and with it the bits: one thread stands for all. */
-    fgt_job alone = *crew->job;
-    alone.threads = 1;
-    fgt_crew alike = *crew;
-    alike.job = &alone;
-    r->memory_free = crew->job->memory_bytes ? crew->job->memory_bytes : memory_here(here);
-    int status = fgt_fit_need(&alike, 1, keep, &need);
+    fgt_job one_thread_job = *run->job;
+    one_thread_job.threads = 1;
+    fgt_run one_thread_run = *run;
+    one_thread_run.job = &one_thread_job;
+    r->memory_free = run->job->memory_bytes ? run->job->memory_bytes : available_memory(workers);
+    int status = fgt_memory_estimate(&one_thread_run, 1, keep, &need);
     r->activation_uncut = need.activations;
-    if (status == FGIO_EXIT_OK && crew->job->recompute && need.blocks == 0)
+    if (status == FGIO_EXIT_OK && run->job->recompute && need.blocks == 0)
         return fgio_usage_error("--recompute: %s has no blocks that could be computed again; only transformers and "
                                 "residual networks have",
-                                crew->model.text);
+                                run->model.text);
     if (status != FGIO_EXIT_OK || r->accumulate_from == FGT_ACCUMULATE_RESUMED)
         return status;
-    if (crew->job->accumulate > crew->batch)
+    if (run->job->accumulate > run->batch)
         return fgio_usage_error("--accumulate %u: a batch of %u samples cannot be cut into more than %u micro-batches",
-                                crew->job->accumulate, crew->batch, crew->batch);
-    if (crew->job->accumulate) {
+                                run->job->accumulate, run->batch, run->batch);
+    if (run->job->accumulate) {
         r->accumulate_from = FGT_ACCUMULATE_ASKED;
-        crew->accumulate = crew->job->accumulate;
+        run->accumulate = run->job->accumulate;
         return FGIO_EXIT_OK;
     }
-    for (uint32_t n = 1; n <= crew->batch && status == FGIO_EXIT_OK; n++) {
-        if (crew->batch % n)
+    for (uint32_t n = 1; n <= run->batch && status == FGIO_EXIT_OK; n++) {
+        if (run->batch % n)
             continue;
-        status = fgt_fit_need(&alike, n, keep, &need);
-        crew->accumulate = n;
-        if (here * need.activations <= r->memory_free / 2 && here * fgt_need_sum(&need) <= r->memory_free)
+        status = fgt_memory_estimate(&one_thread_run, n, keep, &need);
+        run->accumulate = n;
+        if (workers * need.activations <= r->memory_free / 2 && workers * fgt_memory_need_sum(&need) <= r->memory_free)
             break;
     }
-    r->accumulate_from = crew->accumulate > 1 ? FGT_ACCUMULATE_CHOSEN : FGT_ACCUMULATE_ONE;
+    r->accumulate_from = run->accumulate > 1 ? FGT_ACCUMULATE_CHOSEN : FGT_ACCUMULATE_ONE;
     return status;
 }
 
@@ -109,63 +109,64 @@ static const char *size_text(uint64_t bytes, char dst[32]) {
 }
 
 /* What would help, with what it would come to; the smallest micro-batches are taken for granted. */
-static void hint_at(const fgt_crew *crew, uint64_t here, uint64_t all) {
+static void suggest_fixes(const fgt_run *run, uint64_t workers, uint64_t all) {
     char a[32], b[32];
-    fgt_need few = {0}, most = {0};
-    fgt_keep keep = fgt_crew_keep(crew);
-    bool blocks = keep == FGT_KEEP_ALL && fgt_fit_need(crew, crew->batch, FGT_KEEP_BLOCKS, &few) == FGIO_EXIT_OK;
-    if (fgt_fit_need(crew, crew->batch, keep, &most) == FGIO_EXIT_OK && here * fgt_need_sum(&most) < all)
-        fgio_hint("--accumulate %u would take about %s%s%s%s", crew->batch, size_text(here * fgt_need_sum(&most), a),
-                  blocks ? ", with --recompute " : "", blocks ? size_text(here * fgt_need_sum(&few), b) : "",
-                  here > 1 ? "; fewer --workers or a smaller model take less" : "; a smaller model takes less");
-    else if (blocks && fgt_need_sum(&few) < fgt_need_sum(&most))
-        fgio_hint("--recompute would take about %s; %s", size_text(here * fgt_need_sum(&few), a),
-                  here > 1 ? "fewer --workers or a smaller model take less" : "a smaller model takes less");
+    fgt_memory_need few = {0}, most = {0};
+    fgt_keep keep = fgt_run_keep(run);
+    bool blocks = keep == FGT_KEEP_ALL && fgt_memory_estimate(run, run->batch, FGT_KEEP_BLOCKS, &few) == FGIO_EXIT_OK;
+    if (fgt_memory_estimate(run, run->batch, keep, &most) == FGIO_EXIT_OK && workers * fgt_memory_need_sum(&most) < all)
+        fgio_hint("--accumulate %u would take about %s%s%s%s", run->batch,
+                  size_text(workers * fgt_memory_need_sum(&most), a), blocks ? ", with --recompute " : "",
+                  blocks ? size_text(workers * fgt_memory_need_sum(&few), b) : "",
+                  workers > 1 ? "; fewer --workers or a smaller model take less" : "; a smaller model takes less");
+    else if (blocks && fgt_memory_need_sum(&few) < fgt_memory_need_sum(&most))
+        fgio_hint("--recompute would take about %s; %s", size_text(workers * fgt_memory_need_sum(&few), a),
+                  workers > 1 ? "fewer --workers or a smaller model take less" : "a smaller model takes less");
     else
-        fgio_hint("%sa smaller model takes less", here > 1 ? "fewer --workers or " : "");
+        fgio_hint("%sa smaller model takes less", workers > 1 ? "fewer --workers or " : "");
     fgio_hint("--memory %lluM lets the run begin all the same", (unsigned long long)(all / 1000000 + 1));
 }
 
-static int refuse(const fgt_crew *crew, const fgt_need *n, uint64_t here, uint64_t all) {
+static int does_not_fit(const fgt_run *run, const fgt_memory_need *n, uint64_t workers, uint64_t all) {
     char need[32], have[32], weights[32], gradients[32], library[32], activations[32], batch[32];
     fgio_error("%s would take about %s of memory and %s %s: each of %llu worker%s here takes weights %s, gradients %s, "
                "optimizer, residual and exchange %s, activations %s (micro-batches of %u), batch and program %s",
-               crew->model.text, size_text(all, need), size_text(crew->report->memory_free, have),
-               crew->job->memory_bytes ? "is what --memory allows" : "is free", (unsigned long long)here,
-               here == 1 ? "" : "s", size_text(n->weights, weights), size_text(n->gradients, gradients),
+               run->model.text, size_text(all, need), size_text(run->report->memory_free, have),
+               run->job->memory_bytes ? "is what --memory allows" : "is free", (unsigned long long)workers,
+               workers == 1 ? "" : "s", size_text(n->weights, weights), size_text(n->gradients, gradients),
                size_text(n->library, library), size_text(n->activations, activations),
-               (crew->batch + crew->accumulate - 1) / crew->accumulate, size_text(n->batch, batch));
-    hint_at(crew, here, all);
+               (run->batch + run->accumulate - 1) / run->accumulate, size_text(n->batch, batch));
+    suggest_fixes(run, workers, all);
     return FGIO_EXIT_FAIL;
 }
 
-int fgt_fit_settle(fgt_crew *crew) {
+int fgt_memory_agree_accumulate(fgt_run *run) {
     int size = fgt_team_size(1);
-    uint64_t mine[2] = {crew->accumulate, (uint64_t)crew->report->accumulate_from}, here = workers_here(crew);
+    uint64_t mine[2] = {run->accumulate, (uint64_t)run->report->accumulate_from}, workers = local_workers(run);
     uint64_t(*all)[2] = calloc((size_t)size, sizeof *all);
-    if (!all || fgt_team_gather(mine, sizeof mine, all) != FGIO_EXIT_OK) {
+    if (!all || fgt_group_gather(mine, sizeof mine, all) != FGIO_EXIT_OK) {
         free(all);
         return fgio_error("the workers cannot agree on --accumulate");
     }
     for (int i = 0; i < size && all[0][1] != FGT_ACCUMULATE_RESUMED; i++)
-        crew->accumulate = all[i][0] > crew->accumulate ? (uint32_t)all[i][0] : crew->accumulate;
+        run->accumulate = all[i][0] > run->accumulate ? (uint32_t)all[i][0] : run->accumulate;
     if (all[0][1] == FGT_ACCUMULATE_RESUMED)
-        crew->accumulate = (uint32_t)all[0][0];
-    crew->report->accumulate_from = (fgt_accumulate_from)all[0][1];
-    if (crew->accumulate > 1 && crew->report->accumulate_from == FGT_ACCUMULATE_ONE)
-        crew->report->accumulate_from = FGT_ACCUMULATE_CHOSEN; /* by a process with less memory */
+        run->accumulate = (uint32_t)all[0][0];
+    run->report->accumulate_from = (fgt_accumulate_from)all[0][1];
+    if (run->accumulate > 1 && run->report->accumulate_from == FGT_ACCUMULATE_ONE)
+        run->report->accumulate_from = FGT_ACCUMULATE_CHOSEN; /* by a process with less memory */
     free(all);
-    fgt_need need;
-    int status = fgt_fit_need(crew, crew->accumulate, fgt_crew_keep(crew), &need);
-    uint64_t sum = here * fgt_need_sum(&need);
-    return status == FGIO_EXIT_OK && sum > crew->report->memory_free ? refuse(crew, &need, here, sum) : status;
+    fgt_memory_need need;
+    int status = fgt_memory_estimate(run, run->accumulate, fgt_run_keep(run), &need);
+    uint64_t sum = workers * fgt_memory_need_sum(&need);
+    return status == FGIO_EXIT_OK && sum > run->report->memory_free ? does_not_fit(run, &need, workers, sum) : status;
 }
 
-int fgt_fit_forward(const fgt_model *model, const fgt_data_info *info, const fgt_build *how, uint64_t memory) {
+int fgt_fit_forward(const fgt_model *model, const fgt_data_info *info, const fgt_build *options, uint64_t memory) {
     fgt_model_size size;
     char need[32], have[32], weights[32], activations[32];
-    int status = fgt_model_measure(model, info, how, &size);
-    uint64_t sum = size.weights + size.activations, most = memory ? memory : memory_here(1);
+    int status = fgt_model_measure(model, info, options, &size);
+    uint64_t sum = size.weights + size.activations, most = memory ? memory : available_memory(1);
     if (status != FGIO_EXIT_OK || sum <= most)
         return status;
     fgio_error("%s would take about %s of memory and %s is %s: weights %s, activations %s", model->text,

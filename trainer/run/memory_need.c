@@ -8,42 +8,42 @@
 
 #include <string.h>
 
-#define TRIAL_LEAST   (1u << 20) /* parameters: a trial for less would be what the library holds at most */
-#define SMALL_ROWS    64u        /* of the trial's matrices */
-#define LARGE_ROWS    256u
-#define COLUMNS       256u
-#define NO_TRIAL_EACH 16.0 /* bytes a parameter: more than most methods take */
-#define OPEN_BUCKETS  3u   /* that hold a part of the gradient at once */
-#define BUCKET_LEAST  (1u << 20)
-#define BUCKET_MOST   (25u << 20)
-#define GOSSIP_FLOATS 3u          /* a parameter */
-#define PROCESS       (16u << 20) /* code, stacks, work space of BLAS */
+#define TRIAL_PARAMS_MIN        (1u << 20) /* parameters: a trial for less would be what the library holds at most */
+#define SMALL_ROWS              64u        /* of the trial's matrices */
+#define LARGE_ROWS              256u
+#define COLUMNS                 256u
+#define DEFAULT_BYTES_PER_PARAM 16.0 /* bytes a parameter: more than most methods take */
+#define OPEN_BUCKETS            3u   /* that hold a part of the gradient at once */
+#define BUCKET_MIN              (1u << 20)
+#define BUCKET_MAX              (25u << 20)
+#define GOSSIP_FLOATS           3u          /* a parameter */
+#define PROCESS_BYTES           (16u << 20) /* code, stacks, work space of BLAS */
 
-uint64_t fgt_need_sum(const fgt_need *n) {
+uint64_t fgt_memory_need_sum(const fgt_memory_need *n) {
     return n->weights + n->gradients + n->library + n->activations + n->batch;
 }
 
 /** What a method holds. */
-typedef struct trial {
-    double each; /* bytes a parameter */
-    bool cuts;   /* takes parts of a tensor */
-} trial;
+typedef struct method_cost {
+    double bytes_per_param; /* bytes a parameter */
+    bool can_split;         /* takes parts of a tensor */
+} method_cost;
 
-static uint64_t library_now(void) {
+static uint64_t library_bytes(void) {
     uint64_t now = 0;
     frug_memory(&now, NULL);
     return now;
 }
 
 /* Bytes that the library holds for one matrix; 0 where the method refuses it. */
-static uint64_t try_matrix(const fgt_crew *crew, uint64_t rows, bool *cuts) {
+static uint64_t measure_matrix(const fgt_run *run, uint64_t rows, bool *can_split) {
     frug_tensor t = FRUG_TENSOR_INIT;
     frug_options options = FRUG_OPTIONS_INIT;
     frug_layout *layout = NULL;
     frug_config *config = NULL;
     frug_compressor *c = NULL;
     frug_optimizer *o = NULL;
-    uint64_t before = library_now(), held = 0;
+    uint64_t before = library_bytes(), held = 0;
     size_t bytes;
     t.name = "trial.weight";
     t.role = FRUG_ROLE_LINEAR;
@@ -52,11 +52,11 @@ static uint64_t try_matrix(const fgt_crew *crew, uint64_t rows, bool *cuts) {
     t.shape[1] = COLUMNS;
     options.threads = 1;
     if (frug_layout_create(&layout) == FRUG_OK && frug_layout_add(layout, &t) == FRUG_OK &&
-        frug_config_create_for(crew->job->method, crew->optimizer, &config) == FRUG_OK &&
+        frug_config_create_for(run->job->method, run->optimizer, &config) == FRUG_OK &&
         frug_compressor_create(config, layout, &options, &c) == FRUG_OK &&
-        frug_optimizer_create(crew->optimizer, layout, crew->job->alone ? NULL : c, &o) == FRUG_OK) {
-        held = library_now() - before;
-        *cuts = frug_compressor_bound(c, 0, rows / 2 * COLUMNS, &bytes) == FRUG_OK;
+        frug_optimizer_create(run->optimizer, layout, run->job->alone ? NULL : c, &o) == FRUG_OK) {
+        held = library_bytes() - before;
+        *can_split = frug_compressor_bound(c, 0, rows / 2 * COLUMNS, &bytes) == FRUG_OK;
     }
     frug_optimizer_destroy(o);
     frug_compressor_destroy(c);
@@ -65,86 +65,88 @@ static uint64_t try_matrix(const fgt_crew *crew, uint64_t rows, bool *cuts) {
     return held;
 }
 
-static trial try_method(const fgt_crew *crew, uint64_t elements) {
-    trial t = {.each = NO_TRIAL_EACH, .cuts = true};
-    if (elements < TRIAL_LEAST)
+static method_cost measure_method(const fgt_run *run, uint64_t elements) {
+    method_cost t = {.bytes_per_param = DEFAULT_BYTES_PER_PARAM, .can_split = true};
+    if (elements < TRIAL_PARAMS_MIN)
         return t;
-    uint64_t large = try_matrix(crew, LARGE_ROWS, &t.cuts), small = try_matrix(crew, SMALL_ROWS, &t.cuts);
+    uint64_t large = measure_matrix(run, LARGE_ROWS, &t.can_split),
+             small = measure_matrix(run, SMALL_ROWS, &t.can_split);
     if (large > small)
-        t.each = (double)(large - small) / ((double)(LARGE_ROWS - SMALL_ROWS) * COLUMNS);
-    if (strstr(crew->report->config, "reduce=gossip"))
-        t.each += GOSSIP_FLOATS * sizeof(float);
+        t.bytes_per_param = (double)(large - small) / ((double)(LARGE_ROWS - SMALL_ROWS) * COLUMNS);
+    if (strstr(run->report->config, "reduce=gossip"))
+        t.bytes_per_param += GOSSIP_FLOATS * sizeof(float);
     return t;
 }
 
 /* Buckets in which the gradient streams, and all of it where it has to be whole. */
-static uint64_t gradient_bytes(const fgt_crew *crew, const fgt_model_size *size, uint64_t moving, bool cuts, bool dense,
-                               bool passes) {
-    uint64_t bucket = crew->job->bucket_bytes, largest = size->largest * sizeof(float), all = moving * sizeof(float);
+static uint64_t gradient_bytes(const fgt_run *run, const fgt_model_size *size, uint64_t trainable, bool can_split,
+                               bool dense, bool passes) {
+    uint64_t bucket = run->job->bucket_bytes, largest = size->largest * sizeof(float), all = trainable * sizeof(float);
     if (bucket == 0) {
         bucket = size->elements * sizeof(float) / 64;
-        bucket = dense || bucket > BUCKET_MOST ? BUCKET_MOST : bucket < BUCKET_LEAST ? BUCKET_LEAST : bucket;
+        bucket = dense || bucket > BUCKET_MAX ? BUCKET_MAX : bucket < BUCKET_MIN ? BUCKET_MIN : bucket;
     }
-    uint64_t each = !cuts && largest > bucket ? largest : bucket, open = OPEN_BUCKETS * (each < all ? each : all);
+    uint64_t bucket_max = !can_split && largest > bucket ? largest : bucket,
+             open = OPEN_BUCKETS * (bucket_max < all ? bucket_max : all);
     open = open < 2 * all ? open : 2 * all;
     return dense && !passes ? all : passes ? all + open : open;
 }
 
 /* What a dense exchange has under way: at most the longest bucket. */
 static uint64_t ring_bytes(const fgt_model_size *size) {
-    uint64_t largest = size->largest * sizeof(float), longest = largest > BUCKET_MOST ? largest : BUCKET_MOST;
+    uint64_t largest = size->largest * sizeof(float), longest = largest > BUCKET_MAX ? largest : BUCKET_MAX;
     return longest < size->weights ? longest : size->weights;
 }
 
 /* Fine-tuning: how many parameters move, and what the optimiser keeps of them at most. */
-static int tuned(const fgt_crew *crew, const fgt_build *how, uint64_t *moving, uint64_t *library) {
-    const fgt_job *job = crew->job;
-    char text[FGT_TUNE_TEXT];
+static int estimate_finetuning(const fgt_run *run, const fgt_build *options, uint64_t *trainable, uint64_t *library) {
+    const fgt_job *job = run->job;
+    char text[FGT_FINETUNE_TEXT];
     fgt_tuning tuning;
     fgt_graph *g = NULL;
-    fgt_build small = {.batch = 1, .threads = how->threads, .keep = how->keep};
-    int status = fgt_model_nodes(&crew->model, fgt_data_about(crew->data), &small, &g);
+    fgt_build small = {.batch = 1, .threads = options->threads, .keep = options->keep};
+    int status = fgt_model_build_nodes(&run->model, fgt_data_about(run->data), &small, &g);
     if (status == FGIO_EXIT_OK)
-        status = fgt_tune_plan(job->tune, crew->model.task, job->threads, g, text, &tuning);
+        status = fgt_finetune_plan(job->tune, run->model.task, job->threads, g, text, &tuning);
     if (status == FGIO_EXIT_OK) {
         uint64_t dense = tuning.head_params + (strcmp(job->tune->kind, "full") == 0 ? tuning.target_params : 0);
-        *moving = tuning.head_params + tuning.target_params;
-        *library = (2 * dense + *moving) * sizeof(float); /* moments, and what the exchange or a basis takes */
+        *trainable = tuning.head_params + tuning.target_params;
+        *library = (2 * dense + *trainable) * sizeof(float); /* moments, and what the exchange or a basis takes */
     }
     fgt_graph_destroy(g);
     return status;
 }
 
 static uint64_t batch_bytes(const fgt_data_info *info, uint64_t n) {
-    uint64_t each = info->task == FGT_TASK_IMAGES ? (uint64_t)info->channels * info->height * info->width + 1
-                                                  : 3 * (uint64_t)info->length + 2;
-    return n * each * sizeof(float);
+    uint64_t sample_floats = info->task == FGT_TASK_IMAGES ? (uint64_t)info->channels * info->height * info->width + 1
+                                                           : 3 * (uint64_t)info->length + 2;
+    return n * sample_floats * sizeof(float);
 }
 
-int fgt_fit_need(const fgt_crew *crew, uint32_t accumulate, fgt_keep keep, fgt_need *need) {
-    const fgt_data_info *info = fgt_data_about(crew->data);
-    fgt_build how = {(crew->batch + accumulate - 1) / accumulate, (int)crew->job->threads, keep};
+int fgt_memory_estimate(const fgt_run *run, uint32_t accumulate, fgt_keep keep, fgt_memory_need *need) {
+    const fgt_data_info *info = fgt_data_about(run->data);
+    fgt_build options = {(run->batch + accumulate - 1) / accumulate, (int)run->job->threads, keep};
     fgt_model_size size;
     uint64_t library = 0;
-    int status = fgt_model_measure(&crew->model, info, &how, &size);
+    int status = fgt_model_measure(&run->model, info, &options, &size);
     if (status != FGIO_EXIT_OK)
         return status;
-    *need = (fgt_need){.weights = size.weights,
-                       .activations = size.activations,
-                       .batch = batch_bytes(info, crew->batch) + PROCESS,
-                       .blocks = size.blocks};
+    *need = (fgt_memory_need){.weights = size.weights,
+                              .activations = size.activations,
+                              .batch = batch_bytes(info, run->batch) + PROCESS_BYTES,
+                              .blocks = size.blocks};
     if (keep == FGT_KEEP_NONE)
         return FGIO_EXIT_OK;
-    uint64_t moving = size.elements;
-    trial t = {.cuts = true};
-    if (crew->job->tune) {
-        status = tuned(crew, &how, &moving, &library);
+    uint64_t trainable = size.elements;
+    method_cost t = {.can_split = true};
+    if (run->job->tune) {
+        status = estimate_finetuning(run, &options, &trainable, &library);
     } else {
-        t = try_method(crew, moving);
-        library = (uint64_t)(t.each * (double)moving);
+        t = measure_method(run, trainable);
+        library = (uint64_t)(t.bytes_per_param * (double)trainable);
     }
-    bool dense = !crew->job->tune && !crew->job->alone && strstr(crew->report->config, "reduce=dense");
+    bool dense = !run->job->tune && !run->job->alone && strstr(run->report->config, "reduce=dense");
     need->library = library + (dense ? ring_bytes(&size) : 0);
-    need->gradients = gradient_bytes(crew, &size, moving, t.cuts, dense, accumulate > 1);
+    need->gradients = gradient_bytes(run, &size, trainable, t.can_split, dense, accumulate > 1);
     return status;
 }

@@ -12,44 +12,45 @@
 #include <string.h>
 
 /* What a tensor's name comes down to. */
-typedef struct plain_name {
+typedef struct normalized_name {
     const char *stem; /* without prefixes */
     size_t length;    /* of it without the ending below */
     const char *end;  /* "weight" or "bias" of a layer norm, "" otherwise */
-} plain_name;
+} normalized_name;
 
 /* What the model wants. */
-typedef struct wanted {
+typedef struct model_tensor {
     const char *name;
     uint32_t ndim;
     const uint64_t *shape;
     float *data;
-} wanted;
+} model_tensor;
 
-static plain_name plain(const char *name) {
+static normalized_name normalize_name(const char *name) {
     static const char *const prefixes[] = {"module.", "model.", "transformer.", "bert."};
-    static const char *const olds[] = {"LayerNorm.gamma", "LayerNorm.beta"}, *const news[] = {"weight", "bias"};
+    static const char *const old_endings[] = {"LayerNorm.gamma", "LayerNorm.beta"}, *const new_endings[] = {"weight",
+                                                                                                            "bias"};
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes;) {
         size_t length = strlen(prefixes[i]);
         bool there = strncmp(name, prefixes[i], length) == 0 && name[length] != '\0';
         name += there ? length : 0;
         i = there ? 0 : i + 1; /* wrappers come in any order */
     }
-    plain_name p = {name, strlen(name), ""};
+    normalized_name p = {name, strlen(name), ""};
     for (size_t i = 0; i < 2; i++) {
-        size_t length = strlen(olds[i]);
-        if (p.length >= length && strcmp(name + p.length - length, olds[i]) == 0)
-            return (plain_name){name, p.length - length + strlen("LayerNorm."), news[i]};
+        size_t length = strlen(old_endings[i]);
+        if (p.length >= length && strcmp(name + p.length - length, old_endings[i]) == 0)
+            return (normalized_name){name, p.length - length + strlen("LayerNorm."), new_endings[i]};
     }
     return p;
 }
 
-static bool same_name(plain_name a, plain_name b) {
+static bool same_name(normalized_name a, normalized_name b) {
     size_t end_a = strlen(a.end), end_b = strlen(b.end);
     if (a.length + end_a != b.length + end_b)
         return false;
     if (a.length < b.length) {
-        plain_name swap = a;
+        normalized_name swap = a;
         a = b;
         b = swap;
     }
@@ -61,7 +62,7 @@ static bool same_name(plain_name a, plain_name b) {
 /* Layers that a fine-tuned model makes anew. */
 bool fgt_weights_is_head(const char *name) {
     static const char *const heads[] = {"classifier.", "fc.", "linear.", "score.", "pooler.", "cls."};
-    plain_name p = plain(name);
+    normalized_name p = normalize_name(name);
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
         if (strncmp(p.stem, heads[i], strlen(heads[i])) == 0)
             return true;
@@ -70,12 +71,12 @@ bool fgt_weights_is_head(const char *name) {
 
 /* The file's tensor for a name; NULL: none. Two that could be meant are an error. */
 static int find_tensor(const fgio_tensor_file *file, const char *name, const fgio_item **found) {
-    plain_name want = plain(name);
+    normalized_name want = normalize_name(name);
     const fgio_item *like = NULL;
     *found = fgio_safetensors_find(&file->head, name);
     for (size_t i = 0; i < file->head.count && *found == NULL; i++) {
         const fgio_item *item = &file->head.item[i];
-        if (!same_name(plain(item->name), want))
+        if (!same_name(normalize_name(item->name), want))
             continue;
         if (like != NULL)
             return fgio_error("%s: has both '%s' and '%s'; which is '%s' of the model?", file->path, like->name,
@@ -88,11 +89,11 @@ static int find_tensor(const fgio_tensor_file *file, const char *name, const fgi
 }
 
 /* A model for shorter texts takes the first places of one for longer texts. */
-static bool shorten(const fgio_item *item, const wanted *want, fgio_item *first) {
+static bool truncate_positions(const fgio_item *item, const model_tensor *want, fgio_item *first) {
     static const char *const tables[] = {"wpe.weight", "embeddings.position_embeddings.weight"};
     bool places = false;
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
-        places = places || strcmp(plain(want->name).stem, tables[i]) == 0;
+        places = places || strcmp(normalize_name(want->name).stem, tables[i]) == 0;
     if (!places || item == NULL || item->ndim != 2 || want->ndim != 2 || item->shape[1] != want->shape[1] ||
         item->shape[0] < want->shape[0])
         return false;
@@ -103,7 +104,7 @@ static bool shorten(const fgio_item *item, const wanted *want, fgio_item *first)
 }
 
 /* The file is of another model: say what each of them has. */
-static int refuse_names(const fgio_tensor_file *file, const char *want) {
+static int wrong_model_error(const fgio_tensor_file *file, const char *want) {
     char first[80] = "none";
     if (file->head.count > 0)
         fgio_printable(file->head.item[0].name, first, sizeof first);
@@ -113,22 +114,22 @@ static int refuse_names(const fgio_tensor_file *file, const char *want) {
     return FGIO_EXIT_FAIL;
 }
 
-static int load_tensor(const fgio_tensor_file *file, const wanted *want, uint32_t *fresh) {
+static int load_tensor(const fgio_tensor_file *file, const model_tensor *want, uint32_t *missing) {
     const fgio_item *item = NULL;
     fgio_item first;
     char has[128], wants[128];
     if (find_tensor(file, want->name, &item) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
-    if (shorten(item, want, &first))
+    if (truncate_positions(item, want, &first))
         item = &first;
     bool same = item != NULL && item->ndim == want->ndim &&
                 memcmp(item->shape, want->shape, want->ndim * sizeof *want->shape) == 0;
     if (!same && fgt_weights_is_head(want->name)) {
-        ++*fresh;
+        ++*missing;
         return FGIO_EXIT_OK;
     }
     if (item == NULL)
-        return refuse_names(file, want->name);
+        return wrong_model_error(file, want->name);
     if (!same) {
         fgio_error("%s: tensor '%s' has shape %s; the model has %s", file->path, item->name,
                    fgio_shape_text(item->ndim, item->shape, has, sizeof has),
@@ -142,30 +143,30 @@ static int load_tensor(const fgio_tensor_file *file, const wanted *want, uint32_
     return fgio_tensor_file_floats(file, item, want->data);
 }
 
-static int load_all(const fgio_tensor_file *file, fgt_graph *graph, uint32_t *fresh) {
+static int load_all(const fgio_tensor_file *file, fgt_graph *graph, uint32_t *missing) {
     size_t tensors = 0;
     for (fgt_param *p = graph->params; p != NULL; p = p->next, tensors++) {
-        wanted want = {p->tensor.name, p->tensor.ndim, p->tensor.shape, p->w};
-        if (load_tensor(file, &want, fresh) != FGIO_EXIT_OK)
+        model_tensor want = {p->tensor.name, p->tensor.ndim, p->tensor.shape, p->w};
+        if (load_tensor(file, &want, missing) != FGIO_EXIT_OK)
             return FGIO_EXIT_FAIL;
     }
     for (fgt_buffer *b = graph->buffers; b != NULL; b = b->next, tensors++) {
-        wanted want = {b->name, 1, &(uint64_t){b->count}, b->data};
-        if (load_tensor(file, &want, fresh) != FGIO_EXIT_OK)
+        model_tensor want = {b->name, 1, &(uint64_t){b->count}, b->data};
+        if (load_tensor(file, &want, missing) != FGIO_EXIT_OK)
             return FGIO_EXIT_FAIL;
     }
-    return *fresh == tensors ? refuse_names(file, graph->params->tensor.name) : FGIO_EXIT_OK;
+    return *missing == tensors ? wrong_model_error(file, graph->params->tensor.name) : FGIO_EXIT_OK;
 }
 
-int fgt_weights_load(const char *path, fgt_graph *graph, uint32_t *fresh) {
+int fgt_weights_load(const char *path, fgt_graph *graph, uint32_t *missing) {
     fgio_tensor_file file;
-    uint32_t left = 0;
+    uint32_t missing_count = 0;
     int code = fgio_tensor_file_open(path, &file);
     if (code != FGIO_EXIT_OK)
         return code;
-    code = load_all(&file, graph, &left);
-    if (code == FGIO_EXIT_OK && fresh != NULL)
-        *fresh = left;
+    code = load_all(&file, graph, &missing_count);
+    if (code == FGIO_EXIT_OK && missing != NULL)
+        *missing = missing_count;
     fgio_tensor_file_close(&file);
     return code;
 }

@@ -18,12 +18,12 @@ static const char *const kinds[] = {"constant", "cosine", "linear", "step", NULL
 /* ---- reading ------------------------------------------------------------- */
 
 /* All of text as a decimal number within [least, most]. */
-static int read_number(const char *text, double least, double most, double *number) {
+static int read_number(const char *text, double min, double max, double *number) {
     char *end = NULL;
     if (!*text || strspn(text, "0123456789.eE+-") != strlen(text))
         return 0;
     *number = strtod(text, &end);
-    return *end == '\0' && isfinite(*number) && *number >= least && *number <= most;
+    return *end == '\0' && isfinite(*number) && *number >= min && *number <= max;
 }
 
 /* "0.5,0.75:0.1" */
@@ -114,7 +114,7 @@ int fgt_rate_parse(const char *text, fgt_rate *rate) {
 /* ---- the formulas --------------------------------------------------------- */
 
 /* cos(pi x) for x in [0, 1/2]: Taylor's series, whose next term is below 1e-17. */
-static double cosine_of_half(double x) {
+static double cos_pi(double x) {
     const double square = (M_PI * x) * (M_PI * x);
     double sum = 1;
     for (int k = 22; k > 0; k -= 2)
@@ -122,8 +122,8 @@ static double cosine_of_half(double x) {
     return sum;
 }
 
-static double half_wave(double x) {
-    return x <= 0.5 ? 0.5 + 0.5 * cosine_of_half(x) : 0.5 - 0.5 * cosine_of_half(1 - x);
+static double cosine_decay(double x) {
+    return x <= 0.5 ? 0.5 + 0.5 * cos_pi(x) : 0.5 - 0.5 * cos_pi(1 - x);
 }
 
 static uint64_t warmup_steps(const fgt_rate *rate, uint64_t total) {
@@ -144,7 +144,7 @@ double fgt_rate_at(const fgt_rate *rate, uint64_t step, uint64_t total) {
     double share = 1;
     switch (rate->kind) {
     case FGT_RATE_CONSTANT: break;
-    case FGT_RATE_COSINE: return half_wave(progress(warmup, step, total));
+    case FGT_RATE_COSINE: return cosine_decay(progress(warmup, step, total));
     case FGT_RATE_LINEAR: return 1 - progress(warmup, step, total);
     case FGT_RATE_STEP:
         for (int i = 0; total && i < rate->marks; i++)

@@ -12,30 +12,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct choice {
+typedef struct candidate {
     float score;
     int32_t token;
-} choice;
+} candidate;
 
 typedef struct sampler {
     fgt_graph *g;
-    const fgt_sampling *how;
+    const fgt_sampling *options;
     const fgt_value *scores; /* (T, vocab) */
     int32_t *tokens;         /* the window: T */
     int32_t *targets;        /* T: nothing is asked */
-    choice *choices;         /* vocab */
+    candidate *candidates;   /* vocab */
     size_t filled;           /* tokens in the window */
     uint64_t drawn;          /* tokens so far */
 } sampler;
 
 static int by_score(const void *left, const void *right) {
-    const choice *a = left, *b = right;
+    const candidate *a = left, *b = right;
     if (a->score != b->score)
         return a->score < b->score ? 1 : -1;
     return a->token > b->token ? 1 : -1;
 }
 
-static void push(sampler *s, int32_t token) {
+static void push_token(sampler *s, int32_t token) {
     const size_t T = s->scores->dims[0];
     if (s->filled == T) {
         memmove(s->tokens, s->tokens + 1, (T - 1) * sizeof *s->tokens);
@@ -45,20 +45,20 @@ static void push(sampler *s, int32_t token) {
 }
 
 /* Weights of the first `among` choices, likeliest first, until the draw falls into one of them. */
-static int32_t draw(const sampler *s, size_t among) {
-    const choice *c = s->choices;
-    const double heat = s->how->temperature;
+static int32_t draw_token(const sampler *s, size_t limit) {
+    const candidate *c = s->candidates;
+    const double temperature = s->options->temperature;
     double total = 0.0;
-    for (size_t i = 0; i < among; i++)
-        total += exp(((double)c[i].score - (double)c[0].score) / heat);
-    uint64_t bits = fgt_random(s->how->seed, FGT_STREAM_SAMPLE, s->drawn);
+    for (size_t i = 0; i < limit; i++)
+        total += exp(((double)c[i].score - (double)c[0].score) / temperature);
+    uint64_t bits = fgt_random(s->options->seed, FGT_STREAM_SAMPLE, s->drawn);
     double left = (double)(bits >> 11) * 0x1p-53 * total;
-    for (size_t i = 0; i + 1 < among; i++) {
-        left -= exp(((double)c[i].score - (double)c[0].score) / heat);
+    for (size_t i = 0; i + 1 < limit; i++) {
+        left -= exp(((double)c[i].score - (double)c[0].score) / temperature);
         if (left < 0.0)
             return c[i].token;
     }
-    return c[among - 1].token;
+    return c[limit - 1].token;
 }
 
 static int next_token(sampler *s, int32_t *token) {
@@ -69,16 +69,16 @@ static int next_token(sampler *s, int32_t *token) {
     for (size_t i = 0; i < vocab; i++) {
         if (isnan(scores[i]))
             return fgio_error("the model's scores are not numbers");
-        s->choices[i] = (choice){scores[i], (int32_t)i};
+        s->candidates[i] = (candidate){scores[i], (int32_t)i};
     }
-    qsort(s->choices, vocab, sizeof *s->choices, by_score);
-    size_t among = s->how->top_k && s->how->top_k < vocab ? s->how->top_k : vocab;
-    *token = s->how->temperature > 0.0 ? draw(s, among) : s->choices[0].token;
+    qsort(s->candidates, vocab, sizeof *s->candidates, by_score);
+    size_t limit = s->options->top_k && s->options->top_k < vocab ? s->options->top_k : vocab;
+    *token = s->options->temperature > 0.0 ? draw_token(s, limit) : s->candidates[0].token;
     s->drawn++;
     return FGIO_EXIT_OK;
 }
 
-static int run(sampler *s, const int32_t *text, size_t count, size_t more, fgt_sample_fn *take, void *ctx) {
+static int generate(sampler *s, const int32_t *text, size_t count, size_t more, fgt_sample_fn *fn, void *ctx) {
     const size_t T = s->scores->dims[0], vocab = s->scores->dims[1];
     for (size_t i = 0; i < T; i++)
         s->targets[i] = -1;
@@ -87,34 +87,34 @@ static int run(sampler *s, const int32_t *text, size_t count, size_t more, fgt_s
             return fgio_error(
                 "the text has token %d, and the model knows 0 to %zu: --tokens is not what it was trained with",
                 text[i], vocab - 1);
-        push(s, text[i]);
+        push_token(s, text[i]);
     }
     for (size_t i = 0; i < more; i++) {
         int32_t token = 0;
         if (next_token(s, &token) != FGIO_EXIT_OK)
             return FGIO_EXIT_FAIL;
-        if (!take(ctx, token))
+        if (!fn(ctx, token))
             break;
-        push(s, token);
+        push_token(s, token);
     }
     return FGIO_EXIT_OK;
 }
 
-int fgt_sample(fgt_graph *g, const fgt_sampling *how, const int32_t *text, size_t count, size_t more,
-               fgt_sample_fn *take, void *ctx) {
+int fgt_sample(fgt_graph *g, const fgt_sampling *options, const int32_t *text, size_t count, size_t more,
+               fgt_sample_fn *fn, void *ctx) {
     const fgt_value *scores = g->last ? g->last->in[0] : NULL;
     if (!scores || scores->ndim != 2)
         return fgio_error("only language models make text");
     if (count == 0)
         return fgio_error("a text to go on with has at least one token");
-    sampler s = {.g = g, .how = how, .scores = scores};
+    sampler s = {.g = g, .options = options, .scores = scores};
     s.tokens = fgt_hold(FGT_USE_DATA, scores->dims[0] * sizeof *s.tokens);
     s.targets = fgt_hold(FGT_USE_DATA, scores->dims[0] * sizeof *s.targets);
-    s.choices = fgt_hold(FGT_USE_DATA, scores->dims[1] * sizeof *s.choices);
-    int status = s.tokens && s.targets && s.choices ? run(&s, text, count, more, take, ctx)
-                                                    : fgio_error("not enough memory to make text");
-    fgt_let_go(s.tokens);
-    fgt_let_go(s.targets);
-    fgt_let_go(s.choices);
+    s.candidates = fgt_hold(FGT_USE_DATA, scores->dims[1] * sizeof *s.candidates);
+    int status = s.tokens && s.targets && s.candidates ? generate(&s, text, count, more, fn, ctx)
+                                                       : fgio_error("not enough memory to make text");
+    fgt_counted_free(s.tokens);
+    fgt_counted_free(s.targets);
+    fgt_counted_free(s.candidates);
     return status;
 }

@@ -20,7 +20,7 @@ typedef bool fgt_sample_fn(void *ctx, int32_t token);
  * text and weights give the same tokens. Returns an exit status, after a line on stderr: no language model, a token
  * that it does not know, scores that are not numbers.
  */
-int fgt_sample(fgt_graph *g, const fgt_sampling *how, const int32_t *text, size_t count, size_t more,
-               fgt_sample_fn *take, void *ctx);
+int fgt_sample(fgt_graph *g, const fgt_sampling *options, const int32_t *text, size_t count, size_t more,
+               fgt_sample_fn *fn, void *ctx);
 
 #endif

@@ -21,9 +21,9 @@ int fgt_worker_error(const fgt_worker *w, const char *what, frug_status status) 
     return code;
 }
 
-int fgt_worker_together(fgt_worker *w, int (*part)(fgt_worker *w)) {
+int fgt_worker_collective(fgt_worker *w, int (*part)(fgt_worker *w)) {
     fgio_say_hold();
-    return fgt_team_agree(w->comm, part(w));
+    return fgt_group_agree(w->comm, part(w));
 }
 
 static uint64_t hash_text(const char *text) {
@@ -34,30 +34,30 @@ static uint64_t hash_text(const char *text) {
 }
 
 /** What must be the same on all workers, and how the command line calls it. */
-typedef struct article {
+typedef struct setting {
     const char *option;
     uint64_t value;
-} article;
+} setting;
 
-#define ARTICLES 19
+#define SETTINGS 19
 
-static void list_articles(const fgt_worker *w, article *a) {
-    const fgt_crew *crew = w->crew;
-    const fgt_job *job = crew->job;
-    const fgt_data_info *info = fgt_data_about(crew->data);
+static void list_settings(const fgt_worker *w, setting *a) {
+    const fgt_run *run = w->run;
+    const fgt_job *job = run->job;
+    const fgt_data_info *info = fgt_data_about(run->data);
     uint64_t rate_bits, clip_bits;
-    memcpy(&rate_bits, &crew->base_rate, sizeof rate_bits);
+    memcpy(&rate_bits, &run->base_rate, sizeof rate_bits);
     memcpy(&clip_bits, &job->clip, sizeof clip_bits);
     clip_bits = job->clip_auto ? UINT64_MAX : clip_bits;
-    const article all[ARTICLES] = {
-        {"--model", hash_text(crew->model.text)},
+    const setting all[SETTINGS] = {
+        {"--model", hash_text(run->model.text)},
         {"--data", hash_text(info->name) ^ info->count[FGT_TRAIN]},
         {"--method", hash_text(job->method)},
-        {"--optimizer", hash_text(crew->optimizer)},
+        {"--optimizer", hash_text(run->optimizer)},
         {"--schedule", hash_text(job->schedule)},
         {"--rate", rate_bits},
         {"--clip", clip_bits},
-        {"--batch", crew->batch},
+        {"--batch", run->batch},
         {"--accumulate", w->accumulate},
         {"--seed", job->seed},
         {"--steps or --epochs", w->steps},
@@ -68,36 +68,36 @@ static void list_articles(const fgt_worker *w, article *a) {
         {"--resume", job->resume != NULL},
         {"--augment", (uint64_t)job->augment},
         {"--alone", job->alone},
-        {"an option of fine-tuning", job->tune ? fgt_tune_hash(job->tune) : 0},
+        {"an option of fine-tuning", job->tune ? fgt_finetune_hash(job->tune) : 0},
     };
     memcpy(a, all, sizeof all);
 }
 
 /* Workers of an MPI job may have been started with different words. */
-static int agree_on_job(fgt_worker *w) {
-    article mine[ARTICLES];
-    uint64_t value[ARTICLES], *all = calloc((size_t)w->size * ARTICLES, sizeof *all);
-    list_articles(w, mine);
-    for (int i = 0; i < ARTICLES; i++)
+static int check_same_settings(fgt_worker *w) {
+    setting mine[SETTINGS];
+    uint64_t value[SETTINGS], *all = calloc((size_t)w->size * SETTINGS, sizeof *all);
+    list_settings(w, mine);
+    for (int i = 0; i < SETTINGS; i++)
         value[i] = mine[i].value;
-    frug_status heard = all ? frug_comm_gather(w->comm, value, sizeof value, all) : FRUG_ERR_MEMORY;
-    int status = heard == FRUG_OK ? FGIO_EXIT_OK : fgt_worker_error(w, "workers", heard);
-    for (int i = 0; status == FGIO_EXIT_OK && i < ARTICLES; i++)
+    frug_status gathered = all ? frug_comm_gather(w->comm, value, sizeof value, all) : FRUG_ERR_MEMORY;
+    int status = gathered == FRUG_OK ? FGIO_EXIT_OK : fgt_worker_error(w, "workers", gathered);
+    for (int i = 0; status == FGIO_EXIT_OK && i < SETTINGS; i++)
         for (int r = 1; status == FGIO_EXIT_OK && r < w->size; r++)
-            if (all[r * ARTICLES + i] != all[i])
+            if (all[r * SETTINGS + i] != all[i])
                 status = fgio_error("workers 0 and %d were started with different values of %s", r, mine[i].option);
     free(all);
     return status;
 }
 
 /* Files of weights may differ between machines, and so may arithmetic; nothing else would tell. */
-int fgt_worker_same_weights(fgt_worker *w) {
+int fgt_worker_check_weights(fgt_worker *w) {
     uint32_t mine = 0;
     for (const fgt_param *p = w->graph->params; p; p = p->next)
         mine = frugi_crc32c(mine, p->w, p->rows * p->cols * sizeof *p->w);
     uint32_t *all = calloc((size_t)w->size, sizeof *all);
-    frug_status heard = all ? frug_comm_gather(w->comm, &mine, sizeof mine, all) : FRUG_ERR_MEMORY;
-    int status = heard == FRUG_OK ? FGIO_EXIT_OK : fgt_worker_error(w, "workers", heard);
+    frug_status gathered = all ? frug_comm_gather(w->comm, &mine, sizeof mine, all) : FRUG_ERR_MEMORY;
+    int status = gathered == FRUG_OK ? FGIO_EXIT_OK : fgt_worker_error(w, "workers", gathered);
     for (int r = 1; status == FGIO_EXIT_OK && r < w->size; r++)
         if (all[r] != all[0])
             status = fgio_error("workers 0 and %d have different weights %s", r,
@@ -107,9 +107,9 @@ int fgt_worker_same_weights(fgt_worker *w) {
 }
 
 static void count_steps(fgt_worker *w) {
-    const fgt_job *job = w->crew->job;
-    uint64_t samples = fgt_data_about(w->crew->data)->count[FGT_TRAIN];
-    w->per_epoch = samples / ((uint64_t)w->crew->batch * (uint64_t)w->size);
+    const fgt_job *job = w->run->job;
+    uint64_t samples = fgt_data_about(w->run->data)->count[FGT_TRAIN];
+    w->per_epoch = samples / ((uint64_t)w->run->batch * (uint64_t)w->size);
     w->per_epoch = w->per_epoch ? w->per_epoch : 1;
     w->steps = job->steps ? job->steps : (uint64_t)(job->epochs * (double)w->per_epoch + 0.5);
     w->steps = w->steps ? w->steps : 1;
@@ -122,20 +122,20 @@ static size_t buffer_floats(const fgt_worker *w) {
     return count;
 }
 
-void fgt_worker_put_aside(fgt_worker *w) {
-    float *to = w->aside;
+void fgt_worker_save_buffers(fgt_worker *w) {
+    float *to = w->saved_buffers;
     for (const fgt_buffer *b = w->graph->buffers; b; to += b->count, b = b->next)
         memcpy(to, b->data, b->count * sizeof *to);
 }
 
-void fgt_worker_put_back(fgt_worker *w) {
-    const float *from = w->aside;
+void fgt_worker_restore_buffers(fgt_worker *w) {
+    const float *from = w->saved_buffers;
     for (fgt_buffer *b = w->graph->buffers; b; from += b->count, b = b->next)
         memcpy(b->data, from, b->count * sizeof *from);
 }
 
 static int load_weights(fgt_worker *w) {
-    const char *path = w->crew->job->weights;
+    const char *path = w->run->job->weights;
     uint32_t fresh = 0;
     int status = fgt_weights_load(path, w->graph, &fresh);
     if (status == FGIO_EXIT_OK && fresh > 0)
@@ -143,28 +143,30 @@ static int load_weights(fgt_worker *w) {
     return status;
 }
 
-fgt_keep fgt_crew_keep(const fgt_crew *crew) {
-    return crew->quality ? FGT_KEEP_NONE : crew->job->recompute ? FGT_KEEP_BLOCKS : FGT_KEEP_ALL;
+fgt_keep fgt_run_keep(const fgt_run *run) {
+    return run->quality ? FGT_KEEP_NONE : run->job->recompute ? FGT_KEEP_BLOCKS : FGT_KEEP_ALL;
 }
 
 static int open_model(fgt_worker *w) {
-    const fgt_job *job = w->crew->job;
-    const fgt_data_info *info = fgt_data_about(w->crew->data);
-    fgt_build how = {.batch = (w->crew->batch + w->accumulate - 1) / w->accumulate,
-                     .threads = (int)job->threads,
-                     .keep = fgt_crew_keep(w->crew)};
-    int status = fgt_model_build_as(&w->crew->model, info, &how, &w->graph);
+    const fgt_job *job = w->run->job;
+    const fgt_data_info *info = fgt_data_about(w->run->data);
+    fgt_build options = {.batch = (w->run->batch + w->accumulate - 1) / w->accumulate,
+                         .threads = (int)job->threads,
+                         .keep = fgt_run_keep(w->run)};
+    int status = fgt_model_build_as(&w->run->model, info, &options, &w->graph);
     if (status == FGIO_EXIT_OK && job->tune)
-        status = fgt_tune_plan(job->tune, w->crew->model.task, job->threads, w->graph, w->optimizer_text, &w->tuning);
+        status =
+            fgt_finetune_plan(job->tune, w->run->model.task, job->threads, w->graph, w->optimizer_text, &w->tuning);
     if (status == FGIO_EXIT_OK)
-        status = job->tune ? fgt_tune_layout(w->graph, 0, NULL, &w->layout) : fgt_graph_layout(w->graph, &w->layout);
+        status =
+            job->tune ? fgt_finetune_layout(w->graph, 0, NULL, &w->layout) : fgt_graph_layout(w->graph, &w->layout);
     if (status == FGIO_EXIT_OK)
-        status = fgt_batch_create(info, w->crew->batch, &w->batch);
+        status = fgt_batch_create(info, w->run->batch, &w->batch);
     if (status != FGIO_EXIT_OK)
         return status;
     w->batch.threads = (int)job->threads;
-    w->aside = calloc(buffer_floats(w) + 1, sizeof *w->aside);
-    if (!w->aside)
+    w->saved_buffers = calloc(buffer_floats(w) + 1, sizeof *w->saved_buffers);
+    if (!w->saved_buffers)
         return fgio_error("not enough memory");
     w->graph->seed = job->seed;
     w->graph->worker = (uint64_t)w->rank;
@@ -174,7 +176,7 @@ static int open_model(fgt_worker *w) {
 
 /* Fine-tuning: workers add up gradients as they are, and measurements behind them. */
 static int open_tuning(fgt_worker *w) {
-    const fgt_job *job = w->crew->job;
+    const fgt_job *job = w->run->job;
     frug_options options = FRUG_OPTIONS_INIT;
     frug_layout *layout = NULL;
     options.threads = 1;
@@ -188,9 +190,9 @@ static int open_tuning(fgt_worker *w) {
         return fgio_config_error();
     if (job->alone || w->size == 1)
         return FGIO_EXIT_OK;
-    w->measured_each = fgt_tune_measured_each(job->tune, &w->tuning);
-    w->measured = fgt_tune_measured(w->graph, w->measured_each);
-    int status = fgt_tune_layout(w->graph, w->measured, &w->measured_at, &layout);
+    w->measured_each = fgt_finetune_measured_each(job->tune, &w->tuning);
+    w->measured = fgt_finetune_measured(w->graph, w->measured_each);
+    int status = fgt_finetune_layout(w->graph, w->measured, &w->measured_at, &layout);
     if (status == FGIO_EXIT_OK) {
         frug_status made = frug_reducer_create(w->config, layout, &options, w->comm, &w->reducer);
         status = made == FRUG_OK ? FGIO_EXIT_OK : fgt_worker_error(w, "exchange", made);
@@ -200,7 +202,7 @@ static int open_tuning(fgt_worker *w) {
 }
 
 static int open_record(fgt_worker *w) {
-    const fgt_tune *tune = w->crew->job->tune;
+    const fgt_tune *tune = w->run->job->tune;
     if (!tune || !tune->record || w->rank != 0)
         return FGIO_EXIT_OK;
     return fgt_record_create(w->graph, tune->record_tensor ? tune->record_tensor : w->tuning.first, tune->record_steps,
@@ -208,13 +210,13 @@ static int open_record(fgt_worker *w) {
 }
 
 static int open_exchange(fgt_worker *w) {
-    const fgt_job *job = w->crew->job;
+    const fgt_job *job = w->run->job;
     frug_options options = FRUG_OPTIONS_INIT;
     options.threads = 1;
     options.total_steps = w->steps;
     if (job->tune)
         return open_tuning(w);
-    if (frug_config_create_for(job->method, w->crew->optimizer, &w->config) != FRUG_OK)
+    if (frug_config_create_for(job->method, w->run->optimizer, &w->config) != FRUG_OK)
         return fgio_config_error();
     frug_status status = FRUG_OK;
     if (!job->alone && strstr(frug_config_text(w->config), "reduce=gossip"))
@@ -224,72 +226,72 @@ static int open_exchange(fgt_worker *w) {
     if (status != FRUG_OK)
         return fgt_worker_error(w, "exchange", status);
     frug_compressor *c = w->reducer ? frug_reducer_compressor(w->reducer) : NULL;
-    if (frug_optimizer_create(w->crew->optimizer, w->layout, c, &w->optimizer) != FRUG_OK)
+    if (frug_optimizer_create(w->run->optimizer, w->layout, c, &w->optimizer) != FRUG_OK)
         return fgio_library_error("--optimizer");
     if (w->rank == 0)
-        fgt_warn_optimizer(job, &w->crew->model, frug_config_text(w->config), frug_optimizer_text(w->optimizer));
+        fgt_warn_optimizer(job, &w->run->model, frug_config_text(w->config), frug_optimizer_text(w->optimizer));
     return FGIO_EXIT_OK;
 }
 
 static int open_messages(fgt_worker *w) {
-    w->message_count = FGT_STEP_NUMBERS + (w->crew->job->clip_auto ? fgt_buckets_limits(w->buckets)->count : 0);
+    w->message_count = FGT_STEP_DOUBLES + (w->run->job->clip_auto ? fgt_buckets_norm_limits(w->buckets)->count : 0);
     w->message = calloc(w->message_count, sizeof *w->message);
     w->messages = calloc(w->message_count * (size_t)w->size, sizeof *w->messages);
     return w->message && w->messages ? FGIO_EXIT_OK : fgio_error("not enough memory");
 }
 
 static int open_buckets(fgt_worker *w) {
-    const fgt_job *job = w->crew->job;
+    const fgt_job *job = w->run->job;
     bool dense = !job->tune && w->reducer && strcmp(frug_reducer_algorithm(w->reducer), "dense") == 0;
-    fgt_buckets_want want = {.graph = w->graph,
-                             .reducer = w->reducer,
-                             .optimizer = w->optimizer,
-                             .workers = w->reducer ? w->size : 1,
-                             .bytes = job->bucket_bytes,
-                             .whole = dense,
-                             .late = dense && (job->clip > 0 || job->clip_auto),
-                             .limited = job->clip_auto,
-                             .overlap = job->overlap,
-                             .passes = w->accumulate,
-                             .measured_at = w->measured_at,
-                             .measured = w->measured,
-                             .measured_each = w->measured_each,
-                             .counted = job->tune != NULL};
+    fgt_buckets_options want = {.graph = w->graph,
+                                .reducer = w->reducer,
+                                .optimizer = w->optimizer,
+                                .workers = w->reducer ? w->size : 1,
+                                .bytes = job->bucket_bytes,
+                                .full_gradient = dense,
+                                .deferred_update = dense && (job->clip > 0 || job->clip_auto),
+                                .auto_clip = job->clip_auto,
+                                .overlap = job->overlap,
+                                .passes = w->accumulate,
+                                .measured_at = w->measured_at,
+                                .measured = w->measured,
+                                .measured_each = w->measured_each,
+                                .count_sent = job->tune != NULL};
     if (open_record(w) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
     want.record = w->record;
     if (dense && want.bytes == 0)
         want.bytes = 25u << 20; /* what others take */
-    w->clip = fgt_clip_make(job->clip, FGT_CLIP_SMOOTH);
-    w->step_seconds = calloc(FGT_STEPS_KNOWN, sizeof *w->step_seconds);
+    w->clip = fgt_clip_init(job->clip, FGT_CLIP_SMOOTH);
+    w->step_seconds = calloc(FGT_STEP_TIMES_MAX, sizeof *w->step_seconds);
     int status = w->step_seconds ? fgt_buckets_create(&want, &w->buckets) : fgio_error("not enough memory");
     return status == FGIO_EXIT_OK ? open_messages(w) : status;
 }
 
 /* Each part is open on all workers before the next begins, so that nobody waits for one who has failed. */
-int fgt_worker_begin(fgt_worker *w, fgt_crew *crew, frug_comm *comm, bool training) {
-    *w = (fgt_worker){.crew = crew,
+int fgt_worker_open(fgt_worker *w, fgt_run *run, frug_comm *comm, bool training) {
+    *w = (fgt_worker){.run = run,
                       .comm = comm,
                       .rank = frug_comm_rank(comm),
                       .size = frug_comm_size(comm),
-                      .accumulate = crew->accumulate ? crew->accumulate : 1,
+                      .accumulate = run->accumulate ? run->accumulate : 1,
                       .norm = -1};
     count_steps(w);
-    int status = fgt_worker_together(w, agree_on_job);
+    int status = fgt_worker_collective(w, check_same_settings);
     if (status == FGIO_EXIT_OK)
-        status = fgt_worker_together(w, fgt_worker_find_start);
+        status = fgt_worker_collective(w, fgt_worker_find_checkpoint);
     if (status == FGIO_EXIT_OK)
-        status = fgt_worker_together(w, open_model);
+        status = fgt_worker_collective(w, open_model);
     if (status == FGIO_EXIT_OK && w->size > 1)
-        status = fgt_worker_together(w, fgt_worker_same_weights);
+        status = fgt_worker_collective(w, fgt_worker_check_weights);
     if (status == FGIO_EXIT_OK && training)
-        status = fgt_worker_together(w, open_exchange);
+        status = fgt_worker_collective(w, open_exchange);
     if (status == FGIO_EXIT_OK && training)
-        status = fgt_worker_together(w, open_buckets);
+        status = fgt_worker_collective(w, open_buckets);
     return status;
 }
 
-void fgt_worker_end(fgt_worker *w) {
+void fgt_worker_close(fgt_worker *w) {
     fgt_buckets_destroy(w->buckets);
     fgt_record_destroy(w->record);
     frug_optimizer_destroy(w->optimizer);
@@ -299,13 +301,13 @@ void fgt_worker_end(fgt_worker *w) {
     frug_layout_destroy(w->layout);
     fgt_batch_destroy(&w->batch);
     fgt_graph_destroy(w->graph);
-    free(w->aside);
+    free(w->saved_buffers);
     free(w->step_seconds);
     free(w->message);
     free(w->messages);
 }
 
-uint64_t fgt_worker_moving(const fgt_worker *w) {
+uint64_t fgt_worker_trainable(const fgt_worker *w) {
     uint64_t sum = 0;
     for (const fgt_param *p = w->graph->params; p; p = p->next)
         sum += p->frozen ? 0 : (uint64_t)p->rows * p->cols;
@@ -315,21 +317,21 @@ uint64_t fgt_worker_moving(const fgt_worker *w) {
 /* Of fine-tuning. Dense is what the gradients of the tensors that move would take. */
 static fgt_traffic tuning_traffic(const fgt_worker *w, fgt_traffic t) {
     frug_reduce_stats exchange = {.struct_size = sizeof exchange};
-    uint64_t moving = fgt_worker_moving(w), handed = fgt_buckets_handed(w->buckets), P = (uint64_t)w->size;
+    uint64_t trainable = fgt_worker_trainable(w), handed = fgt_buckets_floats_sent(w->buckets), P = (uint64_t)w->size;
     if (w->reducer) {
         frug_reducer_stats(w->reducer, &exchange);
         t.bytes += exchange.bytes_sent;
-        t.dense += w->steps_here * (2 * moving * sizeof(float) * (P - 1) / P);
+        t.dense += w->steps_here * (2 * trainable * sizeof(float) * (P - 1) / P);
     } else {
         t.bytes += handed * sizeof(float);
-        t.dense += w->steps_here * moving * sizeof(float);
+        t.dense += w->steps_here * trainable * sizeof(float);
     }
     t.entries += (double)handed;
-    t.seen += (double)(w->steps_here * moving);
+    t.seen += (double)(w->steps_here * trainable);
     return t;
 }
 
-void fgt_worker_exchanged(const fgt_worker *w, frug_reduce_stats *stats) {
+void fgt_worker_exchange_stats(const fgt_worker *w, frug_reduce_stats *stats) {
     if (w->reducer)
         frug_reducer_stats(w->reducer, stats);
     else if (w->gossip)
@@ -340,11 +342,11 @@ fgt_traffic fgt_worker_traffic(const fgt_worker *w) {
     fgt_traffic t = {w->bytes_before, w->dense_before, w->entries_before, w->seen_before};
     frug_reduce_stats exchange = {.struct_size = sizeof exchange};
     frug_stats stats = {.struct_size = sizeof stats};
-    if (w->crew->job->tune && !w->crew->job->alone)
+    if (w->run->job->tune && !w->run->job->alone)
         return tuning_traffic(w, t);
     if (!w->reducer && !w->gossip)
         return t;
-    fgt_worker_exchanged(w, &exchange);
+    fgt_worker_exchange_stats(w, &exchange);
     frug_compressor_stats(w->reducer ? frug_reducer_compressor(w->reducer) : frug_gossip_compressor(w->gossip), &stats);
     uint64_t elements = frug_layout_elements(w->layout), here = w->steps_here * elements, P = (uint64_t)w->size;
     if (w->size > 1) { /* what a ring would send; rounded step by step, so that breaks do not change the sum */

@@ -13,21 +13,21 @@
 #include "trainer/exchange/gradient_record.h"
 
 /** What all workers of a process share; read-only while they work, but for what worker 0 writes. */
-typedef struct fgt_crew {
+typedef struct fgt_run {
     const fgt_job *job;
-    const fgt_watch *watch;
+    const fgt_watch *callbacks;
     fgt_report *report;
     fgt_model model;
     fgt_data *data;
     fgt_rate rate;
     double base_rate;
     uint32_t batch;
-    uint32_t accumulate;           /* micro-batches of a batch; 0: one */
-    char optimizer[FGT_TUNE_TEXT]; /* fine-tuning: made by each worker, from its model */
+    uint32_t accumulate;               /* micro-batches of a batch; 0: one */
+    char optimizer[FGT_FINETUNE_TEXT]; /* fine-tuning: made by each worker, from its model */
     /* of an evaluation without training */
     fgt_split split;
     fgt_quality *quality;
-} fgt_crew;
+} fgt_run;
 
 /** Seconds of the parts of all steps. */
 typedef struct fgt_times {
@@ -35,7 +35,7 @@ typedef struct fgt_times {
 } fgt_times;
 
 typedef struct fgt_worker {
-    fgt_crew *crew;
+    fgt_run *run;
     frug_comm *comm;
     int rank, size;
     fgt_graph *graph;
@@ -46,14 +46,14 @@ typedef struct fgt_worker {
     frug_optimizer *optimizer;
     fgt_buckets *buckets;
     /* Fine-tuning: */
-    char optimizer_text[FGT_TUNE_TEXT];
+    char optimizer_text[FGT_FINETUNE_TEXT];
     fgt_tuning tuning;
     /* Where the exchange has room for measurements, for how many, and those of a target. */
     uint64_t measured_at, measured, measured_each;
     fgt_record *record;
     fgt_batch batch;
-    uint32_t accumulate; /* micro-batches of a batch, at least one */
-    float *aside;        /* running statistics that will be put back */
+    uint32_t accumulate;  /* micro-batches of a batch, at least one */
+    float *saved_buffers; /* running statistics that will be put back */
     fgt_clip clip;
     double *message, *messages; /* what a step tells the other workers, and what all tell */
     size_t message_count;
@@ -62,7 +62,7 @@ typedef struct fgt_worker {
     uint64_t bytes_before, dense_before; /* sent by the run that this one goes on */
     double entries_before, seen_before;  /* likewise */
     fgt_times times;
-    float *step_seconds;               /* of the last steps, a ring of FGT_STEPS_KNOWN */
+    float *step_seconds;               /* of the last steps, a ring of FGT_STEP_TIMES_MAX */
     uint64_t steps_here;               /* of this run */
     double loss_tail, loss_tail_count; /* the last tenth */
     bool interrupted;
@@ -70,36 +70,36 @@ typedef struct fgt_worker {
     uint64_t generation; /* of the checkpoints that it writes; worker 0's */
 } fgt_worker;
 
-#define FGT_STEPS_KNOWN  4096u
-#define FGT_STEP_NUMBERS 6u /* that workers tell each other after a step (train_loop.c), beside norms to limit */
+#define FGT_STEP_TIMES_MAX 4096u
+#define FGT_STEP_DOUBLES   6u /* that workers tell each other after a step (train_loop.c), beside norms to limit */
 
 /** Which values the graphs of a crew keep. */
-fgt_keep fgt_crew_keep(const fgt_crew *crew);
+fgt_keep fgt_run_keep(const fgt_run *run);
 
 /** Everything a worker needs, from the job. Collective. Returns an exit status; close it in either case. */
-int fgt_worker_begin(fgt_worker *w, fgt_crew *crew, frug_comm *comm, bool training);
-void fgt_worker_end(fgt_worker *w);
+int fgt_worker_open(fgt_worker *w, fgt_run *run, frug_comm *comm, bool training);
+void fgt_worker_close(fgt_worker *w);
 
 /** Let all workers do a part and hear whether all are well: the worst status, known to all, said once. Collective. */
-int fgt_worker_together(fgt_worker *w, int (*part)(fgt_worker *w));
+int fgt_worker_collective(fgt_worker *w, int (*part)(fgt_worker *w));
 
 /** Report a failure of the library: once, by the worker that noticed, or for those who were told by worker 0. */
 int fgt_worker_error(const fgt_worker *w, const char *what, frug_status status);
 
 /** See that all workers hold the same weights. Collective. */
-int fgt_worker_same_weights(fgt_worker *w);
+int fgt_worker_check_weights(fgt_worker *w);
 
 /** All steps that are left. Collective. */
 int fgt_worker_train(fgt_worker *w);
 
 /** What fgt_job_interrupt() asked for was done: the next job is not meant. */
-void fgt_worker_forget_interrupt(void);
+void fgt_worker_clear_interrupt(void);
 
 /** Parameters that move. */
-uint64_t fgt_worker_moving(const fgt_worker *w);
+uint64_t fgt_worker_trainable(const fgt_worker *w);
 
 /** Have the mean over all workers as weights, and as running statistics. Collective. */
-frug_status fgt_worker_mean(fgt_worker *w);
+frug_status fgt_worker_average(fgt_worker *w);
 
 /** How good the model is on a split; every worker gets the answer. Of workers that gossip, the mean is judged.
  * Collective. */
@@ -109,26 +109,26 @@ int fgt_worker_evaluate(fgt_worker *w, fgt_split split, fgt_quality *quality);
 void fgt_score_add(fgt_score *sum, const fgt_score *s);
 
 /** The split that quality is judged by: during training, and at the end. */
-fgt_split fgt_worker_split(const fgt_worker *w, bool at_end);
+fgt_split fgt_worker_eval_split(const fgt_worker *w, bool at_end);
 
 /** Write a checkpoint into the job's directory. Collective. */
 int fgt_worker_save(fgt_worker *w);
 
 /** Find out whether the run starts or continues from a checkpoint: w->resuming. Collective. */
-int fgt_worker_find_start(fgt_worker *w);
+int fgt_worker_find_checkpoint(fgt_worker *w);
 
 /** Continue from a checkpoint, where there is one to continue from. Collective. */
 int fgt_worker_resume(fgt_worker *w);
 
 /** Take the weights of a checkpoint and nothing else. Collective. */
-int fgt_worker_load(fgt_worker *w);
+int fgt_worker_load_weights(fgt_worker *w);
 
 /** Note the running statistics, and have them back as they were: for passes that must leave no trace. */
-void fgt_worker_put_aside(fgt_worker *w);
-void fgt_worker_put_back(fgt_worker *w);
+void fgt_worker_save_buffers(fgt_worker *w);
+void fgt_worker_restore_buffers(fgt_worker *w);
 
 /** Methods that follow the norm of the gradient are told that of the last step; others have no use for it. */
-void fgt_worker_tell_norm(fgt_worker *w, double norm);
+void fgt_worker_set_norm(fgt_worker *w, double norm);
 
 /** Bytes sent and what dense gradients would have taken, entries sent and seen; with the run before. */
 typedef struct fgt_traffic {
@@ -137,7 +137,7 @@ typedef struct fgt_traffic {
 } fgt_traffic;
 
 /** What the exchange sent and where its time went; stays as it is where there is none. */
-void fgt_worker_exchanged(const fgt_worker *w, frug_reduce_stats *stats);
+void fgt_worker_exchange_stats(const fgt_worker *w, frug_reduce_stats *stats);
 
 fgt_traffic fgt_worker_traffic(const fgt_worker *w);
 

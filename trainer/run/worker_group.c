@@ -8,13 +8,13 @@
 #include <string.h>
 
 static frug_comm *joined;
-static double timeout = FGT_TEAM_TIMEOUT;
+static double timeout = FGT_GROUP_TIMEOUT;
 
 void fgt_team_join(frug_comm *comm) {
     joined = comm;
 }
 
-void fgt_team_set_timeout(double seconds) {
+void fgt_group_set_timeout(double seconds) {
     timeout = seconds;
 }
 
@@ -33,7 +33,7 @@ int fgt_team_local(int fallback) {
     return !joined ? fallback : count > 0 ? count : frug_comm_size(joined);
 }
 
-int fgt_team_gather(const void *mine, size_t bytes, void *all) {
+int fgt_group_gather(const void *mine, size_t bytes, void *all) {
     if (joined)
         return frug_comm_gather(joined, mine, bytes, all) == FRUG_OK ? FGIO_EXIT_OK : fgio_library_error("workers");
     memcpy(all, mine, bytes);
@@ -44,60 +44,60 @@ int fgt_team_rank(void) {
     return joined ? frug_comm_rank(joined) : 0;
 }
 
-int fgt_team_agree(frug_comm *comm, int status) {
+int fgt_group_agree(frug_comm *comm, int status) {
     int size = frug_comm_size(comm), first = 0, worst = FGIO_EXIT_OK, *all = calloc((size_t)size, sizeof *all);
-    frug_status heard = all ? frug_comm_gather(comm, &status, sizeof status, all) : FRUG_ERR_MEMORY;
-    for (int i = size - 1; heard == FRUG_OK && i >= 0; i--) {
+    frug_status gathered = all ? frug_comm_gather(comm, &status, sizeof status, all) : FRUG_ERR_MEMORY;
+    for (int i = size - 1; gathered == FRUG_OK && i >= 0; i--) {
         worst = all[i] > worst ? all[i] : worst;
         first = all[i] != FGIO_EXIT_OK ? i : first;
     }
     free(all);
-    fgio_say_release(heard != FRUG_OK || frug_comm_rank(comm) == first);
-    return heard == FRUG_OK ? worst : fgio_library_error("workers");
+    fgio_say_release(gathered != FRUG_OK || frug_comm_rank(comm) == first);
+    return gathered == FRUG_OK ? worst : fgio_library_error("workers");
 }
 
-int fgt_team_agree_joined(int status) {
+int fgt_group_agree_joined(int status) {
     if (joined) {
         frug_comm_set_deadline(joined, timeout);
-        return fgt_team_agree(joined, status);
+        return fgt_group_agree(joined, status);
     }
     fgio_say_release(1);
     return status;
 }
 
 /** The threads set out together, or not at all when one cannot be started: the others would wait for it. */
-typedef struct gate {
+typedef struct start_gate {
     pthread_mutex_t lock; /* held until all stand at the gate */
     int open;
-} gate;
+} start_gate;
 
-typedef struct member {
+typedef struct group_thread {
     pthread_t thread;
-    gate *gate;
+    start_gate *start_gate;
     frug_comm *comm;
-    fgt_team_fn *work;
+    fgt_group_fn *work;
     void *shared;
     int status;
-} member;
+} group_thread;
 
-static void *run_member(void *arg) {
-    member *m = arg;
-    pthread_mutex_lock(&m->gate->lock);
-    int open = m->gate->open;
-    pthread_mutex_unlock(&m->gate->lock);
+static void *run_thread(void *arg) {
+    group_thread *m = arg;
+    pthread_mutex_lock(&m->start_gate->lock);
+    int open = m->start_gate->open;
+    pthread_mutex_unlock(&m->start_gate->lock);
     if (open)
         m->status = m->work(m->comm, m->shared);
     return NULL;
 }
 
-static int run_threads(int workers, frug_comm **comm, member *m, fgt_team_fn *work, void *shared) {
-    gate g = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static int run_threads(int workers, frug_comm **comm, group_thread *m, fgt_group_fn *work, void *shared) {
+    start_gate g = {.lock = PTHREAD_MUTEX_INITIALIZER};
     int started = 0;
     pthread_mutex_lock(&g.lock);
     for (; started < workers; started++) {
-        m[started] = (member){.gate = &g, .comm = comm[started], .work = work, .shared = shared};
+        m[started] = (group_thread){.start_gate = &g, .comm = comm[started], .work = work, .shared = shared};
         frug_comm_set_deadline(comm[started], timeout);
-        if (pthread_create(&m[started].thread, NULL, run_member, &m[started]) != 0)
+        if (pthread_create(&m[started].thread, NULL, run_thread, &m[started]) != 0)
             break;
     }
     g.open = started == workers;
@@ -116,13 +116,13 @@ static int run_threads(int workers, frug_comm **comm, member *m, fgt_team_fn *wo
     return status;
 }
 
-int fgt_team_run(int workers, fgt_team_fn *work, void *shared) {
+int fgt_team_run(int workers, fgt_group_fn *work, void *shared) {
     if (joined) {
         frug_comm_set_deadline(joined, timeout);
         return work(joined, shared);
     }
     frug_comm **comm = calloc((size_t)workers, sizeof(frug_comm *));
-    member *m = calloc((size_t)workers, sizeof *m);
+    group_thread *m = calloc((size_t)workers, sizeof *m);
     int status = FGIO_EXIT_FAIL;
     if (!comm || !m)
         fgio_error("no memory for %d workers", workers);

@@ -1,7 +1,8 @@
-/* compressor.h - the pipeline object: what compress.c, decompress.c and compressor_state.c share. */
+/* compressor.h - struct frug_compressor and the functions that the files of lib/compress share. */
 #ifndef FRUGI_COMPRESSOR_H
 #define FRUGI_COMPRESSOR_H
 
+#include "base/float_bits.h"
 #include "codec/frame.h"
 #include "codec/unit_index.h"
 #include "layout/layout.h"
@@ -11,114 +12,115 @@
 #include "select/learned_mask.h"
 #include "select/tensor_topk.h"
 
-#define FRUGI_BATCH_ELEMENTS 4096u /* the most in a batch, and the largest block */
-#define FRUGI_SAMPLE         64u   /* statistics look at one batch, block or stretch in so many */
+#define FRUGI_BATCH_ELEMENTS 4096u /* largest batch, and largest block */
+#define FRUGI_STATS_PERIOD   64u   /* statistics sample one batch, block or chunk in this many */
 
-/** A tensor with at least one element, as the compressor sees it. */
+/** View of a tensor with at least one element. */
 typedef struct frugi_piece {
     uint64_t begin, count;
-    uint64_t first_block; /* number of its first block among all compressed ones */
-    uint32_t tensor;
-    bool dense;
-    /* Compressed ones only. */
-    size_t number;   /* among them */
+    uint64_t first_block; /* number of its first block among all compressed blocks */
+    uint32_t tensor;      /* index in the layout */
+    bool dense;           /* sent whole, as f32 */
+    /* Compressed tensors only. */
+    size_t number;   /* index among compressed tensors */
     frugi_grid grid; /* its units */
-    size_t contest;  /* in which they compete */
-    /* What leaves at this step, as frugi_choose() left it. */
-    const uint32_t *list; /* units, ascending; NULL for all */
-    uint64_t kept;
-    const float *values;   /* of the elements in list, where they are at hand; else NULL */
-    const uint32_t *drawn; /* rule=probabilistic: elements that leave as plus or minus draw_unit */
+    size_t contest;  /* selection group of its units */
+    /* Selection of this step, set by frugi_select_units(). */
+    const uint32_t *list;  /* selected units, ascending; NULL for all */
+    uint64_t kept;         /* number of selected units */
+    const float *values;   /* accumulators of the elements in list, if they were copied; else NULL */
+    const uint32_t *drawn; /* rule=probabilistic: elements that are sent as plus or minus draw_unit */
     uint64_t draws;
     float draw_unit;
 } frugi_piece;
 
 /**
- * Units that compete with each other when segment is tensor: those of one tensor, or the heads of one attention module,
- * each of which is units of several tensors. With segment=all several contests are decided together.
+ * Selection group: the units that compete when segment is tensor. These are the units of one tensor, or the heads of
+ * one attention module, where a head is made of units of several tensors. With segment=all several groups are selected
+ * from together.
  */
 typedef struct frugi_contest {
-    size_t first, pieces;   /* c->member[first] ... are its pieces */
-    uint64_t units;         /* that compete: of its piece, or heads */
-    uint64_t first_unit;    /* units of the contests before: places in c->score */
-    uint64_t first_segment; /* segments of the contests before */
+    size_t first, pieces;   /* its tensors are c->member[first] .. c->member[first + pieces - 1] */
+    uint64_t units;         /* competing units: those of its tensor, or heads */
+    uint64_t first_unit;    /* units of all groups before; offset into c->score */
+    uint64_t first_segment; /* segments of all groups before */
     bool heads;
-    bool single; /* its units are elements, compared as they are */
-    bool told;   /* score=given: the caller has said what its heads weigh */
+    bool elementwise;  /* units are elements, compared by magnitude without scores */
+    bool scores_given; /* score=given: the caller has set the scores of the heads */
     uint32_t module;
-    float level;           /* rule=threshold:track: the threshold in force; 0: none yet */
+    float threshold;       /* rule=threshold:track: current threshold; 0: none yet */
     frugi_learned learned; /* rule=learned */
 } frugi_contest;
 
-/** A section being written: what the wire does not say about it. */
+/** A section being written: its wire header, and what the encoder needs besides. */
 typedef struct frugi_slice {
     frugi_section section;
-    bool dense;               /* of tensors that travel dense: nothing is left behind */
+    bool dense;               /* of dense tensors, which have no residual */
     uint64_t stored;          /* number of its first block in the residual stores */
-    uint64_t payload_at;      /* first byte of its payload in the frame */
-    uint64_t first_batch;     /* batches of the slices before */
-    const frugi_piece *piece; /* of a section by units; what follows likewise */
-    const uint32_t *list;     /* units sent; NULL for all */
-    const float *values;      /* the elements of list, where they are at hand; else NULL */
-    float draw_unit;          /* not 0: they leave as plus or minus this */
+    uint64_t payload_at;      /* offset of its payload in the frame */
+    uint64_t first_batch;     /* batches of all sections before */
+    const frugi_piece *piece; /* this and what follows: unit sections only */
+    const uint32_t *list;     /* selected units; NULL for all */
+    const float *values;      /* accumulators of the elements in list, if they were copied; else NULL */
+    float draw_unit;          /* if not 0: entries are sent as plus or minus this */
 } frugi_slice;
 
-/** A received frame being read, section by section. */
+/** Position in a received frame, which is read section by section. */
 typedef struct frugi_cursor {
     const unsigned char *src;
     frugi_frame frame;
-    frug_status verdict; /* of frugi_frame_verify() */
+    frug_status status; /* of frugi_frame_verify() */
     uint64_t at;
-    bool live; /* section and payload are those it stands at */
+    bool live; /* section and payload are valid; false past the last section */
     frugi_section section;
     const unsigned char *payload;
 } frugi_cursor;
 
-#define FRUGI_LAYERS 2u /* the most sections by units of one frame that may cover the same elements */
+#define FRUGI_SECTIONS_PER_TENSOR 2u /* the most unit sections of one frame that may cover the same elements */
 
-/** A section by units that takes part in a sum. */
-typedef struct frugi_voice {
+/** A unit section of a received frame. */
+typedef struct frugi_unit_source {
     frugi_section section;
     const unsigned char *payload;
-} frugi_voice;
+} frugi_unit_source;
 
-/** One thread's place in it. */
-typedef struct frugi_listener {
+/** Position of one thread in a frugi_unit_source. */
+typedef struct frugi_unit_cursor {
     frugi_walk walk;
     uint64_t at;   /* number of the next value */
-    bool mentions; /* the unit in hand */
-} frugi_listener;
+    bool has_unit; /* the section contains the current unit */
+} frugi_unit_cursor;
 
-/** One thread's place in a section of a received frame. */
-typedef struct frugi_reader {
+/** Position of one thread in a block section of a received frame. */
+typedef struct frugi_block_reader {
     const frugi_section *section;
     const unsigned char *scale, *index, *value; /* of the next block */
     uint64_t walk;                              /* for frugi_count_next() */
     uint32_t scale_bytes, value_bytes;
     bool bytes; /* indices are one byte each */
-} frugi_reader;
+} frugi_block_reader;
 
-/** What the threads of one call add up. */
+/** Statistics of one thread in one call. */
 typedef struct frugi_tally {
     double energy_seen, energy_left;
     double feedback, select, encode, store; /* seconds */
-    uint64_t held;
+    uint64_t skipped;                       /* blocks with a NaN or an infinity */
 } frugi_tally;
 
-/** One thread's scratch. */
-typedef struct frugi_worker {
+/** Scratch memory of one thread. */
+typedef struct frugi_workspace {
     frugi_batch batch;
     frugi_lanes lanes;
     frugi_tally tally;
-    float *acc;      /* accumulators that are not changed in place */
-    float *saved;    /* residuals as they were before */
-    float *momentum; /* feedback=dgc */
-    float *padded;   /* the gradient of a batch: of a last block, filled up with zeros; or scaled */
-    float *values;   /* the values of one block, or of one stretch of a section by units */
+    float *acc;      /* accumulators, where they are not updated in place */
+    float *saved;    /* residuals before the update */
+    float *momentum; /* feedback=dgc and feedback=ef21 */
+    float *padded;   /* gradient of a batch, if it must be padded with zeros or scaled */
+    float *values;   /* values of a batch, or of a chunk of a unit section */
     uint16_t *idx;
     uint32_t *units; /* numbers of units in a window */
-    void *memory;    /* all of the above */
-} frugi_worker;
+    void *memory;    /* the allocation behind the arrays above */
+} frugi_workspace;
 
 struct frug_compressor {
     struct frug_config config;
@@ -127,52 +129,52 @@ struct frug_compressor {
     uint64_t total_steps;
     uint32_t source;
     int threads;
-    float beta;          /* decay of the residual in use */
-    uint32_t batch_most; /* blocks in a batch */
+    float beta;                /* decay of the residual in use */
+    uint32_t max_batch_blocks; /* blocks in a batch */
     const frugi_kernel *kernel;
-    frugi_piece *piece;
+    frugi_piece *piece; /* in the order of the flat buffer */
     size_t pieces;
-    uint64_t blocks; /* compressed ones */
+    uint64_t blocks; /* of compressed tensors */
     frugi_control *control;
-    double *density; /* of each compressed piece at this step */
-    bool norm_told;  /* the caller knows the norm of the whole gradient: */
-    double norm;
-    double norm_here;     /* of the range in hand, where an option asks for it */
-    bool norm_taken;      /* an exchange has taken it already */
-    double *partial;      /* sums of squares of stretches of a gradient */
-    frugi_store residual; /* feedback other than none */
-    frugi_store momentum; /* feedback=dgc, and the smoothed gradient of feedback=ef21 */
+    double *density;        /* of each compressed tensor at this step */
+    bool norm_told;         /* the caller has set the norm of the whole gradient: */
+    double norm;            /* this one */
+    double norm_here;       /* norm of the range being compressed, if an option needs it */
+    bool range_norm_is_set; /* norm_here was set by frugi_norm_take() and stays until frugi_norm_drop() */
+    double *partial_energy; /* sums of squares of the chunks of a gradient */
+    frugi_store residual;   /* unless feedback=none */
+    frugi_store momentum;   /* feedback=dgc: momentum; feedback=ef21: smoothed gradient */
 
-    /* Sections by units (by_units): see partition.c. */
+    /* Unit sections (by_units): see partition.c. */
     bool by_units;
     frugi_contest *contest;
     size_t contests;
-    size_t *member;   /* pieces, contest by contest */
-    frugi_span *span; /* one per contest */
-    frugi_whole *whole;
-    float *work;    /* accumulators, where they are not the residual itself; cut into blocks like the stores */
-    bool direct;    /* the accumulators of this step are the gradient itself */
-    float *score;   /* one per unit that competes, where that is not an element */
-    float *given;   /* what the caller says of heads; as score */
-    float *scratch; /* one per unit that competes: rule=learned, unit=head */
-    uint32_t *list; /* room for all units that leave */
-    float *taken;   /* the elements of list, where they were taken along */
-    uint64_t list_room;
-    uint64_t *claim_blocks; /* rule=hybrid: blocks of each contest */
-    uint32_t *claim_last;   /* and elements of the last one */
-    uint16_t *claim;        /* rule=hybrid: entries per block */
-    uint8_t *often;         /* frequency=on: how often blocks sent much */
-    uint8_t *sent;          /* feedback=dgc: elements that leave, as bytes */
-    uint8_t *held;          /* blocks held back at this step */
+    size_t *member;   /* indices into piece, group by group */
+    frugi_span *span; /* one per group */
+    frugi_whole *topk;
+    float *accumulators; /* in blocks like the stores; NULL where the residual store serves */
+    bool acc_is_grad;    /* the accumulators of this step are the gradient itself */
+    float *score;        /* one per competing unit, unless units are elements */
+    float *given_scores; /* score=given: set by the caller; as score */
+    float *unit_scratch; /* one per unit of the largest tensor: rule=learned, unit=head */
+    uint32_t *list;      /* lists of selected units, one after the other */
+    float *list_values;  /* accumulators of the elements in list, if they were copied */
+    uint64_t list_capacity;
+    uint64_t *hybrid_blocks;      /* rule=hybrid: blocks of each group */
+    uint32_t *hybrid_last_length; /* rule=hybrid: elements of each group's last block */
+    uint16_t *hybrid_count;       /* rule=hybrid: entries per block */
+    uint8_t *hybrid_frequency;    /* rule=hybrid, frequency=on: how often a block sent many entries, 0 to 15 */
+    uint8_t *sent_mask;           /* feedback=dgc: 1 for elements sent at this step */
+    uint8_t *skipped;             /* 1 for blocks skipped at this step */
 
-    float *zeros;             /* a batch */
-    frugi_worker *worker;     /* one per thread */
-    frugi_slice *slice;       /* of the frame being written: room for FRUGI_LAYERS per piece and one more */
-    frugi_cursor *cursor;     /* one per frame of the most that came together so far */
-    frugi_reader *reader;     /* as many for each thread */
-    frugi_voice *voice;       /* FRUGI_LAYERS per frame */
-    frugi_listener *listener; /* as many for each thread */
-    size_t cursors;
+    float *zeros;               /* a batch */
+    frugi_workspace *workspace; /* one per thread */
+    frugi_slice *slice;         /* of the frame being written: FRUGI_SECTIONS_PER_TENSOR per tensor, and one more */
+    size_t cursor_capacity;     /* frames that the four arrays below have room for */
+    frugi_cursor *cursor;       /* one per frame */
+    frugi_block_reader *block_reader; /* one per thread and frame */
+    frugi_unit_source *unit_source;   /* FRUGI_SECTIONS_PER_TENSOR per frame */
+    frugi_unit_cursor *unit_cursor;   /* one per thread and unit_source */
     frug_stats stats;
     double energy_seen, energy_left;
 };
@@ -182,7 +184,12 @@ static inline bool frugi_has_momentum(const frug_compressor *c) {
     return c->config.feedback == FRUGI_FEEDBACK_DGC || c->config.feedback == FRUGI_FEEDBACK_EF21;
 }
 
-#define FRUGI_NORM_STRETCH 65536u /* elements summed in one go for a norm */
+/** Whether n floats have no NaN and no infinity. */
+static inline bool frugi_all_finite(const float *x, uint32_t n) {
+    return frugi_largest_magnitude(x, n) < FRUGI_INF_BITS;
+}
+
+#define FRUGI_NORM_STRETCH 65536u /* elements per partial sum of a norm */
 
 /** The sum of squares. */
 static inline double frugi_energy(const float *x, uint64_t n) {
@@ -196,19 +203,62 @@ static inline double frugi_energy(const float *x, uint64_t n) {
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-/** The batches, blocks or stretches of one tensor, of which statistics may look at some only. */
-typedef struct frugi_sampled {
-    uint64_t items;
-    uint64_t length, total; /* elements of an item, the last ones aside; of all items */
-} frugi_sampled;
+/** How many threads a number of elements is worth. */
+int frugi_threads_for(const frug_compressor *c, uint64_t elements);
+
+/* ---- ranges ---------------------------------------------------------------- */
+
+/** Check that a range lies inside the layout. */
+frug_status frugi_check_range(const frug_compressor *c, uint64_t begin, uint64_t count);
+
+/** Index of the first tensor view that ends after an element. */
+size_t frugi_piece_at(const frug_compressor *c, uint64_t element);
 
 /**
- * Statistics look at one item in FRUGI_SAMPLE of each tensor, so that no tensor is left out and none stands for
- * another; with stats=full at all. It is not the first: rows at the beginning of an embedding are not like the others;
- * nor the last, which may be short. Returns how many times item i counts; 0 where it is not looked at.
+ * Iterator over the tensors that overlap a range of the flat buffer, in order. Gaps between tensors are left out.
+ *
+ *   frugi_range_iter it = frugi_range_start(c, begin, end);
+ *   while (frugi_range_next(&it))
+ *       use(it.view, it.from, it.to);
  */
-static inline double frugi_sample_weight(const frug_compressor *c, const frugi_sampled *of, uint64_t i) {
-    uint64_t step = c->config.stats == FRUGI_STATS_FULL ? 1 : FRUGI_SAMPLE;
+typedef struct frugi_range_iter {
+    const frugi_piece *view; /* current tensor */
+    uint64_t from, to;       /* the elements of it that lie in the range, as positions in the flat buffer */
+    uint64_t begin, end;     /* the range */
+    const frugi_piece *next, *last;
+} frugi_range_iter;
+
+static inline frugi_range_iter frugi_range_start(const frug_compressor *c, uint64_t begin, uint64_t end) {
+    return (frugi_range_iter){
+        .begin = begin, .end = end, .next = c->piece + frugi_piece_at(c, begin), .last = c->piece + c->pieces};
+}
+
+/** Go to the next tensor; false at the end. An empty range inside a tensor gives that tensor with from == to. */
+static inline bool frugi_range_next(frugi_range_iter *it) {
+    if (it->next == it->last || it->next->begin >= it->end)
+        return false;
+    it->view = it->next++;
+    uint64_t end = it->view->begin + it->view->count;
+    it->from = it->view->begin > it->begin ? it->view->begin : it->begin;
+    it->to = end < it->end ? end : it->end;
+    return true;
+}
+
+/* ---- statistics: compressor_stats.c ----------------------------------------- */
+
+/** The batches, blocks or chunks of one tensor, of which statistics may sample some only. */
+typedef struct frugi_stats_items {
+    uint64_t items;
+    uint64_t length, total; /* elements of an item, except of the last ones; elements of all items */
+} frugi_stats_items;
+
+/**
+ * Weight of item i in the statistics; 0 if it is not sampled. One item in FRUGI_STATS_PERIOD of each tensor is sampled,
+ * so that every tensor is represented; with stats=full every item is. The sampled item is not the first of its window,
+ * because the first rows of an embedding are not typical, and not the last, which may be short.
+ */
+static inline double frugi_stats_weight(const frug_compressor *c, const frugi_stats_items *of, uint64_t i) {
+    uint64_t step = c->config.stats == FRUGI_STATS_FULL ? 1 : FRUGI_STATS_PERIOD;
     uint64_t first = i - i % step, window = of->items - first < step ? of->items - first : step;
     if (window == 1 || i != first + (window - 1) / 3)
         return window == 1 ? 1 : 0;
@@ -217,122 +267,153 @@ static inline double frugi_sample_weight(const frug_compressor *c, const frugi_s
     return (double)(end - begin) / (double)(rest < of->length ? rest : of->length);
 }
 
-/** How many threads a number of elements is worth. */
-int frugi_threads_for(const frug_compressor *c, uint64_t elements);
+/** Count one call: bytes and entries sent for a number of elements. */
+void frugi_stats_count(frug_compressor *c, uint64_t bytes, uint64_t entries, uint64_t elements);
 
-/** One frug_compress() call. */
-typedef struct frugi_job {
+/** Add the tallies of all threads to the statistics. */
+void frugi_stats_add_tallies(frug_compressor *c);
+
+/* ---- one call: step_options.c ------------------------------------------------ */
+
+/** Arguments and options of one frug_compress() call. */
+typedef struct frugi_compress_call {
     frug_compressor *c;
     uint64_t step, begin, count;
     const float *grad; /* element begin */
     unsigned char *frame;
-    bool all;   /* everything leaves: warm-up, or a periodic dense step */
-    bool mask;  /* whether sent entries lose their momentum */
-    float hold; /* share of a sent entry that stays */
-    float part; /* share of an entry that is sent: 1 - beta hold */
-    float gain; /* of the gradient: below 1 when it is clipped */
+    bool send_all;        /* everything is sent: warm-up, or a periodic dense step */
+    bool mask_momentum;   /* feedback=dgc: the momentum of sent entries is cleared */
+    float retained_share; /* option hold: share of a sent entry that stays in the residual */
+    float sent_share;     /* share of an entry that is sent: 1 - beta * retained_share */
+    float grad_scale;     /* below 1 if the gradient is clipped */
     int threads;
-} frugi_job;
+} frugi_compress_call;
 
-/** Work out the rest of a job from compressor, step, range and gradient. */
-frug_status frugi_job_start(frugi_job *job);
+/** Fill in the options of a call from compressor, step, range and gradient. */
+frug_status frugi_call_init(frugi_compress_call *call);
 
-/** The share of an entry that stays when it is sent at a step (hold). */
+/** Share of a sent entry that stays in the residual at a step (option hold). */
 FRUGI_SHARED float frugi_held_share(const struct frug_config *config, uint64_t step, uint64_t total_steps);
 
-/** How a range is cut. */
+/**
+ * The gradient of a batch or block, scaled by grad_scale and padded with zeros from `count` to `room` elements. Returns
+ * grad itself where nothing has to change, else ws->padded.
+ */
+static inline const float *frugi_scaled_gradient(const frugi_compress_call *call, frugi_workspace *ws,
+                                                 const float *grad, uint32_t count, uint32_t room) {
+    if (count == room && call->grad_scale == 1.0f)
+        return grad;
+    for (uint32_t i = 0; i < count; i++)
+        ws->padded[i] = call->grad_scale * grad[i];
+    memset(ws->padded + count, 0, (room - count) * sizeof *grad);
+    return ws->padded;
+}
+
+/* ---- sections of a frame: frame_sections.c ------------------------------------- */
+
+/** Size of a frame. */
 typedef struct frugi_cutting {
-    size_t slices;
+    size_t slices;    /* sections */
     uint64_t bytes;   /* of the whole frame */
-    uint64_t batches; /* of all slices */
+    uint64_t batches; /* of all sections */
 } frugi_cutting;
 
 typedef enum frugi_cut_for {
-    FRUGI_CUT_STEP, /* a step as it is; sections by units as selected before */
+    FRUGI_CUT_STEP, /* a normal step; unit sections by the selection made before */
     FRUGI_CUT_ALL,  /* a step that sends everything */
-    FRUGI_CUT_BOUND /* the most bytes any step can take, those that send everything aside; no slices */
+    FRUGI_CUT_BOUND /* the most bytes of any step except those that send everything; makes no sections */
 } frugi_cut_for;
 
 /**
- * Cut a range of the flat buffer into slices.
+ * Divide a range of the flat buffer into the sections of a frame.
  *
- *   slices   room for FRUGI_LAYERS per piece and one more; NULL to learn the bytes
+ *   slices   room for FRUGI_SECTIONS_PER_TENSOR per tensor and one more; NULL if only the size is needed
  */
 frug_status frugi_cut(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t step, frugi_cut_for what,
                       frugi_slice *slices, frugi_cutting *cutting);
 
-/** Cut a range into c->slice as a step does that goes by no norm; *all: everything leaves. For other processors. */
+/**
+ * Divide a range into c->slice for a step whose densities do not depend on a norm. Used by the GPU compressor.
+ *
+ *   all   set to whether the step sends everything
+ */
 FRUGI_SHARED frug_status frugi_cut_step(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, bool *all,
-                                        frugi_cutting *cut);
+                                        frugi_cutting *size);
 
-/** Whether a range lies inside the layout. */
-frug_status frugi_check_range(const frug_compressor *c, uint64_t begin, uint64_t count);
+/* ---- units and selection groups: partition.c ------------------------------------- */
 
-/** The first piece that ends after an element. */
-size_t frugi_piece_at(const frug_compressor *c, uint64_t element);
+frug_status frugi_partition_create(frug_compressor *c);
+void frugi_partition_destroy(frug_compressor *c);
 
-/* partition.c: what competes with what. */
-frug_status frugi_plan(frug_compressor *c);
-void frugi_plan_destroy(frug_compressor *c);
+/** Density of a selection group: the mean over its tensors. */
+double frugi_select_group_density(const frug_compressor *c, const frugi_contest *group, const double *density);
 
-/** The share of a contest's units that leaves, by the densities of its pieces. */
-double frugi_contest_density(const frug_compressor *c, const frugi_contest *contest, const double *density);
+/** Number of units that a density selects from a group: at least 1. */
+uint64_t frugi_select_group_count(const frugi_contest *group, double density);
 
-/** Units of a contest that a density lets through: at least 1. */
-uint64_t frugi_contest_count(const frugi_contest *contest, double density);
-
-/** Segments of a contest, and the length of one in units. */
-uint64_t frugi_contest_segment(const frug_compressor *c, const frugi_contest *contest);
-
-/** The contests of a range that cuts no tensor and no attention module; begin/count as in frug_compress(). */
-frug_status frugi_contests_of(const frug_compressor *c, uint64_t begin, uint64_t count, size_t *first, size_t *end);
-
-/** The most bytes that the sections by units of a range can take. */
-frug_status frugi_units_bound(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t *bytes);
-
-/* unit_accumulate.c: fold a range into what was left behind, whole. */
-
-/** The accumulators of a piece after frugi_accumulate(). */
-const float *frugi_accumulated(const frugi_job *j, const frugi_piece *piece);
-void frugi_accumulate(const frugi_job *j);
+/** Length of a segment of a group, in units. */
+uint64_t frugi_select_group_segment(const frug_compressor *c, const frugi_contest *group);
 
 /**
- * Move a smoothed gradient on by one step. Returns what that adds to the accumulator: for feedback=dgc all of it, for
- * feedback=ef21 how far it has moved, which is written to `moved` (may be grad).
+ * The selection groups first .. end - 1 of a range. Returns FRUG_ERR_ARG if the range cuts a tensor or an attention
+ * module; begin and count as in frug_compress().
  */
-const float *frugi_smooth(const frug_compressor *c, float *momentum, float *moved, const float *grad, size_t n);
+frug_status frugi_select_groups_in(const frug_compressor *c, uint64_t begin, uint64_t count, size_t *first,
+                                   size_t *end);
 
-/** Put back what stays after the values were taken. */
-void frugi_put_back(const frugi_job *j);
+/** The most bytes that the unit sections of a range can take. */
+frug_status frugi_unit_sections_bound(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t *bytes);
 
-/* gradient_norm.c */
+/* ---- accumulators of unit sections: unit_accumulate.c ------------------------------ */
 
-/** Let the norm of a gradient range decide how much leaves and how much counts. */
-void frugi_heed_norm(frugi_job *job);
+/** Add the gradient of the range to the residual, for all compressed tensors. */
+void frugi_accumulate_range(const frugi_compress_call *call);
 
-/** Take the norm of a whole range before its parts are compressed one by one, until it is dropped. */
+/** The accumulators of a tensor after frugi_accumulate_range(). */
+const float *frugi_accumulators(const frugi_compress_call *call, const frugi_piece *view);
+
+/**
+ * Update n elements of the momentum (feedback=dgc) or of the smoothed gradient (feedback=ef21). Returns what is added
+ * to the accumulator: the momentum itself, or the change of the smoothed gradient, which is written to `change` (may be
+ * grad).
+ */
+const float *frugi_update_momentum(const frug_compressor *c, float *momentum, float *change, const float *grad,
+                                   size_t n);
+
+/** Store residual and momentum after the selected values were encoded. */
+void frugi_store_residual(const frugi_compress_call *call);
+
+/* ---- gradient_norm.c ------------------------------------------------------------- */
+
+/** Measure the norm of the range where an option needs it; pass it to the controller and clip by it. */
+void frugi_apply_norm(frugi_compress_call *call);
+
+/** Measure the norm of a range that is compressed part by part; it holds for all calls until frugi_norm_drop(). */
 FRUGI_SHARED void frugi_norm_take(frug_compressor *c, uint64_t begin, uint64_t count, const float *grad);
 FRUGI_SHARED void frugi_norm_drop(frug_compressor *c);
 
-/* unit_select.c: which units leave. Fills list, kept, drawn, draws and draw_unit of the pieces of the contests first ..
- * end
- * - 1. */
-void frugi_choose(const frugi_job *j, size_t first, size_t end);
+/* ---- unit_select.c --------------------------------------------------------------- */
 
-/** The key of rule=random's draw. */
-uint64_t frugi_draw_key(const frug_compressor *c, uint64_t step, size_t contest);
+/** Select units. Sets list, kept, values, drawn, draws and draw_unit of the tensors of groups first .. end - 1. */
+void frugi_select_units(const frugi_compress_call *call, size_t first, size_t end);
 
-/* unit_encode.c: the sections by units of a frame. */
+/** Random key of a group and step, for rule=random and stochastic rounding. */
+uint64_t frugi_draw_key(const frug_compressor *c, uint64_t step, size_t number);
 
-/** The sections that a piece takes, 0 to FRUGI_LAYERS, measured. */
-size_t frugi_units_sections(const frug_compressor *c, const frugi_piece *piece, uint64_t step, frugi_slice *slice);
+/* ---- unit_encode.c --------------------------------------------------------------- */
 
-/** Write the payload of a slice by units, leaving in the accumulators what stays. */
-void frugi_units_encode(const frugi_job *j, const frugi_slice *slice);
+/** Set index code, index_bytes and Rice parameter of a unit section: the requested code, or the shortest. */
+void frugi_set_index_code(frugi_index_choice choice, const uint32_t *list, frugi_section *section);
 
-/* unit_decode.c */
+/** Make the sections of a tensor, 0 to FRUGI_SECTIONS_PER_TENSOR, with their sizes. Returns their number. */
+size_t frugi_make_unit_sections(const frug_compressor *c, const frugi_piece *view, uint64_t step, frugi_slice *slice);
 
-/** dst = keep * dst + gain * sum, element by element; with keep 0 what dst holds counts for nothing, even a NaN. */
+/** Write the payload of a unit section; the accumulators keep what was not sent. */
+void frugi_encode_unit_section(const frugi_compress_call *call, const frugi_slice *slice);
+
+/* ---- decompress.c, unit_decode.c ---------------------------------------------------- */
+
+/** Destination: dst = keep * dst + gain * sum, element by element. With keep 0, dst is overwritten, even a NaN. */
 typedef struct frugi_target {
     float *dst; /* element begin */
     uint64_t begin, count;
@@ -340,27 +421,25 @@ typedef struct frugi_target {
 } frugi_target;
 
 /**
- * The two halves of frug_decompress_add(): check frames whole, then add them up. In between nothing else of the
- * compressor may be used.
+ * The two halves of frug_decompress_add(): check frames completely, then add them up. No other function of the
+ * compressor may be called in between.
  */
 frug_status frugi_frames_open(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,
                               const frugi_target *target);
 frug_status frugi_frames_sum(frug_compressor *c, size_t count_frames, const frugi_target *target);
 
-/**
- * The same for frames of which each covers a range of its own and has a target of its own.
- */
+/** The same for frames that each cover a range of their own and have a target of their own. */
 frug_status frugi_parts_open(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,
                              const frugi_target *targets);
 frug_status frugi_parts_sum(frug_compressor *c, size_t count_frames, const frugi_target *targets);
 
-/** Add up sections by units of the same elements. */
-void frugi_sum_units(const frug_compressor *c, size_t voices, const frugi_target *target);
+/** Add up the first `count` sections of c->unit_source, which cover the same elements. */
+void frugi_sum_unit_sections(const frug_compressor *c, size_t count, const frugi_target *target);
 
-/** dst = keep * dst + gain * sum as in frugi_target, and the sum back to nothing (frugi_nothing()). */
+/** dst = keep * dst + gain * sum as in frugi_target; then reset sum to frugi_nothing(). */
 void frugi_finish(float *dst, float *sum, uint64_t n, float keep, float gain);
 
-/** The zero that, times gain, is -0: adding that changes no bits, not even those of -0. Sums start from it. */
+/** Start value of a sum: the zero that gives -0 times gain. Adding -0 changes no bits, not even those of -0. */
 static inline float frugi_nothing(float gain) {
     return gain < 0 ? 0.0f : -0.0f;
 }

@@ -1,8 +1,8 @@
 /*
- * exact_frame.c - a sparse range as a frame, exactly: f32 values at the places that are not zero, whatever the config.
+ * exact_frame.c - encode the non-zero elements of a range exactly, as f32 values, for any config.
  *
- * Sums of several workers' frames are sent on in this form. Each tensor's part of the range is one section by units of
- * single elements, in the shortest index code; a part without a non-zero has none.
+ * Exchange algorithms forward sums of frames in this form. Each tensor in the range is one unit section whose units are
+ * elements, in the shortest index code; a tensor without non-zero elements has none.
  */
 #include "compress/exact_frame.h"
 
@@ -13,37 +13,33 @@
 
 #include <string.h>
 
-/* Index codes never take more than the shorter of four bytes an entry and one bit an element. */
+/* The shortest index code takes at most 4 bytes per entry, and at most 1 bit per element. */
 size_t frugi_nonzeros_bound(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t nonzeros) {
-    size_t parts = 0;
-    for (size_t i = frugi_piece_at(c, begin); i < c->pieces && c->piece[i].begin < begin + count; i++)
-        parts++;
-    return FRUGI_FRAME_HEADER + parts * (FRUGI_UNIT_SECTION_HEADER + 3 * 4) + 8 * nonzeros;
+    size_t sections = 0;
+    frugi_range_iter it = frugi_range_start(c, begin, begin + count);
+    while (frugi_range_next(&it))
+        sections++;
+    return FRUGI_FRAME_HEADER + sections * (FRUGI_UNIT_SECTION_HEADER + 3 * 4) + 8 * nonzeros;
 }
 
 static uint64_t list_nonzeros(const float *x, uint64_t n, uint32_t *list) {
-    uint64_t kept = 0;
+    uint64_t found = 0;
     for (uint64_t i = 0; i < n; i++) {
-        list[kept] = (uint32_t)i;
-        kept += x[i] != 0.0f;
+        list[found] = (uint32_t)i;
+        found += x[i] != 0.0f;
     }
-    return kept;
+    return found;
 }
 
-static frug_status describe(uint32_t tensor, uint64_t begin, uint64_t count, const uint32_t *list, uint64_t kept,
-                            frugi_section *s) {
-    *s = (frugi_section){.tensor = tensor, .begin = begin, .count = count, .kept = kept, .entries = kept};
+static frug_status make_section(const frugi_range_iter *it, const uint32_t *list, uint64_t entries, frugi_section *s) {
+    uint64_t count = it->to - it->from;
+    *s = (frugi_section){
+        .tensor = it->view->tensor, .begin = it->from, .count = count, .kept = entries, .entries = entries};
     s->grid = (frugi_grid){.rows = 1, .cols = count, .h = 1, .w = 1};
-    FRUG_FAIL_IF(!frugi_grid_measure(&s->grid), FRUG_ERR_ARG, "range: more than 2^32 elements of a tensor in one go");
-    if (kept < count) {
-        frugi_index_sizes sizes;
-        frugi_unit_index_measure(&s->grid, list, kept, &sizes);
-        s->index = FRUGI_INDEX_CODE_LOCAL;
-        for (frugi_index i = FRUGI_INDEX_CODE_BITMAP; i <= FRUGI_INDEX_CODE_RICE; i++)
-            s->index = sizes.bytes[i] < sizes.bytes[s->index] ? i : s->index;
-        s->index_bytes = sizes.bytes[s->index];
-        s->rice = s->index == FRUGI_INDEX_CODE_RICE ? sizes.rice : 0;
-    }
+    FRUG_FAIL_IF(!frugi_grid_measure(&s->grid), FRUG_ERR_ARG,
+                 "range: a section has %llu elements, and the most are 2^32", (unsigned long long)count);
+    if (entries < count)
+        frugi_set_index_code(FRUGI_INDEX_AUTO, list, s);
     frugi_section_measure(s);
     return FRUG_OK;
 }
@@ -59,25 +55,25 @@ static void write_section(const frugi_section *s, const float *x, const uint32_t
 
 frug_status frugi_nonzeros_say(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, const float *x,
                                uint32_t *list, void *dst, size_t cap, size_t *len) {
-    uint64_t end = begin + count, at = FRUGI_FRAME_HEADER;
+    uint64_t at = FRUGI_FRAME_HEADER;
     unsigned char *out = dst;
     frugi_frame frame = {.step = step, .layout_hash = c->layout_hash, .source = c->source};
     FRUG_TRY(frugi_check_range(c, begin, count));
-    for (size_t i = frugi_piece_at(c, begin); i < c->pieces && c->piece[i].begin < end; i++) {
-        const frugi_piece *p = &c->piece[i];
-        uint64_t from = p->begin > begin ? p->begin : begin, to = p->begin + p->count < end ? p->begin + p->count : end;
-        uint64_t kept = list_nonzeros(x + (from - begin), to - from, list);
+    frugi_range_iter it = frugi_range_start(c, begin, begin + count);
+    while (frugi_range_next(&it)) {
+        const float *values = x + (it.from - begin);
+        uint64_t entries = list_nonzeros(values, it.to - it.from, list);
         frugi_section s;
-        if (kept == 0)
+        if (entries == 0)
             continue;
-        FRUG_TRY(describe(p->tensor, from, to - from, list, kept, &s));
+        FRUG_TRY(make_section(&it, list, entries, &s));
         FRUG_FAIL_IF(cap < at || cap - at < s.header + s.bytes, FRUG_ERR_SHORT_BUFFER,
-                     "reduce: room for %zu bytes only", cap);
-        write_section(&s, x + (from - begin), list, out + at);
+                     "reduce: the frame does not fit into %zu bytes", cap);
+        write_section(&s, values, list, out + at);
         at += s.header + s.bytes;
         frame.sections++;
     }
-    FRUG_FAIL_IF(cap < at, FRUG_ERR_SHORT_BUFFER, "reduce: room for %zu bytes only", cap);
+    FRUG_FAIL_IF(cap < at, FRUG_ERR_SHORT_BUFFER, "reduce: the frame does not fit into %zu bytes", cap);
     frame.bytes = at;
     frugi_frame_write(&frame, out);
     frugi_frame_seal(out, at, c->threads);
@@ -85,31 +81,31 @@ frug_status frugi_nonzeros_say(frug_compressor *c, uint64_t step, uint64_t begin
     return FRUG_OK;
 }
 
+/* Add n numbers to the residual of block b, from its element `at` on. */
+static void add_to_block(frug_compressor *c, uint64_t step, uint64_t b, uint64_t at, const float *x, uint32_t n) {
+    float residual[FRUGI_BATCH_ELEMENTS];
+    if (frugi_largest_magnitude(x, n) == 0)
+        return; /* storing an unchanged block would round it once more */
+    frugi_store_load(&c->residual, b, residual);
+    for (uint32_t i = 0; i < n; i++)
+        residual[at + i] += x[i];
+    if (!frugi_all_finite(residual, c->config.block))
+        return; /* an infinity would make every later step skip the block */
+    frugi_store_save(&c->residual, b, residual, frugi_random(c->config.seed ^ FRUGI_OTHER_DRAWS, step, b));
+}
+
 void frugi_residual_add(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, const float *x) {
-    uint64_t end = begin + count;
     uint32_t block = c->config.block;
     if (c->config.feedback == FRUGI_FEEDBACK_NONE)
         return;
-    for (size_t i = frugi_piece_at(c, begin); i < c->pieces && c->piece[i].begin < end; i++) {
-        const frugi_piece *p = &c->piece[i];
-        if (p->dense)
+    frugi_range_iter it = frugi_range_start(c, begin, begin + count);
+    while (frugi_range_next(&it)) {
+        if (it.view->dense)
             continue;
-        uint64_t from = p->begin > begin ? p->begin : begin, to = p->begin + p->count < end ? p->begin + p->count : end;
-        for (uint64_t e = from; e < to;) {
-            uint64_t b = (e - p->begin) / block, first = p->begin + b * block,
-                     stop = first + block < to ? first + block : to;
-            float left[FRUGI_BATCH_ELEMENTS];
-            uint64_t here = e;
-            e = stop;
-            if (frugi_largest_magnitude(x + (here - begin), (uint32_t)(stop - here)) == 0)
-                continue; /* rounded once is enough */
-            frugi_store_load(&c->residual, p->first_block + b, left);
-            for (uint64_t k = here; k < stop; k++)
-                left[k - first] += x[k - begin];
-            if (frugi_largest_magnitude(left, block) >= FRUGI_INF_BITS)
-                continue; /* an infinity would hold the block back for ever */
-            frugi_store_save(&c->residual, p->first_block + b, left,
-                             frugi_random(c->config.seed ^ FRUGI_OTHER_DRAWS, step, p->first_block + b));
+        for (uint64_t e = it.from, n; e < it.to; e += n) {
+            uint64_t offset = e - it.view->begin, inside = offset % block;
+            n = it.to - e < block - inside ? it.to - e : block - inside;
+            add_to_block(c, step, it.view->first_block + offset / block, inside, x + (e - begin), (uint32_t)n);
         }
     }
 }

@@ -1,16 +1,17 @@
 /*
- * frame_sections.c - from a range of the flat buffer to the slices (sections) of a frame.
+ * frame_sections.c - divide a range of the flat buffer into the sections of a frame.
  *
- * Each compressed tensor (or part of one) becomes a section of its own, so that its
- * blocks never mix with a neighbour's. Dense tensors that touch each other share one.
- * The sizes of all sections follow from the density, before any gradient is read.
+ * Each compressed tensor (or the part of it in the range) is a section of its own, so that no block spans two tensors.
+ * Adjacent dense tensors share a section. The sizes of block sections follow from the density, before any gradient is
+ * read.
  */
 #include "compress/compressor.h"
 
 #include "base/status.h"
 #include "base/block_count.h"
 
-static frugi_index smallest_index(const frug_compressor *c, frugi_section *s) {
+/* The index code of a block section: the requested one, or the shortest. */
+static frugi_index block_index_code(const frug_compressor *c, frugi_section *s) {
     if (s->kappa == (uint64_t)s->block << 32)
         return FRUGI_INDEX_CODE_NONE;
     if (c->config.index == FRUGI_INDEX_LOCAL)
@@ -24,53 +25,55 @@ static frugi_index smallest_index(const frug_compressor *c, frugi_section *s) {
     return bitmap < local ? FRUGI_INDEX_CODE_BITMAP : FRUGI_INDEX_CODE_LOCAL;
 }
 
-/* The share of a piece that leaves. */
-static double density_of(const frug_compressor *c, const frugi_piece *p, frugi_cut_for what) {
-    if (p->dense || what == FRUGI_CUT_ALL)
+/* Density of a tensor. */
+static double density_of(const frug_compressor *c, const frugi_piece *view, frugi_cut_for what) {
+    if (view->dense || what == FRUGI_CUT_ALL)
         return 1.0;
-    return what == FRUGI_CUT_BOUND ? frugi_control_most(c->control, p->number) : c->density[p->number];
+    return what == FRUGI_CUT_BOUND ? frugi_control_most(c->control, view->number) : c->density[view->number];
 }
 
-/* Whether every step sends everything. Others may need more bytes shortly below that, for the places. */
-static bool sends_all(const frug_compressor *c) {
+/* Whether every step sends everything. A density slightly below 1 may need more bytes, because it has indices. */
+static bool always_sends_all(const frug_compressor *c) {
     const struct frug_config *f = &c->config;
     return f->schedule.kind == FRUGI_SCHEDULE_CONSTANT && f->schedule.arg[0] == 0 && f->layers == FRUGI_LAYERS_EVEN &&
            f->norm == FRUGI_NORM_OFF;
 }
 
-static frugi_slice slice_of(const frug_compressor *c, const frugi_piece *p, uint64_t begin, uint64_t end, uint64_t step,
-                            frugi_cut_for what) {
-    frugi_slice slice = {.dense = p->dense};
+static frugi_slice make_block_section(const frug_compressor *c, const frugi_piece *view, uint64_t begin, uint64_t end,
+                                      uint64_t step, frugi_cut_for what) {
+    frugi_slice slice = {.dense = view->dense};
     frugi_section *s = &slice.section;
     s->block = c->config.block;
-    s->tensor = p->tensor;
+    s->tensor = view->tensor;
     s->begin = begin;
     s->count = end - begin;
-    if (p->dense) {
+    if (view->dense) {
         s->kappa = (uint64_t)s->block << 32;
         s->value = FRUGI_VALUE_F32;
         s->index = FRUGI_INDEX_CODE_NONE;
     } else {
-        slice.stored = p->first_block + (begin - p->begin) / s->block;
-        s->kappa = frugi_kappa(density_of(c, p, what), s->block);
+        slice.stored = view->first_block + (begin - view->begin) / s->block;
+        s->kappa = frugi_kappa(density_of(c, view, what), s->block);
         s->value = what == FRUGI_CUT_ALL ? FRUGI_VALUE_F32 : c->config.value;
         s->first = slice.stored + step % FRUGI_PHASES;
-        s->index = smallest_index(c, s);
+        s->index = block_index_code(c, s);
     }
     return slice;
 }
 
-/* A bound must hold at every step: as many entries as any phase can give, and their places. */
+/* For a bound that holds at every step: the most entries of any phase, and an index code. */
 static void round_up(const frug_compressor *c, frugi_section *s) {
     s->kappa = (s->kappa + UINT32_MAX) & ~(uint64_t)UINT32_MAX;
-    if (s->index == FRUGI_INDEX_CODE_NONE && !sends_all(c))
+    if (s->index == FRUGI_INDEX_CODE_NONE && !always_sends_all(c))
         s->index = c->config.index == FRUGI_INDEX_LOCAL ? FRUGI_INDEX_CODE_LOCAL : FRUGI_INDEX_CODE_BITMAP;
 }
 
-static frug_status check_cut(const frug_compressor *c, const frugi_piece *p, uint64_t at, const char *which) {
-    bool fits = at == p->begin || at == p->begin + p->count || (at - p->begin) % c->config.block == 0;
+/* A range may begin and end between blocks only. */
+static frug_status check_block_boundary(const frug_compressor *c, const frugi_piece *view, uint64_t at,
+                                        const char *which) {
+    bool fits = at == view->begin || at == view->begin + view->count || (at - view->begin) % c->config.block == 0;
     FRUG_FAIL_IF(!fits, FRUG_ERR_ARG, "range: its %s at element %llu cuts a block of %u in tensor '%s'", which,
-                 (unsigned long long)at, c->config.block, c->layout->tensor[p->tensor].name);
+                 (unsigned long long)at, c->config.block, c->layout->tensor[view->tensor].name);
     return FRUG_OK;
 }
 
@@ -86,80 +89,80 @@ size_t frugi_piece_at(const frug_compressor *c, uint64_t element) {
     return lo;
 }
 
-static bool touch(const frugi_slice *a, const frugi_slice *b) {
+/* Whether two dense sections are adjacent. */
+static bool can_merge(const frugi_slice *a, const frugi_slice *b) {
     return a->dense && b->dense && a->section.begin + a->section.count == b->section.begin;
 }
 
-static uint64_t batches_of(const frug_compressor *c, const frugi_section *s) {
-    if (!s->block) /* by units: not in batches */
+/* Number of batches of a section; unit sections have none. */
+static uint64_t count_batches(const frug_compressor *c, const frugi_section *s) {
+    if (!s->block)
         return 0;
     uint64_t whole = s->count / s->block;
-    return (whole + c->batch_most - 1) / c->batch_most + (s->count % s->block != 0);
+    return (whole + c->max_batch_blocks - 1) / c->max_batch_blocks + (s->count % s->block != 0);
 }
 
-/* Put a slice behind the ones before it, as part of the last one where both are dense and touch. */
-static void append(const frug_compressor *c, frugi_slice slice, frugi_slice *last, frugi_cutting *cut) {
-    if (cut->slices && touch(last, &slice)) {
-        cut->bytes -= last->section.bytes;
-        cut->batches = last->first_batch;
+/* Append a section to the frame, or merge it into the last one where both are dense and adjacent. */
+static void append_section(const frug_compressor *c, frugi_slice slice, frugi_slice *last, frugi_cutting *size) {
+    if (size->slices && can_merge(last, &slice)) {
+        size->bytes -= last->section.bytes;
+        size->batches = last->first_batch;
         last->section.count += slice.section.count;
         slice = *last;
     } else {
-        cut->slices++;
+        size->slices++;
         frugi_section_measure(&slice.section);
-        cut->bytes += slice.section.header;
-        slice.payload_at = cut->bytes;
-        slice.first_batch = cut->batches;
+        size->bytes += slice.section.header;
+        slice.payload_at = size->bytes;
+        slice.first_batch = size->batches;
     }
     frugi_section_measure(&slice.section);
-    cut->bytes += slice.section.bytes;
-    cut->batches += batches_of(c, &slice.section);
+    size->bytes += slice.section.bytes;
+    size->batches += count_batches(c, &slice.section);
     *last = slice;
 }
 
-/* The sections by units of a piece, as they were chosen. */
-static void append_units(const frug_compressor *c, const frugi_piece *p, uint64_t step, frugi_slice *slices,
-                         frugi_slice *last, frugi_cutting *cut) {
-    frugi_slice made[FRUGI_LAYERS];
-    size_t n = frugi_units_sections(c, p, step, made);
+/* Append the unit sections of a tensor, by the selection made before. */
+static void append_unit_sections(const frug_compressor *c, const frugi_piece *view, uint64_t step, frugi_slice *slices,
+                                 frugi_slice *last, frugi_cutting *size) {
+    frugi_slice made[FRUGI_SECTIONS_PER_TENSOR];
+    size_t n = frugi_make_unit_sections(c, view, step, made);
     for (size_t i = 0; i < n; i++) {
-        append(c, made[i], last, cut);
-        slices[cut->slices - 1] = *last;
+        append_section(c, made[i], last, size);
+        slices[size->slices - 1] = *last;
     }
 }
 
 frug_status frugi_check_range(const frug_compressor *c, uint64_t begin, uint64_t count) {
     uint64_t total = frug_layout_elements(c->layout);
     FRUG_FAIL_IF(begin > total || count > total - begin, FRUG_ERR_ARG,
-                 "range: elements %llu to %llu, the layout has %llu", (unsigned long long)begin,
+                 "range: elements %llu to %llu are outside the layout, which has %llu", (unsigned long long)begin,
                  (unsigned long long)(begin + count), (unsigned long long)total);
     return FRUG_OK;
 }
 
 frug_status frugi_cut(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t step, frugi_cut_for what,
                       frugi_slice *slices, frugi_cutting *cutting) {
-    uint64_t end = begin + count;
     FRUG_TRY(frugi_check_range(c, begin, count));
-    frugi_cutting cut = {.bytes = FRUGI_FRAME_HEADER};
+    frugi_cutting size = {.bytes = FRUGI_FRAME_HEADER};
     frugi_slice last = {0};
-    for (size_t i = frugi_piece_at(c, begin); i < c->pieces && c->piece[i].begin < end; i++) {
-        const frugi_piece *p = &c->piece[i];
-        uint64_t from = p->begin < begin ? begin : p->begin;
-        uint64_t to = p->begin + p->count > end ? end : p->begin + p->count;
-        FRUG_TRY(check_cut(c, p, from, "start"));
-        FRUG_TRY(check_cut(c, p, to, "end"));
-        if (c->by_units && !p->dense && what != FRUGI_CUT_ALL) {
+    frugi_range_iter it = frugi_range_start(c, begin, begin + count);
+    while (frugi_range_next(&it)) {
+        const frugi_piece *view = it.view;
+        FRUG_TRY(check_block_boundary(c, view, it.from, "start"));
+        FRUG_TRY(check_block_boundary(c, view, it.to, "end"));
+        if (c->by_units && !view->dense && what != FRUGI_CUT_ALL) {
             if (what == FRUGI_CUT_STEP)
-                append_units(c, p, step, slices, &last, &cut);
+                append_unit_sections(c, view, step, slices, &last, &size);
             continue;
         }
-        frugi_slice slice = slice_of(c, p, from, to, step, what);
-        if (what == FRUGI_CUT_BOUND && !p->dense)
+        frugi_slice slice = make_block_section(c, view, it.from, it.to, step, what);
+        if (what == FRUGI_CUT_BOUND && !view->dense)
             round_up(c, &slice.section);
-        append(c, slice, &last, &cut);
+        append_section(c, slice, &last, &size);
         if (slices)
-            slices[cut.slices - 1] = last;
+            slices[size.slices - 1] = last;
     }
-    *cutting = cut;
+    *cutting = size;
     return FRUG_OK;
 }

@@ -1,9 +1,9 @@
 /*
- * given_indices.c - one pass over a gradient range for a worker that sends where another one chose.
+ * given_indices.c - extract the accumulators at given indices: one pass over a gradient range without selection.
  *
- * Block by block, whatever the units of the config: load what was left behind, add the gradient, take what stands at
- * the given places and store the rest. It is the plain form of compress.c without selection and codes; what is taken
- * leaves exactly, so nothing of it stays.
+ * Another rank has selected the indices. Block by block, whatever the units of the config: load the residual, add the
+ * gradient, extract the values at the given indices and store the rest. It is compress.c in its plainest form, without
+ * selection and codes; values are exact, so the residual of an extracted entry is 0.
  */
 #include "compress/given_indices.h"
 
@@ -11,104 +11,87 @@
 #include "base/philox.h"
 #include "base/status.h"
 
-/* A block in hand. */
-typedef struct patch {
+/** The current block. */
+typedef struct block_range {
     uint64_t at;     /* first element, relative to the range */
-    uint64_t stored; /* number in the stores */
+    uint64_t stored; /* number in the residual stores */
     uint32_t length;
-    bool kept; /* whether what is left over is kept at all */
-    bool held;
-} patch;
+    bool has_residual; /* false for dense tensors and feedback=none */
+    bool skipped;      /* it has a NaN or an infinity */
+} block_range;
 
-static bool sound(const float *x, uint32_t n) {
-    return frugi_largest_magnitude(x, n) < FRUGI_INF_BITS;
-}
-
-/* The accumulators of a block, in w->acc; of a held one, what was left behind. */
-static void fold(const frugi_job *j, frugi_worker *w, patch *p) {
-    const frug_compressor *c = j->c;
+/* Compute the accumulators of a block in ws->acc; of a skipped block, its residual. */
+static void accumulate_block(const frugi_compress_call *call, frugi_workspace *ws, block_range *b) {
+    const frug_compressor *c = call->c;
     uint32_t block = c->config.block;
-    const float *moved = w->padded;
-    for (uint32_t i = 0; i < p->length; i++)
-        w->padded[i] = j->gain * j->grad[p->at + i];
-    memset(w->padded + p->length, 0, (block - p->length) * sizeof(float));
-    if (p->kept)
-        frugi_store_load(&c->residual, p->stored, w->saved);
+    bool momentum = b->has_residual && frugi_has_momentum(c);
+    const float *grad = frugi_scaled_gradient(call, ws, call->grad + b->at, b->length, block);
+    if (b->has_residual)
+        frugi_store_load(&c->residual, b->stored, ws->saved);
     else
-        memset(w->saved, 0, block * sizeof(float));
-    if (p->kept && frugi_has_momentum(c)) {
-        frugi_store_load(&c->momentum, p->stored, w->momentum);
-        moved = frugi_smooth(c, w->momentum, w->padded, w->padded, block);
+        memset(ws->saved, 0, block * sizeof(float));
+    if (momentum) {
+        frugi_store_load(&c->momentum, b->stored, ws->momentum);
+        grad = frugi_update_momentum(c, ws->momentum, ws->padded, grad, block);
     }
     for (uint32_t i = 0; i < block; i++)
-        w->acc[i] = c->beta * w->saved[i] + moved[i];
-    p->held = !sound(w->acc, block) || (p->kept && frugi_has_momentum(c) && !sound(w->momentum, block));
-    if (p->held)
-        memcpy(w->acc, w->saved, block * sizeof(float));
+        ws->acc[i] = c->beta * ws->saved[i] + grad[i];
+    b->skipped = !frugi_all_finite(ws->acc, block) || (momentum && !frugi_all_finite(ws->momentum, block));
+    if (b->skipped)
+        memcpy(ws->acc, ws->saved, block * sizeof(float));
 }
 
-static void store(const frugi_job *j, frugi_worker *w, const patch *p) {
-    frug_compressor *c = j->c;
-    uint32_t dice = frugi_random(c->config.seed, j->step, p->stored);
-    frugi_store_save(&c->residual, p->stored, w->acc, dice);
-    if (frugi_has_momentum(c) && !p->held)
-        frugi_store_save(&c->momentum, p->stored, w->momentum, ~dice);
+static void store_block(const frugi_compress_call *call, frugi_workspace *ws, const block_range *b) {
+    frug_compressor *c = call->c;
+    uint32_t random = frugi_random(c->config.seed, call->step, b->stored);
+    frugi_store_save(&c->residual, b->stored, ws->acc, random);
+    if (frugi_has_momentum(c) && !b->skipped)
+        frugi_store_save(&c->momentum, b->stored, ws->momentum, ~random);
 }
 
-/* Take from one block; returns how many of the places lie in it. */
-static uint64_t take(const frugi_job *j, patch p, const uint32_t *place, uint64_t n, float *value) {
-    frugi_worker *w = &j->c->worker[0];
+/* Extract from one block; returns how many of the n indices lie in it. */
+static uint64_t extract_block(const frugi_compress_call *call, block_range b, const uint32_t *index, uint64_t n,
+                              float *value) {
+    frugi_workspace *ws = &call->c->workspace[0];
     uint64_t k = 0;
-    fold(j, w, &p);
-    bool silent = p.held && !j->c->by_units; /* as in compress.c: there a held block sends zeros */
-    for (; k < n && place[k] - p.at < p.length; k++) {
-        uint64_t e = place[k] - p.at;
-        value[k] = silent ? 0.0f : w->acc[e];
-        if (silent)
+    accumulate_block(call, ws, &b);
+    bool send_zeros = b.skipped && !call->c->by_units; /* as block sections do in compress.c */
+    for (; k < n && index[k] - b.at < b.length; k++) {
+        uint64_t e = index[k] - b.at;
+        value[k] = send_zeros ? 0.0f : ws->acc[e];
+        if (send_zeros)
             continue;
-        w->acc[e] = 0.0f;
-        if (p.kept && j->mask)
-            w->momentum[e] = 0.0f;
+        ws->acc[e] = 0.0f;
+        if (b.has_residual && call->mask_momentum)
+            ws->momentum[e] = 0.0f;
     }
-    if (p.kept && !silent)
-        store(j, w, &p);
-    j->c->stats.blocks_held += p.held;
+    if (b.has_residual && !send_zeros)
+        store_block(call, ws, &b);
+    call->c->stats.blocks_held += b.skipped;
     return k;
 }
 
-static void count_up(frug_compressor *c, uint64_t seen, uint64_t taken) {
-    frug_stats *t = &c->stats;
-    t->calls++;
-    t->bytes_sent += taken * sizeof(float);
-    t->bytes_dense += seen * sizeof(float);
-    t->entries_sent += taken;
-    t->entries_seen += seen;
-    t->density_now = seen ? (double)taken / (double)seen : 0;
-    t->density_mean = t->entries_seen ? (double)t->entries_sent / (double)t->entries_seen : 0;
-}
-
 frug_status frugi_take(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
-                       const uint32_t *place, uint64_t n, float *value) {
-    uint64_t end = begin + count, done = 0, seen = 0, block = c->config.block;
+                       const uint32_t *index, uint64_t n, float *value) {
+    uint64_t done = 0, elements = 0, block = c->config.block;
     size_t bytes = 0;
-    frugi_job j = {.c = c, .step = step, .begin = begin, .count = count, .grad = grad};
-    FRUG_TRY(frug_compressor_bound(c, begin, count, &bytes)); /* no block and nothing that competes is cut */
-    FRUG_TRY(frugi_job_start(&j));
-    for (size_t i = frugi_piece_at(c, begin); i < c->pieces && c->piece[i].begin < end; i++) {
-        const frugi_piece *p = &c->piece[i];
-        uint64_t from = p->begin > begin ? p->begin : begin, to = p->begin + p->count < end ? p->begin + p->count : end;
-        seen += to - from;
-        for (uint64_t e = from; e < to; e += block) {
-            uint64_t rest = to - e;
-            patch here = {.at = e - begin,
-                          .stored = p->first_block + (e - p->begin) / block,
-                          .length = (uint32_t)(rest < block ? rest : block),
-                          .kept = !p->dense && c->config.feedback != FRUGI_FEEDBACK_NONE};
-            done += take(&j, here, place + done, n - done, value + done);
+    frugi_compress_call call = {.c = c, .step = step, .begin = begin, .count = count, .grad = grad};
+    FRUG_TRY(frug_compressor_bound(c, begin, count, &bytes)); /* checks that no block and no selection group is cut */
+    FRUG_TRY(frugi_call_init(&call));
+    frugi_range_iter it = frugi_range_start(c, begin, begin + count);
+    while (frugi_range_next(&it)) {
+        elements += it.to - it.from;
+        for (uint64_t e = it.from; e < it.to; e += block) {
+            uint64_t rest = it.to - e;
+            block_range b = {.at = e - begin,
+                             .stored = it.view->first_block + (e - it.view->begin) / block,
+                             .length = (uint32_t)(rest < block ? rest : block),
+                             .has_residual = !it.view->dense && c->config.feedback != FRUGI_FEEDBACK_NONE};
+            done += extract_block(&call, b, index + done, n - done, value + done);
         }
     }
-    FRUG_FAIL_IF(done != n, FRUG_ERR_ARG, "take: place %llu lies in no tensor or is out of order",
-                 (unsigned long long)done);
-    count_up(c, seen, n);
+    FRUG_FAIL_IF(done != n, FRUG_ERR_ARG, "extract: index %llu of %llu lies in no tensor or is out of order",
+                 (unsigned long long)done, (unsigned long long)n);
+    frugi_stats_count(c, n * sizeof(float), n, elements);
     return FRUG_OK;
 }

@@ -1,8 +1,8 @@
 /*
- * residual_access.c - what a compressor has left behind, as floats: out, and in again.
+ * residual_access.c - read and write the residual of a compressor as floats.
  *
- * A format shorter than f32 rounds at random when numbers are put in, as it does in a step, so that what is handed on
- * from worker to worker is right on average; the random numbers depend on seed and block.
+ * Formats shorter than f32 round stochastically when numbers are written, as they do in a step, so that a residual that
+ * is passed from worker to worker is right on average. The random numbers depend on seed and block.
  */
 #include "compress/compressor.h"
 
@@ -12,73 +12,64 @@
 
 #include <string.h>
 
-#define PUT_STEP UINT64_MAX /* no step that trains draws like it */
+#define WRITE_STEP UINT64_MAX /* step for the random numbers: no training step uses it */
 
-/* A piece's part of a range; empty where the piece keeps nothing. */
-typedef struct part {
-    uint64_t from, to;
-} part;
-
-static part part_of(const frug_compressor *c, const frugi_piece *p, uint64_t begin, uint64_t end) {
-    if (p->dense || c->config.feedback == FRUGI_FEEDBACK_NONE || p->begin + p->count <= begin || p->begin >= end)
-        return (part){0};
-    return (part){.from = p->begin < begin ? begin : p->begin,
-                  .to = p->begin + p->count > end ? end : p->begin + p->count};
+/* Whether the current tensor of an iterator has a residual. */
+static bool has_residual(const frug_compressor *c, const frugi_range_iter *it) {
+    return !it->view->dense && c->config.feedback != FRUGI_FEEDBACK_NONE;
 }
 
-static uint64_t block_of(const frug_compressor *c, const frugi_piece *p, uint64_t element) {
-    return p->first_block + (element - p->begin) / c->config.block;
+/* Number of the block of an element, and how many elements follow up to the end of the block or range. */
+static uint64_t block_of(const frug_compressor *c, const frugi_range_iter *it, uint64_t element, uint64_t *n) {
+    *n = it->to - element < c->config.block ? it->to - element : c->config.block;
+    return it->view->first_block + (element - it->view->begin) / c->config.block;
 }
 
 frug_status frug_compressor_residual(const frug_compressor *c, uint64_t begin, uint64_t count, float *dst) {
-    FRUG_FAIL_IF(!c || (!dst && count), FRUG_ERR_ARG, "residual: no compressor or no place for the result");
-    frugi_cutting cut;
-    FRUG_TRY(frugi_cut(c, begin, count, 0, FRUGI_CUT_ALL, NULL, &cut));
+    FRUG_FAIL_IF(!c || (!dst && count), FRUG_ERR_ARG, "residual: compressor or destination is NULL");
+    frugi_cutting size;
+    FRUG_TRY(frugi_cut(c, begin, count, 0, FRUGI_CUT_ALL, NULL, &size));
     if (count)
         memset(dst, 0, count * sizeof *dst);
     float block[FRUGI_BATCH_ELEMENTS];
-    for (size_t i = 0; i < c->pieces; i++) {
-        part at = part_of(c, &c->piece[i], begin, begin + count);
-        for (; at.from < at.to; at.from += c->config.block) {
-            uint64_t n = at.to - at.from < c->config.block ? at.to - at.from : c->config.block;
-            frugi_store_load(&c->residual, block_of(c, &c->piece[i], at.from), block);
-            memcpy(dst + (at.from - begin), block, n * sizeof *dst);
+    frugi_range_iter it = frugi_range_start(c, begin, begin + count);
+    while (frugi_range_next(&it))
+        for (uint64_t e = it.from, n; has_residual(c, &it) && e < it.to; e += n) {
+            frugi_store_load(&c->residual, block_of(c, &it, e, &n), block);
+            memcpy(dst + (e - begin), block, n * sizeof *dst);
         }
-    }
     return FRUG_OK;
 }
 
-/* The numbers that would be kept are all finite. */
-static bool all_finite(const frug_compressor *c, uint64_t begin, uint64_t count, const float *src) {
+/* Whether all numbers that would be stored are finite. */
+static bool is_finite_range(const frug_compressor *c, uint64_t begin, uint64_t count, const float *src) {
     uint32_t bad = 0;
-    for (size_t i = 0; i < c->pieces; i++) {
-        part at = part_of(c, &c->piece[i], begin, begin + count);
-        for (; at.from < at.to; at.from++)
-            bad |= frugi_magnitude(src[at.from - begin]) >= FRUGI_INF_BITS;
-    }
+    frugi_range_iter it = frugi_range_start(c, begin, begin + count);
+    while (frugi_range_next(&it))
+        for (uint64_t e = it.from; has_residual(c, &it) && e < it.to; e++)
+            bad |= frugi_magnitude(src[e - begin]) >= FRUGI_INF_BITS;
     return !bad;
 }
 
-/* One block, or the beginning of a tensor's last one. */
-static void put_block(frug_compressor *c, uint64_t b, const float *src, uint64_t n) {
+/* Store n numbers from the beginning of block b on; only the last block of a tensor has fewer than a whole block. */
+static void write_block(frug_compressor *c, uint64_t b, const float *src, uint64_t n) {
     float block[FRUGI_BATCH_ELEMENTS] = {0};
     if (c->config.feedback == FRUGI_FEEDBACK_DGC)
         frugi_store_save(&c->momentum, b, block, 0);
     memcpy(block, src, n * sizeof *src);
-    frugi_store_save(&c->residual, b, block, frugi_random(c->config.seed, PUT_STEP, b));
+    frugi_store_save(&c->residual, b, block, frugi_random(c->config.seed, WRITE_STEP, b));
 }
 
 frug_status frug_compressor_put_residual(frug_compressor *c, uint64_t begin, uint64_t count, const float *src) {
-    FRUG_FAIL_IF(!c || (!src && count), FRUG_ERR_ARG, "residual: no compressor or no numbers");
-    frugi_cutting cut;
-    FRUG_TRY(frugi_cut(c, begin, count, 0, FRUGI_CUT_ALL, NULL, &cut));
-    FRUG_FAIL_IF(!all_finite(c, begin, count, src), FRUG_ERR_ARG, "residual: a number is not finite");
-    for (size_t i = 0; i < c->pieces; i++) {
-        part at = part_of(c, &c->piece[i], begin, begin + count);
-        for (; at.from < at.to; at.from += c->config.block) {
-            uint64_t n = at.to - at.from < c->config.block ? at.to - at.from : c->config.block;
-            put_block(c, block_of(c, &c->piece[i], at.from), src + (at.from - begin), n);
+    FRUG_FAIL_IF(!c || (!src && count), FRUG_ERR_ARG, "residual: compressor or source is NULL");
+    frugi_cutting size;
+    FRUG_TRY(frugi_cut(c, begin, count, 0, FRUGI_CUT_ALL, NULL, &size));
+    FRUG_FAIL_IF(!is_finite_range(c, begin, count, src), FRUG_ERR_ARG, "residual: a number is not finite");
+    frugi_range_iter it = frugi_range_start(c, begin, begin + count);
+    while (frugi_range_next(&it))
+        for (uint64_t e = it.from, n; has_residual(c, &it) && e < it.to; e += n) {
+            uint64_t b = block_of(c, &it, e, &n);
+            write_block(c, b, src + (e - begin), n);
         }
-    }
     return FRUG_OK;
 }

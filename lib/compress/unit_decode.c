@@ -1,9 +1,9 @@
 /*
- * unit_decode.c - add up sections by units of several frames.
+ * unit_decode.c - add up the unit sections of several frames.
  *
- * A thread owns a run of units. It goes through them in windows of at most 4096 elements: every voice (a section of a
- * frame) adds the units that it sends to a sum in the first cache, in the order of the frames, and then the sum
- * is added to its destination. A unit longer than a window is taken in pieces.
+ * Each thread sums a range of units, in windows of at most 4096 elements: the units that a section contains are added
+ * to a sum in the L1 cache, section by section in the order of the frames; then the sum is added to its destination. A
+ * unit longer than a window is summed window by window.
  */
 #include "compress/compressor.h"
 
@@ -13,25 +13,25 @@
 
 #define WINDOW FRUGI_BATCH_ELEMENTS
 
-/** One thread's share of a sum. */
-typedef struct share {
+/** What one thread needs to sum a range of units. */
+typedef struct unit_sum {
     const frug_compressor *c;
-    frugi_worker *worker;
-    frugi_listener *listener;
-    size_t voices;
+    frugi_workspace *ws;
+    frugi_unit_cursor *cursor; /* one per source */
+    size_t sources;
     const frugi_grid *grid;
     float *dst; /* the section's first element */
     float keep, gain;
     float *sum;
-    uint8_t *touched; /* units of the window that a voice mentions */
-} share;
+    uint8_t *touched; /* units of the window that a section contains */
+} unit_sum;
 
-static void decode(const frugi_voice *v, uint64_t from, uint64_t n, float *values) {
+static void decode_values(const frugi_unit_source *v, uint64_t from, uint64_t n, float *values) {
     frugi_group_decode(&v->section, v->payload, v->payload + v->section.value_at, from, n, values);
 }
 
-/* Elements of some units. */
-static uint64_t sizes_of(const frugi_grid *g, const uint32_t *units, uint32_t n) {
+/* Number of elements of n units. */
+static uint64_t count_elements(const frugi_grid *g, const uint32_t *units, uint32_t n) {
     uint64_t sum = 0;
     if (frugi_grid_even(g))
         return n * g->h * g->w;
@@ -40,18 +40,18 @@ static uint64_t sizes_of(const frugi_grid *g, const uint32_t *units, uint32_t n)
     return sum;
 }
 
-/* Go to the first unit of the share. */
-static void tune_in(const share *s, const frugi_voice *voice, frugi_listener *l, uint64_t lo) {
-    frugi_walk_start(&l->walk, &voice->section, voice->payload + voice->section.index_at);
-    l->at = 0;
+/* Move a cursor to the first unit from lo on. */
+static void seek_units(const unit_sum *s, const frugi_unit_source *source, frugi_unit_cursor *cursor, uint64_t lo) {
+    frugi_walk_start(&cursor->walk, &source->section, source->payload + source->section.index_at);
+    cursor->at = 0;
     for (uint32_t n = WINDOW; lo > 0 && n == WINDOW;) {
-        n = frugi_walk_below(&l->walk, lo, s->worker->units, WINDOW);
-        l->at += sizes_of(s->grid, s->worker->units, n);
+        n = frugi_walk_below(&cursor->walk, lo, s->ws->units, WINDOW);
+        cursor->at += count_elements(s->grid, s->ws->units, n);
     }
 }
 
-/* Add n values to a stretch of a unit that begins `inside` it, row by row, and leave the sum as nothing. */
-static void finish_unit(const share *s, uint64_t unit, uint64_t inside, uint64_t n, float *sum) {
+/* Apply the sum of n elements of a unit, from its element `inside` on, row by row, and reset the sum. */
+static void apply_unit(const unit_sum *s, uint64_t unit, uint64_t inside, uint64_t n, float *sum) {
     frugi_tile t = frugi_grid_tile(s->grid, unit);
     uint64_t row = inside / t.w, col = inside % t.w;
     for (uint64_t done = 0; done < n; row++, col = 0) {
@@ -61,16 +61,16 @@ static void finish_unit(const share *s, uint64_t unit, uint64_t inside, uint64_t
     }
 }
 
-/* What one voice says of the units u .. end - 1. */
-static void hear(const share *s, size_t i, uint64_t u, uint64_t end) {
-    const frugi_voice *voice = &s->c->voice[i];
-    frugi_listener *l = &s->listener[i];
+/* Add the units u .. end - 1 of section i to the sum. */
+static void accumulate_window(const unit_sum *s, size_t i, uint64_t u, uint64_t end) {
+    const frugi_unit_source *source = &s->c->unit_source[i];
+    frugi_unit_cursor *cursor = &s->cursor[i];
     uint64_t size = s->grid->h * s->grid->w, done = 0;
-    uint32_t *units = s->worker->units, n = frugi_walk_below(&l->walk, end, units, WINDOW);
-    uint64_t total = sizes_of(s->grid, units, n);
-    float *values = s->worker->values;
-    decode(voice, l->at, total, values);
-    l->at += total;
+    uint32_t *units = s->ws->units, n = frugi_walk_below(&cursor->walk, end, units, WINDOW);
+    uint64_t total = count_elements(s->grid, units, n);
+    float *values = s->ws->values;
+    decode_values(source, cursor->at, total, values);
+    cursor->at += total;
     if (size == 1) {
         for (uint32_t e = 0; e < n; e++)
             s->sum[units[e] - u] += values[e];
@@ -86,53 +86,54 @@ static void hear(const share *s, size_t i, uint64_t u, uint64_t end) {
     }
 }
 
-/* A window of small units. */
-static void sum_window(const share *s, uint64_t u, uint64_t end) {
+/* Sum a window of whole units. */
+static void sum_window(const unit_sum *s, uint64_t u, uint64_t end) {
     uint64_t size = s->grid->h * s->grid->w, elements = s->grid->rows * s->grid->cols;
-    for (size_t i = 0; i < s->voices; i++)
-        hear(s, i, u, end);
-    if (frugi_grid_flat(s->grid)) { /* the window is one stretch */
+    for (size_t i = 0; i < s->sources; i++)
+        accumulate_window(s, i, u, end);
+    if (frugi_grid_flat(s->grid)) { /* the window is one range */
         uint64_t from = u * size, to = end * size < elements ? end * size : elements;
         frugi_finish(s->dst + from, s->sum, to - from, s->keep, s->gain);
         return;
     }
     for (uint64_t i = u; i < end; i++)
         if (s->touched[i - u] || s->keep != 1.0f)
-            finish_unit(s, i, 0, frugi_grid_size(s->grid, i), s->sum + (i - u) * size);
+            apply_unit(s, i, 0, frugi_grid_size(s->grid, i), s->sum + (i - u) * size);
     memset(s->touched, 0, end - u);
 }
 
-/* A unit longer than a window, piece by piece. */
-static void sum_unit(const share *s, uint64_t u) {
+/* Sum a unit that is longer than a window. */
+static void sum_unit(const unit_sum *s, uint64_t u) {
     uint64_t size = frugi_grid_size(s->grid, u);
     bool any = false;
-    for (size_t i = 0; i < s->voices; i++) {
+    for (size_t i = 0; i < s->sources; i++) {
         uint32_t unit;
-        s->listener[i].mentions = frugi_walk_below(&s->listener[i].walk, u + 1, &unit, 1) != 0;
-        any |= s->listener[i].mentions;
+        s->cursor[i].has_unit = frugi_walk_below(&s->cursor[i].walk, u + 1, &unit, 1) != 0;
+        any |= s->cursor[i].has_unit;
     }
     for (uint64_t at = 0; at < size && (any || s->keep != 1.0f); at += WINDOW) {
         uint64_t n = size - at < WINDOW ? size - at : WINDOW;
-        for (size_t i = 0; i < s->voices; i++) {
-            if (!s->listener[i].mentions)
+        for (size_t i = 0; i < s->sources; i++) {
+            if (!s->cursor[i].has_unit)
                 continue;
-            decode(&s->c->voice[i], s->listener[i].at + at, n, s->worker->values);
+            decode_values(&s->c->unit_source[i], s->cursor[i].at + at, n, s->ws->values);
             for (uint64_t k = 0; k < n; k++)
-                s->sum[k] += s->worker->values[k];
+                s->sum[k] += s->ws->values[k];
         }
-        finish_unit(s, u, at, n, s->sum);
+        apply_unit(s, u, at, n, s->sum);
     }
-    for (size_t i = 0; i < s->voices; i++)
-        s->listener[i].at += s->listener[i].mentions ? size : 0;
+    for (size_t i = 0; i < s->sources; i++)
+        s->cursor[i].at += s->cursor[i].has_unit ? size : 0;
 }
 
-static void sum_share(share *s, uint64_t lo, uint64_t hi) {
+/* Sum units lo .. hi - 1 on one thread. */
+static void sum_units(unit_sum *s, uint64_t lo, uint64_t hi) {
     uint64_t size = s->grid->h * s->grid->w, window = size > WINDOW ? 1 : WINDOW / size;
     for (uint32_t e = 0; e < WINDOW; e++)
         s->sum[e] = frugi_nothing(s->gain);
     memset(s->touched, 0, WINDOW);
-    for (size_t i = 0; i < s->voices; i++)
-        tune_in(s, &s->c->voice[i], &s->listener[i], lo);
+    for (size_t i = 0; i < s->sources; i++)
+        seek_units(s, &s->c->unit_source[i], &s->cursor[i], lo);
     for (uint64_t u = lo; u < hi; u += window)
         if (size > WINDOW)
             sum_unit(s, u);
@@ -140,23 +141,23 @@ static void sum_share(share *s, uint64_t lo, uint64_t hi) {
             sum_window(s, u, hi - u < window ? hi : u + window);
 }
 
-void frugi_sum_units(const frug_compressor *c, size_t voices, const frugi_target *t) {
-    const frugi_section *first = &c->voice[0].section;
+void frugi_sum_unit_sections(const frug_compressor *c, size_t count, const frugi_target *t) {
+    const frugi_section *first = &c->unit_source[0].section;
     uint64_t units = first->grid.units;
     int threads = frugi_threads_for(c, first->count);
 #pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
     for (int i = 0; i < threads; i++) {
-        frugi_worker *w = &c->worker[i];
-        share s = {.c = c,
-                   .worker = w,
-                   .listener = c->listener + (size_t)i * FRUGI_LAYERS * c->cursors,
-                   .voices = voices,
-                   .grid = &first->grid,
-                   .dst = t->dst + (first->begin - t->begin),
-                   .keep = t->keep,
-                   .gain = t->gain,
-                   .sum = w->acc,
-                   .touched = (uint8_t *)w->idx};
-        sum_share(&s, units * (uint64_t)i / (uint64_t)threads, units * ((uint64_t)i + 1) / (uint64_t)threads);
+        frugi_workspace *ws = &c->workspace[i];
+        unit_sum s = {.c = c,
+                      .ws = ws,
+                      .cursor = c->unit_cursor + (size_t)i * FRUGI_SECTIONS_PER_TENSOR * c->cursor_capacity,
+                      .sources = count,
+                      .grid = &first->grid,
+                      .dst = t->dst + (first->begin - t->begin),
+                      .keep = t->keep,
+                      .gain = t->gain,
+                      .sum = ws->acc,
+                      .touched = (uint8_t *)ws->idx};
+        sum_units(&s, units * (uint64_t)i / (uint64_t)threads, units * ((uint64_t)i + 1) / (uint64_t)threads);
     }
 }

@@ -1,7 +1,8 @@
 /*
- * Error lines and readable numbers. Messages quote names out of files and
- * command lines, so whatever could break the line or drive a terminal is
- * replaced before it is printed.
+ * error.c - error messages, hints, and numbers as text.
+ *
+ * Messages quote names from files and command lines, so control characters are replaced before printing: they could
+ * break the line or drive the terminal.
  */
 #include "io/error.h"
 #include "base/edit_distance.h"
@@ -19,36 +20,36 @@ static void make_printable(char *text) {
             *p = '?';
 }
 
-/** What a thread has said and nobody has heard. */
+/** Messages of a thread that are not printed yet; see fgio_say_hold(). */
 static _Thread_local struct {
     int on;
     size_t used;
     char text[4096];
-} held;
+} deferred;
 
-static void keep(const char *prefix, const char *line) {
-    size_t room = sizeof held.text - held.used;
-    int length = snprintf(held.text + held.used, room, "%s%s\n", prefix, line);
+static void append_deferred(const char *prefix, const char *line) {
+    size_t room = sizeof deferred.text - deferred.used;
+    int length = snprintf(deferred.text + deferred.used, room, "%s%s\n", prefix, line);
     if (length > 0 && (size_t)length < room)
-        held.used += (size_t)length;
-    held.text[held.used] = '\0';
+        deferred.used += (size_t)length;
+    deferred.text[deferred.used] = '\0';
 }
 
-static void print(const char *prefix, const char *line, const char *end) {
+static void print_now(const char *prefix, const char *line, const char *end) {
     fflush(stdout);
-    fgio_show_clear();
+    fgio_status_clear();
     fprintf(stderr, "%s%s%s", prefix, line, end);
 }
 
 void fgio_say_hold(void) {
-    held.on = 1;
+    deferred.on = 1;
 }
 
-void fgio_say_release(int aloud) {
-    if (aloud && held.used > 0)
-        print("", held.text, "");
-    held.on = 0;
-    held.used = 0;
+void fgio_say_release(int print) {
+    if (print && deferred.used > 0)
+        print_now("", deferred.text, "");
+    deferred.on = 0;
+    deferred.used = 0;
 }
 
 static _Thread_local int muted;
@@ -57,23 +58,23 @@ void fgio_say_mute(int on) {
     muted = on;
 }
 
-static void say(const char *prefix, const char *format, va_list list) {
+static void print_message(const char *prefix, const char *format, va_list list) {
     char line[1024];
     vsnprintf(line, sizeof line, format, list);
     make_printable(line);
-    if (held.on && !muted)
-        keep(prefix, line);
+    if (deferred.on && !muted)
+        append_deferred(prefix, line);
     else if (!muted)
-        print(prefix, line, "\n");
+        print_now(prefix, line, "\n");
 }
 
-static atomic_int hinted = 1; /* nothing has gone wrong yet that a hint could follow */
+static atomic_int hinted = 1; /* 1 as long as there is no error */
 
 int fgio_error(const char *format, ...) {
     va_list list;
     hinted = 0;
     va_start(list, format);
-    say("frugrad: ", format, list);
+    print_message("frugrad: ", format, list);
     va_end(list);
     return FGIO_EXIT_FAIL;
 }
@@ -82,7 +83,7 @@ int fgio_usage_error(const char *format, ...) {
     va_list list;
     hinted = 0;
     va_start(list, format);
-    say("frugrad: ", format, list);
+    print_message("frugrad: ", format, list);
     va_end(list);
     return FGIO_EXIT_USAGE;
 }
@@ -91,7 +92,7 @@ void fgio_hint(const char *format, ...) {
     va_list list;
     hinted = 1;
     va_start(list, format);
-    say("  hint: ", format, list);
+    print_message("  hint: ", format, list);
     va_end(list);
 }
 
@@ -119,7 +120,7 @@ int fgio_library_error(const char *what) {
 }
 
 int fgio_config_error(void) {
-    return fgio_usage_error("%s", frug_last_error()); /* which begins with "config:" already */
+    return fgio_usage_error("%s", frug_last_error()); /* the text begins with "config:" already */
 }
 
 const char *fgio_bytes_text(uint64_t bytes, char *dst, size_t cap) {
@@ -140,7 +141,7 @@ const char *fgio_bytes_text(uint64_t bytes, char *dst, size_t cap) {
 const char *fgio_printable(const char *name, char *dst, size_t cap) {
     size_t len = strlen(name);
     snprintf(dst, cap, "%s", name);
-    if (cap > 0 && len >= cap) { /* cut between characters */
+    if (cap > 0 && len >= cap) { /* never inside a UTF-8 character */
         for (len = cap - 1; len > 0 && ((unsigned char)name[len] & 0xc0) == 0x80;)
             len--;
         dst[len] = '\0';
@@ -167,7 +168,7 @@ void fgio_print_wrapped(const char *text, int left, int right) {
 const char *fgio_nearest(const char *word, const char *const *words) {
     const char *nearest = NULL;
     size_t length = strlen(word);
-    size_t best = length / 2 + 1; /* at least half of the letters must agree */
+    size_t best = length / 2 + 1; /* at least half of the letters must match */
     for (; *words != NULL; words++) {
         size_t d = frugi_edit_distance(word, length, *words, strlen(*words));
         if (length >= 3 && strncmp(word, *words, length) == 0)

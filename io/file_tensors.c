@@ -1,7 +1,8 @@
 /*
- * Conversion of file tensors to row-major f32. Elements are put together byte
- * by byte, so that the host's byte order and the alignment inside the file do
- * not matter; compilers turn the plain cases into loads.
+ * file_tensors.c - conversion of tensors from files to row-major f32.
+ *
+ * Elements are assembled byte by byte, so that the host's byte order and the alignment inside the file do not matter;
+ * compilers turn the common cases into loads.
  */
 #include "io/file_tensors.h"
 
@@ -50,7 +51,7 @@ const char *fgio_shape_text(uint32_t ndim, const uint64_t *shape, char *dst, siz
     return dst;
 }
 
-static uint64_t load(const unsigned char *src, size_t size, int big_endian) {
+static uint64_t load_bits(const unsigned char *src, size_t size, int big_endian) {
     uint64_t bits = 0;
     for (size_t i = 0; i < size; i++)
         bits |= (uint64_t)src[big_endian ? size - 1 - i : i] << 8 * i;
@@ -69,38 +70,38 @@ static float float_of_f16(uint32_t half) {
         return float_of_bits(sign | 0x7f800000u | fraction << 13);
     if (exponent != 0)
         return float_of_bits(sign | (exponent + 112) << 23 | fraction << 13);
-    float tiny = (float)fraction * 0x1p-24f; /* exact: a subnormal half is a whole number of 2^-24 */
-    return sign != 0 ? -tiny : tiny;
+    float subnormal = (float)fraction * 0x1p-24f; /* exact: a subnormal half is a whole number of 2^-24 */
+    return sign != 0 ? -subnormal : subnormal;
 }
 
 static float load_float(const unsigned char *src, fgio_dtype dtype, int big_endian) {
     switch (dtype) {
     case FGIO_F64: {
-        uint64_t bits = load(src, 8, big_endian);
+        uint64_t bits = load_bits(src, 8, big_endian);
         double value;
         memcpy(&value, &bits, sizeof value);
         return (float)value;
     }
-    case FGIO_F16: return float_of_f16((uint32_t)load(src, 2, big_endian));
-    case FGIO_BF16: return float_of_bits((uint32_t)load(src, 2, big_endian) << 16);
-    default: return float_of_bits((uint32_t)load(src, 4, big_endian));
+    case FGIO_F16: return float_of_f16((uint32_t)load_bits(src, 2, big_endian));
+    case FGIO_BF16: return float_of_bits((uint32_t)load_bits(src, 2, big_endian) << 16);
+    default: return float_of_bits((uint32_t)load_bits(src, 4, big_endian));
     }
 }
 
-/* Walk the source in its own order and keep the destination's place by counting up the indices, first one fastest. */
+/* Read the source in order (Fortran: first index fastest) and update the destination index incrementally. */
 static void transpose_to_f32(const fgio_item *item, float *dst) {
     uint64_t index[FRUG_MAX_DIMS] = {0}, stride[FRUG_MAX_DIMS] = {0};
-    uint64_t step = 1, place = 0;
+    uint64_t step = 1, to = 0;
     size_t size = fgio_dtype_size(item->dtype);
     for (uint32_t d = item->ndim; d-- > 0; step *= item->shape[d])
         stride[d] = step;
     for (uint64_t i = 0; i < item->count; i++) {
-        dst[place] = load_float(item->data + i * size, item->dtype, item->big_endian);
+        dst[to] = load_float(item->data + i * size, item->dtype, item->big_endian);
         for (uint32_t d = 0; d < item->ndim; d++) {
-            place += stride[d];
+            to += stride[d];
             if (++index[d] < item->shape[d])
                 break;
-            place -= stride[d] * item->shape[d];
+            to -= stride[d] * item->shape[d];
             index[d] = 0;
         }
     }
@@ -112,7 +113,7 @@ void fgio_item_to_f32(const fgio_item *item, float *dst) {
         transpose_to_f32(item, dst);
     } else if (item->dtype == FGIO_F32 && !item->big_endian) {
         for (uint64_t i = 0; i < item->count; i++)
-            dst[i] = float_of_bits((uint32_t)load(item->data + 4 * i, 4, 0));
+            dst[i] = float_of_bits((uint32_t)load_bits(item->data + 4 * i, 4, 0));
     } else {
         for (uint64_t i = 0; i < item->count; i++)
             dst[i] = load_float(item->data + i * size, item->dtype, item->big_endian);

@@ -1,4 +1,4 @@
-/* file_tensors.h - tensors as files describe them: views into the bytes of a file that was read whole. */
+/* file_tensors.h - a tensor as a file describes it: a view into the bytes of a file that was read whole. */
 #ifndef FGIO_FILE_TENSORS_H
 #define FGIO_FILE_TENSORS_H
 
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** Element types; those that fgio_item_to_f32() does not take only have a size. */
+/** Element types. FGIO_U8 and FGIO_OTHER* have a size only; fgio_item_to_f32() does not convert them. */
 typedef enum fgio_dtype {
     FGIO_F32,
     FGIO_F64,
@@ -25,24 +25,24 @@ typedef struct fgio_item {
     char *name; /* owned */
     fgio_dtype dtype;
     int big_endian;
-    int fortran;                   /* the first index runs fastest */
+    int fortran;                   /* column-major: the first index is the fastest */
     uint32_t ndim;                 /* at most FRUG_MAX_DIMS */
     uint64_t shape[FRUG_MAX_DIMS]; /* row-major, unless fortran */
     uint64_t count;                /* product of the shape */
-    const unsigned char *data;     /* count elements inside the file's bytes; NULL where only the header was read */
-    uint64_t place;                /* safetensors: where in the file they begin, in bytes */
+    const unsigned char *data;     /* count elements inside the file's bytes; NULL if only the header was read */
+    uint64_t place;                /* safetensors: offset of the data in the file, in bytes */
 } fgio_item;
 
 /** Bytes of one element. */
 size_t fgio_dtype_size(fgio_dtype dtype);
 
-/** Set item->count from its shape, refusing products that no file can hold. Returns 0 or -1. */
+/** Set item->count from its shape. Returns 0, or -1 for more than 2^48 elements. */
 int fgio_item_count(fgio_item *item, fgio_why *why);
 
 /** Write a shape as "[64, 3, 3, 3]" into a buffer, and return it. */
 const char *fgio_shape_text(uint32_t ndim, const uint64_t *shape, char *dst, size_t cap);
 
-/** Whether the numbers can become f32: F32, F64, F16 and BF16. */
+/** Whether the elements can be converted to f32: F32, F64, F16 and BF16. */
 int fgio_item_is_float(const fgio_item *item);
 
 /** Convert to row-major f32; dst has item->count elements. The item must be float. */

@@ -1,8 +1,9 @@
 /*
- * Reading and writing whole files. Reading copies instead of mapping: a mapped
- * file that shrinks under us would kill the program. Writing goes through a
- * temporary file and rename, so that a full disk, a bad input found late or an
- * interrupt never leaves half a file under the user's name.
+ * files.c - reading and writing whole files.
+ *
+ * Reading copies instead of mapping: a mapped file that is truncated by another process would kill this one. Writing
+ * goes through a temporary file and rename(), so that a full disk, an error found late or an interrupt never leaves
+ * half a file under the user's name.
  */
 #include "io/files.h"
 #include "io/progress.h"
@@ -25,7 +26,7 @@
 
 enum { SLOTS = 4, CHUNK = 1 << 26, FIRST_READ = 1 << 16, LARGE = 1 << 24 };
 
-/* Temporary files alive now. The signal handler reads them, so they are static and never freed. */
+/* Temporary files in use. The signal handler reads them, so they are static and never freed. */
 static char slot_path[SLOTS][PATH_MAX];
 static volatile sig_atomic_t slot_used[SLOTS];
 
@@ -34,17 +35,17 @@ static void remove_temporaries(int signal_number) {
         if (slot_used[i])
             unlink(slot_path[i]);
     signal(signal_number, SIG_DFL);
-    raise(signal_number); /* so that the program ends the way the sender expects */
+    raise(signal_number); /* end with the signal, as the sender expects */
 }
 
 void fgio_files_start(void) {
-    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+    static const int end_signals[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction old;
     struct sigaction action = {.sa_handler = remove_temporaries};
     sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (sigaction(ends[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-            sigaction(ends[i], &action, NULL);
+    for (size_t i = 0; i < sizeof end_signals / sizeof *end_signals; i++)
+        if (sigaction(end_signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaction(end_signals[i], &action, NULL);
     signal(SIGXFSZ, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
 }
@@ -54,17 +55,17 @@ void fgio_bytes_free(fgio_bytes *bytes) {
     *bytes = (fgio_bytes){NULL, 0};
 }
 
-static int is_standard(const char *path) {
+static int is_stdio(const char *path) {
     return strcmp(path, "-") == 0;
 }
 
 const char *fgio_input_name(const char *path) {
-    return is_standard(path) ? "standard input" : path;
+    return is_stdio(path) ? "standard input" : path;
 }
 
 /* Read to the end of fd into a buffer that starts with room for the expected size. */
 static int read_bytes(int fd, const char *name, size_t expected, fgio_meter *meter, fgio_bytes *bytes) {
-    size_t cap = expected + 1, len = 0; /* one more, so that the end is seen without growing */
+    size_t cap = expected + 1, len = 0; /* one more byte, so that end of file is seen without growing */
     unsigned char *data = malloc(cap);
     while (data != NULL) {
         fgio_meter_at(meter, len);
@@ -101,7 +102,7 @@ static int read_all(int fd, const char *name, size_t expected, fgio_bytes *bytes
 
 int fgio_file_read(const char *path, fgio_bytes *bytes) {
     struct stat st;
-    if (is_standard(path))
+    if (is_stdio(path))
         return read_all(STDIN_FILENO, fgio_input_name(path), FIRST_READ, bytes);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -119,12 +120,12 @@ int fgio_file_read(const char *path, fgio_bytes *bytes) {
 
 int fgio_file_exists(const char *path) {
     struct stat st;
-    return !is_standard(path) && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+    return !is_stdio(path) && stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
 int fgio_file_same(const char *a, const char *b) {
     struct stat sa, sb;
-    if (is_standard(a) || is_standard(b) || stat(a, &sa) != 0 || stat(b, &sb) != 0)
+    if (is_stdio(a) || is_stdio(b) || stat(a, &sa) != 0 || stat(b, &sb) != 0)
         return 0;
     return S_ISREG(sa.st_mode) && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
 }
@@ -149,8 +150,8 @@ static int open_temporary(fgio_writer *writer, mode_t mode) {
         return fgio_error("%s: cannot write: %s", writer->path, strerror(cause));
     }
     writer->tmp = slot_path[slot];
-    flock(writer->fd, LOCK_EX | LOCK_NB); /* a lock ends with its process: fgio_folder_clean() sees who is gone */
-    fchmod(writer->fd, mode);             /* mkstemp makes private files; this one takes a public place */
+    flock(writer->fd, LOCK_EX | LOCK_NB); /* released when the process ends: see fgio_folder_clean() */
+    fchmod(writer->fd, mode);             /* mkstemp makes private files */
     return FGIO_EXIT_OK;
 }
 
@@ -173,7 +174,7 @@ static int open_path(fgio_writer *writer) {
             return fgio_error("%s: cannot write: is a directory", writer->path);
         if (!S_ISREG(st.st_mode))
             return open_direct(writer);
-        writer->target = realpath(writer->path, NULL); /* a link stays a link, its file is replaced */
+        writer->target = realpath(writer->path, NULL); /* replace the target of a link, not the link */
         st.st_mode &= 0777;
     } else {
         mode_t mask = umask(0);
@@ -188,7 +189,7 @@ static int open_path(fgio_writer *writer) {
 
 int fgio_writer_open(const char *path, fgio_writer *writer) {
     *writer = (fgio_writer)FGIO_WRITER_CLOSED;
-    if (is_standard(path)) {
+    if (is_stdio(path)) {
         writer->path = strdup("standard output");
         writer->fd = STDOUT_FILENO;
         return FGIO_EXIT_OK;
@@ -239,7 +240,8 @@ int fgio_writer_sync(fgio_writer *writer) {
     return FGIO_EXIT_OK;
 }
 
-/* Have the names in the directory of a path on the disk. File systems that cannot do it keep their own order. */
+/* fsync() the directory of a path, so that a rename is durable. Errors are ignored: some file systems do not support
+ * it. */
 static void sync_folder_of(const char *path) {
     const char *slash = strrchr(path, '/');
     size_t length = slash == NULL ? 0 : (size_t)(slash - path) + 1;
@@ -300,8 +302,8 @@ int fgio_folder_make(const char *path) {
     char *part = strdup(path);
     if (part == NULL)
         return fgio_error("%s: out of memory", path);
-    int bad = 0;
-    for (char *p = part + (*part == '/'); !bad; p++) {
+    int error = 0;
+    for (char *p = part + (*part == '/'); !error; p++) {
         char end = *p;
         if (end != '/' && end != '\0')
             continue;
@@ -309,25 +311,25 @@ int fgio_folder_make(const char *path) {
         if (mkdir(part, 0777) == 0)
             sync_folder_of(part);
         else if (errno != EEXIST)
-            bad = errno;
+            error = errno;
         *p = end;
         if (end == '\0')
             break;
     }
     free(part);
     if (stat(path, &st) == 0 && !S_ISDIR(st.st_mode))
-        bad = ENOTDIR;
-    return bad ? fgio_error("%s: cannot make the directory: %s", path, strerror(bad)) : FGIO_EXIT_OK;
+        error = ENOTDIR;
+    return error ? fgio_error("%s: cannot make the directory: %s", path, strerror(error)) : FGIO_EXIT_OK;
 }
 
-/* Whether a temporary file has nobody writing it. */
+/* Whether no process holds the lock of a temporary file. */
 static int is_abandoned(int folder, const char *name) {
     int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return 0;
-    int free_to_take = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    int unlocked = flock(fd, LOCK_EX | LOCK_NB) == 0;
     close(fd);
-    return free_to_take;
+    return unlocked;
 }
 
 void fgio_folder_clean(const char *path) {

@@ -1,4 +1,4 @@
-/* JSON output on top of jansson, for values that come from file names and divisions. */
+/* json.c - JSON output with jansson, for strings from file names and numbers that may be NaN. */
 #include "io/json.h"
 #include "io/error.h"
 
@@ -24,9 +24,9 @@ json_t *fgio_json_real(double number) {
 }
 
 int fgio_json_print(json_t *value, size_t flags, FILE *to) {
-    int bad = value == NULL || json_dumpf(value, to, flags | JSON_REAL_PRECISION(9)) != 0;
+    int failed = value == NULL || json_dumpf(value, to, flags | JSON_REAL_PRECISION(9)) != 0;
     json_decref(value);
-    if (bad)
+    if (failed)
         return fgio_error("cannot print JSON");
     fputc('\n', to);
     return FGIO_EXIT_OK;

@@ -1,4 +1,6 @@
-/* json.h - JSON out: what jansson would refuse (odd bytes, NaN) is made fit instead of losing the object. */
+/*
+ * json.h - JSON output: strings that are not UTF-8 and non-finite numbers are replaced instead of losing the object.
+ */
 #ifndef FGIO_JSON_H
 #define FGIO_JSON_H
 
@@ -8,11 +10,11 @@
 /** A string; bytes that are not UTF-8 become '?'. */
 json_t *fgio_json_text(const char *text);
 
-/** A number; null for what JSON cannot say. */
+/** A number; null for NaN and infinities. */
 json_t *fgio_json_real(double number);
 
-/** Print a value and a line end, and drop it. flags as in json_dumpf(). Returns FGIO_EXIT_OK, or FGIO_EXIT_FAIL after
- * one line. */
+/** Print a value and a newline, and drop the reference. flags as in json_dumpf(). Returns FGIO_EXIT_OK, or
+ * FGIO_EXIT_FAIL after an error message. */
 int fgio_json_print(json_t *value, size_t flags, FILE *to);
 
 #endif

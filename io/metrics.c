@@ -1,6 +1,8 @@
 /*
- * Metrics as lines of JSON. A resumed run repeats the steps after its checkpoint, so their lines are dropped first: the
- * file is copied beside itself without them and renamed. Lines are appended by one write() each.
+ * metrics.c - metrics as JSON lines.
+ *
+ * A resumed run repeats the steps after its checkpoint, so their lines are dropped first: the file is rewritten without
+ * them. Every line is appended by one write().
  */
 #include "io/metrics.h"
 
@@ -19,8 +21,8 @@ struct fgio_metrics {
     int fd;
 };
 
-/* Whether a line is JSON of no later step. */
-static int is_kept(const char *line, size_t len, uint64_t resumed) {
+/* Whether a line is a JSON object of a step up to the resumed one. */
+static int belongs_to_run(const char *line, size_t len, uint64_t resumed) {
     json_error_t error;
     json_t *object = len > 0 && line[len - 1] == '\n' ? json_loadb(line, len, 0, &error) : NULL;
     const json_t *step = json_object_get(object, "step");
@@ -33,12 +35,12 @@ static int is_kept(const char *line, size_t len, uint64_t resumed) {
     return kept;
 }
 
-static int copy_kept(FILE *from, const char *path, uint64_t resumed, fgio_writer *to) {
+static int copy_lines(FILE *from, const char *path, uint64_t resumed, fgio_writer *to) {
     char *line = NULL;
     size_t room = 0;
     int code = FGIO_EXIT_OK;
     for (ssize_t len; code == FGIO_EXIT_OK && (len = getline(&line, &room, from)) >= 0;)
-        if (is_kept(line, (size_t)len, resumed))
+        if (belongs_to_run(line, (size_t)len, resumed))
             code = fgio_writer_put(to, line, (size_t)len);
     if (code == FGIO_EXIT_OK && ferror(from))
         code = fgio_error("%s: cannot read: %s", path, strerror(errno));
@@ -47,14 +49,14 @@ static int copy_kept(FILE *from, const char *path, uint64_t resumed, fgio_writer
 }
 
 /* Drop the lines of steps after the one resumed from. */
-static int cut_back(const char *path, uint64_t resumed) {
+static int drop_later_steps(const char *path, uint64_t resumed) {
     fgio_writer writer;
     FILE *from = fopen(path, "rbe");
     if (from == NULL)
         return errno == ENOENT ? FGIO_EXIT_OK : fgio_error("%s: cannot open: %s", path, strerror(errno));
     int code = fgio_writer_open(path, &writer);
     if (code == FGIO_EXIT_OK) {
-        code = copy_kept(from, path, resumed, &writer);
+        code = copy_lines(from, path, resumed, &writer);
         if (code == FGIO_EXIT_OK)
             code = fgio_writer_commit(&writer);
         else
@@ -65,7 +67,7 @@ static int cut_back(const char *path, uint64_t resumed) {
 }
 
 int fgio_metrics_open(const char *path, uint64_t resumed, fgio_metrics **metrics) {
-    int code = resumed == 0 ? FGIO_EXIT_OK : cut_back(path, resumed);
+    int code = resumed == 0 ? FGIO_EXIT_OK : drop_later_steps(path, resumed);
     if (code != FGIO_EXIT_OK)
         return code;
     fgio_metrics *made = calloc(1, sizeof *made);
@@ -91,12 +93,12 @@ int fgio_metrics_put(fgio_metrics *metrics, json_t *object) {
     size_t len = text == NULL ? 0 : strlen(text);
     if (text == NULL)
         return fgio_error("%s: cannot write: no JSON object, or out of memory", metrics->path);
-    text[len] = '\n'; /* in the place of the zero: one write() for the line and its end */
+    text[len] = '\n'; /* overwrites the terminating zero: one write() per line */
     fgio_writer direct = {metrics->path, NULL, NULL, metrics->fd};
     off_t before = lseek(metrics->fd, 0, SEEK_END);
     int code = fgio_writer_put(&direct, text, len + 1);
     if (code != FGIO_EXIT_OK && before >= 0 && ftruncate(metrics->fd, before) != 0)
-        code = fgio_error("%s: ends in half a line", metrics->path); /* which spoils the next */
+        code = fgio_error("%s: ends in half a line", metrics->path); /* the next line would be damaged */
     free(text);
     return code;
 }

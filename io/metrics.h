@@ -1,6 +1,7 @@
 /*
- * metrics.h - metrics of a run as lines of JSON, one object each, with a "step" where they belong to one. Every
- * function that can fail says why on stderr and returns FGIO_EXIT_FAIL.
+ * metrics.h - metrics of a run as JSON lines: one object per line, with a "step" where it belongs to one.
+ *
+ * Functions that can fail print the error on stderr and return FGIO_EXIT_FAIL.
  */
 #ifndef FGIO_METRICS_H
 #define FGIO_METRICS_H
@@ -13,17 +14,17 @@ typedef struct fgio_metrics fgio_metrics;
 /**
  * Open a file of metrics.
  *
- *   resumed   the step that the run goes on after: lines of later steps, and what is no line of JSON (the end of a
- *             write that was cut off), are dropped; the others stay as they are. 0: a new run, and a new file
+ *   resumed   the step after which the run resumes: lines of later steps, and lines that are not JSON (an incomplete
+ *             write), are dropped. 0: a new run, and a new file
  *
- * The file changes as a whole: either all of it was looked through, or nothing has happened to it.
+ * The file is rewritten atomically: on failure it is unchanged.
  */
 int fgio_metrics_open(const char *path, uint64_t resumed, fgio_metrics **metrics);
 
-/** Append an object as a line, in the file when this returns, and drop it. */
+/** Append an object as a line, written when this returns, and drop the reference. */
 int fgio_metrics_put(fgio_metrics *metrics, json_t *object);
 
-/** Close the file; NULL is fine. */
+/** Close the file; NULL is allowed. */
 void fgio_metrics_close(fgio_metrics *metrics);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * The safetensors format: eight bytes with the header's length, a JSON object
- * that gives every tensor its dtype, shape and place, then the data. JSON is
- * left to jansson, which refuses duplicate keys, text that is not UTF-8 and zero
- * characters in names; what remains here is to distrust every number. As the
- * format demands, the data must be covered without holes or overlaps, which one
- * pass over the tensors in the order of their places shows.
+ * safetensors.c - reading and writing headers of the safetensors format.
+ *
+ * A file is eight bytes with the header's length, a JSON object that gives dtype, shape and offsets of every tensor,
+ * and the data. jansson rejects duplicate keys, text that is not UTF-8 and zero characters in names; this file checks
+ * every number. The format demands that the tensors cover the data without holes or overlaps, which one pass over the
+ * tensors in the order of their offsets checks.
  */
 #include "io/safetensors.h"
 
@@ -17,26 +17,26 @@ enum { LENGTH_BYTES = FGIO_SAFETENSORS_LENGTH };
 #define HEADER_MAX   UINT64_C(100000000)
 #define METADATA_KEY "__metadata__"
 
-typedef struct dtype_word {
+typedef struct dtype_name {
     const char *word;
     fgio_dtype dtype;
-} dtype_word;
+} dtype_name;
 
-/* The first row of a dtype is the one written. */
-static const dtype_word dtype_words[] = {
+/* The first row of a dtype is used for writing. */
+static const dtype_name dtype_names[] = {
     {"F32", FGIO_F32},        {"F64", FGIO_F64},     {"F16", FGIO_F16},     {"BF16", FGIO_BF16},
     {"U8", FGIO_U8},          {"I8", FGIO_OTHER8},   {"BOOL", FGIO_OTHER8}, {"F8_E4M3", FGIO_OTHER8},
     {"F8_E5M2", FGIO_OTHER8}, {"I16", FGIO_OTHER16}, {"U16", FGIO_OTHER16}, {"I32", FGIO_OTHER32},
     {"U32", FGIO_OTHER32},    {"I64", FGIO_OTHER64}, {"U64", FGIO_OTHER64},
 };
 
-enum { DTYPE_WORDS = sizeof dtype_words / sizeof *dtype_words };
+enum { DTYPE_NAMES = sizeof dtype_names / sizeof *dtype_names };
 
-/* A tensor on its way in: the item and where its data says it ends. */
-typedef struct placed_item {
+/* A tensor while parsing, with its data_offsets. */
+typedef struct located_item {
     fgio_item item;
     uint64_t begin, end;
-} placed_item;
+} located_item;
 
 static uint64_t header_length(const unsigned char *bytes) {
     uint64_t length = 0;
@@ -53,9 +53,9 @@ static int read_dtype(const json_t *entry, const char *name, fgio_item *item, fg
     const char *word = json_string_value(json_object_get(entry, "dtype"));
     if (word == NULL)
         return fgio_because(why, "tensor '%.80s' has no dtype", name);
-    for (int i = 0; i < DTYPE_WORDS; i++) {
-        if (strcmp(word, dtype_words[i].word) == 0) {
-            item->dtype = dtype_words[i].dtype;
+    for (int i = 0; i < DTYPE_NAMES; i++) {
+        if (strcmp(word, dtype_names[i].word) == 0) {
+            item->dtype = dtype_names[i].dtype;
             return 0;
         }
     }
@@ -78,31 +78,31 @@ static int read_shape(const json_t *entry, const char *name, fgio_item *item, fg
     return fgio_item_count(item, why);
 }
 
-static int read_place(const json_t *entry, const char *name, placed_item *placed, fgio_why *why) {
+static int read_offsets(const json_t *entry, const char *name, located_item *located, fgio_why *why) {
     const json_t *offsets = json_object_get(entry, "data_offsets");
     const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end) ||
         json_integer_value(begin) < 0 || json_integer_value(end) < json_integer_value(begin))
         return fgio_because(why, "tensor '%.80s' has bad data_offsets", name);
-    placed->begin = (uint64_t)json_integer_value(begin);
-    placed->end = (uint64_t)json_integer_value(end);
-    uint64_t need = placed->item.count * fgio_dtype_size(placed->item.dtype);
-    if (placed->end - placed->begin != need)
+    located->begin = (uint64_t)json_integer_value(begin);
+    located->end = (uint64_t)json_integer_value(end);
+    uint64_t need = located->item.count * fgio_dtype_size(located->item.dtype);
+    if (located->end - located->begin != need)
         return fgio_because(why, "tensor '%.80s' needs %" PRIu64 " bytes but is given %" PRIu64, name, need,
-                            placed->end - placed->begin);
+                            located->end - located->begin);
     return 0;
 }
 
-static int read_entry(const json_t *entry, const char *name, placed_item *placed, fgio_why *why) {
+static int read_entry(const json_t *entry, const char *name, located_item *located, fgio_why *why) {
     if (!json_is_object(entry))
         return fgio_because(why, "tensor '%.80s' is not described by an object", name);
     if (json_object_size(entry) != 3)
         return fgio_because(why, "tensor '%.80s' has keys beside dtype, shape and data_offsets", name);
-    if (read_dtype(entry, name, &placed->item, why) != 0 || read_shape(entry, name, &placed->item, why) != 0 ||
-        read_place(entry, name, placed, why) != 0)
+    if (read_dtype(entry, name, &located->item, why) != 0 || read_shape(entry, name, &located->item, why) != 0 ||
+        read_offsets(entry, name, located, why) != 0)
         return -1;
-    placed->item.name = strdup(name);
-    return placed->item.name == NULL ? fgio_because(why, "not enough memory") : 0;
+    located->item.name = strdup(name);
+    return located->item.name == NULL ? fgio_because(why, "not enough memory") : 0;
 }
 
 static int read_metadata(json_t *entry, fgio_safetensors *file, fgio_why *why) {
@@ -118,36 +118,37 @@ static int read_metadata(json_t *entry, fgio_safetensors *file, fgio_why *why) {
     return 0;
 }
 
-static int by_place(const void *a, const void *b) {
-    const placed_item *x = a, *y = b;
+static int compare_offsets(const void *a, const void *b) {
+    const located_item *x = a, *y = b;
     if (x->begin != y->begin)
         return x->begin < y->begin ? -1 : 1;
-    if (x->end != y->end) /* an empty tensor before the one that begins where it stands */
+    if (x->end != y->end) /* an empty tensor before the one that begins at its offset */
         return x->end < y->end ? -1 : 1;
     return strcmp(x->item.name, y->item.name);
 }
 
-/* Sort the tensors by place and see that they tile the data, which begins at `first` of the file and has len bytes. */
-static int check_places(placed_item *placed, size_t count, uint64_t first, uint64_t len, fgio_why *why) {
+/* Sort the tensors by offset and check that they cover the data, which begins at `first` of the file and has len bytes.
+ */
+static int check_offsets(located_item *located, size_t count, uint64_t first, uint64_t len, fgio_why *why) {
     uint64_t at = 0;
     if (count > 1)
-        qsort(placed, count, sizeof *placed, by_place);
+        qsort(located, count, sizeof *located, compare_offsets);
     for (size_t i = 0; i < count; i++) {
-        if (placed[i].begin != at)
-            return fgio_because(why, "the data of tensor '%.80s' %s", placed[i].item.name,
-                                placed[i].begin < at ? "overlaps another's" : "leaves a hole before it");
-        if (placed[i].end > len)
-            return fgio_because(why, "the data of tensor '%.80s' ends outside the file", placed[i].item.name);
-        placed[i].item.place = first + at;
-        at = placed[i].end;
+        if (located[i].begin != at)
+            return fgio_because(why, "the data of tensor '%.80s' %s", located[i].item.name,
+                                located[i].begin < at ? "overlaps another's" : "leaves a hole before it");
+        if (located[i].end > len)
+            return fgio_because(why, "the data of tensor '%.80s' ends outside the file", located[i].item.name);
+        located[i].item.place = first + at;
+        at = located[i].end;
     }
     if (at != len)
         return fgio_because(why, "%" PRIu64 " bytes at the end belong to no tensor", len - at);
     return 0;
 }
 
-/* Fill placed[] from the header's entries; *count counts those whose names are to be freed. */
-static int read_entries(json_t *root, placed_item *placed, size_t *count, fgio_safetensors *file, fgio_why *why) {
+/* Fill located[] from the header's entries; *count: entries whose names have to be freed. */
+static int read_entries(json_t *root, located_item *located, size_t *count, fgio_safetensors *file, fgio_why *why) {
     const char *name;
     json_t *entry;
     json_object_foreach(root, name, entry) {
@@ -155,7 +156,7 @@ static int read_entries(json_t *root, placed_item *placed, size_t *count, fgio_s
             if (read_metadata(entry, file, why) != 0)
                 return -1;
         } else {
-            if (read_entry(entry, name, &placed[*count], why) != 0)
+            if (read_entry(entry, name, &located[*count], why) != 0)
                 return -1;
             ++*count;
         }
@@ -163,29 +164,29 @@ static int read_entries(json_t *root, placed_item *placed, size_t *count, fgio_s
     return 0;
 }
 
-static int keep_items(const placed_item *placed, size_t count, fgio_safetensors *file, fgio_why *why) {
+static int store_items(const located_item *located, size_t count, fgio_safetensors *file, fgio_why *why) {
     file->item = calloc(count + 1, sizeof *file->item);
     if (file->item == NULL)
         return fgio_because(why, "not enough memory");
     for (size_t i = 0; i < count; i++)
-        file->item[i] = placed[i].item;
+        file->item[i] = located[i].item;
     file->count = count;
     return 0;
 }
 
 static int read_root(json_t *root, uint64_t first, uint64_t len, fgio_safetensors *file, fgio_why *why) {
     size_t count = 0;
-    placed_item *placed = calloc(json_object_size(root) + 1, sizeof *placed);
-    if (placed == NULL)
+    located_item *located = calloc(json_object_size(root) + 1, sizeof *located);
+    if (located == NULL)
         return fgio_because(why, "not enough memory");
-    int code = read_entries(root, placed, &count, file, why);
+    int code = read_entries(root, located, &count, file, why);
     if (code == 0)
-        code = check_places(placed, count, first, len, why);
+        code = check_offsets(located, count, first, len, why);
     if (code == 0)
-        code = keep_items(placed, count, file, why);
+        code = store_items(located, count, file, why);
     for (size_t i = 0; code != 0 && i < count; i++)
-        free(placed[i].item.name);
-    free(placed);
+        free(located[i].item.name);
+    free(located);
     return code;
 }
 
@@ -197,7 +198,7 @@ uint64_t fgio_safetensors_head_bytes(const unsigned char *bytes, size_t len, uin
     uint64_t header = header_length(bytes);
     if (header > HEADER_MAX) {
         fgio_because(why,
-                     "is no safetensors file: its first 8 bytes would make a header of %" PRIu64
+                     "is not a safetensors file: its first 8 bytes would make a header of %" PRIu64
                      " bytes, and the limit is 100 MB",
                      header);
         return 0;
@@ -257,9 +258,9 @@ const fgio_item *fgio_safetensors_find(const fgio_safetensors *file, const char 
 
 static json_t *entry_json(const fgio_item *item, uint64_t begin, uint64_t end) {
     const char *word = NULL;
-    for (int i = 0; i < DTYPE_WORDS && word == NULL; i++)
-        if (dtype_words[i].dtype == item->dtype)
-            word = dtype_words[i].word;
+    for (int i = 0; i < DTYPE_NAMES && word == NULL; i++)
+        if (dtype_names[i].dtype == item->dtype)
+            word = dtype_names[i].word;
     json_t *shape = json_array();
     for (uint32_t d = 0; d < item->ndim; d++)
         json_array_append_new(shape, json_integer((json_int_t)item->shape[d]));
@@ -267,7 +268,7 @@ static json_t *entry_json(const fgio_item *item, uint64_t begin, uint64_t end) {
                      (json_int_t)end);
 }
 
-/* The JSON text behind its length, filled up with spaces to a multiple of eight. */
+/* The JSON text after its length, padded with spaces to a multiple of eight. */
 static int frame_header(const char *text, fgio_bytes *header, fgio_why *why) {
     size_t length = strlen(text), padded = (length + 7) / 8 * 8;
     if (padded > HEADER_MAX)

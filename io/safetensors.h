@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-/** Bytes that hold the length of the header. */
+/** Size of the length field at the beginning of a file, in bytes. */
 #define FGIO_SAFETENSORS_LENGTH 8
 
 typedef struct fgio_safetensors {
@@ -22,22 +22,22 @@ int fgio_safetensors_is(const unsigned char *bytes, size_t len);
 /**
  * Read the header of a safetensors file held in memory; the items point into the bytes.
  *
- * The bytes are untrusted. Refuses duplicate names, text that is not UTF-8,
- * shapes that do not agree with the offsets, offsets that overlap, leave holes
- * or leave the file, and a header over 100 MB. Returns 0, or -1 with the reason.
+ * The bytes are untrusted. Rejects duplicate names, text that is not UTF-8, shapes that do not match the offsets,
+ * offsets that overlap, leave holes or exceed the file, and a header over 100 MB. Returns 0, or -1 with the reason.
  */
 int fgio_safetensors_parse(const unsigned char *bytes, size_t len, fgio_safetensors *file, fgio_why *why);
 
 /**
- * The same with the header alone in memory, for files that are read piece by piece.
+ * The same with only the header in memory, for files that are read in chunks.
  *
- *   bytes, len   the beginning of the file; FGIO_SAFETENSORS_LENGTH bytes tell how much is needed
+ *   bytes, len   the beginning of the file; fgio_safetensors_head_bytes() gives the length needed
  *   file_len     of the whole file
  */
 int fgio_safetensors_parse_head(const unsigned char *bytes, size_t len, uint64_t file_len, fgio_safetensors *file,
                                 fgio_why *why);
 
-/** Bytes from the beginning of the file to the data; 0 with the reason where the header cannot be. */
+/** Bytes from the beginning of the file to the data, of which the first FGIO_SAFETENSORS_LENGTH are needed; 0 with the
+ * reason if the length is invalid. */
 uint64_t fgio_safetensors_head_bytes(const unsigned char *bytes, size_t len, uint64_t file_len, fgio_why *why);
 
 void fgio_safetensors_free(fgio_safetensors *file);
@@ -46,9 +46,9 @@ void fgio_safetensors_free(fgio_safetensors *file);
 const fgio_item *fgio_safetensors_find(const fgio_safetensors *file, const char *name);
 
 /**
- * Make everything that stands before the data: the length and the header, padded so that the data is 8-byte aligned.
+ * Encode everything before the data: the length and the header, padded so that the data is 8-byte aligned.
  *
- *   item       dtype F32 or U8, name, shape and count; their data is to follow in this order
+ *   item       dtype F32 or U8, name, shape and count; the data must follow in this order
  *   metadata   or NULL
  *
  * Returns 0, or -1 with the reason.

@@ -1,6 +1,8 @@
 /*
- * status_line.c - the line that is redrawn. It lives on stderr, so that stdout holds nothing but results, and it is
- * never wider than the terminal: a line that wraps cannot be taken back with a carriage return.
+ * status_line.c - the status line on stderr, redrawn in place.
+ *
+ * It is on stderr, so that stdout has nothing but results. It is never wider than the terminal: a wrapped line cannot
+ * be cleared with a carriage return.
  */
 #include "io/status_line.h"
 
@@ -18,20 +20,20 @@
 
 enum { WIDTH_UNKNOWN = 80 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* errors come from any worker's thread */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* errors are printed by any worker's thread */
 static int drawn;
 
-int fgio_show_terminal(void) {
+int fgio_stderr_is_terminal(void) {
     const char *term = getenv("TERM");
     return isatty(STDERR_FILENO) && term != NULL && strcmp(term, "dumb") != 0;
 }
 
-size_t fgio_show_width(void) {
+size_t fgio_terminal_width(void) {
     struct winsize size;
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : WIDTH_UNKNOWN;
 }
 
-void fgio_show_clear(void) {
+void fgio_status_clear(void) {
     pthread_mutex_lock(&lock);
     if (drawn)
         fputs(CLEAR, stderr);
@@ -39,20 +41,20 @@ void fgio_show_clear(void) {
     pthread_mutex_unlock(&lock);
 }
 
-void fgio_show_bar(const char *line) {
+void fgio_status_draw(const char *line) {
     pthread_mutex_lock(&lock);
-    fprintf(stderr, "%s%s", CLEAR, line); /* stderr is not buffered, so the line goes out in one piece */
+    fprintf(stderr, "%s%s", CLEAR, line); /* stderr is unbuffered: one write */
     drawn = 1;
     pthread_mutex_unlock(&lock);
 }
 
-void fgio_show_line(const char *format, ...) {
+void fgio_status_print(const char *format, ...) {
     char line[2048];
     va_list list;
     va_start(list, format);
     vsnprintf(line, sizeof line, format, list);
     va_end(list);
-    fgio_show_clear();
+    fgio_status_clear();
     fprintf(stderr, "%s\n", line);
 }
 
@@ -68,7 +70,7 @@ const char *fgio_count_text(uint64_t count, char *dst, size_t cap) {
     return dst;
 }
 
-const char *fgio_clock_text(double seconds, char *dst, size_t cap) {
+const char *fgio_duration_text(double seconds, char *dst, size_t cap) {
     if (!(seconds >= 0 && seconds < 1e9)) {
         snprintf(dst, cap, "?");
         return dst;

@@ -1,6 +1,7 @@
 /*
- * Safetensors files piece by piece: the header is read and checked whole, the data by pread() where it is wanted.
- * Mapping the file would be shorter, but a mapped file that shrinks under us kills the program.
+ * tensor_file.c - safetensors files in chunks: the header is read and checked whole, the data by pread() on demand.
+ *
+ * Mapping the file would be shorter, but a mapped file that is truncated by another process kills this one.
  */
 #include "io/tensor_file.h"
 
@@ -12,26 +13,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PIECE = 1 << 16 };
+enum { CHUNK = 1 << 16 };
 
-int fgio_tensor_file_read(const fgio_tensor_file *file, uint64_t place, void *dst, size_t bytes) {
+int fgio_tensor_file_read(const fgio_tensor_file *file, uint64_t offset, void *dst, size_t bytes) {
     unsigned char *to = dst;
     while (bytes > 0) {
-        ssize_t got = pread(file->fd, to, bytes, (off_t)place);
+        ssize_t got = pread(file->fd, to, bytes, (off_t)offset);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
             return fgio_error("%s: cannot read: %s", file->path, strerror(errno));
         if (got == 0)
-            return fgio_error("%s: ends at byte %" PRIu64 ", %zu bytes early", file->path, place, bytes);
+            return fgio_error("%s: ends at byte %" PRIu64 ", %zu bytes early", file->path, offset, bytes);
         to += got;
-        place += (uint64_t)got;
+        offset += (uint64_t)got;
         bytes -= (size_t)got;
     }
     return FGIO_EXIT_OK;
 }
 
-static int read_head(fgio_tensor_file *file) {
+static int read_header(fgio_tensor_file *file) {
     unsigned char length[FGIO_SAFETENSORS_LENGTH] = {0};
     fgio_why why;
     size_t known = file->len < sizeof length ? (size_t)file->len : sizeof length;
@@ -57,7 +58,7 @@ static int open_path(const char *path, fgio_tensor_file *file) {
     file->path = strdup(path);
     if (file->path == NULL)
         return fgio_error("%s: out of memory", path);
-    file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused below instead of waited for */
+    file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* do not block on a pipe, which is rejected below */
     if (file->fd < 0 || fstat(file->fd, &st) != 0)
         return fgio_error("%s: cannot open: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode)) {
@@ -67,7 +68,7 @@ static int open_path(const char *path, fgio_tensor_file *file) {
         return FGIO_EXIT_FAIL;
     }
     file->len = (uint64_t)st.st_size;
-    return read_head(file);
+    return read_header(file);
 }
 
 int fgio_tensor_file_open(const char *path, fgio_tensor_file *file) {
@@ -87,15 +88,15 @@ void fgio_tensor_file_close(fgio_tensor_file *file) {
 }
 
 int fgio_tensor_file_floats(const fgio_tensor_file *file, const fgio_item *item, float *dst) {
-    unsigned char bytes[PIECE];
+    unsigned char bytes[CHUNK];
     size_t size = fgio_dtype_size(item->dtype);
     for (uint64_t at = 0; at < item->count;) {
-        uint64_t some = item->count - at < PIECE / size ? item->count - at : PIECE / size;
-        fgio_item piece = {.dtype = item->dtype, .ndim = 1, .shape = {some}, .count = some, .data = bytes};
+        uint64_t some = item->count - at < CHUNK / size ? item->count - at : CHUNK / size;
+        fgio_item chunk = {.dtype = item->dtype, .ndim = 1, .shape = {some}, .count = some, .data = bytes};
         int code = fgio_tensor_file_read(file, item->place + at * size, bytes, (size_t)some * size);
         if (code != FGIO_EXIT_OK)
             return code;
-        fgio_item_to_f32(&piece, dst + at);
+        fgio_item_to_f32(&chunk, dst + at);
         at += some;
     }
     return FGIO_EXIT_OK;

@@ -1,8 +1,10 @@
 /*
- * TensorBoard event files, written by hand: records of TFRecord (length, masked CRC-32C of it, bytes, masked CRC-32C of
- * them), each with one message Event in protobuf's encoding. Of protobuf three wire types are needed: varint (0), eight
- * bytes (1) and four bytes (5), and bytes with a length (2). A record is one write(), and a reader drops a torn one at
- * the end, so the file is sound at any moment.
+ * tensorboard.c - TensorBoard event files, without protobuf or TensorFlow.
+ *
+ * A file is a sequence of TFRecords (length, masked CRC-32C of it, bytes, masked CRC-32C of them), each with one
+ * message Event in protobuf's encoding. Four wire types of protobuf are needed: varint (0), 64 bit (1),
+ * length-delimited (2) and 32 bit (5). A record is one write(), and readers drop an incomplete one at the end, so the
+ * file is valid at any moment.
  */
 #include "io/tensorboard.h"
 
@@ -20,19 +22,19 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MESSAGE_MAX = 512, TAG_MAX = 200, FRAME_BYTES = 16 };
+enum { MESSAGE_MAX = 512, TAG_MAX = 200, RECORD_OVERHEAD = 16 };
 enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
 /* Field numbers of tensorflow.Event, Summary, Summary.Value and SessionLog. */
 enum { EVENT_WALL_TIME = 1, EVENT_STEP = 2, EVENT_FILE_VERSION = 3, EVENT_SUMMARY = 5, EVENT_SESSION_LOG = 7 };
 enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_SIMPLE = 2, SESSION_STATUS = 1, SESSION_START = 1 };
 
-struct fgio_events {
+struct fgio_tensorboard {
     char path[PATH_MAX];
     int fd;
 };
 
-/* A message that grows; all of ours are far shorter than its room. */
+/* A message under construction; all messages here are far shorter than MESSAGE_MAX. */
 typedef struct message {
     unsigned char data[MESSAGE_MAX];
     size_t len;
@@ -54,7 +56,7 @@ static void put_varint(message *m, uint64_t number) {
     } while (number > 0);
 }
 
-static void put_low_first(message *m, uint64_t bits, unsigned bytes) {
+static void put_little_endian(message *m, uint64_t bits, unsigned bytes) {
     for (unsigned i = 0; i < bytes; i++) {
         unsigned char byte = (unsigned char)(bits >> 8 * i);
         put_bytes(m, &byte, 1);
@@ -80,29 +82,29 @@ static message new_event(uint64_t step) {
     double seconds = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
     memcpy(&bits, &seconds, sizeof bits);
     put_key(&m, EVENT_WALL_TIME, WIRE_64);
-    put_low_first(&m, bits, 8);
-    if (step > 0) { /* 0 is what a field that is not there means */
+    put_little_endian(&m, bits, 8);
+    if (step > 0) { /* a missing field means 0 */
         put_key(&m, EVENT_STEP, WIRE_VARINT);
         put_varint(&m, step);
     }
     return m;
 }
 
-static uint32_t masked_sum(const void *bytes, size_t len) {
+static uint32_t masked_crc32c(const void *bytes, size_t len) {
     uint32_t sum = frugi_crc32c(0, bytes, len);
     return (sum >> 15 | sum << 17) + 0xa282ead8u;
 }
 
-static int put_record(fgio_events *events, const message *m) {
-    unsigned char record[MESSAGE_MAX + FRAME_BYTES];
+static int put_record(fgio_tensorboard *events, const message *m) {
+    unsigned char record[MESSAGE_MAX + RECORD_OVERHEAD];
     message frame = {.len = 0};
-    put_low_first(&frame, m->len, 8);
-    put_low_first(&frame, masked_sum(frame.data, 8), 4);
+    put_little_endian(&frame, m->len, 8);
+    put_little_endian(&frame, masked_crc32c(frame.data, 8), 4);
     memcpy(record, frame.data, frame.len);
     memcpy(record + frame.len, m->data, m->len);
     size_t len = frame.len + m->len;
     frame.len = 0;
-    put_low_first(&frame, masked_sum(m->data, m->len), 4);
+    put_little_endian(&frame, masked_crc32c(m->data, m->len), 4);
     memcpy(record + len, frame.data, frame.len);
     len += frame.len;
     off_t before = lseek(events->fd, 0, SEEK_END);
@@ -110,12 +112,12 @@ static int put_record(fgio_events *events, const message *m) {
     if (put == (ssize_t)len)
         return FGIO_EXIT_OK;
     int cause = put < 0 ? errno : ENOSPC;
-    if (put > 0 && (before < 0 || ftruncate(events->fd, before) != 0)) /* half a record would hide all that follow */
+    if (put > 0 && (before < 0 || ftruncate(events->fd, before) != 0)) /* half a record would hide all later ones */
         return fgio_error("%s: ends in half a record: %s", events->path, strerror(cause));
     return fgio_error("%s: cannot write: %s", events->path, strerror(cause));
 }
 
-static int open_new(const char *directory, fgio_events *events) {
+static int create_file(const char *directory, fgio_tensorboard *events) {
     char host[64] = "";
     if (gethostname(host, sizeof host - 1) != 0 || *host == '\0' || strchr(host, '/') != NULL)
         strcpy(host, "localhost");
@@ -133,8 +135,8 @@ static int open_new(const char *directory, fgio_events *events) {
     return fgio_error("%s: cannot write: %s", events->path, strerror(errno));
 }
 
-/* What every file begins with: the version of the format, and from which step on it counts. */
-static int put_opening(fgio_events *events, uint64_t step) {
+/* The first records of a file: the version of the format and, of a resumed run, its first step. */
+static int put_file_header(fgio_tensorboard *events, uint64_t step) {
     static const char version[] = "brain.Event:2";
     static const unsigned char start[] = {SESSION_STATUS << 3 | WIRE_VARINT, SESSION_START};
     message m = new_event(0);
@@ -147,38 +149,38 @@ static int put_opening(fgio_events *events, uint64_t step) {
     return put_record(events, &m);
 }
 
-int fgio_events_open(const char *directory, uint64_t step, fgio_events **events) {
+int fgio_tensorboard_open(const char *directory, uint64_t step, fgio_tensorboard **events) {
     int code = fgio_folder_make(directory);
     if (code != FGIO_EXIT_OK)
         return code;
-    fgio_events *made = calloc(1, sizeof *made);
+    fgio_tensorboard *made = calloc(1, sizeof *made);
     if (made == NULL)
         return fgio_error("%s: out of memory", directory);
     made->fd = -1;
-    code = open_new(directory, made);
+    code = create_file(directory, made);
     if (code == FGIO_EXIT_OK)
-        code = put_opening(made, step);
+        code = put_file_header(made, step);
     if (code == FGIO_EXIT_OK)
         *events = made;
     else
-        fgio_events_close(made);
+        fgio_tensorboard_close(made);
     return code;
 }
 
-int fgio_events_scalar(fgio_events *events, const char *tag, uint64_t step, double value) {
+int fgio_tensorboard_scalar(fgio_tensorboard *events, const char *tag, uint64_t step, double value) {
     message number = {.len = 0}, summary = {.len = 0}, event = new_event(step);
     float simple = (float)value;
     uint32_t bits;
     memcpy(&bits, &simple, sizeof bits);
     put_field(&number, VALUE_TAG, tag, strnlen(tag, TAG_MAX));
     put_key(&number, VALUE_SIMPLE, WIRE_32);
-    put_low_first(&number, bits, 4);
+    put_little_endian(&number, bits, 4);
     put_field(&summary, SUMMARY_VALUE, number.data, number.len);
     put_field(&event, EVENT_SUMMARY, summary.data, summary.len);
     return put_record(events, &event);
 }
 
-void fgio_events_close(fgio_events *events) {
+void fgio_tensorboard_close(fgio_tensorboard *events) {
     if (events == NULL)
         return;
     if (events->fd >= 0)

@@ -1,27 +1,27 @@
 /*
- * tensorboard.h - TensorBoard's event files: numbers with a name and a step.
+ * tensorboard.h - TensorBoard event files: scalars with a tag and a step.
  *
- * Every run, and every part of a run that was resumed, has a file of its own in the directory; TensorBoard shows them
- * as one. Every function that can fail says why on stderr and returns FGIO_EXIT_FAIL.
+ * Every run, and every resumed part of a run, has a file of its own in the directory; TensorBoard shows them as one.
+ * Functions that can fail print the error on stderr and return FGIO_EXIT_FAIL.
  */
 #ifndef FGIO_TENSORBOARD_H
 #define FGIO_TENSORBOARD_H
 
 #include <stdint.h>
 
-typedef struct fgio_events fgio_events;
+typedef struct fgio_tensorboard fgio_tensorboard;
 
 /**
- * Start a file in a directory, which is made if it is not there.
+ * Create a file in a directory, which is created if needed.
  *
- *   step   the run goes on after it; what older files say of later steps is no longer shown. 0: a new run
+ *   step   the run resumes after it; TensorBoard hides later steps of older files. 0: a new run
  */
-int fgio_events_open(const char *directory, uint64_t step, fgio_events **events);
+int fgio_tensorboard_open(const char *directory, uint64_t step, fgio_tensorboard **events);
 
-/** Record a number. A record is in the file when this returns, whole or (after a power cut) not at all. */
-int fgio_events_scalar(fgio_events *events, const char *tag, uint64_t step, double value);
+/** Record a scalar. It is written when this returns; after a power cut a record is there completely or not at all. */
+int fgio_tensorboard_scalar(fgio_tensorboard *events, const char *tag, uint64_t step, double value);
 
-/** Close the file; NULL is fine. */
-void fgio_events_close(fgio_events *events);
+/** Close the file; NULL is allowed. */
+void fgio_tensorboard_close(fgio_tensorboard *events);
 
 #endif

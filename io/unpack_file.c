@@ -1,8 +1,9 @@
 /*
- * Unpacking whole files with zlib and liblzma. Both are driven alike: a buffer that doubles whenever it is full, up to
- * the limit, so that the memory taken is never more than twice what has come out. The .xz decoder may be asked for big
- * dictionaries by a hostile header; it gets at most dictionary_max for that. Files of several members or streams are
- * read to the end, as gzip and xz themselves do.
+ * unpack_file.c - decompression of whole files with zlib and liblzma.
+ *
+ * Both fill a buffer that doubles whenever it is full, up to the limit, so that it is never more than twice the output.
+ * A hostile .xz header may demand a large dictionary; it gets at most dictionary_max. Files of several members or
+ * streams are read to the end, as gzip and xz do.
  */
 #include "io/unpack_file.h"
 #include "io/progress.h"
@@ -14,10 +15,10 @@
 #include <string.h>
 #include <zlib.h>
 
-enum { FIRST_ROOM = 1 << 16 };
+enum { FIRST_CAPACITY = 1 << 16 };
 static const uint64_t dictionary_max = UINT64_C(256) << 20;
 
-/* What is being filled. */
+/* The output buffer. */
 typedef struct sink {
     fgio_why *why;
     unsigned char *data;
@@ -25,16 +26,15 @@ typedef struct sink {
     uint64_t limit;
 } sink;
 
-/* Make room for more, or say why not. One byte above the limit is allowed, so that too much is told from just enough.
- */
-static int widen(sink *to) {
+/* Grow the buffer if it is full. One byte above the limit is allowed, to distinguish too much from exactly enough. */
+static int grow_sink(sink *to) {
     if (to->len > to->limit)
         return fgio_because(to->why, "unpacks to more than %llu bytes, the most that is allowed here",
                             (unsigned long long)to->limit);
     if (to->len < to->cap)
         return 0;
     uint64_t most = to->limit < SIZE_MAX ? to->limit + 1 : SIZE_MAX;
-    uint64_t wanted = to->cap == 0 ? FIRST_ROOM : (uint64_t)to->cap * 2;
+    uint64_t wanted = to->cap == 0 ? FIRST_CAPACITY : (uint64_t)to->cap * 2;
     size_t cap = (size_t)(wanted < most ? wanted : most);
     unsigned char *grown = realloc(to->data, cap);
     if (grown == NULL)
@@ -52,7 +52,7 @@ static int gzip_error(const sink *to, const z_stream *z, size_t offset, int code
     return fgio_because(to->why, "byte %zu: expected gzip data (%s)", offset, z->msg ? z->msg : "damaged");
 }
 
-/* zlib counts in 32 bits, so the input is handed over in pieces. */
+/* zlib counts in 32 bits, so the input is passed in chunks. */
 static int run_gzip(z_stream *z, const fgio_bytes *packed, sink *to) {
     size_t given = 0;
     for (;;) {
@@ -62,7 +62,7 @@ static int run_gzip(z_stream *z, const fgio_bytes *packed, sink *to) {
             z->avail_in = (unsigned)piece;
             given += piece;
         }
-        if (widen(to) != 0)
+        if (grow_sink(to) != 0)
             return -1;
         size_t room = to->cap - to->len < INT_MAX ? to->cap - to->len : INT_MAX;
         z->next_out = to->data + to->len;
@@ -72,7 +72,7 @@ static int run_gzip(z_stream *z, const fgio_bytes *packed, sink *to) {
         to->len += made;
         if (code == Z_STREAM_END) {
             if (left == 0)
-                return widen(to);
+                return grow_sink(to);
             code = inflateReset(z); /* another member */
         } else if (code == Z_OK && made == 0 && left == 0) {
             return gzip_error(to, z, packed->len, code);
@@ -113,14 +113,14 @@ static int unpack_xz(const fgio_bytes *packed, sink *to) {
     z.avail_in = packed->len;
     lzma_ret code = LZMA_OK;
     int status = 0;
-    while (code == LZMA_OK && (status = widen(to)) == 0) {
+    while (code == LZMA_OK && (status = grow_sink(to)) == 0) {
         z.next_out = to->data + to->len;
         z.avail_out = to->cap - to->len;
         code = lzma_code(&z, LZMA_FINISH);
         to->len = to->cap - z.avail_out;
     }
     if (status == 0)
-        status = code == LZMA_STREAM_END ? widen(to) : xz_error(to, packed, &z, code);
+        status = code == LZMA_STREAM_END ? grow_sink(to) : xz_error(to, packed, &z, code);
     lzma_end(&z);
     return status;
 }
@@ -170,10 +170,10 @@ int fgio_unpack_file(const char *path, uint64_t limit, fgio_bytes *bytes) {
         return FGIO_EXIT_OK;
     }
     fgio_meter *meter = fgio_meter_begin(0, "unpacking %s", path);
-    int bad = fgio_unpack(packing, &packed, limit, bytes, &why);
+    int status = fgio_unpack(packing, &packed, limit, bytes, &why);
     fgio_meter_end(meter);
     fgio_bytes_free(&packed);
-    return bad ? fgio_error("%s: %s", path, why.text) : FGIO_EXIT_OK;
+    return status ? fgio_error("%s: %s", path, why.text) : FGIO_EXIT_OK;
 }
 
 char *fgio_unpack_find(const char *dir, const char *name) {

@@ -45,7 +45,7 @@ int main(int argc, char **argv) {
         code = fgio_error("cannot open /dev/null");
     fgt_team_join(comm);
     if (frug_comm_rank(comm) != 0) {
-        fgio_meter_off();
+        fgio_progress_disable();
         fgio_say_hold(); /* a command line that is wrong is wrong for all: the first says so */
     }
     if (code == FGIO_EXIT_OK)

@@ -201,7 +201,7 @@ static void print_plan(const fgl_compare *c) {
     printf("# %zu run%s, and more where a best rate is at the edge of its search; %zu are there already", left,
            left == 1 ? "" : "s", c->outcomes);
     if (isfinite(seconds))
-        printf("; about %s at %u a time", fgio_clock_text(seconds / c->jobs, clock, sizeof clock), c->jobs);
+        printf("; about %s at %u a time", fgio_duration_text(seconds / c->jobs, clock, sizeof clock), c->jobs);
     printf("\n");
 }
 

@@ -135,7 +135,7 @@ static void describe_left(const pool *p, char *dst, size_t cap) {
             seconds -= frugi_clock() - p->slot[i].start;
     dst[0] = '\0';
     if (isfinite(seconds))
-        snprintf(dst, cap, "  %s left", fgio_clock_text(fmax(seconds, 0) / p->c->jobs, clock, sizeof clock));
+        snprintf(dst, cap, "  %s left", fgio_duration_text(fmax(seconds, 0) / p->c->jobs, clock, sizeof clock));
 }
 
 static void draw(pool *p) {
@@ -153,10 +153,10 @@ static void draw(pool *p) {
     bar[BAR] = '\0';
     describe_left(p, left, sizeof left);
     snprintf(line, sizeof line, "[%s] %zu of %zu runs%s%s", bar, p->c->outcomes, all, left, names);
-    size_t width = fgio_show_width() - 1;
+    size_t width = fgio_terminal_width() - 1;
     if (width < sizeof line)
         line[width] = '\0';
-    fgio_show_bar(line);
+    fgio_status_draw(line);
     p->shown = frugi_clock();
 }
 
@@ -173,7 +173,7 @@ static void tell(const pool *p, const fgl_outcome *o, const json_t *record) {
         snprintf(what, sizeof what, "%s", error);
     else
         snprintf(what, sizeof what, "%s %.*f", fgl_task_metric(t), t->family == FGL_LANGUAGE ? 3 : 4, o->value);
-    fgio_show_line("%zu of %zu: %s, %s, %s, rate %g, seed %u: %s (%.1f s)%s", p->c->outcomes, p->c->outcomes + todo,
+    fgio_status_print("%zu of %zu: %s, %s, %s, rate %g, seed %u: %s (%.1f s)%s", p->c->outcomes, p->c->outcomes + todo,
                    t->id, p->c->suite.method[o->run.method].id, o->run.tune ? "search" : "test", o->run.rate,
                    o->run.seed, what, o->seconds, left);
 }
@@ -265,7 +265,7 @@ static int work(pool *p) {
             break;
     }
     end_children(p);
-    fgio_show_clear();
+    fgio_status_clear();
     if (code == FGIO_EXIT_OK && p->failed > 0)
         code = fgio_error("%zu run%s failed; what they said is in %s/work", p->failed, p->failed == 1 ? "" : "s",
                           p->c->out);
@@ -277,7 +277,7 @@ int fgl_pool_run(fgl_compare *c) {
     pool *p = calloc(1, sizeof *p);
     if (p == NULL)
         return fgio_error("out of memory");
-    *p = (pool){.c = c, .start = frugi_clock(), .terminal = fgio_show_terminal()};
+    *p = (pool){.c = c, .start = frugi_clock(), .terminal = fgio_stderr_is_terminal()};
     /* Threads of several runs share the cores: those that wait must not take them from those that work. */
     setenv("OMP_WAIT_POLICY", "passive", 0);
     setenv("OPENBLAS_NUM_THREADS", "1", 0);

@@ -18,7 +18,7 @@ typedef struct fgl_sheet {
 void fgl_sheet_row(fgl_sheet *sheet);
 
 /** Set a word of the last row; a long end is cut between characters. */
-void fgl_sheet_set(fgl_sheet *sheet, size_t column, const char *format, ...) FGIO_SAY_PRINTF(3, 4);
+void fgl_sheet_set(fgl_sheet *sheet, size_t column, const char *format, ...) FGIO_PRINTF(3, 4);
 
 /** Write a sheet without those columns that are empty in every row. The first column is words, the others are
  * numbers, aligned right, unless `words` has them. */

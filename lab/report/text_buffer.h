@@ -14,7 +14,7 @@ typedef struct fgl_text {
 } fgl_text;
 
 /** Append. Running out of memory is remembered in `failed`. */
-void fgl_put(fgl_text *to, const char *format, ...) FGIO_SAY_PRINTF(2, 3);
+void fgl_put(fgl_text *to, const char *format, ...) FGIO_PRINTF(2, 3);
 
 /** Append as it stands. */
 void fgl_put_raw(fgl_text *to, const char *text);

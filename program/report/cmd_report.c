@@ -123,7 +123,7 @@ static int save_charts(const fgl_findings *findings, const char *folder, bool pn
     for (size_t i = 0; i < findings->count && status == FGIO_EXIT_OK; i++)
         status = fgl_charts(findings, &findings->panel[i], true, take_chart, &g);
     if (status == FGIO_EXIT_OK)
-        fgio_show_line("%d charts in %s", g.count, folder);
+        fgio_status_print("%d charts in %s", g.count, folder);
     return status;
 }
 

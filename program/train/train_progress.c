@@ -35,7 +35,7 @@ struct fgp_view {
     double last;       /* when something was shown */
     fgio_meter *first; /* step, until it is done: the longest, and nothing is known of it */
     fgio_metrics *metrics;
-    fgio_events *events;
+    fgio_tensorboard *events;
     int status;
 };
 
@@ -79,7 +79,7 @@ static void describe(const fgp_view *v, const fgt_progress *p, piece part[PIECES
                  100 * (double)p->bytes_sent / (double)p->bytes_dense);
     }
     if (p->step < p->steps && isfinite(p->seconds_left))
-        snprintf(part[6].text, sizeof part[6].text, "  %s left", fgio_clock_text(p->seconds_left, text, sizeof text));
+        snprintf(part[6].text, sizeof part[6].text, "  %s left", fgio_duration_text(p->seconds_left, text, sizeof text));
 }
 
 /* Join the parts that fit into `room` columns. */
@@ -101,7 +101,7 @@ static void join(piece part[PIECES], size_t room, char *dst, size_t cap) {
 static void draw_bar(const fgp_view *v, const fgt_progress *p) {
     piece part[PIECES];
     char line[512], rest[400], bar[BAR_MOST + 1];
-    size_t width = fgio_show_width() - 1; /* the last column would wrap on some terminals */
+    size_t width = fgio_terminal_width() - 1; /* the last column would wrap on some terminals */
     double share = p->steps > 0 ? (double)p->step / (double)p->steps : 1;
     size_t fixed = strlen("[] 100 %");
     if (fixed + BAR_LEAST > width)
@@ -115,7 +115,7 @@ static void draw_bar(const fgp_view *v, const fgt_progress *p) {
         bar[i] = (double)i + 0.5 < share * (double)length ? '#' : '-';
     bar[length] = '\0';
     snprintf(line, sizeof line, "[%s] %3d %%%s", bar, (int)(100 * share), rest);
-    fgio_show_bar(line);
+    fgio_status_draw(line);
 }
 
 static void print_plain(const fgp_view *v, const fgt_progress *p) {
@@ -123,7 +123,7 @@ static void print_plain(const fgp_view *v, const fgt_progress *p) {
     char rest[512];
     describe(v, p, part);
     join(part, sizeof rest, rest, sizeof rest);
-    fgio_show_line("step %" PRIu64 " of %" PRIu64 "%s", p->step, p->steps, rest);
+    fgio_status_print("step %" PRIu64 " of %" PRIu64 "%s", p->step, p->steps, rest);
 }
 
 /* ---- metrics ------------------------------------------------------------------------------------- */
@@ -142,7 +142,7 @@ static void drop_metrics(fgp_view *v) {
 }
 
 static void drop_events(fgp_view *v) {
-    fgio_events_close(v->events);
+    fgio_tensorboard_close(v->events);
     v->events = NULL;
     v->status = FGIO_EXIT_FAIL;
 }
@@ -162,7 +162,7 @@ static void record(fgp_view *v, const char *kind, uint64_t at, const named *numb
     for (size_t i = 0; i < count && v->events != NULL; i++) {
         char tag[64];
         snprintf(tag, sizeof tag, "%s/%s", kind, numbers[i].name);
-        if (isfinite(numbers[i].value) && fgio_events_scalar(v->events, tag, at, numbers[i].value) != FGIO_EXIT_OK)
+        if (isfinite(numbers[i].value) && fgio_tensorboard_scalar(v->events, tag, at, numbers[i].value) != FGIO_EXIT_OK)
             drop_events(v);
     }
 }
@@ -198,12 +198,12 @@ static void show_accumulate(const fgp_view *v, const fgt_report *r) {
     char take[32], have[32];
     uint64_t here = (uint64_t)fgt_team_local((int)r->workers);
     if (r->accumulate_from == FGT_ACCUMULATE_CHOSEN)
-        fgio_show_line("--accumulate %" PRIu32 " (chosen: activations would take %s, %s are %s)", r->accumulate,
+        fgio_status_print("--accumulate %" PRIu32 " (chosen: activations would take %s, %s are %s)", r->accumulate,
                        fgio_bytes_text(r->activation_uncut * here, take, sizeof take),
                        fgio_bytes_text(r->memory_free, have, sizeof have),
                        v->request->job.memory_bytes > 0 ? "allowed by --memory" : "free");
     else if (r->accumulate > 1)
-        fgio_show_line("--accumulate %" PRIu32 "%s", r->accumulate,
+        fgio_status_print("--accumulate %" PRIu32 "%s", r->accumulate,
                        r->accumulate_from == FGT_ACCUMULATE_RESUMED ? " (of the checkpoint)" : "");
 }
 
@@ -217,18 +217,18 @@ static void begin(void *ctx, const fgt_report *r, uint64_t resumed_at) {
     if (!v->quiet) {
         if (resumed_at > 0)
             snprintf(again, sizeof again, ", going on after step %" PRIu64, resumed_at);
-        fgio_show_line("training %s (%s parameters) on %s: %" PRIu64 " steps of %" PRIu32 " x %" PRIu32 "%s",
+        fgio_status_print("training %s (%s parameters) on %s: %" PRIu64 " steps of %" PRIu32 " x %" PRIu32 "%s",
                        job->model, fgio_count_text(r->params, params, sizeof params), job->data, r->steps, r->workers,
                        r->batch, again);
-        fgio_show_line("method %s, optimizer %s, exchange %s", fgp_request_method(v->request), r->optimizer,
+        fgio_status_print("method %s, optimizer %s, exchange %s", fgp_request_method(v->request), r->optimizer,
                        v->alone ? "none (one worker)" : r->algorithm);
-        fgio_show_line("%s", fgp_setting_text(job, r, setting, sizeof setting));
+        fgio_status_print("%s", fgp_setting_text(job, r, setting, sizeof setting));
         show_accumulate(v, r);
     }
     if (v->metrics_path != NULL && fgio_metrics_open(v->metrics_path, resumed_at, &v->metrics) != FGIO_EXIT_OK)
         drop_metrics(v);
     v->first = fgio_meter_begin(0, "first step");
-    if (v->events_path != NULL && fgio_events_open(v->events_path, resumed_at, &v->events) != FGIO_EXIT_OK)
+    if (v->events_path != NULL && fgio_tensorboard_open(v->events_path, resumed_at, &v->events) != FGIO_EXIT_OK)
         drop_events(v);
 }
 
@@ -252,7 +252,7 @@ static void quality(void *ctx, const fgt_quality *q) {
     char text[64];
     record_quality(v, q);
     if (!v->quiet)
-        fgio_show_line("after step %" PRIu64 ": %s, loss %.4f on the %s split", q->step,
+        fgio_status_print("after step %" PRIu64 ": %s, loss %.4f on the %s split", q->step,
                        fgp_quality_text(q, text, sizeof text), q->loss, fgp_split_name(q->split));
 }
 
@@ -286,7 +286,7 @@ static int check_place(const char *path) {
 int fgp_view_open(const fgp_request *request, int quiet, const char *metrics, const char *tensorboard,
                   fgp_view **view) {
     if (quiet)
-        fgio_meter_off();
+        fgio_progress_disable();
     if (metrics != NULL && fgt_team_rank() == 0 && check_place(metrics) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
     fgp_view *v = calloc(1, sizeof *v);
@@ -294,7 +294,7 @@ int fgp_view_open(const fgp_request *request, int quiet, const char *metrics, co
         return fgio_error("no memory");
     *v = (fgp_view){.request = request,
                     .quiet = quiet,
-                    .terminal = fgio_show_terminal(),
+                    .terminal = fgio_stderr_is_terminal(),
                     .metrics_path = metrics,
                     .events_path = tensorboard};
     *view = v;
@@ -312,10 +312,10 @@ int fgp_view_close(fgp_view *v) {
     if (v == NULL)
         return FGIO_EXIT_OK;
     end_first(v);
-    fgio_show_clear();
+    fgio_status_clear();
     int status = v->status;
     fgio_metrics_close(v->metrics);
-    fgio_events_close(v->events);
+    fgio_tensorboard_close(v->events);
     free(v);
     return status;
 }

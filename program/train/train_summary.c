@@ -189,7 +189,7 @@ void fgp_summary_print(const fgp_request *request, const fgt_report *r) {
     char params[32], count[32], time[32];
     printf("\n%s (%s parameters) on %s: %s steps of %" PRIu32 " x %" PRIu32 " in %s%s\n\n", job->model,
            fgio_count_text(r->params, params, sizeof params), job->data, fgio_count_text(r->step, count, sizeof count),
-           r->workers, r->batch, fgio_clock_text(r->seconds, time, sizeof time),
+           r->workers, r->batch, fgio_duration_text(r->seconds, time, sizeof time),
            r->interrupted ? ", then interrupted" : "");
     print_quality(r);
     if (job->tune != NULL)

@@ -85,11 +85,11 @@ static void a_scalar_is_written_as_tensorboard_reads_it(void **state) {
                                            'l',  'o',  's',  's',  0x15, 0x00, 0x00, 0xc0, 0x3f};
     unsigned char bytes[4096];
     char path[600];
-    fgio_events *events = NULL;
+    fgio_tensorboard *events = NULL;
     size_t len;
     (void)state;
-    assert_int_equal(fgio_events_open(folder, 7, &events), 0);
-    assert_int_equal(fgio_events_scalar(events, "loss", 300, 1.5), 0);
+    assert_int_equal(fgio_tensorboard_open(folder, 7, &events), 0);
+    assert_int_equal(fgio_tensorboard_scalar(events, "loss", 300, 1.5), 0);
     size_t all = read_events(bytes, sizeof bytes, path, sizeof path); /* before it is closed */
     const unsigned char *at = bytes, *end = bytes + all;
     const unsigned char *data = next_record(&at, end, &len);
@@ -110,7 +110,7 @@ static void a_scalar_is_written_as_tensorboard_reads_it(void **state) {
     assert_int_equal(len, 9 + sizeof golden);
     assert_memory_equal(data + 9, golden, sizeof golden);
     assert_ptr_equal(at, end);
-    fgio_events_close(events);
+    fgio_tensorboard_close(events);
     unlink(path);
 }
 
@@ -124,26 +124,26 @@ static void limit_files(rlim_t bytes) {
 static void a_full_disk_leaves_whole_records(void **state) {
     unsigned char bytes[8192];
     char path[600];
-    fgio_events *events = NULL;
+    fgio_tensorboard *events = NULL;
     overheard said;
     size_t len, records = 0;
     int written = 0;
     (void)state;
-    assert_int_equal(fgio_events_open(folder, 0, &events), 0);
+    assert_int_equal(fgio_tensorboard_open(folder, 0, &events), 0);
     listen_to_errors(&said);
     limit_files(1000);
-    while (written < 1000 && fgio_events_scalar(events, "train/loss", 1, 2.5) == 0)
+    while (written < 1000 && fgio_tensorboard_scalar(events, "train/loss", 1, 2.5) == 0)
         written++;
     limit_files(RLIM_INFINITY);
     stop_listening(&said);
     assert_true(written > 0 && written < 1000);
     assert_non_null(strstr(said.text, "cannot write"));
-    assert_int_equal(fgio_events_scalar(events, "train/loss", 2, 2.5), 0); /* and there is room again */
+    assert_int_equal(fgio_tensorboard_scalar(events, "train/loss", 2, 2.5), 0); /* and there is room again */
     size_t all = read_events(bytes, sizeof bytes, path, sizeof path);
     for (const unsigned char *at = bytes; at < bytes + all; records++)
         next_record(&at, bytes + all, &len);
     assert_int_equal(records, 1 + written + 1);
-    fgio_events_close(events);
+    fgio_tensorboard_close(events);
     unlink(path);
 }
 

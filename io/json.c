@@ -23,6 +23,11 @@ json_t *fgio_json_real(double number) {
     return isfinite(number) ? json_real(number) : json_null();
 }
 
+bool fgio_json_equals(const json_t *object, const char *key, const char *text) {
+    const char *value = json_string_value(json_object_get(object, key));
+    return value != NULL && strcmp(value, text) == 0;
+}
+
 int fgio_json_print(json_t *value, size_t flags, FILE *to) {
     int failed = value == NULL || json_dumpf(value, to, flags | JSON_REAL_PRECISION(9)) != 0;
     json_decref(value);

@@ -5,6 +5,7 @@
 #define FGIO_JSON_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 /** A string; bytes that are not UTF-8 become '?'. */
@@ -12,6 +13,9 @@ json_t *fgio_json_text(const char *text);
 
 /** A number; null for NaN and infinities. */
 json_t *fgio_json_real(double number);
+
+/** Whether a member of an object is a string equal to text. */
+bool fgio_json_equals(const json_t *object, const char *key, const char *text);
 
 /** Print a value and a newline, and drop the reference. flags as in json_dumpf(). Returns FGIO_EXIT_OK, or
  * FGIO_EXIT_FAIL after an error message. */

@@ -1,5 +1,5 @@
-/* The table of commands: the order here is the order of the help and the man page. */
-#include "program/commands.h"
+/* commands.c - the table of commands, in the order of the help and the man page. */
+#include "program/args/commands.h"
 
 #include <string.h>
 

@@ -1,10 +1,11 @@
 /*
- * frugrad-mpi - the same program as frugrad, as one process of an MPI job: `bench reduce` then measures the exchange
- * between the processes. Only the first one prints results.
+ * main_mpi.c - the program frugrad-mpi: frugrad as one process of an MPI job.
+ *
+ * `bench reduce` then measures the exchange between the processes. Only rank 0 prints results.
  *
  *   mpirun -np 4 frugrad-mpi bench reduce
  */
-#include "program/commands.h"
+#include "program/args/commands.h"
 #include "frugrad_mpi.h"
 #include "io/progress.h"
 #include "io/error.h"
@@ -14,8 +15,8 @@
 #include <stdio.h>
 #include <time.h>
 
-/* Where all have failed together, let the one that says why do so before anybody ends the job. Returns whether all
- * have. */
+/* If all ranks have failed, wait until rank 0 has printed the error before any rank ends the job. Returns whether all
+ * have failed. */
 static int wait_for_others(void) {
     const struct timespec nap = {0, 1000000};
     MPI_Request request;
@@ -33,9 +34,9 @@ static int wait_for_others(void) {
 int main(int argc, char **argv) {
     int level = 0;
     frug_comm *comm = NULL;
-    /* What MPI offers less than that is enough: buckets are then exchanged as they are handed over. */
+    /* A lower thread level is accepted: buckets are then exchanged when they are submitted. */
     if (MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS)
-        return fgio_error("MPI does not start");
+        return fgio_error("cannot initialize MPI");
     if (frug_comm_mpi(MPI_COMM_WORLD, &comm) != FRUG_OK) {
         fgio_library_error("workers");
         MPI_Abort(MPI_COMM_WORLD, FGIO_EXIT_FAIL);
@@ -46,14 +47,14 @@ int main(int argc, char **argv) {
     fgt_team_join(comm);
     if (frug_comm_rank(comm) != 0) {
         fgio_progress_disable();
-        fgio_say_hold(); /* a command line that is wrong is wrong for all: the first says so */
+        fgio_say_hold(); /* an invalid command line is invalid on all ranks: rank 0 prints the error */
     }
     if (code == FGIO_EXIT_OK)
         code = fgp_program(argc, argv);
     if (code != FGIO_EXIT_OK && code != FGP_EXIT_STOPPED) {
         int all = wait_for_others();
         fgio_say_release(!all || code != FGIO_EXIT_USAGE);
-        MPI_Abort(MPI_COMM_WORLD, code); /* others may wait for this process, and messages may be under way */
+        MPI_Abort(MPI_COMM_WORLD, code); /* other ranks may wait for this one, and messages may be in flight */
     }
     fgio_say_release(1);
     frug_comm_destroy(comm);

@@ -1,9 +1,10 @@
 /*
- * program.c - the program, whichever way it was started. Finds the command, reads its
- * options and runs it; everything a command prints is checked to have reached
- * its place before the program reports success.
+ * program.c - the program, for frugrad and frugrad-mpi.
+ *
+ * Finds the command, parses its options and runs it. Output is checked to have been written before the program reports
+ * success.
  */
-#include "program/commands.h"
+#include "program/args/commands.h"
 #include "io/files.h"
 #include "frugrad.h"
 #include "io/error.h"
@@ -12,10 +13,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static int run(int argc, char **argv) {
+static int run_command_line(int argc, char **argv) {
     fgp_args args;
     int want_help = 0;
-    if (argc < 2) { /* a list for people; what it means to a script is that a word is missing */
+    if (argc < 2) { /* the help for people, a usage error for scripts */
         fgp_help_program(stderr);
         return FGIO_EXIT_USAGE;
     }
@@ -44,7 +45,7 @@ static int run(int argc, char **argv) {
 
 int fgp_program(int argc, char **argv) {
     fgio_files_start();
-    int code = run(argc, argv);
+    int code = run_command_line(argc, argv);
     errno = 0;
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == FGIO_EXIT_OK)
         code = fgio_error("standard output: %s", errno != 0 ? strerror(errno) : "write failed");

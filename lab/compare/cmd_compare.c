@@ -5,7 +5,7 @@
  */
 #include "lab/compare/compare.h"
 
-#include "program/commands.h"
+#include "program/args/commands.h"
 #include "io/files.h"
 #include "lab/report/run_tables.h"
 #include "io/status_line.h"

@@ -201,9 +201,6 @@ void fgl_ledger_close(fgl_compare *c);
 /** Whether a record is of a run of this comparison, by the command that would be run today. */
 bool fgl_ledger_has(const fgl_compare *c, const json_t *record);
 
-/** Whether a text of a record is the expected one. */
-bool fgl_record_says(const json_t *record, const char *key, const char *expected);
-
 /** Append a record, on the disk when this returns, and drop it. */
 int fgl_ledger_put(fgl_compare *c, json_t *record);
 

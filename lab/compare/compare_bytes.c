@@ -6,6 +6,8 @@
  */
 #include "lab/compare/compare.h"
 
+#include "io/json.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +18,8 @@ static const char reference[] = "plain";
 
 static bool tells(const fgl_compare *c, const json_t *record) {
     const json_t *result = json_object_get(record, "result");
-    return fgl_record_says(record, "suite", c->suite.bytes_of) && fgl_record_says(record, "size", c->suite.size) &&
-           fgl_record_says(record, "phase", "test") && json_integer_value(json_object_get(record, "seed")) == 1 &&
+    return fgio_json_equals(record, "suite", c->suite.bytes_of) && fgio_json_equals(record, "size", c->suite.size) &&
+           fgio_json_equals(record, "phase", "test") && json_integer_value(json_object_get(record, "seed")) == 1 &&
            json_integer_value(json_object_get(result, "workers")) == c->workers;
 }
 
@@ -28,12 +30,12 @@ void fgl_bytes_learn(fgl_compare *c, const json_t *record) {
     if (c->suite.bytes_of == NULL || !tells(c, record) || !(bytes > 0) || !(steps >= 1))
         return;
     for (size_t task = 0; task < c->suite.tasks; task++) {
-        if (!fgl_record_says(record, "task", c->suite.task[task].id))
+        if (!fgio_json_equals(record, "task", c->suite.task[task].id))
             continue;
-        if (fgl_record_says(record, "method", reference))
+        if (fgio_json_equals(record, "method", reference))
             c->equal_bytes[task] = bytes / steps;
         for (size_t method = 0; method < c->suite.methods; method++)
-            if (fgl_record_says(record, "method", c->suite.method[method].id))
+            if (fgio_json_equals(record, "method", c->suite.method[method].id))
                 c->step_bytes[task][method] = bytes / steps;
     }
 }

@@ -168,9 +168,9 @@ void fgl_words_of(const fgl_compare *c, const fgl_trial *run, bool unpacked, fgl
 }
 
 const char *fgl_words_text(const fgl_command_line *w, char *dst, size_t cap) {
-    fgp_writing to = {dst, cap, 0};
+    fgp_shell_text to = {dst, cap, 0};
     to.used = (size_t)snprintf(dst, cap, "%s", w->word[0]);
     for (size_t i = 1; i < w->count; i++)
-        fgp_put_word(&to, w->word[i]);
+        fgp_append_quoted(&to, w->word[i]);
     return dst;
 }

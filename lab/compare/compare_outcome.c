@@ -52,7 +52,7 @@ static json_t *read_result(const char *path) {
 static json_t *environment(void) {
     char cpu[128], system[256] = "?";
     struct utsname name;
-    fgp_machine_cpu(cpu, sizeof cpu);
+    fgp_cpu_name(cpu, sizeof cpu);
     if (uname(&name) == 0)
         snprintf(system, sizeof system, "%s %s %s", name.sysname, name.release, name.machine);
     return json_pack("{s:s, s:s?, s:o, s:I, s:o}", "version", frug_version(), "commit", getenv("FRUGRAD_COMMIT"), "cpu",

@@ -6,6 +6,7 @@
 #include "lab/compare/compare.h"
 
 #include "io/files.h"
+#include "io/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -38,15 +39,10 @@ int fgl_outcome_add(fgl_compare *c, const fgl_outcome *outcome) {
 
 /* ---- reading -------------------------------------------------------------------------------------- */
 
-bool fgl_record_says(const json_t *record, const char *key, const char *expected) {
-    const char *text = json_string_value(json_object_get(record, key));
-    return text != NULL && strcmp(text, expected) == 0;
-}
-
 /* Which row of its table a record is about; -1: none. */
 static long task_of(const fgl_suite *s, const json_t *record) {
     for (size_t i = 0; i < s->tasks; i++)
-        if (fgl_record_says(record, "task", s->task[i].id))
+        if (fgio_json_equals(record, "task", s->task[i].id))
             return (long)i;
     return -1;
 }
@@ -54,7 +50,7 @@ static long task_of(const fgl_suite *s, const json_t *record) {
 /* Rows of different families may be one method. */
 static long method_of(const fgl_compare *c, const json_t *record, long task) {
     for (size_t i = 0; task >= 0 && i < c->suite.methods; i++)
-        if (fgl_search_has(c, (size_t)task, i) && fgl_record_says(record, "method", c->suite.method[i].id))
+        if (fgl_search_has(c, (size_t)task, i) && fgio_json_equals(record, "method", c->suite.method[i].id))
             return (long)i;
     return -1;
 }
@@ -69,7 +65,7 @@ static const char *check_record(const json_t *record) {
         return "\"format\" is not 1";
     if (!json_is_string(json_object_get(record, "kind")))
         return "no \"kind\"";
-    if (!fgl_record_says(record, "kind", "run"))
+    if (!fgio_json_equals(record, "kind", "run"))
         return NULL;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (!json_is_string(json_object_get(record, texts[i])))
@@ -86,10 +82,10 @@ static bool place_of(const fgl_compare *c, const json_t *record, fgl_trial *run)
     const fgl_suite *s = &c->suite;
     long task = task_of(s, record), method = method_of(c, record, task);
     json_int_t seed = json_integer_value(json_object_get(record, "seed"));
-    if (!fgl_record_says(record, "kind", "run") || !fgl_record_says(record, "suite", s->name) ||
-        !fgl_record_says(record, "size", s->size) || task < 0 || method < 0 || seed < 0 || seed > UINT32_MAX)
+    if (!fgio_json_equals(record, "kind", "run") || !fgio_json_equals(record, "suite", s->name) ||
+        !fgio_json_equals(record, "size", s->size) || task < 0 || method < 0 || seed < 0 || seed > UINT32_MAX)
         return false;
-    *run = (fgl_trial){(size_t)task, (size_t)method, fgl_record_says(record, "phase", "tune"), (uint32_t)seed,
+    *run = (fgl_trial){(size_t)task, (size_t)method, fgio_json_equals(record, "phase", "tune"), (uint32_t)seed,
                        json_number_value(json_object_get(record, "rate"))};
     return true;
 }
@@ -99,7 +95,7 @@ static bool is_todays(const fgl_compare *c, const json_t *record, const fgl_tria
     char command[8192];
     fgl_command_line words;
     fgl_words_of(c, run, false, &words);
-    return fgl_record_says(record, "command", fgl_words_text(&words, command, sizeof command));
+    return fgio_json_equals(record, "command", fgl_words_text(&words, command, sizeof command));
 }
 
 bool fgl_ledger_has(const fgl_compare *c, const json_t *record) {

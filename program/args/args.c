@@ -1,7 +1,7 @@
 /*
- * The command line parser: a walk over argv with the command's option table in
- * hand. getopt_long is not used because it prints its own errors, wants a
- * second table and cannot suggest the nearest option.
+ * args.c - the command line parser: one pass over argv with the command's option table.
+ *
+ * getopt_long is not used because it prints its own errors, needs a second table and cannot suggest the nearest option.
  */
 #include "program/args/args.h"
 #include "io/error.h"
@@ -21,7 +21,7 @@ int fgp_args_row(const fgp_command *command, const char *name, size_t length) {
     return -1;
 }
 
-static int row_of_letter(const fgp_opt *options, char letter) {
+static int find_letter(const fgp_opt *options, char letter) {
     for (int i = 0; options[i].name != NULL; i++)
         if (options[i].letter == letter)
             return i;
@@ -38,8 +38,8 @@ const char *fgp_args_nearest(const fgp_command *command, const char *word) {
     return fgio_nearest(word, names);
 }
 
-/* What other programs call some of these options. */
-static const char *same_elsewhere(const fgp_command *command, const char *word) {
+/* Names of these options in other programs. */
+static const char *alias_of(const fgp_command *command, const char *word) {
     static const char *const names[][2] = {
         {"lr", "rate"},    {"learning-rate", "rate"},  {"density", "method"},   {"sparsity", "method"},
         {"np", "workers"}, {"num-workers", "workers"}, {"tokenizer", "tokens"}, {"checkpoint", "resume"}};
@@ -60,7 +60,7 @@ static int unknown_option(const fgp_command *command, const char *word, size_t l
         length = sizeof given - 1;
     memcpy(given, word, length);
     given[length] = '\0';
-    const char *nearest = same_elsewhere(command, given);
+    const char *nearest = alias_of(command, given);
     if (nearest == NULL)
         nearest = fgp_args_nearest(command, given);
     if (nearest != NULL)
@@ -70,8 +70,8 @@ static int unknown_option(const fgp_command *command, const char *word, size_t l
     return FGIO_EXIT_USAGE;
 }
 
-/* Take one option at argv[*at]; *at moves on to its last word. */
-static int take_option(const fgp_command *command, int argc, char **argv, int *at, fgp_args *args) {
+/* Parse the option at argv[*at]; *at advances to its last argument. */
+static int parse_option(const fgp_command *command, int argc, char **argv, int *at, fgp_args *args) {
     const char *word = argv[*at];
     const char *value = NULL;
     int row;
@@ -83,7 +83,7 @@ static int take_option(const fgp_command *command, int argc, char **argv, int *a
         if (word[2 + length] == '=')
             value = word + 2 + length + 1;
     } else {
-        row = row_of_letter(command->options, word[1]);
+        row = find_letter(command->options, word[1]);
         if (row < 0)
             return unknown_option(command, word, 2);
         if (word[2] != '\0')
@@ -109,7 +109,7 @@ static int check_operands(const fgp_command *command, const fgp_args *args) {
         fgio_usage_error("%s: %s missing", command->name, command->operands);
     } else if (args->operand_count > command->max_operands) {
         const char *extra = args->operand[command->max_operands];
-        fgio_usage_error("%s: one word too many: '%s'", command->name, extra);
+        fgio_usage_error("%s: unexpected argument '%s'", command->name, extra);
         if (command->max_operands == 0 && fgp_args_row(command, "model", strlen("model")) >= 0 && extra[0] != '\0')
             fgio_hint("options have names, as in --model %s", extra);
     } else {
@@ -136,7 +136,7 @@ int fgp_args_parse(const fgp_command *command, int argc, char **argv, fgp_args *
         if (!only_operands && strcmp(argv[i], "--") == 0) {
             only_operands = 1;
         } else if (!only_operands && argv[i][0] == '-' && argv[i][1] != '\0') {
-            int code = take_option(command, argc, argv, &i, args);
+            int code = parse_option(command, argc, argv, &i, args);
             if (code != FGIO_EXIT_OK)
                 return code;
         } else {
@@ -146,19 +146,19 @@ int fgp_args_parse(const fgp_command *command, int argc, char **argv, fgp_args *
     return check_operands(command, args);
 }
 
-static int row_of(const fgp_args *args, const char *name) {
+static int require_row(const fgp_args *args, const char *name) {
     int row = fgp_args_row(args->command, name, strlen(name));
     assert(row >= 0 && row < FGP_MAX_OPTIONS);
     return row;
 }
 
 const char *fgp_arg(const fgp_args *args, const char *name) {
-    int row = row_of(args, name);
+    int row = require_row(args, name);
     return args->value[row] != NULL ? args->value[row] : args->command->options[row].fallback;
 }
 
 int fgp_arg_given(const fgp_args *args, const char *name) {
-    return args->given[row_of(args, name)] != 0;
+    return args->given[require_row(args, name)] != 0;
 }
 
 int fgp_arg_u64(const fgp_args *args, const char *name, uint64_t min, uint64_t max, uint64_t *number) {
@@ -166,7 +166,7 @@ int fgp_arg_u64(const fgp_args *args, const char *name, uint64_t min, uint64_t m
     char *end = NULL;
     errno = 0;
     unsigned long long parsed = 0;
-    int good = text != NULL && *text >= '0' && *text <= '9'; /* strtoull would take "-1" for a huge number */
+    int good = text != NULL && *text >= '0' && *text <= '9'; /* strtoull would accept "-1" as a huge number */
     if (good) {
         parsed = strtoull(text, &end, 10);
         good = errno == 0 && *end == '\0' && parsed >= min && parsed <= max;
@@ -197,7 +197,7 @@ int fgp_arg_word(const fgp_args *args, const char *name, const char *const *word
             return FGIO_EXIT_OK;
         }
     }
-    fgio_usage_error("%s: --%s: unknown word '%s'", args->command->name, name, text == NULL ? "" : text);
+    fgio_usage_error("%s: --%s: unknown value '%s'", args->command->name, name, text == NULL ? "" : text);
     fgio_hint_words(text == NULL ? "" : text, words);
     return FGIO_EXIT_USAGE;
 }

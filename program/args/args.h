@@ -1,8 +1,8 @@
 /*
- * args.h - commands, their option tables, and what a command line says.
+ * args.h - commands, their option tables, and parsed command lines.
  *
- * A command is one const struct in its own file; its option table feeds the
- * parser, --help and the man page, so the three cannot disagree.
+ * A command is one const struct in its own file; its option table feeds the parser, --help and the man page, so the
+ * three cannot disagree.
  */
 #ifndef FGP_ARGS_H
 #define FGP_ARGS_H
@@ -18,8 +18,8 @@
 typedef struct fgp_opt {
     const char *name;     /* long name without dashes */
     char letter;          /* short name, or 0 */
-    const char *arg;      /* what its argument is called in the help; NULL for a switch. "[PATH]": may be left out */
-    const char *fallback; /* the value when not given; NULL for none */
+    const char *arg;      /* placeholder in the help; NULL for a switch; "[PATH]": optional */
+    const char *fallback; /* default value; NULL for none */
     const char *help;
 } fgp_opt;
 
@@ -31,7 +31,7 @@ typedef struct fgp_command {
     const char *operands;   /* as shown in the usage line ("IN", "[FILE]"); "" for none */
     size_t min_operands;    /* checked before run() */
     size_t max_operands;    /* checked before run() */
-    const char *about;      /* a paragraph for the help and the man page; lines break where it says */
+    const char *about;      /* a paragraph for the help and the man page, with line breaks */
     const fgp_opt *options; /* without --help, which every command has */
     void (*more)(void);     /* prints further lines of the help, below the options; NULL for none */
     int hidden;             /* not listed by --help */
@@ -47,37 +47,37 @@ struct fgp_args {
 };
 
 /**
- * Read a command line: --name=value, --name value, -n value, -nvalue, operands
+ * Parse a command line: --name=value, --name value, -n value, -nvalue, operands
  * in between, `--` ends the options. The operands are moved to the front of argv.
- * A value that may be left out is taken from the next word unless that begins with a dash; "" without one.
+ * An optional value is the next argument unless that begins with a dash; "" if there is none.
  *
  *   argc, argv   what follows the command's name
  *   *want_help   set when --help or -h is there; nothing else is then checked
  *
- * Returns FGIO_EXIT_OK, or FGIO_EXIT_USAGE after one line on stderr.
+ * Returns FGIO_EXIT_OK, or FGIO_EXIT_USAGE after an error message.
  */
 int fgp_args_parse(const fgp_command *command, int argc, char **argv, fgp_args *args, int *want_help);
 
-/** The value of an option or its fallback; NULL when it has neither. The name must be in the table. */
+/** The value of an option or its default; NULL if it has neither. The name must be in the table. */
 const char *fgp_arg(const fgp_args *args, const char *name);
 
-/** The row of an option in the command's table; -1 where there is none. The name need not end at its length. */
+/** The row of an option in the command's table, -1 if there is none. `length` characters of name count. */
 int fgp_args_row(const fgp_command *command, const char *name, size_t length);
 
-/** The option's name most like a word; NULL when none is near. */
+/** The nearest option name by edit distance; NULL if none is near. */
 const char *fgp_args_nearest(const fgp_command *command, const char *word);
 
-/** Whether the command line has the option: for switches and for "was it given". */
+/** Whether the option was given. */
 int fgp_arg_given(const fgp_args *args, const char *name);
 
-/** An option that is a whole number from min to max. Returns FGIO_EXIT_OK or, after one line on stderr,
+/** Parse an option that is a whole number from min to max. Returns FGIO_EXIT_OK or, after an error message,
  * FGIO_EXIT_USAGE. */
 int fgp_arg_u64(const fgp_args *args, const char *name, uint64_t min, uint64_t max, uint64_t *number);
 
-/** An option that is a finite number from min to max; otherwise as fgp_arg_u64(). */
+/** Parse an option that is a finite number from min to max; otherwise as fgp_arg_u64(). */
 int fgp_arg_double(const fgp_args *args, const char *name, double min, double max, double *number);
 
-/** An option that is one of the words of a NULL-terminated list: *which is its place. As fgp_arg_u64(). */
+/** Parse an option that is one of the words of a NULL-terminated list: *which is its index. As fgp_arg_u64(). */
 int fgp_arg_word(const fgp_args *args, const char *name, const char *const *words, int *which);
 
 #endif

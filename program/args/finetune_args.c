@@ -1,17 +1,14 @@
-/*
- * finetune_args.c - the options of finetune that no other command has: from words and numbers to what the trainer is
- * asked.
- */
+/* finetune_args.c - the options that only finetune has, parsed into fgt_tune. */
 #include "program/args/job_args.h"
 
 #include <string.h>
 
-enum { KINDS_MOST = 32 };
+enum { MAX_KINDS = 32 };
 
 static int read_kind(fgp_request *r) {
-    const char *words[KINDS_MOST + 1] = {NULL};
+    const char *words[MAX_KINDS + 1] = {NULL};
     int which = 0;
-    for (size_t i = 0; i < KINDS_MOST; i++)
+    for (size_t i = 0; i < MAX_KINDS; i++)
         words[i] = fgt_tune_kind_at(i);
     int code = fgp_arg_word(&r->args, "method", words, &which);
     if (code == FGIO_EXIT_OK)
@@ -37,7 +34,7 @@ static int read_numbers(fgp_request *r) {
     return code;
 }
 
-/* Gradients are exchanged as they are: what compresses them here is that few numbers are asked for. */
+/* Gradients are exchanged dense: fine-tuning methods exchange few numbers in the first place. */
 int fgp_request_tune(fgp_request *r) {
     const fgp_args *args = &r->args;
     r->tune = (fgt_tune){.targets = fgp_arg(args, "targets"),

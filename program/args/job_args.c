@@ -1,6 +1,4 @@
-/*
- * job_args.c - from options to a job: tables of which option fills which field, and the few rules between them.
- */
+/* job_args.c - options to a training job: tables of which option sets which field, and checks between options. */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "program/args/job_args.h"
 
@@ -17,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { WORKERS_MOST = 1024, THREADS_MOST = 1024 };
+enum { MAX_WORKERS = 1024, MAX_THREADS = 1024 };
 
 static int has(const fgp_args *args, const char *name) {
     return fgp_args_row(args->command, name, strlen(name)) >= 0;
@@ -45,8 +43,8 @@ static const field texts[] = {
     FIELD("resume", resume, 0, 0),
 };
 static const field small[] = {
-    FIELD("workers", workers, 1, WORKERS_MOST),
-    FIELD("threads", threads, 1, THREADS_MOST),
+    FIELD("workers", workers, 1, MAX_WORKERS),
+    FIELD("threads", threads, 1, MAX_THREADS),
     FIELD("batch", batch, 1, 1 << 20),
     FIELD("accumulate", accumulate, 1, 1 << 20),
     FIELD("eval-batches", eval_batches, 1, 1 << 30),
@@ -65,12 +63,12 @@ static const field reals[] = {
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
-static void *place(fgt_job *job, const field *f) {
+static void *field_address(fgt_job *job, const field *f) {
     return (char *)job + f->offset;
 }
 
-/* An option that has no value keeps the field as it is. */
-static int valued(const fgp_args *args, const field *f) {
+/* Whether the command has the option and it has a value; otherwise the field is unchanged. */
+static int has_value(const fgp_args *args, const field *f) {
     return has(args, f->name) && fgp_arg(args, f->name) != NULL;
 }
 
@@ -78,18 +76,18 @@ static int read_numbers(const fgp_args *args, fgt_job *job) {
     int code = FGIO_EXIT_OK;
     for (size_t i = 0; i < COUNT(small) && code == FGIO_EXIT_OK; i++) {
         uint64_t number = 0;
-        if (!valued(args, &small[i]))
+        if (!has_value(args, &small[i]))
             continue;
         code = fgp_arg_u64(args, small[i].name, (uint64_t)small[i].min, (uint64_t)small[i].max, &number);
-        *(uint32_t *)place(job, &small[i]) = (uint32_t)number;
+        *(uint32_t *)field_address(job, &small[i]) = (uint32_t)number;
     }
     for (size_t i = 0; i < COUNT(large) && code == FGIO_EXIT_OK; i++)
-        if (valued(args, &large[i]))
-            code =
-                fgp_arg_u64(args, large[i].name, (uint64_t)large[i].min, (uint64_t)large[i].max, place(job, &large[i]));
+        if (has_value(args, &large[i]))
+            code = fgp_arg_u64(args, large[i].name, (uint64_t)large[i].min, (uint64_t)large[i].max,
+                               field_address(job, &large[i]));
     for (size_t i = 0; i < COUNT(reals) && code == FGIO_EXIT_OK; i++)
-        if (valued(args, &reals[i]))
-            code = fgp_arg_double(args, reals[i].name, reals[i].min, reals[i].max, place(job, &reals[i]));
+        if (has_value(args, &reals[i]))
+            code = fgp_arg_double(args, reals[i].name, reals[i].min, reals[i].max, field_address(job, &reals[i]));
     double bytes = 0;
     if (code == FGIO_EXIT_OK && has(args, "bucket") && fgp_arg(args, "bucket") != NULL)
         code = fgp_arg_quantity(args, "bucket", FGP_MEASURE_COUNT, 1024, 1e12, &bytes);
@@ -108,25 +106,25 @@ static int read_clip(const fgp_args *args, fgt_job *job) {
     return job->clip_auto ? FGIO_EXIT_OK : fgp_arg_double(args, "clip", 0, 1e12, &job->clip);
 }
 
-static int read_judge(const fgp_args *args, fgt_job *job) {
+static int read_eval_split(const fgp_args *args, fgt_job *job) {
     static const char *const splits[] = {"test", "valid", NULL};
     int which = 0;
     int code = has(args, "judge") ? fgp_arg_word(args, "judge", splits, &which) : FGIO_EXIT_OK;
     job->judge_valid = which == 1;
     job->judge_test = which == 0 && given(args, "judge");
     if (code == FGIO_EXIT_OK && job->judge_test && given(args, "hold-out"))
-        code = fgio_usage_error("%s: --judge test and --hold-out both say what to judge by; give one of them",
+        code = fgio_usage_error("%s: --judge test and --hold-out both select the evaluation data; give one of them",
                                 args->command->name);
     return code;
 }
 
-/* Commands that do not train have neither option: as the data set has it. */
+/* Commands that do not train have neither option: the data set's default holds. */
 static int read_augment(const fgp_args *args, fgt_job *job) {
     int code = has(args, "augment") ? fgp_arg_word(args, "augment", fgt_augment_names, &job->augment) : FGIO_EXIT_OK;
     if (code != FGIO_EXIT_OK || !given(args, "no-augment"))
         return code;
     if (given(args, "augment") && job->augment != FGT_AUGMENT_NONE)
-        return fgio_usage_error("%s: --no-augment and --augment %s both say how images are changed; give one of them",
+        return fgio_usage_error("%s: --no-augment and --augment %s both set the augmentation; give one of them",
                                 args->command->name, fgt_augment_names[job->augment]);
     job->augment = FGT_AUGMENT_NONE;
     return FGIO_EXIT_OK;
@@ -134,13 +132,13 @@ static int read_augment(const fgp_args *args, fgt_job *job) {
 
 static int read_fields(const fgp_args *args, fgt_job *job) {
     for (size_t i = 0; i < COUNT(texts); i++)
-        if (valued(args, &texts[i]))
-            *(const char **)place(job, &texts[i]) = fgp_arg(args, texts[i].name);
+        if (has_value(args, &texts[i]))
+            *(const char **)field_address(job, &texts[i]) = fgp_arg(args, texts[i].name);
     job->overlap = !given(args, "no-overlap");
     job->alone = given(args, "alone");
     job->eval = !given(args, "no-eval");
     job->recompute = given(args, "recompute");
-    int code = read_judge(args, job);
+    int code = read_eval_split(args, job);
     if (code == FGIO_EXIT_OK)
         code = read_augment(args, job);
     if (code == FGIO_EXIT_OK)
@@ -150,8 +148,8 @@ static int read_fields(const fgp_args *args, fgt_job *job) {
 
 /* ---- rules between them ------------------------------------------------------------------- */
 
-/* Cores of this worker: mpirun gives each process its own or all of them to all; threads share what there is. */
-static uint32_t cores_each(uint32_t workers) {
+/* Cores of one worker: mpirun binds each process to its own cores or to none; threads share all cores. */
+static uint32_t cores_per_worker(uint32_t workers) {
     cpu_set_t set;
     long online = sysconf(_SC_NPROCESSORS_ONLN), ours = online;
     if (sched_getaffinity(0, sizeof set, &set) == 0)
@@ -161,16 +159,16 @@ static uint32_t cores_each(uint32_t workers) {
         sharing = ours < online ? 1 : fgt_team_local(1);
     }
     long each = sharing > 0 ? ours / sharing : 1;
-    return each < 1 ? 1 : each > THREADS_MOST ? THREADS_MOST : (uint32_t)each;
+    return each < 1 ? 1 : each > MAX_THREADS ? MAX_THREADS : (uint32_t)each;
 }
 
-/* --steps and --epochs say the same thing; what the command line says wins over the file. */
-static int settle_length(fgp_request *r) {
+/* --steps and --epochs exclude each other; the command line overrides the file. */
+static int resolve_length(fgp_request *r) {
     if (!given(&r->args, "steps") || !given(&r->args, "epochs"))
         return FGIO_EXIT_OK;
     int typed_steps = given(r->line, "steps"), typed_epochs = given(r->line, "epochs");
     if (typed_steps == typed_epochs)
-        return fgio_usage_error("%s: --steps and --epochs both say how long to train; give one of them",
+        return fgio_usage_error("%s: --steps and --epochs both set the length of training; give one of them",
                                 r->line->command->name);
     if (typed_epochs)
         r->job.steps = 0;
@@ -182,7 +180,7 @@ static int is_directory(const char *path) {
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* Whether two names are of one directory, there or not. */
+/* Whether two paths name the same directory, which may not exist yet. */
 static int same_directory(const char *a, const char *b) {
     struct stat x, y;
     if (stat(a, &x) == 0 && stat(b, &y) == 0)
@@ -196,15 +194,15 @@ static int same_directory(const char *a, const char *b) {
 }
 
 /*
- * A bare --resume continues in the directory of --save, and a run that continues from a directory saves there too. A
+ * --resume without a path continues in the directory of --save, and a run that resumes from a directory saves there. A
  * directory that is both may be empty, so that one command serves the first start and every restart.
  */
-static int settle_resume(fgp_request *r) {
+static int resolve_resume(fgp_request *r) {
     fgt_job *job = &r->job;
     if (job->resume[0] == '\0') {
         job->resume = job->save;
         if (job->resume == NULL) {
-            fgio_usage_error("%s: --resume of what?", r->line->command->name);
+            fgio_usage_error("%s: --resume needs a path or --save", r->line->command->name);
             fgio_hint("give a checkpoint or a directory of them, or --save DIR with it");
             return FGIO_EXIT_USAGE;
         }
@@ -215,17 +213,17 @@ static int settle_resume(fgp_request *r) {
     if (job->resume_if_any)
         return FGIO_EXIT_OK;
     if (given(r->line, "resume") && !given(r->line, "weights"))
-        job->weights = NULL; /* a file says how the run began, the command line that it goes on */
+        job->weights = NULL; /* --resume on the command line overrides --weights in the file */
     if (job->weights != NULL)
-        return fgio_usage_error("%s: --weights and --resume both say what to start from; give one of them",
+        return fgio_usage_error("%s: --weights and --resume both set the initial weights; give one of them",
                                 r->line->command->name);
     return FGIO_EXIT_OK;
 }
 
-static int settle_places(fgp_request *r) {
+static int resolve_paths(fgp_request *r) {
     fgt_job *job = &r->job;
     const char *name = r->line->command->name;
-    int code = job->resume != NULL ? settle_resume(r) : FGIO_EXIT_OK;
+    int code = job->resume != NULL ? resolve_resume(r) : FGIO_EXIT_OK;
     if (code != FGIO_EXIT_OK)
         return code;
     if (job->tune != NULL && job->resume == NULL && job->weights == NULL) {
@@ -238,31 +236,30 @@ static int settle_places(fgp_request *r) {
     return FGIO_EXIT_OK;
 }
 
-/* Options of text that this run would not read. */
+/* Reject options of text data that this run would ignore. */
 static int check_text_options(const fgp_request *r) {
     const char *name = r->line->command->name, *model = r->job.model;
     int images = r->model.task == FGT_TASK_IMAGES, builtin = strcmp(r->job.data, "builtin") == 0;
     if (given(&r->args, "tokens") && images)
-        return fgio_usage_error("%s: --tokens is for text, and %s learns from images", name, model);
+        return fgio_usage_error("%s: --tokens is for text, and %s is a model for images", name, model);
     if (given(&r->args, "tokens") && has(&r->args, "data") && builtin && strcmp(r->job.tokens, "bytes") != 0)
-        return fgio_usage_error("%s: --tokens %s: builtin data has tokens of its own", name, r->job.tokens);
+        return fgio_usage_error("%s: --tokens %s: builtin data has its own tokens", name, r->job.tokens);
     if (given(&r->args, "subset") && (r->model.task != FGT_TASK_SENTENCES || builtin))
-        return fgio_usage_error("%s: --subset is for tasks of sentences, and this is %s on %s", name, model,
-                                r->job.data);
+        return fgio_usage_error("%s: --subset is for sentence tasks, not for %s on %s", name, model, r->job.data);
     return FGIO_EXIT_OK;
 }
 
-/** An option that does nothing in this run, and why. */
-typedef struct idle {
+/** An option that has no effect in this run, and why. */
+typedef struct unused_option {
     const char *option;
-    bool idle;
+    bool unused_option;
     const char *why;
-} idle;
+} unused_option;
 
 static int check_idle_options(const fgp_request *r) {
     const fgt_job *job = &r->job;
     bool text = r->model.task != FGT_TASK_IMAGES, unsaved = has(&r->args, "save") && job->save == NULL;
-    const idle options[] = {
+    const unused_option options[] = {
         {"samples", strcmp(job->data, "builtin") != 0, "is for builtin data; --hold-out and --steps limit other data"},
         {"augment", text, "is for images"},
         {"no-augment", text, "is for images"},
@@ -273,12 +270,12 @@ static int check_idle_options(const fgp_request *r) {
         {"no-overlap", job->alone, "does nothing with --alone, which exchanges nothing"},
     };
     for (size_t i = 0; i < COUNT(options); i++)
-        if (options[i].idle && given(&r->args, options[i].option))
+        if (options[i].unused_option && given(&r->args, options[i].option))
             return fgio_usage_error("%s: --%s %s", r->line->command->name, options[i].option, options[i].why);
     return FGIO_EXIT_OK;
 }
 
-static int check_words(fgp_request *r) {
+static int check_values(fgp_request *r) {
     frug_config *config = NULL;
     if (r->job.model == NULL) {
         fgio_usage_error("%s: --model missing", r->line->command->name);
@@ -310,19 +307,19 @@ int fgp_request_open(const fgp_args *args, fgp_request *r) {
                                .keep = 1}};
     int code = FGIO_EXIT_OK;
     if (given(args, "config"))
-        code = fgp_settings_add(fgp_arg(args, "config"), &r->args, &r->text);
+        code = fgp_options_file_add(fgp_arg(args, "config"), &r->args, &r->text);
     if (code == FGIO_EXIT_OK)
         code = read_fields(&r->args, &r->job);
     if (code == FGIO_EXIT_OK && has(args, "targets"))
         code = fgp_request_tune(r);
     if (code == FGIO_EXIT_OK)
-        code = settle_length(r);
+        code = resolve_length(r);
     if (code == FGIO_EXIT_OK)
-        code = settle_places(r);
+        code = resolve_paths(r);
     if (code == FGIO_EXIT_OK)
-        code = check_words(r);
+        code = check_values(r);
     if (r->job.threads == 0)
-        r->job.threads = cores_each(r->job.workers);
+        r->job.threads = cores_per_worker(r->job.workers);
     return code;
 }
 
@@ -331,7 +328,7 @@ void fgp_request_close(fgp_request *r) {
     r->text = NULL;
 }
 
-/* ---- words ----------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 const char *fgp_request_unit(const fgp_request *r) {
     return r->model.task == FGT_TASK_IMAGES ? "img" : r->model.task == FGT_TASK_SENTENCES ? "sentences" : "seq";
@@ -341,29 +338,29 @@ const char *fgp_request_method(const fgp_request *r) {
     return r->job.tune != NULL ? r->tune.kind : r->job.method;
 }
 
-const char *fgp_request_again(const fgp_request *r, char *dst, size_t cap) {
+const char *fgp_request_resume_command(const fgp_request *r, char *dst, size_t cap) {
     const fgp_opt *options = r->line->command->options;
     char start[64] = "frugrad", name[72];
     if (fgt_team_joined())
         snprintf(start, sizeof start, "mpirun -n %d frugrad", fgt_team_size(1));
-    fgp_writing w = {dst, cap, 0};
+    fgp_shell_text w = {dst, cap, 0};
     w.used = (size_t)snprintf(dst, cap, "%s %s", start, r->line->command->name);
     for (int i = 0; options[i].name != NULL; i++) {
         if (!r->line->given[i] || strcmp(options[i].name, "resume") == 0 ||
             (!given(&r->args, "save") && strcmp(options[i].name, "weights") == 0))
-            continue; /* with --save the command serves the first start too, so weights stay in it */
+            continue; /* with --save the same command also starts a run, so --weights stays */
         snprintf(name, sizeof name, "--%s", options[i].name);
-        fgp_put_word(&w, name);
+        fgp_append_quoted(&w, name);
         if (options[i].arg != NULL)
-            fgp_put_word(&w, r->line->value[i]);
+            fgp_append_quoted(&w, r->line->value[i]);
     }
-    fgp_put_word(&w, "--resume");
+    fgp_append_quoted(&w, "--resume");
     if (!given(&r->args, "save") && r->job.save != NULL)
-        fgp_put_word(&w, r->job.save);
+        fgp_append_quoted(&w, r->job.save);
     return dst;
 }
 
-/* ---- the end of the help ------------------------------------------------------------------------- */
+/* ---- help: models, methods, optimizers ------------------------------------------------------------- */
 
 enum { NAME_COLUMN = 16, WIDTH = 80 };
 
@@ -387,7 +384,7 @@ void fgp_help_tuning(void) {
     const frug_optimizer_kind *kind;
     fgp_help_models();
     printf("\nMethods, and the library's options that they have:\n");
-    print_row(fgt_tune_kind_at(0), "AdamW on the targets, as a measure for the others", NULL);
+    print_row(fgt_tune_kind_at(0), "AdamW on the targets, the baseline", NULL);
     for (size_t i = 0; (kind = frug_optimizer_at(i)) != NULL; i++)
         if (strstr(kind->options, "targets=") != NULL)
             print_row(kind->name, kind->help, kind->options);
@@ -397,10 +394,10 @@ void fgp_help_training(void) {
     const frug_optimizer_kind *kind;
     const frug_preset *preset;
     fgp_help_models();
-    printf("\nOptimisers (NAME or NAME:option=value,...):\n");
+    printf("\nOptimizers (NAME or NAME:option=value,...):\n");
     for (size_t i = 0; (kind = frug_optimizer_at(i)) != NULL; i++)
         print_row(kind->name, kind->help, kind->options);
-    printf("\nMethods (PRESET or PRESET,option=value,...; `frugrad inspect --config PRESET` tells more):\n");
+    printf("\nMethods (PRESET or PRESET,option=value,...; `frugrad inspect --config PRESET` has the details):\n");
     for (size_t i = 0; (preset = frug_preset_at(i)) != NULL; i++)
         print_row(preset->name, preset->help, NULL);
 }

@@ -1,6 +1,8 @@
 /*
- * options_file.c - options out of a file. The table of the command is the grammar, so a file can say what the command
- * line can, and a wrong word is told the same way, with its line.
+ * options_file.c - options from a file.
+ *
+ * The command's option table is the grammar, so a file can have any option of the command line, and errors are reported
+ * in the same way, with the line number.
  */
 #include "program/args/options_file.h"
 
@@ -11,7 +13,7 @@
 
 #define SPACE " \t\r"
 
-enum { MOST_BYTES = 1 << 20 };
+enum { MAX_BYTES = 1 << 20 };
 
 typedef struct reader {
     const char *path;
@@ -20,7 +22,7 @@ typedef struct reader {
     fgp_args *args;
 } reader;
 
-/* Cut comment and space off both ends. */
+/* Remove the comment, and white space at both ends. */
 static char *trim(char *line) {
     line += strspn(line, SPACE);
     for (char *p = line; *p != '\0'; p++)
@@ -32,7 +34,7 @@ static char *trim(char *line) {
     return line;
 }
 
-static int unknown_word(const reader *r, const char *word) {
+static int unknown_option(const reader *r, const char *word) {
     fgio_usage_error("%s: line %zu: %s has no option '%s'", r->path, r->line, r->args->command->name, word);
     const char *nearest = fgp_args_nearest(r->args->command, word);
     if (nearest != NULL)
@@ -57,8 +59,8 @@ static int read_switch(const reader *r, const char *name, const char *value, int
     return fgio_usage_error("%s: line %zu: '%s' is a switch: yes or no, not '%s'", r->path, r->line, name, value);
 }
 
-/* Of two lines about one option the later one wins; the command line wins over both. */
-static int take(const reader *r, int row, const char *value) {
+/* A later line overrides an earlier one; the command line overrides both. */
+static int set_option(const reader *r, int row, const char *value) {
     const fgp_opt *option = &r->args->command->options[row];
     int on = 1;
     if (strcmp(option->name, "config") == 0)
@@ -92,9 +94,9 @@ static int read_line(const reader *r, char *line) {
     int row = fgp_args_row(r->args->command, word, length);
     if (row < 0) {
         word[length] = '\0';
-        return unknown_word(r, word);
+        return unknown_option(r, word);
     }
-    return take(r, row, value);
+    return set_option(r, row, value);
 }
 
 static int read_text(const char *path, char **text) {
@@ -102,14 +104,14 @@ static int read_text(const char *path, char **text) {
     int code = fgio_file_read(path, &bytes);
     if (code != FGIO_EXIT_OK)
         return code;
-    const unsigned char *odd = memchr(bytes.data, '\0', bytes.len);
+    const unsigned char *zero_byte = memchr(bytes.data, '\0', bytes.len);
     char *copy = NULL;
-    if (bytes.len > MOST_BYTES)
-        code = fgio_error("%s: a file of options has at most %d bytes, not %zu", path, MOST_BYTES, bytes.len);
-    else if (odd != NULL)
-        code = fgio_error("%s: byte %zu is zero; expected lines of text", path, (size_t)(odd - bytes.data));
+    if (bytes.len > MAX_BYTES)
+        code = fgio_error("%s: a file of options has at most %d bytes, not %zu", path, MAX_BYTES, bytes.len);
+    else if (zero_byte != NULL)
+        code = fgio_error("%s: byte %zu is zero; expected lines of text", path, (size_t)(zero_byte - bytes.data));
     else if ((copy = malloc(bytes.len + 1)) == NULL)
-        code = fgio_error("%s: no memory to read it", path);
+        code = fgio_error("%s: not enough memory to read it", path);
     if (code == FGIO_EXIT_OK) {
         memcpy(copy, bytes.data, bytes.len);
         copy[bytes.len] = '\0';
@@ -119,7 +121,7 @@ static int read_text(const char *path, char **text) {
     return code;
 }
 
-int fgp_settings_add(const char *path, fgp_args *args, char **text) {
+int fgp_options_file_add(const char *path, fgp_args *args, char **text) {
     const fgp_args line_args = *args;
     reader r = {.path = fgio_input_name(path), .line_args = &line_args, .args = args};
     *text = NULL;

@@ -1,4 +1,6 @@
-/* quantity.c - numbers with units. Strict, because a bandwidth that is off by eight or by a thousand looks plausible.
+/*
+ * quantity.c - numbers with units. Parsing is strict, because a bandwidth that is off by a factor of 8 or 1000 looks
+ * plausible.
  */
 #include "program/args/quantity.h"
 
@@ -48,11 +50,11 @@ static int bad_unit(const char *what, const char *text, const char *given, const
         if (k->unit[i].word[0])
             words[count++] = k->unit[i].word;
     if (given[0])
-        fgio_usage_error("%s: '%s': '%s' is no unit of %s", what, text, given, k->name);
+        fgio_usage_error("%s: '%s': '%s' is not a unit of %s", what, text, given, k->name);
     else
         fgio_usage_error("%s: '%s': %s needs a unit", what, text, k->name);
     const char *nearest = given[0] ? fgio_nearest(given, words) : NULL;
-    for (size_t i = 0; i < count; i++) /* a wrong case is nearer than a missing letter */
+    for (size_t i = 0; i < count; i++) /* wrong case is nearer than a missing letter */
         nearest = strcasecmp(words[i], given) == 0 ? words[i] : nearest;
     if (nearest)
         fgio_hint("did you mean %.*s%s?", (int)(strlen(text) - strlen(given)), text, nearest);

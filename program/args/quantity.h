@@ -6,14 +6,14 @@
 
 typedef enum fgp_measure {
     FGP_MEASURE_COUNT,     /* k, M, G, T */
-    FGP_MEASURE_BANDWIDTH, /* bit, kbit, Mbit, Gbit, Tbit, each with or without /s; read as bytes a second */
+    FGP_MEASURE_BANDWIDTH, /* bit, kbit, Mbit, Gbit, Tbit, each with or without /s; converted to bytes per second */
     FGP_MEASURE_TIME,      /* ns, us, ms, s */
     FGP_MEASURE_SHARE      /* a number, or % */
 } fgp_measure;
 
 /**
- * Read digits, at most one point, and a unit; nothing else may stand around them, and only counts and shares go without
- * a unit. Returns FGIO_EXIT_OK or, after one line on stderr that begins with `what` and a hint, FGIO_EXIT_USAGE.
+ * Parse digits with at most one point, and a unit, and nothing else; only counts and shares may be without
+ * a unit. Returns FGIO_EXIT_OK or, after an error message that begins with `what` and a hint, FGIO_EXIT_USAGE.
  */
 int fgp_quantity(const char *what, const char *text, fgp_measure measure, double min, double max, double *number);
 

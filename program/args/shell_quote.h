@@ -1,16 +1,16 @@
-/* shell_quote.h - commands as a person would type them. */
+/* shell_quote.h - command lines as text that can be pasted into a shell. */
 #ifndef FGP_SHELL_QUOTE_H
 #define FGP_SHELL_QUOTE_H
 
 #include <stddef.h>
 
-/** Text that grows in a buffer of the caller and stops at its end. */
-typedef struct fgp_writing {
+/** A string that grows in a buffer of the caller and is cut at its end. */
+typedef struct fgp_shell_text {
     char *dst;
     size_t cap, used;
-} fgp_writing;
+} fgp_shell_text;
 
-/** Add a space and a word as a shell wants it: in quotes unless all of it is harmless. */
-void fgp_put_word(fgp_writing *w, const char *word);
+/** Append a space and an argument, quoted unless all its characters are safe. */
+void fgp_append_quoted(fgp_shell_text *w, const char *word);
 
 #endif

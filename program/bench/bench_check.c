@@ -1,12 +1,12 @@
 /*
- * bench_check.c - an independent account of one compression step.
+ * bench_check.c - an independent check of one compression step.
  *
- * The accumulator is computed again from what was left behind before the step, by one plain loop per feedback, and
- * compared with what the frame decodes to and what is left behind now. Which elements were sent is
- * read off by decoding onto -0: an element that no frame mentions keeps its bits, and a
- * sum that starts from zero is never -0.
+ * The accumulator is computed again from the residual before the step, by one plain loop per kind of feedback, and
+ * compared with the decoded frame and the residual after the step. Which elements were sent is found by decoding onto
+ * -0: an element that is not in the frame keeps its bits, and a sum that starts from zero is never -0.
  */
 #include "program/bench/bench_check.h"
+#include "program/args/config_value.h"
 
 #include <float.h>
 #include <math.h>
@@ -14,30 +14,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int fail(fgp_verdict *verdict, const char *what, uint64_t at) {
-    if (!verdict->why[0])
-        snprintf(verdict->why, sizeof verdict->why, "%s (element %llu)", what, (unsigned long long)at);
+static int fail(fgp_check_result *result, const char *what, uint64_t at) {
+    if (!result->why[0])
+        snprintf(result->why, sizeof result->why, "%s (element %llu)", what, (unsigned long long)at);
     return -1;
 }
 
 /* ---- reading the config -------------------------------------------------- */
 
+/* Returns 0, or -1 if there is no such option or the value does not fit. */
 static int value_of(const char *text, const char *name, char *dst, size_t cap) {
-    size_t len = strlen(name);
-    for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        if (strncmp(at, name, len) != 0 || at[len] != '=')
-            continue;
-        size_t size = strcspn(at + len + 1, ",");
-        if (size >= cap)
-            return -1;
-        memcpy(dst, at + len + 1, size);
-        dst[size] = '\0';
-        return 0;
-    }
-    return -1;
+    int length = fgp_config_value(text, name, dst, cap);
+    return length >= 0 && (size_t)length < cap ? 0 : -1;
 }
 
-static int word_of(const char *text, const char *name, const char *const *words, int *which) {
+static int choice_of(const char *text, const char *name, const char *const *words, int *which) {
     char value[64];
     if (value_of(text, name, value, sizeof value) != 0)
         return -1;
@@ -47,46 +38,48 @@ static int word_of(const char *text, const char *name, const char *const *words,
     return -1;
 }
 
-static int says(const char *text, const char *name, const char *word) {
+static int option_is(const char *text, const char *name, const char *word) {
     char value[64];
     return value_of(text, name, value, sizeof value) == 0 && strcmp(value, word) == 0;
 }
 
-/* What is sent and how, as far as it changes what can be checked. */
-static void read_method(const char *text, fgp_rule *rule) {
-    int twice = says(text, "rule", "probabilistic"),
-        whole = says(text, "value", "qsgd") || says(text, "value", "onebit");
-    rule->blocks = says(text, "rule", "topk") && says(text, "segment", "block") && says(text, "unit", "element") &&
-                   says(text, "layers", "even") && says(text, "norm", "off") && says(text, "dense_every", "0") &&
-                   says(text, "warmup", "0") && !whole;
+/* Options that decide what can be checked. */
+static void read_method(const char *text, fgp_check_rule *rule) {
+    int twice = option_is(text, "rule", "probabilistic"),
+        whole = option_is(text, "value", "qsgd") || option_is(text, "value", "onebit");
+    rule->blocks = option_is(text, "rule", "topk") && option_is(text, "segment", "block") &&
+                   option_is(text, "unit", "element") && option_is(text, "layers", "even") &&
+                   option_is(text, "norm", "off") && option_is(text, "dense_every", "0") &&
+                   option_is(text, "warmup", "0") && !whole;
     rule->exact = rule->exact && rule->blocks;
     rule->uncounted = twice || whole;
-    rule->known = rule->keep != FGP_KEEP_EF21 && says(text, "clip", "0");
-    rule->rounded =
-        twice || whole || says(text, "value", "int4") || says(text, "value", "sign") || says(text, "value", "two_bit");
+    rule->known = rule->keep != FGP_KEEP_EF21 && option_is(text, "clip", "0");
+    rule->rounded = twice || whole || option_is(text, "value", "int4") || option_is(text, "value", "sign") ||
+                    option_is(text, "value", "two_bit");
 }
 
-/* The share held back at the end of training, which beta=auto goes by. */
+/* The sparsity at the end of training, which sets beta=auto. */
 static double final_sparsity(const char *text) {
-    /* Which of the numbers after the schedule's name it is; that of piecewise is the last. */
+    /* Its index among the numbers after the schedule's name; of piecewise the last. */
     static const struct {
         const char *name;
         int which;
-    } ends[] = {{"constant:", 1}, {"frugrad:", 2}, {"anneal:", 2}, {"dgc:", 1}, {"relax:", 4}, {"piecewise:", 16}};
+    } final_number[] = {{"constant:", 1}, {"frugrad:", 2}, {"anneal:", 2},
+                        {"dgc:", 1},      {"relax:", 4},   {"piecewise:", 16}};
     char value[512];
     int which = 0;
     if (value_of(text, "schedule", value, sizeof value) != 0)
         return 0;
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        if (strncmp(value, ends[i].name, strlen(ends[i].name)) == 0)
-            which = ends[i].which;
+    for (size_t i = 0; i < sizeof final_number / sizeof final_number[0]; i++)
+        if (strncmp(value, final_number[i].name, strlen(final_number[i].name)) == 0)
+            which = final_number[i].which;
     const char *number = value, *next;
     for (; which > 0 && (next = strchr(number, ':')); which--)
         number = next + 1;
     return atof(number);
 }
 
-int fgp_rule_of(const frug_config *config, fgp_rule *rule) {
+int fgp_check_rule_of(const frug_config *config, fgp_check_rule *rule) {
     static const char *const selects[] = {"hist", "exact", NULL};
     static const char *const keeps[] = {"merged", "plain", "dgc", "none", "ef21", NULL};
     static const char *const stores[] = {"int8", "int4", "bf16", "f32", NULL};
@@ -95,9 +88,9 @@ int fgp_rule_of(const frug_config *config, fgp_rule *rule) {
     char block[16], beta[32], momentum[32];
     int select = 0, keep = 0, store = 0, mask = 0;
     if (value_of(text, "block", block, sizeof block) || value_of(text, "beta", beta, sizeof beta) ||
-        value_of(text, "momentum", momentum, sizeof momentum) || word_of(text, "select", selects, &select) ||
-        word_of(text, "feedback", keeps, &keep) || word_of(text, "residual", stores, &store) ||
-        word_of(text, "mask", masks, &mask))
+        value_of(text, "momentum", momentum, sizeof momentum) || choice_of(text, "select", selects, &select) ||
+        choice_of(text, "feedback", keeps, &keep) || choice_of(text, "residual", stores, &store) ||
+        choice_of(text, "mask", masks, &mask))
         return -1;
     memset(rule, 0, sizeof *rule);
     rule->block = (uint32_t)strtoul(block, NULL, 10);
@@ -111,7 +104,7 @@ int fgp_rule_of(const frug_config *config, fgp_rule *rule) {
     return rule->block ? 0 : -1;
 }
 
-double fgp_rule_residual_bytes(const fgp_rule *rule) {
+double fgp_check_residual_bytes(const fgp_check_rule *rule) {
     static const double stored[] = {1.0, 0.5, 2.0, 4.0};
     double bytes = stored[rule->store];
     if (rule->store == FGP_STORE_INT8 || rule->store == FGP_STORE_INT4)
@@ -119,19 +112,19 @@ double fgp_rule_residual_bytes(const fgp_rule *rule) {
     return rule->keep == FGP_KEEP_NONE ? 0 : rule->keep == FGP_KEEP_DGC ? 2 * bytes : bytes;
 }
 
-/* ---- the sample ----------------------------------------------------------- */
+/* ---- the sampled chunks --------------------------------------------------- */
 
 int fgp_check_open(fgp_check *check, const frug_config *config, uint64_t n) {
     memset(check, 0, sizeof *check);
-    if (fgp_rule_of(config, &check->rule) != 0)
+    if (fgp_check_rule_of(config, &check->rule) != 0)
         return -1;
     uint64_t all = (n + FGP_CHECK_CHUNK - 1) / FGP_CHECK_CHUNK;
     check->n = n;
-    check->follows = 1;
+    check->momentum_known = 1;
     check->chunks = all < FGP_CHECK_CHUNKS ? (uint32_t)all : FGP_CHECK_CHUNKS;
     for (uint32_t i = 0; i < check->chunks; i++) {
-        uint64_t place = check->chunks > 1 ? i * (all - 1) / (check->chunks - 1) : 0;
-        check->begin[i] = place * FGP_CHECK_CHUNK;
+        uint64_t index = check->chunks > 1 ? i * (all - 1) / (check->chunks - 1) : 0;
+        check->begin[i] = index * FGP_CHECK_CHUNK;
         check->count[i] = n - check->begin[i] < FGP_CHECK_CHUNK ? n - check->begin[i] : FGP_CHECK_CHUNK;
     }
     size_t sample = (size_t)check->chunks * FGP_CHECK_CHUNK;
@@ -159,7 +152,7 @@ frug_status fgp_check_before(fgp_check *check, const frug_compressor *compressor
 }
 
 void fgp_check_skipped(fgp_check *check) {
-    check->follows = 0;
+    check->momentum_known = 0;
 }
 
 /* ---- one block -------------------------------------------------------------- */
@@ -168,7 +161,7 @@ int fgp_was_sent(float decoded) {
     return !(decoded == 0.0f && signbit(decoded));
 }
 
-/* Hoare's selection: afterwards the largest `top` stand last, in any order. */
+/* Quickselect: afterwards the `top` largest are at the end, in any order. */
 static void move_largest_last(float *x, uint64_t len, uint64_t top) {
     uint64_t want = len - top, low = 0, high = len;
     while (high - low > 1 && want > low && want < high) {
@@ -195,8 +188,8 @@ static void move_largest_last(float *x, uint64_t len, uint64_t top) {
     }
 }
 
-/* Every kept one is at least as large as every dropped one, and of equals the first ones are kept. */
-static int check_largest(const float *acc, const float *decoded, uint64_t len, uint64_t at, fgp_verdict *verdict) {
+/* Every sent entry is at least as large as every unsent one, and of equal entries the first are sent. */
+static int check_largest(const float *acc, const float *decoded, uint64_t len, uint64_t at, fgp_check_result *result) {
     float least = INFINITY;
     uint64_t last_least = 0;
     for (uint64_t i = 0; i < len; i++)
@@ -208,9 +201,9 @@ static int check_largest(const float *acc, const float *decoded, uint64_t len, u
         if (fgp_was_sent(decoded[i]) || fabsf(acc[i]) < least)
             continue;
         if (fabsf(acc[i]) > least)
-            return fail(verdict, "a larger entry was left behind than one that was sent", at + i);
+            return fail(result, "an unsent entry is larger than a sent one", at + i);
         if (i < last_least)
-            return fail(verdict, "of two equal entries the later one was sent", at + i);
+            return fail(result, "of two equal entries the later one was sent", at + i);
     }
     return 0;
 }
@@ -235,36 +228,36 @@ static void add_energy(const float *acc, const float *decoded, uint64_t len, flo
         sum->best += (double)sizes[i] * (double)sizes[i];
 }
 
-/* By how much sent + left behind may miss the accumulator: one step of the residual's format. */
-static float slack(const fgp_rule *rule, float rest, float largest) {
+/* Allowed error of sent + residual against the accumulator: one step of the residual's format. */
+static float residual_error(const fgp_check_rule *rule, float unsent, float largest) {
     switch (rule->store) {
     case FGP_STORE_INT8: return largest * (1.02f / 126.0f) + FLT_MIN;
     case FGP_STORE_INT4: return largest * (1.02f / 6.0f) + FLT_MIN;
-    case FGP_STORE_BF16: return fabsf(rest) * 0x1p-7f + FLT_MIN;
+    case FGP_STORE_BF16: return fabsf(unsent) * 0x1p-7f + FLT_MIN;
     default: return 0.0f;
     }
 }
 
-static int check_mass(const fgp_rule *rule, const float *acc, const float *decoded, const float *after, uint64_t len,
-                      uint64_t at, fgp_verdict *verdict) {
+static int check_conservation(const fgp_check_rule *rule, const float *acc, const float *decoded, const float *after,
+                              uint64_t len, uint64_t at, fgp_check_result *result) {
     float largest = 0.0f;
     for (uint64_t i = 0; i < len; i++)
         largest = fmaxf(largest, fabsf(acc[i] - decoded[i]));
     for (uint64_t i = 0; i < len; i++) {
         float whole = decoded[i] + after[i];
-        float allowed = slack(rule, acc[i] - decoded[i], largest);
+        float allowed = residual_error(rule, acc[i] - decoded[i], largest);
         if (rule->rounded)
             allowed += 0x1p-22f * (fabsf(acc[i]) + fabsf(decoded[i]));
         if (allowed > 0 ? !(fabsf(whole - acc[i]) <= allowed) : whole != acc[i])
-            return fail(verdict, "sent + left behind is not what was accumulated", at + i);
+            return fail(result, "sent + residual differs from the accumulator", at + i);
     }
     return 0;
 }
 
 /* ---- one chunk, then all ------------------------------------------------------ */
 
-static void accumulate(const fgp_rule *rule, const float *before, float *momentum, const float *grad, uint64_t len,
-                       float *acc) {
+static void accumulate(const fgp_check_rule *rule, const float *before, float *momentum, const float *grad,
+                       uint64_t len, float *acc) {
     for (uint64_t i = 0; i < len; i++) {
         switch (rule->keep) {
         case FGP_KEEP_MERGED: acc[i] = rule->beta * before[i] + grad[i]; break;
@@ -279,43 +272,43 @@ static void accumulate(const fgp_rule *rule, const float *before, float *momentu
 }
 
 static int check_chunk(fgp_check *check, uint32_t chunk, const float *grad, const float *after, energy *sum,
-                       fgp_verdict *verdict) {
-    const fgp_rule *rule = &check->rule;
+                       fgp_check_result *result) {
+    const fgp_check_rule *rule = &check->rule;
     uint64_t begin = check->begin[chunk], count = check->count[chunk];
     float *acc = check->scratch, *sizes = acc + FGP_CHECK_CHUNK;
     float *momentum = check->momentum + (size_t)chunk * FGP_CHECK_CHUNK;
     const float *decoded = check->decoded + begin;
-    int bad = 0;
+    int failed = 0;
     accumulate(rule, check->before + (size_t)chunk * FGP_CHECK_CHUNK, momentum, grad + begin, count, acc);
-    for (uint64_t i = 0; i < count && !bad; i += rule->block) {
+    for (uint64_t i = 0; i < count && !failed; i += rule->block) {
         uint64_t len = count - i < rule->block ? count - i : rule->block;
         add_energy(acc + i, decoded + i, len, sizes, sum);
         if (rule->exact)
-            bad = check_largest(acc + i, decoded + i, len, begin + i, verdict);
-        if (rule->keep != FGP_KEEP_NONE && !bad)
-            bad = check_mass(rule, acc + i, decoded + i, after + i, len, begin + i, verdict);
+            failed = check_largest(acc + i, decoded + i, len, begin + i, result);
+        if (rule->keep != FGP_KEEP_NONE && !failed)
+            failed = check_conservation(rule, acc + i, decoded + i, after + i, len, begin + i, result);
     }
-    int masked = rule->mask == FGP_MASKED_ON || (rule->mask == FGP_MASKED_AUTO && verdict->density < 0.25);
+    int masked = rule->mask == FGP_MASKED_ON || (rule->mask == FGP_MASKED_AUTO && result->density < 0.25);
     for (uint64_t i = 0; i < count; i++)
         if (masked && fgp_was_sent(decoded[i]))
             momentum[i] = 0.0f;
-    return bad;
+    return failed;
 }
 
-/* Other methods: the frame holds what it says. */
-static int check_total(const fgp_check *check, fgp_verdict *verdict) {
+/* Other methods: the frame has as many entries as its header says. */
+static int check_total(const fgp_check *check, fgp_check_result *result) {
     uint64_t sent = 0;
     for (uint64_t i = 0; i < check->n; i++)
         sent += (uint64_t)fgp_was_sent(check->decoded[i]);
-    if (sent == verdict->entries || (check->rule.uncounted && sent < verdict->entries))
+    if (sent == result->entries || (check->rule.uncounted && sent < result->entries))
         return 0;
-    return fail(verdict, "the frame counts other entries than it holds", sent);
+    return fail(result, "the number of entries in the header is wrong", sent);
 }
 
-/* Every block has as many as the density says: the whole number below or above, in a short last block its share. */
-static int check_counts(const fgp_check *check, fgp_verdict *verdict) {
+/* The entries of every block match the density, rounded down or up; a short last block has its share. */
+static int check_counts(const fgp_check *check, fgp_check_result *result) {
     uint64_t B = check->rule.block, entries = 0;
-    double per_block = verdict->density * (double)B;
+    double per_block = result->density * (double)B;
     uint64_t low = (uint64_t)floor(per_block + 1e-6), high = (uint64_t)ceil(per_block - 1e-6);
     low = low < 1 ? 1 : low;
     high = high < 1 ? 1 : high;
@@ -325,16 +318,16 @@ static int check_counts(const fgp_check *check, fgp_verdict *verdict) {
             sent += (uint64_t)fgp_was_sent(check->decoded[begin + i]);
         uint64_t least = (low * len + B - 1) / B, most = (high * len + B - 1) / B;
         if (sent > most)
-            return fail(verdict, "a block sent too many entries, or decoding changed one that was not sent", begin);
+            return fail(result, "a block sent too many entries, or decoding changed one that was not sent", begin);
         if (sent < least)
-            return fail(verdict, "a block sent too few entries", begin);
+            return fail(result, "a block sent too few entries", begin);
         entries += sent;
     }
-    return entries == verdict->entries ? 0 : fail(verdict, "the frame counts other entries than it holds", entries);
+    return entries == result->entries ? 0 : fail(result, "the number of entries in the header is wrong", entries);
 }
 
 static frug_status decode(fgp_check *check, frug_compressor *compressor, const void *frame, size_t len,
-                          fgp_verdict *verdict) {
+                          fgp_check_result *result) {
     frug_frame_info info = {.struct_size = sizeof info};
     frug_section_info section = {.struct_size = sizeof section};
     frug_status status = frug_frame_check(frame, len, &info);
@@ -342,56 +335,56 @@ static frug_status decode(fgp_check *check, frug_compressor *compressor, const v
         status = frug_frame_section(frame, len, 0, &section);
     if (status != FRUG_OK)
         return status;
-    verdict->entries = info.entries;
-    verdict->density = check->rule.blocks ? section.density : (double)info.entries / (double)check->n;
+    result->entries = info.entries;
+    result->density = check->rule.blocks ? section.density : (double)info.entries / (double)check->n;
     if (info.held)
-        fail(verdict, "a block of finite numbers was held back", 0);
+        fail(result, "a block of finite numbers was skipped", 0);
     for (uint64_t i = 0; i < check->n; i++)
         check->decoded[i] = -0.0f;
     return frug_decompress_add(compressor, &frame, &len, 1, 1.0f, 0, check->n, check->decoded);
 }
 
 frug_status fgp_check_after(fgp_check *check, frug_compressor *compressor, const float *grad, const void *frame,
-                            size_t len, fgp_verdict *verdict) {
+                            size_t len, fgp_check_result *result) {
     energy sum = {0, 0, 0};
-    memset(verdict, 0, sizeof *verdict);
-    frug_status status = decode(check, compressor, frame, len, verdict);
+    memset(result, 0, sizeof *result);
+    frug_status status = decode(check, compressor, frame, len, result);
     if (status != FRUG_OK)
         return status;
-    int bad = (check->rule.blocks ? check_counts : check_total)(check, verdict);
-    int knows_accumulator = check->rule.known && (check->rule.keep != FGP_KEEP_DGC || check->follows);
-    for (uint32_t i = 0; i < check->chunks && !bad && knows_accumulator; i++) {
+    int failed = (check->rule.blocks ? check_counts : check_total)(check, result);
+    int accumulator_known = check->rule.known && (check->rule.keep != FGP_KEEP_DGC || check->momentum_known);
+    for (uint32_t i = 0; i < check->chunks && !failed && accumulator_known; i++) {
         float *after = check->scratch + 2 * FGP_CHECK_CHUNK;
         status = frug_compressor_residual(compressor, check->begin[i], check->count[i], after);
         if (status != FRUG_OK)
             return status;
-        bad = check_chunk(check, i, grad, after, &sum, verdict);
+        failed = check_chunk(check, i, grad, after, &sum, result);
     }
-    if (!knows_accumulator) {
-        verdict->energy_kept = verdict->energy_vs_exact = -1;
+    if (!accumulator_known) {
+        result->energy_kept = result->energy_vs_exact = -1;
         return FRUG_OK;
     }
-    verdict->energy_kept = sum.all > 0 ? sum.sent / sum.all : 1;
-    verdict->energy_vs_exact = sum.best > 0 ? sum.sent / sum.best : 1;
+    result->energy_kept = sum.all > 0 ? sum.sent / sum.all : 1;
+    result->energy_vs_exact = sum.best > 0 ? sum.sent / sum.best : 1;
     if (!check->rule.blocks)
-        verdict->energy_vs_exact = -1;
-    else if (!bad && verdict->energy_vs_exact < 0.99)
-        fail(verdict, "less than 99 % of the energy of the largest entries was sent", 0);
+        result->energy_vs_exact = -1;
+    else if (!failed && result->energy_vs_exact < 0.99)
+        fail(result, "less than 99 % of the energy of the largest entries was sent", 0);
     return FRUG_OK;
 }
 
 void fgp_check_whole(const float *x, const float *decoded, uint64_t n, uint64_t k, char *why, size_t cap) {
-    fgp_verdict verdict = {.entries = k};
+    fgp_check_result result = {.entries = k};
     uint64_t sent = 0;
     for (uint64_t i = 0; i < n; i++) {
         if (!fgp_was_sent(decoded[i]))
             continue;
         sent++;
         if (decoded[i] != x[i])
-            fail(&verdict, "a value changed on its way", i);
+            fail(&result, "a value was changed", i);
     }
     if (sent != k)
-        fail(&verdict, "the frame counts other entries than it holds", sent);
-    check_largest(x, decoded, n, 0, &verdict);
-    snprintf(why, cap, "%s", verdict.why);
+        fail(&result, "the number of entries in the header is wrong", sent);
+    check_largest(x, decoded, n, 0, &result);
+    snprintf(why, cap, "%s", result.why);
 }

@@ -1,13 +1,13 @@
 /*
- * bench_check.h - what must hold after a step, checked through the public API.
+ * bench_check.h - checks of a compression step through the public API.
  *
  *   fgp_check_open(&check, config, n)
- *   fgp_check_before(&check, c)      keeps what was left behind so far
+ *   fgp_check_before(&check, c)      saves the residual
  *   frug_compress(c, ...)
- *   fgp_check_after(&check, c, grad, frame, len, &verdict)
+ *   fgp_check_after(&check, c, grad, frame, len, &result)
  *
- * Counts are checked in every block, everything else in 64 stretches of 16384 elements. Of methods that do not pick the
- * largest of every block, the frame and the sum of what is sent and left behind are checked.
+ * Counts are checked in every block, everything else in 64 chunks of 16384 elements. Of methods that do not select the
+ * largest of every block, the frame and the sum of sent entries and residual are checked.
  */
 #ifndef FGP_BENCH_CHECK_H
 #define FGP_BENCH_CHECK_H
@@ -27,70 +27,71 @@ typedef enum fgp_check_record {
 typedef enum fgp_store { FGP_STORE_INT8, FGP_STORE_INT4, FGP_STORE_BF16, FGP_STORE_F32 } fgp_store;
 typedef enum fgp_masked { FGP_MASKED_AUTO, FGP_MASKED_ON, FGP_MASKED_OFF } fgp_masked;
 
-/** What a config says, as far as the checks need it; words are numbered as in its option table. */
-typedef struct fgp_rule {
+/** The options of a config that the checks need; enumerators are numbered as in the option table. */
+typedef struct fgp_check_rule {
     uint32_t block;
-    int blocks;    /* the largest of every block are sent */
-    int exact;     /* and exactly these */
-    int known;     /* what accumulates can be told from outside */
-    int rounded;   /* values travel so coarsely that sent + left behind may be off by a rounding of their sum */
-    int uncounted; /* what it sends does not show: elements may be sent twice, in parts, or as -0 */
+    int blocks;    /* top-k of every block */
+    int exact;     /* exact top-k */
+    int known;     /* the accumulator can be computed from outside */
+    int rounded;   /* values are quantized so coarsely that sent + residual may differ by a rounding of their sum */
+    int uncounted; /* sent elements cannot be counted: they may be sent twice, in parts, or as -0 */
     fgp_check_record keep;
     fgp_store store;
     fgp_masked mask;
     float beta;
     float momentum;
-} fgp_rule;
+} fgp_check_rule;
 
 typedef struct fgp_check {
-    fgp_rule rule;
+    fgp_check_rule rule;
     uint64_t n;
     uint32_t chunks;
     uint64_t begin[FGP_CHECK_CHUNKS];
     uint64_t count[FGP_CHECK_CHUNKS];
-    float *before;   /* what was left behind, chunk after chunk */
-    float *momentum; /* feedback=dgc: its momentum buffer, followed from the first step on */
-    int follows;     /* whether it still is */
-    float *decoded;  /* n; -0 where nothing was sent */
-    float *scratch;  /* three chunks */
+    float *before;      /* residual before the step, by chunks */
+    float *momentum;    /* feedback=dgc: its momentum, computed along from the first step */
+    int momentum_known; /* no step was skipped */
+    float *decoded;     /* n; -0 where nothing was sent */
+    float *scratch;     /* three chunks */
 } fgp_check;
 
-typedef struct fgp_verdict {
-    char why[200];          /* what does not hold; empty when all does */
-    uint64_t entries;       /* sent in all */
-    double density;         /* as the frame says */
-    double energy_kept;     /* of the accumulated energy, how much was picked; negative when it is not known */
-    double energy_vs_exact; /* of what the largest as many would have */
-} fgp_verdict;
+typedef struct fgp_check_result {
+    char why[200];          /* failed check; empty if all passed */
+    uint64_t entries;       /* sent in total */
+    double density;         /* from the frame */
+    double energy_kept;     /* share of the accumulator's energy that was sent; negative if unknown */
+    double energy_vs_exact; /* over the energy of as many largest entries */
+} fgp_check_result;
 
-/** Read a config. Returns 0, or -1 if its text has an unknown form. */
-int fgp_rule_of(const frug_config *config, fgp_rule *rule);
+/** Parse a config. Returns 0, or -1 if its text has an unknown form. */
+int fgp_check_rule_of(const frug_config *config, fgp_check_rule *rule);
 
-/** Bytes that an element's residual takes in memory: 0 without feedback, twice with feedback=dgc. */
-double fgp_rule_residual_bytes(const fgp_rule *rule);
+/** Bytes of residual per element: 0 without feedback, twice with feedback=dgc. */
+double fgp_check_residual_bytes(const fgp_check_rule *rule);
 
 /** Returns 0, or -1 without memory. Close it in either case. */
 int fgp_check_open(fgp_check *check, const frug_config *config, uint64_t n);
 void fgp_check_close(fgp_check *check);
 
-/** Before a step that will be checked. Steps in between may go unchecked; feedback=dgc is then no longer followed. */
+/** Call before a step that is checked. Other steps need no calls, but then the momentum of feedback=dgc is unknown. */
 frug_status fgp_check_before(fgp_check *check, const frug_compressor *compressor);
 
 /**
- * After it: exactly K sent in every block; with select=exact the largest, ties to the lower place; with
- * select=hist at least 99 % of their energy; sent + left behind == accumulated, bit for bit or
- * within the step of the residual's format. verdict->why says what fails.
+ * Call after it. Checks: exactly K sent in every block; with select=exact the largest, ties to the lower index; with
+ * select=hist at least 99 % of their energy; sent + residual == accumulator, bit for bit or within one step of the
+ * residual's format. result->why is the failed check.
  */
 frug_status fgp_check_after(fgp_check *check, frug_compressor *compressor, const float *grad, const void *frame,
-                            size_t len, fgp_verdict *verdict);
+                            size_t len, fgp_check_result *result);
 
-/** Whether an element that was -0 before decoding was mentioned by a frame. */
+/** Whether an element that was -0 before decoding is in the frame. */
 int fgp_was_sent(float decoded);
 
-/** See that exactly k elements of x were sent, as they are: the largest, of equals the first. why is empty or says. */
+/** Check that exactly the k largest elements of x were sent unchanged, of equal ones the first. why: the failed check,
+ * or "". */
 void fgp_check_whole(const float *x, const float *decoded, uint64_t n, uint64_t k, char *why, size_t cap);
 
-/** Some steps passed without these calls. */
+/** Steps were run without these calls. */
 void fgp_check_skipped(fgp_check *check);
 
 #endif

@@ -1,11 +1,13 @@
 /*
- * bench_compress.c - times frug_compress() against the streaming limit: a pass e = beta * e + g over arrays of
- * the same length, which moves the bytes that compressing with an f32 residual must move. Both run in every
- * round, one after the other, so that a machine that slows down slows both. Some steps before the rounds and one
- * after them are checked; with several threads a second compressor with one thread goes along, for
- * the speed-up and because its bytes must be the same.
+ * bench_compress.c - times frug_compress() against the streaming limit.
+ *
+ * The limit is a pass e = beta * e + g over arrays of the same length, which moves the bytes that compressing with an
+ * f32 residual must move. Both run in every round, one after the other, so that a machine that slows down slows both.
+ * Some steps before the rounds and one after them are checked. With several threads a second compressor with one thread
+ * runs too, for the speed-up and because its bytes must be the same.
  */
 #include "program/args/args.h"
+#include "base/clock.h"
 #include "program/bench/bench.h"
 #include "program/bench/bench_check.h"
 #include "io/error.h"
@@ -14,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void fgp_stream(float *dst, float beta, const float *src, uint64_t n, int threads) {
+void fgp_stream_pass(float *dst, float beta, const float *src, uint64_t n, int threads) {
     int64_t end = (int64_t)n;
     (void)threads;
 #pragma omp parallel for simd schedule(static) num_threads(threads)
@@ -48,7 +50,7 @@ int fgp_worker_open_matrix(fgp_bench_worker *worker, const char *config, uint64_
     if (frug_config_create(config, &worker->config) != FRUG_OK || make_layout(n, columns, &worker->layout) != FRUG_OK ||
         frug_compressor_create(worker->config, worker->layout, &options, &worker->compressor) != FRUG_OK ||
         frug_compressor_bound(worker->compressor, 0, n, &worker->cap) != FRUG_OK)
-        return fgio_library_error("cannot make a compressor");
+        return fgio_library_error("cannot create a compressor");
     worker->frame = malloc(worker->cap);
     return worker->frame ? FGIO_EXIT_OK : fgio_error("no memory for a frame of %zu bytes", worker->cap);
 }
@@ -72,14 +74,14 @@ int fgp_worker_step(fgp_bench_worker *worker, uint64_t step, const float *grad) 
     return FGIO_EXIT_OK;
 }
 
-typedef struct pair {
+typedef struct thread_pair {
     fgp_bench_worker many;
     fgp_bench_worker one; /* open when many has more than one thread */
     fgp_check check;
     int two;
-} pair;
+} thread_pair;
 
-static int open_pair(pair *p, const fgp_bench *bench, const fgp_case *which) {
+static int open_thread_pair(thread_pair *p, const fgp_bench *bench, const fgp_case *which) {
     memset(p, 0, sizeof *p);
     p->two = which->threads > 1;
     int status = fgp_worker_open_matrix(&p->many, which->config, bench->n, which->columns, which->threads);
@@ -90,19 +92,19 @@ static int open_pair(pair *p, const fgp_bench *bench, const fgp_case *which) {
     return status;
 }
 
-static void close_pair(pair *p) {
+static void close_thread_pair(thread_pair *p) {
     fgp_check_close(&p->check);
     fgp_worker_close(&p->one);
     fgp_worker_close(&p->many);
 }
 
-static void compare_frames(const pair *p, fgp_row *row) {
+static void compare_frames(const thread_pair *p, fgp_row *row) {
     if (!row->why[0] && (p->many.len != p->one.len || memcmp(p->many.frame, p->one.frame, p->one.len) != 0))
-        snprintf(row->why, sizeof row->why, "several threads give other bytes than one");
+        snprintf(row->why, sizeof row->why, "the frame of several threads differs from that of one");
 }
 
-static int checked_step(pair *p, uint64_t step, const float *grad, fgp_row *row) {
-    fgp_verdict verdict;
+static int checked_step(thread_pair *p, uint64_t step, const float *grad, fgp_row *row) {
+    fgp_check_result verdict;
     if (fgp_check_before(&p->check, p->many.compressor) != FRUG_OK)
         return fgio_library_error("cannot read the residual");
     int status = fgp_worker_step(&p->many, step, grad);
@@ -124,16 +126,17 @@ static int checked_step(pair *p, uint64_t step, const float *grad, fgp_row *row)
     return FGIO_EXIT_OK;
 }
 
-static int timed_step(pair *p, fgp_bench *bench, const fgp_case *which, uint64_t step, size_t round, fgp_row *row) {
+static int timed_step(thread_pair *p, fgp_bench *bench, const fgp_case *which, uint64_t step, size_t round,
+                      fgp_row *row) {
     const float *grad = fgp_source_step(&bench->source, step);
-    double start = fgp_now();
-    fgp_stream(bench->stream, 0.95f, grad, bench->n, which->threads);
-    double streamed = fgp_now();
+    double start = frugi_clock();
+    fgp_stream_pass(bench->stream, 0.95f, grad, bench->n, which->threads);
+    double streamed = frugi_clock();
     int status = fgp_worker_step(&p->many, step, grad);
-    double compressed = fgp_now();
+    double compressed = frugi_clock();
     if (status == FGIO_EXIT_OK && p->two) {
         status = fgp_worker_step(&p->one, step, grad);
-        row->one_seconds[round] = fgp_now() - compressed;
+        row->one_seconds[round] = frugi_clock() - compressed;
         compare_frames(p, row);
     }
     row->limit_seconds[round] = streamed - start;
@@ -141,7 +144,7 @@ static int timed_step(pair *p, fgp_bench *bench, const fgp_case *which, uint64_t
     return status;
 }
 
-static int run_rounds(pair *p, fgp_bench *bench, const fgp_case *which, fgp_row *row) {
+static int run_rounds(thread_pair *p, fgp_bench *bench, const fgp_case *which, fgp_row *row) {
     uint64_t step = 0;
     int status = FGIO_EXIT_OK;
     for (; step < bench->warmup && status == FGIO_EXIT_OK; step++)
@@ -155,15 +158,15 @@ static int run_rounds(pair *p, fgp_bench *bench, const fgp_case *which, fgp_row 
 }
 
 int fgp_bench_compress(fgp_bench *bench, const fgp_case *which, fgp_row *row) {
-    pair p;
-    int status = open_pair(&p, bench, which);
+    thread_pair p;
+    int status = open_thread_pair(&p, bench, which);
     if (status == FGIO_EXIT_OK)
         status = run_rounds(&p, bench, which, row);
     double n = (double)bench->n;
     row->block = p.check.rule.block;
     row->frame_bytes = (double)p.many.len;
-    row->bytes = n * (4 + 2 * fgp_rule_residual_bytes(&p.check.rule)) + row->frame_bytes;
+    row->bytes = n * (4 + 2 * fgp_check_residual_bytes(&p.check.rule)) + row->frame_bytes;
     row->limit_bytes = 12 * n;
-    close_pair(&p);
+    close_thread_pair(&p);
     return status;
 }

@@ -1,10 +1,12 @@
 /*
- * bench_decode.c - times the receiving side. frug_decompress_add() and frug_apply() of P frames are held against two
- * dense vector additions of the same length in the same round: what a dense exchange among three workers
- * would add. frug_frame_check() and the checksum are held against a plain read of the same bytes.
- * Results are compared element by element with the frames decoded one at a time.
+ * bench_decode.c - times decoding.
+ *
+ * frug_decompress_add() and frug_apply() of P frames are compared with two dense vector additions of the same length in
+ * the same round: what a dense exchange among three workers would add. frug_frame_check() and the checksum are compared
+ * with a plain read of the same bytes. Results are compared element by element with the frames decoded one at a time.
  */
 #include "program/args/args.h"
+#include "base/clock.h"
 #include "program/bench/bench.h"
 #include "program/bench/bench_check.h"
 #include "io/error.h"
@@ -34,7 +36,7 @@ static void add(float *dst, const float *src, uint64_t n, int threads) {
         dst[i] += src[i];
 }
 
-/* Consecutive steps of one worker stand in for one step of several. */
+/* Consecutive steps of one worker replace one step of several workers. */
 static int make_frames(receiver *r, fgp_bench *bench, int count) {
     for (r->count = 0; r->count < count; r->count++) {
         uint64_t step = (uint64_t)r->count;
@@ -83,7 +85,7 @@ static void close_receiver(receiver *r) {
     fgp_worker_close(&r->worker);
 }
 
-static int call(receiver *r, const fgp_case *which, uint64_t n, float *dst) {
+static int decode_frames(receiver *r, const fgp_case *which, uint64_t n, float *dst) {
     const void *const *frames = (const void *const *)r->frame;
     frug_compressor *c = r->worker.compressor;
     size_t count = (size_t)r->count;
@@ -93,14 +95,14 @@ static int call(receiver *r, const fgp_case *which, uint64_t n, float *dst) {
     return status == FRUG_OK ? FGIO_EXIT_OK : fgio_library_error("cannot decode");
 }
 
-/* r->part serves as the destination, and base holds what was there before. */
-static int verify(receiver *r, const fgp_case *which, const float *base, uint64_t n, fgp_row *row) {
+/* r->part is the destination, base its previous contents. */
+static int verify_sum(receiver *r, const fgp_case *which, const float *base, uint64_t n, fgp_row *row) {
     float sign = which->kind == FGP_CASE_APPLY ? -1.0f : 1.0f;
     memcpy(r->part, base, (size_t)n * sizeof(float));
-    int status = call(r, which, n, r->part);
+    int status = decode_frames(r, which, n, r->part);
     for (uint64_t i = 0; i < n && status == FGIO_EXIT_OK && !row->why[0]; i++) {
         float step = sign * SCALE * r->sum[i], want = base[i] * (1.0f - which->decay) + step;
-        /* How 1 - decay is rounded is the library's affair. */
+        /* The rounding of 1 - decay is not specified. */
         float slack = which->decay > 0 ? 1e-6f * (fabsf(base[i]) + fabsf(step)) : 0.0f;
         if (!(fabsf(r->part[i] - want) <= slack))
             snprintf(row->why, sizeof row->why, "element %llu is not the sum of the frames", (unsigned long long)i);
@@ -110,18 +112,18 @@ static int verify(receiver *r, const fgp_case *which, const float *base, uint64_
 
 static int timed_round(receiver *r, fgp_bench *bench, const fgp_case *which, size_t round, fgp_row *row) {
     const float *grad = fgp_source_step(&bench->source, round);
-    double start = fgp_now();
+    double start = frugi_clock();
     add(bench->stream, grad, bench->n, which->threads);
     add(bench->stream, grad, bench->n, which->threads);
-    double added = fgp_now();
-    int status = call(r, which, bench->n, bench->stream);
-    row->seconds[round] = fgp_now() - added;
+    double added = frugi_clock();
+    int status = decode_frames(r, which, bench->n, bench->stream);
+    row->seconds[round] = frugi_clock() - added;
     row->limit_seconds[round] = (added - start) / 2;
     return status;
 }
 
-/* What every case here says about the frames it reads. */
-static int describe(const receiver *r, double n, fgp_row *row) {
+/* The columns that all cases of this file have in common. */
+static int fill_frame_columns(const receiver *r, double n, fgp_row *row) {
     frug_section_info section = {.struct_size = sizeof section};
     if (frug_frame_section(r->frame[0], r->len[0], 0, &section) != FRUG_OK)
         return fgio_library_error("cannot describe a frame");
@@ -140,11 +142,11 @@ int fgp_bench_decode(fgp_bench *bench, const fgp_case *which, fgp_row *row) {
     receiver r;
     int status = open_receiver(&r, bench, which);
     if (status == FGIO_EXIT_OK)
-        status = verify(&r, which, fgp_source_step(&bench->source, 0), bench->n, row);
+        status = verify_sum(&r, which, fgp_source_step(&bench->source, 0), bench->n, row);
     for (size_t round = 0; round < bench->rounds && status == FGIO_EXIT_OK; round++)
         status = timed_round(&r, bench, which, round, row);
     if (status == FGIO_EXIT_OK)
-        status = describe(&r, (double)bench->n, row);
+        status = fill_frame_columns(&r, (double)bench->n, row);
     close_receiver(&r);
     return status;
 }
@@ -154,23 +156,23 @@ int fgp_bench_decode(fgp_bench *bench, const fgp_case *which, fgp_row *row) {
 static volatile uint64_t sink; /* keeps the compiler from dropping the reads */
 
 static double read_seconds(const unsigned char *bytes, size_t len) {
-    double start = fgp_now();
+    double start = frugi_clock();
     uint64_t sum = 0, word;
     for (size_t i = 0; i + sizeof word <= len; i += sizeof word) {
         memcpy(&word, bytes + i, sizeof word);
         sum += word;
     }
     sink = sum;
-    return fgp_now() - start;
+    return frugi_clock() - start;
 }
 
 static int check_seconds(receiver *r, fgp_bench *bench, const fgp_case *which, uint64_t step, double *seconds) {
     if (which->kind == FGP_CASE_CHECK) {
         frug_frame_info info = {.struct_size = sizeof info};
-        double start = fgp_now();
+        double start = frugi_clock();
         if (frug_frame_check(r->frame[0], r->len[0], &info) != FRUG_OK)
             return fgio_library_error("cannot check a frame");
-        *seconds = fgp_now() - start;
+        *seconds = frugi_clock() - start;
         return FGIO_EXIT_OK;
     }
     frug_stats before = {.struct_size = sizeof before}, after = {.struct_size = sizeof after};
@@ -181,15 +183,15 @@ static int check_seconds(receiver *r, fgp_bench *bench, const fgp_case *which, u
     return status;
 }
 
-/* One flipped bit anywhere must be seen. */
-static void verify_refusal(receiver *r, fgp_row *row) {
+/* One flipped bit anywhere must be detected. */
+static void verify_corruption_found(receiver *r, fgp_row *row) {
     unsigned char *bytes = r->frame[0];
     frug_frame_info info = {.struct_size = sizeof info};
     for (size_t i = 0; i < 64 && !row->why[0]; i++) {
         size_t at = i * (r->len[0] - 1) / 63;
         bytes[at] ^= (unsigned char)(1u << i % 8);
         if (frug_frame_check(bytes, r->len[0], &info) == FRUG_OK)
-            snprintf(row->why, sizeof row->why, "a flipped bit in byte %zu of a frame was not noticed", at);
+            snprintf(row->why, sizeof row->why, "a flipped bit in byte %zu of a frame was not detected", at);
         bytes[at] ^= (unsigned char)(1u << i % 8);
     }
 }
@@ -198,13 +200,13 @@ int fgp_bench_check(fgp_bench *bench, const fgp_case *which, fgp_row *row) {
     receiver r;
     int status = open_receiver(&r, bench, which);
     if (status == FGIO_EXIT_OK)
-        verify_refusal(&r, row);
+        verify_corruption_found(&r, row);
     for (size_t round = 0; round < bench->rounds && status == FGIO_EXIT_OK; round++) {
         row->limit_seconds[round] = read_seconds(r.frame[0], r.len[0]);
         status = check_seconds(&r, bench, which, round + 1, &row->seconds[round]);
     }
     if (status == FGIO_EXIT_OK)
-        status = describe(&r, (double)bench->n, row);
+        status = fill_frame_columns(&r, (double)bench->n, row);
     row->bytes = row->limit_bytes = row->frame_bytes;
     row->limit_count = 1;
     close_receiver(&r);

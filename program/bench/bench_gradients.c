@@ -1,11 +1,12 @@
 /*
- * bench_gradients.c - `frugrad bench recover --gradients FILE`: what sketches and tables make of recorded gradients. A
- * tensor's gradients are fed step by step to an optimiser of the library and to AdamW (bench_truth.c), which keeps
- * everything; rows say how far apart they are, over the second half of the steps, when the means are full.
+ * bench_gradients.c - `frugrad bench recover --gradients FILE`: how well sketches and tables track recorded gradients.
  *
- * Everything is read off the weights, through the public interface. Weights begin each step at zero, so that they
- * are the update afterwards. The recovered mean comes from a second optimiser that gets the gradient scaled down by
- * a power of two, until eps = 1 is all that is left of its divisor; that changes no bit of what is recovered.
+ * A tensor's gradients are fed step by step to an optimizer of the library and to AdamW with full state
+ * (bench_reference.c); rows give the difference, over the second half of the steps, when the means are full.
+ *
+ * Everything is read from the weights, through the public interface. Weights begin each step at zero, so that they are
+ * the update afterwards. The recovered mean comes from a second optimizer that gets the gradient scaled down by a power
+ * of two, until eps = 1 is all that remains of its divisor; that changes no bit of what is recovered.
  */
 #include "program/bench/bench_gradients.h"
 
@@ -17,29 +18,29 @@
 #include <string.h>
 #include <time.h>
 
-#define CASES_MOST   128u
-#define REFRESH      20u   /* steps between two divisions of s among chunks */
-#define PURSUIT_MOST 1024u /* entries of a chunk beyond which recovery takes minutes a step */
-#define QUICK_STEPS  8u
+#define MAX_CASES   128u
+#define REFRESH     20u   /* steps between two divisions of s among chunks */
+#define MAX_PURSUIT 1024u /* entries of a chunk beyond which recovery takes minutes a step */
+#define QUICK_STEPS 8u
 
-typedef enum source { FROM_OPTIMIZER, FROM_TRUTH, FROM_BEST } source;
+typedef enum source { FROM_OPTIMIZER, FROM_REFERENCE, FROM_BEST } source;
 
-/* One case: which entries are chosen, and what is made of them. */
+/* One case: which entries are selected, and what processes them. */
 typedef struct trial {
     char name[48];
-    char text[192]; /* of the optimiser; empty: only the choice is looked at */
+    char text[192]; /* of the optimizer; empty: only the selection is measured */
     source source;
-    fgp_choice choice;
+    fgp_selection choice;
 } trial;
 
 typedef struct plan {
-    trial trial[CASES_MOST];
+    trial trial[MAX_CASES];
     size_t count;
     const fgp_gradient_run *run;
 } plan;
 
-/* A trial at work on one stream. */
-typedef struct field {
+/* A trial on one stream. */
+typedef struct trial_state {
     const fgp_gradient_run *run;
     const fgp_recorded *stream;
     const trial *trial;
@@ -50,14 +51,14 @@ typedef struct field {
     float *update, *mean, *scaled; /* d */
     double scale;                  /* of the gradients that `means` gets */
     double seconds;
-    fgp_truth truth;
+    fgp_reference truth;
     fgp_gradient_row row;
-} field;
+} trial_state;
 
 /* ---- cases ------------------------------------------------------------------------------------------ */
 
-static trial *add(plan *p, const char *name, const fgp_choice *choice) {
-    if ((p->run->filter && !strstr(name, p->run->filter)) || p->count == CASES_MOST)
+static trial *add(plan *p, const char *name, const fgp_selection *choice) {
+    if ((p->run->filter && !strstr(name, p->run->filter)) || p->count == MAX_CASES)
         return NULL;
     trial *t = &p->trial[p->count++];
     *t = (trial){.choice = *choice};
@@ -71,7 +72,7 @@ static void set_text(const plan *p, trial *t, const char *kind, const char *more
                  t->choice.kappa, t->choice.c, p->run->threads, more);
 }
 
-static void add_kappas(plan *p, fgp_choice choice) {
+static void add_kappas(plan *p, fgp_selection choice) {
     static const uint32_t kappas[] = {5, 6, 7, 8, 10, 14};
     static const char *const matrices[] = {"implicit", "explicit"}, *const methods[] = {"batch", "gomp4"};
     char name[48], more[64];
@@ -87,9 +88,9 @@ static void add_kappas(plan *p, fgp_choice choice) {
     }
 }
 
-/* From one chunk to four times as many as asked for, by powers of two. All get the same s, and shares of it that a
- * fourth goes into, so s is not quite that of the other cases. */
-static void add_chunks(plan *p, const fgp_choice *usual) {
+/* From one chunk to four times as many as requested, by powers of two. All get the same s, and shares of it that are
+ * divisible by four, so s differs slightly from that of the other cases. */
+static void add_chunks(plan *p, const fgp_selection *usual) {
     uint32_t most = 1, each;
     char name[48], more[96];
     while (2 * (uint64_t)most <= 4 * (uint64_t)usual->c && 8 * (uint64_t)most <= usual->s)
@@ -97,8 +98,8 @@ static void add_chunks(plan *p, const fgp_choice *usual) {
     each = (usual->s + 2 * most) / (4 * most);
     snprintf(more, sizeof more, ",adaptive=1,refresh=%u", REFRESH);
     for (uint32_t c = 1; c <= most; c *= 2) {
-        fgp_choice choice = {.c = c, .s = (each ? each : 1) * 4 * most, .kappa = 7};
-        int fast = choice.s / c <= PURSUIT_MOST;
+        fgp_selection choice = {.c = c, .s = (each ? each : 1) * 4 * most, .kappa = 7};
+        int fast = choice.s / c <= MAX_PURSUIT;
         snprintf(name, sizeof name, "chunks/%u", c);
         trial *even = add(p, name, &choice);
         if (fast)
@@ -113,9 +114,9 @@ static void add_chunks(plan *p, const fgp_choice *usual) {
     }
 }
 
-/* The numbers of a tensor: c chunks near the length asked for, s a multiple of c. */
+/* The parameters of a tensor: c chunks near the requested length, s a multiple of c. */
 static int make_plan(plan *p, const fgp_gradient_run *run, const fgp_recorded *stream) {
-    fgp_choice choice = {.kappa = 7};
+    fgp_selection choice = {.kappa = 7};
     uint64_t c = (stream->d + run->chunk / 2) / run->chunk, s = run->s ? run->s : stream->d * 31 / 2048;
     char shown[80];
     c = c ? c : 1;
@@ -128,7 +129,7 @@ static int make_plan(plan *p, const fgp_gradient_run *run, const fgp_recorded *s
                                 fgio_printable(stream->name, shown, sizeof shown));
     trial *exact = add(p, "sparse-adamw", &choice), *best = add(p, "best-s", &choice);
     if (exact)
-        exact->source = FROM_TRUTH;
+        exact->source = FROM_REFERENCE;
     if (best)
         best->source = FROM_BEST;
     add_kappas(p, choice);
@@ -136,9 +137,9 @@ static int make_plan(plan *p, const fgp_gradient_run *run, const fgp_recorded *s
     return p->count ? FGIO_EXIT_OK : fgio_usage_error("no case has '%s' in its name", run->filter);
 }
 
-/* ---- one optimiser beside the truth ------------------------------------------------------------------- */
+/* ---- one optimizer and the reference ----------------------------------------------------------------- */
 
-static int open_optimizer(field *f, const char *more, frug_optimizer **optimizer) {
+static int open_optimizer(trial_state *f, const char *more, frug_optimizer **optimizer) {
     char text[256];
     snprintf(text, sizeof text, "%s%s", f->trial->text, more);
     if (frug_optimizer_create(text, f->layout, NULL, optimizer) != FRUG_OK)
@@ -146,8 +147,8 @@ static int open_optimizer(field *f, const char *more, frug_optimizer **optimizer
     return FGIO_EXIT_OK;
 }
 
-/* Gradients for reading means off have a largest magnitude near 2^-40: their roots vanish beside eps = 1. */
-static void set_scale(field *f) {
+/* Gradients for reading means have a largest magnitude near 2^-40: their roots vanish beside eps = 1. */
+static void set_scale(trial_state *f) {
     float most = 0;
     int exponent = 0;
     for (uint64_t i = 0; i < f->steps * f->stream->d; i++)
@@ -156,7 +157,7 @@ static void set_scale(field *f) {
     f->scale = ldexp(1.0, -40 - exponent);
 }
 
-static int open_field(field *f) {
+static int open_trial(trial_state *f) {
     const fgio_item *item = f->stream->first;
     frug_tensor tensor = FRUG_TENSOR_INIT;
     size_t bytes = ((size_t)f->stream->d + 1) * sizeof(float);
@@ -169,7 +170,7 @@ static int open_field(field *f) {
     if (!f->update || !f->mean || !f->scaled)
         return fgio_error("no memory for %llu elements", (unsigned long long)f->stream->d);
     set_scale(f);
-    int status = fgp_truth_open(&f->truth, f->stream->d, &f->trial->choice);
+    int status = fgp_reference_open(&f->truth, f->stream->d, &f->trial->choice);
     if (status != FGIO_EXIT_OK || !f->trial->text[0])
         return status;
     if (frug_layout_create(&f->layout) != FRUG_OK || frug_layout_add(f->layout, &tensor) != FRUG_OK)
@@ -178,11 +179,11 @@ static int open_field(field *f) {
     return status == FGIO_EXIT_OK ? open_optimizer(f, ",eps=1", &f->means) : status;
 }
 
-static void close_field(field *f) {
+static void close_trial(trial_state *f) {
     frug_optimizer_destroy(f->updates);
     frug_optimizer_destroy(f->means);
     frug_layout_destroy(f->layout);
-    fgp_truth_close(&f->truth);
+    fgp_reference_close(&f->truth);
     free(f->update), free(f->mean), free(f->scaled);
 }
 
@@ -191,8 +192,8 @@ static double processor_seconds(void) {
     return clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now) == 0 ? (double)now.tv_sec + 1e-9 * (double)now.tv_nsec : 0;
 }
 
-/* Leaves minus the update and minus the mean, bias corrected, in the two arrays. */
-static int step_optimizers(field *f, size_t t, const float *g) {
+/* Stores minus the update and minus the mean, bias corrected, in the two arrays. */
+static int step_optimizers(trial_state *f, size_t t, const float *g) {
     const uint64_t d = f->stream->d;
     memset(f->update, 0, (size_t)d * sizeof *f->update);
     memset(f->mean, 0, (size_t)d * sizeof *f->mean);
@@ -206,15 +207,15 @@ static int step_optimizers(field *f, size_t t, const float *g) {
     return status == FRUG_OK ? FGIO_EXIT_OK : fgio_library_error(f->trial->name);
 }
 
-/* What the case makes of element i: its update and its mean as AdamW would have them, without bias correction. */
-static void made_of(const field *f, uint64_t i, double *update, double *mean) {
-    const fgp_truth *truth = &f->truth;
+/* The case's update and mean of element i, comparable with AdamW's, without bias correction. */
+static void estimate_of(const trial_state *f, uint64_t i, double *update, double *mean) {
+    const fgp_reference *truth = &f->truth;
     if (f->trial->source == FROM_OPTIMIZER && f->trial->text[0]) {
         *update = -(double)f->update[i];
         *mean = -(double)f->mean[i] / f->scale * truth->correct1;
         return;
     }
-    int there = f->trial->source == FROM_TRUTH || truth->best[i];
+    int there = f->trial->source == FROM_REFERENCE || truth->best[i];
     *update = there ? truth->step_sparse[i] : 0;
     *mean = there ? truth->mean[i] : 0;
 }
@@ -223,13 +224,13 @@ static double cosine(double product, double a, double b) {
     return a > 0 && b > 0 ? product / sqrt(a * b) : 0;
 }
 
-static void compare(field *f) {
-    const fgp_truth *truth = &f->truth;
+static void compare(trial_state *f) {
+    const fgp_reference *truth = &f->truth;
     double miss = 0, squares = 0, best = 0, found = 0, own = 0, sparse = 0, whole = 0, to_sparse = 0, to_whole = 0;
     fgp_gradient_row *row = &f->row;
     for (uint64_t i = 0; i < f->stream->d; i++) {
         double update, mean, m = truth->mean[i], a = truth->step_sparse[i], b = truth->step_whole[i];
-        made_of(f, i, &update, &mean);
+        estimate_of(f, i, &update, &mean);
         miss += (mean - m) * (mean - m), squares += m * m;
         best += truth->best[i] && fabs(m) > 0;
         found += truth->best[i] && fabs(m) > 0 && fabs(mean) > 0;
@@ -251,69 +252,69 @@ static void compare(field *f) {
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
 #define FIGURES 10
-static void figures_of(fgp_gradient_row *row, double *figure[FIGURES]) {
+static void collect_figures(fgp_gradient_row *row, double *figure[FIGURES]) {
     double *all[FIGURES] = {&row->found,  &row->error,        &row->error_best, &row->in_union, &row->heavy,
                             &row->cosine, &row->cosine_whole, &row->energy,     &row->overlap,  &row->ms};
     memcpy(figure, all, sizeof all);
 }
 
-/* A table that lets nothing go is AdamW on the chosen entries; a sketch moves no more than s entries. */
-static void verify(field *f) {
+/* A table without evictions is AdamW on the selected entries; a sketch updates at most s entries. */
+static void verify(trial_state *f) {
     fgp_gradient_row *row = &f->row;
     uint64_t room = frug_optimizer_states(f->updates) / 2, moved = 0;
     for (uint64_t i = 0; i < f->stream->d; i++)
         moved += fabsf(f->mean[i]) > 0;
     int table = strncmp(f->trial->text, "table", 5) == 0;
     if (!table && moved > row->s)
-        snprintf(row->wrong, sizeof row->wrong, "%llu entries came back of %u", (unsigned long long)moved, row->s);
-    if (table && f->truth.in_union <= (double)(room / row->c) && !(row->error < 1e-4)) /* all would fit one chunk */
-        snprintf(row->wrong, sizeof row->wrong, "nothing had to go, and means are wrong by %.2g", row->error);
+        snprintf(row->wrong, sizeof row->wrong, "%llu entries recovered of %u", (unsigned long long)moved, row->s);
+    if (table && f->truth.in_union <= (double)(room / row->c) && !(row->error < 1e-4)) /* all fit one chunk */
+        snprintf(row->wrong, sizeof row->wrong, "nothing was evicted, but means have an error of %.2g", row->error);
 }
 
-static void finish(field *f) {
+static void finish_row(trial_state *f) {
     fgp_gradient_row *row = &f->row;
     double *figure[FIGURES];
     row->ms = f->seconds * 1e3 / (double)f->steps / row->c * (double)row->steps;
     if (!f->updates)
         row->ms = NAN;
-    figures_of(row, figure);
+    collect_figures(row, figure);
     for (size_t i = 0; i < FIGURES; i++)
         *figure[i] /= (double)row->steps;
     if (f->updates) {
         row->bytes = (double)frug_optimizer_state_size(f->updates) - 40;
         verify(f);
-    } else if (f->trial->source == FROM_OPTIMIZER) { /* only the choice was looked at */
+    } else if (f->trial->source == FROM_OPTIMIZER) { /* only the selection was measured */
         row->found = row->error = row->cosine = row->cosine_whole = NAN;
     }
 }
 
 static int run_trial(const fgp_gradient_run *run, const fgp_recorded *stream, const trial *of, const float *grad,
                      size_t steps, fgp_gradient_row *row) {
-    field f = {.run = run, .stream = stream, .trial = of, .grad = grad, .steps = steps};
-    const fgp_choice *choice = &of->choice;
+    trial_state f = {.run = run, .stream = stream, .trial = of, .grad = grad, .steps = steps};
+    const fgp_selection *choice = &of->choice;
     f.row = (fgp_gradient_row){.tensor = stream->name, .c = choice->c, .s = choice->s, .tensors = 1};
     f.row.kappa = of->text[0] ? choice->kappa : 0;
     f.row.bytes = NAN;
     snprintf(f.row.name, sizeof f.row.name, "%s", of->name);
-    int status = open_field(&f);
+    int status = open_trial(&f);
     for (size_t t = 0; t < steps && status == FGIO_EXIT_OK; t++) {
         const float *g = grad + t * stream->d;
-        fgp_truth_step(&f.truth, t, g);
+        fgp_reference_step(&f.truth, t, g);
         if (f.updates)
             status = step_optimizers(&f, t, g);
         if (status == FGIO_EXIT_OK && t >= steps / 2)
             compare(&f);
     }
     if (status == FGIO_EXIT_OK)
-        finish(&f);
+        finish_row(&f);
     *row = f.row;
-    close_field(&f);
+    close_trial(&f);
     return status;
 }
 
 /* Rows of one name over all tensors. */
 typedef struct totals {
-    fgp_gradient_row row[CASES_MOST];
+    fgp_gradient_row row[MAX_CASES];
     size_t count;
 } totals;
 
@@ -322,14 +323,14 @@ static void add_to_totals(totals *all, fgp_gradient_row *row) {
     size_t i = 0;
     while (i < all->count && strcmp(all->row[i].name, row->name) != 0)
         i++;
-    if (i == CASES_MOST)
+    if (i == MAX_CASES)
         return;
     if (i == all->count) {
         all->row[all->count++] = *row;
         return;
     }
     fgp_gradient_row *total = &all->row[i];
-    figures_of(row, from), figures_of(total, to);
+    collect_figures(row, from), collect_figures(total, to);
     for (size_t m = 0; m < FIGURES; m++)
         *to[m] += *from[m];
     total->tensors++;
@@ -345,7 +346,7 @@ static int print_totals(const fgp_gradient_run *run, totals *all) {
         double *figure[FIGURES];
         if (row->tensors < 2)
             continue;
-        figures_of(row, figure);
+        collect_figures(row, figure);
         for (size_t m = 0; m < FIGURES; m++)
             *figure[m] /= (double)row->tensors;
         row->tensor = NULL;

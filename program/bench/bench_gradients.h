@@ -1,7 +1,4 @@
-/*
- * bench_gradients.h - `frugrad bench recover --gradients FILE`: what reading a recording, knowing the truth, comparing
- * with it and printing share.
- */
+/* bench_gradients.h - types and functions that the files of `frugrad bench recover --gradients FILE` share. */
 #ifndef FGP_BENCH_GRADIENTS_H
 #define FGP_BENCH_GRADIENTS_H
 
@@ -17,7 +14,7 @@
 typedef struct fgp_recorded {
     const char *name; /* in the file's header */
     const fgio_item *first;
-    const fgio_item *const *item; /* one a step, in order */
+    const fgio_item *const *item; /* one per step, in order */
     size_t steps;
     uint64_t d; /* elements */
 } fgp_recorded;
@@ -30,52 +27,52 @@ typedef struct fgp_recording {
     size_t left_out; /* vectors and small tensors */
 } fgp_recording;
 
-#define FGP_STREAM_LEAST 1024u /* elements of a tensor that is worth compressing */
+#define FGP_MIN_TENSOR 1024u /* elements of a tensor that is worth compressing */
 
-/** Open a safetensors file of tensors "<step>/<name>". Says why and returns an exit status when it cannot; close it in
- * either case. */
+/** Open a safetensors file of tensors "<step>/<name>". Returns an exit code, after an error message; close it in either
+ * case. */
 int fgp_recording_open(const char *path, fgp_recording *recording);
 void fgp_recording_close(fgp_recording *recording);
 
-/** Read the first `steps` gradients of a stream, steps x d floats, all finite; free() them. The same. */
+/** Read the first `steps` gradients of a stream, steps x d floats, all finite; free() them. Returns an exit code. */
 int fgp_recorded_load(const fgp_recording *recording, const fgp_recorded *stream, size_t steps, float **grad);
 
-/* ---- bench_truth.c: what AdamW would know --------------------------------------------------------- */
+/* ---- bench_reference.c: AdamW with full state ------------------------------------------------------- */
 
-/** How the s entries of a gradient are chosen. */
-typedef struct fgp_choice {
+/** How the s entries of a gradient are selected. */
+typedef struct fgp_selection {
     uint32_t c;       /* chunks */
-    uint32_t s;       /* entries in all, a multiple of c */
+    uint32_t s;       /* entries in total, a multiple of c */
     uint32_t refresh; /* steps after which chunks get new shares of s; 0: all have the same */
     uint32_t kappa;   /* limits the shares */
-} fgp_choice;
+} fgp_selection;
 
-/** The means of AdamW on the chosen entries and on the whole gradient, and the steps that follow from them. */
-typedef struct fgp_truth {
-    fgp_choice choice;
+/** The means of AdamW on the selected entries and on the whole gradient, and the resulting steps. */
+typedef struct fgp_reference {
+    fgp_selection choice;
     uint64_t d;
-    uint32_t *share, *count;                           /* c: entries, and those of the s largest of all */
+    uint32_t *share, *count;                           /* c: entries, and how many of the s largest of all */
     float *rounded;                                    /* d: the mean */
-    double *mean, *square, *whole_mean, *whole_square; /* d; of the chosen entries, and of all */
+    double *mean, *square, *whole_mean, *whole_square; /* d; of the selected entries, and of all */
     double *step_sparse, *step_whole;                  /* d; m / (sqrt(v) + eps), bias corrected */
-    uint8_t *chosen, *largest, *best;                  /* d: of g, of g whatever the chunks, and of mean by chunks */
-    uint64_t *key;                                     /* d; scratch */
-    double correct1, correct2;                         /* 1 - beta^t */
-    double energy;                                     /* share of |g|^2 that was chosen */
-    double overlap;                                    /* share of the s largest of all that were chosen */
-    double in_union;                                   /* entries of the mean */
-    double heavy;                                      /* entries that hold nine tenths of its squares */
-    double error_best;                                 /* |m - its best| / |m|, as many entries as were chosen */
-} fgp_truth;
+    uint8_t *chosen, *largest, *best; /* d: largest of g by chunks, of g overall, and of mean by chunks */
+    uint64_t *key;                    /* d; scratch */
+    double correct1, correct2;        /* 1 - beta^t */
+    double energy;                    /* share of |g|^2 that was selected */
+    double overlap;                   /* share of the s largest of all that were selected */
+    double in_union;                  /* non-zero entries of the mean */
+    double heavy;                     /* entries with 90 % of its energy */
+    double error_best;                /* |m - best| / |m|, best: as many of the largest entries as selected */
+} fgp_reference;
 
-/** Says why and returns an exit status when it cannot; close it in either case. */
-int fgp_truth_open(fgp_truth *truth, uint64_t d, const fgp_choice *choice);
-void fgp_truth_close(fgp_truth *truth);
+/** Returns an exit code, after an error message; close it in either case. */
+int fgp_reference_open(fgp_reference *truth, uint64_t d, const fgp_selection *choice);
+void fgp_reference_close(fgp_reference *truth);
 
-/** Take in the gradient of step t, from 0. */
-void fgp_truth_step(fgp_truth *truth, size_t t, const float *g);
+/** Process the gradient of step t, from 0. */
+void fgp_reference_step(fgp_reference *truth, size_t t, const float *g);
 
-/** Mark the n of `count` numbers with the largest magnitudes; of equals the first. key has room for count. */
+/** Mark the n of `count` numbers with the largest magnitudes, of equal ones the first. key: scratch of count. */
 void fgp_mark_largest(const float *x, uint64_t count, uint64_t n, uint64_t *key, uint8_t *mark);
 
 /* ---- rows ------------------------------------------------------------------------------------------ */
@@ -93,22 +90,22 @@ typedef struct fgp_gradient_row {
     uint32_t kappa, c, s;
     size_t steps, tensors;
     double bytes;        /* of states */
-    double found;        /* share of the largest entries of the mean that came back, as many as were chosen */
+    double found;        /* share of the largest entries of the mean that were recovered, as many as selected */
     double error;        /* |x - m| / |m| */
     double error_best;   /* the same of the best x with so many entries */
     double in_union;     /* entries of m, over s */
-    double heavy;        /* entries that hold nine tenths of its squares, over s */
-    double cosine;       /* of the step and that of AdamW on the chosen entries */
+    double heavy;        /* entries with 90 % of its energy, over s */
+    double cosine;       /* of the step and that of AdamW on the selected entries */
     double cosine_whole; /* and that of AdamW on the whole gradient */
     double energy, overlap;
-    double ms; /* of processor time a chunk and step */
+    double ms; /* of CPU time per chunk and step */
     char wrong[160];
 } fgp_gradient_row;
 
 void fgp_gradient_head(const fgp_gradient_run *run, const char *path, const fgp_recording *recording);
 int fgp_gradient_print(const fgp_gradient_run *run, const fgp_gradient_row *row);
 
-/** The command, once --gradients is there. Returns an exit status. */
+/** The command with --gradients. Returns an exit code. */
 int fgp_bench_gradients(const fgp_args *args);
 
 #endif

@@ -1,4 +1,4 @@
-/* bench_gradients_print.c - what `frugrad bench recover --gradients` has found, as a table or as JSON objects. */
+/* bench_gradients_print.c - results of `frugrad bench recover --gradients`, as a table or as JSON objects. */
 #include "program/bench/bench_gradients.h"
 
 #include "frugrad.h"
@@ -20,8 +20,8 @@ void fgp_gradient_head(const fgp_gradient_run *run, const char *path, const fgp_
     printf("frugrad %s on %s; %s: %zu tensors", frug_version(), machine(), path, recording->count);
     if (recording->left_out)
         printf(" (%zu left out: vectors, small ones, few steps)", recording->left_out);
-    printf("\nmeans over the second half of each recording; found, error, best: of the mean of the chosen entries;\n"
-           "cosine: of the step and AdamW's on the chosen entries, and on the whole gradient\n");
+    printf("\nmeans over the second half of each recording; found, error, best: of the mean of the selected entries;\n"
+           "cosine: of the step and AdamW's on the selected entries, and on the whole gradient\n");
 }
 
 /* A number, or a dash where there is none. */
@@ -50,7 +50,7 @@ static void print_line(const fgp_gradient_row *row) {
     printf("%s\n", row->wrong[0] ? "  NOT VERIFIED" : "");
 }
 
-/* A line above the rows of every tensor, and above those of all. */
+/* The heading above the rows of a tensor, and above the averages. */
 static void print_tensor(const fgp_gradient_row *row) {
     static char last[128] = "";
     char shown[100], title[128];

@@ -1,13 +1,14 @@
 /*
- * bench_noise.c - generated gradients: every element is a function of seed and place, so threads need no
- * state and any part can be made again. A 64-bit mix of the counter gives two uniform numbers, which the
- * distribution turns into two elements. "layers" is the one most like a real gradient: the scale
- * differs from row to row by up to 256 and stays in place from step to step.
+ * bench_noise.c - generated gradients.
+ *
+ * Every element is a function of seed and index, so threads need no state and any part can be generated again. A 64-bit
+ * mix of the counter gives two uniform numbers, which the distribution turns into two elements. "layers" is the one
+ * most like a real gradient: the scale differs from row to row by up to 256 and stays the same from step to step.
  */
 #include "program/bench/bench_noise.h"
 
 #include <math.h>
-#include <time.h>
+#include <stddef.h>
 
 #define ROW   4096u
 #define SCALE 1e-3f
@@ -21,7 +22,7 @@ static uint64_t mix(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-/* Above 0 and below 1: the middles of 2^23 equal steps, which a float holds exactly. */
+/* Above 0 and below 1: the midpoints of 2^23 equal steps, exact in a float. */
 static float uniform(uint32_t bits) {
     return ((float)(bits >> 9) + 0.5f) * 0x1p-23f;
 }
@@ -46,7 +47,7 @@ static void heavy(uint64_t bits, float *x) {
     }
 }
 
-/* Nine of ten pairs are zero, as behind a rectifier or in an embedding; many blocks hold fewer than K others. */
+/* Nine of ten pairs are zero, as after a ReLU or in an embedding; many blocks have fewer than K non-zeros. */
 static void sparse(uint64_t bits, float *x) {
     x[0] = x[1] = 0.0f;
     if (mix(bits) % 10 == 0)
@@ -77,17 +78,11 @@ static void fill_row(fgp_dist dist, uint64_t seed, uint64_t row, uint64_t count,
     }
 }
 
-void fgp_noise(fgp_dist dist, uint64_t seed, uint64_t n, float *dst) {
+void fgp_generate_gradient(fgp_dist dist, uint64_t seed, uint64_t n, float *dst) {
     int64_t rows = (int64_t)((n + ROW - 1) / ROW);
 #pragma omp parallel for schedule(static)
     for (int64_t row = 0; row < rows; row++) {
         uint64_t begin = (uint64_t)row * ROW;
         fill_row(dist, seed, (uint64_t)row, n - begin < ROW ? n - begin : ROW, dst + begin);
     }
-}
-
-double fgp_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }

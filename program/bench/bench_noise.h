@@ -17,9 +17,6 @@ typedef enum fgp_dist {
 extern const char *const fgp_dist_names[];
 
 /** Fill dst with n numbers. The same seed gives the same numbers for any number of threads. */
-void fgp_noise(fgp_dist dist, uint64_t seed, uint64_t n, float *dst);
-
-/** Seconds on a clock that never goes back. */
-double fgp_now(void);
+void fgp_generate_gradient(fgp_dist dist, uint64_t seed, uint64_t n, float *dst);
 
 #endif

@@ -1,4 +1,4 @@
-/* bench_nth.h - the k largest of n by std::nth_element, which the library's own selection is held against. */
+/* bench_nth.h - the k largest of n by std::nth_element, the baseline of the library's selection. */
 #ifndef FGP_BENCH_NTH_H
 #define FGP_BENCH_NTH_H
 
@@ -9,15 +9,15 @@ extern "C" {
 #endif
 
 /**
- * The places and values of the k largest magnitudes of x, by rising place; of equals the first ones.
+ * The indices and values of the k largest magnitudes of x, in ascending order of index; of equal ones the first.
  *
  *   scratch        n numbers of four bytes
  *   index, value   k each
  */
 typedef void fgp_nth_fn(const float *x, uint64_t n, uint64_t k, void *scratch, uint32_t *index, float *value);
 
-fgp_nth_fn fgp_nth_by_threshold; /* partition a copy of the magnitudes, then pick what reaches the threshold */
-fgp_nth_fn fgp_nth_by_index;     /* partition the places by the magnitudes there, then sort those in front */
+fgp_nth_fn fgp_nth_by_threshold; /* partition a copy of the magnitudes, then select by the threshold */
+fgp_nth_fn fgp_nth_by_index;     /* partition the indices by magnitude, then sort the first k */
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-/* bench_print.c - the rows of bench, as a table or as one JSON object a line. */
+/* bench_print.c - rows of bench, as a table or as one JSON object per line. */
 #include "program/args/args.h"
 #include "program/bench/bench.h"
 #include "io/json.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-static int rising(const void *a, const void *b) {
+static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
@@ -18,11 +18,11 @@ static int rising(const void *a, const void *b) {
 static double median(const double *seconds, size_t count) {
     double sorted[FGP_BENCH_ROUNDS_MAX];
     memcpy(sorted, seconds, count * sizeof *sorted);
-    qsort(sorted, count, sizeof *sorted, rising);
+    qsort(sorted, count, sizeof *sorted, compare_doubles);
     return count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
 }
 
-static double least(const double *seconds, size_t count) {
+static double minimum(const double *seconds, size_t count) {
     double low = seconds[0];
     for (size_t i = 1; i < count; i++)
         low = seconds[i] < low ? seconds[i] : low;
@@ -33,7 +33,7 @@ static double per_second(double bytes, double seconds) {
     return seconds > 0 ? bytes / seconds / 1e9 : 0;
 }
 
-void fgp_report_head(const fgp_bench *bench) {
+void fgp_bench_print_head(const fgp_bench *bench) {
     struct utsname system;
     const char *isa = frug_isa();
     if (bench->json)
@@ -57,10 +57,10 @@ typedef struct figures {
     double ms, ms_min, limit_ms, gbps, limit_gbps, ratio, speedup;
 } figures;
 
-static figures figure(const fgp_case *which, const fgp_row *row) {
+static figures compute_figures(const fgp_case *which, const fgp_row *row) {
     double time = median(row->seconds, row->rounds), limit = median(row->limit_seconds, row->rounds);
     int two = which->kind == FGP_CASE_COMPRESS && which->threads > 1;
-    figures f = {.ms = 1e3 * time, .ms_min = 1e3 * least(row->seconds, row->rounds), .limit_ms = 1e3 * limit};
+    figures f = {.ms = 1e3 * time, .ms_min = 1e3 * minimum(row->seconds, row->rounds), .limit_ms = 1e3 * limit};
     f.gbps = per_second(row->bytes, time);
     f.limit_gbps = per_second(row->limit_bytes, limit);
     f.ratio = time > 0 ? row->limit_count * limit / time : 0;
@@ -100,14 +100,14 @@ static int print_json(const fgp_bench *bench, const fgp_case *which, const fgp_r
     return fgio_json_print(object, JSON_COMPACT, stdout);
 }
 
-int fgp_report_row(const fgp_bench *bench, const fgp_case *which, const fgp_row *row) {
-    figures f = figure(which, row);
+int fgp_bench_print_row(const fgp_bench *bench, const fgp_case *which, const fgp_row *row) {
+    figures f = compute_figures(which, row);
     int status = FGIO_EXIT_OK;
     if (bench->json)
         status = print_json(bench, which, row, &f);
     else
         print_row(bench, which, row, &f);
-    /* Cases take seconds; whoever watches, or reads a pipe, should see each one when it is there. */
+    /* Cases take seconds: flush each row, for terminals and pipes. */
     if (fflush(stdout) != 0 || ferror(stdout))
         return fgio_error("cannot write the results");
     return status;

@@ -1,7 +1,8 @@
 /*
- * bench_recording.c - recorded gradients: a safetensors file with tensors "<step>/<name>", as `frugrad finetune
- * --record` and lab/bench/record_gradients.py write them. Names are sorted into one stream a tensor, its steps in
- * order; numbers are read one stream at a time, so a recording may be larger than memory.
+ * bench_recording.c - recorded gradients: safetensors files with tensors "<step>/<name>".
+ *
+ * `frugrad finetune --record` and lab/bench/record_gradients.py write them. Names are sorted into one stream per
+ * tensor, with its steps in order; data is read one stream at a time, so a recording may be larger than memory.
  */
 #include "program/bench/bench.h"
 #include "program/bench/bench_gradients.h"
@@ -12,7 +13,7 @@
 
 #define STEPS_LEAST 4u
 
-/* The step before the slash; the name begins behind it. 0 where the item is not named like that. */
+/* Split "<step>/<name>". Returns 0 if the name has another form. */
 static int split_name(const char *text, uint64_t *step, const char **name) {
     size_t digits = strspn(text, "0123456789");
     *step = 0;
@@ -24,7 +25,7 @@ static int split_name(const char *text, uint64_t *step, const char **name) {
     return 1;
 }
 
-static int by_name_and_step(const void *a, const void *b) {
+static int compare_name_and_step(const void *a, const void *b) {
     const fgio_item *const *x = a, *const *y = b;
     const char *x_name = NULL, *y_name = NULL;
     uint64_t x_step = 0, y_step = 0;
@@ -45,14 +46,14 @@ static int check_item(const char *path, const fgio_item *item) {
         return FGIO_EXIT_FAIL;
     }
     if (!fgio_item_is_float(item))
-        return fgio_error("%s: tensor %s is not of floats", path, shown);
+        return fgio_error("%s: tensor %s has no float elements", path, shown);
     if (item->count >= UINT32_MAX)
         return fgio_error("%s: tensor %s has too many elements", path, shown);
     return FGIO_EXIT_OK;
 }
 
-/* Whether an item goes on with a stream: 1, 0 for another tensor, -1 for a recording that contradicts itself. */
-static int continues(const fgp_recording *recording, const fgp_recorded *stream, const fgio_item *item) {
+/* Whether an item belongs to a stream: 1, 0 for another tensor, -1 for an inconsistent recording. */
+static int belongs_to_stream(const fgp_recording *recording, const fgp_recorded *stream, const fgio_item *item) {
     const char *name = NULL, *last_name = NULL;
     char shown[80];
     uint64_t step = 0, last = 0;
@@ -66,7 +67,7 @@ static int continues(const fgp_recording *recording, const fgp_recorded *stream,
         fgio_error("%s: tensor %s is there twice", recording->file.path, shown);
     else if (item->ndim != stream->first->ndim ||
              memcmp(item->shape, stream->first->shape, item->ndim * sizeof *item->shape) != 0)
-        fgio_error("%s: tensor %s has shape %s, and another shape at the first step: %s", recording->file.path, shown,
+        fgio_error("%s: tensor %s has shape %s, but %s at the first step", recording->file.path, shown,
                    fgio_shape_text(item->ndim, item->shape, shape, sizeof shape),
                    fgio_shape_text(stream->first->ndim, stream->first->shape, before, sizeof before));
     else
@@ -83,11 +84,11 @@ static int sort_streams(fgp_recording *recording) {
         split_name(stream.first->name, &step, &stream.name);
         stream.d = stream.first->count;
         while (i + stream.steps < items &&
-               (more = continues(recording, &stream, recording->item[i + stream.steps])) > 0)
+               (more = belongs_to_stream(recording, &stream, recording->item[i + stream.steps])) > 0)
             stream.steps++;
         if (more < 0)
             return FGIO_EXIT_FAIL;
-        if (stream.first->ndim >= 2 && stream.d >= FGP_STREAM_LEAST && stream.steps >= STEPS_LEAST)
+        if (stream.first->ndim >= 2 && stream.d >= FGP_MIN_TENSOR && stream.steps >= STEPS_LEAST)
             recording->stream[recording->count++] = stream;
         else
             recording->left_out++;
@@ -95,8 +96,8 @@ static int sort_streams(fgp_recording *recording) {
     }
     if (recording->count)
         return FGIO_EXIT_OK;
-    return fgio_error("%s: no matrix of %u elements or more has %u steps or more", recording->file.path,
-                      FGP_STREAM_LEAST, STEPS_LEAST);
+    return fgio_error("%s: no matrix of %u elements or more has %u steps or more", recording->file.path, FGP_MIN_TENSOR,
+                      STEPS_LEAST);
 }
 
 int fgp_recording_open(const char *path, fgp_recording *recording) {
@@ -114,7 +115,7 @@ int fgp_recording_open(const char *path, fgp_recording *recording) {
             return status;
         recording->item[i] = &head->item[i];
     }
-    qsort(recording->item, head->count, sizeof *recording->item, by_name_and_step);
+    qsort(recording->item, head->count, sizeof *recording->item, compare_name_and_step);
     return sort_streams(recording);
 }
 
@@ -125,7 +126,7 @@ void fgp_recording_close(fgp_recording *recording) {
 }
 
 int fgp_recorded_load(const fgp_recording *recording, const fgp_recorded *stream, size_t steps, float **grad) {
-    int status = fgp_memory_holds((double)steps * (double)stream->d * sizeof(float) + 80.0 * (double)stream->d,
+    int status = fgp_check_memory((double)steps * (double)stream->d * sizeof(float) + 80.0 * (double)stream->d,
                                   recording->file.path, "record fewer steps, or fewer tensors");
     if (status != FGIO_EXIT_OK)
         return status;
@@ -136,8 +137,8 @@ int fgp_recorded_load(const fgp_recording *recording, const fgp_recorded *stream
         float *x = all + t * stream->d;
         status = fgio_tensor_file_floats(&recording->file, stream->item[t], x);
         for (uint64_t i = 0; i < stream->d && status == FGIO_EXIT_OK; i++)
-            if (!(fabsf(x[i]) < 0x1p40f)) /* what optimisers hold back */
-                status = fgio_error("%s: tensor %s has a NaN, an infinity or a number from 2^40 on",
+            if (!(fabsf(x[i]) < 0x1p40f)) /* optimizers skip these */
+                status = fgio_error("%s: tensor %s has a NaN, an infinity or a number of 2^40 or more",
                                     recording->file.path, stream->item[t]->name);
     }
     if (status == FGIO_EXIT_OK)

@@ -1,13 +1,15 @@
 /*
- * bench_recover.c - `frugrad bench recover`: how fast sparse vectors come back from their measurements. The cases of a
- * size take turns in every round and solve the same problems: vectors with s entries at random places, normal in size,
- * or with the s largest of many, as in a running mean. What they find is checked: naive and Batch-OMP agree on every
- * place, residuals are orthogonal to the columns in use, rounds repeat each other bit for bit, and the matrix without
- * storage recovers as much as the stored one, within noise.
+ * bench_recover.c - `frugrad bench recover`: speed of sparse recovery from measurements.
  *
- * Recovery has no public interface of its own, so this is the one file of the program that looks into lib/.
+ * The cases of a size run in turn in every round and solve the same problems: vectors with s entries at random indices,
+ * normally distributed, or with the s largest of many, as in a running mean. Results are checked: naive and Batch-OMP
+ * find the same indices, residuals are orthogonal to the columns in use, rounds are identical bit for bit, and the
+ * implicit matrix recovers as much as the stored one, within noise.
+ *
+ * Recovery has no public interface of its own, so this is the one file of the program that includes lib/recover.
  */
 #include "program/bench/bench_recover.h"
+#include "base/clock.h"
 
 #include "program/bench/bench_gradients.h"
 #include "program/bench/bench_noise.h"
@@ -21,24 +23,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CASES_MOST 8u
+#define MAX_CASES 8u
 
-typedef struct which {
+typedef struct recover_case {
     const char *name;
-    const char *same; /* the case that finds the very same places, or NULL */
-    const char *like; /* the case that finds as many, or NULL */
+    const char *same_indices_as; /* the case that must find the same indices, or NULL */
+    const char *same_rate_as;    /* the case that must find as many, or NULL */
     const char *against;
     frugi_matrix_kind kind;
     frugi_recover_method method;
-    uint32_t atoms, wide; /* columns a pass; columns in all, in multiples of s */
-} which;
+    uint32_t atoms, wide; /* columns per pass; columns in total, in multiples of s */
+} recover_case;
 
-/* A chunk of a compressed 4096 x 32 gradient, the same with what a running mean gathers, one too large for A^T A. */
+/* A chunk of a compressed 4096 x 32 gradient, the same with the tail of a running mean, one too large for A^T A. */
 typedef struct size {
     uint32_t d, s, k;
-    uint32_t tail; /* entries besides the s largest, all of a power law; 0: only s, of normal size */
+    uint32_t tail; /* entries besides the s largest, all of a power law; 0: only s, normally distributed */
     uint32_t chunks, quick_chunks;
-    which item[CASES_MOST];
+    recover_case item[MAX_CASES];
     size_t count;
 } size;
 
@@ -83,9 +85,9 @@ static const size sizes[] = {
      4},
 };
 
-/* One case at work. */
-typedef struct contender {
-    const which *is;
+/* A running case. */
+typedef struct case_state {
+    const recover_case *is;
     const frugi_matrix *a;
     const float *p; /* chunks x k */
     frugi_recover *recover;
@@ -94,19 +96,19 @@ typedef struct contender {
     uint32_t *first_index; /* of the first round */
     float *first_value;
     fgp_recover_row row;
-} contender;
+} case_state;
 
-typedef struct field {
+typedef struct bench_state {
     const fgp_recover_bench *run;
     const size *size;
     uint32_t chunks;
     frugi_matrix *matrix[2]; /* by kind */
     float *p[2];
     uint32_t entries; /* of a vector: s and the tail */
-    uint32_t *truth;  /* chunks x entries, the s to be found first */
-    float *amount;
-    contender *contender;
-} field;
+    uint32_t *truth;  /* chunks x entries, the s largest first */
+    float *value_of_entry;
+    case_state *case_state;
+} bench_state;
 
 /* ---- set up ----------------------------------------------------------------------------------- */
 
@@ -121,8 +123,8 @@ static uint64_t next_random(uint64_t *state) {
     return *state;
 }
 
-/* Different places for the entries of every chunk. */
-static void draw_places(const field *f) {
+/* Random distinct indices for the entries of every chunk. */
+static void draw_indices(const bench_state *f) {
     uint64_t random = 0x2545f4914f6cdd1du;
     for (uint32_t c = 0; c < f->chunks; c++) {
         uint32_t *chunk = f->truth + (size_t)c * f->entries;
@@ -136,35 +138,35 @@ static void draw_places(const field *f) {
     }
 }
 
-/* Normal numbers, or with a tail their signs on a falling power law. */
-static void draw_amounts(const field *f) {
-    fgp_noise(FGP_DIST_GAUSSIAN, 1, (uint64_t)f->chunks * f->entries, f->amount);
+/* Normal numbers, or with a tail random signs on a decreasing power law. */
+static void draw_values(const bench_state *f) {
+    fgp_generate_gradient(FGP_DIST_GAUSSIAN, 1, (uint64_t)f->chunks * f->entries, f->value_of_entry);
     for (uint32_t c = 0; c < f->chunks && f->size->tail; c++)
         for (uint32_t i = 0; i < f->entries; i++) {
-            float *amount = &f->amount[(size_t)c * f->entries + i];
-            *amount = copysignf((float)pow(1.0 + i / 4.0, -1.2), *amount);
+            float *value_of_entry = &f->value_of_entry[(size_t)c * f->entries + i];
+            *value_of_entry = copysignf((float)pow(1.0 + i / 4.0, -1.2), *value_of_entry);
         }
 }
 
-static int open_matrix(field *f, frugi_matrix_kind kind) {
+static int open_matrix(bench_state *f, frugi_matrix_kind kind) {
     const size *z = f->size;
     frugi_matrix_plan plan = {.kind = kind, .k = z->k, .d = z->d, .seed = 1, .threads = f->run->threads};
     f->p[kind] = array((uint64_t)f->chunks * z->k, sizeof(float));
     if (!f->p[kind])
         return fgio_error("no memory for %u chunks", f->chunks);
     if (frugi_matrix_create(&plan, &f->matrix[kind]) != FRUG_OK)
-        return fgio_library_error("cannot make a matrix");
+        return fgio_library_error("cannot create a matrix");
     float *work = array(frugi_matrix_span(f->matrix[kind]), sizeof *work);
     if (!work)
         return fgio_error("no memory for %u columns", z->d);
     for (uint32_t c = 0; c < f->chunks; c++)
-        frugi_matrix_apply(f->matrix[kind], f->truth + (size_t)c * f->entries, f->amount + (size_t)c * f->entries,
-                           f->entries, work, f->p[kind] + (size_t)c * z->k);
+        frugi_matrix_apply(f->matrix[kind], f->truth + (size_t)c * f->entries,
+                           f->value_of_entry + (size_t)c * f->entries, f->entries, work, f->p[kind] + (size_t)c * z->k);
     free(work);
     return FGIO_EXIT_OK;
 }
 
-static int open_contender(const field *f, const which *is, contender *c) {
+static int open_case(const bench_state *f, const recover_case *is, case_state *c) {
     const size *z = f->size;
     uint64_t entries = (uint64_t)f->chunks * z->s;
     frugi_recover_plan plan = {is->method, z->s, is->atoms, is->wide * z->s, 0.0, f->run->threads};
@@ -189,25 +191,25 @@ static int open_contender(const field *f, const which *is, contender *c) {
     return FGIO_EXIT_OK;
 }
 
-static int open_field(field *f) {
+static int open_bench(bench_state *f) {
     f->truth = array((uint64_t)f->chunks * f->entries, sizeof *f->truth);
-    f->amount = array((uint64_t)f->chunks * f->entries, sizeof *f->amount);
-    f->contender = calloc(CASES_MOST, sizeof *f->contender);
-    if (!f->truth || !f->amount || !f->contender)
+    f->value_of_entry = array((uint64_t)f->chunks * f->entries, sizeof *f->value_of_entry);
+    f->case_state = calloc(MAX_CASES, sizeof *f->case_state);
+    if (!f->truth || !f->value_of_entry || !f->case_state)
         return fgio_error("no memory for %u chunks", f->chunks);
-    draw_amounts(f);
-    draw_places(f);
+    draw_values(f);
+    draw_indices(f);
     int status = open_matrix(f, FRUGI_MATRIX_GAUSSIAN);
     if (status == FGIO_EXIT_OK)
         status = open_matrix(f, FRUGI_MATRIX_HADAMARD);
     for (size_t i = 0; i < f->size->count && status == FGIO_EXIT_OK; i++)
-        status = open_contender(f, &f->size->item[i], &f->contender[i]);
+        status = open_case(f, &f->size->item[i], &f->case_state[i]);
     return status;
 }
 
-static void close_field(field *f) {
-    for (size_t i = 0; i < CASES_MOST && f->contender; i++) {
-        contender *c = &f->contender[i];
+static void close_bench(bench_state *f) {
+    for (size_t i = 0; i < MAX_CASES && f->case_state; i++) {
+        case_state *c = &f->case_state[i];
         frugi_recover_destroy(c->recover);
         free(c->index), free(c->value), free(c->count), free(c->first_index), free(c->first_value);
     }
@@ -215,25 +217,25 @@ static void close_field(field *f) {
         frugi_matrix_destroy(f->matrix[kind]);
         free(f->p[kind]);
     }
-    free(f->truth), free(f->amount), free(f->contender);
+    free(f->truth), free(f->value_of_entry), free(f->case_state);
 }
 
-static contender *find(const field *f, const char *name) {
+static case_state *find(const bench_state *f, const char *name) {
     for (size_t i = 0; i < f->size->count; i++)
         if (strcmp(f->size->item[i].name, name) == 0)
-            return &f->contender[i];
+            return &f->case_state[i];
     return NULL;
 }
 
 /* ---- measured --------------------------------------------------------------------------------- */
 
-/* Round 0 is not timed; all others have to repeat it. */
-static int run_once(const field *f, contender *c, size_t round) {
+/* Round 0 is not timed; all others must give the same result. */
+static int run_once(const bench_state *f, case_state *c, size_t round) {
     size_t entries = (size_t)f->chunks * f->size->s;
-    double start = fgp_now();
+    double start = frugi_clock();
     if (frugi_recover_run(c->recover, c->p, f->chunks, c->index, c->value, c->count) != FRUG_OK)
         return fgio_library_error("cannot recover");
-    double seconds = fgp_now() - start;
+    double seconds = frugi_clock() - start;
     if (round > 0)
         c->row.seconds[round - 1] = seconds;
     if (round == 0) {
@@ -241,18 +243,18 @@ static int run_once(const field *f, contender *c, size_t round) {
         memcpy(c->first_value, c->value, entries * sizeof *c->value);
     } else if (memcmp(c->first_index, c->index, entries * sizeof *c->index) != 0 ||
                memcmp(c->first_value, c->value, entries * sizeof *c->value) != 0) {
-        snprintf(c->row.wrong, sizeof c->row.wrong, "round %zu does not repeat the first", round);
+        snprintf(c->row.wrong, sizeof c->row.wrong, "round %zu differs from the first", round);
     }
     return FGIO_EXIT_OK;
 }
 
-static int run_rounds(const field *f) {
+static int run_rounds(const bench_state *f) {
     int status = FGIO_EXIT_OK;
     for (size_t round = 0; round <= f->run->rounds && status == FGIO_EXIT_OK; round++)
         for (size_t i = 0; i < f->size->count && status == FGIO_EXIT_OK; i++)
-            status = run_once(f, &f->contender[i], round);
+            status = run_once(f, &f->case_state[i], round);
     for (size_t i = 0; i < f->size->count; i++) {
-        contender *c = &f->contender[i];
+        case_state *c = &f->case_state[i];
         memcpy(c->row.base, find(f, c->is->against)->row.seconds, sizeof c->row.base);
     }
     return status;
@@ -260,7 +262,7 @@ static int run_rounds(const field *f) {
 
 /* ---- verified --------------------------------------------------------------------------------- */
 
-static void count_found(const field *f, contender *c) {
+static void count_found(const bench_state *f, case_state *c) {
     uint32_t s = f->size->s;
     double all = 0, whole = 0;
     for (uint32_t chunk = 0; chunk < f->chunks; chunk++) {
@@ -275,8 +277,9 @@ static void count_found(const field *f, contender *c) {
     c->row.exact = whole / f->chunks;
 }
 
-/* |A_S^T (p - A x)| of one chunk, the largest, as a share of |p|. */
-static double not_orthogonal(const field *f, const contender *c, uint32_t chunk, float *r, float *work, float *out) {
+/* max |A_S^T (p - A x)| of one chunk, relative to |p|. */
+static double orthogonality_error(const bench_state *f, const case_state *c, uint32_t chunk, float *r, float *work,
+                                  float *out) {
     uint32_t s = f->size->s, k = f->size->k;
     const uint32_t *index = c->index + (size_t)chunk * s;
     const float *p = c->p + (size_t)chunk * k;
@@ -292,13 +295,13 @@ static double not_orthogonal(const field *f, const contender *c, uint32_t chunk,
     return most / sqrt(squares);
 }
 
-static int check_orthogonal(const field *f, contender *c) {
+static int check_orthogonal(const bench_state *f, case_state *c) {
     uint64_t span = frugi_matrix_span(c->a), stride = frugi_matrix_stride(c->a);
     float *r = array(stride, sizeof *r), *work = array(2 * span, sizeof *work);
     if (r && work) {
         memset(r, 0, (size_t)stride * sizeof *r);
         for (uint32_t chunk = 0; chunk < f->chunks && !c->row.wrong[0]; chunk++)
-            if (!(not_orthogonal(f, c, chunk, r, work, work + span) <= 1e-4))
+            if (!(orthogonality_error(f, c, chunk, r, work, work + span) <= 1e-4))
                 snprintf(c->row.wrong, sizeof c->row.wrong, "chunk %u is not a least-squares solution", chunk);
     }
     int status = r && work ? FGIO_EXIT_OK : fgio_error("no memory for a check");
@@ -307,31 +310,32 @@ static int check_orthogonal(const field *f, contender *c) {
     return status;
 }
 
-/* Places equal to another case's, or as many found: three standard errors of shares of that many chunks. */
-static void compare(const field *f, contender *c) {
-    contender *same = c->is->same ? find(f, c->is->same) : NULL, *like = c->is->like ? find(f, c->is->like) : NULL;
+/* The same indices as another case, or as many within three standard errors of that number of chunks. */
+static void compare_cases(const bench_state *f, case_state *c) {
+    case_state *same_indices_as = c->is->same_indices_as ? find(f, c->is->same_indices_as) : NULL,
+               *same_rate_as = c->is->same_rate_as ? find(f, c->is->same_rate_as) : NULL;
     size_t entries = (size_t)f->chunks * f->size->s;
-    if (same && memcmp(same->index, c->index, entries * sizeof *c->index) != 0)
-        snprintf(c->row.wrong, sizeof c->row.wrong, "other places than %s", c->is->same);
-    if (!like)
+    if (same_indices_as && memcmp(same_indices_as->index, c->index, entries * sizeof *c->index) != 0)
+        snprintf(c->row.wrong, sizeof c->row.wrong, "indices differ from those of %s", c->is->same_indices_as);
+    if (!same_rate_as)
         return;
-    double mean = (like->row.overlap + c->row.overlap) / 2;
+    double mean = (same_rate_as->row.overlap + c->row.overlap) / 2;
     double error = sqrt(2 * (mean * (1 - mean) + 0.002) / f->chunks);
-    if (c->row.overlap < like->row.overlap - 3 * error)
-        snprintf(c->row.wrong, sizeof c->row.wrong, "finds %.3f of the places, %s %.3f", c->row.overlap, c->is->like,
-                 like->row.overlap);
+    if (c->row.overlap < same_rate_as->row.overlap - 3 * error)
+        snprintf(c->row.wrong, sizeof c->row.wrong, "finds %.3f of the indices, %s %.3f", c->row.overlap,
+                 c->is->same_rate_as, same_rate_as->row.overlap);
 }
 
-static int verify_and_print(const field *f) {
+static int verify_and_print(const bench_state *f) {
     int status = FGIO_EXIT_OK, failed = 0;
     for (size_t i = 0; i < f->size->count; i++)
-        count_found(f, &f->contender[i]);
+        count_found(f, &f->case_state[i]);
     for (size_t i = 0; i < f->size->count && status == FGIO_EXIT_OK; i++) {
-        contender *c = &f->contender[i];
+        case_state *c = &f->case_state[i];
         if (f->run->filter && !strstr(c->row.name, f->run->filter))
             continue;
         status = check_orthogonal(f, c);
-        compare(f, c);
+        compare_cases(f, c);
         if (status == FGIO_EXIT_OK)
             status = fgp_recover_print(f->run, &c->row);
         if (c->row.wrong[0]) {
@@ -344,7 +348,7 @@ static int verify_and_print(const field *f) {
 
 /* ---- the command ------------------------------------------------------------------------------ */
 
-static int wanted(const fgp_recover_bench *run, const size *z) {
+static int matches_filter(const fgp_recover_bench *run, const size *z) {
     for (size_t i = 0; i < z->count; i++)
         if (!run->filter || strstr(z->item[i].name, run->filter))
             return 1;
@@ -352,20 +356,20 @@ static int wanted(const fgp_recover_bench *run, const size *z) {
 }
 
 static int run_size(const fgp_recover_bench *run, const size *z) {
-    field f = {.run = run, .size = z, .chunks = run->quick ? z->quick_chunks : z->chunks};
+    bench_state f = {.run = run, .size = z, .chunks = run->quick ? z->quick_chunks : z->chunks};
     f.entries = z->s + z->tail;
     fgio_meter *meter = fgio_meter_begin(0, "recovering %zu entries from a chunk of %zu", (size_t)z->s, (size_t)z->d);
-    int status = open_field(&f);
+    int status = open_bench(&f);
     if (status == FGIO_EXIT_OK)
         status = run_rounds(&f);
     fgio_meter_end(meter);
     if (status == FGIO_EXIT_OK)
         status = verify_and_print(&f);
-    close_field(&f);
+    close_bench(&f);
     return status;
 }
 
-static int refuse_options(const fgp_args *args) {
+static int reject_options(const fgp_args *args) {
     static const char *const other[] = {"n", "k", "density", "workers", "dist", "grad", "config"};
     for (size_t i = 0; i < sizeof other / sizeof other[0]; i++)
         if (fgp_arg_given(args, other[i]))
@@ -397,7 +401,7 @@ static int read_run(const fgp_args *args, fgp_recover_bench *run) {
 
 int fgp_bench_recover(const fgp_args *args) {
     fgp_recover_bench run = {0};
-    int status = refuse_options(args), any = 0, failed = 0;
+    int status = reject_options(args), any = 0, failed = 0;
     if (status == FGIO_EXIT_OK && fgp_arg_given(args, "gradients"))
         return fgp_bench_gradients(args);
     if (status == FGIO_EXIT_OK)
@@ -405,12 +409,12 @@ int fgp_bench_recover(const fgp_args *args) {
     if (status != FGIO_EXIT_OK)
         return status;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        any |= wanted(&run, &sizes[i]);
+        any |= matches_filter(&run, &sizes[i]);
     if (!any)
         return fgio_usage_error("no case has '%s' in its name", run.filter);
     fgp_recover_print_head(&run);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        if (wanted(&run, &sizes[i]))
+        if (matches_filter(&run, &sizes[i]))
             failed |= run_size(&run, &sizes[i]);
     return failed ? FGIO_EXIT_FAIL : FGIO_EXIT_OK;
 }

@@ -1,4 +1,4 @@
-/* bench_recover.h - `frugrad bench recover`: what measuring and printing share. */
+/* bench_recover.h - types and functions that the files of `frugrad bench recover` share. */
 #ifndef FGP_BENCH_RECOVER_H
 #define FGP_BENCH_RECOVER_H
 
@@ -9,7 +9,7 @@
 
 #define FGP_RECOVER_ROUNDS_MAX 1000u
 
-/** What was asked for. */
+/** Options. */
 typedef struct fgp_recover_bench {
     size_t rounds;
     int threads;
@@ -21,16 +21,16 @@ typedef struct fgp_recover_bench {
 /** One case's figures. */
 typedef struct fgp_recover_row {
     const char *name;
-    const char *against; /* the case that its speed is held against */
+    const char *against; /* the baseline of its speed */
     uint32_t d, s, k;
-    uint32_t atoms, reach; /* columns taken in a pass, and in all */
+    uint32_t atoms, reach; /* columns selected per pass, and in total */
     uint32_t chunks;
     double seconds[FGP_RECOVER_ROUNDS_MAX]; /* of all chunks */
-    double base[FGP_RECOVER_ROUNDS_MAX];    /* the same of the case it is held against */
-    double overlap;                         /* share of the true places that were found */
+    double base[FGP_RECOVER_ROUNDS_MAX];    /* the same of the baseline */
+    double overlap;                         /* share of the true indices that were found */
     double exact;                           /* share of the chunks in which all were */
     double matrix_bytes, work_bytes;
-    char wrong[200]; /* what does not verify; empty when all does */
+    char wrong[200]; /* failed check; empty if all passed */
 } fgp_recover_row;
 
 /** The command, after its operand. Returns an exit status. */

@@ -1,4 +1,4 @@
-/* bench_recover_print.c - what `frugrad bench recover` has measured, as a table or as one JSON object a line. */
+/* bench_recover_print.c - results of `frugrad bench recover`, as a table or as one JSON object per line. */
 #include "program/bench/bench_recover.h"
 
 #include "frugrad.h"
@@ -10,14 +10,14 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-static int rising(const void *a, const void *b) {
+static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
 /* Sorts the numbers. */
 static double median(double *numbers, size_t count) {
-    qsort(numbers, count, sizeof *numbers, rising);
+    qsort(numbers, count, sizeof *numbers, compare_doubles);
     return count % 2 ? numbers[count / 2] : (numbers[count / 2 - 1] + numbers[count / 2]) / 2;
 }
 

@@ -1,10 +1,13 @@
 /*
  * bench_reduce.c - `frugrad bench reduce`: whole exchanges, from gradient to weights, by every algorithm of the option
- * reduce. The algorithms take turns in every round, the uncompressed one among them, because times of one run do
- * not carry over to the next. After each exchange all workers compare what they have; the first one of gather, which
- * changes nothing on the way, is also compared with frames made and added by one worker alone.
+ * reduce.
+ *
+ * The algorithms run in turn in every round, the uncompressed one among them, because times of one run are not
+ * comparable with those of another. After each exchange all workers compare their weights; the first exchange of gather
+ * is also compared with frames made and added by one worker alone.
  */
 #include "program/bench/bench_reduce.h"
+#include "base/clock.h"
 
 #include "program/args/args.h"
 #include "program/bench/bench.h"
@@ -20,27 +23,27 @@
 
 #define GRADIENTS 2u /* of each worker, in turn */
 
-/** What a worker tells the others. */
-typedef struct account {
+/** Numbers that the workers gather from each other. */
+typedef struct measurement {
     double seconds; /* of an exchange */
     uint64_t hash;  /* of the weights after it */
     uint64_t sent;  /* per exchange */
     double compress, wait, wire, decode;
-} account;
+} measurement;
 
-/** One worker. */
-typedef struct hand {
+/** One worker of the benchmark. */
+typedef struct worker_state {
     const fgp_reduce_run *run;
     frug_comm *comm;
     int rank, size;
-    account *all; /* everyone's last one */
+    measurement *all; /* the last one of every worker */
     frug_layout *layout;
     frug_reducer *reducer[FGP_REDUCE_MOST];
     fgp_reduce_row *row;
     size_t rows;
     float *grad; /* GRADIENTS x n */
     float *weights;
-} hand;
+} worker_state;
 
 static uint64_t seed_of(int rank, size_t which) {
     return (uint64_t)rank * GRADIENTS + which;
@@ -65,15 +68,15 @@ static uint64_t hash_of(const float *x, uint64_t n) {
     return hash;
 }
 
-/* Tell everyone, and hear everyone: h->all. Makes workers meet. */
-static int tell(hand *h, account mine) {
+/* All-gather the measurements into h->all; also a barrier. */
+static int gather_measurements(worker_state *h, measurement mine) {
     return frug_comm_gather(h->comm, &mine, sizeof mine, h->all) == FRUG_OK ? FGIO_EXIT_OK
                                                                             : fgio_library_error("workers");
 }
 
 /* ---- the algorithms ------------------------------------------------------------------ */
 
-static void add_row(hand *h, const char *word, size_t length) {
+static void add_row(worker_state *h, const char *word, size_t length) {
     fgp_reduce_row *row = &h->row[h->rows];
     if (h->rows == FGP_REDUCE_MOST || length >= sizeof row->name)
         return;
@@ -83,8 +86,8 @@ static void add_row(hand *h, const char *word, size_t length) {
     h->rows++;
 }
 
-/* One row for each word of the option reduce that is a sum, dense first: the others are held against it. */
-static void list_rows(hand *h) {
+/* One row for each value of the option reduce that is a sum; dense, the baseline, first. */
+static void list_algorithms(worker_state *h) {
     const frug_option *option = NULL;
     for (size_t i = 0; (option = frug_option_at(i)) && strcmp(option->name, "reduce") != 0; i++)
         ;
@@ -100,8 +103,8 @@ static void list_rows(hand *h) {
     }
 }
 
-/* What cannot run here (a number of workers it does not take, a word that wants more) is skipped, by all alike. */
-static void open_reducer(hand *h, size_t i) {
+/* An algorithm that cannot run here (number of workers, a value that needs an argument) is skipped by all workers. */
+static void open_reducer(worker_state *h, size_t i) {
     fgp_reduce_row *row = &h->row[i];
     frug_config *config = NULL;
     frug_options options = FRUG_OPTIONS_INIT;
@@ -114,14 +117,14 @@ static void open_reducer(hand *h, size_t i) {
 
 /* ---- one exchange, verified ------------------------------------------------------------- */
 
-static const float *gradient(const hand *h, uint64_t step) {
+static const float *gradient_of(const worker_state *h, uint64_t step) {
     return h->grad + step % GRADIENTS * h->run->n;
 }
 
-/* All workers must hold the same weights; *slowest gets the longest time of any. */
-static int compare(hand *h, size_t i, double seconds, uint64_t step, double *slowest) {
-    account mine = {.seconds = seconds, .hash = hash_of(h->weights, h->run->n)};
-    int status = tell(h, mine);
+/* All workers must have the same weights; *slowest: the longest time of any worker. */
+static int compare_weights(worker_state *h, size_t i, double seconds, uint64_t step, double *slowest) {
+    measurement mine = {.seconds = seconds, .hash = hash_of(h->weights, h->run->n)};
+    int status = gather_measurements(h, mine);
     *slowest = 0;
     for (int p = 0; p < h->size && status == FGIO_EXIT_OK; p++) {
         *slowest = fmax(*slowest, h->all[p].seconds);
@@ -132,24 +135,24 @@ static int compare(hand *h, size_t i, double seconds, uint64_t step, double *slo
     return status;
 }
 
-static int exchange(hand *h, size_t i, uint64_t step, double *seconds) {
-    int status = tell(h, (account){0}); /* all set out together */
+static int run_exchange(worker_state *h, size_t i, uint64_t step, double *seconds) {
+    int status = gather_measurements(h, (measurement){0}); /* barrier */
     if (status != FGIO_EXIT_OK)
         return status;
-    double start = fgp_now();
-    if (frug_reduce_add(h->reducer[i], step, 0, h->run->n, gradient(h, step), 1.0f / (float)h->size, h->weights) !=
+    double start = frugi_clock();
+    if (frug_reduce_add(h->reducer[i], step, 0, h->run->n, gradient_of(h, step), 1.0f / (float)h->size, h->weights) !=
         FRUG_OK)
         return fgio_library_error(h->row[i].name);
-    return compare(h, i, fgp_now() - start, step, seconds);
+    return compare_weights(h, i, frugi_clock() - start, step, seconds);
 }
 
-/* Everybody's frame of step 0, made here one after the other. Returns an exit status. */
-static int make_frames(const hand *h, const char *config, void **frame, size_t *len) {
+/* The frames of all workers at step 0, made here one after the other. Returns an exit code. */
+static int make_all_frames(const worker_state *h, const char *config, void **frame, size_t *len) {
     float *grad = malloc((size_t)h->run->n * sizeof *grad);
     int status = grad ? FGIO_EXIT_OK : fgio_error("no memory to verify the exchange");
     for (int p = 0; p < h->size && status == FGIO_EXIT_OK; p++) {
         fgp_bench_worker w;
-        fgp_noise(FGP_DIST_GAUSSIAN, seed_of(p, 0), h->run->n, grad);
+        fgp_generate_gradient(FGP_DIST_GAUSSIAN, seed_of(p, 0), h->run->n, grad);
         status = fgp_worker_open(&w, config, h->run->n, h->run->threads);
         if (status == FGIO_EXIT_OK)
             status = fgp_worker_step(&w, 0, grad);
@@ -162,20 +165,20 @@ static int make_frames(const hand *h, const char *config, void **frame, size_t *
     return status;
 }
 
-/* What worker 0 has after the first exchange must be the sum of all frames. */
-static int compare_by_hand(const hand *h, fgp_reduce_row *row) {
+/* The weights of worker 0 after the first exchange must be the sum of all frames. */
+static int compare_with_frames(const worker_state *h, fgp_reduce_row *row) {
     void **frame = calloc((size_t)h->size, sizeof(void *));
     size_t *len = calloc((size_t)h->size, sizeof *len);
     float *sum = calloc((size_t)h->run->n, sizeof *sum);
     fgp_bench_worker w = {0};
     int status = frame && len && sum ? FGIO_EXIT_OK : fgio_error("no memory to verify the exchange");
     if (status == FGIO_EXIT_OK)
-        status = make_frames(h, row->config, frame, len);
+        status = make_all_frames(h, row->config, frame, len);
     if (status == FGIO_EXIT_OK)
         status = fgp_worker_open(&w, row->config, h->run->n, h->run->threads);
     if (status == FGIO_EXIT_OK && frug_decompress_add(w.compressor, (const void *const *)frame, len, (size_t)h->size,
                                                       1.0f / (float)h->size, 0, h->run->n, sum) != FRUG_OK)
-        status = fgio_library_error("cannot add frames by hand");
+        status = fgio_library_error("cannot add the frames");
     if (status == FGIO_EXIT_OK && memcmp(sum, h->weights, (size_t)h->run->n * sizeof *sum) != 0)
         snprintf(row->wrong, sizeof row->wrong, "the weights are not the sum of all workers' frames");
     row->compared = status == FGIO_EXIT_OK;
@@ -188,38 +191,38 @@ static int compare_by_hand(const hand *h, fgp_reduce_row *row) {
     return status;
 }
 
-/* The first exchange of each algorithm: from nothing, not timed. */
-static int first_exchange(hand *h, size_t i) {
+/* The first exchange of each algorithm starts from zero weights and is not timed. */
+static int verify_first_exchange(worker_state *h, size_t i) {
     double seconds;
     memset(h->weights, 0, (size_t)h->run->n * sizeof(float));
-    int status = exchange(h, i, 0, &seconds);
+    int status = run_exchange(h, i, 0, &seconds);
     if (status == FGIO_EXIT_OK && h->rank == 0 && strcmp(h->row[i].name, "gather") == 0)
-        status = compare_by_hand(h, &h->row[i]);
+        status = compare_with_frames(h, &h->row[i]);
     return status;
 }
 
 /* ---- the run ------------------------------------------------------------------------------ */
 
-static frug_reduce_stats stats_of(const hand *h, size_t i) {
+static frug_reduce_stats stats_of(const worker_state *h, size_t i) {
     frug_reduce_stats s = {.struct_size = sizeof s};
     frug_reducer_stats(h->reducer[i], &s);
     return s;
 }
 
-/* Where the time went and how many bytes, from all workers' statistics of the timed rounds. */
-static int collect(hand *h, size_t i, frug_reduce_stats before) {
+/* Times by phase and bytes, from the statistics of all workers in the timed rounds. */
+static int collect_stats(worker_state *h, size_t i, frug_reduce_stats before) {
     frug_reduce_stats s = stats_of(h, i);
     double rounds = (double)h->run->rounds;
     uint64_t bytes = (s.bytes_sent - before.bytes_sent) / h->run->rounds;
-    account mine = {.sent = bytes,
-                    .compress = (s.seconds_compress - before.seconds_compress) / rounds,
-                    .wait = (s.seconds_wait - before.seconds_wait) / rounds,
-                    .wire = (s.seconds_wire - before.seconds_wire) / rounds,
-                    .decode = (s.seconds_decode - before.seconds_decode) / rounds};
+    measurement mine = {.sent = bytes,
+                        .compress = (s.seconds_compress - before.seconds_compress) / rounds,
+                        .wait = (s.seconds_wait - before.seconds_wait) / rounds,
+                        .wire = (s.seconds_wire - before.seconds_wire) / rounds,
+                        .decode = (s.seconds_decode - before.seconds_decode) / rounds};
     fgp_reduce_row *row = &h->row[i];
-    int status = tell(h, mine);
+    int status = gather_measurements(h, mine);
     for (int p = 0; p < h->size && status == FGIO_EXIT_OK; p++) {
-        const account *theirs = &h->all[p];
+        const measurement *theirs = &h->all[p];
         row->sent = fmax(row->sent, (double)theirs->sent);
         row->compress += theirs->compress / h->size;
         row->wait += theirs->wait / h->size;
@@ -229,25 +232,25 @@ static int collect(hand *h, size_t i, frug_reduce_stats before) {
     return status;
 }
 
-static int measure(hand *h) {
+static int measure_rounds(worker_state *h) {
     frug_reduce_stats before[FGP_REDUCE_MOST];
     int status = FGIO_EXIT_OK;
     for (size_t i = 0; i < h->rows && status == FGIO_EXIT_OK; i++)
         if (!h->row[i].skipped[0]) {
-            status = first_exchange(h, i);
+            status = verify_first_exchange(h, i);
             before[i] = stats_of(h, i);
         }
     for (size_t r = 0; r < h->run->rounds && status == FGIO_EXIT_OK; r++)
         for (size_t i = 0; i < h->rows && status == FGIO_EXIT_OK; i++)
             if (!h->row[i].skipped[0])
-                status = exchange(h, i, r + 1, &h->row[i].seconds[r]);
+                status = run_exchange(h, i, r + 1, &h->row[i].seconds[r]);
     for (size_t i = 0; i < h->rows && status == FGIO_EXIT_OK; i++)
         if (!h->row[i].skipped[0])
-            status = collect(h, i, before[i]);
+            status = collect_stats(h, i, before[i]);
     return status;
 }
 
-static int prepare(hand *h) {
+static int prepare_worker(worker_state *h) {
     uint64_t n = h->run->n;
     h->row = calloc(FGP_REDUCE_MOST, sizeof *h->row);
     h->grad = malloc(GRADIENTS * (size_t)n * sizeof(float));
@@ -256,21 +259,21 @@ static int prepare(hand *h) {
     if (!h->row || !h->grad || !h->weights || !h->all)
         return fgio_error("no memory for %llu elements", (unsigned long long)n);
     for (size_t i = 0; i < GRADIENTS; i++)
-        fgp_noise(FGP_DIST_GAUSSIAN, seed_of(h->rank, i), n, h->grad + i * n);
+        fgp_generate_gradient(FGP_DIST_GAUSSIAN, seed_of(h->rank, i), n, h->grad + i * n);
     if (frug_layout_flat(n, &h->layout) != FRUG_OK)
         return fgio_library_error("layout");
-    list_rows(h);
+    list_algorithms(h);
     for (size_t i = 0; i < h->rows; i++)
         open_reducer(h, i);
     return FGIO_EXIT_OK;
 }
 
-static int work(frug_comm *comm, void *shared) {
-    hand h = {.run = shared, .comm = comm, .rank = frug_comm_rank(comm), .size = frug_comm_size(comm)};
-    int status = prepare(&h);
+static int run_worker(frug_comm *comm, void *shared) {
+    worker_state h = {.run = shared, .comm = comm, .rank = frug_comm_rank(comm), .size = frug_comm_size(comm)};
+    int status = prepare_worker(&h);
     fgio_meter *meter = h.rank == 0 ? fgio_meter_begin(0, "measuring exchanges") : NULL;
     if (status == FGIO_EXIT_OK)
-        status = measure(&h);
+        status = measure_rounds(&h);
     fgio_meter_end(meter);
     if (status == FGIO_EXIT_OK && h.rank == 0)
         status = fgp_reduce_print(h.run, frug_comm_transport(comm), h.row, h.rows);
@@ -286,11 +289,11 @@ static int work(frug_comm *comm, void *shared) {
 
 int fgp_bench_reduce(const fgp_reduce_run *run) {
     fgp_reduce_run own = *run;
-    /* Gradients, weights, and a residual and two payloads for each of some algorithms; verifying takes two more. */
+    /* Gradients, weights, and a residual and two payloads for each of some algorithms; verifying needs two more. */
     double each = (GRADIENTS + 1 + 3 * 3) * sizeof(float) * (double)run->n;
     int local = fgt_team_joined() ? 1 : run->workers;
-    int status = fgp_memory_holds(local * each, "bench reduce",
+    int status = fgp_check_memory(local * each, "bench reduce",
                                   "every worker keeps a state of its own; give a "
                                   "smaller --n or fewer --workers");
-    return status == FGIO_EXIT_OK ? fgt_team_run(run->workers, work, &own) : status;
+    return status == FGIO_EXIT_OK ? fgt_team_run(run->workers, run_worker, &own) : status;
 }

@@ -1,4 +1,4 @@
-/* bench_reduce.h - `frugrad bench reduce`: what measuring and printing share. */
+/* bench_reduce.h - types and functions that the files of `frugrad bench reduce` share. */
 #ifndef FGP_BENCH_REDUCE_H
 #define FGP_BENCH_REDUCE_H
 
@@ -10,7 +10,7 @@
 #define FGP_REDUCE_ROUNDS_MAX 1000u
 #define FGP_REDUCE_MOST       32u /* algorithms */
 
-/** What was asked for. */
+/** Options. */
 typedef struct fgp_reduce_run {
     uint64_t n;
     double density;
@@ -22,22 +22,22 @@ typedef struct fgp_reduce_run {
     char base[2304];    /* the config string of all algorithms, without the option reduce */
 } fgp_reduce_run;
 
-/** One algorithm's figures; the same on all workers. */
+/** Results of one algorithm; the same on all workers. */
 typedef struct fgp_reduce_row {
     char name[32];
     char config[2368];
     double seconds[FGP_REDUCE_ROUNDS_MAX]; /* of an exchange: the slowest worker's */
     double sent;                           /* bytes by the worker that sends most, per exchange */
     double compress, wait, wire, decode;   /* seconds per exchange, mean of all workers */
-    char skipped[200];                     /* why it cannot run here; empty when it can */
-    char wrong[200];                       /* what does not verify; empty when all does */
-    int compared;                          /* the first exchange equals frames added by hand */
+    char skipped[200];                     /* why it cannot run here; empty if it can */
+    char wrong[200];                       /* failed check; empty if all passed */
+    int compared;                          /* the first exchange was compared with frames added by one worker */
 } fgp_reduce_row;
 
 /** Measure every algorithm and print the figures. Returns an exit status. */
 int fgp_bench_reduce(const fgp_reduce_run *run);
 
-/** Print what was measured; row 0 is the dense one that the others are held against. Returns an exit status. */
+/** Print the results; row 0 is the dense baseline. Returns an exit code. */
 int fgp_reduce_print(const fgp_reduce_run *run, const char *transport, const fgp_reduce_row *row, size_t rows);
 
 #endif

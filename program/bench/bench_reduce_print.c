@@ -1,4 +1,4 @@
-/* bench_reduce_print.c - what `frugrad bench reduce` has measured, as a table or as one JSON object a line. */
+/* bench_reduce_print.c - results of `frugrad bench reduce`, as a table or as one JSON object per line. */
 #include "program/bench/bench_reduce.h"
 
 #include "program/args/args.h"
@@ -11,23 +11,23 @@
 #include <sys/utsname.h>
 
 typedef struct figures {
-    double ms, least; /* of an exchange */
-    double speedup;   /* time of the dense exchange over it; median of the rounds' ratios */
-    double ideal;     /* bytes of the dense exchange over its own */
+    double ms, minimum; /* of an exchange */
+    double speedup;     /* time of the dense exchange over it; median of the rounds' ratios */
+    double ideal;       /* bytes of the dense exchange over its own */
 } figures;
 
-static int rising(const void *a, const void *b) {
+static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
 /* Sorts the numbers. */
 static double median(double *numbers, size_t count) {
-    qsort(numbers, count, sizeof *numbers, rising);
+    qsort(numbers, count, sizeof *numbers, compare_doubles);
     return count % 2 ? numbers[count / 2] : (numbers[count / 2 - 1] + numbers[count / 2]) / 2;
 }
 
-static figures figure(const fgp_reduce_run *run, const fgp_reduce_row *dense, const fgp_reduce_row *row) {
+static figures compute_figures(const fgp_reduce_run *run, const fgp_reduce_row *dense, const fgp_reduce_row *row) {
     double number[FGP_REDUCE_ROUNDS_MAX];
     figures f = {0};
     for (size_t i = 0; i < run->rounds; i++)
@@ -35,12 +35,12 @@ static figures figure(const fgp_reduce_run *run, const fgp_reduce_row *dense, co
     f.speedup = median(number, run->rounds);
     memcpy(number, row->seconds, run->rounds * sizeof *number);
     f.ms = 1e3 * median(number, run->rounds);
-    f.least = 1e3 * number[0];
+    f.minimum = 1e3 * number[0];
     f.ideal = row->sent > 0 ? dense->sent / row->sent : 0;
     return f;
 }
 
-static const char *verdict(const fgp_reduce_row *row) {
+static const char *verified_text(const fgp_reduce_row *row) {
     return row->wrong[0] ? "NO" : row->compared ? "yes, by hand" : "yes";
 }
 
@@ -58,7 +58,7 @@ static void print_text(const fgp_reduce_row *row, figures f) {
     printf("%-10s %9.2f %8.2fx %11s %9.2fx %7.0f%% %9.2f %8.2f %8.2f %8.2f  %s\n", row->name, f.ms, f.speedup,
            fgio_bytes_text((uint64_t)row->sent, sent, sizeof sent), f.ideal,
            f.ideal > 0 ? 100 * f.speedup / f.ideal : 0, 1e3 * row->compress, 1e3 * row->wait, 1e3 * row->wire,
-           1e3 * row->decode, verdict(row));
+           1e3 * row->decode, verified_text(row));
 }
 
 static int print_json(const fgp_reduce_run *run, const char *transport, const fgp_reduce_row *row, figures f) {
@@ -71,7 +71,7 @@ static int print_json(const fgp_reduce_run *run, const char *transport, const fg
             "{s:s, s:i, s:s, s:I, s:f, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:s, s:i, s:i, s:s, "
             "s:s}",
             "reduce", row->name, "workers", run->workers, "transport", transport, "n", (json_int_t)run->n, "density",
-            run->density, "ms_median", fgio_json_real(f.ms), "ms_min", fgio_json_real(f.least), "speedup",
+            run->density, "ms_median", fgio_json_real(f.ms), "ms_min", fgio_json_real(f.minimum), "speedup",
             fgio_json_real(f.speedup), "bytes_sent", (json_int_t)row->sent, "ideal", fgio_json_real(f.ideal),
             "of_ideal", fgio_json_real(f.ideal > 0 ? f.speedup / f.ideal : 0), "ms_compress",
             fgio_json_real(1e3 * row->compress), "ms_wait", fgio_json_real(1e3 * row->wait), "ms_wire",
@@ -97,7 +97,7 @@ int fgp_reduce_print(const fgp_reduce_run *run, const char *transport, const fgp
     if (!run->json)
         print_head(run, transport);
     for (size_t i = 0; i < rows && status == FGIO_EXIT_OK; i++) {
-        figures f = figure(run, &row[0], &row[i]);
+        figures f = compute_figures(run, &row[0], &row[i]);
         if (run->json)
             status = print_json(run, transport, &row[i], f);
         else

@@ -1,10 +1,12 @@
 /*
- * bench_source.c - the gradients that bench works on. Generated ones are made once, four of them, and come
- * in turn. Recorded ones are laid side by side to fill the length asked for, each step into the same buffer
- * before its round; they are gone through forth and back, so that each step's neighbour in
- * training comes next, at the same place, which is what a compressor that remembers thresholds sees.
+ * bench_source.c - the gradients that bench uses.
+ *
+ * Four generated gradients are made once and repeat. Recorded ones are concatenated to fill the requested length, each
+ * step into the same buffer before its round; they are played forward and backward, so that consecutive steps were
+ * adjacent in training, at the same index, which a compressor that remembers thresholds depends on.
  */
 #include "program/args/args.h"
+#include "base/clock.h"
 #include "program/bench/bench.h"
 #include "io/safetensors.h"
 #include "io/error.h"
@@ -17,25 +19,25 @@
 
 #define GENERATED 4u
 
-/* Returns whether it suffices; both amounts as text when it does not. */
-static int memory_has(double need, char need_text[32], char have_text[32]) {
+/* Whether the machine has that much memory; if not, both amounts as text. */
+static int has_memory(double need, char need_text[32], char have_text[32]) {
     double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     fgio_bytes_text((uint64_t)need, need_text, 32);
     fgio_bytes_text((uint64_t)have, have_text, 32);
     return need <= have;
 }
 
-int fgp_memory_suffices(uint64_t n) {
+int fgp_bench_check_memory(uint64_t n) {
     char need[32], have[32];
-    if (memory_has(10.0 * sizeof(float) * (double)n, need, have))
+    if (has_memory(10.0 * sizeof(float) * (double)n, need, have))
         return FGIO_EXIT_OK;
     return fgio_error("%llu elements need about %s of memory, this machine has %s; give a smaller --n",
                       (unsigned long long)n, need, have);
 }
 
-int fgp_memory_holds(double bytes, const char *what, const char *why) {
+int fgp_check_memory(double bytes, const char *what, const char *why) {
     char need[32], have[32];
-    if (memory_has(bytes, need, have))
+    if (has_memory(bytes, need, have))
         return FGIO_EXIT_OK;
     fgio_error("%s: needs about %s of memory, this machine has %s", what, need, have);
     fgio_hint("%s", why);
@@ -51,12 +53,12 @@ int fgp_source_generate(fgp_gradient_source *source, fgp_dist dist, uint64_t n) 
     source->grad = floats(GENERATED * n);
     if (!source->grad)
         return fgio_error("no memory for %u gradients of %llu elements", GENERATED, (unsigned long long)n);
-    double start = fgp_now();
+    double start = frugi_clock();
     int noted = 0;
     for (unsigned i = 0; i < GENERATED; i++) {
-        if (isatty(STDERR_FILENO) && fgp_now() - start > 1.0)
-            noted = fprintf(stderr, "\rmaking gradient %u of %u", i + 1, GENERATED) > 0;
-        fgp_noise(dist, i, n, source->grad + i * n);
+        if (isatty(STDERR_FILENO) && frugi_clock() - start > 1.0)
+            noted = fprintf(stderr, "\rgenerating gradient %u of %u", i + 1, GENERATED) > 0;
+        fgp_generate_gradient(dist, i, n, source->grad + i * n);
     }
     if (noted)
         fprintf(stderr, "\r\033[K");
@@ -67,8 +69,8 @@ static int is_step(const fgio_item *item) {
     return strncmp(item->name, "step_", 5) == 0 && !strchr(item->name, '/') && fgio_item_is_float(item);
 }
 
-/* Counts the steps and sees that they agree. */
-static int measure(fgp_gradient_source *source, const char *path, const fgio_safetensors *file) {
+/* Count the steps and check that they have the same length. */
+static int count_steps(fgp_gradient_source *source, const char *path, const fgio_safetensors *file) {
     for (size_t i = 0; i < file->count; i++) {
         const fgio_item *item = &file->item[i];
         if (!is_step(item))
@@ -100,8 +102,8 @@ static int copy_steps(fgp_gradient_source *source, const char *path, const fgio_
     return FGIO_EXIT_OK;
 }
 
-static int take(fgp_gradient_source *source, const char *path, const fgio_safetensors *file) {
-    int status = measure(source, path, file);
+static int allocate_and_copy(fgp_gradient_source *source, const char *path, const fgio_safetensors *file) {
+    int status = count_steps(source, path, file);
     if (status != FGIO_EXIT_OK)
         return status;
     source->recorded = floats(source->steps * source->length);
@@ -122,7 +124,7 @@ int fgp_source_load(fgp_gradient_source *source, const char *path, uint64_t n) {
     if (fgio_safetensors_parse(bytes.data, bytes.len, &file, &why) != 0) {
         status = fgio_error("%s: %s", path, why.text);
     } else {
-        status = take(source, path, &file);
+        status = allocate_and_copy(source, path, &file);
         fgio_safetensors_free(&file);
     }
     fgio_bytes_free(&bytes);

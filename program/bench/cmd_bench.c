@@ -1,13 +1,15 @@
 /*
- * cmd_bench.c - `frugrad bench`: which cases there are and in which order they run. A case is a name, a config string
- * and what to time; the timing and the checks are in bench_compress.c and bench_decode.c. Every ratio is taken between
- * things timed in turn in the same rounds, because absolute times do not carry over.
+ * cmd_bench.c - `frugrad bench`: the table of cases and their order.
+ *
+ * A case is a name, a config string and what to time; the timing and the checks are in bench_compress.c and
+ * bench_decode.c. Every ratio is between things timed in turn in the same rounds, because absolute times of different
+ * runs are not comparable.
  */
 #include "program/args/args.h"
 #include "program/bench/bench.h"
 #include "program/bench/bench_recover.h"
 #include "program/bench/bench_reduce.h"
-#include "program/commands.h"
+#include "program/args/commands.h"
 #include "io/progress.h"
 #include "io/error.h"
 #include "trainer/run/worker_group.h"
@@ -24,25 +26,25 @@ typedef struct list {
     size_t count;
     double density;
     const char *filter;
-    const char *config; /* what --config gives, or NULL */
+    const char *config; /* of --config, or NULL */
 } list;
 
 static const fgp_opt options[] = {
     {"n", 'n', "COUNT", NULL, "elements; 25600000, or 2560000 with --quick"},
     {"k", 'k', "COUNT", "16", "entries to send of every 256"},
-    {"density", 0, "SHARE", NULL, "the same as a share of all, instead of --k"},
+    {"density", 0, "SHARE", NULL, "the same as a share of all entries, instead of --k"},
     {"threads", 't', "COUNT", NULL, "threads; by default one, and the main cases with two as well"},
     {"rounds", 'r', "COUNT", NULL, "timed rounds of each case; 15, of reduce 9, or 3 with --quick"},
-    {"workers", 'w', "COUNT", "4", "reduce: workers, each a thread; a job of several processes has its own number"},
+    {"workers", 'w', "COUNT", "4", "reduce: workers, as threads; under mpirun the number of its processes"},
     {"dist", 0, "WORD", "gaussian", "generated gradients: gaussian, laplace, heavy, layers, sparse or ties"},
     {"grad", 'g', "FILE", NULL, "recorded gradients instead: a safetensors file with tensors step_0000, ..."},
-    {"gradients", 0, "FILE", NULL, "recover: gradients recorded a tensor at a time, as <step>/<name>: a study of them"},
+    {"gradients", 0, "FILE", NULL, "recover: recorded gradients, tensors named <step>/<name>, to study"},
     {"s", 's', "COUNT", NULL, "recover --gradients: entries taken of a tensor's gradient; 31 of every 2048"},
     {"chunk", 0, "COUNT", "2048", "recover --gradients: elements of a chunk"},
     {"config", 'c', "STRING", NULL, "measure this config string instead of the table of cases"},
     {"case", 0, "TEXT", NULL, "only cases with this text in their names"},
-    {"quick", 'q', NULL, NULL, "a short run, to see that all is well"},
-    {"json", 'j', NULL, NULL, "one JSON object a line for each case"},
+    {"quick", 'q', NULL, NULL, "a short run, to check that everything works"},
+    {"json", 'j', NULL, NULL, "one JSON object per line for each case"},
     {NULL, 0, NULL, NULL, NULL},
 };
 
@@ -78,7 +80,7 @@ static void add_residuals(list *l, int threads) {
     static const char *const formats[] = {"bf16", "int8", "int4"};
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
         add_compress(l, "exact", formats[i], "", l->density, "", threads);
-        if (strcmp(formats[i], "int8") != 0) /* that one is a main case */
+        if (strcmp(formats[i], "int8") != 0) /* a main case already */
             add_compress(l, "hist", formats[i], "", l->density, "", threads);
     }
 }
@@ -110,7 +112,7 @@ static void add_sweeps(list *l, int threads) {
     }
 }
 
-static void add_receiving(list *l, const char *config, int threads) {
+static void add_decode_cases(list *l, const char *config, int threads) {
     add_case(l, FGP_CASE_DECODE, "decode/4", config, threads, 4);
     add_case(l, FGP_CASE_DECODE, "decode/8", config, threads, 8);
     add_case(l, FGP_CASE_APPLY, "apply/4", config, threads, 4);
@@ -128,12 +130,12 @@ static void add_on_matrix(list *l, const char *name, const char *config, int thr
         l->item[before].columns = 1024;
 }
 
-/* Some of each kind that the menu offers beside the largest of every block, on a matrix of 1024 columns. */
-static void add_menu(list *l, int threads) {
+/* Some methods of each kind besides block top-k, on a matrix of 1024 columns. */
+static void add_method_cases(list *l, int threads) {
     static const char *const presets[] = {"topk", "threshold", "randomk", "hybrid", "2:4",
                                           "rows", "learned",   "dgc",     "qsgd",   "onebit"};
     static const struct {
-        const char *name, *config; /* behind the density of the run */
+        const char *name, *config; /* appended to the density of the run */
     } others[] = {
         {"random", "rule=random,segment=tensor,residual=f32"},
         {"tensor", "segment=tensor,residual=f32"},
@@ -160,7 +162,7 @@ static void add_cases(list *l, int threads, int second) {
         add_case(l, FGP_CASE_COMPRESS, "compress/config", l->config, threads, 0);
         if (second)
             add_case(l, FGP_CASE_COMPRESS, "compress/config", l->config, 2, 0);
-        add_receiving(l, l->config, threads);
+        add_decode_cases(l, l->config, threads);
         return;
     }
     add_main_cases(l, threads);
@@ -168,8 +170,8 @@ static void add_cases(list *l, int threads, int second) {
         add_main_cases(l, 2);
     add_residuals(l, threads);
     add_sweeps(l, threads);
-    add_menu(l, threads);
-    add_receiving(l, config, threads);
+    add_method_cases(l, threads);
+    add_decode_cases(l, config, threads);
     if (second)
         add_case(l, FGP_CASE_DECODE, "decode/4", config, 2, 4);
 }
@@ -179,7 +181,7 @@ static void add_cases(list *l, int threads, int second) {
 static int read_density(const fgp_args *args, double *density) {
     uint64_t k = 0;
     if (fgp_arg_given(args, "density") && fgp_arg_given(args, "k"))
-        return fgio_usage_error("--k and --density say the same; give one of them");
+        return fgio_usage_error("--k and --density exclude each other; give one of them");
     if (fgp_arg_given(args, "density"))
         return fgp_arg_double(args, "density", 1e-6, 1.0, density);
     int status = fgp_arg_u64(args, "k", 1, 256, &k);
@@ -238,7 +240,7 @@ static int open_source(const fgp_args *args, fgp_bench *bench) {
     bench->stream = malloc((size_t)bench->n * sizeof(float));
     if (!bench->stream)
         return fgio_error("no memory for %llu elements", (unsigned long long)bench->n);
-    /* Written here, so that no timed pass meets pages for the first time. */
+    /* Touch the pages before the timed passes. */
     memcpy(bench->stream, fgp_source_step(&bench->source, 0), (size_t)bench->n * sizeof(float));
     return FGIO_EXIT_OK;
 }
@@ -252,14 +254,14 @@ static int run_case(fgp_bench *bench, const fgp_case *which, fgp_row *row) {
     fgio_meter *meter = fgio_meter_begin(0, "case %s", which->name);
     switch (which->kind) {
     case FGP_CASE_COMPRESS: status = fgp_bench_compress(bench, which, row); break;
-    case FGP_CASE_WHOLE: status = fgp_bench_whole(bench, which, row); break;
+    case FGP_CASE_WHOLE: status = fgp_bench_tensor(bench, which, row); break;
     case FGP_CASE_DECODE:
     case FGP_CASE_APPLY: status = fgp_bench_decode(bench, which, row); break;
     default: status = fgp_bench_check(bench, which, row);
     }
     fgio_meter_end(meter);
     if (status == FGIO_EXIT_OK)
-        status = fgp_report_row(bench, which, row);
+        status = fgp_bench_print_row(bench, which, row);
     if (status == FGIO_EXIT_OK && row->why[0]) {
         fgio_error("case %s does not verify: %s", which->name, row->why);
         bench->failed++;
@@ -270,14 +272,14 @@ static int run_case(fgp_bench *bench, const fgp_case *which, fgp_row *row) {
 static int run_all(fgp_bench *bench, const list *l) {
     fgp_row *row = malloc(sizeof *row);
     int status = row ? FGIO_EXIT_OK : fgio_error("no memory for the results");
-    fgp_report_head(bench);
+    fgp_bench_print_head(bench);
     for (size_t i = 0; i < l->count && status == FGIO_EXIT_OK; i++)
         status = run_case(bench, &l->item[i], row);
     free(row);
     return status == FGIO_EXIT_OK && bench->failed ? FGIO_EXIT_FAIL : status;
 }
 
-/* The exchange takes other cases and other defaults, but the same options as far as they go. */
+/* The exchange has other cases and defaults, and shares some options. */
 static int bench_reduce(const fgp_args *args) {
     static const char *const other[] = {"dist", "grad", "gradients", "s", "chunk"};
     int quick = fgp_arg_given(args, "quick"), status;
@@ -306,7 +308,7 @@ static int bench_reduce(const fgp_args *args) {
 }
 
 /* Options that only `bench recover` has. */
-static int refuse_recover_options(const fgp_args *args) {
+static int reject_recover_options(const fgp_args *args) {
     static const char *const other[] = {"gradients", "s", "chunk"};
     for (size_t i = 0; i < sizeof other / sizeof other[0]; i++)
         if (fgp_arg_given(args, other[i]))
@@ -322,12 +324,12 @@ static int bench_run(const fgp_args *args) {
     if (args->operand_count && strcmp(args->operand[0], "recover") == 0)
         return fgp_bench_recover(args);
     if (args->operand_count)
-        return fgio_usage_error("bench: '%s' is neither nothing nor reduce nor recover", args->operand[0]);
-    int status = refuse_recover_options(args);
+        return fgio_usage_error("bench: unknown operand '%s'; give reduce, recover or none", args->operand[0]);
+    int status = reject_recover_options(args);
     if (status == FGIO_EXIT_OK)
         status = read_run(args, &bench, &l);
     if (status == FGIO_EXIT_OK)
-        status = fgp_memory_suffices(bench.n);
+        status = fgp_bench_check_memory(bench.n);
     if (status == FGIO_EXIT_OK)
         status = open_source(args, &bench);
     if (status == FGIO_EXIT_OK)
@@ -343,20 +345,22 @@ const fgp_command fgp_command_bench = {
     .operands = "[reduce|recover]",
     .max_operands = 1,
     .about =
-        "Every case is timed in turn with the pass it is held against, in the same rounds, and its results are\n"
+        "Every case is timed in turn with its baseline, in the same rounds, and its results are\n"
         "checked through the public interface. For compress, limit is the speed of e = beta * e + g over arrays\n"
         "of the same length and ratio the share of it that the whole call reaches; for decode and apply, limit\n"
         "is one dense vector addition and ratio the time of two of them over the time of the call. For\n"
         "topk/whole, limit is std::nth_element and ratio says how many times faster the call is. A case that\n"
-        "does not verify makes the exit status 1.\n\n"
-        "`bench reduce` measures whole exchanges between workers instead, from gradient to weights: every word of\n"
-        "the option reduce against the dense sum in the same rounds. By bytes is how many times less is sent, and\n"
-        "of that the share which arrives as time. frugrad-mpi is the same program for the processes of an MPI job.\n\n"
-        "`bench recover` measures sparse recovery: matching pursuit by several ways and two measurement matrices, in\n"
+        "fails its checks makes the exit code 1.\n\n"
+        "`bench reduce` measures whole exchanges between workers instead, from gradient to weights: every value of\n"
+        "the option reduce against the dense sum in the same rounds. By bytes is how many times less is sent,\n"
+        "of that the share which is gained in time. frugrad-mpi is the same program for the processes of an MPI "
+        "job.\n\n"
+        "`bench recover` measures sparse recovery: several forms of matching pursuit and two measurement matrices, in\n"
         "milliseconds for a chunk, against the naive one and against the stored matrix in the same rounds. Found\n"
-        "is the share of true places that came back. With --gradients it is a study of recorded gradients instead:\n"
-        "how much sketches and tables of several sizes, fed step by step, know of AdamW's means, and how near their\n"
-        "steps are to AdamW's on the same chosen entries and on the whole gradient.",
+        "is the share of true indices that was recovered. With --gradients it is a study of recorded gradients "
+        "instead:\n"
+        "how closely sketches and tables of several sizes track AdamW's means, and how near their\n"
+        "steps are to AdamW's on the same selected entries and on the whole gradient.",
     .options = options,
     .run = bench_run,
 };

@@ -1,9 +1,9 @@
 /*
- * frugrad compress: try the codec on your own gradients. One file in, one payload
- * file out; with --residual what was left behind is carried from call to call, so
- * that several calls are several steps of training.
+ * cmd_compress.c - `frugrad compress`: compress a file of gradients to a payload file.
+ *
+ * With --residual the residual is carried from call to call, so that several calls are several steps of training.
  */
-#include "program/commands.h"
+#include "program/args/commands.h"
 #include "io/files.h"
 #include "frugrad.h"
 #include "program/compress/gradient_file.h"
@@ -39,12 +39,12 @@ static int choose_output(const fgp_args *args, compress_job *job) {
         return fgio_error("%s: not enough memory", fgio_input_name(job->in));
     snprintf(job->out, room, "%s%s", given == NULL ? job->in : given, given == NULL ? ".fgr" : "");
     if (fgio_file_same(job->in, job->out))
-        return fgio_error("%s: is input and output at once", job->out);
+        return fgio_error("%s: is both input and output", job->out);
     if (job->residual != NULL && strcmp(job->residual, "-") == 0)
         return fgio_usage_error("compress: --residual needs a file, not '-'");
     if (job->residual != NULL && (fgio_file_same(job->residual, job->in) || fgio_file_same(job->residual, job->out) ||
                                   strcmp(job->residual, job->out) == 0))
-        return fgio_error("%s: is the residual and the input or output at once", job->residual);
+        return fgio_error("%s: is both the residual and the input or output", job->residual);
     return FGIO_EXIT_OK;
 }
 
@@ -57,7 +57,7 @@ static int restore_residual(compress_job *job) {
         return code;
     if (frug_compressor_restore(job->compressor, bytes.data, bytes.len) != FRUG_OK) {
         code = fgio_library_error(job->residual);
-        fgio_hint("a residual goes on with the tensors and the config it was made with; another FILE begins a new one");
+        fgio_hint("a residual needs the tensors and the config it was made with; another FILE begins a new one");
     }
     fgio_bytes_free(&bytes);
     return code;
@@ -75,7 +75,7 @@ static int save_residual(compress_job *job) {
     return FGIO_EXIT_OK;
 }
 
-/* With stats=full whatever the config says: one step of a file has no other steps that would even out an estimate. */
+/* Always with stats=full: a single step has no others over which estimates would average out. */
 static int make_compressor(compress_job *job) {
     const char *text = frug_config_text(job->config);
     frug_config *counted = NULL;
@@ -129,7 +129,7 @@ static int put_payload(compress_job *job, fgio_writer *writer) {
     return code;
 }
 
-/* Payload and residual belong together: both are on the disk before the first of them appears. */
+/* Payload and residual belong together: both are synced before the first of them is renamed. */
 static int write_files(compress_job *job) {
     fgio_writer payload = FGIO_WRITER_CLOSED, state = FGIO_WRITER_CLOSED;
     int code = put_payload(job, &payload);
@@ -178,9 +178,9 @@ static int print_summary(const compress_job *job, FILE *to) {
     fprintf(to, "  ratio        %.1f : 1\n", (double)s->bytes_dense / (double)job->frame.len);
     fprintf(to, "  density      %.2f %% sent\n", 100 * s->density_now);
     fprintf(to, "  energy kept  %.2f %%\n", 100 * s->energy_kept_now);
-    fprintf(to, "  speed        %.2f GB/s, counting the energy included\n", speed(s));
+    fprintf(to, "  speed        %.2f GB/s, with full statistics\n", speed(s));
     if (s->blocks_held > 0)
-        fprintf(to, "  held back    %" PRIu64 " blocks with a NaN or an infinity\n", s->blocks_held);
+        fprintf(to, "  skipped      %" PRIu64 " blocks with a NaN or an infinity\n", s->blocks_held);
     if (job->residual != NULL)
         fprintf(to, "  residual     %s\n", job->residual);
     return FGIO_EXIT_OK;
@@ -208,7 +208,7 @@ static int compress(const fgp_args *args, compress_job *job) {
         code = write_files(job);
     fgio_meter_end(meter);
     if (code == FGIO_EXIT_OK) {
-        FILE *to = strcmp(job->out, "-") == 0 ? stderr : stdout; /* never among the payload's bytes */
+        FILE *to = strcmp(job->out, "-") == 0 ? stderr : stdout; /* stdout has the payload */
         code = (fgp_arg_given(args, "json") ? print_json : print_summary)(job, to);
     }
     return code;
@@ -230,9 +230,9 @@ static const fgp_opt options[] = {
     {"output", 'o', "OUT", NULL, "the payload file; IN.fgr when not given, - for standard output"},
     {"config", 'c', "S", "frugrad", "how to compress; see frugrad inspect --config"},
     {"format", 'f', "WORD", "auto", "what IN is: raw, npy, safetensors, or auto"},
-    {"residual", 'r', "FILE", NULL, "what was left behind: read if it exists, written after"},
-    {"heads", 0, "H[:KV]", NULL, "attention heads of the model, and of keys and values where they are fewer"},
-    {"step", 's', "N", "0", "the optimiser step"},
+    {"residual", 'r', "FILE", NULL, "residual: read if it exists, written afterwards"},
+    {"heads", 0, "H[:KV]", NULL, "attention heads of the model, and of keys and values if fewer"},
+    {"step", 's', "N", "0", "the optimizer step"},
     {"json", 0, NULL, NULL, "print the summary as one JSON object"},
     {NULL, 0, NULL, NULL, NULL},
 };
@@ -245,9 +245,9 @@ const fgp_command fgp_command_compress = {
     .max_operands = 1,
     .about = "IN holds raw little-endian f32, or is a .npy or safetensors file with F32, F16,\n"
              "BF16 or F64 numbers; - is standard input. The payload file OUT is a safetensors\n"
-             "file with one tensor, the frame as it would travel, and metadata that names the\n"
+             "file with one tensor, the frame as it would be sent, and metadata that names the\n"
              "tensors. A file with a single tensor of one dimension is compressed as one row;\n"
-             "beside others, tensors of one dimension are biases and norms and travel dense.",
+             "beside others, tensors of one dimension are biases and norms and are sent dense.",
     .options = options,
     .run = run_compress,
 };

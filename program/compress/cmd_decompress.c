@@ -1,10 +1,10 @@
 /*
- * frugrad decompress: from a payload file back to dense tensors in the format
- * they came from. The frame's sizes are compared with the layout's before the
- * dense buffer is made, as a few hostile bytes can describe more numbers than any
- * machine can hold.
+ * cmd_decompress.c - `frugrad decompress`: a payload file back to dense tensors in their original format.
+ *
+ * The frame's sizes are compared with the layout's before the dense buffer is allocated, because a few hostile bytes
+ * can describe more elements than any machine has memory for.
  */
-#include "program/commands.h"
+#include "program/args/commands.h"
 #include "io/files.h"
 #include "frugrad.h"
 #include "io/progress.h"
@@ -26,7 +26,7 @@ static char *default_output(const char *in) {
         return NULL;
     size_t stem = length;
     for (size_t i = length; i > 0 && in[i - 1] != '/'; i--) {
-        if (in[i - 1] == '.' && i > 1 && in[i - 2] != '/') { /* a leading dot begins a name, not an ending */
+        if (in[i - 1] == '.' && i > 1 && in[i - 2] != '/') { /* a leading dot is part of the name */
             stem = i - 1;
             break;
         }
@@ -49,7 +49,7 @@ static int choose_output(const fgp_args *args, char **out) {
     if (*out == NULL)
         return fgio_error("%s: not enough memory", in);
     if (fgio_file_same(in, *out))
-        return fgio_error("%s: is input and output at once", *out);
+        return fgio_error("%s: is both input and output", *out);
     if (!fgp_arg_given(args, "force") && fgio_file_exists(*out)) {
         fgio_error("%s: exists already", *out);
         fgio_hint("--force replaces it");
@@ -58,7 +58,7 @@ static int choose_output(const fgp_args *args, char **out) {
     return FGIO_EXIT_OK;
 }
 
-/* Zeros for every number of the layout, unless that is more than the machine has. */
+/* A zeroed buffer for all elements of the layout; NULL if the machine has less memory. */
 static float *dense_buffer(uint64_t n) {
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     if (pages > 0 && page > 0 && n / 1024 > (uint64_t)pages * ((uint64_t)page / 1024) / sizeof(float))
@@ -68,7 +68,7 @@ static float *dense_buffer(uint64_t n) {
 
 static int make_decoder(const frug_layout *layout, frug_compressor **decoder) {
     frug_config *config = NULL;
-    frug_status status = frug_config_create("feedback=none", &config); /* a decoder leaves nothing behind */
+    frug_status status = frug_config_create("feedback=none", &config); /* a decoder needs no residual */
     if (status == FRUG_OK)
         status = frug_compressor_create(config, layout, NULL, decoder);
     frug_config_destroy(config);

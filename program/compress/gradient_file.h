@@ -17,20 +17,19 @@ typedef struct fgp_gradient {
     fgp_format format; /* of the file; never FGP_FORMAT_AUTO */
     frug_layout *layout;
     json_t *metadata; /* of a safetensors file; may be NULL */
-    int reshaped;     /* the only tensor had ndim and shape in its file, and another shape in the layout */
+    int reshaped;     /* the only tensor has ndim and shape in the file, and another shape in the layout */
     uint32_t ndim;
     uint64_t shape[FRUG_MAX_DIMS];
-    float *data; /* frug_layout_elements() numbers; NULL until there are any */
+    float *data; /* frug_layout_elements() floats; NULL until decoded */
 } fgp_gradient;
 
 /**
- * Read a file of gradients. FGP_FORMAT_AUTO goes by the ending of the path,
- * then by the first bytes; what is left is raw little-endian f32.
+ * Read a file of gradients. FGP_FORMAT_AUTO goes by the ending of the path, then by the first bytes; everything else is
+ * raw little-endian f32.
  *
- * A file with a single tensor of one dimension becomes one row, so that it is
- * compressed: tensors of one dimension beside others are biases and travel dense.
- * Roles and modules are guessed (tensor_roles.c); attention matrices get the heads.
- * Prints why it failed. Returns FGIO_EXIT_OK or FGIO_EXIT_FAIL.
+ * A single tensor of one dimension becomes one row, so that it is compressed: tensors of one dimension beside others
+ * are biases and are sent dense. Roles and modules are guessed (tensor_roles.c); attention matrices get the heads.
+ * Returns FGIO_EXIT_OK, or FGIO_EXIT_FAIL after an error message.
  */
 int fgp_gradient_load(const char *path, fgp_format format, fgp_heads heads, fgp_gradient *gradient);
 

@@ -1,10 +1,10 @@
 /*
- * The .npy format: a magic string, a version, a header length and a Python
- * dictionary literal with the keys 'descr', 'fortran_order' and 'shape', then
- * the elements. The literal is read by a small hand-written scanner that knows
- * just what NumPy writes: nothing is evaluated, every step is bounded by the
- * header's end, and sizes are compared with the bytes that are really there.
- * Source: NumPy enhancement proposal 1 and numpy.lib.format.
+ * npy.c - the .npy format of NumPy.
+ *
+ * A magic string, a version, a header length and a Python dictionary literal with the keys 'descr', 'fortran_order' and
+ * 'shape', then the elements. The literal is parsed by a small scanner for what NumPy writes: nothing is evaluated,
+ * every step is bounded by the header's end, and sizes are compared with the bytes in the file. Source: NumPy
+ * enhancement proposal 1 and numpy.lib.format.
  */
 #include "program/compress/npy.h"
 
@@ -30,8 +30,8 @@ static void skip_space(scanner *s) {
         s->at++;
 }
 
-/* Take one character, after any space; 0 when the next one is another. */
-static int take(scanner *s, char c) {
+/* Consume a character, after any space; 0 if the next one is another. */
+static int accept_char(scanner *s, char c) {
     skip_space(s);
     if (s->at == s->end || *s->at != (unsigned char)c)
         return 0;
@@ -39,11 +39,11 @@ static int take(scanner *s, char c) {
     return 1;
 }
 
-static int expect(scanner *s, char c) {
-    return take(s, c) ? 0 : fgio_because(s->why, "npy header: '%c' is missing", c);
+static int expect_char(scanner *s, char c) {
+    return accept_char(s, c) ? 0 : fgio_because(s->why, "npy header: '%c' is missing", c);
 }
 
-static int take_word(scanner *s, const char *word) {
+static int accept_word(scanner *s, const char *word) {
     size_t length = strlen(word);
     skip_space(s);
     if ((size_t)(s->end - s->at) < length || memcmp(s->at, word, length) != 0)
@@ -53,21 +53,21 @@ static int take_word(scanner *s, const char *word) {
 }
 
 /* A string without escapes, in either kind of quotes, copied with a zero byte. */
-static int take_string(scanner *s, char *dst, size_t cap) {
+static int read_string(scanner *s, char *dst, size_t cap) {
     size_t length = 0;
-    char quote = take(s, '\'') ? '\'' : '"';
-    if (quote == '"' && !take(s, '"'))
+    char quote = accept_char(s, '\'') ? '\'' : '"';
+    if (quote == '"' && !accept_char(s, '"'))
         return fgio_because(s->why, "npy header: a quoted string is missing");
     for (; s->at < s->end && *s->at != (unsigned char)quote; s->at++) {
         if (length + 1 >= cap || *s->at == '\\' || *s->at < 0x20)
-            return fgio_because(s->why, "npy header: a string is too long or has odd characters");
+            return fgio_because(s->why, "npy header: a string is too long or has unexpected characters");
         dst[length++] = (char)*s->at;
     }
     dst[length] = '\0';
-    return expect(s, quote);
+    return expect_char(s, quote);
 }
 
-static int take_number(scanner *s, uint64_t *number) {
+static int read_number(scanner *s, uint64_t *number) {
     uint64_t value = 0;
     skip_space(s);
     const unsigned char *start = s->at;
@@ -78,35 +78,35 @@ static int take_number(scanner *s, uint64_t *number) {
     }
     if (s->at == start)
         return fgio_because(s->why, "npy header: the shape holds something that is not a whole number");
-    take(s, 'L'); /* as Python 2 wrote them */
+    accept_char(s, 'L'); /* as Python 2 wrote them */
     *number = value;
     return 0;
 }
 
-static int take_shape(scanner *s, fgio_item *item) {
+static int read_shape(scanner *s, fgio_item *item) {
     int comma = 1;
-    if (expect(s, '(') != 0)
+    if (expect_char(s, '(') != 0)
         return -1;
-    for (item->ndim = 0; !take(s, ')'); item->ndim++) {
+    for (item->ndim = 0; !accept_char(s, ')'); item->ndim++) {
         if (!comma)
             return fgio_because(s->why, "npy header: ',' is missing in the shape");
         if (item->ndim == FRUG_MAX_DIMS)
             return fgio_because(s->why, "has more than %d dimensions", FRUG_MAX_DIMS);
-        if (take_number(s, &item->shape[item->ndim]) != 0)
+        if (read_number(s, &item->shape[item->ndim]) != 0)
             return -1;
-        comma = take(s, ',');
+        comma = accept_char(s, ',');
     }
     if (item->ndim == 1 && !comma)
         return fgio_because(s->why, "npy header: the shape is not a tuple");
     return 0;
 }
 
-static int take_descr(scanner *s, fgio_item *item) {
+static int read_descr(scanner *s, fgio_item *item) {
     char descr[32];
     skip_space(s);
     if (s->at < s->end && *s->at == '[')
         return fgio_because(s->why, "holds records, not plain numbers");
-    if (take_string(s, descr, sizeof descr) != 0)
+    if (read_string(s, descr, sizeof descr) != 0)
         return -1;
     item->big_endian = descr[0] == '>';
     if (descr[0] != '<' && descr[0] != '>')
@@ -124,10 +124,10 @@ static int take_descr(scanner *s, fgio_item *item) {
     return 0;
 }
 
-static int take_order(scanner *s, fgio_item *item) {
-    if (take_word(s, "True"))
+static int read_order(scanner *s, fgio_item *item) {
+    if (accept_word(s, "True"))
         item->fortran = 1;
-    else if (take_word(s, "False"))
+    else if (accept_word(s, "False"))
         item->fortran = 0;
     else
         return fgio_because(s->why, "npy header: fortran_order is neither True nor False");
@@ -135,9 +135,9 @@ static int take_order(scanner *s, fgio_item *item) {
 }
 
 /* One 'key': value pair; *seen collects the keys. */
-static int take_pair(scanner *s, fgio_item *item, unsigned *seen) {
+static int read_pair(scanner *s, fgio_item *item, unsigned *seen) {
     char key[32];
-    if (take_string(s, key, sizeof key) != 0 || expect(s, ':') != 0)
+    if (read_string(s, key, sizeof key) != 0 || expect_char(s, ':') != 0)
         return -1;
     unsigned bit = strcmp(key, "descr") == 0           ? KEY_DESCR
                    : strcmp(key, "fortran_order") == 0 ? KEY_ORDER
@@ -146,30 +146,31 @@ static int take_pair(scanner *s, fgio_item *item, unsigned *seen) {
     if (bit == 0)
         return fgio_because(s->why, "npy header: unknown key '%s'", key);
     if (*seen & bit)
-        return fgio_because(s->why, "npy header: key '%s' comes twice", key);
+        return fgio_because(s->why, "npy header: duplicate key '%s'", key);
     *seen |= bit;
-    return bit == KEY_DESCR ? take_descr(s, item) : bit == KEY_ORDER ? take_order(s, item) : take_shape(s, item);
+    return bit == KEY_DESCR ? read_descr(s, item) : bit == KEY_ORDER ? read_order(s, item) : read_shape(s, item);
 }
 
-static int take_dictionary(scanner *s, fgio_item *item) {
+static int read_dictionary(scanner *s, fgio_item *item) {
     unsigned seen = 0;
     int comma = 1;
-    if (expect(s, '{') != 0)
+    if (expect_char(s, '{') != 0)
         return -1;
-    while (!take(s, '}')) {
+    while (!accept_char(s, '}')) {
         if (!comma)
             return fgio_because(s->why, "npy header: ',' is missing between keys");
-        if (take_pair(s, item, &seen) != 0)
+        if (read_pair(s, item, &seen) != 0)
             return -1;
-        comma = take(s, ',');
+        comma = accept_char(s, ',');
     }
     skip_space(s);
     if (seen != KEY_ALL || s->at != s->end)
-        return fgio_because(s->why, seen != KEY_ALL ? "npy header: a key is missing" : "npy header: text is left over");
+        return fgio_because(s->why, seen != KEY_ALL ? "npy header: a key is missing"
+                                                    : "npy header: unexpected text at the end");
     return 0;
 }
 
-/* Where the dictionary lies, from the fixed part. */
+/* The range of the dictionary, from the fixed part of the header. */
 static int find_header(const unsigned char *bytes, size_t len, size_t *begin, size_t *end, fgio_why *why) {
     if (!fgp_npy_is(bytes, len))
         return fgio_because(why, "is not a .npy file");
@@ -195,7 +196,7 @@ int fgp_npy_parse(const unsigned char *bytes, size_t len, fgio_item *item, fgio_
     if (find_header(bytes, len, &begin, &end, why) != 0)
         return -1;
     scanner s = {bytes + begin, bytes + end, why};
-    if (take_dictionary(&s, &parsed) != 0 || fgio_item_count(&parsed, why) != 0)
+    if (read_dictionary(&s, &parsed) != 0 || fgio_item_count(&parsed, why) != 0)
         return -1;
     uint64_t need = parsed.count * fgio_dtype_size(parsed.dtype);
     if (need != len - end)

@@ -1,8 +1,8 @@
 /*
- * Writing and reading the description that travels with a frame in a payload
- * file. The reader rebuilds the layout through the public API, which checks the
- * tensors; whether frame and layout belong together is seen when decoding, by
- * the layout's hash in the frame.
+ * payload.c - the payload file: a frame with the description of its tensors.
+ *
+ * The reader rebuilds the layout through the public API, which checks the tensors; the layout's hash in the frame shows
+ * whether frame and layout belong together.
  */
 #include "program/compress/payload.h"
 #include "io/safetensors.h"
@@ -31,7 +31,7 @@ static json_t *layout_json(const frug_layout *layout) {
     return array;
 }
 
-/* Put JSON as text into a metadata map; takes the value's reference. Returns 0 or -1. */
+/* Add JSON as text to a metadata map; steals the reference. Returns 0 or -1. */
 static int put_json(json_t *map, const char *key, json_t *value) {
     char *text = json_dumps(value, JSON_COMPACT);
     int code = text == NULL ? -1 : json_object_set_new(map, key, json_string(text));
@@ -116,7 +116,7 @@ static int read_layout(const json_t *map, fgp_gradient *gradient, fgio_why *why)
     return code;
 }
 
-/* The shape to restore; it must have as many elements as the layout it stands for. */
+/* The shape to restore; it must have as many elements as the layout. */
 static int read_file_shape(const json_t *map, fgp_gradient *gradient, fgio_why *why) {
     fgio_item item = {.name = NULL};
     if (text_of(map, "frugrad.shape") == NULL)

@@ -1,8 +1,5 @@
-/*
- * --help of the program and of its commands, printed from the command table,
- * so that it says what the parser does.
- */
-#include "program/commands.h"
+/* cmd_help.c - `frugrad help` and --help, printed from the command table that the parser uses. */
+#include "program/args/commands.h"
 #include "frugrad.h"
 #include "io/error.h"
 
@@ -50,7 +47,7 @@ void fgp_help_program(FILE *to) {
     for (size_t i = 0; (command = fgp_command_at(i)) != NULL; i++)
         if (!command->hidden)
             fprintf(to, "  %-12s%s\n", command->name, command->summary);
-    fprintf(to, "\n`frugrad COMMAND --help` tells more; `frugrad inspect` shows the CPU and the presets.\n");
+    fprintf(to, "\n`frugrad COMMAND --help` has the details; `frugrad inspect` shows the CPU and the presets.\n");
 }
 
 int fgp_unknown_command(const char *name) {

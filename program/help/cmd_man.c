@@ -1,9 +1,8 @@
 /*
- * The man page, assembled from the command table and from the library's option
- * and preset tables, in man(7) macros. The build runs `frugrad man` to make the
- * page that is installed.
+ * cmd_man.c - `frugrad man`: the man page in man(7) macros, from the command table and from the library's option and
+ * preset tables. The build runs it to make the page that is installed.
  */
-#include "program/commands.h"
+#include "program/args/commands.h"
 #include "frugrad.h"
 #include "trainer/model/model.h"
 
@@ -11,7 +10,7 @@
 #include <stdio.h>
 
 /*
- * roff takes '.' and ''' at the start of a line for requests, '\' for an escape and '-' for a hyphen. Long lists of
+ * In roff '.' and ''' at the start of a line begin requests, '\' begins an escape and '-' is a hyphen. Long lists of
  * choices or options may be broken after '|' or ','.
  */
 static void print_text(const char *text) {
@@ -117,7 +116,7 @@ static void print_kinds(void) {
     puts(".SH MODELS\n.na\n.nh");
     for (size_t i = 0; (model = fgt_model_kind_at(i)) != NULL; i++)
         print_kind(model->name, model->options, model->help);
-    puts(".SH OPTIMISERS\n.na\n.nh");
+    puts(".SH OPTIMIZERS\n.na\n.nh");
     for (size_t i = 0; (optimizer = frug_optimizer_at(i)) != NULL; i++)
         print_kind(optimizer->name, optimizer->options, optimizer->help);
 }

@@ -1,10 +1,11 @@
 /*
- * frugrad inspect: what this machine offers, what a config string means, what
- * a payload holds, or what would be sent of a model. This file has the command, the machine and the config;
- * inspect_file.c looks into payloads, inspect_model.c at models.
+ * cmd_inspect.c - `frugrad inspect`: the machine, a config string, a payload, or what would be sent of a model.
+ *
+ * This file has the command, the machine and the config; inspect_file.c shows payloads, inspect_model.c models.
  */
 #include "program/inspect/inspect.h"
-#include "program/commands.h"
+#include "program/args/config_value.h"
+#include "program/args/commands.h"
 #include "frugrad.h"
 #include "io/json.h"
 #include "program/system/cpu_name.h"
@@ -51,7 +52,7 @@ static int machine_table(const char *cpu, long cpus) {
            environment == NULL ? "is not set" : environment);
     for (size_t i = 0; (preset = frug_preset_at(i)) != NULL; i++)
         printf("  %-15s%s\n", preset->name, preset->help);
-    printf("\n`frugrad inspect --config PRESET` spells one out.\n");
+    printf("\n`frugrad inspect --config PRESET` shows all options of one.\n");
     return FGIO_EXIT_OK;
 }
 
@@ -62,32 +63,18 @@ int fgp_inspect_machine(int json) {
         const char *forced = getenv("FRUG_ISA");
         return fgio_error("FRUG_ISA=%s: no such variant on this CPU", forced == NULL ? "" : forced);
     }
-    fgp_machine_cpu(cpu, sizeof cpu);
+    fgp_cpu_name(cpu, sizeof cpu);
     return (json ? machine_json : machine_table)(cpu, cpus);
 }
 
 enum { NAME = 15, HELP = 31, WIDTH = 80 }; /* columns of a config: the longest name is average_every */
-
-/* The value that a spelled-out config gives an option; 0 when the option is only short for another. */
-static int value_of(const char *text, const char *option, char *dst, size_t cap) {
-    size_t length = strlen(option);
-    for (const char *at = text; at != NULL; at = strchr(at, ',')) {
-        at += *at == ',';
-        if (strncmp(at, option, length) == 0 && at[length] == '=') {
-            at += length + 1;
-            snprintf(dst, cap, "%.*s", (int)strcspn(at, ","), at);
-            return 1;
-        }
-    }
-    return 0;
-}
 
 static int config_json(const char *text) {
     json_t *list = json_array();
     const frug_option *option;
     char value[512];
     for (size_t i = 0; (option = frug_option_at(i)) != NULL; i++)
-        if (value_of(text, option->name, value, sizeof value))
+        if (fgp_config_value(text, option->name, value, sizeof value) >= 0)
             json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:s}", "option", option->name, "value", value,
                                                   "default", option->fallback, "values", option->values, "help",
                                                   option->help));
@@ -112,10 +99,10 @@ static int config_table(const char *text) {
     const frug_option *option;
     char value[512];
     for (size_t i = 0; (option = frug_option_at(i)) != NULL; i++) {
-        if (!value_of(text, option->name, value, sizeof value))
+        if (fgp_config_value(text, option->name, value, sizeof value) < 0)
             continue;
         printf("%-*s%-*s", NAME, option->name, HELP - NAME, value);
-        if (strlen(value) >= HELP - NAME) /* a long value has its line to itself */
+        if (strlen(value) >= HELP - NAME) /* a long value gets a line of its own */
             printf("\n%*s", HELP, "");
         fgio_print_wrapped(option->help, HELP, WIDTH);
         print_values(option->values);
@@ -133,20 +120,17 @@ int fgp_inspect_config(const char *text, int json) {
     return code;
 }
 
-int fgp_config_value(const char *text, const char *option, char *dst, size_t cap) {
-    return value_of(text, option, dst, cap);
-}
-
 static int run_inspect(const fgp_args *args) {
     const char *config = fgp_arg(args, "config");
     int json = fgp_arg_given(args, "json");
     int model = fgp_arg_given(args, "model");
     static const char *const of_model[] = {"heads", "step", "steps"};
     if ((config != NULL || model) && args->operand_count > 0)
-        return fgio_usage_error("inspect: a file and --%s at once; give one of them", model ? "model" : "config");
+        return fgio_usage_error("inspect: a file and --%s exclude each other; give one of them",
+                                model ? "model" : "config");
     for (size_t i = 0; i < sizeof of_model / sizeof *of_model; i++)
         if (!model && fgp_arg_given(args, of_model[i]))
-            return fgio_usage_error("inspect: --%s says something about a model; give --model", of_model[i]);
+            return fgio_usage_error("inspect: --%s needs --model", of_model[i]);
     if (model)
         return fgp_inspect_model(args, config == NULL ? "frugrad" : config, json);
     if (config != NULL)
@@ -155,11 +139,11 @@ static int run_inspect(const fgp_args *args) {
 }
 
 static const fgp_opt options[] = {
-    {"config", 'c', "S", NULL, "spell out this config string, or send a model by it"},
-    {"model", 'm', "NAME", NULL, "say what would be sent of a model: a name, or a file as compress takes it"},
+    {"config", 'c', "S", NULL, "show all options of this config string, or use it for --model"},
+    {"model", 'm', "NAME", NULL, "show what would be sent of a model: a name, or a file as for compress"},
     {"heads", 0, "H[:KV]", NULL, "attention heads of a model that is a file, and of its keys and values"},
-    {"step", 's', "N", "0", "of a model: the optimiser step"},
-    {"steps", 0, "TOTAL", NULL, "of a model: how many there are; schedules stand at their end without"},
+    {"step", 's', "N", "0", "of a model: the optimizer step"},
+    {"steps", 0, "TOTAL", NULL, "of a model: the number of steps; without it schedules are at their end"},
     {"json", 0, NULL, NULL, "print JSON"},
     {NULL, 0, NULL, NULL, NULL},
 };
@@ -170,7 +154,7 @@ const fgp_command fgp_command_inspect = {
     .operands = "[FILE]",
     .max_operands = 1,
     .about = "Without arguments: version, CPU, variants, threads and presets. FILE is a file of\n"
-             "frugrad compress, or a bare frame; it is checked whole before it is described.\n"
+             "frugrad compress, or a bare frame; it is checked completely before it is shown.\n"
              "With --model: what --config (or frugrad) would send of each tensor, from a trial step\n"
              "on generated numbers or those of a file, with the bytes of every index code (* marks\n"
              "the one in use; values are with their scales). Models: resnet20,\n"

@@ -1,4 +1,4 @@
-/* inspect.h - the four things frugrad inspect can show; each prints and returns an exit status. */
+/* inspect.h - the four things that `frugrad inspect` shows; each function prints and returns an exit code. */
 #ifndef FGP_INSPECT_H
 #define FGP_INSPECT_H
 
@@ -14,9 +14,6 @@ struct fgp_args;
 
 /** What a config would send of the model that --model names. */
 int fgp_inspect_model(const struct fgp_args *args, const char *config, int json);
-
-/** The value that a spelled-out config gives an option. Returns 0 when the option is only short for another. */
-int fgp_config_value(const char *text, const char *option, char *dst, size_t cap);
 
 /** A payload file or a bare frame. */
 int fgp_inspect_file(const char *path, int json);

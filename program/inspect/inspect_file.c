@@ -1,7 +1,7 @@
 /*
- * frugrad inspect FILE: the header of a frame and one row per section. Works on
- * payload files, which know the tensors' names, and on bare frames, which only
- * know their numbers.
+ * inspect_file.c - `frugrad inspect FILE`: the header of a frame and one row per section.
+ *
+ * Payload files have the names of tensors; of bare frames only their numbers are known.
  */
 #include "program/args/args.h"
 #include "io/files.h"
@@ -23,7 +23,7 @@ typedef struct frame_view {
     frug_frame_info info;
 } frame_view;
 
-/* How many tensors a section covers: small ones that travel dense share one. */
+/* Number of tensors in a section: small tensors that are sent dense share one. */
 static uint32_t tensors_in(const frame_view *view, const frug_section_info *s) {
     frug_tensor tensor = FRUG_TENSOR_INIT;
     uint32_t last = s->tensor;
@@ -98,7 +98,7 @@ static void print_frame(const frame_view *view) {
     printf("%" PRIu64 " of %" PRIu64 " numbers from %" PRIu64 " on, in %s: ratio %.1f : 1\n", f->entries, f->count,
            f->begin, fgio_bytes_text(f->bytes, bytes, sizeof bytes), ratio(view));
     if (f->held > 0)
-        printf("%" PRIu32 " blocks held back for a NaN or an infinity\n", f->held);
+        printf("%" PRIu32 " blocks skipped because of a NaN or an infinity\n", f->held);
     if (view->payload != NULL)
         printf("config %s\n", fgio_printable(view->payload->config, config, sizeof config));
 }
@@ -154,7 +154,7 @@ int fgp_inspect_file(const char *path, int json) {
         code = inspect_frame(path, &view, json);
     } else if (fgp_payload_parse(bytes.data, bytes.len, &payload, &why) != 0) {
         code = fgio_error("%s: %s", path, why.text);
-        fgio_hint("frugrad inspect --model FILE says what would be sent of the tensors of a file");
+        fgio_hint("frugrad inspect --model FILE shows what would be sent of the tensors of a file");
     } else {
         view.payload = &payload;
         view.frame = payload.frame;

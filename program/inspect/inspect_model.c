@@ -1,14 +1,17 @@
 /*
- * frugrad inspect --model: what a config would send of a model. The compressor says what it plans for each tensor, and
- * a trial step on generated numbers, or on those of a file, gives the bytes. Feedback is left out of the trial, because
- * sizes do not depend on it and memory does.
+ * inspect_model.c - `frugrad inspect --model`: what a config would send of a model.
  *
- * A large model is tried in stretches of some million elements, so that only a part of the gradient exists
- * at a time. A stretch holds whole attention modules, because their heads are sent together, and begins at a tensor
- * that is compressed, because dense neighbours share a section: its bytes are then those of one frame for all.
+ * The compressor reports its plan for each tensor, and a trial step on generated gradients, or on those of a file,
+ * gives the bytes. The trial has no feedback, because sizes do not depend on it and memory does.
+ *
+ * A large model is tried in ranges of some million elements, so that only a part of the gradient exists at a time. A
+ * range has whole attention modules, because their heads are sent together, and begins at a tensor that is compressed,
+ * because adjacent dense tensors share a section: the bytes are then those of one frame for the whole model.
  */
 #include "program/inspect/inspect_model.h"
+#include "base/clock.h"
 #include "program/args/args.h"
+#include "program/args/config_value.h"
 #include "program/bench/bench.h"
 #include "io/files.h"
 #include "program/compress/gradient_file.h"
@@ -23,21 +26,21 @@
 #include <string.h>
 #include <unistd.h>
 
-#define STRETCH              ((uint64_t)1 << 24) /* elements to try at a time, where tensors allow */
-#define SECTION_HEADER       48u                 /* docs/wire-format.md: by blocks, and by units */
-#define UNIT_SECTION_HEADER  96u
-#define BYTES_FOR_AN_ELEMENT 12u /* of a stretch: the gradient, the frame and what selection needs */
+#define RANGE_ELEMENTS      ((uint64_t)1 << 24) /* elements of a trial range, where tensors allow */
+#define SECTION_HEADER      48u                 /* docs/wire-format.md: by blocks, and by units */
+#define UNIT_SECTION_HEADER 96u
+#define BYTES_PER_ELEMENT   12u /* of a range: the gradient, the frame and selection buffers */
 
 typedef struct trial {
-    fgp_survey survey;
+    fgp_model_cost survey;
     fgp_gradient file;   /* of a model that is a file; otherwise only its layout is set */
     frug_config *config; /* without feedback */
     frug_compressor *compressor;
-    float *grad;          /* of one stretch; NULL when the file's numbers are used */
-    unsigned char *frame; /* of one stretch */
+    float *grad;          /* of one range; NULL if the gradient of the file is used */
+    unsigned char *frame; /* of one range */
     size_t cap;
-    double start; /* when it began, for the progress line */
-    int noted;    /* whether there is one */
+    double start;       /* start time, for the progress line */
+    int progress_shown; /* whether the progress line was printed */
 } trial;
 
 /* ---- the model --------------------------------------------------------------------- */
@@ -52,13 +55,13 @@ static int unknown_model(const char *name) {
         if (!fgp_model_known(kind->name))
             names[count++] = kind->name;
     names[count] = NULL;
-    fgio_usage_error("inspect: --model: '%s' is no file and no model by name", name);
+    fgio_usage_error("inspect: --model: '%s' is neither a file nor the name of a model", name);
     fgio_hint_words(name, names);
     return FGIO_EXIT_USAGE;
 }
 
-/* Whether the trainer has a model of that name, options aside. */
-static int trainer_knows(const char *name) {
+/* Whether the trainer has a model of that name, with or without options. */
+static int is_trainer_model(const char *name) {
     const fgt_model_kind *kind;
     size_t length = strcspn(name, ":");
     for (size_t i = 0; (kind = fgt_model_kind_at(i)) != NULL; i++)
@@ -101,7 +104,7 @@ static int open_model(trial *t, const fgp_args *args) {
     if (code != FGIO_EXIT_OK)
         return code;
     if (!fgp_model_known(name)) {
-        if (strcmp(name, "-") != 0 && access(name, F_OK) != 0 && heads.heads == 0 && trainer_knows(name))
+        if (strcmp(name, "-") != 0 && access(name, F_OK) != 0 && heads.heads == 0 && is_trainer_model(name))
             return trainer_layout(name, &t->file.layout);
         if (strcmp(name, "-") != 0 && access(name, F_OK) != 0)
             return unknown_model(name);
@@ -112,7 +115,7 @@ static int open_model(trial *t, const fgp_args *args) {
     return fgp_model_layout(name, &t->file.layout) == FRUG_OK ? FGIO_EXIT_OK : fgio_library_error(name);
 }
 
-/* The config as given, for the plan's sake, and the same without feedback, for the trial. */
+/* The config as given, for the plan, and the same without feedback, for the trial. */
 static int open_config(trial *t, const char *text) {
     frug_config *given = NULL;
     char *without;
@@ -137,7 +140,7 @@ static uint64_t elements_of(const frug_tensor *tensor) {
 }
 
 static int make_plan(trial *t) {
-    fgp_survey *survey = &t->survey;
+    fgp_model_cost *survey = &t->survey;
     frug_options options = FRUG_OPTIONS_INIT;
     options.total_steps = survey->steps;
     if (frug_compressor_create(t->config, t->file.layout, &options, &t->compressor) != FRUG_OK)
@@ -147,7 +150,7 @@ static int make_plan(trial *t) {
     if (survey->item == NULL)
         return fgio_error("%s: not enough memory", survey->model);
     for (size_t i = 0; i < survey->count; i++) {
-        fgp_sending *item = &survey->item[i];
+        fgp_tensor_cost *item = &survey->item[i];
         item->tensor.struct_size = sizeof item->tensor;
         item->plan.struct_size = sizeof item->plan;
         if (frug_layout_get(t->file.layout, i, &item->tensor) != FRUG_OK ||
@@ -159,15 +162,15 @@ static int make_plan(trial *t) {
     return FGIO_EXIT_OK;
 }
 
-/* ---- stretches --------------------------------------------------------------------------- */
+/* ---- trial ranges ------------------------------------------------------------------------ */
 
-/* The first tensor that a stretch from tensor `first` on does not hold. Modules are numbered from 1 to count. */
-static size_t stretch_end(const fgp_survey *survey, const size_t *last_of, size_t first, int whole) {
+/* The end (exclusive) of the range that begins at tensor `first`. Modules are numbered from 1 to count. */
+static size_t range_end(const fgp_model_cost *survey, const size_t *last_of, size_t first, int whole) {
     size_t i = first, bound = first; /* tensors up to bound must be in */
     uint64_t held = 0;
     for (; i < survey->count; i++) {
-        const fgp_sending *item = &survey->item[i];
-        if (i > bound && !whole && !item->plan.dense && held + item->count > STRETCH)
+        const fgp_tensor_cost *item = &survey->item[i];
+        if (i > bound && !whole && !item->plan.dense && held + item->count > RANGE_ELEMENTS)
             break;
         size_t last = item->tensor.module <= survey->count ? last_of[item->tensor.module] : survey->count;
         bound = item->tensor.module != 0 && last > bound ? last : bound;
@@ -176,7 +179,7 @@ static size_t stretch_end(const fgp_survey *survey, const size_t *last_of, size_
     return i;
 }
 
-static size_t *last_tensors(const fgp_survey *survey) {
+static size_t *last_tensors(const fgp_model_cost *survey) {
     size_t *last_of = calloc(survey->count + 1, sizeof *last_of);
     for (size_t i = 0; last_of != NULL && i < survey->count; i++)
         if (survey->item[i].tensor.module <= survey->count)
@@ -184,25 +187,25 @@ static size_t *last_tensors(const fgp_survey *survey) {
     return last_of;
 }
 
-static uint64_t span(const fgp_survey *survey, size_t first, size_t end) {
-    const fgp_sending *last = &survey->item[end - 1];
+static uint64_t elements_in(const fgp_model_cost *survey, size_t first, size_t end) {
+    const fgp_tensor_cost *last = &survey->item[end - 1];
     return last->tensor.offset + last->count - survey->item[first].tensor.offset;
 }
 
-/* Room for the longest stretch. */
-static int make_room(trial *t, const size_t *last_of, int whole) {
-    const fgp_survey *survey = &t->survey;
+/* Buffers for the longest range. */
+static int allocate_buffers(trial *t, const size_t *last_of, int whole) {
+    const fgp_model_cost *survey = &t->survey;
     uint64_t longest = 0;
     for (size_t first = 0, end; first < survey->count; first = end) {
         size_t bytes = 0;
-        end = stretch_end(survey, last_of, first, whole);
-        uint64_t count = span(survey, first, end);
+        end = range_end(survey, last_of, first, whole);
+        uint64_t count = elements_in(survey, first, end);
         if (frug_compressor_bound(t->compressor, survey->item[first].tensor.offset, count, &bytes) != FRUG_OK)
             return fgio_library_error(survey->model);
         longest = count > longest ? count : longest;
         t->cap = bytes > t->cap ? bytes : t->cap;
     }
-    int code = fgp_memory_holds(BYTES_FOR_AN_ELEMENT * (double)longest, survey->model,
+    int code = fgp_check_memory(BYTES_PER_ELEMENT * (double)longest, survey->model,
                                 whole ? "segment=all must see all of it at once" : "one of its tensors is that large");
     if (code != FGIO_EXIT_OK)
         return code;
@@ -214,7 +217,7 @@ static int make_room(trial *t, const size_t *last_of, int whole) {
     return FGIO_EXIT_OK;
 }
 
-/* ---- what a frame says ------------------------------------------------------------------- */
+/* ---- sections of a frame ------------------------------------------------------------------ */
 
 static const char *same_or_mixed(const char *before, const char *now) {
     return before == NULL || strcmp(before, now) == 0 ? now : "mixed";
@@ -227,7 +230,7 @@ static size_t code_of(const char *name) {
     return 0;
 }
 
-static void add_section(fgp_sending *item, const frug_section_info *s) {
+static void add_section(fgp_tensor_cost *item, const frug_section_info *s) {
     uint64_t used = s->index_bytes[code_of(s->index)];
     item->index = same_or_mixed(item->index, s->index);
     item->value = same_or_mixed(item->value, s->value);
@@ -243,11 +246,11 @@ static void add_section(fgp_sending *item, const frug_section_info *s) {
     item->bytes += s->bytes;
 }
 
-/* A section that runs over several dense tensors: each has its share, the first the header. */
-static void add_shared(fgp_survey *survey, const frug_section_info *s) {
+/* A section of several dense tensors: each gets its share of the bytes, the first one the header. */
+static void add_shared_section(fgp_model_cost *survey, const frug_section_info *s) {
     uint64_t payload = s->bytes - SECTION_HEADER, done = 0;
     for (size_t i = s->tensor; i < survey->count && done < s->count; i++) {
-        fgp_sending *item = &survey->item[i];
+        fgp_tensor_cost *item = &survey->item[i];
         double before = (double)done / (double)s->count, after = (double)(done + item->count) / (double)s->count;
         item->index = s->index;
         item->value = s->value;
@@ -261,7 +264,7 @@ static void add_shared(fgp_survey *survey, const frug_section_info *s) {
 }
 
 static int read_frame(trial *t, size_t len) {
-    fgp_survey *survey = &t->survey;
+    fgp_model_cost *survey = &t->survey;
     frug_frame_info info = {.struct_size = sizeof info};
     if (frug_frame_check(t->frame, len, &info) != FRUG_OK)
         return fgio_library_error(survey->model);
@@ -270,7 +273,7 @@ static int read_frame(trial *t, size_t len) {
         if (frug_frame_section(t->frame, len, i, &s) != FRUG_OK || s.tensor >= survey->count)
             return fgio_library_error(survey->model);
         if (s.count > survey->item[s.tensor].count)
-            add_shared(survey, &s);
+            add_shared_section(survey, &s);
         else
             add_section(&survey->item[s.tensor], &s);
     }
@@ -280,19 +283,19 @@ static int read_frame(trial *t, size_t len) {
 
 /* ---- the trial ------------------------------------------------------------------------------ */
 
-static void note_progress(trial *t, size_t first) {
-    if (isatty(STDERR_FILENO) && fgp_now() - t->start > 1.0)
-        t->noted = fprintf(stderr, "\rtrying tensor %zu of %zu", first + 1, t->survey.count) > 0;
+static void show_progress(trial *t, size_t first) {
+    if (isatty(STDERR_FILENO) && frugi_clock() - t->start > 1.0)
+        t->progress_shown = fprintf(stderr, "\rtrying tensor %zu of %zu", first + 1, t->survey.count) > 0;
 }
 
-static int try_stretch(trial *t, size_t first, size_t end) {
-    const fgp_survey *survey = &t->survey;
-    uint64_t begin = survey->item[first].tensor.offset, count = span(survey, first, end);
+static int try_range(trial *t, size_t first, size_t end) {
+    const fgp_model_cost *survey = &t->survey;
+    uint64_t begin = survey->item[first].tensor.offset, count = elements_in(survey, first, end);
     const float *grad = t->file.data != NULL ? t->file.data + begin : t->grad;
     size_t len = 0;
-    note_progress(t, first);
+    show_progress(t, first);
     if (t->file.data == NULL)
-        fgp_noise(FGP_DIST_GAUSSIAN, begin, count, t->grad);
+        fgp_generate_gradient(FGP_DIST_GAUSSIAN, begin, count, t->grad);
     if (frug_compress(t->compressor, survey->step, begin, count, grad, t->frame, t->cap, &len) != FRUG_OK)
         return fgio_library_error(survey->model);
     return read_frame(t, len);
@@ -303,14 +306,15 @@ static int try_all(trial *t) {
     fgp_config_value(t->survey.config, "segment", segment, sizeof segment);
     int whole = strcmp(segment, "all") == 0;
     size_t *last_of = last_tensors(&t->survey);
-    int code = last_of == NULL ? fgio_error("%s: not enough memory", t->survey.model) : make_room(t, last_of, whole);
-    t->start = fgp_now();
+    int code =
+        last_of == NULL ? fgio_error("%s: not enough memory", t->survey.model) : allocate_buffers(t, last_of, whole);
+    t->start = frugi_clock();
     t->survey.bytes = FGP_FRAME_HEADER;
     for (size_t first = 0, end; first < t->survey.count && code == FGIO_EXIT_OK; first = end) {
-        end = stretch_end(&t->survey, last_of, first, whole);
-        code = try_stretch(t, first, end);
+        end = range_end(&t->survey, last_of, first, whole);
+        code = try_range(t, first, end);
     }
-    if (t->noted)
+    if (t->progress_shown)
         fprintf(stderr, "\r\033[K");
     free(last_of);
     return code;
@@ -335,7 +339,7 @@ int fgp_inspect_model(const fgp_args *args, const char *config, int json) {
     trial t = {.survey = {.model = fgp_arg(args, "model")}};
     int code = survey_model(&t, args, config);
     if (code == FGIO_EXIT_OK)
-        code = (json ? fgp_survey_json : fgp_survey_table)(&t.survey);
+        code = (json ? fgp_model_cost_json : fgp_model_cost_table)(&t.survey);
     frug_compressor_destroy(t.compressor);
     frug_config_destroy(t.config);
     fgp_gradient_free(&t.file);

@@ -1,4 +1,4 @@
-/* inspect_model_print.c - the survey of a model as two tables, who is sent and what it takes, or as JSON. */
+/* inspect_model_print.c - what is sent of a model as two tables, selection and bytes, or as JSON. */
 #include "program/args/args.h"
 #include "program/inspect/inspect_model.h"
 #include "io/json.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static uint64_t value_bytes(const fgp_sending *item) {
+static uint64_t value_bytes(const fgp_tensor_cost *item) {
     return item->bytes - item->header - item->index_bytes;
 }
 
@@ -16,13 +16,13 @@ static double ratio(uint64_t elements, uint64_t bytes) {
     return bytes > 0 ? 4.0 * (double)elements / (double)bytes : 0;
 }
 
-static double bits_each(const fgp_survey *survey) {
+static double bits_each(const fgp_model_cost *survey) {
     return survey->parameters > 0 ? 8.0 * (double)survey->bytes / (double)survey->parameters : 0;
 }
 
 /* ---- tables ------------------------------------------------------------------------- */
 
-/* A name that is too long loses its ".weight", then its beginning: layers differ at the end. */
+/* A name that is too long is cut: first ".weight", then its beginning, because layers differ at the end. */
 static const char *fit_name(const char *name, char *dst, size_t width) {
     static const char ending[] = ".weight";
     char whole[512];
@@ -53,7 +53,7 @@ static const char *unit_text(const frug_plan *plan, char *dst, size_t cap) {
     return dst;
 }
 
-static void print_who(const fgp_sending *item) {
+static void print_selection(const fgp_tensor_cost *item) {
     char name[40], shape[64], unit[64], segments[24] = "shared";
     const frug_plan *plan = &item->plan;
     if (plan->segments > 0)
@@ -64,13 +64,13 @@ static void print_who(const fgp_sending *item) {
            item->sent);
 }
 
-/* The columns of the second table: the index codes that can say at least one tensor's places. */
+/* The columns of the second table: index codes that can encode the indices of at least one tensor. */
 typedef struct columns {
     int shown[FRUG_INDEX_CODES];
-    size_t name; /* width of the first, which has the room that others leave */
+    size_t name; /* width of the first column, which gets the space of hidden ones */
 } columns;
 
-static columns choose_columns(const fgp_survey *survey) {
+static columns select_columns(const fgp_model_cost *survey) {
     columns c = {.name = 26 + 10 * (FRUG_INDEX_CODES - 2)}; /* two codes take no bytes and have no column */
     for (size_t code = 0; code < FRUG_INDEX_CODES; code++) {
         const char *word = frug_index_code_at(code);
@@ -82,7 +82,7 @@ static columns choose_columns(const fgp_survey *survey) {
     return c;
 }
 
-static void print_bytes(const columns *c, const char *name, const fgp_sending *item) {
+static void print_bytes(const columns *c, const char *name, const fgp_tensor_cost *item) {
     printf("%-*s %-6s", (int)c->name, name, item->index == NULL ? "" : item->index);
     for (size_t code = 0; code < FRUG_INDEX_CODES; code++) {
         char text[24] = "";
@@ -97,16 +97,16 @@ static void print_bytes(const columns *c, const char *name, const fgp_sending *i
     printf(" %9" PRIu64 " %9" PRIu64 " %6.1f\n", value_bytes(item), item->bytes, ratio(item->count, item->bytes));
 }
 
-static void add_up(fgp_sending *sum, const fgp_sending *item) {
+static void add_totals(fgp_tensor_cost *sum, const fgp_tensor_cost *item) {
     sum->count += item->count;
     sum->header += item->header;
     sum->index_bytes += item->index_bytes;
     sum->bytes += item->bytes;
 }
 
-static void print_byte_table(const fgp_survey *survey, size_t dense_tensors) {
-    fgp_sending all = {.bytes = FGP_FRAME_HEADER, .header = FGP_FRAME_HEADER}, dense = {0};
-    columns c = choose_columns(survey);
+static void print_byte_table(const fgp_model_cost *survey, size_t dense_tensors) {
+    fgp_tensor_cost all = {.bytes = FGP_FRAME_HEADER, .header = FGP_FRAME_HEADER}, dense = {0};
+    columns c = select_columns(survey);
     char name[128];
     printf("\n%-*s %-6s", (int)c.name, "bytes by index code", "index");
     for (size_t code = 0; code < FRUG_INDEX_CODES; code++)
@@ -114,9 +114,9 @@ static void print_byte_table(const fgp_survey *survey, size_t dense_tensors) {
             printf(" %8s ", frug_index_code_at(code));
     printf(" %9s %9s %6s\n", "values", "all", "ratio");
     for (size_t i = 0; i < survey->count; i++) {
-        add_up(&all, &survey->item[i]);
+        add_totals(&all, &survey->item[i]);
         if (survey->item[i].plan.dense)
-            add_up(&dense, &survey->item[i]);
+            add_totals(&dense, &survey->item[i]);
         else
             print_bytes(&c, fit_name(survey->item[i].tensor.name, name, c.name), &survey->item[i]);
     }
@@ -127,7 +127,7 @@ static void print_byte_table(const fgp_survey *survey, size_t dense_tensors) {
     print_bytes(&c, "total", &all);
 }
 
-int fgp_survey_table(const fgp_survey *survey) {
+int fgp_model_cost_table(const fgp_model_cost *survey) {
     char dense_text[32], bytes[32];
     uint64_t dense_elements = 0;
     size_t dense = 0;
@@ -138,11 +138,11 @@ int fgp_survey_table(const fgp_survey *survey) {
             dense++;
             dense_elements += survey->item[i].count;
         } else {
-            print_who(&survey->item[i]);
+            print_selection(&survey->item[i]);
         }
     }
     if (dense > 0)
-        printf("and %zu tensors of %" PRIu64 " elements together that travel whole\n", dense, dense_elements);
+        printf("and %zu tensors of %" PRIu64 " elements together that are sent dense\n", dense, dense_elements);
     print_byte_table(survey, dense);
     printf("\n%s: %" PRIu64 " parameters, %s dense, %s sent: ratio %.1f : 1, %.3f bits per parameter\n", survey->model,
            survey->parameters, fgio_bytes_text(4 * survey->parameters, dense_text, sizeof dense_text),
@@ -160,7 +160,7 @@ static json_t *shape_json(const frug_tensor *tensor) {
     return array;
 }
 
-static json_t *codes_json(const fgp_sending *item) {
+static json_t *codes_json(const fgp_tensor_cost *item) {
     json_t *object = json_object();
     for (size_t i = 0; i < FRUG_INDEX_CODES; i++)
         json_object_set_new(object, frug_index_code_at(i),
@@ -174,7 +174,7 @@ static json_t *plan_json(const frug_plan *plan) {
                      (json_int_t)plan->segments, "k", (json_int_t)plan->kept, "density", fgio_json_real(plan->density));
 }
 
-static json_t *tensor_json(const fgp_sending *item) {
+static json_t *tensor_json(const fgp_tensor_cost *item) {
     json_t *object = json_pack(
         "{s:o, s:o, s:s, s:I, s:I, s:b, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:o}", "tensor",
         fgio_json_text(item->tensor.name), "shape", shape_json(&item->tensor), "role",
@@ -191,7 +191,7 @@ static json_t *tensor_json(const fgp_sending *item) {
     return object;
 }
 
-int fgp_survey_json(const fgp_survey *survey) {
+int fgp_model_cost_json(const fgp_model_cost *survey) {
     json_t *tensors = json_array();
     for (size_t i = 0; i < survey->count; i++)
         json_array_append_new(tensors, tensor_json(&survey->item[i]));

@@ -1,8 +1,9 @@
 /*
- * The layouts of well-known networks, generated from a few numbers each: residual networks with the names of
- * torchvision (resnet20 is the one for CIFAR of He et al., whose shortcuts have no weights), BERT, GPT-2 and Llama with
- * the names of Hugging Face. Only parameters are listed: no running means, and no output layer where it is tied to
- * the embedding.
+ * model_layouts.c - layouts of well-known networks, generated from a few numbers each.
+ *
+ * Residual networks have the names of torchvision (resnet20 is the one for CIFAR of He et al., whose shortcuts have no
+ * weights); BERT, GPT-2 and Llama have the names of Hugging Face. Only parameters are listed: no running means, and no
+ * output layer where it is tied to the embedding.
  */
 #include "program/model/model_layouts.h"
 
@@ -22,7 +23,7 @@ typedef struct transformer {
     uint64_t layers, d, heads, kv_heads, hidden, vocabulary, positions;
 } transformer;
 
-/** A layout under construction; after the first failure nothing more happens. */
+/** A layout under construction; after the first failure all calls do nothing. */
 typedef struct builder {
     frug_layout *layout;
     frug_status status;
@@ -188,7 +189,7 @@ static void build_gpt2(builder *b, const model *m) {
 
 static void build_llama(builder *b, const model *m) {
     const transformer *t = &m->text;
-    uint64_t shared = t->d / t->heads * t->kv_heads; /* rows of keys, and of values: heads in a group share theirs */
+    uint64_t shared = t->d / t->heads * t->kv_heads; /* rows of keys, and of values (grouped-query attention) */
     add_matrix(b, "model.embed_tokens.weight", FRUG_ROLE_EMBEDDING, t->vocabulary, t->d);
     for (uint32_t layer = 0; layer < t->layers; layer++) {
         set_prefix(b, "model.layers.%u.", layer);

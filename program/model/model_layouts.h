@@ -1,5 +1,4 @@
-/* model_layouts.h - the tensors of well-known networks by name, so that nobody needs a file of weights to ask about
- * one. */
+/* model_layouts.h - layouts of well-known networks by name, without a file of weights. */
 #ifndef FGP_MODEL_LAYOUTS_H
 #define FGP_MODEL_LAYOUTS_H
 
@@ -8,7 +7,7 @@
 /** The name of the i-th model, or NULL past the end. */
 const char *fgp_model_at(size_t i);
 
-/** Whether there is one of that name. */
+/** Whether there is a model of that name. */
 int fgp_model_known(const char *name);
 
 /**

@@ -1,6 +1,8 @@
 /*
- * What a tensor is for, guessed from its name as PyTorch, Hugging Face and GPT-2
- * checkpoints spell it. The first rule that fits wins:
+ * tensor_roles.c - roles of tensors, guessed from their names as PyTorch, Hugging Face and GPT-2 checkpoints spell
+ * them.
+ *
+ * The first rule that matches wins:
  *
  *   one dimension or none   "bias" at the end: bias; "norm", "Norm", "ln", "bn", "downsample" inside: norm; else other
  *   three dimensions or more                                     conv
@@ -11,8 +13,8 @@
  *   "o_proj", "out_proj", "attn.c_proj", "attn.proj", "attention.output", "wo"   attn_o
  *   two dimensions                                               linear
  *
- * Attention matrices share a module when their names agree up to the part that has "attn" or "attention" in it,
- * or else up to the last number. How many heads there are no name tells: the command line does.
+ * Attention matrices share a module when their names are equal up to the part that has "attn" or "attention" in it, or
+ * else up to the last number. Names do not tell the number of heads: the command line does.
  */
 #include "program/model/tensor_roles.h"
 
@@ -63,7 +65,7 @@ static int is_letter(char c) {
     return isalpha((unsigned char)c);
 }
 
-/* Parts of two or three letters must stand alone ("wo" is not in "world"); longer ones may be anywhere. */
+/* Parts of two or three letters must be delimited ("wo" is not in "world"); longer ones may be anywhere. */
 static int has_part(const char *name, const char *part) {
     size_t length = strlen(part);
     for (const char *at = strstr(name, part); at != NULL; at = strstr(at + 1, part))
@@ -99,13 +101,13 @@ frug_role fgp_role_of(const char *name) {
     return FRUG_ROLE_OTHER;
 }
 
-/* ---- what several tensors tell together ------------------------------------------------ */
+/* ---- modules and memory order ---------------------------------------------------------- */
 
-static int attends(const frug_tensor *t) {
+static int is_attention(const frug_tensor *t) {
     return t->role == FRUG_ROLE_ATTN_QKV || (t->role >= FRUG_ROLE_ATTN_Q && t->role <= FRUG_ROLE_ATTN_O);
 }
 
-/* GPT-2 stores its matrices (in, out), its imitations (out, in): only the fused one, three times as long, shows it. */
+/* GPT-2 stores its matrices (in, out), re-implementations (out, in): only the shape of the fused one tells. */
 static int is_input_first(const frug_tensor *tensors, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (tensors[i].ndim == 2 && has_part(tensors[i].name, "c_attn"))
@@ -121,7 +123,7 @@ static int contains(const char *text, size_t length, const char *word) {
     return 0;
 }
 
-/* How much of a name its module goes by. */
+/* Length of the part of a name that identifies its module. */
 static size_t module_length(const char *name) {
     size_t last = 0;
     for (const char *part = name;;) {
@@ -158,7 +160,7 @@ int fgp_guess_tensors(frug_tensor *tensors, size_t count, fgp_heads heads) {
         t->role = fgp_guess_role(t->name, t->ndim);
         if (t->ndim == 2 && (has_part(t->name, "c_attn") || has_part(t->name, "c_proj") || has_part(t->name, "c_fc")))
             t->input_first = input_first;
-        if (attends(t))
+        if (is_attention(t))
             members[found++] = (member){t, module_length(t->name)};
     }
     qsort(members, found, sizeof *members, by_module);

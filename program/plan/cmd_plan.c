@@ -4,7 +4,7 @@
  */
 #include "program/plan/plan.h"
 
-#include "program/commands.h"
+#include "program/args/commands.h"
 #include "io/progress.h"
 #include "program/args/quantity.h"
 #include "io/error.h"
@@ -88,7 +88,7 @@ static int read_scene(const fgp_args *args, frug_scene *s) {
 }
 
 /* Speeds that are given replace those measured; decoding keeps the proportion of its parts. */
-static int given_speeds(const fgp_args *args, fgp_planned *plan) {
+static int given_speeds(const fgp_args *args, fgp_plan *plan) {
     double compress = 0, decode = 0;
     int status = FGIO_EXIT_OK;
     if (fgp_arg_given(args, "compress-speed"))
@@ -119,7 +119,7 @@ static int check_simulation(const fgp_args *args) {
     return FGIO_EXIT_OK;
 }
 
-static int measure_link(const fgp_args *args, fgp_planned *plan) {
+static int measure_link(const fgp_args *args, fgp_plan *plan) {
     if (!fgp_arg_given(args, "measure"))
         return FGIO_EXIT_OK;
     if (fgp_arg_given(args, "bandwidth") || fgp_arg_given(args, "latency"))
@@ -135,11 +135,11 @@ static int measure_link(const fgp_args *args, fgp_planned *plan) {
 }
 
 static int plan_run(const fgp_args *args) {
-    static fgp_planned plan;
+    static fgp_plan plan;
     double density[FGP_PLAN_DENSITIES];
     size_t count = 0;
     int simulate = fgp_arg_given(args, "simulate");
-    plan = (fgp_planned){.scene = FRUG_SCENE_INIT, .link = "given", .json = fgp_arg_given(args, "json")};
+    plan = (fgp_plan){.scene = FRUG_SCENE_INIT, .link = "given", .json = fgp_arg_given(args, "json")};
     double params = 0;
     int status = check_simulation(args);
     if (status == FGIO_EXIT_OK)

@@ -5,8 +5,8 @@
 #include "program/args/args.h"
 #include "frugrad.h"
 
-#define FGP_PLAN_DENSITIES 8
-#define FGP_PLAN_FEW       (1.0 / 256) /* below this density blocks are 4096 long */
+#define FGP_PLAN_DENSITIES         8
+#define FGP_PLAN_LONG_BLOCKS_BELOW (1.0 / 256) /* below this density blocks are 4096 long */
 
 /** What one config costs on this machine and on the wire; times in seconds. */
 typedef struct fgp_speed {
@@ -22,13 +22,13 @@ typedef struct fgp_speed {
 /** Seconds per element to decode one frame. */
 double fgp_speed_decode(const fgp_speed *speed);
 
-typedef struct fgp_planned {
+typedef struct fgp_plan {
     frug_scene scene;
     fgp_speed speed[FGP_PLAN_DENSITIES];
     size_t speeds;
     const char *link; /* where latency and bandwidth come from */
     int json;
-} fgp_planned;
+} fgp_plan;
 
 /* ---- plan_measure.c ------------------------------------------------------------- */
 
@@ -55,7 +55,7 @@ int fgp_link_measure_team(int workers, double *latency, double *bandwidth);
 /* ---- plan_print.c ---------------------------------------------------------------- */
 
 /** The table or the JSON, and what to make of it. Returns an exit status. */
-int fgp_plan_print(const fgp_planned *plan);
+int fgp_plan_print(const fgp_plan *plan);
 
 /* ---- plan_simulate.c, plan_supports.c, plan_svg.c ----------------------------------- */
 
@@ -77,28 +77,28 @@ int fgp_supports_draw(fgp_supports *supports, uint64_t elements, uint32_t worker
 int fgp_supports_record(fgp_supports *supports, const char *path, double density);
 
 /** One algorithm with some number of workers: bytes that a worker receives, counted and predicted, per element. */
-typedef struct fgp_tally {
+typedef struct fgp_byte_count {
     const char *algorithm;
     uint32_t workers;
     double counted, predicted;
-} fgp_tally;
+} fgp_byte_count;
 
-#define FGP_TALLY_ALGORITHMS 5
+#define FGP_COUNTED_ALGORITHMS 5
 
 /**
  * Count what the first P workers of some supports send with each algorithm, for P a power of two.
  *
  *   payload, down   bytes of a frame per element, with the entries of one worker and with twice as many
- *   tally           FGP_TALLY_ALGORITHMS of them
+ *   tally           FGP_COUNTED_ALGORITHMS of them
  *
  * Returns an exit status.
  */
-int fgp_tally_count(const fgp_supports *supports, uint32_t workers, double payload, double down, fgp_tally *tally);
+int fgp_count_bytes(const fgp_supports *supports, uint32_t workers, double payload, double down, fgp_byte_count *tally);
 
 /** `frugrad plan --simulate`. */
 int fgp_plan_simulate(const fgp_args *args, uint64_t params, const fgp_speed *speed);
 
 /** A picture of bytes per worker over the number of workers. Returns an exit status. */
-int fgp_plan_svg(const char *path, const fgp_tally *tally, size_t count);
+int fgp_plan_svg(const char *path, const fgp_byte_count *tally, size_t count);
 
 #endif

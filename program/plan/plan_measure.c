@@ -4,6 +4,7 @@
  * ever adds time.
  */
 #include "program/bench/bench.h"
+#include "base/clock.h"
 #include "program/plan/plan.h"
 #include "io/error.h"
 #include "trainer/run/worker_group.h"
@@ -31,7 +32,7 @@ static int with_density(const char *config, double density, char *text, size_t c
         return fgio_config_error();
     if (density > 0) /* a block sends one entry at least, so few entries need long blocks */
         snprintf(text, cap, "%s,density=%.10g%s", frug_config_text(parsed), density,
-                 density < FGP_PLAN_FEW ? ",block=4096" : "");
+                 density < FGP_PLAN_LONG_BLOCKS_BELOW ? ",block=4096" : "");
     else
         snprintf(text, cap, "%s", frug_config_text(parsed));
     frug_config_destroy(parsed);
@@ -42,10 +43,10 @@ static int time_compress(fgp_bench_worker *worker, const float *grad, double *se
     int status = FGIO_EXIT_OK;
     *seconds = 1e9;
     for (unsigned i = 0; i < WARM + TRIES && status == FGIO_EXIT_OK; i++) {
-        double start = fgp_now();
+        double start = frugi_clock();
         status = fgp_worker_step(worker, i, grad);
         if (i >= WARM)
-            *seconds = least(*seconds, fgp_now() - start);
+            *seconds = least(*seconds, frugi_clock() - start);
     }
     return status;
 }
@@ -59,11 +60,11 @@ static int time_decode(fgp_bench_worker *worker, size_t frames, float *dst, doub
         len[i] = worker->len;
     }
     for (unsigned i = 0; i <= TRIES; i++) {
-        double start = fgp_now();
+        double start = frugi_clock();
         if (frug_decompress_add(worker->compressor, frame, len, frames, 1.0f, 0, ELEMENTS, dst) != FRUG_OK)
             return fgio_library_error("cannot decode");
         if (i > 0)
-            *seconds = least(*seconds, fgp_now() - start);
+            *seconds = least(*seconds, frugi_clock() - start);
     }
     return FGIO_EXIT_OK;
 }
@@ -146,7 +147,7 @@ int fgp_speed_measure(const char *config, double density, fgp_speed *speed) {
     int status = grad && dst ? with_density(config, density, speed->config, sizeof speed->config)
                              : fgio_error("no memory for %llu elements", (unsigned long long)ELEMENTS);
     if (status == FGIO_EXIT_OK) {
-        fgp_noise(FGP_DIST_GAUSSIAN, 1, ELEMENTS, grad);
+        fgp_generate_gradient(FGP_DIST_GAUSSIAN, 1, ELEMENTS, grad);
         status = fgp_worker_open(&worker, speed->config, ELEMENTS, 0);
     }
     if (status == FGIO_EXIT_OK)

@@ -30,8 +30,8 @@ static const struct {
 #define ROWS  (sizeof rows / sizeof *rows)
 #define LINES (1 + ROWS * FGP_PLAN_DENSITIES)
 
-static int predict(const fgp_planned *plan, const fgp_speed *speed, const char *name, const char *algorithm,
-                   double down, line *l) {
+static int predict(const fgp_plan *plan, const fgp_speed *speed, const char *name, const char *algorithm, double down,
+                   line *l) {
     frug_scene s = plan->scene;
     double n = (double)s.params;
     *l = (line){.algorithm = algorithm, .down = down, .speed = speed};
@@ -48,7 +48,7 @@ static int predict(const fgp_planned *plan, const fgp_speed *speed, const char *
     return frug_predict(algorithm, &s, &l->forecast) == FRUG_OK ? FGIO_EXIT_OK : fgio_library_error("plan");
 }
 
-static int predict_all(const fgp_planned *plan, line *lines, size_t *count) {
+static int predict_all(const fgp_plan *plan, line *lines, size_t *count) {
     int status = predict(plan, &plan->speed[0], "dense", "dense", 0, &lines[0]);
     *count = 1;
     for (size_t i = 0; i < plan->speeds; i++)
@@ -91,7 +91,7 @@ static const char *bandwidth_text(double bytes, char *dst, size_t cap) {
     return dst;
 }
 
-static void print_head(const fgp_planned *plan) {
+static void print_head(const fgp_plan *plan) {
     char a[24], b[24], c[24];
     const frug_scene *s = &plan->scene;
     printf("\n%llu parameters, %u workers", (unsigned long long)s->params, s->workers);
@@ -121,7 +121,7 @@ static void print_line(const line *l) {
            time_text(p->seconds_step, f, sizeof f), p->speedup);
 }
 
-static void verdict(const fgp_planned *plan, const line *lines, size_t count, char *text, size_t cap) {
+static void verdict(const fgp_plan *plan, const line *lines, size_t count, char *text, size_t cap) {
     char a[24], b[24], c[24];
     const line *best = fastest(lines, count);
     const frug_forecast *dense = &lines[0].forecast;
@@ -137,7 +137,7 @@ static void verdict(const fgp_planned *plan, const line *lines, size_t count, ch
             step, exposed, best->name, 100 * best->speed->density, best->forecast.speedup);
 }
 
-static int print_table(const fgp_planned *plan, const line *lines, size_t count) {
+static int print_table(const fgp_plan *plan, const line *lines, size_t count) {
     char text[256];
     print_head(plan);
     for (size_t i = 0; i < count; i++) {
@@ -170,7 +170,7 @@ static json_t *json_speed(const fgp_speed *v) {
                      "decode_seconds_per_entry", v->decode_entry);
 }
 
-static int print_json(const fgp_planned *plan, const line *lines, size_t count) {
+static int print_json(const fgp_plan *plan, const line *lines, size_t count) {
     char text[256];
     const frug_scene *s = &plan->scene;
     const line *best = fastest(lines, count);
@@ -190,7 +190,7 @@ static int print_json(const fgp_planned *plan, const line *lines, size_t count) 
     return fgio_json_print(whole, JSON_INDENT(2), stdout);
 }
 
-int fgp_plan_print(const fgp_planned *plan) {
+int fgp_plan_print(const fgp_plan *plan) {
     static line lines[LINES];
     size_t count = 0;
     int status = predict_all(plan, lines, &count);

@@ -93,15 +93,16 @@ static double count_union(const uint64_t *all, uint64_t words, uint32_t workers)
     return bytes * (workers - 1) / workers;
 }
 
-static int predict(fgp_tally *t, const char *name, const char *algorithm, const frug_scene *scene, double counted) {
+static int predict(fgp_byte_count *t, const char *name, const char *algorithm, const frug_scene *scene,
+                   double counted) {
     frug_forecast f = {.struct_size = sizeof f};
     if (frug_predict(algorithm, scene, &f) != FRUG_OK)
         return fgio_library_error("plan");
-    *t = (fgp_tally){name, scene->workers, counted, f.bytes_received / (double)scene->params};
+    *t = (fgp_byte_count){name, scene->workers, counted, f.bytes_received / (double)scene->params};
     return FGIO_EXIT_OK;
 }
 
-int fgp_tally_count(const fgp_supports *s, uint32_t workers, double payload, double down, fgp_tally *tally) {
+int fgp_count_bytes(const fgp_supports *s, uint32_t workers, double payload, double down, fgp_byte_count *tally) {
     uint64_t words = s->elements / 64;
     double n = (double)s->elements, p = workers, head = HEAD / (double)s->params, others = p - 1;
     uint64_t *sums = malloc(workers * words * sizeof *sums);
@@ -137,22 +138,22 @@ int fgp_tally_count(const fgp_supports *s, uint32_t workers, double payload, dou
 /* ---- the command --------------------------------------------------------------------------- */
 
 typedef struct counts {
-    fgp_tally tally[SIZES_MAX * FGP_TALLY_ALGORITHMS];
+    fgp_byte_count tally[SIZES_MAX * FGP_COUNTED_ALGORITHMS];
     size_t sizes; /* numbers of workers */
 } counts;
 
 static void print_tables(const counts *c) {
     printf("  %-8s", "workers");
-    for (size_t k = 0; k < FGP_TALLY_ALGORITHMS; k++)
+    for (size_t k = 0; k < FGP_COUNTED_ALGORITHMS; k++)
         printf("  %-24s", c->tally[k].algorithm);
     printf("\n  %-8s", "");
-    for (size_t k = 0; k < FGP_TALLY_ALGORITHMS; k++)
+    for (size_t k = 0; k < FGP_COUNTED_ALGORITHMS; k++)
         printf("  %8s %8s %6s", "counted", "formula", "ratio");
     printf("\n");
     for (size_t i = 0; i < c->sizes; i++) {
-        const fgp_tally *t = &c->tally[i * FGP_TALLY_ALGORITHMS];
+        const fgp_byte_count *t = &c->tally[i * FGP_COUNTED_ALGORITHMS];
         printf("  %-8u", t->workers);
-        for (size_t k = 0; k < FGP_TALLY_ALGORITHMS; k++)
+        for (size_t k = 0; k < FGP_COUNTED_ALGORITHMS; k++)
             printf("  %8.4f %8.4f %6.3f", t[k].counted, t[k].predicted, t[k].counted / t[k].predicted);
         printf("\n");
     }
@@ -160,8 +161,8 @@ static void print_tables(const counts *c) {
 
 static int print_json(const counts *c, const char *source, const fgp_speed *speed) {
     json_t *rows = json_array();
-    for (size_t i = 0; i < c->sizes * FGP_TALLY_ALGORITHMS; i++) {
-        const fgp_tally *t = &c->tally[i];
+    for (size_t i = 0; i < c->sizes * FGP_COUNTED_ALGORITHMS; i++) {
+        const fgp_byte_count *t = &c->tally[i];
         json_array_append_new(rows,
                               json_pack("{s:s, s:I, s:f, s:f}", "algorithm", t->algorithm, "workers",
                                         (json_int_t)t->workers, "counted", t->counted, "predicted", t->predicted));
@@ -202,7 +203,7 @@ static int report(const fgp_args *args, const counts *c, const char *source, con
         print_tables(c);
     }
     if (status == FGIO_EXIT_OK && svg)
-        status = fgp_plan_svg(svg, c->tally, c->sizes * FGP_TALLY_ALGORITHMS);
+        status = fgp_plan_svg(svg, c->tally, c->sizes * FGP_COUNTED_ALGORITHMS);
     return status;
 }
 
@@ -225,8 +226,8 @@ int fgp_plan_simulate(const fgp_args *args, uint64_t params, const fgp_speed *sp
     c.sizes = 0;
     fgio_meter *meter = fgio_meter_begin(0, "counting bytes for up to %" PRIu64 " workers", most);
     for (uint32_t p = most < 8 || fgp_arg(args, "grad") ? 2 : 8; p <= most && status == FGIO_EXIT_OK; p *= 2)
-        status =
-            fgp_tally_count(&supports, p, speed->payload, speed->down_two, &c.tally[c.sizes++ * FGP_TALLY_ALGORITHMS]);
+        status = fgp_count_bytes(&supports, p, speed->payload, speed->down_two,
+                                 &c.tally[c.sizes++ * FGP_COUNTED_ALGORITHMS]);
     fgio_meter_end(meter);
     if (status == FGIO_EXIT_OK)
         status = report(args, &c, source, speed);

@@ -93,7 +93,7 @@ int fgp_supports_record(fgp_supports *s, const char *path, double density) {
     char config[128];
     float *decoded = NULL;
     snprintf(config, sizeof config, "feedback=none,select=exact,value=f32,density=%.10g%s", density,
-             density < FGP_PLAN_FEW ? ",block=4096" : "");
+             density < FGP_PLAN_LONG_BLOCKS_BELOW ? ",block=4096" : "");
     int status = fgp_source_load(&source, path, 1);
     uint64_t n = source.length / BLOCK * BLOCK; /* what does not fill a block is left out */
     if (status == FGIO_EXIT_OK && n < 4096)

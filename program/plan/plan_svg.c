@@ -46,7 +46,7 @@ static double dense_bytes(double workers) {
     return 8 * (workers - 1) / workers;
 }
 
-static frame fit(const fgp_tally *t, size_t count) {
+static frame fit(const fgp_byte_count *t, size_t count) {
     double low = dense_bytes(t[0].workers), high = low;
     for (size_t i = 0; i < count; i++) {
         low = fmin(low, fmin(t[i].counted, t[i].predicted));
@@ -72,8 +72,8 @@ static void draw_axes(page *p, const frame *f) {
 }
 
 /* Counted points with a line, the formula dashed; the name behind the last point, moved down if it hits another. */
-static void draw_algorithm(page *p, const frame *f, const fgp_tally *t, size_t sizes, size_t step, const char *colour,
-                           double label) {
+static void draw_algorithm(page *p, const frame *f, const fgp_byte_count *t, size_t sizes, size_t step,
+                           const char *colour, double label) {
     put(p, "<g stroke=\"%s\" fill=\"none\" stroke-width=\"1.5\">\n<path d=\"", colour);
     for (size_t i = 0; i < sizes; i++)
         put(p, "%c%.1f %.1f", i ? 'L' : 'M', at_x(f, t[i * step].workers), at_y(f, t[i * step].counted));
@@ -86,19 +86,19 @@ static void draw_algorithm(page *p, const frame *f, const fgp_tally *t, size_t s
     put(p, "\n<text x=\"%d\" y=\"%.1f\">%s</text>\n</g>\n", WIDTH - RIGHT + 10, label, t[0].algorithm);
 }
 
-static void draw(page *p, const fgp_tally *tally, size_t count) {
+static void draw(page *p, const fgp_byte_count *tally, size_t count) {
     static const char *const colour[] = {"#d62728", "#9467bd", "#1f77b4", "#2ca02c", "#17a2a2"};
-    size_t step = FGP_TALLY_ALGORITHMS, sizes = count / step;
+    size_t step = FGP_COUNTED_ALGORITHMS, sizes = count / step;
     frame f = fit(tally, count);
-    double labels[FGP_TALLY_ALGORITHMS + 1];
-    fgp_tally dense[16];
+    double labels[FGP_COUNTED_ALGORITHMS + 1];
+    fgp_byte_count dense[16];
     for (size_t i = 0; i < sizes && i < 16; i++) {
         double bytes = dense_bytes(tally[i * step].workers);
-        dense[i] = (fgp_tally){"dense", tally[i * step].workers, bytes, bytes};
+        dense[i] = (fgp_byte_count){"dense", tally[i * step].workers, bytes, bytes};
     }
     draw_axes(p, &f);
     for (size_t k = 0; k <= step; k++) {
-        const fgp_tally *last = k < step ? &tally[(sizes - 1) * step + k] : &dense[sizes - 1];
+        const fgp_byte_count *last = k < step ? &tally[(sizes - 1) * step + k] : &dense[sizes - 1];
         double y = at_y(&f, last->counted) + 4;
         for (size_t j = 0; j < k; j++)
             if (fabs(y - labels[j]) < 14) {
@@ -113,7 +113,7 @@ static void draw(page *p, const fgp_tally *tally, size_t count) {
     }
 }
 
-int fgp_plan_svg(const char *path, const fgp_tally *tally, size_t count) {
+int fgp_plan_svg(const char *path, const fgp_byte_count *tally, size_t count) {
     static page p;
     p.len = 0;
     put(&p,

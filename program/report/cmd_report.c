@@ -6,7 +6,7 @@
 #include "lab/report/html_page.h"
 #include "lab/report/run_tables.h"
 
-#include "program/commands.h"
+#include "program/args/commands.h"
 #include "io/files.h"
 #include "io/progress.h"
 #include "io/error.h"

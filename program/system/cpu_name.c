@@ -1,4 +1,4 @@
-/* cpu_name.c - the name of the CPU out of /proc/cpuinfo, for reports. */
+/* cpu_name.c - the name of the CPU from /proc/cpuinfo, for reports. */
 #include "program/system/cpu_name.h"
 
 #include "io/error.h"
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-void fgp_machine_cpu(char *dst, size_t cap) {
+void fgp_cpu_name(char *dst, size_t cap) {
     char line[256];
     struct utsname name;
     snprintf(dst, cap, "%s", uname(&name) == 0 ? name.machine : "unknown");

@@ -1,10 +1,10 @@
-/* cpu_name.h - what machine this is. */
+/* cpu_name.h - the name of the CPU. */
 #ifndef FGP_CPU_NAME_H
 #define FGP_CPU_NAME_H
 
 #include <stddef.h>
 
-/** The CPU's name as Linux gives it on x86; other systems and ARM have none there, and the architecture must do. */
-void fgp_machine_cpu(char *dst, size_t cap);
+/** The model name of the CPU from /proc/cpuinfo; where it has none (ARM, other systems), the architecture. */
+void fgp_cpu_name(char *dst, size_t cap);
 
 #endif

@@ -1,14 +1,16 @@
-/* interrupt.h - Ctrl-C while training: the first asks the run to stop after the step, the second ends the program. */
+/*
+ * interrupt.h - Ctrl-C while training: the first stops the run after the current step, the second ends the program.
+ */
 #ifndef FGP_INTERRUPT_H
 #define FGP_INTERRUPT_H
 
-/** What a program that was interrupted returns: 128 + SIGINT, as shells do. */
+/** Exit code of an interrupted program: 128 + SIGINT, as of shells. */
 enum { FGP_EXIT_STOPPED = 130 };
 
-/** From here on SIGINT, SIGTERM and SIGHUP ask the running job to stop. */
-void fgp_stop_begin(void);
+/** Install handlers: SIGINT, SIGTERM and SIGHUP stop the running job after its step. */
+void fgp_interrupt_catch(void);
 
-/** Give the signals back to whoever had them. */
-void fgp_stop_end(void);
+/** Restore the previous handlers. */
+void fgp_interrupt_restore(void);
 
 #endif

@@ -1,7 +1,9 @@
 /*
- * mpi_launch.c - `mpirun -n 8 frugrad train ...` works although frugrad itself is not linked with MPI, which most
- * people do not have: launchers tell their processes how many there are, and then frugrad-mpi takes over. Without this,
- * eight programs would each train alone and overwrite each other's files.
+ * mpi_launch.c - `mpirun -n 8 frugrad train ...` runs frugrad-mpi.
+ *
+ * frugrad itself is not linked with MPI, which most users do not have. MPI launchers set the number of processes in the
+ * environment; frugrad then executes frugrad-mpi. Without this, eight programs would each train alone and overwrite
+ * each other's files.
  */
 #include "program/system/mpi_launch.h"
 
@@ -15,28 +17,28 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What launchers tell their processes: Open MPI, and all that speak PMI (MPICH, Intel MPI). */
+/* Variables set by launchers: Open MPI, and those with PMI (MPICH, Intel MPI). */
 static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", NULL};
 static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", NULL};
 
-/* The first variable of a list that is set; 0 without. */
-static long number_of(const char *const *names) {
+/* The first variable of a list that is set; 0 if none is. */
+static long first_number(const char *const *names) {
     for (; *names != NULL; names++)
         if (getenv(*names) != NULL)
             return strtol(getenv(*names), NULL, 10);
     return 0;
 }
 
-void fgp_launch_limited(char **argv) {
+void fgp_limit_blas_threads(char **argv) {
     if (fgt_blas_limit() != UINT64_MAX && getenv("OPENBLAS_NUM_THREADS") == NULL &&
         setenv("OPENBLAS_NUM_THREADS", "1", 1) == 0)
         execv("/proc/self/exe", argv);
 }
 
-int fgp_launch(char **argv) {
+int fgp_mpi_launch(char **argv) {
     static const char name[] = "frugrad-mpi";
     char path[PATH_MAX + sizeof name];
-    long count = number_of(sizes);
+    long count = first_number(sizes);
     if (count <= 1)
         return FGIO_EXIT_OK;
     ssize_t length = readlink("/proc/self/exe", path, PATH_MAX);
@@ -45,7 +47,7 @@ int fgp_launch(char **argv) {
     memcpy(slash != NULL ? slash + 1 : path, name, sizeof name);
     execv(path, argv);
     int cause = errno;
-    if (number_of(ranks) > 0) /* the first one speaks for all */
+    if (first_number(ranks) > 0) /* only rank 0 prints the error */
         return FGIO_EXIT_FAIL;
     if (cause == ENOENT) {
         fgio_error("started as %ld processes of an MPI job, but built without MPI: there is no %s", count, path);

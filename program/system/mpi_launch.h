@@ -1,18 +1,18 @@
-/* mpi_launch.h - being started by mpirun, or with a limit on memory. */
+/* mpi_launch.h - starting frugrad-mpi under mpirun, and restarting with fewer BLAS threads under a memory limit. */
 #ifndef FGP_MPI_LAUNCH_H
 #define FGP_MPI_LAUNCH_H
 
 /**
- * Where an MPI launcher started this program as one of several processes, become frugrad-mpi, which lies beside it.
- * Returns FGIO_EXIT_OK where there is no launcher, FGIO_EXIT_FAIL after a line on stderr; otherwise not at all.
+ * If an MPI launcher started this program as one of several processes, execute frugrad-mpi from the same directory.
+ * Returns FGIO_EXIT_OK if there is no launcher, FGIO_EXIT_FAIL after an error message; otherwise does not return.
  */
-int fgp_launch(char **argv);
+int fgp_mpi_launch(char **argv);
 
 /**
- * Where memory of the process is limited, start the program again with OPENBLAS_NUM_THREADS=1, unless it is set.
- * OpenBLAS starts a thread for every core when it is loaded, and each takes a buffer; those that get none try for ever,
- * and the program could not even end. The trainer does not use these threads.
+ * If the memory of the process is limited, execute the program again with OPENBLAS_NUM_THREADS=1, unless it is set.
+ * OpenBLAS starts a thread for every core when it is loaded, and each allocates a buffer; if that fails it retries
+ * forever, and the program could not even exit. The trainer does not use these threads.
  */
-void fgp_launch_limited(char **argv);
+void fgp_limit_blas_threads(char **argv);
 
 #endif

@@ -3,7 +3,7 @@
  * side. Each run is a `frugrad train` of its own, in a process of its own, so that memory is counted apart, and so that
  * what is shown is what anybody can type.
  */
-#include "program/commands.h"
+#include "program/args/commands.h"
 #include "io/files.h"
 #include "frugrad.h"
 #include "io/error.h"

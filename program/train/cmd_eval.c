@@ -1,5 +1,5 @@
 /* cmd_eval.c - `frugrad eval`: how good weights are on a data set. */
-#include "program/commands.h"
+#include "program/args/commands.h"
 #include "program/args/job_args.h"
 #include "program/train/train_summary.h"
 

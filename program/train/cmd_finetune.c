@@ -2,7 +2,7 @@
  * cmd_finetune.c - `frugrad finetune`: the options of a run that moves a few tensors of a model that has learned
  * already, with an optimiser that keeps little about them. All else is cmd_train.c's.
  */
-#include "program/commands.h"
+#include "program/args/commands.h"
 #include "program/args/job_args.h"
 #include "program/args/train_options.h"
 
@@ -29,7 +29,7 @@ static const fgp_opt options[] = {
     {"record", 0, "FILE", NULL, "write gradients of the first steps as a safetensors file"},
     {"record-tensor", 0, "PATTERN", NULL, "which tensors' gradients [the first target's]"},
     {"record-steps", 0, "COUNT", "64", "of how many steps"},
-    FGP_OPTIONS_PLACES,
+    FGP_OPTIONS_OUTPUT,
     {NULL, 0, NULL, NULL, NULL},
 };
 

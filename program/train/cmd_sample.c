@@ -5,7 +5,7 @@
 #include "trainer/run/text_sample.h"
 #include "trainer/base/blas.h"
 #include "trainer/checkpoint/checkpoint_parts.h"
-#include "program/commands.h"
+#include "program/args/commands.h"
 #include "trainer/data/tokenizer.h"
 #include "trainer/run/memory_fit.h"
 #include "program/args/job_args.h"

@@ -2,7 +2,7 @@
  * cmd_tokens.c - `frugrad tokens`: what a text is to a model. The tokenizer goes by what --tokens names: "bytes", a
  * directory (GPT-2's BPE) or a file (WordPiece), as in `frugrad train`.
  */
-#include "program/commands.h"
+#include "program/args/commands.h"
 #include "trainer/data/tokenizer.h"
 #include "trainer/data/wordpiece.h"
 #include "io/json.h"

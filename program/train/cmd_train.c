@@ -2,7 +2,7 @@
  * cmd_train.c - `frugrad train`: the options of a run, its progress, its summary, and how to go on when it was
  * interrupted. cmd_finetune.c runs the same.
  */
-#include "program/commands.h"
+#include "program/args/commands.h"
 #include "program/args/job_args.h"
 #include "program/system/interrupt.h"
 #include "program/args/train_options.h"
@@ -23,7 +23,7 @@ static const fgp_opt options[] = {
     {"rate", 'r', "NUMBER", NULL, "learning rate [by the model]"},
     FGP_OPTIONS_RATE,
     {"weights", 0, "FILE", NULL, "safetensors file to start from [random weights]"},
-    FGP_OPTIONS_PLACES,
+    FGP_OPTIONS_OUTPUT,
     {"metrics-layers", 0, NULL, NULL, "metrics: also what share of each tensor leaves, at some 16 of the steps"},
     {NULL, 0, NULL, NULL, NULL},
 };
@@ -38,7 +38,7 @@ static void say_how_to_go_on(const fgp_request *request, const fgt_report *repor
         return;
     }
     fgio_error("interrupted after step %" PRIu64 " of %" PRIu64 "; to go on:", report->step, report->steps);
-    fprintf(stderr, "  %s\n", fgp_request_again(request, again, sizeof again));
+    fprintf(stderr, "  %s\n", fgp_request_resume_command(request, again, sizeof again));
 }
 
 static int conclude(const fgp_request *request, const fgt_report *report) {
@@ -58,17 +58,17 @@ static int train(const fgp_request *request) {
     const fgp_args *args = &request->args;
     if (args->command == &fgp_command_train && fgp_arg_given(args, "metrics-layers") && !fgp_arg(args, "metrics"))
         return fgio_usage_error("train: --metrics-layers needs --metrics FILE");
-    fgp_view *view = NULL;
+    fgp_train_progress *view = NULL;
     fgt_report report = {0};
-    int status = fgp_view_open(request, fgp_arg_given(args, "quiet"), fgp_arg(args, "metrics"),
-                               fgp_arg(args, "tensorboard"), &view);
+    int status = fgp_train_progress_open(request, fgp_arg_given(args, "quiet"), fgp_arg(args, "metrics"),
+                                         fgp_arg(args, "tensorboard"), &view);
     if (status != FGIO_EXIT_OK)
         return status;
-    fgt_watch watch = fgp_view_watch(view);
-    fgp_stop_begin();
+    fgt_watch watch = fgp_train_progress_watch(view);
+    fgp_interrupt_catch();
     status = fgt_job_train(&request->job, &watch, &report);
-    fgp_stop_end();
-    int written = fgp_view_close(view);
+    fgp_interrupt_restore();
+    int written = fgp_train_progress_close(view);
     if (status == FGIO_EXIT_OK)
         status = conclude(request, &report);
     return status != FGIO_EXIT_OK ? status : written;

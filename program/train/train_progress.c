@@ -27,7 +27,7 @@
 
 enum { BAR_LEAST = 10, BAR_MOST = 30 };
 
-struct fgp_view {
+struct fgp_train_progress {
     const fgp_request *request;
     const char *metrics_path, *events_path;
     int quiet, terminal;
@@ -39,7 +39,7 @@ struct fgp_view {
     int status;
 };
 
-static void end_first(fgp_view *v) {
+static void end_first(fgp_train_progress *v) {
     fgio_meter_end(v->first);
     v->first = NULL;
 }
@@ -54,7 +54,7 @@ typedef struct piece {
 
 enum { PIECES = 7 };
 
-static void describe_speed(const fgp_view *v, double speed, char *dst, size_t cap) {
+static void describe_speed(const fgp_train_progress *v, double speed, char *dst, size_t cap) {
     char count[40];
     const char *unit = fgp_request_unit(v->request);
     if (speed >= 10 && speed < 1e15)
@@ -63,7 +63,7 @@ static void describe_speed(const fgp_view *v, double speed, char *dst, size_t ca
         snprintf(dst, cap, "  %.1f %s/s", speed, unit);
 }
 
-static void describe(const fgp_view *v, const fgt_progress *p, piece part[PIECES]) {
+static void describe(const fgp_train_progress *v, const fgt_progress *p, piece part[PIECES]) {
     static const int order[PIECES] = {5, 1, 3, 6, 4, 7, 2};
     char text[40];
     for (int i = 0; i < PIECES; i++)
@@ -79,7 +79,8 @@ static void describe(const fgp_view *v, const fgt_progress *p, piece part[PIECES
                  100 * (double)p->bytes_sent / (double)p->bytes_dense);
     }
     if (p->step < p->steps && isfinite(p->seconds_left))
-        snprintf(part[6].text, sizeof part[6].text, "  %s left", fgio_duration_text(p->seconds_left, text, sizeof text));
+        snprintf(part[6].text, sizeof part[6].text, "  %s left",
+                 fgio_duration_text(p->seconds_left, text, sizeof text));
 }
 
 /* Join the parts that fit into `room` columns. */
@@ -98,7 +99,7 @@ static void join(piece part[PIECES], size_t room, char *dst, size_t cap) {
         used += (size_t)snprintf(dst + used, cap - used, "%s", part[i].text);
 }
 
-static void draw_bar(const fgp_view *v, const fgt_progress *p) {
+static void draw_bar(const fgp_train_progress *v, const fgt_progress *p) {
     piece part[PIECES];
     char line[512], rest[400], bar[BAR_MOST + 1];
     size_t width = fgio_terminal_width() - 1; /* the last column would wrap on some terminals */
@@ -118,7 +119,7 @@ static void draw_bar(const fgp_view *v, const fgt_progress *p) {
     fgio_status_draw(line);
 }
 
-static void print_plain(const fgp_view *v, const fgt_progress *p) {
+static void print_plain(const fgp_train_progress *v, const fgt_progress *p) {
     piece part[PIECES];
     char rest[512];
     describe(v, p, part);
@@ -135,20 +136,20 @@ typedef struct named {
 } named;
 
 /* Metrics that cannot be written are told once; the run goes on without them and fails at its end. */
-static void drop_metrics(fgp_view *v) {
+static void drop_metrics(fgp_train_progress *v) {
     fgio_metrics_close(v->metrics);
     v->metrics = NULL;
     v->status = FGIO_EXIT_FAIL;
 }
 
-static void drop_events(fgp_view *v) {
+static void drop_events(fgp_train_progress *v) {
     fgio_tensorboard_close(v->events);
     v->events = NULL;
     v->status = FGIO_EXIT_FAIL;
 }
 
 /* Numbers that have no value (NaN) are left out. The tag of TensorBoard is kind/name, which groups its plots. */
-static void record(fgp_view *v, const char *kind, uint64_t at, const named *numbers, size_t count) {
+static void record(fgp_train_progress *v, const char *kind, uint64_t at, const named *numbers, size_t count) {
     if (v->metrics != NULL) {
         json_t *line = json_object();
         json_object_set_new(line, "kind", json_string(kind));
@@ -167,7 +168,7 @@ static void record(fgp_view *v, const char *kind, uint64_t at, const named *numb
     }
 }
 
-static void record_step(fgp_view *v, const fgt_progress *p) {
+static void record_step(fgp_train_progress *v, const fgt_progress *p) {
     const named numbers[] = {
         {"epoch", p->epoch},
         {"loss", p->loss},
@@ -185,7 +186,7 @@ static void record_step(fgp_view *v, const fgt_progress *p) {
     record(v, "step", p->step, numbers, sizeof numbers / sizeof *numbers);
 }
 
-static void record_quality(fgp_view *v, const fgt_quality *q) {
+static void record_quality(fgp_train_progress *v, const fgt_quality *q) {
     const named numbers[] = {
         {"loss", q->loss}, {"accuracy", q->accuracy}, {"perplexity", q->perplexity}, {"correlation", q->correlation},
         {"f1", q->f1},     {"matthews", q->matthews},
@@ -194,23 +195,23 @@ static void record_quality(fgp_view *v, const fgt_quality *q) {
 }
 
 /* How a batch is cut, because it changes how sums are rounded. */
-static void show_accumulate(const fgp_view *v, const fgt_report *r) {
+static void show_accumulate(const fgp_train_progress *v, const fgt_report *r) {
     char take[32], have[32];
     uint64_t here = (uint64_t)fgt_team_local((int)r->workers);
     if (r->accumulate_from == FGT_ACCUMULATE_CHOSEN)
         fgio_status_print("--accumulate %" PRIu32 " (chosen: activations would take %s, %s are %s)", r->accumulate,
-                       fgio_bytes_text(r->activation_uncut * here, take, sizeof take),
-                       fgio_bytes_text(r->memory_free, have, sizeof have),
-                       v->request->job.memory_bytes > 0 ? "allowed by --memory" : "free");
+                          fgio_bytes_text(r->activation_uncut * here, take, sizeof take),
+                          fgio_bytes_text(r->memory_free, have, sizeof have),
+                          v->request->job.memory_bytes > 0 ? "allowed by --memory" : "free");
     else if (r->accumulate > 1)
         fgio_status_print("--accumulate %" PRIu32 "%s", r->accumulate,
-                       r->accumulate_from == FGT_ACCUMULATE_RESUMED ? " (of the checkpoint)" : "");
+                          r->accumulate_from == FGT_ACCUMULATE_RESUMED ? " (of the checkpoint)" : "");
 }
 
 /* ---- what the job calls ------------------------------------------------------------------------ */
 
 static void begin(void *ctx, const fgt_report *r, uint64_t resumed_at) {
-    fgp_view *v = ctx;
+    fgp_train_progress *v = ctx;
     const fgt_job *job = &v->request->job;
     char params[32], again[64] = "", setting[512];
     v->alone = r->workers == 1;
@@ -218,10 +219,10 @@ static void begin(void *ctx, const fgt_report *r, uint64_t resumed_at) {
         if (resumed_at > 0)
             snprintf(again, sizeof again, ", going on after step %" PRIu64, resumed_at);
         fgio_status_print("training %s (%s parameters) on %s: %" PRIu64 " steps of %" PRIu32 " x %" PRIu32 "%s",
-                       job->model, fgio_count_text(r->params, params, sizeof params), job->data, r->steps, r->workers,
-                       r->batch, again);
+                          job->model, fgio_count_text(r->params, params, sizeof params), job->data, r->steps,
+                          r->workers, r->batch, again);
         fgio_status_print("method %s, optimizer %s, exchange %s", fgp_request_method(v->request), r->optimizer,
-                       v->alone ? "none (one worker)" : r->algorithm);
+                          v->alone ? "none (one worker)" : r->algorithm);
         fgio_status_print("%s", fgp_setting_text(job, r, setting, sizeof setting));
         show_accumulate(v, r);
     }
@@ -233,7 +234,7 @@ static void begin(void *ctx, const fgt_report *r, uint64_t resumed_at) {
 }
 
 static void step(void *ctx, const fgt_progress *p) {
-    fgp_view *v = ctx;
+    fgp_train_progress *v = ctx;
     double t = frugi_clock();
     end_first(v);
     record_step(v, p);
@@ -248,17 +249,17 @@ static void step(void *ctx, const fgt_progress *p) {
 }
 
 static void quality(void *ctx, const fgt_quality *q) {
-    fgp_view *v = ctx;
+    fgp_train_progress *v = ctx;
     char text[64];
     record_quality(v, q);
     if (!v->quiet)
         fgio_status_print("after step %" PRIu64 ": %s, loss %.4f on the %s split", q->step,
-                       fgp_quality_text(q, text, sizeof text), q->loss, fgp_split_name(q->split));
+                          fgp_quality_text(q, text, sizeof text), q->loss, fgp_split_name(q->split));
 }
 
 /* Tensors as rows of a picture: names once would be shorter, but a line should say all by itself. */
 static void layers(void *ctx, uint64_t at, const char *const *name, const double *share, size_t count) {
-    fgp_view *v = ctx;
+    fgp_train_progress *v = ctx;
     if (v->metrics == NULL)
         return;
     json_t *line = json_object(), *names = json_array(), *shares = json_array();
@@ -283,32 +284,32 @@ static int check_place(const char *path) {
     return FGIO_EXIT_OK;
 }
 
-int fgp_view_open(const fgp_request *request, int quiet, const char *metrics, const char *tensorboard,
-                  fgp_view **view) {
+int fgp_train_progress_open(const fgp_request *request, int quiet, const char *metrics, const char *tensorboard,
+                            fgp_train_progress **view) {
     if (quiet)
         fgio_progress_disable();
     if (metrics != NULL && fgt_team_rank() == 0 && check_place(metrics) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
-    fgp_view *v = calloc(1, sizeof *v);
+    fgp_train_progress *v = calloc(1, sizeof *v);
     if (v == NULL)
         return fgio_error("no memory");
-    *v = (fgp_view){.request = request,
-                    .quiet = quiet,
-                    .terminal = fgio_stderr_is_terminal(),
-                    .metrics_path = metrics,
-                    .events_path = tensorboard};
+    *v = (fgp_train_progress){.request = request,
+                              .quiet = quiet,
+                              .terminal = fgio_stderr_is_terminal(),
+                              .metrics_path = metrics,
+                              .events_path = tensorboard};
     *view = v;
     return FGIO_EXIT_OK;
 }
 
-fgt_watch fgp_view_watch(fgp_view *view) {
+fgt_watch fgp_train_progress_watch(fgp_train_progress *view) {
     const fgp_args *args = &view->request->args;
     bool wanted = fgp_args_row(args->command, "metrics-layers", strlen("metrics-layers")) >= 0 &&
                   fgp_arg_given(args, "metrics-layers");
     return (fgt_watch){.ctx = view, .begin = begin, .step = step, .quality = quality, .layers = wanted ? layers : NULL};
 }
 
-int fgp_view_close(fgp_view *v) {
+int fgp_train_progress_close(fgp_train_progress *v) {
     if (v == NULL)
         return FGIO_EXIT_OK;
     end_first(v);

@@ -4,7 +4,7 @@
 
 #include "program/args/job_args.h"
 
-typedef struct fgp_view fgp_view;
+typedef struct fgp_train_progress fgp_train_progress;
 
 /**
  * Get ready to watch a run. With `quiet` nothing is shown.
@@ -14,12 +14,13 @@ typedef struct fgp_view fgp_view;
  *
  * Returns an exit status, after a line on stderr.
  */
-int fgp_view_open(const fgp_request *request, int quiet, const char *metrics, const char *tensorboard, fgp_view **view);
+int fgp_train_progress_open(const fgp_request *request, int quiet, const char *metrics, const char *tensorboard,
+                            fgp_train_progress **view);
 
 /** What fgt_job_train() calls. */
-fgt_watch fgp_view_watch(fgp_view *view);
+fgt_watch fgp_train_progress_watch(fgp_train_progress *view);
 
 /** Clear the bar and close the files. Returns an exit status: whether all metrics were written. */
-int fgp_view_close(fgp_view *view);
+int fgp_train_progress_close(fgp_train_progress *view);
 
 #endif

@@ -112,7 +112,7 @@ PL
 "$frugrad" bench reduce --quick --n 70000 --workers 2 --case gather --config topk >"$work/table" || fail "bench reduce --config topk fails"
 grep -q '^gather .* yes, by hand$' "$work/table" || fail "topk is not verified: $(cat "$work/table")"
 refuses 2 "selekt" bench reduce --n 100000 --config selekt=hist
-refuses 2 "neither nothing nor reduce" bench reduse
+refuses 2 "unknown operand" bench reduse
 refuses 2 "takes no --dist" bench reduce --dist ties
 refuses 2 "workers" bench reduce --workers 0
 refuses 1 "needs about" bench reduce --n 68719476736

@@ -99,8 +99,8 @@ refused 'folder: cannot write: is a directory' compress good.f32 -o folder
 refused 'no/such/x: cannot write: No such file' compress good.f32 -o no/such/x
 refused '/dev/full: cannot write: No space left' compress good.f32 -o /dev/full
 refused "$(printf 'a%.0s' {1..300}): cannot write: File name too long" compress good.f32 -o "$(printf 'a%.0s' {1..300})"
-refused 'good.f32: is input and output at once' compress good.f32 -o ./good.f32
-refused 'good.f32: is the residual and' compress good.f32 -r good.f32
+refused 'good.f32: is both input and output' compress good.f32 -o ./good.f32
+refused 'good.f32: is both the residual and' compress good.f32 -r good.f32
 refused "'-'" compress good.f32 -r -
 before=$(state)
 code=0
@@ -116,7 +116,7 @@ judge "compress to a full disk" 'standard output: cannot write: No space left' $
 "$FRUGRAD" compress good.f32 -c dense >/dev/null
 refused '/dev/full: cannot write: No space left' decompress good.f32.fgr -o /dev/full
 refused 'folder: cannot write' decompress good.f32.fgr -o folder
-refused 'input and output at once' decompress good.f32.fgr -o good.f32.fgr --force
+refused 'both input and output' decompress good.f32.fgr -o good.f32.fgr --force
 before=$(state)
 code=0
 (ulimit -f 1; "$FRUGRAD" decompress good.f32.fgr >../out 2>../err) || code=$?

@@ -86,19 +86,19 @@ hinted "unknown word 'foo'; accepted: constant" train --model mlp --schedule foo
 hinted 'layers=x: expected a whole number' train --model gpt2:layers=x
 hinted 'no tensor of two dimensions' finetune --model bert-mini:layers=1,width=16,heads=2 --weights x --targets foo
 hinted "'foo' is no task known here" train --model bert-mini --data . --tokens x --subset foo
-hinted 'is for text, and mlp learns from images' train --model mlp --tokens bytes
-hinted 'builtin data has tokens of its own' train --model gpt2-nano --tokens words
-hinted 'is for tasks of sentences' train --model mlp --subset cola
+hinted 'is for text, and mlp is a model for images' train --model mlp --tokens bytes
+hinted 'builtin data has its own tokens' train --model gpt2-nano --tokens words
+hinted 'is for sentence tasks' train --model mlp --subset cola
 hinted 'accepted: train, valid, test' eval --model mlp --weights x --data builtin --split foo
 hinted 'accepted: raw, npy, safetensors, auto' compress x --format foo
-hinted 'neither nothing nor reduce' bench foo
+hinted 'unknown operand' bench foo
 hinted 'did you mean --rate' train --model mlp --lr 0.1
 hinted 'as in --model mlp' train mlp
 hinted 'train --model gpt2-nano .*--save DIR' sample --model gpt2-nano
 hinted 'accepted: resnet20, .*llama-1b, mlp, lenet' inspect --model foo
 hinted 'one worker exchanges nothing' plan --workers 1
 wrong '^frugrad: compress: IN missing' compress
-wrong "one word too many: 'b'" compress a b
+wrong "unexpected argument 'b'" compress a b
 wrong 'did you mean safetensors' compress x --format safetensor
 wrong "'-1' is not a whole number" compress x --step -1
 wrong "'99999999999999999999' is not a whole number" compress x --step 99999999999999999999

@@ -185,7 +185,7 @@ refuses 2 head inspect --model attention.safetensors --config $heads
 refuses 2 3:2 inspect --model resnet20 --config segment=3:2
 refuses 2 'did you mean resnet20?' inspect --model resnet2O
 refuses 2 'accepted: resnet20, resnet18' inspect --model zzz
-refuses 2 'give --model' inspect --heads 4
+refuses 2 'needs --model' inspect --heads 4
 refuses 2 "'4:'" inspect --model attention.safetensors --heads 4:
 refuses 2 "'4:2:1'" inspect --model attention.safetensors --heads 4:2:1
 refuses 2 'knows its heads' inspect --model gpt2 --heads 12

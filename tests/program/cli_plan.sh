@@ -136,20 +136,20 @@ wrong() {
     [ "$(grep -vc '^  hint: ' "$work/err")" = 1 ] || fail "'$*': not one line but: $(cat "$work/err")"
     grep -Eq -- "$pattern" "$work/err" || fail "'$*' does not say '$pattern' but: $(cat "$work/err")"
 }
-wrong "'Gbits' is no unit of a bandwidth" --bandwidth 1Gbits
+wrong "'Gbits' is not a unit of a bandwidth" --bandwidth 1Gbits
 wrong 'did you mean 1Gbit\?' --bandwidth 1Gbits
 wrong 'did you mean 1Gbit\?' --bandwidth 1gbit
-wrong "'GB' is no unit" --bandwidth 1GB
+wrong "'GB' is not a unit" --bandwidth 1GB
 wrong 'a bandwidth needs a unit' --bandwidth 1000
 wrong 'write it like 10Gbit' --bandwidth fast
-wrong "'1e9bit' *: 'e9bit' is no unit|'e9bit' is no unit" --bandwidth 1e9bit
+wrong "'1e9bit' *: 'e9bit' is not a unit|'e9bit' is not a unit" --bandwidth 1e9bit
 wrong 'out of range' --bandwidth 0Gbit
 wrong "'' is not a bandwidth" --bandwidth ''
 wrong 'a time needs a unit' --latency 50
-wrong "'usec' is no unit of a time" --latency 50usec
+wrong "'usec' is not a unit of a time" --latency 50usec
 wrong "is not a time" --compute -3ms
 wrong "is not a time" --compute 1.2.3ms
-wrong "'m' is no unit of a count" --params 124m
+wrong "'m' is not a unit of a count" --params 124m
 wrong "is not a count" --params nan
 wrong "is not a count" --params ' 1M'
 wrong 'out of range' --params 0

@@ -27,12 +27,12 @@ train() { wrong "$1" "$2" train --model mlp --samples 500 --steps 2 --quiet "${@
 # -- the command line
 wrong 2 -- '--model missing' train
 wrong 2 'did you mean --workers' train --model mlp --workes 2
-wrong 2 "one word too many: 'mlp'" train mlp
+wrong 2 "unexpected argument 'mlp'" train mlp
 train 2 "'0' is not a whole number from 1" --workers 0
 train 2 "'0' is not a whole number from 1" --batch 0
 train 2 "'nan' is not a number" --rate nan
 train 2 "'-1' is not a number" --clip -1
-train 2 "'Q' is no unit" --bucket 1Q
+train 2 "'Q' is not a unit" --bucket 1Q
 train 2 "'1' is out of range: 1024 to" --bucket 1
 train 2 'give one of them' --epochs 1
 train 2 'give one of them' --weights a --resume b

@@ -88,13 +88,13 @@ static void counted_bytes_agree_within_three_percent(void **state) {
     static const double densities[] = {1.0 / 16, 0.01};
     for (size_t d = 0; d < 2; d++) {
         fgp_supports s;
-        fgp_tally tally[FGP_TALLY_ALGORITHMS];
+        fgp_byte_count tally[FGP_COUNTED_ALGORITHMS];
         double payload = 3 * densities[d];
         assert_int_equal(fgp_supports_draw(&s, 1 << 15, 128, densities[d], 0), 0);
         s.params = N;
         for (uint32_t p = 2; p <= 128; p *= 2) {
-            assert_int_equal(fgp_tally_count(&s, p, payload, 2 * payload, tally), 0);
-            for (size_t i = 0; i < FGP_TALLY_ALGORITHMS; i++)
+            assert_int_equal(fgp_count_bytes(&s, p, payload, 2 * payload, tally), 0);
+            for (size_t i = 0; i < FGP_COUNTED_ALGORITHMS; i++)
                 if (fabs(tally[i].counted / tally[i].predicted - 1) > 0.03)
                     fail_msg("%s with %u workers: counted %g, predicted %g", tally[i].algorithm, p, tally[i].counted,
                              tally[i].predicted);
@@ -106,12 +106,12 @@ static void counted_bytes_agree_within_three_percent(void **state) {
 static void what_all_workers_share_makes_unions_smaller(void **state) {
     (void)state;
     fgp_supports s;
-    fgp_tally half[FGP_TALLY_ALGORITHMS], all[FGP_TALLY_ALGORITHMS];
+    fgp_byte_count half[FGP_COUNTED_ALGORITHMS], all[FGP_COUNTED_ALGORITHMS];
     assert_int_equal(fgp_supports_draw(&s, 1 << 14, 8, 1.0 / 16, 0.5), 0);
-    assert_int_equal(fgp_tally_count(&s, 8, 0.1875, 0.375, half), 0);
+    assert_int_equal(fgp_count_bytes(&s, 8, 0.1875, 0.375, half), 0);
     free(s.bits);
     assert_int_equal(fgp_supports_draw(&s, 1 << 14, 8, 1.0 / 16, 1), 0);
-    assert_int_equal(fgp_tally_count(&s, 8, 0.1875, 0.375, all), 0);
+    assert_int_equal(fgp_count_bytes(&s, 8, 0.1875, 0.375, all), 0);
     free(s.bits);
     for (size_t i = 1; i <= 2; i++) { /* tree and split:union */
         assert_true(half[i].counted < 0.9 * half[i].predicted);

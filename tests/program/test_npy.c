@@ -249,13 +249,13 @@ static void hostile_headers_are_refused(void **state) {
         {"{'descr'", "':' is missing"},
         {"{'descr", "''' is missing"},
         {"{'descr': '<f4', 'fortran_order': False}", "a key is missing"},
-        {"{'descr': '<f4', 'descr': '<f4'}", "comes twice"},
+        {"{'descr': '<f4', 'descr': '<f4'}", "duplicate key"},
         {"{'descr': '<f4' 'fortran_order': False}", "',' is missing"},
         {"{'descr': '<f4', 'colour': 3}", "unknown key 'colour'"},
         {"{'descr': '<i4', 'fortran_order': False, 'shape': (16,)}", "type '<i4'"},
         {"{'descr': '|f4', 'fortran_order': False, 'shape': (16,)}", "type '|f4'"},
         {"{'descr': '', 'fortran_order': False, 'shape': (16,)}", "type ''"},
-        {"{'descr': '<f4\\'', 'fortran_order': False, 'shape': (16,)}", "odd characters"},
+        {"{'descr': '<f4\\'', 'fortran_order': False, 'shape': (16,)}", "unexpected characters"},
         {"{'descr': '<f444444444444444444444444444444444'}", "too long"},
         {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (16,)}", "records"},
         {"{'descr': '<f4', 'fortran_order': Maybe, 'shape': (16,)}", "neither True nor False"},
@@ -275,8 +275,8 @@ static void hostile_headers_are_refused(void **state) {
         {BEGIN "(281474976710656,)}", "needs 1125899906842624 bytes"},
         {BEGIN "(15,)}", "needs 60 bytes"},
         {BEGIN "(17,)}", "needs 68 bytes"},
-        {BEGIN "(16,)} x", "left over"},
-        {BEGIN "(16,)}}", "left over"},
+        {BEGIN "(16,)} x", "unexpected text"},
+        {BEGIN "(16,)}}", "unexpected text"},
     };
 #undef BEGIN
     (void)state;

@@ -1,7 +1,7 @@
 /*
  * test_recover_real.c - sparse recovery on gradients of real runs, of training (tests/data/gradients.safetensors) and
  * of fine-tuning (finetuning.safetensors), whose means are not as sparse as made-up ones. The means of AdamW on the
- * largest entries come from the benchmark's own bench_truth.c, which is held against the library's table where that
+ * largest entries come from the benchmark's own bench_reference.c, which is held against the library's table where that
  * forgets nothing. Seeds are fixed; tolerances stand where they are used. Prints what it finds.
  */
 #include "optim/recover_helpers.h"
@@ -47,10 +47,10 @@ static const float *gradient(size_t t) {
     return grad + t * stream->d;
 }
 
-static fgp_truth make_truth(uint32_t c, uint32_t s, uint32_t refresh, uint32_t kappa) {
-    fgp_truth truth;
-    fgp_choice choice = {.c = c, .s = s, .refresh = refresh, .kappa = kappa};
-    assert_int_equal(fgp_truth_open(&truth, stream->d, &choice), FGIO_EXIT_OK);
+static fgp_reference make_truth(uint32_t c, uint32_t s, uint32_t refresh, uint32_t kappa) {
+    fgp_reference truth;
+    fgp_selection choice = {.c = c, .s = s, .refresh = refresh, .kappa = kappa};
+    assert_int_equal(fgp_reference_open(&truth, stream->d, &choice), FGIO_EXIT_OK);
     return truth;
 }
 
@@ -144,10 +144,10 @@ static void expect_orthogonal(problem *u) {
 static void test_pursuit_is_right_on_real_means(void **state) {
     (void)state;
     BOTH(kind) {
-        fgp_truth truth = make_truth(CHUNKS, ENTRIES, 0, 7);
+        fgp_reference truth = make_truth(CHUNKS, ENTRIES, 0, 7);
         problem naive = make_problem(kind, 7), fast = make_problem(kind, 7);
         for (size_t t = 0; t < stream->steps; t++) {
-            fgp_truth_step(&truth, t, gradient(t));
+            fgp_reference_step(&truth, t, gradient(t));
             if (t % 9 != 3)
                 continue;
             measure(&naive, truth.mean, naive.p);
@@ -161,7 +161,7 @@ static void test_pursuit_is_right_on_real_means(void **state) {
             }
         }
         free_problem(&naive), free_problem(&fast);
-        fgp_truth_close(&truth);
+        fgp_reference_close(&truth);
     }
 }
 
@@ -169,12 +169,12 @@ static void test_pursuit_is_right_on_real_means(void **state) {
 static void test_mean_of_measurements_measures_the_mean(void **state) {
     (void)state;
     BOTH(kind) {
-        fgp_truth truth = make_truth(CHUNKS, ENTRIES, 0, 7);
+        fgp_reference truth = make_truth(CHUNKS, ENTRIES, 0, 7);
         problem u = make_problem(kind, 7);
         float *mean = floats((size_t)CHUNKS * u.k);
         double *chosen = test_calloc(stream->d, sizeof *chosen), miss = 0, squares = 0;
         for (size_t t = 0; t < stream->steps; t++) {
-            fgp_truth_step(&truth, t, gradient(t));
+            fgp_reference_step(&truth, t, gradient(t));
             for (uint64_t i = 0; i < stream->d; i++)
                 chosen[i] = truth.chosen[i] ? (double)gradient(t)[i] : 0;
             measure(&u, chosen, u.p);
@@ -189,14 +189,14 @@ static void test_mean_of_measurements_measures_the_mean(void **state) {
         assert_true(squares > 0 && sqrt(miss / squares) < 1e-5);
         test_free(chosen), free(mean);
         free_problem(&u);
-        fgp_truth_close(&truth);
+        fgp_reference_close(&truth);
     }
 }
 
 /* |update - AdamW's| / |AdamW's| of a table at every step; returns the first step at which some chunk has more entries
  * than there is room for. */
 static size_t follow_table(uint32_t kappa, double *difference) {
-    fgp_truth truth = make_truth(CHUNKS, ENTRIES, 0, kappa);
+    fgp_reference truth = make_truth(CHUNKS, ENTRIES, 0, kappa);
     char text[80];
     snprintf(text, sizeof text, "table:s=%u,c=%u,kappa=%u,targets=all", ENTRIES, CHUNKS, kappa);
     frug_optimizer *o = make_optimizer(text);
@@ -207,7 +207,7 @@ static size_t follow_table(uint32_t kappa, double *difference) {
         uint64_t in_chunk[CHUNKS] = {0};
         memset(w, 0, stream->d * sizeof *w);
         OK(frug_optimizer_step(o, t, 0, stream->d, gradient(t), 1.0, w));
-        fgp_truth_step(&truth, t, gradient(t));
+        fgp_reference_step(&truth, t, gradient(t));
         for (uint64_t i = 0; i < stream->d; i++) {
             miss += pow((double)w[i] + truth.step_sparse[i], 2);
             squares += pow(truth.step_sparse[i], 2);
@@ -220,7 +220,7 @@ static size_t follow_table(uint32_t kappa, double *difference) {
     }
     free(w);
     frug_optimizer_destroy(o);
-    fgp_truth_close(&truth);
+    fgp_reference_close(&truth);
     return full;
 }
 
@@ -246,11 +246,11 @@ static void test_table_is_adamw_while_the_union_fits(void **state) {
 
 /* Share of the largest entries of the mean that come back, in every other step of the second half. */
 static double found(frugi_matrix_kind kind, uint32_t kappa, uint32_t atoms) {
-    fgp_truth truth = make_truth(CHUNKS, ENTRIES, 0, kappa);
+    fgp_reference truth = make_truth(CHUNKS, ENTRIES, 0, kappa);
     problem u = make_problem(kind, kappa);
     double hits = 0, all = 0;
     for (size_t t = 0; t < stream->steps; t++) {
-        fgp_truth_step(&truth, t, gradient(t));
+        fgp_reference_step(&truth, t, gradient(t));
         if (t < stream->steps / 2 || t % 2)
             continue;
         measure(&u, truth.mean, u.p);
@@ -261,7 +261,7 @@ static double found(frugi_matrix_kind kind, uint32_t kappa, uint32_t atoms) {
         all += ENTRIES;
     }
     free_problem(&u);
-    fgp_truth_close(&truth);
+    fgp_reference_close(&truth);
     return hits / all;
 }
 
@@ -286,18 +286,18 @@ static void test_more_measurements_find_more(void **state) {
     }
 }
 
-/* adaptive=1 gives chunks the shares that bench_truth.c gives them. A first step's mean has s entries, which
+/* adaptive=1 gives chunks the shares that bench_reference.c gives them. A first step's mean has s entries, which
  * come back whole at kappa = 14; 1 place of 100 may be missed. */
 static void test_shares_are_those_of_the_library(void **state) {
     (void)state;
     float *w = floats(stream->d);
     uint32_t uneven = 0;
     for (size_t t = 0; t < stream->steps; t += 5) {
-        fgp_truth truth = make_truth(4, 64, 20, 14);
+        fgp_reference truth = make_truth(4, 64, 20, 14);
         frug_optimizer *o = make_optimizer("mesgc:s=64,c=4,kappa=14,adaptive=1,refresh=20,method=batch,targets=all");
         uint32_t hits = 0, moved = 0;
         memset(w, 0, stream->d * sizeof *w);
-        fgp_truth_step(&truth, 0, gradient(t));
+        fgp_reference_step(&truth, 0, gradient(t));
         OK(frug_optimizer_step(o, 0, 0, stream->d, gradient(t), 1.0, w));
         for (uint64_t i = 0; i < stream->d; i++) {
             moved += fabsf(w[i]) > 0;
@@ -307,7 +307,7 @@ static void test_shares_are_those_of_the_library(void **state) {
         assert_true(hits >= 63);
         uneven += truth.share[0] != 16;
         frug_optimizer_destroy(o);
-        fgp_truth_close(&truth);
+        fgp_reference_close(&truth);
     }
     assert_true(uneven > 0);
     free(w);
@@ -350,7 +350,7 @@ static void test_bad_recordings(void **state) {
         {{"0/x", "1/x", "2/x", "/x"}, "is not named", {32, 32}},
         {{"0/x", "1/x", "2/x", "3/"}, "is not named", {32, 32}},
         {{"0/x", "1/x", "02/x", "2/x"}, "twice", {32, 32}},
-        {{"0/x", "1/x", "2/x", "3/x"}, "another shape", {16, 64}},
+        {{"0/x", "1/x", "2/x", "3/x"}, "at the first step", {16, 64}},
         {{"0/x", "1/x", "2/x", "3/y"}, "no matrix", {32, 32}},
         {{"0/x", "1/x", "2/x", "3/x"}, "a NaN", {32, 32}},
     };

@@ -1,8 +1,9 @@
 /*
- * bench_truth.c - what optimisers with few states are held against: the means of AdamW, all of them, in double. Once on
- * the entries that the optimiser chooses from every gradient, and once on the whole gradient. The choice is made
- * as the library makes it: the largest of every chunk, of equals the first, with even shares or with such as
- * lib/optim/sgc_adaptive.c gives.
+ * bench_reference.c - the baseline of optimizers with few states: all means of AdamW, in double.
+ *
+ * Once on the entries that the optimizer selects from every gradient, and once on the whole gradient. Entries are
+ * selected as the library does: the largest of every chunk, of equal ones the first, with even shares or with those of
+ * lib/optim/sgc_adaptive.c.
  */
 #include "program/bench/bench_gradients.h"
 
@@ -10,19 +11,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BETA1       0.9
-#define BETA2       0.999
-#define EPS         1e-8
-#define SHARES_MOST 16u /* of a fourth of an even share */
+#define BETA1        0.9
+#define BETA2        0.999
+#define EPS          1e-8
+#define MAX_QUARTERS 16u /* share of a chunk at most, in quarters of an even share */
 
 static void *zeros(uint64_t count, size_t bytes) {
     return calloc((size_t)count + 1, bytes);
 }
 
-int fgp_truth_open(fgp_truth *t, uint64_t d, const fgp_choice *choice) {
+int fgp_reference_open(fgp_reference *t, uint64_t d, const fgp_selection *choice) {
     double **arrays[] = {&t->mean, &t->square, &t->whole_mean, &t->whole_square, &t->step_sparse, &t->step_whole};
     int missing = 0;
-    *t = (fgp_truth){.choice = *choice, .d = d};
+    *t = (fgp_reference){.choice = *choice, .d = d};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         missing |= (*arrays[i] = zeros(d, sizeof(double))) == NULL;
     t->share = zeros(choice->c, sizeof *t->share);
@@ -39,17 +40,17 @@ int fgp_truth_open(fgp_truth *t, uint64_t d, const fgp_choice *choice) {
     return FGIO_EXIT_OK;
 }
 
-void fgp_truth_close(fgp_truth *t) {
+void fgp_reference_close(fgp_reference *t) {
     free(t->mean), free(t->square), free(t->whole_mean), free(t->whole_square);
     free(t->step_sparse), free(t->step_whole);
     free(t->share), free(t->count), free(t->rounded), free(t->chosen), free(t->largest), free(t->best), free(t->key);
-    *t = (fgp_truth){0};
+    *t = (fgp_reference){0};
 }
 
 /* ---- the largest ------------------------------------------------------------------------------------ */
 
-/* What the n largest of different keys are not below, byte by byte from the top until it tells them apart. */
-static uint64_t least_of_largest(const uint64_t *key, uint64_t count, uint64_t n) {
+/* The n-th largest of distinct keys, or a bound between it and the next, by radix selection from the top byte. */
+static uint64_t selection_threshold(const uint64_t *key, uint64_t count, uint64_t n) {
     uint64_t found = 0, known = 0;
     uint64_t bin[256] = {0};
     unsigned byte = 255;
@@ -75,28 +76,28 @@ void fgp_mark_largest(const float *x, uint64_t count, uint64_t n, uint64_t *key,
         memcpy(&bits, &x[i], sizeof bits);
         key[i] = (uint64_t)(bits & 0x7fffffffu) << 32 | (UINT32_MAX - i);
     }
-    uint64_t least = least_of_largest(key, count, n < count ? n : count);
+    uint64_t least = selection_threshold(key, count, n < count ? n : count);
     for (uint64_t i = 0; i < count; i++)
         mark[i] = key[i] >= least;
 }
 
-static uint64_t chunk_at(const fgp_truth *t, uint32_t chunk) {
+static uint64_t chunk_begin(const fgp_reference *t, uint32_t chunk) {
     return t->d * chunk / t->choice.c;
 }
 
-/* The same for the mean, chunk by chunk. */
-static void mark_best(fgp_truth *t) {
+/* The same for the mean, by chunks. */
+static void mark_best(fgp_reference *t) {
     for (uint64_t i = 0; i < t->d; i++)
         t->rounded[i] = (float)t->mean[i];
     for (uint32_t j = 0; j < t->choice.c; j++) {
-        uint64_t from = chunk_at(t, j);
-        fgp_mark_largest(t->rounded + from, chunk_at(t, j + 1) - from, t->share[j], t->key, t->best + from);
+        uint64_t from = chunk_begin(t, j);
+        fgp_mark_largest(t->rounded + from, chunk_begin(t, j + 1) - from, t->share[j], t->key, t->best + from);
     }
 }
 
 /* ---- shares ------------------------------------------------------------------------------------------- */
 
-static uint32_t most_lacking(const fgp_truth *t, uint32_t unit, uint32_t most) {
+static uint32_t neediest_chunk(const fgp_reference *t, uint32_t unit, uint32_t most) {
     uint32_t at = UINT32_MAX;
     int64_t lack = 0;
     for (uint32_t j = 0; j < t->choice.c; j++) {
@@ -109,34 +110,34 @@ static uint32_t most_lacking(const fgp_truth *t, uint32_t unit, uint32_t most) {
     return at;
 }
 
-/* As many fourths of an even share as a chunk has of the s largest; what is over goes to who lacks most. */
-static void share_out(fgp_truth *t) {
-    const fgp_choice *choice = &t->choice;
+/* Each chunk gets as many quarters of an even share as it has of the s largest; the remainder goes to the neediest. */
+static void distribute_shares(fgp_reference *t) {
+    const fgp_selection *choice = &t->choice;
     uint32_t unit = (choice->s / choice->c + 3) / 4, left = choice->s / unit;
     uint64_t room = t->d / choice->c / ((uint64_t)choice->kappa * unit);
-    uint32_t most = room < SHARES_MOST ? (uint32_t)room : SHARES_MOST, *count = t->count;
+    uint32_t most = room < MAX_QUARTERS ? (uint32_t)room : MAX_QUARTERS, *count = t->count;
     for (uint32_t j = 0; j < choice->c; j++) {
         count[j] = 0;
-        for (uint64_t i = chunk_at(t, j); i < chunk_at(t, j + 1); i++)
+        for (uint64_t i = chunk_begin(t, j); i < chunk_begin(t, j + 1); i++)
             count[j] += t->largest[i];
         uint32_t own = count[j] / unit;
         t->share[j] = (own < most ? own : most) * unit;
         left -= own < most ? own : most;
     }
-    for (uint32_t at; left > 0 && (at = most_lacking(t, unit, most)) != UINT32_MAX; left--)
+    for (uint32_t at; left > 0 && (at = neediest_chunk(t, unit, most)) != UINT32_MAX; left--)
         t->share[at] += unit;
 }
 
 /* ---- a step --------------------------------------------------------------------------------------------- */
 
-static void choose(fgp_truth *t, size_t step, const float *g) {
+static void select_entries(fgp_reference *t, size_t step, const float *g) {
     double all = 0, kept = 0, both = 0;
     fgp_mark_largest(g, t->d, t->choice.s, t->key, t->largest);
     if (t->choice.refresh && step % t->choice.refresh == 0)
-        share_out(t);
+        distribute_shares(t);
     for (uint32_t j = 0; j < t->choice.c; j++) {
-        uint64_t from = chunk_at(t, j);
-        fgp_mark_largest(g + from, chunk_at(t, j + 1) - from, t->share[j], t->key, t->chosen + from);
+        uint64_t from = chunk_begin(t, j);
+        fgp_mark_largest(g + from, chunk_begin(t, j + 1) - from, t->share[j], t->key, t->chosen + from);
     }
     for (uint64_t i = 0; i < t->d; i++) {
         double square = (double)g[i] * (double)g[i];
@@ -148,13 +149,13 @@ static void choose(fgp_truth *t, size_t step, const float *g) {
     t->overlap = both / t->choice.s;
 }
 
-static int falling(const void *a, const void *b) {
+static int compare_descending(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x < y) - (x > y);
 }
 
-/* Entries of the mean, how many hold nine tenths of its squares, and what its best leave out. */
-static void weigh(fgp_truth *t) {
+/* Number of entries of the mean, how many have 90 % of its energy, and the error of its best approximation. */
+static void measure_mean(fgp_reference *t) {
     double *squares = t->step_whole, all = 0, rest = 0, sum = 0;
     size_t n = 0, heavy = 0;
     for (uint64_t i = 0; i < t->d; i++) {
@@ -164,7 +165,7 @@ static void weigh(fgp_truth *t) {
         if (square > 0)
             squares[n++] = square;
     }
-    qsort(squares, n, sizeof *squares, falling);
+    qsort(squares, n, sizeof *squares, compare_descending);
     while (heavy < n && sum < 0.9 * all)
         sum += squares[heavy++];
     t->in_union = (double)n;
@@ -172,8 +173,8 @@ static void weigh(fgp_truth *t) {
     t->error_best = all > 0 ? sqrt(rest / all) : 0;
 }
 
-void fgp_truth_step(fgp_truth *t, size_t step, const float *g) {
-    choose(t, step, g);
+void fgp_reference_step(fgp_reference *t, size_t step, const float *g) {
+    select_entries(t, step, g);
     t->correct1 = 1 - pow(BETA1, (double)step + 1);
     t->correct2 = 1 - pow(BETA2, (double)step + 1);
     for (uint64_t i = 0; i < t->d; i++) {
@@ -184,7 +185,7 @@ void fgp_truth_step(fgp_truth *t, size_t step, const float *g) {
         t->whole_square[i] = BETA2 * t->whole_square[i] + (1 - BETA2) * x * x;
     }
     mark_best(t);
-    weigh(t);
+    measure_mean(t);
     for (uint64_t i = 0; i < t->d; i++) {
         t->step_sparse[i] = t->mean[i] / t->correct1 / (sqrt(t->square[i] / t->correct2) + EPS);
         t->step_whole[i] = t->whole_mean[i] / t->correct1 / (sqrt(t->whole_square[i] / t->correct2) + EPS);

@@ -22,7 +22,7 @@ extern const fgp_command fgp_command_report;     /* cmd_report.c */
 extern const fgp_command fgp_command_help;       /* cmd_help.c */
 extern const fgp_command fgp_command_man;        /* cmd_man.c */
 
-/** What main() does. Returns the exit status. */
+/** Run the program: find the command, parse its options, run it. Returns the exit code. */
 int fgp_program(int argc, char **argv);
 
 /** The i-th command in the order of the help, or NULL past the end. */
@@ -31,13 +31,13 @@ const fgp_command *fgp_command_at(size_t i);
 /** The command of that name, or NULL. */
 const fgp_command *fgp_command_find(const char *name);
 
-/** Say that there is no such command, and which one is near. Returns FGIO_EXIT_USAGE. */
+/** Report an unknown command, with the nearest one as a hint. Returns FGIO_EXIT_USAGE. */
 int fgp_unknown_command(const char *name);
 
-/** Print what --help of a command prints, on stdout. */
+/** Print the help of a command on stdout. */
 void fgp_help_command(const fgp_command *command);
 
-/** Print what frugrad --help prints. */
+/** Print the help of the program. */
 void fgp_help_program(FILE *to);
 
 #endif

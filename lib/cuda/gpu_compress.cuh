@@ -1,140 +1,159 @@
 /*
- * gpu_compress.cuh - one pass over a gradient on a GPU: accumulate, select, encode, keep the rest. A warp takes a stretch: a
- * block of 256, or several short ones. press_*.cu make kernels of it, for one length of blocks each.
+ * gpu_compress.cuh - compression kernel: accumulate, select, encode and update the residual in one pass over a
+ * gradient.
  *
- * gpu_residual.cuh loads and keeps what stays, gpu_select.cuh and gpu_select_short.cuh say who leaves, gpu_encode.cuh encodes it. What is
- * computed, and in which order, is what compress.c and its kernels do, so that frames and residuals are the same bytes.
+ * One warp processes one warp tile at a time: a block of 256, or several shorter blocks. gpu_compress_64.cu and the
+ * other files instantiate the kernel, each for one block length.
+ *
+ * gpu_residual.cuh loads and stores residuals, gpu_select.cuh and gpu_select_short.cuh select entries, gpu_encode.cuh
+ * encodes them. Operations and their order are those of compress.c and its CPU kernels, so frames and residuals are
+ * identical byte for byte.
  */
-#ifndef FRUGI_PRESS_CUH
-#define FRUGI_PRESS_CUH
+#ifndef FRUGI_GPU_COMPRESS_CUH
+#define FRUGI_GPU_COMPRESS_CUH
 
 #include "cuda/gpu_select_short.cuh"
 #include "cuda/gpu_encode.cuh"
 
 #include "base/philox.h"
 
-#define LEAST 3   /* thread blocks of a multiprocessor that registers must do for; 4 and 5 were slower */
-#define RUN   64u /* stretches that a warp takes one after the other, at most */
-#define WARPS 8   /* of a thread block */
+#define MIN_BLOCKS_PER_SM 3   /* limits registers; 4 and 5 were slower */
+#define MAX_WARP_TILES    64u /* most consecutive tiles that a warp processes without a break */
+#define WARPS             8   /* per thread block */
 
-/* ---- a stretch --------------------------------------------------------------------------------------- */
+/* ---- one tile ---------------------------------------------------------------------------------------- */
 
-/* A block that holds a NaN or an infinity sends zeros at its first k places, and what was left behind stays as it was.
+/*
+ * A block that contains a NaN or an infinity is skipped: zeros are sent at its first k indices, and its residual does
+ * not change.
  */
-static __device__ inline uint32_t hold(const frugi_gpu_press &p, uint32_t k, float x[8]) {
+static __device__ inline uint32_t skip_block(const frugi_gpu_compress_args &p, uint32_t k, float x[8]) {
     uint32_t mask = 0;
 #pragma unroll
-    for (int i = 0; i < FRUGI_EACH; i++) {
+    for (int i = 0; i < FRUGI_LANE_ELEMENTS; i++) {
         x[i] = 0.0f;
-        mask |= (uint32_t)(frugi_place_of(frugi_lane(), i) < k) << i;
+        mask |= (uint32_t)(frugi_element_index(frugi_lane(), i) < k) << i;
     }
     if (frugi_lane() == 0)
-        atomicAdd(&p.desk->held, 1u);
+        atomicAdd(&p.workspace->skipped, 1u);
     return mask;
 }
 
-/* Where a stretch and its residual lie. */
-typedef struct source {
+/* Addresses of a tile's gradient and residual. */
+typedef struct tile_source {
     const float *grad;
-    shelf kept;
-} source;
+    residual_ptr residual;
+} tile_source;
 
 template <int FORMAT, int BLOCK>
-static __device__ inline source source_of(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b) {
+static __device__ inline tile_source tile_source_at(const frugi_gpu_compress_args &p, const frugi_gpu_section *s,
+                                                    uint32_t b) {
     return {p.grad + (s->begin - p.begin) + (uint64_t)b * BLOCK,
-            shelf_behind<FORMAT, BLOCK>({p.residual, p.scale}, s->stored + b)};
+            advance_residual<FORMAT, BLOCK>({p.residual, p.scale}, s->stored + b)};
 }
 
-template <int FORMAT, int BLOCK> static __device__ inline source source_behind(const source &first) {
-    return {first.grad + FRUGI_GPU_STRETCH, shelf_behind<FORMAT, BLOCK>(first.kept, FRUGI_BLOCKS<BLOCK>)};
+template <int FORMAT, int BLOCK> static __device__ inline tile_source next_tile_source(const tile_source &first) {
+    return {first.grad + FRUGI_GPU_WARP_TILE,
+            advance_residual<FORMAT, BLOCK>(first.residual, FRUGI_TILE_BLOCKS<BLOCK>)};
 }
 
 template <int FORMAT, int BLOCK>
-static __device__ inline void fetch(const source &from, uint32_t length, raw<BLOCK> *r) {
-    frugi_load_block(from.grad, length, r->grad);
-    fetch_residual<FORMAT, BLOCK>(from.kept, length, r);
+static __device__ inline void load_source(const tile_source &from, uint32_t length, raw_tile<BLOCK> *r) {
+    frugi_load_tile(from.grad, length, r->grad);
+    load_residual<FORMAT, BLOCK>(from.residual, length, r);
 }
 
-/* The gradient, and what was left behind before. */
+/* Accumulator: beta * residual + gradient. */
 template <int FORMAT, int BLOCK>
-static __device__ inline void accumulate(const frugi_gpu_press &p, raw<BLOCK> *r, float x[8]) {
+static __device__ inline void accumulate(const frugi_gpu_compress_args &p, raw_tile<BLOCK> *r, float x[8]) {
     if (p.gain) {
         float gain = *p.gain;
-        __syncwarp(); /* a branch: otherwise everybody is made to multiply */
+        __syncwarp(); /* keeps the branch; otherwise the multiplication is done even without a gain */
 #pragma unroll
-        for (int i = 0; i < FRUGI_EACH; i++)
+        for (int i = 0; i < FRUGI_LANE_ELEMENTS; i++)
             r->grad[i] = __fmul_rn(gain, r->grad[i]);
     }
-    unpack<FORMAT, BLOCK>(*r, x);
+    unpack_residual<FORMAT, BLOCK>(*r, x);
 #pragma unroll
-    for (int i = 0; i < FRUGI_EACH; i++)
+    for (int i = 0; i < FRUGI_LANE_ELEMENTS; i++)
         x[i] = __fadd_rn(__fmul_rn(p.beta, x[i]), r->grad[i]);
 }
 
-/* Hold back those short blocks that must be: zeros, of which the first are the largest. A bit for each of them. */
-template <int BLOCK> static __device__ inline uint32_t hold_each(const frugi_gpu_press &p, uint32_t most) {
+/*
+ * Find the short blocks with a NaN or an infinity and count them as skipped. Returns a bit for each. The caller zeroes
+ * them, so that their first k indices are selected.
+ */
+template <int BLOCK>
+static __device__ inline uint32_t skip_short_blocks(const frugi_gpu_compress_args &p, uint32_t largest) {
     uint32_t mine = 0;
 #pragma unroll
     for (int j = 0; j < 2; j++)
-        mine |= (uint32_t)(half_of(most, j) >= FRUGI_INF_BITS >> 16) << frugi_own_block<BLOCK>(j);
-    uint32_t held = __reduce_or_sync(FRUGI_ALL_LANES, mine);
+        mine |= (uint32_t)(half_of(largest, j) >= FRUGI_INF_BITS >> 16) << frugi_lane_block<BLOCK>(j);
+    uint32_t skipped = __reduce_or_sync(FRUGI_ALL_LANES, mine);
     if (frugi_lane() == 0)
-        atomicAdd(&p.desk->held, (uint32_t)__popc(held));
-    return held;
+        atomicAdd(&p.workspace->skipped, (uint32_t)__popc(skipped));
+    return skipped;
 }
 
-/* The entries of a stretch of short blocks, as below. */
+/* select_tile() for a tile of short blocks. */
 template <int BLOCK>
-static __device__ inline uint32_t choose_each(const frugi_gpu_press &p, const frugi_spot &at, float x[8],
-                                              uint32_t *keep, uint32_t *guess) {
-    uint32_t upper[4], blocks = (at.length + BLOCK - 1) / BLOCK;
-    upper_of(x, upper);
-    uint32_t most = most_each<BLOCK>(__vmaxs2(__vmaxs2(upper[0], upper[1]), __vmaxs2(upper[2], upper[3])));
-    *keep = (1u << blocks) - 1u;
-    if (!__all_sync(FRUGI_ALL_LANES, reach_upper(most, less_of_each((FRUGI_INF_BITS >> 16) * BOTH)) == 0)) {
-        uint32_t held = hold_each<BLOCK>(p, most);
-        *keep &= ~held;
+static __device__ inline uint32_t select_short_tile(const frugi_gpu_compress_args &p, const frugi_tile &tile,
+                                                    float x[8], uint32_t *update, uint32_t *guess) {
+    uint32_t upper[4], blocks = (tile.length + BLOCK - 1) / BLOCK;
+    pack_upper(x, upper);
+    uint32_t largest = max_per_block<BLOCK>(__vmaxs2(__vmaxs2(upper[0], upper[1]), __vmaxs2(upper[2], upper[3])));
+    *update = (1u << blocks) - 1u;
+    if (!__all_sync(FRUGI_ALL_LANES,
+                    compare_upper(largest, threshold_addends((FRUGI_INF_BITS >> 16) * ONES_16X2)) == 0)) {
+        uint32_t skipped = skip_short_blocks<BLOCK>(p, largest);
+        *update &= ~skipped;
 #pragma unroll
-        for (int i = 0; i < FRUGI_EACH; i++)
-            x[i] = held >> frugi_own_block<BLOCK>(i / 4) & 1u ? 0.0f : x[i];
-        upper_of(x, upper);
-        most = either(filled(reach_upper(most, less_of_each((FRUGI_INF_BITS >> 16) * BOTH))), 0, most);
+        for (int i = 0; i < FRUGI_LANE_ELEMENTS; i++)
+            x[i] = skipped >> frugi_lane_block<BLOCK>(i / 4) & 1u ? 0.0f : x[i];
+        pack_upper(x, upper);
+        largest = blend_halves(
+            halves_mask(compare_upper(largest, threshold_addends((FRUGI_INF_BITS >> 16) * ONES_16X2))), 0, largest);
     }
-    return select_each<BLOCK>(x, upper, most, at, p.hist, guess);
+    return select_short<BLOCK>(x, upper, largest, tile, p.hist, guess);
 }
 
-/* The entries of a stretch as a mask of this lane's elements; keep: a bit for each block of which the rest is kept. */
+/*
+ * The selected entries of a tile as a mask of this lane's elements; *update: a bit for each block whose residual is
+ * written.
+ */
 template <int BLOCK>
-static __device__ inline uint32_t choose(const frugi_gpu_press &p, const frugi_spot &at, float x[8], uint32_t *keep,
-                                         uint32_t *guess) {
+static __device__ inline uint32_t select_tile(const frugi_gpu_compress_args &p, const frugi_tile &tile, float x[8],
+                                              uint32_t *update, uint32_t *guess) {
     if constexpr (BLOCK < 256) {
-        return choose_each<BLOCK>(p, at, x, keep, guess);
+        return select_short_tile<BLOCK>(p, tile, x, update, guess);
     } else {
-        uint32_t most = largest<256>(x);
-        *keep = most < FRUGI_INF_BITS;
-        return *keep ? select(x, most, at, p.hist, guess) : hold(p, at.k, x);
+        uint32_t largest = largest_magnitude<256>(x);
+        *update = largest < FRUGI_INF_BITS;
+        return *update ? select(x, largest, tile, p.hist, guess) : skip_block(p, tile.k, x);
     }
 }
 
 template <int VALUE, int FORMAT, int BLOCK>
-static __device__ inline void press_stretch(const frugi_gpu_press &p, const frugi_gpu_slice *s, const frugi_spot &at,
-                                            const shelf &kept, float x[8], const uint32_t *dice, pens *pen, paper *page,
+static __device__ inline void compress_tile(const frugi_gpu_compress_args &p, const frugi_gpu_section *s,
+                                            const frugi_tile &tile, const residual_ptr &residual, float x[8],
+                                            const uint32_t *random, section_writers *writers, warp_smem *smem,
                                             uint32_t *guess) {
-    uint32_t keep, mask = choose<BLOCK>(p, at, x, &keep, guess);
-    encode<VALUE, FORMAT, BLOCK>(p, s->index, at, mask, x, pen, page);
-    if (FORMAT != RESIDUAL_NONE && keep)
-        save_residual<FORMAT, BLOCK>(kept, dice, keep, x);
+    uint32_t update, mask = select_tile<BLOCK>(p, tile, x, &update, guess);
+    encode_tile<VALUE, FORMAT, BLOCK>(p, s->index, tile, mask, x, writers, smem);
+    if (FORMAT != RESIDUAL_NONE && update)
+        store_residual<FORMAT, BLOCK>(residual, random, update, x);
 }
 
-static __device__ inline void put(unsigned char *to, uint64_t v, int bytes) {
+static __device__ inline void put_le(unsigned char *to, uint64_t v, int bytes) {
     for (int i = 0; i < bytes; i++)
         to[i] = (unsigned char)(v >> (8 * i));
 }
 
-/* The header of a section, and zeros where its arrays are padded. */
-template <int BLOCK> static __device__ __noinline__ void write_header(const frugi_gpu_slice *s, unsigned char *frame) {
+/* Write the header of a section, and zeros as padding of its arrays. */
+template <int BLOCK>
+static __device__ __noinline__ void write_section_header(const frugi_gpu_section *s, unsigned char *frame) {
     unsigned char *payload = frame + s->payload_at, *h = payload - FRUGI_GPU_HEADER;
-    frugi_spot end = frugi_spot_of<BLOCK>(s, s->blocks - 1);
+    frugi_tile end = frugi_tile_at<BLOCK>(s, s->blocks - 1);
     uint64_t entries = end.before + end.k;
     uint64_t scales = (uint64_t)scale_bytes(s->value) * s->blocks;
     uint64_t indices = s->index == FRUGI_INDEX_CODE_LOCAL    ? entries
@@ -142,13 +161,13 @@ template <int BLOCK> static __device__ __noinline__ void write_header(const frug
                                                              : 0;
     h[0] = s->index;
     h[1] = s->value;
-    put(h + 2, BLOCK, 2);
-    put(h + 4, s->tensor, 4);
-    put(h + 8, s->begin, 8);
-    put(h + 16, s->count, 8);
-    put(h + 24, s->kappa, 8);
-    put(h + 32, s->first, 8);
-    put(h + 40, s->bytes, 8);
+    put_le(h + 2, BLOCK, 2);
+    put_le(h + 4, s->tensor, 4);
+    put_le(h + 8, s->begin, 8);
+    put_le(h + 16, s->count, 8);
+    put_le(h + 24, s->kappa, 8);
+    put_le(h + 32, s->first, 8);
+    put_le(h + 40, s->bytes, 8);
     for (uint64_t i = scales; i < s->index_at; i++)
         payload[i] = 0;
     for (uint64_t i = s->index_at + indices; i < s->value_at; i++)
@@ -157,172 +176,179 @@ template <int BLOCK> static __device__ __noinline__ void write_header(const frug
         payload[i] = 0;
 }
 
-/* ---- a run of stretches ------------------------------------------------------------------------------- */
+/* ---- consecutive tiles -------------------------------------------------------------------------------- */
 
 typedef const uint32_t crc_table[4][256];
 
-/* Where the arrays stand before block b. */
+/* Writers for the arrays of a section, positioned at block b. */
 template <int VALUE, int BLOCK>
-static __device__ inline pens pens_at(const frugi_gpu_slice *s, uint32_t b, uint32_t before, paper *page) {
+static __device__ inline section_writers begin_writers(const frugi_gpu_section *s, uint32_t b, uint32_t before,
+                                                       warp_smem *smem) {
     uint32_t payload = (uint32_t)s->payload_at, index = payload + (uint32_t)s->index_at;
     index += s->index == FRUGI_INDEX_CODE_LOCAL ? before : s->index == FRUGI_INDEX_CODE_BITMAP ? BLOCK / 8 * b : 0;
     uint32_t value = payload + (uint32_t)s->value_at + before * frugi_gpu_value_bytes(VALUE);
-    pens all = {frugi_pen_at(payload + scale_bytes(VALUE) * b, page->scales), frugi_pen_at(index, page->places),
-                frugi_pen_at(value, page->values)};
+    section_writers all = {frugi_writer_begin(payload + scale_bytes(VALUE) * b, smem->scales),
+                           frugi_writer_begin(index, smem->indices), frugi_writer_begin(value, smem->values)};
     __syncwarp();
     return all;
 }
 
 template <int VALUE>
-static __device__ inline void pens_on(pens *pen, paper *page, crc_table &table, unsigned char *frame) {
+static __device__ inline void flush_writers(section_writers *writers, warp_smem *smem, crc_table &table,
+                                            unsigned char *frame) {
     __syncwarp();
     if (scale_bytes(VALUE))
-        frugi_pen_on(&pen->scales, page->scales, table, frame);
-    frugi_pen_on(&pen->places, page->places, table, frame);
-    frugi_pen_on(&pen->values, page->values, table, frame);
+        frugi_writer_flush(&writers->scales, smem->scales, table, frame);
+    frugi_writer_flush(&writers->indices, smem->indices, table, frame);
+    frugi_writer_flush(&writers->values, smem->values, table, frame);
 }
 
-/* What all they have written adds to the frame's checksum. */
+/* Write what remains; returns the contribution of all bytes written to the frame's checksum. */
 template <int VALUE>
-static __device__ inline uint32_t pens_end(const frugi_gpu_press &p, const pens &pen, const paper *page,
-                                           crc_table &table) {
+static __device__ inline uint32_t finish_writers(const frugi_gpu_compress_args &p, const section_writers &writers,
+                                                 const warp_smem *smem, crc_table &table) {
     uint32_t sum = 0;
     if (scale_bytes(VALUE))
-        sum = frugi_pen_end(pen.scales, page->scales, table, p.crc, p.frame, p.bytes);
-    sum ^= frugi_pen_end(pen.places, page->places, table, p.crc, p.frame, p.bytes);
-    return sum ^ frugi_pen_end(pen.values, page->values, table, p.crc, p.frame, p.bytes);
+        sum = frugi_writer_finish(writers.scales, smem->scales, table, p.crc, p.frame, p.bytes);
+    sum ^= frugi_writer_finish(writers.indices, smem->indices, table, p.crc, p.frame, p.bytes);
+    return sum ^ frugi_writer_finish(writers.values, smem->values, table, p.crc, p.frame, p.bytes);
 }
 
-/* Random numbers of blocks: each lane draws that of another, for the stretches to come. */
-typedef struct cup {
-    uint32_t many, rolled;
-} cup;
+/* Random numbers of 32 blocks: each lane draws the number of one block, for this and the following tiles. */
+typedef struct rng_cache {
+    uint32_t values, used;
+} rng_cache;
 
 template <int BLOCK>
-static __device__ inline void roll_next(const frugi_gpu_press &p, uint64_t block, cup *c,
-                                        uint32_t dice[FRUGI_OWN<BLOCK>]) {
-    if (c->rolled == 32)
-        c->many = frugi_random(p.seed, p.step, block + frugi_lane()), c->rolled = 0;
+static __device__ inline void next_random(const frugi_gpu_compress_args &p, uint64_t block, rng_cache *c,
+                                          uint32_t random[FRUGI_LANE_BLOCKS<BLOCK>]) {
+    if (c->used == 32)
+        c->values = frugi_random(p.seed, p.step, block + frugi_lane()), c->used = 0;
 #pragma unroll
-    for (int j = 0; j < FRUGI_OWN<BLOCK>; j++)
-        dice[j] = __shfl_sync(FRUGI_ALL_LANES, c->many, (int)(c->rolled + frugi_own_block<BLOCK>(j)));
-    c->rolled += FRUGI_BLOCKS<BLOCK>;
+    for (int j = 0; j < FRUGI_LANE_BLOCKS<BLOCK>; j++)
+        random[j] = __shfl_sync(FRUGI_ALL_LANES, c->values, (int)(c->used + frugi_lane_block<BLOCK>(j)));
+    c->used += FRUGI_TILE_BLOCKS<BLOCK>;
 }
 
-/* The stretches with blocks b .. end - 1 of a slice; returns what their bytes add to the frame's checksum. */
+/* Compress blocks b .. end - 1 of a section; returns the contribution of their bytes to the frame's checksum. */
 template <int VALUE, int FORMAT, int BLOCK>
-static __device__ inline uint32_t press_run(const frugi_gpu_press &p, const frugi_gpu_slice *slice, uint32_t b,
-                                            uint32_t end, crc_table &table, paper *page, uint32_t *guess) {
-    const frugi_gpu_slice mine = *slice, *s = &mine; /* in registers: stores may not change it */
-    frugi_spot at = frugi_spot_of<BLOCK>(s, b);
-    pens pen = pens_at<VALUE, BLOCK>(s, b, (uint32_t)at.before, page);
-    const bool ROLLS = FORMAT != RESIDUAL_NONE && FORMAT != FRUGI_RESIDUAL_F32;
-    const uint32_t BLOCKS = FRUGI_BLOCKS<BLOCK>;
-    cup rolls = {0, 32};
-    source from = source_of<FORMAT, BLOCK>(p, s, b);
-    raw<BLOCK> next; /* on its way while the stretch before is searched */
-    fetch<FORMAT, BLOCK>(from, at.length, &next);
+static __device__ inline uint32_t compress_tiles(const frugi_gpu_compress_args &p, const frugi_gpu_section *section,
+                                                 uint32_t b, uint32_t end, crc_table &table, warp_smem *smem,
+                                                 uint32_t *guess) {
+    const frugi_gpu_section mine = *section, *s = &mine; /* a copy in registers: stores cannot alias it */
+    frugi_tile tile = frugi_tile_at<BLOCK>(s, b);
+    section_writers writers = begin_writers<VALUE, BLOCK>(s, b, (uint32_t)tile.before, smem);
+    const bool NEEDS_RANDOM = FORMAT != RESIDUAL_NONE && FORMAT != FRUGI_RESIDUAL_F32;
+    const uint32_t BLOCKS = FRUGI_TILE_BLOCKS<BLOCK>;
+    rng_cache rng = {0, 32};
+    tile_source from = tile_source_at<FORMAT, BLOCK>(p, s, b);
+    raw_tile<BLOCK> next; /* prefetched while the tile before is searched */
+    load_source<FORMAT, BLOCK>(from, tile.length, &next);
     for (;;) {
-        float x[FRUGI_EACH];
-        uint32_t dice[FRUGI_OWN<BLOCK>] = {};
+        float x[FRUGI_LANE_ELEMENTS];
+        uint32_t random[FRUGI_LANE_BLOCKS<BLOCK>] = {};
         accumulate<FORMAT, BLOCK>(p, &next, x);
-        source behind = source_behind<FORMAT, BLOCK>(from);
+        tile_source next_source = next_tile_source<FORMAT, BLOCK>(from);
         if (b + BLOCKS < end)
-            fetch<FORMAT, BLOCK>(behind, frugi_length_of<BLOCK>(s, b + BLOCKS), &next);
-        if (ROLLS)
-            roll_next<BLOCK>(p, s->stored + b, &rolls, dice);
-        press_stretch<VALUE, FORMAT, BLOCK>(p, s, at, from.kept, x, dice, &pen, page, guess);
-        pens_on<VALUE>(&pen, page, table, p.frame);
+            load_source<FORMAT, BLOCK>(next_source, frugi_tile_length<BLOCK>(s, b + BLOCKS), &next);
+        if (NEEDS_RANDOM)
+            next_random<BLOCK>(p, s->stored + b, &rng, random);
+        compress_tile<VALUE, FORMAT, BLOCK>(p, s, tile, from.residual, x, random, &writers, smem, guess);
+        flush_writers<VALUE>(&writers, smem, table, p.frame);
         b += BLOCKS;
         if (b >= end)
-            return pens_end<VALUE>(p, pen, page, table);
-        frugi_spot_next<BLOCK>(s, &at);
-        from = behind;
+            return finish_writers<VALUE>(p, writers, smem, table);
+        frugi_tile_next<BLOCK>(s, &tile);
+        from = next_source;
     }
 }
 
-/* The same for blocks of which everything leaves. */
+/* The same for a section that is sent dense. */
 template <int BLOCK>
-static __device__ __noinline__ uint32_t press_dense(const frugi_gpu_press &p, const frugi_gpu_slice *s, uint32_t b,
-                                                    uint32_t end, crc_table &table, paper *page) {
+static __device__ __noinline__ uint32_t compress_dense_tiles(const frugi_gpu_compress_args &p,
+                                                             const frugi_gpu_section *s, uint32_t b, uint32_t end,
+                                                             crc_table &table, warp_smem *smem) {
     uint32_t guess = 0;
-    return press_run<FRUGI_VALUE_F32, RESIDUAL_NONE, BLOCK>(p, s, b, end, table, page, &guess);
+    return compress_tiles<FRUGI_VALUE_F32, RESIDUAL_NONE, BLOCK>(p, s, b, end, table, smem, &guess);
 }
 
-/* The header of a section; what it adds to the checksum. The padding is zeros, which add nothing. */
+/* Write a section's header; returns its contribution to the checksum. Padding is zeros and contributes nothing. */
 template <int BLOCK>
-static __device__ __noinline__ uint32_t press_header(const frugi_gpu_press &p, const frugi_gpu_slice *s,
-                                                     crc_table &table) {
+static __device__ __noinline__ uint32_t emit_section_header(const frugi_gpu_compress_args &p,
+                                                            const frugi_gpu_section *s, crc_table &table) {
     if (frugi_lane() == 0)
-        write_header<BLOCK>(s, p.frame);
+        write_section_header<BLOCK>(s, p.frame);
     __syncwarp();
-    frugi_track t = {0, (uint32_t)s->payload_at - FRUGI_GPU_HEADER};
-    return frugi_track_end(t, table, p.crc, p.frame, (uint32_t)s->payload_at, p.bytes);
+    frugi_crc_cursor t = {0, (uint32_t)s->payload_at - FRUGI_GPU_HEADER};
+    return frugi_crc_finish(t, table, p.crc, p.frame, (uint32_t)s->payload_at, p.bytes);
 }
 
-/* All that a warp of the grid takes. */
+/* All tiles of one warp of the grid. */
 template <int VALUE, int FORMAT, int BLOCK>
-static __device__ inline uint32_t press_warp(const frugi_gpu_press &p, crc_table &table, paper *page) {
+static __device__ inline uint32_t compress_warp(const frugi_gpu_compress_args &p, crc_table &table, warp_smem *smem) {
     uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS, guess = 0, sum = 0;
-    for (uint64_t first = (uint64_t)warp * p.run; first < p.table.stretches; first += (uint64_t)warps * p.run) {
-        uint32_t left = p.table.stretches - (uint32_t)first, end = (uint32_t)first + (left < p.run ? left : p.run);
+    for (uint64_t first = (uint64_t)warp * p.warp_tiles; first < p.table.tiles;
+         first += (uint64_t)warps * p.warp_tiles) {
+        uint32_t left = p.table.tiles - (uint32_t)first,
+                 end = (uint32_t)first + (left < p.warp_tiles ? left : p.warp_tiles);
         for (uint32_t n = (uint32_t)first; n < end;) {
-            const frugi_gpu_slice *s = frugi_slice_of(p.table, n);
-            uint32_t at = n - s->stretches_before, most = s->stretches - at, take = end - n < most ? end - n : most;
-            uint32_t b = at * FRUGI_BLOCKS<BLOCK>, behind = (at + take) * FRUGI_BLOCKS<BLOCK>;
+            const frugi_gpu_section *s = frugi_find_section(p.table, n);
+            uint32_t at = n - s->tiles_before, largest = s->tiles - at, count = end - n < largest ? end - n : largest;
+            uint32_t b = at * FRUGI_TILE_BLOCKS<BLOCK>, next_source = (at + count) * FRUGI_TILE_BLOCKS<BLOCK>;
             if (b == 0)
-                sum ^= press_header<BLOCK>(p, s, table);
-            sum ^= s->dense ? press_dense<BLOCK>(p, s, b, behind, table, page)
-                            : press_run<VALUE, FORMAT, BLOCK>(p, s, b, behind, table, page, &guess);
-            n += take;
+                sum ^= emit_section_header<BLOCK>(p, s, table);
+            sum ^= s->dense ? compress_dense_tiles<BLOCK>(p, s, b, next_source, table, smem)
+                            : compress_tiles<VALUE, FORMAT, BLOCK>(p, s, b, next_source, table, smem, &guess);
+            n += count;
         }
     }
     return sum;
 }
 
-/* The last thread block of the last launch writes the header. */
+/* The last thread block to finish in the last launch writes the frame's header. */
 template <int VALUE, int FORMAT, int BLOCK>
-static __global__ void __launch_bounds__(32 * WARPS, LEAST) press_kernel(const __grid_constant__ frugi_gpu_press p) {
-    __shared__ paper pages[WARPS];
-    __shared__ uint32_t table[4][256], sum, ticket;
+static __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS_PER_SM)
+    compress_kernel(const __grid_constant__ frugi_gpu_compress_args p) {
+    __shared__ warp_smem pages[WARPS];
+    __shared__ uint32_t table[4][256], sum, block_rank;
     if (threadIdx.x == 0)
         sum = 0;
-    frugi_crc_tables(table, p.crc);
-    uint32_t part = press_warp<VALUE, FORMAT, BLOCK>(p, table, &pages[threadIdx.x / 32]);
+    frugi_crc_load_tables(table, p.crc);
+    uint32_t warp_crc = compress_warp<VALUE, FORMAT, BLOCK>(p, table, &pages[threadIdx.x / 32]);
     if (frugi_lane() == 0)
-        atomicXor(&sum, part);
+        atomicXor(&sum, warp_crc);
     __syncthreads();
     if (threadIdx.x == 0) {
-        atomicXor(&p.desk->crc[0], sum);
+        atomicXor(&p.workspace->crc[0], sum);
         __threadfence();
-        ticket = p.last ? atomicAdd(&p.desk->done, 1u) : gridDim.x;
+        block_rank = p.last ? atomicAdd(&p.workspace->done, 1u) : gridDim.x;
     }
     __syncthreads();
-    if (ticket + 1 == gridDim.x && threadIdx.x < 32) {
+    if (block_rank + 1 == gridDim.x && threadIdx.x < 32) {
         __threadfence();
-        frugi_seal(p.what, p.frame, p.desk);
+        frugi_write_frame_header(p.frame_header, p.frame, p.workspace);
     }
 }
 
 template <int VALUE, int FORMAT, int BLOCK>
-static cudaError_t launch(const frugi_gpu_press *p, int processors, cudaStream_t stream) {
-    auto kernel = press_kernel<VALUE, FORMAT, BLOCK>;
+static cudaError_t launch(const frugi_gpu_compress_args *p, int processors, cudaStream_t stream) {
+    auto kernel = compress_kernel<VALUE, FORMAT, BLOCK>;
     int each = 0;
     cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, 32 * WARPS, 0);
     if (error != cudaSuccess)
         return error;
-    uint32_t wanted = (p->table.stretches + WARPS - 1) / WARPS, most = (uint32_t)(each * processors);
-    uint32_t grid = wanted < most ? wanted : most, share = (wanted + grid - 1) / grid;
-    uint32_t runs = (share + RUN - 1) / RUN; /* of equal length, so that warps end together */
-    frugi_gpu_press whole = *p;
-    whole.run = (share + runs - 1) / runs;
-    FRUGI_LAUNCH(kernel, grid, 32 * WARPS, stream, whole);
+    uint32_t wanted = (p->table.tiles + WARPS - 1) / WARPS, largest = (uint32_t)(each * processors);
+    uint32_t grid = wanted < largest ? wanted : largest, share = (wanted + grid - 1) / grid;
+    uint32_t runs = (share + MAX_WARP_TILES - 1) / MAX_WARP_TILES; /* of equal length, so that warps end together */
+    frugi_gpu_compress_args args = *p;
+    args.warp_tiles = (share + runs - 1) / runs;
+    FRUGI_LAUNCH(kernel, grid, 32 * WARPS, stream, args);
     return cudaGetLastError();
 }
 
 template <int VALUE, int BLOCK>
-static cudaError_t by_format(const frugi_gpu_press *p, int processors, cudaStream_t stream) {
-    if (!p->kept)
+static cudaError_t launch_by_format(const frugi_gpu_compress_args *p, int processors, cudaStream_t stream) {
+    if (!p->has_residual)
         return launch<VALUE, RESIDUAL_NONE, BLOCK>(p, processors, stream);
     switch (p->residual_format) {
     case FRUGI_RESIDUAL_INT8: return launch<VALUE, FRUGI_RESIDUAL_INT8, BLOCK>(p, processors, stream);
@@ -332,12 +358,13 @@ static cudaError_t by_format(const frugi_gpu_press *p, int processors, cudaStrea
     }
 }
 
-template <int BLOCK> static cudaError_t by_value(const frugi_gpu_press *p, int processors, cudaStream_t stream) {
+template <int BLOCK>
+static cudaError_t launch_by_value(const frugi_gpu_compress_args *p, int processors, cudaStream_t stream) {
     switch (p->value) {
-    case FRUGI_VALUE_BF16: return by_format<FRUGI_VALUE_BF16, BLOCK>(p, processors, stream);
-    case FRUGI_VALUE_F16: return by_format<FRUGI_VALUE_F16, BLOCK>(p, processors, stream);
-    case FRUGI_VALUE_INT8: return by_format<FRUGI_VALUE_INT8, BLOCK>(p, processors, stream);
-    default: return by_format<FRUGI_VALUE_F32, BLOCK>(p, processors, stream);
+    case FRUGI_VALUE_BF16: return launch_by_format<FRUGI_VALUE_BF16, BLOCK>(p, processors, stream);
+    case FRUGI_VALUE_F16: return launch_by_format<FRUGI_VALUE_F16, BLOCK>(p, processors, stream);
+    case FRUGI_VALUE_INT8: return launch_by_format<FRUGI_VALUE_INT8, BLOCK>(p, processors, stream);
+    default: return launch_by_format<FRUGI_VALUE_F32, BLOCK>(p, processors, stream);
     }
 }
 

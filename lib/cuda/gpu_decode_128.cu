@@ -1,10 +1,10 @@
-/* gpu_decode_128.cu - gpu_decode.cuh for blocks of 128. A file for each length, so that they are compiled side by side. */
+/* gpu_decode_128.cu - gpu_decode.cuh for blocks of 128. One file per block length, so that they compile in parallel. */
 #include "cuda/gpu_decode.cuh"
 
-cudaError_t frugi_gpu_check_128(const frugi_gpu_sum *sum, int processors, cudaStream_t stream) {
+cudaError_t frugi_gpu_check_128(const frugi_gpu_sum_args *sum, int processors, cudaStream_t stream) {
     return check_blocks<128>(sum, processors, stream);
 }
 
-cudaError_t frugi_gpu_sum_128(const frugi_gpu_sum *sum, int processors, cudaStream_t stream) {
+cudaError_t frugi_gpu_sum_128(const frugi_gpu_sum_args *sum, int processors, cudaStream_t stream) {
     return sum_blocks<128>(sum, processors, stream);
 }

@@ -1,11 +1,11 @@
 /*
- * gpu_qsgd.cu - value=qsgd on a GPU: whole tensors, in groups that share a norm, rounded at random; and sums of such
- * frames.
+ * gpu_qsgd.cu - value=qsgd on a GPU: encode whole tensors in value groups that share a norm, with stochastic rounding;
+ * check and sum such frames.
  *
- * Three passes over a gradient, of which the later ones find it in the cache where it is short: which blocks are to be
- * held back; the groups' norms, for which eight lanes add eight sums side by side, in the order of
- * codec/group_scale.c; and the fields, of which a lane packs eight at a time, because eight always fill whole bytes.
- * What is computed is what codec/group_code.c does, bit for bit.
+ * Three passes over a gradient, of which the later ones find it in the cache if it is short: mark the blocks to be
+ * skipped; compute the norms of the groups, with eight lanes that compute eight parallel sums in the order of
+ * codec/group_scale.c; encode the fields, eight per lane at a time, because eight fields always fill whole bytes. The
+ * result is that of codec/group_code.c, bit for bit.
  */
 #include "cuda/gpu_warp.cuh"
 
@@ -13,94 +13,98 @@
 #include "residual/residual_format.h"
 #include "frugrad.h"
 
-#define WARPS 8
-#define EIGHT 8u /* values that a lane has at a time; sums of a group */
+#define WARPS       8
+#define LANE_VALUES 8u /* values that a lane encodes at a time; parallel sums of a group */
 
-static __device__ inline const frugi_gpu_run *run_of(const frugi_gpu_runs &runs, uint32_t n) {
-    uint32_t lo = 0, hi = runs.runs;
+static __device__ inline const frugi_gpu_qsgd_section *find_qsgd_section(const frugi_gpu_qsgd_table &table,
+                                                                         uint32_t n) {
+    uint32_t lo = 0, hi = table.sections;
     while (hi - lo > 1) {
         uint32_t mid = (lo + hi) / 2;
-        if (runs.run[mid].groups_before <= n)
+        if (table.section[mid].groups_before <= n)
             lo = mid;
         else
             hi = mid;
     }
-    return &runs.run[lo];
+    return &table.section[lo];
 }
 
-/** A group: its number in the section, its first value, how many it has. */
+/** A value group: its number in the section, its first value, its length. */
 typedef struct group {
-    const frugi_gpu_run *run;
+    const frugi_gpu_qsgd_section *section;
     uint64_t first;
     uint32_t number, length;
 } group;
 
-static __device__ inline group group_of(const frugi_gpu_runs &runs, uint32_t n) {
-    group g = {run_of(runs, n), 0, 0, 0};
-    g.number = n - g.run->groups_before;
-    g.first = (uint64_t)g.number * runs.group;
-    g.length = (uint32_t)min(g.run->count - g.first, (uint64_t)runs.group);
+static __device__ inline group group_of(const frugi_gpu_qsgd_table &table, uint32_t n) {
+    group g = {find_qsgd_section(table, n), 0, 0, 0};
+    g.number = n - g.section->groups_before;
+    g.first = (uint64_t)g.number * table.group;
+    g.length = (uint32_t)min(g.section->count - g.first, (uint64_t)table.group);
     return g;
 }
 
-/* Where the fields of a group's values from..from+7 stand, and how many bytes they have. */
-static __device__ inline uint64_t fields_at(const frugi_gpu_runs &runs, const group &g, uint32_t from,
+/* Offset of the fields of a group's values from .. from + 7, and how many bytes they have. */
+static __device__ inline uint64_t fields_at(const frugi_gpu_qsgd_table &table, const group &g, uint32_t from,
                                             uint32_t *bytes) {
     uint32_t left = g.length - from;
-    *bytes = left >= EIGHT ? runs.width : (left * runs.width + 7) / 8;
-    return g.run->value_at + g.first / 8 * runs.width + from / 8 * runs.width;
+    *bytes = left >= LANE_VALUES ? table.width : (left * table.width + 7) / 8;
+    return g.section->value_at + g.first / 8 * table.width + from / 8 * table.width;
 }
 
-/* ---- making a frame ----------------------------------------------------------------------------------- */
+/* ---- encode ------------------------------------------------------------------------------------------ */
 
-/* Mark the blocks that hold a NaN or an infinity. A warp takes a stretch, and looks at its quarters. */
-static __global__ void __launch_bounds__(32 * WARPS) hold_kernel(const __grid_constant__ frugi_gpu_quant p) {
+/* Mark the blocks that contain a NaN or an infinity. A warp checks the four quarters of a tile. */
+static __global__ void __launch_bounds__(32 * WARPS)
+    mark_skipped_kernel(const __grid_constant__ frugi_gpu_qsgd_encode_args p) {
     uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS, lane = frugi_lane();
-    uint32_t blocks = FRUGI_GPU_STRETCH / p.block, quarters = 4 / blocks; /* quarters of a block */
-    for (uint32_t r = 0; r < p.runs.runs; r++) {
-        const frugi_gpu_run *run = &p.runs.run[r];
-        for (uint64_t at = warp; at * FRUGI_GPU_STRETCH < run->count; at += warps) {
-            float x[FRUGI_EACH];
-            uint32_t bad = 0, length = (uint32_t)min(run->count - at * FRUGI_GPU_STRETCH, (uint64_t)FRUGI_GPU_STRETCH);
-            frugi_load_block(p.grad + (run->begin - p.begin) + at * FRUGI_GPU_STRETCH, length, x);
+    uint32_t blocks = FRUGI_GPU_WARP_TILE / p.block, quarters = 4 / blocks; /* quarters per block */
+    for (uint32_t r = 0; r < p.table.sections; r++) {
+        const frugi_gpu_qsgd_section *section = &p.table.section[r];
+        for (uint64_t at = warp; at * FRUGI_GPU_WARP_TILE < section->count; at += warps) {
+            float x[FRUGI_LANE_ELEMENTS];
+            uint32_t nonfinite = 0,
+                     length = (uint32_t)min(section->count - at * FRUGI_GPU_WARP_TILE, (uint64_t)FRUGI_GPU_WARP_TILE);
+            frugi_load_tile(p.grad + (section->begin - p.begin) + at * FRUGI_GPU_WARP_TILE, length, x);
 #pragma unroll
-            for (int i = 0; i < FRUGI_EACH; i++)
-                bad |= frugi_magnitude(x[i]) >= FRUGI_INF_BITS ? 1u << (lane / 16 + i / 4 * 2) : 0u;
-            bad = __reduce_or_sync(FRUGI_ALL_LANES, bad);
+            for (int i = 0; i < FRUGI_LANE_ELEMENTS; i++)
+                nonfinite |= frugi_magnitude(x[i]) >= FRUGI_INF_BITS ? 1u << (lane / 16 + i / 4 * 2) : 0u;
+            nonfinite = __reduce_or_sync(FRUGI_ALL_LANES, nonfinite);
             if (lane * p.block >= length)
                 continue;
-            bool held = bad >> lane * quarters & ((1u << quarters) - 1u);
-            p.held[run->stored + at * blocks + lane] = held;
-            if (held)
-                atomicAdd(&p.desk->held, 1u);
+            bool skipped = nonfinite >> lane * quarters & ((1u << quarters) - 1u);
+            p.skipped[section->stored + at * blocks + lane] = skipped;
+            if (skipped)
+                atomicAdd(&p.workspace->skipped, 1u);
         }
     }
 }
 
-/* A value as it counts: of a block that is held back, zero; else clipped. */
-static __device__ inline float counted(const frugi_gpu_quant &p, float x, bool held, float gain) {
-    return held ? 0.0f : p.gain ? __fmul_rn(gain, x) : x;
+/* The value that is encoded: 0 in a skipped block, otherwise clipped. */
+static __device__ inline float input_value(const frugi_gpu_qsgd_encode_args &p, float x, bool skipped, float gain) {
+    return skipped ? 0.0f : p.gain ? __fmul_rn(gain, x) : x;
 }
 
-static __device__ inline bool is_held(const frugi_gpu_quant &p, const frugi_gpu_run *run, uint64_t at, bool any) {
-    return any && p.held[run->stored + (at >> (__ffs((int)p.block) - 1))]; /* a power of two */
+static __device__ inline bool is_skipped(const frugi_gpu_qsgd_encode_args &p, const frugi_gpu_qsgd_section *section,
+                                         uint64_t at, bool any_skipped) {
+    return any_skipped && p.skipped[section->stored + (at >> (__ffs((int)p.block) - 1))]; /* log2: a power of two */
 }
 
-/* Every eighth value of a group from `first` on: their squares summed, or the largest magnitude. */
-static __device__ inline double every_eighth(const frugi_gpu_quant &p, const group &g, uint32_t first, bool any,
-                                             float gain) {
-    const float *x = p.grad + (g.run->begin - p.begin) + g.first;
+/* Every eighth value of a group from `first` on: sum of squares, or largest magnitude. */
+static __device__ inline double partial_norm(const frugi_gpu_qsgd_encode_args &p, const group &g, uint32_t first,
+                                             bool any_skipped, float gain) {
+    const float *x = p.grad + (g.section->begin - p.begin) + g.first;
     double sum = 0;
 #pragma unroll 4
-    for (uint32_t i = first; i < g.length; i += EIGHT) {
-        float v = counted(p, x[i], is_held(p, g.run, g.first + i, any), gain);
+    for (uint32_t i = first; i < g.length; i += LANE_VALUES) {
+        float v = input_value(p, x[i], is_skipped(p, g.section, g.first + i, any_skipped), gain);
         double magnitude = (double)frugi_bits_f32(frugi_magnitude(v));
         sum = p.largest ? max(sum, magnitude) : __dadd_rn(sum, __dmul_rn(magnitude, magnitude));
     }
     return sum;
 }
 
-/* The L2 norm of a sum of squares, as a float that is not below it. */
+/* The L2 norm of a sum of squares, rounded up to a float. */
 static __device__ inline float norm_of(double squares) {
     double norm = __dsqrt_rn(squares);
     if (norm >= (double)FLT_MAX)
@@ -109,38 +113,40 @@ static __device__ inline float norm_of(double squares) {
     return (double)f < norm ? frugi_bits_f32(frugi_f32_bits(f) + 1) : f;
 }
 
-/* The norms of groups, four at a time in a warp. */
-static __global__ void __launch_bounds__(32 * WARPS) scale_kernel(const __grid_constant__ frugi_gpu_quant p) {
+/* Norms of groups, four at a time per warp. */
+static __global__ void __launch_bounds__(32 * WARPS)
+    scale_kernel(const __grid_constant__ frugi_gpu_qsgd_encode_args p) {
     __shared__ double parts[WARPS][32];
     uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS, lane = frugi_lane();
     double *part = parts[threadIdx.x / 32];
-    bool any = p.desk->held != 0;
+    bool any_skipped = p.workspace->skipped != 0;
     float gain = p.gain ? *p.gain : 1.0f;
-    for (uint32_t four = warp; four * 4 < p.runs.groups; four += warps) {
-        uint32_t n = four * 4 + lane / EIGHT;
-        group g = group_of(p.runs, min(n, p.runs.groups - 1));
-        part[lane] = every_eighth(p, g, lane % EIGHT, any, gain);
+    for (uint32_t four = warp; four * 4 < p.table.groups; four += warps) {
+        uint32_t n = four * 4 + lane / LANE_VALUES;
+        group g = group_of(p.table, min(n, p.table.groups - 1));
+        part[lane] = partial_norm(p, g, lane % LANE_VALUES, any_skipped, gain);
         __syncwarp();
-        if (lane % EIGHT == 0 && n < p.runs.groups) {
+        if (lane % LANE_VALUES == 0 && n < p.table.groups) {
             double all = 0;
-            for (uint32_t i = 0; i < EIGHT; i++)
+            for (uint32_t i = 0; i < LANE_VALUES; i++)
                 all = p.largest ? max(all, part[lane + i]) : __dadd_rn(all, part[lane + i]);
-            reinterpret_cast<float *>(p.frame + g.run->payload_at)[g.number] = p.largest ? (float)all : norm_of(all);
+            reinterpret_cast<float *>(p.frame + g.section->payload_at)[g.number] =
+                p.largest ? (float)all : norm_of(all);
         }
         __syncwarp();
     }
 }
 
-/** How a group's values become levels: prepare_qsgd() of unit_value_scale.c. */
-typedef struct ruler {
+/** How the values of a group are quantized: see prepare_qsgd() in unit_value_scale.c. */
+typedef struct quantizer {
     float up, inverse;
-    uint32_t dice;
-} ruler;
+    uint32_t random;
+} quantizer;
 
-static __device__ inline ruler ruler_of(const frugi_gpu_quant &p, const group &g) {
-    float a = reinterpret_cast<const float *>(p.frame + g.run->payload_at)[g.number];
-    ruler r = {a < 0x1p-64f ? 0x1p64f : 1.0f, 0.0f, frugi_random(g.run->key, 0, g.number)};
-    float norm = __fmul_rn(a, r.up), top = __fmul_rn((float)p.runs.levels, 0x1p24f);
+static __device__ inline quantizer make_quantizer(const frugi_gpu_qsgd_encode_args &p, const group &g) {
+    float a = reinterpret_cast<const float *>(p.frame + g.section->payload_at)[g.number];
+    quantizer r = {a < 0x1p-64f ? 0x1p64f : 1.0f, 0.0f, frugi_random(g.section->key, 0, g.number)};
+    float norm = __fmul_rn(a, r.up), top = __fmul_rn((float)p.table.levels, 0x1p24f);
     if (norm > 0)
         r.inverse = __fdiv_rn(top, norm);
     if (__dmul_rn((double)r.inverse, (double)norm) > (double)top)
@@ -148,15 +154,15 @@ static __device__ inline ruler ruler_of(const frugi_gpu_quant &p, const group &g
     return r;
 }
 
-static __device__ inline uint32_t field_of(const ruler &r, float x, uint32_t i) {
+static __device__ inline uint32_t quantize(const quantizer &r, float x, uint32_t i) {
     uint32_t u = frugi_f32_bits(x);
-    float places = __fmul_rn(__fmul_rn(frugi_bits_f32(u & FRUGI_ABS_MASK), r.up), r.inverse);
-    uint32_t level = ((uint32_t)(int32_t)places + ((r.dice + i * FRUGI_WEYL) >> 8)) >> 24;
+    float scaled = __fmul_rn(__fmul_rn(frugi_bits_f32(u & FRUGI_ABS_MASK), r.up), r.inverse);
+    uint32_t level = ((uint32_t)(int32_t)scaled + ((r.random + i * FRUGI_WEYL) >> 8)) >> 24;
     return level << 1 | u >> 31;
 }
 
 static __device__ inline void put_fields(unsigned char *to, uint64_t fields, uint32_t width, uint32_t bytes) {
-    if ((width | bytes) % 4 == 0) { /* then all fields stand at multiples of four bytes */
+    if ((width | bytes) % 4 == 0) { /* then all fields are aligned to 4 bytes */
         for (uint32_t i = 0; i < bytes / 4; i++)
             reinterpret_cast<uint32_t *>(to)[i] = (uint32_t)(fields >> (32 * i));
         return;
@@ -165,51 +171,54 @@ static __device__ inline void put_fields(unsigned char *to, uint64_t fields, uin
         to[i] = (unsigned char)(fields >> (8 * i));
 }
 
-/* Eight values from `from` on; zeros behind the group's last. */
+/* Eight values from `from` on; zeros after the group's last. */
 static __device__ inline void load_eight(const float *x, uint32_t from, uint32_t length, float v[8]) {
-    if (length - from >= EIGHT) {
+    if (length - from >= LANE_VALUES) {
         bool aligned = (reinterpret_cast<uintptr_t>(x + from) & 15u) == 0;
         frugi_load_four(x + from, aligned, v);
         frugi_load_four(x + from + 4, aligned, v + 4);
         return;
     }
-    for (uint32_t i = 0; i < EIGHT; i++)
+    for (uint32_t i = 0; i < LANE_VALUES; i++)
         v[i] = from + i < length ? x[from + i] : 0.0f;
 }
 
-/* The section's header, and zeros behind its last value. */
-static __device__ void write_header(const frugi_gpu_runs &runs, const frugi_gpu_run *run, unsigned char *frame) {
-    unsigned char *payload = frame + run->payload_at;
+/* Write the section header, and zeros after its last value. */
+static __device__ void write_section_header(const frugi_gpu_qsgd_table &table, const frugi_gpu_qsgd_section *section,
+                                            unsigned char *frame) {
+    unsigned char *payload = frame + section->payload_at;
     for (uint32_t i = 0; i < FRUGI_GPU_UNITS_HEADER; i++)
-        payload[(int)i - (int)FRUGI_GPU_UNITS_HEADER] = run->header[i];
-    uint64_t whole = run->count / 8 * runs.width, rest = (run->count % 8 * runs.width + 7) / 8;
-    for (uint64_t i = run->value_at + whole + rest; i < run->bytes; i++)
+        payload[(int)i - (int)FRUGI_GPU_UNITS_HEADER] = section->header[i];
+    uint64_t whole = section->count / 8 * table.width, rest = (section->count % 8 * table.width + 7) / 8;
+    for (uint64_t i = section->value_at + whole + rest; i < section->bytes; i++)
         payload[i] = 0;
 }
 
-/* The fields. A warp takes a group. */
-static __global__ void __launch_bounds__(32 * WARPS) fields_kernel(const __grid_constant__ frugi_gpu_quant p) {
+/* Encode the fields. A warp processes one group. */
+static __global__ void __launch_bounds__(32 * WARPS)
+    encode_kernel(const __grid_constant__ frugi_gpu_qsgd_encode_args p) {
     uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS, lane = frugi_lane();
-    bool any = p.desk->held != 0;
+    bool any_skipped = p.workspace->skipped != 0;
     float gain = p.gain ? *p.gain : 1.0f;
-    for (uint32_t n = warp; n < p.runs.groups; n += warps) {
-        group g = group_of(p.runs, n);
-        ruler r = ruler_of(p, g);
-        const float *x = p.grad + (g.run->begin - p.begin) + g.first;
+    for (uint32_t n = warp; n < p.table.groups; n += warps) {
+        group g = group_of(p.table, n);
+        quantizer r = make_quantizer(p, g);
+        const float *x = p.grad + (g.section->begin - p.begin) + g.first;
         if (g.number == 0 && lane == 0)
-            write_header(p.runs, g.run, p.frame);
-        for (uint32_t from = lane * EIGHT; from < g.length; from += 32 * EIGHT) {
-            float v[EIGHT];
+            write_section_header(p.table, g.section, p.frame);
+        for (uint32_t from = lane * LANE_VALUES; from < g.length; from += 32 * LANE_VALUES) {
+            float v[LANE_VALUES];
             uint64_t fields = 0;
             uint32_t bytes;
-            bool held = is_held(p, g.run, g.first + from, any);
+            bool skipped = is_skipped(p, g.section, g.first + from, any_skipped);
             load_eight(x, from, g.length, v);
 #pragma unroll
-            for (uint32_t i = 0; i < EIGHT; i++)
+            for (uint32_t i = 0; i < LANE_VALUES; i++)
                 if (from + i < g.length)
-                    fields |= (uint64_t)field_of(r, counted(p, v[i], held, gain), from + i) << (i * p.runs.width);
-            uint64_t at = fields_at(p.runs, g, from, &bytes);
-            put_fields(p.frame + g.run->payload_at + at, fields, p.runs.width, bytes);
+                    fields |= (uint64_t)quantize(r, input_value(p, v[i], skipped, gain), from + i)
+                              << (i * p.table.width);
+            uint64_t at = fields_at(p.table, g, from, &bytes);
+            put_fields(p.frame + g.section->payload_at + at, fields, p.table.width, bytes);
         }
     }
 }
@@ -219,14 +228,14 @@ static uint32_t grid_for(uint64_t warps, int processors) {
     return (uint32_t)(wanted < most ? wanted : most);
 }
 
-cudaError_t frugi_gpu_quant_launch(const frugi_gpu_quant *p, int processors, cudaStream_t stream) {
-    FRUGI_LAUNCH(hold_kernel, grid_for(UINT32_MAX, processors), 32 * WARPS, stream, *p);
-    FRUGI_LAUNCH(scale_kernel, grid_for((p->runs.groups + 3) / 4, processors), 32 * WARPS, stream, *p);
-    FRUGI_LAUNCH(fields_kernel, grid_for(p->runs.groups, processors), 32 * WARPS, stream, *p);
+cudaError_t frugi_gpu_qsgd_encode_launch(const frugi_gpu_qsgd_encode_args *p, int processors, cudaStream_t stream) {
+    FRUGI_LAUNCH(mark_skipped_kernel, grid_for(UINT32_MAX, processors), 32 * WARPS, stream, *p);
+    FRUGI_LAUNCH(scale_kernel, grid_for((p->table.groups + 3) / 4, processors), 32 * WARPS, stream, *p);
+    FRUGI_LAUNCH(encode_kernel, grid_for(p->table.groups, processors), 32 * WARPS, stream, *p);
     return cudaGetLastError();
 }
 
-/* ---- adding frames up ------------------------------------------------------------------------------------ */
+/* ---- check and sum ----------------------------------------------------------------------------------- */
 
 static __device__ inline uint64_t get_fields(const unsigned char *from, uint32_t width, uint32_t bytes) {
     uint64_t fields = 0;
@@ -240,85 +249,88 @@ static __device__ inline uint64_t get_fields(const unsigned char *from, uint32_t
     return fields;
 }
 
-static __device__ void accuse(frugi_gpu_verdict *verdict, int status, uint32_t frame) {
-    if (atomicCAS(&verdict->status, 0, status) == 0)
-        verdict->frame = frame;
+static __device__ void set_error(frugi_gpu_error *error, int status, uint32_t frame) {
+    if (atomicCAS(&error->status, 0, status) == 0)
+        error->frame = frame;
 }
 
-/* Whether a group is such as an encoder writes, as far as a lane sees: its norm, its levels, its unused bits. */
-static __device__ bool group_is_sound(const frugi_gpu_runs &runs, const group &g, const unsigned char *payload) {
-    bool good = reinterpret_cast<const uint32_t *>(payload)[g.number] < FRUGI_INF_BITS;
-    uint32_t mask = (1u << runs.width) - 1;
-    for (uint32_t from = frugi_lane() * EIGHT; from < g.length; from += 32 * EIGHT) {
-        uint32_t bytes, here = min(g.length - from, EIGHT);
-        uint64_t at = fields_at(runs, g, from, &bytes), fields = get_fields(payload + at, runs.width, bytes);
-        for (uint32_t i = 0; i < here; i++, fields >>= runs.width)
-            good &= ((uint32_t)fields & mask) >> 1 <= runs.levels;
-        good &= here == EIGHT || fields == 0;
+/* Whether a group's norm, levels and unused bits are valid; each lane checks its own values. */
+static __device__ bool group_is_valid(const frugi_gpu_qsgd_table &table, const group &g, const unsigned char *payload) {
+    bool valid = reinterpret_cast<const uint32_t *>(payload)[g.number] < FRUGI_INF_BITS;
+    uint32_t mask = (1u << table.width) - 1;
+    for (uint32_t from = frugi_lane() * LANE_VALUES; from < g.length; from += 32 * LANE_VALUES) {
+        uint32_t bytes, here = min(g.length - from, LANE_VALUES);
+        uint64_t at = fields_at(table, g, from, &bytes), fields = get_fields(payload + at, table.width, bytes);
+        for (uint32_t i = 0; i < here; i++, fields >>= table.width)
+            valid &= ((uint32_t)fields & mask) >> 1 <= table.levels;
+        valid &= here == LANE_VALUES || fields == 0;
     }
-    return good;
+    return valid;
 }
 
-static __global__ void __launch_bounds__(32 * WARPS) check_kernel(const __grid_constant__ frugi_gpu_quant_sum p) {
+static __global__ void __launch_bounds__(32 * WARPS) check_kernel(const __grid_constant__ frugi_gpu_qsgd_sum_args p) {
     uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS;
-    for (uint32_t n = warp; n < p.runs.groups; n += warps) {
-        group g = group_of(p.runs, n);
+    for (uint32_t n = warp; n < p.table.groups; n += warps) {
+        group g = group_of(p.table, n);
         for (uint32_t f = 0; f < p.frames; f++)
-            if (!group_is_sound(p.runs, g, p.frame[f] + g.run->payload_at))
-                accuse(p.verdict, FRUG_ERR_FORMAT, f);
+            if (!group_is_valid(p.table, g, p.frame[f] + g.section->payload_at))
+                set_error(p.error, FRUG_ERR_FORMAT, f);
         if (g.number != 0)
             continue;
         for (uint32_t f = frugi_lane(); f < p.frames; f += 32) {
-            const unsigned char *header = p.frame[f] + g.run->payload_at - FRUGI_GPU_UNITS_HEADER;
+            const unsigned char *header = p.frame[f] + g.section->payload_at - FRUGI_GPU_UNITS_HEADER;
             bool same = true;
             for (uint32_t i = 0; i < FRUGI_GPU_UNITS_HEADER; i++)
-                same = same && header[i] == g.run->header[i];
+                same = same && header[i] == g.section->header[i];
             if (!same)
-                accuse(p.verdict, FRUG_ERR_MISMATCH, f);
+                set_error(p.error, FRUG_ERR_MISMATCH, f);
         }
     }
 }
 
 /* Add eight values of every frame, in the order of the frames. */
-static __device__ inline void add_eight(const frugi_gpu_quant_sum &p, const group &g, uint32_t from, const float *share,
-                                        float sum[8]) {
-    uint32_t bytes, mask = (1u << p.runs.width) - 1;
-    uint64_t at = g.run->payload_at + fields_at(p.runs, g, from, &bytes);
+static __device__ inline void add_eight(const frugi_gpu_qsgd_sum_args &p, const group &g, uint32_t from,
+                                        const float *level_value, float sum[8]) {
+    uint32_t bytes, mask = (1u << p.table.width) - 1;
+    uint64_t at = g.section->payload_at + fields_at(p.table, g, from, &bytes);
 #pragma unroll 4
     for (uint32_t f = 0; f < p.frames; f++) {
-        float norm = reinterpret_cast<const float *>(p.frame[f] + g.run->payload_at)[g.number];
-        uint64_t fields = get_fields(p.frame[f] + at, p.runs.width, bytes);
+        float norm = reinterpret_cast<const float *>(p.frame[f] + g.section->payload_at)[g.number];
+        uint64_t fields = get_fields(p.frame[f] + at, p.table.width, bytes);
 #pragma unroll
-        for (uint32_t i = 0; i < EIGHT; i++, fields >>= p.runs.width) {
+        for (uint32_t i = 0; i < LANE_VALUES; i++, fields >>= p.table.width) {
             uint32_t field = (uint32_t)fields & mask;
-            uint32_t magnitude = frugi_f32_bits(__fmul_rn(share[field >> 1], norm));
+            uint32_t magnitude = frugi_f32_bits(__fmul_rn(level_value[field >> 1], norm));
             sum[i] = __fadd_rn(sum[i], frugi_bits_f32(magnitude | field << 31));
         }
     }
 }
 
-/* dst = keep * dst + gain * sum; sums start from the zero that changes no bits: decompress.c. A warp takes a group. */
-static __global__ void __launch_bounds__(32 * WARPS) sum_kernel(const __grid_constant__ frugi_gpu_quant_sum p) {
-    __shared__ float share[128]; /* level over levels */
+/*
+ * dst = keep * dst + gain * sum. Sums start from the zero that changes no bits: see decompress.c. A warp processes one
+ * group.
+ */
+static __global__ void __launch_bounds__(32 * WARPS) sum_kernel(const __grid_constant__ frugi_gpu_qsgd_sum_args p) {
+    __shared__ float level_value[128]; /* level / levels */
     uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS;
-    float nothing = p.gain < 0 ? 0.0f : -0.0f;
+    float zero = p.gain < 0 ? 0.0f : -0.0f;
     if (threadIdx.x < 128)
-        share[threadIdx.x] = __fdiv_rn((float)threadIdx.x, (float)p.runs.levels);
+        level_value[threadIdx.x] = __fdiv_rn((float)threadIdx.x, (float)p.table.levels);
     __syncthreads();
-    if (p.verdict->status != 0)
+    if (p.error->status != 0)
         return;
-    for (uint32_t n = warp; n < p.runs.groups; n += warps) {
-        group g = group_of(p.runs, n);
-        float *dst = p.dst + (g.run->begin - p.begin) + g.first;
-        for (uint32_t from = frugi_lane() * EIGHT; from < g.length; from += 32 * EIGHT) {
-            float x[EIGHT], sum[EIGHT];
+    for (uint32_t n = warp; n < p.table.groups; n += warps) {
+        group g = group_of(p.table, n);
+        float *dst = p.dst + (g.section->begin - p.begin) + g.first;
+        for (uint32_t from = frugi_lane() * LANE_VALUES; from < g.length; from += 32 * LANE_VALUES) {
+            float x[LANE_VALUES], sum[LANE_VALUES];
 #pragma unroll
-            for (uint32_t i = 0; i < EIGHT; i++)
-                sum[i] = nothing;
-            add_eight(p, g, from, share, sum);
+            for (uint32_t i = 0; i < LANE_VALUES; i++)
+                sum[i] = zero;
+            add_eight(p, g, from, level_value, sum);
             load_eight(dst, from, g.length, x);
 #pragma unroll
-            for (uint32_t i = 0; i < EIGHT; i++) {
+            for (uint32_t i = 0; i < LANE_VALUES; i++) {
                 float base = p.keep == 0.0f ? 0.0f : p.keep == 1.0f ? x[i] : __fmul_rn(p.keep, x[i]);
                 if (from + i < g.length)
                     dst[from + i] = __fadd_rn(base, __fmul_rn(p.gain, sum[i]));
@@ -327,12 +339,12 @@ static __global__ void __launch_bounds__(32 * WARPS) sum_kernel(const __grid_con
     }
 }
 
-cudaError_t frugi_gpu_quant_check_launch(const frugi_gpu_quant_sum *p, int processors, cudaStream_t stream) {
-    FRUGI_LAUNCH(check_kernel, grid_for(p->runs.groups, processors), 32 * WARPS, stream, *p);
+cudaError_t frugi_gpu_qsgd_check_launch(const frugi_gpu_qsgd_sum_args *p, int processors, cudaStream_t stream) {
+    FRUGI_LAUNCH(check_kernel, grid_for(p->table.groups, processors), 32 * WARPS, stream, *p);
     return cudaGetLastError();
 }
 
-cudaError_t frugi_gpu_quant_sum_launch(const frugi_gpu_quant_sum *p, int processors, cudaStream_t stream) {
-    FRUGI_LAUNCH(sum_kernel, grid_for(p->runs.groups, processors), 32 * WARPS, stream, *p);
+cudaError_t frugi_gpu_qsgd_sum_launch(const frugi_gpu_qsgd_sum_args *p, int processors, cudaStream_t stream) {
+    FRUGI_LAUNCH(sum_kernel, grid_for(p->table.groups, processors), 32 * WARPS, stream, *p);
     return cudaGetLastError();
 }

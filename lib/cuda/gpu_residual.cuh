@@ -1,10 +1,9 @@
 /*
- * gpu_residual.cuh - a block of a gradient and what was left behind of it before, on their way into the registers of a
- * warp, and back. Residuals have four formats; those of fewer bits are rounded by dice: this is feedback/store.c on a
- * GPU.
+ * gpu_residual.cuh - load and store the residual of a warp tile in its four formats. Formats with fewer bits than float
+ * are rounded stochastically. This is residual/residual_format.c on a GPU.
  */
-#ifndef FRUGI_RESIDUAL_CUH
-#define FRUGI_RESIDUAL_CUH
+#ifndef FRUGI_GPU_RESIDUAL_CUH
+#define FRUGI_GPU_RESIDUAL_CUH
 
 #include "cuda/gpu_warp.cuh"
 
@@ -12,21 +11,21 @@
 
 #define RESIDUAL_NONE 4
 
-/* A stretch as it lies in memory: the gradient, and what was left behind in its format. */
-template <int BLOCK> struct raw {
-    float grad[FRUGI_EACH];
-    uint32_t left[FRUGI_EACH];
-    uint16_t scale[FRUGI_OWN<BLOCK>];
+/* A tile as loaded: the gradient, and the residual in its storage format. */
+template <int BLOCK> struct raw_tile {
+    float grad[FRUGI_LANE_ELEMENTS];
+    uint32_t residual[FRUGI_LANE_ELEMENTS];
+    uint16_t scale[FRUGI_LANE_BLOCKS<BLOCK>];
 };
 
-/* Where the residual of a stretch lies, and its blocks' scales, where the format has them. */
-typedef struct shelf {
+/* Address of the residual of a tile, and of its blocks' scales, if the format has them. */
+typedef struct residual_ptr {
     unsigned char *residual;
     uint16_t *scale;
-} shelf;
+} residual_ptr;
 
 /* Bytes of a block's residual. */
-template <int FORMAT, int BLOCK> static __device__ constexpr uint32_t shelf_bytes() {
+template <int FORMAT, int BLOCK> static __device__ constexpr uint32_t residual_block_bytes() {
     return FORMAT == FRUGI_RESIDUAL_F32    ? 4u * BLOCK
            : FORMAT == FRUGI_RESIDUAL_BF16 ? 2u * BLOCK
            : FORMAT == FRUGI_RESIDUAL_INT8 ? 1u * BLOCK
@@ -34,66 +33,68 @@ template <int FORMAT, int BLOCK> static __device__ constexpr uint32_t shelf_byte
                                            : 0u;
 }
 
-/* The shelf that is so many blocks behind another. */
-template <int FORMAT, int BLOCK> static __device__ inline shelf shelf_behind(const shelf &first, uint64_t blocks) {
-    return {first.residual + blocks * shelf_bytes<FORMAT, BLOCK>(), first.scale + blocks};
-}
-
-/* Whether there is a lane's block j in a stretch of so many elements; a block of 256 is alone, and there. */
-template <int BLOCK> static __device__ inline bool is_there(int j, uint32_t length) {
-    return BLOCK == 256 || frugi_own_block<BLOCK>(j) * BLOCK < length;
-}
-
-/* What was left behind of a stretch of so many elements; zeros where there are no blocks. */
+/* The address so many blocks later. */
 template <int FORMAT, int BLOCK>
-static __device__ inline void fetch_residual(const shelf &from, uint32_t length, raw<BLOCK> *r) {
+static __device__ inline residual_ptr advance_residual(const residual_ptr &first, uint64_t blocks) {
+    return {first.residual + blocks * residual_block_bytes<FORMAT, BLOCK>(), first.scale + blocks};
+}
+
+/* Whether a tile of so many elements has a lane's block j; a block of 256 is alone and always exists. */
+template <int BLOCK> static __device__ inline bool block_exists(int j, uint32_t length) {
+    return BLOCK == 256 || frugi_lane_block<BLOCK>(j) * BLOCK < length;
+}
+
+/* Load the residual of a tile of so many elements; zeros for blocks that do not exist. */
+template <int FORMAT, int BLOCK>
+static __device__ inline void load_residual(const residual_ptr &from, uint32_t length, raw_tile<BLOCK> *r) {
     uint32_t lane = frugi_lane();
 #pragma unroll
     for (int j = 0; j < 2; j++) {
         if (FORMAT == FRUGI_RESIDUAL_F32) {
             uint4 v = {};
-            if (is_there<BLOCK>(j, length))
+            if (block_exists<BLOCK>(j, length))
                 v = __ldcs(reinterpret_cast<const uint4 *>(from.residual) + j * 32 + lane);
-            r->left[4 * j] = v.x, r->left[4 * j + 1] = v.y, r->left[4 * j + 2] = v.z, r->left[4 * j + 3] = v.w;
+            r->residual[4 * j] = v.x, r->residual[4 * j + 1] = v.y, r->residual[4 * j + 2] = v.z,
+                            r->residual[4 * j + 3] = v.w;
         } else if (FORMAT == FRUGI_RESIDUAL_BF16) {
             uint2 v = {};
-            if (is_there<BLOCK>(j, length))
+            if (block_exists<BLOCK>(j, length))
                 v = __ldcs(reinterpret_cast<const uint2 *>(from.residual) + j * 32 + lane);
-            r->left[2 * j] = v.x, r->left[2 * j + 1] = v.y;
+            r->residual[2 * j] = v.x, r->residual[2 * j + 1] = v.y;
         } else if (FORMAT == FRUGI_RESIDUAL_INT8) {
-            r->left[j] = 0;
-            if (is_there<BLOCK>(j, length))
-                r->left[j] = __ldcs(reinterpret_cast<const unsigned int *>(from.residual) + j * 32 + lane);
+            r->residual[j] = 0;
+            if (block_exists<BLOCK>(j, length))
+                r->residual[j] = __ldcs(reinterpret_cast<const unsigned int *>(from.residual) + j * 32 + lane);
         } else if (FORMAT == FRUGI_RESIDUAL_INT4) {
-            r->left[j] = 0;
-            if (is_there<BLOCK>(j, length))
-                r->left[j] = __ldcs(reinterpret_cast<const unsigned short *>(from.residual) + j * 32 + lane);
+            r->residual[j] = 0;
+            if (block_exists<BLOCK>(j, length))
+                r->residual[j] = __ldcs(reinterpret_cast<const unsigned short *>(from.residual) + j * 32 + lane);
         }
     }
     if (FORMAT == FRUGI_RESIDUAL_INT8 || FORMAT == FRUGI_RESIDUAL_INT4)
 #pragma unroll
-        for (int j = 0; j < FRUGI_OWN<BLOCK>; j++)
-            r->scale[j] = is_there<BLOCK>(j, length) ? from.scale[frugi_own_block<BLOCK>(j)] : 0;
+        for (int j = 0; j < FRUGI_LANE_BLOCKS<BLOCK>; j++)
+            r->scale[j] = block_exists<BLOCK>(j, length) ? from.scale[frugi_lane_block<BLOCK>(j)] : 0;
 }
 
-/* A number of eight bits with 128 added, or of four bits, as a float without a conversion: 2^23 + n, less 2^23 + zero.
- */
-static __device__ inline float small(uint32_t n, float zero) {
+/* An 8-bit number plus 128, or a 4-bit number, as a float, without a conversion: 2^23 + n, minus 2^23 + zero. */
+static __device__ inline float small_int_to_float(uint32_t n, float zero) {
     return __fsub_rn(frugi_bits_f32(0x4b000000u | n), zero);
 }
 
-/* What was left behind, from numbers of few bits and their blocks' scales. */
-template <int FORMAT, int BLOCK> static __device__ inline void unpack_scaled(const raw<BLOCK> &r, float x[8]) {
+/* The residual from small integers and their blocks' scales. */
+template <int FORMAT, int BLOCK>
+static __device__ inline void unpack_scaled_residual(const raw_tile<BLOCK> &r, float x[8]) {
 #pragma unroll
-    for (int j = 0; j < FRUGI_OWN<BLOCK>; j++) {
-        const int first = j * FRUGI_SHARE<BLOCK>, end = first + FRUGI_SHARE<BLOCK>;
+    for (int j = 0; j < FRUGI_LANE_BLOCKS<BLOCK>; j++) {
+        const int first = j * FRUGI_LANE_BLOCK_ELEMENTS<BLOCK>, end = first + FRUGI_LANE_BLOCK_ELEMENTS<BLOCK>;
         float scale = frugi_bf16_f32(r.scale[j]);
 #pragma unroll
         for (int i = first; i < end; i++) {
-            uint32_t v = r.left[i / 4];
+            uint32_t v = r.residual[i / 4];
             float n = FORMAT == FRUGI_RESIDUAL_INT8
-                          ? small(__byte_perm(v ^ 0x80808080u, 0, 0x4440u + i % 4), 8388736.0f)
-                          : small(v >> 4 * (i % 4) & 15u, 8388616.0f);
+                          ? small_int_to_float(__byte_perm(v ^ 0x80808080u, 0, 0x4440u + i % 4), 8388736.0f)
+                          : small_int_to_float(v >> 4 * (i % 4) & 15u, 8388616.0f);
             x[i] = __fmul_rn(n, scale);
         }
         if (r.scale[j] >= FRUGI_STORE_TAME)
@@ -102,65 +103,69 @@ template <int FORMAT, int BLOCK> static __device__ inline void unpack_scaled(con
     }
 }
 
-template <int FORMAT, int BLOCK> static __device__ inline void unpack(const raw<BLOCK> &r, float x[8]) {
+template <int FORMAT, int BLOCK> static __device__ inline void unpack_residual(const raw_tile<BLOCK> &r, float x[8]) {
     if (FORMAT == FRUGI_RESIDUAL_INT8 || FORMAT == FRUGI_RESIDUAL_INT4) {
-        unpack_scaled<FORMAT, BLOCK>(r, x);
+        unpack_scaled_residual<FORMAT, BLOCK>(r, x);
     } else {
 #pragma unroll
-        for (int i = 0; i < FRUGI_EACH; i++)
+        for (int i = 0; i < FRUGI_LANE_ELEMENTS; i++)
             x[i] = FORMAT == RESIDUAL_NONE ? 0.0f
-                                           : frugi_bits_f32(FORMAT == FRUGI_RESIDUAL_F32 ? r.left[i]
-                                                            : i % 2                      ? r.left[i / 2] & 0xffff0000u
-                                                                                         : r.left[i / 2] << 16);
+                                           : frugi_bits_f32(FORMAT == FRUGI_RESIDUAL_F32 ? r.residual[i]
+                                                            : i % 2 ? r.residual[i / 2] & 0xffff0000u
+                                                                    : r.residual[i / 2] << 16);
     }
 }
 
 /*
- * What a lane brings for each of its blocks, as the largest of all lanes that have a part in the block: that of block
- * lane % FRUGI_BLOCKS of the stretch, so that what is made of it is made once.
+ * Maximum over the lanes that have elements of a block, given each lane's maximum for each of its blocks. Returns that
+ * of block lane % FRUGI_TILE_BLOCKS, so that what depends on it is computed once.
  */
-template <int BLOCK> static __device__ inline uint32_t most_of_lanes(const uint32_t most[FRUGI_OWN<BLOCK>]) {
+template <int BLOCK>
+static __device__ inline uint32_t max_over_lanes(const uint32_t largest[FRUGI_LANE_BLOCKS<BLOCK>]) {
     uint32_t all[4], lane = frugi_lane();
 #pragma unroll
-    for (int i = 0; i < (int)FRUGI_BLOCKS<BLOCK>; i++) {
-        uint32_t mine = BLOCK > 64 || lane / 16 == (uint32_t)i % 2 ? most[BLOCK > 64 ? i : i / 2] : 0u;
-        all[i] = __reduce_max_sync(FRUGI_ALL_LANES, mine);
+    for (int i = 0; i < (int)FRUGI_TILE_BLOCKS<BLOCK>; i++) {
+        uint32_t lane_scale = BLOCK > 64 || lane / 16 == (uint32_t)i % 2 ? largest[BLOCK > 64 ? i : i / 2] : 0u;
+        all[i] = __reduce_max_sync(FRUGI_ALL_LANES, lane_scale);
     }
     uint32_t low = BLOCK < 256 && lane % 2 ? all[1] : all[0];
     return BLOCK == 64 && lane & 2u ? (lane % 2 ? all[3] : all[2]) : low;
 }
 
-/** The largest magnitude of block lane % FRUGI_BLOCKS of a stretch. */
-template <int BLOCK> static __device__ inline uint32_t largest(const float x[8]) {
-    uint32_t most[FRUGI_OWN<BLOCK>] = {};
+/** The largest magnitude of block lane % FRUGI_TILE_BLOCKS of a tile. */
+template <int BLOCK> static __device__ inline uint32_t largest_magnitude(const float x[8]) {
+    uint32_t largest[FRUGI_LANE_BLOCKS<BLOCK>] = {};
 #pragma unroll
-    for (int i = 0; i < FRUGI_EACH; i++)
-        most[i / FRUGI_SHARE<BLOCK>] = max(most[i / FRUGI_SHARE<BLOCK>], frugi_magnitude(x[i]));
-    return most_of_lanes<BLOCK>(most);
+    for (int i = 0; i < FRUGI_LANE_ELEMENTS; i++)
+        largest[i / FRUGI_LANE_BLOCK_ELEMENTS<BLOCK>] =
+            max(largest[i / FRUGI_LANE_BLOCK_ELEMENTS<BLOCK>], frugi_magnitude(x[i]));
+    return max_over_lanes<BLOCK>(largest);
 }
 
-/* x / scale with fifteen binary places, the dice added below the point, and cut off there: see residual_format.c. */
-static __device__ inline uint32_t roll(float x, float inverse, uint32_t dice) {
-    return (frugi_f32_bits(__fadd_rn(__fmul_rn(x, inverse), FRUGI_ROLL)) + (dice >> 17)) >> 15;
+/* x / scale in fixed point with 15 fractional bits, plus a random fraction, truncated: see residual_format.c. */
+static __device__ inline uint32_t stochastic_round(float x, float inverse, uint32_t random) {
+    return (frugi_f32_bits(__fadd_rn(__fmul_rn(x, inverse), FRUGI_ROLL)) + (random >> 17)) >> 15;
 }
 
-static __device__ inline uint32_t upper_rolled(float x, uint32_t dice) {
-    uint32_t u = frugi_f32_bits(x), r = u + (dice >> 16);
+static __device__ inline uint32_t stochastic_round_bf16(float x, uint32_t random) {
+    uint32_t u = frugi_f32_bits(x), r = u + (random >> 16);
     return ((r & FRUGI_ABS_MASK) >= FRUGI_INF_BITS ? u : r) >> 16;
 }
 
-/* The scale of a block with such a largest magnitude, and what its numbers are multiplied with; 0: nothing is kept. */
-template <int FORMAT> static __device__ inline uint16_t scale_for(uint32_t most, float *inverse) {
+/*
+ * The scale of a block with this largest magnitude, and 32768 over it; both are 0 if the block is too small to store.
+ */
+template <int FORMAT> static __device__ inline uint16_t residual_scale(uint32_t largest, float *inverse) {
     const float levels = FORMAT == FRUGI_RESIDUAL_INT8 ? FRUGI_INT8_LEVELS : FRUGI_INT4_LEVELS;
-    uint16_t scale = frugi_f32_bf16_up(__fdiv_rn(frugi_bits_f32(most), levels));
-    bool nothing = scale < FRUGI_STORE_LEAST;
-    *inverse = nothing ? 0.0f : __fdiv_rn(32768.0f, frugi_bf16_f32(scale));
-    return nothing ? 0 : scale;
+    uint16_t scale = frugi_f32_bf16_up(__fdiv_rn(frugi_bits_f32(largest), levels));
+    bool zero = scale < FRUGI_STORE_LEAST;
+    *inverse = zero ? 0.0f : __fdiv_rn(32768.0f, frugi_bf16_f32(scale));
+    return zero ? 0 : scale;
 }
 
-/* Keep a lane's four elements of half j of a stretch, rounded at random from the dice of the first on. */
+/* Store a lane's four elements of half j of a tile; random: the random number of the first of them. */
 template <int FORMAT>
-static __device__ inline void save_four(unsigned char *to, int j, uint32_t dice, float inverse, const float x[4]) {
+static __device__ inline void store_four(unsigned char *to, int j, uint32_t random, float inverse, const float x[4]) {
     uint32_t at = (uint32_t)j * 32 + frugi_lane(), q[4];
     if (FORMAT == FRUGI_RESIDUAL_F32) {
         __stcs(reinterpret_cast<float4 *>(to) + at, make_float4(x[0], x[1], x[2], x[3]));
@@ -170,8 +175,9 @@ static __device__ inline void save_four(unsigned char *to, int j, uint32_t dice,
     uint32_t packed = 0;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        uint32_t mine = dice + (uint32_t)i * FRUGI_WEYL;
-        q[i] = FORMAT == FRUGI_RESIDUAL_BF16 ? upper_rolled(x[i], mine) : roll(x[i], inverse, mine);
+        uint32_t lane_scale = random + (uint32_t)i * FRUGI_WEYL;
+        q[i] = FORMAT == FRUGI_RESIDUAL_BF16 ? stochastic_round_bf16(x[i], lane_scale)
+                                             : stochastic_round(x[i], inverse, lane_scale);
         packed |= wide ? ((q[i] - 128u) & 255u) << (8 * i) : ((q[i] - 120u) & 15u) << (4 * i);
     }
     if (FORMAT == FRUGI_RESIDUAL_BF16)
@@ -183,29 +189,29 @@ static __device__ inline void save_four(unsigned char *to, int j, uint32_t dice,
 }
 
 /**
- * Keep a stretch; dice: the random numbers of a lane's blocks; keep: a bit for every block that is to be kept. The
- * others stay as they were. All lanes must come.
+ * Store a tile; random: the random numbers of a lane's blocks; update: a bit for every block to write. The others do
+ * not change. Call with all lanes.
  */
 template <int FORMAT, int BLOCK>
-static __device__ inline void save_residual(const shelf &where, const uint32_t dice[FRUGI_OWN<BLOCK>], uint32_t keep,
-                                            const float x[8]) {
-    const int OWN = FRUGI_OWN<BLOCK>;
+static __device__ inline void store_residual(const residual_ptr &dst, const uint32_t random[FRUGI_LANE_BLOCKS<BLOCK>],
+                                             uint32_t update, const float x[8]) {
+    const int OWN = FRUGI_LANE_BLOCKS<BLOCK>;
     uint32_t lane = frugi_lane();
     float inverse = 0;
     if (FORMAT == FRUGI_RESIDUAL_INT8 || FORMAT == FRUGI_RESIDUAL_INT4) {
-        uint16_t scale = scale_for<FORMAT>(largest<BLOCK>(x), &inverse);
-        if (lane < FRUGI_BLOCKS<BLOCK> && (BLOCK == 256 || keep >> lane & 1u))
-            where.scale[lane] = scale;
+        uint16_t scale = residual_scale<FORMAT>(largest_magnitude<BLOCK>(x), &inverse);
+        if (lane < FRUGI_TILE_BLOCKS<BLOCK> && (BLOCK == 256 || update >> lane & 1u))
+            dst.scale[lane] = scale;
     }
 #pragma unroll
     for (int j = 0; j < 2; j++) {
-        uint32_t block = frugi_own_block<BLOCK>(j % OWN), turns = lane % FRUGI_SPAN<BLOCK> * 4u;
-        uint32_t first = dice[j % OWN] + turns * FRUGI_WEYL + (uint32_t)(OWN == 1 ? 128 * j : 0) * FRUGI_WEYL;
-        float mine = inverse;
+        uint32_t block = frugi_lane_block<BLOCK>(j % OWN), first_element = lane % FRUGI_BLOCK_LANES<BLOCK> * 4u;
+        uint32_t first = random[j % OWN] + first_element * FRUGI_WEYL + (uint32_t)(OWN == 1 ? 128 * j : 0) * FRUGI_WEYL;
+        float lane_scale = inverse;
         if (BLOCK < 256 && (FORMAT == FRUGI_RESIDUAL_INT8 || FORMAT == FRUGI_RESIDUAL_INT4))
-            mine = frugi_bits_f32(__shfl_sync(FRUGI_ALL_LANES, frugi_f32_bits(inverse), (int)block));
-        if (BLOCK == 256 || keep >> block & 1u)
-            save_four<FORMAT>(where.residual, j, first, mine, x + 4 * j);
+            lane_scale = frugi_bits_f32(__shfl_sync(FRUGI_ALL_LANES, frugi_f32_bits(inverse), (int)block));
+        if (BLOCK == 256 || update >> block & 1u)
+            store_four<FORMAT>(dst.residual, j, first, lane_scale, x + 4 * j);
     }
 }
 

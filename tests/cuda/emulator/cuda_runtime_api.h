@@ -1,6 +1,6 @@
 /*
- * cuda_runtime_api.h - as much of CUDA's header of this name as the library and its test use, for the emulator: see
- * emulator.cpp. Streams are not told apart; whatever is asked for is done before the call returns.
+ * cuda_runtime_api.h - the part of CUDA's header of this name that the library and its test use, for the emulator: see
+ * emulator.cpp. Streams are ignored; every call is synchronous.
  */
 #ifndef EMULATOR_RUNTIME_H
 #define EMULATOR_RUNTIME_H
@@ -29,7 +29,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaDeviceSynchronize(void);
 cudaError_t cudaGetDevice(int *device);
 cudaError_t cudaGetDeviceCount(int *devices);
-cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr which, int device);
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr layout_number, int device);
 cudaError_t cudaGetLastError(void);
 const char *cudaGetErrorString(cudaError_t error);
 

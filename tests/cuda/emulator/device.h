@@ -1,8 +1,8 @@
 /*
- * device.h - the words of CUDA that the kernels in lib/cuda are written with, for a C++ compiler: see emulator.cpp.
+ * device.h - the CUDA keywords and intrinsics that the kernels in lib/cuda use, for a C++ compiler: see emulator.cpp.
  *
- * It is included before the first line of a kernel's file, as nvcc does with its own. Vectors are aligned as on a GPU,
- * so that UBSan sees an access that would trap there.
+ * It is included before the first line of a kernel file, as nvcc includes its own. Vectors are aligned as on a GPU, so
+ * that UBSan detects an access that would trap there.
  */
 #ifndef EMULATOR_DEVICE_H
 #define EMULATOR_DEVICE_H
@@ -46,11 +46,11 @@ struct alignas(8) uint2 {
 extern dim3 threadIdx, blockIdx, gridDim;
 
 /** Run a kernel: `lane` is called once for every thread of every block of the grid. */
-void emulate(dim3 grid, unsigned threads, const std::function<void()> &lane);
+void emulate_kernel(dim3 grid, unsigned threads, const std::function<void()> &lane);
 
-#define FRUGI_LAUNCH(kernel, grid, threads, stream, ...) emulate(grid, threads, [&] { kernel(__VA_ARGS__); })
+#define FRUGI_LAUNCH(kernel, grid, threads, stream, ...) emulate_kernel(grid, threads, [&] { kernel(__VA_ARGS__); })
 
-/** Where threads wait for each other. Those of a warp must all come to the same one. */
+/** Calls at which the threads of a warp synchronize. All of them must be at the same one. */
 enum emulator_call {
     SYNC_WARP,
     REDUCE_MAX,
@@ -64,22 +64,22 @@ enum emulator_call {
     SHUFFLE_XOR
 };
 
-/** Wait for the warp; returns what each of its lanes has brought. */
-const uint32_t *emulator_meet(emulator_call call, uint32_t mask, uint32_t value);
+/** Wait for the warp; returns the values of its lanes. */
+const uint32_t *emulator_exchange(emulator_call call, uint32_t mask, uint32_t value);
 
 void __syncthreads();
 
 static inline void __syncwarp() {
-    emulator_meet(SYNC_WARP, 0xffffffffu, 0);
+    emulator_exchange(SYNC_WARP, 0xffffffffu, 0);
 }
 
 static inline uint32_t __reduce_max_sync(uint32_t mask, uint32_t value) {
-    const uint32_t *all = emulator_meet(REDUCE_MAX, mask, value);
+    const uint32_t *all = emulator_exchange(REDUCE_MAX, mask, value);
     return *std::max_element(all, all + 32);
 }
 
 static inline uint32_t __reduce_add_sync(uint32_t mask, uint32_t value) {
-    const uint32_t *all = emulator_meet(REDUCE_ADD, mask, value);
+    const uint32_t *all = emulator_exchange(REDUCE_ADD, mask, value);
     uint32_t sum = 0;
     for (int i = 0; i < 32; i++)
         sum += all[i];
@@ -87,7 +87,7 @@ static inline uint32_t __reduce_add_sync(uint32_t mask, uint32_t value) {
 }
 
 static inline uint32_t __reduce_xor_sync(uint32_t mask, uint32_t value) {
-    const uint32_t *all = emulator_meet(REDUCE_XOR, mask, value);
+    const uint32_t *all = emulator_exchange(REDUCE_XOR, mask, value);
     uint32_t sum = 0;
     for (int i = 0; i < 32; i++)
         sum ^= all[i];
@@ -95,7 +95,7 @@ static inline uint32_t __reduce_xor_sync(uint32_t mask, uint32_t value) {
 }
 
 static inline uint32_t __reduce_or_sync(uint32_t mask, uint32_t value) {
-    const uint32_t *all = emulator_meet(REDUCE_OR, mask, value);
+    const uint32_t *all = emulator_exchange(REDUCE_OR, mask, value);
     uint32_t any = 0;
     for (int i = 0; i < 32; i++)
         any |= all[i];
@@ -103,29 +103,29 @@ static inline uint32_t __reduce_or_sync(uint32_t mask, uint32_t value) {
 }
 
 static inline int __all_sync(uint32_t mask, int value) {
-    const uint32_t *all = emulator_meet(ALL, mask, value != 0);
+    const uint32_t *all = emulator_exchange(ALL, mask, value != 0);
     return *std::min_element(all, all + 32) != 0;
 }
 
 static inline uint32_t __shfl_sync(uint32_t mask, uint32_t value, int lane) {
-    return emulator_meet(SHUFFLE, mask, value)[lane & 31];
+    return emulator_exchange(SHUFFLE, mask, value)[lane & 31];
 }
 
 static inline uint32_t __shfl_up_sync(uint32_t mask, uint32_t value, unsigned distance) {
     unsigned lane = threadIdx.x & 31u;
-    const uint32_t *all = emulator_meet(SHUFFLE_UP, mask, value);
+    const uint32_t *all = emulator_exchange(SHUFFLE_UP, mask, value);
     return lane >= distance ? all[lane - distance] : value;
 }
 
 static inline uint32_t __shfl_down_sync(uint32_t mask, uint32_t value, unsigned distance) {
     unsigned lane = threadIdx.x & 31u;
-    const uint32_t *all = emulator_meet(SHUFFLE_DOWN, mask, value);
+    const uint32_t *all = emulator_exchange(SHUFFLE_DOWN, mask, value);
     return lane + distance < 32 ? all[lane + distance] : value;
 }
 
 static inline uint32_t __shfl_xor_sync(uint32_t mask, uint32_t value, int bits) {
     unsigned lane = threadIdx.x & 31u;
-    return emulator_meet(SHUFFLE_XOR, mask, value)[lane ^ (unsigned)bits];
+    return emulator_exchange(SHUFFLE_XOR, mask, value)[lane ^ (unsigned)bits];
 }
 
 static inline uint32_t atomicAdd(uint32_t *at, uint32_t value) {
@@ -209,7 +209,7 @@ static inline double __dsqrt_rn(double a) {
     return std::sqrt(a);
 }
 
-/** Four bytes of the eight in y:x, each named by four bits of the selector. */
+/** Four bytes of the eight in y:x, each selected by four bits of the selector. */
 static inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t selector) {
     uint64_t both = (uint64_t)y << 32 | x;
     uint32_t result = 0;
@@ -218,8 +218,8 @@ static inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t selector) {
     return result;
 }
 
-/** What an operation makes of each half of two registers. */
-template <class T, class F> static inline uint32_t by_halves(uint32_t a, uint32_t b, F operation) {
+/** Apply an operation to each half of two registers. */
+template <class T, class F> static inline uint32_t apply_per_half(uint32_t a, uint32_t b, F operation) {
     uint32_t result = 0;
     for (int shift = 0; shift < 32; shift += 16)
         result |= (uint32_t)(uint16_t)operation((T)(a >> shift), (T)(b >> shift)) << shift;
@@ -227,19 +227,19 @@ template <class T, class F> static inline uint32_t by_halves(uint32_t a, uint32_
 }
 
 static inline uint32_t __vadd2(uint32_t a, uint32_t b) {
-    return by_halves<uint16_t>(a, b, [](uint16_t x, uint16_t y) { return x + y; });
+    return apply_per_half<uint16_t>(a, b, [](uint16_t x, uint16_t y) { return x + y; });
 }
 
 static inline uint32_t __vmaxs2(uint32_t a, uint32_t b) {
-    return by_halves<int16_t>(a, b, [](int16_t x, int16_t y) { return max(x, y); });
+    return apply_per_half<int16_t>(a, b, [](int16_t x, int16_t y) { return max(x, y); });
 }
 
 static inline uint32_t __vmaxu2(uint32_t a, uint32_t b) {
-    return by_halves<uint16_t>(a, b, [](uint16_t x, uint16_t y) { return max(x, y); });
+    return apply_per_half<uint16_t>(a, b, [](uint16_t x, uint16_t y) { return max(x, y); });
 }
 
 static inline uint32_t __vminu2(uint32_t a, uint32_t b) {
-    return by_halves<uint16_t>(a, b, [](uint16_t x, uint16_t y) { return min(x, y); });
+    return apply_per_half<uint16_t>(a, b, [](uint16_t x, uint16_t y) { return min(x, y); });
 }
 
 static inline uint32_t __viaddmax_s16x2(uint32_t a, uint32_t b, uint32_t c) {

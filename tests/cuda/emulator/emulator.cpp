@@ -1,16 +1,16 @@
 /*
- * emulator.cpp - the GPU's kernels on a CPU, where there is no GPU. The files of lib/cuda are compiled as C++ with the
- * words of device.h, and the test of the GPU runs as it is.
+ * emulator.cpp - run the CUDA kernels on a CPU. The files of lib/cuda are compiled as C++ with device.h, and
+ * test_cuda.c runs unchanged.
  *
- * A grid's thread blocks run one after the other. Each of a block's threads has a stack of its own and runs until it
- * has to wait for others, of its warp or of the block; then the next one that can go on does. So everything that
- * kernels compute and write is seen, byte for byte, and so are a thread that waits for one that never comes, threads of
- * a warp that meet at different calls, and kernels that do not end. Under ASan and UBSan so are accesses outside of
- * memory that was allocated, and vectors at addresses that are no multiple of their length.
+ * The thread blocks of a grid run one after the other. Each thread of a block is a fiber with its own stack and runs
+ * until it has to wait for others, of its warp or of the block; then the next one that is ready runs. So all results of
+ * kernels are checked, byte for byte, and the emulator detects a thread that waits for one that has ended, threads of a
+ * warp at different calls, and kernels that do not end. ASan and UBSan detect accesses outside of allocated memory, and
+ * misaligned vectors.
  *
- * What it cannot show: races (only one thread runs at a time; blocks alternate between the first thread first and the
- * last one first, so that some of them give different bytes), the order in which memory is seen, streams and graphs,
- * limits of registers and shared memory, and what nvcc makes of the source.
+ * It cannot detect races (only one thread runs at a time; blocks alternate between starting with the first thread and
+ * with the last, so that some races give different bytes), memory ordering errors, errors in the use of streams and
+ * graphs, excess of registers or shared memory, and errors of nvcc.
  */
 #include "device.h"
 
@@ -22,7 +22,7 @@
 #include <ucontext.h>
 
 #if defined __has_feature
-#if __has_feature(address_sanitizer) /* as clang says it */
+#if __has_feature(address_sanitizer) /* clang */
 #define __SANITIZE_ADDRESS__ 1
 #endif
 #endif
@@ -35,54 +35,56 @@ dim3 threadIdx, blockIdx, gridDim;
 
 namespace {
 
-constexpr unsigned MOST = 256;       /* threads of a block */
-constexpr size_t STACK = 128 * 1024; /* bytes */
-constexpr size_t STAGGER = 192;      /* without it the ends of all stacks would share a few lines of the cache */
-constexpr unsigned long PATIENCE = 100000000; /* changes of thread in a block */
+constexpr unsigned MAX_THREADS = 256;      /* per block */
+constexpr size_t STACK_BYTES = 128 * 1024; /* per fiber */
+constexpr size_t STAGGER = 192;            /* without it the ends of all stacks would map to the same few cache lines */
+constexpr unsigned long MAX_SWITCHES = 100000000; /* switches of fibers per block; more mean an endless loop */
 
-/* Where threads wait: for as many as there must be, who bring a value each. Two sets of values, because the first to
- * go on may come to the next meeting before the last has read those of this one. */
-struct meeting {
-    unsigned here, turn;
+/*
+ * A barrier for a number of threads, each of which brings a value. There are two sets of values, because the first
+ * thread to continue may reach the next barrier before the last has read the values of this one.
+ */
+struct barrier {
+    unsigned arrived, phase;
     emulator_call call;
     uint32_t value[2][32];
 };
 
 struct fiber {
-    jmp_buf point;
-    const void *stack; /* for ASan, as size and fake */
+    jmp_buf context;
+    const void *stack; /* for ASan, like size and fake_stack */
     size_t size;
-    void *fake;
-    const meeting *waits; /* until its turn is another */
-    unsigned turn;
+    void *fake_stack;
+    const barrier *waiting_at; /* until its phase changes */
+    unsigned phase;
     bool done;
 };
 
-fiber thread[MOST], home;
-meeting warp[MOST / 32], everyone;
-unsigned threads, now, made, living;
-unsigned long changes;
-bool downwards;
-const std::function<void()> *work;
+fiber fibers[MAX_THREADS], scheduler;
+barrier warp_barrier[MAX_THREADS / 32], block_barrier;
+unsigned threads, current, created, running;
+unsigned long switches;
+bool reverse_order;
+const std::function<void()> *kernel;
 
-[[noreturn]] void give_up(const char *why) {
-    fprintf(stderr, "emulator: block %u,%u, thread %u: %s\n", blockIdx.x, blockIdx.y, now, why);
+[[noreturn]] void fail(const char *why) {
+    fprintf(stderr, "emulator: block %u,%u, thread %u: %s\n", blockIdx.x, blockIdx.y, current, why);
     exit(99);
 }
 
-void leave(fiber *from, const fiber *to) {
+void begin_switch(fiber *from, const fiber *to) {
 #ifdef __SANITIZE_ADDRESS__
-    __sanitizer_start_switch_fiber(&from->fake, to->stack, to->size);
+    __sanitizer_start_switch_fiber(&from->fake_stack, to->stack, to->size);
 #else
     (void)from, (void)to;
 #endif
 }
 
-void arrive(fiber *at, fiber *before) {
+void end_switch(fiber *at, fiber *before) {
 #ifdef __SANITIZE_ADDRESS__
     const void *stack;
     size_t size;
-    __sanitizer_finish_switch_fiber(at->fake, &stack, &size);
+    __sanitizer_finish_switch_fiber(at->fake_stack, &stack, &size);
     if (before)
         before->stack = stack, before->size = size;
 #else
@@ -90,147 +92,148 @@ void arrive(fiber *at, fiber *before) {
 #endif
 }
 
-/* ASan's own longjmp asks the kernel for a signal stack every time, and forgets what it knows of this one. */
-void jump(jmp_buf point) {
+/* ASan's longjmp makes a system call for the signal stack every time, and forgets what it knows of this one. */
+void long_jump(jmp_buf context) {
 #ifdef __SANITIZE_ADDRESS__
-    typedef void jumper(jmp_buf, int);
-    static jumper *const plain = reinterpret_cast<jumper *>(dlsym(dlopen("libc.so.6", RTLD_LAZY), "_longjmp"));
-    plain(point, 1);
+    typedef void longjmp_fn(jmp_buf, int);
+    static longjmp_fn *const libc_longjmp =
+        reinterpret_cast<longjmp_fn *>(dlsym(dlopen("libc.so.6", RTLD_LAZY), "_longjmp"));
+    libc_longjmp(context, 1);
 #else
-    _longjmp(point, 1);
+    _longjmp(context, 1);
 #endif
 }
 
-void change(fiber *from, fiber *to) {
-    leave(from, to);
-    if (_setjmp(from->point) == 0)
-        jump(to->point);
-    arrive(from, nullptr);
+void switch_fiber(fiber *from, fiber *to) {
+    begin_switch(from, to);
+    if (_setjmp(from->context) == 0)
+        long_jump(to->context);
+    end_switch(from, nullptr);
 }
 
-/* The first of count threads from `first` on that can go on, beginning behind this one; or `threads` if none can. */
-unsigned ready(unsigned first, unsigned count) {
-    unsigned at = now - first;
+/* The first of `count` threads from `first` on that is ready, starting after the current one; `threads` if none is. */
+unsigned find_ready(unsigned first, unsigned count) {
+    unsigned at = current - first;
     for (unsigned i = 0; i < count; i++) {
-        at = downwards ? (at == 0 ? count : at) - 1 : at + 1 == count ? 0 : at + 1;
-        const fiber *f = &thread[first + at];
-        if (!f->done && !(f->waits && f->waits->turn == f->turn))
+        at = reverse_order ? (at == 0 ? count : at) - 1 : at + 1 == count ? 0 : at + 1;
+        const fiber *f = &fibers[first + at];
+        if (!f->done && !(f->waiting_at && f->waiting_at->phase == f->phase))
             return first + at;
     }
     return threads;
 }
 
-/* Let the next thread go on that can, of this warp if there is one; the caller does when it is its turn again. */
-void pass_on() {
-    fiber *self = &thread[now];
-    if (++changes > PATIENCE)
-        give_up("the kernel does not end");
-    if (living == 0) {
-        change(self, &home);
+/* Switch to the next ready thread, of this warp if possible; returns when the caller is scheduled again. */
+void schedule_next() {
+    fiber *self = &fibers[current];
+    if (++switches > MAX_SWITCHES)
+        fail("endless loop in the kernel");
+    if (running == 0) {
+        switch_fiber(self, &scheduler);
         return;
     }
-    unsigned next = ready(now / 32 * 32, 32);
+    unsigned next = find_ready(current / 32 * 32, 32);
     if (next == threads)
-        next = ready(0, threads);
+        next = find_ready(0, threads);
     if (next == threads)
-        give_up("all threads wait, and some that they wait for have ended");
-    now = threadIdx.x = next;
-    change(self, &thread[next]);
+        fail("deadlock: all threads wait, some that they wait for have ended");
+    current = threadIdx.x = next;
+    switch_fiber(self, &fibers[next]);
 }
 
-/* A thread, for all the kernels to come. */
-void live() {
-    arrive(&thread[now], &home);
-    for (change(&thread[now], &home);; pass_on()) {
-        (*work)();
-        thread[now].done = true;
-        living--;
+/* Main loop of a fiber, for all kernels. */
+void fiber_main() {
+    end_switch(&fibers[current], &scheduler);
+    for (switch_fiber(&fibers[current], &scheduler);; schedule_next()) {
+        (*kernel)();
+        fibers[current].done = true;
+        running--;
     }
 }
 
-void make_thread(unsigned i) {
+void create_fiber(unsigned i) {
     static ucontext_t context;
-    char *stack = static_cast<char *>(malloc(STACK));
+    char *stack = static_cast<char *>(malloc(STACK_BYTES));
     if (!stack || getcontext(&context) != 0)
-        give_up("no memory for a stack");
+        fail("cannot allocate a stack");
     context.uc_stack.ss_sp = stack;
-    context.uc_stack.ss_size = STACK - i * STAGGER;
+    context.uc_stack.ss_size = STACK_BYTES - i * STAGGER;
     context.uc_link = nullptr;
-    makecontext(&context, live, 0);
-    thread[i].stack = stack;
-    thread[i].size = context.uc_stack.ss_size;
-    now = i;
-    leave(&home, &thread[i]);
-    if (_setjmp(home.point) == 0)
+    makecontext(&context, fiber_main, 0);
+    fibers[i].stack = stack;
+    fibers[i].size = context.uc_stack.ss_size;
+    current = i;
+    begin_switch(&scheduler, &fibers[i]);
+    if (_setjmp(scheduler.context) == 0)
         setcontext(&context);
-    arrive(&home, nullptr);
+    end_switch(&scheduler, nullptr);
 }
 
-void wait(meeting *at, unsigned others) {
-    fiber *self = &thread[now];
-    if (++at->here == others) {
-        at->here = 0;
-        at->turn++;
+void wait_at_barrier(barrier *at, unsigned expected) {
+    fiber *self = &fibers[current];
+    if (++at->arrived == expected) {
+        at->arrived = 0;
+        at->phase++;
         return;
     }
-    self->waits = at;
-    self->turn = at->turn;
-    pass_on();
-    self->waits = nullptr;
+    self->waiting_at = at;
+    self->phase = at->phase;
+    schedule_next();
+    self->waiting_at = nullptr;
 }
 
 void run_block() {
-    changes = 0;
-    living = threads;
+    switches = 0;
+    running = threads;
     for (unsigned i = 0; i < threads; i++)
-        thread[i].done = false;
-    now = threadIdx.x = downwards ? threads - 1 : 0;
-    change(&home, &thread[now]);
-    downwards = !downwards;
+        fibers[i].done = false;
+    current = threadIdx.x = reverse_order ? threads - 1 : 0;
+    switch_fiber(&scheduler, &fibers[current]);
+    reverse_order = !reverse_order;
 }
 
 } // namespace
 
-const uint32_t *emulator_meet(emulator_call call, uint32_t mask, uint32_t value) {
-    meeting *at = &warp[now / 32];
-    uint32_t *values = at->value[at->turn % 2];
-    if (at->here > 0 && at->call != call)
-        give_up("threads of a warp meet at different calls");
+const uint32_t *emulator_exchange(emulator_call call, uint32_t mask, uint32_t value) {
+    barrier *at = &warp_barrier[current / 32];
+    uint32_t *values = at->value[at->phase % 2];
+    if (at->arrived > 0 && at->call != call)
+        fail("threads of a warp are at different calls");
     if (mask != 0xffffffffu)
-        give_up("a mask without some threads of the warp");
+        fail("the mask does not have all threads of the warp");
     at->call = call;
-    values[now % 32] = value;
-    wait(at, 32);
+    values[current % 32] = value;
+    wait_at_barrier(at, 32);
     return values;
 }
 
 void __syncthreads() {
-    wait(&everyone, threads);
+    wait_at_barrier(&block_barrier, threads);
 }
 
-/* For Python: memory of the device is that of the host, and streams are all NULL. */
+/* Python checks it: device memory is host memory, and streams are all NULL. */
 extern "C" __attribute__((visibility("default"))) int frug_cuda_emulated(void) {
     return 1;
 }
 
-void emulate(dim3 grid, unsigned count, const std::function<void()> &lane) {
-    static std::mutex device; /* there is one, and threads of the host take turns */
-    std::lock_guard<std::mutex> turn(device);
-    if (count == 0 || count > MOST || count % 32 != 0)
-        give_up("blocks have 32 to 256 threads, in whole warps");
-    for (; made < count; made++)
-        make_thread(made);
+void emulate_kernel(dim3 grid, unsigned count, const std::function<void()> &lane) {
+    static std::mutex device; /* one device: host threads take turns */
+    std::lock_guard<std::mutex> phase(device);
+    if (count == 0 || count > MAX_THREADS || count % 32 != 0)
+        fail("a block must have 32 to 256 threads, a multiple of 32");
+    for (; created < count; created++)
+        create_fiber(created);
     threads = count;
-    work = &lane;
+    kernel = &lane;
     gridDim = grid;
     for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
         for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++)
             run_block();
 }
 
-/* ---- the runtime: memory of the host, where everything is done at once -------------------------------------- */
+/* ---- CUDA runtime: host memory, everything is synchronous ----------------------------------------------------- */
 
-/* Filled with what nobody would take for data: memory of a device is not zero either. */
+/* Filled with a pattern: device memory is not zero either. */
 cudaError_t cudaMalloc(void **p, size_t bytes) {
     if (posix_memalign(p, 256, bytes) != 0)
         return cudaErrorMemoryAllocation;
@@ -279,7 +282,7 @@ cudaError_t cudaGetDeviceCount(int *devices) {
     return cudaSuccess;
 }
 
-/* Few processors, so that a warp gets several blocks of a gradient, one after the other. */
+/* Few processors, so that a warp has several consecutive blocks of a gradient. */
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int) {
     *value = 2;
     return cudaSuccess;

@@ -301,10 +301,10 @@ static void run_stages(const frugi_compress_call *call, frugi_workspace *ws, sec
 }
 
 /* Compress batch number n of a section. */
-static void compress_batch(const frugi_compress_call *call, frugi_workspace *ws, const frugi_slice *slice, uint64_t n,
+static void compress_batch(const frugi_compress_call *call, frugi_workspace *ws, const frugi_slice *fs, uint64_t n,
                            double weight) {
     frug_compressor *c = call->c;
-    const frugi_section *sec = &slice->section;
+    const frugi_section *sec = &fs->section;
     uint64_t whole = sec->count / sec->block, at = n * c->max_batch_blocks;
     bool tail = at >= whole;
     at = tail ? whole : at;
@@ -321,34 +321,34 @@ static void compress_batch(const frugi_compress_call *call, frugi_workspace *ws,
     if (tail)
         b->k[0] = frugi_section_k(sec, at);
     section_batch s = {.section = sec,
-                       .payload = call->frame + slice->payload_at,
+                       .payload = call->frame + fs->payload_at,
                        .at = at,
-                       .stored = slice->stored + at,
-                       .has_residual = c->config.feedback != FRUGI_FEEDBACK_NONE && !slice->dense};
+                       .stored = fs->stored + at,
+                       .has_residual = c->config.feedback != FRUGI_FEEDBACK_NONE && !fs->dense};
     run_stages(call, ws, &s, weight);
 }
 
 /* Compress batches lo .. hi - 1 of the frame, on one thread. */
 static void compress_batches(const frugi_compress_call *call, frugi_workspace *ws, uint64_t lo, uint64_t hi,
                              const frugi_cutting *size) {
-    const frugi_slice *slice = call->c->slice, *end = slice + size->slices;
-    while (slice + 1 < end && slice[1].first_batch <= lo)
-        slice++;
+    const frugi_slice *fs = call->c->slice, *end = fs + size->slices;
+    while (fs + 1 < end && fs[1].first_batch <= lo)
+        fs++;
     for (uint64_t n = lo; n < hi; n++) {
-        while (slice + 1 < end && slice[1].first_batch <= n)
-            slice++;
-        uint64_t next = slice + 1 < end ? slice[1].first_batch : size->batches, at = n - slice->first_batch;
-        frugi_stats_items all = {.items = next - slice->first_batch,
-                                 .length = (uint64_t)call->c->max_batch_blocks * slice->section.block,
-                                 .total = slice->section.count};
-        compress_batch(call, ws, slice, at, frugi_stats_weight(call->c, &all, at));
+        while (fs + 1 < end && fs[1].first_batch <= n)
+            fs++;
+        uint64_t next = fs + 1 < end ? fs[1].first_batch : size->batches, at = n - fs->first_batch;
+        frugi_stats_items all = {.items = next - fs->first_batch,
+                                 .length = (uint64_t)call->c->max_batch_blocks * fs->section.block,
+                                 .total = fs->section.count};
+        compress_batch(call, ws, fs, at, frugi_stats_weight(call->c, &all, at));
     }
 }
 
 /* Zero the bytes between the parts of a section. */
-static void clear_padding(const frugi_slice *slice, unsigned char *frame) {
-    const frugi_section *s = &slice->section;
-    unsigned char *payload = frame + slice->payload_at;
+static void clear_padding(const frugi_slice *fs, unsigned char *frame) {
+    const frugi_section *s = &fs->section;
+    unsigned char *payload = frame + fs->payload_at;
     uint64_t scales, indices, values;
     if (s->block) {
         scales = s->blocks * frugi_value_scale_bytes(s->value);

@@ -327,10 +327,10 @@ typedef enum frugi_cut_for {
 /**
  * Divide a range of the flat buffer into the sections of a frame.
  *
- *   slices   room for FRUGI_SECTIONS_PER_TENSOR per tensor and one more; NULL if only the size is needed
+ *   sections   room for FRUGI_SECTIONS_PER_TENSOR per tensor and one more; NULL if only the size is needed
  */
 frug_status frugi_cut(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t step, frugi_cut_for what,
-                      frugi_slice *slices, frugi_cutting *cutting);
+                      frugi_slice *sections, frugi_cutting *size);
 
 /**
  * Divide a range into c->slice for a step whose densities do not depend on a norm. Used by the GPU compressor.
@@ -406,10 +406,10 @@ uint64_t frugi_draw_key(const frug_compressor *c, uint64_t step, size_t number);
 void frugi_set_index_code(frugi_index_choice choice, const uint32_t *list, frugi_section *section);
 
 /** Make the sections of a tensor, 0 to FRUGI_SECTIONS_PER_TENSOR, with their sizes. Returns their number. */
-size_t frugi_make_unit_sections(const frug_compressor *c, const frugi_piece *view, uint64_t step, frugi_slice *slice);
+size_t frugi_make_unit_sections(const frug_compressor *c, const frugi_piece *view, uint64_t step, frugi_slice *fs);
 
 /** Write the payload of a unit section; the accumulators keep what was not sent. */
-void frugi_encode_unit_section(const frugi_compress_call *call, const frugi_slice *slice);
+void frugi_encode_unit_section(const frugi_compress_call *call, const frugi_slice *fs);
 
 /* ---- decompress.c, unit_decode.c ---------------------------------------------------- */
 

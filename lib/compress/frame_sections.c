@@ -41,8 +41,8 @@ static bool always_sends_all(const frug_compressor *c) {
 
 static frugi_slice make_block_section(const frug_compressor *c, const frugi_piece *view, uint64_t begin, uint64_t end,
                                       uint64_t step, frugi_cut_for what) {
-    frugi_slice slice = {.dense = view->dense};
-    frugi_section *s = &slice.section;
+    frugi_slice fs = {.dense = view->dense};
+    frugi_section *s = &fs.section;
     s->block = c->config.block;
     s->tensor = view->tensor;
     s->begin = begin;
@@ -52,13 +52,13 @@ static frugi_slice make_block_section(const frug_compressor *c, const frugi_piec
         s->value = FRUGI_VALUE_F32;
         s->index = FRUGI_INDEX_CODE_NONE;
     } else {
-        slice.stored = view->first_block + (begin - view->begin) / s->block;
+        fs.stored = view->first_block + (begin - view->begin) / s->block;
         s->kappa = frugi_kappa(density_of(c, view, what), s->block);
         s->value = what == FRUGI_CUT_ALL ? FRUGI_VALUE_F32 : c->config.value;
-        s->first = slice.stored + step % FRUGI_PHASES;
+        s->first = fs.stored + step % FRUGI_PHASES;
         s->index = block_index_code(c, s);
     }
-    return slice;
+    return fs;
 }
 
 /* For a bound that holds at every step: the most entries of any phase, and an index code. */
@@ -103,33 +103,33 @@ static uint64_t count_batches(const frug_compressor *c, const frugi_section *s) 
 }
 
 /* Append a section to the frame, or merge it into the last one where both are dense and adjacent. */
-static void append_section(const frug_compressor *c, frugi_slice slice, frugi_slice *last, frugi_cutting *size) {
-    if (size->slices && can_merge(last, &slice)) {
+static void append_section(const frug_compressor *c, frugi_slice fs, frugi_slice *last, frugi_cutting *size) {
+    if (size->slices && can_merge(last, &fs)) {
         size->bytes -= last->section.bytes;
         size->batches = last->first_batch;
-        last->section.count += slice.section.count;
-        slice = *last;
+        last->section.count += fs.section.count;
+        fs = *last;
     } else {
         size->slices++;
-        frugi_section_measure(&slice.section);
-        size->bytes += slice.section.header;
-        slice.payload_at = size->bytes;
-        slice.first_batch = size->batches;
+        frugi_section_measure(&fs.section);
+        size->bytes += fs.section.header;
+        fs.payload_at = size->bytes;
+        fs.first_batch = size->batches;
     }
-    frugi_section_measure(&slice.section);
-    size->bytes += slice.section.bytes;
-    size->batches += count_batches(c, &slice.section);
-    *last = slice;
+    frugi_section_measure(&fs.section);
+    size->bytes += fs.section.bytes;
+    size->batches += count_batches(c, &fs.section);
+    *last = fs;
 }
 
 /* Append the unit sections of a tensor, by the selection made before. */
-static void append_unit_sections(const frug_compressor *c, const frugi_piece *view, uint64_t step, frugi_slice *slices,
-                                 frugi_slice *last, frugi_cutting *size) {
+static void append_unit_sections(const frug_compressor *c, const frugi_piece *view, uint64_t step,
+                                 frugi_slice *sections, frugi_slice *last, frugi_cutting *size) {
     frugi_slice made[FRUGI_SECTIONS_PER_TENSOR];
     size_t n = frugi_make_unit_sections(c, view, step, made);
     for (size_t i = 0; i < n; i++) {
         append_section(c, made[i], last, size);
-        slices[size->slices - 1] = *last;
+        sections[size->slices - 1] = *last;
     }
 }
 
@@ -142,7 +142,7 @@ frug_status frugi_check_range(const frug_compressor *c, uint64_t begin, uint64_t
 }
 
 frug_status frugi_cut(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t step, frugi_cut_for what,
-                      frugi_slice *slices, frugi_cutting *cutting) {
+                      frugi_slice *sections, frugi_cutting *total) {
     FRUG_TRY(frugi_check_range(c, begin, count));
     frugi_cutting size = {.bytes = FRUGI_FRAME_HEADER};
     frugi_slice last = {0};
@@ -153,16 +153,16 @@ frug_status frugi_cut(const frug_compressor *c, uint64_t begin, uint64_t count, 
         FRUG_TRY(check_block_boundary(c, view, it.to, "end"));
         if (c->by_units && !view->dense && what != FRUGI_CUT_ALL) {
             if (what == FRUGI_CUT_STEP)
-                append_unit_sections(c, view, step, slices, &last, &size);
+                append_unit_sections(c, view, step, sections, &last, &size);
             continue;
         }
-        frugi_slice slice = make_block_section(c, view, it.from, it.to, step, what);
+        frugi_slice fs = make_block_section(c, view, it.from, it.to, step, what);
         if (what == FRUGI_CUT_BOUND && !view->dense)
-            round_up(c, &slice.section);
-        append_section(c, slice, &last, &size);
-        if (slices)
-            slices[size.slices - 1] = last;
+            round_up(c, &fs.section);
+        append_section(c, fs, &last, &size);
+        if (sections)
+            sections[size.slices - 1] = last;
     }
-    *cutting = size;
+    *total = size;
     return FRUG_OK;
 }

@@ -52,8 +52,8 @@ static bool has_scales(frugi_value value) {
 
 static frugi_slice make_section(const frug_compressor *c, const frugi_piece *view, uint64_t step, const uint32_t *list,
                                 uint64_t selected, float draw_unit) {
-    frugi_slice slice = {.piece = view, .list = list, .draw_unit = draw_unit};
-    frugi_section *s = &slice.section;
+    frugi_slice fs = {.piece = view, .list = list, .draw_unit = draw_unit};
+    frugi_section *s = &fs.section;
     s->tensor = view->tensor;
     s->begin = view->begin;
     s->count = view->count;
@@ -72,17 +72,17 @@ static frugi_slice make_section(const frug_compressor *c, const frugi_piece *vie
         frugi_set_index_code(c->config.index, list, s);
     }
     frugi_section_measure(s);
-    return slice;
+    return fs;
 }
 
-size_t frugi_make_unit_sections(const frug_compressor *c, const frugi_piece *view, uint64_t step, frugi_slice *slice) {
+size_t frugi_make_unit_sections(const frug_compressor *c, const frugi_piece *view, uint64_t step, frugi_slice *fs) {
     size_t n = 0;
     if (view->kept)
-        slice[n++] = make_section(c, view, step, view->list, view->kept, 0);
+        fs[n++] = make_section(c, view, step, view->list, view->kept, 0);
     if (n)
-        slice[0].values = view->values;
+        fs[0].values = view->values;
     if (view->draws)
-        slice[n++] = make_section(c, view, step, view->drawn, view->draws, view->draw_unit);
+        fs[n++] = make_section(c, view, step, view->drawn, view->draws, view->draw_unit);
     return n;
 }
 
@@ -93,18 +93,18 @@ typedef struct value_pos {
     uint64_t unit, inside;
 } value_pos;
 
-static uint64_t unit_at(const frugi_slice *slice, uint64_t i) {
-    return slice->list ? slice->list[i] : i;
+static uint64_t unit_at(const frugi_slice *fs, uint64_t i) {
+    return fs->list ? fs->list[i] : i;
 }
 
 /* The position n values further on. */
-static value_pos advance(const frugi_slice *slice, value_pos at, uint64_t n) {
-    const frugi_grid *g = &slice->section.grid;
+static value_pos advance(const frugi_slice *fs, value_pos at, uint64_t n) {
+    const frugi_grid *g = &fs->section.grid;
     at.inside += n;
     if (frugi_grid_even(g))
         return (value_pos){at.unit + at.inside / (g->h * g->w), at.inside % (g->h * g->w)};
-    while (at.unit < slice->section.kept && frugi_grid_size(g, unit_at(slice, at.unit)) <= at.inside)
-        at.inside -= frugi_grid_size(g, unit_at(slice, at.unit++));
+    while (at.unit < fs->section.kept && frugi_grid_size(g, unit_at(fs, at.unit)) <= at.inside)
+        at.inside -= frugi_grid_size(g, unit_at(fs, at.unit++));
     return at;
 }
 
@@ -112,10 +112,10 @@ static value_pos advance(const frugi_slice *slice, value_pos at, uint64_t n) {
 typedef void run_fn(void *ctx, uint64_t element, uint64_t value, uint64_t n);
 
 /* Call fn for each run of consecutive elements among n values. */
-static void for_each_run(const frugi_slice *slice, value_pos at, uint64_t n, run_fn *fn, void *ctx) {
-    const frugi_grid *g = &slice->section.grid;
+static void for_each_run(const frugi_slice *fs, value_pos at, uint64_t n, run_fn *fn, void *ctx) {
+    const frugi_grid *g = &fs->section.grid;
     for (uint64_t value = 0; value < n; at = (value_pos){at.unit + 1, 0}) {
-        frugi_tile t = frugi_grid_tile(g, unit_at(slice, at.unit));
+        frugi_tile t = frugi_grid_tile(g, unit_at(fs, at.unit));
         uint64_t size = t.h * t.w, row = at.inside / t.w, col = at.inside % t.w;
         for (; at.inside < size && value < n; row++, col = 0) {
             uint64_t run = t.w - col < n - value ? t.w - col : n - value;
@@ -162,7 +162,7 @@ static void write_elements(const value_chunk *s, const uint32_t *list, uint64_t 
 /** A section being written. */
 typedef struct section_writer {
     const frugi_compress_call *call;
-    const frugi_slice *slice;
+    const frugi_slice *fs;
     frugi_group_how how;
     float gain;     /* rule=random without feedback: units / selected units; else the share of an entry that is sent */
     float retained; /* option hold: share of an entry that stays in the residual */
@@ -171,10 +171,10 @@ typedef struct section_writer {
 
 /* Encode n values from number `from` on; v becomes the residual of these values. */
 static void encode_values(const section_writer *w, uint64_t from, uint64_t n, float *v, float *copy) {
-    const frugi_slice *slice = w->slice;
-    float unit = slice->draw_unit;
+    const frugi_slice *fs = w->fs;
+    float unit = fs->draw_unit;
     if (unit == 0 && w->gain == 1.0f && w->retained == 0) {
-        frugi_group_encode(&slice->section, &w->how, from, n, v, w->scales, w->values);
+        frugi_group_encode(&fs->section, &w->how, from, n, v, w->scales, w->values);
         return;
     }
     memcpy(copy, v, n * sizeof *v);
@@ -182,7 +182,7 @@ static void encode_values(const section_writer *w, uint64_t from, uint64_t n, fl
         v[i] = unit == 0 ? frugi_tame(w->gain * v[i]) : frugi_f32_bits(v[i]) >> 31 ? -unit : unit;
     for (uint64_t i = 0; i < n; i++)
         copy[i] = w->retained > 0 ? w->retained * copy[i] : copy[i] - v[i];
-    frugi_group_encode(&slice->section, &w->how, from, n, v, w->scales, w->values);
+    frugi_group_encode(&fs->section, &w->how, from, n, v, w->scales, w->values);
     for (uint64_t i = 0; i < n; i++)
         v[i] += copy[i];
 }
@@ -191,32 +191,32 @@ static void encode_values(const section_writer *w, uint64_t from, uint64_t n, fl
 static void encode_chunk(const section_writer *w, frugi_workspace *ws, value_pos at, uint64_t from, uint64_t n,
                          double weight) {
     frug_compressor *c = w->call->c;
-    const frugi_slice *slice = w->slice;
-    const frugi_grid *g = &slice->section.grid;
-    value_chunk s = {.acc = frugi_accumulators(w->call, slice->piece), .values = ws->values};
-    bool elements = slice->list && g->h == 1 && g->w == 1, flat = !slice->list && frugi_grid_flat(g);
+    const frugi_slice *fs = w->fs;
+    const frugi_grid *g = &fs->section.grid;
+    value_chunk s = {.acc = frugi_accumulators(w->call, fs->piece), .values = ws->values};
+    bool elements = fs->list && g->h == 1 && g->w == 1, flat = !fs->list && frugi_grid_flat(g);
     if (c->config.feedback != FRUGI_FEEDBACK_NONE) {
         s.residual = (float *)s.acc;
-        s.sent = c->sent_mask ? c->sent_mask + slice->piece->first_block * c->config.block : NULL;
+        s.sent = c->sent_mask ? c->sent_mask + fs->piece->first_block * c->config.block : NULL;
     }
-    if (slice->values)
-        memcpy(s.values, slice->values + from, n * sizeof *s.values);
+    if (fs->values)
+        memcpy(s.values, fs->values + from, n * sizeof *s.values);
     else if (elements)
-        read_elements(&s, slice->list + from, n);
+        read_elements(&s, fs->list + from, n);
     else if (flat)
         read_run(&s, from, 0, n);
     else
-        for_each_run(slice, at, n, read_run, &s);
+        for_each_run(fs, at, n, read_run, &s);
     double before = weight > 0 ? frugi_energy(s.values, n) : 0;
     encode_values(w, from, n, s.values, ws->padded);
     if (weight > 0)
         ws->tally.energy_left -= weight * (before - frugi_energy(s.values, n));
     if (s.residual && elements)
-        write_elements(&s, slice->list + from, n);
+        write_elements(&s, fs->list + from, n);
     else if (s.residual && flat)
         write_run(&s, from, 0, n);
     else if (s.residual)
-        for_each_run(slice, at, n, write_run, &s);
+        for_each_run(fs, at, n, write_run, &s);
 }
 
 /* Values in a chunk: a whole number of value groups. */
@@ -228,34 +228,34 @@ static uint64_t chunk_length(const frugi_section *s) {
 /* Encode all values, a range of chunks per thread. */
 static void encode_chunks(const section_writer *w) {
     const frugi_compress_call *call = w->call;
-    const frugi_section *s = &w->slice->section;
+    const frugi_section *s = &w->fs->section;
     uint64_t length = chunk_length(s), chunks = (s->entries - 1) / length + 1;
     frugi_stats_items all = {.items = chunks, .length = length, .total = s->entries};
 #pragma omp parallel for num_threads(call->threads) schedule(static, 1) if (call->threads > 1)
     for (int t = 0; t < call->threads; t++) {
         uint64_t lo = chunks * (uint64_t)t / (uint64_t)call->threads;
         uint64_t hi = chunks * ((uint64_t)t + 1) / (uint64_t)call->threads;
-        value_pos at = advance(w->slice, (value_pos){0, 0}, lo * length);
+        value_pos at = advance(w->fs, (value_pos){0, 0}, lo * length);
         for (uint64_t i = lo; i < hi; i++) {
             uint64_t from = i * length, n = s->entries - from < length ? s->entries - from : length;
             encode_chunk(w, &call->c->workspace[t], at, from, n, frugi_stats_weight(call->c, &all, i));
-            at = advance(w->slice, at, n);
+            at = advance(w->fs, at, n);
         }
     }
 }
 
-void frugi_encode_unit_section(const frugi_compress_call *call, const frugi_slice *slice) {
+void frugi_encode_unit_section(const frugi_compress_call *call, const frugi_slice *fs) {
     const frug_compressor *c = call->c;
-    const frugi_section *s = &slice->section;
-    unsigned char *payload = call->frame + slice->payload_at;
+    const frugi_section *s = &fs->section;
+    unsigned char *payload = call->frame + fs->payload_at;
     bool compensate = c->config.rule == FRUGI_RULE_RANDOM && c->config.feedback == FRUGI_FEEDBACK_NONE;
-    section_writer w = {.call = call, .slice = slice, .scales = payload, .values = payload + s->value_at};
+    section_writer w = {.call = call, .fs = fs, .scales = payload, .values = payload + s->value_at};
     w.how.norm = c->config.qnorm;
-    w.how.key = frugi_draw_key(c, call->step, slice->piece->number) ^ ((uint64_t)c->source * 0x9e3779b97f4a7c15u);
+    w.how.key = frugi_draw_key(c, call->step, fs->piece->number) ^ ((uint64_t)c->source * 0x9e3779b97f4a7c15u);
     w.gain = compensate ? (float)((double)s->grid.units / (double)s->kept) : call->sent_share;
     w.retained = call->retained_share;
-    if (slice->draw_unit != 0)
-        frugi_put16(payload, frugi_f32_bf16(slice->draw_unit));
-    frugi_unit_index_encode(s, slice->list, payload + s->index_at);
+    if (fs->draw_unit != 0)
+        frugi_put16(payload, frugi_f32_bf16(fs->draw_unit));
+    frugi_unit_index_encode(s, fs->list, payload + s->index_at);
     encode_chunks(&w);
 }

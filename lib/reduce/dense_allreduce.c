@@ -1,10 +1,10 @@
 /*
- * Function:     dense - the baseline: nothing is compressed.
+ * Function:     dense - the baseline: all-reduce without compression.
  * Description:  The gradients are summed by the transport's all-reduce (MPI_Allreduce), or in a ring.
- * Cost:         2 (P - 1) / P of the dense gradient in and out per worker.
- * Limitations:  the order of the sum is the transport's; in our ring all workers get the same bits.
+ * Cost:         2 (P - 1) / P of the dense gradient sent and received per rank.
+ * Limitations:  the order of the sum is the transport's; in our ring all ranks get the same bits.
  *
- * Example, 3 workers, 3 elements: 1 2 3, 4 5 6 and 7 8 9 make 12 15 18 everywhere.
+ * Example, 3 ranks, 3 elements: 1 2 3, 4 5 6 and 7 8 9 give 12 15 18 on all ranks.
  */
 #include "reduce/reducer.h"
 
@@ -15,9 +15,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* The tensors of the range get their sums; gaps between them stay as they are. Summed in place, only the scale is left
- * to do, with the zero that adding to nothing would bring. */
-static void add(const frug_reducer *r, const frugi_exchange *x, float *sum) {
+/* Apply the sums to the tensors of the range; elements between tensors do not change. If the sum is in place, it only
+ * has to be scaled; 0.0f + makes -0 a +0, as adding to a zeroed target does. */
+static void apply_dense_sum(const frug_reducer *r, const frugi_exchange *x, float *sum) {
     const frug_compressor *c = r->compressor;
     const frugi_target *t = &x->target;
     uint64_t end = x->begin + x->count;
@@ -32,19 +32,20 @@ static void add(const frug_reducer *r, const frugi_exchange *x, float *sum) {
     }
 }
 
-typedef enum gap_way { GAPS_COUNT, GAPS_OUT, GAPS_BACK } gap_way;
+typedef enum gap_action { GAPS_COUNT, GAPS_SAVE, GAPS_RESTORE } gap_action;
 
-/* Of the range what lies between tensors: count it, take it out and leave zeros, or put it back. Returns how many. */
-static uint64_t gaps(const frug_reducer *r, const frugi_exchange *x, gap_way way, float *range, float *aside) {
+/* The elements of the range between tensors: count them, save and zero them, or restore them. Returns their number. */
+static uint64_t handle_gaps(const frug_reducer *r, const frugi_exchange *x, gap_action action, float *range,
+                            float *saved) {
     const frug_compressor *c = r->compressor;
     uint64_t at = x->begin, end = x->begin + x->count, n = 0;
     for (size_t i = frugi_piece_at(c, x->begin); at < end; i++) {
         uint64_t next = i < c->pieces && c->piece[i].begin < end ? c->piece[i].begin : end;
         for (; at < next; at++, n++) {
-            if (way == GAPS_OUT)
-                aside[n] = range[at - x->begin];
-            if (way != GAPS_COUNT)
-                range[at - x->begin] = way == GAPS_OUT ? 0.0f : aside[n];
+            if (action == GAPS_SAVE)
+                saved[n] = range[at - x->begin];
+            if (action != GAPS_COUNT)
+                range[at - x->begin] = action == GAPS_SAVE ? 0.0f : saved[n];
         }
         if (next < end && c->piece[i].begin + c->piece[i].count > at)
             at = c->piece[i].begin + c->piece[i].count;
@@ -52,8 +53,8 @@ static uint64_t gaps(const frug_reducer *r, const frugi_exchange *x, gap_way way
     return n;
 }
 
-/* Sum what `sum` holds, and agree that all hold the same. */
-static frug_status sum_up(frug_reducer *r, const frugi_exchange *x, float *sum) {
+/* All-reduce `sum` in place, and confirm that all ranks have the same result. */
+static frug_status allreduce_and_confirm(frug_reducer *r, const frugi_exchange *x, float *sum) {
     double start = frugi_clock();
     FRUG_TRY(frugi_comm_allreduce(r->comm, sum, x->count, (float *)(void *)r->recv_buf.data));
     r->stats.seconds_wire += frugi_clock() - start;
@@ -61,28 +62,28 @@ static frug_status sum_up(frug_reducer *r, const frugi_exchange *x, float *sum) 
 }
 
 static frug_status run(frug_reducer *r, const frugi_exchange *x) {
-    size_t bytes = x->count * sizeof(float), part = (x->count / (uint64_t)r->comm->size + 1) * sizeof(float);
+    size_t bytes = x->count * sizeof(float), ring_bytes = (x->count / (uint64_t)r->comm->size + 1) * sizeof(float);
     bool in_place = x->target.dst == x->grad && x->target.keep == 0.0f;
     frug_status status = frugi_check_range(r->compressor, x->begin, x->count);
     if (status == FRUG_OK && x->count && (!x->grad || !x->target.dst))
-        status = frugi_fail(FRUG_ERR_ARG, "reduce: no gradient or no destination");
+        status = frugi_fail(FRUG_ERR_ARG, "reduce: gradient or destination is NULL");
     if (status == FRUG_OK)
-        status =
-            frugi_buffer_reserve(&r->send_buf, in_place ? gaps(r, x, GAPS_COUNT, NULL, NULL) * sizeof(float) : bytes);
+        status = frugi_buffer_reserve(&r->send_buf,
+                                      in_place ? handle_gaps(r, x, GAPS_COUNT, NULL, NULL) * sizeof(float) : bytes);
     if (status == FRUG_OK && !r->comm->transport.allreduce)
-        status = frugi_buffer_reserve(&r->recv_buf, part);
+        status = frugi_buffer_reserve(&r->recv_buf, ring_bytes);
     FRUG_TRY(frugi_sync(r, x, status, bytes, 0));
-    float *aside = (float *)(void *)r->send_buf.data, *sum = in_place ? x->target.dst : aside;
+    float *saved = (float *)(void *)r->send_buf.data, *sum = in_place ? x->target.dst : saved;
     if (in_place)
-        gaps(r, x, GAPS_OUT, sum, aside);
+        handle_gaps(r, x, GAPS_SAVE, sum, saved);
     else if (bytes)
         memcpy(sum, x->grad, bytes);
-    status = sum_up(r, x, sum);
+    status = allreduce_and_confirm(r, x, sum);
     double start = frugi_clock();
     if (in_place)
-        gaps(r, x, GAPS_BACK, sum, aside);
+        handle_gaps(r, x, GAPS_RESTORE, sum, saved);
     FRUG_TRY(status);
-    add(r, x, sum);
+    apply_dense_sum(r, x, sum);
     r->stats.bytes_sent += 2 * (bytes - bytes / (size_t)r->comm->size);
     r->stats.bytes_received += 2 * (bytes - bytes / (size_t)r->comm->size);
     r->stats.seconds_decode += frugi_clock() - start;

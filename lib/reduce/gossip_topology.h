@@ -1,22 +1,22 @@
-/* gossip_topology.h - who talks to whom in gossip, and how much each counts. */
+/* gossip_topology.h - the communication graph of gossip, and its mixing weights. */
 #ifndef FRUGI_GOSSIP_TOPOLOGY_H
 #define FRUGI_GOSSIP_TOPOLOGY_H
 
 #include "config/config.h"
 
-/** An undirected connected graph without loops; neighbours in ascending order. */
+/** An undirected connected graph without self-loops; neighbors in ascending order. */
 typedef struct frugi_topology {
     int size;
-    int most;       /* the largest degree */
-    int *degree;    /* one per rank */
-    int *neighbour; /* `most` places per rank */
+    int max_degree;
+    int *degree;   /* one per rank */
+    int *neighbor; /* max_degree per rank */
 } frugi_topology;
 
-/** Make the graph that a config names; the same on every worker. Returns FRUG_ERR_CONFIG, FRUG_ERR_MEMORY. */
+/** Create the graph of a config; the same on every rank. Returns FRUG_ERR_CONFIG, FRUG_ERR_MEMORY. */
 frug_status frugi_topology_create(const frug_config *config, int size, frugi_topology *topology);
 void frugi_topology_destroy(frugi_topology *topology);
 
-/** How much i counts of neighbour j (Metropolis): 1 / (1 + the larger degree). With i == j: what is left of 1. */
+/** Mixing weight of neighbor j at rank i (Metropolis): 1 / (1 + the larger degree). For i == j: 1 minus the others. */
 double frugi_topology_weight(const frugi_topology *topology, int i, int j);
 
 #endif

@@ -1,21 +1,21 @@
 /*
- * Function:     nodes - dense inside a machine, sparse between machines.
- * Description:  Ranks 0 .. n - 1 share a machine (option node=n), n .. 2 n - 1 the next, and so on; M = P / n of them.
- *               A range is cut into n shards at borders of blocks or tensors. Inside a machine worker j gets shard j of
- *               all gradients and adds them up in rank order; it compresses the sum with what that shard has left
- *               behind, swaps frames with the j-th workers of the other machines, adds up all frames in the order of
- *               machines, and hands its shard of the result to the others of its machine.
- * Cost:         three rounds of marks and three of payloads. Of a range of N elements, inside a machine 8 N (n - 1) / n
- *               bytes in and out per worker; between machines (M - 1) frames of a shard, S / n each where S is the
- *               frame of the whole range: M - 1 frames per machine instead of the (P - n) n of reduce=gather.
+ * Function:     nodes - hierarchical: dense inside a node, sparse between nodes.
+ * Description:  Ranks 0 .. n - 1 are on one node (option node=n), n .. 2 n - 1 on the next, and so on: M = P / n nodes.
+ *               A range is divided into n shards at borders of blocks or tensors. Inside a node rank j receives shard j
+ *               of all gradients and sums them in rank order; it compresses the sum with the residual of that shard,
+ *               exchanges frames with rank j of the other nodes, sums all frames in the order of nodes, and sends its
+ *               shard of the result to the other ranks of its node.
+ * Cost:         three sync rounds and three rounds of payloads. For a range of N elements 8 N (n - 1) / n bytes are
+ *               sent and received per rank inside a node; between nodes M - 1 frames of a shard, S / n bytes each where
+ *               S is the frame of the whole range: M - 1 frames per node instead of the (P - n) n of reduce=gather.
  *               Exact: nothing is selected twice.
- * Limitations:  P must be a multiple of n. What competes in a whole tensor is not cut, so with segment=tensor shards
- *               differ by a tensor or two; segment=all competes within a shard. A NaN holds back its block on a whole
- *               machine; clip and norm look at the gradient of a machine's shard.
+ * Limitations:  P must be a multiple of n. Selection groups are not divided, so with segment=tensor shards differ by a
+ *               tensor or two; segment=all selects within a shard. A NaN makes the whole node skip its block; clip and
+ *               norm use the gradient of a node's shard.
  *
- * Example, 4 workers, node=2, two blocks of 2, 1 entry each:
+ * Example, 4 ranks, node=2, two blocks of 2, 1 entry each:
  *     ranks 0, 1: 1 0 | 0 2 and 3 1 | 1 2 make 4 1 | 1 4: rank 0 sends (0: 4), rank 1 (3: 4);
- *     ranks 2, 3: 0 5 | 1 0 and 0 1 | 1 0 make 0 6 | 2 0: rank 2 sends (1: 6), rank 3 (2: 2); everyone adds 4 6 2 4.
+ *     ranks 2, 3: 0 5 | 1 0 and 0 1 | 1 0 make 0 6 | 2 0: rank 2 sends (1: 6), rank 3 (2: 2); all ranks add 4 6 2 4.
  */
 #include "reduce/partial_sums.h"
 
@@ -30,33 +30,34 @@
 #define TAG_INSIDE 64
 #define TAG_ACROSS 128
 
-typedef struct nodes {
-    frug_comm *inside, *across; /* this worker's machine; the workers of the same number in all machines */
-    uint64_t *cut;              /* shard i is elements cut[i] .. cut[i + 1] - 1 of the flat buffer */
-    uint64_t begin, count;      /* this worker's shard */
-    size_t bound;               /* the most bytes of its frame */
-    frugi_buffer sum;           /* of the range */
-    frugi_buffer shard;         /* of this worker's shard, inside the machine */
-} nodes;
+typedef struct hierarchical {
+    frug_comm *node_comm, *shard_comm; /* the ranks of this node; the ranks with the same shard on all nodes */
+    uint64_t *cut;                     /* shard i is elements cut[i] .. cut[i + 1] - 1 of the flat buffer */
+    uint64_t begin, count;             /* this rank's shard */
+    size_t bound;                      /* of its frame */
+    frugi_buffer sum;                  /* of the range */
+    frugi_buffer shard;                /* sum of this rank's shard inside the node */
+} hierarchical;
 
 static frug_status create(frug_reducer *r) {
     uint64_t node = r->compressor->config.node, size = (uint64_t)r->comm->size;
-    FRUG_FAIL_IF(size % node != 0, FRUG_ERR_ARG, "reduce: %llu workers do not fill machines of node=%llu",
+    FRUG_FAIL_IF(size % node != 0, FRUG_ERR_ARG, "reduce: %llu workers are not a multiple of node=%llu",
                  (unsigned long long)size, (unsigned long long)node);
-    nodes *n = r->state = frugi_calloc(1, sizeof *n);
+    hierarchical *n = r->state = frugi_calloc(1, sizeof *n);
     FRUG_FAIL_IF(!n, FRUG_ERR_MEMORY, "reduce: out of memory");
     n->cut = frugi_calloc(node + 1, sizeof *n->cut);
     FRUG_FAIL_IF(!n->cut, FRUG_ERR_MEMORY, "reduce: out of memory");
-    int each = (int)node, rank = r->comm->rank;
-    FRUG_TRY(frugi_subgroup_create(r->comm, rank / each * each, 1, each, TAG_INSIDE, &n->inside));
-    return frugi_subgroup_create(r->comm, rank % each, each, r->comm->size / each, TAG_ACROSS, &n->across);
+    int node_size = (int)node, rank = r->comm->rank;
+    FRUG_TRY(frugi_subgroup_create(r->comm, rank / node_size * node_size, 1, node_size, TAG_INSIDE, &n->node_comm));
+    return frugi_subgroup_create(r->comm, rank % node_size, node_size, r->comm->size / node_size, TAG_ACROSS,
+                                 &n->shard_comm);
 }
 
 static void destroy(frug_reducer *r) {
-    nodes *n = r->state;
+    hierarchical *n = r->state;
     if (n) {
-        frug_comm_destroy(n->inside);
-        frug_comm_destroy(n->across);
+        frug_comm_destroy(n->node_comm);
+        frug_comm_destroy(n->shard_comm);
         frugi_free(n->cut);
         frugi_free(n->sum.data);
         frugi_free(n->shard.data);
@@ -66,59 +67,59 @@ static void destroy(frug_reducer *r) {
 
 /* ---- shards ------------------------------------------------------------------- */
 
-/* The last element of what a piece competes with. */
-static uint64_t reach_of(const frug_compressor *c, const frugi_piece *p) {
-    uint64_t reach = p->begin + p->count;
+/* The end of the last tensor in the selection group of a tensor. */
+static uint64_t group_end(const frug_compressor *c, const frugi_piece *p) {
+    uint64_t groups_end = p->begin + p->count;
     if (p->dense)
-        return reach;
+        return groups_end;
     const frugi_contest *k = &c->contest[p->contest];
     for (size_t m = 0; m < k->pieces; m++) {
         const frugi_piece *q = &c->piece[c->member[k->first + m]];
-        reach = q->begin + q->count > reach ? q->begin + q->count : reach;
+        groups_end = q->begin + q->count > groups_end ? q->begin + q->count : groups_end;
     }
-    return reach;
+    return groups_end;
 }
 
-/* Each cut at the last border that is not beyond its target: of a block or, by units, of what competes. */
-static void cut_range(const frug_compressor *c, const frugi_exchange *x, uint64_t shards, uint64_t *cut) {
-    uint64_t end = x->begin + x->count, reach = 0, block = c->config.block;
+/* Put each cut at the last border of a block or, by units, of selection groups that is not beyond its ideal index. */
+static void cut_shards(const frug_compressor *c, const frugi_exchange *x, uint64_t shards, uint64_t *cut) {
+    uint64_t end = x->begin + x->count, groups_end = 0, block = c->config.block;
     for (uint64_t i = 0; i <= shards; i++)
         cut[i] = i < shards ? x->begin : end;
     for (size_t k = frugi_piece_at(c, x->begin); k < c->pieces && c->piece[k].begin < end; k++) {
         const frugi_piece *p = &c->piece[k];
         uint64_t first = p->begin > x->begin ? p->begin : x->begin;
-        for (uint64_t i = 1; i < shards && reach <= first; i++) {
+        for (uint64_t i = 1; i < shards && groups_end <= first; i++) {
             uint64_t target = x->begin + x->count / shards * i;
-            uint64_t inside = target < p->begin + p->count ? target : p->begin + p->count;
+            uint64_t node_comm = target < p->begin + p->count ? target : p->begin + p->count;
             if (target >= first)
-                cut[i] = c->by_units ? first : p->begin + (inside - p->begin) / block * block;
+                cut[i] = c->by_units ? first : p->begin + (node_comm - p->begin) / block * block;
         }
-        reach = c->by_units ? reach_of(c, p) > reach ? reach_of(c, p) : reach : 0;
+        groups_end = c->by_units ? group_end(c, p) > groups_end ? group_end(c, p) : groups_end : 0;
     }
 }
 
-/* Everything that can go wrong on this worker alone, before it promises anything. */
+/* All steps that can fail on this rank alone, before the first sync round. */
 static frug_status prepare(frug_reducer *r, const frugi_exchange *x) {
-    nodes *n = r->state;
-    size_t whole = 0, inside = (size_t)n->inside->size, across = (size_t)n->across->size;
-    frugi_subgroup_update_deadline(n->inside);
-    frugi_subgroup_update_deadline(n->across);
+    hierarchical *n = r->state;
+    size_t whole = 0, node_comm = (size_t)n->node_comm->size, shard_comm = (size_t)n->shard_comm->size;
+    frugi_subgroup_update_deadline(n->node_comm);
+    frugi_subgroup_update_deadline(n->shard_comm);
     FRUG_TRY(frug_compressor_bound(r->compressor, x->begin, x->count, &whole));
-    cut_range(r->compressor, x, inside, n->cut);
-    n->begin = n->cut[n->inside->rank];
-    n->count = n->cut[n->inside->rank + 1] - n->begin;
+    cut_shards(r->compressor, x, node_comm, n->cut);
+    n->begin = n->cut[n->node_comm->rank];
+    n->count = n->cut[n->node_comm->rank + 1] - n->begin;
     n->bound = 0;
     if (n->count)
         FRUG_TRY(frug_compressor_bound(r->compressor, n->begin, n->count, &n->bound));
     FRUG_TRY(frugi_buffer_reserve(&n->sum, (x->count + 1) * sizeof(float)));
     FRUG_TRY(frugi_buffer_reserve(&n->shard, (n->count + 1) * sizeof(float)));
-    size_t dense = inside * n->count * sizeof(float), frames = across * n->bound;
+    size_t dense = node_comm * n->count * sizeof(float), frames = shard_comm * n->bound;
     return frugi_buffer_reserve(&r->recv_buf, dense > frames ? dense : frames);
 }
 
-/* ---- the three rounds ----------------------------------------------------------- */
+/* ---- three rounds --------------------------------------------------------------- */
 
-static frug_status exchange(frug_reducer *r, frug_comm *comm, size_t n) {
+static frug_status exchange_messages(frug_reducer *r, frug_comm *comm, size_t n) {
     double start = frugi_clock();
     for (size_t i = 0; i < n; i++)
         *(r->message[i].sending ? &r->stats.bytes_sent : &r->stats.bytes_received) += r->message[i].bytes;
@@ -127,94 +128,94 @@ static frug_status exchange(frug_reducer *r, frug_comm *comm, size_t n) {
     return status;
 }
 
-static void note(frug_reducer *r, size_t *n, int peer, int sending, const void *data, size_t bytes) {
+static void add_message(frug_reducer *r, size_t *n, int peer, int sending, const void *data, size_t bytes) {
     r->message[(*n)++] = (frug_message){
         .peer = peer, .tag = FRUGI_TAG_FIRST, .sending = sending, .data = (void *)(uintptr_t)data, .bytes = bytes};
 }
 
-/* Inside a machine: shard i of every gradient to worker i, who adds them up in rank order. */
-static frug_status scatter(frug_reducer *r, const frugi_exchange *x) {
-    nodes *n = r->state;
-    int rank = n->inside->rank, size = n->inside->size;
-    float *came = frugi_buffer_floats(&r->recv_buf), *shard = frugi_buffer_floats(&n->shard);
+/* Reduce-scatter inside the node: shard i of every gradient is sent to rank i, which sums them in rank order. */
+static frug_status reduce_scatter_node(frug_reducer *r, const frugi_exchange *x) {
+    hierarchical *n = r->state;
+    int rank = n->node_comm->rank, size = n->node_comm->size;
+    float *received = frugi_buffer_floats(&r->recv_buf), *shard = frugi_buffer_floats(&n->shard);
     size_t messages = 0;
     for (int i = 0; i < size; i++)
         if (i != rank)
-            note(r, &messages, i, 0, came + (size_t)i * n->count, n->count * sizeof(float));
+            add_message(r, &messages, i, 0, received + (size_t)i * n->count, n->count * sizeof(float));
     for (int i = 1; i < size; i++) {
         int to = (rank + i) % size;
-        note(r, &messages, to, 1, x->grad + (n->cut[to] - x->begin), (n->cut[to + 1] - n->cut[to]) * sizeof(float));
+        add_message(r, &messages, to, 1, x->grad + (n->cut[to] - x->begin),
+                    (n->cut[to + 1] - n->cut[to]) * sizeof(float));
     }
-    FRUG_TRY(exchange(r, n->inside, messages));
+    FRUG_TRY(exchange_messages(r, n->node_comm, messages));
     for (int i = 0; i < size; i++) {
-        const float *part = i == rank ? x->grad + (n->begin - x->begin) : came + (size_t)i * n->count;
+        const float *contribution = i == rank ? x->grad + (n->begin - x->begin) : received + (size_t)i * n->count;
         for (uint64_t e = 0; e < n->count; e++)
-            shard[e] = i ? shard[e] + part[e] : part[e];
+            shard[e] = i ? shard[e] + contribution[e] : contribution[e];
     }
     return FRUG_OK;
 }
 
-/* Between machines: everyone's frame of the shard to everyone who has the same one. */
-static frug_status swap(frug_reducer *r, const frugi_exchange *x, size_t mine) {
-    nodes *n = r->state;
-    int rank = n->across->rank, size = n->across->size;
+/* All-gather of the frames of this shard between nodes. */
+static frug_status exchange_frames(frug_reducer *r, const frugi_exchange *x, size_t own_bytes) {
+    hierarchical *n = r->state;
+    int rank = n->shard_comm->rank, size = n->shard_comm->size;
     unsigned char *at = r->recv_buf.data;
     size_t messages = 0;
     for (int i = 0; i < size; i++) {
-        uint64_t bytes = r->record[i * n->inside->size + n->inside->rank].bytes;
-        FRUG_FAIL_IF(bytes > n->bound, FRUG_ERR_REMOTE, "reduce: at step %llu rank %d announces %llu bytes, not %zu",
-                     (unsigned long long)x->step, i * n->inside->size + n->inside->rank, (unsigned long long)bytes,
-                     n->bound);
+        uint64_t bytes = r->record[i * n->node_comm->size + n->node_comm->rank].bytes;
+        FRUG_FAIL_IF(bytes > n->bound, FRUG_ERR_REMOTE,
+                     "reduce: at step %llu rank %d announces %llu bytes, the bound is %zu", (unsigned long long)x->step,
+                     i * n->node_comm->size + n->node_comm->rank, (unsigned long long)bytes, n->bound);
         r->len[i] = (size_t)bytes;
         r->frame[i] = i == rank ? r->send_buf.data : at;
         if (i == rank)
             continue;
-        note(r, &messages, i, 0, at, r->len[i]);
+        add_message(r, &messages, i, 0, at, r->len[i]);
         at += r->len[i];
     }
     for (int i = 1; i < size; i++)
-        note(r, &messages, (rank + i) % size, 1, r->send_buf.data, mine);
-    return exchange(r, n->across, messages);
+        add_message(r, &messages, (rank + i) % size, 1, r->send_buf.data, own_bytes);
+    return exchange_messages(r, n->shard_comm, messages);
 }
 
-/* Inside a machine: everyone's shard of the result to everyone. */
-static frug_status gather(frug_reducer *r, const frugi_exchange *x) {
-    nodes *n = r->state;
-    int rank = n->inside->rank, size = n->inside->size;
+/* All-gather of the summed shards inside the node. */
+static frug_status allgather_node(frug_reducer *r, const frugi_exchange *x) {
+    hierarchical *n = r->state;
+    int rank = n->node_comm->rank, size = n->node_comm->size;
     float *sum = frugi_buffer_floats(&n->sum);
     size_t messages = 0;
     for (int i = 0; i < size; i++)
         if (i != rank)
-            note(r, &messages, i, 0, sum + (n->cut[i] - x->begin), (n->cut[i + 1] - n->cut[i]) * sizeof(float));
+            add_message(r, &messages, i, 0, sum + (n->cut[i] - x->begin), (n->cut[i + 1] - n->cut[i]) * sizeof(float));
     for (int i = 1; i < size; i++)
-        note(r, &messages, (rank + i) % size, 1, sum + (n->begin - x->begin), n->count * sizeof(float));
-    return exchange(r, n->inside, messages);
+        add_message(r, &messages, (rank + i) % size, 1, sum + (n->begin - x->begin), n->count * sizeof(float));
+    return exchange_messages(r, n->node_comm, messages);
 }
 
 static frug_status run(frug_reducer *r, const frugi_exchange *x) {
-    nodes *n = r->state;
-    size_t mine = 0;
+    hierarchical *n = r->state;
+    size_t own_bytes = 0;
     FRUG_TRY(frugi_sync(r, x, prepare(r, x), 0, 0));
-    FRUG_TRY(scatter(r, x));
-    double t0 = frugi_clock();
+    FRUG_TRY(reduce_scatter_node(r, x));
+    double clock = frugi_clock();
     frug_status status = FRUG_OK;
     if (n->count)
-        status = frugi_compress_range(r, x->step, n->begin, n->count, frugi_buffer_floats(&n->shard), &mine);
-    double t1 = frugi_clock();
-    FRUG_TRY(frugi_sync(r, x, status, mine, 0));
-    FRUG_TRY(swap(r, x, mine));
-    double t2 = frugi_clock();
+        status = frugi_compress_range(r, x->step, n->begin, n->count, frugi_buffer_floats(&n->shard), &own_bytes);
+    frugi_time_phase(&clock, &r->stats.seconds_compress);
+    FRUG_TRY(frugi_sync(r, x, status, own_bytes, 0));
+    FRUG_TRY(exchange_frames(r, x, own_bytes));
+    frugi_time_phase(&clock, NULL); /* exchange_messages() counts its own time */
     float *sum = frugi_buffer_floats(&n->sum);
     if (n->count)
-        status = frugi_decode_frames(r->compressor, r->frame, r->len, (size_t)n->across->size, n->begin, n->count,
+        status = frugi_decode_frames(r->compressor, r->frame, r->len, (size_t)n->shard_comm->size, n->begin, n->count,
                                      sum + (n->begin - x->begin));
-    double t3 = frugi_clock();
-    FRUG_TRY(gather(r, x));
+    frugi_time_phase(&clock, &r->stats.seconds_decode);
+    FRUG_TRY(allgather_node(r, x));
     FRUG_TRY(frugi_confirm(r, x, status, frugi_crc32c(0, sum, x->count * sizeof(float))));
-    double t4 = frugi_clock();
+    frugi_time_phase(&clock, NULL);
     frugi_apply_sum(r->compressor, x, sum);
-    r->stats.seconds_compress += t1 - t0;
-    r->stats.seconds_decode += t3 - t2 + frugi_clock() - t4;
+    frugi_time_phase(&clock, &r->stats.seconds_decode);
     return FRUG_OK;
 }
 

@@ -52,7 +52,7 @@ static void mixing_matrix_is_symmetric_and_its_rows_sum_to_one(void **state) {
                 continue;
             OK(make_graph(topologies[k], sizes[s], &again));
             assert_memory_equal(t.degree, again.degree, (size_t)t.size * sizeof(int));
-            assert_memory_equal(t.neighbour, again.neighbour, (size_t)(t.size * t.most) * sizeof(int));
+            assert_memory_equal(t.neighbor, again.neighbor, (size_t)(t.size * t.max_degree) * sizeof(int));
             for (int i = 0; i < t.size; i++) {
                 double sum = 0;
                 for (int j = 0; j < t.size; j++) {
@@ -88,7 +88,7 @@ static void graphs_have_the_degrees_they_are_named_for(void **state) {
     frugi_topology a = {0}, b = {0};
     OK(make_graph("topology=random:4:1", 16, &a));
     OK(make_graph("topology=random:4:2", 16, &b));
-    assert_memory_not_equal(a.neighbour, b.neighbour, 64 * sizeof(int));
+    assert_memory_not_equal(a.neighbor, b.neighbor, 64 * sizeof(int));
     frugi_topology_destroy(&a);
     frugi_topology_destroy(&b);
     assert_int_equal(make_graph("topology=random:1", 4, &a), FRUG_ERR_CONFIG);

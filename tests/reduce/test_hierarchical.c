@@ -69,7 +69,7 @@ static void crews_that_do_not_fill_machines_are_refused(void **state) {
     outing_try(&o, 3);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(o.member[i].status, FRUG_ERR_ARG);
-        assert_non_null(strstr(o.member[i].error, "3 workers do not fill machines of node=2"));
+        assert_non_null(strstr(o.member[i].error, "3 workers are not a multiple of node=2"));
     }
     outing_end(&o, 3);
     assert_int_equal(frug_config_create("reduce=nodes", &config), FRUG_ERR_CONFIG);

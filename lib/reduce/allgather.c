@@ -7,7 +7,7 @@
  *               bandwidth B: (P - 1) S / B; with chunks, all work but the first compression and the last addition
  *               overlaps with that. Exact: nothing is selected twice.
  * Limitations:  with more than about 1 / (density * bytes per entry / 8) ranks a dense sum sends less. Chunks need
- * frame sizes that all ranks know beforehand: sections by units, norm=... and clip=... use one frame.
+ *               frame sizes that all ranks know beforehand: sections by units, norm=... and clip=... use one frame.
  *
  * Example, 3 ranks, 1 of every 4 entries (segment=1:4):
  *     rank 0 sends (0: 5), rank 1 (2: 7), rank 2 (0: 1); all ranks add 6 0 7 0.

@@ -1,11 +1,11 @@
 /*
- * cost_model.c - what a step with each algorithm costs, from a few measured numbers.
+ * cost_model.c - predict the time of a step with each algorithm from a few measured numbers.
  *
- * The model: a worker sends and receives at its bandwidth at the same time; messages that wait for one another cost a
- * latency each; compressing costs time per parameter; decoding costs a pass over what is added to, a look through every
- * frame, and time per entry.
- * Supports are taken as independent, so m of them have a union of 1 - (1 - density)^m, which real gradients undercut.
- * Only +, -, *, / are used: all machines get the same numbers, so reduce=auto decides alike wherever it runs.
+ * The model: a rank sends and receives at its bandwidth at the same time; each dependent message costs a latency;
+ * compression costs time per parameter; decoding costs a pass over the target, a pass over every frame, and time per
+ * entry.
+ * Supports are assumed to be independent, so the union of m has density 1 - (1 - density)^m; for real gradients it is
+ * less. Only +, -, *, / are used: all machines compute the same numbers, so the result does not depend on the machine.
  */
 #include "reduce/cost_model.h"
 
@@ -13,23 +13,23 @@
 
 #include <string.h>
 
-#define MARK_BYTES  48.0        /* what everyone tells everyone before and after an exchange */
-#define HEAD_BYTES  144.0       /* header of a frame and of a section in it */
-#define CHUNK_LEAST 262144.0    /* parameters: gather cuts a range into chunks of at least so many, */
-#define CHUNKS_MOST 16.0        /* and into so many at most */
-#define BACKWARD    (2.0 / 3.0) /* of computing: a backward pass costs twice a forward one, and it alone can hide */
+#define RECORD_BYTES   48.0        /* sent to every rank in a sync round */
+#define HEADER_BYTES   144.0       /* header of a frame and of its section */
+#define MIN_CHUNK      262144.0    /* parameters per chunk of reduce=gather, at least */
+#define MAX_CHUNKS     16.0        /* chunks of reduce=gather */
+#define BACKWARD_SHARE (2.0 / 3.0) /* of compute: backward costs twice as much as forward, and only it can overlap */
 
-/** What an algorithm asks of one worker. */
+/** The cost of an algorithm for one rank. */
 typedef struct load {
     double sent, received, busiest; /* bytes, as in frug_forecast */
-    double rounds, marks;           /* rounds of payloads, and of marks */
-    double inside, inside_rounds;   /* bytes one way, and rounds, within a node */
+    double rounds, syncs;           /* rounds of payloads, and sync rounds */
+    double node_bytes, node_rounds; /* bytes one way, and rounds, within a node */
     double compressed;              /* parameters */
-    double passes, frames, entries; /* decoding: parameters passed over, those of all frames, and entries added */
-    double chunks;                  /* that pass through compressing, the wire and decoding one behind the other */
+    double passes, frames, entries; /* decoding: parameters of the target, of all frames, and entries added */
+    double chunks;                  /* that are pipelined through compression, wire and decoding */
 } load;
 
-static double least(double a, double b) {
+static double min_double(double a, double b) {
     return a < b ? a : b;
 }
 
@@ -42,11 +42,11 @@ double frugi_union_density(double density, uint32_t m) {
     return 1 - none;
 }
 
-/* Gaps between random places are geometric: gap >> k has the mean q / (1 - q), q = (1 - density)^(2^k). */
+/* Gaps between random indices are geometric: gap >> k has the mean q / (1 - q), q = (1 - density)^(2^k). */
 static double rice_bits(double density) {
     double best = 64, q = 1 - density;
     for (int k = 0; k < 32; k++) {
-        best = least(best, 1 + k + q / (1 - q));
+        best = min_double(best, 1 + k + q / (1 - q));
         q *= q;
     }
     return best;
@@ -54,77 +54,78 @@ static double rice_bits(double density) {
 
 double frugi_sum_bytes(double elements, double density) {
     if (!(density > 0))
-        return HEAD_BYTES;
-    double index = least(elements / 8, elements * density * rice_bits(density) / 8);
-    return HEAD_BYTES + least(4 * elements, 4 * elements * density + index);
+        return HEADER_BYTES;
+    double index = min_double(elements / 8, elements * density * rice_bits(density) / 8);
+    return HEADER_BYTES + min_double(4 * elements, 4 * elements * density + index);
 }
 
-/* ---- what is handed on of a sum over m supports ------------------------------------- */
+/* ---- sums over m supports ------------------------------------------------------------ */
 
-/** A sum on its way to everyone: for all parameters together, however many frames it travels in. */
-typedef struct sum {
+/** A sum over all parameters, in any number of frames. */
+typedef struct sum_cost {
     double bytes, entries;
-} sum;
+} sum_cost;
 
-static sum handed_on(const frug_scene *s, uint32_t m) {
+/* What is sent back of a sum: all of it, or `down` times as many entries as one rank sends. */
+static sum_cost down_cost(const frug_scene *s, uint32_t m) {
     double n = (double)s->params, all = frugi_union_density(s->density, m);
     if (!(s->down > 0))
-        return (sum){frugi_sum_bytes(n, all), all * n};
+        return (sum_cost){frugi_sum_bytes(n, all), all * n};
     double bytes = s->payload_down > 0 ? s->payload_down : s->down * s->payload;
-    return (sum){least(bytes, 4 * n + HEAD_BYTES), least(s->down * s->density, 1) * n};
+    return (sum_cost){min_double(bytes, 4 * n + HEADER_BYTES), min_double(s->down * s->density, 1) * n};
 }
 
-/* Cut among so many owners, each of whose frames has a header of its own. */
-static double cut(double bytes, double owners) {
-    return bytes / owners + (owners > 1 ? HEAD_BYTES : 0);
+/* Bytes of one of `owners` shards, each with its own header. */
+static double shard_bytes(double bytes, double owners) {
+    return bytes / owners + (owners > 1 ? HEADER_BYTES : 0);
 }
 
-/* ---- the algorithms ------------------------------------------------------------------ */
+/* ---- algorithms ---------------------------------------------------------------------- */
 
-/* A ring: every part is summed from worker to worker, then handed round. */
-static void dense(const frug_scene *s, load *l) {
+/* A ring all-reduce: reduce-scatter, then all-gather. */
+static void load_dense(const frug_scene *s, load *l) {
     double n = (double)s->params, p = s->workers;
     l->sent = l->received = l->busiest = 8 * n * (p - 1) / p;
     l->rounds = 2 * (p - 1);
     l->passes = n + n * (p - 1) / p;
 }
 
-/* Everyone's frame to everyone, in chunks where the range is long: some are on the wire while others are worked on. */
-static void gather(const frug_scene *s, load *l) {
+/* All-gather of the frames, pipelined in chunks where the range is long. */
+static void load_gather(const frug_scene *s, load *l) {
     double n = (double)s->params, p = s->workers;
     l->sent = l->received = l->busiest = (p - 1) * s->payload;
     l->rounds = 1;
     l->compressed = l->passes = n;
     l->frames = p * n;
     l->entries = p * s->density * n;
-    l->chunks = n / CHUNK_LEAST < CHUNKS_MOST ? n / CHUNK_LEAST : CHUNKS_MOST;
+    l->chunks = n / MIN_CHUNK < MAX_CHUNKS ? n / MIN_CHUNK : MAX_CHUNKS;
 }
 
-/* Each worker owns a p-th of the parameters, sums what all send of it, and hands the sum on, whole or the largest. */
-static void split(const frug_scene *s, load *l) {
+/* Reduce-scatter and all-gather: each rank owns 1 / p of the parameters, sums it, and sends all or part of the sum. */
+static void load_split(const frug_scene *s, load *l) {
     double n = (double)s->params, p = s->workers;
-    sum d = handed_on(s, s->workers);
-    l->sent = l->received = l->busiest = (p - 1) * (cut(s->payload, p) + cut(d.bytes, p));
+    sum_cost d = down_cost(s, s->workers);
+    l->sent = l->received = l->busiest = (p - 1) * (shard_bytes(s->payload, p) + shard_bytes(d.bytes, p));
     l->rounds = 3; /* sizes, up, down */
-    l->marks = 1;
+    l->syncs = 1;
     l->compressed = n + (s->down > 0 ? n / p : 0);
     l->passes = n + n / p;
     l->frames = 2 * n; /* p of a p-th of the parameters, and p parts of the sum */
     l->entries = s->density * n + d.entries;
 }
 
-/* What goes on in a tree that stands for m workers: a frame as it is, or a sum. */
-static sum said(const frug_scene *s, uint32_t m) {
+/* A message of recursive doubling that stands for m ranks: a frame as it is, or a sum. */
+static sum_cost partial_sum_cost(const frug_scene *s, uint32_t m) {
     double n = (double)s->params, u = frugi_union_density(s->density, m);
-    return (sum){m == 1 ? s->payload : frugi_sum_bytes(n, u), u * n};
+    return (sum_cost){m == 1 ? s->payload : frugi_sum_bytes(n, u), u * n};
 }
 
 /*
- * Recursive doubling: in round i sums over 2^i workers change places. The workers beyond a power of two hand their
- * frame to the first ones before and get the sum after, so the first groups stand for twice as many workers, and one
- * may for some number in between.
+ * Recursive doubling: in round i ranks exchange sums over 2^i ranks. The ranks beyond a power of two send their frame
+ * to the first ones before and receive the sum after, so the first groups stand for twice as many ranks, and one group
+ * may stand for a number in between.
  */
-static void tree(const frug_scene *s, load *l) {
+static void load_tree(const frug_scene *s, load *l) {
     double n = (double)s->params, p = s->workers, path = 0;
     uint32_t power = 1, beyond;
     while (power <= s->workers / 2)
@@ -133,17 +134,18 @@ static void tree(const frug_scene *s, load *l) {
     l->compressed = l->passes = n;
     for (uint32_t m = 1; m < power; m *= 2) {
         uint32_t groups = power / m, full = beyond / m, rest = beyond % m;
-        sum twice = said(s, 2 * m), once = said(s, m), between = said(s, m + rest);
+        sum_cost twice = partial_sum_cost(s, 2 * m), once = partial_sum_cost(s, m),
+                 between = partial_sum_cost(s, m + rest);
         double some = rest > 0, others = groups - full - some;
         path += (full * twice.bytes + some * between.bytes + others * once.bytes) / groups;
         l->entries += (full * twice.entries + some * between.entries + others * once.entries) / groups;
         l->busiest += full ? twice.bytes : between.bytes; /* the first worker's */
         l->frames += n;
-        l->passes += m == 1 ? 0 : n; /* to list what is not zero */
+        l->passes += m == 1 ? 0 : n; /* to find the non-zeros */
         l->rounds += 2;              /* each payload follows its header */
     }
     if (beyond) {
-        double total = said(s, s->workers).bytes;
+        double total = partial_sum_cost(s, s->workers).bytes;
         l->busiest += total;
         l->sent = beyond / p * (s->payload + total);
         l->rounds += 4;
@@ -153,32 +155,32 @@ static void tree(const frug_scene *s, load *l) {
 }
 
 /*
- * Inside a node the gradients are summed dense, each worker keeping a share of the parameters; across nodes the workers
- * with the same share gather; inside, everyone gets the sums of its neighbours, dense.
+ * Hierarchical: a dense reduce-scatter inside the node, an all-gather of frames between the ranks with the same shard,
+ * and a dense all-gather inside the node.
  */
-static void nodes(const frug_scene *s, load *l) {
+static void load_nodes(const frug_scene *s, load *l) {
     double n = (double)s->params, per = s->per_node, m = (double)s->workers / per;
-    l->inside = 8 * n * (per - 1) / per;
-    l->inside_rounds = per > 1 ? 2 : 0;
+    l->node_bytes = 8 * n * (per - 1) / per;
+    l->node_rounds = per > 1 ? 2 : 0;
     l->busiest = (m - 1) * s->payload / per;
-    l->sent = l->received = l->busiest + l->inside;
+    l->sent = l->received = l->busiest + l->node_bytes;
     l->rounds = m > 1 ? 1 : 0;
-    l->marks = 1;
+    l->syncs = 1;
     l->compressed = n / per;
     l->passes = n + n * (per - 1) / per + n / per;
     l->frames = m * n / per;
     l->entries = m * s->density * n / per;
 }
 
-/* Some of the workers serve: each sums its share for all, and everyone waits for its link: in, then out. */
-static void server(const frug_scene *s, load *l) {
+/* Parameter servers: each sums its range for all ranks, and its link is the bottleneck, in both directions. */
+static void load_server(const frug_scene *s, load *l) {
     double n = (double)s->params, p = s->workers, servers = s->servers;
-    sum d = handed_on(s, s->workers);
-    double up = cut(s->payload, servers), back = cut(d.bytes, servers);
+    sum_cost d = down_cost(s, s->workers);
+    double up = shard_bytes(s->payload, servers), back = shard_bytes(d.bytes, servers);
     l->sent = l->received = (p - 1) / p * servers * (up + back);
     l->busiest = (p - 1) * (up + back) + (servers - 1) * (up > back ? up : back);
     l->rounds = 2;
-    l->marks = 1;
+    l->syncs = 1;
     l->compressed = n + (s->down > 0 ? n / servers : 0);
     l->passes = n + n / servers;
     l->frames = p * n / servers + n;
@@ -188,12 +190,12 @@ static void server(const frug_scene *s, load *l) {
 static const struct {
     const char *name;
     void (*load)(const frug_scene *scene, load *load);
-} models[] = {{"dense", dense}, {"gather", gather}, {"split", split},
-              {"tree", tree},   {"nodes", nodes},   {"server", server}};
+} models[] = {{"dense", load_dense}, {"gather", load_gather}, {"split", load_split},
+              {"tree", load_tree},   {"nodes", load_nodes},   {"server", load_server}};
 
 #define MODELS (sizeof models / sizeof *models)
 
-/* ---- from loads to seconds -------------------------------------------------------------- */
+/* ---- from load to seconds ---------------------------------------------------------------- */
 
 static void run_model(size_t which, const frug_scene *s, frug_forecast *f) {
     load l = {0};
@@ -201,20 +203,20 @@ static void run_model(size_t which, const frug_scene *s, frug_forecast *f) {
     *f = (frug_forecast){.struct_size = f->struct_size};
     models[which].load(s, &l);
     if (others > 0) {
-        double marks = l.marks + 2; /* one round before the first payload, one after the last */
-        f->seconds_wire = (l.rounds + marks) * s->latency + (l.busiest + marks * MARK_BYTES * others) / s->bandwidth +
-                          l.inside_rounds * s->node_latency + l.inside / s->node_bandwidth;
-        f->rounds = l.rounds + marks + l.inside_rounds;
+        double syncs = l.syncs + 2; /* one sync round before the first payload, one after the last */
+        f->seconds_wire = (l.rounds + syncs) * s->latency + (l.busiest + syncs * RECORD_BYTES * others) / s->bandwidth +
+                          l.node_rounds * s->node_latency + l.node_bytes / s->node_bandwidth;
+        f->rounds = l.rounds + syncs + l.node_rounds;
     }
     f->bytes_sent = l.sent;
     f->bytes_received = l.received;
-    f->bytes_busiest = l.busiest + l.inside;
+    f->bytes_busiest = l.busiest + l.node_bytes;
     f->seconds_compress = l.compressed * s->compress;
     f->seconds_decode = l.passes * s->decode + l.frames * s->decode_frame + l.entries * s->decode_entry;
-    /* Of the shorter of wire and work, chunks leave one chunk's share in the open; without them it is all of it. */
-    double work = f->seconds_compress + f->seconds_decode, shorter = least(f->seconds_wire, work);
-    double open = f->seconds_wire - shorter + shorter / (l.chunks > 1 ? l.chunks : 1);
-    f->seconds_exposed = open - (s->overlap ? least(open, BACKWARD * s->compute) : 0);
+    /* Of the shorter of wire and work, all but one chunk overlaps; without chunks nothing does. */
+    double work = f->seconds_compress + f->seconds_decode, shorter = min_double(f->seconds_wire, work);
+    double exposed = f->seconds_wire - shorter + shorter / (l.chunks > 1 ? l.chunks : 1);
+    f->seconds_exposed = exposed - (s->overlap ? min_double(exposed, BACKWARD_SHARE * s->compute) : 0);
     f->seconds_step = s->compute + f->seconds_compress + f->seconds_decode + f->seconds_exposed;
 }
 
@@ -222,25 +224,27 @@ const char *frug_predictable_at(size_t i) {
     return i < MODELS ? models[i].name : NULL;
 }
 
-static int sensible(double x, int zero) {
+/* Whether a number is finite and positive, or zero where that is allowed. */
+static int is_valid(double x, int zero) {
     return x < 1e30 && (zero ? x >= 0 : x > 0);
 }
 
-static frug_status check(const frug_scene *s) {
+static frug_status check_scene(const frug_scene *s) {
     FRUG_FAIL_IF(s->params == 0 || s->params > (uint64_t)1 << 48 || s->workers == 0 || s->workers > 1u << 20,
-                 FRUG_ERR_ARG, "predict: %llu parameters, %u workers", (unsigned long long)s->params, s->workers);
+                 FRUG_ERR_ARG, "predict: %llu parameters or %u workers is out of range", (unsigned long long)s->params,
+                 s->workers);
     FRUG_FAIL_IF(s->per_node == 0 || s->workers % s->per_node != 0, FRUG_ERR_ARG,
-                 "predict: %u workers do not fill nodes of %u", s->workers, s->per_node);
+                 "predict: %u workers are not a multiple of %u per node", s->workers, s->per_node);
     FRUG_FAIL_IF(s->servers == 0 || s->servers > s->workers, FRUG_ERR_ARG, "predict: %u servers of %u workers",
                  s->servers, s->workers);
-    FRUG_FAIL_IF(!sensible(s->bandwidth, 0) || !sensible(s->node_bandwidth, 0) || !sensible(s->latency, 1) ||
-                     !sensible(s->node_latency, 1),
+    FRUG_FAIL_IF(!is_valid(s->bandwidth, 0) || !is_valid(s->node_bandwidth, 0) || !is_valid(s->latency, 1) ||
+                     !is_valid(s->node_latency, 1),
                  FRUG_ERR_ARG, "predict: a bandwidth must be positive, a latency not negative");
-    FRUG_FAIL_IF(!(s->density > 0 && s->density <= 1) || !sensible(s->payload, 1) || !sensible(s->down, 1) ||
-                     !sensible(s->payload_down, 1),
-                 FRUG_ERR_ARG, "predict: a density is above 0 and at most 1, payloads and down are not negative");
-    FRUG_FAIL_IF(!sensible(s->compress, 1) || !sensible(s->decode, 1) || !sensible(s->decode_entry, 1) ||
-                     !sensible(s->decode_frame, 1) || !sensible(s->compute, 1),
+    FRUG_FAIL_IF(!(s->density > 0 && s->density <= 1) || !is_valid(s->payload, 1) || !is_valid(s->down, 1) ||
+                     !is_valid(s->payload_down, 1),
+                 FRUG_ERR_ARG, "predict: density must be in (0, 1], payloads and down must not be negative");
+    FRUG_FAIL_IF(!is_valid(s->compress, 1) || !is_valid(s->decode, 1) || !is_valid(s->decode_entry, 1) ||
+                     !is_valid(s->decode_frame, 1) || !is_valid(s->compute, 1),
                  FRUG_ERR_ARG, "predict: times must not be negative");
     return FRUG_OK;
 }
@@ -248,8 +252,8 @@ static frug_status check(const frug_scene *s) {
 frug_status frug_predict(const char *algorithm, const frug_scene *scene, frug_forecast *forecast) {
     FRUG_FAIL_IF(!algorithm || !scene || !forecast || scene->struct_size < sizeof *scene ||
                      forecast->struct_size < sizeof *forecast,
-                 FRUG_ERR_ARG, "predict: no algorithm, scene or forecast, or struct_size unset");
-    FRUG_TRY(check(scene));
+                 FRUG_ERR_ARG, "predict: algorithm, scene or forecast is NULL, or struct_size is not set");
+    FRUG_TRY(check_scene(scene));
     for (size_t i = 0; i < MODELS; i++)
         if (strcmp(models[i].name, algorithm) == 0) {
             frug_forecast base = {.struct_size = sizeof base};
@@ -258,7 +262,7 @@ frug_status frug_predict(const char *algorithm, const frug_scene *scene, frug_fo
             forecast->speedup = forecast->seconds_step > 0 ? base.seconds_step / forecast->seconds_step : 1;
             return FRUG_OK;
         }
-    return frugi_fail(FRUG_ERR_ARG, "predict: no algorithm '%s'", algorithm);
+    return frugi_fail(FRUG_ERR_ARG, "predict: unknown algorithm '%s'", algorithm);
 }
 
 size_t frugi_cheapest(const frug_scene *scene, const char *const *names, size_t count) {

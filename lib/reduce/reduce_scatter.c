@@ -137,7 +137,7 @@ static frug_status compress_shards(frug_reducer *r, const frugi_exchange *x) {
     reduce_scatter *s = r->state;
     frug_compressor *c = r->compressor;
     int size = r->comm->size;
-    size_t room = 0;
+    size_t total = 0;
     FRUG_FAIL_IF(x->count && (!x->grad || !x->target.dst), FRUG_ERR_ARG, "reduce: gradient or destination is NULL");
     FRUG_TRY(frugi_check_range(c, x->begin, x->count));
     frugi_shards_cut(c, x->begin, x->count, size, s->cut);
@@ -145,10 +145,10 @@ static frug_status compress_shards(frug_reducer *r, const frugi_exchange *x) {
         size_t bound = 0;
         if (shard_count(s, i))
             FRUG_TRY(frug_compressor_bound(c, s->cut[i], shard_count(s, i), &bound));
-        s->up_offset[i] = room;
-        room += bound;
+        s->up_offset[i] = total;
+        total += bound;
     }
-    FRUG_TRY(frugi_buffer_reserve(&r->send_buf, room));
+    FRUG_TRY(frugi_buffer_reserve(&r->send_buf, total));
     frugi_norm_take(c, x->begin, x->count, x->grad);
     frug_status status = FRUG_OK;
     for (int i = 0; i < size && status == FRUG_OK; i++) {

@@ -1,6 +1,6 @@
 /*
- * lose_one.c - a job in which rank 1 is lost after two good steps: killed, stopped, or too busy to call. The others get
- * an error at the deadline of 2 seconds, say so and end the job.
+ * lose_one.c - a job in which rank 1 fails after two steps: it is killed, is stopped, or makes no calls any more. The
+ * other ranks get a timeout error after 2 seconds, print it and abort the job.
  *
  *   lose_one kill|stop|idle ALGORITHM
  */
@@ -15,7 +15,7 @@
 #define N     100000u
 #define STEPS 4u
 
-static void be_lost(const char *how) {
+static void lose_rank(const char *how) {
     printf("lost: %ld\n", (long)getpid());
     fflush(stdout);
     if (strcmp(how, "kill") == 0)
@@ -26,7 +26,7 @@ static void be_lost(const char *how) {
         sleep(60);
 }
 
-static frug_status work(frug_comm *comm, const char *how, const char *algorithm) {
+static frug_status run(frug_comm *comm, const char *how, const char *algorithm) {
     static float grad[N], weights[N];
     char text[64];
     frug_config *config = NULL;
@@ -42,7 +42,7 @@ static frug_status work(frug_comm *comm, const char *how, const char *algorithm)
         status = frug_reducer_create(config, layout, NULL, comm, &r);
     for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++) {
         if (step == 2 && frug_comm_rank(comm) == 1)
-            be_lost(how);
+            lose_rank(how);
         status = frug_reduce_apply(r, step, 0, N, grad, 0.1f, 0.0f, weights);
     }
     frug_reducer_destroy(r);
@@ -59,10 +59,10 @@ int main(int argc, char **argv) {
     if (status == FRUG_OK)
         status = frug_comm_set_deadline(comm, 2);
     if (status == FRUG_OK)
-        status = work(comm, argv[1], argv[2]);
+        status = run(comm, argv[1], argv[2]);
     if (status != FRUG_OK) {
         fprintf(stderr, "%s: %s\n", frug_status_text(status), frug_last_error());
-        sleep(1); /* let the others have their say */
+        sleep(1); /* let the other ranks print their errors */
         MPI_Abort(MPI_COMM_WORLD, 3);
     }
     frug_comm_destroy(comm);

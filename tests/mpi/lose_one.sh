@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A job that loses a process ends within seconds, with words and an exit status other than 0, and leaves
-# nothing running: the process is killed (MPI itself notices), stopped, or never calls (our deadline does).
+# A job that loses a process ends within seconds with an error message and an exit status other than 0, and no process
+# stays running. The process is killed (MPI detects that), is stopped, or makes no calls (our timeout detects that).
 #   lose_one.sh PROGRAM MPIEXEC...
 set -euo pipefail
 
@@ -11,11 +11,11 @@ trap 'rm -rf "$work"' EXIT
 
 fail() {
     echo "lose_one: $*" >&2
-    sed 's/^/    /' "$work/said" >&2
+    sed 's/^/    /' "$work/output" >&2
     exit 1
 }
 
-# Whether a process of this name is still there; a zombie has ended and only waits for its parent.
+# Whether a process is running; a zombie is not.
 running() {
     local state
     state=$(ps -o stat= -p "$1" 2>/dev/null) || return 1
@@ -25,11 +25,11 @@ running() {
 # lose HOW ALGORITHM: run a job of three that loses rank 1.
 lose() {
     local start=$SECONDS status=0 pid
-    timeout 60 "${mpiexec[@]}" "$program" "$1" "$2" >"$work/said" 2>&1 || status=$?
+    timeout 60 "${mpiexec[@]}" "$program" "$1" "$2" >"$work/output" 2>&1 || status=$?
     [ $status -ne 0 ] || fail "$1, $2: exit status 0"
     [ $((SECONDS - start)) -lt 20 ] || fail "$1, $2: took $((SECONDS - start)) seconds"
-    pid=$(sed -n 's/.*lost: \([0-9]*\).*/\1/p' "$work/said")
-    [ -n "$pid" ] || fail "$1, $2: rank 1 never came to be lost"
+    pid=$(sed -n 's/.*lost: \([0-9]*\).*/\1/p' "$work/output")
+    [ -n "$pid" ] || fail "$1, $2: rank 1 did not reach step 2"
     for _ in $(seq 50); do
         running "$pid" || return 0
         sleep 0.1
@@ -38,17 +38,17 @@ lose() {
     fail "$1, $2: process $pid was left running"
 }
 
-# Both other ranks must have got FRUG_ERR_COMM at the deadline.
-expect_deadline() {
-    local said
-    said=$(grep -c 'communication failed: .* received nothing from rank 1 for 2 seconds' "$work/said" || true)
-    [ "$said" -eq 2 ] || fail "$1: $said of 2 ranks noticed"
+# Both other ranks must have got FRUG_ERR_COMM by timeout.
+expect_timeout() {
+    local count
+    count=$(grep -c 'communication failed: .* received nothing from rank 1 for 2 seconds' "$work/output" || true)
+    [ "$count" -eq 2 ] || fail "$1: $count of 2 ranks report the timeout"
 }
 
 mpiexec=("$@")
 lose kill gather
-grep -qi -e signal -e killed -e terminat "$work/said" || fail "kill: nothing was said"
+grep -qi -e signal -e killed -e terminat "$work/output" || fail "kill: no error message"
 lose stop gather
-expect_deadline stop
+expect_timeout stop
 lose idle dense
-expect_deadline idle
+expect_timeout idle

@@ -1,11 +1,11 @@
 /*
- * jobs.h - what tests need whose workers are processes: verdicts that all ranks share, and a transport that does harm.
+ * mpi_fixture.h - for tests whose ranks are processes: assertions on all ranks, and a transport that damages data.
  *
- * A rank that failed an assertion alone would leave the others waiting. So ranks tell each other how they fared, and
- * all fail together with the words of the first that has something to say.
+ * If an assertion failed on one rank only, the others would wait for it. So ranks exchange the results of assertions,
+ * and all fail with the message of the lowest failing rank.
  */
-#ifndef FRUGRAD_TESTS_JOBS_H
-#define FRUGRAD_TESTS_JOBS_H
+#ifndef FRUGRAD_TESTS_MPI_FIXTURE_H
+#define FRUGRAD_TESTS_MPI_FIXTURE_H
 
 #include "comm/comm.h"
 #include "frugrad_mpi.h"
@@ -26,93 +26,94 @@ static inline int job_size(void) {
     return size;
 }
 
-/** Collective: the test fails on all ranks if it does on one. */
-__attribute__((format(printf, 2, 3))) static inline void all_fine(bool fine, const char *format, ...) {
-    int first = fine ? job_size() : job_rank();
-    char words[600];
+/** Collective: the test fails on all ranks if `ok` is false on one. */
+__attribute__((format(printf, 2, 3))) static inline void assert_on_all_ranks(bool ok, const char *format, ...) {
+    int first = ok ? job_size() : job_rank();
+    char message[600];
     va_list args;
     va_start(args, format);
-    vsnprintf(words, sizeof words, format, args);
+    vsnprintf(message, sizeof message, format, args);
     va_end(args);
     MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     if (first == job_size())
         return;
-    MPI_Bcast(words, sizeof words, MPI_CHAR, first, MPI_COMM_WORLD);
-    fail_msg("rank %d of %d: %s", first, job_size(), words);
+    MPI_Bcast(message, sizeof message, MPI_CHAR, first, MPI_COMM_WORLD);
+    fail_msg("rank %d of %d: %s", first, job_size(), message);
 }
 
-/** What a meddler does to the first thing that it can do it to. */
-typedef enum harm { NO_HARM, HARM_FIRST_MARK, HARM_PAYLOAD } harm;
+/** What is damaged, once. */
+typedef enum damage { NO_DAMAGE, DAMAGE_FIRST_RECORD, DAMAGE_PAYLOAD } damage;
 
-#define SHORT 64 /* bytes; no more than that announce a payload. A length that is wrong ends in the deadline */
+/* Longer messages are payloads. Headers are not damaged: a wrong length ends in a timeout. */
+#define MAX_HEADER_BYTES 64
 
-/** A transport in front of another one. */
-typedef struct meddler {
+/** A transport that forwards to another one. */
+typedef struct damaging_transport {
     frug_transport inner;
     void *ctx;
-    harm harm;
+    damage damage;
     bool done;
-    int sums; /* calls of allreduce */
-} meddler;
+    int allreduce_calls;
+} damaging_transport;
 
-/* The mark says which version this is in its last bytes; all that are sent share them. */
-static inline frug_status meddle_post(void *ctx, frug_message *m) {
-    meddler *it = ctx;
-    if (it->harm == HARM_FIRST_MARK && !it->done && m->sending && m->tag == FRUGI_TAG_ALLGATHER && m->bytes) {
+/* The last bytes of the first sync record are the hash of the version; all sends share one buffer. */
+static inline frug_status damaging_post(void *ctx, frug_message *m) {
+    damaging_transport *t = ctx;
+    if (t->damage == DAMAGE_FIRST_RECORD && !t->done && m->sending && m->tag == FRUGI_TAG_ALLGATHER && m->bytes) {
         ((unsigned char *)m->data)[m->bytes - 1] ^= 1;
-        it->done = true;
+        t->done = true;
     }
-    return it->inner.post(it->ctx, m);
+    return t->inner.post(t->ctx, m);
 }
 
-static inline void flip_a_bit(meddler *it, void *data, size_t bytes) {
-    if (it->harm == HARM_PAYLOAD && !it->done && bytes) {
+static inline void flip_bit(damaging_transport *t, void *data, size_t bytes) {
+    if (t->damage == DAMAGE_PAYLOAD && !t->done && bytes) {
         ((unsigned char *)data)[bytes / 2] ^= 0x10;
-        it->done = true;
+        t->done = true;
     }
 }
 
-static inline frug_status meddle_test(void *ctx, frug_message *m) {
-    meddler *it = ctx;
-    frug_status status = it->inner.test(it->ctx, m);
-    if (m->done && !m->sending && m->tag >= FRUGI_TAG_FIRST && m->bytes > SHORT)
-        flip_a_bit(it, m->data, m->bytes);
+static inline frug_status damaging_test(void *ctx, frug_message *m) {
+    damaging_transport *t = ctx;
+    frug_status status = t->inner.test(t->ctx, m);
+    if (m->done && !m->sending && m->tag >= FRUGI_TAG_FIRST && m->bytes > MAX_HEADER_BYTES)
+        flip_bit(t, m->data, m->bytes);
     return status;
 }
 
-static inline frug_status meddle_wait(void *ctx, double seconds) {
-    meddler *it = ctx;
-    return it->inner.wait(it->ctx, seconds);
+static inline frug_status damaging_wait(void *ctx, double seconds) {
+    damaging_transport *t = ctx;
+    return t->inner.wait(t->ctx, seconds);
 }
 
-static inline frug_status meddle_allreduce(void *ctx, float *x, uint64_t n) {
-    meddler *it = ctx;
-    frug_status status = it->inner.allreduce(it->ctx, x, n);
-    it->sums++;
-    flip_a_bit(it, x, n * sizeof *x);
+static inline frug_status damaging_allreduce(void *ctx, float *x, uint64_t n) {
+    damaging_transport *t = ctx;
+    frug_status status = t->inner.allreduce(t->ctx, x, n);
+    t->allreduce_calls++;
+    flip_bit(t, x, n * sizeof *x);
     return status;
 }
 
-static inline void meddle_abandon(void *ctx, frug_message *m) {
-    meddler *it = ctx;
-    it->inner.abandon(it->ctx, m);
+static inline void damaging_abandon(void *ctx, frug_message *m) {
+    damaging_transport *t = ctx;
+    t->inner.abandon(t->ctx, m);
 }
 
-static inline void meddle_destroy(void *ctx) {
-    meddler *it = ctx;
-    it->inner.destroy(it->ctx);
+static inline void damaging_destroy(void *ctx) {
+    damaging_transport *t = ctx;
+    t->inner.destroy(t->ctx);
 }
 
-/** Put a meddler, which must outlive the group, in front of a group over MPI. */
-static inline void meddle(frug_comm *comm, meddler *it, harm what) {
-    *it = (meddler){.inner = comm->transport, .ctx = comm->ctx, .harm = what};
-    comm->transport.post = meddle_post;
-    comm->transport.test = meddle_test;
-    comm->transport.wait = meddle_wait;
-    comm->transport.allreduce = meddle_allreduce;
-    comm->transport.abandon = meddle_abandon;
-    comm->transport.destroy = meddle_destroy;
-    comm->ctx = it;
+/** Put a damaging transport, which must outlive the group, in front of an MPI group. */
+static inline void wrap_transport(frug_comm *comm, damaging_transport *t, damage what) {
+    *t = (damaging_transport){.inner = comm->transport, .ctx = comm->ctx, .damage = what};
+    comm->transport.post = damaging_post;
+    comm->transport.test = damaging_test;
+    comm->transport.wait = damaging_wait;
+    comm->transport.allreduce = damaging_allreduce;
+    comm->transport.abandon = damaging_abandon;
+    comm->transport.destroy = damaging_destroy;
+    comm->ctx = t;
 }
 
 #endif

@@ -1,24 +1,24 @@
-/* test_mpi_comm.c - the MPI transport by itself: what it refuses, and what becomes of single messages. */
+/* test_mpi_comm.c - the MPI transport: invalid communicators, and single messages. */
 #include "mpi/mpi_fixture.h"
 
 #define TAG 20
 
 static frug_status before_init;
 
-static void what_is_no_group_of_processes_is_refused(void **state) {
+static void invalid_communicators_are_refused(void **state) {
     (void)state;
     frug_comm *comm = NULL;
     MPI_Comm pair, inter;
     int rank = job_rank();
-    all_fine(before_init == FRUG_ERR_ARG, "before MPI_Init(): %s", frug_status_text(before_init));
-    all_fine(frug_comm_mpi(MPI_COMM_NULL, &comm) == FRUG_ERR_ARG && !comm, "MPI_COMM_NULL was taken");
-    all_fine(strstr(frug_last_error(), "no communicator"), "it says '%s'", frug_last_error());
-    all_fine(frug_comm_mpi(MPI_COMM_WORLD, NULL) == FRUG_ERR_ARG, "no place for the result was taken");
+    assert_on_all_ranks(before_init == FRUG_ERR_ARG, "before MPI_Init(): %s", frug_status_text(before_init));
+    assert_on_all_ranks(frug_comm_mpi(MPI_COMM_NULL, &comm) == FRUG_ERR_ARG && !comm, "MPI_COMM_NULL was accepted");
+    assert_on_all_ranks(strstr(frug_last_error(), "no communicator"), "error message '%s'", frug_last_error());
+    assert_on_all_ranks(frug_comm_mpi(MPI_COMM_WORLD, NULL) == FRUG_ERR_ARG, "a NULL result was accepted");
     if (job_size() < 2)
         return;
     MPI_Comm_split(MPI_COMM_WORLD, rank == 0, rank, &pair);
     MPI_Intercomm_create(pair, 0, MPI_COMM_WORLD, rank == 0, 7, &inter);
-    all_fine(frug_comm_mpi(inter, &comm) == FRUG_ERR_ARG && !comm, "an inter-communicator was taken");
+    assert_on_all_ranks(frug_comm_mpi(inter, &comm) == FRUG_ERR_ARG && !comm, "an inter-communicator was accepted");
     MPI_Comm_free(&inter);
     MPI_Comm_free(&pair);
 }
@@ -30,22 +30,22 @@ static void a_group_has_the_ranks_of_its_communicator(void **state) {
     int rank = job_rank(), size = job_size();
     MPI_Comm_split(MPI_COMM_WORLD, 0, size - rank, &backwards);
     frug_status status = frug_comm_mpi(backwards, &comm);
-    MPI_Comm_free(&backwards); /* the group has its own */
-    all_fine(status == FRUG_OK, "%s", frug_last_error());
-    all_fine(frug_comm_rank(comm) == size - 1 - rank && frug_comm_size(comm) == size, "rank %d of %d",
-             frug_comm_rank(comm), frug_comm_size(comm));
-    all_fine(strcmp(frug_comm_transport(comm), "mpi") == 0, "transport %s", frug_comm_transport(comm));
+    MPI_Comm_free(&backwards); /* the group has a duplicate */
+    assert_on_all_ranks(status == FRUG_OK, "%s", frug_last_error());
+    assert_on_all_ranks(frug_comm_rank(comm) == size - 1 - rank && frug_comm_size(comm) == size, "rank %d of %d",
+                        frug_comm_rank(comm), frug_comm_size(comm));
+    assert_on_all_ranks(strcmp(frug_comm_transport(comm), "mpi") == 0, "transport %s", frug_comm_transport(comm));
     int mine = frug_comm_rank(comm), all[64] = {0}, wrong = 0;
     frug_message messages[2 * 64];
     status = frugi_comm_allgather(comm, &mine, sizeof mine, all, messages);
     for (int i = 0; i < size; i++)
         wrong += all[i] != i;
-    all_fine(status == FRUG_OK && !wrong, "%d wrong: %s", wrong, frug_last_error());
+    assert_on_all_ranks(status == FRUG_OK && !wrong, "%d wrong: %s", wrong, frug_last_error());
     frug_comm_destroy(comm);
 }
 
-/* Fill or check a buffer with a pattern of its own per message. */
-static size_t pattern(unsigned char *data, size_t bytes, int seed, bool check) {
+/* Fill a buffer with a pattern that depends on the seed, or check it; returns the number of wrong bytes. */
+static size_t fill_or_check(unsigned char *data, size_t bytes, int seed, bool check) {
     size_t wrong = 0;
     for (size_t i = 0; i < bytes; i++) {
         unsigned char want = (unsigned char)((i * 131 + i / 997 + (size_t)seed * 17) & 255);
@@ -55,7 +55,7 @@ static size_t pattern(unsigned char *data, size_t bytes, int seed, bool check) {
     return wrong;
 }
 
-static void messages_of_all_lengths_arrive_in_order_among_the_callers_own(void **state) {
+static void messages_of_all_lengths_arrive_in_order(void **state) {
     (void)state;
     static const size_t bytes[] = {0, 1, 48, 999, 1000, 1001, 3000, 70000, 5000000};
     enum { N = sizeof bytes / sizeof *bytes };
@@ -64,32 +64,33 @@ static void messages_of_all_lengths_arrive_in_order_among_the_callers_own(void *
     int rank = job_rank(), size = job_size(), next = (rank + 1) % size, before = (rank + size - 1) % size;
     int ours = rank, theirs = -1;
     frug_status status = frug_comm_mpi(MPI_COMM_WORLD, &comm);
-    all_fine(status == FRUG_OK, "%s", frug_last_error());
+    assert_on_all_ranks(status == FRUG_OK, "%s", frug_last_error());
     MPI_Request own;
-    MPI_Irecv(&theirs, 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &own); /* must not catch one of ours */
+    MPI_Irecv(&theirs, 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD,
+              &own); /* must not match a message of the group */
     for (size_t i = 0; i < N; i++) {
         m[i] = (frug_message){.peer = before, .tag = TAG, .data = test_malloc(bytes[i] + 1), .bytes = bytes[i]};
         m[N + i] = (frug_message){
             .peer = next, .tag = TAG, .sending = 1, .data = test_malloc(bytes[i] + 1), .bytes = bytes[i]};
-        pattern(m[i].data, bytes[i], -1, false);
-        pattern(m[N + i].data, bytes[i], rank + (int)i, false);
+        fill_or_check(m[i].data, bytes[i], -1, false);
+        fill_or_check(m[N + i].data, bytes[i], rank + (int)i, false);
     }
     status = frugi_comm_exchange(comm, m, 2 * N);
     size_t wrong = 0;
     for (size_t i = 0; i < N; i++) {
-        wrong += pattern(m[i].data, bytes[i], before + (int)i, true);
+        wrong += fill_or_check(m[i].data, bytes[i], before + (int)i, true);
         test_free(m[i].data);
         test_free(m[N + i].data);
     }
     MPI_Send(&ours, 1, MPI_INT, next, TAG, MPI_COMM_WORLD);
     MPI_Wait(&own, MPI_STATUS_IGNORE);
     frug_comm_destroy(comm);
-    all_fine(status == FRUG_OK && !wrong && theirs == before, "%zu bytes wrong, %d from rank %d: %s", wrong, theirs,
-             before, frug_last_error());
+    assert_on_all_ranks(status == FRUG_OK && !wrong && theirs == before, "%zu bytes wrong, %d from rank %d: %s", wrong,
+                        theirs, before, frug_last_error());
 }
 
 /* Rank 0 sends `sent` bytes to rank 1, which expects `expected`. */
-static frug_status send_and_expect(size_t sent, size_t expected) {
+static frug_status exchange_lengths(size_t sent, size_t expected) {
     static unsigned char data[4000];
     frug_comm *comm = NULL;
     if (frug_comm_mpi(MPI_COMM_WORLD, &comm) != FRUG_OK)
@@ -102,22 +103,23 @@ static frug_status send_and_expect(size_t sent, size_t expected) {
     return status;
 }
 
-/* MPICH tells of a message that is too long where MPI_COMM_WORLD's errors go. */
-static void a_message_of_another_length_than_asked_is_an_error(void **state) {
+/* MPICH reports a message that is too long by the error handler of MPI_COMM_WORLD. */
+static void a_message_of_unexpected_length_is_an_error(void **state) {
     (void)state;
     static const size_t lengths[][2] = {{100, 101}, {100, 99}, {0, 1}, {1, 0}, {2500, 2400}};
     if (job_size() < 2)
         return;
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-        frug_status status = send_and_expect(lengths[i][0], lengths[i][1]);
+        frug_status status = exchange_lengths(lengths[i][0], lengths[i][1]);
         frug_status want = job_rank() == 1 ? FRUG_ERR_COMM : FRUG_OK;
-        all_fine(status == want, "%zu bytes for %zu: %s", lengths[i][0], lengths[i][1], frug_status_text(status));
+        assert_on_all_ranks(status == want, "%zu bytes for %zu: %s", lengths[i][0], lengths[i][1],
+                            frug_status_text(status));
     }
 }
 
-/* Given up at the deadline, a receive no longer touches its buffer when the message comes after all. */
-static void a_message_that_was_given_up_is_given_up(void **state) {
+/* A receive that has timed out does not write to its buffer when the message arrives later. */
+static void an_abandoned_receive_does_not_write(void **state) {
     (void)state;
     frug_comm *comm = NULL;
     unsigned char data[48];
@@ -125,7 +127,7 @@ static void a_message_that_was_given_up_is_given_up(void **state) {
     if (job_size() < 2)
         return;
     frug_status status = frug_comm_mpi(MPI_COMM_WORLD, &comm);
-    all_fine(status == FRUG_OK, "%s", frug_last_error());
+    assert_on_all_ranks(status == FRUG_OK, "%s", frug_last_error());
     frug_message m = {.peer = 1 - rank, .tag = TAG, .sending = rank == 0, .data = data, .bytes = sizeof data};
     frug_comm_set_deadline(comm, 0.05);
     memset(data, rank == 0 ? 1 : 2, sizeof data);
@@ -136,17 +138,17 @@ static void a_message_that_was_given_up_is_given_up(void **state) {
         status = frugi_comm_exchange(comm, &m, 1);
     MPI_Barrier(MPI_COMM_WORLD);
     frug_comm_destroy(comm);
-    all_fine(status == (rank == 1 ? FRUG_ERR_COMM : FRUG_OK), "%s", frug_status_text(status));
-    all_fine(rank != 1 || (data[0] == 2 && data[47] == 2), "the buffer was written to");
+    assert_on_all_ranks(status == (rank == 1 ? FRUG_ERR_COMM : FRUG_OK), "%s", frug_status_text(status));
+    assert_on_all_ranks(rank != 1 || (data[0] == 2 && data[47] == 2), "the buffer was written to");
 }
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_no_group_of_processes_is_refused),
+        cmocka_unit_test(invalid_communicators_are_refused),
         cmocka_unit_test(a_group_has_the_ranks_of_its_communicator),
-        cmocka_unit_test(messages_of_all_lengths_arrive_in_order_among_the_callers_own),
-        cmocka_unit_test(a_message_of_another_length_than_asked_is_an_error),
-        cmocka_unit_test(a_message_that_was_given_up_is_given_up),
+        cmocka_unit_test(messages_of_all_lengths_arrive_in_order),
+        cmocka_unit_test(a_message_of_unexpected_length_is_an_error),
+        cmocka_unit_test(an_abandoned_receive_does_not_write),
     };
     frug_comm *comm = NULL;
     before_init = frug_comm_mpi(MPI_COMM_WORLD, &comm);

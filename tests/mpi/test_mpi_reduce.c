@@ -1,8 +1,8 @@
 /*
- * test_mpi_reduce.c - every algorithm of the exchange with workers as processes: all ranks agree bit for bit, also with
- * the same workers as threads; and trouble of one rank is an error of all.
+ * test_mpi_reduce.c - every reduce algorithm with processes as ranks: all ranks get the same bits, which are those of
+ * ranks that are threads; and an error of one rank is an error on all.
  *
- * The algorithms are the words of the option reduce, so a new one is tested without a change here.
+ * The algorithms are the values of option `reduce`, so that a new one is tested without a change here.
  */
 #include "support/thread_group.h"
 #include "mpi/mpi_fixture.h"
@@ -38,7 +38,7 @@ static int free_data(void **state) {
     return 0;
 }
 
-/** Word i of the option reduce; false past the end of those that are sums: gossip is the last word. */
+/** Value i of option `reduce`; false from gossip on, which is the last value and has no sum. */
 static bool algorithm_at(size_t i, char word[32]) {
     const frug_option *o = NULL;
     for (size_t k = 0; (o = frug_option_at(k)) && strcmp(o->name, "reduce") != 0; k++)
@@ -51,14 +51,14 @@ static bool algorithm_at(size_t i, char word[32]) {
     return at != NULL && strcmp(word, "gossip") != 0;
 }
 
-/* What an algorithm needs besides its name. */
-static const char *needs(const char *word) {
+/* Options that an algorithm needs. */
+static const char *extra_options(const char *word) {
     if (strcmp(word, "nodes") == 0)
         return job_size() % 2 == 0 ? ",node=2" : ",node=1";
     return strcmp(word, "shared") == 0 ? ",value=f32" : "";
 }
 
-/* ---- when all is well ------------------------------------------------------------- */
+/* ---- results ----------------------------------------------------------------------- */
 
 typedef struct task {
     const char *config;
@@ -81,7 +81,7 @@ static void fill_weights(float *weights) {
         weights[i] = (float)(i % 100) * 0.01f;
 }
 
-/* The same training by threads of this process; `weights` gets the result. */
+/* The same steps with threads of this process as ranks; `weights` gets the result. */
 static frug_status train_by_threads(const char *config, float *weights) {
     task t = {.config = config};
     crew_member member[CREW_MOST];
@@ -95,7 +95,7 @@ static frug_status train_by_threads(const char *config, float *weights) {
     return member[0].status;
 }
 
-/* A sum by MPI_Allreduce() has its own order: three steps of up to 8 workers' gradients below 5 at rate 0.1. */
+/* MPI_Allreduce() sums in another order: the tolerance is for three steps of 8 gradients below 5 at rate 0.1. */
 static void compare(const char *config, const float *mine, const float *threads, bool summed_by_mpi) {
     double most = 0;
     bool same = memcmp(mine, threads, elements * sizeof *mine) == 0;
@@ -104,33 +104,34 @@ static void compare(const char *config, const float *mine, const float *threads,
         if (!(apart <= most))
             most = apart;
     }
-    all_fine(same || (summed_by_mpi && most < 1e-5), "%s differs by %g from the same with threads", config, most);
+    assert_on_all_ranks(same || (summed_by_mpi && most < 1e-5), "%s differs by %g from the result of threads", config,
+                        most);
 }
 
-static void run_one(const char *config) {
+static void compare_with_threads(const char *config) {
     frug_comm *comm = NULL;
-    meddler looker;
+    damaging_transport wrapper;
     size_t bytes = elements * sizeof(float);
     float *mine = test_malloc(bytes), *first = test_malloc(bytes);
     task t = {.config = config};
     fill_weights(mine);
     t.weights[job_rank()] = mine;
     frug_status status = frug_comm_mpi(MPI_COMM_WORLD, &comm);
-    all_fine(status == FRUG_OK, "%s", frug_last_error());
-    meddle(comm, &looker, NO_HARM);
+    assert_on_all_ranks(status == FRUG_OK, "%s", frug_last_error());
+    wrap_transport(comm, &wrapper, NO_DAMAGE);
     frug_comm_set_deadline(comm, 20);
     status = train(comm, &t);
     int expected = job_rank() == 0 ? train_by_threads(config, first) : 0;
     MPI_Bcast(&expected, 1, MPI_INT, 0, MPI_COMM_WORLD);
     MPI_Bcast(first, (int)bytes, MPI_BYTE, 0, MPI_COMM_WORLD);
     frug_comm_destroy(comm);
-    all_fine((int)status == expected, "%s: %s; with threads: %s", config, frug_last_error(),
-             frug_status_text((frug_status)expected));
+    assert_on_all_ranks((int)status == expected, "%s: %s; with threads: %s", config, frug_last_error(),
+                        frug_status_text((frug_status)expected));
     if (status == FRUG_OK) {
-        compare(config, mine, first, looker.sums > 0);
+        compare(config, mine, first, wrapper.allreduce_calls > 0);
         memcpy(first, mine, bytes);
         MPI_Bcast(first, (int)bytes, MPI_BYTE, 0, MPI_COMM_WORLD);
-        all_fine(memcmp(mine, first, bytes) == 0, "%s has other bits than rank 0", config);
+        assert_on_all_ranks(memcmp(mine, first, bytes) == 0, "%s: different bits than rank 0", config);
     }
     test_free(mine);
     test_free(first);
@@ -141,25 +142,34 @@ static void all_ranks_get_the_same_bits_as_threads_do(void **state) {
     char word[32], config[128];
     size_t n = 0;
     for (; algorithm_at(n, word); n++) {
-        if (strcmp(word, "auto") == 0) /* goes by times, which differ */
+        if (strcmp(word, "auto") == 0) /* depends on measured times */
             continue;
-        snprintf(config, sizeof config, "frugrad,reduce=%s%s", word, needs(word));
-        run_one(config);
+        snprintf(config, sizeof config, "frugrad,reduce=%s%s", word, extra_options(word));
+        compare_with_threads(config);
         snprintf(config, sizeof config, "reduce=%s,feedback=plain,residual=f32,segment=tensor,value=f32%s", word,
-                 needs(word));
-        run_one(config);
+                 extra_options(word));
+        compare_with_threads(config);
     }
     assert_true(n >= 2);
 }
 
-/* ---- when it is not ------------------------------------------------------------------ */
+/* ---- faults ---------------------------------------------------------------------------- */
 
-typedef enum trouble { NONE, OTHER_VERSION, OTHER_CONFIG, OTHER_LAYOUT, OTHER_STEP, BAD_RANGE, DAMAGE, SILENT } trouble;
+typedef enum fault {
+    NO_FAULT,
+    OTHER_VERSION,
+    OTHER_CONFIG,
+    OTHER_LAYOUT,
+    OTHER_STEP,
+    BAD_RANGE,
+    DAMAGE,
+    STOPPED
+} fault;
 
-/* Rank 1 does something else than the others. */
-static frug_status stumble(frug_comm *comm, const char *text, trouble mine, float *dst) {
+/* Run one exchange with a fault. */
+static frug_status run_with_fault(frug_comm *comm, const char *text, fault mine, float *dst) {
     frug_reducer *r = NULL;
-    if (mine == SILENT)
+    if (mine == STOPPED)
         return FRUG_OK;
     frug_status status =
         crew_reducer(mine == OTHER_CONFIG ? "density=0.5" : text, mine == OTHER_LAYOUT ? other_zoo : zoo, 0, comm, &r);
@@ -170,18 +180,18 @@ static frug_status stumble(frug_comm *comm, const char *text, trouble mine, floa
     return status;
 }
 
-/* One kind of trouble, in a group of its own; its end says what every rank got. */
-static frug_status meet(const char *config, trouble what, char words[512]) {
-    static const harm harms[SILENT + 1] = {[OTHER_VERSION] = HARM_FIRST_MARK, [DAMAGE] = HARM_PAYLOAD};
+/* One fault of rank 1, in a new group; returns the status and error message of this rank. */
+static frug_status run_fault(const char *config, fault what, char words[512]) {
+    static const damage damages[STOPPED + 1] = {[OTHER_VERSION] = DAMAGE_FIRST_RECORD, [DAMAGE] = DAMAGE_PAYLOAD};
     frug_comm *comm = NULL;
-    meddler it;
+    damaging_transport wrapper;
     float *dst = test_calloc(elements + 1, sizeof *dst);
-    trouble mine = job_rank() == 1 ? what : NONE;
+    fault mine = job_rank() == 1 ? what : NO_FAULT;
     frug_status status = frug_comm_mpi(MPI_COMM_WORLD, &comm);
-    all_fine(status == FRUG_OK, "%s", frug_last_error());
-    meddle(comm, &it, harms[mine]);
-    frug_comm_set_deadline(comm, what == SILENT ? 0.5 : 20);
-    status = stumble(comm, config, mine, dst);
+    assert_on_all_ranks(status == FRUG_OK, "%s", frug_last_error());
+    wrap_transport(comm, &wrapper, damages[mine]);
+    frug_comm_set_deadline(comm, what == STOPPED ? 0.5 : 20);
+    status = run_with_fault(comm, config, mine, dst);
     snprintf(words, 512, "%s", frug_last_error());
     MPI_Barrier(MPI_COMM_WORLD);
     frug_comm_destroy(comm);
@@ -189,11 +199,11 @@ static frug_status meet(const char *config, trouble what, char words[512]) {
     return status;
 }
 
-static void trouble_of_one_is_an_error_of_all_and_nobody_hangs(void **state) {
+static void an_error_of_one_rank_is_an_error_on_all(void **state) {
     (void)state;
     static const struct {
-        trouble what;
-        frug_status odd, others;
+        fault what;
+        frug_status faulty, others;
         const char *words;
     } cases[] = {
         {OTHER_VERSION, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE, "different versions of the library"},
@@ -201,41 +211,41 @@ static void trouble_of_one_is_an_error_of_all_and_nobody_hangs(void **state) {
         {OTHER_LAYOUT, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE, "different layouts"},
         {OTHER_STEP, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE, "at step 7"},
         {BAD_RANGE, FRUG_ERR_ARG, FRUG_ERR_REMOTE, "rank 1 failed at step 3"},
-        {SILENT, FRUG_OK, FRUG_ERR_COMM, "received nothing from rank 1"},
+        {STOPPED, FRUG_OK, FRUG_ERR_COMM, "received nothing from rank 1"},
     };
     char config[64], words[512], word[32];
     for (size_t n = 0; job_size() > 1 && algorithm_at(n, word); n++)
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-            snprintf(config, sizeof config, "frugrad,reduce=%s%s", word, needs(word));
-            frug_status status = meet(config, cases[i].what, words);
-            frug_status want = job_rank() == 1 ? cases[i].odd : cases[i].others;
-            all_fine(status == want, "%s, case %zu: %s", word, i, words);
-            all_fine(job_rank() == 1 || strstr(words, cases[i].words), "%s says '%s', not '%s'", word, words,
-                     cases[i].words);
+            snprintf(config, sizeof config, "frugrad,reduce=%s%s", word, extra_options(word));
+            frug_status status = run_fault(config, cases[i].what, words);
+            frug_status want = job_rank() == 1 ? cases[i].faulty : cases[i].others;
+            assert_on_all_ranks(status == want, "%s, case %zu: %s", word, i, words);
+            assert_on_all_ranks(job_rank() == 1 || strstr(words, cases[i].words),
+                                "%s: error message '%s' instead of '%s'", word, words, cases[i].words);
         }
 }
 
 /*
- * Not the deadline's error either: the damage is noticed and told, nobody waits. Sums on their way carry no checksum,
- * so what adds up between workers (nodes, shared) could only notice that results differ, which here they may not.
+ * The error is not a timeout: the damage is detected and all ranks are notified. Partial sums have no checksum, so
+ * nodes and shared could only detect that results differ, which they may not do here.
  */
-static void a_damaged_payload_is_an_error_of_all(void **state) {
+static void a_damaged_payload_is_an_error_on_all_ranks(void **state) {
     (void)state;
     char config[64], words[512], word[32];
     for (size_t n = 0; job_size() > 1 && algorithm_at(n, word); n++) {
         if (strcmp(word, "nodes") == 0 || strcmp(word, "shared") == 0 || strcmp(word, "auto") == 0)
             continue;
-        snprintf(config, sizeof config, "frugrad,reduce=%s%s", word, needs(word));
-        frug_status status = meet(config, DAMAGE, words);
-        all_fine(status != FRUG_OK && status != FRUG_ERR_COMM, "%s: status %d, %s", word, status, words);
+        snprintf(config, sizeof config, "frugrad,reduce=%s%s", word, extra_options(word));
+        frug_status status = run_fault(config, DAMAGE, words);
+        assert_on_all_ranks(status != FRUG_OK && status != FRUG_ERR_COMM, "%s: status %d, %s", word, status, words);
     }
 }
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ranks_get_the_same_bits_as_threads_do),
-        cmocka_unit_test(trouble_of_one_is_an_error_of_all_and_nobody_hangs),
-        cmocka_unit_test(a_damaged_payload_is_an_error_of_all),
+        cmocka_unit_test(an_error_of_one_rank_is_an_error_on_all),
+        cmocka_unit_test(a_damaged_payload_is_an_error_on_all_ranks),
     };
     int level = 0; /* the threads of the comparison never call MPI */
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# An exchange between two processes in network namespaces with slow links: it verifies, the links carry what the library
-# says it sent, and nothing is left behind. Skipped where namespaces, rate limits or MPI are not to be had.
+# An exchange between two processes in network namespaces with slow links: results are verified, the links carry the
+# bytes that the library counts, and no namespace stays. Skipped without namespaces, rate limits or MPI.
 set -euo pipefail
-export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
+export FRUGRAD_PROGRESS=off # the output must not depend on timing
 
 build=${FRUGRAD_BUILD:?where the programs are}
 net=$(dirname "$0")
@@ -23,7 +23,7 @@ rc=0
 [ "$rc" -eq 0 ] || fail "exit status $rc: $(cat "$work/err")"
 [ "$(grep -c '"verified":true' "$work/out")" -eq 2 ] || fail "not two verified lines: $(cat "$work/out")"
 
-# Three exchanges of each kind; the transport and the rounds in between add some percent.
+# Three exchanges of each kind; the transport and sync rounds add some percent.
 payload=$(grep -o '"bytes_sent":[0-9]*' "$work/out" | cut -d: -f2 | awk '{ sum += 3 * $1 } END { print sum }')
 for worker in 0 1; do
     carried=$(awk -v w=$worker '$3 == w && $4 == "sent" { print $5 }' "$work/err")
@@ -41,13 +41,13 @@ sleep 2
 kill -TERM $script
 rc=0
 wait $script || rc=$?
-[ "$rc" -eq 143 ] || fail "exit status $rc of a run that was ended"
-! ip netns list | grep "^fg$script" >/dev/null || fail "namespaces of $script are left"
+[ "$rc" -eq 143 ] || fail "exit status $rc of an interrupted run"
+! ip netns list | grep "^fg$script" >/dev/null || fail "namespaces of $script still exist"
 
-# As torchrun would start it; one process that fails ends the others.
-said=$("$net/netns.sh" -q -t -p 2 sh -c 'echo "$RANK of $WORLD_SIZE at $MASTER_ADDR"' | sort)
-[ "$said" = "0 of 2 at 10.91.7.1
-1 of 2 at 10.91.7.1" ] || fail "-t said: $said"
+# With -t, as torchrun starts processes; if one fails, the others are ended.
+output=$("$net/netns.sh" -q -t -p 2 sh -c 'echo "$RANK of $WORLD_SIZE at $MASTER_ADDR"' | sort)
+[ "$output" = "0 of 2 at 10.91.7.1
+1 of 2 at 10.91.7.1" ] || fail "-t printed: $output"
 rc=0
 "$net/netns.sh" -q -t -p 2 sh -c '[ "$RANK" = 0 ] || exit 3; exec sleep 60' >/dev/null 2>&1 || rc=$?
 [ "$rc" -eq 3 ] || fail "exit status $rc where one process ends with 3"

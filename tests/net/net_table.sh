@@ -1,5 +1,5 @@
 #!/bin/bash
-# net_table.sh - the exchange over links of several speeds, as a table.
+# net_table.sh - measure exchanges over links of several speeds and print a table.
 #
 #   tests/net/net_table.sh [-o FILE] [-b BUILD] [-p WORKERS] [-- ARGUMENT...]
 #
@@ -8,8 +8,8 @@
 #   -p   workers [4]
 #
 # Arguments are those of frugrad bench reduce (-n, --density, --config, --case, --rounds). Root is needed: see netns.sh.
-# Over shared memory the dense sum is measured twice, in a ring and as Open MPI chooses; read the row whose dense time is
-# the shorter one.
+# Over shared memory the dense sum is measured twice, with a ring and with the algorithm that Open MPI selects; use the
+# row with the shorter dense time.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -27,8 +27,8 @@ program=$(readlink -f "$build/frugrad-mpi") && [ -x "$program" ] || { echo "tabl
 lines=$(mktemp)
 trap 'rm -f "$lines"' EXIT
 
-# take LINK COMMAND...: the command's JSON lines, with the link in front.
-take() {
+# measure_link LINK COMMAND...: append the command's JSON lines, with the link as first key.
+measure_link() {
     local link=$1
     shift
     echo "table: $link" >&2
@@ -39,10 +39,10 @@ memory=(mpirun --allow-run-as-root --oversubscribe --bind-to none --mca btl 'sel
     -np "$workers")
 ring=(--mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_allreduce_algorithm 4)
 measure=("$program" bench reduce --json)
-take 100mbit tests/net/netns.sh -q -p "$workers" -r 100mbit "${measure[@]}" --rounds 3 "$@"
-take 1gbit tests/net/netns.sh -q -p "$workers" -r 1gbit "${measure[@]}" --rounds 9 "$@"
-take "shared memory, ring" "${memory[@]}" "${ring[@]}" "${measure[@]}" --rounds 15 "$@"
-take "shared memory" "${memory[@]}" "${measure[@]}" --rounds 15 "$@"
+measure_link 100mbit tests/net/netns.sh -q -p "$workers" -r 100mbit "${measure[@]}" --rounds 3 "$@"
+measure_link 1gbit tests/net/netns.sh -q -p "$workers" -r 1gbit "${measure[@]}" --rounds 9 "$@"
+measure_link "shared memory, ring" "${memory[@]}" "${ring[@]}" "${measure[@]}" --rounds 15 "$@"
+measure_link "shared memory" "${memory[@]}" "${measure[@]}" --rounds 15 "$@"
 
 python3 - "$lines" <<'END'
 import json, sys

@@ -1,20 +1,20 @@
 #!/bin/bash
-# netns.sh - an MPI or PyTorch job over slow links, on one machine.
+# netns.sh - run an MPI or PyTorch job over slow links, on one machine.
 #
 #   netns.sh [-p WORKERS] [-r RATE] [-q] [-t] [-- MPIRUN-OPTION...] PROGRAM [ARGUMENT...]
 #
 #   -p   network namespaces, one process in each [4]
-#   -r   what each link carries, both ways, in the words of tc: 1gbit, 100mbit; 0: all it can [1gbit]
-#   -q   do not say how many bytes each link carried
+#   -r   rate of each link in each direction, as for tc: 1gbit, 100mbit; 0: no limit [1gbit]
+#   -q   do not print how many bytes each link carried
 #   -t   without MPI: start the program in each namespace with the variables that torchrun sets
 #
-# Every worker is a namespace with a link to a switch, which is a namespace too, so nothing appears outside. Both ends
-# of a link are held to the rate, the sender's by its own side and the receiver's by the switch. Each worker has a
-# host name of its own; otherwise MPI would take them for one machine and use its memory. MPI_Allreduce goes in a
-# ring, which suits long vectors best; what Open MPI would choose by itself takes half as long again.
+# Every worker is a namespace with a link to a switch, which is a namespace too, so nothing is visible outside. The rate
+# is limited at both ends of a link: sending by the worker's end, receiving by the switch's. Each worker has its own host
+# name; otherwise MPI would use shared memory. MPI_Allreduce uses a ring, which is best for long vectors; the algorithm
+# that Open MPI selects takes 1.5 times as long.
 #
-# Everything is taken down at the end, whatever the end is. Only processes in the namespaces made here are ever ended.
-# Exit status: the program's; 77 where this machine does not allow it (root, ip, tc and, without -t, Open MPI are needed).
+# All namespaces are deleted at exit, also after errors and signals. Only processes in these namespaces are killed.
+# Exit status: the program's; 77 if the machine does not allow it (root, ip, tc and, without -t, Open MPI are needed).
 set -u
 
 workers=4 rate=1gbit quiet=0 torch=0
@@ -35,7 +35,7 @@ skip() {
 }
 
 [ $# -gt 0 ] || { echo "netns: no program given" >&2; exit 2; }
-[ "$workers" -ge 1 ] 2>/dev/null && [ "$workers" -le 200 ] || { echo "netns: $workers workers?" >&2; exit 2; }
+[ "$workers" -ge 1 ] 2>/dev/null && [ "$workers" -le 200 ] || { echo "netns: -p $workers: expected 1 to 200 workers" >&2; exit 2; }
 [ "$(id -u)" = 0 ] || skip "needs root"
 tools=(ip tc unshare)
 [ $torch = 1 ] || tools+=(mpirun)
@@ -48,18 +48,18 @@ prefix=fg$$ net=10.91.7
 dir=$(mktemp -d /tmp/$prefix.XXXX) || exit 1
 made=() job=
 
-# The processes in our namespaces, all of which are ours.
-ours() {
+# The processes in our namespaces.
+namespace_pids() {
     for name in "${made[@]}"; do ip netns pids "$name" 2>/dev/null; done
 }
 
-take_down() {
+clean_up() {
     trap '' INT TERM HUP
     if [ -n "$job" ] && kill -TERM "$job" 2>/dev/null; then
         for _ in 1 2 3 4 5 6 7 8 9 10; do kill -0 "$job" 2>/dev/null || break; sleep 0.2; done
     fi
     for signal in TERM KILL; do
-        left=$(ours)
+        left=$(namespace_pids)
         [ -n "$left" ] || break
         kill -$signal $left 2>/dev/null
         sleep 0.3
@@ -67,7 +67,7 @@ take_down() {
     for name in "${made[@]}"; do ip netns del "$name" 2>/dev/null; done
     rm -rf "$dir"
 }
-trap take_down EXIT
+trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
@@ -77,7 +77,7 @@ add_namespace() {
     ip -n "$1" link set lo up
 }
 
-# limit NAMESPACE DEVICE: a burst holds a few of the largest packets, the queue 50 ms.
+# limit NAMESPACE DEVICE: bursts of a few of the largest packets, a queue of 50 ms.
 limit() {
     [ "$rate" = 0 ] && return
     ip netns exec "$1" tc qdisc add dev "$2" root tbf rate "$rate" burst 128kb latency 50ms 2>"$dir/why" ||
@@ -101,7 +101,7 @@ for ((i = 0; i < workers; i++)); do
     mkdir "$dir/$i"
 done
 
-# What mpirun calls instead of ssh: agent ADDRESS COMMAND...
+# Called by mpirun instead of ssh: agent ADDRESS COMMAND...
 cat >"$dir/agent" <<END
 #!/bin/sh
 i=\$((\${1##*.} - 1))
@@ -114,7 +114,7 @@ sent() {
     ip netns exec $prefix$1 cat /sys/class/net/eth0/statistics/tx_bytes
 }
 
-# run_torch PROGRAM...: ends as soon as one worker fails; the others are taken down with the namespaces.
+# run_torch PROGRAM...: returns as soon as one worker fails; clean_up ends the others.
 run_torch() {
     for ((i = 0; i < workers; i++)); do
         RANK=$i LOCAL_RANK=0 WORLD_SIZE=$workers MASTER_ADDR=$net.1 MASTER_PORT=29500 GLOO_SOCKET_IFNAME=eth0 TMPDIR=$dir/$i \

@@ -1,6 +1,6 @@
 /*
- * test_allgather.c - the all-gather in chunks: the same bits as frames made, swapped and added by hand, whatever
- * the config; and no worker left waiting when a frame is damaged or the wire breaks half way.
+ * test_allgather.c - the all-gather in chunks: the same bits as with frug_compress() and frug_apply(), for any config;
+ * and no rank waits forever when a frame is damaged or the transport fails in the middle of an exchange.
  */
 #include "support/thread_group.h"
 
@@ -10,11 +10,11 @@
 
 #define STEPS    2u
 #define SMALL    701u  /* rows of the second matrix: three chunks */
-#define LARGE    2701u /* ten: more than are in hand at a time */
+#define LARGE    2701u /* ten chunks: more than are in flight at a time */
 #define CHUNK    ((1u << 18) + 4096u)
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-/* Two matrices and what travels dense, with a gap between; no part is a whole number of blocks. */
+/* Two matrices and some dense tensors, with a gap between them; no size is a multiple of the block. */
 static frug_layout *make_layout(uint64_t rows) {
     const struct {
         uint32_t ndim;
@@ -40,10 +40,10 @@ typedef struct task {
     const frug_layout *layout;
     size_t n;
     uint64_t first_step;
-    double told[CREW_MOST]; /* layers=sensitivity: of tensor 0 */
+    double sensitivity[CREW_MOST]; /* layers=sensitivity: of tensor 0 */
     float *grad[CREW_MOST];
     float *weights[CREW_MOST];
-    float *left[CREW_MOST];
+    float *residual[CREW_MOST];
 } task;
 
 static void start_task(task *t, int size) {
@@ -54,7 +54,7 @@ static void start_task(task *t, int size) {
         for (size_t e = 0; e < t->n; e++)
             t->grad[i][e] = next_float(&state);
         t->weights[i] = test_calloc(t->n, sizeof(float));
-        t->left[i] = test_calloc(t->n, sizeof(float));
+        t->residual[i] = test_calloc(t->n, sizeof(float));
         for (size_t e = 0; e < t->n; e++)
             t->weights[i][e] = (float)(e % 97) * 0.01f;
     }
@@ -64,7 +64,7 @@ static void end_task(task *t, int size) {
     for (int i = 0; i < size; i++) {
         test_free(t->grad[i]);
         test_free(t->weights[i]);
-        test_free(t->left[i]);
+        test_free(t->residual[i]);
     }
 }
 
@@ -73,23 +73,23 @@ static frug_status train(frug_comm *comm, void *shared) {
     int rank = frug_comm_rank(comm);
     frug_reducer *r = NULL;
     frug_status status = crew_reducer(t->config, t->layout, 1, comm, &r);
-    if (status == FRUG_OK && t->told[rank] > 0)
-        status = frug_compressor_tell(frug_reducer_compressor(r), FRUG_SIGNAL_SENSITIVITY, 0, &t->told[rank], 1);
+    if (status == FRUG_OK && t->sensitivity[rank] > 0)
+        status = frug_compressor_tell(frug_reducer_compressor(r), FRUG_SIGNAL_SENSITIVITY, 0, &t->sensitivity[rank], 1);
     for (uint64_t s = 0; s < STEPS && status == FRUG_OK; s++)
         status = frug_reduce_apply(r, t->first_step + s, 0, t->n, t->grad[rank], 0.25f, 0.125f, t->weights[rank]);
     if (status == FRUG_OK)
-        status = frug_compressor_residual(frug_reducer_compressor(r), 0, t->n, t->left[rank]);
+        status = frug_compressor_residual(frug_reducer_compressor(r), 0, t->n, t->residual[rank]);
     frug_reducer_destroy(r);
     return status;
 }
 
-/* The same by hand: one frame each, all handed to frug_apply(). */
-static void check_by_hand(const task *t, int size) {
+/* The reference: one frame per rank, all passed to frug_apply(). */
+static void check_against_frug_apply(const task *t, int size) {
     frug_compressor *c[CREW_MOST];
     unsigned char *frame[CREW_MOST];
     const void *frames[CREW_MOST];
     size_t len[CREW_MOST];
-    float *weights = test_malloc(t->n * sizeof(float)), *left = test_malloc(t->n * sizeof(float));
+    float *weights = test_malloc(t->n * sizeof(float)), *residual = test_malloc(t->n * sizeof(float));
     for (size_t e = 0; e < t->n; e++)
         weights[e] = (float)(e % 97) * 0.01f;
     for (int i = 0; i < size; i++) {
@@ -97,8 +97,8 @@ static void check_by_hand(const task *t, int size) {
         options.threads = 1;
         options.source = (uint32_t)i;
         c[i] = make_compressor(t->config, t->layout, &options);
-        if (t->told[i] > 0)
-            OK(frug_compressor_tell(c[i], FRUG_SIGNAL_SENSITIVITY, 0, &t->told[i], 1));
+        if (t->sensitivity[i] > 0)
+            OK(frug_compressor_tell(c[i], FRUG_SIGNAL_SENSITIVITY, 0, &t->sensitivity[i], 1));
     }
     for (uint64_t s = 0; s < STEPS; s++) {
         for (int i = 0; i < size; i++)
@@ -109,12 +109,12 @@ static void check_by_hand(const task *t, int size) {
     }
     for (int i = 0; i < size; i++) {
         assert_same_bits(weights, t->weights[i], t->n * sizeof(float));
-        OK(frug_compressor_residual(c[i], 0, t->n, left));
-        assert_same_bits(left, t->left[i], t->n * sizeof(float));
+        OK(frug_compressor_residual(c[i], 0, t->n, residual));
+        assert_same_bits(residual, t->residual[i], t->n * sizeof(float));
         frug_compressor_destroy(c[i]);
     }
     test_free(weights);
-    test_free(left);
+    test_free(residual);
 }
 
 static void run_and_compare(task t, int size) {
@@ -124,7 +124,7 @@ static void run_and_compare(task t, int size) {
     for (int i = 0; i < size; i++)
         if (member[i].status != FRUG_OK)
             fail_msg("%s, rank %d of %d: %s", t.config, i, size, member[i].error);
-    check_by_hand(&t, size);
+    check_against_frug_apply(&t, size);
     end_task(&t, size);
 }
 
@@ -140,10 +140,10 @@ static void chunks_give_the_bits_of_whole_frames(void **state) {
         {"residual=f32,feedback=plain", 4, 0},
         {"density=0.3,index=auto,value=int8,block=1024", 2, 15},
         {"feedback=dgc,residual=int4,value=int4", 2, 0},
-        {"warmup=1", 2, 0},                    /* one step that sends everything, and one that does not */
-        {"clip=0.5", 2, 0},                    /* the rest goes in one frame: a chunk has another norm, */
-        {"norm=follow", 2, 0},                 /* which also says how much leaves, */
-        {"segment=tensor,residual=f32", 2, 0}, /* and what competes is a tensor */
+        {"warmup=1", 2, 0},                    /* a dense step and a sparse one */
+        {"clip=0.5", 2, 0},                    /* from here on one frame: a chunk has another norm, */
+        {"norm=follow", 2, 0},                 /* on which the density may depend, */
+        {"segment=tensor,residual=f32", 2, 0}, /* and a tensor is one selection group */
     };
     frug_layout *layout = make_layout(SMALL), *large = make_layout(LARGE);
     run_and_compare((task){.config = "frugrad", .layout = large}, 2);
@@ -155,32 +155,33 @@ static void chunks_give_the_bits_of_whole_frames(void **state) {
     frug_layout_destroy(large);
 }
 
-/* Told different things the workers send frames of different sizes, which no worker can know of another. */
-static void workers_that_send_unlike_amounts_still_agree(void **state) {
+/* With different sensitivities frame sizes differ between ranks, and no rank knows those of the others. */
+static void ranks_with_different_frame_sizes_agree(void **state) {
     (void)state;
     frug_layout *layout = make_layout(SMALL);
-    task t = {.config = "layers=sensitivity,residual=f32", .layout = layout, .told = {1, 0, 9}};
+    task t = {.config = "layers=sensitivity,residual=f32", .layout = layout, .sensitivity = {1, 0, 9}};
     run_and_compare(t, 3);
     frug_layout_destroy(layout);
 }
 
-/* ---- trouble half way ------------------------------------------------------------------ */
+/* ---- faults ---------------------------------------------------------------------------- */
 
-typedef enum trouble { DAMAGED, BROKEN } trouble;
+typedef enum fault { DAMAGED, BROKEN } fault;
 
-typedef struct mishap {
+typedef struct fault_case {
     task task;
-    trouble what;
+    fault fault;
     int nth; /* of the frames that rank 1 receives or sends */
-} mishap;
+} fault_case;
 
-/* Rank 1's wire: the threads' own, but for one frame. One rank uses these, so nothing needs a lock. */
-static frug_transport sound;
+/* The transport of rank 1, which damages or refuses one frame. Only rank 1 uses these variables, so no lock is needed.
+ */
+static frug_transport inner;
 static int nth_received, nth_sent, received, sent;
 static const frug_message *victim;
 
 static frug_status test_and_damage(void *ctx, frug_message *m) {
-    frug_status status = sound.test(ctx, m);
+    frug_status status = inner.test(ctx, m);
     if (status == FRUG_OK && m->done && m == victim) {
         ((unsigned char *)m->data)[m->bytes / 2] ^= 4;
         victim = NULL;
@@ -194,57 +195,57 @@ static frug_status post_or_break(void *ctx, frug_message *m) {
         return FRUG_ERR_COMM;
     if (frame && !m->sending && ++received == nth_received)
         victim = m;
-    return sound.post(ctx, m);
+    return inner.post(ctx, m);
 }
 
-static frug_status stumble(frug_comm *comm, void *shared) {
-    mishap *m = shared;
+static frug_status run_with_fault(frug_comm *comm, void *shared) {
+    fault_case *m = shared;
     if (frug_comm_rank(comm) == 1) {
-        sound = comm->transport;
+        inner = comm->transport;
         received = sent = 0;
-        nth_received = m->what == DAMAGED ? m->nth : -1;
-        nth_sent = m->what == BROKEN ? m->nth : -1;
+        nth_received = m->fault == DAMAGED ? m->nth : -1;
+        nth_sent = m->fault == BROKEN ? m->nth : -1;
         comm->transport.test = test_and_damage;
         comm->transport.post = post_or_break;
     }
     return train(comm, &m->task);
 }
 
-static void check_mishap(const mishap *m, const crew_member *member, int size) {
+static void check_errors(const fault_case *m, const crew_member *member, int size) {
     for (int i = 0; i < size; i++) {
-        frug_status expected = m->what == BROKEN ? FRUG_ERR_COMM : i == 1 ? FRUG_ERR_CHECKSUM : FRUG_ERR_REMOTE;
+        frug_status expected = m->fault == BROKEN ? FRUG_ERR_COMM : i == 1 ? FRUG_ERR_CHECKSUM : FRUG_ERR_REMOTE;
         if (member[i].status != expected)
-            fail_msg("trouble %d with frame %d: rank %d gets %d: %s", (int)m->what, m->nth, i, (int)member[i].status,
+            fail_msg("fault %d with frame %d: rank %d gets %d: %s", (int)m->fault, m->nth, i, (int)member[i].status,
                      member[i].error);
-        if (m->what == DAMAGED && i != 1 && !strstr(member[i].error, "rank 1 failed at step 0"))
+        if (m->fault == DAMAGED && i != 1 && !strstr(member[i].error, "rank 1 failed at step 0"))
             fail_msg("rank %d says '%s'", i, member[i].error);
     }
 }
 
-/* Chunks are added one by one: those before the damaged one have been, it and those behind have not. */
-static void check_untouched(const mishap *m, int chunk) {
+/* Chunks are decoded one by one: only those before the damaged one have changed the weights. */
+static void check_untouched(const fault_case *m, int chunk) {
     const float *w = m->task.weights[1];
-    size_t n = m->task.n, place = n / (n / CHUNK) * (size_t)chunk;
-    for (size_t e = place; e < n; e++)
+    size_t n = m->task.n, first = n / (n / CHUNK) * (size_t)chunk;
+    for (size_t e = first; e < n; e++)
         if (w[e] != (float)(e % 97) * 0.01f)
             fail_msg("element %zu of %zu was changed by a frame at or behind the damaged one", e, n);
     assert_true(chunk == 0 || w[50] != 50 * 0.01f);
 }
 
-static void trouble_half_way_is_an_error_of_all_and_nobody_hangs(void **state) {
+static void an_error_in_a_chunk_is_an_error_on_all_ranks(void **state) {
     (void)state;
     static const struct {
-        trouble what;
+        fault fault;
         int nth;
     } cases[] = {{DAMAGED, 1}, {DAMAGED, 19}, {BROKEN, 8}};
     frug_layout *layout = make_layout(LARGE);
     for (size_t i = 0; i < COUNT(cases); i++) {
-        mishap m = {{.config = "frugrad", .layout = layout}, cases[i].what, cases[i].nth};
+        fault_case m = {{.config = "frugrad", .layout = layout}, cases[i].fault, cases[i].nth};
         crew_member member[CREW_MOST];
         start_task(&m.task, 3);
-        crew(3, stumble, &m, m.what == BROKEN ? 0.5 : 20, member);
-        check_mishap(&m, member, 3);
-        if (m.what == DAMAGED)
+        crew(3, run_with_fault, &m, m.fault == BROKEN ? 0.5 : 20, member);
+        check_errors(&m, member, 3);
+        if (m.fault == DAMAGED)
             check_untouched(&m, (m.nth - 1) / 2); /* two frames a chunk */
         end_task(&m.task, 3);
     }
@@ -254,8 +255,8 @@ static void trouble_half_way_is_an_error_of_all_and_nobody_hangs(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_give_the_bits_of_whole_frames),
-        cmocka_unit_test(workers_that_send_unlike_amounts_still_agree),
-        cmocka_unit_test(trouble_half_way_is_an_error_of_all_and_nobody_hangs),
+        cmocka_unit_test(ranks_with_different_frame_sizes_agree),
+        cmocka_unit_test(an_error_in_a_chunk_is_an_error_on_all_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,4 @@
-/* test_auto_algorithm.c - reduce=auto: all workers choose alike; and the cost model against what exchanges really send.
- */
+/* test_auto_algorithm.c - reduce=auto: all ranks choose the same; and the cost model against the bytes really sent. */
 #include "support/thread_group.h"
 #include "support/test_layouts.h"
 
@@ -19,7 +18,7 @@ typedef struct task {
     frug_reduce_stats stats[CREW_MOST];
 } task;
 
-static frug_status work(frug_comm *comm, void *shared) {
+static frug_status run_rank(frug_comm *comm, void *shared) {
     task *t = shared;
     int rank = frug_comm_rank(comm);
     frug_reducer *r = NULL;
@@ -39,7 +38,7 @@ static void run_task(task *t, int size) {
     crew_member member[CREW_MOST];
     for (int i = 0; i < size; i++)
         t->sum[i] = test_calloc(t->n, sizeof(float));
-    crew(size, work, t, 30, member);
+    crew(size, run_rank, t, 30, member);
     for (int i = 0; i < size; i++)
         if (member[i].status != FRUG_OK)
             fail_msg("%s, rank %d of %d: %s", t->config, i, size, member[i].error);
@@ -57,7 +56,7 @@ static void check_choice(task *t, int size) {
         assert_string_equal(t->algorithm[i], t->algorithm[0]);
         assert_same_bits(t->sum[0], t->sum[i], t->n * sizeof(float));
     }
-    assert_true(t->stats[0].calls == 1); /* the trial is not in the books */
+    assert_true(t->stats[0].calls == 1); /* statistics do not include the measurements */
     end_task(t, size);
 }
 
@@ -73,8 +72,8 @@ static void all_workers_choose_alike_and_add_the_same_bits(void **state) {
     test_free(t.grad);
 }
 
-/* Rows, heads, draws, steps that send everything: whatever a config asks for must not break the trial. */
-static void every_preset_can_be_tried(void **state) {
+/* Rows, heads, random draws, dense steps: the measurements work with any config. */
+static void every_preset_can_be_measured(void **state) {
     (void)state;
     const frug_preset *preset;
     frug_layout *z = make_zoo(40);
@@ -96,7 +95,7 @@ static void every_preset_can_be_tried(void **state) {
     frug_layout_destroy(z);
 }
 
-/* Without the headers of frames the formulas are exact for these; 1 % is the room for them and for uneven parts. */
+/* The formulas are exact but for frame headers and uneven shards, for which 1 % is allowed. */
 static void exchanges_send_what_the_model_says(void **state) {
     (void)state;
     static const struct {
@@ -141,7 +140,7 @@ static void exchanges_send_what_the_model_says(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_workers_choose_alike_and_add_the_same_bits),
-        cmocka_unit_test(every_preset_can_be_tried),
+        cmocka_unit_test(every_preset_can_be_measured),
         cmocka_unit_test(exchanges_send_what_the_model_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,12 +1,11 @@
-/* test_comm.c - bytes between workers by the public calls: pairs in order, everyone to everyone, and what is refused.
- */
+/* test_comm.c - the public calls of a group: messages in order, all-gather, timeouts, and invalid arguments. */
 #include "comm/comm.h"
 #include "support/thread_group.h"
 
 #include <stdio.h>
 #include <time.h>
 
-#define LONG 300000u
+#define LONG_BYTES 300000u
 
 /* Rank r's byte i of message m. */
 static unsigned char byte_of(int r, size_t m, size_t i) {
@@ -14,18 +13,18 @@ static unsigned char byte_of(int r, size_t m, size_t i) {
 }
 
 static size_t length_of(size_t m) {
-    static const size_t lengths[] = {0, 1, 48, 4097, LONG, 2};
+    static const size_t lengths[] = {0, 1, 48, 4097, LONG_BYTES, 2};
     return lengths[m];
 }
 
 #define MESSAGES 6u
 
-/* Every worker sends its messages to the next one and hears those of the one before; even ranks send first. */
-static frug_status pass_round(frug_comm *comm, void *shared) {
+/* Every rank sends its messages to the next one and receives those of the previous one; even ranks send first. */
+static frug_status exchange_in_ring(frug_comm *comm, void *shared) {
     (void)shared;
     int rank = frug_comm_rank(comm), size = frug_comm_size(comm), next = (rank + 1) % size;
     int before = (rank + size - 1) % size;
-    unsigned char *data = malloc(LONG);
+    unsigned char *data = malloc(LONG_BYTES);
     frug_status status = data ? FRUG_OK : FRUG_ERR_MEMORY;
     for (int turn = 0; turn < 2; turn++)
         for (size_t m = 0; m < MESSAGES && status == FRUG_OK; m++) {
@@ -44,15 +43,15 @@ static frug_status pass_round(frug_comm *comm, void *shared) {
 
 static void messages_arrive_whole_and_in_order(void **state) {
     (void)state;
-    for (int size = 2; size <= 4; size += 2) { /* even: partners take turns */
+    for (int size = 2; size <= 4; size += 2) { /* even sizes: of two partners one sends first */
         crew_member member[CREW_MOST];
-        crew(size, pass_round, NULL, 20, member);
+        crew(size, exchange_in_ring, NULL, 20, member);
         for (int i = 0; i < size; i++)
             assert_int_equal(member[i].status, FRUG_OK);
     }
 }
 
-static frug_status meet(frug_comm *comm, void *shared) {
+static frug_status gather_rounds(frug_comm *comm, void *shared) {
     (void)shared;
     int rank = frug_comm_rank(comm), size = frug_comm_size(comm);
     double mine[3], all[3 * CREW_MOST];
@@ -61,7 +60,7 @@ static frug_status meet(frug_comm *comm, void *shared) {
             mine[k] = 100 * round + 10 * rank + k;
         frug_status status = frug_comm_gather(comm, mine, sizeof mine, all);
         if (status == FRUG_OK)
-            status = frug_comm_gather(comm, NULL, 0, NULL); /* nothing to say: they only meet */
+            status = frug_comm_gather(comm, NULL, 0, NULL); /* 0 bytes: a barrier */
         if (status != FRUG_OK)
             return status;
         for (int i = 0; i < size; i++)
@@ -72,11 +71,11 @@ static frug_status meet(frug_comm *comm, void *shared) {
     return FRUG_OK;
 }
 
-static void everyone_hears_everyone_in_rank_order(void **state) {
+static void gathers_are_in_rank_order(void **state) {
     (void)state;
     for (int size = 1; size <= 5; size++) {
         crew_member member[CREW_MOST];
-        crew(size, meet, NULL, 20, member);
+        crew(size, gather_rounds, NULL, 20, member);
         for (int i = 0; i < size; i++)
             assert_int_equal(member[i].status, FRUG_OK);
     }
@@ -86,8 +85,8 @@ static void everyone_hears_everyone_in_rank_order(void **state) {
 
 #define MANY 200
 
-/* Start-up and steps of a run in small: gathers of all ranks, and a frame of each to each of the others. */
-static frug_status meet_and_exchange(frug_comm *comm, void *shared) {
+/* What a run does: all-gathers, and a frame from every rank to every other. */
+static frug_status gather_and_exchange(frug_comm *comm, void *shared) {
     (void)shared;
     enum { BYTES = 300 };
     int rank = frug_comm_rank(comm), size = frug_comm_size(comm), all[MANY];
@@ -119,15 +118,15 @@ static frug_status meet_and_exchange(frug_comm *comm, void *shared) {
     return status;
 }
 
-/* One lock and a search through all messages took minutes for this; it takes a fraction of a second. CTest's limit of
- * time is what fails. */
-static void many_ranks_meet(void **state) {
+/* With one lock and a linear search through all messages this took minutes; it takes a fraction of a second. It fails
+ * by CTest's timeout. */
+static void many_ranks_gather_and_exchange(void **state) {
     (void)state;
     crew_member *member = test_calloc(MANY, sizeof *member);
     frug_comm *comm[MANY];
     OK(frug_comm_threads(MANY, comm));
     for (int i = 0; i < MANY; i++) {
-        member[i] = (crew_member){.comm = comm[i], .work = meet_and_exchange};
+        member[i] = (crew_member){.comm = comm[i], .work = gather_and_exchange};
         assert_int_equal(pthread_create(&member[i].thread, NULL, crew_run, &member[i]), 0);
     }
     for (int i = 0; i < MANY; i++)
@@ -140,7 +139,7 @@ static void many_ranks_meet(void **state) {
     test_free(member);
 }
 
-/* ---- a rank that does not come ---- */
+/* ---- a missing rank ---- */
 
 static frug_status all_but_rank_2(frug_comm *comm, void *shared) {
     int mine = 0, all[CREW_MOST];
@@ -148,7 +147,7 @@ static frug_status all_but_rank_2(frug_comm *comm, void *shared) {
     return frug_comm_rank(comm) == 2 ? FRUG_OK : frug_comm_gather(comm, &mine, sizeof mine, all);
 }
 
-/* All give up at their own deadline: that one has given up is no sign of life for the next. */
+/* All time out at the same time: a rank that times out does not restart the deadline of the others. */
 static void a_missing_rank_is_named(void **state) {
     (void)state;
     crew_member member[CREW_MOST];
@@ -166,21 +165,21 @@ static void a_missing_rank_is_named(void **state) {
     }
 }
 
-static frug_status differing_lengths(frug_comm *comm, void *shared) {
+static frug_status gather_different_lengths(frug_comm *comm, void *shared) {
     char mine[8] = "", all[8 * CREW_MOST];
     (void)shared;
     return frug_comm_gather(comm, mine, frug_comm_rank(comm) == 1 ? 8 : 4, all);
 }
 
-static void pieces_of_differing_length_are_an_error(void **state) {
+static void gathers_of_different_lengths_fail(void **state) {
     (void)state;
     crew_member member[CREW_MOST];
-    crew(3, differing_lengths, NULL, 20, member);
+    crew(3, gather_different_lengths, NULL, 20, member);
     for (int i = 0; i < 3; i++)
         assert_int_equal(member[i].status, FRUG_ERR_COMM);
 }
 
-static void what_cannot_be_sent_is_refused(void **state) {
+static void invalid_arguments_are_refused(void **state) {
     (void)state;
     frug_comm *comm[2];
     char c = 0;
@@ -201,12 +200,9 @@ static void what_cannot_be_sent_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_arrive_whole_and_in_order),
-        cmocka_unit_test(everyone_hears_everyone_in_rank_order),
-        cmocka_unit_test(many_ranks_meet),
-        cmocka_unit_test(a_missing_rank_is_named),
-        cmocka_unit_test(pieces_of_differing_length_are_an_error),
-        cmocka_unit_test(what_cannot_be_sent_is_refused),
+        cmocka_unit_test(messages_arrive_whole_and_in_order), cmocka_unit_test(gathers_are_in_rank_order),
+        cmocka_unit_test(many_ranks_gather_and_exchange),     cmocka_unit_test(a_missing_rank_is_named),
+        cmocka_unit_test(gathers_of_different_lengths_fail),  cmocka_unit_test(invalid_arguments_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

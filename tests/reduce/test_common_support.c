@@ -1,4 +1,4 @@
-/* test_common_support.c - everyone sends at the same places: drawn by all, or chosen by one worker after the other. */
+/* test_common_support.c - reduce=shared: all ranks send the same indices, drawn by all or selected by a leader. */
 #include "reduce/exchange_fixture.h"
 #include "reduce/index_gaps.h"
 
@@ -19,17 +19,17 @@ static void all_workers_get_the_same_bits_and_nothing_is_lost(void **state) {
         for (size_t s = 0; s < COUNT(sizes); s++) {
             char text[160];
             snprintf(text, sizeof text, "reduce=shared,value=f32,%s", configs[c]);
-            outing o = {.config = text, .layout = z, .two_ranges = c < 2};
-            outing_go(&o, sizes[s]);
-            outing_check_mass(&o, sizes[s]);
-            outing_bytes(&o, sizes[s]);
-            outing_end(&o, sizes[s]);
+            fixture f = {.config = text, .layout = z, .two_ranges = c < 2};
+            fixture_run_ok(&f, sizes[s]);
+            fixture_check_conservation(&f, sizes[s]);
+            fixture_bytes(&f, sizes[s]);
+            fixture_free(&f, sizes[s]);
         }
     frug_layout_destroy(z);
 }
 
-/* A follower keeps what frug_compress() keeps: with twins as workers all accumulate alike, so all have the same left.
- */
+/* Ranks that are not the leader update their residual as frug_compress() does: with the same gradients on all ranks all
+ * residuals are the same. */
 static void a_follower_keeps_what_a_chooser_keeps(void **state) {
     (void)state;
     static const char *const configs[] = {"feedback=merged,residual=f32", "feedback=dgc,residual=int8",
@@ -39,46 +39,45 @@ static void a_follower_keeps_what_a_chooser_keeps(void **state) {
     for (size_t c = 0; c < COUNT(configs); c++) {
         char text[160];
         snprintf(text, sizeof text, "reduce=shared,value=f32,%s", configs[c]);
-        outing o = {.config = text, .layout = z};
+        fixture f = {.config = text, .layout = z};
         for (int i = 0; i < 3; i++)
-            for (uint64_t step = 0; step < OUTING_STEPS; step++) {
-                o.grad[i][step] = zoo_gradient(z, step + 1);
+            for (uint64_t step = 0; step < FIXTURE_STEPS; step++) {
+                f.grad[i][step] = zoo_gradient(z, step + 1);
                 if (step == 1)
-                    o.grad[i][step][3000] = NAN; /* a block held back, in the first compressed tensor */
+                    f.grad[i][step][3000] = NAN; /* a skipped block in the first compressed tensor */
             }
-        outing_go(&o, 3);
+        fixture_run_ok(&f, 3);
         for (int i = 1; i < 3; i++)
-            assert_same_bits(o.left[0], o.left[i], o.n * sizeof(float));
-        outing_end(&o, 3);
+            assert_same_bits(f.residual[0], f.residual[i], f.n * sizeof(float));
+        fixture_free(&f, 3);
     }
     frug_layout_destroy(z);
 }
 
-/* Where everything leaves it is the sum of everything. */
-static void with_density_one_it_is_a_dense_sum(void **state) {
+static void density_one_is_a_dense_sum(void **state) {
     (void)state;
     frug_layout *z = make_zoo(40);
-    outing a = {.config = "reduce=dense", .layout = z, .whole = true, .apply = true},
-           b = {.config = "reduce=shared,value=f32,density=1", .layout = z, .whole = true, .apply = true};
-    outing_go(&a, 3);
-    outing_go(&b, 3);
+    fixture a = {.config = "reduce=dense", .layout = z, .integers = true, .apply = true},
+            b = {.config = "reduce=shared,value=f32,density=1", .layout = z, .integers = true, .apply = true};
+    fixture_run_ok(&a, 3);
+    fixture_run_ok(&b, 3);
     assert_same_bits(a.weights[0], b.weights[0], a.n * sizeof(float));
-    outing_end(&a, 3);
-    outing_end(&b, 3);
+    fixture_free(&a, 3);
+    fixture_free(&b, 3);
     frug_layout_destroy(z);
 }
 
 static uint64_t most_bytes_sent(const char *config, const frug_layout *z, int size) {
     uint64_t most = 0;
-    outing o = {.config = config, .layout = z};
-    outing_go(&o, size);
+    fixture f = {.config = config, .layout = z};
+    fixture_run_ok(&f, size);
     for (int i = 0; i < size; i++)
-        most = o.stats[i].bytes_sent > most ? o.stats[i].bytes_sent : most;
-    outing_end(&o, size);
+        most = f.stats[i].bytes_sent > most ? f.stats[i].bytes_sent : most;
+    fixture_free(&f, size);
     return most;
 }
 
-/* 2 (P - 1) / P floats a place and step; and, unless drawn, a byte for its place to up to log2 P others. */
+/* 2 (P - 1) / P floats per index and step; and, unless drawn, a byte per index to up to log2 P other ranks. */
 static void bytes_are_those_of_the_formula(void **state) {
     (void)state;
     frug_layout *z = make_zoo(40);
@@ -86,86 +85,86 @@ static void bytes_are_those_of_the_formula(void **state) {
     uint64_t drawn = most_bytes_sent("reduce=shared,value=f32,vectors=sparse,min_size=0,rule=random,segment=tensor,"
                                      "density=0.125",
                                      z, 8);
-    double want = OUTING_STEPS * 2.0 * 7 / 8 * 4 * 0.125 * (double)n;
+    double want = FIXTURE_STEPS * 2.0 * 7 / 8 * 4 * 0.125 * (double)n;
     assert_true((double)drawn > 0.98 * want && (double)drawn < 1.02 * want);
     uint64_t chosen = most_bytes_sent("reduce=shared,value=f32,vectors=sparse,min_size=0,density=0.125", z, 8);
     assert_true((double)chosen > want && (double)chosen < 1.5 * want);
     frug_layout_destroy(z);
 }
 
-static void a_damaged_message_is_an_error_of_all(void **state) {
+static void a_damaged_message_is_an_error_on_all_ranks(void **state) {
     (void)state;
     frug_layout *z = make_zoo(40);
     for (int rank = 1; rank < 5; rank += 3) {
-        outing o = {.config = "reduce=shared,value=f32", .layout = z};
-        outing_damaged(&o, 5, rank);
+        fixture f = {.config = "reduce=shared,value=f32", .layout = z};
+        fixture_check_damage(&f, 5, rank);
     }
     frug_layout_destroy(z);
 }
 
-/* 20 000 mutilated messages (seed 5): read within bounds or refused, never a place outside or out of order. */
-static void hostile_places_are_refused_or_in_order(void **state) {
+/* 20 000 mutated messages (seed 5) are refused, or decode to ascending indices inside the range. */
+static void malformed_indices_are_refused_or_in_order(void **state) {
     (void)state;
     frug_layout *z = make_zoo(40);
     frug_compressor *c = make_compressor("", z, NULL);
-    uint64_t n = frug_layout_elements(z), kept = 0, seed = 5;
-    uint32_t *place = test_malloc(n * sizeof *place), *back = test_malloc(n * sizeof *back);
-    unsigned char *bytes = test_malloc(frugi_gaps_bound(c, n)), *bad = test_malloc(frugi_gaps_bound(c, n));
+    uint64_t n = frug_layout_elements(z), count = 0, seed = 5;
+    uint32_t *index = test_malloc(n * sizeof *index), *decoded = test_malloc(n * sizeof *decoded);
+    unsigned char *bytes = test_malloc(frugi_gaps_bound(c, n)), *mutated = test_malloc(frugi_gaps_bound(c, n));
     for (uint64_t i = 0; i < n; i++)
         if (c->piece[frugi_piece_at(c, i)].dense || i % 700 == 0)
-            place[kept++] = (uint32_t)i;
-    size_t len = frugi_gaps_encode(c, 0, n, place, kept, bytes);
+            index[count++] = (uint32_t)i;
+    size_t len = frugi_gaps_encode(c, 0, n, index, count, bytes);
     assert_true(len <= frugi_gaps_bound(c, n));
-    assert_true(frugi_gaps_decode(c, 0, n, bytes, len, back, kept));
-    assert_same_bits(place, back, kept * sizeof *place);
-    assert_false(frugi_gaps_decode(c, 0, n, bytes, len, back, kept + 1));
-    assert_false(frugi_gaps_decode(c, 0, n, bytes, len - 1, back, kept));
+    assert_true(frugi_gaps_decode(c, 0, n, bytes, len, decoded, count));
+    assert_same_bits(index, decoded, count * sizeof *index);
+    assert_false(frugi_gaps_decode(c, 0, n, bytes, len, decoded, count + 1));
+    assert_false(frugi_gaps_decode(c, 0, n, bytes, len - 1, decoded, count));
     for (int i = 0; i < 20000; i++) {
-        memcpy(bad, bytes, len);
+        memcpy(mutated, bytes, len);
         for (uint64_t k = next_random(&seed) % 3 + 1; k; k--)
-            bad[next_random(&seed) % len] = (unsigned char)next_random(&seed);
-        if (frugi_gaps_decode(c, 0, n, bad, len, back, kept))
-            for (uint64_t k = 0; k < kept; k++)
-                assert_true(back[k] < n && (k == 0 || back[k] > back[k - 1]));
+            mutated[next_random(&seed) % len] = (unsigned char)next_random(&seed);
+        if (frugi_gaps_decode(c, 0, n, mutated, len, decoded, count))
+            for (uint64_t k = 0; k < count; k++)
+                assert_true(decoded[k] < n && (k == 0 || decoded[k] > decoded[k - 1]));
     }
-    test_free(place);
-    test_free(back);
+    test_free(index);
+    test_free(decoded);
     test_free(bytes);
-    test_free(bad);
+    test_free(mutated);
     frug_compressor_destroy(c);
     frug_layout_destroy(z);
 }
 
-static void what_cannot_be_shared_is_refused(void **state) {
+static void unsupported_configs_are_refused(void **state) {
     (void)state;
     frug_config *config = NULL;
     assert_int_equal(frug_config_create("reduce=shared", &config), FRUG_ERR_CONFIG);
     assert_non_null(strstr(frug_last_error(), "needs value=f32, not value=bf16"));
     assert_int_equal(frug_config_create("reduce=shared,value=f32,rule=learned,segment=tensor", &config),
                      FRUG_ERR_CONFIG);
-    assert_non_null(strstr(frug_last_error(), "rule=learned cannot"));
+    assert_non_null(strstr(frug_last_error(), "rule=learned does not support"));
 }
 
-static void the_example_in_the_source_is_right(void **state) {
+static void the_worked_example_holds(void **state) {
     (void)state;
-    float grad[3][64] = {{5, 0, 0, 1}, {1, 0, 7, 0}, {2}}, got[3][64] = {{0}};
+    float grad[3][64] = {{5, 0, 0, 1}, {1, 0, 7, 0}, {2}}, result[3][64] = {{0}};
     const float want[64] = {8};
-    lesson l = {.config = "reduce=shared,block=64,density=0.015625,value=f32,min_size=0", .n = 64};
+    worked_example l = {.config = "reduce=shared,block=64,density=0.015625,value=f32,min_size=0", .n = 64};
     l.grad = grad[0];
-    l.got = got[0];
-    lesson_check(&l, 3, want);
+    l.result = result[0];
+    worked_example_check(&l, 3, want);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_workers_get_the_same_bits_and_nothing_is_lost),
         cmocka_unit_test(a_follower_keeps_what_a_chooser_keeps),
-        cmocka_unit_test(with_density_one_it_is_a_dense_sum),
+        cmocka_unit_test(density_one_is_a_dense_sum),
         cmocka_unit_test(bytes_are_those_of_the_formula),
-        cmocka_unit_test(a_damaged_message_is_an_error_of_all),
-        cmocka_unit_test(hostile_places_are_refused_or_in_order),
-        cmocka_unit_test(what_cannot_be_shared_is_refused),
-        cmocka_unit_test(the_example_in_the_source_is_right),
+        cmocka_unit_test(a_damaged_message_is_an_error_on_all_ranks),
+        cmocka_unit_test(malformed_indices_are_refused_or_in_order),
+        cmocka_unit_test(unsupported_configs_are_refused),
+        cmocka_unit_test(the_worked_example_holds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* test_gossip.c - graphs, and workers that talk to neighbours only: what mixing keeps, where it leads, how it fails. */
+/* test_gossip.c - communication graphs, and gossip: the mean is preserved, ranks converge, errors spread. */
 #include "support/thread_group.h"
 #include "support/test_layouts.h"
 
@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <time.h>
 
-#define COUNT(a)   (sizeof(a) / sizeof *(a))
-#define STEPS_MOST 100
+#define COUNT(a)  (sizeof(a) / sizeof *(a))
+#define MAX_STEPS 100
 static const char *const topologies[] = {"topology=ring", "topology=torus", "topology=random:2", "topology=random:3:9",
                                          "topology=random:4:7"};
 
@@ -24,7 +24,7 @@ static frug_status make_graph(const char *text, int size, frugi_topology *t) {
     return status;
 }
 
-/* Rank 0's weight spreads to everyone in so many rounds, if it can reach them. */
+/* After `size` rounds of mixing a weight of rank 0 has reached every rank of a connected graph. */
 static void check_connected(const frugi_topology *t) {
     double x[16] = {1}, y[16];
     for (int round = 0; round < t->size; round++) {
@@ -46,9 +46,9 @@ static void mixing_matrix_is_symmetric_and_its_rows_sum_to_one(void **state) {
     for (size_t k = 0; k < COUNT(topologies); k++)
         for (size_t s = 0; s < COUNT(sizes); s++) {
             frugi_topology t = {0}, again = {0};
-            bool odd = strstr(topologies[k], ":3") && sizes[s] % 2 && sizes[s] > 4;
-            assert_int_equal(make_graph(topologies[k], sizes[s], &t), odd ? FRUG_ERR_CONFIG : FRUG_OK);
-            if (odd)
+            bool faulty = strstr(topologies[k], ":3") && sizes[s] % 2 && sizes[s] > 4;
+            assert_int_equal(make_graph(topologies[k], sizes[s], &t), faulty ? FRUG_ERR_CONFIG : FRUG_OK);
+            if (faulty)
                 continue;
             OK(make_graph(topologies[k], sizes[s], &again));
             assert_memory_equal(t.degree, again.degree, (size_t)t.size * sizeof(int));
@@ -70,7 +70,7 @@ static void mixing_matrix_is_symmetric_and_its_rows_sum_to_one(void **state) {
     assert_int_equal(made, COUNT(topologies) * COUNT(sizes) - 2);
 }
 
-static void graphs_have_the_degrees_they_are_named_for(void **state) {
+static void graphs_have_the_configured_degrees(void **state) {
     (void)state;
     static const struct {
         const char *text;
@@ -96,7 +96,7 @@ static void graphs_have_the_degrees_they_are_named_for(void **state) {
 
 /* ---- mixing ---------------------------------------------------------------------------- */
 
-typedef enum trouble { NONE, NO_WEIGHTS, OTHER_STEP, OTHER_START, OTHER_GAMMA, SILENT } trouble;
+typedef enum fault { NO_FAULT, NO_WEIGHTS, OTHER_STEP, OTHER_START, OTHER_GAMMA, STOPPED } fault;
 
 typedef struct task {
     const char *config;
@@ -105,34 +105,34 @@ typedef struct task {
     uint64_t steps;
     float *x[CREW_MOST];
     const float *start;
-    trouble what; /* of worker 1, at step 3 */
+    fault fault; /* of rank 1, at step 3 */
     uint64_t bytes[CREW_MOST];
 } task;
 
-static frug_status begin(frug_comm *comm, const task *t, bool odd, frug_gossip **g) {
+static frug_status create_gossip(frug_comm *comm, const task *t, bool faulty, frug_gossip **g) {
     frug_config *config = NULL;
     frug_options options = FRUG_OPTIONS_INIT;
     options.threads = 1;
-    frug_status status = frug_config_create(odd && t->what == OTHER_GAMMA ? "gamma=0.3" : t->config, &config);
+    frug_status status = frug_config_create(faulty && t->fault == OTHER_GAMMA ? "gamma=0.3" : t->config, &config);
     if (status == FRUG_OK)
         status = frug_gossip_create(config, t->layout, &options, comm,
-                                    odd && t->what == OTHER_START ? t->x[1] : t->start, g);
+                                    faulty && t->fault == OTHER_START ? t->x[1] : t->start, g);
     frug_config_destroy(config);
     return status;
 }
 
-static frug_status mingle(frug_comm *comm, void *shared) {
+static frug_status run_gossip(frug_comm *comm, void *shared) {
     task *t = shared;
     int rank = frug_comm_rank(comm);
-    bool odd = rank == 1;
+    bool faulty = rank == 1;
     frug_gossip *g = NULL;
-    frug_status status = begin(comm, t, odd, &g);
+    frug_status status = create_gossip(comm, t, faulty, &g);
     for (uint64_t step = 0; step < t->steps && status == FRUG_OK; step++) {
-        bool now = odd && step == 3;
-        if (now && t->what == SILENT)
+        bool now = faulty && step == 3;
+        if (now && t->fault == STOPPED)
             break;
-        status = frug_gossip_step(g, now && t->what == OTHER_STEP ? 7 : step,
-                                  now && t->what == NO_WEIGHTS ? NULL : t->x[rank]);
+        status = frug_gossip_step(g, now && t->fault == OTHER_STEP ? 7 : step,
+                                  now && t->fault == NO_WEIGHTS ? NULL : t->x[rank]);
     }
     frug_reduce_stats stats = {.struct_size = sizeof stats};
     if (g && frug_gossip_stats(g, &stats) == FRUG_OK)
@@ -154,7 +154,7 @@ static task make_task(const char *config, const frug_layout *layout, int size, u
 
 static void run_task(task *t, int size) {
     crew_member member[CREW_MOST];
-    crew(size, mingle, t, 20, member);
+    crew(size, run_gossip, t, 20, member);
     for (int i = 0; i < size; i++)
         if (member[i].status != FRUG_OK)
             fail_msg("%s, rank %d of %d: %s", t->config, i, size, member[i].error);
@@ -173,7 +173,7 @@ static double *mean_of(const task *t, int size) {
     return mean;
 }
 
-/* The workers' mean squared distance from their mean. */
+/* Mean squared distance of the ranks from their mean. */
 static double distance(const task *t, int size) {
     double *mean = mean_of(t, size), sum = 0;
     for (int i = 0; i < size; i++)
@@ -183,7 +183,7 @@ static double distance(const task *t, int size) {
     return sum / (double)t->n / size;
 }
 
-/* Weights are in [-1, 1); what 20 steps round away is below 1e-6. */
+/* Weights are in [-1, 1); the rounding error of 20 steps is below 1e-6. */
 static void mixing_leaves_the_mean_as_it_is(void **state) {
     (void)state;
     static const char *const configs[] = {"density=0.1,value=f32", "segment=tensor,density=0.05,topology=random:4:7",
@@ -238,7 +238,7 @@ static void everything_sent_equals_plain_mixing(void **state) {
     frug_layout_destroy(z);
 }
 
-/* Every quarter of the way divides the distance by at least 2. */
+/* Every quarter of the steps divides the distance by at least 2. */
 static void workers_draw_together_geometrically(void **state) {
     (void)state;
     static const char *const configs[] = {"density=0.1,value=f32", "density=0.1,value=int8,topology=torus",
@@ -249,7 +249,7 @@ static void workers_draw_together_geometrically(void **state) {
         task t = make_task(configs[c], z, 8, 0);
         double before = distance(&t, 8);
         end_task(&t, 8);
-        for (uint64_t steps = STEPS_MOST / 4; steps <= STEPS_MOST; steps += STEPS_MOST / 4) {
+        for (uint64_t steps = MAX_STEPS / 4; steps <= MAX_STEPS; steps += MAX_STEPS / 4) {
             t = make_task(configs[c], z, 8, steps);
             run_task(&t, 8);
             double now = distance(&t, 8);
@@ -286,8 +286,8 @@ static void gossip_is_deterministic_and_averages_when_asked(void **state) {
     frug_layout_destroy(z);
 }
 
-/* Whoever starts where all start has nothing to say: not a bit changes. */
-static void a_common_start_need_not_be_sent(void **state) {
+/* If all ranks have the start weights, nothing is sent and no bit changes. */
+static void a_common_start_is_not_sent(void **state) {
     (void)state;
     frug_layout *z = make_zoo(4);
     task t = make_task("frugrad", z, 3, 5), old = make_task("frugrad", z, 3, 5);
@@ -317,7 +317,7 @@ static void averages_are_counted_as_a_ring_sends_them(void **state) {
     frug_layout_destroy(z);
 }
 
-/* Workers that gossip have no sum to hand out; the refusal comes before anybody waits. */
+/* Gossip has no sum; a reducer refuses it before any rank waits. */
 static void reducers_refuse_gossip(void **state) {
     (void)state;
     frug_layout *z = make_zoo(1);
@@ -339,7 +339,7 @@ static void reducers_refuse_gossip(void **state) {
 }
 
 /* The example at the head of gossip.c: 2 and 6 make 4 and 4. */
-static void two_workers_meet_in_the_middle(void **state) {
+static void the_worked_example_holds(void **state) {
     (void)state;
     frug_layout *one = NULL;
     OK(frug_layout_flat(1, &one));
@@ -352,8 +352,8 @@ static void two_workers_meet_in_the_middle(void **state) {
     frug_layout_destroy(one);
 }
 
-/* A worker sends to its neighbours only: as much in a ring of 8 as in one of 3. */
-static void cost_does_not_grow_with_the_group(void **state) {
+/* A rank sends to its neighbors only: as much in a ring of 8 as in one of 3. */
+static void bytes_do_not_grow_with_the_group(void **state) {
     (void)state;
     frug_layout *z = make_zoo(4);
     task few = make_task("frugrad", z, 3, 4), many = make_task("frugrad", z, 8, 4);
@@ -373,35 +373,35 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* In a ring of 6 the news takes three steps to the far side; it must not take a deadline. */
-static void trouble_of_one_reaches_all_and_nobody_hangs(void **state) {
+/* In a ring of 6 an error needs three steps to reach the opposite rank; it must not need a timeout. */
+static void an_error_of_one_rank_reaches_all(void **state) {
     (void)state;
     static const struct {
-        trouble what;
-        frug_status odd, others;
+        fault fault;
+        frug_status faulty, others;
     } cases[] = {{NO_WEIGHTS, FRUG_ERR_ARG, FRUG_ERR_REMOTE},
                  {OTHER_STEP, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE},
                  {OTHER_START, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE},
                  {OTHER_GAMMA, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE},
-                 {SILENT, FRUG_OK, FRUG_ERR_COMM}};
+                 {STOPPED, FRUG_OK, FRUG_ERR_COMM}};
     frug_layout *z = make_zoo(4);
     for (size_t i = 0; i < COUNT(cases); i++) {
         crew_member member[6];
         task t = make_task("frugrad", z, 6, 40);
-        t.what = cases[i].what;
-        t.start = cases[i].what == OTHER_START ? t.x[0] : NULL;
+        t.fault = cases[i].fault;
+        t.start = cases[i].fault == OTHER_START ? t.x[0] : NULL;
         double start = now();
-        crew(6, mingle, &t, t.what == SILENT ? 1.0 : 60, member);
+        crew(6, run_gossip, &t, t.fault == STOPPED ? 1.0 : 60, member);
         assert_true(now() - start < 30);
         for (int p = 0; p < 6; p++)
-            if (member[p].status != (p == 1 ? cases[i].odd : cases[i].others))
+            if (member[p].status != (p == 1 ? cases[i].faulty : cases[i].others))
                 fail_msg("case %zu, rank %d: status %d, %s", i, p, (int)member[p].status, member[p].error);
         end_task(&t, 6);
     }
     frug_layout_destroy(z);
 }
 
-static void rules_that_send_too_much_are_refused(void **state) {
+static void rules_that_scale_entries_up_are_refused(void **state) {
     (void)state;
     static const char *const configs[] = {"rule=random,segment=tensor",
                                           "rule=probabilistic,segment=tensor,feedback=none"};
@@ -409,7 +409,7 @@ static void rules_that_send_too_much_are_refused(void **state) {
     for (size_t i = 0; i < COUNT(configs); i++) {
         crew_member member[2];
         task t = make_task(configs[i], z, 2, 1);
-        crew(2, mingle, &t, 20, member);
+        crew(2, run_gossip, &t, 20, member);
         assert_int_equal(member[0].status, FRUG_ERR_CONFIG);
         assert_int_equal(member[1].status, FRUG_ERR_CONFIG);
         end_task(&t, 2);
@@ -420,18 +420,18 @@ static void rules_that_send_too_much_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mixing_matrix_is_symmetric_and_its_rows_sum_to_one),
-        cmocka_unit_test(graphs_have_the_degrees_they_are_named_for),
+        cmocka_unit_test(graphs_have_the_configured_degrees),
         cmocka_unit_test(mixing_leaves_the_mean_as_it_is),
         cmocka_unit_test(everything_sent_equals_plain_mixing),
         cmocka_unit_test(workers_draw_together_geometrically),
         cmocka_unit_test(gossip_is_deterministic_and_averages_when_asked),
         cmocka_unit_test(averages_are_counted_as_a_ring_sends_them),
         cmocka_unit_test(reducers_refuse_gossip),
-        cmocka_unit_test(a_common_start_need_not_be_sent),
-        cmocka_unit_test(two_workers_meet_in_the_middle),
-        cmocka_unit_test(cost_does_not_grow_with_the_group),
-        cmocka_unit_test(trouble_of_one_reaches_all_and_nobody_hangs),
-        cmocka_unit_test(rules_that_send_too_much_are_refused),
+        cmocka_unit_test(a_common_start_is_not_sent),
+        cmocka_unit_test(the_worked_example_holds),
+        cmocka_unit_test(bytes_do_not_grow_with_the_group),
+        cmocka_unit_test(an_error_of_one_rank_reaches_all),
+        cmocka_unit_test(rules_that_scale_entries_up_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

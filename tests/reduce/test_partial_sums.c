@@ -1,5 +1,5 @@
-/* test_partial_sums.c - a sum in place is what the same exchange adds to nothing, for every algorithm; gaps keep their
- * bits. */
+/* test_partial_sums.c - for every algorithm a sum in place equals a sum added to zeros; gaps between tensors do not
+ * change. */
 #include "support/thread_group.h"
 
 #include "reduce/reducer.h"
@@ -7,7 +7,7 @@
 #define STEPS 2u
 #define GAP   37u
 
-/* The second one cuts long ranges into chunks. */
+/* The second one divides long ranges into chunks. */
 static const char *const configs[] = {
     "reduce=dense",
     "reduce=gather,residual=f32",
@@ -21,7 +21,7 @@ static const char *const configs[] = {
 };
 
 /** Tensors with gaps before, between and after them; with 540 rows long enough for the chunks of reduce=gather. */
-static frug_layout *gappy(uint64_t rows) {
+static frug_layout *layout_with_gaps(uint64_t rows) {
     const uint64_t shape[][2] = {{rows, 1000}, {1, 3}, {64, 256}, {17, 33}};
     static const char *const name[] = {"long", "short", "even", "odd"};
     frug_layout *layout = NULL;
@@ -46,7 +46,7 @@ typedef struct task {
     size_t n;
     int in_place;
     float *grad[CREW_MOST][STEPS], *sum[CREW_MOST][STEPS];
-    uint64_t memory; /* of rank 0's rooms, bytes */
+    uint64_t memory; /* bytes of rank 0's buffers */
 } task;
 
 static frug_status train(frug_comm *comm, void *shared) {
@@ -76,7 +76,7 @@ static void run(task *t, int size) {
             fail_msg("%s, rank %d of %d: %s", t->config, i, size, member[i].error);
 }
 
-static void end(task *t, int size) {
+static void free_task(task *t, int size) {
     for (int i = 0; i < size; i++)
         for (uint64_t s = 0; s < STEPS; s++) {
             test_free(t->grad[i][s]);
@@ -84,7 +84,7 @@ static void end(task *t, int size) {
         }
 }
 
-/* What a sum in place must leave: the sums where tensors are, the gradient where none is. */
+/* A sum in place writes the sums of tensors and does not change the elements between them. */
 static void compare(const task *add, const task *sum, int rank, uint64_t step) {
     float *expected = test_malloc(add->n * sizeof *expected);
     float *before = bell_array(add->n, 10 * (uint64_t)rank + step + 1);
@@ -99,11 +99,11 @@ static void compare(const task *add, const task *sum, int rank, uint64_t step) {
     test_free(expected);
 }
 
-static void a_sum_in_place_is_what_would_be_added_to_nothing(void **state) {
+static void a_sum_in_place_equals_a_sum_added_to_zeros(void **state) {
     (void)state;
     static const int sizes[] = {1, 4};
     for (size_t c = 0; c < sizeof configs / sizeof *configs; c++) {
-        frug_layout *layout = gappy(c == 1 ? 540 : 20);
+        frug_layout *layout = layout_with_gaps(c == 1 ? 540 : 20);
         for (size_t k = 0; k < 2; k++) {
             task add = {.config = configs[c], .layout = layout, .n = frug_layout_elements(layout)}, sum = add;
             if (sizes[k] == 1 && strstr(configs[c], "nodes"))
@@ -114,27 +114,27 @@ static void a_sum_in_place_is_what_would_be_added_to_nothing(void **state) {
             for (int i = 0; i < sizes[k]; i++)
                 for (uint64_t s = 0; s < STEPS; s++)
                     compare(&add, &sum, i, s);
-            end(&add, sizes[k]);
-            end(&sum, sizes[k]);
+            free_task(&add, sizes[k]);
+            free_task(&sum, sizes[k]);
         }
         frug_layout_destroy(layout);
     }
 }
 
-/* Of the bucket a ring needs one worker's part, and what lies in gaps. */
+/* A ring needs memory for one chunk of the bucket, and for the elements between tensors. */
 static void a_dense_sum_in_place_holds_no_second_copy(void **state) {
     (void)state;
-    frug_layout *layout = gappy(20);
+    frug_layout *layout = layout_with_gaps(20);
     task t = {.config = "reduce=dense", .layout = layout, .n = frug_layout_elements(layout), .in_place = 1};
     run(&t, 4);
     assert_true(t.memory <= (t.n / 4 + 1 + 4 * GAP) * sizeof(float));
-    end(&t, 4);
+    free_task(&t, 4);
     frug_layout_destroy(layout);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sum_in_place_is_what_would_be_added_to_nothing),
+        cmocka_unit_test(a_sum_in_place_equals_a_sum_added_to_zeros),
         cmocka_unit_test(a_dense_sum_in_place_holds_no_second_copy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

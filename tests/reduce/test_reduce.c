@@ -1,4 +1,4 @@
-/* test_reduce.c - every algorithm of the exchange, with workers as threads, against a sum worked out beside it. */
+/* test_reduce.c - reduce=dense and reduce=gather with threads as ranks: sums, worked examples, faults. */
 #include "support/thread_group.h"
 #include "support/test_layouts.h"
 
@@ -11,14 +11,14 @@
 static const int sizes[] = {1, 2, 3, 5, 8};
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-/** One run: every worker's weights at the end, and what all gradients add up to. */
+/** One run, with the final weights and residuals of all ranks. */
 typedef struct task {
     const char *config;
     const frug_layout *layout;
     size_t n;
-    float *grad[CREW_MOST][STEPS]; /* made beforehand: cmocka's memory is for the test's own thread */
+    float *grad[CREW_MOST][STEPS]; /* allocated by the test's thread, as cmocka requires */
     float *weights[CREW_MOST];
-    float *left[CREW_MOST]; /* what each has not sent */
+    float *residual[CREW_MOST];
 } task;
 
 static frug_status train(frug_comm *comm, void *shared) {
@@ -29,7 +29,7 @@ static frug_status train(frug_comm *comm, void *shared) {
     for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++)
         status = frug_reduce_add(r, step, 0, t->n, t->grad[rank][step], 1.0f, t->weights[rank]);
     if (status == FRUG_OK)
-        status = frug_compressor_residual(frug_reducer_compressor(r), 0, t->n, t->left[rank]);
+        status = frug_compressor_residual(frug_reducer_compressor(r), 0, t->n, t->residual[rank]);
     frug_reducer_destroy(r);
     return status;
 }
@@ -40,7 +40,7 @@ static void run_task(task *t, int size) {
         for (uint64_t step = 0; step < STEPS; step++)
             t->grad[i][step] = zoo_gradient(t->layout, 100 * (uint64_t)i + step + 1);
         t->weights[i] = test_calloc(t->n, sizeof(float));
-        t->left[i] = test_calloc(t->n, sizeof(float));
+        t->residual[i] = test_calloc(t->n, sizeof(float));
     }
     crew(size, train, t, 20, member);
     for (int i = 0; i < size; i++)
@@ -53,12 +53,12 @@ static void end_task(task *t, int size) {
         for (uint64_t step = 0; step < STEPS; step++)
             test_free(t->grad[i][step]);
         test_free(t->weights[i]);
-        test_free(t->left[i]);
+        test_free(t->residual[i]);
     }
 }
 
-/* What all workers put in is what came out of the exchange and what they still have, up to rounding of the sums. */
-static void check_mass(const task *t, int size) {
+/* The sum of all gradients is the result of the exchange plus all residuals, up to rounding. */
+static void check_conservation(const task *t, int size) {
     double *in = test_calloc(t->n, sizeof(double)), most = 0;
     for (int p = 0; p < size; p++)
         for (uint64_t step = 0; step < STEPS; step++)
@@ -67,11 +67,11 @@ static void check_mass(const task *t, int size) {
     for (size_t i = 0; i < t->n; i++) {
         double out = (double)t->weights[0][i];
         for (int p = 0; p < size; p++)
-            out += (double)t->left[p][i];
+            out += (double)t->residual[p][i];
         most = fmax(most, fabs(out - in[i]));
     }
     if (most > 1e-4)
-        fail_msg("%s with %d workers: %g is missing somewhere", t->config, size, most);
+        fail_msg("%s with %d workers: results and residuals differ from the gradients by %g", t->config, size, most);
     test_free(in);
 }
 
@@ -90,13 +90,13 @@ static void all_workers_get_the_same_bits_and_nothing_is_lost(void **state) {
             run_task(&t, sizes[s]);
             for (int i = 1; i < sizes[s]; i++)
                 assert_same_bits(t.weights[0], t.weights[i], t.n * sizeof(float));
-            check_mass(&t, sizes[s]);
+            check_conservation(&t, sizes[s]);
             end_task(&t, sizes[s]);
         }
     frug_layout_destroy(z);
 }
 
-/* ---- the examples at the head of allgather.c and dense_allreduce.c ----------------------------------- */
+/* ---- worked examples of allgather.c and dense_allreduce.c ------------------------------- */
 
 typedef struct example {
     const char *config;
@@ -104,7 +104,7 @@ typedef struct example {
     float grad[3][4], dst[3][4];
 } example;
 
-static frug_status work_out(frug_comm *comm, void *shared) {
+static frug_status run_example(frug_comm *comm, void *shared) {
     example *e = shared;
     int rank = frug_comm_rank(comm);
     frug_layout *layout = NULL;
@@ -132,12 +132,12 @@ static void the_worked_examples_hold(void **state) {
             dense = {"reduce=dense", 3, {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}}, {{0}}};
     static const float of_gather[4] = {6, 0, 7, 0}, of_dense[4] = {12, 15, 18};
     crew_member member[3];
-    crew(3, work_out, &gather, 20, member);
+    crew(3, run_example, &gather, 20, member);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(member[i].status, FRUG_OK);
         assert_same_bits(gather.dst[i], of_gather, sizeof of_gather);
     }
-    crew(3, work_out, &dense, 20, member);
+    crew(3, run_example, &dense, 20, member);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(member[i].status, FRUG_OK);
         assert_same_bits(dense.dst[i], of_dense, sizeof of_dense);
@@ -146,28 +146,28 @@ static void the_worked_examples_hold(void **state) {
 
 /* ---- disagreement and failure -------------------------------------------------------- */
 
-typedef enum trouble { OTHER_CONFIG, OTHER_LAYOUT, OTHER_STEP, BAD_RANGE, SILENT } trouble;
+typedef enum fault { OTHER_CONFIG, OTHER_LAYOUT, OTHER_STEP, BAD_RANGE, STOPPED } fault;
 
-typedef struct mishap {
-    trouble what;
+typedef struct fault_case {
+    fault fault;
     const frug_layout *layout, *other;
-} mishap;
+} fault_case;
 
-/* Worker 1 does something else than the others. */
-static frug_status stumble(frug_comm *comm, void *shared) {
-    const mishap *m = shared;
-    bool odd = frug_comm_rank(comm) == 1;
+/* Rank 1 does something different. */
+static frug_status run_with_fault(frug_comm *comm, void *shared) {
+    const fault_case *m = shared;
+    bool faulty = frug_comm_rank(comm) == 1;
     frug_reducer *r = NULL;
-    if (odd && m->what == SILENT)
+    if (faulty && m->fault == STOPPED)
         return FRUG_OK;
-    frug_status status = crew_reducer(odd && m->what == OTHER_CONFIG ? "density=0.5" : "frugrad",
-                                      odd && m->what == OTHER_LAYOUT ? m->other : m->layout, 0, comm, &r);
+    frug_status status = crew_reducer(faulty && m->fault == OTHER_CONFIG ? "density=0.5" : "frugrad",
+                                      faulty && m->fault == OTHER_LAYOUT ? m->other : m->layout, 0, comm, &r);
     if (status != FRUG_OK)
         return status;
     size_t n = frug_layout_elements(m->layout);
     float *grad = calloc(n, sizeof(float)), *dst = calloc(n, sizeof(float));
-    status = frug_reduce_add(r, odd && m->what == OTHER_STEP ? 7 : 3, 0, odd && m->what == BAD_RANGE ? n + 1 : n, grad,
-                             1.0f, dst);
+    status = frug_reduce_add(r, faulty && m->fault == OTHER_STEP ? 7 : 3, 0,
+                             faulty && m->fault == BAD_RANGE ? n + 1 : n, grad, 1.0f, dst);
     free(grad);
     free(dst);
     frug_reducer_destroy(r);
@@ -177,22 +177,22 @@ static frug_status stumble(frug_comm *comm, void *shared) {
 static void trouble_of_one_is_an_error_of_all_and_nobody_hangs(void **state) {
     (void)state;
     static const struct {
-        trouble what;
-        frug_status odd, others;
+        fault fault;
+        frug_status faulty, others;
         const char *words;
     } cases[] = {
         {OTHER_CONFIG, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE, "different config strings"},
         {OTHER_LAYOUT, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE, "different layouts"},
         {OTHER_STEP, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE, "at step 7"},
         {BAD_RANGE, FRUG_ERR_ARG, FRUG_ERR_REMOTE, "rank 1 failed at step 3"},
-        {SILENT, FRUG_OK, FRUG_ERR_COMM, "received nothing from rank 1"},
+        {STOPPED, FRUG_OK, FRUG_ERR_COMM, "received nothing from rank 1"},
     };
     frug_layout *z = make_zoo(ROWS), *other = make_zoo(ROWS + 1);
     for (size_t i = 0; i < COUNT(cases); i++) {
-        mishap m = {cases[i].what, z, other};
+        fault_case m = {cases[i].fault, z, other};
         crew_member member[3];
-        crew(3, stumble, &m, cases[i].what == SILENT ? 0.5 : 20, member);
-        assert_int_equal(member[1].status, cases[i].odd);
+        crew(3, run_with_fault, &m, cases[i].fault == STOPPED ? 0.5 : 20, member);
+        assert_int_equal(member[1].status, cases[i].faulty);
         for (int p = 0; p < 3; p += 2) {
             assert_int_equal(member[p].status, cases[i].others);
             if (!strstr(member[p].error, cases[i].words))

@@ -1,4 +1,4 @@
-/* test_reduce_scatter.c - reduce=split: who owns what, what arrives, what stays, and what it costs. */
+/* test_reduce_scatter.c - reduce=split: shards, results, residuals, and the bytes sent. */
 #include "support/thread_group.h"
 #include "support/test_layouts.h"
 
@@ -13,23 +13,23 @@
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 static const int sizes[] = {1, 2, 3, 5, 8};
 
-/** One run. Gradients are made beforehand: cmocka's memory is for the test's own thread. */
+/** One run. Memory is allocated by the test's thread, as cmocka requires. */
 typedef struct task {
     const char *config;
     const frug_layout *layout;
     size_t n;
     uint64_t steps;
-    uint64_t restart; /* at this step everyone saves, ends and begins anew; 0: never */
+    uint64_t restart; /* at this step all ranks save, destroy, create and restore; 0: never */
     float decay;
     int threads; /* of each worker; 0: 1 */
     float *grad[CREW_MOST][STEPS];
     float *weights[CREW_MOST];
-    float *left[CREW_MOST]; /* what each has not sent */
+    float *residual[CREW_MOST];
     uint64_t sent[CREW_MOST], received[CREW_MOST];
 } task;
 
-/* A new reducer in place of an old one, with the state of the old one's compressor. */
-static frug_status begin_anew(const task *t, frug_comm *comm, frug_reducer **r) {
+/* Replace a reducer by a new one with the saved state of its compressor. */
+static frug_status recreate_from_state(const task *t, frug_comm *comm, frug_reducer **r) {
     frug_compressor *c = frug_reducer_compressor(*r);
     size_t cap = frug_compressor_state_size(c), len = 0;
     void *state = malloc(cap);
@@ -52,12 +52,12 @@ static frug_status train(frug_comm *comm, void *shared) {
     frug_status status = crew_reducer(t->config, t->layout, t->threads ? t->threads : 1, comm, &r);
     for (uint64_t step = 0; step < t->steps && status == FRUG_OK; step++) {
         if (step && step == t->restart)
-            status = begin_anew(t, comm, &r);
+            status = recreate_from_state(t, comm, &r);
         if (status == FRUG_OK)
             status = frug_reduce_apply(r, step, 0, t->n, t->grad[rank][step], -1.0f, t->decay, t->weights[rank]);
     }
     if (status == FRUG_OK)
-        status = frug_compressor_residual(frug_reducer_compressor(r), 0, t->n, t->left[rank]);
+        status = frug_compressor_residual(frug_reducer_compressor(r), 0, t->n, t->residual[rank]);
     if (status == FRUG_OK)
         status = frug_reducer_stats(r, &stats);
     t->sent[rank] = stats.bytes_sent;
@@ -72,7 +72,7 @@ static void begin_task(task *t, const char *config, const frug_layout *layout, i
         for (uint64_t step = 0; step < steps; step++)
             t->grad[i][step] = zoo_gradient(layout, 100 * (uint64_t)i + step + 1);
         t->weights[i] = test_calloc(t->n, sizeof(float));
-        t->left[i] = test_calloc(t->n, sizeof(float));
+        t->residual[i] = test_calloc(t->n, sizeof(float));
     }
 }
 
@@ -92,27 +92,27 @@ static void end_task(task *t, int size) {
         for (uint64_t step = 0; step < t->steps; step++)
             test_free(t->grad[i][step]);
         test_free(t->weights[i]);
-        test_free(t->left[i]);
+        test_free(t->residual[i]);
     }
 }
 
-/* What all workers put in is what came out and what they still have, up to rounding of f32 sums. */
-static void check_mass(const task *t, int size) {
+/* The sum of all gradients is the result plus all residuals, up to rounding of f32 sums. */
+static void check_conservation(const task *t, int size) {
     double most = 0;
     for (size_t i = 0; i < t->n; i++) {
         double missing = -(double)t->weights[0][i];
         for (int p = 0; p < size; p++) {
-            missing -= (double)t->left[p][i];
+            missing -= (double)t->residual[p][i];
             for (uint64_t step = 0; step < t->steps; step++)
                 missing += (double)t->grad[p][step][i];
         }
         most = fmax(most, fabs(missing));
     }
     if (most > 1e-4)
-        fail_msg("%s with %d workers: %g is missing somewhere", t->config, size, most);
+        fail_msg("%s with %d workers: results and residuals differ from the gradients by %g", t->config, size, most);
 }
 
-/* ---- what arrives -------------------------------------------------------------------- */
+/* ---- results -------------------------------------------------------------------------- */
 
 static void all_workers_get_the_same_bits_and_nothing_is_lost(void **state) {
     (void)state;
@@ -135,21 +135,21 @@ static void all_workers_get_the_same_bits_and_nothing_is_lost(void **state) {
     };
     frug_layout *z = make_zoo(ROWS);
     for (size_t c = 0; c < COUNT(configs); c++)
-        for (size_t s = 0; s < COUNT(sizes); s += c < 4 ? 1 : 2) { /* fewer for the rarer ones */
+        for (size_t s = 0; s < COUNT(sizes); s += c < 4 ? 1 : 2) { /* fewer sizes for the less common configs */
             char config[256];
             task t;
             snprintf(config, sizeof config, "reduce=split,feedback=plain,residual=f32,%s", configs[c]);
             begin_task(&t, config, z, sizes[s], STEPS);
             run_task(&t, sizes[s]);
-            check_mass(&t, sizes[s]);
+            check_conservation(&t, sizes[s]);
             end_task(&t, sizes[s]);
         }
     frug_layout_destroy(z);
 }
 
 /*
- * With decay, which must reach every weight once, and with what depends on the norm of the whole range. Units that all
- * workers have drawn alike are sent on whole without being asked to.
+ * With decay, which must be applied to every weight once, and with options that depend on the norm of the whole range.
+ * With rule=random all ranks draw the same units, so that all of the sum is sent for any `down`.
  */
 static void union_of_f32_values_is_gather_bit_for_bit(void **state) {
     (void)state;
@@ -168,7 +168,7 @@ static void union_of_f32_values_is_gather_bit_for_bit(void **state) {
             char words[2][256];
             task t[2];
             for (size_t i = 0; i < 2; i++) {
-                const char *down = strstr(configs[c], ",down="); /* of split alone */
+                const char *down = strstr(configs[c], ",down="); /* an option of split only */
                 int len = (int)(i || !down ? strlen(configs[c]) : (size_t)(down - configs[c]));
                 snprintf(words[i], sizeof words[i], "reduce=%s,%.*s", i ? "split,down=union" : "gather", len,
                          configs[c]);
@@ -181,7 +181,7 @@ static void union_of_f32_values_is_gather_bit_for_bit(void **state) {
             }
             assert_same_bits(t[0].weights[0], t[1].weights[0], t[0].n * sizeof(float));
             for (int p = 0; p < sizes[s]; p++)
-                assert_same_bits(t[0].left[p], t[1].left[p], t[0].n * sizeof(float));
+                assert_same_bits(t[0].residual[p], t[1].residual[p], t[0].n * sizeof(float));
             end_task(&t[0], sizes[s]);
             end_task(&t[1], sizes[s]);
         }
@@ -206,8 +206,8 @@ static void everything_in_f32_is_the_dense_sum_in_rank_order(void **state) {
     frug_layout_destroy(z);
 }
 
-/* hold is for the way to the owners: of one worker the way back, twice as dense, has all of what was sent. */
-static void owners_hold_nothing(void **state) {
+/* Option `hold` does not apply to the second selection: with one rank and down=2 it sends all of the first one. */
+static void retention_is_for_the_first_selection_only(void **state) {
     (void)state;
     static const char *const configs[] = {"segment=block", "segment=tensor", "segment=tensor,unit=row",
                                           "segment=tensor,rule=random"};
@@ -222,15 +222,15 @@ static void owners_hold_nothing(void **state) {
             run_task(&t[i], 1);
         }
         if (memcmp(t[0].weights[0], t[1].weights[0], t[0].n * sizeof(float)) != 0 ||
-            memcmp(t[0].left[0], t[1].left[0], t[0].n * sizeof(float)) != 0)
-            fail_msg("%s: not what gather does", words[1]);
+            memcmp(t[0].residual[0], t[1].residual[0], t[0].n * sizeof(float)) != 0)
+            fail_msg("%s: differs from gather", words[1]);
         end_task(&t[0], 1);
         end_task(&t[1], 1);
     }
     frug_layout_destroy(z);
 }
 
-/* What the way back decides must follow from the state of the one compressor that is saved. */
+/* The second selection must depend only on the state of the first compressor, which is saved. */
 static void a_restart_changes_no_bit(void **state) {
     (void)state;
     static const char *const configs[] = {
@@ -250,7 +250,7 @@ static void a_restart_changes_no_bit(void **state) {
         }
         assert_same_bits(t[0].weights[0], t[1].weights[0], t[0].n * sizeof(float));
         for (int p = 0; p < 3; p++)
-            assert_same_bits(t[0].left[p], t[1].left[p], t[0].n * sizeof(float));
+            assert_same_bits(t[0].residual[p], t[1].residual[p], t[0].n * sizeof(float));
         end_task(&t[0], 3);
         end_task(&t[1], 3);
     }
@@ -264,7 +264,7 @@ static frug_layout *one_tensor(uint64_t rows, uint64_t cols) {
     return layout;
 }
 
-/* The example at the head of reduce_scatter.c. */
+/* The worked example of reduce_scatter.c. */
 static void the_worked_example_holds(void **state) {
     (void)state;
     static const char config[] = "reduce=split,down=1,block=64,density=0.015625,value=f32,min_size=1,feedback=plain,"
@@ -282,28 +282,28 @@ static void the_worked_example_holds(void **state) {
         t.grad[1][0][67] = 4;
         run_task(&t, 2);
         assert_true(t.weights[1][1] == 7 && t.weights[1][67] == 6);
-        /* The owner's residual holds what it kept back, and sends it when there is nothing larger. */
-        assert_true(t.left[0][0] == (steps == 1 ? 5 : 0) && t.weights[1][0] == (steps == 1 ? 0 : 5));
+        /* What the owner does not send is in its residual, and is sent when there is nothing larger. */
+        assert_true(t.residual[0][0] == (steps == 1 ? 5 : 0) && t.weights[1][0] == (steps == 1 ? 0 : 5));
         end_task(&t, 2);
     }
     frug_layout_destroy(layout);
 }
 
-/* ---- what it costs -------------------------------------------------------------------- */
+/* ---- bytes ---------------------------------------------------------------------------- */
 
 static uint64_t bytes_per_worker(const frug_layout *layout, const char *config, int size, float *grad) {
     task t = {.config = config, .layout = layout, .n = frug_layout_elements(layout), .steps = 1};
     uint64_t most = 0;
     for (int i = 0; i < size; i++) {
-        t.grad[i][0] = grad + i; /* the same numbers, each at another place */
+        t.grad[i][0] = grad + i; /* the same numbers, shifted by one per rank */
         t.weights[i] = test_calloc(t.n, sizeof(float));
-        t.left[i] = test_calloc(t.n, sizeof(float));
+        t.residual[i] = test_calloc(t.n, sizeof(float));
     }
     run_task(&t, size);
     for (int i = 0; i < size; i++) {
         most = t.sent[i] > most ? t.sent[i] : most;
         test_free(t.weights[i]);
-        test_free(t.left[i]);
+        test_free(t.residual[i]);
     }
     return most;
 }
@@ -325,7 +325,7 @@ static void bytes_hardly_grow_with_workers(void **state) {
     frug_layout_destroy(layout);
 }
 
-/* Sizes follow from config and step where sections go by blocks: a compressor beside it says what each frame takes. */
+/* By blocks, frame sizes depend on config and step only: other compressors of the test give the size of each frame. */
 static void bytes_sent_are_those_of_the_formula(void **state) {
     (void)state;
     frug_layout *z = make_zoo(ROWS);
@@ -370,14 +370,14 @@ static void threads_change_no_bit(void **state) {
             run_task(&t[i], 2);
         }
         assert_same_bits(t[0].weights[0], t[1].weights[0], t[0].n * sizeof(float));
-        assert_same_bits(t[0].left[1], t[1].left[1], t[0].n * sizeof(float));
+        assert_same_bits(t[0].residual[1], t[1].residual[1], t[0].n * sizeof(float));
         end_task(&t[0], 2);
         end_task(&t[1], 2);
     }
     frug_layout_destroy(z);
 }
 
-/* ---- who owns what ---------------------------------------------------------------------- */
+/* ---- shards ------------------------------------------------------------------------------ */
 
 /* Blocks of a range, tensor by tensor. */
 static uint64_t blocks_in(const frug_compressor *c, uint64_t from, uint64_t to) {
@@ -391,7 +391,7 @@ static uint64_t blocks_in(const frug_compressor *c, uint64_t from, uint64_t to) 
     return blocks;
 }
 
-static void owners_share_blocks_evenly_and_cut_no_module(void **state) {
+static void shards_are_even_and_divide_no_module(void **state) {
     (void)state;
     static const char *const configs[] = {"block=64", "block=4096", "segment=tensor", "unit=head,segment=tensor"};
     frug_layout *z = make_zoo(ROWS);
@@ -455,9 +455,9 @@ static void a_range_of_a_buffer_with_gaps_is_reduced(void **state) {
     frug_layout_destroy(layout);
 }
 
-/* ---- failure ---------------------------------------------------------------------------- */
+/* ---- faults ------------------------------------------------------------------------------ */
 
-static void an_overflow_at_one_owner_is_an_error_of_all(void **state) {
+static void an_overflow_at_one_owner_is_an_error_on_all_ranks(void **state) {
     (void)state;
     frug_layout *layout = one_tensor(16, 512);
     crew_member member[3];
@@ -476,7 +476,7 @@ static void an_overflow_at_one_owner_is_an_error_of_all(void **state) {
     frug_layout_destroy(layout);
 }
 
-static void one_without_a_gradient_is_an_error_of_all(void **state) {
+static void a_missing_gradient_is_an_error_on_all_ranks(void **state) {
     (void)state;
     frug_layout *layout = one_tensor(16, 512);
     crew_member member[3];
@@ -497,16 +497,16 @@ int main(void) {
         cmocka_unit_test(all_workers_get_the_same_bits_and_nothing_is_lost),
         cmocka_unit_test(union_of_f32_values_is_gather_bit_for_bit),
         cmocka_unit_test(everything_in_f32_is_the_dense_sum_in_rank_order),
-        cmocka_unit_test(owners_hold_nothing),
+        cmocka_unit_test(retention_is_for_the_first_selection_only),
         cmocka_unit_test(a_restart_changes_no_bit),
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(the_worked_example_holds),
         cmocka_unit_test(bytes_hardly_grow_with_workers),
         cmocka_unit_test(bytes_sent_are_those_of_the_formula),
-        cmocka_unit_test(owners_share_blocks_evenly_and_cut_no_module),
+        cmocka_unit_test(shards_are_even_and_divide_no_module),
         cmocka_unit_test(a_range_of_a_buffer_with_gaps_is_reduced),
-        cmocka_unit_test(an_overflow_at_one_owner_is_an_error_of_all),
-        cmocka_unit_test(one_without_a_gradient_is_an_error_of_all),
+        cmocka_unit_test(an_overflow_at_one_owner_is_an_error_on_all_ranks),
+        cmocka_unit_test(a_missing_gradient_is_an_error_on_all_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,24 +1,24 @@
 /*
- * dense_update.c - the ways whose state is plain floats: none (also signs), momentum, Adam. One pass, element by
- * element; the compiler turns the loops into vectors of whatever width there is. Only + - * / and square roots, each
- * rounded once, so every machine gets the same bits.
+ * dense_update.c - update rules whose state is plain floats: none (also sign), sum, momentum, Adam. One pass, element
+ * by element; the compiler vectorizes the loops. Only + - * / and square roots, each rounded once, so every machine
+ * computes the same bits.
  */
 #include "optim/optimizer.h"
 
 #include <math.h>
 
-void frugi_move_direct(float *restrict w, const float *restrict g, uint32_t n, float keep, float rate) {
+void frugi_step_direct(float *restrict w, const float *restrict g, uint32_t n, float keep, float rate) {
     for (uint32_t i = 0; i < n; i++)
         w[i] = w[i] * keep - rate * g[i];
 }
 
-/* Nothing arrived, or what did cancels out: nothing moves. */
-void frugi_move_sign(float *restrict w, const float *restrict g, uint32_t n, float keep, float rate) {
+/* An element without a gradient, or whose contributions cancel out, does not change. */
+void frugi_step_sign(float *restrict w, const float *restrict g, uint32_t n, float keep, float rate) {
     for (uint32_t i = 0; i < n; i++)
         w[i] = w[i] * keep - rate * (float)((g[i] > 0) - (g[i] < 0));
 }
 
-void frugi_move_sum(float *restrict sum, float *restrict w, const float *restrict g, uint32_t n, float keep,
+void frugi_step_sum(float *restrict sum, float *restrict w, const float *restrict g, uint32_t n, float keep,
                     float rate) {
     for (uint32_t i = 0; i < n; i++) {
         sum[i] += g[i];
@@ -26,9 +26,9 @@ void frugi_move_sum(float *restrict sum, float *restrict w, const float *restric
     }
 }
 
-void frugi_move_momentum(const frugi_move *move, bool nesterov, float *restrict u, float *restrict w,
+void frugi_step_momentum(const frugi_step_args *args, bool nesterov, float *restrict u, float *restrict w,
                          const float *restrict g, uint32_t n, float keep) {
-    const float momentum = move->momentum, rate = move->rate;
+    const float momentum = args->momentum, rate = args->rate;
     if (nesterov) {
         for (uint32_t i = 0; i < n; i++) {
             u[i] = momentum * u[i] + g[i];
@@ -42,13 +42,14 @@ void frugi_move_momentum(const frugi_move *move, bool nesterov, float *restrict 
     }
 }
 
-void frugi_move_adam(const frugi_move *move, float *restrict m, float *restrict v, float *restrict w,
+void frugi_step_adam(const frugi_step_args *args, float *restrict m, float *restrict v, float *restrict w,
                      const float *restrict g, uint32_t n, float keep) {
-    const float beta1 = move->beta1, rest1 = move->rest1, beta2 = move->beta2, rest2 = move->rest2;
-    const float rate = move->adam_rate, root_gain = move->root_gain, eps = move->eps;
+    const float beta1 = args->beta1, one_minus_beta1 = args->one_minus_beta1, beta2 = args->beta2,
+                one_minus_beta2 = args->one_minus_beta2;
+    const float rate = args->adam_rate, root_gain = args->root_gain, eps = args->eps;
     for (uint32_t i = 0; i < n; i++) {
-        m[i] = beta1 * m[i] + rest1 * g[i];
-        v[i] = beta2 * v[i] + rest2 * (g[i] * g[i]);
+        m[i] = beta1 * m[i] + one_minus_beta1 * g[i];
+        v[i] = beta2 * v[i] + one_minus_beta2 * (g[i] * g[i]);
         w[i] = w[i] * keep - rate * (m[i] / (sqrtf(v[i]) * root_gain + eps));
     }
 }

@@ -1,4 +1,4 @@
-/* matrix_product.h - products of small matrices with a large one, for optimisers that look at whole tensors. */
+/* matrix_product.h - products of small matrices with a large one, for optimizers of whole tensors. */
 #ifndef FRUGI_MATRIX_PRODUCT_H
 #define FRUGI_MATRIX_PRODUCT_H
 
@@ -14,13 +14,13 @@ typedef struct frugi_product {
 } frugi_product;
 
 /**
- * c = keep c + factor A B, rows of c being n apart; with keep = 0 what c held before is not looked at.
+ * c = beta c + alpha A B; rows of c are n apart. With beta = 0, c is not read.
  *
  * Every entry is summed in the order of k, in one float: bits depend neither on threads nor on the machine.
  */
-void frugi_multiply(const frugi_product *p, float keep, float factor, float *c, int threads);
+void frugi_multiply(const frugi_product *p, float beta, float alpha, float *c, int threads);
 
-/** y (k x rows) = x (k x cols) times the transpose of g (rows x cols). Sums go in four lanes. */
+/** y (k x rows) = x (k x cols) times the transpose of g (rows x cols). Sums are in four lanes. */
 void frugi_multiply_rows(const float *x, size_t k, const float *g, size_t rows, size_t cols, float *y, int threads);
 
 #endif

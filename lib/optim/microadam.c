@@ -1,17 +1,17 @@
 /*
- * microadam.c - the way of microadam (Modoranu et al., 2024): keep what arrived in the last steps as short lists, and
- * work both means out from them when they are needed.
+ * microadam.c - update rule of microadam (Modoranu et al., 2024): store the entries of the last steps as short lists,
+ * and compute both means from them when they are needed.
  *
- * With the entries x_a that arrived a steps ago at a place, both means are weighted means over the window,
+ * With the entries x_a that arrived a steps ago at an index, both means are weighted means over the window,
  *   m = sum (1-beta1) beta1^a x_a / (1 - beta1^T)    v = sum (1-beta2) beta2^a x_a^2 / (1 - beta2^T)
- * with T the steps that the window reaches back: step + 1 at first, then its length. So a window that holds all steps
- * is Adam exactly. (The paper divides by 1 - beta^(step+1) for good; with beta2 = 0.999 and a window of 10 that makes v
- * up to a hundred times too small.) Weights move where the window has an entry.
+ * where T is the number of steps in the window: step + 1 at first, then its length. So a window that covers all steps
+ * is exactly Adam. (The paper always divides by 1 - beta^(step+1); with beta2 = 0.999 and a window of 10 that makes v
+ * up to a hundred times too small.) Only weights with an entry in the window change.
  *
- * Lists have room for `entries` per block of 256. If more arrive, all of them take part in the step in which they do,
- * and the largest are remembered: nothing that arrived is lost, only its echo.
+ * Lists have a capacity of `entries` per block of 256. If more entries arrive, all of them are used in that step, and
+ * the largest are stored: no entry is lost, only its later contributions.
  *
- * Step t writes to place t mod window, so where a list belongs need not be stored.
+ * Step t writes to slot t mod window, so the step of a list need not be stored.
  */
 #include "optim/optimizer.h"
 
@@ -20,8 +20,8 @@
 
 #include <math.h>
 
-/* Number of a list: those of a block lie one after the other. */
-static uint64_t list_of(const frug_optimizer *o, uint64_t block, uint64_t step, uint64_t age) {
+/* Number of a list: those of a block are consecutive. */
+static uint64_t list_number(const frug_optimizer *o, uint64_t block, uint64_t step, uint64_t age) {
     const uint64_t window = o->options.window;
     return block * window + (step % window + window - age) % window;
 }
@@ -31,10 +31,10 @@ static float value_at(const unsigned char *value, uint64_t i, uint64_t state) {
                                     : frugi_bf16_f32(frugi_get16(value + 2 * i));
 }
 
-/* Add what a list of `age` steps ago weighs in both sums. */
-static void recall(const frug_optimizer *o, uint64_t list, uint64_t age, float *mean, float *square) {
+/* Add the contributions of a list of `age` steps ago to both sums. */
+static void add_list(const frug_optimizer *o, uint64_t list, uint64_t age, float *mean, float *square) {
     const uint64_t first = list * o->options.entries;
-    const float weight1 = o->age1[age], weight2 = o->age2[age];
+    const float weight1 = o->age_weight1[age], weight2 = o->age_weight2[age];
     for (uint64_t i = first; i < first + o->count[list]; i++) {
         float x = value_at(o->value, i, o->options.state);
         uint32_t at = o->index[i];
@@ -43,8 +43,8 @@ static void recall(const frug_optimizer *o, uint64_t list, uint64_t age, float *
     }
 }
 
-/* Places of the non-zeros of a block, ascending; the largest ones if there are too many. */
-static uint32_t places(const float *g, uint32_t n, uint32_t most, uint16_t *idx) {
+/* Indices of the nonzeros of a block, ascending; of the largest ones if there are too many. */
+static uint32_t nonzero_indices(const float *g, uint32_t n, uint32_t most, uint16_t *idx) {
     uint32_t found = 0;
     for (uint32_t i = 0; i < n; i++) {
         idx[found] = (uint16_t)i;
@@ -56,16 +56,16 @@ static uint32_t places(const float *g, uint32_t n, uint32_t most, uint16_t *idx)
     return most;
 }
 
-/* The room behind the last entry is left as zeros, so that equal windows are equal bytes. */
-static void remember(frug_optimizer *o, uint64_t list, const float *g, uint32_t n) {
-    const uint32_t room = (uint32_t)o->options.entries;
+/* Unused capacity is zeros, so that equal windows are equal bytes. */
+static void store_list(frug_optimizer *o, uint64_t list, const float *g, uint32_t n) {
+    const uint32_t capacity = (uint32_t)o->options.entries;
     const size_t width = frugi_state_bytes(o->options.state);
-    unsigned char *value = o->value + list * room * width;
-    uint8_t *index = o->index + list * room;
+    unsigned char *value = o->value + list * capacity * width;
+    uint8_t *index = o->index + list * capacity;
     uint16_t idx[FRUGI_OPTIM_BLOCK];
-    uint32_t found = places(g, n, room, idx);
-    memset(value, 0, room * width);
-    memset(index, 0, room);
+    uint32_t found = nonzero_indices(g, n, capacity, idx);
+    memset(value, 0, capacity * width);
+    memset(index, 0, capacity);
     for (uint32_t i = 0; i < found; i++) {
         index[i] = (uint8_t)idx[i];
         if (width == 4)
@@ -76,43 +76,43 @@ static void remember(frug_optimizer *o, uint64_t list, const float *g, uint32_t 
     o->count[list] = (uint8_t)found;
 }
 
-void frugi_move_window(frug_optimizer *o, const frugi_move *move, uint64_t block, float *restrict w,
+void frugi_step_window(frug_optimizer *o, const frugi_step_args *args, uint64_t block, float *restrict w,
                        const float *restrict g, uint32_t n, float keep) {
-    const float rate = move->window_rate, root_gain = move->window_root, eps = move->eps;
-    const float weight1 = o->age1[0], weight2 = o->age2[0];
+    const float rate = args->window_rate, root_gain = args->window_root, eps = args->eps;
+    const float weight1 = o->age_weight1[0], weight2 = o->age_weight2[0];
     float mean[FRUGI_OPTIM_BLOCK] = {0}, square[FRUGI_OPTIM_BLOCK] = {0};
-    for (uint64_t age = o->options.window - 1; age > 0; age--) /* at first, places not yet written to are empty */
-        recall(o, list_of(o, block, move->step, age), age, mean, square);
+    for (uint64_t age = o->options.window - 1; age > 0; age--) /* slots that were not written yet are empty */
+        add_list(o, list_number(o, block, args->step, age), age, mean, square);
     for (uint32_t i = 0; i < n; i++) {
         float m = mean[i] + weight1 * g[i], v = square[i] + weight2 * (g[i] * g[i]);
         w[i] = w[i] * keep - rate * (m / (sqrtf(v) * root_gain + eps));
     }
-    remember(o, list_of(o, block, move->step, 0), g, n);
+    store_list(o, list_number(o, block, args->step, 0), g, n);
 }
 
-static bool list_is_sound(const unsigned char *index, uint32_t found, uint32_t len) {
-    bool sound = found == 0 || index[found - 1] < len;
+static bool list_is_valid(const unsigned char *index, uint32_t found, uint32_t len) {
+    bool valid = found == 0 || index[found - 1] < len;
     for (uint32_t i = 1; i < found; i++)
-        sound &= index[i - 1] < index[i];
-    return sound;
+        valid &= index[i - 1] < index[i];
+    return valid;
 }
 
-bool frugi_window_is_sound(const frug_optimizer *like, const unsigned char *value, const unsigned char *index,
+bool frugi_window_is_valid(const frug_optimizer *like, const unsigned char *value, const unsigned char *index,
                            const unsigned char *count) {
-    const uint64_t room = like->options.entries, window = like->options.window;
-    bool sound = true;
-    for (size_t p = 0; p < like->parts; p++) {
-        const frugi_part *part = &like->part[p];
-        uint64_t blocks = part->way == FRUGI_WAY_WINDOW ? (part->count - 1) / FRUGI_OPTIM_BLOCK + 1 : 0;
-        for (uint64_t list = part->at * window; list < (part->at + blocks) * window; list++) {
-            uint64_t left = part->count - (list / window - part->at) * FRUGI_OPTIM_BLOCK;
+    const uint64_t capacity = like->options.entries, window = like->options.window;
+    bool valid = true;
+    for (size_t p = 0; p < like->tensors; p++) {
+        const frugi_optim_tensor *tensor = &like->tensor[p];
+        uint64_t blocks = tensor->rule == FRUGI_UPDATE_WINDOW ? (tensor->count - 1) / FRUGI_OPTIM_BLOCK + 1 : 0;
+        for (uint64_t list = tensor->at * window; list < (tensor->at + blocks) * window; list++) {
+            uint64_t left = tensor->count - (list / window - tensor->at) * FRUGI_OPTIM_BLOCK;
             uint32_t len = left < FRUGI_OPTIM_BLOCK ? (uint32_t)left : FRUGI_OPTIM_BLOCK;
             uint32_t found = count[list];
-            if (found > room || !list_is_sound(index + list * room, found, len))
+            if (found > capacity || !list_is_valid(index + list * capacity, found, len))
                 return false;
-            for (uint64_t i = list * room; i < list * room + found; i++)
-                sound &= frugi_magnitude(value_at(value, i, like->options.state)) <= FRUGI_OPTIM_HELD;
+            for (uint64_t i = list * capacity; i < list * capacity + found; i++)
+                valid &= frugi_magnitude(value_at(value, i, like->options.state)) <= FRUGI_OPTIM_GRAD_LIMIT;
         }
     }
-    return sound;
+    return valid;
 }

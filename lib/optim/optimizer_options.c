@@ -1,9 +1,9 @@
 /*
- * optimizer_options.c - the text of an optimiser: name[:option=value[,option=value]...].
+ * optimizer_options.c - parse and print the text of an optimizer: name[:option=value[,option=value]...].
  *
- * The table of kinds is the public one: its text of options says which a kind takes and what holds unless given, and it
- * is read by the same parser as the user's text, so the two cannot disagree. Options of the same name mean the same
- * everywhere, so there is one row for each.
+ * The table of kinds is public: its text of options lists those of a kind with their defaults, and is parsed like the
+ * user's text, so the two cannot disagree. Options of the same name mean the same for all kinds, so there is one row
+ * for each.
  */
 #include "optim/target.h"
 
@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define OF_TARGETS "beta1=0.9,beta2=0.999,eps=1e-08,decay=0,targets=qv,others=frozen,threads=1"
+#define TARGET_OPTIONS "beta1=0.9,beta2=0.999,eps=1e-08,decay=0,targets=qv,others=frozen,threads=1"
 
 static const frug_optimizer_kind kinds[] = {
     {"sgd", "momentum=0.9,nesterov=0,coupled=0,decay=0,decay_all=0",
@@ -22,42 +22,43 @@ static const frug_optimizer_kind kinds[] = {
     {"adamw", "beta1=0.9,beta2=0.999,eps=1e-08,decay=0.01,decay_all=0", "AdamW as in PyTorch, states in f32"},
     {"merged", "momentum=0.9,gain=auto,inertia=off,decay=0,decay_all=0",
      "the compressor's residual holds the momentum (feedback=merged): w -= rate gain g, gain = 1 / (1 - momentum); "
-     "tensors that travel whole have a momentum of their own"},
+     "dense tensors have a momentum of their own"},
     {"adam-merged", "beta1=0.9,beta2=auto,eps=1e-08,gain=1,state=int8,inertia=off,decay=0.01,decay_all=0",
-     "the residual holds the momentum, the optimizer the root of the mean square, in about a byte; tensors that "
-     "travel whole get AdamW; beta2=auto: 1 - 0.16 density, from 0.99 to 0.999"},
+     "the residual holds the momentum, the optimizer the root of the mean square, in about a byte; dense tensors "
+     "use AdamW; beta2=auto: 1 - 0.16 density, from 0.99 to 0.999"},
     {"microadam", "window=10,entries=16,state=bf16,beta1=0.9,beta2=0.999,eps=1e-08,decay=0,decay_all=0",
-     "both means are worked out from what arrived in the last steps; tensors that travel whole get AdamW"},
-    {"sgc", "s=448,kappa=7,matrix=implicit,method=gomp4,scale=1," OF_TARGETS,
+     "both means are computed from the entries of the last steps; dense tensors use AdamW"},
+    {"sgc", "s=448,kappa=7,matrix=implicit,method=gomp4,scale=1," TARGET_OPTIONS,
      "both states of AdamW of the s largest entries as kappa s measurements each, recovered by matching pursuit"},
-    {"mesgc", "s=448,kappa=7,c=64,adaptive=0,refresh=200,matrix=implicit,method=gomp4,scale=1," OF_TARGETS,
-     "sgc on c chunks of a tensor, each with s / c entries; adaptive=1 shares s out where gradients are large"},
-    {"cesgc", "s=448,kappa=7,c=16,adaptive=0,rank=32,refresh=200,matrix=implicit,method=gomp4,scale=0.25," OF_TARGETS,
+    {"mesgc", "s=448,kappa=7,c=64,adaptive=0,refresh=200,matrix=implicit,method=gomp4,scale=1," TARGET_OPTIONS,
+     "sgc on c chunks of a tensor, each with s / c entries; adaptive=1 gives more of s to chunks with large gradients"},
+    {"cesgc",
+     "s=448,kappa=7,c=16,adaptive=0,rank=32,refresh=200,matrix=implicit,method=gomp4,scale=0.25," TARGET_OPTIONS,
      "mesgc on the gradient projected to its leading singular vectors"},
-    {"table", "s=448,kappa=7,c=64,scale=1," OF_TARGETS,
+    {"table", "s=448,kappa=7,c=64,scale=1," TARGET_OPTIONS,
      "both states of AdamW of the entries that were among the s largest, as a table in the bytes of mesgc's states"},
-    {"lora", "rank=8,alpha=16," OF_TARGETS, "w = w0 + alpha / rank B A; A and B are trained by AdamW"},
-    {"galore", "rank=32,refresh=200,scale=0.25," OF_TARGETS,
+    {"lora", "rank=8,alpha=16," TARGET_OPTIONS, "w = w0 + alpha / rank B A; A and B are trained by AdamW"},
+    {"galore", "rank=32,refresh=200,scale=0.25," TARGET_OPTIONS,
      "AdamW on the gradient projected to its leading singular vectors"},
-    {"apollo", "rank=32,refresh=200,per=channel,growth=1.01,scale=1," OF_TARGETS,
+    {"apollo", "rank=32,refresh=200,per=channel,growth=1.01,scale=1," TARGET_OPTIONS,
      "the gradient, scaled by how AdamW would scale a random projection of it"},
     {"sign", "beta1=0.9,beta2=0.95,eps=1e-08,decay=0.01,decay_all=0",
-     "the sign of what arrived, as DeMo has it: w -= rate sign(g), no state; tensors that travel whole get AdamW"},
+     "the sign of the sum, as in DeMo: w -= rate sign(g), no state; dense tensors use AdamW"},
 };
 
-typedef enum row_type { ROW_REAL, ROW_BETA2, ROW_COUNT, ROW_WORD, ROW_GAIN, ROW_INERTIA, ROW_NAMES } row_type;
+typedef enum row_type { ROW_REAL, ROW_BETA2, ROW_COUNT, ROW_KEYWORD, ROW_GAIN, ROW_INERTIA, ROW_NAMES } row_type;
 
 typedef struct option_row {
     const char *name;
     row_type type;
     size_t offset;
-    double least, most;
+    double min, max;
     const char *accepted;
 } option_row;
 
 #define AT(field) offsetof(frugi_optim_options, field)
 
-/* The largest decay is one that a float still tells from 1. */
+/* The largest momentum that differs from 1 as a float. */
 static const option_row rows[] = {
     {"momentum", ROW_REAL, AT(momentum), 0, 0.999999, "0 to 0.999999"},
     {"beta1", ROW_REAL, AT(beta1), 0, 0.999999, "0 to 0.999999"},
@@ -71,16 +72,16 @@ static const option_row rows[] = {
     {"decay_all", ROW_COUNT, AT(decay_all), 0, 1, "0 or 1"},
     {"window", ROW_COUNT, AT(window), 1, FRUGI_OPTIM_WINDOW, "1 to 64"},
     {"entries", ROW_COUNT, AT(entries), 1, 255, "1 to 255"},
-    {"state", ROW_WORD, AT(state), 0, 0, "f32|bf16|int8"},
+    {"state", ROW_KEYWORD, AT(state), 0, 0, "f32|bf16|int8"},
     {"s", ROW_COUNT, AT(s), 1, 1 << 24, "1 to 16777216"},
     {"kappa", ROW_COUNT, AT(kappa), 2, 64, "2 to 64"},
     {"c", ROW_COUNT, AT(c), 1, 1 << 24, "1 to 16777216"},
     {"adaptive", ROW_COUNT, AT(adaptive), 0, 1, "0 or 1"},
     {"rank", ROW_COUNT, AT(rank), 1, 4096, "1 to 4096"},
     {"refresh", ROW_COUNT, AT(refresh), 1, 1e9, "1 to 1e9"},
-    {"matrix", ROW_WORD, AT(explicit_matrix), 0, 0, "implicit|explicit"},
-    {"method", ROW_WORD, AT(atoms4), 0, 0, "batch|gomp4"},
-    {"per", ROW_WORD, AT(per_tensor), 0, 0, "channel|tensor"},
+    {"matrix", ROW_KEYWORD, AT(explicit_matrix), 0, 0, "implicit|explicit"},
+    {"method", ROW_KEYWORD, AT(atoms4), 0, 0, "batch|gomp4"},
+    {"per", ROW_KEYWORD, AT(per_tensor), 0, 0, "channel|tensor"},
     {"growth", ROW_REAL, AT(growth), 1, 1e9, "1 to 1e9"},
     {"scale", ROW_REAL, AT(scale), 1e-6, 1e6, "1e-6 to 1e6"},
     {"alpha", ROW_REAL, AT(alpha), 1e-6, 1e6, "1e-6 to 1e6"},
@@ -128,7 +129,7 @@ static const option_row *find_row(frugi_word name) {
     return frugi_word_find(name, row_name, NULL, &which) ? &rows[which] : NULL;
 }
 
-/* ---- reading ------------------------------------------------------------- */
+/* ---- parse --------------------------------------------------------------- */
 
 /* Of a list joined by +. */
 static bool has_empty_item(frugi_word list) {
@@ -156,16 +157,16 @@ static bool read_value(const option_row *row, frugi_word value, void *field) {
             real = -1;
         else if (row->type == ROW_INERTIA && (frugi_word_is(value, "auto") || frugi_word_is(value, "off")))
             real = frugi_word_is(value, "auto") ? -1 : 0;
-        else if (!frugi_read_double(value.at, value.len, &real) || real < row->least || real > row->most)
+        else if (!frugi_read_double(value.at, value.len, &real) || real < row->min || real > row->max)
             return false;
         memcpy(field, &real, sizeof real);
         return true;
     case ROW_COUNT:
-        if (!frugi_read_u64(value.at, value.len, &count) || (double)count < row->least || (double)count > row->most)
+        if (!frugi_read_u64(value.at, value.len, &count) || (double)count < row->min || (double)count > row->max)
             return false;
         memcpy(field, &count, sizeof count);
         return true;
-    case ROW_WORD:
+    case ROW_KEYWORD:
         if (!frugi_word_find(value, frugi_choice_of_text, row->accepted, &which))
             return false;
         count = which;
@@ -183,25 +184,25 @@ static bool read_value(const option_row *row, frugi_word value, void *field) {
 
 static frug_status parse_item(const frug_optimizer_kind *kind, frugi_word item, frugi_optim_options *options) {
     frugi_word value = item, name = frugi_word_split(&value, '=');
-    char of[32];
+    char context[32];
     size_t which = 0;
     FRUG_FAIL_IF(item.len == 0, FRUG_ERR_CONFIG, "config: option=value expected at position %zu", item.position);
-    snprintf(of, sizeof of, " of %s", kind->name);
+    snprintf(context, sizeof context, " of %s", kind->name);
     if (!frugi_word_find(name, kind_option, kind, &which))
-        return frugi_word_unknown(name, "option", of, kind_option, kind);
+        return frugi_word_unknown(name, "option", context, kind_option, kind);
     const option_row *row = find_row(name);
     FRUG_FAIL_IF(value.len == 0, FRUG_ERR_CONFIG, "config: option '%s' at position %zu needs a value; accepted: %s",
                  row->name, name.position, row->accepted);
     if (read_value(row, value, (char *)options + row->offset))
         return FRUG_OK;
-    snprintf(of, sizeof of, " of %s", row->name);
-    if (row->type == ROW_WORD)
-        return frugi_word_unknown(value, "value", of, frugi_choice_of_text, row->accepted);
+    snprintf(context, sizeof context, " of %s", row->name);
+    if (row->type == ROW_KEYWORD)
+        return frugi_word_unknown(value, "value", context, frugi_choice_of_text, row->accepted);
     return frugi_fail(FRUG_ERR_CONFIG, "config: bad value '%.*s' of %s at position %zu; accepted: %s",
                       frugi_word_shown(value), value.at, row->name, value.position, row->accepted);
 }
 
-/* A separator says that an item follows, so "a=1," ends in an empty item, which is an error. */
+/* A separator must be followed by an item, so "a=1," ends in an empty item, which is an error. */
 static frug_status parse_items(const frug_optimizer_kind *kind, frugi_word rest, frugi_optim_options *options) {
     for (;;) {
         frugi_word item = frugi_word_split(&rest, ',');
@@ -211,23 +212,23 @@ static frug_status parse_items(const frug_optimizer_kind *kind, frugi_word rest,
     }
 }
 
-/* Options that would do nothing are refused, because an experiment with a silent option lies. */
-static frug_status check_sense(const frugi_optim_options *o) {
+/* Options without effect are refused, because they would make an experiment misleading. */
+static frug_status validate_options(const frugi_optim_options *o) {
     FRUG_FAIL_IF(o->nesterov && o->momentum == 0, FRUG_ERR_CONFIG, "config: nesterov=1 needs a momentum");
     FRUG_FAIL_IF(o->inertia < 0 && (o->kind == FRUGI_OPTIM_MERGED ? o->momentum : o->beta1) == 0, FRUG_ERR_CONFIG,
-                 "config: inertia=auto makes up for a momentum, and %s is 0",
+                 "config: inertia=auto needs a momentum, and %s is 0",
                  o->kind == FRUGI_OPTIM_MERGED ? "momentum" : "beta1");
     FRUG_FAIL_IF(o->beta2 < 0 && o->kind != FRUGI_OPTIM_ADAM_MERGED, FRUG_ERR_CONFIG,
-                 "config: beta2=auto goes by the density, which only adam-merged looks at; give a number");
+                 "config: beta2=auto depends on the density and needs adam-merged; give a number");
     FRUG_FAIL_IF(o->coupled && o->decay == 0, FRUG_ERR_CONFIG, "config: coupled=1 does nothing without decay");
     FRUG_FAIL_IF(o->decay_all && o->decay == 0, FRUG_ERR_CONFIG, "config: decay_all=1 does nothing without decay");
     FRUG_FAIL_IF(o->kind == FRUGI_OPTIM_MICROADAM && o->state == FRUGI_STATE_INT8, FRUG_ERR_CONFIG,
                  "config: microadam has no state=int8; accepted: f32 bf16");
     FRUG_FAIL_IF(o->adaptive && o->c == 1, FRUG_ERR_CONFIG, "config: adaptive=1 needs more than one chunk");
     FRUG_FAIL_IF(o->adaptive && o->explicit_matrix, FRUG_ERR_CONFIG,
-                 "config: adaptive=1 needs a matrix for every share, which only matrix=implicit has room for");
+                 "config: adaptive=1 needs one matrix per share, and so matrix=implicit");
     FRUG_FAIL_IF(o->c && o->s % o->c != 0, FRUG_ERR_CONFIG,
-                 "config: s=%" PRIu64 " entries cannot be shared out among c=%" PRIu64 " chunks evenly", o->s, o->c);
+                 "config: s=%" PRIu64 " entries are not divisible by c=%" PRIu64 " chunks", o->s, o->c);
     return FRUG_OK;
 }
 
@@ -255,16 +256,16 @@ frug_status frugi_optim_parse(const char *text, frugi_optim_options *options) {
     FRUG_TRY(parse_items(kind, (frugi_word){kind->options, strlen(kind->options), 1}, &read));
     if (name.at + name.len != rest.at)
         FRUG_TRY(parse_items(kind, rest, &read));
-    FRUG_TRY(check_sense(&read));
+    FRUG_TRY(validate_options(&read));
     *options = read;
     return FRUG_OK;
 }
 
-#define PRINTED (FRUGI_OPTIM_NAMES > FRUGI_NUMBER_TEXT_MAX ? FRUGI_OPTIM_NAMES : FRUGI_NUMBER_TEXT_MAX)
+#define VALUE_TEXT (FRUGI_OPTIM_NAMES > FRUGI_NUMBER_TEXT_MAX ? FRUGI_OPTIM_NAMES : FRUGI_NUMBER_TEXT_MAX)
 
-/* ---- printing ------------------------------------------------------------ */
+/* ---- print --------------------------------------------------------------- */
 
-static void print_value(const option_row *row, const frugi_optim_options *options, char text[PRINTED]) {
+static void print_value(const option_row *row, const frugi_optim_options *options, char text[VALUE_TEXT]) {
     const char *field = (const char *)options + row->offset;
     double real = 0;
     uint64_t count = 0;
@@ -272,24 +273,24 @@ static void print_value(const option_row *row, const frugi_optim_options *option
     if (row->type == ROW_REAL || row->type == ROW_BETA2 || row->type == ROW_GAIN || row->type == ROW_INERTIA) {
         memcpy(&real, field, sizeof real);
         if ((row->type == ROW_GAIN && real == 0) || real < 0)
-            snprintf(text, PRINTED, "auto");
+            snprintf(text, VALUE_TEXT, "auto");
         else if (row->type == ROW_INERTIA && real == 0)
-            snprintf(text, PRINTED, "off");
+            snprintf(text, VALUE_TEXT, "off");
         else
             frugi_write_double(real, text);
         return;
     }
     if (row->type == ROW_NAMES) {
-        snprintf(text, PRINTED, "%s", field);
+        snprintf(text, VALUE_TEXT, "%s", field);
         return;
     }
     memcpy(&count, field, sizeof count);
     if (row->type == ROW_COUNT) {
-        snprintf(text, PRINTED, "%" PRIu64, count);
+        snprintf(text, VALUE_TEXT, "%" PRIu64, count);
         return;
     }
     const char *word = frugi_choice_of_text(row->accepted, count, &len);
-    snprintf(text, PRINTED, "%.*s", (int)len, word);
+    snprintf(text, VALUE_TEXT, "%.*s", (int)len, word);
 }
 
 void frugi_optim_print(const frugi_optim_options *options, char text[FRUGI_OPTIM_TEXT]) {
@@ -297,7 +298,7 @@ void frugi_optim_print(const frugi_optim_options *options, char text[FRUGI_OPTIM
     size_t used = (size_t)snprintf(text, FRUGI_OPTIM_TEXT, "%s", kind->name), len = 0;
     const char *name;
     for (size_t i = 0; (name = kind_option(kind, i, &len)); i++) {
-        char value[PRINTED];
+        char value[VALUE_TEXT];
         print_value(find_row((frugi_word){name, len, 1}), options, value);
         used +=
             (size_t)snprintf(text + used, FRUGI_OPTIM_TEXT - used, "%s%.*s=%s", i ? "," : ":", (int)len, name, value);

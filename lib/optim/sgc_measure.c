@@ -1,63 +1,64 @@
 /*
- * sgc_measure.c - what a worker hands over of its gradient instead of the gradient, and where the time goes.
+ * sgc_measure.c - measurements that a worker contributes instead of its gradient, and timings.
  *
- * sgc, mesgc and cesgc keep measurements only, and measuring is linear, so workers may add up 2 kappa s numbers of a
- * target instead of its n m. At a step at which a basis or shares are renewed everybody needs the mean gradient itself;
- * which steps those are is read from the state, which is the same on all workers. All other tensors hand their gradient
- * over. frug_optimizer_step() goes through the same two halves (target_step.c), so there is one algorithm.
+ * sgc, mesgc and cesgc store only measurements, and measuring is linear, so workers may sum 2 kappa s numbers of a
+ * target instead of its n m. At a step at which a basis or shares are renewed all workers need the mean gradient
+ * itself; which steps those are follows from the state, which is the same on all workers. For all other tensors workers
+ * contribute their gradient. frug_optimizer_step() runs the same two halves (target_step.c), so there is one algorithm.
  */
 #include "base/float_bits.h"
 #include "base/status.h"
 #include "optim/target.h"
 
-const frugi_tuned *frugi_stretch_sketch(const frug_optimizer *o, uint64_t step, const frugi_stretch *stretch) {
-    if (stretch->part->way != FRUGI_WAY_TARGET || !frugi_is_sketch(&o->options))
+const frugi_optim_target *frugi_optim_range_sketch(const frug_optimizer *o, uint64_t step,
+                                                   const frugi_optim_range *range) {
+    if (range->tensor->rule != FRUGI_UPDATE_TARGET || !frugi_is_sketch(&o->options))
         return NULL;
-    const frugi_tuned *t = &o->targets->target[stretch->part->at];
-    return frugi_sketch_renews(o, t, step) ? NULL : t;
+    const frugi_optim_target *t = &o->targets->target[range->tensor->at];
+    return frugi_sketch_needs_gradient(o, t, step) ? NULL : t;
 }
 
-uint64_t frugi_stretch_wants(const frug_optimizer *o, uint64_t step, const frugi_stretch *stretch) {
-    const frugi_tuned *t = frugi_stretch_sketch(o, step, stretch);
-    return t ? 2 * t->moments : stretch->count;
+uint64_t frugi_optim_range_floats(const frug_optimizer *o, uint64_t step, const frugi_optim_range *range) {
+    const frugi_optim_target *t = frugi_optim_range_sketch(o, step, range);
+    return t ? 2 * t->moments : range->count;
 }
 
 uint64_t frug_optimizer_wants(const frug_optimizer *o, uint64_t step, uint64_t begin, uint64_t count) {
-    if (!o || frugi_range_check(o, begin, count) != FRUG_OK)
+    if (!o || frugi_optim_range_check(o, begin, count) != FRUG_OK)
         return 0;
-    frugi_stretch stretch;
+    frugi_optim_range range;
     uint64_t sum = 0;
-    for (size_t next = 0; frugi_stretch_next(o, begin, count, &next, &stretch);)
-        sum += frugi_stretch_wants(o, step, &stretch);
+    for (size_t next = 0; frugi_optim_range_next(o, begin, count, &next, &range);)
+        sum += frugi_optim_range_floats(o, step, &range);
     return sum;
 }
 
 frug_status frug_optimizer_measure(frug_optimizer *o, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
                                    float *measured) {
-    FRUG_FAIL_IF(!o || !grad, FRUG_ERR_ARG, "measure: no optimizer or no gradient");
-    FRUG_TRY(frugi_range_check(o, begin, count));
+    FRUG_FAIL_IF(!o || !grad, FRUG_ERR_ARG, "measure: null optimizer or gradient");
+    FRUG_TRY(frugi_optim_range_check(o, begin, count));
     FRUG_FAIL_IF(!measured && frug_optimizer_wants(o, step, begin, count), FRUG_ERR_ARG,
-                 "measure: no place for the result");
-    frugi_stretch stretch;
-    for (size_t next = 0; frugi_stretch_next(o, begin, count, &next, &stretch);) {
-        const frugi_tuned *t = frugi_stretch_sketch(o, step, &stretch);
-        const float *g = grad + (stretch.from - begin);
+                 "measure: null result pointer");
+    frugi_optim_range range;
+    for (size_t next = 0; frugi_optim_range_next(o, begin, count, &next, &range);) {
+        const frugi_optim_target *t = frugi_optim_range_sketch(o, step, &range);
+        const float *g = grad + (range.from - begin);
         if (t)
             frugi_target_measure(o, step, t, g, measured);
         else
-            memcpy(measured, g, stretch.count * sizeof *g);
-        measured += frugi_stretch_wants(o, step, &stretch);
+            memcpy(measured, g, range.count * sizeof *g);
+        measured += frugi_optim_range_floats(o, step, &range);
     }
     return FRUG_OK;
 }
 
 frug_status frug_optimizer_time(const frug_optimizer *o, frug_optimizer_times *times) {
     FRUG_FAIL_IF(!o || !times || times->struct_size < sizeof *times, FRUG_ERR_ARG,
-                 "optimizer: none there, no place for the times or struct_size unset");
-    const double none[FRUGI_LAPS] = {0}, *spent = o->targets ? o->targets->seconds : none;
+                 "optimizer: null optimizer or times, or struct_size unset");
+    const double none[FRUGI_PHASES] = {0}, *spent = o->targets ? o->targets->seconds : none;
     *times = (frug_optimizer_times){.struct_size = sizeof *times,
-                                    .seconds_project = spent[FRUGI_LAP_PROJECT],
-                                    .seconds_recover = spent[FRUGI_LAP_RECOVER],
-                                    .seconds_apply = spent[FRUGI_LAP_APPLY]};
+                                    .seconds_project = spent[FRUGI_PHASE_PROJECT],
+                                    .seconds_recover = spent[FRUGI_PHASE_RECOVER],
+                                    .seconds_apply = spent[FRUGI_PHASE_APPLY]};
     return FRUG_OK;
 }

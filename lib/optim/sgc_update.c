@@ -1,14 +1,15 @@
 /*
- * sgc_update.c - sgc, mesgc and cesgc (Sparse Gradient Compression for Fine-Tuning Large Language Models, 2025): the
- * means of AdamW as measurements. Of every chunk the s largest entries are taken, they and their squares are measured
- * by the same matrix, and running means are kept of the measurements: M = A m and V = A v for the means m and v that
- * AdamW would have. A step recovers the s largest entries of m and of v, each by a pursuit of its own, and moves the
- * weights where m was found.
+ * sgc_update.c - update rule of sgc, mesgc and cesgc (Sparse Gradient Compression for Fine-Tuning Large Language
+ * Models, 2025): AdamW's means as measurements.
  *
- * v is recovered with an error, and where it was not found it would be zero. So two floors hold. It is at least the
- * smallest positive value found in its chunk; and it is at least what the inequality of Cauchy and Schwarz says that
- * the mean square is when the mean is m (frugi_move.least_root). A true pair of means always meets the second, so it
- * changes nothing that was recovered well, and no step is longer than AdamW can take.
+ * In every chunk the s largest entries are selected, they and their squares are measured with the same matrix, and
+ * running means of the measurements are stored: M = A m and V = A v for the means m and v that AdamW would have. A step
+ * recovers the s largest entries of m and of v, each by its own pursuit, and updates the weights where m was found.
+ *
+ * v is recovered with an error, and would be zero where it was not found. So it has two lower bounds: the smallest
+ * positive value found in its chunk; and, by the Cauchy-Schwarz inequality, the smallest mean square that is possible
+ * with the mean m (frugi_step_args.min_root). A true pair of means always meets the second, so it changes nothing that
+ * was recovered well, and no step is longer than AdamW can take.
  */
 #include "optim/target.h"
 
@@ -18,21 +19,21 @@
 
 /* ---- chunks and their solvers -------------------------------------------- */
 
-uint32_t frugi_chunk_entries(const frug_optimizer *o, const frugi_tuned *t, uint32_t chunk) {
+uint32_t frugi_chunk_entries(const frug_optimizer *o, const frugi_optim_target *t, uint32_t chunk) {
     return o->options.adaptive ? o->targets->level[t->level_at + chunk] * t->unit : t->s;
 }
 
-const frugi_solver *frugi_chunk_solver(const frug_optimizer *o, const frugi_tuned *t, uint32_t chunk) {
-    const frugi_targets *all = o->targets;
-    uint32_t s = frugi_chunk_entries(o, t, chunk), d = (uint32_t)frugi_chunk_most(t);
+const frugi_solver *frugi_chunk_solver(const frug_optimizer *o, const frugi_optim_target *t, uint32_t chunk) {
+    const frugi_optim_targets *all = o->targets;
+    uint32_t s = frugi_chunk_entries(o, t, chunk), d = (uint32_t)frugi_chunk_max_length(t);
     for (size_t i = 0; s && i < all->solvers; i++)
         if (all->solver[i].s == s && all->solver[i].d == d)
             return &all->solver[i];
     return NULL;
 }
 
-/* Chunks of equal numbers lie side by side and are recovered together. */
-void frugi_recover_chunks(frug_optimizer *o, const frugi_tuned *t, const float *p, const frugi_entries *out) {
+/* Consecutive chunks with equal numbers are recovered together. */
+void frugi_recover_chunks(frug_optimizer *o, const frugi_optim_target *t, const float *p, const frugi_entries *out) {
     uint64_t s = 0;
     for (uint32_t j = 0, run; j < t->c; j += run) {
         const frugi_solver *solver = frugi_chunk_solver(o, t, j);
@@ -42,25 +43,25 @@ void frugi_recover_chunks(frug_optimizer *o, const frugi_tuned *t, const float *
             memset(out->count + j, 0, run * sizeof *out->count);
             continue;
         }
-        /* Cannot fail: measurements are finite, and all numbers were checked when the solver was made. */
+        /* Cannot fail: measurements are finite, and all numbers were checked when the solver was created. */
         (void)frugi_recover_run(solver->recover, p, run, out->index + s, out->value + s, out->count + j);
         p += (uint64_t)run * solver->k;
         s += (uint64_t)run * solver->s;
     }
 }
 
-/* ---- measuring ----------------------------------------------------------- */
+/* ---- measure ------------------------------------------------------------- */
 
-static void measure(frug_optimizer *o, const frugi_tuned *t, const float *g, float *p, float *q) {
+static void measure_chunks(frug_optimizer *o, const frugi_optim_target *t, const float *g, float *p, float *q) {
     frugi_target_work *work = &o->targets->work;
     const frugi_entries *x = &work->x;
     for (uint32_t j = 0; j < t->c; j++) {
         const frugi_solver *solver = frugi_chunk_solver(o, t, j);
-        uint64_t from = frugi_chunk_at(t, j), len = frugi_chunk_at(t, j + 1) - from;
+        uint64_t from = frugi_chunk_begin(t, j), len = frugi_chunk_begin(t, j + 1) - from;
         if (!solver)
             continue;
-        /* Cannot fail: places come from the chunk, which is no longer than the matrix. */
-        frugi_largest(work, g + from, len, solver->s, x->index, x->value);
+        /* Cannot fail: indices are within the chunk, which is no longer than the matrix. */
+        frugi_select_largest(work, g + from, len, solver->s, x->index, x->value);
         (void)frugi_matrix_apply(solver->matrix, x->index, x->value, solver->s, work->span, p);
         for (uint32_t i = 0; i < solver->s; i++)
             x->value[i] *= x->value[i];
@@ -70,96 +71,97 @@ static void measure(frug_optimizer *o, const frugi_tuned *t, const float *g, flo
     }
 }
 
-bool frugi_sketch_renews(const frug_optimizer *o, const frugi_tuned *t, uint64_t step) {
+bool frugi_sketch_needs_gradient(const frug_optimizer *o, const frugi_optim_target *t, uint64_t step) {
     return (t->rank && frugi_basis_is_due(o, t, step)) || (o->options.adaptive && frugi_shares_are_due(o, t, step));
 }
 
-void frugi_sketch_measure(frug_optimizer *o, uint64_t step, const frugi_tuned *t, const float *g, float *measured) {
+void frugi_sketch_measure(frug_optimizer *o, uint64_t step, const frugi_optim_target *t, const float *g,
+                          float *measured) {
     if (t->rank) {
-        frugi_project(o, step, t, g);
-        g = o->targets->work.far;
+        frugi_project_gradient(o, step, t, g);
+        g = o->targets->work.projected;
     }
     if (o->options.adaptive && frugi_shares_are_due(o, t, step))
-        frugi_share_out(o, t, g);
-    measure(o, t, g, measured, measured + t->moments);
-    frugi_lap_ends(o->targets, FRUGI_LAP_PROJECT);
+        frugi_assign_shares(o, t, g);
+    measure_chunks(o, t, g, measured, measured + t->moments);
+    frugi_phase_end(o->targets, FRUGI_PHASE_PROJECT);
 }
 
-/* ---- moving -------------------------------------------------------------- */
+/* ---- update -------------------------------------------------------------- */
 
-/* What is recovered of v at these places; 0 where nothing was. Both lists ascend. */
-static float value_at(const uint32_t *index, const float *value, uint32_t count, uint32_t place, uint32_t *next) {
-    while (*next < count && index[*next] < place)
+/* The recovered value of v at an index; 0 if there is none. Both lists ascend. */
+static float find_value(const uint32_t *index, const float *value, uint32_t count, uint32_t wanted, uint32_t *next) {
+    while (*next < count && index[*next] < wanted)
         (*next)++;
-    return *next < count && index[*next] == place ? value[*next] : 0.0f;
+    return *next < count && index[*next] == wanted ? value[*next] : 0.0f;
 }
 
 static float smallest_positive(const float *value, uint32_t count) {
-    float least = 0;
+    float floor = 0;
     for (uint32_t i = 0; i < count; i++)
-        if (value[i] > 0 && (least == 0 || value[i] < least))
-            least = value[i];
-    return least;
+        if (value[i] > 0 && (floor == 0 || value[i] < floor))
+            floor = value[i];
+    return floor;
 }
 
 /* Turn the entries of x in one chunk into what is subtracted from the weights, over rate. */
-static void normalise(const frugi_move *move, const uint32_t *index, float *x, uint32_t nx, const uint32_t *y_index,
-                      const float *y, uint32_t ny) {
-    float least = smallest_positive(y, ny);
+static void normalize_entries(const frugi_step_args *args, const uint32_t *index, float *x, uint32_t nx,
+                              const uint32_t *y_index, const float *y, uint32_t ny) {
+    float floor = smallest_positive(y, ny);
     uint32_t next = 0;
     for (uint32_t i = 0; i < nx; i++) {
-        float v = value_at(y_index, y, ny, index[i], &next);
-        float root = sqrtf(v > least ? v : least) * move->root_gain, bound = fabsf(x[i]) * move->least_root;
-        x[i] = x[i] / ((root > bound ? root : bound) + move->eps);
+        float v = find_value(y_index, y, ny, index[i], &next);
+        float root = sqrtf(v > floor ? v : floor) * args->root_gain, bound = fabsf(x[i]) * args->min_root;
+        x[i] = x[i] / ((root > bound ? root : bound) + args->eps);
     }
 }
 
-/* w -= step at one place of what was measured: a weight, or after a projection a vector of weights. */
-static void put(const frugi_tuned *t, const float *basis, uint64_t place, float step, float *w) {
+/* w -= step at one measured index: a weight, or after a projection a vector of weights. */
+static void subtract_at(const frugi_optim_target *t, const float *basis, uint64_t index, float step, float *w) {
     if (!t->rank) {
-        w[place] -= step;
+        w[index] -= step;
         return;
     }
-    const size_t far = t->side.far, near = t->side.near, cols = t->side.cols;
-    const float *direction = basis + place / far * near;
-    float *first = w + (t->side.tall ? place % far * cols : place % far);
+    const size_t longer = t->side.longer, shorter = t->side.shorter, cols = t->side.cols;
+    const float *direction = basis + index / longer * shorter;
+    float *first = w + (t->side.tall ? index % longer * cols : index % longer);
     const size_t apart = t->side.tall ? 1 : cols;
-    for (size_t e = 0; e < near; e++)
+    for (size_t e = 0; e < shorter; e++)
         first[e * apart] -= step * direction[e];
 }
 
-static void apply(frug_optimizer *o, const frugi_move *move, const frugi_tuned *t, float *w) {
+static void apply_update(frug_optimizer *o, const frugi_step_args *args, const frugi_optim_target *t, float *w) {
     frugi_target_work *work = &o->targets->work;
     const float *basis = o->targets->basis + t->basis_at;
-    const float rate = move->adam_rate * (float)o->options.scale;
+    const float rate = args->adam_rate * (float)o->options.scale;
     uint64_t at = 0;
     for (uint32_t j = 0; j < t->c; j++) {
         const uint32_t *index = work->x.index + at, nx = work->x.count[j];
         float *x = work->x.value + at;
-        uint64_t from = frugi_chunk_at(t, j), len = frugi_chunk_at(t, j + 1) - from;
-        normalise(move, index, x, nx, work->y.index + at, work->y.value + at, work->y.count[j]);
+        uint64_t from = frugi_chunk_begin(t, j), len = frugi_chunk_begin(t, j + 1) - from;
+        normalize_entries(args, index, x, nx, work->y.index + at, work->y.value + at, work->y.count[j]);
         for (uint32_t i = 0; i < nx; i++)
-            if (index[i] < len) /* a chunk may be one shorter than the matrix */
-                put(t, basis, from + index[i], rate * x[i], w);
+            if (index[i] < len) /* a chunk may be one element shorter than the matrix */
+                subtract_at(t, basis, from + index[i], rate * x[i], w);
         at += frugi_chunk_entries(o, t, j);
     }
 }
 
-static void add_measured(float *state, const float *measured, uint64_t n, float beta, float rest) {
+static void update_means(float *state, const float *measured, uint64_t n, float beta, float rest) {
     for (uint64_t i = 0; i < n; i++)
         state[i] = beta * state[i] + rest * measured[i];
 }
 
-void frugi_move_sketch(frug_optimizer *o, const frugi_move *move, const frugi_tuned *t, const float *measured,
-                       float *w) {
-    frugi_targets *all = o->targets;
+void frugi_step_sketch(frug_optimizer *o, const frugi_step_args *args, const frugi_optim_target *t,
+                       const float *measured, float *w) {
+    frugi_optim_targets *all = o->targets;
     float *mean = all->mean + t->moment_at, *square = all->square + t->moment_at;
-    add_measured(mean, measured, t->moments, move->beta1, move->rest1);
-    add_measured(square, measured + t->moments, t->moments, move->beta2, move->rest2);
-    frugi_lap_ends(all, FRUGI_LAP_APPLY);
+    update_means(mean, measured, t->moments, args->beta1, args->one_minus_beta1);
+    update_means(square, measured + t->moments, t->moments, args->beta2, args->one_minus_beta2);
+    frugi_phase_end(all, FRUGI_PHASE_APPLY);
     frugi_recover_chunks(o, t, mean, &all->work.x);
     frugi_recover_chunks(o, t, square, &all->work.y);
-    frugi_lap_ends(all, FRUGI_LAP_RECOVER);
-    apply(o, move, t, w);
-    frugi_lap_ends(all, FRUGI_LAP_APPLY);
+    frugi_phase_end(all, FRUGI_PHASE_RECOVER);
+    apply_update(o, args, t, w);
+    frugi_phase_end(all, FRUGI_PHASE_APPLY);
 }

@@ -1,4 +1,4 @@
-/* subspace_basis.h - the directions in which a gradient is largest. */
+/* subspace_basis.h - leading singular vectors of a gradient. */
 #ifndef FRUGI_SUBSPACE_BASIS_H
 #define FRUGI_SUBSPACE_BASIS_H
 
@@ -6,38 +6,40 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FRUGI_BASIS_SPARE 8u /* directions that are followed besides those asked for */
+#define FRUGI_BASIS_EXTRA 8u /* directions that are iterated in addition to those requested */
 
-/** Numbers of a matrix that is projected along its shorter side. */
+/** Dimensions of a matrix that is projected along its shorter side. */
 typedef struct frugi_sides {
     size_t rows, cols;
-    size_t near, far; /* the shorter and the longer one; equal ones count as tall */
-    bool tall;        /* the shorter side is the columns */
+    size_t shorter, longer; /* of equal sides, `longer` is the rows */
+    bool tall;              /* the shorter side is the columns */
 } frugi_sides;
 
-frugi_sides frugi_sides_of(size_t rows, size_t cols);
+frugi_sides frugi_sides_make(size_t rows, size_t cols);
 
-/** y (k x far) = x (k x near) times g, and y (k x near) = x (k x far) times g, whichever way g lies. */
-void frugi_to_far(const frugi_sides *side, const float *x, size_t k, const float *g, float *y, int threads);
-void frugi_to_near(const frugi_sides *side, const float *x, size_t k, const float *g, float *y, int threads);
+/**
+ * y (k x longer) = x (k x shorter) times g, and y (k x shorter) = x (k x longer) times g, in either orientation of g.
+ */
+void frugi_project_to_longer(const frugi_sides *side, const float *x, size_t k, const float *g, float *y, int threads);
+void frugi_project_to_shorter(const frugi_sides *side, const float *x, size_t k, const float *g, float *y, int threads);
 
-/** w = keep w + factor times the sum over k of near vector times far vector. */
-void frugi_from_both(const frugi_sides *side, const float *near, const float *far, size_t k, float keep, float factor,
-                     float *w, int threads);
+/** w = keep w + factor times the sum of k outer products of a shorter and a longer vector. */
+void frugi_add_outer_products(const frugi_sides *side, const float *shorter, const float *longer, size_t k, float keep,
+                              float factor, float *w, int threads);
 
-/** Bytes of work that frugi_basis() takes. */
-size_t frugi_basis_bytes(const frugi_sides *side, size_t rank);
+/** Bytes of scratch memory that frugi_compute_basis() needs. */
+size_t frugi_basis_work_bytes(const frugi_sides *side, size_t rank);
 
 /**
  * The `rank` leading singular vectors of g along its shorter side, largest first, orthonormal.
  *
  *   g       finite, below 2^63
- *   work    frugi_basis_bytes(), aligned to 8 bytes
- *   basis   rank x near; directions in which g is zero are arbitrary ones orthogonal to the others
+ *   work    frugi_basis_work_bytes(), aligned to 8 bytes
+ *   basis   rank x shorter; directions in which g is zero are arbitrary ones orthogonal to the others
  *
- * Deterministic. Allocates: never. Cost: 5 products of rank + 8 vectors with g, and (rank + 8)^2 (near + 2 far).
+ * Deterministic. Allocates: never. Cost: 5 products of rank + 8 vectors with g, and (rank + 8)^2 (shorter + 2 longer).
  */
-void frugi_basis(const frugi_sides *side, const float *g, size_t rank, uint64_t seed, void *work, float *basis,
-                 int threads);
+void frugi_compute_basis(const frugi_sides *side, const float *g, size_t rank, uint64_t seed, void *work, float *basis,
+                         int threads);
 
 #endif

@@ -1,17 +1,17 @@
 /*
- * target_names.c - which tensors the options targets and others mean: lists of words and of patterns of names, joined
- * by +.
+ * target_names.c - which tensors the options targets and others select: lists of keywords and name patterns, joined by
+ * +.
  *
- * An item that means no tensor is refused by name. It is a typing error, or the model calls its tensors otherwise; an
- * experiment in which it silently did nothing would lie.
+ * An item that matches no tensor is an error: it is a typing error, or the model has other tensor names, and an
+ * experiment in which it silently did nothing would be misleading.
  */
 #include "base/status.h"
 #include "optim/target.h"
 
 #include <string.h>
 
-/* A pattern with * (anything) and ? (one character), in time linear in pattern times name. */
-static bool matches(const char *pattern, const char *name) {
+/* Match * (anything) and ? (one character), in time linear in pattern times name. */
+static bool match_pattern(const char *pattern, const char *name) {
     const char *star = NULL, *resume = NULL;
     while (*name) {
         if (*pattern == '*') {
@@ -32,9 +32,9 @@ static bool matches(const char *pattern, const char *name) {
     return *pattern == '\0';
 }
 
-typedef bool meaning_fn(const char *item, const frug_tensor *tensor);
+typedef bool match_fn(const char *item, const frug_tensor *tensor);
 
-static bool means_target(const char *item, const frug_tensor *tensor) {
+static bool matches_target(const char *item, const frug_tensor *tensor) {
     const frug_role role = tensor->role;
     const bool qv = role == FRUG_ROLE_ATTN_Q || role == FRUG_ROLE_ATTN_V || role == FRUG_ROLE_ATTN_QKV;
     const bool attention = qv || role == FRUG_ROLE_ATTN_K || role == FRUG_ROLE_ATTN_O;
@@ -46,14 +46,14 @@ static bool means_target(const char *item, const frug_tensor *tensor) {
         return attention;
     if (strcmp(item, "linear") == 0)
         return attention || role == FRUG_ROLE_LINEAR;
-    return strcmp(item, "all") == 0 || matches(item, tensor->name);
+    return strcmp(item, "all") == 0 || match_pattern(item, tensor->name);
 }
 
-static bool means_other(const char *item, const frug_tensor *tensor) {
-    return matches(item, tensor->name);
+static bool matches_other(const char *item, const frug_tensor *tensor) {
+    return match_pattern(item, tensor->name);
 }
 
-/* The next item of a list; false past the end. */
+/* The next item of a list; false at its end. */
 static bool next_item(const char **rest, char item[FRUGI_OPTIM_NAMES]) {
     size_t len = strcspn(*rest, "+");
     memcpy(item, *rest, len);
@@ -62,32 +62,33 @@ static bool next_item(const char **rest, char item[FRUGI_OPTIM_NAMES]) {
     return len > 0;
 }
 
-static bool any_means(const char *list, meaning_fn *means, const frug_tensor *tensor) {
+static bool any_item_matches(const char *list, match_fn *matches, const frug_tensor *tensor) {
     char item[FRUGI_OPTIM_NAMES];
     while (next_item(&list, item))
-        if (means(item, tensor))
+        if (matches(item, tensor))
             return true;
     return false;
 }
 
 bool frugi_is_target(const frugi_optim_options *options, const frug_tensor *tensor) {
-    return any_means(options->targets, means_target, tensor);
+    return any_item_matches(options->targets, matches_target, tensor);
 }
 
-static bool others_are_named(const frugi_optim_options *options) {
+static bool others_are_patterns(const frugi_optim_options *options) {
     return strcmp(options->others, "frozen") != 0 && strcmp(options->others, "adamw") != 0;
 }
 
 bool frugi_is_other(const frugi_optim_options *options, const frug_tensor *tensor) {
-    return others_are_named(options) ? any_means(options->others, means_other, tensor)
-                                     : strcmp(options->others, "adamw") == 0;
+    return others_are_patterns(options) ? any_item_matches(options->others, matches_other, tensor)
+                                        : strcmp(options->others, "adamw") == 0;
 }
 
-/* Whether an item means a tensor with elements; of others, one that is not a target. */
-static bool is_met(const char *item, meaning_fn *means, const frugi_optim_options *options, const frug_layout *layout) {
+/* Whether an item matches a tensor with elements; for others, one that is not a target. */
+static bool item_matches_layout(const char *item, match_fn *matches, const frugi_optim_options *options,
+                                const frug_layout *layout) {
     for (size_t i = 0; i < layout->count; i++) {
         const frug_tensor *t = &layout->tensor[i];
-        if (frugi_tensor_elements(t) && means(item, t) && (means == means_target || !frugi_is_target(options, t)))
+        if (frugi_tensor_elements(t) && matches(item, t) && (matches == matches_target || !frugi_is_target(options, t)))
             return true;
     }
     return false;
@@ -99,12 +100,12 @@ frug_status frugi_names_check(const frugi_optim_options *options, const frug_lay
         return FRUG_OK;
     for (const char *rest = options->targets; next_item(&rest, item);)
         FRUG_FAIL_IF(
-            !is_met(item, means_target, options, layout), FRUG_ERR_CONFIG,
-            "config: targets=%s: no tensor of two dimensions in this layout is one; accepted: " FRUGI_TARGET_WORDS,
+            !item_matches_layout(item, matches_target, options, layout), FRUG_ERR_CONFIG,
+            "config: targets=%s matches no tensor of two dimensions in this layout; accepted: " FRUGI_TARGET_WORDS,
             item);
-    for (const char *rest = options->others; others_are_named(options) && next_item(&rest, item);)
-        FRUG_FAIL_IF(!is_met(item, means_other, options, layout), FRUG_ERR_CONFIG,
-                     "config: others=%s: no tensor in this layout is called that, or it is a target; "
+    for (const char *rest = options->others; others_are_patterns(options) && next_item(&rest, item);)
+        FRUG_FAIL_IF(!item_matches_layout(item, matches_other, options, layout), FRUG_ERR_CONFIG,
+                     "config: others=%s matches no tensor in this layout that is not a target; "
                      "accepted: " FRUGI_OTHER_WORDS,
                      item);
     return FRUG_OK;

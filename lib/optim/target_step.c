@@ -1,10 +1,10 @@
 /*
- * target_step.c - how a target moves: it is looked at once, held back whole where a number is not to be used, and
- * handed to its kind.
+ * target_step.c - update a target: check its gradient, skip it as a whole if a number is too large or not finite, apply
+ * the update rule of its kind.
  *
- * A sketch moves in two halves, measuring and what follows from measurements. A step with the gradient at hand does
- * both at once; workers that add up measurements do the first, and after the sum the second. A gradient that is not to
- * be used is measured as NaN, so that the sum is one too and everybody holds the target back.
+ * A sketch is updated in two halves: measuring, and the update from measurements. A step with the gradient does both;
+ * workers that sum measurements run the first half, and after the sum the second. A gradient that has to be skipped is
+ * measured as NaN, so that the sum is NaN, too, and all workers skip the target.
  */
 #include "base/float_bits.h"
 #include "base/clock.h"
@@ -12,7 +12,8 @@
 
 #include <math.h>
 
-void frugi_largest(frugi_target_work *work, const float *x, uint64_t len, uint32_t n, uint32_t *index, float *value) {
+void frugi_select_largest(frugi_target_work *work, const float *x, uint64_t len, uint32_t n, uint32_t *index,
+                          float *value) {
     const frugi_span span = {x, len};
     frugi_cutoff cut = frugi_whole_cutoff(work->whole, &span, 1, n, 1);
     frugi_whole_emit(work->whole, &span, &cut, index, value, 1);
@@ -27,29 +28,30 @@ bool frugi_all_below(const float *x, uint64_t n, uint32_t bits) {
     return most < bits;
 }
 
-void frugi_lap_ends(frugi_targets *all, frugi_lap lap) {
+void frugi_phase_end(frugi_optim_targets *all, frugi_phase phase) {
     double now = frugi_clock();
-    all->seconds[lap] += now - all->since;
-    all->since = now;
+    all->seconds[phase] += now - all->phase_start;
+    all->phase_start = now;
 }
 
-static uint64_t elements(const frugi_tuned *t) {
+static uint64_t elements(const frugi_optim_target *t) {
     return (uint64_t)t->side.rows * t->side.cols;
 }
 
-/* lora, galore and apollo decay in the same pass as they move. */
-static void decay(const frugi_tuned *t, float keep, float *w) {
+/* lora, galore and apollo apply the decay in the same pass as the update. */
+static void apply_decay(const frugi_optim_target *t, float keep, float *w) {
     for (uint64_t i = 0; keep != 1.0f && i < elements(t); i++)
         w[i] *= keep;
 }
 
-static bool begin_turn(frugi_targets *all, const frugi_tuned *t, const float *g) {
-    all->since = frugi_clock();
-    return frugi_all_below(g, elements(t), FRUGI_TARGET_HELD);
+static bool begin_update(frugi_optim_targets *all, const frugi_optim_target *t, const float *g) {
+    all->phase_start = frugi_clock();
+    return frugi_all_below(g, elements(t), FRUGI_TARGET_GRAD_LIMIT);
 }
 
-void frugi_target_measure(frug_optimizer *o, uint64_t step, const frugi_tuned *t, const float *g, float *measured) {
-    if (begin_turn(o->targets, t, g)) {
+void frugi_target_measure(frug_optimizer *o, uint64_t step, const frugi_optim_target *t, const float *g,
+                          float *measured) {
+    if (begin_update(o->targets, t, g)) {
         frugi_sketch_measure(o, step, t, g, measured);
         return;
     }
@@ -57,37 +59,37 @@ void frugi_target_measure(frug_optimizer *o, uint64_t step, const frugi_tuned *t
         measured[i] = NAN;
 }
 
-static void move_measured(frug_optimizer *o, const frugi_move *move, const frugi_tuned *t, const float *measured,
-                          float *w, float keep) {
-    if (!frugi_all_below(measured, 2 * t->moments, FRUGI_TARGET_LARGER))
+static void update_measured(frug_optimizer *o, const frugi_step_args *args, const frugi_optim_target *t,
+                            const float *measured, float *w, float keep) {
+    if (!frugi_all_below(measured, 2 * t->moments, FRUGI_TARGET_MEASURED_LIMIT))
         return;
-    decay(t, keep, w);
-    frugi_move_sketch(o, move, t, measured, w);
+    apply_decay(t, keep, w);
+    frugi_step_sketch(o, args, t, measured, w);
 }
 
-void frugi_target_move_measured(frug_optimizer *o, const frugi_move *move, const frugi_tuned *t, const float *measured,
-                                float *w, float keep) {
-    o->targets->since = frugi_clock();
-    move_measured(o, move, t, measured, w, keep);
+void frugi_target_update_measured(frug_optimizer *o, const frugi_step_args *args, const frugi_optim_target *t,
+                                  const float *measured, float *w, float keep) {
+    o->targets->phase_start = frugi_clock();
+    update_measured(o, args, t, measured, w, keep);
 }
 
-void frugi_target_move(frug_optimizer *o, const frugi_move *move, const frugi_tuned *t, const float *g, float *w,
-                       float keep) {
-    frugi_targets *all = o->targets;
-    if (!begin_turn(all, t, g))
+void frugi_target_update(frug_optimizer *o, const frugi_step_args *args, const frugi_optim_target *t, const float *g,
+                         float *w, float keep) {
+    frugi_optim_targets *all = o->targets;
+    if (!begin_update(all, t, g))
         return;
     switch (o->options.kind) {
     case FRUGI_OPTIM_TABLE:
-        decay(t, keep, w);
-        frugi_move_table(o, move, t, g, w);
+        apply_decay(t, keep, w);
+        frugi_step_table(o, args, t, g, w);
         break;
-    case FRUGI_OPTIM_LORA: frugi_move_lora(o, move, t, g, w, keep); break;
-    case FRUGI_OPTIM_GALORE: frugi_move_galore(o, move, t, g, w, keep); break;
-    case FRUGI_OPTIM_APOLLO: frugi_move_apollo(o, move, t, g, w, keep); break;
+    case FRUGI_OPTIM_LORA: frugi_step_lora(o, args, t, g, w, keep); break;
+    case FRUGI_OPTIM_GALORE: frugi_step_galore(o, args, t, g, w, keep); break;
+    case FRUGI_OPTIM_APOLLO: frugi_step_apollo(o, args, t, g, w, keep); break;
     default:
-        frugi_sketch_measure(o, move->step, t, g, all->work.measured);
-        move_measured(o, move, t, all->work.measured, w, keep);
+        frugi_sketch_measure(o, args->step, t, g, all->work.measured);
+        update_measured(o, args, t, all->work.measured, w, keep);
         break;
     }
-    frugi_lap_ends(all, FRUGI_LAP_APPLY);
+    frugi_phase_end(all, FRUGI_PHASE_APPLY);
 }

@@ -1,10 +1,10 @@
 /*
- * hadamard_matrix.c - the measurement matrix that needs no storage: A = sqrt(order / k) R H D, with random signs D, the
+ * hadamard_matrix.c - the measurement matrix without storage: A = sqrt(order / k) R H D, with random signs D, the
  * orthonormal Hadamard matrix H and k of its rows R. Its entries are +-1 / sqrt(k), so every column has length one.
  *
- * The transform takes order * log2(order) additions, two levels in one pass over memory, parts that fit the first cache
- * finished before they are joined. The measurements that a correlation begins with are k numbers among order - k zeros:
- * blocks with none or one of them are written down directly, which saves about half of the levels.
+ * The transform takes order * log2(order) additions, two levels per pass over memory; parts that fit L1 are finished
+ * before they are combined. The input of a correlation is k numbers among order - k zeros: blocks with none or one of
+ * them are written directly, which saves about half of the levels.
  */
 #include "recover/measurement_matrix.h"
 
@@ -22,13 +22,13 @@
 #define DRAW_ROWS  0x726f7773u
 
 void frugi_hadamard_draw(frugi_matrix *a) {
-    uint8_t place[FRUGI_SAMPLE_BLOCK];
+    uint8_t offset[FRUGI_SAMPLE_BLOCK];
     uint32_t blocks = (a->order + FRUGI_SAMPLE_BLOCK - 1) / FRUGI_SAMPLE_BLOCK, t = 0;
     frugi_sample sample = frugi_sample_start(a->plan.seed ^ DRAW_ROWS, a->order, a->plan.k);
     for (uint32_t b = 0; b < blocks; b++) {
-        uint32_t drawn = frugi_sample_draw(&sample, b, place);
+        uint32_t drawn = frugi_sample_draw(&sample, b, offset);
         for (uint32_t i = 0; i < drawn; i++)
-            a->row[t++] = b * FRUGI_SAMPLE_BLOCK + place[i];
+            a->row[t++] = b * FRUGI_SAMPLE_BLOCK + offset[i];
     }
     for (uint32_t w = 0; w < (a->order + 31) / 32; w++)
         a->sign[w] = frugi_random(a->plan.seed, DRAW_SIGNS, w);
@@ -37,43 +37,43 @@ void frugi_hadamard_draw(frugi_matrix *a) {
 
 /* ---- the transform ---------------------------------------------------------------------------- */
 
-/* Levels 1 and 2, within vectors. */
-static void levels_within(float *x, uint32_t n) {
-    const frugi_four first = {1, -1, 1, -1}, second = {1, 1, -1, -1};
+/* Levels 1 and 2, inside vectors. */
+static void transform_in_vectors(float *x, uint32_t n) {
+    const frugi_float4 first = {1, -1, 1, -1}, second = {1, 1, -1, -1};
     for (uint32_t i = 0; i < n; i += 4) {
-        frugi_four v = frugi_load(x + i);
+        frugi_float4 v = frugi_load4(x + i);
         v = v * first + __builtin_shufflevector(v, v, 1, 0, 3, 2);
         v = v * second + __builtin_shufflevector(v, v, 2, 3, 0, 1);
-        frugi_store(x + i, v);
+        frugi_store4(x + i, v);
     }
 }
 
-/* Levels h and 2 h over four stretches of h. */
+/* Levels h and 2 h over four ranges of h. */
 static void two_levels(float *x, uint32_t h) {
     for (uint32_t i = 0; i < h; i += 4) {
-        frugi_four a = frugi_load(x + i), b = frugi_load(x + h + i);
-        frugi_four c = frugi_load(x + 2 * h + i), d = frugi_load(x + 3 * h + i);
-        frugi_four ab = a + b, a_b = a - b, cd = c + d, c_d = c - d;
-        frugi_store(x + i, ab + cd);
-        frugi_store(x + h + i, a_b + c_d);
-        frugi_store(x + 2 * h + i, ab - cd);
-        frugi_store(x + 3 * h + i, a_b - c_d);
+        frugi_float4 a = frugi_load4(x + i), b = frugi_load4(x + h + i);
+        frugi_float4 c = frugi_load4(x + 2 * h + i), d = frugi_load4(x + 3 * h + i);
+        frugi_float4 ab = a + b, a_b = a - b, cd = c + d, c_d = c - d;
+        frugi_store4(x + i, ab + cd);
+        frugi_store4(x + h + i, a_b + c_d);
+        frugi_store4(x + 2 * h + i, ab - cd);
+        frugi_store4(x + 3 * h + i, a_b - c_d);
     }
 }
 
 static void one_level(float *x, uint32_t h) {
     for (uint32_t i = 0; i < h; i += 4) {
-        frugi_four a = frugi_load(x + i), b = frugi_load(x + h + i);
-        frugi_store(x + i, a + b);
-        frugi_store(x + h + i, a - b);
+        frugi_float4 a = frugi_load4(x + i), b = frugi_load4(x + h + i);
+        frugi_store4(x + i, a + b);
+        frugi_store4(x + h + i, a - b);
     }
 }
 
-/* All levels from h on, below which n numbers are finished. */
-static void levels(float *x, uint32_t n, uint32_t h) {
+/* All levels from h on; blocks of h numbers are transformed already. */
+static void transform_levels(float *x, uint32_t n, uint32_t h) {
     if (n > IN_CACHE && h <= n / 4) {
         for (uint32_t quarter = 0; quarter < 4; quarter++)
-            levels(x + quarter * (n / 4), n / 4, h);
+            transform_levels(x + quarter * (n / 4), n / 4, h);
         two_levels(x, n / 4);
         return;
     }
@@ -85,25 +85,25 @@ static void levels(float *x, uint32_t n, uint32_t h) {
 }
 
 void frugi_hadamard(float *x, uint32_t n) {
-    levels_within(x, n);
-    levels(x, n, 4);
+    transform_in_vectors(x, n);
+    transform_levels(x, n, 4);
 }
 
-/* The transform of one number at place `at` of n >= 4: the number with signs, doubled bit by bit. */
+/* The transform of one number at index `at` of n >= 4: the number with signs, doubled bit by bit. */
 static void transform_single(float *x, uint32_t n, uint32_t at, float value) {
     x[0] = value;
     x[1] = at & 1 ? -value : value;
     x[2] = at & 2 ? -x[0] : x[0];
     x[3] = at & 2 ? -x[1] : x[1];
     for (uint32_t h = 4; h < n; h *= 2) {
-        frugi_four flip = frugi_spread(at & h ? -1.0f : 1.0f);
+        frugi_float4 flip = frugi_splat4(at & h ? -1.0f : 1.0f);
         for (uint32_t i = 0; i < h; i += 4)
-            frugi_store(x + h + i, frugi_load(x + i) * flip);
+            frugi_store4(x + h + i, frugi_load4(x + i) * flip);
     }
 }
 
-/* H of the numbers r at the places row, all others being zero. */
-static void transform_few(const frugi_matrix *a, const float *r, float *x) {
+/* H of the numbers r at the indices row, all others being zero. */
+static void transform_sparse(const frugi_matrix *a, const float *r, float *x) {
     uint32_t block = 4, t = 0;
     while (block < IN_CACHE && block * 2 <= a->order / a->plan.k)
         block *= 2;
@@ -121,7 +121,7 @@ static void transform_few(const frugi_matrix *a, const float *r, float *x) {
         if (t > first)
             frugi_hadamard(x + from, block);
     }
-    levels(x, a->order, block);
+    transform_levels(x, a->order, block);
 }
 
 /* ---- the matrix ------------------------------------------------------------------------------- */
@@ -138,7 +138,7 @@ static void flip_signs(const frugi_matrix *a, float *x) {
 }
 
 void frugi_hadamard_correlate(const frugi_matrix *a, const float *r, float *out) {
-    transform_few(a, r, out);
+    transform_sparse(a, r, out);
     memset(out + a->plan.d, 0, (a->span - a->plan.d) * sizeof *out);
     flip_signs(a, out);
 }
@@ -147,7 +147,7 @@ static float signed_unit(const frugi_matrix *a, uint32_t j) {
     return a->sign[j / 32] >> (j % 32) & 1 ? -a->unit : a->unit;
 }
 
-/* v, or -v where the parity of bits is odd. Shifts, because no vector of parities is in any instruction set. */
+/* v, or -v if the parity of bits is odd. With shifts, because no instruction set has a vector parity. */
 FRUGI_INLINED float flip_by_parity(float v, uint32_t bits) {
     bits ^= bits >> 16;
     bits ^= bits >> 8;
@@ -177,7 +177,7 @@ static void apply_dense(const frugi_matrix *a, const uint32_t *index, const floa
 void frugi_hadamard_apply(const frugi_matrix *a, const uint32_t *index, const float *value, uint32_t n, float *work,
                           float *p) {
     uint64_t depth = 32u - (uint32_t)__builtin_clz(a->order);
-    if ((uint64_t)n * a->plan.k > a->order * depth / 2) { /* a parity costs about as much as two vectors of additions */
+    if ((uint64_t)n * a->plan.k > a->order * depth / 2) { /* a parity costs about as much as two vector additions */
         apply_dense(a, index, value, n, work, p);
         return;
     }

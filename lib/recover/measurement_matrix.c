@@ -1,9 +1,9 @@
 /*
- * measurement_matrix.c - measurement matrices: made, applied, correlated with.
+ * measurement_matrix.c - create measurement matrices, multiply by them and by their transpose.
  *
- * The explicit one lies column by column, so that a column is at hand and a correlation is one dot product a column.
- * Those are taken for four columns and up to four vectors at a time: memory is then read once for four vectors, and
- * there are enough independent sums to keep a processor busy.
+ * The explicit matrix is stored by columns, so that a column is contiguous and a correlation is one dot product per
+ * column. Four columns and up to four vectors are processed at a time: memory is then read once for four vectors, and
+ * there are enough independent sums to hide latency.
  */
 #include "recover/measurement_matrix.h"
 
@@ -13,26 +13,25 @@
 
 #include <stdbool.h>
 
-#define COLUMNS_MOST (1u << 28)
-#define ROWS_MOST    (1u << 24)
-#define THREADS_MOST 1024
+#define MAX_COLUMNS (1u << 28)
+#define MAX_ROWS    (1u << 24)
+#define MAX_THREADS 1024
 
 static uint32_t round_up(uint32_t n, uint32_t to) {
     return (n + to - 1) / to * to;
 }
 
-/* ---- made ------------------------------------------------------------------------------------- */
+/* ---- create ----------------------------------------------------------------------------------- */
 
 static frug_status check_plan(const frugi_matrix_plan *plan) {
     FRUG_FAIL_IF(plan->kind != FRUGI_MATRIX_GAUSSIAN && plan->kind != FRUGI_MATRIX_HADAMARD, FRUG_ERR_ARG,
-                 "matrix: there is no kind %d", (int)plan->kind);
-    FRUG_FAIL_IF(plan->d < 1 || plan->d > COLUMNS_MOST, FRUG_ERR_ARG, "matrix: %u columns are not from 1 to %u",
-                 plan->d, COLUMNS_MOST);
-    FRUG_FAIL_IF(plan->k < 1 || plan->k > ROWS_MOST, FRUG_ERR_ARG, "matrix: %u rows are not from 1 to %u", plan->k,
-                 ROWS_MOST);
-    FRUG_FAIL_IF(plan->k > plan->d, FRUG_ERR_ARG, "matrix: %u rows for %u columns would measure more than there is",
-                 plan->k, plan->d);
-    FRUG_FAIL_IF(plan->threads < 1 || plan->threads > THREADS_MOST, FRUG_ERR_ARG, "matrix: %d threads", plan->threads);
+                 "matrix: unknown kind %d", (int)plan->kind);
+    FRUG_FAIL_IF(plan->d < 1 || plan->d > MAX_COLUMNS, FRUG_ERR_ARG, "matrix: %u columns are not from 1 to %u", plan->d,
+                 MAX_COLUMNS);
+    FRUG_FAIL_IF(plan->k < 1 || plan->k > MAX_ROWS, FRUG_ERR_ARG, "matrix: %u rows are not from 1 to %u", plan->k,
+                 MAX_ROWS);
+    FRUG_FAIL_IF(plan->k > plan->d, FRUG_ERR_ARG, "matrix: %u rows are more than the %u columns", plan->k, plan->d);
+    FRUG_FAIL_IF(plan->threads < 1 || plan->threads > MAX_THREADS, FRUG_ERR_ARG, "matrix: %d threads", plan->threads);
     return FRUG_OK;
 }
 
@@ -92,8 +91,8 @@ uint32_t frugi_matrix_columns(const frugi_matrix *a) {
 }
 
 uint64_t frugi_matrix_bytes(const frugi_matrix *a) {
-    uint64_t held = a->column ? (uint64_t)a->plan.d * a->stride : (uint64_t)a->plan.k + (a->order + 31) / 32;
-    return held * sizeof(float);
+    uint64_t numbers = a->column ? (uint64_t)a->plan.d * a->stride : (uint64_t)a->plan.k + (a->order + 31) / 32;
+    return numbers * sizeof(float);
 }
 
 uint32_t frugi_matrix_stride(const frugi_matrix *a) {
@@ -104,7 +103,7 @@ uint32_t frugi_matrix_span(const frugi_matrix *a) {
     return a->span;
 }
 
-/* ---- used ------------------------------------------------------------------------------------- */
+/* ---- use -------------------------------------------------------------------------------------- */
 
 void frugi_matrix_column(const frugi_matrix *a, uint32_t j, float *column) {
     if (a->column)
@@ -132,24 +131,24 @@ frug_status frugi_matrix_apply(const frugi_matrix *a, const uint32_t *index, con
     return FRUG_OK;
 }
 
-/* The dot products of `columns` columns with `vectors` vectors; both are constants where this is inlined. */
+/* The dot products of `columns` columns with `vectors` vectors; both are constants after inlining. */
 FRUGI_INLINED void dots(const frugi_matrix *a, uint32_t j, const float *r, float *out, uint32_t columns,
                         uint32_t vectors) {
-    frugi_four sum[4][8] = {0};
+    frugi_float4 sum[4][8] = {0};
     const float *column = a->column + (size_t)j * a->stride;
     for (uint32_t t = 0; t < a->stride; t += 4) {
-        frugi_four c[8];
+        frugi_float4 c[8];
         for (uint32_t i = 0; i < columns; i++)
-            c[i] = frugi_load(column + (size_t)i * a->stride + t);
+            c[i] = frugi_load4(column + (size_t)i * a->stride + t);
         for (uint32_t v = 0; v < vectors; v++) {
-            frugi_four x = frugi_load(r + (size_t)v * a->stride + t);
+            frugi_float4 x = frugi_load4(r + (size_t)v * a->stride + t);
             for (uint32_t i = 0; i < columns; i++)
                 sum[v][i] += c[i] * x;
         }
     }
     for (uint32_t v = 0; v < vectors; v++)
         for (uint32_t i = 0; i < columns; i++)
-            out[(size_t)v * a->span + j + i] = frugi_sum(sum[v][i]);
+            out[(size_t)v * a->span + j + i] = frugi_sum4(sum[v][i]);
 }
 
 static void correlate_four(const frugi_matrix *a, const float *r, float *out) {

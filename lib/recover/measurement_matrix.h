@@ -1,10 +1,10 @@
-/* measurement_matrix.h - what a measurement matrix is made of; for the files of this folder. */
+/* measurement_matrix.h - the measurement matrix, internal to this folder. */
 #ifndef FRUGI_MEASUREMENT_MATRIX_H
 #define FRUGI_MEASUREMENT_MATRIX_H
 
 #include "recover/recover.h"
 
-#define FRUGI_MATRIX_BLOCK 32u /* columns that are looked at together; spans are whole blocks */
+#define FRUGI_MATRIX_BLOCK 32u /* columns that are processed together; spans are whole blocks */
 
 struct frugi_matrix {
     frugi_matrix_plan plan;
@@ -25,7 +25,7 @@ void frugi_normal_column(uint64_t seed, uint32_t j, uint32_t k, float *column);
 
 /* ---- hadamard_matrix.c ---- */
 
-/** Fill row and sign, of k and (order + 31) / 32 numbers. */
+/** Draw row and sign, k and (order + 31) / 32 numbers. */
 void frugi_hadamard_draw(frugi_matrix *a);
 
 /** x = H x in place, unscaled, for n = a power of two >= 4 numbers, aligned to 16 bytes. */
@@ -34,7 +34,7 @@ void frugi_hadamard(float *x, uint32_t n);
 void frugi_hadamard_column(const frugi_matrix *a, uint32_t j, float *column);
 void frugi_hadamard_correlate(const frugi_matrix *a, const float *r, float *out);
 
-/** p = A x, column by column or by way of the dense transform, whichever takes fewer steps. */
+/** p = A x, column by column or by the dense transform, whichever takes fewer operations. */
 void frugi_hadamard_apply(const frugi_matrix *a, const uint32_t *index, const float *value, uint32_t n, float *work,
                           float *p);
 

@@ -1,9 +1,9 @@
 /*
- * normal_matrix.c - normal numbers that every machine draws alike.
+ * normal_matrix.c - normal random numbers that are identical on every machine.
  *
- * Marsaglia's polar method: a point within the unit circle gives two normal numbers, and all it takes is a logarithm
- * and a square root. The logarithm is our own, in + - * / only, because those of C libraries differ in their last bits,
- * and workers with different bits would have different matrices. A number depends on (seed, column, row) alone.
+ * Marsaglia's polar method: a point within the unit circle gives two normal numbers, with one logarithm and one square
+ * root. The logarithm is implemented here, with + - * / only, because those of C libraries differ in their last bits,
+ * and workers with different bits would have different matrices. A number depends only on (seed, column, row).
  */
 #include "recover/measurement_matrix.h"
 
@@ -12,9 +12,9 @@
 #include <math.h>
 #include <string.h>
 
-#define TRIES 32u /* one in five points is outside; all of 32 happens once in 10^21 */
+#define TRIES 32u /* one in five points is outside; 32 in a row happen once in 10^21 */
 
-/* ln x of a normal x > 0: the exponent's share, and 2 atanh((m - 1) / (m + 1)) for a mantissa m around 1. */
+/* ln x of a normal x > 0: exponent times ln 2, and 2 atanh((m - 1) / (m + 1)) for a mantissa m around 1. */
 static double ln(double x) {
     uint64_t u;
     memcpy(&u, &x, sizeof u);
@@ -26,7 +26,7 @@ static double ln(double x) {
         exponent += 1.0;
     }
     double t = (m - 1.0) / (m + 1.0), t2 = t * t, sum = 0.0;
-    for (int i = 21; i >= 3; i -= 2) /* t2 < 0.03: what is left out is below 2^-53 */
+    for (int i = 21; i >= 3; i -= 2) /* t2 < 0.03: the omitted terms are below 2^-53 */
         sum = (sum + 1.0 / (double)i) * t2;
     return exponent * 0.6931471805599453 + 2.0 * t * (1.0 + sum);
 }
@@ -35,7 +35,7 @@ static double uniform(uint64_t seed, uint64_t counter) {
     return ((double)frugi_random(seed, 0, counter) + 0.5) * 0x1p-31 - 1.0;
 }
 
-/* The column goes into the counter, not into the 32 bits of key: there, two of many columns would meet and be equal. */
+/* The column is part of the counter, not of the 32-bit key: there, two of many columns would collide and be equal. */
 static void normal_pair(uint64_t seed, uint32_t j, uint32_t pair, double *out) {
     uint64_t counter = (uint64_t)j << 32 | (uint64_t)pair * (2 * TRIES);
     out[0] = out[1] = 0.0;

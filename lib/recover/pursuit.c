@@ -1,12 +1,13 @@
 /*
- * pursuit.c - orthogonal matching pursuit: take the column that correlates most with what p is not yet explained by,
- * solve for all columns taken, repeat. Two ways to the correlations of a pass:
+ * pursuit.c - orthogonal matching pursuit: add the column that correlates most with the residual of p, solve for all
+ * columns in use, repeat. Correlations are computed in one of two ways:
  *
- *   Gram       A^T r = A^T p - (A^T A)_S x, from rows of A^T A: n d multiplications instead of k d (Rubinstein,
- * Zibulevsky and Elad's Batch-OMP) residual   r = p - A_S x, and A^T r through the matrix: d log d for the Hadamard one
+ *   Gram       A^T r = A^T p - (A^T A)_S x, from rows of A^T A: n d multiplications instead of k d
+ *              (Batch-OMP by Rubinstein, Zibulevsky and Elad)
+ *   residual   r = p - A_S x, and A^T r with the matrix: d log d for the Hadamard matrix
  *
- * Generalised OMP (Wang, Kwon and Shim) takes several columns a pass, so passes and their cost go down by that number.
- * Its wrong picks can be made up for by taking more than s columns and keeping the s that turn out largest.
+ * Generalized OMP (Wang, Kwon and Shim) adds several columns per pass, which reduces the number of passes. Wrong
+ * columns are compensated by adding more than s columns and keeping the s with the largest values.
  */
 #include "recover/pursuit.h"
 
@@ -14,32 +15,33 @@
 
 #include <string.h>
 
-/* Take up to plan.atoms columns. False when there is none left to take. */
-static bool take(frugi_pursuit *u, const float *p, const float *start) {
-    uint32_t room = u->plan.reach - u->n, wanted = u->plan.atoms < room ? u->plan.atoms : room, before = u->n, j = 0;
+/* Add up to plan.atoms columns. False if none could be added. */
+static bool add_columns(frugi_pursuit *u, const float *p, const float *start) {
+    uint32_t capacity = u->plan.reach - u->n, wanted = u->plan.atoms < capacity ? u->plan.atoms : capacity,
+             before = u->n, j = 0;
     while (u->n - before < wanted && frugi_alpha_next(u, &j))
-        if (!frugi_support_add(u, j, p, start) && !frugi_support_pass(u, j))
+        if (!frugi_support_add(u, j, p, start) && !frugi_support_reject(u, j))
             break;
     return u->n > before;
 }
 
 /*
- * Whether x explains p to the tolerance. |p|^2 - x^T A_S^T p is |r|^2 at the price of n multiplications, but its
- * rounding is that of |p|^2: only a large residual can be told from it.
+ * Whether |p - A x| is within the tolerance. |p|^2 - x^T A_S^T p is |r|^2 with only n multiplications, but with the
+ * rounding error of |p|^2: it can only show that a residual is large.
  */
-static bool explained(frugi_pursuit *u, const float *p, const float *start) {
+static bool is_converged(frugi_pursuit *u, const float *p, const float *start) {
     double share = u->plan.tolerance > FRUGI_PURSUIT_FLOOR ? u->plan.tolerance : FRUGI_PURSUIT_FLOOR;
-    double limit = share * share * u->squares, left = u->squares;
+    double limit = share * share * u->squares, remaining = u->squares;
     if (u->gram) {
         for (uint32_t i = 0; i < u->n; i++)
-            left -= u->x[i] * (double)start[u->atom[i]];
-        if (left > 4.0 * limit + 1e-5 * u->squares)
+            remaining -= u->x[i] * (double)start[u->atom[i]];
+        if (remaining > 4.0 * limit + 1e-5 * u->squares)
             return false;
     }
     return frugi_support_residual(u, p) <= limit;
 }
 
-static void correlate(frugi_pursuit *u, const float *start) {
+static void update_correlations(frugi_pursuit *u, const float *start) {
     if (u->gram) {
         for (uint32_t i = 0; i < u->n; i++)
             u->x32[i] = (float)u->x[i];
@@ -59,7 +61,7 @@ void frugi_pursue(frugi_pursuit *u, uint32_t c) {
     if (!u->gram)
         memcpy(u->residual, p, u->a->stride * sizeof *p);
     do
-        correlate(u, start);
-    while (take(u, p, start) && !explained(u, p, start) && u->n < u->plan.reach);
+        update_correlations(u, start);
+    while (add_columns(u, p, start) && !is_converged(u, p, start) && u->n < u->plan.reach);
     frugi_support_prune(u, p, start);
 }

@@ -1,8 +1,8 @@
 /*
- * pursuit_naive.c - orthogonal matching pursuit as it is defined, for the others to be held against. Every pass
- * correlates all columns with the residual and solves the normal equations of the columns taken from nothing, by
- * Cholesky's method in double. Cost: s k d + s^3 k / 6. It shares with the faster ways the matrix and the rule which
- * columns are passed over, and nothing of how they solve.
+ * pursuit_naive.c - orthogonal matching pursuit by definition, the reference for the faster methods. Every pass
+ * correlates all columns with the residual and solves the normal equations of the columns in use from scratch, by
+ * Cholesky decomposition in double. Cost: s k d + s^3 k / 6. It shares with the faster methods the matrix and the rule
+ * which columns are rejected, but not the solver.
  */
 #include "recover/pursuit.h"
 
@@ -13,14 +13,14 @@
 
 static double dot(const float *a, const float *b, uint32_t n) {
     double sum[4] = {0};
-    for (uint32_t i = 0; i < n; i += 4) /* strides are whole vectors, zeros at their ends */
+    for (uint32_t i = 0; i < n; i += 4) /* strides are whole vectors, padded with zeros */
         for (uint32_t lane = 0; lane < 4; lane++)
             sum[lane] += (double)a[i + lane] * (double)b[i + lane];
     return (sum[0] + sum[2]) + (sum[1] + sum[3]);
 }
 
 /* The Cholesky factor of A_S^T A_S for n columns, into u->inverse. Returns the last pivot squared. */
-static double factor(frugi_pursuit *u, uint32_t n) {
+static double cholesky_factor(frugi_pursuit *u, uint32_t n) {
     uint32_t stride = u->a->stride, reach = u->plan.reach;
     double pivot2 = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -41,7 +41,7 @@ static double factor(frugi_pursuit *u, uint32_t n) {
     return pivot2;
 }
 
-/* x of A_S^T A_S x = A_S^T p by the factor. */
+/* Solve A_S^T A_S x = A_S^T p with the factor. */
 static void solve(frugi_pursuit *u, const float *p) {
     uint32_t n = u->n, reach = u->plan.reach;
     for (uint32_t i = 0; i < n; i++) {
@@ -59,33 +59,33 @@ static void solve(frugi_pursuit *u, const float *p) {
     }
 }
 
-static bool add(frugi_pursuit *u, uint32_t j) {
-    float *column = u->own + (size_t)u->n * u->a->stride;
+static bool add_column(frugi_pursuit *u, uint32_t j) {
+    float *column = u->own_columns + (size_t)u->n * u->a->stride;
     frugi_matrix_column(u->a, j, column);
     u->column[u->n] = column;
-    if (!(factor(u, u->n + 1) > FRUGI_PURSUIT_PIVOT))
+    if (!(cholesky_factor(u, u->n + 1) > FRUGI_PURSUIT_PIVOT))
         return false;
-    u->taken[j] = 1;
+    u->excluded[j] = 1;
     u->atom[u->n++] = j;
     return true;
 }
 
 void frugi_pursue_naive(frugi_pursuit *u, uint32_t c) {
     const float *p = u->p + (size_t)c * u->a->stride;
-    double share = u->plan.tolerance > FRUGI_PURSUIT_FLOOR ? u->plan.tolerance : FRUGI_PURSUIT_FLOOR;
+    double tolerance = u->plan.tolerance > FRUGI_PURSUIT_FLOOR ? u->plan.tolerance : FRUGI_PURSUIT_FLOOR;
     frugi_support_clear(u);
     memcpy(u->residual, p, u->a->stride * sizeof *p);
-    for (double left = u->squares; left > share * share * u->squares && u->n < u->plan.reach;) {
+    for (double remaining = u->squares; remaining > tolerance * tolerance * u->squares && u->n < u->plan.reach;) {
         uint32_t j = 0, before = u->n;
         frugi_matrix_correlate(u->a, u->residual, 1, u->alpha);
         frugi_alpha_update(u, u->alpha, 0);
         while (u->n - before < u->plan.atoms && u->n < u->plan.reach && frugi_alpha_next(u, &j))
-            if (!add(u, j) && !frugi_support_pass(u, j))
+            if (!add_column(u, j) && !frugi_support_reject(u, j))
                 break;
         if (u->n == before)
             break;
         solve(u, p);
-        left = frugi_support_residual(u, p);
+        remaining = frugi_support_residual(u, p);
     }
     if (u->n > u->plan.s)
         frugi_support_prune(u, p, NULL);

@@ -1,11 +1,11 @@
 /*
- * pursuit_support.c - least squares over the columns in use, brought forward a column at a time.
+ * pursuit_support.c - least squares over the columns in use, updated one column at a time.
  *
- * Kept is the inverse of the Cholesky factor L of A_S^T A_S, in double. A new column j with products g = A_S^T a_j adds
- * one row to it, (-(w^T L^-1), 1) / pivot with w = L^-1 g and pivot^2 = |a_j|^2 - |w|^2, and the solution moves along
- * that row alone: x += z row with z = (a_j^T p - w^T z_before) / pivot. So a column costs n^2 multiplications, no
- * division but one, and nothing is solved again. pivot^2 is how much of the column is new; one that has nothing new is
- * passed over.
+ * The inverse of the Cholesky factor L of A_S^T A_S is stored, in double. A new column j with products g = A_S^T a_j
+ * adds one row to it, (-(w^T L^-1), 1) / pivot with w = L^-1 g and pivot^2 = |a_j|^2 - |w|^2, and the solution changes
+ * along that row: x += z row with z = (a_j^T p - w^T z_before) / pivot. So a column costs n^2 multiplications and one
+ * division, and nothing is solved again. pivot^2 is the part of the column that is independent of the others; a column
+ * without any is rejected.
  */
 #include "recover/pursuit.h"
 
@@ -16,22 +16,22 @@
 
 void frugi_support_clear(frugi_pursuit *u) {
     for (uint32_t i = 0; i < u->n; i++)
-        u->taken[u->atom[i]] = 0;
-    for (uint32_t i = 0; i < u->passed; i++)
-        u->taken[u->atom[u->plan.reach + i]] = 0;
-    u->n = u->passed = 0;
+        u->excluded[u->atom[i]] = 0;
+    for (uint32_t i = 0; i < u->rejected; i++)
+        u->excluded[u->atom[u->plan.reach + i]] = 0;
+    u->n = u->rejected = 0;
 }
 
-bool frugi_support_pass(frugi_pursuit *u, uint32_t j) {
-    if (u->passed == u->plan.reach)
+bool frugi_support_reject(frugi_pursuit *u, uint32_t j) {
+    if (u->rejected == u->plan.reach)
         return false;
-    u->taken[j] = 1;
-    u->atom[u->plan.reach + u->passed++] = j;
+    u->excluded[j] = 1;
+    u->atom[u->plan.reach + u->rejected++] = j;
     return true;
 }
 
 /* g = A_S^T a_j; column[n] becomes column j or its row. Returns |a_j|^2. */
-static double products(frugi_pursuit *u, uint32_t j) {
+static double column_products(frugi_pursuit *u, uint32_t j) {
     uint32_t n = u->n, stride = u->a->stride;
     if (u->gram) {
         const float *row = u->gram + (size_t)j * u->a->span;
@@ -43,15 +43,15 @@ static double products(frugi_pursuit *u, uint32_t j) {
     if (u->a->column) {
         u->column[n] = u->a->column + (size_t)j * stride;
     } else {
-        frugi_matrix_column(u->a, j, u->own + (size_t)n * stride);
-        u->column[n] = u->own + (size_t)n * stride;
+        frugi_matrix_column(u->a, j, u->own_columns + (size_t)n * stride);
+        u->column[n] = u->own_columns + (size_t)n * stride;
     }
     for (uint32_t i = 0; i < n; i++)
         u->g[i] = (double)frugi_dot(u->column[i], u->column[n], stride);
     return (double)frugi_dot(u->column[n], u->column[n], stride);
 }
 
-/* Sum of a[i] b[i] in two by two lanes, added in a fixed order. */
+/* Sum of a[i] b[i] in four lanes, added in a fixed order. */
 static double dot_double(const double *a, const double *b, uint32_t n) {
     double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
     uint32_t i = 0;
@@ -68,7 +68,7 @@ static double dot_double(const double *a, const double *b, uint32_t n) {
 
 bool frugi_support_add(frugi_pursuit *u, uint32_t j, const float *p, const float *start) {
     uint32_t n = u->n, reach = u->plan.reach;
-    double length = products(u, j), *row = u->inverse + (size_t)n * reach;
+    double length = column_products(u, j), *row = u->inverse + (size_t)n * reach;
     for (uint32_t i = 0; i < n; i++)
         u->w[i] = dot_double(u->inverse + (size_t)i * reach, u->g, i + 1);
     double pivot2 = length - dot_double(u->w, u->w, n);
@@ -87,7 +87,7 @@ bool frugi_support_add(frugi_pursuit *u, uint32_t j, const float *p, const float
     u->x[n] = 0.0;
     for (uint32_t i = 0; i <= n; i++)
         u->x[i] += u->z[n] * row[i];
-    u->taken[j] = 1;
+    u->excluded[j] = 1;
     u->atom[n] = j;
     u->n = n + 1;
     return true;
@@ -107,16 +107,16 @@ double frugi_support_residual(frugi_pursuit *u, const float *p) {
         memcpy(r, p, stride * sizeof *r);
         for (uint32_t i = 0; i < u->n; i++)
             for (uint32_t t = 0; t < stride; t += 4)
-                frugi_store(r + t, frugi_load(r + t) - frugi_spread(u->x32[i]) * frugi_load(u->column[i] + t));
+                frugi_store4(r + t, frugi_load4(r + t) - frugi_splat4(u->x32[i]) * frugi_load4(u->column[i] + t));
     }
     for (uint32_t t = 0; t < k; t++)
         squares += (double)r[t] * (double)r[t];
     return squares;
 }
 
-/* Moves the `kept` columns with the largest values to the front, by falling value. */
-static void largest_first(frugi_pursuit *u, uint32_t kept) {
-    for (uint32_t i = 0; i < kept; i++) {
+/* Move the `count` columns with the largest values to the front, in descending order. */
+static void move_largest_first(frugi_pursuit *u, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
         uint32_t best = i;
         for (uint32_t m = i + 1; m < u->n; m++)
             if (fabs(u->x[m]) > fabs(u->x[best]))
@@ -129,13 +129,13 @@ static void largest_first(frugi_pursuit *u, uint32_t kept) {
 }
 
 void frugi_support_prune(frugi_pursuit *u, const float *p, const float *start) {
-    uint32_t kept = u->plan.s;
-    if (u->n <= kept)
+    uint32_t count = u->plan.s;
+    if (u->n <= count)
         return;
-    largest_first(u, kept);
+    move_largest_first(u, count);
     for (uint32_t i = 0; i < u->n; i++)
-        u->taken[u->atom[i]] = 0;
+        u->excluded[u->atom[i]] = 0;
     u->n = 0;
-    for (uint32_t i = 0; i < kept; i++) /* some of independent columns: none is passed over but by rounding */
+    for (uint32_t i = 0; i < count; i++) /* a subset of independent columns: rejected only because of rounding */
         frugi_support_add(u, u->atom[i], p, start);
 }

@@ -1,7 +1,7 @@
 /*
- * recover.c - many chunks with one matrix: what is checked, what is reserved, who does which chunk.
+ * recover.c - recover many chunks with one matrix: check arguments, allocate memory, distribute chunks to threads.
  *
- * Threads take equal runs of chunks and share only what nobody writes, so results cannot depend on their number. Chunks
+ * Threads process equal ranges of chunks and share only constant data, so results do not depend on their number. Chunks
  * are scaled by a power of two to a largest measurement around 1, which changes no bit of a result and keeps the
  * squares of very small and very large measurements within a float.
  */
@@ -14,7 +14,7 @@
 
 #include <math.h>
 
-#define THREADS_MOST 1024
+#define MAX_THREADS 1024
 
 struct frugi_recover {
     const frugi_matrix *a;
@@ -24,26 +24,26 @@ struct frugi_recover {
     uint64_t bytes;
 };
 
-/* ---- checked ---------------------------------------------------------------------------------- */
+/* ---- check ------------------------------------------------------------------------------------ */
 
 static frug_status check_plan(const frugi_matrix *a, frugi_recover_plan *plan) {
     uint32_t k = a->plan.k, d = a->plan.d;
     FRUG_FAIL_IF(plan->method != FRUGI_RECOVER_NAIVE && plan->method != FRUGI_RECOVER_GRAM &&
                      plan->method != FRUGI_RECOVER_RESIDUAL,
-                 FRUG_ERR_ARG, "recover: there is no method %d", (int)plan->method);
+                 FRUG_ERR_ARG, "recover: unknown method %d", (int)plan->method);
     FRUG_FAIL_IF(plan->s < 1, FRUG_ERR_ARG, "recover: s = 0 entries cannot be recovered");
     FRUG_FAIL_IF(plan->s >= d, FRUG_ERR_ARG, "recover: s = %u entries of d = %u are not sparse", plan->s, d);
-    FRUG_FAIL_IF(plan->s > k, FRUG_ERR_ARG, "recover: s = %u entries cannot be told from k = %u measurements", plan->s,
-                 k);
+    FRUG_FAIL_IF(plan->s > k, FRUG_ERR_ARG, "recover: s = %u entries cannot be recovered from k = %u measurements",
+                 plan->s, k);
     plan->atoms = plan->atoms ? plan->atoms : 1;
     plan->reach = plan->reach ? plan->reach : plan->s;
-    FRUG_FAIL_IF(plan->atoms > plan->s, FRUG_ERR_ARG, "recover: %u columns a pass are more than s = %u", plan->atoms,
+    FRUG_FAIL_IF(plan->atoms > plan->s, FRUG_ERR_ARG, "recover: %u columns per pass are more than s = %u", plan->atoms,
                  plan->s);
     FRUG_FAIL_IF(plan->reach < plan->s || plan->reach > k, FRUG_ERR_ARG,
                  "recover: a reach of %u columns is not from s = %u to k = %u", plan->reach, plan->s, k);
     FRUG_FAIL_IF(!(plan->tolerance >= 0.0 && plan->tolerance <= 1.0), FRUG_ERR_ARG,
                  "recover: a tolerance of %g is not from 0 to 1", plan->tolerance);
-    FRUG_FAIL_IF(plan->threads < 1 || plan->threads > THREADS_MOST, FRUG_ERR_ARG, "recover: %d threads", plan->threads);
+    FRUG_FAIL_IF(plan->threads < 1 || plan->threads > MAX_THREADS, FRUG_ERR_ARG, "recover: %d threads", plan->threads);
     FRUG_FAIL_IF(plan->method == FRUGI_RECOVER_GRAM && d > FRUGI_RECOVER_GRAM_MOST, FRUG_ERR_ARG,
                  "recover: A^T A of d = %u columns is too large; use smaller chunks or the residual method", d);
     return FRUG_OK;
@@ -63,10 +63,10 @@ static frug_status check_finite(const float *p, uint64_t chunks, uint32_t k) {
     return FRUG_OK;
 }
 
-/* ---- reserved --------------------------------------------------------------------------------- */
+/* ---- allocate --------------------------------------------------------------------------------- */
 
-/* count x each numbers of `size` bytes, counted; NULL and *ok = false without memory. */
-static void *reserve(frugi_recover *r, uint64_t count, uint64_t each, size_t size, bool *ok) {
+/* Allocate count x each numbers of `size` bytes and count the bytes; NULL and *ok = false without memory. */
+static void *alloc_counted(frugi_recover *r, uint64_t count, uint64_t each, size_t size, bool *ok) {
     uint64_t bytes = 0;
     bool fits = !__builtin_mul_overflow(count, each, &bytes) && !__builtin_mul_overflow(bytes, size, &bytes) &&
                 bytes <= SIZE_MAX / 2;
@@ -76,24 +76,24 @@ static void *reserve(frugi_recover *r, uint64_t count, uint64_t each, size_t siz
     return memory;
 }
 
-static bool reserve_pursuit(frugi_recover *r, frugi_pursuit *u) {
+static bool alloc_pursuit(frugi_recover *r, frugi_pursuit *u) {
     const frugi_matrix *a = r->a;
     uint64_t reach = r->plan.reach, group = r->gram ? FRUGI_PURSUIT_GROUP : 1;
-    bool ok = true, own = r->plan.method == FRUGI_RECOVER_NAIVE || (!r->gram && !a->column);
+    bool ok = true, own_columns = r->plan.method == FRUGI_RECOVER_NAIVE || (!r->gram && !a->column);
     *u = (frugi_pursuit){.a = a, .gram = r->gram, .plan = r->plan};
-    u->p = reserve(r, group, a->stride, sizeof *u->p, &ok);
-    u->start = reserve(r, r->gram ? group : 0, a->span, sizeof *u->start, &ok);
-    u->residual = reserve(r, 1, a->stride, sizeof *u->residual, &ok);
-    u->alpha = reserve(r, 1, a->span, sizeof *u->alpha, &ok);
-    u->most = reserve(r, 1, a->span / FRUGI_MATRIX_BLOCK, sizeof *u->most, &ok);
-    u->taken = reserve(r, 1, a->plan.d, sizeof *u->taken, &ok);
-    u->atom = reserve(r, 2, reach, sizeof *u->atom, &ok);
-    u->column = reserve(r, 1, reach, sizeof *u->column, &ok);
-    u->own = reserve(r, own ? reach : 0, a->stride, sizeof *u->own, &ok);
-    u->inverse = reserve(r, reach, reach, sizeof *u->inverse, &ok);
-    u->x = reserve(r, 4, reach, sizeof *u->x, &ok);
-    u->x32 = reserve(r, 1, reach, sizeof *u->x32, &ok);
-    u->work = reserve(r, r->gram ? 1 : 0, a->span, sizeof *u->work, &ok);
+    u->p = alloc_counted(r, group, a->stride, sizeof *u->p, &ok);
+    u->start = alloc_counted(r, r->gram ? group : 0, a->span, sizeof *u->start, &ok);
+    u->residual = alloc_counted(r, 1, a->stride, sizeof *u->residual, &ok);
+    u->alpha = alloc_counted(r, 1, a->span, sizeof *u->alpha, &ok);
+    u->block_max = alloc_counted(r, 1, a->span / FRUGI_MATRIX_BLOCK, sizeof *u->block_max, &ok);
+    u->excluded = alloc_counted(r, 1, a->plan.d, sizeof *u->excluded, &ok);
+    u->atom = alloc_counted(r, 2, reach, sizeof *u->atom, &ok);
+    u->column = alloc_counted(r, 1, reach, sizeof *u->column, &ok);
+    u->own_columns = alloc_counted(r, own_columns ? reach : 0, a->stride, sizeof *u->own_columns, &ok);
+    u->inverse = alloc_counted(r, reach, reach, sizeof *u->inverse, &ok);
+    u->x = alloc_counted(r, 4, reach, sizeof *u->x, &ok);
+    u->x32 = alloc_counted(r, 1, reach, sizeof *u->x32, &ok);
+    u->work = alloc_counted(r, r->gram ? 1 : 0, a->span, sizeof *u->work, &ok);
     if (!ok)
         return false;
     u->z = u->x + reach;
@@ -103,29 +103,30 @@ static bool reserve_pursuit(frugi_recover *r, frugi_pursuit *u) {
 }
 
 static void free_pursuit(frugi_pursuit *u) {
-    void *const held[] = {u->p,   u->start,   u->residual, u->alpha, u->most, u->taken, u->atom, (void *)u->column,
-                          u->own, u->inverse, u->x,        u->x32,   u->work};
-    for (size_t i = 0; i < sizeof held / sizeof held[0]; i++)
-        frugi_free(held[i]);
+    void *const memory[] = {u->p,    u->start,          u->residual,    u->alpha,   u->block_max, u->excluded,
+                            u->atom, (void *)u->column, u->own_columns, u->inverse, u->x,         u->x32,
+                            u->work};
+    for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++)
+        frugi_free(memory[i]);
 }
 
-/* Row j of A^T A is what column j correlates to. */
+/* Row j of A^T A is the correlation of column j. */
 static bool make_gram(frugi_recover *r) {
     const frugi_matrix *a = r->a;
     uint32_t d = a->plan.d, group = FRUGI_PURSUIT_GROUP;
     bool ok = true;
-    r->gram = reserve(r, d, a->span, sizeof *r->gram, &ok);
+    r->gram = alloc_counted(r, d, a->span, sizeof *r->gram, &ok);
     float *column = ok ? frugi_alloc((size_t)group * (size_t)r->plan.threads * a->stride * sizeof *column) : NULL;
     if (!column)
         return false;
 #pragma omp parallel for num_threads(r->plan.threads) schedule(static, 1) if (r->plan.threads > 1)
     for (int t = 0; t < r->plan.threads; t++) {
-        float *own = column + (size_t)t * group * a->stride;
+        float *own_columns = column + (size_t)t * group * a->stride;
         for (uint32_t j = (uint32_t)t * group; j < d; j += (uint32_t)r->plan.threads * group) {
             uint32_t many = d - j < group ? d - j : group;
             for (uint32_t i = 0; i < many; i++)
-                frugi_matrix_column(a, j + i, own + (size_t)i * a->stride);
-            frugi_matrix_correlate(a, own, many, r->gram + (size_t)j * a->span);
+                frugi_matrix_column(a, j + i, own_columns + (size_t)i * a->stride);
+            frugi_matrix_correlate(a, own_columns, many, r->gram + (size_t)j * a->span);
         }
     }
     frugi_free(column);
@@ -134,20 +135,20 @@ static bool make_gram(frugi_recover *r) {
 
 frug_status frugi_recover_create(const frugi_matrix *a, const frugi_recover_plan *plan, frugi_recover **out) {
     FRUG_FAIL_IF(!a || !plan || !out, FRUG_ERR_ARG, "recover: a null pointer");
-    frugi_recover_plan sound = *plan;
-    FRUG_TRY(check_plan(a, &sound));
+    frugi_recover_plan checked = *plan;
+    FRUG_TRY(check_plan(a, &checked));
     frugi_recover *r = frugi_alloc(sizeof *r);
     FRUG_FAIL_IF(!r, FRUG_ERR_MEMORY, "recover: no memory");
     r->a = a;
-    r->plan = sound;
-    r->pursuit = frugi_alloc((size_t)sound.threads * sizeof *r->pursuit);
-    bool ok = r->pursuit && (sound.method != FRUGI_RECOVER_GRAM || make_gram(r));
-    for (int t = 0; t < sound.threads && ok; t++)
-        ok = reserve_pursuit(r, &r->pursuit[t]);
+    r->plan = checked;
+    r->pursuit = frugi_alloc((size_t)checked.threads * sizeof *r->pursuit);
+    bool ok = r->pursuit && (checked.method != FRUGI_RECOVER_GRAM || make_gram(r));
+    for (int t = 0; t < checked.threads && ok; t++)
+        ok = alloc_pursuit(r, &r->pursuit[t]);
     if (!ok) {
         frugi_recover_destroy(r);
         return frugi_fail(FRUG_ERR_MEMORY, "recover: no memory for d = %u, k = %u, s = %u", a->plan.d, a->plan.k,
-                          sound.s);
+                          checked.s);
     }
     *out = r;
     return FRUG_OK;
@@ -167,10 +168,10 @@ uint64_t frugi_recover_bytes(const frugi_recover *r) {
     return r->bytes;
 }
 
-/* ---- done ------------------------------------------------------------------------------------- */
+/* ---- run -------------------------------------------------------------------------------------- */
 
-/* A chunk, scaled. Returns the exponent that undoes it. */
-static int scale_in(const frugi_pursuit *u, const float *p, float *scaled) {
+/* Scale a chunk. Returns the exponent that undoes it. */
+static int scale_chunk(const frugi_pursuit *u, const float *p, float *scaled) {
     uint32_t k = u->a->plan.k;
     int exponent = 0;
     frexp((double)frugi_bits_f32(frugi_largest_magnitude(p, k)), &exponent);
@@ -187,8 +188,8 @@ static double sum_of_squares(const float *p, uint32_t k) {
     return squares;
 }
 
-/* The entries of x by rising index, zeros behind them. */
-static void write_out(const frugi_pursuit *u, int exponent, uint32_t *index, float *value) {
+/* Write the entries of x by ascending index, and zeros after them. */
+static void write_entries(const frugi_pursuit *u, int exponent, uint32_t *index, float *value) {
     double scale = ldexp(1.0, exponent);
     for (uint32_t i = 0; i < u->n; i++) {
         uint32_t at = i;
@@ -205,17 +206,17 @@ static void write_out(const frugi_pursuit *u, int exponent, uint32_t *index, flo
     }
 }
 
-typedef struct outcome {
+typedef struct outputs {
     uint32_t *index;
     float *value;
     uint32_t *count;
-} outcome;
+} outputs;
 
-static void run_group(frugi_pursuit *u, const float *p, uint64_t first, uint32_t many, const outcome *out) {
+static void run_group(frugi_pursuit *u, const float *p, uint64_t first, uint32_t many, const outputs *out) {
     uint32_t k = u->a->plan.k, s = u->plan.s;
     int exponent[FRUGI_PURSUIT_GROUP];
     for (uint32_t c = 0; c < many; c++)
-        exponent[c] = scale_in(u, p + (first + c) * k, u->p + (size_t)c * u->a->stride);
+        exponent[c] = scale_chunk(u, p + (first + c) * k, u->p + (size_t)c * u->a->stride);
     if (u->gram)
         frugi_matrix_correlate(u->a, u->p, many, u->start);
     for (uint32_t c = 0; c < many; c++) {
@@ -224,7 +225,7 @@ static void run_group(frugi_pursuit *u, const float *p, uint64_t first, uint32_t
             frugi_pursue_naive(u, c);
         else
             frugi_pursue(u, c);
-        write_out(u, exponent[c], out->index + (first + c) * s, out->value + (first + c) * s);
+        write_entries(u, exponent[c], out->index + (first + c) * s, out->value + (first + c) * s);
         out->count[first + c] = u->n;
     }
 }
@@ -234,7 +235,7 @@ frug_status frugi_recover_run(frugi_recover *r, const float *p, uint64_t chunks,
     FRUG_FAIL_IF(!r || !p || !index || !value || !count, FRUG_ERR_ARG, "recover: a null pointer");
     FRUG_FAIL_IF(chunks == 0, FRUG_ERR_ARG, "recover: zero chunks");
     FRUG_TRY(check_finite(p, chunks, r->a->plan.k));
-    const outcome out = {index, value, count};
+    const outputs out = {index, value, count};
     uint32_t group = r->gram ? FRUGI_PURSUIT_GROUP : 1;
     uint64_t groups = (chunks + group - 1) / group;
     uint64_t threads = (uint64_t)r->plan.threads < groups ? (uint64_t)r->plan.threads : groups;

@@ -1,5 +1,4 @@
-/* optim_helpers.h - what the tests of optimisers share: a layout with gaps, gradients with gaps, one optimiser in a
- * call. */
+/* optim_helpers.h - helpers of the optimizer tests: a layout with gaps, sparse gradients, optimizers in one call. */
 #ifndef FRUG_TEST_OPTIM_HELPERS_H
 #define FRUG_TEST_OPTIM_HELPERS_H
 
@@ -38,7 +37,7 @@ static inline void add_tensor(frug_layout *layout, const char *name, uint64_t of
     OK(frug_layout_add(layout, &t));
 }
 
-static inline frug_layout *gappy_layout(void) {
+static inline frug_layout *layout_with_gaps(void) {
     frug_layout *layout = NULL;
     OK(frug_layout_create(&layout));
     add_tensor(layout, "matrix", OPTIM_MATRIX, 20, 37);
@@ -48,9 +47,9 @@ static inline frug_layout *gappy_layout(void) {
     return layout;
 }
 
-/** An optimiser of the layout with gaps, over a compressor that compresses the two matrices. */
-static inline frug_optimizer *gappy_optimizer(const char *text, const char *compressor_text) {
-    frug_layout *layout = gappy_layout();
+/** An optimizer of the layout with gaps, with a compressor that compresses the two matrices. */
+static inline frug_optimizer *optimizer_with_gaps(const char *text, const char *compressor_text) {
+    frug_layout *layout = layout_with_gaps();
     frug_compressor *c = make_compressor(compressor_text, layout, NULL);
     frug_optimizer *o = NULL;
     if (frug_optimizer_create(text, layout, c, &o) != FRUG_OK)
@@ -70,7 +69,7 @@ static inline frug_optimizer *flat_optimizer(const char *text, uint64_t n) {
     return o;
 }
 
-/** A gradient of step t of which one entry in `every` is not zero. */
+/** A gradient of step t with one nonzero entry in `every`. */
 static inline void sparse_gradient(float *g, size_t n, uint64_t t, unsigned every) {
     uint64_t state = t * 0x9e3779b97f4a7c15u + 77;
     for (size_t i = 0; i < n; i++) {
@@ -79,7 +78,7 @@ static inline void sparse_gradient(float *g, size_t n, uint64_t t, unsigned ever
     }
 }
 
-static inline unsigned char *saved_optimizer(const frug_optimizer *o, size_t *len) {
+static inline unsigned char *save_optimizer(const frug_optimizer *o, size_t *len) {
     size_t size = frug_optimizer_state_size(o);
     unsigned char *bytes = test_malloc(size);
     OK(frug_optimizer_save(o, bytes, size, len));

@@ -1,4 +1,4 @@
-/* recover_helpers.h - what the tests of sparse recovery share. */
+/* recover_helpers.h - helpers of the tests of sparse recovery. */
 #ifndef FRUG_TEST_RECOVER_HELPERS_H
 #define FRUG_TEST_RECOVER_HELPERS_H
 

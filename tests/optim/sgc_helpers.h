@@ -1,4 +1,4 @@
-/* sgc_helpers.h - what the tests of optimisers of whole tensors share: a small layout with roles, and every kind. */
+/* sgc_helpers.h - helpers of the tests of whole-tensor optimizers: a small layout with roles, and every kind. */
 #ifndef FRUG_TEST_SGC_HELPERS_H
 #define FRUG_TEST_SGC_HELPERS_H
 
@@ -50,7 +50,7 @@ static inline void add_role(frug_layout *layout, const char *name, frug_role rol
     OK(frug_layout_add(layout, &t));
 }
 
-static inline frug_layout *tune_layout(void) {
+static inline frug_layout *target_layout(void) {
     frug_layout *layout = NULL;
     OK(frug_layout_create(&layout));
     add_role(layout, "layer.0.q", FRUG_ROLE_ATTN_Q, Q, 24, 50);
@@ -62,8 +62,8 @@ static inline frug_layout *tune_layout(void) {
     return layout;
 }
 
-static inline frug_optimizer *tuned_optimizer(const char *text) {
-    frug_layout *layout = tune_layout();
+static inline frug_optimizer *target_optimizer(const char *text) {
+    frug_layout *layout = target_layout();
     frug_optimizer *o = NULL;
     if (frug_optimizer_create(text, layout, NULL, &o) != FRUG_OK)
         fail_msg("%s: %s", text, frug_last_error());
@@ -83,11 +83,11 @@ static inline frug_optimizer *single_optimizer(const char *text, uint64_t rows, 
     return o;
 }
 
-/* ---- a reference: tensors of D elements ---- */
+/* ---- reference: tensors of D elements ---- */
 
 #define D 2048u
 
-/** AdamW on whatever gradient it is given, in double. */
+/** AdamW on any gradient, in double. */
 typedef struct adam {
     double m[D], v[D], w[D];
 } adam;

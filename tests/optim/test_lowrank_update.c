@@ -1,6 +1,6 @@
 /*
- * test_lowrank_update.c - lora, galore and apollo against plain loops in double. Seeds are those of sparse_gradient()
- * and bell_array(); each tolerance stands beside its test.
+ * test_lowrank_update.c - lora, galore and apollo against reference loops in double. Seeds are those of
+ * sparse_gradient() and bell_array(); each tolerance is explained at its test.
  */
 #include "optim/sgc_helpers.h"
 
@@ -36,8 +36,8 @@ static void lora_step(lora *l, const float *g, size_t rows, size_t cols, double 
 }
 
 /*
- * Against A and B in double. The first gradient of A is zero exactly, so A stands still and w moves by B alone. Adam
- * makes much of the sign of tiny gradients; after that of step 0 they are not tiny. 15 steps of 0.01: 1e-4.
+ * Against A and B in double. The first gradient of A is exactly zero, so A does not change and w changes by B alone.
+ * Adam amplifies the sign of tiny gradients; after step 0 they are not tiny. 15 steps of 0.01: 1e-4.
  */
 static void lora_trains_two_factors(void **state) {
     (void)state;
@@ -48,7 +48,7 @@ static void lora_trains_two_factors(void **state) {
     float *w = bell_array(D, 1), *start = bell_array(D, 1), g[D];
     for (size_t i = 0; i < RANK * cols; i++) {
         l.a[i / cols][i % cols] = (double)o->targets->basis[i];
-        assert_true(fabsf(o->targets->basis[i]) <= 0.125f); /* one over the root of the inputs */
+        assert_true(fabsf(o->targets->basis[i]) <= 0.125f); /* 1 / root of the number of inputs */
     }
     for (size_t i = 0; i < RANK * rows; i++)
         assert_true(o->targets->basis[RANK * cols + i] == 0);
@@ -56,7 +56,7 @@ static void lora_trains_two_factors(void **state) {
         sparse_gradient(g, D, t, 1);
         OK(frug_optimizer_step(o, t, 0, D, g, 0.01, w));
         if (t == 0)
-            for (size_t i = 0; i < RANK * cols; i++) /* decayed, and else as it was */
+            for (size_t i = 0; i < RANK * cols; i++) /* only decayed */
                 assert_true(fabs((double)o->targets->basis[i] - l.a[i / cols][i % cols] * 0.999) <= 1e-7);
         lora_step(&l, g, rows, cols, (double)t + 1, 0.01);
         for (size_t i = 0; i < D; i++) {
@@ -72,10 +72,10 @@ static void lora_trains_two_factors(void **state) {
     frug_optimizer_destroy(o);
 }
 
-/* Stored input first, the factor of the inputs is that of the rows. */
+/* With the input first, the factor of the inputs is that of the rows. */
 static void lora_begins_at_the_input_side(void **state) {
     (void)state;
-    frug_optimizer *o = tuned_optimizer("lora:rank=3,targets=*.k"); /* 20 inputs, 30 outputs */
+    frug_optimizer *o = target_optimizer("lora:rank=3,targets=*.k"); /* 20 inputs, 30 outputs */
     const float *factor = o->targets->basis;
     for (size_t i = 0; i < 3 * 50; i++)
         assert_true((factor[i] == 0) == (i < 3 * 30));
@@ -85,8 +85,8 @@ static void lora_begins_at_the_input_side(void **state) {
 /* ---- galore and apollo ------------------------------------------------------------ */
 
 /*
- * With rank = the shorter side the projection is a rotation P, and galore is AdamW on P g, turned back: a reference in
- * double that gets P g. 2e-5: P g is a sum of 32 products in floats, and Adam divides by its size.
+ * With rank = the shorter side the projection is a rotation P, and galore is AdamW on P g, rotated back: compared with
+ * a reference in double on P g. 2e-5: P g is a sum of 32 products in floats, and Adam divides by its size.
  */
 static void galore_of_full_rank_is_adamw_up_to_rotation(void **state) {
     (void)state;
@@ -125,7 +125,7 @@ static void galore_of_full_rank_is_adamw_up_to_rotation(void **state) {
     }
 }
 
-/* At first AdamW turns every number into its sign, so a row of r projections gets length sqrt(r). 1e-5. */
+/* At the first step AdamW turns every number into its sign, so a row of r projections gets length sqrt(r). 1e-5. */
 static void apollo_scales_channels_or_tensors(void **state) {
     (void)state;
     for (int together = 0; together < 2; together++) {
@@ -150,12 +150,12 @@ static void apollo_scales_channels_or_tensors(void **state) {
         }
         if (together)
             assert_true(fabs(step + sqrt(16 * 64 / projected)) <= 1e-5 * fabs(step));
-        assert_true(ratio > 0.85 && ratio < 1.15); /* lengths survive: 64 rows, each to sqrt(2 / 16) */
+        assert_true(ratio > 0.85 && ratio < 1.15); /* projections preserve lengths: 64 rows, each to sqrt(2 / 16) */
         frug_optimizer_destroy(o);
     }
 }
 
-/* A gradient that is suddenly a hundred times larger: norms of steps grow by 1.01 a step at most, here to 1e-4. */
+/* A gradient that is suddenly a hundred times larger: norms of steps grow by at most 1.01 per step, here to 1e-4. */
 static void apollo_limits_the_growth_of_steps(void **state) {
     (void)state;
     frug_optimizer *o = single_optimizer("apollo:rank=16", 64, 32),
@@ -184,7 +184,7 @@ static void apollo_limits_the_growth_of_steps(void **state) {
         last_free = sqrt(norm_free);
     }
     if (!(jump > 1.1))
-        fail_msg("the longest jump is %g", jump); /* without the limit there is something to limit */
+        fail_msg("the longest jump is %g", jump); /* without the limit the step is larger */
     test_free(w);
     test_free(x);
     frug_optimizer_destroy(o);

@@ -1,6 +1,6 @@
 /*
- * test_optim.c - optimisers against plain loops in double, against PyTorch, and against each other. Seeds are those of
- * sparse_gradient() and bell_array(); each tolerance stands beside its test.
+ * test_optim.c - optimizers against reference loops in double, against PyTorch, and against each other. Seeds are those
+ * of sparse_gradient() and bell_array(); each tolerance is explained at its test.
  */
 #include "optim/optim_helpers.h"
 
@@ -40,7 +40,7 @@ static const golden goldens[] = {
 };
 
 /* Tolerance: 20 steps of some roundings each, 4e-7 times the largest magnitude a weight had (3). */
-static void steps_are_those_of_pytorch(void **state) {
+static void steps_match_pytorch(void **state) {
     (void)state;
     for (size_t k = 0; k < sizeof goldens / sizeof *goldens; k++) {
         frug_optimizer *o = flat_optimizer(goldens[k].text, 4);
@@ -59,7 +59,7 @@ static void steps_are_those_of_pytorch(void **state) {
     }
 }
 
-/* ---- against plain loops in double ---------------------------------------- */
+/* ---- against reference loops in double ------------------------------------- */
 
 #define N     700u
 #define STEPS 50u
@@ -95,19 +95,19 @@ static const reference references[] = {
     {"sgd:momentum=0,decay=0.1", 0, 0, 0, 0, 0.1, sgd_step},
     {"merged:momentum=0.5,gain=1", 0, 0, 0, 0, 0, sgd_step},
     {"adamw", 0, 0, 0.9, 0.999, 0.01, adam_step},
-    /* Everything arrives, nothing is left behind: RMSProp with its bias corrected is Adam with beta1 = 0. */
+    /* Everything is sent and the residual is empty: RMSProp with bias correction is Adam with beta1 = 0. */
     {"adam-merged:state=f32,beta2=0.95,decay=0.05", 0, 0, 0, 0.95, 0.05, adam_step},
     {"adam-merged:state=f32,beta2=0,decay=0", 0, 0, 0, 0, 0, adam_step},
-    /* A window that holds all steps is Adam; its means are weighted means, so the same normalisation as Adam's. */
+    /* A window that covers all steps is Adam; its means are weighted means, with the same normalization as Adam's. */
     {"microadam:window=50,entries=255,state=f32", 0, 0, 0.9, 0.999, 0, adam_step},
     {"microadam:window=64,entries=255,state=f32,beta1=0.5,beta2=0.9", 0, 0, 0.5, 0.9, 0, adam_step},
 };
 
 /*
- * Tolerance 2e-6 (1 + |w|): float against double. At rate 0.01 weights move by at most 0.5 (Adam) in 50 steps.
- * Gradients fill less than 255 places of a block, so that the window has room for all.
+ * Tolerance 2e-6 (1 + |w|): float against double. At rate 0.01 weights change by at most 0.5 (Adam) in 50 steps.
+ * Gradients have less than 255 nonzeros per block, so that the window can store all.
  */
-static void steps_are_those_of_plain_loops(void **state) {
+static void steps_match_reference_loops(void **state) {
     (void)state;
     for (size_t k = 0; k < sizeof references / sizeof *references; k++) {
         const reference *r = &references[k];
@@ -135,8 +135,8 @@ static void steps_are_those_of_plain_loops(void **state) {
 
 #define WINDOW 4u
 
-/* Where x belongs among the `entries` largest of a block, ties to the lower index. */
-static int remembered(const float *g, size_t begin, size_t end, size_t i, size_t entries) {
+/* Rank of x among the `entries` largest of a block, ties to the lower index. */
+static int is_stored(const float *g, size_t begin, size_t end, size_t i, size_t entries) {
     size_t above = 0;
     for (size_t j = begin; j < end; j++)
         above += fabsf(g[j]) > fabsf(g[i]) || (j < i && fabsf(g[j]) == fabsf(g[i]));
@@ -144,10 +144,10 @@ static int remembered(const float *g, size_t begin, size_t end, size_t i, size_t
 }
 
 /*
- * Both means over the last WINDOW steps; what found no room counted when it arrived and is forgotten then. Tolerance
- * 2e-6 (1 + |w|) as above.
+ * Both means over the last WINDOW steps; entries beyond the capacity count only in the step in which they arrive.
+ * Tolerance 2e-6 (1 + |w|) as above.
  */
-static void a_window_forgets_the_old_and_the_small(void **state) {
+static void window_drops_old_and_small_entries(void **state) {
     (void)state;
     const size_t entries = 9;
     frug_optimizer *o = flat_optimizer("microadam:window=4,entries=9,state=f32,beta1=0.8,beta2=0.95", N);
@@ -155,10 +155,10 @@ static void a_window_forgets_the_old_and_the_small(void **state) {
     for (uint64_t t = 0; t < STEPS; t++) {
         float before[N];
         memcpy(before, w, sizeof before);
-        sparse_gradient(g[t], N, t, t % 2 ? 8 : 100); /* 32 a block, or 2 or 3 */
+        sparse_gradient(g[t], N, t, t % 2 ? 8 : 100); /* 32 per block, or 2 or 3 */
         for (size_t i = 0; i < N; i++) {
             size_t begin = i / 256 * 256, end = begin + 256 < N ? begin + 256 : N;
-            kept[t][i] = remembered(g[t], begin, end, i, entries) ? g[t][i] : 0;
+            kept[t][i] = is_stored(g[t], begin, end, i, entries) ? g[t][i] : 0;
         }
         OK(frug_optimizer_step(o, t, 0, N, g[t], 0.01, w));
         for (size_t i = 0; i < N; i++) {
@@ -177,11 +177,11 @@ static void a_window_forgets_the_old_and_the_small(void **state) {
     frug_optimizer_destroy(o);
 }
 
-/* ---- tensors that travel whole -------------------------------------------- */
+/* ---- dense tensors --------------------------------------------------------- */
 
-/* Run text over the layout with gaps for some steps, from weights that are the same each time. */
-static float *trained(const char *text, const char *compressor_text, double rate) {
-    frug_optimizer *o = gappy_optimizer(text, compressor_text);
+/* Run an optimizer over the layout with gaps for some steps, always from the same weights. */
+static float *train(const char *text, const char *compressor_text, double rate) {
+    frug_optimizer *o = optimizer_with_gaps(text, compressor_text);
     float *w = bell_array(OPTIM_N, 9), g[OPTIM_N];
     for (uint64_t t = 0; t < 12; t++) {
         sparse_gradient(g, OPTIM_N, t, 16);
@@ -191,25 +191,25 @@ static float *trained(const char *text, const char *compressor_text, double rate
     return w;
 }
 
-static void assert_part_same(const float *a, const float *b, size_t begin, size_t count) {
+static void assert_range_equal(const float *a, const float *b, size_t begin, size_t count) {
     assert_same_bits(a + begin, b + begin, count * sizeof *a);
 }
 
-static void whole_tensors_get_the_ordinary_optimizer(void **state) {
+static void dense_tensors_use_the_plain_rule(void **state) {
     (void)state;
     static const char *const pairs[][3] = {
-        /* kind, what the bias gets, what the matrices get */
+        /* kind; equivalent rule of the bias; of the matrices */
         {"merged:momentum=0.75,decay=0.1", "sgd:momentum=0.75", NULL},
         {"adam-merged:state=f32,decay=0", "adamw:beta2=0.99,decay=0", "adamw:beta1=0,beta2=0.99,decay=0"},
         {"microadam:window=20,entries=255,state=f32", "adamw:decay=0", "adamw:decay=0"},
         {"sign:beta2=0.999,decay=0", "adamw:decay=0", NULL},
     };
     for (size_t k = 0; k < sizeof pairs / sizeof *pairs; k++) {
-        float *w = trained(pairs[k][0], "min_size=100,warmup=3", 0.01);
-        float *bias = trained(pairs[k][1], "min_size=100", 0.01);
-        assert_part_same(w, bias, OPTIM_BIAS, 300);
+        float *w = train(pairs[k][0], "min_size=100,warmup=3", 0.01);
+        float *bias = train(pairs[k][1], "min_size=100", 0.01);
+        assert_range_equal(w, bias, OPTIM_BIAS, 300);
         if (pairs[k][2]) { /* the same, up to rounding */
-            float *rest = trained(pairs[k][2], "min_size=100", 0.01);
+            float *rest = train(pairs[k][2], "min_size=100", 0.01);
             for (size_t i = OPTIM_BIG; i < OPTIM_N; i++)
                 assert_true(fabsf(w[i] - rest[i]) <= 4e-6f);
             test_free(rest);
@@ -219,14 +219,14 @@ static void whole_tensors_get_the_ordinary_optimizer(void **state) {
     }
 }
 
-static void auto_beta2_spans_several_arrivals(void **state) {
+static void beta2_auto_spans_several_arrivals(void **state) {
     (void)state;
     static const char *const cases[][2] = {{"min_size=100", "beta2=0.99,"},
                                            {"min_size=100,density=0.5", "beta2=0.99,"},
                                            {"min_size=100,density=0.015625", "beta2=0.9975,"},
                                            {"min_size=100,density=0.001", "beta2=0.999,"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        frug_optimizer *o = gappy_optimizer("adam-merged", cases[i][0]);
+        frug_optimizer *o = optimizer_with_gaps("adam-merged", cases[i][0]);
         if (!strstr(frug_optimizer_text(o), cases[i][1]))
             fail_msg("%s: %s", cases[i][0], frug_optimizer_text(o));
         frug_optimizer_destroy(o);
@@ -235,25 +235,25 @@ static void auto_beta2_spans_several_arrivals(void **state) {
 
 static void merged_momentum_has_a_gain(void **state) {
     (void)state;
-    frug_layout *layout = gappy_layout();
-    frug_optimizer *o = gappy_optimizer("merged:momentum=0.75", "min_size=100");
+    frug_layout *layout = layout_with_gaps();
+    frug_optimizer *o = optimizer_with_gaps("merged:momentum=0.75", "min_size=100");
     assert_true(frug_optimizer_gain(o) == 4.0);
     frug_optimizer_destroy(o);
-    o = gappy_optimizer("merged", "dgc,min_size=100"); /* that momentum has its full strength already */
+    o = optimizer_with_gaps("merged", "dgc,min_size=100"); /* that momentum has its full strength already */
     assert_true(frug_optimizer_gain(o) == 1.0);
     frug_optimizer_destroy(o);
     o = flat_optimizer("adam-merged", 10);
     assert_true(frug_optimizer_gain(o) == 1.0);
     frug_optimizer_destroy(o);
 
-    float *w = trained("merged:momentum=0.75", "min_size=100", 0.25), *x = trained("sgd:momentum=0", "min_size=100", 1);
-    assert_part_same(w, x, OPTIM_BIG, 3000);
+    float *w = train("merged:momentum=0.75", "min_size=100", 0.25), *x = train("sgd:momentum=0", "min_size=100", 1);
+    assert_range_equal(w, x, OPTIM_BIG, 3000);
     test_free(w);
     test_free(x);
 
     frug_compressor *c = make_compressor("feedback=none,min_size=100", layout, NULL);
     assert_int_equal(frug_optimizer_create("merged", layout, c, &o), FRUG_ERR_CONFIG);
-    assert_non_null(strstr(frug_last_error(), "holds no momentum"));
+    assert_non_null(strstr(frug_last_error(), "needs a compressor with feedback=merged, dgc or ef21"));
     OK(frug_optimizer_create("merged:gain=3", layout, c, &o));
     assert_true(frug_optimizer_gain(o) == 3.0);
     frug_optimizer_destroy(o);
@@ -261,9 +261,9 @@ static void merged_momentum_has_a_gain(void **state) {
     frug_layout_destroy(layout);
 }
 
-/* ---- what holds for all --------------------------------------------------- */
+/* ---- common properties ----------------------------------------------------- */
 
-static void decay_spares_vectors_unless_told(void **state) {
+static void decay_skips_vectors_without_decay_all(void **state) {
     (void)state;
     static const char *const texts[] = {"sgd:decay=0.5",         "sgd:coupled=1,momentum=0,decay=0.5",
                                         "adamw:decay=0.5",       "merged:decay=0.5",
@@ -273,7 +273,7 @@ static void decay_spares_vectors_unless_told(void **state) {
         for (int all = 0; all < 2; all++) {
             char text[64];
             snprintf(text, sizeof text, "%s,decay_all=%d", texts[k], all);
-            frug_optimizer *o = gappy_optimizer(text, "min_size=100");
+            frug_optimizer *o = optimizer_with_gaps(text, "min_size=100");
             float w[OPTIM_N], g[OPTIM_N] = {0};
             for (size_t i = 0; i < OPTIM_N; i++)
                 w[i] = 1;
@@ -286,13 +286,13 @@ static void decay_spares_vectors_unless_told(void **state) {
     }
 }
 
-/* Ranges end at tensors and at multiples of 256 into them; their order does not matter. */
+/* Ranges end at tensors and at multiples of 256 inside them; their order does not matter. */
 static void partitions_give_the_same_bits(void **state) {
     (void)state;
     static const uint64_t cuts[] = {0, 256, 740, 753, OPTIM_BIAS + 256, OPTIM_BIG, OPTIM_BIG + 512, OPTIM_N};
     for (size_t k = 0; k < EVERY_OPTIMIZER; k++) {
-        frug_optimizer *a = gappy_optimizer(every_optimizer[k], "min_size=100");
-        frug_optimizer *b = gappy_optimizer(every_optimizer[k], "min_size=100");
+        frug_optimizer *a = optimizer_with_gaps(every_optimizer[k], "min_size=100");
+        frug_optimizer *b = optimizer_with_gaps(every_optimizer[k], "min_size=100");
         float *w = bell_array(OPTIM_N, 5), *x = bell_array(OPTIM_N, 5), *start = bell_array(OPTIM_N, 5), g[OPTIM_N];
         for (uint64_t t = 0; t < 15; t++) {
             sparse_gradient(g, OPTIM_N, t, 16);
@@ -302,11 +302,11 @@ static void partitions_give_the_same_bits(void **state) {
                                        x + cuts[i - 1]));
         }
         assert_same_bits(w, x, OPTIM_N * sizeof *w);
-        assert_part_same(w, start, 740, 13); /* the gaps, where gradients were not zero */
-        assert_part_same(w, start, OPTIM_BIAS + 300, 5);
+        assert_range_equal(w, start, 740, 13); /* the gaps, where gradients were nonzero */
+        assert_range_equal(w, start, OPTIM_BIAS + 300, 5);
         assert_true(memcmp(w, start, 740 * sizeof *w) != 0);
         size_t len = 0;
-        unsigned char *left = saved_optimizer(a, &len), *right = saved_optimizer(b, &len);
+        unsigned char *left = save_optimizer(a, &len), *right = save_optimizer(b, &len);
         assert_memory_equal(left, right, len);
         test_free(left);
         test_free(right);
@@ -319,24 +319,24 @@ static void partitions_give_the_same_bits(void **state) {
 }
 
 /*
- * CRC-32C of weights and state after 25 steps, on the machine they were first run on (aarch64, gcc 12): every other
- * compiler, processor and vector width must get the same.
+ * CRC-32C of weights and state after 25 steps, on the machine of the first run (aarch64, gcc 12): every other compiler,
+ * processor and vector width must give the same.
  */
 static const uint32_t known_bits[EVERY_OPTIMIZER] = {0xf0791e50u, 0xd3a6f164u, 0x456cf85bu, 0x35c024ccu, 0xe52b09cfu,
                                                      0x91a2dff4u, 0x58344d67u, 0xc6bb52d4u, 0xbdc885bcu, 0xaba24312u,
                                                      0x1b9af7dcu, 0x36c2f60cu, 0x08a067c5u, 0x5c9fdee6u};
 
-static void bits_are_the_same_everywhere(void **state) {
+static void results_are_bit_identical_everywhere(void **state) {
     (void)state;
     for (size_t k = 0; k < EVERY_OPTIMIZER; k++) {
-        frug_optimizer *o = gappy_optimizer(every_optimizer[k], "min_size=100");
+        frug_optimizer *o = optimizer_with_gaps(every_optimizer[k], "min_size=100");
         float *w = bell_array(OPTIM_N, 8), g[OPTIM_N];
         for (uint64_t t = 0; t < 25; t++) {
             sparse_gradient(g, OPTIM_N, t, 16);
             OK(frug_optimizer_step(o, t, 0, OPTIM_N, g, 0.01, w));
         }
         size_t len = 0;
-        unsigned char *bytes = saved_optimizer(o, &len);
+        unsigned char *bytes = save_optimizer(o, &len);
         uint32_t crc = frugi_crc32c(frugi_crc32c(0, w, OPTIM_N * sizeof *w), bytes, len);
         if (crc != known_bits[k])
             fail_msg("%s: 0x%08x, not 0x%08x", every_optimizer[k], crc, known_bits[k]);
@@ -346,12 +346,12 @@ static void bits_are_the_same_everywhere(void **state) {
     }
 }
 
-/* A NaN, an infinity or an absurd gradient holds its block of 256 back, and leaves no trace in the states. */
-static void a_bad_block_is_held_back(void **state) {
+/* A block of 256 with a NaN, an infinity or a huge gradient is skipped, and its states do not change. */
+static void nonfinite_block_is_skipped(void **state) {
     (void)state;
     static const float bad[] = {NAN, INFINITY, -INFINITY, 1e19f};
     for (size_t k = 0; k < EVERY_OPTIMIZER; k++) {
-        frug_optimizer *o = gappy_optimizer(every_optimizer[k], "min_size=100");
+        frug_optimizer *o = optimizer_with_gaps(every_optimizer[k], "min_size=100");
         float *w = bell_array(OPTIM_N, 6), *start = bell_array(OPTIM_N, 6), g[OPTIM_N];
         for (uint64_t t = 0; t < 4; t++) {
             sparse_gradient(g, OPTIM_N, t, 2);
@@ -359,13 +359,13 @@ static void a_bad_block_is_held_back(void **state) {
             g[OPTIM_BIAS + 3] = bad[t];
             OK(frug_optimizer_step(o, t, 0, OPTIM_N, g, 0.01, w));
         }
-        assert_part_same(w, start, OPTIM_BIG + 256, 256);
-        assert_part_same(w, start, OPTIM_BIAS, 256);
+        assert_range_equal(w, start, OPTIM_BIG + 256, 256);
+        assert_range_equal(w, start, OPTIM_BIAS, 256);
         for (size_t i = 0; i < OPTIM_N; i++)
             assert_true(isfinite(w[i]));
         assert_true(w[OPTIM_BIG + 5] != start[OPTIM_BIG + 5] || w[OPTIM_BIG + 6] != start[OPTIM_BIG + 6]);
         size_t len = 0;
-        unsigned char *bytes = saved_optimizer(o, &len);
+        unsigned char *bytes = save_optimizer(o, &len);
         OK(frug_optimizer_restore(o, bytes, len));
         test_free(bytes);
         test_free(w);
@@ -374,18 +374,18 @@ static void a_bad_block_is_held_back(void **state) {
     }
 }
 
-/* The largest gradient that is used leaves states that are finite and can be restored. */
-static void huge_gradients_leave_finite_states(void **state) {
+/* The largest gradient that is not skipped gives states that are finite and can be restored. */
+static void huge_gradients_give_finite_states(void **state) {
     (void)state;
     for (size_t k = 0; k < EVERY_OPTIMIZER; k++) {
-        frug_optimizer *o = gappy_optimizer(every_optimizer[k], "min_size=100");
+        frug_optimizer *o = optimizer_with_gaps(every_optimizer[k], "min_size=100");
         float w[OPTIM_N] = {0}, g[OPTIM_N];
         for (size_t i = 0; i < OPTIM_N; i++)
             g[i] = i % 2 ? 9.2e18f : -9.2e18f;
         for (uint64_t t = 0; t < 100; t++)
             OK(frug_optimizer_step(o, t, 0, OPTIM_N, g, 1e-20, w));
         size_t len = 0;
-        unsigned char *bytes = saved_optimizer(o, &len);
+        unsigned char *bytes = save_optimizer(o, &len);
         OK(frug_optimizer_restore(o, bytes, len));
         test_free(bytes);
         for (size_t i = 0; i < OPTIM_N; i++)
@@ -394,9 +394,9 @@ static void huge_gradients_leave_finite_states(void **state) {
     }
 }
 
-static void bad_calls_are_refused(void **state) {
+static void invalid_calls_are_refused(void **state) {
     (void)state;
-    frug_optimizer *o = gappy_optimizer("sgd", "min_size=100");
+    frug_optimizer *o = optimizer_with_gaps("sgd", "min_size=100");
     float w[OPTIM_N] = {0}, g[OPTIM_N] = {0};
     assert_int_equal(frug_optimizer_step(NULL, 0, 0, 1, g, 0.1, w), FRUG_ERR_ARG);
     assert_int_equal(frug_optimizer_step(o, 0, 0, 256, NULL, 0.1, w), FRUG_ERR_ARG);
@@ -409,7 +409,7 @@ static void bad_calls_are_refused(void **state) {
     frug_optimizer_destroy(o);
     frug_optimizer_destroy(NULL);
 
-    frug_layout *layout = gappy_layout(), *other = NULL;
+    frug_layout *layout = layout_with_gaps(), *other = NULL;
     OK(frug_layout_flat(OPTIM_N, &other));
     frug_compressor *c = make_compressor("frugrad", other, NULL);
     assert_int_equal(frug_optimizer_create("sgd", layout, c, &o), FRUG_ERR_ARG);
@@ -420,18 +420,18 @@ static void bad_calls_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_are_those_of_pytorch),
-        cmocka_unit_test(steps_are_those_of_plain_loops),
-        cmocka_unit_test(a_window_forgets_the_old_and_the_small),
-        cmocka_unit_test(whole_tensors_get_the_ordinary_optimizer),
-        cmocka_unit_test(auto_beta2_spans_several_arrivals),
+        cmocka_unit_test(steps_match_pytorch),
+        cmocka_unit_test(steps_match_reference_loops),
+        cmocka_unit_test(window_drops_old_and_small_entries),
+        cmocka_unit_test(dense_tensors_use_the_plain_rule),
+        cmocka_unit_test(beta2_auto_spans_several_arrivals),
         cmocka_unit_test(merged_momentum_has_a_gain),
-        cmocka_unit_test(decay_spares_vectors_unless_told),
+        cmocka_unit_test(decay_skips_vectors_without_decay_all),
         cmocka_unit_test(partitions_give_the_same_bits),
-        cmocka_unit_test(bits_are_the_same_everywhere),
-        cmocka_unit_test(a_bad_block_is_held_back),
-        cmocka_unit_test(huge_gradients_leave_finite_states),
-        cmocka_unit_test(bad_calls_are_refused),
+        cmocka_unit_test(results_are_bit_identical_everywhere),
+        cmocka_unit_test(nonfinite_block_is_skipped),
+        cmocka_unit_test(huge_gradients_give_finite_states),
+        cmocka_unit_test(invalid_calls_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

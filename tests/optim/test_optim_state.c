@@ -1,6 +1,6 @@
 /*
- * test_optim_state.c - what optimisers remember: how short roots are stored, what a state takes, how it comes back, and
- * what hostile bytes get. Then the text: every kind, and what is refused.
+ * test_optim_state.c - state of optimizers: storage of roots, sizes, save and restore, damaged and forged bytes. Then
+ * the text: every kind, and invalid text.
  */
 #include "optim/optim_helpers.h"
 
@@ -14,7 +14,7 @@
 
 #define B 256u
 
-/* ---- roots in a byte ------------------------------------------------------- */
+/* ---- stored roots ---------------------------------------------------------- */
 
 /* Roots over `decades` orders of magnitude, some of them 0. */
 static void make_roots(float *root, uint64_t seed, double decades) {
@@ -26,10 +26,10 @@ static void make_roots(float *root, uint64_t seed, double decades) {
 }
 
 /*
- * A stored root is off by at most the scale, which is the block's largest root over 254, up to 1/128 more for being a
- * bf16; bf16 itself is off by 1/128 of the root. What is not 0 does not become 0.
+ * The error of a stored root is at most the scale, which is the block's largest root over 254, plus up to 1/128 because
+ * it is a bf16; the error of bf16 is 1/128 of the root. A nonzero root does not become 0.
  */
-static void stored_roots_are_near_and_not_zero(void **state) {
+static void stored_roots_are_close_and_nonzero(void **state) {
     (void)state;
     static const char *const texts[] = {"adam-merged:state=int8", "adam-merged:state=bf16", "adam-merged:state=f32"};
     for (size_t k = 0; k < 3; k++) {
@@ -51,8 +51,8 @@ static void stored_roots_are_near_and_not_zero(void **state) {
     }
 }
 
-/* The smallest roots there are stay above 0 too. */
-static void tiny_roots_stay_above_zero(void **state) {
+/* The smallest roots stay positive, too. */
+static void tiny_roots_stay_positive(void **state) {
     (void)state;
     static const float tiny[] = {1e-45f, 1e-40f, 1e-37f, 1e-33f, 1e-30f};
     frug_optimizer *o = flat_optimizer("adam-merged:state=int8", B);
@@ -69,11 +69,11 @@ static void tiny_roots_stay_above_zero(void **state) {
 }
 
 /*
- * Roots decay where nothing arrives, though codes are coarse: beside an entry that arrives at every step, the mean root
- * of 100 others after 60 empty steps is near the exact one, 0.95^30 = 0.215 of where it was. (Rounded up or to nearest,
- * they would have stayed where they were.) The standard error is about 1 % of it; 10 % are allowed.
+ * Roots decay without entries, though codes are coarse: next to an entry that arrives at every step, the mean root of
+ * 100 others after 60 steps without is near the exact one, 0.95^30 = 0.215 of its start. (Rounded up or to nearest,
+ * they would not change.) The standard error is about 1 % of it; 10 % are allowed.
  */
-static void roots_decay_where_nothing_arrives(void **state) {
+static void roots_decay_without_entries(void **state) {
     (void)state;
     frug_optimizer *o = flat_optimizer("adam-merged:state=int8,beta2=0.95,decay=0", B);
     float w[B] = {0}, g[B] = {0}, before[B], after[B];
@@ -96,10 +96,10 @@ static void roots_decay_where_nothing_arrives(void **state) {
     frug_optimizer_destroy(o);
 }
 
-/* ---- how much, and back again ---------------------------------------------- */
+/* ---- sizes, save and restore ----------------------------------------------- */
 
 /* Bytes per parameter of a large tensor, without the header. */
-static void states_take_what_is_documented(void **state) {
+static void state_sizes_match_documentation(void **state) {
     (void)state;
     static const struct {
         const char *text;
@@ -123,7 +123,7 @@ static void states_take_what_is_documented(void **state) {
         frug_optimizer_destroy(o);
     }
     frug_optimizer *o =
-        gappy_optimizer("adam-merged", "min_size=100"); /* 3 + 12 blocks; the bias has two floats each */
+        optimizer_with_gaps("adam-merged", "min_size=100"); /* 3 + 12 blocks; the bias has two floats each */
     assert_int_equal(frug_optimizer_state_size(o), 40 + 15 * (B + 2) + 300 * 8);
     frug_optimizer_destroy(o);
 }
@@ -136,17 +136,17 @@ static void run_steps(frug_optimizer *o, uint64_t from, uint64_t to, float *w) {
     }
 }
 
-static void a_restart_goes_on_bit_for_bit(void **state) {
+static void restored_state_continues_bit_for_bit(void **state) {
     (void)state;
     for (size_t k = 0; k < EVERY_OPTIMIZER; k++) {
-        frug_optimizer *a = gappy_optimizer(every_optimizer[k], "min_size=100");
+        frug_optimizer *a = optimizer_with_gaps(every_optimizer[k], "min_size=100");
         float *w = bell_array(OPTIM_N, 2), *x = bell_array(OPTIM_N, 2);
         size_t len = 0;
         run_steps(a, 0, 30, w);
-        frug_optimizer *b = gappy_optimizer(frug_optimizer_text(a), "min_size=100");
-        run_steps(b, 0, 3, x); /* whatever it remembers is replaced */
+        frug_optimizer *b = optimizer_with_gaps(frug_optimizer_text(a), "min_size=100");
+        run_steps(b, 0, 3, x); /* its state is replaced */
         memcpy(x, w, OPTIM_N * sizeof *x);
-        unsigned char *bytes = saved_optimizer(a, &len);
+        unsigned char *bytes = save_optimizer(a, &len);
         OK(frug_optimizer_restore(b, bytes, len));
         run_steps(a, 30, 50, w);
         run_steps(b, 30, 50, x);
@@ -160,19 +160,19 @@ static void a_restart_goes_on_bit_for_bit(void **state) {
     }
 }
 
-/* ---- hostile bytes --------------------------------------------------------- */
+/* ---- damaged and forged states --------------------------------------------- */
 
-static void seal(unsigned char *state, size_t len) {
+static void write_checksum(unsigned char *state, size_t len) {
     frugi_put32(state + 12, 0);
     frugi_put32(state + 12, frugi_crc32c(0, state, len));
 }
 
-/* Refused, and the optimiser is as it was. */
-static void refuse(frug_optimizer *o, const unsigned char *bytes, size_t len, frug_status why) {
+/* Refused, and the optimizer does not change. */
+static void assert_refused(frug_optimizer *o, const unsigned char *bytes, size_t len, frug_status why) {
     size_t before_len = 0, after_len = 0;
-    unsigned char *before = saved_optimizer(o, &before_len);
+    unsigned char *before = save_optimizer(o, &before_len);
     assert_int_equal(frug_optimizer_restore(o, bytes, len), why);
-    unsigned char *after = saved_optimizer(o, &after_len);
+    unsigned char *after = save_optimizer(o, &after_len);
     assert_memory_equal(before, after, before_len);
     test_free(before);
     test_free(after);
@@ -185,7 +185,7 @@ static void damaged_states_are_refused(void **state) {
     size_t len = 0;
     sparse_gradient(g, 300, 1, 2);
     OK(frug_optimizer_step(o, 0, 0, 300, g, 0.1, w));
-    unsigned char *bytes = saved_optimizer(o, &len);
+    unsigned char *bytes = save_optimizer(o, &len);
     for (size_t cut = 0; cut < len; cut++)
         assert_int_not_equal(frug_optimizer_restore(o, bytes, cut), FRUG_OK);
     for (size_t bit = 0; bit < 8 * len; bit++) {
@@ -194,25 +194,25 @@ static void damaged_states_are_refused(void **state) {
         bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
     }
     bytes[4] = 2;
-    refuse(o, bytes, len, FRUG_ERR_VERSION);
+    assert_refused(o, bytes, len, FRUG_ERR_VERSION);
     bytes[4] = 1;
     OK(frug_optimizer_restore(o, bytes, len));
     static const char *const others[] = {"adamw", "adam-merged:state=bf16", "microadam", "sgd:momentum=0"};
     for (size_t k = 0; k < sizeof others / sizeof *others; k++) {
         frug_optimizer *p = flat_optimizer(others[k], 300);
-        refuse(p, bytes, len, FRUG_ERR_MISMATCH);
+        assert_refused(p, bytes, len, FRUG_ERR_MISMATCH);
         frug_optimizer_destroy(p);
     }
     frug_optimizer *p = flat_optimizer("adam-merged", 301);
-    refuse(p, bytes, len, FRUG_ERR_MISMATCH);
+    assert_refused(p, bytes, len, FRUG_ERR_MISMATCH);
     frug_optimizer_destroy(p);
     test_free(bytes);
     frug_optimizer_destroy(o);
 
-    /* The same layout and text, but other tensors travelled whole. */
-    o = gappy_optimizer("merged", "min_size=100");
-    p = gappy_optimizer("merged", "min_size=2000");
-    bytes = saved_optimizer(o, &len);
+    /* The same layout and text, but other tensors are dense. */
+    o = optimizer_with_gaps("merged", "min_size=100");
+    p = optimizer_with_gaps("merged", "min_size=2000");
+    bytes = save_optimizer(o, &len);
     assert_int_not_equal(frug_optimizer_restore(p, bytes, len), FRUG_OK);
     test_free(bytes);
     frug_optimizer_destroy(o);
@@ -221,12 +221,12 @@ static void damaged_states_are_refused(void **state) {
 
 typedef struct forgery {
     const char *text;
-    size_t at; /* behind the header */
+    size_t at; /* after the header */
     uint32_t bits;
     int bytes; /* of bits */
 } forgery;
 
-/* 300 elements, two blocks: what no step leaves behind, under a checksum that is right. */
+/* 300 elements, two blocks: states that no step can produce, with a valid checksum. */
 static const forgery forgeries[] = {
     {"sgd", 4 * 7, 0x7fc00000u, 4},                     /* a NaN */
     {"sgd", 4 * 299, 0xff800000u, 4},                   /* an infinity */
@@ -245,11 +245,11 @@ static void forged_states_are_refused(void **state) {
         const forgery *f = &forgeries[k];
         frug_optimizer *o = flat_optimizer(f->text, 300);
         size_t len = 0;
-        unsigned char *bytes = saved_optimizer(o, &len);
+        unsigned char *bytes = save_optimizer(o, &len);
         for (int i = 0; i < f->bytes; i++)
             bytes[40 + f->at + (size_t)i] = (unsigned char)(f->bits >> (8 * i));
-        seal(bytes, len);
-        refuse(o, bytes, len, FRUG_ERR_FORMAT);
+        write_checksum(bytes, len);
+        assert_refused(o, bytes, len, FRUG_ERR_FORMAT);
         test_free(bytes);
         frug_optimizer_destroy(o);
     }
@@ -262,19 +262,19 @@ typedef struct forged_list {
     frug_status want;
 } forged_list;
 
-/* With room for four: 4 lists of values (2 bytes each), then of indices, then 4 counts. */
+/* With capacity 4: 4 lists of values (2 bytes each), then of indices, then 4 counts. */
 static const forged_list forged_lists[] = {
     {0, 2, {3, 9}, {0x3f80, 0xbf80}, FRUG_OK},
     {3, 1, {43}, {0x3f80}, FRUG_OK},
     {1, 4, {0, 1, 2, 255}, {0x5f00, 0, 0x8000, 0xdf00}, FRUG_OK},
-    {3, 1, {44}, {0x3f80}, FRUG_ERR_FORMAT},           /* behind the end of the tensor */
-    {0, 5, {1, 2, 3, 4}, {0}, FRUG_ERR_FORMAT},        /* more than there is room for */
+    {3, 1, {44}, {0x3f80}, FRUG_ERR_FORMAT},           /* after the end of the tensor */
+    {0, 5, {1, 2, 3, 4}, {0}, FRUG_ERR_FORMAT},        /* more than the capacity */
     {0, 255, {1, 2, 3, 4}, {0}, FRUG_ERR_FORMAT},      /* likewise */
     {2, 2, {7, 7}, {0x3f80, 0x3f80}, FRUG_ERR_FORMAT}, /* twice */
     {2, 3, {1, 9, 3}, {0x3f80}, FRUG_ERR_FORMAT},      /* not ascending */
     {1, 1, {0}, {0x7f80}, FRUG_ERR_FORMAT},            /* an infinity */
     {1, 2, {0, 1}, {0x3f80, 0xffc0}, FRUG_ERR_FORMAT}, /* a NaN */
-    {1, 1, {0}, {0x5f80}, FRUG_ERR_FORMAT},            /* a gradient that would have been held back */
+    {1, 1, {0}, {0x5f80}, FRUG_ERR_FORMAT},            /* a gradient that would have been skipped */
 };
 
 static void forged_windows_are_refused(void **state) {
@@ -284,16 +284,16 @@ static void forged_windows_are_refused(void **state) {
         frug_optimizer *o = flat_optimizer("microadam:window=2,entries=4", 300);
         float w[300] = {0}, g[300] = {0};
         size_t len = 0;
-        unsigned char *bytes = saved_optimizer(o, &len);
+        unsigned char *bytes = save_optimizer(o, &len);
         assert_int_equal(len, 40 + 52);
         memcpy(bytes + 40 + 8 * f->list, f->value, 8);
         memcpy(bytes + 40 + 32 + 4 * f->list, f->index, 4);
         bytes[40 + 48 + f->list] = f->count;
-        seal(bytes, len);
+        write_checksum(bytes, len);
         if (f->want == FRUG_OK)
             OK(frug_optimizer_restore(o, bytes, len));
         else
-            refuse(o, bytes, len, f->want);
+            assert_refused(o, bytes, len, f->want);
         OK(frug_optimizer_step(o, 1, 0, 300, g, 0.1, w));
         test_free(bytes);
         frug_optimizer_destroy(o);
@@ -302,8 +302,8 @@ static void forged_windows_are_refused(void **state) {
 
 /* ---- the text --------------------------------------------------------------- */
 
-/* Large enough for every kind as it is without options. */
-static frug_optimizer *roomy_optimizer(const char *text) {
+/* Large enough for the defaults of every kind. */
+static frug_optimizer *large_optimizer(const char *text) {
     frug_layout *layout = NULL;
     frug_optimizer *o = NULL;
     frug_tensor t = FRUG_TENSOR_INIT;
@@ -319,29 +319,29 @@ static frug_optimizer *roomy_optimizer(const char *text) {
     return o;
 }
 
-static void every_kind_spells_itself_out(void **state) {
+static void every_kind_prints_all_options(void **state) {
     (void)state;
     const frug_optimizer_kind *kind;
     size_t kinds = 0;
     for (; (kind = frug_optimizer_at(kinds)); kinds++) {
         char want[512];
         snprintf(want, sizeof want, "%s:%s", kind->name, kind->options);
-        char *settled = strstr(want, "beta2=auto"); /* the text has the number in use */
+        char *settled = strstr(want, "beta2=auto"); /* the text has the resolved number */
         if (settled)
             memcpy(settled, "beta2=0.99", strlen("beta2=0.99"));
-        frug_optimizer *o = roomy_optimizer(kind->name);
+        frug_optimizer *o = large_optimizer(kind->name);
         assert_string_equal(frug_optimizer_text(o), want);
         assert_true(strlen(kind->help) > 0);
         frug_optimizer_destroy(o);
     }
     assert_int_equal(kinds, 13);
-    frug_optimizer *o = flat_optimizer("sgd:decay=0.1,momentum=0.5,momentum=0.8", 10); /* the later one wins */
+    frug_optimizer *o = flat_optimizer("sgd:decay=0.1,momentum=0.5,momentum=0.8", 10); /* the last one counts */
     assert_string_equal(frug_optimizer_text(o), "sgd:momentum=0.8,nesterov=0,coupled=0,decay=0.1,decay_all=0");
     frug_optimizer_destroy(o);
 }
 
-/* docs/optimizers.md has a row for every kind, with its options as they are. */
-static void the_page_has_every_kind(void **state) {
+/* docs/optimizers.md has a row for every kind, with its default options. */
+static void documentation_lists_every_kind(void **state) {
     (void)state;
     static char page[1 << 16];
     FILE *file = fopen(FRUG_TEST_DIR "/../docs/optimizers.md", "r");
@@ -384,9 +384,9 @@ static const struct {
     {"microadam:entries=256", "config: bad value '256' of entries at position 19; accepted: 1 to 255"},
 };
 
-static void what_is_not_understood_is_refused_by_name(void **state) {
+static void invalid_text_is_refused_by_name(void **state) {
     (void)state;
-    frug_layout *layout = gappy_layout();
+    frug_layout *layout = layout_with_gaps();
     for (size_t k = 0; k < sizeof refusals / sizeof *refusals; k++) {
         frug_optimizer *o = NULL;
         assert_int_equal(frug_optimizer_create(refusals[k].text, layout, NULL, &o), FRUG_ERR_CONFIG);
@@ -406,17 +406,17 @@ static void what_is_not_understood_is_refused_by_name(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stored_roots_are_near_and_not_zero),
-        cmocka_unit_test(tiny_roots_stay_above_zero),
-        cmocka_unit_test(roots_decay_where_nothing_arrives),
-        cmocka_unit_test(states_take_what_is_documented),
-        cmocka_unit_test(a_restart_goes_on_bit_for_bit),
+        cmocka_unit_test(stored_roots_are_close_and_nonzero),
+        cmocka_unit_test(tiny_roots_stay_positive),
+        cmocka_unit_test(roots_decay_without_entries),
+        cmocka_unit_test(state_sizes_match_documentation),
+        cmocka_unit_test(restored_state_continues_bit_for_bit),
         cmocka_unit_test(damaged_states_are_refused),
         cmocka_unit_test(forged_states_are_refused),
         cmocka_unit_test(forged_windows_are_refused),
-        cmocka_unit_test(every_kind_spells_itself_out),
-        cmocka_unit_test(the_page_has_every_kind),
-        cmocka_unit_test(what_is_not_understood_is_refused_by_name),
+        cmocka_unit_test(every_kind_prints_all_options),
+        cmocka_unit_test(documentation_lists_every_kind),
+        cmocka_unit_test(invalid_text_is_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /*
- * test_receiver_momentum.c - the velocity beside merged momentum: what it is where all is sent, where little is, and on
- * the way; when it is let go, and what is saved of it. Seeds are those of sparse_gradient() and bell_array().
+ * test_receiver_momentum.c - the velocity in addition to merged momentum: at density 1, at low density, and between;
+ * when it is freed, and how it is saved. Seeds are those of sparse_gradient() and bell_array().
  */
 #include "optim/optim_helpers.h"
 
@@ -14,15 +14,15 @@
 #define STEPS 100u
 #define PAPER "schedule=frugrad,value=f32,residual=f32"
 
-static frug_layout *flat(void) {
+static frug_layout *flat_layout(void) {
     frug_layout *layout = NULL;
     OK(frug_layout_flat(N, &layout));
     return layout;
 }
 
-static frug_compressor *compressor_of(const char *config, uint64_t total) {
+static frug_compressor *flat_compressor(const char *config, uint64_t total) {
     frug_options options = FRUG_OPTIONS_INIT;
-    frug_layout *layout = flat();
+    frug_layout *layout = flat_layout();
     options.threads = 1;
     options.total_steps = total;
     frug_compressor *c = make_compressor(config, layout, &options);
@@ -30,9 +30,9 @@ static frug_compressor *compressor_of(const char *config, uint64_t total) {
     return c;
 }
 
-static frug_optimizer *optimizer_of(const char *text, const char *config, uint64_t total) {
-    frug_compressor *c = compressor_of(config, total);
-    frug_layout *layout = flat();
+static frug_optimizer *make_optimizer(const char *text, const char *config, uint64_t total) {
+    frug_compressor *c = flat_compressor(config, total);
+    frug_layout *layout = flat_layout();
     frug_optimizer *o = NULL;
     if (frug_optimizer_create(text, layout, c, &o) != FRUG_OK)
         fail_msg("%s over %s: %s", text, config, frug_last_error());
@@ -41,10 +41,10 @@ static frug_optimizer *optimizer_of(const char *text, const char *config, uint64
     return o;
 }
 
-/* Steps through a compressor, from weights that are the same each time. */
-static float *trained(const char *text, const char *config, uint64_t steps) {
-    frug_compressor *c = compressor_of(config, STEPS);
-    frug_optimizer *o = optimizer_of(text, config, STEPS);
+/* Steps through a compressor, always from the same weights. */
+static float *train(const char *text, const char *config, uint64_t steps) {
+    frug_compressor *c = flat_compressor(config, STEPS);
+    frug_optimizer *o = make_optimizer(text, config, STEPS);
     float *w = bell_array(N, 4), g[N], mean[N];
     size_t cap = 0, len = 0;
     OK(frug_compressor_bound(c, 0, N, &cap));
@@ -63,16 +63,16 @@ static float *trained(const char *text, const char *config, uint64_t steps) {
     return w;
 }
 
-/* Bit for bit for SGD; Adam has its factors in another order, so to 4e-6 after 60 steps that move by up to 0.6. */
-static void where_all_is_sent_it_is_ordinary_momentum(void **state) {
+/* Bit for bit for SGD; Adam multiplies in another order, so to 4e-6 after 60 steps that change weights by up to 0.6. */
+static void at_density_1_it_is_plain_momentum(void **state) {
     (void)state;
     static const char all[] = "density=1,feedback=merged,value=f32,residual=f32";
-    float *a = trained("merged:inertia=auto,decay=0.1", all, 60), *b = trained("sgd:decay=0.1", all, 60);
+    float *a = train("merged:inertia=auto,decay=0.1", all, 60), *b = train("sgd:decay=0.1", all, 60);
     assert_same_bits(a, b, N * sizeof *a);
     test_free(a);
     test_free(b);
-    a = trained("adam-merged:inertia=auto,state=f32,beta1=0.8,beta2=0.95", all, 60);
-    b = trained("adamw:beta1=0.8,beta2=0.95", all, 60);
+    a = train("adam-merged:inertia=auto,state=f32,beta1=0.8,beta2=0.95", all, 60);
+    b = train("adamw:beta1=0.8,beta2=0.95", all, 60);
     for (size_t i = 0; i < N; i++)
         if (!(fabsf(a[i] - b[i]) <= 4e-6f))
             fail_msg("weight %zu is %.9g, AdamW has %.9g", i, (double)a[i], (double)b[i]);
@@ -80,26 +80,27 @@ static void where_all_is_sent_it_is_ordinary_momentum(void **state) {
     test_free(b);
 }
 
-static void where_little_is_sent_there_is_none(void **state) {
+static void at_low_density_there_is_no_velocity(void **state) {
     (void)state;
     static const char *const kinds[] = {"merged", "adam-merged"};
     for (size_t k = 0; k < 2; k++) {
         char text[64];
         snprintf(text, sizeof text, "%s:inertia=auto", kinds[k]);
-        frug_optimizer *o = optimizer_of(text, "frugrad", STEPS), *p = optimizer_of(kinds[k], "frugrad", STEPS);
+        frug_optimizer *o = make_optimizer(text, "frugrad", STEPS), *p = make_optimizer(kinds[k], "frugrad", STEPS);
         assert_int_equal(frug_optimizer_state_size(o), frug_optimizer_state_size(p));
         frug_optimizer_destroy(o);
         frug_optimizer_destroy(p);
-        float *a = trained(text, "frugrad", 20), *b = trained(kinds[k], "frugrad", 20);
+        float *a = train(text, "frugrad", 20), *b = train(kinds[k], "frugrad", 20);
         assert_same_bits(a, b, N * sizeof *a);
         test_free(a);
         test_free(b);
     }
 }
 
-/* The formula of receiver_momentum.c for the schedule of PAPER: 50 % rising to 94 % by half of the steps; beta is 0.95.
+/*
+ * The formula of receiver_momentum.c for the schedule of PAPER: 50 % rising to 94 % by half of the steps; beta is 0.95.
  */
-static double wanted(double mu, double t) {
+static double expected_momentum(double mu, double t) {
     double held = 0.5 + (0.94 - 0.5) * fmin(1, t / STEPS / 0.5);
     double waits = 0.95 * held / (1 - 0.95 * held), missing = fmax(0, mu / (1 - mu) - waits);
     return missing / (1 + missing);
@@ -107,16 +108,19 @@ static double wanted(double mu, double t) {
 
 static uint64_t expected_end(double mu) {
     uint64_t end = STEPS;
-    while (end > 0 && wanted(mu, (double)end - 1) <= 0.5)
+    while (end > 0 && expected_momentum(mu, (double)end - 1) <= 0.5)
         end--;
     return end;
 }
 
-/* Against plain loops in double, over the whole schedule; tolerance 4e-6 (1 + |w|). The last steps are without. */
-static void on_the_way_it_is_the_formula(void **state) {
+/*
+ * Against reference loops in double, over the whole schedule; tolerance 4e-6 (1 + |w|). The last steps have no
+ * velocity.
+ */
+static void between_them_it_follows_the_formula(void **state) {
     (void)state;
     for (int adam = 0; adam < 2; adam++) {
-        frug_optimizer *o = optimizer_of(
+        frug_optimizer *o = make_optimizer(
             adam ? "adam-merged:inertia=auto,state=f32,beta2=0.95,decay=0" : "merged:inertia=auto", PAPER, STEPS);
         float *w = bell_array(N, 3), g[N];
         static double want[N], u[N], v[N];
@@ -128,7 +132,7 @@ static void on_the_way_it_is_the_formula(void **state) {
             u[i] = v[i] = 0;
         }
         for (uint64_t t = 0; t < STEPS; t++) {
-            double m = t < end ? wanted(0.9, (double)t) : 0, rate = 0.001 * (1 + (double)(t % 3));
+            double m = t < end ? expected_momentum(0.9, (double)t) : 0, rate = 0.001 * (1 + (double)(t % 3));
             product *= m;
             sparse_gradient(g, N, t, 2);
             OK(frug_optimizer_step(o, t, 0, N, g, rate, w));
@@ -151,9 +155,9 @@ static void on_the_way_it_is_the_formula(void **state) {
     }
 }
 
-/* How many steps have a velocity, by looking at each. */
-static uint64_t end_of(const char *config, uint64_t total, uint64_t most) {
-    frug_optimizer *o = optimizer_of("merged:inertia=auto", config, total);
+/* Number of steps with a velocity, by trying each. */
+static uint64_t find_last_step(const char *config, uint64_t total, uint64_t most) {
+    frug_optimizer *o = make_optimizer("merged:inertia=auto", config, total);
     uint64_t t = 0;
     for (; t <= most && frug_optimizer_state_size(o) > 40; t++)
         OK(frug_optimizer_seek(o, t));
@@ -161,26 +165,28 @@ static uint64_t end_of(const char *config, uint64_t total, uint64_t most) {
     return t ? t - 1 : 0;
 }
 
-/* The least density at which a velocity with momentum 0.5 is wanted is 1 - 8 / 9 / 0.95: 6.43 %. */
-static void it_lasts_as_long_as_the_schedule_wants_it(void **state) {
+/* The lowest density at which a velocity with momentum 0.5 is needed is 1 - 8 / 9 / 0.95: 6.43 %. */
+static void velocity_exists_while_the_schedule_needs_it(void **state) {
     (void)state;
-    assert_int_equal(end_of("frugrad", 1000, 2000), 0);
-    assert_int_equal(end_of("frugrad,warmup=7", 1000, 2000), 7);
-    assert_int_equal(end_of("frugrad,warmup=7", 0, 2000), 7);
-    assert_int_equal(end_of("density=0.065", 1000, 2000), 2000); /* for ever */
-    assert_int_equal(end_of("density=0.064", 1000, 2000), 0);
-    /* Held back: 0.99 to 0.25 of the way, then 0 at half, 0.99 at 0.75; 0.935673 is met at 0.5 + 0.25 * 0.945124. */
+    assert_int_equal(find_last_step("frugrad", 1000, 2000), 0);
+    assert_int_equal(find_last_step("frugrad,warmup=7", 1000, 2000), 7);
+    assert_int_equal(find_last_step("frugrad,warmup=7", 0, 2000), 7);
+    assert_int_equal(find_last_step("density=0.065", 1000, 2000), 2000); /* always */
+    assert_int_equal(find_last_step("density=0.064", 1000, 2000), 0);
+    /*
+     * Sparsity: 0.99 to 0.25 of the steps, then 0 at half, 0.99 at 0.75; 0.935673 is reached at 0.5 + 0.25 * 0.945124.
+     */
     static const char hill[] = "beta=0.95,schedule=piecewise:0.25:0.99:0.5:0:0.75:0.99";
-    assert_int_equal(end_of(hill, 1000, 2000), 737);
-    assert_int_equal(end_of(hill, 100000, 200000), 73629); /* more steps than are looked at one by one */
+    assert_int_equal(find_last_step(hill, 1000, 2000), 737);
+    assert_int_equal(find_last_step(hill, 100000, 200000), 73629); /* more steps than are sampled one by one */
 }
 
-static void what_is_let_go_is_given_back(void **state) {
+static void freed_velocity_returns_its_memory(void **state) {
     (void)state;
     uint64_t before = 0, with = 0, after = 0;
     frug_optimizer *o = NULL;
     frug_memory(&before, NULL);
-    o = optimizer_of("merged:inertia=auto", PAPER, STEPS);
+    o = make_optimizer("merged:inertia=auto", PAPER, STEPS);
     frug_memory(&with, NULL);
     assert_int_equal(frug_optimizer_states(o), N);
     OK(frug_optimizer_seek(o, expected_end(0.9) - 1));
@@ -203,18 +209,18 @@ static void run(frug_optimizer *o, uint64_t from, uint64_t to, float *w) {
     }
 }
 
-/* Before it is let go, and after: also into one that still has it, and with or without being told the step. */
-static void a_restart_goes_on_bit_for_bit(void **state) {
+/* Before it is freed, and after: also into an optimizer that still has it, with or without a seek to the step. */
+static void restored_state_continues_bit_for_bit(void **state) {
     (void)state;
     static const char *const texts[] = {"merged:inertia=auto", "adam-merged:inertia=auto"};
     for (size_t k = 0; k < 2; k++)
         for (uint64_t at = 5; at < STEPS; at += 30)
             for (int told = 0; told < 2; told++) {
-                frug_optimizer *a = optimizer_of(texts[k], PAPER, STEPS), *b = optimizer_of(texts[k], PAPER, STEPS);
+                frug_optimizer *a = make_optimizer(texts[k], PAPER, STEPS), *b = make_optimizer(texts[k], PAPER, STEPS);
                 float *w = bell_array(N, 2), *x = test_malloc(N * sizeof *x);
                 size_t len = 0;
                 run(a, 0, at, w);
-                unsigned char *bytes = saved_optimizer(a, &len);
+                unsigned char *bytes = save_optimizer(a, &len);
                 memcpy(x, w, N * sizeof *x);
                 if (told) {
                     OK(frug_optimizer_seek(b, at));
@@ -232,18 +238,19 @@ static void a_restart_goes_on_bit_for_bit(void **state) {
             }
 }
 
-static void states_that_do_not_fit_are_refused(void **state) {
+static void mismatched_states_are_refused(void **state) {
     (void)state;
-    frug_optimizer *o = optimizer_of("merged:inertia=auto", PAPER, STEPS), *none = optimizer_of("merged", PAPER, STEPS);
+    frug_optimizer *o = make_optimizer("merged:inertia=auto", PAPER, STEPS),
+                   *none = make_optimizer("merged", PAPER, STEPS);
     size_t len = 0;
-    unsigned char *bytes = saved_optimizer(o, &len);
+    unsigned char *bytes = save_optimizer(o, &len);
     assert_int_equal(frug_optimizer_restore(none, bytes, len), FRUG_ERR_MISMATCH);
-    assert_non_null(strstr(frug_last_error(), "a velocity and this one none"));
+    assert_non_null(strstr(frug_last_error(), "a velocity and this optimizer has none"));
     frugi_put32(bytes + len - 4, 0x7fc00000u); /* a NaN as the last one */
     frugi_put32(bytes + 12, 0);
     frugi_put32(bytes + 12, frugi_crc32c(0, bytes, len));
     assert_int_equal(frug_optimizer_restore(o, bytes, len), FRUG_ERR_FORMAT);
-    bytes[7] = 0; /* that it has none, though it is as long */
+    bytes[7] = 0; /* no velocity, with the length of one */
     frugi_put32(bytes + 12, 0);
     frugi_put32(bytes + 12, frugi_crc32c(0, bytes, len));
     assert_int_equal(frug_optimizer_restore(o, bytes, len), FRUG_ERR_MISMATCH);
@@ -253,34 +260,34 @@ static void states_that_do_not_fit_are_refused(void **state) {
     frug_optimizer_destroy(none);
 }
 
-/* A constant inertia is never let go, so a state without a velocity is another optimiser's, and would silence it. */
-static void a_constant_one_is_not_silenced(void **state) {
+/* A constant inertia is never freed, so a state without a velocity belongs to another optimizer. */
+static void constant_inertia_requires_a_velocity(void **state) {
     (void)state;
     static const char *const texts[][2] = {{"merged", "merged:inertia=0.5"},
                                            {"adam-merged", "adam-merged:inertia=0.5"},
                                            {"merged", "merged:inertia=auto"}};
     static const char *const configs[] = {PAPER, PAPER, "density=1"};
     for (size_t k = 0; k < 3; k++) {
-        frug_optimizer *a = optimizer_of(texts[k][0], configs[k], STEPS);
-        frug_optimizer *b = optimizer_of(texts[k][1], configs[k], STEPS);
+        frug_optimizer *a = make_optimizer(texts[k][0], configs[k], STEPS);
+        frug_optimizer *b = make_optimizer(texts[k][1], configs[k], STEPS);
         size_t len = 0;
-        unsigned char *bytes = saved_optimizer(a, &len);
+        unsigned char *bytes = save_optimizer(a, &len);
         assert_int_equal(frug_optimizer_restore(b, bytes, len), FRUG_ERR_MISMATCH);
-        assert_non_null(strstr(frug_last_error(), "this one keeps a velocity"));
+        assert_non_null(strstr(frug_last_error(), "no velocity and this optimizer needs one"));
         test_free(bytes);
         frug_optimizer_destroy(a);
         frug_optimizer_destroy(b);
     }
 }
 
-static void what_it_cannot_go_by_is_refused(void **state) {
+static void unusable_configs_are_refused(void **state) {
     (void)state;
     static const struct {
         const char *text, *config, *why;
     } cases[] = {
-        {"merged:inertia=auto", NULL, "there is none"},
-        {"merged:inertia=auto,gain=1", "feedback=none", "there is none"},
-        {"merged:inertia=auto", "dgc", "there is none"},
+        {"merged:inertia=auto", NULL, "needs a compressor with feedback=merged"},
+        {"merged:inertia=auto,gain=1", "feedback=none", "needs a compressor with feedback=merged"},
+        {"merged:inertia=auto", "dgc", "needs a compressor with feedback=merged"},
         {"merged:inertia=auto,momentum=0", "frugrad", "momentum is 0"},
         {"adam-merged:inertia=auto,beta1=0", "frugrad", "beta1 is 0"},
         {"merged:inertia=1", "frugrad", "accepted: off, auto, or 0 to 0.999999"},
@@ -289,9 +296,9 @@ static void what_it_cannot_go_by_is_refused(void **state) {
         {"adam-merged:inertia=0.5", "frugrad,hold=0.5", "count it twice"},
         {"sgd:inertia=auto", "frugrad", "unknown option 'inertia'"},
     };
-    frug_layout *layout = flat();
+    frug_layout *layout = flat_layout();
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        frug_compressor *c = cases[k].config ? compressor_of(cases[k].config, 10) : NULL;
+        frug_compressor *c = cases[k].config ? flat_compressor(cases[k].config, 10) : NULL;
         frug_optimizer *o = NULL;
         assert_int_equal(frug_optimizer_create(cases[k].text, layout, c, &o), FRUG_ERR_CONFIG);
         if (!strstr(frug_last_error(), cases[k].why))
@@ -299,25 +306,25 @@ static void what_it_cannot_go_by_is_refused(void **state) {
         frug_compressor_destroy(c);
     }
     frug_layout_destroy(layout);
-    frug_optimizer *o = optimizer_of("merged:inertia=0", "frugrad", 10);
+    frug_optimizer *o = make_optimizer("merged:inertia=0", "frugrad", 10);
     assert_non_null(strstr(frug_optimizer_text(o), "inertia=off"));
     frug_optimizer_destroy(o);
-    o = optimizer_of("merged:inertia=auto", "frugrad", 10);
+    o = make_optimizer("merged:inertia=auto", "frugrad", 10);
     assert_non_null(strstr(frug_optimizer_text(o), "inertia=auto"));
     frug_optimizer_destroy(o);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(where_all_is_sent_it_is_ordinary_momentum),
-        cmocka_unit_test(where_little_is_sent_there_is_none),
-        cmocka_unit_test(on_the_way_it_is_the_formula),
-        cmocka_unit_test(it_lasts_as_long_as_the_schedule_wants_it),
-        cmocka_unit_test(what_is_let_go_is_given_back),
-        cmocka_unit_test(a_restart_goes_on_bit_for_bit),
-        cmocka_unit_test(states_that_do_not_fit_are_refused),
-        cmocka_unit_test(a_constant_one_is_not_silenced),
-        cmocka_unit_test(what_it_cannot_go_by_is_refused),
+        cmocka_unit_test(at_density_1_it_is_plain_momentum),
+        cmocka_unit_test(at_low_density_there_is_no_velocity),
+        cmocka_unit_test(between_them_it_follows_the_formula),
+        cmocka_unit_test(velocity_exists_while_the_schedule_needs_it),
+        cmocka_unit_test(freed_velocity_returns_its_memory),
+        cmocka_unit_test(restored_state_continues_bit_for_bit),
+        cmocka_unit_test(mismatched_states_are_refused),
+        cmocka_unit_test(constant_inertia_requires_a_velocity),
+        cmocka_unit_test(unusable_configs_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

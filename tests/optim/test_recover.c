@@ -1,10 +1,10 @@
 /*
- * test_recover.c - matching pursuit against the naive one and against the truth. Seeds are fixed, so that rates do not
- * vary from run to run; tolerances stand where they are used.
+ * test_recover.c - matching pursuit against the naive one and against the true vectors. Seeds are fixed, so that rates
+ * do not vary from run to run; tolerances are explained where they are used.
  */
 #include "optim/recover_helpers.h"
 
-/* Some s-sparse vectors, their measurements, and what came of them. */
+/* Some s-sparse vectors, their measurements, and the recovered vectors. */
 typedef struct trial {
     const frugi_matrix *a;
     uint32_t s, k, chunks;
@@ -15,17 +15,17 @@ typedef struct trial {
     float *value;
 } trial;
 
-static void draw_places(uint32_t d, uint32_t s, uint64_t *random, uint32_t *place) {
+static void draw_indices(uint32_t d, uint32_t s, uint64_t *random, uint32_t *index) {
     for (uint32_t n = 0; n < s;) {
         uint32_t at = (uint32_t)(next_random(random) >> 16) % d, i = n;
         for (uint32_t m = 0; m < n; m++)
-            if (place[m] == at)
+            if (index[m] == at)
                 i = UINT32_MAX;
         if (i == UINT32_MAX)
             continue;
-        for (; i > 0 && place[i - 1] > at; i--)
-            place[i] = place[i - 1];
-        place[i] = at;
+        for (; i > 0 && index[i - 1] > at; i--)
+            index[i] = index[i - 1];
+        index[i] = at;
         n++;
     }
 }
@@ -41,7 +41,7 @@ static trial make_trial(const frugi_matrix *a, uint32_t s, uint32_t chunks, uint
     t.value = test_malloc(chunks * s * sizeof *t.value);
     t.count = test_malloc(chunks * sizeof *t.count);
     for (uint32_t c = 0; c < chunks; c++) {
-        draw_places(frugi_matrix_columns(a), s, &random, t.truth + c * s);
+        draw_indices(frugi_matrix_columns(a), s, &random, t.truth + c * s);
         OK(frugi_matrix_apply(a, t.truth + c * s, t.amount + c * s, s, work, t.p + c * t.k));
     }
     free(work);
@@ -53,7 +53,7 @@ static void free_trial(trial *t) {
     test_free(t->truth), test_free(t->amount), test_free(t->index), test_free(t->value), test_free(t->count);
 }
 
-/* Adds noise of the given size to all measurements from a chunk on: no sparse vector is behind them any more. */
+/* Add noise of the given size to all measurements from a chunk on: they have no exact sparse solution any more. */
 static void add_noise(trial *t, uint32_t from, float size, uint64_t seed) {
     uint64_t random = seed + 1;
     for (size_t i = (size_t)from * t->k; i < (size_t)t->chunks * t->k; i++)
@@ -70,8 +70,8 @@ static void run(trial *t, frugi_recover_plan plan) {
     frugi_recover_destroy(r);
 }
 
-/* Chunks whose support was found, with every value right to 1e-3 of the largest. */
-static uint32_t recovered(const trial *t) {
+/* Number of chunks whose support was found, with every value within 1e-3 of the largest. */
+static uint32_t count_recovered(const trial *t) {
     uint32_t found = 0;
     for (uint32_t c = 0; c < t->chunks; c++) {
         bool same = t->count[c] == t->s && !memcmp(t->truth + c * t->s, t->index + c * t->s, t->s * sizeof *t->truth);
@@ -82,7 +82,7 @@ static uint32_t recovered(const trial *t) {
     return found;
 }
 
-/* Share of the true places among those found. */
+/* Share of the true indices among those found. */
 static double overlap(const trial *t) {
     uint64_t hits = 0;
     for (uint32_t c = 0; c < t->chunks; c++)
@@ -92,20 +92,22 @@ static double overlap(const trial *t) {
     return (double)hits / ((double)t->chunks * t->s);
 }
 
-/* ---- pursuit against the oracle --------------------------------------------------------------- */
+/* ---- against the naive pursuit ---------------------------------------------------------------- */
 
 static void expect_same_support(const trial *t, const uint32_t *index, const uint32_t *count, const float *value,
                                 const char *what) {
     for (uint32_t c = 0; c < t->chunks; c++) {
         if (count[c] != t->count[c] || memcmp(index + c * t->s, t->index + c * t->s, t->s * sizeof *index) != 0)
             fail_msg("%s: chunk %u has another support than the naive pursuit", what, c);
-        for (uint32_t i = 0; i < t->s; i++) /* values of size 1; conditioning of random columns is mild */
+        for (uint32_t i = 0; i < t->s; i++) /* values of size 1; random columns are well conditioned */
             assert_true(fabsf(value[c * t->s + i] - t->value[c * t->s + i]) < 1e-3f);
     }
 }
 
-/* 2 kinds x 6 shapes x 20 problems, half of them with noise, from easy to hopeless; for OMP and for four columns a
- * pass. */
+/*
+ * 2 kinds x 6 shapes x 20 problems, half of them with noise, from easy to unsolvable; for OMP and for four columns per
+ * pass.
+ */
 static void test_fast_equals_naive(void **state) {
     (void)state;
     static const struct {
@@ -131,7 +133,7 @@ static void test_fast_equals_naive(void **state) {
     }
 }
 
-/* What is left is orthogonal to all columns in use: |A_S^T r| <= 1e-5 |p|, with noise and without. */
+/* The residual is orthogonal to all columns in use: |A_S^T r| <= 1e-5 |p|, with noise and without. */
 static void test_residual_is_orthogonal(void **state) {
     (void)state;
     BOTH(kind) {
@@ -159,7 +161,7 @@ static void test_residual_is_orthogonal(void **state) {
     }
 }
 
-/* ---- pursuit against the truth ---------------------------------------------------------------- */
+/* ---- against the true vectors ----------------------------------------------------------------- */
 
 static void test_exact_at_fourteen(void **state) {
     (void)state;
@@ -167,15 +169,15 @@ static void test_exact_at_fourteen(void **state) {
         frugi_matrix *a = matrix(kind, 14 * 16, 1024, 13);
         trial t = make_trial(a, 16, 300, 31);
         run(&t, (frugi_recover_plan){.method = FRUGI_RECOVER_GRAM});
-        assert_true(recovered(&t) >= 297);
+        assert_true(count_recovered(&t) >= 297);
         run(&t, (frugi_recover_plan){.method = FRUGI_RECOVER_GRAM, .atoms = 4, .reach = 32});
-        assert_true(recovered(&t) >= 297);
+        assert_true(count_recovered(&t) >= 297);
         free_trial(&t);
         frugi_matrix_destroy(a);
     }
 }
 
-/* More measurements never hurt: rates may fall by three standard errors of 200 trials at most. */
+/* More measurements do not reduce the rate by more than three standard errors of 200 trials. */
 static void check_rates(frugi_matrix_kind kind, uint32_t atoms, uint32_t reach) {
     static const uint32_t kappa[] = {5, 6, 7, 8, 10, 14};
     double before = 0;
@@ -185,7 +187,7 @@ static void check_rates(frugi_matrix_kind kind, uint32_t atoms, uint32_t reach) 
         frugi_matrix *a = matrix(kind, 16 * kappa[i], 1024, 14);
         trial t = make_trial(a, 16, 200, 41);
         run(&t, (frugi_recover_plan){.method = FRUGI_RECOVER_GRAM, .atoms = atoms, .reach = reach});
-        double rate = recovered(&t) / 200.0;
+        double rate = count_recovered(&t) / 200.0;
         printf(" kappa %u: %.3f (overlap %.3f)%s", kappa[i], rate, overlap(&t), i < 5 ? "," : "\n");
         assert_true(rate >= before - 3 * sqrt(before * (1 - before) / 200) - 0.01);
         before = rate;
@@ -204,7 +206,7 @@ static void test_rate_rises_with_kappa(void **state) {
 }
 
 /* At d = 4096, kappa 6 and 8: rates within three standard errors of the difference of two rates of 150 trials. */
-static void test_implicit_is_as_good(void **state) {
+static void test_hadamard_recovers_as_well_as_gaussian(void **state) {
     (void)state;
     for (uint32_t kappa = 6; kappa <= 8; kappa += 2) {
         double rate[2], same[2];
@@ -212,7 +214,7 @@ static void test_implicit_is_as_good(void **state) {
             frugi_matrix *a = matrix(kind, 12 * kappa, 4096, 15);
             trial t = make_trial(a, 12, 150, 51);
             run(&t, (frugi_recover_plan){.method = FRUGI_RECOVER_RESIDUAL, .atoms = 4, .reach = 24});
-            rate[kind] = recovered(&t) / 150.0;
+            rate[kind] = count_recovered(&t) / 150.0;
             same[kind] = overlap(&t);
             free_trial(&t);
             frugi_matrix_destroy(a);
@@ -225,9 +227,9 @@ static void test_implicit_is_as_good(void **state) {
     }
 }
 
-/* ---- batches, threads, scales, ends ----------------------------------------------------------- */
+/* ---- batches, threads, scales, stopping ------------------------------------------------------- */
 
-static void test_neighbours_and_threads_change_no_bit(void **state) {
+static void test_batching_and_threads_change_no_bit(void **state) {
     (void)state;
     BOTH(kind) {
         for (int method = FRUGI_RECOVER_NAIVE; method <= FRUGI_RECOVER_RESIDUAL; method++) {
@@ -262,8 +264,8 @@ static void test_neighbours_and_threads_change_no_bit(void **state) {
     }
 }
 
-/* The very bits: the same on every machine and for every compiler. */
-static void test_results_are_pinned(void **state) {
+/* Golden bits: the same on every machine and for every compiler. */
+static void test_results_match_golden_bits(void **state) {
     (void)state;
     static const uint32_t want[2][2] = {{0xeaa2b785u, 0xeaa2b785u}, {0xd8539548u, 0xb57a59c7u}};
     BOTH(kind) {
@@ -303,7 +305,7 @@ static void test_scale_changes_no_bit(void **state) {
 }
 
 /* Fewer entries than s: the pursuit ends when they are found. A tolerance ends it sooner, and is met. */
-static void test_ends_when_explained(void **state) {
+static void test_stops_at_tolerance(void **state) {
     (void)state;
     BOTH(kind) {
         for (int method = FRUGI_RECOVER_NAIVE; method <= FRUGI_RECOVER_RESIDUAL; method++) {
@@ -341,8 +343,8 @@ static void test_ends_when_explained(void **state) {
     }
 }
 
-/* Eight measurements tell at most 128 of 512 Hadamard columns apart: in a pass of four, equal columns come together. */
-static void test_spanned_columns_are_passed_over(void **state) {
+/* Eight measurements distinguish at most 128 of 512 Hadamard columns: a pass of four gets equal columns. */
+static void test_spanned_columns_are_rejected(void **state) {
     (void)state;
     for (int method = FRUGI_RECOVER_NAIVE; method <= FRUGI_RECOVER_RESIDUAL; method++) {
         frugi_matrix *a = matrix(FRUGI_MATRIX_HADAMARD, 8, 512, 19);
@@ -370,19 +372,19 @@ static void test_spanned_columns_are_passed_over(void **state) {
     }
 }
 
-/* ---- what is refused -------------------------------------------------------------------------- */
+/* ---- invalid arguments ------------------------------------------------------------------------ */
 
-static void expect_refusal(frug_status status, const char *why) {
+static void assert_refused_with(frug_status status, const char *why) {
     if (status != FRUG_ERR_ARG || !strstr(frug_last_error(), why))
         fail_msg("status %d, '%s' lacks '%s'", (int)status, frug_last_error(), why);
 }
 
-static void test_hostile_plans(void **state) {
+static void test_invalid_options(void **state) {
     (void)state;
     static const struct {
         frugi_matrix_plan plan;
         const char *why;
-    } matrices[] = {{{FRUGI_MATRIX_GAUSSIAN, 5, 4, 1, 1}, "measure more"},
+    } matrices[] = {{{FRUGI_MATRIX_GAUSSIAN, 5, 4, 1, 1}, "more than the 4 columns"},
                     {{FRUGI_MATRIX_HADAMARD, 0, 4, 1, 1}, "0 rows"},
                     {{FRUGI_MATRIX_HADAMARD, 1, 0, 1, 1}, "0 columns"},
                     {{FRUGI_MATRIX_HADAMARD, 1, UINT32_MAX, 1, 1}, "columns"},
@@ -397,7 +399,7 @@ static void test_hostile_plans(void **state) {
                  {{FRUGI_RECOVER_GRAM, 40, 1, 0, 0, 1}, "not sparse"},
                  {{FRUGI_RECOVER_GRAM, 50, 1, 0, 0, 1}, "not sparse"},
                  {{FRUGI_RECOVER_GRAM, 11, 1, 0, 0, 1}, "k = 10"},
-                 {{FRUGI_RECOVER_GRAM, 3, 4, 0, 0, 1}, "a pass"},
+                 {{FRUGI_RECOVER_GRAM, 3, 4, 0, 0, 1}, "per pass"},
                  {{FRUGI_RECOVER_GRAM, 3, 1, 2, 0, 1}, "reach"},
                  {{FRUGI_RECOVER_GRAM, 3, 1, 11, 0, 1}, "reach"},
                  {{FRUGI_RECOVER_GRAM, 3, 1, 0, -0.1, 1}, "tolerance"},
@@ -407,21 +409,22 @@ static void test_hostile_plans(void **state) {
     frugi_matrix *a = NULL;
     frugi_recover *r = NULL;
     for (size_t i = 0; i < sizeof matrices / sizeof matrices[0]; i++)
-        expect_refusal(frugi_matrix_create(&matrices[i].plan, &a), matrices[i].why);
-    expect_refusal(frugi_matrix_create(NULL, &a), "null");
+        assert_refused_with(frugi_matrix_create(&matrices[i].plan, &a), matrices[i].why);
+    assert_refused_with(frugi_matrix_create(NULL, &a), "null");
     assert_null(a);
     a = matrix(FRUGI_MATRIX_HADAMARD, 10, 40, 1);
     for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++)
-        expect_refusal(frugi_recover_create(a, &plans[i].plan, &r), plans[i].why);
-    expect_refusal(frugi_recover_create(NULL, &plans[0].plan, &r), "null");
+        assert_refused_with(frugi_recover_create(a, &plans[i].plan, &r), plans[i].why);
+    assert_refused_with(frugi_recover_create(NULL, &plans[0].plan, &r), "null");
     frugi_matrix_destroy(a);
     a = matrix(FRUGI_MATRIX_HADAMARD, 10, FRUGI_RECOVER_GRAM_MOST + 1, 1);
-    expect_refusal(frugi_recover_create(a, &(frugi_recover_plan){FRUGI_RECOVER_GRAM, 3, 1, 0, 0, 1}, &r), "too large");
+    assert_refused_with(frugi_recover_create(a, &(frugi_recover_plan){FRUGI_RECOVER_GRAM, 3, 1, 0, 0, 1}, &r),
+                        "too large");
     assert_null(r);
     frugi_matrix_destroy(a);
 }
 
-static void test_hostile_inputs(void **state) {
+static void test_invalid_inputs(void **state) {
     (void)state;
     frugi_matrix *a = matrix(FRUGI_MATRIX_GAUSSIAN, 10, 40, 1);
     frugi_recover *r = NULL;
@@ -429,16 +432,16 @@ static void test_hostile_inputs(void **state) {
     uint32_t index[9] = {7}, count[3] = {7}, outside = 40;
     OK(frugi_recover_create(a, &(frugi_recover_plan){FRUGI_RECOVER_GRAM, 3, 1, 0, 0, 2}, &r));
     assert_true(frugi_recover_bytes(r) >= 40 * 64 * sizeof(float) && frugi_matrix_bytes(a) == 40 * 12 * sizeof(float));
-    expect_refusal(frugi_recover_run(r, p, 0, index, value, count), "zero chunks");
+    assert_refused_with(frugi_recover_run(r, p, 0, index, value, count), "zero chunks");
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     for (int i = 0; i < 3; i++) {
         p[24] = bad[i];
-        expect_refusal(frugi_recover_run(r, p, 3, index, value, count), "measurement 4 of chunk 2");
+        assert_refused_with(frugi_recover_run(r, p, 3, index, value, count), "measurement 4 of chunk 2");
     }
-    expect_refusal(frugi_recover_run(r, NULL, 1, index, value, count), "null");
-    expect_refusal(frugi_matrix_apply(a, &outside, &one, 1, work, q), "at 40 of 40");
-    assert_true(value[0] == 7 && index[0] == 7 && count[0] == 7 && q[0] == 5); /* outputs are as they were */
-    p[24] = 3e38f;                                                             /* large is not wrong */
+    assert_refused_with(frugi_recover_run(r, NULL, 1, index, value, count), "null");
+    assert_refused_with(frugi_matrix_apply(a, &outside, &one, 1, work, q), "at 40 of 40");
+    assert_true(value[0] == 7 && index[0] == 7 && count[0] == 7 && q[0] == 5); /* outputs did not change */
+    p[24] = 3e38f;                                                             /* large values are valid */
     p[25] = -3e38f;
     OK(frugi_recover_run(r, p, 3, index, value, count));
     for (int i = 0; i < 9; i++)
@@ -451,12 +454,18 @@ static void test_hostile_inputs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fast_equals_naive),   cmocka_unit_test(test_residual_is_orthogonal),
-        cmocka_unit_test(test_exact_at_fourteen),   cmocka_unit_test(test_rate_rises_with_kappa),
-        cmocka_unit_test(test_implicit_is_as_good), cmocka_unit_test(test_neighbours_and_threads_change_no_bit),
-        cmocka_unit_test(test_results_are_pinned),  cmocka_unit_test(test_scale_changes_no_bit),
-        cmocka_unit_test(test_ends_when_explained), cmocka_unit_test(test_spanned_columns_are_passed_over),
-        cmocka_unit_test(test_hostile_plans),       cmocka_unit_test(test_hostile_inputs),
+        cmocka_unit_test(test_fast_equals_naive),
+        cmocka_unit_test(test_residual_is_orthogonal),
+        cmocka_unit_test(test_exact_at_fourteen),
+        cmocka_unit_test(test_rate_rises_with_kappa),
+        cmocka_unit_test(test_hadamard_recovers_as_well_as_gaussian),
+        cmocka_unit_test(test_batching_and_threads_change_no_bit),
+        cmocka_unit_test(test_results_match_golden_bits),
+        cmocka_unit_test(test_scale_changes_no_bit),
+        cmocka_unit_test(test_stops_at_tolerance),
+        cmocka_unit_test(test_spanned_columns_are_rejected),
+        cmocka_unit_test(test_invalid_options),
+        cmocka_unit_test(test_invalid_inputs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

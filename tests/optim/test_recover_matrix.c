@@ -1,6 +1,6 @@
 /*
- * test_recover_matrix.c - measurement matrices against their definition. Seeds are fixed; tolerances stand where they
- * are used.
+ * test_recover_matrix.c - measurement matrices against their definition. Seeds are fixed; tolerances are explained
+ * where they are used.
  */
 #include "optim/recover_helpers.h"
 
@@ -27,8 +27,8 @@ static void test_gaussian_entries_are_normal(void **state) {
     frugi_matrix_destroy(a);
 }
 
-/* The very bits, so that workers on different machines can be trusted to have one matrix. */
-static void test_matrices_are_pinned(void **state) {
+/* Golden bits: workers on different machines must have the same matrix. */
+static void test_matrices_match_golden_bits(void **state) {
     (void)state;
     static const uint32_t want[2][4] = {{0x247e4915u, 0x685d67ebu, 0xaaab1078u, 0xfcedcd4cu},
                                         {0xe15d9e7bu, 0xb7371998u, 0xeb61c92eu, 0xf60242ecu}};
@@ -62,7 +62,7 @@ static const struct shape {
               {50, 100},  {64, 64},    {217, 2048},  {31, 3000},  {1, 4096},    {4096, 4096},  {217, 20000},
               {5, 40000}, {100, 8192}, {1000, 1024}, {13, 65536}, {300, 16384}, {2000, 16384}, {3, 4}};
 
-/* Columns have length one, and A^T r is one dot product a column. Tolerance: 1e-5 of the lengths. */
+/* Columns have length one, and A^T r is one dot product per column. Tolerance: 1e-5 of the lengths. */
 static void check_columns(const frugi_matrix *a, const float *r, const float *out, uint32_t step) {
     uint32_t k = frugi_matrix_rows(a), d = frugi_matrix_columns(a);
     float *column = floats(frugi_matrix_stride(a));
@@ -124,7 +124,10 @@ static void test_matrix_columns_and_adjoint(void **state) {
     }
 }
 
-/* p = A x by columns and by the dense transform, against sums in double; entries few, many, twice. Tolerance 1e-5. */
+/*
+ * p = A x by columns and by the dense transform, against sums in double; few, many and duplicate entries. Tolerance
+ * 1e-5.
+ */
 static void test_sparse_apply_equals_dense(void **state) {
     (void)state;
     static const uint32_t entries[] = {0, 1, 5, 60, 700};
@@ -157,7 +160,7 @@ static void test_sparse_apply_equals_dense(void **state) {
     }
 }
 
-static void test_correlating_together_changes_no_bit(void **state) {
+static void test_batched_correlation_changes_no_bit(void **state) {
     (void)state;
     BOTH(kind) {
         frugi_matrix *a = matrix(kind, 61, 519, 6);
@@ -179,9 +182,9 @@ static void test_correlating_together_changes_no_bit(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gaussian_entries_are_normal),         cmocka_unit_test(test_matrices_are_pinned),
-        cmocka_unit_test(test_matrix_columns_and_adjoint),          cmocka_unit_test(test_sparse_apply_equals_dense),
-        cmocka_unit_test(test_correlating_together_changes_no_bit),
+        cmocka_unit_test(test_gaussian_entries_are_normal),        cmocka_unit_test(test_matrices_match_golden_bits),
+        cmocka_unit_test(test_matrix_columns_and_adjoint),         cmocka_unit_test(test_sparse_apply_equals_dense),
+        cmocka_unit_test(test_batched_correlation_changes_no_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

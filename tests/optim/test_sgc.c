@@ -1,6 +1,6 @@
 /*
- * test_sgc.c - sgc, mesgc, cesgc and table against plain loops in double: what they keep, what they recover, how far
- * they move. Seeds are those of sparse_gradient() and bell_array(); each tolerance stands beside its test.
+ * test_sgc.c - sgc, mesgc, cesgc and table against reference loops in double: states, recovered entries, lengths of
+ * steps. Seeds are those of sparse_gradient() and bell_array(); each tolerance is explained at its test.
  */
 #include "optim/sgc_helpers.h"
 
@@ -29,7 +29,7 @@ static void assert_near(const char *text, const float *w, const double *want, si
 /* ---- sketches ---------------------------------------------------------------- */
 
 /* The running mean of measurements is the measurement of the running mean: 1e-5 of the largest measurement. */
-static void measuring_and_averaging_change_places(void **state) {
+static void measuring_and_averaging_commute(void **state) {
     (void)state;
     static const char *const texts[] = {"sgc:s=24", "mesgc:s=32,c=8", "mesgc:s=32,c=8,matrix=explicit"};
     static const size_t chunks[] = {1, 8, 8}, entries[] = {24, 32, 32};
@@ -69,7 +69,7 @@ static void measuring_and_averaging_change_places(void **state) {
     }
 }
 
-/* A gradient with entries at the same few places of every chunk, at every step. */
+/* A gradient with entries at the same few indices of every chunk, at every step. */
 static void steady_gradient(float *g, size_t n, size_t c, size_t each, uint64_t t, int moving) {
     uint64_t state = t * 77 + 5;
     memset(g, 0, n * sizeof *g);
@@ -81,10 +81,10 @@ static void steady_gradient(float *g, size_t n, size_t c, size_t each, uint64_t 
 }
 
 /*
- * Where the means have no more than s entries, recovery is exact and every sketch is AdamW on the sparse gradient. 30
+ * If the means have no more than s entries, recovery is exact and every sketch is AdamW on the sparse gradient. 30
  * steps of 0.01; the mean square is recovered to about 1e-5, and small ones relative to the largest less well: 2e-3.
  */
-static void what_is_sparse_moves_as_adamw_moves_it(void **state) {
+static void sparse_gradients_match_adamw(void **state) {
     (void)state;
     static const struct {
         const char *text;
@@ -97,7 +97,8 @@ static void what_is_sparse_moves_as_adamw_moves_it(void **state) {
         {"mesgc:s=64,c=8,kappa=14,method=batch", 8, 6, 0},
         {"mesgc:s=64,c=8,kappa=14,method=batch,matrix=explicit", 8, 6, 0},
         {"mesgc:s=64,c=8,kappa=10,adaptive=1,refresh=7,method=batch", 8, 4, 0},
-        {"mesgc:s=96,c=8,kappa=8,adaptive=1,refresh=7,method=batch", 8, 4, 1}, /* shares change while means are kept */
+        {"mesgc:s=96,c=8,kappa=8,adaptive=1,refresh=7,method=batch", 8, 4,
+         1}, /* shares change while means are stored */
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         frug_optimizer *o = single_optimizer(cases[k].text, 32, 64);
@@ -118,8 +119,8 @@ static void what_is_sparse_moves_as_adamw_moves_it(void **state) {
 }
 
 /*
- * However badly means are recovered from dense gradients, no weight moves further than AdamW can: with t steps behind,
- * the rate times sqrt(sum a_i^2 / b_i) of its weights. 1e-3 for rounding.
+ * However badly means are recovered from dense gradients, no weight changes by more than AdamW can change it: at step
+ * t, the rate times sqrt(sum a_i^2 / b_i) of its weights. 1e-3 for rounding.
  */
 static void no_step_is_longer_than_adamws(void **state) {
     (void)state;
@@ -151,7 +152,7 @@ static void no_step_is_longer_than_adamws(void **state) {
 
 static void one_chunk_of_mesgc_is_sgc(void **state) {
     (void)state;
-    frug_optimizer *a = tuned_optimizer("sgc:s=24"), *b = tuned_optimizer("mesgc:s=24,c=1");
+    frug_optimizer *a = target_optimizer("sgc:s=24"), *b = target_optimizer("mesgc:s=24,c=1");
     float *w = bell_array(TUNE_N, 1), *x = bell_array(TUNE_N, 1), g[TUNE_N];
     for (uint64_t t = 0; t < 12; t++) {
         sparse_gradient(g, TUNE_N, t, 3);
@@ -167,8 +168,8 @@ static void one_chunk_of_mesgc_is_sgc(void **state) {
     frug_optimizer_destroy(b);
 }
 
-/* All shares together are s; a chunk that has all the large entries gets sixteen shares, four times an even part. */
-static void shares_go_where_gradients_are_large(void **state) {
+/* The sum of all shares is s; a chunk that has all large entries gets sixteen shares, four times an even share. */
+static void shares_follow_large_gradients(void **state) {
     (void)state;
     frug_optimizer *o = single_optimizer("mesgc:s=64,c=8,kappa=4,adaptive=1,refresh=10", 32, 64);
     float *w = bell_array(D, 1), g[D];
@@ -188,7 +189,7 @@ static void shares_go_where_gradients_are_large(void **state) {
     frug_optimizer_destroy(o);
 }
 
-/* cesgc moves weights within its basis only, and by what mesgc would make of the projection: 1e-5. */
+/* cesgc changes weights within its basis only, and by the update of mesgc on the projection: 1e-5. */
 static void cesgc_is_mesgc_of_the_projection(void **state) {
     (void)state;
     static const size_t shapes[][2] = {{32, 64}, {64, 32}};
@@ -200,7 +201,7 @@ static void cesgc_is_mesgc_of_the_projection(void **state) {
         for (uint64_t t = 0; t < 10; t++) {
             sparse_gradient(g, D, t, 2);
             OK(frug_optimizer_step(o, t, 0, D, g, 0.01, w));
-            frugi_to_far(&o->targets->target[0].side, o->targets->basis, rank, g, r, 1);
+            frugi_project_to_longer(&o->targets->target[0].side, o->targets->basis, rank, g, r, 1);
             OK(frug_optimizer_step(inner, t, 0, rank * far, r, 0.01, inside));
         }
         for (size_t i = 0; i < D; i++) {
@@ -219,10 +220,10 @@ static void cesgc_is_mesgc_of_the_projection(void **state) {
 
 /* ---- the table ---------------------------------------------------------------- */
 
-/* While there is room for all, the table is AdamW on what is left of the gradient: 2e-6 (1 + |w|), floats. */
-static void a_table_with_room_is_adamw_on_the_largest(void **state) {
+/* Below its capacity, the table is AdamW on the reduced gradient: 2e-6 (1 + |w|), floats. */
+static void table_below_capacity_matches_sparse_adamw(void **state) {
     (void)state;
-    frug_optimizer *o = single_optimizer("table:s=64,c=8,kappa=20", 32, 64); /* room for 128 of 256 */
+    frug_optimizer *o = single_optimizer("table:s=64,c=8,kappa=20", 32, 64); /* capacity 128 of 256 */
     static adam a;
     float *w = bell_array(D, 1), g[D];
     memset(&a, 0, sizeof a);
@@ -241,9 +242,11 @@ static void a_table_with_room_is_adamw_on_the_largest(void **state) {
     frug_optimizer_destroy(o);
 }
 
-/* When there is not, the smallest means go that were not touched in this step: a plain list of all places does it too.
+/*
+ * Above its capacity, the smallest means that were not selected in this step are evicted: compared with a plain list of
+ * all indices.
  */
-static void a_full_table_forgets_the_smallest(void **state) {
+static void full_table_evicts_the_smallest(void **state) {
     (void)state;
     const size_t s = 8, room = 12, len = 256; /* 8 k / 10 = 12 */
     frug_optimizer *o = single_optimizer("table:s=8,c=1,kappa=2", 16, 16);
@@ -276,7 +279,10 @@ static void a_full_table_forgets_the_smallest(void **state) {
     frug_optimizer_destroy(o);
 }
 
-/* A gradient with heavy tails whose sizes drift: the cube of a bell times a size that changes a little every step. */
+/*
+ * A gradient with heavy tails whose sizes drift: the cube of a normal number times a size that changes a little every
+ * step.
+ */
 static void drifting_gradient(float *g, float *size, uint64_t t) {
     uint64_t state = t * 0x9e3779b97f4a7c15u + 3;
     for (size_t i = 0; i < D; i++) {
@@ -286,9 +292,10 @@ static void drifting_gradient(float *g, float *size, uint64_t t) {
     }
 }
 
-/* The mean cosine between the steps of an optimiser and those of AdamW on the 32 largest entries of 2048, steps 20-60.
+/*
+ * The mean cosine between the steps of an optimizer and those of AdamW on the 32 largest entries of 2048, steps 20-60.
  */
-static double likeness(const char *text) {
+static double mean_cosine(const char *text) {
     frug_optimizer *o = single_optimizer(text, 32, 64);
     static adam a;
     static float g[D], size[D], w[D];
@@ -317,8 +324,8 @@ static double likeness(const char *text) {
     return sum;
 }
 
-/* The same for AdamW that moves only the 32 entries with the largest mean: what a sketch without errors would reach. */
-static double likeness_of_largest(void) {
+/* The same for AdamW that updates only the 32 entries with the largest mean: what an exact sketch would reach. */
+static double mean_cosine_of_largest(void) {
     static adam a;
     static float g[D], size[D], mean[D];
     static double before[D];
@@ -343,18 +350,20 @@ static double likeness_of_largest(void) {
     return sum;
 }
 
-/* On a made-up stream, in the same bytes, the table moves weights more like sparse AdamW than what is recovered. */
-static void a_table_is_nearer_to_adamw_than_a_sketch(void **state) {
+/*
+ * On a synthetic stream, in the same bytes, the steps of the table are closer to sparse AdamW than those of a sketch.
+ */
+static void table_is_closer_to_adamw_than_a_sketch(void **state) {
     (void)state;
     static const int kappas[] = {5, 7, 10, 14};
-    double largest = likeness_of_largest();
+    double largest = mean_cosine_of_largest();
     print_message("cosine to sparse AdamW of its 32 largest entries alone: %.3f\n", largest);
     for (size_t k = 0; k < 4; k++) {
         char text[3][64];
         snprintf(text[0], sizeof text[0], "sgc:s=32,kappa=%d,method=batch", kappas[k]);
         snprintf(text[1], sizeof text[1], "sgc:s=32,kappa=%d", kappas[k]);
         snprintf(text[2], sizeof text[2], "table:s=32,kappa=%d,c=1", kappas[k]);
-        double batch = likeness(text[0]), four = likeness(text[1]), table = likeness(text[2]);
+        double batch = mean_cosine(text[0]), four = mean_cosine(text[1]), table = mean_cosine(text[2]);
         print_message("kappa %2d: cosine to sparse AdamW: batch %.3f, gomp4 %.3f, table %.3f\n", kappas[k], batch, four,
                       table);
         assert_true(table > batch + 0.1 && table > four + 0.1 && table > largest);
@@ -363,15 +372,15 @@ static void a_table_is_nearer_to_adamw_than_a_sketch(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(measuring_and_averaging_change_places),
-        cmocka_unit_test(what_is_sparse_moves_as_adamw_moves_it),
+        cmocka_unit_test(measuring_and_averaging_commute),
+        cmocka_unit_test(sparse_gradients_match_adamw),
         cmocka_unit_test(no_step_is_longer_than_adamws),
         cmocka_unit_test(one_chunk_of_mesgc_is_sgc),
-        cmocka_unit_test(shares_go_where_gradients_are_large),
+        cmocka_unit_test(shares_follow_large_gradients),
         cmocka_unit_test(cesgc_is_mesgc_of_the_projection),
-        cmocka_unit_test(a_table_with_room_is_adamw_on_the_largest),
-        cmocka_unit_test(a_full_table_forgets_the_smallest),
-        cmocka_unit_test(a_table_is_nearer_to_adamw_than_a_sketch),
+        cmocka_unit_test(table_below_capacity_matches_sparse_adamw),
+        cmocka_unit_test(full_table_evicts_the_smallest),
+        cmocka_unit_test(table_is_closer_to_adamw_than_a_sketch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /*
- * test_sgc_measure.c - measurements in place of gradients: what a worker hands over, what becomes of the mean of many,
- * and that one worker cannot tell the difference. Seeds are those of sparse_gradient() and bell_array(); comparisons
- * are by bits but where a tolerance stands beside them.
+ * test_sgc_measure.c - measurements instead of gradients: what a worker contributes, the update from the mean of many,
+ * and that one worker gets the same bits. Seeds are those of sparse_gradient() and bell_array(); comparisons are by
+ * bits unless a tolerance is given.
  */
 #include "optim/sgc_helpers.h"
 
@@ -11,7 +11,7 @@
 
 #define GUARD 12345.0f
 
-/* Measure a range and step by it; the room is as large as wanted and not written past. */
+/* Measure a range and step with it; checks that exactly the announced number of floats is written. */
 static void step_by_measuring(frug_optimizer *o, uint64_t step, uint64_t begin, uint64_t count, const float *g,
                               float *w) {
     uint64_t n = frug_optimizer_wants(o, step, begin, count);
@@ -35,7 +35,7 @@ static void assert_one_worker_is_a_step(const char *text, frug_optimizer *a, fru
     for (uint64_t t = 0; t < 13; t++) {
         sparse_gradient(g, n, t, 3);
         if (t == 5)
-            g[n - 1] = g[7] = NAN; /* held back either way */
+            g[n - 1] = g[7] = NAN; /* skipped either way */
         OK(frug_optimizer_step(a, t, 0, n, g, 0.01, w));
         for (size_t i = ranges; i > 0; i--)
             step_by_measuring(b, t, cuts[i - 1], cuts[i] - cuts[i - 1], g + cuts[i - 1], x + cuts[i - 1]);
@@ -49,25 +49,25 @@ static void assert_one_worker_is_a_step(const char *text, frug_optimizer *a, fru
     frug_optimizer_destroy(b);
 }
 
-static void one_worker_cannot_tell_the_difference(void **state) {
+static void one_worker_gets_the_same_bits(void **state) {
     (void)state;
     static const uint64_t whole[] = {0, TUNE_N}, tensors[] = {0, Q_N, BIAS, V, K, MLP, TUNE_N};
     static const uint64_t blocks[] = {0, 256, 740, 753, OPTIM_BIAS + 256, OPTIM_BIG, OPTIM_BIG + 512, OPTIM_N};
     for (size_t k = 0; k < EVERY_TUNED; k++) {
         const char *text = every_tuned[k];
-        assert_one_worker_is_a_step(text, tuned_optimizer(text), tuned_optimizer(text), TUNE_N, whole, 1);
-        assert_one_worker_is_a_step(text, tuned_optimizer(text), tuned_optimizer(text), TUNE_N, tensors, 6);
+        assert_one_worker_is_a_step(text, target_optimizer(text), target_optimizer(text), TUNE_N, whole, 1);
+        assert_one_worker_is_a_step(text, target_optimizer(text), target_optimizer(text), TUNE_N, tensors, 6);
     }
     for (size_t k = 0; k < EVERY_OPTIMIZER; k++) {
         const char *text = every_optimizer[k];
-        assert_one_worker_is_a_step(text, gappy_optimizer(text, "min_size=100"), gappy_optimizer(text, "min_size=100"),
-                                    OPTIM_N, blocks, 7);
+        assert_one_worker_is_a_step(text, optimizer_with_gaps(text, "min_size=100"),
+                                    optimizer_with_gaps(text, "min_size=100"), OPTIM_N, blocks, 7);
     }
 }
 
-/* ---- how much -------------------------------------------------------------------- */
+/* ---- number of floats ------------------------------------------------------------- */
 
-/* Of q, a gap, a bias, v, k and mlp, at the first step, at one after it and at one at which things are renewed. */
+/* For q, a gap, a bias, v, k and mlp, at the first step, at the next, and at one that renews basis and shares. */
 static const struct {
     const char *text;
     uint64_t first, later, renewed; /* at steps 0, 1 and 4 */
@@ -85,10 +85,10 @@ static const struct {
     {"adamw", 3370, 3370, 3370},
 };
 
-static void a_worker_hands_over_what_the_page_says(void **state) {
+static void contribution_matches_documentation(void **state) {
     (void)state;
     for (size_t k = 0; k < sizeof wants / sizeof *wants; k++) {
-        frug_optimizer *o = tuned_optimizer(wants[k].text);
+        frug_optimizer *o = target_optimizer(wants[k].text);
         float *w = bell_array(TUNE_N, 1), g[TUNE_N];
         for (uint64_t t = 0; t < 6; t++) {
             uint64_t want = t == 0 ? wants[k].first : t == 4 ? wants[k].renewed : wants[k].later;
@@ -100,27 +100,27 @@ static void a_worker_hands_over_what_the_page_says(void **state) {
         test_free(w);
         frug_optimizer_destroy(o);
     }
-    frug_optimizer *o = tuned_optimizer("mesgc:s=24,c=8");
-    assert_int_equal(frug_optimizer_wants(o, 0, K, TUNE_N - K), 0); /* all of it stands still */
+    frug_optimizer *o = target_optimizer("mesgc:s=24,c=8");
+    assert_int_equal(frug_optimizer_wants(o, 0, K, TUNE_N - K), 0); /* all of it is frozen */
     assert_int_equal(frug_optimizer_wants(o, 0, K, 256), 0);
-    assert_int_equal(frug_optimizer_wants(o, 0, Q, 256), 0); /* cut */
+    assert_int_equal(frug_optimizer_wants(o, 0, Q, 256), 0); /* cuts a target */
     assert_int_equal(frug_optimizer_wants(o, 0, 0, TUNE_N + 1), 0);
     assert_int_equal(frug_optimizer_wants(NULL, 0, 0, 1), 0);
     frug_optimizer_destroy(o);
 }
 
-/* A first gradient that is held back leaves the basis and the shares due; a restart knows as much as who went on. */
-static void what_is_due_is_in_the_state(void **state) {
+/* If the first gradient is skipped, basis and shares are still due; a restored optimizer behaves the same. */
+static void renewal_follows_from_the_state(void **state) {
     (void)state;
     static const char *const texts[] = {"cesgc:s=16,c=2,rank=6,refresh=4,kappa=5",
                                         "mesgc:s=32,c=8,adaptive=1,refresh=4,kappa=5"};
     for (size_t k = 0; k < 2; k++) {
-        frug_optimizer *o = tuned_optimizer(texts[k]);
+        frug_optimizer *o = target_optimizer(texts[k]);
         float *w = bell_array(TUNE_N, 1), g[TUNE_N];
         for (uint64_t t = 1; t < 10; t++) {
-            frug_optimizer *again = tuned_optimizer(texts[k]);
+            frug_optimizer *again = target_optimizer(texts[k]);
             size_t len = 0;
-            unsigned char *bytes = saved_optimizer(o, &len);
+            unsigned char *bytes = save_optimizer(o, &len);
             OK(frug_optimizer_restore(again, bytes, len));
             assert_int_equal(frug_optimizer_wants(again, t, 0, TUNE_N), frug_optimizer_wants(o, t, 0, TUNE_N));
             assert_int_equal(frug_optimizer_wants(o, t, 0, Q_N) == Q_N, t % 4 == 0 || t <= 2);
@@ -140,8 +140,8 @@ static void what_is_due_is_in_the_state(void **state) {
 
 #define WORKERS 3
 
-/* What all workers measure, divided by their number, in the order of ranks. */
-static uint64_t mean_measured(frug_optimizer **o, uint64_t step, float g[WORKERS][TUNE_N], float *mean) {
+/* The measurements of all workers, divided by their number, in the order of ranks. */
+static uint64_t average_measurements(frug_optimizer **o, uint64_t step, float g[WORKERS][TUNE_N], float *mean) {
     uint64_t n = frug_optimizer_wants(o[0], step, 0, TUNE_N);
     float *own = test_malloc(n * sizeof *own);
     memset(mean, 0, n * sizeof *mean);
@@ -157,8 +157,8 @@ static uint64_t mean_measured(frug_optimizer **o, uint64_t step, float g[WORKERS
     return n;
 }
 
-/* Keep the s largest of each of c chunks of a tensor, as the optimiser cuts it. */
-static void keep_chunks(float *g, uint64_t n, uint32_t c, uint32_t s) {
+/* Keep the s largest of each of c chunks of a tensor, divided like the optimizer's. */
+static void keep_largest_of_chunks(float *g, uint64_t n, uint32_t c, uint32_t s) {
     for (uint32_t j = 0; j < c; j++) {
         uint64_t from = n * j / c, len = n * (j + 1) / c - from;
         float was[Q_N];
@@ -173,10 +173,10 @@ static void keep_chunks(float *g, uint64_t n, uint32_t c, uint32_t s) {
     }
 }
 
-static void assert_measures(const frug_optimizer *o, const frugi_tuned *t, const float *x, const float *got) {
+static void assert_measures(const frug_optimizer *o, const frugi_optim_target *t, const float *x, const float *got) {
     float *work = test_malloc(frugi_matrix_span(frugi_chunk_solver(o, t, 0)->matrix) * sizeof *work), p[512];
     for (uint32_t j = 0; j < t->c; j++) {
-        uint64_t from = frugi_chunk_at(t, j), len = frugi_chunk_at(t, j + 1) - from;
+        uint64_t from = frugi_chunk_begin(t, j), len = frugi_chunk_begin(t, j + 1) - from;
         uint32_t index[Q_N];
         float largest = 0;
         for (uint32_t i = 0; i < len; i++)
@@ -191,25 +191,24 @@ static void assert_measures(const frug_optimizer *o, const frugi_tuned *t, const
     test_free(work);
 }
 
-/* p is the measurement of the mean of what is left of the workers' gradients, q that of the mean of its squares: 1e-5.
- */
-static void means_of_measurements_measure_means(void **state) {
+/* p is the measurement of the mean of the workers' reduced gradients, q that of the mean of their squares: 1e-5. */
+static void mean_of_measurements_measures_the_mean(void **state) {
     (void)state;
     static const char *const texts[] = {"sgc:s=24", "mesgc:s=28,c=7", "mesgc:s=24,c=8,matrix=explicit"};
     for (size_t k = 0; k < 3; k++) {
         frug_optimizer *o[WORKERS];
         static float g[WORKERS][TUNE_N], mean[TUNE_N], square[TUNE_N], measured[TUNE_N];
         for (size_t r = 0; r < WORKERS; r++) {
-            o[r] = tuned_optimizer(texts[k]);
+            o[r] = target_optimizer(texts[k]);
             sparse_gradient(g[r], TUNE_N, r, 2);
         }
-        mean_measured(o, 0, g, measured);
-        const frugi_tuned *q = &o[0]->targets->target[0], *v = &o[0]->targets->target[1];
+        average_measurements(o, 0, g, measured);
+        const frugi_optim_target *q = &o[0]->targets->target[0], *v = &o[0]->targets->target[1];
         memset(mean, 0, sizeof mean);
         memset(square, 0, sizeof square);
         for (size_t r = 0; r < WORKERS; r++) {
-            keep_chunks(g[r] + Q, Q_N, q->c, q->s);
-            keep_chunks(g[r] + V, V_N, v->c, v->s);
+            keep_largest_of_chunks(g[r] + Q, Q_N, q->c, q->s);
+            keep_largest_of_chunks(g[r] + V, V_N, v->c, v->s);
             for (size_t i = 0; i < TUNE_N; i++) {
                 mean[i] += g[r][i] / WORKERS;
                 square[i] += g[r][i] * g[r][i] / WORKERS;
@@ -225,17 +224,17 @@ static void means_of_measurements_measure_means(void **state) {
 }
 
 /*
- * Workers with gradients of their own stay the same. One has a NaN, or what is too large, at an ordinary step and at
- * one that would renew: then all keep weights and states of that tensor, and the others move.
+ * Workers with different gradients stay identical. If one has a NaN, or a too large gradient, at an ordinary step or at
+ * one that would renew, all skip that tensor, and update the others.
  */
-static void workers_hold_back_together(void **state) {
+static void all_workers_skip_together(void **state) {
     (void)state;
     for (size_t k = 0; k < EVERY_TUNED; k++) {
         frug_optimizer *o[WORKERS];
         static float g[WORKERS][TUNE_N], w[WORKERS][TUNE_N], was[TUNE_N], measured[2 * TUNE_N];
         float *start = bell_array(TUNE_N, 4);
         for (size_t r = 0; r < WORKERS; r++) {
-            o[r] = tuned_optimizer(every_tuned[k]);
+            o[r] = target_optimizer(every_tuned[k]);
             memcpy(w[r], start, sizeof w[r]);
         }
         for (uint64_t t = 0; t < 9; t++) {
@@ -247,7 +246,7 @@ static void workers_hold_back_together(void **state) {
             memcpy(was, w[0], sizeof was);
             unsigned char *before = test_malloc(o[0]->arena_bytes);
             memcpy(before, o[0]->arena, o[0]->arena_bytes);
-            mean_measured(o, t, g, measured);
+            average_measurements(o, t, g, measured);
             for (size_t r = 0; r < WORKERS; r++)
                 OK(frug_optimizer_step_measured(o[r], t, 0, TUNE_N, measured, 0.01, w[r]));
             for (size_t r = 1; r < WORKERS; r++) {
@@ -256,7 +255,7 @@ static void workers_hold_back_together(void **state) {
             }
             assert_true(memcmp(w[0], was, Q_N * sizeof *was) != 0);
             assert_int_equal(memcmp(w[0] + V, was + V, V_N * sizeof *was) == 0, bad);
-            const frugi_tuned *v = &o[0]->targets->target[1];
+            const frugi_optim_target *v = &o[0]->targets->target[1];
             const size_t at =
                 (size_t)((unsigned char *)(o[0]->targets->mean + v->moment_at) - (unsigned char *)o[0]->arena);
             assert_int_equal(memcmp(before + at, (unsigned char *)o[0]->arena + at, 4 * v->moments) == 0, bad);
@@ -268,12 +267,14 @@ static void workers_hold_back_together(void **state) {
     }
 }
 
-/* Measurements come from outside: what is no number or too large holds back; the largest that are used leave a state
- * that can be restored. */
-static void measurements_are_not_trusted(void **state) {
+/*
+ * Measurements are untrusted: NaN and too large ones are skipped; the largest that are used give a state that can be
+ * restored.
+ */
+static void invalid_measurements_are_skipped(void **state) {
     (void)state;
     static const float bad[] = {NAN, INFINITY, -INFINITY, 1e33f, -3e38f};
-    frug_optimizer *o = tuned_optimizer("mesgc:s=24,c=8,decay=0.1,beta1=0.999999");
+    frug_optimizer *o = target_optimizer("mesgc:s=24,c=8,decay=0.1,beta1=0.999999");
     uint64_t n = frug_optimizer_wants(o, 0, Q, Q_N);
     float *w = bell_array(Q_N, 3), *start = bell_array(Q_N, 3), *measured = test_malloc(n * sizeof *measured);
     unsigned char *before = test_malloc(o->arena_bytes);
@@ -290,7 +291,7 @@ static void measurements_are_not_trusted(void **state) {
     for (uint64_t t = 0; t < 40; t++)
         OK(frug_optimizer_step_measured(o, t, Q, Q_N, measured, 0.01, w));
     size_t len = 0;
-    unsigned char *bytes = saved_optimizer(o, &len);
+    unsigned char *bytes = save_optimizer(o, &len);
     OK(frug_optimizer_restore(o, bytes, len));
     for (size_t i = 0; i < Q_N; i++)
         assert_true(isfinite(w[i]));
@@ -302,15 +303,15 @@ static void measurements_are_not_trusted(void **state) {
     frug_optimizer_destroy(o);
 }
 
-/* ---- times and calls ------------------------------------------------------------------ */
+/* ---- timings and calls ------------------------------------------------------------------ */
 
-static void times_say_where_a_step_goes(void **state) {
+static void timings_cover_the_phases(void **state) {
     (void)state;
     for (size_t k = 0; k < EVERY_TUNED; k++) {
-        frug_optimizer *o = tuned_optimizer(every_tuned[k]);
+        frug_optimizer *o = target_optimizer(every_tuned[k]);
         float *w = bell_array(TUNE_N, 1), g[TUNE_N], measured[2 * TUNE_N];
         frug_optimizer_times spent = {.struct_size = sizeof spent}, more = spent;
-        double since = frugi_clock();
+        double phase_start = frugi_clock();
         for (uint64_t t = 0; t < 6; t++) {
             sparse_gradient(g, TUNE_N, t, 3);
             OK(frug_optimizer_step(o, t, 0, TUNE_N, g, 0.01, w));
@@ -318,7 +319,7 @@ static void times_say_where_a_step_goes(void **state) {
         OK(frug_optimizer_time(o, &spent));
         assert_true(spent.seconds_project > 0 && spent.seconds_apply > 0);
         assert_int_equal(spent.seconds_recover > 0, o->options.s != 0);
-        assert_true(spent.seconds_project + spent.seconds_recover + spent.seconds_apply <= frugi_clock() - since);
+        assert_true(spent.seconds_project + spent.seconds_recover + spent.seconds_apply <= frugi_clock() - phase_start);
         OK(frug_optimizer_measure(o, 6, 0, TUNE_N, g, measured));
         OK(frug_optimizer_time(o, &more));
         assert_int_equal(more.seconds_project > spent.seconds_project,
@@ -327,7 +328,7 @@ static void times_say_where_a_step_goes(void **state) {
         test_free(w);
         frug_optimizer_destroy(o);
     }
-    frug_optimizer *o = tuned_optimizer("adamw");
+    frug_optimizer *o = target_optimizer("adamw");
     frug_optimizer_times spent = {.struct_size = sizeof spent, .seconds_apply = 1};
     OK(frug_optimizer_time(o, &spent));
     assert_true(spent.seconds_project + spent.seconds_recover + spent.seconds_apply == 0);
@@ -337,36 +338,32 @@ static void times_say_where_a_step_goes(void **state) {
     frug_optimizer_destroy(o);
 }
 
-static void bad_calls_are_refused(void **state) {
+static void invalid_calls_are_refused(void **state) {
     (void)state;
-    frug_optimizer *o = tuned_optimizer("mesgc:s=24,c=8");
+    frug_optimizer *o = target_optimizer("mesgc:s=24,c=8");
     float w[TUNE_N] = {0}, g[TUNE_N] = {0}, measured[TUNE_N] = {0};
     assert_int_equal(frug_optimizer_measure(NULL, 0, 0, Q_N, g, measured), FRUG_ERR_ARG);
     assert_int_equal(frug_optimizer_measure(o, 0, 0, Q_N, NULL, measured), FRUG_ERR_ARG);
     assert_int_equal(frug_optimizer_measure(o, 0, 0, Q_N, g, NULL), FRUG_ERR_ARG);
     assert_int_equal(frug_optimizer_measure(o, 0, 0, 256, g, measured), FRUG_ERR_ARG);
     assert_string_equal(frug_last_error(),
-                        "range: its end at element 256 cuts tensor 'layer.0.q', which mesgc moves as a whole");
+                        "range: its end at element 256 cuts tensor 'layer.0.q', which mesgc updates as a whole");
     assert_int_equal(frug_optimizer_step_measured(NULL, 0, 0, Q_N, measured, 0.1, w), FRUG_ERR_ARG);
     assert_int_equal(frug_optimizer_step_measured(o, 0, 0, Q_N, NULL, 0.1, w), FRUG_ERR_ARG);
     assert_int_equal(frug_optimizer_step_measured(o, 0, 0, Q_N, measured, 0.1, NULL), FRUG_ERR_ARG);
     assert_int_equal(frug_optimizer_step_measured(o, 0, 0, Q_N, measured, (double)NAN, w), FRUG_ERR_ARG);
     assert_int_equal(frug_optimizer_step_measured(o, 0, V, V_N + 1000, measured, 0.1, w), FRUG_ERR_ARG);
-    OK(frug_optimizer_measure(o, 0, K, K_N, g + K, NULL)); /* nothing to hand over needs no room */
+    OK(frug_optimizer_measure(o, 0, K, K_N, g + K, NULL)); /* NULL is valid if there is nothing to write */
     OK(frug_optimizer_step_measured(o, 0, K, K_N, NULL, 0.1, w + K));
     frug_optimizer_destroy(o);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_worker_cannot_tell_the_difference),
-        cmocka_unit_test(a_worker_hands_over_what_the_page_says),
-        cmocka_unit_test(what_is_due_is_in_the_state),
-        cmocka_unit_test(means_of_measurements_measure_means),
-        cmocka_unit_test(workers_hold_back_together),
-        cmocka_unit_test(measurements_are_not_trusted),
-        cmocka_unit_test(times_say_where_a_step_goes),
-        cmocka_unit_test(bad_calls_are_refused),
+        cmocka_unit_test(one_worker_gets_the_same_bits),  cmocka_unit_test(contribution_matches_documentation),
+        cmocka_unit_test(renewal_follows_from_the_state), cmocka_unit_test(mean_of_measurements_measures_the_mean),
+        cmocka_unit_test(all_workers_skip_together),      cmocka_unit_test(invalid_measurements_are_skipped),
+        cmocka_unit_test(timings_cover_the_phases),       cmocka_unit_test(invalid_calls_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

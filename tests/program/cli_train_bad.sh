@@ -58,7 +58,7 @@ train 2 'ef21 sends changes' --method frugrad,feedback=ef21 --optimizer sgd
 
 # -- what all workers refuse is said once
 train 2 'unit=head' --workers 3 --method heads
-train 2 'holds no momentum' --workers 3 --method topk --optimizer merged
+train 2 'feedback=merged, dgc or ef21' --workers 3 --method topk --optimizer merged
 train 1 'the loss is not finite' --workers 3 --rate 1e6 --steps 9 --clip 0 --schedule cosine
 wrong 1 'the gradient is not finite' train --model lenet --samples 100 --batch 4 --workers 3 --rate 1e6 --steps 9 --clip 0 --schedule cosine --quiet
 wrong 1 'evaluation is not finite' train --model mlp --samples 100 --batch 4 --workers 2 --rate 1e6 --steps 2 --clip 0 --schedule cosine --quiet

@@ -1,7 +1,7 @@
 /*
- * cmd_compare.c - `frugrad compare`: many runs of `frugrad train` or `frugrad finetune`, method by method and task by
- * task, each method with its own search of the learning rate, and a table of what came out. It can be stopped at any
- * time and goes on where it was.
+ * cmd_compare.c - `frugrad compare`: many runs of `frugrad train` or `frugrad finetune`, for every method and task,
+ * each method with its own search of the learning rate, and a table of results. It can be stopped at any time and
+ * resumed.
  */
 #include "lab/compare/compare.h"
 
@@ -21,9 +21,9 @@
 static const fgp_opt options[] = {
     {"suite", 0, "NAME", "paper",
      "what to compare: paper (the published methods), ablation (FruGrad without its parts), sparsity (50 to 99.9 % "
-     "held back), structured (rows, channels, heads, tiles), scaling (1 to 8 workers), momentum (where it lives), "
+     "not sent), structured (rows, channels, heads, tiles), scaling (1 to 8 workers), momentum (where it is kept), "
      "bytes (the ablation's rows with as many bytes instead of as many steps, after suite ablation with the same "
-     "--out), sgc (fine-tuning with few optimiser states)"},
+     "--out), sgc (fine-tuning with few optimizer states)"},
     {"size", 0, "NAME", "smoke",
      "smoke: seconds, no data needed; small: about an hour on two cores for the paper's methods; full: hours on a GPU, "
      "through PyTorch; paper: longer, with ResNet-50, GPT-2 small and BERT-base"},
@@ -31,7 +31,7 @@ static const fgp_opt options[] = {
      "directory with fashion-mnist/, cifar10/, wikitext-2/, glue/SST-2/, boolq/ and tokenizers/, as far as there are "
      "such"},
     {"weights", 0, "DIR", NULL, "suite sgc: directory with gpt2-bytes.safetensors and bert.safetensors"},
-    {"out", 'o', "DIR", NULL, "directory for runs.jsonl, a line for every run; runs that are there are not repeated"},
+    {"out", 'o', "DIR", NULL, "directory for runs.jsonl, a line for every run; recorded runs are not repeated"},
     {"tasks", 0, "LIST", NULL, "only these, as lenet-fashion,bert-sst2 [all]"},
     {"methods", 0, "LIST", NULL, "only these, as dense,frugrad,topk [all]"},
     {"seeds", 0, "COUNT", NULL, "test runs of each method and task [3; smoke 1]"},
@@ -43,7 +43,7 @@ static const fgp_opt options[] = {
     {NULL, 0, NULL, NULL, NULL},
 };
 
-enum { COUNT_MOST = 100, JOBS_MOST = 256 };
+enum { MAX_COUNT = 100, MAX_JOBS = 256 };
 
 /* ---- the command line --------------------------------------------------------------------------------- */
 
@@ -57,7 +57,7 @@ static bool listed(const char *list, const char *id) {
     return false;
 }
 
-/* Refuse words of a list that no id is like. */
+/* Reject entries of a list that match no id. */
 static int check_list(const char *option, const char *list, const char *const *ids, const fgl_suite *s) {
     char word[64];
     for (const char *p = list; p != NULL; p = strchr(p, ',')) {
@@ -76,8 +76,8 @@ static int check_list(const char *option, const char *list, const char *const *i
     return FGIO_EXIT_OK;
 }
 
-static int keep_tasks(fgl_suite *s, const char *list) {
-    const char *ids[FGL_TASKS_MOST + 1] = {NULL};
+static int filter_tasks(fgl_suite *s, const char *list) {
+    const char *ids[FGL_MAX_TASKS + 1] = {NULL};
     size_t kept = 0;
     for (size_t i = 0; i < s->tasks; i++)
         ids[i] = s->task[i].id;
@@ -89,8 +89,8 @@ static int keep_tasks(fgl_suite *s, const char *list) {
     return code;
 }
 
-static int keep_methods(fgl_suite *s, const char *list) {
-    const char *ids[FGL_METHODS_MOST + 1] = {NULL};
+static int filter_methods(fgl_suite *s, const char *list) {
+    const char *ids[FGL_MAX_METHODS + 1] = {NULL};
     size_t kept = 0;
     for (size_t i = 0; i < s->methods; i++)
         ids[i] = s->method[i].id;
@@ -113,21 +113,21 @@ static int read_count(const fgp_args *args, const char *name, uint64_t most, uin
 
 static int read_numbers(const fgp_args *args, bool smoke, fgl_compare *c) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    cores = cores < 1 ? 1 : cores > JOBS_MOST ? JOBS_MOST : cores;
+    cores = cores < 1 ? 1 : cores > MAX_JOBS ? MAX_JOBS : cores;
     c->seconds = INFINITY;
-    int code = read_count(args, "seeds", COUNT_MOST, smoke ? 1 : 3, &c->seeds);
+    int code = read_count(args, "seeds", MAX_COUNT, smoke ? 1 : 3, &c->seeds);
     if (code == FGIO_EXIT_OK)
-        code = read_count(args, "rates", COUNT_MOST, smoke ? 1 : 3, &c->rates);
+        code = read_count(args, "rates", MAX_COUNT, smoke ? 1 : 3, &c->rates);
     if (code == FGIO_EXIT_OK)
-        code = read_count(args, "workers", COUNT_MOST, c->suite.tunes ? 1 : 4, &c->workers);
+        code = read_count(args, "workers", MAX_COUNT, c->suite.tunes ? 1 : 4, &c->workers);
     if (code == FGIO_EXIT_OK)
-        code = read_count(args, "jobs", JOBS_MOST, c->suite.task[0].trainer != NULL ? 1 : (uint32_t)cores, &c->jobs);
+        code = read_count(args, "jobs", MAX_JOBS, c->suite.task[0].trainer != NULL ? 1 : (uint32_t)cores, &c->jobs);
     if (code == FGIO_EXIT_OK && fgp_arg(args, "seconds") != NULL)
         code = fgp_arg_double(args, "seconds", 0, 1e9, &c->seconds);
     return code;
 }
 
-static int understand(const fgp_args *args, fgl_compare *c) {
+static int parse_args(const fgp_args *args, fgl_compare *c) {
     int suite = 0, size = 0;
     int code = fgp_arg_word(args, "suite", fgl_suite_names, &suite);
     if (code == FGIO_EXIT_OK)
@@ -143,13 +143,13 @@ static int understand(const fgp_args *args, fgl_compare *c) {
     c->weights = fgp_arg(args, "weights");
     code = read_numbers(args, size == 0, c);
     if (code == FGIO_EXIT_OK)
-        code = keep_tasks(&c->suite, fgp_arg(args, "tasks"));
+        code = filter_tasks(&c->suite, fgp_arg(args, "tasks"));
     if (code == FGIO_EXIT_OK)
-        code = keep_methods(&c->suite, fgp_arg(args, "methods"));
+        code = filter_methods(&c->suite, fgp_arg(args, "methods"));
     if (code == FGIO_EXIT_OK && c->out == NULL && !fgp_arg_given(args, "plan"))
         code = fgio_usage_error("compare: --out DIR missing");
     if (code == FGIO_EXIT_OK && c->weights != NULL && !c->suite.tunes)
-        code = fgio_usage_error("compare: --weights: only suite sgc begins with weights");
+        code = fgio_usage_error("compare: --weights: only suite sgc uses weights");
     if (code == FGIO_EXIT_OK && c->out != NULL && strlen(c->out) > (c->suite.tunes ? 1500 : 3800))
         code = fgio_usage_error("compare: --out: too long");
     if (code == FGIO_EXIT_OK)
@@ -164,11 +164,11 @@ static void print_command(const fgl_compare *c, const fgl_trial *run, const char
     fgl_command_line words;
     if (fgl_search_find(c, run) != NULL)
         return;
-    fgl_words_of(c, run, false, &words);
-    printf("%s%s\n", fgl_words_text(&words, text, sizeof text), end);
+    fgl_command_make(c, run, false, &words);
+    printf("%s%s\n", fgl_command_text(&words, text, sizeof text), end);
 }
 
-static void print_place(const fgl_compare *c, size_t task, size_t method) {
+static void print_cell(const fgl_compare *c, size_t task, size_t method) {
     double rate = 0;
     int rates = (int)fgl_search_rates(c, task, method);
     bool known = fgl_search_best(c, task, method, &rate);
@@ -191,14 +191,14 @@ static void print_plan(const fgl_compare *c) {
         if (c->suite.task[task].before != NULL) {
             char text[8192];
             fgl_command_line words;
-            fgl_words_before(c, task, &words);
-            printf("# before: %s\n", fgl_words_text(&words, text, sizeof text));
+            fgl_command_initial(c, task, &words);
+            printf("# before: %s\n", fgl_command_text(&words, text, sizeof text));
         }
         for (size_t method = 0; method < c->suite.methods; method++)
-            if (fgl_search_has(c, task, method))
-                print_place(c, task, method);
+            if (fgl_suite_has(c, task, method))
+                print_cell(c, task, method);
     }
-    printf("# %zu run%s, and more where a best rate is at the edge of its search; %zu are there already", left,
+    printf("# %zu run%s, and more where a best rate is at the edge of its search; %zu are recorded already", left,
            left == 1 ? "" : "s", c->outcomes);
     if (isfinite(seconds))
         printf("; about %s at %u a time", fgio_duration_text(seconds / c->jobs, clock, sizeof clock), c->jobs);
@@ -207,26 +207,26 @@ static void print_plan(const fgl_compare *c) {
 
 /* ---- after -------------------------------------------------------------------------------------------- */
 
-/* What else is in the file is of other tasks, methods or commands: `frugrad report` shows it. */
-static bool is_ours(const void *user, const fgl_run *run) {
-    return fgl_ledger_has(user, run->record);
+/* Other records in the file have other tasks, methods or commands: `frugrad report` shows them. */
+static bool belongs_to_comparison(const void *user, const fgl_run *run) {
+    return fgl_records_has(user, run->record);
 }
 
-static int conclude(const fgl_compare *c, int code) {
+static int print_remaining(const fgl_compare *c, int code) {
     double seconds = 0;
     size_t left = fgl_search_left(c, &seconds);
-    if (fgl_report_tables(c->out, is_ours, c, stdout) != FGIO_EXIT_OK && code == FGIO_EXIT_OK)
+    if (fgl_report_tables(c->out, belongs_to_comparison, c, stdout) != FGIO_EXIT_OK && code == FGIO_EXIT_OK)
         code = FGIO_EXIT_FAIL;
     if (code == FGP_EXIT_STOPPED)
-        fgio_error("interrupted; %zu run%s left. The same command goes on", left, left == 1 ? " is" : "s are");
+        fgio_error("interrupted; %zu run%s left. Run the same command to resume", left, left == 1 ? " is" : "s are");
     else if (left > 0)
-        fgio_error("%s; %zu run%s left. The same command goes on", code == FGIO_EXIT_OK ? "time is up" : "not whole",
-                   left, left == 1 ? " is" : "s are");
+        fgio_error("%s; %zu run%s left. Run the same command to resume",
+                   code == FGIO_EXIT_OK ? "time is up" : "incomplete", left, left == 1 ? " is" : "s are");
     return code;
 }
 
-static int plan(fgl_compare *c) {
-    int code = c->out == NULL ? FGIO_EXIT_OK : fgl_ledger_open(c, false);
+static int print_plan_only(fgl_compare *c) {
+    int code = c->out == NULL ? FGIO_EXIT_OK : fgl_records_open(c, false);
     if (code == FGIO_EXIT_OK)
         code = fgl_bytes_check(c);
     if (code == FGIO_EXIT_OK)
@@ -239,7 +239,7 @@ static int compare(fgl_compare *c) {
     snprintf(work, sizeof work, "%s/work", c->out);
     int code = fgio_folder_make(work);
     if (code == FGIO_EXIT_OK)
-        code = fgl_ledger_open(c, true);
+        code = fgl_records_open(c, true);
     if (code == FGIO_EXIT_OK)
         code = fgl_bytes_check(c);
     if (code == FGIO_EXIT_OK)
@@ -247,18 +247,18 @@ static int compare(fgl_compare *c) {
     if (code == FGIO_EXIT_OK)
         code = fgl_compare_unpack(c);
     if (code == FGIO_EXIT_OK)
-        code = fgl_compare_before(c);
-    return code == FGIO_EXIT_OK ? conclude(c, fgl_pool_run(c)) : code;
+        code = fgl_compare_train_initial(c);
+    return code == FGIO_EXIT_OK ? print_remaining(c, fgl_pool_run(c)) : code;
 }
 
 static int compare_run(const fgp_args *args) {
     fgl_compare *c = calloc(1, sizeof *c);
     if (c == NULL)
         return fgio_error("out of memory");
-    int code = understand(args, c);
+    int code = parse_args(args, c);
     if (code == FGIO_EXIT_OK)
-        code = (fgp_arg_given(args, "plan") ? plan : compare)(c);
-    fgl_ledger_close(c);
+        code = (fgp_arg_given(args, "plan") ? print_plan_only : compare)(c);
+    fgl_records_close(c);
     free(c);
     return code;
 }
@@ -270,9 +270,10 @@ const fgp_command fgp_command_compare = {
     .about =
         "Every run is a `frugrad train` of its own; of suite sgc a `frugrad finetune`, of sizes full and paper a\n"
         "`python3 -m frugrad.torch.train`, which trains on a GPU through PyTorch ($FRUGRAD_PYTHON is another Python).\n"
-        "Each method and task gets the same search of the learning rate, judged by samples that are held out, then\n"
-        "tests at the best rate. Ctrl-C, a power cut or --seconds end it at any time; the same command goes on. A run\n"
-        "that diverges or fails is recorded, and the others go on.\n"
+        "Each method and task gets the same search of the learning rate, evaluated on held-out samples, then\n"
+        "tests at the best rate. Ctrl-C, a power cut or --seconds end it at any time; the same command resumes it. A "
+        "run\n"
+        "that diverges or fails is recorded, and the others continue.\n"
         "\n"
         "  frugrad compare --out runs/smoke\n"
         "  frugrad compare --suite paper --size small --data data/ --out runs/paper\n"

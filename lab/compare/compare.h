@@ -1,6 +1,9 @@
 /*
- * compare.h - what the files of `frugrad compare` share: tasks, methods, the runs that a comparison is made of, and
- * what came out of each.
+ * compare.h - types and functions that the files of `frugrad compare` share.
+ *
+ * A suite is a table of tasks and methods. A cell is one method on one task; its runs are a search of the learning
+ * rate, then tests at the best rate. Files use each other in this order only: tasks, suites, bytes, command, search,
+ * records, curve, outcome, tune, data, python, pool, cmd_compare.
  */
 #ifndef FGL_COMPARE_H
 #define FGL_COMPARE_H
@@ -14,36 +17,36 @@
 /** Kinds of tasks, as bits: some methods are for some of them only. */
 enum { FGL_VISION = 1, FGL_LANGUAGE = 2, FGL_SENTENCES = 4, FGL_ANY = 7 };
 
-/** Which optimiser goes with a method. */
-typedef enum fgl_mover {
-    FGL_MOVER_AUTO,   /* the trainer's choice */
-    FGL_MOVER_MERGED, /* what goes with momentum in the compressor, though feedback is not merged */
-    FGL_MOVER_PLAIN,  /* none of its own momentum */
-    FGL_MOVER_SIGN,   /* the trainer's choice, which steps by signs: another range of rates */
-    FGL_MOVER_SCALE,  /* finetune: the head has its rate, and what is searched is the scale of the targets' steps */
-    FGL_MOVER_HEAD    /* finetune: nothing but the head moves */
-} fgl_mover;
+/** Which optimizer a method uses. */
+typedef enum fgl_optimizer_kind {
+    FGL_OPTIMIZER_AUTO,   /* the trainer's default */
+    FGL_OPTIMIZER_MERGED, /* the one for momentum in the compressor, though feedback is not merged */
+    FGL_OPTIMIZER_PLAIN,  /* without momentum of its own */
+    FGL_OPTIMIZER_SIGN,   /* the trainer's default, a sign optimizer: another range of rates */
+    FGL_OPTIMIZER_SCALE,  /* finetune: fixed rate for the head; the scale of the targets' steps is searched */
+    FGL_OPTIMIZER_HEAD    /* finetune: only the head is trained */
+} fgl_optimizer_kind;
 
-enum { FGL_TASKS_MOST = 8, FGL_METHODS_MOST = 64 };
+enum { FGL_MAX_TASKS = 8, FGL_MAX_METHODS = 64 };
 
-/** What trains on a GPU: a module of Python. */
+/** The Python module that trains on a GPU. */
 #define FGL_TORCH "frugrad.torch.train"
 
-/** A model and what it learns. */
+/** A model and its data. */
 typedef struct fgl_compare_task {
     const char *id, *model;
-    const char *trainer; /* NULL: this program; otherwise the module that Python runs */
-    unsigned family;     /* one of the bits above */
-    const char *folder;  /* below --data; NULL: builtin */
-    const char *test; /* a file that must be in it: without, tests would go by what the search has gone by; or NULL */
-    const char *elsewhere; /* the trainer's name for the same data where there is no such folder; or NULL */
+    const char *trainer;   /* NULL: this program; otherwise the module that Python runs */
+    unsigned family;       /* one of the bits above */
+    const char *folder;    /* below --data; NULL: builtin */
+    const char *test;      /* a file that must be in it, so that tests do not use the data of the search; or NULL */
+    const char *elsewhere; /* the trainer's name for the same data if there is no such folder; or NULL */
     const char *tokens;    /* "bytes", or a file below --data; NULL: none */
     const char *subset;    /* the trainer's name of a task of sentences; or NULL */
-    bool text;             /* what is read is the sentences in the folder, as a text */
-    const char *weights;   /* finetune: a file below --weights; NULL: what `before` has learned */
+    bool text;             /* the sentences in the folder are read as plain text */
+    const char *weights;   /* finetune: a file below --weights; NULL: the model of `before` */
     const char *before;    /* finetune: a model that is trained first, on builtin data; or NULL */
     const char *schedule;
-    uint32_t batch; /* of each of 4 workers; others share the same samples a step */
+    uint32_t batch; /* per worker for 4 workers; other numbers of workers keep the total */
     uint32_t steps, samples, eval_batches, evals;
     uint32_t hold_out;      /* for choosing a rate; 0: the data has a validation split */
     double rate, sign_rate; /* the middle of the search */
@@ -52,28 +55,28 @@ typedef struct fgl_compare_task {
 /** A way to exchange gradients. */
 typedef struct fgl_method {
     char id[40], label[64], config[160];
-    char inertia[8]; /* of the optimiser of merged momentum; "": as the trainer has it */
-    char clip[8];    /* the trainer's limit of the norm; "": none */
-    fgl_mover mover;
+    char inertia[8]; /* of the optimizer with merged momentum; "": the trainer's default */
+    char clip[8];    /* clipping norm of the trainer; "": none */
+    fgl_optimizer_kind optimizer;
     unsigned families;
     double scale;     /* of the middle rate, of vision tasks */
-    uint32_t workers; /* 0: as many as --workers says */
+    uint32_t workers; /* 0: as --workers */
     double middle;    /* of the search; 0: the task's */
-    uint64_t states;  /* finetune: 0: the method has no choice */
+    uint64_t states;  /* finetune; 0: the method has no such option */
 } fgl_method;
 
-/** What is compared. */
+/** The tasks and methods that are compared. */
 typedef struct fgl_suite {
     const char *name, *size;
-    const char *bytes_of; /* all methods send as many bytes, in steps that follow from runs of this suite; or NULL */
+    const char *bytes_of; /* all methods send the same bytes, with numbers of steps from runs of this suite; or NULL */
     bool tunes;           /* runs are `frugrad finetune` */
-    fgl_compare_task task[FGL_TASKS_MOST];
+    fgl_compare_task task[FGL_MAX_TASKS];
     size_t tasks;
-    fgl_method method[FGL_METHODS_MOST];
+    fgl_method method[FGL_MAX_METHODS];
     size_t methods;
 } fgl_suite;
 
-/** One run: a place in the suite's tables, and what differs between runs of that place. */
+/** One run: a cell of the suite, and what differs between the runs of that cell. */
 typedef struct fgl_trial {
     size_t task, method;
     bool tune; /* a search of the rate; otherwise a test */
@@ -81,29 +84,29 @@ typedef struct fgl_trial {
     double rate;
 } fgl_trial;
 
-/** What came out of a run. */
+/** The result of a run. */
 typedef struct fgl_outcome {
     fgl_trial run;
-    double value;  /* of the task's metric; NAN where it failed or diverged */
-    bool diverged; /* which is an outcome, and the worst one */
-    bool refused;  /* no other run of this place makes sense: the command line is wrong, or a search has a hole */
+    double value;  /* of the task's metric; NAN if it failed or diverged */
+    bool diverged; /* counts as the worst result */
+    bool refused;  /* no other run of this cell is started: invalid command line, or a failed run in the search */
     double seconds;
 } fgl_outcome;
 
-typedef struct fgl_ledger fgl_ledger;
+typedef struct fgl_records fgl_records;
 
-/** How a comparison is run. */
+/** A comparison. */
 typedef struct fgl_compare {
     fgl_suite suite;
     const char *data, *out; /* directories as typed; data may be NULL */
     const char *weights;    /* the same; NULL: none */
     uint32_t workers, rates, seeds, jobs;
-    double seconds;                                      /* after which nothing is started */
-    char folder[FGL_TASKS_MOST][4096];                   /* a task's --data, as typed */
-    char unpacked[FGL_TASKS_MOST][4096];                 /* what is read instead, unpacked; empty: the same */
-    double step_bytes[FGL_TASKS_MOST][FGL_METHODS_MOST]; /* see compare_bytes.c; 0: not known */
-    double equal_bytes[FGL_TASKS_MOST];                  /* a step of the method that all others are like */
-    fgl_ledger *ledger;
+    double seconds;                                    /* after which no run is started */
+    char folder[FGL_MAX_TASKS][4096];                  /* a task's --data, as typed */
+    char unpacked[FGL_MAX_TASKS][4096];                /* unpacked copy to read instead; empty: none */
+    double step_bytes[FGL_MAX_TASKS][FGL_MAX_METHODS]; /* see compare_bytes.c; 0: unknown */
+    double equal_bytes[FGL_MAX_TASKS];                 /* bytes per step of the reference method */
+    fgl_records *records;
     fgl_outcome *outcome;
     size_t outcomes, room;
 } fgl_compare;
@@ -119,7 +122,7 @@ void fgl_suite_make(int name, int size, fgl_suite *suite);
 
 /* ---- compare_tasks.c ---- */
 
-/** The tasks of a size, or of fine-tuning at that size, FGL_TASKS_MOST rows; NULL: there are none. */
+/** The tasks of a size, or of fine-tuning at that size, FGL_MAX_TASKS rows; NULL: there are none. */
 const fgl_compare_task *fgl_tasks_of(int size, bool tunes);
 
 /** "vision", "language" or "sentences"; "accuracy" or "perplexity". */
@@ -128,93 +131,91 @@ const char *fgl_task_metric(const fgl_compare_task *task);
 
 /* ---- compare_command.c: the command line of a run ---- */
 
-enum { FGL_WORDS_MOST = 64 };
+enum { FGL_MAX_ARGUMENTS = 64 };
 
 typedef struct fgl_command_line {
-    const char *word[FGL_WORDS_MOST + 1]; /* ended by NULL; into text, or of the tables */
+    const char *word[FGL_MAX_ARGUMENTS + 1]; /* ended by NULL; into text, or of the tables */
     size_t count;
     char text[8192];
     size_t used;
 } fgl_command_line;
 
-/** The words of a run, without those that only say where its output goes. */
-void fgl_words_of(const fgl_compare *c, const fgl_trial *run, bool unpacked, fgl_command_line *words);
+/** The command line of a run, without the options for its output files. */
+void fgl_command_make(const fgl_compare *c, const fgl_trial *run, bool unpacked, fgl_command_line *words);
 
-/** Add a word and its value; NULL for a switch. */
-void fgl_words_add(fgl_command_line *words, const char *word, const char *value);
+/** Add an option and its value; NULL for a switch. */
+void fgl_command_add(fgl_command_line *words, const char *word, const char *value);
 
-/** The words that make the weights which a task's runs begin with; for a task that trains a model first. */
-void fgl_words_before(const fgl_compare *c, size_t task, fgl_command_line *words);
+/** The command line that trains the initial weights of a task. */
+void fgl_command_initial(const fgl_compare *c, size_t task, fgl_command_line *words);
 
-/** The file of weights that runs of a task begin with. Returns dst. */
-const char *fgl_words_weights(const fgl_compare *c, size_t task, char *dst, size_t cap);
+/** The file of initial weights of a task. Returns dst. */
+const char *fgl_command_weights(const fgl_compare *c, size_t task, char *dst, size_t cap);
 
-/** The same words for a shell. Returns dst. */
-const char *fgl_words_text(const fgl_command_line *words, char *dst, size_t cap);
+/** The command line as shell text. Returns dst. */
+const char *fgl_command_text(const fgl_command_line *words, char *dst, size_t cap);
 
 /* ---- compare_bytes.c: equal bytes instead of equal steps ---- */
 
-/** Learn what a step sends, where a record of the suite that a comparison goes by tells. */
-void fgl_bytes_learn(fgl_compare *c, const json_t *record);
+/** Set the bytes per step from a record of the reference suite; other records are ignored. */
+void fgl_bytes_add_record(fgl_compare *c, const json_t *record);
 
-/** How many steps the runs of a place have. 0: that is not known, and there are none. */
+/** Number of steps of the runs of a cell. 0: unknown, and the cell has no runs. */
 uint32_t fgl_bytes_steps(const fgl_compare *c, size_t task, size_t method);
 
-/** The task's schedule, whose warm-up is as large a part of those steps. Returns dst. */
+/** The task's schedule, with the warm-up scaled to those steps. Returns dst. */
 const char *fgl_bytes_schedule(const fgl_compare *c, size_t task, size_t method, char *dst, size_t cap);
 
-/** Whether all places are known; an error where none is, a hint where some are not. */
+/** Check that the bytes of the cells are known: an error if none are, a hint if some are not. */
 int fgl_bytes_check(const fgl_compare *c);
 
 /* ---- compare_data.c ---- */
 
-/** Find the data of all tasks; those without are dropped with a word, or, where they were asked for, an error. */
+/** Find the data of all tasks; tasks without data are dropped with a message or, if requested by name, an error. */
 int fgl_compare_find_data(fgl_compare *c, bool asked_for);
 
-/** Unpack once what takes long to unpack. */
+/** Unpack CIFAR-10 once, because unpacking takes longer than a short run. */
 int fgl_compare_unpack(fgl_compare *c);
 
-/* ---- compare_tune.c: what runs of finetune begin with ---- */
+/* ---- compare_tune.c: text and initial weights of finetune runs ---- */
 
-/** Write the sentences of SST-2 in a folder as a text, one file for each split. */
-int fgl_compare_text(const char *from, const char *to);
+/** Write the sentences of SST-2 in a folder as plain text, one file per split. */
+int fgl_compare_make_text(const char *from, const char *to);
 
-/** Train, once, the models that tasks begin with and that are in no file. */
-int fgl_compare_before(const fgl_compare *c);
+/** Train, once, the initial models that are in no file. */
+int fgl_compare_train_initial(const fgl_compare *c);
 
 /* ---- compare_python.c: runs of Python ---- */
 
 /** The program that runs modules: $FRUGRAD_PYTHON, or python3. */
 const char *fgl_compare_python(void);
 
-/** Whether all the tasks' trainers are there. A comparison should say once that one is not, and not fail at every run.
- */
+/** Check that the trainers of all tasks can be loaded, so that a missing one is reported once and not for every run. */
 int fgl_compare_trainers(const fgl_compare *c);
 
 /* ---- compare_records.c: runs.jsonl ---- */
 
-/** Take what is in DIR/runs.jsonl of this comparison as outcomes; where there is no such file, nothing. To write,
- * nobody else may. */
-int fgl_ledger_open(fgl_compare *c, bool to_write);
-void fgl_ledger_close(fgl_compare *c);
+/** Read the outcomes of this comparison from DIR/runs.jsonl, if it exists. With to_write the file is locked. */
+int fgl_records_open(fgl_compare *c, bool to_write);
+void fgl_records_close(fgl_compare *c);
 
-/** Whether a record is of a run of this comparison, by the command that would be run today. */
-bool fgl_ledger_has(const fgl_compare *c, const json_t *record);
+/** Whether a record is of a run of this comparison with the same command. */
+bool fgl_records_has(const fgl_compare *c, const json_t *record);
 
-/** Append a record, on the disk when this returns, and drop it. */
-int fgl_ledger_put(fgl_compare *c, json_t *record);
+/** Append a record, synced when this returns, and drop the reference. */
+int fgl_records_append(fgl_compare *c, json_t *record);
 
-/** Remember an outcome. */
+/** Add an outcome. */
 int fgl_outcome_add(fgl_compare *c, const fgl_outcome *outcome);
 
-/* ---- compare_outcome.c: what is written about a run ---- */
+/* ---- compare_outcome.c: the record of a run ---- */
 
 /** Names of the files of a running child, in DIR/work. */
 typedef struct fgl_run_files {
     char out[4200], err[4200], metrics[4200];
 } fgl_run_files;
 
-/** What is known when a child has ended. */
+/** An ended child. */
 typedef struct fgl_ended {
     const fgl_trial *run;
     const fgl_run_files *files;
@@ -224,39 +225,39 @@ typedef struct fgl_ended {
 } fgl_ended;
 
 /** The last line of a file of messages, without hints, safe on a terminal. */
-void fgl_last_words(const char *path, char *dst, size_t cap);
+void fgl_last_message(const char *path, char *dst, size_t cap);
 
 /** Make the record of a run and its outcome. Returns NULL when out of memory. */
 json_t *fgl_record_make(const fgl_compare *c, const fgl_ended *ended, fgl_outcome *outcome);
 
-/* ---- compare_curve.c: metrics, made short ---- */
+/* ---- compare_curve.c: downsampled metrics ---- */
 
-/** Add "curve", "evals" and "layers" to a record, out of a file of metrics; where it cannot be read, neither. */
+/** Add "curve", "evals" and "layers" to a record, from a file of metrics; nothing if it cannot be read. */
 void fgl_curve_add(const char *path, const char *metric, json_t *record);
 
-/* ---- compare_search.c: which run is next ---- */
+/* ---- compare_search.c: the next run ---- */
 
-/** Whether a run is going on now. */
+/** Whether a run is active. */
 typedef bool fgl_is_running(const void *pool, const fgl_trial *run);
 
-/** The next run to start. Returns false where there is none now: all are done, or wait for those that are running. */
+/** The next run to start. Returns false if there is none now: all are done, or depend on active runs. */
 bool fgl_search_next(const fgl_compare *c, fgl_is_running *is_running, const void *pool, fgl_trial *run);
 
-/** The best rate of a place; false while it is not known. */
+/** The best rate of a cell; false while it is unknown. */
 bool fgl_search_best(const fgl_compare *c, size_t task, size_t method, double *rate);
 
-/** Runs that are still to come, as far as is known now. Also the seconds that they take one after the other; NAN where
- * nothing has been timed. */
+/** Number of remaining runs, as far as known. Also the seconds that they take one after the other; NAN if no run has
+ * been timed. */
 size_t fgl_search_left(const fgl_compare *c, double *seconds);
 
-/** How many rates the search of a place has as it is first planned; 1: there is none. */
+/** Number of rates that the search of a cell starts with; 1: no search. */
 uint32_t fgl_search_rates(const fgl_compare *c, size_t task, size_t method);
 
-/** The i-th of them. */
+/** The i-th of these rates. */
 double fgl_search_rate(const fgl_compare *c, size_t task, size_t method, int i);
 
-/** Whether the suite has this place: heads are for transformers. */
-bool fgl_search_has(const fgl_compare *c, size_t task, size_t method);
+/** Whether the suite has this cell: some methods are for some tasks only. */
+bool fgl_suite_has(const fgl_compare *c, size_t task, size_t method);
 
 /** The outcome of a run, or NULL. */
 const fgl_outcome *fgl_search_find(const fgl_compare *c, const fgl_trial *run);
@@ -265,7 +266,7 @@ enum { FGL_TUNE_SEED = 100 };
 
 /* ---- compare_pool.c: children ---- */
 
-/** Run all that is to be run. Returns FGIO_EXIT_OK, also when time was up; FGP_EXIT_STOPPED after a signal. */
+/** Run all remaining runs. Returns FGIO_EXIT_OK, also when time was up; FGP_EXIT_STOPPED after a signal. */
 int fgl_pool_run(fgl_compare *c);
 
 #endif

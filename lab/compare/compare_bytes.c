@@ -1,8 +1,9 @@
 /*
- * compare_bytes.c - suite bytes: as many bytes for all, not as many steps. A method that sends twice as much a step
- * gets half the steps, with a warm-up of half the length. What a step sends is read off runs of another suite in the
- * same runs.jsonl, each method's test with seed 1 and as many workers. Most methods' bytes do not depend on the
- * gradients at all.
+ * compare_bytes.c - suite bytes: the same number of bytes for all methods instead of the same number of steps.
+ *
+ * A method that sends twice as much per step gets half the steps, with a warm-up of half the length. The bytes per step
+ * are read from runs of another suite in the same runs.jsonl: each method's test with seed 1 and the same number of
+ * workers. The bytes of most methods do not depend on the gradients.
  */
 #include "lab/compare/compare.h"
 
@@ -13,21 +14,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whose bytes everybody gets: FruGrad by the library's defaults, and the task's steps. */
+/* The reference method: all others get its bytes. FruGrad with the library's defaults and the task's steps. */
 static const char reference[] = "plain";
 
-static bool tells(const fgl_compare *c, const json_t *record) {
+static bool is_reference_run(const fgl_compare *c, const json_t *record) {
     const json_t *result = json_object_get(record, "result");
     return fgio_json_equals(record, "suite", c->suite.bytes_of) && fgio_json_equals(record, "size", c->suite.size) &&
            fgio_json_equals(record, "phase", "test") && json_integer_value(json_object_get(record, "seed")) == 1 &&
            json_integer_value(json_object_get(result, "workers")) == c->workers;
 }
 
-void fgl_bytes_learn(fgl_compare *c, const json_t *record) {
+void fgl_bytes_add_record(fgl_compare *c, const json_t *record) {
     const json_t *result = json_object_get(record, "result");
     double bytes = json_number_value(json_object_get(result, "bytes_sent"));
     double steps = json_number_value(json_object_get(result, "steps"));
-    if (c->suite.bytes_of == NULL || !tells(c, record) || !(bytes > 0) || !(steps >= 1))
+    if (c->suite.bytes_of == NULL || !is_reference_run(c, record) || !(bytes > 0) || !(steps >= 1))
         return;
     for (size_t task = 0; task < c->suite.tasks; task++) {
         if (!fgio_json_equals(record, "task", c->suite.task[task].id))
@@ -72,12 +73,12 @@ int fgl_bytes_check(const fgl_compare *c) {
     if (unknown == 0)
         return FGIO_EXIT_OK;
     if (known > 0) {
-        fgio_hint("%zu of %zu methods and tasks are left out: no test of them in suite %s, with seed 1, says what a "
-                  "step sends",
+        fgio_hint("%zu of %zu cells are skipped: suite %s has no test of them with seed 1, which gives the bytes of a "
+                  "step",
                   unknown, known + unknown, c->suite.bytes_of);
         return FGIO_EXIT_OK;
     }
-    fgio_error("suite %s goes by the bytes of runs of suite %s, and there are none", c->suite.name, c->suite.bytes_of);
+    fgio_error("suite %s needs the bytes of runs of suite %s, and there are none", c->suite.name, c->suite.bytes_of);
     fgio_hint("first: frugrad compare --suite %s with the same --out DIR, size, workers, tasks and methods, '%s' among "
               "them",
               c->suite.bytes_of, reference);

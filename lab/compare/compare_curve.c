@@ -1,6 +1,6 @@
 /*
- * compare_curve.c - metrics of a run made short: at most 60 points, each the mean loss of as many steps, and all
- * evaluations and looks at the tensors. Two passes over the file: how many steps there are says how many make a point.
+ * compare_curve.c - metrics of a run, downsampled: at most 60 points, each the mean loss of the same number of steps,
+ * and all evaluations and layer densities. Two passes over the file: the first counts the steps.
  */
 #include "lab/compare/compare.h"
 
@@ -12,10 +12,10 @@
 
 enum { POINTS = 60 };
 
-/** A table of numbers that becomes an object of arrays. */
+/** A table of numbers, written as an object of arrays. */
 typedef struct columns {
     json_t *step, *seconds, *bytes, *value;
-    json_t *split; /* of evaluations: on the way it may be another one than at the end */
+    json_t *split; /* of evaluations: during training it may differ from the final one */
 } columns;
 
 static columns columns_new(void) {
@@ -29,8 +29,8 @@ static void columns_add(columns *c, json_int_t step, double seconds, double byte
     json_array_append_new(c->value, fgio_json_real(value));
 }
 
-/* Hand the arrays over to the record; an empty table is left out. */
-static void columns_give(columns *c, json_t *record, const char *name, const char *value) {
+/* Move the arrays into the record; an empty table is omitted. */
+static void columns_move(columns *c, json_t *record, const char *name, const char *value) {
     bool empty = json_array_size(c->step) == 0;
     json_t *all = json_object();
     json_object_set_new(all, "step", c->step);
@@ -55,27 +55,27 @@ static double number(const json_t *line, const char *key) {
     return json_number_value(json_object_get(line, key));
 }
 
-/** A walk over the lines. */
-typedef struct walk {
+/** State while reading the lines. */
+typedef struct reader {
     const char *metric;
     size_t steps, group, in_group;
     double seconds, bytes, loss;
     json_int_t step;
     columns curve, evals;
     json_t *names, *layer_steps, *layers; /* of tensors; NULL: none */
-} walk;
+} reader;
 
-static void count_line(walk *w, const json_t *line) {
+static void count_line(reader *w, const json_t *line) {
     w->steps += is_step(line);
 }
 
-static void end_point(walk *w) {
+static void end_point(reader *w) {
     columns_add(&w->curve, w->step, w->seconds, w->bytes, w->loss / (double)w->in_group);
     w->loss = 0;
     w->in_group = 0;
 }
 
-static void take_layers(walk *w, const json_t *line) {
+static void add_layers(reader *w, const json_t *line) {
     if (w->layers == NULL) {
         w->names = json_incref(json_object_get(line, "names"));
         w->layer_steps = json_array();
@@ -85,7 +85,7 @@ static void take_layers(walk *w, const json_t *line) {
     json_array_append(w->layers, json_object_get(line, "density"));
 }
 
-static void take_line(walk *w, const json_t *line) {
+static void add_line(reader *w, const json_t *line) {
     const json_t *value = json_object_get(line, w->metric);
     if (is_step(line)) {
         w->step = json_integer_value(json_object_get(line, "step"));
@@ -95,14 +95,14 @@ static void take_line(walk *w, const json_t *line) {
         if (++w->in_group == w->group)
             end_point(w);
     } else if (json_is_array(json_object_get(line, "density"))) {
-        take_layers(w, line);
+        add_layers(w, line);
     } else if (json_is_number(value)) {
         columns_add(&w->evals, w->step, w->seconds, w->bytes, json_number_value(value));
         json_array_append(w->evals.split, json_object_get(line, "kind"));
     }
 }
 
-static bool each_line(const char *path, void (*take)(walk *w, const json_t *line), walk *w) {
+static bool each_line(const char *path, void (*take)(reader *w, const json_t *line), reader *w) {
     char *line = NULL;
     size_t room = 0;
     FILE *file = fopen(path, "rbe");
@@ -120,17 +120,17 @@ static bool each_line(const char *path, void (*take)(walk *w, const json_t *line
 }
 
 void fgl_curve_add(const char *path, const char *metric, json_t *record) {
-    walk w = {.metric = metric};
+    reader w = {.metric = metric};
     if (!each_line(path, count_line, &w) || w.steps == 0)
         return;
     w.group = (w.steps + POINTS - 1) / POINTS;
     w.curve = columns_new();
     w.evals = columns_new();
-    each_line(path, take_line, &w);
+    each_line(path, add_line, &w);
     if (w.in_group > 0)
         end_point(&w);
-    columns_give(&w.curve, record, "curve", "loss");
-    columns_give(&w.evals, record, "evals", "value");
+    columns_move(&w.curve, record, "curve", "loss");
+    columns_move(&w.evals, record, "evals", "value");
     if (w.layers != NULL)
         json_object_set_new(
             record, "layers",

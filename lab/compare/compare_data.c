@@ -1,6 +1,8 @@
 /*
- * compare_data.c - where the data and weights of a comparison are. CIFAR-10 as .xz takes longer to unpack than a short
- * run takes, so it is unpacked once, into the directory of the comparison; recorded commands name what was given.
+ * compare_data.c - location of the data and weights of a comparison.
+ *
+ * CIFAR-10 as .xz takes longer to unpack than a short run takes, so it is unpacked once, into the directory of the
+ * comparison; recorded commands have the original path.
  */
 #include "lab/compare/compare.h"
 
@@ -12,7 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { PATH_MOST = 1500, FILE_MOST = 1 << 28 };
+enum { MAX_PATH = 1500, MAX_FILE = 1 << 28 };
 
 static bool is_folder(const char *path) {
     struct stat st;
@@ -26,8 +28,8 @@ static bool has_test(const fgl_compare_task *t, const char *folder) {
     return found;
 }
 
-/* Where a task's data is; false where it is not. */
-static bool find(fgl_compare *c, size_t i) {
+/* Find the data of a task; false if there is none. */
+static bool find_data(fgl_compare *c, size_t i) {
     const fgl_compare_task *t = &c->suite.task[i];
     char *to = c->folder[i];
     size_t cap = sizeof c->folder[i];
@@ -47,32 +49,32 @@ static bool find(fgl_compare *c, size_t i) {
     return t->elsewhere != NULL;
 }
 
-/* Weights are not looked for elsewhere, nor is a task left out for want of them. */
+/* Missing weights are an error; the task is not dropped. */
 static int find_weights(const fgl_compare *c, size_t i) {
     const fgl_compare_task *t = &c->suite.task[i];
     char path[4200];
     if (!c->suite.tunes || t->weights == NULL)
         return FGIO_EXIT_OK;
-    if (c->weights != NULL && strlen(c->weights) > PATH_MOST)
-        return fgio_usage_error("compare: --weights: longer than %d bytes", PATH_MOST);
-    if (c->weights != NULL && fgio_file_exists(fgl_words_weights(c, i, path, sizeof path)))
+    if (c->weights != NULL && strlen(c->weights) > MAX_PATH)
+        return fgio_usage_error("compare: --weights: longer than %d bytes", MAX_PATH);
+    if (c->weights != NULL && fgio_file_exists(fgl_command_weights(c, i, path, sizeof path)))
         return FGIO_EXIT_OK;
     fgio_error("task %s needs %s/%s", t->id, c->weights != NULL ? c->weights : "--weights DIR", t->weights);
     fgio_hint("--size smoke needs none; lab/bench/pretrain_torch.py makes it");
     return FGIO_EXIT_FAIL;
 }
 
-static void drop(fgl_compare *c, size_t i) {
+static void drop_task(fgl_compare *c, size_t i) {
     size_t after = c->suite.tasks - i - 1;
     memmove(&c->suite.task[i], &c->suite.task[i + 1], after * sizeof c->suite.task[0]);
     c->suite.tasks--;
 }
 
 int fgl_compare_find_data(fgl_compare *c, bool asked_for) {
-    if (c->data != NULL && strlen(c->data) > PATH_MOST)
-        return fgio_usage_error("compare: --data: longer than %d bytes", PATH_MOST);
+    if (c->data != NULL && strlen(c->data) > MAX_PATH)
+        return fgio_usage_error("compare: --data: longer than %d bytes", MAX_PATH);
     for (size_t i = 0; i < c->suite.tasks;) {
-        if (find(c, i)) {
+        if (find_data(c, i)) {
             i++;
             continue;
         }
@@ -80,12 +82,12 @@ int fgl_compare_find_data(fgl_compare *c, bool asked_for) {
         if (c->data == NULL || asked_for || c->suite.tasks == 1) {
             fgio_error("task %s needs data in %s/%s%s%s", t->id, c->data != NULL ? c->data : "--data DIR", t->folder,
                        t->test != NULL ? ", with " : "", t->test != NULL ? t->test : "");
-            fgio_hint("--size smoke needs none; docs/data.md says where each data set comes from");
+            fgio_hint("--size smoke needs none; docs/data.md lists the sources of all data sets");
             return c->data == NULL ? FGIO_EXIT_USAGE : FGIO_EXIT_FAIL;
         }
-        fgio_error("task %s is left out: there is no %s/%s%s%s", t->id, c->data, t->folder,
+        fgio_error("task %s is skipped: there is no %s/%s%s%s", t->id, c->data, t->folder,
                    t->test != NULL ? ", or it has no " : "", t->test != NULL ? t->test : "");
-        drop(c, i);
+        drop_task(c, i);
     }
     int code = FGIO_EXIT_OK;
     for (size_t i = 0; i < c->suite.tasks && code == FGIO_EXIT_OK; i++)
@@ -99,7 +101,7 @@ static int unpack_file(const char *from, const char *to) {
     fgio_bytes bytes = {NULL, 0};
     if (fgio_file_exists(to))
         return FGIO_EXIT_OK;
-    int code = fgio_unpack_file(from, FILE_MOST, &bytes);
+    int code = fgio_unpack_file(from, MAX_FILE, &bytes);
     if (code == FGIO_EXIT_OK)
         code = fgio_file_write(to, bytes.data, bytes.len);
     fgio_bytes_free(&bytes);
@@ -115,7 +117,7 @@ static int unpack_cifar(const char *from, char *to, size_t cap) {
         char *packed = fgio_unpack_find(from, names[i]);
         if (packed == NULL || fgio_packing_of(packed) == FGIO_PLAIN) {
             free(packed);
-            snprintf(to, cap, "%s", ""); /* nothing to unpack, or not as expected: let the trainer say so */
+            snprintf(to, cap, "%s", ""); /* nothing to unpack, or unexpected files: the trainer reports the error */
             return FGIO_EXIT_OK;
         }
         snprintf(path, sizeof path, "%s/%s", to, names[i]);
@@ -132,7 +134,7 @@ int fgl_compare_unpack(fgl_compare *c) {
         if (c->suite.task[i].text) {
             char from[4096];
             snprintf(from, sizeof from, "%s/%s", c->data, name);
-            code = fgl_compare_text(from, c->folder[i]);
+            code = fgl_compare_make_text(from, c->folder[i]);
             continue;
         }
         if (name == NULL || strcmp(name, "cifar10") != 0)

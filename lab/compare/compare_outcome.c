@@ -1,7 +1,8 @@
 /*
- * compare_outcome.c - what is written about a run: what was asked for and where, what the trainer said at its end, and
- * its course. A run that fails leaves its last words instead; one whose loss is no longer a number has diverged, which
- * says something about its method and rate, not about this program.
+ * compare_outcome.c - the record of a run: what was requested and where it ran, the trainer's result, and its curve.
+ *
+ * A failed run is recorded with its last error message. A run whose loss is not finite has diverged, which is a
+ * property of its method and rate, not an error of this program.
  */
 #include "lab/compare/compare.h"
 
@@ -18,10 +19,10 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-enum { OUTPUT_MOST = 1 << 20, SAID_MOST = 400 };
+enum { MAX_OUTPUT = 1 << 20, MAX_MESSAGE = 400 };
 
-void fgl_last_words(const char *path, char *dst, size_t cap) {
-    char line[1024], last[1024] = "ended without a word";
+void fgl_last_message(const char *path, char *dst, size_t cap) {
+    char line[1024], last[1024] = "ended without a message";
     FILE *file = fopen(path, "rbe");
     while (file != NULL && fgets(line, sizeof line, file) != NULL) {
         line[strcspn(line, "\n")] = '\0';
@@ -33,12 +34,12 @@ void fgl_last_words(const char *path, char *dst, size_t cap) {
     fgio_printable(strncmp(last, "frugrad: ", 9) == 0 ? last + 9 : last, dst, cap);
 }
 
-/* What the trainer printed; NULL where that is no JSON object. */
+/* The trainer's output; NULL if it is not a JSON object. */
 static json_t *read_result(const char *path) {
     struct stat st;
     fgio_bytes bytes = {NULL, 0};
     json_t *result = NULL;
-    if (stat(path, &st) == 0 && st.st_size > 0 && st.st_size <= OUTPUT_MOST &&
+    if (stat(path, &st) == 0 && st.st_size > 0 && st.st_size <= MAX_OUTPUT &&
         fgio_file_read(path, &bytes) == FGIO_EXIT_OK)
         result = json_loadb((const char *)bytes.data, bytes.len, 0, NULL);
     fgio_bytes_free(&bytes);
@@ -60,7 +61,7 @@ static json_t *environment(void) {
                      fgio_json_text(system));
 }
 
-static void set_asked(const fgl_compare *c, const fgl_trial *run, json_t *record) {
+static void set_request(const fgl_compare *c, const fgl_trial *run, json_t *record) {
     const fgl_compare_task *t = &c->suite.task[run->task];
     const fgl_method *m = &c->suite.method[run->method];
     const struct {
@@ -83,20 +84,20 @@ static void set_asked(const fgl_compare *c, const fgl_trial *run, json_t *record
         json_object_set_new(record, texts[i].key, fgio_json_text(texts[i].text));
     json_object_set_new(record, "seed", json_integer(run->seed));
     json_object_set_new(record, "rate", json_real(run->rate));
-    fgl_words_of(c, run, false, &words);
-    json_object_set_new(record, "command", fgio_json_text(fgl_words_text(&words, command, sizeof command)));
+    fgl_command_make(c, run, false, &words);
+    json_object_set_new(record, "command", fgio_json_text(fgl_command_text(&words, command, sizeof command)));
 }
 
 static void set_error(const fgl_ended *e, json_t *record, fgl_outcome *o) {
-    char said[SAID_MOST];
+    char message[MAX_MESSAGE];
     if (e->status > 128)
-        snprintf(said, sizeof said, "ended by signal %d", e->status - 128);
+        snprintf(message, sizeof message, "ended by signal %d", e->status - 128);
     else
-        fgl_last_words(e->files->err, said, sizeof said);
-    o->diverged = e->status == FGIO_EXIT_FAIL && strstr(said, "is not finite") != NULL;
+        fgl_last_message(e->files->err, message, sizeof message);
+    o->diverged = e->status == FGIO_EXIT_FAIL && strstr(message, "is not finite") != NULL;
     o->refused = !o->diverged && (e->status == FGIO_EXIT_USAGE || e->run->tune);
     json_object_set_new(record, "status", json_integer(e->status));
-    json_object_set_new(record, "error", fgio_json_text(said));
+    json_object_set_new(record, "error", fgio_json_text(message));
     if (o->diverged)
         json_object_set_new(record, "diverged", json_true());
 }
@@ -105,7 +106,7 @@ json_t *fgl_record_make(const fgl_compare *c, const fgl_ended *e, fgl_outcome *o
     const char *metric = fgl_task_metric(&c->suite.task[e->run->task]);
     json_t *record = json_object(), *result = e->status == 0 ? read_result(e->files->out) : NULL;
     *o = (fgl_outcome){.run = *e->run, .value = NAN, .seconds = e->seconds};
-    set_asked(c, e->run, record);
+    set_request(c, e->run, record);
     json_object_set_new(record, "environment", environment());
     json_object_set_new(record, "begun", json_string(e->begun));
     json_object_set_new(record, "seconds", json_real(e->seconds));

@@ -1,7 +1,9 @@
 /*
- * compare_pool.c - runs as children of this program, some at a time. A child is this program's own file once more, or
- * Python, with its output in files, in a process group of its own, so that Ctrl-C reaches this program alone, which
- * then ends its children by their ids; and should this program be killed, the system ends them.
+ * compare_pool.c - runs as child processes, several at a time.
+ *
+ * A child is this program's own executable, or Python, with its output in files. It has its own process group, so that
+ * Ctrl-C reaches only this program, which then ends its children by their ids; if this program is killed, the system
+ * ends them.
  */
 #include "lab/compare/compare.h"
 
@@ -22,12 +24,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOK   0.02 /* seconds between looks at the children */
-#define REDRAW 0.25 /* of the bar */
+#define POLL_INTERVAL   0.02 /* seconds between polls of the children */
+#define REDRAW_INTERVAL 0.25 /* of the bar */
 
-enum { JOBS_MOST = 256, SIGNALS = 3 };
+enum { MAX_JOBS = 256, SIGNALS = 3 };
 
-/** A place for a child. */
+/** A slot for a child. */
 typedef struct slot {
     pid_t pid; /* 0: free */
     fgl_trial run;
@@ -38,7 +40,7 @@ typedef struct slot {
 
 typedef struct pool {
     fgl_compare *c;
-    slot slot[JOBS_MOST];
+    slot slot[MAX_JOBS];
     size_t running, done, failed;
     double start, shown;
     bool terminal;
@@ -62,7 +64,7 @@ static bool is_running(const void *ctx, const fgl_trial *run) {
     return false;
 }
 
-/* ---- a child begins ---------------------------------------------------------------------------------- */
+/* ---- starting a child -------------------------------------------------------------------------------- */
 
 static void name_files(const fgl_compare *c, const fgl_trial *run, fgl_run_files *files) {
     char stem[4160];
@@ -75,7 +77,7 @@ static void name_files(const fgl_compare *c, const fgl_trial *run, fgl_run_files
 
 /* Only calls that are safe after fork() in a program with threads. Exit status 127: the program could not be started.
  */
-static _Noreturn void become(const slot *s, char *const argv[], bool python, pid_t parent) {
+static _Noreturn void exec_child(const slot *s, char *const argv[], bool python, pid_t parent) {
     int in = open("/dev/null", O_RDONLY);
     int out = open(s->files.out, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     int err = open(s->files.err, O_WRONLY | O_CREAT | O_TRUNC, 0666);
@@ -96,20 +98,20 @@ static _Noreturn void become(const slot *s, char *const argv[], bool python, pid
     _exit(127);
 }
 
-static int begin(pool *p, slot *s, const fgl_trial *run) {
+static int start_run(pool *p, slot *s, const fgl_trial *run) {
     fgl_command_line words;
     time_t at = time(NULL);
     struct tm utc;
     bool python = p->c->suite.task[run->task].trainer != NULL;
     name_files(p->c, run, &s->files);
-    fgl_words_of(p->c, run, true, &words);
+    fgl_command_make(p->c, run, true, &words);
     if (python)
-        words.word[0] = fgl_compare_python(); /* an environment of Python is found by this word */
-    fgl_words_add(&words, "--json", NULL);
-    fgl_words_add(&words, "--quiet", NULL);
-    fgl_words_add(&words, "--metrics", s->files.metrics);
+        words.word[0] = fgl_compare_python(); /* Python finds its virtual environment by argv[0] */
+    fgl_command_add(&words, "--json", NULL);
+    fgl_command_add(&words, "--quiet", NULL);
+    fgl_command_add(&words, "--metrics", s->files.metrics);
     if (!run->tune && run->seed == 1 && !p->c->suite.tunes)
-        fgl_words_add(&words, "--metrics-layers", NULL);
+        fgl_command_add(&words, "--metrics-layers", NULL);
     s->run = *run;
     s->start = frugi_clock();
     strftime(s->begun, sizeof s->begun, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &utc));
@@ -118,15 +120,15 @@ static int begin(pool *p, slot *s, const fgl_trial *run) {
     if (pid < 0)
         return fgio_error("cannot start a process: %s", strerror(errno));
     if (pid == 0)
-        become(s, (char *const *)(uintptr_t)words.word, python, self);
+        exec_child(s, (char *const *)(uintptr_t)words.word, python, self);
     s->pid = pid;
     p->running++;
     return FGIO_EXIT_OK;
 }
 
-/* ---- what is shown ---------------------------------------------------------------------------------- */
+/* ---- progress --------------------------------------------------------------------------------------- */
 
-static void describe_left(const pool *p, char *dst, size_t cap) {
+static void format_time_left(const pool *p, char *dst, size_t cap) {
     double seconds = 0;
     char clock[32];
     fgl_search_left(p->c, &seconds);
@@ -138,7 +140,7 @@ static void describe_left(const pool *p, char *dst, size_t cap) {
         snprintf(dst, cap, "  %s left", fgio_duration_text(fmax(seconds, 0) / p->c->jobs, clock, sizeof clock));
 }
 
-static void draw(pool *p) {
+static void draw_bar(pool *p) {
     enum { BAR = 20 };
     char line[512], bar[BAR + 1], left[48], names[256] = "";
     double seconds;
@@ -151,7 +153,7 @@ static void draw(pool *p) {
     for (size_t i = 0; i < BAR; i++)
         bar[i] = i * all < p->c->outcomes * BAR ? '#' : '-';
     bar[BAR] = '\0';
-    describe_left(p, left, sizeof left);
+    format_time_left(p, left, sizeof left);
     snprintf(line, sizeof line, "[%s] %zu of %zu runs%s%s", bar, p->c->outcomes, all, left, names);
     size_t width = fgio_terminal_width() - 1;
     if (width < sizeof line)
@@ -160,7 +162,7 @@ static void draw(pool *p) {
     p->shown = frugi_clock();
 }
 
-static void tell(const pool *p, const fgl_outcome *o, const json_t *record) {
+static void print_outcome(const pool *p, const fgl_outcome *o, const json_t *record) {
     const fgl_compare_task *t = &p->c->suite.task[o->run.task];
     const char *error = json_string_value(json_object_get(record, "error"));
     char left[48], what[512];
@@ -168,17 +170,17 @@ static void tell(const pool *p, const fgl_outcome *o, const json_t *record) {
     size_t todo = fgl_search_left(p->c, &seconds);
     if (p->terminal && (error == NULL || o->diverged))
         return;
-    describe_left(p, left, sizeof left);
+    format_time_left(p, left, sizeof left);
     if (error != NULL)
         snprintf(what, sizeof what, "%s", error);
     else
         snprintf(what, sizeof what, "%s %.*f", fgl_task_metric(t), t->family == FGL_LANGUAGE ? 3 : 4, o->value);
     fgio_status_print("%zu of %zu: %s, %s, %s, rate %g, seed %u: %s (%.1f s)%s", p->c->outcomes, p->c->outcomes + todo,
-                   t->id, p->c->suite.method[o->run.method].id, o->run.tune ? "search" : "test", o->run.rate,
-                   o->run.seed, what, o->seconds, left);
+                      t->id, p->c->suite.method[o->run.method].id, o->run.tune ? "search" : "test", o->run.rate,
+                      o->run.seed, what, o->seconds, left);
 }
 
-/* ---- a child ends -------------------------------------------------------------------------------------- */
+/* ---- end of a child ----------------------------------------------------------------------------------- */
 
 static void remove_files(const fgl_run_files *files) {
     unlink(files->out);
@@ -186,8 +188,8 @@ static void remove_files(const fgl_run_files *files) {
     unlink(files->metrics);
 }
 
-/* The files of a failure stay. */
-static int finish(pool *p, slot *s, int state) {
+/* The files of a failed run are kept. */
+static int finish_run(pool *p, slot *s, int state) {
     fgl_outcome outcome;
     fgl_ended ended = {.run = &s->run,
                        .files = &s->files,
@@ -197,11 +199,11 @@ static int finish(pool *p, slot *s, int state) {
     s->pid = 0;
     p->running--;
     json_t *record = fgl_record_make(p->c, &ended, &outcome);
-    int code = fgl_ledger_put(p->c, json_incref(record));
+    int code = fgl_records_append(p->c, json_incref(record));
     if (code == FGIO_EXIT_OK)
         code = fgl_outcome_add(p->c, &outcome);
     if (code == FGIO_EXIT_OK) {
-        tell(p, &outcome, record);
+        print_outcome(p, &outcome, record);
         p->done++;
         if (ended.status == 0 || outcome.diverged)
             remove_files(&s->files);
@@ -212,18 +214,18 @@ static int finish(pool *p, slot *s, int state) {
     return code;
 }
 
-static int collect(pool *p) {
+static int collect_children(pool *p) {
     int code = FGIO_EXIT_OK;
     for (size_t i = 0; i < p->c->jobs && code == FGIO_EXIT_OK; i++) {
         int state = 0;
         slot *s = &p->slot[i];
         if (s->pid > 0 && waitpid(s->pid, &state, WNOHANG) == s->pid)
-            code = finish(p, s, state);
+            code = finish_run(p, s, state);
     }
     return code;
 }
 
-/* Nothing of theirs is worth keeping. */
+/* Kill all children and remove their files. */
 static void end_children(pool *p) {
     for (size_t i = 0; i < p->c->jobs; i++) {
         slot *s = &p->slot[i];
@@ -238,37 +240,37 @@ static void end_children(pool *p) {
     }
 }
 
-static int start_some(pool *p) {
+static int start_runs(pool *p) {
     fgl_trial run;
     int code = FGIO_EXIT_OK;
     for (size_t i = 0; i < p->c->jobs && code == FGIO_EXIT_OK; i++)
         if (p->slot[i].pid == 0 && fgl_search_next(p->c, is_running, p, &run))
-            code = begin(p, &p->slot[i], &run);
+            code = start_run(p, &p->slot[i], &run);
     return code;
 }
 
 /* ---- all of them ---------------------------------------------------------------------------------------- */
 
-static int work(pool *p) {
-    const struct timespec nap = {.tv_nsec = (long)(LOOK * 1e9)};
+static int run_pool(pool *p) {
+    const struct timespec nap = {.tv_nsec = (long)(POLL_INTERVAL * 1e9)};
     int code = FGIO_EXIT_OK;
     for (;;) {
         if (frugi_clock() - p->start < p->c->seconds)
-            code = start_some(p);
+            code = start_runs(p);
         if (code != FGIO_EXIT_OK || p->running == 0 || asked_to_stop)
             break;
         nanosleep(&nap, NULL);
-        code = collect(p);
-        if (p->terminal && frugi_clock() - p->shown >= REDRAW)
-            draw(p);
+        code = collect_children(p);
+        if (p->terminal && frugi_clock() - p->shown >= REDRAW_INTERVAL)
+            draw_bar(p);
         if (code != FGIO_EXIT_OK || asked_to_stop)
             break;
     }
     end_children(p);
     fgio_status_clear();
     if (code == FGIO_EXIT_OK && p->failed > 0)
-        code = fgio_error("%zu run%s failed; what they said is in %s/work", p->failed, p->failed == 1 ? "" : "s",
-                          p->c->out);
+        code =
+            fgio_error("%zu run%s failed; their output is in %s/work", p->failed, p->failed == 1 ? "" : "s", p->c->out);
     return asked_to_stop ? FGP_EXIT_STOPPED : code;
 }
 
@@ -278,13 +280,13 @@ int fgl_pool_run(fgl_compare *c) {
     if (p == NULL)
         return fgio_error("out of memory");
     *p = (pool){.c = c, .start = frugi_clock(), .terminal = fgio_stderr_is_terminal()};
-    /* Threads of several runs share the cores: those that wait must not take them from those that work. */
+    /* Threads of several runs share the cores: waiting threads must not spin. */
     setenv("OMP_WAIT_POLICY", "passive", 0);
     setenv("OPENBLAS_NUM_THREADS", "1", 0);
-    for (int i = 0; i < SIGNALS; i++) /* nohup, and a shell's background, have some ignored */
+    for (int i = 0; i < SIGNALS; i++) /* nohup and background jobs ignore some */
         if (sigaction(signals[i], NULL, &before[i]) == 0 && before[i].sa_handler != SIG_IGN)
             sigaction(signals[i], &action, NULL);
-    int code = work(p);
+    int code = run_pool(p);
     for (int i = 0; i < SIGNALS; i++)
         sigaction(signals[i], &before[i], NULL);
     free(p);

@@ -1,6 +1,8 @@
 /*
- * compare_python.c - runs of size full are modules of Python. Whether they can be loaded is found out once, before the
- * first run: PyTorch, the package and the library each may be missing, and Python says which.
+ * compare_python.c - runs of size full and paper are Python modules.
+ *
+ * Whether they can be imported is checked once, before the first run: PyTorch, the package or the library may be
+ * missing, and Python's error tells which.
  */
 #include "lab/compare/compare.h"
 
@@ -18,7 +20,7 @@ const char *fgl_compare_python(void) {
     return named != NULL && named[0] != '\0' ? named : "python3";
 }
 
-/* Run a line of Python with its messages in a file. Returns its exit status; -1: it could not be started. */
+/* Run a line of Python with its error output in a file. Returns its exit code; -1: it could not be started. */
 static int run_line(const char *line, const char *errors) {
     extern char **environ;
     const char *python = fgl_compare_python();
@@ -44,18 +46,18 @@ static int run_line(const char *line, const char *errors) {
     return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
 }
 
-static int check(const fgl_compare *c, const char *module) {
-    char line[128], errors[4200], said[400] = "it cannot be started";
+static int check_import(const fgl_compare *c, const char *module) {
+    char line[128], errors[4200], message[400] = "it cannot be started";
     snprintf(line, sizeof line, "import %s", module);
     snprintf(errors, sizeof errors, "%s/work/python.err", c->out);
     int status = run_line(line, errors);
     if (status > 0 && status != 127)
-        fgl_last_words(errors, said, sizeof said);
+        fgl_last_message(errors, message, sizeof message);
     unlink(errors);
     if (status == 0)
         return FGIO_EXIT_OK;
-    fgio_error("size %s trains through PyTorch, by `python3 -m %s`, and %s cannot load that: %s", c->suite.size, module,
-               fgl_compare_python(), said);
+    fgio_error("size %s trains through PyTorch, by `python3 -m %s`, and %s cannot import it: %s", c->suite.size, module,
+               fgl_compare_python(), message);
     fgio_hint("FRUGRAD_PYTHON names another Python; PYTHONPATH has to have this package, unless it is installed");
     return FGIO_EXIT_FAIL;
 }
@@ -66,6 +68,6 @@ int fgl_compare_trainers(const fgl_compare *c) {
         return FGIO_EXIT_OK;
     for (size_t i = 0; i < c->suite.tasks; i++)
         if (c->suite.task[i].trainer != NULL)
-            return check(c, c->suite.task[i].trainer); /* all tasks of a size have the same */
+            return check_import(c, c->suite.task[i].trainer); /* all tasks of a size have the same */
     return FGIO_EXIT_OK;
 }

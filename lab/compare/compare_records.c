@@ -1,7 +1,9 @@
 /*
- * compare_records.c - runs.jsonl: a line for every run that has ended, appended by one write() and on the disk before
- * the next run begins. A line without an end is what a power cut or a kill has left, and is cut off; any other line
- * that is no record is somebody else's file, or a damaged one, and is refused.
+ * compare_records.c - runs.jsonl: a line for every run that has ended, appended by one write() and synced before the
+ * next run begins.
+ *
+ * An incomplete last line is the result of a power cut or a kill, and is cut off; any other invalid line means another
+ * file, or a damaged one, and is an error.
  */
 #include "lab/compare/compare.h"
 
@@ -18,10 +20,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct fgl_ledger {
+struct fgl_records {
     char path[4200];
     int fd;
-    size_t others; /* runs of this comparison's places by other commands */
+    size_t others; /* runs of these cells by other commands */
 };
 
 int fgl_outcome_add(fgl_compare *c, const fgl_outcome *outcome) {
@@ -39,7 +41,7 @@ int fgl_outcome_add(fgl_compare *c, const fgl_outcome *outcome) {
 
 /* ---- reading -------------------------------------------------------------------------------------- */
 
-/* Which row of its table a record is about; -1: none. */
+/* The task of a record; -1: none. */
 static long task_of(const fgl_suite *s, const json_t *record) {
     for (size_t i = 0; i < s->tasks; i++)
         if (fgio_json_equals(record, "task", s->task[i].id))
@@ -47,20 +49,20 @@ static long task_of(const fgl_suite *s, const json_t *record) {
     return -1;
 }
 
-/* Rows of different families may be one method. */
+/* Rows of different families may have the same method id. */
 static long method_of(const fgl_compare *c, const json_t *record, long task) {
     for (size_t i = 0; task >= 0 && i < c->suite.methods; i++)
-        if (fgl_search_has(c, (size_t)task, i) && fgio_json_equals(record, "method", c->suite.method[i].id))
+        if (fgl_suite_has(c, (size_t)task, i) && fgio_json_equals(record, "method", c->suite.method[i].id))
             return (long)i;
     return -1;
 }
 
-/* What is wrong with a record; NULL: nothing. */
+/* Why a record is invalid; NULL: it is valid. */
 static const char *check_record(const json_t *record) {
     static const char *const texts[] = {"suite", "size", "task", "method", "phase", "command"};
     const json_t *format = json_object_get(record, "format"), *result = json_object_get(record, "result");
     if (!json_is_object(record))
-        return "no JSON object";
+        return "not a JSON object";
     if (!json_is_integer(format) || json_integer_value(format) != 1)
         return "\"format\" is not 1";
     if (!json_is_string(json_object_get(record, "kind")))
@@ -77,8 +79,8 @@ static const char *check_record(const json_t *record) {
     return NULL;
 }
 
-/* The place of a record in this comparison; false: it has none. */
-static bool place_of(const fgl_compare *c, const json_t *record, fgl_trial *run) {
+/* The run of a record in this comparison; false: there is none. */
+static bool cell_of(const fgl_compare *c, const json_t *record, fgl_trial *run) {
     const fgl_suite *s = &c->suite;
     long task = task_of(s, record), method = method_of(c, record, task);
     json_int_t seed = json_integer_value(json_object_get(record, "seed"));
@@ -90,29 +92,29 @@ static bool place_of(const fgl_compare *c, const json_t *record, fgl_trial *run)
     return true;
 }
 
-/* Whether the command of a record is the one that would be run today. */
-static bool is_todays(const fgl_compare *c, const json_t *record, const fgl_trial *run) {
+/* Whether the command of a record equals the current command line of that run. */
+static bool has_same_command(const fgl_compare *c, const json_t *record, const fgl_trial *run) {
     char command[8192];
     fgl_command_line words;
-    fgl_words_of(c, run, false, &words);
-    return fgio_json_equals(record, "command", fgl_words_text(&words, command, sizeof command));
+    fgl_command_make(c, run, false, &words);
+    return fgio_json_equals(record, "command", fgl_command_text(&words, command, sizeof command));
 }
 
-bool fgl_ledger_has(const fgl_compare *c, const json_t *record) {
+bool fgl_records_has(const fgl_compare *c, const json_t *record) {
     fgl_trial run;
-    return place_of(c, record, &run) && is_todays(c, record, &run);
+    return cell_of(c, record, &run) && has_same_command(c, record, &run);
 }
 
-/* A record of this comparison becomes an outcome, if its command is today's. Failures are tried again; a run that
- * diverged is no failure. */
-static int take(fgl_compare *c, const json_t *record) {
+/* A record of this comparison becomes an outcome, if its command is the current one. Failed runs are repeated; diverged
+ * runs are not failed. */
+static int add_recorded_outcome(fgl_compare *c, const json_t *record) {
     bool diverged = json_is_true(json_object_get(record, "diverged"));
     const json_t *result = json_object_get(record, "result");
     fgl_outcome o = {.diverged = diverged, .seconds = json_number_value(json_object_get(record, "seconds"))};
-    if (!place_of(c, record, &o.run) || (result == NULL && !diverged))
+    if (!cell_of(c, record, &o.run) || (result == NULL && !diverged))
         return FGIO_EXIT_OK;
-    if (!is_todays(c, record, &o.run)) {
-        c->ledger->others++;
+    if (!has_same_command(c, record, &o.run)) {
+        c->records->others++;
         return FGIO_EXIT_OK;
     }
     const json_t *value = json_object_get(result, fgl_task_metric(&c->suite.task[o.run.task]));
@@ -120,14 +122,14 @@ static int take(fgl_compare *c, const json_t *record) {
     return fgl_outcome_add(c, &o);
 }
 
-static int learn(fgl_compare *c, const json_t *record) {
-    fgl_bytes_learn(c, record);
+static int add_recorded_bytes(fgl_compare *c, const json_t *record) {
+    fgl_bytes_add_record(c, record);
     return FGIO_EXIT_OK;
 }
 
-typedef int for_each(fgl_compare *c, const json_t *record);
+typedef int record_fn(fgl_compare *c, const json_t *record);
 
-static int read_lines(fgl_compare *c, const fgio_bytes *bytes, for_each *then, size_t *whole) {
+static int read_lines(fgl_compare *c, const fgio_bytes *bytes, record_fn *then, size_t *whole) {
     const char *text = (const char *)bytes->data;
     size_t at = 0, line = 0;
     int code = FGIO_EXIT_OK;
@@ -141,7 +143,7 @@ static int read_lines(fgl_compare *c, const fgio_bytes *bytes, for_each *then, s
         const char *wrong = record == NULL ? error.text : check_record(record);
         line++;
         if (wrong != NULL)
-            code = fgio_error("%s: line %zu: %s", c->ledger->path, line, wrong);
+            code = fgio_error("%s: line %zu: %s", c->records->path, line, wrong);
         else
             code = then(c, record);
         json_decref(record);
@@ -151,30 +153,31 @@ static int read_lines(fgl_compare *c, const fgio_bytes *bytes, for_each *then, s
     return code;
 }
 
-static int load(fgl_compare *c, bool to_write) {
-    fgl_ledger *l = c->ledger;
+static int load_records(fgl_compare *c, bool to_write) {
+    fgl_records *l = c->records;
     fgio_bytes bytes = {NULL, 0};
     size_t whole = 0;
     int code = fgio_file_read(l->path, &bytes);
     if (code == FGIO_EXIT_OK)
-        code = read_lines(c, &bytes, learn, &whole); /* which runs there are may follow from it */
+        code =
+            read_lines(c, &bytes, add_recorded_bytes, &whole); /* first, because the runs of suite bytes depend on it */
     if (code == FGIO_EXIT_OK)
-        code = read_lines(c, &bytes, take, &whole);
+        code = read_lines(c, &bytes, add_recorded_outcome, &whole);
     if (code == FGIO_EXIT_OK && to_write && whole < bytes.len && ftruncate(l->fd, (off_t)whole) != 0)
         code = fgio_error("%s: ends in half a line, which cannot be cut off: %s", l->path, strerror(errno));
     if (code == FGIO_EXIT_OK && l->others > 0)
-        fgio_hint("%s: %zu run%s of these methods by other commands than today's; they count for nothing here", l->path,
-                  l->others, l->others == 1 ? "" : "s");
+        fgio_hint("%s: %zu run%s of these methods by other commands; they are ignored here", l->path, l->others,
+                  l->others == 1 ? "" : "s");
     fgio_bytes_free(&bytes);
     return code;
 }
 
-int fgl_ledger_open(fgl_compare *c, bool to_write) {
+int fgl_records_open(fgl_compare *c, bool to_write) {
     struct stat st;
-    fgl_ledger *l = calloc(1, sizeof *l);
+    fgl_records *l = calloc(1, sizeof *l);
     if (l == NULL)
         return fgio_error("out of memory");
-    c->ledger = l;
+    c->records = l;
     snprintf(l->path, sizeof l->path, "%s/runs.jsonl", c->out);
     l->fd = open(l->path, (to_write ? O_RDWR | O_CREAT | O_APPEND : O_RDONLY) | O_CLOEXEC, 0666);
     if (l->fd < 0 && errno == ENOENT && !to_write)
@@ -185,29 +188,29 @@ int fgl_ledger_open(fgl_compare *c, bool to_write) {
         return fgio_error("%s: not a plain file", l->path);
     if (to_write && flock(l->fd, LOCK_EX | LOCK_NB) != 0)
         return fgio_error("%s: in use by another comparison", l->path);
-    return load(c, to_write);
+    return load_records(c, to_write);
 }
 
-void fgl_ledger_close(fgl_compare *c) {
-    if (c->ledger != NULL && c->ledger->fd >= 0)
-        close(c->ledger->fd);
-    free(c->ledger);
+void fgl_records_close(fgl_compare *c) {
+    if (c->records != NULL && c->records->fd >= 0)
+        close(c->records->fd);
+    free(c->records);
     free(c->outcome);
-    c->ledger = NULL;
+    c->records = NULL;
     c->outcome = NULL;
     c->outcomes = c->room = 0;
 }
 
 /* ---- writing -------------------------------------------------------------------------------------- */
 
-int fgl_ledger_put(fgl_compare *c, json_t *record) {
-    const fgl_ledger *l = c->ledger;
+int fgl_records_append(fgl_compare *c, json_t *record) {
+    const fgl_records *l = c->records;
     char *text = record == NULL ? NULL : json_dumps(record, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(record);
     if (text == NULL)
         return fgio_error("%s: cannot write: out of memory", l->path);
     size_t length = strlen(text);
-    text[length] = '\n'; /* in the place of the zero: one write() for the line and its end */
+    text[length] = '\n'; /* overwrites the terminating zero: one write() per line */
     off_t before = lseek(l->fd, 0, SEEK_END);
     ssize_t done = write(l->fd, text, length + 1);
     int code = FGIO_EXIT_OK;

@@ -1,11 +1,13 @@
 /*
- * compare_search.c - which run is next. Nothing is remembered but the outcomes: what a place of the table still needs
- * follows from them, so a comparison that was stopped goes on as if it had not been.
+ * compare_search.c - the next run.
  *
- * Every place gets the same search: the same number of rates around the middle one, a factor apart, one seed; where the
- * best is the first or the last of them, one more outside it, up to twice. Then tests at the best rate. What is there
- * when time is up should be whole: task by task all searches and the first seed, then the second seed of all, and so
- * on.
+ * The only state is the outcomes: what a cell still needs follows from them, so a comparison that was stopped continues
+ * as if it had not been.
+ *
+ * Every cell gets the same search: the same number of rates around the middle one, a constant factor apart, one seed;
+ * if the best is the first or the last of them, one more outside it, up to twice. Then tests at the best rate. The
+ * order makes partial results usable when time is up: task by task all searches and the first seed, then the second
+ * seed of all, and so on.
  */
 #include "lab/compare/compare.h"
 
@@ -15,23 +17,24 @@
 
 #define FACTOR 2.5
 
-enum { FURTHER = 2 }; /* rates beyond those planned */
+enum { EXTRA_RATES = 2 }; /* rates beyond the first ones */
 
-bool fgl_search_has(const fgl_compare *c, size_t task, size_t method) {
+bool fgl_suite_has(const fgl_compare *c, size_t task, size_t method) {
     return (c->suite.method[method].families & c->suite.task[task].family) != 0 && fgl_bytes_steps(c, task, method) > 0;
 }
 
-/* A language model has no head: there is nothing to search where nothing but the head moves. */
+/* A language model has no head: if only the head is trained there is nothing to search. */
 uint32_t fgl_search_rates(const fgl_compare *c, size_t task, size_t method) {
-    bool nothing = c->suite.method[method].mover == FGL_MOVER_HEAD && c->suite.task[task].family == FGL_LANGUAGE;
+    bool nothing =
+        c->suite.method[method].optimizer == FGL_OPTIMIZER_HEAD && c->suite.task[task].family == FGL_LANGUAGE;
     return nothing ? 1 : c->rates;
 }
 
-/* Rates have two digits, so that what is typed, recorded and compared is the same number. */
+/* Rates have two digits, so that the command line, the record and the comparison have the same number. */
 double fgl_search_rate(const fgl_compare *c, size_t task, size_t method, int i) {
     const fgl_compare_task *t = &c->suite.task[task];
     const fgl_method *m = &c->suite.method[method];
-    double middle = m->mover == FGL_MOVER_SIGN ? t->sign_rate : t->rate;
+    double middle = m->optimizer == FGL_OPTIMIZER_SIGN ? t->sign_rate : t->rate;
     char text[32];
     if (m->middle > 0)
         middle = m->middle;
@@ -50,7 +53,7 @@ static bool same_run(const fgl_trial *a, const fgl_trial *b) {
            same_rate(a->rate, b->rate);
 }
 
-/* The last outcome counts: what failed may have been tried again. */
+/* The last outcome counts: failed runs may have been repeated. */
 const fgl_outcome *fgl_search_find(const fgl_compare *c, const fgl_trial *run) {
     for (size_t i = c->outcomes; i > 0; i--)
         if (same_run(&c->outcome[i - 1].run, run))
@@ -67,19 +70,19 @@ static bool is_refused(const fgl_compare *c, size_t task, size_t method) {
     return false;
 }
 
-/** A search as far as it has come. */
+/** The state of a search. */
 typedef struct search {
-    int first, last; /* rates that belong to it */
-    int best;        /* of those that are known */
-    bool done;       /* all are known, and no other is wanted */
+    int first, last; /* range of its rates */
+    int best;        /* of the known rates */
+    bool done;       /* all are known, and no more are needed */
 } search;
 
 static fgl_trial tune_run(const fgl_compare *c, size_t task, size_t method, int i) {
     return (fgl_trial){task, method, true, FGL_TUNE_SEED, fgl_search_rate(c, task, method, i)};
 }
 
-/* How good a rate is; what failed or diverged is the worst. false: not known yet. */
-static bool merit(const fgl_compare *c, size_t task, size_t method, int i, double *value) {
+/* Quality of a rate; failed or diverged is the worst. false: not known yet. */
+static bool rate_quality(const fgl_compare *c, size_t task, size_t method, int i, double *value) {
     fgl_trial run = tune_run(c, task, method, i);
     const fgl_outcome *o = fgl_search_find(c, &run);
     bool lower = c->suite.task[task].family == FGL_LANGUAGE;
@@ -88,20 +91,20 @@ static bool merit(const fgl_compare *c, size_t task, size_t method, int i, doubl
     return o != NULL;
 }
 
-/* Of equals the lowest rate wins, so that a search in which all diverge goes down. */
-static search search_of(const fgl_compare *c, size_t task, size_t method) {
+/* Of equal rates the lowest wins, so that a search in which all diverge continues downward. */
+static search get_search(const fgl_compare *c, size_t task, size_t method) {
     search s = {0, (int)fgl_search_rates(c, task, method) - 1, 0, false};
     for (int further = 0;; further++) {
         double best = 0, value;
         for (int i = s.first; i <= s.last; i++) {
-            if (!merit(c, task, method, i, &value))
+            if (!rate_quality(c, task, method, i, &value))
                 return s;
             if (i == s.first || value > best) {
                 best = value;
                 s.best = i;
             }
         }
-        if (further == FURTHER || (s.best != s.first && s.best != s.last))
+        if (further == EXTRA_RATES || (s.best != s.first && s.best != s.last))
             break;
         if (s.best == s.first)
             s.first--;
@@ -115,30 +118,30 @@ static search search_of(const fgl_compare *c, size_t task, size_t method) {
 bool fgl_search_best(const fgl_compare *c, size_t task, size_t method, double *rate) {
     search s = {0, 0, 0, true};
     if (fgl_search_rates(c, task, method) > 1)
-        s = search_of(c, task, method);
+        s = get_search(c, task, method);
     if (s.done)
         *rate = fgl_search_rate(c, task, method, s.best);
     return s.done;
 }
 
-static bool wanted(const fgl_compare *c, fgl_is_running *is_running, const void *pool, const fgl_trial *run) {
+static bool is_needed(const fgl_compare *c, fgl_is_running *is_running, const void *pool, const fgl_trial *run) {
     return fgl_search_find(c, run) == NULL && !is_running(pool, run);
 }
 
-/* The next run of a place, up to a seed. */
-static bool next_of(const fgl_compare *c, fgl_is_running *is_running, const void *pool, size_t task, size_t method,
-                    uint32_t seed, fgl_trial *run) {
+/* The next run of a cell, up to a seed. */
+static bool next_in_cell(const fgl_compare *c, fgl_is_running *is_running, const void *pool, size_t task, size_t method,
+                         uint32_t seed, fgl_trial *run) {
     double rate = 0;
-    if (!fgl_search_has(c, task, method) || is_refused(c, task, method))
+    if (!fgl_suite_has(c, task, method) || is_refused(c, task, method))
         return false;
     if (fgl_search_best(c, task, method, &rate)) {
         *run = (fgl_trial){task, method, false, seed, rate};
-        return wanted(c, is_running, pool, run);
+        return is_needed(c, is_running, pool, run);
     }
-    search s = search_of(c, task, method);
+    search s = get_search(c, task, method);
     for (int i = s.first; i <= s.last; i++) {
         *run = tune_run(c, task, method, i);
-        if (wanted(c, is_running, pool, run))
+        if (is_needed(c, is_running, pool, run))
             return true;
     }
     return false;
@@ -148,19 +151,19 @@ bool fgl_search_next(const fgl_compare *c, fgl_is_running *is_running, const voi
     for (uint32_t seed = 1; seed <= c->seeds; seed++)
         for (size_t task = 0; task < c->suite.tasks; task++)
             for (size_t method = 0; method < c->suite.methods; method++)
-                if (next_of(c, is_running, pool, task, method, seed, run))
+                if (next_in_cell(c, is_running, pool, task, method, seed, run))
                     return true;
     return false;
 }
 
-/* Runs of a place that are still to come, if its search needs no more than is planned now. */
-static size_t left_of(const fgl_compare *c, size_t task, size_t method) {
+/* Remaining runs of a cell, if its search needs no extra rates. */
+static size_t remaining_in_cell(const fgl_compare *c, size_t task, size_t method) {
     size_t left = 0;
     double rate = 0;
-    if (!fgl_search_has(c, task, method) || is_refused(c, task, method))
+    if (!fgl_suite_has(c, task, method) || is_refused(c, task, method))
         return 0;
     if (!fgl_search_best(c, task, method, &rate)) {
-        search s = search_of(c, task, method);
+        search s = get_search(c, task, method);
         for (int i = s.first; i <= s.last; i++) {
             fgl_trial run = tune_run(c, task, method, i);
             left += fgl_search_find(c, &run) == NULL;
@@ -174,7 +177,7 @@ static size_t left_of(const fgl_compare *c, size_t task, size_t method) {
     return left;
 }
 
-/* Mean seconds of the runs of a task; of all, where it has none. */
+/* Mean seconds of the runs of a task; of all tasks if it has none. */
 static double mean_seconds(const fgl_compare *c, size_t task) {
     double sum[2] = {0, 0};
     size_t count[2] = {0, 0};
@@ -195,7 +198,7 @@ size_t fgl_search_left(const fgl_compare *c, double *seconds) {
     for (size_t task = 0; task < c->suite.tasks; task++) {
         size_t left = 0;
         for (size_t method = 0; method < c->suite.methods; method++)
-            left += left_of(c, task, method);
+            left += remaining_in_cell(c, task, method);
         *seconds += (double)left * (left ? mean_seconds(c, task) : 0);
         all += left;
     }

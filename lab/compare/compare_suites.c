@@ -1,7 +1,8 @@
 /*
- * compare_suites.c - what can be compared: tables of methods, by suite; tasks are in compare_tasks.c. Size full and
- * paper are for a GPU, through PyTorch, where one process plays all workers: methods that are no mean of all workers'
- * frames are left out there.
+ * compare_suites.c - the suites: tables of methods; tasks are in compare_tasks.c.
+ *
+ * Sizes full and paper are for a GPU, through PyTorch, where one process simulates all workers: methods that are not a
+ * mean of all workers' frames are omitted there.
  */
 #include "lab/compare/compare.h"
 
@@ -16,28 +17,28 @@ const char *const fgl_suite_names[] = {"paper",    "ablation", "sparsity", "stru
 /** A row of the tables below; scale 0 is 1, families 0 is all of them. */
 typedef struct row {
     const char *id, *label, *config, *inertia, *clip;
-    fgl_mover mover;
+    fgl_optimizer_kind optimizer;
     unsigned families;
     double scale;
     uint32_t workers;
     double middle;
     uint64_t states;
-    bool apart; /* no mean of frames, which is all that the trainer of size full has */
+    bool not_mean; /* not a mean of frames; the trainer of size full has nothing else */
 } row;
 
-/* Where SGD and Adam want different things, two rows are one method: no task is of both. */
+/* If SGD and Adam need different configs, two rows have the same id: no task uses both. */
 #define WITH_ADAM (FGL_LANGUAGE | FGL_SENTENCES)
 
 /* On GPT-2 one entry or less in a block of 256 was worse than some in a long one. */
 #define SPARSEST ",block=4096"
 
-/* Clipped: with SGD at 99 % and at the rate that did best, one run in eight ran away, and none whose workers limit the
- * norm of what they add. */
+/* Clipped: with SGD at 99 % and at the best rate, one run in eight diverged, and none whose workers clip the norm of
+ * their gradients. */
 static const row paper[] = {
     {.id = "dense", .label = "dense", .config = "dense"},
     {.id = "topk", .label = "top-k, 30 % sent", .config = "topk"},
     {.id = "qsgd", .label = "QSGD, 8 bits", .config = "qsgd"},
-    {.id = "gsgd", .label = "gossip SGD", .config = "gsgd", .apart = true},
+    {.id = "gsgd", .label = "gossip SGD", .config = "gsgd", .not_mean = true},
     {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad-sgd", .families = FGL_VISION},
     {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad-adam", .families = WITH_ADAM},
     {.id = "frugrad-99",
@@ -57,10 +58,10 @@ static const row paper[] = {
     {.id = "frugrad-paper", .label = "FruGrad as published, 50 to 94 %", .config = "frugrad-paper"},
     {.id = "plain", .label = "94 %, blocks of 256, no momentum retention", .config = "block=256,hold=off"},
     {.id = "plain-99", .label = "99 %, blocks of 256, no momentum retention", .config = "schedule=constant:0.99"},
-    {.id = "dgc", .label = "DGC 99.9 %", .config = "dgc", .mover = FGL_MOVER_MERGED},
+    {.id = "dgc", .label = "DGC 99.9 %", .config = "dgc", .optimizer = FGL_OPTIMIZER_MERGED},
     {.id = "onebit", .label = "1-bit SGD", .config = "onebit"},
     {.id = "randomk", .label = "random-k 94 %", .config = "randomk"},
-    {.id = "demo", .label = "DeMo without DCT", .config = "demo", .mover = FGL_MOVER_SIGN},
+    {.id = "demo", .label = "DeMo without DCT", .config = "demo", .optimizer = FGL_OPTIMIZER_SIGN},
     {.id = "no-feedback", .label = "94 %, no error feedback", .config = "feedback=none"},
     {.id = NULL},
 };
@@ -75,7 +76,7 @@ static const row ablation[] = {
     {.id = "plain-sgd",
      .label = "base, plain error feedback, no momentum",
      .config = "feedback=plain",
-     .mover = FGL_MOVER_PLAIN,
+     .optimizer = FGL_OPTIMIZER_PLAIN,
      .scale = 10},
     {.id = "no-feedback", .label = "base, no error feedback", .config = "feedback=none"},
     {.id = "progressive", .label = "base, sparsity rising from 50 to 94 %", .config = "schedule=frugrad"},
@@ -93,24 +94,24 @@ static const row ablation[] = {
     {.id = "split-1",
      .label = "base, sharded reduce, top-k again (1 k)",
      .config = "reduce=split,down=1",
-     .apart = true},
+     .not_mean = true},
     {.id = "split-2",
      .label = "base, sharded reduce, top-k again (2 k)",
      .config = "reduce=split,down=2",
-     .apart = true},
+     .not_mean = true},
     {.id = "split-4",
      .label = "base, sharded reduce, top-k again (4 k)",
      .config = "reduce=split,down=4",
-     .apart = true},
+     .not_mean = true},
     {.id = "split-union",
      .label = "base, sharded reduce, union of indices",
      .config = "reduce=split,down=union",
-     .apart = true},
+     .not_mean = true},
     {.id = NULL},
 };
 
-/* Rows of the ablation for suite bytes. The others send as many bytes a step as "plain" does. A union's bytes follow
- * from the gradients, so it may miss the mark. */
+/* Rows of the ablation for suite bytes. The others send as many bytes per step as "plain". The bytes of a union depend
+ * on the gradients, so its total may differ. */
 static const char *const by_bytes[] = {"dense",   "frugrad",      "plain",       "progressive", "static-0.83",
                                        "anneal",  "static-0.945", "block-1024",  "block-4096",  "split-1",
                                        "split-2", "split-4",      "split-union", NULL};
@@ -132,9 +133,9 @@ static const row structured[] = {
     {.id = NULL},
 };
 
-#define INERTIA(text) .inertia = text, .mover = FGL_MOVER_MERGED
+#define INERTIA(text) .inertia = text, .optimizer = FGL_OPTIMIZER_MERGED
 
-/* Where momentum lives: in the residual alone, in what is held of it, or at the receiver besides. */
+/* Where momentum is kept: in the residual alone, by retention, or also at the receiver. */
 static const row momentum[] = {
     {.id = "dense", .label = "dense", .config = "dense"},
     {.id = "94", .label = "94 %, no momentum retention", .config = "hold=off"},
@@ -160,10 +161,10 @@ static const row momentum[] = {
 };
 
 static void add(fgl_suite *s, const row *r) {
-    if (r->apart && s->task[0].trainer != NULL)
+    if (r->not_mean && s->task[0].trainer != NULL)
         return;
     fgl_method *m = &s->method[s->methods++];
-    *m = (fgl_method){.mover = r->mover,
+    *m = (fgl_method){.optimizer = r->optimizer,
                       .families = r->families ? r->families : FGL_ANY,
                       .scale = r->scale > 0 ? r->scale : 1,
                       .workers = r->workers,
@@ -189,7 +190,7 @@ static void make_bytes(fgl_suite *s) {
                 add(s, r);
 }
 
-/* From 99.5 % on FruGrad is what it is at 99.9 % in suite paper; GPUs have no long blocks. */
+/* From 99.5 % on FruGrad has the config of 99.9 % in suite paper; GPUs have no long blocks. */
 static void make_sparsity(fgl_suite *s) {
     static const double shares[] = {0.5, 0.75, 0.9, 0.94, 0.97, 0.99, 0.995, 0.999};
     static const row kinds[] = {
@@ -197,7 +198,7 @@ static void make_sparsity(fgl_suite *s) {
         {.id = "frugrad", .label = "FruGrad", .config = "frugrad-adam,", .families = WITH_ADAM},
         {.id = "topk", .label = "top-k", .config = "topk,"},
         {.id = "randomk", .label = "random-k", .config = "randomk,"},
-        {.id = "dgc", .label = "DGC", .config = "dgc,mask=auto,", .mover = FGL_MOVER_MERGED},
+        {.id = "dgc", .label = "DGC", .config = "dgc,mask=auto,", .optimizer = FGL_OPTIMIZER_MERGED},
         {.id = "none", .label = "no error feedback", .config = "feedback=none,"},
     };
     add(s, &paper[0]);
@@ -216,7 +217,7 @@ static void make_sparsity(fgl_suite *s) {
         }
 }
 
-/* A method of finetune; the number of states, where it has one, is part of its id. */
+/* A method of finetune; the number of states, if any, is part of its id. */
 static void add_states(fgl_suite *s, const row *kind) {
     char id[40], label[64];
     row r = *kind;
@@ -232,9 +233,9 @@ static void make_scaling(fgl_suite *s) {
     static const row kinds[] = {
         {.id = "dense", .label = "dense", .config = "dense", .workers = 4},
         {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad"},
-        {.id = "split", .label = "FruGrad 94 %, sharded reduce", .config = "frugrad,reduce=split", .apart = true},
+        {.id = "split", .label = "FruGrad 94 %, sharded reduce", .config = "frugrad,reduce=split", .not_mean = true},
     };
-    add(s, &kinds[0]); /* four workers: what the others are measured by */
+    add(s, &kinds[0]); /* four workers: the baseline */
     for (uint32_t workers = 1; workers <= 8; workers *= 2)
         for (size_t j = workers == 4 ? 1 : 0; j < sizeof kinds / sizeof *kinds; j++) {
             char id[40], label[64];
@@ -246,15 +247,29 @@ static void make_scaling(fgl_suite *s) {
         }
 }
 
-/* What the numbers of states are about: rank 1 of LoRA takes 4,096 of them for both models, of GaLore and APOLLO 2,048
- * and 3,072. "head" keeps a table that moves nothing. */
+/* Numbers of states: rank 1 of LoRA needs 4,096 for both models, of GaLore and APOLLO 2,048 and 3,072. "head" has a
+ * table that updates nothing. */
 static void make_sgc(fgl_suite *s) {
     static const row kinds[] = {
         {.id = "full", .label = "AdamW", .config = "full", .middle = 1e-3},
-        {.id = "head", .label = "classifier head only", .config = "table", .middle = 1e-3, .mover = FGL_MOVER_HEAD},
+        {.id = "head",
+         .label = "classifier head only",
+         .config = "table",
+         .middle = 1e-3,
+         .optimizer = FGL_OPTIMIZER_HEAD},
         {.id = "lora", .label = "LoRA", .config = "lora", .states = 4096, .middle = 3e-3},
-        {.id = "galore", .label = "GaLore", .config = "galore", .states = 6144, .middle = 1, .mover = FGL_MOVER_SCALE},
-        {.id = "apollo", .label = "APOLLO", .config = "apollo", .states = 6144, .middle = 1, .mover = FGL_MOVER_SCALE},
+        {.id = "galore",
+         .label = "GaLore",
+         .config = "galore",
+         .states = 6144,
+         .middle = 1,
+         .optimizer = FGL_OPTIMIZER_SCALE},
+        {.id = "apollo",
+         .label = "APOLLO",
+         .config = "apollo",
+         .states = 6144,
+         .middle = 1,
+         .optimizer = FGL_OPTIMIZER_SCALE},
     };
     static const struct {
         const char *id, *label;
@@ -269,14 +284,14 @@ static void make_sgc(fgl_suite *s) {
                                  .config = sketches[i].id,
                                  .states = counts[k],
                                  .middle = 3,
-                                 .mover = FGL_MOVER_SCALE});
+                                 .optimizer = FGL_OPTIMIZER_SCALE});
 }
 
 void fgl_suite_make(int name, int size, fgl_suite *s) {
     bool tunes = strcmp(fgl_suite_names[name], "sgc") == 0;
     const fgl_compare_task *all = fgl_tasks_of(size, tunes);
     *s = (fgl_suite){.name = fgl_suite_names[name], .size = fgl_size_names[size], .tunes = tunes};
-    for (size_t i = 0; i < FGL_TASKS_MOST; i++)
+    for (size_t i = 0; i < FGL_MAX_TASKS; i++)
         if (all[i].id != NULL)
             s->task[s->tasks++] = all[i];
     switch (name) {

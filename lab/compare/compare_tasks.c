@@ -1,9 +1,11 @@
 /*
- * compare_tasks.c - what is trained in a comparison: tables of tasks, by size. A middle rate is one at which dense
- * training does well; every method's search begins there, since merged momentum takes rates in ordinary terms. Language
- * models are wide enough for all their matrices to be compressed (min_size). Steps of sizes smoke and small are chosen
- * for one core, on which a run takes a second and about 20. Size full is for a GPU, and size paper has the published
- * models there, ResNet-50, GPT-2 small and BERT-base; its rates are customary ones and not yet measured.
+ * compare_tasks.c - the tasks of a comparison, by size.
+ *
+ * A middle rate is one at which dense training does well; every method's search begins there, since merged momentum
+ * uses rates of the same magnitude. Language models are wide enough for all their matrices to be compressed (min_size).
+ * Steps of sizes smoke and small are chosen for one core, on which a run takes one second and about 20. Size full is
+ * for a GPU, and size paper has the published models there, ResNet-50, GPT-2 small and BERT-base; its rates are
+ * customary ones and not yet measured.
  */
 #include "lab/compare/compare.h"
 
@@ -11,7 +13,7 @@ const char *const fgl_size_names[] = {"smoke", "small", "full", "paper", NULL};
 
 enum { SIZES = 4, TUNED_SIZES = 3 };
 
-static const fgl_compare_task tasks[SIZES][FGL_TASKS_MOST] = {
+static const fgl_compare_task tasks[SIZES][FGL_MAX_TASKS] = {
     {
         {.id = "mlp-stripes",
          .model = "mlp",
@@ -168,7 +170,8 @@ static const fgl_compare_task tasks[SIZES][FGL_TASKS_MOST] = {
     },
 };
 
-/* Fine-tuning: tasks and rates of lab/bench/finetune_curves.py. A BERT with weights for 64 places serves fewer as well.
+/* Fine-tuning: tasks and rates of lab/bench/finetune_curves.py. A BERT with weights for 64 positions also works with
+ * fewer.
  */
 #define TUNED_BERT(places) "bert-mini:layers=4,width=128,heads=4,length=" places ",dropout=0"
 #define TUNED_TASKS(count, plan)                                                                                       \
@@ -199,7 +202,7 @@ static const fgl_compare_task tasks[SIZES][FGL_TASKS_MOST] = {
         .batch = 2, .steps = count, .hold_out = 400                                                                    \
     }
 
-static const fgl_compare_task tuned_tasks[TUNED_SIZES][FGL_TASKS_MOST] = {
+static const fgl_compare_task tuned_tasks[TUNED_SIZES][FGL_MAX_TASKS] = {
     {
         {.id = "gpt2-rules",
          .model = "gpt2-nano:layers=2,width=64,heads=4,length=32,vocab=64",

@@ -1,7 +1,7 @@
 /*
- * compare_tune.c - what runs of `frugrad finetune` begin with, made once, in the directory of the comparison: the
- * sentences of SST-2 as a text for a language model, and, where no weights are given, a small model that a
- * `frugrad train` of seconds has made.
+ * compare_tune.c - text and initial weights of `frugrad finetune` runs, made once, in the directory of the comparison:
+ * the sentences of SST-2 as plain text for a language model, and, if no weights are given, a small model that `frugrad
+ * train` trains in seconds.
  */
 #include "lab/compare/compare.h"
 
@@ -18,46 +18,46 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { FILE_MOST = 1 << 28 };
+enum { MAX_FILE = 1 << 28 };
 
 /* ---- text --------------------------------------------------------------------------------------------- */
 
-/** A piece of a line. */
-typedef struct piece {
+/** A part of a line. */
+typedef struct slice {
     char *at;
     size_t len;
-} piece;
+} slice;
 
-/* The n-th field of a line, without spaces around it; empty where there are not so many. */
-static piece field(char *line, size_t len, size_t n) {
+/* The n-th field of a line, without surrounding spaces; empty if there are fewer. */
+static slice field(char *line, size_t len, size_t n) {
     char *at = line, *end = line + len;
     for (; n > 0 && at != NULL; n--) {
         at = memchr(at, '\t', (size_t)(end - at));
         at = at == NULL ? NULL : at + 1;
     }
     if (at == NULL)
-        return (piece){end, 0};
+        return (slice){end, 0};
     char *tab = memchr(at, '\t', (size_t)(end - at));
     end = tab == NULL ? end : tab;
     while (at < end && *at == ' ')
         at++;
     while (at < end && (end[-1] == ' ' || end[-1] == '\r'))
         end--;
-    return (piece){at, (size_t)(end - at)};
+    return (slice){at, (size_t)(end - at)};
 }
 
-/* Which column of a table the sentences are in; 64: none of them. */
+/* The column of the sentences; 64: there is none. */
 static size_t find_column(char *head, size_t len) {
     for (size_t n = 0; n < 64; n++) {
-        piece p = field(head, len, n);
+        slice p = field(head, len, n);
         if (p.len == 8 && memcmp(p.at, "sentence", 8) == 0)
             return n;
     }
     return 64;
 }
 
-/* Keep the sentences of a table, a line each, in its own memory: the head's line is room enough for the last end. */
-static bool keep_sentences(fgio_bytes *bytes) {
+/* Extract the sentences of a table in place, one per line: the header line leaves room for the last newline. */
+static bool extract_sentences(fgio_bytes *bytes) {
     char *text = (char *)bytes->data, *end = text + bytes->len;
     char *stop = bytes->len == 0 ? NULL : memchr(text, '\n', bytes->len);
     size_t column = stop == NULL ? 64 : find_column(text, (size_t)(stop - text)), used = 0;
@@ -66,7 +66,7 @@ static bool keep_sentences(fgio_bytes *bytes) {
     for (char *at = stop + 1; at < end; at = stop + 1) {
         stop = memchr(at, '\n', (size_t)(end - at));
         stop = stop == NULL ? end : stop;
-        piece p = field(at, (size_t)(stop - at), column);
+        slice p = field(at, (size_t)(stop - at), column);
         memmove(text + used, p.at, p.len);
         used += p.len;
         text[used++] = '\n';
@@ -81,9 +81,9 @@ static int make_text(const char *from, const char *table, const char *path) {
         return FGIO_EXIT_OK;
     char *packed = fgio_unpack_find(from, table);
     if (packed == NULL)
-        return fgio_error("%s/%s: not there", from, table);
-    int code = fgio_unpack_file(packed, FILE_MOST, &bytes);
-    if (code == FGIO_EXIT_OK && !keep_sentences(&bytes))
+        return fgio_error("%s/%s: does not exist", from, table);
+    int code = fgio_unpack_file(packed, MAX_FILE, &bytes);
+    if (code == FGIO_EXIT_OK && !extract_sentences(&bytes))
         code = fgio_error("%s: no column 'sentence'", packed);
     if (code == FGIO_EXIT_OK)
         code = fgio_file_write(path, bytes.data, bytes.len);
@@ -92,7 +92,7 @@ static int make_text(const char *from, const char *table, const char *path) {
     return code;
 }
 
-int fgl_compare_text(const char *from, const char *to) {
+int fgl_compare_make_text(const char *from, const char *to) {
     static const char *const names[][2] = {
         {"train.tsv", "train.txt"}, {"dev.tsv", "valid.txt"}, {"test_labeled.tsv", "test.txt"}};
     char path[4300];
@@ -106,8 +106,8 @@ int fgl_compare_text(const char *from, const char *to) {
 
 /* ---- weights ------------------------------------------------------------------------------------------ */
 
-/* Run this program with other words, and wait; what it says about its success is dropped. */
-static int run_words(const fgl_command_line *words) {
+/* Run this program with other arguments, and wait; its standard output is dropped. */
+static int run_command(const fgl_command_line *words) {
     extern char **environ;
     posix_spawn_file_actions_t actions;
     pid_t pid = 0;
@@ -126,20 +126,20 @@ static int run_words(const fgl_command_line *words) {
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? FGIO_EXIT_OK : FGIO_EXIT_FAIL;
 }
 
-int fgl_compare_before(const fgl_compare *c) {
+int fgl_compare_train_initial(const fgl_compare *c) {
     int code = FGIO_EXIT_OK;
     for (size_t i = 0; i < c->suite.tasks && code == FGIO_EXIT_OK; i++) {
         char path[4200];
         fgl_command_line words;
-        if (c->suite.task[i].before == NULL || fgio_file_exists(fgl_words_weights(c, i, path, sizeof path)))
+        if (c->suite.task[i].before == NULL || fgio_file_exists(fgl_command_weights(c, i, path, sizeof path)))
             continue;
-        fgl_words_before(c, i, &words);
-        fgl_words_add(&words, "--quiet", NULL);
-        fgio_meter *meter = fgio_meter_begin(0, "task %s: training a model to begin with", c->suite.task[i].id);
-        int failed = run_words(&words);
+        fgl_command_initial(c, i, &words);
+        fgl_command_add(&words, "--quiet", NULL);
+        fgio_meter *meter = fgio_meter_begin(0, "task %s: training the initial model", c->suite.task[i].id);
+        int failed = run_command(&words);
         fgio_meter_end(meter);
         if (failed != FGIO_EXIT_OK)
-            code = fgio_error("task %s: no model to begin with", c->suite.task[i].id);
+            code = fgio_error("task %s: cannot train the initial model", c->suite.task[i].id);
     }
     return code;
 }

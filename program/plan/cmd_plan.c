@@ -1,6 +1,7 @@
 /*
- * cmd_plan.c - `frugrad plan`: what a training step would take with each algorithm and density, before anybody rents
- * machines. The formulas are the library's (frug_predict()); the numbers put into them are given or measured.
+ * cmd_plan.c - `frugrad plan`: predicted step time of each algorithm and density, before machines are rented.
+ *
+ * The formulas are the library's (frug_predict()); the numbers in them are given or measured.
  */
 #include "program/plan/plan.h"
 
@@ -17,22 +18,22 @@ static const fgp_opt options[] = {
     {"params", 'n', "COUNT", "124M", "parameters of the model: 25.6M, 7G, ..."},
     {"workers", 'p', "COUNT", "8", "workers; with --simulate the most of them, 1024 unless given"},
     {"per-node", 0, "COUNT", "1", "workers that share a node, for the algorithm nodes"},
-    {"servers", 0, "COUNT", "1", "workers that serve, for the algorithm server"},
+    {"servers", 0, "COUNT", "1", "workers that are servers, for the algorithm server"},
     {"bandwidth", 'b', "RATE", "1Gbit", "of one worker each way: 100Mbit, 1Gbit, 25Gbit, ..."},
     {"latency", 'l', "TIME", "50us", "of one message: 5us, 1ms, ..."},
     {"node-bandwidth", 0, "RATE", "100Gbit", "the same inside a node"},
     {"node-latency", 0, "TIME", "5us", "the same inside a node"},
     {"compute", 't', "TIME", "300ms", "of a step without any exchange"},
-    {"density", 'd', "LIST", NULL, "shares to send, at most 8; 6.25%,1%,0.1%, or what --config says"},
+    {"density", 'd', "LIST", NULL, "shares to send, at most 8 [6.25%,1%,0.1%, or that of --config]"},
     {"config", 'c', "STRING", "frugrad", "config string of the compressor"},
-    {"overlap", 0, NULL, NULL, "buckets travel while the backward pass goes on"},
+    {"overlap", 0, NULL, NULL, "buckets are exchanged during the backward pass"},
     {"compress-speed", 0, "COUNT", NULL, "parameters compressed a second, instead of measuring: 800M, ..."},
     {"decode-speed", 0, "COUNT", NULL, "parameters decoded a second from one frame, likewise"},
     {"measure", 'm', NULL, NULL,
-     "take latency and bandwidth from this machine: threads, or under mpirun (frugrad-mpi) processes"},
+     "measure latency and bandwidth on this machine: threads, or under mpirun (frugrad-mpi) processes"},
     {"simulate", 's', NULL, NULL, "count bytes for up to 1024 workers, to check the formulas"},
     {"grad", 'g', "FILE", NULL, "with --simulate: recorded gradients, each step as a worker"},
-    {"shared", 0, "SHARE", "0", "with --simulate: part of the entries that all workers send"},
+    {"shared", 0, "SHARE", "0", "with --simulate: share of the entries that all workers have in common"},
     {"svg", 0, "FILE", NULL, "with --simulate: draw a picture"},
     {"json", 'j', NULL, NULL, "print JSON"},
     {NULL, 0, NULL, NULL, NULL},
@@ -43,7 +44,7 @@ static const fgp_opt options[] = {
 static int read_densities(const fgp_args *args, double *density, size_t *count) {
     const char *text = fgp_arg(args, "density");
     *count = 0;
-    if (!text && fgp_arg_given(args, "config")) { /* the config's own */
+    if (!text && fgp_arg_given(args, "config")) { /* the density of the config */
         density[(*count)++] = 0;
         return FGIO_EXIT_OK;
     }
@@ -87,7 +88,7 @@ static int read_scene(const fgp_args *args, frug_scene *s) {
     return FGIO_EXIT_OK;
 }
 
-/* Speeds that are given replace those measured; decoding keeps the proportion of its parts. */
+/* Given speeds replace measured ones; the parts of decoding keep their proportions. */
 static int given_speeds(const fgp_args *args, fgp_plan *plan) {
     double compress = 0, decode = 0;
     int status = FGIO_EXIT_OK;
@@ -108,14 +109,14 @@ static int given_speeds(const fgp_args *args, fgp_plan *plan) {
     return status;
 }
 
-/* Options that only the simulation reads are a mistake without it. */
+/* Options of the simulation need --simulate. */
 static int check_simulation(const fgp_args *args) {
     static const char *const only[] = {"grad", "shared", "svg"};
     for (size_t i = 0; i < sizeof only / sizeof *only; i++)
         if (fgp_arg_given(args, only[i]) && !fgp_arg_given(args, "simulate"))
-            return fgio_usage_error("plan: --%s belongs to --simulate", only[i]);
+            return fgio_usage_error("plan: --%s needs --simulate", only[i]);
     if (fgp_arg_given(args, "measure") && fgp_arg_given(args, "simulate"))
-        return fgio_usage_error("plan: --simulate counts bytes and has no use for --measure");
+        return fgio_usage_error("plan: --simulate and --measure exclude each other");
     return FGIO_EXIT_OK;
 }
 
@@ -123,7 +124,7 @@ static int measure_link(const fgp_args *args, fgp_plan *plan) {
     if (!fgp_arg_given(args, "measure"))
         return FGIO_EXIT_OK;
     if (fgp_arg_given(args, "bandwidth") || fgp_arg_given(args, "latency"))
-        return fgio_usage_error("plan: --measure finds bandwidth and latency; give one or the other");
+        return fgio_usage_error("plan: --measure excludes --bandwidth and --latency");
     if (plan->scene.workers > 256)
         return fgio_usage_error("plan: --measure: %u workers are too many threads; 256 at most", plan->scene.workers);
     plan->scene.workers = (uint32_t)fgt_team_size((int)plan->scene.workers);
@@ -167,13 +168,13 @@ static int plan_run(const fgp_args *args) {
 
 const fgp_command fgp_command_plan = {
     .name = "plan",
-    .summary = "predict the step time of every algorithm and density, or say that none is needed",
+    .summary = "predict the step time of every algorithm and density, or that none is needed",
     .operands = "",
-    .about = "Speeds of compressing and decoding, and the bytes of a frame, are measured on this machine in a moment.\n"
-             "sent and received are bytes of one worker a step, on average; wire is the time of all messages, and a\n"
+    .about = "Speeds of compressing and decoding, and the bytes of a frame, are measured on this machine first.\n"
+             "sent and received are bytes per worker and step, on average; wire is the time of all messages, and a\n"
              "step is computing, compressing, decoding, and as much of the wire as is not hidden by --overlap.\n"
-             "split:2 hands on twice as many entries as a worker sends, split:union all of them. docs/scaling.md has\n"
-             "the formulas, and what --simulate finds.",
+             "split:2 returns twice as many entries as a worker sends, split:union all of them. docs/scaling.md has\n"
+             "the formulas, and results of --simulate.",
     .options = options,
     .run = plan_run,
 };

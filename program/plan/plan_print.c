@@ -1,6 +1,8 @@
 /*
- * plan_print.c - the predictions as a table or as JSON, and a verdict. The verdict is allowed to be "do not": where the
- * dense exchange hides behind computing, or is short beside it, compression only costs accuracy.
+ * plan_print.c - the predictions as a table or as JSON, with a recommendation.
+ *
+ * The recommendation may be not to compress: if the dense exchange is hidden behind computing, or short compared with
+ * it, compression only costs accuracy.
  */
 #include "io/json.h"
 #include "program/plan/plan.h"
@@ -9,9 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WORTH 1.05 /* a smaller speed-up is within what such a model can be off */
+#define WORTH 1.05 /* a smaller speed-up is within the error of the model */
 
-/** One line: an algorithm with what it hands on, at one density. */
+/** One line: an algorithm with the share it returns, at one density. */
 typedef struct line {
     char name[24];
     const char *algorithm;
@@ -56,15 +58,15 @@ static int predict_all(const fgp_plan *plan, line *lines, size_t *count) {
             if (strcmp(rows[k].algorithm, "nodes") != 0 || plan->scene.per_node > 1)
                 status =
                     predict(plan, &plan->speed[i], rows[k].name, rows[k].algorithm, rows[k].down, &lines[(*count)++]);
-    /* The library compares with a dense step of the same scene, but the speed of decoding was measured anew for every
-     * density; there is one dense step in the table, and all speed-ups are over that one. */
+    /* The library's speed-up is over a dense step with the same speed of decoding, which was measured for every
+     * density; the table has one dense step, and all speed-ups are over that one. */
     double dense = lines[0].forecast.seconds_step;
     for (size_t i = 0; i < *count && status == FGIO_EXIT_OK; i++)
         lines[i].forecast.speedup = lines[i].forecast.seconds_step > 0 ? dense / lines[i].forecast.seconds_step : 1;
     return status;
 }
 
-static const line *fastest(const line *lines, size_t count) {
+static const line *fastest_line(const line *lines, size_t count) {
     const line *best = &lines[0];
     for (size_t i = 1; i < count; i++)
         if (lines[i].forecast.seconds_step < best->forecast.seconds_step)
@@ -121,9 +123,9 @@ static void print_line(const line *l) {
            time_text(p->seconds_step, f, sizeof f), p->speedup);
 }
 
-static void verdict(const fgp_plan *plan, const line *lines, size_t count, char *text, size_t cap) {
+static void recommend(const fgp_plan *plan, const line *lines, size_t count, char *text, size_t cap) {
     char a[24], b[24], c[24];
-    const line *best = fastest(lines, count);
+    const line *best = fastest_line(lines, count);
     const frug_forecast *dense = &lines[0].forecast;
     const char *exposed = time_text(dense->seconds_exposed, a, sizeof a), *step = time_text(dense->seconds_step, b, 24);
     if (best == lines || best->forecast.speedup < WORTH)
@@ -145,7 +147,7 @@ static int print_table(const fgp_plan *plan, const line *lines, size_t count) {
             printf("\n");
         print_line(&lines[i]);
     }
-    verdict(plan, lines, count, text, sizeof text);
+    recommend(plan, lines, count, text, sizeof text);
     printf("\nverdict: %s\n", text);
     return FGIO_EXIT_OK;
 }
@@ -173,13 +175,13 @@ static json_t *json_speed(const fgp_speed *v) {
 static int print_json(const fgp_plan *plan, const line *lines, size_t count) {
     char text[256];
     const frug_scene *s = &plan->scene;
-    const line *best = fastest(lines, count);
+    const line *best = fastest_line(lines, count);
     json_t *all = json_array(), *speeds = json_array();
     for (size_t i = 0; i < count; i++)
         json_array_append_new(all, json_line(&lines[i]));
     for (size_t i = 0; i < plan->speeds; i++)
         json_array_append_new(speeds, json_speed(&plan->speed[i]));
-    verdict(plan, lines, count, text, sizeof text);
+    recommend(plan, lines, count, text, sizeof text);
     json_t *whole =
         json_pack("{s:I, s:I, s:I, s:f, s:f, s:s, s:f, s:b, s:o, s:o, s:s, s:o, s:f, s:b, s:s}", "params",
                   (json_int_t)s->params, "workers", (json_int_t)s->workers, "per_node", (json_int_t)s->per_node,

@@ -1,7 +1,7 @@
 /*
- * plan_simulate.c - count what each algorithm sends, place by place, and hold the formulas against it.
+ * plan_simulate.c - counts the bytes that each algorithm sends, and compares them with the formulas.
  *
- * Only supports matter for bytes, so a worker is a bit per element and a sum is an OR. Frames of sums are measured as
+ * Only supports matter for bytes, so a worker is one bit per element and a sum is an OR. Frames of sums are measured as
  * the library writes them: f32 values, and the shorter of a bitmap and Rice-coded gaps. The supports are those of a
  * part of the model, large enough for averages.
  */
@@ -30,7 +30,7 @@ static uint64_t popcount(const uint64_t *bits, uint64_t words) {
     return n;
 }
 
-/* Bits of Rice codes with three numbers of low bits, one of which is the best for `kept` entries. */
+/* Size in bits with the best of three Rice parameters around the optimum for `kept` entries. */
 static uint64_t rice_bits(const uint64_t *bits, uint64_t words, uint64_t kept) {
     uint32_t k = 0;
     uint64_t high[3] = {0}, next = 0, best = UINT64_MAX;
@@ -51,7 +51,7 @@ static uint64_t rice_bits(const uint64_t *bits, uint64_t words, uint64_t kept) {
     return best;
 }
 
-/* Without headers, which count for the whole model and not for the part that is looked at. */
+/* Without headers, which count for the whole model and not for this part. */
 static double sum_bytes(const uint64_t *bits, uint64_t words) {
     uint64_t kept = popcount(bits, words), bitmap = 8 * words, rice;
     if (!kept)
@@ -61,28 +61,29 @@ static double sum_bytes(const uint64_t *bits, uint64_t words) {
     return (double)(sparse < raw ? sparse : raw);
 }
 
-static void join(uint64_t *into, const uint64_t *from, uint64_t words) {
+static void or_into(uint64_t *into, const uint64_t *from, uint64_t words) {
     for (uint64_t i = 0; i < words; i++)
         into[i] |= from[i];
 }
 
 /* ---- the algorithms ------------------------------------------------------------------------ */
 
-/* Bytes of sums that a worker receives, on average, while sums of 2, 4, 8, ... change places. sums is lost. */
+/* Bytes of sums that a worker receives, on average, in the exchanges of sums of 2, 4, 8, ... workers. Overwrites sums.
+ */
 static double count_tree(uint64_t *sums, uint64_t words, uint32_t workers) {
     double bytes = 0;
     for (uint32_t m = 1; m < workers; m *= 2) {
         double round = 0;
-        for (uint32_t g = 0; g < workers && m > 1; g += m) /* the first messages are no sums */
+        for (uint32_t g = 0; g < workers && m > 1; g += m) /* the first messages are not sums */
             round += sum_bytes(sums + g * words, words);
         bytes += round * m / workers;
         for (uint32_t g = 0; g < workers; g += 2 * m)
-            join(sums + g * words, sums + (g + m) * words, words);
+            or_into(sums + g * words, sums + (g + m) * words, words);
     }
     return bytes;
 }
 
-/* What all owners together hand on of the union, and so what a worker receives of it: all but its own part. */
+/* Bytes of the union that all shards return, and so what a worker receives: all but its own shard. */
 static double count_union(const uint64_t *all, uint64_t words, uint32_t workers) {
     double bytes = 0;
     uint64_t blocks = words / 4;
@@ -121,7 +122,7 @@ int fgp_count_bytes(const fgp_supports *s, uint32_t workers, double payload, dou
     double tree = payload + count_tree(sums, words, workers) / n + (rounds - 1) * head;
     double all = count_union(sums, words, workers) / n + others * head;
     free(sums);
-    /* Every block of a worker's frame takes the same room, so these are known before anything is counted. */
+    /* Every block of a worker's frame has the same size, so these need no counting. */
     double up = others * (payload / p + head), twice = others * (down / p + head);
     if ((status = predict(&tally[0], "gather", "gather", &scene, others * payload)) ||
         (status = predict(&tally[1], "tree", "tree", &scene, tree)) ||
@@ -173,15 +174,15 @@ static int print_json(const counts *c, const char *source, const fgp_speed *spee
                            JSON_INDENT(2), stdout);
 }
 
-static int make_supports(const fgp_args *args, const fgp_speed *speed, uint32_t workers, fgp_supports *s, char *source,
-                         size_t cap) {
+static int create_supports(const fgp_args *args, const fgp_speed *speed, uint32_t workers, fgp_supports *s,
+                           char *source, size_t cap) {
     double shared = 0;
     const char *path = fgp_arg(args, "grad");
     int status = fgp_arg_quantity(args, "shared", FGP_MEASURE_SHARE, 0, 1, &shared);
     if (status != FGIO_EXIT_OK)
         return status;
     if (path && fgp_arg_given(args, "shared"))
-        return fgio_usage_error("plan: --grad and --shared both say who sends what; give one of them");
+        return fgio_usage_error("plan: --grad and --shared exclude each other; give one of them");
     if (path)
         snprintf(source, cap, "recorded steps of %s, each as a worker", path);
     else
@@ -190,7 +191,7 @@ static int make_supports(const fgp_args *args, const fgp_speed *speed, uint32_t 
                 : fgp_supports_draw(s, ELEMENTS, workers, speed->density, shared);
 }
 
-static int report(const fgp_args *args, const counts *c, const char *source, const fgp_speed *speed) {
+static int print_results(const fgp_args *args, const counts *c, const char *source, const fgp_speed *speed) {
     const char *svg = fgp_arg(args, "svg");
     int status = FGIO_EXIT_OK;
     if (fgp_arg_given(args, "json")) {
@@ -216,11 +217,11 @@ int fgp_plan_simulate(const fgp_args *args, uint64_t params, const fgp_speed *sp
     if (fgp_arg_given(args, "workers"))
         status = fgp_arg_u64(args, "workers", 2, 16384, &most);
     if (status == FGIO_EXIT_OK)
-        status = make_supports(args, speed, (uint32_t)most, &supports, source, sizeof source);
+        status = create_supports(args, speed, (uint32_t)most, &supports, source, sizeof source);
     if (status == FGIO_EXIT_OK && fgp_arg(args, "grad") && !fgp_arg_given(args, "workers"))
         most = supports.workers;
     if (status == FGIO_EXIT_OK && most > supports.workers)
-        status = fgio_error("plan: %u recorded steps cannot stand in for %llu workers", supports.workers,
+        status = fgio_error("plan: %u recorded steps are too few for %llu workers", supports.workers,
                             (unsigned long long)most);
     supports.params = fgp_arg(args, "grad") ? supports.elements : params;
     c.sizes = 0;
@@ -230,7 +231,7 @@ int fgp_plan_simulate(const fgp_args *args, uint64_t params, const fgp_speed *sp
                                  &c.tally[c.sizes++ * FGP_COUNTED_ALGORITHMS]);
     fgio_meter_end(meter);
     if (status == FGIO_EXIT_OK)
-        status = report(args, &c, source, speed);
+        status = print_results(args, &c, source, speed);
     free(supports.bits);
     return status;
 }

@@ -71,23 +71,23 @@ static void draw_axes(page *p, const frame *f) {
         HEIGHT / 2, HEIGHT / 2);
 }
 
-/* Counted points with a line, the formula dashed; the name behind the last point, moved down if it hits another. */
+/* Counted points with a line, the formula dashed; the name after the last point, moved down if it overlaps another. */
 static void draw_algorithm(page *p, const frame *f, const fgp_byte_count *t, size_t sizes, size_t step,
-                           const char *colour, double label) {
-    put(p, "<g stroke=\"%s\" fill=\"none\" stroke-width=\"1.5\">\n<path d=\"", colour);
+                           const char *color, double label) {
+    put(p, "<g stroke=\"%s\" fill=\"none\" stroke-width=\"1.5\">\n<path d=\"", color);
     for (size_t i = 0; i < sizes; i++)
         put(p, "%c%.1f %.1f", i ? 'L' : 'M', at_x(f, t[i * step].workers), at_y(f, t[i * step].counted));
     put(p, "\"/>\n<path stroke-dasharray=\"4 4\" d=\"");
     for (size_t i = 0; i < sizes; i++)
         put(p, "%c%.1f %.1f", i ? 'L' : 'M', at_x(f, t[i * step].workers), at_y(f, t[i * step].predicted));
-    put(p, "\"/>\n</g>\n<g fill=\"%s\">\n", colour);
+    put(p, "\"/>\n</g>\n<g fill=\"%s\">\n", color);
     for (size_t i = 0; i < sizes; i++)
         put(p, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>", at_x(f, t[i * step].workers), at_y(f, t[i * step].counted));
     put(p, "\n<text x=\"%d\" y=\"%.1f\">%s</text>\n</g>\n", WIDTH - RIGHT + 10, label, t[0].algorithm);
 }
 
 static void draw(page *p, const fgp_byte_count *tally, size_t count) {
-    static const char *const colour[] = {"#d62728", "#9467bd", "#1f77b4", "#2ca02c", "#17a2a2"};
+    static const char *const color[] = {"#d62728", "#9467bd", "#1f77b4", "#2ca02c", "#17a2a2"};
     size_t step = FGP_COUNTED_ALGORITHMS, sizes = count / step;
     frame f = fit(tally, count);
     double labels[FGP_COUNTED_ALGORITHMS + 1];
@@ -103,11 +103,11 @@ static void draw(page *p, const fgp_byte_count *tally, size_t count) {
         for (size_t j = 0; j < k; j++)
             if (fabs(y - labels[j]) < 14) {
                 y = labels[j] + 14;
-                j = SIZE_MAX; /* look at all of them again: the new place may be taken, too */
+                j = SIZE_MAX; /* check all again: the new position may overlap, too */
             }
         labels[k] = y;
         if (k < step)
-            draw_algorithm(p, &f, tally + k, sizes, step, colour[k], y);
+            draw_algorithm(p, &f, tally + k, sizes, step, color[k], y);
         else
             draw_algorithm(p, &f, dense, sizes, 1, "#333", y);
     }

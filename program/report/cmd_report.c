@@ -1,6 +1,7 @@
 /*
- * cmd_report.c - `frugrad report`: recorded runs as tables, one HTML page, and charts as files. PNG is made by
- * rsvg-convert, which gets each chart on its standard input.
+ * cmd_report.c - `frugrad report`: recorded runs as tables, one HTML page, and charts as files.
+ *
+ * PNG files are made by rsvg-convert, which gets each chart on its standard input.
  */
 #include "lab/report/panel_charts.h"
 #include "lab/report/html_page.h"
@@ -22,25 +23,25 @@
 
 static const fgp_opt options[] = {
     {"output", 'o', "FILE", NULL, "write a page: one HTML file with everything in it; - for standard output"},
-    {"svg", 0, "DIR", NULL, "write every chart as an SVG file of its own, in colours for paper"},
+    {"svg", 0, "DIR", NULL, "write every chart as an SVG file of its own, in colors for print"},
     {"png", 0, "DIR", NULL, "the same as PNG; needs rsvg-convert (Debian: librsvg2-bin)"},
     {"markdown", 'm', NULL, NULL, "print the tables as Markdown"},
     {"suite", 's', "NAME", NULL, "only the runs of this suite"},
     {"show", 0, "WHAT", "tables",
-     "what to print: tables (one for each task), summary (one for each suite), losses (where FruGrad comes off worse)"},
-    {"no-times", 0, NULL, NULL, "leave out how long runs took, as of a busy machine; times over a network stay"},
+     "what to print: tables (one for each task), summary (one for each suite), losses (where FruGrad is worse)"},
+    {"no-times", 0, NULL, NULL, "omit run times, for runs on a busy machine; times over a network stay"},
     {NULL, 0, NULL, NULL, NULL},
 };
 
-static const char *const shows[] = {"tables", "summary", "losses", NULL};
+static const char *const show_values[] = {"tables", "summary", "losses", NULL};
 
 extern char **environ;
 
-typedef struct gallery {
+typedef struct chart_files {
     const char *folder;
     bool png;
     int count;
-} gallery;
+} chart_files;
 
 /* ---- charts as files -------------------------------------------------------------------------------- */
 
@@ -103,8 +104,8 @@ static int convert(const fgl_text *svg, const char *path) {
     return FGIO_EXIT_OK;
 }
 
-static int take_chart(void *user, const fgl_panel *panel, const fgl_chart *chart) {
-    gallery *g = user;
+static int write_chart(void *user, const fgl_panel *panel, const fgl_chart *chart) {
+    chart_files *g = user;
     char name[240] = "", path[PATH_MAX];
     append_word(name, sizeof name, panel->suite);
     if (panel->size[0] != '\0')
@@ -118,10 +119,10 @@ static int take_chart(void *user, const fgl_panel *panel, const fgl_chart *chart
 }
 
 static int save_charts(const fgl_findings *findings, const char *folder, bool png) {
-    gallery g = {folder, png, 0};
+    chart_files g = {folder, png, 0};
     int status = fgio_folder_make(folder);
     for (size_t i = 0; i < findings->count && status == FGIO_EXIT_OK; i++)
-        status = fgl_charts(findings, &findings->panel[i], true, take_chart, &g);
+        status = fgl_charts(findings, &findings->panel[i], true, write_chart, &g);
     if (status == FGIO_EXIT_OK)
         fgio_status_print("%d charts in %s", g.count, folder);
     return status;
@@ -146,9 +147,9 @@ static int read_all(const fgp_args *args, fgl_runs *runs) {
         runs->torn = 0;
         status = fgl_runs_read(runs, args->operand[i]);
         if (status != FGIO_EXIT_OK)
-            fgio_hint("a report is made of runs.jsonl, which frugrad compare --out DIR writes");
+            fgio_hint("a report needs runs.jsonl, which frugrad compare --out DIR writes");
         if (status == FGIO_EXIT_OK && runs->torn)
-            fgio_hint("%s ends in the middle of a line, which was left out", args->operand[i]);
+            fgio_hint("%s ends in the middle of a line, which was ignored", args->operand[i]);
     }
     return status;
 }
@@ -174,7 +175,7 @@ static int print_tables(const fgl_findings *findings, int what, bool markdown) {
     return status;
 }
 
-static int make(const fgp_args *args, int what, const fgl_findings *findings) {
+static int write_report(const fgp_args *args, int what, const fgl_findings *findings) {
     const char *page = fgp_arg(args, "output"), *svg = fgp_arg(args, "svg"), *png = fgp_arg(args, "png");
     int status = FGIO_EXIT_OK;
     if (page == NULL || strcmp(page, "-") != 0)
@@ -195,7 +196,7 @@ static int run(const fgp_args *args) {
     fgl_runs runs = {0};
     fgl_findings findings = {0};
     const char *suite = fgp_arg(args, "suite");
-    int what = 0, status = fgp_arg_word(args, "show", shows, &what);
+    int what = 0, status = fgp_arg_word(args, "show", show_values, &what);
     if (status != FGIO_EXIT_OK)
         return status;
     if (fgp_arg_given(args, "png") && !on_path("rsvg-convert"))
@@ -212,7 +213,7 @@ static int run(const fgp_args *args) {
     else if (status == FGIO_EXIT_OK && findings.count == 0 && runs.timings == 0)
         status = fgio_error("report: no runs in %s", args->operand[0]);
     if (status == FGIO_EXIT_OK)
-        status = make(args, what, &findings);
+        status = write_report(args, what, &findings);
     fgl_findings_free(&findings);
     fgl_runs_free(&runs);
     return status;
@@ -227,7 +228,7 @@ const fgp_command fgp_command_report = {
     .about =
         "Reads runs.jsonl of each DIR, or files of that format, as one set, and prints a table for each suite and\n"
         "task: mean and standard deviation over the test seeds; where learning rates were searched, at the best one.\n"
-        "The page needs no network and no script, and shows in light and dark. docs/report.md has the format.\n"
+        "The page needs no network and no script, and has a light and a dark mode. docs/report.md has the format.\n"
         "\n"
         "  frugrad report results/paper -o report.html\n"
         "  frugrad report results/paper --suite paper --svg figures --markdown\n"

@@ -1,7 +1,8 @@
 /*
- * cmd_demo.c - `frugrad demo`: the same model trained twice, with dense gradients and with FruGrad, and the two side by
- * side. Each run is a `frugrad train` of its own, in a process of its own, so that memory is counted apart, and so that
- * what is shown is what anybody can type.
+ * cmd_demo.c - `frugrad demo`: the same model trained twice, with dense gradients and with FruGrad, side by side.
+ *
+ * Each run is a `frugrad train` in a process of its own, so that memory is measured separately, and so that the
+ * commands shown can be typed by anybody.
  */
 #include "program/args/commands.h"
 #include "io/files.h"
@@ -43,7 +44,7 @@ typedef struct outcome {
 
 /* ---- one run ------------------------------------------------------------------------------ */
 
-/* Read a child's standard output to its end. The most it may be is far more than a summary. */
+/* Read a child's standard output to its end; cap is far more than a summary. */
 static size_t read_output(int fd, char *dst, size_t cap) {
     size_t used = 0;
     while (used < cap) {
@@ -55,7 +56,7 @@ static size_t read_output(int fd, char *dst, size_t cap) {
     return used;
 }
 
-/* Start this program once more, with its standard output in a pipe and with signals as they usually are. */
+/* Start this program as a child, with its standard output in a pipe and with default signal handling. */
 static int start(char *const argv[], int fd[2], pid_t *child) {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
@@ -97,7 +98,7 @@ static int train(char *const argv[], json_t **summary) {
     int fd[2];
     pid_t child = 0;
     struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
-    sigaction(SIGINT, &ignore, &before); /* Ctrl-C is for the child, which says what becomes of it */
+    sigaction(SIGINT, &ignore, &before); /* the child handles Ctrl-C and prints the message */
     int status = start(argv, fd, &child);
     if (status == FGIO_EXIT_OK) {
         size_t length = read_output(fd[0], output, sizeof output);
@@ -111,8 +112,8 @@ static int train(char *const argv[], json_t **summary) {
     return status;
 }
 
-static int play(const fgp_args *args, const char *data, outcome *run) {
-    /* Pictures as they are: with crops and flips a minute is too short to learn much. */
+static int run_training(const fgp_args *args, const char *data, outcome *run) {
+    /* No augmentation: with it a minute is too short to learn much. */
     const char *const words[] = {
         "frugrad",      "train",
         "--model",      fgp_arg(args, "model"),
@@ -139,46 +140,46 @@ static double number(const outcome *run, const char *key) {
     return json_number_value(json_object_get(run->summary, key));
 }
 
-static void row(const char *what, const char *a, const char *b, const char *remark) {
+static void print_row(const char *what, const char *a, const char *b, const char *remark) {
     printf("  %-22s %12s %12s%s%s\n", what, a, b, remark[0] ? "   " : "", remark);
 }
 
-static void row_share(const char *what, const char *key, const outcome run[2], int decimals) {
+static void print_share_row(const char *what, const char *key, const outcome run[2], int decimals) {
     char a[32], b[32];
     snprintf(a, sizeof a, "%.*f %%", decimals, 100 * number(&run[0], key));
     snprintf(b, sizeof b, "%.*f %%", decimals, 100 * number(&run[1], key));
-    row(what, a, b, "");
+    print_row(what, a, b, "");
 }
 
-static void row_bytes(const char *what, const char *key, const outcome run[2], int compared) {
+static void print_bytes_row(const char *what, const char *key, const outcome run[2], int compared) {
     char a[32], b[32], text[64] = "";
     double x = number(&run[0], key), y = number(&run[1], key);
     if (compared && x > 0 && y > 0)
         fgio_ratio_text(x, y, text, sizeof text);
-    row(what, fgio_bytes_text((uint64_t)x, a, sizeof a), fgio_bytes_text((uint64_t)y, b, sizeof b), text);
+    print_row(what, fgio_bytes_text((uint64_t)x, a, sizeof a), fgio_bytes_text((uint64_t)y, b, sizeof b), text);
 }
 
-static void row_real(const char *what, const char *key, const outcome run[2], const char *format) {
+static void print_real_row(const char *what, const char *key, const outcome run[2], const char *format) {
     char a[32], b[32];
     snprintf(a, sizeof a, format, number(&run[0], key));
     snprintf(b, sizeof b, format, number(&run[1], key));
-    row(what, a, b, "");
+    print_row(what, a, b, "");
 }
 
-static void compare(const outcome run[2]) {
+static void print_comparison(const outcome run[2]) {
     printf("\n");
-    row("", run[0].name, run[1].name, "");
-    row_share("accuracy (test)", "accuracy", run, 2);
-    row_real("loss (test)", "loss", run, "%.4f");
+    print_row("", run[0].name, run[1].name, "");
+    print_share_row("accuracy (test)", "accuracy", run, 2);
+    print_real_row("loss (test)", "loss", run, "%.4f");
     if (number(&run[0], "workers") > 1)
-        row_bytes("sent by each worker", "bytes_sent", run, 1);
+        print_bytes_row("sent by each worker", "bytes_sent", run, 1);
     else
-        row("sent", "nothing", "nothing", "a single worker exchanges nothing");
-    row_share("density", "density_mean", run, 2);
-    row_bytes("model state", "model_state_bytes", run, 1);
-    row_real("step (median)", "step_ms", run, "%.1f ms");
-    row_bytes("activations", "activation_bytes", run, 0);
-    row_bytes("peak memory", "peak_rss_bytes", run, 0);
+        print_row("sent", "nothing", "nothing", "a single worker exchanges nothing");
+    print_share_row("density", "density_mean", run, 2);
+    print_bytes_row("model state", "model_state_bytes", run, 1);
+    print_real_row("step (median)", "step_ms", run, "%.1f ms");
+    print_bytes_row("activations", "activation_bytes", run, 0);
+    print_bytes_row("peak memory", "peak_rss_bytes", run, 0);
     printf("\n");
 }
 
@@ -202,13 +203,13 @@ static int demo_run(const fgp_args *args) {
         data = "fashion-mnist";
     } else if (data == NULL) {
         data = "builtin";
-        printf("Fashion-MNIST is not installed (Debian: dataset-fashion-mnist); made-up images take its place.\n");
+        printf("Fashion-MNIST is not installed (Debian: dataset-fashion-mnist); generated images are used instead.\n");
     }
     printf("One model, trained with dense gradients and with %s; each run sees the same samples.\n", run[1].name);
     for (int i = 0; i < 2 && status == FGIO_EXIT_OK; i++)
-        status = play(args, data, &run[i]);
+        status = run_training(args, data, &run[i]);
     if (status == FGIO_EXIT_OK)
-        compare(run);
+        print_comparison(run);
     json_decref(run[0].summary);
     json_decref(run[1].summary);
     return status;
@@ -219,7 +220,7 @@ const fgp_command fgp_command_demo = {
     .summary = "train a small model with dense gradients and with FruGrad, and compare",
     .operands = "",
     .about = "Trains for about a minute on two cores: Fashion-MNIST where it is installed, four workers, first with\n"
-             "dense gradients and then with FruGrad. Then it says what each sent, how good the models are, and what\n"
+             "dense gradients and then with FruGrad. Then it shows what each sent, how good the models are, and what\n"
              "time and memory they took.",
     .options = options,
     .run = demo_run,

@@ -1,4 +1,4 @@
-/* cmd_eval.c - `frugrad eval`: how good weights are on a data set. */
+/* cmd_eval.c - `frugrad eval`: quality of a model's weights on a data set. */
 #include "program/args/commands.h"
 #include "program/args/job_args.h"
 #include "program/train/train_summary.h"
@@ -16,8 +16,8 @@ static const fgp_opt options[] = {
     {"eval-batches", 0, "COUNT", NULL, "batches of each worker at most [all]"},
     {"workers", 'w', "COUNT", "1", "workers, as threads, that share the samples"},
     {"threads", 't', "COUNT", NULL, "threads of each worker [the cores, shared out]"},
-    {"memory", 0, "BYTES", NULL, "that all workers of this machine may take, as 8G [what is free]"},
-    {"seed", 0, "NUMBER", "1", "of builtin data, and of what is hidden from a masked language model"},
+    {"memory", 0, "BYTES", NULL, "limit of all workers on this machine, as 8G [what is free]"},
+    {"seed", 0, "NUMBER", "1", "of builtin data, and of the masks of a masked language model"},
     {"samples", 0, "COUNT", NULL, "builtin data: how many there were to train on [some thousand]"},
     {"json", 'j', NULL, NULL, "print the result as one JSON object"},
     {NULL, 0, NULL, NULL, NULL},
@@ -39,7 +39,7 @@ static int check(const fgp_request *request) {
 
 static int evaluate(const fgp_request *request, fgt_quality *quality, fgt_report *report) {
     static const char *const words[] = {"train", "valid", "test", NULL};
-    int split = FGT_SPLITS; /* the one that a run is judged by at its end */
+    int split = FGT_SPLITS; /* default: the split of the final evaluation */
     int status = FGIO_EXIT_OK;
     if (fgp_arg_given(&request->args, "split"))
         status = fgp_arg_word(&request->args, "split", words, &split);
@@ -65,7 +65,7 @@ static int run(const fgp_args *args) {
 
 const fgp_command fgp_command_eval = {
     .name = "eval",
-    .summary = "say how good a model's weights are on a data set",
+    .summary = "evaluate a model's weights on a data set",
     .operands = "",
     .about = "Prints accuracy and error, perplexity or correlation, as the model's task has it.\n"
              "\n"

@@ -1,6 +1,6 @@
 /*
- * cmd_finetune.c - `frugrad finetune`: the options of a run that moves a few tensors of a model that has learned
- * already, with an optimiser that keeps little about them. All else is cmd_train.c's.
+ * cmd_finetune.c - `frugrad finetune`: options of a run that updates a few tensors of a pretrained model, with an
+ * optimizer that keeps little state. Everything else is in cmd_train.c.
  */
 #include "program/args/commands.h"
 #include "program/args/job_args.h"
@@ -10,12 +10,11 @@ static const fgp_opt options[] = {
     {"model", 'm', "MODEL", NULL, "what to fine-tune; listed below"},
     {"weights", 0, "FILE", NULL, "safetensors file to start from; layers of its head that it lacks begin at random"},
     FGP_OPTIONS_DATA,
-    {"method", 0, "KIND", "table", "how the targets are moved; listed below"},
-    {"states", 0, "COUNT", NULL,
-     "numbers that may be kept about the gradients of all targets together; sets s, or the rank [by the method]"},
-    {"targets", 0, "WHICH", "qv", "tensors to move: qv, attention, linear, all, or a pattern of names with * and ?"},
+    {"method", 0, "KIND", "table", "how the targets are updated; listed below"},
+    {"states", 0, "COUNT", NULL, "optimizer states of all targets together; sets s, or the rank [by the method]"},
+    {"targets", 0, "WHICH", "qv", "tensors to update: qv, attention, linear, all, or a pattern of names with * and ?"},
     {"head", 0, "WHICH", "auto",
-     "tensors that AdamW moves beside the targets: none, or a pattern; auto: pooler and classifier of a model that "
+     "tensors that AdamW updates besides the targets: none, or a pattern; auto: pooler and classifier of a model that "
      "judges"},
     {"kappa", 0, "COUNT", NULL, "measurements for every entry [by the method]"},
     {"chunks", 0, "COUNT", NULL, "chunks of a tensor [by the method]"},
@@ -35,17 +34,18 @@ static const fgp_opt options[] = {
 
 const fgp_command fgp_command_finetune = {
     .name = "finetune",
-    .summary = "fine-tune a few tensors of a model with few optimiser states",
+    .summary = "fine-tune a few tensors of a model with few optimizer states",
     .operands = "",
-    .about = "Moves the targets by the method and a classifier's head by AdamW; all else is frozen: no gradient of it\n"
-             "is computed, kept or sent. Several workers exchange what the method needs to know of a gradient, which\n"
-             "for sgc, mesgc and cesgc is 2 kappa s numbers a tensor. Progress, summary, checkpoints and Ctrl-C are\n"
-             "those of `frugrad train`.\n"
-             "\n"
-             "  frugrad finetune --model bert-base --weights bert.safetensors --data glue/SST-2/ --tokens vocab.txt\n"
-             "  frugrad finetune --model gpt2-small --weights gpt2.safetensors --data wikitext-2/ --tokens gpt2/ \\\n"
-             "      --method cesgc --states 150000 --steps 500\n"
-             "  frugrad finetune --config run.conf --method lora --rank 4 --save runs/c --resume",
+    .about =
+        "Updates the targets by the method and a classifier's head by AdamW; all else is frozen: no gradient of it\n"
+        "is computed, kept or sent. Several workers exchange what the method needs to know of a gradient, which\n"
+        "for sgc, mesgc and cesgc is 2 kappa s numbers a tensor. Progress, summary, checkpoints and Ctrl-C are\n"
+        "those of `frugrad train`.\n"
+        "\n"
+        "  frugrad finetune --model bert-base --weights bert.safetensors --data glue/SST-2/ --tokens vocab.txt\n"
+        "  frugrad finetune --model gpt2-small --weights gpt2.safetensors --data wikitext-2/ --tokens gpt2/ \\\n"
+        "      --method cesgc --states 150000 --steps 500\n"
+        "  frugrad finetune --config run.conf --method lora --rank 4 --save runs/c --resume",
     .options = options,
     .more = fgp_help_tuning,
     .run = fgp_train_run,

@@ -1,6 +1,7 @@
 /*
- * cmd_sample.c - `frugrad sample`: let a language model go on with a text. Tokens are written as they come; those of
- * BPE may end inside a character, which the next ones complete.
+ * cmd_sample.c - `frugrad sample`: continue a text with a language model.
+ *
+ * Tokens are written as they are sampled; BPE tokens may end inside a character, which the next ones complete.
  */
 #include "trainer/run/text_sample.h"
 #include "trainer/base/blas.h"
@@ -17,7 +18,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { LENGTH_MOST = 1 << 20, TOP_MOST = 1 << 24 };
+enum { MAX_LENGTH = 1 << 20, MAX_TOP_K = 1 << 24 };
 
 static const fgp_opt options[] = {
     {"model", 'm', "MODEL", NULL, "a language model, gpt2 of some size; listed below"},
@@ -25,19 +26,19 @@ static const fgp_opt options[] = {
     {"resume", 0, "PATH", NULL, "a checkpoint of the trainer or a directory of them, instead of --weights"},
     {"tokens", 0, "WHAT", "bytes",
      "what the model was trained on: bytes, or a directory with GPT-2's encoder.json and vocab.bpe"},
-    {"prompt", 'p', "TEXT", "", "what to go on with"},
+    {"prompt", 'p', "TEXT", "", "the text to continue"},
     {"length", 'n', "COUNT", "200", "how many tokens to add"},
     {"temperature", 0, "NUMBER", "0.8",
-     "1 draws as the model has it, less is more of the likely; 0: always the likeliest"},
-    {"top-k", 'k', "COUNT", "40", "draw among so many of the likeliest; 0: among all"},
-    {"seed", 0, "NUMBER", "1", "the same seed, the same text"},
+     "1: the model's probabilities; lower: more weight on likely tokens; 0: always the likeliest"},
+    {"top-k", 'k', "COUNT", "40", "sample from this number of the likeliest tokens; 0: from all"},
+    {"seed", 0, "NUMBER", "1", "random seed: the same seed gives the same text"},
     {"threads", 't', "COUNT", NULL, "threads to use [the cores]"},
-    {"memory", 0, "BYTES", NULL, "that it may take, as 8G [what is free]"},
+    {"memory", 0, "BYTES", NULL, "memory limit, as 8G [what is free]"},
     {NULL, 0, NULL, NULL, NULL},
 };
 
-/** What sampling holds. */
-typedef struct session {
+/** State of a run of the command. */
+typedef struct sampler {
     fgp_request request;
     fgt_sampling how;
     uint64_t more;
@@ -46,22 +47,22 @@ typedef struct session {
     int32_t *text; /* the prompt's tokens */
     size_t count;
     fgt_graph *graph;
-} session;
+} sampler;
 
-static int read_words(const fgp_args *args, session *s) {
+static int read_options(const fgp_args *args, sampler *s) {
     uint64_t top = 0;
     int status = fgp_request_open(args, &s->request);
     if (status == FGIO_EXIT_OK && s->request.model.task != FGT_TASK_LANGUAGE)
-        status = fgio_usage_error("sample: %s is not a language model; take a gpt2", s->request.job.model);
+        status = fgio_usage_error("sample: %s is not a language model; use a gpt2", s->request.job.model);
     if (status == FGIO_EXIT_OK && s->request.job.weights == NULL && s->request.job.resume == NULL) {
         status = fgio_usage_error("sample: --weights FILE or --resume PATH missing");
         fgio_hint("frugrad train --model %s --data TEXT --save DIR writes checkpoints; then --resume DIR",
                   s->request.job.model);
     }
     if (status == FGIO_EXIT_OK)
-        status = fgp_arg_u64(args, "length", 1, LENGTH_MOST, &s->more);
+        status = fgp_arg_u64(args, "length", 1, MAX_LENGTH, &s->more);
     if (status == FGIO_EXIT_OK)
-        status = fgp_arg_u64(args, "top-k", 0, TOP_MOST, &top);
+        status = fgp_arg_u64(args, "top-k", 0, MAX_TOP_K, &top);
     if (status == FGIO_EXIT_OK)
         status = fgp_arg_double(args, "temperature", 0, 1000, &s->how.temperature);
     s->how.top_k = (uint32_t)top;
@@ -69,8 +70,8 @@ static int read_words(const fgp_args *args, session *s) {
     return status;
 }
 
-/* An empty prompt begins where texts do: after the end of another, or at the start of a line. */
-static int read_prompt(session *s) {
+/* An empty prompt is the token that begins texts: end of text, or a newline. */
+static int read_prompt(sampler *s) {
     const char *prompt = fgp_arg(&s->request.args, "prompt");
     int status = fgt_tokens_open(s->request.job.tokens, &s->tokens);
     if (status != FGIO_EXIT_OK)
@@ -91,7 +92,7 @@ static int read_prompt(session *s) {
     return FGIO_EXIT_OK;
 }
 
-/* What to load: a file as it is, the newest checkpoint of a directory. */
+/* The file to load: the given one, or the newest checkpoint of a directory. */
 static int find_weights(const fgt_job *job, char *path, size_t cap) {
     struct stat st;
     fgt_entry *entry = NULL;
@@ -104,13 +105,13 @@ static int find_weights(const fgt_job *job, char *path, size_t cap) {
     while (status == FGIO_EXIT_OK && first < count && !entry[first].readable)
         first++;
     if (status == FGIO_EXIT_OK && (first == count || !fgt_checkpoint_name(given, entry[first].step, path, cap)))
-        status = fgio_error("%s: no checkpoint is in it", given);
+        status = fgio_error("%s: contains no checkpoint", given);
     free(entry);
     return status;
 }
 
-/* Built for no more tokens than will be there: each new one costs a pass over all. */
-static int build(session *s) {
+/* Built for no more tokens than needed: each new one costs a pass over all. */
+static int build_graph(sampler *s) {
     const fgt_job *job = &s->request.job;
     const fgt_model *model = &s->request.model;
     size_t length = s->count + (size_t)s->more;
@@ -136,19 +137,19 @@ static int build(session *s) {
 }
 
 static bool write_token(void *ctx, int32_t token) {
-    const session *s = ctx;
+    const sampler *s = ctx;
     size_t len = 0;
     const unsigned char *piece = fgt_tokens_piece(s->tokens, token, &len);
     return token != fgt_tokens_end(s->tokens) && fwrite(piece, 1, len, stdout) == len && fflush(stdout) == 0;
 }
 
 static int run(const fgp_args *args) {
-    session s = {0};
-    int status = read_words(args, &s);
+    sampler s = {0};
+    int status = read_options(args, &s);
     if (status == FGIO_EXIT_OK)
         status = read_prompt(&s);
     if (status == FGIO_EXIT_OK)
-        status = build(&s);
+        status = build_graph(&s);
     if (status == FGIO_EXIT_OK) {
         printf("%s", fgp_arg(args, "prompt"));
         status = fgt_sample(s.graph, &s.how, s.text, s.count, (size_t)s.more, write_token, &s);
@@ -164,9 +165,9 @@ static int run(const fgp_args *args) {
 
 const fgp_command fgp_command_sample = {
     .name = "sample",
-    .summary = "let a language model go on with a text",
+    .summary = "continue a text with a language model",
     .operands = "",
-    .about = "Writes the prompt and what the model makes of it, token by token.\n"
+    .about = "Writes the prompt and its continuation, token by token.\n"
              "\n"
              "  frugrad sample --model gpt2 --weights gpt2.safetensors --tokens gpt2/ --prompt \"The sea was\"\n"
              "  frugrad sample --model gpt2-nano --resume runs/a/step-000001000.safetensors --length 500",

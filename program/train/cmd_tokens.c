@@ -1,6 +1,7 @@
 /*
- * cmd_tokens.c - `frugrad tokens`: what a text is to a model. The tokenizer goes by what --tokens names: "bytes", a
- * directory (GPT-2's BPE) or a file (WordPiece), as in `frugrad train`.
+ * cmd_tokens.c - `frugrad tokens`: the tokens of a text.
+ *
+ * --tokens selects the tokenizer: "bytes", a directory (GPT-2's BPE) or a file (WordPiece), as in `frugrad train`.
  */
 #include "program/args/commands.h"
 #include "trainer/data/tokenizer.h"
@@ -22,7 +23,7 @@ static const fgp_opt options[] = {
     {NULL, 0, NULL, NULL, NULL},
 };
 
-/** A tokenizer of either kind, and what it made of the text. */
+/** A tokenizer of either kind, and the tokens of the text. */
 typedef struct session {
     fgt_tokens *tokens;    /* bytes, BPE; NULL: */
     fgt_wordpiece *pieces; /* WordPiece */
@@ -119,7 +120,7 @@ static int run(const fgp_args *args) {
     session s = {0};
     const char *where = fgp_arg(args, "tokens");
     int status = fgp_arg_given(args, "ids") && fgp_arg_given(args, "json")
-                     ? fgio_usage_error("tokens: --ids and --json are two forms of one answer; give one of them")
+                     ? fgio_usage_error("tokens: --ids and --json exclude each other; give one of them")
                      : open_tokenizer(where, &s);
     if (status == FGIO_EXIT_OK)
         status = read_text(args, &s);

@@ -1,6 +1,6 @@
 /*
- * cmd_train.c - `frugrad train`: the options of a run, its progress, its summary, and how to go on when it was
- * interrupted. cmd_finetune.c runs the same.
+ * cmd_train.c - `frugrad train`: the options of a run, its progress, its summary, and the command that resumes it after
+ * an interrupt. cmd_finetune.c uses the same.
  */
 #include "program/args/commands.h"
 #include "program/args/job_args.h"
@@ -17,38 +17,38 @@ static const fgp_opt options[] = {
     FGP_OPTIONS_DATA,
     {"method", 0, "CONFIG", "frugrad",
      "how gradients are compressed: a config string of the library; frugrad: frugrad-sgd or frugrad-adam, as the "
-     "optimiser is; dense: not at all, added up in a ring"},
+     "optimizer is; dense: not at all, ring all-reduce"},
     FGP_OPTIONS_RUN,
-    {"optimizer", 'o', "TEXT", NULL, "what becomes of the gradients; listed below [by the model and the method]"},
+    {"optimizer", 'o', "TEXT", NULL, "optimizer; listed below [by the model and the method]"},
     {"rate", 'r', "NUMBER", NULL, "learning rate [by the model]"},
     FGP_OPTIONS_RATE,
     {"weights", 0, "FILE", NULL, "safetensors file to start from [random weights]"},
     FGP_OPTIONS_OUTPUT,
-    {"metrics-layers", 0, NULL, NULL, "metrics: also what share of each tensor leaves, at some 16 of the steps"},
+    {"metrics-layers", 0, NULL, NULL, "metrics: also the density of each tensor, at some 16 of the steps"},
     {NULL, 0, NULL, NULL, NULL},
 };
 
-static void say_how_to_go_on(const fgp_request *request, const fgt_report *report) {
+static void print_resume_command(const fgp_request *request, const fgt_report *report) {
     char again[4096];
     if (report->checkpoint[0] == '\0') {
-        fgio_error("interrupted after step %" PRIu64 " of %" PRIu64 "; nothing was saved%s", report->step,
-                   report->steps,
-                   fgp_arg_given(&request->args, "save") ? ": workers that gossip have a checkpoint only at the end"
-                                                         : ", for want of --save DIR");
+        fgio_error(
+            "interrupted after step %" PRIu64 " of %" PRIu64 "; nothing was saved%s", report->step, report->steps,
+            fgp_arg_given(&request->args, "save") ? ": with reduce=gossip a checkpoint is written only at the end"
+                                                  : ", because --save DIR was not given");
         return;
     }
     fgio_error("interrupted after step %" PRIu64 " of %" PRIu64 "; to go on:", report->step, report->steps);
     fprintf(stderr, "  %s\n", fgp_request_resume_command(request, again, sizeof again));
 }
 
-static int conclude(const fgp_request *request, const fgt_report *report) {
+static int finish_run(const fgp_request *request, const fgt_report *report) {
     int status = FGIO_EXIT_OK;
     if (fgp_arg_given(&request->args, "json"))
         status = fgp_summary_json(request, report);
     else
         fgp_summary_print(request, report);
     if (report->interrupted) {
-        say_how_to_go_on(request, report);
+        print_resume_command(request, report);
         return FGP_EXIT_STOPPED;
     }
     return status;
@@ -70,7 +70,7 @@ static int train(const fgp_request *request) {
     fgp_interrupt_restore();
     int written = fgp_train_progress_close(view);
     if (status == FGIO_EXIT_OK)
-        status = conclude(request, &report);
+        status = finish_run(request, &report);
     return status != FGIO_EXIT_OK ? status : written;
 }
 
@@ -88,8 +88,8 @@ const fgp_command fgp_command_train = {
     .summary = "train a model, data-parallel, with compressed gradients",
     .operands = "",
     .about = "Trains on one machine with threads, or as the processes of an MPI job. Progress goes to stderr, the\n"
-             "summary to stdout: how good the model is, what was sent, where the time went, what memory it took.\n"
-             "Ctrl-C stops after the step, writes a checkpoint if there is a --save, and says how to go on.\n"
+             "summary to stdout: quality of the model, bytes sent, times, memory.\n"
+             "Ctrl-C stops after the step, writes a checkpoint if there is a --save, and prints how to resume.\n"
              "\n"
              "  frugrad train --model lenet --data fashion-mnist --workers 4 --epochs 3\n"
              "  frugrad train --model resnet20 --data cifar-10/ --method dense --save runs/a\n"

@@ -1,6 +1,8 @@
 /*
- * train_progress.c - a run while it goes on. On a terminal one line is redrawn at most ten times a second; elsewhere
- * plain lines come every few seconds, with the first and the last step and every evaluation. Metrics get every step.
+ * train_progress.c - progress and metrics of a running training.
+ *
+ * On a terminal one line is redrawn at most ten times a second; elsewhere plain lines are printed every few seconds,
+ * with the first and the last step and every evaluation. Metrics get every step.
  */
 #include "program/train/train_progress.h"
 
@@ -22,39 +24,39 @@
 #include <string.h>
 #include <unistd.h>
 
-#define REDRAW 0.1 /* seconds */
-#define REPEAT 5.0 /* between plain lines */
+#define REDRAW_INTERVAL 0.1 /* seconds */
+#define PRINT_INTERVAL  5.0 /* between plain lines */
 
-enum { BAR_LEAST = 10, BAR_MOST = 30 };
+enum { BAR_MIN = 10, BAR_MAX = 30 };
 
 struct fgp_train_progress {
     const fgp_request *request;
     const char *metrics_path, *events_path;
     int quiet, terminal;
     int alone;         /* a single worker, which exchanges nothing */
-    double last;       /* when something was shown */
-    fgio_meter *first; /* step, until it is done: the longest, and nothing is known of it */
+    double last;       /* time of the last output */
+    fgio_meter *first; /* progress of the first step, which takes longest */
     fgio_metrics *metrics;
     fgio_tensorboard *events;
     int status;
 };
 
-static void end_first(fgp_train_progress *v) {
+static void end_first_step(fgp_train_progress *v) {
     fgio_meter_end(v->first);
     v->first = NULL;
 }
 
 /* ---- the line ------------------------------------------------------------------------------ */
 
-/** A part of the line; where there is no room for all, those of the highest order go first. */
-typedef struct piece {
+/** A field of the line; if not all fit, those with the highest order are dropped first. */
+typedef struct line_field {
     char text[64];
     int order;
-} piece;
+} line_field;
 
-enum { PIECES = 7 };
+enum { FIELDS = 7 };
 
-static void describe_speed(const fgp_train_progress *v, double speed, char *dst, size_t cap) {
+static void format_speed(const fgp_train_progress *v, double speed, char *dst, size_t cap) {
     char count[40];
     const char *unit = fgp_request_unit(v->request);
     if (speed >= 10 && speed < 1e15)
@@ -63,14 +65,14 @@ static void describe_speed(const fgp_train_progress *v, double speed, char *dst,
         snprintf(dst, cap, "  %.1f %s/s", speed, unit);
 }
 
-static void describe(const fgp_train_progress *v, const fgt_progress *p, piece part[PIECES]) {
-    static const int order[PIECES] = {5, 1, 3, 6, 4, 7, 2};
+static void fill_fields(const fgp_train_progress *v, const fgt_progress *p, line_field part[FIELDS]) {
+    static const int order[FIELDS] = {5, 1, 3, 6, 4, 7, 2};
     char text[40];
-    for (int i = 0; i < PIECES; i++)
-        part[i] = (piece){.order = order[i]};
+    for (int i = 0; i < FIELDS; i++)
+        part[i] = (line_field){.order = order[i]};
     snprintf(part[0].text, sizeof part[0].text, "  epoch %.2f", p->epoch);
     snprintf(part[1].text, sizeof part[1].text, "  loss %.*f", fabs(p->loss) < 10 ? 3 : 1, p->loss);
-    describe_speed(v, p->samples_per_second, part[2].text, sizeof part[2].text);
+    format_speed(v, p->samples_per_second, part[2].text, sizeof part[2].text);
     if (p->bytes_dense > 0)
         snprintf(part[3].text, sizeof part[3].text, "  density %.1f %%", 100 * p->density);
     if (p->bytes_dense > 0 && !v->alone) {
@@ -83,35 +85,35 @@ static void describe(const fgp_train_progress *v, const fgt_progress *p, piece p
                  fgio_duration_text(p->seconds_left, text, sizeof text));
 }
 
-/* Join the parts that fit into `room` columns. */
-static void join(piece part[PIECES], size_t room, char *dst, size_t cap) {
+/* Join the fields that fit into `room` columns. */
+static void join_fields(line_field part[FIELDS], size_t room, char *dst, size_t cap) {
     size_t length = 0, used = 0;
-    for (int i = 0; i < PIECES; i++)
+    for (int i = 0; i < FIELDS; i++)
         length += strlen(part[i].text);
-    for (int order = PIECES; order > 0 && length > room; order--)
-        for (int i = 0; i < PIECES; i++)
+    for (int order = FIELDS; order > 0 && length > room; order--)
+        for (int i = 0; i < FIELDS; i++)
             if (part[i].order == order) {
                 length -= strlen(part[i].text);
                 part[i].text[0] = '\0';
             }
     dst[0] = '\0';
-    for (int i = 0; i < PIECES && used < cap; i++)
+    for (int i = 0; i < FIELDS && used < cap; i++)
         used += (size_t)snprintf(dst + used, cap - used, "%s", part[i].text);
 }
 
 static void draw_bar(const fgp_train_progress *v, const fgt_progress *p) {
-    piece part[PIECES];
-    char line[512], rest[400], bar[BAR_MOST + 1];
+    line_field part[FIELDS];
+    char line[512], rest[400], bar[BAR_MAX + 1];
     size_t width = fgio_terminal_width() - 1; /* the last column would wrap on some terminals */
     double share = p->steps > 0 ? (double)p->step / (double)p->steps : 1;
     size_t fixed = strlen("[] 100 %");
-    if (fixed + BAR_LEAST > width)
+    if (fixed + BAR_MIN > width)
         return;
-    describe(v, p, part);
-    size_t room = width - fixed - BAR_LEAST;
-    join(part, room < sizeof rest ? room : sizeof rest - 1, rest, sizeof rest);
+    fill_fields(v, p, part);
+    size_t room = width - fixed - BAR_MIN;
+    join_fields(part, room < sizeof rest ? room : sizeof rest - 1, rest, sizeof rest);
     size_t length = width - fixed - strlen(rest);
-    length = length > BAR_MOST ? BAR_MOST : length;
+    length = length > BAR_MAX ? BAR_MAX : length;
     for (size_t i = 0; i < length; i++)
         bar[i] = (double)i + 0.5 < share * (double)length ? '#' : '-';
     bar[length] = '\0';
@@ -120,22 +122,22 @@ static void draw_bar(const fgp_train_progress *v, const fgt_progress *p) {
 }
 
 static void print_plain(const fgp_train_progress *v, const fgt_progress *p) {
-    piece part[PIECES];
+    line_field part[FIELDS];
     char rest[512];
-    describe(v, p, part);
-    join(part, sizeof rest, rest, sizeof rest);
+    fill_fields(v, p, part);
+    join_fields(part, sizeof rest, rest, sizeof rest);
     fgio_status_print("step %" PRIu64 " of %" PRIu64 "%s", p->step, p->steps, rest);
 }
 
 /* ---- metrics ------------------------------------------------------------------------------------- */
 
-/** A number under its name, as both files have it. */
-typedef struct named {
+/** A metric, as written to both files. */
+typedef struct metric {
     const char *name;
     double value;
-} named;
+} metric;
 
-/* Metrics that cannot be written are told once; the run goes on without them and fails at its end. */
+/* A write error is printed once; the run continues without metrics and fails at its end. */
 static void drop_metrics(fgp_train_progress *v) {
     fgio_metrics_close(v->metrics);
     v->metrics = NULL;
@@ -148,8 +150,8 @@ static void drop_events(fgp_train_progress *v) {
     v->status = FGIO_EXIT_FAIL;
 }
 
-/* Numbers that have no value (NaN) are left out. The tag of TensorBoard is kind/name, which groups its plots. */
-static void record(fgp_train_progress *v, const char *kind, uint64_t at, const named *numbers, size_t count) {
+/* NaN is omitted. The tag of TensorBoard is kind/name, which groups its plots. */
+static void record(fgp_train_progress *v, const char *kind, uint64_t at, const metric *numbers, size_t count) {
     if (v->metrics != NULL) {
         json_t *line = json_object();
         json_object_set_new(line, "kind", json_string(kind));
@@ -169,7 +171,7 @@ static void record(fgp_train_progress *v, const char *kind, uint64_t at, const n
 }
 
 static void record_step(fgp_train_progress *v, const fgt_progress *p) {
-    const named numbers[] = {
+    const metric numbers[] = {
         {"epoch", p->epoch},
         {"loss", p->loss},
         {"accuracy", p->right},
@@ -187,15 +189,15 @@ static void record_step(fgp_train_progress *v, const fgt_progress *p) {
 }
 
 static void record_quality(fgp_train_progress *v, const fgt_quality *q) {
-    const named numbers[] = {
+    const metric numbers[] = {
         {"loss", q->loss}, {"accuracy", q->accuracy}, {"perplexity", q->perplexity}, {"correlation", q->correlation},
         {"f1", q->f1},     {"matthews", q->matthews},
     };
     record(v, fgp_split_name(q->split), q->step, numbers, sizeof numbers / sizeof *numbers);
 }
 
-/* How a batch is cut, because it changes how sums are rounded. */
-static void show_accumulate(const fgp_train_progress *v, const fgt_report *r) {
+/* The number of micro-batches, because it changes the rounding of sums. */
+static void print_accumulate(const fgp_train_progress *v, const fgt_report *r) {
     char take[32], have[32];
     uint64_t here = (uint64_t)fgt_team_local((int)r->workers);
     if (r->accumulate_from == FGT_ACCUMULATE_CHOSEN)
@@ -210,21 +212,21 @@ static void show_accumulate(const fgp_train_progress *v, const fgt_report *r) {
 
 /* ---- what the job calls ------------------------------------------------------------------------ */
 
-static void begin(void *ctx, const fgt_report *r, uint64_t resumed_at) {
+static void on_begin(void *ctx, const fgt_report *r, uint64_t resumed_at) {
     fgp_train_progress *v = ctx;
     const fgt_job *job = &v->request->job;
     char params[32], again[64] = "", setting[512];
     v->alone = r->workers == 1;
     if (!v->quiet) {
         if (resumed_at > 0)
-            snprintf(again, sizeof again, ", going on after step %" PRIu64, resumed_at);
+            snprintf(again, sizeof again, ", resuming after step %" PRIu64, resumed_at);
         fgio_status_print("training %s (%s parameters) on %s: %" PRIu64 " steps of %" PRIu32 " x %" PRIu32 "%s",
                           job->model, fgio_count_text(r->params, params, sizeof params), job->data, r->steps,
                           r->workers, r->batch, again);
         fgio_status_print("method %s, optimizer %s, exchange %s", fgp_request_method(v->request), r->optimizer,
                           v->alone ? "none (one worker)" : r->algorithm);
         fgio_status_print("%s", fgp_setting_text(job, r, setting, sizeof setting));
-        show_accumulate(v, r);
+        print_accumulate(v, r);
     }
     if (v->metrics_path != NULL && fgio_metrics_open(v->metrics_path, resumed_at, &v->metrics) != FGIO_EXIT_OK)
         drop_metrics(v);
@@ -236,10 +238,10 @@ static void begin(void *ctx, const fgt_report *r, uint64_t resumed_at) {
 static void step(void *ctx, const fgt_progress *p) {
     fgp_train_progress *v = ctx;
     double t = frugi_clock();
-    end_first(v);
+    end_first_step(v);
     record_step(v, p);
     int last = p->step == p->steps;
-    if (!v->quiet && (last || v->last == 0 || t - v->last >= (v->terminal ? REDRAW : REPEAT))) {
+    if (!v->quiet && (last || v->last == 0 || t - v->last >= (v->terminal ? REDRAW_INTERVAL : PRINT_INTERVAL))) {
         v->last = t;
         if (v->terminal)
             draw_bar(v, p);
@@ -248,7 +250,7 @@ static void step(void *ctx, const fgt_progress *p) {
     }
 }
 
-static void quality(void *ctx, const fgt_quality *q) {
+static void on_quality(void *ctx, const fgt_quality *q) {
     fgp_train_progress *v = ctx;
     char text[64];
     record_quality(v, q);
@@ -257,8 +259,8 @@ static void quality(void *ctx, const fgt_quality *q) {
                           fgp_quality_text(q, text, sizeof text), q->loss, fgp_split_name(q->split));
 }
 
-/* Tensors as rows of a picture: names once would be shorter, but a line should say all by itself. */
-static void layers(void *ctx, uint64_t at, const char *const *name, const double *share, size_t count) {
+/* One line has all tensors with their names, so that each line can be read on its own. */
+static void on_layers(void *ctx, uint64_t at, const char *const *name, const double *share, size_t count) {
     fgp_train_progress *v = ctx;
     if (v->metrics == NULL)
         return;
@@ -275,8 +277,8 @@ static void layers(void *ctx, uint64_t at, const char *const *name, const double
         drop_metrics(v);
 }
 
-/* Whether metrics have a place, before the work begins: which of the lines there stay is known only when it does. */
-static int check_place(const char *path) {
+/* Whether the metrics file can be written, checked before the work; its lines are cut when the run begins. */
+static int check_writable(const char *path) {
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (fd < 0)
         return fgio_error("%s: cannot write: %s", path, strerror(errno));
@@ -288,7 +290,7 @@ int fgp_train_progress_open(const fgp_request *request, int quiet, const char *m
                             fgp_train_progress **view) {
     if (quiet)
         fgio_progress_disable();
-    if (metrics != NULL && fgt_team_rank() == 0 && check_place(metrics) != FGIO_EXIT_OK)
+    if (metrics != NULL && fgt_team_rank() == 0 && check_writable(metrics) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
     fgp_train_progress *v = calloc(1, sizeof *v);
     if (v == NULL)
@@ -306,13 +308,14 @@ fgt_watch fgp_train_progress_watch(fgp_train_progress *view) {
     const fgp_args *args = &view->request->args;
     bool wanted = fgp_args_row(args->command, "metrics-layers", strlen("metrics-layers")) >= 0 &&
                   fgp_arg_given(args, "metrics-layers");
-    return (fgt_watch){.ctx = view, .begin = begin, .step = step, .quality = quality, .layers = wanted ? layers : NULL};
+    return (fgt_watch){
+        .ctx = view, .begin = on_begin, .step = step, .quality = on_quality, .layers = wanted ? on_layers : NULL};
 }
 
 int fgp_train_progress_close(fgp_train_progress *v) {
     if (v == NULL)
         return FGIO_EXIT_OK;
-    end_first(v);
+    end_first_step(v);
     fgio_status_clear();
     int status = v->status;
     fgio_metrics_close(v->metrics);

@@ -1,4 +1,4 @@
-/* train_progress.h - a run while it goes on: progress for people, metrics for programs. */
+/* train_progress.h - progress and metrics of a running training. */
 #ifndef FGP_TRAIN_PROGRESS_H
 #define FGP_TRAIN_PROGRESS_H
 
@@ -7,7 +7,7 @@
 typedef struct fgp_train_progress fgp_train_progress;
 
 /**
- * Get ready to watch a run. With `quiet` nothing is shown.
+ * Open the metrics files. With `quiet` nothing is shown.
  *
  *   metrics       file of JSON lines, or NULL
  *   tensorboard   directory of event files, or NULL
@@ -17,7 +17,7 @@ typedef struct fgp_train_progress fgp_train_progress;
 int fgp_train_progress_open(const fgp_request *request, int quiet, const char *metrics, const char *tensorboard,
                             fgp_train_progress **view);
 
-/** What fgt_job_train() calls. */
+/** The callbacks for fgt_job_train(). */
 fgt_watch fgp_train_progress_watch(fgp_train_progress *view);
 
 /** Clear the bar and close the files. Returns an exit status: whether all metrics were written. */

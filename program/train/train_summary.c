@@ -1,6 +1,8 @@
 /*
- * train_summary.c - results in two forms from one report. Times are means per step; those of the exchange may overlap
- * with backward, so they are not parts of the step but stand beside it.
+ * train_summary.c - the summary of a run, as text or JSON.
+ *
+ * Times are means per step; those of the exchange may overlap with backward, so they are not parts of the step and are
+ * listed beside it.
  */
 #include "program/train/train_summary.h"
 
@@ -38,7 +40,7 @@ const char *fgp_quality_text(const fgt_quality *q, char *dst, size_t cap) {
     return dst;
 }
 
-/* ---- for people ----------------------------------------------------------------------------- */
+/* ---- text ----------------------------------------------------------------------------------- */
 
 static void label(const char *name) {
     printf("  %-*s", LABEL, name);
@@ -65,7 +67,7 @@ static void print_quality(const fgt_report *r) {
     }
 }
 
-/* Fine-tuning: how good it was, and what moved. */
+/* Fine-tuning: the quality before, targets and states. */
 static void print_tuning(const fgp_request *request, const fgt_report *r) {
     const fgt_tuning *t = &r->tuning;
     char text[64], params[32], states[32], bytes[32];
@@ -84,7 +86,7 @@ static void print_tuning(const fgp_request *request, const fgt_report *r) {
     printf("%s", fgio_count_text(t->states, states, sizeof states));
     if (t->heads > 0)
         printf(", of the head %s", fgio_count_text(t->head_states, states, sizeof states));
-    printf("; the optimiser's state takes %s\n", fgio_bytes_text(t->optimizer_bytes, bytes, sizeof bytes));
+    printf("; optimizer state %s\n", fgio_bytes_text(t->optimizer_bytes, bytes, sizeof bytes));
 }
 
 static void print_tuning_times(const fgt_report *r) {
@@ -96,7 +98,7 @@ static void print_tuning_times(const fgt_report *r) {
            t->ms_other);
 }
 
-/* What a single worker would have sent, had there been another. */
+/* A single worker: the size of its frames. */
 static void print_alone(const fgt_report *r) {
     printf("nothing: a single worker exchanges nothing");
     if (r->bytes_sent > 0 && r->bytes_sent < r->bytes_dense)
@@ -123,7 +125,7 @@ static void print_traffic(const fgt_report *r) {
     printf("%.2f %% of the entries", 100 * r->density_mean);
     if (r->workers > 1)
         printf(", exchanged by %s%s", r->algorithm,
-               strcmp(r->algorithm, "gossip") == 0 ? "; judged is the mean of all workers" : "");
+               strcmp(r->algorithm, "gossip") == 0 ? "; evaluated is the mean of all workers" : "");
     printf("\n");
     if (r->params_whole > 0 && r->density_mean < 1) {
         label("");
@@ -137,7 +139,7 @@ static void print_times(const fgt_report *r) {
     printf("%.1f ms (median); means: data %.1f, forward %.1f, backward %.1f, blocked %.1f\n", r->step_ms, r->ms_data,
            r->ms_forward, r->ms_backward, r->ms_blocked);
     label("exchange");
-    printf("%.1f ms: compress %.1f, wait %.1f, wire %.1f, decode %.1f; optimiser %.1f\n",
+    printf("%.1f ms: compress %.1f, wait %.1f, wire %.1f, decode %.1f; optimizer %.1f\n",
            r->ms_compress + r->ms_wait + r->ms_wire + r->ms_decode, r->ms_compress, r->ms_wait, r->ms_wire,
            r->ms_decode, r->ms_optimizer);
 }
@@ -214,7 +216,7 @@ void fgp_verdict_print(const fgp_request *request, const fgt_quality *q, const f
     printf(", loss %.4f\n", q->loss);
 }
 
-/* ---- for programs ----------------------------------------------------------------------------- */
+/* ---- JSON ------------------------------------------------------------------------------------- */
 
 static void set_count(json_t *to, const char *name, uint64_t count) {
     json_object_set_new(to, name, json_integer((json_int_t)count));

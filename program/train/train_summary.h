@@ -1,4 +1,4 @@
-/* train_summary.h - what came out of a run or an evaluation: for people, and as JSON. */
+/* train_summary.h - the summary of a run or an evaluation, as text and as JSON. */
 #ifndef FGP_TRAIN_SUMMARY_H
 #define FGP_TRAIN_SUMMARY_H
 

@@ -92,7 +92,7 @@ if grep -v '^#' plan.small | grep -qv '^frugrad train'; then fail "size small st
 code=0
 $full --tasks resnet18-cifar10 --methods dense,topk,frugrad,no-feedback --seeds 2 --out a >out 2>err || code=$?
 [ $code = 1 ] || fail "with a refused method the status is $code: $(cat err)"
-grep -q '1 run failed; what they said is in a/work' err || fail "a refused run is not told: $(cat err)"
+grep -q '1 run failed; their output is in a/work' err || fail "a refused run is not told: $(cat err)"
 grep -Eq '^FruGrad 94 % +0\.25 +89\.85 ± .* 2$' out || fail "no line of FruGrad: $(cat out)"
 python3 - <<'PY' || fail "the records are not as promised"
 import json
@@ -142,6 +142,6 @@ without() {
     [ ! -s c/runs.jsonl ] || fail "runs without PyTorch are recorded"
     [ -z "$(ls c/work)" ] || fail "files stay: $(ls c/work)"
 }
-without "$work/bin/bare" "bare cannot load that: ModuleNotFoundError: No module named 'torch'"
+without "$work/bin/bare" "bare cannot import it: ModuleNotFoundError: No module named 'torch'"
 without "$work/bin/nothing" 'it cannot be started'
 echo "cli_compare_torch: all right"

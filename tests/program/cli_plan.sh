@@ -159,14 +159,14 @@ wrong 'more than 8 shares' --density 1%,1%,1%,1%,1%,1%,1%,1%,1%
 wrong 'one worker exchanges nothing' --workers 1
 wrong '8 workers do not fill nodes of 3' --per-node 3
 wrong '9 of 8 workers' --servers 9
-wrong 'give one or the other' --measure --bandwidth 1Gbit
-wrong 'belongs to --simulate' --grad x
+wrong 'excludes --bandwidth' --measure --bandwidth 1Gbit
+wrong 'needs --simulate' --grad x
 wrong 'did you mean --bandwidth' --bandwith 1Gbit
 wrong "did you mean 'frugrad'" --config fugrad
 wrong 'give one of them' --simulate --grad "$work/steps.safetensors" --shared 10%
 code=0
 "$FRUGRAD" plan --simulate --grad "$work/steps.safetensors" --workers 8 2>"$work/err" || code=$?
-[ "$code" = 1 ] && grep -q '4 recorded steps cannot stand in for 8 workers' "$work/err" || fail "8 workers of 4 steps"
+[ "$code" = 1 ] && grep -q '4 recorded steps are too few for 8 workers' "$work/err" || fail "8 workers of 4 steps"
 code=0
 "$FRUGRAD" plan --simulate --workers 8 --svg "$work/no/such" >/dev/null 2>"$work/err" || code=$?
 [ "$code" = 1 ] && grep -q 'no/such: cannot write' "$work/err" || fail "a picture in no folder: $(cat "$work/err")"

@@ -100,7 +100,7 @@ grep -q 'interrupted after step .*; to go on:$' stopped.err || fail "Ctrl-C: $(c
 again=$(sed -n 's/^  frugrad train /train /p' stopped.err)
 [ -n "$again" ] || fail "Ctrl-C does not say how to go on: $(cat stopped.err)"
 eval "\"\$FRUGRAD\" $again" >again.txt 2>again.err || fail "'$again' fails: $(cat again.err)"
-grep -q 'going on after step' again.err || fail "it does not say that it goes on: $(cat again.err)"
+grep -q 'resuming after step' again.err || fail "it does not say that it goes on: $(cat again.err)"
 same_end stopped
 
 # -- kill -9, at any moment: the newest whole checkpoint is there, or none yet
@@ -224,7 +224,7 @@ if [ -x "$mpi" ] && command -v mpirun >/dev/null; then
     cmp -s whole/$last mpi/$last || fail "processes give other weights than threads"
     gossip="$common --steps 60 --method gsgd --eval-every 20 --quiet"
     "$FRUGRAD" train $gossip --workers 3 --save gossip >gossip.txt || fail "gossip"
-    grep -q 'by gossip; judged is the mean of all workers' gossip.txt || fail "gossip: $(cat gossip.txt)"
+    grep -q 'by gossip; evaluated is the mean of all workers' gossip.txt || fail "gossip: $(cat gossip.txt)"
     timeout 60 mpirun -n 3 "$FRUGRAD" train $gossip --save gossip-mpi >gossip.txt 2>mpi.err || fail "$(cat mpi.err)"
     cmp -s gossip/step-000000060.safetensors gossip-mpi/step-000000060.safetensors ||
         fail "processes that gossip give other weights than threads"

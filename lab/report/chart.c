@@ -1,6 +1,8 @@
 /*
- * Axes and marks. Ticks are 1, 2, 5 times powers of ten on linear axes, powers of ten on logarithmic ones that span
- * enough of them. Their texts leave no chart and cover each other nowhere: of two that would, the first is written.
+ * chart.c - axes and marks of charts.
+ *
+ * Ticks are 1, 2, 5 times powers of ten on linear axes, powers of ten on logarithmic ones that span enough of them.
+ * Tick labels stay inside the chart and do not overlap: of two that would, the first is drawn.
  */
 #include "lab/report/chart.h"
 
@@ -13,18 +15,18 @@ bool fgl_axis_shows(const fgl_axis *axis, double number) {
     return isfinite(number) && (!axis->log || number > 0);
 }
 
-void fgl_axis_see(fgl_axis *axis, double number) {
+void fgl_axis_include(fgl_axis *axis, double number) {
     if (fgl_axis_shows(axis, number)) {
         axis->low = fmin(axis->low, number);
         axis->high = fmax(axis->high, number);
     }
 }
 
-static double place(const fgl_axis *axis, double number) {
+static double to_axis(const fgl_axis *axis, double number) {
     return axis->log ? log10(number) : number;
 }
 
-static double unplace(const fgl_axis *axis, double number) {
+static double from_axis(const fgl_axis *axis, double number) {
     return axis->log ? pow(10, number) : number;
 }
 
@@ -43,8 +45,8 @@ static void tick_linear(fgl_axis *axis, int most) {
         add_tick(axis, (first + i) * step);
 }
 
-/* 50, 90, 99 %, and where there is room what lies between. */
-static void tick_held(fgl_axis *axis) {
+/* 50, 90, 99 %, and intermediate values if there is room. */
+static void tick_sparsity(fgl_axis *axis) {
     static const double some[] = {2, 4, 10, 20, 100};
     if (log10(axis->high / axis->low) < 2.2) {
         for (size_t i = 0; i < sizeof some / sizeof *some; i++)
@@ -61,8 +63,8 @@ static void tick_log(fgl_axis *axis, int most) {
     int from = (int)floor(log10(axis->low)), to = (int)ceil(log10(axis->high));
     double span = log10(axis->high / axis->low);
     int every = (int)ceil(span / most);
-    if (axis->unit == FGL_UNIT_HELD) {
-        tick_held(axis);
+    if (axis->unit == FGL_UNIT_SPARSITY) {
+        tick_sparsity(axis);
         return;
     }
     if (span >= 1.8) {
@@ -75,7 +77,7 @@ static void tick_log(fgl_axis *axis, int most) {
             add_tick(axis, pow(10, i) * (span > 0.6 ? fine[k] : finer[k]));
 }
 
-static void keep_inside(fgl_axis *axis) {
+static void drop_outside_ticks(fgl_axis *axis) {
     int kept = 0;
     for (int i = 0; i < axis->ticks; i++)
         if (axis->tick[i] >= axis->low && axis->tick[i] <= axis->high)
@@ -88,14 +90,14 @@ void fgl_axis_finish(fgl_axis *axis, int most) {
         axis->low = axis->log ? 1 : 0;
         axis->high = axis->log ? 10 : 1;
     }
-    double low = place(axis, axis->low), high = place(axis, axis->high);
+    double low = to_axis(axis, axis->low), high = to_axis(axis, axis->high);
     double room = 0.06 * (high - low), least = axis->log ? 0.05 : fmax(1e-3 * fabs(high), 1e-9);
     room = fmax(room, high - low < least ? least : 0);
     bool whole = !axis->log && axis->low >= 0 && low - room < 0;
-    axis->low = whole ? 0 : unplace(axis, low - room);
-    axis->high = unplace(axis, high + room);
+    axis->low = whole ? 0 : from_axis(axis, low - room);
+    axis->high = from_axis(axis, high + room);
     if (axis->ticks > 0) {
-        keep_inside(axis);
+        drop_outside_ticks(axis);
         return;
     }
     if (axis->log)
@@ -117,7 +119,7 @@ const char *fgl_axis_text(const fgl_axis *axis, double number, char *dst, size_t
         snprintf(dst, cap, "%s %s", fgl_number_text(number, 3, text, sizeof text), unit[u]);
         break;
     case FGL_UNIT_SHARE: snprintf(dst, cap, "%s %%", fgl_number_text(100 * number, 4, text, sizeof text)); break;
-    case FGL_UNIT_HELD:
+    case FGL_UNIT_SPARSITY:
         snprintf(dst, cap, "%s %%", fgl_number_text(100 - 100 / number, number > 1000 ? 5 : 4, text, sizeof text));
         break;
     default:
@@ -132,8 +134,8 @@ const char *fgl_axis_text(const fgl_axis *axis, double number, char *dst, size_t
 /* ---- the frame -------------------------------------------------------------------------------- */
 
 static double share_of(const fgl_axis *axis, double number) {
-    double low = place(axis, axis->low), high = place(axis, axis->high);
-    double share = (place(axis, number) - low) / (high - low);
+    double low = to_axis(axis, axis->low), high = to_axis(axis, axis->high);
+    double share = (to_axis(axis, number) - low) / (high - low);
     return fmin(fmax(share, -10), 10);
 }
 
@@ -154,7 +156,7 @@ void fgl_plot_finish(fgl_plot *plot) {
             fmax(plot->left, 10 + fgl_label_width(fgl_axis_text(&plot->y, plot->y.tick[i], text, sizeof text)));
 }
 
-/* From the bottom up, as numbers rise; one that would touch the last is left out. */
+/* From the bottom up; a label that would touch the last one is omitted. */
 static void draw_y_texts(const fgl_plot *plot) {
     char text[64];
     double free_below = 1e9;

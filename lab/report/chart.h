@@ -1,6 +1,8 @@
 /*
- * chart.h - what charts are made of: axes, a frame, marks, labels that keep off each other. A chart is SVG whose
- * colors are classes only (series, ramp), so that the page around it or a stand-alone file decides on light and dark.
+ * chart.h - elements of charts: axes, a frame, marks, labels that do not overlap.
+ *
+ * A chart is SVG whose colors are classes only (series, ramp), so that the page around it or a stand-alone file selects
+ * light or dark colors.
  */
 #ifndef FGL_CHART_H
 #define FGL_CHART_H
@@ -12,31 +14,31 @@
 
 enum { FGL_CHART_WIDTH = 460, FGL_COLORS = 9, FGL_RAMP = 9, FGL_TICKS = 12 };
 
-/** Names wider than so many pixels stand in the legend alone. */
+/** Names wider than this many pixels are only in the legend. */
 enum { FGL_NAME_MOST = 170 };
 
 typedef enum {
     FGL_UNIT_PLAIN,
     FGL_UNIT_BYTES,
-    FGL_UNIT_SHARE, /* 0.93 is 93 % */
-    FGL_UNIT_HELD,  /* 1 / density: 100 is 99 % held back */
+    FGL_UNIT_SHARE,    /* 0.93 is 93 % */
+    FGL_UNIT_SPARSITY, /* 1 / density: 100 is 99 % sparsity */
 } fgl_unit;
 
 typedef struct fgl_axis {
     const char *title;
     bool log;
     fgl_unit unit;
-    double low, high; /* begin as FGL_AXIS_EMPTY has them */
+    double low, high; /* initialized by FGL_AXIS_EMPTY */
     double tick[FGL_TICKS];
-    int ticks; /* those that are there when the axis is finished stay */
+    int ticks; /* ticks set before fgl_axis_finish() are kept */
 } fgl_axis;
 
 #define FGL_AXIS_EMPTY .low = 1e300, .high = -1e300
 
-/** Make room for a number; one that the axis cannot show (NaN, on a logarithmic one 0 and less) is left out. */
-void fgl_axis_see(fgl_axis *axis, double number);
+/** Extend the range to a number; one that the axis cannot show (NaN, on a logarithmic axis 0 or less) is ignored. */
+void fgl_axis_include(fgl_axis *axis, double number);
 
-/** Leave a margin and choose ticks, `most` at most. */
+/** Add a margin and set at most `most` ticks. */
 void fgl_axis_finish(fgl_axis *axis, int most);
 
 /** Whether a number can be drawn at all. */
@@ -55,45 +57,45 @@ typedef struct fgl_plot {
 double fgl_plot_x(const fgl_plot *plot, double number);
 double fgl_plot_y(const fgl_plot *plot, double number);
 
-/** Choose the ticks of both axes, and move the left edge until the texts of the y-axis fit. */
+/** Set the ticks of both axes, and move the left edge until the labels of the y-axis fit. */
 void fgl_plot_finish(fgl_plot *plot);
 
 /** Draw grid, ticks and titles. */
 void fgl_plot_frame(const fgl_plot *plot);
 
-/** The name above the plot while a series of a page is pointed at. */
+/** The name above the plot while the pointer is over a series. */
 void fgl_plot_hover(const fgl_plot *plot, const fgl_series *series);
 
 /* ---- labels ---------------------------------------------------------------------------------------- */
 
-/** Width of a text in pixels, in the widest of the common faces. */
+/** Width of a text in pixels, in the widest of the common fonts. */
 double fgl_label_width(const char *text);
 
-/** A label cut to a width in pixels, with dots where something is missing. */
+/** A label cut to a width in pixels, with an ellipsis. */
 const char *fgl_label_cut(const char *text, double width, char *dst, size_t cap);
 
-/** A label in two lines where it is wider than `width`; what does not fit in two is cut. Returns how many lines. */
+/** A label in two lines if it is wider than `width`; more is cut. Returns the number of lines. */
 int fgl_label_wrap(const char *text, double width, char line[2][200]);
 
 typedef struct fgl_box {
     double x0, y0, x1, y1;
 } fgl_box;
 
-/** Where labels may be: inside of `edge`, on no other label, and where there is a choice on no line. */
-typedef struct fgl_room {
+/** Free space for labels: inside `edge`, on no other label, and if possible on no line. */
+typedef struct fgl_label_space {
     fgl_box edge;
-    fgl_box *label, *line; /* what is taken; free() */
+    fgl_box *label, *line; /* occupied boxes; free() */
     size_t labels, labels_cap, lines, lines_cap;
-} fgl_room;
+} fgl_label_space;
 
-void fgl_room_take_label(fgl_room *room, fgl_box box);
-void fgl_room_take_line(fgl_room *room, fgl_box box);
-void fgl_room_free(fgl_room *room);
+void fgl_label_space_add_label(fgl_label_space *room, fgl_box box);
+void fgl_label_space_add_line(fgl_label_space *room, fgl_box box);
+void fgl_label_space_free(fgl_label_space *room);
 
-/** Find a place for a label near a point and take it; false where there is none that is free. */
-bool fgl_room_place(fgl_room *room, double x, double y, double width, fgl_box *box);
+/** Find a free box for a label near a point and occupy it; false if there is none. */
+bool fgl_label_space_place(fgl_label_space *room, double x, double y, double width, fgl_box *box);
 
-/** The label of a series at a point: its name, its number where a name is too long or not highlighted, or nothing. */
+/** The label of a series at a point: its name, its number if the name is too long or not highlighted, or nothing. */
 typedef struct fgl_tag {
     const fgl_series *series;
     double x, y;
@@ -102,26 +104,26 @@ typedef struct fgl_tag {
 } fgl_tag;
 
 /** Place the tags of a chart, those of highlighted series first. Returns whether all of them are names. */
-bool fgl_tags_place(fgl_room *room, fgl_tag *tag, size_t count);
+bool fgl_tags_place(fgl_label_space *room, fgl_tag *tag, size_t count);
 
 void fgl_tag_draw(fgl_text *to, const fgl_tag *tag);
 
-/** What a legend shows. */
-typedef struct fgl_legend_of {
+/** Options of a legend. */
+typedef struct fgl_legend_options {
     bool marks; /* besides lines */
     bool tuned; /* of fine-tuning, whose groups have other names */
-} fgl_legend_of;
+} fgl_legend_options;
 
-/** Names and numbers of series by group, below a chart; `to` NULL measures. Returns where it ends. */
-double fgl_legend(fgl_text *to, const fgl_tag *tag, size_t count, fgl_legend_of of, double y);
+/** Names and numbers of series by group, below a chart; `to` NULL: only measure. Returns its lower edge. */
+double fgl_legend(fgl_text *to, const fgl_tag *tag, size_t count, fgl_legend_options of, double y);
 
 /* ---- series ----------------------------------------------------------------------------------------- */
 
-/** Begin and end the element of a series, in whose color lines (class l) and marks (class p) inside of it are. */
+/** Begin and end the element of a series, which sets the color of lines (class l) and marks (class p) in it. */
 void fgl_series_begin(fgl_text *to, const fgl_series *series, bool alone);
 void fgl_series_end(fgl_text *to);
 
-/** Draw the mark of a series. `tip` is shown by browsers when it is pointed at, and is escaped here; NULL: none. */
+/** Draw the mark of a series. `tip` is its tooltip, escaped here; NULL: none. */
 void fgl_chart_mark(fgl_text *to, fgl_group group, double x, double y, const char *tip);
 
 /** Dashes of a series' line; "" for none. */
@@ -131,8 +133,8 @@ const char *fgl_series_dashes(const fgl_series *s);
 void fgl_chart_begin(fgl_text *to, const char *title, double height, bool alone);
 void fgl_chart_end(fgl_text *to);
 
-/** The colors as CSS variables for a page, with those for dark, and the rules of the classes over them; and rules by
- * which the first `most` series of a panel can be picked. */
+/** The style sheet of a page: colors as CSS variables, for light and dark, the rules of the classes, and rules to
+ * highlight the first `most` series of a panel. */
 void fgl_chart_page_style(fgl_text *to, size_t most);
 
 #endif

@@ -1,6 +1,8 @@
 /*
- * Bars. A step's time is drawn twice over: what the training thread does one after the other, and below it the
- * exchange, which may go on at the same time; adding the two up would count hidden time. Memory is put beside dense.
+ * chart_bars.c - bar charts of step times and memory.
+ *
+ * A step's time has two bars: the consecutive work of the training thread, and below it the exchange, which may run at
+ * the same time; one sum would count hidden time. Memory is relative to dense.
  */
 #include "lab/report/panel_charts.h"
 
@@ -8,10 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NAMES_LEAST = 60, NAMES_MOST = 190, ROW = 34, ROW_MEMORY = 28, ENDS = 62 };
+enum { MIN_NAMES = 60, MAX_NAMES = 190, ROW = 34, ROW_MEMORY = 28, ENDS = 62 };
 
-/* Names of the segments with their colors, in as many lines as they take; `to` NULL measures. Returns where the next
- * thing can begin. */
+/* Names of the segments with their colors, in as many lines as needed; `to` NULL: only measure. Returns the lower
+ * edge. */
 static double draw_legend(fgl_text *to, const char *const *name, const int *color, size_t count) {
     double x = 4, y = 6;
     for (size_t i = 0; i < count; i++) {
@@ -30,15 +32,15 @@ static double draw_legend(fgl_text *to, const char *const *name, const int *colo
     return y + 24;
 }
 
-/* Where bars begin: behind the longest name, or the longest half of one that takes two lines. */
+/* Left edge of the bars: after the longest name, or the longest half of one in two lines. */
 static double names_width(const fgl_panel *panel) {
-    double width = NAMES_LEAST;
+    double width = MIN_NAMES;
     for (size_t i = 0; i < panel->count; i++)
         width = fmax(width, fgl_label_width(panel->cell[i].label));
-    return fmin(width, NAMES_MOST) + 10;
+    return fmin(width, MAX_NAMES) + 10;
 }
 
-/* A name in one line or two, around the middle of its bar. */
+/* A name in one or two lines, vertically centered at its bar. */
 static void draw_row_name(fgl_text *to, const char *label, double right, double middle) {
     char line[2][200];
     int lines = fgl_label_wrap(label, right - 10, line);
@@ -55,7 +57,7 @@ static void draw_row_name(fgl_text *to, const char *label, double right, double 
     }
 }
 
-/** A bar of segments that follow each other. */
+/** A bar of consecutive segments. */
 typedef struct bar {
     fgl_text *to;
     const fgl_cell *cell;
@@ -80,14 +82,14 @@ static void draw_segment(bar *b, const char *name, int color, double amount) {
     b->x += wide;
 }
 
-static double known(double number) {
+static double or_zero(double number) {
     return isnan(number) ? 0 : number;
 }
 
 static double sum_of(const double *numbers, size_t from, size_t to) {
     double sum = 0;
     for (size_t i = from; i < to; i++)
-        sum += known(numbers[i]);
+        sum += or_zero(numbers[i]);
     return sum;
 }
 
@@ -130,7 +132,7 @@ bool fgl_draw_times(fgl_text *to, const char *title, const fgl_panel *panel, boo
 }
 
 static double whole_of(const fgl_cell *cell) {
-    return known(cell->weight_bytes) + known(cell->gradient_bytes) + known(cell->library_bytes);
+    return or_zero(cell->weight_bytes) + or_zero(cell->gradient_bytes) + or_zero(cell->library_bytes);
 }
 
 bool fgl_draw_memory(fgl_text *to, const char *title, const fgl_panel *panel, bool alone) {

@@ -1,6 +1,8 @@
 /*
- * Density of each layer over the steps, as a heat map whose colours are steps of a logarithmic ramp, because schedules
- * go down by factors. Where there are more layers or moments than can be told apart, neighbours are averaged.
+ * chart_heat.c - density of each layer over the steps, as a heat map.
+ *
+ * Its colors are steps of a logarithmic ramp, because schedules decrease by factors. If there are more layers or steps
+ * than can be distinguished, adjacent ones are averaged.
  */
 #include "lab/report/panel_charts.h"
 
@@ -10,17 +12,17 @@
 
 #define SMALL (9.5 / 11) /* of the other labels */
 
-enum { NAMES_LEAST = 60, NAMES_MOST = 280, ROWS_MOST = 60, COLUMNS_MOST = 60, TOP = 34 };
+enum { MIN_NAMES = 60, MAX_NAMES = 280, MAX_ROWS = 60, MAX_COLUMNS = 60, TOP = 34 };
 
 typedef struct heat {
     const fgl_layers *layers;
     size_t rows, columns;
     double low, high;
-    double left;   /* where rectangles begin */
-    size_t common; /* bytes that all names begin with, up to a point: not worth repeating */
+    double left;   /* left edge of the rectangles */
+    size_t common; /* length of the common prefix of all names, which is not shown */
 } heat;
 
-/* Mean over the layers and moments that one rectangle stands for; NaN where none is known. */
+/* Mean over the layers and steps of one rectangle; NaN if none is known. */
 static double mean_of(const heat *h, size_t row, size_t column) {
     const fgl_layers *l = h->layers;
     double sum = 0;
@@ -41,7 +43,7 @@ static int shade_of(const heat *h, double density) {
     return shade < 0 ? 0 : shade >= FGL_RAMP ? FGL_RAMP - 1 : shade;
 }
 
-static void see(heat *h) {
+static void find_range(heat *h) {
     h->low = 1;
     h->high = 0;
     for (size_t r = 0; r < h->rows; r++)
@@ -105,9 +107,9 @@ static size_t find_common(const heat *h) {
     return h->rows > 1 ? len : 0;
 }
 
-/* Names of tensors say most at their ends, so a long one loses its beginning. */
+/* Names of tensors differ at the end, so a long one loses its beginning. */
 static const char *short_name(const char *name) {
-    while (name_width(name) > NAMES_MOST - 12 && name[1] != '\0')
+    while (name_width(name) > MAX_NAMES - 12 && name[1] != '\0')
         do
             name++;
         while (((unsigned char)*name & 0xc0) == 0x80);
@@ -121,7 +123,7 @@ static void draw_row_names(fgl_text *to, const heat *h, double high) {
         if (middle - 6 < free_from)
             continue;
         free_from = middle + 6;
-        const char *name = row_name(h, r), *end = name_width(name) > NAMES_MOST ? short_name(name) : name;
+        const char *name = row_name(h, r), *end = name_width(name) > MAX_NAMES ? short_name(name) : name;
         fgl_put(to, "<text class=\"sm\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s", h->left - 6, middle + 3.5,
                 end > name ? "\xe2\x80\xa6" : "");
         fgl_put_escaped(to, end);
@@ -133,17 +135,17 @@ static void draw_row_names(fgl_text *to, const heat *h, double high) {
 
 bool fgl_draw_layers(fgl_text *to, const char *title, const fgl_layers *layers, bool alone) {
     heat h = {.layers = layers};
-    h.rows = layers->names < ROWS_MOST ? layers->names : ROWS_MOST;
-    h.columns = layers->moments < COLUMNS_MOST ? layers->moments : COLUMNS_MOST;
+    h.rows = layers->names < MAX_ROWS ? layers->names : MAX_ROWS;
+    h.columns = layers->moments < MAX_COLUMNS ? layers->moments : MAX_COLUMNS;
     if (h.rows == 0 || h.columns == 0)
         return false;
-    see(&h);
+    find_range(&h);
     if (!(h.high > 0))
         return false;
     h.common = find_common(&h);
-    h.left = NAMES_LEAST;
+    h.left = MIN_NAMES;
     for (size_t r = 0; r < h.rows; r++)
-        h.left = fmax(h.left, fmin(name_width(row_name(&h, r)), NAMES_MOST) + 8);
+        h.left = fmax(h.left, fmin(name_width(row_name(&h, r)), MAX_NAMES) + 8);
     double high = fmin(20, fmax(6, 300.0 / (double)h.rows)), bottom = TOP + high * (double)h.rows;
     fgl_chart_begin(to, title, bottom + 40, alone);
     draw_ramp(to, &h);

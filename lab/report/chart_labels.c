@@ -1,8 +1,10 @@
 /*
- * Labels that neither leave the chart nor cover each other. Widths are those of DejaVu Sans, the widest of the faces
- * that pages ask for, so that another face only leaves more room. A label takes the place around its point that covers
- * fewest lines among those that cover no label; where all are taken, the nearest free one in the chart, with a line to
- * its point; and where there is none, it is not drawn: the legend and the pointer tell the name.
+ * chart_labels.c - placement of labels inside the chart without overlaps.
+ *
+ * Widths are those of DejaVu Sans, the widest of the fonts that pages request, so that labels in other fonts are
+ * narrower. A label gets the position around its point that covers the fewest lines among those that cover no label; if
+ * all are occupied, the nearest free one in the chart, with a line to its point; and if there is none, it is not drawn:
+ * the legend and the tooltip have the name.
  */
 #include "lab/report/chart.h"
 
@@ -17,7 +19,7 @@ enum { HIGH = 13, LEGEND_ROW = 16, INDENT = 108, SWATCH = 20 };
 
 /* ---- widths ------------------------------------------------------------------------------------------ */
 
-/* Width of the character at p in pixels; of bytes within a character none. */
+/* Width of the character at p in pixels; 0 for continuation bytes. */
 static double width_at(const char *p) {
     static const unsigned char hundredths[] = {
         32, 41, 46, 84, 64, 96, 78, 28, 40,  40, 50, 84, 32, 37, 32, 34, 64, 64, 64, 64, 64, 64, 64, 64,
@@ -37,7 +39,7 @@ double fgl_label_width(const char *text) {
     return width;
 }
 
-/* How many bytes of a text fit into a width, whole characters. */
+/* The number of bytes of a text that fit into a width, in whole characters. */
 static size_t fit(const char *text, double width) {
     size_t len = 0;
     while (text[len] != '\0' && (width -= width_at(text + len)) >= 0)
@@ -77,52 +79,52 @@ int fgl_label_wrap(const char *text, double width, char line[2][200]) {
     return 2;
 }
 
-/* ---- room -------------------------------------------------------------------------------------------- */
+/* ---- free space -------------------------------------------------------------------------------------- */
 
-static void take(fgl_box **boxes, size_t *count, size_t *cap, fgl_box box) {
+static void add_box(fgl_box **boxes, size_t *count, size_t *cap, fgl_box box) {
     if (*count == *cap) {
         size_t more = 2 * *cap + 32;
         fgl_box *all = realloc(*boxes, more * sizeof *all);
         if (all == NULL)
-            return; /* a label may be covered */
+            return; /* out of memory: labels may overlap */
         *boxes = all;
         *cap = more;
     }
     (*boxes)[(*count)++] = box;
 }
 
-void fgl_room_take_label(fgl_room *room, fgl_box box) {
-    take(&room->label, &room->labels, &room->labels_cap, box);
+void fgl_label_space_add_label(fgl_label_space *room, fgl_box box) {
+    add_box(&room->label, &room->labels, &room->labels_cap, box);
 }
 
-void fgl_room_take_line(fgl_room *room, fgl_box box) {
-    take(&room->line, &room->lines, &room->lines_cap, box);
+void fgl_label_space_add_line(fgl_label_space *room, fgl_box box) {
+    add_box(&room->line, &room->lines, &room->lines_cap, box);
 }
 
-void fgl_room_free(fgl_room *room) {
+void fgl_label_space_free(fgl_label_space *room) {
     free(room->label);
     free(room->line);
-    *room = (fgl_room){0};
+    *room = (fgl_label_space){0};
 }
 
-static double covered(const fgl_box *a, const fgl_box *b) {
+static double overlap_area(const fgl_box *a, const fgl_box *b) {
     double wide = fmin(a->x1, b->x1) - fmax(a->x0, b->x0), high = fmin(a->y1, b->y1) - fmax(a->y0, b->y0);
     return wide > 0 && high > 0 ? wide * high : 0;
 }
 
-static bool is_free(const fgl_room *room, const fgl_box *b) {
+static bool is_free(const fgl_label_space *room, const fgl_box *b) {
     if (b->x0 < room->edge.x0 || b->x1 > room->edge.x1 || b->y0 < room->edge.y0 || b->y1 > room->edge.y1)
         return false;
     for (size_t i = 0; i < room->labels; i++)
-        if (covered(b, &room->label[i]) > 0)
+        if (overlap_area(b, &room->label[i]) > 0)
             return false;
     return true;
 }
 
-static double lines_under(const fgl_room *room, const fgl_box *b) {
+static double covered_lines(const fgl_label_space *room, const fgl_box *b) {
     double sum = 0;
     for (size_t i = 0; i < room->lines; i++)
-        sum += covered(b, &room->line[i]);
+        sum += overlap_area(b, &room->line[i]);
     return sum;
 }
 
@@ -130,14 +132,14 @@ static fgl_box box_at(double left, double middle, double width) {
     return (fgl_box){left, middle - HIGH / 2.0, left + width, middle + HIGH / 2.0};
 }
 
-/* The nearest free place anywhere, where lines count like distance. */
-static bool search_all(const fgl_room *room, double x, double y, double width, fgl_box *best) {
+/* The nearest free box anywhere; covered lines count as distance. */
+static bool search_all(const fgl_label_space *room, double x, double y, double width, fgl_box *best) {
     double least = 1e300;
     for (double middle = room->edge.y0 + HIGH / 2.0; middle <= room->edge.y1 - HIGH / 2.0; middle += 5)
         for (double left = room->edge.x0; left + width <= room->edge.x1; left += 8) {
             fgl_box b = box_at(left, middle, width);
             double dx = fmax(fmax(left - x, x - left - width), 0), far = dx * dx + (middle - y) * (middle - y);
-            if (far >= least || !is_free(room, &b) || (far += 10 * lines_under(room, &b)) >= least)
+            if (far >= least || !is_free(room, &b) || (far += 10 * covered_lines(room, &b)) >= least)
                 continue;
             least = far;
             *best = b;
@@ -145,7 +147,7 @@ static bool search_all(const fgl_room *room, double x, double y, double width, f
     return least < 1e300;
 }
 
-static bool search_near(const fgl_room *room, double x, double y, double width, fgl_box *best) {
+static bool search_near(const fgl_label_space *room, double x, double y, double width, fgl_box *best) {
     double least = 1e300;
     for (int ring = 0; ring < 3; ring++)
         for (int k = 0; k < 6; k++) {
@@ -153,7 +155,7 @@ static bool search_near(const fgl_room *room, double x, double y, double width, 
             double left = k < 2 ? x + 8 : k < 4 ? x - 8 - width : x - width / 2;
             double middle = k == 4 ? y - far - 3 : k == 5 ? y + far + 3 : k % 2 == 0 ? y - dy : y + dy;
             fgl_box b = box_at(left, middle, width);
-            double cost = 20.0 * ring + k + lines_under(room, &b);
+            double cost = 20.0 * ring + k + covered_lines(room, &b);
             if (cost < least && is_free(room, &b)) {
                 least = cost;
                 *best = b;
@@ -162,10 +164,10 @@ static bool search_near(const fgl_room *room, double x, double y, double width, 
     return least < 1e300;
 }
 
-bool fgl_room_place(fgl_room *room, double x, double y, double width, fgl_box *box) {
+bool fgl_label_space_place(fgl_label_space *room, double x, double y, double width, fgl_box *box) {
     if (!search_near(room, x, y, width, box) && !search_all(room, x, y, width, box))
         return false;
-    fgl_room_take_label(room, (fgl_box){box->x0 - 3, box->y0, box->x1 + 3, box->y1});
+    fgl_label_space_add_label(room, (fgl_box){box->x0 - 3, box->y0, box->x1 + 3, box->y1});
     return true;
 }
 
@@ -175,17 +177,17 @@ static void number_of(const fgl_tag *tag, char *dst, size_t cap) {
     snprintf(dst, cap, "%d", tag->series->number);
 }
 
-static void place_tag(fgl_room *room, fgl_tag *tag) {
+static void place_tag(fgl_label_space *room, fgl_tag *tag) {
     char number[16];
     double width = fgl_label_width(tag->series->name);
     number_of(tag, number, sizeof number);
     if (tag->series->lit && width <= FGL_NAME_MOST)
-        tag->placed = tag->named = fgl_room_place(room, tag->x, tag->y, width, &tag->box);
+        tag->placed = tag->named = fgl_label_space_place(room, tag->x, tag->y, width, &tag->box);
     if (!tag->placed)
-        tag->placed = fgl_room_place(room, tag->x, tag->y, fgl_label_width(number), &tag->box);
+        tag->placed = fgl_label_space_place(room, tag->x, tag->y, fgl_label_width(number), &tag->box);
 }
 
-bool fgl_tags_place(fgl_room *room, fgl_tag *tag, size_t count) {
+bool fgl_tags_place(fgl_label_space *room, fgl_tag *tag, size_t count) {
     bool all = true;
     for (int lit = 1; lit >= 0; lit--)
         for (size_t i = 0; i < count; i++)
@@ -233,7 +235,8 @@ static void draw_entry(fgl_text *to, const fgl_series *s, const char *name, bool
 }
 
 /* One group, its name on the left; returns the baseline of its last line. */
-static double draw_group(fgl_text *to, const fgl_tag *tag, size_t count, fgl_group group, fgl_legend_of of, double y) {
+static double draw_group(fgl_text *to, const fgl_tag *tag, size_t count, fgl_group group, fgl_legend_options of,
+                         double y) {
     const char *title = fgl_group_name(group, of.tuned);
     double x = FGL_CHART_WIDTH; /* the first name begins a line */
     for (size_t i = 0; i < count; i++) {
@@ -257,7 +260,7 @@ static double draw_group(fgl_text *to, const fgl_tag *tag, size_t count, fgl_gro
     return y;
 }
 
-double fgl_legend(fgl_text *to, const fgl_tag *tag, size_t count, fgl_legend_of of, double y) {
+double fgl_legend(fgl_text *to, const fgl_tag *tag, size_t count, fgl_legend_options of, double y) {
     for (int group = 0; group < FGL_GROUPS; group++)
         y = draw_group(to, tag, count, (fgl_group)group, of, y);
     return y;

@@ -1,7 +1,8 @@
 /*
- * Lines: losses, evaluations, scaling, sparsity. Highlighted lines have their names where they end, the others their
- * numbers. Losses that explode would flatten all others, so the upper edge is at most a little above where the lines
- * begin, and what goes beyond is cut off there.
+ * chart_lines.c - line charts: losses, evaluations, scaling, sparsity.
+ *
+ * Highlighted lines have their names at the end, the others their numbers. Diverging losses would flatten all others,
+ * so the upper edge is at most a little above the beginning of the lines, and lines are clipped there.
  */
 #include "lab/report/panel_charts.h"
 
@@ -9,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { HIGH = 240, HIGH_CROWDED = 300, CROWD = 14, MARGIN = 14, BOXES_MOST = 200 };
+enum { HIGH = 240, HIGH_CROWDED = 300, CROWD = 14, MARGIN = 14, MAX_BOXES = 200 };
 
 fgl_axis fgl_metric_axis(const char *metric) {
     fgl_axis axis = {FGL_AXIS_EMPTY};
@@ -49,12 +50,12 @@ static pixel pixel_of(const fgl_plot *plot, const fgl_line *line, size_t i) {
     return (pixel){fgl_plot_x(plot, line->x[i]), fgl_plot_y(plot, line->y[i])};
 }
 
-/* Where the way from a to b crosses the upper edge. */
+/* The intersection of the segment from a to b with the upper edge. */
 static pixel at_edge(pixel a, pixel b, double edge) {
     return (pixel){a.x + (b.x - a.x) * (edge - a.y) / (b.y - a.y), edge};
 }
 
-/* The path of a line, without what is above the upper edge. */
+/* The path of a line, clipped at the upper edge. */
 static void put_path(const fgl_plot *plot, const fgl_line *line) {
     double edge = plot->top - 4;
     bool pen = false;
@@ -105,7 +106,7 @@ static void draw_line(const fgl_plot *plot, const fgl_line *line, const fgl_tag 
     fgl_put_raw(plot->to, " d=\"");
     put_path(plot, line);
     fgl_put_raw(plot->to, "\"/>");
-    if (!alone) { /* something wider to point at */
+    if (!alone) { /* a wider transparent line for the pointer */
         fgl_put_raw(plot->to, "<path class=\"h\" d=\"");
         put_path(plot, line);
         fgl_put_raw(plot->to, "\"/>");
@@ -118,9 +119,9 @@ static void draw_line(const fgl_plot *plot, const fgl_line *line, const fgl_tag 
 
 /* ---- where names may be ---------------------------------------------------------------------------------- */
 
-/* Some boxes along a line; of one that goes up and down a thousand times not all. */
-static void take_line(const fgl_plot *plot, const fgl_line *line, fgl_room *room) {
-    size_t most = room->lines + BOXES_MOST;
+/* Occupy boxes along a line; at most MAX_BOXES of them. */
+static void occupy_line(const fgl_plot *plot, const fgl_line *line, fgl_label_space *room) {
+    size_t most = room->lines + MAX_BOXES;
     for (size_t i = 0; i < line->count && room->lines < most; i++) {
         if (!shown(plot, line, i))
             continue;
@@ -128,13 +129,13 @@ static void take_line(const fgl_plot *plot, const fgl_line *line, fgl_room *room
         int parts = 1 + (int)(fmin(fabs(p.x - last.x) + fabs(p.y - last.y), 400) / 10);
         for (int k = 1; k <= parts; k++) {
             double x = last.x + (p.x - last.x) * k / parts, y = last.y + (p.y - last.y) * k / parts;
-            fgl_room_take_line(room, (fgl_box){x - 2, y - 2, x + 2, y + 2});
+            fgl_label_space_add_line(room, (fgl_box){x - 2, y - 2, x + 2, y + 2});
         }
     }
 }
 
 /* A tag where each line ends. */
-static void tag_ends(const fgl_plot *plot, const fgl_line *line, size_t count, fgl_tag *tag) {
+static void tag_line_ends(const fgl_plot *plot, const fgl_line *line, size_t count, fgl_tag *tag) {
     for (size_t k = 0; k < count; k++) {
         tag[k] = (fgl_tag){.series = line[k].series, .x = plot->right, .y = plot->bottom};
         for (size_t i = 0; i < line[k].count; i++)
@@ -145,8 +146,8 @@ static void tag_ends(const fgl_plot *plot, const fgl_line *line, size_t count, f
     }
 }
 
-/* The upper edge: all of it, unless something explodes. */
-static void see_lines(fgl_axis *x, fgl_axis *y, const fgl_line *line, size_t count, double *widest) {
+/* The ranges of the axes; the upper edge is limited if a line diverges. */
+static void find_ranges(fgl_axis *x, fgl_axis *y, const fgl_line *line, size_t count, double *widest) {
     double start = -1e300;
     for (size_t k = 0; k < count; k++) {
         double width = fgl_label_width(line[k].series->name);
@@ -155,8 +156,8 @@ static void see_lines(fgl_axis *x, fgl_axis *y, const fgl_line *line, size_t cou
         for (size_t i = 0; i < line[k].count; i++) {
             if (!fgl_axis_shows(x, line[k].x[i]) || !fgl_axis_shows(y, line[k].y[i]))
                 continue;
-            fgl_axis_see(x, line[k].x[i]);
-            fgl_axis_see(y, line[k].y[i]);
+            fgl_axis_include(x, line[k].x[i]);
+            fgl_axis_include(y, line[k].y[i]);
             start = first ? fmax(start, line[k].y[i]) : start;
             first = false;
         }
@@ -169,7 +170,7 @@ static void draw_all(const fgl_plot *plot, const char *title, const fgl_line *li
                      bool named, bool alone) {
     double below = plot->bottom + 44;
     bool legend = alone && !named;
-    fgl_legend_of of = {false, line[0].tuned};
+    fgl_legend_options of = {false, line[0].tuned};
     for (size_t k = 0; k < count; k++)
         of.marks |= line[k].marks;
     fgl_chart_begin(plot->to, title, legend ? fgl_legend(NULL, tag, count, of, below) + 8 : below, alone);
@@ -188,19 +189,19 @@ bool fgl_draw_lines(fgl_text *to, const char *title, fgl_axis x, fgl_axis y, con
     double widest = 0;
     if (count == 0)
         return false;
-    see_lines(&x, &y, line, count, &widest);
+    find_ranges(&x, &y, line, count, &widest);
     fgl_tag *tag = x.low > x.high ? NULL : calloc(count, sizeof *tag);
     if (tag == NULL)
         return false;
     fgl_plot plot = {to, x, y, 44, FGL_CHART_WIDTH - MARGIN - widest, 26, 26 + (count > CROWD ? HIGH_CROWDED : HIGH)};
     fgl_plot_finish(&plot);
-    fgl_room room = {.edge = {plot.left + 2, plot.top - 6, FGL_CHART_WIDTH - 2, plot.bottom - 1}};
+    fgl_label_space room = {.edge = {plot.left + 2, plot.top - 6, FGL_CHART_WIDTH - 2, plot.bottom - 1}};
     for (size_t k = 0; k < count; k++)
-        take_line(&plot, &line[k], &room);
-    tag_ends(&plot, line, count, tag);
+        occupy_line(&plot, &line[k], &room);
+    tag_line_ends(&plot, line, count, tag);
     bool named = fgl_tags_place(&room, tag, count);
     draw_all(&plot, title, line, tag, count, named, alone);
-    fgl_room_free(&room);
+    fgl_label_space_free(&room);
     free(tag);
     return true;
 }

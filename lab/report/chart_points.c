@@ -1,6 +1,6 @@
 /*
- * Final quality over bytes: a point with its error bar for each method. Highlighted ones have their names beside them,
- * the others their numbers.
+ * chart_points.c - final quality over bytes: a point with its error bar for each method. Highlighted methods are
+ * labeled with their names, the others with their numbers.
  */
 #include "lab/report/panel_charts.h"
 
@@ -16,7 +16,7 @@ static bool has_bar(const fgl_plot *plot, const fgl_cell *cell) {
     return cell->sd > 0 && fgl_axis_shows(&plot->y, cell->mean - cell->sd);
 }
 
-/* Where an error bar ends; no accuracy is above 100 %. */
+/* Upper end of an error bar; no accuracy is above 100 %. */
 static double bar_top(const fgl_plot *plot, const fgl_cell *cell) {
     double top = cell->mean + (cell->sd > 0 ? cell->sd : 0);
     return plot->y.unit == FGL_UNIT_SHARE ? fmin(top, fmax(1, cell->mean)) : top;
@@ -41,30 +41,30 @@ static void draw_point(const fgl_plot *plot, const char *metric, const fgl_tag *
     fgl_series_end(plot->to);
 }
 
-/* Points and error bars are taken before any name is placed. */
-static void take_point(const fgl_plot *plot, const fgl_tag *tag, fgl_room *room) {
+/* Points and error bars are occupied before any label is placed. */
+static void occupy_point(const fgl_plot *plot, const fgl_tag *tag, fgl_label_space *room) {
     const fgl_cell *cell = tag->series->first;
-    fgl_room_take_line(room, (fgl_box){tag->x - 6, tag->y - 6, tag->x + 6, tag->y + 6});
+    fgl_label_space_add_line(room, (fgl_box){tag->x - 6, tag->y - 6, tag->x + 6, tag->y + 6});
     if (has_bar(plot, cell))
-        fgl_room_take_line(room, (fgl_box){tag->x - 3, fgl_plot_y(plot, bar_top(plot, cell)), tag->x + 3,
-                                           fgl_plot_y(plot, cell->mean - cell->sd)});
+        fgl_label_space_add_line(room, (fgl_box){tag->x - 3, fgl_plot_y(plot, bar_top(plot, cell)), tag->x + 3,
+                                                 fgl_plot_y(plot, cell->mean - cell->sd)});
 }
 
 static bool drawable(const fgl_plot *plot, const fgl_cell *cell) {
     return fgl_axis_shows(&plot->x, cell->bytes_total) && fgl_axis_shows(&plot->y, cell->mean);
 }
 
-/* Give axes their ranges and every point that can be drawn its tag; returns how many there are. */
-static size_t see_points(fgl_plot *plot, const fgl_series *series, size_t count, fgl_tag *tag) {
+/* Set the ranges of the axes and a tag for every point that can be drawn; returns their number. */
+static size_t find_ranges(fgl_plot *plot, const fgl_series *series, size_t count, fgl_tag *tag) {
     size_t points = 0;
     for (size_t i = 0; i < count; i++) {
         const fgl_cell *cell = series[i].first;
         if (!drawable(plot, cell))
             continue;
-        fgl_axis_see(&plot->x, cell->bytes_total);
-        fgl_axis_see(&plot->y, cell->mean);
-        fgl_axis_see(&plot->y, bar_top(plot, cell));
-        fgl_axis_see(&plot->y, cell->mean - (cell->sd > 0 ? cell->sd : 0));
+        fgl_axis_include(&plot->x, cell->bytes_total);
+        fgl_axis_include(&plot->y, cell->mean);
+        fgl_axis_include(&plot->y, bar_top(plot, cell));
+        fgl_axis_include(&plot->y, cell->mean - (cell->sd > 0 ? cell->sd : 0));
         tag[points++] = (fgl_tag){.series = &series[i]};
     }
     fgl_plot_finish(plot);
@@ -79,7 +79,7 @@ static void draw_all(const fgl_plot *plot, const char *title, const char *metric
                      bool named, bool alone) {
     double below = plot->bottom + 44;
     bool legend = alone && !named;
-    fgl_legend_of of = {true, false};
+    fgl_legend_options of = {true, false};
     fgl_chart_begin(plot->to, title, legend ? fgl_legend(NULL, tag, count, of, below) + 8 : below, alone);
     fgl_plot_frame(plot);
     for (int lit = 0; lit < 2; lit++)
@@ -97,14 +97,14 @@ bool fgl_draw_points(fgl_text *to, const char *title, const char *metric, const 
     fgl_plot plot = {
         to, x, fgl_metric_axis(metric), 44, FGL_CHART_WIDTH - 14, 26, 26 + (count > CROWD ? HIGH_CROWDED : HIGH)};
     fgl_tag *tag = calloc(count + 1, sizeof *tag);
-    size_t points = tag == NULL ? 0 : see_points(&plot, series, count, tag);
-    fgl_room room = {.edge = {plot.left + 2, plot.top - 6, FGL_CHART_WIDTH - 2, plot.bottom - 1}};
+    size_t points = tag == NULL ? 0 : find_ranges(&plot, series, count, tag);
+    fgl_label_space room = {.edge = {plot.left + 2, plot.top - 6, FGL_CHART_WIDTH - 2, plot.bottom - 1}};
     for (size_t i = 0; i < points; i++)
-        take_point(&plot, &tag[i], &room);
+        occupy_point(&plot, &tag[i], &room);
     bool named = fgl_tags_place(&room, tag, points);
     if (points > 0)
         draw_all(&plot, title, metric, tag, points, named, alone);
-    fgl_room_free(&room);
+    fgl_label_space_free(&room);
     free(tag);
     return points > 0;
 }

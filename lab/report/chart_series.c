@@ -1,7 +1,9 @@
 /*
- * Groups go by the ids of methods, which suites and records share. Highlighted are dense, two of ours and one of each
- * other group, in the order of the table, then whatever comes next until six are. Colors of well-known rivals are
- * fixed, so that a method looks the same on every task.
+ * chart_series.c - groups, colors and highlighting of methods in charts.
+ *
+ * Groups are found by the ids of methods, which suites and records share. Highlighted are dense, two FruGrad methods
+ * and one of each other group, in the order of the table, then the next ones until there are six. Colors of well-known
+ * methods are fixed, so that a method looks the same on every task.
  */
 #include "lab/report/chart_series.h"
 
@@ -12,7 +14,7 @@
 
 enum { BLACK, BLUE, FIRST_COLOR, LAST_COLOR = 8, DASHES = 4 };
 
-/** Ids that begin so; color 0 is whichever is free. */
+/** By prefix of the id; color 0: any free one. */
 static const struct {
     const char *prefix;
     fgl_group group;
@@ -69,7 +71,7 @@ bool fgl_panel_by_stem(const fgl_panel *panel) {
     return strcmp(panel->suite, "sparsity") == 0 || panel->tuned || fgl_workers_vary(panel);
 }
 
-/* What the labels of a stem begin with, without a number that has begun there. */
+/* The common beginning of the labels of a stem, without a partial number. */
 static void name_stem(const fgl_panel *panel, const fgl_cell *first, char *dst, size_t cap) {
     size_t len = strlen(first->label), all = len;
     for (size_t i = 0; i < panel->count; i++) {
@@ -99,8 +101,8 @@ static bool is_first(const fgl_panel *panel, size_t i) {
 
 /* ---- highlights and colors ----------------------------------------------------------------------------- */
 
-/* Highlight up to `most` of a group that have a result; returns how many more there is room for. */
-static size_t light(fgl_series *s, size_t count, fgl_group group, size_t most, size_t room) {
+/* Highlight up to `most` methods of a group that have a result; returns how many more may be highlighted. */
+static size_t highlight_group(fgl_series *s, size_t count, fgl_group group, size_t most, size_t room) {
     for (size_t i = 0; i < count && most > 0 && room > 0; i++)
         if (s[i].group == group && !s[i].lit && !isnan(s[i].first->mean)) {
             s[i].lit = true;
@@ -110,18 +112,18 @@ static size_t light(fgl_series *s, size_t count, fgl_group group, size_t most, s
     return room;
 }
 
-static void choose_lit(fgl_series *s, size_t count) {
-    size_t room = light(s, count, FGL_GROUP_BASELINE, 1, FGL_LIT_MOST);
-    room = light(s, count, FGL_GROUP_OURS, 2, room);
+static void choose_highlights(fgl_series *s, size_t count) {
+    size_t room = highlight_group(s, count, FGL_GROUP_BASELINE, 1, FGL_LIT_MOST);
+    room = highlight_group(s, count, FGL_GROUP_OURS, 2, room);
     for (fgl_group group = FGL_GROUP_SPARSE; group < FGL_GROUPS; group++)
-        room = light(s, count, group, 1, room);
+        room = highlight_group(s, count, group, 1, room);
     for (fgl_group group = FGL_GROUP_OURS; group < FGL_GROUPS; group++)
-        room = light(s, count, group, count, room);
-    light(s, count, FGL_GROUP_BASELINE, count, room);
+        room = highlight_group(s, count, group, count, room);
+    highlight_group(s, count, FGL_GROUP_BASELINE, count, room);
 }
 
-/* A color that no other series has, or where all are taken one that has another dash. */
-static void paint(fgl_series *s, int *used) {
+/* An unused color, or if all are used one with another dash pattern. */
+static void assign_color(fgl_series *s, int *used) {
     int i = find_known(s->first->first->method), color = i < 0 ? 0 : known[i].color, least = color;
     if (s->group == FGL_GROUP_BASELINE || s->group == FGL_GROUP_OURS)
         least = s->group == FGL_GROUP_OURS ? BLUE : BLACK;
@@ -152,10 +154,10 @@ size_t fgl_series_make(const fgl_panel *panel, fgl_series **series) {
         count++;
     }
     if (count > 0)
-        choose_lit(s, count);
-    for (int lit = 1; lit >= 0; lit--) /* the highlighted ones choose their colors first */
+        choose_highlights(s, count);
+    for (int lit = 1; lit >= 0; lit--) /* highlighted series get their colors first */
         for (size_t i = 0; i < count; i++)
             if (s[i].lit == (lit == 1))
-                paint(&s[i], used);
+                assign_color(&s[i], used);
     return count;
 }

@@ -1,13 +1,14 @@
 /*
- * chart_series.h - how methods look in the charts of a panel: their groups, colors and numbers, and which are
- * highlighted. A chart tells about six lines apart; the others are gray, numbered, and named by the legend.
+ * chart_series.h - methods in the charts of a panel: their groups, colors and numbers, and which are highlighted.
+ *
+ * About six lines of a chart can be distinguished; the others are gray, numbered, and named by the legend.
  */
 #ifndef FGL_CHART_SERIES_H
 #define FGL_CHART_SERIES_H
 
 #include "lab/report/run_stats.h"
 
-/** Highlighted ones, and all that charts have; tables have more. */
+/** The most series that are highlighted, and that charts have; tables have more. */
 enum { FGL_LIT_MOST = 6, FGL_SERIES_MOST = 64 };
 
 typedef enum {
@@ -21,7 +22,7 @@ typedef enum {
 } fgl_group;
 
 typedef struct fgl_series {
-    const fgl_cell *first; /* the method; the first one where several are one line */
+    const fgl_cell *first; /* the method; the first one if several form a line */
     char name[160];
     int number; /* from 1 */
     fgl_group group;
@@ -31,7 +32,7 @@ typedef struct fgl_series {
 
 /**
  * The series of a panel: one for each method, or for each stem (see fgl_method_stem()) where `fgl_panel_by_stem()`.
- * To be freed. Returns how many, 0 also without memory.
+ * To be freed. Returns their number; 0 also if out of memory.
  */
 size_t fgl_series_make(const fgl_panel *panel, fgl_series **series);
 

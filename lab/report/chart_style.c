@@ -1,8 +1,9 @@
 /*
- * Colors of charts. The series colors differ in lightness as well as in hue, after Okabe and Ito's choice for people
- * who do not see all hues; each has at least 4.5:1 against its background, as labels are written in them. A page has
- * them as variables, with a second set for dark; a stand-alone file as they are, because not every program that shows
- * SVG knows variables.
+ * chart_style.c - colors and style sheets of charts.
+ *
+ * The series colors differ in lightness as well as in hue, after Okabe and Ito's palette for color-blind readers; each
+ * has a contrast of at least 4.5:1 against its background, because labels use them. A page has them as CSS variables,
+ * with a second set for dark; a stand-alone file has literal colors, because not every SVG viewer supports variables.
  */
 #include "lab/report/chart.h"
 
@@ -43,7 +44,7 @@ static void put_variables(fgl_text *to, bool dark) {
         fgl_put(to, "--%s:%s;", ramp[i].name, dark ? ramp[i].dark : ramp[i].light);
 }
 
-/* One property in one of the colors: a variable, or what it stands for in light. */
+/* One property in one of the colors: a variable, or the literal light color. */
 static void put_color(fgl_text *to, const char *property, const shade *color, bool alone) {
     if (alone)
         fgl_put(to, "%s:%s;", property, color->light);
@@ -51,7 +52,7 @@ static void put_color(fgl_text *to, const char *property, const shade *color, bo
         fgl_put(to, "%s:var(--%s);", property, color->name);
 }
 
-/* Series in a file of its own: gray is what no legend could tell apart by color. */
+/* Series in a stand-alone file: those that are not highlighted are gray. */
 static void put_series_alone(fgl_text *to) {
     for (int i = 0; i <= FGL_COLORS; i++) {
         const shade *color = i < FGL_COLORS ? &series[i] : &basics[3];
@@ -61,7 +62,7 @@ static void put_series_alone(fgl_text *to) {
     fgl_put_raw(to, ".l{fill:none;stroke-linejoin:round}\n");
 }
 
-/* Series of a page are gray (--k) until they are pointed at or picked, which gives them their own color (--c). */
+/* Series of a page are gray (--k) until they are hovered or selected, which gives them their own color (--c). */
 static void put_series_page(fgl_text *to) {
     for (int i = 0; i < FGL_COLORS; i++)
         fgl_put(to, ".c%d{--c:var(--%s)}", i, series[i].name);
@@ -135,7 +136,7 @@ void fgl_series_end(fgl_text *to) {
     fgl_put_raw(to, "</g>\n");
 }
 
-/* A file of its own has its title above, where a page has a heading. */
+/* A stand-alone file has a title, where a page has a heading. */
 void fgl_chart_begin(fgl_text *to, const char *title, double height, bool alone) {
     char cut[220];
     double above = alone ? TITLE_HIGH : 0;

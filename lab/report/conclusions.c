@@ -1,6 +1,8 @@
 /*
- * Verdicts. Nothing here is written by hand: every sentence has its condition. Two means are called the same when they
- * differ by less than the larger of the two standard deviations; with one seed nothing is, and the sentence says so.
+ * conclusions.c - sentences about the results of a panel.
+ *
+ * Every sentence has its condition. Two means count as the same if they differ by less than the larger of the two
+ * standard deviations; with one seed nothing does, and the sentence says so.
  */
 #include "lab/report/conclusions.h"
 
@@ -14,12 +16,12 @@ static double spread_of(const fgl_cell *a, const fgl_cell *b) {
     return fmax(isnan(a->sd) ? 0 : a->sd, isnan(b->sd) ? 0 : b->sd);
 }
 
-/* How much better a is than b; below 0 when it is worse. */
+/* How much better a is than b; negative if it is worse. */
 static double lead(const fgl_panel *panel, const fgl_cell *a, const fgl_cell *b) {
     return fgl_metric_up(panel->metric) ? a->mean - b->mean : b->mean - a->mean;
 }
 
-/* What a method is to save: bytes that are sent, or that an optimiser keeps. */
+/* The cost that a method reduces: bytes sent, or bytes of optimizer state. */
 static double cost_of(const fgl_panel *panel, const fgl_cell *cell) {
     return panel->tuned ? cell->optimizer_bytes : cell->bytes_total;
 }
@@ -32,7 +34,7 @@ static const char *cost_name(const fgl_panel *panel) {
     return panel->tuned ? "optimizer\xe2\x80\x99s bytes" : "bytes";
 }
 
-static void beside_dense(const fgl_panel *panel, const fgl_cell *cell, fgl_text *to) {
+static void put_vs_dense(const fgl_panel *panel, const fgl_cell *cell, fgl_text *to) {
     char text[64], other[64];
     const fgl_cell *dense = fgl_dense_of(panel, cell);
     fgl_put(to, "%s: ", cell->label);
@@ -61,8 +63,8 @@ static void beside_dense(const fgl_panel *panel, const fgl_cell *cell, fgl_text 
         fgl_put(to, "; %zu of %zu runs diverged or failed", cell->failed, cell->failed + cell->seeds);
 }
 
-/* Somebody who is better for no more bytes. */
-static const fgl_cell *rival_of(const fgl_panel *panel, const fgl_cell *cell) {
+/* A method that is better for no more bytes. */
+static const fgl_cell *better_method(const fgl_panel *panel, const fgl_cell *cell) {
     const fgl_cell *best = NULL;
     for (size_t i = 0; i < panel->count; i++) {
         const fgl_cell *other = &panel->cell[i];
@@ -75,23 +77,23 @@ static const fgl_cell *rival_of(const fgl_panel *panel, const fgl_cell *cell) {
     return best;
 }
 
-static void tell(fgl_text *sentence, bool loss, fgl_verdict_taker take, void *user) {
+static void emit_sentence(fgl_text *sentence, bool loss, fgl_sentence_fn take, void *user) {
     if (!sentence->failed && sentence->len > 0)
         take(user, loss, sentence->data);
     fgl_text_free(sentence);
 }
 
-static void tell_losses(const fgl_panel *panel, const fgl_cell *cell, fgl_verdict_taker take, void *user) {
+static void emit_losses(const fgl_panel *panel, const fgl_cell *cell, fgl_sentence_fn take, void *user) {
     fgl_text s = {0};
     char text[64], other[64];
-    const fgl_cell *rival = rival_of(panel, cell), *dense = fgl_dense_of(panel, cell);
+    const fgl_cell *rival = better_method(panel, cell), *dense = fgl_dense_of(panel, cell);
     if (rival != NULL) {
         fgl_put(&s, "%s loses to \xe2\x80\x9c%s\xe2\x80\x9d, which reaches %s instead of %s", cell->label, rival->label,
                 fgl_metric_text(panel->metric, rival->mean, text, sizeof text),
                 fgl_metric_text(panel->metric, cell->mean, other, sizeof other));
         fgl_put(&s, " with %s of its %s",
                 fgl_share_text(cost_of(panel, rival) / cost_of(panel, cell), text, sizeof text), cost_name(panel));
-        tell(&s, true, take, user);
+        emit_sentence(&s, true, take, user);
     }
     if (dense != NULL && lead(panel, dense, cell) > spread_of(cell, dense)) {
         fgl_put(&s, "%s is behind %s%s: %s instead of %s", cell->label, base_name(panel),
@@ -99,21 +101,21 @@ static void tell_losses(const fgl_panel *panel, const fgl_cell *cell, fgl_verdic
                 fgl_metric_text(panel->metric, cell->mean, text, sizeof text),
                 fgl_metric_text(panel->metric, dense->mean, other, sizeof other));
         fgl_put_raw(&s, spread_of(cell, dense) > 0 ? "" : " (too few seeds to know the spread)");
-        tell(&s, true, take, user);
+        emit_sentence(&s, true, take, user);
     }
     if (dense != NULL && cell->step_ms > 1.05 * dense->step_ms) {
         fgl_put(&s, "%s: a step takes %.2f times as long as with %s on this machine, without a network", cell->label,
                 cell->step_ms / dense->step_ms, base_name(panel));
-        tell(&s, true, take, user);
+        emit_sentence(&s, true, take, user);
     }
     if (cell->state_of_dense > 1.02) {
         fgl_put(&s, "%s keeps %.0f %% of %s\xe2\x80\x99s model state in memory", cell->label,
                 100 * cell->state_of_dense, base_name(panel));
-        tell(&s, true, take, user);
+        emit_sentence(&s, true, take, user);
     }
 }
 
-void fgl_verdicts(const fgl_panel *panel, fgl_verdict_taker take, void *user) {
+void fgl_conclusions(const fgl_panel *panel, fgl_sentence_fn take, void *user) {
     bool ours = false;
     for (size_t i = 0; i < panel->count; i++)
         ours |= panel->cell[i].ours;
@@ -124,10 +126,10 @@ void fgl_verdicts(const fgl_panel *panel, fgl_verdict_taker take, void *user) {
             if (cell->dense || (ours && !cell->ours))
                 continue;
             if (losses) {
-                tell_losses(panel, cell, take, user);
+                emit_losses(panel, cell, take, user);
                 continue;
             }
-            beside_dense(panel, cell, &s);
-            tell(&s, false, take, user);
+            put_vs_dense(panel, cell, &s);
+            emit_sentence(&s, false, take, user);
         }
 }

@@ -1,14 +1,14 @@
-/* conclusions.h - what the numbers of a panel come to, in sentences. */
+/* conclusions.h - the results of a panel as sentences. */
 #ifndef FGL_CONCLUSIONS_H
 #define FGL_CONCLUSIONS_H
 
 #include "lab/report/run_stats.h"
 #include "lab/report/text_buffer.h"
 
-/** Takes one sentence, plain text; `loss` says that FruGrad comes off worse in it. */
-typedef void (*fgl_verdict_taker)(void *user, bool loss, const char *sentence);
+/** Called with one sentence of plain text; `loss`: FruGrad is worse. */
+typedef void (*fgl_sentence_fn)(void *user, bool loss, const char *sentence);
 
-/** FruGrad's methods (all but dense, where there are none) beside dense and beside the others; losses too. */
-void fgl_verdicts(const fgl_panel *panel, fgl_verdict_taker take, void *user);
+/** Compare FruGrad's methods (or all but dense, if there are none) with dense and with the others; losses too. */
+void fgl_conclusions(const fgl_panel *panel, fgl_sentence_fn take, void *user);
 
 #endif

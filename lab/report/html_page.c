@@ -1,7 +1,9 @@
 /*
- * The page. It is complete without scripts and asks for nothing over the network: its policy forbids both, so that even
- * a label that slipped through the escaping could not run or fetch anything. Tables scroll inside their own box, charts
- * shrink to the width of a phone.
+ * html_page.c - the report as one HTML page.
+ *
+ * It has no scripts and loads nothing over the network: its content security policy forbids both, so that even a label
+ * that escaped the escaping could not run or fetch anything. Tables scroll inside their own box, charts shrink to the
+ * width of a phone.
  */
 #include "lab/report/html_page.h"
 
@@ -65,13 +67,13 @@ static bool in_report(const fgl_findings *f, const fgl_run *run) {
     return !run->stale && (f->suite == NULL || strcmp(f->suite, run->suite) == 0);
 }
 
-static bool same_word(const char *a, const char *b) {
+static bool same_text(const char *a, const char *b) {
     return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
 
 static bool same_machine(const fgl_machine *a, const fgl_machine *b) {
-    return same_word(a->cpu, b->cpu) && same_word(a->system, b->system) && same_word(a->version, b->version) &&
-           same_word(a->commit, b->commit) && (isnan(a->cores) ? isnan(b->cores) : !(fabs(a->cores - b->cores) > 0));
+    return same_text(a->cpu, b->cpu) && same_text(a->system, b->system) && same_text(a->version, b->version) &&
+           same_text(a->commit, b->commit) && (isnan(a->cores) ? isnan(b->cores) : !(fabs(a->cores - b->cores) > 0));
 }
 
 static void put_machine(const fgl_machine *m, fgl_text *to) {
@@ -165,7 +167,7 @@ static void put_compared(const fgl_findings *f, fgl_text *to) {
     }
 }
 
-/* At which rates the numbers were measured: not all reports have searched for them. */
+/* Which learning rates were used: not all runs have searched for them. */
 static void put_rates(const fgl_findings *f, fgl_text *to) {
     size_t searched = 0, count = 0;
     for (size_t i = 0; i < f->count; i++)
@@ -205,7 +207,7 @@ static void put_top(const fgl_findings *f, fgl_text *to) {
 
 /* ---- panels --------------------------------------------------------------------------------------- */
 
-/** A list of sentences, of which those beyond the first ones are folded away. */
+/** A list of sentences; those after the first ones are folded. */
 typedef struct list {
     fgl_text *to;
     size_t count;
@@ -213,7 +215,7 @@ typedef struct list {
 
 enum { SENTENCES = 10 };
 
-static void take_verdict(void *user, bool loss, const char *sentence) {
+static void put_sentence(void *user, bool loss, const char *sentence) {
     list *l = user;
     if (l->count++ == SENTENCES)
         fgl_put_raw(l->to, "</ul>\n<details><summary>More of these</summary>\n<ul class=\"verdict\">\n");
@@ -222,14 +224,14 @@ static void take_verdict(void *user, bool loss, const char *sentence) {
     fgl_put_raw(l->to, "</li>\n");
 }
 
-static void put_verdicts(const fgl_panel *panel, fgl_text *to) {
+static void put_conclusions(const fgl_panel *panel, fgl_text *to) {
     list l = {to, 0};
     fgl_put_raw(to, "<ul class=\"verdict\">\n");
-    fgl_verdicts(panel, take_verdict, &l);
+    fgl_conclusions(panel, put_sentence, &l);
     fgl_put_raw(to, l.count > SENTENCES ? "</ul></details>\n" : "</ul>\n");
 }
 
-static int take_chart(void *user, const fgl_panel *panel, const fgl_chart *chart) {
+static int put_chart(void *user, const fgl_panel *panel, const fgl_chart *chart) {
     fgl_text *to = user;
     (void)panel;
     fgl_put_raw(to, "<figure><h3>");
@@ -245,8 +247,8 @@ static int take_chart(void *user, const fgl_panel *panel, const fgl_chart *chart
     return FGIO_EXIT_OK;
 }
 
-/* How hard the rates were searched, which decides whether the comparison is fair. */
-static void put_effort(const fgl_panel *panel, fgl_text *to) {
+/* The number of search runs, which decides whether the comparison is fair. */
+static void put_search_runs(const fgl_panel *panel, fgl_text *to) {
     size_t least = SIZE_MAX, most = 0;
     for (size_t i = 0; i < panel->count; i++) {
         least = panel->cell[i].tune_runs < least ? panel->cell[i].tune_runs : least;
@@ -284,15 +286,15 @@ static int put_panel(const fgl_findings *f, size_t i, fgl_text *to) {
     fgl_put_escaped(to, name.data == NULL ? "" : name.data);
     fgl_put_raw(to, "</h2>\n");
     fgl_text_free(&name);
-    put_verdicts(panel, to);
+    put_conclusions(panel, to);
     fgl_table_panel(panel, FGL_TABLE_HTML, to);
-    put_effort(panel, to);
+    put_search_runs(panel, to);
     fgl_put_raw(to,
                 "<p class=\"dim\">Charts: click a method below to highlight it or to turn it gray; point at a line or "
                 "a mark for its name and numbers.</p>\n");
     fgl_picker_put(panel, i + 1, to);
     fgl_put_raw(to, "<div class=\"charts\">\n");
-    int status = fgl_charts(f, panel, false, take_chart, to);
+    int status = fgl_charts(f, panel, false, put_chart, to);
     fgl_put_raw(to, "</div>\n");
     put_commands(f, panel, to);
     fgl_put_raw(to, "</section>\n");

@@ -1,6 +1,8 @@
 /*
- * The methods of a panel to pick for its charts: checkboxes and, by group, their labels. Rules of the page's style say
- * what a checked box does to the series behind it, so no script is needed; see fgl_chart_page_style().
+ * method_picker.c - checkboxes that highlight the methods of a panel in its charts, and their labels, by group.
+ *
+ * Rules of the page's style sheet define what a checked box does to its series, so no script is needed; see
+ * fgl_chart_page_style().
  */
 #include "lab/report/method_picker.h"
 

@@ -1,7 +1,9 @@
 /*
- * Which charts a panel gets. Suites that change one thing (workers, density) get lines over that thing, with the
- * methods of one stem (topk-0.9, topk-0.99) as one line, and so does fine-tuning (states); all others get quality over
- * bytes, losses, times, memory and densities of layers.
+ * panel_charts.c - the charts of a panel.
+ *
+ * Suites that vary one quantity (workers, density) get lines over that quantity, with the methods of one stem
+ * (topk-0.9, topk-0.99) as one line, and so does fine-tuning (states); all others get quality over bytes, losses,
+ * times, memory and densities of layers.
  */
 #include "lab/report/panel_charts.h"
 
@@ -10,23 +12,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEATS_MOST = 6, POINTS_MOST = 64 };
+enum { MAX_HEATS = 6, MAX_POINTS = 64 };
 
-typedef struct desk {
+typedef struct drawing {
     const fgl_findings *findings;
     const fgl_panel *panel;
     fgl_series *series;
     size_t count;
-    fgl_line *line;  /* room for as many */
-    char title[300]; /* of the chart that is drawn */
+    fgl_line *line;  /* count of them */
+    char title[300]; /* of the current chart */
     bool alone;
-    fgl_chart_taker take;
+    fgl_chart_fn take;
     void *user;
     int status;
-} desk;
+} drawing;
 
-/* Hand a chart over if something was drawn, and drop it. */
-static void hand_over(desk *d, fgl_chart *chart, bool drawn) {
+/* Pass a chart to the callback if something was drawn, and free it. */
+static void emit_chart(drawing *d, fgl_chart *chart, bool drawn) {
     if (chart->svg.failed)
         d->status = fgio_error("out of memory");
     else if (drawn && d->status == FGIO_EXIT_OK)
@@ -34,8 +36,8 @@ static void hand_over(desk *d, fgl_chart *chart, bool drawn) {
     fgl_text_free(&chart->svg);
 }
 
-/* What the chart itself is called: a file of its own has no heading that names the task. */
-static const char *title_of(desk *d, const char *title) {
+/* The title of a chart: a stand-alone file has no heading with the task. */
+static const char *title_of(drawing *d, const char *title) {
     if (d->alone)
         snprintf(d->title, sizeof d->title, "%.100s: %.180s", d->panel->task, title);
     else
@@ -47,7 +49,7 @@ static const char *title_of(desk *d, const char *title) {
 
 typedef enum { OVER_BYTES, OVER_SECONDS } over;
 
-static void draw_curves(desk *d, const char *kind, const char *title, bool evals, over what) {
+static void draw_curves(drawing *d, const char *kind, const char *title, bool evals, over what) {
     fgl_chart chart = {.kind = kind, .title = title, .note = ""};
     size_t count = 0;
     fgl_axis x = {.title = what == OVER_BYTES ? "bytes sent by one worker" : "training time (s)",
@@ -67,7 +69,7 @@ static void draw_curves(desk *d, const char *kind, const char *title, bool evals
                                       .y = curve.value,
                                       .owned = curve.step};
     }
-    hand_over(d, &chart, fgl_draw_lines(&chart.svg, title_of(d, title), x, y, d->line, count, d->alone));
+    emit_chart(d, &chart, fgl_draw_lines(&chart.svg, title_of(d, title), x, y, d->line, count, d->alone));
     for (size_t k = 0; k < count; k++)
         free(d->line[k].owned);
 }
@@ -96,7 +98,7 @@ static double get_mean(const fgl_cell *cell) {
     return cell->mean;
 }
 
-static double get_held(const fgl_cell *cell) {
+static double get_sparsity(const fgl_cell *cell) {
     return cell->density > 0 ? 1 / cell->density : NAN;
 }
 
@@ -112,15 +114,15 @@ typedef struct point {
     double x, y, sd;
 } point;
 
-static int by_x(const void *a, const void *b) {
+static int compare_x(const void *a, const void *b) {
     const point *p = a, *q = b;
     return (p->x > q->x) - (p->x < q->x);
 }
 
 static bool gather_line(const fgl_panel *panel, const fgl_series *series, getter x, getter y, fgl_line *line) {
-    point points[POINTS_MOST];
+    point points[MAX_POINTS];
     size_t count = 0;
-    for (size_t i = 0; i < panel->count && count < POINTS_MOST; i++) {
+    for (size_t i = 0; i < panel->count && count < MAX_POINTS; i++) {
         const fgl_cell *cell = &panel->cell[i];
         if (fgl_same_stem(series->first, cell) && !isnan(x(cell)) && !isnan(y(cell)))
             points[count++] = (point){x(cell), y(cell), y == get_mean ? cell->sd : NAN};
@@ -130,7 +132,7 @@ static bool gather_line(const fgl_panel *panel, const fgl_series *series, getter
         free(numbers);
         return false;
     }
-    qsort(points, count, sizeof *points, by_x);
+    qsort(points, count, sizeof *points, compare_x);
     for (size_t i = 0; i < count; i++) {
         numbers[i] = points[i].x;
         numbers[count + i] = points[i].y;
@@ -147,14 +149,13 @@ static bool gather_line(const fgl_panel *panel, const fgl_series *series, getter
     return true;
 }
 
-/* What has no place on the x-axis is a level to look along: dense beside shares held back, the head alone beside
- * states.
- */
+/* A method without a value on the x-axis is a horizontal line: dense in charts over sparsity, the head alone in charts
+ * over states. */
 static bool is_level(const fgl_panel *panel, const fgl_cell *cell, getter x) {
-    return panel->tuned ? strcmp(cell->first->method, "head") == 0 : x == get_held && cell->dense;
+    return panel->tuned ? strcmp(cell->first->method, "head") == 0 : x == get_sparsity && cell->dense;
 }
 
-static void stretch(fgl_line *line, size_t count, fgl_line *level) {
+static void extend_level(fgl_line *line, size_t count, fgl_line *level) {
     double low = 1e300, high = 0;
     for (size_t k = 0; k < count; k++)
         for (size_t i = 0; i < line[k].count && &line[k] != level; i++) {
@@ -174,7 +175,7 @@ static void stretch(fgl_line *line, size_t count, fgl_line *level) {
         .series = level->series, .count = 2, .x = numbers, .y = numbers + 2, .tuned = level->tuned, .owned = numbers};
 }
 
-static void draw_stems(desk *d, const char *kind, const char *title, getter get_x, getter get_y, fgl_axis x,
+static void draw_stems(drawing *d, const char *kind, const char *title, getter get_x, getter get_y, fgl_axis x,
                        fgl_axis y) {
     fgl_chart chart = {.kind = kind, .title = title, .note = ""};
     fgl_line *level = NULL;
@@ -185,8 +186,8 @@ static void draw_stems(desk *d, const char *kind, const char *title, getter get_
             count++;
         }
     if (level != NULL)
-        stretch(d->line, count, level);
-    hand_over(d, &chart, fgl_draw_lines(&chart.svg, title_of(d, title), x, y, d->line, count, d->alone));
+        extend_level(d->line, count, level);
+    emit_chart(d, &chart, fgl_draw_lines(&chart.svg, title_of(d, title), x, y, d->line, count, d->alone));
     for (size_t k = 0; k < count; k++)
         free(d->line[k].owned);
 }
@@ -204,7 +205,7 @@ static fgl_axis workers_axis(const fgl_panel *panel) {
     return axis;
 }
 
-static void draw_scaling(desk *d) {
+static void draw_scaling(drawing *d) {
     fgl_axis x = workers_axis(d->panel), rate = {.title = "steps per second", FGL_AXIS_EMPTY, .log = true};
     fgl_axis bytes = {.title = "bytes per step and worker", .log = true, .unit = FGL_UNIT_BYTES, FGL_AXIS_EMPTY};
     draw_stems(d, "scaling-rate", "Step rate against workers", get_workers, get_rate, x, rate);
@@ -214,16 +215,18 @@ static void draw_scaling(desk *d) {
                fgl_metric_axis(d->panel->metric));
 }
 
-static void draw_sparsity(desk *d) {
-    fgl_axis x = {
-        .title = "sparsity: share of gradient entries not sent", .log = true, .unit = FGL_UNIT_HELD, FGL_AXIS_EMPTY};
+static void draw_sparsity(drawing *d) {
+    fgl_axis x = {.title = "sparsity: share of gradient entries not sent",
+                  .log = true,
+                  .unit = FGL_UNIT_SPARSITY,
+                  FGL_AXIS_EMPTY};
     fgl_axis bytes = {.title = "bytes sent by one worker", .log = true, .unit = FGL_UNIT_BYTES, FGL_AXIS_EMPTY};
     fgl_axis y = fgl_metric_axis(d->panel->metric);
-    draw_stems(d, "sparsity", "Quality against sparsity", get_held, get_mean, x, y);
+    draw_stems(d, "sparsity", "Quality against sparsity", get_sparsity, get_mean, x, y);
     draw_stems(d, "quality-bytes", "Quality against bytes", get_bytes, get_mean, bytes, y);
 }
 
-static void draw_states(desk *d) {
+static void draw_states(drawing *d) {
     fgl_axis states = {.title = "optimizer states kept", .log = true, FGL_AXIS_EMPTY};
     fgl_axis bytes = {.title = "bytes of the optimizer", .log = true, .unit = FGL_UNIT_BYTES, FGL_AXIS_EMPTY};
     fgl_axis y = fgl_metric_axis(d->panel->metric);
@@ -232,9 +235,9 @@ static void draw_states(desk *d) {
                y);
 }
 
-static void draw_heats(desk *d) {
+static void draw_heats(drawing *d) {
     int drawn = 0;
-    for (size_t i = 0; i < d->panel->count && drawn < HEATS_MOST && d->status == FGIO_EXIT_OK; i++) {
+    for (size_t i = 0; i < d->panel->count && drawn < MAX_HEATS && d->status == FGIO_EXIT_OK; i++) {
         const fgl_cell *cell = &d->panel->cell[i];
         const fgl_layers *layers = NULL;
         for (size_t k = 0; k < d->findings->runs->count && layers == NULL; k++)
@@ -246,16 +249,17 @@ static void draw_heats(desk *d) {
         snprintf(title, sizeof title, "Density of each layer: %.200s", cell->label);
         snprintf(kind, sizeof kind, "layers-%d", ++drawn);
         fgl_chart chart = {.kind = kind, .title = title, .note = ""};
-        hand_over(d, &chart, fgl_draw_layers(&chart.svg, title_of(d, title), layers, d->alone));
+        emit_chart(d, &chart, fgl_draw_layers(&chart.svg, title_of(d, title), layers, d->alone));
     }
 }
 
-static void draw_usual(desk *d) {
+static void draw_default(drawing *d) {
     fgl_chart points = {.kind = "quality-bytes",
                         .title = "Final quality against bytes",
                         .note = "Vertical bars: \xc2\xb1 one standard deviation over the seeds."};
-    hand_over(d, &points,
-              fgl_draw_points(&points.svg, title_of(d, points.title), d->panel->metric, d->series, d->count, d->alone));
+    emit_chart(
+        d, &points,
+        fgl_draw_points(&points.svg, title_of(d, points.title), d->panel->metric, d->series, d->count, d->alone));
     draw_curves(d, "quality-bytes-curves", "Quality against bytes, while training", true, OVER_BYTES);
     draw_curves(d, "loss-bytes", "Loss against bytes", false, OVER_BYTES);
     draw_curves(d, "loss-time", "Loss against time", false, OVER_SECONDS);
@@ -264,14 +268,14 @@ static void draw_usual(desk *d) {
         .title = "Where a step\xe2\x80\x99s time goes (ms)",
         .note = "Upper bar: the training thread. Lower bar: exchange and optimizer, which may go on at the same time. "
                 "At the end: the median step, as in the table."};
-    hand_over(d, &times, fgl_draw_times(&times.svg, title_of(d, times.title), d->panel, d->alone));
+    emit_chart(d, &times, fgl_draw_times(&times.svg, title_of(d, times.title), d->panel, d->alone));
     fgl_chart memory = {.kind = "memory", .title = "Model-state memory, in % of dense", .note = "Dashed: dense."};
-    hand_over(d, &memory, fgl_draw_memory(&memory.svg, title_of(d, memory.title), d->panel, d->alone));
+    emit_chart(d, &memory, fgl_draw_memory(&memory.svg, title_of(d, memory.title), d->panel, d->alone));
     draw_heats(d);
 }
 
-int fgl_charts(const fgl_findings *findings, const fgl_panel *panel, bool alone, fgl_chart_taker take, void *user) {
-    desk d = {.findings = findings, .panel = panel, .alone = alone, .take = take, .user = user};
+int fgl_charts(const fgl_findings *findings, const fgl_panel *panel, bool alone, fgl_chart_fn take, void *user) {
+    drawing d = {.findings = findings, .panel = panel, .alone = alone, .take = take, .user = user};
     d.count = fgl_series_make(panel, &d.series);
     d.line = calloc(d.count + 1, sizeof *d.line);
     if (d.series == NULL || d.line == NULL)
@@ -283,7 +287,7 @@ int fgl_charts(const fgl_findings *findings, const fgl_panel *panel, bool alone,
     else if (fgl_workers_vary(panel))
         draw_scaling(&d);
     else
-        draw_usual(&d);
+        draw_default(&d);
     free(d.series);
     free(d.line);
     return d.status;

@@ -1,23 +1,23 @@
-/* panel_charts.h - the charts of a panel, one after the other. */
+/* panel_charts.h - drawing the charts of a panel. */
 #ifndef FGL_PANEL_CHARTS_H
 #define FGL_PANEL_CHARTS_H
 
 #include "lab/report/chart.h"
 #include "lab/report/run_stats.h"
 
-/** A chart that was drawn. */
+/** A finished chart. */
 typedef struct fgl_chart {
     const char *kind;  /* quality-bytes, loss-time, ...: part of a file's name */
     const char *title; /* plain text */
-    const char *note;  /* what the reader has to know, or "" */
+    const char *note;  /* an explanation, or "" */
     fgl_text svg;
 } fgl_chart;
 
-/** Takes charts; the chart is gone afterwards. Returns FGIO_EXIT_OK to go on. */
-typedef int (*fgl_chart_taker)(void *user, const fgl_panel *panel, const fgl_chart *chart);
+/** Called with every chart, which is freed afterwards. Returns FGIO_EXIT_OK to continue. */
+typedef int (*fgl_chart_fn)(void *user, const fgl_panel *panel, const fgl_chart *chart);
 
-/** Draw what the panel has data for, and hand it over. */
-int fgl_charts(const fgl_findings *findings, const fgl_panel *panel, bool alone, fgl_chart_taker take, void *user);
+/** Draw all charts that the panel has data for. */
+int fgl_charts(const fgl_findings *findings, const fgl_panel *panel, bool alone, fgl_chart_fn take, void *user);
 
 /** The line of a series. */
 typedef struct fgl_line {
@@ -25,7 +25,7 @@ typedef struct fgl_line {
     size_t count;
     const double *x, *y, *sd; /* sd may be NULL */
     bool marks, tuned;
-    double *owned; /* what x and y lie in; free() */
+    double *owned; /* memory of x and y; free() */
 } fgl_line;
 
 /** Lines over two axes (their titles, units and scales are set, ticks perhaps); returns whether there was any point. */

@@ -1,8 +1,9 @@
 /*
- * A method of a suite may change between two comparisons that share a file: more steps, another option. Means over both
- * would be of nothing that anybody has run, so the last run of a place says what the others must have done. Commands
- * are compared without the words that differ between runs of one place, and without folders, which differ between
- * machines.
+ * run_recipe.c - which recorded runs used the same command.
+ *
+ * A method of a suite may change between two comparisons in the same file: more steps, another option. A mean over both
+ * would be meaningless, so only runs with the command of the last run of a cell count. Commands are compared without
+ * the options that differ between runs of one cell, and without folders, which differ between machines.
  */
 #include "lab/report/run_recipe.h"
 
@@ -14,8 +15,9 @@ static bool word_is(const char *word, size_t len, const char *text) {
     return strlen(text) == len && memcmp(word, text, len) == 0;
 }
 
-/* Options whose values differ between the runs of a place: what is searched, and how searches and tests are judged. */
-static bool differs(const char *word, size_t len) {
+/* Options whose values differ between the runs of a cell: the searched ones, and how searches and tests are evaluated.
+ */
+static bool is_ignored_option(const char *word, size_t len) {
     static const char *const options[] = {"--seed", "--rate", "--scale", "--eval-every", "--hold-out", "--judge"};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (word_is(word, len, options[i]))
@@ -23,13 +25,13 @@ static bool differs(const char *word, size_t len) {
     return false;
 }
 
-static uint64_t fold(uint64_t hash, const char *word, size_t len) {
+static uint64_t hash_word(uint64_t hash, const char *word, size_t len) {
     for (size_t i = 0; i < len; i++)
         hash = word[i] == '\'' ? hash : (hash ^ (unsigned char)word[i]) * 0x100000001b3u;
     return (hash ^ ' ') * 0x100000001b3u;
 }
 
-/* Up to the next space that a shell would take for one: folders may have some in their names. */
+/* Length up to the next unquoted space. */
 static size_t word_length(const char *word) {
     size_t len = 0;
     for (bool quoted = false; word[len] != '\0' && (quoted || word[len] != ' '); len++) {
@@ -52,20 +54,20 @@ uint64_t fgl_recipe_of(const char *command) {
         while (from > 0 && command[from - 1] != '/')
             from--;
         bool value = skip;
-        skip = len == 0 ? skip : !value && differs(command, len);
+        skip = len == 0 ? skip : !value && is_ignored_option(command, len);
         if (len > 0 && !value && !skip)
-            hash = fold(hash, command + from, len - from);
+            hash = hash_word(hash, command + from, len - from);
         len += command[len] == ' ';
     }
     return hash == 0 ? 1 : hash;
 }
 
-static bool same_place(const fgl_run *a, const fgl_run *b) {
+static bool same_cell(const fgl_run *a, const fgl_run *b) {
     return strcmp(a->method, b->method) == 0 && strcmp(a->task, b->task) == 0 && strcmp(a->suite, b->suite) == 0 &&
            strcmp(a->size, b->size) == 0;
 }
 
-/* A run that failed has no result that says how many workers it had, but its command does. */
+/* A failed run has no result with the number of workers, but its command has it. */
 static double workers_of(const fgl_run *run) {
     static const char option[] = " --workers ";
     const char *at = isnan(run->workers) && run->command != NULL ? strstr(run->command, option) : NULL;
@@ -77,16 +79,16 @@ static bool has_later(const fgl_runs *runs, const fgl_run *run) {
     double workers = workers_of(run);
     for (size_t i = 0; i < runs->count; i++) {
         const fgl_run *other = &runs->run[i];
-        if (other->number <= last->number || other->recipe == 0 || !same_place(other, run))
+        if (other->number <= last->number || other->recipe == 0 || !same_cell(other, run))
             continue;
         double others = workers_of(other);
-        if (!(others < workers || others > workers)) /* a number that is not known may be the same */
+        if (!(others < workers || others > workers)) /* an unknown number may be the same */
             last = other;
     }
     return run->recipe != 0 && last->recipe != run->recipe;
 }
 
-void fgl_runs_settle(fgl_runs *runs) {
+void fgl_runs_mark_stale(fgl_runs *runs) {
     for (size_t i = 0; i < runs->count; i++)
         runs->run[i].stale = has_later(runs, &runs->run[i]);
 }

@@ -1,7 +1,9 @@
 /*
- * Recorded runs. A line is parsed by jansson, checked field by field, and kept: words of a run point into it. A field
- * that is missing where it must not be, or that is of another type or beyond its range, is an error with its name;
- * numbers a chart divides by or takes the logarithm of are so known to be sane from here on.
+ * run_records.c - recorded runs.
+ *
+ * A line is parsed by jansson, checked field by field, and kept: strings of a run point into it. A required field that
+ * is missing, of another type or out of its range is an error with its name, so that charts may divide by numbers and
+ * take their logarithms.
  */
 #include "lab/report/run_records.h"
 
@@ -16,7 +18,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* A loss or perplexity beyond this has no value left: the run diverged. */
+/* A run with a loss or perplexity above this has diverged. */
 #define EXPLODED 1e18
 
 const char *const fgl_time_names[FGL_TIMES] = {"data", "forward", "backward", "blocked",  "compress",
@@ -28,14 +30,14 @@ bool fgl_metric_up(const char *metric) {
 
 /* ---- fields ------------------------------------------------------------------------------------ */
 
-/** Where the reader is: an object, and what it is called in messages ("", "result."). */
-typedef struct spot {
+/** An object, and the prefix of its fields in messages ("", "result."). */
+typedef struct json_field {
     const json_t *object;
     const char *path;
     fgio_why *why;
-} spot;
+} json_field;
 
-static int get_text(const spot *at, const char *name, bool must, const char **text) {
+static int get_text(const json_field *at, const char *name, bool must, const char **text) {
     const json_t *value = json_object_get(at->object, name);
     *text = json_string_value(value);
     if (*text != NULL || (!must && (value == NULL || json_is_null(value))))
@@ -44,7 +46,7 @@ static int get_text(const spot *at, const char *name, bool must, const char **te
 }
 
 /* A number in a range; one that is missing or null is NaN. */
-static int get_number(const spot *at, const char *name, double least, double most, double *number) {
+static int get_number(const json_field *at, const char *name, double least, double most, double *number) {
     const json_t *value = json_object_get(at->object, name);
     *number = NAN;
     if (value == NULL || json_is_null(value))
@@ -57,7 +59,7 @@ static int get_number(const spot *at, const char *name, double least, double mos
     return 0;
 }
 
-static int get_object(const spot *at, const char *name, spot *inside) {
+static int get_object(const json_field *at, const char *name, json_field *inside) {
     const json_t *value = json_object_get(at->object, name);
     inside->object = json_is_null(value) ? NULL : value;
     inside->why = at->why;
@@ -66,7 +68,7 @@ static int get_object(const spot *at, const char *name, spot *inside) {
     return 0;
 }
 
-static int get_list(const spot *at, const char *name, size_t most, const json_t **list) {
+static int get_list(const json_field *at, const char *name, size_t most, const json_t **list) {
     *list = json_object_get(at->object, name);
     if (!json_is_array(*list))
         return fgio_because(at->why, *list == NULL ? "%s%s is missing" : "%s%s is not a list", at->path, name);
@@ -75,7 +77,7 @@ static int get_list(const spot *at, const char *name, size_t most, const json_t 
     return 0;
 }
 
-static int read_numbers(const spot *at, const char *name, const json_t *list, double most, double *to) {
+static int read_numbers(const json_field *at, const char *name, const json_t *list, double most, double *to) {
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *value = json_array_get(list, i);
         to[i] = json_is_null(value) ? NAN : json_number_value(value);
@@ -85,8 +87,8 @@ static int read_numbers(const spot *at, const char *name, const json_t *list, do
     return 0;
 }
 
-static int get_machine(const spot *at, fgl_machine *machine) {
-    spot inside = {NULL, "environment.", NULL};
+static int get_machine(const json_field *at, fgl_machine *machine) {
+    json_field inside = {NULL, "environment.", NULL};
     if (get_object(at, "environment", &inside))
         return -1;
     machine->cores = NAN;
@@ -103,11 +105,11 @@ static int get_machine(const spot *at, fgl_machine *machine) {
 
 /* ---- a run ---------------------------------------------------------------------------------------- */
 
-static int get_curve(const spot *at, const char *name, const char *last, fgl_curve *curve) {
+static int get_curve(const json_field *at, const char *name, const char *last, fgl_curve *curve) {
     char path[16];
     const char *const names[4] = {"step", "seconds", "bytes", last};
     const json_t *list[4];
-    spot inside = {NULL, path, NULL};
+    json_field inside = {NULL, path, NULL};
     snprintf(path, sizeof path, "%s.", name);
     if (get_object(at, name, &inside))
         return -1;
@@ -133,7 +135,7 @@ static int get_curve(const spot *at, const char *name, const char *last, fgl_cur
     return 0;
 }
 
-static int get_layer_names(const spot *inside, fgl_layers *layers) {
+static int get_layer_names(const json_field *inside, fgl_layers *layers) {
     const json_t *list;
     if (get_list(inside, "names", FGL_LAYERS_MOST, &list))
         return -1;
@@ -145,8 +147,8 @@ static int get_layer_names(const spot *inside, fgl_layers *layers) {
     return 0;
 }
 
-static int get_layers(const spot *at, fgl_layers *layers) {
-    spot inside = {NULL, "layers.", NULL};
+static int get_layers(const json_field *at, fgl_layers *layers) {
+    json_field inside = {NULL, "layers.", NULL};
     const json_t *steps, *rows;
     if (get_object(at, "layers", &inside))
         return -1;
@@ -174,8 +176,8 @@ static int get_layers(const spot *at, fgl_layers *layers) {
     return 0;
 }
 
-static int get_times(const spot *result, double *times) {
-    spot inside = {NULL, "result.time_ms.", NULL};
+static int get_times(const json_field *result, double *times) {
+    json_field inside = {NULL, "result.time_ms.", NULL};
     if (get_object(result, "time_ms", &inside))
         return -1;
     for (int i = 0; i < FGL_TIMES; i++)
@@ -184,8 +186,8 @@ static int get_times(const spot *result, double *times) {
     return 0;
 }
 
-static int get_result(const spot *at, fgl_run *run) {
-    spot result = {NULL, "result.", NULL};
+static int get_result(const json_field *at, fgl_run *run) {
+    json_field result = {NULL, "result.", NULL};
     if (get_object(at, "result", &result) || get_text(at, "error", false, &run->error))
         return -1;
     if (result.object == NULL && run->error == NULL)
@@ -218,7 +220,7 @@ static int get_result(const spot *at, fgl_run *run) {
     return get_times(&result, run->time_ms);
 }
 
-static int get_metric(const spot *at, const char **metric) {
+static int get_metric(const json_field *at, const char **metric) {
     static const char *const known[] = {"accuracy", "perplexity", "correlation"};
     if (get_text(at, "metric", true, metric))
         return -1;
@@ -228,7 +230,7 @@ static int get_metric(const spot *at, const char **metric) {
     return fgio_because(at->why, "metric is '%s', not accuracy, perplexity or correlation", *metric);
 }
 
-static int get_seed_and_phase(const spot *at, fgl_run *run) {
+static int get_seed_and_phase(const json_field *at, fgl_run *run) {
     const char *phase;
     const json_t *seed = json_object_get(at->object, "seed");
     if (get_text(at, "phase", true, &phase))
@@ -242,7 +244,7 @@ static int get_seed_and_phase(const spot *at, fgl_run *run) {
     return 0;
 }
 
-static int read_run(const spot *at, fgl_run *run) {
+static int read_run(const json_field *at, fgl_run *run) {
     if (get_text(at, "suite", true, &run->suite) || get_text(at, "size", false, &run->size) ||
         get_text(at, "task", true, &run->task) || get_text(at, "family", false, &run->family) ||
         get_metric(at, &run->metric) || get_text(at, "method", true, &run->method) ||
@@ -260,12 +262,12 @@ static int read_run(const spot *at, fgl_run *run) {
 
 /* ---- a speed ---------------------------------------------------------------------------------------- */
 
-static int by_size(const void *a, const void *b) {
+static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static int get_median(const spot *at, double *median) {
+static int get_median(const json_field *at, double *median) {
     const json_t *list;
     if (get_list(at, "step_ms", FGL_POINTS_MOST, &list))
         return -1;
@@ -280,14 +282,14 @@ static int get_median(const spot *at, double *median) {
     if (!bad && count == 0)
         bad = fgio_because(at->why, "step_ms is empty");
     if (!bad) {
-        qsort(times, count, sizeof *times, by_size);
+        qsort(times, count, sizeof *times, compare_doubles);
         *median = (times[(count - 1) / 2] + times[count / 2]) / 2;
     }
     free(times);
     return bad;
 }
 
-static int read_timing(const spot *at, fgl_timing *timing) {
+static int read_timing(const json_field *at, fgl_timing *timing) {
     if (get_text(at, "suite", true, &timing->suite) || get_text(at, "method", true, &timing->method) ||
         get_text(at, "label", false, &timing->label) || get_text(at, "model", true, &timing->model) ||
         get_text(at, "link", true, &timing->link) || get_text(at, "command", false, &timing->command) ||
@@ -322,7 +324,7 @@ static void free_run(fgl_run *run) {
     json_decref(run->record);
 }
 
-/* An array with room for one more; NULL when it cannot be, and the old one stays. */
+/* Grow an array for one more element; NULL on failure, and the old one is unchanged. */
 static void *grow(void *array, size_t count, size_t *cap, size_t size, fgio_why *why) {
     if (count < *cap)
         return array;
@@ -335,7 +337,7 @@ static void *grow(void *array, size_t count, size_t *cap, size_t size, fgio_why 
     return bigger;
 }
 
-static int add_run(fgl_runs *runs, const spot *at, json_t *record) {
+static int add_run(fgl_runs *runs, const json_field *at, json_t *record) {
     fgl_run run = {.record = record};
     size_t i = 0;
     fgl_run *all = read_run(at, &run) ? NULL : grow(runs->run, runs->count, &runs->cap, sizeof run, at->why);
@@ -360,7 +362,7 @@ static int add_run(fgl_runs *runs, const spot *at, json_t *record) {
     return 0;
 }
 
-static int add_timing(fgl_runs *runs, const spot *at, json_t *record) {
+static int add_timing(fgl_runs *runs, const json_field *at, json_t *record) {
     fgl_timing timing = {.record = record};
     size_t i = 0;
     fgl_timing *all = NULL;
@@ -381,9 +383,9 @@ static int add_timing(fgl_runs *runs, const spot *at, json_t *record) {
     return 0;
 }
 
-/* The record is owned from here on. */
+/* Takes ownership of the record. */
 static int add_record(fgl_runs *runs, json_t *record, fgio_why *why) {
-    spot at = {record, "", why};
+    json_field at = {record, "", why};
     const char *kind = NULL;
     const json_t *format = json_object_get(record, "format");
     int bad = 0;
@@ -406,8 +408,8 @@ static int add_record(fgl_runs *runs, json_t *record, fgio_why *why) {
     return -1;
 }
 
-/* What is wrong goes behind the line's number. */
-static int refuse(fgio_why *why, size_t number) {
+/* Prefix the reason with the line number. */
+static int prefix_line(fgio_why *why, size_t number) {
     fgio_why plain = *why;
     return fgio_because(why, "line %zu: %.200s", number, plain.text);
 }
@@ -440,10 +442,10 @@ int fgl_runs_parse(fgl_runs *runs, const void *data, size_t len, fgio_why *why) 
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         size_t length = (size_t)((stop == NULL ? end : stop) - at);
         if (parse_line(runs, at, length, stop != NULL, why))
-            return refuse(why, number);
+            return prefix_line(why, number);
         at += length + (stop != NULL);
     }
-    fgl_runs_settle(runs);
+    fgl_runs_mark_stale(runs);
     return 0;
 }
 
@@ -462,19 +464,19 @@ int fgl_runs_read(fgl_runs *runs, const char *path) {
     return status;
 }
 
-static void forget_seconds(fgl_curve *curve) {
+static void clear_seconds(fgl_curve *curve) {
     for (size_t i = 0; i < curve->count; i++)
         curve->seconds[i] = NAN;
 }
 
-void fgl_runs_forget_times(fgl_runs *runs) {
+void fgl_runs_clear_times(fgl_runs *runs) {
     for (size_t i = 0; i < runs->count; i++) {
         fgl_run *run = &runs->run[i];
         run->step_ms = NAN;
         for (int k = 0; k < FGL_TIMES; k++)
             run->time_ms[k] = NAN;
-        forget_seconds(&run->curve);
-        forget_seconds(&run->evals);
+        clear_seconds(&run->curve);
+        clear_seconds(&run->evals);
     }
 }
 

@@ -1,7 +1,8 @@
 /*
- * run_records.h - recorded runs: lines of JSON as `frugrad compare` appends them to DIR/runs.jsonl. docs/report.md has
- * the format. Files are untrusted: every number has a range, every list a length, and what is wrong is told by its
- * line.
+ * run_records.h - recorded runs: lines of JSON that `frugrad compare` appends to DIR/runs.jsonl.
+ *
+ * docs/report.md has the format. Files are untrusted: every number has a range, every list a maximum length, and errors
+ * name the line.
  */
 #ifndef FGL_RUN_RECORDS_H
 #define FGL_RUN_RECORDS_H
@@ -25,7 +26,7 @@ enum {
 enum { FGL_TIMES = 9 };
 extern const char *const fgl_time_names[FGL_TIMES];
 
-/** What is measured over a run: `count` points, each list as long. A number that is not known is NaN. */
+/** Measurements over a run: lists of `count` points. Unknown numbers are NaN. */
 typedef struct fgl_curve {
     size_t count;
     double *step, *seconds, *bytes, *value; /* one allocation, at step */
@@ -39,21 +40,21 @@ typedef struct fgl_layers {
     double *density;
 } fgl_layers;
 
-/** Where something ran; words that are not known are NULL. */
+/** The machine of a run; unknown strings are NULL. */
 typedef struct fgl_machine {
     const char *version, *commit, *cpu, *system;
     double cores;
 } fgl_machine;
 
-/** One training run. Words belong to the record; numbers that are not known are NaN. */
+/** One training run. Strings belong to the record; unknown numbers are NaN. */
 typedef struct fgl_run {
     json_t *record;
     const char *suite, *size, *task, *family, *metric, *method, *label, *command, *begun, *error;
     fgl_machine machine;
     size_t number;   /* of the records read before it */
     uint64_t recipe; /* see run_recipe.h */
-    bool stale;      /* made by another recipe than the last of its kind: it counts nowhere */
-    bool test;       /* or one that looks for a rate */
+    bool stale;      /* made by another command than the last of its cell: ignored */
+    bool test;       /* false: a run of the rate search */
     uint64_t seed;
     double rate;
     double value; /* the metric; NaN when the run diverged or failed */
@@ -73,34 +74,34 @@ typedef struct fgl_timing {
     double workers, step_ms; /* the median */
 } fgl_timing;
 
-/** Whether a run is one of those that somebody asks about. */
-typedef bool fgl_wanted(const void *user, const fgl_run *run);
+/** Filter of runs. */
+typedef bool fgl_run_filter(const void *user, const fgl_run *run);
 
 typedef struct fgl_runs {
-    fgl_wanted *wanted; /* others are passed over as they are read; NULL: all are wanted */
-    const void *user;   /* what it is called with */
+    fgl_run_filter *wanted; /* filter while reading; NULL: all */
+    const void *user;       /* its argument */
     fgl_run *run;
     size_t count, cap;
     fgl_timing *timing;
     size_t timings, timings_cap;
-    size_t records; /* runs that were read, also those that others have replaced */
-    int torn;       /* a file ended in the middle of a line, which was left out */
+    size_t records; /* runs read, including replaced ones */
+    int torn;       /* a file ended in the middle of a line, which was ignored */
 } fgl_runs;
 
 /**
  * Read records out of memory and add them to a set, which begins as {0}, or with `wanted` alone. Of runs with the same
- * suite, size, task, method, workers, phase, seed and rate the last one stays, and those made by another command than
- * the last of its method are marked as stale. What is not known is ignored.
+ * suite, size, task, method, workers, phase, seed and rate the last one is kept, and those made by another command than
+ * the last of its method are marked as stale. Unknown fields are ignored.
  *
- * Returns 0, or -1 and why, beginning with the line. The set can be freed and nothing else after that.
+ * Returns 0, or -1 with the reason, which begins with the line number. After that the set can only be freed.
  */
 int fgl_runs_parse(fgl_runs *runs, const void *data, size_t len, fgio_why *why);
 
 /** Read a file, or runs.jsonl of a folder. Returns FGIO_EXIT_OK, or FGIO_EXIT_FAIL after one line on stderr. */
 int fgl_runs_read(fgl_runs *runs, const char *path);
 
-/** Leave out how long runs took (a busy machine's times say nothing); times over a network stay. */
-void fgl_runs_forget_times(fgl_runs *runs);
+/** Remove run times (of a busy machine); times over a network stay. */
+void fgl_runs_clear_times(fgl_runs *runs);
 
 void fgl_runs_free(fgl_runs *runs);
 

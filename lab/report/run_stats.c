@@ -1,7 +1,9 @@
 /*
- * Statistics of recorded runs. The rate of a method is the one whose tune runs were best on average, where a run that
- * diverged or failed counts as worst; test runs at other rates are left out, so that nobody's test score is the best of
- * several. Spread is the standard deviation of a sample (n - 1).
+ * run_stats.c - statistics of recorded runs.
+ *
+ * The rate of a method is the one whose tune runs were best on average, where a run that diverged or failed counts as
+ * worst. Test runs at other rates are ignored, so that no test score is the best of several. Spread is the standard
+ * deviation of a sample (n - 1).
  */
 #include "lab/report/run_stats.h"
 
@@ -24,25 +26,25 @@ static bool same_number(double a, double b) {
     return isnan(a) ? isnan(b) : a <= b && a >= b;
 }
 
-static bool of_cell(const fgl_run *cell, const fgl_run *run) {
+static bool belongs_to_cell(const fgl_run *cell, const fgl_run *run) {
     return strcmp(cell->suite, run->suite) == 0 && strcmp(cell->size, run->size) == 0 &&
            strcmp(cell->task, run->task) == 0 && strcmp(cell->method, run->method) == 0 &&
            (isnan(cell->workers) || isnan(run->workers) || same_number(cell->workers, run->workers)) && !run->stale;
 }
 
 bool fgl_run_counts(const fgl_cell *cell, const fgl_run *run) {
-    return run->test && same_number(run->rate, cell->rate) && of_cell(cell->first, run);
+    return run->test && same_number(run->rate, cell->rate) && belongs_to_cell(cell->first, run);
 }
 
 /* ---- the rate ---------------------------------------------------------------------------------- */
 
-/* Mean over the tune runs at a rate, as something to have more of; -inf when one had no value. */
-static double worth(const fgl_runs *runs, const fgl_cell *cell, double rate) {
+/* Mean over the tune runs at a rate, higher is better; -inf if one had no value. */
+static double rate_quality(const fgl_runs *runs, const fgl_cell *cell, double rate) {
     double sum = 0;
     size_t count = 0;
     for (size_t i = 0; i < runs->count; i++) {
         const fgl_run *run = &runs->run[i];
-        if (run->test || !same_number(run->rate, rate) || !of_cell(cell->first, run))
+        if (run->test || !same_number(run->rate, rate) || !belongs_to_cell(cell->first, run))
             continue;
         if (isnan(run->value))
             return -INFINITY;
@@ -58,13 +60,13 @@ static void choose_rate(const fgl_runs *runs, fgl_cell *cell) {
     bool any = false, tested = false;
     for (size_t i = 0; i < runs->count; i++) {
         const fgl_run *run = &runs->run[i];
-        if (!of_cell(cell->first, run))
+        if (!belongs_to_cell(cell->first, run))
             continue;
         if (run->test) {
             last = run->rate;
             continue;
         }
-        double now = worth(runs, cell, run->rate);
+        double now = rate_quality(runs, cell, run->rate);
         cell->tune_runs++;
         low = fmin(low, run->rate);
         high = fmax(high, run->rate);
@@ -83,20 +85,20 @@ static void choose_rate(const fgl_runs *runs, fgl_cell *cell) {
 
 /* ---- means ---------------------------------------------------------------------------------------- */
 
-/** A mean of what is known. */
-typedef struct tally {
+/** A mean of the known values. */
+typedef struct running_mean {
     double sum;
     size_t count;
-} tally;
+} running_mean;
 
-static void add(tally *t, double x) {
+static void add(running_mean *t, double x) {
     if (!isnan(x)) {
         t->sum += x;
         t->count++;
     }
 }
 
-static double mean(const tally *t) {
+static double mean(const running_mean *t) {
     return t->count == 0 ? NAN : t->sum / (double)t->count;
 }
 
@@ -118,7 +120,7 @@ enum {
     TALLIES = TIMES + FGL_TIMES
 };
 
-static void add_run(tally *t, const fgl_run *run) {
+static void add_run(running_mean *t, const fgl_run *run) {
     add(&t[VALUE], run->value);
     add(&t[STEPS], run->steps);
     add(&t[DENSITY], run->density);
@@ -146,8 +148,8 @@ static double spread(const fgl_runs *runs, const fgl_cell *cell) {
     return cell->seeds < 2 ? NAN : sqrt(squares / (double)(cell->seeds - 1));
 }
 
-static void average(const fgl_runs *runs, fgl_cell *cell) {
-    tally t[TALLIES] = {{0, 0}};
+static void average_runs(const fgl_runs *runs, fgl_cell *cell) {
+    running_mean t[TALLIES] = {{0, 0}};
     for (size_t i = 0; i < runs->count; i++) {
         const fgl_run *run = &runs->run[i];
         if (!fgl_run_counts(cell, run))
@@ -194,9 +196,9 @@ static double ratio(double a, double b) {
     return b > 0 ? a / b : NAN;
 }
 
-/* Bytes are put beside what dense runs sent in all, which need not have as many steps; where there are none, beside
- * what the trainer counted for dense. */
-static void compare(const fgl_panel *panel, fgl_cell *cell) {
+/* Bytes are relative to those of dense runs, which may have another number of steps; if there are none, to the
+ * trainer's count for dense. */
+static void compare_with_dense(const fgl_panel *panel, fgl_cell *cell) {
     const fgl_cell *dense = fgl_dense_of(panel, cell);
     cell->of_dense = cell->state_of_dense = NAN;
     if (dense == NULL)
@@ -239,14 +241,14 @@ static bool method_is(const char *method, const char *name) {
     return fgl_method_stem(method) == len && strncmp(method, name, len) == 0;
 }
 
-static bool of_panel(const fgl_panel *panel, const fgl_run *run) {
+static bool belongs_to_panel(const fgl_panel *panel, const fgl_run *run) {
     return strcmp(panel->suite, run->suite) == 0 && strcmp(panel->size, run->size) == 0 &&
            strcmp(panel->task, run->task) == 0;
 }
 
 static fgl_panel *panel_of(fgl_findings *f, const fgl_run *run) {
     for (size_t i = 0; i < f->count; i++)
-        if (of_panel(&f->panel[i], run))
+        if (belongs_to_panel(&f->panel[i], run))
             return &f->panel[i];
     fgl_panel *all = realloc(f->panel, (f->count + 1) * sizeof *all);
     if (all == NULL)
@@ -264,9 +266,9 @@ static bool is_sketch(const char *method) {
 
 static int add_cell(fgl_panel *panel, const fgl_run *run) {
     for (size_t i = 0; i < panel->count; i++)
-        if (of_cell(panel->cell[i].first, run)) {
+        if (belongs_to_cell(panel->cell[i].first, run)) {
             if (isnan(panel->cell[i].first->workers) && !isnan(run->workers))
-                panel->cell[i].first = run; /* a failed run says less about itself */
+                panel->cell[i].first = run; /* prefer a run that did not fail */
             return 0;
         }
     fgl_cell *all = realloc(panel->cell, (panel->count + 1) * sizeof *all);
@@ -283,7 +285,7 @@ static int add_cell(fgl_panel *panel, const fgl_run *run) {
     return 0;
 }
 
-static int by_kind(const void *a, const void *b) {
+static int compare_kinds(const void *a, const void *b) {
     const fgl_cell *x = a, *y = b;
     int kind = (y->dense - x->dense) * 2 + (y->ours - x->ours);
     if (kind == 0 && x->ours) /* in the same order on every task */
@@ -291,16 +293,16 @@ static int by_kind(const void *a, const void *b) {
     return kind != 0 ? kind : (x->first > y->first) - (x->first < y->first);
 }
 
-static void finish(const fgl_runs *runs, fgl_panel *panel) {
+static void finish_panel(const fgl_runs *runs, fgl_panel *panel) {
     if (panel->count > 0)
-        qsort(panel->cell, panel->count, sizeof *panel->cell, by_kind);
+        qsort(panel->cell, panel->count, sizeof *panel->cell, compare_kinds);
     for (size_t i = 0; i < panel->count; i++) {
         choose_rate(runs, &panel->cell[i]);
-        average(runs, &panel->cell[i]);
+        average_runs(runs, &panel->cell[i]);
         find_speed(runs, &panel->cell[i]);
     }
-    for (size_t i = panel->count; i-- > 0;) /* dense last: the others look at it */
-        compare(panel, &panel->cell[i]);
+    for (size_t i = panel->count; i-- > 0;) /* dense last: the others are compared with it */
+        compare_with_dense(panel, &panel->cell[i]);
 }
 
 int fgl_findings_make(const fgl_runs *runs, const char *suite, fgl_findings *findings) {
@@ -320,7 +322,7 @@ int fgl_findings_make(const fgl_runs *runs, const char *suite, fgl_findings *fin
         }
     }
     for (size_t i = 0; i < findings->count; i++)
-        finish(runs, &findings->panel[i]);
+        finish_panel(runs, &findings->panel[i]);
     return FGIO_EXIT_OK;
 }
 
@@ -356,7 +358,7 @@ int fgl_curve_mean(const fgl_runs *runs, const fgl_cell *cell, bool evals, fgl_c
                 return -1;
         }
         for (size_t k = 0; k < 4 * count; k++)
-            sum[k] += c->step[k]; /* the four lists lie one behind the other */
+            sum[k] += c->step[k]; /* the four lists are contiguous */
         seeds++;
     }
     if (first == NULL)

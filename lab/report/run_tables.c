@@ -1,4 +1,4 @@
-/* Tables of recorded runs: which columns there are, and how a number is written. What is not known stays blank. */
+/* run_tables.c - tables of recorded runs: columns, and the format of numbers. Unknown values are blank. */
 #include "lab/report/run_tables.h"
 
 #include "lab/report/table_sheet.h"
@@ -72,7 +72,7 @@ static void set_bytes(fgl_sheet *sheet, size_t column, double bytes) {
         fgl_sheet_set(sheet, column, "%s", fgio_bytes_text((uint64_t)(bytes + 0.5), text, sizeof text));
 }
 
-/* Of what is sent. */
+/* Columns of the exchange. */
 static void set_exchange(fgl_sheet *sheet, const fgl_cell *cell) {
     set_share(sheet, DENSITY, cell->density);
     set_bytes(sheet, BYTES_STEP, cell->bytes_step);
@@ -81,7 +81,7 @@ static void set_exchange(fgl_sheet *sheet, const fgl_cell *cell) {
     set_share(sheet, STATE, cell->state_of_dense);
 }
 
-/* Of what is kept. States of a run in which nothing but the head moves do nothing, and are not worth telling. */
+/* Columns of the optimizer state. States of a run that trains only the head have no effect and are not shown. */
 static void set_states(fgl_sheet *sheet, const fgl_cell *cell) {
     if (strcmp(cell->first->method, "head") == 0)
         return;
@@ -90,17 +90,17 @@ static void set_states(fgl_sheet *sheet, const fgl_cell *cell) {
     set_bytes(sheet, OPTIMIZER, cell->optimizer_bytes);
 }
 
-/** What is told where not all methods of a panel have as many. */
-typedef struct differing {
+/** Columns that are shown only if the methods of a panel differ in them. */
+typedef struct shown_columns {
     bool workers, steps;
-} differing;
+} shown_columns;
 
 static bool differ(double a, double b) {
     return a < b || a > b;
 }
 
-static differing what_differs(const fgl_panel *panel) {
-    differing d = {false, false};
+static shown_columns find_differing_columns(const fgl_panel *panel) {
+    shown_columns d = {false, false};
     for (size_t i = 1; i < panel->count; i++) {
         d.workers |= differ(panel->cell[i].workers, panel->cell[0].workers);
         d.steps |= differ(panel->cell[i].steps, panel->cell[0].steps);
@@ -108,7 +108,7 @@ static differing what_differs(const fgl_panel *panel) {
     return d;
 }
 
-static void add_cell(fgl_sheet *sheet, const fgl_panel *panel, const fgl_cell *cell, differing told) {
+static void add_cell(fgl_sheet *sheet, const fgl_panel *panel, const fgl_cell *cell, shown_columns told) {
     char text[32];
     fgl_sheet_row(sheet);
     fgl_sheet_set(sheet, METHOD, "%s", cell->label);
@@ -134,10 +134,10 @@ static void add_cell(fgl_sheet *sheet, const fgl_panel *panel, const fgl_cell *c
         fgl_sheet_set(sheet, SEEDS, "%zu", cell->seeds);
 }
 
-/* What a reader of the numbers above must know. */
+/* A note below a table. */
 static void put_note(fgl_table_style style, const char *note, fgl_text *to) {
     fgl_put_raw(to, style == FGL_TABLE_HTML ? "<p class=\"dim\">" : "\n");
-    fgl_put_words(to, note, style == FGL_TABLE_MARKDOWN);
+    fgl_put_plain(to, note, style == FGL_TABLE_MARKDOWN);
     fgl_put_raw(to, style == FGL_TABLE_HTML ? "</p>\n" : "\n");
 }
 
@@ -161,7 +161,7 @@ void fgl_table_panel(const fgl_panel *panel, fgl_table_style style, fgl_text *to
                                 "bytes/step", "bytes sent", "bytes vs dense", "model state vs dense", "ms/step",
                                 "speed-up", "seeds"},
                        .columns = SEEDS + 1};
-    differing told = what_differs(panel);
+    shown_columns told = find_differing_columns(panel);
     for (size_t i = 0; i < panel->count; i++)
         add_cell(&sheet, panel, &panel->cell[i], told);
     fgl_sheet_put(&sheet, style, to);
@@ -218,7 +218,7 @@ void fgl_tables_put(const fgl_findings *findings, fgl_table_style style, fgl_tex
     fgl_text_free(&speeds);
 }
 
-int fgl_report_tables(const char *dir, fgl_wanted *wanted, const void *user, FILE *out) {
+int fgl_report_tables(const char *dir, fgl_run_filter *wanted, const void *user, FILE *out) {
     fgl_runs runs = {.wanted = wanted, .user = user};
     fgl_findings findings = {0};
     fgl_text text = {0};

@@ -1,6 +1,6 @@
 /*
- * A suite on one page: methods down, tasks across, quality relative to dense; and the sentences that say where FruGrad
- * comes off worse. A spread is the method's own, in the same unit; that of dense stands in its row.
+ * suite_summary.c - a suite in one table: methods down, tasks across, quality relative to dense; and the sentences that
+ * name where FruGrad is worse. A spread is the method's own, in the same unit; that of dense is in its row.
  */
 #include "lab/report/run_tables.h"
 
@@ -10,11 +10,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { METHOD, DENSITY, BYTES, STATE, TASKS, TASKS_MOST = FGL_SHEET_COLUMNS - TASKS - 1 };
+enum { METHOD, DENSITY, BYTES, STATE, TASKS, MAX_TASKS = FGL_SHEET_COLUMNS - TASKS - 1 };
 
 /** The panels of a suite and size that are the columns of one table. */
 typedef struct group {
-    const fgl_panel *panel[TASKS_MOST];
+    const fgl_panel *panel[MAX_TASKS];
     size_t count;
 } group;
 
@@ -29,7 +29,7 @@ static const fgl_cell *find(const fgl_panel *panel, const fgl_cell *like) {
     return NULL;
 }
 
-/* ---- words -------------------------------------------------------------------------------------------- */
+/* ---- fields of a row ---------------------------------------------------------------------------------- */
 
 typedef double (*getter)(const fgl_cell *cell);
 
@@ -45,14 +45,15 @@ static double get_state(const fgl_cell *cell) {
     return cell->state_of_dense;
 }
 
-/* From the least task to the largest: small tensors are sent whole, and each model has its share of them. */
+/* From the lowest to the highest value of all tasks: small tensors are sent dense, and their share depends on the
+ * model. */
 static void set_range(fgl_sheet *sheet, size_t column, const group *g, const fgl_cell *like, getter get) {
     double low = NAN, high = NAN;
     char from[32], to[32];
     for (size_t i = 0; i < g->count; i++) {
         const fgl_cell *cell = find(g->panel[i], like);
         double share = cell == NULL ? NAN : get(cell);
-        low = fmin(low, share); /* of a number and NaN these take the number */
+        low = fmin(low, share); /* fmin and fmax ignore NaN */
         high = fmax(high, share);
     }
     if (isnan(low))
@@ -100,7 +101,7 @@ static void set_seeds(fgl_sheet *sheet, const group *g, const fgl_cell *like) {
         fgl_sheet_set(sheet, TASKS + g->count, "%zu to %zu", least, most);
 }
 
-/* What 100 % is, where there is one dense. */
+/* With the value of 100 %, if there is one dense run. */
 static void name_task(const fgl_panel *panel, char *dst, size_t cap) {
     const fgl_cell *dense = NULL;
     size_t count = 0;
@@ -135,7 +136,7 @@ static void add_row(fgl_sheet *sheet, const group *g, const fgl_cell *like) {
 }
 
 static void put_group(const group *g, fgl_table_style style, fgl_text *to) {
-    char name[TASKS_MOST][FGL_SHEET_WORD];
+    char name[MAX_TASKS][FGL_SHEET_WORD];
     fgl_sheet sheet = {.head = {"method", "density", "bytes vs dense", "model state vs dense"},
                        .columns = TASKS + g->count + 1};
     for (size_t i = 0; i < g->count; i++) {
@@ -156,13 +157,13 @@ static void put_group(const group *g, fgl_table_style style, fgl_text *to) {
     fgl_sheet_free(&sheet);
 }
 
-static bool together(const fgl_panel *a, const fgl_panel *b) {
+static bool same_table(const fgl_panel *a, const fgl_panel *b) {
     return strcmp(a->suite, b->suite) == 0 && strcmp(a->size, b->size) == 0;
 }
 
 static bool is_first(const fgl_findings *f, size_t i) {
     for (size_t k = 0; k < i; k++)
-        if (together(&f->panel[k], &f->panel[i]))
+        if (same_table(&f->panel[k], &f->panel[i]))
             return false;
     return true;
 }
@@ -176,7 +177,7 @@ static void put_title(const fgl_panel *panel, fgl_table_style style, fgl_text *t
     fgl_put_raw(to, "\n\n");
 }
 
-/* More tasks than there is room for go on in a table of their own. */
+/* Tasks that do not fit continue in a further table. */
 void fgl_summary_put(const fgl_findings *findings, fgl_table_style style, fgl_text *to) {
     for (size_t i = 0; i < findings->count; i++) {
         group g = {.count = 0};
@@ -184,9 +185,9 @@ void fgl_summary_put(const fgl_findings *findings, fgl_table_style style, fgl_te
             continue;
         put_title(&findings->panel[i], style, to);
         for (size_t k = i; k < findings->count; k++) {
-            if (!together(&findings->panel[i], &findings->panel[k]))
+            if (!same_table(&findings->panel[i], &findings->panel[k]))
                 continue;
-            if (g.count == TASKS_MOST) {
+            if (g.count == MAX_TASKS) {
                 put_group(&g, style, to);
                 fgl_put_raw(to, "\n");
                 g.count = 0;
@@ -199,14 +200,14 @@ void fgl_summary_put(const fgl_findings *findings, fgl_table_style style, fgl_te
 
 /* ---- losses ------------------------------------------------------------------------------------------- */
 
-typedef struct complaint {
-    const fgl_panel *panel; /* NULL: its name is written */
+typedef struct loss_writer {
+    const fgl_panel *panel; /* NULL: its name has been written */
     fgl_table_style style;
     fgl_text *to;
-} complaint;
+} loss_writer;
 
-static void take_loss(void *user, bool loss, const char *sentence) {
-    complaint *c = user;
+static void put_loss(void *user, bool loss, const char *sentence) {
+    loss_writer *c = user;
     if (!loss)
         return;
     if (c->panel != NULL) {
@@ -216,13 +217,13 @@ static void take_loss(void *user, bool loss, const char *sentence) {
         c->panel = NULL;
     }
     fgl_put_raw(c->to, "- ");
-    fgl_put_words(c->to, sentence, c->style == FGL_TABLE_MARKDOWN);
+    fgl_put_plain(c->to, sentence, c->style == FGL_TABLE_MARKDOWN);
     fgl_put_raw(c->to, "\n");
 }
 
 void fgl_losses_put(const fgl_findings *findings, fgl_table_style style, fgl_text *to) {
     for (size_t i = 0; i < findings->count; i++) {
-        complaint c = {&findings->panel[i], style, to};
-        fgl_verdicts(&findings->panel[i], take_loss, &c);
+        loss_writer c = {&findings->panel[i], style, to};
+        fgl_conclusions(&findings->panel[i], put_loss, &c);
     }
 }

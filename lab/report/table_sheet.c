@@ -1,5 +1,5 @@
 /*
- * A table in three forms. Columns that have nothing to say are left out, so that one list of columns serves every
+ * table_sheet.c - a table in three formats. Empty columns are omitted, so that one list of columns works for every
  * suite. Widths count characters and not bytes.
  */
 #include "lab/report/table_sheet.h"
@@ -31,7 +31,7 @@ void fgl_sheet_set(fgl_sheet *sheet, size_t column, const char *format, ...) {
     va_start(list, format);
     int len = vsnprintf(word, FGL_SHEET_WORD, format, list);
     va_end(list);
-    if (len >= FGL_SHEET_WORD) { /* drop what is left of a character that was cut */
+    if (len >= FGL_SHEET_WORD) { /* drop an incomplete character at the end */
         size_t end = FGL_SHEET_WORD - 1;
         while (end > 0 && ((unsigned char)word[end - 1] & 0xc0) == 0x80)
             end--;
@@ -66,7 +66,7 @@ static void put_padded(fgl_text *to, const char *word, size_t width, bool right)
         fgl_put(to, "%s%*s", word, gap, "");
 }
 
-/* Terminals must not be driven by labels. */
+/* Labels may contain control characters, which must not reach a terminal. */
 static void put_line(const fgl_sheet *sheet, const size_t *width, long row, fgl_text *to) {
     for (size_t c = 0; c < sheet->columns; c++) {
         char clean[FGL_SHEET_WORD];
@@ -79,20 +79,20 @@ static void put_line(const fgl_sheet *sheet, const size_t *width, long row, fgl_
     fgl_put_raw(to, "\n");
 }
 
-void fgl_put_words(fgl_text *to, const char *words, bool markdown) {
+void fgl_put_plain(fgl_text *to, const char *words, bool markdown) {
     char clean[512];
     fgio_printable(words, clean, sizeof clean);
     for (const char *p = clean; *p != '\0'; p++)
         fgl_put(to, markdown && strchr("|<>`*_[]\\&", *p) != NULL ? "\\%c" : "%c", *p);
 }
 
-/* Nor is a label markup. */
+/* Labels may contain Markdown, which is escaped. */
 static void put_markdown_row(const fgl_sheet *sheet, const size_t *width, long row, fgl_text *to) {
     for (size_t c = 0; c < sheet->columns; c++) {
         if (width[c] == 0)
             continue;
         fgl_put_raw(to, "| ");
-        fgl_put_words(to, row < 0 ? sheet->head[c] : word_at(sheet, (size_t)row, c), true);
+        fgl_put_plain(to, row < 0 ? sheet->head[c] : word_at(sheet, (size_t)row, c), true);
         fgl_put_raw(to, " ");
     }
     fgl_put_raw(to, "|\n");

@@ -1,7 +1,9 @@
 /*
- * Text that grows by doubling. Everything untrusted goes through fgl_put_escaped(), which is the only place that
- * knows about markup; control characters cannot be written in XML 1.0 at all, so they are replaced and not escaped. Nor
- * can a character that a buffer on the way has cut in the middle, so what is left of it is dropped.
+ * text_buffer.c - a string that grows by doubling.
+ *
+ * Everything untrusted goes through fgl_put_escaped(), the only place that handles markup. Control characters cannot be
+ * written in XML 1.0 at all, so they are replaced and not escaped; an incomplete UTF-8 character at a cut end is
+ * dropped.
  */
 #include "lab/report/text_buffer.h"
 
@@ -55,7 +57,7 @@ void fgl_put_raw(fgl_text *to, const char *text) {
     put_bytes(to, text, strlen(text));
 }
 
-/* Whether the character at p lacks bytes at its end: words are UTF-8, but may have been cut. */
+/* Whether the character at p is incomplete: text is UTF-8, but may have been cut. */
 static bool is_cut(const char *p) {
     unsigned char lead = (unsigned char)*p;
     int more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : lead >= 0xc0 ? 1 : 0;

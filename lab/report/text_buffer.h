@@ -1,4 +1,4 @@
-/* text_buffer.h - text that grows: pages, charts and tables are put together in memory and written at once. */
+/* text_buffer.h - a growing string: pages, charts and tables are built in memory and written at once. */
 #ifndef FGL_TEXT_BUFFER_H
 #define FGL_TEXT_BUFFER_H
 
@@ -6,22 +6,22 @@
 
 #include <stddef.h>
 
-/** Text with a terminating zero, owned by whoever holds it; {0} is empty. */
+/** A zero-terminated string; {0} is empty; free with fgl_text_free(). */
 typedef struct fgl_text {
     char *data;
     size_t len, cap;
-    int failed; /* out of memory: the text is not whole */
+    int failed; /* out of memory: the text is incomplete */
 } fgl_text;
 
-/** Append. Running out of memory is remembered in `failed`. */
+/** Append formatted text. Out of memory sets `failed`. */
 void fgl_put(fgl_text *to, const char *format, ...) FGIO_PRINTF(2, 3);
 
-/** Append as it stands. */
+/** Append without formatting or escaping. */
 void fgl_put_raw(fgl_text *to, const char *text);
 
 /**
- * Append words out of files so that they are words in HTML and XML, inside elements and inside quoted attributes:
- * markup is escaped, and what XML cannot say (control characters, U+FFFE, U+FFFF) becomes '?'.
+ * Append text from files, escaped for HTML and XML, inside elements and inside quoted attributes:
+ * characters that XML cannot have (control characters, U+FFFE, U+FFFF) become '?'.
  */
 void fgl_put_escaped(fgl_text *to, const char *text);
 
@@ -31,10 +31,10 @@ void fgl_text_free(fgl_text *text);
  */
 int fgl_text_save(const fgl_text *text, const char *path);
 
-/** How many characters (not bytes) a UTF-8 text has. */
+/** Number of characters (not bytes) of a UTF-8 text. */
 size_t fgl_text_columns(const char *text);
 
-/** A number with `digits` significant digits, no exponent, and no zeros behind the point that say nothing. */
+/** A number with `digits` significant digits, no exponent, and no trailing zeros after the point. */
 const char *fgl_number_text(double number, int digits, char *dst, size_t cap);
 
 #endif

@@ -204,7 +204,7 @@ static int run(const fgp_args *args) {
     fgio_meter *meter = fgio_meter_begin(0, "reading runs");
     status = read_all(args, &runs);
     if (fgp_arg_given(args, "no-times"))
-        fgl_runs_forget_times(&runs);
+        fgl_runs_clear_times(&runs);
     if (status == FGIO_EXIT_OK)
         status = fgl_findings_make(&runs, suite, &findings);
     fgio_meter_end(meter);

@@ -121,7 +121,7 @@ grep -q -- '--method frugrad-adam' fit/runs.jsonl || fail "GPT-2 does not get th
 # -- suite bytes goes by runs of suite ablation: as many bytes, other steps, and a warm-up of their length
 equal="--tasks mlp-stripes --methods dense,plain,progressive --out equal"
 if "$FRUGRAD" compare --suite bytes $equal >out 2>err; then fail "suite bytes runs without knowing any bytes"; fi
-grep -q 'goes by the bytes of runs of suite ablation, and there are none' err || fail "no reason given: $(cat err)"
+grep -q 'needs the bytes of runs of suite ablation, and there are none' err || fail "no reason given: $(cat err)"
 grep -q 'first: frugrad compare --suite ablation' err || fail "no way out given: $(cat err)"
 "$FRUGRAD" compare --suite ablation --tasks mlp-stripes --methods dense,plain --out equal >out 2>err || fail "$(cat err)"
 "$FRUGRAD" compare --suite bytes $equal >out 2>err || fail "suite bytes fails: $(cat err)"

@@ -18,30 +18,30 @@ static bool covers(const fgl_box *a, const fgl_box *b) {
 
 static void labels_keep_inside_and_off_each_other(void **state) {
     fgl_box box[20];
-    fgl_room room = {.edge = {40, 20, 440, 260}};
+    fgl_label_space room = {.edge = {40, 20, 440, 260}};
     (void)state;
     for (int i = 0; i < 20; i++) /* all at one point, in a corner */
-        assert_true(fgl_room_place(&room, 438, 22, 30 + 5 * i, &box[i]));
+        assert_true(fgl_label_space_place(&room, 438, 22, 30 + 5 * i, &box[i]));
     for (int i = 0; i < 20; i++) {
         assert_true(box[i].x0 >= 40 && box[i].x1 <= 440 && box[i].y0 >= 20 && box[i].y1 <= 260);
         assert_true(fabs(box[i].x1 - box[i].x0 - (30 + 5 * i)) < 1e-9);
         for (int k = 0; k < i; k++)
             assert_false(covers(&box[i], &box[k]));
     }
-    assert_false(fgl_room_place(&room, 100, 100, 401, &box[0]));
-    fgl_room_free(&room);
+    assert_false(fgl_label_space_place(&room, 100, 100, 401, &box[0]));
+    fgl_label_space_free(&room);
 }
 
 static void labels_keep_off_lines_where_they_can(void **state) {
     fgl_box box;
-    fgl_room room = {.edge = {0, 0, 400, 200}};
+    fgl_label_space room = {.edge = {0, 0, 400, 200}};
     (void)state;
     for (int x = 0; x < 400; x += 4) /* a line to the right of the point, and nothing to the left */
         if (x > 205)
-            fgl_room_take_line(&room, (fgl_box){x, 98, x + 4, 102});
-    assert_true(fgl_room_place(&room, 200, 100, 60, &box));
+            fgl_label_space_add_line(&room, (fgl_box){x, 98, x + 4, 102});
+    assert_true(fgl_label_space_place(&room, 200, 100, 60, &box));
     assert_true(box.x1 < 205 || box.y1 < 98 || box.y0 > 102);
-    fgl_room_free(&room);
+    fgl_label_space_free(&room);
 }
 
 static void long_labels_are_wrapped_or_cut_between_characters(void **state) {

@@ -412,7 +412,7 @@ static void verdicts_name_losses_too(void **state) {
     (void)state;
     add_lines(&runs, lines);
     assert_int_equal(fgl_findings_make(&runs, NULL, &f), 0);
-    fgl_verdicts(&f.panel[0], keep_sentence, &all);
+    fgl_conclusions(&f.panel[0], keep_sentence, &all);
     for (size_t i = 0; i < sizeof want / sizeof *want; i++)
         if (strstr(all.data, want[i]) == NULL)
             fail_msg("no '%s' in:\n%s", want[i], all.data);
@@ -451,7 +451,7 @@ static void fine_tuning_is_measured_by_what_is_kept(void **state) {
     assert_true(panel->tuned && panel->count == 5 && panel->cell[0].dense && panel->cell[1].ours);
     assert_float_equal(panel->cell[1].states, 16, 0);
     assert_float_equal(panel->cell[1].optimizer_bytes, 100, 0);
-    fgl_verdicts(panel, keep_sentence, &all);
+    fgl_conclusions(panel, keep_sentence, &all);
     for (size_t i = 0; i < sizeof want / sizeof *want; i++)
         if (strstr(all.data, want[i]) == NULL)
             fail_msg("no '%s' in:\n%s", want[i], all.data);

@@ -55,7 +55,7 @@ typedef struct frugi_kernel {
 const frugi_kernel *frugi_kernel_for(frugi_isa isa, uint32_t block);
 
 extern const frugi_kernel frugi_kernel_ref;
-extern const frugi_kernel frugi_kernel_64_neon, frugi_kernel_128_neon, frugi_kernel_256_neon;
-extern const frugi_kernel frugi_kernel_64_avx2, frugi_kernel_128_avx2, frugi_kernel_256_avx2;
+extern const frugi_kernel frugi_block_kernel_64_neon, frugi_block_kernel_128_neon, frugi_block_kernel_256_neon;
+extern const frugi_kernel frugi_block_kernel_64_avx2, frugi_block_kernel_128_avx2, frugi_block_kernel_256_avx2;
 
 #endif

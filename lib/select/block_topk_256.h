@@ -30,11 +30,12 @@
  */
 #include "select/block_topk_lanes.h"
 
-#define SMALL_K         24u                 /* at most 28 groups and 112 slots */
-#define KEY_RANGE       255u                /* the largest key */
-#define COARSE_RANGE    1023u               /* the distance that the largest coarse key stands for */
-#define FINE_TOP(exact) ((exact) ? 64 : 32) /* highest bit of a slot's key for small k; thresholds are rarely higher   \
-                                             */
+#define SMALL_K      24u   /* at most 28 groups and 112 slots */
+#define KEY_RANGE    255u  /* the largest key */
+#define COARSE_RANGE 1023u /* the distance that the largest coarse key stands for */
+#define FINE_TOP(exact)                                                                                                \
+    ((exact) ? 64 : 32) /* highest bit of a slot's key for small k; thresholds are rarely higher                       \
+                         */
 
 static void accumulate(frugi_batch *batch) {
     for (size_t b = 0; b < batch->blocks; b++)

@@ -33,10 +33,12 @@ static const frugi_kernel *kernel_for_block(uint32_t block, const frugi_kernel *
 const frugi_kernel *frugi_kernel_for(frugi_isa isa, uint32_t block) {
 #if defined(__aarch64__)
     if (isa == FRUGI_ISA_NEON)
-        return kernel_for_block(block, &frugi_kernel_64_neon, &frugi_kernel_128_neon, &frugi_kernel_256_neon);
+        return kernel_for_block(block, &frugi_block_kernel_64_neon, &frugi_block_kernel_128_neon,
+                                &frugi_block_kernel_256_neon);
 #elif defined(__x86_64__)
     if (isa == FRUGI_ISA_AVX2)
-        return kernel_for_block(block, &frugi_kernel_64_avx2, &frugi_kernel_128_avx2, &frugi_kernel_256_avx2);
+        return kernel_for_block(block, &frugi_block_kernel_64_avx2, &frugi_block_kernel_128_avx2,
+                                &frugi_block_kernel_256_avx2);
 #endif
     (void)isa;
     return kernel_for_block(block, &frugi_kernel_ref, &frugi_kernel_ref, &frugi_kernel_ref);

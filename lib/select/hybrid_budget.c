@@ -1,10 +1,10 @@
 /*
- * hybrid_budget.c - claims, and counts that add up.
+ * hybrid_budget.c - divide one budget among blocks.
  *
- * A block's claim is counted in vectors with one compare per element; ties go to the first blocks, so a share whose
- * ties are not all taken is counted again. Settling clips the claims and then deals out what is missing, or takes back
- * what is too much, one each per round. Full rounds are not played: bisection finds how many there are, because L
- * rounds deal out the sum of min(room, L). Cost: one pass over the elements; at most 16 passes over the counts.
+ * The claim of a block is counted in vectors with one compare per element; ties go to the first blocks, so the range
+ * of a thread whose ties are not all selected is counted again. Fitting the budget clips the claims and then adds or
+ * subtracts 1 per block and round until the sum is right. Full rounds are not executed: bisection finds their number,
+ * because L rounds move the sum of min(room, L). Cost: one pass over the elements; at most 16 passes over the counts.
  */
 #include "select/hybrid_budget.h"
 
@@ -12,21 +12,21 @@
 
 #include <math.h>
 
-#define SHARES 64u /* threads at most */
-#define WIDE   4u
-#define OFTEN  15u
-#define PERIOD 256u /* steps between halvings */
+#define SHARES    64u /* maximum number of threads */
+#define WIDTH     4u
+#define OFTEN_MAX 15u
+#define PERIOD    256u /* steps between halvings */
 
 typedef uint32_t four_u32 __attribute__((vector_size(16)));
 
-/* How many of n magnitudes are at least key. */
+/* Number of magnitudes that are at least key. */
 static uint32_t count_reaching(const float *x, uint32_t n, uint32_t key) {
     four_u32 sum[4] = {{0}};
     uint32_t i = 0;
-    for (; i + 4 * WIDE <= n; i += 4 * WIDE)
+    for (; i + 4 * WIDTH <= n; i += 4 * WIDTH)
         for (uint32_t j = 0; j < 4; j++) {
             four_u32 v;
-            memcpy(&v, x + i + j * WIDE, sizeof v);
+            memcpy(&v, x + i + j * WIDTH, sizeof v);
             sum[j] -= (four_u32)((v & FRUGI_ABS_MASK) >= key);
         }
     four_u32 all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
@@ -36,7 +36,7 @@ static uint32_t count_reaching(const float *x, uint32_t n, uint32_t key) {
     return reaching;
 }
 
-/* Claims of the blocks begin .. end - 1 with at most `allowance` ties. Returns how many ties there are. */
+/* Count the claims of blocks begin .. end - 1 with at most `allowance` ties. Returns the number of ties. */
 static uint64_t claim_blocks(const frugi_span *span, uint32_t block, uint64_t begin, uint64_t end, uint32_t key,
                              uint64_t allowance, uint16_t *claim) {
     uint64_t ties = 0;
@@ -45,10 +45,10 @@ static uint64_t claim_blocks(const frugi_span *span, uint32_t block, uint64_t be
         uint32_t n = (uint32_t)(left < block ? left : block);
         const float *x = span->x + b * block;
         uint32_t above = count_reaching(x, n, key + 1), equal = count_reaching(x, n, key) - above;
-        uint64_t taken = equal < allowance ? equal : allowance;
-        allowance -= taken;
+        uint64_t selected = equal < allowance ? equal : allowance;
+        allowance -= selected;
         ties += equal;
-        claim[b] = (uint16_t)(above + taken);
+        claim[b] = (uint16_t)(above + selected);
     }
     return ties;
 }
@@ -65,25 +65,25 @@ void frugi_hybrid_claims(const frugi_span *span, uint32_t block, frugi_cutoff *c
         uint64_t i = (uint64_t)t;
         ties[t] = claim_blocks(span, block, blocks * i / shares, blocks * (i + 1) / shares, cut->key, cut->ties, claim);
     }
-    for (uint64_t t = 0; t < shares; t++) { /* those after the first did not know how many ties had gone before */
-        uint64_t taken = ties[t] < cut->ties ? ties[t] : cut->ties;
-        if (t > 0 && taken < ties[t])
-            claim_blocks(span, block, blocks * t / shares, blocks * (t + 1) / shares, cut->key, taken, claim);
-        cut->ties -= taken;
+    for (uint64_t t = 0; t < shares; t++) { /* threads after the first did not know the number of ties before them */
+        uint64_t selected = ties[t] < cut->ties ? ties[t] : cut->ties;
+        if (t > 0 && selected < ties[t])
+            claim_blocks(span, block, blocks * t / shares, blocks * (t + 1) / shares, cut->key, selected, claim);
+        cut->ties -= selected;
     }
 }
 
 void frugi_hybrid_favour(uint16_t *claim, const uint8_t *often, uint64_t blocks, uint32_t most) {
     uint64_t sum = 0;
     for (uint64_t b = 0; b < blocks; b++)
-        sum += often[b] & OFTEN;
-    double mean = blocks ? (double)sum / (double)blocks : 0, factor[OFTEN + 1];
-    for (uint32_t c = 0; c <= OFTEN; c++) {
+        sum += often[b] & OFTEN_MAX;
+    double mean = blocks ? (double)sum / (double)blocks : 0, factor[OFTEN_MAX + 1];
+    for (uint32_t c = 0; c <= OFTEN_MAX; c++) {
         double f = sqrt(((double)c + 1.0) / (mean + 1.0));
         factor[c] = f < 0.5 ? 0.5 : f > 2.0 ? 2.0 : f;
     }
     for (uint64_t b = 0; b < blocks; b++) {
-        double scaled = floor((double)claim[b] * factor[often[b] & OFTEN] + 0.5);
+        double scaled = floor((double)claim[b] * factor[often[b] & OFTEN_MAX] + 0.5);
         claim[b] = (uint16_t)(scaled < (double)most ? scaled : (double)most);
     }
 }
@@ -93,28 +93,28 @@ void frugi_hybrid_learn(const uint16_t *count, uint8_t *often, uint64_t blocks, 
     for (uint64_t b = 0; b < blocks; b++)
         sum += count[b];
     for (uint64_t b = 0; b < blocks; b++) {
-        uint8_t c = often[b] & OFTEN;
-        c = (uint8_t)(c + (count[b] * blocks > sum && c < OFTEN));
+        uint8_t c = often[b] & OFTEN_MAX;
+        c = (uint8_t)(c + (count[b] * blocks > sum && c < OFTEN_MAX));
         often[b] = (step + 1) % PERIOD ? c : c >> 1;
     }
 }
 
-/* ---- settle ---------------------------------------------------------------------------------- */
+/* ---- fit the budget -------------------------------------------------------------------------- */
 
-/* All blocks of all spans, with their limits. */
-typedef struct field {
+/* All blocks of all arrays, with their limits. */
+typedef struct block_limits {
     const uint64_t *blocks_of;
     const uint32_t *last;
     size_t spans;
     uint32_t block, most;
-} field;
+} block_limits;
 
-static uint32_t limit_of(const field *f, uint32_t length) {
+static uint32_t limit_of(const block_limits *f, uint32_t length) {
     return length < f->most ? length : f->most;
 }
 
 /* Clip counts to their limits. Returns their sum. */
-static uint64_t clip(const field *f, uint16_t *count) {
+static uint64_t clip_counts(const block_limits *f, uint16_t *count) {
     uint64_t sum = 0;
     for (size_t s = 0; s < f->spans; s++)
         for (uint64_t b = 0; b < f->blocks_of[s]; b++, count++) {
@@ -126,9 +126,10 @@ static uint64_t clip(const field *f, uint16_t *count) {
     return sum;
 }
 
-/* Play `rounds` rounds in which every block that can takes one (or gives one, if not up), and then one more in which
- * only the first `extra` of them do. Returns the sum of all that full rounds move; moves nothing when `dry`. */
-static uint64_t deal(const field *f, uint16_t *count, int up, uint32_t rounds, uint64_t extra, int dry) {
+/* Run `rounds` rounds in which every block within its limits is raised by one (lowered, if not up), and then one more
+ * round for the first `extra` of them. Returns the total change of the full rounds; changes nothing if `dry`. */
+static uint64_t adjust_counts(const block_limits *f, uint16_t *count, int up, uint32_t rounds, uint64_t extra,
+                              int dry) {
     uint64_t sum = 0;
     for (size_t s = 0; s < f->spans; s++)
         for (uint64_t b = 0; b < f->blocks_of[s]; b++, count++) {
@@ -146,18 +147,19 @@ static uint64_t deal(const field *f, uint16_t *count, int up, uint32_t rounds, u
 
 void frugi_hybrid_settle(uint16_t *count, const uint64_t *blocks_of, const uint32_t *last, size_t spans, uint32_t block,
                          uint32_t most, uint64_t budget) {
-    field f = {blocks_of, last, spans, block, most};
-    uint64_t sum = clip(&f, count), moved = 0;
+    block_limits f = {blocks_of, last, spans, block, most};
+    uint64_t sum = clip_counts(&f, count), moved = 0;
     int up = sum < budget;
     uint64_t gap = up ? budget - sum : sum - budget;
     uint32_t rounds = 0;
-    for (uint32_t bit = (uint32_t)1 << 15; bit && gap; bit >>= 1) { /* the most full rounds that the gap allows */
-        uint64_t all = deal(&f, count, up, rounds + bit, 0, 1);
+    for (uint32_t bit = (uint32_t)1 << 15; bit && gap;
+         bit >>= 1) { /* the largest number of full rounds that the gap allows */
+        uint64_t all = adjust_counts(&f, count, up, rounds + bit, 0, 1);
         if (all <= gap) {
             rounds += bit;
             moved = all;
         }
     }
     if (gap)
-        deal(&f, count, up, rounds, gap - moved, 0);
+        adjust_counts(&f, count, up, rounds, gap - moved, 0);
 }

@@ -1,11 +1,11 @@
 /*
- * learned_mask.c - masks from scores that follow the energy.
+ * learned_mask.c - masks from scores that track the energy of units.
  *
- * Who leaves is a competition of three classes: overdue units, the mask's, all others. At most one class is cut in two,
- * so each unit gets one key - a top key for a class that leaves whole, a rank for the class that is cut, zero for one
- * that stays - and one exact selection over the keys settles it. Scores may be negative and keys may not: a selection
- * cuts either among the positive scores or among the others, and only those where it cuts are told apart. Cost: a few
- * passes over the units.
+ * Units are in one of three classes, in order of priority: overdue, in the mask, other. At most one class is selected
+ * in part, so each unit gets one key - the maximum for a class that is selected completely, a rank for the class that
+ * is selected in part, zero for the rest - and one exact top-k over the keys selects the units. Scores may be negative
+ * and keys may not: the cutoff lies either among the positive scores or among the others, and only scores on that side
+ * get different keys. Cost: a few passes over the units.
  */
 #include "select/learned_mask.h"
 
@@ -16,9 +16,9 @@
 #include <float.h>
 #include <math.h>
 
-#define TOP (FRUGI_INF_BITS - 1) /* the key of the largest float */
+#define KEY_MAX (FRUGI_INF_BITS - 1) /* the key of the largest float */
 
-typedef enum standing { OVERDUE, MASKED, OTHER } standing;
+typedef enum unit_class { OVERDUE, MASKED, OTHER } unit_class;
 
 frug_status frugi_learned_create(uint64_t units, frugi_learned *learned) {
     frugi_learned made = {.units = units, .fresh = 1};
@@ -29,7 +29,7 @@ frug_status frugi_learned_create(uint64_t units, frugi_learned *learned) {
     }
     if (!made.score || !made.waited || !made.mask) {
         frugi_learned_destroy(&made);
-        return frugi_fail(FRUG_ERR_MEMORY, "no memory for the scores of %llu units", (unsigned long long)units);
+        return frugi_fail(FRUG_ERR_MEMORY, "out of memory for the scores of %llu units", (unsigned long long)units);
     }
     *learned = made;
     return FRUG_OK;
@@ -42,7 +42,7 @@ void frugi_learned_destroy(frugi_learned *learned) {
     *learned = (frugi_learned){0};
 }
 
-static void learn(frugi_learned *l, const float *energy, double rate) {
+static void update_scores(frugi_learned *l, const float *energy, double rate) {
     double sum = 0;
     for (uint64_t u = 0; u < l->units; u++)
         sum += (double)energy[u];
@@ -56,20 +56,20 @@ static void learn(frugi_learned *l, const float *energy, double rate) {
     }
 }
 
-/* ---- who leaves ------------------------------------------------------------------------------ */
+/* ---- selection ------------------------------------------------------------------------------- */
 
-static standing standing_of(const frugi_learned *l, uint64_t u, uint64_t age) {
+static unit_class class_of(const frugi_learned *l, uint64_t u, uint64_t age) {
     return l->waited[u] >= age ? OVERDUE : l->mask[u] ? MASKED : OTHER;
 }
 
-/* A key between 0 and TOP - 1 that orders scores where it matters: positive ones, or (few of them) the others. */
+/* A key between 0 and KEY_MAX - 1 that orders the positive scores, or the others. */
 static uint32_t rank_score(float score, int among_positive) {
     uint32_t m = frugi_magnitude(score);
     if (among_positive)
-        return score > 0 ? (m < TOP ? m : TOP - 1) : 0;
+        return score > 0 ? (m < KEY_MAX ? m : KEY_MAX - 1) : 0;
     if (score > 0)
-        return TOP - 1;
-    return TOP - 2 - (m < TOP - 3 ? m : TOP - 3);
+        return KEY_MAX - 1;
+    return KEY_MAX - 2 - (m < KEY_MAX - 3 ? m : KEY_MAX - 3);
 }
 
 static uint64_t select_keys(frugi_whole *whole, const float *keys, uint64_t units, uint64_t k, uint32_t *list,
@@ -79,7 +79,7 @@ static uint64_t select_keys(frugi_whole *whole, const float *keys, uint64_t unit
     return frugi_whole_emit(whole, &span, &cut, list, NULL, threads);
 }
 
-/* The mask: the k highest scores. */
+/* Set the mask to the k highest scores. */
 static void renew_mask(frugi_learned *l, frugi_whole *whole, uint64_t k, float *keys, uint32_t *list, int threads) {
     uint64_t positive = 0;
     for (uint64_t u = 0; u < l->units; u++)
@@ -93,19 +93,19 @@ static void renew_mask(frugi_learned *l, frugi_whole *whole, uint64_t k, float *
     l->fresh = 0;
 }
 
-/* Longest first among the overdue alone. */
+/* Only overdue units, those that have waited longest first. */
 static void rank_waiting(const frugi_learned *l, uint64_t age, float *keys) {
     for (uint64_t u = 0; u < l->units; u++) {
-        uint32_t waited = l->waited[u] < TOP ? l->waited[u] + 1 : TOP;
-        keys[u] = frugi_bits_f32(standing_of(l, u, age) == OVERDUE ? waited : 0);
+        uint32_t waited = l->waited[u] < KEY_MAX ? l->waited[u] + 1 : KEY_MAX;
+        keys[u] = frugi_bits_f32(class_of(l, u, age) == OVERDUE ? waited : 0);
     }
 }
 
-/* Whole classes before `cut`, of that one the highest scores, of later ones none. */
-static void rank_classes(const frugi_learned *l, uint64_t age, standing cut, int among_positive, float *keys) {
+/* All of the classes before `cut`, the highest scores of class `cut`, none of the classes after. */
+static void rank_classes(const frugi_learned *l, uint64_t age, unit_class cut, int among_positive, float *keys) {
     for (uint64_t u = 0; u < l->units; u++) {
-        standing c = standing_of(l, u, age);
-        uint32_t key = c < cut ? TOP : c > cut ? 0 : rank_score(l->score[u], among_positive);
+        unit_class c = class_of(l, u, age);
+        uint32_t key = c < cut ? KEY_MAX : c > cut ? 0 : rank_score(l->score[u], among_positive);
         keys[u] = frugi_bits_f32(key);
     }
 }
@@ -113,21 +113,21 @@ static void rank_classes(const frugi_learned *l, uint64_t age, standing cut, int
 uint64_t frugi_learned_step(frugi_learned *l, frugi_whole *whole, const float *energy, uint64_t k, uint64_t step,
                             uint64_t refresh, uint64_t age, double rate, float *scratch, uint32_t *list, int threads) {
     k = k < l->units ? k : l->units;
-    learn(l, energy, rate);
+    update_scores(l, energy, rate);
     if (k > 0 && (l->fresh || refresh == 0 || step % refresh == 0))
         renew_mask(l, whole, k, scratch, list, threads);
     uint64_t size[3] = {0}, positive[3] = {0}, got = 0;
     for (uint64_t u = 0; u < l->units; u++) {
-        standing c = standing_of(l, u, age);
+        unit_class c = class_of(l, u, age);
         size[c]++;
         positive[c] += l->score[u] > 0;
     }
-    standing cut = size[OVERDUE] + size[MASKED] >= k ? MASKED : OTHER;
-    uint64_t whole_ones = size[OVERDUE] + (cut == OTHER ? size[MASKED] : 0);
+    unit_class cut = size[OVERDUE] + size[MASKED] >= k ? MASKED : OTHER;
+    uint64_t complete = size[OVERDUE] + (cut == OTHER ? size[MASKED] : 0);
     if (size[OVERDUE] >= k)
         rank_waiting(l, age, scratch);
     else
-        rank_classes(l, age, cut, positive[cut] >= k - whole_ones, scratch);
+        rank_classes(l, age, cut, positive[cut] >= k - complete, scratch);
     if (k > 0)
         got = select_keys(whole, scratch, l->units, k, list, threads);
     for (uint64_t u = 0; u < l->units; u++)
@@ -137,7 +137,7 @@ uint64_t frugi_learned_step(frugi_learned *l, frugi_whole *whole, const float *e
     return got;
 }
 
-/* ---- saving ---------------------------------------------------------------------------------- */
+/* ---- state ----------------------------------------------------------------------------------- */
 
 size_t frugi_learned_bytes(const frugi_learned *l) {
     return (size_t)l->units * (sizeof *l->score + sizeof *l->waited + sizeof *l->mask) + 1;

@@ -1,10 +1,9 @@
 /*
- * learned_mask.h - masks that are learned: which units are worth sending is decided every so often, from how much they
- * have had to say since.
+ * learned_mask.h - selection by a learned mask, which is renewed periodically from the energy of the units.
  *
- * Each unit has a score that moves by rate * (its energy / the mean energy - 1) a step. Every `refresh` steps the units
- * with the highest scores become the mask. A unit that has waited `age` steps is sent all the same, those that have
- * waited longest first; so with k units a step none waits longer than age + ceil(units / k) - 1 steps.
+ * The score of a unit changes by rate * (its energy / the mean energy - 1) per step. Every `refresh` steps the units
+ * with the highest scores become the mask. A unit that has not been sent for `age` steps is sent even if it is not in
+ * the mask, longest wait first; so with k units per step none waits longer than age + ceil(units / k) - 1 steps.
  */
 #ifndef FRUGI_LEARNED_MASK_H
 #define FRUGI_LEARNED_MASK_H
@@ -24,8 +23,9 @@ frug_status frugi_learned_create(uint64_t units, frugi_learned *learned);
 void frugi_learned_destroy(frugi_learned *learned);
 
 /**
- * Learn from a step's energies and say which k units leave: those that have waited for age steps, longest first, then
- * the mask's and then the rest, highest scores first; lower numbers win ties. The list is ascending. Returns k.
+ * Update the scores from the energies of a step and select k units: those that have waited for age steps, longest
+ * first, then those in the mask and then the others, highest scores first; ties go to the lower number. The list is
+ * ascending. Returns k.
  *
  *   k         at most units
  *   energy    units floats, not negative
@@ -34,7 +34,7 @@ void frugi_learned_destroy(frugi_learned *learned);
 uint64_t frugi_learned_step(frugi_learned *learned, frugi_whole *whole, const float *energy, uint64_t k, uint64_t step,
                             uint64_t refresh, uint64_t age, double rate, float *scratch, uint32_t *list, int threads);
 
-/** The state as bytes, for saving. */
+/** The state as bytes, for checkpoints. */
 size_t frugi_learned_bytes(const frugi_learned *learned);
 void frugi_learned_export(const frugi_learned *learned, unsigned char *dst);
 int frugi_learned_check(const frugi_learned *like, const unsigned char *src);

@@ -1,11 +1,11 @@
 /*
- * probabilistic.c - systematic sampling with chances in proportion to magnitude.
+ * probabilistic.c - systematic sampling with probability proportional to magnitude.
  *
- * The unit: a histogram by the upper halves of the magnitudes knows for every bf16 u how many magnitudes reach it and,
- * because it also sums lower halves as integers, exactly how much the smaller ones add up to; so one pass
- * answers all candidates. The draw: chances are whole multiples of 2^-32, so sums are exact, a thread knows where those
- * before it stopped, and an entry leaves when the running sum carries into the upper word. Cost: one pass each, the
- * draw two when threads share it.
+ * The scale: a histogram over the upper halves of the magnitudes gives for every bf16 u how many magnitudes reach it
+ * and, because it also sums the lower halves as integers, the exact sum of the smaller ones; so one pass
+ * serves all candidates. The draw: probabilities are multiples of 2^-32, so sums are exact, a thread knows the sum of
+ * those before it, and an entry is selected when the running sum overflows 32 bits. Cost: one pass each; the
+ * draw takes two with several threads.
  */
 #include "select/probabilistic.h"
 
@@ -14,26 +14,26 @@
 
 #include <math.h>
 
-#define FLUSH     (((uint64_t)1 << 24) - 1) /* elements whose number and lower halves fit side by side into 64 bits */
-#define LOW_BITS  40
-#define FINITE    (FRUGI_INF_BITS >> 16) /* bins of finite magnitudes */
-#define CHUNK     FRUGI_WHOLE_CHUNK
-#define WHOLE_ONE 0x1p32
+#define FLUSH           (((uint64_t)1 << 24) - 1) /* elements whose count and sum of lower halves fit together into 64 bits */
+#define LOW_BITS        40
+#define FINITE          (FRUGI_INF_BITS >> 16) /* bins of finite magnitudes */
+#define CHUNK           FRUGI_TOPK_CHUNK
+#define PROBABILITY_ONE 0x1p32
 
-/* ---- the unit -------------------------------------------------------------------------------- */
+/* ---- scale ----------------------------------------------------------------------------------- */
 
-static void flush(uint64_t *bin, uint64_t *totals) {
+static void flush_bins(uint64_t *bin, uint64_t *totals) {
     for (uint32_t i = 0; i < FINITE; i++) {
         totals[2 * i] += bin[i] >> LOW_BITS;
         totals[2 * i + 1] += bin[i] & (((uint64_t)1 << LOW_BITS) - 1);
     }
-    memset(bin, 0, FRUGI_WHOLE_BINS * sizeof *bin);
+    memset(bin, 0, FRUGI_TOPK_BINS * sizeof *bin);
 }
 
-/* Count n <= FLUSH elements from `begin` on into a thread's own bins. */
+/* Count n <= FLUSH elements from `begin` on into the bins of one thread. */
 static void fill_bins(const frugi_span *span, uint64_t begin, uint64_t n, uint64_t *bin) {
-    frugi_whole_walk walk = {span, begin, n};
-    for (frugi_span piece = frugi_whole_walk_next(&walk); piece.n; piece = frugi_whole_walk_next(&walk))
+    frugi_topk_walk walk = {span, begin, n};
+    for (frugi_span piece = frugi_topk_walk_next(&walk); piece.n; piece = frugi_topk_walk_next(&walk))
         for (uint64_t i = 0; i < piece.n; i++) {
             uint32_t key = frugi_magnitude(piece.x[i]);
             bin[key >> 16] += (uint64_t)1 << LOW_BITS | (key & 0xffffu);
@@ -41,59 +41,60 @@ static void fill_bins(const frugi_span *span, uint64_t begin, uint64_t n, uint64
 }
 
 static void fill_totals(frugi_whole *whole, const frugi_span *span, uint64_t n, int threads) {
-    memset(whole->totals, 0, 2 * FRUGI_WHOLE_BINS * sizeof *whole->totals);
-    memset(whole->bins, 0, (size_t)threads * FRUGI_WHOLE_BINS * sizeof *whole->bins);
+    memset(whole->totals, 0, 2 * FRUGI_TOPK_BINS * sizeof *whole->totals);
+    memset(whole->bins, 0, (size_t)threads * FRUGI_TOPK_BINS * sizeof *whole->bins);
     uint64_t most = (uint64_t)threads * FLUSH;
     for (uint64_t begin = 0; begin < n; begin += most) {
         uint64_t part = n - begin < most ? n - begin : most;
 #pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
         for (int t = 0; t < threads; t++) {
-            frugi_whole_walk walk = frugi_whole_walk_share(span, part, t, threads);
+            frugi_topk_walk walk = frugi_topk_walk_share(span, part, t, threads);
             fill_bins(span, begin + walk.skip, walk.left, whole->share[t].bin);
         }
         for (int t = 0; t < threads; t++)
-            flush(whole->share[t].bin, whole->totals);
+            flush_bins(whole->share[t].bin, whole->totals);
     }
 }
 
 /* The sum of the magnitudes of bin i. */
 static double bin_sum(const uint64_t *totals, uint32_t i) {
     double first = (double)frugi_bf16_f32((uint16_t)i), even = (double)frugi_bf16_f32((uint16_t)(i & ~1u));
-    double step = ((double)frugi_bf16_f32((uint16_t)(i | 1u)) - even) * 0x1p-16; /* of the lower half; same exponent */
+    double step = ((double)frugi_bf16_f32((uint16_t)(i | 1u)) - even) *
+                  0x1p-16; /* value of 1 in the lower half; the exponent is the same */
     return (double)totals[2 * i] * first + (double)totals[2 * i + 1] * step;
 }
 
 float frugi_draw_unit(frugi_whole *whole, const frugi_span *span, size_t spans, uint64_t k, int threads) {
-    uint64_t n = frugi_whole_elements(span, spans), reaching = n;
+    uint64_t n = frugi_topk_elements(span, spans), reaching = n;
     double smaller = 0;
-    threads = frugi_whole_threads(whole, threads, n);
+    threads = frugi_topk_threads(whole, threads, n);
     fill_totals(whole, span, n, threads);
     if (n - whole->totals[0] <= k && frugi_whole_count(whole, span, spans, 1, threads) <= k)
         return 0.0f;
-    for (uint32_t i = 0; i < FINITE; i++) { /* the sum of chances falls from here on */
-        double unit = (double)frugi_bf16_f32((uint16_t)i);
-        if (i > 0 && (double)reaching + smaller / unit <= (double)k)
-            return (float)unit;
+    for (uint32_t i = 0; i < FINITE; i++) { /* the sum of probabilities decreases with i */
+        double scale = (double)frugi_bf16_f32((uint16_t)i);
+        if (i > 0 && (double)reaching + smaller / scale <= (double)k)
+            return (float)scale;
         reaching -= whole->totals[2 * i];
         smaller += bin_sum(whole->totals, i);
     }
     return INFINITY;
 }
 
-/* ---- the draw -------------------------------------------------------------------------------- */
+/* ---- draw ------------------------------------------------------------------------------------ */
 
-typedef struct chances {
-    uint32_t sure;  /* the least key with chance 1 */
-    double per_one; /* 2^32 / unit */
-} chances;
+typedef struct probabilities {
+    uint32_t sure;  /* the smallest key with probability 1 */
+    double per_one; /* 2^32 / scale */
+} probabilities;
 
-static chances chances_of(float unit) {
-    uint32_t key = frugi_magnitude(unit);
-    return (chances){key ? key : 1, key ? WHOLE_ONE / (double)unit : 0.0};
+static probabilities probabilities_for(float scale) {
+    uint32_t key = frugi_magnitude(scale);
+    return (probabilities){key ? key : 1, key ? PROBABILITY_ONE / (double)scale : 0.0};
 }
 
-/* Each element's chance in multiples of 2^-32, rounded down; 0 for those that are sure. */
-static void find_chances(const float *x, uint32_t n, chances c, uint32_t *p) {
+/* The probability of each element in multiples of 2^-32, rounded down; 0 for those with probability 1. */
+static void compute_probabilities(const float *x, uint32_t n, probabilities c, uint32_t *p) {
     for (uint32_t i = 0; i < n; i++) {
         uint32_t key = frugi_magnitude(x[i]);
         uint32_t small = key < c.sure ? key : 0;
@@ -101,32 +102,33 @@ static void find_chances(const float *x, uint32_t n, chances c, uint32_t *p) {
     }
 }
 
-/* Sure ones and the sum of the others' chances of a share. */
-static void add_up(const frugi_whole *whole, const float *x, uint64_t n, chances c, uint64_t *sures, uint64_t *sum) {
+/* The number of elements with probability 1, and the sum of the probabilities of the others. */
+static void sum_probabilities(const frugi_whole *whole, const float *x, uint64_t n, probabilities c, uint64_t *sures,
+                              uint64_t *sum) {
     uint32_t p[CHUNK];
     *sures = *sum = 0;
     for (uint64_t i = 0; i < n; i += CHUNK) {
         uint32_t part = (uint32_t)(n - i < CHUNK ? n - i : CHUNK);
-        find_chances(x + i, part, c, p);
+        compute_probabilities(x + i, part, c, p);
         *sures += whole->kernel->count(x + i, part, c.sure);
         for (uint32_t j = 0; j < part; j++)
             *sum += p[j];
     }
 }
 
-/* A share's places, begin .. begin + n - 1, with a running sum that starts at `at`. */
-static void draw_share(const frugi_whole *whole, const float *x, uint64_t begin, uint64_t n, chances c, uint32_t at,
-                       uint32_t *sure, uint64_t *sures, uint32_t *drawn, uint64_t *draws) {
-    uint32_t p[CHUNK], stage[FRUGI_WHOLE_STAGE]; /* staged, because lists have no room for a place too many */
+/* Draw from the elements begin .. begin + n - 1, with a running sum that starts at `at`. */
+static void draw_share(const frugi_whole *whole, const float *x, uint64_t begin, uint64_t n, probabilities c,
+                       uint32_t at, uint32_t *sure, uint64_t *sures, uint32_t *drawn, uint64_t *draws) {
+    uint32_t p[CHUNK], stage[FRUGI_TOPK_STAGE]; /* staged, because the lists have no room for the extra entries */
     *sures = *draws = 0;
     for (uint64_t i = begin; i < begin + n; i += CHUNK) {
         uint32_t part = (uint32_t)(begin + n - i < CHUNK ? begin + n - i : CHUNK), got = 0;
         int equal;
-        find_chances(x + i, part, c, p);
+        compute_probabilities(x + i, part, c, p);
         for (uint32_t j = 0; j < part; j++) {
             stage[got] = (uint32_t)i + j;
             at += p[j];
-            got += at < p[j]; /* the sum has wrapped: it passed a whole number */
+            got += at < p[j]; /* the sum has wrapped: it passed an integer */
         }
         memcpy(drawn + *draws, stage, got * sizeof *drawn);
         *draws += got;
@@ -136,23 +138,23 @@ static void draw_share(const frugi_whole *whole, const float *x, uint64_t begin,
     }
 }
 
-void frugi_draw(frugi_whole *whole, const frugi_span *span, float unit, uint32_t dice, uint32_t *sure, uint64_t *sures,
-                uint32_t *drawn, uint64_t *draws, int threads) {
-    chances c = chances_of(unit);
-    threads = frugi_whole_threads(whole, threads, span->n);
+void frugi_draw(frugi_whole *whole, const frugi_span *span, float scale, uint32_t random, uint32_t *sure,
+                uint64_t *sures, uint32_t *drawn, uint64_t *draws, int threads) {
+    probabilities c = probabilities_for(scale);
+    threads = frugi_topk_threads(whole, threads, span->n);
     if (threads == 1) {
-        draw_share(whole, span->x, 0, span->n, c, dice, sure, sures, drawn, draws);
+        draw_share(whole, span->x, 0, span->n, c, random, sure, sures, drawn, draws);
         return;
     }
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int t = 0; t < threads; t++) {
-        frugi_whole_walk walk = frugi_whole_walk_share(span, span->n, t, threads);
-        frugi_whole_share *share = &whole->share[t];
-        add_up(whole, span->x + walk.skip, walk.left, c, &share->below, &share->inside);
+        frugi_topk_walk walk = frugi_topk_walk_share(span, span->n, t, threads);
+        frugi_topk_share *share = &whole->share[t];
+        sum_probabilities(whole, span->x + walk.skip, walk.left, c, &share->below, &share->inside);
     }
-    uint64_t first = 0, at = dice;
+    uint64_t first = 0, at = random;
     for (int t = 0; t < threads; t++) {
-        frugi_whole_share *share = &whole->share[t];
+        frugi_topk_share *share = &whole->share[t];
         share->first = first;
         share->allowance = at;
         first += share->below;
@@ -162,8 +164,8 @@ void frugi_draw(frugi_whole *whole, const frugi_span *span, float unit, uint32_t
     *draws = at >> 32;
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int t = 0; t < threads; t++) {
-        frugi_whole_walk walk = frugi_whole_walk_share(span, span->n, t, threads);
-        const frugi_whole_share *share = &whole->share[t];
+        frugi_topk_walk walk = frugi_topk_walk_share(span, span->n, t, threads);
+        const frugi_topk_share *share = &whole->share[t];
         uint64_t some, more;
         draw_share(whole, span->x, walk.skip, walk.left, c, (uint32_t)share->allowance, sure + share->first, &some,
                    drawn + (share->allowance >> 32), &more);

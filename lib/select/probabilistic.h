@@ -1,11 +1,11 @@
 /*
  * probabilistic.h - selection with probability proportional to magnitude.
  *
- * Entry i leaves with p_i = min(1, |x_i| / unit), where unit is such that about k leave. Sent as x_i / p_i, the
- * expectation is x: entries with p = 1 as they are, all others as +unit or -unit, which takes a sign and no
- * value. One random number per array decides (systematic sampling): the running sum of p, started at that number, takes
- * an entry whenever it passes a whole number. Each entry's chance is p_i exactly, and the number of entries is k or
- * k + 1 less those that rounding unit up costs.
+ * Entry i is sent with probability p_i = min(1, |x_i| / scale), where scale is such that about k entries are sent. It
+ * is sent as x_i / p_i, which makes it unbiased: entries with p = 1 unchanged, all others as +scale or -scale, which
+ * needs a sign and no value. One random number per array decides (systematic sampling): the running sum of p, started
+ * at that number, selects an entry whenever it passes an integer. The probability of each entry is exactly p_i, and
+ * the number of entries is k or k + 1, less those that rounding the scale up costs.
  */
 #ifndef FRUGI_PROBABILISTIC_H
 #define FRUGI_PROBABILISTIC_H
@@ -13,23 +13,23 @@
 #include "select/tensor_topk.h"
 
 /**
- * The unit for k entries of all spans together: the smallest bf16 (as a float) for which the sum of p is at most k.
- * 0 when at most k entries are not zero: then all of those are sure to leave. INFINITY when no finite one is large
- * enough, which takes magnitudes near the end of the floats: then none leaves.
+ * The scale for k entries of all arrays together: the smallest bf16 (as a float) for which the sum of p is at most k.
+ * 0 if at most k entries are nonzero: then all of those are sent. INFINITY if no finite scale is large enough, which
+ * takes magnitudes near the largest float: then no entry is sent.
  */
 float frugi_draw_unit(frugi_whole *whole, const frugi_span *span, size_t spans, uint64_t k, int threads);
 
 /**
- * Draw from one span.
+ * Draw from one array.
  *
- *   dice    a random number for this span and step
- *   sure    places with p = 1 (every non-zero one where unit is 0), ascending
- *   drawn   the others that leave, ascending
- *   *sures, *draws   how many
+ *   random  a random number for this array and step
+ *   sure    indices with p = 1 (every nonzero one if scale is 0), ascending
+ *   drawn   the other selected indices, ascending
+ *   *sures, *draws   their numbers
  *
- * Room: together at most the sum of p, plus one. Deterministic, whatever threads.
+ * Together at most the sum of p, plus one. Deterministic: the result does not depend on threads.
  */
-void frugi_draw(frugi_whole *whole, const frugi_span *span, float unit, uint32_t dice, uint32_t *sure, uint64_t *sures,
-                uint32_t *drawn, uint64_t *draws, int threads);
+void frugi_draw(frugi_whole *whole, const frugi_span *span, float scale, uint32_t random, uint32_t *sure,
+                uint64_t *sures, uint32_t *drawn, uint64_t *draws, int threads);
 
 #endif

@@ -1,13 +1,13 @@
 /*
- * tensor_topk.c - the k-th largest magnitude of very many, by a bracket from a sample.
+ * tensor_topk.c - exact top-k of large arrays: the k-th largest magnitude, bracketed by a sample.
  *
- * A sample of up to 2^15 elements, one from each of as many equal stretches, says between which two keys the k-th
- * largest lies with near certainty (4.5 standard deviations of the sample's rank to each side). One pass counts what is
- * below the bracket and collects what is inside, about one percent; the answer is picked from those. When the counts
- * say that the bracket missed, as it does when many share the value of one of its ends, that value is tried next;
- * failing that, or when too many were inside, the counts say where to look instead: histograms of 2^15 bins
- * narrow that down, at most three times, until one key is left or what is inside fits. So the answer is exact
- * whatever the data, and luck only decides on the time. Cost: one pass and a little, plus one to emit.
+ * A sample of up to 2^15 elements, one from each of as many equal ranges, gives two keys between which the k-th
+ * largest lies with near certainty (4.5 standard deviations of the rank in the sample to each side). One pass counts
+ * the keys below the bracket and collects those inside, about one percent; the result is selected from those. If the
+ * counts show that the bracket missed, which happens when many elements equal one of its ends, that value is tried
+ * next; if that misses too, or if too many keys are inside, the counts give a new bracket, and histograms of 2^15 bins
+ * narrow it, at most three times, until one key is left or the keys inside fit. The result is exact for any data; the
+ * sample affects only the time. Cost: slightly more than one pass, plus one to emit.
  */
 #include "select/tensor_topk_scratch.h"
 
@@ -17,29 +17,29 @@
 
 #include <math.h>
 
-#define SAMPLE_MOST  32768u /* a power of two, as all sizes of samples are */
-#define SAMPLE_LEAST 64u
-#define SAMPLE_STEP  16u /* elements per sampled one, at least */
-#define DEVIATIONS   4.5
-#define MARGIN       3.0   /* in ranks, for samples so small that deviations say little */
-#define FEW          8192u /* keys for which many bins would cost more than another round */
-#define FEW_BITS     8
-#define FINE_BITS    11
+#define SAMPLE_MAX  32768u /* a power of two, as all sizes of samples are */
+#define SAMPLE_MIN  64u
+#define SAMPLE_STEP 16u /* minimum number of elements per sampled element */
+#define DEVIATIONS  4.5
+#define MARGIN      3.0   /* in ranks, for small samples, where the standard deviation is unreliable */
+#define FEW         8192u /* number of keys below which more bins cost more than another round */
+#define FEW_BITS    8
+#define FINE_BITS   11
 
-/* Keys from .. from + width - 1, which hold the one looked for; `above` keys are larger than all of them. */
+/* Keys from .. from + width - 1, which include the k-th largest; `above` keys are larger than all of them. */
 typedef struct bracket {
     uint32_t from, width;
     uint64_t above, inside;
 } bracket;
 
-static const frugi_whole_kernel *choose_kernel(void) {
+static const frugi_topk_kernel *choose_kernel(void) {
     switch (frugi_isa_chosen()) {
 #if defined(__aarch64__)
-    case FRUGI_ISA_NEON: return &frugi_whole_neon;
+    case FRUGI_ISA_NEON: return &frugi_topk_neon;
 #elif defined(__x86_64__)
-    case FRUGI_ISA_AVX2: return &frugi_whole_avx2;
+    case FRUGI_ISA_AVX2: return &frugi_topk_avx2;
 #endif
-    default: return &frugi_whole_ref;
+    default: return &frugi_topk_ref;
     }
 }
 
@@ -51,15 +51,15 @@ frugi_whole *frugi_whole_create(int threads) {
     whole->threads = (int)most;
     whole->kernel = choose_kernel();
     whole->share = frugi_alloc(most * sizeof *whole->share);
-    whole->bins = frugi_alloc(most * FRUGI_WHOLE_BINS * sizeof *whole->bins);
-    whole->key = frugi_alloc(FRUGI_WHOLE_ROOM * sizeof *whole->key);
-    whole->totals = frugi_alloc(2 * FRUGI_WHOLE_BINS * sizeof *whole->totals);
+    whole->bins = frugi_alloc(most * FRUGI_TOPK_BINS * sizeof *whole->bins);
+    whole->key = frugi_alloc(FRUGI_TOPK_ROOM * sizeof *whole->key);
+    whole->totals = frugi_alloc(2 * FRUGI_TOPK_BINS * sizeof *whole->totals);
     if (!whole->share || !whole->bins || !whole->key || !whole->totals) {
         frugi_whole_destroy(whole);
         return NULL;
     }
     for (size_t t = 0; t < most; t++)
-        whole->share[t].bin = whole->bins + t * FRUGI_WHOLE_BINS;
+        whole->share[t].bin = whole->bins + t * FRUGI_TOPK_BINS;
     return whole;
 }
 
@@ -73,15 +73,15 @@ void frugi_whole_destroy(frugi_whole *whole) {
     frugi_free(whole);
 }
 
-/* ---- among few ------------------------------------------------------------------------------- */
+/* ---- selection from collected keys ----------------------------------------------------------- */
 
-/* By how much to shift a difference below width so that it fits into bits. */
-static uint32_t shift_to(uint32_t width, int bits) {
+/* The shift that makes a number up to width fit into bits. */
+static uint32_t shift_to_fit(uint32_t width, int bits) {
     int length = 32 - __builtin_clz(width);
     return (uint32_t)(length > bits ? length - bits : 0);
 }
 
-/* Narrow a bracket to the bin that holds rank k, counted from the largest key inside. */
+/* Narrow a bracket to the bin that contains rank k, counted from the largest key inside. */
 static void narrow_to_bin(bracket *b, const uint64_t *bin, uint32_t shift, uint64_t k) {
     uint64_t above = b->above;
     uint32_t i = ((b->width - 1) >> shift) + 1;
@@ -95,11 +95,11 @@ static void narrow_to_bin(bracket *b, const uint64_t *bin, uint32_t shift, uint6
     b->width = end < (uint32_t)1 << shift ? end : (uint32_t)1 << shift;
 }
 
-/* The cut at rank k, given all keys inside the bracket; these are moved about. */
-static frugi_cutoff pick(uint32_t *key, bracket b, uint64_t k) {
+/* The cutoff at rank k, given all keys inside the bracket, which are permuted. */
+static frugi_cutoff select_cutoff(uint32_t *key, bracket b, uint64_t k) {
     while (b.width > 1) {
         uint64_t bin[(uint32_t)1 << FINE_BITS], n = b.inside, left = 0;
-        uint32_t shift = shift_to(b.width - 1, n < FEW ? FEW_BITS : FINE_BITS), from = b.from;
+        uint32_t shift = shift_to_fit(b.width - 1, n < FEW ? FEW_BITS : FINE_BITS), from = b.from;
         memset(bin, 0, (((b.width - 1) >> shift) + 1) * sizeof *bin);
         for (uint64_t i = 0; i < n; i++)
             bin[(key[i] - from) >> shift]++;
@@ -113,20 +113,20 @@ static frugi_cutoff pick(uint32_t *key, bracket b, uint64_t k) {
     return (frugi_cutoff){b.from, k - b.above};
 }
 
-/* ---- the bracket ----------------------------------------------------------------------------- */
+/* ---- bracket --------------------------------------------------------------------------------- */
 
-/* A number from 0 to limit - 1 < 2^32 that depends on i. */
-static uint64_t scatter(uint64_t i, uint64_t limit) {
+/* A pseudorandom number from 0 to limit - 1 < 2^32 that depends on i. */
+static uint64_t hash_below(uint64_t i, uint64_t limit) {
     uint64_t mixed = (i + 1) * 0x9e3779b97f4a7c15u;
     mixed = (mixed ^ (mixed >> 29)) * 0xbf58476d1ce4e5b9u;
     return ((mixed >> 32) * limit) >> 32;
 }
 
-/* One element from each of 2^bits equal stretches, at a place of its own, so that no period can hide from it. */
+/* One element from each of 2^bits equal ranges, at a pseudorandom offset, so that periodic data are sampled fairly. */
 static void take_sample(const frugi_span *span, uint64_t n, uint32_t bits, uint32_t *key) {
     uint64_t before = 0, begin = 0;
     for (uint64_t i = 0; i >> bits == 0; i++) {
-        uint64_t end = ((i + 1) * n) >> bits, at = begin + scatter(i, end - begin);
+        uint64_t end = ((i + 1) * n) >> bits, at = begin + hash_below(i, end - begin);
         while (at - before >= span->n)
             before += span++->n;
         key[i] = frugi_magnitude(span->x[at - before]);
@@ -136,45 +136,45 @@ static void take_sample(const frugi_span *span, uint64_t n, uint32_t bits, uint3
 
 static uint32_t sample_rank(uint32_t *sample, const uint32_t *original, uint64_t size, double rank) {
     memcpy(sample, original, size * sizeof *sample);
-    return pick(sample, (bracket){0, FRUGI_INF_BITS, 0, size}, (uint64_t)rank).key;
+    return select_cutoff(sample, (bracket){0, FRUGI_INF_BITS, 0, size}, (uint64_t)rank).key;
 }
 
-/* A guess, `inside` and `above` left open. */
-static bracket guess(frugi_whole *whole, const frugi_span *span, uint64_t n, uint64_t k) {
+/* A bracket estimated from a sample; `inside` and `above` are not set. */
+static bracket estimate_bracket(frugi_whole *whole, const frugi_span *span, uint64_t n, uint64_t k) {
     uint32_t bits = 0;
-    while ((uint64_t)SAMPLE_STEP << (bits + 1) <= n && (1u << bits) < SAMPLE_MOST)
+    while ((uint64_t)SAMPLE_STEP << (bits + 1) <= n && (1u << bits) < SAMPLE_MAX)
         bits++;
     uint64_t size = (uint64_t)1 << bits;
-    uint32_t *sample = whole->key, *copy = whole->key + SAMPLE_MOST;
+    uint32_t *sample = whole->key, *copy = whole->key + SAMPLE_MAX;
     take_sample(span, n, bits, sample);
     double share = (double)k / (double)n, rank = share * (double)size;
     double reach = DEVIATIONS * sqrt(rank * (1.0 - share)) + MARGIN;
-    uint32_t first = 0, end = FRUGI_INF_BITS; /* the ends themselves, which may have many equals, are left out */
+    uint32_t first = 0, end = FRUGI_INF_BITS; /* the ends themselves are excluded: many elements may equal them */
     if (ceil(rank + reach) <= (double)size)
         first = sample_rank(copy, sample, size, ceil(rank + reach)) + 1;
     if (floor(rank - reach) >= 1.0)
         end = sample_rank(copy, sample, size, floor(rank - reach));
-    if (end <= first) /* hardly anything but equals */
+    if (end <= first) /* almost all elements are equal */
         return (bracket){.from = end, .width = 1};
     return (bracket){.from = first, .width = end - first};
 }
 
 /* ---- scans ----------------------------------------------------------------------------------- */
 
-/* Count what is below and inside the bracket and collect the latter. Returns whether all fitted. */
-static int gather(frugi_whole *whole, const frugi_span *span, uint64_t n, bracket b, uint64_t *below, uint64_t *inside,
-                  int threads) {
-    uint64_t room = FRUGI_WHOLE_ROOM / (uint64_t)threads, out = 0;
+/* Count the keys below and inside the bracket and collect the latter. Returns whether all of them fit. */
+static int collect_keys(frugi_whole *whole, const frugi_span *span, uint64_t n, bracket b, uint64_t *below,
+                        uint64_t *inside, int threads) {
+    uint64_t room = FRUGI_TOPK_ROOM / (uint64_t)threads, out = 0;
     int full = 0;
 #pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
     for (int t = 0; t < threads; t++) {
-        frugi_whole_share share = {.bin = whole->share[t].bin, .full = b.width == 1};
-        frugi_whole_walk walk = frugi_whole_walk_share(span, n, t, threads);
+        frugi_topk_share share = {.bin = whole->share[t].bin, .full = b.width == 1};
+        frugi_topk_walk walk = frugi_topk_walk_share(span, n, t, threads);
         uint32_t *key = whole->key + (uint64_t)t * room;
-        for (frugi_span piece = frugi_whole_walk_next(&walk); piece.n; piece = frugi_whole_walk_next(&walk)) {
+        for (frugi_span piece = frugi_topk_walk_next(&walk); piece.n; piece = frugi_topk_walk_next(&walk)) {
             uint64_t more = 0, free_room = share.full ? 0 : room - share.inside;
             share.below += whole->kernel->gather(piece.x, piece.n, b.from, b.width, key, free_room, &more);
-            share.full |= more + FRUGI_WHOLE_SLACK > free_room;
+            share.full |= more + FRUGI_TOPK_SLACK > free_room;
             share.inside += more;
             key += share.full ? 0 : more;
         }
@@ -193,15 +193,16 @@ static int gather(frugi_whole *whole, const frugi_span *span, uint64_t n, bracke
     return !full;
 }
 
-/* Narrow a bracket by a histogram of what is inside. */
-static void narrow(frugi_whole *whole, const frugi_span *span, uint64_t n, uint64_t k, bracket *b, int threads) {
-    uint32_t shift = shift_to(b->width - 1, 15), from = b->from, width = b->width;
+/* Narrow a bracket by a histogram of the keys inside. */
+static void narrow_bracket(frugi_whole *whole, const frugi_span *span, uint64_t n, uint64_t k, bracket *b,
+                           int threads) {
+    uint32_t shift = shift_to_fit(b->width - 1, 15), from = b->from, width = b->width;
 #pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
     for (int t = 0; t < threads; t++) {
         uint64_t *bin = whole->share[t].bin;
-        memset(bin, 0, FRUGI_WHOLE_BINS * sizeof *bin);
-        frugi_whole_walk walk = frugi_whole_walk_share(span, n, t, threads);
-        for (frugi_span piece = frugi_whole_walk_next(&walk); piece.n; piece = frugi_whole_walk_next(&walk))
+        memset(bin, 0, FRUGI_TOPK_BINS * sizeof *bin);
+        frugi_topk_walk walk = frugi_topk_walk_share(span, n, t, threads);
+        for (frugi_span piece = frugi_topk_walk_next(&walk); piece.n; piece = frugi_topk_walk_next(&walk))
             for (uint64_t i = 0; i < piece.n; i++) {
                 uint32_t d = frugi_magnitude(piece.x[i]) - from;
                 if (d < width)
@@ -209,17 +210,17 @@ static void narrow(frugi_whole *whole, const frugi_span *span, uint64_t n, uint6
             }
     }
     for (int t = 1; t < threads; t++)
-        for (uint32_t i = 0; i < FRUGI_WHOLE_BINS; i++)
+        for (uint32_t i = 0; i < FRUGI_TOPK_BINS; i++)
             whole->bins[i] += whole->share[t].bin[i];
     narrow_to_bin(b, whole->bins, shift, k);
 }
 
-/* Count the bracket and, if rank k is not inside, move on to where it must be, `above` and `inside` filled in. *edge:
- * the key next to the bracket on that side. Returns whether all that is inside has been collected. */
+/* Count the bracket. If rank k is not inside, set the bracket to the side where it must be, with `above` and `inside`.
+ * *edge: the key next to the bracket on that side. Returns whether all keys inside have been collected. */
 static int try_bracket(frugi_whole *whole, const frugi_span *span, uint64_t n, uint64_t k, bracket *b, uint32_t *edge,
                        int threads) {
     uint64_t below, inside;
-    int kept = gather(whole, span, n, *b, &below, &inside, threads);
+    int collected = collect_keys(whole, span, n, *b, &below, &inside, threads);
     uint64_t above = n - below - inside;
     uint32_t end = b->from + b->width;
     if (above >= k) {
@@ -235,37 +236,37 @@ static int try_bracket(frugi_whole *whole, const frugi_span *span, uint64_t n, u
     *edge = b->from;
     b->above = above;
     b->inside = inside;
-    return kept;
+    return collected;
 }
 
 frugi_cutoff frugi_whole_cutoff(frugi_whole *whole, const frugi_span *span, size_t spans, uint64_t k, int threads) {
-    uint64_t n = frugi_whole_elements(span, spans);
-    threads = frugi_whole_threads(whole, threads, n);
+    uint64_t n = frugi_topk_elements(span, spans);
+    threads = frugi_topk_threads(whole, threads, n);
     bracket b = {0, FRUGI_INF_BITS, 0, n};
-    if (n >= SAMPLE_LEAST * SAMPLE_STEP)
-        b = guess(whole, span, n, k);
-    uint32_t edge, guessed = b.from;
-    int kept = try_bracket(whole, span, n, k, &b, &edge, threads);
-    if (edge != guessed) { /* missed, most likely by a tie with one of the ends */
+    if (n >= SAMPLE_MIN * SAMPLE_STEP)
+        b = estimate_bracket(whole, span, n, k);
+    uint32_t edge, estimate = b.from;
+    int collected = try_bracket(whole, span, n, k, &b, &edge, threads);
+    if (edge != estimate) { /* missed, most likely because of ties with one of the ends */
         b = (bracket){.from = edge, .width = 1};
-        kept = try_bracket(whole, span, n, k, &b, &edge, threads);
+        collected = try_bracket(whole, span, n, k, &b, &edge, threads);
     }
-    while (!kept && b.width > 1) {
-        if (b.inside + FRUGI_WHOLE_SLACK <= FRUGI_WHOLE_ROOM / (uint64_t)threads)
-            kept = try_bracket(whole, span, n, k, &b, &edge, threads);
+    while (!collected && b.width > 1) {
+        if (b.inside + FRUGI_TOPK_SLACK <= FRUGI_TOPK_ROOM / (uint64_t)threads)
+            collected = try_bracket(whole, span, n, k, &b, &edge, threads);
         else
-            narrow(whole, span, n, k, &b, threads);
+            narrow_bracket(whole, span, n, k, &b, threads);
     }
-    return kept ? pick(whole->key, b, k) : (frugi_cutoff){b.from, k - b.above};
+    return collected ? select_cutoff(whole->key, b, k) : (frugi_cutoff){b.from, k - b.above};
 }
 
 uint64_t frugi_whole_count(frugi_whole *whole, const frugi_span *span, size_t spans, uint32_t key, int threads) {
-    uint64_t n = frugi_whole_elements(span, spans), reaching = 0;
-    threads = frugi_whole_threads(whole, threads, n);
+    uint64_t n = frugi_topk_elements(span, spans), reaching = 0;
+    threads = frugi_topk_threads(whole, threads, n);
 #pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(+ : reaching) if (threads > 1)
     for (int t = 0; t < threads; t++) {
-        frugi_whole_walk walk = frugi_whole_walk_share(span, n, t, threads);
-        for (frugi_span piece = frugi_whole_walk_next(&walk); piece.n; piece = frugi_whole_walk_next(&walk))
+        frugi_topk_walk walk = frugi_topk_walk_share(span, n, t, threads);
+        for (frugi_span piece = frugi_topk_walk_next(&walk); piece.n; piece = frugi_topk_walk_next(&walk))
             reaching += whole->kernel->count(piece.x, piece.n, key);
     }
     return reaching;
@@ -273,8 +274,9 @@ uint64_t frugi_whole_count(frugi_whole *whole, const frugi_span *span, size_t sp
 
 /* ---- emit ------------------------------------------------------------------------------------ */
 
-/* One chunk with more ties than may be taken: those of the lower places. */
-static uint32_t emit_some(const float *x, uint32_t n, uint32_t base, uint32_t key, uint64_t ties, uint32_t *stage) {
+/* Emit a chunk with more ties than may be selected: those with the lower indices. */
+static uint32_t emit_with_ties(const float *x, uint32_t n, uint32_t base, uint32_t key, uint64_t ties,
+                               uint32_t *stage) {
     uint32_t out = 0;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t m = frugi_magnitude(x[i]);
@@ -286,19 +288,19 @@ static uint32_t emit_some(const float *x, uint32_t n, uint32_t base, uint32_t ke
     return out;
 }
 
-/* The winners of the places begin .. end - 1, of which no more than *ties equal the key. Returns how many. */
+/* Emit the selected indices in begin .. end - 1, of which no more than *ties equal the key. Returns their number. */
 static uint64_t emit_share(const frugi_whole *whole, const float *x, uint64_t begin, uint64_t end, uint32_t key,
                            uint64_t *ties, uint32_t *list, float *values) {
-    uint32_t stage[FRUGI_WHOLE_STAGE]; /* the kernel writes a little too far; the list may not have that room */
+    uint32_t stage[FRUGI_TOPK_STAGE]; /* the kernel writes past the end; the list may not have room for that */
     uint64_t out = 0;
-    for (uint64_t i = begin; i < end; i += FRUGI_WHOLE_CHUNK) {
-        uint32_t n = (uint32_t)(end - i < FRUGI_WHOLE_CHUNK ? end - i : FRUGI_WHOLE_CHUNK), got;
+    for (uint64_t i = begin; i < end; i += FRUGI_TOPK_CHUNK) {
+        uint32_t n = (uint32_t)(end - i < FRUGI_TOPK_CHUNK ? end - i : FRUGI_TOPK_CHUNK), got;
         int equal = 0;
         got = whole->kernel->emit(x + i, n, (uint32_t)i, *ties ? key : key + 1, stage, &equal);
         if (equal && *ties) {
             uint64_t same = got - whole->kernel->count(x + i, n, key + 1);
             if (same > *ties) {
-                got = emit_some(x + i, n, (uint32_t)i, key, *ties, stage);
+                got = emit_with_ties(x + i, n, (uint32_t)i, key, *ties, stage);
                 same = *ties;
             }
             *ties -= same;
@@ -311,12 +313,12 @@ static uint64_t emit_share(const frugi_whole *whole, const float *x, uint64_t be
     return out;
 }
 
-/* Count a share's winners and ties, for those after it to know where to start. */
+/* Count the selected entries and ties of one thread, which give the start of the next one. */
 static void count_share(const frugi_whole *whole, const float *x, uint64_t begin, uint64_t end, uint32_t key,
                         uint64_t *above, uint64_t *equal) {
     *above = *equal = 0;
-    for (uint64_t i = begin; i < end; i += FRUGI_WHOLE_CHUNK) {
-        uint64_t n = end - i < FRUGI_WHOLE_CHUNK ? end - i : FRUGI_WHOLE_CHUNK;
+    for (uint64_t i = begin; i < end; i += FRUGI_TOPK_CHUNK) {
+        uint64_t n = end - i < FRUGI_TOPK_CHUNK ? end - i : FRUGI_TOPK_CHUNK;
         uint64_t more = whole->kernel->count(x + i, n, key + 1);
         *above += more;
         *equal += whole->kernel->count(x + i, n, key) - more;
@@ -325,18 +327,18 @@ static void count_share(const frugi_whole *whole, const float *x, uint64_t begin
 
 uint64_t frugi_whole_emit(frugi_whole *whole, const frugi_span *span, frugi_cutoff *cut, uint32_t *list, float *values,
                           int threads) {
-    threads = frugi_whole_threads(whole, threads, span->n);
+    threads = frugi_topk_threads(whole, threads, span->n);
     if (threads == 1)
         return emit_share(whole, span->x, 0, span->n, cut->key, &cut->ties, list, values);
     uint64_t out = 0;
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int t = 0; t < threads; t++) {
-        frugi_whole_walk walk = frugi_whole_walk_share(span, span->n, t, threads);
-        frugi_whole_share *share = &whole->share[t];
+        frugi_topk_walk walk = frugi_topk_walk_share(span, span->n, t, threads);
+        frugi_topk_share *share = &whole->share[t];
         count_share(whole, span->x, walk.skip, walk.skip + walk.left, cut->key, &share->below, &share->inside);
     }
     for (int t = 0; t < threads; t++) {
-        frugi_whole_share *share = &whole->share[t];
+        frugi_topk_share *share = &whole->share[t];
         share->allowance = share->inside < cut->ties ? share->inside : cut->ties;
         share->first = out;
         cut->ties -= share->allowance;
@@ -344,7 +346,7 @@ uint64_t frugi_whole_emit(frugi_whole *whole, const frugi_span *span, frugi_cuto
     }
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int t = 0; t < threads; t++) {
-        frugi_whole_walk walk = frugi_whole_walk_share(span, span->n, t, threads);
+        frugi_topk_walk walk = frugi_topk_walk_share(span, span->n, t, threads);
         uint64_t ties = whole->share[t].allowance, first = whole->share[t].first;
         emit_share(whole, span->x, walk.skip, walk.skip + walk.left, cut->key, &ties, list + first,
                    values ? values + first : NULL);

@@ -1,9 +1,9 @@
 /*
- * tensor_topk.h - the largest of very many: exact selection over one or several arrays without sorting.
+ * tensor_topk.h - exact top-k over one or several large arrays, without sorting.
  *
- * Magnitudes are compared as integers (frugi_magnitude()). What wins is said by a cut: everything above `key`, and the
- * first `ties` entries that equal it, counted from the first array on. So the result is exact, ties go to
- * the lower place, and threads may emit their parts side by side.
+ * Magnitudes are compared as integers (frugi_magnitude()). A cutoff defines the selection: everything above `key`, and
+ * the first `ties` entries that equal it, counted from the first array on. So the result is exact, ties go to
+ * the lower index, and threads may emit their ranges in parallel.
  */
 #ifndef FRUGI_TENSOR_TOPK_H
 #define FRUGI_TENSOR_TOPK_H
@@ -21,26 +21,26 @@ typedef struct frugi_cutoff {
     uint64_t ties;
 } frugi_cutoff;
 
-/** Scratch, made once. */
+/** Scratch memory, allocated once. */
 typedef struct frugi_whole frugi_whole;
 frugi_whole *frugi_whole_create(int threads); /* NULL: no memory */
 void frugi_whole_destroy(frugi_whole *whole);
 
 /**
- * The cut that lets exactly k entries of all spans together through; 1 <= k <= all of them.
+ * The cutoff that selects exactly k entries of all arrays together; 1 <= k <= all of them.
  *
  * Deterministic: the result does not depend on threads. Allocates: never. Cost: about two passes over the data.
  */
 frugi_cutoff frugi_whole_cutoff(frugi_whole *whole, const frugi_span *span, size_t spans, uint64_t k, int threads);
 
-/** Entries with magnitudes of at least key, in all spans. */
+/** Number of entries with magnitudes of at least key, in all arrays. */
 uint64_t frugi_whole_count(frugi_whole *whole, const frugi_span *span, size_t spans, uint32_t key, int threads);
 
 /**
- * The places of one span's winners, ascending: all magnitudes above cut->key and the first cut->ties that equal it.
- * cut->ties goes down by those taken. Returns how many. span->n < 2^32.
+ * Indices of the selected entries of one array, ascending: all magnitudes above cut->key and the first cut->ties that
+ * equal it. cut->ties is reduced by the number of ties selected. Returns the number of entries. span->n < 2^32.
  *
- *   values   gets the winners themselves, while they are still in the cache; may be NULL
+ *   values   receives the selected values, while they are still in the cache; may be NULL
  */
 uint64_t frugi_whole_emit(frugi_whole *whole, const frugi_span *span, frugi_cutoff *cut, uint32_t *list, float *values,
                           int threads);

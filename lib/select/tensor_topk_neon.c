@@ -8,11 +8,11 @@
 #define VECTOR 16u
 #include "select/tensor_topk_scan.h"
 
-/* Sixteen lanes to sixteen bytes, each with the bit of its place among eight or none. */
+/* Narrow sixteen lanes to sixteen bytes; byte i of eight has bit i set, or none. */
 INLINE uint8x16_t narrow(const lanes *m) {
-    const uint8x16_t place = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    const uint8x16_t bit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
     uint16x8_t a = vuzp1q_u16((uint16x8_t)m[0], (uint16x8_t)m[1]), b = vuzp1q_u16((uint16x8_t)m[2], (uint16x8_t)m[3]);
-    return vandq_u8(vuzp1q_u8((uint8x16_t)a, (uint8x16_t)b), place);
+    return vandq_u8(vuzp1q_u8((uint8x16_t)a, (uint8x16_t)b), bit);
 }
 
 INLINE uint64_t pack(const lanes *m) {
@@ -21,4 +21,4 @@ INLINE uint64_t pack(const lanes *m) {
     return vgetq_lane_u64((uint64x2_t)vpaddq_u8(sum, sum), 0);
 }
 
-const frugi_whole_kernel frugi_whole_neon = {count, gather, emit};
+const frugi_topk_kernel frugi_topk_neon = {count, gather, emit};

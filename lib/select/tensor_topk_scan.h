@@ -1,9 +1,9 @@
 /*
  * tensor_topk_scan.h - the scans of tensor_topk_kernel.h in vectors of any width; the body of their variants.
  *
- * Sixty-four elements are compared in one go and the answers packed into the bits of one word. What follows works on
- * the word and does not wait for a guess: at the usual few percent, a word holds none to eight bits, and so many places
- * are written whether the bits are there or not. Cost: about one instruction per element, so memory sets the pace.
+ * The results of 64 comparisons are packed into the bits of one word. The rest works on the word without data-dependent
+ * branches: at the usual density of a few percent a word has zero to eight bits, and eight indices are always
+ * written. Cost: about one instruction per element, so memory bandwidth is the limit.
  *
  * The including file defines
  *   VECTOR             bytes of a vector
@@ -11,10 +11,10 @@
  */
 #include "base/float_bits.h"
 
-#define WIDE    (VECTOR / 4u)
+#define WIDTH   (VECTOR / 4u)
 #define GROUP   64u
-#define VECTORS (GROUP / WIDE)
-#define AT_ONCE 8u /* places written before asking whether there are any */
+#define VECTORS (GROUP / WIDTH)
+#define AT_ONCE 8u /* indices written per branch */
 #define INLINE  static inline __attribute__((always_inline))
 
 typedef uint32_t lanes __attribute__((vector_size(VECTOR)));
@@ -30,33 +30,33 @@ INLINE lanes load_magnitudes(const float *x) {
 INLINE uint64_t sum_lanes(const lanes *v, uint32_t vectors) {
     uint64_t sum = 0;
     for (uint32_t j = 0; j < vectors; j++)
-        for (uint32_t l = 0; l < WIDE; l++)
+        for (uint32_t l = 0; l < WIDTH; l++)
             sum += v[j][l];
     return sum;
 }
 
 INLINE uint32_t lowest(uint64_t bits) {
-    return (uint32_t)__builtin_ctzll(bits | (uint64_t)1 << 63); /* 63 where there is none: still a place of the group */
+    return (uint32_t)__builtin_ctzll(bits | (uint64_t)1 << 63); /* 63 if no bit is set: a valid index of the group */
 }
 
 static uint64_t count(const float *x, uint64_t n, uint32_t key) {
     lanes sum[4] = {{0}};
     uint64_t i = 0;
-    for (; i + 4 * WIDE <= n; i += 4 * WIDE)
+    for (; i + 4 * WIDTH <= n; i += 4 * WIDTH)
         for (uint32_t j = 0; j < 4; j++)
-            sum[j] -= (lanes)(load_magnitudes(x + i + j * WIDE) >= key);
+            sum[j] -= (lanes)(load_magnitudes(x + i + j * WIDTH) >= key);
     uint64_t reaching = sum_lanes(sum, 4);
     for (; i < n; i++)
         reaching += frugi_magnitude(x[i]) >= key;
     return reaching;
 }
 
-/* Those of a group that lie inside, as bits; the sums of the others that lie below go up. */
+/* The elements of a group that are inside the bracket, as bits; the counters of those below it are incremented. */
 INLINE uint64_t inside_bits(const float *x, uint32_t from, uint32_t width, lanes *below) {
     lanes in[VECTORS];
 #pragma GCC unroll 16
     for (uint32_t j = 0; j < VECTORS; j++) {
-        lanes d = load_magnitudes(x + j * WIDE) - from;
+        lanes d = load_magnitudes(x + j * WIDTH) - from;
         below[j % 4] += d >> 31; /* both are below 2^31 */
         in[j] = (lanes)(d < width);
     }
@@ -75,7 +75,7 @@ static uint64_t gather(const float *x, uint64_t n, uint32_t from, uint32_t width
             list[out++] = frugi_magnitude(x[i + lowest(bits)]);
     }
     uint64_t below = sum_lanes(sum, 4), written = out;
-    if (n - i > GROUP) { /* no room */
+    if (n - i > GROUP) { /* the list is full */
         uint64_t low = n - i - count(x + i, n - i, from);
         *inside = out + n - i - low - count(x + i, n - i, from + width);
         return below + low;
@@ -93,7 +93,7 @@ static uint64_t gather(const float *x, uint64_t n, uint32_t from, uint32_t width
     return below;
 }
 
-/* Write base + the numbers of the set bits; up to AT_ONCE more are overwritten. Returns how many. */
+/* Write base + positions of the set bits; up to AT_ONCE more are overwritten. Returns the number of set bits. */
 INLINE uint32_t expand(uint64_t bits, uint32_t base, uint32_t *out) {
     uint32_t n = (uint32_t)__builtin_popcountll(bits), done = 0;
     do {
@@ -112,7 +112,7 @@ static uint32_t emit(const float *x, uint32_t n, uint32_t base, uint32_t key, ui
         lanes reach[VECTORS];
 #pragma GCC unroll 16
         for (uint32_t j = 0; j < VECTORS; j++) {
-            lanes v = load_magnitudes(x + i + j * WIDE);
+            lanes v = load_magnitudes(x + i + j * WIDTH);
             reach[j] = (lanes)(v >= key);
             same |= (lanes)(v == key);
         }

@@ -1,10 +1,10 @@
 /*
- * unit_score.c - weigh units band by band, reading memory in order.
+ * unit_score.c - compute the scores of units, reading memory in order.
  *
- * A band is one row of units, cut into runs of at most 2048 units; the sums of a run stand side by side while its rows
- * of elements go by. So columns, whose elements lie far apart, are read as fast as rows. A run is one thread's work
- * from its first element to its last, and a long stretch is summed in eight lanes on every machine, so the result
- * depends on neither. Cost: one pass.
+ * A row of units is divided into runs of at most 2048 units; the sums of a run are kept in an array while its rows
+ * of elements are read. So columns, whose elements are far apart, are read as fast as rows. One thread processes a
+ * whole run, and long ranges are summed in eight lanes on every machine, so the result depends on neither the number
+ * of threads nor the machine. Cost: one pass.
  */
 #include "select/unit_score.h"
 
@@ -12,46 +12,46 @@
 
 #include <float.h>
 
-#define RUN    2048u /* units whose sums stand side by side */
+#define RUN    2048u /* units whose sums are computed together */
 #define LANES  8u
 #define INLINE static inline __attribute__((always_inline))
 
 typedef double two_f64 __attribute__((vector_size(16)));
 
-/* One run: units of h x w elements side by side, the last one maybe narrower. */
+/* One run: adjacent units of h x w elements; the last one may be narrower. */
 typedef struct run {
     const float *x;
     uint64_t cols, h, w, last_w;
     uint32_t units;
 } run;
 
-INLINE double weigh(float x, frugi_score how) {
+INLINE double contribution(float x, frugi_score how) {
     double m = (double)x;
     return how == FRUGI_SCORE_L2 ? m * m : (double)frugi_bits_f32(frugi_magnitude(x));
 }
 
-/* The weights of two elements. */
-INLINE two_f64 weigh_two(const float *x, frugi_score how) {
-    return (two_f64){weigh(x[0], how), weigh(x[1], how)};
+/* The contributions of two elements. */
+INLINE two_f64 contribution_of_two(const float *x, frugi_score how) {
+    return (two_f64){contribution(x[0], how), contribution(x[1], how)};
 }
 
-/* The sum over n elements in a row. */
-INLINE double sum_stretch(const float *x, uint64_t n, frugi_score how) {
+/* The sum over n consecutive elements. */
+INLINE double sum_range(const float *x, uint64_t n, frugi_score how) {
     double sum = 0;
     uint64_t i = 0;
     if (n >= 2 * LANES) {
-        two_f64 a = {0}, b = {0}, c = {0}, d = {0}; /* by name, or gcc keeps them in memory */
+        two_f64 a = {0}, b = {0}, c = {0}, d = {0}; /* separate variables: gcc would keep an array in memory */
         for (; i + LANES <= n; i += LANES) {
-            a += weigh_two(x + i, how);
-            b += weigh_two(x + i + 2, how);
-            c += weigh_two(x + i + 4, how);
-            d += weigh_two(x + i + 6, how);
+            a += contribution_of_two(x + i, how);
+            b += contribution_of_two(x + i + 2, how);
+            c += contribution_of_two(x + i + 4, how);
+            d += contribution_of_two(x + i + 6, how);
         }
         a = (a + b) + (c + d);
         sum = a[0] + a[1];
     }
     for (; i < n; i++)
-        sum += weigh(x[i], how);
+        sum += contribution(x[i], how);
     return sum;
 }
 
@@ -61,10 +61,10 @@ INLINE void sum_run(const run *r, frugi_score how, float *score) {
         const float *x = r->x + row * r->cols;
         if (r->w == 1)
             for (uint32_t u = 0; u < r->units; u++)
-                sum[u] += weigh(x[u], how);
+                sum[u] += contribution(x[u], how);
         else
             for (uint32_t u = 0; u < r->units; u++)
-                sum[u] += sum_stretch(x + u * r->w, u + 1 < r->units ? r->w : r->last_w, how);
+                sum[u] += sum_range(x + u * r->w, u + 1 < r->units ? r->w : r->last_w, how);
     }
     for (uint32_t u = 0; u < r->units; u++)
         score[u] = sum[u] < (double)FLT_MAX ? (float)sum[u] : FLT_MAX;
@@ -74,7 +74,7 @@ static void max_run(const run *r, float *score) {
     uint32_t most[RUN] = {0};
     for (uint64_t row = 0; row < r->h; row++) {
         const float *line = r->x + row * r->cols;
-        if (r->w == 1) { /* one loop, which compilers turn into vectors */
+        if (r->w == 1) { /* one loop, which compilers vectorize */
             for (uint32_t u = 0; u < r->units; u++) {
                 uint32_t m = frugi_magnitude(line[u]);
                 most[u] = m > most[u] ? m : most[u];

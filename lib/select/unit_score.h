@@ -1,4 +1,4 @@
-/* unit_score.h - what units of several elements weigh against each other. */
+/* unit_score.h - scores of units of several elements. */
 #ifndef FRUGI_UNIT_SCORE_H
 #define FRUGI_UNIT_SCORE_H
 
@@ -6,11 +6,11 @@
 #include "config/config.h"
 
 /**
- * The score of every unit of a matrix: the sum of magnitudes (l1), of squares (l2) or the largest magnitude (max).
+ * Compute the score of every unit of a matrix: sum of magnitudes (l1), sum of squares (l2) or largest magnitude (max).
  *
  *   score   grid->units floats; a sum too large for a float becomes the largest one
  *
- * Sums are taken in double, in an order that does not depend on threads. Cost: one pass over the elements.
+ * Sums are computed in double, in an order that does not depend on threads. Cost: one pass over the elements.
  */
 void frugi_score_units(const frugi_grid *grid, const float *x, frugi_score how, float *score, int threads);
 

@@ -194,8 +194,8 @@ static void exact_when_the_bracket_holds_too_many(void **state) {
 
 /* ---- the scans themselves -------------------------------------------------------------------- */
 
-static void check_kernel(const frugi_whole_kernel *kernel, const float *x, uint32_t n, uint32_t key, uint32_t width) {
-    uint32_t list[FRUGI_WHOLE_STAGE], want[FRUGI_WHOLE_CHUNK], out = 0;
+static void check_kernel(const frugi_topk_kernel *kernel, const float *x, uint32_t n, uint32_t key, uint32_t width) {
+    uint32_t list[FRUGI_TOPK_STAGE], want[FRUGI_TOPK_CHUNK], out = 0;
     uint64_t below = 0, inside = 0;
     int equal = 0, is_equal = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -217,7 +217,7 @@ static void check_kernel(const frugi_whole_kernel *kernel, const float *x, uint3
         assert_int_equal(kernel->gather(x, n, key, width, kept, room, &got), below);
         assert_int_equal(got, inside);
         assert_int_equal(kept[room], GUARD);
-        for (uint32_t i = 0, j = 0; i < n && inside + FRUGI_WHOLE_SLACK <= room; i++)
+        for (uint32_t i = 0, j = 0; i < n && inside + FRUGI_TOPK_SLACK <= room; i++)
             if (frugi_magnitude(x[i]) - key < width)
                 assert_int_equal(kept[j++], frugi_magnitude(x[i]));
         test_free(kept);
@@ -226,16 +226,16 @@ static void check_kernel(const frugi_whole_kernel *kernel, const float *x, uint3
 
 static void every_variant_scans_alike(void **state) {
     (void)state;
-    const frugi_whole_kernel *kernels[FRUGI_ISA_COUNT] = {&frugi_whole_ref};
+    const frugi_topk_kernel *kernels[FRUGI_ISA_COUNT] = {&frugi_topk_ref};
 #if defined(__aarch64__)
-    kernels[FRUGI_ISA_NEON] = &frugi_whole_neon;
+    kernels[FRUGI_ISA_NEON] = &frugi_topk_neon;
 #elif defined(__x86_64__)
-    kernels[FRUGI_ISA_AVX2] = frugi_isa_runs(FRUGI_ISA_AVX2) ? &frugi_whole_avx2 : NULL;
+    kernels[FRUGI_ISA_AVX2] = frugi_isa_runs(FRUGI_ISA_AVX2) ? &frugi_topk_avx2 : NULL;
 #endif
     uint64_t random = 11;
     for (int isa = 0; isa < FRUGI_ISA_COUNT; isa++)
         for (int kind = 0; kernels[isa] && kind < KINDS; kind++)
-            for (uint32_t n = 1; n <= FRUGI_WHOLE_CHUNK; n += n < 70 ? 1 : 159) {
+            for (uint32_t n = 1; n <= FRUGI_TOPK_CHUNK; n += n < 70 ? 1 : 159) {
                 float *x = draw_array(kind, n, &random);
                 uint32_t key = frugi_magnitude(x[next_random(&random) % n]);
                 check_kernel(kernels[isa], x, n, key, 1);

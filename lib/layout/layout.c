@@ -1,4 +1,4 @@
-/* layout.c - names, shapes and places of the tensors in a flat parameter buffer. */
+/* layout.c - names, shapes and offsets of the tensors in a flat parameter buffer. */
 #include "base/alloc.h"
 #include "layout/layout.h"
 
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define MOST_ELEMENTS ((uint64_t)1 << 48)
+#define ELEMENTS_MAX ((uint64_t)1 << 48)
 
 static const char *const role_names[] = {"other",  "conv",   "linear", "embedding", "attn_q",  "attn_k",
                                          "attn_v", "attn_o", "norm",   "bias",      "attn_qkv"};
@@ -16,7 +16,7 @@ const char *frug_role_name(frug_role role) {
 }
 
 frug_status frug_layout_create(frug_layout **layout) {
-    FRUG_FAIL_IF(!layout, FRUG_ERR_ARG, "layout: no place for the result");
+    FRUG_FAIL_IF(!layout, FRUG_ERR_ARG, "layout: the result pointer is NULL");
     frug_layout *made = frugi_calloc(1, sizeof *made);
     FRUG_FAIL_IF(!made, FRUG_ERR_MEMORY, "layout: out of memory");
     *layout = made;
@@ -32,12 +32,12 @@ void frug_layout_destroy(frug_layout *layout) {
     frugi_free(layout);
 }
 
-/* Product of the dimensions, or more than MOST_ELEMENTS when it is too large. */
+/* Product of the dimensions, or more than ELEMENTS_MAX when it is too large. */
 static uint64_t shape_elements(const frug_tensor *tensor) {
     uint64_t n = 1;
     for (uint32_t d = 0; d < tensor->ndim; d++) {
-        if (tensor->shape[d] && n > MOST_ELEMENTS / tensor->shape[d])
-            return MOST_ELEMENTS + 1;
+        if (tensor->shape[d] && n > ELEMENTS_MAX / tensor->shape[d])
+            return ELEMENTS_MAX + 1;
         n *= tensor->shape[d];
     }
     return n;
@@ -51,26 +51,27 @@ static frug_status check_tensor(const frug_layout *layout, const frug_tensor *te
     FRUG_FAIL_IF(!tensor->name || !*tensor->name, FRUG_ERR_ARG, "layout: tensor %zu has no name", layout->count);
     FRUG_FAIL_IF(!frug_role_name(tensor->role), FRUG_ERR_ARG, "layout: tensor '%s' has unknown role %d", tensor->name,
                  (int)tensor->role);
-    FRUG_FAIL_IF(tensor->ndim > FRUG_MAX_DIMS, FRUG_ERR_ARG, "layout: tensor '%s' has %u dimensions, at most %d go",
+    FRUG_FAIL_IF(tensor->ndim > FRUG_MAX_DIMS, FRUG_ERR_ARG, "layout: tensor '%s' has %u dimensions, the maximum is %d",
                  tensor->name, (unsigned)tensor->ndim, FRUG_MAX_DIMS);
-    FRUG_FAIL_IF(offset < frug_layout_elements(layout), FRUG_ERR_ARG, "layout: tensor '%s' overlaps the one before it",
-                 tensor->name);
-    FRUG_FAIL_IF(offset > MOST_ELEMENTS || shape_elements(tensor) > MOST_ELEMENTS - offset, FRUG_ERR_ARG,
-                 "layout: tensor '%s' reaches beyond 2^48 elements", tensor->name);
+    FRUG_FAIL_IF(offset < frug_layout_elements(layout), FRUG_ERR_ARG,
+                 "layout: tensor '%s' overlaps the previous tensor", tensor->name);
+    FRUG_FAIL_IF(offset > ELEMENTS_MAX || shape_elements(tensor) > ELEMENTS_MAX - offset, FRUG_ERR_ARG,
+                 "layout: tensor '%s' extends beyond 2^48 elements", tensor->name);
     return FRUG_OK;
 }
 
 frug_status frug_layout_add(frug_layout *layout, const frug_tensor *tensor) {
-    FRUG_FAIL_IF(!layout || !tensor, FRUG_ERR_ARG, "layout: no layout or no tensor given");
-    FRUG_FAIL_IF(tensor->struct_size < sizeof *tensor, FRUG_ERR_ARG, "layout: start tensors with FRUG_TENSOR_INIT");
+    FRUG_FAIL_IF(!layout || !tensor, FRUG_ERR_ARG, "layout: layout or tensor is NULL");
+    FRUG_FAIL_IF(tensor->struct_size < sizeof *tensor, FRUG_ERR_ARG,
+                 "layout: initialize tensors with FRUG_TENSOR_INIT");
     uint64_t offset = tensor->offset == FRUG_APPEND ? frug_layout_elements(layout) : tensor->offset;
     FRUG_TRY(check_tensor(layout, tensor, offset));
-    if (layout->count == layout->room) {
-        size_t room = layout->room ? 2 * layout->room : 16;
-        frug_tensor *grown = frugi_realloc(layout->tensor, room * sizeof *grown);
+    if (layout->count == layout->capacity) {
+        size_t capacity = layout->capacity ? 2 * layout->capacity : 16;
+        frug_tensor *grown = frugi_realloc(layout->tensor, capacity * sizeof *grown);
         FRUG_FAIL_IF(!grown, FRUG_ERR_MEMORY, "layout: out of memory");
         layout->tensor = grown;
-        layout->room = room;
+        layout->capacity = capacity;
     }
     char *name = frugi_strdup(tensor->name);
     FRUG_FAIL_IF(!name, FRUG_ERR_MEMORY, "layout: out of memory");
@@ -83,7 +84,7 @@ frug_status frug_layout_add(frug_layout *layout, const frug_tensor *tensor) {
 }
 
 frug_status frug_layout_flat(uint64_t n, frug_layout **layout) {
-    FRUG_FAIL_IF(!layout, FRUG_ERR_ARG, "layout: no place for the result");
+    FRUG_FAIL_IF(!layout, FRUG_ERR_ARG, "layout: the result pointer is NULL");
     frug_layout *made = NULL;
     FRUG_TRY(frug_layout_create(&made));
     frug_tensor tensor = FRUG_TENSOR_INIT;
@@ -111,7 +112,7 @@ uint64_t frug_layout_elements(const frug_layout *layout) {
 }
 
 frug_status frug_layout_get(const frug_layout *layout, size_t i, frug_tensor *tensor) {
-    FRUG_FAIL_IF(!layout || !tensor, FRUG_ERR_ARG, "layout: no layout or no place for the result");
+    FRUG_FAIL_IF(!layout || !tensor, FRUG_ERR_ARG, "layout: layout or tensor is NULL");
     FRUG_FAIL_IF(i >= layout->count, FRUG_ERR_ARG, "layout: no tensor %zu, there are %zu", i, layout->count);
     *tensor = layout->tensor[i];
     return FRUG_OK;
@@ -131,8 +132,8 @@ frug_status frugi_layout_copy(const frug_layout *layout, frug_layout **copy) {
     return FRUG_OK;
 }
 
-/* FNV-1a over 64 bits, number by number, little-endian. */
-static uint64_t mix(uint64_t hash, uint64_t number) {
+/* Add a 64-bit number to an FNV-1a hash, little-endian. */
+static uint64_t hash_u64(uint64_t hash, uint64_t number) {
     for (int i = 0; i < 8; i++, number >>= 8)
         hash = (hash ^ (number & 255u)) * 0x100000001b3u;
     return hash;
@@ -144,9 +145,9 @@ uint64_t frug_layout_hash(const frug_layout *layout) {
         const frug_tensor *t = &layout->tensor[i];
         for (const char *c = t->name; *c; c++)
             hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
-        hash = mix(mix(hash, t->offset), t->ndim);
+        hash = hash_u64(hash_u64(hash, t->offset), t->ndim);
         for (uint32_t d = 0; d < t->ndim; d++)
-            hash = mix(hash, t->shape[d]);
+            hash = hash_u64(hash, t->shape[d]);
     }
     return hash;
 }

@@ -1,12 +1,12 @@
-/* layout.h - the tensors of a flat parameter buffer, as the library keeps them. */
+/* layout.h - the tensors of a flat parameter buffer: internal representation. */
 #ifndef FRUGI_LAYOUT_H
 #define FRUGI_LAYOUT_H
 
 #include "frugrad.h"
 
 struct frug_layout {
-    frug_tensor *tensor; /* names owned; offsets rising */
-    size_t count, room;
+    frug_tensor *tensor; /* owns the names; offsets are ascending */
+    size_t count, capacity;
 };
 
 /** Number of elements of a tensor that a layout has accepted. */

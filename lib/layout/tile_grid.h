@@ -1,7 +1,7 @@
 /*
- * tile_grid.h - a tensor as a matrix cut into units, which are kept or dropped whole.
+ * tile_grid.h - a tensor as a matrix of units, which are selected as a whole.
  *
- * Every unit of the literature is a tile: an element is 1 x 1, a run 1 x L of one long row, a row 1 x cols, a column
+ * Every kind of unit is a tile: an element is 1 x 1, a run 1 x L of one long row, a row 1 x cols, a column
  * rows x 1, an output channel of a convolution a row of the matrix (out) x (in * kh * kw), an attention head
  * some rows of Q, K, V or some columns of O. Units are numbered row by row of tiles; those at the lower and right
  * edge may be smaller.
@@ -13,11 +13,11 @@
 
 typedef struct frugi_grid {
     uint64_t rows, cols;          /* elements, row-major */
-    uint64_t h, w;                /* of a unit */
-    uint64_t down, across, units; /* worked out by frugi_grid_measure() */
+    uint64_t h, w;                /* size of a unit */
+    uint64_t down, across, units; /* computed by frugi_grid_measure() */
 } frugi_grid;
 
-/** A unit: `h` stretches of `w` elements, the first at `at`, each `cols` after the one before. */
+/** A unit: `h` rows of `w` elements, the first at `at`, each `cols` after the previous one. */
 typedef struct frugi_tile {
     uint64_t at, h, w;
 } frugi_tile;
@@ -25,7 +25,7 @@ typedef struct frugi_tile {
 #define FRUGI_GRID_MOST_ELEMENTS ((uint64_t)1 << 48)
 #define FRUGI_GRID_MOST_UNITS    ((uint64_t)UINT32_MAX)
 
-/** Fill in what follows from the rest. Returns 0 for a grid that cannot be. */
+/** Compute the derived fields. Returns 0 if the grid is invalid. */
 static inline int frugi_grid_measure(frugi_grid *g) {
     if (!g->rows || !g->cols || !g->h || !g->w || g->h > g->rows || g->w > g->cols ||
         g->rows > FRUGI_GRID_MOST_ELEMENTS / g->cols)
@@ -44,7 +44,7 @@ static inline frugi_tile frugi_grid_tile(const frugi_grid *g, uint64_t u) {
     return t;
 }
 
-/** Elements of unit u. */
+/** Number of elements of unit u. */
 static inline uint64_t frugi_grid_size(const frugi_grid *g, uint64_t u) {
     frugi_tile t = frugi_grid_tile(g, u);
     return t.h * t.w;
@@ -55,7 +55,7 @@ static inline int frugi_grid_even(const frugi_grid *g) {
     return g->rows % g->h == 0 && g->cols % g->w == 0;
 }
 
-/** Whether unit u is the u-th stretch of h * w elements, so that values need no gathering. */
+/** Whether unit u is the u-th range of h * w consecutive elements, so that its values need not be gathered. */
 static inline int frugi_grid_flat(const frugi_grid *g) {
     return g->across == 1 || (g->h == 1 && g->cols % g->w == 0) || (g->h == 1 && g->rows == 1);
 }

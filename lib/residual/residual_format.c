@@ -1,11 +1,10 @@
 /*
  * residual_format.c - the four storage formats of a residual.
  *
- * Rounding at random wants one number per element, which a generator per element
- * would make the slowest part of a step. Instead a block draws one number, and its
- * elements use that number rotated along a Weyl sequence (multiples of the golden
- * ratio, modulo 1): each element's number is uniform by itself, and neighbours'
- * numbers are spread evenly, which even lowers the error of a block's sum.
+ * Stochastic rounding needs one random number per element; generating each of them would be the slowest part of a step.
+ * Instead one random number is drawn per block, and its elements use that number plus a Weyl sequence (multiples of the
+ * golden ratio, modulo 1): each number is uniformly distributed, and those of adjacent elements are evenly spread,
+ * which even reduces the error of the sum of a block.
  */
 #include "residual/residual_format.h"
 
@@ -15,9 +14,9 @@
 
 #include <stdbool.h>
 
-#define FOUR_ON (4u * FRUGI_WEYL)
+#define WEYL_FOUR (4u * FRUGI_WEYL)
 
-/* The byte that means zero: int4 counts from -8. */
+/* The byte that represents zeros: int4 has an offset of 8. */
 static int zero_byte(frugi_residual format) {
     return format == FRUGI_RESIDUAL_INT4 ? 0x88 : 0;
 }
@@ -30,7 +29,7 @@ frug_status frugi_store_create(frugi_residual format, uint32_t block, uint64_t b
     made.scale = scaled ? frugi_alloc(blocks * sizeof *made.scale) : NULL;
     if (!made.data || (scaled && !made.scale)) {
         frugi_store_destroy(&made);
-        return frugi_fail(FRUG_ERR_MEMORY, "compressor: no memory for %llu blocks of residual",
+        return frugi_fail(FRUG_ERR_MEMORY, "compressor: out of memory for %llu blocks of residual",
                           (unsigned long long)blocks);
     }
     memset(made.data, zero_byte(format), bytes);
@@ -63,7 +62,7 @@ float *frugi_store_floats(const frugi_store *store, uint64_t b) {
     return (float *)(void *)(store->data + b * frugi_store_stride(store));
 }
 
-/* Vectors of sixteen bytes; a compiler's own attempts at the loops below are several times slower. */
+/* Vectors of 16 bytes; auto-vectorization of the loops below is several times slower. */
 typedef float four_f32 __attribute__((vector_size(16)));
 typedef uint32_t four_u32 __attribute__((vector_size(16)));
 typedef uint16_t eight_u16 __attribute__((vector_size(16)));
@@ -75,7 +74,7 @@ static inline four_u32 load_four(const float *x) {
     return v;
 }
 
-/* The lower halves of eight numbers, and of sixteen. */
+/* Narrow 8 numbers to 16 bits, and 16 numbers to 8 bits. */
 static inline eight_u16 lower_halves(four_u32 a, four_u32 b) {
     return __builtin_shufflevector((eight_u16)a, (eight_u16)b, 0, 2, 4, 6, 8, 10, 12, 14);
 }
@@ -85,26 +84,26 @@ static inline sixteen_u8 lower_bytes(eight_u16 a, eight_u16 b) {
                                    30);
 }
 
-/* The dice of elements 0 .. 3; those of the next four are FOUR_ON further. */
-static inline four_u32 first_dice(uint32_t dice) {
-    four_u32 d = {dice, dice + FRUGI_WEYL, dice + 2 * FRUGI_WEYL, dice + 3 * FRUGI_WEYL};
+/* The random numbers of elements 0 .. 3; add WEYL_FOUR for those of the next four. */
+static inline four_u32 first_random(uint32_t random) {
+    four_u32 d = {random, random + FRUGI_WEYL, random + 2 * FRUGI_WEYL, random + 3 * FRUGI_WEYL};
     return d;
 }
 
 /*
- * x / scale as whole numbers, rounded at random. inverse is 32768 / scale, so that x * inverse is the quotient with
- * fifteen binary places; adding 1.5 * 2^23 leaves it, rounded to a whole number, in the low bits of the sum. The
- * dice are added below the point, and what is below the point is cut off. The low byte of the result is 128 too large:
- * what is left of the number added.
+ * x / scale as integers, with stochastic rounding. inverse is 32768 / scale, so that x * inverse is the quotient with
+ * 15 fractional bits; adding 1.5 * 2^23 leaves it, rounded to an integer, in the low bits of the sum. The random
+ * number is added to the fractional bits, which are then shifted out. The low byte of the result is 128 too large,
+ * because of the number added.
  */
-static inline four_u32 roll(const float *x, float inverse, four_u32 *dice) {
-    four_u32 sum = (four_u32)((four_f32)load_four(x) * inverse + FRUGI_ROLL) + (*dice >> 17);
-    *dice += FOUR_ON;
+static inline four_u32 round_stochastic(const float *x, float inverse, four_u32 *random) {
+    four_u32 sum = (four_u32)((four_f32)load_four(x) * inverse + FRUGI_ROLL) + (*random >> 17);
+    *random += WEYL_FOUR;
     return sum >> 15;
 }
 
-static inline eight_u16 roll_eight(const float *x, float inverse, four_u32 *dice) {
-    four_u32 a = roll(x, inverse, dice), b = roll(x + 4, inverse, dice);
+static inline eight_u16 round_eight(const float *x, float inverse, four_u32 *random) {
+    four_u32 a = round_stochastic(x, inverse, random), b = round_stochastic(x + 4, inverse, random);
     return lower_halves(a, b);
 }
 
@@ -117,17 +116,17 @@ static void load_bf16(const unsigned char *data, uint32_t n, float *dst) {
     }
 }
 
-static inline four_u32 upper_rolled(const float *x, four_u32 *dice) {
-    four_u32 u = load_four(x), r = u + (*dice >> 16);
-    four_u32 wild = (four_u32)((r & FRUGI_ABS_MASK) >= FRUGI_INF_BITS); /* those keep their own upper half */
-    *dice += FOUR_ON;
-    return ((r & ~wild) | (u & wild)) >> 16;
+static inline four_u32 round_to_upper_half(const float *x, four_u32 *random) {
+    four_u32 u = load_four(x), r = u + (*random >> 16);
+    four_u32 overflow = (four_u32)((r & FRUGI_ABS_MASK) >= FRUGI_INF_BITS); /* truncate these instead */
+    *random += WEYL_FOUR;
+    return ((r & ~overflow) | (u & overflow)) >> 16;
 }
 
-static void save_bf16(unsigned char *data, uint32_t n, const float *src, uint32_t dice) {
-    four_u32 d = first_dice(dice);
+static void save_bf16(unsigned char *data, uint32_t n, const float *src, uint32_t random) {
+    four_u32 d = first_random(random);
     for (uint32_t i = 0; i < n; i += 8) {
-        four_u32 a = upper_rolled(src + i, &d), b = upper_rolled(src + i + 4, &d);
+        four_u32 a = round_to_upper_half(src + i, &d), b = round_to_upper_half(src + i + 4, &d);
         eight_u16 h = lower_halves(a, b);
         memcpy(data + 2 * i, &h, sizeof h);
     }
@@ -138,10 +137,10 @@ static void load_int8(const signed char *data, uint32_t n, float scale, float *d
         dst[i] = (float)data[i] * scale;
 }
 
-static void save_int8(signed char *data, uint32_t n, const float *src, float inverse, uint32_t dice) {
-    four_u32 d = first_dice(dice);
+static void save_int8(signed char *data, uint32_t n, const float *src, float inverse, uint32_t random) {
+    four_u32 d = first_random(random);
     for (uint32_t i = 0; i < n; i += 16) {
-        eight_u16 a = roll_eight(src + i, inverse, &d), b = roll_eight(src + i + 8, inverse, &d);
+        eight_u16 a = round_eight(src + i, inverse, &d), b = round_eight(src + i + 8, inverse, &d);
         sixteen_u8 q = lower_bytes(a, b) - 128;
         memcpy(data + i, &q, sizeof q);
     }
@@ -154,12 +153,12 @@ static void load_int4(const unsigned char *data, uint32_t n, float scale, float 
     }
 }
 
-static void save_int4(unsigned char *data, uint32_t n, const float *src, float inverse, uint32_t dice) {
-    four_u32 d = first_dice(dice);
+static void save_int4(unsigned char *data, uint32_t n, const float *src, float inverse, uint32_t random) {
+    four_u32 d = first_random(random);
     for (uint32_t i = 0; i < n; i += 16) {
-        eight_u16 a = roll_eight(src + i, inverse, &d), b = roll_eight(src + i + 8, inverse, &d);
-        sixteen_u8 q = lower_bytes(a, b) - 120; /* counted from -8 */
-        /* Two neighbours, a byte each, to the two halves of one byte. */
+        eight_u16 a = round_eight(src + i, inverse, &d), b = round_eight(src + i + 8, inverse, &d);
+        sixteen_u8 q = lower_bytes(a, b) - 120; /* offset of 8 */
+        /* Pack two adjacent bytes into the two halves of one byte. */
         eight_u16 pair = (eight_u16)q;
         eight_u16 both = (pair & 15u) | (pair >> 4);
         sixteen_u8 packed = lower_bytes(both, both);
@@ -178,12 +177,12 @@ void frugi_store_load(const frugi_store *store, uint64_t b, float *dst) {
     case FRUGI_RESIDUAL_INT4: load_int4(data, store->block, frugi_bf16_f32(store->scale[b]), dst); break;
     }
     if (store->scale &&
-        store->scale[b] >= FRUGI_STORE_TAME) /* rounding at random may have gone beyond the largest float */
+        store->scale[b] >= FRUGI_STORE_TAME) /* stochastic rounding may have exceeded the largest float */
         for (uint32_t i = 0; i < store->block; i++)
             dst[i] = frugi_tame(dst[i]);
 }
 
-/* Of a block, 64 at a time, which compilers lay out flat. */
+/* The largest magnitude of a block; compilers unroll the loop over 64 elements. */
 static uint32_t largest_magnitude(const float *src, uint32_t n) {
     uint32_t most = 0;
     for (uint32_t i = 0; i < n; i += 64) {
@@ -193,15 +192,15 @@ static uint32_t largest_magnitude(const float *src, uint32_t n) {
     return most;
 }
 
-/* The scale of a block; 0 for one that is stored as zeros. */
-static uint16_t scale_for(const frugi_store *store, const float *src) {
+/* The scale of a block; 0 if the block is stored as zeros. */
+static uint16_t compute_scale(const frugi_store *store, const float *src) {
     float levels = store->format == FRUGI_RESIDUAL_INT8 ? FRUGI_INT8_LEVELS : FRUGI_INT4_LEVELS;
     uint16_t scale = frugi_f32_bf16_up(frugi_bits_f32(largest_magnitude(src, store->block)) / levels);
     return scale < FRUGI_STORE_LEAST ? 0 : scale;
 }
 
-/* A block whose scale is in the store already. */
-static void save_scaled(frugi_store *store, uint64_t b, const float *src, uint32_t dice) {
+/* Save a block whose scale is already in the store. */
+static void save_scaled(frugi_store *store, uint64_t b, const float *src, uint32_t random) {
     unsigned char *data = store->data + b * frugi_store_stride(store);
     if (!store->scale[b]) {
         memset(data, zero_byte(store->format), frugi_store_stride(store));
@@ -209,30 +208,30 @@ static void save_scaled(frugi_store *store, uint64_t b, const float *src, uint32
     }
     float inverse = 32768.0f / frugi_bf16_f32(store->scale[b]);
     if (store->format == FRUGI_RESIDUAL_INT8)
-        save_int8((signed char *)data, store->block, src, inverse, dice);
+        save_int8((signed char *)data, store->block, src, inverse, random);
     else
-        save_int4(data, store->block, src, inverse, dice);
+        save_int4(data, store->block, src, inverse, random);
 }
 
-void frugi_store_save(frugi_store *store, uint64_t b, const float *src, uint32_t dice) {
+void frugi_store_save(frugi_store *store, uint64_t b, const float *src, uint32_t random) {
     const bool none = false;
-    frugi_store_save_run(store, b, 1, &none, src, &dice);
+    frugi_store_save_run(store, b, 1, &none, src, &random);
 }
 
 void frugi_store_save_run(frugi_store *store, uint64_t b, uint32_t blocks, const bool *skip, const float *src,
-                          const uint32_t *dice) {
+                          const uint32_t *random) {
     size_t stride = frugi_store_stride(store), block = store->block;
     unsigned char *data = store->data + b * stride;
     for (uint32_t i = 0; store->scale && i < blocks; i++)
         if (!skip[i])
-            store->scale[b + i] = scale_for(store, src + i * block);
+            store->scale[b + i] = compute_scale(store, src + i * block);
     for (uint32_t i = 0; i < blocks; i++) {
         if (skip[i])
             continue;
         if (store->scale)
-            save_scaled(store, b + i, src + i * block, dice[i]);
+            save_scaled(store, b + i, src + i * block, random[i]);
         else if (store->format == FRUGI_RESIDUAL_BF16)
-            save_bf16(data + i * stride, store->block, src + i * block, dice[i]);
+            save_bf16(data + i * stride, store->block, src + i * block, random[i]);
         else
             memcpy(data + i * stride, src + i * block, stride);
     }

@@ -89,7 +89,7 @@ static void anneal_schedule_meets_its_end_points_and_never_grows_sparser(void **
     assert_true(frugi_schedule_density(&anneal, 1000, 1000) == 1 - 0.9);
     assert_true(frugi_schedule_density(&anneal, 3, 0) == 1 - 0.9);
     assert_true(frugi_schedule_final_density(&anneal) == 1 - 0.9);
-    assert_true(frugi_schedule_most_density(&anneal) == 1 - 0.9);
+    assert_true(frugi_schedule_max_density(&anneal) == 1 - 0.9);
     for (int round = 0; round < 200; round++) {
         double s1 = random_unit() * 0.999, s0 = s1 + (1 - s1) * random_unit() * 0.999;
         frugi_schedule schedule = {.kind = FRUGI_SCHEDULE_ANNEAL, .args = 2, .arg = {s0, s1}};
@@ -125,7 +125,7 @@ static void dgc_schedule_has_stages_of_equal_ratio(void **state) {
         }
         assert_true(frugi_schedule_density(&schedule, (uint64_t)(r * 1e6) + 1, 1000000) == ending);
         assert_true(frugi_schedule_final_density(&schedule) == ending);
-        assert_true(frugi_schedule_most_density(&schedule) == frugi_schedule_density(&schedule, 0, 7));
+        assert_true(frugi_schedule_max_density(&schedule) == frugi_schedule_density(&schedule, 0, 7));
     }
 }
 
@@ -177,7 +177,7 @@ static void relax_schedule_rises_then_eases_off(void **state) {
     double middle = frugi_schedule_density(&relax, 950, 1000);
     assert_true(middle > 0.08 - 1e-12 && middle < 0.08 + 1e-12);
     assert_true(before == 1 - 0.9 && frugi_schedule_final_density(&relax) == 1 - 0.9);
-    assert_true(frugi_schedule_most_density(&relax) == 0.5);
+    assert_true(frugi_schedule_max_density(&relax) == 0.5);
 }
 
 static void piecewise_schedule_meets_its_points_and_is_flat_outside(void **state) {
@@ -189,7 +189,7 @@ static void piecewise_schedule_meets_its_points_and_is_flat_outside(void **state
     assert_true(frugi_schedule_density(&schedule, 75, 100) == 1 - 0.99);
     assert_true(frugi_schedule_density(&schedule, 80, 100) == 1 - 0.99);
     assert_true(frugi_schedule_final_density(&schedule) == 1 - 0.99);
-    assert_true(frugi_schedule_most_density(&schedule) == 1 - 0.3);
+    assert_true(frugi_schedule_max_density(&schedule) == 1 - 0.3);
     double middle = frugi_schedule_density(&schedule, 375, 1000);
     assert_true(middle > 0.4 - 1e-12 && middle < 0.4 + 1e-12);
 }
@@ -217,7 +217,7 @@ static void no_step_is_denser_than_the_most(void **state) {
     (void)state;
     for (int round = 0; round < 2000; round++) {
         frugi_schedule schedule = random_schedule();
-        double most = frugi_schedule_most_density(&schedule);
+        double most = frugi_schedule_max_density(&schedule);
         uint64_t total = random_u64() % 100;
         assert_true(most <= 1);
         for (uint64_t step = 0; step <= total + 1; step++) {

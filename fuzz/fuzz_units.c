@@ -12,7 +12,7 @@
 #define WINDOW    4096u
 
 /* Walk in windows; returns the number of units, or UINT64_MAX if they break a rule. */
-static uint64_t walk(const frugi_section *s, const unsigned char *index, uint64_t width, frugi_meter *meter) {
+static uint64_t walk(const frugi_section *s, const unsigned char *index, uint64_t width, frugi_index_sizer *meter) {
     static uint32_t units[WINDOW];
     frugi_walk w;
     uint64_t n = 0, last = 0, broken = 0, limit = 0;
@@ -25,7 +25,7 @@ static uint64_t walk(const frugi_section *s, const unsigned char *index, uint64_
             got = frugi_walk_below(&w, limit, units, room);
             for (uint32_t i = 0; i < got; last = units[i++], n++)
                 broken |= units[i] >= limit || units[i] >= s->grid.units || (n && units[i] <= last);
-            frugi_meter_feed(meter, units, got);
+            frugi_index_sizer_add(meter, units, got);
         } while (got == room && n <= MOST_KEPT);
     }
     return broken ? UINT64_MAX : n;
@@ -39,11 +39,11 @@ static void feed(const frugi_section *s, const unsigned char *bytes, size_t len)
         return;
     memcpy(index, bytes, s->index_bytes);
     int good = frugi_unit_index_check(s, index);
-    frugi_meter meter;
+    frugi_index_sizer meter;
     frugi_index_sizes sizes;
-    frugi_meter_start(&meter, &s->grid, s->kept, (uint32_t)(s->grid.units - 1));
+    frugi_index_sizer_start(&meter, &s->grid, s->kept, (uint32_t)(s->grid.units - 1));
     uint64_t n = walk(s, index, 1 + s->begin % WINDOW, &meter);
-    frugi_meter_finish(&meter, &sizes);
+    frugi_index_sizer_finish(&meter, &sizes);
     if (good && n != s->kept)
         abort();
     for (uint32_t code = FRUGI_INDEX_CODE_LOCAL; good && code < FRUGI_INDEX_CODE_RICE; code++)

@@ -1,9 +1,9 @@
 /*
- * bit_pack.h - fields of one to eight bits, from a byte each to bits in a row and back.
+ * bit_pack.h - pack fields of one to eight bits, stored as a byte each, into consecutive bits, and back.
  *
- * Eight fields are one 64-bit word. Three rounds of mask, shift and or bring neighbours together: fields to pairs,
- * pairs to fours, fours to all eight. That is a dozen operations for eight fields of whatever width, so no width
- * needs code of its own. Eight fields of w bits fill w whole bytes, so every eighth field starts at one.
+ * Eight fields are one 64-bit word. Three rounds of mask, shift and or combine adjacent ones: fields to pairs,
+ * pairs to fours, fours to all eight. That is a dozen operations for eight fields of any width, so no width
+ * needs special code. Eight fields of w bits fill w bytes, so every eighth field starts at a byte.
  */
 #ifndef FRUGI_BIT_PACK_H
 #define FRUGI_BIT_PACK_H
@@ -15,14 +15,16 @@ static inline uint64_t frugi_packed_bytes(uint64_t n, uint32_t width) {
     return n / 8 * width + (n % 8 * width + 7) / 8;
 }
 
-static inline uint64_t frugi_squeeze(uint64_t x, uint32_t width) {
+/** Pack eight fields, one byte each, into the low 8 * width bits. */
+static inline uint64_t frugi_pack8(uint64_t x, uint32_t width) {
     const uint64_t ones = 0x00ff00ff00ff00ffu, twos = 0x0000ffff0000ffffu, fours = 0xffffffffu;
     x = (x & ones) | ((x >> 8 & ones) << width);
     x = (x & twos) | ((x >> 16 & twos) << 2 * width);
     return (x & fours) | (x >> 32) << 4 * width;
 }
 
-static inline uint64_t frugi_spread(uint64_t x, uint32_t width) {
+/** The inverse of frugi_pack8(). */
+static inline uint64_t frugi_unpack8(uint64_t x, uint32_t width) {
     const uint64_t ones = (((uint64_t)1 << width) - 1) * 0x0001000100010001u;
     const uint64_t twos = (((uint64_t)1 << 2 * width) - 1) * 0x0000000100000001u;
     const uint64_t fours = ((uint64_t)1 << 4 * width) - 1;
@@ -35,11 +37,11 @@ static inline uint64_t frugi_spread(uint64_t x, uint32_t width) {
  * Pack n fields.
  *
  *   field   n bytes below 2^width, then zeros up to a multiple of eight
- *   room    bytes that may be written at out, at least frugi_packed_bytes(); the stores reach ahead within them
+ *   room    bytes that may be written at out, at least frugi_packed_bytes(); stores may write past the fields within it
  */
 static inline void frugi_pack(const uint8_t *field, uint32_t n, uint32_t width, unsigned char *out, uint64_t room) {
     for (uint32_t i = 0; i < n; i += 8, out += width, room -= width) {
-        uint64_t x = frugi_squeeze(frugi_get64(field + i), width);
+        uint64_t x = frugi_pack8(frugi_get64(field + i), width);
         if (room >= 8) {
             frugi_put64(out, x);
             continue;
@@ -50,7 +52,7 @@ static inline void frugi_pack(const uint8_t *field, uint32_t n, uint32_t width, 
     }
 }
 
-/** Unpack n fields, and what follows up to a multiple of eight; room: bytes that may be read at in. */
+/** Unpack n fields, rounded up to a multiple of eight; room: bytes that may be read at in. */
 static inline void frugi_unpack(const unsigned char *in, uint64_t room, uint32_t n, uint32_t width, uint8_t *field) {
     for (uint32_t i = 0; i < n; i += 8, in += width, room -= width) {
         uint64_t x = 0;
@@ -58,7 +60,7 @@ static inline void frugi_unpack(const unsigned char *in, uint64_t room, uint32_t
             x = frugi_get64(in);
         else
             memcpy(&x, in, room);
-        frugi_put64(field + i, frugi_spread(x, width));
+        frugi_put64(field + i, frugi_unpack8(x, width));
         if (room <= width)
             return;
     }

@@ -35,7 +35,7 @@ static unsigned char *encode_bytes(const uint16_t *idx, uint32_t k, unsigned cha
     return out + k;
 }
 
-/* A byte per element first, then eight bytes to eight bits by one multiplication: no bit waits for another. */
+/* Set one byte per element, then pack eight bytes into eight bits by one multiplication: no dependency between bits. */
 static unsigned char *encode_bitmap(const uint16_t *idx, uint32_t k, uint32_t block, unsigned char *out) {
     unsigned char flag[4096];
     memset(flag, 0, block);
@@ -103,21 +103,21 @@ int frugi_index_check(frugi_index code, uint32_t block, const unsigned char *in,
     return !bad && in[k - 1] < length;
 }
 
-uint64_t frugi_index_falls(const unsigned char *in, uint64_t n) {
+uint64_t frugi_index_descents(const unsigned char *in, uint64_t n) {
     const unsigned char *previous = in - 1;
-    uint64_t falls = 0, at = 0;
+    uint64_t descents = 0, at = 0;
     while (at + 16 <= n) {
-        sixteen fell = {0}; /* a counter per lane; 255 rounds fit */
+        sixteen count = {0}; /* a counter per lane, which is enough for 255 rounds */
         for (int round = 0; round < 255 && at + 16 <= n; round++, at += 16) {
             sixteen here, before;
             memcpy(&here, in + at, sizeof here);
             memcpy(&before, previous + at, sizeof before);
-            fell -= (sixteen)(here <= before);
+            count -= (sixteen)(here <= before);
         }
         for (int i = 0; i < 16; i++)
-            falls += fell[i];
+            descents += count[i];
     }
     for (; at < n; at++)
-        falls += in[at] <= previous[at];
-    return falls;
+        descents += in[at] <= previous[at];
+    return descents;
 }

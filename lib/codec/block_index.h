@@ -1,5 +1,5 @@
 /*
- * block_index.h - how the places of a block's entries travel.
+ * block_index.h - encoding of the indices of a block.
  *
  *   none     every element is sent, in order
  *   local    one byte per entry (two for blocks over 256), ascending
@@ -22,23 +22,23 @@ typedef enum frugi_index {
     FRUGI_INDEX_CODE_SEEDED = 7
 } frugi_index;
 
-/** Name of a code ("local"), or NULL for a number that is none. */
+/** Name of a code ("local"), or NULL for an unknown number. */
 const char *frugi_index_name(uint32_t code);
 
-/** Bytes for the indices of several blocks that send that many entries together. */
+/** Bytes of the indices of several blocks with `entries` entries in total. */
 uint64_t frugi_index_bytes(frugi_index code, uint32_t block, uint64_t blocks, uint64_t entries);
 
-/** Encode the ascending indices of some blocks: k[b] of them from idx + b * block on for block b. */
+/** Encode the ascending indices of several blocks: block b has k[b] indices from idx + b * block on. */
 void frugi_index_encode(frugi_index code, uint32_t block, uint32_t blocks, const uint32_t *k, const uint16_t *idx,
                         unsigned char *out);
 
-/** Decode k indices of one block that frugi_index_check() has passed. */
+/** Decode k indices of one block that frugi_index_check() has accepted. */
 void frugi_index_decode(frugi_index code, uint32_t block, const unsigned char *in, uint32_t k, uint16_t *idx);
 
-/** Whether in holds exactly k ascending indices below length. */
+/** Whether `in` has exactly k ascending indices below length. */
 int frugi_index_check(frugi_index code, uint32_t block, const unsigned char *in, uint32_t k, uint32_t length);
 
-/** How many of n neighbouring bytes do not rise above the one before; in[-1] is the one before in[0]. */
-uint64_t frugi_index_falls(const unsigned char *in, uint64_t n);
+/** How many of n consecutive bytes are not larger than the previous one; in[-1] precedes in[0]. */
+uint64_t frugi_index_descents(const unsigned char *in, uint64_t n);
 
 #endif

@@ -1,9 +1,8 @@
 /*
  * block_value.c - encode and decode the values of a block. Bytes on the wire are little-endian.
  *
- * Blocks are short, so the loops go in steps of sixteen over local arrays: a fixed
- * number of rounds and no question of overlap, which is what compilers turn into
- * straight vector code. The last step of a block works on a copy filled up with zeros.
+ * Blocks are short, so the loops process sixteen values at a time in local arrays: a fixed trip count and no
+ * aliasing, which compilers vectorize well. The last step of a block works on a copy padded with zeros.
  */
 #include "codec/block_value.h"
 
@@ -31,7 +30,7 @@ static float power_of_two(int e) {
     return frugi_bits_f32((uint32_t)(e + 127) << 23);
 }
 
-/* Sixteen values at a time: write to out, leave the rest in v. */
+/* Encode sixteen values to out; v becomes the rounding error. */
 static void bf16_16(float *v, unsigned char *out, float unused) {
     float x[STEP];
     uint16_t h[STEP];
@@ -61,7 +60,7 @@ static void int8_16(float *v, unsigned char *out, float scale) {
     signed char q[STEP];
     memcpy(x, v, sizeof x);
     for (int j = 0; j < STEP; j++) {
-        /* Dividing, not multiplying by an inverse: a quotient below one half must stay below it. */
+        /* Division, not multiplication by the inverse: a quotient below one half must not round up to it. */
         float n = (x[j] / divisor + FRUGI_ROUND) - FRUGI_ROUND;
         n = n > 127.0f ? 127.0f : n < -127.0f ? -127.0f : n;
         q[j] = (signed char)n;
@@ -86,7 +85,7 @@ static void encode_steps(void step(float *, unsigned char *, float), float *v, u
     }
 }
 
-/* The power of two that lets the block's largest value use f16 best. */
+/* The power of two for which the largest value of the block uses the range of f16 best. */
 static float f16_scale(const float *v, uint32_t k, unsigned char *scale) {
     int e = (int)(frugi_largest_magnitude(v, k) >> 23) - 127 - FRUGI_F16_TOP;
     e = e < FRUGI_F16_LEAST ? FRUGI_F16_LEAST : e;
@@ -114,7 +113,7 @@ void frugi_value_encode(frugi_value code, float *v, uint32_t k, unsigned char *s
     }
 }
 
-/* Sixteen values at a time, through local arrays. */
+/* Decode sixteen values at a time, in local arrays. */
 static void decode_bf16(const unsigned char *in, uint32_t k, float *v) {
     uint32_t j = 0;
     for (; j + STEP <= k; j += STEP) {
@@ -147,7 +146,7 @@ void frugi_value_decode(frugi_value code, const unsigned char *scale, const unsi
     }
 }
 
-/* The largest of some 16-bit numbers under a mask; in 16-bit arithmetic, so that eight go at a time. */
+/* The largest of n masked 16-bit numbers; in 16-bit arithmetic, so that a vector holds eight. */
 static uint16_t largest_masked(const unsigned char *in, uint64_t n, uint16_t mask) {
     uint16_t most = 0;
     for (uint64_t j = 0; j < n; j++) {
@@ -177,7 +176,7 @@ int frugi_value_check(frugi_value code, const unsigned char *scales, uint64_t bl
             bad |= (signed char)scales[b] < FRUGI_F16_LEAST || (signed char)scales[b] > 127 - FRUGI_F16_TOP;
         return !bad && largest_masked(values, entries, 0x7c00) < 0x7c00u;
     case FRUGI_VALUE_INT8:
-        return largest_masked(scales, blocks, 0xffff) <= FRUGI_INT8_MOST; /* not negative, and nothing overflows */
+        return largest_masked(scales, blocks, 0xffff) <= FRUGI_INT8_MOST; /* nonnegative, and no value overflows */
     default: break;
     }
     return 0;

@@ -1,5 +1,5 @@
 /*
- * frame.h - the envelope of a payload: a header, then sections in rising order. See docs/wire-format.md.
+ * frame.h - the frame format: a header, then sections in ascending order. See docs/wire-format.md.
  */
 #ifndef FRUGI_FRAME_H
 #define FRUGI_FRAME_H
@@ -8,11 +8,11 @@
 #include "base/status.h"
 
 #define FRUGI_FRAME_HEADER  48u
-#define FRUGI_FRAME_VERSION 2u /* written; 1, without sections by units, is read too */
+#define FRUGI_FRAME_VERSION 2u /* version written; version 1, without sections by units, is read too */
 
 typedef struct frugi_frame {
-    uint32_t version; /* of a received frame; a new one is always of FRUGI_FRAME_VERSION */
-    uint64_t bytes;   /* header, sections and all */
+    uint32_t version; /* of a received frame; new frames have FRUGI_FRAME_VERSION */
+    uint64_t bytes;   /* total length, with the header */
     uint64_t step;
     uint64_t layout_hash;
     uint32_t source;
@@ -23,23 +23,23 @@ typedef struct frugi_frame {
 /** Write the header with a zero checksum; frugi_frame_seal() completes it. */
 FRUGI_SHARED void frugi_frame_write(const frugi_frame *frame, unsigned char *dst);
 
-/** Put the checksum of the whole frame in its place. threads > 1 sums pieces side by side. */
+/** Compute the checksum of the whole frame and store it in the header. threads > 1 compute it in parallel. */
 void frugi_frame_seal(unsigned char *frame, uint64_t bytes, int threads);
 
-/** Check a received frame's header, lengths and section headers, but not yet the rest. */
+/** Check the header, the lengths and the section headers of a received frame, but not its contents. */
 frug_status frugi_frame_open(const unsigned char *src, size_t len, frugi_frame *frame);
 
 /**
- * Check the rest of an open frame: the checksum, every index, every value. Cost: O(bytes), however much the frame
- * claims to cover.
+ * Check the contents of an open frame: the checksum, every index, every value. Cost: O(bytes), however many elements
+ * the frame claims to cover.
  * Returns FRUG_ERR_CHECKSUM or FRUG_ERR_FORMAT without logging, so that threads may call it.
  */
 frug_status frugi_frame_verify(const unsigned char *src, const frugi_frame *frame);
 
 /**
- * Step through the sections of an open frame; *at starts at 0.
+ * Iterate over the sections of an open frame; *at starts at 0.
  *
- *   *payload   the section's payload
+ *   *payload   the payload of the section
  *
  * Returns 0 after the last one.
  */

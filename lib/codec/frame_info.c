@@ -1,11 +1,11 @@
-/* frame_info.c - look into a frame from outside: what a receiver, or a person, wants to know of it. */
+/* frame_info.c - check and describe frames: frug_frame_check() and frug_frame_section(). */
 #include "codec/frame.h"
 #include "codec/unit_index.h"
 #include "base/status.h"
 
 #include <string.h>
 
-#define WINDOW 4096u /* units at a time */
+#define WINDOW 4096u /* units read at a time */
 
 const char *frug_index_code_at(size_t i) {
     return i < FRUG_INDEX_CODES ? frugi_index_name((uint32_t)i) : NULL;
@@ -13,12 +13,12 @@ const char *frug_index_code_at(size_t i) {
 
 frug_status frug_frame_check(const void *frame, size_t len, frug_frame_info *info) {
     FRUG_FAIL_IF(!frame || !info || info->struct_size < sizeof *info, FRUG_ERR_ARG,
-                 "frame: no bytes, no place for the result or its struct_size unset");
+                 "frame: frame or info is NULL, or struct_size is not set");
     frugi_frame open;
     FRUG_TRY(frugi_frame_open(frame, len, &open));
-    frug_status verdict = frugi_frame_verify(frame, &open);
-    FRUG_FAIL_IF(verdict == FRUG_ERR_CHECKSUM, verdict, "frame: the checksum does not match; it was damaged");
-    FRUG_FAIL_IF(verdict != FRUG_OK, verdict, "frame: it holds an invalid index or value");
+    frug_status status = frugi_frame_verify(frame, &open);
+    FRUG_FAIL_IF(status == FRUG_ERR_CHECKSUM, status, "frame: the checksum does not match; it was damaged");
+    FRUG_FAIL_IF(status != FRUG_OK, status, "frame: it has an invalid index or value");
     frug_frame_info made = {.struct_size = sizeof made,
                             .version = open.version,
                             .source = open.source,
@@ -40,7 +40,7 @@ frug_status frug_frame_check(const void *frame, size_t len, frug_frame_info *inf
     return FRUG_OK;
 }
 
-/* In a section by blocks every size follows from the header. */
+/* In a section by blocks the header determines all sizes. */
 static void describe_blocks(const frugi_section *s, frug_section_info *info) {
     info->density = (double)s->kappa / ((double)s->block * 4294967296.0);
     info->unit_h = info->unit_w = 1;
@@ -54,28 +54,28 @@ static void describe_blocks(const frugi_section *s, frug_section_info *info) {
         info->index_bytes[FRUGI_INDEX_CODE_NONE] = 0;
 }
 
-/* Walk through all units, into a meter if there is one. Returns the last. */
-static uint32_t walk_through(const frugi_section *s, const unsigned char *index, frugi_meter *meter) {
+/* Read all units, and add them to sizer if it is not NULL. Returns the last unit. */
+static uint32_t read_all_units(const frugi_section *s, const unsigned char *index, frugi_index_sizer *sizer) {
     uint32_t units[WINDOW], n, last = 0;
     frugi_walk walk;
     frugi_walk_start(&walk, s, index);
     do {
         n = frugi_walk_below(&walk, s->grid.units, units, WINDOW);
         last = n ? units[n - 1] : last;
-        if (meter)
-            frugi_meter_feed(meter, units, n);
+        if (sizer)
+            frugi_index_sizer_add(sizer, units, n);
     } while (n == WINDOW);
     return last;
 }
 
-/* The units of a section by units are read twice: the meter wants to know the last one first. */
+/* The units of a section by units are read twice: the sizer needs the last one first. */
 static void describe_units(const frugi_section *s, const unsigned char *payload, frug_section_info *info) {
     const unsigned char *index = payload + s->index_at;
-    frugi_meter meter;
+    frugi_index_sizer sizer;
     frugi_index_sizes sizes;
-    frugi_meter_start(&meter, &s->grid, s->kept, walk_through(s, index, NULL));
-    walk_through(s, index, &meter);
-    frugi_meter_finish(&meter, &sizes);
+    frugi_index_sizer_start(&sizer, &s->grid, s->kept, read_all_units(s, index, NULL));
+    read_all_units(s, index, &sizer);
+    frugi_index_sizer_finish(&sizer, &sizes);
     sizes.bytes[s->index] = s->index_bytes;
     memcpy(info->index_bytes, sizes.bytes, sizeof info->index_bytes);
     info->density = (double)s->entries / (double)s->count;
@@ -87,7 +87,7 @@ static void describe_units(const frugi_section *s, const unsigned char *payload,
 
 frug_status frug_frame_section(const void *frame, size_t len, uint32_t i, frug_section_info *info) {
     FRUG_FAIL_IF(!frame || !info || info->struct_size < sizeof *info, FRUG_ERR_ARG,
-                 "frame: no bytes, no place for the result or its struct_size unset");
+                 "frame: frame or info is NULL, or struct_size is not set");
     frugi_frame open;
     FRUG_TRY(frugi_frame_open(frame, len, &open));
     FRUG_FAIL_IF(i >= open.sections, FRUG_ERR_ARG, "frame: no section %u, there are %u", (unsigned)i,

@@ -1,4 +1,4 @@
-/* section.c - the arithmetic of a section of either kind, and its header. See docs/wire-format.md. */
+/* section.c - sizes, offsets and headers of sections of both kinds. See docs/wire-format.md. */
 #include "codec/section.h"
 
 #include "codec/unit_value.h"
@@ -6,15 +6,15 @@
 #include "base/float_bits.h"
 #include "base/block_count.h"
 
-#define MOST_ELEMENTS FRUGI_GRID_MOST_ELEMENTS
-#define MOST_GROUP    65536u
-#define MOST_LEVELS   127u
+#define ELEMENTS_MAX    FRUGI_GRID_ELEMENTS_MAX
+#define VALUE_GROUP_MAX 65536u
+#define LEVELS_MAX      127u
 
-static uint64_t padded(uint64_t bytes) {
+static uint64_t pad_to_4(uint64_t bytes) {
     return (bytes + 3) & ~(uint64_t)3;
 }
 
-static int block_is_known(uint32_t block) {
+static int is_valid_block(uint32_t block) {
     return block == 64 || block == 128 || block == 256 || block == 1024 || block == 4096;
 }
 
@@ -31,13 +31,13 @@ uint64_t frugi_section_k_before(const frugi_section *s, uint64_t b) {
     return frugi_count_range(s->kappa, s->first, b);
 }
 
-static int lies_within(const frugi_section *s) {
-    return s->count && s->count <= MOST_ELEMENTS && s->begin <= MOST_ELEMENTS - s->count;
+static int is_valid_range(const frugi_section *s) {
+    return s->count && s->count <= ELEMENTS_MAX && s->begin <= ELEMENTS_MAX - s->count;
 }
 
 static int measure_blocks(frugi_section *s) {
     uint64_t most = (uint64_t)s->block << 32;
-    if (!block_is_known(s->block) || s->index > FRUGI_INDEX_CODE_BITMAP || s->value > FRUGI_VALUE_INT8)
+    if (!is_valid_block(s->block) || s->index > FRUGI_INDEX_CODE_BITMAP || s->value > FRUGI_VALUE_INT8)
         return 0;
     if (s->kappa < FRUGI_KAPPA_MIN || s->kappa > most || (s->index == FRUGI_INDEX_CODE_NONE && s->kappa != most))
         return 0;
@@ -46,25 +46,26 @@ static int measure_blocks(frugi_section *s) {
     s->last_length = (uint32_t)(s->count - (s->blocks - 1) * s->block);
     s->entries = frugi_section_k_before(s, s->blocks - 1) + frugi_section_k(s, s->blocks - 1);
     s->index_bytes = frugi_index_bytes(s->index, s->block, s->blocks, s->entries);
-    s->index_at = padded(s->blocks * frugi_value_scale_bytes(s->value));
-    s->value_at = s->index_at + padded(s->index_bytes);
-    s->bytes = s->value_at + padded(s->entries * frugi_value_bytes(s->value));
+    s->index_at = pad_to_4(s->blocks * frugi_value_scale_bytes(s->value));
+    s->value_at = s->index_at + pad_to_4(s->index_bytes);
+    s->bytes = s->value_at + pad_to_4(s->entries * frugi_value_bytes(s->value));
     return 1;
 }
 
-/* Whether the values can share scales the way the section says. */
-static int group_is_known(const frugi_section *s) {
+/* Whether the size of the value groups and the levels fit the value code. */
+static int is_valid_value_group(const frugi_section *s) {
     if (s->value > FRUGI_VALUE_ONEBIT)
         return 0;
-    if (s->value == FRUGI_VALUE_QSGD ? !s->levels || s->levels > MOST_LEVELS : s->levels != 0)
+    if (s->value == FRUGI_VALUE_QSGD ? !s->levels || s->levels > LEVELS_MAX : s->levels != 0)
         return 0;
     if (s->value == FRUGI_VALUE_F32 || s->value == FRUGI_VALUE_BF16)
         return s->group == 0;
-    return s->group ? s->group % 8 == 0 && s->group <= MOST_GROUP : s->value == FRUGI_VALUE_SIGN;
+    return s->group ? s->group % 8 == 0 && s->group <= VALUE_GROUP_MAX : s->value == FRUGI_VALUE_SIGN;
 }
 
-/* Whether so many units can have so many elements. What uneven units really have, only their numbers tell. */
-static int entries_can_be(const frugi_section *s) {
+/* Whether `kept` units can have `entries` elements. If units differ in size, the exact number depends on the indices.
+ */
+static int is_valid_entries(const frugi_section *s) {
     const frugi_grid *g = &s->grid;
     if (s->kept == g->units)
         return s->entries == s->count;
@@ -73,7 +74,7 @@ static int entries_can_be(const frugi_section *s) {
     return s->entries >= s->kept && s->entries < s->count;
 }
 
-static int indices_can_be(const frugi_section *s) {
+static int is_valid_index_code(const frugi_section *s) {
     uint64_t least, most;
     if (s->index > FRUGI_INDEX_CODE_SEEDED || (s->index == FRUGI_INDEX_CODE_NONE && s->kept != s->grid.units))
         return 0;
@@ -86,19 +87,19 @@ static int indices_can_be(const frugi_section *s) {
 static int measure_units(frugi_section *s) {
     frugi_grid *g = &s->grid;
     if (!frugi_grid_measure(g) || g->rows * g->cols != s->count || !s->kept || s->kept > g->units ||
-        !entries_can_be(s) || !indices_can_be(s) || !group_is_known(s))
+        !is_valid_entries(s) || !is_valid_index_code(s) || !is_valid_value_group(s))
         return 0;
     s->header = FRUGI_UNIT_SECTION_HEADER;
     s->blocks = 0;
     s->last_length = 0;
-    s->index_at = padded(frugi_group_scale_bytes(s));
-    s->value_at = s->index_at + padded(s->index_bytes);
-    s->bytes = s->value_at + padded(frugi_group_value_bytes(s));
+    s->index_at = pad_to_4(frugi_group_scale_bytes(s));
+    s->value_at = s->index_at + pad_to_4(s->index_bytes);
+    s->bytes = s->value_at + pad_to_4(frugi_group_value_bytes(s));
     return 1;
 }
 
 int frugi_section_measure(frugi_section *s) {
-    return lies_within(s) && (s->block ? measure_blocks(s) : measure_units(s));
+    return is_valid_range(s) && (s->block ? measure_blocks(s) : measure_units(s));
 }
 
 frugi_place frugi_section_place(const frugi_section *s, uint64_t b) {

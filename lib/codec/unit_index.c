@@ -1,15 +1,16 @@
 /*
- * unit_index.c - write the units of a section, and check what was received.
+ * unit_index.c - encode the unit numbers of a section, and check received ones.
  *
- * Writing is one pass over the ascending list. Checking is walking the bytes (unit_index_read.c never reads outside
- * them) and looking at what comes out; a bitmap over units of one size is only counted. Cost: O(index_bytes + kept).
+ * Encoding is one pass over the ascending list. Checking reads the units (unit_index_read.c never reads outside the
+ * index bytes) and validates them; the bits of a bitmap over units of equal size are only counted.
+ * Cost: O(index_bytes + kept).
  */
 #include "codec/unit_index.h"
 
 #include "base/float_bits.h"
 
 #define BLOCK FRUGI_SAMPLE_BLOCK
-#define PIECE 1024u /* units at a time when checking */
+#define CHUNK 1024u /* units checked at a time */
 
 static uint64_t blocks_of(const frugi_section *s) {
     return (s->grid.units + BLOCK - 1) / BLOCK;
@@ -35,7 +36,7 @@ void frugi_unit_index_bounds(const frugi_section *s, uint64_t *least, uint64_t *
         *least = 2;
         *most = 10 * kept;
         return;
-    case FRUGI_INDEX_CODE_RICE: /* the gaps add up to units - kept at most */
+    case FRUGI_INDEX_CODE_RICE: /* the sum of the gaps is at most units - kept */
         *least = (kept * (1 + s->rice) + 7) / 8;
         *most = (kept * (1 + s->rice) + ((units - kept) >> s->rice) + 7) / 8;
         return;
@@ -43,7 +44,7 @@ void frugi_unit_index_bounds(const frugi_section *s, uint64_t *least, uint64_t *
     *least = *most = fixed;
 }
 
-static void set_bits(const uint32_t *list, uint64_t kept, unsigned char *out, uint64_t bytes) {
+static void encode_bitmap(const uint32_t *list, uint64_t kept, unsigned char *out, uint64_t bytes) {
     memset(out, 0, bytes);
     for (uint64_t i = 0; i < kept; i++)
         out[list[i] / 8] = (unsigned char)(out[list[i] / 8] | 1u << list[i] % 8);
@@ -146,7 +147,7 @@ void frugi_unit_index_encode(const frugi_section *s, const uint32_t *list, unsig
     case FRUGI_INDEX_CODE_NONE:
     case FRUGI_INDEX_CODE_SEEDED: break;
     case FRUGI_INDEX_CODE_LOCAL: encode_local(s, list, out); break;
-    case FRUGI_INDEX_CODE_BITMAP: set_bits(list, s->kept, out, s->index_bytes); break;
+    case FRUGI_INDEX_CODE_BITMAP: encode_bitmap(list, s->kept, out, s->index_bytes); break;
     case FRUGI_INDEX_CODE_COO: memcpy(out, list, 4 * (size_t)s->kept); break;
     case FRUGI_INDEX_CODE_CSR: encode_csr(s, list, out); break;
     case FRUGI_INDEX_CODE_RLE: encode_rle(s, list, out); break;
@@ -154,8 +155,8 @@ void frugi_unit_index_encode(const frugi_section *s, const uint32_t *list, unsig
     }
 }
 
-/* Whether the rows start where the first one must, and no column lies outside. */
-static int csr_is_inside(const frugi_section *s, const unsigned char *index) {
+/* Whether the first row starts at 0, and all columns are in range. */
+static int check_csr(const frugi_section *s, const unsigned char *index) {
     const unsigned char *columns = index + 4 * (s->grid.down + 1);
     uint32_t most = 0, bytes = column_bytes(s);
     for (uint64_t i = 0; i < s->kept; i++) {
@@ -165,8 +166,8 @@ static int csr_is_inside(const frugi_section *s, const unsigned char *index) {
     return frugi_get32(index) == 0 && most < s->grid.across;
 }
 
-/* As many bits as units are sent, and none beyond the last unit. */
-static int bitmap_counts(const frugi_section *s, const unsigned char *index) {
+/* Whether the number of set bits is the number of units sent, and none is beyond the last unit. */
+static int check_bitmap(const frugi_section *s, const unsigned char *index) {
     uint64_t bytes = s->index_bytes, at = 0, count = 0;
     for (; at + 8 <= bytes; at += 8)
         count += (uint64_t)__builtin_popcountll(frugi_get64(index + at));
@@ -176,14 +177,14 @@ static int bitmap_counts(const frugi_section *s, const unsigned char *index) {
     return count == s->kept && (!used || index[bytes - 1] >> used == 0);
 }
 
-/* Nothing may be left when a walk has come to its end: no byte, no place, no bit that is set, no whole byte of bits. */
-static int walk_ended_well(const frugi_walk *w) {
+/* Whether a reader has consumed everything: no byte, index, set bit or whole byte of bits is left. */
+static int read_completely(const frugi_walk *w) {
     switch (w->section->index) {
     case FRUGI_INDEX_CODE_NONE:
     case FRUGI_INDEX_CODE_SEEDED: return 1;
     case FRUGI_INDEX_CODE_BITMAP:
     case FRUGI_INDEX_CODE_RICE: return w->index == w->end && !w->bits && w->have < 8;
-    default: return w->index == w->end && !w->bad && w->at == w->places;
+    default: return w->index == w->end && !w->bad && w->at == w->indices;
     }
 }
 
@@ -192,21 +193,21 @@ int frugi_unit_index_check(const frugi_section *s, const unsigned char *index) {
     if (even && (s->index == FRUGI_INDEX_CODE_NONE || s->index == FRUGI_INDEX_CODE_SEEDED))
         return 1;
     if (even && s->index == FRUGI_INDEX_CODE_BITMAP)
-        return bitmap_counts(s, index);
-    if (s->index == FRUGI_INDEX_CODE_CSR && !csr_is_inside(s, index))
+        return check_bitmap(s, index);
+    if (s->index == FRUGI_INDEX_CODE_CSR && !check_csr(s, index))
         return 0;
-    uint32_t list[1 + PIECE], n = PIECE, falls = 0; /* the first is the last of the piece before */
+    uint32_t list[1 + CHUNK], n = CHUNK, descents = 0; /* list[0] is the last unit of the previous chunk */
     uint64_t count = 0, entries = 0;
     frugi_walk walk;
     frugi_walk_start(&walk, s, index);
-    while (n == PIECE && count <= s->kept) {
-        n = frugi_walk_below(&walk, s->grid.units, list + 1, PIECE);
+    while (n == CHUNK && count <= s->kept) {
+        n = frugi_walk_below(&walk, s->grid.units, list + 1, CHUNK);
         for (uint32_t i = count ? 1 : 2; i <= n; i++)
-            falls |= list[i] <= list[i - 1];
+            descents |= list[i] <= list[i - 1];
         for (uint32_t i = 1; i <= n && !even; i++)
             entries += frugi_grid_size(&s->grid, list[i]);
         list[0] = list[n];
         count += n;
     }
-    return !falls && count == s->kept && (even || entries == s->entries) && walk_ended_well(&walk);
+    return !descents && count == s->kept && (even || entries == s->entries) && read_completely(&walk);
 }

@@ -1,19 +1,19 @@
 /*
- * unit_index_read.c - read the units of a section as a stream of ascending numbers.
+ * unit_index_read.c - decode the units of a section as a stream of ascending numbers.
  *
- * Each code has a loop of its own that hands out units until the limit or the room is reached; what it has read
- * ahead waits in the walk. Reads stay inside the index bytes whatever these say, so checking hostile bytes is walking
- * them and looking at what comes out. Cost: O(units handed out + bytes read); a seeded walk skips blocks
- * that draw nothing.
+ * Each code has its own loop that returns units until the limit is reached or the output is full; bits read ahead are
+ * kept in the reader. Reads stay inside the index bytes for any contents, so untrusted bytes are checked by reading
+ * them and validating the result. Cost: O(units returned + bytes read); a seeded reader skips blocks
+ * that have no units.
  */
 #include "codec/unit_index.h"
 
 #include "base/float_bits.h"
 
-#define BLOCK FRUGI_SAMPLE_BLOCK
-#define NEVER UINT64_MAX /* as next: nothing more comes */
+#define BLOCK   FRUGI_SAMPLE_BLOCK
+#define NO_UNIT UINT64_MAX /* as next: there are no more units */
 
-static uint32_t below_none(frugi_walk *w, uint64_t limit, uint32_t *units, uint32_t room) {
+static uint32_t read_none_below(frugi_walk *w, uint64_t limit, uint32_t *units, uint32_t room) {
     uint32_t n = 0;
     uint64_t rest = w->next < limit ? limit - w->next : 0, take = rest < room ? rest : room;
     for (; n < take; n++)
@@ -22,7 +22,7 @@ static uint32_t below_none(frugi_walk *w, uint64_t limit, uint32_t *units, uint3
     return n;
 }
 
-/* The next eight bytes of a bitmap, or what is left of it. */
+/* Load the next eight bytes of a bitmap, or the remaining ones. */
 static inline void load_word(frugi_walk *w) {
     size_t left = (size_t)(w->end - w->index);
     if (left >= 8) {
@@ -36,8 +36,8 @@ static inline void load_word(frugi_walk *w) {
     w->index = w->end;
 }
 
-/* The numbers of the bits of a word, four at a time whether there are so many or not: units has room for 64. */
-static inline uint32_t spread_word(uint64_t bits, uint32_t base, uint32_t *units) {
+/* Write the positions of the set bits of a word, always four at a time: units has room for 64. */
+static inline uint32_t expand_word(uint64_t bits, uint32_t base, uint32_t *units) {
     uint32_t n = (uint32_t)__builtin_popcountll(bits);
     for (uint32_t i = 0; i < n; i += 4)
 #pragma GCC unroll 4
@@ -46,13 +46,13 @@ static inline uint32_t spread_word(uint64_t bits, uint32_t base, uint32_t *units
     return n;
 }
 
-static uint32_t below_bitmap(frugi_walk *w, uint64_t limit, uint32_t *units, uint32_t room) {
+static uint32_t read_bitmap_below(frugi_walk *w, uint64_t limit, uint32_t *units, uint32_t room) {
     uint32_t n = 0;
     while (w->base < limit) {
         uint64_t base = w->base, inside = limit - base >= 64 ? UINT64_MAX : ((uint64_t)1 << (limit - base)) - 1;
         uint64_t take = w->bits & inside;
         if (room - n >= 64) {
-            n += spread_word(take, (uint32_t)base, units + n);
+            n += expand_word(take, (uint32_t)base, units + n);
             take = 0;
         }
         for (; take && n < room; take &= take - 1)
@@ -66,16 +66,16 @@ static uint32_t below_bitmap(frugi_walk *w, uint64_t limit, uint32_t *units, uin
     return n;
 }
 
-/* The bitmap of a block as places; how many. */
-static uint32_t spread_bitmap(const unsigned char *in, uint8_t *place) {
+/* Expand the bitmap of a block to indices. Returns their number. */
+static uint32_t expand_bitmap(const unsigned char *in, uint8_t *local) {
     uint32_t n = 0;
     for (uint32_t word = 0; word < 4; word++)
         for (uint64_t bits = frugi_get64(in + 8 * word); bits; bits &= bits - 1)
-            place[n++] = (uint8_t)(64 * word + (uint32_t)__builtin_ctzll(bits));
+            local[n++] = (uint8_t)(64 * word + (uint32_t)__builtin_ctzll(bits));
     return n;
 }
 
-static int local_block(frugi_walk *w) {
+static int load_local_block(frugi_walk *w) {
     uint32_t count = 0;
     while (!count) {
         if (w->count == w->stop)
@@ -85,71 +85,71 @@ static int local_block(frugi_walk *w) {
     }
     uint32_t bytes = count > 32 ? 32 : count;
     w->at = 0;
-    w->place = w->index;
-    w->places = count;
+    w->local = w->index;
+    w->indices = count;
     w->bad = (size_t)(w->end - w->index) < bytes;
     if (!w->bad && count > 32) {
-        w->place = w->room;
-        w->places = spread_bitmap(w->index, w->room);
-        w->bad = w->places != count && !(w->places == BLOCK && count == 255);
+        w->local = w->room;
+        w->indices = expand_bitmap(w->index, w->room);
+        w->bad = w->indices != count && !(w->indices == BLOCK && count == 255);
     }
     w->index += w->bad ? 0 : bytes;
     w->count = w->bad ? w->stop : w->count;
-    w->places = w->bad ? 0 : w->places;
+    w->indices = w->bad ? 0 : w->indices;
     return !w->bad;
 }
 
-/* Unit number given + 1 falls into the block of the first place before which that many are drawn. */
-static int seeded_block(frugi_walk *w) {
+/* Find the block of the next unit: that of the first index below which given + 1 units are drawn. */
+static int load_seeded_block(frugi_walk *w) {
     const frugi_sample *s = &w->sample;
     if (w->given >= s->kept)
         return 0;
-    uint64_t place = ((w->given + 1) * s->units - s->phase - 1) / s->kept;
-    w->base = place / BLOCK * BLOCK;
+    uint64_t unit = ((w->given + 1) * s->units - s->phase - 1) / s->kept;
+    w->base = unit / BLOCK * BLOCK;
     w->at = 0;
-    w->place = w->room;
-    w->places = frugi_sample_draw(s, place / BLOCK, w->room);
-    w->given += w->places;
+    w->local = w->room;
+    w->indices = frugi_sample_draw(s, unit / BLOCK, w->room);
+    w->given += w->indices;
     return 1;
 }
 
-static inline void widen(const uint8_t *place, uint32_t n, uint32_t base, uint32_t *units) {
+static inline void widen_indices(const uint8_t *local, uint32_t n, uint32_t base, uint32_t *units) {
     uint32_t i = 0;
     for (; i + 8 <= n; i += 8) {
-        uint64_t eight = frugi_get64(place + i);
+        uint64_t eight = frugi_get64(local + i);
 #pragma GCC unroll 8
         for (uint32_t j = 0; j < 8; j++)
             units[i + j] = base + (uint32_t)((eight >> (8 * j)) & 255u);
     }
     for (; i < n; i++)
-        units[i] = base + place[i];
+        units[i] = base + local[i];
 }
 
-/* local and seeded: blocks of 256 units and the places within them. */
-static uint32_t below_places(frugi_walk *w, uint64_t limit, uint32_t *units, uint32_t room,
-                             int load_block(frugi_walk *)) {
+/* local and seeded: blocks of 256 units and the indices within them. */
+static uint32_t read_blocks_below(frugi_walk *w, uint64_t limit, uint32_t *units, uint32_t room,
+                                  int load_block(frugi_walk *)) {
     uint32_t n = 0;
     while (n < room) {
-        if (w->at == w->places && !load_block(w))
+        if (w->at == w->indices && !load_block(w))
             break;
         if (w->base >= limit)
             break;
-        uint32_t rest = w->places - w->at;
+        uint32_t rest = w->indices - w->at;
         if (limit - w->base >= BLOCK && room - n >= rest) {
-            widen(w->place + w->at, rest, (uint32_t)w->base, units + n);
-            w->at = w->places;
+            widen_indices(w->local + w->at, rest, (uint32_t)w->base, units + n);
+            w->at = w->indices;
             n += rest;
             continue;
         }
-        for (; w->at < w->places && n < room && w->base + w->place[w->at] < limit; w->at++)
-            units[n++] = (uint32_t)w->base + w->place[w->at];
-        if (w->at < w->places)
+        for (; w->at < w->indices && n < room && w->base + w->local[w->at] < limit; w->at++)
+            units[n++] = (uint32_t)w->base + w->local[w->at];
+        if (w->at < w->indices)
             break;
     }
     return n;
 }
 
-static uint32_t below_coo(frugi_walk *w, uint64_t limit, uint32_t *units, uint32_t room) {
+static uint32_t read_coo_below(frugi_walk *w, uint64_t limit, uint32_t *units, uint32_t room) {
     const unsigned char *in = w->index;
     uint32_t n = 0;
     for (; room - n >= 16 && w->end - in >= 64 && frugi_get32(in + 60) < limit; n += 16, in += 64)
@@ -160,8 +160,8 @@ static uint32_t below_coo(frugi_walk *w, uint64_t limit, uint32_t *units, uint32
     return n;
 }
 
-/* The next row that sends anything. */
-static int csr_row(frugi_walk *w) {
+/* Advance to the next row that has units. */
+static int next_csr_row(frugi_walk *w) {
     while (!w->left) {
         if (w->count == w->stop)
             return 0;
@@ -179,9 +179,9 @@ static int csr_row(frugi_walk *w) {
     return 1;
 }
 
-static inline uint32_t below_csr(frugi_walk *w, uint64_t limit, uint32_t *units, uint32_t room, uint32_t bytes) {
+static inline uint32_t read_csr_below(frugi_walk *w, uint64_t limit, uint32_t *units, uint32_t room, uint32_t bytes) {
     uint32_t n = 0;
-    while (n < room && csr_row(w) && w->base < limit) {
+    while (n < room && next_csr_row(w) && w->base < limit) {
         const unsigned char *in = w->index;
         uint64_t most = w->left < room - n ? w->left : room - n, inside = limit - w->base, i = 0;
         for (; i < most; i++, in += bytes) {
@@ -198,7 +198,7 @@ static inline uint32_t below_csr(frugi_walk *w, uint64_t limit, uint32_t *units,
     return n;
 }
 
-/* A LEB128 number below 2^32 in its shortest form. */
+/* Read a LEB128 number below 2^32 in its shortest form. */
 static uint64_t read_leb(frugi_walk *w) {
     uint64_t x = 0;
     for (uint32_t shift = 0; shift < 35 && w->index < w->end; shift += 7) {
@@ -213,23 +213,23 @@ static uint64_t read_leb(frugi_walk *w) {
     return 0;
 }
 
-static int rle_run(frugi_walk *w) {
+static int next_rle_run(frugi_walk *w) {
     if (w->index == w->end || w->bad)
         return 0;
-    uint64_t out = read_leb(w), sent = read_leb(w);
-    w->bad |= !sent || (!out && w->given) || w->next + out + sent > w->section->grid.units ||
+    uint64_t gap = read_leb(w), sent = read_leb(w);
+    w->bad |= !sent || (!gap && w->given) || w->next + gap + sent > w->section->grid.units ||
               w->given + sent > w->section->kept;
     if (w->bad)
         return 0;
-    w->next += out;
+    w->next += gap;
     w->given += sent;
     w->left = sent;
     return 1;
 }
 
-static uint32_t below_rle(frugi_walk *w, uint64_t limit, uint32_t *units, uint32_t room) {
+static uint32_t read_rle_below(frugi_walk *w, uint64_t limit, uint32_t *units, uint32_t room) {
     uint32_t n = 0;
-    while (n < room && (w->left || rle_run(w)) && w->next < limit) {
+    while (n < room && (w->left || next_rle_run(w)) && w->next < limit) {
         uint64_t inside = limit - w->next, most = w->left < inside ? w->left : inside;
         uint32_t take = most < room - n ? (uint32_t)most : room - n, next = (uint32_t)w->next;
         for (uint32_t i = 0; i < take; i++)
@@ -260,7 +260,7 @@ static inline void refill(bit_reader *r) {
         r->bits |= (uint64_t)*r->in++ << r->have;
 }
 
-/* The next gap; NEVER when the bytes end inside it or it is longer than all units. */
+/* The next gap; NO_UNIT if the bytes end inside it or it is longer than the number of units. */
 static inline uint64_t rice_gap(bit_reader *r, uint32_t k, uint64_t most) {
     uint64_t high = 0;
     refill(r);
@@ -268,7 +268,7 @@ static inline uint64_t rice_gap(bit_reader *r, uint32_t k, uint64_t most) {
         high += r->have;
         r->have = 0;
         if (r->in == r->end)
-            return NEVER;
+            return NO_UNIT;
         refill(r);
     }
     uint32_t zeros = (uint32_t)__builtin_ctzll(r->bits);
@@ -278,22 +278,22 @@ static inline uint64_t rice_gap(bit_reader *r, uint32_t k, uint64_t most) {
     if (r->have < k)
         refill(r);
     if (__builtin_expect(r->have < k || high > most, 0))
-        return NEVER;
+        return NO_UNIT;
     uint64_t low = r->bits & (((uint64_t)1 << k) - 1);
     r->bits >>= k;
     r->have -= k;
     return high << k | low;
 }
 
-/* The unit after `before` units: NEVER after the last one and after nonsense. */
+/* The unit after `before` units: NO_UNIT after the last one and after invalid bytes. */
 static inline uint64_t rice_next(bit_reader *r, const frugi_section *s, uint64_t from, uint64_t before) {
     if (before >= s->kept)
-        return NEVER;
+        return NO_UNIT;
     uint64_t gap = rice_gap(r, s->rice, s->grid.units >> s->rice);
-    return gap == NEVER ? NEVER : from + gap;
+    return gap == NO_UNIT ? NO_UNIT : from + gap;
 }
 
-static uint32_t below_rice(frugi_walk *w, uint64_t limit, uint32_t *units, uint32_t room) {
+static uint32_t read_rice_below(frugi_walk *w, uint64_t limit, uint32_t *units, uint32_t room) {
     bit_reader r = {.in = w->index, .end = w->end, .bits = w->bits, .have = w->have};
     uint64_t next = w->next, given = w->given;
     uint32_t n = 0;
@@ -322,7 +322,7 @@ void frugi_walk_start(frugi_walk *w, const frugi_section *s, const unsigned char
     case FRUGI_INDEX_CODE_BITMAP: load_word(w); break;
     case FRUGI_INDEX_CODE_CSR:
         w->index = w->stop = index + 4 * (s->grid.down + 1);
-        w->count = index + 4; /* the first number is where the first row starts: 0 */
+        w->count = index + 4; /* the first number is the start of the first row: 0 */
         w->base = (uint64_t)0 - s->grid.across;
         break;
     case FRUGI_INDEX_CODE_RICE: {
@@ -341,14 +341,14 @@ void frugi_walk_start(frugi_walk *w, const frugi_section *s, const unsigned char
 uint32_t frugi_walk_below(frugi_walk *w, uint64_t limit, uint32_t *units, uint32_t room) {
     limit = limit < w->section->grid.units ? limit : w->section->grid.units;
     switch (w->section->index) {
-    case FRUGI_INDEX_CODE_NONE: return below_none(w, limit, units, room);
-    case FRUGI_INDEX_CODE_LOCAL: return below_places(w, limit, units, room, local_block);
-    case FRUGI_INDEX_CODE_BITMAP: return below_bitmap(w, limit, units, room);
-    case FRUGI_INDEX_CODE_COO: return below_coo(w, limit, units, room);
-    case FRUGI_INDEX_CODE_CSR: return below_csr(w, limit, units, room, w->section->grid.across <= 65536 ? 2 : 4);
-    case FRUGI_INDEX_CODE_RLE: return below_rle(w, limit, units, room);
-    case FRUGI_INDEX_CODE_RICE: return below_rice(w, limit, units, room);
-    case FRUGI_INDEX_CODE_SEEDED: return below_places(w, limit, units, room, seeded_block);
+    case FRUGI_INDEX_CODE_NONE: return read_none_below(w, limit, units, room);
+    case FRUGI_INDEX_CODE_LOCAL: return read_blocks_below(w, limit, units, room, load_local_block);
+    case FRUGI_INDEX_CODE_BITMAP: return read_bitmap_below(w, limit, units, room);
+    case FRUGI_INDEX_CODE_COO: return read_coo_below(w, limit, units, room);
+    case FRUGI_INDEX_CODE_CSR: return read_csr_below(w, limit, units, room, w->section->grid.across <= 65536 ? 2 : 4);
+    case FRUGI_INDEX_CODE_RLE: return read_rle_below(w, limit, units, room);
+    case FRUGI_INDEX_CODE_RICE: return read_rice_below(w, limit, units, room);
+    case FRUGI_INDEX_CODE_SEEDED: return read_blocks_below(w, limit, units, room, load_seeded_block);
     }
     return 0;
 }

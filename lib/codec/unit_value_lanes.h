@@ -1,13 +1,13 @@
 /*
- * unit_value_lanes.h - vectors of sixteen bytes for the codes of groups. A compiler's own attempts at their loops are
- * several times slower.
+ * unit_value_lanes.h - vectors of 16 bytes for unit_value_code.c and unit_value_scale.c. Auto-vectorization of their
+ * loops is several times slower.
  */
 #ifndef FRUGI_UNIT_VALUE_LANES_H
 #define FRUGI_UNIT_VALUE_LANES_H
 
 #include "base/float_bits.h"
 
-/* For loops that take a function as an argument: only inlined does the compiler see through it. */
+/* For loops with a function as an argument, which must be inlined to be fast. */
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
 typedef float four_f32 __attribute__((vector_size(16)));
@@ -27,7 +27,7 @@ static inline void store_four(float *x, four_f32 v) {
     memcpy(x, &v, sizeof v);
 }
 
-/* Sixteen numbers below 256 to bytes, and back. */
+/* Narrow sixteen numbers below 256 to bytes, and widen them again. */
 static inline void narrow_sixteen(const four_u32 *x, uint8_t *out) {
     eight_u16 a = __builtin_shufflevector((eight_u16)x[0], (eight_u16)x[1], 0, 2, 4, 6, 8, 10, 12, 14);
     eight_u16 b = __builtin_shufflevector((eight_u16)x[2], (eight_u16)x[3], 0, 2, 4, 6, 8, 10, 12, 14);

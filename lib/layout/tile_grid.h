@@ -22,18 +22,18 @@ typedef struct frugi_tile {
     uint64_t at, h, w;
 } frugi_tile;
 
-#define FRUGI_GRID_MOST_ELEMENTS ((uint64_t)1 << 48)
-#define FRUGI_GRID_MOST_UNITS    ((uint64_t)UINT32_MAX)
+#define FRUGI_GRID_ELEMENTS_MAX ((uint64_t)1 << 48)
+#define FRUGI_GRID_UNITS_MAX    ((uint64_t)UINT32_MAX)
 
 /** Compute the derived fields. Returns 0 if the grid is invalid. */
 static inline int frugi_grid_measure(frugi_grid *g) {
     if (!g->rows || !g->cols || !g->h || !g->w || g->h > g->rows || g->w > g->cols ||
-        g->rows > FRUGI_GRID_MOST_ELEMENTS / g->cols)
+        g->rows > FRUGI_GRID_ELEMENTS_MAX / g->cols)
         return 0;
     g->down = (g->rows - 1) / g->h + 1;
     g->across = (g->cols - 1) / g->w + 1;
     g->units = g->down * g->across;
-    return g->units <= FRUGI_GRID_MOST_UNITS;
+    return g->units <= FRUGI_GRID_UNITS_MAX;
 }
 
 static inline frugi_tile frugi_grid_tile(const frugi_grid *g, uint64_t u) {

@@ -73,7 +73,7 @@ static void reference_is_a_stable_sort(void **state) {
 }
 
 /* hist sends exactly as many entries and at least 99 % of the energy. */
-static void hist_keeps_the_energy_of_exact(void **state) {
+static void hist_selects_nearly_the_energy_of_exact(void **state) {
     (void)state;
     uint64_t random = 77;
     for (int kind = 0; kind < 2; kind++)
@@ -98,7 +98,7 @@ static void hist_keeps_the_energy_of_exact(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reference_is_a_stable_sort),
-        cmocka_unit_test(hist_keeps_the_energy_of_exact),
+        cmocka_unit_test(hist_selects_nearly_the_energy_of_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

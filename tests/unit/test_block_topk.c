@@ -272,7 +272,7 @@ static void variants_agree_on_every_batch_size(void **state) {
     for_each_variant(every_batch_size);
 }
 
-static void variants_agree_on_mixed_counts_whatever_the_scratch_holds(void **state) {
+static void variants_agree_on_mixed_counts_with_dirty_scratch(void **state) {
     (void)state;
     for_each_variant(mixed_counts_and_dirty_scratch);
 }
@@ -291,7 +291,7 @@ static void check_held(side *s) {
 }
 
 /* The table above proves nothing about held blocks if none is. */
-static void only_blocks_with_nan_or_infinity_are_held(void **state) {
+static void only_blocks_with_nan_or_infinity_are_skipped(void **state) {
     (void)state;
     static side s;
     for (frugi_isa isa = FRUGI_ISA_REF; isa < FRUGI_ISA_COUNT; isa++)
@@ -306,8 +306,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(variants_agree_on_every_distribution_and_count),
         cmocka_unit_test(variants_agree_on_every_batch_size),
-        cmocka_unit_test(variants_agree_on_mixed_counts_whatever_the_scratch_holds),
-        cmocka_unit_test(only_blocks_with_nan_or_infinity_are_held),
+        cmocka_unit_test(variants_agree_on_mixed_counts_with_dirty_scratch),
+        cmocka_unit_test(only_blocks_with_nan_or_infinity_are_skipped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-static void crc32c_matches_known_sums(void **state) {
+static void crc32c_matches_known_checksums(void **state) {
     (void)state;
     unsigned char zeros[32] = {0}, ones[32], rising[32];
     memset(ones, 0xff, sizeof ones);
@@ -22,7 +22,7 @@ static void crc32c_matches_known_sums(void **state) {
     assert_int_equal(frugi_crc32c(0, rising, 32), 0x46dd794eu);
 }
 
-static void crc32c_variants_and_pieces_agree(void **state) {
+static void crc32c_variants_and_combined_parts_agree(void **state) {
     (void)state;
     enum { N = 120000 };
     unsigned char *data = test_malloc(N);
@@ -70,7 +70,7 @@ static void bf16_rounds_to_nearest_and_up(void **state) {
 }
 
 /* decoded + rest == original, bit for bit, from denormals to the largest floats. */
-static void values_leave_an_exact_rest(void **state) {
+static void decoded_plus_error_is_the_original(void **state) {
     (void)state;
     uint64_t random = 5;
     for (uint32_t code = 0; code <= FRUGI_VALUE_INT8; code++)
@@ -112,7 +112,7 @@ static void indices_round_trip(void **state) {
             }
 }
 
-static void wrong_indices_are_seen(void **state) {
+static void invalid_indices_are_rejected(void **state) {
     (void)state;
     const unsigned char falling[] = {5, 4}, twice[] = {7, 7}, good[] = {1, 2};
     assert_false(frugi_index_check(FRUGI_INDEX_CODE_LOCAL, 256, falling, 2, 256));
@@ -174,7 +174,7 @@ static unsigned char *small_frame(frug_layout **layout, frug_compressor **c, siz
     return frame;
 }
 
-static void every_flipped_bit_is_refused(void **state) {
+static void every_flipped_bit_is_rejected(void **state) {
     (void)state;
     frug_layout *layout;
     frug_compressor *c;
@@ -194,7 +194,7 @@ static void every_flipped_bit_is_refused(void **state) {
     frug_layout_destroy(layout);
 }
 
-static void every_truncation_is_refused(void **state) {
+static void every_truncation_is_rejected(void **state) {
     (void)state;
     frug_layout *layout;
     frug_compressor *c;
@@ -214,7 +214,7 @@ static void every_truncation_is_refused(void **state) {
 
 /* A sound checksum over contents that break the rules: the contents are checked all the same, and nothing is applied.
  */
-static void sealed_nonsense_is_refused(void **state) {
+static void invalid_frames_with_a_valid_checksum_are_rejected(void **state) {
     (void)state;
     frug_layout *layout;
     frug_compressor *c;
@@ -246,7 +246,7 @@ static void sealed_nonsense_is_refused(void **state) {
     frug_layout_destroy(layout);
 }
 
-static void frames_of_other_layouts_or_cuts_are_refused(void **state) {
+static void frames_of_other_layouts_or_ranges_are_rejected(void **state) {
     (void)state;
     frug_layout *layout, *other = NULL;
     frug_compressor *c;
@@ -315,7 +315,7 @@ static void frames_with_different_codes_add_up(void **state) {
 }
 
 /* The bytes themselves, so that no later version changes them without noticing. See docs/wire-format.md. */
-static void wire_bytes_stay_as_they_are(void **state) {
+static void wire_bytes_are_unchanged(void **state) {
     (void)state;
     frug_layout *layout = NULL;
     OK(frug_layout_flat(64, &layout));
@@ -351,20 +351,20 @@ static void wire_bytes_stay_as_they_are(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(crc32c_matches_known_sums),
-        cmocka_unit_test(crc32c_variants_and_pieces_agree),
+        cmocka_unit_test(crc32c_matches_known_checksums),
+        cmocka_unit_test(crc32c_variants_and_combined_parts_agree),
         cmocka_unit_test(f16_round_trips_and_rounds_to_nearest),
         cmocka_unit_test(bf16_rounds_to_nearest_and_up),
-        cmocka_unit_test(values_leave_an_exact_rest),
+        cmocka_unit_test(decoded_plus_error_is_the_original),
         cmocka_unit_test(indices_round_trip),
-        cmocka_unit_test(wrong_indices_are_seen),
+        cmocka_unit_test(invalid_indices_are_rejected),
         cmocka_unit_test(all_code_pairs_round_trip),
-        cmocka_unit_test(every_flipped_bit_is_refused),
-        cmocka_unit_test(every_truncation_is_refused),
-        cmocka_unit_test(sealed_nonsense_is_refused),
-        cmocka_unit_test(frames_of_other_layouts_or_cuts_are_refused),
+        cmocka_unit_test(every_flipped_bit_is_rejected),
+        cmocka_unit_test(every_truncation_is_rejected),
+        cmocka_unit_test(invalid_frames_with_a_valid_checksum_are_rejected),
+        cmocka_unit_test(frames_of_other_layouts_or_ranges_are_rejected),
         cmocka_unit_test(frames_with_different_codes_add_up),
-        cmocka_unit_test(wire_bytes_stay_as_they_are),
+        cmocka_unit_test(wire_bytes_are_unchanged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

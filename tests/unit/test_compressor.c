@@ -46,7 +46,7 @@ static void sent_plus_left_equals_accumulator(const char *config, float beta) {
     frug_layout_destroy(layout);
 }
 
-static void mass_is_conserved_bit_for_bit(void **state) {
+static void sent_plus_residual_is_the_accumulator_bit_for_bit(void **state) {
     (void)state;
     for (size_t b = 0; b < COUNT(blocks); b++)
         for (size_t v = 0; v < COUNT(values); v++)
@@ -61,7 +61,7 @@ static void mass_is_conserved_bit_for_bit(void **state) {
 }
 
 /* I2: over many steps without decay, everything sent plus what is left is everything that came in. */
-static void mass_is_conserved_over_many_steps(void **state) {
+static void sent_plus_residual_is_conserved_over_many_steps(void **state) {
     (void)state;
     frug_layout *layout = flat(N);
     frug_compressor *c = make_compressor("feedback=plain,residual=f32,value=bf16", layout, NULL);
@@ -124,7 +124,7 @@ static void full_density_is_dense_sgd(void **state) {
 }
 
 /* I4: P identical workers, averaged, are one worker. */
-static void identical_workers_are_one_worker(void **state) {
+static void identical_workers_give_the_result_of_one(void **state) {
     (void)state;
     enum { P = 4 };
     frug_layout *layout = flat(N);
@@ -212,13 +212,13 @@ static void result_does_not_depend_on_the_variant(void **state) {
     }
 }
 
-static void buckets_give_what_the_whole_gives(void **state) {
+static void buckets_give_the_same_result_as_one_range(void **state) {
     (void)state;
     for (size_t i = 0; i < COUNT(configs); i++)
         assert_int_equal(fingerprint(configs[i], 50021, 1, 3, 0), fingerprint(configs[i], 50021, 1, 3, 1));
 }
 
-static void unknown_variant_is_refused(void **state) {
+static void unknown_variant_is_rejected(void **state) {
     (void)state;
     frug_layout *layout = flat(N);
     frug_config *config = NULL;
@@ -234,7 +234,7 @@ static void unknown_variant_is_refused(void **state) {
 }
 
 /* A block with a NaN sends zeros, keeps what it had, and is counted; its neighbours do not notice. */
-static void a_bad_block_is_held_back(void **state) {
+static void a_block_with_a_nan_is_skipped(void **state) {
     (void)state;
     static const char *const kinds[] = {"residual=f32",
                                         "residual=int8",
@@ -285,7 +285,7 @@ static void a_bad_block_is_held_back(void **state) {
         }
 }
 
-static void a_saved_state_goes_on_bit_for_bit(void **state) {
+static void a_restored_state_continues_bit_for_bit(void **state) {
     (void)state;
     for (size_t i = 0; i < COUNT(configs); i++) {
         frug_layout *layout = flat(N);
@@ -313,7 +313,7 @@ static void a_saved_state_goes_on_bit_for_bit(void **state) {
     }
 }
 
-static void a_damaged_or_foreign_state_changes_nothing(void **state) {
+static void a_damaged_or_mismatched_state_changes_nothing(void **state) {
     (void)state;
     frug_layout *layout = flat(N), *other = flat(N + 256);
     frug_compressor *c = make_compressor("frugrad", layout, NULL), *f32 = make_compressor("residual=f32", layout, NULL);
@@ -347,7 +347,7 @@ static void a_damaged_or_foreign_state_changes_nothing(void **state) {
 }
 
 /* Stored residuals stay within one scale of the truth. */
-static void short_residuals_stay_within_a_scale(void **state) {
+static void quantized_residuals_have_errors_below_one_scale(void **state) {
     (void)state;
     static const struct {
         const char *config;
@@ -382,7 +382,7 @@ static void short_residuals_stay_within_a_scale(void **state) {
     }
 }
 
-static void unmentioned_elements_keep_their_bits(void **state) {
+static void elements_that_are_not_sent_keep_their_bits(void **state) {
     (void)state;
     frug_layout *layout = flat(N);
     frug_compressor *c = make_compressor("value=f32", layout, NULL);
@@ -412,7 +412,7 @@ static void unmentioned_elements_keep_their_bits(void **state) {
     frug_layout_destroy(layout);
 }
 
-static void wrong_calls_get_an_error_and_change_nothing(void **state) {
+static void invalid_calls_fail_and_change_nothing(void **state) {
     (void)state;
     frug_layout *layout = flat(N);
     frug_compressor *c = make_compressor("residual=f32", layout, NULL);
@@ -496,7 +496,7 @@ static void mixed_layouts_keep_small_tensors_dense(void **state) {
     frug_layout_destroy(layout);
 }
 
-static void payload_at_sixteen_of_256_is_48_bytes_a_block(void **state) {
+static void payload_at_16_of_256_is_48_bytes_per_block(void **state) {
     (void)state;
     enum { BLOCKS = 1000 };
     frug_layout *layout = flat(BLOCKS * 256);
@@ -519,7 +519,7 @@ static void payload_at_sixteen_of_256_is_48_bytes_a_block(void **state) {
 }
 
 /* At one entry of 1024, each of four blocks sends one at every fourth step. */
-static void blocks_take_turns_below_one_entry(void **state) {
+static void blocks_alternate_below_one_entry_per_block(void **state) {
     (void)state;
     enum { BLOCKS = 4, ALL = BLOCKS * 256 };
     frug_layout *layout = flat(ALL);
@@ -578,7 +578,7 @@ static void statistics_add_up(void **state) {
 }
 
 /* An estimate speaks for all tensors: not for those that happen to lie where a sample is taken. */
-static void sampled_energy_is_of_all_tensors(void **state) {
+static void sampled_energy_covers_all_tensors(void **state) {
     (void)state;
     static const char *const config[] = {"frugrad", "topk", "frugrad,value=f32", "rows"};
     frug_layout *layout = NULL;
@@ -616,24 +616,24 @@ static void sampled_energy_is_of_all_tensors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sampled_energy_is_of_all_tensors),
-        cmocka_unit_test(mass_is_conserved_bit_for_bit),
-        cmocka_unit_test(mass_is_conserved_over_many_steps),
+        cmocka_unit_test(sampled_energy_covers_all_tensors),
+        cmocka_unit_test(sent_plus_residual_is_the_accumulator_bit_for_bit),
+        cmocka_unit_test(sent_plus_residual_is_conserved_over_many_steps),
         cmocka_unit_test(full_density_is_dense_sgd),
-        cmocka_unit_test(identical_workers_are_one_worker),
+        cmocka_unit_test(identical_workers_give_the_result_of_one),
         cmocka_unit_test(result_does_not_depend_on_threads),
         cmocka_unit_test(result_does_not_depend_on_the_variant),
-        cmocka_unit_test(buckets_give_what_the_whole_gives),
-        cmocka_unit_test(unknown_variant_is_refused),
-        cmocka_unit_test(a_bad_block_is_held_back),
-        cmocka_unit_test(a_saved_state_goes_on_bit_for_bit),
-        cmocka_unit_test(a_damaged_or_foreign_state_changes_nothing),
-        cmocka_unit_test(short_residuals_stay_within_a_scale),
-        cmocka_unit_test(unmentioned_elements_keep_their_bits),
-        cmocka_unit_test(wrong_calls_get_an_error_and_change_nothing),
+        cmocka_unit_test(buckets_give_the_same_result_as_one_range),
+        cmocka_unit_test(unknown_variant_is_rejected),
+        cmocka_unit_test(a_block_with_a_nan_is_skipped),
+        cmocka_unit_test(a_restored_state_continues_bit_for_bit),
+        cmocka_unit_test(a_damaged_or_mismatched_state_changes_nothing),
+        cmocka_unit_test(quantized_residuals_have_errors_below_one_scale),
+        cmocka_unit_test(elements_that_are_not_sent_keep_their_bits),
+        cmocka_unit_test(invalid_calls_fail_and_change_nothing),
         cmocka_unit_test(mixed_layouts_keep_small_tensors_dense),
-        cmocka_unit_test(payload_at_sixteen_of_256_is_48_bytes_a_block),
-        cmocka_unit_test(blocks_take_turns_below_one_entry),
+        cmocka_unit_test(payload_at_16_of_256_is_48_bytes_per_block),
+        cmocka_unit_test(blocks_alternate_below_one_entry_per_block),
         cmocka_unit_test(statistics_add_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

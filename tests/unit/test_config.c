@@ -39,7 +39,7 @@ static void empty_string_means_the_defaults(void **state) {
     frug_config_destroy(config);
 }
 
-static void words_reach_their_enumerators(void **state) {
+static void words_set_their_enumerators(void **state) {
     (void)state;
     frug_config *config = parse("block=4096,select=exact,feedback=none,mask=off,residual=f32,index=bitmap,value=int8,"
                                 "vectors=sparse,stats=full,min_size=1,seed=18446744073709551615");
@@ -72,7 +72,7 @@ static void words_reach_their_enumerators(void **state) {
     frug_config_destroy(config);
 }
 
-static void rules_reach_their_numbers(void **state) {
+static void rules_set_their_numbers(void **state) {
     (void)state;
     frug_config *config = parse("rule=threshold:absolute:0.125,segment=all");
     assert_int_equal(config->rule, FRUGI_RULE_THRESHOLD);
@@ -92,7 +92,7 @@ static void rules_reach_their_numbers(void **state) {
     assert_same("rule=hybrid:9,rule=hybrid,segment=all", "rule=hybrid:64,segment=all");
 }
 
-static void segments_and_units_reach_their_numbers(void **state) {
+static void segments_and_units_set_their_numbers(void **state) {
     (void)state;
     frug_config *config = parse("segment=1:4,unit=tile:8x4,schedule=frugrad");
     assert_int_equal(config->segment, FRUGI_SEGMENT_GROUP);
@@ -109,7 +109,7 @@ static void segments_and_units_reach_their_numbers(void **state) {
     frug_config_destroy(config);
 }
 
-static void auto_bucket_follows_the_value_code(void **state) {
+static void auto_bucket_depends_on_the_value_code(void **state) {
     (void)state;
     static const struct {
         const char *text;
@@ -146,7 +146,7 @@ static const char *company_of(const char *item) {
 }
 
 /* Every word of every row, and every fallback, is accepted and shows up in the canonical text. */
-static void every_row_accepts_what_it_advertises(void **state) {
+static void every_option_accepts_its_documented_values(void **state) {
     (void)state;
     const frug_option *option;
     size_t tried = 0;
@@ -170,7 +170,7 @@ static void every_row_accepts_what_it_advertises(void **state) {
     assert_true(tried > 50);
 }
 
-static void preset_strings_hold_what_they_name(void **state) {
+static void presets_expand_to_their_options(void **state) {
     (void)state;
     assert_same("frugrad", "");
     assert_same("dense", "schedule=constant:0,feedback=none,value=f32,reduce=dense");
@@ -205,7 +205,7 @@ static void assert_same_for(const char *text, const char *optimizer, const char 
     frug_config_destroy(expected);
 }
 
-static void frugrad_goes_with_the_optimiser(void **state) {
+static void preset_frugrad_depends_on_the_optimizer(void **state) {
     (void)state;
     frug_config *config = NULL;
     static const char *const same[] = {"", "block=256", "dgc", "frugrad-paper", "frugrad-sgd", "frugrad-adam"};
@@ -224,7 +224,7 @@ static void frugrad_goes_with_the_optimiser(void **state) {
 }
 
 /* What only a preset says goes back to its default where it does nothing; what the user says is refused. */
-static void options_that_do_nothing_are_dropped_from_presets_and_refused_from_users(void **state) {
+static void unused_options_are_reset_in_presets_and_rejected_from_users(void **state) {
     (void)state;
     assert_same("frugrad-sgd,feedback=none", "feedback=none");
     assert_same("frugrad-adam,feedback=plain", "block=64,feedback=plain");
@@ -249,7 +249,7 @@ static void options_that_do_nothing_are_dropped_from_presets_and_refused_from_us
     assert_refused("theta=0.5", "config: theta=0.5 does nothing here, it is for feedback=ef21; leave it out");
 }
 
-static void preset_takes_options_after_comma_or_colon(void **state) {
+static void preset_accepts_options_after_comma_or_colon(void **state) {
     (void)state;
     assert_same("dgc,value=int8", "dgc:value=int8");
     assert_same("frugrad:density=0.3,block=64", "density=0.3,block=64");
@@ -262,7 +262,7 @@ static void preset_takes_options_after_comma_or_colon(void **state) {
     assert_refused("dgx:value=int8", "config: unknown preset 'dgx' at position 1; did you mean 'dgc'?");
 }
 
-static void later_options_win(void **state) {
+static void later_options_replace_earlier_ones(void **state) {
     (void)state;
     assert_same("value=f32,value=f16", "value=f16");
     assert_same("density=0.5,schedule=constant:0.75", "schedule=constant:0.75");
@@ -273,7 +273,7 @@ static void later_options_win(void **state) {
     assert_same("segment=2:4,segment=tensor,density=0.25", "density=0.25,segment=tensor");
 }
 
-static void auto_beta_follows_the_final_sparsity(void **state) {
+static void auto_beta_depends_on_the_final_sparsity(void **state) {
     (void)state;
     static const struct {
         const char *text;
@@ -316,7 +316,7 @@ static void errors_name_word_position_and_nearest_word(void **state) {
                    "config: unknown value 'constnat' of schedule at position 10; did you mean 'constant'?");
 }
 
-static void errors_list_what_is_accepted_when_nothing_is_near(void **state) {
+static void errors_list_the_accepted_values_if_none_is_near(void **state) {
     (void)state;
     assert_refused(
         "zzzzzz",
@@ -448,7 +448,7 @@ static const char *const bad_numbers[] = {"density=0",
                                           "warmup=-1",
                                           "schedule=:"};
 
-static void numbers_out_of_range_or_form_are_refused(void **state) {
+static void numbers_out_of_range_or_malformed_are_rejected(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof bad_numbers / sizeof bad_numbers[0]; i++)
         assert_refused_somehow(bad_numbers[i]);
@@ -457,7 +457,7 @@ static void numbers_out_of_range_or_form_are_refused(void **state) {
     assert_same("schedule=constant:-0", "schedule=constant:0");
 }
 
-static void overlong_text_is_refused(void **state) {
+static void overlong_text_is_rejected(void **state) {
     (void)state;
     char text[2200];
     memset(text, 'a', sizeof text);
@@ -490,22 +490,22 @@ static void density_below_one_entry_in_all_phases_is_warned_about(void **state) 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(empty_string_means_the_defaults),
-        cmocka_unit_test(words_reach_their_enumerators),
-        cmocka_unit_test(rules_reach_their_numbers),
-        cmocka_unit_test(segments_and_units_reach_their_numbers),
-        cmocka_unit_test(auto_bucket_follows_the_value_code),
-        cmocka_unit_test(every_row_accepts_what_it_advertises),
-        cmocka_unit_test(preset_strings_hold_what_they_name),
-        cmocka_unit_test(frugrad_goes_with_the_optimiser),
-        cmocka_unit_test(options_that_do_nothing_are_dropped_from_presets_and_refused_from_users),
-        cmocka_unit_test(preset_takes_options_after_comma_or_colon),
-        cmocka_unit_test(later_options_win),
-        cmocka_unit_test(auto_beta_follows_the_final_sparsity),
+        cmocka_unit_test(words_set_their_enumerators),
+        cmocka_unit_test(rules_set_their_numbers),
+        cmocka_unit_test(segments_and_units_set_their_numbers),
+        cmocka_unit_test(auto_bucket_depends_on_the_value_code),
+        cmocka_unit_test(every_option_accepts_its_documented_values),
+        cmocka_unit_test(presets_expand_to_their_options),
+        cmocka_unit_test(preset_frugrad_depends_on_the_optimizer),
+        cmocka_unit_test(unused_options_are_reset_in_presets_and_rejected_from_users),
+        cmocka_unit_test(preset_accepts_options_after_comma_or_colon),
+        cmocka_unit_test(later_options_replace_earlier_ones),
+        cmocka_unit_test(auto_beta_depends_on_the_final_sparsity),
         cmocka_unit_test(errors_name_word_position_and_nearest_word),
-        cmocka_unit_test(errors_list_what_is_accepted_when_nothing_is_near),
+        cmocka_unit_test(errors_list_the_accepted_values_if_none_is_near),
         cmocka_unit_test(errors_explain_misplaced_items),
-        cmocka_unit_test(numbers_out_of_range_or_form_are_refused),
-        cmocka_unit_test(overlong_text_is_refused),
+        cmocka_unit_test(numbers_out_of_range_or_malformed_are_rejected),
+        cmocka_unit_test(overlong_text_is_rejected),
         cmocka_unit_test(density_below_one_entry_in_all_phases_is_warned_about),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -169,7 +169,7 @@ static void longest_canonical_text_fits(void **state) {
 }
 
 /* CTest makes the locale xx_comma; by hand, say LOCPATH=build/dev/tests/locale. */
-static void decimal_point_does_not_follow_the_locale(void **state) {
+static void decimal_point_does_not_depend_on_the_locale(void **state) {
     (void)state;
     if (!setlocale(LC_NUMERIC, "xx_comma"))
         skip();
@@ -182,7 +182,7 @@ static void decimal_point_does_not_follow_the_locale(void **state) {
     setlocale(LC_NUMERIC, "C");
 }
 
-static void numbers_that_are_not_finite_are_not_read(void **state) {
+static void numbers_that_are_not_finite_are_rejected(void **state) {
     (void)state;
     double value = 7;
     assert_false(frugi_read_double("1e999", 5, &value));
@@ -191,7 +191,7 @@ static void numbers_that_are_not_finite_are_not_read(void **state) {
     assert_true(value == 7);
 }
 
-static void written_numbers_are_short_and_read_back(void **state) {
+static void printed_numbers_are_short_and_parse_back(void **state) {
     (void)state;
     static const struct {
         double value;
@@ -219,9 +219,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(canonical_text_parses_to_itself),
         cmocka_unit_test(longest_canonical_text_fits),
-        cmocka_unit_test(decimal_point_does_not_follow_the_locale),
-        cmocka_unit_test(numbers_that_are_not_finite_are_not_read),
-        cmocka_unit_test(written_numbers_are_short_and_read_back),
+        cmocka_unit_test(decimal_point_does_not_depend_on_the_locale),
+        cmocka_unit_test(numbers_that_are_not_finite_are_rejected),
+        cmocka_unit_test(printed_numbers_are_short_and_parse_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

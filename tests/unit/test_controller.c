@@ -49,7 +49,7 @@ static void without_modifiers_every_tensor_has_the_base_density(void **state) {
     }
 }
 
-static void roles_have_densities_of_their_own(void **state) {
+static void roles_have_their_own_densities(void **state) {
     (void)state;
     static const double wanted[COUNT] = {0.0625, 0.001, 0.0625, 1, 1, 0.0625};
     frugi_control *control = make("layers=role,density=0.0625"), *thin = make("layers=role,density=0.0005");
@@ -60,7 +60,7 @@ static void roles_have_densities_of_their_own(void **state) {
     frugi_control_destroy(thin);
 }
 
-static void sensitivity_is_a_root_within_limits(void **state) {
+static void sensitivity_factor_is_a_clipped_square_root(void **state) {
     (void)state;
     frugi_control *control = make("layers=sensitivity,density=0.0625");
     for (size_t i = 0; i < COUNT; i++)
@@ -86,7 +86,7 @@ static void sensitivity_is_a_root_within_limits(void **state) {
     frugi_control_destroy(control);
 }
 
-static void budget_is_the_density_that_is_told(void **state) {
+static void budget_uses_the_density_that_was_set(void **state) {
     (void)state;
     frugi_control *control = make("layers=budget,density=0.0625");
     assert_true(frugi_control_density(control, 0, 2) == 0.0625);
@@ -104,7 +104,7 @@ static void budget_is_the_density_that_is_told(void **state) {
     frugi_control_destroy(control);
 }
 
-static void factor_of_a_norm_that_stays_is_one(void **state) {
+static void factor_of_a_constant_norm_is_one(void **state) {
     (void)state;
     static const char *const texts[] = {"norm=follow,density=0.0625", "norm=accordion,density=0.0625"};
     static const double norms[] = {0.1, 3, 0, 1e300, 1e-320};
@@ -120,7 +120,7 @@ static void factor_of_a_norm_that_stays_is_one(void **state) {
     }
 }
 
-static void following_is_the_ratio_to_earlier_norms(void **state) {
+static void norm_follow_is_the_ratio_to_earlier_norms(void **state) {
     (void)state;
     frugi_control *control = make("norm=follow,density=0.0625");
     assert_true(frugi_control_density(control, 0, 0) == 0.0625);
@@ -146,7 +146,7 @@ static void following_is_the_ratio_to_earlier_norms(void **state) {
     frugi_control_destroy(control);
 }
 
-static void accordion_opens_at_a_change_by_half(void **state) {
+static void norm_accordion_reacts_to_a_change_by_half(void **state) {
     (void)state;
     static const struct {
         double norm, factor;
@@ -160,7 +160,7 @@ static void accordion_opens_at_a_change_by_half(void **state) {
     frugi_control_destroy(control);
 }
 
-static void telling_a_step_twice_counts_once(void **state) {
+static void setting_a_norm_twice_counts_once(void **state) {
     (void)state;
     static const char *const texts[] = {"norm=follow", "norm=accordion,layers=sensitivity"};
     uint64_t seed = 11;
@@ -266,7 +266,7 @@ static void densities_stay_within_their_bound(void **state) {
     }
 }
 
-static void a_restored_state_goes_on_alike(void **state) {
+static void a_restored_state_continues_identically(void **state) {
     (void)state;
     uint64_t seed = 9;
     for (int k = 0; k < 8; k++) {
@@ -293,7 +293,7 @@ static void a_restored_state_goes_on_alike(void **state) {
     }
 }
 
-static void a_state_that_cannot_be_is_refused(void **state) {
+static void an_invalid_state_is_rejected(void **state) {
     (void)state;
     frugi_control *control = make("layers=sensitivity,norm=follow");
     size_t bytes = frugi_control_bytes(control);
@@ -329,7 +329,7 @@ static void dense_steps_come_first_and_then_periodically(void **state) {
     frug_config_destroy(always);
 }
 
-static void no_tensors_are_no_trouble(void **state) {
+static void a_controller_without_tensors_works(void **state) {
     (void)state;
     frug_config *config = config_of("layers=sensitivity,strict=on");
     frugi_control *control = NULL;
@@ -343,20 +343,20 @@ static void no_tensors_are_no_trouble(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_modifiers_every_tensor_has_the_base_density),
-        cmocka_unit_test(roles_have_densities_of_their_own),
-        cmocka_unit_test(sensitivity_is_a_root_within_limits),
-        cmocka_unit_test(budget_is_the_density_that_is_told),
-        cmocka_unit_test(factor_of_a_norm_that_stays_is_one),
-        cmocka_unit_test(following_is_the_ratio_to_earlier_norms),
-        cmocka_unit_test(accordion_opens_at_a_change_by_half),
-        cmocka_unit_test(telling_a_step_twice_counts_once),
+        cmocka_unit_test(roles_have_their_own_densities),
+        cmocka_unit_test(sensitivity_factor_is_a_clipped_square_root),
+        cmocka_unit_test(budget_uses_the_density_that_was_set),
+        cmocka_unit_test(factor_of_a_constant_norm_is_one),
+        cmocka_unit_test(norm_follow_is_the_ratio_to_earlier_norms),
+        cmocka_unit_test(norm_accordion_reacts_to_a_change_by_half),
+        cmocka_unit_test(setting_a_norm_twice_counts_once),
         cmocka_unit_test(strict_keeps_the_total),
         cmocka_unit_test(strict_scales_all_tensors_alike),
         cmocka_unit_test(densities_stay_within_their_bound),
-        cmocka_unit_test(a_restored_state_goes_on_alike),
-        cmocka_unit_test(a_state_that_cannot_be_is_refused),
+        cmocka_unit_test(a_restored_state_continues_identically),
+        cmocka_unit_test(an_invalid_state_is_rejected),
         cmocka_unit_test(dense_steps_come_first_and_then_periodically),
-        cmocka_unit_test(no_tensors_are_no_trouble),
+        cmocka_unit_test(a_controller_without_tensors_works),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

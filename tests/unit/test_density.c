@@ -43,7 +43,7 @@ static uint64_t floor_of(uint64_t kappa, u128 j) {
     return (uint64_t)((j * kappa) >> 32);
 }
 
-static void constant_schedule_never_moves(void **state) {
+static void constant_schedule_is_constant(void **state) {
     (void)state;
     frugi_schedule schedule = {.kind = FRUGI_SCHEDULE_CONSTANT, .arg = {0.9375}};
     assert_true(frugi_schedule_density(&schedule, 0, 100) == 0.0625);
@@ -163,7 +163,7 @@ static void dgc_schedule_never_grows_denser(void **state) {
     }
 }
 
-static void relax_schedule_rises_then_eases_off(void **state) {
+static void relax_schedule_rises_then_falls(void **state) {
     (void)state;
     frugi_schedule plain = {.kind = FRUGI_SCHEDULE_FRUGRAD, .args = 3, .arg = {0.5, 0.94, 0.5}};
     double before = 0;
@@ -213,7 +213,7 @@ static frugi_schedule random_schedule(void) {
     return s;
 }
 
-static void no_step_is_denser_than_the_most(void **state) {
+static void no_step_exceeds_the_maximum_density(void **state) {
     (void)state;
     for (int round = 0; round < 2000; round++) {
         frugi_schedule schedule = random_schedule();
@@ -260,7 +260,7 @@ static void counts_are_kappa_rounded_down_or_up(void **state) {
     }
 }
 
-static void every_block_has_its_turn_within_all_phases(void **state) {
+static void every_block_sends_within_all_phases(void **state) {
     (void)state;
     for (int i = 0; i < 10000; i++) {
         uint64_t kappa = FRUGI_KAPPA_MIN + random_u64() % (1ull << 32), block = random_block_number();
@@ -308,7 +308,7 @@ static void long_run_mean_is_kappa(void **state) {
     }
 }
 
-static void tail_keeps_its_share_and_at_least_one(void **state) {
+static void tail_has_its_share_and_at_least_one_entry(void **state) {
     (void)state;
     assert_int_equal(frugi_tail_count(16, 128, 256), 8);
     assert_int_equal(frugi_tail_count(16, 129, 256), 9);
@@ -330,24 +330,24 @@ static void tail_keeps_its_share_and_at_least_one(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(constant_schedule_never_moves),
+        cmocka_unit_test(constant_schedule_is_constant),
         cmocka_unit_test(frugrad_schedule_meets_its_end_points),
         cmocka_unit_test(frugrad_schedule_never_grows_denser),
         cmocka_unit_test(anneal_schedule_meets_its_end_points_and_never_grows_sparser),
         cmocka_unit_test(dgc_schedule_has_stages_of_equal_ratio),
         cmocka_unit_test(dgc_schedule_of_four_stages_is_the_published_one),
         cmocka_unit_test(dgc_schedule_never_grows_denser),
-        cmocka_unit_test(relax_schedule_rises_then_eases_off),
+        cmocka_unit_test(relax_schedule_rises_then_falls),
         cmocka_unit_test(piecewise_schedule_meets_its_points_and_is_flat_outside),
-        cmocka_unit_test(no_step_is_denser_than_the_most),
+        cmocka_unit_test(no_step_exceeds_the_maximum_density),
         cmocka_unit_test(kappa_is_density_times_block_within_bounds),
         cmocka_unit_test(counts_are_kappa_rounded_down_or_up),
-        cmocka_unit_test(every_block_has_its_turn_within_all_phases),
+        cmocka_unit_test(every_block_sends_within_all_phases),
         cmocka_unit_test(counts_are_exact_at_the_largest_block_number),
         cmocka_unit_test(range_count_is_the_sum_of_its_blocks),
         cmocka_unit_test(range_count_is_exact_beyond_32_bits),
         cmocka_unit_test(long_run_mean_is_kappa),
-        cmocka_unit_test(tail_keeps_its_share_and_at_least_one),
+        cmocka_unit_test(tail_has_its_share_and_at_least_one_entry),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

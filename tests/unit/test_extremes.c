@@ -26,7 +26,7 @@ static frug_layout *make_crowd(void) {
     return z;
 }
 
-static void one_tensor_may_take_what_is_meant_for_many(void **state) {
+static void one_tensor_may_use_the_budget_of_many(void **state) {
     (void)state;
     static const char *const some[] = {"rule=topk",
                                        "rule=topk,unit=tile:8x8",
@@ -62,7 +62,7 @@ static void one_tensor_may_take_what_is_meant_for_many(void **state) {
 /* ---- bounds -------------------------------------------------------------------- */
 
 /* Shortly below everything, places cost more than the values that do not leave. */
-static void bounds_hold_where_a_schedule_comes_from_everything(void **state) {
+static void bounds_hold_for_schedules_that_start_dense(void **state) {
     (void)state;
     static const char *const some[] = {"index=local,value=f32", "index=bitmap,value=bf16", "index=fixed,value=int8",
                                        "segment=tensor,index=auto,value=f32", "segment=2:4"};
@@ -88,7 +88,7 @@ static void bounds_hold_where_a_schedule_comes_from_everything(void **state) {
 /* ---- magnitudes ------------------------------------------------------------------ */
 
 /* Whatever is stored and however it travels, one wild step must not hold blocks for ever or spoil a frame. */
-static void the_largest_floats_do_no_lasting_harm(void **state) {
+static void the_largest_floats_cause_no_lasting_damage(void **state) {
     (void)state;
     static const char *const some[] = {
         "segment=block,residual=int8",           "segment=block,residual=int4",
@@ -129,7 +129,7 @@ static void the_largest_floats_do_no_lasting_harm(void **state) {
 /* ---- held blocks ------------------------------------------------------------------- */
 
 /* What a held block sends of what it had left behind loses its momentum then, and not a step later. */
-static void a_held_block_masks_what_it_sent_and_nothing_later(void **state) {
+static void a_skipped_block_masks_only_what_it_sent(void **state) {
     (void)state;
     enum { N = 256 };
     frug_layout *layout = NULL;
@@ -163,7 +163,7 @@ static void a_held_block_masks_what_it_sent_and_nothing_later(void **state) {
 /* ---- plans and failures --------------------------------------------------------------- */
 
 /* Every block sends one entry at least and MOST at most, and plans know. */
-static void plans_of_hybrid_know_its_limits(void **state) {
+static void plans_of_hybrid_respect_its_limits(void **state) {
     (void)state;
     static const char *const some[] = {"rule=hybrid,density=0.001", "rule=hybrid:16,density=0.0625,norm=accordion",
                                        "rule=hybrid:16,schedule=piecewise:0:0.5:1:0.95"};
@@ -200,7 +200,7 @@ static void plans_of_hybrid_know_its_limits(void **state) {
 }
 
 /* A call that fails leaves no trace, not even in what is known of norms. */
-static void a_refused_step_says_nothing_of_norms(void **state) {
+static void a_failed_step_does_not_change_the_norm(void **state) {
     (void)state;
     frug_layout *z = make_zoo(60);
     const size_t n = frug_layout_elements(z);
@@ -233,7 +233,7 @@ static void a_refused_step_says_nothing_of_norms(void **state) {
 /* ---- gaps, norms, statistics --------------------------------------------------------------- */
 
 /* Two tensors with a gap between them, whatever stands there, and one entry that is a NaN: the rest is clipped. */
-static void clipping_looks_at_tensors_only_and_past_a_nan(void **state) {
+static void clipping_ignores_gaps_and_nans(void **state) {
     (void)state;
     static const char *const some[] = {"density=1", "segment=tensor,density=1",
                                        "segment=block,norm=follow,density=0.9"};
@@ -315,7 +315,7 @@ static void weights_decay_without_a_frame(void **state) {
 }
 
 /* Most of all, a sensitivity must not pass for the share of a budget. */
-static void what_the_config_has_no_use_for_is_refused(void **state) {
+static void calls_that_the_config_does_not_use_are_rejected(void **state) {
     (void)state;
     const double two = 2;
     frug_layout *z = make_zoo(60);
@@ -332,16 +332,16 @@ static void what_the_config_has_no_use_for_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_tensor_may_take_what_is_meant_for_many),
-        cmocka_unit_test(bounds_hold_where_a_schedule_comes_from_everything),
-        cmocka_unit_test(the_largest_floats_do_no_lasting_harm),
-        cmocka_unit_test(a_held_block_masks_what_it_sent_and_nothing_later),
-        cmocka_unit_test(plans_of_hybrid_know_its_limits),
-        cmocka_unit_test(a_refused_step_says_nothing_of_norms),
-        cmocka_unit_test(clipping_looks_at_tensors_only_and_past_a_nan),
+        cmocka_unit_test(one_tensor_may_use_the_budget_of_many),
+        cmocka_unit_test(bounds_hold_for_schedules_that_start_dense),
+        cmocka_unit_test(the_largest_floats_cause_no_lasting_damage),
+        cmocka_unit_test(a_skipped_block_masks_only_what_it_sent),
+        cmocka_unit_test(plans_of_hybrid_respect_its_limits),
+        cmocka_unit_test(a_failed_step_does_not_change_the_norm),
+        cmocka_unit_test(clipping_ignores_gaps_and_nans),
         cmocka_unit_test(statistics_count_every_entry_once),
         cmocka_unit_test(weights_decay_without_a_frame),
-        cmocka_unit_test(what_the_config_has_no_use_for_is_refused),
+        cmocka_unit_test(calls_that_the_config_does_not_use_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 #define BLOCKS 300u
 
 /* The claims add up to k, and block by block they are what the cut lets through, for 1 to 5 threads. */
-static void claims_are_what_the_cut_lets_through(void **state) {
+static void claims_count_the_entries_that_pass_the_cutoff(void **state) {
     (void)state;
     frugi_whole *whole = frugi_whole_create(1);
     uint64_t random = 4, n = 64 * 700 + 17;
@@ -92,7 +92,7 @@ static void counts_add_up_to_the_budget(void **state) {
 
 /* Among blocks of one length, a larger claim gets at least as much, but for the one entry that a round's end may cost.
  */
-static void more_claim_is_no_less_count(void **state) {
+static void larger_claims_never_get_smaller_counts(void **state) {
     (void)state;
     const uint64_t blocks_of = BLOCKS;
     const uint32_t last = 256;
@@ -108,7 +108,7 @@ static void more_claim_is_no_less_count(void **state) {
     }
 }
 
-static void often_sending_blocks_are_favoured_within_limits(void **state) {
+static void frequent_blocks_get_more_within_limits(void **state) {
     (void)state;
     uint8_t often[16];
     uint16_t claim[16], even[4] = {10, 10, 10, 10};
@@ -142,10 +142,10 @@ static void counters_rise_to_fifteen_and_halve(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(claims_are_what_the_cut_lets_through),
+        cmocka_unit_test(claims_count_the_entries_that_pass_the_cutoff),
         cmocka_unit_test(counts_add_up_to_the_budget),
-        cmocka_unit_test(more_claim_is_no_less_count),
-        cmocka_unit_test(often_sending_blocks_are_favoured_within_limits),
+        cmocka_unit_test(larger_claims_never_get_smaller_counts),
+        cmocka_unit_test(frequent_blocks_get_more_within_limits),
         cmocka_unit_test(counters_rise_to_fifteen_and_halve),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,7 +31,7 @@ static void tensors_follow_each_other(void **state) {
     frug_layout_destroy(layout);
 }
 
-static void nonsense_is_refused(void **state) {
+static void invalid_tensors_are_rejected(void **state) {
     (void)state;
     frug_layout *layout = NULL;
     OK(frug_layout_create(&layout));
@@ -64,7 +64,7 @@ static uint64_t hash_of(const frug_tensor *a, const frug_tensor *b) {
     return hash;
 }
 
-static void the_hash_sees_names_shapes_and_places(void **state) {
+static void the_hash_depends_on_names_shapes_and_offsets(void **state) {
     (void)state;
     frug_tensor a = tensor("a", 2, 4, 6), b = tensor("b", 2, 2, 2), turned = tensor("a", 2, 6, 4);
     frug_tensor renamed = tensor("c", 2, 2, 2), moved = b;
@@ -109,8 +109,8 @@ static void every_status_has_a_text(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tensors_follow_each_other),
-        cmocka_unit_test(nonsense_is_refused),
-        cmocka_unit_test(the_hash_sees_names_shapes_and_places),
+        cmocka_unit_test(invalid_tensors_are_rejected),
+        cmocka_unit_test(the_hash_depends_on_names_shapes_and_offsets),
         cmocka_unit_test(an_error_is_logged_once),
         cmocka_unit_test(every_status_has_a_text),
     };

@@ -106,7 +106,7 @@ static void mask_changes_only_when_refreshed(void **state) {
 }
 
 /* Fewer than the mask: its highest scores. More: all of it and the highest scores of the rest. */
-static void changed_counts_go_by_score(void **state) {
+static void changed_counts_are_selected_by_score(void **state) {
     (void)state;
     world w;
     uint64_t random = 5;
@@ -150,7 +150,7 @@ static void waiting_is_bounded(void **state) {
 }
 
 /* Same energies, same lists: for any threads, and after saving and restoring in the middle. */
-static void goes_on_alike_after_restoring(void **state) {
+static void a_restored_mask_continues_identically(void **state) {
     (void)state;
     world a, b;
     uint64_t random = 6;
@@ -179,7 +179,7 @@ static void goes_on_alike_after_restoring(void **state) {
     close_world(&b);
 }
 
-static void bad_states_are_refused(void **state) {
+static void invalid_states_are_rejected(void **state) {
     (void)state;
     world w;
     open_world(&w, 10);
@@ -212,10 +212,10 @@ int main(void) {
         cmocka_unit_test(scores_follow_the_formula),
         cmocka_unit_test(mask_is_the_highest_scores),
         cmocka_unit_test(mask_changes_only_when_refreshed),
-        cmocka_unit_test(changed_counts_go_by_score),
+        cmocka_unit_test(changed_counts_are_selected_by_score),
         cmocka_unit_test(waiting_is_bounded),
-        cmocka_unit_test(goes_on_alike_after_restoring),
-        cmocka_unit_test(bad_states_are_refused),
+        cmocka_unit_test(a_restored_mask_continues_identically),
+        cmocka_unit_test(invalid_states_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

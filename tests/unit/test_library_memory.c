@@ -9,7 +9,7 @@ static uint64_t held(void) {
     return now;
 }
 
-static void a_residual_counts_and_goes(void **state) {
+static void a_residual_is_counted_and_freed(void **state) {
     (void)state;
     const uint64_t n = 1u << 20;
     static const struct {
@@ -43,7 +43,7 @@ static void a_residual_counts_and_goes(void **state) {
     }
 }
 
-static void what_fails_leaves_nothing(void **state) {
+static void failed_calls_leak_nothing(void **state) {
     (void)state;
     uint64_t before = held();
     frug_config *config = NULL;
@@ -118,7 +118,7 @@ static frug_status serve(frug_comm *comm, void *shared) {
     return status;
 }
 
-static void groups_leave_nothing(void **state) {
+static void groups_leak_nothing(void **state) {
     (void)state;
     static const struct {
         const char *config;
@@ -164,9 +164,9 @@ static void groups_leave_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_residual_counts_and_goes),
-        cmocka_unit_test(what_fails_leaves_nothing),
-        cmocka_unit_test(groups_leave_nothing),
+        cmocka_unit_test(a_residual_is_counted_and_freed),
+        cmocka_unit_test(failed_calls_leak_nothing),
+        cmocka_unit_test(groups_leak_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -231,7 +231,7 @@ static void check_conservation(const char *config, const frug_layout *z) {
     end_walk(&w);
 }
 
-static void nothing_is_lost_by_any_method_with_any_feedback(void **state) {
+static void no_method_loses_anything_with_any_feedback(void **state) {
     (void)state;
     frug_layout *z = make_zoo(SMALL);
     char config[256];
@@ -244,7 +244,7 @@ static void nothing_is_lost_by_any_method_with_any_feedback(void **state) {
     frug_layout_destroy(z);
 }
 
-static void nothing_is_lost_by_any_code(void **state) {
+static void no_code_loses_anything(void **state) {
     (void)state;
     static const char *const some[] = {"segment=tensor", "segment=all,unit=tile:4x4", "rule=hybrid,segment=tensor",
                                        "segment=tensor,unit=head,density=0.5"};
@@ -307,7 +307,7 @@ static void check_holding(const char *config, const frug_layout *z, float hold) 
 }
 
 /* hold=auto: 1 - (1 - 0.9 / 0.95) / d, but not below 0. */
-static void holding_sends_a_part_and_keeps_a_share(void **state) {
+static void retention_sends_a_share_and_keeps_the_rest(void **state) {
     (void)state;
     static const char *const some[] = {"segment=block", "segment=tensor", "segment=tensor,unit=tile:4x4",
                                        "rule=random,segment=tensor"};
@@ -333,7 +333,7 @@ static void holding_sends_a_part_and_keeps_a_share(void **state) {
  * Short residuals round what is held like everything else: by less than 1 / 126 of the largest that stays anywhere
  * (int8), and to neither side: the errors of four steps add up to less than five times their standard deviation.
  */
-static void what_is_held_is_rounded_fairly(void **state) {
+static void retention_is_rounded_without_bias(void **state) {
     (void)state;
     static const char *const some[] = {"segment=block", "segment=tensor", "segment=tensor,unit=run:16",
                                        "rule=random,segment=tensor", "rule=random,segment=tensor,unit=row"};
@@ -369,7 +369,7 @@ static void what_is_held_is_rounded_fairly(void **state) {
 }
 
 /* At density 1 hold=auto is momentum: the sum of ten steps is that of u = 0.9 u + g, times 1 - 0.9; to 1e-5. */
-static void holding_everything_is_momentum(void **state) {
+static void full_retention_is_momentum(void **state) {
     (void)state;
     frug_layout *z = make_zoo(SMALL);
     walk w =
@@ -535,7 +535,7 @@ static void a_block_with_a_nan_changes_nothing_else(void **state) {
     frug_layout_destroy(z);
 }
 
-static void dense_steps_leave_nothing_behind(void **state) {
+static void dense_steps_clear_the_residual(void **state) {
     (void)state;
     frug_layout *z = make_zoo(SMALL);
     const size_t n = frug_layout_elements(z);
@@ -566,7 +566,7 @@ static void dense_steps_leave_nothing_behind(void **state) {
 }
 
 /* Ranges of whole tensors give what the whole gives where tensors do not compete with each other. */
-static void tensors_one_by_one_give_what_all_at_once_give(void **state) {
+static void tensors_one_by_one_give_the_same_result_as_all_at_once(void **state) {
     (void)state;
     static const char *const some[] = {"segment=tensor", "rule=random,segment=tensor", "segment=tensor,unit=row",
                                        "rule=hybrid,segment=tensor", "rule=threshold:track,segment=tensor"};
@@ -604,7 +604,7 @@ static void tensors_one_by_one_give_what_all_at_once_give(void **state) {
     frug_layout_destroy(z);
 }
 
-static void ranges_that_cut_a_competition_are_refused(void **state) {
+static void ranges_that_split_a_selection_group_are_rejected(void **state) {
     (void)state;
     frug_layout *z = make_zoo(SMALL);
     size_t bytes;
@@ -649,19 +649,19 @@ static void a_buffer_below_the_bound_changes_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_lost_by_any_method_with_any_feedback),
-        cmocka_unit_test(nothing_is_lost_by_any_code),
+        cmocka_unit_test(no_method_loses_anything_with_any_feedback),
+        cmocka_unit_test(no_code_loses_anything),
         cmocka_unit_test(masking_clears_the_momentum_of_what_was_sent),
-        cmocka_unit_test(holding_sends_a_part_and_keeps_a_share),
-        cmocka_unit_test(what_is_held_is_rounded_fairly),
-        cmocka_unit_test(holding_everything_is_momentum),
+        cmocka_unit_test(retention_sends_a_share_and_keeps_the_rest),
+        cmocka_unit_test(retention_is_rounded_without_bias),
+        cmocka_unit_test(full_retention_is_momentum),
         cmocka_unit_test(nothing_depends_on_threads_or_restarts),
         cmocka_unit_test(nothing_depends_on_the_variant),
         cmocka_unit_test(frames_of_several_workers_add_up),
         cmocka_unit_test(a_block_with_a_nan_changes_nothing_else),
-        cmocka_unit_test(dense_steps_leave_nothing_behind),
-        cmocka_unit_test(tensors_one_by_one_give_what_all_at_once_give),
-        cmocka_unit_test(ranges_that_cut_a_competition_are_refused),
+        cmocka_unit_test(dense_steps_clear_the_residual),
+        cmocka_unit_test(tensors_one_by_one_give_the_same_result_as_all_at_once),
+        cmocka_unit_test(ranges_that_split_a_selection_group_are_rejected),
         cmocka_unit_test(a_buffer_below_the_bound_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -96,7 +96,7 @@ static void n_of_m_sends_exactly_n_of_every_m(void **state) {
     frug_layout_destroy(z);
 }
 
-static void thresholds_send_what_reaches_them(void **state) {
+static void thresholds_send_all_entries_that_reach_them(void **state) {
     (void)state;
     frug_layout *z = matrix(100, 300, FRUG_ROLE_LINEAR);
     float *grad = bell_array(30000, 4);
@@ -140,7 +140,7 @@ static void a_tracked_threshold_finds_and_holds_the_density(void **state) {
     frug_layout_destroy(z);
 }
 
-static void hybrid_keeps_the_budget_and_a_place_for_every_block(void **state) {
+static void hybrid_meets_the_budget_and_sends_from_every_block(void **state) {
     (void)state;
     frug_layout *z = matrix(1, 256 * 64, FRUG_ROLE_LINEAR);
     const size_t n = 256 * 64;
@@ -161,7 +161,7 @@ static void hybrid_keeps_the_budget_and_a_place_for_every_block(void **state) {
     frug_layout_destroy(z);
 }
 
-static void learned_masks_stand_between_refreshes_and_no_unit_waits_for_ever(void **state) {
+static void learned_masks_are_constant_between_refreshes_and_waits_are_bounded(void **state) {
     (void)state;
     enum { UNITS = 64, LEN = 64, STEPS = 60, KEPT = 8 };
     frug_layout *z = matrix(UNITS, LEN, FRUG_ROLE_LINEAR);
@@ -208,7 +208,7 @@ static size_t whole_tiles(const float *sent, size_t rows, size_t cols, size_t h,
     return tiles;
 }
 
-static void units_leave_whole_or_not_at_all(void **state) {
+static void units_are_sent_as_a_whole(void **state) {
     (void)state;
     enum { ROWS = 45, COLS = 70 };
     static const struct {
@@ -231,7 +231,7 @@ static void units_leave_whole_or_not_at_all(void **state) {
     frug_layout_destroy(z);
 }
 
-static void scores_decide_which_rows_leave(void **state) {
+static void scores_decide_which_rows_are_sent(void **state) {
     (void)state;
     frug_layout *z = matrix(3, 4, FRUG_ROLE_LINEAR);
     const float grad[12] = {3, 0, 0, 0.5f, 1, 1.5f, 1.5f, 1, 2, 2, 0.25f, 0.25f};
@@ -265,7 +265,7 @@ static unsigned heads_of(const float *sent, const frug_layout *z, size_t tensor,
     return bits;
 }
 
-static void the_slices_of_a_head_move_together(void **state) {
+static void all_tensors_of_a_head_are_selected_together(void **state) {
     (void)state;
     frug_layout *z = make_zoo(300);
     float *grad = zoo_gradient(z, 8);
@@ -288,7 +288,7 @@ static void the_slices_of_a_head_move_together(void **state) {
     frug_layout_destroy(z);
 }
 
-static void heads_compete_by_what_the_caller_says(void **state) {
+static void heads_compete_by_given_scores(void **state) {
     (void)state;
     frug_layout *z = make_zoo(300);
     size_t n = frug_layout_elements(z), len;
@@ -342,7 +342,7 @@ static void norms_and_sensitivities_change_what_is_sent(void **state) {
     frug_layout_destroy(z);
 }
 
-static void heads_without_heads_are_refused(void **state) {
+static void unit_head_without_heads_is_rejected(void **state) {
     (void)state;
     frug_layout *z = matrix(64, 100, FRUG_ROLE_LINEAR);
     frug_config *config = NULL;
@@ -421,7 +421,7 @@ static void random_probabilistic_and_qsgd_are_unbiased(void **state) {
     assert_unbiased("qsgd,levels=1,bucket=64,qnorm=max,min_size=1", 8000, 5.5, &qsgd);
 }
 
-static void random_places_need_no_index_and_are_the_same_everywhere(void **state) {
+static void random_units_need_no_index_and_are_the_same_on_all_workers(void **state) {
     (void)state;
     frug_layout *z = matrix(100, 300, FRUG_ROLE_LINEAR);
     float *grad = bell_array(30000, 11), *a = send_once("randomk", z, grad, 5, 0),
@@ -444,7 +444,7 @@ static void random_places_need_no_index_and_are_the_same_everywhere(void **state
 
 /* ---- plans ------------------------------------------------------------------------ */
 
-static void plans_say_what_frames_hold(void **state) {
+static void plans_match_frames(void **state) {
     (void)state;
     static const char *const configs[] = {"frugrad",
                                           "segment=tensor,unit=row,density=0.3",
@@ -487,7 +487,7 @@ static void plans_say_what_frames_hold(void **state) {
 }
 
 /* auto is never longer than the best single code. */
-static void auto_is_the_shortest(void **state) {
+static void index_auto_is_the_shortest(void **state) {
     (void)state;
     static const char *const codes[] = {"fixed", "local", "bitmap", "coo", "csr", "rle", "rice"};
     static const char *const some[] = {
@@ -523,20 +523,20 @@ int main(void) {
         cmocka_unit_test(whole_tensor_top_k_sends_the_k_largest),
         cmocka_unit_test(all_tensors_together_send_the_k_largest_of_all),
         cmocka_unit_test(n_of_m_sends_exactly_n_of_every_m),
-        cmocka_unit_test(thresholds_send_what_reaches_them),
+        cmocka_unit_test(thresholds_send_all_entries_that_reach_them),
         cmocka_unit_test(a_tracked_threshold_finds_and_holds_the_density),
-        cmocka_unit_test(hybrid_keeps_the_budget_and_a_place_for_every_block),
-        cmocka_unit_test(learned_masks_stand_between_refreshes_and_no_unit_waits_for_ever),
-        cmocka_unit_test(units_leave_whole_or_not_at_all),
-        cmocka_unit_test(scores_decide_which_rows_leave),
-        cmocka_unit_test(the_slices_of_a_head_move_together),
-        cmocka_unit_test(heads_compete_by_what_the_caller_says),
+        cmocka_unit_test(hybrid_meets_the_budget_and_sends_from_every_block),
+        cmocka_unit_test(learned_masks_are_constant_between_refreshes_and_waits_are_bounded),
+        cmocka_unit_test(units_are_sent_as_a_whole),
+        cmocka_unit_test(scores_decide_which_rows_are_sent),
+        cmocka_unit_test(all_tensors_of_a_head_are_selected_together),
+        cmocka_unit_test(heads_compete_by_given_scores),
         cmocka_unit_test(norms_and_sensitivities_change_what_is_sent),
-        cmocka_unit_test(heads_without_heads_are_refused),
+        cmocka_unit_test(unit_head_without_heads_is_rejected),
         cmocka_unit_test(random_probabilistic_and_qsgd_are_unbiased),
-        cmocka_unit_test(random_places_need_no_index_and_are_the_same_everywhere),
-        cmocka_unit_test(plans_say_what_frames_hold),
-        cmocka_unit_test(auto_is_the_shortest),
+        cmocka_unit_test(random_units_need_no_index_and_are_the_same_on_all_workers),
+        cmocka_unit_test(plans_match_frames),
+        cmocka_unit_test(index_auto_is_the_shortest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,7 +40,7 @@ static uint32_t dice_at(uint32_t j) {
 
 /* Over 50000 draws each entry leaves as often as its chance says, and sent as unit the mean is the entry. 5 standard
  * deviations of independent draws, plus the step of the evenly spread half. */
-static void every_entry_leaves_with_its_chance(void **state) {
+static void every_entry_is_sent_with_its_probability(void **state) {
     (void)state;
     frugi_whole *whole = frugi_whole_create(1);
     float *x = heavy_array(SMALL, 3);
@@ -69,7 +69,7 @@ static void every_entry_leaves_with_its_chance(void **state) {
 }
 
 /* The unit is the smallest bf16 whose chances add up to k at most: never above k, one step less is. */
-static void unit_is_the_smallest_that_serves(void **state) {
+static void scale_is_the_smallest_sufficient_one(void **state) {
     (void)state;
     frugi_whole *whole = frugi_whole_create(3);
     for (uint64_t n = 1; n < 200000; n = n * 5 + 3) {
@@ -92,7 +92,7 @@ static void unit_is_the_smallest_that_serves(void **state) {
     frugi_whole_destroy(whole);
 }
 
-static void units_of_odd_arrays(void **state) {
+static void scales_of_unusual_arrays(void **state) {
     (void)state;
     frugi_whole *whole = frugi_whole_create(1);
     float same[8], huge[8], tiny[8], none[8] = {0}, mixed[8] = {0, -0.0f, 5, 0, -7, 0, 0, 0};
@@ -121,7 +121,7 @@ static void units_of_odd_arrays(void **state) {
 
 /* Places ascend, no place is in both lists, the number is k or k + 1 at most, nothing more is written, and threads do
  * not matter. */
-static void draws_alike_for_any_threads(void **state) {
+static void draws_do_not_depend_on_threads(void **state) {
     (void)state;
     uint64_t n = 90000, k = 5000;
     frugi_whole *whole = frugi_whole_create(5);
@@ -191,10 +191,10 @@ static void variance_is_no_more_than_uniform(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_entry_leaves_with_its_chance),
-        cmocka_unit_test(unit_is_the_smallest_that_serves),
-        cmocka_unit_test(units_of_odd_arrays),
-        cmocka_unit_test(draws_alike_for_any_threads),
+        cmocka_unit_test(every_entry_is_sent_with_its_probability),
+        cmocka_unit_test(scale_is_the_smallest_sufficient_one),
+        cmocka_unit_test(scales_of_unusual_arrays),
+        cmocka_unit_test(draws_do_not_depend_on_threads),
         cmocka_unit_test(variance_is_no_more_than_uniform),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

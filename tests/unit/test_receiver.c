@@ -27,7 +27,7 @@ static void step_all(frug_compressor **c, float *const *grad, uint64_t step, flo
  * receivers hold lags behind by what density 1/8 leaves, which falls likewise. Tolerance: a thousandth of the largest
  * entry; without the buffer, or with the dense part not cleared, the error would be of the order of the entries.
  */
-static void held_buffer_of_ef21_becomes_the_mean_gradient(void **state) {
+static void receiver_state_of_ef21_becomes_the_mean_gradient(void **state) {
     (void)state;
     static const char *const methods[] = {"segment=block", "segment=tensor", "rule=threshold:track,segment=tensor",
                                           "segment=tensor,unit=row", "segment=tensor,warmup=3,dense_every=50"};
@@ -62,7 +62,7 @@ static void held_buffer_of_ef21_becomes_the_mean_gradient(void **state) {
  * The optimizer merged is such a receiver: with a gradient that never changes, its steps become rate * gain * gradient.
  * A restart in between changes nothing. Other optimizers would step by the changes alone, and are refused.
  */
-static void the_optimizer_merged_adds_the_changes_up(void **state) {
+static void the_optimizer_merged_sums_the_changes(void **state) {
     (void)state;
     frug_layout *z = NULL;
     OK(frug_layout_create(&z));
@@ -107,7 +107,7 @@ static void the_optimizer_merged_adds_the_changes_up(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(held_buffer_of_ef21_becomes_the_mean_gradient),
-                                       cmocka_unit_test(the_optimizer_merged_adds_the_changes_up)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(receiver_state_of_ef21_becomes_the_mean_gradient),
+                                       cmocka_unit_test(the_optimizer_merged_sums_the_changes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,7 +65,7 @@ static void assert_near(const frug_layout *z, const float *a, const float *b, do
     }
 }
 
-static void what_was_taken_out_can_be_put_in(void **state) {
+static void a_residual_can_be_read_and_written_back(void **state) {
     (void)state;
     frug_layout *z = make_zoo(ROWS);
     uint64_t n = frug_layout_elements(z);
@@ -88,7 +88,7 @@ static void what_was_taken_out_can_be_put_in(void **state) {
 }
 
 /* Rounded at random, but right on average: over all elements the error of the sum is far below its bound. */
-static void short_formats_lose_no_mass_on_average(void **state) {
+static void quantized_formats_are_unbiased(void **state) {
     (void)state;
     enum { N = 1 << 18 };
     static const char *const configs[] = {"residual=bf16", "residual=int8", "residual=int4"};
@@ -113,7 +113,7 @@ static void short_formats_lose_no_mass_on_average(void **state) {
 }
 
 /* A whole state out of a put: an f32 compressor goes on as the one it was taken from. */
-static void a_put_goes_on_and_survives_a_restart(void **state) {
+static void a_written_residual_survives_a_restart(void **state) {
     (void)state;
     static const char *const configs[] = {"min_size=1,residual=f32", "min_size=1,residual=f32,segment=tensor"};
     frug_layout *z = make_zoo(ROWS);
@@ -146,7 +146,7 @@ static void a_put_goes_on_and_survives_a_restart(void **state) {
     frug_layout_destroy(z);
 }
 
-static void a_part_is_replaced_and_nothing_else(void **state) {
+static void only_the_given_range_is_replaced(void **state) {
     (void)state;
     frug_layout *z = make_zoo(ROWS);
     uint64_t n = frug_layout_elements(z);
@@ -180,7 +180,7 @@ static void a_part_is_replaced_and_nothing_else(void **state) {
 }
 
 /* With feedback=dgc nothing of the momentum is left: a zero gradient adds nothing. */
-static void momentum_goes_with_it(void **state) {
+static void momentum_is_replaced_too(void **state) {
     (void)state;
     frug_layout *z = make_zoo(ROWS);
     uint64_t n = frug_layout_elements(z);
@@ -272,7 +272,7 @@ static void end(task *t, int size) {
     }
 }
 
-static void all_workers_go_on_bit_for_bit(void **state) {
+static void all_workers_continue_bit_for_bit(void **state) {
     (void)state;
     static const char *const reduces[] = {"reduce=gather",          "reduce=dense",
                                           "reduce=split,down=1",    "reduce=tree",
@@ -306,7 +306,7 @@ static void all_workers_go_on_bit_for_bit(void **state) {
  * What an owner puts back is rounded by draws of its own: at the step whose draws frug_compressor_put_residual() has
  * (the last there is) the same numbers must not be rounded alike.
  */
-static void what_is_put_back_has_its_own_draws(void **state) {
+static void written_residuals_have_their_own_random_numbers(void **state) {
     (void)state;
     frug_layout *z = make_zoo(ROWS);
     uint64_t n = frug_layout_elements(z);
@@ -329,13 +329,13 @@ static void what_is_put_back_has_its_own_draws(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_taken_out_can_be_put_in),
-        cmocka_unit_test(short_formats_lose_no_mass_on_average),
-        cmocka_unit_test(a_put_goes_on_and_survives_a_restart),
-        cmocka_unit_test(a_part_is_replaced_and_nothing_else),
-        cmocka_unit_test(momentum_goes_with_it),
-        cmocka_unit_test(all_workers_go_on_bit_for_bit),
-        cmocka_unit_test(what_is_put_back_has_its_own_draws),
+        cmocka_unit_test(a_residual_can_be_read_and_written_back),
+        cmocka_unit_test(quantized_formats_are_unbiased),
+        cmocka_unit_test(a_written_residual_survives_a_restart),
+        cmocka_unit_test(only_the_given_range_is_replaced),
+        cmocka_unit_test(momentum_is_replaced_too),
+        cmocka_unit_test(all_workers_continue_bit_for_bit),
+        cmocka_unit_test(written_residuals_have_their_own_random_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,7 @@ static void a_new_store_is_zero(void **state) {
     }
 }
 
-static void bytes_per_element_are_as_promised(void **state) {
+static void bytes_per_element_are_as_documented(void **state) {
     (void)state;
     static const double bytes[] = {4, 2, 1.0 + 2.0 / B, 0.5 + 2.0 / B};
     for (size_t f = 0; f < 4; f++) {
@@ -101,7 +101,7 @@ static void rounding_is_unbiased(void **state) {
     }
 }
 
-static void a_run_is_stored_as_its_blocks_are_and_what_is_skipped_stays(void **state) {
+static void saving_a_run_equals_saving_its_blocks_except_skipped_ones(void **state) {
     (void)state;
     enum { RUN = 7 };
     static float x[RUN * B], y[B], z[B];
@@ -132,7 +132,7 @@ static void a_run_is_stored_as_its_blocks_are_and_what_is_skipped_stays(void **s
     }
 }
 
-static void exported_bytes_come_back(void **state) {
+static void exported_bytes_can_be_imported(void **state) {
     (void)state;
     uint64_t random = 15;
     for (size_t f = 0; f < 4; f++) {
@@ -164,11 +164,11 @@ static void exported_bytes_come_back(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_new_store_is_zero),
-        cmocka_unit_test(bytes_per_element_are_as_promised),
+        cmocka_unit_test(bytes_per_element_are_as_documented),
         cmocka_unit_test(errors_stay_below_one_scale),
         cmocka_unit_test(rounding_is_unbiased),
-        cmocka_unit_test(a_run_is_stored_as_its_blocks_are_and_what_is_skipped_stays),
-        cmocka_unit_test(exported_bytes_come_back),
+        cmocka_unit_test(saving_a_run_equals_saving_its_blocks_except_skipped_ones),
+        cmocka_unit_test(exported_bytes_can_be_imported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -124,7 +124,7 @@ static void check_all_k(const float *x, uint64_t n) {
     test_free(sorted);
 }
 
-static void set_equals_that_of_a_sort(void **state) {
+static void selection_equals_that_of_a_sort(void **state) {
     (void)state;
     static const uint32_t lengths[] = {1, 2, 3, 63, 64, 65, 1000, 1023, 1024, 1025, 4096, 20000};
     uint64_t random = 5;
@@ -156,7 +156,7 @@ static uint64_t sampled_place(uint64_t i, uint64_t n, uint32_t bits) {
 }
 
 /* Sampled elements lie where none of the others are, so the bracket misses to one side and to the other. */
-static void exact_when_the_sample_misleads(void **state) {
+static void exact_if_the_sample_is_misleading(void **state) {
     (void)state;
     uint32_t n = 100000, bits = 12;
     for (int up = 0; up < 2; up++) {
@@ -170,7 +170,7 @@ static void exact_when_the_sample_misleads(void **state) {
 }
 
 /* More of them between the bracket's ends than can be collected: a million that all round to the same. */
-static void exact_when_the_bracket_holds_too_many(void **state) {
+static void exact_if_the_bracket_has_too_many_keys(void **state) {
     (void)state;
     uint32_t n = 1300000;
     uint64_t random = 10;
@@ -224,7 +224,7 @@ static void check_kernel(const frugi_topk_kernel *kernel, const float *x, uint32
     }
 }
 
-static void every_variant_scans_alike(void **state) {
+static void all_variants_scan_identically(void **state) {
     (void)state;
     const frugi_topk_kernel *kernels[FRUGI_ISA_COUNT] = {&frugi_topk_ref};
 #if defined(__aarch64__)
@@ -248,11 +248,9 @@ static void every_variant_scans_alike(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_variant_scans_alike),
-        cmocka_unit_test(set_equals_that_of_a_sort),
-        cmocka_unit_test(long_arrays_with_many_threads),
-        cmocka_unit_test(exact_when_the_sample_misleads),
-        cmocka_unit_test(exact_when_the_bracket_holds_too_many),
+        cmocka_unit_test(all_variants_scan_identically),          cmocka_unit_test(selection_equals_that_of_a_sort),
+        cmocka_unit_test(long_arrays_with_many_threads),          cmocka_unit_test(exact_if_the_sample_is_misleading),
+        cmocka_unit_test(exact_if_the_bracket_has_too_many_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

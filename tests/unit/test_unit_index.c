@@ -72,7 +72,7 @@ static uint64_t draw_list(const frugi_grid *g, uint32_t shape, uint64_t *random,
     return n;
 }
 
-static void every_code_says_every_list(void **state) {
+static void every_code_encodes_every_list(void **state) {
     (void)state;
     uint64_t random = 2024;
     uint32_t *list = test_malloc(20000 * sizeof *list);
@@ -115,7 +115,7 @@ static void long_runs_and_gaps_are_measured_exactly(void **state) {
     test_free(list);
 }
 
-static void extremes_travel(void **state) {
+static void extreme_lists_round_trip(void **state) {
     (void)state;
     uint64_t random = 3;
     uint32_t list[3000];
@@ -168,7 +168,7 @@ static void the_largest_grid_is_measured(void **state) {
 
 /* One flipped bit, or bytes that mean nothing: refused, or another list that holds to the rules; never a step outside.
  */
-static void damaged_indices_are_refused_or_valid(void **state) {
+static void damaged_indices_are_rejected_or_valid(void **state) {
     (void)state;
     uint64_t random = 99;
     uint32_t list[4000], back[4000];
@@ -212,7 +212,7 @@ static void damaged_indices_are_refused_or_valid(void **state) {
 }
 
 /* Forms that say the same, or nearly, in bytes that an encoder does not write. */
-static void other_spellings_are_refused(void **state) {
+static void noncanonical_encodings_are_rejected(void **state) {
     (void)state;
     static const struct {
         frugi_index code;
@@ -288,7 +288,7 @@ static void draw_travels(frugi_section *s, uint64_t kept, uint64_t key, uint64_t
     test_free(back);
 }
 
-static void seeded_walks_give_what_the_sampler_draws(void **state) {
+static void seeded_readers_return_what_the_sampler_draws(void **state) {
     (void)state;
     uint64_t random = 12;
     for (int round = 0; round < 200; round++) {
@@ -307,7 +307,7 @@ static void seeded_walks_give_what_the_sampler_draws(void **state) {
  * Over 20000 keys each unit comes within 5 standard deviations of its share. Some 900 comparisons: a fair sampler
  * fails this with a chance of 1 in 1900, once and for all, since the keys are fixed.
  */
-static void every_unit_is_drawn_alike(void **state) {
+static void every_unit_is_drawn_with_equal_probability(void **state) {
     (void)state;
     enum { DRAWS = 20000 };
     static const uint32_t units[] = {300, 300, 280}, kept[] = {7, 211, 139};
@@ -331,14 +331,14 @@ static void every_unit_is_drawn_alike(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_code_says_every_list),
+        cmocka_unit_test(every_code_encodes_every_list),
         cmocka_unit_test(long_runs_and_gaps_are_measured_exactly),
-        cmocka_unit_test(extremes_travel),
+        cmocka_unit_test(extreme_lists_round_trip),
         cmocka_unit_test(the_largest_grid_is_measured),
-        cmocka_unit_test(damaged_indices_are_refused_or_valid),
-        cmocka_unit_test(other_spellings_are_refused),
-        cmocka_unit_test(seeded_walks_give_what_the_sampler_draws),
-        cmocka_unit_test(every_unit_is_drawn_alike),
+        cmocka_unit_test(damaged_indices_are_rejected_or_valid),
+        cmocka_unit_test(noncanonical_encodings_are_rejected),
+        cmocka_unit_test(seeded_readers_return_what_the_sampler_draws),
+        cmocka_unit_test(every_unit_is_drawn_with_equal_probability),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

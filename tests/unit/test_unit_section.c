@@ -35,7 +35,7 @@ static frugi_section example(frugi_index code) {
 }
 
 /* The bytes themselves, so that no later version changes them without noticing. See docs/wire-format.md. */
-static void wire_bytes_stay_as_they_are(void **state) {
+static void wire_bytes_are_unchanged(void **state) {
     (void)state;
     static const struct {
         const unsigned char *bytes;
@@ -68,7 +68,7 @@ static void wire_bytes_stay_as_they_are(void **state) {
 }
 
 /* Every field that can be wrong, wrong in every way that is checked, in a header that is right otherwise. */
-static void wrong_headers_are_refused(void **state) {
+static void invalid_headers_are_rejected(void **state) {
     (void)state;
     static const struct {
         frugi_index code;
@@ -140,7 +140,7 @@ static void wrong_headers_are_refused(void **state) {
     }
 }
 
-static void groups_and_levels_are_checked(void **state) {
+static void value_groups_and_levels_are_checked(void **state) {
     (void)state;
     static const struct {
         frugi_value value;
@@ -187,7 +187,7 @@ static size_t put_frame(unsigned char *dst, const frugi_section *const *sections
     return frame.bytes;
 }
 
-static void frames_hold_both_kinds(void **state) {
+static void frames_contain_both_kinds_of_sections(void **state) {
     (void)state;
     static const uint32_t list[] = {1, 2, 9, 30};
     static unsigned char bytes[8192];
@@ -250,7 +250,7 @@ static void frames_hold_both_kinds(void **state) {
     assert_int_equal(frug_frame_check(bytes, len, &info), FRUG_ERR_FORMAT);
 }
 
-static void damaged_frames_by_units_are_refused(void **state) {
+static void damaged_frames_by_units_are_rejected(void **state) {
     (void)state;
     static const uint32_t list[] = {1, 2, 9, 30};
     unsigned char bytes[512];
@@ -296,9 +296,12 @@ static void index_codes_have_names(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wire_bytes_stay_as_they_are),         cmocka_unit_test(wrong_headers_are_refused),
-        cmocka_unit_test(groups_and_levels_are_checked),       cmocka_unit_test(frames_hold_both_kinds),
-        cmocka_unit_test(damaged_frames_by_units_are_refused), cmocka_unit_test(index_codes_have_names),
+        cmocka_unit_test(wire_bytes_are_unchanged),
+        cmocka_unit_test(invalid_headers_are_rejected),
+        cmocka_unit_test(value_groups_and_levels_are_checked),
+        cmocka_unit_test(frames_contain_both_kinds_of_sections),
+        cmocka_unit_test(damaged_frames_by_units_are_rejected),
+        cmocka_unit_test(index_codes_have_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

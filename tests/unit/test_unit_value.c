@@ -50,7 +50,7 @@ static void check_size(frugi_section s, const float *unused) {
     assert_int_equal(frugi_group_value_bytes(&s), values);
 }
 
-static void sizes_are_those_of_the_format(void **state) {
+static void sizes_match_the_format(void **state) {
     (void)state;
     for_all(check_size, NULL);
     frugi_section s = make_section(FRUGI_VALUE_QSGD, 512, 127, 1000);
@@ -73,7 +73,7 @@ static void check_round_trip(frugi_section section, const float *v) {
     free_sample(s);
 }
 
-static void values_come_back_and_nothing_is_lost(void **state) {
+static void values_round_trip_and_nothing_is_lost(void **state) {
     (void)state;
     float *v = bell_array(MOST, 3), *zeros = test_calloc(MOST, sizeof *v);
     for_all(check_round_trip, v);
@@ -123,7 +123,7 @@ static void check_stretches(frugi_section section, const float *v) {
     free_sample(s);
 }
 
-static void any_stretch_decodes_as_in_the_whole(void **state) {
+static void any_range_decodes_as_in_the_whole(void **state) {
     (void)state;
     float *v = bell_array(MOST, 4);
     for_all(check_stretches, v);
@@ -151,7 +151,7 @@ static void check_pieces(frugi_section section, const float *v) {
     free_sample(cut);
 }
 
-static void pieces_encode_as_the_whole(void **state) {
+static void ranges_encode_as_the_whole(void **state) {
     (void)state;
     float *v = bell_array(MOST, 6);
     for_all(check_pieces, v);
@@ -170,7 +170,7 @@ static void add_to_sum(frugi_section section, const float *v) {
     free_sample(s);
 }
 
-static void bytes_are_the_same_everywhere(void **state) {
+static void bytes_are_the_same_on_all_machines(void **state) {
     (void)state;
     float *v = bell_array(MOST, 8);
     sum_of_bytes = 0;
@@ -234,7 +234,7 @@ static void sign_decodes_to_the_mean_magnitude(void **state) {
     test_free(v);
 }
 
-static void two_bit_is_nearer_than_sign(void **state) {
+static void two_bit_has_a_smaller_error_than_sign(void **state) {
     (void)state;
     float *v = bell_array(4096, 10);
     double off[2] = {0, 0};
@@ -249,7 +249,7 @@ static void two_bit_is_nearer_than_sign(void **state) {
 }
 
 /* Each class keeps its mean, so what is left over sums to nothing: float rounding, 600 * 2^-24 * 4 at the most. */
-static void onebit_leaves_sums_of_zero(void **state) {
+static void onebit_errors_sum_to_zero(void **state) {
     (void)state;
     float *v = bell_array(3000, 11);
     sample *s = round_trip(make_section(FRUGI_VALUE_ONEBIT, 600, 0, 3000), v);
@@ -297,7 +297,7 @@ static void check_unbiased(const float *v, uint32_t d, uint32_t levels, frugi_qn
     free_sample(s);
 }
 
-static void qsgd_is_unbiased_and_keeps_its_bound(void **state) {
+static void qsgd_is_unbiased_within_its_error_bound(void **state) {
     (void)state;
     float *v = bell_array(17, 12);
     v[3] = 0;
@@ -315,7 +315,7 @@ static void qsgd_is_unbiased_and_keeps_its_bound(void **state) {
     test_free(v);
 }
 
-static void groups_of_qsgd_draw_differently(void **state) {
+static void value_groups_of_qsgd_have_different_random_numbers(void **state) {
     (void)state;
     float v[256];
     for (int i = 0; i < 256; i++)
@@ -332,7 +332,7 @@ static void groups_of_qsgd_draw_differently(void **state) {
 }
 
 /* Rotated numbers fill the unit interval evenly: 1000 chances of 0.3 come true 300 times, give or take 5. */
-static void qsgd_spreads_its_chances_along_a_group(void **state) {
+static void qsgd_random_numbers_are_spread_along_a_value_group(void **state) {
     (void)state;
     enum { N = 1001 };
     float v[N];
@@ -387,19 +387,19 @@ static void qsgd_norms_are_rounded_up(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_nine_codes_have_names),
-        cmocka_unit_test(sizes_are_those_of_the_format),
-        cmocka_unit_test(values_come_back_and_nothing_is_lost),
+        cmocka_unit_test(sizes_match_the_format),
+        cmocka_unit_test(values_round_trip_and_nothing_is_lost),
         cmocka_unit_test(nothing_is_lost_at_any_scale),
-        cmocka_unit_test(any_stretch_decodes_as_in_the_whole),
-        cmocka_unit_test(pieces_encode_as_the_whole),
-        cmocka_unit_test(bytes_are_the_same_everywhere),
+        cmocka_unit_test(any_range_decodes_as_in_the_whole),
+        cmocka_unit_test(ranges_encode_as_the_whole),
+        cmocka_unit_test(bytes_are_the_same_on_all_machines),
         cmocka_unit_test(known_values_give_known_bytes),
         cmocka_unit_test(sign_decodes_to_the_mean_magnitude),
-        cmocka_unit_test(two_bit_is_nearer_than_sign),
-        cmocka_unit_test(onebit_leaves_sums_of_zero),
-        cmocka_unit_test(qsgd_is_unbiased_and_keeps_its_bound),
-        cmocka_unit_test(groups_of_qsgd_draw_differently),
-        cmocka_unit_test(qsgd_spreads_its_chances_along_a_group),
+        cmocka_unit_test(two_bit_has_a_smaller_error_than_sign),
+        cmocka_unit_test(onebit_errors_sum_to_zero),
+        cmocka_unit_test(qsgd_is_unbiased_within_its_error_bound),
+        cmocka_unit_test(value_groups_of_qsgd_have_different_random_numbers),
+        cmocka_unit_test(qsgd_random_numbers_are_spread_along_a_value_group),
         cmocka_unit_test(qsgd_never_exceeds_its_last_level),
         cmocka_unit_test(qsgd_norms_are_rounded_up),
     };

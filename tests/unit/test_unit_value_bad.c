@@ -6,13 +6,13 @@ static int passes_with(sample *s, unsigned char *at, uint32_t bytes, uint32_t va
     unsigned char kept[4];
     memcpy(kept, at, bytes);
     memcpy(at, &value, bytes);
-    int good = frugi_group_check(&s->section, s->scales, s->values);
+    int good = frugi_value_group_check(&s->section, s->scales, s->values);
     memcpy(at, kept, bytes);
-    assert_true(frugi_group_check(&s->section, s->scales, s->values));
+    assert_true(frugi_value_group_check(&s->section, s->scales, s->values));
     return good;
 }
 
-static void bad_scales_are_refused(void **state) {
+static void invalid_scales_are_rejected(void **state) {
     (void)state;
     float *v = bell_array(1000, 13);
     for (uint32_t code = 0; code < CODES; code++) {
@@ -61,7 +61,7 @@ static void bad_scales_are_refused(void **state) {
     test_free(v);
 }
 
-static void bad_values_are_refused(void **state) {
+static void invalid_values_are_rejected(void **state) {
     (void)state;
     float *v = bell_array(1000, 14);
     static const uint32_t bad32[] = {0x7f800000, 0xff800000, 0x7fc00000}, bad16[] = {0x7f80, 0xff80, 0x7fc0};
@@ -90,7 +90,7 @@ static void bad_values_are_refused(void **state) {
 }
 
 /* Every field of every group, one level too many. */
-static void levels_above_the_last_are_refused(void **state) {
+static void levels_above_the_maximum_are_rejected(void **state) {
     (void)state;
     enum { N = 90, GROUP = 37 };
     float *v = bell_array(N, 15);
@@ -109,15 +109,15 @@ static void levels_above_the_last_are_refused(void **state) {
                     unsigned char *at = s->values + (bit + b) / 8, mask = (unsigned char)(1u << (bit + b) % 8);
                     *at = (unsigned char)((*at & ~mask) | (level >> (b - 1) & 1u ? mask : 0));
                 }
-                assert_int_equal(frugi_group_check(&s->section, s->scales, s->values), level <= levels);
+                assert_int_equal(frugi_value_group_check(&s->section, s->scales, s->values), level <= levels);
             }
             memcpy(s->values, kept, s->value_bytes);
             free(kept);
         }
         s->section.levels = 0;
-        assert_false(frugi_group_check(&s->section, s->scales, s->values));
+        assert_false(frugi_value_group_check(&s->section, s->scales, s->values));
         s->section.levels = 128;
-        assert_false(frugi_group_check(&s->section, s->scales, s->values));
+        assert_false(frugi_value_group_check(&s->section, s->scales, s->values));
         free_sample(s);
     }
     test_free(v);
@@ -142,28 +142,28 @@ static void check_unused_bits(frugi_section section, const float *v) {
     free_sample(s);
 }
 
-static void unused_bits_are_refused(void **state) {
+static void unused_bits_are_rejected(void **state) {
     (void)state;
     float *v = bell_array(MOST, 16);
     for_all(check_unused_bits, v);
     test_free(v);
 }
 
-static void unknown_codes_are_refused(void **state) {
+static void unknown_codes_are_rejected(void **state) {
     (void)state;
     unsigned char bytes[64] = {0};
     frugi_section s = {.value = (frugi_value)9, .group = 4, .levels = 7, .entries = 4};
     assert_int_equal(frugi_group_value_bytes(&s), 0);
-    assert_false(frugi_group_check(&s, bytes, bytes));
+    assert_false(frugi_value_group_check(&s, bytes, bytes));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_scales_are_refused),
-        cmocka_unit_test(bad_values_are_refused),
-        cmocka_unit_test(levels_above_the_last_are_refused),
-        cmocka_unit_test(unused_bits_are_refused),
-        cmocka_unit_test(unknown_codes_are_refused),
+        cmocka_unit_test(invalid_scales_are_rejected),
+        cmocka_unit_test(invalid_values_are_rejected),
+        cmocka_unit_test(levels_above_the_maximum_are_rejected),
+        cmocka_unit_test(unused_bits_are_rejected),
+        cmocka_unit_test(unknown_codes_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

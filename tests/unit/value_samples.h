@@ -73,7 +73,7 @@ static inline sample *round_trip(frugi_section section, const float *v) {
     sample *s = make_sample(section, v);
     set_sign_scale(s, 0.75f);
     frugi_group_encode(&s->section, &s->how, 0, section.entries, s->rest, s->scales, s->values);
-    if (!frugi_group_check(&s->section, s->scales, s->values))
+    if (!frugi_value_group_check(&s->section, s->scales, s->values))
         fail_msg("%s, group %u, %u values: refused", frugi_value_name(section.value), section.group,
                  (unsigned)section.entries);
     frugi_group_decode(&s->section, s->scales, s->values, 0, section.entries, s->decoded);

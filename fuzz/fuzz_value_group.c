@@ -1,5 +1,5 @@
 /*
- * fuzz_group.c - hostile values of a section by units. The first bytes choose the section; what follows is read twice:
+ * fuzz_value_group.c - hostile values of a section by units. The first bytes choose the section; what follows is read twice:
  * as its scales and values, which must be refused or decode to numbers, the same in pieces as in one go; and as
  * floats to encode, which must then pass and lose nothing.
  */
@@ -31,7 +31,7 @@ static void decode(const frugi_section *s, const uint8_t *data, size_t size, uin
     unsigned char *values = part(data, size, HEAD + scale_bytes, value_bytes);
     float *whole = malloc(n * sizeof *whole), *pieces = malloc(n * sizeof *pieces);
     require(whole && pieces);
-    if (frugi_group_check(s, scales, values)) {
+    if (frugi_value_group_check(s, scales, values)) {
         frugi_group_decode(s, scales, values, 0, n, whole);
         frugi_group_decode(s, scales, values, cut, n - cut, pieces + cut);
         frugi_group_decode(s, scales, values, 0, cut, pieces);
@@ -57,7 +57,7 @@ static void encode(const frugi_section *s, const uint8_t *data, size_t size, con
             v[i] = 0;
     memcpy(rest, v, n * sizeof *v);
     frugi_group_encode(s, how, 0, n, rest, scales, values);
-    require(frugi_group_check(s, scales, values));
+    require(frugi_value_group_check(s, scales, values));
     frugi_group_decode(s, scales, values, 0, n, decoded);
     for (uint64_t i = 0; i < n; i++) {
         double x = (double)v[i], d = (double)decoded[i], room = 0x1p-23 * fmax(fabs(x), fabs(d));

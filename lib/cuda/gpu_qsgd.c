@@ -85,8 +85,8 @@ frug_status frugi_cuda_qsgd_encode(frug_cuda *g, const frugi_cutting *cut, const
         if (quant.table.sections)
             TRY_CUDA("compress", frugi_gpu_qsgd_encode_launch(&quant, g->processors, stream));
     }
-    const unsigned char *frame =
-        args->frame; /* discards the checksums of the sections by blocks, and computes that of the whole body */
+    /* Discard the checksums of the sections by blocks, and compute that of the whole body. */
+    const unsigned char *frame = args->frame;
     TRY_CUDA("checksum", cudaMemsetAsync(g->workspace->crc, 0, sizeof *g->workspace->crc, stream));
     TRY_CUDA("checksum", frugi_gpu_crc_launch(&frame, 1, args->bytes, g->crc, g->workspace, g->processors, stream));
     return FRUG_OK;

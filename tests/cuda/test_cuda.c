@@ -162,8 +162,8 @@ static void test_ranges(void **unused) {
     assert_int_equal(frug_cuda_keep(w->gpu, 9, 1000, 512, s.gpu_grad, NULL), FRUG_ERR_ARG);
     assert_int_equal(frug_cuda_keep(w->gpu, 9, 1024, 192, s.gpu_grad, NULL), FRUG_ERR_ARG);
     teardown_fixture(&s);
-    setup_fixture(&s, "frugrad,block=64,residual=int4",
-                  0); /* tiles do not start at the blocks where those of the whole tensor do */
+    /* Tiles do not start at the blocks where those of the whole tensor do. */
+    setup_fixture(&s, "frugrad,block=64,residual=int4", 0);
     w = &s.w[0];
     check_ranges(&s);
     residual_add_both(&s, w, 7, 0, 16384 + 77, HEAVY);
@@ -173,8 +173,8 @@ static void test_ranges(void **unused) {
     teardown_fixture(&s);
     setup_fixture(&s, "qsgd,clip=3", 0);
     check_ranges(&s);
-    assert_int_equal(frug_cuda_compress(s.w[0].gpu, 9, 0, 1024, s.gpu_grad, s.w[0].gpu_frame, s.capacity, &len,
-                                        NULL), /* not a whole tensor */
+    /* Not a whole tensor. */
+    assert_int_equal(frug_cuda_compress(s.w[0].gpu, 9, 0, 1024, s.gpu_grad, s.w[0].gpu_frame, s.capacity, &len, NULL),
                      FRUG_ERR_ARG);
     teardown_fixture(&s);
 }
@@ -389,8 +389,8 @@ static void check_crafted_frame(const char *text, size_t at, int change, frug_st
 static void test_crafted_frames(void **unused) {
     const size_t payload = 96; /* after 48 bytes of frame header and 48 of section header */
     (void)unused;
-    for (int i = 0; i < 3; i++) { /* indices of the first block that do not ascend, with half a warp per frame and a
-                                     whole one; too many or too few bits */
+    /* Indices of the first block that do not ascend, with half a warp per frame and a whole one; wrong bit counts. */
+    for (int i = 0; i < 3; i++) {
         static const char *const density[] = {"0.94", "0.9", "0.7"};
         char text[80];
         snprintf(text, sizeof text, "frugrad,value=f32,schedule=constant:%s", density[i]);

@@ -19,7 +19,7 @@ typedef struct golden {
 
 /*
  * From PyTorch 1.13:
- *   w = torch.nn.Parameter(torch.tensor([[0.5, -1.25, 2.0, 0.0]])); o = OPTIMISER([w])
+ *   w = torch.nn.Parameter(torch.tensor([[0.5, -1.25, 2.0, 0.0]])); o = OPTIMIZER([w])
  *   for t in range(20):
  *       w.grad = torch.tensor([[((t*7+i*5)%13-6)/8*(1 if i != 3 else 1e-4) for i in range(4)]]); o.step()
  * with SGD(lr=.05, momentum=.9); SGD(lr=.05, momentum=.9, nesterov=True, weight_decay=.1); SGD(lr=.05,

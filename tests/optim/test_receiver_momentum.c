@@ -101,8 +101,8 @@ static void at_low_density_there_is_no_velocity(void **state) {
  * The formula of receiver_momentum.c for the schedule of PAPER: 50 % rising to 94 % by half of the steps; beta is 0.95.
  */
 static double expected_momentum(double mu, double t) {
-    double held = 0.5 + (0.94 - 0.5) * fmin(1, t / STEPS / 0.5);
-    double waits = 0.95 * held / (1 - 0.95 * held), missing = fmax(0, mu / (1 - mu) - waits);
+    double sparsity = 0.5 + (0.94 - 0.5) * fmin(1, t / STEPS / 0.5);
+    double waits = 0.95 * sparsity / (1 - 0.95 * sparsity), missing = fmax(0, mu / (1 - mu) - waits);
     return missing / (1 + missing);
 }
 
@@ -215,14 +215,14 @@ static void restored_state_continues_bit_for_bit(void **state) {
     static const char *const texts[] = {"merged:inertia=auto", "adam-merged:inertia=auto"};
     for (size_t k = 0; k < 2; k++)
         for (uint64_t at = 5; at < STEPS; at += 30)
-            for (int told = 0; told < 2; told++) {
+            for (int seek = 0; seek < 2; seek++) {
                 frug_optimizer *a = make_optimizer(texts[k], PAPER, STEPS), *b = make_optimizer(texts[k], PAPER, STEPS);
                 float *w = bell_array(N, 2), *x = test_malloc(N * sizeof *x);
                 size_t len = 0;
                 run(a, 0, at, w);
                 unsigned char *bytes = save_optimizer(a, &len);
                 memcpy(x, w, N * sizeof *x);
-                if (told) {
+                if (seek) {
                     OK(frug_optimizer_seek(b, at));
                     assert_int_equal(frug_optimizer_state_size(b), len);
                 }

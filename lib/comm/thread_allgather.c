@@ -52,16 +52,16 @@ frugi_thread_allgather *frugi_thread_allgather_create(int size) {
     allgather->size = size;
     allgather->slots = slots;
     for (int i = 0; i < 2; i++) {
-        channel *r = &allgather->channel[i];
-        pthread_mutex_init(&r->lock, NULL);
+        channel *ch = &allgather->channel[i];
+        pthread_mutex_init(&ch->lock, NULL);
         pthread_condattr_t attributes;
         pthread_condattr_init(&attributes);
         pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* independent of changes of the system time */
-        pthread_cond_init(&r->round_done, &attributes);
+        pthread_cond_init(&ch->round_done, &attributes);
         pthread_condattr_destroy(&attributes);
-        atomic_init(&r->completed, 0);
+        atomic_init(&ch->completed, 0);
         for (int k = 0; k < 2; k++)
-            r->table[k] = slots + (size_t)(2 * i + k) * (size_t)size;
+            ch->table[k] = slots + (size_t)(2 * i + k) * (size_t)size;
     }
     return allgather;
 }
@@ -77,35 +77,35 @@ void frugi_thread_allgather_destroy(frugi_thread_allgather *allgather) {
 }
 
 /* Write this rank's slot; the last rank completes the round. Returns the round. */
-static uint64_t enter_round(channel *r, int rank, int size, const void *mine, size_t bytes) {
-    pthread_mutex_lock(&r->lock);
-    uint64_t round = atomic_load_explicit(&r->completed, memory_order_relaxed) + 1;
-    slot *s = &r->table[round % 2][rank];
+static uint64_t enter_round(channel *ch, int rank, int size, const void *mine, size_t bytes) {
+    pthread_mutex_lock(&ch->lock);
+    uint64_t round = atomic_load_explicit(&ch->completed, memory_order_relaxed) + 1;
+    slot *s = &ch->table[round % 2][rank];
     s->round = round;
     s->bytes = bytes;
     memcpy(s->data, mine, bytes);
-    r->arrivals++;
-    if (++r->arrived == size) {
-        r->arrived = 0;
-        atomic_store_explicit(&r->completed, round, memory_order_release);
-        pthread_cond_broadcast(&r->round_done);
+    ch->arrivals++;
+    if (++ch->arrived == size) {
+        ch->arrived = 0;
+        atomic_store_explicit(&ch->completed, round, memory_order_release);
+        pthread_cond_broadcast(&ch->round_done);
     }
-    pthread_mutex_unlock(&r->lock);
+    pthread_mutex_unlock(&ch->lock);
     return round;
 }
 
-static bool is_complete(channel *r, uint64_t round) {
-    return atomic_load_explicit(&r->completed, memory_order_acquire) >= round;
+static bool is_complete(channel *ch, uint64_t round) {
+    return atomic_load_explicit(&ch->completed, memory_order_acquire) >= round;
 }
 
 /* Timeout: this rank no longer counts as arrived. Its slot keeps the round, so that ranks that time out later name the
  * rank that is missing and not this one. */
-static frug_status leave_round(channel *r, const frug_comm *comm, uint64_t round) {
-    const slot *table = r->table[round % 2];
+static frug_status leave_round(channel *ch, const frug_comm *comm, uint64_t round) {
+    const slot *table = ch->table[round % 2];
     int missing = 0;
     while (missing + 1 < comm->size && table[missing].round == round)
         missing++;
-    r->arrived--;
+    ch->arrived--;
     return frugi_comm_timeout_error(comm, missing);
 }
 
@@ -120,34 +120,34 @@ static struct timespec time_after(double seconds) {
 }
 
 /* Each arrival of another rank restarts the deadline. */
-static frug_status wait_round(channel *r, const frug_comm *comm, uint64_t round) {
+static frug_status wait_round(channel *ch, const frug_comm *comm, uint64_t round) {
     double start = frugi_clock();
-    while (!is_complete(r, round) && frugi_clock() - start < comm->poll_seconds)
+    while (!is_complete(ch, round) && frugi_clock() - start < comm->poll_seconds)
         continue;
-    if (is_complete(r, round))
+    if (is_complete(ch, round))
         return FRUG_OK;
     frug_status status = FRUG_OK;
-    pthread_mutex_lock(&r->lock);
-    uint64_t arrivals = r->arrivals;
+    pthread_mutex_lock(&ch->lock);
+    uint64_t arrivals = ch->arrivals;
     struct timespec until = time_after(comm->deadline);
-    while (status == FRUG_OK && !is_complete(r, round)) {
-        bool late = pthread_cond_timedwait(&r->round_done, &r->lock, &until) == ETIMEDOUT && !is_complete(r, round);
-        if (late && r->arrivals == arrivals)
-            status = leave_round(r, comm, round);
+    while (status == FRUG_OK && !is_complete(ch, round)) {
+        bool late = pthread_cond_timedwait(&ch->round_done, &ch->lock, &until) == ETIMEDOUT && !is_complete(ch, round);
+        if (late && ch->arrivals == arrivals)
+            status = leave_round(ch, comm, round);
         else if (late)
             until = time_after(comm->deadline);
-        arrivals = r->arrivals;
+        arrivals = ch->arrivals;
     }
-    pthread_mutex_unlock(&r->lock);
+    pthread_mutex_unlock(&ch->lock);
     return status;
 }
 
 frug_status frugi_thread_allgather_run(frugi_thread_allgather *allgather, const frug_comm *comm, int tag,
                                        const void *mine, size_t bytes, void *all) {
-    channel *r = &allgather->channel[tag == FRUGI_TAG_CALLER_ALLGATHER];
-    uint64_t round = enter_round(r, comm->rank, allgather->size, mine, bytes);
-    FRUG_TRY(wait_round(r, comm, round));
-    const slot *table = r->table[round % 2];
+    channel *ch = &allgather->channel[tag == FRUGI_TAG_CALLER_ALLGATHER];
+    uint64_t round = enter_round(ch, comm->rank, allgather->size, mine, bytes);
+    FRUG_TRY(wait_round(ch, comm, round));
+    const slot *table = ch->table[round % 2];
     for (int i = 0; i < allgather->size; i++)
         FRUG_FAIL_IF(table[i].bytes != bytes, FRUG_ERR_COMM, "comm: rank %d gathers %zu bytes, but rank %d %zu",
                      comm->rank, bytes, i, table[i].bytes);

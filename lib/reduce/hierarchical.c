@@ -27,8 +27,8 @@
 
 #include <string.h>
 
-#define TAG_INSIDE 64
-#define TAG_ACROSS 128
+#define TAG_NODE  64
+#define TAG_SHARD 128
 
 typedef struct hierarchical {
     frug_comm *node_comm, *shard_comm; /* the ranks of this node; the ranks with the same shard on all nodes */
@@ -43,41 +43,41 @@ static frug_status create(frug_reducer *r) {
     uint64_t node = r->compressor->config.node, size = (uint64_t)r->comm->size;
     FRUG_FAIL_IF(size % node != 0, FRUG_ERR_ARG, "reduce: %llu workers are not a multiple of node=%llu",
                  (unsigned long long)size, (unsigned long long)node);
-    hierarchical *n = r->state = frugi_calloc(1, sizeof *n);
-    FRUG_FAIL_IF(!n, FRUG_ERR_MEMORY, "reduce: out of memory");
-    n->cut = frugi_calloc(node + 1, sizeof *n->cut);
-    FRUG_FAIL_IF(!n->cut, FRUG_ERR_MEMORY, "reduce: out of memory");
+    hierarchical *h = r->state = frugi_calloc(1, sizeof *h);
+    FRUG_FAIL_IF(!h, FRUG_ERR_MEMORY, "reduce: out of memory");
+    h->cut = frugi_calloc(node + 1, sizeof *h->cut);
+    FRUG_FAIL_IF(!h->cut, FRUG_ERR_MEMORY, "reduce: out of memory");
     int node_size = (int)node, rank = r->comm->rank;
-    FRUG_TRY(frugi_subgroup_create(r->comm, rank / node_size * node_size, 1, node_size, TAG_INSIDE, &n->node_comm));
-    return frugi_subgroup_create(r->comm, rank % node_size, node_size, r->comm->size / node_size, TAG_ACROSS,
-                                 &n->shard_comm);
+    FRUG_TRY(frugi_subgroup_create(r->comm, rank / node_size * node_size, 1, node_size, TAG_NODE, &h->node_comm));
+    return frugi_subgroup_create(r->comm, rank % node_size, node_size, r->comm->size / node_size, TAG_SHARD,
+                                 &h->shard_comm);
 }
 
 static void destroy(frug_reducer *r) {
-    hierarchical *n = r->state;
-    if (n) {
-        frug_comm_destroy(n->node_comm);
-        frug_comm_destroy(n->shard_comm);
-        frugi_free(n->cut);
-        frugi_free(n->sum.data);
-        frugi_free(n->shard.data);
+    hierarchical *h = r->state;
+    if (h) {
+        frug_comm_destroy(h->node_comm);
+        frug_comm_destroy(h->shard_comm);
+        frugi_free(h->cut);
+        frugi_free(h->sum.data);
+        frugi_free(h->shard.data);
     }
-    frugi_free(n);
+    frugi_free(h);
 }
 
 /* ---- shards ------------------------------------------------------------------- */
 
 /* The end of the last tensor in the selection group of a tensor. */
 static uint64_t group_end(const frug_compressor *c, const frugi_piece *p) {
-    uint64_t groups_end = p->begin + p->count;
+    uint64_t end = p->begin + p->count;
     if (p->dense)
-        return groups_end;
+        return end;
     const frugi_contest *k = &c->contest[p->contest];
     for (size_t m = 0; m < k->pieces; m++) {
         const frugi_piece *q = &c->piece[c->member[k->first + m]];
-        groups_end = q->begin + q->count > groups_end ? q->begin + q->count : groups_end;
+        end = q->begin + q->count > end ? q->begin + q->count : end;
     }
-    return groups_end;
+    return end;
 }
 
 /* Put each cut at the last border of a block or, by units, of selection groups that is not beyond its ideal index. */
@@ -90,9 +90,9 @@ static void cut_shards(const frug_compressor *c, const frugi_exchange *x, uint64
         uint64_t first = p->begin > x->begin ? p->begin : x->begin;
         for (uint64_t i = 1; i < shards && groups_end <= first; i++) {
             uint64_t target = x->begin + x->count / shards * i;
-            uint64_t node_comm = target < p->begin + p->count ? target : p->begin + p->count;
+            uint64_t index = target < p->begin + p->count ? target : p->begin + p->count;
             if (target >= first)
-                cut[i] = c->by_units ? first : p->begin + (node_comm - p->begin) / block * block;
+                cut[i] = c->by_units ? first : p->begin + (index - p->begin) / block * block;
         }
         groups_end = c->by_units ? group_end(c, p) > groups_end ? group_end(c, p) : groups_end : 0;
     }
@@ -100,20 +100,20 @@ static void cut_shards(const frug_compressor *c, const frugi_exchange *x, uint64
 
 /* All steps that can fail on this rank alone, before the first sync round. */
 static frug_status prepare(frug_reducer *r, const frugi_exchange *x) {
-    hierarchical *n = r->state;
-    size_t whole = 0, node_comm = (size_t)n->node_comm->size, shard_comm = (size_t)n->shard_comm->size;
-    frugi_subgroup_update_deadline(n->node_comm);
-    frugi_subgroup_update_deadline(n->shard_comm);
+    hierarchical *h = r->state;
+    size_t whole = 0, node_size = (size_t)h->node_comm->size, nodes = (size_t)h->shard_comm->size;
+    frugi_subgroup_update_deadline(h->node_comm);
+    frugi_subgroup_update_deadline(h->shard_comm);
     FRUG_TRY(frug_compressor_bound(r->compressor, x->begin, x->count, &whole));
-    cut_shards(r->compressor, x, node_comm, n->cut);
-    n->begin = n->cut[n->node_comm->rank];
-    n->count = n->cut[n->node_comm->rank + 1] - n->begin;
-    n->bound = 0;
-    if (n->count)
-        FRUG_TRY(frug_compressor_bound(r->compressor, n->begin, n->count, &n->bound));
-    FRUG_TRY(frugi_buffer_reserve(&n->sum, (x->count + 1) * sizeof(float)));
-    FRUG_TRY(frugi_buffer_reserve(&n->shard, (n->count + 1) * sizeof(float)));
-    size_t dense = node_comm * n->count * sizeof(float), frames = shard_comm * n->bound;
+    cut_shards(r->compressor, x, node_size, h->cut);
+    h->begin = h->cut[h->node_comm->rank];
+    h->count = h->cut[h->node_comm->rank + 1] - h->begin;
+    h->bound = 0;
+    if (h->count)
+        FRUG_TRY(frug_compressor_bound(r->compressor, h->begin, h->count, &h->bound));
+    FRUG_TRY(frugi_buffer_reserve(&h->sum, (x->count + 1) * sizeof(float)));
+    FRUG_TRY(frugi_buffer_reserve(&h->shard, (h->count + 1) * sizeof(float)));
+    size_t dense = node_size * h->count * sizeof(float), frames = nodes * h->bound;
     return frugi_buffer_reserve(&r->recv_buf, dense > frames ? dense : frames);
 }
 
@@ -135,22 +135,22 @@ static void add_message(frug_reducer *r, size_t *n, int peer, int sending, const
 
 /* Reduce-scatter inside the node: shard i of every gradient is sent to rank i, which sums them in rank order. */
 static frug_status reduce_scatter_node(frug_reducer *r, const frugi_exchange *x) {
-    hierarchical *n = r->state;
-    int rank = n->node_comm->rank, size = n->node_comm->size;
-    float *received = frugi_buffer_floats(&r->recv_buf), *shard = frugi_buffer_floats(&n->shard);
+    hierarchical *h = r->state;
+    int rank = h->node_comm->rank, size = h->node_comm->size;
+    float *received = frugi_buffer_floats(&r->recv_buf), *shard = frugi_buffer_floats(&h->shard);
     size_t messages = 0;
     for (int i = 0; i < size; i++)
         if (i != rank)
-            add_message(r, &messages, i, 0, received + (size_t)i * n->count, n->count * sizeof(float));
+            add_message(r, &messages, i, 0, received + (size_t)i * h->count, h->count * sizeof(float));
     for (int i = 1; i < size; i++) {
         int to = (rank + i) % size;
-        add_message(r, &messages, to, 1, x->grad + (n->cut[to] - x->begin),
-                    (n->cut[to + 1] - n->cut[to]) * sizeof(float));
+        add_message(r, &messages, to, 1, x->grad + (h->cut[to] - x->begin),
+                    (h->cut[to + 1] - h->cut[to]) * sizeof(float));
     }
-    FRUG_TRY(exchange_messages(r, n->node_comm, messages));
+    FRUG_TRY(exchange_messages(r, h->node_comm, messages));
     for (int i = 0; i < size; i++) {
-        const float *contribution = i == rank ? x->grad + (n->begin - x->begin) : received + (size_t)i * n->count;
-        for (uint64_t e = 0; e < n->count; e++)
+        const float *contribution = i == rank ? x->grad + (h->begin - x->begin) : received + (size_t)i * h->count;
+        for (uint64_t e = 0; e < h->count; e++)
             shard[e] = i ? shard[e] + contribution[e] : contribution[e];
     }
     return FRUG_OK;
@@ -158,15 +158,15 @@ static frug_status reduce_scatter_node(frug_reducer *r, const frugi_exchange *x)
 
 /* All-gather of the frames of this shard between nodes. */
 static frug_status exchange_frames(frug_reducer *r, const frugi_exchange *x, size_t own_bytes) {
-    hierarchical *n = r->state;
-    int rank = n->shard_comm->rank, size = n->shard_comm->size;
+    hierarchical *h = r->state;
+    int rank = h->shard_comm->rank, size = h->shard_comm->size;
     unsigned char *at = r->recv_buf.data;
     size_t messages = 0;
     for (int i = 0; i < size; i++) {
-        uint64_t bytes = r->record[i * n->node_comm->size + n->node_comm->rank].bytes;
-        FRUG_FAIL_IF(bytes > n->bound, FRUG_ERR_REMOTE,
+        uint64_t bytes = r->record[i * h->node_comm->size + h->node_comm->rank].bytes;
+        FRUG_FAIL_IF(bytes > h->bound, FRUG_ERR_REMOTE,
                      "reduce: at step %llu rank %d announces %llu bytes, the bound is %zu", (unsigned long long)x->step,
-                     i * n->node_comm->size + n->node_comm->rank, (unsigned long long)bytes, n->bound);
+                     i * h->node_comm->size + h->node_comm->rank, (unsigned long long)bytes, h->bound);
         r->len[i] = (size_t)bytes;
         r->frame[i] = i == rank ? r->send_buf.data : at;
         if (i == rank)
@@ -176,40 +176,40 @@ static frug_status exchange_frames(frug_reducer *r, const frugi_exchange *x, siz
     }
     for (int i = 1; i < size; i++)
         add_message(r, &messages, (rank + i) % size, 1, r->send_buf.data, own_bytes);
-    return exchange_messages(r, n->shard_comm, messages);
+    return exchange_messages(r, h->shard_comm, messages);
 }
 
 /* All-gather of the summed shards inside the node. */
 static frug_status allgather_node(frug_reducer *r, const frugi_exchange *x) {
-    hierarchical *n = r->state;
-    int rank = n->node_comm->rank, size = n->node_comm->size;
-    float *sum = frugi_buffer_floats(&n->sum);
+    hierarchical *h = r->state;
+    int rank = h->node_comm->rank, size = h->node_comm->size;
+    float *sum = frugi_buffer_floats(&h->sum);
     size_t messages = 0;
     for (int i = 0; i < size; i++)
         if (i != rank)
-            add_message(r, &messages, i, 0, sum + (n->cut[i] - x->begin), (n->cut[i + 1] - n->cut[i]) * sizeof(float));
+            add_message(r, &messages, i, 0, sum + (h->cut[i] - x->begin), (h->cut[i + 1] - h->cut[i]) * sizeof(float));
     for (int i = 1; i < size; i++)
-        add_message(r, &messages, (rank + i) % size, 1, sum + (n->begin - x->begin), n->count * sizeof(float));
-    return exchange_messages(r, n->node_comm, messages);
+        add_message(r, &messages, (rank + i) % size, 1, sum + (h->begin - x->begin), h->count * sizeof(float));
+    return exchange_messages(r, h->node_comm, messages);
 }
 
 static frug_status run(frug_reducer *r, const frugi_exchange *x) {
-    hierarchical *n = r->state;
+    hierarchical *h = r->state;
     size_t own_bytes = 0;
     FRUG_TRY(frugi_sync(r, x, prepare(r, x), 0, 0));
     FRUG_TRY(reduce_scatter_node(r, x));
     double clock = frugi_clock();
     frug_status status = FRUG_OK;
-    if (n->count)
-        status = frugi_compress_range(r, x->step, n->begin, n->count, frugi_buffer_floats(&n->shard), &own_bytes);
+    if (h->count)
+        status = frugi_compress_range(r, x->step, h->begin, h->count, frugi_buffer_floats(&h->shard), &own_bytes);
     frugi_time_phase(&clock, &r->stats.seconds_compress);
     FRUG_TRY(frugi_sync(r, x, status, own_bytes, 0));
     FRUG_TRY(exchange_frames(r, x, own_bytes));
     frugi_time_phase(&clock, NULL); /* exchange_messages() counts its own time */
-    float *sum = frugi_buffer_floats(&n->sum);
-    if (n->count)
-        status = frugi_decode_frames(r->compressor, r->frame, r->len, (size_t)n->shard_comm->size, n->begin, n->count,
-                                     sum + (n->begin - x->begin));
+    float *sum = frugi_buffer_floats(&h->sum);
+    if (h->count)
+        status = frugi_decode_frames(r->compressor, r->frame, r->len, (size_t)h->shard_comm->size, h->begin, h->count,
+                                     sum + (h->begin - x->begin));
     frugi_time_phase(&clock, &r->stats.seconds_decode);
     FRUG_TRY(allgather_node(r, x));
     FRUG_TRY(frugi_confirm(r, x, status, frugi_crc32c(0, sum, x->count * sizeof(float))));

@@ -196,14 +196,14 @@ static frug_status send_up(frug_reducer *r) {
         total += i == comm->rank ? 0 : (size_t)s->up_bytes_in[i];
     }
     FRUG_TRY(frugi_buffer_reserve(&r->recv_buf, total));
-    unsigned char *up_offset = r->recv_buf.data;
+    unsigned char *at = r->recv_buf.data;
     for (int i = 0; i < comm->size; i++) {
         r->len[i] = (size_t)s->up_bytes_in[i];
-        r->frame[i] = i == comm->rank ? r->send_buf.data + s->up_offset[i] : up_offset;
+        r->frame[i] = i == comm->rank ? r->send_buf.data + s->up_offset[i] : at;
         if (i == comm->rank)
             continue;
-        add_message(r->message, &n, i, TAG_UP, 0, up_offset, r->len[i]);
-        up_offset += r->len[i];
+        add_message(r->message, &n, i, TAG_UP, 0, at, r->len[i]);
+        at += r->len[i];
     }
     for (int i = 1; i < comm->size; i++) {
         int to = (comm->rank + i) % comm->size;
@@ -326,17 +326,17 @@ static frug_status send_down(frug_reducer *r, const frugi_exchange *x, size_t ow
         total += i == comm->rank ? 0 : (size_t)r->record[i].bytes;
     }
     FRUG_TRY(frugi_buffer_reserve(&r->recv_buf, total));
-    unsigned char *up_offset = r->recv_buf.data;
+    unsigned char *at = r->recv_buf.data;
     s->shards = 0;
     for (int i = 0; i < comm->size; i++) {
         size_t len = (size_t)r->record[i].bytes;
         if (!shard_count(s, i))
             continue;
-        add_shard(s, x, i, i == comm->rank ? r->send_buf.data : up_offset, len);
+        add_shard(s, x, i, i == comm->rank ? r->send_buf.data : at, len);
         if (i == comm->rank)
             continue;
-        add_message(r->message, &n, i, TAG_DOWN, 0, up_offset, len);
-        up_offset += len;
+        add_message(r->message, &n, i, TAG_DOWN, 0, at, len);
+        at += len;
     }
     for (int i = 1; i < comm->size; i++)
         add_message(r->message, &n, (comm->rank + i) % comm->size, TAG_DOWN, 1, r->send_buf.data, own_bytes);

@@ -56,17 +56,17 @@ static void cut_units(const frug_compressor *c, uint64_t begin, uint64_t end, ui
     for (size_t i = first; i < c->pieces && c->piece[i].begin < end; i++)
         total += intersect(&c->piece[i], begin, end).to - intersect(&c->piece[i], begin, end).from;
     for (size_t i = first; i < c->pieces && c->piece[i].begin < end;) {
-        uint64_t from = intersect(&c->piece[i], begin, end).from, groups_end = 0, group = 0;
+        uint64_t from = intersect(&c->piece[i], begin, end).from, groups_end = 0, group_elements = 0;
         do {
             range s = intersect(&c->piece[i], begin, end);
             uint64_t end_of_group = group_end(c, &c->piece[i++]);
-            group += s.to - s.from;
+            group_elements += s.to - s.from;
             groups_end = end_of_group > groups_end ? end_of_group : groups_end;
         } while (i < c->pieces && c->piece[i].begin < end && c->piece[i].begin < groups_end);
-        double middle = ((double)before + (double)group / 2) / (double)total;
+        double middle = ((double)before + (double)group_elements / 2) / (double)total;
         for (; shard < size && (double)shard <= middle * (double)size; shard++)
             cut[shard] = before ? from : begin;
-        before += group;
+        before += group_elements;
     }
     while (shard < size)
         cut[shard++] = end;

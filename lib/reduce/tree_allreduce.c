@@ -88,12 +88,12 @@ static uint64_t count_nonzeros(const float *x, uint64_t n) {
  * Encode the sum so far in the shortest form. Indices take at most a bit per element, so with more than 31 of 32
  * elements raw floats are shorter.
  */
-static frug_status encode_sum(frug_reducer *r, const frugi_exchange *x, payload_kind *k, size_t *bytes) {
+static frug_status encode_sum(frug_reducer *r, const frugi_exchange *x, payload_kind *kind, size_t *bytes) {
     tree *t = r->state;
-    *k = RAW;
+    *kind = RAW;
     *bytes = x->count * sizeof(float);
     if (t->own_bytes && t->own_bytes <= *bytes) {
-        *k = FRAME;
+        *kind = FRAME;
         *bytes = t->own_bytes;
         return FRUG_OK;
     }
@@ -102,7 +102,7 @@ static frug_status encode_sum(frug_reducer *r, const frugi_exchange *x, payload_
     FRUG_TRY(frugi_buffer_reserve(&r->send_buf, t->max_bytes));
     FRUG_TRY(frugi_nonzeros_say(r->compressor, x->step, x->begin, x->count, frugi_buffer_floats(&t->sum),
                                 (uint32_t *)(void *)t->list.data, r->send_buf.data, r->send_buf.bytes, bytes));
-    *k = FRAME;
+    *kind = FRAME;
     return FRUG_OK;
 }
 
@@ -112,11 +112,11 @@ static void fail(tree *t, frug_status status) {
 }
 
 /* Add the received payload to the sum. */
-static frug_status add_received(frug_reducer *r, const frugi_exchange *x, payload_kind k, size_t bytes) {
+static frug_status add_received(frug_reducer *r, const frugi_exchange *x, payload_kind kind, size_t bytes) {
     tree *t = r->state;
     float *sum = frugi_buffer_floats(&t->sum);
     t->own_bytes = 0;
-    if (k == FRAME) {
+    if (kind == FRAME) {
         const void *frame = r->recv_buf.data;
         frugi_target target = {.dst = sum, .begin = x->begin, .count = x->count, .keep = 1.0f, .gain = 1.0f};
         FRUG_TRY(frugi_frames_open(r->compressor, &frame, &bytes, 1, &target));
@@ -129,41 +129,41 @@ static frug_status add_received(frug_reducer *r, const frugi_exchange *x, payloa
 }
 
 /* Send, receive, or both at the same time. */
-static frug_status transfer(frug_reducer *r, int peer, direction w, void *out, size_t out_bytes, void *in,
+static frug_status transfer(frug_reducer *r, int peer, direction dir, void *out, size_t out_bytes, void *in,
                             size_t in_bytes) {
     frug_message m[2] = {{.peer = peer, .tag = FRUGI_TAG_FIRST, .data = in, .bytes = in_bytes},
                          {.peer = peer, .tag = FRUGI_TAG_FIRST, .sending = 1, .data = out, .bytes = out_bytes}};
     double start = frugi_clock();
-    frug_status status = frugi_comm_exchange(r->comm, w & RECEIVE ? m : m + 1, w == BOTH ? 2 : 1);
+    frug_status status = frugi_comm_exchange(r->comm, dir & RECEIVE ? m : m + 1, dir == BOTH ? 2 : 1);
     r->stats.seconds_wire += frugi_clock() - start;
     return status;
 }
 
 /* Send the sum so far to a peer, add the peer's sum, or both. After a failure NO_PAYLOAD is sent, which spreads it. */
-static frug_status exchange_with(frug_reducer *r, const frugi_exchange *x, int peer, direction w) {
+static frug_status exchange_with(frug_reducer *r, const frugi_exchange *x, int peer, direction dir) {
     tree *t = r->state;
     unsigned char out[HEADER_BYTES] = {0}, in[HEADER_BYTES] = {0};
-    payload_kind k = NO_PAYLOAD;
+    payload_kind kind = NO_PAYLOAD;
     size_t sent = 0;
-    if (w & SEND && !t->failed)
-        fail(t, encode_sum(r, x, &k, &sent));
+    if (dir & SEND && !t->failed)
+        fail(t, encode_sum(r, x, &kind, &sent));
     if (t->failed) {
-        k = NO_PAYLOAD;
+        kind = NO_PAYLOAD;
         sent = 0;
     }
-    frugi_put32(out, k);
+    frugi_put32(out, kind);
     frugi_put64(out + 8, sent);
-    FRUG_TRY(transfer(r, peer, w, out, HEADER_BYTES, in, HEADER_BYTES));
-    uint32_t theirs = w & RECEIVE ? frugi_get32(in) : NO_PAYLOAD;
-    uint64_t length = w & RECEIVE ? frugi_get64(in + 8) : 0;
+    FRUG_TRY(transfer(r, peer, dir, out, HEADER_BYTES, in, HEADER_BYTES));
+    uint32_t theirs = dir & RECEIVE ? frugi_get32(in) : NO_PAYLOAD;
+    uint64_t length = dir & RECEIVE ? frugi_get64(in + 8) : 0;
     FRUG_FAIL_IF(theirs > NO_PAYLOAD || length > t->max_bytes || (theirs == RAW && length != x->count * sizeof(float)),
                  FRUG_ERR_REMOTE, "reduce: at step %llu rank %d announces %llu bytes of kind %u",
                  (unsigned long long)x->step, peer, (unsigned long long)length, theirs);
-    FRUG_TRY(transfer(r, peer, w, k == RAW ? t->sum.data : r->send_buf.data, sent, r->recv_buf.data, length));
+    FRUG_TRY(transfer(r, peer, dir, kind == RAW ? t->sum.data : r->send_buf.data, sent, r->recv_buf.data, length));
     r->stats.bytes_sent += sent;
     r->stats.bytes_received += length;
-    t->failed |= (w & RECEIVE) && theirs == NO_PAYLOAD;
-    if (w & RECEIVE && !t->failed)
+    t->failed |= (dir & RECEIVE) && theirs == NO_PAYLOAD;
+    if (dir & RECEIVE && !t->failed)
         fail(t, add_received(r, x, (payload_kind)theirs, length));
     return FRUG_OK;
 }

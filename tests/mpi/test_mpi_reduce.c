@@ -39,7 +39,7 @@ static int free_data(void **state) {
 }
 
 /** Value i of option `reduce`; false from gossip on, which is the last value and has no sum. */
-static bool algorithm_at(size_t i, char word[32]) {
+static bool algorithm_at(size_t i, char algorithm[32]) {
     const frug_option *o = NULL;
     for (size_t k = 0; (o = frug_option_at(k)) && strcmp(o->name, "reduce") != 0; k++)
         continue;
@@ -47,15 +47,15 @@ static bool algorithm_at(size_t i, char word[32]) {
     for (; at && i > 0; i--)
         at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL;
     if (at)
-        snprintf(word, 32, "%.*s", (int)strcspn(at, "|:["), at);
-    return at != NULL && strcmp(word, "gossip") != 0;
+        snprintf(algorithm, 32, "%.*s", (int)strcspn(at, "|:["), at);
+    return at != NULL && strcmp(algorithm, "gossip") != 0;
 }
 
 /* Options that an algorithm needs. */
-static const char *extra_options(const char *word) {
-    if (strcmp(word, "nodes") == 0)
+static const char *extra_options(const char *algorithm) {
+    if (strcmp(algorithm, "nodes") == 0)
         return job_size() % 2 == 0 ? ",node=2" : ",node=1";
-    return strcmp(word, "shared") == 0 ? ",value=f32" : "";
+    return strcmp(algorithm, "shared") == 0 ? ",value=f32" : "";
 }
 
 /* ---- results ----------------------------------------------------------------------- */
@@ -139,15 +139,15 @@ static void compare_with_threads(const char *config) {
 
 static void all_ranks_get_the_same_bits_as_threads_do(void **state) {
     (void)state;
-    char word[32], config[128];
+    char algorithm[32], config[128];
     size_t n = 0;
-    for (; algorithm_at(n, word); n++) {
-        if (strcmp(word, "auto") == 0) /* depends on measured times */
+    for (; algorithm_at(n, algorithm); n++) {
+        if (strcmp(algorithm, "auto") == 0) /* depends on measured times */
             continue;
-        snprintf(config, sizeof config, "frugrad,reduce=%s%s", word, extra_options(word));
+        snprintf(config, sizeof config, "frugrad,reduce=%s%s", algorithm, extra_options(algorithm));
         compare_with_threads(config);
-        snprintf(config, sizeof config, "reduce=%s,feedback=plain,residual=f32,segment=tensor,value=f32%s", word,
-                 extra_options(word));
+        snprintf(config, sizeof config, "reduce=%s,feedback=plain,residual=f32,segment=tensor,value=f32%s", algorithm,
+                 extra_options(algorithm));
         compare_with_threads(config);
     }
     assert_true(n >= 2);
@@ -181,7 +181,7 @@ static frug_status run_with_fault(frug_comm *comm, const char *text, fault mine,
 }
 
 /* One fault of rank 1, in a new group; returns the status and error message of this rank. */
-static frug_status run_fault(const char *config, fault what, char words[512]) {
+static frug_status run_fault(const char *config, fault what, char message[512]) {
     static const damage damages[STOPPED + 1] = {[OTHER_VERSION] = DAMAGE_FIRST_RECORD, [DAMAGE] = DAMAGE_PAYLOAD};
     frug_comm *comm = NULL;
     damaging_transport wrapper;
@@ -192,7 +192,7 @@ static frug_status run_fault(const char *config, fault what, char words[512]) {
     wrap_transport(comm, &wrapper, damages[mine]);
     frug_comm_set_deadline(comm, what == STOPPED ? 0.5 : 20);
     status = run_with_fault(comm, config, mine, dst);
-    snprintf(words, 512, "%s", frug_last_error());
+    snprintf(message, 512, "%s", frug_last_error());
     MPI_Barrier(MPI_COMM_WORLD);
     frug_comm_destroy(comm);
     test_free(dst);
@@ -204,7 +204,7 @@ static void an_error_of_one_rank_is_an_error_on_all(void **state) {
     static const struct {
         fault what;
         frug_status faulty, others;
-        const char *words;
+        const char *message;
     } cases[] = {
         {OTHER_VERSION, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE, "different versions of the library"},
         {OTHER_CONFIG, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE, "different config strings"},
@@ -213,15 +213,15 @@ static void an_error_of_one_rank_is_an_error_on_all(void **state) {
         {BAD_RANGE, FRUG_ERR_ARG, FRUG_ERR_REMOTE, "rank 1 failed at step 3"},
         {STOPPED, FRUG_OK, FRUG_ERR_COMM, "received nothing from rank 1"},
     };
-    char config[64], words[512], word[32];
-    for (size_t n = 0; job_size() > 1 && algorithm_at(n, word); n++)
+    char config[64], message[512], algorithm[32];
+    for (size_t n = 0; job_size() > 1 && algorithm_at(n, algorithm); n++)
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-            snprintf(config, sizeof config, "frugrad,reduce=%s%s", word, extra_options(word));
-            frug_status status = run_fault(config, cases[i].what, words);
+            snprintf(config, sizeof config, "frugrad,reduce=%s%s", algorithm, extra_options(algorithm));
+            frug_status status = run_fault(config, cases[i].what, message);
             frug_status want = job_rank() == 1 ? cases[i].faulty : cases[i].others;
-            assert_on_all_ranks(status == want, "%s, case %zu: %s", word, i, words);
-            assert_on_all_ranks(job_rank() == 1 || strstr(words, cases[i].words),
-                                "%s: error message '%s' instead of '%s'", word, words, cases[i].words);
+            assert_on_all_ranks(status == want, "%s, case %zu: %s", algorithm, i, message);
+            assert_on_all_ranks(job_rank() == 1 || strstr(message, cases[i].message),
+                                "%s: error message '%s' instead of '%s'", algorithm, message, cases[i].message);
         }
 }
 
@@ -231,13 +231,14 @@ static void an_error_of_one_rank_is_an_error_on_all(void **state) {
  */
 static void a_damaged_payload_is_an_error_on_all_ranks(void **state) {
     (void)state;
-    char config[64], words[512], word[32];
-    for (size_t n = 0; job_size() > 1 && algorithm_at(n, word); n++) {
-        if (strcmp(word, "nodes") == 0 || strcmp(word, "shared") == 0 || strcmp(word, "auto") == 0)
+    char config[64], message[512], algorithm[32];
+    for (size_t n = 0; job_size() > 1 && algorithm_at(n, algorithm); n++) {
+        if (strcmp(algorithm, "nodes") == 0 || strcmp(algorithm, "shared") == 0 || strcmp(algorithm, "auto") == 0)
             continue;
-        snprintf(config, sizeof config, "frugrad,reduce=%s%s", word, extra_options(word));
-        frug_status status = run_fault(config, DAMAGE, words);
-        assert_on_all_ranks(status != FRUG_OK && status != FRUG_ERR_COMM, "%s: status %d, %s", word, status, words);
+        snprintf(config, sizeof config, "frugrad,reduce=%s%s", algorithm, extra_options(algorithm));
+        frug_status status = run_fault(config, DAMAGE, message);
+        assert_on_all_ranks(status != FRUG_OK && status != FRUG_ERR_COMM, "%s: status %d, %s", algorithm, status,
+                            message);
     }
 }
 

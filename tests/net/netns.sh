@@ -46,11 +46,11 @@ done
 
 prefix=fg$$ net=10.91.7
 dir=$(mktemp -d /tmp/$prefix.XXXX) || exit 1
-made=() job=
+namespaces=() job=
 
 # The processes in our namespaces.
 namespace_pids() {
-    for name in "${made[@]}"; do ip netns pids "$name" 2>/dev/null; done
+    for name in "${namespaces[@]}"; do ip netns pids "$name" 2>/dev/null; done
 }
 
 clean_up() {
@@ -64,7 +64,7 @@ clean_up() {
         kill -$signal $left 2>/dev/null
         sleep 0.3
     done
-    for name in "${made[@]}"; do ip netns del "$name" 2>/dev/null; done
+    for name in "${namespaces[@]}"; do ip netns del "$name" 2>/dev/null; done
     rm -rf "$dir"
 }
 trap clean_up EXIT
@@ -73,7 +73,7 @@ trap 'exit 143' TERM HUP
 
 add_namespace() {
     ip netns add "$1" 2>"$dir/why" || skip "no namespace: $(cat "$dir/why")"
-    made+=("$1")
+    namespaces+=("$1")
     ip -n "$1" link set lo up
 }
 

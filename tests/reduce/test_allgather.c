@@ -218,7 +218,7 @@ static void check_errors(const fault_case *m, const crew_member *member, int siz
             fail_msg("fault %d with frame %d: rank %d gets %d: %s", (int)m->fault, m->nth, i, (int)member[i].status,
                      member[i].error);
         if (m->fault == DAMAGED && i != 1 && !strstr(member[i].error, "rank 1 failed at step 0"))
-            fail_msg("rank %d says '%s'", i, member[i].error);
+            fail_msg("rank %d: error message '%s'", i, member[i].error);
     }
 }
 

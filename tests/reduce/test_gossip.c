@@ -42,7 +42,7 @@ static void check_connected(const frugi_topology *t) {
 static void mixing_matrix_is_symmetric_and_its_rows_sum_to_one(void **state) {
     (void)state;
     static const int sizes[] = {1, 2, 3, 4, 5, 6, 8, 9, 16};
-    size_t made = 0;
+    size_t created = 0;
     for (size_t k = 0; k < COUNT(topologies); k++)
         for (size_t s = 0; s < COUNT(sizes); s++) {
             frugi_topology t = {0}, again = {0};
@@ -65,9 +65,9 @@ static void mixing_matrix_is_symmetric_and_its_rows_sum_to_one(void **state) {
             check_connected(&t);
             frugi_topology_destroy(&t);
             frugi_topology_destroy(&again);
-            made++;
+            created++;
         }
-    assert_int_equal(made, COUNT(topologies) * COUNT(sizes) - 2);
+    assert_int_equal(created, COUNT(topologies) * COUNT(sizes) - 2);
 }
 
 static void graphs_have_the_configured_degrees(void **state) {
@@ -302,7 +302,7 @@ static void a_common_start_is_not_sent(void **state) {
     frug_layout_destroy(z);
 }
 
-/* A frame for each neighbour, and every fourth step what a ring all-reduce of the weights sends. */
+/* A frame for each neighbor, and every fourth step what a ring all-reduce of the weights sends. */
 static void averages_are_counted_as_a_ring_sends_them(void **state) {
     (void)state;
     frug_layout *z = make_zoo(4);
@@ -338,7 +338,7 @@ static void reducers_refuse_gossip(void **state) {
     frug_layout_destroy(z);
 }
 
-/* The example at the head of gossip.c: 2 and 6 make 4 and 4. */
+/* The worked example of gossip.c: 2 and 6 become 4 and 4. */
 static void the_worked_example_holds(void **state) {
     (void)state;
     frug_layout *one = NULL;

@@ -179,7 +179,7 @@ static void trouble_of_one_is_an_error_of_all_and_nobody_hangs(void **state) {
     static const struct {
         fault fault;
         frug_status faulty, others;
-        const char *words;
+        const char *message;
     } cases[] = {
         {OTHER_CONFIG, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE, "different config strings"},
         {OTHER_LAYOUT, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE, "different layouts"},
@@ -195,8 +195,8 @@ static void trouble_of_one_is_an_error_of_all_and_nobody_hangs(void **state) {
         assert_int_equal(member[1].status, cases[i].faulty);
         for (int p = 0; p < 3; p += 2) {
             assert_int_equal(member[p].status, cases[i].others);
-            if (!strstr(member[p].error, cases[i].words))
-                fail_msg("rank %d says '%s', not '%s'", p, member[p].error, cases[i].words);
+            if (!strstr(member[p].error, cases[i].message))
+                fail_msg("rank %d: error message '%s' instead of '%s'", p, member[p].error, cases[i].message);
         }
     }
     frug_layout_destroy(z);

@@ -165,14 +165,14 @@ static void union_of_f32_values_is_gather_bit_for_bit(void **state) {
     frug_layout *z = make_zoo(ROWS);
     for (size_t c = 0; c < COUNT(configs); c++)
         for (size_t s = c ? 1 : 0; s < COUNT(sizes); s += c ? 2 : 1) {
-            char words[2][256];
+            char config_text[2][256];
             task t[2];
             for (size_t i = 0; i < 2; i++) {
                 const char *down = strstr(configs[c], ",down="); /* an option of split only */
                 int len = (int)(i || !down ? strlen(configs[c]) : (size_t)(down - configs[c]));
-                snprintf(words[i], sizeof words[i], "reduce=%s,%.*s", i ? "split,down=union" : "gather", len,
-                         configs[c]);
-                begin_task(&t[i], words[i], z, sizes[s], STEPS);
+                snprintf(config_text[i], sizeof config_text[i], "reduce=%s,%.*s", i ? "split,down=union" : "gather",
+                         len, configs[c]);
+                begin_task(&t[i], config_text[i], z, sizes[s], STEPS);
                 t[i].decay = 0.125f;
                 for (int p = 0; p < sizes[s]; p++)
                     for (size_t e = 0; e < t[i].n; e++)
@@ -213,17 +213,17 @@ static void retention_is_for_the_first_selection_only(void **state) {
                                           "segment=tensor,rule=random"};
     frug_layout *z = make_zoo(ROWS);
     for (size_t c = 0; c < COUNT(configs); c++) {
-        char words[2][256];
+        char config_text[2][256];
         task t[2];
         for (size_t i = 0; i < 2; i++) {
-            snprintf(words[i], sizeof words[i], "reduce=%s,value=f32,residual=f32,density=0.25,hold=0.5,%s",
+            snprintf(config_text[i], sizeof config_text[i], "reduce=%s,value=f32,residual=f32,density=0.25,hold=0.5,%s",
                      i ? "split,down=2" : "gather", configs[c]);
-            begin_task(&t[i], words[i], z, 1, STEPS);
+            begin_task(&t[i], config_text[i], z, 1, STEPS);
             run_task(&t[i], 1);
         }
         if (memcmp(t[0].weights[0], t[1].weights[0], t[0].n * sizeof(float)) != 0 ||
             memcmp(t[0].residual[0], t[1].residual[0], t[0].n * sizeof(float)) != 0)
-            fail_msg("%s: differs from gather", words[1]);
+            fail_msg("%s: differs from gather", config_text[1]);
         end_task(&t[0], 1);
         end_task(&t[1], 1);
     }
@@ -482,10 +482,10 @@ static void a_missing_gradient_is_an_error_on_all_ranks(void **state) {
     crew_member member[3];
     task t;
     begin_task(&t, "reduce=split,down=2", layout, 3, 1);
-    float *kept = t.grad[1][0];
+    float *saved = t.grad[1][0];
     t.grad[1][0] = NULL;
     crew(3, train, &t, 20, member);
-    t.grad[1][0] = kept;
+    t.grad[1][0] = saved;
     for (int p = 0; p < 3; p++)
         assert_int_equal(member[p].status, p == 1 ? FRUG_ERR_ARG : FRUG_ERR_REMOTE);
     end_task(&t, 3);

@@ -96,7 +96,7 @@ static int xz_error(const sink *to, const fgio_bytes *packed, const lzma_stream 
     switch (code) {
     case LZMA_MEM_ERROR: return fgio_because(to->why, "not enough memory to unpack it");
     case LZMA_MEMLIMIT_ERROR:
-        return fgio_because(to->why, "byte %zu: its dictionary wants more than %llu bytes of memory", offset,
+        return fgio_because(to->why, "byte %zu: its dictionary needs more than %llu bytes of memory", offset,
                             (unsigned long long)dictionary_max);
     case LZMA_OPTIONS_ERROR: return fgio_because(to->why, "byte %zu: uses an unknown xz filter", offset);
     case LZMA_BUF_ERROR: return fgio_because(to->why, "byte %zu: the xz data ends too early", offset);

@@ -22,7 +22,7 @@ apt-get "${options[@]}" download "${packages[@]/%/:amd64}"
 for package in *.deb; do
     dpkg-deb --extract "$package" "$root"
 done
-# What Debian 12 still keeps in /lib joins the rest, so that its links, which are absolute, can be made to hold here.
+# Merge /lib, which Debian 12 still has, into the rest, so that its absolute links can be rewritten.
 libs=$root/usr/lib/x86_64-linux-gnu
 cp -a "$root"/lib/x86_64-linux-gnu/. "$libs"
 find "$libs" -maxdepth 1 -type l -lname '/lib/*' | while read -r link; do

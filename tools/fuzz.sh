@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Run every libFuzzer program of a build directory for some seconds each. Inputs that widen the coverage
-# stay in the build directory, as do those that break something; the committed seeds are only read.
+# Run every libFuzzer program of a build directory for some seconds each. Inputs that increase the coverage
+# are stored in the build directory, as are those that fail; the committed seeds are only read.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:?build directory} seconds=${2:?seconds per target}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write trainer/data/unicode_tables.inc: what the tokenizers know of Unicode, from Python's unicodedata.
+"""Write trainer/data/unicode_tables.inc: the Unicode tables of the tokenizers, from Python's unicodedata.
 
 Classes are ranges of code points: letters (L*), numbers (N*), white space, punctuation (P*), controls (Cc, Cf).
 Folding is what BERT's uncased vocabulary wants: lower case, canonical decomposition (NFD), no non-spacing marks (Mn).
@@ -23,7 +23,7 @@ CLASSES = [
 
 
 def ranges():
-    """Runs of code points of one class, in order; code points of no class are left out."""
+    """Ranges of code points of one class, in order; code points of no class are omitted."""
     found = []
     for point in range(LAST):
         kind = next((name for name, test in CLASSES if test(chr(point))), None)
@@ -35,7 +35,7 @@ def ranges():
 
 
 def fold(point):
-    """The code points that one becomes, or None where it stays as it is."""
+    """The code points that one is folded to, or None if it is unchanged."""
     char = chr(point)
     if unicodedata.category(char) in ("Cs", "Co", "Cn") or 0xAC00 <= point <= 0xD7A3:
         return None

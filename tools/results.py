@@ -46,7 +46,7 @@ def fail(words: str) -> None:
 
 
 def read_records(path: str) -> List[Record]:
-    """The records of a file; the end may be torn."""
+    """The records of a file; the last line may be incomplete."""
     records = []
     try:
         with open(path, encoding="utf-8") as file:
@@ -65,7 +65,7 @@ def read_records(path: str) -> List[Record]:
 
 
 def key_of(record: Record) -> Tuple[Any, ...]:
-    """Runs alike in this are the same run."""
+    """Runs with equal keys are the same run."""
     workers = (record.get("result") or {}).get("workers")
     return tuple(record.get(name) for name in KEY) + (workers,)
 
@@ -74,13 +74,13 @@ def key_of(record: Record) -> Tuple[Any, ...]:
 
 
 def plain_path(path: str) -> str:
-    """A path without the workplace: data/ and what `frugrad compare` looks for, or a bare name."""
+    """A path without local folders: data/ and what `frugrad compare` looks for, or a bare name."""
     known = re.search(rf"(?:^|/)((?:{FOLDERS})(?:/.*)?)$", path)
     return "data/" + (known.group(1) if known else os.path.basename(path.rstrip("/")))
 
 
 def plain(value: Any) -> Any:
-    """The same with every path in it made plain."""
+    """The same with plain_path() of every path in it."""
     if isinstance(value, str):
         return PATH.sub(lambda found: plain_path(found.group()), value)
     if isinstance(value, list):
@@ -96,7 +96,7 @@ def short(number: Any) -> Any:
 
 
 def thin(curve: Record, points: int) -> Record:
-    """A curve of so many points: losses are means over the steps since the last point, the rest is the state there."""
+    """A curve with this number of points: losses are means over the steps since the last point, the rest is the state there."""
     steps = curve["step"]
     ends = sorted({max(1, round((i + 1) * len(steps) / points)) for i in range(points)})
     thinned = {name: [short(values[end - 1]) for end in ends] for name, values in curve.items()}
@@ -110,7 +110,7 @@ def thin(curve: Record, points: int) -> Record:
 
 
 def slim_record(record: Record, args: argparse.Namespace, layers: set) -> Record:
-    """One record, in few bytes; `layers` has the places whose densities are kept already."""
+    """One record, in few bytes; `layers`: the cells whose densities are kept already."""
     record = plain(record)
     result = record.get("result") or {}
     if "/work/" in str(result.get("data")):  # what compare has unpacked
@@ -166,7 +166,7 @@ def save(path: str, text: str) -> None:
 
 
 class Book:
-    """All records of a folder under results, and what `frugrad report` makes of them."""
+    """All records of a folder under results, and their reports by `frugrad report`."""
 
     def __init__(self, root: str, program: str, folder: str):
         self.root, self.program = root, program
@@ -175,10 +175,10 @@ class Book:
         self.suites = {record["suite"] for records in self.records.values() for record in records}
         self.charts: Dict[str, str] = {}
         self.used: set = set()
-        self.refuse_doubles()
+        self.reject_duplicates()
 
-    def refuse_doubles(self) -> None:
-        """A run in two files would count once, and nobody could say which."""
+    def reject_duplicates(self) -> None:
+        """Reject a run that is in two files: only one of them would count."""
         seen: Dict[Tuple[Any, ...], str] = {}
         for path, records in self.records.items():
             for key in {key_of(record) for record in records if record.get("kind") == "run"}:
@@ -194,7 +194,7 @@ class Book:
         return done.stdout
 
     def tables(self, suite: str, show: str) -> str:
-        """As Markdown; titles are bold words, and a single one is left out."""
+        """As Markdown; titles are bold, and a single one is omitted."""
         text = self.report("--markdown", "--suite", suite, "--show", show)
         titles = re.findall(r"^### .*$", text, re.M)
         if len(titles) == 1 and show == "summary":
@@ -233,7 +233,7 @@ class Book:
         return rows
 
     def region(self, words: List[str], page: str) -> str:
-        """What belongs between the marks."""
+        """The text between the markers."""
         what = words[1] if len(words) > 1 else "summary"
         if not words or what not in ("summary", "tables", "losses", "charts") or (len(words) > 2) != (what == "charts"):
             fail(f"{page}: a mark that nobody knows: {' '.join(words)}")
@@ -245,7 +245,7 @@ class Book:
 
 
 def listed(words: Any) -> str:
-    """The different ones, in order."""
+    """The distinct ones, in order."""
     return "; ".join(dict.fromkeys(str(word) for word in words if word)).replace("|", "\\|")
 
 
@@ -256,7 +256,7 @@ def same_chart(a: str, b: str) -> bool:
 
 
 def region(books: Dict[str, Book], words: List[str], page: str) -> str:
-    """What belongs between marks, from the book that they name."""
+    """The text between markers, from the folder that they name."""
     if words == ["files"]:
         rows = "".join(book.list_files() for book in books.values())
         head = "| file | runs | failed | machine | version | commit |\n|---|---:|---:|---|---|---|\n"
@@ -288,7 +288,7 @@ def fill(args: argparse.Namespace) -> None:
 
 
 def put_charts(books: Iterable[Book], folder: str, check: bool) -> List[str]:
-    """Write the charts that pages show, remove those that none does; or name those that are not as they should be."""
+    """Write the charts that pages show and remove unused ones; or return those that are out of date."""
     charts = {name: book.charts[name] for book in books for name in book.used}
     there = {os.path.basename(path) for path in glob.glob(os.path.join(folder, "*.svg"))}
     wrong = []

@@ -5,9 +5,9 @@
                          [--rounds 2] [--steps 8] [--model MODEL] [--batch 1]
 
 Every worker is a process in a network namespace of its own (tests/net/netns.sh), so it needs root, and build/frugrad-mpi.
-The methods take turns, round by round: what else the machine does falls on all of them. "alone" exchanges nothing. What
-the methods are is asked of `frugrad compare --plan`. With --out the records are appended to DIR/runs.jsonl. On a
-machine with fewer cores than workers the workers share them, so what compression costs weighs more than on a cluster.
+The methods run in turn in every round, so that other load affects all of them. "alone" exchanges nothing. The
+methods are read from `frugrad compare --plan`. With --out the records are appended to DIR/runs.jsonl. On a
+machine with fewer cores than workers the workers share them, so compression costs more than on a cluster.
 """
 import argparse
 import fcntl
@@ -40,7 +40,7 @@ def arguments():
 
 
 def methods_of(a):
-    """(id, label, options) of every method, as the language task of the smallest size has them."""
+    """(id, label, options) of every method, from the language task of the smallest size."""
     plan = subprocess.run([os.path.join(a.build, "frugrad"), "compare", "--suite", a.suite, "--size", "smoke", "--tasks",
                            "gpt2-rules", "--plan"], check=True, capture_output=True, text=True).stdout
     found = [("alone", "no exchange", ["--alone"])]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure frug_compress() side by side with the same operation in PyTorch and numpy, on one CPU thread.
 
-All contestants run in every round, one after the other, so that a machine that slows down slows them all. Times are
+All candidates run in every round, one after the other, so that a machine that slows down slows them all. Times are
 medians; "times slower" is against frug_compress with select=hist, select=exact and, for the largest of the whole
 tensor, segment=tensor. The last line holds segment=tensor against the faster torch.topk.
 
@@ -124,12 +124,12 @@ def numpy_partition(density):
     return run
 
 
-def measure(contestants, grads, rounds):
-    """Seconds of each contestant in each round, after one round that does not count."""
-    times = {name: [] for name in contestants}
+def measure(candidates, grads, rounds):
+    """Seconds of each candidate in each round, after one warm-up round."""
+    times = {name: [] for name in candidates}
     for turn in range(rounds + 1):
         grad = grads[turn % len(grads)]
-        for name, run in contestants.items():
+        for name, run in candidates.items():
             start = time.perf_counter()
             run(grad)
             elapsed = time.perf_counter() - start
@@ -143,7 +143,7 @@ def measure(contestants, grads, rounds):
 
 
 def check_same(frugrad, blocks):
-    """After the same gradients, what is left behind must have the same size: both sent the K largest."""
+    """After the same gradients the residuals must have the same norm: both sent the K largest."""
     state = ctypes.c_void_p
     residual = np.zeros(frugrad.n, np.float32)
     frugrad.library.lib.frug_compressor_residual.argtypes = [state, ctypes.c_uint64, ctypes.c_uint64, state]
@@ -154,7 +154,7 @@ def check_same(frugrad, blocks):
 
 
 def check_whole(frugrad, topk, grad):
-    """What the frame decodes to must be what torch.topk picks, bit for bit; among equals they may differ."""
+    """The decoded frame must have the entries that torch.topk selects, bit for bit; among equal ones they may differ."""
     frugrad(grad)
     ours, theirs = torch.zeros(frugrad.n), torch.zeros(frugrad.n)
     frames = (ctypes.c_void_p * 1)(frugrad.frame.ctypes.data)
@@ -205,7 +205,7 @@ def main():
     config = f"residual=f32,density={density!r},beta=0.95"
     exact, blocks = Frugrad(library, config + ",select=exact", args.n), TorchBlocks(args.n, args.k)
     whole = Frugrad(library, f"density={density!r},segment=tensor,feedback=none,value=f32,index=coo", args.n)
-    contestants = {
+    candidates = {
         "frugrad hist": Frugrad(library, config + ",select=hist", args.n),
         "frugrad exact": exact,
         "torch, block-wise": blocks,
@@ -216,7 +216,7 @@ def main():
     }
     grads = [1e-3 * torch.randn(args.n) for _ in range(4)]
     with torch.no_grad():
-        medians = measure(contestants, grads, args.rounds)
+        medians = measure(candidates, grads, args.rounds)
         check_whole(whole, torch_topk(density, False), grads[0])
     check_same(exact, blocks)
     report(medians, args, library)

@@ -32,7 +32,7 @@ from frugrad.torch.trainer.workers import read_config  # noqa: E402
 
 
 def optimizer_of(task: str, model: torch.nn.Module, merged: bool) -> torch.optim.Optimizer:
-    """What goes with a task; where the residual holds the momentum, none of its own."""
+    """The optimizer of a task; without momentum if the residual has it."""
     if task == "images":
         return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.0 if merged else 0.9, weight_decay=5e-4)
     return torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.0 if merged else 0.9, 0.95), weight_decay=0.1)

@@ -3,12 +3,12 @@
 
     lab/bench/ddp_net.sh --world 4 --rate 1gbit --grace DIR      over slow links; needs root
     lab/bench/ddp_net.py --world 2                               over loopback
-    lab/bench/ddp_net.py --world 2 --overhead                    what the hook costs where the link costs nothing
+    lab/bench/ddp_net.py --world 2 --overhead                    cost of the hook on a link without cost
 
-All methods train the same weights in the same processes: each has a DDP wrapper of its own, and they take turns. A step
+All methods train the same weights in the same processes: each has a DDP wrapper of its own, and they run in turn. A step
 is forward, backward with the exchange, and SGD at a rate too small to matter. A turn is as slow as its slowest process.
-Bytes are what a process sent through its interface, as the kernel counts them. "same": all processes held the same
-gradients. GRACE is run from a copy of its source (github.com/sands-lab/grace), the way its examples do it.
+Bytes are those that a process sent through its interface, counted by the kernel. "same": all processes had the same
+gradients. GRACE is run from a copy of its source (github.com/sands-lab/grace), as its examples do.
 """
 import argparse
 import contextlib
@@ -74,7 +74,7 @@ class GPT(nn.Module):
 
 
 class TopK:
-    """Top-K as one writes it in torch: the largest of a bucket and their places, all-gathered, with error feedback."""
+    """Plain top-k in torch: the largest of a bucket and their indices, all-gathered, with error feedback."""
 
     def __init__(self, density):
         self.density, self.residual = density, {}
@@ -102,8 +102,8 @@ class TopK:
 
 
 class PowerSGD:
-    """PyTorch's hook, one bucket after the other in a thread beside backward. As it is, it waits for collectives in
-    gloo's two threads: with two buckets under way both wait, and nobody is left to do the work."""
+    """PyTorch's hook, one bucket after the other in a thread of its own. Unchanged, it waits for collectives in
+    gloo's two threads: with two buckets in flight both wait, and no thread is left to run the collectives: a deadlock."""
 
     def __init__(self, rank):
         from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook  # needs NumPy
@@ -132,7 +132,7 @@ def load_grace(folder, density):
 
 
 class Method:
-    """One way to exchange gradients, ready to step."""
+    """One way to exchange gradients, with its model."""
 
     def __init__(self, name, base, a):
         self.name, self.state, self.grace, self.ms, self.bytes = name, None, None, [], []
@@ -167,7 +167,7 @@ class Method:
         self.optimizer.step()
 
     def same(self):
-        """Whether all processes hold the same gradients."""
+        """Whether all processes have the same gradients."""
         mine = torch.stack([torch.stack([p.grad.double().sum(), p.grad.double().norm()])
                             for p in self.ddp.parameters()])
         everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
@@ -176,7 +176,7 @@ class Method:
 
 
 def sent():
-    """Bytes this process sent. Loopback is shared by all processes, so each is given its part."""
+    """Bytes this process sent. Loopback is shared by all processes, so each gets an equal share."""
     device = os.environ["GLOO_SOCKET_IFNAME"]
     with open("/proc/net/dev", encoding="ascii") as file:
         fields = next(line for line in file if line.strip().startswith(device + ":")).split(":")[1].split()
@@ -197,7 +197,7 @@ def turn(method, ids, steps):
     method.bytes.append(load.item() / dist.get_world_size())
 
 
-def bf16_travels():
+def supports_bf16():
     try:
         dist.all_reduce(torch.zeros(1, dtype=torch.bfloat16))
         return True
@@ -218,7 +218,7 @@ def wanted(a):
         import numpy  # noqa: F401
     except ImportError:
         left_out.update({n: "PyTorch's hook needs NumPy" for n in names if n.startswith("powersgd")})
-    if "bf16" in names and not bf16_travels():
+    if "bf16" in names and not supports_bf16():
         left_out["bf16"] = "this gloo adds no bf16"
     return [n for n in names if n not in left_out], left_out
 
@@ -250,7 +250,7 @@ def measure(a):
         line = {"method": m.name, "ms_median": round(median[m.name], 2), "ms_min": round(min(m.ms), 2),
                 "ms_max": round(max(m.ms), 2), "bytes": int(statistics.median(m.bytes)), "same": same[m.name]}
         if "dense" in median:
-            # The dense turn of the same round stands beside each turn, so that a slow spell hits both.
+            # Each turn is compared with the dense turn of the same round, so that a slow phase affects both.
             dense = next(d for d in methods if d.name == "dense")
             line["times_dense"] = round(statistics.median(d / mine for d, mine in zip(dense.ms, m.ms)), 3)
         if m.state is not None:
@@ -260,7 +260,7 @@ def measure(a):
 
 
 def per_bucket(steps):
-    """Microseconds a bucket of 64 x 64 takes in a group of one process: Python by the hook's own clock, and all that it
+    """Microseconds for a bucket of 64 x 64 in a group of one process: Python by the hook's own clock, and the total that it
     adds to a step and to its processor time beyond a hook that does nothing, compression and threads included."""
     import frugrad.torch
     alone, buckets = dist.new_group([0]), [0]
@@ -343,7 +343,7 @@ def worker(a):
 
 
 def spawn(a):
-    """One process per rank on loopback; ends those that are left when one fails."""
+    """One process per rank on loopback; ends the others when one fails."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]

@@ -3,7 +3,7 @@
 #
 #   lab/bench/ddp_net.sh [--world N] [--rate 1gbit|none] [--python PYTHON] [OPTION of ddp_net.py]...
 #
-# Needs root: see tests/net/netns.sh, which makes the links and takes them down, whatever the end is. FRUGRAD_LIBRARY says
+# Needs root: see tests/net/netns.sh, which creates the links and always removes them. FRUGRAD_LIBRARY says
 # which library is used.
 set -euo pipefail
 cd "$(dirname "$0")/.."

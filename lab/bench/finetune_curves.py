@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Quality of fine-tuning against the optimiser's states, method by method: `frugrad finetune` over a grid.
+"""Quality of fine-tuning over the number of optimizer states, for every method: `frugrad finetune` over a grid.
 
     lab/bench/finetune_curves.py --data DIR --weights DIR [--frugrad PATH] [--out FILE.jsonl] [--jobs N] [--seconds S]
                              [--suite curves,kappa,chunks] [--tasks lm,sst-2,boolq,mrpc] [--methods ...] [--plan]
     lab/bench/finetune_curves.py --out FILE.jsonl --table [--svg FILE.svg]
 
 --data has glue/, boolq/ and tokenizers/; --weights what lab/bench/pretrain_torch.py wrote. For every task and method five
-rates are tried at one middle number of states and judged by the validation split (BoolQ: training rows held out); if
+rates are tried at one middle number of states and evaluated on the validation split (BoolQ: held-out training rows); if
 the best is the first or last of them, the next one out too. With the best one every point of the curve is run with
-three seeds and judged by the test split. A run is one process with one thread; --jobs of them go on at a time. The
-output has one line of JSON per run, what was asked for as "job" and what the program said as "result"; runs that are in
-the file are not run again, so what was cut short goes on. After --seconds no run is started. Runs are ordered so that
-what is there when time is up is whole: all methods at few points before more points, two tasks before the others.
+three seeds and evaluated on the test split. A run is one process with one thread; --jobs of them run at a time. The
+output has one line of JSON per run, the request as "job" and the program's output as "result"; runs that are in
+the file are not repeated, so an interrupted study resumes. After --seconds no run is started. Runs are ordered so that
+partial results are usable: all methods at few points before more points, two tasks before the others.
 
-Methods with an option `scale` keep the rate, by which AdamW moves a classifier's head, and the scale is tuned; the
-others (full, lora) tune the rate. "head" moves nothing but the head, and of a language model nothing at all: what
-states have to beat.
+Methods with an option `scale` keep the rate, with which AdamW trains a classifier's head, and the scale is tuned; the
+others (full, lora) tune the rate. "head" trains only the head, and of a language model nothing at all: the
+baseline without states.
 """
 import argparse
 import concurrent.futures
@@ -52,9 +52,9 @@ RATES = {
     **{m: [0.3, 1, 3, 10, 30] for m in SKETCHES_ALL},
 }
 MIDDLE = {"lora": 8192, "galore": 6144, "apollo": 6144, **{m: 2048 for m in SKETCHES_ALL}}
-# Numbers of states, the most telling first. Rank 1 of LoRA takes 4,096 for the queries and values of both models
+# Numbers of states, the most informative first. Rank 1 of LoRA takes 4,096 for the queries and values of both models
 # (2 (128 + 128) for each of 8 matrices; 2 (128 + 384) for each of 4), rank 1 of GaLore and Apollo 2,048 and 3,072.
-# 6,144 states of a sketch are as many bytes as rank 1 of LoRA, which also keeps its factors. The time that sgc takes to
+# 6,144 states of a sketch are as many bytes as rank 1 of LoRA, which also keeps its factors. The time of sgc to
 # recover grows with the square of its entries and more: beyond 8,192 states it would take longer than all else.
 WAVES = [
     {"lora": [4096], "galore": [6144], "apollo": [6144], **{m: [4096, 1024] for m in SKETCHES_ALL}},
@@ -179,7 +179,7 @@ def key(job):
 
 
 def load(path):
-    """Rows by job; a line that was cut short is passed over, and its run will be run again."""
+    """Rows by job; an incomplete line is ignored, and its run is repeated."""
     rows = {}
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
@@ -193,7 +193,7 @@ def load(path):
 
 
 def field(row, name):
-    """A field of what the program said; None where it failed."""
+    """A field of the program's output; None if it failed."""
     return row.get("result", {}).get(name)
 
 
@@ -217,8 +217,8 @@ def job_of(a, suite, phase, task, method, value, seed, **more):
 
 
 def tuning(a, rows, task, method):
-    """(jobs that are still missing, the best value or None while there are any, or where all have failed). The search
-    goes on past its ends, at most two values further."""
+    """(missing jobs, the best value or None while there are any, or if all have failed). The search
+    extends past its ends, by at most two values."""
     values, more = list(RATES[method]), 0
     middle = {"states": MIDDLE[method]} if method in MIDDLE else {}
     if (task, method) == ("lm", "head"):
@@ -273,7 +273,7 @@ def special_jobs(a, rows, suite, task):
 
 
 def wanted(a, rows):
-    """All jobs that can be run as things stand, the most telling first: the ends of the curves of the first two tasks,
+    """All jobs that can be run now, the most informative first: the ends of the curves of the first two tasks,
     their special suites, the other tasks, and then points in between."""
     first, others = a.tasks[:2], a.tasks[2:]
     order = [(first, 0), (first, 1), None, (others, 0)]
@@ -288,7 +288,7 @@ def wanted(a, rows):
 
 
 def all_runs(a):
-    """How many runs there are if no search goes past its ends: what --plan counts."""
+    """Number of runs if no search extends past its ends, for --plan."""
     fake = {}
     count = 0
     while True:
@@ -346,7 +346,7 @@ def bytes_of(row):
 
 
 def groups(rows, suite):
-    """{task: {(method, label): [rows of all seeds]}} of runs that were judged by the test split."""
+    """{task: {(method, label): [rows of all seeds]}} of runs that were evaluated on the test split."""
     out = {}
     for row in rows.values():
         job = row["job"]
@@ -396,9 +396,9 @@ def print_tables(rows):
             print(f"| {task} | {method} | {job['rate']:g} | {scale} | {states} |")
 
 
-# ---- drawing: middle tones that can be read on light and on dark, nothing behind them ----
+# ---- drawing: medium tones, readable on light and dark, transparent background ----
 
-COLOURS = {"lora": "#d9730d", "galore": "#b8860b", "apollo": "#9467bd", "sgc": "#2f9e8f", "mesgc": "#3b82c4",
+COLORS = {"lora": "#d9730d", "galore": "#b8860b", "apollo": "#9467bd", "sgc": "#2f9e8f", "mesgc": "#3b82c4",
            "cesgc": "#d6457a", "cesgc-r4": "#c98aa5", "table": "#4c9a2a"}
 WIDE, HIGH, LEFT, TOP = 380, 230, 62, 34
 
@@ -433,7 +433,7 @@ def panel(task, cells, axis, x0, y0):
     def py(y):
         return y0 + TOP + (highy - y) / (highy - lowy) * HIGH
 
-    out = [f'<text x="{x0 + LEFT}" y="{y0 + 18}" class="t">{task}: {metric} against {axis} of the optimiser</text>',
+    out = [f'<text x="{x0 + LEFT}" y="{y0 + 18}" class="t">{task}: {metric} against {axis} of the optimizer</text>',
            f'<rect x="{x0 + LEFT}" y="{y0 + TOP}" width="{WIDE}" height="{HIGH}" class="f"/>']
     for y in ticks(lowy, highy):
         label = f"{100 * y:g} %" if metric == "accuracy" else f"{y:g}"
@@ -448,13 +448,13 @@ def panel(task, cells, axis, x0, y0):
                     f'stroke-dasharray="{dash}"/>',
                     f'<text x="{x0 + LEFT + WIDE - 4}" y="{y - 4:.1f}" class="a e">{name}</text>']
     for method, curve in curves.items():
-        colour = COLOURS[method]
+        color = COLORS[method]
         line = " ".join(f"{px(x):.1f},{py(y):.1f}" for x, y, _ in curve)
-        out.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>' if curve else "")
+        out.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2"/>' if curve else "")
         for x, y, s in curve:
             out += [f'<line x1="{px(x):.1f}" x2="{px(x):.1f}" y1="{py(y - s):.1f}" y2="{py(y + s):.1f}" '
-                    f'stroke="{colour}"/>',
-                    f'<circle cx="{px(x):.1f}" cy="{py(y):.1f}" r="3" fill="{colour}">'
+                    f'stroke="{color}"/>',
+                    f'<circle cx="{px(x):.1f}" cy="{py(y):.1f}" r="3" fill="{color}">'
                     f"<title>{method}, {x} {axis}: {y:.4f} ± {s:.4f}</title></circle>"]
     return out
 
@@ -468,7 +468,7 @@ def draw(rows, path, tasks):
         for j, axis in enumerate(("states", "bytes")):
             out += panel(task, found[task], axis, j * step_x, 26 + i * step_y)
     for i, method in enumerate(m for m in METHODS[2:] if m in methods):
-        out.append(f'<circle cx="{LEFT + 6 + 100 * i}" cy="14" r="4" fill="{COLOURS[method]}"/>'
+        out.append(f'<circle cx="{LEFT + 6 + 100 * i}" cy="14" r="4" fill="{COLORS[method]}"/>'
                    f'<text x="{LEFT + 15 + 100 * i}" y="18" class="a">{method}</text>')
     style = ("text{font:12px sans-serif;fill:#808080}.t{font-size:13px;font-weight:600}.e{text-anchor:end}"
              ".m{text-anchor:middle}.f{fill:none;stroke:#808080;stroke-opacity:.6}"

@@ -5,7 +5,7 @@
 
 Two models with random weights (time does not depend on them) on text that the program makes up. Methods take turns, every run is
 a process of its own with one thread; the ratio to LoRA is the median over rounds of the ratio within a round. The time of a step is
-the median over steps, so it leaves out the renewal of a basis, which `refresh` (200) steps share. The time of the optimiser is
+the median over steps, so it leaves out the renewal of a basis, which `refresh` (200) steps share. The time of the optimizer is
 the mean over steps, of which the first one makes the basis.
 """
 import argparse
@@ -33,8 +33,8 @@ def one_run(args, folder, model, batch, method):
              "--rate", "1e-5", "--no-eval", "--json", "--quiet"]
     said = json.loads(frugrad(args, *words))
     ms, times = said["step_ms"], said["time_ms"]
-    optimiser = sum(times.get(part, 0) for part in ("project", "recover", "apply"))
-    return {"step_ms": ms, "optimizer_ms": optimiser, "states": said["states"], "bytes": said["optimizer_bytes"], **times}
+    optimizer = sum(times.get(part, 0) for part in ("project", "recover", "apply"))
+    return {"step_ms": ms, "optimizer_ms": optimizer, "states": said["states"], "bytes": said["optimizer_bytes"], **times}
 
 
 def main():
@@ -51,7 +51,7 @@ def main():
             saved = [f for f in os.listdir(folder) if f.endswith(".safetensors")][0]
             os.rename(os.path.join(folder, saved), os.path.join(folder, "start.safetensors"))
             rounds = [{m: one_run(args, folder, model, batch, m) for m in METHODS} for _ in range(args.rounds)]
-        print(f"\n## GPT-2, {name}, batch {batch} x 128\n| method | states | step ms | times LoRA | optimiser, ms |\n|---|---|---|---|---|")
+        print(f"\n## GPT-2, {name}, batch {batch} x 128\n| method | states | step ms | times LoRA | optimizer, ms |\n|---|---|---|---|---|")
         for m in METHODS:
             step = statistics.median(r[m]["step_ms"] for r in rounds)
             ratio = statistics.median(r[m]["step_ms"] / r["lora"]["step_ms"] for r in rounds)

@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""Which form of momentum survives a density that changes: simulated workers on one GPU, every form at several rates.
+"""Forms of momentum under a changing density: simulated workers on one GPU, every form at several rates.
 
     lab/bench/momentum_torch.py --data DIR --out FILE.jsonl [--tasks resnet,gpt] [--forms ...] [--processes 6] [--seconds S]
     lab/bench/momentum_torch.py --out FILE.jsonl --table
 
---data has cifar10/data_batch_*.bin.xz and wikitext-2/{train,valid}.gpt2bpe.u16.xz. Judged on data held out from
-training: this chooses a method and its rate, and reports no test accuracy. Four workers see batches of their own; each
-keeps its own residual. Entries of matrices are selected in blocks of 256 by PyTorch's topk and travel as bf16, all else
-is averaged whole. A form is NAME@SCHEDULE, with the schedules dense, 94, 99 (constant) and prog (50 to 94 % by half).
-Runs that are in the file are not run again.
+--data has cifar10/data_batch_*.bin.xz and wikitext-2/{train,valid}.gpt2bpe.u16.xz. Evaluated on data held out from
+training: this selects a method and its rate, and reports no test accuracy. Four workers have batches of their own; each
+keeps its own residual. Entries of matrices are selected in blocks of 256 by PyTorch's topk and sent as bf16, all else
+is averaged dense. A form is NAME@SCHEDULE, with the schedules dense, 94, 99 (constant) and prog (50 to 94 % by half).
+Runs that are in the file are not repeated.
 
-The forms, with g a worker's gradient, C what is selected, r the mean of what arrived, rho the density:
+The forms, with g a worker's gradient, C the selection, r the mean of the received entries, rho the density:
   momentum   dense: r = mean g, then SGD with momentum 0.9, or AdamW
-  none       C(g), nothing kept; SGD with momentum, or AdamW, at the receiver
-  merged     m = b m + g, C(m) leaves m; SGD without momentum at rate / (1 - mu), or Adam without first moment
-  hold       as merged, but only (1 - h) C(m) leaves, h = max(0, 1 - (1 - mu/b) / rho): at density 1 that is momentum
-  inertia    merged, and a velocity at the receiver that makes up for the delay that the residual has not; inertia:0.7
-             a velocity of that momentum, whatever the delay
-  local      transformers: u = g / sqrt(v), v of the worker's own gradients; m = b m + u, C(m) leaves; w -= rate r
+none       C(g), no residual; SGD with momentum, or AdamW, at the receiver
+merged     m = b m + g, C(m) is sent and removed from m; SGD without momentum at rate / (1 - mu), or Adam without first moment
+hold       as merged, but only (1 - h) C(m) is removed, h = max(0, 1 - (1 - mu/b) / rho): at density 1 that is momentum
+inertia    merged, and a momentum at the receiver that compensates the missing delay of the residual; inertia:0.7
+             a receiver momentum of 0.7, whatever the delay
+  local      transformers: u = g / sqrt(v), v of the worker's own gradients; m = b m + u, C(m) is sent; w -= rate r
   local-inertia, local-hold   both
 """
 import argparse
@@ -99,7 +99,7 @@ class GPT(nn.Module):
 
 
 class Images:
-    """Training images but the last 2,000, which judge."""
+    """Training images; the last 2,000 are for evaluation."""
     steps, batch = 500, 128
 
     def __init__(self, data):
@@ -110,13 +110,13 @@ class Images:
                 rows.append(torch.frombuffer(bytearray(lzma.open(path).read()), dtype=torch.uint8).view(-1, 3073))
         rows = torch.cat(rows).cuda()
         self.x = (rows[:, 1:].view(-1, 3, 32, 32).float() / 255 - 0.47) / 0.25
-        self.y, self.held = rows[:, 0].long(), len(rows) - 2000
+        self.y, self.train_count = rows[:, 0].long(), len(rows) - 2000
 
     def model(self):
         return resnet18().cuda().to(memory_format=torch.channels_last)
 
     def loss(self, model, generator):
-        i = torch.randint(0, self.held, (self.batch,), device="cuda", generator=generator)
+        i = torch.randint(0, self.train_count, (self.batch,), device="cuda", generator=generator)
         x = F.pad(self.x[i], (4, 4, 4, 4), mode="reflect")
         dx, dy, flip = (torch.randint(0, n, (self.batch,), device="cuda", generator=generator) for n in (9, 9, 2))
         span = torch.arange(32, device="cuda")
@@ -126,11 +126,11 @@ class Images:
               (dy[:, None] + span)[:, None, :, None], cols[:, None, None, :]]
         return F.cross_entropy(model(x.contiguous(memory_format=torch.channels_last)).float(), self.y[i], label_smoothing=0.1)
 
-    def judge(self, model):
+    def evaluate(self, model):
         model.eval()
         with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
             right = sum((model(x).argmax(1) == y).sum().item() for x, y in
-                        zip(self.x[self.held:].split(500), self.y[self.held:].split(500)))
+                        zip(self.x[self.train_count:].split(500), self.y[self.train_count:].split(500)))
         model.train()
         return {"accuracy": right / 2000}
 
@@ -151,7 +151,7 @@ class Text:
         rows = self.train[at + torch.arange(self.length + 1, device="cuda")]
         return F.cross_entropy(model(rows[:, :-1]).flatten(0, 1).float(), rows[:, 1:].flatten())
 
-    def judge(self, model):
+    def evaluate(self, model):
         n = (len(self.valid) - 1) // self.length
         x, y = self.valid[:n * self.length].view(n, -1), self.valid[1:n * self.length + 1].view(n, -1)
         with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
@@ -201,13 +201,13 @@ def density(schedule: str, progress: float) -> float:
 
 
 def delay_left(rho: float, beta: float) -> float:
-    """The receiver's momentum that makes up for what the residual's delay lacks of ordinary momentum's."""
+    """The receiver's momentum that adds to the residual's delay what it lacks of ordinary momentum's."""
     kept = beta * (1 - rho)
     left = max(0.0, MU / (1 - MU) - kept / (1 - kept))
     return left / (1 + left)
 
 
-def held(rho: float, beta: float) -> float:
+def retention(rho: float, beta: float) -> float:
     return max(0.0, 1 - (1 - MU / beta) / rho)
 
 
@@ -230,7 +230,7 @@ def train(task, name: str, form: str, rate: float, seed: int) -> dict:
         lr = rate * min(1.0, (step + 1) / warm) * (0.5 + 0.5 * math.cos(math.pi * max(0, step - warm) / (task.steps - warm)))
         mean.zero_()
         total = torch.zeros((), device="cuda")
-        h = held(rho, beta) if kind.endswith("hold") else 0.0
+        h = retention(rho, beta) if kind.endswith("hold") else 0.0
         for p in range(WORKERS):
             flat.g.zero_()
             with torch.autocast("cuda", torch.bfloat16):
@@ -255,11 +255,11 @@ def train(task, name: str, form: str, rate: float, seed: int) -> dict:
             curve.append([step + 1, round(total.item(), 4)])
             if not math.isfinite(curve[-1][1]):
                 break
-    return {"seconds": round(time.time() - begun, 1), "curve": curve, **task.judge(model)}
+    return {"seconds": round(time.time() - begun, 1), "curve": curve, **task.evaluate(model)}
 
 
 def step_by(flat, r, u, v, n, step, lr, kind, adam, rho, beta, h, b2) -> None:
-    """Move the weights. Tensors that travel whole have ordinary momentum or AdamW in all forms."""
+    """Update the weights. Tensors that are sent dense have ordinary momentum or AdamW in all forms."""
     fixed = float(kind.partition(":")[2] or "nan")
     mr = fixed if fixed == fixed else delay_left(rho, beta) if kind.endswith("inertia") else MU if kind in ("momentum", "none") else 0.0
     big, small = slice(0, n), slice(n, None)

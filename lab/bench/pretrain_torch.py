@@ -48,7 +48,7 @@ def arguments():
     p.add_argument("--decay", type=float, default=0.05)
     p.add_argument("--dropout", type=float, default=0.0)
     p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--check-batches", type=int, default=40, help="windows of 64 samples judged while training")
+    p.add_argument("--check-batches", type=int, default=40, help="windows of 64 samples evaluated while training")
     p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return p.parse_args()
 
@@ -191,7 +191,7 @@ def gpt2(a, p, x, drop):
 
 
 def bert(a, p, x, drop, asked):
-    """Scores of the tokens at the places asked for (a mask, or numbers of places for every sample)."""
+    """Logits at the requested positions (a mask, or indices for every sample)."""
     def norm(name, y):
         return F.layer_norm(y, (a.width,), p[name + ".weight"], p[name + ".bias"], 1e-12)
 
@@ -227,7 +227,7 @@ class Bytes:
         x = ids[at].long()
         return F.cross_entropy(gpt2(self.a, p, x[:, :-1], self.a.dropout).flatten(0, 1).float(), x[:, 1:].flatten())
 
-    def judge(self, p, most):
+    def evaluate(self, p, most):
         """Mean loss of a byte: windows that do not overlap, the last one cut; of `most` batches, None: of all."""
         ids, T = self.ids["valid"].long(), self.length
         whole = (len(ids) - 1) // T
@@ -252,7 +252,7 @@ def mix(x):
 
 
 def mask(window, index, mark, vocab, seed=1):
-    """What fgt_mask() of trainer/data/text_source.c makes of a window of the validation split, and the places it asks for."""
+    """What fgt_mask() of trainer/data/text_source.c makes of a window of the validation split, and the masked positions."""
     key = mix(mix(mix(seed) ^ (5 | 1 << 8)) ^ index)
     asked = [t for t in range(1, len(window) + 1) if (mix(key + 1 + t) >> 40) * 2.0 ** -24 < 0.15000000596046448]
     asked = asked or [1 + mix(key) % len(window)]
@@ -277,7 +277,7 @@ class Masked:
         self.batches = self.windows()
 
     def windows(self):
-        """Batches of the validation text with frugrad's masks: tokens, what they were, where it is asked."""
+        """Batches of the validation text with frugrad's masks: tokens, original tokens, masked positions."""
         ids, W, rows = self.ids["valid"].tolist(), self.length - 2, []
         for i in range(0, len(ids), W):
             window = ids[i:i + W]
@@ -301,7 +301,7 @@ class Masked:
         new = torch.where(what < 0.8, torch.full_like(y, self.pieces.mask), new)
         return F.cross_entropy(bert(a, p, x.scatter(1, places, new), a.dropout, places).float(), y.flatten())
 
-    def judge(self, p, most):
+    def evaluate(self, p, most):
         total, count = 0.0, 0
         for x, y, marks in self.batches[:most]:
             total += F.cross_entropy(bert(self.a, p, x, 0, marks).float(), y[marks], reduction="sum").item()
@@ -339,7 +339,7 @@ def train(a, task):
             done = (time.perf_counter() - begin) / a.seconds
             if done >= shown or done >= 1:
                 with torch.no_grad():
-                    valid = task.judge(p, a.check_batches)
+                    valid = task.evaluate(p, a.check_batches)
                 print(f"  {100 * done:5.1f} %  step {step}  loss {loss:.4f}  valid {valid:.4f}", file=sys.stderr)
                 shown += 0.1
                 if valid < best:
@@ -367,7 +367,7 @@ def main():
     a = arguments()
     a.device = a.device.split(":")[0]
     torch.manual_seed(a.seed)
-    torch.backends.cuda.matmul.allow_tf32 = False  # what is judged is float32, as frugrad has it
+    torch.backends.cuda.matmul.allow_tf32 = False  # evaluate in float32, as frugrad does
     os.makedirs(a.out, exist_ok=True)
     for name, kind in (("gpt2", Bytes), ("bert", Masked)):
         if a.only not in (None, name):
@@ -377,7 +377,7 @@ def main():
         path = os.path.join(a.out, FILES[name])
         save(path, weights)
         with torch.no_grad():
-            loss = task.judge(weights, None)
+            loss = task.evaluate(weights, None)
         model = f"{MODELS[name]}:layers={a.layers},width={a.width},heads={a.heads},length={task.length}"
         tokens = "bytes" if name == "gpt2" else os.path.join(a.data, TEXTS["vocab"])
         row = {"model": model, "file": path, "params": sum(t.numel() for t in weights.values()),

@@ -165,31 +165,31 @@ def load_images(data):
 def gpt_task(data, batch, width, layers):
     text, context = load_text(data), 128
     model = Gpt(width, layers, context=context)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
     def loss():
         starts = torch.randint(len(text) - context - 1, (batch,))
         ids = torch.stack([text[s : s + context + 1] for s in starts])
         return F.cross_entropy(model(ids[:, :-1]).reshape(-1, 256), ids[:, 1:].reshape(-1))
 
-    return model, optimiser, loss
+    return model, optimizer, loss
 
 
 def resnet_task(data, batch):
     pixels, labels = load_images(data)
     model = ResNet20(pixels.shape[1])
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
 
     def loss():
         rows = torch.randint(len(labels), (batch,)).numpy()
         images = (torch.from_numpy(pixels[rows].astype(np.float32)) / 255 - 0.45) / 0.25
         return F.cross_entropy(model(images), torch.from_numpy(labels[rows]))
 
-    return model, optimiser, loss
+    return model, optimizer, loss
 
 
 def compressed(model):
-    """The parameters that do not travel dense."""
+    """The parameters that are not sent dense."""
     return [(n, p) for n, p in model.named_parameters() if p.dim() >= 2 and p.numel() >= 4096]
 
 
@@ -222,21 +222,21 @@ def matrices(model, pattern):
 
 
 def train(task, warmup, steps, keep):
-    """Take warm-up steps, then call keep(step, model) for every one of `steps`, before the weights move."""
-    model, optimiser, loss_of = task
+    """Take warm-up steps, then call keep(step, model) for every one of `steps`, before the weights are updated."""
+    model, optimizer, loss_of = task
     for step in range(warmup + steps):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = loss_of()
         loss.backward()
         if step >= warmup:
             keep(step - warmup, model)
-        optimiser.step()
+        optimizer.step()
         if step % 10 == 0 or step == warmup + steps - 1:
             print(f"step {step:4d}  loss {loss.item():.3f}", file=sys.stderr, flush=True)
 
 
 def record_flat(task, warmup, steps):
-    """Tensors step_0000, ... of all compressed parameters, and what the metadata says about them."""
+    """Tensors step_0000, ... of all compressed parameters, and their metadata."""
     layout, rows = flat_layout(task[0])
     tensors = {}
 
@@ -251,7 +251,7 @@ def record_flat(task, warmup, steps):
 
 
 def record_matrices(task, warmup, steps, pattern):
-    """Tensors <step>/<name>, rounded to bf16 and held as its 16 bits, and what the metadata says about them."""
+    """Tensors <step>/<name>, rounded to bf16 and held as its 16 bits, and their metadata."""
     tensors = {}
 
     def keep(step, model):
@@ -265,7 +265,7 @@ def record_matrices(task, warmup, steps, pattern):
 
 
 def write_safetensors(path, tensors, metadata):
-    """tensors: name -> C-contiguous array, float32 or int16 for the bits of bf16. Written beside path and renamed, so path is whole or absent."""
+    """tensors: name -> C-contiguous array, float32 or int16 for the bits of bf16. Written beside path and renamed, so path is complete or absent."""
     header, offset = {"__metadata__": metadata}, 0
     for name, array in tensors.items():
         dtype = "BF16" if array.dtype == np.int16 else "F32"

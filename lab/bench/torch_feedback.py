@@ -1,9 +1,9 @@
-"""Which feedback goes with which optimiser of PyTorch: a small network on Fashion-MNIST, simulated workers.
+"""Which feedback suits which optimizer of PyTorch: a small network on Fashion-MNIST, simulated workers.
 
     python3 lab/bench/torch_feedback.py sgd|adam [--steps 300] [--workers 2] [--images FOLDER]
 
 Prints test accuracy and loss of each feedback at densities 1/16 and 0.01, for three seeds. Each worker has its own
-compressor and its own images, and the optimiser gets the mean of what they send: what frugrad.torch.hook does.
+compressor and its own images, and the optimizer gets the mean of what they send: what frugrad.torch.hook does.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import torch.nn.functional as F
 
 from frugrad._core import Compressor, Config, Layout, Tensor
 
-# name, config (None: dense), the optimiser's momentum or beta1
+# name, config (None: dense), the optimizer's momentum or beta1
 CASES = [("dense", None, 0.9), ("plain", "feedback=plain", 0.9), ("none", "feedback=none", 0.9),
          ("merged, beta 0.5", "feedback=merged,beta=0.5", 0.9), ("merged, no momentum", "feedback=merged", 0.0)]
 

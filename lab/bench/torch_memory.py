@@ -1,4 +1,4 @@
-"""Memory of training in PyTorch: torch's optimisers, which want whole gradients, against StreamingOptimizer.
+"""Memory of training in PyTorch: torch's optimizers, which need whole gradients, against StreamingOptimizer.
 
 Each runs in a process of its own: a stack of linear layers, a few steps on a batch of 8 so that activations hardly
 count, one worker. What is printed is the most memory that was in use beyond what was there before the model was made,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """FruGrad against dense training, each with its own learning rate: first a search with samples held out of the training
-split, then several seeds with the rate that was best there, judged by the test split.
+split, then several seeds with the rate that was best there, evaluated on the test split.
 
     lab/bench/train_accuracy.py [--frugrad PATH] [--model lenet] [--data fashion-mnist] [--epochs 8] [--jobs 2]
                             [--seeds 1,2,3] [--rates ...] [--method NAME=CONFIG]... [--judge loss] [--out FILE.jsonl]

@@ -5,8 +5,8 @@
     lab/bench/train_defaults.py --data DIR [--frugrad PATH] [--task NAME]... [--seeds 8] [--workers 1] [--jobs 2] --out FILE
 
 DIR has fashion-mnist/, digits/ (idx files), cifar10/, text/ (train.txt, test.txt), SST-2/ and vocab.txt (WordPiece); tasks
-whose data is missing are left out. Nothing is searched. --workers and --threads 1 are the only options beside the seed;
-digits, a set of 1,437 images, is gone through 15 times. One line of JSON for each run, with its command, then a table:
+whose data is missing are skipped. Nothing is searched. --workers and --threads 1 are the only options beside the seed;
+digits, a set of 1,437 images, is used for 15 epochs. One line of JSON for each run, with its command, then a table:
 quality over that of dense training with the same seeds, and the worst seed.
 """
 import argparse
@@ -41,7 +41,7 @@ def run(args, task, method, seed):
 
 
 def quality(row):
-    """Higher is better; a run that failed is worth nothing."""
+    """Higher is better; 0 for a failed run."""
     if row.get("perplexity"):
         return 1 / row["perplexity"]
     return row.get("accuracy") or 0.0

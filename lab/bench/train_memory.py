@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What a worker's model state takes at most: FruGrad against dense training with gradients as bucket views.
+"""Peak memory of a worker's model state: FruGrad against dense training with gradients as bucket views.
 
     lab/bench/train_memory.py [--frugrad PATH] [--out FILE.jsonl] [--peak]
 
 Two workers (threads), two steps, procedural data. Model state is what the trainer's allocator and the library's counted
-at most: weights, gradients, optimiser, residual and communication buffers; activations are not in it. peak_rss_bytes is
+at most: weights, gradients, optimizer, residual and communication buffers; activations are not in it. peak_rss_bytes is
 of the whole process, both workers and all activations. --peak: samples of full length, with activations kept and
 computed again (--recompute), and what the process took at most.
 """
@@ -50,7 +50,7 @@ def main():
     if a.peak:
         peak(a.frugrad, out)
         return 0
-    print("| model | optimiser | dense, bytes a parameter | FruGrad | share | share of 12 or 16 | peak RSS, both workers |")
+    print("| model | optimizer | dense, bytes a parameter | FruGrad | share | share of 12 or 16 | peak RSS, both workers |")
     print("|---|---|---:|---:|---:|---:|---|")
     for name, model in MODELS.items():
         for kind, (dense_optimizer, own_optimizer) in PAIRS.items():

@@ -6,12 +6,12 @@
 #   -o   also write the JSON lines there: results/overlap-aarch64.jsonl
 #   -b   where frugrad-mpi is [build/release]
 #   -p   workers, each in a network namespace of its own [4]
-#   -r   what the links carry, in the words of tc ["1gbit 100mbit"]
-#   -n   rounds; the methods take turns [3]
+#   -r   bandwidth of the links, in the syntax of tc ["1gbit 100mbit"]
+#   -n   rounds; the methods run in turn [3]
 #   -m   model; -s samples of each worker [a GPT-2 of 25 M parameters on bytes, 1]
 #
-# All exchange while backward goes on. Needs root: see tests/net/netns.sh. On a machine with fewer cores than workers the
-# workers share them, so what compression costs weighs more than on a cluster.
+# All exchange during backward. Needs root: see tests/net/netns.sh. On a machine with fewer cores than workers the
+# workers share them, so compression costs more than on a cluster.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -5,7 +5,7 @@
 
 Each --python names an interpreter with a PyTorch of its own (Debian's /usr/bin/python3, a virtual environment with a
 current build); it is tried with oneDNN on and off, and images also with channels last, and the best setting counts.
-A step is: batch ready, forward, backward, optimiser (SGD with momentum, AdamW); no exchange.
+A step is: batch ready, forward, backward, optimizer (SGD with momentum, AdamW); no exchange.
 """
 import argparse
 import json

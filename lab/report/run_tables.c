@@ -108,13 +108,13 @@ static shown_columns find_differing_columns(const fgl_panel *panel) {
     return d;
 }
 
-static void add_cell(fgl_sheet *sheet, const fgl_panel *panel, const fgl_cell *cell, shown_columns told) {
+static void add_cell(fgl_sheet *sheet, const fgl_panel *panel, const fgl_cell *cell, shown_columns shown) {
     char text[32];
     fgl_sheet_row(sheet);
     fgl_sheet_set(sheet, METHOD, "%s", cell->label);
-    if (told.workers && !isnan(cell->workers))
+    if (shown.workers && !isnan(cell->workers))
         fgl_sheet_set(sheet, WORKERS, "%.0f", cell->workers);
-    if (told.steps && !isnan(cell->steps))
+    if (shown.steps && !isnan(cell->steps))
         fgl_sheet_set(sheet, STEPS, "%.0f", cell->steps);
     if (!isnan(cell->rate))
         fgl_sheet_set(sheet, RATE, "%s%s", fgl_number_text(cell->rate, 3, text, sizeof text), cell->edge ? "*" : "");
@@ -161,9 +161,9 @@ void fgl_table_panel(const fgl_panel *panel, fgl_table_style style, fgl_text *to
                                 "bytes/step", "bytes sent", "bytes vs dense", "model state vs dense", "ms/step",
                                 "speed-up", "seeds"},
                        .columns = SEEDS + 1};
-    shown_columns told = find_differing_columns(panel);
+    shown_columns shown = find_differing_columns(panel);
     for (size_t i = 0; i < panel->count; i++)
-        add_cell(&sheet, panel, &panel->cell[i], told);
+        add_cell(&sheet, panel, &panel->cell[i], shown);
     fgl_sheet_put(&sheet, style, to);
     put_notes(panel, style, to);
     fgl_sheet_free(&sheet);

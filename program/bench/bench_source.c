@@ -140,10 +140,10 @@ void fgp_source_close(fgp_gradient_source *source) {
 const float *fgp_source_step(fgp_gradient_source *source, uint64_t step) {
     if (!source->recorded)
         return source->grad + step % source->steps * source->n;
-    uint64_t place = step % (2 * (source->steps - 1));
-    if (place >= source->steps)
-        place = 2 * (source->steps - 1) - place;
-    const float *from = source->recorded + place * source->length;
+    uint64_t index = step % (2 * (source->steps - 1));
+    if (index >= source->steps)
+        index = 2 * (source->steps - 1) - index;
+    const float *from = source->recorded + index * source->length;
     for (uint64_t begin = 0; begin < source->n; begin += source->length) {
         uint64_t left = source->n - begin;
         memcpy(source->grad + begin, from, (size_t)(left < source->length ? left : source->length) * sizeof(float));

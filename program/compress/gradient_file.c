@@ -1,8 +1,8 @@
 /*
- * From files to flat buffers and back. A file is read whole, its parser gives
- * views of the tensors, and one pass converts them into the flat f32 buffer that
- * the compressor takes. On the way back everything is written as f32, C order:
- * what the frame carries, without a second rounding.
+ * gradient_file.c - files of gradients: raw f32, .npy and safetensors, to the flat f32 buffer that the compressor
+ * takes.
+ *
+ * Everything is written back as f32 in C order: what the frame carries, without a second rounding.
  */
 #include "program/compress/gradient_file.h"
 #include "program/args/args.h"

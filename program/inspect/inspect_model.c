@@ -206,7 +206,7 @@ static int allocate_buffers(trial *t, const size_t *last_of, int whole) {
         t->cap = bytes > t->cap ? bytes : t->cap;
     }
     int code = fgp_check_memory(BYTES_PER_ELEMENT * (double)longest, survey->model,
-                                whole ? "segment=all must see all of it at once" : "one of its tensors is that large");
+                                whole ? "segment=all needs all of it at once" : "one of its tensors is that large");
     if (code != FGIO_EXIT_OK)
         return code;
     t->frame = malloc(t->cap);

@@ -48,7 +48,7 @@ int fgp_speed_measure(const char *config, double density, fgp_speed *speed);
  */
 frug_status fgp_link_measure(frug_comm *comm, double *latency, double *bandwidth);
 
-/** The same between the workers of the team: as many threads as said, or the processes of the job. Returns an exit
+/** The same between all workers: a number of threads, or the processes of the job. Returns an exit
  * status. */
 int fgp_link_measure_team(int workers, double *latency, double *bandwidth);
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The pages keep up with the program: docs/methods.md has every preset as it stands, every option with its default and
-# every word of it, and names only tests that exist; links and file names in the pages lead somewhere.
+# The pages match the program: docs/methods.md has every preset, every option with its default and
+# every value, and names only tests that exist; links and file names in the pages exist.
 set -euo pipefail
 export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
@@ -32,7 +32,7 @@ def bits(page, preset):
 
 
 methods = read("docs", "methods.md")
-# A word in the string of a preset is used there, not explained.
+# A value in the string of a preset is a use, not an explanation.
 spans = set(re.findall(r"`([^`\n,]+)`", methods[: methods.index("## Presets")]))
 
 presets = json.load(open(os.path.join(work, "machine.json")))["presets"]
@@ -43,7 +43,7 @@ for name, text in presets.items():
     if bits(methods, name) is None:
         wrong.append(f"methods.md does not have the bits per parameter of {name}")
 
-# threshold:absolute:T is the word threshold:absolute; hybrid[:MOST] is hybrid; numbers have no words.
+# threshold:absolute:T is the value threshold:absolute; hybrid[:MOST] is hybrid; numbers have no names.
 for option in json.load(open(os.path.join(work, "config.json")))["options"]:
     name, values = option["option"], option["values"]
     words = values.split("|") if "|" in values else []

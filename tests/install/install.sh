@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# An installed FruGrad serves a program that finds it by pkg-config, shared and static, and one that
+# An installed FruGrad can be used by a program that finds it by pkg-config, shared and static, and by one that
 # finds it by CMake; and the installed tree is complete. Where frugrad_mpi was built ($MPICC), so does that.
 set -euo pipefail
 export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
@@ -70,7 +70,7 @@ said=$(cd "$work" && env -u FRUGRAD_LIBRARY LD_LIBRARY_PATH="$libdir" PYTHONPATH
     python3 -B -c 'import frugrad; print(frugrad.Config("dgc").text)') || fail "Python does not find the library"
 [[ $said == *",feedback=dgc,"* ]] || fail "Python says: $said"
 
-# README's lines, word for word, after an installation at the default prefix, in a mount namespace where nothing else is
+# README's commands, literally, after an installation at the default prefix, in a mount namespace where nothing else is
 # in /usr/local and no cache knows of it.
 example=$(sed -n 's/.*`\(cc examples\/four_workers.c [^`]*\)`.*/\1/p' "$FRUGRAD_SOURCE/README.md")
 [ -n "$example" ] || fail "README has no line that compiles examples/four_workers.c"

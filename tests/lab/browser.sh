@@ -54,7 +54,7 @@ PY
 asked >"$work/asked"
 [ ! -s "$work/asked" ] || fail "the page asks for: $(cat "$work/asked")"
 
-# look NAME SIZE COLOURS BACKGROUND: COLOURS is 1 for light, 0 for dark
+# look NAME SIZE COLORS BACKGROUND: COLORS is 1 for light, 0 for dark
 look() {
     browse "$work/page.html" --window-size="$2" --blink-settings=preferredColorScheme="$3" --screenshot="$work/$1.png" >/dev/null
     asked >"$work/asked"
@@ -68,15 +68,15 @@ while at < len(data):
     length, kind = struct.unpack(">I4s", data[at:at + 8])
     body = data[at + 8:at + 8 + length]
     if kind == b"IHDR":
-        width, height, depth, colours = struct.unpack(">IIBB", body[:10])
+        width, height, depth, colors = struct.unpack(">IIBB", body[:10])
     packed += body if kind == b"IDAT" else b""
     at += 12 + length
-assert "%d,%d" % (width, height) == size and depth == 8 and colours in (2, 6), (width, height, depth, colours)
-raw, bytes_per = zlib.decompress(packed), 3 if colours == 2 else 4
+assert "%d,%d" % (width, height) == size and depth == 8 and colors in (2, 6), (width, height, depth, colors)
+raw, bytes_per = zlib.decompress(packed), 3 if colors == 2 else 4
 assert raw[1:4] == background, raw[1:5].hex()   # the first pixel is itself whatever the filter
 row = 1 + width * bytes_per
 busy = sum(any(raw[y * row + 1 + bytes_per:(y + 1) * row]) for y in range(height))
-assert busy > height // 3, (busy, height)       # rows that are not all like the one above or of one colour
+assert busy > height // 3, (busy, height)       # rows that are not all like the one above or of one color
 PY
 }
 look wide-light 1280,2400 1 ffffff

@@ -1,5 +1,5 @@
 /*
- * test_charts.c - labels of charts keep inside and off each other, whatever the number of methods and the length of
+ * test_charts.c - labels of charts stay inside and do not overlap, whatever the number of methods and the length of
  * their names; at most six methods are highlighted, and ours look the same in every chart. browser.sh measures what
  * becomes of it in a browser.
  */
@@ -16,7 +16,7 @@ static bool covers(const fgl_box *a, const fgl_box *b) {
     return a->x0 < b->x1 && b->x0 < a->x1 && a->y0 < b->y1 && b->y0 < a->y1;
 }
 
-static void labels_keep_inside_and_off_each_other(void **state) {
+static void labels_stay_inside_and_do_not_overlap(void **state) {
     fgl_box box[20];
     fgl_label_space room = {.edge = {40, 20, 440, 260}};
     (void)state;
@@ -32,7 +32,7 @@ static void labels_keep_inside_and_off_each_other(void **state) {
     fgl_label_space_free(&room);
 }
 
-static void labels_keep_off_lines_where_they_can(void **state) {
+static void labels_avoid_lines_if_possible(void **state) {
     fgl_box box;
     fgl_label_space room = {.edge = {0, 0, 400, 200}};
     (void)state;
@@ -63,7 +63,7 @@ static void long_labels_are_wrapped_or_cut_between_characters(void **state) {
     assert_true(fgl_label_width(line[0]) <= 100 && fgl_label_width(line[1]) <= 100);
 }
 
-/* ---- which methods stand out ----------------------------------------------------------------------------- */
+/* ---- highlighted methods --------------------------------------------------------------------------------- */
 
 enum { MANY = 17 };
 
@@ -92,7 +92,7 @@ static const fgl_series *named(const fgl_series *series, size_t count, const cha
     return NULL;
 }
 
-static void six_methods_at_most_stand_out(void **state) {
+static void at_most_six_methods_are_highlighted(void **state) {
     static const char *const all[MANY] = {"dense",         "frugrad",    "frugrad-99", "frugrad-999", "frugrad-99-clip",
                                           "frugrad-paper", "topk",       "qsgd",       "gsgd",        "dense-clip",
                                           "plain",         "plain-99",   "dgc",        "onebit",      "randomk",
@@ -108,7 +108,7 @@ static void six_methods_at_most_stand_out(void **state) {
     for (size_t i = 0; i < count; i++) {
         assert_int_equal(many[i].number, i + 1);
         shown += many[i].lit;
-        for (size_t k = 0; k < i; k++) /* of those that stand out no two look alike */
+        for (size_t k = 0; k < i; k++) /* no two highlighted methods look alike */
             assert_false(many[i].lit && many[k].lit && many[i].color == many[k].color && many[i].dash == many[k].dash);
     }
     assert_int_equal(shown, FGL_LIT_MOST);
@@ -125,7 +125,7 @@ static void six_methods_at_most_stand_out(void **state) {
     free(four);
 }
 
-static void a_method_without_a_result_does_not_stand_out(void **state) {
+static void a_method_without_a_result_is_not_highlighted(void **state) {
     static const char *const two[] = {"dense", "topk"};
     sample s;
     fgl_series *series;
@@ -139,11 +139,11 @@ static void a_method_without_a_result_does_not_stand_out(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(labels_keep_inside_and_off_each_other),
-        cmocka_unit_test(labels_keep_off_lines_where_they_can),
+        cmocka_unit_test(labels_stay_inside_and_do_not_overlap),
+        cmocka_unit_test(labels_avoid_lines_if_possible),
         cmocka_unit_test(long_labels_are_wrapped_or_cut_between_characters),
-        cmocka_unit_test(six_methods_at_most_stand_out),
-        cmocka_unit_test(a_method_without_a_result_does_not_stand_out),
+        cmocka_unit_test(at_most_six_methods_are_highlighted),
+        cmocka_unit_test(a_method_without_a_result_is_not_highlighted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

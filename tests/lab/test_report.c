@@ -1,5 +1,5 @@
 /*
- * test_report.c - recorded runs: statistics against numbers worked out by hand, labels that are markup, files that are
+ * test_report.c - recorded runs: statistics against numbers computed by hand, labels that are markup, files that are
  * not what they should be.
  */
 #include "trainer/checkpoint_helpers.h"
@@ -47,7 +47,7 @@ static const char sample[] = RUN("topk", "tune", "1", "0.1", RESULT("0.80", "90"
     "\"link\":"
     "\"1 Gbit/s\",\"step_ms\":[7,9,90,1]}\n";
 
-static void statistics_are_those_worked_out_by_hand(void **state) {
+static void statistics_match_numbers_computed_by_hand(void **state) {
     fgl_runs runs = {0};
     fgl_findings f = {0};
     (void)state;
@@ -131,8 +131,8 @@ static void a_best_rate_at_the_edge_is_marked(void **state) {
     fgl_text_free(&without);
 }
 
-/* The last command of a method stands: what another one made is left out, and told. Seeds, rates, ways of judging and
- * folders make no other command; nor does a method with other workers stand in for this one. */
+/* The last command of a method counts: runs by others are ignored, with a note. Seeds, rates, evaluation options and
+ * folders do not make another command; nor does a method with other workers replace this one. */
 static void runs_by_an_older_command_do_not_count(void **state) {
     static const char lines[] =
         RUN("topk", "test", "1", "0.1",
@@ -168,7 +168,7 @@ static void runs_by_an_older_command_do_not_count(void **state) {
     fgl_runs_free(&runs);
 }
 
-/* Folders make no other recipe, also where a shell needs quotes around them; what stands in them does. */
+/* Folders do not make another recipe, also if they need shell quotes; their contents do. */
 static void recipes_do_not_depend_on_folders(void **state) {
     uint64_t plain = fgl_recipe_of("frugrad train --data mnist --steps 90");
     (void)state;
@@ -178,7 +178,7 @@ static void recipes_do_not_depend_on_folders(void **state) {
     assert_true(fgl_recipe_of("a 'b c") != 0); /* a quote that does not end */
 }
 
-/* A run that failed says by its command alone how many workers it had: it is no later run of methods with others. */
+/* The number of workers of a failed run is only in its command: it does not replace runs with other numbers. */
 static void a_failure_with_other_workers_leaves_runs_alone(void **state) {
     static const char lines[] =
         RUN("topk", "test", "1", "0.1", BY("frugrad train --workers 4 --seed 1", RESULT("0.50", "90", "300")))
@@ -259,7 +259,7 @@ static void stems_of_methods(void **state) {
 
 /* ---- labels -------------------------------------------------------------------------------------------- */
 
-static void labels_are_words_and_never_markup(void **state) {
+static void labels_are_text_and_never_markup(void **state) {
     static const char lines[] =
         "{\"format\":1,\"kind\":\"run\",\"suite\":\"<b>s\",\"task\":\"t'\\\"><i>\",\"metric\":\"accuracy\",\"method\":"
         "\"x\","
@@ -293,7 +293,7 @@ static void labels_are_words_and_never_markup(void **state) {
 #define BEGIN "{\"format\":1,\"kind\":\"run\",\"suite\":\"s\",\"task\":\"t\",\"metric\":\"accuracy\",\"method\":\"m\","
 #define GOOD  BEGIN "\"phase\":\"test\",\"seed\":1,\"result\":{}"
 
-static void what_is_wrong_is_told_with_its_line(void **state) {
+static void errors_name_the_line(void **state) {
     static const struct {
         const char *line, *why;
     } bad[] = {
@@ -345,7 +345,7 @@ static void what_is_wrong_is_told_with_its_line(void **state) {
     }
 }
 
-static void a_torn_end_is_left_out_and_a_long_list_refused(void **state) {
+static void an_incomplete_end_is_ignored_and_a_long_list_rejected(void **state) {
     fgl_runs runs = {0};
     fgio_why why = {""};
     fgl_text text = {0};
@@ -383,14 +383,14 @@ static void one_line_for_files_that_are_not_there(void **state) {
     assert_ptr_equal(strchr(said.text, '\n'), said.text + strlen(said.text) - 1);
 }
 
-/* ---- verdicts ----------------------------------------------------------------------------------------------- */
+/* ---- conclusions -------------------------------------------------------------------------------------------- */
 
 static void keep_sentence(void *user, bool loss, const char *sentence) {
     fgl_text *all = user;
     fgl_put(all, "%c %s\n", loss ? '-' : '+', sentence);
 }
 
-static void verdicts_name_losses_too(void **state) {
+static void conclusions_include_losses(void **state) {
     static const char lines[] = RUN("dense", "test", "1", "1", RESULT("0.90", "1000", "200"))
         RUN("dense", "test", "2", "1", RESULT("0.92", "1000", "200"))
             RUN("frugrad", "test", "1", "1", RESULT("0.90", "51", "200"))
@@ -430,7 +430,7 @@ static void verdicts_name_losses_too(void **state) {
     ",\"density_mean\":1,\"bytes_sent\":5,\"step\":1,\"states\":" states ",\"head_states\":" head                      \
     ",\"optimizer_bytes\":" bytes "}}\n"
 
-static void fine_tuning_is_measured_by_what_is_kept(void **state) {
+static void fine_tuning_is_measured_by_optimizer_bytes(void **state) {
     static const char lines[] = TUNED("lora-8", "1", "6", "8", "10", "140")
         TUNED("mesgc-16", "1", "8", "16", "10", "140") TUNED("head", "1", "9", "4", "10", "90")
             TUNED("full", "1", "4", "100", "10", "440") TUNED("mesgc-4", "1", "8", "4", "10", "60");
@@ -468,7 +468,7 @@ static void fine_tuning_is_measured_by_what_is_kept(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(statistics_are_those_worked_out_by_hand),
+        cmocka_unit_test(statistics_match_numbers_computed_by_hand),
         cmocka_unit_test(a_best_rate_at_the_edge_is_marked),
         cmocka_unit_test(runs_by_an_older_command_do_not_count),
         cmocka_unit_test(recipes_do_not_depend_on_folders),
@@ -476,12 +476,12 @@ int main(void) {
         cmocka_unit_test(of_perplexities_the_lower_is_better),
         cmocka_unit_test(curves_are_averaged_where_their_steps_agree),
         cmocka_unit_test(stems_of_methods),
-        cmocka_unit_test(labels_are_words_and_never_markup),
-        cmocka_unit_test(what_is_wrong_is_told_with_its_line),
-        cmocka_unit_test(a_torn_end_is_left_out_and_a_long_list_refused),
+        cmocka_unit_test(labels_are_text_and_never_markup),
+        cmocka_unit_test(errors_name_the_line),
+        cmocka_unit_test(an_incomplete_end_is_ignored_and_a_long_list_rejected),
         cmocka_unit_test(one_line_for_files_that_are_not_there),
-        cmocka_unit_test(verdicts_name_losses_too),
-        cmocka_unit_test(fine_tuning_is_measured_by_what_is_kept),
+        cmocka_unit_test(conclusions_include_losses),
+        cmocka_unit_test(fine_tuning_is_measured_by_optimizer_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

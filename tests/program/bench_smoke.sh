@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# bench runs on a small gradient, every line of bench is a verified JSON object with the promised
-# fields, wrong command lines and unreadable recordings get one line and a non-zero exit. Speeds are not judged here.
+# bench runs on a small gradient, every line of output is a verified JSON object with the documented
+# fields, invalid command lines and unreadable recordings get one error line and a non-zero exit. Speeds are not checked.
 set -euo pipefail
 export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 
@@ -13,8 +13,8 @@ fail() {
     exit 1
 }
 
-# Runs a command line that must be refused with exit status $1 and one line on stderr with $2 in it (a hint may follow).
-refuses() {
+# Runs a command that must fail with exit code $1 and one line on stderr that contains $2 (a hint may follow).
+expect_error() {
     local want=$1 text=$2 rc=0
     shift 2
     "$frugrad" "$@" >"$work/out" 2>"$work/err" || rc=$?
@@ -56,7 +56,7 @@ for dist in sparse ties; do
     grep -q '^topk/whole .* yes  ' "$work/table" || fail "topk/whole is not verified: $(cat "$work/table")"
 done
 
-# Two recorded steps of 300 elements, then files that are none.
+# Two recorded steps of 300 elements, then invalid files.
 perl - "$work" <<'PL'
 sub tensors {
     my ($name, $cut, @steps) = @_;
@@ -82,18 +82,18 @@ tensors("nan", 0, [@ramp], ["nan", @ramp[1 .. 299]]);
 PL
 "$frugrad" bench --quick --n 100000 --grad "$work/good" --case /exact/f32 --json >"$work/good.jsonl" || fail "bench --grad fails"
 grep -q '"verified":true' "$work/good.jsonl" || fail "recorded gradients do not verify"
-refuses 1 "$work/cut" bench --grad "$work/cut"
-refuses 1 "299 elements, not 300" bench --grad "$work/uneven"
-refuses 1 "fewer than two recorded steps" bench --grad "$work/single"
-refuses 1 "NaN" bench --grad "$work/nan"
-refuses 1 "$work/missing" bench --grad "$work/missing"
-refuses 1 "give a smaller --n" bench --n 68719476736
-refuses 2 "no case" bench --case nothing-like-this
-refuses 2 "give one of them" bench --k 16 --density 0.1
-refuses 2 "dist" bench --dist gausian
-refuses 2 "'selekt'" bench --quick --n 100000 --config selekt=hist --case compress
+expect_error 1 "$work/cut" bench --grad "$work/cut"
+expect_error 1 "299 elements, not 300" bench --grad "$work/uneven"
+expect_error 1 "fewer than two recorded steps" bench --grad "$work/single"
+expect_error 1 "NaN" bench --grad "$work/nan"
+expect_error 1 "$work/missing" bench --grad "$work/missing"
+expect_error 1 "give a smaller --n" bench --n 68719476736
+expect_error 2 "no case" bench --case nothing-like-this
+expect_error 2 "give one of them" bench --k 16 --density 0.1
+expect_error 2 "dist" bench --dist gausian
+expect_error 2 "'selekt'" bench --quick --n 100000 --config selekt=hist --case compress
 
-# Whole exchanges: 600,000 elements go in chunks, 3 workers.
+# Whole exchanges: 600,000 elements are sent in chunks, 3 workers.
 "$frugrad" bench reduce --quick --rounds 1 --n 600000 --workers 3 --json >"$work/reduce.jsonl" || fail "bench reduce fails"
 perl - "$work/reduce.jsonl" <<'PL' || fail "the lines of bench reduce are not as promised"
 my %rows;
@@ -111,13 +111,13 @@ abs($rows{gather}{bytes_sent} - 2 * $frame) < 2000 or die "gather sends $rows{ga
 PL
 "$frugrad" bench reduce --quick --n 70000 --workers 2 --case gather --config topk >"$work/table" || fail "bench reduce --config topk fails"
 grep -q '^gather .* yes, by hand$' "$work/table" || fail "topk is not verified: $(cat "$work/table")"
-refuses 2 "selekt" bench reduce --n 100000 --config selekt=hist
-refuses 2 "unknown operand" bench reduse
-refuses 2 "takes no --dist" bench reduce --dist ties
-refuses 2 "workers" bench reduce --workers 0
-refuses 1 "needs about" bench reduce --n 68719476736
+expect_error 2 "selekt" bench reduce --n 100000 --config selekt=hist
+expect_error 2 "unknown operand" bench reduse
+expect_error 2 "takes no --dist" bench reduce --dist ties
+expect_error 2 "workers" bench reduce --workers 0
+expect_error 1 "needs about" bench reduce --n 68719476736
 
-# Sparse recovery: every case verified; times are left to machines that do nothing else.
+# Sparse recovery: every case is verified; times are not checked.
 "$frugrad" bench recover --quick --rounds 1 --json >"$work/recover.jsonl" || fail "bench recover fails"
 perl - "$work/recover.jsonl" <<'PL' || fail "the lines of bench recover are not as promised"
 my %rows;
@@ -130,11 +130,11 @@ while (my $line = <>) {
 keys %rows == 16 or die scalar(keys %rows) . " cases";
 $rows{"large/implicit"}{matrix_bytes} < 10000 or die "the implicit matrix takes $rows{'large/implicit'}{matrix_bytes}";
 PL
-refuses 2 "takes no --dist" bench recover --dist ties
-refuses 2 "no case" bench recover --case nothing-like-this
-refuses 2 "rounds" bench recover --rounds 0
+expect_error 2 "takes no --dist" bench recover --dist ties
+expect_error 2 "no case" bench recover --case nothing-like-this
+expect_error 2 "rounds" bench recover --rounds 0
 
-# Recorded gradients: every case is there and verified, and figures keep the order that they must have.
+# Recorded gradients: every case is there and verified, and the results have the expected order.
 recording=$(dirname "$0")/../data/gradients.safetensors
 if [ -n "${FRUG_TEST_SHORT:-}" ]; then # most of the time goes into matrices, one for each kappa
     for case in sparse-adamw best-s /7 chunks/2 adaptive/2; do
@@ -162,13 +162,13 @@ PL
 fi
 "$frugrad" bench recover --gradients "$recording" --quick --case table --s 40 --chunk 1024 >"$work/table" || fail "a study with --s fails"
 grep -q '^table/14  *4  *40 ' "$work/table" || fail "--s and --chunk do nothing: $(cat "$work/table")"
-refuses 2 "is for bench recover" bench --gradients "$recording"
-refuses 2 "takes no --chunk" bench reduce --chunk 64
-refuses 2 "for bench recover --gradients" bench recover --s 31
-refuses 2 "takes no --rounds" bench recover --gradients "$recording" --rounds 2
-refuses 2 "too many for kappa=14" bench recover --gradients "$recording" --s 1000
-refuses 2 "no case" bench recover --gradients "$recording" --case nothing-like-this
-refuses 1 "cannot" bench recover --gradients "$work/none.safetensors"
+expect_error 2 "is for bench recover" bench --gradients "$recording"
+expect_error 2 "takes no --chunk" bench reduce --chunk 64
+expect_error 2 "for bench recover --gradients" bench recover --s 31
+expect_error 2 "takes no --rounds" bench recover --gradients "$recording" --rounds 2
+expect_error 2 "too many for kappa=14" bench recover --gradients "$recording" --s 1000
+expect_error 2 "no case" bench recover --gradients "$recording" --case nothing-like-this
+expect_error 1 "cannot" bench recover --gradients "$work/none.safetensors"
 
 if "$frugrad" bench --quick --n 100000 --case decode --json >/dev/full 2>"$work/err"; then fail "bench does not notice a full disk"; fi
 

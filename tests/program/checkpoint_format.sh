@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A checkpoint as another program sees it: a reader of safetensors of its own, with json and struct alone, finds the
-# model under its names, every tensor in its place and the checksum right; Python's safetensors, where it is installed,
+# A checkpoint read by other programs: an independent safetensors reader, with json and struct alone, finds the
+# model under its names, every tensor at its offset and the correct checksum; Python's safetensors, if installed,
 # opens it too.
 set -euo pipefail
 export FRUGRAD_PROGRESS=off # how long things take must not change what is printed

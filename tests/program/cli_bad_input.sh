@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Bad input, unreadable files and full disks get one clear line and a non-zero exit, and leave nothing
+# Bad input, unreadable files and full disks get one error line and a non-zero exit, and leave nothing
 # behind: no output, no temporary file, no changed residual.
 set -euo pipefail
 export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
@@ -13,8 +13,8 @@ cd "$work/in"
 fail() { echo "cli_bad_input: $*" >&2; exit 1; }
 state() { find . -printf '%p %s\n' | sort; }
 
-# judge WHAT PATTERN CODE: look at ../err after a command that should have failed
-judge() {
+# check_error WHAT PATTERN CODE: check ../err after a command that should have failed
+check_error() {
     [ "$3" = 1 ] || [ "$3" = 2 ] || fail "$1: exit status $3 ($(tail -1 ../err))"
     [ "$(grep -vc '^  hint: ' ../err)" = 1 ] || fail "$1: not one line but: $(cat ../err)"
     grep -q '^frugrad: ' ../err || fail "$1: no error line but: $(cat ../err)"
@@ -27,7 +27,7 @@ refused() {
     shift
     before=$(state)
     "$FRUGRAD" "$@" >../out 2>../err </dev/null || code=$?
-    judge "'$*'" "$pattern" "$code"
+    check_error "'$*'" "$pattern" "$code"
 }
 
 python3 - <<'PY'
@@ -61,7 +61,7 @@ w("noname.safetensors", st('{"":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}
 PY
 mkdir folder
 
-# -- what cannot be read
+# -- unreadable input
 refused 'missing.f32: cannot open: No such file' compress missing.f32
 refused 'folder: is a directory' compress folder
 refused 'good.f32/x: cannot open: Not a directory' compress good.f32/x
@@ -94,7 +94,7 @@ if [ "$(id -u)" != 0 ]; then
     refused 'secret.f32: cannot open: Permission denied' compress secret.f32
 fi
 
-# -- what cannot be written
+# -- unwritable output
 refused 'folder: cannot write: is a directory' compress good.f32 -o folder
 refused 'no/such/x: cannot write: No such file' compress good.f32 -o no/such/x
 refused '/dev/full: cannot write: No space left' compress good.f32 -o /dev/full
@@ -105,13 +105,13 @@ refused "'-'" compress good.f32 -r -
 before=$(state)
 code=0
 (ulimit -f 1; "$FRUGRAD" compress good.f32 -c dense >../out 2>../err) || code=$?
-judge "compress past the size limit" 'good.f32.fgr: cannot write: File too large' $code
+check_error "compress past the size limit" 'good.f32.fgr: cannot write: File too large' $code
 code=0
 "$FRUGRAD" inspect 2>../err >/dev/full || code=$?
-judge "inspect to a full disk" 'standard output: No space left' $code
+check_error "inspect to a full disk" 'standard output: No space left' $code
 code=0
 "$FRUGRAD" compress good.f32 -o - 2>../err >/dev/full || code=$?
-judge "compress to a full disk" 'standard output: cannot write: No space left' $code
+check_error "compress to a full disk" 'standard output: cannot write: No space left' $code
 
 "$FRUGRAD" compress good.f32 -c dense >/dev/null
 refused '/dev/full: cannot write: No space left' decompress good.f32.fgr -o /dev/full
@@ -120,7 +120,7 @@ refused 'both input and output' decompress good.f32.fgr -o good.f32.fgr --force
 before=$(state)
 code=0
 (ulimit -f 1; "$FRUGRAD" decompress good.f32.fgr >../out 2>../err) || code=$?
-judge "decompress past the size limit" 'good.restored.f32: cannot write: File too large' $code
+check_error "decompress past the size limit" 'good.restored.f32: cannot write: File too large' $code
 code=0
 "$FRUGRAD" compress good.f32 -o - 2>../err | true || code=${PIPESTATUS[0]}
 [ "$code" != 141 ] || fail "a closed pipe kills the program"
@@ -134,12 +134,12 @@ refused 'left: state: it was made with block=256, and this config has 64' compre
 before=$(state)
 code=0
 (ulimit -f 8; "$FRUGRAD" compress good.f32 -c residual=f32 -r left -o x.fgr >../out 2>../err) || code=$?
-judge "a residual past the size limit" 'left: cannot write: File too large' $code
+check_error "a residual past the size limit" 'left: cannot write: File too large' $code
 head -c 999 left >cut.left
 refused 'cut.left: ' compress good.f32 -c residual=f32 -r cut.left -o x.fgr
 refused 'folder: ' compress good.f32 -r folder -o x.fgr
 
-# -- a payload cut short or damaged anywhere
+# -- a truncated or damaged payload
 cat >../damage.py <<'PY'
 """Try every kind of damage on one payload; the program must refuse it, or restore exactly what was sent."""
 import os, struct, subprocess, sys
@@ -179,9 +179,9 @@ for at in range(0, start, 7):  # the config text and the roles are only notes: d
     attempt("bit %d of header byte %d flipped" % (at % 7, at), flip(at, at % 7), True)
 PY
 "$FRUGRAD" compress good.npy -o p.fgr >/dev/null
-python3 ../damage.py "$FRUGRAD" p.fgr || fail "a damaged payload was taken, or refused badly"
+python3 ../damage.py "$FRUGRAD" p.fgr || fail "a damaged payload was accepted, or rejected with a bad message"
 
-# -- a sound frame with a description of more numbers than any machine holds
+# -- a valid frame with a description of more elements than any machine has memory for
 python3 - <<'PY'
 import json, struct
 raw = open("p.fgr", "rb").read()
@@ -196,7 +196,7 @@ refused 'good.npy: ' inspect good.npy
 cp good.npy plain.safetensors
 refused 'plain.safetensors: ' compress plain.safetensors
 
-# -- an interrupt while the files are being written: the residual is a pipe that nobody reads
+# -- an interrupt while the files are being written: the residual is a pipe without a reader
 rm -f pipe && mkfifo pipe
 before=$(state)
 "$FRUGRAD" compress good.f32 -o late.fgr -r pipe >/dev/null 2>&1 &

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `frugrad finetune` learns with every method, says what it kept and sent, goes on after kill -9 with the same bits, and
-# refuses what cannot be with one line; threads and MPI processes give the same weights.
+# `frugrad finetune` learns with every method, reports states and bytes, resumes after kill -9 with the same bits, and
+# rejects invalid options with one line; threads and MPI processes give the same weights.
 set -euo pipefail
 export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 # A leak check costs seconds per process on ARM; the last lines make it once.
@@ -18,7 +18,7 @@ tiny=layers=1,width=32,heads=2,length=16
 bert="--model bert-mini:$tiny --samples 64 --batch 4 --threads 1 --eval-batches 2"
 begun=hidden/step-000000002.safetensors
 
-# -- a language model that has seen some text learns more of it by what a method moves, and nothing else moves
+# -- a pretrained language model learns more by updating the targets, and nothing else changes
 mkdir text
 python3 -c 'print("the cat sat on the mats. " * 400)' >text/train.txt
 cp text/train.txt text/test.txt
@@ -61,7 +61,7 @@ for method in "full lora galore apollo sgc mesgc cesgc table".split():
     assert measures or r["bytes_sent"] == r["bytes_dense"], (method, r["bytes_sent"], r["bytes_dense"])
 PY
 
-# -- a classifier gets a head, which AdamW moves; the summary says so; gradients are written down
+# -- a classifier gets a head, which AdamW trains; the summary shows it; gradients are recorded
 "$FRUGRAD" finetune $bert --weights $begun --steps 6 --states 500 --record grads.safetensors --record-steps 4 \
     >head.txt 2>head.err || fail "a classifier: $(cat head.err)"
 [ "$(grep -c 'lacks 4 of the model' head.err)" = 1 ] || fail "a fresh head is not told of: $(cat head.err)"
@@ -83,7 +83,7 @@ numbers = struct.unpack(f"<{4 * 32 * 32}f", data[8 + size :])
 assert any(numbers) and all(abs(x) < 100 for x in numbers)
 PY
 
-# -- kill -9 at any moment: the same bits as without
+# -- kill -9 at any moment: the same bits as without it
 arguments="${bert/ --eval-batches 2/} --workers 2 --method cesgc --states 500 --refresh 40 --steps 150 --save-every 50 --no-eval"
 last=step-000000150.safetensors
 "$FRUGRAD" finetune $arguments --weights $begun --save whole --quiet >whole.txt 2>/dev/null || fail "cesgc"
@@ -108,13 +108,13 @@ else
     echo "cli_finetune: no MPI here; processes are not tried"
 fi
 
-# -- a run that has no step left records nothing, and leaves an earlier recording alone
+# -- a run without remaining steps records nothing, and does not change an earlier recording
 cp grads.safetensors kept.safetensors
 "$FRUGRAD" finetune $arguments --save whole --resume --record kept.safetensors --quiet >/dev/null 2>kept.err ||
     fail "a run that is at its end: $(cat kept.err)"
 cmp -s grads.safetensors kept.safetensors || fail "a recording is lost to a run without steps"
 
-# -- what cannot be is refused with one line that names it
+# -- invalid options are rejected with one line that names them
 refuse() { # refuse STATUS PATTERN ARGUMENTS...
     local want=$1 pattern=$2 code=0
     shift 2

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every command explains itself, wrong words get the nearest right one, and the man page has it all.
+# Every command has help, unknown words get the nearest valid one as a hint, and the man page has everything.
 set -euo pipefail
 export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 # A leak check costs seconds per process on ARM; cli_inspect.sh makes it for every command.
@@ -64,7 +64,7 @@ wrong 'did you mean --config' compress x --confg=frugrad
 wrong "unknown option '-z'" compress x -z
 wrong '^frugrad: compress: --output needs a value' compress x -o
 wrong '^frugrad: compress: --json takes no value' compress x --json=1
-# -- a wrong word anywhere exits with 2, with a hint: all that is accepted, or where to read on
+# -- an invalid value exits with 2, with a hint: all accepted values, or where to find them
 hinted() { wrong "$@" && { grep -q '^  hint: ' "$work/err" || fail "'${*:2}' gives no hint: $(cat "$work/err")"; }; }
 hinted 'accepted: paper, ablation, sparsity, structured, scaling, momentum, bytes, sgc$' compare --suite foo --out x
 hinted 'did you mean paper\? accepted: paper, ' compare --suite papre --out x

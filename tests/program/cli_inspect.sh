@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# inspect tells about the machine, a config and a payload, as tables and as JSON that parses and agrees.
+# inspect shows the machine, a config and a payload, as tables and as JSON with the same contents.
 set -euo pipefail
 export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 
@@ -77,7 +77,7 @@ for section in bare["sections"] + payload["sections"]:
 assert bare == payload and names[0] == "#0", (bare, payload)
 PY
 
-# What a config would send of a model: by name, and from a file of the same tensors, whose frame is then really written.
+# What a config would send of a model: by name, and from a file of the same tensors, which is then compressed.
 "$FRUGRAD" inspect --model resnet20 --json >named.json
 python3 - <<'PY' || fail "the tensors of resnet20 are off"
 import json, random, struct
@@ -119,7 +119,7 @@ assert [t["role"] for t in named["tensors"]] == [t["role"] for t in filed["tenso
 assert filed["bytes"] == frame["bytes_frame"], (filed["bytes"], frame["bytes_frame"])
 assert "same" not in sys.argv or named["bytes"] == filed["bytes"], "sizes depend on the numbers"
 PY
-# Where indices do not depend on the numbers, a model by name must give the very size of the frame.
+# If indices do not depend on the values, a model by name must give the exact size of the frame.
 while read -r same config; do
     "$FRUGRAD" inspect --model resnet20 --config "$config" --json >named.json
     "$FRUGRAD" inspect --model resnet20.safetensors --config "$config" --json >filed.json
@@ -196,7 +196,7 @@ for model in $("$FRUGRAD" inspect --model zzz 2>&1 | sed -n 's/.*known: //p' | t
     grep -qw -- "$model" help || fail "the help does not list $model"
 done
 
-# The other commands once each, well and badly, where a sanitizer looks for leaks.
+# The other commands once each, with and without errors, for the leak sanitizer.
 "$FRUGRAD" decompress g.safetensors.fgr >/dev/null
 "$FRUGRAD" compress g.safetensors.fgr 2>err && fail "a payload is compressed again"
 head -c 500 g.safetensors.fgr >cut.fgr

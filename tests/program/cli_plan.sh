@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `frugrad plan` predicts, measures and counts; units are strict, and where compression gains nothing it says so.
+# `frugrad plan` predicts, measures and counts; units are strict, and it advises against compression that gains nothing.
 set -euo pipefail
 export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 # A leak check costs seconds per process on ARM; the last lines make it once.
@@ -11,7 +11,7 @@ trap 'rm -rf "$work"' EXIT
 fail() { echo "cli_plan: $*" >&2; exit 1; }
 given="--compress-speed 1G --decode-speed 2G"
 
-# -- the table: every algorithm, every density, and what to make of it
+# -- the table: every algorithm, every density, and the recommendation
 "$FRUGRAD" plan --params 124M --workers 8 --bandwidth 1Gbit --latency 50us --compute 300ms $given >"$work/table"
 for row in dense gather split:1 split:2 split:4 split:union tree server:2 server:union; do
     grep -Eq "^  $row +" "$work/table" || fail "the table has no row $row"
@@ -24,7 +24,7 @@ grep -q '^verdict: a dense step of .* waits .* % makes it .* faster' "$work/tabl
 "$FRUGRAD" plan --bandwidth 100Gbit --compute 300ms --overlap --compress-speed 300M --decode-speed 2G |
     grep -q '^verdict: .*100 Gbit/s.*do not compress' || fail "advises compression at 100 Gbit/s"
 
-# -- the same as JSON, against formulas written down once more
+# -- the same as JSON, against an independent copy of the formulas
 "$FRUGRAD" plan -n 10M -p 4 -b 800Mbit/s -l 100us -t 20ms -d 6.25% --config value=f32 $given --json >"$work/json"
 python3 - "$work/json" <<'PY'
 import json, sys
@@ -126,7 +126,7 @@ union = [row for row in rows if row["algorithm"] == "split:union" and row["worke
 assert union["counted"] < 0.8 * union["predicted"], union  # alike gradients have alike supports
 PY
 
-# -- wrong words
+# -- invalid options
 wrong() {
     local pattern=$1 code=0
     shift

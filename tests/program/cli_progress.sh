@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Long work shows progress on stderr: one line that is redrawn and taken away on a terminal, plain lines in a log, nothing
-# where it is not wanted; stdout has nothing but results. FRUGRAD_PROGRESS=0 makes all work long.
+# Long work shows progress on stderr: one line that is redrawn and cleared on a terminal, plain lines in a log, nothing
+# if disabled; stdout has nothing but results. FRUGRAD_PROGRESS=0 shows progress of all work.
 set -euo pipefail
 # A leak check costs seconds per process on ARM; other tests make it for these commands.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0

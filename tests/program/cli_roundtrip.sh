@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What compress writes, decompress restores: bit for bit when everything is sent, and over several
-# steps when the rest is carried in a residual. Files keep their names, modes and links.
+# steps with a residual. Files keep their names, modes and links.
 set -euo pipefail
 export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 # A leak check costs seconds per process on ARM; cli_inspect.sh makes it for every command.
@@ -131,7 +131,7 @@ assert 0.06 < s["density"] < 0.07 and 15 < s["ratio"] < 25 and 0.3 < s["energy_k
 assert s["bytes_out"] == os.path.getsize("m.fgr") > s["bytes_frame"] and s["gbps"] > 0, s
 PY
 
-# The energy that is kept is that of all tensors, whatever comes first: here a small one that travels whole.
+# The reported energy is that of all tensors, whatever comes first: here a small one that is sent dense.
 python3 - <<'PY'
 import json, random, struct
 random.seed(4)
@@ -162,7 +162,7 @@ assert "energy kept  %.2f %%" % (100 * true) in open("e.text").read(), (true, op
 PY
 done
 
-# What one step leaves behind leaves in later ones: a gradient, then nothing, adds up to the gradient.
+# The residual of one step is sent in later ones: a gradient, then zeros, add up to the gradient.
 head -c 120000 /dev/zero >zero.f32 && tail -c 120000 grad.f32 >g.f32
 config=density=0.25,value=f32,feedback=plain,residual=f32,select=exact
 for step in 0 1 2 3; do

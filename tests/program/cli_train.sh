@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `frugrad train` learns, says so for people and for programs, and goes on after Ctrl-C and after kill -9 with the same
+# `frugrad train` learns, prints summary and metrics, and resumes after Ctrl-C and after kill -9 with the same
 # bits as a run that was never stopped; threads and MPI processes give the same weights; `frugrad eval` agrees.
 set -euo pipefail
 export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
@@ -53,7 +53,7 @@ grep -q '^after step .*accuracy .* %, loss ' whole.err || fail "no evaluation is
 if grep -q $'[\r\033]' whole.err; then fail "a bar is drawn where there is no terminal"; fi
 [ "$(ls whole)" = "$(printf '%s\n' step-000000400.safetensors $last)" ] || fail "--keep 2 leaves: $(ls whole)"
 
-# -- the same from a file of options, over which the command line wins
+# -- the same from a file of options, which the command line overrides
 cat >run.conf <<CONF
 # how the first run was started
 model = mlp
@@ -72,7 +72,7 @@ for word in accuracy loss sent density step exchange 'model state' memory method
     grep -q "^  $word  *" file.txt || fail "the summary has no $word: $(cat file.txt)"
 done
 
-# -- Ctrl-C: a checkpoint, how to go on, exit status 130; then the same bits
+# -- Ctrl-C: a checkpoint, the command to resume, exit code 130; then the same bits
 arguments="$common --workers 2 --steps $steps --save-every 200"
 begin() { # begin DIR: start a run and wait until it is under way
     env --default-signal=INT "$FRUGRAD" train $arguments --save $1 --metrics $1.jsonl >$1.txt 2>$1.err &
@@ -103,7 +103,7 @@ eval "\"\$FRUGRAD\" $again" >again.txt 2>again.err || fail "'$again' fails: $(ca
 grep -q 'resuming after step' again.err || fail "it does not say that it goes on: $(cat again.err)"
 same_end stopped
 
-# -- kill -9, at any moment: the newest whole checkpoint is there, or none yet
+# -- kill -9, at any moment: the newest complete checkpoint is there, or none yet
 begin killed
 until ls killed/step-*.safetensors >/dev/null 2>&1 || ! kill -0 $child 2>/dev/null; do sleep 0.01; done
 kill -9 $child 2>/dev/null || true
@@ -159,7 +159,7 @@ grep -q 'made with 1 workers, this run has 2' fewer.err || fail "one worker, the
     fail "$(cat again.err)"
 ! grep -q 'workers' again.err || fail "it continued from the run with one worker: $(cat again.err)"
 
-# -- weights are what a run begins with: the command that goes on may have them, and --resume wins over them
+# -- --weights are the initial weights: the resume command may have them, and --resume overrides them
 plain=$arguments
 arguments="$plain --weights whole/$last"
 begin weighted
@@ -177,7 +177,7 @@ grep -q 'no step is left' again.err && grep -q '^  accuracy' again.txt ||
     fail "a run that is at its end does not say so, or not how good it is: $(cat again.err again.txt)"
 arguments=$plain
 
-# -- evaluation finds what the run found
+# -- eval gives the results of the run
 "$FRUGRAD" eval --model mlp --samples 2000 --data builtin --weights whole/$last --json >eval.json
 "$FRUGRAD" eval --model mlp --samples 2000 --data builtin --resume whole/$last --workers 2 >eval.txt
 python3 - <<'PY' || fail "eval does not find what the run found: $(cat eval.json eval.txt)"
@@ -189,7 +189,7 @@ assert found["seconds"] > 0 and found["peak_rss_bytes"] > 0 and found["batch"] >
 assert "accuracy %.2f %%" % (100 * run["accuracy"]) in open("eval.txt").read()
 PY
 
-# -- a language model learns a text by heart, has a perplexity, and writes what it has learnt
+# -- a language model memorizes a text, has a perplexity, and samples the text
 mkdir text # 25 letters over and over: windows of 32 begin at each of them
 python3 -c 'print("the cat sat on the mats. " * 2000)' >text/train.txt
 cp text/train.txt text/test.txt
@@ -207,14 +207,14 @@ assert words["perplexity"] < 3 and words["split"] == "test", words
 assert "on the mats. the cat sat" in open("written").read()
 PY
 
-# -- a head that a file of weights lacks begins afresh, and that is said, once
+# -- a head that a file of weights lacks is initialized at random, with one message
 tiny=layers=1,width=16,heads=2,length=16
 "$FRUGRAD" train --model bert-mlm-mini:$tiny --samples 64 --steps 2 --save hidden --quiet >tiny.txt || fail "BERT"
 "$FRUGRAD" train --model bert-mini:$tiny --samples 64 --steps 2 --workers 2 --weights hidden/step-000000002.safetensors \
     --quiet >tiny.txt 2>tiny.err || fail "fine-tuning: $(cat tiny.err)"
 [ "$(grep -c 'lacks 4 of the model' tiny.err)" = 1 ] || fail "a fresh head is not told of: $(cat tiny.err)"
 
-# -- MPI: the program finds frugrad-mpi; processes give the bits of threads; those that disagree are told and end
+# -- MPI: the program finds frugrad-mpi; processes give the bits of threads; processes that disagree end with an error
 mpi=$(dirname "$FRUGRAD")/frugrad-mpi
 if [ -x "$mpi" ] && command -v mpirun >/dev/null; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1

@@ -1,4 +1,4 @@
-/* test_cost_model.c - the cost model: against a table worked out by hand, against counted supports, and what follows
+/* test_cost_model.c - the cost model: against a table computed by hand, against counted supports, and the conclusions
  * from it.
  */
 #include "program/plan/plan.h"
@@ -38,7 +38,7 @@ static double received(const char *algorithm, uint32_t workers, double down) {
     return predict(algorithm, &s).bytes_received / N;
 }
 
-/* Bytes a parameter at 16 of 256 with f32 values and u8 indices, worked out by hand; headers are below 1 %. */
+/* Bytes per parameter at 16 of 256 with f32 values and u8 indices, computed by hand; headers are below 1 %. */
 static void bytes_are_those_of_the_formulas(void **state) {
     (void)state;
     static const struct {
@@ -55,7 +55,8 @@ static void bytes_are_those_of_the_formulas(void **state) {
         near(received("split", p, 2), table[i].split_two, 0.03);
     }
     near(received("tree", 2, 0), 0.3125, 1e-12); /* one swap of frames */
-    /* With three, one hands its frame over, a sum of two meets a frame, and the sum of all goes back. */
+    /* With three workers: one sends its frame, a sum of two and a frame are exchanged, and the sum of all is returned.
+     */
     double two = frugi_sum_bytes(N, 1 - 225.0 / 256) / N, three = frugi_sum_bytes(N, 1 - 3375.0 / 4096) / N;
     near(received("tree", 3, 0), (0.3125 + (two + 0.3125) + three) / 3, 1e-12);
 }
@@ -103,7 +104,7 @@ static void counted_bytes_agree_within_three_percent(void **state) {
     }
 }
 
-static void what_all_workers_share_makes_unions_smaller(void **state) {
+static void common_entries_make_unions_smaller(void **state) {
     (void)state;
     fgp_supports s;
     fgp_byte_count half[FGP_COUNTED_ALGORITHMS], all[FGP_COUNTED_ALGORITHMS];
@@ -184,14 +185,14 @@ static void the_cheapest_is_what_the_formulas_say(void **state) {
     near(predict("split", &s).seconds_wire, 0.65e-3, 0.02);
     assert_int_equal(frugi_cheapest(&s, names, 3), 2);
     assert_int_equal(frugi_cheapest(&s, names, 2), 0); /* 63 frames are more than two gradients */
-    s.bandwidth = 1e15;                                /* an ideal wire: whatever compresses loses */
+    s.bandwidth = 1e15;                                /* an ideal wire: compression only costs time */
     s.compress = 1e-9;
     assert_int_equal(frugi_cheapest(&s, names, 3), 0);
-    s.density = 0; /* no such scene */
+    s.density = 0; /* an invalid scene */
     assert_int_equal(frugi_cheapest(&s, names, 3), 3);
 }
 
-static void what_cannot_be_is_refused(void **state) {
+static void invalid_scenes_are_rejected(void **state) {
     (void)state;
     frug_forecast f = {.struct_size = sizeof f};
     frug_scene good = plain(8), s;
@@ -223,12 +224,12 @@ int main(void) {
         cmocka_unit_test(unions_are_those_of_independent_supports),
         cmocka_unit_test(a_sum_is_never_sent_in_more_than_its_floats),
         cmocka_unit_test(counted_bytes_agree_within_three_percent),
-        cmocka_unit_test(what_all_workers_share_makes_unions_smaller),
+        cmocka_unit_test(common_entries_make_unions_smaller),
         cmocka_unit_test(a_step_is_what_its_parts_add_up_to),
         cmocka_unit_test(one_worker_alone_has_no_wire),
         cmocka_unit_test(nodes_send_little_between_nodes_and_servers_are_waited_for),
         cmocka_unit_test(the_cheapest_is_what_the_formulas_say),
-        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(invalid_scenes_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,7 +85,7 @@ static void convolutions_change_shape_where_stages_begin(void **state) {
     frug_layout_destroy(layout);
 }
 
-/* The same tensors as a file would name them: all that a model knows but the heads must be guessed right. */
+/* The same tensors as named in a file: everything but the number of heads must be guessed correctly. */
 static void guesses_agree_with_the_models(void **state) {
     (void)state;
     for (size_t m = 0; fgp_model_at(m) != NULL; m++) {
@@ -104,7 +104,7 @@ static void guesses_agree_with_the_models(void **state) {
             assert_int_equal(guessed[i].input_first, known[i].input_first);
             assert_int_equal(guessed[i].heads, known[i].module ? 32 : 0);
             assert_int_equal(guessed[i].kv_heads, known[i].module ? 8 : 0);
-            for (size_t j = 0; j < i; j++) /* numbers may differ, who shares one may not */
+            for (size_t j = 0; j < i; j++) /* numbers may differ, the grouping may not */
                 assert_int_equal(guessed[i].module == guessed[j].module, known[i].module == known[j].module);
         }
         test_free(known);

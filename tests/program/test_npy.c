@@ -1,5 +1,5 @@
 /*
- * test_npy.c - the .npy reader and writer: what NumPy writes is read right, all else is refused.
+ * test_npy.c - the .npy reader and writer: files of NumPy are read correctly, all others are rejected.
  *
  * Inputs are copied into buffers of their exact size, so that a sanitizer sees any step beyond them.
  */
@@ -251,7 +251,7 @@ static void hostile_headers_are_refused(void **state) {
         {"{'descr': '<f4', 'fortran_order': False}", "a key is missing"},
         {"{'descr': '<f4', 'descr': '<f4'}", "duplicate key"},
         {"{'descr': '<f4' 'fortran_order': False}", "',' is missing"},
-        {"{'descr': '<f4', 'colour': 3}", "unknown key 'colour'"},
+        {"{'descr': '<f4', 'color': 3}", "unknown key 'color'"},
         {"{'descr': '<i4', 'fortran_order': False, 'shape': (16,)}", "type '<i4'"},
         {"{'descr': '|f4', 'fortran_order': False, 'shape': (16,)}", "type '|f4'"},
         {"{'descr': '', 'fortran_order': False, 'shape': (16,)}", "type ''"},

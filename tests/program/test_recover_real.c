@@ -1,8 +1,8 @@
 /*
  * test_recover_real.c - sparse recovery on gradients of real runs, of training (tests/data/gradients.safetensors) and
- * of fine-tuning (finetuning.safetensors), whose means are not as sparse as made-up ones. The means of AdamW on the
- * largest entries come from the benchmark's own bench_reference.c, which is held against the library's table where that
- * forgets nothing. Seeds are fixed; tolerances stand where they are used. Prints what it finds.
+ * of fine-tuning (finetuning.safetensors), whose means are less sparse than generated ones. The means of AdamW on the
+ * largest entries come from the benchmark's own bench_reference.c, which is compared with the library's table where
+ * that evicts nothing. Seeds are fixed; tolerances are given where they are used. Prints its results.
  */
 #include "optim/recover_helpers.h"
 
@@ -47,7 +47,7 @@ static const float *gradient(size_t t) {
     return grad + t * stream->d;
 }
 
-static fgp_reference make_truth(uint32_t c, uint32_t s, uint32_t refresh, uint32_t kappa) {
+static fgp_reference make_reference(uint32_t c, uint32_t s, uint32_t refresh, uint32_t kappa) {
     fgp_reference truth;
     fgp_selection choice = {.c = c, .s = s, .refresh = refresh, .kappa = kappa};
     assert_int_equal(fgp_reference_open(&truth, stream->d, &choice), FGIO_EXIT_OK);
@@ -69,7 +69,7 @@ static frug_optimizer *make_optimizer(const char *text) {
     return o;
 }
 
-/* ---- a mean, its measurements and what came back ---- */
+/* ---- a mean, its measurements and the recovered vector ---- */
 
 typedef struct problem {
     frugi_matrix *a;
@@ -111,7 +111,7 @@ static void measure(const problem *u, const double *x, float *p) {
     test_free(index), test_free(value);
 }
 
-/* What a method needs is made when it is first asked for. */
+/* Workspaces are created on first use. */
 static void recover(problem *u, frugi_recover_method method, uint32_t atoms) {
     frugi_recover_plan plan = {method, EACH, atoms, 0, 0, 1};
     if (!u->recover[method])
@@ -140,11 +140,11 @@ static void expect_orthogonal(problem *u) {
 
 /* ---- claims ---- */
 
-/* Places are those of the naive pursuit, and residuals orthogonal, at five steps for both matrices. */
+/* Indices are those of the naive pursuit, and residuals orthogonal, at five steps for both matrices. */
 static void test_pursuit_is_right_on_real_means(void **state) {
     (void)state;
     BOTH(kind) {
-        fgp_reference truth = make_truth(CHUNKS, ENTRIES, 0, 7);
+        fgp_reference truth = make_reference(CHUNKS, ENTRIES, 0, 7);
         problem naive = make_problem(kind, 7), fast = make_problem(kind, 7);
         for (size_t t = 0; t < stream->steps; t++) {
             fgp_reference_step(&truth, t, gradient(t));
@@ -169,7 +169,7 @@ static void test_pursuit_is_right_on_real_means(void **state) {
 static void test_mean_of_measurements_measures_the_mean(void **state) {
     (void)state;
     BOTH(kind) {
-        fgp_reference truth = make_truth(CHUNKS, ENTRIES, 0, 7);
+        fgp_reference truth = make_reference(CHUNKS, ENTRIES, 0, 7);
         problem u = make_problem(kind, 7);
         float *mean = floats((size_t)CHUNKS * u.k);
         double *chosen = test_calloc(stream->d, sizeof *chosen), miss = 0, squares = 0;
@@ -196,7 +196,7 @@ static void test_mean_of_measurements_measures_the_mean(void **state) {
 /* |update - AdamW's| / |AdamW's| of a table at every step; returns the first step at which some chunk has more entries
  * than there is room for. */
 static size_t follow_table(uint32_t kappa, double *difference) {
-    fgp_reference truth = make_truth(CHUNKS, ENTRIES, 0, kappa);
+    fgp_reference truth = make_reference(CHUNKS, ENTRIES, 0, kappa);
     char text[80];
     snprintf(text, sizeof text, "table:s=%u,c=%u,kappa=%u,targets=all", ENTRIES, CHUNKS, kappa);
     frug_optimizer *o = make_optimizer(text);
@@ -224,8 +224,8 @@ static size_t follow_table(uint32_t kappa, double *difference) {
     return full;
 }
 
-/* While nothing has to go, the table is AdamW on the largest entries, to 1e-5. At kappa = 20 nothing ever has to; at
- * 7 something has, and then it is not. */
+/* Without evictions the table is AdamW on the largest entries, to 1e-5. At kappa = 20 there are none; at
+ * 7 there are, and then it is not. */
 static void test_table_is_adamw_while_the_union_fits(void **state) {
     (void)state;
     double *difference = test_malloc(stream->steps * sizeof *difference);
@@ -244,9 +244,9 @@ static void test_table_is_adamw_while_the_union_fits(void **state) {
     test_free(difference);
 }
 
-/* Share of the largest entries of the mean that come back, in every other step of the second half. */
+/* Share of the largest entries of the mean that are recovered, in every other step of the second half. */
 static double found(frugi_matrix_kind kind, uint32_t kappa, uint32_t atoms) {
-    fgp_reference truth = make_truth(CHUNKS, ENTRIES, 0, kappa);
+    fgp_reference truth = make_reference(CHUNKS, ENTRIES, 0, kappa);
     problem u = make_problem(kind, kappa);
     double hits = 0, all = 0;
     for (size_t t = 0; t < stream->steps; t++) {
@@ -265,8 +265,8 @@ static double found(frugi_matrix_kind kind, uint32_t kappa, uint32_t atoms) {
     return hits / all;
 }
 
-/* Rising, but for 0.05: a share of 10 steps' 62 places is known to about 0.02, and neighbouring steps are much alike.
- * By chance one place of 66 would come back. */
+/* Increasing, within 0.05: a share of 10 steps' 62 indices has an error of about 0.02, and adjacent steps are similar.
+ * By chance one index of 66 would be recovered. */
 static void test_more_measurements_find_more(void **state) {
     (void)state;
     static const uint32_t kappas[] = {5, 7, 10, 14};
@@ -287,13 +287,13 @@ static void test_more_measurements_find_more(void **state) {
 }
 
 /* adaptive=1 gives chunks the shares that bench_reference.c gives them. A first step's mean has s entries, which
- * come back whole at kappa = 14; 1 place of 100 may be missed. */
+ * are all recovered at kappa = 14; 1 index of 100 may be missed. */
 static void test_shares_are_those_of_the_library(void **state) {
     (void)state;
     float *w = floats(stream->d);
     uint32_t uneven = 0;
     for (size_t t = 0; t < stream->steps; t += 5) {
-        fgp_reference truth = make_truth(4, 64, 20, 14);
+        fgp_reference truth = make_reference(4, 64, 20, 14);
         frug_optimizer *o = make_optimizer("mesgc:s=64,c=4,kappa=14,adaptive=1,refresh=20,method=batch,targets=all");
         uint32_t hits = 0, moved = 0;
         memset(w, 0, stream->d * sizeof *w);
@@ -313,14 +313,14 @@ static void test_shares_are_those_of_the_library(void **state) {
     free(w);
 }
 
-/* ---- recordings that are none ---- */
+/* ---- invalid recordings ---- */
 
 typedef struct bad_recording {
     const char *names[4], *why;
     uint64_t last_shape[2]; /* the others are 32 x 32 */
 } bad_recording;
 
-/* A file with these tensors at path, full of zeros; where a NaN is to be found, it is the last number. */
+/* A file with these tensors at path, full of zeros; if there is a NaN, it is the last number. */
 static void write_recording(const bad_recording *bad, const char *path) {
     static float numbers[4 * 1024];
     fgio_item item[4] = {0};

@@ -1,8 +1,8 @@
 /*
- * test_tensorboard.c - event files against a golden record and a reader of its own; lines of metrics and what resuming
- * keeps.
+ * test_tensorboard.c - event files against a golden record and an independent reader; lines of metrics and what
+ * resuming keeps.
  *
- * The golden record was put together by hand from the formats: TFRecord's framing, and Event with one Summary.Value.
+ * The golden record was assembled by hand from the formats: TFRecord's framing, and Event with one Summary.Value.
  */
 #include "trainer/checkpoint_helpers.h"
 #include "base/crc32c.h"
@@ -28,7 +28,7 @@ static int tear_down(void **state) {
     return 0;
 }
 
-static uint64_t low_first(const unsigned char *at, int bytes) {
+static uint64_t little_endian(const unsigned char *at, int bytes) {
     uint64_t bits = 0;
     for (int i = 0; i < bytes; i++)
         bits |= (uint64_t)at[i] << 8 * i;
@@ -67,13 +67,13 @@ static size_t read_events(unsigned char *bytes, size_t cap, char *path, size_t p
 /* The next record's message; checks the frame. */
 static const unsigned char *next_record(const unsigned char **at, const unsigned char *end, size_t *len) {
     assert_true(end - *at >= 16);
-    *len = (size_t)low_first(*at, 8);
+    *len = (size_t)little_endian(*at, 8);
     assert_true(*len <= (size_t)(end - *at) - 16);
     const unsigned char *data = *at + 12;
     uint32_t crc = frugi_crc32c(0, *at, 8);
-    assert_int_equal(low_first(*at + 8, 4), (uint32_t)((crc >> 15 | crc << 17) + 0xa282ead8u));
+    assert_int_equal(little_endian(*at + 8, 4), (uint32_t)((crc >> 15 | crc << 17) + 0xa282ead8u));
     crc = frugi_crc32c(0, data, *len);
-    assert_int_equal(low_first(data + *len, 4), (uint32_t)((crc >> 15 | crc << 17) + 0xa282ead8u));
+    assert_int_equal(little_endian(data + *len, 4), (uint32_t)((crc >> 15 | crc << 17) + 0xa282ead8u));
     *at = data + *len + 4;
     return data;
 }
@@ -96,14 +96,14 @@ static void a_scalar_is_written_as_tensorboard_reads_it(void **state) {
     assert_int_equal(len, 9 + 2 + 13);
     assert_int_equal(data[0], 0x09); /* wall_time */
     double wall;
-    uint64_t bits = low_first(data + 1, 8);
+    uint64_t bits = little_endian(data + 1, 8);
     memcpy(&wall, &bits, 8);
     assert_true(wall > 1.5e9 && wall < 1e11);
     assert_memory_equal(data + 9,
                         "\x1a\x0d"
                         "brain.Event:2",
                         15);
-    data = next_record(&at, end, &len); /* it goes on after step 7: what is of step 8 and later is void */
+    data = next_record(&at, end, &len); /* resumed after step 7: older records of step 8 and later are void */
     assert_int_equal(len, 9 + 2 + 4);
     assert_memory_equal(data + 9, "\x10\x08\x3a\x02\x08\x01", 6);
     data = next_record(&at, end, &len);
@@ -156,7 +156,7 @@ static void expect_lines(const char *path, const char *text) {
     assert_string_equal(bytes, text);
 }
 
-static void resuming_drops_later_lines_and_torn_ones(void **state) {
+static void resuming_drops_later_and_incomplete_lines(void **state) {
     static const char before[] = "{\"run\":\"a\"}\n{\"step\":1,\"loss\":2.5}\n{\"step\":2,\"loss\":2.25}\nnonsense\n"
                                  "{\"step\":3}\n{\"step\":2,\"accuracy\":0.5}\n{\"step\":4.0}\n{\"step\":2,\"lo";
     static const char kept[] = "{\"run\":\"a\"}\n{\"step\":1,\"loss\":2.5}\n{\"step\":2,\"loss\":2.25}\n"
@@ -184,7 +184,7 @@ static void resuming_drops_later_lines_and_torn_ones(void **state) {
     unlink(path);
 }
 
-static void metrics_say_what_is_wrong(void **state) {
+static void metrics_report_errors(void **state) {
     char path[300];
     fgio_metrics *metrics = NULL;
     overheard said;
@@ -214,8 +214,8 @@ int main(void) {
         cmocka_unit_test(checksums_are_those_of_the_library),
         cmocka_unit_test(a_scalar_is_written_as_tensorboard_reads_it),
         cmocka_unit_test(a_full_disk_leaves_whole_records),
-        cmocka_unit_test(resuming_drops_later_lines_and_torn_ones),
-        cmocka_unit_test(metrics_say_what_is_wrong),
+        cmocka_unit_test(resuming_drops_later_and_incomplete_lines),
+        cmocka_unit_test(metrics_report_errors),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

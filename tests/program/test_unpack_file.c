@@ -1,5 +1,6 @@
 /*
- * test_unpack_file.c - packed files come out as they went in; cut, damaged and swollen ones are refused with a place.
+ * test_unpack_file.c - files are decompressed exactly; truncated, damaged and oversized ones are rejected with an
+ * offset.
  */
 #include "trainer/base/keyed_random.h"
 #include "io/error.h"
@@ -24,7 +25,7 @@ typedef struct packed {
     size_t len;
 } packed;
 
-/* Waves with noise in their low bits: some of it packs; seed 2. */
+/* Waves with noise in their low bits, partly compressible; seed 2. */
 static unsigned char *sample(void) {
     unsigned char *bytes = malloc(N);
     assert_non_null(bytes);
@@ -76,7 +77,7 @@ static int unpack(fgio_packing packing, const unsigned char *from, size_t len, u
     return status;
 }
 
-static void what_goes_in_comes_out(void **state) {
+static void decompression_inverts_compression(void **state) {
     (void)state;
     unsigned char *bytes = sample();
     for (fgio_packing packing = FGIO_GZIP; packing <= FGIO_XZ; packing++)
@@ -132,7 +133,7 @@ static void cut_files_are_refused_wherever_they_are_cut(void **state) {
     free(bytes);
 }
 
-static void damage_is_noticed(void **state) {
+static void damage_is_detected(void **state) {
     (void)state;
     unsigned char *bytes = sample();
     for (fgio_packing packing = FGIO_GZIP; packing <= FGIO_XZ; packing++) {
@@ -150,7 +151,7 @@ static void damage_is_noticed(void **state) {
     free(bytes);
 }
 
-static void what_swells_beyond_the_limit_is_refused(void **state) {
+static void output_beyond_the_limit_is_rejected(void **state) {
     (void)state;
     unsigned char *zeros = calloc(1, N);
     assert_non_null(zeros);
@@ -197,11 +198,11 @@ static void files_are_found_and_read_by_their_names(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_goes_in_comes_out),
+        cmocka_unit_test(decompression_inverts_compression),
         cmocka_unit_test(several_members_are_one_file),
         cmocka_unit_test(cut_files_are_refused_wherever_they_are_cut),
-        cmocka_unit_test(damage_is_noticed),
-        cmocka_unit_test(what_swells_beyond_the_limit_is_refused),
+        cmocka_unit_test(damage_is_detected),
+        cmocka_unit_test(output_beyond_the_limit_is_rejected),
         cmocka_unit_test(files_are_found_and_read_by_their_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

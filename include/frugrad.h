@@ -438,7 +438,7 @@ typedef struct frug_message {
 
 /**
  * What a transport can do. MPI (frugrad_mpi.h) and threads come with the library; another one is a table like this.
- * Functions return FRUG_OK or an error; none may block but `wait`.
+ * Functions return FRUG_OK or an error; none may block but `wait` and `exchange`.
  */
 typedef struct frug_transport {
     size_t struct_size; /* sizeof(frug_transport) */
@@ -450,6 +450,9 @@ typedef struct frug_transport {
     frug_status (*allreduce)(void *ctx, float *x, uint64_t n); /* sum over all workers, in place; or NULL */
     void (*abandon)(void *ctx, frug_message *message);         /* forget one that will not be done; or NULL */
     void (*destroy)(void *ctx);                                /* or NULL */
+    /* Start all of some messages and wait until they are complete; or NULL. A transport that can only block has this
+     * and neither post nor test: a bucket is then exchanged in one frame, not in chunks. Since 0.2. */
+    frug_status (*exchange)(void *ctx, frug_message *messages, size_t n);
 } frug_transport;
 
 typedef struct frug_comm frug_comm;
@@ -531,6 +534,14 @@ FRUG_API frug_status frug_reduce_apply(frug_reducer *reducer, uint64_t step, uin
 /** The same in place: grad becomes scale * (worker 0's + worker 1's + ...); gaps between tensors stay as they are. */
 FRUG_API frug_status frug_reduce_sum(frug_reducer *reducer, uint64_t step, uint64_t begin, uint64_t count, float *grad,
                                      float scale);
+
+/**
+ * Take part in an exchange as a worker that has failed before it: for a caller that has no gradient to give and must
+ * not leave the others waiting. They get FRUG_ERR_REMOTE with this worker's rank and `why`. Collective, in place of one
+ * of the calls above. Returns FRUG_ERR_ARG, with `why` as the error text. Since 0.2.
+ */
+FRUG_API frug_status frug_reduce_fail(frug_reducer *reducer, uint64_t step, uint64_t begin, uint64_t count,
+                                      const char *why);
 
 /** A bucket to hand over: a range of the gradient, and what is to become of the sum. */
 typedef struct frug_bucket {

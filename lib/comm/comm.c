@@ -16,8 +16,8 @@
 frug_status frug_comm_create(const frug_transport *transport, void *ctx, int rank, int size, frug_comm **comm) {
     FRUG_FAIL_IF(!transport || !comm || transport->struct_size < sizeof *transport, FRUG_ERR_ARG,
                  "comm: transport or result is NULL, or struct_size is not set");
-    FRUG_FAIL_IF(!transport->post || !transport->test || !transport->name, FRUG_ERR_ARG,
-                 "comm: a transport needs name, post and test");
+    FRUG_FAIL_IF(!transport->name || (!transport->exchange && (!transport->post || !transport->test)), FRUG_ERR_ARG,
+                 "comm: a transport needs name, and post and test or exchange");
     FRUG_FAIL_IF(size < 1 || size > MAX_RANKS || rank < 0 || rank >= size, FRUG_ERR_ARG, "comm: invalid rank %d of %d",
                  rank, size);
     frug_comm *made = frugi_calloc(1, sizeof *made);
@@ -71,6 +71,7 @@ static frug_status transport_error(const frug_comm *comm, const frug_message *m,
 }
 
 frug_status frugi_comm_post(frug_comm *comm, frug_message *m) {
+    FRUG_FAIL_IF(!comm->transport.post, FRUG_ERR_ARG, "comm: %s has blocking messages only", comm->transport.name);
     m->done = 0;
     m->handle = NULL;
     if (comm->transport.post(comm->ctx, m) == FRUG_OK)
@@ -151,7 +152,17 @@ frug_status frugi_comm_wait(frug_comm *comm, frug_message *messages, size_t n) {
     return frugi_comm_wait_some(comm, messages, n, n);
 }
 
+/* By a blocking transport. It has set the error text: frug_transport_fail(). */
+static frug_status exchange_blocking(frug_comm *comm, frug_message *messages, size_t n) {
+    frug_status status = n ? comm->transport.exchange(comm->ctx, messages, n) : FRUG_OK;
+    for (size_t i = 0; i < n; i++)
+        messages[i].done = 1;
+    return status;
+}
+
 frug_status frugi_comm_exchange(frug_comm *comm, frug_message *messages, size_t n) {
+    if (comm->transport.exchange)
+        return exchange_blocking(comm, messages, n);
     for (size_t i = 0; i < n; i++) {
         frug_status status = frugi_comm_post(comm, &messages[i]);
         if (status != FRUG_OK) {

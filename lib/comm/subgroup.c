@@ -27,6 +27,15 @@ static frug_status wait_event(void *ctx, double seconds) {
     return v->parent->transport.wait(v->parent->ctx, seconds);
 }
 
+static frug_status exchange(void *ctx, frug_message *messages, size_t n) {
+    const subgroup *v = ctx;
+    for (size_t i = 0; i < n; i++) {
+        messages[i].peer = v->first + v->stride * messages[i].peer;
+        messages[i].tag += v->tag;
+    }
+    return v->parent->transport.exchange(v->parent->ctx, messages, n);
+}
+
 static void abandon(void *ctx, frug_message *m) {
     const subgroup *v = ctx;
     v->parent->transport.abandon(v->parent->ctx, m);
@@ -46,7 +55,8 @@ frug_status frugi_subgroup_create(frug_comm *parent, int first, int stride, int 
                         .test = test,
                         .wait = parent->transport.wait ? wait_event : NULL,
                         .abandon = parent->transport.abandon ? abandon : NULL,
-                        .destroy = frugi_free};
+                        .destroy = frugi_free,
+                        .exchange = parent->transport.exchange ? exchange : NULL};
     frug_status status = frug_comm_create(&t, v, distance / stride, size, comm);
     if (status != FRUG_OK) {
         frugi_free(v);

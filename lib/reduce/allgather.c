@@ -88,9 +88,10 @@ typedef struct pipeline {
     uint64_t hash;
 } pipeline;
 
-/* Whether frame sizes depend on step and layout only, and chunks do not change the result. */
-static bool can_chunk(const frug_compressor *c, uint64_t count) {
-    return !c->by_units && c->config.norm == FRUGI_NORM_OFF && !(c->config.clip > 0) &&
+/* Whether messages need not block, frame sizes depend on step and layout only, and chunks do not change the result. */
+static bool can_chunk(const frug_reducer *r, uint64_t count) {
+    const frug_compressor *c = r->compressor;
+    return r->comm->transport.post && !c->by_units && c->config.norm == FRUGI_NORM_OFF && !(c->config.clip > 0) &&
            count / 2 >= MIN_CHUNK + FRUGI_BATCH_ELEMENTS;
 }
 
@@ -249,7 +250,7 @@ static frug_status run_pipeline(pipeline *p) {
 
 static frug_status run(frug_reducer *r, const frugi_exchange *x) {
     size_t peers = (size_t)r->comm->size - 1;
-    if (!can_chunk(r->compressor, x->count))
+    if (!can_chunk(r, x->count))
         return run_one_frame(r, x);
     pipeline p = {.r = r, .x = x, .peers = peers, .message = r->state, .messages = WINDOW * 2 * peers};
     frug_status status = plan_chunks(&p);

@@ -58,18 +58,36 @@ static frugi_sync_record decode_record(const unsigned char *from) {
                                .hash = frugi_get64(from + 40)};
 }
 
+static int first_failed(const frug_reducer *r) {
+    for (int i = 0; i < r->comm->size; i++)
+        if (r->record[i].status != FRUG_OK)
+            return i;
+    return -1;
+}
+
+/* All ranks know that rank `failed` has failed: gather error texts. A rank that has failed returns its own error. */
+static frug_status fail_together(frug_reducer *r, frug_status status, int failed) {
+    char own[FRUGI_ERROR_TEXT] = {0}, sent[FRUGI_FAILURE_TEXT] = {0};
+    if (status != FRUG_OK)
+        strncpy(own, frug_last_error(), sizeof own - 1);
+    memcpy(sent, own, sizeof sent - 1);
+    frug_status gathered = frugi_comm_allgather(r->comm, sent, sizeof sent, r->failure, r->message);
+    if (status != FRUG_OK)
+        return frugi_fail(status, "%s", own);
+    FRUG_TRY(gathered);
+    char *text = r->failure + (size_t)failed * sizeof sent;
+    text[sizeof sent - 1] = 0;
+    const frugi_sync_record *m = &r->record[failed];
+    return frugi_fail(FRUG_ERR_REMOTE, "reduce: rank %d failed at step %llu: %s", failed, (unsigned long long)m->step,
+                      *text ? text : frug_status_text((frug_status)m->status));
+}
+
 /* Fail if a rank has failed or is at another step, range or phase. All ranks name the same one, the lowest. */
-static frug_status check_records(const frug_reducer *r, frug_status status) {
+static frug_status check_records(frug_reducer *r, frug_status status) {
     const frugi_sync_record *first = &r->record[0];
-    for (int i = 0; i < r->comm->size; i++) {
-        const frugi_sync_record *m = &r->record[i];
-        if (m->status == FRUG_OK)
-            continue;
-        if (status != FRUG_OK)
-            return status; /* this rank's own error says more */
-        return frugi_fail(FRUG_ERR_REMOTE, "reduce: rank %d failed at step %llu: %s", i, (unsigned long long)m->step,
-                          frug_status_text((frug_status)m->status));
-    }
+    int failed = first_failed(r);
+    if (failed >= 0)
+        return fail_together(r, status, failed);
     for (int i = 1; i < r->comm->size; i++) {
         const frugi_sync_record *m = &r->record[i];
         FRUG_FAIL_IF(
@@ -140,7 +158,8 @@ static frug_status alloc_arrays(frug_reducer *r) {
     r->message = frugi_calloc(4 * size + 4, sizeof *r->message);
     r->frame = frugi_calloc(size, sizeof *r->frame);
     r->len = frugi_calloc(size, sizeof *r->len);
-    FRUG_FAIL_IF(!r->record || !r->record_bytes || !r->message || !r->frame || !r->len, FRUG_ERR_MEMORY,
+    r->failure = frugi_calloc(size, FRUGI_FAILURE_TEXT);
+    FRUG_FAIL_IF(!r->record || !r->record_bytes || !r->message || !r->frame || !r->len || !r->failure, FRUG_ERR_MEMORY,
                  "reduce: out of memory for a group of %zu", size);
     return FRUG_OK;
 }
@@ -198,6 +217,7 @@ void frug_reducer_destroy(frug_reducer *r) {
     frugi_free(r->message);
     frugi_free(r->frame);
     frugi_free(r->len);
+    frugi_free(r->failure);
     frugi_free(r->send_buf.data);
     frugi_free(r->recv_buf.data);
     frugi_free(r);
@@ -234,6 +254,14 @@ frug_status frug_reducer_bucket(const frug_reducer *r, size_t back, frug_bucket_
     return FRUG_OK;
 }
 
+/* Every algorithm begins with a sync round: this is the one that the other ranks are in. */
+frug_status frug_reduce_fail(frug_reducer *r, uint64_t step, uint64_t begin, uint64_t count, const char *why) {
+    FRUG_FAIL_IF(!r, FRUG_ERR_ARG, "reduce: reducer is NULL");
+    frugi_exchange x = {.step = step, .begin = begin, .count = count};
+    r->phase = 0;
+    return frugi_sync(r, &x, frugi_fail(FRUG_ERR_ARG, "%s", why ? why : "no reason given"), 0, 0);
+}
+
 static frug_status run_exchange(frug_reducer *r, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
                                 frugi_target target) {
     FRUG_FAIL_IF(!r, FRUG_ERR_ARG, "reduce: reducer is NULL");
@@ -241,7 +269,11 @@ static frug_status run_exchange(frug_reducer *r, uint64_t step, uint64_t begin, 
     double start = frugi_clock();
     frug_reduce_stats before = r->stats;
     r->phase = 0;
-    frug_status status = r->algorithm->run(r, &x);
+    frug_status status = FRUG_OK;
+    if (count && (!grad || !target.dst))
+        status = frug_reduce_fail(r, step, begin, count, "reduce: no gradient or no destination");
+    else
+        status = r->algorithm->run(r, &x);
     r->stats.calls++;
     r->stats.seconds_total += frugi_clock() - start;
     record_bucket_stats(r, &x, &before);

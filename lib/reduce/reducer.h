@@ -29,6 +29,9 @@ typedef struct frugi_exchange {
     frugi_target target;
 } frugi_exchange;
 
+#define FRUGI_FAILURE_TEXT 192u /* bytes of the error text that a failed rank sends */
+#define FRUGI_ERROR_TEXT   512u /* bytes of frug_last_error() */
+
 #define FRUGI_QUEUE_MAX 4u /* submitted buckets that wait to be reduced */
 
 typedef struct frugi_async frugi_async;
@@ -56,6 +59,7 @@ struct frug_reducer {
     frug_message *message;           /* scratch for 4 * size + 4 */
     const void **frame;              /* one per rank */
     size_t *len;                     /* one per rank */
+    char *failure;                   /* FRUGI_FAILURE_TEXT bytes per rank: error texts after a rank has failed */
     frugi_buffer send_buf, recv_buf; /* payloads */
     uint32_t phase;
     void *state;            /* of the algorithm */

@@ -1,0 +1,171 @@
+/*
+ * test_blocking_transport.c - a transport that has `exchange` alone, and a worker that fails before it has a gradient:
+ * what bindings of other languages need.
+ */
+#include "comm/comm.h"
+#include "support/thread_group.h"
+#include "support/test_layouts.h"
+
+#include <stdbool.h>
+
+#define RANKS    4
+#define ELEMENTS (3u << 18) /* enough for reduce=gather to exchange in chunks where messages need not block */
+
+static const char *const configs[] = {
+    "reduce=gather,feedback=plain",
+    "reduce=split,feedback=plain",
+    "reduce=tree,feedback=plain",
+    "reduce=nodes,node=2,feedback=plain",
+    "reduce=shared,value=f32,feedback=plain",
+    "reduce=dense",
+    "rule=threshold:absolute:1.5,segment=tensor",
+};
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+/* ---- the transport ------------------------------------------------------------------ */
+
+static frug_status exchange_over_threads(void *ctx, frug_message *messages, size_t n) {
+    return frugi_comm_exchange(ctx, messages, n);
+}
+
+static frug_status exchange_nothing(void *ctx, frug_message *messages, size_t n) {
+    (void)ctx;
+    (void)messages;
+    (void)n;
+    return frug_transport_fail(FRUG_ERR_COMM, "cable pulled");
+}
+
+static const frug_transport blocking = {
+    .struct_size = sizeof blocking, .name = "blocking", .any_thread = 1, .exchange = exchange_over_threads};
+
+typedef struct task {
+    const char *config;
+    const frug_layout *layout;
+    bool blocking;
+    float *grad[RANKS];
+    float *left[RANKS];
+} task;
+
+static frug_status reduce_twice(frug_comm *threads, void *shared) {
+    task *t = shared;
+    int rank = frug_comm_rank(threads);
+    frug_comm *comm = threads, *own = NULL;
+    frug_reducer *r = NULL;
+    frug_status status = FRUG_OK;
+    if (t->blocking) {
+        status = frug_comm_create(&blocking, threads, rank, frug_comm_size(threads), &own);
+        comm = own;
+    }
+    if (status == FRUG_OK)
+        status = crew_reducer(t->config, t->layout, 1, comm, &r);
+    for (uint64_t step = 0; step < 2 && status == FRUG_OK; step++)
+        status = frug_reduce_sum(r, step, 0, ELEMENTS, t->grad[rank], 0.25f);
+    if (status == FRUG_OK)
+        status = frug_compressor_residual(frug_reducer_compressor(r), 0, ELEMENTS, t->left[rank]);
+    frug_reducer_destroy(r);
+    frug_comm_destroy(own);
+    return status;
+}
+
+static void run_task(task *t) {
+    crew_member member[CREW_MOST];
+    for (int i = 0; i < RANKS; i++) {
+        t->grad[i] = zoo_gradient(t->layout, (uint64_t)i + 1);
+        t->left[i] = test_calloc(ELEMENTS, sizeof(float));
+    }
+    crew(RANKS, reduce_twice, t, 20, member);
+    for (int i = 0; i < RANKS; i++)
+        if (member[i].status != FRUG_OK)
+            fail_msg("%s, rank %d: %s", t->config, i, member[i].error);
+}
+
+static void a_transport_that_blocks_gives_the_same_bits(void **state) {
+    (void)state;
+    frug_layout *layout = NULL;
+    OK(frug_layout_flat(ELEMENTS, &layout));
+    for (size_t c = 0; c < COUNT(configs); c++) {
+        task t[2] = {{.config = configs[c], .layout = layout},
+                     {.config = configs[c], .layout = layout, .blocking = true}};
+        run_task(&t[0]);
+        run_task(&t[1]);
+        for (int i = 0; i < RANKS; i++) {
+            assert_same_bits(t[0].grad[i], t[1].grad[i], ELEMENTS * sizeof(float));
+            assert_same_bits(t[0].left[i], t[1].left[i], ELEMENTS * sizeof(float));
+        }
+        for (int k = 0; k < 2; k++)
+            for (int i = 0; i < RANKS; i++) {
+                test_free(t[k].grad[i]);
+                test_free(t[k].left[i]);
+            }
+    }
+    frug_layout_destroy(layout);
+}
+
+static void what_a_blocking_transport_cannot_do_is_an_error(void **state) {
+    (void)state;
+    frug_transport t = {.struct_size = sizeof t, .name = "broken", .exchange = exchange_nothing};
+    frug_comm *comm = NULL;
+    frug_message m = {.peer = 1, .bytes = 1, .data = &m};
+    unsigned char byte = 0, both[2];
+    OK(frug_comm_create(&t, NULL, 0, 2, &comm));
+    assert_int_equal(frugi_comm_post(comm, &m), FRUG_ERR_ARG);
+    assert_int_equal(frug_comm_gather(comm, &byte, 1, both), FRUG_ERR_COMM);
+    assert_non_null(strstr(frug_last_error(), "cable pulled"));
+    frug_comm_destroy(comm);
+    t.exchange = NULL;
+    assert_int_equal(frug_comm_create(&t, NULL, 0, 2, &comm), FRUG_ERR_ARG);
+}
+
+/* ---- a worker without a gradient ---------------------------------------------------- */
+
+typedef struct failure {
+    const char *config;
+    const frug_layout *layout;
+    bool told; /* rank 1 says why; otherwise it passes no gradient */
+} failure;
+
+/* Rank 1 has no gradient in the second exchange. */
+static frug_status fail_in_second(frug_comm *comm, void *shared) {
+    const failure *f = shared;
+    bool fails = frug_comm_rank(comm) == 1;
+    size_t n = frug_layout_elements(f->layout);
+    float *grad = calloc(n, sizeof(float));
+    frug_reducer *r = NULL;
+    frug_status status = crew_reducer(f->config, f->layout, 1, comm, &r);
+    if (status == FRUG_OK)
+        status = frug_reduce_sum(r, 0, 0, n, grad, 1.0f);
+    if (status == FRUG_OK && fails && f->told)
+        status = frug_reduce_fail(r, 1, 0, n, "the GPU is on fire");
+    else if (status == FRUG_OK)
+        status = frug_reduce_sum(r, 1, 0, n, fails ? NULL : grad, 1.0f);
+    free(grad);
+    frug_reducer_destroy(r);
+    return status;
+}
+
+static void all_get_the_text_of_the_worker_that_failed(void **state) {
+    (void)state;
+    frug_layout *layout = make_zoo(40);
+    for (size_t c = 0; c < COUNT(configs); c++)
+        for (int told = 0; told < 2; told++) {
+            failure f = {.config = configs[c], .layout = layout, .told = told};
+            crew_member member[CREW_MOST];
+            crew(RANKS, fail_in_second, &f, 20, member);
+            for (int i = 0; i < RANKS; i++) {
+                assert_int_equal(member[i].status, i == 1 ? FRUG_ERR_ARG : FRUG_ERR_REMOTE);
+                assert_non_null(strstr(member[i].error, told ? "the GPU is on fire" : "no gradient"));
+                if (i != 1 && !strstr(member[i].error, "rank 1 failed at step 1: "))
+                    fail_msg("%s: rank %d says '%s'", configs[c], i, member[i].error);
+            }
+        }
+    frug_layout_destroy(layout);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_transport_that_blocks_gives_the_same_bits),
+        cmocka_unit_test(what_a_blocking_transport_cannot_do_is_an_error),
+        cmocka_unit_test(all_get_the_text_of_the_worker_that_failed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

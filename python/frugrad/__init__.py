@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ._core import ROLES, Config, Layout, Tensor
 from ._frames import inspect
-from ._lib import ConfigError, FormatError, FrugradError, MismatchError, version
+from ._lib import CommError, ConfigError, FormatError, FrugradError, MismatchError, RemoteError, version
 from ._payload import Payload, read_payload, write_payload
 from ._tables import Option, OptimizerKind, Preset, optimizers, options, presets
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 __version__ = version()
 
-__all__ = ["Compressor", "Config", "ConfigError", "FormatError", "FrugradError", "Layout", "MismatchError", "Option",
-           "OptimizerKind", "Payload", "Preset", "ROLES", "Tensor", "inspect", "optimizers", "options", "presets",
-           "read_payload", "version", "write_payload"]
+__all__ = ["CommError", "Compressor", "Config", "ConfigError", "FormatError", "FrugradError", "Layout", "MismatchError",
+           "Option", "OptimizerKind", "Payload", "Preset", "ROLES", "RemoteError", "Tensor", "inspect", "optimizers",
+           "options", "presets", "read_payload", "version", "write_payload"]
 
 
 def __getattr__(name: str):

@@ -6,7 +6,7 @@ runs, so compression and waiting do not stop other threads.
 
 import ctypes
 import os
-from ctypes import (CDLL, POINTER, Structure, byref, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32, c_uint64,
+from ctypes import (CDLL, CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32, c_uint64,
                     c_void_p)
 from pathlib import Path
 from typing import List
@@ -34,8 +34,18 @@ class MismatchError(FrugradError, ValueError):
     """Sound bytes, but for another layout or config."""
 
 
+class RemoteError(FrugradError):
+    """Another rank failed, or ranks disagree: all of them get this, with the rank's own error text."""
+
+
+class CommError(FrugradError):
+    """A message could not be sent or received."""
+
+
+ERR_COMM = -10
+
 _ERRORS = {-1: FrugradError, -2: MemoryError, -3: ConfigError, -5: FormatError, -6: FormatError, -7: FormatError,
-           -8: MismatchError}
+           -8: MismatchError, -9: RemoteError, ERR_COMM: CommError}
 
 
 class Sized(Structure):
@@ -90,6 +100,31 @@ class SectionInfo(Sized):
                 ("tensor", c_uint32), ("begin", c_uint64), ("count", c_uint64), ("entries", c_uint64),
                 ("bytes", c_uint64), ("density", c_double), ("unit_h", c_uint64), ("unit_w", c_uint64),
                 ("units", c_uint64), ("kept", c_uint64), ("index_bytes", c_uint64 * INDEX_CODES)]
+
+
+class Message(Structure):
+    _fields_ = [("peer", c_int), ("tag", c_int), ("sending", c_int), ("data", c_void_p), ("bytes", c_size_t),
+                ("handle", c_void_p), ("done", c_int)]
+
+
+EXCHANGE = CFUNCTYPE(c_int, c_void_p, POINTER(Message), c_size_t)
+
+
+class Transport(Sized):
+    _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("any_thread", c_int), ("post", c_void_p),
+                ("test", c_void_p), ("wait", c_void_p), ("allreduce", c_void_p), ("abandon", c_void_p),
+                ("destroy", c_void_p), ("exchange", EXCHANGE)]
+
+
+class ReduceStats(Sized):
+    _fields_ = [("struct_size", c_size_t), ("calls", c_uint64), ("bytes_sent", c_uint64), ("bytes_received", c_uint64),
+                ("seconds_compress", c_double), ("seconds_wait", c_double), ("seconds_wire", c_double),
+                ("seconds_decode", c_double), ("seconds_total", c_double), ("seconds_blocked", c_double)]
+
+
+class BucketStats(Sized):
+    _fields_ = [("struct_size", c_size_t), ("step", c_uint64), ("begin", c_uint64), ("count", c_uint64),
+                ("stats", ReduceStats)]
 
 
 class Option(Structure):
@@ -160,6 +195,16 @@ _FUNCTIONS = {
     "frug_optimizer_state_size": ([_OBJECT], c_size_t),
     "frug_optimizer_save": ([_OBJECT, _ADDRESS, c_size_t, POINTER(c_size_t)], "status"),
     "frug_optimizer_restore": ([_OBJECT, _ADDRESS, c_size_t], "status"),
+    "frug_comm_create": ([POINTER(Transport), c_void_p, c_int, c_int, _OUT], "status"),
+    "frug_comm_destroy": ([_OBJECT], None),
+    "frug_transport_fail": ([c_int, c_char_p], c_int),
+    "frug_reducer_create": ([_OBJECT, _OBJECT, POINTER(Options), _OBJECT, _OUT], "status"),
+    "frug_reducer_destroy": ([_OBJECT], None),
+    "frug_reduce_sum": ([_OBJECT, c_uint64, c_uint64, c_uint64, _ADDRESS, c_float], "status"),
+    "frug_reduce_fail": ([_OBJECT, c_uint64, c_uint64, c_uint64, c_char_p], c_int),
+    "frug_reducer_compressor": ([_OBJECT], _OBJECT),
+    "frug_reducer_algorithm": ([_OBJECT], c_char_p),
+    "frug_reducer_bucket": ([_OBJECT, c_size_t, POINTER(BucketStats)], "status"),
     "frug_frame_check": ([_ADDRESS, c_size_t, POINTER(FrameInfo)], "status"),
     "frug_frame_section": ([_ADDRESS, c_size_t, c_uint32, POINTER(SectionInfo)], "status"),
 }

@@ -9,11 +9,21 @@ from ddp_helpers import RANK, begin, dist, mlp, nn, train, wrap
 
 from frugrad.torch import DDPState
 
-CONFIGS = ("frugrad", "threshold", "reduce=split", "threshold,reduce=split")
+CONFIGS = ("frugrad", "threshold", "reduce=split", "threshold,reduce=split", "reduce=tree", "reduce=shared,value=f32",
+           "reduce=auto")
 
 
-def one_fails():
-    """Rank 1's compressor fails in the second bucket of the third step. What does each rank say, and can they go on?"""
+class _NoGradient:
+    """A tensor whose address the library refuses."""
+
+    @staticmethod
+    def data_ptr():
+        return 0
+
+
+def one_fails(where):
+    """Rank 1 fails in the second bucket of the third step, before or in the library. What does each rank raise, and can
+    they go on?"""
     begin()
     said = []
     for config in CONFIGS:
@@ -24,13 +34,25 @@ def one_fails():
         if RANK == 1:
             def fail(*_):
                 raise MemoryError("no room on purpose")
-            state._plans[1].exchange.frames.compress = fail
+            if where == "before":
+                state._plans[1].floats = fail
+            else:
+                bucket = state._plans[1].exchange
+                bucket.ranges = [bucket.ranges[0]._replace(offset=0)]
+                bucket.run, run = (lambda step, values, times: run(step, _NoGradient, times)), bucket.run
         try:
             train(ddp, range(2, 3))
             said.append("nothing")
         except Exception as error:
             said.append(str(error).split("\n")[0])
-        dist.barrier()  # no collective is left over
+        dist.barrier()  # no message is left over
+        try:
+            train(wrap(model, state), range(3, 4))  # DDP itself needs a new wrapper after an error
+            said.append("nothing")
+        except Exception as error:
+            said.append(str(error).split("\n")[0])
+        state.load_state_dict(DDPState(model, config, start_iter=1).state_dict())
+        train(wrap(model, state), range(3, 5))
     return said
 
 
@@ -71,11 +93,12 @@ def different(what):
 
 class Trouble(unittest.TestCase):
     def test_a_rank_that_fails_tells_the_others(self):
-        for rank, said in enumerate(support.values(support.torchrun(3, one_fails))):
-            self.assertEqual(len(said), len(CONFIGS))
-            for text in said:
-                self.assertIn("no room on purpose", text)
-                self.assertEqual("rank 1 failed" in text, rank != 1)
+        for where, why in (("before", "no room on purpose"), ("inside", "no gradient")):
+            for rank, said in enumerate(support.values(support.torchrun(3, one_fails, args=[where]))):
+                self.assertEqual(len(said), 2 * len(CONFIGS))
+                for text in said:
+                    self.assertIn(why, text)
+                    self.assertEqual("rank 1 failed" in text, rank != 1)
 
     def test_a_rank_that_dies_is_noticed(self):
         workers = support.torchrun(2, one_raises_in_forward, timeout=40)

@@ -8,7 +8,7 @@ import torch
 from .._core import Config
 from .._tables import presets
 
-_REDUCE = ("gather", "split", "dense")
+_REDUCE = ("gather", "split", "tree", "nodes", "shared", "auto", "dense")
 _OWN_MOMENTUM = ("merged", "dgc")
 
 
@@ -55,7 +55,8 @@ def check(config: Config, optimizer: Optional[torch.optim.Optimizer]) -> None:
         raise ValueError(f"reduce={config.option('reduce')} is not for the hook, which takes reduce="
                          + ", ".join(_REDUCE))
     if feedback == "ef21":
-        raise ValueError("feedback=ef21 is not for the hook, which takes feedback=none, merged, plain, dgc")
+        raise ValueError("feedback=ef21 sends changes of the gradient, which only the library's optimizers add up; the"
+                         " hook takes feedback=none, merged, plain, dgc")
     if unserved_option(config):
         raise ValueError(unserved_option(config))
     if feedback in _OWN_MOMENTUM and (optimizer is None or has_momentum(optimizer)):

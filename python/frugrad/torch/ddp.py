@@ -14,29 +14,29 @@ from typing import Dict, List, Optional, Sequence, Union
 import torch
 
 from .. import _cuda
-from .._core import Compressor, Config, Tensor
+from .._core import Layout, Tensor
 from .._lib import ConfigError
 from . import checkpoint
 from .config import check, hook_config
 from .device import DeviceEngine, Place
-from .device_exchange import DeviceGather, DeviceSplit
-from .engine import Engine, by_blocks
+from .device_exchange import DeviceGather, DeviceSplit, second_config
+from .engine import Engine, ReducerBucket, ReducerEngine, by_blocks
 from .exchange import Exchange
-from .gather import GatherBucket, limited
 from .pipeline import Clock, Finisher, RemoteError, Times
+from .ranges import limited
 from .roles import describe
-from .split import SplitBucket, second_config
+from .transport import Comm, host_group
 
 
 class _Plan:
-    """What is kept of a bucket between steps."""
+    """The state of one bucket between steps."""
 
     def __init__(self, params: List[torch.Tensor], buffer: torch.Tensor, times: Times):
         self.params, self.times = params, times
         self.address, self.numel, self.dtype = buffer.data_ptr(), buffer.numel(), buffer.dtype
         self.bytes = 4 * buffer.numel()
         self.device = buffer.device
-        self.exchange = None  # GatherBucket, SplitBucket, or the same on a device
+        self.exchange = None  # ReducerBucket, or DeviceGather or DeviceSplit
         self.stage: Optional[torch.Tensor] = None
 
     def fits(self, params: List[torch.Tensor], buffer: torch.Tensor) -> bool:
@@ -55,47 +55,46 @@ class _Plan:
 
 
 class DDPState:
-    """What one worker's hook remembers: for ``ddp.register_comm_hook(state, frugrad.torch.hook)``.
+    """The state of one rank's hook: for ``ddp.register_comm_hook(state, frugrad.torch.hook)``.
 
     model          the model (or the DDP around it). With it, parameters have names and roles, and a run that is resumed
-                   from a checkpoint goes on bit for bit. Without it they are numbered in the order of DDP's buckets
-    config         what to send, as in docs/methods.md: ``[preset][,option=value]...``; ``reduce`` may be gather, split
-                   or dense. Where neither the preset nor an option names a feedback the hook takes ``feedback=none``,
-                   or ``feedback=merged`` where the optimizer is given and has no momentum (see below)
-    optimizer      the optimizer, if it exists already; only looked at
-    total_steps    the length of training in optimizer steps, for schedules; 0: schedules stand at their end
-    process_group  the one that DDP has; None: the default group
-    start_iter     so many iterations at the start are averaged dense, since DDP rebuilds its buckets after the first
-    threads        threads that a compressor may use
+                   from a checkpoint is bit exact. Without it they are numbered in the order of DDP's buckets
+    config         what to send, as in docs/methods.md: ``[preset][,option=value]...``; ``reduce`` may be anything but
+                   gossip. Where neither the preset nor an option names a feedback it is ``feedback=none``, or
+                   ``feedback=merged`` if the optimizer is given and has no momentum (see below)
+    optimizer      the optimizer, if it exists already; it is only read
+    total_steps    the length of training in optimizer steps, for schedules; 0: schedules are at their end
+    process_group  that of the DDP; None: the default group
+    start_iter     number of dense iterations at the start, since DDP rebuilds its buckets after the first
+    threads        threads of the compressor
 
-    Momentum. An optimizer's momentum and a residual both carry old gradients on, and together they overshoot. Best is
-    to leave it to the residual, which costs a byte a parameter: an optimizer without momentum (``SGD(momentum=0)`` at
-    1 / (1 - momentum) times the rate; ``AdamW(betas=(0, 0.999))`` at the same rate), named as ``optimizer=``. With an
-    optimizer left as it is, sending the largest entries and forgetting the rest (``feedback=none``) is the default;
-    an undecayed residual (``feedback=plain``) did worse with Adam. docs/ddp-feedback.md has the numbers.
+    Momentum. An optimizer's momentum and a residual both accumulate old gradients, and together they overshoot. It is
+    best to use the residual alone, which costs a byte a parameter: an optimizer without momentum (``SGD(momentum=0)``
+    at 1 / (1 - momentum) times the rate; ``AdamW(betas=(0, 0.999))`` at the same rate), given as ``optimizer=``. With
+    an unchanged optimizer, the default is ``feedback=none``: the largest entries are sent, the others are dropped. An
+    undecayed residual (``feedback=plain``) did worse with Adam. docs/ddp-feedback.md has the numbers.
 
     One state serves one DDP; a model that is wrapped again may keep it. The hook returns the mean over all ranks, in
     the bucket's dtype; gradients in other types than float32 (bf16, f16, float64) are compressed as float32. Gradients
-    on a GPU are compressed there, where libfrugrad_cuda is at hand and takes the config, and on the host otherwise,
-    which is said once. Accumulation under ``no_sync()`` does not call the hook and needs no care. With
-    ``find_unused_parameters`` DDP leaves the gradient of a parameter that no rank has used as it was: what the hook
-    sends of it in that step, left over from earlier ones, is lost. Methods that compare tensors (segment=all,
-    layers=budget) and ``clip`` go by the bucket; unit=head wants all of an attention module in one, so raise DDP's
-    bucket_cap_mb there.
+    on a GPU are compressed there if libfrugrad_cuda is found and has kernels for the config, and otherwise on the host,
+    with one warning. Accumulation under ``no_sync()`` does not call the hook. With ``find_unused_parameters`` DDP
+    ignores the hook's result for a parameter that no rank has used: what is sent of its residual in that step is lost.
+    Methods that compare tensors (segment=all, layers=budget) and ``clip`` work bucket by bucket; unit=head needs all of
+    an attention module in one bucket, so raise DDP's bucket_cap_mb there.
 
-    A rank whose compression fails takes part in the rest of the step and tells why: backward() then raises on all, and
-    so does every later one until a state is loaded. With NCCL it is the next backward() that raises, so that no step
-    waits for the GPU; so it is on a GPU when a frame was damaged on the way, on the ranks that it came to. The gradient
-    of such a step is zero from the bucket concerned on.
+    When a rank fails, backward() raises on all ranks, with that rank's error text, and so does every later backward()
+    until a state is loaded. With NCCL the next backward() raises, so that no step waits for the GPU; likewise on a GPU
+    when a frame was damaged, on the ranks that received it. The gradient of such a step is zero from that bucket on.
     """
 
     def __init__(self, model: Optional[torch.nn.Module] = None, config: str = "frugrad", *, total_steps: int = 0,
                  optimizer: Optional[torch.optim.Optimizer] = None, process_group=None, start_iter: int = 2,
                  threads: int = 1):
         if isinstance(model, str):
-            raise TypeError("the first argument is the model; give the config as config=...")
+            raise TypeError("DDPState: the first argument is the model, not the config: DDPState(model, config) or"
+                            " DDPState(config=...)")
         if start_iter < 0 or total_steps < 0:
-            raise ValueError("start_iter and total_steps are not negative")
+            raise ValueError(f"start_iter ({start_iter}) and total_steps ({total_steps}) must not be negative")
         self.config = hook_config(config, optimizer)
         check(self.config, optimizer)
         self.total_steps, self.start_iter, self.threads = total_steps, start_iter, threads
@@ -105,13 +104,13 @@ class DDPState:
         self._model = uncompiled(model.module) if _is_ddp(model) else model
         self._known: Dict[int, Tensor] = describe(self._model) if model is not None else {}
         self._named: Dict[int, torch.Tensor] = {}  # parameters seen without a model; kept so that ids stay theirs
-        self._fixed, self._again = by_blocks(self.config), second_config(self.config)
+        self._fixed = by_blocks(self.config)
         self._reduce = self.config.option("reduce")
         self._dense_left = start_iter
         self._plans: Dict[int, _Plan] = {}
         self._times: Dict[int, Times] = {}
         self._engine: Optional[Engine] = None
-        self._selector: Optional[Compressor] = None
+        self._comm: Optional[Comm] = None
         self._loaded: Optional[dict] = None
         self._finisher: Optional[Finisher] = None
         self._turning = None
@@ -162,7 +161,7 @@ class DDPState:
         self._drain()
         whole = checkpoint.merged(state)
         self.step, self._loaded = whole["step"], whole
-        self._engine, self._selector, self._turning, self._error = None, None, None, None
+        self._engine, self._turning, self._error = None, None, None
         self._plans.clear()
         self._dense_left = 0 if whole["ranks"] and self._known and self._model is not None else self.start_iter
 
@@ -178,12 +177,13 @@ class DDPState:
     def stats(self) -> dict:
         """Totals since this state was made.
 
-        bytes_sent, bytes_dense   what this rank has handed over, and what float32 gradients would have been
+        bytes_sent, bytes_dense   payload sent to each other rank, on average, and float32 gradients in its place
         ratio                     the second over the first
-        feedback                  what becomes of entries that are not sent: with "none" they are forgotten
+        feedback                  what happens to entries that are not sent: with "none" they are dropped
         density, energy           share of the entries that were sent, and of the energy (squares); of compressed steps
         device                    where frames are made: "cpu", or a GPU
-        seconds                   compress, wait (for the exchange, behind backward), decode, python (of the hook)
+        seconds                   compress, wait (for messages) and decode, on a thread beside backward; python (of the
+                                  hook, in backward)
         buckets                   the same for each bucket
 
         On a GPU energy and blocks_held are None, since kernels do not count them, and seconds are those of the host,
@@ -219,7 +219,8 @@ class DDPState:
         times = plan.times
         times.calls += 1
         times.bytes_dense += plan.bytes
-        inside = times.compress + times.wait
+        device = isinstance(self._engine, DeviceEngine)  # else all but Python happens on another thread
+        inside = times.compress + times.wait if device else 0.0
         if self._dense_left > 0 or self._reduce == "dense":
             future = self._dense(plan, buffer)
         else:
@@ -228,7 +229,7 @@ class DDPState:
             self.step += 1
             self._begins = True
             self._dense_left = max(0, self._dense_left - 1)
-        times.python += perf_counter() - begun - (times.compress + times.wait - inside)
+        times.python += perf_counter() - begun - (times.compress + times.wait - inside if device else 0.0)
         return future
 
     def _meet(self) -> None:
@@ -264,22 +265,13 @@ class DDPState:
             plan.exchange = self._exchange_of(plan)
         if isinstance(self._engine, DeviceEngine):
             return self._on_device(plan, buffer, last)
-        floats, times, exchange = plan.floats(buffer), plan.times, plan.exchange
-        if self._reduce == "gather":
-            handle = exchange.begin(self.step, floats, times, self._error)
-            self._error = exchange.error
-            return self._finisher.submit(lambda: self._finish(exchange.end, (handle, floats, times), buffer, floats),
-                                         buffer)
-        self._turn()
-        exchange.begin(self.step, floats, times, self._error)
-        self._error = exchange.error
-        # The future is made now, the job runs once the second half has begun.
-        future, release = self._finisher.hold(
-            lambda: self._finish(exchange.end, (floats, times), buffer, floats), buffer)
-        self._turning = (exchange, times, release)
-        if last:
-            self._turn()
-        return future
+        step, times, exchange = self.step, plan.times, plan.exchange
+        try:
+            floats = plan.floats(buffer)
+        except Exception as error:  # sent to the other ranks, which would wait otherwise
+            failed = error
+            return self._finisher.submit(lambda: exchange.fail(step, failed), buffer)
+        return self._finisher.submit(lambda: self._finish(exchange.run, (step, floats, times), buffer, floats), buffer)
 
     def _on_device(self, plan: _Plan, buffer: torch.Tensor, last: bool) -> torch.futures.Future:
         """The same with frames made there. Where they go over the host, that is done when the next bucket comes."""
@@ -347,16 +339,14 @@ class DDPState:
         self._learn(tensors, plan.device)
         ranges = self._engine.ranges([t.name for t in tensors if t.elements])
         sizes = [t.elements for t in tensors if t.elements]
-        ranges = limited(ranges, sizes) if self._fixed else ranges
         if isinstance(self._engine, DeviceEngine):
+            ranges = limited(ranges, sizes)
             if self._direct is None:
                 self._direct = self._exchange.device.type == "cuda"
             if self._reduce == "gather":
                 return DeviceGather(self._engine, self._exchange, ranges, self._direct)
-            return DeviceSplit(self._engine, self._exchange, ranges, sizes, self._direct, self._again)
-        if self._reduce == "gather":
-            return GatherBucket(self._engine, self._exchange, ranges, self._fixed)
-        return SplitBucket(self._engine, self._exchange, ranges, sizes, self._fixed, self._again, self._selector)
+            return DeviceSplit(self._engine, self._exchange, ranges, sizes, self._direct, second_config(self.config))
+        return ReducerBucket(self._engine, ranges)
 
     def _describe(self, parameter: torch.Tensor) -> Tensor:
         found = self._known.get(id(parameter))
@@ -371,25 +361,20 @@ class DDPState:
         return found
 
     def _learn(self, tensors: Sequence[Tensor], device: torch.device = torch.device("cpu")) -> None:
-        """See that the engine knows these parameters, and all ranks know the same ones."""
+        """Make or extend the engine so that it knows these parameters; all ranks must know the same ones."""
         if self._engine is None:
             self._engine = self._first_engine(tensors, device)
         elif any(t.elements and t.name not in self._engine.places for t in tensors):
             self._turn()
             self._finisher.drain()
             new = [t for t in tensors if t.elements and t.name not in self._engine.places]
+            self._agree_on(self._engine.tensors + new)
             self._engine = self._engine.extended(new)
             for plan in self._plans.values():
                 plan.exchange = None
-        else:
-            return
-        there = isinstance(self._engine, DeviceEngine)
-        if self._again is not None and not there:
-            self._selector = Compressor(self._again, self._engine.layout, threads=self.threads,
-                                        source=self._exchange.rank)
-        self._exchange.agree([_number(f"{self._engine.layout.hash}")], "parameters: names, shapes or order")
-        if self._reduce == "split":
-            self._exchange.agree([int(there)], "whether they compress on a GPU")
+
+    def _agree_on(self, tensors: Sequence[Tensor]) -> None:
+        self._exchange.agree([_number(f"{Layout(tensors).hash}")], "parameters: names, shapes or order")
 
     def _first_engine(self, tensors: Sequence[Tensor], device: torch.device) -> Engine:
         """An engine for all that was seen in dense iterations, or in a checkpoint."""
@@ -402,32 +387,46 @@ class DDPState:
             seen = known + [t for t in seen if t.name not in {k.name for k in known}]
             names |= {t.name for t in known}
         seen += [t for t in tensors if t.name not in {s.name for s in seen}]
-        engine = self._make_engine([t._replace(offset=None) for t in seen if t.elements and t.name in names], device)
+        seen = [t._replace(offset=None) for t in seen if t.elements and t.name in names]
+        self._agree_on(seen)
+        engine = self._device_engine(seen, device)
+        self._exchange.agree([int(engine is not None)], "whether they compress on a GPU")
+        engine = engine if engine is not None else self._host_engine(seen)
         if self._loaded is not None:
             checkpoint.take_up(engine, self._loaded, self._exchange.rank, self._exchange.size)
             self._loaded = None
         return engine
 
-    def _make_engine(self, tensors: Sequence[Tensor], device: torch.device) -> Engine:
-        """On the GPU where the buckets are, if the library can; else on the host, and say why."""
-        arguments = self.config, tensors, self.total_steps, self.threads, self._exchange.rank
+    def _host_engine(self, tensors: Sequence[Tensor]) -> ReducerEngine:
+        """An engine whose exchanges are the library's, over host memory. Collective."""
+        if self._comm is None:
+            group = host_group(self._exchange.group, self._exchange.device)
+            self._comm = Comm(group, self._exchange.rank, self._exchange.size)
+        return ReducerEngine(self._comm, self.config, tensors, self.total_steps, self.threads, self._exchange.rank)
+
+    def _device_engine(self, tensors: Sequence[Tensor], device: torch.device) -> Optional[DeviceEngine]:
+        """An engine on the GPU where the buckets are, if the library has kernels for the config; else None."""
         if device.type != "cuda" and not _cuda.emulated():
-            return Engine(*arguments)
+            return None
         try:
             if device.type == "cuda" and _cuda.emulated():
                 raise ImportError("the library that FRUGRAD_CUDA_LIBRARY names has no GPU")
+            if self._reduce not in ("gather", "split"):
+                raise ConfigError(f"reduce={self._reduce} has no kernels")
             if not self._fixed:
                 raise ConfigError("frames of this config differ in length")
             if self._exchange.size > _cuda.MOST_FRAMES:
                 raise ConfigError(f"there are more than {_cuda.MOST_FRAMES} ranks")
-            if self._again is not None and self.config.option("feedback") != "none" and not _cuda.can_keep():
+            keeps = second_config(self.config) is not None and self.config.option("feedback") != "none"
+            if keeps and not _cuda.can_keep():
                 raise ConfigError("libfrugrad_cuda has no frug_cuda_keep: it is older than this package")
-            return DeviceEngine(Place(device), *arguments)
+            return DeviceEngine(Place(device), self.config, tensors, self.total_steps, self.threads,
+                                self._exchange.rank)
         except (ConfigError, ImportError) as error:
             if not self._told:
                 self._told = True
                 warnings.warn(f"frugrad compresses on the host: gradients are copied from the GPU and back ({error})")
-            return Engine(*arguments)
+            return None
 
     def _drain(self) -> None:
         if self._finisher is not None:

@@ -1,7 +1,8 @@
 """reduce=gather and reduce=split for one bucket whose frames are made and added up on a GPU.
 
-As gather.py and split.py, but frames have lengths that are known beforehand, and work is only put onto streams.
-``begin`` compresses, ``send`` and ``turn`` start collectives, in the same order on all ranks, and ``end`` adds up.
+The library's reducer works on host memory; here frames have lengths that are known beforehand, and work is only put
+onto streams. ``begin`` compresses, ``send`` and ``turn`` start collectives, in the same order on all ranks, and ``end``
+adds up.
 """
 
 from typing import Dict, List, Optional, Sequence
@@ -9,14 +10,27 @@ from typing import Dict, List, Optional, Sequence
 import torch
 
 from .._core import Config
+from .._lib import ConfigError
 from .device import DeviceEngine, Leg
-from .engine import Range
+from .engine import FORGETFUL, Range
 from .exchange import Exchange
-from .gather import aligned, cut
 from .pipeline import Clock, Times, mark_failure
+from .ranges import aligned, cut
 
 _PHASES = 16  # steps after which fractions of an entry a block repeat
 _TEXT = 64  # bytes to say why one has failed, at least
+
+
+def second_config(config: Config) -> Optional[Config]:
+    """What an owner of a shard selects by; None for all that is not zero. ConfigError where there are no kernels."""
+    down = config.option("down")
+    if down == "union":
+        return None
+    kind, _, held = config.option("schedule").partition(":")
+    if config.option("rule") != "topk" or kind != "constant" or config.option("feedback") == "dgc":
+        raise ConfigError(f"down={down} on a GPU takes rule=topk, a constant schedule and a feedback other than dgc")
+    density = min(1.0, int(down) * (1.0 - float(held)))
+    return Config(f"{config.text},density={density},dense_every=0,warmup=0{FORGETFUL}")
 
 
 class _Bucket:

@@ -6,12 +6,13 @@ carried over.
 """
 
 import contextlib
-import threading
 from typing import Dict, Iterator, List, NamedTuple, Sequence
 
 import torch
 
 from .._core import Compressor, Config, Layout, Tensor
+from .pipeline import Times
+from .transport import Comm, Reducer
 
 
 class Range(NamedTuple):
@@ -34,7 +35,7 @@ def by_blocks(config: Config) -> bool:
 
 
 class Engine:
-    """A compressor, and another one without memory for decoding, which may happen on another thread."""
+    """A compressor of one rank and the parameters that it knows."""
 
     def __init__(self, config: Config, tensors: Sequence[Tensor], total_steps: int, threads: int, rank: int):
         self.config, self.tensors = config, list(tensors)
@@ -47,8 +48,6 @@ class Engine:
 
     def _make(self) -> None:
         self.compressor = self._twin()
-        self.decoder = Compressor(Config("feedback=none"), self.layout, threads=self.threads)
-        self.lock = threading.Lock()  # of the decoder
 
     def _twin(self) -> Compressor:
         return Compressor(self.config, self.layout, self.total_steps, self.threads, self.rank)
@@ -123,9 +122,42 @@ class Engine:
         with self.edited() as compressor:
             compressor.restore(state)
 
-    def probe(self) -> Compressor:
-        """A compressor whose frames are as long as this one's, where all workers' are."""
-        return Compressor(Config(self.config.text + FORGETFUL), self.layout, self.total_steps, 1, self.rank)
+
+class ReducerEngine(Engine):
+    """An engine whose compressor is that of a reducer: exchanges happen in the library."""
+
+    def __init__(self, comm: Comm, *arguments):
+        self.comm = comm
+        super().__init__(*arguments)
+
+    def _make(self) -> None:
+        self.reducer = Reducer(self.config, self.layout, self.total_steps, self.threads, self.comm)
+        self.compressor = self.reducer.compressor()
+
+    def _like(self, tensors: Sequence[Tensor]) -> "ReducerEngine":
+        return ReducerEngine(self.comm, self.config, tensors, self.total_steps, self.threads, self.rank)
+
+
+class ReducerBucket:
+    """One bucket's exchange by a reducer."""
+
+    def __init__(self, engine: ReducerEngine, ranges: Sequence[Range]):
+        self.reducer, self.ranges, self.size = engine.reducer, list(ranges), engine.comm.size
+
+    def run(self, step: int, values: torch.Tensor, times: Times) -> None:
+        """Make values the mean over all ranks. Blocks."""
+        for r in self.ranges:
+            stats = self.reducer.sum(step, r.begin, r.count, values.data_ptr() + 4 * r.offset, 1.0 / self.size)
+            times.bytes_sent += stats.bytes_sent // max(self.size - 1, 1)
+            times.compress += stats.seconds_compress
+            times.wait += stats.seconds_wait + stats.seconds_wire
+            times.decode += stats.seconds_decode
+
+    def fail(self, step: int, error: BaseException) -> None:
+        """Tell the other ranks of an error that came before the exchange, and raise it."""
+        if self.ranges:
+            self.reducer.fail(step, self.ranges[0].begin, self.ranges[0].count, error)
+        raise error
 
 
 def _add(compressor: Compressor, begin: int, values: torch.Tensor) -> None:

@@ -13,11 +13,9 @@ from typing import Any, Callable, Iterable, Optional, Tuple
 
 import torch
 
+from .._lib import RemoteError
+
 _MARK = b"FAIL"
-
-
-class RemoteError(RuntimeError):
-    """Another rank failed, and told why."""
 
 
 def mark_failure(frame: torch.Tensor, error: BaseException) -> None:

@@ -1,9 +1,9 @@
 /*
- * fuzz_checkpoint.c - hostile checkpoints into a small model.
+ * fuzz_checkpoint.c - untrusted checkpoints into a small model.
  *
- * An input is used in three ways: as a file, as it is; as a header in front of data that fits no model but has a right
- * checksum; and as changes (place, new byte) to a sound checkpoint, whose checksum is put right again. What opens is
- * taken up, and serves as a file of weights as well. Nothing may be touched outside its bounds.
+ * An input is used in three ways: as a file, unchanged; as a header in front of data that fits no model but has a valid
+ * checksum; and as changes (offset, new byte) to a valid checkpoint, whose checksum is corrected. What opens is
+ * restored, and used as a file of weights as well. There must be no access outside its bounds.
  */
 #include "trainer/checkpoint/checkpoint.h"
 #include "base/crc32c.h"

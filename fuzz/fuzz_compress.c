@@ -1,8 +1,8 @@
 /*
- * fuzz_compress.c - the bytes choose a layout, a config, gradients and ranges; two workers then take a few steps.
+ * fuzz_compress.c - the bytes define a layout, a config, gradients and ranges; two workers then run a few steps.
  *
- * What is refused is refused. Of all else must hold: a buffer of the bound is enough and nothing is written behind it,
- * frames are sound and add up, plans say what frames hold, nothing is lost where codes are exact, and a restart
+ * Configs may be rejected. For all others must hold: a buffer of the bound is enough and nothing is written past it,
+ * frames are valid and add up, plans match frames, nothing is lost where codes are exact, and a restart
  * changes no byte.
  */
 #include "frugrad.h"

@@ -1,8 +1,8 @@
 /*
  * fuzz_config.c - any text into the config parser.
  *
- * What is accepted must give a canonical text that parses to itself; what is refused must say why and
- * leave the output alone.
+ * Accepted texts must give a canonical text that parses to itself; rejected ones must set an error text and
+ * not change the output.
  */
 #include "frugrad.h"
 

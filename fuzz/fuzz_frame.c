@@ -1,6 +1,6 @@
 /*
- * fuzz_frame.c - hostile frames. The bytes go in as they are and once more with their length and
- * checksum put right, so that the checks behind the checksum are reached too.
+ * fuzz_frame.c - untrusted frames. The bytes are used unchanged and once more with a corrected length and
+ * checksum, so that the checks after the checksum are reached too.
  */
 #include "codec/frame.h"
 #include "base/float_bits.h"

@@ -1,6 +1,6 @@
 /*
- * fuzz_image.c - any bytes as an image, decoded at two sizes and resized. What is accepted has the size that its header
- * says, and every pixel comes out between 0 and 255.
+ * fuzz_image.c - any bytes as an image, decoded at two sizes and resized. What is accepted has the size of its header,
+ * and every pixel is between 0 and 255.
  */
 #include "trainer/data/image_decode.h"
 #include "trainer/data/image_resize.h"
@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { SIDE = 5, PIXELS_MOST = 1 << 20 }; /* larger ones are only slow */
+enum { SIDE = 5, PIXELS_MAX = 1 << 20 }; /* larger ones are only slow */
 
 static void check(const uint8_t *data, size_t size, uint32_t width, uint32_t height, uint32_t shrink) {
     fgio_why why = {""};
@@ -39,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             abort();
         return 0;
     }
-    if ((uint64_t)width * height > PIXELS_MOST)
+    if ((uint64_t)width * height > PIXELS_MAX)
         return 0;
     check(data, size, width, height, 1);
     check(data, size, width, height, 4);

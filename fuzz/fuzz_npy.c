@@ -2,7 +2,7 @@
  * fuzz_npy.c - any bytes into the .npy reader.
  *
  * What is accepted must convert within its bounds, and the header written for its shape must be read
- * back as that shape; what is refused must say why.
+ * back as that shape; what is rejected must have an error text.
  */
 #include "program/compress/npy.h"
 

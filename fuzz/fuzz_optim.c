@@ -1,7 +1,7 @@
 /*
- * fuzz_optim.c - hostile texts of optimisers, and hostile states for those that get made: the input is a text, a line
- * end, and bytes, taken as a state as they are and as the inside of one whose header and checksum are right. Then steps
- * with whatever got in, and steps by the bytes taken as measurements: what they leave behind must be a state that is
+ * fuzz_optim.c - untrusted texts of optimizers, and untrusted states for those that are created: the input is a text, a
+ * line end, and bytes, used as a state unchanged and as the contents of one with a valid header and checksum. Then
+ * steps from the restored state, and steps with the bytes as measurements: the state afterwards must be one that is
  * accepted again.
  */
 #include "base/float_bits.h"

@@ -1,6 +1,6 @@
 /*
  * fuzz_questions.c - any bytes as questions in both forms of JSON. Pairs have two texts and a label of 0 or 1, of the
- * choices of one question exactly one has 1, and a refusal says why.
+ * choices of one question exactly one has 1, and an error has a text.
  */
 #include "trainer/data/question_files.h"
 

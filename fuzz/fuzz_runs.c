@@ -1,6 +1,6 @@
 /*
- * fuzz_runs.c - any bytes as recorded runs, and the page of what is accepted. What is refused must say in which line
- * and why; a page must be whole, and markup of a label must not be in it.
+ * fuzz_runs.c - any bytes as recorded runs, and the page of what is accepted. Errors must name the line
+ * and the reason; a page must be complete, and markup of a label must not be in it.
  */
 #include "lab/report/html_page.h"
 #include "lab/report/run_tables.h"

@@ -2,8 +2,8 @@
  * fuzz_safetensors.c - any bytes into the safetensors reader and the payload reader.
  *
  * Each input is read twice: as a file, and as a header in front of a few bytes of data, so that the
- * fuzzer need not keep the length field right. What is accepted must convert within its bounds and
- * be written to a header that reads back the same; what is refused must say why.
+ * fuzzer need not keep the length field valid. What is accepted must convert within its bounds and
+ * be written to a header that reads back the same; what is rejected must have an error text.
  */
 #include "program/compress/payload.h"
 #include "io/safetensors.h"

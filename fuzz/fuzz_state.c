@@ -1,4 +1,5 @@
-/* fuzz_state.c - hostile saved states, as they are and with a checksum put right; then a step with whatever got in. */
+/* fuzz_state.c - untrusted saved states, unchanged and with a corrected checksum; then a step from the restored state.
+ */
 #include "base/float_bits.h"
 #include "base/crc32c.h"
 #include "frugrad.h"
@@ -53,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!*chosen)
         *chosen = make(texts[which]);
     feed(*chosen, data, size);
-    /* What an attacker would do: a header that fits, and a checksum over the rest as it is. */
+    /* Like an attacker: a valid header, and a correct checksum over arbitrary contents. */
     size_t want = frug_compressor_state_size(*chosen), written;
     unsigned char *state = malloc(want);
     if (!state || frug_compressor_save(*chosen, state, want, &written) != FRUG_OK)

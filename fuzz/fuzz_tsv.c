@@ -1,6 +1,6 @@
 /*
- * fuzz_tsv.c - any bytes as a tab-separated table. Fields must lie in the file, one behind the other, and together with
- * what separates them be all of it.
+ * fuzz_tsv.c - any bytes as a tab-separated table. Fields must lie in the file, one after the other, and fields and
+ * separators together must be all of it.
  */
 #include "trainer/data/tsv.h"
 

@@ -1,18 +1,19 @@
 /*
- * fuzz_units.c - hostile sections by units: a header of 96 bytes, then indices. The header goes in as it is; what
- * follows from its other fields (lengths, entries) is put right in a second try, so that indices are
- * reached too. Whatever the check says, walking and measuring must stay inside the bytes.
+ * fuzz_units.c - untrusted sections by units: a header of 96 bytes, then indices. The header is used unchanged, and
+ * once more with its derived fields (lengths, entries) corrected, so that the index code is
+ * reached too. Whatever the check returns, reading and sizing must stay inside the bytes.
  */
 #include "codec/unit_index.h"
 #include "base/float_bits.h"
 
 #include <stdlib.h>
 
-#define MOST_KEPT 65536u /* a frame bounds it by its own length; here nothing else does */
-#define WINDOW    4096u
+#define KEPT_MAX 65536u /* in a frame its length is the limit; here there is no other */
+#define WINDOW   4096u
 
-/* Walk in windows; returns the number of units, or UINT64_MAX if they break a rule. */
-static uint64_t walk(const frugi_section *s, const unsigned char *index, uint64_t width, frugi_index_sizer *meter) {
+/* Read in windows; returns the number of units, or UINT64_MAX if they are invalid. */
+static uint64_t read_units(const frugi_section *s, const unsigned char *index, uint64_t width,
+                           frugi_index_sizer *meter) {
     static uint32_t units[WINDOW];
     frugi_walk w;
     uint64_t n = 0, last = 0, broken = 0, limit = 0;
@@ -26,13 +27,13 @@ static uint64_t walk(const frugi_section *s, const unsigned char *index, uint64_
             for (uint32_t i = 0; i < got; last = units[i++], n++)
                 broken |= units[i] >= limit || units[i] >= s->grid.units || (n && units[i] <= last);
             frugi_index_sizer_add(meter, units, got);
-        } while (got == room && n <= MOST_KEPT);
+        } while (got == room && n <= KEPT_MAX);
     }
     return broken ? UINT64_MAX : n;
 }
 
 static void feed(const frugi_section *s, const unsigned char *bytes, size_t len) {
-    if (s->kept > MOST_KEPT || s->index_bytes > len)
+    if (s->kept > KEPT_MAX || s->index_bytes > len)
         return;
     unsigned char *index = malloc(s->index_bytes ? s->index_bytes : 1); /* of this length, for the sanitizer */
     if (!index)
@@ -42,7 +43,7 @@ static void feed(const frugi_section *s, const unsigned char *bytes, size_t len)
     frugi_index_sizer meter;
     frugi_index_sizes sizes;
     frugi_index_sizer_start(&meter, &s->grid, s->kept, (uint32_t)(s->grid.units - 1));
-    uint64_t n = walk(s, index, 1 + s->begin % WINDOW, &meter);
+    uint64_t n = read_units(s, index, 1 + s->begin % WINDOW, &meter);
     frugi_index_sizer_finish(&meter, &sizes);
     if (good && n != s->kept)
         abort();

@@ -1,6 +1,6 @@
 /*
- * fuzz_unpack.c - any bytes as a packed file; the first byte says which kind. What comes out must respect the limit;
- * what is refused must say why.
+ * fuzz_unpack.c - any bytes as a packed file; the first byte gives the kind. The output must respect the limit;
+ * what is rejected must have an error text.
  */
 #include "io/unpack_file.h"
 

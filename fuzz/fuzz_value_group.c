@@ -1,7 +1,7 @@
 /*
- * fuzz_value_group.c - hostile values of a section by units. The first bytes choose the section; what follows is read twice:
- * as its scales and values, which must be refused or decode to numbers, the same in pieces as in one go; and as
- * floats to encode, which must then pass and lose nothing.
+ * fuzz_value_group.c - untrusted values of a section by units. The first bytes define the section; the rest is used
+ * twice: as its scales and values, which must be rejected or decode to numbers, the same in ranges as in one call; and
+ * as floats to encode, which must then pass the check and lose nothing.
  */
 #include "codec/unit_value.h"
 #include "base/float_bits.h"
@@ -16,8 +16,8 @@ static void require(int good) {
         abort();
 }
 
-/* A copy of its own length, so that a sanitizer sees one step too far; zeros where the input ends. */
-static unsigned char *part(const uint8_t *data, size_t size, size_t from, size_t bytes) {
+/* A copy of exactly this length, so that a sanitizer detects every access outside; zeros past the end of the input. */
+static unsigned char *copy_bytes(const uint8_t *data, size_t size, size_t from, size_t bytes) {
     unsigned char *copy = calloc(bytes ? bytes : 1, 1);
     require(copy != NULL);
     if (from < size)
@@ -27,8 +27,8 @@ static unsigned char *part(const uint8_t *data, size_t size, size_t from, size_t
 
 static void decode(const frugi_section *s, const uint8_t *data, size_t size, uint64_t cut) {
     uint64_t scale_bytes = frugi_group_scale_bytes(s), value_bytes = frugi_group_value_bytes(s), n = s->entries;
-    unsigned char *scales = part(data, size, HEAD, scale_bytes);
-    unsigned char *values = part(data, size, HEAD + scale_bytes, value_bytes);
+    unsigned char *scales = copy_bytes(data, size, HEAD, scale_bytes);
+    unsigned char *values = copy_bytes(data, size, HEAD + scale_bytes, value_bytes);
     float *whole = malloc(n * sizeof *whole), *pieces = malloc(n * sizeof *pieces);
     require(whole && pieces);
     if (frugi_value_group_check(s, scales, values)) {
@@ -36,7 +36,7 @@ static void decode(const frugi_section *s, const uint8_t *data, size_t size, uin
         frugi_group_decode(s, scales, values, cut, n - cut, pieces + cut);
         frugi_group_decode(s, scales, values, 0, cut, pieces);
         require(!memcmp(whole, pieces, n * sizeof *whole));
-        for (uint64_t i = 0; i < n; i++) /* f16 and int8 may come to more than a float holds */
+        for (uint64_t i = 0; i < n; i++) /* f16 and int8 may exceed the largest float */
             require(s->value == FRUGI_VALUE_F16 || s->value == FRUGI_VALUE_INT8 ? !isnan(whole[i])
                                                                                 : isfinite(whole[i]));
     }
@@ -49,7 +49,7 @@ static void decode(const frugi_section *s, const uint8_t *data, size_t size, uin
 static void encode(const frugi_section *s, const uint8_t *data, size_t size, const frugi_group_how *how) {
     uint64_t n = s->entries;
     unsigned char *scales = calloc(frugi_group_scale_bytes(s) + 1, 1), *values = malloc(frugi_group_value_bytes(s) + 1);
-    float *v = (float *)(void *)part(data, size, HEAD, n * sizeof *v);
+    float *v = (float *)(void *)copy_bytes(data, size, HEAD, n * sizeof *v);
     float *rest = malloc(n * sizeof *rest), *decoded = malloc(n * sizeof *decoded);
     require(scales && values && rest && decoded);
     for (uint64_t i = 0; i < n; i++)

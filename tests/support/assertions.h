@@ -1,4 +1,4 @@
-/* assertions.h - what several tests need: data, a compressor in one call, comparison by bits. */
+/* assertions.h - helpers of many tests: random data, a compressor in one call, comparison by bits. */
 #ifndef FRUG_TEST_ASSERTIONS_H
 #define FRUG_TEST_ASSERTIONS_H
 
@@ -64,7 +64,7 @@ static inline unsigned char *compress_range(frug_compressor *c, uint64_t step, u
     return frame;
 }
 
-/** dst = what one frame says, from zero. */
+/** Decode one frame into a zeroed dst. */
 static inline void restore_range(frug_compressor *c, const unsigned char *frame, size_t len, uint64_t begin,
                                  uint64_t count, float *dst) {
     const void *frames[1] = {frame};

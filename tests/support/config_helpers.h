@@ -1,4 +1,4 @@
-/* config_helpers.h - what the tests of the config string share: accepted, equal, refused and why. */
+/* config_helpers.h - helpers of the tests of the config string: accepted, equal, rejected with which text. */
 #ifndef FRUG_TEST_CONFIG_HELPERS_H
 #define FRUG_TEST_CONFIG_HELPERS_H
 
@@ -16,7 +16,7 @@
 static inline frug_config *parse(const char *text) {
     frug_config *config = NULL;
     if (frug_config_create(text, &config) != FRUG_OK)
-        fail_msg("'%s' was refused: %s", text, frug_last_error());
+        fail_msg("'%s' was rejected: %s", text, frug_last_error());
     return config;
 }
 

@@ -1,5 +1,4 @@
-/* temp_files.h - for tests of data sets: files in a temporary directory, what was said on stderr, where real data lie.
- */
+/* temp_files.h - for tests of data sets: files in a temporary directory, capture of stderr, location of real data. */
 #ifndef FRUG_TEST_TEMP_FILES_H
 #define FRUG_TEST_TEMP_FILES_H
 
@@ -13,7 +12,7 @@
 
 enum { PLACE_MAX = 512 };
 
-/** Make a directory whose last part is `name`, in one of its own. */
+/** Create a directory `name` inside a new temporary directory. */
 static inline void place_make(char place[PLACE_MAX], const char *name) {
     char root[] = "/tmp/frugrad-test-XXXXXX";
     assert_non_null(mkdtemp(root));
@@ -34,7 +33,7 @@ static inline void place_text(const char *place, const char *name, const char *t
     place_write(place, name, text, strlen(text));
 }
 
-/** Remove the directory, the files in it and the one around it. */
+/** Remove the directory, the files in it and its parent. */
 static inline void place_remove(char place[PLACE_MAX]) {
     char path[2 * PLACE_MAX];
     DIR *dir = opendir(place);
@@ -50,7 +49,7 @@ static inline void place_remove(char place[PLACE_MAX]) {
     rmdir(place);
 }
 
-/** Catch stderr between these two; the second gives what was said. */
+/** Capture stderr between begin and end; end returns the captured text. */
 typedef struct caught {
     int saved;
     FILE *to;
@@ -75,7 +74,7 @@ static inline const char *catch_end(caught *c) {
     return c->text;
 }
 
-/** A path below the real data, or NULL (after saying so) where they are not installed. */
+/** A path below the real data, or NULL (with a message) if they are not installed. */
 static inline const char *real_data(const char *below, char path[PLACE_MAX]) {
     const char *root = getenv("FRUGRAD_DATA");
     snprintf(path, PLACE_MAX, "%s/%s", root != NULL ? root : FRUG_TEST_DIR "/../../shared/data", below);

@@ -1,4 +1,4 @@
-/* test_layouts.h - a layout with one of everything: what the tests of the menu compress. */
+/* test_layouts.h - a layout with one tensor of every role, for tests of all methods. */
 #ifndef FRUG_TEST_TEST_LAYOUTS_H
 #define FRUG_TEST_TEST_LAYOUTS_H
 
@@ -23,7 +23,7 @@ static inline void zoo_add(frug_layout *layout, const char *name, frug_role role
         __VA_ARGS__                                                                                                    \
     }
 
-/** rows: of the embedding; 300 for a small zoo, 3000 for one that is worth three threads. */
+/** rows: of the embedding; 300 for a small layout, 3000 for one large enough for three threads. */
 static inline frug_layout *make_zoo(uint64_t rows) {
     frug_layout *z = NULL;
     OK(frug_layout_create(&z));

@@ -1,4 +1,4 @@
-/* thread_group.h - several workers in one process: each a thread with its own end of a group. */
+/* thread_group.h - several workers in one process: each is a thread with its own communicator. */
 #ifndef FRUG_TEST_THREAD_GROUP_H
 #define FRUG_TEST_THREAD_GROUP_H
 
@@ -28,7 +28,7 @@ static inline void *crew_run(void *arg) {
     return NULL;
 }
 
-/** Let `size` workers do their work; status and error of each are in member[] afterwards. */
+/** Run `work` in `size` threads and wait; status and error of each are in member[] afterwards. */
 static inline void crew(int size, crew_fn *work, void *shared, double deadline, crew_member *member) {
     frug_comm *comm[CREW_MOST];
     OK(frug_comm_threads(size, comm));
@@ -43,7 +43,7 @@ static inline void crew(int size, crew_fn *work, void *shared, double deadline, 
         frug_comm_destroy(comm[i]);
 }
 
-/** What a worker begins with: a reducer with so many threads of its own, 0 for the library's choice. */
+/** Create the reducer of a worker with this number of threads; 0: the default of the library. */
 static inline frug_status crew_reducer(const char *text, const frug_layout *layout, int threads, frug_comm *comm,
                                        frug_reducer **r) {
     frug_config *config = NULL;

@@ -13,14 +13,14 @@ typedef struct entry {
     uint32_t at;
 } entry;
 
-static int by_key_then_place(const void *a, const void *b) {
+static int by_key_then_index(const void *a, const void *b) {
     const entry *x = a, *y = b;
     if (x->key != y->key)
         return x->key > y->key ? -1 : 1;
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-static int by_place(const void *a, const void *b) {
+static int by_index(const void *a, const void *b) {
     uint16_t x = *(const uint16_t *)a, y = *(const uint16_t *)b;
     return x < y ? -1 : x > y;
 }
@@ -30,10 +30,10 @@ static void expect_selection(const float *x, uint32_t n, uint32_t k, frugi_selec
     static entry all[MOST];
     for (uint32_t i = 0; i < n; i++)
         all[i] = (entry){frugi_magnitude(x[i]) >> (how == FRUGI_SELECT_EXACT ? 0 : 16), i};
-    qsort(all, n, sizeof *all, by_key_then_place);
+    qsort(all, n, sizeof *all, by_key_then_index);
     for (uint32_t j = 0; j < k; j++)
         idx[j] = (uint16_t)all[j].at;
-    qsort(idx, k, sizeof *idx, by_place);
+    qsort(idx, k, sizeof *idx, by_index);
 }
 
 static float draw(int kind, uint32_t i, uint64_t *random) {

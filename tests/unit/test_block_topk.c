@@ -2,7 +2,7 @@
  * test_block_topk.c - every variant of the block kernel gives the reference's bits.
  *
  * One table of distributions, run over all counts and batch sizes for several steps in a
- * row: each step starts from the residual that the one before left behind.
+ * row: each step starts from the residual of the previous one.
  */
 #include "support/assertions.h"
 
@@ -12,12 +12,12 @@
 #include <math.h>
 #include <stdio.h>
 
-#define BLOCK_MOST 256u
-#define LENGTH     (FRUGI_LANES * BLOCK_MOST)
-#define STEPS      4
+#define BLOCK_MAX 256u
+#define LENGTH    (FRUGI_LANES * BLOCK_MAX)
+#define STEPS     4
 
 static const uint32_t lengths[] = {64, 128, 256}; /* of blocks that have variants */
-static uint32_t block = BLOCK_MOST;               /* the length in hand */
+static uint32_t block = BLOCK_MAX;                /* the length in hand */
 
 typedef float draw(uint32_t i, uint64_t *random);
 
@@ -84,7 +84,7 @@ static float ten_octaves(uint32_t i, uint64_t *random) {
     return ldexpf(1 + next_float(random), -(int)(next_random(random) % 10));
 }
 
-static float large_neighbours(uint32_t i, uint64_t *random) {
+static float large_adjacent_values(uint32_t i, uint64_t *random) {
     return next_float(random) * (i / 8 % 5 ? 0.01f : 1.0f);
 }
 
@@ -125,7 +125,7 @@ static const struct distribution {
     {"alternating", alternating},
     {"all exponents", all_exponents},
     {"ten octaves", ten_octaves},
-    {"large neighbours", large_neighbours},
+    {"large neighbours", large_adjacent_values},
     {"rising", rising},
     {"with NaN", with_nan},
     {"with infinity", with_infinity},
@@ -179,8 +179,8 @@ static void compare(const side *a, const side *b, const char *what) {
     }
 }
 
-/* What the caller of the kernel does with the winners, and with a block that is held. */
-static void clear_winners(side *s) {
+/* What the caller of the kernel does with selected entries, and with a skipped block. */
+static void clear_selected(side *s) {
     for (uint32_t i = 0; i < s->batch.blocks; i++) {
         float *x = s->residual + block * i;
         if (s->batch.held[i])
@@ -205,8 +205,8 @@ static void compare_steps(side *ref, side *fast, const struct distribution *d, f
         run(ref, grad, in_place, shape);
         run(fast, grad, in_place, shape);
         compare(ref, fast, what);
-        clear_winners(ref);
-        clear_winners(fast);
+        clear_selected(ref);
+        clear_selected(fast);
     }
 }
 
@@ -246,7 +246,7 @@ static void every_batch_size(side *ref, side *fast) {
             compare_steps(ref, fast, &distributions[d], make_shape(block / 16, blocks, FRUGI_SELECT_EXACT), true);
 }
 
-/* Scratch is whatever the last batch left, or anything at all. */
+/* The scratch memory has the data of the last batch, or arbitrary bytes. */
 static void mixed_counts_and_dirty_scratch(side *ref, side *fast) {
     uint64_t random = 5;
     for (int round = 0; round < 300; round++) {
@@ -277,7 +277,7 @@ static void variants_agree_on_mixed_counts_with_dirty_scratch(void **state) {
     for_each_variant(mixed_counts_and_dirty_scratch);
 }
 
-static void check_held(side *s) {
+static void check_skipped(side *s) {
     static float grad[LENGTH];
     memset(s->residual, 0, sizeof s->residual);
     memset(grad, 0, sizeof grad);
@@ -290,7 +290,7 @@ static void check_held(side *s) {
     assert_int_equal(s->idx[7 * block + 15], 50);
 }
 
-/* The table above proves nothing about held blocks if none is. */
+/* Check that some blocks are skipped at all; otherwise the table above proves nothing about them. */
 static void only_blocks_with_nan_or_infinity_are_skipped(void **state) {
     (void)state;
     static side s;
@@ -298,7 +298,7 @@ static void only_blocks_with_nan_or_infinity_are_skipped(void **state) {
         for (size_t i = 0; i < NLENGTHS && frugi_isa_runs(isa); i++) {
             block = lengths[i];
             s.kernel = frugi_kernel_for(isa, block);
-            check_held(&s);
+            check_skipped(&s);
         }
 }
 

@@ -45,7 +45,8 @@ static void f16_round_trips_and_rounds_to_nearest(void **state) {
     for (uint32_t h = 0; h < 0x10000u; h++)
         if ((h & 0x7c00u) != 0x7c00u)
             assert_int_equal(frugi_f32_f16(frugi_f16_f32((uint16_t)h)), h);
-    for (uint32_t h = 0; h < 0x7bffu; h++) { /* between neighbours: the nearer one, the even one in the middle */
+    for (uint32_t h = 0; h < 0x7bffu;
+         h++) { /* between two adjacent values: the nearer one; in the middle, the even one */
         double lo = (double)frugi_f16_f32((uint16_t)h), hi = (double)frugi_f16_f32((uint16_t)(h + 1));
         float middle = (float)((lo + hi) / 2);
         assert_int_equal(frugi_f32_f16(middle), h % 2 ? h + 1 : h);
@@ -124,7 +125,8 @@ static void invalid_indices_are_rejected(void **state) {
     assert_false(frugi_index_check(FRUGI_INDEX_CODE_BITMAP, 256, bitmap, 3, 2));
 }
 
-/* Every pair of codes, many counts: the frame opens, its length is the formula's, and it restores what exact says. */
+/* Every pair of codes, many counts: the frame opens, its length matches the formula, and it decodes to what exact
+ * selects. */
 static void all_code_pairs_round_trip(void **state) {
     (void)state;
     static const char *const index[] = {"local", "bitmap", "auto"}, *const value[] = {"f32", "bf16", "f16", "int8"};
@@ -273,7 +275,7 @@ static void frames_of_other_layouts_or_ranges_are_rejected(void **state) {
     frug_layout_destroy(other);
 }
 
-/* Frames say how they are coded: workers with other codes, and a receiver with another config, understand each other.
+/* Frames name their codes: workers with different codes, and a receiver with another config, can decode each other.
  */
 static void frames_with_different_codes_add_up(void **state) {
     (void)state;

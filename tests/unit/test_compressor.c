@@ -11,15 +11,15 @@ static const char *const values[] = {"f32", "bf16", "f16", "int8"};
 static const char *const selectors[] = {"exact", "hist"};
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-static frug_layout *flat(uint64_t n) {
+static frug_layout *make_flat_layout(uint64_t n) {
     frug_layout *layout = NULL;
     OK(frug_layout_flat(n, &layout));
     return layout;
 }
 
-/* I1: what is sent and what stays give the accumulator, bit for bit, for every code and block length. */
-static void sent_plus_left_equals_accumulator(const char *config, float beta) {
-    frug_layout *layout = flat(N);
+/* I1: what is sent plus the residual is the accumulator, bit for bit, for every code and block length. */
+static void check_sent_plus_residual(const char *config, float beta) {
+    frug_layout *layout = make_flat_layout(N);
     frug_compressor *c = make_compressor(config, layout, NULL);
     float *before = test_calloc(N, sizeof(float)), *after = test_calloc(N, sizeof(float));
     float *sent = test_calloc(N, sizeof(float));
@@ -54,16 +54,16 @@ static void sent_plus_residual_is_the_accumulator_bit_for_bit(void **state) {
                 char config[128];
                 snprintf(config, sizeof config, "residual=f32,block=%s,value=%s,select=%s,density=0.06", blocks[b],
                          values[v], selectors[s]);
-                sent_plus_left_equals_accumulator(config, 0.95f);
+                check_sent_plus_residual(config, 0.95f);
             }
-    sent_plus_left_equals_accumulator("residual=f32,value=bf16,feedback=plain,density=0.4,index=bitmap", 1.0f);
-    sent_plus_left_equals_accumulator("residual=f32,value=int8,feedback=merged,beta=0.5,density=1", 0.5f);
+    check_sent_plus_residual("residual=f32,value=bf16,feedback=plain,density=0.4,index=bitmap", 1.0f);
+    check_sent_plus_residual("residual=f32,value=int8,feedback=merged,beta=0.5,density=1", 0.5f);
 }
 
-/* I2: over many steps without decay, everything sent plus what is left is everything that came in. */
+/* I2: over many steps without decay, everything sent plus the residual is the sum of all gradients. */
 static void sent_plus_residual_is_conserved_over_many_steps(void **state) {
     (void)state;
-    frug_layout *layout = flat(N);
+    frug_layout *layout = make_flat_layout(N);
     frug_compressor *c = make_compressor("feedback=plain,residual=f32,value=bf16", layout, NULL);
     double *in = test_calloc(N, sizeof(double)), *out = test_calloc(N, sizeof(double));
     float *sent = test_calloc(N, sizeof(float));
@@ -89,11 +89,11 @@ static void sent_plus_residual_is_conserved_over_many_steps(void **state) {
     frug_layout_destroy(layout);
 }
 
-/* I3: with everything sent as f32, a step is plain dense SGD with the sum taken in rank order. */
+/* I3: with everything sent as f32, a step is dense SGD with the sum in rank order. */
 static void full_density_is_dense_sgd(void **state) {
     (void)state;
     enum { P = 3 };
-    frug_layout *layout = flat(N);
+    frug_layout *layout = make_flat_layout(N);
     float *grad[P], *weights = bell_array(N, 77), *expect = bell_array(N, 77);
     unsigned char *frame[P];
     const void *frames[P];
@@ -127,7 +127,7 @@ static void full_density_is_dense_sgd(void **state) {
 static void identical_workers_give_the_result_of_one(void **state) {
     (void)state;
     enum { P = 4 };
-    frug_layout *layout = flat(N);
+    frug_layout *layout = make_flat_layout(N);
     frug_compressor *c = make_compressor("frugrad", layout, NULL);
     float *grad = bell_array(N, 9), *one = bell_array(N, 10), *four = bell_array(N, 10);
     size_t lens[P];
@@ -147,7 +147,7 @@ static void identical_workers_give_the_result_of_one(void **state) {
 
 /* Run some steps of a config and hash all frames together. */
 static uint64_t fingerprint(const char *config, uint64_t n, int threads, int steps, int in_buckets) {
-    frug_layout *layout = flat(n);
+    frug_layout *layout = make_flat_layout(n);
     frug_options options = FRUG_OPTIONS_INIT;
     options.threads = threads;
     options.total_steps = (uint64_t)steps;
@@ -220,7 +220,7 @@ static void buckets_give_the_same_result_as_one_range(void **state) {
 
 static void unknown_variant_is_rejected(void **state) {
     (void)state;
-    frug_layout *layout = flat(N);
+    frug_layout *layout = make_flat_layout(N);
     frug_config *config = NULL;
     frug_compressor *c = NULL;
     OK(frug_config_create("frugrad", &config));
@@ -233,7 +233,7 @@ static void unknown_variant_is_rejected(void **state) {
     frug_layout_destroy(layout);
 }
 
-/* A block with a NaN sends zeros, keeps what it had, and is counted; its neighbours do not notice. */
+/* A block with a NaN sends zeros, keeps its residual, and is counted; other blocks are not affected. */
 static void a_block_with_a_nan_is_skipped(void **state) {
     (void)state;
     static const char *const kinds[] = {"residual=f32",
@@ -245,7 +245,7 @@ static void a_block_with_a_nan_is_skipped(void **state) {
     const float poison[] = {NAN, INFINITY, -INFINITY};
     for (size_t kind = 0; kind < COUNT(kinds); kind++)
         for (size_t bad = 0; bad < COUNT(poison); bad++) {
-            frug_layout *layout = flat(N);
+            frug_layout *layout = make_flat_layout(N);
             frug_compressor *c = make_compressor(kinds[kind], layout, NULL);
             float *grad = bell_array(N, 3), *before = test_calloc(N, sizeof(float));
             float *after = test_calloc(N, sizeof(float)), *sent = test_calloc(N, sizeof(float));
@@ -288,7 +288,7 @@ static void a_block_with_a_nan_is_skipped(void **state) {
 static void a_restored_state_continues_bit_for_bit(void **state) {
     (void)state;
     for (size_t i = 0; i < COUNT(configs); i++) {
-        frug_layout *layout = flat(N);
+        frug_layout *layout = make_flat_layout(N);
         frug_compressor *a = make_compressor(configs[i], layout, NULL), *b = make_compressor(configs[i], layout, NULL);
         float *grad = bell_array(N, 21), *more = bell_array(N, 22);
         size_t len, size = frug_compressor_state_size(a), written = 0;
@@ -315,7 +315,7 @@ static void a_restored_state_continues_bit_for_bit(void **state) {
 
 static void a_damaged_or_mismatched_state_changes_nothing(void **state) {
     (void)state;
-    frug_layout *layout = flat(N), *other = flat(N + 256);
+    frug_layout *layout = make_flat_layout(N), *other = make_flat_layout(N + 256);
     frug_compressor *c = make_compressor("frugrad", layout, NULL), *f32 = make_compressor("residual=f32", layout, NULL);
     frug_compressor *longer = make_compressor("frugrad", other, NULL);
     float *grad = bell_array(N, 4), *before = test_calloc(N, sizeof(float)), *after = test_calloc(N, sizeof(float));
@@ -346,7 +346,7 @@ static void a_damaged_or_mismatched_state_changes_nothing(void **state) {
     frug_layout_destroy(other);
 }
 
-/* Stored residuals stay within one scale of the truth. */
+/* Stored residuals differ from the true ones by at most one scale. */
 static void quantized_residuals_have_errors_below_one_scale(void **state) {
     (void)state;
     static const struct {
@@ -354,7 +354,7 @@ static void quantized_residuals_have_errors_below_one_scale(void **state) {
         float levels;
     } kinds[] = {{"feedback=merged,residual=int8,value=f32", 126.0f}, {"residual=int4,value=f32", 6.0f}};
     for (size_t k = 0; k < COUNT(kinds); k++) {
-        frug_layout *layout = flat(N);
+        frug_layout *layout = make_flat_layout(N);
         frug_compressor *c = make_compressor(kinds[k].config, layout, NULL);
         float *grad = bell_array(N, 6), *sent = test_calloc(N, sizeof(float)), *left = test_calloc(N, sizeof(float));
         size_t len;
@@ -384,7 +384,7 @@ static void quantized_residuals_have_errors_below_one_scale(void **state) {
 
 static void elements_that_are_not_sent_keep_their_bits(void **state) {
     (void)state;
-    frug_layout *layout = flat(N);
+    frug_layout *layout = make_flat_layout(N);
     frug_compressor *c = make_compressor("value=f32", layout, NULL);
     float *grad = bell_array(N, 8), *sent = test_calloc(N, sizeof(float)), *dst = test_malloc(N * sizeof(float));
     size_t len;
@@ -414,7 +414,7 @@ static void elements_that_are_not_sent_keep_their_bits(void **state) {
 
 static void invalid_calls_fail_and_change_nothing(void **state) {
     (void)state;
-    frug_layout *layout = flat(N);
+    frug_layout *layout = make_flat_layout(N);
     frug_compressor *c = make_compressor("residual=f32", layout, NULL);
     float *grad = bell_array(N, 8), *left = test_calloc(N, sizeof(float));
     size_t cap, len = 12345;
@@ -499,7 +499,7 @@ static void mixed_layouts_keep_small_tensors_dense(void **state) {
 static void payload_at_16_of_256_is_48_bytes_per_block(void **state) {
     (void)state;
     enum { BLOCKS = 1000 };
-    frug_layout *layout = flat(BLOCKS * 256);
+    frug_layout *layout = make_flat_layout(BLOCKS * 256);
     static const struct {
         const char *value;
         size_t bytes;
@@ -522,7 +522,7 @@ static void payload_at_16_of_256_is_48_bytes_per_block(void **state) {
 static void blocks_alternate_below_one_entry_per_block(void **state) {
     (void)state;
     enum { BLOCKS = 4, ALL = BLOCKS * 256 };
-    frug_layout *layout = flat(ALL);
+    frug_layout *layout = make_flat_layout(ALL);
     frug_compressor *c =
         make_compressor("density=0.0009765625,value=f32,residual=f32,feedback=plain,min_size=1", layout, NULL);
     float *grad = bell_array(ALL, 1), sent[ALL];
@@ -545,7 +545,7 @@ static void blocks_alternate_below_one_entry_per_block(void **state) {
 
 static void statistics_add_up(void **state) {
     (void)state;
-    frug_layout *layout = flat(256 * 4096);
+    frug_layout *layout = make_flat_layout(256 * 4096);
     frug_compressor *c = make_compressor("residual=f32,value=f32,stats=full,select=exact", layout, NULL);
     float *grad = bell_array(256 * 4096, 2), *sent = test_calloc(256 * 4096, sizeof(float));
     size_t len;
@@ -577,7 +577,7 @@ static void statistics_add_up(void **state) {
     frug_layout_destroy(layout);
 }
 
-/* An estimate speaks for all tensors: not for those that happen to lie where a sample is taken. */
+/* An estimate must cover all tensors, not only those at the sampled blocks. */
 static void sampled_energy_covers_all_tensors(void **state) {
     (void)state;
     static const char *const config[] = {"frugrad", "topk", "frugrad,value=f32", "rows"};

@@ -1,5 +1,5 @@
 /*
- * test_config.c - the config string: what is accepted, what it means, and what is said about the rest.
+ * test_config.c - the config string: what is accepted, what it means, and the errors of what is rejected.
  *
  * Accepted words are drawn from the option table itself, so a new option is covered by being there.
  */
@@ -126,10 +126,10 @@ static void auto_bucket_depends_on_the_value_code(void **state) {
     }
 }
 
-/* What a word needs beside it to make sense. */
-static const char *company_of(const char *item) {
+/* The options that an item requires to be valid. */
+static const char *required_options(const char *item) {
     static const struct {
-        const char *item, *company;
+        const char *item, *required;
     } pairs[] = {{"value=qsgd", "density=1,"},    {"value=onebit", "density=1,"},
                  {"score=given", "unit=head,"},   {"frequency=on", "rule=hybrid,segment=all,"},
                  {"strict=on", "layers=role,"},   {"reduce=nodes", "node=2,"},
@@ -140,7 +140,7 @@ static const char *company_of(const char *item) {
                  {"down=4", "reduce=split,"}};
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         if (strcmp(pairs[i].item, item) == 0)
-            return pairs[i].company;
+            return pairs[i].required;
     }
     return "";
 }
@@ -161,7 +161,7 @@ static void every_option_accepts_its_documented_values(void **state) {
         snprintf(words, sizeof words, "%s", option->values);
         for (char *word = strtok(words, "|"); word; word = strtok(NULL, "|"), tried++) {
             snprintf(item, sizeof item, "%s=%s", option->name, word);
-            snprintf(text, sizeof text, "%s%s", company_of(item), item);
+            snprintf(text, sizeof text, "%s%s", required_options(item), item);
             frug_config *config = parse(text);
             assert_non_null(strstr(frug_config_text(config), item));
             frug_config_destroy(config);
@@ -223,7 +223,7 @@ static void preset_frugrad_depends_on_the_optimizer(void **state) {
     assert_int_equal(frug_config_create_for("frugrad", NULL, &config), FRUG_ERR_ARG);
 }
 
-/* What only a preset says goes back to its default where it does nothing; what the user says is refused. */
+/* Unused options that only a preset sets are reset to their defaults; those of the user are rejected. */
 static void unused_options_are_reset_in_presets_and_rejected_from_users(void **state) {
     (void)state;
     assert_same("frugrad-sgd,feedback=none", "feedback=none");

@@ -38,7 +38,7 @@ static void without_modifiers_every_tensor_has_the_base_density(void **state) {
         frug_config *config = config_of(schedules[k]);
         frugi_control *control = make(schedules[k]);
         for (uint64_t step = 0; step <= TOTAL + 3; step++) {
-            frugi_control_norm(control, step, (double)(step % 7)); /* norm=off: nobody listens */
+            frugi_control_norm(control, step, (double)(step % 7)); /* norm=off: the norm is ignored */
             for (size_t i = 0; i < COUNT; i++)
                 assert_true(frugi_control_density(control, step, i) ==
                             frugi_schedule_density(&config->schedule, step, TOTAL));
@@ -80,7 +80,7 @@ static void sensitivity_factor_is_a_clipped_square_root(void **state) {
         frugi_control_weight(control, i, 0);
     frugi_control_weight(control, 0, 1e308);
     assert_true(frugi_control_density(control, 0, 0) == 0.0625 * sqrt((double)COUNT));
-    frugi_control_weight(control, 0, 0); /* all zero: nothing to tell them apart */
+    frugi_control_weight(control, 0, 0); /* all zero: no tensor is preferred */
     for (size_t i = 0; i < COUNT; i++)
         assert_true(frugi_control_density(control, 0, i) == 0.0625);
     frugi_control_destroy(control);
@@ -128,7 +128,7 @@ static void norm_follow_is_the_ratio_to_earlier_norms(void **state) {
     assert_true(frugi_control_density(control, 0, 0) == 0.0625);
     frugi_control_norm(control, 1, 3); /* mean 2 */
     assert_true(frugi_control_density(control, 1, 0) == 0.0625 * 1.5);
-    assert_true(frugi_control_density(control, 2, 0) == 0.0625 * 1.5); /* until told otherwise */
+    assert_true(frugi_control_density(control, 2, 0) == 0.0625 * 1.5); /* until the next norm */
     double mean = 2 + 0.1 * (3 - 2.0);
     frugi_control_norm(control, 2, 1);
     assert_true(frugi_control_density(control, 2, 0) == 0.0625 * (1 / mean));
@@ -184,7 +184,7 @@ static void setting_a_norm_twice_counts_once(void **state) {
 }
 
 /* Tell it something at random; weights of all magnitudes. */
-static void tell(frugi_control *control, uint64_t step, uint64_t *seed, int budget) {
+static void set_random_inputs(frugi_control *control, uint64_t step, uint64_t *seed, int budget) {
     frugi_control_norm(control, step, ldexp(fabs((double)next_float(seed)), (int)(next_random(seed) % 40) - 20));
     double weight = fabs((double)next_float(seed));
     if (!budget)
@@ -207,7 +207,7 @@ static void strict_keeps_the_total(void **state) {
         frug_config *config = config_of(text);
         for (uint64_t step = 0; step <= TOTAL; step++) {
             double base = frugi_schedule_density(&config->schedule, step, TOTAL), sum = 0, all = 0, density[COUNT];
-            tell(control, step, &seed, k % 3 == 1);
+            set_random_inputs(control, step, &seed, k % 3 == 1);
             frugi_control_densities(control, step, density);
             for (size_t i = 0; i < COUNT; i++) {
                 assert_true(density[i] > 0 && density[i] <= 1 && density[i] <= frugi_control_most(control, i));
@@ -224,7 +224,7 @@ static void strict_keeps_the_total(void **state) {
     }
 }
 
-/* What strict=on takes and gives is in proportion: two tensors inside the limits keep their ratio. */
+/* strict=on scales in proportion: two tensors inside the limits keep their ratio. */
 static void strict_scales_all_tensors_alike(void **state) {
     (void)state;
     frugi_control *loose = make("layers=sensitivity,density=0.01"),
@@ -255,7 +255,7 @@ static void densities_stay_within_their_bound(void **state) {
                  schedules[k / 12]);
         frugi_control *control = make(text);
         for (uint64_t step = 0; step <= TOTAL; step++) {
-            tell(control, step, &seed, k % 4 == 2);
+            set_random_inputs(control, step, &seed, k % 4 == 2);
             for (size_t i = 0; i < COUNT; i++) {
                 double density = frugi_control_density(control, step, i), most = frugi_control_most(control, i);
                 if (!(density > 0 && density <= most && most <= 1))
@@ -274,17 +274,17 @@ static void a_restored_state_continues_identically(void **state) {
         snprintf(text, sizeof text, "layers=%s,norm=%s", layer_words[k % 4], k < 4 ? "follow" : "accordion");
         frugi_control *a = make(text), *b = make(text);
         for (uint64_t step = 0; step < 60; step++) {
-            tell(a, step, &seed, k % 4 == 2);
+            set_random_inputs(a, step, &seed, k % 4 == 2);
             unsigned char *saved = test_malloc(frugi_control_bytes(a) + 1);
             frugi_control_export(a, saved);
             assert_true(frugi_control_check(b, saved));
             frugi_control_import(b, saved);
             test_free(saved);
             uint64_t same = seed;
-            tell(b, step, &seed, k % 4 == 2); /* the same step again, and the next, told alike */
-            tell(a, step, &same, k % 4 == 2);
-            tell(b, step + 1, &seed, k % 4 == 2);
-            tell(a, step + 1, &same, k % 4 == 2);
+            set_random_inputs(b, step, &seed, k % 4 == 2); /* the same step again, and the next, with the same norms */
+            set_random_inputs(a, step, &same, k % 4 == 2);
+            set_random_inputs(b, step + 1, &seed, k % 4 == 2);
+            set_random_inputs(a, step + 1, &same, k % 4 == 2);
             for (size_t i = 0; i < COUNT; i++)
                 assert_true(frugi_control_density(a, step + 1, i) == frugi_control_density(b, step + 1, i));
         }

@@ -1,5 +1,5 @@
 /*
- * test_density.c - how many entries leave: the density of a step, and its share for each block.
+ * test_density.c - the density of a step, and the number of entries of each block.
  *
  * Counts are compared with 128-bit arithmetic, which cannot wrap at the sizes used here.
  */
@@ -129,7 +129,7 @@ static void dgc_schedule_has_stages_of_equal_ratio(void **state) {
     }
 }
 
-/* Published: 75, 93.75, 98.4375, 99.6 and 99.9 % held back, an epoch each; the powers of 1/4 are rounded there. */
+/* Published: 75, 93.75, 98.4375, 99.6 and 99.9 % sparsity, an epoch each; the powers of 1/4 are rounded there. */
 static void dgc_schedule_of_four_stages_is_the_published_one(void **state) {
     (void)state;
     static const double published[] = {0.25, 0.0625, 0.015625, 0.004, 0.001};

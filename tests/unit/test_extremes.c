@@ -1,6 +1,6 @@
 /*
  * test_extremes.c - layouts and gradients at the edge of what is allowed: tiny tensors beside large ones, magnitudes
- * near the largest float, blocks that are held, calls that fail.
+ * near the largest float, skipped blocks, calls that fail.
  */
 #include "support/test_layouts.h"
 
@@ -15,8 +15,8 @@
 
 #define TINY 40u
 
-/* Tensors of one unit each, which a density gives one unit each, and one that can take all of it. */
-static frug_layout *make_crowd(void) {
+/* Tensors of one unit each, whose minimum is one unit each, and a large one that can use the whole budget. */
+static frug_layout *make_tiny_tensors(void) {
     static const char *const names[] = {"t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7"};
     frug_layout *z = NULL;
     OK(frug_layout_create(&z));
@@ -36,14 +36,15 @@ static void one_tensor_may_use_the_budget_of_many(void **state) {
                                        "rule=threshold:absolute:0.1",
                                        "rule=probabilistic,density=0.001",
                                        "rule=hybrid"};
-    frug_layout *z = make_crowd();
+    frug_layout *z = make_tiny_tensors();
     const size_t n = frug_layout_elements(z);
     float *sent = test_calloc(n, sizeof(float));
     for (size_t i = 0; i < COUNT(some); i++) {
         char config[128];
         snprintf(config, sizeof config, "segment=all,min_size=1,density=0.01,feedback=none,value=f32,%s", some[i]);
         frug_compressor *c = make_compressor(config, z, NULL);
-        for (uint64_t step = 0; step < 200; step++) { /* probabilistic: the tiny ones leave with chance 1/2 each */
+        for (uint64_t step = 0; step < 200;
+             step++) { /* probabilistic: the tiny ones are sent with probability 1/2 each */
             float *grad = bell_array(n, step + 1);
             for (size_t e = 0; e < TINY; e++)
                 grad[e] = 40.0f;
@@ -61,7 +62,7 @@ static void one_tensor_may_use_the_budget_of_many(void **state) {
 
 /* ---- bounds -------------------------------------------------------------------- */
 
-/* Shortly below everything, places cost more than the values that do not leave. */
+/* Just below density 1, indices cost more than the values that are not sent. */
 static void bounds_hold_for_schedules_that_start_dense(void **state) {
     (void)state;
     static const char *const some[] = {"index=local,value=f32", "index=bitmap,value=bf16", "index=fixed,value=int8",
@@ -87,7 +88,7 @@ static void bounds_hold_for_schedules_that_start_dense(void **state) {
 
 /* ---- magnitudes ------------------------------------------------------------------ */
 
-/* Whatever is stored and however it travels, one wild step must not hold blocks for ever or spoil a frame. */
+/* For all formats and codes, one step with huge values must not skip blocks forever or break a frame. */
 static void the_largest_floats_cause_no_lasting_damage(void **state) {
     (void)state;
     static const char *const some[] = {
@@ -126,9 +127,9 @@ static void the_largest_floats_cause_no_lasting_damage(void **state) {
     frug_layout_destroy(z);
 }
 
-/* ---- held blocks ------------------------------------------------------------------- */
+/* ---- skipped blocks ---------------------------------------------------------------- */
 
-/* What a held block sends of what it had left behind loses its momentum then, and not a step later. */
+/* The entries that a skipped block sends from its residual lose their momentum then, and not a step later. */
 static void a_skipped_block_masks_only_what_it_sent(void **state) {
     (void)state;
     enum { N = 256 };
@@ -199,7 +200,7 @@ static void plans_of_hybrid_respect_its_limits(void **state) {
     frug_layout_destroy(z);
 }
 
-/* A call that fails leaves no trace, not even in what is known of norms. */
+/* A call that fails changes no state, not even the norm. */
 static void a_failed_step_does_not_change_the_norm(void **state) {
     (void)state;
     frug_layout *z = make_zoo(60);
@@ -232,7 +233,7 @@ static void a_failed_step_does_not_change_the_norm(void **state) {
 
 /* ---- gaps, norms, statistics --------------------------------------------------------------- */
 
-/* Two tensors with a gap between them, whatever stands there, and one entry that is a NaN: the rest is clipped. */
+/* Two tensors with a gap of arbitrary data between them, and one entry that is a NaN: the rest is clipped. */
 static void clipping_ignores_gaps_and_nans(void **state) {
     (void)state;
     static const char *const some[] = {"density=1", "segment=tensor,density=1",
@@ -264,7 +265,7 @@ static void clipping_ignores_gaps_and_nans(void **state) {
             double energy = 0;
             for (size_t e = 0; e < n; e++)
                 energy += (double)sent[e] * (double)sent[e];
-            /* of 2048 entries, norm near 45, a block of 256 may be held and a tenth kept back */
+            /* of 2048 entries, norm near 45, a block of 256 may be skipped and a tenth not sent */
             if (!(energy > 0.75 * 25 && energy < 25.001))
                 fail_msg("%s: the energy sent is %g", config, energy);
             test_free(frame);
@@ -275,7 +276,7 @@ static void clipping_ignores_gaps_and_nans(void **state) {
     frug_layout_destroy(z);
 }
 
-/* A tensor counts once, whether it takes no section or two. */
+/* A tensor counts once, whether it has no section or two. */
 static void statistics_count_every_entry_once(void **state) {
     (void)state;
     static const char *const some[] = {"frugrad", "rule=probabilistic,segment=all,feedback=none",

@@ -42,8 +42,8 @@ static void claims_count_the_entries_that_pass_the_cutoff(void **state) {
     frugi_whole_destroy(whole);
 }
 
-/* The rule as the header says it, one at a time. */
-static void settle_slowly(uint16_t *count, const uint32_t *limit, uint64_t blocks, uint64_t budget) {
+/* The reference: the rule of the header, one entry at a time. */
+static void fit_budget_reference(uint16_t *count, const uint32_t *limit, uint64_t blocks, uint64_t budget) {
     uint64_t sum = 0;
     for (uint64_t b = 0; b < blocks; b++) {
         count[b] = (uint16_t)(count[b] < 1 ? 1 : count[b] > limit[b] ? limit[b] : count[b]);
@@ -80,7 +80,7 @@ static void counts_add_up_to_the_budget(void **state) {
                           : trial % 8 == 1 ? all + 9
                                            : BLOCKS + next_random(&random) % (all - BLOCKS + 1);
         frugi_hybrid_settle(count, blocks_of, last, 3, 256, most, budget);
-        settle_slowly(want, limit, BLOCKS, budget);
+        fit_budget_reference(want, limit, BLOCKS, budget);
         assert_memory_equal(count, want, sizeof count);
         for (uint32_t b = 0; b < BLOCKS; b++) {
             assert_true(count[b] >= 1 && count[b] <= limit[b]);

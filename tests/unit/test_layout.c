@@ -1,4 +1,4 @@
-/* test_layout.c - layouts accept what makes sense and say why not otherwise; status and log. */
+/* test_layout.c - layouts accept valid tensors and reject others with an error text; status and log. */
 #include "support/assertions.h"
 
 static frug_tensor tensor(const char *name, uint32_t ndim, uint64_t a, uint64_t b) {

@@ -7,15 +7,15 @@
 
 #define UNITS 500u
 
-typedef struct world {
+typedef struct fixture {
     frugi_learned learned;
     frugi_whole *whole;
     float energy[UNITS], scratch[UNITS];
     uint32_t list[UNITS];
     uint8_t sent[UNITS];
-} world;
+} fixture;
 
-static void open_world(world *w, uint64_t units) {
+static void create_fixture(fixture *w, uint64_t units) {
     memset(w, 0, sizeof *w);
     w->whole = frugi_whole_create(3);
     assert_non_null(w->whole);
@@ -23,13 +23,13 @@ static void open_world(world *w, uint64_t units) {
     assert_int_equal(w->learned.fresh, 1);
 }
 
-static void close_world(world *w) {
+static void destroy_fixture(fixture *w) {
     frugi_learned_destroy(&w->learned);
     frugi_whole_destroy(w->whole);
 }
 
-/* Take a step and mark who was sent: k of them, ascending. */
-static void take_step(world *w, uint64_t k, uint64_t step, uint64_t refresh, uint64_t age, int threads) {
+/* Run a step and mark the units that were sent: k of them, ascending. */
+static void run_step(fixture *w, uint64_t k, uint64_t step, uint64_t refresh, uint64_t age, int threads) {
     uint64_t got =
         frugi_learned_step(&w->learned, w->whole, w->energy, k, step, refresh, age, 0.01, w->scratch, w->list, threads);
     assert_int_equal(got, k);
@@ -40,40 +40,40 @@ static void take_step(world *w, uint64_t k, uint64_t step, uint64_t refresh, uin
     }
 }
 
-static void random_energy(world *w, uint64_t *random) {
+static void random_energy(fixture *w, uint64_t *random) {
     for (uint64_t u = 0; u < w->learned.units; u++)
         w->energy[u] = fabsf(next_float(random)) * (u % 7 == 3 ? 5.0f : 1.0f);
 }
 
 static void scores_follow_the_formula(void **state) {
     (void)state;
-    world w;
-    open_world(&w, 4);
+    fixture w;
+    create_fixture(&w, 4);
     const float energy[4] = {1, 2, 3, 10}; /* the mean is 4 */
     memcpy(w.energy, energy, sizeof energy);
-    take_step(&w, 1, 0, 10, 100, 1);
+    run_step(&w, 1, 0, 10, 100, 1);
     for (int u = 0; u < 4; u++)
         assert_true(w.learned.score[u] == (float)(0.01 * ((double)energy[u] / 4 - 1)));
     assert_true(w.sent[3]);
     float before[4];
     memcpy(before, w.learned.score, sizeof before);
     memset(w.energy, 0, sizeof w.energy); /* nothing to learn from nothing */
-    take_step(&w, 1, 1, 10, 100, 1);
+    run_step(&w, 1, 1, 10, 100, 1);
     assert_memory_equal(before, w.learned.score, sizeof before);
-    close_world(&w);
+    destroy_fixture(&w);
 }
 
 /* With scores of both signs, the mask is the top of a sort for any k. */
 static void mask_is_the_highest_scores(void **state) {
     (void)state;
-    world w;
+    fixture w;
     uint64_t random = 3;
     for (uint64_t k = 1; k <= UNITS; k += 31) {
-        open_world(&w, UNITS);
+        create_fixture(&w, UNITS);
         random_energy(&w, &random);
         for (uint32_t u = 0; u < 40; u++)
             w.energy[u * 3] = w.energy[0]; /* ties */
-        take_step(&w, k, 5, 10, 100, 1 + (int)(k % 3));
+        run_step(&w, k, 5, 10, 100, 1 + (int)(k % 3));
         for (uint32_t u = 0; u < UNITS; u++) {
             uint64_t before = 0;
             for (uint32_t v = 0; v < UNITS; v++)
@@ -82,47 +82,47 @@ static void mask_is_the_highest_scores(void **state) {
             assert_int_equal(w.sent[u], before < k);
             assert_int_equal(w.learned.mask[u], w.sent[u]);
         }
-        close_world(&w);
+        destroy_fixture(&w);
     }
 }
 
 static void mask_changes_only_when_refreshed(void **state) {
     (void)state;
-    world w;
+    fixture w;
     uint64_t random = 4, changes = 0;
-    open_world(&w, UNITS);
+    create_fixture(&w, UNITS);
     for (uint64_t step = 3; step < 83; step++) { /* a fresh mask at the first step, then at 10, 20, ... */
         uint8_t before[UNITS];
         memcpy(before, w.learned.mask, UNITS);
         random_energy(&w, &random);
-        take_step(&w, 50, step, 10, 1000, 1);
+        run_step(&w, 50, step, 10, 1000, 1);
         int same = memcmp(before, w.learned.mask, UNITS) == 0;
         assert_true(same || step == 3 || step % 10 == 0);
         changes += !same;
         assert_memory_equal(w.sent, w.learned.mask, UNITS);
     }
     assert_true(changes > 5);
-    close_world(&w);
+    destroy_fixture(&w);
 }
 
 /* Fewer than the mask: its highest scores. More: all of it and the highest scores of the rest. */
 static void changed_counts_are_selected_by_score(void **state) {
     (void)state;
-    world w;
+    fixture w;
     uint64_t random = 5;
-    open_world(&w, UNITS);
+    create_fixture(&w, UNITS);
     random_energy(&w, &random);
-    take_step(&w, 100, 0, 1000, 1000, 1);
+    run_step(&w, 100, 0, 1000, 1000, 1);
     for (uint64_t k = 20; k <= 400; k += 76) {
         random_energy(&w, &random);
-        take_step(&w, k, 1, 1000, 1000, 1);
+        run_step(&w, k, 1, 1000, 1000, 1);
         for (uint32_t u = 0; u < UNITS; u++)
             for (uint32_t v = 0; v < UNITS; v++)
                 if (w.sent[u] && !w.sent[v])
                     assert_true(w.learned.mask[u] > w.learned.mask[v] ||
                                 (w.learned.mask[u] == w.learned.mask[v] && w.learned.score[u] >= w.learned.score[v]));
     }
-    close_world(&w);
+    destroy_fixture(&w);
 }
 
 /* No unit waits longer than age + ceil(units / k) - 1 steps, though the mask never wants it, and the bound is reached
@@ -133,34 +133,34 @@ static void waiting_is_bounded(void **state) {
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         uint64_t units = cases[c][0], k = cases[c][1], age = cases[c][2], bound = age + (units + k - 1) / k - 1;
         uint32_t longest = 0;
-        world w;
-        open_world(&w, units);
+        fixture w;
+        create_fixture(&w, units);
         for (uint64_t u = 0; u < units; u++)
-            w.energy[u] = u < k ? 100.0f : 1.0f; /* always the same winners */
+            w.energy[u] = u < k ? 100.0f : 1.0f; /* always the same units */
         for (uint64_t step = 0; step < 3 * bound + 200; step++) {
-            take_step(&w, k, step, 20, age, 1);
+            run_step(&w, k, step, 20, age, 1);
             for (uint64_t u = 0; u < units; u++) {
                 assert_true(w.learned.waited[u] <= bound);
                 longest = longest > w.learned.waited[u] ? longest : w.learned.waited[u];
             }
         }
         assert_true(longest + 1 >= (k < units ? bound : 1));
-        close_world(&w);
+        destroy_fixture(&w);
     }
 }
 
 /* Same energies, same lists: for any threads, and after saving and restoring in the middle. */
 static void a_restored_mask_continues_identically(void **state) {
     (void)state;
-    world a, b;
+    fixture a, b;
     uint64_t random = 6;
-    open_world(&a, UNITS);
-    open_world(&b, UNITS);
+    create_fixture(&a, UNITS);
+    create_fixture(&b, UNITS);
     for (uint64_t step = 0; step < 60; step++) {
         random_energy(&a, &random);
         memcpy(b.energy, a.energy, sizeof a.energy);
-        take_step(&a, 30, step, 7, 11, 1);
-        take_step(&b, 30, step, 7, 11, 3);
+        run_step(&a, 30, step, 7, 11, 1);
+        run_step(&b, 30, step, 7, 11, 3);
         assert_memory_equal(a.list, b.list, 30 * sizeof *a.list);
         if (step % 13 == 5) {
             size_t bytes = frugi_learned_bytes(&b.learned);
@@ -175,14 +175,14 @@ static void a_restored_mask_continues_identically(void **state) {
             test_free(saved);
         }
     }
-    close_world(&a);
-    close_world(&b);
+    destroy_fixture(&a);
+    destroy_fixture(&b);
 }
 
 static void invalid_states_are_rejected(void **state) {
     (void)state;
-    world w;
-    open_world(&w, 10);
+    fixture w;
+    create_fixture(&w, 10);
     size_t bytes = frugi_learned_bytes(&w.learned);
     unsigned char *saved = test_malloc(bytes);
     frugi_learned_export(&w.learned, saved);
@@ -199,12 +199,12 @@ static void invalid_states_are_rejected(void **state) {
     memset(saved + 40, 0xff, 40); /* waited: anything */
     assert_true(frugi_learned_check(&w.learned, saved));
     frugi_learned_import(&w.learned, saved);
-    take_step(&w, 3, 1, 5, 5, 1);
+    run_step(&w, 3, 1, 5, 5, 1);
     assert_true(w.sent[0] && w.sent[1] && w.sent[2] && w.learned.waited[9] == UINT32_MAX);
     saved[bytes - 1] = 2; /* fresh */
     assert_false(frugi_learned_check(&w.learned, saved));
     test_free(saved);
-    close_world(&w);
+    destroy_fixture(&w);
 }
 
 int main(void) {

@@ -3,7 +3,7 @@
 #include "support/thread_group.h"
 #include "support/test_layouts.h"
 
-static uint64_t held(void) {
+static uint64_t bytes_in_use(void) {
     uint64_t now = 0;
     frug_memory(&now, NULL);
     return now;
@@ -22,7 +22,7 @@ static void a_residual_is_counted_and_freed(void **state) {
                  {"feedback=dgc,residual=f32", 8},
                  {"feedback=none", 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        uint64_t before = held(), peak = 0;
+        uint64_t before = bytes_in_use(), peak = 0;
         frug_compressor *c = NULL;
         frug_config *config = NULL;
         frug_layout *layout = NULL;
@@ -31,7 +31,7 @@ static void a_residual_is_counted_and_freed(void **state) {
         OK(frug_config_create(cases[i].config, &config));
         OK(frug_layout_flat(n, &layout));
         OK(frug_compressor_create(config, layout, &options, &c));
-        uint64_t grown = held() - before;
+        uint64_t grown = bytes_in_use() - before;
         assert_true((double)grown >= cases[i].bytes * (double)n);
         assert_true((double)grown < cases[i].bytes * (double)n * 1.02 + 600e3); /* and scratch */
         frug_memory(NULL, &peak);
@@ -39,20 +39,20 @@ static void a_residual_is_counted_and_freed(void **state) {
         frug_compressor_destroy(c);
         frug_layout_destroy(layout);
         frug_config_destroy(config);
-        assert_int_equal(held(), before);
+        assert_int_equal(bytes_in_use(), before);
     }
 }
 
 static void failed_calls_leak_nothing(void **state) {
     (void)state;
-    uint64_t before = held();
+    uint64_t before = bytes_in_use();
     frug_config *config = NULL;
     frug_layout *z = make_zoo(40), *other = NULL;
     assert_int_equal(frug_config_create("density=nought", &config), FRUG_ERR_CONFIG);
     OK(frug_layout_flat(100, &other));
     frug_layout_destroy(other);
     frug_layout_destroy(z);
-    assert_int_equal(held(), before);
+    assert_int_equal(bytes_in_use(), before);
 }
 
 typedef struct task {
@@ -146,14 +146,14 @@ static void groups_leak_nothing(void **state) {
     }
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         crew_member member[CREW_MOST];
-        uint64_t before = held();
+        uint64_t before = bytes_in_use();
         t.config = cases[i].config;
         crew(4, cases[i].work, &t, 20, member);
         for (int k = 0; k < 4; k++)
             if (member[k].status != FRUG_OK)
                 fail_msg("%s, rank %d: %s", t.config, k, member[k].error);
-        if (held() != before)
-            fail_msg("%s: %lld bytes are left", t.config, (long long)(held() - before));
+        if (bytes_in_use() != before)
+            fail_msg("%s: %lld bytes are left", t.config, (long long)(bytes_in_use() - before));
     }
     for (int i = 0; i < 4; i++) {
         test_free(t.grad[i]);

@@ -79,31 +79,31 @@ static const char *const feedbacks[] = {"merged", "plain", "dgc,mask=off", "ef21
 static const char *const values[] = {"f32", "bf16", "f16", "int8", "int4", "sign", "two_bit"};
 static const char *const indices[] = {"fixed", "auto", "local", "bitmap", "coo", "csr", "rle", "rice"};
 
-/* An unbiased draw sends more than there was of an entry; with feedback it would run away, and is refused. */
-static int refused(const char *config) {
+/* Unbiased sampling sends more than the value of an entry; with feedback it would diverge, and is rejected. */
+static int is_rejected(const char *config) {
     if (strstr(config, "hold=") && !strstr(config, "feedback=merged"))
         return 1;
     return strstr(config, "probabilistic") && !strstr(config, "feedback=none");
 }
 
-/** A compressor on its way over the zoo, a gradient a step, and what a receiver takes out of each frame. */
-typedef struct walk {
+/** A compressor of the test layout, the gradient of the current step, and what a receiver decodes from each frame. */
+typedef struct simulation {
     const frug_layout *z;
     frug_compressor *c;
     size_t n, len;
     uint64_t step;
     float *grad, *sent;
     unsigned char *frame;
-} walk;
+} simulation;
 
-static walk begin_walk(const char *config, const frug_layout *z, const frug_options *options) {
-    walk w = {.z = z, .c = make_compressor(config, z, options), .n = frug_layout_elements(z), .step = UINT64_MAX};
+static simulation begin_simulation(const char *config, const frug_layout *z, const frug_options *options) {
+    simulation w = {.z = z, .c = make_compressor(config, z, options), .n = frug_layout_elements(z), .step = UINT64_MAX};
     w.sent = test_calloc(w.n, sizeof *w.sent);
     return w;
 }
 
-/* Go to the next step; wild: with what is no number in two of its places. */
-static void walk_on(walk *w, bool wild) {
+/* Run the next step; wild: with a NaN and an infinity in the gradient. */
+static void run_step(simulation *w, bool wild) {
     test_free(w->frame);
     test_free(w->grad);
     w->step++;
@@ -113,10 +113,10 @@ static void walk_on(walk *w, bool wild) {
         w->grad[SMALL * 64 + 3] = INFINITY;
     }
     w->frame = compress_range(w->c, w->step, 0, w->n, w->grad, &w->len);
-    restore_range(w->c, w->frame, w->len, 0, w->n, w->sent); /* refuses what is not finite */
+    restore_range(w->c, w->frame, w->len, 0, w->n, w->sent); /* rejects values that are not finite */
 }
 
-static void end_walk(walk *w) {
+static void end_simulation(simulation *w) {
     test_free(w->frame);
     test_free(w->grad);
     test_free(w->sent);
@@ -130,7 +130,7 @@ typedef struct model {
     size_t n;
     float beta, mu, theta, clip;
     float *left, *smooth, *acc;
-    uint8_t *dense; /* the element's tensor travels dense */
+    uint8_t *dense; /* the tensor of the element is sent dense */
 } model;
 
 static float clip_factor(const model *m, const float *grad) {
@@ -193,14 +193,14 @@ static void free_model(model *m) {
     test_free(m->dense);
 }
 
-/* A step of both; what the compressor has left goes into the model. */
-static void step_with(model *m, walk *w) {
-    walk_on(w, false);
+/* A step of both; the residual of the compressor is copied to the model. */
+static void step_with(model *m, simulation *w) {
+    run_step(w, false);
     accumulate(m, w->grad);
     OK(frug_compressor_residual(w->c, 0, w->n, m->left));
 }
 
-/* Codes that do not round to nearest leave the rounding of one subtraction: so much of the larger number. */
+/* Codes that do not round to nearest have the rounding error of one subtraction, relative to the larger number. */
 static float tolerance(const char *config) {
     static const char *const rough[] = {"value=sign", "value=two_bit", "value=qsgd", "value=onebit"};
     for (size_t i = 0; i < COUNT(rough); i++)
@@ -210,11 +210,11 @@ static float tolerance(const char *config) {
 }
 
 static void check_conservation(const char *config, const frug_layout *z) {
-    if (refused(config) || strstr(config, "hold=")) /* what is held is in both: tested by itself */
+    if (is_rejected(config) || strstr(config, "hold=")) /* retained values are in both: tested separately */
         return;
     frug_options options = FRUG_OPTIONS_INIT;
     options.threads = 1;
-    walk w = begin_walk(config, z, &options);
+    simulation w = begin_simulation(config, z, &options);
     model m = make_model(z, config);
     const float share = tolerance(config);
     for (int step = 0; step < 4; step++) {
@@ -228,7 +228,7 @@ static void check_conservation(const char *config, const frug_layout *z) {
                          (double)m.left[i], (double)m.acc[i]);
     }
     free_model(&m);
-    end_walk(&w);
+    end_simulation(&w);
 }
 
 static void no_method_loses_anything_with_any_feedback(void **state) {
@@ -260,14 +260,14 @@ static void no_code_loses_anything(void **state) {
     frug_layout_destroy(z);
 }
 
-/* Masked momentum: what was sent starts again from nothing, the rest goes on. */
+/* Masked momentum: that of sent entries restarts from zero, that of the others continues. */
 static void masking_clears_the_momentum_of_what_was_sent(void **state) {
     (void)state;
     frug_layout *z = make_zoo(SMALL);
-    walk w = begin_walk(ALWAYS "segment=tensor,feedback=dgc,mask=on,residual=f32,value=f32", z, NULL);
+    simulation w = begin_simulation(ALWAYS "segment=tensor,feedback=dgc,mask=on,residual=f32,value=f32", z, NULL);
     float *u = test_calloc(w.n, sizeof(float)), *v = test_calloc(w.n, sizeof(float));
     for (int step = 0; step < 4; step++) {
-        walk_on(&w, false);
+        run_step(&w, false);
         for (size_t i = 0; i < SMALL * 64; i++) { /* the embedding */
             u[i] = 0.9f * u[i] + w.grad[i];
             v[i] += u[i];
@@ -279,13 +279,13 @@ static void masking_clears_the_momentum_of_what_was_sent(void **state) {
     }
     test_free(u);
     test_free(v);
-    end_walk(&w);
+    end_simulation(&w);
     frug_layout_destroy(z);
 }
 
-/* hold: at density d a sent accumulator a leaves as (1 - beta h) a and stays as h a, the others stay as they are. */
-static void check_holding(const char *config, const frug_layout *z, float hold) {
-    walk w = begin_walk(config, z, NULL);
+/* hold: at density d a selected accumulator a is sent as (1 - beta h) a and h a stays; the others are unchanged. */
+static void check_retention(const char *config, const frug_layout *z, float hold) {
+    simulation w = begin_simulation(config, z, NULL);
     model m = make_model(z, config);
     const float *sent = w.sent;
     size_t whole = 0;
@@ -303,7 +303,7 @@ static void check_holding(const char *config, const frug_layout *z, float hold) 
     }
     assert_true(whole > 0);
     free_model(&m);
-    end_walk(&w);
+    end_simulation(&w);
 }
 
 /* hold=auto: 1 - (1 - 0.9 / 0.95) / d, but not below 0. */
@@ -324,7 +324,7 @@ static void retention_sends_a_share_and_keeps_the_rest(void **state) {
         for (size_t s = 0; s < COUNT(some); s++) {
             snprintf(config, sizeof config, ALWAYS "residual=f32,beta=0.95,feedback=merged,value=f32,%s,%s", some[s],
                      cases[i].text);
-            check_holding(config, z, cases[i].hold);
+            check_retention(config, z, cases[i].hold);
         }
     frug_layout_destroy(z);
 }
@@ -342,7 +342,7 @@ static void retention_is_rounded_without_bias(void **state) {
         char config[256];
         snprintf(config, sizeof config,
                  ALWAYS "residual=int8,beta=0.95,feedback=merged,value=f32,density=0.25,hold=0.5,%s", some[s]);
-        walk w = begin_walk(config, z, NULL);
+        simulation w = begin_simulation(config, z, NULL);
         model m = make_model(z, config);
         const float *sent = w.sent;
         double sum = 0, squares = 0, worst = 0, most = 0;
@@ -363,7 +363,7 @@ static void retention_is_rounded_without_bias(void **state) {
         if (squares == 0 || worst > most / 126 || fabs(sum) > 5 * sqrt(squares))
             fail_msg("%s: errors of up to %g of %g add up to %g, %g expected", config, worst, most, sum, sqrt(squares));
         free_model(&m);
-        end_walk(&w);
+        end_simulation(&w);
     }
     frug_layout_destroy(z);
 }
@@ -372,11 +372,11 @@ static void retention_is_rounded_without_bias(void **state) {
 static void full_retention_is_momentum(void **state) {
     (void)state;
     frug_layout *z = make_zoo(SMALL);
-    walk w =
-        begin_walk(ALWAYS "density=1,hold=auto,beta=0.95,residual=f32,value=f32,vectors=sparse,min_size=0", z, NULL);
+    simulation w = begin_simulation(
+        ALWAYS "density=1,hold=auto,beta=0.95,residual=f32,value=f32,vectors=sparse,min_size=0", z, NULL);
     double *u = test_calloc(w.n, sizeof *u), miss = 0, all = 0;
     for (int step = 0; step < 10; step++) {
-        walk_on(&w, false);
+        run_step(&w, false);
         for (size_t i = 0; i < w.n; i++) {
             u[i] = 0.9 * u[i] + (double)w.grad[i];
             miss += pow((double)w.sent[i] - 0.1 * u[i], 2);
@@ -385,7 +385,7 @@ static void full_retention_is_momentum(void **state) {
     }
     assert_true(all > 1 && miss < 1e-10 * all);
     test_free(u);
-    end_walk(&w);
+    end_simulation(&w);
     frug_layout_destroy(z);
 }
 
@@ -431,7 +431,7 @@ static void nothing_depends_on_threads_or_restarts(void **state) {
                                : strstr(methods[i], "hold=")       ? kept[0]
                                                                    : kept[i % COUNT(kept)];
         snprintf(config, sizeof config, ALWAYS "value=bf16,%s,feedback=%s", methods[i], feedback);
-        if (refused(config))
+        if (is_rejected(config))
             continue;
         uint64_t want = digest(config, z, 1, UINT64_MAX);
         if (digest(config, z, 3, UINT64_MAX) != want)
@@ -450,7 +450,7 @@ static void nothing_depends_on_the_variant(void **state) {
         snprintf(config, sizeof config, ALWAYS "value=int8,%s,feedback=merged,residual=bf16", methods[i]);
         if (strstr(methods[i], "value="))
             snprintf(config, sizeof config, ALWAYS "%s,feedback=merged,residual=bf16", methods[i]);
-        if (refused(config))
+        if (is_rejected(config))
             continue;
         uint64_t want = digest(config, z, 1, UINT64_MAX);
         for (size_t v = 0; frug_isa_at(v); v++) {
@@ -476,7 +476,7 @@ static void frames_of_several_workers_add_up(void **state) {
     char config[256];
     for (size_t m = 0; m < COUNT(methods); m++) {
         snprintf(config, sizeof config, ALWAYS "%s,feedback=none", methods[m]);
-        if (refused(config))
+        if (is_rejected(config))
             continue;
         const void *frames[WORKERS];
         size_t lens[WORKERS];
@@ -521,16 +521,16 @@ static void a_block_with_a_nan_changes_nothing_else(void **state) {
     for (size_t i = 0; i < COUNT(methods); i++)
         for (size_t f = 0; f < COUNT(kept); f++) {
             snprintf(config, sizeof config, ALWAYS "%s,feedback=%s", methods[i], kept[f]);
-            if (refused(config))
+            if (is_rejected(config))
                 continue;
-            walk w = begin_walk(config, z, NULL);
+            simulation w = begin_simulation(config, z, NULL);
             for (int step = 0; step < 3; step++) {
-                walk_on(&w, step == 1);
+                run_step(&w, step == 1);
                 frug_frame_info info = {.struct_size = sizeof info};
                 OK(frug_frame_check(w.frame, w.len, &info));
                 assert_int_equal(info.held > 0, step == 1);
             }
-            end_walk(&w);
+            end_simulation(&w);
         }
     frug_layout_destroy(z);
 }
@@ -543,11 +543,11 @@ static void dense_steps_clear_the_residual(void **state) {
     char config[256];
     for (size_t i = 0; i < COUNT(methods); i++) {
         snprintf(config, sizeof config, ALWAYS "%s,feedback=merged,warmup=2,dense_every=4", methods[i]);
-        if (refused(config))
+        if (is_rejected(config))
             continue;
-        walk w = begin_walk(config, z, NULL);
+        simulation w = begin_simulation(config, z, NULL);
         for (int step = 0; step < 9; step++) {
-            walk_on(&w, false);
+            run_step(&w, false);
             OK(frug_compressor_residual(w.c, 0, n, left));
             double energy = 0;
             for (size_t e = 0; e < n; e++)
@@ -559,13 +559,13 @@ static void dense_steps_clear_the_residual(void **state) {
             for (size_t e = 0; e < exact; e++)
                 assert_true(w.sent[e] == w.grad[e]);
         }
-        end_walk(&w);
+        end_simulation(&w);
     }
     test_free(left);
     frug_layout_destroy(z);
 }
 
-/* Ranges of whole tensors give what the whole gives where tensors do not compete with each other. */
+/* Ranges of whole tensors give the same result as one range if tensors do not compete with each other. */
 static void tensors_one_by_one_give_the_same_result_as_all_at_once(void **state) {
     (void)state;
     static const char *const some[] = {"segment=tensor", "rule=random,segment=tensor", "segment=tensor,unit=row",
@@ -630,7 +630,7 @@ static void a_buffer_below_the_bound_changes_nothing(void **state) {
     for (size_t i = 0; i < COUNT(methods); i++) {
         char config[256];
         snprintf(config, sizeof config, ALWAYS "%s,feedback=merged", methods[i]);
-        if (refused(config))
+        if (is_rejected(config))
             continue;
         frug_compressor *c = make_compressor(config, z, NULL);
         unsigned char small[64];

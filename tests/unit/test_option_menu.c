@@ -309,7 +309,7 @@ static void heads_compete_by_given_scores(void **state) {
     frug_layout_destroy(z);
 }
 
-/* What the caller says changes what is sent, and is refused where it could not. */
+/* What the caller sets changes what is sent, and is rejected if it has no effect. */
 static void norms_and_sensitivities_change_what_is_sent(void **state) {
     (void)state;
     frug_layout *z = make_zoo(300);
@@ -330,7 +330,7 @@ static void norms_and_sensitivities_change_what_is_sent(void **state) {
     frug_plan before = {.struct_size = sizeof before}, after = before;
     OK(frug_compressor_plan(c, 0, 0, &before));
     for (size_t i = 0; i < frug_layout_count(z); i++)
-        if (i != 2 && i != 8 && i != 11) /* vectors and the scalar travel dense */
+        if (i != 2 && i != 8 && i != 11) /* vectors and the scalar are sent dense */
             OK(frug_compressor_tell(c, FRUG_SIGNAL_SENSITIVITY, i, i == 0 ? &hundred : &one, 1));
     OK(frug_compressor_plan(c, 0, 0, &after));
     assert_true(after.kept > 2 * before.kept);

@@ -1,4 +1,4 @@
-/* test_probabilistic.c - drawing by magnitude: chances, expectation, count, variance. */
+/* test_probabilistic.c - sampling by magnitude: probabilities, expectation, count, variance. */
 #include "support/assertions.h"
 
 #include "base/float_bits.h"
@@ -11,15 +11,15 @@
 #define SMALL 200u
 #define DRAWS 50000u
 
-static double chance(float x, float unit) {
+static double probability(float x, float unit) {
     double p = fabs((double)x) / (double)unit;
     return x == 0 ? 0 : p < 1 ? p : 1; /* a unit of 0 gives infinity, so 1 */
 }
 
-static double chances(const float *x, uint64_t n, float unit) {
+static double sum_of_probabilities(const float *x, uint64_t n, float unit) {
     double sum = 0;
     for (uint64_t i = 0; i < n; i++)
-        sum += chance(x[i], unit);
+        sum += probability(x[i], unit);
     return sum;
 }
 
@@ -34,12 +34,12 @@ static float *heavy_array(uint64_t n, uint64_t seed) {
 }
 
 /* dice[j]: half of them evenly spread, half random. */
-static uint32_t dice_at(uint32_t j) {
+static uint32_t random_at(uint32_t j) {
     return j % 2 ? frugi_random(1, 2, j) : (uint32_t)(((uint64_t)j << 32) / DRAWS);
 }
 
-/* Over 50000 draws each entry leaves as often as its chance says, and sent as unit the mean is the entry. 5 standard
- * deviations of independent draws, plus the step of the evenly spread half. */
+/* Over 50000 draws each entry is sent as often as its probability, and sent as the scale its mean is the entry. 5
+ * standard deviations of independent draws, plus the step of the evenly spread half. */
 static void every_entry_is_sent_with_its_probability(void **state) {
     (void)state;
     frugi_whole *whole = frugi_whole_create(1);
@@ -49,7 +49,7 @@ static void every_entry_is_sent_with_its_probability(void **state) {
     uint32_t times[SMALL] = {0}, sure[SMALL], drawn[SMALL];
     for (uint32_t j = 0; j < DRAWS; j++) {
         uint64_t sures, draws;
-        frugi_draw(whole, &span, unit, dice_at(j), sure, &sures, drawn, &draws, 1);
+        frugi_draw(whole, &span, unit, random_at(j), sure, &sures, drawn, &draws, 1);
         for (uint64_t i = 0; i < sures; i++)
             times[sure[i]]++;
         for (uint64_t i = 0; i < draws; i++)
@@ -57,7 +57,7 @@ static void every_entry_is_sent_with_its_probability(void **state) {
     }
     int certain = 0;
     for (uint32_t i = 0; i < SMALL; i++) {
-        double p = chance(x[i], unit), mean = times[i] / (double)DRAWS, slack = sqrt(p * (1 - p) / DRAWS);
+        double p = probability(x[i], unit), mean = times[i] / (double)DRAWS, slack = sqrt(p * (1 - p) / DRAWS);
         assert_true(fabs(mean - p) <= 5 * slack + (p < 1 && p > 0 ? 4.0 / DRAWS : 0));
         double sent = p < 1 ? (double)unit * mean : fabs((double)x[i]) * mean;
         assert_true(fabs(sent - fabs((double)x[i])) <= (5 * slack + 4.0 / DRAWS) * (double)unit);
@@ -68,7 +68,7 @@ static void every_entry_is_sent_with_its_probability(void **state) {
     test_free(x);
 }
 
-/* The unit is the smallest bf16 whose chances add up to k at most: never above k, one step less is. */
+/* The scale is the smallest bf16 whose probabilities add up to at most k: never above k, one step less is. */
 static void scale_is_the_smallest_sufficient_one(void **state) {
     (void)state;
     frugi_whole *whole = frugi_whole_create(3);
@@ -83,9 +83,10 @@ static void scale_is_the_smallest_sufficient_one(void **state) {
                 continue;
             uint32_t bits = frugi_f32_bits(unit);
             assert_int_equal(bits & 0xffffu, 0);
-            assert_true(chances(x, n, unit) <= (double)k * (1 + 1e-12));
-            assert_true(chances(x, n, frugi_bits_f32(bits - 0x10000u)) > (double)k * (1 - 1e-12));
-            assert_true(chances(x, n, unit) > (double)k * (1 - 1.0 / 64)); /* what a step of bf16 can cost */
+            assert_true(sum_of_probabilities(x, n, unit) <= (double)k * (1 + 1e-12));
+            assert_true(sum_of_probabilities(x, n, frugi_bits_f32(bits - 0x10000u)) > (double)k * (1 - 1e-12));
+            assert_true(sum_of_probabilities(x, n, unit) >
+                        (double)k * (1 - 1.0 / 64)); /* what a step of bf16 can cost */
         }
         test_free(x);
     }
@@ -165,9 +166,9 @@ static void variance_is_no_more_than_uniform(void **state) {
         float *x = heavy ? heavy_array(n, 4) : bell_array(n, 4);
         frugi_span span = {x, n};
         float unit = frugi_draw_unit(whole, &span, 1, k, 1);
-        double total = chances(x, n, unit), expected = 0, uniform = 0, measured = 0;
+        double total = sum_of_probabilities(x, n, unit), expected = 0, uniform = 0, measured = 0;
         for (uint64_t i = 0; i < n; i++) {
-            double v = fabs((double)x[i]), p = chance(x[i], unit);
+            double v = fabs((double)x[i]), p = probability(x[i], unit);
             expected += p > 0 ? v * v * (1 / p - 1) : 0;
             uniform += v * v * ((double)n / total - 1);
         }

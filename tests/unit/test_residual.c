@@ -15,7 +15,7 @@ static const struct {
     double step; /* of the largest magnitude in a block of 256: what rounding may change at most */
 } cases[] = {
     {"min_size=1,residual=f32", 0},
-    {"min_size=1,residual=bf16", 0}, /* what bf16 has said it can say again */
+    {"min_size=1,residual=bf16", 0}, /* bf16 values round-trip exactly */
     {"min_size=1,residual=int8", 1.01 / 126},
     {"min_size=1,residual=int4", 1.01 / 6},
     {"min_size=1,residual=f32,segment=tensor", 0},
@@ -27,7 +27,7 @@ static const struct {
 #define CASES (sizeof cases / sizeof *cases)
 
 /* A compressor after some steps, and its residual. */
-static frug_compressor *worked(const char *config, const frug_layout *z, float *left) {
+static frug_compressor *make_used_compressor(const char *config, const frug_layout *z, float *left) {
     frug_compressor *c = make_compressor(config, z, NULL);
     uint64_t n = frug_layout_elements(z);
     for (uint64_t step = 0; step < 3; step++) {
@@ -47,7 +47,7 @@ static double largest(const float *x, uint64_t n) {
     return (double)most;
 }
 
-/* Within so much of the largest magnitude of each stretch; tensors' blocks do not line up, so a tensor is a stretch. */
+/* Equal within a share of the largest magnitude of each tensor; whole tensors, because blocks are not aligned. */
 static void assert_near(const frug_layout *z, const float *a, const float *b, double step) {
     for (size_t i = 0; i < frug_layout_count(z); i++) {
         frug_tensor t = FRUG_TENSOR_INIT;
@@ -71,7 +71,8 @@ static void a_residual_can_be_read_and_written_back(void **state) {
     uint64_t n = frug_layout_elements(z);
     float *left = test_calloc(n, sizeof(float)), *again = test_calloc(n, sizeof(float));
     for (size_t i = 0; i < CASES; i++) {
-        frug_compressor *c = worked(cases[i].config, z, left), *fresh = make_compressor(cases[i].config, z, NULL);
+        frug_compressor *c = make_used_compressor(cases[i].config, z, left),
+                        *fresh = make_compressor(cases[i].config, z, NULL);
         assert_true(largest(left, n) > 0);
         OK(frug_compressor_put_residual(c, 0, n, left));
         OK(frug_compressor_residual(c, 0, n, again));
@@ -112,7 +113,7 @@ static void quantized_formats_are_unbiased(void **state) {
     frug_layout_destroy(flat);
 }
 
-/* A whole state out of a put: an f32 compressor goes on as the one it was taken from. */
+/* A written residual is a complete state: an f32 compressor continues like the one it was read from. */
 static void a_written_residual_survives_a_restart(void **state) {
     (void)state;
     static const char *const configs[] = {"min_size=1,residual=f32", "min_size=1,residual=f32,segment=tensor"};
@@ -120,7 +121,7 @@ static void a_written_residual_survives_a_restart(void **state) {
     uint64_t n = frug_layout_elements(z);
     float *left = test_calloc(n, sizeof(float)), *grad = zoo_gradient(z, 77);
     for (size_t i = 0; i < 2; i++) {
-        frug_compressor *a = worked(configs[i], z, left), *b = make_compressor(configs[i], z, NULL);
+        frug_compressor *a = make_used_compressor(configs[i], z, left), *b = make_compressor(configs[i], z, NULL);
         frug_compressor *c = make_compressor(configs[i], z, NULL);
         size_t size = frug_compressor_state_size(a), len[3];
         unsigned char *saved = test_malloc(size), *frame[3];
@@ -151,7 +152,7 @@ static void only_the_given_range_is_replaced(void **state) {
     frug_layout *z = make_zoo(ROWS);
     uint64_t n = frug_layout_elements(z);
     float *left = test_calloc(n, sizeof(float)), *again = test_calloc(n, sizeof(float)), ones[512];
-    frug_compressor *c = worked("min_size=1,residual=f32", z, left);
+    frug_compressor *c = make_used_compressor("min_size=1,residual=f32", z, left);
     for (size_t i = 0; i < 512; i++)
         left[512 + i] = ones[i] = 1;
     OK(frug_compressor_put_residual(c, 512, 512, ones));
@@ -185,7 +186,7 @@ static void momentum_is_replaced_too(void **state) {
     frug_layout *z = make_zoo(ROWS);
     uint64_t n = frug_layout_elements(z);
     float *left = test_calloc(n, sizeof(float)), *none = test_calloc(n, sizeof(float));
-    frug_compressor *c = worked("min_size=1,residual=f32,feedback=dgc", z, left);
+    frug_compressor *c = make_used_compressor("min_size=1,residual=f32,feedback=dgc", z, left);
     size_t len;
     OK(frug_compressor_put_residual(c, 0, n, none));
     test_free(compress_range(c, 3, 0, n, none, &len));
@@ -220,7 +221,7 @@ static frug_status open_reducer(const task *t, frug_comm *comm, frug_reducer **r
 }
 
 /* Another reducer with the state of this one's compressor. */
-static frug_status start_again(const task *t, frug_comm *comm, frug_reducer **r) {
+static frug_status restart_reducer(const task *t, frug_comm *comm, frug_reducer **r) {
     size_t size = frug_compressor_state_size(frug_reducer_compressor(*r)), len = 0;
     unsigned char *saved = malloc(size);
     frug_status status = saved ? FRUG_OK : FRUG_ERR_MEMORY;
@@ -243,7 +244,7 @@ static frug_status train(frug_comm *comm, void *shared) {
     frug_status status = open_reducer(t, comm, &r);
     for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++) {
         if (t->restart && step == STEPS / 2)
-            status = start_again(t, comm, &r);
+            status = restart_reducer(t, comm, &r);
         if (status == FRUG_OK)
             status = frug_reduce_apply(r, step, 0, t->n, t->grad[rank][step], 0.1f, 0.01f, t->weights[rank]);
     }

@@ -11,9 +11,9 @@
 #define MOST  300000u
 #define KINDS 14
 
-/* ---- what a sort says ------------------------------------------------------------------------ */
+/* ---- reference: sort ------------------------------------------------------------------------- */
 
-static int falling(const void *a, const void *b) {
+static int by_descending_key(const void *a, const void *b) {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return x > y ? -1 : x < y;
 }
@@ -22,12 +22,12 @@ static uint32_t *sorted_keys(const float *x, uint64_t n) {
     uint32_t *key = test_malloc(n * sizeof *key);
     for (uint64_t i = 0; i < n; i++)
         key[i] = frugi_magnitude(x[i]);
-    qsort(key, n, sizeof *key, falling);
+    qsort(key, n, sizeof *key, by_descending_key);
     return key;
 }
 
-/* The k first of a stable sort by falling magnitude, in order of place. */
-static void expect_places(const float *x, uint64_t n, const uint32_t *sorted, uint64_t k, uint32_t *list) {
+/* The first k of a stable sort by descending magnitude, in index order. */
+static void expect_indices(const float *x, uint64_t n, const uint32_t *sorted, uint64_t k, uint32_t *list) {
     uint32_t key = sorted[k - 1];
     uint64_t above = 0, out = 0;
     while (above < k && sorted[above] > key)
@@ -81,7 +81,7 @@ static void check(frugi_whole *whole, const float *x, uint64_t n, const uint32_t
                   int threads) {
     uint32_t *want = test_malloc(k * sizeof *want), *got = test_malloc((k + 1) * sizeof *got);
     float *values = test_malloc(k * sizeof *values);
-    expect_places(x, n, sorted, k, want);
+    expect_indices(x, n, sorted, k, want);
     got[k] = GUARD;
     frugi_span span[8];
     uint64_t begin = 0, out = 0;
@@ -148,8 +148,8 @@ static void long_arrays_with_many_threads(void **state) {
 
 /* ---- data made against the sample ------------------------------------------------------------ */
 
-/* The place that tensor_topk.c takes from stretch i of 2^bits. */
-static uint64_t sampled_place(uint64_t i, uint64_t n, uint32_t bits) {
+/* The index that tensor_topk.c samples from range i of 2^bits. */
+static uint64_t sampled_index(uint64_t i, uint64_t n, uint32_t bits) {
     uint64_t begin = (i * n) >> bits, end = ((i + 1) * n) >> bits, mixed = (i + 1) * 0x9e3779b97f4a7c15u;
     mixed = (mixed ^ (mixed >> 29)) * 0xbf58476d1ce4e5b9u;
     return begin + (((mixed >> 32) * (end - begin)) >> 32);
@@ -163,7 +163,7 @@ static void exact_if_the_sample_is_misleading(void **state) {
         uint64_t random = 9;
         float *x = draw_array(0, n, &random);
         for (uint64_t i = 0; i >> bits == 0; i++)
-            x[sampled_place(i, n, bits)] *= up ? 1e10f : 1e-10f;
+            x[sampled_index(i, n, bits)] *= up ? 1e10f : 1e-10f;
         check_all_k(x, n);
         test_free(x);
     }
@@ -182,7 +182,7 @@ static void exact_if_the_bracket_has_too_many_keys(void **state) {
             x[i] = frugi_bits_f32((kind == 0 ? 0x40200000u : 0x3f800000u) + (r % 16 ? 0 : r % 4096)); /* 2.5 or 1 */
         }
         for (uint64_t i = 0; i < 32768; i++) /* a sample of many values, so that the bracket is wide */
-            x[sampled_place(i, n, 15)] = 0.5f + 4.0f * (float)i / 32768.0f;
+            x[sampled_index(i, n, 15)] = 0.5f + 4.0f * (float)i / 32768.0f;
         uint32_t *sorted = sorted_keys(x, n);
         for (int threads = 1; threads <= 2; threads++)
             check(whole, x, n, sorted, n / 2, 3, threads);

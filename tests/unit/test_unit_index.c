@@ -4,7 +4,7 @@
 #include <math.h>
 
 /* Walk with limits and rooms of all sizes; the windows are at most as wide as the receiver's. */
-static uint64_t walk_all(const frugi_section *s, const unsigned char *index, int sound, uint64_t *random,
+static uint64_t read_all(const frugi_section *s, const unsigned char *index, int sound, uint64_t *random,
                          uint32_t *list) {
     frugi_walk walk;
     frugi_walk_start(&walk, s, index);
@@ -27,8 +27,8 @@ static uint64_t walk_all(const frugi_section *s, const unsigned char *index, int
     return n;
 }
 
-/* Sizes as by the plain means; every code says the list and nothing else. */
-static void list_travels(const frugi_section *grid, const uint32_t *list, uint64_t kept, uint64_t *random) {
+/* Sizes equal those of the reference; every code encodes exactly the list. */
+static void check_list(const frugi_section *grid, const uint32_t *list, uint64_t kept, uint64_t *random) {
     frugi_index_sizes sizes;
     uint64_t plain[FRUGI_INDEX_CODES];
     frugi_unit_index_measure(&grid->grid, list, kept, &sizes);
@@ -38,11 +38,11 @@ static void list_travels(const frugi_section *grid, const uint32_t *list, uint64
         if (sizes.bytes[code] == UINT64_MAX)
             continue;
         frugi_section s = *grid;
-        aim(&s, (frugi_index)code, list, kept);
-        unsigned char *index = encoded(&s, list);
+        set_list(&s, (frugi_index)code, list, kept);
+        unsigned char *index = encode_list(&s, list);
         uint32_t *back = test_malloc(s.grid.units * sizeof *back);
         assert_true(frugi_unit_index_check(&s, index));
-        assert_int_equal(walk_all(&s, index, 1, random, back), kept);
+        assert_int_equal(read_all(&s, index, 1, random, back), kept);
         assert_memory_equal(back, list, kept * sizeof *list);
         if (!frugi_grid_even(&s.grid) && kept < s.grid.units) { /* the header must not lie about the elements */
             s.entries += s.entries + 1 < s.count ? 1 : (uint64_t)-1;
@@ -87,12 +87,12 @@ static void every_code_encodes_every_list(void **state) {
         }
         frugi_section s = section_of(rows, cols, h < rows ? h : rows, w < cols ? w : cols);
         uint64_t kept = draw_list(&s.grid, (uint32_t)(round % 5), &random, list);
-        list_travels(&s, list, kept, &random);
+        check_list(&s, list, kept, &random);
     }
     test_free(list);
 }
 
-/* Runs and gaps on both sides of every length at which LEB128 takes another byte, across the meter's chunks. */
+/* Runs and gaps on both sides of every length at which LEB128 takes another byte, across the chunks of the sizer. */
 static void long_runs_and_gaps_are_measured_exactly(void **state) {
     (void)state;
     static const uint32_t lengths[] = {1, 2, 31, 32, 33, 63, 64, 65, 126, 127, 128, 129, 192, 16383, 16384};
@@ -110,7 +110,7 @@ static void long_runs_and_gaps_are_measured_exactly(void **state) {
                 for (uint32_t i = 0; i < lengths[b]; i++)
                     list[n++] = u++;
                 frugi_section s = section_of(1, u + lead, 1, 1);
-                list_travels(&s, list, n, &random);
+                check_list(&s, list, n, &random);
             }
     test_free(list);
 }
@@ -125,15 +125,15 @@ static void extreme_lists_round_trip(void **state) {
     for (size_t i = 0; i < COUNT(sizes); i++) {
         frugi_section s = section_of(1, sizes[i], 1, 1), column = section_of(sizes[i], 1, 1, 1);
         uint32_t last = sizes[i] - 1, first = 0;
-        list_travels(&s, list, sizes[i], &random);
-        list_travels(&column, list, sizes[i], &random);
-        list_travels(&s, &last, 1, &random);
-        list_travels(&column, &last, 1, &random);
-        list_travels(&s, &first, 1, &random);
+        check_list(&s, list, sizes[i], &random);
+        check_list(&column, list, sizes[i], &random);
+        check_list(&s, &last, 1, &random);
+        check_list(&column, &last, 1, &random);
+        check_list(&s, &first, 1, &random);
     }
     frugi_section wide = section_of(2, 70000, 1, 1); /* columns beyond 65536 take four bytes */
     const uint32_t few[] = {0, 65535, 65536, 69999, 70000, 139999};
-    list_travels(&wide, few, COUNT(few), &random);
+    check_list(&wide, few, COUNT(few), &random);
 }
 
 /* Lists too long to write: the largest grid, its first and last units, a gap of 2^31. */
@@ -153,8 +153,8 @@ static void the_largest_grid_is_measured(void **state) {
         assert_memory_equal(sizes.bytes, plain, sizeof plain);
         static const frugi_index small[] = {FRUGI_INDEX_CODE_COO, FRUGI_INDEX_CODE_RLE, FRUGI_INDEX_CODE_RICE};
         for (size_t c = 0; c < COUNT(small); c++) {
-            aim(&s, small[c], lists[i], kept[i]);
-            unsigned char *index = encoded(&s, lists[i]);
+            set_list(&s, small[c], lists[i], kept[i]);
+            unsigned char *index = encode_list(&s, lists[i]);
             uint32_t back[4];
             frugi_walk walk;
             assert_true(frugi_unit_index_check(&s, index));
@@ -166,7 +166,7 @@ static void the_largest_grid_is_measured(void **state) {
     }
 }
 
-/* One flipped bit, or bytes that mean nothing: refused, or another list that holds to the rules; never a step outside.
+/* One flipped bit, or random bytes: rejected, or another valid list; never a read outside the bytes.
  */
 static void damaged_indices_are_rejected_or_valid(void **state) {
     (void)state;
@@ -176,8 +176,8 @@ static void damaged_indices_are_rejected_or_valid(void **state) {
         frugi_section s = round % 2 ? section_of(9, 70, 1, 1) : section_of(31, 41, 2, 2);
         uint64_t kept = draw_list(&s.grid, (uint32_t)(round % 3), &random, list);
         for (uint32_t code = FRUGI_INDEX_CODE_LOCAL; code < FRUGI_INDEX_CODE_SEEDED; code++) {
-            aim(&s, (frugi_index)code, list, kept);
-            unsigned char *index = encoded(&s, list);
+            set_list(&s, (frugi_index)code, list, kept);
+            unsigned char *index = encode_list(&s, list);
             for (uint64_t bit = 0; bit < 8 * s.index_bytes + 100; bit++) {
                 unsigned char *copy = test_malloc(s.index_bytes);
                 memcpy(copy, index, s.index_bytes);
@@ -187,7 +187,7 @@ static void damaged_indices_are_rejected_or_valid(void **state) {
                     for (uint64_t i = 0; i < s.index_bytes; i++)
                         copy[i] = (unsigned char)(next_random(&random) & next_random(&random));
                 int good = frugi_unit_index_check(&s, copy);
-                uint64_t n = walk_all(&s, copy, good, &random, back);
+                uint64_t n = read_all(&s, copy, good, &random, back);
                 uint64_t entries = 0;
                 for (uint64_t i = 0; good && i < n; i++) {
                     entries += frugi_grid_size(&s.grid, back[i]);
@@ -197,10 +197,10 @@ static void damaged_indices_are_rejected_or_valid(void **state) {
                 if (good) { /* one list, one form */
                     assert_true(bit >= 8 * s.index_bytes || memcmp(back, list, kept * sizeof *list) != 0);
                     frugi_section again = s;
-                    aim(&again, (frugi_index)code, back, n);
+                    set_list(&again, (frugi_index)code, back, n);
                     again.rice = s.rice;
                     again.index_bytes = s.index_bytes;
-                    unsigned char *second = encoded(&again, back);
+                    unsigned char *second = encode_list(&again, back);
                     assert_memory_equal(second, copy, s.index_bytes);
                     test_free(second);
                 }
@@ -211,7 +211,7 @@ static void damaged_indices_are_rejected_or_valid(void **state) {
     }
 }
 
-/* Forms that say the same, or nearly, in bytes that an encoder does not write. */
+/* Encodings of the same list, or nearly, that an encoder does not write. */
 static void noncanonical_encodings_are_rejected(void **state) {
     (void)state;
     static const struct {
@@ -224,17 +224,17 @@ static void noncanonical_encodings_are_rejected(void **state) {
         {FRUGI_INDEX_CODE_RLE, 300, 2, 0, 3, 0, {0x85, 0, 2}}, /* a longer 5 */
         {FRUGI_INDEX_CODE_RLE, 300, 2, 0, 4, 0, {5, 1, 0, 1}}, /* one run as two */
         {FRUGI_INDEX_CODE_RLE, 300, 2, 0, 4, 0, {5, 2, 3, 0}}, /* an empty run */
-        {FRUGI_INDEX_CODE_RLE, 300, 2, 0, 3, 0, {5, 2, 3}},    /* units left out at the end */
+        {FRUGI_INDEX_CODE_RLE, 300, 2, 0, 3, 0, {5, 2, 3}},    /* missing units at the end */
         {FRUGI_INDEX_CODE_RLE, 300, 2, 0, 8, 0, {0x85, 0x80, 0x80, 0x80, 0x80, 0x80, 0, 2}}, /* beyond 2^32 */
         {FRUGI_INDEX_CODE_RLE, 300, 2, 0, 3, 0, {0xab, 2, 2}},                               /* 299: one unit outside */
         {FRUGI_INDEX_CODE_RICE, 300, 2, 1, 1, 1, {0x05}},    /* 1 0 1 0: units 0 and 1 */
         {FRUGI_INDEX_CODE_RICE, 300, 2, 1, 1, 0, {0x15}},    /* a bit after the last */
         {FRUGI_INDEX_CODE_RICE, 300, 2, 1, 2, 0, {0x05, 0}}, /* a byte after the last */
-        {FRUGI_INDEX_CODE_RICE, 300, 2, 1, 1, 0, {0x01}},    /* an end that does not come */
+        {FRUGI_INDEX_CODE_RICE, 300, 2, 1, 1, 0, {0x01}},    /* truncated */
         {FRUGI_INDEX_CODE_LOCAL, 300, 2, 0, 4, 1, {1, 1, 9, 43}},
         {FRUGI_INDEX_CODE_LOCAL, 300, 2, 0, 4, 0, {1, 1, 9, 44}}, /* unit 300 of 300 */
         {FRUGI_INDEX_CODE_LOCAL, 300, 2, 0, 4, 0, {2, 0, 9, 9}},  /* twice the same */
-        {FRUGI_INDEX_CODE_LOCAL, 300, 1, 0, 3, 0, {0, 2, 9}},     /* a place too few */
+        {FRUGI_INDEX_CODE_LOCAL, 300, 1, 0, 3, 0, {0, 2, 9}},     /* an index too few */
         {FRUGI_INDEX_CODE_LOCAL, 300, 1, 0, 4, 0, {1, 1, 9, 44}}, /* a second one, outside */
         {FRUGI_INDEX_CODE_COO, 300, 2, 0, 8, 0, {7, 0, 0, 0, 7, 0, 0, 0}},
         {FRUGI_INDEX_CODE_COO, 300, 2, 0, 8, 0, {7, 0, 0, 0, 44, 1, 0, 0}},
@@ -262,7 +262,7 @@ static void noncanonical_encodings_are_rejected(void **state) {
 }
 
 /* The sampler's units, block by block, against those of a walk that skips what it can. */
-static void draw_travels(frugi_section *s, uint64_t kept, uint64_t key, uint64_t *random) {
+static void check_sample(frugi_section *s, uint64_t kept, uint64_t key, uint64_t *random) {
     uint64_t units = s->grid.units, n = 0;
     uint32_t *list = test_malloc(units * sizeof *list), *back = test_malloc(units * sizeof *back);
     s->index = FRUGI_INDEX_CODE_SEEDED;
@@ -282,7 +282,7 @@ static void draw_travels(frugi_section *s, uint64_t kept, uint64_t key, uint64_t
     assert_int_equal(n, kept);
     assert_true(frugi_section_measure(s));
     assert_true(frugi_unit_index_check(s, NULL));
-    assert_int_equal(walk_all(s, NULL, 1, random, back), kept);
+    assert_int_equal(read_all(s, NULL, 1, random, back), kept);
     assert_memory_equal(back, list, kept * sizeof *list);
     test_free(list);
     test_free(back);
@@ -295,11 +295,11 @@ static void seeded_readers_return_what_the_sampler_draws(void **state) {
         uint64_t units = 1 + next_random(&random) % (round % 2 ? 2000 : 20000);
         uint64_t kept = 1 + next_random(&random) % (round % 3 ? units : 1 + units / 500);
         frugi_section s = section_of(1, 2 * units - (round % 4 == 0), 1, 2);
-        draw_travels(&s, kept, next_random(&random), &random);
+        check_sample(&s, kept, next_random(&random), &random);
     }
     for (int round = 0; round < 3000; round++) { /* so many that some draws fall exactly on the edge of a block */
         frugi_section s = section_of(1, 768, 1, 1);
-        draw_travels(&s, 1 + (uint64_t)round % 3, next_random(&random), &random);
+        check_sample(&s, 1 + (uint64_t)round % 3, next_random(&random), &random);
     }
 }
 

@@ -21,7 +21,7 @@ static frugi_section example(frugi_index code) {
         s.kept = s.entries = kept;
         assert_true(frugi_section_measure(&s));
     } else {
-        aim(&s, code, list, kept);
+        set_list(&s, code, list, kept);
     }
     if (code == FRUGI_INDEX_CODE_RICE) {
         s.rice = 3;
@@ -51,7 +51,7 @@ static void wire_bytes_are_unchanged(void **state) {
     for (uint32_t code = 0; code < FRUGI_INDEX_CODES; code++) {
         frugi_section s = example((frugi_index)code), read;
         assert_int_equal(s.header + s.index_bytes, golden[code].len);
-        unsigned char *index = encoded(&s, list), header[FRUGI_UNIT_SECTION_HEADER];
+        unsigned char *index = encode_list(&s, list), header[FRUGI_UNIT_SECTION_HEADER];
         frugi_section_write(&s, header);
         assert_same_bits(header, golden[code].bytes, sizeof header);
         assert_same_bits(index, golden[code].bytes + sizeof header, s.index_bytes);
@@ -131,7 +131,7 @@ static void invalid_headers_are_rejected(void **state) {
         frugi_section_write(&s, header);
         assert_true(frugi_section_read(header, &read));
         memcpy(header + cases[i].at, &cases[i].value, cases[i].bytes);
-        if (cases[i].at == 80 || cases[i].at == 64) { /* the payload's length must not be what gives it away */
+        if (cases[i].at == 80 || cases[i].at == 64) { /* the length of the payload must not reveal it */
             uint64_t before = (s.index_bytes + 3) / 4 * 4, now = cases[i].at == 80 ? cases[i].value : s.index_bytes;
             frugi_put64(header + 88, s.bytes - before + (now + 3) / 4 * 4);
         }
@@ -197,9 +197,9 @@ static void frames_contain_both_kinds_of_sections(void **state) {
     units.tensor = 1;
     frugi_section twin = units, other = section_of(9, 30, 1, 3);
     other.begin = 64;
-    aim(&units, FRUGI_INDEX_CODE_RICE, list, COUNT(list));
-    aim(&twin, FRUGI_INDEX_CODE_CSR, list, COUNT(list));
-    aim(&other, FRUGI_INDEX_CODE_COO, list, COUNT(list));
+    set_list(&units, FRUGI_INDEX_CODE_RICE, list, COUNT(list));
+    set_list(&twin, FRUGI_INDEX_CODE_CSR, list, COUNT(list));
+    set_list(&other, FRUGI_INDEX_CODE_COO, list, COUNT(list));
     frug_frame_info info = {.struct_size = sizeof info};
     frug_section_info section = {.struct_size = sizeof section};
 
@@ -242,7 +242,7 @@ static void frames_contain_both_kinds_of_sections(void **state) {
     assert_int_equal(frug_frame_check(bytes, len, &info), FRUG_ERR_FORMAT);
     len = put_frame(bytes, backwards, 2, list);
     assert_int_equal(frug_frame_check(bytes, len, &info), FRUG_ERR_FORMAT);
-    blocks.begin = 64; /* of the two kinds on one place, neither order will do */
+    blocks.begin = 64; /* the two kinds must not overlap in either order */
     const frugi_section *mixed[] = {&units, &blocks}, *mixed_too[] = {&blocks, &units};
     len = put_frame(bytes, mixed, 2, list);
     assert_int_equal(frug_frame_check(bytes, len, &info), FRUG_ERR_FORMAT);
@@ -255,7 +255,7 @@ static void damaged_frames_by_units_are_rejected(void **state) {
     static const uint32_t list[] = {1, 2, 9, 30};
     unsigned char bytes[512];
     frugi_section s = section_of(9, 30, 3, 2);
-    aim(&s, FRUGI_INDEX_CODE_LOCAL, list, COUNT(list));
+    set_list(&s, FRUGI_INDEX_CODE_LOCAL, list, COUNT(list));
     const frugi_section *one[] = {&s};
     size_t len = put_frame(bytes, one, 1, list);
     frug_frame_info info = {.struct_size = sizeof info};
@@ -276,7 +276,7 @@ static void damaged_frames_by_units_are_rejected(void **state) {
         test_free(copy);
     }
     unsigned char *payload = bytes + 48 + 96;
-    payload[s.index_at + 1] = 2; /* sealed nonsense: an index twice */
+    payload[s.index_at + 1] = 2; /* invalid with a valid checksum: an index twice */
     frugi_frame_seal(bytes, len, 1);
     assert_int_equal(frug_frame_check(bytes, len, &info), FRUG_ERR_FORMAT);
     payload[s.index_at + 1] = 1;

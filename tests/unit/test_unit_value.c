@@ -52,7 +52,7 @@ static void check_size(frugi_section s, const float *unused) {
 
 static void sizes_match_the_format(void **state) {
     (void)state;
-    for_all(check_size, NULL);
+    for_all_sections(check_size, NULL);
     frugi_section s = make_section(FRUGI_VALUE_QSGD, 512, 127, 1000);
     assert_int_equal(frugi_group_value_bytes(&s), 1000);
     s.levels = 7;
@@ -76,8 +76,8 @@ static void check_round_trip(frugi_section section, const float *v) {
 static void values_round_trip_and_nothing_is_lost(void **state) {
     (void)state;
     float *v = bell_array(MOST, 3), *zeros = test_calloc(MOST, sizeof *v);
-    for_all(check_round_trip, v);
-    for_all(check_round_trip, zeros);
+    for_all_sections(check_round_trip, v);
+    for_all_sections(check_round_trip, zeros);
     test_free(v);
     test_free(zeros);
 }
@@ -108,7 +108,7 @@ static void nothing_is_lost_at_any_scale(void **state) {
             }
 }
 
-static void check_stretches(frugi_section section, const float *v) {
+static void check_ranges(frugi_section section, const float *v) {
     if (section.entries > 600)
         return;
     sample *s = round_trip(section, v);
@@ -126,14 +126,14 @@ static void check_stretches(frugi_section section, const float *v) {
 static void any_range_decodes_as_in_the_whole(void **state) {
     (void)state;
     float *v = bell_array(MOST, 4);
-    for_all(check_stretches, v);
+    for_all_sections(check_ranges, v);
     test_free(v);
 }
 
-/* Pieces in any order, as threads would take them; the whole first fills memory so that a gap would show. */
-static void check_pieces(frugi_section section, const float *v) {
+/* Ranges in any order, as threads would encode them; encoding the whole first makes a gap visible. */
+static void check_parallel_ranges(frugi_section section, const float *v) {
     uint64_t grain = section.group ? section.group : 4096;
-    int whole_only = !section.group && shares(section.value) && section.value != FRUGI_VALUE_SIGN;
+    int whole_only = !section.group && has_scale(section.value) && section.value != FRUGI_VALUE_SIGN;
     if (whole_only || section.entries <= grain)
         return;
     sample *whole = round_trip(section, v), *cut = make_sample(section, v);
@@ -154,7 +154,7 @@ static void check_pieces(frugi_section section, const float *v) {
 static void ranges_encode_as_the_whole(void **state) {
     (void)state;
     float *v = bell_array(MOST, 6);
-    for_all(check_pieces, v);
+    for_all_sections(check_parallel_ranges, v);
     test_free(v);
 }
 
@@ -174,7 +174,7 @@ static void bytes_are_the_same_on_all_machines(void **state) {
     (void)state;
     float *v = bell_array(MOST, 8);
     sum_of_bytes = 0;
-    for_all(add_to_sum, v);
+    for_all_sections(add_to_sum, v);
     test_free(v);
     assert_int_equal(sum_of_bytes, 0x16ba76feu);
 }

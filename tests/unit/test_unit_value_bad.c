@@ -1,7 +1,7 @@
-/* test_unit_value_bad.c - bytes that no encoder of unit_value.h writes are refused, wherever they stand. */
+/* test_unit_value_bad.c - bytes that no encoder of unit_value.h writes are rejected, wherever they are. */
 #include "unit/value_samples.h"
 
-/* One change to good bytes, and what check says of it. */
+/* Change valid bytes, and return the result of the check. */
 static int passes_with(sample *s, unsigned char *at, uint32_t bytes, uint32_t value) {
     unsigned char kept[4];
     memcpy(kept, at, bytes);
@@ -145,7 +145,7 @@ static void check_unused_bits(frugi_section section, const float *v) {
 static void unused_bits_are_rejected(void **state) {
     (void)state;
     float *v = bell_array(MOST, 16);
-    for_all(check_unused_bits, v);
+    for_all_sections(check_unused_bits, v);
     test_free(v);
 }
 

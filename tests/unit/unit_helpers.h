@@ -1,4 +1,4 @@
-/* unit_helpers.h - what the tests of sections by units share: sections, bytes, and sizes by the plainest means. */
+/* unit_helpers.h - helpers of the tests of sections by units: sections, bytes, and a reference for sizes. */
 #ifndef FRUG_TEST_UNIT_HELPERS_H
 #define FRUG_TEST_UNIT_HELPERS_H
 
@@ -8,7 +8,7 @@
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-/* A section of f32 values over a grid; the caller says how many units and which code. */
+/* A section of f32 values over a grid; the caller sets the number of units and the code. */
 static inline frugi_section section_of(uint64_t rows, uint64_t cols, uint64_t h, uint64_t w) {
     frugi_section s = {
         .value = FRUGI_VALUE_F32, .count = rows * cols, .grid = {.rows = rows, .cols = cols, .h = h, .w = w}};
@@ -16,8 +16,8 @@ static inline frugi_section section_of(uint64_t rows, uint64_t cols, uint64_t h,
     return s;
 }
 
-/* Take up a list under an index code: everything but the bytes. */
-static inline void aim(frugi_section *s, frugi_index code, const uint32_t *list, uint64_t kept) {
+/* Set all fields of a section for a list and an index code. */
+static inline void set_list(frugi_section *s, frugi_index code, const uint32_t *list, uint64_t kept) {
     frugi_index_sizes sizes;
     frugi_unit_index_measure(&s->grid, list, kept, &sizes);
     s->index = code;
@@ -30,8 +30,8 @@ static inline void aim(frugi_section *s, frugi_index code, const uint32_t *list,
     assert_true(frugi_section_measure(s));
 }
 
-/* Bytes of a fitting buffer, so that a sanitizer sees every step outside. */
-static inline unsigned char *encoded(const frugi_section *s, const uint32_t *list) {
+/* The encoded list in a buffer of exactly its length, so that a sanitizer detects every access outside. */
+static inline unsigned char *encode_list(const frugi_section *s, const uint32_t *list) {
     unsigned char *index = test_malloc(s->index_bytes + 1);
     memset(index, 0xa5, s->index_bytes + 1);
     frugi_unit_index_encode(s, list, index);
@@ -42,7 +42,7 @@ static inline unsigned char *encoded(const frugi_section *s, const uint32_t *lis
     return tight;
 }
 
-/* The sizes again, by the plainest means. */
+/* A reference computation of the sizes. */
 static inline uint64_t plain_leb(uint64_t x) {
     return x < 128 ? 1 : 1 + plain_leb(x >> 7);
 }

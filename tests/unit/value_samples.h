@@ -1,4 +1,4 @@
-/* value_samples.h - what the tests of unit_value.h share: sections of every shape, and values encoded by them. */
+/* value_samples.h - helpers of the tests of unit_value.h: sections of every shape, and values encoded by them. */
 #ifndef FRUG_TEST_VALUE_SAMPLES_H
 #define FRUG_TEST_VALUE_SAMPLES_H
 
@@ -19,17 +19,17 @@ typedef struct sample {
     frugi_section section;
     frugi_group_how how;
     uint64_t scale_bytes, value_bytes;
-    unsigned char *scales, *values; /* of exactly their lengths, so that a sanitizer sees one step too far */
+    unsigned char *scales, *values; /* of exactly their lengths, so that a sanitizer detects every access outside */
     float *original, *rest, *decoded;
 } sample;
 
-static inline int shares(frugi_value code) {
+static inline int has_scale(frugi_value code) {
     return code != FRUGI_VALUE_F32 && code != FRUGI_VALUE_BF16;
 }
 
 static inline frugi_section make_section(uint32_t code, uint32_t group, uint32_t levels, uint64_t entries) {
     frugi_section s = {.value = (frugi_value)code, .entries = entries};
-    s.group = shares(s.value) ? group : 0;
+    s.group = has_scale(s.value) ? group : 0;
     s.levels = code == FRUGI_VALUE_QSGD ? levels : 0;
     return s;
 }
@@ -63,7 +63,7 @@ static inline void free_sample(sample *s) {
     test_free(s);
 }
 
-/* With group 0, sign expects its scale in place. */
+/* With group 0, sign expects its scale to be set by the caller. */
 static inline void set_sign_scale(sample *s, float scale) {
     if (s->section.value == FRUGI_VALUE_SIGN && !s->section.group)
         frugi_put16(s->scales, frugi_f32_bf16(scale));
@@ -81,7 +81,7 @@ static inline sample *round_trip(frugi_section section, const float *v) {
 }
 
 /* Call f for every code, group and count, and for qsgd with several numbers of levels; 0 is a group too. */
-static inline void for_all(void f(frugi_section, const float *), const float *v) {
+static inline void for_all_sections(void f(frugi_section, const float *), const float *v) {
     for (uint32_t code = 0; code < CODES; code++)
         for (size_t g = 0; g <= COUNT(groups); g++)
             for (size_t c = 0; c < COUNT(counts); c++)

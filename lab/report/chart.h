@@ -15,7 +15,7 @@
 enum { FGL_CHART_WIDTH = 460, FGL_COLORS = 9, FGL_RAMP = 9, FGL_TICKS = 12 };
 
 /** Names wider than this many pixels are only in the legend. */
-enum { FGL_NAME_MOST = 170 };
+enum { FGL_MAX_NAME = 170 };
 
 typedef enum {
     FGL_UNIT_PLAIN,

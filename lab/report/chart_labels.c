@@ -181,7 +181,7 @@ static void place_tag(fgl_label_space *room, fgl_tag *tag) {
     char number[16];
     double width = fgl_label_width(tag->series->name);
     number_of(tag, number, sizeof number);
-    if (tag->series->lit && width <= FGL_NAME_MOST)
+    if (tag->series->lit && width <= FGL_MAX_NAME)
         tag->placed = tag->named = fgl_label_space_place(room, tag->x, tag->y, width, &tag->box);
     if (!tag->placed)
         tag->placed = fgl_label_space_place(room, tag->x, tag->y, fgl_label_width(number), &tag->box);

@@ -152,7 +152,7 @@ static void find_ranges(fgl_axis *x, fgl_axis *y, const fgl_line *line, size_t c
     for (size_t k = 0; k < count; k++) {
         double width = fgl_label_width(line[k].series->name);
         bool first = true;
-        *widest = fmax(*widest, line[k].series->lit && width <= FGL_NAME_MOST ? width : 16);
+        *widest = fmax(*widest, line[k].series->lit && width <= FGL_MAX_NAME ? width : 16);
         for (size_t i = 0; i < line[k].count; i++) {
             if (!fgl_axis_shows(x, line[k].x[i]) || !fgl_axis_shows(y, line[k].y[i]))
                 continue;

@@ -113,7 +113,7 @@ static size_t highlight_group(fgl_series *s, size_t count, fgl_group group, size
 }
 
 static void choose_highlights(fgl_series *s, size_t count) {
-    size_t room = highlight_group(s, count, FGL_GROUP_BASELINE, 1, FGL_LIT_MOST);
+    size_t room = highlight_group(s, count, FGL_GROUP_BASELINE, 1, FGL_MAX_HIGHLIGHTED);
     room = highlight_group(s, count, FGL_GROUP_OURS, 2, room);
     for (fgl_group group = FGL_GROUP_SPARSE; group < FGL_GROUPS; group++)
         room = highlight_group(s, count, group, 1, room);
@@ -142,7 +142,7 @@ size_t fgl_series_make(const fgl_panel *panel, fgl_series **series) {
     size_t count = 0;
     fgl_series *s = calloc(panel->count + 1, sizeof *s);
     *series = s;
-    for (size_t i = 0; i < panel->count && count < FGL_SERIES_MOST && s != NULL; i++) {
+    for (size_t i = 0; i < panel->count && count < FGL_MAX_SERIES && s != NULL; i++) {
         const fgl_cell *cell = &panel->cell[i];
         if (stems && !is_first(panel, i))
             continue;

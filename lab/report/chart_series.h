@@ -9,7 +9,7 @@
 #include "lab/report/run_stats.h"
 
 /** The most series that are highlighted, and that charts have; tables have more. */
-enum { FGL_LIT_MOST = 6, FGL_SERIES_MOST = 64 };
+enum { FGL_MAX_HIGHLIGHTED = 6, FGL_MAX_SERIES = 64 };
 
 typedef enum {
     FGL_GROUP_BASELINE,

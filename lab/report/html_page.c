@@ -334,7 +334,7 @@ int fgl_page(const fgl_findings *findings, fgl_text *to) {
     size_t most = 0;
     for (size_t i = 0; i < findings->count; i++)
         most = findings->panel[i].count > most ? findings->panel[i].count : most;
-    most = most < FGL_SERIES_MOST ? most : FGL_SERIES_MOST;
+    most = most < FGL_MAX_SERIES ? most : FGL_MAX_SERIES;
     fgl_put_raw(to, head);
     fgl_chart_page_style(to, most);
     fgl_put_raw(to, style);

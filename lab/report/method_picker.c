@@ -34,8 +34,8 @@ void fgl_picker_put(const fgl_panel *panel, size_t number, fgl_text *to) {
         }
         fgl_put_raw(to, begun ? "</span></p>\n" : "");
     }
-    if (count == FGL_SERIES_MOST)
-        fgl_put(to, "<p>Charts have the first %d methods of the table.</p>\n", FGL_SERIES_MOST);
+    if (count == FGL_MAX_SERIES)
+        fgl_put(to, "<p>Charts have the first %d methods of the table.</p>\n", FGL_MAX_SERIES);
     fgl_put_raw(to, "</div>\n");
     free(series);
 }

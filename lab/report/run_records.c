@@ -116,7 +116,7 @@ static int get_curve(const json_field *at, const char *name, const char *last, f
     if (inside.object == NULL)
         return 0;
     for (int i = 0; i < 4; i++) {
-        if (get_list(&inside, names[i], FGL_POINTS_MOST, &list[i]))
+        if (get_list(&inside, names[i], FGL_MAX_POINTS, &list[i]))
             return -1;
         if (json_array_size(list[i]) != json_array_size(list[0]))
             return fgio_because(at->why, "%s%s is not as long as %sstep", path, names[i], path);
@@ -137,7 +137,7 @@ static int get_curve(const json_field *at, const char *name, const char *last, f
 
 static int get_layer_names(const json_field *inside, fgl_layers *layers) {
     const json_t *list;
-    if (get_list(inside, "names", FGL_LAYERS_MOST, &list))
+    if (get_list(inside, "names", FGL_MAX_LAYERS, &list))
         return -1;
     for (size_t i = 0; i < json_array_size(list); i++)
         if (!json_is_string(json_array_get(list, i)))
@@ -154,8 +154,8 @@ static int get_layers(const json_field *at, fgl_layers *layers) {
         return -1;
     if (inside.object == NULL)
         return 0;
-    if (get_layer_names(&inside, layers) || get_list(&inside, "steps", FGL_MOMENTS_MOST, &steps) ||
-        get_list(&inside, "density", FGL_MOMENTS_MOST, &rows))
+    if (get_layer_names(&inside, layers) || get_list(&inside, "steps", FGL_MAX_MOMENTS, &steps) ||
+        get_list(&inside, "density", FGL_MAX_MOMENTS, &rows))
         return -1;
     layers->moments = json_array_size(steps);
     if (json_array_size(rows) != layers->moments)
@@ -269,7 +269,7 @@ static int compare_doubles(const void *a, const void *b) {
 
 static int get_median(const json_field *at, double *median) {
     const json_t *list;
-    if (get_list(at, "step_ms", FGL_POINTS_MOST, &list))
+    if (get_list(at, "step_ms", FGL_MAX_POINTS, &list))
         return -1;
     size_t count = json_array_size(list);
     double *times = calloc(count + 1, sizeof *times);
@@ -329,9 +329,9 @@ static void *grow(void *array, size_t count, size_t *cap, size_t size, fgio_why 
     if (count < *cap)
         return array;
     size_t more = 2 * *cap + 16;
-    void *bigger = count >= FGL_RUNS_MOST ? NULL : realloc(array, more * size);
+    void *bigger = count >= FGL_MAX_RUNS ? NULL : realloc(array, more * size);
     if (bigger == NULL)
-        fgio_because(why, "more than %d records, or out of memory", (int)FGL_RUNS_MOST);
+        fgio_because(why, "more than %d records, or out of memory", (int)FGL_MAX_RUNS);
     else
         *cap = more;
     return bigger;
@@ -424,8 +424,8 @@ static int parse_line(fgl_runs *runs, const char *line, size_t len, bool whole, 
     json_error_t error;
     if (is_blank(line, len))
         return 0;
-    if (len > FGL_LINE_MOST)
-        return fgio_because(why, "%zu bytes; %d at most", len, (int)FGL_LINE_MOST);
+    if (len > FGL_MAX_LINE)
+        return fgio_because(why, "%zu bytes; %d at most", len, (int)FGL_MAX_LINE);
     json_t *record = json_loadb(line, len, 0, &error);
     if (record == NULL && !whole) {
         runs->torn = 1;

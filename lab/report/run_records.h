@@ -15,11 +15,11 @@
 #include <stdint.h>
 
 enum {
-    FGL_RUNS_MOST = 20000,    /* records */
-    FGL_POINTS_MOST = 10000,  /* of a curve, times of a speed record */
-    FGL_LAYERS_MOST = 4096,   /* names */
-    FGL_MOMENTS_MOST = 1024,  /* steps at which the densities of layers are known */
-    FGL_LINE_MOST = 64 << 20, /* bytes */
+    FGL_MAX_RUNS = 20000,    /* records */
+    FGL_MAX_POINTS = 10000,  /* of a curve, times of a speed record */
+    FGL_MAX_LAYERS = 4096,   /* names */
+    FGL_MAX_MOMENTS = 1024,  /* steps at which the densities of layers are known */
+    FGL_MAX_LINE = 64 << 20, /* bytes */
 };
 
 /** The parts of result.time_ms. */

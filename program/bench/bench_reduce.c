@@ -38,7 +38,7 @@ typedef struct worker_state {
     int rank, size;
     measurement *all; /* the last one of every worker */
     frug_layout *layout;
-    frug_reducer *reducer[FGP_REDUCE_MOST];
+    frug_reducer *reducer[FGP_MAX_ALGORITHMS];
     fgp_reduce_row *row;
     size_t rows;
     float *grad; /* GRADIENTS x n */
@@ -78,7 +78,7 @@ static int gather_measurements(worker_state *h, measurement mine) {
 
 static void add_row(worker_state *h, const char *word, size_t length) {
     fgp_reduce_row *row = &h->row[h->rows];
-    if (h->rows == FGP_REDUCE_MOST || length >= sizeof row->name)
+    if (h->rows == FGP_MAX_ALGORITHMS || length >= sizeof row->name)
         return;
     *row = (fgp_reduce_row){0};
     memcpy(row->name, word, length);
@@ -233,7 +233,7 @@ static int collect_stats(worker_state *h, size_t i, frug_reduce_stats before) {
 }
 
 static int measure_rounds(worker_state *h) {
-    frug_reduce_stats before[FGP_REDUCE_MOST];
+    frug_reduce_stats before[FGP_MAX_ALGORITHMS];
     int status = FGIO_EXIT_OK;
     for (size_t i = 0; i < h->rows && status == FGIO_EXIT_OK; i++)
         if (!h->row[i].skipped[0]) {
@@ -252,7 +252,7 @@ static int measure_rounds(worker_state *h) {
 
 static int prepare_worker(worker_state *h) {
     uint64_t n = h->run->n;
-    h->row = calloc(FGP_REDUCE_MOST, sizeof *h->row);
+    h->row = calloc(FGP_MAX_ALGORITHMS, sizeof *h->row);
     h->grad = malloc(GRADIENTS * (size_t)n * sizeof(float));
     h->weights = calloc((size_t)n, sizeof(float));
     h->all = calloc((size_t)h->size, sizeof *h->all);

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define FGP_REDUCE_ROUNDS_MAX 1000u
-#define FGP_REDUCE_MOST       32u /* algorithms */
+#define FGP_MAX_ALGORITHMS    32u /* algorithms */
 
 /** Options. */
 typedef struct fgp_reduce_run {

@@ -37,7 +37,7 @@ static void print_resume_command(const fgp_request *request, const fgt_report *r
                                                   : ", because --save DIR was not given");
         return;
     }
-    fgio_error("interrupted after step %" PRIu64 " of %" PRIu64 "; to go on:", report->step, report->steps);
+    fgio_error("interrupted after step %" PRIu64 " of %" PRIu64 "; to resume:", report->step, report->steps);
     fprintf(stderr, "  %s\n", fgp_request_resume_command(request, again, sizeof again));
 }
 

@@ -138,13 +138,13 @@ typedef struct metric {
 } metric;
 
 /* A write error is printed once; the run continues without metrics and fails at its end. */
-static void drop_metrics(fgp_train_progress *v) {
+static void close_failed_metrics(fgp_train_progress *v) {
     fgio_metrics_close(v->metrics);
     v->metrics = NULL;
     v->status = FGIO_EXIT_FAIL;
 }
 
-static void drop_events(fgp_train_progress *v) {
+static void close_failed_events(fgp_train_progress *v) {
     fgio_tensorboard_close(v->events);
     v->events = NULL;
     v->status = FGIO_EXIT_FAIL;
@@ -160,13 +160,13 @@ static void record(fgp_train_progress *v, const char *kind, uint64_t at, const m
             if (isfinite(numbers[i].value))
                 json_object_set_new(line, numbers[i].name, json_real(numbers[i].value));
         if (fgio_metrics_put(v->metrics, line) != FGIO_EXIT_OK)
-            drop_metrics(v);
+            close_failed_metrics(v);
     }
     for (size_t i = 0; i < count && v->events != NULL; i++) {
         char tag[64];
         snprintf(tag, sizeof tag, "%s/%s", kind, numbers[i].name);
         if (isfinite(numbers[i].value) && fgio_tensorboard_scalar(v->events, tag, at, numbers[i].value) != FGIO_EXIT_OK)
-            drop_events(v);
+            close_failed_events(v);
     }
 }
 
@@ -229,10 +229,10 @@ static void on_begin(void *ctx, const fgt_report *r, uint64_t resumed_at) {
         print_accumulate(v, r);
     }
     if (v->metrics_path != NULL && fgio_metrics_open(v->metrics_path, resumed_at, &v->metrics) != FGIO_EXIT_OK)
-        drop_metrics(v);
+        close_failed_metrics(v);
     v->first = fgio_meter_begin(0, "first step");
     if (v->events_path != NULL && fgio_tensorboard_open(v->events_path, resumed_at, &v->events) != FGIO_EXIT_OK)
-        drop_events(v);
+        close_failed_events(v);
 }
 
 static void step(void *ctx, const fgt_progress *p) {
@@ -274,7 +274,7 @@ static void on_layers(void *ctx, uint64_t at, const char *const *name, const dou
     json_object_set_new(line, "names", names);
     json_object_set_new(line, "density", shares);
     if (fgio_metrics_put(v->metrics, line) != FGIO_EXIT_OK)
-        drop_metrics(v);
+        close_failed_metrics(v);
 }
 
 /* Whether the metrics file can be written, checked before the work; its lines are cut when the run begins. */
@@ -287,7 +287,7 @@ static int check_writable(const char *path) {
 }
 
 int fgp_train_progress_open(const fgp_request *request, int quiet, const char *metrics, const char *tensorboard,
-                            fgp_train_progress **view) {
+                            fgp_train_progress **progress) {
     if (quiet)
         fgio_progress_disable();
     if (metrics != NULL && fgt_team_rank() == 0 && check_writable(metrics) != FGIO_EXIT_OK)
@@ -300,16 +300,16 @@ int fgp_train_progress_open(const fgp_request *request, int quiet, const char *m
                               .terminal = fgio_stderr_is_terminal(),
                               .metrics_path = metrics,
                               .events_path = tensorboard};
-    *view = v;
+    *progress = v;
     return FGIO_EXIT_OK;
 }
 
-fgt_watch fgp_train_progress_watch(fgp_train_progress *view) {
-    const fgp_args *args = &view->request->args;
+fgt_watch fgp_train_progress_watch(fgp_train_progress *progress) {
+    const fgp_args *args = &progress->request->args;
     bool wanted = fgp_args_row(args->command, "metrics-layers", strlen("metrics-layers")) >= 0 &&
                   fgp_arg_given(args, "metrics-layers");
     return (fgt_watch){
-        .ctx = view, .begin = on_begin, .step = step, .quality = on_quality, .layers = wanted ? on_layers : NULL};
+        .ctx = progress, .begin = on_begin, .step = step, .quality = on_quality, .layers = wanted ? on_layers : NULL};
 }
 
 int fgp_train_progress_close(fgp_train_progress *v) {

@@ -111,7 +111,7 @@ static void at_most_six_methods_are_highlighted(void **state) {
         for (size_t k = 0; k < i; k++) /* no two highlighted methods look alike */
             assert_false(many[i].lit && many[k].lit && many[i].color == many[k].color && many[i].dash == many[k].dash);
     }
-    assert_int_equal(shown, FGL_LIT_MOST);
+    assert_int_equal(shown, FGL_MAX_HIGHLIGHTED);
     for (size_t i = 0; i < sizeof lit / sizeof *lit; i++)
         assert_true(named(many, count, lit[i])->lit);
     assert_int_equal(named(many, count, "onebit")->group, FGL_GROUP_QUANTIZED);

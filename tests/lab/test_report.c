@@ -356,7 +356,7 @@ static void an_incomplete_end_is_ignored_and_a_long_list_rejected(void **state) 
     assert_true(runs.torn);
     text.len = 0;
     fgl_put(&text, "%s,\"curve\":{\"step\":[0", GOOD);
-    for (int i = 0; i < FGL_POINTS_MOST; i++)
+    for (int i = 0; i < FGL_MAX_POINTS; i++)
         fgl_put_raw(&text, ",0");
     fgl_put_raw(&text, "]}}\n");
     assert_int_equal(fgl_runs_parse(&runs, text.data, text.len, &why), -1);

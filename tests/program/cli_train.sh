@@ -96,9 +96,9 @@ kill -INT $child
 code=0
 wait $child || code=$?
 [ $code = 130 ] || fail "Ctrl-C: exit status $code, not 130: $(cat stopped.err)"
-grep -q 'interrupted after step .*; to go on:$' stopped.err || fail "Ctrl-C: $(cat stopped.err)"
+grep -q 'interrupted after step .*; to resume:$' stopped.err || fail "Ctrl-C: $(cat stopped.err)"
 again=$(sed -n 's/^  frugrad train /train /p' stopped.err)
-[ -n "$again" ] || fail "Ctrl-C does not say how to go on: $(cat stopped.err)"
+[ -n "$again" ] || fail "Ctrl-C does not print how to resume: $(cat stopped.err)"
 eval "\"\$FRUGRAD\" $again" >again.txt 2>again.err || fail "'$again' fails: $(cat again.err)"
 grep -q 'resuming after step' again.err || fail "it does not say that it goes on: $(cat again.err)"
 same_end stopped
@@ -166,7 +166,7 @@ begin weighted
 kill -INT $child
 wait $child || true
 again="$(sed -n 's/^  frugrad train /train /p' weighted.err) --steps 1" # which are over: it is enough that it begins
-[[ "$again" == *"--weights whole/$last"*'--resume --steps'* ]] || fail "how to go on: $again"
+[[ "$again" == *"--weights whole/$last"*'--resume --steps'* ]] || fail "the command to resume: $again"
 eval "\"\$FRUGRAD\" $again" >again.txt 2>again.err || fail "'$again' fails: $(cat again.err)"
 grep -q 'no step is left' again.err || fail "weights won over the checkpoint: $(cat again.err)"
 printf '%s\n' model=mlp samples=2000 "weights=whole/$last" save=filed quiet=yes >weights.conf

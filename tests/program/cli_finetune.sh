@@ -132,12 +132,12 @@ refuse 2 'did you mean cesgc?' $base --weights $begun --method cesg
 refuse 2 '--states 27: cesgc takes at least 28 ' $base --weights $begun --method cesgc --states 27
 refuse 2 '--states 100: lora takes at least 256 ' $base --weights $begun --method lora --states 100 --workers 2
 refuse 2 '--states 200: mesgc takes at least 224 ' $base --weights $begun --method mesgc --states 200 --chunks 8
-refuse 2 'full keeps two states' $base --weights $begun --method full --states 100
+refuse 2 'full has two states' $base --weights $begun --method full --states 100
 refuse 2 '--states and --rank both' $base --weights $begun --method galore --states 1000 --rank 2
 refuse 2 '--targets: .*no tensor' $base --weights $begun --targets 'nothing*'
-refuse 2 'is no pattern' $base --weights $begun --targets 'a,b'
+refuse 2 'is not a pattern' $base --weights $begun --targets 'a,b'
 refuse 2 'kappa s = 49 states are more than the 16 numbers' $base --weights $begun --method table
-refuse 2 "--head: no tensor of this model is called 'nothing\*'" $base --weights $begun --head 'nothing*'
+refuse 2 "--head: no tensor of this model matches 'nothing\*'" $base --weights $begun --head 'nothing*'
 refuse 2 "'others' is what --head says" $base --weights $begun --optimizer-options decay=0.1,others=frozen
 refuse 2 "'kappa' is what --kappa says" $base --weights $begun --states 500 --optimizer-options kappa=14
 refuse 2 "'s' is what --states says" $base --weights $begun --states 500 --optimizer-options s=90

@@ -73,7 +73,7 @@ hinted 'accepted: .*gpt2-rules' compare --tasks foo --out x
 hinted 'accepted: dense, topk, .*no-feedback$' compare --methods foo --out x
 hinted 'task .* needs data in --data DIR' compare --size small --tasks gpt2-wikitext2 --out x
 for command in train eval sample; do
-    hinted "there is no model 'foo'" $command --model foo --weights x
+    hinted "unknown model 'foo'" $command --model foo --weights x
     hinted 'accepted: mlp, lenet, resnet20, .*bert-mlm-base$' $command --model foo --weights x
 done
 hinted "unknown preset 'foo'" demo --method foo
@@ -82,10 +82,10 @@ hinted "unknown preset 'foo'" bench --config foo
 hinted "unknown preset 'foo'" plan --config foo
 hinted "unknown preset 'foo'" inspect --config foo
 hinted "unknown optimizer 'foo'" train --model mlp --optimizer foo --steps 1
-hinted "unknown word 'foo'; accepted: constant" train --model mlp --schedule foo
+hinted "unknown schedule 'foo'; accepted: constant" train --model mlp --schedule foo
 hinted 'layers=x: expected a whole number' train --model gpt2:layers=x
 hinted 'no tensor of two dimensions' finetune --model bert-mini:layers=1,width=16,heads=2 --weights x --targets foo
-hinted "'foo' is no task known here" train --model bert-mini --data . --tokens x --subset foo
+hinted "unknown task 'foo'" train --model bert-mini --data . --tokens x --subset foo
 hinted 'is for text, and mlp is a model for images' train --model mlp --tokens bytes
 hinted 'builtin data has its own tokens' train --model gpt2-nano --tokens words
 hinted 'is for sentence tasks' train --model mlp --subset cola

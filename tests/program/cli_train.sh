@@ -168,12 +168,12 @@ wait $child || true
 again="$(sed -n 's/^  frugrad train /train /p' weighted.err) --steps 1" # which are over: it is enough that it begins
 [[ "$again" == *"--weights whole/$last"*'--resume --steps'* ]] || fail "the command to resume: $again"
 eval "\"\$FRUGRAD\" $again" >again.txt 2>again.err || fail "'$again' fails: $(cat again.err)"
-grep -q 'no step is left' again.err || fail "weights won over the checkpoint: $(cat again.err)"
+grep -q 'no steps are left' again.err || fail "weights won over the checkpoint: $(cat again.err)"
 printf '%s\n' model=mlp samples=2000 "weights=whole/$last" save=filed quiet=yes >weights.conf
 "$FRUGRAD" train --config weights.conf --steps 2 >again.txt 2>again.err || fail "$(cat again.err)"
 "$FRUGRAD" train --config weights.conf --steps 2 --resume >again.txt 2>again.err ||
     fail "--resume over a file with weights: $(cat again.err)"
-grep -q 'no step is left' again.err && grep -q '^  accuracy' again.txt ||
+grep -q 'no steps are left' again.err && grep -q '^  accuracy' again.txt ||
     fail "a run that is at its end does not say so, or not how good it is: $(cat again.err again.txt)"
 arguments=$plain
 
@@ -289,7 +289,7 @@ learns frugrad merged: 0.8
 learns dgc merged: 0.8
 learns frugrad,feedback=ef21 merged: 0.8
 "$FRUGRAD" train --model mlp --samples 500 --steps 2 --optimizer sgd -q >out 2>err || fail "$(cat err)"
-grep -q 'momentum counts twice' err && grep -q 'weights do not decay' err || fail "no warning: $(cat err)"
+grep -q 'momentum is applied twice' err && grep -q 'no weight decay' err || fail "no warning: $(cat err)"
 "$FRUGRAD" train --model mlp --samples 500 --steps 2 --optimizer sgd:momentum=0,decay=0 -q >out 2>err || fail "$(cat err)"
 [ ! -s err ] || fail "a warning too many: $(cat err)"
 grep -q 'parameters are in tensors that are sent whole' out || fail "no reason for the density: $(cat out)"

@@ -47,7 +47,7 @@ train 2 "'feedbak'" --method frugrad,feedbak=none
 train 2 'theta=0.5 does nothing here' --method frugrad,theta=0.5
 train 2 'layers=sensitivity needs a weight for each tensor' --method frugrad,layers=sensitivity
 train 2 'score=given needs a number' --method frugrad,unit=head,score=given
-train 2 'do nothing without reduce=gossip' --method frugrad,gamma=0.5
+train 2 'have no effect without reduce=gossip' --method frugrad,gamma=0.5
 train 2 'servers and staleness' --method frugrad,staleness=2
 train 2 -- '--keep is about checkpoints' --keep 2
 train 2 -- '--eval-every does nothing' --no-eval --eval-every 2
@@ -62,14 +62,14 @@ train 2 'feedback=merged, dgc or ef21' --workers 3 --method topk --optimizer mer
 train 1 'the loss is not finite' --workers 3 --rate 1e6 --steps 9 --clip 0 --schedule cosine
 wrong 1 'the gradient is not finite' train --model lenet --samples 100 --batch 4 --workers 3 --rate 1e6 --steps 9 --clip 0 --schedule cosine --quiet
 wrong 1 'evaluation is not finite' train --model mlp --samples 100 --batch 4 --workers 2 --rate 1e6 --steps 2 --clip 0 --schedule cosine --quiet
-wrong 1 'is to know 300 tokens|train.txt' train --model gpt2-nano:vocab=300 --data . --steps 1
+wrong 1 'has a vocabulary of 300 tokens|train.txt' train --model gpt2-nano:vocab=300 --data . --steps 1
 wrong 2 'layers=2000: expected a whole number from 1 to 1024' train --model gpt2:layers=2000 --steps 1
 
 # -- memory: what does not fit is refused with numbers before it starts
 wrong 1 'gpt2-nano would take about .* and 1.00 MB is what --memory allows: each of 2 workers here takes weights 401' \
     train --model gpt2-nano --workers 2 --steps 1 --memory 1M
-grep -q 'hint: --memory [0-9]*M lets the run begin' err || fail "no hint: $(cat err)"
-train 2 "cannot be cut into more than 8 micro-batches" --batch 8 --accumulate 9
+grep -q 'hint: --memory [0-9]*M starts the run' err || fail "no hint: $(cat err)"
+train 2 "cannot be split into more than 8 micro-batches" --batch 8 --accumulate 9
 train 2 'mlp has no blocks' --recompute
 
 # -- who asks for the test split is not judged by another one
@@ -80,7 +80,7 @@ train 2 'give one of them' --judge test --hold-out 10
 train 1 'has a validation split of [0-9]+ samples, so --hold-out 10 .*--judge valid' --judge valid --hold-out 10
 
 # -- workers that gossip differ until the end, and a checkpoint has one set of weights
-train 1 '--resume: a run with reduce=gossip cannot go on' --workers 2 --method gsgd --save gossip --resume gossip
+train 1 '--resume: a run with reduce=gossip cannot be resumed' --workers 2 --method gsgd --save gossip --resume gossip
 train 1 '--save-every: with reduce=gossip' --workers 2 --method gsgd --save gossip --save-every 1
 train 2 'choose feedback=none' --method gsgd,feedback=merged
 
@@ -107,7 +107,7 @@ wrong 1 'run.conf: byte 12 is zero' train --config run.conf
 
 # -- data
 wrong 1 'no/such/place' train --model mlp --steps 2 --quiet --data no/such/place
-grep -q "hint: there is no 'no/such/place'" err || fail "it is not said that the folder is missing: $(cat err)"
+grep -q "hint: 'no/such/place' does not exist" err || fail "it is not said that the folder is missing: $(cat err)"
 mkdir empty
 wrong 1 "empty: expected a directory with 'train-images-idx3-ubyte' .*'data_batch_1.bin'" train --model mlp --steps 2 --quiet --data empty
 wrong 1 "empty: expected .*train.txt" train --model gpt2-nano --data empty --steps 1
@@ -175,7 +175,7 @@ wrong 2 '--data DIR missing' eval --model mlp --weights $good
 wrong 2 'did you mean test' eval --model mlp --weights $good --data builtin --split tst
 wrong 1 'no/such' eval --model mlp --weights no/such --data builtin
 wrong 1 "good/.*: has no tensor '.*' of the model; it has [0-9]+, the first is '" eval --model lenet --weights $good --data builtin
-grep -q 'hint: give the --model' err || fail "no way out given: $(cat err)"
+grep -q 'hint: use the --model' err || fail "no way out given: $(cat err)"
 tiny=gpt2:layers=1,heads=2,length=16,width
 "$FRUGRAD" train --model $tiny=16 --samples 20 --steps 1 --no-eval --save tiny --quiet >/dev/null
 wrong 1 "tensor '.*' has shape .*16.*; the model has .*32" eval --model $tiny=32 --weights tiny/step-000000001.safetensors --data builtin

@@ -303,7 +303,7 @@ static void what_does_not_fit_is_refused_in_words(void **state) {
     close_state(&t);
     name_of(6, other, sizeof other);
     assert_int_equal(rename(path, other), 0);
-    expect_refused(other, &s, "step 5 by its metadata, of step 6 by its name");
+    expect_refused(other, &s, "its metadata has step 5, its name step 6");
     t = s;
     t.state.compressor = NULL;
     t.state.optimizer = NULL;

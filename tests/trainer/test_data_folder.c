@@ -305,7 +305,7 @@ static void wrong_folders_are_refused(void **state) {
     (void)state;
     make_folder(root);
     put(root, "val/c/x.png", make_png(3));
-    assert_refused(root, "/val/c: expected the classes of the training images, of which this is none");
+    assert_refused(root, "/val/c: not a class of the training images");
     remove_all(root);
     make_folder(root);
     snprintf(path, sizeof path, "%s/train/empty", root);

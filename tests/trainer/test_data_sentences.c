@@ -129,8 +129,8 @@ static void wrong_tables_are_refused(void **state) {
     assert_refused("CoLA", NULL, "", "row 1, byte 0: expected a row");
     assert_refused("CoLA", NULL, "\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\n",
                    "at most 32 columns");
-    assert_refused("what", NULL, "", "expected a directory called as one of these tasks");
-    assert_refused("what", "mnl", "", "'mnl' is no task known here: expected sst-2, cola, mrpc, sts-b, qqp, mnli");
+    assert_refused("what", NULL, "", "expected a directory named after one of these tasks");
+    assert_refused("what", "mnl", "", "unknown task 'mnl': expected sst-2, cola, mrpc, sts-b, qqp, mnli");
     assert_refused("RTE", NULL, "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tneutral\n",
                    "row 2, byte 38: expected a label of entailment or not_entailment");
     assert_refused("MNLI", NULL, "sentence1\tsentence2\tgold_label\na\tb\t-\n",

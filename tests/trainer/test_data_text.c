@@ -138,7 +138,7 @@ static void wrong_text_is_refused(void **state) {
     assert_refused(FGT_TASK_LANGUAGE, "/no/where.txt", NULL, "/no/where.txt: No such file");
     assert_refused(FGT_TASK_MASKED, place, NULL, "needs the file of a WordPiece vocabulary");
     place_text(place, "train.txt", "");
-    assert_refused(FGT_TASK_LANGUAGE, place, NULL, "abc: expected some text to train on, found none");
+    assert_refused(FGT_TASK_LANGUAGE, place, NULL, "abc: expected text to train on, found none");
     place_text(place, "train.txt", "short");
     assert_refused(FGT_TASK_LANGUAGE, place, NULL, "expected training data for at least one sample");
     assert_refused(FGT_TASK_LANGUAGE, place, "/nowhere", "/nowhere: expected 'encoder.json'");

@@ -263,10 +263,10 @@ static void what_does_not_go_is_refused(void **state) {
     train_into(job, "two");
     job.resume = under("two");
     job.accumulate = 4;
-    refused(&job, FGIO_EXIT_FAIL, "(--accumulate 2), and this one cuts them into 4 (--accumulate 4)");
+    refused(&job, FGIO_EXIT_FAIL, "(--accumulate 2), but this run has 4 (--accumulate 4)");
     job.resume = NULL;
     job.accumulate = 5;
-    refused(&job, FGIO_EXIT_USAGE, "a batch of 4 samples cannot be cut into more than 4 micro-batches");
+    refused(&job, FGIO_EXIT_USAGE, "a batch of 4 samples cannot be split into more than 4 micro-batches");
     job.accumulate = 0;
     job.memory_bytes = 1u << 20;
     refused(&job, FGIO_EXIT_FAIL, "and 1.05 MB is what --memory allows: each of 2 workers here takes weights ");

@@ -75,9 +75,9 @@ static void refuse(const char *text, const char *why) {
 
 static void what_is_not_understood_is_refused(void **state) {
     (void)state;
-    refuse("", "unknown word ''");
-    refuse("cosin", "unknown word 'cosin'; did you mean 'cosine'?");
-    refuse("cosine:3", "cosine takes nothing behind ':', but there is '3'");
+    refuse("", "unknown schedule ''");
+    refuse("cosin", "unknown schedule 'cosin'; did you mean 'cosine'?");
+    refuse("cosine:3", "cosine has no argument, but got ':3'");
     refuse("cosine,warm=3", "unknown option 'warm=3'; there is warmup=STEPS");
     refuse("cosine,warmup=", "'' is neither a whole number");
     refuse("cosine,warmup=1.5", "'1.5' is neither a whole number");
@@ -86,13 +86,13 @@ static void what_is_not_understood_is_refused(void **state) {
     refuse("cosine,warmup=nan", "'nan' is neither a whole number");
     refuse("cosine,warmup=101%", "'101%' is not between 0% and 100%");
     refuse("cosine,warmup=%", "'%' is not between 0% and 100%");
-    refuse("step", "step wants marks and a factor");
-    refuse("step:0.5", "step wants marks and a factor");
-    refuse("step::0.1", "'' is no mark between 0 and 1");
-    refuse("step:0.5,0.5:0.1", "'0.5' is no mark between 0.5 and 1");
-    refuse("step:0.5,:0.1", "'' is no mark between 0.5 and 1");
-    refuse("step:0.5:0", "'0' is no factor");
-    refuse("step:0.5:0.1:3", "'0.1:3' is no factor");
+    refuse("step", "step needs marks and a factor");
+    refuse("step:0.5", "step needs marks and a factor");
+    refuse("step::0.1", "'' is not a mark between 0 and 1");
+    refuse("step:0.5,0.5:0.1", "'0.5' is not a mark between 0.5 and 1");
+    refuse("step:0.5,:0.1", "'' is not a mark between 0.5 and 1");
+    refuse("step:0.5:0", "'0' is not a factor");
+    refuse("step:0.5:0.1:3", "'0.1:3' is not a factor");
     refuse("step:.1,.2,.3,.4,.5,.6,.7,.8,.9:0.1", "more than 8 marks");
     refuse("co\x1bsine", "co?sine");
     char lengthy[400];

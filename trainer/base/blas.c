@@ -1,7 +1,9 @@
 /*
- * OpenBLAS takes a buffer of up to 128 MiB of address space for every thread that is inside it, and where it gets none
- * it tries again without end (blas_memory_alloc in its counted_alloc.c): training hangs. So where the process has a
- * limit, all buffers are taken beforehand, each after a look whether there is room for it; OpenBLAS keeps them.
+ * blas.c - OpenBLAS on one thread, with its buffers reserved up front where memory is limited.
+ *
+ * OpenBLAS maps a buffer of up to 128 MiB of address space for every thread that calls it. Where the mapping fails it
+ * retries forever (blas_memory_alloc in its memory.c), and training hangs. So where the process has a limit, all
+ * buffers are allocated before training, each after a check that the mapping succeeds; OpenBLAS caches them.
  */
 #include "trainer/base/blas.h"
 
@@ -14,18 +16,18 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Exported by OpenBLAS, declared in no header; a BLAS that is another one does not have them. */
+/* Exported by OpenBLAS but declared in no header; weak, because another BLAS does not have them. */
 extern void *blas_memory_alloc(int) __attribute__((weak));
 extern void blas_memory_free(void *) __attribute__((weak));
 
-/* Bytes of a buffer, until one has been seen to be taken. */
+/* Assumed bytes of a buffer, until the first allocation was measured. */
 #if defined(__x86_64__)
 #define BUFFER_BYTES ((size_t)128 << 20)
 #else
 #define BUFFER_BYTES ((size_t)32 << 20)
 #endif
-#define HEADROOM    ((size_t)1 << 20) /* what it may take beside */
-#define BUFFERS_MAX 256u              /* as many as Debian's build is sure to have */
+#define HEADROOM    ((size_t)1 << 20) /* what else the call may allocate */
+#define BUFFERS_MAX 256u              /* the number that Debian's build supports at least */
 
 uint64_t fgt_blas_limit(void) {
     static const int resources[] = {RLIMIT_AS, RLIMIT_DATA};
@@ -53,7 +55,7 @@ static int can_map(size_t bytes) {
     return p != MAP_FAILED && munmap(p, bytes) == 0;
 }
 
-/* Take buffers one by one, as long as there is room; returns how many. */
+/* Allocates buffers one by one while the address space allows; returns how many. */
 static uint64_t alloc_buffers(uint64_t wanted, void **buffer, size_t *bytes) {
     uint64_t allocated = 0;
     *bytes = BUFFER_BYTES;
@@ -61,7 +63,7 @@ static uint64_t alloc_buffers(uint64_t wanted, void **buffer, size_t *bytes) {
         size_t before = address_space();
         buffer[allocated++] = blas_memory_alloc(0);
         size_t after = address_space();
-        if (after > before) /* not one that it had already */
+        if (after > before) /* otherwise the buffer was cached already */
             *bytes = after - before;
     }
     return allocated;
@@ -77,7 +79,7 @@ static int reserve_buffers(uint64_t threads, uint64_t limit) {
     if (allocated == wanted)
         return FGIO_EXIT_OK;
     fgio_error("not enough memory: this process may have %s in all (ulimit -v, ulimit -d), and each of %llu threads "
-               "needs %s for products of matrices",
+               "needs %s for matrix products",
                fgio_bytes_text(limit, all, sizeof all), (unsigned long long)threads,
                fgio_bytes_text(bytes, each, sizeof each));
     fgio_hint("raise the limit, or give fewer --workers or --threads");

@@ -1,4 +1,4 @@
-/* blas.h - OpenBLAS as the trainer uses it: on one thread for each call, from threads of the trainer's own. */
+/* blas.h - OpenBLAS as the trainer uses it: every call runs on one thread; the trainer has its own threads. */
 #ifndef FGT_BLAS_H
 #define FGT_BLAS_H
 
@@ -7,10 +7,9 @@
 /** Bytes of memory that the process may have (ulimit -v, ulimit -d); UINT64_MAX: no limit. */
 uint64_t fgt_blas_limit(void);
 
-/**
- * Call this before anything is multiplied. Where memory of the process is limited (ulimit -v, ulimit -d) it takes the
- * buffers that so many threads need, and returns FGIO_EXIT_FAIL after a line on stderr where there is no room.
- */
+/** Call this before the first matrix product. Where the memory of the process is limited (ulimit -v, ulimit -d) it
+ * reserves the buffers for so many threads, and returns FGIO_EXIT_FAIL after an error message where they do not fit.
+ * */
 int fgt_blas_begin(uint64_t threads);
 
 #endif

@@ -1,4 +1,4 @@
-/* counted_alloc.c - each piece of memory is preceded by a line that says how long it is and what it is for. */
+/* counted_alloc.c - every block is preceded by a header of one cache line with its size and its use. */
 #include "trainer/base/counted_alloc.h"
 
 #include <stdatomic.h>

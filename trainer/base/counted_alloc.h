@@ -1,6 +1,6 @@
 /*
- * counted_alloc.h - the trainer's allocator: zeroed memory on cache lines, counted by what it is for, so that a run can
- * say what its model state took at most.
+ * counted_alloc.h - the trainer's allocator: zeroed memory aligned to cache lines, counted per use, so that a run can
+ * report the peak of its model state.
  */
 #ifndef FGT_COUNTED_ALLOC_H
 #define FGT_COUNTED_ALLOC_H
@@ -11,8 +11,8 @@
 typedef enum fgt_use {
     FGT_USE_WEIGHTS,
     FGT_USE_GRADIENTS,   /* of weights: buckets */
-    FGT_USE_EXCHANGE,    /* what the trainer itself sends and receives */
-    FGT_USE_ACTIVATIONS, /* and their gradients, and work space of layers */
+    FGT_USE_EXCHANGE,    /* messages of the trainer itself */
+    FGT_USE_ACTIVATIONS, /* activations, their gradients, and work space of layers */
     FGT_USE_DATA,        /* batches */
     FGT_USES
 } fgt_use;
@@ -20,10 +20,10 @@ typedef enum fgt_use {
 /** Zeroed, aligned to 64 bytes. NULL without memory. */
 void *fgt_hold(fgt_use use, size_t bytes);
 
-/** Give it back; NULL is fine. */
+/** Free; NULL is allowed. */
 void fgt_counted_free(void *memory);
 
-/** Bytes held now, and the most ever, by this process. */
+/** Bytes allocated now, and the peak, in this process. */
 uint64_t fgt_counted_bytes(fgt_use use);
 uint64_t fgt_counted_peak(fgt_use use);
 

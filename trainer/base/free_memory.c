@@ -1,6 +1,6 @@
 /*
- * free_memory.c - the least of what Linux says: MemAvailable of the machine, and of every cgroup that this process is
- * in (version 2 or 1) its limit less its use; pages of files that can be dropped do not count as used.
+ * free_memory.c - the minimum of what Linux reports: MemAvailable of the machine, and for every cgroup of this process
+ * (version 2 or 1) its limit minus its usage; page cache that can be dropped does not count as used.
  */
 #include "trainer/base/free_memory.h"
 
@@ -13,7 +13,7 @@
 
 enum { LINE = 512, PATH = 1024 };
 
-/* The number behind a word at the beginning of a line; fallback where there is none. */
+/* The number that follows a key at the beginning of a line; fallback where there is none. */
 static uint64_t read_number_after(const char *path, const char *key, uint64_t fallback) {
     FILE *file = fopen(path, "r");
     char line[LINE];
@@ -23,7 +23,7 @@ static uint64_t read_number_after(const char *path, const char *key, uint64_t fa
         if (strncmp(line, key, strlen(key)) != 0)
             continue;
         uint64_t read = strtoull(line + strlen(key), &end, 10);
-        number = end != line + strlen(key) ? read : fallback; /* "max" is no number */
+        number = end != line + strlen(key) ? read : fallback; /* "max": no limit */
         break;
     }
     if (file)
@@ -35,7 +35,7 @@ static uint64_t min_u64(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-/** How a version of cgroups calls things. */
+/** File names of a version of cgroups. */
 typedef struct cgroup_files {
     const char *root, *limit, *used, *cached;
 } cgroup_files;
@@ -54,7 +54,7 @@ static uint64_t free_in_group(const cgroup_files *c, const char *group) {
     return limit - min_u64(limit, used);
 }
 
-/* A group and all groups around it; inside of a container the outermost may be all that is seen. */
+/* A group and all its ancestors; inside a container only the outermost may be visible. */
 static uint64_t free_in_ancestors(const cgroup_files *c, char *group) {
     uint64_t free_bytes = UINT64_MAX;
     group[strcspn(group, "\n")] = '\0';

@@ -1,4 +1,4 @@
-/* keyed_random.c - normal numbers by Box and Muller's transform; two uniforms come out of one 64-bit word. */
+/* keyed_random.c - normal numbers by the Box-Muller transform, from the two halves of one 64-bit word. */
 #include "trainer/base/keyed_random.h"
 
 #include <math.h>

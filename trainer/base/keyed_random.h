@@ -1,16 +1,17 @@
 /*
- * keyed_random.h - random numbers that are a function of where they are used: (seed, stream, counter). Nothing has to
- * be remembered between calls, so a restart, another number of threads or another order of calls changes no draw.
+ * keyed_random.h - counter-based random numbers: a pure function of (seed, stream, counter). There is no generator
+ * state, so a restart, another number of threads or another order of calls changes no draw.
  *
- * The mixing is that of SplitMix64 over the three words: quick, and good enough for weights, masks and shuffles.
+ * The mixing function is that of SplitMix64, applied to the three words: fast, and good enough for weights, masks and
+ * shuffles.
  */
 #ifndef FGT_KEYED_RANDOM_H
 #define FGT_KEYED_RANDOM_H
 
 #include <stdint.h>
 
-/** What draws are for: streams with different numbers are independent. Users add what else tells them apart, shifted
- * by 8. */
+/** Purposes of draws: streams with different numbers are independent. Users distinguish further streams by bits from 8
+ * up. */
 enum {
     FGT_STREAM_WEIGHTS = 1,
     FGT_STREAM_DROPOUT,

@@ -1,7 +1,7 @@
 /*
- * Opening a checkpoint: worker 0 looks for a file that is whole, checksum and all, and tells the others what its
- * metadata says. While it reads, it gives a sign of life to the others now and then, because a file may take longer
- * than they would wait.
+ * checkpoint.c - opening a checkpoint: worker 0 searches for a valid file, verifies its checksum, and sends the
+ * metadata to the others. While it reads, it sends the others a status now and then, because a file may take longer
+ * than their timeout.
  */
 #include "trainer/checkpoint/checkpoint_parts.h"
 
@@ -14,15 +14,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { OPEN_IN_PROGRESS = 1, OPEN_DONE, OPEN_FAILED }; /* what worker 0 says */
+enum { OPEN_IN_PROGRESS = 1, OPEN_DONE, OPEN_FAILED }; /* status of worker 0 */
 enum { STATUS_WORDS = 2 };
 
-#define METADATA_BYTES_MAX UINT64_C(100000000) /* as of headers of files */
+#define METADATA_BYTES_MAX UINT64_C(100000000) /* as for headers of files */
 #define WORKERS_MAX        UINT64_C(65536)
 #define STEP_MAX           (UINT64_MAX - 1)
-#define NOT_A_CHECKPOINT   "is no checkpoint of frugrad: its metadata has no " FGT_KEY_FORMAT
+#define NOT_A_CHECKPOINT   "is not a checkpoint of frugrad: its metadata has no " FGT_KEY_FORMAT
 
-/* All hear a word and a number from worker 0. Returns an exit status of the comm. */
+/* Broadcasts a status and a number from worker 0. Returns an exit status of the comm. */
 static int broadcast_status(fgt_checkpoint *c, uint64_t *state, uint64_t *number) {
     uint64_t mine[STATUS_WORDS] = {*state, *number};
     if (frug_comm_gather(c->comm, mine, sizeof mine, c->gathered) != FRUG_OK)
@@ -37,19 +37,19 @@ static int parse_metadata(fgt_checkpoint *c, const char *path, json_t *metadata)
     if (format == NULL)
         return fgio_error("%s: " NOT_A_CHECKPOINT, path);
     if (strcmp(format, FGT_FORMAT) != 0)
-        return fgio_error("%s: is a checkpoint of format %s; this program knows format " FGT_FORMAT, path, format);
+        return fgio_error("%s: is a checkpoint of format %s; this program supports format " FGT_FORMAT, path, format);
     if (!fgt_checkpoint_number(metadata, FGT_KEY_STEP, STEP_MAX, &c->step))
         return fgio_error("%s: its metadata has no step (" FGT_KEY_STEP ", a whole number)", path);
     if (!fgt_checkpoint_number(metadata, FGT_KEY_WORKERS, WORKERS_MAX, &c->workers) || c->workers == 0)
         return fgio_error("%s: its metadata has no number of workers (" FGT_KEY_WORKERS ")", path);
     uint64_t generation;
     if (!fgt_checkpoint_generation(metadata, &generation))
-        return fgio_error("%s: its metadata has no number of a generation (" FGT_KEY_GENERATION ")", path);
+        return fgio_error("%s: its metadata has an invalid generation (" FGT_KEY_GENERATION ")", path);
     c->metadata = json_incref(metadata);
     return FGIO_EXIT_OK;
 }
 
-/* The checksum at the end against one over everything before it. */
+/* Compares the checksum at the end with one over everything before it. */
 static int verify_checksum(fgt_checkpoint *c) {
     const fgio_tensor_file *file = &c->file;
     const fgio_item *item = file->head.count == 0 ? NULL : &file->head.item[file->head.count - 1];
@@ -85,8 +85,7 @@ static int open_verified(fgt_checkpoint *c, const char *path) {
     if (code == FGIO_EXIT_OK)
         code = parse_metadata(c, path, c->file.head.metadata);
     if (code == FGIO_EXIT_OK && fgt_checkpoint_name_step(slash == NULL ? path : slash + 1, &named) && named != c->step)
-        code = fgio_error("%s: is of step %" PRIu64 " by its metadata, of step %" PRIu64 " by its name", path, c->step,
-                          named);
+        code = fgio_error("%s: its metadata has step %" PRIu64 ", its name step %" PRIu64 "", path, c->step, named);
     if (code == FGIO_EXIT_OK)
         code = verify_checksum(c);
     if (code != FGIO_EXIT_OK) {
@@ -113,13 +112,13 @@ static int open_newest(fgt_checkpoint *c, const char *directory) {
         if (code == FGIO_EXIT_OK)
             break;
         if (i + 1 < count)
-            fgio_hint("passed over; taking the checkpoint before it, of step %" PRIu64, entry[i + 1].step);
+            fgio_hint("skipped; using the checkpoint before it, of step %" PRIu64, entry[i + 1].step);
     }
     free(entry);
     return code;
 }
 
-/* Worker 0's part of opening; *text becomes what the others get. */
+/* Opens the file on worker 0; *text is the metadata for the others. */
 static int find_and_open(fgt_checkpoint *c, const char *path, char **text) {
     struct stat st;
     int code = stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? open_newest(c, path) : open_verified(c, path);
@@ -129,7 +128,7 @@ static int find_and_open(fgt_checkpoint *c, const char *path, char **text) {
     return *text == NULL ? fgio_error("%s: out of memory", path) : FGIO_EXIT_OK;
 }
 
-/* Text of that many bytes from worker 0 to all, piece by piece. Only the comm's errors are returned. */
+/* Sends a text from worker 0 to all, in chunks. Returns errors of the comm only. */
 static int broadcast_text(fgt_checkpoint *c, char *text, size_t bytes) {
     for (size_t at = 0; at < bytes; at += FGT_CHUNK_BYTES) {
         size_t some = bytes - at < FGT_CHUNK_BYTES ? bytes - at : FGT_CHUNK_BYTES;
@@ -142,7 +141,7 @@ static int broadcast_text(fgt_checkpoint *c, char *text, size_t bytes) {
     return FGIO_EXIT_OK;
 }
 
-/* The others' part: wait for the outcome, then take the facts. */
+/* On the other workers: waits for the outcome, then receives the metadata. */
 static int receive_metadata(fgt_checkpoint *c) {
     uint64_t state = 0, bytes = 0;
     json_error_t error;

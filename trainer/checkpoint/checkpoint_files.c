@@ -1,8 +1,9 @@
 /*
- * The files of a directory of checkpoints, and which of them is the newest. Times of files do not say, because they
- * change when a directory is copied, and steps alone do not, because a run that continues with another number of
- * workers counts its steps anew. So metadata has a generation, which grows whenever steps go back; within a generation
- * the highest step is the newest. Files without that key, of a first run or of earlier versions, are of generation 0.
+ * checkpoint_files.c - the files of a directory of checkpoints, and which of them is the newest. File times do not
+ * tell, because they change when a directory is copied, and steps alone do not, because a run that continues with
+ * another number of workers renumbers its steps. So the metadata has a generation, which is incremented whenever the
+ * step decreases; within a generation the highest step is the newest. Files without that key, of a first run or of
+ * earlier versions, are of generation 0.
  */
 #include "trainer/checkpoint/checkpoint_parts.h"
 
@@ -36,7 +37,7 @@ bool fgt_checkpoint_name_step(const char *name, uint64_t *step) {
     if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
         return false;
     uint64_t number = strtoull(name + 5, NULL, 10);
-    format_name(number, again); /* what is not spelled as we spell it is not ours */
+    format_name(number, again); /* only names in exactly this format are checkpoints */
     if (strcmp(again, name) != 0)
         return false;
     *step = number;
@@ -61,7 +62,7 @@ static bool is_newer(const fgt_entry *a, const fgt_entry *b) {
     return a->generation != b->generation ? a->generation > b->generation : a->step > b->step;
 }
 
-/* An unreadable file comes first, so that whoever opens the newest one tells of it and passes over it. */
+/* Unreadable files come first, so that opening the newest one reports and skips them. */
 static int compare_newest_first(const void *a, const void *b) {
     const fgt_entry *x = a, *y = b;
     if (x->readable != y->readable)
@@ -75,7 +76,7 @@ bool fgt_checkpoint_generation(const json_t *metadata, uint64_t *generation) {
            fgt_checkpoint_number(metadata, FGT_KEY_GENERATION, FGT_GENERATION_MAX, generation);
 }
 
-/* The generation stands in the header; what is wrong with a file is said when it is opened to be used. */
+/* The generation is in the header; errors of a file are reported when it is opened for use. */
 static void read_generation(const char *directory, fgt_entry *entry) {
     char path[PATH_MAX];
     fgio_tensor_file file = FGIO_TENSOR_FILE_CLOSED;
@@ -129,7 +130,7 @@ bool fgt_checkpoint_in_directory(const char *directory) {
     return found;
 }
 
-/* Whether an opened file is the one of that step in a directory. */
+/* Whether an open file is the one of that step in a directory. */
 static bool is_file_of(const char *directory, uint64_t step, int fd) {
     char path[PATH_MAX];
     struct stat ours, theirs;
@@ -143,7 +144,7 @@ int fgt_checkpoint_next_generation(const char *directory, const fgt_checkpoint *
     size_t count = 0, first = 0;
     struct stat st;
     *generation = 0;
-    if (stat(directory, &st) != 0) /* it is made when the first one is written */
+    if (stat(directory, &st) != 0) /* it is created when the first one is written */
         return FGIO_EXIT_OK;
     int code = fgt_checkpoint_list(directory, &entry, &count);
     while (first < count && !entry[first].readable)
@@ -157,7 +158,7 @@ int fgt_checkpoint_next_generation(const char *directory, const fgt_checkpoint *
     return code;
 }
 
-/* Say once, when steps have gone back, what becomes of the files with later steps. */
+/* Prints a hint, once, when the step has decreased and files with later steps remain. */
 static void warn_of_later_steps(const char *directory, const fgt_entry *entry, size_t count, const fgt_entry *written) {
     size_t ours = 0;
     uint64_t latest = 0;
@@ -167,7 +168,7 @@ static void warn_of_later_steps(const char *directory, const fgt_entry *entry, s
     }
     if (ours == 1 && latest > written->step)
         fgio_hint("%s: checkpoints of an earlier run up to step %" PRIu64
-                  " stay there; --resume continues from the one written last, now step %" PRIu64,
+                  " are kept; --resume continues from the one written last, now step %" PRIu64,
                   directory, latest, written->step);
 }
 

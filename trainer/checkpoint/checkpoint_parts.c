@@ -1,7 +1,7 @@
 /*
- * The parts of a checkpoint and how workers agree about them. Floats stand in files low byte first whatever the host
- * does, so they are packed on their way. Workers agree by telling each other a few words, all to all: a worker that
- * fails alone would leave the others waiting.
+ * checkpoint_parts.c - the parts of a checkpoint and the agreement of workers about them. Floats are little-endian in
+ * files on every host, so they are packed for transfer. Workers agree by an all-gather of a few words: a worker that
+ * failed alone would leave the others waiting.
  */
 #include "trainer/checkpoint/checkpoint_parts.h"
 
@@ -136,12 +136,12 @@ void fgt_checkpoint_copy_buffers(fgt_checkpoint_blobs *blobs, fgt_graph *graph, 
     }
 }
 
-/* The first worker that differs from worker 0; -1: none. A worker that is not well is told of by itself. */
+/* The first worker that differs from worker 0; -1: none. A worker that has failed reports its own error. */
 static int first_difference(const fgt_checkpoint_agreement *all, int size, const char **what) {
     for (int r = 1; r < size; r++) {
         *what = all[r].step != all[0].step                         ? "the step"
-                : all[r].residual_bytes != all[0].residual_bytes   ? "the method of compression"
-                : all[r].optimizer_bytes != all[0].optimizer_bytes ? "the optimiser"
+                : all[r].residual_bytes != all[0].residual_bytes   ? "the compression method"
+                : all[r].optimizer_bytes != all[0].optimizer_bytes ? "the optimizer"
                 : all[r].buffer_floats != all[0].buffer_floats     ? "the model"
                                                                    : NULL;
         if (*what != NULL)

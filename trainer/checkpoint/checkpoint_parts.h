@@ -1,6 +1,6 @@
 /*
- * checkpoint_parts.h - what the writer and the reader of checkpoints share: the list of parts that make one, how they
- * travel, and the files of a directory.
+ * checkpoint_parts.h - shared by the writer and the reader of checkpoints: the list of parts, their transfer between
+ * workers, and the files of a directory.
  */
 #ifndef FGT_CHECKPOINT_PARTS_H
 #define FGT_CHECKPOINT_PARTS_H
@@ -13,7 +13,7 @@
 #define FGT_KEY_WORKERS "frugrad.workers"
 #define FGT_FORMAT      "1"
 
-/** How often steps have gone back in the directory of a checkpoint; 0, or no such key: never. */
+/** How often the step has decreased in the directory of a checkpoint; 0, or no such key: never. */
 #define FGT_KEY_GENERATION "frugrad.generation"
 #define FGT_GENERATION_MAX UINT64_C(1000000000)
 
@@ -21,13 +21,14 @@
 #define FGT_CHECKSUM_NAME  "frugrad.checksum"
 #define FGT_CHECKSUM_BYTES 4
 
-/** Bytes that travel at once, and bytes after which workers meet, so that nobody waits for the disk too long. */
+/** Bytes of a transfer between workers, and bytes after which workers synchronize, so that no worker times out while
+ * another waits for the disk. */
 #define FGT_CHUNK_BYTES ((size_t)1 << 20)
 #define FGT_SYNC_BYTES  ((uint64_t)64 << 20)
 
 typedef enum fgt_checkpoint_part_kind {
     FGT_PART_MODEL,     /* a parameter, or running statistics of worker 0 */
-    FGT_PART_BUFFERS,   /* running statistics of another worker, one after the other */
+    FGT_PART_BUFFERS,   /* running statistics of another worker, concatenated */
     FGT_PART_OPTIMIZER, /* saved state */
     FGT_PART_RESIDUAL   /* saved state of one worker's compressor */
 } fgt_checkpoint_part_kind;
@@ -37,83 +38,84 @@ typedef enum fgt_checkpoint_part_kind {
 /** One tensor of a checkpoint. */
 typedef struct fgt_checkpoint_part {
     fgt_checkpoint_part_kind kind;
-    int worker;     /* whose it is; FGT_ALL_WORKERS: all have the same, and worker 0's is written */
+    int worker;     /* owner; FGT_ALL_WORKERS: the same on all, and worker 0's is written */
     fgio_item item; /* name (owned), dtype F32 or U8, shape, count */
     uint64_t bytes;
-    void *memory; /* on the workers whose it is */
+    void *memory; /* on the owners */
 } fgt_checkpoint_part;
 
 typedef struct fgt_checkpoint_parts {
     fgt_checkpoint_part *part;
     size_t count, capacity;
-    bool out_of_memory; /* memory ran out */
+    bool out_of_memory; /* an allocation failed */
 } fgt_checkpoint_parts;
 
-/** Add the parameters and running statistics of a graph. */
+/** Adds the parameters and running statistics of a graph. */
 void fgt_checkpoint_parts_add_model(fgt_checkpoint_parts *parts, fgt_graph *graph);
 
-/** Add one tensor of one dimension, "frugrad.KIND.NUMBER"; the optimiser's has no number. */
+/** Adds one tensor of one dimension, "frugrad.KIND.NUMBER"; the optimizer's has no number. */
 void fgt_checkpoint_parts_add(fgt_checkpoint_parts *parts, fgt_checkpoint_part_kind kind, int number, int worker,
                               uint64_t count, void *memory);
 void fgt_checkpoint_parts_free(fgt_checkpoint_parts *parts);
 
-/** Copy bytes at .. of a part to what stands in files, and back. at is a multiple of 4. */
+/** Copies bytes of a part from offset `at` to their format in files, and back. at is a multiple of 4. */
 void fgt_checkpoint_part_pack(const fgt_checkpoint_part *part, uint64_t at, size_t bytes, unsigned char *dst);
 void fgt_checkpoint_part_unpack(const fgt_checkpoint_part *part, uint64_t at, size_t bytes, const unsigned char *src);
 
-/** Saved states of this worker, and its running statistics one after the other. */
+/** Saved states of this worker, and its running statistics, concatenated. */
 typedef struct fgt_checkpoint_blobs {
     unsigned char *residual, *optimizer;
     float *buffers;
     size_t residual_bytes, optimizer_bytes, buffer_floats;
 } fgt_checkpoint_blobs;
 
-/** Room for them, by what there is to be saved or restored. */
+/** Allocates them, by the state to be saved or restored. */
 int fgt_checkpoint_blobs_alloc(fgt_checkpoint_blobs *blobs, const fgt_state *state);
 void fgt_checkpoint_blobs_free(fgt_checkpoint_blobs *blobs);
 
-/** Copy running statistics out of the graph, or into it. */
+/** Copies running statistics out of the graph, or into it. */
 void fgt_checkpoint_copy_buffers(fgt_checkpoint_blobs *blobs, fgt_graph *graph, bool into_graph);
 
-/** What workers tell each other first. */
+/** The first message of every worker. */
 typedef struct fgt_checkpoint_agreement {
-    uint64_t code; /* FGIO_EXIT_OK: well */
+    uint64_t code; /* FGIO_EXIT_OK: no error */
     uint64_t step, residual_bytes, optimizer_bytes, buffer_floats;
 } fgt_checkpoint_agreement;
 
-/** Everybody hears whether everybody is well and has the same; `code` is this worker's. Returns an exit status. */
+/** Exchanges the agreement of all workers; `code` is this worker's. Fails where a worker has failed or differs. Returns
+ * an exit status. */
 int fgt_checkpoint_agree(const fgt_state *state, const fgt_checkpoint_blobs *blobs, uint64_t step, int code);
 
-/** Everybody hears whether everybody is well. Returns FGIO_EXIT_OK only if so. */
+/** Exchanges the status of all workers. Returns FGIO_EXIT_OK only if all are. */
 int fgt_checkpoint_sync(frug_comm *comm, int code);
 
 /** "DIRECTORY/step-000000120.safetensors". Returns false where it does not fit. */
 bool fgt_checkpoint_name(const char *directory, uint64_t step, char *dst, size_t cap);
 
-/** The step that a file name (without directory) says; false for names of other files. */
+/** The step in a file name (without directory); false for names of other files. */
 bool fgt_checkpoint_name_step(const char *name, uint64_t *step);
 
 /** A whole number out of metadata, whose values are strings; false where it is missing or above `most`. */
 bool fgt_checkpoint_number(const json_t *metadata, const char *key, uint64_t most, uint64_t *number);
 
-/** The generation that metadata says; false where it makes no sense. */
+/** The generation in the metadata; false where it is invalid. */
 bool fgt_checkpoint_generation(const json_t *metadata, uint64_t *generation);
 
 /** A checkpoint of a directory. */
 typedef struct fgt_entry {
     uint64_t generation, step;
-    bool readable; /* the header, not more */
+    bool readable; /* only the header was checked */
 } fgt_entry;
 
-/** The checkpoints in a directory, the unreadable ones, then newest first; *entries is to be freed. Returns an exit
- * status. */
+/** The checkpoints in a directory: the unreadable ones, then the others, newest first; the caller frees *entries.
+ * Returns an exit status. */
 int fgt_checkpoint_list(const char *directory, fgt_entry **entries, size_t *count);
 
 /** Whether a directory has any. */
 bool fgt_checkpoint_in_directory(const char *directory);
 
-/** Remove all but the `keep` newest with at most this step; 0 keeps all. Those with later steps, of an earlier run,
- * stay. */
+/** Removes all but the `keep` newest with at most this step; 0 keeps all. Those with later steps, of an earlier run,
+ * are kept. */
 void fgt_checkpoint_prune(const char *directory, uint32_t keep, uint64_t generation, uint64_t step);
 
 struct fgt_checkpoint {
@@ -124,7 +126,7 @@ struct fgt_checkpoint {
     json_t *metadata;
     uint64_t step, workers;
     unsigned char *chunk; /* FGT_CHUNK_BYTES */
-    uint64_t *gathered;   /* of all workers, while it is being opened */
+    uint64_t *gathered;   /* gathered from all workers while it is being opened */
 };
 
 #endif

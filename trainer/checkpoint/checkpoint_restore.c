@@ -1,11 +1,11 @@
 /*
- * Taking up a checkpoint: worker 0 sees that the file has what the run wants, then reads part after part in pieces and
- * sends each to those whose it is.
+ * checkpoint_restore.c - restoring a checkpoint: worker 0 checks that the file has all parts, then reads them in chunks
+ * and sends each to its owners.
  *
- * On another number of workers nobody's residual fits anybody. What the old workers had left behind was to change the
- * weights by its mean, so every new worker gets that mean: the mean over the new workers is then the same, up to what
- * the residual's format rounds off. Each worker takes up one old state after the other, adds up the residuals in them,
- * and keeps what else the last one remembers (masks, norms), which hardly differs between workers.
+ * With another number of workers no residual fits a worker. The residuals of the old workers were to change the weights
+ * by their mean, so every new worker gets that mean: the mean over the new workers is then the same, up to the rounding
+ * of the residual's format. Each worker restores one old state after the other, sums the residuals, and keeps the rest
+ * of the last state (masks, norms), which hardly differs between workers.
  */
 #include "trainer/checkpoint/checkpoint_parts.h"
 
@@ -21,9 +21,10 @@ typedef struct restore_state {
     bool redistribute;
     fgt_checkpoint_blobs blobs;
     fgt_checkpoint_parts parts;
-    float *residual_sum, *residual; /* of residuals: of all old workers so far, of one parameter of one of them */
-    uint64_t bytes_since_sync;      /* bytes since the workers have met */
-    int code;                       /* how this worker does */
+    float *residual_sum,
+        *residual; /* sum of the residuals of the old workers so far; residual of one parameter of one of them */
+    uint64_t bytes_since_sync; /* bytes since the last synchronization */
+    int code;                  /* exit status of this worker */
 } restore_state;
 
 static size_t elements_of(const fgt_param *p) {
@@ -44,7 +45,7 @@ static int alloc_memory(restore_state *r) {
                : fgio_error("%s: not enough memory to redistribute residuals", r->file->path);
 }
 
-/* All workers make the same list, of what they want. */
+/* All workers build the same list of parts. */
 static int list_parts(restore_state *r) {
     int old = (int)r->file->workers;
     fgt_checkpoint_parts_add_model(&r->parts, r->state->graph);
@@ -59,7 +60,7 @@ static int list_parts(restore_state *r) {
     return r->parts.out_of_memory ? fgio_error("%s: out of memory", r->file->path) : FGIO_EXIT_OK;
 }
 
-/* See that the file has a part as it is wanted, and note where. */
+/* Checks that the file has a part with the right type and shape, and stores its offset. */
 static int find_part(const fgt_checkpoint *c, fgt_checkpoint_part *part) {
     const fgio_tensor_file *file = &c->file;
     const fgio_item *item = fgio_safetensors_find(&file->head, part->item.name), *want = &part->item;
@@ -96,8 +97,8 @@ static bool is_for_this_rank(const fgt_checkpoint *file, const fgt_checkpoint_pa
     return part->worker == FGT_ALL_WORKERS || part->worker == file->rank;
 }
 
-/* One piece, from the file to those whose it is. Only the comm's errors are returned; a worker 0 that cannot read sends
- * on what it has, and tells at the next meeting. */
+/* One chunk, from the file to the owners. Returns errors of the comm only; if worker 0 cannot read, it sends what it
+ * has and reports the error at the next synchronization. */
 static int read_chunk(restore_state *r, const fgt_checkpoint_part *part, uint64_t at, size_t bytes) {
     fgt_checkpoint *file = r->file;
     frug_status status = FRUG_OK;
@@ -142,7 +143,7 @@ static int set_mean_residual(restore_state *r) {
     return FGIO_EXIT_OK;
 }
 
-/* A part is here whole: give it to whom it is for. */
+/* A part is complete: restore its object. */
 static int apply_part(restore_state *r, const fgt_checkpoint_part *part) {
     frug_status status = FRUG_OK;
     if (part->kind == FGT_PART_BUFFERS)

@@ -1,7 +1,8 @@
 /*
- * Writing a checkpoint: header first, then every part in pieces, then a checksum, then the name. Worker 0 writes; the
- * others send it what only they have. When its disk fails worker 0 still takes what is sent and drops it, until the
- * next meeting, where all hear of it. The file is synced before each meeting, so that the one at the end is short.
+ * checkpoint_write.c - writing a checkpoint: the header, then every part in chunks, then a checksum; then the file is
+ * renamed. Worker 0 writes; the others send it the parts that only they have. When its disk fails, worker 0 still
+ * receives and drops the chunks until the next synchronization, where all workers learn of the error. The file is
+ * synced before each synchronization, so that the last sync is short.
  */
 #include "trainer/checkpoint/checkpoint_parts.h"
 
@@ -25,11 +26,11 @@ typedef struct writer_state {
     uint64_t generation;
     unsigned char *chunk;
     uint32_t sum;
-    uint64_t bytes_since_sync; /* bytes since the workers have met */
-    int code;                  /* how this worker does */
+    uint64_t bytes_since_sync; /* bytes since the last synchronization */
+    int code;                  /* exit status of this worker */
 } writer_state;
 
-/* Have in memory what only this worker can say. */
+/* Saves the states of this worker to memory. */
 static int save_states(writer_state *w) {
     const fgt_state *s = w->state;
     size_t len;
@@ -49,7 +50,7 @@ static int save_states(writer_state *w) {
     return FGIO_EXIT_OK;
 }
 
-/* All workers make the same list: floats first, so that all are aligned. */
+/* All workers build the same list of parts: floats first, so that all are aligned. */
 static int list_parts(writer_state *w) {
     fgt_checkpoint_parts_add_model(&w->parts, w->state->graph);
     for (int r = 1; r < w->size && w->blobs.buffer_floats > 0; r++)
@@ -71,7 +72,7 @@ static json_t *metadata_of(const writer_state *w, uint64_t step, json_t *run_met
         if (json_is_string(value))
             json_object_set(metadata, key, value);
     }
-    json_object_set_new(metadata, "format", json_string("pt")); /* what readers of models ask for */
+    json_object_set_new(metadata, "format", json_string("pt")); /* expected by readers of models */
     json_object_set_new(metadata, FGT_KEY_FORMAT, json_string(FGT_FORMAT));
     snprintf(number, sizeof number, "%" PRIu64, step);
     json_object_set_new(metadata, FGT_KEY_STEP, json_string(number));
@@ -126,7 +127,7 @@ static int open_file(writer_state *w, const char *directory, uint64_t step, json
     return code != FGIO_EXIT_OK ? code : write_header(w, step, run_metadata);
 }
 
-/* One piece of a part: from memory or from the worker that has it, to the file. Only the comm's errors are returned. */
+/* One chunk of a part: from memory or from its owner, to the file. Returns errors of the comm only. */
 static int write_chunk(writer_state *w, const fgt_checkpoint_part *part, uint64_t at, size_t bytes) {
     int owner = part->worker == FGT_ALL_WORKERS ? 0 : part->worker;
     frug_status status = FRUG_OK;
@@ -143,7 +144,7 @@ static int write_chunk(writer_state *w, const fgt_checkpoint_part *part, uint64_
     return FGIO_EXIT_OK;
 }
 
-/* Meet when much has been written since the last time. */
+/* Synchronizes all workers after every FGT_SYNC_BYTES. */
 static int sync_if_due(writer_state *w, uint64_t bytes) {
     w->bytes_since_sync += bytes;
     if (w->bytes_since_sync < FGT_SYNC_BYTES)
@@ -176,7 +177,7 @@ static void finish_file(writer_state *w) {
         w->code = fgio_writer_commit(&w->writer);
 }
 
-/* The meetings of all workers; between them each does its part. */
+/* The collective steps; between them each worker does its own work. */
 static int write_all(writer_state *w, const char *directory, uint64_t step, json_t *run_metadata) {
     w->code = save_states(w);
     if (w->code == FGIO_EXIT_OK)

@@ -1,9 +1,9 @@
 /*
- * The files of GPT-2's tokenizer. Their tokens are strings of bytes, spelt with one printable character for each byte
- * (the 188 printable ones of Latin-1 stand for themselves, the others for U+0100 and up in order); here they are bytes
- * again. Merges become a hash table from two token numbers to the rank and the product, so that encoding never touches
- * strings. A merge must build on bytes and earlier merges and make something new: that is how such tables are learned,
- * and what lets bpe_encode.c merge one pair at a time.
+ * bpe.c - the files of GPT-2's tokenizer. Their tokens are byte strings, written with one printable character for each
+ * byte (the 188 printable ones of Latin-1 stand for themselves, the others are U+0100 and up in order); they are
+ * decoded to bytes here. Merges become a hash table from two token ids to the rank and the product, so that encoding
+ * never touches strings. A merge must build on bytes and earlier merges and make a new token: that is how such tables
+ * are learned, and what lets bpe_encode.c merge one pair at a time.
  */
 #include "trainer/data/bpe.h"
 #include "trainer/base/keyed_random.h"
@@ -21,16 +21,16 @@ typedef struct merge {
 
 struct fgt_bpe {
     uint32_t vocab;
-    size_t *at;         /* vocab: where a token begins in the pool */
+    size_t *at;         /* vocab: offset of a token in the pool */
     uint32_t *len;      /* vocab */
-    fgt_string_map map; /* spelt tokens, as bytes */
+    fgt_string_map map; /* tokens as bytes */
     unsigned char *pool;
     uint32_t byte[256];
     merge *merges;
     uint32_t mask, count;
 };
 
-/* The byte that each character of a spelling stands for, -1 for none. */
+/* The byte of each character, -1 for none. */
 static void build_byte_table(int16_t table[BYTE_CHARS]) {
     int16_t next = 256;
     for (int i = 0; i < BYTE_CHARS; i++)
@@ -41,7 +41,7 @@ static void build_byte_table(int16_t table[BYTE_CHARS]) {
     }
 }
 
-/* Spelling to bytes. Returns their number, 0 where a character stands for no byte. */
+/* Decodes characters to bytes. Returns their number, 0 where a character has no byte. */
 static size_t decode_spelling(const int16_t table[BYTE_CHARS], const unsigned char *text, size_t len,
                               unsigned char *dst) {
     size_t n = 0;
@@ -55,7 +55,8 @@ static size_t decode_spelling(const int16_t table[BYTE_CHARS], const unsigned ch
     return n;
 }
 
-/* Take one entry over. A token that is no spelling (a special one) is kept as it is written and never encoded to. */
+/* Adds one entry. A token with other characters (a special one) is stored as written and is never a result of encoding.
+ * */
 static int add_token(fgt_bpe *bpe, const char *key, json_t *value, const int16_t table[BYTE_CHARS], size_t *used,
                      fgio_why *why) {
     size_t len = strlen(key);
@@ -94,7 +95,7 @@ static int load_tokens(fgt_bpe *bpe, json_t *root, size_t capacity, fgio_why *wh
     bpe->vocab = (uint32_t)json_object_size(root);
     bpe->at = calloc(bpe->vocab, sizeof *bpe->at);
     bpe->len = calloc(bpe->vocab, sizeof *bpe->len);
-    bpe->pool = malloc(capacity); /* unescaped tokens are no longer than the file */
+    bpe->pool = malloc(capacity); /* unescaped tokens are not longer than the file */
     if (bpe->at == NULL || bpe->len == NULL || bpe->pool == NULL)
         return fgio_because(why, "not enough memory");
     build_byte_table(table);
@@ -110,7 +111,7 @@ int fgt_bpe_create(const unsigned char *json, size_t len, fgt_bpe **out, fgio_wh
     json_t *root = json_loadb((const char *)json, len, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL)
         return fgio_because(why, "byte %d: expected JSON (%s)", error.position, error.text);
-    size_t count = json_object_size(root); /* 0 if it is no object */
+    size_t count = json_object_size(root); /* 0 if it is not an object */
     fgt_bpe *bpe = NULL;
     int status = -1;
     if (count < 256 || count > TOKENS_MAX)
@@ -143,7 +144,7 @@ uint32_t fgt_bpe_merge(const fgt_bpe *bpe, uint32_t left, uint32_t right, uint32
     return found->product;
 }
 
-/* One line: two tokens that exist by now, whose product does not. `made` has a mark for each token that exists. */
+/* One line: two existing tokens whose product does not exist yet. `exists` has a flag for each token. */
 static int add_merge(fgt_bpe *bpe, const int16_t table[BYTE_CHARS], const unsigned char *line, size_t len,
                      unsigned char *exists) {
     unsigned char bytes[512];
@@ -186,7 +187,7 @@ static int add_merges(fgt_bpe *bpe, const unsigned char *text, size_t len, unsig
 
 int fgt_bpe_merges(fgt_bpe *bpe, const unsigned char *text, size_t len, fgio_why *why) {
     uint32_t slots = 512;
-    while (slots < 2 * bpe->vocab) /* a merge makes a token of its own, so there are fewer merges than tokens */
+    while (slots < 2 * bpe->vocab) /* every merge makes another token, so there are fewer merges than tokens */
         slots *= 2;
     bpe->mask = slots - 1;
     bpe->merges = malloc(slots * sizeof *bpe->merges);

@@ -1,4 +1,4 @@
-/* bpe.h - GPT-2's byte-level BPE: a vocabulary, merges, text to ids and back. */
+/* bpe.h - GPT-2's byte-level BPE: vocabulary, merges, text to ids and back. */
 #ifndef FGT_BPE_H
 #define FGT_BPE_H
 
@@ -7,29 +7,29 @@
 
 typedef struct fgt_bpe fgt_bpe;
 
-/** Read a vocabulary (encoder.json: a JSON object of token and number). Returns 0, or -1 and why. */
+/** Reads a vocabulary (encoder.json: a JSON object of tokens and ids). Returns 0, or -1 and why. */
 int fgt_bpe_create(const unsigned char *json, size_t len, fgt_bpe **bpe, fgio_why *why);
 
-/** Read the merges (vocab.bpe: two tokens a line, the most important first). Once, before anything is encoded. */
+/** Reads the merges (vocab.bpe: two tokens per line, highest priority first). Once, before anything is encoded. */
 int fgt_bpe_merges(fgt_bpe *bpe, const unsigned char *text, size_t len, fgio_why *why);
 
 void fgt_bpe_destroy(fgt_bpe *bpe);
 
 uint32_t fgt_bpe_vocab(const fgt_bpe *bpe);
 
-/** The number of <|endoftext|>, or -1. */
+/** The id of <|endoftext|>, or -1. */
 int32_t fgt_bpe_end(const fgt_bpe *bpe);
 
 /** The bytes of a token; id < vocab. */
 const unsigned char *fgt_bpe_piece(const fgt_bpe *bpe, uint32_t id, size_t *len);
 
-/** Append the tokens of a text. Any bytes will do. Returns 0, or -1 without memory. Any number of threads. */
+/** Appends the tokens of a text, which may have any bytes. Returns 0, or -1 without memory. Thread-safe. */
 int fgt_bpe_encode(const fgt_bpe *bpe, const unsigned char *text, size_t len, fgt_ids *ids);
 
-/** Where the word that begins at text[at] ends, by GPT-2's rule; at < len. */
+/** End of the word that begins at text[at], by GPT-2's rule; at < len. */
 size_t fgt_bpe_word_end(const unsigned char *text, size_t len, size_t at);
 
-/** Inner: the merge of two tokens: its product, or FGT_STRING_NONE, and its rank. */
+/** Internal: the merge of two tokens: its product, or FGT_STRING_NONE, and its rank. */
 uint32_t fgt_bpe_merge(const fgt_bpe *bpe, uint32_t left, uint32_t right, uint32_t *rank);
 uint32_t fgt_bpe_byte(const fgt_bpe *bpe, unsigned char byte);
 

@@ -1,8 +1,9 @@
 /*
- * Text to GPT-2's tokens. The text is cut into words by GPT-2's rule (an apostrophe and its ending, or letters, or
- * numbers, or other signs, each with one space before it, or white space); then, in each word, the neighbours with the
- * lowest merge rank are joined until none are left. A heap holds the candidate pairs, so that a word of n bytes takes
- * n log n steps however hostile it is; words already seen are taken from a cache, which is what makes real text fast.
+ * bpe_encode.c - text to GPT-2's tokens. The text is split into words by GPT-2's rule (an apostrophe and its ending, or
+ * letters, or numbers, or other characters, each with one space before it, or white space); then, in each word, the
+ * adjacent pair with the lowest merge rank is merged until none is left. A heap holds the candidate pairs, so that a
+ * word of n bytes takes n log n steps in the worst case; a cache has the tokens of words already seen, which makes real
+ * text fast.
  */
 #include "trainer/data/bpe.h"
 #include "trainer/data/unicode.h"
@@ -11,13 +12,13 @@
 #include <string.h>
 
 enum {
-    WORD_MAX = 1 << 20,  /* longer words are cut, which no text written by people notices */
-    CACHED_LEN = 64,     /* longer words hardly come twice */
+    WORD_MAX = 1 << 20,  /* longer words are cut, which does not occur in real text */
+    CACHED_LEN = 64,     /* longer words rarely repeat */
     CACHED_MAX = 1 << 20 /* words */
 };
 
 typedef struct symbol {
-    uint32_t id; /* FGT_STRING_NONE: joined to the one before */
+    uint32_t id; /* FGT_STRING_NONE: merged into the one before */
     uint32_t before, next;
 } symbol;
 
@@ -27,14 +28,14 @@ typedef struct pair {
 
 typedef struct encoder {
     const fgt_bpe *bpe;
-    fgt_string_map cache; /* word -> place in known */
+    fgt_string_map cache; /* word -> index in cached_ids */
     fgt_ids cached_ids;   /* wide: length, ids, length, ids, ... */
     symbol *symbols;
     pair *heap;
     size_t cap, heap_len;
 } encoder;
 
-/* Letter, number, white space; all else is one class here. */
+/* Letter, number, white space; all other classes are FGT_CHAR_OTHER. */
 static fgt_char class_at(const unsigned char *text, size_t len, size_t at, size_t *width) {
     uint32_t point;
     *width = fgt_utf8_get(text + at, len - at, &point);
@@ -52,7 +53,7 @@ static size_t contraction_length(const unsigned char *text, size_t left) {
     return 0;
 }
 
-/* Where the run of one class that begins at `at` ends, and where its last character begins. */
+/* End of the run of one class that begins at `at`, and begin of its last character. */
 static size_t run_end(const unsigned char *text, size_t len, size_t at, fgt_char kind, size_t *last) {
     size_t width;
     *last = at;
@@ -71,7 +72,7 @@ size_t fgt_bpe_word_end(const unsigned char *text, size_t len, size_t at) {
     if (text[at] == ' ' && at + 1 < len && class_at(text, len, at + 1, &width) != FGT_CHAR_SPACE)
         kind = class_at(text, len, ++at, &width);
     size_t end = run_end(text, len, at, kind, &last);
-    /* White space before a word leaves its last character to that word, if there is another. */
+    /* The last character of white space before a word belongs to that word, if it is not the only one. */
     if (kind == FGT_CHAR_SPACE && end < len && last > at)
         end = last;
     return end;
@@ -109,7 +110,7 @@ static void push_pair(encoder *e, uint32_t at) {
         heap_push(e, (pair){rank, at, left, right, product});
 }
 
-/* Room for a word of n bytes. A merge takes one pair away and offers two, so 3 n pairs are enough. */
+/* Memory for a word of n bytes. A merge removes one pair and adds two, so 3 n pairs are enough. */
 static int reserve(encoder *e, size_t n) {
     if (n <= e->cap)
         return 0;
@@ -126,8 +127,8 @@ static int reserve(encoder *e, size_t n) {
     return 0;
 }
 
-/* Join pairs, lowest rank first, leftmost first among equals. An entry of the heap may be out of date; then the symbols
- * at its place are no longer the ones it was made for. */
+/* Merges pairs, lowest rank first, leftmost first among equals. An entry of the heap may be stale; then the symbols at
+ * its index are no longer the ones it was made for. */
 static void merge_pairs(encoder *e, uint32_t n) {
     symbol *s = e->symbols;
     while (e->heap_len > 0) {

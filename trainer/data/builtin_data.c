@@ -1,12 +1,12 @@
 /*
- * Data out of nothing: samples computed when they are asked for, the same on every machine and whatever the seed, for
- * every task and size. Nothing is stored, so they suit models of any input size.
+ * builtin_data.c - synthetic data: samples computed on demand, the same on every machine and for every seed, for
+ * every task and size. Nothing is stored, so they fit models of any input size.
  *
  * - Images: stripes at one of some angles to the horizontal (leaning either way) and one of two widths, with random
  * phase and contrast, on a random shade, in noise. Angle and width make the class. As the phase is random, all classes
  * have the same mean image: a linear model stays near chance, two layers of convolution do not.
  * - Tokens: a chain in which each token has four successors, of probability 1/2, 1/4, 1/8, 1/8, by one of four tables;
- *   the first token says which. Knowing the table leaves 1.213 nats a token, not knowing it up to 2.6.
+ *   the first token selects it. Knowing the table leaves 1.213 nats a token, not knowing it up to 2.6.
  * - Sentences: words of one group outnumber those of another; which group, is the class, moved on by one where the word
  *   "not" occurs, in one sentence of four. A sum of weights of words gets at most seven in eight right (with two
  *   classes: no weight of "not" turns both around), seeing both together gets all.
@@ -19,22 +19,22 @@
 #include <math.h>
 #include <string.h>
 
-enum { PAD, CLS, SEP, MASK, WORDS }; /* numbers of the special tokens, and of the first word */
+enum { PAD, CLS, SEP, MASK, WORDS }; /* ids of the special tokens, and of the first word */
 enum {
     SAMPLES = 4096,
     TOPICS = 4,
-    CHAIN_WORDS = 256, /* at most so many different tokens, else a chain would need long texts to be learned */
+    CHAIN_WORDS = 256, /* maximum of different tokens, because a larger chain would need long texts to be learned */
     SENTENCE_WORDS = 1024,
     CUES = 4, /* words of a group */
     SIDE_MAX = 1 << 14
 };
 
-/* All draws of a sample begin here. */
+/* Random key of a sample. */
 static uint64_t sample_key(fgt_sample_id id) {
     return fgt_random(FGT_STREAM_BUILTIN, (uint64_t)id.split, id.index);
 }
 
-/* Nearly normal: the sum of four uniform numbers, brought to variance 1. */
+/* Approximately normal: the sum of four uniform numbers, scaled to variance 1. */
 static float noise(uint64_t bits) {
     uint32_t sum = (uint32_t)(bits & 0xFFFF) + (uint32_t)(bits >> 16 & 0xFFFF) + (uint32_t)(bits >> 32 & 0xFFFF) +
                    (uint32_t)(bits >> 48);
@@ -128,7 +128,7 @@ static void masked_sample(const fgt_data *data, fgt_sample_id id, fgt_batch *bat
     fgt_mask(data, id, &rule, 1, T - 1, tokens, batch->targets + slot * T);
 }
 
-/* Words of a sentence: `not` is the first word, then come the groups, then those that say nothing. */
+/* Words of a sentence: `not` is the first word, then come the groups, then neutral words. */
 static int32_t cue_word(uint64_t key, uint64_t group) {
     return (int32_t)(WORDS + 1 + group * CUES + fgt_mix(key) % CUES);
 }
@@ -163,7 +163,7 @@ static void close_builtin(void *state) {
     (void)state;
 }
 
-/* Sizes that the caller left open get a value; those it cannot have get an error. */
+/* Sets defaults for sizes that are 0, and refuses sizes out of range. */
 static int set_images(const fgt_data_want *options, fgt_data_info *info) {
     info->channels = options->channels == 0 ? 1 : options->channels;
     info->height = options->height == 0 ? 28 : options->height;

@@ -1,6 +1,6 @@
 /*
- * Data sets, seen from outside: which source a path means, and batches. The order of an epoch comes from epoch_order.c;
- * the sources only ever see the number of a sample in its split.
+ * data_set.c - data sets: selecting the source for a path, and loading batches. The order of an epoch comes from
+ * epoch_order.c; a source only gets the index of a sample in its split.
  */
 #include "trainer/data/epoch_order.h"
 #include "io/error.h"
@@ -36,7 +36,7 @@ static int open_images(const fgt_data_want *options, fgt_data *data) {
                             "(CIFAR-10), plain, .gz or .xz, or with 'train/CLASS/*.jpg' (images in folders)",
                             dir);
     if (dir == fashion_mnist)
-        fgio_hint("Debian's package dataset-fashion-mnist puts it there; 'builtin' needs no files");
+        fgio_hint("Debian's package dataset-fashion-mnist installs it; 'builtin' needs no files");
     return status;
 }
 
@@ -81,7 +81,7 @@ static int hold_out(const fgt_data_want *options, fgt_data *data) {
         return FGIO_EXIT_OK;
     if (count[FGT_VALID] != 0)
         return fgio_error("%s: has a validation split of %llu samples, so --hold-out %llu would make a second one; "
-                          "--judge valid uses the one it has",
+                          "--judge valid uses the existing one",
                           options->path, (unsigned long long)count[FGT_VALID], (unsigned long long)options->hold_out);
     if (options->hold_out >= count[FGT_TRAIN])
         return fgio_error("%s: cannot hold out %llu of %llu training samples", options->path,
@@ -102,7 +102,7 @@ int fgt_data_open(const fgt_data_want *options, fgt_data **out) {
     set_name(options->path, data);
     int status = open_source(options, data);
     if (status != FGIO_EXIT_OK && !fgio_hinted() && access(options->path, F_OK) != 0)
-        fgio_hint("there is no '%s' here; --data takes a directory, or builtin, which needs no files", options->path);
+        fgio_hint("'%s' does not exist; --data takes a directory, or builtin, which needs no files", options->path);
     if (status == FGIO_EXIT_OK && data->info.count[FGT_TRAIN] == 0)
         status = fgio_error("%s: expected training data for at least one sample, found none", options->path);
     if (status == FGIO_EXIT_OK)

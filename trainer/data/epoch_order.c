@@ -1,8 +1,9 @@
 /*
- * Shuffling without a list. A Feistel network of eight rounds over 2m bits is a permutation of [0, 4^m) whatever its
- * round function is; here that is a keyed hash. With 4^m the smallest such power >= n, a result outside [0, n) is sent
- * through again until it falls inside (cycle walking), which restricts the permutation to [0, n) and takes fewer than
- * four turns on average. Any sample of any epoch is found in constant time, so workers and restarts agree for free.
+ * epoch_order.c - shuffling without a list. A Feistel network of eight rounds over 2m bits is a permutation of [0, 4^m)
+ * whatever its round function is; here that is a keyed hash. With 4^m the smallest such power >= n, a result outside
+ * [0, n) is permuted again until it falls inside (cycle walking), which restricts the permutation to [0, n) and takes
+ * fewer than four rounds on average. Any sample of any epoch is found in constant time, so workers and restarts agree
+ * without communication.
  */
 #include "trainer/data/epoch_order.h"
 #include "trainer/base/keyed_random.h"

@@ -1,9 +1,9 @@
 /*
- * Sentences with labels: the nine tasks of GLUE as their official files have them. A table says where each keeps its
- * sentences and labels; columns are found by their names in the first row, or by number in CoLA, which has no names.
- * Labels are numbers, or words where a task has a list of them. MNLI is validated on the genres it was trained on
- * (matched) and tested on others (mismatched). Some questions of QQP contain line ends, which break their rows into
- * pieces: rows without all columns are left out there, and counted.
+ * glue_source.c - labeled sentences: the nine tasks of GLUE in their official files. A table has the columns of
+ * sentences and labels of each task; columns are found by their names in the first row, or by number in CoLA, which has
+ * no names. Labels are numbers, or words where a task has a list of them. MNLI is validated on the genres it was
+ * trained on (matched) and tested on others (mismatched). Some questions of QQP contain line ends, which break their
+ * rows: there rows without all columns are skipped, and counted.
  */
 #include "trainer/data/sentence_source.h"
 #include "trainer/data/tsv.h"
@@ -22,7 +22,7 @@ typedef struct glue_task {
     const char *files[FGT_SPLITS]; /* "": the official test rows have no labels */
     fgt_metric metric;
     const char *label_names[3]; /* the labels by number; NULL: they are numbers */
-    int skip_short_rows;        /* rows without all columns are left out */
+    int skip_short_rows;        /* rows without all columns are skipped */
 } glue_task;
 
 /* The files of most tasks: the official test rows have no labels. */
@@ -44,7 +44,7 @@ static const glue_task tasks[] = {
 };
 enum { TASKS = sizeof tasks / sizeof *tasks };
 
-/* What reading a file needs. */
+/* State of reading a file. */
 typedef struct glue_reader {
     const glue_task *task;
     fgt_sentences to;
@@ -76,7 +76,7 @@ static int find_columns(glue_reader *r, fgio_why *why) {
                         task->b == NULL ? "" : ", '", task->b == NULL ? "" : task->b, task->b == NULL ? "" : "'");
 }
 
-/* A label that is a word, as its number. Returns 0, or -1 where it is none. */
+/* The number of a label that is a word. Returns 0, or -1 where it is not a label. */
 static int label_of_word(const glue_task *task, const fgt_tsv_field *field, double *number) {
     for (uint32_t i = 0; i < task->classes; i++)
         if (field->len == strlen(task->label_names[i]) && memcmp(field->text, task->label_names[i], field->len) == 0) {
@@ -86,7 +86,7 @@ static int label_of_word(const glue_task *task, const fgt_tsv_field *field, doub
     return -1;
 }
 
-/* The label of the row last read. */
+/* The label of the current row. */
 static int read_label(const glue_reader *r, float *label, fgio_why *why) {
     const glue_task *task = r->task;
     const fgt_tsv_field *field = &r->tsv.fields[r->label];
@@ -148,7 +148,7 @@ static int read_split(glue_reader *r, const char *dir, fgt_split split) {
         if (read_table(r, split, &why) != 0)
             status = fgio_error("%s: %s", path, why.text);
         else if (r->skipped_rows > 0)
-            fgio_hint("%s: %zu of %zu rows do not have all columns and were left out", path, r->skipped_rows,
+            fgio_hint("%s: %zu of %zu rows do not have all columns and were skipped", path, r->skipped_rows,
                       r->tsv.row - 1);
         fgio_bytes_free(&bytes);
     }
@@ -162,11 +162,10 @@ static const glue_task *find_task(const fgt_data_want *options, const fgt_data *
         if (strcasecmp(name, tasks[i].name) == 0)
             return &tasks[i];
     if (options->subset != NULL)
-        fgio_usage_error("'%s' is no task known here: expected " FGT_SENTENCE_TASKS, options->subset);
+        fgio_usage_error("unknown task '%s': expected " FGT_SENTENCE_TASKS, options->subset);
     else
-        fgio_error(
-            "%s: expected a directory called as one of these tasks, or --subset TASK with it: " FGT_SENTENCE_TASKS,
-            options->path);
+        fgio_error("%s: expected a directory named after one of these tasks, or --subset TASK:  " FGT_SENTENCE_TASKS,
+                   options->path);
     return NULL;
 }
 

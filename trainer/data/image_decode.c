@@ -1,8 +1,8 @@
 /*
- * JPEG by libjpeg-turbo, PNG by libpng's simplified interface. libjpeg's errors come back by longjmp, so all that
- * changes while it works is in one struct behind a pointer. Its warnings about data that is missing or cannot be read
- * count as errors, since gray pixels would be trained on otherwise; superfluous bytes do not. CMYK, of which ImageNet
- * has some, becomes RGB without a color profile.
+ * image_decode.c - JPEG by libjpeg-turbo, PNG by libpng's simplified interface. libjpeg reports errors by longjmp, so
+ * all that changes while it runs is in one struct behind a pointer. Its warnings about missing or unreadable data count
+ * as errors, since training would use gray pixels otherwise; superfluous bytes do not. CMYK, of which ImageNet has
+ * some, is converted to RGB without a color profile.
  */
 #include "trainer/data/image_decode.h"
 
@@ -15,7 +15,7 @@
 #include <jerror.h>
 #include <jpeglib.h>
 
-enum { SCANS_MAX = 100 }; /* a progressive file of a few bytes may ask for thousands, each over the whole image */
+enum { SCANS_MAX = 100 }; /* a small progressive file may have thousands, each over the whole image */
 
 static int check_size(uint64_t width, uint64_t height, fgio_why *why) {
     if (width >= 1 && height >= 1 && width <= FGT_IMAGE_SIDE_MAX && height <= FGT_IMAGE_SIDE_MAX &&
@@ -49,7 +49,7 @@ static void jpeg_failed(j_common_ptr info) {
 static void jpeg_warned(j_common_ptr info, int level) {
     int code = info->err->msg_code;
     int harmless = code == JWRN_EXTRANEOUS_DATA || code == JWRN_JFIF_MAJOR || code == JWRN_ADOBE_XFORM ||
-                   code == JWRN_TOO_MUCH_DATA; /* around the image, not in it */
+                   code == JWRN_TOO_MUCH_DATA; /* not in the image data */
     if (level < 0 && !harmless)
         jpeg_failed(info);
 }
@@ -81,7 +81,7 @@ static int jpeg_size(jpeg_reader *r, const unsigned char *file, size_t len) {
     return check_size(r->info.image_width, r->info.image_height, r->why);
 }
 
-/* Adobe's inverted CMYK, which is what is found in files. */
+/* Adobe's inverted CMYK, which is the usual one in files. */
 static void cmyk_to_rgb(const unsigned char *from, size_t n, unsigned char *to) {
     for (size_t i = 0; i < n; i++)
         for (size_t c = 0; c < 3; c++)
@@ -134,7 +134,7 @@ static int png_decode(const unsigned char *file, size_t len, fgt_picture *pictur
     if (png_begin(file, len, &image, why) != 0)
         return -1;
     image.format = PNG_FORMAT_RGB;
-    unsigned char *rgb = calloc(PNG_IMAGE_SIZE(image), 1); /* what shines through is black */
+    unsigned char *rgb = calloc(PNG_IMAGE_SIZE(image), 1); /* transparent pixels are black */
     if (rgb == NULL) {
         png_image_free(&image);
         return fgio_because(why, "not enough memory for %u x %u pixels", image.width, image.height);

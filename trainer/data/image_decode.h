@@ -1,6 +1,6 @@
 /*
- * image_decode.h - JPEG and PNG files to pixels. What a file is goes by its first bytes, not by its name. Files are
- * hostile by default: sizes are limited before memory is taken, and a file that is cut or damaged is refused.
+ * image_decode.h - decoding JPEG and PNG files. The format is detected by the first bytes, not by the name. Files are
+ * not trusted: sizes are checked before memory is allocated, and a truncated or damaged file is an error.
  */
 #ifndef FGT_IMAGE_DECODE_H
 #define FGT_IMAGE_DECODE_H
@@ -21,7 +21,7 @@ typedef struct fgt_picture {
 /** Width and height of an image, from its header. Returns 0, or -1 and why. */
 int fgt_picture_size(const unsigned char *file, size_t len, uint32_t *width, uint32_t *height, fgio_why *why);
 
-/** Decode an image. A JPEG is made smaller by `shrink` (1, 2, 4 or 8) on the way, which is faster; a PNG is not.
+/** Decodes an image. A JPEG is scaled down by `shrink` (1, 2, 4 or 8) while decoding, which is faster; a PNG is not.
  * Returns 0, or -1 and why. */
 int fgt_picture_decode(const unsigned char *file, size_t len, uint32_t shrink, fgt_picture *picture, fgio_why *why);
 

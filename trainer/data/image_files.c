@@ -1,7 +1,7 @@
 /*
- * Image files. idx: two zero bytes, the type (8: bytes), the number of dimensions, their sizes as big-endian 32-bit
- * numbers, the data. CIFAR-10: records without any header. Sizes must fit the file to the byte, so that a cut or padded
- * download is noticed.
+ * image_files.c - parsing idx and CIFAR-10 files. idx: two zero bytes, the type (8: bytes), the number of dimensions,
+ * their sizes as big-endian 32-bit numbers, the data. CIFAR-10: records without any header. Sizes must match the file
+ * to the byte, so that a truncated or padded download is detected.
  */
 #include "trainer/data/image_files.h"
 

@@ -1,11 +1,12 @@
 /*
- * Image folders in ImageNet's layout: train/CLASS/picture.JPEG, and val likewise; classes are the names of the folders
- * of train in order. Where there is no train, the folders of classes lie in the directory itself; where there is no
- * val, every tenth picture of a class, by name, is for validation, and the last one of a class of two to nine.
+ * image_folder.c - image folders in ImageNet's layout: train/CLASS/picture.JPEG, and val likewise; classes are the
+ * sorted directory names of train. Where there is no train, the class directories are in the directory itself; where
+ * there is no val, every tenth image of a class, by name, is for validation, and the last one of a class of two to
+ * nine.
  *
- * Only names are kept. Pictures are decoded when a batch is made, by all threads of a worker, and come in the size that
- * the model wants. For training a random part of 8 to 100 % of the area becomes the picture, otherwise the middle 7/8
- * (256 and 224 of ImageNet). A JPEG is decoded no larger than that needs.
+ * Only names are in memory. Images are decoded when a batch is loaded, by all threads of a worker, and resized to the
+ * input size of the model. For training a random crop of 8 to 100 % of the area is used, otherwise the center 7/8 (256
+ * and 224 of ImageNet). A JPEG is decoded no larger than that needs.
  */
 #include "trainer/data/image_decode.h"
 #include "io/files.h"
@@ -88,7 +89,7 @@ static int by_name(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* The folders in a directory, sorted; their number, or -1. */
+/* The subdirectories of a directory, sorted; their number, or -1. */
 static int list_classes(const char *dir, struct dirent ***classes) {
     struct dirent **all = NULL;
     int count = scandir(dir, &all, is_visible, by_name), kept = 0;
@@ -104,7 +105,7 @@ static int list_classes(const char *dir, struct dirent ***classes) {
     return count < 0 ? -1 : kept;
 }
 
-/* Put a picture, whose path becomes ours, behind those of its split. The first entry without a path is the end. */
+/* Appends an image to its split and takes ownership of its path. The first entry without a path is the end. */
 static int append_image(fgt_data *data, fgt_split split, char *path, uint32_t label) {
     folder *s = data->state;
     uint64_t *count = &data->info.count[split];
@@ -168,8 +169,7 @@ static int list_split(fgt_data *data, const char *dir, fgt_split split, int hold
         int label = label_of(s, classes[i]->d_name);
         char *path = join(dir, classes[i]->d_name);
         if (label < 0)
-            status = fgio_error("%s/%s: expected the classes of the training images, of which this is none", dir,
-                                classes[i]->d_name);
+            status = fgio_error("%s/%s: not a class of the training images", dir, classes[i]->d_name);
         else if (path == NULL)
             status = fgio_error("not enough memory for a data set");
         else
@@ -186,12 +186,12 @@ static uint64_t draw_bits(uint64_t key, uint64_t number) {
     return fgt_mix(key + number);
 }
 
-/* A random part: its area uniform, its shape from 3:4 to 4:3; the middle where none of some tries fits. */
+/* A random crop: its area is uniform, its aspect ratio from 3:4 to 4:3; the center where none of CROP_TRIES fits. */
 static fgt_region random_crop(uint64_t key, double width, double height, fgt_region middle) {
     for (uint64_t i = 0; i < CROP_TRIES; i++) {
         double area = width * height * (0.08 + 0.92 * (double)fgt_uniform(draw_bits(key, 4 * i + 1)));
         double t = 2 * (double)fgt_uniform(draw_bits(key, 4 * i + 2)) - 1;
-        double aspect = t < 0 ? 1 / (1 - t / 3) : 1 + t / 3; /* no exp(), whose last bit differs by machine */
+        double aspect = t < 0 ? 1 / (1 - t / 3) : 1 + t / 3; /* no exp(), whose last bit differs between machines */
         double w = floor(sqrt(area * aspect) + 0.5), h = floor(sqrt(area / aspect) + 0.5);
         if (w < 1 || h < 1 || w > width || h > height)
             continue;
@@ -202,7 +202,7 @@ static fgt_region random_crop(uint64_t key, double width, double height, fgt_reg
     return middle;
 }
 
-/* The middle 7/8, in the shape that the model wants. */
+/* The center 7/8, in the aspect ratio of the model's input. */
 static fgt_region center_crop(const fgt_data_info *info, double width, double height) {
     double across = width / info->width, down = height / info->height, scale = (across < down ? across : down) * 7 / 8;
     double w = scale * info->width, h = scale * info->height;
@@ -216,7 +216,7 @@ static uint32_t jpeg_shrink(const fgt_data_info *info, const fgt_region *crop) {
     return shrink;
 }
 
-/* Values of 0 to 255 in three planes become what the model takes: ImageNet's mean and deviation. */
+/* Normalizes values of 0 to 255 in three planes by ImageNet's mean and deviation. */
 static void normalize(const fgt_data_info *info, const float *planes, float *to) {
     static const float mean[] = {0.485f, 0.456f, 0.406f}, deviation[] = {0.229f, 0.224f, 0.225f};
     size_t plane = (size_t)info->width * info->height;
@@ -278,7 +278,7 @@ static const fgt_source folder_source = {.sample = load_sample, .close = close_f
 
 /* ---- opening ---- */
 
-/* One of the names that people give a split, or NULL. */
+/* The path of the first of these names that exists, or NULL. */
 static char *find_split(const char *dir, const char *const *names) {
     for (; *names != NULL; names++) {
         char *path = join(dir, *names);

@@ -1,6 +1,6 @@
 /*
- * Bilinear, and where an image becomes smaller a mean over all pixels that fall on one (a triangle as wide as needed,
- * as PIL and torchvision have it), so that nothing is lost to aliasing. Rows first, then columns; the weights of a
+ * image_resize.c - bilinear resizing; where an image becomes smaller the filter is a triangle over all source pixels of
+ * an output pixel, as in PIL and torchvision, which avoids aliasing. Rows first, then columns; the weights of a
  * direction are computed once.
  */
 #include "trainer/data/image_resize.h"
@@ -8,13 +8,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-/** The pixels that one output pixel is made of. */
+/** The source pixels of one output pixel, and their weights. */
 typedef struct filter_tap_range {
     uint32_t first, count;
     float *weight;
 } filter_tap_range;
 
-/** All of one direction. */
+/** The filter of one direction. */
 typedef struct filter {
     filter_tap_range *ranges;
     float *weights;
@@ -36,7 +36,7 @@ static void compute_weights(filter_tap_range *s, double center, double radius, u
         s->weight[i] = (float)(away < 1 ? 1 - away : 0);
         sum += (double)s->weight[i];
     }
-    if (!(sum > 0)) { /* beside the last pixel */
+    if (!(sum > 0)) { /* outside of the last pixel */
         s->weight[0] = 1;
         sum = 1;
     }
@@ -44,7 +44,7 @@ static void compute_weights(filter_tap_range *s, double center, double radius, u
         s->weight[i] = (float)((double)s->weight[i] / sum);
 }
 
-/* Output i of n stands for begin + (i + 0.5) * size / n of `limit` pixels. */
+/* Output i of n is centered at begin + (i + 0.5) * size / n of `limit` pixels. */
 static int filter_make(filter *f, double begin, double size, uint32_t n, uint32_t limit) {
     double scale = size / n, radius = scale > 1 ? scale : 1;
     size_t max = (size_t)(2 * ceil(radius)) + 2;
@@ -58,7 +58,7 @@ static int filter_make(filter *f, double begin, double size, uint32_t n, uint32_
     return 0;
 }
 
-/* One row of an image to n pixels of three channels. */
+/* Resizes one row of an image to n pixels of three channels. */
 static void resize_row(const unsigned char *from, const filter *across, uint32_t n, float *to) {
     for (uint32_t x = 0; x < n; x++) {
         const filter_tap_range *s = &across->ranges[x];
@@ -72,7 +72,7 @@ static void resize_row(const unsigned char *from, const filter *across, uint32_t
     }
 }
 
-/* Rows that are ready, from `first` on, to planes. */
+/* Resizes columns: rows from `first` on, to planes. */
 static void resize_columns(const float *rows, uint32_t first, const filter *down, uint32_t width, uint32_t height,
                            int mirror, float *to) {
     size_t plane = (size_t)width * height, stride = 3 * (size_t)width;

@@ -1,8 +1,8 @@
 /*
- * Images from files: MNIST's idx sets and CIFAR-10. They stay bytes in memory (a quarter of floats) and become floats
- * when a batch is made, by a table of 256 normalised values per channel. Training images may be moved by up to four
- * pixels, with zeros where nothing was, and mirrored: the augmentation all CIFAR results rest on. Gray idx sets are
- * not mirrored unless asked for: most of them are digits and letters, and a mirrored 2 is no 2.
+ * image_source.c - images from files: MNIST's idx sets and CIFAR-10. They are bytes in memory (a quarter of floats) and
+ * are converted when a batch is loaded, by a table of 256 normalized values per channel. Training images may be shifted
+ * by up to four pixels, with zero padding, and mirrored: the usual augmentation for CIFAR. Gray idx sets are not
+ * mirrored by default: most of them are digits and letters, and a mirrored 2 is not a 2.
  */
 #include "trainer/data/image_files.h"
 #include "trainer/base/keyed_random.h"
@@ -20,7 +20,7 @@ static const uint64_t file_max = UINT64_C(4) << 30;
 typedef struct images {
     unsigned char *pixels[FGT_SPLITS]; /* count x channels x height x width */
     unsigned char *labels[FGT_SPLITS];
-    float byte_value[CHANNELS_MAX][256]; /* what a byte stands for */
+    float byte_value[CHANNELS_MAX][256]; /* normalized value of a byte */
 } images;
 
 static void close_images(void *state) {
@@ -46,7 +46,7 @@ fgt_image_shift fgt_augment_draw(const fgt_data *data, fgt_sample_id id) {
     return shift;
 }
 
-/* One row of pixels, moved; a mirrored one is read from its other end. */
+/* Shifts one row of pixels; a mirrored one is read from its end. */
 static void shift_row(const unsigned char *from, const float *byte_value, int width, fgt_image_shift shift, float *to) {
     for (int x = 0; x < width; x++) {
         int source = (shift.flip ? width - 1 - x : x) + shift.right;
@@ -92,7 +92,7 @@ static void normalize(float byte_value[256], double mean, double deviation) {
         byte_value[b] = (float)((b / 255.0 - mean) / deviation);
 }
 
-/* Read and check dir/name. The data of idx points into bytes. */
+/* Reads and checks dir/name. idx->data points into bytes. */
 static int read_idx(const char *dir, const char *name, uint32_t dims, fgio_bytes *bytes, fgt_idx *idx) {
     fgio_why why;
     char *path = fgio_unpack_find(dir, name);
@@ -107,7 +107,7 @@ static int read_idx(const char *dir, const char *name, uint32_t dims, fgio_bytes
     return status;
 }
 
-/* Keep the data of a file and drop its header, in place. */
+/* Removes the header of a file, in place. */
 static unsigned char *strip_header(fgio_bytes *bytes, const fgt_idx *idx) {
     size_t header = (size_t)(idx->data - bytes->data);
     memmove(bytes->data, idx->data, bytes->len - header);
@@ -150,7 +150,7 @@ static int read_split(const char *dir, const char *images_name, const char *labe
     return read_labels(dir, labels, split, data);
 }
 
-/* Mean and deviation of the training pixels, from their histogram. */
+/* Mean and standard deviation of the training pixels, from their histogram. */
 static void pixel_statistics(const fgt_data *data, double *mean, double *deviation) {
     const unsigned char *pixels = ((const images *)data->state)->pixels[FGT_TRAIN];
     uint64_t n = data->info.count[FGT_TRAIN] * data->info.height * data->info.width, histogram[256] = {0};
@@ -195,7 +195,7 @@ static int read_cifar(const char *dir, int file, fgio_bytes *bytes, uint64_t *re
     return status;
 }
 
-/* Labels and pixels of some files go into arrays of their own. */
+/* Copies labels and pixels of some files into separate arrays. */
 static int copy_records(images *s, fgt_split split, const fgio_bytes *bytes, const uint64_t *records, int files) {
     uint64_t total = 0;
     for (int i = 0; i < files; i++)

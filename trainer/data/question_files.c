@@ -1,7 +1,7 @@
 /*
- * Questions out of JSON. BoolQ is read line by line, so that only one row is in memory as JSON. The choices of ARC are
- * part of one text, "...: QUESTION\n\nAnswer1: ... Answer2: ...\n\nAnswer format: ...": each is searched for behind the
- * one before, so that a choice ends where the next begins, and nothing is taken for a choice out of turn.
+ * question_files.c - parsing questions in JSON. BoolQ is parsed line by line, so that only one row is in memory as
+ * JSON. The choices of ARC are in one text, "...: QUESTION\n\nAnswer1: ... Answer2: ...\n\nAnswer format: ...": each is
+ * searched for after the one before, so that a choice ends where the next begins.
  */
 #include "trainer/data/question_files.h"
 
@@ -66,14 +66,14 @@ int fgt_boolq_read(const unsigned char *text, size_t len, fgt_pair_fn *fn, void 
     return rows == 0 ? fgio_because(why, "line 1: expected a JSON object a line, found none") : 0;
 }
 
-/* A text with choices, taken apart. */
+/* A parsed text with choices. */
 typedef struct choices {
     fgt_text_span question, choice[CHOICES_MAX];
     unsigned count;
 } choices;
 
-/* Take a text apart. Returns 0, or -1 where something is missing. No mark can reach into the next: those behind begin
- * with a blank or a line end, which none has inside. */
+/* Splits a text. Returns 0, or -1 where something is missing. Separators cannot overlap: they begin with a blank or a
+ * line end, which none has inside. */
 static int split_choices(const char *text, choices *found) {
     static const char opening[] = "question: ", ending[] = "\n\nAnswer format:";
     const char *question = strstr(text, opening);
@@ -95,7 +95,7 @@ static int split_choices(const char *text, choices *found) {
     return -1;
 }
 
-/* Which choice "answer3" is, from 0; beyond their number if it is none. */
+/* The index of "answer3", from 0; `count` if there is no such choice. */
 static unsigned answer_of(const char *answer, unsigned count) {
     char name[24];
     unsigned which = 0;
@@ -129,7 +129,7 @@ int fgt_choices_read(const unsigned char *text, size_t len, fgt_pair_fn *fn, voi
     json_t *rows = json_loadb((const char *)text, len, JSON_REJECT_DUPLICATES, &error);
     if (rows == NULL)
         return json_error(&error, error.line > 0 ? (size_t)error.line : 1, why);
-    size_t count = json_array_size(rows); /* 0 if it is no array */
+    size_t count = json_array_size(rows); /* 0 if it is not an array */
     int status = count == 0 ? fgio_because(why, "line 1: expected a JSON array of questions") : 0;
     for (size_t i = 0; i < count && status == 0; i++)
         status = read_choices(json_array_get(rows, i), i + 1, fn, ctx, why);

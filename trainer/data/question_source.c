@@ -1,7 +1,7 @@
 /*
- * Data sets of questions: BoolQ with passages, and the two of ARC as pairs of a question and one choice. None has a
- * validation split of its own whose test labels are public as well, so what BoolQ calls dev is the test split here, and
- * hold_out makes one for validation. A part of BoolQ's training rows may be called train_WHATEVER.jsonl.
+ * question_source.c - data sets of questions: BoolQ with passages, and the two of ARC as pairs of a question and one
+ * choice. None has both a validation split and public test labels, so BoolQ's dev is the test split here, and hold_out
+ * makes one for validation. A part of BoolQ's training rows may be called train_WHATEVER.jsonl.
  */
 #include "trainer/data/question_files.h"
 #include "io/unpack_file.h"
@@ -27,7 +27,7 @@ static const qa_task tasks[] = {
 };
 enum { TASKS = sizeof tasks / sizeof *tasks };
 
-/* Where rows go. */
+/* Destination of rows. */
 typedef struct row_sink {
     fgt_sentences *to;
     fgt_split split;
@@ -45,7 +45,7 @@ static const qa_task *find_task(const char *name) {
     return NULL;
 }
 
-/* Whether a file is a part of the rows: train_WHATEVER.jsonl, packed or not. */
+/* Whether a file has a part of the training rows: train_WHATEVER.jsonl, compressed or not. */
 static int is_partial_train(const char *name) {
     static const char *const ends[] = {".jsonl", ".jsonl.xz", ".jsonl.gz"};
     size_t len = strlen(name);
@@ -55,8 +55,8 @@ static int is_partial_train(const char *name) {
     return 0;
 }
 
-/* The one part that lies in a directory, the caller's to free; NULL with *count 0 or more than 1 where that is not so.
- */
+/* The only such file of a directory, to be freed by the caller; NULL where there is none or more than one, see *count.
+ * */
 static char *find_partial_train(const char *dir, int *count) {
     char *path = NULL;
     *count = 0;

@@ -1,6 +1,6 @@
 /*
- * Labelled sentences in memory: all tokens in one list, and for each row where its own begin. Rows are cut to T by
- * shortening the longer sentence first, and padded only when a batch is made.
+ * sentence_source.c - labeled sentences in memory: all tokens in one list, and for each row its range. Rows are
+ * truncated to T by shortening the longer sentence first, and padded only when a batch is loaded.
  */
 #include "trainer/data/sentence_source.h"
 
@@ -8,7 +8,7 @@
 
 typedef struct row {
     uint64_t at;     /* of its tokens in ids */
-    uint32_t len, a; /* tokens, and those of them that belong to the first sentence */
+    uint32_t len, a; /* tokens, and those of the first sentence */
     float label;
 } row;
 
@@ -41,7 +41,7 @@ static void load_sample(const fgt_data *data, fgt_sample_id id, fgt_batch *batch
 
 static const fgt_source sentences_source = {.sample = load_sample, .close = close_store};
 
-/* Make both sentences fit, the longer one giving way; of two equal ones the second, as BERT has it. */
+/* Truncates the longer sentence until both fit; of two equal ones the second, as in BERT. */
 static void truncate_pair(size_t *a, size_t *b, size_t max) {
     while (*a + *b > max)
         --*(*a > *b ? a : b);
@@ -54,7 +54,7 @@ static int append_ids(fgt_ids *to, const fgt_ids *from, size_t n, uint32_t then)
     return bad | fgt_ids_push(to, then);
 }
 
-/* Put a row behind those of its split. */
+/* Appends a row to its split. */
 static int append_row(fgt_sentences *s, fgt_split split, row add) {
     sentence_store *to = s->data->state;
     uint64_t *count = &s->data->info.count[split];

@@ -1,6 +1,6 @@
 /*
- * sentence_source.h - what all data sets of labelled sentences share: rows become tokens as they are read,
- * [CLS] A [SEP] (B [SEP]). A reader of files (glue_source.c, question_files.c) only says what stands in them.
+ * sentence_source.h - shared by all data sets of labeled sentences: rows are tokenized as they are read, [CLS] A [SEP]
+ * (B [SEP]). A reader of files (glue_source.c, question_files.c) only extracts the rows.
  */
 #ifndef FGT_SENTENCE_SOURCE_H
 #define FGT_SENTENCE_SOURCE_H
@@ -14,7 +14,7 @@ typedef struct fgt_text_span {
     size_t len;
 } fgt_text_span;
 
-/** A row as a file has it. */
+/** A row of a file. */
 typedef struct fgt_sentence {
     fgt_text_span a, b; /* b.text NULL: one sentence */
     float label;
@@ -26,20 +26,20 @@ typedef struct fgt_sentences {
     fgt_wordpiece *pieces;
     fgt_wordpiece_cache cache;
     fgt_ids a, b; /* tokens of the sentences of one row */
-    size_t cap;   /* rows that there is room for in the split being read */
+    size_t cap;   /* capacity of the split being read */
 } fgt_sentences;
 
-/** Begin a data set: open the vocabulary. Returns an exit status, after one line on stderr. */
+/** Begins a data set: opens the vocabulary. Returns an exit status, after an error message. */
 int fgt_sentences_begin(const fgt_data_want *options, uint32_t classes, const char *name, fgt_data *data,
                         fgt_sentences *s);
 
-/** Append a row to a split; the rows of one split come one after the other. Returns 0, or -1 and why. */
+/** Appends a row to a split; the rows of one split are consecutive. Returns 0, or -1 and why. */
 int fgt_sentences_add(fgt_sentences *s, fgt_split split, const fgt_sentence *row, fgio_why *why);
 
-/** Let go of what only reading needs. */
+/** Frees what only reading needs. */
 void fgt_sentences_end(fgt_sentences *s);
 
-/** What the caller asked for, or else what the directory is called. */
+/** The task: the given subset, or the name of the directory. */
 const char *fgt_sentences_task(const fgt_data_want *options, const fgt_data *data);
 
 #endif

@@ -1,12 +1,13 @@
 /*
- * Where text comes from. Plain files of named splits are streamed, so that WikiText-103 takes the memory of its tokens
- * and not of its bytes as well; packed files are unpacked whole.
+ * text_files.c - reading text files. Plain files of named splits are streamed, so that WikiText-103 needs the memory of
+ * its tokens but not that of its bytes; compressed files are decompressed as a whole.
  *
  * A piece may end before a space between two visible ASCII characters: words of GPT-2's BPE begin with their space, and
- * WordPiece has none across one, so tokens are the same whatever the pieces.
+ * no WordPiece token spans one, so tokens do not depend on the pieces.
  *
- * Any other text is cut into three: the first 90 % of its bytes train, the next 5 % validate, the last 5 % test. Cuts
- * move on to the next line where there is one within a thousand bytes and half a part, or else to the next character.
+ * Any other text is divided into three splits: the first 90 % of its bytes for training, the next 5 % for validation,
+ * the last 5 % for testing. A cut moves to the next line if that begins within a thousand bytes and half a split, or
+ * else to the next character.
  */
 #include "trainer/data/text_files.h"
 #include "io/progress.h"
@@ -28,7 +29,7 @@ static int is_visible_ascii(unsigned char c) {
     return c > ' ' && c < 0x7F;
 }
 
-/* The last place to cut at, or 0. */
+/* The last position to cut at, or 0. */
 static size_t last_safe_cut(const unsigned char *text, size_t len) {
     for (size_t i = len < 2 ? 0 : len - 2; i > 0; i--)
         if (text[i] == ' ' && is_visible_ascii(text[i - 1]) && is_visible_ascii(text[i + 1]))
@@ -36,7 +37,7 @@ static size_t last_safe_cut(const unsigned char *text, size_t len) {
     return 0;
 }
 
-/* A buffer that a file goes through. */
+/* Buffer for reading a file. */
 typedef struct stream {
     FILE *file;
     unsigned char *data;
@@ -53,7 +54,7 @@ static int grow_buffer(stream *s) {
     return 0;
 }
 
-/* Hand out what is there up to the last cut, or all of it at the end. */
+/* Passes on the text up to the last cut, or all of it at the end. */
 static int emit_piece(stream *s, int end, fgt_split split, fgt_text_fn *fn, void *ctx) {
     size_t cut = end ? s->len : last_safe_cut(s->data, s->len);
     if (cut == 0)
@@ -128,10 +129,10 @@ static int read_layout(const char *dir, const char *const names[FGT_SPLITS], fgt
 
 /* ---- any text ---- */
 
-/* Where a cut at about this place goes. */
+/* Position of a cut near this one. */
 static size_t find_cut(const fgio_bytes *text, size_t at) {
     size_t part = text->len / 40,
-           max = part < LINE_SEARCH_MAX ? part : LINE_SEARCH_MAX; /* half of 5 %: no part is left empty */
+           max = part < LINE_SEARCH_MAX ? part : LINE_SEARCH_MAX; /* half of 5 %: no split is left empty */
     const unsigned char *line = at == 0 ? NULL : memchr(text->data + at - 1, '\n', max);
     if (line != NULL)
         return (size_t)(line - text->data) + 1;
@@ -160,7 +161,7 @@ static int append_file(const char *path, fgio_bytes *text) {
     if (status != FGIO_EXIT_OK)
         return status;
     unsigned char *data = text->data == NULL ? NULL : realloc(text->data, text->len + more.len + 1);
-    if (text->data == NULL) { /* no second copy of a single file */
+    if (text->data == NULL) { /* avoids a second copy of a single file */
         *text = more;
         return FGIO_EXIT_OK;
     }
@@ -190,7 +191,7 @@ static int by_name(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* All .txt files of a directory, one behind the other. */
+/* All .txt files of a directory, concatenated. */
 static int read_folder(const char *dir, fgio_bytes *text) {
     struct dirent **names = NULL;
     int count = scandir(dir, &names, is_text, by_name), status = FGIO_EXIT_OK;

@@ -1,8 +1,8 @@
 /*
- * Text for language models and masked models; text_files.c finds it.
- * The whole of a split is one row of tokens; a sample is a window of it. Windows do not overlap. For training they
- * begin at another place each epoch, so that a window's edge does not always cut the same context; for testing they
- * cover all that there is, the last one with a part where nothing is asked.
+ * text_source.c - text for language models and masked models; text_files.c reads it. A split is one sequence of tokens;
+ * a sample is a window of it. Windows do not overlap. In training they begin at another offset each epoch, so that the
+ * edges do not always cut the same context; in testing they cover all tokens, the last one with positions without
+ * targets.
  */
 #include "io/progress.h"
 #include "trainer/base/keyed_random.h"
@@ -21,8 +21,8 @@ static const uint64_t file_max = UINT64_C(4) << 30;
 
 typedef struct text {
     fgt_ids ids[FGT_SPLITS];
-    uint32_t window;     /* tokens of the text that a sample takes; language: and one more */
-    int32_t first, last; /* masked: what encloses it */
+    uint32_t window;     /* tokens of the text in a sample; language: and one more */
+    int32_t first, last; /* masked: the tokens before and after the window */
     fgt_mask_rule rule;
 } text;
 
@@ -33,7 +33,7 @@ static void close_text(void *state) {
     free(s);
 }
 
-/* Where the window of a sample begins. */
+/* Begin of the window of a sample. */
 static uint64_t window_begin(const fgt_data *data, fgt_sample_id id) {
     uint32_t window = ((const text *)data->state)->window;
     uint64_t shift = id.split == FGT_TRAIN ? fgt_random(data->seed, FGT_STREAM_AUGMENT, id.epoch) % window : 0;
@@ -72,8 +72,8 @@ static void masked_sample(const fgt_data *data, fgt_sample_id id, fgt_batch *bat
 static const fgt_source language_source = {.sample = language_sample, .close = close_text};
 static const fgt_source masked_source = {.sample = masked_sample, .close = close_text};
 
-/* Which tokens, chosen one by one with probability 0.15 and at least one, become what: 8 in 10 the mask, 1 in 10 a
- * random token, 1 in 10 itself. Masks of training samples change every epoch. */
+/* Selects tokens with probability 0.15 each, at least one: 8 in 10 become the mask, 1 in 10 a random token, 1 in 10
+ * stay the same. Masks of training samples change every epoch. */
 void fgt_mask(const fgt_data *data, fgt_sample_id id, const fgt_mask_rule *rule, uint32_t first, uint32_t last,
               int32_t *tokens, int32_t *targets) {
     uint64_t split = (uint64_t)id.split, epoch = id.split == FGT_TRAIN ? id.epoch : 0;
@@ -97,7 +97,7 @@ void fgt_mask(const fgt_data *data, fgt_sample_id id, const fgt_mask_rule *rule,
     }
 }
 
-/* How many windows a split has. In training the last one must fit wherever the first begins. */
+/* Number of windows of a split. In training the last one must fit at every offset. */
 static void count_windows(fgt_data *data, uint32_t extra) {
     const text *s = data->state;
     for (int i = 0; i < FGT_SPLITS; i++) {
@@ -109,7 +109,7 @@ static void count_windows(fgt_data *data, uint32_t extra) {
     }
 }
 
-/* Where text becomes tokens. */
+/* Tokenizer of the text, and its destination. */
 typedef struct encoder {
     fgt_data *data;
     const fgt_tokens *tokens;    /* language */
@@ -135,12 +135,12 @@ static int read_text(const char *path, encoder *e) {
     int status = fgt_text_read(path, encode_text, e);
     fgio_meter_end(meter);
     if (status == FGIO_EXIT_OK && s->ids[FGT_TRAIN].len == 0)
-        status = fgio_error("%s: expected some text to train on, found none", path);
+        status = fgio_error("%s: expected text to train on, found none", path);
     fgt_wordpiece_cache_free(&e->cache);
     return status;
 }
 
-/* Tokens that someone else has made: little-endian 16-bit numbers. */
+/* Reads token ids from a file: little-endian 16-bit numbers. */
 static int read_token_ids(const char *path, const fgio_bytes *bytes, fgt_ids *ids) {
     if (bytes->len % 2 != 0)
         return fgio_error("%s: byte %zu: the file ends; expected numbers of two bytes", path, bytes->len);

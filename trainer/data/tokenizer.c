@@ -1,5 +1,7 @@
-/* Tokens of language models: which files, which scheme. The schemes themselves are in bpe.c and bpe_encode.c; bytes
- * need no files. */
+/*
+ * tokenizer.c - tokenizers of language models: the files and the scheme. The schemes are in bpe.c and bpe_encode.c;
+ * bytes need no files.
+ */
 #include "trainer/data/tokenizer.h"
 #include "trainer/data/bpe.h"
 #include "io/error.h"

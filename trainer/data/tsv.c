@@ -1,6 +1,6 @@
 /*
- * Tab-separated tables. GLUE's files do not quote, so a quotation mark is a character like others; their last line may
- * lack its end, lines may end in CR LF, and some begin with a byte order mark.
+ * tsv.c - tab-separated tables. GLUE's files have no quoting, so a quotation mark is an ordinary character; the last
+ * line may have no line end, lines may end in CR LF, and some files begin with a byte order mark.
  */
 #include "trainer/data/tsv.h"
 
@@ -43,7 +43,7 @@ int fgt_tsv_column(const fgt_tsv *tsv, const char *name) {
     return -1;
 }
 
-/* Digits with at most one point between or around them, read by hand: strtod() would heed the locale. */
+/* Digits with at most one decimal point; not strtod(), which depends on the locale. */
 int fgt_tsv_number(const fgt_tsv_field *field, double *number) {
     double value = 0, scale = 1;
     size_t digits = 0, points = 0, begin = field->len > 0 && field->text[0] == '-';

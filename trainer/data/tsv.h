@@ -1,4 +1,4 @@
-/* tsv.h - tab-separated tables as GLUE has them: no quoting, a row a line. */
+/* tsv.h - tab-separated tables in the format of GLUE: no quoting, one row per line. */
 #ifndef FGT_TSV_H
 #define FGT_TSV_H
 
@@ -17,23 +17,23 @@ typedef struct fgt_tsv_field {
 typedef struct fgt_tsv {
     const unsigned char *text;
     size_t len;
-    size_t at;   /* where the next row begins */
-    size_t row;  /* number of the row last read, from 1 */
-    size_t from; /* where it begins */
+    size_t at;   /* offset of the next row */
+    size_t row;  /* number of the current row, from 1 */
+    size_t from; /* offset of the current row */
     size_t columns;
     fgt_tsv_field fields[FGT_TSV_COLUMNS];
 } fgt_tsv;
 
-/** Begin; a UTF-8 byte order mark is passed over. */
+/** Begins reading; a UTF-8 byte order mark is skipped. */
 void fgt_tsv_open(fgt_tsv *tsv, const unsigned char *text, size_t len);
 
-/** Read the next row. Returns 1, 0 at the end, or -1 and why. */
+/** Reads the next row. Returns 1, 0 at the end, or -1 and why. */
 int fgt_tsv_next(fgt_tsv *tsv, fgio_why *why);
 
-/** The column of the row last read whose field is this word, ignoring case; -1 if there is none. */
+/** The column of the current row whose field is this name, ignoring case; -1 if there is none. */
 int fgt_tsv_column(const fgt_tsv *tsv, const char *name);
 
-/** A field as a number; 0, or -1 where it is none. */
+/** A field as a number; returns 0, or -1 where it is not a number. */
 int fgt_tsv_number(const fgt_tsv_field *field, double *number);
 
 #endif

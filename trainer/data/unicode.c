@@ -1,7 +1,7 @@
 /*
- * Characters: UTF-8, classes by binary search over ranges, folding by binary search over single code points. Letters
- * and digits of ASCII, which are nearly all text, are answered without a search. The tables come from Python's
- * unicodedata by way of tools/make_unicode.py.
+ * unicode.c - UTF-8; classes by binary search over ranges; folding by binary search over code points. Letters and
+ * digits of ASCII, which are nearly all text, need no search. The tables are generated from Python's unicodedata by
+ * tools/make_unicode.py.
  */
 #include "trainer/data/unicode.h"
 

@@ -1,4 +1,4 @@
-/* unicode.h - what the tokenizers have to know about characters. */
+/* unicode.h - UTF-8, character classes and case folding for the tokenizers. */
 #ifndef FGT_UNICODE_H
 #define FGT_UNICODE_H
 
@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 typedef enum fgt_char {
-    FGT_CHAR_OTHER, /* symbols, marks, all that is none of the below */
+    FGT_CHAR_OTHER, /* symbols, marks, everything else */
     FGT_CHAR_LETTER,
     FGT_CHAR_NUMBER,
     FGT_CHAR_SPACE,
@@ -16,8 +16,7 @@ typedef enum fgt_char {
 
 enum { FGT_REPLACEMENT = 0xFFFD, FGT_FOLD_MAX = 4 };
 
-/** Decode one character of at least one byte. Returns its length in bytes; a byte that is not UTF-8 counts as one
- * FGT_REPLACEMENT. */
+/** Decodes one character; len >= 1. Returns its length in bytes; a byte that is not UTF-8 is one FGT_REPLACEMENT. */
 size_t fgt_utf8_get(const unsigned char *text, size_t len, uint32_t *point);
 
 /** Encode a code point. Returns the bytes written, at most 4. */
@@ -26,8 +25,8 @@ size_t fgt_utf8_put(uint32_t point, unsigned char *dst);
 /** The class of a code point. */
 fgt_char fgt_char_class(uint32_t point);
 
-/** Lower case without accents: the code points that one becomes, at most FGT_FOLD_MAX; returns how many (0: a mark
- * that disappears). */
+/** Lower case without accents: the code points of the result, at most FGT_FOLD_MAX; returns how many (0: a removed
+ * mark). */
 size_t fgt_char_fold(uint32_t point, uint32_t *dst);
 
 #endif

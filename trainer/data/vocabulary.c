@@ -1,7 +1,7 @@
 /*
- * Words and ids. The table is open addressing with linear probing, never more than half full; words live in one pool,
- * so a vocabulary is three allocations however many entries it has. The hash reads eight bytes at a time, as most words
- * of a text are looked up once for every time they occur.
+ * vocabulary.c - the hash table has open addressing with linear probing and is never more than half full; words are in
+ * one pool, so a vocabulary needs three allocations however many entries it has. The hash reads eight bytes at a time,
+ * because every word of a text is looked up.
  */
 #include "trainer/data/vocabulary.h"
 #include "trainer/base/keyed_random.h"
@@ -29,7 +29,7 @@ void fgt_string_map_free(fgt_string_map *map) {
     *map = (fgt_string_map){0};
 }
 
-/* The slot of a word, or the free slot where it belongs. The table has slots. */
+/* The slot of a word, or the free slot for it. The table must have slots. */
 static uint32_t find_slot(const fgt_string_map *map, const unsigned char *bytes, size_t len, uint32_t hash) {
     uint32_t slot = hash & map->mask;
     for (; map->slots[slot] != 0; slot = (slot + 1) & map->mask) {
@@ -47,7 +47,7 @@ uint32_t fgt_string_map_get(const fgt_string_map *map, const unsigned char *byte
     return number == 0 ? FGT_STRING_NONE : map->words[number - 1].value;
 }
 
-/* Double the number of words that fit. */
+/* Doubles the capacity. */
 static int grow_table(fgt_string_map *map) {
     uint32_t cap = map->cap == 0 ? 64 : map->cap * 2, mask = cap * 2 - 1;
     if (cap > UINT32_MAX / 4)

@@ -1,10 +1,9 @@
 /*
- * WordPiece as BERT's uncased models were trained with. Text is cut into words first: controls and broken bytes are
- * dropped, white space separates, punctuation and Chinese characters are words of their own, all else is lower-cased
- * and loses its accents. A word is then spelt with the longest piece of the vocabulary that it begins with, then the
- * longest
- * "##" piece that continues it, and so on; a word that cannot be spelt so, or has over 100 characters, is [UNK]. Words
- * are remembered, because most of a text consists of few.
+ * wordpiece.c - WordPiece as in BERT's uncased models. Text is split into words first: control characters and invalid
+ * bytes are dropped, white space separates, punctuation and CJK characters are words of their own, everything else is
+ * lower-cased and loses its accents. A word is then the longest piece of the vocabulary that it begins with, then the
+ * longest "##" piece that continues it, and so on; a word for which that fails, or of over 100 characters, is [UNK].
+ * Words are cached, because most of a text consists of few.
  */
 #include "trainer/data/wordpiece.h"
 #include "trainer/data/unicode.h"
@@ -18,11 +17,11 @@ static const uint64_t file_max = UINT64_C(64) << 20;
 
 struct fgt_wordpiece {
     fgt_string_map starts;        /* pieces that begin a word */
-    fgt_string_map continuations; /* those with ## before them, without it */
+    fgt_string_map continuations; /* those with ##, without it */
     uint32_t vocab;
     size_t longest_piece; /* bytes of a piece */
     fgt_wordpiece_special special;
-    uint32_t *by_id; /* number of a word * 2, + 1 for those of rests */
+    uint32_t *by_id; /* index of a word * 2, + 1 for continuations */
 };
 
 /* The word being read. */
@@ -69,7 +68,7 @@ static int load_pieces(fgt_wordpiece *pieces, const unsigned char *text, size_t 
     return find_specials(pieces, why);
 }
 
-/* Of a line that comes twice the last one counts, and the first has no text. */
+/* Of a duplicate line the last one is used, and the first has no text. */
 static int index_pieces(fgt_wordpiece *pieces, fgio_why *why) {
     pieces->by_id = malloc(pieces->vocab * sizeof *pieces->by_id);
     if (pieces->by_id == NULL)
@@ -141,7 +140,7 @@ void fgt_wordpiece_cache_free(fgt_wordpiece_cache *cache) {
     fgt_ids_free(&cache->cached_ids);
 }
 
-/* The longest piece at word[at]. A cut inside a character finds nothing, as pieces are whole characters. */
+/* The longest piece at word[at]. A cut inside a character matches nothing, as pieces are whole characters. */
 static uint32_t longest_piece(const reader *r, size_t at, size_t *end) {
     const fgt_string_map *map = at == 0 ? &r->pieces->starts : &r->pieces->continuations;
     size_t max = r->len - at < r->pieces->longest_piece ? r->len - at : r->pieces->longest_piece;
@@ -155,7 +154,7 @@ static uint32_t longest_piece(const reader *r, size_t at, size_t *end) {
     return FGT_STRING_NONE;
 }
 
-/* Spell the word at the end of a list. */
+/* Appends the pieces of the word to a list. */
 static int split_word(const reader *r, fgt_ids *ids) {
     size_t begin = ids->len;
     for (size_t at = 0; at < r->len;) {
@@ -196,7 +195,7 @@ static int end_word(reader *r) {
     return status;
 }
 
-/* Add a character to the word. Of a word that is too long only the beginning is kept; it will be [UNK]. */
+/* Adds a character to the word. Of a word that is too long only the beginning is stored; it becomes [UNK]. */
 static void append_char(reader *r, uint32_t point) {
     uint32_t folded[FGT_FOLD_MAX];
     size_t n = fgt_char_fold(point, folded);
@@ -213,7 +212,7 @@ static int is_cjk(uint32_t c) {
            (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
-/* The signs of ASCII count as punctuation, whatever Unicode calls them. */
+/* ASCII symbols count as punctuation, whatever their Unicode class. */
 static int is_punctuation(uint32_t c, fgt_char kind) {
     return kind == FGT_CHAR_PUNCTUATION || (c < 0x80 && kind == FGT_CHAR_OTHER);
 }

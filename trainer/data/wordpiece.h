@@ -7,15 +7,15 @@
 
 typedef struct fgt_wordpiece fgt_wordpiece;
 
-/** Read a vocabulary: a token a line, numbered from 0; [UNK], [CLS], [SEP] and [MASK] must be there. Returns 0, or -1
+/** Reads a vocabulary: one token per line, ids from 0; [UNK], [CLS], [SEP] and [MASK] are required. Returns 0, or -1
  * and why. */
 int fgt_wordpiece_create(const unsigned char *text, size_t len, fgt_wordpiece **pieces, fgio_why *why);
 void fgt_wordpiece_destroy(fgt_wordpiece *pieces);
 
-/** The vocabulary from a file, packed or not. Returns an exit status, after one line on stderr. */
+/** Reads the vocabulary from a file, compressed or not. Returns an exit status, after an error message. */
 int fgt_wordpiece_open(const char *path, fgt_wordpiece **pieces);
 
-/** Numbers of the tokens that have a meaning of their own. */
+/** Ids of the special tokens. */
 typedef struct fgt_wordpiece_special {
     uint32_t unknown, first, separator, mask; /* [UNK], [CLS], [SEP], [MASK] */
 } fgt_wordpiece_special;
@@ -23,19 +23,19 @@ typedef struct fgt_wordpiece_special {
 const fgt_wordpiece_special *fgt_wordpiece_specials(const fgt_wordpiece *pieces);
 uint32_t fgt_wordpiece_vocab(const fgt_wordpiece *pieces);
 
-/** The text of a token without the ## of those that continue a word, which *rest tells; id < vocab. */
+/** The text of a token without the ## of those that continue a word, for which *is_continuation is set; id < vocab. */
 const unsigned char *fgt_wordpiece_piece(const fgt_wordpiece *pieces, uint32_t id, size_t *len, int *is_continuation);
 
-/** What is kept between texts: words already seen. {0} is empty; one per thread. */
+/** Cache of words already seen. {0} is empty; one per thread. */
 typedef struct fgt_wordpiece_cache {
-    fgt_string_map words; /* -> place in known */
+    fgt_string_map words; /* -> index in cached_ids */
     fgt_ids cached_ids;   /* length, ids, length, ids, ... */
 } fgt_wordpiece_cache;
 
 void fgt_wordpiece_cache_free(fgt_wordpiece_cache *cache);
 
-/** Append the tokens of a text, without special ones. Bytes that are not UTF-8 are passed over. Returns 0, or -1
- * without memory. */
+/** Appends the tokens of a text, without special ones. Bytes that are not UTF-8 are skipped. Returns 0, or -1 without
+ * memory. */
 int fgt_wordpiece_encode(const fgt_wordpiece *pieces, fgt_wordpiece_cache *cache, const unsigned char *text, size_t len,
                          fgt_ids *ids);
 

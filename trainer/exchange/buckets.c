@@ -1,9 +1,9 @@
 /*
- * buckets.c - lending the memory of buckets to the backward pass, and what becomes of a full one. The memory of full
- * buckets comes back from the reducer's thread; who needs more than there is waits for it.
+ * buckets.c - slots of bucket memory for the backward pass, and the processing of full buckets. The reducer's thread
+ * releases the slots of full buckets; a backward pass that finds no free slot blocks until one is released.
  *
- * The optimiser is called by the reducer's thread (a bucket has arrived) and by the backward pass (measure one), so a
- * lock keeps the two apart.
+ * The optimizer is called by the reducer's thread (a bucket has been reduced) and by the backward pass (measure one),
+ * so a lock serializes the calls.
  */
 #include "trainer/exchange/buckets_internal.h"
 
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- life ---- */
+/* ---- create and destroy ---- */
 
 static float *open_tile(fgt_sink *sink, const fgt_param *p, size_t first);
 static void close_tile(fgt_sink *sink, const fgt_param *p, size_t first);
@@ -138,7 +138,7 @@ static void release_slot(fgt_buckets *b, float *memory) {
     pthread_mutex_unlock(&b->lock);
 }
 
-/* A gradient that is whole has its memory for itself. */
+/* The full gradient has its own memory, which is no slot. */
 static void release_bucket_slot(fgt_buckets *b, float *memory) {
     if (!b->full_gradient)
         release_slot(b, memory);
@@ -152,7 +152,7 @@ static float *open_tile(fgt_sink *sink, const fgt_param *p, size_t first) {
     return k->memory + (p->tensor.offset + first * p->cols - k->begin);
 }
 
-/** What the optimiser is asked to do; with the lock. */
+/** The optimizer functions that are called with the lock held. */
 typedef enum optimizer_call { OPTIMIZER_STEP, OPTIMIZER_STEP_MEASURED, OPTIMIZER_MEASURE } optimizer_call;
 
 static void call_optimizer(fgt_buckets *b, optimizer_call what, uint64_t begin, uint64_t count, const float *from,
@@ -177,7 +177,7 @@ static void update_weights(fgt_buckets *b, uint64_t begin, uint64_t count, const
     call_optimizer(b, OPTIMIZER_STEP, begin, count, mean, NULL);
 }
 
-/* On the reducer's thread: the bucket holds the mean over all workers. */
+/* Callback on the reducer's thread: the bucket holds the mean over all workers. */
 static void bucket_done(void *ctx, const frug_bucket *sent, frug_status status) {
     fgt_buckets *b = ctx;
     if (status == FRUG_OK && !b->options.deferred_update)
@@ -185,8 +185,7 @@ static void bucket_done(void *ctx, const frug_bucket *sent, frug_status status) 
     release_bucket_slot(b, sent->grad);
 }
 
-/* Squared norm of some numbers, which are also multiplied by the factor. Eight sums, because one would wait for itself.
- */
+/* Squared norm of n numbers, which are also multiplied by the factor. 8 accumulators hide the latency of FP add. */
 static double norm_and_scale(float *x, uint64_t n, float factor) {
     double sum[8] = {0};
     uint64_t i = 0;
@@ -202,7 +201,8 @@ static double norm_and_scale(float *x, uint64_t n, float factor) {
     return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
 }
 
-/* The parameters of a bucket, without the gaps between them, where memory holds anything. */
+/* Squared norm and scaling of the parameters of a bucket, without the padding between them, whose memory is undefined.
+ * */
 static double norm_and_scale_bucket(fgt_buckets *b, const fgt_bucket *k, float *memory, float factor) {
     double norm2 = 0;
     uint64_t end = k->begin + k->count;
@@ -216,7 +216,7 @@ static double norm_and_scale_bucket(fgt_buckets *b, const fgt_bucket *k, float *
     return norm2;
 }
 
-/* The factor that brings part i of the gradient within its limit. */
+/* The factor that brings norm i within its limit. */
 static double limit_factor(fgt_buckets *b, size_t i, double norm) {
     double factor = fgt_norm_limits_factor(&b->norm_limits, i, norm);
     b->limited_norms[i] = norm * factor;
@@ -224,7 +224,7 @@ static double limit_factor(fgt_buckets *b, size_t i, double norm) {
     return factor;
 }
 
-/* What this step's optimiser wants of the bucket; whether that is its usual measurements. */
+/* Counts the floats that the optimizer needs of the bucket at this step; true: it needs measurements only. */
 static bool wants_measured(fgt_buckets *b, const fgt_bucket *k) {
     if (!b->options.count_sent)
         return false;
@@ -241,7 +241,7 @@ static void measure(fgt_buckets *b, fgt_bucket *k, float *memory) {
     release_bucket_slot(b, memory);
 }
 
-/* All measurements, once all are there; a step that has none sends none. */
+/* Exchanges all measurements at the end of the backward pass; a step without measurements sends none. */
 static frug_status exchange_measured(fgt_buckets *b) {
     frug_status status = FRUG_OK;
     bool any = false;
@@ -278,7 +278,7 @@ static void submit_bucket(fgt_buckets *b, const fgt_bucket *k, float *memory) {
     else if (b->options.overlap) {
         status = frug_reducer_submit(b->options.reducer, &out);
         if (status != FRUG_OK)
-            release_bucket_slot(b, memory); /* not taken, so nobody else will */
+            release_bucket_slot(b, memory); /* not accepted: there will be no callback */
     } else {
         status = frug_reduce_sum(b->options.reducer, out.step, out.begin, out.count, out.grad, out.scale);
         bucket_done(b, &out, status);
@@ -287,7 +287,7 @@ static void submit_bucket(fgt_buckets *b, const fgt_bucket *k, float *memory) {
         b->failed = status;
 }
 
-/* What the passes so far have come to, with this one's part, whose slot is free again. */
+/* Adds the gradient of this pass to that of the earlier ones and releases its slot. */
 static float *accumulate_pass(fgt_buckets *b, const fgt_bucket *k, float *slot) {
     float *restrict sum = b->full_gradient + k->full_offset;
     const float *restrict part = slot;
@@ -357,6 +357,6 @@ frug_status fgt_buckets_end(fgt_buckets *b, double late_clip) {
         update_deferred(b, late_clip);
     if (status == FRUG_OK)
         status = exchange_measured(b);
-    frug_status failed = (frug_status)atomic_exchange(&b->failed, FRUG_OK); /* the optimiser may have, since */
+    frug_status failed = (frug_status)atomic_exchange(&b->failed, FRUG_OK); /* the optimizer may have failed since */
     return status == FRUG_OK ? failed : status;
 }

@@ -1,19 +1,19 @@
 /*
- * buckets.h - where the gradients of parameters go: a sink that gathers tiles into buckets and sends each bucket off as
- * soon as it is full.
+ * buckets.h - the sink of the gradients of parameters: it collects tiles into buckets and submits each bucket for
+ * exchange when it is full.
  *
  * A bucket is a range of the flat parameter buffer: several small parameters, or some rows of a large one. When all its
- * tiles are there its norm is taken, it is clipped, exchanged, and the optimiser changes the weights of the range; then
- * its memory serves the next bucket. So of the whole gradient only two or three buckets exist at a time. Dense training
- * is the exception: there the gradient is the memory that is summed in place (gradients as views of buckets), as
- * other systems do it, and buckets are cut out of it.
+ * tiles are closed its norm is computed, it is clipped and exchanged, and the optimizer updates the weights of the
+ * range; then its memory is reused for the next bucket. So only two or three buckets of the gradient exist at a time.
+ * Dense training is the exception: there the full gradient exists and is summed in place (gradients as views of
+ * buckets), as in other systems, and buckets are ranges of it.
  *
- * A step may take several backward passes, one for each micro-batch. The gradient then has to be whole for any method:
- * the passes add up into it, bucket by bucket, and what becomes of a full bucket happens in the last pass.
+ * A step may have several backward passes, one for each micro-batch. Then the full gradient is needed for any method:
+ * the passes are accumulated in it, bucket by bucket, and full buckets are processed in the last pass.
  *
- * Parameters that are frozen have no place in any bucket. Of a bucket whose tensors the optimiser takes by measurements
- * only those are kept, in one vector that is exchanged at the end of the backward pass; the gradient's memory is free
- * at once. At steps at which the optimiser wants the gradient itself, the bucket goes the way of all others.
+ * Frozen parameters are in no bucket. Of a bucket whose tensors the optimizer updates from measurements only the
+ * measurements are kept, in one vector that is exchanged at the end of the backward pass; the memory of the gradient is
+ * released at once. At steps at which the optimizer needs the gradient itself, the bucket is exchanged as any other.
  */
 #ifndef FGT_BUCKETS_H
 #define FGT_BUCKETS_H
@@ -25,69 +25,73 @@
 typedef struct fgt_buckets fgt_buckets;
 typedef struct fgt_record fgt_record;
 
-/** What the buckets of one worker are for. Nothing is owned. */
+/** Options of the buckets of one worker. Nothing is owned. */
 typedef struct fgt_buckets_options {
     fgt_graph *graph;
-    frug_reducer *reducer; /* NULL: no exchange; the optimiser gets this worker's own gradient */
+    frug_reducer *reducer; /* NULL: no exchange; the optimizer gets this worker's own gradient */
     frug_optimizer *optimizer;
     int workers;
-    uint64_t bytes;       /* of a bucket, about; 0: a 64th of the parameters, from 1 MiB to 25 MiB */
-    bool full_gradient;   /* the gradient exists whole (dense training) */
-    bool deferred_update; /* with whole: update only in fgt_buckets_end(), because the norm must be known before */
+    uint64_t bytes;       /* of a bucket, approximately; 0: 1/64 of the parameters, from 1 MiB to 25 MiB */
+    bool full_gradient;   /* the full gradient exists (dense training) */
+    bool deferred_update; /* with full_gradient: update only in fgt_buckets_end(), because the norm must be known before
+                           */
     bool overlap;         /* exchange on a thread of its own */
     uint32_t passes;      /* backward passes of a step; 0: one */
-    bool auto_clip; /* norms are limited by their own running means: of each bucket, with `late` of the mean gradient */
+    bool auto_clip; /* limit norms by their own running means: of each bucket, with deferred_update of the mean gradient
+                     */
     /* Fine-tuning: */
-    uint64_t measured_at, measured; /* where the reducer's layout has room for measurements, and for how many */
-    uint64_t measured_each;         /* what a target takes at most steps in place of a longer gradient */
-    bool count_sent;                /* count what the optimiser wants to be handed over */
-    fgt_record *record;             /* gets the gradients as they are; or NULL */
+    uint64_t measured_at, measured; /* offset and number of measurements in the reducer's layout */
+    uint64_t measured_each;         /* measurements of a target at most steps, instead of a longer gradient */
+    bool count_sent;                /* count the floats that the optimizer needs */
+    fgt_record *record;             /* records the gradients before clipping; or NULL */
 } fgt_buckets_options;
 
-/** Plan buckets and take their memory; sets tile and bucket of the graph's parameters. Returns an exit status. */
+/** Plans buckets and allocates their memory; sets tile and bucket of the graph's parameters. Returns an exit status. */
 int fgt_buckets_create(const fgt_buckets_options *options, fgt_buckets **buckets);
 void fgt_buckets_destroy(fgt_buckets *b);
 
-/** How many there are. */
+/** Number of buckets. */
 size_t fgt_buckets_count(const fgt_buckets *b);
 
 /** The sink for fgt_graph_backward(). */
 fgt_sink *fgt_buckets_sink(fgt_buckets *b);
 
 /**
- * Set out for a step: the next backward pass fills the buckets.
+ * Begins a step: the next backward pass fills the buckets.
  *
- *   factor   gradients are multiplied by it (clipping)
- *   measure  only take the norm: nothing is exchanged and no weight changes
+ * factor: gradients are multiplied by it (clipping). measure: only compute the norm; nothing is exchanged and no weight
+ * changes.
  */
 void fgt_buckets_begin(fgt_buckets *b, uint64_t step, double rate, float factor, bool measure);
 
-/** With `passes`: the backward pass that follows is the next of the step. */
+/** With `passes`: begins the next backward pass of the step. */
 void fgt_buckets_next_pass(fgt_buckets *b);
 
-/** Wait until all is done. late_clip: with `late`, the norm to clip the mean gradient to; 0: none. */
+/** Waits until the step is complete. late_clip: with deferred_update, the norm to clip the mean gradient to; 0: none.
+ * */
 frug_status fgt_buckets_end(fgt_buckets *b, double late_clip);
 
-/** The squared norm of this worker's gradient before clipping; with `late`, that of the mean. After
+/** The squared norm of this worker's gradient before clipping; with deferred_update, that of the mean. After
  * fgt_buckets_end(). */
 double fgt_buckets_norm2(const fgt_buckets *b);
 
-/** The factor that was applied in the last step by a late clip, or by `limited` (the least of all buckets); 1: none. */
+/** The clip factor of the last step, with deferred_update or auto_clip (the minimum over all buckets); 1: not clipped.
+ * */
 double fgt_buckets_clip_factor(const fgt_buckets *b);
 
-/** With `limited`: the running means, and this worker's norms of the last step after limiting, as many as there are
- * limits. Tell the limits the mean of these over all workers after each step. */
+/** With auto_clip: the running means, and this worker's norms of the last step after limiting, one per limit. After
+ * each step update the limits with the mean of these norms over all workers. */
 fgt_norm_limits *fgt_buckets_norm_limits(fgt_buckets *b);
 const double *fgt_buckets_limited_norms(const fgt_buckets *b);
 
-/** Seconds so far that backward waited for memory or for the end, and that the optimiser took. */
+/** Total seconds that backward waited for a free slot or for the end of the exchange, and that the optimizer took. */
 double fgt_buckets_wait_seconds(const fgt_buckets *b);
 double fgt_buckets_optimizer_seconds(const fgt_buckets *b);
 
-/** Seconds so far of optimiser and exchange on the thread of the backward pass. */
+/** Total seconds of optimizer and exchange on the thread of the backward pass. */
 double fgt_buckets_inline_seconds(const fgt_buckets *b);
 
-/** With `counted`: floats so far that this worker had to hand over. */
+/** With count_sent: total floats that this worker had to send. */
 uint64_t fgt_buckets_floats_sent(const fgt_buckets *b);
 
 #endif

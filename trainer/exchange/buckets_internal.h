@@ -1,6 +1,4 @@
-/*
- * buckets_internal.h - what the two files of buckets share: a bucket, all of them, and how they are planned.
- */
+/* buckets_internal.h - shared by the two files of buckets: a bucket, all buckets, and their planning. */
 #ifndef FGT_BUCKETS_INTERNAL_H
 #define FGT_BUCKETS_INTERNAL_H
 
@@ -15,41 +13,42 @@ typedef struct fgt_bucket {
     uint64_t begin, count;
     size_t tiles, closed_tiles;
     float *memory;        /* NULL: not open */
-    uint64_t full_offset; /* where its gradient lies in the whole one */
+    uint64_t full_offset; /* offset of its gradient in the full gradient */
     uint64_t measured_offset,
-        measured_count; /* its measurements: where in the vector, and how many; none: it has no measurements */
-    bool targets;       /* the optimiser looks at its tensors as a whole */
+        measured_count; /* its measurements in the vector: offset and number; 0: it has no measurements */
+    bool targets;       /* the optimizer needs its tensors as a whole */
     bool measured;      /* this step's measurements are in the vector */
 } fgt_bucket;
 
 struct fgt_buckets {
-    fgt_sink sink; /* first, so that a sink is its buckets */
+    fgt_sink sink; /* the first member: a sink is cast to its buckets */
     fgt_buckets_options options;
     fgt_bucket *bucket;
     size_t count, capacity;
     uint64_t max_count;
     float *memory, *measured_vector;  /* memory: of the slots */
-    float *full_gradient;             /* the gradient, where it exists whole */
-    float *free_slots[FGT_SLOTS_MAX]; /* memory that waits for a bucket */
+    float *full_gradient;             /* the full gradient, or NULL */
+    float *free_slots[FGT_SLOTS_MAX]; /* slots that are not in use */
     size_t free_count, slots;
     pthread_mutex_t lock, optimizer_lock;
     pthread_cond_t slot_freed;
-    pthread_t backward_thread; /* whose backward pass it is */
+    pthread_t backward_thread; /* the thread that runs the backward pass */
     uint64_t step, floats_sent;
     uint32_t pass; /* of want.passes */
     double rate;
     float factor;
     bool measure;
-    fgt_norm_limits norm_limits; /* with want.limited: a part is a bucket, with want.late the whole */
+    fgt_norm_limits norm_limits; /* with auto_clip: one per bucket, with deferred_update one for all */
     double *limited_norms;       /* norms of this step after limiting */
     double norm2, clip_factor, wait_seconds, optimizer_seconds, inline_seconds;
-    _Atomic int failed; /* a frug_status: of an exchange that was not handed over, or of the optimiser */
+    _Atomic int failed; /* a frug_status: first error of the exchange or of the optimizer */
 };
 
-/** Cut the parameters that move into buckets, and make the vector of measurements. Returns -1 without memory. */
+/** Divides the trainable parameters into buckets, and allocates the vector of measurements. Returns -1 without memory.
+ * */
 int fgt_buckets_plan(fgt_buckets *b);
 
-/** Take memory for as many buckets as stand open at once. Returns -1 without it. */
+/** Allocates memory for as many buckets as are open at once. Returns -1 without memory. */
 int fgt_buckets_alloc(fgt_buckets *b);
 
 #endif

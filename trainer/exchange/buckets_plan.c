@@ -1,8 +1,8 @@
 /*
- * buckets_plan.c - which parameters make a bucket, and how much memory all of them take.
+ * buckets_plan.c - which parameters make a bucket, and how much memory the buckets need.
  *
- * The plan goes through the parameters from the last to the first, as the backward pass does. A parameter that is
- * larger than a bucket is cut into tiles of rows that end on block boundaries, each a bucket of its own.
+ * The plan visits the parameters from the last to the first, as the backward pass does. A parameter that is larger than
+ * a bucket is cut into tiles of rows that end on block boundaries, each a bucket of its own.
  */
 #include "trainer/exchange/buckets_internal.h"
 
@@ -10,10 +10,10 @@
 
 #include <stdlib.h>
 
-#define BLOCK            256u /* tiles end on multiples: the longest block that cuts rows */
+#define BLOCK            256u /* tiles end on multiples of it: the longest block that divides rows */
 #define BUCKET_BYTES_MIN (1u << 20)
 #define BUCKET_BYTES_MAX (25u << 20)
-#define SPARE_SLOTS      1u /* buckets on their way while others fill */
+#define SPARE_SLOTS      1u /* buckets in the exchange while others fill */
 
 static fgt_bucket *add_bucket(fgt_buckets *b, uint64_t begin, uint64_t count, size_t tiles) {
     if (b->count == b->capacity) {
@@ -44,7 +44,7 @@ static size_t tile_rows(const fgt_param *p, uint64_t most) {
     return rows > step ? rows : step;
 }
 
-/* A method or an optimiser that looks at whole tensors refuses a part of one. */
+/* A method or an optimizer that needs whole tensors refuses a range of one. */
 static bool can_split(const fgt_buckets *b, const fgt_param *p, size_t number, size_t rows) {
     size_t bytes;
     if ((b->options.full_gradient && b->options.passes <= 1) || !frug_optimizer_cuts(b->options.optimizer, number))
@@ -66,16 +66,16 @@ static int plan_tiles(fgt_buckets *b, fgt_param *p, bool target) {
     return 0;
 }
 
-/* Whether the last bucket takes another parameter, in front of all that it has: nothing frozen may lie between, and
- * what is measured keeps to itself. */
+/* Whether a parameter can be added at the front of the last bucket: no frozen parameter may be between, and measured
+ * tensors do not share a bucket with others. */
 static bool can_join(const fgt_bucket *last, const fgt_param *p, bool target, uint64_t most) {
     const fgt_param *after = p->next;
     return !(after && after->frozen) && last->targets == target && last->begin + last->count - p->tensor.offset <= most;
 }
 
-/* params: from the last to the first of the layout. Small ones that lie side by side share a bucket. */
+/* params: from the last to the first of the layout. Adjacent small ones share a bucket. */
 static int plan_buckets(fgt_buckets *b, fgt_param **params, size_t count, uint64_t most) {
-    bool open = false; /* the last bucket takes more */
+    bool open = false; /* the last bucket can take more */
     for (size_t i = 0; i < count; i++) {
         fgt_param *p = params[i];
         uint64_t size = (uint64_t)p->rows * p->cols;
@@ -103,7 +103,7 @@ static int plan_buckets(fgt_buckets *b, fgt_param **params, size_t count, uint64
     return 0;
 }
 
-/* How many buckets stand open at once in a backward pass, which comes to the nodes from the last to the first. */
+/* Maximum of buckets that are open at once in a backward pass, which visits the nodes from the last to the first. */
 static size_t max_open_buckets(fgt_buckets *b) {
     size_t open = 0, most = 1;
     for (const fgt_node *node = b->options.graph->last; node; node = node->previous)
@@ -143,7 +143,7 @@ static int plan_params(fgt_buckets *b) {
     return status;
 }
 
-/* Where the measurements of buckets lie in the vector. */
+/* Offsets of the measurements of buckets in the vector. */
 static int plan_measured(fgt_buckets *b) {
     uint64_t at = 0;
     for (const fgt_param *p = b->options.graph->params; p && b->options.measured; p = p->next) {
@@ -164,7 +164,7 @@ int fgt_buckets_plan(fgt_buckets *b) {
     return plan_params(b) == 0 && plan_measured(b) == 0 ? 0 : -1;
 }
 
-/* The whole gradient: one bucket after the other. */
+/* The full gradient: one bucket after the other. */
 static int alloc_full_gradient(fgt_buckets *b) {
     uint64_t floats = 0;
     for (size_t i = 0; i < b->count; i++) {

@@ -1,7 +1,7 @@
 /*
- * clip_norm.c - a running mean of gradient norms. It is moved by a share of its distance to the new norm, and the share
- * begins at 1 and falls to 1 - smooth: the mean is as unbiased at the second step as at the thousandth, and norms
- * that are all the same leave it exactly that.
+ * clip_norm.c - a running mean of gradient norms, with bias correction. Each update moves the mean by a share of its
+ * distance to the new norm; the share begins at 1 and falls to 1 - smooth, so the mean is unbiased from the second step
+ * on, and constant norms leave it unchanged.
  */
 #include "trainer/exchange/clip_norm.h"
 

@@ -1,6 +1,6 @@
 /*
- * gradient_record.c - gradients of the first steps, copied out of the buckets and written at the end, because a
- * safetensors file says at its beginning all that it holds.
+ * gradient_record.c - gradients of the first steps, copied out of the buckets and written at the end, because the
+ * header of a safetensors file lists all its tensors.
  */
 #include "trainer/exchange/gradient_record.h"
 
@@ -15,11 +15,11 @@
 #define STEPS_MAX (1u << 20)
 
 struct fgt_record {
-    const fgt_param **param; /* those asked for */
+    const fgt_param **param; /* those that match the pattern */
     size_t count;
-    uint64_t first, steps; /* the first step: not known until it comes */
-    float **grad;          /* steps x count; NULL: nothing came yet */
-    bool out_of_memory;    /* memory ran out */
+    uint64_t first, steps; /* first: UINT64_MAX until the first gradient */
+    float **grad;          /* steps x count; NULL: not recorded yet */
+    bool out_of_memory;    /* an allocation failed */
 };
 
 static uint64_t elements_of(const fgt_param *p) {
@@ -35,7 +35,7 @@ int fgt_record_create(const fgt_graph *graph, const char *pattern, uint64_t step
     for (const fgt_param *p = graph->params; p; p = p->next)
         count += matches(p, pattern);
     if (count == 0)
-        return fgio_error("--record-tensor: no tensor that moves is called '%s'", pattern);
+        return fgio_error("--record-tensor: no trainable tensor matches '%s'", pattern);
     if (steps == 0 || steps > STEPS_MAX)
         return fgio_error("--record-steps: from 1 to %u", STEPS_MAX);
     fgt_record *r = calloc(1, sizeof *r);
@@ -117,7 +117,7 @@ static int write_file(const fgt_record *r, const char *path, const fgio_bytes *h
     return code;
 }
 
-/* A run that was already at its end leaves an earlier recording alone. */
+/* A run that was already at its end does not overwrite an earlier recording. */
 int fgt_record_write(const fgt_record *r, const char *path, json_t *metadata) {
     if (r->first == UINT64_MAX) {
         fgio_hint("%s: not written, because there was no step to record", path);

@@ -1,7 +1,7 @@
 /*
- * bert.c - BERT: an encoder whose layer norms stand behind the residual paths. For sentences a pooler and a classifier
- * read the first token (one class: a number is predicted); for masked tokens a transform and the token embedding give
- * the scores. Names and initial weights are those of Hugging Face's models.
+ * bert.c - BERT: an encoder with layer norms after the residual additions. For sentences a pooler and a classifier read
+ * the first token (one class: regression); for masked tokens a transform and the tied token embedding compute the
+ * scores. Names and initial weights are those of Hugging Face's models.
  */
 #include "trainer/model/model_families.h"
 
@@ -20,7 +20,7 @@ typedef struct builder {
     char name[96];
 } builder;
 
-/* Name of a part of the layer; good until the next call. */
+/* Name of a parameter of the layer; valid until the next call. */
 static const char *param_name(builder *b, const char *what) {
     snprintf(b->name, sizeof b->name, "bert.encoder.layer.%u.%s", b->layer, what);
     return b->name;

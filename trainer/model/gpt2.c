@@ -1,6 +1,6 @@
 /*
- * gpt2.c - GPT-2: blocks of attention and a two-layer network, each behind a layer norm and beside a residual path; the
- * scores of the next token come from the token embedding. Names and initial weights are those of the original.
+ * gpt2.c - GPT-2: blocks of attention and a two-layer MLP, each after a layer norm and with a residual addition; the
+ * tied token embedding computes the scores of the next token. Names and initial weights are those of the original.
  */
 #include "trainer/model/model_families.h"
 
@@ -20,7 +20,7 @@ typedef struct builder {
     char name[64];
 } builder;
 
-/* Name of a part of the layer; good until the next call. */
+/* Name of a parameter of the layer; valid until the next call. */
 static const char *param_name(builder *b, const char *what) {
     snprintf(b->name, sizeof b->name, "h.%u.%s", b->layer, what);
     return b->name;
@@ -39,7 +39,7 @@ static fgt_value *transformer_block(builder *b, fgt_value *x) {
     fgt_graph *g = b->g;
     const uint32_t width = b->model->hidden;
     const float dropout = (float)b->model->dropout;
-    const float residual = INIT_STDDEV / sqrtf(2.0f * (float)b->model->layers); /* two paths per layer add up */
+    const float residual = INIT_STDDEV / sqrtf(2.0f * (float)b->model->layers); /* two residual additions per layer */
     fgt_value *y = fgt_op_layer_norm(g, param_name(b, "ln_1"), x, EPSILON);
     y = linear(b, "attn.c_attn", y, 3 * width, INIT_STDDEV, FRUG_ROLE_ATTN_QKV);
     y = fgt_op_attention(g, y, NULL, NULL, b->model->heads, true, dropout);

@@ -1,7 +1,7 @@
 /*
- * model.c - the table of models, the parser of their names, and the way from a name to a finished graph.
+ * model.c - the table of models, the parser of their names, and building a graph from a name.
  *
- * One row per model holds what it is made for and the words of --help; options after a colon change the numbers of a
+ * One row per model has its default sizes and the text of --help; options after a colon change the sizes of a
  * transformer.
  */
 #include "trainer/model/model.h"
@@ -55,10 +55,10 @@ static const model_row table[] = {
     GPT2("gpt2-micro", 4, 128, 4, 128, 0.0, "GPT-2 for a laptop"),
     GPT2("gpt2-mini", 4, 256, 4, 256, 0.0, "GPT-2 for a workstation"),
     GPT2("gpt2-small", 12, 768, 12, 1024, 0.1, "GPT-2 as published, 124 M with its vocabulary"),
-    BERT("bert-mini", 4, 256, 4, 128, "BERT that tells classes of sentences, 11 M with its vocabulary"),
+    BERT("bert-mini", 4, 256, 4, 128, "BERT for sentence classification, 11 M with its vocabulary"),
     BERT("bert-small", 4, 512, 8, 128, "the same, 29 M"),
     BERT("bert-base", 12, 768, 12, 512, "the same, as published, 110 M"),
-    BERT_MLM("bert-mlm-mini", 4, 256, 4, 128, "BERT that learns to fill in hidden words, 11 M with its vocabulary"),
+    BERT_MLM("bert-mlm-mini", 4, 256, 4, 128, "BERT for masked language modeling, 11 M with its vocabulary"),
     BERT_MLM("bert-mlm-small", 4, 512, 8, 128, "the same, 29 M"),
     BERT_MLM("bert-mlm-base", 12, 768, 12, 512, "the same, as published, 110 M"),
 };
@@ -81,14 +81,14 @@ static int unknown_model(const char *name) {
         names[i] = table[i].kind.name;
     char safe[64];
     fgio_printable(name, safe, sizeof safe);
-    fgio_usage_error("there is no model '%s'", safe);
+    fgio_usage_error("unknown model '%s'", safe);
     fgio_hint_words(name, names);
     return FGIO_EXIT_USAGE;
 }
 
 /* ---- options ---- */
 
-/** An option that is a whole number. No transformer has more of anything, and products of two fit. */
+/** An option that is a whole number. The limits exceed any transformer, and products of two fit. */
 typedef struct count_option {
     const char *key;
     size_t offset; /* in fgt_model */
@@ -135,7 +135,7 @@ static int parse_option(const char *key, const char *value, fgt_model *model) {
                                    model->name, key);
 }
 
-/* options: "key=value,key=value", which is cut into pieces. */
+/* options: "key=value,key=value"; modified in place. */
 static int parse_options(char *options, fgt_model *model) {
     for (char *next = options; next;) {
         char *key = next, *comma = strchr(next, ',');
@@ -159,7 +159,7 @@ int fgt_model_parse(const char *text, fgt_model *model) {
         return fgio_usage_error("the model's name is longer than %zu characters", sizeof copy - 1);
     fgio_printable(text, copy, sizeof copy);
     if (strcmp(copy, text) != 0)
-        return fgio_usage_error("there is no model '%s'", copy);
+        return fgio_usage_error("unknown model '%s'", copy);
     char *options = strchr(copy, ':');
     if (options)
         *options++ = '\0';
@@ -172,7 +172,7 @@ int fgt_model_parse(const char *text, fgt_model *model) {
         return fgio_usage_error("%s has no options", r->kind.name);
     int status = options ? parse_options(options, &m) : FGIO_EXIT_OK;
     if (status == FGIO_EXIT_OK && m.heads > 0 && m.hidden % m.heads != 0)
-        status = fgio_usage_error("%s: a width of %u cannot be shared by %u heads", text, m.hidden, m.heads);
+        status = fgio_usage_error("%s: the width %u is not a multiple of the %u heads", text, m.hidden, m.heads);
     if (status == FGIO_EXIT_OK)
         *model = m;
     return status;
@@ -183,16 +183,17 @@ int fgt_model_parse(const char *text, fgt_model *model) {
 static int check_data(const fgt_model *model, const fgt_data_info *info) {
     static const char *const task_data[] = {"images", "text", "sentences", "text with hidden words"};
     if (model->task != info->task)
-        return fgio_error("%s learns from %s, and %s is %s", model->text, task_data[model->task], info->name,
+        return fgio_error("%s is trained on %s, but %s is %s", model->text, task_data[model->task], info->name,
                           task_data[info->task]);
     if (model->vocab && model->vocab != info->vocab)
-        return fgio_error("%s is to know %u tokens, and the data '%s' has %u; leave vocab= out, or make both the same",
-                          model->text, model->vocab, info->name, info->vocab);
+        return fgio_error(
+            "%s has a vocabulary of %u tokens, but the data '%s' has %u; omit vocab=, or use the same number",
+            model->text, model->vocab, info->name, info->vocab);
     if (model->task != FGT_TASK_IMAGES)
         return FGIO_EXIT_OK;
     if (info->channels < 1 || info->height < 1 || info->width < 1 || info->classes < 2)
-        return fgio_error("%s needs images and at least two classes, and %s has %u x %u x %u and %u", model->text,
-                          info->name, info->channels, info->height, info->width, info->classes);
+        return fgio_error("%s needs images and at least two classes, but %s has images of %u x %u x %u and %u classes",
+                          model->text, info->name, info->channels, info->height, info->width, info->classes);
     return FGIO_EXIT_OK;
 }
 
@@ -230,7 +231,7 @@ int fgt_model_build(const fgt_model *model, const fgt_data_info *info, uint32_t 
     return fgt_model_build_as(model, info, &(fgt_build){batch, threads, FGT_KEEP_ALL}, graph);
 }
 
-/* What operations hold for themselves is there, and counted, as soon as the nodes are. */
+/* Operations allocate their own memory, which is counted, when the nodes are added. */
 int fgt_model_measure(const fgt_model *model, const fgt_data_info *info, const fgt_build *options,
                       fgt_model_size *size) {
     uint64_t weights = fgt_counted_bytes(FGT_USE_WEIGHTS), activations = fgt_counted_bytes(FGT_USE_ACTIVATIONS);

@@ -1,9 +1,9 @@
 /*
- * model.h - the models there are, by name, and how to build them.
+ * model.h - the models by name, and how to build them.
  *
- * A model is named by one text: "resnet20", "gpt2-small", "gpt2:layers=4,width=256,heads=4,length=256". Parameter names
- * are those of Hugging Face (bert, gpt2) and torchvision (resnet18, resnet50) or of the usual CIFAR ResNets, so that
- * weights go in and out unchanged.
+ * A model is specified by one text: "resnet20", "gpt2-small", "gpt2:layers=4,width=256,heads=4,length=256". Parameter
+ * names are those of Hugging Face (bert, gpt2) and torchvision (resnet18, resnet50) or of the usual CIFAR ResNets, so
+ * that weights can be loaded and saved unchanged.
  */
 #ifndef FGT_MODEL_H
 #define FGT_MODEL_H
@@ -11,13 +11,13 @@
 #include "trainer/base/batch.h"
 #include "trainer/nn/graph.h"
 
-/** What a model's text says, before any data is seen. */
+/** A parsed model text, independent of the data. */
 typedef struct fgt_model {
-    char text[128];                            /* as given */
-    char name[32];                             /* "resnet20", "gpt2", ... */
-    fgt_task task;                             /* bert: sentences; bert-mlm: masked */
-    uint32_t channels, height, width, classes; /* images: what it is made for; data may say otherwise where it can */
-    uint32_t layers, hidden, heads, length, vocab; /* transformers; vocab 0: by the data */
+    char text[128];                                /* as given */
+    char name[32];                                 /* "resnet20", "gpt2", ... */
+    fgt_task task;                                 /* bert: sentences; bert-mlm: masked */
+    uint32_t channels, height, width, classes;     /* images: default sizes; the data set may have others */
+    uint32_t layers, hidden, heads, length, vocab; /* transformers; vocab 0: from the data */
     double dropout;
 } fgt_model;
 
@@ -31,14 +31,11 @@ typedef struct fgt_model_kind {
 /** The i-th model, or NULL past the end. */
 const fgt_model_kind *fgt_model_kind_at(size_t i);
 
-/** Understand a model's text. Returns an exit status, after a line on stderr that names the nearest model or option. */
+/** Parses a model text. Returns an exit status, after an error message that suggests the nearest model or option. */
 int fgt_model_parse(const char *text, fgt_model *model);
 
-/**
- * Build it for the data, for batches of at most `batch`, finished but with all weights 0 (see fgt_graph_init()). Data
- * that does not fit (another task, too long, too few pixels) is refused. Returns an exit status, after a line on
- * stderr.
- */
+/** Builds a model for the data, for batches of at most `batch`, finished but with all weights 0 (see fgt_graph_init()).
+ * Data of another task, or too long or small samples, are an error. Returns an exit status, after an error message. */
 int fgt_model_build(const fgt_model *model, const fgt_data_info *info, uint32_t batch, int threads, fgt_graph **graph);
 
 /** How a graph is to be built. */
@@ -48,23 +45,23 @@ typedef struct fgt_build {
     fgt_keep keep;
 } fgt_build;
 
-/** The same, with other values kept. */
+/** The same, with all options. */
 int fgt_model_build_as(const fgt_model *model, const fgt_data_info *info, const fgt_build *options, fgt_graph **graph);
 
-/** Its nodes alone, not finished: without memory for weights or for what flows between them. */
+/** The nodes alone, not finished: without memory for weights and values. */
 int fgt_model_build_nodes(const fgt_model *model, const fgt_data_info *info, const fgt_build *options,
                           fgt_graph **graph);
 
-/** What a graph takes. */
+/** Memory of a graph. */
 typedef struct fgt_model_size {
     uint64_t elements;    /* of the flat buffer of parameters */
     uint64_t largest;     /* elements of the largest parameter */
     uint64_t weights;     /* bytes, with running statistics */
     uint64_t activations; /* bytes: values, their gradients, work space */
-    uint32_t blocks;      /* that FGT_KEEP_BLOCKS can compute again */
+    uint32_t blocks;      /* that FGT_KEEP_BLOCKS can recompute */
 } fgt_model_size;
 
-/** What it would take, without building it. Returns an exit status, after a line on stderr. */
+/** The memory that a graph would need, without building it. Returns an exit status, after an error message. */
 int fgt_model_measure(const fgt_model *model, const fgt_data_info *info, const fgt_build *options,
                       fgt_model_size *size);
 

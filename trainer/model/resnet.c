@@ -1,9 +1,9 @@
 /*
  * resnet.c - residual networks (He et al. 2015): those for CIFAR, with shortcuts that skip pixels and pad channels with
  * zeros (option A), and ResNet-18 and -50 for ImageNet, with 1 x 1 convolutions as shortcuts (option B; the stride of a
- * bottleneck is in its 3 x 3 convolution, as torchvision has it).
+ * bottleneck is in its 3 x 3 convolution, as in torchvision).
  *
- * Parameters have the names that PyTorch's models use; in a block, bn1 belongs to conv1 and so on.
+ * Parameter names are those of PyTorch's models; in a block, bn1 belongs to conv1 and so on.
  */
 #include "trainer/model/model_families.h"
 #include "trainer/nn/ops.h"
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A place in the tree of names: "layer1.0". */
+/* A module in the tree of names: "layer1.0". */
 typedef struct module {
     fgt_graph *g;
     char name[32];
@@ -25,7 +25,7 @@ static const char *param_name(const module *p, const char *kind, int number, cha
     return text;
 }
 
-/* convN and bnN of a part. */
+/* convN and bnN of a module. */
 static fgt_value *conv_norm(const module *p, int number, fgt_value *x, fgt_conv_shape shape) {
     char text[64];
     x = fgt_op_conv(p->g, param_name(p, "conv", number, text, sizeof text), x, shape);
@@ -69,7 +69,7 @@ static fgt_value *bottleneck(const module *p, fgt_value *x, uint32_t channels, u
 static int check_image_size(const fgt_model *model, const fgt_data_info *info, uint32_t min) {
     if (info->height >= min && info->width >= min)
         return FGIO_EXIT_OK;
-    return fgio_error("%s needs images of at least %u x %u pixels, and %s has %u x %u", model->text, min, min,
+    return fgio_error("%s needs images of at least %u x %u pixels, but %s has %u x %u", model->text, min, min,
                       info->name, info->height, info->width);
 }
 

@@ -1,6 +1,6 @@
 /*
- * small_vision.c - two small models of images: a multi-layer perceptron and LeNet-5 (LeCun et al. 1998, with ReLU and
- * max pooling as is usual now). Both take images of the size that the data has.
+ * small_vision.c - two small image models: a multi-layer perceptron and LeNet-5 (LeCun et al. 1998, with ReLU and max
+ * pooling as is usual now). Both adapt to the image size of the data.
  */
 #include "trainer/model/model_families.h"
 #include "trainer/nn/ops.h"
@@ -21,7 +21,7 @@ int fgt_build_mlp(const fgt_model *model, const fgt_data_info *info, fgt_graph *
 
 int fgt_build_lenet(const fgt_model *model, const fgt_data_info *info, fgt_graph *g) {
     if (info->height < 12 || info->width < 12)
-        return fgio_error("%s needs images of at least 12 x 12 pixels, and %s has %u x %u", model->text, info->name,
+        return fgio_error("%s needs images of at least 12 x 12 pixels, but %s has %u x %u", model->text, info->name,
                           info->height, info->width);
     fgt_value *x = fgt_op_pixels(g, info->channels, info->height, info->width);
     x = fgt_op_conv(g, "conv1", x, (fgt_conv_shape){.channels = 6, .kernel = 5, .stride = 1, .pad = 2, .bias = true});

@@ -1,9 +1,9 @@
 /*
- * activation.c - GELU in both of its forms, and tanh. Backward computes from the input again, so that the output may be
- * changed in place by what follows.
+ * activation.c - GELU in both of its forms, and tanh. Backward recomputes from the input, so that later operations may
+ * change the output in place.
  *
- * Four elements at a time, past the end of the batch where it is no multiple of four: values lie on whole cache lines
- * (the pixels of a batch do not; none of these stands directly behind them).
+ * Four elements at a time, past the end of the batch where it is no multiple of four: values are padded to whole cache
+ * lines (the pixels of a batch are not, but no activation follows them directly).
  */
 #include "trainer/nn/ops.h"
 
@@ -11,7 +11,7 @@
 
 typedef enum function { GELU_TANH, GELU_ERF, TANH } function;
 
-/* Phi(x) of GELU x * Phi(x), and the slope of GELU. 1/2 (1 + tanh u) is 1 / (1 + exp(-2 u)). */
+/* The normal CDF Phi(x) of GELU x * Phi(x), and the slope of GELU. 1/2 (1 + tanh u) is 1 / (1 + exp(-2 u)). */
 static inline fgt_f4 gelu_cdf_tanh(fgt_f4 x, fgt_f4 *slope) {
     fgt_f4 z = x * x;
     fgt_f4 cdf = 1.0f / (1.0f + fgt_exp4(x * (-1.5957691f - 0.071354814f * z))); /* -2 sqrt(2 / pi) ... */

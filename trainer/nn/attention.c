@@ -1,10 +1,10 @@
 /*
  * attention.c - softmax(q k^T / sqrt(d)) v for every sample and head.
  *
- * Rows of the T x T matrix are taken in blocks, and of each block only the columns that its rows may see: for causal
- * attention that is little more than half of the work. The probabilities are kept for the backward pass, which costs
- * n x heads x T x T floats and is quicker than computing them again. Dropout needs no mask of its own: a dropped
- * probability is kept with a minus sign. Padding, as a query, gives 0 and gets no gradient.
+ * Rows of the T x T matrix are processed in blocks, and of each block only the columns that its rows may attend to: for
+ * causal attention that is little more than half of the work. The probabilities are saved for the backward pass, which
+ * costs n x heads x T x T floats and is faster than recomputing them. Dropout needs no mask: the sign bit of a saved
+ * probability marks it as dropped. Queries in the padding have output 0 and no gradient.
  */
 #include "trainer/nn/ops.h"
 
@@ -25,7 +25,7 @@ typedef struct attention {
     fgt_value *probs; /* heads x T x T: probabilities */
 } attention;
 
-/* One sample and head: where everything is. */
+/* Pointers of one sample and head. */
 typedef struct head_task {
     const attention *a;
     const float *q, *k, *v;
@@ -34,13 +34,13 @@ typedef struct head_task {
     float *y;        /* forward: output, backward: its gradient */
     float *probs;    /* T x T */
     float *work[2];  /* BLOCK x T each */
-    size_t length;   /* tokens that are there */
+    size_t length;   /* tokens before the padding */
     uint64_t number; /* for dropout */
     bool has_dropout;
     fgt_dropout_mask mask;
 } head_task;
 
-/* Rows first .. first + rows - 1 and the columns they see. */
+/* Rows first .. first + rows - 1 and the columns they attend to. */
 typedef struct block {
     size_t first, rows, cols;
 } block;
@@ -54,7 +54,7 @@ static fgt_matrix rows_at(const float *data, size_t stride, size_t first, bool t
     return (fgt_matrix){data + first * stride, stride, transposed};
 }
 
-/* Begin of a head's columns in sample i of input j; base: data or gradients. */
+/* First column of a head in sample i of input j; base: data or gradients. */
 static float *head_columns(const attention *a, float *base, size_t i, size_t h, int j) {
     return base ? base + i * a->T * a->stride + (a->packed ? (size_t)j * a->C : 0) + h * a->d : NULL;
 }
@@ -78,7 +78,7 @@ static void negate_dropped(const head_task *t, size_t row, float *x, size_t cols
     }
 }
 
-/* The probabilities of a block as they are used: themselves, or without those that were dropped. */
+/* The probabilities of a block as they are used: unchanged, or with dropout applied. */
 static const float *probs_after_dropout(const head_task *t, block b) {
     const size_t T = t->a->T;
     const float *x = t->probs + b.first * T;
@@ -112,7 +112,8 @@ static void forward_task(const head_task *t) {
 
 /* ---- backward ---- */
 
-/* x: gradient by the probabilities, becomes that by what went into softmax. shares may carry signs (see above). */
+/* x: gradient with respect to the probabilities; overwritten by that with respect to the inputs of softmax. Negative
+ * probs were dropped. */
 static void softmax_backward(const float *probs, float *x, size_t cols, float scale) {
     fgt_f4 sum = {0};
     size_t j = 0;
@@ -127,7 +128,7 @@ static void softmax_backward(const float *probs, float *x, size_t cols, float sc
         x[j] = fabsf(probs[j]) * ((probs[j] > 0.0f ? x[j] * scale : 0.0f) - total);
 }
 
-/* Blocks come from the last, which sees all columns, to the first: the last one overwrites where nothing is yet. */
+/* Blocks are processed from the last, which attends to all columns, to the first: the last one overwrites dk and dv. */
 static void backward_block(const head_task *t, block b, bool last) {
     const attention *a = t->a;
     const size_t T = a->T, d = a->d, s = a->stride;

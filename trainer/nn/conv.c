@@ -1,10 +1,10 @@
 /*
- * conv.c - convolution of (C, H, W) as a node: which way it is computed, and how threads share it.
+ * conv.c - convolution of (C, H, W) as a node: selects the implementation and divides the work among threads.
  *
- * Forward and the gradient of the input are shared by samples. The gradient of the weights of direct convolutions is
- * shared by input channels, or by output channels where there are few, so that every thread writes its own part
- * straight into the sink's memory and nothing has to be summed over threads; conv_gemm.c shares its own. No bit of the
- * results depends on the number of threads.
+ * Forward and the input gradient are divided by samples. The weight gradient of direct convolutions is divided by input
+ * channels, or by output channels where there are few, so that every thread writes its own tile directly into the
+ * memory of the sink and nothing is summed over threads; conv_gemm.c divides its own. The results do not depend on the
+ * number of threads.
  */
 #include "trainer/nn/conv.h"
 
@@ -22,7 +22,7 @@ static void add_bias(const fgt_conv *v, size_t n, const float *bias, float *y) {
             y[i * plane + j] += bias[i % v->O];
 }
 
-/* Into how many groups the samples are cut: conv_direct.c can take any number at once, and packs weights each time. */
+/* Number of groups of samples: conv_direct.c can process any number at once, and packs the weights in each call. */
 static size_t groups_of(const fgt_graph *g, const fgt_conv *v) {
     return v->direct ? (size_t)g->threads : fgt_conv_gemm_groups(v, g->n);
 }
@@ -79,10 +79,10 @@ static void bias_gradient(fgt_graph *g, fgt_node *node) {
     g->sink->close(g->sink, node->param[1], 0);
 }
 
-/* What thread t of the weights' gradient does for rows first .. first + rows - 1. */
+/* The tile of the weight gradient that thread t computes, of rows first .. first + rows - 1. */
 static fgt_conv_tile thread_tile(const fgt_conv *v, size_t first, size_t rows, float *dw, int t, int threads) {
     fgt_conv_tile tile = {(uint32_t)first, (uint32_t)(first + rows), 0, v->C, dw};
-    if (v->C >= 8 * (uint32_t)threads) { /* in pairs, which conv_direct.c takes together */
+    if (v->C >= 8 * (uint32_t)threads) { /* in pairs, which conv_direct.c processes together */
         tile.c0 = (uint32_t)fgt_range_begin(v->C / 2, t, threads) * 2;
         tile.c1 = t == threads - 1 ? v->C : (uint32_t)fgt_range_begin(v->C / 2, t + 1, threads) * 2;
     } else {

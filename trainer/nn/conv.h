@@ -1,4 +1,7 @@
-/* conv.h - what the ways to compute a convolution share: its sizes, and what one call is to do. */
+/*
+ * conv.h - shared by the implementations of convolution: sizes, and the tile of the weight gradient that a call
+ * computes.
+ */
 #ifndef FGT_CONV_H
 #define FGT_CONV_H
 
@@ -9,21 +12,21 @@ typedef struct fgt_conv {
     uint32_t O, Y, X; /* out */
     uint32_t k, stride, pad;
     bool direct;          /* 3 x 3 kernels of conv_direct.c; otherwise matrix products of conv_gemm.c */
-    uint32_t group, rows; /* conv_gemm.c: one product takes `rows` rows of an image, or `group` whole images */
+    uint32_t group, rows; /* conv_gemm.c: one matrix product covers `rows` rows of an image, or `group` whole images */
 } fgt_conv;
 
-/** Part of the gradient of the weights: output channels o0 .. o1 - 1 and input channels c0 .. c1 - 1; dw is where
- * (o0, 0) goes. */
+/** A tile of the weight gradient: output channels o0 .. o1 - 1 and input channels c0 .. c1 - 1; dw points to (o0, 0).
+ * */
 typedef struct fgt_conv_tile {
     uint32_t o0, o1, c0, c1;
     float *dw;
 } fgt_conv_tile;
 
-/* Each works on n samples and has `work` to itself, of as many floats as its _work says. dx is added to or overwritten;
- * the gradient of the weights is overwritten. */
+/* Each call processes n samples with its own work space, of as many floats as its _work function returns. dx is added
+ * to or overwritten; the gradient of the weights is overwritten. */
 
-/* conv_gemm.c: products by BLAS, whose bits depend on their sizes. A batch of n samples is therefore cut into
- * fgt_conv_gemm_groups(v, n) groups whatever the number of threads, and a call takes one. */
+/* conv_gemm.c: matrix products by BLAS, whose rounding depends on their sizes. So a batch of n samples is cut into
+ * fgt_conv_gemm_groups(v, n) groups whatever the number of threads, and a call processes one group. */
 void fgt_conv_gemm_plan(fgt_conv *v);
 size_t fgt_conv_gemm_work(const fgt_conv *v);
 size_t fgt_conv_gemm_groups(const fgt_conv *v, size_t n);
@@ -35,9 +38,9 @@ void fgt_conv_gemm_input_grad(const fgt_conv *v, size_t n, const float *dy, cons
 void fgt_conv_gemm_weight_grad(fgt_graph *g, const fgt_conv *v, const float *x, const float *dy, fgt_conv_tile tile);
 size_t fgt_conv_gemm_shared_work(const fgt_conv *v);
 
-/* conv_direct.c: no sum depends on how many samples or channels a call takes, so threads share them evenly. */
+/* conv_direct.c: no sum depends on how many samples or channels a call processes, so threads get equal ranges. */
 
-/** Whether the kernels of conv_direct.c can do it, and are worth it on this machine. */
+/** Whether conv_direct.c supports this convolution, and is faster on this machine. */
 bool fgt_conv_direct_supported(const fgt_conv *v);
 size_t fgt_conv_direct_work(const fgt_conv *v);
 void fgt_conv_direct_forward(const fgt_conv *v, size_t n, const float *x, const float *w, float *y, float *work);

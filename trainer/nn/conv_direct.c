@@ -1,14 +1,15 @@
 /*
- * conv_direct.c - 3 x 3 convolution of stride 1 and padding 1 without columns, for images with few channels, where
- * making columns and packing them for BLAS would cost as much as the product.
+ * conv_direct.c - 3 x 3 convolution of stride 1 and padding 1 without im2col, for images with few channels, where
+ * writing columns and packing them for BLAS would cost as much as the product.
  *
- * An image is copied once into a frame of zeros. Forward then computes 4 output channels x 4 vectors of 4 pixels at a
- * time in registers: a step takes 4 vectors of the framed image, shifted by one of the 9 taps, and 4 weights. The
- * gradient of the input is the same with the kernel turned round. The gradient of the weights sums 4 output channels x
- * 2 input channels x 3 taps over the pixels of some images, again in registers. Rows whose width is no multiple of 4
- * end with a vector that overlaps the one before (forward) or with zeros (weights).
+ * An image is copied once into a zero-padded buffer (framed). Forward then computes 4 output channels x 4 vectors of 4
+ * pixels at a time in registers: a step loads 4 vectors of the framed image, shifted by one of the 9 taps, and 4
+ * weights. The gradient of the input is the same with the kernel rotated by 180 degrees. The gradient of the weights
+ * sums 4 output channels x 2 input channels x 3 taps over the pixels of some images, again in registers. Rows whose
+ * width is no multiple of 4 end with a vector that overlaps the one before (forward) or with zeros (weights).
  *
- * This file is compiled with fused multiply-add allowed; sums of a training step are not promised to the last bit.
+ * This file is compiled with fused multiply-add allowed; the bits of a training step are not guaranteed to be the same
+ * on all machines.
  */
 #include "trainer/nn/conv.h"
 
@@ -18,7 +19,7 @@
 
 typedef fgt_f4 vec4;
 
-/* A quad wherever floats may lie: gcc takes one that memcpy() fills apart into scalars when its lanes are used. */
+/* A vec4 without alignment: where memcpy() fills a vector whose lanes are used, gcc splits it into scalars. */
 typedef float unaligned_vec4 __attribute__((vector_size(16), aligned(4), may_alias));
 
 enum {
@@ -26,7 +27,7 @@ enum {
     VECTORS = 4,
     TAPS = 9,
     PIXELS_MIN = 1024
-}; /* SPAN: pixels over which a sum stays in registers, at least */
+}; /* PIXELS_MIN: minimum of pixels over which a sum stays in registers */
 
 static size_t round_up4(size_t n) {
     return (n + 3) / 4 * 4;
@@ -50,7 +51,7 @@ bool fgt_conv_direct_supported(const fgt_conv *v) {
 #if defined(__aarch64__)
     return v->k == 3 && v->stride == 1 && v->pad == 1 && v->W >= LANES && v->C <= 128 && v->O <= 128;
 #else
-    (void)v; /* the vectors of the least x86-64 are too few and too short: BLAS, which picks its own, is quicker */
+    (void)v; /* baseline x86-64 has too few and too short vectors: BLAS, which dispatches at run time, is faster */
     return false;
 #endif
 }
@@ -78,8 +79,8 @@ static void frame_image(const fgt_conv *v, uint32_t channels, const float *x, fl
 
 /* ---- forward and the gradient of the input ---- */
 
-/* One of the two: `in` channels of a framed image become `out` channels. Weights lie as quads of output channels:
- * [out / 4][in][9][4]. */
+/* Forward or input gradient: `in` channels of a framed image to `out` channels. Weights are packed as vectors of 4
+ * output channels: [out / 4][in][9][4]. */
 typedef struct conv_pass {
     const fgt_conv *v;
     uint32_t in, out;
@@ -87,7 +88,7 @@ typedef struct conv_pass {
     float *y;
 } conv_pass;
 
-/* Where the q-th vector of an image's pixels begins, in the plain and in the framed image. */
+/* Offset of the q-th vector of pixels in the plain and in the framed image. */
 static void vector_offset(const fgt_conv *v, size_t q, size_t *plain, size_t *framed) {
     size_t per_row = round_up4(v->W) / LANES, last = per_row * v->H - 1;
     q = q < last ? q : last;
@@ -97,7 +98,7 @@ static void vector_offset(const fgt_conv *v, size_t q, size_t *plain, size_t *fr
     *framed = y * pitch_of(v) + x;
 }
 
-/* (All of a vector's products together: the other order costs gcc a quarter of the speed in moved registers.) */
+/* All products of one vector together: in the other order gcc moves registers and loses a quarter of the speed. */
 static inline void add_tap(vec4 acc[4][VECTORS], const float *const x[VECTORS], size_t at, const float *w) {
     vec4 weights = *(const unaligned_vec4 *)w;
 #pragma GCC unroll 8
@@ -110,7 +111,7 @@ static inline void add_tap(vec4 acc[4][VECTORS], const float *const x[VECTORS], 
     }
 }
 
-/* Output channels o .. o + 3 of WIDE vectors of pixels. */
+/* Output channels o .. o + 3 of VECTORS vectors of pixels. */
 static void forward_tile(const conv_pass *s, uint32_t o, const size_t plain[VECTORS], const size_t framed[VECTORS]) {
     size_t pitch = pitch_of(s->v), plane = plane_of(s->v), pixels = (size_t)s->v->H * s->v->W;
     const float *w = s->packed + (size_t)o * s->in * TAPS;
@@ -132,7 +133,7 @@ static void forward_tile(const conv_pass *s, uint32_t o, const size_t plain[VECT
             fgt_f4_store(s->y + (o + i) * pixels + plain[j], acc[i][j]);
 }
 
-/* The framed image or the weights, whichever is smaller, goes round inside. */
+/* The inner loop runs over the framed image or the weights, whichever is smaller. */
 static void forward_image(const conv_pass *s) {
     const fgt_conv *v = s->v;
     size_t quads = round_up4(v->W) / LANES * v->H, weights = (size_t)s->in * round_up4(s->out) * TAPS;
@@ -150,7 +151,7 @@ static void forward_image(const conv_pass *s) {
         }
 }
 
-/* weight (O, C, 3, 3) as quads; turned: as the kernel of the gradient of the input. */
+/* Packs the weight (O, C, 3, 3); rotated: as the kernel of the input gradient. */
 static void pack_weights(const fgt_conv *v, const float *w, bool rotated, float *packed) {
     uint32_t in = rotated ? v->O : v->C, out = rotated ? v->C : v->O;
     for (uint32_t o = 0; o < round_up4(out); o++)
@@ -189,7 +190,7 @@ void fgt_conv_direct_input_grad(const fgt_conv *v, size_t n, const float *dy, co
 
 /* ---- the gradient of the weights ---- */
 
-/* Some images: framed inputs, and gradients of outputs in rows of whole vectors. */
+/* Some images: framed inputs, and output gradients in rows of whole vectors. */
 typedef struct image_block {
     const fgt_conv *v;
     size_t images;
@@ -210,7 +211,7 @@ static inline void add_pixels(vec4 acc[4][6], const float *dy, size_t area, cons
     }
 }
 
-/* Sums for output channels o .. o + 3 (counted from the part's first), input channels c, c + 1 (so too), row ky. */
+/* Sums for output channels o .. o + 3 and input channels c, c + 1 (both relative to the tile), kernel row ky. */
 static void weight_tile(const image_block *b, size_t o, size_t c, size_t ky, float sums[4][6]) {
     size_t pitch = pitch_of(b->v), plane = plane_of(b->v), width = round_up4(b->v->W), area = width * b->v->H;
     vec4 acc[4][6] = {{{0}}};
@@ -241,7 +242,7 @@ static void weight_block(const image_block *b, fgt_conv_tile tile, bool first) {
             }
 }
 
-/* Gradients of some output channels in rows of whole vectors, and zeros up to a multiple of four channels. */
+/* Output gradients of some channels in rows of whole vectors, zero-padded to a multiple of 4 channels. */
 static void pad_rows(const fgt_conv *v, size_t channels, const float *dy, float *to) {
     size_t width = round_up4(v->W), rows = channels * v->H;
     for (size_t i = 0; i < rows; i++, to += width, dy += v->W) {

@@ -1,16 +1,15 @@
 /*
- * conv_gemm.c - convolution as a matrix product: patches of the image are written out as columns (im2col), and BLAS
- * does the rest. Takes every size of kernel, stride and padding.
+ * conv_gemm.c - convolution as a matrix product: im2col writes the patches of the image as columns, and BLAS
+ * multiplies. Supports every kernel size, stride and padding.
  *
- * One product takes a piece of the batch: some rows of a large image, so that the columns stay in the cache, or several
- * small images, so that the product is wide enough to be quick. A 1 x 1 kernel of stride 1 needs no columns where a
- * piece is one image. The columns are made again for backward: writing them costs less than keeping k * k times the
- * image.
+ * One product covers a chunk of the batch: some rows of a large image, so that the columns stay in the cache, or
+ * several small images, so that the product is wide enough to be fast. A 1 x 1 kernel of stride 1 needs no columns
+ * where a chunk is one image. Backward writes the columns again: that costs less than storing k * k times the image.
  *
- * BLAS kernels round differently for other sizes, so the pieces, and the order in which they are summed, depend on the
- * shape and the batch alone; threads share them. The gradient of few weights is summed over groups of images into
- * several buffers, which are added at the end. That of many weights would need too much memory for this: there the
- * threads work on one piece together.
+ * BLAS kernels round differently for other sizes, so the chunks, and the order in which they are summed, depend on the
+ * shape and the batch alone, not on the number of threads. The gradient of few weights is summed over groups of images
+ * into several buffers, which are added at the end. For many weights the buffers would be too large: there the threads
+ * compute one chunk together.
  */
 #include "trainer/nn/conv.h"
 
@@ -19,10 +18,10 @@
 
 #include <string.h>
 
-#define CHUNK_PIXELS     512u       /* of a piece, about */
-#define COLUMNS_MAX      (1u << 18) /* floats of its columns, at most, if one row of an image allows */
-#define PARTIAL_SUMS_MAX 8u         /* buffers of a gradient, at most */
-#define FEW_WEIGHTS_MAX  (1u << 16) /* weights whose gradient is summed in several buffers, at most */
+#define CHUNK_PIXELS     512u       /* of a chunk, approximately */
+#define COLUMNS_MAX      (1u << 18) /* maximum of floats of its columns, if one row of an image fits */
+#define PARTIAL_SUMS_MAX 8u         /* maximum of partial sums of a gradient */
+#define FEW_WEIGHTS_MAX  (1u << 16) /* maximum of weights whose gradient has several partial sums */
 
 typedef struct chunk {
     size_t first, images;
@@ -56,7 +55,7 @@ static bool needs_no_columns(const fgt_conv *v) {
     return v->k == 1 && v->stride == 1 && v->pad == 0 && v->group == 1;
 }
 
-/* Enough for pieces of v->group images, and a number that 2, 4 and 8 threads can share evenly. */
+/* Enough for chunks of v->group images, and a number that 2, 4 and 8 threads can divide evenly. */
 size_t fgt_conv_gemm_groups(const fgt_conv *v, size_t n) {
     size_t least = (n + v->group - 1) / v->group, groups = 2;
     while (groups < least)
@@ -64,7 +63,7 @@ size_t fgt_conv_gemm_groups(const fgt_conv *v, size_t n) {
     return groups < n ? groups : n;
 }
 
-/* The next rows of the piece's images, from the first; false at the end. */
+/* The next rows of the images of a chunk, from the first; false at the end. */
 static bool chunk_next_rows(const fgt_conv *v, chunk *p) {
     p->y0 = p->y1;
     p->y1 = v->Y - p->y0 < v->rows ? v->Y : p->y0 + v->rows;
@@ -72,7 +71,8 @@ static bool chunk_next_rows(const fgt_conv *v, chunk *p) {
     return p->y0 < v->Y;
 }
 
-/* What column kx of the kernel sees of a row: x[i * stride + shift] for from <= i < to; padding elsewhere. */
+/* The outputs of a row that column kx of the kernel reads from inside the image: x[i * stride + shift] for from <= i <
+ * to; padding elsewhere. */
 typedef struct visible_range {
     long shift, from, to;
 } visible_range;
@@ -85,7 +85,7 @@ static visible_range visible_range_of(const fgt_conv *v, uint32_t kx) {
     return (visible_range){shift, from > to ? to : from, to};
 }
 
-/* One row of the output as a row of columns. */
+/* One row of the output in column format. */
 static inline void im2col_row(const fgt_conv *v, const float *x, visible_range s, float *col) {
     long step = (long)v->stride;
     for (long i = 0; i < s.from; i++)
@@ -104,7 +104,7 @@ static inline void col2im_row(const fgt_conv *v, const float *col, visible_range
         x[i * (long)v->stride + s.shift] += col[i];
 }
 
-/* The row of the input that output row y sees through row ky of the kernel; -1: padding. */
+/* The row of the input that output row y reads through row ky of the kernel; -1: padding. */
 static long input_row(const fgt_conv *v, uint32_t y, uint32_t ky) {
     long row = (long)y * (long)v->stride + (long)ky - (long)v->pad;
     return row < (long)v->H ? row : -1;
@@ -114,7 +114,7 @@ typedef struct channel_range {
     uint32_t c0, c1; /* input channels */
 } channel_range;
 
-/* Columns of a piece: (c1 - c0) k k rows of p->pixels each. */
+/* Columns of a chunk: (c1 - c0) k k rows of p->pixels each. */
 static void im2col(const fgt_conv *v, const chunk *p, channel_range c, const float *x, float *col) {
     for (uint32_t r = c.c0 * v->k * v->k; r < c.c1 * v->k * v->k; r++) {
         uint32_t channel = r / (v->k * v->k), ky = r / v->k % v->k;
@@ -147,7 +147,7 @@ static void col2im(const fgt_conv *v, const chunk *p, const float *col, float *x
     }
 }
 
-/* Channels from o0 on of a piece's output as one matrix: where it lies already, or as gathered in `into`. */
+/* Output channels of a chunk from o0 as one matrix: in place, or as gathered in `into`. */
 static fgt_matrix output_matrix(const fgt_conv *v, const chunk *p, uint32_t o0, const float *y, const float *into) {
     size_t plane = (size_t)v->Y * v->X;
     if (p->images == 1)
@@ -200,7 +200,7 @@ void fgt_conv_gemm_input_grad(const fgt_conv *v, size_t n, const float *dy, cons
 
 /* ---- the gradient of the weights ---- */
 
-/* What all of it needs: the batch, and where the gradient of output channels o0 .. o1 - 1 goes. */
+/* Inputs of the weight gradient: the batch, and the tile of output channels o0 .. o1 - 1. */
 typedef struct weight_job {
     const fgt_conv *v;
     size_t n, groups;
@@ -213,7 +213,7 @@ static chunk group_at(const weight_job *b, size_t i) {
     return (chunk){.first = first, .images = b->n * (i + 1) / b->groups - first};
 }
 
-/* The input of a piece as a matrix of columns (pixels x K): where it lies already, or written to col. */
+/* The input of a chunk as a matrix of columns (pixels x K): in place, or as written to col. */
 static fgt_matrix column_matrix(const weight_job *b, const chunk *p, float *col) {
     const fgt_conv *v = b->v;
     size_t plane = (size_t)v->Y * v->X;
@@ -270,7 +270,7 @@ static void weight_grad_by_groups(fgt_graph *g, const weight_job *b) {
     add_partial_sums(g->threads, count, sums - 1, shared, b->tile.dw);
 }
 
-/* Every thread makes columns of some input channels, and gathers some output channels. */
+/* Every thread writes the columns of some input channels, and gathers some output channels. */
 static void prepare_chunk(const fgt_graph *g, const weight_job *b, const chunk *p, float *col, float *wide) {
     const fgt_conv *v = b->v;
     size_t rows = b->tile.o1 - b->tile.o0;

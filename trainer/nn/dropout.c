@@ -1,4 +1,7 @@
-/* dropout.c - in training a share of the elements becomes 0 and the others grow, so that the mean stays. In place. */
+/*
+ * dropout.c - in training a share of the elements is set to 0 and the others are scaled up, so that the mean is
+ * unchanged. In place.
+ */
 #include "trainer/nn/ops.h"
 
 #include "trainer/nn/dropout_mask.h"
@@ -15,7 +18,7 @@ static void apply_mask(fgt_graph *g, const fgt_node *node, float *x) {
     const size_t count = g->n * node->out->sample_size, quads = (count + 3) / 4;
     const uint64_t before = (g->offset * node->out->sample_size + 3) / 4;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
-    for (size_t i = 0; i < quads; i++) { /* may touch what follows the batch on its last cache line */
+    for (size_t i = 0; i < quads; i++) { /* may write past the batch, up to the end of its last cache line */
         uint64_t word = fgt_dropout_mask_word(&mask, before + i);
         for (size_t j = 0; j < 4; j++)
             x[4 * i + j] = fgt_dropout_is_dropped(&mask, word, j) ? 0.0f : x[4 * i + j] * mask.scale;
@@ -27,7 +30,7 @@ static void dropout_forward(fgt_graph *g, fgt_node *node) {
 }
 
 static void dropout_backward(fgt_graph *g, fgt_node *node) {
-    bool add; /* never: the memory is the output's */
+    bool add; /* unused: the memory is the output's */
     apply_mask(g, node, fgt_input_grad(node, 0, &add));
 }
 

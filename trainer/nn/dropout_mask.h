@@ -1,7 +1,7 @@
 /*
- * dropout_mask.h - which elements dropout drops: a function of (seed, step, worker, node, place), drawn as 16 bits an
- * element, four elements to a random word, so that backward can draw the same mask again. The place is that in the
- * batch of the step, so that micro-batches drop what the whole batch would.
+ * dropout_mask.h - which elements dropout sets to zero: a function of (seed, step, worker, node, index), 16 random bits
+ * per element and four elements per random word, so that backward can draw the same mask again. The index is that in
+ * the whole batch of the step, so that micro-batches drop the same elements as the whole batch.
  */
 #ifndef FGT_DROPOUT_MASK_H
 #define FGT_DROPOUT_MASK_H
@@ -11,8 +11,8 @@
 
 typedef struct fgt_dropout_mask {
     uint64_t key;
-    uint32_t threshold; /* a draw below it is dropped */
-    float scale;        /* of what stays: 1 / (1 - rate) */
+    uint32_t threshold; /* a draw below it drops the element */
+    float scale;        /* of the other elements: 1 / (1 - rate) */
 } fgt_dropout_mask;
 
 /** rate in [0, 1). */

@@ -1,6 +1,6 @@
 /*
- * elementwise.c - operations that treat every number alone: ReLU in place, sums of two values, and the shortcut of
- * CIFAR's ResNets that skips pixels and adds channels of zeros.
+ * elementwise.c - element-wise operations: ReLU in place, the sum of two values, and the shortcut of CIFAR ResNets that
+ * skips pixels and adds channels of zeros.
  */
 #include "trainer/nn/ops.h"
 
@@ -79,7 +79,7 @@ fgt_value *fgt_op_add(fgt_graph *g, fgt_value *x, fgt_value *y) {
 /* ---- the shortcut ---- */
 
 typedef struct shortcut {
-    uint32_t stride, pad_channels; /* channels of zeros in front */
+    uint32_t stride, pad_channels; /* channels of zeros before the first */
 } shortcut;
 
 /* One sample: out(front + c, y, x) = in(c, y stride, x stride). */

@@ -1,10 +1,10 @@
 /*
- * embedding.c - tokens to vectors, and, where the last layer has the same weights, vectors to scores of tokens.
+ * embedding.c - token embedding, and the last layer with the same weights (tied), which computes scores of tokens.
  *
- * The gradient of the token table comes in tiles of rows. A row is the sum of the gradients of all places where its
- * token stands, plus, for tied weights, a column of the scores' gradients times what went into the last layer; so it
- * can only be made at the very end of the backward pass, but then row by row and never whole. The places of each token
- * are found once per pass by a counting sort.
+ * The gradient of the token table is computed in tiles of rows. A row is the sum of the gradients of all positions of
+ * its token, plus, for tied weights, a column of the scores' gradients times the input of the last layer; so it can
+ * only be computed at the end of the backward pass, but then row by row. A counting sort groups the positions by token
+ * once per pass.
  */
 #include "trainer/nn/ops.h"
 
@@ -20,8 +20,8 @@ enum { TOKEN, POSITION, SEGMENT };
 typedef struct embedding {
     fgt_embedding_shape shape;
     const fgt_node *head;    /* the node with tied weights, or NULL */
-    uint32_t *token_begin;   /* vocab + 1: where each token's places begin in `places` */
-    uint32_t *rows_by_token; /* most x T: rows of the batch, by token */
+    uint32_t *token_begin;   /* vocab + 1: begin of each token's range in rows_by_token */
+    uint32_t *rows_by_token; /* batch_max x T: rows of the batch, sorted by token */
 } embedding;
 
 typedef struct tied {
@@ -56,7 +56,7 @@ static void add_row(float *sum, const float *row, size_t count) {
         sum[i] += row[i];
 }
 
-/* Row s is the sum over all places of segment s; threads take columns. */
+/* Row s is the sum over all positions of segment s; threads divide the columns. */
 static void segment_tile(fgt_graph *g, const fgt_node *node, float *tile, size_t first, size_t count) {
     const embedding *e = node->state;
     const size_t C = e->shape.width, rows = (size_t)g->n * e->shape.length, parts = (size_t)g->threads;
@@ -92,7 +92,7 @@ static void sort_rows_by_token(fgt_graph *g, const embedding *e) {
     uint32_t sum = 0;
     for (size_t v = 0; v <= vocab; v++)
         e->token_begin[v] = sum += e->token_begin[v];
-    for (size_t i = rows; i-- > 0;) /* backwards, so that the ends of tokens become their beginnings */
+    for (size_t i = rows; i-- > 0;) /* backwards, so that the end of each range becomes its begin */
         e->rows_by_token[--e->token_begin[g->batch->tokens[i]]] = (uint32_t)i;
 }
 
@@ -153,7 +153,7 @@ fgt_value *fgt_op_embedding(fgt_graph *g, const char *name_token, const char *na
     e->shape = shape;
     e->token_begin = fgt_hold(FGT_USE_ACTIVATIONS, ((size_t)shape.vocab + 1) * sizeof *e->token_begin);
     size_t tokens = (size_t)g->batch_max * shape.length;
-    if (tokens <= INT32_MAX) /* rows of a batch are counted in 32 bits, here and in BLAS */
+    if (tokens <= INT32_MAX) /* rows of a batch are 32-bit, here and in BLAS */
         e->rows_by_token = fgt_hold(FGT_USE_ACTIVATIONS, tokens * sizeof *e->rows_by_token);
     g->build_failed |= !e->token_begin || !e->rows_by_token;
     node->param[TOKEN] = add_table(g, name_token, shape.vocab, &shape);
@@ -162,7 +162,7 @@ fgt_value *fgt_op_embedding(fgt_graph *g, const char *name_token, const char *na
     return node->out;
 }
 
-/* ---- the same weights as the last layer ---- */
+/* ---- tied weights: the last layer ---- */
 
 static void tied_forward(fgt_graph *g, fgt_node *node) {
     const tied *t = node->state;
@@ -178,7 +178,7 @@ static void tied_forward(fgt_graph *g, fgt_node *node) {
     fgt_gemm(g->threads, rows, vocab, C, 1.0f, a, b, bias ? 1.0f : 0.0f, y, vocab);
 }
 
-/* The sum of all rows; threads take columns. */
+/* The sum of all rows; threads divide the columns. */
 static void sum_rows(fgt_graph *g, const float *x, size_t rows, size_t cols, float *sum) {
     const size_t parts = (size_t)g->threads;
 #pragma omp parallel for num_threads(g->threads) schedule(static)

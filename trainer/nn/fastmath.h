@@ -1,11 +1,10 @@
 /*
- * fastmath.h - exp, tanh and erf of four numbers at a time, for softmax and activations.
+ * fastmath.h - exp, tanh and erf of four floats at a time, for softmax and activations.
  *
- * Written with the compiler's own vector types, so that gcc and clang make NEON or SSE2 of it without intrinsics. exp
- * is split into a power of two and a polynomial over half an octave; erf is a polynomial below 1 and 1 -
- * exp(polynomial) above; tanh a polynomial below 0.625 and a quotient of exponentials above. The polynomials were
- * fitted for the least largest error. Relative error at most 4e-7 (tests/trainer/test_nn_text.c compares with the C
- * library).
+ * Written with the compiler's vector types, so that gcc and clang generate NEON or SSE2 code without intrinsics. exp is
+ * a power of two times a polynomial over half an octave; erf is a polynomial below 1 and 1 - exp(polynomial) above;
+ * tanh is a polynomial below 0.625 and a quotient of exponentials above. The polynomials are minimax fits. The relative
+ * error is at most 4e-7 (tests/trainer/test_nn_text.c compares with the C library).
  */
 #ifndef FGT_FASTMATH_H
 #define FGT_FASTMATH_H
@@ -35,7 +34,7 @@ static inline float fgt_f4_sum(fgt_f4 v) {
     return (v[0] + v[1]) + (v[2] + v[3]);
 }
 
-/** yes where the mask is set (all bits), no elsewhere. */
+/** yes where the mask has all bits set, no elsewhere. */
 static inline fgt_f4 fgt_f4_select(fgt_i4 mask, fgt_f4 yes, fgt_f4 no) {
     return (fgt_f4)((mask & (fgt_i4)yes) | (~mask & (fgt_i4)no));
 }
@@ -53,12 +52,12 @@ static inline fgt_f4 fgt_f4_abs(fgt_f4 x) {
     return (fgt_f4)((fgt_i4)x & 0x7FFFFFFF);
 }
 
-/** The size of a, the sign of s. */
+/** The magnitude of a with the sign of s. */
 static inline fgt_f4 fgt_f4_copysign(fgt_f4 a, fgt_f4 s) {
     return (fgt_f4)(((fgt_i4)a & 0x7FFFFFFF) | ((fgt_i4)s & ~0x7FFFFFFF));
 }
 
-/** exp(x); 0 below -87, no more than exp(88) above 88. NaN stays NaN. */
+/** exp(x); 0 below -87, clamped to exp(88) above 88. NaN stays NaN. */
 static inline fgt_f4 fgt_exp4(fgt_f4 x) {
     const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number in the low bits */
     fgt_i4 low = (fgt_i4)(x < -87.0f), high = (fgt_i4)(x > 88.0f);

@@ -1,10 +1,10 @@
 /*
- * frozen_params.c - what backward may leave out when some parameters stand still.
+ * frozen_params.c - what backward skips when some parameters are frozen.
  *
- * A node is needed when a parameter of its own moves, or one of a node that its inputs come from; backward passes the
- * others by, so below the lowest parameter that moves it stops. A value's gradient is wanted when the node that makes
- * the value is needed. An operation with several inputs hands gradients to all of them or to none, because some compute
- * them together. Products with frozen weights' gradients are left out by the operations themselves.
+ * A node is needed when one of its parameters is trainable, or one of a node that its inputs depend on; backward skips
+ * the others, so it stops below the lowest trainable parameter. The gradient of a value is needed when the node that
+ * makes the value is. An operation with several inputs computes the gradients of all of them or of none, because some
+ * compute them together. The operations themselves skip the gradients of frozen weights.
  */
 #include "trainer/nn/graph.h"
 
@@ -21,7 +21,7 @@ static bool has_trainable(const fgt_node *node) {
     return false;
 }
 
-/* Values have no way back to their nodes; while nodes are walked in order, wants_grad says whether a value's maker is
+/* Values do not point to their nodes; while nodes are visited in order, wants_grad of a value says whether its node is
  * needed. */
 static void mark_skipped(fgt_graph *g) {
     for (fgt_node *node = g->first; node; node = node->next) {
@@ -43,7 +43,7 @@ static bool any_input_needs_grad(const fgt_node *node) {
 void fgt_graph_freeze(fgt_graph *g) {
     mark_skipped(g);
     for (fgt_value *v = g->values; v; v = v->next)
-        if (v->wants_grad) /* memory is of the first in line, which others share */
+        if (v->wants_grad) /* the memory belongs to the root of the aliases */
             root_of(v)->wants_grad = true;
     for (fgt_node *node = g->last; node; node = node->previous)
         for (int i = 0; i < 3 && any_input_needs_grad(node); i++)

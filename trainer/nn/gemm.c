@@ -1,24 +1,24 @@
 /*
- * gemm.c - products of matrices: OpenBLAS on one thread each, over tiles of the result. Its own threads are not used,
- * because workers of the trainer are threads themselves.
+ * gemm.c - matrix products by OpenBLAS, single-threaded, over tiles of the result. The threads of OpenBLAS are not
+ * used, because workers of the trainer are threads themselves.
  *
- * BLAS kernels round differently for other sizes, so the tiles depend on the shape alone, never on the number of
- * threads: one thread computes the same tiles as many. A tile of h x w packs h rows of a and w columns of b, which is
- * work that an uncut product does once. Per multiplication the cuts add (down - 1) / m + (across - 1) / n packed
- * elements; a result is cut as often as keeps that below 1 / PACKED. The number of tiles is a power of two, so that 2,
- * 4 and 8 threads have equal shares.
+ * BLAS kernels round differently for other sizes, so the tiles depend on the shape alone, not on the number of threads:
+ * one thread computes the same tiles as many. A tile of h x w packs h rows of a and w columns of b, which an unsplit
+ * product packs once. Per multiplication the tiling adds (down - 1) / m + (across - 1) / n packed elements; a result is
+ * split as far as that stays below 1 / MULTIPLIES_PER_REPACK. The number of tiles is a power of two, so that 2, 4 and 8
+ * threads have equal shares.
  */
 #include "trainer/nn/gemm.h"
 
 #include <cblas.h>
 
 enum {
-    UNIT = 32,                   /* tiles begin at multiples of it, so that kernels see few odd ends */
-    MULTIPLIES_PER_REPACK = 160, /* multiplications for each element that cuts pack again, at least */
-    TILES_MAX = 64               /* beyond the cores that one worker is given */
+    UNIT = 32,                   /* tiles begin at multiples of it, so that kernels have few partial vectors */
+    MULTIPLIES_PER_REPACK = 160, /* minimum of multiplications for each element that is packed again */
+    TILES_MAX = 64               /* more than the cores of one worker */
 };
 
-/** How often a result is cut: down * across tiles. */
+/** How a result is split: down * across tiles. */
 typedef struct grid {
     size_t down, across;
 } grid;
@@ -30,13 +30,13 @@ void fgt_gemm_single(size_t m, size_t n, size_t k, float alpha, fgt_matrix a, fg
                 c, (blasint)stride);
 }
 
-/* Whether the cuts pack few enough elements again. */
+/* Whether the tiling packs few enough elements again. */
 static bool repacks_little(grid cut, size_t m, size_t n) {
     return ((cut.down - 1) * n + (cut.across - 1) * m) * MULTIPLIES_PER_REPACK <= m * n;
 }
 
-/* Cuts the longer side of the tiles in two, again and again. The first cut is always worth it: an idle second thread
- * costs more. */
+/* Repeatedly halves the longer side of the tiles. The first split is always worth it: an idle second thread costs more.
+ * */
 static grid tile_grid(size_t m, size_t n) {
     grid cut = {1, 1};
     while (cut.down * cut.across < TILES_MAX) {
@@ -50,7 +50,7 @@ static grid tile_grid(size_t m, size_t n) {
     return cut;
 }
 
-/* Where part i of `parts` of a side begins. */
+/* Begin of part i of `parts` of a side. */
 static size_t tile_begin(size_t side, size_t parts, size_t i) {
     size_t units = (side + UNIT - 1) / UNIT, at = units * i / parts * UNIT;
     return at < side ? at : side;

@@ -1,9 +1,9 @@
 /*
- * graph.c - making nodes, laying out their memory, and running them.
+ * graph.c - adding nodes, initializing parameters, and running the forward and backward pass.
  *
- * Forward keeps every value, because backward needs most of them, unless the graph is told to keep fewer: backward then
- * runs the forward pass of each block again before its own. Gradients of values live shortly, from the last node
- * that uses a value to the node that made it; those that never live together share memory, first fit.
+ * Forward keeps every value, because backward needs most of them, unless g->keep says otherwise: then backward
+ * recomputes each block first. The gradient of a value is live from the last node that uses the value to the node that
+ * makes it; gradients that are never live together share memory, first fit (value_memory.c).
  */
 #include "trainer/nn/graph.h"
 
@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define LINE        16u               /* floats of a cache line */
-#define WEIGHTS_MAX ((size_t)1 << 48) /* far more than any machine has, and one tensor more does not overflow */
+#define WEIGHTS_MAX ((size_t)1 << 48) /* far more than any machine has; adding one more tensor does not overflow */
 
 static size_t round_to_line(size_t floats) {
     return (floats + LINE - 1) / LINE * LINE;
@@ -84,7 +84,7 @@ static fgt_value *add_value(fgt_graph *g, uint32_t ndim, const uint32_t *dims) {
     return v;
 }
 
-/* A graph that could not grow goes on with a node of its own, which nobody runs, so that builders need not look. */
+/* After an allocation failed builders continue with this node, which is never run, so that they need no checks. */
 static fgt_node *placeholder_node(fgt_graph *g) {
     static const fgt_op placeholder = {.name = "nothing"};
     static fgt_value placeholder_out;
@@ -142,7 +142,7 @@ void fgt_block_end(fgt_graph *g) {
 }
 
 void fgt_node_in_place(fgt_node *node) {
-    if (!node->in[0]) /* of a graph that is broken for want of memory */
+    if (!node->in[0]) /* the graph ran out of memory */
         return;
     node->out->alias = node->in[0];
     node->out->wants_grad = node->in[0]->wants_grad;
@@ -256,8 +256,9 @@ void fgt_graph_forward(fgt_graph *g, const fgt_batch *batch, bool training) {
     }
 }
 
-/* The values of a block up to a node, which those of other blocks have overwritten. What crosses is still there. Its
- * weights are those of the forward pass, because none of its gradients has left yet. */
+/* Recomputes the values of a block up to a node, which those of other blocks have overwritten. Values that are used
+ * outside of the block are still there. The weights are those of the forward pass, because no gradient of the block is
+ * complete yet. */
 static void recompute_block(fgt_graph *g, const fgt_node *last) {
     fgt_node *node = g->first;
     while (node->block != last->block)

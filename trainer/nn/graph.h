@@ -1,16 +1,15 @@
 /*
  * graph.h - a model as a list of nodes: operations on values, in the order of the forward pass.
  *
- * A builder calls one function per operation (nn/ops.h) and gets the value it makes; fgt_graph_finish() then lays out
- * memory. Parameters live in one flat buffer in the order in which they were made, so that the backward pass, which
- * goes from the last node to the first, finishes them from the end of the buffer to its beginning.
+ * A builder calls one function per operation (nn/ops.h) and gets its output value; fgt_graph_finish() then lays out the
+ * memory. Parameters are in one flat buffer in the order in which they were added, so the backward pass, from the last
+ * node to the first, completes their gradients from the end of the buffer to its beginning.
  *
- * The gradient of the parameters never exists whole. An operation computes it tile by tile (a tile is some rows of a
- * parameter) straight into memory that the sink lends, and gives each tile back as soon as it is done. From then on the
- * weights of that tile may change at any moment, so a backward function uses its weights first and makes their gradient
- * last.
+ * The gradient of all parameters never exists as a whole. An operation computes it tile by tile (a tile is a number of
+ * rows of a parameter) into memory from the sink, and closes each tile when it is complete. From then on the weights of
+ * that tile may change at any moment, so a backward function reads its weights first and computes their gradient last.
  *
- * All sizes are for one sample; a batch has graph->n of them, at most graph->most. One graph is used by one thread,
+ * All sizes are per sample; a batch has graph->n samples, at most graph->batch_max. One graph is used by one thread,
  * which may split its work over graph->threads.
  */
 #ifndef FGT_GRAPH_H
@@ -26,7 +25,7 @@
 typedef struct fgt_graph fgt_graph;
 typedef struct fgt_node fgt_node;
 
-/** What flows between nodes: n x each floats. */
+/** Output of a node: n x sample_size floats. */
 typedef struct fgt_value {
     uint32_t ndim, dims[3]; /* of one sample: (C, H, W), (T, C) or (C) */
     size_t sample_size;     /* their product */
@@ -85,28 +84,29 @@ struct fgt_node {
     fgt_node *next, *previous;
 };
 
-/** Where gradients of parameters go. */
+/** Receiver of the gradients of parameters. */
 typedef struct fgt_sink {
-    /** Memory for rows first .. of a tile (undefined contents; all of it is to be written). first is a multiple of
-     * p->tile. */
+    /** Memory for the tile that begins at row `first`, a multiple of p->tile. Its contents are undefined; the caller
+     * writes all of it. */
     float *(*open)(struct fgt_sink *sink, const fgt_param *p, size_t first);
     void (*close)(struct fgt_sink *sink, const fgt_param *p, size_t first);
 } fgt_sink;
 
-/** What a batch came to; sums over the batch. */
+/** Loss and metrics, summed over a batch. */
 typedef struct fgt_score {
     double loss;    /* summed over the targets */
     double count;   /* targets: samples or tokens */
     double correct; /* of them, predicted correctly (numbers: 0) */
-    double sums[5]; /* numbers: x, y, xx, yy, xy for a correlation; two classes: how often 1 was predicted and right,
-                       predicted, right */
+    double sums[5]; /* numbers: sums of x, y, xx, yy, xy for a correlation; two classes: true positives, predicted
+                       positives, actual positives */
 } fgt_score;
 
-/** Which values stay in memory after the node that makes them. */
+/** Which values stay in memory after forward. */
 typedef enum fgt_keep {
     FGT_KEEP_ALL,    /* all, for backward */
-    FGT_KEEP_BLOCKS, /* those outside of blocks or between them; backward computes the others again, block by block */
-    FGT_KEEP_NONE    /* none longer than forward needs it, and there is no backward */
+    FGT_KEEP_BLOCKS, /* those outside of blocks or used by other blocks; backward recomputes the others, block by block
+                      */
+    FGT_KEEP_NONE    /* none after their last use in forward; there is no backward */
 } fgt_keep;
 
 struct fgt_graph {
@@ -115,7 +115,7 @@ struct fgt_graph {
     fgt_keep keep;
     bool training;
     uint64_t seed, step, worker; /* for dropout */
-    uint64_t offset;             /* likewise: samples of the step before the batch, where it is a micro-batch */
+    uint64_t offset;             /* for dropout: samples of the step before this batch, where it is a micro-batch */
     double target_count;         /* the loss is the mean over so many targets; 0: over those of the batch */
     uint32_t block, blocks;      /* the one being built; how many there are */
     uint32_t resident_block;     /* the block whose values are in memory */
@@ -146,40 +146,38 @@ void fgt_graph_destroy(fgt_graph *g);
 fgt_node *fgt_node_add(fgt_graph *g, const fgt_op *op, fgt_value *in, uint32_t ndim, const uint32_t *dims,
                        size_t state_bytes);
 
-/** Let the node's value share memory with its first input, which no other node may use: for operations in place. */
+/** The node's value shares memory with its first input, which no other node may use: for operations in place. */
 void fgt_node_in_place(fgt_node *node);
 
 /** Add another input. */
 void fgt_node_input(fgt_node *node, int i, fgt_value *in);
 
-/** Numbers beside the node's value that forward leaves for its backward, `each` for a sample. NULL without memory. */
+/** An additional value that forward saves for its backward, `sample_size` floats per sample. NULL without memory. */
 fgt_value *fgt_node_saved_value(fgt_graph *g, const fgt_node *node, size_t sample_size);
 
-/** A new parameter; the shape's first dimension makes the rows. name is copied. */
+/** A new parameter; the first dimension of the shape is the number of rows. name is copied. */
 fgt_param *fgt_param_add(fgt_graph *g, const char *name, frug_role role, uint32_t ndim, const uint64_t *shape,
                          fgt_init init, float init_scale);
 fgt_buffer *fgt_buffer_add(fgt_graph *g, const char *name, size_t count, float value);
 
-/** Let a value's data become its own gradient: for the operations at the end of a model. */
+/** The gradient of a value overwrites its data: for the loss at the end of a model. */
 void fgt_value_grad_in_place(fgt_value *value);
 
-/** Keep a value's gradient until the end of the backward pass. */
+/** Keeps the gradient of a value until the end of the backward pass. */
 void fgt_value_keep_grad(fgt_value *value);
 
-/** Ask for that many floats of work space for each thread. */
+/** Reserves so many floats of work space for each thread. */
 void fgt_work_reserve(fgt_graph *g, size_t floats);
 
-/** The work space of a thread; its contents last until the operation returns. */
+/** The work space of a thread; it is valid until the operation returns. */
 float *fgt_work(fgt_graph *g, int thread);
 
-/** The same for work space that all threads share. */
+/** The same for work space shared by all threads. */
 void fgt_work_shared_reserve(fgt_graph *g, size_t floats);
 float *fgt_work_shared(fgt_graph *g);
 
-/**
- * The gradient of input i for a backward function: NULL when nobody wants it. *add says whether to add to what is there
- * (true) or to overwrite it. In-place nodes get the memory that also holds node->out->grad.
- */
+/** The gradient of input i for a backward function; NULL: not needed. *add: add to its contents (true) or overwrite
+ * them. In-place nodes get the memory that also holds node->out->grad. */
 float *fgt_input_grad(fgt_node *node, int i, bool *add);
 
 /** Rows of the tile that begins at row first. */
@@ -189,43 +187,40 @@ static inline size_t fgt_tile_rows(const fgt_param *p, size_t first) {
 
 /* ---- for builders and users ------------------------------------------------------------- */
 
-/**
- * The nodes made between the two are a block. With FGT_KEEP_BLOCKS only those of its values are kept that others use,
- * so that the memory of one block serves all; backward runs the block's forward again. Operations in place may not
- * change a value that was made before the block.
- */
+/** The nodes added between the two calls are a block. With FGT_KEEP_BLOCKS only those of its values are kept that other
+ * blocks use, and all blocks share the memory of the others; backward recomputes the block. Operations in place must
+ * not change a value from before the block. */
 void fgt_block_begin(fgt_graph *g);
 void fgt_block_end(fgt_graph *g);
 
-/** Bytes that fgt_graph_finish() would take for weights, and for activations and their gradients. Returns an exit
+/** Bytes that fgt_graph_finish() would allocate for weights, and for activations and their gradients. Returns an exit
  * status. */
 int fgt_graph_measure(fgt_graph *g, uint64_t *weights, uint64_t *activations);
 
-/** Lay out memory: weights, activations and their gradients. Returns an exit status, after a line on stderr. */
+/** Allocates weights, activations and their gradients. Returns an exit status, after an error message. */
 int fgt_graph_finish(fgt_graph *g);
 
-/**
- * After parameters of a finished graph were marked as frozen: find the nodes that backward need not come to, and the
- * values whose gradients nobody wants any more. The other gradients keep their bits.
- */
+/** To be called after parameters of a finished graph were marked as frozen: marks the nodes that backward skips and
+ * drops the gradients that are no longer needed. The other gradients do not change. */
 void fgt_graph_freeze(fgt_graph *g);
 
-/** Fill the weights by each parameter's init; the same numbers for the same seed. */
+/** Initializes the weights by each parameter's init; the same numbers for the same seed. */
 void fgt_graph_init(fgt_graph *g, uint64_t seed);
 
-/** The parameters that move as a layout; offsets are those of the flat buffer. Returns an exit status. */
+/** The trainable parameters as a layout; offsets are those of the flat buffer. Returns an exit status. */
 int fgt_graph_layout(const fgt_graph *g, frug_layout **layout);
 
 fgt_param *fgt_param_find(const fgt_graph *g, const char *name);
 fgt_buffer *fgt_buffer_find(const fgt_graph *g, const char *name);
 
-/** Answers that a batch asks for: what its loss is the mean over. */
+/** Targets of a batch, over which the loss is averaged. */
 double fgt_graph_target_count(const fgt_graph *g, const fgt_batch *batch);
 
-/** Run all nodes over a batch. The last node's value is the output; loss nodes add to g->score, which starts from 0. */
+/** Runs all nodes over a batch. The value of the last node is the output; loss nodes add to g->score, which is reset
+ * first. */
 void fgt_graph_forward(fgt_graph *g, const fgt_batch *batch, bool training);
 
-/** After a forward pass with training: the gradients of all parameters that move, into the sink. */
+/** After a forward pass with training: passes the gradients of all trainable parameters to the sink. */
 void fgt_graph_backward(fgt_graph *g, fgt_sink *sink);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * input.c - where values come from: the pixels of the batch, which are used where they lie, and numbers that a caller
- * writes into the value itself. Neither computes anything.
+ * input.c - inputs of a graph: the pixels of the batch, which are not copied, and numbers that the caller writes into
+ * the value. Neither computes anything.
  */
 #include "trainer/nn/ops.h"
 

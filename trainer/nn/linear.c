@@ -1,7 +1,7 @@
 /*
  * linear.c - y = x W' + b over rows, by BLAS. A row is a token of (T, C), or a whole sample of any other shape.
  *
- * The gradient of the weights is computed tile by tile, each product straight into the sink's memory.
+ * The gradient of the weights is computed tile by tile, directly into the memory of the sink.
  */
 #include "trainer/nn/gemm.h"
 #include "trainer/nn/ops.h"
@@ -17,7 +17,7 @@ typedef struct linear {
     bool input_first;
 } linear;
 
-/* The weight as (in, out), or as (out, in) where `across`. */
+/* The weight as (in, out), or as (out, in) where `transposed`. */
 static fgt_matrix weight_of(const fgt_node *node, bool transposed) {
     const linear *l = node->state;
     return (fgt_matrix){node->param[0]->w, node->param[0]->cols, l->input_first == transposed};
@@ -43,7 +43,7 @@ static void input_gradient(fgt_graph *g, fgt_node *node) {
                  weight_of(node, true), add ? 1.0f : 0.0f, dx, l->in);
 }
 
-/* Sums of columns: in float over some rows, in double over all. */
+/* Sums of columns: in float over ROWS rows, then in double. */
 static void sum_columns(const float *dy, size_t rows, size_t cols, size_t first, size_t count, float *sums) {
     enum { COLUMNS = 64, ROWS = 32 };
     for (size_t c = first; c < first + count; c += COLUMNS) {
@@ -73,7 +73,7 @@ static void bias_gradient(fgt_graph *g, fgt_node *node) {
     g->sink->close(g->sink, node->param[1], 0);
 }
 
-/* dW (rows of the weight, cols) = a' b, where a holds what the weight's rows stand for and b what its columns do. */
+/* dW (rows of the weight, cols) = a' b, where a is the operand of the weight's rows and b that of its columns. */
 static void weight_gradient(fgt_graph *g, fgt_node *node, size_t first) {
     const linear *l = node->state;
     const fgt_param *p = node->param[0];

@@ -1,9 +1,9 @@
 /*
  * loss.c - softmax and cross-entropy, the end of a model.
  *
- * In training the logits turn into their own gradient, (softmax - 1 at the target) / rows asked, in the pass that
- * computes the loss; a row that is not asked gets zeros. Sums are in double, over a fixed number of parts of the rows,
- * so that they do not depend on the number of threads.
+ * In training the logits are overwritten by their gradient, (softmax - 1 at the target) / count, in the pass that
+ * computes the loss; a row without a target gets zeros. Sums are in double over a fixed number of partial sums, so they
+ * do not depend on the number of threads.
  */
 #include "trainer/nn/ops.h"
 #include "trainer/nn/fastmath.h"
@@ -13,7 +13,7 @@
 
 enum { PARTIAL_SUMS = 64 };
 
-/* The place of the largest entry, the first of equals. */
+/* Index of the largest entry, the first of equals. */
 static size_t index_of_max(const float *x, size_t n) {
     float max = fgt_max_row(x, n);
     size_t at = 0;
@@ -22,9 +22,9 @@ static size_t index_of_max(const float *x, size_t n) {
     return at;
 }
 
-/* The sum of exp(x - top); x becomes exp(x - top) where `keep`. */
+/* The sum of exp(x - max); x is overwritten by exp(x - max) where `keep`. */
 static double sum_exp(float *x, size_t n, float max, bool keep) {
-    enum { BLOCK = 1024 }; /* over which a sum in float is good enough */
+    enum { BLOCK = 1024 }; /* over which a float sum is accurate enough */
     float scratch[BLOCK];
     double sum = 0.0;
     for (size_t i = 0; i < n; i += BLOCK) {
@@ -34,7 +34,7 @@ static double sum_exp(float *x, size_t n, float max, bool keep) {
     return sum;
 }
 
-/* One row: its loss; scale > 0 makes the logits their gradient. */
+/* The loss of one row; scale > 0: the logits are overwritten by their gradient. */
 static void row_loss(float *x, size_t n, int32_t target, float scale, fgt_score *score) {
     if (target < 0 || (size_t)target >= n) {
         if (scale > 0.0f)
@@ -100,7 +100,7 @@ static void loss_forward(fgt_graph *g, fgt_node *node) {
 static void loss_backward(fgt_graph *g, fgt_node *node) {
     (void)g;
     bool add = false;
-    fgt_input_grad(node, 0, &add); /* it is there already; whoever else uses the logits adds to it */
+    fgt_input_grad(node, 0, &add); /* already computed by forward; other users of the logits add to it */
 }
 
 void fgt_op_cross_entropy(fgt_graph *g, fgt_value *x) {

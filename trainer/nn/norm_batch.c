@@ -1,10 +1,10 @@
 /*
  * norm_batch.c - batch norm over N, H, W for each channel.
  *
- * Every channel is one job: its sums and then its results, so that the second look at the data finds it in the cache.
- * Sums run in vectors of floats within one image and in double across images; those of forward are of differences from
- * the channel's first number, so that a mean far from 0 does not swallow the variance. Backward needs the input, the
- * mean and the standard deviation, not the output, which later operations may overwrite.
+ * A thread computes the sums of a channel and then its results, so that the second pass over the data finds it in the
+ * cache. Sums are in float vectors within one image and in double across images; those of forward are of differences
+ * from the first number of the channel, so that a mean far from 0 does not cancel the variance. Backward needs the
+ * input, the mean and the standard deviation, not the output, which later operations may overwrite.
  */
 #include "trainer/nn/ops.h"
 #include "trainer/nn/fastmath.h"

@@ -1,9 +1,8 @@
 /*
  * norm_layer.c - layer norm over the last dimension: y = (x - mean) / sqrt(variance + epsilon) * weight + bias.
  *
- * Forward keeps mean and 1 / deviation of every row. Backward goes over the rows once more; the sums over rows that
- * make the gradients of weight and bias are taken in a fixed number of parts, so that they do not depend on the number
- * of threads.
+ * Forward saves mean and 1 / deviation of every row. The gradients of weight and bias are sums over rows, computed as a
+ * fixed number of partial sums, so that they do not depend on the number of threads.
  */
 #include "trainer/nn/ops.h"
 
@@ -20,8 +19,8 @@ enum { PARTIAL_SUMS = 16 };
 typedef struct norm {
     size_t width;
     float epsilon;
-    float *mean, *scale; /* most x rows each */
-    float *sums;         /* PARTS x 2 x width: of dy * normalised x, of dy */
+    float *mean, *scale; /* batch_max x rows each */
+    float *sums;         /* PARTIAL_SUMS x 2 x width: of dy * normalized x, of dy */
 } norm;
 
 static size_t rows_of(const fgt_graph *g, const fgt_node *node) {
@@ -158,7 +157,7 @@ static const fgt_op norm_op = {
 fgt_value *fgt_op_layer_norm(fgt_graph *g, const char *name, fgt_value *x, float epsilon) {
     fgt_node *node = fgt_node_add(g, &norm_op, x, x->ndim, x->dims, sizeof(norm));
     norm *own = node->state;
-    if (g->build_failed) /* x may be no value at all */
+    if (g->build_failed) /* x may be a placeholder */
         return node->out;
     const uint64_t width = x->dims[x->ndim - 1];
     const size_t rows = g->batch_max * (x->sample_size / width);

@@ -1,8 +1,8 @@
 /*
- * ops.h - the operations that models are made of: each adds a node to a graph and returns the value it makes.
+ * ops.h - the operations of models: each adds a node to a graph and returns its output value.
  *
- * name is the prefix of the parameters' names, "layer1.0.conv1" makes "layer1.0.conv1.weight". Builders need not check
- * for memory: fgt_graph_finish() does. Initial weights are those of PyTorch unless said otherwise.
+ * name is the prefix of parameter names: "layer1.0.conv1" has "layer1.0.conv1.weight". Builders need not check for
+ * memory: fgt_graph_finish() does. Initial weights are those of PyTorch unless noted.
  */
 #ifndef FGT_OPS_H
 #define FGT_OPS_H
@@ -14,7 +14,7 @@
 /** batch->pixels as (channels, height, width). */
 fgt_value *fgt_op_pixels(fgt_graph *g, uint32_t channels, uint32_t height, uint32_t width);
 
-/** Numbers that a test sets itself: out->data; with a gradient if wanted. */
+/** An input that the caller writes to out->data; with a gradient if wants_grad. */
 fgt_value *fgt_op_input(fgt_graph *g, uint32_t ndim, const uint32_t *dims, bool wants_grad);
 
 /* ---- images ---- */
@@ -36,7 +36,7 @@ fgt_value *fgt_op_max_pool(fgt_graph *g, fgt_value *x, uint32_t kernel, uint32_t
 /** Mean over H and W: (C, H, W) -> (C). */
 fgt_value *fgt_op_mean_pool(fgt_graph *g, fgt_value *x);
 
-/** (C, H, W) -> (C', H/stride, W/stride): every stride-th pixel, zeros for the new channels, half of them in front
+/** (C, H, W) -> (C', H/stride, W/stride): every stride-th pixel, and zeros for the new channels, half of them in front
  * (option A). */
 fgt_value *fgt_op_pad_shortcut(fgt_graph *g, fgt_value *x, uint32_t channels, uint32_t stride);
 
@@ -57,22 +57,18 @@ typedef struct fgt_linear_shape {
     uint32_t heads, module; /* of attention */
 } fgt_linear_shape;
 
-/** (T, C) -> (T, out); anything else is taken as one row: (C, H, W) -> (out). */
+/** (T, C) -> (T, out); any other shape is one row: (C, H, W) -> (out). */
 fgt_value *fgt_op_linear(fgt_graph *g, const char *name, fgt_value *x, fgt_linear_shape shape);
 
-/**
- * Mean loss of softmax and cross-entropy against batch->targets; the end of a model. x is (classes), or (T, vocab). A
- * target of -1 is not asked. In training x->data becomes its own gradient, so nothing is kept twice.
- */
+/** Mean loss of softmax and cross-entropy against batch->targets; the end of a model. x is (classes), or (T, vocab). A
+ * target of -1 is ignored. In training the gradient overwrites x->data. */
 void fgt_op_cross_entropy(fgt_graph *g, fgt_value *x);
 
 /* ---- tokens ---- */
 
-/**
- * Sum of embeddings: of batch->tokens (name_token), of positions 0 .. T - 1 (name_position; NULL: none) and of
- * batch->segments (name_segment; NULL: none): (T, C). Normal draw of that spread. Where the token embedding is also the
- * last layer's weight (fgt_op_tied_linear), its gradient waits for this node's.
- */
+/** Sum of embeddings: of batch->tokens (name_token), of positions 0 .. T - 1 (name_position; NULL: none) and of
+ * batch->segments (name_segment; NULL: none): (T, C). Normal initial weights of standard deviation init_scale. Where
+ * the token embedding is also the weight of the last layer (fgt_op_tied_linear), this node adds both gradients. */
 typedef struct fgt_embedding_shape {
     uint32_t length, width, vocab, positions, segments;
     float init_scale;
@@ -87,7 +83,7 @@ fgt_value *fgt_op_tied_linear(fgt_graph *g, const char *bias_name, fgt_value *x,
 /** weight and bias over the last dimension. */
 fgt_value *fgt_op_layer_norm(fgt_graph *g, const char *name, fgt_value *x, float epsilon);
 
-/** tanh_form: GPT-2's approximation; otherwise with erf, as BERT's. */
+/** tanh_form: the approximation of GPT-2; otherwise with erf, as in BERT. */
 fgt_value *fgt_op_gelu(fgt_graph *g, fgt_value *x, bool tanh_form);
 
 fgt_value *fgt_op_tanh(fgt_graph *g, fgt_value *x);
@@ -95,11 +91,9 @@ fgt_value *fgt_op_tanh(fgt_graph *g, fgt_value *x);
 /** In place; only in training. */
 fgt_value *fgt_op_dropout(fgt_graph *g, fgt_value *x, float rate);
 
-/**
- * Attention of all heads: q, k and v are (T, C) each; or k and v are NULL and q is (T, 3 C) with one behind the other.
- * causal: a token sees itself and what is before; otherwise tokens up to batch->lengths are seen, and those behind
- * come out as 0. q, k and v must be different values.
- */
+/** Attention of all heads: q, k and v are (T, C) each; or k and v are NULL and q is (T, 3 C), the three concatenated.
+ * causal: a token attends to itself and earlier ones; otherwise to tokens below batch->lengths, and the output of
+ * padding is 0. q, k and v must be different values. */
 fgt_value *fgt_op_attention(fgt_graph *g, fgt_value *q, fgt_value *k, fgt_value *v, uint32_t heads, bool causal,
                             float dropout);
 

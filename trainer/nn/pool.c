@@ -1,8 +1,8 @@
 /*
- * pool.c - the largest of a window, and the mean of a whole plane.
+ * pool.c - max pooling over windows, and mean pooling over planes.
  *
- * Which entry of a window was the largest is not kept but found again in backward: the first that equals the output,
- * which is where PyTorch sends the gradient too.
+ * The index of the maximum is not saved but found again in backward: the first entry that equals the output, which is
+ * also where PyTorch adds the gradient.
  */
 #include "trainer/nn/ops.h"
 
@@ -13,7 +13,7 @@ typedef struct window {
     uint32_t k, stride, pad;
 } window;
 
-/* Rows or columns of the input that output i sees: begin .. end - 1. */
+/* Rows or columns of the input in the window of output i: begin .. end - 1. */
 static void window_range(const window *w, uint32_t i, uint32_t size, uint32_t *begin, uint32_t *end) {
     uint32_t from = i * w->stride, to = from + w->k;
     *begin = from > w->pad ? from - w->pad : 0;
@@ -21,7 +21,7 @@ static void window_range(const window *w, uint32_t i, uint32_t size, uint32_t *b
     *end = *end < size ? *end : size;
 }
 
-/* Where in a plane the largest entry of output (i, j)'s window lies. */
+/* Index in the plane of the largest entry in the window of output (i, j). */
 static size_t window_max_index(const window *w, const uint32_t *dims, const float *x, uint32_t i, uint32_t j) {
     uint32_t y0, y1, x0, x1;
     window_range(w, i, dims[1], &y0, &y1);

@@ -1,5 +1,4 @@
-/* sentence_head.c - what stands at the end of models of sentences: the first token's row, and a number's squared error.
- */
+/* sentence_head.c - the last layers of sentence models: the first token's row, and the squared error of a number. */
 #include "trainer/nn/ops.h"
 
 #include <string.h>
@@ -29,7 +28,7 @@ fgt_value *fgt_op_first_token(fgt_graph *g, fgt_value *x) {
     return fgt_node_add(g, &first_op, x, 1, &x->dims[1], 0)->out;
 }
 
-/* In training x becomes the gradient of the mean. */
+/* In training x is overwritten by the gradient of the mean. */
 static void squared_error_forward(fgt_graph *g, fgt_node *node) {
     float *x = node->in[0]->data;
     double count = g->target_count > 0 ? g->target_count : (double)g->n;

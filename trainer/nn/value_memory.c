@@ -1,9 +1,9 @@
 /*
- * value_memory.c - where values and their gradients lie. Values follow one another; gradients are placed in the order
- * in which the backward pass comes to them, each at the lowest place that no other living one covers.
+ * value_memory.c - addresses of values and their gradients. Values are contiguous; gradients are allocated in the order
+ * of the backward pass, each at the lowest address that is free (first fit).
  *
- * With FGT_KEEP_BLOCKS the values that stay inside of a block follow those that are kept, and those of every block
- * begin at the same place. With FGT_KEEP_NONE values are placed as gradients are, in the order of the forward pass.
+ * With FGT_KEEP_BLOCKS the values that are local to a block follow the others, and all blocks use the same memory. With
+ * FGT_KEEP_NONE values are allocated as gradients are, in the order of the forward pass.
  */
 #include "trainer/nn/graph.h"
 
@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-#define FLOATS_MAX ((size_t)1 << 48) /* far more than any machine has, and a value more does not overflow */
+#define FLOATS_MAX ((size_t)1 << 48) /* far more than any machine has; adding one more value does not overflow */
 
 typedef struct allocation {
     size_t begin, end; /* floats */
@@ -22,14 +22,14 @@ typedef struct allocation {
 typedef struct plan {
     fgt_graph *g;
     size_t data;           /* floats of values */
-    size_t outside_blocks; /* of them, those that are no block's own; known from the first time on */
+    size_t outside_blocks; /* of them, those outside of blocks; known after the first pass */
     allocation *live;      /* ascending */
     size_t count, capacity;
     size_t peak; /* floats of gradients */
     bool too_large;
 } plan;
 
-/* Of a value for the whole batch; 0, and the plan is no good, where that is beyond all measure. */
+/* Floats of a value for the whole batch; 0, and too_large is set, where that is beyond the limit. */
 static size_t floats_of(plan *p, const fgt_value *v) {
     size_t floats;
     if (__builtin_mul_overflow((size_t)p->g->batch_max, v->sample_size, &floats) || floats > FLOATS_MAX ||
@@ -40,7 +40,7 @@ static size_t floats_of(plan *p, const fgt_value *v) {
     return (floats + 15) / 16 * 16;
 }
 
-/* The first time only lengths count. */
+/* The first pass only computes sizes. */
 static float *address_of(const plan *p, size_t at) {
     return p->g->activations ? p->g->activations + at : NULL;
 }
@@ -49,7 +49,7 @@ static bool is_block_local(const plan *p, const fgt_value *v) {
     return p->g->keep == FGT_KEEP_BLOCKS && v->block && !v->used_outside_block;
 }
 
-/* Values of a block follow one another in the list, as they were made. */
+/* Values of a block are consecutive in the list. */
 static void assign_values(plan *p) {
     size_t outside_blocks = 0, local = 0, most = 0;
     uint32_t block = 0;
@@ -71,7 +71,7 @@ static void assign_values(plan *p) {
     p->outside_blocks = outside_blocks;
 }
 
-/* First fit among those that live. Returns the place. */
+/* First fit among the live allocations. Returns the offset. */
 static size_t allocate_first_fit(plan *p, fgt_value *v) {
     size_t at = 0, i = 0, need = floats_of(p, v);
     while (i < p->count && p->live[i].begin < at + need) {
@@ -96,7 +96,7 @@ static void release(plan *p, const fgt_value *v) {
         p->live[i] = p->live[i + 1];
 }
 
-/* In the order of the backward pass: whoever uses a value first gives its gradient a place. */
+/* In the order of the backward pass: a gradient is allocated at the first node that writes it. */
 static void assign_gradients(plan *p) {
     for (const fgt_node *node = p->g->last; node; node = node->previous) {
         for (fgt_value *v = p->g->values; v; v = v->next)
@@ -107,7 +107,7 @@ static void assign_gradients(plan *p) {
     }
 }
 
-/* In the order of the forward pass: a value is there from its node to the last that uses it. */
+/* In the order of the forward pass: a value is live from its node to its last use. */
 static void assign_values_by_lifetime(plan *p) {
     for (const fgt_node *node = p->g->first; node; node = node->next) {
         for (fgt_value *v = p->g->values; v; v = v->next)

@@ -1,9 +1,9 @@
 /*
- * defaults.c - what a job gets that names only a model, data and a method.
+ * defaults.c - defaults of a job that has only a model, data and a method.
  *
  * Every method gets the optimizer it was published with: where the workers keep the momentum (feedback merged, dgc,
- * ef21) the receiver must not have another one. Rates are in ordinary terms for all methods; docs/training.md has the
- * runs that they were chosen by.
+ * ef21) the receiver must not have another one. Rates have their ordinary meaning for all methods; docs/training.md has
+ * the runs that they were chosen by.
  */
 #include "trainer/run/defaults.h"
 
@@ -15,8 +15,8 @@
 
 typedef struct task_defaults {
     uint32_t batch;
-    double rate;        /* images; others: of a width of 1, see fgt_default_rate() */
-    const char *dense;  /* optimizer with a momentum of its own */
+    double rate;        /* images; others: for a width of 1, see fgt_default_rate() */
+    const char *dense;  /* optimizer with its own momentum */
     const char *merged; /* optimizer for methods whose workers keep the momentum */
     const char *sign;   /* DeMo's */
 } task_defaults;
@@ -28,9 +28,9 @@ static const task_defaults defaults_of[] = {
     [FGT_TASK_MASKED] = {16, 0.12, "adamw:decay=0.01", "adam-merged:decay=0.01", "sign:decay=0.01"},
 };
 
-#define SIGN_RATE    1e-3 /* images: a step is as long as the rate says, whatever the gradient */
-#define TRAINED_RATE 0.04 /* of a width of 1, for transformers that begin with --weights */
-#define RATE_MAX     8e-3 /* of a transformer, however narrow */
+#define SIGN_RATE    1e-3 /* images: the step length is the rate, whatever the gradient */
+#define TRAINED_RATE 0.04 /* for a width of 1, for transformers that start from --weights */
+#define RATE_MAX     8e-3 /* maximum for a transformer */
 
 uint32_t fgt_default_batch(fgt_task task) {
     return defaults_of[task].batch;
@@ -40,10 +40,8 @@ static bool starts_with(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/*
- * Of image models by the task alone. The wider a transformer, the smaller its rate. Fine-tuning moves what has learned
- * already: AdamW takes it gently, methods with few states need larger steps.
- */
+/* For image models by the task alone. For transformers the rate falls with the width. Fine-tuning changes trained
+ * weights: AdamW uses small steps, methods with few states need larger ones. */
 double fgt_default_rate(const fgt_job *job, const fgt_model *model, const char *optimizer) {
     const task_defaults *u = &defaults_of[model->task];
     bool scaled =
@@ -67,7 +65,7 @@ static bool keeps_momentum(const char *config) {
     return contains(config, "feedback=merged") || contains(config, "feedback=dgc") || contains(config, "feedback=ef21");
 }
 
-/* A method is known by its preset's name where its options do not tell it from others. */
+/* A method is identified by its preset's name where its options are not unique. */
 static bool is_demo(const char *method) {
     return strcspn(method, ",") == 4 && starts_with(method, "demo");
 }
@@ -82,24 +80,23 @@ static const char *default_optimizer(const fgt_job *job, fgt_task task, const ch
     return is_demo(job->method) ? u->sign : u->merged;
 }
 
-/* Options of the library that a trainer cannot serve: an experiment with a silent option lies. */
+/* Options of the library that the trainer does not support: ignoring them would falsify an experiment. */
 static int check_supported(const char *config) {
     static const char *const unsupported[][2] = {
-        {"layers=sensitivity", "needs a weight for each tensor, and this trainer has none; choose layers=even, role or "
+        {"layers=sensitivity", "needs a weight for each tensor, and this trainer has none; use layers=even, role or "
                                "budget"},
-        {"score=given",
-         "needs a number for each attention head, and this trainer has none; choose score=l2, l1 or max"},
+        {"score=given", "needs a number for each attention head, and this trainer has none; use score=l2, l1 or max"},
     };
     for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++)
         if (contains(config, unsupported[i][0]))
             return fgio_usage_error("--method: %s %s", unsupported[i][0], unsupported[i][1]);
     if (!contains(config, "reduce=gossip") &&
         !(contains(config, "topology=ring,") && contains(config, "gamma=0.2,") && contains(config, "average_every=0,")))
-        return fgio_usage_error("--method: topology, gamma and average_every do nothing without reduce=gossip; leave "
-                                "them out");
+        return fgio_usage_error("--method: topology, gamma and average_every have no effect without reduce=gossip; "
+                                "omit them");
     if (!contains(config, "servers=1,") || !contains(config, "staleness=0,"))
         return fgio_usage_error("--method: servers and staleness are for parameter servers, which this trainer does "
-                                "not use; leave them out");
+                                "not use; omit them");
     return FGIO_EXIT_OK;
 }
 
@@ -148,7 +145,7 @@ void fgt_warn_optimizer(const fgt_job *job, const fgt_model *model, const char *
                                   ((starts_with(optimizer, "adamw") || starts_with(optimizer, "microadam")) &&
                                    option_value(optimizer, "beta1") > 0);
     if (workers_keep_momentum && optimizer_has_momentum)
-        fgio_hint("momentum counts twice: the workers' buffer (feedback) has one and so has --optimizer %s; "
+        fgio_hint("momentum is applied twice: by the workers' feedback buffer and by --optimizer %s; "
                   "the default here is %s",
                   job->optimizer, recommended);
     if (!workers_keep_momentum && starts_with(optimizer, "adam-merged"))
@@ -157,6 +154,6 @@ void fgt_warn_optimizer(const fgt_job *job, const fgt_model *model, const char *
                   job->optimizer, job->method, recommended);
     if (option_value(optimizer, "decay") == 0 && !contains(job->optimizer, "decay=") &&
         option_value(recommended, "decay") > 0)
-        fgio_hint("weights do not decay: --optimizer %s has decay=0 unless told otherwise; the default here is %s",
-                  job->optimizer, recommended);
+        fgio_hint("no weight decay: --optimizer %s has decay=0 by default; the default here is %s", job->optimizer,
+                  recommended);
 }

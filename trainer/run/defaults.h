@@ -1,6 +1,4 @@
-/*
- * defaults.h - batch, learning rate and optimizer of a job that names none, and what does not go together.
- */
+/* defaults.h - default batch, learning rate and optimizer of a job, and combinations that are refused. */
 #ifndef FGT_DEFAULTS_H
 #define FGT_DEFAULTS_H
 
@@ -10,18 +8,16 @@
 /** Samples of each worker in a step. */
 uint32_t fgt_default_batch(fgt_task task);
 
-/**
- * The optimizer of the job, or the one that its method was published with for this kind of task; and its config,
- * spelled out for that optimizer. Refuses options of the method that a trainer cannot serve. Returns an exit status,
- * after a line on stderr.
- */
+/** The optimizer of the job, or the one that its method was published with for this kind of task; and its config,
+ * expanded for that optimizer. Refuses options of the method that the trainer does not support. Returns an exit
+ * status, after an error message. */
 int fgt_default_optimizer(const fgt_job *job, const fgt_model *model, char *optimizer, size_t optimizer_cap,
                           char *config, size_t config_cap);
 
 /** The learning rate for a model and the text of an optimizer. */
 double fgt_default_rate(const fgt_job *job, const fgt_model *model, const char *optimizer);
 
-/** Hints on stderr where an optimizer that the user named counts momentum twice, has none, or decays no weights. */
+/** Prints hints where an optimizer given by the user applies momentum twice, has none, or has no weight decay. */
 void fgt_warn_optimizer(const fgt_job *job, const fgt_model *model, const char *config, const char *optimizer);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * evaluate.c - how good a model is on a split. The workers share the batches; running statistics are those of worker 0,
- * which are those of the file that is kept. Where workers gossip, the mean of all is judged, weights and running
- * statistics. Afterwards each worker has its own again: training must not depend on how often one looks.
+ * evaluate.c - evaluation of a model on a split. The workers divide the batches; running statistics are those of worker
+ * 0, which are those that a checkpoint saves. With gossip the mean of all workers is evaluated, weights and running
+ * statistics. Afterwards each worker has its own again: training must not depend on how often it is evaluated.
  */
 #include "trainer/run/worker.h"
 
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHUNK 4096u /* floats that travel at once */
+#define CHUNK 4096u /* floats of one message */
 
 fgt_split fgt_worker_eval_split(const fgt_worker *w, bool at_end) {
     const uint64_t *count = fgt_data_about(w->run->data)->count;
@@ -36,7 +36,8 @@ static frug_status broadcast_buffers(const fgt_worker *w) {
     return status;
 }
 
-/* One buffer after the other, summed up by worker 0 in the order of ranks, so that threads and processes agree. */
+/* Averages a buffer over all workers; worker 0 sums in rank order, so that threads and processes give the same result.
+ * */
 static frug_status average_floats(const fgt_worker *w, float *x, size_t count) {
     float chunk[CHUNK];
     frug_status status = FRUG_OK;
@@ -66,7 +67,7 @@ frug_status fgt_worker_average(fgt_worker *w) {
     return status;
 }
 
-/* The mean of all in place of this worker's own weights, which are kept; at the end they are the mean already. */
+/* Replaces this worker's weights by the mean of all workers and saves its own; at the end they are the mean already. */
 static frug_status use_mean_weights(fgt_worker *w, float **own) {
     size_t bytes = (size_t)w->graph->elements * sizeof **own;
     if (w->step == w->steps)
@@ -86,10 +87,10 @@ void fgt_score_add(fgt_score *sum, const fgt_score *s) {
         sum->sums[i] += s->sums[i];
 }
 
-/** What a worker found. */
+/** Score of one worker. */
 typedef struct worker_score {
     fgt_score score;
-    int status; /* a batch that could not be read is an error of all */
+    int status; /* a batch that could not be read is an error on all workers */
 } worker_score;
 
 static int score_batches(fgt_worker *w, fgt_split split, fgt_score *sum) {
@@ -122,13 +123,13 @@ static double correlation(const fgt_score *s) {
     return spread > 0 ? (n * xy - x * y) / spread : 0;
 }
 
-/* Of class 1: the harmonic mean of precision and recall. */
+/* F1 of class 1: the harmonic mean of precision and recall. */
 static double f1(const fgt_score *s) {
     double both = s->sums[0], predicted = s->sums[1], actual = s->sums[2];
     return predicted + actual > 0 ? 2 * both / (predicted + actual) : 0;
 }
 
-/* The correlation of two classes; 0 where one of them never comes. */
+/* Matthews correlation of two classes; 0 where one of them never occurs. */
 static double matthews(const fgt_score *s) {
     double n = s->count, both = s->sums[0], predicted = s->sums[1], actual = s->sums[2];
     double spread = sqrt(predicted * actual * (n - predicted) * (n - actual));

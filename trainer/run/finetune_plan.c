@@ -1,10 +1,10 @@
 /*
- * finetune_plan.c - from what is asked of fine-tuning to what moves and how.
+ * finetune_plan.c - from the options of fine-tuning to the trained tensors and the text of the optimizer.
  *
- * Which tensors are targets is the library's word: an optimiser made for asking says which it moves as a whole. A
- * number of states becomes entries (2 kappa for each) or a rank (2 (n + m) or 2 max(n, m) for each), the most that does
- * not exceed it. Chunks keep as many entries as they have by default, because few measurements of a long chunk find
- * nothing.
+ * The library decides which tensors are targets: an optimizer is created as a probe and asked which tensors it needs as
+ * a whole. A number of states is converted to entries (2 kappa states each) or a rank (2 (n + m) or 2 max(n, m) states
+ * each), the largest that does not exceed it. Chunks keep their default number of entries, because few measurements of
+ * a long chunk recover nothing.
  */
 #include "trainer/run/finetune_plan.h"
 
@@ -31,7 +31,7 @@ const char *fgt_tune_kind_at(size_t i) {
     return NULL;
 }
 
-/* What stands behind a kind's option; NULL: it has no such option. */
+/* Default value of an option of a kind; NULL: it has no such option. */
 static const char *default_of(const char *name, const char *option) {
     const frug_optimizer_kind *kind;
     size_t length = strlen(option);
@@ -53,7 +53,7 @@ static bool is_kind(const fgt_tune *options, const char *kind) {
     return strcmp(options->kind, kind) == 0;
 }
 
-/* ---- what moves ---- */
+/* ---- trainable tensors ---- */
 
 static uint64_t elements_of(const fgt_param *p) {
     return (uint64_t)p->rows * p->cols;
@@ -68,7 +68,8 @@ static bool is_head(const fgt_tune *options, fgt_task task, const fgt_param *p) 
     return fnmatch(options->head, p->tensor.name, 0) == 0;
 }
 
-/* Mark what stands still. The head comes first: a pattern of targets that also has it leaves it to AdamW. */
+/* Marks head and frozen parameters. The head comes first: a pattern of targets that also matches the head leaves it to
+ * AdamW. */
 static void mark_params(const fgt_tune *options, fgt_task task, const frug_optimizer *probe, fgt_graph *graph,
                         fgt_tuning *result) {
     size_t number = 0;
@@ -92,7 +93,7 @@ static int find_trainable(const fgt_tune *options, fgt_task task, fgt_graph *gra
     frug_layout *layout = NULL;
     frug_optimizer *probe = NULL;
     if (strcspn(options->targets, ",=: \t") != strlen(options->targets))
-        return fgio_usage_error("--targets: '%s' is no pattern of names", options->targets);
+        return fgio_usage_error("--targets: '%s' is not a pattern of names", options->targets);
     int status = fgt_graph_layout(graph, &layout);
     if (status != FGIO_EXIT_OK)
         return status;
@@ -105,9 +106,9 @@ static int find_trainable(const fgt_tune *options, fgt_task task, fgt_graph *gra
     frug_layout_destroy(layout);
     if (status == FGIO_EXIT_OK && result->heads == 0 && strcmp(options->head, "auto") != 0 &&
         strcmp(options->head, "none") != 0)
-        status = fgio_usage_error("--head: no tensor of this model is called '%s'", options->head);
+        status = fgio_usage_error("--head: no tensor of this model matches '%s'", options->head);
     if (status == FGIO_EXIT_OK && result->targets == 0)
-        status = fgio_usage_error("--targets %s: all that it names is in the head", options->targets);
+        status = fgio_usage_error("--targets %s: all matching tensors are in the head", options->targets);
     if (status == FGIO_EXIT_OK)
         fgt_graph_freeze(graph);
     return status;
@@ -115,7 +116,7 @@ static int find_trainable(const fgt_tune *options, fgt_task task, fgt_graph *gra
 
 /* ---- how many states ---- */
 
-/** What the optimiser's text will say beside what was given. */
+/** Numbers in the optimizer text, besides the given options. */
 typedef struct state_numbers {
     uint64_t s, c, rank; /* 0: nothing */
 } state_numbers;
@@ -130,7 +131,7 @@ static uint64_t min_side(const fgt_graph *graph) {
     return least;
 }
 
-/* States of all targets for one entry each, or for a rank of one. */
+/* States of all targets for one entry each, or for a rank of 1. */
 static uint64_t states_per_entry(const fgt_tune *options, const fgt_graph *graph, uint64_t kappa) {
     uint64_t sum = 0;
     for (const fgt_param *p = graph->params; p; p = p->next)
@@ -142,8 +143,8 @@ static uint64_t states_per_entry(const fgt_tune *options, const fgt_graph *graph
     return sum;
 }
 
-/* Chunks share entries evenly. Of the numbers of chunks from three quarters of the usual on, the one that leaves the
- * fewest entries over. */
+/* Chunks have equal numbers of entries. Of the numbers of chunks from three quarters of the default on, selects the one
+ * that leaves the fewest entries unused. */
 static state_numbers distribute_entries(const fgt_tune *options, uint64_t s) {
     uint64_t most = default_number(options->kind, "c"), each = most ? default_number(options->kind, "s") / most : 1;
     state_numbers n = {.s = s};
@@ -166,9 +167,10 @@ static int count_states(const fgt_tune *options, const fgt_graph *graph, state_n
     if (options->states == 0)
         return FGIO_EXIT_OK;
     if (is_kind(options, FULL))
-        return fgio_usage_error("--states: full keeps two states for every parameter that moves");
+        return fgio_usage_error("--states: full has two states for every trainable parameter");
     if (!kappa && options->rank)
-        return fgio_usage_error("--states and --rank both say how much %s keeps; give one of them", options->kind);
+        return fgio_usage_error("--states and --rank both set the number of states of %s; give only one of them",
+                                options->kind);
     uint64_t each = states_per_entry(options, graph, kappa), most = options->states / each;
     uint64_t least = each * (kappa && options->chunks ? options->chunks : 1);
     if (options->states < least)
@@ -197,7 +199,7 @@ static void put_option(text_writer *w, const char *name, const char *value) {
                                     strchr(w->text, ':') ? "," : ":", name, value);
 }
 
-/* 0: not given, and the kind's own holds. */
+/* 0: not given; the default of the kind applies. */
 static void put_count_option(text_writer *w, const char *name, uint64_t count) {
     char value[32];
     snprintf(value, sizeof value, "%" PRIu64, count);
@@ -205,8 +207,8 @@ static void put_count_option(text_writer *w, const char *name, uint64_t count) {
         put_option(w, name, value);
 }
 
-/* What another option of the command says is not said here: the plan above would not know, and the last word would
- * hold. s is said by the number of states, where there is one. */
+/* Options that the command line has under another name are refused here: the plan above would not see them, and the
+ * last one in the text would win. s follows from the number of states, where there is one. */
 static int check_options(const fgt_tune *options) {
     static const char *const reserved[][2] = {
         {"targets", "--targets"}, {"others", "--head"}, {"kappa", "--kappa"},     {"c", "--chunks"}, {"rank", "--rank"},
@@ -216,7 +218,7 @@ static int check_options(const fgt_tune *options) {
         for (size_t i = 0, length; i < count; i++) {
             length = strlen(reserved[i][0]);
             if (strncmp(at, reserved[i][0], length) == 0 && at[length] == '=')
-                return fgio_usage_error("--optimizer-options: '%s' is what %s says", reserved[i][0], reserved[i][1]);
+                return fgio_usage_error("--optimizer-options: '%s' is set by %s", reserved[i][0], reserved[i][1]);
         }
     return FGIO_EXIT_OK;
 }
@@ -293,7 +295,7 @@ int fgt_finetune_layout(const fgt_graph *graph, uint64_t measured, uint64_t *mea
     return FGIO_EXIT_OK;
 }
 
-/* Whoever has a matrix measures: both states of every target, as many numbers as it keeps. */
+/* A kind with a measurement matrix measures: both states of every target, as many numbers as it keeps. */
 uint64_t fgt_finetune_measured_each(const fgt_tune *options, const fgt_tuning *result) {
     return default_of(options->kind, "matrix") ? result->states / result->targets : 0;
 }

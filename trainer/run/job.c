@@ -1,7 +1,4 @@
-/*
- * job.c - a job from beginning to end: read what is asked, open the data once, let every worker do its part, and
- * report.
- */
+/* job.c - a job from beginning to end: parse the options, open the data once, run every worker, and report. */
 #include "trainer/run/job.h"
 
 #include "trainer/base/blas.h"
@@ -22,17 +19,18 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* Workers that gossip have weights, momenta and knowledge of each other of their own, which no checkpoint holds. */
+/* With gossip every worker has its own weights, momenta and copies of its neighbors, which no checkpoint holds. */
 static int check_gossip(const fgt_run *run) {
     const fgt_job *job = run->job;
     if (!strstr(run->report->config, "reduce=gossip") || run->quality || job->alone)
         return FGIO_EXIT_OK;
     if (job->resume)
-        return fgio_error("--resume: a run with reduce=gossip cannot go on: its workers differ, and a checkpoint holds "
-                          "their mean; --weights begins a new run from one");
+        return fgio_error(
+            "--resume: a run with reduce=gossip cannot be resumed: its workers differ, and a checkpoint has "
+            "only their mean; --weights starts a new run from one");
     if (job->save && job->save_every)
-        return fgio_error("--save-every: with reduce=gossip workers differ until the end, so there is one checkpoint, "
-                          "of their mean, then; leave this option out");
+        return fgio_error("--save-every: with reduce=gossip workers differ until the end, so only one checkpoint is "
+                          "written then, of their mean; omit this option");
     return FGIO_EXIT_OK;
 }
 
@@ -51,7 +49,8 @@ static int open_data(fgt_run *run) {
                           .vocab = m->vocab,
                           .samples = job->samples,
                           .hold_out = job->hold_out,
-                          .augment = run->quality ? FGT_AUGMENT_NONE : job->augment, /* what is judged is not moved */
+                          .augment =
+                              run->quality ? FGT_AUGMENT_NONE : job->augment, /* no augmentation in an evaluation */
                           .seed = job->seed};
     return fgt_data_open(&want, &run->data);
 }
@@ -76,9 +75,9 @@ static int open_run(fgt_run *run) {
     if (status == FGIO_EXIT_OK && fgt_data_about(run->data)->count[FGT_TRAIN] == 0 && !run->quality)
         status = fgio_error("%s: no training samples", job->data);
     if (status == FGIO_EXIT_OK && job->judge_valid && fgt_data_about(run->data)->count[FGT_VALID] == 0)
-        status = fgio_error("%s: has no validation split to be judged by; --hold-out COUNT makes one", job->data);
+        status = fgio_error("%s: has no validation split to evaluate on; --hold-out COUNT makes one", job->data);
     if (status == FGIO_EXIT_OK && job->judge_test && fgt_data_about(run->data)->count[FGT_TEST] == 0)
-        status = fgio_error("%s: has no test split to be judged by", job->data);
+        status = fgio_error("%s: has no test split to evaluate on", job->data);
     return status;
 }
 
@@ -108,7 +107,7 @@ static void report_times(const fgt_worker *w, fgt_report *r) {
     r->ms_decode = ms * s.seconds_decode;
 }
 
-/* Optimiser and exchange happen within backward, unless they have a thread of their own. */
+/* Optimizer and exchange run within backward, unless they have a thread of their own. */
 static void report_tuning(const fgt_worker *w, fgt_report *r) {
     double ms = 1000 / (w->steps_here ? (double)w->steps_here : 1);
     frug_optimizer_times times = {.struct_size = sizeof times};
@@ -118,7 +117,7 @@ static void report_tuning(const fgt_worker *w, fgt_report *r) {
     t->ms_backward = r->ms_backward - ms * fgt_buckets_inline_seconds(w->buckets);
     t->ms_project = ms * times.seconds_project;
     t->ms_recover = ms * times.seconds_recover;
-    t->ms_apply = r->ms_optimizer - t->ms_project - t->ms_recover; /* with the head's AdamW */
+    t->ms_apply = r->ms_optimizer - t->ms_project - t->ms_recover; /* including AdamW of the head */
     t->ms_exchange = r->ms_compress + r->ms_wait + r->ms_wire + r->ms_decode;
     double other =
         ms * r->seconds - r->ms_forward - t->ms_backward - t->ms_project - t->ms_recover - t->ms_apply - t->ms_exchange;
@@ -147,7 +146,7 @@ static void report_size(const fgt_worker *w, fgt_report *r) {
         r->params += (uint64_t)p->rows * p->cols;
 }
 
-/* Parameters of tensors that are sent whole: of one dimension, or too small to compress. */
+/* Parameters of tensors that are sent dense: of one dimension, or too small to compress. */
 static uint64_t count_params_sent_whole(const fgt_worker *w) {
     const frug_compressor *c = w->reducer ? frug_reducer_compressor(w->reducer) : NULL;
     uint64_t sum = 0;
@@ -164,7 +163,7 @@ static uint64_t count_params_sent_whole(const fgt_worker *w) {
     return sum;
 }
 
-/* What is known before the first step. */
+/* The part of the report that is known before the first step. */
 static void report_settings(const fgt_worker *w, fgt_report *r) {
     const fgt_data_info *info = fgt_data_about(w->run->data);
     report_size(w, r);
@@ -197,7 +196,7 @@ static void report_end(const fgt_worker *w, fgt_report *r) {
     report_memory(r);
 }
 
-/* ---- what each worker does ---- */
+/* ---- the workers ---- */
 
 static int open_worker(fgt_worker *w, fgt_run *run, frug_comm *comm, bool training) {
     fgio_meter *meter = frug_comm_rank(comm) == 0 ? fgio_meter_begin(0, "preparing %s", run->job->model) : NULL;

@@ -1,6 +1,6 @@
 /*
- * layer_density.c - what a step sends of each tensor, as the compressor plans it: schedule, roles, rounding to whole
- * units. Where tensors compete with each other, or the data decides, it is the density that the compressor aims at.
+ * layer_density.c - density of each tensor as the compressor plans it: schedule, roles, rounding to whole units. Where
+ * tensors compete for one budget, or the data decides, it is the compressor's target density.
  */
 #include "trainer/run/layer_density.h"
 

@@ -1,6 +1,4 @@
-/*
- * memory_fit.c - from what a worker needs to micro-batches, or to a refusal that says what would help.
- */
+/* memory_fit.c - micro-batches from the memory of a worker, or an error message with suggestions. */
 #include "trainer/run/memory_fit.h"
 
 #include "trainer/checkpoint/checkpoint_parts.h"
@@ -18,7 +16,7 @@ static uint64_t local_workers(const fgt_run *run) {
     return (uint64_t)fgt_team_local((int)run->job->workers);
 }
 
-/* For all workers of this machine; those of an MPI job each have a limit of their own too. */
+/* For all workers of this machine; workers of an MPI job each have a process limit too. */
 static uint64_t available_memory(uint64_t workers) {
     uint64_t shared = fgt_free_memory_machine(), own = fgt_free_memory_process();
     if (own != UINT64_MAX && fgt_team_joined())
@@ -44,7 +42,7 @@ static bool find_newest(const char *path, char *file, size_t cap) {
     return found;
 }
 
-/* Only the first process needs to see the file; what is wrong with it is said when it is opened in earnest. */
+/* Only the first process needs the file; its errors are reported when it is opened for use. */
 void fgt_memory_recall_accumulate(fgt_run *run) {
     char path[PATH_MAX];
     fgio_tensor_file file;
@@ -53,7 +51,8 @@ void fgt_memory_recall_accumulate(fgt_run *run) {
     fgio_say_hold();
     if (find_newest(run->job->resume, path, sizeof path) && fgio_tensor_file_open(path, &file) == FGIO_EXIT_OK) {
         const char *text = json_string_value(json_object_get(file.head.metadata, "accumulate"));
-        unsigned long number = text ? strtoul(text, NULL, 10) : 1; /* older ones have none, and had one */
+        unsigned long number =
+            text ? strtoul(text, NULL, 10) : 1; /* older ones have no such key, and had one micro-batch */
         run->report->accumulate_from = FGT_ACCUMULATE_RESUMED;
         run->accumulate = number >= 1 && number <= run->batch ? (uint32_t)number : 1;
         fgio_tensor_file_close(&file);
@@ -68,7 +67,7 @@ int fgt_memory_choose_accumulate(fgt_run *run) {
     fgt_keep keep = fgt_run_keep(run);
     uint64_t workers = local_workers(run);
     fgt_memory_need need = {0};
-    /* Work space of more threads must not change the choice, and with it the bits: one thread stands for all. */
+    /* The choice must not depend on the number of threads, because it changes the bits: estimate for one thread. */
     fgt_job one_thread_job = *run->job;
     one_thread_job.threads = 1;
     fgt_run one_thread_run = *run;
@@ -77,14 +76,15 @@ int fgt_memory_choose_accumulate(fgt_run *run) {
     int status = fgt_memory_estimate(&one_thread_run, 1, keep, &need);
     r->activation_uncut = need.activations;
     if (status == FGIO_EXIT_OK && run->job->recompute && need.blocks == 0)
-        return fgio_usage_error("--recompute: %s has no blocks that could be computed again; only transformers and "
-                                "residual networks have",
+        return fgio_usage_error("--recompute: %s has no blocks to recompute; only transformers and residual networks "
+                                "have them",
                                 run->model.text);
     if (status != FGIO_EXIT_OK || r->accumulate_from == FGT_ACCUMULATE_RESUMED)
         return status;
     if (run->job->accumulate > run->batch)
-        return fgio_usage_error("--accumulate %u: a batch of %u samples cannot be cut into more than %u micro-batches",
-                                run->job->accumulate, run->batch, run->batch);
+        return fgio_usage_error(
+            "--accumulate %u: a batch of %u samples cannot be split into more than %u micro-batches",
+            run->job->accumulate, run->batch, run->batch);
     if (run->job->accumulate) {
         r->accumulate_from = FGT_ACCUMULATE_ASKED;
         run->accumulate = run->job->accumulate;
@@ -108,7 +108,7 @@ static const char *size_text(uint64_t bytes, char dst[32]) {
     return fgio_bytes_text(bytes, dst, 32);
 }
 
-/* What would help, with what it would come to; the smallest micro-batches are taken for granted. */
+/* Suggests options with their memory, each with the smallest micro-batches. */
 static void suggest_fixes(const fgt_run *run, uint64_t workers, uint64_t all) {
     char a[32], b[32];
     fgt_memory_need few = {0}, most = {0};
@@ -124,7 +124,7 @@ static void suggest_fixes(const fgt_run *run, uint64_t workers, uint64_t all) {
                   workers > 1 ? "fewer --workers or a smaller model take less" : "a smaller model takes less");
     else
         fgio_hint("%sa smaller model takes less", workers > 1 ? "fewer --workers or " : "");
-    fgio_hint("--memory %lluM lets the run begin all the same", (unsigned long long)(all / 1000000 + 1));
+    fgio_hint("--memory %lluM starts the run anyway", (unsigned long long)(all / 1000000 + 1));
 }
 
 static int does_not_fit(const fgt_run *run, const fgt_memory_need *n, uint64_t workers, uint64_t all) {
@@ -169,10 +169,9 @@ int fgt_fit_forward(const fgt_model *model, const fgt_data_info *info, const fgt
     uint64_t sum = size.weights + size.activations, most = memory ? memory : available_memory(1);
     if (status != FGIO_EXIT_OK || sum <= most)
         return status;
-    fgio_error("%s would take about %s of memory and %s is %s: weights %s, activations %s", model->text,
+    fgio_error("%s would take about %s of memory, but %s is %s: weights %s, activations %s", model->text,
                size_text(sum, need), size_text(most, have), memory ? "what --memory allows" : "free",
                size_text(size.weights, weights), size_text(size.activations, activations));
-    fgio_hint("a smaller model takes less; --memory %lluM begins all the same",
-              (unsigned long long)(sum / 1000000 + 1));
+    fgio_hint("a smaller model takes less; --memory %lluM starts anyway", (unsigned long long)(sum / 1000000 + 1));
     return FGIO_EXIT_FAIL;
 }

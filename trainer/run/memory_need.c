@@ -1,6 +1,7 @@
 /*
- * memory_need.c - what a worker will take. The graph measures itself without being built. Of the library a compressor
- * and an optimiser are made for a small and a larger matrix, and the difference is what a parameter takes.
+ * memory_need.c - estimate of the memory of a worker. The graph computes its size without being built. For the library
+ * a compressor and an optimizer are created for a small and a larger matrix; the difference is the memory per
+ * parameter.
  */
 #include "trainer/run/memory_fit.h"
 
@@ -8,12 +9,12 @@
 
 #include <string.h>
 
-#define TRIAL_PARAMS_MIN        (1u << 20) /* parameters: a trial for less would be what the library holds at most */
-#define SMALL_ROWS              64u        /* of the trial's matrices */
+#define TRIAL_PARAMS_MIN        (1u << 20) /* parameters: for less, the trial itself would be the library's peak */
+#define SMALL_ROWS              64u        /* of the matrices that are measured */
 #define LARGE_ROWS              256u
 #define COLUMNS                 256u
-#define DEFAULT_BYTES_PER_PARAM 16.0 /* bytes a parameter: more than most methods take */
-#define OPEN_BUCKETS            3u   /* that hold a part of the gradient at once */
+#define DEFAULT_BYTES_PER_PARAM 16.0 /* more than most methods need */
+#define OPEN_BUCKETS            3u   /* open at once */
 #define BUCKET_MIN              (1u << 20)
 #define BUCKET_MAX              (25u << 20)
 #define GOSSIP_FLOATS           3u          /* a parameter */
@@ -23,10 +24,10 @@ uint64_t fgt_memory_need_sum(const fgt_memory_need *n) {
     return n->weights + n->gradients + n->library + n->activations + n->batch;
 }
 
-/** What a method holds. */
+/** Memory of a method. */
 typedef struct method_cost {
-    double bytes_per_param; /* bytes a parameter */
-    bool can_split;         /* takes parts of a tensor */
+    double bytes_per_param;
+    bool can_split; /* accepts a range of a tensor */
 } method_cost;
 
 static uint64_t library_bytes(void) {
@@ -35,7 +36,7 @@ static uint64_t library_bytes(void) {
     return now;
 }
 
-/* Bytes that the library holds for one matrix; 0 where the method refuses it. */
+/* Bytes that the library allocates for one matrix; 0 where the method refuses it. */
 static uint64_t measure_matrix(const fgt_run *run, uint64_t rows, bool *can_split) {
     frug_tensor t = FRUG_TENSOR_INIT;
     frug_options options = FRUG_OPTIONS_INIT;
@@ -78,7 +79,7 @@ static method_cost measure_method(const fgt_run *run, uint64_t elements) {
     return t;
 }
 
-/* Buckets in which the gradient streams, and all of it where it has to be whole. */
+/* Memory of the open buckets, and the full gradient where it is needed. */
 static uint64_t gradient_bytes(const fgt_run *run, const fgt_model_size *size, uint64_t trainable, bool can_split,
                                bool dense, bool passes) {
     uint64_t bucket = run->job->bucket_bytes, largest = size->largest * sizeof(float), all = trainable * sizeof(float);
@@ -92,13 +93,13 @@ static uint64_t gradient_bytes(const fgt_run *run, const fgt_model_size *size, u
     return dense && !passes ? all : passes ? all + open : open;
 }
 
-/* What a dense exchange has under way: at most the longest bucket. */
+/* Buffer of a dense exchange: at most the longest bucket. */
 static uint64_t ring_bytes(const fgt_model_size *size) {
     uint64_t largest = size->largest * sizeof(float), longest = largest > BUCKET_MAX ? largest : BUCKET_MAX;
     return longest < size->weights ? longest : size->weights;
 }
 
-/* Fine-tuning: how many parameters move, and what the optimiser keeps of them at most. */
+/* Fine-tuning: the number of trainable parameters, and the maximum of the optimizer's memory. */
 static int estimate_finetuning(const fgt_run *run, const fgt_build *options, uint64_t *trainable, uint64_t *library) {
     const fgt_job *job = run->job;
     char text[FGT_FINETUNE_TEXT];
@@ -111,7 +112,7 @@ static int estimate_finetuning(const fgt_run *run, const fgt_build *options, uin
     if (status == FGIO_EXIT_OK) {
         uint64_t dense = tuning.head_params + (strcmp(job->tune->kind, "full") == 0 ? tuning.target_params : 0);
         *trainable = tuning.head_params + tuning.target_params;
-        *library = (2 * dense + *trainable) * sizeof(float); /* moments, and what the exchange or a basis takes */
+        *library = (2 * dense + *trainable) * sizeof(float); /* moments, and buffers of the exchange or a basis */
     }
     fgt_graph_destroy(g);
     return status;

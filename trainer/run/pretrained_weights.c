@@ -1,7 +1,7 @@
 /*
- * Weights from files of other programs. They name tensors alike but for a prefix that says in what the model was
- * wrapped, and for the old names in BERT's layer norms, so names are compared without those: each model's tensor takes
- * the file's tensor of its very name, or the only one that is the same without prefixes.
+ * pretrained_weights.c - loading weights from files of other programs. Their tensor names differ only by a prefix for a
+ * wrapper of the model, and by the old names in BERT's layer norms, so names are compared without those: a tensor of
+ * the model gets the file's tensor of exactly its name, or the only one that is equal without prefixes.
  */
 #include "trainer/checkpoint/checkpoint.h"
 
@@ -11,14 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a tensor's name comes down to. */
+/* A tensor name without prefixes. */
 typedef struct normalized_name {
     const char *stem; /* without prefixes */
     size_t length;    /* of it without the ending below */
     const char *end;  /* "weight" or "bias" of a layer norm, "" otherwise */
 } normalized_name;
 
-/* What the model wants. */
+/* A tensor of the model. */
 typedef struct model_tensor {
     const char *name;
     uint32_t ndim;
@@ -54,12 +54,12 @@ static bool same_name(normalized_name a, normalized_name b) {
         a = b;
         b = swap;
     }
-    /* a is the one whose ending is in its stem, or both are spelled alike */
+    /* a has its ending in the stem, or both have the same form */
     return strncmp(a.stem, b.stem, b.length) == 0 &&
            (a.length == b.length ? strcmp(a.end, b.end) == 0 : strncmp(a.stem + b.length, b.end, strlen(b.end)) == 0);
 }
 
-/* Layers that a fine-tuned model makes anew. */
+/* Layers that fine-tuning initializes anew. */
 bool fgt_weights_is_head(const char *name) {
     static const char *const heads[] = {"classifier.", "fc.", "linear.", "score.", "pooler.", "cls."};
     normalized_name p = normalize_name(name);
@@ -69,7 +69,7 @@ bool fgt_weights_is_head(const char *name) {
     return false;
 }
 
-/* The file's tensor for a name; NULL: none. Two that could be meant are an error. */
+/* The file's tensor for a name; NULL: none. Two candidates are an error. */
 static int find_tensor(const fgio_tensor_file *file, const char *name, const fgio_item **found) {
     normalized_name want = normalize_name(name);
     const fgio_item *like = NULL;
@@ -79,7 +79,7 @@ static int find_tensor(const fgio_tensor_file *file, const char *name, const fgi
         if (!same_name(normalize_name(item->name), want))
             continue;
         if (like != NULL)
-            return fgio_error("%s: has both '%s' and '%s'; which is '%s' of the model?", file->path, like->name,
+            return fgio_error("%s: has both '%s' and '%s', either could be '%s' of the model", file->path, like->name,
                               item->name, name);
         like = item;
     }
@@ -88,7 +88,7 @@ static int find_tensor(const fgio_tensor_file *file, const char *name, const fgi
     return FGIO_EXIT_OK;
 }
 
-/* A model for shorter texts takes the first places of one for longer texts. */
+/* A model for shorter texts uses the first positions of one for longer texts. */
 static bool truncate_positions(const fgio_item *item, const model_tensor *want, fgio_item *first) {
     static const char *const tables[] = {"wpe.weight", "embeddings.position_embeddings.weight"};
     bool places = false;
@@ -103,14 +103,14 @@ static bool truncate_positions(const fgio_item *item, const model_tensor *want, 
     return true;
 }
 
-/* The file is of another model: say what each of them has. */
+/* The file is of another model: report the tensors of both. */
 static int wrong_model_error(const fgio_tensor_file *file, const char *want) {
     char first[80] = "none";
     if (file->head.count > 0)
         fgio_printable(file->head.item[0].name, first, sizeof first);
     fgio_error("%s: has no tensor '%s' of the model; it has %zu, the first is '%s'", file->path, want, file->head.count,
                first);
-    fgio_hint("give the --model that the file is of");
+    fgio_hint("use the --model that the file was written for");
     return FGIO_EXIT_FAIL;
 }
 

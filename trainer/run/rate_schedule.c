@@ -1,6 +1,6 @@
 /*
- * rate_schedule.c - learning-rate schedules: a small parser and four formulas. The cosine is worked out here, because
- * the last bit of a C library's differs between machines, and workers on two of them would drift apart.
+ * rate_schedule.c - learning-rate schedules: a small parser and four formulas. The cosine is computed here, because the
+ * last bit of the C library's differs between machines, and workers on two of them would diverge.
  */
 #include "trainer/run/rate_schedule.h"
 
@@ -30,10 +30,10 @@ static int read_number(const char *text, double min, double max, double *number)
 static int parse_marks(char *text, fgt_rate *rate) {
     char *factor = strchr(text, ':');
     if (!factor)
-        return fgio_usage_error("rate schedule: step wants marks and a factor, as in step:0.5,0.75:0.1");
+        return fgio_usage_error("rate schedule: step needs marks and a factor, as in step:0.5,0.75:0.1");
     *factor++ = '\0';
     if (!read_number(factor, 1e-9, 1, &rate->factor))
-        return fgio_usage_error("rate schedule: '%s' is no factor above 0, up to 1", factor);
+        return fgio_usage_error("rate schedule: '%s' is not a factor above 0, up to 1", factor);
     for (char *at = text, *next; at; at = next) {
         next = strchr(at, ',');
         if (next)
@@ -41,7 +41,8 @@ static int parse_marks(char *text, fgt_rate *rate) {
         double after = rate->marks ? rate->mark[rate->marks - 1] : 0, mark = 0;
         if (!read_number(at, 0, 1, &mark) || mark <= after || mark >= 1)
             return fgio_usage_error(
-                "rate schedule: '%s' is no mark between %g and 1; marks are shares of training, rising", at, after);
+                "rate schedule: '%s' is not a mark between %g and 1; marks are increasing shares of training", at,
+                after);
         if (rate->marks == FGT_RATE_MARKS)
             return fgio_usage_error("rate schedule: more than %d marks", FGT_RATE_MARKS);
         rate->mark[rate->marks++] = mark;
@@ -58,11 +59,11 @@ static int parse_kind(const char *name, fgt_rate *rate) {
     }
     const char *near = fgio_nearest(name, kinds);
     if (near)
-        return fgio_usage_error("rate schedule: unknown word '%s'; did you mean '%s'?", name, near);
-    return fgio_usage_error("rate schedule: unknown word '%s'; accepted: constant cosine linear step", name);
+        return fgio_usage_error("rate schedule: unknown schedule '%s'; did you mean '%s'?", name, near);
+    return fgio_usage_error("rate schedule: unknown schedule '%s'; accepted: constant cosine linear step", name);
 }
 
-/* Cut an option off the end: what is behind the last ',' if there is a '=' in it. */
+/* Cuts an option off the end: the text after the last ',' if it has a '='. */
 static int parse_option(char *text, fgt_rate *rate) {
     char *option = strrchr(text, ',');
     double steps = 0;
@@ -103,7 +104,7 @@ int fgt_rate_parse(const char *text, fgt_rate *rate) {
     if (status != FGIO_EXIT_OK)
         return status;
     if (marks && read.kind != FGT_RATE_STEP)
-        return fgio_usage_error("rate schedule: %s takes nothing behind ':', but there is '%s'", copy, marks);
+        return fgio_usage_error("rate schedule: %s has no argument, but got ':%s'", copy, marks);
     if (read.kind == FGT_RATE_STEP)
         status = parse_marks(marks ? marks : copy + strlen(copy), &read);
     if (status == FGIO_EXIT_OK)
@@ -130,7 +131,7 @@ static uint64_t warmup_steps(const fgt_rate *rate, uint64_t total) {
     return rate->warmup_share > 0 ? (uint64_t)(rate->warmup_share * (double)total + 0.5) : rate->warmup;
 }
 
-/* Of the steps behind the warm-up, the share that is over. */
+/* Share of the steps after the warm-up that are done. */
 static double progress(uint64_t warmup, uint64_t step, uint64_t total) {
     if (total <= warmup)
         return 0;

@@ -1,12 +1,12 @@
 /*
- * rate_schedule.h - how the learning rate goes up and down in the course of training.
+ * rate_schedule.h - the learning rate as a function of the step.
  *
- *   constant            1 from beginning to end
- *   cosine              half a wave, from 1 to 0
+ *   constant            always 1
+ *   cosine              half a cosine wave, from 1 to 0
  *   linear              a straight line from 1 to 0
  *   step:0.5,0.75:0.1   times 0.1 after half of the steps, and again after three quarters
  *
- * Each takes ",warmup=STEPS" or ",warmup=PERCENT%" (of all steps) at its end: so many steps that rise in a straight
+ * Each accepts ",warmup=STEPS" or ",warmup=PERCENT%" (of all steps) at its end: so many steps that rise in a straight
  * line to 1. cosine and linear then fall over the steps that are left. The numbers are shares of the rate that the user
  * names.
  */
@@ -28,15 +28,15 @@ typedef struct fgt_rate {
     double factor;
 } fgt_rate;
 
-/** Read a schedule. Returns an exit status, after a line on stderr. */
+/** Parses a schedule. Returns an exit status, after an error message. */
 int fgt_rate_parse(const char *text, fgt_rate *rate);
 
 /**
- * The share of the rate that holds at a step, 0 to 1.
+ * The factor of the rate at a step, 0 to 1.
  *
- *   total   steps of the whole training; 0: not known, which leaves it at 1 after the warm-up
+ *   total   steps of the whole training; 0: not known: 1 after the warm-up
  *
- * The same bits on every machine: workers that multiply by it stay the same.
+ * The same bits on every machine, so that workers stay identical.
  */
 double fgt_rate_at(const fgt_rate *rate, uint64_t step, uint64_t total);
 

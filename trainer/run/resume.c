@@ -1,9 +1,9 @@
 /*
- * resume.c - what a run has to remember beside its tensors, as facts of a checkpoint, and going on from there.
+ * resume.c - the metadata of a run in a checkpoint, and resuming from it.
  *
- * Facts that decide the numbers must be those of the checkpoint, or the run would quietly be another one; the length of
- * training may change, with a warning, because people do train on. Another number of workers is fine: the run goes on
- * at the same place of the epoch.
+ * Settings that decide the result must equal those of the checkpoint, or the run would silently be another one; the
+ * number of steps may change, with a warning, because users extend training. Another number of workers is allowed: the
+ * run continues at the same position of the epoch.
  */
 #include "trainer/run/worker.h"
 
@@ -24,7 +24,7 @@ static void set_count(json_t *metadata, const char *key, uint64_t value) {
     set_text(metadata, key, text);
 }
 
-/* As short as it may be for every bit to come back. */
+/* The shortest text that restores every bit. */
 static void set_real(json_t *metadata, const char *key, double value) {
     char text[64];
     for (int digits = 15; digits <= 17; digits++) {
@@ -52,8 +52,8 @@ static const char *or_none(const char *text) {
     return *text ? text : "none";
 }
 
-/* Fine-tuning names the worker's threads to the optimiser; they do not change a bit, and a run may go on with others.
- */
+/* The optimizer text of fine-tuning has the number of threads, which does not change the result; a run may be resumed
+ * with another number. */
 static void set_optimizer(json_t *metadata, const fgt_worker *w) {
     char text[FGT_FINETUNE_TEXT];
     snprintf(text, sizeof text, "%s", frug_optimizer_text(w->optimizer));
@@ -63,7 +63,7 @@ static void set_optimizer(json_t *metadata, const fgt_worker *w) {
     set_text(metadata, "optimizer", text);
 }
 
-/* The facts that a run to go on must share, in the words of the command line. */
+/* The settings that a resumed run must share, under the names of the command line. */
 static void set_settings(json_t *metadata, const fgt_worker *w) {
     const fgt_run *run = w->run;
     set_text(metadata, "model", run->model.text);
@@ -98,12 +98,12 @@ static void set_limits(json_t *metadata, const fgt_norm_limits *limits) {
     json_decref(list);
 }
 
-/* Each bucket has its own limit, so a run that resumes with other buckets learns them anew. */
+/* Each bucket has its own limit, so a run that resumes with other buckets starts with new limits. */
 static int get_limits(fgt_worker *w, const json_t *metadata) {
     fgt_norm_limits *limits = fgt_buckets_norm_limits(w->buckets);
     if (get_count(metadata, "bucket") != w->run->job->bucket_bytes) {
         if (w->rank == 0)
-            fgio_hint("--bucket differs from that of the checkpoint: the limits of --clip auto are learned anew");
+            fgio_hint("--bucket differs from that of the checkpoint: the limits of --clip auto start anew");
         return FGIO_EXIT_OK;
     }
     json_t *list = json_loads(get_text(metadata, "limits"), 0, NULL);
@@ -114,7 +114,7 @@ static int get_limits(fgt_worker *w, const json_t *metadata) {
     valid = valid && fgt_norm_limits_restore(limits, number[0], number + 1);
     free(number);
     json_decref(list);
-    return valid ? FGIO_EXIT_OK : fgio_error("%s: bad norms of --clip auto in the checkpoint", w->run->job->resume);
+    return valid ? FGIO_EXIT_OK : fgio_error("%s: invalid norms of --clip auto in the checkpoint", w->run->job->resume);
 }
 
 static json_t *collect_metadata(const fgt_worker *w) {
@@ -145,7 +145,7 @@ static json_t *collect_metadata(const fgt_worker *w) {
 }
 
 static fgt_state checkpoint_state_of(const fgt_worker *w) {
-    bool residual = w->reducer && !w->run->job->tune; /* what is sent whole leaves nothing behind */
+    bool residual = w->reducer && !w->run->job->tune; /* a dense exchange has no residual */
     return (fgt_state){w->comm, w->graph, residual ? frug_reducer_compressor(w->reducer) : NULL, w->optimizer};
 }
 
@@ -166,7 +166,7 @@ int fgt_worker_save(fgt_worker *w) {
     return status;
 }
 
-/* Whether a list like a=1,b=2 has a piece. */
+/* Whether a list like a=1,b=2 contains an item. */
 static bool list_contains(const char *list, const char *item, size_t length) {
     for (;; list++) {
         size_t have = strcspn(list, ",");
@@ -178,16 +178,14 @@ static bool list_contains(const char *list, const char *item, size_t length) {
     }
 }
 
-/* How long the name is that a text like sgd:momentum=0.9 begins with; 0: it has none. */
+/* Length of the name at the beginning of a text like sgd:momentum=0.9; 0: it has none. */
 static size_t name_length(const char *text) {
     size_t length = strcspn(text, ":,=");
     return text[length] == '=' ? 0 : length;
 }
 
-/*
- * What of a text makes it differ from another, because whole texts are too long for a line: a name in front of options,
- * or the options that the other does not have, as many as fit.
- */
+/* The difference of a text from another, because whole texts are too long for an error message: the name before the
+ * options, or the options that the other does not have, as many as fit. */
 static const char *difference(const char *text, const char *other, char *dst, size_t cap) {
     size_t name = name_length(text), used = 0;
     if (name != name_length(other) || memcmp(text, other, name) != 0) {
@@ -214,7 +212,7 @@ static int setting_differs(const fgt_worker *w, const char *key, const char *sav
     if (w->rank != 0)
         return FGIO_EXIT_FAIL;
     if (w->run->job->tune && strcmp(key, "optimizer") == 0)
-        key = "method"; /* whose option it is there */
+        key = "method"; /* the option of the command line that has it */
     fgio_error("%s: the checkpoint was made with --%s %s; this command asks for %s", w->run->job->resume, key,
                list ? difference(saved, current, a, sizeof a) : saved,
                list ? difference(current, saved, b, sizeof b) : current);
@@ -222,7 +220,7 @@ static int setting_differs(const fgt_worker *w, const char *key, const char *sav
     return FGIO_EXIT_FAIL;
 }
 
-/* Earlier versions had --no-augment alone, and cropped and mirrored otherwise. */
+/* Earlier versions had only --no-augment; without it they cropped and mirrored. */
 static const char *saved_setting(const json_t *metadata, const char *key) {
     if (strcmp(key, "augment") == 0 && !json_object_get(metadata, key))
         return strcmp(get_text(metadata, "no-augment"), "yes") == 0 ? "none" : "crop+mirror";
@@ -243,7 +241,7 @@ static int check_settings(const fgt_worker *w, const json_t *metadata) {
     return status;
 }
 
-/* The same place of the training, also when an epoch now has another number of steps. */
+/* Sets the step at the same position of the training, also when the number of steps per epoch differs. */
 static int set_start_step(fgt_worker *w, const json_t *metadata, uint64_t step) {
     uint64_t per_epoch = get_count(metadata, "steps_per_epoch"), steps = get_count(metadata, "steps");
     if (per_epoch == 0 || steps == 0 || step > steps) {
@@ -259,7 +257,7 @@ static int set_start_step(fgt_worker *w, const json_t *metadata, uint64_t step) 
         w->step = (uint64_t)((double)step / (double)per_epoch * (double)w->per_epoch + 0.5);
         if (w->rank == 0)
             fgio_hint(
-                "step %llu of the checkpoint's %llu is step %llu of this run's %llu, at the same place of the data",
+                "step %llu of the checkpoint's %llu is step %llu of this run's %llu, at the same position in the data",
                 (unsigned long long)step, (unsigned long long)steps, (unsigned long long)w->step,
                 (unsigned long long)w->steps);
     } else if (steps != w->steps && w->rank == 0)
@@ -267,21 +265,21 @@ static int set_start_step(fgt_worker *w, const json_t *metadata, uint64_t step) 
                   (unsigned long long)steps, (unsigned long long)w->steps);
     w->step = w->step < w->steps ? w->step : w->steps;
     if (w->step == w->steps && w->rank == 0)
-        fgio_hint("no step is left to take; a larger --steps or --epochs would train on");
+        fgio_hint("no steps are left; a larger --steps or --epochs continues training");
     return FGIO_EXIT_OK;
 }
 
-/* Micro-batches change how sums are rounded, and statistics of batch norm. Checkpoints without the fact had none. */
+/* Micro-batches change the rounding of sums, and the statistics of batch norm. Checkpoints without this key had one. */
 static int check_accumulate(const fgt_worker *w, const json_t *metadata) {
     uint64_t saved = json_object_get(metadata, "accumulate") ? get_count(metadata, "accumulate") : 1;
     if (saved == w->accumulate)
         return FGIO_EXIT_OK;
     if (w->rank == 0) {
-        fgio_error("%s: the checkpoint's run cut its batches into %llu micro-batches (--accumulate %llu), and this one "
-                   "cuts them into %u (--accumulate %u)",
+        fgio_error("%s: the checkpoint's run has %llu micro-batches per batch (--accumulate %llu), but this run "
+                   "has %u (--accumulate %u)",
                    w->run->job->resume, (unsigned long long)saved, (unsigned long long)saved, w->accumulate,
                    w->accumulate);
-        fgio_hint("without --accumulate a run that resumes takes the checkpoint's");
+        fgio_hint("without --accumulate a resumed run uses that of the checkpoint");
     }
     return FGIO_EXIT_FAIL;
 }
@@ -295,7 +293,8 @@ static int restore_run(fgt_worker *w, fgt_checkpoint *checkpoint, const json_t *
     if (status == FGIO_EXIT_OK)
         status = set_start_step(w, metadata, step);
     if (status == FGIO_EXIT_OK)
-        frug_optimizer_seek(w->optimizer, w->step); /* what the run before had let go is not in the file */
+        frug_optimizer_seek(w->optimizer,
+                            w->step); /* frees what the saved run had freed by this step: the file does not have it */
     if (status == FGIO_EXIT_OK)
         status = fgt_checkpoint_restore(checkpoint, &state, &redistributed);
     if (status != FGIO_EXIT_OK)
@@ -306,7 +305,7 @@ static int restore_run(fgt_worker *w, fgt_checkpoint *checkpoint, const json_t *
                   state.compressor ? "each starts from the mean of all residuals, and " : "");
     const double clip[2] = {get_real(metadata, "clip_a"), get_real(metadata, "clip_b")};
     if (!fgt_clip_restore(&w->clip, clip))
-        return fgio_error("%s: the metadata of the checkpoint has clip_a %s and clip_b %s, which are no norm",
+        return fgio_error("%s: the metadata of the checkpoint has an invalid norm: clip_a %s, clip_b %s",
                           w->run->job->resume, or_none(get_text(metadata, "clip_a")),
                           or_none(get_text(metadata, "clip_b")));
     if (w->run->job->clip_auto && get_limits(w, metadata) != FGIO_EXIT_OK)

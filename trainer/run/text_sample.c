@@ -1,6 +1,6 @@
 /*
- * text_sample.c - each token is drawn from the softmax of the scores at the end of the text so far. The whole window
- * goes through the model each time; what stands behind the text in it is filled up, and a causal model does not see it.
+ * text_sample.c - each token is drawn from the softmax of the scores at the end of the text so far. The whole window is
+ * computed for each token; the positions after the text are padding, which a causal model does not attend to.
  */
 #include "trainer/run/text_sample.h"
 
@@ -22,7 +22,7 @@ typedef struct sampler {
     const fgt_sampling *options;
     const fgt_value *scores; /* (T, vocab) */
     int32_t *tokens;         /* the window: T */
-    int32_t *targets;        /* T: nothing is asked */
+    int32_t *targets;        /* T: no targets */
     candidate *candidates;   /* vocab */
     size_t filled;           /* tokens in the window */
     uint64_t drawn;          /* tokens so far */
@@ -44,7 +44,7 @@ static void push_token(sampler *s, int32_t token) {
     s->tokens[s->filled++] = token;
 }
 
-/* Weights of the first `among` choices, likeliest first, until the draw falls into one of them. */
+/* Draws one of the first `limit` candidates, most likely first. */
 static int32_t draw_token(const sampler *s, size_t limit) {
     const candidate *c = s->candidates;
     const double temperature = s->options->temperature;
@@ -68,7 +68,7 @@ static int next_token(sampler *s, int32_t *token) {
     const float *scores = s->scores->data + (s->filled - 1) * vocab;
     for (size_t i = 0; i < vocab; i++) {
         if (isnan(scores[i]))
-            return fgio_error("the model's scores are not numbers");
+            return fgio_error("the model's scores are NaN");
         s->candidates[i] = (candidate){scores[i], (int32_t)i};
     }
     qsort(s->candidates, vocab, sizeof *s->candidates, by_score);
@@ -85,7 +85,7 @@ static int generate(sampler *s, const int32_t *text, size_t count, size_t more, 
     for (size_t i = 0; i < count; i++) {
         if (text[i] < 0 || (size_t)text[i] >= vocab)
             return fgio_error(
-                "the text has token %d, and the model knows 0 to %zu: --tokens is not what it was trained with",
+                "the text has token %d, but the model's vocabulary is 0 to %zu: --tokens differs from that of training",
                 text[i], vocab - 1);
         push_token(s, text[i]);
     }
@@ -104,15 +104,15 @@ int fgt_sample(fgt_graph *g, const fgt_sampling *options, const int32_t *text, s
                fgt_sample_fn *fn, void *ctx) {
     const fgt_value *scores = g->last ? g->last->in[0] : NULL;
     if (!scores || scores->ndim != 2)
-        return fgio_error("only language models make text");
+        return fgio_error("only language models generate text");
     if (count == 0)
-        return fgio_error("a text to go on with has at least one token");
+        return fgio_error("the text to continue must have at least one token");
     sampler s = {.g = g, .options = options, .scores = scores};
     s.tokens = fgt_hold(FGT_USE_DATA, scores->dims[0] * sizeof *s.tokens);
     s.targets = fgt_hold(FGT_USE_DATA, scores->dims[0] * sizeof *s.targets);
     s.candidates = fgt_hold(FGT_USE_DATA, scores->dims[1] * sizeof *s.candidates);
     int status = s.tokens && s.targets && s.candidates ? generate(&s, text, count, more, fn, ctx)
-                                                       : fgio_error("not enough memory to make text");
+                                                       : fgio_error("not enough memory to generate text");
     fgt_counted_free(s.tokens);
     fgt_counted_free(s.targets);
     fgt_counted_free(s.candidates);

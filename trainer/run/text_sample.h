@@ -1,4 +1,4 @@
-/* text_sample.h - text out of a language model, token by token. */
+/* text_sample.h - generating text with a language model, token by token. */
 #ifndef FGT_TEXT_SAMPLE_H
 #define FGT_TEXT_SAMPLE_H
 
@@ -6,20 +6,18 @@
 
 /** How the next token is drawn. */
 typedef struct fgt_sampling {
-    double temperature; /* divides the scores; 0: always the likeliest token */
-    uint32_t top_k;     /* among so many of the likeliest; 0: among all */
+    double temperature; /* divides the scores; 0: always the most likely token */
+    uint32_t top_k;     /* from so many of the most likely tokens; 0: from all */
     uint64_t seed;
 } fgt_sampling;
 
-/** Gets every new token; returns false to stop. */
+/** Called with every new token; returns false to stop. */
 typedef bool fgt_sample_fn(void *ctx, int32_t token);
 
-/**
- * Go on with a text of count >= 1 tokens for `more` tokens. The model sees the last T of them, T being the length it
- * was built for: build it for no more than is needed, since every token costs a forward pass over all T. The same seed,
- * text and weights give the same tokens. Returns an exit status, after a line on stderr: no language model, a token
- * that it does not know, scores that are not numbers.
- */
+/** Continues a text of count >= 1 tokens by `more` tokens. The model reads the last T of them, T being the length it
+ * was built for: build it for no more than is needed, since every token costs a forward pass over all T. The same
+ * seed, text and weights give the same tokens. Returns an exit status, after an error message: not a language model, a
+ * token outside its vocabulary, scores that are NaN. */
 int fgt_sample(fgt_graph *g, const fgt_sampling *options, const int32_t *text, size_t count, size_t more,
                fgt_sample_fn *fn, void *ctx);
 

@@ -1,9 +1,9 @@
 /*
- * train_loop.c - the steps of training: a batch, forward, backward into the buckets, and what all workers have to know
- * of it.
+ * train_loop.c - the training steps: load a batch, forward, backward into the buckets, and the exchange of step
+ * statistics.
  *
- * After each step the workers exchange a handful of numbers (loss, norm, whether someone was asked to stop), so that
- * all clip, log and stop alike. Everything random is a function of the step, so nothing else has to be remembered.
+ * After each step the workers exchange a few numbers (loss, norm, whether one was interrupted), so that all clip, log
+ * and stop alike. All random numbers are a function of the step, so no generator state has to be saved.
  */
 #include "trainer/run/worker.h"
 
@@ -17,9 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TAIL_SHARE 10u /* the last tenth of the steps makes the training loss of the report */
+#define TAIL_SHARE 10u /* the last 1/10 of the steps gives the training loss of the report */
 
-static _Atomic int interrupt_requested; /* lock-free: set by handlers of signals, read by all workers */
+static _Atomic int interrupt_requested; /* lock-free: set by signal handlers, read by all workers */
 
 void fgt_job_interrupt(void) {
     atomic_store(&interrupt_requested, 1);
@@ -29,15 +29,16 @@ void fgt_worker_clear_interrupt(void) {
     atomic_store(&interrupt_requested, 0);
 }
 
-/** What a worker tells the others after a step: FGT_STEP_DOUBLES doubles. */
+/** What a worker sends to the others after a step: FGT_STEP_DOUBLES doubles. */
 typedef struct step_summary {
     double loss, asked, right, norm2, stop;
-    double broken; /* a batch that could not be read; all stop after the step, since none may leave the others alone */
+    double broken; /* a batch could not be read; all stop after the step, since a worker that stopped alone would leave
+                      the others waiting */
 } step_summary;
 
 _Static_assert(sizeof(step_summary) == FGT_STEP_DOUBLES * sizeof(double), "a message is an array of doubles");
 
-/** One step as it goes. */
+/** Results of one step. */
 typedef struct step_result {
     step_summary sum; /* over all workers */
     double rate, clipped, seconds;
@@ -81,7 +82,7 @@ static int load_batch(fgt_worker *w) {
     return fgt_data_batch(w->run->data, FGT_TRAIN, epoch, first, n, &w->batch);
 }
 
-/* Forward and backward of every micro-batch; the loss is the mean over the whole batch. The buckets do the rest. */
+/* Forward and backward of every micro-batch; the loss is the mean over the whole batch. */
 static void run_passes(fgt_worker *w) {
     fgt_graph *g = w->graph;
     fgt_score sum = {0};
@@ -116,11 +117,11 @@ static frug_status compute_step(fgt_worker *w, double rate, float factor, double
     return status;
 }
 
-/* The first step knows no norm yet: it takes one before it begins in earnest. */
+/* The first step has no earlier norm: an extra backward pass computes it. */
 static int measure_first_norm(fgt_worker *w) {
     step_summary sum;
     fgt_times times = w->times;
-    fgt_worker_save_buffers(w); /* the batch will count once, when it is trained on */
+    fgt_worker_save_buffers(w); /* the running statistics must include the batch only once */
     fgt_buckets_begin(w->buckets, w->step, 0, 1, true);
     run_passes(w);
     fgt_buckets_end(w->buckets, 0);
@@ -215,7 +216,7 @@ static bool is_due(const fgt_worker *w, uint64_t every) {
     return w->step % (every ? every : w->per_epoch) == 0;
 }
 
-/* Units that are cut off at zero hide weights that are no numbers from the loss, but not from the gradient. */
+/* ReLU can hide weights that are NaN from the loss, but not from the gradient. */
 static int not_finite_error(const fgt_worker *w, const char *what) {
     return fgio_error("the %s is not finite after step %llu; a lower --rate may help", what,
                       (unsigned long long)w->step);
@@ -242,11 +243,12 @@ static int save_checkpoint(fgt_worker *w) {
     return status;
 }
 
-/* Evaluation and checkpoint, where the step or the end calls for them. */
+/* Evaluates and writes a checkpoint, where the step or the end requires it. */
 static int evaluate_and_save(fgt_worker *w) {
     const fgt_job *job = w->run->job;
     bool end = w->step == w->steps;
-    frug_status averaged = w->gossip && end ? fgt_worker_average(w) : FRUG_OK; /* the result is the mean of all */
+    frug_status averaged =
+        w->gossip && end ? fgt_worker_average(w) : FRUG_OK; /* the result is the mean of all workers */
     int status = averaged == FRUG_OK ? FGIO_EXIT_OK : fgt_worker_error(w, "mean of all workers", averaged);
     if (status == FGIO_EXIT_OK && job->eval && !w->interrupted && (end || is_due(w, job->eval_every)))
         status = evaluate_and_report(w, end, &w->run->report->quality);
@@ -255,7 +257,7 @@ static int evaluate_and_save(fgt_worker *w) {
     return status;
 }
 
-/* A run that was already at its end still says how good it is, and one that fine-tunes how good it was. */
+/* A run that was already at its end is still evaluated, and one that fine-tunes is evaluated before the first step. */
 static int evaluate_before_training(fgt_worker *w) {
     const fgt_job *job = w->run->job;
     if (job->eval && w->step == w->steps)

@@ -1,6 +1,4 @@
-/*
- * worker.c - making a worker out of a job, seeing that all workers want the same, and giving everything back.
- */
+/* worker.c - creating a worker from a job, checking that all workers have the same settings, and freeing everything. */
 #include "trainer/run/worker.h"
 
 #include "trainer/checkpoint/checkpoint.h"
@@ -17,7 +15,7 @@ int fgt_worker_error(const fgt_worker *w, const char *what, frug_status status) 
         return FGIO_EXIT_FAIL;
     int code = fgio_library_error(what);
     if (status == FRUG_ERR_COMM && strstr(frug_last_error(), "timeout"))
-        fgio_hint("where a worker is only slow, --timeout SECONDS lets the others wait longer");
+        fgio_hint("if a worker is only slow, increase --timeout SECONDS");
     return code;
 }
 
@@ -33,7 +31,7 @@ static uint64_t hash_text(const char *text) {
     return h;
 }
 
-/** What must be the same on all workers, and how the command line calls it. */
+/** A setting that must be the same on all workers, and its command-line option. */
 typedef struct setting {
     const char *option;
     uint64_t value;
@@ -73,7 +71,7 @@ static void list_settings(const fgt_worker *w, setting *a) {
     memcpy(a, all, sizeof all);
 }
 
-/* Workers of an MPI job may have been started with different words. */
+/* Workers of an MPI job may have been started with different options. */
 static int check_same_settings(fgt_worker *w) {
     setting mine[SETTINGS];
     uint64_t value[SETTINGS], *all = calloc((size_t)w->size * SETTINGS, sizeof *all);
@@ -90,7 +88,7 @@ static int check_same_settings(fgt_worker *w) {
     return status;
 }
 
-/* Files of weights may differ between machines, and so may arithmetic; nothing else would tell. */
+/* Weight files may differ between machines, and so may arithmetic; nothing else would detect it. */
 int fgt_worker_check_weights(fgt_worker *w) {
     uint32_t mine = 0;
     for (const fgt_param *p = w->graph->params; p; p = p->next)
@@ -101,7 +99,7 @@ int fgt_worker_check_weights(fgt_worker *w) {
     for (int r = 1; status == FGIO_EXIT_OK && r < w->size; r++)
         if (all[r] != all[0])
             status = fgio_error("workers 0 and %d have different weights %s", r,
-                                w->steps_here ? "after training" : "to begin with");
+                                w->steps_here ? "after training" : "before training");
     free(all);
     return status;
 }
@@ -139,7 +137,7 @@ static int load_weights(fgt_worker *w) {
     uint32_t fresh = 0;
     int status = fgt_weights_load(path, w->graph, &fresh);
     if (status == FGIO_EXIT_OK && fresh > 0)
-        fgio_hint("%s lacks %u of the model's tensors, all of its head: they begin as random numbers", path, fresh);
+        fgio_hint("%s has no values for %u tensors of the model's head: they are initialized randomly", path, fresh);
     return status;
 }
 
@@ -174,7 +172,7 @@ static int open_model(fgt_worker *w) {
     return job->weights && !w->resuming ? load_weights(w) : FGIO_EXIT_OK;
 }
 
-/* Fine-tuning: workers add up gradients as they are, and measurements behind them. */
+/* Fine-tuning: workers sum dense gradients, followed by the measurements. */
 static int open_tuning(fgt_worker *w) {
     const fgt_job *job = w->run->job;
     frug_options options = FRUG_OPTIONS_INIT;
@@ -261,14 +259,14 @@ static int open_buckets(fgt_worker *w) {
         return FGIO_EXIT_FAIL;
     want.record = w->record;
     if (dense && want.bytes == 0)
-        want.bytes = 25u << 20; /* what others take */
+        want.bytes = 25u << 20; /* as in other systems */
     w->clip = fgt_clip_init(job->clip, FGT_CLIP_SMOOTH);
     w->step_seconds = calloc(FGT_STEP_TIMES_MAX, sizeof *w->step_seconds);
     int status = w->step_seconds ? fgt_buckets_create(&want, &w->buckets) : fgio_error("not enough memory");
     return status == FGIO_EXIT_OK ? open_messages(w) : status;
 }
 
-/* Each part is open on all workers before the next begins, so that nobody waits for one who has failed. */
+/* Each step is complete on all workers before the next begins, so that no worker waits for one that has failed. */
 int fgt_worker_open(fgt_worker *w, fgt_run *run, frug_comm *comm, bool training) {
     *w = (fgt_worker){.run = run,
                       .comm = comm,
@@ -314,7 +312,7 @@ uint64_t fgt_worker_trainable(const fgt_worker *w) {
     return sum;
 }
 
-/* Of fine-tuning. Dense is what the gradients of the tensors that move would take. */
+/* For fine-tuning, dense is the size of the gradients of the trainable tensors. */
 static fgt_traffic tuning_traffic(const fgt_worker *w, fgt_traffic t) {
     frug_reduce_stats exchange = {.struct_size = sizeof exchange};
     uint64_t trainable = fgt_worker_trainable(w), handed = fgt_buckets_floats_sent(w->buckets), P = (uint64_t)w->size;
@@ -349,10 +347,10 @@ fgt_traffic fgt_worker_traffic(const fgt_worker *w) {
     fgt_worker_exchange_stats(w, &exchange);
     frug_compressor_stats(w->reducer ? frug_reducer_compressor(w->reducer) : frug_gossip_compressor(w->gossip), &stats);
     uint64_t elements = frug_layout_elements(w->layout), here = w->steps_here * elements, P = (uint64_t)w->size;
-    if (w->size > 1) { /* what a ring would send; rounded step by step, so that breaks do not change the sum */
+    if (w->size > 1) { /* what a ring all-reduce would send; rounded per step, so that a resumed run has the same sum */
         t.bytes += exchange.bytes_sent;
         t.dense += w->steps_here * (2 * elements * sizeof(float) * (P - 1) / P);
-    } else { /* nothing travels: what would be handed out */
+    } else { /* nothing is sent: the size of the frames */
         t.bytes += stats.calls ? stats.bytes_sent : here * sizeof(float);
         t.dense += here * sizeof(float);
     }

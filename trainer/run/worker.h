@@ -1,6 +1,6 @@
 /*
- * worker.h - one worker of a job: its model, its end of the exchange, its place in the data. What the files of the
- * trainer's loop share: worker.c (making one), train_loop.c (steps), evaluate.c, resume.c (checkpoints).
+ * worker.h - one worker of a job: its model, its end of the exchange, its position in the data. Shared by the files of
+ * the training loop: worker.c (creation), train_loop.c (steps), evaluate.c, resume.c (checkpoints).
  */
 #ifndef FGT_WORKER_H
 #define FGT_WORKER_H
@@ -12,7 +12,7 @@
 #include "trainer/run/rate_schedule.h"
 #include "trainer/exchange/gradient_record.h"
 
-/** What all workers of a process share; read-only while they work, but for what worker 0 writes. */
+/** Shared by all workers of a process; read-only while they run, except for what worker 0 writes. */
 typedef struct fgt_run {
     const fgt_job *job;
     const fgt_watch *callbacks;
@@ -23,13 +23,13 @@ typedef struct fgt_run {
     double base_rate;
     uint32_t batch;
     uint32_t accumulate;               /* micro-batches of a batch; 0: one */
-    char optimizer[FGT_FINETUNE_TEXT]; /* fine-tuning: made by each worker, from its model */
+    char optimizer[FGT_FINETUNE_TEXT]; /* fine-tuning: created by each worker, from its model */
     /* of an evaluation without training */
     fgt_split split;
     fgt_quality *quality;
 } fgt_run;
 
-/** Seconds of the parts of all steps. */
+/** Seconds of the phases of all steps. */
 typedef struct fgt_times {
     double data, forward, backward, total;
 } fgt_times;
@@ -42,101 +42,102 @@ typedef struct fgt_worker {
     frug_config *config;
     frug_layout *layout;
     frug_reducer *reducer; /* NULL: --alone, or gossip */
-    frug_gossip *gossip;   /* workers step by themselves, and their weights differ until the end: gossip.c */
+    frug_gossip *gossip;   /* each worker has its own weights, which are averaged at the end: gossip.c */
     frug_optimizer *optimizer;
     fgt_buckets *buckets;
     /* Fine-tuning: */
     char optimizer_text[FGT_FINETUNE_TEXT];
     fgt_tuning tuning;
-    /* Where the exchange has room for measurements, for how many, and those of a target. */
+    /* Measurements in the exchange: offset, number, and number per target. */
     uint64_t measured_at, measured, measured_each;
     fgt_record *record;
     fgt_batch batch;
     uint32_t accumulate;  /* micro-batches of a batch, at least one */
-    float *saved_buffers; /* running statistics that will be put back */
+    float *saved_buffers; /* saved running statistics */
     fgt_clip clip;
-    double *message, *messages; /* what a step tells the other workers, and what all tell */
+    double *message, *messages; /* statistics of a step: this worker's, and those of all workers */
     size_t message_count;
-    double norm;                     /* of the last step's gradient, for methods that follow it; below 0: not known */
-    uint64_t step, steps, per_epoch; /* done, in all, of an epoch */
-    uint64_t bytes_before, dense_before; /* sent by the run that this one goes on */
+    double norm;                         /* of the last step's gradient, for methods that use it; below 0: not known */
+    uint64_t step, steps, per_epoch;     /* done, in all, of an epoch */
+    uint64_t bytes_before, dense_before; /* sent by the run that this one resumes */
     double entries_before, seen_before;  /* likewise */
     fgt_times times;
-    float *step_seconds;               /* of the last steps, a ring of FGT_STEP_TIMES_MAX */
+    float *step_seconds;               /* of the last steps, a ring buffer of FGT_STEP_TIMES_MAX */
     uint64_t steps_here;               /* of this run */
     double loss_tail, loss_tail_count; /* the last tenth */
     bool interrupted;
-    bool resuming;       /* from a checkpoint, which is there */
+    bool resuming;       /* from a checkpoint, which exists */
     uint64_t generation; /* of the checkpoints that it writes; worker 0's */
 } fgt_worker;
 
 #define FGT_STEP_TIMES_MAX 4096u
-#define FGT_STEP_DOUBLES   6u /* that workers tell each other after a step (train_loop.c), beside norms to limit */
+#define FGT_STEP_DOUBLES   6u /* exchanged after a step (train_loop.c), besides norms to limit */
 
-/** Which values the graphs of a crew keep. */
+/** Which values the graphs of a run keep. */
 fgt_keep fgt_run_keep(const fgt_run *run);
 
-/** Everything a worker needs, from the job. Collective. Returns an exit status; close it in either case. */
+/** Creates everything that a worker needs from the job. Collective. Returns an exit status; close it in either case. */
 int fgt_worker_open(fgt_worker *w, fgt_run *run, frug_comm *comm, bool training);
 void fgt_worker_close(fgt_worker *w);
 
-/** Let all workers do a part and hear whether all are well: the worst status, known to all, said once. Collective. */
+/** Runs a function on all workers and exchanges the status: the worst one, returned by all, its message printed once.
+ * Collective. */
 int fgt_worker_collective(fgt_worker *w, int (*part)(fgt_worker *w));
 
-/** Report a failure of the library: once, by the worker that noticed, or for those who were told by worker 0. */
+/** Reports an error of the library: once, by the worker that detected it, or by worker 0 for a remote error. */
 int fgt_worker_error(const fgt_worker *w, const char *what, frug_status status);
 
-/** See that all workers hold the same weights. Collective. */
+/** Checks that all workers have the same weights. Collective. */
 int fgt_worker_check_weights(fgt_worker *w);
 
-/** All steps that are left. Collective. */
+/** Runs the remaining steps. Collective. */
 int fgt_worker_train(fgt_worker *w);
 
-/** What fgt_job_interrupt() asked for was done: the next job is not meant. */
+/** Clears the request of fgt_job_interrupt(), which is not meant for the next job. */
 void fgt_worker_clear_interrupt(void);
 
-/** Parameters that move. */
+/** Number of trainable parameters. */
 uint64_t fgt_worker_trainable(const fgt_worker *w);
 
-/** Have the mean over all workers as weights, and as running statistics. Collective. */
+/** Replaces weights and running statistics by their mean over all workers. Collective. */
 frug_status fgt_worker_average(fgt_worker *w);
 
-/** How good the model is on a split; every worker gets the answer. Of workers that gossip, the mean is judged.
+/** Evaluates the model on a split; every worker gets the result. With gossip the mean of all workers is evaluated.
  * Collective. */
 int fgt_worker_evaluate(fgt_worker *w, fgt_split split, fgt_quality *quality);
 
-/** Add what a batch came to. */
+/** Adds the score of a batch. */
 void fgt_score_add(fgt_score *sum, const fgt_score *s);
 
-/** The split that quality is judged by: during training, and at the end. */
+/** The split to evaluate on: during training, and at the end. */
 fgt_split fgt_worker_eval_split(const fgt_worker *w, bool at_end);
 
 /** Write a checkpoint into the job's directory. Collective. */
 int fgt_worker_save(fgt_worker *w);
 
-/** Find out whether the run starts or continues from a checkpoint: w->resuming. Collective. */
+/** Finds out whether the run starts or resumes from a checkpoint: w->resuming. Collective. */
 int fgt_worker_find_checkpoint(fgt_worker *w);
 
-/** Continue from a checkpoint, where there is one to continue from. Collective. */
+/** Resumes from a checkpoint, if there is one. Collective. */
 int fgt_worker_resume(fgt_worker *w);
 
-/** Take the weights of a checkpoint and nothing else. Collective. */
+/** Loads only the weights of a checkpoint. Collective. */
 int fgt_worker_load_weights(fgt_worker *w);
 
-/** Note the running statistics, and have them back as they were: for passes that must leave no trace. */
+/** Saves and restores the running statistics, for passes that must not change them. */
 void fgt_worker_save_buffers(fgt_worker *w);
 void fgt_worker_restore_buffers(fgt_worker *w);
 
-/** Methods that follow the norm of the gradient are told that of the last step; others have no use for it. */
+/** Sets the norm of the last step's gradient for methods that use it. */
 void fgt_worker_set_norm(fgt_worker *w, double norm);
 
-/** Bytes sent and what dense gradients would have taken, entries sent and seen; with the run before. */
+/** Bytes sent and the bytes of dense gradients, entries sent and seen; including the run that this one resumes. */
 typedef struct fgt_traffic {
     uint64_t bytes, dense;
     double entries, seen;
 } fgt_traffic;
 
-/** What the exchange sent and where its time went; stays as it is where there is none. */
+/** Statistics of the exchange; unchanged where there is none. */
 void fgt_worker_exchange_stats(const fgt_worker *w, frug_reduce_stats *stats);
 
 fgt_traffic fgt_worker_traffic(const fgt_worker *w);

@@ -1,4 +1,10 @@
-/* worker_group.c - start workers: threads that set out together, or this process where it is one of a job. */
+/*
+ * worker_group.c - starting workers: threads that begin together, or this process as one worker of a distributed job.
+ *
+ * A process is a member of at most one distributed job, for its whole life, as with MPI_COMM_WORLD. So the communicator
+ * of the job is a process-wide setting, `process_comm`: main() sets it once, before any other call. NULL: this process
+ * is alone, and its workers are threads.
+ */
 #include "trainer/run/worker_group.h"
 
 #include "io/error.h"
@@ -7,11 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static frug_comm *joined;
+static frug_comm *process_comm;
 static double timeout = FGT_GROUP_TIMEOUT;
 
 void fgt_team_join(frug_comm *comm) {
-    joined = comm;
+    process_comm = comm;
 }
 
 void fgt_group_set_timeout(double seconds) {
@@ -19,29 +25,30 @@ void fgt_group_set_timeout(double seconds) {
 }
 
 int fgt_team_joined(void) {
-    return joined != NULL;
+    return process_comm != NULL;
 }
 
 int fgt_team_size(int fallback) {
-    return joined ? frug_comm_size(joined) : fallback;
+    return process_comm ? frug_comm_size(process_comm) : fallback;
 }
 
 int fgt_team_local(int fallback) {
     const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
     local = local != NULL ? local : getenv("MPI_LOCALNRANKS");
     int count = local != NULL ? atoi(local) : 0;
-    return !joined ? fallback : count > 0 ? count : frug_comm_size(joined);
+    return !process_comm ? fallback : count > 0 ? count : frug_comm_size(process_comm);
 }
 
 int fgt_group_gather(const void *mine, size_t bytes, void *all) {
-    if (joined)
-        return frug_comm_gather(joined, mine, bytes, all) == FRUG_OK ? FGIO_EXIT_OK : fgio_library_error("workers");
+    if (process_comm)
+        return frug_comm_gather(process_comm, mine, bytes, all) == FRUG_OK ? FGIO_EXIT_OK
+                                                                           : fgio_library_error("workers");
     memcpy(all, mine, bytes);
     return FGIO_EXIT_OK;
 }
 
 int fgt_team_rank(void) {
-    return joined ? frug_comm_rank(joined) : 0;
+    return process_comm ? frug_comm_rank(process_comm) : 0;
 }
 
 int fgt_group_agree(frug_comm *comm, int status) {
@@ -57,17 +64,17 @@ int fgt_group_agree(frug_comm *comm, int status) {
 }
 
 int fgt_group_agree_joined(int status) {
-    if (joined) {
-        frug_comm_set_deadline(joined, timeout);
-        return fgt_group_agree(joined, status);
+    if (process_comm) {
+        frug_comm_set_deadline(process_comm, timeout);
+        return fgt_group_agree(process_comm, status);
     }
     fgio_say_release(1);
     return status;
 }
 
-/** The threads set out together, or not at all when one cannot be started: the others would wait for it. */
+/** The threads begin together, or not at all when one cannot be started: the others would wait for it. */
 typedef struct start_gate {
-    pthread_mutex_t lock; /* held until all stand at the gate */
+    pthread_mutex_t lock; /* held until all threads are started */
     int open;
 } start_gate;
 
@@ -104,7 +111,7 @@ static int run_threads(int workers, frug_comm **comm, group_thread *m, fgt_group
     pthread_mutex_unlock(&g.lock);
     int status = FGIO_EXIT_OK;
     if (!g.open) {
-        status = fgio_error("cannot start %d threads for workers, only %d: out of memory, or too many for this user",
+        status = fgio_error("cannot start %d worker threads, only %d: out of memory, or too many for this user",
                             workers, started);
         fgio_hint("ulimit -v and ulimit -u show the limits; fewer --workers need less");
     }
@@ -117,15 +124,15 @@ static int run_threads(int workers, frug_comm **comm, group_thread *m, fgt_group
 }
 
 int fgt_team_run(int workers, fgt_group_fn *work, void *shared) {
-    if (joined) {
-        frug_comm_set_deadline(joined, timeout);
-        return work(joined, shared);
+    if (process_comm) {
+        frug_comm_set_deadline(process_comm, timeout);
+        return work(process_comm, shared);
     }
     frug_comm **comm = calloc((size_t)workers, sizeof(frug_comm *));
     group_thread *m = calloc((size_t)workers, sizeof *m);
     int status = FGIO_EXIT_FAIL;
     if (!comm || !m)
-        fgio_error("no memory for %d workers", workers);
+        fgio_error("not enough memory for %d workers", workers);
     else if (frug_comm_threads(workers, comm) != FRUG_OK)
         fgio_library_error("workers");
     else {

@@ -1,52 +1,52 @@
 /*
- * worker_group.h - the workers that measure an exchange: threads of this program, or the processes of a job that this
- * one is part of.
+ * worker_group.h - the workers of a run: threads of this process, or the processes of a distributed job of which this
+ * process is one worker.
+ *
+ * fgt_team_join() makes this process a worker of a distributed job; it is process-wide and called once, by main(). The
+ * functions below that take no comm then use that job; without it the process is alone.
  */
 #ifndef FGT_WORKER_GROUP_H
 #define FGT_WORKER_GROUP_H
 
 #include "frugrad.h"
 
-/** Say that this process is one worker of a group. The comm must outlive all that is run on it. */
+/** Makes this process one worker of a distributed job. The comm must outlive all that runs on it. */
 void fgt_team_join(frug_comm *comm);
 
-/** Whether fgt_team_join() was called: how many workers there are is then not ours to say. */
+/** Whether fgt_team_join() was called: the number of workers is then that of the job. */
 int fgt_team_joined(void);
 
-/**
- * Seconds that a worker waits for a message of another before it gives up. What the default must not cut short: a step
- * of a large model on a loaded machine, a dense gradient over a slow link, the reading of data that differs in time
- * between machines. Checkpoints are no matter: workers meet every 64 MiB.
- */
+/** Timeout in seconds of a receive. The default must cover: a step of a large model on a loaded machine, a dense
+ * gradient over a slow link, different times to read the data. Checkpoints need no longer timeout: workers synchronize
+ * every 64 MiB. */
 #define FGT_GROUP_TIMEOUT 600.0
 void fgt_group_set_timeout(double seconds);
 
-/** Workers of the group, or `fallback` where this process is alone. */
+/** Workers of the job, or `fallback` where this process is alone. */
 int fgt_team_size(int fallback);
 
-/** Workers of the group on this machine, or `fallback` where this process is alone. */
+/** Workers of the job on this machine, or `fallback` where this process is alone. */
 int fgt_team_local(int fallback);
 
-/** Bytes of every process of the group, in the order of their numbers; alone, its own. Collective. Returns an exit
- * status. */
+/** All-gathers the bytes of every process in rank order; alone: its own. Collective. Returns an exit status. */
 int fgt_group_gather(const void *mine, size_t bytes, void *all);
 
-/** This process's number in the group; 0 where it is alone. */
+/** Rank of this process in the job; 0 where it is alone. */
 int fgt_team_rank(void);
 
-/**
- * Hear how the workers of a group do: all get the worst exit status. Of what they have held back (io/error.h) the first
- * that failed prints its own, or worker 0 where none did. Collective; returns FGIO_EXIT_FAIL when they do not meet.
- */
+/** All-gathers the exit status of the workers: all return the worst. Of the messages that they have held back
+ * (io/error.h) the first worker that failed prints its own, or worker 0 where none did. Collective; returns
+ * FGIO_EXIT_FAIL when the exchange fails. */
 int fgt_group_agree(frug_comm *comm, int status);
 
-/** The same over the group that this process has joined; where it is alone its own status, printed. */
+/** The same over the distributed job of this process; where it is alone it prints its messages and returns its own
+ * status. */
 int fgt_group_agree_joined(int status);
 
-/** What one worker does. Returns an exit status, after a line on stderr. */
+/** The function of one worker. Returns an exit status, after an error message. */
 typedef int fgt_group_fn(frug_comm *comm, void *shared);
 
-/** Let the team work: as many threads as said, or this process as its one worker. Returns the worst exit status. */
+/** Runs the function on so many threads, or on this process as one worker of its job. Returns the worst exit status. */
 int fgt_team_run(int workers, fgt_group_fn *work, void *shared);
 
 #endif

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The promise of test_threads, that the number of threads changes no bit, for every kind of BLAS kernel that this CPU
-# can run: OpenBLAS takes the kernels of the core type that OPENBLAS_CORETYPE names.
+# blas_cores.sh - runs test_threads, which checks that results do not depend on the number of threads, for every kind of
+# BLAS kernel that this CPU supports: OpenBLAS uses the kernels of the core type in OPENBLAS_CORETYPE.
 set -euo pipefail
 export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 

@@ -1,5 +1,4 @@
-/* checkpoint_helpers.h - what the tests of checkpoints share: a small model, a worker's state, a directory of its own.
- */
+/* checkpoint_helpers.h - shared by the tests of checkpoints: a small model, a worker's state, a temporary directory. */
 #ifndef FRUG_TEST_CHECKPOINT_HELPERS_H
 #define FRUG_TEST_CHECKPOINT_HELPERS_H
 
@@ -47,7 +46,7 @@ static inline void close_state(sample_state *s) {
     fgt_graph_destroy(s->state.graph);
 }
 
-/** A worker with everything; false, and nothing to close, where it cannot be made. */
+/** A worker with all its state; false, and nothing to close, where it cannot be created. */
 static inline bool open_state(frug_comm *comm, uint64_t seed, const char *method, sample_state *s) {
     frug_config *config = NULL;
     frug_options options = FRUG_OPTIONS_INIT;
@@ -64,7 +63,7 @@ static inline bool open_state(frug_comm *comm, uint64_t seed, const char *method
     return good;
 }
 
-/** A step without an exchange: something is left behind, and the optimiser has momentum. */
+/** A step without an exchange: it leaves a residual, and the optimizer has momentum. */
 static inline bool step_alone(sample_state *s, uint64_t step, uint64_t seed) {
     static const size_t most = 1 << 16;
     size_t n = (size_t)s->state.graph->elements, len;
@@ -94,7 +93,7 @@ static inline bool residual_of(const sample_state *s, float *dst) {
     return true;
 }
 
-/** A new directory under $TMPDIR; remove_folder() takes it away with the files in it. */
+/** A new directory under $TMPDIR; remove_folder() removes it with its files. */
 static inline char *make_folder(char *path, size_t cap) {
     const char *tmp = getenv("TMPDIR");
     snprintf(path, cap, "%s/frugrad-test-XXXXXX", tmp ? tmp : "/tmp");
@@ -126,7 +125,7 @@ static inline void remove_folder(const char *folder) {
     rmdir(folder);
 }
 
-/* What was said on stderr, to look for words in it. A pipe, because files may be what there is no room for. */
+/* Captured stderr, to search messages in it. A pipe, because the tests of a full disk cannot write files. */
 typedef struct overheard {
     int saved, read_end;
     char text[8192];

@@ -2,10 +2,10 @@
  * gradcheck.h - checks an operation's backward pass against finite differences of its forward pass.
  *
  * The scalar is sum(out * R) for a fixed random R, summed in double; its derivative by every input and parameter (64
- * elements of each, spread evenly) is taken by central differences of fourth order and compared with what backward
- * says, relative to the largest entry of that tensor. The sink hands out tiles full of NaN between guards, and spoils
- * the weights of a tile as soon as it is given back, so that a backward function that uses them too late, leaves a
- * hole or writes beyond its tile is found.
+ * elements of each, spread evenly) is taken by central differences of fourth order and compared with that of
+ * backward, relative to the largest entry of that tensor. The sink provides tiles full of NaN between guards, and
+ * overwrites the weights of a tile as soon as it is closed, so that a backward function that reads them too late, does
+ * not write all elements or writes beyond its tile is detected.
  *
  * Use: make a graph from fgt_op_input() values and the operation, then gradcheck_open(), gradcheck_run() with as many
  * batch sizes and tile heights as wanted, gradcheck_close().
@@ -40,9 +40,9 @@ typedef struct gradcheck {
     fgt_value *given[GRADCHECK_GIVEN];
     float *kept[GRADCHECK_GIVEN]; /* their numbers: operations in place overwrite them */
     size_t givens;
-    fgt_batch batch; /* n is set by each run; set the rest before it, where operations look at it */
+    fgt_batch batch; /* n is set by each run; set the rest before it, where operations read it */
     float *r;        /* most x each of the output */
-    float *weights;  /* a copy, since the sink spoils them */
+    float *weights;  /* a copy, since the sink overwrites them */
     float *grads;    /* of all parameters */
     gradcheck_tile open[GRADCHECK_OPEN];
     size_t closed; /* elements */
@@ -110,8 +110,7 @@ static inline void gradcheck_tile_close(fgt_sink *sink, const fgt_param *p, size
 
 /* ---- set up and down ---- */
 
-/** Numbers of a given value: uniform in (-1, 1), or, with `apart`, all different and none near 0, for functions with
- * kinks. */
+/** Fills an input: uniform in (-1, 1), or, with `apart`, all different and none near 0, for functions with kinks. */
 static inline void gradcheck_fill(gradcheck *c, size_t which, bool apart, uint64_t seed) {
     size_t count = c->g->batch_max * c->given[which]->sample_size;
     float *x = c->kept[which];
@@ -125,7 +124,8 @@ static inline void gradcheck_fill(gradcheck *c, size_t which, bool apart, uint64
     }
 }
 
-/** Take over a graph whose given values all come from fgt_op_input(): add the end, finish it, draw all numbers. */
+/** Takes ownership of a graph whose inputs all come from fgt_op_input(): adds the final sum, finishes it, draws all
+ * numbers. */
 static inline void gradcheck_open(gradcheck *c, fgt_graph *g, fgt_value *out, uint64_t seed) {
     static const fgt_op end = {.name = "end", .forward = gradcheck_end_forward, .backward = gradcheck_end_backward};
     *c = (gradcheck){.g = g, .step = 0.02f, .training = true};
@@ -144,7 +144,8 @@ static inline void gradcheck_open(gradcheck *c, fgt_graph *g, fgt_value *out, ui
     assert_true(c->r && c->weights && c->grads);
     for (size_t i = 0; i < g->batch_max * out->sample_size; i++)
         c->r[i] = gradcheck_number(seed, i);
-    for (const fgt_param *p = g->params; p; p = p->next) /* about 1 for what begins as 1, about 0 for the others */
+    for (const fgt_param *p = g->params; p;
+         p = p->next) /* about 1 where the initial value is 1, about 0 for the others */
         for (size_t i = (size_t)p->tensor.offset; i < p->tensor.offset + p->rows * p->cols; i++)
             c->weights[i] = (p->init == FGT_INIT_ONE ? 1.0f : 0.0f) + 0.5f * gradcheck_number(seed + 1, i);
     for (size_t i = 0; i < c->givens; i++) {
@@ -191,7 +192,7 @@ static inline double gradcheck_difference(gradcheck *c, uint32_t n, float *x) {
 static inline void gradcheck_compare(gradcheck *c, uint32_t n, const char *name, float *x, const float *grad,
                                      size_t count, double tolerance) {
     double scale = 1e-3;
-    for (size_t i = 0; i < count; i++) { /* without fmax(), whose vectors gcc 12 stumbles over */
+    for (size_t i = 0; i < count; i++) { /* without fmax(), which gcc 12 vectorizes badly */
         double size = fabs((double)grad[i]);
         scale = size > scale ? size : scale;
     }
@@ -204,7 +205,7 @@ static inline void gradcheck_compare(gradcheck *c, uint32_t n, const char *name,
     }
 }
 
-/** Run backward over a batch of n with tiles of at most tile_rows rows (0: whole tensors) and leave the gradients in
+/** Runs backward over a batch of n with tiles of at most tile_rows rows (0: whole tensors); the gradients are in
  * c->grads. */
 static inline void gradcheck_backward(gradcheck *c, uint32_t n, size_t tile_rows) {
     size_t elements = 0;

@@ -1,7 +1,7 @@
 /*
- * test_activations.c - graphs that keep fewer values than all, and batches that come in pieces: the same bits from less
- * memory where forward runs again, the same gradient up to rounding where micro-batches are added up, and sizes that
- * are known before anything is built.
+ * test_activations.c - graphs that keep fewer values, and micro-batches: recomputing in backward gives the same bits
+ * with less memory, accumulated micro-batches give the same gradient up to rounding, and sizes are known before
+ * building.
  */
 #include "trainer/data/data_set.h"
 #include "trainer/checkpoint_helpers.h"
@@ -25,21 +25,21 @@ static const char *const models[] = {
 enum { MODELS = sizeof models / sizeof *models, SMALL = 4 }; /* the last ones take long */
 
 /** A model with a batch of builtin data. */
-typedef struct rig {
+typedef struct model_fixture {
     fgt_model about;
     fgt_data *data;
     fgt_batch batch;
     fgt_graph *graph;
-} rig;
+} model_fixture;
 
-static rig make_rig(const char *text, fgt_keep keep) {
-    rig r = {0};
+static model_fixture fixture_create(const char *text, fgt_keep keep) {
+    model_fixture r = {0};
     assert_int_equal(fgt_model_parse(text, &r.about), FGIO_EXIT_OK);
     fgt_data_want want = {.task = r.about.task,
                           .path = "builtin",
                           .length = r.about.length,
                           .channels = 3,
-                          .height = 32, /* the least that all of them take */
+                          .height = 32, /* the minimum for all of them */
                           .width = 32,
                           .classes = 10,
                           .vocab = r.about.vocab,
@@ -55,41 +55,41 @@ static rig make_rig(const char *text, fgt_keep keep) {
     return r;
 }
 
-static rig make_started(const char *text, fgt_keep keep) {
-    rig r = make_rig(text, keep);
+static model_fixture create_initialized(const char *text, fgt_keep keep) {
+    model_fixture r = fixture_create(text, keep);
     fgt_graph_init(r.graph, 1);
     return r;
 }
 
-static void end_rig(rig *r) {
+static void fixture_destroy(model_fixture *r) {
     fgt_graph_destroy(r->graph);
     fgt_batch_destroy(&r->batch);
     fgt_data_close(r->data);
 }
 
-/** A sink that adds to what it has. */
-typedef struct basket {
+/** A sink that accumulates gradients. */
+typedef struct gradient_sink {
     fgt_sink sink;
     float *grad, *tile;
-} basket;
+} gradient_sink;
 
 static float *open_tile(fgt_sink *sink, const fgt_param *p, size_t first) {
-    return ((basket *)sink)->tile + p->tensor.offset + first * p->cols;
+    return ((gradient_sink *)sink)->tile + p->tensor.offset + first * p->cols;
 }
 
 static void close_tile(fgt_sink *sink, const fgt_param *p, size_t first) {
-    basket *b = (basket *)sink;
+    gradient_sink *b = (gradient_sink *)sink;
     for (size_t i = 0, at = p->tensor.offset + first * p->cols; i < fgt_tile_rows(p, first) * p->cols; i++)
         b->grad[at + i] += b->tile[at + i];
 }
 
-static basket make_basket(const fgt_graph *g) {
-    basket b = {{open_tile, close_tile}, calloc(g->elements, sizeof(float)), calloc(g->elements, sizeof(float))};
+static gradient_sink sink_create(const fgt_graph *g) {
+    gradient_sink b = {{open_tile, close_tile}, calloc(g->elements, sizeof(float)), calloc(g->elements, sizeof(float))};
     assert_true(b.grad && b.tile);
     return b;
 }
 
-static void end_basket(basket *b) {
+static void sink_destroy(gradient_sink *b) {
     free(b->grad);
     free(b->tile);
 }
@@ -100,12 +100,13 @@ static void same_buffers(const fgt_graph *a, const fgt_graph *b) {
         assert_memory_equal(x->data, y->data, x->count * sizeof *x->data);
 }
 
-/* Two passes each: the second begins with memory that the first has left behind. */
-static void forward_again_gives_the_same_bits(void **state) {
+/* Two passes each: the second begins with the memory contents of the first. */
+static void recomputed_forward_gives_the_same_bits(void **state) {
     (void)state;
     for (size_t m = 0; m < SMALL; m++) {
-        rig all = make_started(models[m], FGT_KEEP_ALL), few = make_started(models[m], FGT_KEEP_BLOCKS);
-        basket a = make_basket(all.graph), b = make_basket(few.graph);
+        model_fixture all = create_initialized(models[m], FGT_KEEP_ALL),
+                      few = create_initialized(models[m], FGT_KEEP_BLOCKS);
+        gradient_sink a = sink_create(all.graph), b = sink_create(few.graph);
         for (uint64_t step = 0; step < 2; step++) {
             all.graph->step = few.graph->step = step;
             fgt_graph_forward(all.graph, &all.batch, true);
@@ -116,41 +117,42 @@ static void forward_again_gives_the_same_bits(void **state) {
         assert_true(all.graph->blocks > 1);
         assert_true(all.graph->score.loss == few.graph->score.loss);
         assert_memory_equal(a.grad, b.grad, all.graph->elements * sizeof *a.grad);
-        same_buffers(all.graph, few.graph); /* running statistics moved once a pass */
-        end_basket(&a);
-        end_basket(&b);
-        end_rig(&all);
-        end_rig(&few);
+        same_buffers(all.graph, few.graph); /* running statistics are updated once per pass */
+        sink_destroy(&a);
+        sink_destroy(&b);
+        fixture_destroy(&all);
+        fixture_destroy(&few);
     }
 }
 
-static void forward_alone_gives_the_same_scores(void **state) {
+static void forward_only_gives_the_same_scores(void **state) {
     (void)state;
     for (size_t m = 0; m < SMALL; m++) {
-        rig all = make_started(models[m], FGT_KEEP_ALL), none = make_started(models[m], FGT_KEEP_NONE);
+        model_fixture all = create_initialized(models[m], FGT_KEEP_ALL),
+                      none = create_initialized(models[m], FGT_KEEP_NONE);
         const fgt_value *x = all.graph->last->in[0], *y = none.graph->last->in[0];
         fgt_graph_forward(all.graph, &all.batch, false);
         fgt_graph_forward(none.graph, &none.batch, false);
         assert_memory_equal(x->data, y->data, BATCH * x->sample_size * sizeof *x->data);
-        end_rig(&all);
-        end_rig(&none);
+        fixture_destroy(&all);
+        fixture_destroy(&none);
     }
 }
 
-/* An operation in place would be applied twice to a value that its block does not make again. */
+/* An operation in place would be applied twice to a value that is not recomputed with the block. */
 static void blocks_change_only_what_they_make(const fgt_graph *g) {
     for (const fgt_node *node = g->first; node; node = node->next)
         for (const fgt_value *v = node->out->alias; v; v = v->alias)
             assert_int_equal(v->block, node->block);
 }
 
-static void sizes_are_known_before(void **state) {
+static void sizes_are_known_before_building(void **state) {
     (void)state;
     for (size_t m = 0; m < MODELS; m++) {
         uint64_t before[3];
         for (int keep = FGT_KEEP_ALL; keep <= FGT_KEEP_NONE; keep++) {
             uint64_t none = fgt_counted_bytes(FGT_USE_ACTIVATIONS), none_too = fgt_counted_bytes(FGT_USE_WEIGHTS);
-            rig r = make_rig(models[m], (fgt_keep)keep);
+            model_fixture r = fixture_create(models[m], (fgt_keep)keep);
             uint64_t held = fgt_counted_bytes(FGT_USE_ACTIVATIONS) - none,
                      weights = fgt_counted_bytes(FGT_USE_WEIGHTS) - none_too;
             fgt_model_size size;
@@ -163,7 +165,7 @@ static void sizes_are_known_before(void **state) {
             assert_int_equal(fgt_counted_bytes(FGT_USE_ACTIVATIONS) - none, held); /* measuring keeps nothing */
             before[keep] = size.activations;
             blocks_change_only_what_they_make(r.graph);
-            end_rig(&r);
+            fixture_destroy(&r);
         }
         assert_true(before[FGT_KEEP_BLOCKS] < before[FGT_KEEP_ALL]);
         assert_true(before[FGT_KEEP_NONE] < before[FGT_KEEP_BLOCKS]);
@@ -172,9 +174,9 @@ static void sizes_are_known_before(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forward_again_gives_the_same_bits),
-        cmocka_unit_test(forward_alone_gives_the_same_scores),
-        cmocka_unit_test(sizes_are_known_before),
+        cmocka_unit_test(recomputed_forward_gives_the_same_bits),
+        cmocka_unit_test(forward_only_gives_the_same_scores),
+        cmocka_unit_test(sizes_are_known_before_building),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

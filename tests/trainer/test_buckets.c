@@ -1,6 +1,6 @@
 /*
- * Buckets of gradients: every entry leaves exactly once, tiles end on blocks, memory is bounded, and what the optimiser
- * gets is the gradient, whichever way it went. The model is one fake operation per parameter, whose gradient is a
+ * test_buckets.c - buckets of gradients: every entry is sent exactly once, tiles end on blocks, memory is bounded, and
+ * the optimizer gets the gradient with every option. The model is one fake operation per parameter, whose gradient is a
  * formula.
  */
 #include "support/assertions.h"
@@ -39,7 +39,7 @@ static fgt_param *add(fgt_graph *g, uint64_t rows, uint64_t cols) {
     return node->param[0] = fgt_param_add(g, name, FRUG_ROLE_LINEAR, cols > 1 ? 2 : 1, shape, FGT_INIT_NORMAL, 1.0f);
 }
 
-/* Small ones, one that is cut, one whose rows end on a block only every 256. */
+/* Small parameters, one that is split, one whose rows end on a block only every 256. */
 static fgt_graph *make_graph(void) {
     fgt_graph *g = fgt_graph_create(1, 1);
     add(g, 10, 7);
@@ -54,7 +54,7 @@ static fgt_graph *make_graph(void) {
     return g;
 }
 
-typedef struct rig {
+typedef struct bucket_fixture {
     fgt_graph *g;
     frug_layout *layout;
     frug_config *config;
@@ -63,10 +63,10 @@ typedef struct rig {
     frug_optimizer *optimizer;
     fgt_buckets *buckets;
     float *before;
-} rig;
+} bucket_fixture;
 
-static rig make_rig(const char *method, const char *optimizer, fgt_buckets_options want) {
-    rig r = {.g = make_graph()};
+static bucket_fixture fixture_create(const char *method, const char *optimizer, fgt_buckets_options options) {
+    bucket_fixture r = {.g = make_graph()};
     assert_int_equal(fgt_graph_layout(r.g, &r.layout), 0);
     assert_int_equal(frug_comm_self(&r.comm), FRUG_OK);
     if (method) {
@@ -75,17 +75,17 @@ static rig make_rig(const char *method, const char *optimizer, fgt_buckets_optio
     }
     frug_compressor *c = r.reducer ? frug_reducer_compressor(r.reducer) : NULL;
     assert_int_equal(frug_optimizer_create(optimizer, r.layout, c, &r.optimizer), FRUG_OK);
-    want.graph = r.g;
-    want.reducer = r.reducer;
-    want.optimizer = r.optimizer;
-    want.workers = 1;
-    assert_int_equal(fgt_buckets_create(&want, &r.buckets), 0);
+    options.graph = r.g;
+    options.reducer = r.reducer;
+    options.optimizer = r.optimizer;
+    options.workers = 1;
+    assert_int_equal(fgt_buckets_create(&options, &r.buckets), 0);
     r.before = malloc(r.g->elements * sizeof(float));
     memcpy(r.before, r.g->weights, r.g->elements * sizeof(float));
     return r;
 }
 
-static void end_rig(rig *r) {
+static void fixture_destroy(bucket_fixture *r) {
     fgt_buckets_destroy(r->buckets);
     frug_optimizer_destroy(r->optimizer);
     frug_reducer_destroy(r->reducer);
@@ -96,13 +96,13 @@ static void end_rig(rig *r) {
     free(r->before);
 }
 
-static void step(rig *r, float factor, double late_clip) {
+static void step(bucket_fixture *r, float factor, double late_clip) {
     fgt_buckets_begin(r->buckets, 0, 0.5, factor, false);
     fgt_graph_backward(r->g, fgt_buckets_sink(r->buckets));
     assert_int_equal(fgt_buckets_end(r->buckets, late_clip), FRUG_OK);
 }
 
-static double true_norm2(const rig *r) {
+static double true_norm2(const bucket_fixture *r) {
     double sum = 0;
     for (const fgt_param *p = r->g->params; p; p = p->next)
         for (size_t i = 0; i < p->rows * p->cols; i++)
@@ -110,26 +110,26 @@ static double true_norm2(const rig *r) {
     return sum;
 }
 
-/* w - rate * factor * g, for every weight; gaps are zero and stay so. */
-static void check_weights(const rig *r, float factor) {
+/* w - rate * factor * g, for every weight; padding is zero and stays zero. */
+static void check_weights(const bucket_fixture *r, float factor) {
     uint64_t at = 0;
     for (const fgt_param *p = r->g->params; p; p = p->next) {
         for (; at < p->tensor.offset; at++)
             assert_true(r->g->weights[at] == 0);
         for (size_t i = 0; i < p->rows * p->cols; i++, at++) {
-            float want = r->before[at] - 0.5f * (factor * formula(at));
-            assert_true(fabsf(r->g->weights[at] - want) <= 1e-6f);
+            float options = r->before[at] - 0.5f * (factor * formula(at));
+            assert_true(fabsf(r->g->weights[at] - options) <= 1e-6f);
         }
     }
 }
 
-/* The whole gradient has 389,000 entries; method, memory and overlap must not change what arrives. */
-static void every_way_gives_the_gradient(void **state) {
+/* The full gradient has 389,000 entries; method, memory and overlap must not change the result. */
+static void every_option_gives_the_same_gradient(void **state) {
     (void)state;
     const struct {
         const char *method;
-        fgt_buckets_options want;
-    } way[] = {
+        fgt_buckets_options options;
+    } variants[] = {
         {NULL, {.bytes = 64 << 10}},
         {"dense", {.bytes = 64 << 10, .full_gradient = true, .overlap = true}},
         {"dense", {.bytes = 64 << 10, .full_gradient = true}},
@@ -137,20 +137,20 @@ static void every_way_gives_the_gradient(void **state) {
         {"schedule=constant:0,value=f32,residual=f32", {.bytes = 64 << 10, .overlap = true}},
         {"schedule=constant:0,value=f32,residual=f32", {.bytes = 1 << 20}},
     };
-    for (size_t i = 0; i < sizeof way / sizeof way[0]; i++) {
-        rig r = make_rig(way[i].method, "sgd:momentum=0", way[i].want);
+    for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++) {
+        bucket_fixture r = fixture_create(variants[i].method, "sgd:momentum=0", variants[i].options);
         step(&r, 0.25f, 0);
         check_weights(&r, 0.25f);
-        if (!way[i].want.deferred_update)
+        if (!variants[i].options.deferred_update)
             assert_true(fabs(fgt_buckets_norm2(r.buckets) - true_norm2(&r)) < 1e-6 * true_norm2(&r));
-        end_rig(&r);
+        fixture_destroy(&r);
     }
 }
 
 static void tiles_end_on_blocks_and_memory_is_bounded(void **state) {
     (void)state;
     uint64_t held = fgt_counted_bytes(FGT_USE_GRADIENTS);
-    rig r = make_rig("frugrad", "merged", (fgt_buckets_options){.bytes = 64 << 10, .overlap = true});
+    bucket_fixture r = fixture_create("frugrad", "merged", (fgt_buckets_options){.bytes = 64 << 10, .overlap = true});
     uint64_t longest = 0;
     for (const fgt_param *p = r.g->params; p; p = p->next) {
         if (p->tile < p->rows)
@@ -158,29 +158,31 @@ static void tiles_end_on_blocks_and_memory_is_bounded(void **state) {
         uint64_t size = (uint64_t)(p->tile < p->rows ? p->tile : p->rows) * p->cols;
         longest = longest > size ? longest : size;
     }
-    /* 256 rows of 257 cannot be cut shorter; two such buckets exist at a time. */
+    /* 256 rows of 257 cannot be split further; two such buckets exist at a time. */
     assert_int_equal(longest, 256 * 257);
     assert_true(fgt_counted_bytes(FGT_USE_GRADIENTS) - held <= 2 * (4 * longest + 64) + 128);
     assert_true(fgt_buckets_count(r.buckets) > 15);
     step(&r, 1, 0);
-    end_rig(&r);
+    fixture_destroy(&r);
     assert_int_equal(fgt_counted_bytes(FGT_USE_GRADIENTS), held);
 }
 
-static void methods_that_need_whole_tensors_get_them(void **state) {
+static void methods_that_need_whole_tensors_get_no_tiles(void **state) {
     (void)state;
-    rig r = make_rig("topk:density=1", "sgd:momentum=0", (fgt_buckets_options){.bytes = 64 << 10, .overlap = true});
+    bucket_fixture r =
+        fixture_create("topk:density=1", "sgd:momentum=0", (fgt_buckets_options){.bytes = 64 << 10, .overlap = true});
     for (const fgt_param *p = r.g->params; p; p = p->next)
         assert_int_equal(p->tile, p->rows);
     step(&r, 1, 0);
     check_weights(&r, 1);
-    end_rig(&r);
+    fixture_destroy(&r);
 }
 
-/* Its target is not cut, another tensor still is. */
-static void optimisers_that_need_whole_tensors_get_them(void **state) {
+/* Its target is not split, another tensor still is. */
+static void optimizers_that_need_whole_tensors_get_no_tiles(void **state) {
     (void)state;
-    rig r = make_rig(NULL, "table:s=64,c=8,targets=p5,others=adamw", (fgt_buckets_options){.bytes = 64 << 10});
+    bucket_fixture r =
+        fixture_create(NULL, "table:s=64,c=8,targets=p5,others=adamw", (fgt_buckets_options){.bytes = 64 << 10});
     size_t number = 0, cut = 0;
     for (const fgt_param *p = r.g->params; p; p = p->next, number++) {
         cut += p->tile < p->rows;
@@ -190,39 +192,40 @@ static void optimisers_that_need_whole_tensors_get_them(void **state) {
     }
     assert_int_equal(cut, 1);
     step(&r, 1, 0);
-    end_rig(&r);
+    fixture_destroy(&r);
 }
 
-static void a_late_clip_is_exact(void **state) {
+static void deferred_clip_is_exact(void **state) {
     (void)state;
-    rig r = make_rig("dense", "sgd:momentum=0",
-                     (fgt_buckets_options){.full_gradient = true, .deferred_update = true, .overlap = true});
+    bucket_fixture r =
+        fixture_create("dense", "sgd:momentum=0",
+                       (fgt_buckets_options){.full_gradient = true, .deferred_update = true, .overlap = true});
     double norm = sqrt(true_norm2(&r));
     step(&r, 1, norm / 4);
     assert_true(fabs(fgt_buckets_clip_factor(r.buckets) - 0.25) < 1e-9);
     check_weights(&r, 0.25f);
-    end_rig(&r);
+    fixture_destroy(&r);
 }
 
-static void measuring_changes_nothing(void **state) {
+static void measuring_does_not_change_weights(void **state) {
     (void)state;
-    rig r = make_rig("frugrad", "merged", (fgt_buckets_options){.bytes = 64 << 10, .overlap = true});
+    bucket_fixture r = fixture_create("frugrad", "merged", (fgt_buckets_options){.bytes = 64 << 10, .overlap = true});
     fgt_buckets_begin(r.buckets, 0, 0.5, 1, true);
     fgt_graph_backward(r.g, fgt_buckets_sink(r.buckets));
     assert_int_equal(fgt_buckets_end(r.buckets, 0), FRUG_OK);
     assert_true(fabs(fgt_buckets_norm2(r.buckets) - true_norm2(&r)) < 1e-6 * true_norm2(&r));
     assert_memory_equal(r.before, r.g->weights, r.g->elements * sizeof(float));
-    end_rig(&r);
+    fixture_destroy(&r);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_way_gives_the_gradient),
+        cmocka_unit_test(every_option_gives_the_same_gradient),
         cmocka_unit_test(tiles_end_on_blocks_and_memory_is_bounded),
-        cmocka_unit_test(methods_that_need_whole_tensors_get_them),
-        cmocka_unit_test(optimisers_that_need_whole_tensors_get_them),
-        cmocka_unit_test(a_late_clip_is_exact),
-        cmocka_unit_test(measuring_changes_nothing),
+        cmocka_unit_test(methods_that_need_whole_tensors_get_no_tiles),
+        cmocka_unit_test(optimizers_that_need_whole_tensors_get_no_tiles),
+        cmocka_unit_test(deferred_clip_is_exact),
+        cmocka_unit_test(measuring_does_not_change_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /*
- * test_checkpoint.c - a run on disk: everything comes back bit for bit; damage is noticed and passed over; a full disk,
- * a kill and a change of the number of workers lose nothing.
+ * test_checkpoint.c - checkpoints: restoring is bit-exact; damage is detected and the file skipped; a full disk, a kill
+ * and a change of the number of workers lose nothing.
  *
- * Seeds are fixed but for the moments at which writers are killed, which are the machine's.
+ * Seeds are fixed; only the times at which writers are killed vary.
  */
 #include "trainer/checkpoint_helpers.h"
 #include "support/thread_group.h"
@@ -74,7 +74,7 @@ static bool same_states(const sample_state *a, const sample_state *b) {
     return same;
 }
 
-/* A crew's worker: write, take up in a fresh worker, compare, go on a step, compare again. */
+/* One worker of a group: write, restore into a new worker, compare, run a step, compare again. */
 static frug_status round_trip(frug_comm *comm, void *shared) {
     sample_state a, b;
     uint64_t step = 0, rank = (uint64_t)frug_comm_rank(comm);
@@ -86,7 +86,7 @@ static frug_status round_trip(frug_comm *comm, void *shared) {
         close_state(&a);
         return FRUG_ERR_MEMORY;
     }
-    a.state.graph->buffers->data[0] = (float)rank; /* running statistics are every worker's own */
+    a.state.graph->buffers->data[0] = (float)rank; /* every worker has its own running statistics */
     for (uint64_t i = 0; i < 3 && good; i++)
         good = step_alone(&a, i, 100 + rank);
     /* All workers have the same weights; here each has stepped alone, so make them the same again. */
@@ -95,7 +95,7 @@ static frug_status round_trip(frug_comm *comm, void *shared) {
             p->w[i] = (float)(p->tensor.offset + i) * 0.5f;
     good = good && write_step(&a, 3, 2) == 0 && open_and_restore(folder, &b, &step, &redistributed) == 0 && step == 3 &&
            !redistributed;
-    /* The optimiser's state is worker 0's; give this worker's own back before comparing. */
+    /* The restored optimizer state is worker 0's; restore this worker's own before comparing. */
     if (good && rank > 0) {
         size_t len, size = frug_optimizer_state_size(b.state.optimizer);
         void *blob = malloc(size);
@@ -110,7 +110,7 @@ static frug_status round_trip(frug_comm *comm, void *shared) {
     return good ? FRUG_OK : FRUG_ERR_ARG;
 }
 
-static void everything_comes_back_bit_for_bit(void **state) {
+static void restore_is_bit_exact(void **state) {
     static const int sizes[] = {1, 2, 5};
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -124,31 +124,31 @@ static void everything_comes_back_bit_for_bit(void **state) {
     }
 }
 
-static void alone(frug_comm **comm, sample_state *s, uint64_t seed) {
+static void open_single(frug_comm **comm, sample_state *s, uint64_t seed) {
     OK(frug_comm_self(comm));
     assert_true(open_state(*comm, seed, "frugrad,min_size=1", s));
     assert_true(step_alone(s, 0, seed));
 }
 
-static void not_alone(frug_comm *comm, sample_state *s) {
+static void close_single(frug_comm *comm, sample_state *s) {
     close_state(s);
     frug_comm_destroy(comm);
 }
 
-static void old_ones_go_and_directories_are_made(void **state) {
+static void old_checkpoints_are_removed_and_directories_created(void **state) {
     frug_comm *comm;
     sample_state s;
     char deep[300], path[400];
     overheard said;
     (void)state;
-    alone(&comm, &s, 1);
+    open_single(&comm, &s, 1);
     for (uint64_t step = 10; step <= 50; step += 10)
         assert_int_equal(write_step(&s, step, 2), 0);
     assert_int_equal(count_files(folder, "step-"), 2);
     name_of(40, path, sizeof path);
     assert_int_equal(access(path, R_OK), 0);
     listen_to_errors(&said);
-    assert_int_equal(write_later(&s, 1, 20, 1), 0); /* another run, back in time: later ones are not its to remove */
+    assert_int_equal(write_later(&s, 1, 20, 1), 0); /* another run with lower steps: it must not remove later ones */
     stop_listening(&said);
     assert_non_null(strstr(said.text, "step 50"));
     assert_int_equal(count_files(folder, "step-"), 3);
@@ -165,7 +165,7 @@ static void old_ones_go_and_directories_are_made(void **state) {
     rmdir(deep);
     remove_folder(folder);
     assert_int_equal(mkdir(folder, 0777), 0);
-    not_alone(comm, &s);
+    close_single(comm, &s);
 }
 
 static void expect_newest(frug_comm *comm, uint64_t want, uint64_t at, uint64_t generation) {
@@ -179,15 +179,15 @@ static void expect_newest(frug_comm *comm, uint64_t want, uint64_t at, uint64_t 
     fgt_checkpoint_close(checkpoint);
 }
 
-/* Steps go back where a run continues with more workers; what was written last is the newest nevertheless. */
-static void the_newest_is_what_was_written_last(void **state) {
+/* The step decreases where a run resumes with more workers; the newest is still the one written last. */
+static void newest_checkpoint_is_the_last_written(void **state) {
     frug_comm *comm;
     sample_state s;
     uint64_t next = 99;
     bool any = true;
     char path[400];
     (void)state;
-    alone(&comm, &s, 1);
+    open_single(&comm, &s, 1);
     assert_int_equal(fgt_checkpoint_exists(folder, comm, &any), 0);
     assert_false(any);
     assert_int_equal(fgt_checkpoint_next_generation(folder, NULL, 0, &next), 0);
@@ -212,7 +212,7 @@ static void the_newest_is_what_was_written_last(void **state) {
     assert_int_equal(count_files(folder, "step-"), 1);
     remove_folder(folder);
     assert_int_equal(mkdir(folder, 0777), 0);
-    not_alone(comm, &s);
+    close_single(comm, &s);
 }
 
 /* Change one byte of a file, counted from the end if negative. */
@@ -226,7 +226,7 @@ static void flip(const char *path, long at) {
     fclose(f);
 }
 
-static void a_damaged_one_is_passed_over(void **state) {
+static void damaged_checkpoint_is_skipped(void **state) {
     frug_comm *comm;
     sample_state s, t;
     char path[400];
@@ -235,7 +235,7 @@ static void a_damaged_one_is_passed_over(void **state) {
     uint64_t step = 0;
     bool redistributed;
     (void)state;
-    alone(&comm, &s, 1);
+    open_single(&comm, &s, 1);
     assert_true(open_state(comm, 2, "frugrad,min_size=1", &t));
     for (uint64_t i = 1; i <= 2; i++)
         assert_int_equal(write_step(&s, i, 0), 0);
@@ -251,7 +251,7 @@ static void a_damaged_one_is_passed_over(void **state) {
         stop_listening(&said);
         assert_int_equal(code, 0);
         assert_int_equal(step, 1);
-        assert_int_equal(alone_code, 1); /* asked for by name, it is an error */
+        assert_int_equal(alone_code, 1); /* opened by its name, it is an error */
         assert_non_null(strstr(said.text, path));
         assert_non_null(strstr(said.text, "step 1"));
         flip(path, places[i]);
@@ -265,7 +265,7 @@ static void a_damaged_one_is_passed_over(void **state) {
     remove_folder(folder);
     assert_int_equal(mkdir(folder, 0777), 0);
     close_state(&t);
-    not_alone(comm, &s);
+    close_single(comm, &s);
 }
 
 static void expect_refused(const char *path, const sample_state *s, const char *words) {
@@ -281,12 +281,12 @@ static void expect_refused(const char *path, const sample_state *s, const char *
         fail_msg("said '%s'; expected '%s'", said.text, words);
 }
 
-static void what_does_not_fit_is_refused_in_words(void **state) {
+static void run_that_does_not_fit_is_refused(void **state) {
     frug_comm *comm;
     sample_state s, t;
     char path[400], other[400];
     (void)state;
-    alone(&comm, &s, 1);
+    open_single(&comm, &s, 1);
     expect_refused(folder, &s, "has no checkpoint");
     name_of(5, path, sizeof path);
     expect_refused(path, &s, "No such file");
@@ -312,7 +312,7 @@ static void what_does_not_fit_is_refused_in_words(void **state) {
     expect_refused(path, &s, "has no tensor 'frugrad.optimizer'");
     remove_folder(folder);
     assert_int_equal(mkdir(folder, 0777), 0);
-    not_alone(comm, &s);
+    close_single(comm, &s);
 }
 
 static void limit_files(rlim_t bytes) {
@@ -333,7 +333,7 @@ static frug_status write_to_full_disk(frug_comm *comm, void *shared) {
     return code == 1 ? FRUG_OK : FRUG_ERR_ARG;
 }
 
-static void a_full_disk_is_told_to_all_and_costs_nothing(void **state) {
+static void full_disk_fails_on_all_workers_and_keeps_older_files(void **state) {
     static const rlim_t rooms[] = {0, 100, 5000, 20000}; /* of 38 kB with three workers: header, weights, residuals */
     frug_comm *comm;
     sample_state s;
@@ -341,7 +341,7 @@ static void a_full_disk_is_told_to_all_and_costs_nothing(void **state) {
     uint64_t step = 0;
     bool redistributed;
     (void)state;
-    alone(&comm, &s, 1);
+    open_single(&comm, &s, 1);
     assert_int_equal(write_step(&s, 1, 1), 0);
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) {
         crew_member member[CREW_MOST];
@@ -361,10 +361,10 @@ static void a_full_disk_is_told_to_all_and_costs_nothing(void **state) {
     assert_int_equal(step, 1);
     remove_folder(folder);
     assert_int_equal(mkdir(folder, 0777), 0);
-    not_alone(comm, &s);
+    close_single(comm, &s);
 }
 
-/* The child's life: announce a step, write it, until killed. */
+/* The child: announce a step, write it, until killed. */
 static void write_until_killed(int announce) {
     frug_comm *comm = NULL;
     sample_state s;
@@ -375,18 +375,18 @@ static void write_until_killed(int announce) {
             _exit(1);
 }
 
-static void killed_writers_leave_the_last_whole_one(void **state) {
+static void killed_writer_leaves_the_last_complete_file(void **state) {
     frug_comm *comm;
     sample_state s;
     uint64_t random = (uint64_t)time(NULL) | 1, step, left_behind = 0;
     bool redistributed;
     (void)state;
-    alone(&comm, &s, 1);
+    open_single(&comm, &s, 1);
     for (int i = 0; i < 30; i++) {
         int pipe_ends[2], status;
         uint64_t announced, last = 0;
         assert_int_equal(pipe(pipe_ends), 0);
-        if (i % 2) /* of an earlier run, which the child's steps are far behind */
+        if (i % 2) /* of an earlier run, with higher steps than the child's */
             assert_int_equal(write_step(&s, 1000000, 2), 0);
         pid_t child = fork();
         assert_true(child >= 0);
@@ -412,7 +412,7 @@ static void killed_writers_leave_the_last_whole_one(void **state) {
         assert_int_equal(mkdir(folder, 0777), 0);
     }
     print_message("%d of 30 kills hit a write\n", (int)left_behind);
-    not_alone(comm, &s);
+    close_single(comm, &s);
 }
 
 /* ---- another number of workers ---- */
@@ -464,7 +464,7 @@ static void mean_of(const move_house *m, int workers, double *mean) {
     }
 }
 
-/* The mean residual before and after differs at most by `part` of the largest residual: what the format rounds. */
+/* The mean residual before and after differs by at most `part` of the largest residual: the rounding of the format. */
 static void expect_kept(const char *method, int workers, double part) {
     fgt_graph *g = sample_graph(1);
     move_house m = {method, (size_t)g->elements, NULL, NULL};
@@ -506,7 +506,7 @@ static void other_numbers_of_workers_get_the_mean_residual(void **state) {
     }
 }
 
-/* Worker 1 believes in another step: nobody writes. */
+/* Worker 1 has another step: no file is written. */
 static frug_status disagree(frug_comm *comm, void *shared) {
     sample_state s;
     (void)shared;
@@ -517,7 +517,7 @@ static frug_status disagree(frug_comm *comm, void *shared) {
     return code == 1 ? FRUG_OK : FRUG_ERR_ARG;
 }
 
-static void workers_that_disagree_write_nothing(void **state) {
+static void disagreeing_workers_write_nothing(void **state) {
     crew_member member[CREW_MOST];
     overheard said;
     (void)state;
@@ -532,15 +532,15 @@ static void workers_that_disagree_write_nothing(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_comes_back_bit_for_bit),
-        cmocka_unit_test(old_ones_go_and_directories_are_made),
-        cmocka_unit_test(the_newest_is_what_was_written_last),
-        cmocka_unit_test(a_damaged_one_is_passed_over),
-        cmocka_unit_test(what_does_not_fit_is_refused_in_words),
-        cmocka_unit_test(a_full_disk_is_told_to_all_and_costs_nothing),
-        cmocka_unit_test(killed_writers_leave_the_last_whole_one),
+        cmocka_unit_test(restore_is_bit_exact),
+        cmocka_unit_test(old_checkpoints_are_removed_and_directories_created),
+        cmocka_unit_test(newest_checkpoint_is_the_last_written),
+        cmocka_unit_test(damaged_checkpoint_is_skipped),
+        cmocka_unit_test(run_that_does_not_fit_is_refused),
+        cmocka_unit_test(full_disk_fails_on_all_workers_and_keeps_older_files),
+        cmocka_unit_test(killed_writer_leaves_the_last_complete_file),
         cmocka_unit_test(other_numbers_of_workers_get_the_mean_residual),
-        cmocka_unit_test(workers_that_disagree_write_nothing),
+        cmocka_unit_test(disagreeing_workers_write_nothing),
     };
     if (argc == 2) { /* one checkpoint in that directory, for checkpoint_format.sh */
         frug_comm *comm = NULL;

@@ -1,6 +1,6 @@
 /*
- * test_data_builtin.c - procedural data: the same every time, of any size, and as hard as they claim to be: who knows
- * the rule gets (nearly) all right, a linear model does not. Models here are small and deterministic.
+ * test_data_builtin.c - synthetic data: reproducible, of any size, and as hard as stated: a predictor that knows the
+ * rule gets (nearly) all right, a linear model does not. Models here are small and deterministic.
  */
 #include "trainer/data/data_set.h"
 #include "io/error.h"
@@ -134,7 +134,7 @@ static void images_need_more_than_a_linear_model(void **state) {
     fgt_data_close(data);
 }
 
-/* Mirrored and moved images keep their rule: the same test with augmentation. */
+/* Mirrored and shifted images keep their class: the same test with augmentation. */
 static void augmented_images_keep_their_class(void **state) {
     int right = 0;
     (void)state;
@@ -160,7 +160,7 @@ static void augmented_images_keep_their_class(void **state) {
 
 enum { VOCAB = 64, TOPICS = 4, LENGTH = 64 };
 
-/* Nats a token on the test split of a model that counts successors by token, and by topic where told. */
+/* Nats per token on the test split of a model that counts successors by token, and by topic if requested. */
 static double count_model(const fgt_batch *train, const fgt_batch *test, int topics) {
     double(*counts)[VOCAB][VOCAB] = calloc(TOPICS, sizeof *counts), loss = 0;
     assert_non_null(counts);

@@ -1,6 +1,6 @@
 /*
- * test_data_folder.c - images in folders: JPEG and PNG are decoded and resized, classes are folders, batches are the
- * same whatever the number of threads, and what is damaged or too large is refused by name.
+ * test_data_folder.c - image folders: JPEG and PNG are decoded and resized, classes are directories, batches do not
+ * depend on the number of threads, and damaged or too large files are reported by name.
  */
 #include "trainer/data/data_set.h"
 #include "trainer/data/image_decode.h"
@@ -31,7 +31,7 @@ typedef struct made {
     size_t len;
 } made;
 
-/* Brightness grows to the right, by the color's share of it; 4 components: CMYK, inverted as Adobe has it. */
+/* Brightness increases to the right, by the color's share of it; 4 components: CMYK, inverted as by Adobe. */
 static void fill(unsigned char *pixels, int components, int shade) {
     for (int i = 0; i < W * H; i++)
         for (int c = 0; c < components; c++)
@@ -148,7 +148,7 @@ static void files_are_decoded(void **state) {
             assert_true(width == W && height == H);
             assert_int_equal(fgt_picture_decode(files[i].file, files[i].len, shrink, &p, &why), 0);
             assert_true(p.width == (W + by - 1) / by && p.height == (H + by - 1) / by);
-            for (uint32_t x = 0; x < p.width - 1; x++) { /* the last pixel may stand for less than the others */
+            for (uint32_t x = 0; x < p.width - 1; x++) { /* the last pixel may cover less than the others */
                 double expected = 40 + 2 * (by * (x + 0.5) - 0.5);
                 for (int c = 0; c < 3; c++)
                     assert_true(fabs(p.rgb[3 * x + (uint32_t)c] - expected) <= (i == 4 ? 0 : 6));
@@ -171,7 +171,7 @@ static void bad_files_are_refused(void **state) {
     (void)state;
     made jpeg = make_jpeg(40, 3, 0), png = make_png(40);
     assert_bad((const unsigned char *)"GIF89a", 6, "expected the start of a JPEG or PNG file");
-    for (size_t len = 0; len < jpeg.len - 2; len += 37) /* the last two bytes say that it ends */
+    for (size_t len = 0; len < jpeg.len - 2; len += 37) /* the last two bytes are the end marker */
         assert_bad(jpeg.file, len, len < 3 ? "expected the start" : "not a sound JPEG");
     for (size_t len = 8; len < png.len - 12; len += 37)
         assert_bad(png.file, len, "not a sound PNG");
@@ -196,7 +196,7 @@ static void huge_images_are_refused(void **state) {
     free(jpeg.file);
 }
 
-static void parts_are_resized(void **state) {
+static void regions_are_resized(void **state) {
     unsigned char rgb[3 * 8 * 4];
     float to[3 * 8 * 4];
     fgt_picture p = {8, 4, rgb};
@@ -232,7 +232,7 @@ static void folders_are_classes(void **state) {
         assert_string_equal(info->augment, "crop+mirror");
         assert_int_equal(fgt_batch_create(info, 3, &batch), FGIO_EXIT_OK);
         assert_int_equal(fgt_data_batch(data, FGT_VALID, 0, 0, 3, &batch), FGIO_EXIT_OK);
-        for (int i = 0; i < 3; i++) { /* the middle is as bright as the whole: shade + W */
+        for (int i = 0; i < 3; i++) { /* the center is as bright as the whole: shade + W */
             double mean = 0, expected = ((i < 2 ? 8 : 110) + W - 1) / 255.0;
             for (int k = 0; k < SIDE * SIDE; k++)
                 mean += (double)batch.pixels[i * (int)channels * SIDE * SIDE + k] / (SIDE * SIDE);
@@ -246,7 +246,7 @@ static void folders_are_classes(void **state) {
     remove_all(root);
 }
 
-/* All that a sample depends on is the seed, the epoch and its number: threads and order change nothing. */
+/* A sample depends on the seed, the epoch and its index alone, not on threads and order. */
 static void batches_are_the_same_with_any_threads(void **state) {
     enum { SIZE = 3 * SIDE * SIDE };
     char root[PLACE_MAX];
@@ -279,7 +279,7 @@ static void batches_are_the_same_with_any_threads(void **state) {
     remove_all(root);
 }
 
-static void some_are_held_out_where_there_is_no_val(void **state) {
+static void validation_is_held_out_without_val(void **state) {
     char root[] = "/tmp/frugrad-test-XXXXXX";
     (void)state;
     assert_non_null(mkdtemp(root));
@@ -316,8 +316,8 @@ static void wrong_folders_are_refused(void **state) {
     remove_all(root);
 }
 
-/* A run ends with the name of the file, on all workers, whether it trains or is judged by it. */
-static void damaged_images_end_a_run(void **state) {
+/* A damaged image fails the run on all workers, in training and in evaluation, with the name of the file. */
+static void damaged_image_stops_the_run(void **state) {
     static const char *const files[] = {"train/a/2.JPEG", "val/a/x.jpeg"};
     (void)state;
     for (int i = 0; i < 2; i++) {
@@ -355,12 +355,12 @@ int main(void) {
         cmocka_unit_test(files_are_decoded),
         cmocka_unit_test(bad_files_are_refused),
         cmocka_unit_test(huge_images_are_refused),
-        cmocka_unit_test(parts_are_resized),
+        cmocka_unit_test(regions_are_resized),
         cmocka_unit_test(folders_are_classes),
         cmocka_unit_test(batches_are_the_same_with_any_threads),
-        cmocka_unit_test(some_are_held_out_where_there_is_no_val),
+        cmocka_unit_test(validation_is_held_out_without_val),
         cmocka_unit_test(wrong_folders_are_refused),
-        cmocka_unit_test(damaged_images_end_a_run),
+        cmocka_unit_test(damaged_image_stops_the_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /*
- * test_data_images.c - orders are permutations; idx and CIFAR files give the pixels and labels they hold, moved only
- * where asked; wrong ones are refused with file, place and expectation; the real sets are what they are known to be.
+ * test_data_images.c - orders are permutations; idx and CIFAR files give their pixels and labels, augmented only where
+ * requested; invalid files are refused with file, position and expectation; the real sets have the published sizes.
  */
 #include "trainer/data/data_set.h"
 #include "trainer/data/epoch_order.h"
@@ -36,7 +36,8 @@ static void orders_are_permutations(void **state) {
     assert_true(fgt_epoch_order(3, 0, UINT64_C(1) << 40, 12345) < UINT64_C(1) << 40);
 }
 
-/* Where 0 of 10 goes over 20,000 epochs, and which of two neighbours comes first: five deviations allowed; seed 4. */
+/* The position of 0 of 10 over 20,000 epochs, and which of two adjacent samples comes first: five deviations allowed;
+ * seed 4. */
 static void orders_are_random(void **state) {
     enum { EPOCHS = 20000, PLACES = 10 };
     int hits[PLACES] = {0}, rises = 0;
@@ -86,8 +87,8 @@ static void assert_refused(const char *path, const char *reason) {
         fail_msg("said '%s'; expected: %s", c.text, reason);
 }
 
-/* Of a directory called fashion-mnist the constants are known; each test image must be its own. */
-static void idx_images_are_normalised(void **state) {
+/* A directory called fashion-mnist has known constants; each test image must match its own. */
+static void idx_images_are_normalized(void **state) {
     char place[PLACE_MAX];
     fgt_batch batch;
     (void)state;
@@ -116,8 +117,8 @@ static void idx_images_are_normalised(void **state) {
     place_remove(place);
 }
 
-/* Of others the mean and deviation are measured: over an epoch the pixels have mean 0 and variance 1. */
-static void other_idx_sets_are_measured(void **state) {
+/* For others mean and deviation are computed: over an epoch the pixels have mean 0 and variance 1. */
+static void other_idx_sets_use_their_own_statistics(void **state) {
     char place[PLACE_MAX];
     fgt_batch batch;
     double sum = 0, squares = 0;
@@ -196,7 +197,7 @@ static void write_all_cifar(const char *place) {
     write_cifar(place, "test_batch.bin", 10, 3);
 }
 
-/* Find how a training image was moved by trying all 162 ways; exactly one must fit. */
+/* Finds the shift of a training image by trying all 162; exactly one must match. */
 static int find_move(const float *got, int record) {
     static const double mean[] = {0.485, 0.456, 0.406}, deviation[] = {0.229, 0.224, 0.225};
     int found = -1;
@@ -217,7 +218,7 @@ static int find_move(const float *got, int record) {
     return found;
 }
 
-static void cifar_images_are_moved_in_training_only(void **state) {
+static void cifar_images_are_shifted_in_training_only(void **state) {
     char place[PLACE_MAX];
     fgt_batch batch, again;
     int moved = 0, flipped = 0;
@@ -254,8 +255,8 @@ static void cifar_images_are_moved_in_training_only(void **state) {
     place_remove(place);
 }
 
-/* Each word does what it says and nothing else. */
-static void images_are_changed_as_asked(void **state) {
+/* Each option value has its own effect and no other. */
+static void augmentation_follows_the_option(void **state) {
     char place[PLACE_MAX];
     fgt_batch batch;
     (void)state;
@@ -325,7 +326,7 @@ static void wrong_cifar_files_are_refused(void **state) {
     place_remove(place);
 }
 
-/* Class counts and the sum of an epoch's normalised pixels, per sample. */
+/* Class counts and the sum of an epoch's normalized pixels, per sample. */
 static void survey(fgt_data *data, fgt_split split, int *classes, double *mean) {
     const fgt_data_info *info = fgt_data_about(data);
     size_t size = (size_t)info->channels * info->height * info->width;
@@ -343,7 +344,7 @@ static void survey(fgt_data *data, fgt_split split, int *classes, double *mean) 
     fgt_batch_destroy(&batch);
 }
 
-static void fashion_mnist_is_as_published(void **state) {
+static void fashion_mnist_matches_published_counts(void **state) {
     int classes[10] = {0};
     double mean;
     (void)state;
@@ -361,7 +362,7 @@ static void fashion_mnist_is_as_published(void **state) {
     fgt_data_close(data);
 }
 
-static void cifar_10_is_as_published(void **state) {
+static void cifar_10_matches_published_counts(void **state) {
     char path[PLACE_MAX];
     int train[10] = {0}, test[10] = {0};
     double mean;
@@ -379,7 +380,7 @@ static void cifar_10_is_as_published(void **state) {
     fgt_data_close(data);
 }
 
-/* What is held out is never trained on and never moved; together the two splits are the training samples. */
+/* Held-out samples are never trained on and never augmented; together the two splits are the training samples. */
 static void held_out_samples_are_the_last_and_unmoved(void **state) {
     enum { KEPT = 3 };
     char place[PLACE_MAX];
@@ -421,12 +422,18 @@ static void held_out_samples_are_the_last_and_unmoved(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(orders_are_permutations),       cmocka_unit_test(orders_are_random),
-        cmocka_unit_test(idx_images_are_normalised),     cmocka_unit_test(other_idx_sets_are_measured),
-        cmocka_unit_test(wrong_idx_files_are_refused),   cmocka_unit_test(cifar_images_are_moved_in_training_only),
-        cmocka_unit_test(images_are_changed_as_asked),   cmocka_unit_test(gray_idx_images_are_not_mirrored),
-        cmocka_unit_test(wrong_cifar_files_are_refused), cmocka_unit_test(fashion_mnist_is_as_published),
-        cmocka_unit_test(cifar_10_is_as_published),      cmocka_unit_test(held_out_samples_are_the_last_and_unmoved),
+        cmocka_unit_test(orders_are_permutations),
+        cmocka_unit_test(orders_are_random),
+        cmocka_unit_test(idx_images_are_normalized),
+        cmocka_unit_test(other_idx_sets_use_their_own_statistics),
+        cmocka_unit_test(wrong_idx_files_are_refused),
+        cmocka_unit_test(cifar_images_are_shifted_in_training_only),
+        cmocka_unit_test(augmentation_follows_the_option),
+        cmocka_unit_test(gray_idx_images_are_not_mirrored),
+        cmocka_unit_test(wrong_cifar_files_are_refused),
+        cmocka_unit_test(fashion_mnist_matches_published_counts),
+        cmocka_unit_test(cifar_10_matches_published_counts),
+        cmocka_unit_test(held_out_samples_are_the_last_and_unmoved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /*
- * test_data_questions.c - BoolQ's lines become [CLS] question [SEP] passage [SEP], ARC's rows a pair for each choice;
- * labels are what the rows say; wrong files are refused with file and line or row; the real ones have their official
- * numbers of rows and the shares of labels that docs/data.md states.
+ * test_data_questions.c - BoolQ's lines become [CLS] question [SEP] passage [SEP], ARC's rows a pair for each choice,
+ * with the labels of the rows; invalid files are refused with file and line or row; the real ones have their official
+ * numbers of rows and the shares of labels in docs/data.md.
  */
 #include "trainer/data/data_set.h"
 #include "io/error.h"
@@ -63,7 +63,7 @@ static void assert_row(const fgt_data *data, fgt_split split, uint64_t at, const
     fgt_batch_destroy(&batch);
 }
 
-static void lines_are_a_question_and_a_passage(void **state) {
+static void boolq_line_is_question_and_passage(void **state) {
     char place[PLACE_MAX];
     (void)state;
     make_place(place, "BoolQ"); /* the directory says which */
@@ -87,7 +87,7 @@ static void lines_are_a_question_and_a_passage(void **state) {
     place_remove(place);
 }
 
-static void a_choice_is_a_pair(void **state) {
+static void each_choice_becomes_a_pair(void **state) {
     static const char train[] = "[{\"instruction\": \"Choose the answer to the question: a Answer1: b\\n\\nc?\\n\\n"
                                 "Answer1: a Answer3: Answer2: b Answer3: c\\n\\nAnswer format: answer1/answer2\", "
                                 "\"input\": \"\", \"output\": \"\", \"answer\": \"answer3\"}]";
@@ -186,7 +186,7 @@ static int share_of_ones(const fgt_data *data) {
     return (int)((1000 * ones + count / 2) / count);
 }
 
-static void the_real_files_have_their_rows(void **state) {
+static void real_files_have_the_published_rows(void **state) {
     static const struct {
         const char *dir, *subset;
         uint64_t count[FGT_SPLITS];
@@ -209,12 +209,12 @@ static void the_real_files_have_their_rows(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_are_a_question_and_a_passage),
-        cmocka_unit_test(a_choice_is_a_pair),
+        cmocka_unit_test(boolq_line_is_question_and_passage),
+        cmocka_unit_test(each_choice_becomes_a_pair),
         cmocka_unit_test(wrong_lines_are_refused),
         cmocka_unit_test(wrong_choices_are_refused),
         cmocka_unit_test(several_parts_are_refused),
-        cmocka_unit_test(the_real_files_have_their_rows),
+        cmocka_unit_test(real_files_have_the_published_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /*
- * test_data_sentences.c - GLUE's tables become [CLS] A [SEP] B [SEP] with segments, cut longest first; labels are what
- * the rows say; wrong tables are refused with row and byte; the real ones have their official numbers of rows.
+ * test_data_sentences.c - GLUE's tables become [CLS] A [SEP] B [SEP] with segments, the longer sentence truncated
+ * first, with the labels of the rows; invalid tables are refused with row and byte; the real ones have their official
+ * numbers of rows.
  */
 #include "trainer/data/data_set.h"
 #include "trainer/run/job.h"
@@ -52,7 +53,7 @@ static void assert_refused(const char *name, const char *subset, const char *tra
     place_remove(place);
 }
 
-static void pairs_are_cut_longest_first(void **state) {
+static void longer_sentence_is_truncated_first(void **state) {
     char place[PLACE_MAX];
     fgt_batch batch;
     static const int32_t tokens[4][T] = {{CLS, A, SEP, B, B, SEP},
@@ -243,10 +244,10 @@ static int some_table(double n, double there, const fgt_quality *q) {
     return found;
 }
 
-static void quality_has_the_tasks_own_metric(void **state) {
+static void evaluation_has_the_metric_of_the_task(void **state) {
     char place[PLACE_MAX], mrpc[2048] = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n", cola[2048] = "";
     (void)state;
-    for (int i = 0; i < 24; i++) { /* class 1: 16 of 24; a third of the rows say nothing of their class */
+    for (int i = 0; i < 24; i++) { /* class 1: 16 of 24; a third of the rows do not depend on their class */
         const char *text = i % 3 == 0 ? "a b" : i % 2 == 0 ? "a a" : "b b";
         snprintf(mrpc + strlen(mrpc), sizeof mrpc - strlen(mrpc), "%d\t1\t2\t%s\t%s\n", i % 3 < 2, text, text);
         snprintf(cola + strlen(cola), sizeof cola - strlen(cola), "x\t%d\t*\t%s %d\n", i % 3 < 2, text, i);
@@ -278,7 +279,7 @@ static void quality_has_the_tasks_own_metric(void **state) {
     }
 }
 
-static void numbers_are_read_by_hand(void **state) {
+static void numbers_do_not_depend_on_the_locale(void **state) {
     static const struct {
         const char *text;
         int bad;
@@ -299,7 +300,7 @@ static void numbers_are_read_by_hand(void **state) {
     }
 }
 
-static void the_real_tables_have_their_rows(void **state) {
+static void real_tables_have_the_published_rows(void **state) {
     static const struct {
         const char *dir;
         uint64_t count[FGT_SPLITS];
@@ -326,10 +327,13 @@ static void the_real_tables_have_their_rows(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pairs_are_cut_longest_first),     cmocka_unit_test(single_sentences_and_numbers),
-        cmocka_unit_test(wrong_tables_are_refused),        cmocka_unit_test(numbers_are_read_by_hand),
-        cmocka_unit_test(all_tasks_of_glue_are_read),      cmocka_unit_test(quality_has_the_tasks_own_metric),
-        cmocka_unit_test(the_real_tables_have_their_rows),
+        cmocka_unit_test(longer_sentence_is_truncated_first),
+        cmocka_unit_test(single_sentences_and_numbers),
+        cmocka_unit_test(wrong_tables_are_refused),
+        cmocka_unit_test(numbers_do_not_depend_on_the_locale),
+        cmocka_unit_test(all_tasks_of_glue_are_read),
+        cmocka_unit_test(evaluation_has_the_metric_of_the_task),
+        cmocka_unit_test(real_tables_have_the_published_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

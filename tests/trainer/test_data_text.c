@@ -1,6 +1,6 @@
 /*
- * test_data_text.c - text for language models and masked models: every token is asked for once an epoch, targets follow
- * their tokens, hidden tokens are hidden by the rule, and wrong files are refused with a place.
+ * test_data_text.c - text for language models and masked models: every token is a target once per epoch, targets follow
+ * their tokens, tokens are masked by the rule, and invalid files are refused with a position.
  */
 #include "trainer/data/data_set.h"
 #include "trainer/data/text_files.h"
@@ -39,7 +39,7 @@ static void assert_refused(fgt_task task, const char *path, const char *tokens, 
         fail_msg("said '%s'; expected: %s", c.text, reason);
 }
 
-/* Byte i of the training text is i, so that a token tells where it comes from. */
+/* Byte i of the training text is i, so that a token shows its position. */
 static void windows_shift_and_targets_follow(void **state) {
     char place[PLACE_MAX];
     unsigned char bytes[100];
@@ -77,7 +77,7 @@ static void windows_shift_and_targets_follow(void **state) {
     place_remove(place);
 }
 
-static void tests_ask_for_every_token_once(void **state) {
+static void test_windows_cover_every_token_once(void **state) {
     char place[PLACE_MAX];
     fgt_batch batch;
     (void)state;
@@ -97,7 +97,7 @@ static void tests_ask_for_every_token_once(void **state) {
     place_remove(place);
 }
 
-static void tokenised_files_are_taken_as_they_are(void **state) {
+static void token_id_files_are_read(void **state) {
     char place[PLACE_MAX];
     unsigned char numbers[64];
     fgt_batch batch;
@@ -148,7 +148,7 @@ static void wrong_text_is_refused(void **state) {
     place_remove(place);
 }
 
-/* Texts as they were handed out. */
+/* Texts as they were passed to the callback. */
 typedef struct handed {
     char text[FGT_SPLITS][4096];
     size_t len[FGT_SPLITS], pieces;
@@ -157,7 +157,7 @@ typedef struct handed {
 static int keep_text(void *with, fgt_split split, const unsigned char *text, size_t len) {
     handed *h = with;
     char last = h->len[split] ? h->text[split][h->len[split] - 1] : '\0';
-    if (last) { /* before a space, between two characters that are to be seen */
+    if (last) { /* before a space, between two visible characters */
         assert_true(last > ' ' && last < 0x7F);
         assert_true(len > 1 && text[0] == ' ' && text[1] > ' ' && text[1] < 0x7F);
     }
@@ -178,8 +178,8 @@ static void read_text(const char *path, handed *h, const char *said) {
         fail_msg("said '%s'; expected: %s", c.text, said ? said : "nothing");
 }
 
-/* A text without splits: nine parts in ten, half a part, half a part, cut where lines or characters begin. */
-static void any_text_is_cut_in_three(void **state) {
+/* A text without splits: 90 %, 5 % and 5 %, cut where lines or characters begin. */
+static void text_is_divided_into_three_splits(void **state) {
     char place[PLACE_MAX], path[2 * PLACE_MAX], lines[2001] = "";
     handed h;
     (void)state;
@@ -229,19 +229,19 @@ static void folders_of_text_are_read(void **state) {
     place_text(place, "a.txt", "first\n");
     place_text(place, "c.md", "no text\n");
     read_text(place, &h, "books has no files for each split");
-    assert_string_equal(h.text[FGT_TRAIN], "first\nsecond"); /* of 13 bytes one is to judge by */
+    assert_string_equal(h.text[FGT_TRAIN], "first\nsecond"); /* of 13 bytes one is for validation */
     assert_string_equal(h.text[FGT_VALID], "\n");
     place_remove(place);
 }
 
-/* Whatever the pieces, the whole is the text, and so are its tokens. */
+/* The text and its tokens do not depend on the pieces. */
 static int encode_piece(void *with, fgt_split split, const unsigned char *text, size_t len) {
     void **both = with;
     (void)split;
     return fgt_tokens_encode(both[0], text, len, both[1]);
 }
 
-static void texts_come_in_pieces(void **state) {
+static void streaming_gives_the_same_tokens(void **state) {
     static const char text[] = "a  b c\n d 'e f's \xC3\xA4 \xC3\xA4 g h  \n\n i - j     k l\tm \nn o";
     char place[PLACE_MAX], path[2 * PLACE_MAX], real[PLACE_MAX];
     handed h;
@@ -296,7 +296,7 @@ static void write_letters(const char *place, char vocabulary[2 * PLACE_MAX]) {
     snprintf(vocabulary, 2 * PLACE_MAX, "%s/vocab.txt", place);
 }
 
-/* Count what became of the tokens of one sample. */
+/* Counts the outcomes for the tokens of one sample. */
 static void count_masks(const fgt_batch *batch, size_t slot, uint32_t length, int counts[4]) {
     const int32_t *tokens = batch->tokens + slot * length, *targets = batch->targets + slot * length;
     int32_t len = batch->lengths[slot];
@@ -319,7 +319,7 @@ static void count_masks(const fgt_batch *batch, size_t slot, uint32_t length, in
 
 /* 40 epochs of 3,900 tokens; five deviations allowed. A random token may hit the mask or the token itself, 1 in 30
  * each. */
-static void tokens_are_hidden_by_the_rule(void **state) {
+static void tokens_are_masked_by_the_rule(void **state) {
     char place[PLACE_MAX], vocabulary[2 * PLACE_MAX];
     int counts[4] = {0};
     fgt_batch batch;
@@ -373,8 +373,8 @@ static void masks_change_in_training_only(void **state) {
     place_remove(place);
 }
 
-/* The real text through our tokenizer and the tokens that lie beside it make the same batches. */
-static void wikitext_is_the_same_both_ways(void **state) {
+/* The real text through our tokenizer and the token id files beside it give the same batches. */
+static void wikitext_encoded_here_equals_its_token_files(void **state) {
     char path[PLACE_MAX], tokens[PLACE_MAX];
     fgt_batch a, b;
     (void)state;
@@ -403,15 +403,15 @@ static void wikitext_is_the_same_both_ways(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(windows_shift_and_targets_follow),
-        cmocka_unit_test(tests_ask_for_every_token_once),
-        cmocka_unit_test(tokenised_files_are_taken_as_they_are),
+        cmocka_unit_test(test_windows_cover_every_token_once),
+        cmocka_unit_test(token_id_files_are_read),
         cmocka_unit_test(wrong_text_is_refused),
-        cmocka_unit_test(tokens_are_hidden_by_the_rule),
+        cmocka_unit_test(tokens_are_masked_by_the_rule),
         cmocka_unit_test(masks_change_in_training_only),
-        cmocka_unit_test(wikitext_is_the_same_both_ways),
-        cmocka_unit_test(any_text_is_cut_in_three),
+        cmocka_unit_test(wikitext_encoded_here_equals_its_token_files),
+        cmocka_unit_test(text_is_divided_into_three_splits),
         cmocka_unit_test(folders_of_text_are_read),
-        cmocka_unit_test(texts_come_in_pieces),
+        cmocka_unit_test(streaming_gives_the_same_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /*
- * test_finetune.c - fine-tuning: frozen tensors keep their bits and change no other gradient; workers that exchange
- * measurements move as the library does with their mean; breaks change nothing; recorded gradients are the gradients.
+ * test_finetune.c - fine-tuning: frozen tensors do not change and affect no other gradient; workers that exchange
+ * measurements step as the library does with their mean; resuming gives the same bits; recorded gradients are the
+ * gradients.
  *
  * All jobs have seed 1 and builtin data. Everything is compared bit for bit.
  */
@@ -77,7 +78,7 @@ static void close_model(model *m) {
     fgt_data_close(m->data);
 }
 
-/** A sink that keeps everything, and counts what should not have come. */
+/** A sink that stores all gradients, and counts those of frozen tensors. */
 typedef struct basket {
     fgt_sink sink;
     float *grad;
@@ -111,13 +112,13 @@ static fgt_tune tune_of(const char *kind, const char *targets, const char *head)
 
 /* ---- freezing --------------------------------------------------------------------------------- */
 
-/* Everything that moves, from the last layer only up to all tensors; all kinds of layers have frozen ones. */
-static void others_gradients_keep_their_bits(void **state) {
+/* Trainable tensors, from the last layer only up to all; all kinds of layers have frozen ones. */
+static void other_gradients_are_unchanged(void **state) {
     (void)state;
     const struct {
         const char *model, *targets, *head;
         size_t moving; /* tensors */
-        bool stops;    /* backward does not come to the first node that has a backward */
+        bool stops;    /* backward skips the first node that has a backward */
     } row[] = {
         {BERT, "qv", "auto", 8, true},
         {BERT, "qv", "none", 4, true},
@@ -192,7 +193,7 @@ static const char *file_of(const char *name, uint64_t step) {
     return under(end);
 }
 
-/* A model that has learned for two steps, to start from. */
+/* A model trained for two steps, to start from. */
 static const char *learned(const char *text) {
     fgt_job job = job_of(text, 1, NULL);
     job.steps = 2;
@@ -202,7 +203,7 @@ static const char *learned(const char *text) {
     return file_of("learned", 2);
 }
 
-static void only_what_should_moves(void **state) {
+static void only_targets_and_head_are_trained(void **state) {
     (void)state;
     const char *kinds[] = {"full", "lora", "galore", "apollo", "sgc", "mesgc", "cesgc", "table"};
     char start[512];
@@ -249,8 +250,9 @@ static void same_files(const char *a, const char *b) {
     fgio_bytes_free(&y);
 }
 
-/* A basis is renewed at steps 0, 4 and 8; the break is between two. Clipping looks back, so it has a state too. */
-static void a_break_changes_nothing(void **state) {
+/* A basis is renewed at steps 0, 4 and 8; the interruption is between two. Clipping uses earlier norms, so it has a
+ * state too. */
+static void resume_gives_the_same_bits(void **state) {
     (void)state;
     const char *kinds[] = {"cesgc", "table", "lora"};
     char start[512];
@@ -286,13 +288,13 @@ static void a_break_changes_nothing(void **state) {
 #define STEPS  5
 #define OPTION "cesgc:s=16,c=2,rank=4,refresh=3,targets=w*,others=adamw"
 
-/** Two targets with a frozen tensor between, and a head; gradients are made up, by worker and step. */
+/** Two targets with a frozen tensor between, and a head; gradients are formulas of worker and step. */
 typedef struct scene {
     fgt_graph *graph[2];
     uint64_t handed[2];
 } scene;
 
-static float made_up(int worker, uint64_t step, uint64_t i) {
+static float formula_value(int worker, uint64_t step, uint64_t i) {
     uint64_t x = (i + 1) * 0x9e3779b97f4a7c15u ^ (step + 1) * 0xbf58476d1ce4e5b9u ^ (uint64_t)(worker + 1) << 40;
     x = (x ^ x >> 31) * 0x94d049bb133111ebu;
     return (float)((double)(x >> 40) / (double)(1 << 23) - 1.0);
@@ -323,7 +325,7 @@ static void fill(fgt_buckets *b, const fgt_graph *g, int worker, uint64_t step) 
         for (size_t first = 0; !p->frozen && first < p->rows; first += p->tile) {
             float *tile = sink->open(sink, p, first);
             for (size_t i = 0; i < fgt_tile_rows(p, first) * p->cols; i++)
-                tile[i] = made_up(worker, step, p->tensor.offset + first * p->cols + i);
+                tile[i] = formula_value(worker, step, p->tensor.offset + first * p->cols + i);
             sink->close(sink, p, first);
         }
     }
@@ -375,13 +377,13 @@ static frug_status one_of_two(frug_comm *comm, void *shared) {
     return status;
 }
 
-/* What the library makes of the mean of both workers' measurements of a whole tensor. */
+/* The library's step for the mean of both workers' measurements of a whole tensor. */
 static uint64_t move_by_hand(frug_optimizer *o, const fgt_param *p, uint64_t step) {
     uint64_t n = (uint64_t)p->rows * p->cols, at = p->tensor.offset, wants = frug_optimizer_wants(o, step, at, n);
     float grad[64 * 48], part[2][64 * 48];
     for (int worker = 0; worker < 2; worker++) {
         for (uint64_t i = 0; i < n; i++)
-            grad[i] = made_up(worker, step, at + i);
+            grad[i] = formula_value(worker, step, at + i);
         OK(frug_optimizer_measure(o, step, at, n, grad, part[worker]));
     }
     for (uint64_t i = 0; i < wants; i++)
@@ -390,7 +392,7 @@ static uint64_t move_by_hand(frug_optimizer *o, const fgt_param *p, uint64_t ste
     return wants;
 }
 
-static void workers_move_by_the_mean_of_measurements(void **state) {
+static void workers_step_by_the_mean_of_measurements(void **state) {
     (void)state;
     scene s = {.graph = {scene_graph(), scene_graph()}};
     fgt_graph *alone = scene_graph(), *start = scene_graph();
@@ -429,7 +431,7 @@ static void workers_move_by_the_mean_of_measurements(void **state) {
 
 /* ---- recorded gradients ----------------------------------------------------------------------------- */
 
-static void what_is_recorded_is_the_gradient(void **state) {
+static void record_contains_the_gradient(void **state) {
     (void)state;
     fgt_tune tune = tune_of("table", "qv", "auto");
     char start[512];
@@ -440,7 +442,7 @@ static void what_is_recorded_is_the_gradient(void **state) {
     tune.record_steps = 3;
     fgt_job job = job_of(BERT, 1, &tune);
     job.weights = start;
-    job.clip = 1e-3; /* what is recorded is not clipped */
+    job.clip = 1e-3; /* recorded gradients are not clipped */
     train(&job);
     fgio_tensor_file file;
     assert_int_equal(fgio_tensor_file_open(tune.record, &file), FGIO_EXIT_OK);
@@ -465,11 +467,11 @@ static void what_is_recorded_is_the_gradient(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(others_gradients_keep_their_bits),
-        cmocka_unit_test(workers_move_by_the_mean_of_measurements),
-        cmocka_unit_test_setup_teardown(only_what_should_moves, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_break_changes_nothing, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_is_recorded_is_the_gradient, set_up, tear_down),
+        cmocka_unit_test(other_gradients_are_unchanged),
+        cmocka_unit_test(workers_step_by_the_mean_of_measurements),
+        cmocka_unit_test_setup_teardown(only_targets_and_head_are_trained, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(resume_gives_the_same_bits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(record_contains_the_gradient, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
 /*
- * test_job.c - whole jobs in this process, through job.h: what workers, breaks, looks at the model and batches of an
- * evaluation must not change.
+ * test_job.c - whole jobs in this process, through job.h: the number of workers, interruptions, evaluations and the
+ * batches of an evaluation must not change the result.
  *
- * All jobs have seed 1 and builtin data, so numbers are the same every time. Files are compared byte for byte; where
- * sums are taken in another order, weights agree to 1e-5 of the largest.
+ * All jobs have seed 1 and builtin data, so numbers are reproducible. Files are compared byte for byte; where sums have
+ * another order, weights agree to 1e-5 of the largest.
  */
 #include "trainer/run/job.h"
 
@@ -98,17 +98,17 @@ static void same_files(const char *a, const char *b, const char *what) {
 
 /* ---- the same weights everywhere ------------------------------------------------------------ */
 
-/** A crew as fgt_job_train() makes it, but its workers are looked at when they are done. */
-typedef struct looked_at {
+/** A run as fgt_job_train() creates it, but its workers are inspected at the end. */
+typedef struct evaluations {
     fgt_run crew;
     float *weights[4]; /* of each worker */
     size_t elements;
-} looked_at;
+} evaluations;
 
 typedef struct hand {
     pthread_t thread;
     frug_comm *comm;
-    looked_at *all;
+    evaluations *all;
     int status;
 } hand;
 
@@ -131,7 +131,7 @@ static void *run_worker(void *arg) {
     return NULL;
 }
 
-static void train_and_look(const fgt_job *job, looked_at *l) {
+static void train_and_evaluate(const fgt_job *job, evaluations *l) {
     fgt_report report = {0};
     hand h[4] = {0};
     frug_comm *comm[4];
@@ -164,13 +164,13 @@ static void train_and_look(const fgt_job *job, looked_at *l) {
     fgt_data_close(l->crew.data);
 }
 
-static void free_looks(looked_at *l) {
+static void free_evaluations(evaluations *l) {
     for (int i = 0; i < 4; i++)
         free(l->weights[i]);
-    *l = (looked_at){0};
+    *l = (evaluations){0};
 }
 
-static void workers_hold_the_same_weights(void **state) {
+static void workers_have_the_same_weights(void **state) {
     (void)state;
     static const char *const ways[][3] = {
         {"lenet", "frugrad", "merged"},           {"lenet", "dense,reduce=dense", "sgd:momentum=0.9"},
@@ -180,73 +180,74 @@ static void workers_hold_the_same_weights(void **state) {
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         for (uint32_t workers = 2; workers <= 3; workers++) {
             fgt_job job = small_job(ways[i][0], ways[i][1], workers);
-            looked_at l = {0};
+            evaluations l = {0};
             job.optimizer = ways[i][2];
             job.eval = false;
             job.clip = i % 2 ? 0.5 : 0;
-            train_and_look(&job, &l);
+            train_and_evaluate(&job, &l);
             for (uint32_t r = 1; r < workers; r++)
                 assert_memory_equal(l.weights[0], l.weights[r], l.elements * sizeof(float));
-            free_looks(&l);
+            free_evaluations(&l);
         }
 }
 
-/* Means of means: P workers with batches of n are one with a batch of P n. */
+/* P workers with batches of n equal one with a batch of P n. */
 static void workers_make_one_large_batch(void **state) {
     (void)state;
     fgt_job job = small_job("lenet", "dense,reduce=dense", 1);
     job.optimizer = "sgd:momentum=0.9,decay=5e-3";
     job.eval = false;
     job.batch = 12;
-    looked_at one = {0}, many = {0};
-    train_and_look(&job, &one);
+    evaluations one = {0}, many = {0};
+    train_and_evaluate(&job, &one);
     for (uint32_t workers = 2; workers <= 3; workers++) {
-        float largest = 0, apart = 0;
+        float largest = 0, max_difference = 0;
         job.workers = workers;
         job.batch = 12 / workers;
-        train_and_look(&job, &many);
+        train_and_evaluate(&job, &many);
         for (size_t i = 0; i < one.elements; i++) {
             largest = fmaxf(largest, fabsf(one.weights[0][i]));
-            apart = fmaxf(apart, fabsf(one.weights[0][i] - many.weights[0][i]));
+            max_difference = fmaxf(max_difference, fabsf(one.weights[0][i] - many.weights[0][i]));
         }
         assert_true(largest > 0.1f);
-        if (!(apart < 1e-5f * largest))
-            fail_msg("%u workers: weights up to %g differ by %g", workers, (double)largest, (double)apart);
-        free_looks(&many);
+        if (!(max_difference < 1e-5f * largest))
+            fail_msg("%u workers: weights up to %g differ by %g", workers, (double)largest, (double)max_difference);
+        free_evaluations(&many);
     }
-    free_looks(&one);
+    free_evaluations(&one);
 }
 
 /* ---- gossip -------------------------------------------------------------------------------------- */
 
-/* Two that tell everything and go all the way have the mean of their weights after each step; without momentum that is
- * a step by the mean gradient. At density 0.4 they do not meet on the way, but they do at the end. */
-static void gossip_with_everything_told_is_the_mean_gradient(void **state) {
+/* Two workers that send all entries with gamma 1 have the mean of their weights after each step; without momentum that
+ * is a step by the mean gradient. At density 0.4 their weights differ during training, but not at the end. */
+static void gossip_of_all_entries_equals_the_mean_gradient(void **state) {
     (void)state;
     static const char *const methods[] = {"dense", "gsgd,density=1,gamma=1", "gsgd"};
-    looked_at l[3] = {0};
+    evaluations l[3] = {0};
     for (size_t i = 0; i < 3; i++) {
         fgt_job job = small_job("lenet", methods[i], 2);
         job.optimizer = "sgd:momentum=0,decay=5e-3";
         job.rate = 0.1;
         job.eval = false;
-        train_and_look(&job, &l[i]);
+        train_and_evaluate(&job, &l[i]);
         assert_memory_equal(l[i].weights[0], l[i].weights[1], l[i].elements * sizeof(float));
     }
-    float largest = 0, apart = 0, sparse = 0;
+    float largest = 0, max_difference = 0, sparse = 0;
     for (size_t k = 0; k < l[0].elements; k++) {
         largest = fmaxf(largest, fabsf(l[0].weights[0][k]));
-        apart = fmaxf(apart, fabsf(l[0].weights[0][k] - l[1].weights[0][k]));
+        max_difference = fmaxf(max_difference, fabsf(l[0].weights[0][k] - l[1].weights[0][k]));
         sparse = fmaxf(sparse, fabsf(l[0].weights[0][k] - l[2].weights[0][k]));
     }
-    if (!(apart < 1e-5f * largest && sparse > 10 * apart))
-        fail_msg("weights up to %g differ by %g, at density 0.4 by %g", (double)largest, (double)apart, (double)sparse);
+    if (!(max_difference < 1e-5f * largest && sparse > 10 * max_difference))
+        fail_msg("weights up to %g differ by %g, at density 0.4 by %g", (double)largest, (double)max_difference,
+                 (double)sparse);
     for (size_t i = 0; i < 3; i++)
-        free_looks(&l[i]);
+        free_evaluations(&l[i]);
 }
 
-/* What is judged and kept is the mean, running statistics too; looking on the way leaves no trace. */
-static void gossip_is_judged_by_the_mean(void **state) {
+/* The mean is evaluated and saved, running statistics too; evaluations on the way have no effect. */
+static void gossip_evaluates_the_mean(void **state) {
     (void)state;
     fgt_report told[2];
     for (uint32_t often = 0; often < 2; often++) {
@@ -270,14 +271,13 @@ static void gossip_is_judged_by_the_mean(void **state) {
     if (!(fabs(q.loss - told[0].quality.loss) < 1e-5 * q.loss))
         fail_msg("the file has loss %.9g, the run said %.9g", q.loss, told[0].quality.loss);
     assert_true(told[0].bytes_sent == told[1].bytes_sent && told[0].density_mean < 0.45);
-    assert_true(told[0].bytes_sent >
-                4 * 2 * 4 * told[0].params * 4 / 10); /* 40 % of floats to each of two neighbours */
+    assert_true(told[0].bytes_sent > 4 * 2 * 4 * told[0].params * 4 / 10); /* 40 % of floats to each of two neighbors */
     assert_true(told[0].bytes_sent < 4 * 2 * 4 * told[0].params * 5 / 10);
     remove_run("often");
     remove_run("once");
 }
 
-/* ---- what goes with a method ------------------------------------------------------------------------- */
+/* ---- defaults of a method --------------------------------------------------------------------------- */
 
 static void note_rate(void *ctx, const fgt_progress *p) {
     *(double *)ctx = p->rate;
@@ -327,7 +327,7 @@ static void note_norm(void *ctx, const fgt_progress *p) {
     norm[1] = p->clipped;
 }
 
-/* How far one step of plain SGD goes, as a multiple of the rate: the norm of what was applied. */
+/* Length of one step of plain SGD, as a multiple of the rate: the norm of the applied gradient. */
 static double length_of_step(const char *method, double clip, double told[2]) {
     fgt_job job = small_job("lenet", method, 1);
     const fgt_watch watch = {.ctx = told, .step = note_norm};
@@ -357,7 +357,7 @@ static double length_of_step(const char *method, double clip, double told[2]) {
     return sqrt(sum) / job.rate;
 }
 
-static void norms_are_what_is_applied(void **state) {
+static void norm_is_that_of_the_applied_gradient(void **state) {
     (void)state;
     static const char *const methods[] = {"dense,reduce=dense",
                                           "dense,reduce=gather"}; /* exactly; by a mean of norms */
@@ -372,9 +372,9 @@ static void norms_are_what_is_applied(void **state) {
     }
 }
 
-/* ---- breaks ----------------------------------------------------------------------------------- */
+/* ---- interruption and resume ----------------------------------------------------------------------- */
 
-static void breaks_change_nothing(void **state) {
+static void resume_gives_the_same_bits(void **state) {
     (void)state;
     static const struct {
         const char *model, *method, *optimizer;
@@ -382,14 +382,14 @@ static void breaks_change_nothing(void **state) {
         uint32_t workers;
     } ways[] = {
         {"mlp", "frugrad", NULL, 0, 1},
-        {"mlp", "frugrad,norm=follow", NULL, 0, 2}, /* the norm it follows is of the step before the break */
+        {"mlp", "frugrad,norm=follow", NULL, 0, 2}, /* it uses the norm of the step before the interruption */
         {"mlp", "dense,reduce=dense", "sgd:momentum=0.9", 0.5, 3},
         {"lenet", "frugrad", "microadam", 0.5, 2},
         {"resnet20", "frugrad", NULL, 0.5, 3}, /* running statistics; bytes that three do not divide */
         {"gpt2-nano", "topk", "adamw", 0, 2},
-        {"mlp", "frugrad-paper", "merged:inertia=auto", 0, 2}, /* the velocity has been let go by then */
+        {"mlp", "frugrad-paper", "merged:inertia=auto", 0, 2}, /* the velocity has been freed by then */
         {"mlp", "schedule=frugrad:0.5:0.94:1", "adam-merged:inertia=auto", 0, 2}, /* and here it has not */
-        /* Below 0: limits that follow the norm, of several buckets. */
+        /* Below 0: limits from the running norm, of several buckets. */
         {"lenet", "frugrad", NULL, -1, 2},
         {"lenet", "dense", NULL, -1, 2},
         {"mlp", "dgc", NULL, -1, 2},
@@ -420,16 +420,16 @@ static void breaks_change_nothing(void **state) {
 
 static void stop_in_third(void *ctx, const fgt_progress *p) {
     (void)ctx;
-    if (p->step == 2) /* the step under way is the last */
+    if (p->step == 2) /* the current step is the last */
         fgt_job_interrupt();
 }
 
-static void interrupted_and_gone_on(void **state) {
+static void interrupted_run_is_resumed(void **state) {
     (void)state;
     const fgt_watch watch = {.step = stop_in_third};
     fgt_job job = small_job("resnet20", "frugrad", 2);
     job.batch = 1;
-    job.eval_every = 3; /* the break is where it would have looked */
+    job.eval_every = 3; /* the interruption is at a step with an evaluation */
     job.eval_batches = 1;
     job.save = under("stopped");
     fgt_report report = train(&job, &watch);
@@ -448,7 +448,7 @@ static void interrupted_and_gone_on(void **state) {
     remove_run("stopped");
 }
 
-static void another_number_of_workers(void **state) {
+static void resume_with_another_number_of_workers(void **state) {
     (void)state;
     fgt_job job = small_job("mlp", "frugrad", 2);
     job.save = under("two");
@@ -468,9 +468,9 @@ static void another_number_of_workers(void **state) {
     remove_run("three");
 }
 
-/* ---- looking ----------------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------------ */
 
-static void looking_changes_nothing(void **state) {
+static void evaluation_does_not_change_training(void **state) {
     (void)state;
     fgt_job job = small_job("resnet20", "frugrad", 2);
     job.batch = 1;
@@ -487,7 +487,7 @@ static void looking_changes_nothing(void **state) {
     remove_run("blind");
 }
 
-static void quality_is_the_weights_alone(void **state) {
+static void evaluation_depends_on_the_weights_alone(void **state) {
     (void)state;
     static const char *const models[] = {"resnet20", "bert-mini:layers=1,width=32,heads=2,length=16",
                                          "bert-mlm-mini:layers=1,width=32,heads=2,length=16", "gpt2-nano:dropout=0.3"};
@@ -499,7 +499,7 @@ static void quality_is_the_weights_alone(void **state) {
         job.save = under("run");
         fgt_report run = train(&job, NULL), report;
         job.resume = under("run");
-        fgt_report again = train(&job, NULL); /* nothing left to do but to look */
+        fgt_report again = train(&job, NULL); /* nothing left to do but to evaluate */
         assert_true(again.quality.loss == run.quality.loss);
         for (uint32_t workers = 1; workers <= 3; workers++) {
             fgt_quality q;
@@ -514,8 +514,8 @@ static void quality_is_the_weights_alone(void **state) {
     }
 }
 
-/* Pictures are judged as they are, those that were trained on too. */
-static void judged_pictures_are_not_moved(void **state) {
+/* Evaluation images are not augmented, also those of the training split. */
+static void evaluation_images_are_not_augmented(void **state) {
     (void)state;
     fgt_job job = small_job("lenet", "frugrad", 1);
     fgt_report report;
@@ -533,17 +533,17 @@ static void judged_pictures_are_not_moved(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(workers_hold_the_same_weights),
+        cmocka_unit_test(workers_have_the_same_weights),
         cmocka_unit_test(workers_make_one_large_batch),
-        cmocka_unit_test(norms_are_what_is_applied),
-        cmocka_unit_test(breaks_change_nothing),
-        cmocka_unit_test(interrupted_and_gone_on),
-        cmocka_unit_test(another_number_of_workers),
-        cmocka_unit_test(looking_changes_nothing),
-        cmocka_unit_test(quality_is_the_weights_alone),
-        cmocka_unit_test(judged_pictures_are_not_moved),
-        cmocka_unit_test(gossip_with_everything_told_is_the_mean_gradient),
-        cmocka_unit_test(gossip_is_judged_by_the_mean),
+        cmocka_unit_test(norm_is_that_of_the_applied_gradient),
+        cmocka_unit_test(resume_gives_the_same_bits),
+        cmocka_unit_test(interrupted_run_is_resumed),
+        cmocka_unit_test(resume_with_another_number_of_workers),
+        cmocka_unit_test(evaluation_does_not_change_training),
+        cmocka_unit_test(evaluation_depends_on_the_weights_alone),
+        cmocka_unit_test(evaluation_images_are_not_augmented),
+        cmocka_unit_test(gossip_of_all_entries_equals_the_mean_gradient),
+        cmocka_unit_test(gossip_evaluates_the_mean),
         cmocka_unit_test(optimizers_go_with_the_method),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

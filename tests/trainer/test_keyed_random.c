@@ -1,7 +1,6 @@
 /*
- * test_keyed_random.c - the trainer's random numbers: uniform and normal draws have the moments they should,
- * neighbouring counters, streams and seeds have nothing to do with each other. Five standard deviations allowed; seeds
- * as written.
+ * test_keyed_random.c - the trainer's random numbers: uniform and normal draws have the right moments; adjacent
+ * counters, streams and seeds are independent. Five standard deviations are allowed; seeds are fixed.
  */
 #include "trainer/base/keyed_random.h"
 
@@ -15,7 +14,7 @@
 
 enum { N = 200000 };
 
-static void every_bit_is_fair(void **state) {
+static void every_bit_is_unbiased(void **state) {
     int ones[64] = {0};
     (void)state;
     for (uint64_t i = 0; i < N; i++)
@@ -56,8 +55,8 @@ static void normal_draws_are_normal(void **state) {
     assert_true(isfinite(fgt_normal(0)) && isfinite(fgt_normal(UINT64_MAX)));
 }
 
-/* Bits in which draws of neighbours agree: 32 of 64 on average, whichever of the three words differs. */
-static void neighbours_are_independent(void **state) {
+/* Bits in which adjacent draws agree: 32 of 64 on average, whichever of the three words differs. */
+static void adjacent_counters_are_independent(void **state) {
     double same[3] = {0};
     (void)state;
     for (uint64_t i = 0; i < N; i++) {
@@ -72,10 +71,10 @@ static void neighbours_are_independent(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_bit_is_fair),
+        cmocka_unit_test(every_bit_is_unbiased),
         cmocka_unit_test(uniform_draws_are_uniform),
         cmocka_unit_test(normal_draws_are_normal),
-        cmocka_unit_test(neighbours_are_independent),
+        cmocka_unit_test(adjacent_counters_are_independent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /*
- * test_micro_batches.c - batches cut into micro-batches: the same step up to rounding, with fewer activations; who says
- * how many there are, and that a run keeps them when it resumes; forward again in backward, with the same bits; runs
- * that do not fit.
+ * test_micro_batches.c - batches split into micro-batches: the same step up to rounding, with fewer activations; how
+ * their number is chosen, and that a resumed run keeps it; recomputing in backward, with the same bits; runs that do
+ * not fit into memory.
  */
 #include "trainer/run/job.h"
 
@@ -100,8 +100,8 @@ static void remove_run(const char *name) {
     remove_folder(under(name));
 }
 
-/* How far the weights of two checkpoints are apart at most, as a share of the largest. */
-static double apart(const char *a, const char *b) {
+/* Largest difference of the weights of two checkpoints, as a share of the largest weight. */
+static double max_difference(const char *a, const char *b) {
     fgio_tensor_file x, y;
     float largest = 0, most = 0;
     assert_int_equal(fgio_tensor_file_open(a, &x), FGIO_EXIT_OK);
@@ -127,8 +127,8 @@ static double apart(const char *a, const char *b) {
     return (double)(most / largest);
 }
 
-/* Plain SGD, so that a gradient of another length would be seen; of masked text micro-batches ask for unequal numbers
- * of answers, and three do not divide four samples. Clipped: by the norm of the whole gradient. */
+/* Plain SGD, so that a gradient of another length is detected; micro-batches of masked text have unequal numbers of
+ * targets, and three do not divide four samples. Clipped: by the norm of the full gradient. */
 static void micro_batches_make_one_batch(void **state) {
     (void)state;
     static const struct {
@@ -148,7 +148,7 @@ static void micro_batches_make_one_batch(void **state) {
         for (uint32_t n = 2; n <= 4; n++) {
             job.accumulate = n;
             fgt_report many = train_into(job, "many");
-            double far = apart(file_of("one", 4), file_of("many", 4));
+            double far = max_difference(file_of("one", 4), file_of("many", 4));
             if (!(far < 1e-5 && fabs(one.quality.loss - many.quality.loss) < 1e-5))
                 fail_msg("%s, %s, %u micro-batches: weights differ by %g", ways[i].model, ways[i].method, n, far);
             assert_int_equal(many.accumulate, n);
@@ -166,8 +166,8 @@ static fgt_job tuning_of(const fgt_tune *tune, const char *weights) {
     return job;
 }
 
-/* Breaks with micro-batches: with residuals, with batch norm, and of what measures gradients. */
-static void breaks_change_nothing(void **state) {
+/* Resuming with micro-batches: with residuals, with batch norm, and with measured gradients. */
+static void resume_gives_the_same_bits(void **state) {
     (void)state;
     static const fgt_tune tune = {
         .kind = "cesgc", .targets = "qv", .head = "none", .kappa = 2, .chunks = 1, .options = "s=4"};
@@ -208,8 +208,8 @@ static void recomputing_gives_the_same_bits(void **state) {
     }
 }
 
-/* Memory decides once: half of it for activations, all of it for everything. */
-static void memory_chooses_and_the_run_keeps_it(void **state) {
+/* The choice by memory: half of it for activations, all of it for everything. */
+static void accumulate_is_chosen_by_memory_and_resumed(void **state) {
     (void)state;
     fgt_job job = job_of(GPT2, "frugrad", 0);
     fgt_report report = train_into(job, "free");
@@ -257,7 +257,7 @@ static void refused(const fgt_job *job, int status, const char *words) {
         fail_msg("does not say '%s' but: %s", words, o.text);
 }
 
-static void what_does_not_go_is_refused(void **state) {
+static void invalid_combinations_are_refused(void **state) {
     (void)state;
     fgt_job job = job_of(GPT2, "frugrad", 2);
     train_into(job, "two");
@@ -277,7 +277,7 @@ static void what_does_not_go_is_refused(void **state) {
     remove_run("two");
 }
 
-static void limits_of_memory_are_seen(void **state) {
+static void memory_limits_are_detected(void **state) {
     (void)state;
     const uint64_t room = UINT64_C(1) << 30;
     struct rlimit before, limit;
@@ -297,8 +297,8 @@ static void limits_of_memory_are_seen(void **state) {
     assert_true(own > room / 2 && own < room + room / 2);
 }
 
-/* Near enough for a refusal. What was held at most counts for the whole process, so the larger ones come later. */
-static void need_is_what_is_taken(void **state) {
+/* Accurate enough to refuse a run. The peak is that of the whole process, so the larger ones come later. */
+static void estimate_matches_allocation(void **state) {
     (void)state;
     static const struct {
         const char *method;
@@ -328,10 +328,13 @@ static void need_is_what_is_taken(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(need_is_what_is_taken), /* first: see there */
-        cmocka_unit_test(micro_batches_make_one_batch),    cmocka_unit_test(breaks_change_nothing),
-        cmocka_unit_test(recomputing_gives_the_same_bits), cmocka_unit_test(memory_chooses_and_the_run_keeps_it),
-        cmocka_unit_test(what_does_not_go_is_refused),     cmocka_unit_test(limits_of_memory_are_seen),
+        cmocka_unit_test(estimate_matches_allocation), /* first: see there */
+        cmocka_unit_test(micro_batches_make_one_batch),
+        cmocka_unit_test(resume_gives_the_same_bits),
+        cmocka_unit_test(recomputing_gives_the_same_bits),
+        cmocka_unit_test(accumulate_is_chosen_by_memory_and_resumed),
+        cmocka_unit_test(invalid_combinations_are_refused),
+        cmocka_unit_test(memory_limits_are_detected),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -22,7 +22,7 @@
 
 #include "trainer/base/keyed_random.h"
 
-static int one_blas_thread(void **state) {
+static int set_one_blas_thread(void **state) {
     (void)state;
     openblas_set_num_threads(1);
     return 0;
@@ -132,9 +132,9 @@ static void train_step(FILE *file, const golden *m, int threads) {
     if (fabs(loss - m->loss) > 1e-5 * m->loss)
         fail_msg("loss of %s: %.9g, PyTorch has %.9g", m->name, loss, m->loss);
     fgt_graph_backward(g, &sink.sink);
-    /* Rounding moves gradients by 2e-5 of their norm; but where it makes a unit that stands at zero switch, which
-     * differs between BLAS kernels, by more: 7e-3 was seen with AVX-512. Operations are held to rounding by
-     * test_nn_vision; here a branch that is missing would be off by a good part of the norm. */
+    /* Rounding changes gradients by 2e-5 of their norm; but where it switches a ReLU at zero, which differs between
+     * BLAS kernels, by more: 7e-3 was measured with AVX-512. test_nn_vision checks operations to rounding; here a
+     * missing branch would change a large share of the norm. */
     compare_params(file, m, g, sink.grads, 5e-2);
     free(batch.pixels);
     free(batch.targets);
@@ -182,8 +182,8 @@ static void names_and_options(void **state) {
     assert_int_equal(m.task, FGT_TASK_MASKED);
 }
 
-/* What is printed as options is what is meant. */
-static void help_tells_the_truth(void **state) {
+/* The printed options are the defaults. */
+static void help_shows_the_default_options(void **state) {
     (void)state;
     for (size_t i = 0; fgt_model_kind_at(i); i++) {
         const fgt_model_kind *kind = fgt_model_kind_at(i);
@@ -237,7 +237,7 @@ static void wrong_names_are_refused(void **state) {
     assert_int_equal(fgt_model_parse(longest, &m), FGIO_EXIT_USAGE);
 }
 
-static void data_that_does_not_fit(void **state) {
+static void unsuitable_data_is_refused(void **state) {
     (void)state;
     static const struct {
         const char *model;
@@ -261,7 +261,7 @@ static void data_that_does_not_fit(void **state) {
 }
 
 /* Parameters of the published models: torchvision's 11,689,512 and 25,557,032; 269,722 for ResNet-20. */
-static void sizes_are_the_published(void **state) {
+static void parameter_counts_are_the_published(void **state) {
     (void)state;
     static const struct {
         const char *model;
@@ -285,8 +285,8 @@ static void sizes_are_the_published(void **state) {
     }
 }
 
-/* Products of what may be asked for do not fit 64 bits: an error, not a small piece of memory. */
-static void beyond_all_memory(void **state) {
+/* Products of allowed sizes do not fit 64 bits: an error, not a small allocation. */
+static void sizes_that_overflow_are_refused(void **state) {
     (void)state;
     static const struct {
         const char *model;
@@ -310,10 +310,10 @@ static void beyond_all_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_agree_with_pytorch), cmocka_unit_test(names_and_options),
-        cmocka_unit_test(help_tells_the_truth),     cmocka_unit_test(wrong_names_are_refused),
-        cmocka_unit_test(data_that_does_not_fit),   cmocka_unit_test(sizes_are_the_published),
-        cmocka_unit_test(beyond_all_memory),
+        cmocka_unit_test(steps_agree_with_pytorch),        cmocka_unit_test(names_and_options),
+        cmocka_unit_test(help_shows_the_default_options),  cmocka_unit_test(wrong_names_are_refused),
+        cmocka_unit_test(unsuitable_data_is_refused),      cmocka_unit_test(parameter_counts_are_the_published),
+        cmocka_unit_test(sizes_that_overflow_are_refused),
     };
-    return cmocka_run_group_tests(tests, one_blas_thread, NULL);
+    return cmocka_run_group_tests(tests, set_one_blas_thread, NULL);
 }

@@ -1,7 +1,7 @@
 /*
- * The operations of models of text against finite differences (gradcheck.h: relative to the largest entry of a tensor,
- * tolerance 1e-3 unless said), with small tiles, batches smaller than the largest, padding, dropout with a fixed mask,
- * and one thread against two; fastmath.h against the C library.
+ * test_nn_text.c - operations of text models against finite differences (gradcheck.h: relative to the largest entry of
+ * a tensor, tolerance 1e-3 unless noted), with small tiles, batches smaller than the largest, padding, dropout with a
+ * fixed mask, and one thread against two; fastmath.h against the C library.
  */
 #include "trainer/gradcheck.h"
 
@@ -101,7 +101,7 @@ static void test_layer_norm(void **state) {
     }
 }
 
-static void test_first_row(void **state) {
+static void test_first_token(void **state) {
     (void)state;
     fgt_graph *g = fgt_graph_create(3, 1);
     check(g, fgt_op_first_token(g, given(g, 4, 5)), NULL, 14);
@@ -115,7 +115,7 @@ static void test_dropout_has_the_same_mask_in_backward(void **state) {
     check(g, fgt_op_dropout(g, fgt_op_gelu(g, given(g, 4, 5), true), 0.4f), NULL, 15);
 }
 
-/* Mean and share of what is left of 40,000 ones, within five standard deviations; masks differ by step and worker. */
+/* Mean and share of the remaining of 40,000 ones, within five standard deviations; masks differ by step and worker. */
 static void test_dropout_keeps_the_mean(void **state) {
     (void)state;
     float *first = malloc(40000 * sizeof *first);
@@ -184,7 +184,7 @@ static void test_attention_with_dropout(void **state) {
     check(g, fgt_op_attention(g, given(g, 7, 12), NULL, NULL, 2, false, 0.3f), &batch, 20);
 }
 
-static void test_padding_is_not_seen(void **state) {
+static void test_padding_is_ignored(void **state) {
     (void)state;
     fgt_graph *g = fgt_graph_create(1, 1);
     fgt_value *x = given(g, 6, 12), *y = fgt_op_attention(g, x, NULL, NULL, 2, false, 0.0f);
@@ -289,8 +289,8 @@ static float *gradients(int threads, size_t *count) {
     return all;
 }
 
-/* Products of matrices may round differently in slices: 1e-5 of the largest entry. */
-static void test_threads_change_next_to_nothing(void **state) {
+/* Matrix products may round differently in tiles: 1e-5 of the largest entry. */
+static void test_threads_change_rounding_only(void **state) {
     (void)state;
     size_t count = 0;
     float *one = gradients(1, &count), *most = one, largest = 0;
@@ -313,18 +313,18 @@ int main(void) {
         cmocka_unit_test(test_gelu_and_tanh),
         cmocka_unit_test(test_gradients_add_up_where_a_value_is_used_twice),
         cmocka_unit_test(test_layer_norm),
-        cmocka_unit_test(test_first_row),
+        cmocka_unit_test(test_first_token),
         cmocka_unit_test(test_dropout_has_the_same_mask_in_backward),
         cmocka_unit_test(test_dropout_keeps_the_mean),
         cmocka_unit_test(test_attention_packed),
         cmocka_unit_test(test_attention_over_several_blocks),
         cmocka_unit_test(test_attention_with_padding),
         cmocka_unit_test(test_attention_with_dropout),
-        cmocka_unit_test(test_padding_is_not_seen),
+        cmocka_unit_test(test_padding_is_ignored),
         cmocka_unit_test(test_embedding),
         cmocka_unit_test(test_tied_embedding),
         cmocka_unit_test(test_squared_error),
-        cmocka_unit_test(test_threads_change_next_to_nothing),
+        cmocka_unit_test(test_threads_change_rounding_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /*
- * Whole models of text. One training step of small GPT-2s and BERTs against PyTorch in double precision
- * (golden_transformers.inc, written by reference/transformers.py): loss, gradients and new weights. Causality: later
- * tokens change nothing before them. Parameters are named and marked as the program's own tables say. Generation of
- * text depends on the seed and on nothing else.
+ * test_nn_transformers.c - whole text models. One training step of small GPT-2s and BERTs against PyTorch in double
+ * precision (golden_transformers.inc, written by reference/transformers.py): loss, gradients and new weights.
+ * Causality: later tokens do not change earlier outputs. Parameters have the names and roles of the program's own
+ * tables. Generated text depends on the seed alone.
  */
 #include "program/model/model_layouts.h"
 #include "trainer/model/model_families.h"
@@ -106,7 +106,7 @@ static void free_batch(fgt_batch *b) {
 
 /* ---- one step ---- */
 
-/* A sink that keeps gradients, and takes the step as soon as a tile comes back. */
+/* A sink that stores gradients, and updates the weights when a tile is closed. */
 typedef struct stepper {
     fgt_sink sink;
     float *grads;
@@ -173,7 +173,7 @@ static void check_step(const model_record *r, int threads, size_t tile) {
     fgt_graph_destroy(g);
 }
 
-static void test_a_step_is_that_of_pytorch(void **state) {
+static void test_step_matches_pytorch(void **state) {
     (void)state;
     for (size_t i = 0; i < MODELS; i++) {
         check_step(&model_records[i], 1, SIZE_MAX);
@@ -183,7 +183,7 @@ static void test_a_step_is_that_of_pytorch(void **state) {
 
 /* ---- who sees what ---- */
 
-static void test_later_tokens_change_nothing_before_them(void **state) {
+static void test_attention_is_causal(void **state) {
     (void)state;
     const model_record *r = &model_records[1];
     fgt_graph *g = build(r, r->samples, 1);
@@ -211,7 +211,7 @@ static void test_later_tokens_change_nothing_before_them(void **state) {
     fgt_graph_destroy(g);
 }
 
-/* ---- how parameters are marked ---- */
+/* ---- roles of parameters ---- */
 
 static void check_layout(const char *known, const model_record *r, size_t skip, size_t more) {
     frug_layout *layout = NULL;
@@ -238,7 +238,7 @@ static void check_layout(const char *known, const model_record *r, size_t skip, 
     fgt_graph_destroy(g);
 }
 
-static void test_parameters_are_marked_as_in_the_known_layouts(void **state) {
+static void test_parameters_have_the_roles_of_the_known_layouts(void **state) {
     (void)state;
     const model_record gpt2 = {"gpt2", FGT_TASK_LANGUAGE, 12, 768, 12, 1024, 50257, 1, 8, 0, 0, NULL, 0};
     const model_record bert = {"bert", FGT_TASK_SENTENCES, 12, 768, 12, 512, 30522, 1, 8, 2, 0, NULL, 0};
@@ -246,7 +246,7 @@ static void test_parameters_are_marked_as_in_the_known_layouts(void **state) {
     check_layout("bert-base", &bert, strlen("bert."), 2); /* the classifier */
 }
 
-static void test_what_cannot_go_together_is_refused(void **state) {
+static void test_invalid_sizes_are_refused(void **state) {
     (void)state;
     fgt_model model = {.text = "gpt2", .layers = 1, .hidden = 12, .heads = 2, .length = 8, .task = FGT_TASK_LANGUAGE};
     fgt_data_info info = {.name = "test", .task = FGT_TASK_LANGUAGE, .vocab = 10, .length = 8};
@@ -289,7 +289,7 @@ static text generate(fgt_graph *g, fgt_sampling how, size_t room) {
 
 static void test_generation_depends_on_the_seed_alone(void **state) {
     (void)state;
-    const model_record *r = &model_records[0]; /* windows of 10 tokens: they move */
+    const model_record *r = &model_records[0]; /* windows of 10 tokens: they slide */
     fgt_graph *g = build(r, 1, 1);
     assert_int_equal(fgt_graph_finish(g), FGIO_EXIT_OK);
     set_weights(g);
@@ -312,7 +312,7 @@ static void test_generation_depends_on_the_seed_alone(void **state) {
     fgt_graph_destroy(g);
 }
 
-/* 4,000 draws of one place: the share of each token is its probability within five standard deviations. */
+/* 4,000 draws at one position: the share of each token is its probability within five standard deviations. */
 static void test_draws_follow_the_probabilities(void **state) {
     (void)state;
     const model_record *r = &model_records[0];
@@ -334,10 +334,10 @@ static void test_draws_follow_the_probabilities(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_step_is_that_of_pytorch),
-        cmocka_unit_test(test_later_tokens_change_nothing_before_them),
-        cmocka_unit_test(test_parameters_are_marked_as_in_the_known_layouts),
-        cmocka_unit_test(test_what_cannot_go_together_is_refused),
+        cmocka_unit_test(test_step_matches_pytorch),
+        cmocka_unit_test(test_attention_is_causal),
+        cmocka_unit_test(test_parameters_have_the_roles_of_the_known_layouts),
+        cmocka_unit_test(test_invalid_sizes_are_refused),
         cmocka_unit_test(test_generation_depends_on_the_seed_alone),
         cmocka_unit_test(test_draws_follow_the_probabilities),
     };

@@ -13,7 +13,7 @@
 
 #define TOLERANCE 2e-3
 
-static int one_blas_thread(void **state) {
+static int set_one_blas_thread(void **state) {
     (void)state;
     openblas_set_num_threads(1);
     return 0;
@@ -74,7 +74,7 @@ static double conv_at(const conv_case *k, const float *x, const float *w, uint32
     return sum;
 }
 
-static void conv_is_what_it_says(void **state) {
+static void conv_matches_its_definition(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof conv_cases / sizeof *conv_cases; i++) {
         const conv_case *k = &conv_cases[i];
@@ -113,7 +113,7 @@ static double weight_gradient_at(const conv_case *k, const fgt_value *y, uint32_
     return sum;
 }
 
-/* So many that threads work on one product together, where finite differences would take long. */
+/* So many that threads compute one product together, where finite differences would take long. */
 static void gradients_of_many_weights(void **state) {
     (void)state;
     static const conv_case cases[] = {
@@ -143,7 +143,7 @@ static void gradients_of_many_weights(void **state) {
         }
 }
 
-/* A gradient that another node has left already is added to: x goes into two convolutions and a sum. */
+/* An existing gradient is added to: x is an input of two convolutions and a sum. */
 static void gradients_add_up(void **state) {
     (void)state;
     for (uint32_t kernel = 1; kernel <= 5; kernel += 2)
@@ -179,7 +179,7 @@ static void batch_norm_gradients(void **state) {
 }
 
 /* Numbers far from 0: mean 1000, standard deviation 1; output of mean bias and deviation weight; running statistics
- * move by a tenth, and are what evaluation uses. */
+ * change by a tenth, and evaluation uses them. */
 static void batch_norm_statistics(void **state) {
     (void)state;
     fgt_graph *g = fgt_graph_create(50, 1);
@@ -282,7 +282,7 @@ static void linear_gradients(void **state) {
     }
 }
 
-static void linear_is_what_it_says(void **state) {
+static void linear_matches_its_definition(void **state) {
     (void)state;
     for (int first = 0; first < 2; first++) {
         fgt_graph *g = fgt_graph_create(2, 1);
@@ -371,8 +371,8 @@ static void cross_entropy_gradients(void **state) {
     }
 }
 
-/* A batch in which nothing is asked has no loss and no gradient. */
-static void nothing_asked(void **state) {
+/* A batch without targets has no loss and no gradient. */
+static void batch_without_targets(void **state) {
     (void)state;
     int32_t targets[2] = {-1, -1};
     fgt_batch batch = {.n = 2, .targets = targets};
@@ -391,7 +391,7 @@ static void nothing_asked(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(conv_is_what_it_says),
+        cmocka_unit_test(conv_matches_its_definition),
         cmocka_unit_test(conv_gradients),
         cmocka_unit_test(gradients_of_many_weights),
         cmocka_unit_test(gradients_add_up),
@@ -401,9 +401,9 @@ int main(void) {
         cmocka_unit_test(max_pool_takes_the_first),
         cmocka_unit_test(elementwise_gradients),
         cmocka_unit_test(linear_gradients),
-        cmocka_unit_test(linear_is_what_it_says),
+        cmocka_unit_test(linear_matches_its_definition),
         cmocka_unit_test(cross_entropy_gradients),
-        cmocka_unit_test(nothing_asked),
+        cmocka_unit_test(batch_without_targets),
     };
-    return cmocka_run_group_tests(tests, one_blas_thread, NULL);
+    return cmocka_run_group_tests(tests, set_one_blas_thread, NULL);
 }

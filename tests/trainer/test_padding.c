@@ -1,6 +1,6 @@
 /*
- * test_padding.c - sentences of different lengths in one batch: the rows are as long as the longest, and what stands
- * behind the end of a sentence must not be seen in any number, forward or backward. Whole models, seed 5.
+ * test_padding.c - sentences of different lengths in one batch: rows are as long as the longest, and the padding must
+ * not affect any number, forward or backward. Whole models, seed 5.
  */
 #include "trainer/data/data_set.h"
 #include "trainer/model/model.h"
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-/** A sink that keeps all gradients. */
+/** A sink that stores all gradients. */
 typedef struct basin {
     fgt_sink sink; /* first: callbacks get a pointer to it */
     float *grad;
@@ -32,7 +32,7 @@ static void close_basin(fgt_sink *sink, const fgt_param *p, size_t first) {
 
 enum { WORDS = 40, SENTENCES = 3 };
 
-/* Loss and gradients of sentences of 5, 9 and 12 tokens in rows of `length`; what stands behind them is `filler`. */
+/* Loss and gradients of sentences of 5, 9 and 12 tokens in rows of `length`, padded with `filler`. */
 static double run_padded(const char *name, fgt_task task, uint32_t length, int32_t filler, float **grad) {
     static const uint32_t tokens[SENTENCES] = {5, 9, 12};
     fgt_data_info info = {.name = "any", .task = task, .classes = 2, .vocab = WORDS, .length = length};
@@ -63,8 +63,9 @@ static double run_padded(const char *name, fgt_task task, uint32_t length, int32
     return loss;
 }
 
-/* Neither what the padding is nor how much of it there is: losses to 1e-6, gradients to 1e-5 of the largest. */
-static void padding_changes_nothing(void **state) {
+/* The result depends neither on the contents of the padding nor on its length: losses to 1e-6, gradients to 1e-5 of the
+ * largest. */
+static void padding_does_not_change_the_result(void **state) {
     (void)state;
     static const struct {
         const char *model;
@@ -78,17 +79,18 @@ static void padding_changes_nothing(void **state) {
         assert_int_equal(fgt_model_parse(cases[i].model, &m), FGIO_EXIT_OK);
         assert_int_equal(fgt_model_build(&m, &info, 1, 1, &g), FGIO_EXIT_OK);
         for (int other = 0; other < 2; other++) {
-            float *a, *b, largest = 0, apart = 0;
+            float *a, *b, largest = 0, max_difference = 0;
             double x = run_padded(cases[i].model, cases[i].task, 12, 0, &a);
             double y = run_padded(cases[i].model, cases[i].task, other ? 24 : 12, other ? 0 : 17, &b);
             assert_true(fabs(x - y) < 1e-6 * x);
             for (const fgt_param *p = g->params; p; p = p->next)
                 for (size_t k = 0; k < p->rows * p->cols; k++) {
                     largest = fmaxf(largest, fabsf(a[p->tensor.offset + k]));
-                    apart = fmaxf(apart, fabsf(a[p->tensor.offset + k] - b[p->tensor.offset + k]));
+                    max_difference = fmaxf(max_difference, fabsf(a[p->tensor.offset + k] - b[p->tensor.offset + k]));
                 }
-            if (!(largest > 0 && apart < 1e-5f * largest))
-                fail_msg("%s: gradients up to %g differ by %g", cases[i].model, (double)largest, (double)apart);
+            if (!(largest > 0 && max_difference < 1e-5f * largest))
+                fail_msg("%s: gradients up to %g differ by %g", cases[i].model, (double)largest,
+                         (double)max_difference);
             free(a);
             free(b);
         }
@@ -97,7 +99,7 @@ static void padding_changes_nothing(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(padding_changes_nothing)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(padding_does_not_change_the_result)};
     openblas_set_num_threads(1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

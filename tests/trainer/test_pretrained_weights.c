@@ -1,6 +1,6 @@
 /*
- * test_pretrained_weights.c - weights out of other programs' files: names with and without prefixes, old names, other
- * types, heads that are missing; and every refusal in words. With FRUGRAD_DATA also a real file.
+ * test_pretrained_weights.c - weights from files of other programs: names with and without prefixes, old names, other
+ * types, missing heads; and every error message. With FRUGRAD_DATA also a real file.
  */
 #include "trainer/checkpoint_helpers.h"
 #include "io/safetensors.h"
@@ -150,7 +150,7 @@ static void names_may_have_prefixes_or_lack_them(void **state) {
     expect_loaded(t, 5, 0);
 }
 
-static void old_layer_norms_are_understood(void **state) {
+static void old_layer_norm_names_are_accepted(void **state) {
     file_tensor t[5];
     (void)state;
     memcpy(t, usual, sizeof t);
@@ -173,7 +173,7 @@ static void all_float_types_are_converted(void **state) {
     expect_refused(t, 5, "'bert.embeddings.LayerNorm.weight' is not of F32");
 }
 
-static void what_the_model_lacks_is_ignored(void **state) {
+static void tensors_unknown_to_the_model_are_ignored(void **state) {
     file_tensor t[7];
     (void)state;
     memcpy(t, usual, sizeof usual);
@@ -192,7 +192,7 @@ static void heads_may_be_missing_or_of_another_shape(void **state) {
     expect_loaded(t, 4, 1);
 }
 
-static void shorter_models_take_the_first_places(void **state) {
+static void shorter_models_use_the_first_positions(void **state) {
     (void)state;
     static float weights[6];
     fgt_graph *g = fgt_graph_create(1, 1);
@@ -209,7 +209,7 @@ static void shorter_models_take_the_first_places(void **state) {
     fgt_graph_destroy(g);
 }
 
-static void what_does_not_fit_is_refused_in_words(void **state) {
+static void run_that_does_not_fit_is_refused(void **state) {
     file_tensor t[6];
     (void)state;
     memcpy(t, usual, sizeof usual);
@@ -222,7 +222,7 @@ static void what_does_not_fit_is_refused_in_words(void **state) {
     expect_refused(t, 6, "has both 'embeddings.word.weight' and 'module.bert.embeddings.word.weight'");
 }
 
-static void a_file_that_is_cut_off_is_refused(void **state) {
+static void truncated_file_is_refused(void **state) {
     struct stat st;
     (void)state;
     write_file(usual, 5);
@@ -237,7 +237,7 @@ static void a_file_that_is_cut_off_is_refused(void **state) {
     expect_refused(NULL, 0, "No such file");
 }
 
-static void a_real_file_is_read(void **state) {
+static void real_file_is_read(void **state) {
     char path[1024];
     fgio_tensor_file file;
     const char *data = getenv("FRUGRAD_DATA");
@@ -269,14 +269,14 @@ static void a_real_file_is_read(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_may_have_prefixes_or_lack_them),
-        cmocka_unit_test(old_layer_norms_are_understood),
+        cmocka_unit_test(old_layer_norm_names_are_accepted),
         cmocka_unit_test(all_float_types_are_converted),
-        cmocka_unit_test(what_the_model_lacks_is_ignored),
+        cmocka_unit_test(tensors_unknown_to_the_model_are_ignored),
         cmocka_unit_test(heads_may_be_missing_or_of_another_shape),
-        cmocka_unit_test(shorter_models_take_the_first_places),
-        cmocka_unit_test(what_does_not_fit_is_refused_in_words),
-        cmocka_unit_test(a_file_that_is_cut_off_is_refused),
-        cmocka_unit_test(a_real_file_is_read),
+        cmocka_unit_test(shorter_models_use_the_first_positions),
+        cmocka_unit_test(run_that_does_not_fit_is_refused),
+        cmocka_unit_test(truncated_file_is_refused),
+        cmocka_unit_test(real_file_is_read),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

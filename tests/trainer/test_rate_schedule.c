@@ -1,4 +1,4 @@
-/* test_rate_schedule.c - learning-rate schedules, and clipping by the norms of the steps before. */
+/* test_rate_schedule.c - learning-rate schedules, and clipping by the norms of earlier steps. */
 #include "support/assertions.h"
 
 #include "trainer/exchange/clip_norm.h"
@@ -33,7 +33,7 @@ static void schedules_are_their_formulas(void **state) {
     assert_true(at("step:0.3:0.5", 99, 100) == 0.5);
 }
 
-static void a_warmup_rises_to_one_and_the_rest_follows(void **state) {
+static void warmup_rises_linearly_to_one(void **state) {
     (void)state;
     assert_true(at("constant,warmup=4", 0, 100) == 0.25 && at("constant,warmup=4", 3, 100) == 1);
     assert_true(at("linear,warmup=20", 19, 100) == 1 && at("linear,warmup=20", 20, 100) == 1);
@@ -73,7 +73,7 @@ static void refuse(const char *text, const char *why) {
         fail_msg("'%s': %s", text, line);
 }
 
-static void what_is_not_understood_is_refused(void **state) {
+static void invalid_schedules_are_refused(void **state) {
     (void)state;
     refuse("", "unknown schedule ''");
     refuse("cosin", "unknown schedule 'cosin'; did you mean 'cosine'?");
@@ -119,7 +119,7 @@ static void constant_norms_are_clipped_exactly(void **state) {
     }
 }
 
-/* The weighted mean of all norms told, each step back weighing 0.9 times as much. Tolerance 1e-14. */
+/* The weighted mean of all norms so far, each step back with 0.9 times the weight. Tolerance 1e-14. */
 static void norms_are_averaged(void **state) {
     (void)state;
     fgt_clip clip = fgt_clip_init(2.0, FGT_CLIP_SMOOTH);
@@ -138,7 +138,7 @@ static void norms_are_averaged(void **state) {
     assert_true(fgt_clip_factor(&never) == 1);
 }
 
-/* Norms of one kind are never limited; a sudden rise is, at once, to twice the mean before it. */
+/* Constant norms are never limited; a sudden rise is, at once, to twice the mean before it. */
 static void limits_follow_the_running_norm(void **state) {
     (void)state;
     fgt_norm_limits limits;
@@ -159,7 +159,7 @@ static void limits_follow_the_running_norm(void **state) {
     fgt_norm_limits_destroy(&limits);
 }
 
-/* Norms that explode raise their limit by at most two percent a step. */
+/* Exploding norms raise their limit by at most two percent per step. */
 static void limits_rise_slowly(void **state) {
     (void)state;
     fgt_norm_limits limits;
@@ -189,7 +189,7 @@ static void bad_limits_are_not_restored(void **state) {
     fgt_norm_limits_destroy(&limits);
 }
 
-static void a_clip_is_two_numbers(void **state) {
+static void clip_state_is_saved_and_restored(void **state) {
     (void)state;
     fgt_clip a = fgt_clip_init(1, 0.9), b = fgt_clip_init(1, 0.9);
     double saved[2];
@@ -211,11 +211,11 @@ static void a_clip_is_two_numbers(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schedules_are_their_formulas),
-        cmocka_unit_test(a_warmup_rises_to_one_and_the_rest_follows),
-        cmocka_unit_test(what_is_not_understood_is_refused),
+        cmocka_unit_test(warmup_rises_linearly_to_one),
+        cmocka_unit_test(invalid_schedules_are_refused),
         cmocka_unit_test(constant_norms_are_clipped_exactly),
         cmocka_unit_test(norms_are_averaged),
-        cmocka_unit_test(a_clip_is_two_numbers),
+        cmocka_unit_test(clip_state_is_saved_and_restored),
         cmocka_unit_test(limits_follow_the_running_norm),
         cmocka_unit_test(limits_rise_slowly),
         cmocka_unit_test(bad_limits_are_not_restored),

@@ -1,9 +1,9 @@
 /*
- * test_threads.c - the number of threads changes no bit of training: products of matrices, the gradients of
+ * test_threads.c - the result of training does not depend on the number of threads: matrix products, the gradients of
  * convolutions, and the weights and losses of whole jobs, with 1, 2, 3 and 5 threads.
  *
  * BLAS kernels round differently for other sizes, each in its own way, so this has to hold for every core type of
- * OpenBLAS; tests/trainer/blas_cores.sh runs this program with those that the CPU can run.
+ * OpenBLAS; tests/trainer/blas_cores.sh runs this program with those that the CPU supports.
  */
 #include "trainer/gradcheck.h"
 #include "trainer/run/job.h"
@@ -43,7 +43,7 @@ typedef struct product {
     bool a_turned, b_turned, add;
 } product;
 
-/* Sides from 1 up, of which the half are just below or above a multiple of 32, where cuts begin. */
+/* Sides from 1 up, half of them just below or above a multiple of 32, where tiles begin. */
 static size_t side_at(uint64_t *random, size_t most) {
     size_t any = (size_t)(next_random(random) % most) + 1, near = any / 32 * 32 + (size_t)(next_random(random) % 3);
     return next_random(random) % 2 && near > 1 ? near - 1 : any;
@@ -55,7 +55,7 @@ static product product_at(uint64_t *random) {
         side_at(random, SIDE), side_at(random, SIDE), side_at(random, DEPTH), bits & 1, bits & 2, bits & 4};
 }
 
-/* The operands begin `shift` floats behind a cache line. */
+/* The operands begin `shift` floats after a cache line. */
 static void multiply(const product *p, int threads, size_t shift, const float *numbers, float *room, float *c) {
     size_t a_count = p->m * p->k, b_count = p->k * p->n, b_at = (a_count + 2 * SHIFT) / SHIFT * SHIFT;
     memcpy(room + shift, numbers, a_count * sizeof *room);
@@ -65,7 +65,7 @@ static void multiply(const product *p, int threads, size_t shift, const float *n
              (fgt_matrix){room + b_at + shift, p->b_turned ? p->k : p->n, p->b_turned}, p->add ? 1.0f : 0.0f, c, p->n);
 }
 
-static void products_keep_their_bits(void **state) {
+static void matrix_products_do_not_depend_on_threads(void **state) {
     (void)state;
     uint64_t random = 20;
     size_t most = (SIDE + 2) * (SIDE + 2) + 2 * (SIDE + 2) * (DEPTH + 2);
@@ -102,7 +102,7 @@ static void open_conv(const conv_case *k, int threads, gradcheck *c) {
     gradcheck_open(c, g, fgt_op_conv(g, "conv", x, shape), 1);
 }
 
-static void convolutions_keep_their_bits(void **state) {
+static void convolutions_do_not_depend_on_threads(void **state) {
     (void)state;
     static const conv_case cases[] = {
         {3, 9, 10, 7, 3, 1, 1, 7},    /* the direct kernels where the machine has them */
@@ -111,7 +111,7 @@ static void convolutions_keep_their_bits(void **state) {
         {1, 28, 28, 6, 5, 1, 2, 6},   /* an image in several products */
         {16, 9, 9, 33, 3, 2, 1, 11},  /* stride */
         {40, 5, 5, 65, 1, 1, 0, 9},   /* 1 x 1 */
-        {60, 5, 6, 125, 3, 2, 1, 5},  /* many weights: threads work on a product together */
+        {60, 5, 6, 125, 3, 2, 1, 5},  /* many weights: threads compute a product together */
         {260, 20, 2, 256, 1, 1, 0, 3} /* so too, 1 x 1 */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -224,7 +224,7 @@ static fgt_graph *train(const job_case *k, int threads, fgt_report *report) {
     return g;
 }
 
-static void training_keeps_its_bits(void **state) {
+static void training_does_not_depend_on_threads(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
         char what[200];
@@ -250,9 +250,9 @@ static void training_keeps_its_bits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_keep_their_bits),
-        cmocka_unit_test(convolutions_keep_their_bits),
-        cmocka_unit_test(training_keeps_its_bits),
+        cmocka_unit_test(matrix_products_do_not_depend_on_threads),
+        cmocka_unit_test(convolutions_do_not_depend_on_threads),
+        cmocka_unit_test(training_does_not_depend_on_threads),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

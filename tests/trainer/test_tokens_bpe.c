@@ -1,6 +1,6 @@
 /*
- * test_tokens_bpe.c - GPT-2's byte-level BPE: words are cut by its rule, pairs are joined by rank, text comes back from
- * tokens byte for byte, broken files are refused with a place, and all of WikiText-2 becomes the ids of the oracle.
+ * test_tokens_bpe.c - GPT-2's byte-level BPE: words are split by its rule, pairs are merged by rank, decoding restores
+ * the text byte for byte, invalid files are refused with a position, and the ids of all of WikiText-2 match the oracle.
  */
 #include "trainer/data/bpe.h"
 #include "trainer/base/keyed_random.h"
@@ -69,7 +69,7 @@ static void assert_cut(const char *text, const char *expected) {
     assert_string_equal(got, expected);
 }
 
-static void words_are_cut_by_the_rule(void **state) {
+static void words_are_split_by_the_rule(void **state) {
     (void)state;
     assert_cut("Hello world", "Hello| world");
     assert_cut("it's we'll I'd 'tis o'clock", "it|'s| we|'ll| I|'d| '|tis| o|'|clock");
@@ -98,7 +98,7 @@ static void assert_ids(const fgt_bpe *bpe, const char *text, size_t n, const int
 }
 
 /* Merges in order of rank: b+c before a+b, so that abc is a|bc unless a+bc is a merge too. */
-static void lower_ranks_join_first(void **state) {
+static void lower_ranks_merge_first(void **state) {
     (void)state;
     fgt_bpe *bpe = make("\"bc\": 256, \"ab\": 257, \"aa\": 258, \"aaaa\": 259, \"<|endoftext|>\": 260",
                         "#version: 0.2\nb c\na b\na a\naa aa\n");
@@ -113,7 +113,7 @@ static void lower_ranks_join_first(void **state) {
 }
 
 /* Quadratic work would take minutes here. */
-static void a_word_of_a_million_letters_is_quick(void **state) {
+static void long_word_is_encoded_in_n_log_n(void **state) {
     (void)state;
     enum { N = 1 << 20 };
     fgt_bpe *bpe = make("\"aa\": 256, \"aaaa\": 257, \"aaaaaaaa\": 258", "a a\naa aa\naaaa aaaa\n");
@@ -130,7 +130,7 @@ static void a_word_of_a_million_letters_is_quick(void **state) {
     fgt_bpe_destroy(bpe);
 }
 
-static void broken_files_are_refused_with_a_place(void **state) {
+static void invalid_files_are_refused_with_a_position(void **state) {
     (void)state;
     fgt_bpe *bpe = NULL;
     fgio_why why;
@@ -172,7 +172,7 @@ static void bytes_come_back(const fgt_tokens *tokens) {
     fgt_ids_free(&ids);
 }
 
-static void text_comes_back_from_tokens(void **state) {
+static void decoding_restores_the_text(void **state) {
     char path[PLACE_MAX];
     size_t len;
     fgt_tokens *tokens;
@@ -191,7 +191,7 @@ static void text_comes_back_from_tokens(void **state) {
     fgt_tokens_close(tokens);
 }
 
-static void a_directory_without_the_files_is_refused(void **state) {
+static void directory_without_files_is_refused(void **state) {
     char place[PLACE_MAX];
     caught c;
     fgt_tokens *tokens = NULL;
@@ -225,7 +225,7 @@ static size_t compare_split(const fgt_tokens *tokens, const char *split) {
     return same;
 }
 
-static void wikitext_becomes_the_ids_of_the_oracle(void **state) {
+static void wikitext_ids_match_the_oracle(void **state) {
     char path[PLACE_MAX];
     fgt_tokens *tokens;
     size_t same = 0;
@@ -244,13 +244,10 @@ static void wikitext_becomes_the_ids_of_the_oracle(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_are_cut_by_the_rule),
-        cmocka_unit_test(lower_ranks_join_first),
-        cmocka_unit_test(a_word_of_a_million_letters_is_quick),
-        cmocka_unit_test(broken_files_are_refused_with_a_place),
-        cmocka_unit_test(text_comes_back_from_tokens),
-        cmocka_unit_test(a_directory_without_the_files_is_refused),
-        cmocka_unit_test(wikitext_becomes_the_ids_of_the_oracle),
+        cmocka_unit_test(words_are_split_by_the_rule),     cmocka_unit_test(lower_ranks_merge_first),
+        cmocka_unit_test(long_word_is_encoded_in_n_log_n), cmocka_unit_test(invalid_files_are_refused_with_a_position),
+        cmocka_unit_test(decoding_restores_the_text),      cmocka_unit_test(directory_without_files_is_refused),
+        cmocka_unit_test(wikitext_ids_match_the_oracle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /*
- * test_tokens_wordpiece.c - BERT's WordPiece: how text becomes words, how words become pieces, and the ids of GLUE's
- * rows as the oracle has them.
+ * test_tokens_wordpiece.c - BERT's WordPiece: splitting text into words and words into pieces, and the ids of GLUE's
+ * rows against the oracle.
  */
 #include "trainer/data/tsv.h"
 #include "trainer/data/unicode.h"
@@ -44,7 +44,7 @@ static void assert_pieces(const fgt_wordpiece *pieces, const char *text, size_t 
     fgt_wordpiece_cache_free(&cache);
 }
 
-static void text_becomes_pieces(void **state) {
+static void text_is_encoded_to_pieces(void **state) {
     (void)state;
     fgt_wordpiece *p = make(lines);
     assert_pieces(p, "unaffable", 3, (int32_t[]){UN, AFF, ABLE});
@@ -81,7 +81,7 @@ static void words_over_a_hundred_characters_are_unknown(void **state) {
     fgt_wordpiece_destroy(p);
 }
 
-static void vocabularies_must_be_whole(void **state) {
+static void incomplete_vocabularies_are_refused(void **state) {
     fgt_wordpiece *pieces = NULL;
     fgio_why why;
     (void)state;
@@ -92,7 +92,7 @@ static void vocabularies_must_be_whole(void **state) {
     assert_null(pieces);
 }
 
-static void characters_fold(void **state) {
+static void characters_are_folded(void **state) {
     static const struct {
         uint32_t from, n, to[FGT_FOLD_MAX];
     } cases[] = {
@@ -119,7 +119,7 @@ static void characters_fold(void **state) {
         assert_in_range(fgt_char_fold(point, folded), 0, FGT_FOLD_MAX);
 }
 
-static void utf8_goes_there_and_back(void **state) {
+static void utf8_round_trip(void **state) {
     unsigned char bytes[4];
     uint32_t point, back;
     (void)state;
@@ -189,7 +189,7 @@ static size_t compare_task(const fgt_wordpiece *pieces, const char *task, int he
     return same;
 }
 
-static void glue_becomes_the_ids_of_the_oracle(void **state) {
+static void glue_ids_match_the_oracle(void **state) {
     char path[PLACE_MAX];
     fgt_wordpiece *pieces;
     (void)state;
@@ -204,9 +204,12 @@ static void glue_becomes_the_ids_of_the_oracle(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_becomes_pieces),        cmocka_unit_test(words_over_a_hundred_characters_are_unknown),
-        cmocka_unit_test(vocabularies_must_be_whole), cmocka_unit_test(characters_fold),
-        cmocka_unit_test(utf8_goes_there_and_back),   cmocka_unit_test(glue_becomes_the_ids_of_the_oracle),
+        cmocka_unit_test(text_is_encoded_to_pieces),
+        cmocka_unit_test(words_over_a_hundred_characters_are_unknown),
+        cmocka_unit_test(incomplete_vocabularies_are_refused),
+        cmocka_unit_test(characters_are_folded),
+        cmocka_unit_test(utf8_round_trip),
+        cmocka_unit_test(glue_ids_match_the_oracle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ typedef struct fgt_data_want {
     const char *path; /* "builtin", "fashion-mnist" (where Debian installs it), a directory or a text file; its kind is
                          detected */
     const char *tokens; /* language: "bytes", or the directory with GPT-2's encoder.json/vocab.bpe; sentences, masked:
-                           WordPiece vocabulary file; NULL: bytes, or tokenised files that lie in the directory */
+                           WordPiece vocabulary file; NULL: bytes, or token id files of the directory */
     const char *subset; /* sentences: one of FGT_SENTENCE_TASKS; NULL: by the name of the directory */
     uint32_t length;    /* T, tokens per sample */
     uint32_t channels, height, width; /* builtin images and image folders: input size of the model; otherwise ignored */

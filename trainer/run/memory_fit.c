@@ -129,13 +129,14 @@ static void suggest_fixes(const fgt_run *run, uint64_t workers, uint64_t all) {
 
 static int does_not_fit(const fgt_run *run, const fgt_memory_need *n, uint64_t workers, uint64_t all) {
     char need[32], have[32], weights[32], gradients[32], library[32], activations[32], batch[32];
-    fgio_error("%s would take about %s of memory and %s %s: each of %llu worker%s here takes weights %s, gradients %s, "
-               "optimizer, residual and exchange %s, activations %s (micro-batches of %u), batch and program %s",
-               run->model.text, size_text(all, need), size_text(run->report->memory_free, have),
-               run->job->memory_bytes ? "is what --memory allows" : "is free", (unsigned long long)workers,
-               workers == 1 ? "" : "s", size_text(n->weights, weights), size_text(n->gradients, gradients),
-               size_text(n->library, library), size_text(n->activations, activations),
-               (run->batch + run->accumulate - 1) / run->accumulate, size_text(n->batch, batch));
+    fgio_error(
+        "%s would take about %s of memory, but %s %s: each of %llu worker%s here takes weights %s, gradients %s, "
+        "optimizer, residual and exchange %s, activations %s (micro-batches of %u), batch and program %s",
+        run->model.text, size_text(all, need), size_text(run->report->memory_free, have),
+        run->job->memory_bytes ? "is what --memory allows" : "is free", (unsigned long long)workers,
+        workers == 1 ? "" : "s", size_text(n->weights, weights), size_text(n->gradients, gradients),
+        size_text(n->library, library), size_text(n->activations, activations),
+        (run->batch + run->accumulate - 1) / run->accumulate, size_text(n->batch, batch));
     suggest_fixes(run, workers, all);
     return FGIO_EXIT_FAIL;
 }

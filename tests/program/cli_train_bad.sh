@@ -66,7 +66,7 @@ wrong 1 'has a vocabulary of 300 tokens|train.txt' train --model gpt2-nano:vocab
 wrong 2 'layers=2000: expected a whole number from 1 to 1024' train --model gpt2:layers=2000 --steps 1
 
 # -- memory: what does not fit is refused with numbers before it starts
-wrong 1 'gpt2-nano would take about .* and 1.00 MB is what --memory allows: each of 2 workers here takes weights 401' \
+wrong 1 'gpt2-nano would take about .* but 1.00 MB is what --memory allows: each of 2 workers here takes weights 401' \
     train --model gpt2-nano --workers 2 --steps 1 --memory 1M
 grep -q 'hint: --memory [0-9]*M starts the run' err || fail "no hint: $(cat err)"
 train 2 "cannot be split into more than 8 micro-batches" --batch 8 --accumulate 9

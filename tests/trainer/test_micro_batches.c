@@ -269,7 +269,7 @@ static void invalid_combinations_are_refused(void **state) {
     refused(&job, FGIO_EXIT_USAGE, "a batch of 4 samples cannot be split into more than 4 micro-batches");
     job.accumulate = 0;
     job.memory_bytes = 1u << 20;
-    refused(&job, FGIO_EXIT_FAIL, "and 1.05 MB is what --memory allows: each of 2 workers here takes weights ");
+    refused(&job, FGIO_EXIT_FAIL, "but 1.05 MB is what --memory allows: each of 2 workers here takes weights ");
     refused(&job, FGIO_EXIT_FAIL, "hint: --recompute would take about ");
     job = job_of("lenet", "frugrad", 0);
     job.recompute = true;

@@ -64,7 +64,7 @@ PY
 # -- a classifier gets a head, which AdamW trains; the summary shows it; gradients are recorded
 "$FRUGRAD" finetune $bert --weights $begun --steps 6 --states 500 --record grads.safetensors --record-steps 4 \
     >head.txt 2>head.err || fail "a classifier: $(cat head.err)"
-[ "$(grep -c 'lacks 4 of the model' head.err)" = 1 ] || fail "a fresh head is not told of: $(cat head.err)"
+[ "$(grep -c 'no values for 4 tensors of the model' head.err)" = 1 ] || fail "no hint about a new head: $(cat head.err)"
 grep -q '^  moved  *2 targets (qv), 2,048 parameters; head: 4 tensors, ' head.txt || fail "what moved: $(cat head.txt)"
 for word in accuracy before loss states sent step 'model state' memory method optimizer; do
     grep -q "^  $word  *" head.txt || fail "the summary has no $word: $(cat head.txt)"

@@ -212,7 +212,7 @@ tiny=layers=1,width=16,heads=2,length=16
 "$FRUGRAD" train --model bert-mlm-mini:$tiny --samples 64 --steps 2 --save hidden --quiet >tiny.txt || fail "BERT"
 "$FRUGRAD" train --model bert-mini:$tiny --samples 64 --steps 2 --workers 2 --weights hidden/step-000000002.safetensors \
     --quiet >tiny.txt 2>tiny.err || fail "fine-tuning: $(cat tiny.err)"
-[ "$(grep -c 'lacks 4 of the model' tiny.err)" = 1 ] || fail "a fresh head is not told of: $(cat tiny.err)"
+[ "$(grep -c 'no values for 4 tensors of the model' tiny.err)" = 1 ] || fail "no hint about a new head: $(cat tiny.err)"
 
 # -- MPI: the program finds frugrad-mpi; processes give the bits of threads; processes that disagree end with an error
 mpi=$(dirname "$FRUGRAD")/frugrad-mpi

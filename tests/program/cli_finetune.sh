@@ -138,9 +138,9 @@ refuse 2 '--targets: .*no tensor' $base --weights $begun --targets 'nothing*'
 refuse 2 'is not a pattern' $base --weights $begun --targets 'a,b'
 refuse 2 'kappa s = 49 states are more than the 16 numbers' $base --weights $begun --method table
 refuse 2 "--head: no tensor of this model matches 'nothing\*'" $base --weights $begun --head 'nothing*'
-refuse 2 "'others' is what --head says" $base --weights $begun --optimizer-options decay=0.1,others=frozen
-refuse 2 "'kappa' is what --kappa says" $base --weights $begun --states 500 --optimizer-options kappa=14
-refuse 2 "'s' is what --states says" $base --weights $begun --states 500 --optimizer-options s=90
+refuse 2 "'others' is set by --head" $base --weights $begun --optimizer-options decay=0.1,others=frozen
+refuse 2 "'kappa' is set by --kappa" $base --weights $begun --states 500 --optimizer-options kappa=14
+refuse 2 "'s' is set by --states" $base --weights $begun --states 500 --optimizer-options s=90
 refuse 2 "'kappa'" $base --weights $begun --method lora --kappa 5
 refuse 2 'rank=99 is above' $base --weights $begun --method galore --rank 99
 refuse 1 '--record-tensor' $base --weights $begun --states 500 --record x --record-tensor '*.key.weight'
